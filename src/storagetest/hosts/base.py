@@ -1,0 +1,104 @@
+"""What a host is: somewhere to run a command and to leave or fetch a file, always with a deadline.
+
+Rules every kind of host keeps:
+
+1. A command is an argv list; quoting happens once, inside the transport that needs it.
+2. Every call has a ``deadline`` in seconds. When it passes, the command and its children are ended on the
+   host itself (not only our end of the line) and :class:`DeadlineExceeded` is raised.
+3. No secret in argv: secrets go by ``stdin`` or by a pushed file of mode 0600.
+4. A message of failure names host, command, exit status and the last lines of stderr.
+"""
+
+from __future__ import annotations
+
+import shlex
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from storagetest.errors import HostError
+
+__all__ = ["Completed", "Host"]
+
+_TAIL_LINES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """A command that has ended.
+
+    ``seconds`` is wall time as seen from here, including the transport's.
+    """
+
+    host: str
+    argv: tuple[str, ...]
+    status: int
+    stdout: str
+    stderr: str
+    seconds: float
+
+    @property
+    def ok(self) -> bool:
+        """Whether the exit status was 0."""
+        return self.status == 0
+
+    def describe(self) -> str:
+        """Say what ran where, how it ended, and the last lines of what it complained about."""
+        tail = "\n".join((self.stderr.strip() or self.stdout.strip()).splitlines()[-_TAIL_LINES:])
+        return f"{self.host}: `{shlex.join(self.argv)}` exited {self.status}" + (f":\n{tail}" if tail else "")
+
+
+class Host(ABC):
+    """A client or server. Use as a context manager, or call :meth:`close`."""
+
+    name: str
+
+    @abstractmethod
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        deadline: float,
+        check: bool = True,
+        stdin: bytes = b"",
+        env: Mapping[str, str] | None = None,
+        on_line: Callable[[str], None] | None = None,
+    ) -> Completed:
+        """Run ``argv`` to its end and return what it said.
+
+        ``on_line`` is called with each line of stdout as it arrives. With ``check`` an exit status other than
+        0 raises :class:`HostError`; a command that is not installed raises it in any case, and says so.
+        Raises :class:`DeadlineExceeded` after ``deadline`` seconds.
+        """
+
+    @abstractmethod
+    def push(self, data: bytes, path: str, *, mode: int = 0o600, deadline: float = 30.0) -> None:
+        """Write ``data`` to the absolute ``path``, atomically, with that ``mode``; parents are made."""
+
+    @abstractmethod
+    def pull(self, path: str, *, deadline: float = 30.0) -> bytes:
+        """Return the bytes of the file at ``path``; :class:`HostError` where there is none."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of the transport. Safe to call twice."""
+
+    def has(self, command: str, *, deadline: float = 15.0) -> bool:
+        """Whether ``command`` is on the host's PATH (the sbin directories included)."""
+        return self.run(["sh", "-c", f"command -v {shlex.quote(command)}"], deadline=deadline, check=False).ok
+
+    def read(self, path: str, *, deadline: float = 15.0) -> str | None:
+        """Return the text of a small (also virtual) file, stripped, or None where it does not exist."""
+        done = self.run(["cat", path], deadline=deadline, check=False)
+        return done.stdout.strip() if done.ok else None
+
+    def __enter__(self) -> Host:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def failed(done: Completed) -> HostError:
+    """Return the error for a command that ended badly."""
+    return HostError(done.describe())

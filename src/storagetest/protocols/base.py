@@ -1,0 +1,113 @@
+"""What a protocol is: how a client's kernel attaches a target, and how it lets go of it.
+
+``attach()`` is a context manager with five steps, the same for every protocol:
+
+1. *journal*: write on the client how to undo what comes next (:mod:`storagetest.hosts.journal`);
+2. *acquire*: mount, or log in and find the device;
+3. *verify*: read back from the kernel what was negotiated and compare it with what the variant asked for;
+4. yield the :class:`Attachment`;
+5. *release*, prove that nothing is left, and only then strike the journal's entry out.
+
+Which error means what:
+
+- :class:`~storagetest.errors.TargetDead`: no route, port closed, no answer before the deadline;
+- :class:`~storagetest.errors.ClientLacks`: no kernel module or tool on the client;
+- :class:`~storagetest.errors.OptionRefused`: the target said no to an option of the variant (a skip);
+- :class:`~storagetest.errors.DataAtRisk`: the device is not ours to overwrite;
+- :class:`~storagetest.errors.AttachError`: anything else (mount refused, wrong secret …).
+
+An option that the target changed in silence is no error: it becomes a :class:`Difference` on the attachment,
+and the case that was to measure it fails with it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, ClassVar, Generic, TypeVar
+
+from storagetest.config.base import TargetOptions
+from storagetest.hosts.base import Host
+from storagetest.registry import Registry
+
+__all__ = ["Attachment", "Capability", "Difference", "Gives", "Protocol", "protocols", "register"]
+
+Capability = str
+"""What a suite may ask for with ``@pytest.mark.needs``: ``filesystem``, ``block``, ``multi_session`` …"""
+
+
+class Gives(Enum):
+    """What a client gets from an attach."""
+
+    FILESYSTEM = "filesystem"
+    BLOCK = "block"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """An option that was asked for and silently came out otherwise."""
+
+    option: str
+    asked: str
+    got: str
+
+    def __str__(self) -> str:
+        return f"{self.option}: asked for {self.asked}, got {self.got}"
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """A target as one client has it.
+
+    ``path`` is a directory of our own on the target (``Gives.FILESYSTEM``; empty when yielded, emptied on
+    release) or the path of a device that may be overwritten (``Gives.BLOCK``). ``size`` is the bytes that may
+    be used there. ``negotiated`` is what the kernel says of the connection, names as in the kernel's own
+    words (``vers``, ``rsize``, ``nconnect``, ``HeaderDigest``, ``queue_count`` …).
+    """
+
+    client: Host
+    path: str
+    gives: Gives
+    size: int
+    negotiated: Mapping[str, str] = field(default_factory=dict)
+    differences: tuple[Difference, ...] = ()
+
+
+O = TypeVar("O", bound=TargetOptions)  # noqa: E741  # options
+
+
+class Protocol(ABC, Generic[O]):
+    """One way to reach storage. Subclasses are stateless; everything is in their options."""
+
+    name: ClassVar[str]
+    gives: ClassVar[Gives]
+    Options: ClassVar[type[TargetOptions]]
+    """The YAML of a target of this protocol. Every field may also stand in the target's ``matrix``."""
+
+    example: ClassVar[Mapping[str, Any]]
+    """Options that load, for the reference page and the registry's contract test."""
+
+    def capabilities(self, options: O) -> frozenset[Capability]:
+        """Return what a variant with these options can do; no target is contacted."""
+        if self.gives is Gives.BLOCK and getattr(options, "filesystem", None) is None:
+            return frozenset({"block"})
+        return frozenset({"filesystem"})
+
+    @abstractmethod
+    def server(self, options: O) -> str:
+        """Return what identifies the serving machine (an address), so that no two cases load it at once."""
+
+    @abstractmethod
+    def attach(self, client: Host, options: O) -> AbstractContextManager[Attachment]:
+        """Attach on ``client``; see the module's five steps and errors."""
+
+    def diagnose(self, client: Host, options: O) -> Mapping[str, str]:  # noqa: ARG002
+        """Collect what a person would ask for after a failure, as {name: text}; never raises for its own."""
+        return {}
+
+
+protocols: Registry[Protocol[Any]] = Registry("storagetest.protocols")
+register = protocols.register

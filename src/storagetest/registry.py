@@ -1,0 +1,89 @@
+"""How a protocol, a workload or an external suite makes itself known.
+
+A kind is a package of ours (``storagetest.protocols``) and an entry-point group of the same name. A
+:class:`Registry` imports every public module of that package and every entry point of that group the first
+time somebody asks, and each ``@register`` met on the way files its class under its ``name``. So adding one
+is adding a module: nothing here, and nothing else, is edited.
+
+Rules:
+
+1. ``@register`` is the outermost decorator (a slotted dataclass is rebuilt below it).
+2. A name is filed once. A second class of the same name is an error that names both modules.
+3. A third party's broken entry point is an error that names it; it never disappears in silence.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterator, Mapping
+from importlib.metadata import entry_points
+from typing import Generic, Protocol, TypeVar
+
+from storagetest.errors import ConfigError
+
+__all__ = ["Named", "Registry"]
+
+
+class Named(Protocol):
+    """What can be registered: a class with a ``name`` in lower case and dashes."""
+
+    name: str
+
+
+T = TypeVar("T")
+
+
+class Registry(Generic[T]):
+    """The classes of one kind, by name.
+
+    ``package`` is both the package whose modules are imported and the entry-point group.
+    """
+
+    def __init__(self, package: str) -> None:
+        self._package = package
+        self._entries: dict[str, type[T]] = {}
+        self._loaded = False
+
+    def register(self, cls: type[T]) -> type[T]:
+        """File ``cls`` under ``cls.name``; usable as a decorator."""
+        name: str = cls.name  # type: ignore[attr-defined]  # T's bound would have to be repeated by every kind
+        known = self._entries.get(name)
+        if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+            msg = f"{self._package}: {name!r} is registered by {known.__module__} and by {cls.__module__}"
+            raise ConfigError(msg)
+        self._entries[name] = cls
+        return cls
+
+    def all(self) -> Mapping[str, type[T]]:
+        """Every registered class, sorted by name."""
+        self._load()
+        return dict(sorted(self._entries.items()))
+
+    def get(self, name: str) -> type[T]:
+        """Return the class called ``name``; :class:`ConfigError` lists the names there are."""
+        self._load()
+        try:
+            return self._entries[name]
+        except KeyError:
+            kind = self._package.rpartition(".")[2]
+            msg = f"no such entry in {kind}: {name!r}; there are: {', '.join(sorted(self._entries))}"
+            raise ConfigError(msg) from None
+
+    def __iter__(self) -> Iterator[type[T]]:
+        return iter(self.all().values())
+
+    def _load(self) -> None:
+        if self._loaded:
+            return
+        package = importlib.import_module(self._package)
+        for module in pkgutil.iter_modules(package.__path__):
+            if not module.name.startswith("_"):
+                importlib.import_module(f"{self._package}.{module.name}")
+        for entry in entry_points(group=self._package):
+            try:
+                entry.load()
+            except Exception as error:
+                msg = f"entry point {entry.name} = {entry.value} of group {self._package} failed to load: {error}"
+                raise ConfigError(msg) from error
+        self._loaded = True

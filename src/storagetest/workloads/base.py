@@ -1,0 +1,59 @@
+"""What a workload is: a load that is put on an attachment, and the samples it yields. No opinion, no YAML file.
+
+A workload is told *where* (an :class:`~storagetest.protocols.base.Attachment`) and *how much* (a
+:class:`Scale`, from the profile). It never reads targets.yaml and never decides whether a figure is good.
+The runner owns the order of things: ``fill`` once, then ``measure`` as often as a verdict needs.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
+
+from storagetest.config.base import WorkloadOptions
+from storagetest.measure.run import METRICS, Metric, Sample
+from storagetest.protocols.base import Attachment, Capability
+from storagetest.registry import Registry
+
+__all__ = ["Scale", "Workload", "register", "workloads"]
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How much: ``size`` in bytes, ``ramp`` and ``runtime`` in seconds (a ramp is run but not counted)."""
+
+    size: int
+    ramp: float
+    runtime: float
+
+
+O = TypeVar("O", bound=WorkloadOptions)  # noqa: E741  # options
+
+
+class Workload(ABC, Generic[O]):
+    """One kind of load. Subclasses are stateless; their parameters are the options."""
+
+    name: ClassVar[str]
+    needs: ClassVar[frozenset[Capability]] = frozenset()
+    """Capabilities without which the case is skipped."""
+
+    Options: ClassVar[type[WorkloadOptions]]
+    example: ClassVar[Mapping[str, Any]]
+    metrics: ClassVar[Mapping[str, Metric]] = METRICS
+
+    def dataset(self, options: O, scale: Scale) -> str | None:  # noqa: ARG002
+        """Return the key of the data set this load works on, or None. Equal keys are filled once."""
+        return None
+
+    def fill(self, attachment: Attachment, options: O, scale: Scale) -> None:
+        """Write the data set fully, so that no hole is measured."""
+
+    @abstractmethod
+    def measure(self, attachment: Attachment, options: O, scale: Scale) -> Sample:
+        """Run ramp and runtime once. Raises :class:`~storagetest.errors.WorkloadError`."""
+
+
+workloads: Registry[Workload[Any]] = Registry("storagetest.workloads")
+register = workloads.register
