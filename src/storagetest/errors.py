@@ -19,6 +19,7 @@ __all__ = [
     "LocalProtocolError",
     "OptionRefused",
     "RemoteProtocolError",
+    "ReportError",
     "ResultError",
     "StoragetestError",
     "TargetDead",
@@ -87,3 +88,7 @@ class LocalProtocolError(StoragetestError):
 
 class RemoteProtocolError(StoragetestError):
     """The target broke the protocol; the message shows the bytes."""
+
+
+class ReportError(StoragetestError):
+    """A report could not be made: no Node.js, npm failed, or there is nothing to report."""

@@ -1,24 +1,276 @@
-"""The base models that protocols and workloads build their YAML on."""
+"""The base models and types that protocols and workloads build their YAML on.
+
+How a field is written decides how it may be used: a :data:`SecretText` and an :data:`Address` can stand in no
+matrix (their values would show in a variant's id), and ``${env:NAME}`` means something in a
+:data:`SecretText` only.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+import ipaddress
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    Strict,
+    WithJsonSchema,
+    field_validator,
+)
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-__all__ = ["BlockOptions", "Model", "TargetOptions", "WorkloadOptions"]
+from storagetest import units
+from storagetest.errors import ConfigError
+
+__all__ = [
+    "Address",
+    "BlockOptions",
+    "Duration",
+    "Items",
+    "LocalPath",
+    "Model",
+    "Origin",
+    "Port",
+    "SecretText",
+    "Size",
+    "TargetOptions",
+    "Text",
+    "WorkloadOptions",
+]
+
+_REFERENCE = re.compile(r"\$\{(env|file):([^}]*)\}")
+_HOSTNAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?", re.ASCII)
+_SECRET_FILE_LIMIT = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where text was written: ``file:line:col``, and the directory that its relative paths start from."""
+
+    place: str
+    directory: Path
+
+
+class Text(str):
+    """Text that remembers where it was written. Validation turns it into plain ``str`` again."""
+
+    __slots__ = ("origin",)
+    origin: Origin
+
+    def __new__(cls, text: str, origin: Origin) -> Text:
+        """Make text of ``text`` that came from ``origin``."""
+        made = super().__new__(cls, text)
+        made.origin = origin
+        return made
+
+
+class SecretText:
+    """A secret as the file gives it: literal text, ``${env:NAME}`` or ``${file:PATH}``.
+
+    Nothing is looked up before :meth:`reveal`, so that collecting tests needs no secret; and nothing but
+    :meth:`reveal` ever shows it.
+    """
+
+    __slots__ = ("_origin", "_text")
+
+    def __init__(self, text: str, origin: Origin | None = None) -> None:
+        self._text = str(text)
+        self._origin = origin
+
+    def reveal(self) -> str:
+        """Return the secret. Raises :class:`ConfigError`, with the place, where it cannot be found."""
+        reference = _REFERENCE.fullmatch(self._text)
+        if reference is None:
+            return self._text
+        kind, name = reference.groups()
+        return self._from_environment(name) if kind == "env" else self._from_file(name)
+
+    def _from_environment(self, name: str) -> str:
+        try:
+            return os.environ[name]
+        except KeyError:
+            raise self._error(f"the environment variable {name} is not set") from None
+
+    def _from_file(self, name: str) -> str:
+        path = Path(name).expanduser()
+        if self._origin is not None:
+            path = self._origin.directory / path
+        try:
+            with path.open(encoding="utf-8") as file:
+                text = file.read(_SECRET_FILE_LIMIT)
+        except OSError as error:
+            raise self._error(f"the secret's file {path} cannot be read: {error.strerror}") from None
+        except ValueError:
+            raise self._error(f"the secret's file {path} is not text in UTF-8") from None
+        return text.removesuffix("\n").removesuffix("\r")
+
+    def _error(self, message: str) -> ConfigError:
+        return ConfigError(message, place=self._origin.place if self._origin else None)
+
+    def __repr__(self) -> str:
+        return "SecretText('**********')"
+
+    def __str__(self) -> str:
+        return "**********"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SecretText) and self._text == other._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+    @classmethod
+    def _read(cls, value: object) -> SecretText:
+        if isinstance(value, SecretText):
+            return value
+        if not isinstance(value, str):
+            raise PydanticCustomError("string_type", "text is wanted")
+        if not value:
+            raise PydanticCustomError("secret", "the secret is empty")
+        if "${" in value and not _is_reference(value):
+            raise PydanticCustomError(
+                "secret", "a secret is plain text, or ${{env:NAME}} or ${{file:PATH}} as a whole"
+            )
+        return cls(value, value.origin if isinstance(value, Text) else None)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Read text; never write the secret into a dump."""
+        return core_schema.no_info_plain_validator_function(
+            cls._read, serialization=core_schema.to_string_ser_schema()
+        )
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Describe a secret to editors as the text it is."""
+        return {
+            "type": "string",
+            "minLength": 1,
+            "description": "A secret: text, ${env:NAME} or ${file:PATH}.",
+        }
+
+
+def _is_reference(text: str) -> bool:
+    reference = _REFERENCE.fullmatch(text)
+    return reference is not None and bool(reference[2])
+
+
+def _size(value: object) -> object:
+    if isinstance(value, str):
+        return units.parse_size(value)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError("a size is wanted, such as 64KiB or a number of bytes")
+    return value
+
+
+def _duration(value: object) -> object:
+    if isinstance(value, str):
+        return units.parse_duration(value)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 10**9:
+        raise ValueError("a duration is wanted, such as 500ms or a number of seconds")
+    return float(value)
+
+
+def _address(value: object) -> object:
+    if not isinstance(value, str):
+        return value  # the str schema behind says what it thinks of it
+    try:
+        ipaddress.ip_address(value)
+    except ValueError:
+        if not _HOSTNAME.fullmatch(value):
+            hint = (
+                "; a port goes into `port`, and an IPv6 address stands without brackets" if ":" in value else ""
+            )
+            raise ValueError(f"{value!r} is neither a host's name nor an IP address{hint}") from None
+    return value
+
+
+def _local_path(value: object) -> object:
+    if not isinstance(value, str):
+        raise PydanticCustomError("string_type", "text is wanted")
+    if not value or "\0" in value:
+        raise ValueError("a path on this machine is wanted")
+    try:
+        path = Path(value).expanduser()
+    except RuntimeError as error:
+        raise ValueError(f"{value!r}: {error}") from None
+    return value.origin.directory / path if isinstance(value, Text) else path
+
+
+Size = Annotated[
+    int,
+    BeforeValidator(_size),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 0},
+                {"type": "string", "pattern": r"^ *[0-9]+(\.[0-9]+)? ?([KMGT]iB|[kMGT]?B)? *$"},
+            ]
+        }
+    ),
+]
+"""Bytes: ``64KiB``, ``1MB``, ``512B``, or a whole number."""
+
+Duration = Annotated[
+    float,
+    BeforeValidator(_duration),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "number", "minimum": 0},
+                {"type": "string", "pattern": r"^ *[0-9]+(\.[0-9]+)? ?(ns|us|µs|ms|s|min|h) *$"},
+            ]
+        }
+    ),
+]
+"""Seconds: ``500ms``, ``10s``, ``2min``, or a number."""
+
+Port = Annotated[int, Field(ge=1, le=65535)]
+"""A TCP port."""
+
+Address = Annotated[str, BeforeValidator(_address)]
+"""A host's name, or an IPv4 or IPv6 address; never a port, never something that reads as an option."""
+
+LocalPath = Annotated[Path, BeforeValidator(_local_path), WithJsonSchema({"type": "string", "minLength": 1})]
+"""A path on the machine that runs pytest; ``~`` is expanded, and it is relative to the YAML file."""
+
+_T = TypeVar("_T")
+Items = Annotated[tuple[_T, ...], Strict(strict=False)]
+"""A YAML list that becomes a tuple: ``Items[str]``."""
 
 
 class Model(BaseModel):
     """Frozen and strict: an unknown key is an error, and so is a number where text belongs."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True, hide_input_in_errors=True
+    )
+
+    @field_validator("*")
+    @classmethod
+    def _no_reference(cls, value: Any) -> Any:
+        if isinstance(value, str) and _REFERENCE.search(value):
+            raise ValueError("${env:…} and ${file:…} are understood where a secret belongs, and only there")
+        return value
 
 
 class TargetOptions(Model):
     """What a target of any protocol may say; each protocol adds its own."""
 
-    deadline: Annotated[float, Field(gt=0)] = 60.0
+    short: ClassVar[Mapping[str, str]] = {}
+    """Prefixes for variant ids, such as ``{"version": "v"}``. These options lead the id, in this order; the
+    others follow by name, with their name (less underscores) as the prefix."""
+
+    deadline: Annotated[Duration, Field(gt=0)] = 60.0
     """Seconds within which an attach, and likewise a detach, must have ended."""
 
 

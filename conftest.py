@@ -1,0 +1,3 @@
+"""What the project's own tests need; the suites need nothing but the plugin."""
+
+pytest_plugins = ["pytester"]

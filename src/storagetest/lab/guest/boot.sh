@@ -1,0 +1,40 @@
+#!/bin/sh
+# Second stage and process 1 of every machine: the network, sshd, then this machine's services side by side.
+# What only this machine knows is in /run/lab (see machine.py). Milestones go to the console, where the
+# keeper reads them: "storagetest: WORD …".
+export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8
+cd /
+mount -t proc proc /proc
+mount -t sysfs sysfs /sys
+echo "storagetest: init"
+. /run/lab/machine.env
+mkdir -p /dev/pts /dev/shm /run/sshd /run/lock /run/lab/log
+mount -t devpts -o mode=620,ptmxmode=666 devpts /dev/pts
+mount -t tmpfs tmpfs /dev/shm
+echo "$LAB_HOSTNAME" >/proc/sys/kernel/hostname
+ip -batch - <<EOF
+link set lo up
+link set eth0 mtu $LAB_MTU up
+address add $LAB_ADDRESS/24 dev eth0
+link set eth1 up
+address add 10.0.2.15/24 dev eth1
+EOF
+/usr/sbin/sshd -f /run/lab/sshd_config || echo "storagetest: failed: sshd"
+cp /run/lab/hosts /etc/hosts
+echo "$LAB_HOSTNAME" >/etc/hostname
+ln -sf /proc/self/mounts /etc/mtab
+
+for script in /run/lab/services/*.sh; do
+    name=${script##*/}
+    name=${name%.sh}
+    (
+        sh -eu "$script" >"/run/lab/log/$name" 2>&1 </dev/null && echo "storagetest: serving $name" ||
+            echo "storagetest: failed: $name: $(tail -n 1 "/run/lab/log/$name")"
+    ) &
+done
+wait
+echo "storagetest: ready"
+
+# Process 1 must live and must reap what it inherits: wait does both.
+sleep infinity &
+while :; do wait $!; done

@@ -1,0 +1,81 @@
+"""What stands around every case that runs on a target: locks, known breakage, silent changes, diagnosis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from storagetest.config import Variant
+from storagetest.errors import StoragetestError
+from storagetest.plugin.matrix import item_variant
+from storagetest.plugin.state import KEY
+from storagetest.plugin.transport import records_of
+from storagetest.protocols.base import Attachment
+from storagetest.runner.locks import exclusive, shared
+
+__all__ = ["Guard"]
+
+_LOCKS = pytest.StashKey[ExitStack]()
+
+
+class Guard:
+    """A plugin of its own, so that each hook can be read beside its counterpart."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._state = config.stash[KEY]
+        self._timeout: float = config.option.st_lock_timeout
+
+    def _variant(self, item: pytest.Item) -> Variant | None:
+        identifier = item_variant(item)
+        return None if identifier is None else self._state.variants[identifier]
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> Iterator[None]:
+        """Skip what is known to be broken; wait until nobody else uses the client or the server."""
+        variant = self._variant(item)
+        if variant is not None:
+            why = self._state.why_broken(variant)
+            if why:
+                pytest.skip(why)
+            stack = item.stash[_LOCKS] = ExitStack()
+            stack.enter_context(self._lock(item, variant))
+        yield
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
+        """Fail the case whose option was changed in silence; find out whether a broken case's target died."""
+        variant = self._variant(item)
+        attachment = getattr(item, "funcargs", {}).get("attachment")
+        if variant is None or not isinstance(attachment, Attachment):
+            yield
+            return
+        if attachment.differences:
+            changed = "; ".join(map(str, attachment.differences))
+            raise AssertionError(f"{variant.id} on {attachment.client.name}: changed in silence: {changed}")
+        try:
+            yield
+        except StoragetestError:
+            self._state.check_alive(variant, attachment.client)
+            raise
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_teardown(self, item: pytest.Item) -> Iterator[None]:
+        """Let go of the locks, whatever became of the case."""
+        try:
+            yield
+        finally:
+            stack = item.stash.get(_LOCKS, None)
+            if stack is not None:
+                stack.close()
+
+    def _lock(self, item: pytest.Item, variant: Variant) -> ExitStack:
+        client = self._state.client_name(variant)
+        server = self._state.protocol(variant).server(variant.options)
+        names = [f"client:{self._state.config.identity(client)}", f"server:{server}"]
+        measuring = "measure" in getattr(item, "fixturenames", ())
+        take = exclusive if measuring else shared
+        stack = ExitStack()
+        stack.enter_context(take(names, timeout=self._timeout, what=item.nodeid))
+        return stack

@@ -1,0 +1,114 @@
+"""The pytest hooks: each one line or two, the work is next door."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from storagetest.errors import ConfigError, StoragetestError
+from storagetest.plugin import matrix, outcomes, transport
+from storagetest.plugin.guard import Guard
+from storagetest.plugin.options import MARKERS, add_options
+from storagetest.plugin.reporting import Reporting
+from storagetest.plugin.state import KEY, State
+
+pytest_plugins = ["storagetest.plugin.fixtures"]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare ``--st-*``."""
+    add_options(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Read the targets file; a mistake in it ends the run with exit code 4."""
+    for marker in MARKERS:
+        config.addinivalue_line("markers", marker)
+    try:
+        config.stash[KEY] = State(config)
+        if not is_worker(config):
+            config.pluginmanager.register(Reporting(config), "storagetest-reporting")
+            _ensure_lab(config)
+    except ConfigError as error:
+        raise pytest.UsageError(str(error)) from None
+    config.pluginmanager.register(Guard(config), "storagetest-guard")
+    if config.pluginmanager.hasplugin("dsession"):
+        config.pluginmanager.register(_Scheduling(), "storagetest-scheduling")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Close every connection."""
+    state = config.stash.get(KEY, None)
+    if state is not None:
+        state.close()
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """One parameter per target variant."""
+    matrix.parametrize(metafunc)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skip what a variant cannot do; with ``--st-sample`` keep one of each case a target."""
+    state = config.stash[KEY]
+    if state.wanted and state.loaded is None:
+        try:
+            _ = state.config
+        except ConfigError as error:
+            raise pytest.UsageError(str(error)) from None
+    dropped = matrix.select(state, items, sample=config.option.st_sample)
+    if dropped:
+        config.hook.pytest_deselected(items=dropped)
+        gone = set(dropped)
+        items[:] = [item for item in items if item not in gone]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Iterator[None]:
+    """Tell failure, error and INVALID apart, and put the case's records on its report."""
+    report: pytest.TestReport = yield  # type: ignore[misc]  # pluggy sends the result
+    outcomes.classify(report, call, full_trace=item.config.option.fulltrace)
+    if report.when == "call":
+        transport.pack(report, transport.records_of(item))
+    return report  # type: ignore[return-value]  # noqa: B901  # a wrapper's result
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
+    """Show errors of the call phase as errors, and INVALID as what it is."""
+    return outcomes.status_word(report)
+
+
+class _Scheduling:
+    """Registered only where xdist is: pluggy refuses hooks that nobody specifies."""
+
+    @pytest.hookimpl
+    def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> object:  # noqa: ANN401  # xdist's
+        """Keep a target on one worker, unless the user asked for another distribution."""
+        from storagetest.plugin.schedule import TargetScheduling  # noqa: PLC0415  # needs xdist
+
+        return TargetScheduling(config, log) if config.option.dist == "load" else None
+
+
+def is_worker(config: pytest.Config) -> bool:
+    """Whether this process is one of xdist's workers."""
+    return hasattr(config, "workerinput")
+
+
+def _ensure_lab(config: pytest.Config) -> None:
+    name: str | None = config.option.st_lab
+    if name is None or config.option.collectonly:
+        return
+    from storagetest.lab import Lab  # noqa: PLC0415  # only who asks for a lab pays for it
+
+    try:
+        if Lab.find(name) is None:
+            Lab.up(name=name, owner=os.getpid(), progress=lambda line: print(line, file=sys.stderr))  # noqa: T201
+    except StoragetestError as error:
+        raise pytest.UsageError(f"--st-lab: {error}") from None

@@ -1,0 +1,65 @@
+"""The plugin's command-line options and markers."""
+
+from __future__ import annotations
+
+import pytest
+
+__all__ = ["MARKERS", "add_options"]
+
+MARKERS = (
+    "needs(*capabilities): the variant must have these capabilities (filesystem, block, ...), else it is skipped",
+    "gate(*texts): thresholds this case must meet, such as 'iops >= 20000'; added to those of targets.yaml",
+)
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """Declare ``--st-*``."""
+    group = parser.getgroup("storagetest", "storage targets (storagetest)")
+    add = group.addoption
+    add("--st-targets", metavar="FILE", help="the targets file (default: targets.yaml in the root directory)")
+    add(
+        "--st-profile",
+        metavar="NAME",
+        default="standard",
+        help="how much to measure: smoke, standard, thorough, or one of the targets file's own",
+    )
+    add(
+        "--st-target",
+        metavar="GLOB",
+        action="append",
+        default=[],
+        help="run only variants whose id, or whose target, matches; may be repeated",
+    )
+    add("--st-client", metavar="NAME", help="run on this client rather than on each target's first")
+    add(
+        "--st-set",
+        metavar="PATH=VALUE",
+        action="append",
+        default=[],
+        help="override a value of the targets file, such as targets.nas.export=/scratch; may be repeated",
+    )
+    add(
+        "--st-sample",
+        action="store_true",
+        help="run each case once a target: its first variant with the case's first parameters",
+    )
+    add(
+        "--st-results",
+        metavar="FILE",
+        default="results.jsonl",
+        help="append every run to this file, one JSON object a line (default: results.jsonl)",
+    )
+    add(
+        "--st-lab",
+        metavar="NAME",
+        nargs="?",
+        const="default",
+        help="make sure that this lab is up (default: 'default'); one that this run starts ends with it",
+    )
+    add(
+        "--st-lock-timeout",
+        metavar="SECONDS",
+        type=float,
+        default=1800.0,
+        help="how long to wait for another run that measures on the same client or server",
+    )

@@ -1,0 +1,42 @@
+"""The controller's side of a run: reports in, results.jsonl and the terminal's table out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from storagetest.plugin import transport
+from storagetest.report.base import Record
+from storagetest.report.jsonl import JsonlReporter
+from storagetest.report.terminal import summary_lines
+
+__all__ = ["Reporting"]
+
+
+class Reporting:
+    """Registered in the controller alone."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._path = Path(config.option.st_results)
+        self._jsonl: JsonlReporter | None = None
+        self._records: list[Record] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Take in a case's records."""
+        for record in transport.load(report):
+            self._records.append(record)
+            if self._jsonl is None:
+                self._jsonl = JsonlReporter(self._path)
+            self._jsonl.on_record(record)
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Print the table of what was measured."""
+        if not self._records:
+            return
+        writer = terminalreporter._tw  # noqa: SLF001  # pytest offers its width in no other way
+        terminalreporter.section("storagetest")
+        for line in summary_lines(self._records, width=writer.fullwidth, colour=writer.hasmarkup):
+            terminalreporter.write_line(line)
+        terminalreporter.write_line(f"results: {self._path}")

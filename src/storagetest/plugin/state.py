@@ -1,0 +1,145 @@
+"""What one pytest process knows: the configuration, its connections, and what has broken so far."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from fnmatch import fnmatchcase
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from storagetest import config as targets_file
+from storagetest.errors import ConfigError, OptionRefused, StoragetestError, TargetDead
+from storagetest.hosts import connect
+from storagetest.protocols.base import Attachment, Protocol, protocols
+from storagetest.report.base import Record
+from storagetest.runner import FillCache
+
+if TYPE_CHECKING:
+    from storagetest.config import Config, Profile, Variant
+    from storagetest.hosts import Host
+
+__all__ = ["KEY", "State"]
+
+KEY = pytest.StashKey["State"]()
+
+
+class State:
+    """One per process (so one per xdist worker); found at ``config.stash[KEY]``."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._options = config.option
+        self._hosts: dict[str, Host] = {}
+        self._broken: dict[str, str] = {}
+        self.fills = FillCache()
+        self.wanted = False
+        named: str | None = config.option.st_targets
+        self.path = Path(named) if named else config.rootpath / "targets.yaml"
+        self.loaded: Config | None = None
+        if named or self.path.exists():
+            self.loaded = targets_file.load(self.path, overrides=config.option.st_set)
+            self._check_selection()
+
+    @property
+    def config(self) -> Config:
+        """The targets file; :class:`ConfigError` where there is none."""
+        if self.loaded is None:
+            msg = (
+                f"no {self.path}: write one (examples/targets/ has some to start from), name one with "
+                "--st-targets FILE, or start a lab with `storagetest lab up`"
+            )
+            raise ConfigError(msg)
+        return self.loaded
+
+    @cached_property
+    def profile(self) -> Profile:
+        """The profile that was asked for."""
+        return self.config.profile(self._options.st_profile)
+
+    @cached_property
+    def variants(self) -> dict[str, Variant]:
+        """The selected variants by id, in the file's order."""
+        globs: list[str] = self._options.st_target
+        return {
+            variant.id: variant
+            for variant in self.config.variants
+            if not globs or any(fnmatchcase(name, glob) for glob in globs for name in (variant.id, variant.target))
+        }
+
+    @staticmethod
+    def protocol(variant: Variant) -> Protocol[Any]:
+        """The protocol that attaches ``variant``."""
+        return protocols.get(variant.protocol)()
+
+    def client_name(self, variant: Variant) -> str:
+        """The client that attaches ``variant`` when one is enough."""
+        asked: str | None = self._options.st_client
+        if asked and asked not in variant.clients:
+            pytest.skip(f"{variant.id}: not a target of client {asked}")
+        return asked or variant.clients[0]
+
+    def host(self, name: str) -> Host:
+        """The connection to a client or server, made at first use and kept."""
+        if name not in self._hosts:
+            self._hosts[name] = connect(self.config, name)
+        return self._hosts[name]
+
+    def close(self) -> None:
+        """Close every connection."""
+        for host in self._hosts.values():
+            host.close()
+        self._hosts.clear()
+
+    def why_broken(self, variant: Variant) -> str | None:
+        """Why no case of this variant can run any more, if so."""
+        return self._broken.get(variant.target) or self._broken.get(variant.id)
+
+    def note_broken(self, variant: Variant, error: StoragetestError) -> None:
+        """Remember that ``variant`` cannot be used: the whole of its target if that is dead."""
+        first_line = str(error).partition("\n")[0]
+        if isinstance(error, TargetDead):
+            self._broken[variant.target] = f"{variant.target} is dead: {first_line}"
+        elif not isinstance(error, OptionRefused):
+            self._broken[variant.id] = f"{variant.id} could not be attached: {first_line}"
+
+    @contextmanager
+    def attach(self, variant: Variant, client: Host) -> Iterator[Attachment]:
+        """Attach ``variant``; a failure is remembered so that the other cases need not find it again."""
+        protocol = self.protocol(variant)
+        try:
+            with protocol.attach(client, variant.options) as attachment:
+                try:
+                    yield attachment
+                finally:
+                    self.fills.forget(attachment)
+        except StoragetestError as error:
+            self.note_broken(variant, error)
+            raise
+
+    def check_alive(self, variant: Variant, client: Host) -> None:
+        """After a case broke: is it the target that died? Raises :class:`TargetDead` (and remembers it)."""
+        try:
+            self.protocol(variant).probe(client, variant.options)
+        except TargetDead as error:
+            self.note_broken(variant, error)
+            raise
+        except StoragetestError:
+            return  # the case's own error says more
+
+    def _check_selection(self) -> None:
+        _ = self.profile
+        asked: str | None = self._options.st_client
+        if asked and asked not in self.config.clients:
+            msg = f"--st-client {asked}: no such client; there are: {', '.join(sorted(self.config.clients))}"
+            raise ConfigError(msg)
+        names = {name for variant in self.config.variants for name in (variant.id, variant.target)}
+        for glob in self._options.st_target:
+            if not any(fnmatchcase(name, glob) for name in names):
+                msg = f"--st-target {glob}: matches no variant; `storagetest targets` lists them"
+                raise ConfigError(msg)
+
+
+RECORDS = pytest.StashKey[list[Record]]()

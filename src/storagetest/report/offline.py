@@ -1,0 +1,76 @@
+"""Take everything that points outside from a generated single-file report, and prove it.
+
+The generator's page carries an analytics script and three addresses in its program: a "powered by" link, a
+trace viewer that is never used here, and a placeholder base address. Rules:
+
+1. What we know is cut out or replaced, in the page and inside its ``data:`` URLs.
+2. A Content-Security-Policy forbids the page to load anything from elsewhere, whatever a later version of the
+   generator, or an attachment, may ask for.
+3. :func:`outside_urls` lists what is left in the page and its program. XML namespace names (w3.org) are not
+   addresses of anything that is loaded; what a test wrote into its own attachments is not looked at.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+
+__all__ = ["make_offline", "outside_urls"]
+
+_ANALYTICS = re.compile(
+    r'<script[^>]*src="https://www\.googletagmanager\.com/[^"]*"[^>]*></script>\s*<script>.*?</script>', re.DOTALL
+)
+_DATA_URL = re.compile(r"data:(text/[a-z]+);base64,([A-Za-z0-9+/=]+)")
+_URL = re.compile(r"""(?:https?|wss?):?//[A-Za-z0-9][^\s"'`<>\\)]*|(?<=["'(=])//[a-z0-9-]+\.[a-z][^\s"'`<>\\)]*""")
+_NAMESPACES = re.compile(r"http://www\.w3\.org/(?:\d{4}|XML|TR)/")
+_PLACEHOLDERS = ("https://localhost",)
+
+_REPLACED = (
+    # The "powered by" link goes to the report itself.
+    ("https://allurereport.org", "#"),
+    # The viewer for another tool's traces.
+    ("https://trace.playwright.dev", "about:blank"),
+)
+_POLICY = (
+    '<meta http-equiv="Content-Security-Policy" content="'
+    "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval' data: blob:; style-src 'unsafe-inline' data: blob:; "
+    "img-src data: blob:; font-src data:; media-src data: blob:; connect-src data: blob:; "
+    "frame-src data: blob: 'self'; worker-src data: blob:; form-action 'none'"
+    '">'
+)
+
+
+def make_offline(page: str) -> str:
+    """Return ``page`` without its outside addresses, and with a policy that forbids any."""
+    page = _ANALYTICS.sub("", page)
+    page = _in_data_urls(page)
+    return page.replace("<head>", f"<head>\n    {_POLICY}", 1)
+
+
+def outside_urls(page: str) -> list[str]:
+    """Return the addresses of other hosts in the page's mark-up, styles and program, sorted."""
+    shell = _DATA_URL.sub("", re.sub(r"window\.allureReport(?:Data|Options)\b.*?</script>", "", page, flags=re.DOTALL))
+    programs = [base64.b64decode(match[2]).decode("utf-8", "replace") for match in _tag_data_urls(page)]
+    found = {match[0] for text in (shell, *programs) for match in _URL.finditer(text)}
+    return sorted(url for url in found if not _NAMESPACES.match(url) and url not in _PLACEHOLDERS)
+
+
+def _tag_data_urls(page: str) -> list[re.Match[str]]:
+    """The data: URLs of script and link tags, not those of attachments."""
+    return [
+        match
+        for match in _DATA_URL.finditer(page)
+        if re.search(r"<(?:script|link)\b[^<>]*$", page[max(0, match.start() - 200) : match.start()])
+    ]
+
+
+def _in_data_urls(page: str) -> str:
+    parts: list[str] = []
+    end = 0
+    for match in _tag_data_urls(page):
+        text = base64.b64decode(match[2]).decode()
+        for old, new in _REPLACED:
+            text = text.replace(old, new)
+        parts += [page[end : match.start()], f"data:{match[1]};base64,{base64.b64encode(text.encode()).decode()}"]
+        end = match.end()
+    return "".join([*parts, page[end:]])

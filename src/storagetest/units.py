@@ -1,0 +1,222 @@
+"""Sizes, durations, rates, counts and ratios: how people write them, and how we print them.
+
+Rules, for both directions:
+
+1. Values are kept in base units: bytes, seconds, bytes per second, per second, and 1 for a ratio.
+2. ``KiB`` is 1024 bytes and ``kB`` is 1000 (IEC 80000-13). A bare ``k`` is refused for sizes and rates, because
+   tools disagree on it; for counts it is 1000.
+3. Text without a unit is bytes where a size is wanted and a plain number where a count is; a duration or a rate
+   without a unit is refused (``p99 <= 5`` would be five seconds).
+4. Parsing is exact: the text is read as a fraction and rounded once, at the end. A size is whole bytes.
+5. What is printed can be parsed again; it shows three significant digits unless asked for more.
+
+Every function here that refuses raises :class:`ValueError` with one sentence for a person.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+
+__all__ = [
+    "format_count",
+    "format_duration",
+    "format_ratio",
+    "format_size",
+    "format_throughput",
+    "format_value",
+    "parse_count",
+    "parse_duration",
+    "parse_rate",
+    "parse_ratio",
+    "parse_size",
+    "parse_value",
+]
+
+_BINARY: Mapping[str, int] = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+_DECIMAL: Mapping[str, int] = {"kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+_SIZES: Mapping[str, Fraction] = {
+    name: Fraction(factor) for name, factor in {"B": 1, **_BINARY, **_DECIMAL}.items()
+}
+_DURATIONS: Mapping[str, Fraction] = {
+    "ns": Fraction(1, 10**9),
+    "us": Fraction(1, 10**6),
+    "µs": Fraction(1, 10**6),
+    "ms": Fraction(1, 10**3),
+    "s": Fraction(1),
+    "min": Fraction(60),
+    "h": Fraction(3600),
+}
+_COUNTS: Mapping[str, Fraction] = {
+    "": Fraction(1),
+    "k": Fraction(10**3),
+    "M": Fraction(10**6),
+    "G": Fraction(10**9),
+}
+
+# At most 18 digits each side: no text can make us build a number of a million digits.
+_QUANTITY = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?) ?([A-Za-zµ%/]*)", re.ASCII)
+_FEWEST_FACTORS = 1e-9
+
+
+def _split(text: str, wanted: str) -> tuple[Fraction, str]:
+    match = _QUANTITY.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{text!r} is not {wanted}")
+    return Fraction(match[1]), match[2]
+
+
+def _choose(unit: str, units: Mapping[str, Fraction], text: str, wanted: str) -> Fraction:
+    try:
+        return units[unit]
+    except KeyError:
+        names = ", ".join(name for name in units if name and name != "µs")
+        raise ValueError(f"{text!r} is not {wanted}: the units are {names}") from None
+
+
+def parse_size(text: str) -> int:
+    """Return the bytes in ``64KiB``, ``1 MiB``, ``4kB``, ``512B`` or ``512``."""
+    wanted = "a size such as 64KiB"
+    number, unit = _split(text, wanted)
+    if unit in {"k", "K", "KB", "m", "M", "g", "G", "t", "T", "Ki", "Mi", "Gi", "Ti"}:
+        letter = unit[0].upper()
+        decimal = "kB" if letter == "K" else f"{letter}B"
+        raise ValueError(f"{text!r} leaves the unit open: write {letter}iB (1024) or {decimal} (1000)")
+    total = number * _choose(unit or "B", _SIZES, text, wanted)
+    if total.denominator != 1:
+        raise ValueError(f"{text!r} is not a whole number of bytes")
+    return int(total)
+
+
+def parse_duration(text: str) -> float:
+    """Return the seconds in ``250us``, ``5ms``, ``10s``, ``2min`` or ``1h``."""
+    wanted = "a duration such as 5ms or 10s"
+    number, unit = _split(text, wanted)
+    if not unit:
+        raise ValueError(f"{text!r} has no unit: write {text.strip()}s or {text.strip()}ms")
+    return float(number * _choose(unit, _DURATIONS, text, wanted))
+
+
+def parse_rate(text: str) -> float:
+    """Return the bytes per second in ``1GiB/s`` or ``500MB/s``."""
+    wanted = "a bandwidth such as 50MiB/s"
+    number, unit = _split(text, wanted)
+    if not unit:
+        raise ValueError(f"{text!r} has no unit: write {text.strip()}MiB/s or {text.strip()}MB/s")
+    return float(number * _choose(unit, {f"{name}/s": factor for name, factor in _SIZES.items()}, text, wanted))
+
+
+def parse_count(text: str) -> float:
+    """Return the number in ``20000``, ``20k`` or ``1.5M``."""
+    wanted = "a number such as 20000 or 20k"
+    number, unit = _split(text, wanted)
+    return float(number * _choose(unit, _COUNTS, text, wanted))
+
+
+def parse_ratio(text: str) -> float:
+    """Return the fraction of 1 in ``5%`` or ``0.05``."""
+    wanted = "a share such as 5% or 0.05"
+    number, unit = _split(text, wanted)
+    return float(number * _choose(unit, {"": Fraction(1), "%": Fraction(1, 100)}, text, wanted))
+
+
+def _parse_per_second(text: str) -> float:
+    return parse_count(text.strip().removesuffix("/s"))
+
+
+_PARSERS: Mapping[str, Callable[[str], float]] = {
+    "B/s": parse_rate,
+    "/s": _parse_per_second,
+    "s": parse_duration,
+    "ratio": parse_ratio,
+    "count": parse_count,
+}
+
+
+def parse_value(text: str, unit_symbol: str) -> float:
+    """Read ``text`` as a value of that unit, in the base unit.
+
+    ``unit_symbol`` is a value of :class:`storagetest.measure.run.Unit`: ``B/s``, ``/s``, ``s``, ``ratio`` or
+    ``count``.
+    """
+    return _PARSERS[unit_symbol](text)
+
+
+def format_size(size: int) -> str:
+    """Print bytes exactly and without a space: ``64KiB``, ``4kB``, ``513B``."""
+    for units in (_BINARY, _DECIMAL):
+        for name, factor in reversed(units.items()):
+            if size and size % factor == 0:
+                return f"{size // factor}{name}"
+    return f"{size}B"
+
+
+def _scaled(value: float, units: Mapping[str, float], digits: int, space: str) -> str:
+    """Print in the first of the ascending ``units`` in which fewer than 1000 of them remain after rounding."""
+    if not math.isfinite(value):
+        return f"{value}"
+    text, unit = "0", min(units, key=lambda name: abs(math.log(units[name])))
+    if value:
+        for name, factor in units.items():
+            text, unit = _significant(value / factor, digits), name
+            if abs(float(text)) < 1000:
+                break
+    return f"{text}{space}{unit}".rstrip()
+
+
+def _significant(value: float, digits: int) -> str:
+    """Return ``value`` with that many significant digits and never an exponent: 3 gives 0.977, 52.4, 1230."""
+    if abs(value) < _FEWEST_FACTORS:
+        return "0"
+    rounded = float(f"{value:.{digits - 1}e}")
+    return f"{rounded:.{max(0, digits - 1 - math.floor(math.log10(abs(rounded))))}f}"
+
+
+def format_duration(seconds: float, *, digits: int = 3) -> str:
+    """Print seconds in ns, us, ms, s, min or h: ``4.12 ms``."""
+    units = {name: float(factor) for name, factor in _DURATIONS.items() if name != "µs"}
+    if 60 <= abs(seconds) < 1000:  # 90.0 s says more to a reader than 1.50 min
+        units = {"s": 1.0}
+    return _scaled(seconds, units, digits, " ")
+
+
+def format_throughput(rate: float, *, both: bool = False, digits: int = 3) -> str:
+    """Print bytes per second as ``50.0 MiB/s``; with ``both`` as ``50.0 MiB/s (52.4 MB/s)``."""
+    binary = _scaled(rate, {f"{unit}/s": float(n) for unit, n in {"B": 1, **_BINARY}.items()}, digits, " ")
+    if not both:
+        return binary
+    decimal = _scaled(rate, {f"{unit}/s": float(n) for unit, n in {"B": 1, **_DECIMAL}.items()}, digits, " ")
+    return f"{binary} ({decimal})"
+
+
+def format_count(value: float, *, digits: int = 3) -> str:
+    """Print a number as ``7``, ``0.250``, ``12.3k`` or ``1.50M``; whole numbers below 1000 are exact."""
+    if float(value).is_integer() and abs(value) < 1000:
+        return str(int(value))
+    return _scaled(value, {name: float(factor) for name, factor in _COUNTS.items()}, digits, "")
+
+
+def format_ratio(value: float, *, digits: int = 3) -> str:
+    """Print a share as ``5.12%``."""
+    return f"{_significant(value * 100, digits)}%" if math.isfinite(value) else f"{value}"
+
+
+def format_value(value: float, unit_symbol: str, *, both: bool = False, digits: int = 3) -> str:
+    """Print a value of a base unit for people; :func:`parse_value` reads it again (unless ``both``).
+
+    ``unit_symbol`` is a value of :class:`storagetest.measure.run.Unit`. ``both`` adds MB/s to MiB/s. Raise
+    ``digits`` where two values would otherwise print alike.
+    """
+    if unit_symbol == "B/s":
+        return format_throughput(value, both=both, digits=digits)
+    if unit_symbol == "/s":
+        return f"{format_count(value, digits=digits)}/s"
+    if unit_symbol == "s":
+        return format_duration(value, digits=digits)
+    if unit_symbol == "ratio":
+        return format_ratio(value, digits=digits)
+    if unit_symbol == "count":
+        return format_count(value, digits=digits)
+    raise ValueError(f"no such unit: {unit_symbol!r}")
