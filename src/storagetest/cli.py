@@ -13,7 +13,8 @@ from pathlib import Path
 
 from storagetest import __version__, config
 from storagetest.errors import ConfigError, StoragetestError
-from storagetest.hosts import clean, connect
+from storagetest.hosts import Outcomes, clean
+from storagetest.hosts.connect import connect
 from storagetest.lab import cli as lab_cli
 from storagetest.protocols.base import protocols
 from storagetest.report import cli as report_cli
@@ -85,18 +86,18 @@ def _targets(arguments: argparse.Namespace) -> int:
     width = max(len(variant.id) for variant in loaded.variants)
     for variant in loaded.variants:
         can = protocols.get(variant.protocol)().capabilities(variant.options)
-        print(f"{variant.id:{width}}  {variant.protocol:8}  {', '.join(variant.clients)}  {' '.join(sorted(can))}")
+        print(f"{variant.id:{width}}  {variant.protocol:8}  {', '.join(client.name for client in variant.clients)}  {' '.join(sorted(can))}")
     return 0
 
 
 def _clean(arguments: argparse.Namespace) -> int:
     loaded = config.load(arguments.targets)
     left = 0
-    for name in loaded.clients:
-        with connect(loaded, name) as host:
+    for name, machine in loaded.clients.items():
+        with connect(machine) as host:
             for outcome in clean(host, force=arguments.force):
-                print(f"{name}: {outcome}")
-                left += not outcome.done
+                print(f"{name}: {outcome.what}: {outcome.result.value}{outcome.detail and f': {outcome.detail}'}")
+                left += outcome.result is not Outcomes.UNDONE
     return 1 if left else 0
 
 

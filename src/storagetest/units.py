@@ -3,10 +3,10 @@
 Rules, for both directions:
 
 1. Values are kept in base units: bytes, seconds, bytes per second, per second, and 1 for a ratio.
-2. ``KiB`` is 1024 bytes and ``kB`` is 1000 (IEC 80000-13). A bare ``k`` is refused for sizes and rates, because
-   tools disagree on it; for counts it is 1000.
-3. Text without a unit is bytes where a size is wanted and a plain number where a count is; a duration or a rate
-   without a unit is refused (``p99 <= 5`` would be five seconds).
+2. ``KiB`` is 1024 bytes and ``kB`` is 1000 (IEC 80000-13). A bare ``k`` is refused for sizes and rates,
+   because tools disagree on it; for counts it is 1000.
+3. Text without a unit is bytes where a size is wanted and a plain number where a count is; a duration or a
+   rate without a unit is refused (``p99 <= 5`` would be five seconds).
 4. Parsing is exact: the text is read as a fraction and rounded once, at the end. A size is whole bytes.
 5. What is printed can be parsed again; it shows three significant digits unless asked for more.
 
@@ -58,7 +58,7 @@ _COUNTS: Mapping[str, Fraction] = {
 
 # At most 18 digits each side: no text can make us build a number of a million digits.
 _QUANTITY = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?) ?([A-Za-zµ%/]*)", re.ASCII)
-_FEWEST_FACTORS = 1e-9
+_NOTHING = 1e-9  # what is smaller in its smallest unit prints as 0
 
 
 def _split(text: str, wanted: str) -> tuple[Fraction, str]:
@@ -83,7 +83,10 @@ def parse_size(text: str) -> int:
     if unit in {"k", "K", "KB", "m", "M", "g", "G", "t", "T", "Ki", "Mi", "Gi", "Ti"}:
         letter = unit[0].upper()
         decimal = "kB" if letter == "K" else f"{letter}B"
-        raise ValueError(f"{text!r} leaves the unit open: write {letter}iB (1024) or {decimal} (1000)")
+        plain = text.strip().removesuffix(unit)
+        raise ValueError(
+            f"{text!r} leaves open what {unit} is: write {plain}{letter}iB (1024) or {plain}{decimal} (1000)"
+        )
     total = number * _choose(unit or "B", _SIZES, text, wanted)
     if total.denominator != 1:
         raise ValueError(f"{text!r} is not a whole number of bytes")
@@ -105,7 +108,9 @@ def parse_rate(text: str) -> float:
     number, unit = _split(text, wanted)
     if not unit:
         raise ValueError(f"{text!r} has no unit: write {text.strip()}MiB/s or {text.strip()}MB/s")
-    return float(number * _choose(unit, {f"{name}/s": factor for name, factor in _SIZES.items()}, text, wanted))
+    return float(
+        number * _choose(unit, {f"{name}/s": factor for name, factor in _SIZES.items()}, text, wanted)
+    )
 
 
 def parse_count(text: str) -> float:
@@ -147,14 +152,14 @@ def parse_value(text: str, unit_symbol: str) -> float:
 def format_size(size: int) -> str:
     """Print bytes exactly and without a space: ``64KiB``, ``4kB``, ``513B``."""
     for units in (_BINARY, _DECIMAL):
-        for name, factor in reversed(units.items()):
+        for name, factor in reversed(list(units.items())):
             if size and size % factor == 0:
                 return f"{size // factor}{name}"
     return f"{size}B"
 
 
 def _scaled(value: float, units: Mapping[str, float], digits: int, space: str) -> str:
-    """Print in the first of the ascending ``units`` in which fewer than 1000 of them remain after rounding."""
+    """Print in the first of the ascending ``units`` in which, rounded, fewer than 1000 remain."""
     if not math.isfinite(value):
         return f"{value}"
     text, unit = "0", min(units, key=lambda name: abs(math.log(units[name])))
@@ -168,7 +173,7 @@ def _scaled(value: float, units: Mapping[str, float], digits: int, space: str) -
 
 def _significant(value: float, digits: int) -> str:
     """Return ``value`` with that many significant digits and never an exponent: 3 gives 0.977, 52.4, 1230."""
-    if abs(value) < _FEWEST_FACTORS:
+    if abs(value) < _NOTHING:
         return "0"
     rounded = float(f"{value:.{digits - 1}e}")
     return f"{rounded:.{max(0, digits - 1 - math.floor(math.log10(abs(rounded))))}f}"
@@ -176,10 +181,10 @@ def _significant(value: float, digits: int) -> str:
 
 def format_duration(seconds: float, *, digits: int = 3) -> str:
     """Print seconds in ns, us, ms, s, min or h: ``4.12 ms``."""
-    units = {name: float(factor) for name, factor in _DURATIONS.items() if name != "µs"}
-    if 60 <= abs(seconds) < 1000:  # 90.0 s says more to a reader than 1.50 min
-        units = {"s": 1.0}
-    return _scaled(seconds, units, digits, " ")
+    fitting = {name: float(factor) for name, factor in _DURATIONS.items() if factor <= 1 and name != "µs"}
+    if abs(seconds) >= 999.5:  # below that, 90.0 s says more to a reader than 1.50 min
+        fitting = {"h": 3600.0} if abs(seconds) >= 3600 else {"min": 60.0}
+    return _scaled(seconds, fitting, digits, " ")
 
 
 def format_throughput(rate: float, *, both: bool = False, digits: int = 3) -> str:

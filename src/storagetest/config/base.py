@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar
 
@@ -37,6 +38,7 @@ __all__ = [
     "Duration",
     "Items",
     "LocalPath",
+    "Mark",
     "Model",
     "Origin",
     "Port",
@@ -48,6 +50,7 @@ __all__ = [
 ]
 
 _REFERENCE = re.compile(r"\$\{(env|file):([^}]*)\}")
+_MEANT_AS_REFERENCE = re.compile(r"\$\{(env|file)\b.*|\$\{[^}]*\}", re.DOTALL)
 _HOSTNAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?", re.ASCII)
 _SECRET_FILE_LIMIT = 64 * 1024
 
@@ -58,6 +61,13 @@ class Origin:
 
     place: str
     directory: Path
+
+
+class Mark(Enum):
+    """What a field's type is for, where the type alone does not say it (``Annotated`` metadata)."""
+
+    SIZE = "size"
+    ADDRESS = "address"
 
 
 class Text(str):
@@ -136,21 +146,23 @@ class SecretText:
             raise PydanticCustomError("string_type", "text is wanted")
         if not value:
             raise PydanticCustomError("secret", "the secret is empty")
-        if "${" in value and not _is_reference(value):
+        if _MEANT_AS_REFERENCE.search(value) and not _is_reference(value):
             raise PydanticCustomError(
                 "secret", "a secret is plain text, or ${{env:NAME}} or ${{file:PATH}} as a whole"
             )
         return cls(value, value.origin if isinstance(value, Text) else None)
 
     @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+    def __get_pydantic_core_schema__(cls, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Read text; never write the secret into a dump."""
         return core_schema.no_info_plain_validator_function(
             cls._read, serialization=core_schema.to_string_ser_schema()
         )
 
     @classmethod
-    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
         """Describe a secret to editors as the text it is."""
         return {
             "type": "string",
@@ -188,7 +200,9 @@ def _address(value: object) -> object:
     except ValueError:
         if not _HOSTNAME.fullmatch(value):
             hint = (
-                "; a port goes into `port`, and an IPv6 address stands without brackets" if ":" in value else ""
+                "; a port goes into `port`, and an IPv6 address stands without brackets"
+                if ":" in value
+                else ""
             )
             raise ValueError(f"{value!r} is neither a host's name nor an IP address{hint}") from None
     return value
@@ -208,6 +222,7 @@ def _local_path(value: object) -> object:
 
 Size = Annotated[
     int,
+    Mark.SIZE,
     BeforeValidator(_size),
     WithJsonSchema(
         {
@@ -237,7 +252,7 @@ Duration = Annotated[
 Port = Annotated[int, Field(ge=1, le=65535)]
 """A TCP port."""
 
-Address = Annotated[str, BeforeValidator(_address)]
+Address = Annotated[str, Mark.ADDRESS, BeforeValidator(_address)]
 """A host's name, or an IPv4 or IPv6 address; never a port, never something that reads as an option."""
 
 LocalPath = Annotated[Path, BeforeValidator(_local_path), WithJsonSchema({"type": "string", "minLength": 1})]
@@ -257,7 +272,7 @@ class Model(BaseModel):
 
     @field_validator("*")
     @classmethod
-    def _no_reference(cls, value: Any) -> Any:
+    def _no_reference(cls, value: object) -> object:
         if isinstance(value, str) and _REFERENCE.search(value):
             raise ValueError("${env:…} and ${file:…} are understood where a secret belongs, and only there")
         return value

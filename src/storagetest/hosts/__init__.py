@@ -1,0 +1,27 @@
+"""Somewhere to run a command and to leave or fetch a file, here or over SSH, and to leave nothing behind."""
+
+from __future__ import annotations
+
+from storagetest.hosts.base import Completed, Host, failed
+from storagetest.hosts.journal import Entry, Journal, Opened, Outcome, Outcomes, Step, Unreadable, clean
+from storagetest.hosts.local import LocalHost
+from storagetest.hosts.ssh import SshHost, SshSettings
+from storagetest.hosts.wait import wait_until
+
+__all__ = [
+    "Completed",
+    "Entry",
+    "Host",
+    "Journal",
+    "LocalHost",
+    "Opened",
+    "Outcome",
+    "Outcomes",
+    "SshHost",
+    "SshSettings",
+    "Step",
+    "Unreadable",
+    "clean",
+    "failed",
+    "wait_until",
+]

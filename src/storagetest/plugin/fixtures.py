@@ -36,7 +36,7 @@ def variant(request: pytest.FixtureRequest, st: State) -> Variant:
 @pytest.fixture(scope="session")
 def client(variant: Variant, st: State) -> Host:
     """Return the host that attaches the variant and puts the load on it."""
-    return st.host(st.client_name(variant))
+    return st.host(st.client(variant))
 
 
 @pytest.fixture(scope="session")

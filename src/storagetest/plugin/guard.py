@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from storagetest.config import Variant
+from storagetest.config import Machine, Variant
 from storagetest.errors import StoragetestError
 from storagetest.plugin.matrix import item_variant
 from storagetest.plugin.state import KEY
@@ -71,11 +71,18 @@ class Guard:
                 stack.close()
 
     def _lock(self, item: pytest.Item, variant: Variant) -> ExitStack:
-        client = self._state.client_name(variant)
+        client = self._state.client(variant)
         server = self._state.protocol(variant).server(variant.options)
-        names = [f"client:{self._state.config.identity(client)}", f"server:{server}"]
+        names = [f"client:{_identity(client)}", f"server:{server}"]
         measuring = "measure" in getattr(item, "fixturenames", ())
         take = exclusive if measuring else shared
         stack = ExitStack()
         stack.enter_context(take(names, timeout=self._timeout, what=item.nodeid))
         return stack
+
+
+def _identity(machine: Machine) -> str:
+    """Return what tells a client from others in any run on this machine: not its name, which each file chooses."""
+    if machine.transport == "local":
+        return "local"
+    return f"{machine.ssh_config or ''}:{machine.address}:{machine.port or 22}"

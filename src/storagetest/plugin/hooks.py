@@ -16,7 +16,7 @@ from storagetest.plugin.options import MARKERS, add_options
 from storagetest.plugin.reporting import Reporting
 from storagetest.plugin.state import KEY, State
 
-pytest_plugins = ["storagetest.plugin.fixtures"]
+pytest_plugins = ["storagetest.plugin.fixtures", "storagetest.plugin.conformance"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -71,10 +71,9 @@ class Measure:
         )
 
     def _gates(self, load: Workload[Any], parameters: Mapping[str, Any]) -> tuple[Threshold, ...]:
-        configured = self._state.config.thresholds_for(self._variant, load.name, parameters)
         marked = [text for mark in self._item.iter_markers("gate") for text in mark.args]
         return (
-            *(parse_threshold(gate.text, load.metrics, place=gate.place) for gate in configured),
+            *self._state.config.thresholds_for(self._variant, load.name, parameters),
             *(parse_threshold(text, load.metrics, place=self._item.nodeid) for text in marked),
         )
 

@@ -13,13 +13,13 @@ import pytest
 
 from storagetest import config as targets_file
 from storagetest.errors import ConfigError, OptionRefused, StoragetestError, TargetDead
-from storagetest.hosts import connect
+from storagetest.hosts.connect import connect
 from storagetest.protocols.base import Attachment, Protocol, protocols
 from storagetest.report.base import Record
 from storagetest.runner import FillCache
 
 if TYPE_CHECKING:
-    from storagetest.config import Config, Profile, Variant
+    from storagetest.config import Config, Machine, Profile, Variant
     from storagetest.hosts import Host
 
 __all__ = ["KEY", "State"]
@@ -74,18 +74,19 @@ class State:
         """The protocol that attaches ``variant``."""
         return protocols.get(variant.protocol)()
 
-    def client_name(self, variant: Variant) -> str:
+    def client(self, variant: Variant) -> Machine:
         """The client that attaches ``variant`` when one is enough."""
         asked: str | None = self._options.st_client
-        if asked and asked not in variant.clients:
-            pytest.skip(f"{variant.id}: not a target of client {asked}")
-        return asked or variant.clients[0]
+        for machine in variant.clients:
+            if asked in (None, machine.name):
+                return machine
+        pytest.skip(f"{variant.id}: not a target of client {asked}")
 
-    def host(self, name: str) -> Host:
+    def host(self, machine: Machine) -> Host:
         """The connection to a client or server, made at first use and kept."""
-        if name not in self._hosts:
-            self._hosts[name] = connect(self.config, name)
-        return self._hosts[name]
+        if machine.name not in self._hosts:
+            self._hosts[machine.name] = connect(machine)
+        return self._hosts[machine.name]
 
     def close(self) -> None:
         """Close every connection."""

@@ -19,8 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from storagetest.errors import AttachError, DeadlineExceeded, StoragetestError, TargetDead
-from storagetest.hosts.base import Completed, Host
-from storagetest.hosts.journal import Journal
+from storagetest.hosts import Completed, Host, Journal
 
 __all__ = ["RUN", "WITHIN", "Deadline", "answering", "held", "new_id", "released"]
 
@@ -33,9 +32,17 @@ LEFT_ON_TARGET = 3
 FORCED = 4
 """Exit status of a release that left nothing on the client, but only by force: the target did not answer."""
 
+_CLEAN_IS_ENOUGH = [
+    "sh",
+    "-c",
+    f'"$@"; status=$?; [ $status -eq {LEFT_ON_TARGET} ] || [ $status -eq {FORCED} ] || exit $status',
+    "storagetest-undo",
+]
+"""For the journal, which asks only whether the client is clean."""
+
 WITHIN = r"""
-# within SECONDS COMMAND...: its exit status, or 124 once the time is over. A command stuck in the kernel, which
-# no signal ends, is left behind and not waited for; so its output goes to a file and never holds our own open.
+# within SECONDS COMMAND...: its exit status, or 124 once the time is over. A command stuck in the kernel,
+# which no signal ends, is left behind and not waited for; so its output goes to a file.
 log=$(mktemp) || exit 90
 trap 'rm -f "$log"' EXIT
 within() {
@@ -86,16 +93,14 @@ def answering(client: Host, target: str, deadline: Deadline) -> Iterator[None]:
 
 
 @contextmanager
-def held(
-    client: Host, what: str, release: Sequence[str], *, target: str, deadline: float
-) -> Iterator[None]:
+def held(client: Host, what: str, release: Sequence[str], *, target: str, deadline: float) -> Iterator[None]:
     """Journal, let the body acquire and use, then run ``release`` (argv) and strike the entry out.
 
     ``what`` is the journal's words; ``target`` names the target in messages; ``deadline`` (seconds) is the
     release's. Exit status of ``release``: 0 nothing is left; :data:`LEFT_ON_TARGET`; :data:`FORCED`;
     anything else: something is left on the client, and the entry stays in the journal.
     """
-    entry = Journal(client).open(what, [list(release)])
+    entry = Journal(client).open(what, [[*_CLEAN_IS_ENOUGH, *release]])
 
     def let_go() -> None:
         done = _run_release(client, release, target, deadline)
@@ -142,7 +147,9 @@ def _why_not_clean(done: Completed, what: str, target: str) -> AttachError:
     if done.status == FORCED:
         return TargetDead(f"{target} no longer answers {done.host}: released by force ({said})")
     if done.status == LEFT_ON_TARGET:
-        return AttachError(f"{target}: released on {done.host}, but a directory stayed on the target ({said})")
+        return AttachError(
+            f"{target}: released on {done.host}, but a directory stayed on the target ({said})"
+        )
     return AttachError(
         f"{target}: {what} is still there on {done.host} after release (status {done.status}: {said}). "
         "`storagetest clean` tries again."

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from storagetest.errors import AttachError, ClientLacks, StoragetestError
-from storagetest.hosts.base import Completed, Host
+from storagetest.hosts import Completed, Host
 from storagetest.protocols._hold import FORCED, LEFT_ON_TARGET, RUN, WITHIN, Deadline, answering, held, new_id
 
 __all__ = ["MountEntry", "Mounted", "mounted", "parse_mountinfo"]

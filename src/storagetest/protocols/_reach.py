@@ -8,13 +8,13 @@ that it may do so.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from storagetest.errors import AttachError, ClientLacks, TargetDead
-from storagetest.hosts.base import Host
+from storagetest.errors import ClientLacks, StoragetestError, TargetDead
+from storagetest.hosts import Host
 
-__all__ = ["Findings", "check_client", "parse_findings", "refuse"]
+__all__ = ["Findings", "check_client", "collect", "parse_findings", "refuse"]
 
 CONNECT_SECONDS = 8
 """How long a TCP handshake may take: three SYNs (at 0, 1 and 3 s), and time for the last one's answer."""
@@ -125,9 +125,6 @@ def check_client(
     ``modules`` are kernel modules (or file system types, for kernels that have them built in); ``packages``
     says in words what to install. ``deadline`` in seconds.
     """
-    if address.startswith("-") or any(c in address for c in "/ \t\n"):
-        msg = f"{target}: {address!r} is no host name or address"
-        raise AttachError(msg)
     done = client.run(argv(address, port, modules, tools), deadline=deadline)
     refuse(
         parse_findings(done.stdout),
@@ -137,3 +134,15 @@ def check_client(
         port=port,
         packages=packages,
     )
+
+
+def collect(client: Host, commands: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Run what may say something after a failure; what cannot be had says why instead. Never raises."""
+    found = {}
+    for name, command in {**commands, "dmesg": ["sh", "-c", "dmesg | tail -n 100"]}.items():
+        try:
+            done = client.run(command, deadline=15.0, check=False)
+            found[name] = done.stdout if done.ok else done.describe()
+        except StoragetestError as error:
+            found[name] = str(error)
+    return found

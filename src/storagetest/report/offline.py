@@ -18,10 +18,13 @@ import re
 __all__ = ["make_offline", "outside_urls"]
 
 _ANALYTICS = re.compile(
-    r'<script[^>]*src="https://www\.googletagmanager\.com/[^"]*"[^>]*></script>\s*<script>.*?</script>', re.DOTALL
+    r'<script[^>]*src="https://www\.googletagmanager\.com/[^"]*"[^>]*></script>\s*<script>.*?</script>',
+    re.DOTALL,
 )
 _DATA_URL = re.compile(r"data:(text/[a-z]+);base64,([A-Za-z0-9+/=]+)")
-_URL = re.compile(r"""(?:https?|wss?):?//[A-Za-z0-9][^\s"'`<>\\)]*|(?<=["'(=])//[a-z0-9-]+\.[a-z][^\s"'`<>\\)]*""")
+_URL = re.compile(
+    r"""(?:https?|wss?):?//[A-Za-z0-9][^\s"'`<>\\)]*|(?<=["'(=])//[a-z0-9-]+\.[a-z][^\s"'`<>\\)]*"""
+)
 _NAMESPACES = re.compile(r"http://www\.w3\.org/(?:\d{4}|XML|TR)/")
 _PLACEHOLDERS = ("https://localhost",)
 
@@ -33,8 +36,9 @@ _REPLACED = (
 )
 _POLICY = (
     '<meta http-equiv="Content-Security-Policy" content="'
-    "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval' data: blob:; style-src 'unsafe-inline' data: blob:; "
-    "img-src data: blob:; font-src data:; media-src data: blob:; connect-src data: blob:; "
+    "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval' data: blob:; "
+    "style-src 'unsafe-inline' data: blob:; img-src data: blob:; "
+    "font-src data:; media-src data: blob:; connect-src data: blob:; "
     "frame-src data: blob: 'self'; worker-src data: blob:; form-action 'none'"
     '">'
 )
@@ -49,14 +53,16 @@ def make_offline(page: str) -> str:
 
 def outside_urls(page: str) -> list[str]:
     """Return the addresses of other hosts in the page's mark-up, styles and program, sorted."""
-    shell = _DATA_URL.sub("", re.sub(r"window\.allureReport(?:Data|Options)\b.*?</script>", "", page, flags=re.DOTALL))
+    shell = _DATA_URL.sub(
+        "", re.sub(r"window\.allureReport(?:Data|Options)\b.*?</script>", "", page, flags=re.DOTALL)
+    )
     programs = [base64.b64decode(match[2]).decode("utf-8", "replace") for match in _tag_data_urls(page)]
     found = {match[0] for text in (shell, *programs) for match in _URL.finditer(text)}
     return sorted(url for url in found if not _NAMESPACES.match(url) and url not in _PLACEHOLDERS)
 
 
 def _tag_data_urls(page: str) -> list[re.Match[str]]:
-    """The data: URLs of script and link tags, not those of attachments."""
+    """Return the data: URLs of script and link tags, not those of attachments."""
     return [
         match
         for match in _DATA_URL.finditer(page)
@@ -71,6 +77,9 @@ def _in_data_urls(page: str) -> str:
         text = base64.b64decode(match[2]).decode()
         for old, new in _REPLACED:
             text = text.replace(old, new)
-        parts += [page[end : match.start()], f"data:{match[1]};base64,{base64.b64encode(text.encode()).decode()}"]
+        parts += [
+            page[end : match.start()],
+            f"data:{match[1]};base64,{base64.b64encode(text.encode()).decode()}",
+        ]
         end = match.end()
     return "".join([*parts, page[end:]])

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from storagetest.measure.run import Metric
+from storagetest.measure.stats import Interval
 
 __all__ = ["Interval", "Outcome", "Threshold", "Verdict"]
 
@@ -30,17 +31,6 @@ class Threshold:
     bound: float
     text: str
     place: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """A confidence interval of a mean over runs: ``low`` ≤ ``mean`` ≤ ``high``; ``confidence`` such as 0.95."""
-
-    mean: float
-    low: float
-    high: float
-    confidence: float
-    count: int
 
 
 @dataclass(frozen=True, slots=True)

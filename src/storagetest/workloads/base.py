@@ -22,11 +22,15 @@ __all__ = ["Scale", "Workload", "register", "workloads"]
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How much: ``size`` in bytes, ``ramp`` and ``runtime`` in seconds (a ramp is run but not counted)."""
+    """How much: ``size`` in bytes, ``ramp`` and ``runtime`` in seconds (a ramp is run but not counted).
+
+    ``repeat`` counts from 0. Random seeds follow from it, so that no repeat writes again what the last one did.
+    """
 
     size: int
     ramp: float
     runtime: float
+    repeat: int = 0
 
 
 O = TypeVar("O", bound=WorkloadOptions)  # noqa: E741  # options
@@ -42,6 +46,12 @@ class Workload(ABC, Generic[O]):
     Options: ClassVar[type[WorkloadOptions]]
     example: ClassVar[Mapping[str, Any]]
     metrics: ClassVar[Mapping[str, Metric]] = METRICS
+    tools: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """Programs that a client must have: name → the argv that prints its version, kept with every run."""
+
+    def parameters(self, options: O) -> Mapping[str, Any]:
+        """Return the options as the result keeps and shows them: values with their units, in reading order."""
+        return options.model_dump()
 
     def dataset(self, options: O, scale: Scale) -> str | None:  # noqa: ARG002
         """Return the key of the data set this load works on, or None. Equal keys are filled once."""

@@ -1,0 +1,200 @@
+"""What targets.yaml says: the pydantic border (``…Entry``) and the frozen values that come out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from storagetest.config.base import (
+    Address,
+    Duration,
+    Items,
+    LocalPath,
+    Model,
+    Port,
+    SecretText,
+    Size,
+    TargetOptions,
+)
+
+__all__ = [
+    "NAME",
+    "PROFILES",
+    "Gate",
+    "LocalEntry",
+    "Machine",
+    "Profile",
+    "ProfileEntry",
+    "Rule",
+    "SshEntry",
+    "TargetEntry",
+    "Variant",
+]
+
+NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
+"""What a target, client, server or profile may be called."""
+
+
+class LocalEntry(Model):
+    """The machine that runs pytest."""
+
+    transport: Literal["local"]
+    """How the machine is reached: local (the one that runs pytest) or ssh."""
+
+
+class SshEntry(Model):
+    """A machine reached over SSH."""
+
+    transport: Literal["ssh"] = "ssh"
+    """How the machine is reached: local (the one that runs pytest) or ssh."""
+
+    address: Address
+    """The host's name or IP address, or an alias that `ssh_config` resolves."""
+
+    port: Port | None = None
+    """The TCP port; 22, or what `ssh_config` says."""
+
+    user: Annotated[str | None, Field(min_length=1)] = None
+    """Whom to log in as; the one who runs pytest, or whom `ssh_config` says."""
+
+    key: LocalPath | None = None
+    """The private key's file. Without it the agent's keys and the usual files are tried."""
+
+    password: SecretText | None = None
+    """The login's password, or the private key's passphrase."""
+
+    known_hosts: LocalPath | None = None
+    """The file of known host keys; ~/.ssh/known_hosts, or what `ssh_config` says."""
+
+    host_key_check: bool = True
+    """Whether the host must show a known key. Only a throw-away machine should set this to false."""
+
+    jump: str | SshEntry | None = None
+    """The machine to go through: a client's or server's name, or an entry of its own."""
+
+    ssh_config: LocalPath | None = None
+    """An OpenSSH client configuration that `address` is looked up in."""
+
+    connect_timeout: Annotated[Duration, Field(gt=0)] = 10.0
+    """How long a connection and a login may take."""
+
+
+class TargetEntry(Model):
+    """What every target may say beside its protocol's options."""
+
+    protocol: str
+    """How the target is reached."""
+
+    client: str | None = None
+    """The one client to use; or give `clients`."""
+
+    clients: Annotated[Items[str] | None, Field(min_length=1)] = None
+    """The clients to use; all of the file's, in its order, where neither this nor `client` is given."""
+
+    server: str | None = None
+    """The serving machine, by its name under `servers`, where it may be looked at."""
+
+    optional: bool = False
+    """Whether cases are skipped, rather than errors, on a client that lacks the protocol."""
+
+
+class ProfileEntry(Model):
+    """How much load, how often. What is left out is the built-in profile's, or else that of `standard`."""
+
+    size: Annotated[Size | None, Field(gt=0)] = None
+    """The size of the data set."""
+
+    ramp: Duration | None = None
+    """How long load is put on before anything is counted."""
+
+    runtime: Annotated[Duration | None, Field(gt=0)] = None
+    """How long one repeat is measured."""
+
+    repeats: Annotated[int | None, Field(ge=1)] = None
+    """How many repeats are run at least."""
+
+    max_repeats: Annotated[int | None, Field(ge=1)] = None
+    """The budget: how many repeats may be run until a gate is decided."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A client or a server, and how it is reached. ``jump`` is the machine to go through."""
+
+    name: str
+    transport: Literal["local", "ssh"]
+    address: str = ""
+    port: int | None = None
+    user: str | None = None
+    key: Path | None = None
+    password: SecretText | None = None
+    known_hosts: Path | None = None
+    host_key_check: bool = True
+    jump: Machine | None = None
+    ssh_config: Path | None = None
+    connect_timeout: float = 10.0
+    place: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """How much load: ``size`` in bytes, ``ramp`` and ``runtime`` in seconds; and how many repeats."""
+
+    name: str
+    size: int
+    ramp: float
+    runtime: float
+    repeats: int
+    max_repeats: int
+
+
+PROFILES: Mapping[str, Profile] = {
+    profile.name: profile
+    for profile in (
+        Profile("smoke", size=16 << 20, ramp=0.5, runtime=1.0, repeats=3, max_repeats=3),
+        Profile("standard", size=1 << 30, ramp=5.0, runtime=30.0, repeats=3, max_repeats=10),
+        Profile("thorough", size=8 << 30, ramp=15.0, runtime=120.0, repeats=5, max_repeats=20),
+    )
+}
+"""The built-in profiles, which the file may change and add to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """A threshold as it was written, such as ``p99 <= 5ms``, and where."""
+
+    text: str
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """The gates of a workload, or only of its cases whose parameters hold all of ``where``."""
+
+    workload: str
+    where: Mapping[str, Any]
+    gates: tuple[Gate, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One target in one combination of its matrix.
+
+    ``id`` is stable, and holds neither address nor secret. ``matrix`` maps the options that tell it from its
+    siblings to their parts of the id. ``options`` is the protocol's own model.
+    """
+
+    id: str
+    target: str
+    protocol: str
+    options: TargetOptions
+    clients: tuple[Machine, ...]
+    server: Machine | None
+    optional: bool
+    thresholds: tuple[Rule, ...]
+    matrix: Mapping[str, str]
+    place: str

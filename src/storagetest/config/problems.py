@@ -1,0 +1,263 @@
+"""From what pydantic finds wrong to ``file:line:col`` and one sentence for a person.
+
+All problems of a file are collected and raised as one :class:`~storagetest.errors.ConfigError`, a line each,
+in the file's order. A sentence may quote what the user wrote, except where a secret belongs and under a key
+that we do not know (it may be a misspelt ``password``).
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar, get_args
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from storagetest.config.base import SecretText
+from storagetest.config.models import NAME
+from storagetest.config.yaml_source import Node, Unusable
+from storagetest.errors import ConfigError
+
+__all__ = ["Problems", "mentions", "nested_model", "suggest"]
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """Return the end of a sentence about an unknown ``name``: the nearest one there is, or all there are."""
+    names = sorted(set(known))
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    if near:
+        return f"; did you mean {near[0]!r}?"
+    return f"; there are: {', '.join(names)}" if names else "; there are none"
+
+
+def mentions(annotation: object, *wanted: object) -> bool:
+    """Whether ``annotation`` is, or has anywhere within it, one of the types or metadata ``wanted``."""
+    return any(annotation is one for one in wanted) or any(
+        mentions(part, *wanted) for part in get_args(annotation)
+    )
+
+
+@dataclass(slots=True)
+class Problems:
+    """What has been found wrong so far: (place, sentence)."""
+
+    found: list[tuple[str, str]] = field(default_factory=list)
+
+    def add(self, place: str, message: str) -> None:
+        """Note a problem; the same one at the same place is noted once."""
+        if (place, message) not in self.found:
+            self.found.append((place, message))
+
+    def add_error(self, error: ConfigError, place: str) -> None:
+        """Note an error that somebody else raised; ``place`` is for one that brings none."""
+        where = error.place or place
+        self.add(where, str(error).removeprefix(f"{where}: "))
+
+    def raise_any(self) -> None:
+        """Raise one :class:`ConfigError` with all problems, if there are any."""
+        if not self.found:
+            return
+        ordered = sorted(self.found, key=lambda problem: _position(problem[0]))
+        (place, first), *rest = ordered
+        raise ConfigError(
+            "\n".join([first, *(f"{where}: {message}" for where, message in rest)]), place=place
+        )
+
+    def mapping(self, node: Node, where: str) -> Mapping[str, Node]:
+        """Return the children of a mapping, or note a problem and return none."""
+        if node.mapping is None:
+            self.add(node.place, f"{where}: a mapping (key: value) is wanted, not {node.kind}")
+            return {}
+        return node.mapping
+
+    def items(self, node: Node, where: str) -> tuple[Node, ...]:
+        """Return the items of a list, or note a problem and return none."""
+        if node.items is None:
+            self.add(node.place, f"{where}: a list is wanted, not {node.kind}; write [ ] around it")
+            return ()
+        return node.items
+
+    def check_name(self, name: str, node: Node, where: str) -> None:
+        """Note a problem where ``name``, the key of ``node``, cannot be a name."""
+        if not re.fullmatch(NAME, name, re.ASCII):
+            self.add(
+                node.key_place,
+                f"{where}: {name!r} is no name: letters, digits, - and _ are, after a letter or digit",
+            )
+
+    def validate(
+        self,
+        model: type[M],
+        node: Node,
+        where: str,
+        *,
+        also_known: Iterable[str] = (),
+        whole: Callable[[str], tuple[str, str]] | None = None,
+    ) -> M | None:
+        """Return ``node`` as a ``model``, or note what is wrong and return None.
+
+        ``where`` is the dotted path that leads the sentences, ``also_known`` more keys for the suggestions.
+        ``whole`` gives (place, sentence) for a problem of no single field; by default it is the node's.
+        """
+        if node.mapping is None:
+            self.mapping(node, where)
+            return None
+        try:
+            return model.model_validate(node.plain())
+        except ValidationError as error:
+            for path, found, details in _relevant(error, node):
+                if not path and found is not None and whole is not None:
+                    place, message = whole(_own_words(details))
+                    self.add(place, f"{where}: {message}")
+                    continue
+                place, message = _explain(model, node, path, found, details, also_known=also_known)
+                self.add(place, f"{'.'.join([where, *map(str, path)])}: {message}")
+            return None
+
+
+Found = tuple[tuple[str | int, ...], Node | None, ErrorDetails]
+
+
+def _position(place: str) -> tuple[int, int]:
+    match = re.search(r":(\d+):(\d+)$", place)
+    return (int(match[1]), int(match[2])) if match else (0, 0)
+
+
+def _relevant(error: ValidationError, node: Node) -> list[Found]:
+    """Resolve where each error is; drop "not this type" where another member of the union says more."""
+    found = [_resolve(details, node) for details in error.errors(include_url=False)]
+    kept = []
+    for path, at, details in found:
+        better = any(
+            other is not details and other_path[: len(path)] == path and _says_more(other, other_path, path)
+            for other_path, _, other in found
+        )
+        if not (details["type"].endswith("_type") and better):
+            kept.append((path, at, details))
+    return kept
+
+
+def _says_more(details: ErrorDetails, path: tuple[str | int, ...], than: tuple[str | int, ...]) -> bool:
+    return len(path) > len(than) or not details["type"].endswith("_type")
+
+
+def _resolve(details: ErrorDetails, node: Node) -> Found:
+    """Return path and node of an error, less the steps of ``loc`` that name a union's members."""
+    path: list[str | int] = []
+    at: Node = node
+    *steps, last = details["loc"] or (None,)
+    for step in [*steps, last]:
+        child = at.child(step) if step is not None else None
+        if child is not None and step is not None:
+            path.append(step)
+            at = child
+    if details["type"] == "missing":
+        return (*path, str(last)), None, details
+    return tuple(path), at, details
+
+
+def _explain(
+    model: type[BaseModel],
+    node: Node,
+    path: tuple[str | int, ...],
+    at: Node | None,
+    details: ErrorDetails,
+    *,
+    also_known: Iterable[str],
+) -> tuple[str, str]:
+    owner, secret = _owner(model, path)
+    if at is None:
+        around = node
+        for step in path[:-1]:
+            around = around.child(step) or around
+        return around.key_place, f"this is missing{_purpose(owner, path[-1])}"
+    if details["type"] == "extra_forbidden":
+        known = [*(owner.model_fields if owner else ()), *(also_known if len(path) == 1 else ())]
+        return at.key_place, f"no such key{suggest(str(path[-1]), known)}"
+    return at.place, _sentence(at, details, secret=secret)
+
+
+def _owner(model: type[BaseModel], path: tuple[str | int, ...]) -> tuple[type[BaseModel] | None, bool]:
+    """Return the model that ``path`` ends in a field of (known or not), and whether it is a secret."""
+    owner: type[BaseModel] | None = model
+    for index, step in enumerate(path):
+        entry = owner.model_fields.get(str(step)) if owner and isinstance(step, str) else None
+        if entry is None:
+            continue
+        if mentions(entry.annotation, SecretText):
+            return owner, True
+        if index < len(path) - 1:
+            owner = nested_model(entry.annotation) or owner
+    return owner, False
+
+
+def nested_model(annotation: object) -> type[BaseModel] | None:
+    """Return the first model within ``annotation``, or None."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for part in get_args(annotation) if (found := nested_model(part))), None)
+
+
+def _purpose(owner: type[BaseModel] | None, name: str | int) -> str:
+    """Return ": " and the first sentence of the field's docstring, where it has one."""
+    entry = owner.model_fields.get(str(name)) if owner else None
+    text = " ".join((entry.description or "").split()) if entry else ""
+    return f": {text.partition('. ')[0].rstrip('.')}" if text else ""
+
+
+def _own_words(details: ErrorDetails) -> str:
+    return details["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
+
+
+def _quoting(at: Node, *, secret: bool) -> str:
+    if secret:
+        return f"this is {at.kind} in YAML, and text is wanted: put it in quotes"
+    if not at.raw:
+        return "nothing stands here, and text is wanted"
+    return f'{at.raw} is {at.kind} in YAML, and text is wanted: quote it: "{at.raw}"'
+
+
+def _sentence(at: Node, details: ErrorDetails, *, secret: bool) -> str:
+    """Say in one sentence what is wrong with the value at ``at``."""
+    kind, context = details["type"], details.get("ctx", {})
+    scalar = at.mapping is None and at.items is None
+    if kind == "string_type":
+        return _quoting(at, secret=secret) if scalar else f"text is wanted, not {at.kind}"
+    if kind in {"literal_error", "enum"}:
+        return _choice(at, str(context.get("expected", "")), secret=secret, scalar=scalar)
+    if isinstance(at.value, Unusable) and not secret:
+        return (
+            f'{at.raw} is {at.kind} that YAML reads in its own way; write it plainly, or quote it: "{at.raw}"'
+        )
+    if kind.startswith(("int_", "float_", "bool_")) and kind.endswith(("_type", "_parsing", "_from_float")):
+        wanted = {"i": "a whole number", "f": "a number", "b": "true or false"}[kind[0]]
+        return f"{wanted} is wanted, not {at.kind}" + (
+            f" ({at.raw})" if scalar and at.raw and not secret else ""
+        )
+    if kind in {"list_type", "tuple_type", "set_type", "frozen_set_type"}:
+        return f"a list is wanted, not {at.kind}; write [ ] around it"
+    if kind in {"dict_type", "mapping_type", "model_type", "model_attributes_type"}:
+        return f"a mapping (key: value) is wanted, not {at.kind}"
+    message = _own_words(details)
+    if kind in {"value_error", "assertion_error", "secret"}:
+        return message
+    message = message.replace("Input should be", "must be").replace("String should", "must")
+    shown = f" ({at.raw})" if scalar and at.raw and not secret else ""
+    return f"{message[:1].lower()}{message[1:]}{shown}"
+
+
+def _choice(at: Node, expected: str, *, secret: bool, scalar: bool) -> str:
+    if secret or not scalar:
+        return f"{expected} is wanted, not {at.kind}"
+    names = re.findall(r"'([^']*)'", expected)
+    if at.kind != "text" and names:
+        if at.raw in names:
+            return _quoting(at, secret=False)
+        return f"{at.raw or 'nothing'} is {at.kind} in YAML; wanted is {expected}, in quotes"
+    near = difflib.get_close_matches(at.raw, names, n=1, cutoff=0.6)
+    return f"{at.raw!r} is not {expected}" + (f"; did you mean {near[0]!r}?" if near else "")

@@ -1,0 +1,181 @@
+"""The JSON Schema of targets.yaml, made from the models and the registries: for editors and for the docs.
+
+It accepts everything that :func:`storagetest.config.load` accepts. Load refuses more: what takes two places of
+the file to see (an unknown client, options that do not go together), and the syntax of thresholds.
+
+``python -m storagetest.config.schema > docs/reference/targets.schema.json`` writes the published one.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from storagetest.config.base import Model
+from storagetest.config.matrix import refuses_matrix
+from storagetest.config.models import NAME, LocalEntry, ProfileEntry, SshEntry, TargetEntry
+
+if TYPE_CHECKING:
+    from storagetest.protocols.base import Protocol
+    from storagetest.workloads.base import Workload
+
+__all__ = ["json_schema", "make_schema"]
+
+Schema = dict[str, Any]
+
+
+def json_schema() -> Schema:
+    """Return the schema (draft 2020-12) for the protocols and workloads that are registered here."""
+    from storagetest.protocols.base import protocols  # noqa: PLC0415  # protocols build on config.base
+    from storagetest.workloads.base import workloads  # noqa: PLC0415
+
+    return make_schema(protocols.all(), workloads.all())
+
+
+def make_schema(
+    protocols: Mapping[str, type[Protocol[Any]]], workloads: Mapping[str, type[Workload[Any]]]
+) -> Schema:
+    """Return the schema for the given protocols and workloads, by name."""
+    definitions: Schema = {}
+    machine = {"oneOf": [_model(LocalEntry, definitions), _model(SshEntry, definitions, require="transport")]}
+    targets = [_target(kind, definitions) for kind in protocols.values()]
+    definitions |= {"machine": machine, "thresholds": _thresholds(workloads)}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "targets.yaml of storagetest",
+        "type": "object",
+        "required": ["version", "targets"],
+        "properties": {
+            "version": {"const": 1, "description": "The version of this format."},
+            "clients": _named(
+                {"$ref": "#/$defs/machine"}, "The hosts that attach targets and generate load."
+            ),
+            "servers": _named({"$ref": "#/$defs/machine"}, "The serving machines that may be looked at."),
+            "targets": _named({"oneOf": targets}, "The storage endpoints under test."),
+            "profiles": _named(
+                _model(ProfileEntry, definitions),
+                "How much load: changes to smoke, standard and thorough, and profiles of your own.",
+                fewest=0,
+            ),
+            "thresholds": {"$ref": "#/$defs/thresholds"},
+        },
+        "patternProperties": {"^x-": {"description": "Ignored: a place for YAML anchors."}},
+        "additionalProperties": False,
+        "$defs": dict(sorted(definitions.items())),
+    }
+
+
+def _named(item: Schema, description: str, *, fewest: int = 1) -> Schema:
+    return {
+        "type": "object",
+        "description": description,
+        "minProperties": fewest,
+        "propertyNames": {"pattern": NAME},
+        "additionalProperties": item,
+    }
+
+
+def _model(model: type[Model], definitions: Schema, *, prefix: str = "", require: str = "") -> Schema:
+    """File the schema of ``model`` and of those within it under ``definitions``; return a reference to it."""
+    name = prefix or model.__name__
+    made = model.model_json_schema(ref_template=f"#/$defs/{prefix and prefix + '.'}{{model}}")
+    for inner, schema in made.pop("$defs", {}).items():
+        definitions[f"{prefix and prefix + '.'}{inner}"] = schema
+    if "$ref" in made:  # a model that refers to itself is wholly in $defs
+        name = made["$ref"].rpartition("/")[2]
+        made = definitions[name]
+    if require:
+        made = made | {"required": sorted({*made.get("required", []), require})}
+    definitions[name] = made
+    return {"$ref": f"#/$defs/{name}"}
+
+
+def _target(kind: type[Protocol[Any]], definitions: Schema) -> Schema:
+    """File the schema of a target of one protocol: its options, fixed or in the matrix, and the common keys."""
+    options = definitions[_model(kind.Options, definitions, prefix=kind.name)["$ref"].rpartition("/")[2]]
+    common = TargetEntry.model_json_schema()
+    properties: Schema = options.get("properties", {})
+    free = {name: schema for name, schema in properties.items() if not refuses_matrix(kind.Options, name)}
+    matrix = {
+        "type": "object",
+        "description": "Options with several values; every combination is a variant.",
+        "minProperties": 1,
+        "properties": {
+            name: {"type": "array", "minItems": 1, "items": _without_default(schema)}
+            for name, schema in free.items()
+        },
+        "additionalProperties": False,
+    }
+    definitions[kind.name] = {
+        "type": "object",
+        "title": kind.name,
+        "description": (kind.__doc__ or "").strip().partition("\n")[0],
+        "required": ["protocol"],
+        "properties": {
+            **common["properties"],
+            "protocol": {"const": kind.name, "description": "How the target is reached."},
+            "matrix": matrix,
+            "exclude": {
+                "type": "array",
+                "description": "Combinations of the matrix to leave out.",
+                "items": {
+                    "type": "object",
+                    "minProperties": 1,
+                    "properties": {name: _without_default(schema) for name, schema in free.items()},
+                    "additionalProperties": False,
+                },
+            },
+            "thresholds": {"$ref": "#/$defs/thresholds"},
+            **properties,
+        },
+        "additionalProperties": False,
+        "allOf": [_somewhere(name, name in free) for name in options.get("required", [])],
+    }
+    if not definitions[kind.name]["allOf"]:
+        del definitions[kind.name]["allOf"]
+    return {"$ref": f"#/$defs/{kind.name}"}
+
+
+def _without_default(schema: Schema) -> Schema:
+    return {key: value for key, value in schema.items() if key != "default"}
+
+
+def _somewhere(name: str, in_matrix: bool) -> Schema:
+    """Require an option: fixed, or in the matrix where it may stand there."""
+    if not in_matrix:
+        return {"required": [name]}
+    return {
+        "anyOf": [
+            {"required": [name]},
+            {"required": ["matrix"], "properties": {"matrix": {"required": [name]}}},
+        ]
+    }
+
+
+def _thresholds(workloads: Mapping[str, type[Workload[Any]]]) -> Schema:
+    names = "|".join(sorted(workloads))
+    return {
+        "type": "object",
+        "description": "Gates by workload, or by workload[parameter=value,…].",
+        "propertyNames": {"pattern": rf"^ *({names}) *(\[[^\[\]]+\])?$"},
+        "additionalProperties": {
+            "type": "array",
+            "items": {
+                "type": "string",
+                "pattern": "[<>]=",
+                "examples": ["iops >= 20000", "p99 <= 5ms", "bandwidth >= 50MiB/s"],
+            },
+        },
+    }
+
+
+def main() -> None:
+    """Print the schema."""
+    json.dump(json_schema(), sys.stdout, indent=2, ensure_ascii=False)
+    sys.stdout.write("\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,176 @@
+"""Targets: from their section to :class:`~storagetest.config.models.Variant`, one for each combination."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from storagetest.config import gates, matrix
+from storagetest.config.base import TargetOptions
+from storagetest.config.models import Machine, TargetEntry, Variant
+from storagetest.config.problems import Problems, suggest
+from storagetest.config.yaml_source import Node
+
+if TYPE_CHECKING:
+    from storagetest.protocols.base import Protocol
+
+__all__ = ["TARGET_KEYS", "Targets"]
+
+TARGET_KEYS = (*TargetEntry.model_fields, "matrix", "exclude", "thresholds")
+"""The keys of a target that are not its protocol's options."""
+
+
+@dataclass(slots=True)
+class Targets:
+    """Reads ``targets``: finds each one's protocol, clients and server, and expands its matrix."""
+
+    problems: Problems
+    clients: Mapping[str, Machine]
+    servers: Mapping[str, Machine]
+    ids: dict[str, str] = field(default_factory=dict)
+    """Variant id → place of its target."""
+
+    def build(self, section: Node | None, root: Node) -> tuple[Variant, ...]:
+        """Return the variants of all targets, in the file's order; what is wrong is noted."""
+        if section is None:
+            if root.mapping is not None:
+                self.problems.add(root.place, "targets is missing: there is nothing to test")
+            return ()
+        targets = self.problems.mapping(section, "targets")
+        if section.mapping is not None and not targets:
+            self.problems.add(section.place, "targets: there is none; nothing would be tested")
+        return tuple(variant for name, node in targets.items() for variant in self._target(name, node))
+
+    def _target(self, name: str, node: Node) -> list[Variant]:
+        where = f"targets.{name}"
+        self.problems.check_name(name, node, where)
+        children = self.problems.mapping(node, where)
+        common = replace(
+            node, mapping={key: children[key] for key in children if key in TargetEntry.model_fields}
+        )
+        entry = self.problems.validate(TargetEntry, common, where) if children else None
+        if node.mapping is not None and not children:
+            self.problems.add(node.place, f"{where}.protocol: this is missing: {', '.join(_protocols())}")
+        thresholds = children.get("thresholds")
+        rules = gates.read_rules(thresholds, f"{where}.thresholds", self.problems) if thresholds else ()
+        if entry is None:
+            return []
+        protocol = _protocols().get(entry.protocol)
+        if protocol is None:
+            hint = suggest(entry.protocol, _protocols())
+            self.problems.add(
+                children["protocol"].place, f"{where}.protocol: there is no protocol {entry.protocol!r}{hint}"
+            )
+            return []
+        variant = Variant(
+            id=name,
+            target=name,
+            protocol=entry.protocol,
+            options=protocol.Options.model_construct(),
+            clients=self._clients(common, where),
+            server=self._server(entry, common, where),
+            optional=entry.optional,
+            thresholds=rules,
+            matrix={},
+            place=node.key_place,
+        )
+        return self._expand(variant, node, protocol, where)
+
+    def _clients(self, node: Node, where: str) -> tuple[Machine, ...]:
+        one, several = node.child("client"), node.child("clients")
+        if one is not None and several is not None:
+            self.problems.add(one.key_place, f"{where}: client and clients are both given; keep one")
+        if several is not None:
+            wanted = list(several.items or ())
+        else:
+            wanted = [one] if one is not None and one.value is not None else []
+        if not wanted:
+            return tuple(self.clients.values())
+        chosen: dict[str, Machine] = {}
+        for item in wanted:
+            name = str(item.value)
+            if name not in self.clients:
+                self.problems.add(
+                    item.place, f"{where}: there is no client {name!r}{suggest(name, self.clients)}"
+                )
+            elif name in chosen:
+                self.problems.add(item.place, f"{where}: the client {name!r} is listed twice")
+            else:
+                chosen[name] = self.clients[name]
+        return tuple(chosen.values())
+
+    def _server(self, entry: TargetEntry, node: Node, where: str) -> Machine | None:
+        if entry.server is None:
+            return None
+        server = self.servers.get(entry.server)
+        if server is None:
+            place = (node.child("server") or node).place
+            self.problems.add(
+                place, f"{where}: there is no server {entry.server!r}{suggest(entry.server, self.servers)}"
+            )
+        return server
+
+    def _expand(self, base: Variant, node: Node, protocol: type[Protocol[Any]], where: str) -> list[Variant]:
+        """Return the variants of a target: ``base``, once for each combination of the matrix."""
+        children = node.mapping or {}
+        fixed = {key: child for key, child in children.items() if key not in TARGET_KEYS}
+        table, exclude = children.get("matrix"), children.get("exclude")
+        combinations: list[matrix.Combination] = [{}]
+        if table is not None:
+            combinations = matrix.expand(
+                table, exclude, protocol.Options, fixed, where=where, problems=self.problems
+            )
+        elif exclude is not None:
+            self.problems.add(exclude.key_place, f"{where}.exclude: there is no matrix to exclude from")
+        variants = []
+        for combination in combinations:
+            written_out = replace(node, mapping={**fixed, **combination})
+            options = self.problems.validate(
+                protocol.Options,
+                written_out,
+                where,
+                also_known=TARGET_KEYS,
+                whole=functools.partial(_impossible, node, combination),
+            )
+            if options is not None:
+                variants.append(self._variant(base, options, combination, where))
+        return variants
+
+    def _variant(
+        self, base: Variant, options: TargetOptions, combination: matrix.Combination, where: str
+    ) -> Variant:
+        """Return one variant, and see that its id is its own and gives nothing away."""
+        parts = matrix.parts(options, list(combination))
+        made = "-".join([base.id, *parts.values()])
+        place = next(iter(combination.values())).key_place if combination else base.place
+        if made in self.ids:
+            other = self.ids[made]
+            self.problems.add(
+                place, f"{where}: a second variant would be called {made!r} (see {other}); rename or drop one"
+            )
+        elif matrix.shows_address(made):
+            self.problems.add(
+                place, f"{where}: the variant's id would show an address; write a target for each"
+            )
+        self.ids.setdefault(made, place)
+        return replace(base, id=made, options=options, matrix=parts)
+
+
+def _protocols() -> Mapping[str, type[Protocol[Any]]]:
+    from storagetest.protocols.base import protocols  # noqa: PLC0415  # protocols build on config.base
+
+    return protocols.all()
+
+
+def _impossible(node: Node, combination: matrix.Combination, message: str) -> tuple[str, str]:
+    """Return place and sentence for options that do not go together: the matrix's value that it speaks of."""
+    if not combination:
+        return node.key_place, message
+    named = [name for name in combination if re.search(rf"\b{re.escape(name)}\b", message)]
+    culprit = combination[(named or list(combination))[-1]]
+    shown = ", ".join(f"{name}: {value.raw or value.kind}" for name, value in combination.items())
+    hint = "; leave it out with `exclude`" if len(combination) > 1 else ""
+    return culprit.place, f"{message} ({shown}){hint}"

@@ -1,0 +1,284 @@
+"""Strict YAML in which every key and every value knows its line and column.
+
+PyYAML composes the text into nodes with marks; we turn them into :class:`Node`, which keeps place and raw
+text beside the plain value. On the way we refuse what is legal YAML 1.1 and yet never meant:
+
+1. a key written twice in one mapping, and a key that is not text (``no:`` is a boolean);
+2. tags (``!!python/…``), several documents, values that contain themselves;
+3. aliases that unfold to more than 20 000 values, more than 32 levels, files above 1 MiB.
+
+Anchors, aliases and merge keys (``<<``) are welcome. A number, boolean or date where text is wanted is left
+to the models; :attr:`Node.raw` is there so that their message can show how to quote it. So are numbers that a
+person reads otherwise (``010`` is eight in YAML 1.1, ``1:30`` is ninety): they become :class:`Unusable`,
+which no model accepts. Messages from here repeat keys and never a value: it may be a secret.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+import yaml
+
+from storagetest.config.base import Origin, Text
+from storagetest.errors import ConfigError
+
+__all__ = ["Key", "KeyPath", "Node", "Source", "Unusable", "parse", "read"]
+
+_LARGEST_FILE = 1 << 20
+_MOST_NODES = 20_000
+_DEEPEST = 32
+
+_TAG = "tag:yaml.org,2002:"
+_INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]{0,30})|0x[0-9a-fA-F]{1,30}", re.ASCII)
+_FLOAT = re.compile(r"[-+]?[0-9]*\.?[0-9]+(e[-+]?[0-9]+)?", re.ASCII | re.IGNORECASE)
+_KINDS = {"bool": "a boolean", "int": "a number", "float": "a number", "null": "null", "timestamp": "a date"}
+
+Key: TypeAlias = str | int
+KeyPath: TypeAlias = Sequence[Key]
+
+
+class Unusable:
+    """The value of a scalar that YAML 1.1 and a person read differently; no model accepts it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A value of the file.
+
+    ``place`` is ``file:line:col`` of the value and ``key_place`` that of its key (in a list, of the value).
+    One of ``mapping`` and ``items`` is set for a collection; a scalar has ``value`` and ``raw``, its text.
+    """
+
+    place: str
+    key_place: str
+    value: object = None
+    raw: str = ""
+    kind: str = "text"
+    mapping: Mapping[str, Node] | None = None
+    items: tuple[Node, ...] | None = None
+
+    def plain(self) -> object:
+        """Return dicts, lists and scalars; text is :class:`~storagetest.config.base.Text` with its place."""
+        if self.mapping is not None:
+            return {key: child.plain() for key, child in self.mapping.items()}
+        if self.items is not None:
+            return [child.plain() for child in self.items]
+        return self.value
+
+    def child(self, key: Key) -> Node | None:
+        """Return what stands under ``key`` (a name or an index), or None."""
+        if self.mapping is not None and isinstance(key, str):
+            return self.mapping.get(key)
+        if self.items is not None and isinstance(key, int) and 0 <= key < len(self.items):
+            return self.items[key]
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file, read. ``name`` is its path as the user gave it, ``root`` its document."""
+
+    name: str
+    directory: Path
+    root: Node
+
+    def find(self, path: KeyPath) -> Node | None:
+        """Return the node at ``path``, a tuple of names and indexes, or None."""
+        node: Node | None = self.root
+        for key in path:
+            node = node.child(key) if node else None
+        return node
+
+    def place(self, path: KeyPath, *, key: bool = False) -> str:
+        """Return where the value at ``path`` (or its ``key``) stands, or else the key around it."""
+        node = self.root
+        for step in path:
+            child = node.child(step)
+            if child is None:
+                return node.key_place
+            node = child
+        return node.key_place if key else node.place
+
+
+def read(path: Path | str) -> Source:
+    """Read the file at ``path``. Raises :class:`ConfigError` with the place of what is wrong."""
+    path = Path(path)
+    try:
+        with path.open("rb") as file:
+            data = file.read(_LARGEST_FILE + 1)
+    except FileNotFoundError:
+        raise ConfigError(
+            f"no such file: {path}; copy one from examples/targets/, or let `storagetest lab up` write one"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if len(data) > _LARGEST_FILE:
+        raise ConfigError(f"{path} is larger than 1 MiB; is it the right file?")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ConfigError("this is not UTF-8", place=f"{path}:{line}:1") from None
+    return parse(text, name=str(path), directory=path.parent)
+
+
+def parse(text: str, *, name: str, directory: Path | None = None) -> Source:
+    """Read YAML ``text``; ``name`` leads every place, and relative paths start from ``directory``."""
+    directory = directory or Path()
+    if "\r" in text:  # one way to end a line, so that columns and scalars agree
+        text = text.replace("\r\n", "\n")
+    root = _compose(text, name)
+    if root is None:
+        raise ConfigError("the file is empty", place=f"{name}:1:1")
+    return Source(name, directory, _Reader(name, directory).read(root))
+
+
+def _compose(text: str, name: str) -> yaml.Node | None:
+    try:
+        return yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position)
+        column = error.position - (text.rfind("\n", 0, error.position) + 1)
+        raise ConfigError(
+            "a character that may not stand in YAML", place=f"{name}:{line + 1}:{column + 1}"
+        ) from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark else f"{name}:1:1"
+        raise ConfigError(_syntax(error), place=place) from None
+    except RecursionError:
+        raise ConfigError("the values are nested too deeply", place=f"{name}:1:1") from None
+
+
+def _syntax(error: yaml.MarkedYAMLError) -> str:
+    """Say what PyYAML found, less the file's own text, which it quotes and which may be a secret."""
+    problem = re.sub(r" '(?!<)[^']{3,}'", "", error.problem or "") or "unreadable"
+    if "undefined alias" in problem:
+        problem = "an alias (*) without its anchor (&); quote the value if it is meant as text"
+    elif "but found another document" in problem:
+        problem = "a second document (---) begins; one is wanted"
+    elif "'\\t'" in problem:
+        problem = "a tab where only spaces may indent"
+    elif "expected <block end>" in problem:
+        problem = "this line fits nothing above it; check the indentation"
+    elif "cannot start any token" in problem:
+        problem += "; quote the value"
+    elif "mapping values are not allowed" in problem:
+        problem += " (check the indentation, or quote the value)"
+    return f"not YAML: {problem}"
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Turns PyYAML's nodes into ours, counting as aliases unfold."""
+
+    name: str
+    directory: Path
+    count: int = 0
+    open: set[int] = field(default_factory=set)
+    """The ids of the collections we are inside of."""
+
+    def read(self, node: yaml.Node, key: yaml.Node | None = None) -> Node:
+        self.count += 1
+        if self.count > _MOST_NODES:
+            raise ConfigError(f"more than {_MOST_NODES} values, its aliases unfolded", place=self.place(node))
+        place, key_place = self.place(node), self.place(key or node)
+        if isinstance(node, yaml.ScalarNode):
+            return self.scalar(node, place, key_place)
+        self.enter(node)
+        try:
+            if isinstance(node, yaml.MappingNode):
+                self.check_tag(node, "map")
+                return Node(place, key_place, kind="a mapping", mapping=self.mapping(node))
+            self.check_tag(node, "seq")
+            items = tuple(self.read(item) for item in node.value)
+            return Node(place, key_place, kind="a list", items=items)
+        finally:
+            self.open.discard(id(node))
+
+    def place(self, node: yaml.Node) -> str:
+        return f"{self.name}:{node.start_mark.line + 1}:{node.start_mark.column + 1}"
+
+    def enter(self, node: yaml.Node) -> None:
+        if id(node) in self.open:
+            raise ConfigError("this value contains itself", place=self.place(node))
+        if len(self.open) >= _DEEPEST:
+            raise ConfigError("the values are nested too deeply", place=self.place(node))
+        self.open.add(id(node))
+
+    def check_tag(self, node: yaml.Node, wanted: str) -> None:
+        if node.tag != _TAG + wanted:
+            raise ConfigError("tags (!) are not understood here", place=self.place(node))
+
+    def mapping(self, node: yaml.MappingNode) -> dict[str, Node]:
+        """Read one mapping; what it says itself goes before what it merges, as in YAML 1.1."""
+        own: dict[str, Node] = {}
+        merged: dict[str, Node] = {}
+        for key, value in node.value:
+            if key.tag == f"{_TAG}merge":
+                for name, child in self.merge(value).items():
+                    merged.setdefault(name, child)
+                continue
+            name = self.key(key)
+            if name in own:
+                raise ConfigError(
+                    f"{name!r} is written twice, first at {own[name].key_place}", place=self.place(key)
+                )
+            own[name] = self.read(value, key)
+        return own | {name: child for name, child in merged.items() if name not in own}
+
+    def merge(self, node: yaml.Node) -> dict[str, Node]:
+        if isinstance(node, yaml.SequenceNode):
+            found: dict[str, Node] = {}
+            self.enter(node)
+            for part in node.value:
+                for name, child in self.merge(part).items():
+                    found.setdefault(name, child)
+            self.open.discard(id(node))
+            return found
+        if not isinstance(node, yaml.MappingNode):
+            raise ConfigError("<< wants a mapping, or a list of them", place=self.place(node))
+        return dict(self.read(node).mapping or {})
+
+    def key(self, node: yaml.Node) -> str:
+        if not isinstance(node, yaml.ScalarNode):
+            raise ConfigError("a key is text; this is not", place=self.place(node))
+        kind = node.tag.removeprefix(_TAG)
+        if kind in _KINDS:
+            raise ConfigError(
+                f"{node.value or '(nothing)'} is {_KINDS[kind]} in YAML, and a key is text: quote it:"
+                f' "{node.value}"',
+                place=self.place(node),
+            )
+        if kind not in {"str", "value"}:
+            raise ConfigError("tags (!) are not understood here", place=self.place(node))
+        return str(node.value)
+
+    def scalar(self, node: yaml.ScalarNode, place: str, key_place: str) -> Node:
+        kind = node.tag.removeprefix(_TAG)
+        if kind in {"str", "value"}:
+            text = Text(node.value, Origin(place, self.directory))
+            return Node(place, key_place, value=text, raw=node.value)
+        if kind not in _KINDS:
+            raise ConfigError("tags (!) are not understood here", place=place)
+        return Node(place, key_place, value=_construct(kind, node.value), raw=node.value, kind=_KINDS[kind])
+
+
+def _construct(kind: str, raw: str) -> object:
+    """Return the value of a plain scalar, or :class:`Unusable` where a person would read another one."""
+    if kind == "null":
+        return None
+    if kind == "bool":
+        return yaml.constructor.SafeConstructor.bool_values.get(raw.lower(), Unusable())
+    if kind == "int":
+        if not _INTEGER.fullmatch(raw):
+            return Unusable()
+        return int(raw, 0) if raw.startswith("0x") else int(raw)
+    if kind == "float" and _FLOAT.fullmatch(raw) and math.isfinite(float(raw)):
+        return float(raw)
+    return Unusable()

@@ -1,0 +1,33 @@
+"""From a client or server of the targets file to a host."""
+
+from __future__ import annotations
+
+from storagetest.config.models import Machine
+from storagetest.hosts.base import Host
+from storagetest.hosts.local import LocalHost
+from storagetest.hosts.ssh import SshHost, SshSettings
+
+__all__ = ["connect"]
+
+
+def connect(machine: Machine) -> Host:
+    """Return the host that ``machine`` describes. Nothing is contacted before its first command."""
+    if machine.transport == "local":
+        return LocalHost(machine.name)
+    return SshHost(_settings(machine))
+
+
+def _settings(machine: Machine) -> SshSettings:
+    return SshSettings(
+        name=machine.name,
+        address=machine.address,
+        port=machine.port,
+        user=machine.user,
+        key_files=(machine.key,) if machine.key else (),
+        password=machine.password.reveal() if machine.password else None,
+        known_hosts=(machine.known_hosts,) if machine.known_hosts else (),
+        check_host_key=machine.host_key_check,
+        ssh_config=machine.ssh_config,
+        jump=_settings(machine.jump) if machine.jump else None,
+        connect_timeout=machine.connect_timeout,
+    )

@@ -1,0 +1,122 @@
+"""The machine we run on, as a host."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import IO
+
+from storagetest.hosts._supervised import (
+    SETTLE,
+    Collected,
+    Ended,
+    Overrun,
+    SupervisedHost,
+    Unreachable,
+    bounded,
+)
+
+__all__ = ["LocalHost"]
+
+_CHUNK = 1 << 16
+_POLL = 0.25
+
+
+class LocalHost(SupervisedHost):
+    """This machine. Commands run in sessions of their own, so a Ctrl-C reaches them only through us."""
+
+    def __init__(self, name: str = "localhost") -> None:
+        super().__init__(name)
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+    def _execute(
+        self, argv: Sequence[str], *, stdin: bytes, out: Collected, err: Collected, limit: float
+    ) -> Ended:
+        started = time.monotonic()
+        pipe = subprocess.PIPE
+        try:
+            process = subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
+        except OSError as error:
+            msg = f"{self.name}: cannot run `{argv[0]}`: {error.strerror}"
+            raise Unreachable(msg) from error
+        streams = [stream for stream in (process.stdin, process.stdout, process.stderr) if stream]
+        try:
+            _pump(process, stdin, out, err, started + limit)
+            return Ended(_status(process, started + limit), time.monotonic() - started)
+        except BaseException:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()  # of our supervisor alone, which no target can hold up
+            raise
+        finally:
+            for stream in streams:
+                with suppress(OSError):  # an unwritten rest of stdin
+                    stream.close()
+
+
+def _pump(
+    process: subprocess.Popen[bytes], stdin: bytes, out: Collected, err: Collected, until: float
+) -> None:
+    """Move bytes until both outputs have ended, or the process has and is quiet; :class:`Overrun` then."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    quiet_since: float | None = None
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ, out)
+        selector.register(process.stderr, selectors.EVENT_READ, err)
+        rest = memoryview(stdin)
+        os.set_blocking(process.stdin.fileno(), False)
+        selector.register(process.stdin, selectors.EVENT_WRITE)
+        while any(key.data for key in selector.get_map().values()):
+            now = time.monotonic()
+            if now >= until:
+                raise Overrun
+            ready = selector.select(min(_POLL, until - now))
+            for key, _ in ready:
+                stream: IO[bytes] = key.fileobj  # type: ignore[assignment]  # registered above
+                if isinstance(key.data, Collected):
+                    alive = _read(stream, key.data)
+                else:
+                    rest = _write(stream, rest)
+                    alive = bool(rest)
+                if not alive:
+                    selector.unregister(stream)
+                    stream.close()
+            bounded(out, err)
+            if ready or process.poll() is None:
+                quiet_since = None
+            elif quiet_since is None:
+                quiet_since = now
+            elif now - quiet_since >= SETTLE:
+                return
+
+
+def _status(process: subprocess.Popen[bytes], until: float) -> int:
+    try:
+        return process.wait(max(until - time.monotonic(), 0))
+    except subprocess.TimeoutExpired:
+        raise Overrun from None
+
+
+def _read(stream: IO[bytes], into: Collected) -> bool:
+    data = os.read(stream.fileno(), _CHUNK)
+    into.feed(data)
+    return bool(data)
+
+
+def _write(stream: IO[bytes], rest: memoryview) -> memoryview:
+    """Write what fits and return what is left; nothing, when nobody reads any more."""
+    try:
+        return rest[os.write(stream.fileno(), rest[:_CHUNK]) :]
+    except BlockingIOError:
+        return rest
+    except BrokenPipeError:
+        return memoryview(b"")

@@ -1,0 +1,256 @@
+"""A host behind SSH: one connection, opened at the first use and kept; a channel a command.
+
+Rules:
+
+1. One connection a host, shared by all threads. Opening a channel on it is the probe that it still lives:
+   if that fails, nothing has been started yet, so we connect anew and try once more. A command that was under
+   way when the connection broke is never repeated.
+2. sshd takes ten sessions a connection (MaxSessions, sshd_config(5)); one is kept free for ending commands.
+3. Nothing blocks for ever: a watchdog closes the channel, which wakes whoever waits on it.
+4. A connection that is not trusted any more is set aside, not closed: it may still serve other threads.
+"""
+
+from __future__ import annotations
+
+import shlex
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+from storagetest.errors import DeadlineExceeded
+from storagetest.hosts._paramiko import paramiko
+from storagetest.hosts._ssh_connect import Budget, log_in, reach
+from storagetest.hosts._ssh_settings import Endpoint, SshSettings, resolve
+from storagetest.hosts._supervised import (
+    SETTLE,
+    Collected,
+    Ended,
+    Lost,
+    Overrun,
+    SupervisedHost,
+    Unreachable,
+    bounded,
+)
+
+__all__ = ["SshHost", "SshSettings"]
+
+_CHUNK = 1 << 16
+_POLL = 0.25
+_SESSIONS = 9
+_BROKEN = (paramiko.SSHException, EOFError, OSError)
+_NO_STATUS = -1
+
+
+class SshHost(SupervisedHost):
+    """A host reached over SSH. It needs a login shell that takes ``sh -c '…'``, coreutils, grep, /proc."""
+
+    def __init__(self, settings: SshSettings) -> None:
+        super().__init__(settings.name)
+        self._settings = settings
+        self._sessions = threading.BoundedSemaphore(_SESSIONS)
+        self._lock = threading.Lock()
+        self._transport: paramiko.Transport | None = None
+        self._set_aside: list[paramiko.Transport] = []
+        self._endpoint: Endpoint | None = None
+        self._jump: SshHost | None = None
+
+    def close(self) -> None:
+        """Close every connection, the jump hosts' included."""
+        with self._lock:
+            for transport in [*self._set_aside, *filter(None, [self._transport])]:
+                transport.close()
+            self._set_aside.clear()
+            self._transport = None
+        if self._jump is not None:
+            self._jump.close()
+
+    @contextmanager
+    def _turn(self, deadline: float) -> Iterator[None]:
+        if not self._sessions.acquire(timeout=deadline):
+            msg = (
+                f"{self.name}: {_SESSIONS} commands, all a connection carries, ran for all of {deadline:g} s"
+            )
+            raise DeadlineExceeded(msg)
+        try:
+            yield
+        finally:
+            self._sessions.release()
+
+    def _suspect(self) -> None:
+        if (transport := self._transport) is not None:
+            self._set_apart(transport)
+
+    def _execute(
+        self, argv: Sequence[str], *, stdin: bytes, out: Collected, err: Collected, limit: float
+    ) -> Ended:
+        channel = self._open_channel(self._session, patience=limit)
+        started = time.monotonic()
+        late = threading.Event()
+
+        def cut() -> None:
+            late.set()
+            channel.close()
+
+        watchdog = threading.Timer(limit, cut)
+        watchdog.daemon = True
+        watchdog.start()
+        try:
+            status = self._converse(channel, shlex.join(argv), stdin, out, err)
+        except Lost:
+            if late.is_set():
+                raise Overrun from None
+            raise
+        finally:
+            watchdog.cancel()
+            channel.close()
+        if late.is_set():
+            raise Overrun
+        return Ended(status, time.monotonic() - started)
+
+    def _converse(
+        self, channel: paramiko.Channel, line: str, stdin: bytes, out: Collected, err: Collected
+    ) -> int:
+        """Start ``line``, feed it and collect what it says; return its exit status."""
+        channel.settimeout(_POLL)
+        try:
+            channel.exec_command(line)
+        except _BROKEN as error:
+            raise Lost(self._lost()) from error
+        helpers = [threading.Thread(target=_drain, args=(channel, err), daemon=True)]
+        if stdin:
+            helpers.append(threading.Thread(target=_feed, args=(channel, stdin), daemon=True))
+        else:
+            _end_input(channel)
+        for helper in helpers:
+            helper.start()
+        try:
+            for data in _chunks(channel.recv, channel):
+                out.feed(data)
+                bounded(out, err)
+            while not channel.status_event.wait(_POLL):
+                bounded(out, err)
+            status: int = channel.exit_status
+            helpers[0].join(SETTLE)
+            bounded(out, err)
+        finally:
+            channel.close()
+            for helper in helpers:
+                helper.join(2 * _POLL)
+        if status == _NO_STATUS:
+            channel.get_transport().join(_POLL)  # it wakes us before it is quite dead itself
+            raise Lost(self._lost() if not channel.get_transport().is_active() else "its shell was killed")
+        return status
+
+    def _session(self, transport: paramiko.Transport, seconds: float) -> paramiko.Channel:
+        try:
+            return transport.open_session(timeout=seconds)
+        except paramiko.ChannelException as error:
+            msg = f"{self.name}: {self._where()} takes no more sessions ({error.text}); see its MaxSessions"
+            raise Unreachable(msg) from error
+
+    def onward(self, to: Endpoint, budget: Budget) -> paramiko.Channel:
+        """Connect from this host to ``to``, which is behind it (RFC 4254 section 7.2)."""
+
+        def tunnel(transport: paramiko.Transport, seconds: float) -> paramiko.Channel:
+            try:
+                return transport.open_channel(
+                    "direct-tcpip", (to.address, to.port), ("127.0.0.1", 0), timeout=seconds
+                )
+            except paramiko.ChannelException as error:
+                msg = (
+                    f"{to.name}: the jump host {self._where()} cannot connect to {to.where} ({error.text}); "
+                    "is the address right as seen from there, is sshd up, and is AllowTcpForwarding on?"
+                )
+                raise Unreachable(msg) from error
+
+        return self._open_channel(tunnel, patience=budget.left())
+
+    def _open_channel(
+        self, opened: Callable[[paramiko.Transport, float], paramiko.Channel], *, patience: float
+    ) -> paramiko.Channel:
+        """Return what ``opened(transport, time-out)`` makes of the one connection (rule 1)."""
+        while True:
+            transport, fresh = self._connected(patience)
+            try:
+                return opened(transport, min(self._settings.connect_timeout, patience))
+            except _BROKEN as error:
+                self._set_apart(transport)
+                if fresh:
+                    msg = f"{self.name}: {self._lost()} as soon as it was made ({str(error) or 'it hung up'})"
+                    raise Unreachable(msg) from error
+
+    def _connected(self, patience: float) -> tuple[paramiko.Transport, bool]:
+        """Return the connection, and whether it was made just now."""
+        with self._lock:
+            if self._transport is not None and self._transport.is_active():
+                return self._transport, False
+            if self._transport is not None:
+                self._transport.close()
+                self._transport = None
+            self._transport = self._connect(patience)
+            return self._transport, True
+
+    def _connect(self, patience: float) -> paramiko.Transport:
+        endpoint = self._endpoint = self._endpoint or resolve(self._settings)
+        budget = Budget(endpoint, min(endpoint.connect_timeout, patience))
+        if endpoint.jump is None:
+            return log_in(endpoint, reach(endpoint, budget), budget)
+        self._jump = self._jump or SshHost(endpoint.jump)
+        return log_in(endpoint, self._jump.onward(endpoint, budget), budget)
+
+    def _set_apart(self, transport: paramiko.Transport) -> None:
+        with self._lock:
+            self._set_aside.append(transport)
+            if self._transport is transport:
+                self._transport = None
+
+    def _where(self) -> str:
+        return self._endpoint.where if self._endpoint else self._settings.address
+
+    def _lost(self) -> str:
+        return f"connection to {self._where()} lost"
+
+
+def _chunks(receive: Callable[[int], bytes], channel: paramiko.Channel) -> Iterator[bytes]:
+    """Yield what arrives (nothing, now and then) until it ends, or the command has ended and is quiet."""
+    quiet_since: float | None = None
+    while True:
+        try:
+            data = receive(_CHUNK)
+        except TimeoutError:
+            now = time.monotonic()
+            if not channel.exit_status_ready():
+                quiet_since = None
+            elif quiet_since is None:
+                quiet_since = now
+            elif now - quiet_since >= SETTLE:
+                return
+            yield b""
+            continue
+        if not data:
+            return
+        quiet_since = None
+        yield data
+
+
+def _drain(channel: paramiko.Channel, err: Collected) -> None:
+    for data in _chunks(channel.recv_stderr, channel):
+        err.feed(data)
+
+
+def _feed(channel: paramiko.Channel, stdin: bytes) -> None:
+    rest = memoryview(stdin)
+    while rest:
+        try:
+            rest = rest[channel.send(rest[:_CHUNK].tobytes()) :]
+        except TimeoutError:
+            continue
+        except OSError:
+            return  # the command does not read any more, or is gone
+    _end_input(channel)
+
+
+def _end_input(channel: paramiko.Channel) -> None:
+    with suppress(*_BROKEN):
+        channel.shutdown_write()

@@ -1,0 +1,74 @@
+"""QEMU's machine protocol (docs/interop/qmp-spec.txt of QEMU), as much of it as a lab needs.
+
+One connection carries one command: QEMU serves one client at a time, and nobody shall hold the line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+from pathlib import Path
+from typing import Any
+
+from storagetest.errors import LabError
+
+__all__ = ["execute", "forwarded", "parse_usernet"]
+
+_DEADLINE = 15.0
+
+
+def execute(path: Path, command: str, **arguments: Any) -> Any:
+    """Run ``command`` in the QEMU that listens at ``path`` and return what it returns."""
+    message = {"execute": command, "arguments": arguments}
+    try:
+        with _connected(path) as connection, connection.makefile("rwb", buffering=0) as line:
+            json.loads(line.readline())  # the greeting
+            _exchange(line, {"execute": "qmp_capabilities"})
+            return _exchange(line, message)
+    except (OSError, ValueError) as error:
+        raise LabError(f"{path.name}: QEMU does not answer {command}: {error}") from error
+
+
+def _connected(path: Path) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.settimeout(_DEADLINE)
+        # A socket's path may have 107 bytes; by way of the directory's descriptor it always has few.
+        directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
+        try:
+            connection.connect(f"/proc/self/fd/{directory}/{path.name}")
+        finally:
+            os.close(directory)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _exchange(line: Any, message: dict[str, Any]) -> Any:
+    line.write(json.dumps(message).encode() + b"\n")
+    while True:
+        raw = line.readline()
+        if not raw:
+            if message["execute"] == "quit":
+                return None
+            raise LabError(f"QEMU closed the line at {message['execute']}")
+        answer = json.loads(raw)
+        if "return" in answer:
+            return answer["return"]
+        if "error" in answer:
+            raise LabError(f"QEMU refuses {message['execute']}: {answer['error'].get('desc')}")
+        # anything else is an event
+
+
+def forwarded(path: Path) -> dict[int, int]:
+    """Return the host's port of each forwarded port of the guest."""
+    return parse_usernet(execute(path, "human-monitor-command", **{"command-line": "info usernet"}))
+
+
+def parse_usernet(text: str) -> dict[int, int]:
+    """Read QEMU's ``info usernet``: protocol[state], fd, source and port, destination and port, queues."""
+    rows = re.findall(r"TCP\[HOST_FORWARD\]\s+\d+\s+\S+\s+(\d+)\s+\S+\s+(\d+)", text)
+    return {int(guest): int(host) for host, guest in rows}

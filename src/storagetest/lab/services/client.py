@@ -1,0 +1,25 @@
+"""What every client runs: the daemons that the kernel's NFS and iSCSI clients cannot do without.
+
+Modules are left to whoever attaches a target, as on any client. Names that must be a client's own (the
+initiator's, the NVMe host's) would otherwise come from the image, the same for all.
+"""
+
+from __future__ import annotations
+
+from storagetest.lab.services import Service
+
+__all__ = ["SERVICE"]
+
+_SCRIPT = r"""
+. /run/lab/lib.sh
+. /run/lab/machine.env
+mkdir -p /etc/iscsi /etc/nvme
+echo "InitiatorName=iqn.2026-11.org.storagetest:$LAB_HOSTNAME" >/etc/iscsi/initiatorname.iscsi
+sed -i 's|^iscsid.startup.*|iscsid.startup = /usr/sbin/iscsid|' /etc/iscsi/iscsid.conf
+echo "nqn.2014-08.org.nvmexpress:uuid:$LAB_UUID" >/etc/nvme/hostnqn
+echo "$LAB_UUID" >/etc/nvme/hostid
+rpcbind -w
+rpc.statd --no-notify
+"""
+
+SERVICE = Service("client", _SCRIPT)

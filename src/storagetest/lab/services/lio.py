@@ -1,0 +1,127 @@
+"""LIO, the kernel's iSCSI target, set up through configfs: targetcli takes 15 s where this takes none.
+
+Access is by "demo mode" (any initiator gets an ACL made for it), write allowed. Every LUN is a disk in
+memory behind device-mapper (see disk in guest/lib.sh) with a fixed serial number: LIO makes the NAA
+identifier of the first 25 hexadecimal digits of it (SPC-4 7.8.6.6.5, NAA type 6, company id 00:14:05), so
+what a client's kernel shows as the disk's wwid is known before the lab is up.
+
+===========  ===========================================================================================
+lab-plain    LUN 0 of 512 MiB, LUN 1 of 128 MiB, LUN 2 of 64 MiB; digests as the initiator asks
+lab-chap     LUN 0 of 64 MiB; the initiator has to log in
+lab-mutual   LUN 0 of 64 MiB; both sides have to
+===========  ===========================================================================================
+"""
+
+from __future__ import annotations
+
+from storagetest.lab.services import ADDRESS, Secret, Service, Target, Value
+
+__all__ = ["SERVICE", "wwid"]
+
+_IQN = "iqn.2026-11.org.storagetest"
+_PORT = 3260
+_USER = "storagetest"
+_PASSWORD, _MUTUAL = Secret("chap-password"), Secret("chap-mutual-password")
+_SERIAL_DIGITS = 25
+
+_SCRIPT = r"""
+. /run/lab/lib.sh
+configfs
+modprobe -a target_core_mod target_core_iblock iscsi_target_mod
+core=/sys/kernel/config/target/core/iblock_0
+fabric=/sys/kernel/config/target/iscsi
+mkdir -p $core $fabric
+
+# target NAME AUTHENTICATION
+target() {
+    tpg=$fabric/@IQN@:$1/tpgt_1
+    mkdir -p "$tpg/np/0.0.0.0:@PORT@"
+    for setting in generate_node_acls=1 demo_mode_write_protect=0 cache_dynamic_acls=1 authentication=$2; do
+        echo "${setting#*=}" >"$tpg/attrib/${setting%=*}"
+    done
+}
+
+# lun NUMBER DISK MIB SERIAL: to the target made last
+lun() {
+    disk "$2" "$3"
+    mkdir "$core/$2"
+    echo "udev_path=/dev/mapper/$2" >"$core/$2/control"
+    echo 1 >"$core/$2/enable"
+    echo "$4" >"$core/$2/wwn/vpd_unit_serial"
+    echo 1 >"$core/$2/attrib/emulate_tpu"
+    mkdir "$tpg/lun/lun_$1"
+    ln -s "$core/$2" "$tpg/lun/lun_$1/$2"
+}
+
+credentials() {
+    printf %s @USER@ >"$tpg/auth/userid"
+    cat $SECRETS/chap-password >"$tpg/auth/password"
+}
+
+target lab-plain 0
+lun 0 iscsi-plain-0 512 @SERIAL0@
+lun 1 iscsi-plain-1 128 @SERIAL1@
+lun 2 iscsi-plain-2 64 @SERIAL2@
+echo 1 >"$tpg/enable"
+
+target lab-chap 1
+credentials
+lun 0 iscsi-chap-0 64 @SERIAL3@
+echo 1 >"$tpg/enable"
+
+target lab-mutual 1
+credentials
+printf %s @USER@-target >"$tpg/auth/userid_mutual"
+cat $SECRETS/chap-mutual-password >"$tpg/auth/password_mutual"
+lun 0 iscsi-mutual-0 64 @SERIAL4@
+echo 1 >"$tpg/enable"
+"""
+
+
+def _serial(number: int) -> str:
+    return f"57057e57{number:0{_SERIAL_DIGITS - 8}x}"
+
+
+def wwid(number: int) -> str:
+    """Return the wwid of LUN ``number`` (counted over all targets), as sysfs shows it on a client."""
+    return f"naa.6001405{_serial(number)}"
+
+
+def _script() -> str:
+    fields = {"IQN": _IQN, "PORT": str(_PORT), "USER": _USER}
+    fields |= {f"SERIAL{number}": _serial(number) for number in range(5)}
+    text = _SCRIPT
+    for name, value in fields.items():
+        text = text.replace(f"@{name}@", value)
+    return text
+
+
+def _target(name: str, number: int, **more: Value) -> dict[str, Value]:
+    """Return the body of an iSCSI target."""
+    return {
+        "protocol": "iscsi",
+        "server": "appliance",
+        "address": ADDRESS,
+        "port": _PORT,
+        "iqn": f"{_IQN}:{name}",
+        "lun": 0,
+        "clients": ["client1"],
+        "erase": wwid(number),
+        **more,
+    }
+
+
+SERVICE = Service(
+    "lio",
+    _script(),
+    ports={"iscsi": _PORT},
+    targets=(
+        Target(
+            "iscsi",
+            _target("lab-plain", 0, matrix={"header_digest": ["none", "crc32c"]}),
+            "Data on a block device is destroyed only where `erase` names the very device, by its wwid.",
+        ),
+        Target("iscsi-chap", _target("lab-chap", 3, chap={"username": _USER, "password": _PASSWORD})),
+    ),
+    secrets=(_PASSWORD, _MUTUAL),
+)

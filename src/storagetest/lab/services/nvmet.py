@@ -1,0 +1,97 @@
+"""The kernel's NVMe/TCP target, set up through configfs. Any host may connect; digests are the host's choice.
+
+====  =====================================================================================
+lab1  namespace 1 of 512 MiB, namespace 2 of 64 MiB
+lab2  namespace 1 of 64 MiB
+====  =====================================================================================
+
+The namespaces' UUIDs are fixed, so what a client's kernel shows as the disk's wwid is known before the lab
+is up.
+"""
+
+from __future__ import annotations
+
+from storagetest.lab.services import ADDRESS, Service, Target
+
+__all__ = ["SERVICE", "wwid"]
+
+_NQN = "nqn.2026-11.org.storagetest"
+_PORT = 4420
+
+_SCRIPT = r"""
+. /run/lab/lib.sh
+configfs
+modprobe -a nvmet nvmet-tcp
+nvmet=/sys/kernel/config/nvmet
+mkdir "$nvmet/ports/1"
+for setting in adrfam=ipv4 trtype=tcp traddr=0.0.0.0 trsvcid=@PORT@; do
+    echo "${setting#*=}" >"$nvmet/ports/1/addr_${setting%=*}"
+done
+
+# subsystem NAME SERIAL
+subsystem() {
+    subsystem=$nvmet/subsystems/@NQN@:$1
+    mkdir "$subsystem"
+    echo 1 >"$subsystem/attr_allow_any_host"
+    echo "$2" >"$subsystem/attr_serial"
+    echo storagetest >"$subsystem/attr_model"
+    ln -s "$subsystem" "$nvmet/ports/1/subsystems/"
+}
+
+# namespace NUMBER DISK MIB UUID: to the subsystem made last
+namespace() {
+    disk "$2" "$3"
+    namespace=$subsystem/namespaces/$1
+    mkdir "$namespace"
+    printf %s "/dev/mapper/$2" >"$namespace/device_path"
+    echo "$4" >"$namespace/device_uuid"
+    echo "$4" >"$namespace/device_nguid"
+    echo 1 >"$namespace/enable"
+}
+
+subsystem lab1 57057e570001
+namespace 1 nvme-lab1-1 512 @UUID1@
+namespace 2 nvme-lab1-2 64 @UUID2@
+subsystem lab2 57057e570002
+namespace 1 nvme-lab2-1 64 @UUID3@
+"""
+
+
+def _uuid(number: int) -> str:
+    return f"57057e57-0000-4000-8000-{number:012x}"
+
+
+def wwid(number: int) -> str:
+    """Return the wwid of namespace ``number`` (counted over all subsystems), as sysfs shows it."""
+    return f"uuid.{_uuid(number)}"
+
+
+def _script() -> str:
+    fields = {"NQN": _NQN, "PORT": str(_PORT)} | {f"UUID{number}": _uuid(number) for number in range(1, 4)}
+    text = _SCRIPT
+    for name, value in fields.items():
+        text = text.replace(f"@{name}@", value)
+    return text
+
+
+SERVICE = Service(
+    "nvmet",
+    _script(),
+    ports={"nvme-tcp": _PORT},
+    targets=(
+        Target(
+            "nvme-tcp",
+            {
+                "protocol": "nvme-tcp",
+                "server": "appliance",
+                "address": ADDRESS,
+                "port": _PORT,
+                "nqn": f"{_NQN}:lab1",
+                "namespace": 1,
+                "clients": ["client1"],
+                "erase": wwid(1),
+                "matrix": {"header_digest": [False, True], "data_digest": [False, True]},
+            },
+        ),
+    ),
+)

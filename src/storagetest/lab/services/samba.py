@@ -1,0 +1,102 @@
+"""Samba: SMB 2.1 to 3.1.1, and nothing older.
+
+Durable handles are only given where neither the kernel's leases nor POSIX locks are used for SMB's, so all
+three are off: nobody else opens these files.
+
+=========  ==================================================================================
+a, b       tmpfs, 512 MiB each: fast
+c          tmpfs, 32 MiB: soon full
+x          XFS on a disk in memory, 512 MiB: streams, extended attributes and ACLs
+encrypted  the files of a, for connections that encrypt; others are refused
+=========  ==================================================================================
+"""
+
+from __future__ import annotations
+
+from storagetest.lab.services import ADDRESS, Secret, Service, Target, Value
+
+__all__ = ["SERVICE"]
+
+_PASSWORD = Secret("smb-password")
+
+_SCRIPT = r"""
+. /run/lab/lib.sh
+root=/srv/smb
+mkdir -p $root/a $root/b $root/c $root/x /run/samba /var/lib/samba/private /var/log/samba
+for size in a=512m b=512m c=32m; do
+    mount -t tmpfs -o mode=1777,size=${size#*=} tmpfs $root/${size%=*}
+done
+disk smb-x 512
+mkfs.xfs -q -K /dev/mapper/smb-x
+mount -t xfs /dev/mapper/smb-x $root/x
+chmod 1777 $root/x
+cat >/etc/samba/smb.conf <<EOF
+[global]
+    server role = standalone server
+    workgroup = STORAGETEST
+    passdb backend = tdbsam
+    server min protocol = SMB2_10
+    smb ports = 445
+    disable netbios = yes
+    load printers = no
+    printcap name = /dev/null
+    disable spoolss = yes
+    kernel oplocks = no
+    kernel share modes = no
+    posix locking = no
+    logging = file
+    log file = /run/lab/log/smbd
+    log level = 1
+    read only = no
+    create mask = 0777
+    directory mask = 0777
+[a]
+    path = $root/a
+[b]
+    path = $root/b
+[c]
+    path = $root/c
+[x]
+    path = $root/x
+    vfs objects = acl_xattr streams_xattr
+[encrypted]
+    path = $root/a
+    smb encrypt = required
+EOF
+echo 'storagetest:x:1000:1000::/srv/smb:/usr/sbin/nologin' >>/etc/passwd
+echo 'storagetest:x:1000:' >>/etc/group
+password=$(cat $SECRETS/smb-password)
+printf '%s\n%s\n' "$password" "$password" | smbpasswd -a -s storagetest
+smbd --daemon
+"""
+
+
+def _target(**changes: Value) -> dict[str, Value]:
+    """Return the body of an SMB target."""
+    return {
+        "protocol": "smb",
+        "server": "appliance",
+        "address": ADDRESS,
+        "share": "a",
+        "username": "storagetest",
+        "password": _PASSWORD,
+        "clients": ["client1", "client2"],
+        **changes,
+    }
+
+
+SERVICE = Service(
+    "samba",
+    _SCRIPT,
+    ports={"smb": 445},
+    targets=(
+        Target(
+            "smb",
+            _target(matrix={"dialect": ["2.1", "3.0", "3.1.1"]}),
+            "A password never stands in this file: it comes from a file or from the environment.",
+        ),
+        Target("smb-signed", _target(signing=True, matrix={"dialect": ["3.1.1"]})),
+        Target("smb-encrypted", _target(share="encrypted", encryption=True, matrix={"dialect": ["3.1.1"]})),
+    ),
+    secrets=(_PASSWORD,),
+)

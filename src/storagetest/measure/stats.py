@@ -1,0 +1,108 @@
+"""Statistics over repeats: the run is the sample, never the second.
+
+A mean gets Student's t interval, ``mean ± t(n-1) * s / sqrt(n)``: it is exact for normal repeats and holds well
+for the means of many I/Os that a repeat is. One repeat has no spread, so it has no interval.
+
+SciPy takes half a second to import, so that happens at the first interval and not with this module.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from storagetest.measure.histogram import merge
+from storagetest.measure.run import Metric, Run
+
+__all__ = ["Estimate", "Interval", "Outliers", "estimate", "mean", "mean_interval", "tukey"]
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A confidence interval of a mean over runs: ``low`` ≤ ``mean`` ≤ ``high``; ``confidence`` such as 0.95."""
+
+    mean: float
+    low: float
+    high: float
+    confidence: float
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A metric of a whole run: ``value`` in its base unit, ``interval`` where there are two repeats or more."""
+
+    value: float
+    interval: Interval | None
+
+
+@dataclass(frozen=True, slots=True)
+class Outliers:
+    """Tukey's fences and the values beyond them. For the report only: nothing is dropped."""
+
+    low: float
+    high: float
+    values: tuple[float, ...]
+
+
+def mean(values: Sequence[float]) -> float:
+    """Return the arithmetic mean, without the error that adding floats one by one makes."""
+    return math.fsum(values) / len(values)
+
+
+def mean_interval(values: Sequence[float], confidence: float = 0.95) -> Interval | None:
+    """Return the t interval of the mean, or None for fewer than two values.
+
+    Raises :class:`ValueError` for a confidence that does not lie between 0 and 1.
+    """
+    if not 0 < confidence < 1:
+        raise ValueError(f"a confidence lies between 0 and 1, not {confidence}")
+    count = len(values)
+    if count < 2:
+        return None
+    centre = mean(values)
+    if not math.isfinite(centre):
+        return Interval(centre, -math.inf, math.inf, confidence, count)
+    half = _t(count - 1, confidence) * statistics.stdev(values, centre) / math.sqrt(count)
+    return Interval(centre, centre - half, centre + half, confidence, count)
+
+
+@cache
+def _t(degrees: int, confidence: float) -> float:
+    """Return how many standard errors a two-sided interval of that confidence reaches."""
+    from scipy.special import stdtrit  # noqa: PLC0415  # see the module's docstring
+
+    return float(stdtrit(degrees, (1 + confidence) / 2))
+
+
+def estimate(run: Run, metric: Metric, *, confidence: float = 0.95) -> Estimate | None:
+    """Return the metric's value over all repeats of ``run``, or None where no repeat has it.
+
+    A percentile's value comes from the merged bins of all repeats; any other's is the mean. The interval is in
+    both cases that of the mean over the repeats.
+    """
+    samples = [sample for sample in run.samples if metric.name in sample.values]
+    if not samples:
+        return None
+    values = [sample.values[metric.name] for sample in samples]
+    histograms = [sample.latency for sample in samples if sample.latency is not None]
+    value = mean(values)
+    if metric.quantile is not None and len(histograms) == len(samples):
+        value = merge(histograms).percentile(metric.quantile)
+    return Estimate(value, mean_interval(values, confidence))
+
+
+def tukey(values: Sequence[float]) -> Outliers | None:
+    """Return Tukey's fences (quartiles ± 1.5 times their distance), or None for fewer than four values.
+
+    Source: J. W. Tukey, Exploratory Data Analysis (1977), section 2D.
+    """
+    if len(values) < 4:
+        return None
+    first, _, third = statistics.quantiles(values, n=4, method="inclusive")
+    reach = 1.5 * (third - first)
+    low, high = first - reach, third + reach
+    return Outliers(low, high, tuple(value for value in values if not low <= value <= high))

@@ -1,0 +1,407 @@
+"""iSCSI, logged in by open-iscsi on a client (iscsiadm(8); RFC 7143).
+
+The node record is made by iscsiadm, completed by us and put back as a file of mode 0600: iscsiadm itself
+takes a CHAP secret only as an argument, which every user of the client could read. Nothing of anybody else's
+is touched: where a session or a record for this target exists already, attaching is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from storagetest.config.base import Address, BlockOptions, Model, Port, SecretText
+from storagetest.errors import AttachError, ClientLacks, StoragetestError, TargetDead
+from storagetest.hosts import Completed, Host, wait_until
+from storagetest.protocols._block import block_capabilities, lent, tools
+from storagetest.protocols._hold import WITHIN, Deadline, answering, held
+from storagetest.protocols._reach import check_client, collect
+from storagetest.protocols.base import Attachment, Capability, Difference, Gives, Protocol, register
+
+__all__ = ["Iscsi"]
+
+RECORDS = "/etc/iscsi/nodes /var/lib/iscsi/nodes"
+"""Where distributions keep node records; open-iscsi moved from the first to the second."""
+
+FIND = f"""
+sessions() {{
+    for session in /sys/class/iscsi_session/session*; do
+        [ "$(cat "$session/targetname" 2>/dev/null)" = "$iqn" ] && echo "${{session##*/}}"
+    done
+}}
+records() {{
+    for root in {RECORDS}; do
+        for record in "$root/$iqn/$address,$port" "$root/$iqn/$address,$port,"*; do
+            [ -e "$record" ] && echo "$record"
+        done
+    done
+}}
+iqn=$1 address=$2 port=$3
+"""
+
+EXISTING = FIND + "sessions; records; exit 0"
+
+NEW_RECORD = (
+    FIND
+    + r"""
+bracketed=$4
+iscsiadm -m node -o new -T "$iqn" -p "$bracketed:$port" >/dev/null || exit $?
+record=$(records | head -n 1)
+[ -d "$record" ] && record=$record/default
+echo "$record"
+cat "$record"
+"""
+)
+
+LOOK = (
+    FIND
+    + r"""
+lun=$4 scan=$5
+session=$(sessions | head -n 1)
+[ -n "$session" ] || exit 0
+echo "session $session"
+here=$(readlink -f "/sys/class/iscsi_session/$session/device")
+host=${here%/session*}
+host=${host##*/host}
+[ -z "$scan" ] || echo "0 0 $lun" > "/sys/class/scsi_host/host$host/scan"
+for block in "$here"/target*/*:"$lun"/block/*; do
+    [ -b "/dev/${block##*/}" ] && [ "$(cat "$block/size")" -gt 0 ] || continue
+    echo "block ${block##*/}"
+    echo "queue_depth $(cat "$block/device/queue_depth")"
+done
+for place in "/sys/class/iscsi_session/$session" "$here"/connection*/iscsi_connection/connection*; do
+    for file in "$place"/*; do
+        [ -f "$file" ] || continue
+        case ${file##*/} in
+            *password* | *username* | uevent) ;;
+            *) echo "${file##*/} $(cat "$file" 2>/dev/null)" ;;
+        esac
+    done
+done
+"""
+)
+
+RELEASE = (
+    WITHIN
+    + FIND
+    + r"""
+limit=$4
+for session in $(sessions); do
+    within "$limit" iscsiadm -m session -r "${session#session}" --logout
+done
+for record in $(records); do
+    rm -rf "$record"
+    rmdir "${record%/*}" 2>/dev/null
+done
+tail -n 3 "$log"
+[ -z "$(sessions)$(records)" ]
+"""
+)
+
+_NEGOTIATED = {
+    "header_digest": "HeaderDigest",
+    "data_digest": "DataDigest",
+    "max_recv_dlength": "MaxRecvDataSegmentLength",
+    "max_xmit_dlength": "MaxXmitDataSegmentLength",
+    "first_burst_len": "FirstBurstLength",
+    "max_burst_len": "MaxBurstLength",
+    "initial_r2t": "InitialR2T",
+    "immediate_data": "ImmediateData",
+    "max_outstanding_r2t": "MaxOutstandingR2T",
+    "erl": "ErrorRecoveryLevel",
+    "tpgt": "TargetPortalGroupTag",
+    "recovery_tmo": "recovery_tmo",
+    "queue_depth": "queue_depth",
+}
+"""sysfs names (Documentation/ABI, scsi_transport_iscsi.c) to the keys of RFC 7143 section 13."""
+
+
+class Chap(Model):
+    """One direction of CHAP (RFC 7143, 12.1.3)."""
+
+    username: Annotated[str, Field(pattern=r"^[^\s]+$")]
+    """The CHAP name."""
+
+    password: SecretText
+    """The CHAP secret."""
+
+
+class Authentication(Chap):
+    """CHAP: who we are, and, for mutual CHAP, who the target must prove to be."""
+
+    mutual: Chap | None = None
+    """The target's name and secret, when it has to authenticate itself too."""
+
+
+@register
+class Iscsi(Protocol["Iscsi.Options"]):
+    """A LUN of an iSCSI target, logged in to by open-iscsi on a client."""
+
+    name = "iscsi"
+    gives = Gives.BLOCK
+
+    class Options(BlockOptions):
+        """A portal, a target and a LUN."""
+
+        address: Address
+        """The portal's address."""
+
+        iqn: Annotated[str, Field(pattern=r"^(iqn|eui|naa)\.[A-Za-z0-9.:_-]+$")]
+        """The target's name."""
+
+        lun: Annotated[int, Field(ge=0, le=16383)] = 0
+        """The logical unit's number."""
+
+        port: Port = 3260
+        """The portal's TCP port."""
+
+        chap: Authentication | None = None
+        """CHAP names and secrets; without it no authentication is offered."""
+
+        header_digest: Literal["none", "crc32c"] = "none"
+        """Digest of every PDU's header; nothing else is offered to the target."""
+
+        data_digest: Literal["none", "crc32c"] = "none"
+        """Digest of every data segment; nothing else is offered to the target."""
+
+        queue_depth: Annotated[int, Field(ge=1, le=1024)] | None = None
+        """Commands in flight for the LUN; open-iscsi's default is 32."""
+
+    example: ClassVar[Mapping[str, Any]] = {
+        "address": "array.example.net",
+        "iqn": "iqn.2024-01.net.example:bench",
+        "erase": "naa.600140512345678900000000000000aa",
+    }
+
+    def capabilities(self, options: Iscsi.Options) -> frozenset[Capability]:
+        """Return what the raw LUN, or the file system on it, can do."""
+        raw = set() if options.filesystem else {"scsi", "shared"}
+        return block_capabilities(options) | {"iscsi-wire"} | raw
+
+    def server(self, options: Iscsi.Options) -> str:
+        """Return the portal's address."""
+        return options.address
+
+    def probe(self, client: Host, options: Iscsi.Options) -> None:
+        """Try the portal's port from ``client``."""
+        _check(client, options, Deadline(options.deadline))
+
+    @contextmanager
+    def attach(self, client: Host, options: Iscsi.Options) -> Iterator[Attachment]:
+        """Log in, find the LUN, and lend it."""
+        deadline, target = Deadline(options.deadline), describe(options)
+        _check(client, options, deadline)
+        with answering(client, target, deadline):
+            _refuse_existing(client, options, deadline)
+        with held(
+            client,
+            f"iSCSI session and record of {options.iqn} at {options.address}",
+            _script(RELEASE, options, str(max(2, int(options.deadline) - 8))),
+            target=target,
+            deadline=options.deadline,
+        ):
+            with answering(client, target, deadline):
+                _log_in(client, options, deadline)
+                seen = _find(client, options, deadline)
+            negotiated = read_back(seen)
+            with lent(
+                client,
+                f"/dev/{seen['block']}",
+                options,
+                target=target,
+                deadline=deadline,
+                negotiated=negotiated,
+                differences=differences(options, negotiated),
+            ) as attachment:
+                yield attachment
+
+    def diagnose(self, client: Host, options: Iscsi.Options) -> Mapping[str, str]:
+        """Collect the session's state, its statistics and what the kernel last said."""
+        sessions = ["iscsiadm", "-m", "session", "-P", "2"]
+        return collect(
+            client,
+            {
+                "session": ["sh", "-c", _HIDING_PASSWORDS, "storagetest-session", *sessions],
+                "statistics": ["iscsiadm", "-m", "node", "-T", options.iqn, "--stats"],
+            },
+        )
+
+
+_HIDING_PASSWORDS = '"$@" | grep -v -i password'
+
+
+def describe(options: Iscsi.Options) -> str:
+    """Name the target in messages."""
+    return f"iscsi {options.iqn} lun {options.lun} at {options.address}"
+
+
+def record_settings(options: Iscsi.Options) -> dict[str, str]:
+    """Build what the node record must say (iscsid.conf's names).
+
+    One login attempt and short timers, because waiting is the deadline's business; and a session that has
+    lost its target fails its I/O when the deadline is over, so that nothing hangs for good.
+    """
+    digest = {"none": "None", "crc32c": "CRC32C"}
+    settings = {
+        "node.startup": "manual",
+        "node.session.scan": "manual",
+        "node.session.initial_login_retry_max": "1",
+        "node.session.timeo.replacement_timeout": str(max(1, int(options.deadline))),
+        "node.conn[0].timeo.login_timeout": str(max(1, min(15, int(options.deadline)))),
+        "node.conn[0].timeo.logout_timeout": "5",
+        "node.conn[0].timeo.noop_out_interval": "5",
+        "node.conn[0].timeo.noop_out_timeout": "5",
+        "node.conn[0].iscsi.HeaderDigest": digest[options.header_digest],
+        "node.conn[0].iscsi.DataDigest": digest[options.data_digest],
+        "node.session.auth.authmethod": "CHAP" if options.chap else "None",
+    }
+    if options.queue_depth is not None:
+        settings["node.session.queue_depth"] = str(options.queue_depth)
+        settings["node.session.cmds_max"] = str(max(128, 1 << (options.queue_depth - 1).bit_length()))
+    if options.chap is not None:
+        settings["node.session.auth.username"] = options.chap.username
+        settings["node.session.auth.password"] = options.chap.password.reveal()
+        if options.chap.mutual is not None:
+            settings["node.session.auth.username_in"] = options.chap.mutual.username
+            settings["node.session.auth.password_in"] = options.chap.mutual.password.reveal()
+    return settings
+
+
+def completed_record(record: str, settings: Mapping[str, str]) -> str:
+    """Return the text of a node record with ``settings`` in place of its own lines of these names.
+
+    Authentication that the client's iscsid.conf sets for everybody is dropped.
+    """
+    kept = []
+    for line in record.splitlines():
+        name = line.partition("=")[0].strip()
+        if name not in settings and not name.startswith("node.session.auth.") and name != "# END RECORD":
+            kept.append(line)
+    added = [f"{name} = {value}" for name, value in settings.items()]
+    return "\n".join([*kept, *added, "# END RECORD", ""])
+
+
+def read_back(seen: Mapping[str, str]) -> dict[str, str]:
+    """Say what was negotiated, under the names of RFC 7143."""
+    return {name: seen[key] for key, name in _NEGOTIATED.items() if seen.get(key)}
+
+
+def differences(options: Iscsi.Options, negotiated: Mapping[str, str]) -> tuple[Difference, ...]:
+    """Compare what was asked for with what came out."""
+    asked = {
+        "HeaderDigest": options.header_digest,
+        "DataDigest": options.data_digest,
+        "queue_depth": None if options.queue_depth is None else str(options.queue_depth),
+    }
+    return tuple(
+        Difference(key, value, negotiated.get(key, "nothing said"))
+        for key, value in asked.items()
+        if value is not None and negotiated.get(key, "").lower() != value
+    )
+
+
+def explain(done: Completed, options: Iscsi.Options) -> StoragetestError:
+    """Make an error of iscsiadm's exit status (iscsiadm(8), EXIT STATUS)."""
+    target = describe(options)
+    said = " ".join((done.stderr.strip() or done.stdout.strip()).splitlines()[-2:])
+    where = f"(iscsiadm on {done.host} exited {done.status}: {said})"
+    match done.status:
+        case 24:
+            who = f"as {options.chap.username!r}" if options.chap else "without CHAP"
+            return AttachError(
+                f"{target}: the target refuses the login {who}: wrong CHAP name or secret, or this "
+                f"initiator is not allowed there {where}"
+            )
+        case 4 | 8 | 11:
+            return TargetDead(f"{target}: no answer to the login {where}")
+        case 18 | 20:
+            return ClientLacks(
+                f"{target}: iscsid does not run on {done.host}: `systemctl start iscsid` there {where}"
+            )
+        case 13:
+            return ClientLacks(f"{target}: logging in wants root on {done.host} {where}")
+    digest = options.header_digest != "none" or options.data_digest != "none"
+    return AttachError(
+        f"{target}: the target refuses the login: does it have this IQN, allow this initiator"
+        f"{', offer these digests' if digest else ''} and want {'' if options.chap else 'no '}CHAP? {where}"
+    )
+
+
+def parse_look(text: str) -> dict[str, str]:
+    """Parse the read-back's lines ``NAME VALUE``; a name that is said twice keeps its first value."""
+    seen: dict[str, str] = {}
+    for line in text.splitlines():
+        name, _, value = line.partition(" ")
+        seen.setdefault(name, value.strip())
+    return seen
+
+
+def _script(script: str, options: Iscsi.Options, *more: str) -> list[str]:
+    return ["bash", "-c", script, "storagetest-iscsi", options.iqn, options.address, str(options.port), *more]
+
+
+def _check(client: Host, options: Iscsi.Options, deadline: Deadline) -> None:
+    target = describe(options)
+    with answering(client, target, deadline):
+        check_client(
+            client,
+            target=target,
+            address=options.address,
+            port=options.port,
+            modules=["iscsi_tcp"],
+            tools=["iscsiadm", *tools(options)],
+            packages="open-iscsi (Debian) or iscsi-initiator-utils",
+            deadline=deadline.left(),
+        )
+
+
+def _refuse_existing(client: Host, options: Iscsi.Options, deadline: Deadline) -> None:
+    found = client.run(_script(EXISTING, options), deadline=deadline.left()).stdout.split()
+    if found:
+        msg = (
+            f"{describe(options)}: {client.name} has a session or node record for it already "
+            f"({', '.join(found)}), which is left alone. Log out and delete it there, or run "
+            "`storagetest clean` if it is a leftover."
+        )
+        raise AttachError(msg)
+
+
+def _log_in(client: Host, options: Iscsi.Options, deadline: Deadline) -> None:
+    bracketed = f"[{options.address}]" if ":" in options.address else options.address
+    made = client.run(_script(NEW_RECORD, options, bracketed), deadline=deadline.left(), check=False)
+    if not made.ok:
+        raise explain(made, options)
+    path, _, record = made.stdout.partition("\n")
+    text = completed_record(record, record_settings(options))
+    client.push(text.encode(), path, mode=0o600, deadline=deadline.left())
+    portal = f"{bracketed}:{options.port}"
+    login = ["iscsiadm", "-m", "node", "-T", options.iqn, "-p", portal, "--login"]
+    done = client.run(login, deadline=deadline.left(), check=False)
+    if not done.ok:
+        raise explain(done, options)
+
+
+def _find(client: Host, options: Iscsi.Options, deadline: Deadline) -> dict[str, str]:
+    """Scan for the LUN and return what sysfs says of session, connection and block device."""
+    lun, scan = str(options.lun), "scan"
+    seen: dict[str, str] = {}
+
+    def there() -> bool:
+        nonlocal scan, seen
+        looked = client.run(_script(LOOK, options, lun, scan), deadline=deadline.left())
+        scan = ""
+        seen = parse_look(looked.stdout)
+        return "block" in seen
+
+    try:
+        wait_until(there, min(deadline.left(), 10.0), f"LUN {lun} of {options.iqn} on {client.name}")
+    except StoragetestError as error:
+        if deadline.left() and re.search(r"session", " ".join(seen)):
+            msg = f"{describe(options)}: logged in, but the target shows {client.name} no LUN {lun}"
+            raise AttachError(msg) from error
+        raise
+    return seen

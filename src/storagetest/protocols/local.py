@@ -1,0 +1,118 @@
+"""Storage that the client has already: a directory, or a block device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Annotated, Any, ClassVar, Self
+
+from pydantic import Field, model_validator
+
+from storagetest.config.base import BlockOptions
+from storagetest.errors import AttachError
+from storagetest.hosts import Host
+from storagetest.protocols._block import block_capabilities, lent, tools
+from storagetest.protocols._hold import LEFT_ON_TARGET, WITHIN, Deadline, answering, held, new_id
+from storagetest.protocols._mount import parse_mountinfo, parse_sections
+from storagetest.protocols._reach import check_client
+from storagetest.protocols.base import Attachment, Capability, Gives, Protocol, register
+
+__all__ = ["Local"]
+
+MAKE = r"""
+mkdir "$1/$2" || exit 91
+echo "== size"
+stat -f -c '%a %S' "$1/$2"
+echo "== mount"
+findmnt --noheadings --output TARGET --target "$1/$2"
+echo "== mountinfo"
+cat /proc/self/mountinfo
+"""
+
+REMOVE = (
+    WITHIN
+    + f"""
+within "$2" rm -rf --one-file-system "$1"
+tail -n 3 "$log"
+[ ! -e "$1" ] || exit {LEFT_ON_TARGET}
+"""
+)
+
+
+@register
+class Local(Protocol["Local.Options"]):
+    """A directory or a block device of the client's own, as a yardstick or to try things out.
+
+    A directory gets a subdirectory of ours, removed afterwards. A block device follows the same rules of
+    data safety as one from the network.
+    """
+
+    name = "local"
+    gives = Gives.FILESYSTEM
+
+    class Options(BlockOptions):
+        """Either ``path`` or ``device``."""
+
+        path: Annotated[str | None, Field(pattern=r"^/")] = None
+        """A directory on the client in which a subdirectory of our own is made."""
+
+        device: Annotated[str | None, Field(pattern=r"^/dev/")] = None
+        """A whole block device on the client; ``erase`` must name it. A loop device is known by its file."""
+
+        @model_validator(mode="after")
+        def _one_of_both(self) -> Self:
+            if (self.path is None) == (self.device is None):
+                msg = "a local target has either `path` (a directory) or `device` (a block device)"
+                raise ValueError(msg)
+            if self.path is not None and (self.erase or self.filesystem):
+                msg = "`erase` and `filesystem` belong to a `device`, not to a `path`"
+                raise ValueError(msg)
+            return self
+
+    example: ClassVar[Mapping[str, Any]] = {"path": "/var/tmp"}  # noqa: S108  # an example, not a file of ours
+
+    def capabilities(self, options: Local.Options) -> frozenset[Capability]:
+        """Return ``filesystem`` for a directory, else what the device gives."""
+        return block_capabilities(options) if options.device else frozenset({"filesystem"})
+
+    def server(self, options: Local.Options) -> str:  # noqa: ARG002
+        """Return ``local``: the client serves itself."""
+        return "local"
+
+    @contextmanager
+    def attach(self, client: Host, options: Local.Options) -> Iterator[Attachment]:
+        """Make the own subdirectory, or lend the device."""
+        deadline = Deadline(options.deadline)
+        if options.path is not None:
+            yield from _own_directory(client, options.path, options.deadline)
+            return
+        target = f"local {options.device}"
+        with answering(client, target, deadline):
+            check_client(
+                client,
+                target=target,
+                tools=tools(options),
+                packages="python3, util-linux, e2fsprogs, xfsprogs",
+                deadline=deadline.left(),
+            )
+        device = str(options.device)
+        with lent(client, device, options, target=target, deadline=deadline, negotiated={}) as attachment:
+            yield attachment
+
+
+def _own_directory(client: Host, parent: str, seconds: float) -> Iterator[Attachment]:
+    deadline = Deadline(seconds)
+    target, own = f"local {parent}", new_id()
+    remove = ["bash", "-c", REMOVE, "storagetest-remove", f"{parent}/{own}", str(max(1, int(seconds) - 4))]
+    with held(client, f"directory {parent}/{own}", remove, target=target, deadline=seconds):
+        with answering(client, target, deadline):
+            make = ["sh", "-c", MAKE, "storagetest-make", parent, own]
+            done = client.run(make, deadline=deadline.left(), check=False)
+        if not done.ok:
+            msg = f"{target}: no directory can be made there on {client.name}: {done.stderr.strip()}"
+            raise AttachError(msg)
+        sections = parse_sections(done.stdout)
+        free, unit = sections["size"].split()
+        entries = [e for e in parse_mountinfo(sections["mountinfo"]) if e.point == sections["mount"].strip()]
+        negotiated = {"fstype": entries[-1].fstype, "source": entries[-1].source} if entries else {}
+        yield Attachment(client, f"{parent}/{own}", Gives.FILESYSTEM, int(free) * int(unit), negotiated)

@@ -1,0 +1,209 @@
+"""Lustre, mounted by a client's kernel (mount.lustre(8), lfs-setstripe(1))."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
+
+from storagetest.config.base import Size, TargetOptions
+from storagetest.errors import AttachError, ClientLacks, OptionRefused, StoragetestError, TargetDead
+from storagetest.hosts import Completed, Host
+from storagetest.protocols._hold import Deadline, answering
+from storagetest.protocols._mount import mounted
+from storagetest.protocols._reach import check_client, collect
+from storagetest.protocols.base import Attachment, Capability, Difference, Gives, Protocol, register
+
+__all__ = ["Lustre"]
+
+PORT = 988
+"""The acceptor's port (lnet's module parameter ``accept_port``)."""
+
+LAYOUT = r"""
+directory=$1
+shift
+lfs setstripe "$@" "$directory" || exit 90
+# What a file gets is the truth; what the directory says is a wish.
+touch "$directory/.layout" || exit 91
+lfs getstripe --yaml "$directory/.layout"
+status=$?
+rm -f "$directory/.layout"
+exit $status
+"""
+
+
+@register
+class Lustre(Protocol["Lustre.Options"]):
+    """A Lustre file system, mounted by a client's kernel, in a directory with a layout of its own."""
+
+    name = "lustre"
+    gives = Gives.FILESYSTEM
+
+    class Options(TargetOptions):
+        """A file system, and how files are striped there."""
+
+        short: ClassVar[Mapping[str, str]] = {"stripe_count": "c", "stripe_size": "s"}
+
+        mgs: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:-]+@[a-z0-9]+([,:][A-Za-z0-9_.:-]+@[a-z0-9]+)*$")]
+        """The NID of the MGS, such as ``10.0.0.1@tcp``; ``:`` separates a failover partner's."""
+
+        fsname: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,8}$")]
+        """The file system's name."""
+
+        stripe_count: Annotated[int, Field(ge=-1, le=2000)] | None = None
+        """OSTs that a file is spread over; -1 is all of them. Without it the file system's default."""
+
+        stripe_size: Annotated[Size, Field(multiple_of=65536, gt=0)] | None = None
+        """Bytes on one OST before the next one's turn; a multiple of 64 KiB."""
+
+        pool: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,15}$")] | None = None
+        """The OST pool that files are made in."""
+
+        flock: bool = True
+        """Coherent locks among clients; false is ``noflock``."""
+
+    example: ClassVar[Mapping[str, Any]] = {
+        "mgs": "10.0.0.1@tcp",
+        "fsname": "scratch",
+        "stripe_count": 4,
+        "stripe_size": "1MiB",
+    }
+
+    def capabilities(self, options: Lustre.Options) -> frozenset[Capability]:
+        """Return what files can do here."""
+        return frozenset({"filesystem", "shared"} | ({"locks"} if options.flock else set()))
+
+    def server(self, options: Lustre.Options) -> str:
+        """Return the address in the MGS's NID."""
+        return options.mgs.partition("@")[0]
+
+    def probe(self, client: Host, options: Lustre.Options) -> None:
+        """Try the MGS's port from ``client``, where its network is TCP."""
+        _check(client, options, Deadline(options.deadline))
+
+    @contextmanager
+    def attach(self, client: Host, options: Lustre.Options) -> Iterator[Attachment]:
+        """Mount, make a directory of our own, and give it the layout."""
+        deadline, target = Deadline(options.deadline), describe(options)
+        _check(client, options, deadline)
+        with mounted(
+            client,
+            fstype="lustre",
+            source=f"{options.mgs}:/{options.fsname}",
+            options=["flock" if options.flock else "noflock"],
+            target=target,
+            deadline=deadline,
+            release_seconds=options.deadline,
+            explain=lambda said: explain(said, options, client.name),
+        ) as mount:
+            with answering(client, target, deadline):
+                layout = [
+                    "sh",
+                    "-c",
+                    LAYOUT,
+                    "storagetest-layout",
+                    mount.directory,
+                    *setstripe_options(options),
+                ]
+                done = client.run(layout, deadline=deadline.left(), check=False)
+            if not done.ok:
+                raise _why_no_layout(done, options)
+            negotiated = read_back(done.stdout)
+            yield Attachment(
+                client,
+                mount.directory,
+                Gives.FILESYSTEM,
+                mount.size,
+                negotiated,
+                differences(options, negotiated),
+            )
+
+    def diagnose(self, client: Host, options: Lustre.Options) -> Mapping[str, str]:  # noqa: ARG002
+        """Collect the devices, the imports' states and what the kernel last said."""
+        return collect(
+            client, {"devices": ["lctl", "dl"], "imports": ["lctl", "get_param", "-n", "*.*.import"]}
+        )
+
+
+def describe(options: Lustre.Options) -> str:
+    """Name the target in messages."""
+    return f"lustre {options.mgs}:/{options.fsname}"
+
+
+def setstripe_options(options: Lustre.Options) -> list[str]:
+    """Build the options of lfs-setstripe(1); without any, the default layout (``-d`` would be a deletion)."""
+    said = {
+        "--stripe-count": options.stripe_count,
+        "--stripe-size": options.stripe_size,
+        "--pool": options.pool,
+    }
+    argv = [text for key, value in said.items() if value is not None for text in (key, str(value))]
+    return argv or ["--stripe-count", "0"]
+
+
+def read_back(layout: str) -> dict[str, str]:
+    """Parse lfs-getstripe(1)'s YAML of a file: its first component's count, size, pattern and pool."""
+    names = {
+        "lmm_stripe_count": "stripe_count",
+        "lmm_stripe_size": "stripe_size",
+        "lmm_pattern": "pattern",
+        "lmm_pool": "pool",
+    }
+    found: dict[str, str] = {}
+    for key, value in re.findall(r"(?m)^\s*(lmm_[a-z_]+):\s*(\S+)\s*$", layout):
+        if key in names:
+            found.setdefault(names[key], value)
+    return found
+
+
+def differences(options: Lustre.Options, negotiated: Mapping[str, str]) -> tuple[Difference, ...]:
+    """Compare what was asked for with a new file's layout; -1 (all) and 0 (default) promise no number."""
+    asked: dict[str, str | None] = {
+        "stripe_count": str(options.stripe_count) if (options.stripe_count or -1) > 0 else None,
+        "stripe_size": str(options.stripe_size) if options.stripe_size else None,
+        "pool": options.pool,
+    }
+    return tuple(
+        Difference(key, value, negotiated.get(key, "nothing said"))
+        for key, value in asked.items()
+        if value is not None and negotiated.get(key) != value
+    )
+
+
+def explain(said: str, options: Lustre.Options, client: str) -> StoragetestError | None:
+    """Make an error of mount.lustre's words, or None where they are none we know."""
+    target, where = describe(options), f"(mount.lustre on {client} says: {' '.join(said.split())})"
+    if re.search(r"Is the MGS running|timed out|Cannot send after transport|Connection refused", said):
+        return TargetDead(f"{target}: the MGS does not answer {where}")
+    if re.search(r"Is the MGS specification correct|Invalid argument|No such file or directory", said):
+        return AttachError(f"{target}: the MGS knows no file system {options.fsname!r} {where}")
+    if re.search(r"No such device|modules loaded", said):
+        return ClientLacks(f"{target}: {client}'s Lustre modules or LNet networks are not set up {where}")
+    return None
+
+
+def _why_no_layout(done: Completed, options: Lustre.Options) -> StoragetestError:
+    said = " ".join((done.stderr.strip() or done.stdout.strip()).split())
+    if done.status == 90:
+        return OptionRefused(f"{describe(options)}: the file system does not take this layout: {said}")
+    return AttachError(f"{describe(options)}: no file can be made with this layout on {done.host}: {said}")
+
+
+def _check(client: Host, options: Lustre.Options, deadline: Deadline) -> None:
+    target = describe(options)
+    first = re.split(r"[,:](?=[^@]*@)", options.mgs)[0]
+    address, _, network = first.partition("@")
+    with answering(client, target, deadline):
+        check_client(
+            client,
+            target=target,
+            address=address if network.startswith("tcp") else "",
+            port=PORT,
+            modules=["lustre"],
+            tools=["mount.lustre", "lfs"],
+            packages="Lustre's client (lustre-client-modules and lustre-client-utils)",
+            deadline=deadline.left(),
+        )

@@ -1,0 +1,233 @@
+"""NFS, mounted by a client's kernel (mount.nfs(8), nfs(5))."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from storagetest.config.base import Address, Port, Size, TargetOptions
+from storagetest.errors import AttachError, ClientLacks, OptionRefused, StoragetestError, TargetDead
+from storagetest.hosts import Host
+from storagetest.protocols._hold import Deadline, answering
+from storagetest.protocols._mount import MountEntry, mounted
+from storagetest.protocols._reach import check_client, collect
+from storagetest.protocols.base import Attachment, Capability, Difference, Gives, Protocol, register
+
+__all__ = ["Nfs"]
+
+PORT = 2049
+MOUNTSTATS = "/proc/self/mountstats"
+
+_READ_BACK = ("vers", "rsize", "wsize", "nconnect", "proto", "sec", "hard", "soft", "timeo", "retrans")
+
+
+@register
+class Nfs(Protocol["Nfs.Options"]):
+    """NFS v3 to v4.2, mounted by a client's kernel.
+
+    A mount is hard by default, as data deserves it: a server that stops answering makes the kernel wait. What
+    waits is ended from outside by the deadlines of attach, workload and detach; a dead mount is then taken
+    away by force and lazily.
+    """
+
+    name = "nfs"
+    gives = Gives.FILESYSTEM
+
+    class Options(TargetOptions):
+        """An export, and how to mount it."""
+
+        short: ClassVar[Mapping[str, str]] = {"version": "v"}
+
+        address: Address
+        """The server."""
+
+        export: Annotated[str, Field(pattern=r"^/")]
+        """The path to mount. For NFSv4 it starts at the server's pseudo-root (often ``/``)."""
+
+        version: Literal["3", "4.0", "4.1", "4.2"] = "4.2"
+        """The protocol's version, in quotes."""
+
+        port: Port | None = None
+        """The NFS port. Without it 2049, and for v3 what the server's rpcbind says."""
+
+        nconnect: Annotated[int, Field(ge=1, le=16)] | None = None
+        """TCP connections of this mount. The kernel shares them among all mounts from one server."""
+
+        rsize: Annotated[Size, Field(ge=1024)] | None = None
+        """Largest READ in bytes; a server may lower it, which then fails the cases that measure it."""
+
+        wsize: Annotated[Size, Field(ge=1024)] | None = None
+        """Largest WRITE in bytes; as ``rsize``."""
+
+        security: Literal["sys", "krb5", "krb5i", "krb5p"] = "sys"
+        """The security flavour."""
+
+        hard: bool = True
+        """Retry for ever (hard); false gives up after ``retrans`` retries with an I/O error (soft)."""
+
+        timeo: Annotated[int, Field(ge=1)] | None = None
+        """Tenths of a second before a request is sent again; the kernel's default is 600 over TCP."""
+
+        retrans: Annotated[int, Field(ge=0)] | None = None
+        """Retries before the kernel recovers (hard) or gives up (soft)."""
+
+        lock: bool = True
+        """v3: lock on the server (NLM; needs rpc.statd on the client); false: only within the client."""
+
+    example: ClassVar[Mapping[str, Any]] = {
+        "address": "nas.example.net",
+        "export": "/export",
+        "version": "4.2",
+    }
+
+    def capabilities(self, options: Nfs.Options) -> frozenset[Capability]:
+        """Return what files can do over this version, and ``multi_session``: nconnect is in every kernel."""
+        extra = {"locks"} if options.lock or options.version != "3" else set()
+        return frozenset({"filesystem", "shared", "multi_session", "nfs-wire", *extra})
+
+    def server(self, options: Nfs.Options) -> str:
+        """Return the server's address."""
+        return options.address
+
+    def probe(self, client: Host, options: Nfs.Options) -> None:
+        """Try the NFS port from ``client``."""
+        _check(client, options, Deadline(options.deadline))
+
+    @contextmanager
+    def attach(self, client: Host, options: Nfs.Options) -> Iterator[Attachment]:
+        """Mount the export and make a directory of our own in it."""
+        deadline, target = Deadline(options.deadline), describe(options)
+        _check(client, options, deadline)
+        with mounted(
+            client,
+            fstype="nfs" if options.version == "3" else "nfs4",
+            source=source(options),
+            options=mount_options(options),
+            target=target,
+            deadline=deadline,
+            release_seconds=options.deadline,
+            explain=lambda said: explain(said, options, client.name),
+            files=[MOUNTSTATS],
+        ) as mount:
+            negotiated = read_back(mount.entry, mount.files.get(MOUNTSTATS, ""))
+            yield Attachment(
+                client,
+                mount.directory,
+                Gives.FILESYSTEM,
+                mount.size,
+                negotiated,
+                differences(options, negotiated),
+            )
+
+    def diagnose(self, client: Host, options: Nfs.Options) -> Mapping[str, str]:  # noqa: ARG002
+        """Collect mountstats and what the kernel last said."""
+        return collect(client, {"mountstats": ["cat", MOUNTSTATS], "rpcinfo": ["cat", "/proc/net/rpc/nfs"]})
+
+
+def describe(options: Nfs.Options) -> str:
+    """Name the target in messages."""
+    return f"nfs {options.version} {source(options)}"
+
+
+def source(options: Nfs.Options) -> str:
+    """Return what mount(8) calls the device; an IPv6 address stands in brackets."""
+    address = f"[{options.address}]" if ":" in options.address else options.address
+    return f"{address}:{options.export}"
+
+
+def mount_options(options: Nfs.Options) -> list[str]:
+    """Build the options of nfs(5); ``retry=0`` because mount.nfs would otherwise try for two minutes."""
+    said: dict[str, object] = {
+        "vers": options.version,
+        "proto": "tcp6" if ":" in options.address else "tcp",
+        "sec": options.security,
+        "retry": 0,
+        "port": options.port,
+        "nconnect": options.nconnect,
+        "rsize": options.rsize,
+        "wsize": options.wsize,
+        "timeo": options.timeo,
+        "retrans": options.retrans,
+    }
+    flags = ["hard" if options.hard else "soft", *(["nolock"] if not options.lock else [])]
+    return [*(f"{key}={value}" for key, value in said.items() if value is not None), *flags]
+
+
+def read_back(entry: MountEntry, mountstats: str) -> dict[str, str]:
+    """Say what the kernel negotiated: mountinfo's options and, from mountstats, the transports in use."""
+    seen = {key: entry.options[key] or "yes" for key in _READ_BACK if key in entry.options}
+    transports = count_transports(mountstats, entry.point)
+    if transports:
+        seen["transports"] = str(transports)
+    seen.setdefault("nconnect", "1")
+    return seen
+
+
+def count_transports(mountstats: str, point: str) -> int:
+    """Count the ``xprt:`` lines of the mount on ``point`` in /proc/self/mountstats: its TCP connections."""
+    count, ours = 0, False
+    for line in mountstats.splitlines():
+        if line.startswith("device "):
+            ours = f" mounted on {point} " in line
+        elif ours and line.strip().startswith("xprt:"):
+            count += 1
+    return count
+
+
+def differences(options: Nfs.Options, negotiated: Mapping[str, str]) -> tuple[Difference, ...]:
+    """Compare what was asked for with what came out."""
+    asked = {
+        "vers": options.version,
+        "sec": options.security,
+        "rsize": options.rsize,
+        "wsize": options.wsize,
+        "nconnect": options.nconnect,
+    }
+    return tuple(
+        Difference(key, str(value), negotiated.get(key, "nothing said"))
+        for key, value in asked.items()
+        if value is not None and negotiated.get(key) != str(value)
+    )
+
+
+def explain(said: str, options: Nfs.Options, client: str) -> StoragetestError | None:
+    """Make an error of mount.nfs's words (English), or None where they are none we know."""
+    target, where = describe(options), f"(mount.nfs on {client} says: {said.strip()})"
+    if re.search(r"Protocol not supported|requested NFS version|NFS version or transport protocol", said):
+        return OptionRefused(f"{target}: version {options.version} is not offered there {where}")
+    if re.search(r"Connection refused|No route to host|timed out|Host is down|Network is unreachable", said):
+        return TargetDead(f"{target}: the server does not answer {where}")
+    if "rpc.statd is not running" in said:
+        return ClientLacks(
+            f"{target}: locks over NFSv3 need rpc.statd on {client}: `systemctl start rpc-statd` there, "
+            f"or set `lock: false` {where}"
+        )
+    if re.search(r"incorrect mount option|Invalid argument|an unsupported option", said):
+        return AttachError(f"{target}: {client}'s kernel does not take one of the options {where}")
+    if re.search(r"access denied|Permission denied|Operation not permitted", said):
+        return AttachError(
+            f"{target}: the server does not let {client} mount {options.export}: is it exported to this "
+            f"client, with sec={options.security}, and for its source port? {where}"
+        )
+    if re.search(r"No such file or directory|Not a directory", said):
+        return AttachError(f"{target}: the server has no export {options.export} {where}")
+    return None
+
+
+def _check(client: Host, options: Nfs.Options, deadline: Deadline) -> None:
+    target = describe(options)
+    with answering(client, target, deadline):
+        check_client(
+            client,
+            target=target,
+            address=options.address,
+            port=options.port or PORT,
+            modules=["nfs" if options.version == "3" else "nfsv4"],
+            tools=["mount.nfs"],
+            packages="nfs-common (Debian) or nfs-utils",
+            deadline=deadline.left(),
+        )

@@ -1,0 +1,314 @@
+"""NVMe over TCP, connected by nvme-cli on a client (nvme-connect(1); NVM Express TCP Transport).
+
+Every attach is a host of its own: its host NQN is made for it (unless the target's access list wants a
+particular one), so the controller in sysfs that carries both NQNs is ours beyond doubt, and it is that
+controller which is deleted, never "all of this subsystem's".
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
+
+from storagetest.config.base import Address, BlockOptions, Port
+from storagetest.errors import AttachError, DeadlineExceeded, OptionRefused, StoragetestError, TargetDead
+from storagetest.hosts import Completed, Host, wait_until
+from storagetest.protocols._block import block_capabilities, lent, tools
+from storagetest.protocols._hold import WITHIN, Deadline, answering, held
+from storagetest.protocols._reach import check_client, collect
+from storagetest.protocols.base import Attachment, Capability, Difference, Gives, Protocol, register
+
+__all__ = ["NvmeTcp"]
+
+HOST_NQN_PREFIX = "nqn.2014-08.org.nvmexpress:uuid:"
+"""NVM Express Base Specification, NVMe Qualified Names: the form that carries a UUID."""
+
+FIND = r"""
+nqn=$1 hostnqn=$2
+controllers() {
+    for one in /sys/class/nvme/nvme*; do
+        [ "$(cat "$one/subsysnqn" 2>/dev/null)" = "$nqn" ] || continue
+        [ -z "$1" ] || [ "$(cat "$one/hostnqn" 2>/dev/null)" = "$1" ] || continue
+        echo "${one##*/}"
+    done
+}
+"""
+
+EXISTING = FIND + 'controllers ""; exit 0'
+
+LOOK = (
+    FIND
+    + r"""
+namespace=$3
+controller=$(controllers "$hostnqn" | head -n 1)
+[ -n "$controller" ] || exit 0
+echo "controller $controller"
+here=/sys/class/nvme/$controller
+for name in state queue_count sqsize kato numa_node address model firmware_rev cntlid; do
+    [ -f "$here/$name" ] && echo "$name $(cat "$here/$name")"
+done
+# A path's name is nvme<S>c<C>n<N>, its disk's nvme<S>n<N> (multipath); without multipath it is the disk.
+for path in "$here"/nvme*n*; do
+    [ -d "$path" ] || continue
+    name=${path##*/}
+    disk=$(echo "$name" | sed 's/^\(nvme[0-9]*\)c[0-9]*n/\1n/')
+    id=$(cat "$path/nsid" 2>/dev/null || cat "/sys/block/$disk/nsid" 2>/dev/null)
+    echo "namespace-$id $disk"
+    [ "$id" = "$namespace" ] && [ -b "/dev/$disk" ] && [ "$(cat "/sys/block/$disk/size")" -gt 0 ] &&
+        echo "block $disk"
+done
+exit 0
+"""
+)
+
+RELEASE = (
+    WITHIN
+    + FIND
+    + r"""
+limit=$3
+for controller in $(controllers "$hostnqn"); do
+    within "$limit" sh -c 'echo 1 > "$1"' delete "/sys/class/nvme/$controller/delete_controller"
+done
+tail -n 3 "$log"
+[ -z "$(controllers "$hostnqn")" ]
+"""
+)
+
+_NEGOTIATED = ("queue_count", "sqsize", "kato", "numa_node", "model", "firmware_rev", "cntlid")
+
+
+@register
+class NvmeTcp(Protocol["NvmeTcp.Options"]):
+    """A namespace of an NVMe/TCP subsystem, connected by nvme-cli on a client."""
+
+    name = "nvme-tcp"
+    gives = Gives.BLOCK
+
+    class Options(BlockOptions):
+        """A portal, a subsystem and a namespace."""
+
+        address: Address
+        """The portal's address."""
+
+        nqn: Annotated[str, Field(pattern=r"^nqn\.[\x21-\x7e]+$", max_length=223)]
+        """The subsystem's name."""
+
+        namespace: Annotated[int, Field(ge=1)] = 1
+        """The namespace's identifier (NSID)."""
+
+        port: Port = 4420
+        """The portal's TCP port."""
+
+        host_nqn: Annotated[str, Field(pattern=r"^nqn\.[\x21-\x7e]+$", max_length=223)] | None = None
+        """The host's name, where the subsystem admits only some; without it a new one for every attach."""
+
+        header_digest: bool = False
+        """CRC32C over every PDU's header."""
+
+        data_digest: bool = False
+        """CRC32C over every PDU's data."""
+
+        queues: Annotated[int, Field(ge=1, le=1024)] | None = None
+        """I/O queues, each a TCP connection; without it one a CPU. The kernel makes no more than CPUs."""
+
+        queue_depth: Annotated[int, Field(ge=2, le=1024)] | None = None
+        """Entries of each I/O queue; nvme-cli's default is 128."""
+
+        keep_alive: Annotated[int, Field(ge=1)] = 5
+        """Seconds of silence after which host and controller give each other up."""
+
+    example: ClassVar[Mapping[str, Any]] = {
+        "address": "flash.example.net",
+        "nqn": "nqn.2024-01.net.example:bench",
+        "erase": "uuid.12345678-9abc-def0-1234-56789abcdef0",
+    }
+
+    def capabilities(self, options: NvmeTcp.Options) -> frozenset[Capability]:
+        """Return what the raw namespace, or the file system on it, can do."""
+        raw = set() if options.filesystem else {"shared"}
+        return block_capabilities(options) | {"nvme-tcp-wire", "multi_session"} | raw
+
+    def server(self, options: NvmeTcp.Options) -> str:
+        """Return the portal's address."""
+        return options.address
+
+    def probe(self, client: Host, options: NvmeTcp.Options) -> None:
+        """Try the portal's port from ``client``."""
+        _check(client, options, Deadline(options.deadline))
+
+    @contextmanager
+    def attach(self, client: Host, options: NvmeTcp.Options) -> Iterator[Attachment]:
+        """Connect, find the namespace, and lend it."""
+        deadline, target = Deadline(options.deadline), describe(options)
+        _check(client, options, deadline)
+        with answering(client, target, deadline):
+            _refuse_existing(client, options, deadline)
+        host_id = str(uuid.uuid4())
+        host_nqn = options.host_nqn or HOST_NQN_PREFIX + host_id
+        release = _script(RELEASE, options, host_nqn, str(max(2, int(options.deadline) - 5)))
+        with held(
+            client,
+            f"NVMe/TCP controller of {options.nqn} at {options.address}",
+            release,
+            target=target,
+            deadline=options.deadline,
+        ):
+            with answering(client, target, deadline):
+                connect = connect_argv(options, host_nqn, host_id)
+                done = client.run(connect, deadline=deadline.left(), check=False)
+                if not done.ok:
+                    raise explain(done, options)
+                seen = _find(client, options, host_nqn, deadline)
+            negotiated = read_back(seen, options)
+            with lent(
+                client,
+                f"/dev/{seen['block']}",
+                options,
+                target=target,
+                deadline=deadline,
+                negotiated=negotiated,
+                differences=differences(options, negotiated),
+            ) as attachment:
+                yield attachment
+
+    def diagnose(self, client: Host, options: NvmeTcp.Options) -> Mapping[str, str]:  # noqa: ARG002
+        """Collect the state of every subsystem's paths and what the kernel last said."""
+        return collect(client, {"subsystems": ["nvme", "list-subsys"]})
+
+
+def describe(options: NvmeTcp.Options) -> str:
+    """Name the target in messages."""
+    return f"nvme-tcp {options.nqn} namespace {options.namespace} at {options.address}"
+
+
+def connect_argv(options: NvmeTcp.Options, host_nqn: str, host_id: str) -> list[str]:
+    """Build nvme-connect(1). A lost controller is tried again for the deadline, then its I/O fails."""
+    argv = [
+        "nvme",
+        "connect",
+        "--transport=tcp",
+        f"--traddr={options.address}",
+        f"--trsvcid={options.port}",
+        f"--nqn={options.nqn}",
+        f"--hostnqn={host_nqn}",
+        f"--hostid={host_id}",
+        f"--keep-alive-tmo={options.keep_alive}",
+        "--reconnect-delay=2",
+        f"--ctrl-loss-tmo={max(2, int(options.deadline))}",
+    ]
+    if options.queues is not None:
+        argv.append(f"--nr-io-queues={options.queues}")
+    if options.queue_depth is not None:
+        argv.append(f"--queue-size={options.queue_depth}")
+    return [
+        *argv,
+        *(["--hdr-digest"] if options.header_digest else []),
+        *(["--data-digest"] if options.data_digest else []),
+    ]
+
+
+def parse_look(text: str) -> dict[str, str]:
+    """Parse the read-back's lines ``NAME VALUE``."""
+    lines = (line.partition(" ")[::2] for line in text.splitlines())
+    return {name: " ".join(value.split()) for name, value in lines}
+
+
+def read_back(seen: Mapping[str, str], options: NvmeTcp.Options) -> dict[str, str]:
+    """Say what sysfs tells of the controller.
+
+    ``queue_count`` counts the admin queue too, and ``sqsize`` is zero-based (so the depth is one more), as in
+    the kernel. Digests have no file there: a controller that is live has agreed to exactly those asked for,
+    because the kernel breaks off where the controller's ICResp says otherwise (nvme_tcp_init_connection).
+    """
+    named = {key: seen[key] for key in _NEGOTIATED if seen.get(key)}
+    digests = {"header_digest": options.header_digest, "data_digest": options.data_digest}
+    return {**named, **{key: "crc32c" if on else "none" for key, on in digests.items()}}
+
+
+def differences(options: NvmeTcp.Options, negotiated: Mapping[str, str]) -> tuple[Difference, ...]:
+    """Compare what was asked for with what came out."""
+    found = []
+    io_queues = int(negotiated.get("queue_count", "1")) - 1
+    depth = int(negotiated.get("sqsize", "-1")) + 1
+    if options.queues is not None and io_queues != options.queues:
+        found.append(Difference("queues", str(options.queues), str(io_queues)))
+    if options.queue_depth is not None and depth != options.queue_depth:
+        found.append(Difference("queue_depth", str(options.queue_depth), str(depth)))
+    if "kato" in negotiated and negotiated["kato"] != str(options.keep_alive):
+        found.append(Difference("keep_alive", str(options.keep_alive), negotiated["kato"]))
+    return tuple(found)
+
+
+def explain(done: Completed, options: NvmeTcp.Options) -> StoragetestError:
+    """Make an error of nvme-cli's words, which end in those of the kernel's errno."""
+    target = describe(options)
+    text = (done.stderr.strip() or done.stdout.strip()).splitlines()
+    said = text[-1] if text else ""
+    where = f"(nvme connect on {done.host} says: {said})"
+    if any(words in said for words in ("timed out", "refused", "No route", "unreachable", "reset by peer")):
+        return TargetDead(f"{target}: the target does not answer {where}")
+    if "Invalid argument" in said and (options.header_digest or options.data_digest):
+        return OptionRefused(f"{target}: the target does not agree to these digests {where}")
+    return AttachError(
+        f"{target}: the target refuses the connection: does it have this NQN, and admit "
+        f"{options.host_nqn or 'any host'}? {where}"
+    )
+
+
+def _script(script: str, options: NvmeTcp.Options, host_nqn: str, *more: str) -> list[str]:
+    return ["bash", "-c", script, "storagetest-nvme", options.nqn, host_nqn, *more]
+
+
+def _check(client: Host, options: NvmeTcp.Options, deadline: Deadline) -> None:
+    target = describe(options)
+    with answering(client, target, deadline):
+        check_client(
+            client,
+            target=target,
+            address=options.address,
+            port=options.port,
+            modules=["nvme_tcp"],
+            tools=["nvme", *tools(options)],
+            packages="nvme-cli",
+            deadline=deadline.left(),
+        )
+
+
+def _refuse_existing(client: Host, options: NvmeTcp.Options, deadline: Deadline) -> None:
+    found = client.run(_script(EXISTING, options, ""), deadline=deadline.left()).stdout.split()
+    if found:
+        msg = (
+            f"{describe(options)}: {client.name} is connected to this subsystem already "
+            f"({', '.join(found)}), which is left alone. Disconnect it there, or run `storagetest clean` "
+            "if it is a leftover."
+        )
+        raise AttachError(msg)
+
+
+def _find(client: Host, options: NvmeTcp.Options, host_nqn: str, deadline: Deadline) -> dict[str, str]:
+    """Wait for the namespace's disk and return what sysfs says of controller and disk."""
+    seen: dict[str, str] = {}
+    look = _script(LOOK, options, host_nqn, str(options.namespace))
+
+    def there() -> bool:
+        nonlocal seen
+        seen = parse_look(client.run(look, deadline=deadline.left()).stdout)
+        return "block" in seen
+
+    what = f"namespace {options.namespace} of {options.nqn} on {client.name}"
+    try:
+        wait_until(there, min(deadline.left(), 10.0), what)
+    except DeadlineExceeded:
+        if seen.get("state") != "live":
+            raise
+        others = sorted(name.removeprefix("namespace-") for name in seen if name.startswith("namespace-"))
+        msg = (
+            f"{describe(options)}: connected, but the subsystem shows no namespace {options.namespace}; "
+            f"it shows {', '.join(others) or 'none'}"
+        )
+        raise AttachError(msg) from None
+    return seen

@@ -1,0 +1,270 @@
+"""SMB, mounted by a client's kernel (mount.cifs(8))."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from storagetest.config.base import Address, Port, SecretText, Size, TargetOptions
+from storagetest.errors import AttachError, OptionRefused, StoragetestError, TargetDead
+from storagetest.hosts import Host
+from storagetest.protocols._hold import Deadline, answering
+from storagetest.protocols._mount import MountEntry, mounted
+from storagetest.protocols._reach import check_client, collect
+from storagetest.protocols.base import Attachment, Capability, Difference, Gives, Protocol, register
+
+__all__ = ["Smb"]
+
+DEBUG_DATA = "/proc/fs/cifs/DebugData"
+
+_DIALECTS = {"0x210": "2.1", "0x300": "3.0", "0x302": "3.0.2", "0x311": "3.1.1"}
+"""MS-SMB2 2.2.3, the dialect revision numbers."""
+
+
+@register
+class Smb(Protocol["Smb.Options"]):
+    """SMB 2.1 to 3.1.1, mounted by a client's kernel, with signing and encryption."""
+
+    name = "smb"
+    gives = Gives.FILESYSTEM
+
+    class Options(TargetOptions):
+        """A share, an account, and how to mount it."""
+
+        short: ClassVar[Mapping[str, str]] = {"dialect": "v"}
+
+        address: Address
+        """The server."""
+
+        share: Annotated[str, Field(pattern=r"^[^/\\,]+$")]
+        """The share's name."""
+
+        username: Annotated[str, Field(pattern=r"^[^\n]+$")]
+        """The account."""
+
+        password: SecretText
+        """Its password; ``${env:NAME}`` or ``${file:PATH}`` keep it out of this file."""
+
+        domain: Annotated[str, Field(pattern=r"^[^\n]+$")] | None = None
+        """The account's domain or workgroup."""
+
+        port: Port = 445
+        """The TCP port."""
+
+        dialect: Literal["2.1", "3.0", "3.1.1"] = "3.1.1"
+        """The dialect, in quotes; no other is accepted."""
+
+        signing: bool = False
+        """Sign every packet. False leaves it to the server, which may demand it."""
+
+        encryption: bool = False
+        """Encrypt every packet (seal); needs dialect 3.0 or later."""
+
+        posix: bool = False
+        """Ask for the POSIX extensions of SMB 3.1.1."""
+
+        max_channels: Annotated[int, Field(ge=1, le=16)] = 1
+        """TCP connections of this session (multichannel); more than one needs dialect 3.0 or later."""
+
+        cache: Literal["strict", "none", "loose"] = "strict"
+        """The client's caching: as leases allow, none, or looser than the protocol."""
+
+        rsize: Annotated[Size, Field(ge=4096)] | None = None
+        """Largest READ in bytes."""
+
+        wsize: Annotated[Size, Field(ge=4096)] | None = None
+        """Largest WRITE in bytes."""
+
+        @model_validator(mode="after")
+        def _possible(self) -> Self:
+            if self.dialect == "2.1" and self.encryption:
+                raise ValueError("dialect 2.1 has no encryption: take 3.0 or 3.1.1")
+            if self.dialect == "2.1" and self.max_channels > 1:
+                raise ValueError("dialect 2.1 has no multichannel: take 3.0 or 3.1.1")
+            if self.dialect != "3.1.1" and self.posix:
+                raise ValueError("the POSIX extensions need dialect 3.1.1")
+            return self
+
+    example: ClassVar[Mapping[str, Any]] = {
+        "address": "nas.example.net",
+        "share": "bench",
+        "username": "tester",
+        "password": "${env:SMB_PASSWORD}",
+    }
+
+    def capabilities(self, options: Smb.Options) -> frozenset[Capability]:
+        """Return what files can do here; multichannel from dialect 3.0 on."""
+        more = {"multi_session"} if options.dialect != "2.1" else set()
+        return frozenset({"filesystem", "shared", "locks", "smb-wire", *more})
+
+    def server(self, options: Smb.Options) -> str:
+        """Return the server's address."""
+        return options.address
+
+    def probe(self, client: Host, options: Smb.Options) -> None:
+        """Try the SMB port from ``client``."""
+        _check(client, options, Deadline(options.deadline))
+
+    @contextmanager
+    def attach(self, client: Host, options: Smb.Options) -> Iterator[Attachment]:
+        """Mount the share and make a directory of our own in it."""
+        deadline, target = Deadline(options.deadline), describe(options)
+        _check(client, options, deadline)
+        with mounted(
+            client,
+            fstype="cifs",
+            source=source(options),
+            options=lambda secret: mount_options(options, secret),
+            target=target,
+            deadline=deadline,
+            release_seconds=options.deadline,
+            explain=lambda said: explain(said, options, client.name),
+            secret=credentials(options),
+            files=[DEBUG_DATA],
+        ) as mount:
+            negotiated = read_back(mount.entry, mount.files.get(DEBUG_DATA, ""), source(options))
+            yield Attachment(
+                client,
+                mount.directory,
+                Gives.FILESYSTEM,
+                mount.size,
+                negotiated,
+                differences(options, negotiated),
+            )
+
+    def diagnose(self, client: Host, options: Smb.Options) -> Mapping[str, str]:  # noqa: ARG002
+        """Collect what the cifs module tells of its sessions and counters."""
+        return collect(client, {"DebugData": ["cat", DEBUG_DATA], "Stats": ["cat", "/proc/fs/cifs/Stats"]})
+
+
+def describe(options: Smb.Options) -> str:
+    """Name the target in messages."""
+    return f"smb {options.dialect} {source(options)}"
+
+
+def source(options: Smb.Options) -> str:
+    """Return the UNC name."""
+    return f"//{options.address}/{options.share}"
+
+
+def credentials(options: Smb.Options) -> bytes:
+    """Build the credentials file of mount.cifs(8)."""
+    lines = {"username": options.username, "password": options.password.reveal(), "domain": options.domain}
+    return "".join(f"{key}={value}\n" for key, value in lines.items() if value is not None).encode()
+
+
+def mount_options(options: Smb.Options, secret: str) -> list[str]:
+    """Build the options of mount.cifs(8); ``secret`` is the path of the credentials file."""
+    said: dict[str, object] = {
+        "credentials": secret,
+        "vers": options.dialect,
+        "port": options.port,
+        "cache": options.cache,
+        "rsize": options.rsize,
+        "wsize": options.wsize,
+        "max_channels": options.max_channels if options.max_channels > 1 else None,
+        # A dead server is noticed after two of these; the kernel's default is 60 s.
+        "echo_interval": 10,
+    }
+    flags = {"sign": options.signing, "seal": options.encryption, "posix": options.posix}
+    flags["multichannel"] = options.max_channels > 1
+    return [
+        *(f"{key}={value}" for key, value in said.items() if value is not None),
+        *(flag for flag, wanted in flags.items() if wanted),
+        # A session of our own, whatever else is mounted from this server.
+        "nosharesock",
+    ]
+
+
+def read_back(entry: MountEntry, debug_data: str, unc: str) -> dict[str, str]:
+    """Say what the kernel negotiated: mountinfo's options and DebugData's session."""
+    keys = ("vers", "rsize", "wsize", "cache", "max_channels", "sec")
+    seen = {key: entry.options[key] for key in keys if key in entry.options}
+    seen.update({flag: "yes" for flag in ("seal", "posix") if flag in entry.options})
+    return {**seen, **parse_debug_data(debug_data, unc)}
+
+
+def parse_debug_data(text: str, unc: str) -> dict[str, str]:
+    """Find the newest server entry in /proc/fs/cifs/DebugData with ``unc``'s tree: dialect, signed, sealed.
+
+    The file is for people: ``Dialect 0x311 signed``, ``Encrypted``, ``Channel:`` blocks; the words are
+    sought wherever a kernel puts them.
+    """
+    blocks = re.split(r"(?m)^(?=\d+\) ConnectionId)", text)
+    share = unc.replace("/", "\\")
+    mine = [block for block in blocks if share in block or unc in block]
+    if not mine:
+        return {}
+    block = mine[-1]
+    seen = {}
+    dialect = re.search(r"Dialect (0x[0-9a-f]+)", block)
+    if dialect:
+        seen["dialect"] = _DIALECTS.get(dialect[1], dialect[1])
+    seen["signed"] = "yes" if re.search(r"\bsigned\b", block) else "no"
+    seen["encrypted"] = "yes" if re.search(r"\b(?:sealed|encrypted|Encrypted)\b", block) else "no"
+    channels = re.search(r"Extra Channels: (\d+)", block)
+    seen["channels"] = str(1 + int(channels[1])) if channels else "1"
+    return seen
+
+
+def differences(options: Smb.Options, negotiated: Mapping[str, str]) -> tuple[Difference, ...]:
+    """Compare what was asked for with what came out; more security than asked for is the server's right."""
+    asked: dict[str, str | None] = {
+        "vers": options.dialect,
+        "signed": "yes" if options.signing and not options.encryption else None,
+        "encrypted": "yes" if options.encryption else None,
+        "channels": str(options.max_channels) if options.max_channels > 1 else None,
+        "cache": options.cache,
+        "rsize": str(options.rsize) if options.rsize else None,
+        "wsize": str(options.wsize) if options.wsize else None,
+    }
+    return tuple(
+        Difference(key, value, negotiated.get(key, "nothing said"))
+        for key, value in asked.items()
+        if value is not None and negotiated.get(key) != value
+    )
+
+
+def explain(said: str, options: Smb.Options, client: str) -> StoragetestError | None:
+    """Make an error of mount.cifs's words, whose number is errno(3), or None where they are none we know."""
+    number = re.search(r"mount error\((\d+)\)", said)
+    if number is None:
+        return None
+    target, where = describe(options), f"(mount.cifs on {client} says: {said.strip().splitlines()[0]})"
+    match int(number[1]):
+        case 13 | 126 | 127 | 128 | 129:
+            return AttachError(
+                f"{target}: the server refuses user {options.username!r}: wrong name or password, "
+                f"or no right to the share {where}"
+            )
+        case 2 | 6:
+            return AttachError(f"{target}: the server has no share {options.share!r} {where}")
+        case 95:
+            extras = f"{' with encryption' * options.encryption}{' with POSIX extensions' * options.posix}"
+            return OptionRefused(
+                f"{target}: the server does not speak dialect {options.dialect}{extras} {where}"
+            )
+        case 22:
+            return AttachError(f"{target}: {client}'s kernel does not take one of the options {where}")
+        case 110 | 111 | 112 | 113 | 115:
+            return TargetDead(f"{target}: the server does not answer {where}")
+    return None
+
+
+def _check(client: Host, options: Smb.Options, deadline: Deadline) -> None:
+    target = describe(options)
+    with answering(client, target, deadline):
+        check_client(
+            client,
+            target=target,
+            address=options.address,
+            port=options.port,
+            modules=["cifs"],
+            tools=["mount.cifs"],
+            packages="cifs-utils",
+            deadline=deadline.left(),
+        )

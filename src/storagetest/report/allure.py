@@ -1,0 +1,185 @@
+"""What we tell Allure; the only module that knows it.
+
+Allure keeps the state of the running test in the process that runs it (under xdist the worker), so there,
+once a case, :func:`identify` is called during its setup and :func:`on_case` after its call and before its
+teardown has ended; :func:`write_extras` is called once, at the end, by the controlling process. They speak
+through Allure's own hooks, which nobody listens to unless ``--alluredir`` was given: then the first two do
+nothing.
+
+The tree is epic (protocol) → feature (suite or workload) → story (variant).
+"""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from allure_commons import plugin_manager
+from allure_commons.types import LabelType, LinkType
+
+from storagetest.report.base import Record, Status
+from storagetest.report.categories import VERDICT_LABEL, categories_json
+from storagetest.report.figures import Figure, case_text, figures, parameter_text
+
+__all__ = ["identify", "on_case", "write_extras"]
+
+EPICS: Mapping[str, str] = {
+    "nfs": "NFS",
+    "smb": "SMB",
+    "lustre": "Lustre",
+    "iscsi": "iSCSI",
+    "nvme-tcp": "NVMe/TCP",
+    "local": "Local",
+}
+"""How the protocols' names are written; a protocol that is not here is shown by its own name."""
+
+_WORST_FIRST = {Status.FAILED: "FAIL", Status.INVALID: "INVALID", Status.PASSED: "PASS"}
+
+
+def identify(
+    *,
+    protocol: str,
+    feature: str,
+    variant: str,
+    title: str = "",
+    client: str = "",
+    parameters: Mapping[str, object] | None = None,
+    labels: Mapping[str, str] | None = None,
+    links: Mapping[str, str] | None = None,
+) -> None:
+    """Say what the running test is, so that it is found in the tree even if it never gets further than setup.
+
+    ``feature`` is the suite's or the workload's name; ``links`` maps a link's name to its address.
+    """
+    hook = plugin_manager.hook
+    for kind, value in (
+        (LabelType.EPIC, EPICS.get(protocol, protocol)),
+        (LabelType.FEATURE, feature),
+        (LabelType.STORY, variant),
+        *(labels or {}).items(),
+    ):
+        hook.add_label(label_type=kind, labels=(value,))
+    if title:
+        hook.add_title(test_title=title)
+    _parameters({"variant": variant, "client": client, **(parameters or {})})
+    for name, url in (links or {}).items():
+        hook.add_link(url=url, link_type=LinkType.LINK, name=name)
+
+
+def on_case(records: Sequence[Record], artefacts: Mapping[str, str] | None = None) -> None:
+    """Put what the running test measured on it: parameters, verdict, the table of values, and the evidence.
+
+    A case has mostly one record. ``artefacts`` (name → text) are attached too: dmesg and mountstats of a case
+    that failed before it had any.
+    """
+    hook = plugin_manager.hook
+    tables = []
+    for record in records:
+        run = record.run
+        shown = figures(record)
+        tables.append(_table_html(record, shown))
+        prefix = f"{case_text(run)}: " if len(records) > 1 else ""
+        _attach(f"{prefix}values", _table_csv(shown), "text/csv", "csv")
+        _attach(f"{prefix}negotiated", _lines(run.negotiated), "text/plain", "txt")
+        _attach(f"{prefix}versions", _lines(run.versions), "text/plain", "txt")
+        for number, sample in enumerate(run.samples, start=1):
+            repeat = f" ({number} of {len(run.samples)})" if len(run.samples) > 1 else ""
+            _attach_all(sample.evidence, prefix=prefix, suffix=repeat)
+        _attach_all(record.artefacts, prefix=prefix)
+    if len(records) == 1:
+        run = records[0].run
+        # Allure has no status of its own for INVALID: it is a failure whose name and category say so.
+        mark = "INVALID: " if records[0].status is Status.INVALID else ""
+        hook.add_title(test_title=f"{mark}{case_text(run)} on {run.variant}")
+        _parameters({"profile": run.profile, **run.parameters})
+    if tables:
+        hook.add_description_html(test_description_html="".join(tables))
+    verdicts = {record.status for record in records if record.verdicts or record.status is Status.INVALID}
+    worst = next((status for status in _WORST_FIRST if status in verdicts), None)
+    if worst is not None:
+        hook.add_label(label_type=VERDICT_LABEL, labels=(_WORST_FIRST[worst],))
+    _attach_all(artefacts or {})
+
+
+def write_extras(results_dir: Path, environment: Mapping[str, str]) -> None:
+    """Write ``environment.properties`` and ``categories.json`` beside the results."""
+    results_dir.mkdir(parents=True, exist_ok=True)
+    lines = [f"{_escaped(name, key=True)}={_escaped(value)}" for name, value in environment.items()]
+    (results_dir / "environment.properties").write_text(
+        "".join(f"{line}\n" for line in lines), encoding="utf-8"
+    )
+    (results_dir / "categories.json").write_text(
+        json.dumps(categories_json(), indent=2) + "\n", encoding="utf-8"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """Text that Allure shows as it is: it prints a parameter's ``repr``, a string's in quotes."""
+
+    text: str
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def _parameters(values: Mapping[str, object]) -> None:
+    for name, value in values.items():
+        text = parameter_text(name, value)
+        if text:
+            plugin_manager.hook.add_parameter(name=name, value=_Shown(text), excluded=None, mode=None)
+
+
+def _attach_all(texts: Mapping[str, str], *, prefix: str = "", suffix: str = "") -> None:
+    for name, text in texts.items():
+        _attach(f"{prefix}{name}{suffix}", text, *_type_of(text))
+
+
+def _attach(name: str, text: str, kind: str, extension: str) -> None:
+    if text:
+        plugin_manager.hook.attach_data(body=text, name=name, attachment_type=kind, extension=extension)
+
+
+def _type_of(text: str) -> tuple[str, str]:
+    """JSON is shown as a tree; everything else as text."""
+    try:
+        json.loads(text)
+    except ValueError:
+        return "text/plain", "txt"
+    return "application/json", "json"
+
+
+def _lines(values: Mapping[str, str]) -> str:
+    return "".join(f"{name} = {value}\n" for name, value in values.items())
+
+
+def _escaped(text: str, *, key: bool = False) -> str:
+    """Escape as a Java properties file wants it."""
+    text = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "")
+    return re.sub(r"([=: #!])", r"\\\1", text) if key else text
+
+
+def _rows(shown: Mapping[str, Figure]) -> Iterable[tuple[str, ...]]:
+    yield "metric", "value", "interval", "repeats", "gate"
+    for name, figure in shown.items():
+        yield name, figure.text, figure.range_text, str(figure.repeats), figure.gate_text
+
+
+def _table_csv(shown: Mapping[str, Figure]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(_rows(shown))
+    return text.getvalue()
+
+
+def _table_html(record: Record, shown: Mapping[str, Figure]) -> str:
+    head, *body = _rows(shown)
+    rows = ["<tr>" + "".join(f"<th>{html.escape(cell)}</th>" for cell in head) + "</tr>"]
+    rows += ["<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in body]
+    reasons = "".join(f"<p><b>{html.escape(reason)}</b></p>" for reason in record.reasons)
+    return f"{reasons}<table>{''.join(rows)}</table>"

@@ -1,0 +1,70 @@
+"""``storagetest report``: the HTML page of a run's Allure results, or the table of an old results.jsonl."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from storagetest.errors import StoragetestError
+from storagetest.report.html import generate
+from storagetest.report.jsonl import read
+from storagetest.report.terminal import summary_lines
+
+if TYPE_CHECKING:
+    # Written so by argparse itself: the class has no public name.
+    SubParsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001
+
+__all__ = ["add_parser"]
+
+
+def add_parser(subparsers: SubParsers) -> None:
+    """Add ``report`` to the commands; it sets ``func(args) -> int``."""
+    parser = subparsers.add_parser(
+        "report",
+        help="make the HTML report of a run, or print the table of an old one",
+        description="Make the HTML report of a run (one file that opens from disk and loads nothing from the "
+        "network), or print the table of an old results.jsonl.",
+    )
+    parser.add_argument("allure_results", metavar="ALLURE_RESULTS", nargs="?", type=Path,
+                        help="the directory that pytest --alluredir wrote")  # fmt: skip
+    parser.add_argument("-o", "--output", metavar="DIR", type=Path, default=Path("report"),
+                        help="where to put the page (default: report/)")  # fmt: skip
+    parser.add_argument("--title", default="storagetest", help="the report's title")
+    parser.add_argument("--node", metavar="PATH", help="the Node.js to use (default: PATH's, or pip's)")
+    parser.add_argument("--jsonl", metavar="FILE", type=Path, help="print the table of this results.jsonl")
+    parser.set_defaults(func=_report, parser=parser)
+
+
+def _report(args: argparse.Namespace) -> int:
+    if (args.allure_results is None) == (args.jsonl is None):
+        args.parser.error("name either a directory of Allure results or --jsonl FILE")
+    try:
+        if args.jsonl is not None:
+            return _table(args.jsonl)
+        return _html(args)
+    except StoragetestError as error:
+        _say(f"storagetest report: {error}")
+        return 1
+
+
+def _html(args: argparse.Namespace) -> int:
+    page = generate(args.allure_results, args.output, node=args.node, title=args.title, progress=_say)
+    sys.stdout.write(f"{page}\n")
+    return 0
+
+
+def _table(path: Path) -> int:
+    records = read(path, on_torn=_say)
+    if not records:
+        _say(f"{path} holds no runs")
+    width = shutil.get_terminal_size((100, 24)).columns
+    for line in summary_lines(records, width=width, colour=sys.stdout.isatty()):
+        sys.stdout.write(f"{line}\n")
+    return 0
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")

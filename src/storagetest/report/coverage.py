@@ -1,0 +1,162 @@
+"""Which sections of a standard were checked, by how many cases, and what became of them.
+
+A :class:`CaseRecord` is one conformance case on one target; a file of them has one JSON object a line. From
+those, and nothing else, :func:`coverage` counts and :func:`markdown` writes the page.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from storagetest.errors import ResultError
+
+__all__ = ["CaseOutcome", "CaseRecord", "Coverage", "Level", "coverage", "load", "markdown"]
+
+
+class Level(Enum):
+    """How much the standard wants it (RFC 2119 words; NVMe and SCSI say *shall* for MUST)."""
+
+    MUST = "MUST"
+    SHOULD = "SHOULD"
+    MAY = "MAY"
+
+
+class CaseOutcome(Enum):
+    """What became of a case.
+
+    WARNED is a SHOULD that is not kept; OBSERVED a MAY, recorded; KNOWN a deviation that is written down for
+    this implementation; ERROR says that our own line broke.
+    """
+
+    PASSED = "passed"
+    FAILED = "failed"
+    WARNED = "warned"
+    OBSERVED = "observed"
+    KNOWN = "known"
+    SKIPPED = "skipped"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class CaseRecord:
+    """One conformance case on one target.
+
+    ``observed`` holds the legal alternatives that the target was seen to choose. ``kills`` names the mutants
+    that this case claims to catch. ``message`` is why it did not pass; ``seconds`` how long it took.
+    """
+
+    id: str
+    section: str
+    level: Level
+    outcome: CaseOutcome
+    target: str = ""
+    observed: tuple[str, ...] = ()
+    message: str = ""
+    seconds: float = 0.0
+    nodeid: str = ""
+    kills: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return {**asdict(self), "level": self.level.value, "outcome": self.outcome.value}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> CaseRecord:
+        """Read what :meth:`to_json` wrote; :class:`ResultError` where it did not."""
+        try:
+            return cls(
+                **{
+                    **document,
+                    "level": Level(document["level"]),
+                    "outcome": CaseOutcome(document["outcome"]),
+                    "observed": tuple(document.get("observed", ())),
+                    "kills": tuple(document.get("kills", ())),
+                }
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise ResultError(f"not the record of a conformance case: {error}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """Counts by section: section → outcome → cases; and the cases that did not simply pass."""
+
+    by_section: Mapping[str, Mapping[CaseOutcome, int]]
+    worth_reading: Sequence[CaseRecord] = field(default_factory=tuple)
+
+    @property
+    def totals(self) -> Mapping[CaseOutcome, int]:
+        """Cases by outcome, over all sections."""
+        total: Counter[CaseOutcome] = Counter()
+        for counts in self.by_section.values():
+            total.update(counts)
+        return total
+
+
+def load(path: Path) -> list[CaseRecord]:
+    """Read a file of one JSON object a line. Raises :class:`ResultError`."""
+    records = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        try:
+            records.append(CaseRecord.from_json(json.loads(line)))
+        except (ValueError, ResultError) as error:
+            raise ResultError(f"{path}:{number}: {error}") from None
+    return records
+
+
+def coverage(records: Iterable[CaseRecord]) -> Coverage:
+    """Count ``records`` by section."""
+    sections: dict[str, Counter[CaseOutcome]] = {}
+    reading = []
+    for record in records:
+        sections.setdefault(record.section, Counter())[record.outcome] += 1
+        if record.outcome is not CaseOutcome.PASSED or record.observed:
+            reading.append(record)
+    ordered = dict(sorted(sections.items(), key=lambda entry: _natural(entry[0])))
+    return Coverage(ordered, tuple(sorted(reading, key=lambda record: (record.outcome.value, record.id))))
+
+
+def markdown(records: Sequence[CaseRecord], *, title: str = "Coverage") -> str:
+    """Write the coverage page: sections against outcomes for each target, then what is worth reading."""
+    lines = [f"# {title}", ""]
+    for target in sorted({record.target for record in records}):
+        counted = coverage(record for record in records if record.target == target)
+        seen = [outcome for outcome in CaseOutcome if counted.totals.get(outcome)]
+        lines += [
+            f"## {target or 'cases'}",
+            "",
+            _row(["section", "cases", *(outcome.value for outcome in seen)]),
+        ]
+        lines.append(_row(["---", *("---:" for _ in range(len(seen) + 1))]))
+        for section, counts in counted.by_section.items():
+            lines.append(
+                _row([section, str(sum(counts.values())), *(str(counts.get(o, "") or "") for o in seen)])
+            )
+        totals = counted.totals
+        lines.append(_row(["**all**", str(sum(totals.values())), *(str(totals[o]) for o in seen)]))
+        lines.append("")
+        if counted.worth_reading:
+            lines += [_row(["case", "section", "level", "outcome", "what was seen"]), _row(["---"] * 5)]
+            for record in counted.worth_reading:
+                said = "; ".join((*record.observed, record.message)).strip("; ").partition("\n")[0]
+                lines.append(
+                    _row([record.id, record.section, record.level.value, record.outcome.value, said])
+                )
+            lines.append("")
+    return "\n".join(lines) + "\n"
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _natural(text: str) -> list[tuple[int, int | str]]:
+    """Order 3.10 after 3.9."""
+    return [(0, int(part)) if part.isdigit() else (1, part) for part in re.split(r"(\d+)", text) if part]

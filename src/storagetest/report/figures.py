@@ -1,0 +1,105 @@
+"""A record's values as a person reads them; every report prints from here, so they all say the same.
+
+Nothing is estimated here: means and intervals are :mod:`storagetest.measure.stats`', percentiles are those of
+the merged histogram, and where a gate was judged its own interval is shown.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from storagetest.measure.run import Metric, Run
+from storagetest.measure.stats import Interval, estimate
+from storagetest.report.base import Record
+from storagetest.units import format_size, format_value
+from storagetest.verdict.base import Verdict
+
+__all__ = ["Figure", "case_text", "figures", "in_mib", "parameter_text", "whole"]
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One metric of one run: ``value`` (base unit), its ``interval`` where there is one, and its gates.
+
+    ``enough`` is false for a percentile of fewer I/Os than it needs to mean anything; it is not shown then.
+    """
+
+    metric: Metric
+    value: float
+    interval: Interval | None
+    repeats: int
+    enough: bool = True
+    verdicts: tuple[Verdict, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The value with its unit."""
+        return "too few I/Os" if not self.enough else format_value(self.value, self.metric.unit.value)
+
+    @property
+    def range_text(self) -> str:
+        """``low … high (95%)`` with units, or a dash where one repeat gives none."""
+        if not self.enough or self.interval is None:
+            return "-"
+        if not (math.isfinite(self.interval.low) and math.isfinite(self.interval.high)):
+            return "-"
+        unit = self.metric.unit.value
+        low, high = format_value(self.interval.low, unit), format_value(self.interval.high, unit)
+        return f"{low} … {high} ({self.interval.confidence:.0%})"
+
+    @property
+    def gate_text(self) -> str:
+        """``iops >= 20000: PASS``, for each gate on this metric."""
+        return "; ".join(f"{verdict.threshold.text}: {verdict.outcome.value}" for verdict in self.verdicts)
+
+
+def figures(record: Record) -> dict[str, Figure]:
+    """Return the run's metrics, in their workload's order; what has no value is left out."""
+    run = record.run
+    found: dict[str, Figure] = {}
+    for name, metric in run.metrics.items():
+        known = estimate(run, metric)
+        if known is None:
+            continue
+        verdicts = tuple(verdict for verdict in record.verdicts if verdict.threshold.metric.name == name)
+        judged = next((verdict.interval for verdict in verdicts if verdict.interval is not None), None)
+        samples = [sample for sample in run.samples if name in sample.values]
+        found[name] = Figure(
+            metric=metric,
+            value=known.value,
+            interval=judged or known.interval,
+            repeats=len(samples),
+            enough=sum(sample.ios for sample in samples) >= metric.samples_wanted,
+            verdicts=verdicts,
+        )
+    return found
+
+
+def case_text(run: Run) -> str:
+    """Return the case in one short line: its workload and its parameters, ``sequential read 1MiB depth=16``.
+
+    A parameter whose value is a word or carries a unit stands without its name.
+    """
+    words = [run.workload]
+    for name, value in run.parameters.items():
+        text = parameter_text(name, value)
+        words.append(text if isinstance(value, str) or text != str(value) else f"{name}={text}")
+    return " ".join(words)
+
+
+def parameter_text(name: str, value: object) -> str:
+    """Return a parameter's value as a person writes it; a ``…size`` in bytes gets its unit."""
+    if name.endswith("size") and isinstance(value, int) and not isinstance(value, bool):
+        return format_size(value)
+    return str(value)
+
+
+def in_mib(figure: Figure | None) -> str:
+    """Return a bandwidth in MiB/s, the unit left to the column's heading."""
+    return "-" if figure is None else f"{figure.value / 2**20:,.1f}"
+
+
+def whole(figure: Figure | None) -> str:
+    """Return a rate per second without decimals, the unit left to the column's heading."""
+    return "-" if figure is None else f"{figure.value:,.0f}"

@@ -1,0 +1,294 @@
+"""results.jsonl: one run a line, for programs and for later comparison.
+
+Rules:
+
+1. ``schema`` leads every object. A reader refuses another version by name; within a version, members are only
+   ever added. The published JSON Schema is ``docs/reference/result.schema.json``.
+2. :func:`to_json` and :func:`from_json` are exact inverses, for parameters made of JSON values (a tuple
+   becomes a list, and anything else its text). Values are in base units, floats in full precision; what is
+   not finite is the text ``"nan"``, ``"inf"`` or ``"-inf"``, because JSON has no number for it. ``status`` is
+   written for other readers and derived again here.
+3. A line is written by one ``write`` to a file opened for appending, under a lock, by the controlling process
+   alone. If a crash tore the last line off, the next run starts a new one after it.
+4. :func:`read` names the file and line of what it cannot read. A line that starts as ours and stops before
+   its closing brace is what a crash leaves: it is reported through ``on_torn`` and left out. Any other damage
+   is an error.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from storagetest.errors import ResultError
+from storagetest.measure.histogram import Histogram
+from storagetest.measure.run import Better, Metric, Run, Sample, Unit
+from storagetest.report.base import Record, Status, Summary
+from storagetest.verdict.base import Interval, Outcome, Threshold, Verdict
+
+__all__ = ["SCHEMA", "JsonlReporter", "from_json", "read", "to_json"]
+
+SCHEMA = "storagetest.result/1"
+
+Object = dict[str, Any]
+
+_START = f'{{"schema":"{SCHEMA}"'.encode()
+
+
+def to_json(record: Record) -> Object:
+    """Return the record as JSON values only (dict, list, str, int, float, bool, None)."""
+    return {
+        "schema": SCHEMA,
+        "nodeid": record.nodeid,
+        "status": record.status.value,
+        "ended": record.ended.value if record.ended else None,
+        "failure": record.failure,
+        "run": _run_to_json(record.run),
+        "verdicts": [_verdict_to_json(verdict) for verdict in record.verdicts],
+        "artefacts": dict(record.artefacts),
+    }
+
+
+def from_json(document: Mapping[str, Any]) -> Record:
+    """Return the record that :func:`to_json` was given. Raises :class:`ResultError`."""
+    schema = document.get("schema")
+    if schema != SCHEMA:
+        msg = f"schema is {schema!r}; this version reads {SCHEMA!r}"
+        raise ResultError(msg)
+    try:
+        return Record(
+            run=_run_from_json(document["run"]),
+            verdicts=tuple(_verdict_from_json(each) for each in document["verdicts"]),
+            ended=Status(document["ended"]) if document["ended"] is not None else None,
+            failure=document["failure"],
+            artefacts=dict(document["artefacts"]),
+            nodeid=document["nodeid"],
+        )
+    except KeyError as error:
+        msg = f"member {error} is missing"
+        raise ResultError(msg) from None
+    except (TypeError, ValueError, AttributeError) as error:
+        msg = f"not a result: {error}"
+        raise ResultError(msg) from None
+
+
+def read(path: Path, *, on_torn: Callable[[str], None] | None = None) -> list[Record]:
+    """Return the records of a results file, in its order.
+
+    ``on_torn`` is told of each torn line; without it that is an error too. Raises :class:`ResultError` that
+    starts with ``file:line``.
+    """
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError as error:
+        msg = f"{path}: {error.strerror}"
+        raise ResultError(msg) from None
+    records: list[Record] = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            records.append(_parse(line))
+        except ResultError as error:
+            message = f"{path}:{number}: {error}"
+            if on_torn is None or not _is_torn(line):
+                raise ResultError(message) from None
+            on_torn(f"{message}; the line was cut off (a crash while writing?) and is left out")
+    return records
+
+
+class JsonlReporter:
+    """Appends every record to ``path``; directories on the way are made."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def on_record(self, record: Record) -> None:
+        """Append one line, whole or not at all. Raises :class:`ResultError` where it cannot be written."""
+        line = json.dumps(to_json(record), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            msg = f"{self.path}: {error.strerror}; name another file with --st-results"
+            raise ResultError(msg) from None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)  # held for one write by anybody
+            self._append(descriptor, line.encode() + b"\n")
+        finally:
+            os.close(descriptor)
+
+    def on_finish(self, summary: Summary) -> None:
+        """Nothing is kept open."""
+
+    def _append(self, descriptor: int, line: bytes) -> None:
+        size = os.fstat(descriptor).st_size
+        if size and os.pread(descriptor, 1, size - 1) != b"\n":
+            line = b"\n" + line
+        written = os.write(descriptor, line)
+        if written != len(line):
+            os.ftruncate(descriptor, size)
+            msg = (
+                f"{self.path}: only {written} of {len(line)} bytes could be written (disk full?); taken back"
+            )
+            raise ResultError(msg)
+
+
+def _parse(line: bytes) -> Record:
+    try:
+        document = json.loads(line)
+    except ValueError as error:
+        msg = f"damaged: {error}"
+        raise ResultError(msg) from None
+    if not isinstance(document, dict):
+        msg = "not a JSON object"
+        raise ResultError(msg)
+    return from_json(document)
+
+
+def _is_torn(line: bytes) -> bool:
+    return line.startswith(_START) and not line.rstrip().endswith(b"}")
+
+
+def _run_to_json(run: Run) -> Object:
+    return {
+        "case": run.case,
+        "workload": run.workload,
+        "target": run.target,
+        "variant": run.variant,
+        "protocol": run.protocol,
+        "client": run.client,
+        "profile": run.profile,
+        "started": _number(run.started),
+        "parameters": _plain(run.parameters),
+        "negotiated": dict(run.negotiated),
+        "versions": dict(run.versions),
+        "invalid": list(run.invalid),
+        "metrics": {name: _metric_to_json(metric) for name, metric in run.metrics.items()},
+        "samples": [_sample_to_json(sample) for sample in run.samples],
+    }
+
+
+def _run_from_json(document: Mapping[str, Any]) -> Run:
+    return Run(
+        case=document["case"],
+        workload=document["workload"],
+        target=document["target"],
+        variant=document["variant"],
+        protocol=document["protocol"],
+        client=document["client"],
+        profile=document["profile"],
+        started=float(document["started"]),
+        parameters=dict(document["parameters"]),
+        negotiated=dict(document["negotiated"]),
+        versions=dict(document["versions"]),
+        invalid=tuple(document["invalid"]),
+        metrics={name: _metric_from_json(metric) for name, metric in document["metrics"].items()},
+        samples=tuple(_sample_from_json(sample) for sample in document["samples"]),
+    )
+
+
+def _sample_to_json(sample: Sample) -> Object:
+    return {
+        "values": {name: _number(value) for name, value in sample.values.items()},
+        "seconds": _number(sample.seconds),
+        "ios": sample.ios,
+        "latency": None if sample.latency is None else sample.latency.to_json(),
+        "evidence": dict(sample.evidence),
+    }
+
+
+def _sample_from_json(document: Mapping[str, Any]) -> Sample:
+    latency = document["latency"]
+    return Sample(
+        values={name: float(value) for name, value in document["values"].items()},
+        seconds=float(document["seconds"]),
+        ios=int(document["ios"]),
+        latency=None if latency is None else Histogram.from_json(latency),
+        evidence=dict(document["evidence"]),
+    )
+
+
+def _metric_to_json(metric: Metric) -> Object:
+    return {
+        "name": metric.name,
+        "unit": metric.unit.value,
+        "better": metric.better.value,
+        "quantile": metric.quantile,
+    }
+
+
+def _metric_from_json(document: Mapping[str, Any]) -> Metric:
+    return Metric(document["name"], Unit(document["unit"]), Better(document["better"]), document["quantile"])
+
+
+def _verdict_to_json(verdict: Verdict) -> Object:
+    threshold, interval = verdict.threshold, verdict.interval
+    return {
+        "outcome": verdict.outcome.value,
+        "reason": verdict.reason,
+        "threshold": {
+            "metric": _metric_to_json(threshold.metric),
+            "op": threshold.op,
+            "bound": _number(threshold.bound),
+            "text": threshold.text,
+            "place": threshold.place,
+        },
+        "interval": None
+        if interval is None
+        else {
+            "mean": _number(interval.mean),
+            "low": _number(interval.low),
+            "high": _number(interval.high),
+            "confidence": float(interval.confidence),
+            "count": int(interval.count),
+        },
+    }
+
+
+def _verdict_from_json(document: Mapping[str, Any]) -> Verdict:
+    threshold, interval = document["threshold"], document["interval"]
+    return Verdict(
+        outcome=Outcome(document["outcome"]),
+        reason=document["reason"],
+        threshold=Threshold(
+            metric=_metric_from_json(threshold["metric"]),
+            op=threshold["op"],
+            bound=float(threshold["bound"]),
+            text=threshold["text"],
+            place=threshold["place"],
+        ),
+        interval=None
+        if interval is None
+        else Interval(
+            mean=float(interval["mean"]),
+            low=float(interval["low"]),
+            high=float(interval["high"]),
+            confidence=interval["confidence"],
+            count=interval["count"],
+        ),
+    )
+
+
+def _number(value: float) -> float | str:
+    """Return a JSON number, or the name of what JSON has no number for."""
+    return float(value) if math.isfinite(value) else str(float(value))
+
+
+def _plain(value: object) -> Any:  # noqa: ANN401  # JSON
+    """Return ``value`` as JSON values only."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(each) for name, each in value.items()}
+    if value is None or isinstance(value, bool):
+        return value
+    for kind in (int, float):
+        if isinstance(value, kind) and math.isfinite(value):
+            return kind(value)  # the plain type: subclasses do not travel
+    if isinstance(value, Sequence | set | frozenset) and not isinstance(value, str | bytes):
+        return [_plain(each) for each in value]
+    return str(value)

@@ -1,0 +1,646 @@
+"""Every iSCSI PDU as a value: a 48-byte header by table, additional headers, a data segment (RFC 7143 11).
+
+Rules:
+
+1. A PDU class is its opcode and its :data:`LAYOUT`; encoding, decoding, lying and the text for a person all
+   come from that table.
+2. A PDU is encoded into a :class:`Parts`, in which any field can be overridden (:meth:`Parts.lie`) before the
+   digests are put on by :meth:`Parts.wire`, and where the digests and the padding can be made to lie too.
+3. Decoding is total. What has a known opcode becomes that PDU, whatever stands in its fields; an unknown
+   opcode is a :class:`~storagetest.errors.RemoteProtocolError` that shows the header.
+4. ``lun`` is the 8-byte field as a number (SAM-5 4.7); :func:`flat_lun` makes one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, TypeVar
+
+from storagetest.errors import LocalProtocolError, RemoteProtocolError
+from storagetest.wire.crc import crc32c
+from storagetest.wire.iscsi.codes import NO_TAG, Opcode
+from storagetest.wire.layout import Place, Value, bit, bits, get, number, pack, put, raw, undefined, unpack
+from storagetest.wire.show import show
+
+__all__ = [
+    "AHS_BIDIRECTIONAL",
+    "AHS_EXTENDED_CDB",
+    "Ahs",
+    "AsyncMessage",
+    "BHS_SIZE",
+    "COMMON",
+    "DataIn",
+    "DataOut",
+    "LoginRequest",
+    "LoginResponse",
+    "LogoutRequest",
+    "LogoutResponse",
+    "NopIn",
+    "NopOut",
+    "PDUS",
+    "Parts",
+    "Pdu",
+    "R2T",
+    "Reject",
+    "ScsiCommand",
+    "ScsiResponse",
+    "SnackRequest",
+    "TaskRequest",
+    "TaskResponse",
+    "TextRequest",
+    "TextResponse",
+    "decode",
+    "flat_lun",
+    "reserved_bits",
+]
+
+BHS_SIZE = 48
+"""Bytes of the Basic Header Segment (RFC 7143 11.2.1)."""
+
+COMMON = (
+    bit("immediate", 0, 6),  # 11.2.1.1
+    bits("opcode", 0, 0, 6),  # 11.2.1.2
+    number("ahs_words", 4, 1),  # TotalAHSLength, 11.2.1.5
+    number("data_length", 5, 3),  # DataSegmentLength, 11.2.1.6
+    number("itt", 16, 4),  # 11.2.1.8
+)
+"""What every header has (RFC 7143 11.2.1)."""
+
+_FINAL = bit("final", 1, 7)
+_LUN = number("lun", 8, 8)
+_TTT = number("ttt", 20, 4)
+_CMD_SN = number("cmd_sn", 24, 4)
+_EXP_STAT_SN = number("exp_stat_sn", 28, 4)
+_STAT_SN = number("stat_sn", 24, 4)
+_WINDOW = (number("exp_cmd_sn", 28, 4), number("max_cmd_sn", 32, 4))
+_DATA_SN = number("data_sn", 36, 4)
+
+AHS_EXTENDED_CDB, AHS_BIDIRECTIONAL = 1, 2
+"""AHSType (RFC 7143 11.2.2.1)."""
+
+
+def flat_lun(lun: int) -> int:
+    """Return the 8-byte field of a logical unit number below 16384 (SAM-5 4.7: peripheral or flat addressing)."""
+    return lun << 48 if lun < 256 else (0x4000 | lun) << 48
+
+
+def _padded(data: bytes) -> bytes:
+    return data + bytes(-len(data) % 4)
+
+
+@dataclass(frozen=True, slots=True)
+class Ahs:
+    """One Additional Header Segment (RFC 7143 11.2.2); ``data`` is AHS-Specific, its first byte included."""
+
+    kind: int
+    data: bytes
+
+    def encode(self) -> bytes:
+        """Return length, type, specific bytes and padding; the first specific byte is not in AHSLength."""
+        return _padded((len(self.data)).to_bytes(2, "big") + bytes((self.kind,)) + self.data)
+
+    @staticmethod
+    def decode_all(data: bytes) -> tuple[Ahs, ...]:
+        """Read the segments in ``data``. :class:`RemoteProtocolError` where a length points past the end."""
+        found, rest = [], data
+        while rest:
+            length = int.from_bytes(rest[:2], "big")
+            if len(rest) < 4 or 3 + length > len(rest):
+                raise RemoteProtocolError(f"iSCSI: an AHS says {length} bytes where {len(rest)} are left: {show(data)}")
+            found.append(Ahs(rest[2], rest[3 : 3 + length]))
+            rest = rest[len(_padded(rest[: 3 + length])) :]
+        return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """An encoded PDU before its digests. ``layout`` names the fields that :meth:`lie` may change."""
+
+    bhs: bytes
+    ahs: bytes = b""
+    data: bytes = b""
+    layout: tuple[Place, ...] = COMMON
+
+    def lie(self, **overrides: Value) -> Parts:
+        """Return these parts with header fields overridden, whatever they should be."""
+        places = {place.name: place for place in self.layout}
+        bhs = self.bhs
+        for name, value in overrides.items():
+            if name not in places:
+                raise LocalProtocolError(f"no field {name!r} in this header; there are: {', '.join(sorted(places))}")
+            bhs = put(bhs, places[name], value)
+        return Parts(bhs, self.ahs, self.data, self.layout)
+
+    def poke(self, offset: int, value: bytes) -> Parts:
+        """Return these parts with raw bytes of the header overridden: for reserved bits."""
+        return Parts(self.bhs[:offset] + value + self.bhs[offset + len(value) :], self.ahs, self.data, self.layout)
+
+    def wire(
+        self,
+        *,
+        header_digest: bool = False,
+        data_digest: bool = False,
+        spoil_header_digest: int = 0,
+        spoil_data_digest: int = 0,
+        padding: bytes | None = None,
+    ) -> bytes:
+        """Return what goes over the connection; ``spoil_…`` is XORed into a digest to make it wrong.
+
+        The data digest covers the padding (RFC 7143 11.2.3) and is there only where data is.
+        """
+        header = self.bhs + self.ahs
+        out = header
+        if header_digest:
+            out += (crc32c(header) ^ spoil_header_digest).to_bytes(4, "little")
+        if self.data:
+            data = _padded(self.data) if padding is None else self.data + padding
+            out += data
+            if data_digest:
+                out += (crc32c(data) ^ spoil_data_digest).to_bytes(4, "little")
+        return out
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pdu:
+    """What all PDUs have. Subclasses name their fields in :attr:`LAYOUT`; ``data`` is unpadded."""
+
+    OPCODE: ClassVar[Opcode]
+    LAYOUT: ClassVar[tuple[Place, ...]]
+
+    itt: int = NO_TAG
+    data: bytes = b""
+    ahs: tuple[Ahs, ...] = ()
+
+    def parts(self) -> Parts:
+        """Encode, with lengths that are true."""
+        ahs = b"".join(segment.encode() for segment in self.ahs)
+        values: dict[str, Value] = {place.name: getattr(self, place.name) for place in self.LAYOUT}
+        values |= {
+            "opcode": self.OPCODE,
+            "itt": self.itt,
+            "immediate": getattr(self, "immediate", False),
+            "ahs_words": len(ahs) // 4,
+            "data_length": len(self.data),
+        }
+        layout = (*COMMON, *self.LAYOUT)
+        try:
+            return Parts(pack(BHS_SIZE, layout, values), ahs, self.data, layout)
+        except ValueError as error:
+            raise LocalProtocolError(f"{type(self).__name__}: {error}") from None
+
+    def encode(self) -> bytes:
+        """Return the PDU without digests."""
+        return self.parts().wire()
+
+    def summary(self) -> str:
+        """Say what it is on one line: the fields that are not zero, then the length of the data."""
+        shown = []
+        for place in (*self.LAYOUT, COMMON[-1]):
+            value = getattr(self, place.name)
+            if value in (False, b"") or (value == 0 and not place.name.endswith("_sn")):
+                continue
+            if isinstance(value, bytes):
+                shown.append(f"{place.name}={value.hex()}")
+            elif place.flag:
+                shown.append(place.name)
+            else:
+                wide = place.size > 4 or place.name in {"itt", "ttt", "referenced_itt"}
+                shown.append(f"{place.name}={value:#x}" if wide else f"{place.name}={value}")
+        if self.data:
+            shown.append(f"data[{len(self.data)}]")
+        return f"{type(self).__name__} {' '.join(shown)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScsiCommand(Pdu):
+    """SCSI Command (RFC 7143 11.3). A CDB over 16 bytes goes on in an AHS (11.2.2.3)."""
+
+    OPCODE = Opcode.SCSI_COMMAND
+    LAYOUT = (
+        _FINAL,
+        bit("read", 1, 6),
+        bit("write", 1, 5),
+        bits("attribute", 1, 0, 3),
+        _LUN,
+        number("expected_length", 20, 4),
+        _CMD_SN,
+        _EXP_STAT_SN,
+        raw("cdb", 32, 16),
+    )
+    immediate: bool = False
+    final: bool = True
+    read: bool = False
+    write: bool = False
+    attribute: int = 1
+    lun: int = 0
+    expected_length: int = 0
+    cmd_sn: int = 0
+    exp_stat_sn: int = 0
+    cdb: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScsiResponse(Pdu):
+    """SCSI Response (RFC 7143 11.4)."""
+
+    OPCODE = Opcode.SCSI_RESPONSE
+    LAYOUT = (
+        _FINAL,
+        bit("bidi_overflow", 1, 4),
+        bit("bidi_underflow", 1, 3),
+        bit("overflow", 1, 2),
+        bit("underflow", 1, 1),
+        number("response", 2, 1),
+        number("status", 3, 1),
+        number("snack_tag", 20, 4),
+        _STAT_SN,
+        *_WINDOW,
+        number("exp_data_sn", 36, 4),
+        number("bidi_residual", 40, 4),
+        number("residual", 44, 4),
+    )
+    final: bool = True
+    bidi_overflow: bool = False
+    bidi_underflow: bool = False
+    overflow: bool = False
+    underflow: bool = False
+    response: int = 0
+    status: int = 0
+    snack_tag: int = 0
+    stat_sn: int = 0
+    exp_cmd_sn: int = 0
+    max_cmd_sn: int = 0
+    exp_data_sn: int = 0
+    bidi_residual: int = 0
+    residual: int = 0
+
+    @property
+    def sense(self) -> bytes:
+        """The sense data (RFC 7143 11.4.7.2); empty where SenseLength says none or more than there is."""
+        length = int.from_bytes(self.data[:2], "big")
+        return self.data[2 : 2 + length] if 2 + length <= len(self.data) else b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskRequest(Pdu):
+    """Task Management Function Request (RFC 7143 11.5)."""
+
+    OPCODE = Opcode.TASK_REQUEST
+    LAYOUT = (
+        _FINAL,
+        bits("function", 1, 0, 7),
+        _LUN,
+        number("referenced_itt", 20, 4),
+        _CMD_SN,
+        _EXP_STAT_SN,
+        number("ref_cmd_sn", 32, 4),
+        number("exp_data_sn", 36, 4),
+    )
+    immediate: bool = True
+    final: bool = True
+    function: int = 0
+    lun: int = 0
+    referenced_itt: int = NO_TAG
+    cmd_sn: int = 0
+    exp_stat_sn: int = 0
+    ref_cmd_sn: int = 0
+    exp_data_sn: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskResponse(Pdu):
+    """Task Management Function Response (RFC 7143 11.6)."""
+
+    OPCODE = Opcode.TASK_RESPONSE
+    LAYOUT = (_FINAL, number("response", 2, 1), _STAT_SN, *_WINDOW)
+    final: bool = True
+    response: int = 0
+    stat_sn: int = 0
+    exp_cmd_sn: int = 0
+    max_cmd_sn: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataOut(Pdu):
+    """SCSI Data-Out (RFC 7143 11.7)."""
+
+    OPCODE = Opcode.DATA_OUT
+    LAYOUT = (_FINAL, _LUN, _TTT, _EXP_STAT_SN, _DATA_SN, number("buffer_offset", 40, 4))
+    final: bool = True
+    lun: int = 0
+    ttt: int = NO_TAG
+    exp_stat_sn: int = 0
+    data_sn: int = 0
+    buffer_offset: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataIn(Pdu):
+    """SCSI Data-In (RFC 7143 11.7); ``status`` counts only where ``has_status`` is set."""
+
+    OPCODE = Opcode.DATA_IN
+    LAYOUT = (
+        _FINAL,
+        bit("acknowledge", 1, 6),
+        bit("overflow", 1, 2),
+        bit("underflow", 1, 1),
+        bit("has_status", 1, 0),
+        number("status", 3, 1),
+        _LUN,
+        _TTT,
+        _STAT_SN,
+        *_WINDOW,
+        _DATA_SN,
+        number("buffer_offset", 40, 4),
+        number("residual", 44, 4),
+    )
+    final: bool = True
+    acknowledge: bool = False
+    overflow: bool = False
+    underflow: bool = False
+    has_status: bool = False
+    status: int = 0
+    lun: int = 0
+    ttt: int = NO_TAG
+    stat_sn: int = 0
+    exp_cmd_sn: int = 0
+    max_cmd_sn: int = 0
+    data_sn: int = 0
+    buffer_offset: int = 0
+    residual: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class R2T(Pdu):
+    """Ready To Transfer (RFC 7143 11.8)."""
+
+    OPCODE = Opcode.R2T
+    LAYOUT = (
+        _FINAL,
+        _LUN,
+        _TTT,
+        _STAT_SN,
+        *_WINDOW,
+        number("r2t_sn", 36, 4),
+        number("buffer_offset", 40, 4),
+        number("desired_length", 44, 4),
+    )
+    final: bool = True
+    lun: int = 0
+    ttt: int = 0
+    stat_sn: int = 0
+    exp_cmd_sn: int = 0
+    max_cmd_sn: int = 0
+    r2t_sn: int = 0
+    buffer_offset: int = 0
+    desired_length: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AsyncMessage(Pdu):
+    """Asynchronous Message (RFC 7143 11.9)."""
+
+    OPCODE = Opcode.ASYNC
+    LAYOUT = (
+        _FINAL,
+        _LUN,
+        _STAT_SN,
+        *_WINDOW,
+        number("event", 36, 1),
+        number("vendor_code", 37, 1),
+        number("parameter1", 38, 2),
+        number("parameter2", 40, 2),
+        number("parameter3", 42, 2),
+    )
+    final: bool = True
+    lun: int = 0
+    stat_sn: int = 0
+    exp_cmd_sn: int = 0
+    max_cmd_sn: int = 0
+    event: int = 0
+    vendor_code: int = 0
+    parameter1: int = 0
+    parameter2: int = 0
+    parameter3: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextRequest(Pdu):
+    """Text Request (RFC 7143 11.10)."""
+
+    OPCODE = Opcode.TEXT_REQUEST
+    LAYOUT = (_FINAL, bit("continues", 1, 6), _LUN, _TTT, _CMD_SN, _EXP_STAT_SN)
+    immediate: bool = False
+    final: bool = True
+    continues: bool = False
+    lun: int = 0
+    ttt: int = NO_TAG
+    cmd_sn: int = 0
+    exp_stat_sn: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextResponse(Pdu):
+    """Text Response (RFC 7143 11.11)."""
+
+    OPCODE = Opcode.TEXT_RESPONSE
+    LAYOUT = (_FINAL, bit("continues", 1, 6), _LUN, _TTT, _STAT_SN, *_WINDOW)
+    final: bool = True
+    continues: bool = False
+    lun: int = 0
+    ttt: int = NO_TAG
+    stat_sn: int = 0
+    exp_cmd_sn: int = 0
+    max_cmd_sn: int = 0
+
+
+_STAGES = (bit("transit", 1, 7), bit("continues", 1, 6), bits("csg", 1, 2, 2), bits("nsg", 1, 0, 2))
+_SESSION_ID = (raw("isid", 8, 6), number("tsih", 14, 2))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoginRequest(Pdu):
+    """Login Request (RFC 7143 11.12); it is always immediate."""
+
+    OPCODE = Opcode.LOGIN_REQUEST
+    LAYOUT = (
+        *_STAGES,
+        number("version_max", 2, 1),
+        number("version_min", 3, 1),
+        *_SESSION_ID,
+        number("cid", 20, 2),
+        _CMD_SN,
+        _EXP_STAT_SN,
+    )
+    immediate: bool = True
+    transit: bool = True
+    continues: bool = False
+    csg: int = 1
+    nsg: int = 3
+    version_max: int = 0
+    version_min: int = 0
+    isid: bytes = bytes(6)
+    tsih: int = 0
+    cid: int = 0
+    cmd_sn: int = 0
+    exp_stat_sn: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoginResponse(Pdu):
+    """Login Response (RFC 7143 11.13); ``status`` is class and detail as one number."""
+
+    OPCODE = Opcode.LOGIN_RESPONSE
+    LAYOUT = (
+        *_STAGES,
+        number("version_max", 2, 1),
+        number("version_active", 3, 1),
+        *_SESSION_ID,
+        _STAT_SN,
+        *_WINDOW,
+        number("status", 36, 2),
+    )
+    transit: bool = False
+    continues: bool = False
+    csg: int = 0
+    nsg: int = 0
+    version_max: int = 0
+    version_active: int = 0
+    isid: bytes = bytes(6)
+    tsih: int = 0
+    stat_sn: int = 0
+    exp_cmd_sn: int = 0
+    max_cmd_sn: int = 0
+    status: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogoutRequest(Pdu):
+    """Logout Request (RFC 7143 11.14)."""
+
+    OPCODE = Opcode.LOGOUT_REQUEST
+    LAYOUT = (_FINAL, bits("reason", 1, 0, 7), number("cid", 20, 2), _CMD_SN, _EXP_STAT_SN)
+    immediate: bool = True
+    final: bool = True
+    reason: int = 0
+    cid: int = 0
+    cmd_sn: int = 0
+    exp_stat_sn: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogoutResponse(Pdu):
+    """Logout Response (RFC 7143 11.15)."""
+
+    OPCODE = Opcode.LOGOUT_RESPONSE
+    LAYOUT = (
+        _FINAL,
+        number("response", 2, 1),
+        _STAT_SN,
+        *_WINDOW,
+        number("time2wait", 40, 2),
+        number("time2retain", 42, 2),
+    )
+    final: bool = True
+    response: int = 0
+    stat_sn: int = 0
+    exp_cmd_sn: int = 0
+    max_cmd_sn: int = 0
+    time2wait: int = 0
+    time2retain: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnackRequest(Pdu):
+    """SNACK Request (RFC 7143 11.16)."""
+
+    OPCODE = Opcode.SNACK
+    LAYOUT = (
+        _FINAL,
+        bits("kind", 1, 0, 4),
+        _LUN,
+        number("ttt", 20, 4),
+        _EXP_STAT_SN,
+        number("beg_run", 40, 4),
+        number("run_length", 44, 4),
+    )
+    final: bool = True
+    kind: int = 0
+    lun: int = 0
+    ttt: int = NO_TAG
+    exp_stat_sn: int = 0
+    beg_run: int = 0
+    run_length: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reject(Pdu):
+    """Reject (RFC 7143 11.17); ``data`` is the header of the PDU that was rejected."""
+
+    OPCODE = Opcode.REJECT
+    LAYOUT = (_FINAL, number("reason", 2, 1), _STAT_SN, *_WINDOW, _DATA_SN)
+    final: bool = True
+    reason: int = 0
+    stat_sn: int = 0
+    exp_cmd_sn: int = 0
+    max_cmd_sn: int = 0
+    data_sn: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NopOut(Pdu):
+    """NOP-Out (RFC 7143 11.18)."""
+
+    OPCODE = Opcode.NOP_OUT
+    LAYOUT = (_FINAL, _LUN, _TTT, _CMD_SN, _EXP_STAT_SN)
+    immediate: bool = False
+    final: bool = True
+    lun: int = 0
+    ttt: int = NO_TAG
+    cmd_sn: int = 0
+    exp_stat_sn: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NopIn(Pdu):
+    """NOP-In (RFC 7143 11.19)."""
+
+    OPCODE = Opcode.NOP_IN
+    LAYOUT = (_FINAL, _LUN, _TTT, _STAT_SN, *_WINDOW)
+    final: bool = True
+    lun: int = 0
+    ttt: int = NO_TAG
+    stat_sn: int = 0
+    exp_cmd_sn: int = 0
+    max_cmd_sn: int = 0
+
+
+PDUS: dict[int, type[Pdu]] = {
+    kind.OPCODE: kind
+    for kind in (
+        ScsiCommand, ScsiResponse, TaskRequest, TaskResponse, DataOut, DataIn, R2T, AsyncMessage, TextRequest,
+        TextResponse, LoginRequest, LoginResponse, LogoutRequest, LogoutResponse, SnackRequest, Reject, NopOut, NopIn,
+    )
+}  # fmt: skip
+"""Every PDU by its opcode."""
+
+P = TypeVar("P", bound=Pdu)
+
+
+def decode(bhs: bytes, ahs: bytes = b"", data: bytes = b"") -> Pdu:
+    """Return the PDU of a header, its additional headers and its unpadded data; see rule 3."""
+    opcode = get(bhs, COMMON[1])
+    kind = PDUS.get(int(opcode)) if not isinstance(opcode, bytes) else None
+    if kind is None or len(bhs) != BHS_SIZE:
+        raise RemoteProtocolError(f"iSCSI: no PDU has opcode {opcode!r}: {show(bhs)}")
+    values: dict[str, Any] = dict(unpack(bhs, kind.LAYOUT))
+    values["itt"] = get(bhs, COMMON[-1])
+    if any(field.name == "immediate" for field in fields(kind)):
+        values["immediate"] = get(bhs, COMMON[0])
+    return kind(data=data, ahs=Ahs.decode_all(ahs), **values)
+
+
+def reserved_bits(bhs: bytes) -> bytes:
+    """Return the header with every bit cleared that RFC 7143 11 defines for its opcode; all zero is right."""
+    kind = PDUS[bhs[0] & 0x3F]
+    return undefined(bhs, (*COMMON, *kind.LAYOUT))

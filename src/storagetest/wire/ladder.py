@@ -1,0 +1,51 @@
+"""A conversation as a person reads it: one arrow a PDU, with its time and its fields.
+
+A decoder is made for one connection and is given each chunk in order, so it may keep state (half a PDU, which
+digests were negotiated). It returns the PDUs that this chunk completes. When it raises
+:class:`~storagetest.errors.RemoteProtocolError` the ladder shows the complaint and from there on only bytes:
+what could not be decoded is exactly what somebody wants to look at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from storagetest.errors import RemoteProtocolError
+from storagetest.wire.link import Chunk
+from storagetest.wire.show import hex_lines
+
+__all__ = ["Decoder", "Rung", "ladder"]
+
+Rung = tuple[str, Sequence[str]]
+"""One PDU: a line that says what it is, and lines of detail."""
+
+Decoder = Callable[[bool, bytes], Iterable[Rung]]
+"""``decoder(outgoing, data)``: the PDUs that ``data`` completes in that direction."""
+
+_OUT, _IN = "──▶", "◀──"
+
+
+def ladder(transcript: Sequence[Chunk], decoder: Decoder, *, title: str = "") -> str:
+    """Return the text ladder of ``transcript``; times are milliseconds after the first chunk."""
+    lines = [title] if title else []
+    began = transcript[0].time if transcript else 0.0
+    broken: set[bool] = set()
+    for chunk in transcript:
+        arrow = _OUT if chunk.outgoing else _IN
+        lead = f"{(chunk.time - began) * 1000:10.3f}  {arrow}"
+        if chunk.outgoing in broken:
+            lines += _raw(lead, chunk.data)
+            continue
+        try:
+            for summary, details in decoder(chunk.outgoing, chunk.data):
+                lines.append(f"{lead} {summary}")
+                lines += [f"{'':16}{detail}" for detail in details]
+        except RemoteProtocolError as error:
+            broken.add(chunk.outgoing)
+            lines.append(f"{lead} not decoded: {error}")
+            lines += _raw(lead, chunk.data)
+    return "\n".join(lines) + "\n"
+
+
+def _raw(lead: str, data: bytes) -> list[str]:
+    return [f"{lead} {len(data)} bytes", *(f"{'':16}{line}" for line in hex_lines(data, limit=96))]

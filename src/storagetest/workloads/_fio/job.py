@@ -1,0 +1,75 @@
+"""What fio is asked to do, and the command line that asks it. Nothing is run here.
+
+Every option's meaning: fio(1). Times are given in milliseconds, because fio takes no fractions of a second.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["FioJob", "argv"]
+
+
+@dataclass(frozen=True, slots=True)
+class FioJob:
+    """One fio job on one file or device.
+
+    ``size`` bytes from its start are used, in blocks of ``block_size``. ``jobs`` workers keep ``queue_depth``
+    I/Os each in flight. With ``runtime`` (seconds) it runs that long after ``ramp``; without, it passes over
+    ``size`` once. ``seed`` makes the order of random I/O and the data repeatable; without, both differ each
+    time. ``create`` lets fio make the file; else a missing file is an error, never a file full of holes.
+    """
+
+    name: str
+    filename: str
+    rw: str
+    block_size: int
+    size: int
+    queue_depth: int = 1
+    jobs: int = 1
+    direct: bool = True
+    engine: str = "libaio"
+    ramp: float = 0.0
+    runtime: float | None = None
+    seed: int | None = None
+    create: bool = False
+
+
+def argv(job: FioJob) -> tuple[str, ...]:
+    """Return the command line, ``fio`` first.
+
+    Buffers are refilled with random (incompressible) data before every write. Workers are summed up by fio
+    (``group_reporting``); percentiles are of completion latency (clat), and json+ brings its bins.
+    """
+    options = [
+        f"--name={job.name}",
+        # fio splits file names at ':' unless it is escaped.
+        f"--filename={job.filename.replace(':', chr(92) + ':')}",
+        f"--rw={job.rw}",
+        f"--bs={job.block_size}",
+        f"--size={job.size}",
+        f"--ioengine={job.engine}",
+        f"--iodepth={job.queue_depth}",
+        f"--numjobs={job.jobs}",
+        f"--direct={int(job.direct)}",
+        "--thread=1",
+        "--group_reporting=1",
+        "--refill_buffers=1",
+        "--fallocate=none",  # fallocated blocks are unwritten extents: the first write to each costs more
+        f"--allow_file_create={int(job.create)}",
+        "--randrepeat=0" if job.seed is None else f"--randseed={job.seed}",
+    ]
+    if job.rw.startswith("rand"):
+        options.append("--norandommap=1")
+    if job.runtime is None:
+        options.append("--end_fsync=1")
+    else:
+        options += ["--time_based=1", f"--runtime={_milliseconds(job.runtime)}"]
+        if job.ramp > 0:
+            options.append(f"--ramp_time={_milliseconds(job.ramp)}")
+    report = ["--lat_percentiles=0", "--clat_percentiles=1", "--percentile_list=50:95:99:99.9"]
+    return ("fio", *options, *report, "--eta=never", "--output-format=json+")
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{round(seconds * 1000)}ms"

@@ -1,0 +1,172 @@
+"""Reading what fio said. Either the right numbers come out, or a :class:`WorkloadError` with the last it said.
+
+Theory. fio writes diagnostics to the stream its JSON goes to: before it, after it and (several jobs) between
+its lines (fio issues 672, 731, 1685). What saves us: its JSON is printed with every inner line indented, while
+diagnostics start in the first column with a word. And a report carries its numbers more than once, so that
+damage shows: totals, runtime and rates must agree with each other, and bins with totals.
+
+Rules:
+
+1. A report is a line ``{``, up to a line ``}``. Between them, lines that start with a letter are diagnostics.
+2. One report, with one (grouped) job. Two reports are ambiguous: an error, never a choice.
+3. An error code, no I/O, or a runtime shorter than asked is an error even where fio exits with 0.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from storagetest.errors import WorkloadError
+from storagetest.measure.histogram import Histogram
+
+__all__ = ["MINIMUM_VERSION", "FioResult", "parse"]
+
+MINIMUM_VERSION = (3, 7)
+"""From fio 3.2 on the bins have the place and the unit we read; 3.7 is the oldest that a distribution carries."""
+
+_VERSION = re.compile(r"fio-(\d+)\.(\d+)")
+_TAIL_LINES = 8
+_SHORTEST = 0.9  # of the runtime asked for
+_RATE_TOLERANCE = 0.02
+_MILLISECOND = 1e-3  # fio gives its runtime in whole ones
+
+
+@dataclass(frozen=True, slots=True)
+class FioResult:
+    """What one direction (read or write) of fio's one job did: bytes, I/Os, seconds, completion latency."""
+
+    version: str
+    bytes: int
+    ios: int
+    seconds: float
+    latency_mean: float
+    latency: Histogram
+
+
+def parse(stdout: str, stderr: str, direction: str, *, runtime: float | None, in_flight: int) -> FioResult:
+    """Return what fio reports for ``direction`` (``read`` or ``write``).
+
+    ``runtime`` is what was asked for in seconds (None: a pass over the size), ``in_flight`` how many I/Os fio
+    keeps going: by as many its counts may differ at the ends. Raises :class:`WorkloadError`.
+    """
+    try:
+        report = _report(stdout)
+        version = _version(report)
+        job = _job(report)
+        return _result(job[direction], version, runtime, in_flight)
+    except _DoubtError as doubt:
+        raise WorkloadError(f"{doubt}{_tail(stdout, stderr)}") from None
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        what = f"fio's report cannot be trusted ({type(error).__name__}: {error})"
+        raise WorkloadError(f"{what}{_tail(stdout, stderr)}") from None
+
+
+class _DoubtError(Exception):
+    """Why the report is not believed."""
+
+
+def _report(stdout: str) -> Mapping[str, Any]:
+    """Return the one JSON report among the diagnostics."""
+    lines = stdout.splitlines()
+    starts = [number for number, line in enumerate(lines) if line.rstrip() == "{"]
+    if not starts:
+        raise _DoubtError("fio gave no report")
+    if len(starts) > 1:
+        raise _DoubtError(f"fio gave {len(starts)} reports where one was asked for")
+    inside: list[str] = []
+    for line in lines[starts[0] :]:
+        if not line[:1].isalpha():
+            inside.append(line)
+        if line.rstrip() == "}":
+            break
+    else:
+        raise _DoubtError("fio's report breaks off")
+    try:
+        report = json.loads("\n".join(inside), object_pairs_hook=_without_duplicates)
+    except ValueError as error:
+        raise _DoubtError(f"fio's report is damaged ({error})") from None
+    return dict(report)
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise ValueError("a member is there twice")
+    return members
+
+
+def _version(report: Mapping[str, Any]) -> str:
+    text = str(report["fio version"])
+    match = _VERSION.match(text)
+    if match and (int(match[1]), int(match[2])) < MINIMUM_VERSION:
+        wanted = ".".join(map(str, MINIMUM_VERSION))
+        raise _DoubtError(f"{text} is too old: fio {wanted} or newer is needed for latency histograms")
+    return text
+
+
+def _job(report: Mapping[str, Any]) -> Mapping[str, Any]:
+    jobs = report["jobs"]
+    if len(jobs) != 1:
+        raise _DoubtError(f"fio reports {len(jobs)} jobs where one group was asked for")
+    job: Mapping[str, Any] = jobs[0]
+    code = _whole(job, "error")
+    if code:
+        name = errno.errorcode.get(code, "unknown error")
+        raise _DoubtError(f"fio's I/O failed: {os.strerror(code)} ({name})")
+    return job
+
+
+def _result(
+    section: Mapping[str, Any], version: str, runtime: float | None, in_flight: int
+) -> FioResult:
+    ios, total = _whole(section, "total_ios"), _whole(section, "io_bytes")
+    milliseconds = _whole(section, "runtime")
+    if not ios or not total:
+        raise _DoubtError("fio did no I/O")
+    if milliseconds <= 0 or (runtime is not None and milliseconds / 1000 < runtime * _SHORTEST - _MILLISECOND):
+        asked = f" of {runtime:g} s" if runtime is not None else ""
+        raise _DoubtError(f"fio ended early: it measured {milliseconds / 1000:g} s{asked}")
+    seconds = milliseconds / 1000
+    completion = section["clat_ns"]
+    if "bins" not in completion:
+        raise _DoubtError(f"{version} gives no latency bins")
+    latency = Histogram.from_fio_bins(completion["bins"])
+    mean = _number(completion, "mean") * 1e-9
+    _agree("I/O rate", _number(section, "iops"), ios / seconds, slack=0)
+    _agree("bandwidth", _number(section, "bw_bytes"), total / seconds, slack=1)
+    _agree("count of latencies", latency.count, ios, slack=2 * in_flight)
+    _agree("mean latency", latency.mean, mean, slack=1e-9)
+    return FioResult(version, total, ios, seconds, mean, latency)
+
+
+def _agree(what: str, one: float, other: float, *, slack: float) -> None:
+    if not abs(one - other) <= _RATE_TOLERANCE * abs(other) + slack:
+        raise _DoubtError(f"fio's report contradicts itself: {what} {one:g} against {other:g}")
+
+
+def _whole(section: Mapping[str, Any], name: str) -> int:
+    value = section[name]
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{name} is {value!r}")
+    return value
+
+
+def _number(section: Mapping[str, Any], name: str) -> float:
+    value = section[name]
+    if type(value) not in (int, float) or not math.isfinite(value) or value < 0:
+        raise ValueError(f"{name} is {value!r}")
+    return float(value)
+
+
+def _tail(stdout: str, stderr: str) -> str:
+    """Return the last lines of what fio complained about; the report's own lines are no complaint."""
+    said = [line for line in f"{stderr}\n{stdout}".splitlines() if line[:1].isalpha()]
+    said = said or [line for line in stdout.splitlines() if line.strip()]
+    return "".join(f"\n  {line}" for line in said[-_TAIL_LINES:])

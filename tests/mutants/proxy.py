@@ -1,0 +1,154 @@
+"""A TCP proxy that breaks one rule at a time between a suite and a real target.
+
+It listens on loopback, connects each client on to the target, cuts both streams into PDUs with a splitter and
+hands every PDU to a :class:`Rewrite`, one a connection. What the rewrite returns goes on. An honest proxy is
+one whose rewrite returns what it was given.
+
+Rules:
+
+1. The proxy never judges: bytes that its splitter cannot cut go on as they came, from there to the end.
+2. A direction that closes is closed onward, unless the rewrite says otherwise.
+3. Nothing outlives the context manager: sockets are shut and threads joined.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+__all__ = ["Hangup", "Mutant", "Proxy", "Rewrite", "Splitter"]
+
+Splitter = Callable[[bytes], list[bytes]]
+"""Fed a direction's bytes, it returns the whole PDUs so far; raising ValueError means that it is lost."""
+
+
+class Hangup(Exception):  # noqa: N818  # an instruction, not an error
+    """Raised by a rewrite: close both sides now."""
+
+
+class Rewrite:
+    """One connection. Override what is to be broken; ``send_to_…`` speak out of turn."""
+
+    send_to_host: Callable[[bytes], None]
+    send_to_target: Callable[[bytes], None]
+
+    def to_host(self, pdu: bytes) -> Iterable[bytes]:
+        """What the host gets for a PDU of the target's."""
+        return (pdu,)
+
+    def to_target(self, pdu: bytes) -> Iterable[bytes]:
+        """What the target gets for a PDU of the host's."""
+        return (pdu,)
+
+    def passes_close(self, *, from_target: bool) -> bool:
+        """Whether a close is passed on."""
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """A broken rule: ``section`` says which, ``make`` makes the rewrite that breaks it on one connection."""
+
+    name: str
+    section: str
+    description: str
+    make: Callable[[], Rewrite]
+
+
+@dataclass
+class Proxy:
+    """A context manager; it listens on ``port``. ``splitter(from_target)`` makes one for a direction."""
+
+    address: str
+    target_port: int
+    splitter: Callable[[bool], Splitter]
+    make: Callable[[], Rewrite] = Rewrite
+    port: int = 0
+    _threads: list[threading.Thread] = field(default_factory=list)
+    _sockets: list[socket.socket] = field(default_factory=list)
+
+    def __enter__(self) -> Proxy:
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self.port = self._listener.getsockname()[1]
+        self._start(self._accept)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for sock in (self._listener, *self._sockets):
+            _shut(sock)
+        for thread in list(self._threads):
+            thread.join(timeout=5)
+
+    def _start(self, run: Callable[..., None], *args: object) -> None:
+        thread = threading.Thread(target=run, args=args, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                host, _ = self._listener.accept()
+            except OSError:
+                return
+            try:
+                target = socket.create_connection((self.address, self.target_port), timeout=10)
+            except OSError:
+                _shut(host)
+                continue
+            target.settimeout(None)
+            for sock in (host, target):
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                self._sockets.append(sock)
+            rewrite = self.make()
+            rewrite.send_to_host, rewrite.send_to_target = host.sendall, target.sendall
+            lock = threading.Lock()
+            self._start(self._pump, target, host, rewrite, True, lock)
+            self._start(self._pump, host, target, rewrite, False, lock)
+
+    def _pump(
+        self,
+        source: socket.socket,
+        sink: socket.socket,
+        rewrite: Rewrite,
+        from_target: bool,
+        lock: threading.Lock,
+    ) -> None:
+        split: Splitter | None = self.splitter(from_target)
+        change = rewrite.to_host if from_target else rewrite.to_target
+        seen = b""  # of the stream, what no PDU has taken yet
+        try:
+            while data := source.recv(256 * 1024):
+                pdus = [data]
+                if split is not None:
+                    seen += data
+                    try:
+                        pdus = split(data)
+                        seen = seen[sum(map(len, pdus)) :]
+                        with lock:  # one rewrite keeps state over both directions
+                            pdus = [out for pdu in pdus for out in change(pdu)]
+                    except ValueError:
+                        split, pdus = None, [seen]
+                for pdu in pdus:
+                    sink.sendall(pdu)
+            if split is not None and seen:
+                sink.sendall(seen)  # half a PDU, and then the end
+        except (OSError, Hangup) as end:
+            if isinstance(end, Hangup):
+                _shut(source)
+                _shut(sink)
+                return
+        if rewrite.passes_close(from_target=from_target):
+            with contextlib.suppress(OSError):
+                sink.shutdown(socket.SHUT_WR)
+            if from_target:
+                _shut(sink)
+                _shut(source)
+
+
+def _shut(sock: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        sock.shutdown(socket.SHUT_RDWR)
+    sock.close()

@@ -1,0 +1,127 @@
+"""yaml_source: every value knows its place, and YAML 1.1's traps are refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from storagetest.config.base import Text
+from storagetest.config.yaml_source import Unusable, parse, read
+from storagetest.errors import ConfigError
+
+BOMB = "\n".join(
+    ["a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"]
+    + [
+        f"{name}: &{name} [{', '.join(['*' + before] * 10)}]"
+        for before, name in zip("abcd", "bcde", strict=True)
+    ]
+)
+
+REFUSED = [
+    ("", "f:1:1: the file is empty"),
+    ("# nothing\n", "f:1:1: the file is empty"),
+    ("a: 1\nb: {c: 1,\n    c: 2}", "f:3:5: 'c' is written twice, first at f:2:5"),
+    ("no: 1", 'f:1:1: no is a boolean in YAML, and a key is text: quote it: "no"'),
+    ("a: {4: 1}", 'f:1:5: 4 is a number in YAML, and a key is text: quote it: "4"'),
+    ("~: 1", 'f:1:1: ~ is null in YAML, and a key is text: quote it: "~"'),
+    ("? [a]\n: b", "f:1:3: a key is text; this is not"),
+    ("a: [*x]", "f:1:5: not YAML: an alias (*) without its anchor (&); quote the value if it is meant as text"),
+    ("a: &x [1, *x]", "f:1:4: this value contains itself"),
+    ("a: !!python/object:os.system x", "f:1:4: tags (!) are not understood here"),
+    ("a: !mine {b: 1}", "f:1:4: tags (!) are not understood here"),
+    ("!!set {a}", "f:1:1: tags (!) are not understood here"),
+    ("!mine a: 1", "f:1:1: tags (!) are not understood here"),
+    ("--- 1\n--- 2", "f:2:1: not YAML: a second document (---) begins; one is wanted"),
+    ("a: 1\nb: 'unclosed", "f:2:13: not YAML: found unexpected end of stream"),
+    ("a: @b", "f:1:4: not YAML: found character '@' that cannot start any token; quote the value"),
+    ("a:\n\tb: 1", "f:2:1: not YAML: a tab where only spaces may indent"),
+    ("a:\n - b\n c: d", "f:3:2: not YAML: this line fits nothing above it; check the indentation"),
+    ("a: b: c", "f:1:5: not YAML: mapping values are not allowed here (check the indentation, or quote the value)"),
+    ("a: 1\nb: \0", "f:2:4: a character that may not stand in YAML"),
+    ("[" * 3000, "f:1:1: the values are nested too deeply"),
+    ("a: " + "[" * 40 + "]" * 40, "f:1:35: the values are nested too deeply"),
+    ("a: {<<: 3}", "f:1:9: << wants a mapping, or a list of them"),
+    (BOMB, "f:1:32: more than 20000 values, its aliases unfolded"),
+]
+
+
+@pytest.mark.parametrize(("text", "said"), REFUSED)
+def test_refused_with_its_place(text, said):
+    with pytest.raises(ConfigError) as caught:
+        parse(text, name="f")
+    assert str(caught.value) == said
+    assert said.startswith(str(caught.value.place))
+
+
+def test_every_value_and_key_knows_its_place():
+    source = parse("a: 1\nb:\n  - x\n  - {c: 'y'}\n", name="f")
+    assert source.place(("b", 1, "c")) == "f:4:9"
+    assert source.place(("b", 1, "c"), key=True) == "f:4:6"
+    assert source.place(("b", 0)) == "f:3:5"
+    assert source.place(("b", 7)) == "f:2:1"
+    assert source.find(("b", 1, "nothing")) is None
+
+
+def test_text_brings_its_place_along():
+    text = parse("a: x", name="f").root.plain()["a"]
+    assert isinstance(text, Text)
+    assert text.origin.place == "f:1:4"
+
+
+def test_merge_keys_give_way_to_what_is_written():
+    root = parse("a: &a {b: 1, c: 2}\nd: &d {c: 3, e: 4}\nf: {c: 5, <<: [*a, *d]}", name="f").root
+    assert root.plain()["f"] == {"c": 5, "b": 1, "e": 4}
+
+
+def test_merge_of_several_takes_the_first():
+    assert parse("x: &a {b: 1}\ny: &d {b: 2}\nf: {<<: [*a, *d]}", name="f").root.plain()["f"] == {"b": 1}
+
+
+@pytest.mark.parametrize(
+    "raw", ["010", "1:30", "1_000", "0b11", "0x_", "2026-11-01", "2026-13-45", ".inf", "-.inf", ".nan", "1:20.5", "9" * 40]
+)
+def test_numbers_that_a_person_reads_otherwise_are_unusable(raw):
+    node = parse(f"a: {raw}", name="f").root.child("a")
+    assert isinstance(node.value, Unusable)
+    assert node.raw == raw
+
+
+@pytest.mark.parametrize(("raw", "value"), [("0", 0), ("-7", -7), ("0x1F", 31), ("4.10", 4.1), ("yes", True), ("Null", None)])
+def test_plain_scalars_are_read(raw, value):
+    assert parse(f"a: {raw}", name="f").root.plain() == {"a": value}
+
+
+def test_a_value_is_never_in_a_message():
+    for text in ("password: *hunter22", "password: !hunter22!x y", "password: &hunter22 *hunter23", "password: %hunter22"):
+        with pytest.raises(ConfigError) as caught:
+            parse(text, name="f")
+        assert "hunter" not in str(caught.value)
+
+
+def test_missing_file_says_where_one_comes_from(tmp_path):
+    with pytest.raises(ConfigError, match=r"no such file: .*targets.yaml; copy one from examples/targets/"):
+        read(tmp_path / "targets.yaml")
+
+
+def test_a_directory_cannot_be_read(tmp_path):
+    with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
+        read(tmp_path)
+
+
+def test_not_utf8_says_the_line(tmp_path):
+    path = tmp_path / "t.yaml"
+    path.write_bytes(b"a: 1\nb: \xff\n")
+    with pytest.raises(ConfigError, match=r"t.yaml:2:1: this is not UTF-8"):
+        read(path)
+
+
+def test_a_huge_file_is_not_read(tmp_path):
+    path = tmp_path / "t.yaml"
+    path.write_bytes(b"#" * (1 << 20) + b"#")
+    with pytest.raises(ConfigError, match="larger than 1 MiB"):
+        read(path)
+
+
+def test_a_byte_order_mark_and_windows_lines_are_fine(tmp_path):
+    path = tmp_path / "t.yaml"
+    path.write_bytes("a: 1\r\nb: |\r\n  x\r\n".encode("utf-8-sig"))
+    assert read(path).root.plain() == {"a": 1, "b": "x\n"}

@@ -1,0 +1,179 @@
+"""Hosts that are really there: this machine, and an sshd of our own on loopback."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from storagetest.hosts import Host, LocalHost, SshHost, SshSettings, wait_until
+
+_CONFIG = """\
+Port {port}
+ListenAddress 127.0.0.1
+HostKey {home}/host_key
+PidFile none
+AuthorizedKeysFile {home}/authorized_keys
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+UsePAM no
+StrictModes no
+PermitRootLogin prohibit-password
+AllowTcpForwarding yes
+"""
+
+
+@dataclass(frozen=True)
+class Sshd:
+    """An sshd on loopback that lets the present user in with ``key``."""
+
+    pid: int
+    port: int
+    home: Path
+
+    @property
+    def settings(self) -> SshSettings:
+        return SshSettings(
+            name="client1",
+            address="127.0.0.1",
+            port=self.port,
+            user=getpass.getuser(),
+            key_files=(self.home / "key",),
+            known_hosts=(self.home / "known_hosts",),
+            connect_timeout=10.0,
+        )
+
+    def connections(self) -> list[int]:
+        """The processes that serve a connection each."""
+        return [pid for pid, parent, _ in processes() if parent == self.pid]
+
+    def signal_connections(self, number: signal.Signals) -> None:
+        for pid in self.connections():
+            os.kill(pid, number)
+
+
+def processes() -> Iterator[tuple[int, int, str]]:
+    """Every process that is no zombie, as (pid, parent's pid, command line)."""
+    for directory in Path("/proc").glob("[0-9]*"):
+        try:
+            state, parent = (directory / "stat").read_text().rpartition(")")[2].split()[:2]
+            line = (directory / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if state not in "ZX":
+            yield int(directory.name), int(parent), line
+
+
+def make_key(path: Path) -> Path:
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", path], check=True, timeout=30)
+    return path
+
+
+def known_hosts_line(port: int, key: Path) -> str:
+    return f"[127.0.0.1]:{port} {key.with_suffix('.pub').read_text()}"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _answers(port: int) -> bool:
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+            return connection.recv(4) == b"SSH-"
+    except ConnectionError:
+        return False
+
+
+@pytest.fixture(scope="session")
+def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
+    program = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
+    if program is None or shutil.which("ssh-keygen") is None:
+        pytest.skip("sshd is not installed here (Debian: openssh-server)")
+    home = tmp_path_factory.mktemp("sshd")
+    if os.geteuid() == 0:
+        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # sshd insists on it
+    port = free_port()
+    make_key(home / "host_key")
+    shutil.copy(make_key(home / "key").with_suffix(".pub"), home / "authorized_keys")
+    (home / "known_hosts").write_text(known_hosts_line(port, home / "host_key"))
+    (home / "sshd_config").write_text(_CONFIG.format(port=port, home=home))
+    with (home / "log").open("wb") as log:
+        server = subprocess.Popen([program, "-D", "-e", "-f", home / "sshd_config"], stderr=log)
+    try:
+        wait_until(lambda: server.poll() is not None or _answers(port), 15, f"an sshd on port {port}")
+        assert server.poll() is None, (home / "log").read_text()
+        yield Sshd(server.pid, port, home)
+    finally:
+        for pid in [pid for pid, parent, _ in processes() if parent == server.pid]:
+            os.kill(pid, signal.SIGKILL)
+        server.kill()
+        server.wait()
+
+
+@pytest.fixture
+def settings(sshd: Sshd) -> SshSettings:
+    return sshd.settings
+
+
+@pytest.fixture
+def ssh_host(settings: SshSettings) -> Iterator[SshHost]:
+    with SshHost(settings) as host:
+        yield host
+
+
+@pytest.fixture(params=["local", "ssh"])
+def host(request: pytest.FixtureRequest) -> Iterator[Host]:
+    """Each kind of host in turn."""
+    if request.param == "local":
+        yield LocalHost("client1")
+    else:
+        yield request.getfixturevalue("ssh_host")
+
+
+@pytest.fixture
+def marker() -> str:
+    """A word that no other process has in its command line."""
+    return f"st-marker-{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def running():
+    """``running(word)``: the processes with ``word`` in their command line."""
+
+    def find(word: str) -> list[str]:
+        return [f"{pid}: {line}" for pid, _, line in processes() if word in line]
+
+    return find
+
+
+@pytest.fixture
+def other_key(tmp_path: Path) -> Path:
+    if shutil.which("ssh-keygen") is None:
+        pytest.skip("ssh-keygen is not installed here (Debian: openssh-client)")
+    return make_key(tmp_path / "other_key")
+
+
+@pytest.fixture
+def closed_port() -> int:
+    return free_port()
+
+
+@pytest.fixture
+def stranger(settings: SshSettings, other_key: Path, tmp_path: Path) -> SshSettings:
+    """Settings whose known_hosts holds another key than the one that the server shows."""
+    file = tmp_path / "known_hosts"
+    file.write_text(known_hosts_line(settings.port or 22, other_key))
+    return replace(settings, known_hosts=(file,))

@@ -1,0 +1,238 @@
+"""What every kind of host keeps to: the same tests, here and over SSH."""
+
+from __future__ import annotations
+
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from storagetest.errors import DeadlineExceeded, HostError
+from storagetest.hosts import Host, _supervised, wait_until
+
+
+def test_a_command_gets_its_arguments_as_they_are(host: Host) -> None:
+    words = ["a b", "$HOME", "'", '"', "*", "", "\\", "new\nline", "ü", "!x"]
+    done = host.run(["printf", "[%s]\n", *words], deadline=20)
+    assert done.stdout == "".join(f"[{word}]\n" for word in words)
+    assert (done.status, done.ok, done.stderr, done.host) == (0, True, "", "client1")
+
+
+def test_failure_names_host_command_status_and_stderr(host: Host) -> None:
+    with pytest.raises(HostError, match=r"(?s)client1: `sh -c .*` exited 3:\nno luck today"):
+        host.run(["sh", "-c", "echo no luck today >&2; exit 3"], deadline=20)
+    done = host.run(["sh", "-c", "echo out; echo err >&2; exit 3"], deadline=20, check=False)
+    assert (done.status, done.stdout, done.stderr) == (3, "out\n", "err\n")
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_a_command_that_is_not_installed_is_named(host: Host, check: bool) -> None:
+    with pytest.raises(HostError, match=r"client1: `no-such-tool` is not installed \(not on PATH"):
+        host.run(["no-such-tool", "--version"], deadline=20, check=check)
+
+
+def test_a_file_that_is_no_program_is_named(host: Host) -> None:
+    with pytest.raises(HostError, match="`/etc/passwd` cannot be executed"):
+        host.run(["/etc/passwd"], deadline=20, check=False)
+
+
+def test_status_127_from_within_is_an_ordinary_status(host: Host) -> None:
+    assert host.run(["sh", "-c", "no-such-tool"], deadline=20, check=False).status == 127
+
+
+def test_a_status_like_that_of_a_timeout_is_an_ordinary_status(host: Host) -> None:
+    assert host.run(["sh", "-c", "exit 124"], deadline=60, check=False).status == 124
+
+
+def test_has_looks_into_sbin_too(host: Host) -> None:
+    assert host.has("cat")
+    assert not host.has("no-such-tool")
+    assert "/usr/sbin" in host.run(["sh", "-c", "echo $PATH"], deadline=20).stdout.strip().split(":")
+
+
+def test_read_gives_text_or_none(host: Host) -> None:
+    boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    assert host.read("/proc/sys/kernel/random/boot_id") == boot_id
+    assert host.read("/no/such/file") is None
+
+
+def test_environment_and_locale(host: Host) -> None:
+    done = host.run(["sh", "-c", 'echo "$A|$LC_ALL"'], deadline=20, env={"A": "x y'$"})
+    assert done.stdout == "x y'$|C\n"
+
+
+def test_stdin_larger_than_any_buffer_comes_back(host: Host) -> None:
+    data = b"0123456789abcdef" * (6 << 16)
+    done = host.run(["cat"], deadline=60, stdin=data)
+    assert done.stdout.encode() == data
+
+
+def test_stdin_that_nobody_reads_does_no_harm(host: Host) -> None:
+    assert host.run(["true"], deadline=20, stdin=b"x" * (8 << 20)).ok
+
+
+def test_output_on_both_streams_does_not_lock_up(host: Host) -> None:
+    script = "head -c 8000000 /dev/zero >&2; head -c 8000000 /dev/zero; head -c 8000000 /dev/zero >&2"
+    done = host.run(["sh", "-c", script], deadline=60)
+    assert (len(done.stdout), len(done.stderr)) == (8_000_000, 16_000_000)
+
+
+def test_output_that_is_not_utf8_is_replaced(host: Host) -> None:
+    lines: list[str] = []
+    done = host.run(["printf", r"a\377b\nc\303\274"], deadline=20, on_line=lines.append)
+    assert done.stdout == "a\ufffdb\ncü"
+    assert lines == ["a\ufffdb", "cü"]
+
+
+def test_lines_arrive_while_the_command_runs(host: Host, tmp_path: Path) -> None:
+    """The command goes on only when its first line has been seen."""
+    seen: list[str] = []
+
+    def on_line(line: str) -> None:
+        seen.append(line)
+        (tmp_path / "go").touch()
+
+    script = 'echo first; while [ ! -e "$1" ]; do sleep 0.05; done; echo second; printf third'
+    host.run(["sh", "-c", script, "x", str(tmp_path / "go")], deadline=30, on_line=on_line)
+    assert seen == ["first", "second", "third"]
+
+
+def test_too_much_output_is_an_error_and_ends_the_command(host: Host, marker, running, monkeypatch) -> None:
+    monkeypatch.setattr(_supervised, "OUTPUT_LIMIT", 1 << 20)
+    with pytest.raises(HostError, match="printed more than 1 MiB and was killed"):
+        host.run(["yes", marker], deadline=60)
+    assert running(marker) == []
+
+
+def test_deadline_ends_the_whole_process_group(host: Host, marker, running) -> None:
+    script = f"echo working on it; sh -c 'sleep 300; : {marker}' & sleep 300; : {marker}"
+    with pytest.raises(
+        DeadlineExceeded, match=r"(?s)client1: `sh -c .* within 1 s and was killed.*working on it"
+    ):
+        host.run(["sh", "-c", script], deadline=1)
+    assert running(marker) == []
+
+
+def test_deadline_ends_what_ignores_sigterm_or_left_for_a_session_of_its_own(
+    host: Host, marker, running
+) -> None:
+    stubborn = f"trap '' TERM; while :; do sleep 0.2; done; : {marker}"
+    with pytest.raises(DeadlineExceeded, match="and was killed"):
+        host.run(["sh", "-c", f'setsid sh -c "$1" & {stubborn}', "x", stubborn], deadline=1)
+    assert running(marker) == []
+
+
+def test_no_time_at_all_starts_nothing(host: Host, tmp_path: Path) -> None:
+    with pytest.raises(DeadlineExceeded, match="was not started"):
+        host.run(["touch", str(tmp_path / "started")], deadline=0)
+    assert not (tmp_path / "started").exists()
+
+
+def test_an_error_in_on_line_ends_the_command(host: Host, marker, running) -> None:
+    def on_line(line: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        host.run(["sh", "-c", f"echo x; sleep 300; : {marker}"], deadline=200, on_line=on_line)
+    assert running(marker) == []
+
+
+def test_a_daemon_that_keeps_stdout_open_is_not_waited_for(host: Host, marker, running) -> None:
+    """The command itself has ended; its deadline is far away."""
+    done = host.run(["sh", "-c", f"sh -c 'sleep 30; : {marker}' & echo up"], deadline=300)
+    assert done.stdout == "up\n"
+    assert done.seconds < 25
+
+
+def test_several_threads_at_once(host: Host) -> None:
+    results: dict[int, str] = {}
+
+    def work(number: int) -> None:
+        for _ in range(3):
+            results[number] = host.run(["sh", "-c", f"sleep 0.1; echo {number}"], deadline=60).stdout
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == {number: f"{number}\n" for number in range(12)}
+
+
+@pytest.mark.parametrize("size", [0, 1, 3_000_000])
+def test_push_and_pull_keep_every_byte(host: Host, tmp_path: Path, size: int) -> None:
+    data = bytes(range(256)) * (size // 256) + bytes(size % 256)
+    path = tmp_path / "some where" / "ü" / "file"
+    host.push(data, str(path), mode=0o640)
+    assert path.read_bytes() == data
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    assert host.pull(str(path)) == data
+    assert [entry.name for entry in path.parent.iterdir()] == ["file"]
+
+
+def test_push_replaces_a_file_as_a_whole(host: Host, tmp_path: Path) -> None:
+    """Whoever has the old file open goes on reading the old one."""
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    with path.open("rb") as reader:
+        host.push(b"brand new", str(path))
+        assert reader.read() == b"old"
+    assert path.read_bytes() == b"brand new"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_push_is_visible_only_when_whole_and_with_its_mode(host: Host, tmp_path: Path) -> None:
+    """A directory watched all the while never shows the name before the whole file is there."""
+    path = tmp_path / "file"
+    seen: set[tuple[int, int]] = set()
+    stop = threading.Event()
+
+    def watch() -> None:
+        while not stop.is_set():
+            if path.exists():
+                status = path.stat()
+                seen.add((status.st_size, stat.S_IMODE(status.st_mode)))
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        host.push(bytes(4 << 20), str(path), mode=0o604)
+        wait_until(lambda: seen, 10, "the watcher to see the file")
+    finally:
+        stop.set()
+        watcher.join()
+    assert seen == {(4 << 20, 0o604)}
+
+
+def test_push_and_pull_say_why_not(host: Host, tmp_path: Path) -> None:
+    with pytest.raises(HostError, match=r"client1: cannot read /no/such/file: .*No such file"):
+        host.pull("/no/such/file")
+    with pytest.raises(HostError, match=r"client1: cannot write /dev/null/x: "):
+        host.push(b"x", "/dev/null/x")
+    with pytest.raises(HostError, match=rf"(?s)cannot write {tmp_path}: "):
+        host.push(b"x", str(tmp_path))
+    assert list(tmp_path.parent.glob("*.part")) == []
+    with pytest.raises(HostError, match="must be absolute"):
+        host.push(b"x", "relative")
+
+
+def test_what_goes_by_stdin_or_push_is_in_no_command_line(
+    host: Host, marker, running, tmp_path: Path
+) -> None:
+    """Looked for while the command that holds it runs."""
+    seen: list[list[str]] = []
+    script = "read -r secret; echo ready; read -r more; echo $secret | wc -c"
+    done = host.run(
+        ["sh", "-c", script],
+        deadline=30,
+        stdin=f"{marker}\nmore\n".encode(),
+        on_line=lambda _: seen.append(running(marker)),
+    )
+    assert done.stdout == f"ready\n{len(marker) + 1}\n"
+    assert seen == [[], []]
+
+
+def test_closing_twice_is_fine(host: Host) -> None:
+    host.close()
+    host.close()

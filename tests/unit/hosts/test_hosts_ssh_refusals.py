@@ -1,0 +1,158 @@
+"""Every way in which a host cannot be reached: one clear message each, in time, and no secret in it."""
+
+from __future__ import annotations
+
+import re
+import socket
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from storagetest.errors import DeadlineExceeded, HostError
+from storagetest.hosts import SshHost, SshSettings
+
+
+def refusal(settings: SshSettings) -> str:
+    with SshHost(settings) as host, pytest.raises(HostError) as caught:
+        host.run(["true"], deadline=20)
+    assert not isinstance(caught.value, DeadlineExceeded)
+    message = str(caught.value)
+    assert message.startswith(settings.name)
+    return message
+
+
+def test_wrong_key(settings: SshSettings, other_key: Path) -> None:
+    message = refusal(replace(settings, key_files=(other_key,)))
+    assert f"{settings.user}@127.0.0.1:{settings.port} refused the login with the key {other_key}" in message
+
+
+def test_wrong_password_is_not_shown(settings: SshSettings) -> None:
+    message = refusal(replace(settings, key_files=(), password="hunter2"))
+    assert "refused the login with a password (it takes publickey)" in message
+    assert "hunter2" not in message
+    assert "hunter2" not in repr(replace(settings, password="hunter2"))
+
+
+def test_a_wrong_key_does_not_spoil_the_right_one(settings: SshSettings, other_key: Path) -> None:
+    with SshHost(replace(settings, key_files=(other_key, *settings.key_files))) as host:
+        assert host.run(["true"], deadline=20).ok
+
+
+def test_wrong_user(settings: SshSettings) -> None:
+    assert "no-such-user@127.0.0.1" in refusal(replace(settings, user="no-such-user"))
+
+
+def test_key_file_that_is_missing_or_no_key(settings: SshSettings, tmp_path: Path) -> None:
+    assert f"cannot read the key {tmp_path}/none" in refusal(
+        replace(settings, key_files=(tmp_path / "none",))
+    )
+    (tmp_path / "text").write_text("open sesame")
+    message = refusal(replace(settings, key_files=(tmp_path / "text",)))
+    assert f"{tmp_path}/text is no private key" in message
+    assert "sesame" not in message
+
+
+def test_unknown_host_key(settings: SshSettings, tmp_path: Path) -> None:
+    file = tmp_path / "known_hosts"
+    message = refusal(replace(settings, known_hosts=(file,)))
+    assert "is unknown: it shows ssh-ed25519 SHA256:" in message
+    assert f"ssh-keyscan -p {settings.port} 127.0.0.1 >> {file}" in message
+
+
+def test_changed_host_key(stranger: SshSettings) -> None:
+    message = refusal(stranger)
+    assert re.search(
+        r"HAS CHANGED: it shows ssh-ed25519 SHA256:\S+ ?, but \S+ has ssh-ed25519 SHA256:", message
+    )
+    assert f"ssh-keygen -R '[127.0.0.1]:{stranger.port}' -f {stranger.known_hosts[0]}" in message
+
+
+def test_a_host_key_is_not_checked_when_told_so(stranger: SshSettings) -> None:
+    with SshHost(replace(stranger, check_host_key=False)) as host:
+        assert host.run(["true"], deadline=20).ok
+
+
+def test_damaged_known_hosts(settings: SshSettings, tmp_path: Path) -> None:
+    file = tmp_path / "known_hosts"
+    file.write_text("[127.0.0.1]:1 ssh-ed25519 A\n")
+    message = refusal(replace(settings, known_hosts=(file,)))
+    assert str(file) in message
+
+
+def test_refused_port(closed_port: int) -> None:
+    message = refusal(SshSettings("client1", "127.0.0.1", port=closed_port, user="root"))
+    assert f"root@127.0.0.1:{closed_port} refused the connection" in message
+
+
+@pytest.mark.parametrize("address", ["no-such-host.invalid", "a" * 80 + ".invalid"])
+def test_name_that_does_not_resolve(address: str) -> None:
+    message = refusal(SshSettings("client1", address, user="root", connect_timeout=10))
+    assert f"root@{address}:22" in message
+    assert "does not resolve" in message or "did not answer within 10 s" in message
+
+
+def test_no_route() -> None:
+    """Class E (RFC 1112 section 4) is routed nowhere; some kernels say so at once, some firewalls drop it."""
+    message = refusal(SshSettings("client1", "240.0.0.1", user="root", connect_timeout=2))
+    assert "root@240.0.0.1:22" in message
+
+
+def test_a_port_that_never_speaks(settings: SshSettings) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        port = mute.getsockname()[1]
+        started = time.monotonic()
+        message = refusal(replace(settings, port=port, connect_timeout=1.5))
+        assert time.monotonic() - started < 15
+    assert f"127.0.0.1:{port} did not answer within 1.5 s" in message
+
+
+def test_a_port_that_speaks_something_else(settings: SshSettings) -> None:
+    import threading
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.sendall(b"220 mail ready\r\n")
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        message = refusal(replace(settings, port=server.getsockname()[1], connect_timeout=5))
+        thread.join()
+    assert "did not speak SSH" in message
+
+
+def test_a_jump_host_that_cannot_connect_further(settings: SshSettings, closed_port: int) -> None:
+    jump = replace(settings, name="gate")
+    message = refusal(replace(settings, port=closed_port, jump=jump))
+    assert f"the jump host {jump.user}@127.0.0.1:{jump.port} cannot connect to" in message
+    assert f"127.0.0.1:{closed_port}" in message
+
+
+def test_a_jump_host_that_refuses(settings: SshSettings, closed_port: int) -> None:
+    with (
+        SshHost(replace(settings, jump=replace(settings, name="gate", port=closed_port))) as host,
+        pytest.raises(HostError, match=rf"^gate: \S+:{closed_port} refused the connection"),
+    ):
+        host.run(["true"], deadline=20)
+
+
+def test_sessions_refused(settings: SshSettings, monkeypatch) -> None:
+    """Ten long commands at once and no time to wait: the tenth says what it waited for."""
+    import threading
+
+    with SshHost(settings) as host:
+        host.run(["true"], deadline=20)
+        threads = [
+            threading.Thread(target=host.run, args=(["sleep", "4"],), kwargs={"deadline": 30})
+            for _ in range(9)
+        ]
+        for thread in threads:
+            thread.start()
+        with pytest.raises(DeadlineExceeded, match="9 commands, all a connection carries"):
+            host.run(["true"], deadline=0.5)
+        for thread in threads:
+            thread.join()

@@ -1,0 +1,98 @@
+"""Completing what the user said from an ssh_config and the usual defaults."""
+
+from __future__ import annotations
+
+import getpass
+from pathlib import Path
+
+import pytest
+
+from storagetest.errors import HostError
+from storagetest.hosts import SshSettings
+from storagetest.hosts._ssh_settings import resolve
+
+CONFIG = """
+Host box
+    HostName 192.0.2.7
+    Port 2022
+    User lab
+    IdentityFile ~/keys/%h
+    UserKnownHostsFile /a/known "/b c/known"
+Host deep
+    ProxyJump admin@outer:2200,[2001:db8::1]
+Host loop
+    ProxyJump loop
+Host command
+    ProxyCommand nc %h %p
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    file = tmp_path / "config"
+    file.write_text(CONFIG)
+    return file
+
+
+def test_without_anything_said_the_defaults_hold() -> None:
+    found = resolve(SshSettings("c", "192.0.2.1"))
+    assert found.where == f"{getpass.getuser()}@192.0.2.1:22"
+    assert found.known_hosts == (Path.home() / ".ssh/known_hosts", Path("/etc/ssh/ssh_known_hosts"))
+    assert (found.key_files, found.password, found.jump, found.check_host_key) == ((), None, None, True)
+
+
+def test_an_alias_is_looked_up(config: Path) -> None:
+    found = resolve(SshSettings("c", "box", ssh_config=config))
+    assert found.where == "lab@192.0.2.7:2022"
+    assert found.key_files == (Path.home() / "keys/192.0.2.7",)
+    assert found.known_hosts == (Path("/a/known"), Path("/b c/known"))
+
+
+def test_what_is_said_outright_wins(config: Path) -> None:
+    said = SshSettings(
+        "c", "box", port=1, user="u", key_files=(Path("/k"),), known_hosts=(Path("/h"),), ssh_config=config
+    )
+    found = resolve(said)
+    assert (found.where, found.key_files, found.known_hosts) == (
+        "u@192.0.2.7:1",
+        (Path("/k"),),
+        (Path("/h"),),
+    )
+
+
+def test_a_chain_of_jumps_starts_with_the_nearest(config: Path) -> None:
+    inner = resolve(SshSettings("c", "deep", ssh_config=config)).jump
+    assert inner is not None
+    assert resolve(inner).where == f"{getpass.getuser()}@2001:db8::1:22"
+    outer = inner.jump
+    assert outer is not None
+    assert resolve(outer).where == "admin@outer:2200"
+    assert resolve(outer).jump is None
+
+
+def test_a_jump_in_circles_ends(config: Path) -> None:
+    def follow() -> None:
+        hop: SshSettings | None = SshSettings("c", "loop", ssh_config=config)
+        while hop is not None:
+            hop = resolve(hop).jump
+
+    with pytest.raises(HostError, match="goes in circles"):
+        follow()
+
+
+def test_a_proxy_command_is_refused(config: Path) -> None:
+    with pytest.raises(
+        HostError, match=r"c: .*config says ProxyCommand, which is not supported; use ProxyJump"
+    ):
+        resolve(SshSettings("c", "command", ssh_config=config))
+
+
+def test_a_config_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(HostError, match=r"c: cannot read the ssh_config .*/none: No such file"):
+        resolve(SshSettings("c", "box", ssh_config=tmp_path / "none"))
+    (tmp_path / "bad").write_text("garbage\n")
+    with pytest.raises(HostError, match=r"c: cannot make sense of the ssh_config .*/bad"):
+        resolve(SshSettings("c", "box", ssh_config=tmp_path / "bad"))
+    (tmp_path / "port").write_text("Port many\n")
+    with pytest.raises(HostError, match=r"c: cannot make sense of the ssh_config .*/port"):
+        resolve(SshSettings("c", "box", ssh_config=tmp_path / "port"))

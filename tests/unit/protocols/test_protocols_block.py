@@ -1,0 +1,261 @@
+"""Whose device is it? The decision on made-up facts; the facts and the clearing on real loop devices."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from storagetest.errors import AttachError, DataAtRisk
+from storagetest.hosts import Journal, LocalHost
+from storagetest.protocols import _device
+from storagetest.protocols._block import LABEL, Facts, parse_facts, tools, why_not
+from storagetest.protocols.base import Attachment, Gives, protocols
+
+Local: Any = protocols.get("local")
+
+CLEAN = Facts(
+    path="/dev/sdx",
+    identity="naa.1",
+    size=1 << 30,
+    read_only=False,
+    partition=False,
+    partitions=(),
+    holders=(),
+    mounts=(),
+    swap=False,
+    twins=(),
+    busy="",
+    signatures=(),
+)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"identity": ""}, "has no identity"),
+        ({"mounts": ("/home",)}, "mounted on /home"),
+        ({"swap": True}, "swap"),
+        ({"holders": ("dm-0 (vg-lv)",)}, r"held by dm-0 \(vg-lv\)"),
+        ({"twins": ("sdb",)}, "by another way too, as sdb"),
+        ({"partition": True}, "it is a partition"),
+        ({"partitions": ("sdx1",)}, "has partitions: sdx1"),
+        ({"busy": "Device or resource busy"}, "does not lend it exclusively"),
+        ({"problem": "wipefs cannot say"}, "wipefs cannot say"),
+        ({"signatures": (("ext4", "home"),)}, r"signature: ext4 \(label 'home'\)"),
+        ({"signatures": (("LVM2_member", ""),)}, "signature: LVM2_member"),
+        ({"signatures": (("ext4", LABEL), ("gpt", ""))}, "signature: gpt"),
+        ({"read_only": True}, "read-only"),
+    ],
+)
+def test_any_sign_of_use_is_a_refusal(change: dict[str, Any], words: str) -> None:
+    import re
+
+    why = why_not(dataclasses.replace(CLEAN, **change), "naa.1")
+    assert why is not None
+    assert re.search(words, why)
+
+
+def test_the_named_device_is_granted() -> None:
+    assert why_not(CLEAN, "naa.1") is None
+    assert why_not(dataclasses.replace(CLEAN, signatures=(("ext4", LABEL),)), "naa.1") is None
+
+
+@pytest.mark.parametrize("erase", [None, "naa.2", "naa.11", "NAA.1", ""])
+def test_erase_must_be_exact_and_the_message_says_the_line(erase: str | None) -> None:
+    why = why_not(CLEAN, erase)
+    assert why is not None
+    assert why.endswith('\n    erase: "naa.1"')
+
+
+def test_a_sign_of_use_comes_before_the_invitation_to_erase() -> None:
+    why = why_not(dataclasses.replace(CLEAN, mounts=("/",)), None)
+    assert why is not None
+    assert "erase:" not in why
+
+
+def test_a_device_that_is_not_there() -> None:
+    with pytest.raises(AttachError, match="No such file"):
+        parse_facts(json.dumps({"problem": "/dev/x: No such file or directory"}))
+
+
+def test_program_and_facts_agree_on_their_keys(tmp_path: Path) -> None:
+    """The program imports nothing of ours, so only a test can hold the two together."""
+    assert _device.__doc__
+    fields = {field.name for field in dataclasses.fields(Facts)}
+    assert fields == set(CLEAN.__slots__)
+    assert parse_facts(json.dumps({**dataclasses.asdict(CLEAN), "signatures": [{"type": "a", "label": "b"}]})) == (
+        dataclasses.replace(CLEAN, signatures=(("a", "b"),))
+    )
+
+
+def can_loop() -> bool:
+    return os.geteuid() == 0 and Path("/dev/loop-control").exists()
+
+
+real = pytest.mark.skipif(not can_loop(), reason="wants root and loop devices")
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Path:
+    file = tmp_path / "disk.img"
+    with file.open("wb") as handle:
+        handle.truncate(64 << 20)
+    return file
+
+
+@pytest.fixture
+def device(image: Path) -> Iterator[str]:
+    made = subprocess.run(
+        ["losetup", "--find", "--show", "--partscan", str(image)], capture_output=True, text=True, check=False
+    )
+    if made.returncode:
+        pytest.skip(f"no loop device: {made.stderr.strip()}")
+    name = made.stdout.strip()
+    yield name
+    subprocess.run(["losetup", "--detach", name], check=True)
+
+
+def attach(device: str, **more: object) -> Any:
+    return Local().attach(LocalHost(), Local.Options(device=device, **more))
+
+
+def run(*argv: str) -> None:
+    subprocess.run(argv, check=True, capture_output=True)
+
+
+def mounts_of(device: str) -> list[str]:
+    return [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if f" {device} " in line]
+
+
+@real
+def test_raw_device_is_lent_and_cleared(device: str, image: Path) -> None:
+    with attach(device, erase=f"loop.{image}") as attachment:
+        assert isinstance(attachment, Attachment)
+        assert (attachment.path, attachment.gives, attachment.size) == (device, Gives.BLOCK, 64 << 20)
+        run("mkfs.ext4", "-q", "-F", "-L", "by chance", device)
+    content = image.read_bytes()
+    assert not any(content[: 1 << 20])
+    assert not any(content[-(1 << 20) :])
+    assert Journal(LocalHost()).entries() == []
+
+
+@real
+def test_file_system_is_made_mounted_and_removed(device: str, image: Path) -> None:
+    with attach(device, erase=f"loop.{image}", filesystem="ext4") as attachment:
+        assert attachment.gives is Gives.FILESYSTEM
+        assert 0 < attachment.size < 64 << 20
+        assert attachment.negotiated == {"filesystem": "ext4"}
+        assert list(Path(attachment.path).iterdir()) == []
+        (Path(attachment.path) / "file").write_text("x")
+        assert mounts_of(device)
+        entries = Journal(LocalHost()).entries()
+        assert any(device in getattr(entry, "what", "") for entry in entries)
+    assert not mounts_of(device)
+    assert not Path(attachment.path).exists()
+    assert _device.facts(device)["signatures"] == []
+
+
+@real
+def test_leftover_of_ours_may_be_wiped(device: str, image: Path) -> None:
+    run("mkfs.ext4", "-q", "-F", "-L", LABEL, device)
+    with attach(device, erase=f"loop.{image}"):
+        assert _device.facts(device)["signatures"] == []
+
+
+def with_file_system(device: str) -> None:
+    run("mkfs.ext4", "-q", "-F", "-L", "precious", device)
+
+
+def with_swap_signature(device: str) -> None:
+    run("mkswap", device)
+
+
+def with_partition_table(device: str) -> None:
+    subprocess.run(["sfdisk", "--quiet", device], input="label: gpt\n,,\n", text=True, check=True, capture_output=True)
+
+
+@real
+@pytest.mark.parametrize("somebody", [with_file_system, with_swap_signature, with_partition_table])
+@pytest.mark.parametrize("filesystem", [None, "ext4"])
+def test_data_is_never_overwritten(
+    device: str, image: Path, somebody: Callable[[str], None], filesystem: str | None
+) -> None:
+    somebody(device)
+    before = image.read_bytes()
+    with (
+        pytest.raises(DataAtRisk, match=r"may hold somebody's data: it (carries a signature|has partitions)"),
+        attach(device, erase=f"loop.{image}", filesystem=filesystem),
+    ):
+        pytest.fail("it was lent")
+    assert image.read_bytes() == before
+    if somebody is with_partition_table:
+        run("wipefs", "--all", device)
+        subprocess.run(["partx", "--delete", device], check=False, capture_output=True)
+
+
+@real
+@pytest.mark.parametrize("erase", [None, "loop.another", "naa.1"])
+def test_unnamed_device_is_never_overwritten(device: str, image: Path, erase: str | None) -> None:
+    before = image.read_bytes()
+    with pytest.raises(DataAtRisk, match="erase: "), attach(device, erase=erase):
+        pytest.fail("it was lent")
+    assert image.read_bytes() == before
+
+
+@real
+def test_mounted_device_is_refused(device: str, image: Path, tmp_path: Path) -> None:
+    run("mkfs.ext4", "-q", "-F", "-L", LABEL, device)
+    run("mount", device, str(tmp_path))
+    try:
+        with pytest.raises(DataAtRisk, match="it is mounted on"), attach(device, erase=f"loop.{image}"):
+            pytest.fail("it was lent")
+    finally:
+        run("umount", str(tmp_path))
+
+
+@real
+def test_device_held_exclusively_is_refused(device: str, image: Path) -> None:
+    handle = os.open(device, os.O_RDONLY | os.O_EXCL)
+    try:
+        with pytest.raises(DataAtRisk, match="does not lend it exclusively"), attach(device, erase=f"loop.{image}"):
+            pytest.fail("it was lent")
+    finally:
+        os.close(handle)
+
+
+@real
+def test_same_disk_twice_is_refused(device: str, image: Path) -> None:
+    second = subprocess.run(
+        ["losetup", "--find", "--show", str(image)], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    try:
+        with pytest.raises(DataAtRisk, match="by another way too"), attach(device, erase=f"loop.{image}"):
+            pytest.fail("it was lent")
+    finally:
+        run("losetup", "--detach", second)
+
+
+@pytest.mark.parametrize("name", ["/dev/no-such-device", "/dev/null"])
+def test_no_such_device(name: str) -> None:
+    with pytest.raises(AttachError, match=r"No such file|is not a block device"), attach(name):
+        pytest.fail("it was lent")
+
+
+def test_clear_leaves_another_device_alone(image: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, _device.__file__, "clear", "/dev/null", "loop.x"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode != 0
+
+
+def test_tools_follow_the_file_system() -> None:
+    options = Local.Options(device="/dev/x", filesystem="xfs")
+    assert tools(options) == ["python3", "wipefs", "mkfs.xfs"]

@@ -1,0 +1,108 @@
+"""What every registered protocol keeps to, whoever wrote it."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from typing import Any, get_args
+
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from storagetest.config.base import BlockOptions, TargetOptions
+from storagetest.protocols.base import Gives, Protocol, protocols
+
+ALL = list(protocols.all().values())
+every_protocol = pytest.mark.parametrize("protocol", ALL, ids=lambda protocol: protocol.name)
+
+
+def models(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    """``model`` and every model nested in its fields."""
+    yield model
+    for field in model.model_fields.values():
+        for kind in (field.annotation, *get_args(field.annotation)):
+            if inspect.isclass(kind) and issubclass(kind, BaseModel):
+                yield from models(kind)
+
+
+def load(protocol: type[Protocol[Any]], **more: object) -> TargetOptions:
+    return protocol.Options.model_validate({**protocol.example, **more})
+
+
+def test_the_promised_protocols_are_there() -> None:
+    assert {"iscsi", "local", "lustre", "nfs", "nvme-tcp", "smb"} <= set(protocols.all())
+
+
+@every_protocol
+def test_name_and_docstring(protocol: type[Protocol[Any]]) -> None:
+    assert re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", protocol.name)
+    assert (protocol.__doc__ or "").strip(), "the class's docstring is its page in the reference"
+    assert (inspect.getmodule(protocol).__doc__ or "").strip()  # type: ignore[union-attr]  # it has a module
+
+
+@every_protocol
+def test_every_option_is_described(protocol: type[Protocol[Any]]) -> None:
+    for model in models(protocol.Options):
+        undescribed = [name for name, field in model.model_fields.items() if not field.description]
+        assert not undescribed, f"{model.__qualname__}: a docstring below each of {undescribed}"
+        assert (model.__doc__ or "").strip()
+
+
+@every_protocol
+def test_example_loads(protocol: type[Protocol[Any]]) -> None:
+    options = load(protocol)
+    assert isinstance(options, TargetOptions)
+    assert load(protocol) == options
+    assert protocol().server(options)  # type: ignore[abstract]  # every registered one is concrete
+
+
+@every_protocol
+def test_capabilities_say_what_it_gives(protocol: type[Protocol[Any]]) -> None:
+    options = load(protocol)
+    capabilities = protocol().capabilities(options)  # type: ignore[abstract]
+    assert len(capabilities & {"block", "filesystem"}) == 1
+    if protocol.gives is Gives.BLOCK:
+        assert isinstance(options, BlockOptions)
+        assert "block" in capabilities
+        with_files = protocol().capabilities(load(protocol, filesystem="ext4"))  # type: ignore[abstract]
+        assert "filesystem" in with_files
+        assert "block" not in with_files
+
+
+@every_protocol
+def test_unknown_option_is_refused(protocol: type[Protocol[Any]]) -> None:
+    with pytest.raises(ValidationError, match="Extra inputs are not permitted"):
+        load(protocol, no_such_option=1)
+
+
+@every_protocol
+@pytest.mark.parametrize("deadline", [0, -1, True, "soon", None])
+def test_impossible_deadline_is_refused(protocol: type[Protocol[Any]], deadline: object) -> None:
+    with pytest.raises(ValidationError):
+        load(protocol, deadline=deadline)
+
+
+@every_protocol
+def test_short_names_name_options(protocol: type[Protocol[Any]]) -> None:
+    assert set(protocol.Options.short) <= set(protocol.Options.model_fields)
+
+
+@every_protocol
+def test_no_option_is_shaped_like_a_command_line_switch(protocol: type[Protocol[Any]]) -> None:
+    """What reaches a command line as a word of its own must not be able to pass for a switch."""
+    for name in {"address", "export", "share", "iqn", "nqn", "fsname", "path", "device", "mgs", "pool"}:
+        if name in protocol.Options.model_fields:
+            with pytest.raises(ValidationError):
+                load(protocol, **{name: "--evil" if name != "share" else "a/b"})
+
+
+@every_protocol
+def test_secrets_are_shown_by_nothing(protocol: type[Protocol[Any]]) -> None:
+    said = {"password": "hunter2-secret"}
+    account = {"username": "u", **said}
+    more: dict[str, object] = {"chap": {**account, "mutual": account}, **said}
+    wanted = {name: value for name, value in more.items() if name in protocol.Options.model_fields}
+    options = load(protocol, **wanted)
+    shown = f"{options!r} {options} {options.model_dump()} {options.model_dump_json()}"
+    assert "hunter2" not in shown

@@ -1,0 +1,180 @@
+"""The local protocol and the holding of things, for real on this machine."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from storagetest.errors import AttachError, TargetDead, WorkloadError
+from storagetest.hosts import Journal, LocalHost, Outcomes, clean
+from storagetest.protocols._hold import FORCED, LEFT_ON_TARGET, WITHIN, held
+from storagetest.protocols.base import Gives, protocols
+
+Local: Any = protocols.get("local")
+
+
+@pytest.fixture(autouse=True)
+def own_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A journal of this test's own, so that others on this machine do not show."""
+    place = tmp_path / "journal"
+    original = Journal.__init__
+    monkeypatch.setattr(Journal, "__init__", lambda self, host, directory="": original(self, host, str(place)))
+    return place
+
+
+def attach(path: Path) -> Any:
+    return Local().attach(LocalHost(), Local.Options(path=str(path)))
+
+
+def test_own_directory_is_made_and_removed(tmp_path: Path) -> None:
+    (tmp_path / "somebody's").write_text("precious")
+    before = sorted(tmp_path.iterdir())
+    with attach(tmp_path) as attachment:
+        own = Path(attachment.path)
+        assert own.parent == tmp_path
+        assert own.name.startswith("storagetest-")
+        assert attachment.gives is Gives.FILESYSTEM
+        assert attachment.size > 0
+        assert attachment.negotiated["fstype"]
+        assert attachment.differences == ()
+        (own / "deep" / "er").mkdir(parents=True)
+        (own / "deep" / "file").write_text("x")
+        assert len(Journal(LocalHost()).entries()) == 1
+    assert [path for path in sorted(tmp_path.iterdir()) if path.name != "journal"] == before
+    assert Journal(LocalHost()).entries() == []
+
+
+def test_two_never_meet(tmp_path: Path) -> None:
+    with attach(tmp_path) as one, attach(tmp_path) as two:
+        assert one.path != two.path
+
+
+def test_it_is_removed_after_an_error_which_comes_through(tmp_path: Path) -> None:
+    with pytest.raises(WorkloadError, match="the load broke"), attach(tmp_path) as attachment:
+        raise WorkloadError("the load broke")
+    assert not Path(attachment.path).exists()
+    assert Journal(LocalHost()).entries() == []
+
+
+def test_no_such_directory(tmp_path: Path) -> None:
+    with pytest.raises(AttachError, match="no directory can be made there"), attach(tmp_path / "none"):
+        pytest.fail("attached")
+    assert Journal(LocalHost()).entries() == []
+
+
+KILLED = """
+import os, signal, sys
+from storagetest.hosts import Journal, LocalHost
+original = Journal.__init__
+Journal.__init__ = lambda self, host, directory="": original(self, host, sys.argv[2])
+from storagetest.protocols.base import protocols
+Local = protocols.get("local")
+with Local().attach(LocalHost(), Local.Options(path=sys.argv[1])) as attachment:
+    open(attachment.path + "/file", "w").close()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_sigkill_is_undone_by_clean(tmp_path: Path, own_journal: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(home), str(own_journal)], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    (left,) = home.iterdir()
+    assert (left / "file").exists()
+    assert [outcome.result for outcome in clean(LocalHost(), directory=str(own_journal))] == [Outcomes.UNDONE]
+    assert list(home.iterdir()) == []
+    assert Journal(LocalHost()).entries() == []
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {},
+        {"path": "/a", "device": "/dev/x"},
+        {"path": "relative"},
+        {"device": "sda"},
+        {"path": "/a", "erase": "x"},
+        {"path": "/a", "filesystem": "ext4"},
+        {"device": "/dev/x", "filesystem": "vfat"},
+    ],
+)
+def test_impossible_options(said: dict[str, str]) -> None:
+    with pytest.raises(ValidationError):
+        Local.Options(**said)
+
+
+def hold(status: int, deadline: float = 10.0) -> Any:
+    release = ["sh", "-c", f"echo why >&2; exit {status}"]
+    return held(LocalHost(), "a thing", release, target="t", deadline=deadline)
+
+
+def test_clean_release_strikes_the_entry() -> None:
+    with hold(0):
+        assert len(Journal(LocalHost()).entries()) == 1
+    assert Journal(LocalHost()).entries() == []
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "words", "left"),
+    [
+        (LEFT_ON_TARGET, AttachError, "a directory stayed on the target", 0),
+        (FORCED, TargetDead, "released by force", 0),
+        (1, AttachError, "a thing is still there on localhost after release .*why", 1),
+    ],
+)
+def test_unclean_release_says_so(status: int, error: type[Exception], words: str, left: int) -> None:
+    with pytest.raises(error, match=words), hold(status):
+        pass
+    assert len(Journal(LocalHost()).entries()) == left
+
+
+def test_release_that_hangs_is_a_dead_target_and_stays_in_the_journal() -> None:
+    with (
+        pytest.raises(TargetDead, match="could not be released"),
+        held(LocalHost(), "a thing", ["sleep", "60"], target="t", deadline=0.2),
+    ):
+        pass
+    assert len(Journal(LocalHost()).entries()) == 1
+
+
+def test_body_error_outranks_a_failed_release() -> None:
+    with pytest.raises(WorkloadError) as caught, hold(1):
+        raise WorkloadError("first")
+    assert "still there" in caught.value.__notes__[0]
+
+
+def test_dead_target_outranks_the_body_error() -> None:
+    with pytest.raises(TargetDead) as caught, hold(FORCED):
+        raise WorkloadError("first")
+    assert isinstance(caught.value.__cause__, WorkloadError)
+
+
+def test_interruption_is_never_replaced() -> None:
+    with pytest.raises(KeyboardInterrupt), hold(FORCED):
+        raise KeyboardInterrupt
+
+
+def within(*argv: str) -> subprocess.CompletedProcess[str]:
+    script = WITHIN + '"$@"; status=$?; cat "$log"; exit $status'
+    return subprocess.run(["bash", "-c", script, "x", *argv], capture_output=True, text=True, check=False, timeout=30)
+
+
+def test_within_passes_status_and_words_on() -> None:
+    done = within("within", "5", "sh", "-c", "echo said; exit 7")
+    assert (done.returncode, done.stdout) == (7, "said\n")
+
+
+def test_within_ends_what_takes_too_long() -> None:
+    assert within("within", "1", "sleep", "60").returncode in {124, 137}
+
+
+def test_within_does_not_wait_for_what_ignores_signals() -> None:
+    stubborn = "trap '' TERM; for i in 1 2 3 4 5 6 7 8 9; do sleep 1; done"
+    assert within("within", "1", "sh", "-c", stubborn).returncode in {124, 137}

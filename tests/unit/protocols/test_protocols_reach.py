@@ -1,0 +1,101 @@
+"""The check before an attach: its parser and words, and the real command against this machine's loopback."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from storagetest.errors import ClientLacks, TargetDead
+from storagetest.hosts import LocalHost
+from storagetest.protocols._reach import Findings, check_client, collect, parse_findings, refuse, why_unreachable
+
+GOOD = Findings(root=True, tools=(), modules=(), connect=(0, ""))
+
+
+def say(findings: Findings) -> None:
+    refuse(findings, client="c1", target="nfs h:/e", address="h", port=2049, packages="nfs-common")
+
+
+def test_parse() -> None:
+    text = "root no\ntool mount.nfs\ntool x\nmodule nfsv4\nconnect 1 bash: connect: Connection refused\n"
+    assert parse_findings(text) == Findings(
+        False, ("mount.nfs", "x"), ("nfsv4",), (1, "bash: connect: Connection refused")
+    )
+    assert parse_findings("connect 0 \n") == GOOD
+    assert parse_findings("") == Findings(True, (), (), None)
+
+
+def test_nothing_lacking_is_silent() -> None:
+    say(GOOD)
+    say(Findings(True, (), (), None))
+
+
+@pytest.mark.parametrize(
+    ("findings", "error", "words"),
+    [
+        (Findings(True, ("mount.nfs",), (), (0, "")), ClientLacks, "c1 has no mount.nfs.*install nfs-common"),
+        (Findings(True, (), ("nfsv4",), (0, "")), ClientLacks, "c1's kernel has no nfsv4"),
+        (Findings(False, (), ("nfsv4",), None), ClientLacks, "not root and cannot load modules"),
+        (Findings(False, (), (), (0, "")), ClientLacks, "want root on c1"),
+        (Findings(True, (), (), (1, "x: Connection refused")), TargetDead, "c1 cannot reach h port 2049: .*refused"),
+        (Findings(True, (), (), (124, "")), TargetDead, "no answer within"),
+    ],
+)
+def test_each_lack_has_its_error(findings: Findings, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        say(findings)
+
+
+def test_unknown_words_are_passed_on() -> None:
+    assert why_unreachable(1, "bash: something new", "h") == "bash: something new"
+    assert why_unreachable(7, "", "h") == "status 7"
+
+
+@pytest.fixture
+def listener() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+def check(address: str, port: int, **more: object) -> None:
+    check_client(
+        LocalHost(),
+        target="a target",
+        address=address,
+        port=port,
+        deadline=30,
+        **more,  # type: ignore[arg-type]  # tools or modules
+    )
+
+
+def test_open_port_is_reached(listener: int) -> None:
+    check("127.0.0.1", listener, tools=["sh"])
+
+
+def test_closed_port(listener: int) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        closed = server.getsockname()[1]
+    with pytest.raises(TargetDead, match=f"cannot reach 127.0.0.1 port {closed}: the connection is refused"):
+        check("127.0.0.1", closed)
+
+
+def test_unknown_name() -> None:
+    with pytest.raises(TargetDead, match=r"the name 'no-such-host\.invalid' (is not known|cannot be resolved)"):
+        check("no-such-host.invalid", 1)
+
+
+def test_missing_tool_and_module_are_found() -> None:
+    with pytest.raises(ClientLacks, match="no-such-tool"):
+        check("", 0, tools=["sh", "no-such-tool"])
+    with pytest.raises(ClientLacks, match="no_such_module"):
+        check("", 0, modules=["no_such_module"])
+
+
+def test_collect_never_raises() -> None:
+    found = collect(LocalHost(), {"good": ["echo", "x"], "bad": ["false"], "missing": ["no-such-tool"]})
+    assert found["good"] == "x\n"
+    assert "exited 1" in found["bad"]
+    assert "not installed" in found["missing"]
+    assert "dmesg" in found

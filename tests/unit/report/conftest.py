@@ -1,0 +1,93 @@
+"""Made-up records: real shapes, invented numbers."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from storagetest.measure.histogram import Histogram
+from storagetest.measure.run import METRICS, Run, Sample
+from storagetest.report.base import Record
+from storagetest.verdict.base import Interval, Outcome, Threshold, Verdict
+
+MIB = 1 << 20
+
+
+def histogram(centre: float, rng: random.Random) -> Histogram:
+    """A few thousand latencies around ``centre`` seconds."""
+    return Histogram.of(centre * rng.lognormvariate(0, 0.4) for _ in range(2000))
+
+
+def sample(seed: int, *, bandwidth: float = 200.0) -> Sample:
+    """One repeat at about ``bandwidth`` MiB/s."""
+    rng = random.Random(seed)
+    rate = bandwidth * MIB * rng.uniform(0.97, 1.03)
+    mean = 0.004 * rng.uniform(0.95, 1.05)
+    return Sample(
+        values={
+            "bandwidth": rate,
+            "iops": rate / 4096,
+            "latency_mean": mean,
+            "p50": mean * 0.9,
+            "p95": mean * 2,
+            "p99": mean * 3,
+            "p99.9": mean * 5,
+            "client_cpu": rng.uniform(0.2, 0.4),
+        },
+        seconds=10.0,
+        ios=round(rate / 4096 * 10),
+        latency=histogram(mean, rng),
+        evidence={
+            "argv": "fio --output-format=json+ job.fio",
+            "fio.json": '{"fio version": "fio-3.33", "jobs": []}',
+        },
+    )
+
+
+def verdict(outcome: Outcome, *, metric: str = "iops", bound: float = 20000.0) -> Verdict:
+    """A gate on ``metric`` and what became of it."""
+    threshold = Threshold(METRICS[metric], ">=", bound, f"{metric} >= {bound:g}", "targets.yaml:31:9")
+    if outcome is Outcome.INVALID:
+        return Verdict(outcome, threshold, None, f"{metric} >= {bound:g}: only 1 repeat, 3 are needed")
+    interval = Interval(19000.0, 18500.0, 19500.0, 0.95, 3)
+    return Verdict(
+        outcome, threshold, interval, f"asked {metric} >= {bound:g}, measured 19.0k (18.5k to 19.5k)"
+    )
+
+
+def build(
+    *,
+    protocol: str = "nfs",
+    variant: str = "nfs-v4.2-nconnect4",
+    workload: str = "sequential",
+    parameters: dict | None = None,
+    repeats: int = 3,
+    outcome: Outcome | None = Outcome.PASS,
+    **changes,
+) -> Record:
+    """A finished case; ``changes`` replace members of the record."""
+    run = Run(
+        case=f"suites/performance/test_{workload}.py::test_{workload}[{variant}]",
+        workload=workload,
+        target=variant.partition("-v")[0],
+        variant=variant,
+        protocol=protocol,
+        client="client1",
+        parameters={"direction": "read", "block_size": MIB} if parameters is None else parameters,
+        negotiated={"vers": "4.2", "rsize": "1048576", "nconnect": "4"},
+        samples=tuple(sample(seed) for seed in range(repeats)),
+        started=1_700_000_000.25,
+        profile="smoke",
+        versions={"fio": "3.33", "kernel": "6.1.0-18-amd64"},
+    )
+    record = Record(run, (verdict(outcome),) if outcome else (), nodeid=run.case)
+    return replace(record, **changes)
+
+
+@pytest.fixture
+def make_record() -> Callable[..., Record]:
+    """Returns :func:`build`."""
+    return build

@@ -1,0 +1,62 @@
+"""A suite of made-up cases, run by the tests of the HTML report in a directory of its own."""
+
+import pytest
+from conftest import build, verdict
+from storagetest.errors import AttachError
+from storagetest.report import allure
+from storagetest.verdict.base import Outcome
+
+VARIANTS = {
+    "nas-v3": "nfs",
+    "nas-v4.2-nconnect4": "nfs",
+    "files-3.1.1-encrypted": "smb",
+    "files-3.1.1-signed": "smb",
+    "array-digests": "iscsi",
+    "box-queues4": "nvme-tcp",
+}
+FAILS = {("nas-v3", "small-random-write"), ("files-3.1.1-encrypted", "sequential")}
+INVALID = {("box-queues4", "small-random-write")}
+
+
+@pytest.fixture(params=VARIANTS)
+def variant(request):
+    """One of the variants; the iSCSI one is refused."""
+    allure.identify(
+        protocol=VARIANTS[request.param],
+        feature=request.function.__name__.removeprefix("test_").replace("_", " "),
+        variant=request.param,
+        client="client1",
+    )
+    return request.param
+
+
+@pytest.mark.parametrize("block_size", ["4KiB", "64KiB", "1MiB"])
+@pytest.mark.parametrize("workload", ["sequential", "small-random-write"])
+def test_performance(variant, workload, block_size):
+    """A load is put on the variant and its gate is judged."""
+    if variant == "array-digests" and block_size == "1MiB":
+        raise AttachError(f"{variant}: client1: `iscsiadm --login` exited 24: authorization failure; check the secret")
+    fails = (variant, workload) in FAILS and block_size != "1MiB"
+    outcome = Outcome.FAIL if fails else Outcome.INVALID if (variant, workload) in INVALID else Outcome.PASS
+    record = build(
+        protocol=VARIANTS[variant],
+        variant=variant,
+        workload=workload,
+        parameters={"direction": "write", "block_size": block_size},
+        outcome=outcome,
+        artefacts={"dmesg": "nfs: server not responding", "mountstats": "age: 12"} if fails else {},
+    )
+    allure.on_case([record])
+    if outcome is Outcome.FAIL:
+        raise AssertionError(f"{variant} on client1: {verdict(outcome).reason}")
+    if outcome is Outcome.INVALID:
+        pytest.fail(f"INVALID: {variant} on client1: {verdict(outcome).reason}", pytrace=False)
+
+
+def test_close_to_open(variant):
+    """What one client closed, another that opens it afterwards reads."""
+    if variant == "nas-v3":
+        allure.on_case([], {"dmesg": "NFS: v3 server"})
+        raise AssertionError("client2 read the old contents after client1 had closed the file")
+    if variant.startswith("box"):
+        pytest.skip(f"{variant} has no filesystem")

@@ -1,0 +1,182 @@
+"""results.jsonl: what goes in comes out, and what is damaged is named."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from string import printable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from storagetest.errors import ResultError
+from storagetest.measure.histogram import Histogram
+from storagetest.measure.run import Better, Metric, Run, Sample, Unit
+from storagetest.report.base import Record, Status, Summary
+from storagetest.report.jsonl import SCHEMA, JsonlReporter, from_json, read, to_json
+from storagetest.verdict.base import Interval, Outcome, Threshold, Verdict
+
+SCHEMA_FILE = Path(__file__).parents[3] / "docs" / "reference" / "result.schema.json"
+
+text = st.text(max_size=12)
+texts = st.dictionaries(text, text, max_size=3)
+numbers = st.floats(allow_nan=False)  # infinities included; NaN equals nothing, see its own test
+metrics = st.builds(
+    Metric, text, st.sampled_from(Unit), st.sampled_from(Better), st.none() | st.floats(0.01, 0.99)
+)
+histograms = st.lists(st.floats(0, 20), max_size=5).map(Histogram.of)
+plain = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**12), 10**12) | st.floats(allow_nan=False, allow_infinity=False) | text,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(text, inner, max_size=3),
+    max_leaves=5,
+)
+samples = st.builds(
+    Sample,
+    values=st.dictionaries(text, numbers, max_size=3),
+    seconds=numbers,
+    ios=st.integers(0, 2**62),
+    latency=st.none() | histograms,
+    evidence=texts,
+)
+runs = st.builds(
+    Run,
+    case=text,
+    workload=text,
+    target=text,
+    variant=text,
+    protocol=text,
+    client=text,
+    parameters=st.dictionaries(text, plain, max_size=3),
+    negotiated=texts,
+    samples=st.lists(samples, max_size=3).map(tuple),
+    started=numbers,
+    profile=text,
+    versions=texts,
+    invalid=st.lists(text, max_size=2).map(tuple),
+    metrics=st.dictionaries(text, metrics, max_size=2),
+)
+verdicts = st.builds(
+    Verdict,
+    st.sampled_from(Outcome),
+    st.builds(Threshold, metrics, st.sampled_from([">=", "<="]), numbers, text, text),
+    st.none() | st.builds(Interval, numbers, numbers, numbers, st.floats(0.5, 0.999), st.integers(0, 100)),
+    text,
+)
+records = st.builds(
+    Record,
+    run=runs,
+    verdicts=st.lists(verdicts, max_size=2).map(tuple),
+    ended=st.none() | st.sampled_from(Status),
+    failure=st.none() | text,
+    artefacts=texts,
+    nodeid=text,
+)
+
+
+@given(records)
+def test_to_json_and_from_json_are_inverse(record):
+    document = to_json(record)
+    assert from_json(document) == record
+    assert from_json(json.loads(json.dumps(document, allow_nan=False))) == record
+
+
+@given(records)
+def test_the_published_schema_describes_what_is_written(record):
+    jsonschema = pytest.importorskip("jsonschema")
+    jsonschema.Draft202012Validator(json.loads(SCHEMA_FILE.read_text())).validate(to_json(record))
+
+
+def test_nan_survives(make_record):
+    record = make_record(repeats=1)
+    sample = replace(record.run.samples[0], values={"iops": float("nan")})
+    again = from_json(to_json(replace(record, run=replace(record.run, samples=(sample,)))))
+    assert repr(again.run.samples[0].values) == "{'iops': nan}"
+
+
+def test_parameters_that_json_has_no_word_for_become_their_text(make_record):
+    record = make_record(parameters={"sizes": (1, 2), "path": Path("/x"), "seen": {"a"}, "rate": float("inf")})
+    assert to_json(record)["run"]["parameters"] == {"sizes": [1, 2], "path": "/x", "seen": ["a"], "rate": "inf"}
+
+
+def test_records_are_appended_and_read_in_order(tmp_path, make_record):
+    path = tmp_path / "deep" / "results.jsonl"
+    first, second = make_record(variant="a"), make_record(variant="b", outcome=Outcome.INVALID)
+    JsonlReporter(path).on_record(first)
+    reporter = JsonlReporter(path)
+    reporter.on_record(second)
+    reporter.on_finish(Summary())
+    assert read(path) == [first, second]
+    lines = path.read_text().splitlines()
+    assert [json.loads(line)["schema"] for line in lines] == [SCHEMA, SCHEMA]
+    assert all(set(line) <= set(printable) for line in lines)
+
+
+@pytest.mark.parametrize("kept", [30, 200, 5000])
+def test_a_torn_line_is_reported_and_the_rest_is_read(tmp_path, make_record, kept):
+    path = tmp_path / "results.jsonl"
+    reporter = JsonlReporter(path)
+    reporter.on_record(make_record(variant="whole"))
+    size = path.stat().st_size
+    reporter.on_record(make_record(variant="torn"))
+    os.truncate(path, size + kept)
+    said: list[str] = []
+    assert [record.run.variant for record in read(path, on_torn=said.append)] == ["whole"]
+    assert len(said) == 1
+    assert said[0].startswith(f"{path}:2: damaged: ")
+    with pytest.raises(ResultError, match=r"results\.jsonl:2: damaged"):
+        read(path)
+    # The next run goes on after it, on a line of its own.
+    reporter.on_record(make_record(variant="next"))
+    assert [record.run.variant for record in read(path, on_torn=said.append)] == ["whole", "next"]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{", "damaged"),
+        ("[]", "not a JSON object"),
+        ("{}", "schema is None"),
+        ('{"schema": "storagetest.result/2"}', r"schema is 'storagetest\.result/2'; this version reads"),
+        ('{"schema": "storagetest.result/1"}', "member 'run' is missing"),
+        ('{"schema": "storagetest.result/1", "run": 3}', "not a result"),
+        ("\x00\x01", "damaged"),
+    ],
+)
+def test_a_damaged_line_is_named(tmp_path, make_record, line, message):
+    path = tmp_path / "results.jsonl"
+    JsonlReporter(path).on_record(make_record())
+    with path.open("a") as file:
+        file.write(f"{line}\n")
+    with pytest.raises(ResultError, match=rf"results\.jsonl:2: {message}"):
+        read(path, on_torn=lambda line: pytest.fail(f"not torn: {line}"))
+
+
+def test_no_file_is_a_clear_error(tmp_path):
+    with pytest.raises(ResultError, match="missing.jsonl: No such file"):
+        read(tmp_path / "missing.jsonl")
+
+
+def test_a_place_that_cannot_be_written_is_a_clear_error(tmp_path, make_record):
+    with pytest.raises(ResultError, match="Is a directory; name another file with --st-results"):
+        JsonlReporter(tmp_path).on_record(make_record())
+
+
+def test_a_full_disk_leaves_no_half_line(tmp_path, make_record):
+    resource = pytest.importorskip("resource")
+    signal = pytest.importorskip("signal")
+    path = tmp_path / "results.jsonl"
+    reporter = JsonlReporter(path)
+    reporter.on_record(make_record(variant="whole"))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 100, hard))
+        with pytest.raises(ResultError, match="only 100 of"):
+            reporter.on_record(make_record(variant="torn"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, handler)
+    assert [record.run.variant for record in read(path)] == ["whole"]

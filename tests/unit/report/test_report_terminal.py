@@ -1,0 +1,100 @@
+"""The table: columns that line up, numbers that are never cut, reasons beneath."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from storagetest.report.base import Status
+from storagetest.report.terminal import shorten, summary_lines
+from storagetest.verdict.base import Outcome
+
+LONG = "files-smb-3.1.1-encrypted-signed-multichannel4-rdma-compressed"
+
+
+@pytest.fixture
+def mixed(make_record):
+    return [
+        make_record(variant="nfs-v4.2-nconnect4"),
+        make_record(variant="nfs-v3", workload="small-random-write", parameters={"queue_depth": 16, "block_size": 4096},
+                    outcome=Outcome.FAIL),
+        make_record(variant=LONG, repeats=1, outcome=Outcome.INVALID),
+        make_record(variant="array", repeats=0, outcome=None, ended=Status.ERROR, failure="array: login refused"),
+        make_record(variant="bare", outcome=None),
+    ]  # fmt: skip
+
+
+def table(lines):
+    return lines[: lines.index("")]
+
+
+def test_no_records_no_lines():
+    assert summary_lines([]) == []
+
+
+def test_the_table_in_full(mixed):
+    header, _, *rows = table(summary_lines(mixed, width=160))
+    assert header.split() == ["variant", "case", "MiB/s", "IOPS", "mean", "p99", "verdict"]
+    by_variant = {row.split()[0]: row for row in rows}
+    assert by_variant["nfs-v3"].split()[1:] == [
+        "small-random-write", "queue_depth=16", "4KiB", "201.7", "51,645", "4.14", "ms", "10.6", "ms", "FAIL",
+    ]  # fmt: skip
+    assert by_variant["array"].endswith("-        -        -  ERROR")
+    assert by_variant["bare"].endswith("no gate")
+    assert by_variant[LONG].endswith("INVALID")
+
+
+@pytest.mark.parametrize("width", [100, 80])
+def test_it_fits(mixed, width):
+    lines = table(summary_lines(mixed, width=width))
+    assert max(len(line) for line in lines) <= width
+    assert all("51,645" in line for line in lines if line.startswith("nfs"))
+
+
+def test_what_is_narrower_still_loses_columns_and_not_digits(mixed):
+    header, _, *rows = table(summary_lines(mixed, width=62))
+    assert header.split() == ["variant", "case", "MiB/s", "p99", "verdict"]
+    assert all("201.7  10.6 ms" in row for row in rows if row.startswith("nfs"))
+
+
+def test_columns_line_up(mixed):
+    header, _, *rows = table(summary_lines(mixed, width=100))
+    end = header.index("MiB/s") + len("MiB/s")
+    assert {row[end - 1].isdigit() or row[end - 1] == "-" for row in rows} == {True}
+    assert {row[end : end + 2] for row in rows} == {"  "}
+
+
+def test_reasons_stand_beneath(mixed):
+    lines = summary_lines(mixed, width=100)
+    beneath = "\n".join(lines[lines.index("") :])
+    assert "FAIL nfs-v3 on client1: small-random-write queue_depth=16 4KiB\n    asked iops >= 20000, measured" in beneath
+    assert f"INVALID {LONG} on client1" in beneath
+    assert "only 1 repeat, 3 are needed" in beneath
+    assert "ERROR array on client1: sequential read 1MiB\n    array: login refused" in beneath
+    assert "PASS" not in beneath
+    assert "no gate" not in beneath
+
+
+def test_colour_only_repeats_the_word(mixed):
+    plain = summary_lines(mixed, width=100)
+    coloured = summary_lines(mixed, width=100, colour=True)
+    assert any("\x1b[31mFAIL\x1b[0m" in line for line in coloured)
+    for code in ("\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[0m"):
+        coloured = [line.replace(code, "") for line in coloured]
+    assert coloured == plain
+
+
+def test_a_percentile_of_too_few_ios_is_not_shown(make_record):
+    record = make_record(repeats=1)
+    few = replace(record.run.samples[0], ios=9999)
+    (row,) = table(summary_lines([replace(record, run=replace(record.run, samples=(few,)))], width=120))[2:]
+    assert "too few I/Os" in row
+
+
+@pytest.mark.parametrize(
+    ("text", "limit", "short"),
+    [("nfs-v4.2", 8, "nfs-v4.2"), ("nfs-v4.2-nconnect4", 9, "nfs-…ect4"), ("abcdef", 4, "ab…f"), ("abcdef", 1, "…")],
+)
+def test_ids_are_cut_in_the_middle(text, limit, short):
+    assert shorten(text, limit) == short

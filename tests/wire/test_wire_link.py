@@ -1,0 +1,156 @@
+"""The link against peers that misbehave on loopback."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from storagetest.errors import RemoteProtocolError, TargetDead
+from storagetest.wire.ladder import ladder
+from storagetest.wire.link import Chunk, Link, Silence
+from storagetest.wire.pcap import pcap_of
+
+
+@contextmanager
+def server(behave: Callable[[socket.socket], None]) -> Iterator[int]:
+    """A peer on loopback that does ``behave`` with its first connection."""
+    done = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            sock, _ = listener.accept()
+            with sock:
+                behave(sock)
+                done.wait(5)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            done.set()
+            thread.join(5)
+
+
+def connect(port: int, **more: int) -> Link:
+    return Link.connect("127.0.0.1", port, deadline=5, **more)
+
+
+def test_it_keeps_what_went_both_ways() -> None:
+    with server(lambda sock: sock.sendall(sock.recv(100).upper())) as port, connect(port) as link:
+        link.send(b"ping")
+        assert link.receive(deadline=5) == b"PING"
+        assert [(chunk.outgoing, chunk.data) for chunk in link.transcript] == [
+            (True, b"ping"),
+            (False, b"PING"),
+        ]
+
+
+def test_silence_shows_the_last_bytes() -> None:
+    with server(lambda sock: None) as port, connect(port) as link:
+        link.send(b"\x01\x02\x03\x04\x05")
+        began = time.monotonic()
+        with pytest.raises(
+            Silence, match=r"neither answered nor closed within 0\.05 s; last sent: 01020304 05"
+        ):
+            link.receive(deadline=0.05)
+        assert time.monotonic() - began < 5
+
+
+def test_fin_and_reset_are_told_apart() -> None:
+    def reset(sock: socket.socket) -> None:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        sock.close()
+
+    with server(lambda sock: sock.close()) as port, connect(port) as link:
+        assert link.receive(deadline=5) == b""
+        assert link.closed_how == "fin"
+    with server(reset) as port, connect(port) as link:
+        assert link.receive(deadline=5) == b""
+        assert link.closed_how == "rst"
+        link.send(b"to nobody")  # no error: the peer's last words are what matters
+        assert link.receive(deadline=5) == b""
+
+
+def test_the_last_words_of_a_peer_that_resets_are_read() -> None:
+    def speak_and_go(sock: socket.socket) -> None:
+        sock.sendall(b"last words")
+        sock.close()  # with our bytes unread: a reset
+
+    with server(speak_and_go) as port, connect(port) as link:
+        link.send(b"unread")
+        heard = b""
+        while data := link.receive(deadline=5):
+            heard += data
+        assert heard == b"last words"
+
+
+def test_a_flood_ends() -> None:
+    def flood(sock: socket.socket) -> None:
+        try:
+            while True:
+                sock.sendall(b"\xee" * 65536)
+        except OSError:
+            return
+
+    wanted = pytest.raises(RemoteProtocolError, match=r"sent more than 1048576 bytes.*\n?.*eeeeeeee")
+    with server(flood) as port, connect(port, limit=1 << 20) as link, wanted:
+        while link.receive(deadline=5):
+            pass
+
+
+def test_a_peer_that_takes_nothing_ends_at_the_deadline() -> None:
+    wanted = pytest.raises(Silence, match="took no more of")
+    with server(lambda sock: None) as port, connect(port) as link, wanted:
+        link.send(bytes(64 << 20), deadline=0.2)
+
+
+def test_nobody_listens() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    with pytest.raises(TargetDead, match=f"127.0.0.1:{port}: cannot connect: Connection refused"):
+        connect(port)
+
+
+def test_a_ladder_of_words() -> None:
+    def decoder(outgoing: bool, data: bytes) -> list[tuple[str, list[str]]]:
+        if data == b"bad":
+            raise RemoteProtocolError("no such word")
+        return [(data.decode(), ["a detail"])]
+
+    chunks = [Chunk(10.0, True, b"hello"), Chunk(10.0015, False, b"bad"), Chunk(10.002, False, b"more")]
+    text = ladder(chunks, decoder, title="admin:")
+    assert text.splitlines() == [
+        "admin:",
+        "     0.000  ──▶ hello",
+        "                a detail",
+        "     1.500  ◀── not decoded: no such word",
+        "     1.500  ◀── 3 bytes",
+        "                0000  626164",
+        "     2.000  ◀── 4 bytes",
+        "                0000  6d6f7265",
+    ]
+
+
+def test_a_capture_holds_every_byte_in_order() -> None:
+    chunks = [Chunk(1.5, True, b"a" * 40000), Chunk(1.6, False, b"b" * 10)]
+    other = [Chunk(1.55, True, b"c" * 5)]
+    raw = pcap_of([chunks, other], server_port=4420)
+    assert struct.unpack_from("<I", raw)[0] == 0xA1B23C4D
+    at, sent, times = 24, {True: b"", False: b""}, []
+    while at < len(raw):
+        seconds, nano, length, _ = struct.unpack_from("<IIII", raw, at)
+        frame = raw[at + 16 : at + 16 + length]
+        ip_length, source = struct.unpack_from("!H", frame, 16)[0], struct.unpack_from("!H", frame, 34)[0]
+        assert ip_length == length - 14
+        sent[source != 4420] += frame[54:]
+        times.append(seconds + nano / 1e9)
+        at += 16 + length
+    assert sent == {True: b"a" * 40000 + b"c" * 5, False: b"b" * 10}
+    assert times == sorted(times)
