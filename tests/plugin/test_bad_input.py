@@ -18,7 +18,7 @@ def refused(result: pytest.RunResult, *wanted: str) -> None:
 
 
 def test_an_unknown_key_is_named_with_its_place(line: Line):
-    refused(line(more="tresholds: {}"), "targets.yaml:14:1", "tresholds", "thresholds")
+    refused(line(more="tresholds: {}"), "targets.yaml:15:1", "tresholds", "thresholds")
 
 
 def test_a_target_pattern_that_matches_nothing(line: Line):
@@ -38,7 +38,7 @@ def test_an_override_that_names_nothing(line: Line):
 
 
 def test_a_gate_on_no_metric(line: Line):
-    refused(line(more='thresholds: {small-random-write: ["iopz >= 1"]}'), "iopz", "iops", "targets.yaml:14:")
+    refused(line(more='thresholds: {small-random-write: ["iopz >= 1"]}'), "iopz", "iops", "targets.yaml:15:")
 
 
 def test_no_targets_file_at_all(pytester: pytest.Pytester):

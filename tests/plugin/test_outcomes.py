@@ -95,7 +95,7 @@ from storagetest.errors import HostError
 def test_claim(attachment): assert 1 == 2
 def test_ours(attachment): raise HostError("the client went away")
 """
-    result = odd("no", suite=suite)
+    result = odd("nothing", suite=suite)
     assert result.ret == 1
     result.stdout.fnmatch_lines(["*test_claim*FAILED*", "*test_ours*ERROR*", "*1 failed, 1 error*"])
 
@@ -106,6 +106,6 @@ import pytest
 @pytest.mark.needs("block", "persistent_reservations")
 def test_one(attachment): pass
 """
-    result = odd("no", suite=suite)
+    result = odd("nothing", suite=suite)
     result.assert_outcomes(skipped=1)
     result.stdout.fnmatch_lines(["SKIPPED*odd has no block, persistent_reservations*"])

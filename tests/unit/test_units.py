@@ -1,11 +1,11 @@
-"""units: what people write is read exactly, what is printed can be read again, anything else is one sentence."""
+"""units: what people write is read exactly; what is printed can be read again; the rest is refused."""
 
 from __future__ import annotations
 
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from storagetest import units
@@ -143,25 +143,31 @@ def test_unknown_unit_is_refused():
         units.format_value(1.0, "furlong")
 
 
+@settings(deadline=None)
 @given(st.integers(min_value=0, max_value=10**17))
 def test_sizes_print_exactly(size):
     assert units.parse_size(units.format_size(size)) == size
 
 
+@settings(deadline=None)
 @given(st.floats(min_value=1e-6, max_value=1e14), st.sampled_from([unit.value for unit in Unit]))
 def test_what_is_printed_is_read_as_nearly_the_same(value, symbol):
     assert units.parse_value(units.format_value(value, symbol), symbol) == pytest.approx(value, rel=0.0051)
 
 
+@settings(deadline=None)
 @given(st.floats(min_value=1e-6, max_value=1e14), st.sampled_from([unit.value for unit in Unit]))
 def test_digits_are_kept(value, symbol):
     again = units.parse_value(units.format_value(value, symbol, digits=7), symbol)
     assert again == pytest.approx(value, rel=1e-6)
 
 
+@settings(deadline=None)
 @given(
     st.text(),
-    st.sampled_from([units.parse_size, units.parse_duration, units.parse_rate, units.parse_count, units.parse_ratio]),
+    st.sampled_from(
+        [units.parse_size, units.parse_duration, units.parse_rate, units.parse_count, units.parse_ratio]
+    ),
 )
 def test_no_text_gives_anything_but_a_number_or_a_valueerror(text, parse):
     try:

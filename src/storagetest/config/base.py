@@ -102,7 +102,10 @@ class SecretText:
         if reference is None:
             return self._text
         kind, name = reference.groups()
-        return self._from_environment(name) if kind == "env" else self._from_file(name)
+        secret = self._from_environment(name) if kind == "env" else self._from_file(name)
+        if not secret:
+            raise self._error(f"the secret in {name} is empty")
+        return secret
 
     def _from_environment(self, name: str) -> str:
         try:
@@ -111,16 +114,18 @@ class SecretText:
             raise self._error(f"the environment variable {name} is not set") from None
 
     def _from_file(self, name: str) -> str:
-        path = Path(name).expanduser()
-        if self._origin is not None:
-            path = self._origin.directory / path
         try:
+            path = Path(name).expanduser()
+            if self._origin is not None:
+                path = self._origin.directory / path
             with path.open(encoding="utf-8") as file:
                 text = file.read(_SECRET_FILE_LIMIT)
         except OSError as error:
             raise self._error(f"the secret's file {path} cannot be read: {error.strerror}") from None
-        except ValueError:
+        except UnicodeDecodeError:
             raise self._error(f"the secret's file {path} is not text in UTF-8") from None
+        except (ValueError, RuntimeError) as error:  # a NUL in the path; the home of somebody unknown
+            raise self._error(f"the secret's file {name!r} cannot be read: {error}") from None
         return text.removesuffix("\n").removesuffix("\r")
 
     def _error(self, message: str) -> ConfigError:
@@ -148,7 +153,7 @@ class SecretText:
             raise PydanticCustomError("secret", "the secret is empty")
         if _MEANT_AS_REFERENCE.search(value) and not _is_reference(value):
             raise PydanticCustomError(
-                "secret", "a secret is plain text, or ${{env:NAME}} or ${{file:PATH}} as a whole"
+                "secret", "a secret is plain text, or ${env:NAME} or ${file:PATH} as a whole"
             )
         return cls(value, value.origin if isinstance(value, Text) else None)
 
@@ -228,7 +233,7 @@ Size = Annotated[
         {
             "anyOf": [
                 {"type": "integer", "minimum": 0},
-                {"type": "string", "pattern": r"^ *[0-9]+(\.[0-9]+)? ?([KMGT]iB|[kMGT]?B)? *$"},
+                {"type": "string", "pattern": r"^\s*[0-9]+(\.[0-9]+)? ?([KMGT]iB|[kMGT]?B)?\s*$"},
             ]
         }
     ),
@@ -242,7 +247,7 @@ Duration = Annotated[
         {
             "anyOf": [
                 {"type": "number", "minimum": 0},
-                {"type": "string", "pattern": r"^ *[0-9]+(\.[0-9]+)? ?(ns|us|µs|ms|s|min|h) *$"},
+                {"type": "string", "pattern": r"^\s*[0-9]+(\.[0-9]+)? ?(ns|us|µs|ms|s|min|h)\s*$"},
             ]
         }
     ),

@@ -149,6 +149,7 @@ def _exclude(
                 else "an empty mapping drops all"
             )
             problems.add(item.place, f"{where}.{index}: {message}")
+            continue
         dropped |= hit
     kept = [combination for number, combination in enumerate(combinations) if number not in dropped]
     if combinations and not kept:

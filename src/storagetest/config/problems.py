@@ -131,19 +131,35 @@ def _position(place: str) -> tuple[int, int]:
 def _relevant(error: ValidationError, node: Node) -> list[Found]:
     """Resolve where each error is; drop "not this type" where another member of the union says more."""
     found = [_resolve(details, node) for details in error.errors(include_url=False)]
-    kept = []
+    kept: list[Found] = []
     for path, at, details in found:
         better = any(
             other is not details and other_path[: len(path)] == path and _says_more(other, other_path, path)
             for other_path, _, other in found
         )
-        if not (details["type"].endswith("_type") and better):
+        again = any(path == kept_path and _is_type(details) for kept_path, _, _ in kept)
+        if not (again or (_is_type(details) and better)):
             kept.append((path, at, details))
-    return kept
+    return _less_misspelt(kept)
+
+
+def _is_type(details: ErrorDetails) -> bool:
+    return details["type"].endswith("_type")
+
+
+def _less_misspelt(found: list[Found]) -> list[Found]:
+    """Drop "this is missing" where the same mapping has an unknown key that looks like it."""
+    unknown = {path for path, _, details in found if details["type"] == "extra_forbidden"}
+
+    def misspelt(path: tuple[str | int, ...]) -> bool:
+        beside = [str(other[-1]) for other in unknown if other[:-1] == path[:-1]]
+        return bool(difflib.get_close_matches(str(path[-1]), beside, n=1, cutoff=0.6))
+
+    return [one for one in found if one[2]["type"] != "missing" or not misspelt(one[0])]
 
 
 def _says_more(details: ErrorDetails, path: tuple[str | int, ...], than: tuple[str | int, ...]) -> bool:
-    return len(path) > len(than) or not details["type"].endswith("_type")
+    return len(path) > len(than) or not _is_type(details)
 
 
 def _resolve(details: ErrorDetails, node: Node) -> Found:
@@ -243,6 +259,8 @@ def _sentence(at: Node, details: ErrorDetails, *, secret: bool) -> str:
         return f"a list is wanted, not {at.kind}; write [ ] around it"
     if kind in {"dict_type", "mapping_type", "model_type", "model_attributes_type"}:
         return f"a mapping (key: value) is wanted, not {at.kind}"
+    if kind == "too_short":
+        return f"a list of at least {context['min_length']} is wanted, not of {context['actual_length']}"
     message = _own_words(details)
     if kind in {"value_error", "assertion_error", "secret"}:
         return message

@@ -1,7 +1,7 @@
 """The JSON Schema of targets.yaml, made from the models and the registries: for editors and for the docs.
 
-It accepts everything that :func:`storagetest.config.load` accepts. Load refuses more: what takes two places of
-the file to see (an unknown client, options that do not go together), and the syntax of thresholds.
+It accepts everything that :func:`storagetest.config.load` accepts. Load refuses more: what takes two places
+of the file to see (an unknown client, options that do not go together), and the syntax of thresholds.
 
 ``python -m storagetest.config.schema > docs/reference/targets.schema.json`` writes the published one.
 """
@@ -39,7 +39,8 @@ def make_schema(
 ) -> Schema:
     """Return the schema for the given protocols and workloads, by name."""
     definitions: Schema = {}
-    machine = {"oneOf": [_model(LocalEntry, definitions), _model(SshEntry, definitions, require="transport")]}
+    over_ssh = {**_model(SshEntry, definitions), "required": ["transport"]}  # which a jump may leave out
+    machine = {"oneOf": [_model(LocalEntry, definitions), over_ssh]}
     targets = [_target(kind, definitions) for kind in protocols.values()]
     definitions |= {"machine": machine, "thresholds": _thresholds(workloads)}
     return {
@@ -77,7 +78,7 @@ def _named(item: Schema, description: str, *, fewest: int = 1) -> Schema:
     }
 
 
-def _model(model: type[Model], definitions: Schema, *, prefix: str = "", require: str = "") -> Schema:
+def _model(model: type[Model], definitions: Schema, *, prefix: str = "") -> Schema:
     """File the schema of ``model`` and of those within it under ``definitions``; return a reference to it."""
     name = prefix or model.__name__
     made = model.model_json_schema(ref_template=f"#/$defs/{prefix and prefix + '.'}{{model}}")
@@ -86,14 +87,12 @@ def _model(model: type[Model], definitions: Schema, *, prefix: str = "", require
     if "$ref" in made:  # a model that refers to itself is wholly in $defs
         name = made["$ref"].rpartition("/")[2]
         made = definitions[name]
-    if require:
-        made = made | {"required": sorted({*made.get("required", []), require})}
     definitions[name] = made
     return {"$ref": f"#/$defs/{name}"}
 
 
 def _target(kind: type[Protocol[Any]], definitions: Schema) -> Schema:
-    """File the schema of a target of one protocol: its options, fixed or in the matrix, and the common keys."""
+    """File the schema of one protocol's targets: the common keys, its options, and these in a matrix."""
     options = definitions[_model(kind.Options, definitions, prefix=kind.name)["$ref"].rpartition("/")[2]]
     common = TargetEntry.model_json_schema()
     properties: Schema = options.get("properties", {})

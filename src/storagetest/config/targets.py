@@ -151,7 +151,7 @@ class Targets:
             self.problems.add(
                 place, f"{where}: a second variant would be called {made!r} (see {other}); rename or drop one"
             )
-        elif matrix.shows_address(made):
+        elif any(matrix.shows_address(value.raw) for value in combination.values()):
             self.problems.add(
                 place, f"{where}: the variant's id would show an address; write a target for each"
             )

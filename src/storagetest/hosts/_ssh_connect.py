@@ -73,14 +73,14 @@ def reach(endpoint: Endpoint, budget: Budget) -> socket.socket:
 
 def log_in(endpoint: Endpoint, line: socket.socket | paramiko.Channel, budget: Budget) -> paramiko.Transport:
     """Speak SSH over ``line``, check the host's key and log in; ``line`` is closed if that fails."""
-    transport: paramiko.Transport | None = None
+    transport = paramiko.Transport(line)
     try:
-        transport = paramiko.Transport(line)
         _exchange_keys(transport, endpoint, budget)
         _authenticate(transport, endpoint, budget)
         transport.set_keepalive(_KEEPALIVE)
     except BaseException:
-        (transport or line).close()
+        transport.close()
+        line.close()  # which a transport that never became active leaves open
         raise
     return transport
 
@@ -227,9 +227,13 @@ def _credentials(endpoint: Endpoint) -> Iterator[tuple[str, Callable[[paramiko.T
         for key in _agent_keys():
             yield f"the agent's key {key.fingerprint}", with_key(key)
         files = tuple(file for kind in _USUAL_KEYS if (file := Path.home() / ".ssh" / kind).exists())
+    password = endpoint.password
     for file in files:
-        yield f"the key {file}", with_key(_load_key(endpoint, file))
-    if (password := endpoint.password) is not None:
+        key, encrypted = _load_key(endpoint, file)
+        yield f"the key {file}", with_key(key)
+        if encrypted:
+            password = None  # it was the key's passphrase, and that is nothing to show to a server
+    if password is not None:
         yield "a password", lambda transport: transport.auth_password(endpoint.user, password)
 
 
@@ -242,13 +246,25 @@ def _agent_keys() -> tuple[paramiko.PKey, ...]:
         return ()
 
 
-def _load_key(endpoint: Endpoint, file: Path) -> paramiko.PKey:
+def _load_key(endpoint: Endpoint, file: Path) -> tuple[paramiko.PKey, bool]:
+    """Return the private key in ``file``, and whether the password was its passphrase."""
     try:
-        return paramiko.PKey.from_path(file)
+        return paramiko.PKey.from_path(file), False
     except OSError as error:
         msg = f"{endpoint.name}: cannot read the key {file} for {endpoint.where}: {error.strerror}"
+        raise Unreachable(msg) from error
     except (paramiko.PasswordRequiredException, TypeError):  # the latter is cryptography's
-        msg = f"{endpoint.name}: the key {file} for {endpoint.where} has a passphrase; load it into ssh-agent"
-    except Exception as error:  # many kinds, of paramiko and cryptography; some texts hold bytes of the key
+        pass
+    except (
+        Exception
+    ) as error:  # of many kinds, by paramiko and cryptography; some texts hold bytes of the key
         msg = f"{endpoint.name}: {file} is no private key that can be used ({type(error).__name__})"
-    raise Unreachable(msg)
+        raise Unreachable(msg) from None
+    if endpoint.password is None:
+        msg = f"{endpoint.name}: the key {file} for {endpoint.where} has a passphrase; load it into ssh-agent"
+        raise Unreachable(msg)
+    try:
+        return paramiko.PKey.from_path(file, endpoint.password.encode()), True  # type: ignore[arg-type]  # it is bytes
+    except Exception:  # see above
+        msg = f"{endpoint.name}: the password given is not the passphrase of the key {file}"
+        raise Unreachable(msg) from None

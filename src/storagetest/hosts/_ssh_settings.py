@@ -27,6 +27,7 @@ class SshSettings:
     """A host to be reached over SSH.
 
     ``name`` is how messages call it; ``address`` is a host name, an IP address or an alias of ``ssh_config``.
+    ``password`` is the login's, or the passphrase of the key files.
     With neither ``key_files`` nor ``password`` (here or in ``ssh_config``) the agent's keys and the usual
     files in ~/.ssh are tried. ``known_hosts`` is ~/.ssh/known_hosts and /etc/ssh/ssh_known_hosts unless
     given.
@@ -96,12 +97,14 @@ def _look_up(settings: SshSettings) -> paramiko.SSHConfigDict:
     if settings.ssh_config is None:
         return paramiko.SSHConfigDict()
     try:
-        config = paramiko.SSHConfig.from_path(str(settings.ssh_config))
-        return config.lookup(settings.address)
+        said = paramiko.SSHConfig.from_path(str(settings.ssh_config)).lookup(settings.address)
+        int(said.get("port", 22))  # ValueError here rather than later
     except OSError as error:
         msg = f"{settings.name}: cannot read the ssh_config {settings.ssh_config}: {error.strerror}"
     except (paramiko.SSHException, ValueError, ImportError) as error:
         msg = f"{settings.name}: cannot make sense of the ssh_config {settings.ssh_config}: {error}"
+    else:
+        return said
     raise Unreachable(msg)
 
 

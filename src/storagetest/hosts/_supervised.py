@@ -2,7 +2,7 @@
 
 Theory. Ending our end of a line (a pipe, a channel, a connection) does not end the command behind it. So
 every command runs on its host under a supervisor of a few lines of ``sh`` and coreutils' ``timeout``: nothing
-needs installing, and it costs one round trip. The supervisor sends TERM to the command's process group when the
+needs installing, and it costs one round trip. It sends TERM to the command's process group when the
 deadline passes, KILL after :data:`GRACE` seconds, and then ends what left the group: fio's jobs, for one,
 make sessions of their own. To find those, every run has a name of its own in its environment (:data:`MARK`),
 which children inherit, and which can be read in ``/proc/*/environ`` by the user who runs them.
@@ -48,7 +48,7 @@ GRACE = 2.0
 """Seconds between TERM and KILL."""
 MARGIN = GRACE + 3.0
 """Seconds after the host's deadline at which ours passes."""
-REAP_LIMIT = GRACE + 4.0
+REAP_LIMIT = GRACE + 3.0
 SETTLE = 1.0
 """Seconds without output after which a command that has ended is taken to have said all: something that it
 left behind (a daemon) holds its stdout open."""

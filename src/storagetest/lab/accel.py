@@ -36,6 +36,7 @@ class Accel:
 
     kvm: bool
     why: str = ""
+    detail: str = ""
 
     def describe(self) -> str:
         """Say it in a few words."""
@@ -92,7 +93,7 @@ def judge(console: str, complaint: str) -> Accel:
     if _GREETING in console:
         return Accel(kvm=True)
     first = (complaint.strip().splitlines() or [f"a guest does not start within {_DEADLINE:g} s"])[0]
-    return Accel(kvm=False, why=f"KVM does not work here: {first}")
+    return Accel(kvm=False, why="KVM does not work here", detail=first)
 
 
 def _probe(kernel: Path, initrd: Path) -> Accel:

@@ -97,6 +97,7 @@ class Keeper:
         self._listening = {name: _listen(name) for machine in plan["machines"] for name in machine["listen"]}
         self._selector = selectors.DefaultSelector()
         self._ending = ""
+        self._written = ""
         self._watch_lab(plan["owner"])
 
     def run(self) -> str:
@@ -185,9 +186,11 @@ class Keeper:
         return [action for line in lines for action in self._policy.line(machine.name, line, now)]
 
     def _write_states(self) -> None:
-        states = {name: asdict(state) for name, state in self._policy.states.items()}
-        Path(f"{STATES}.new").write_text(json.dumps(states))
-        Path(f"{STATES}.new").replace(STATES)
+        text = json.dumps({name: asdict(state) for name, state in self._policy.states.items()})
+        if text != self._written:
+            self._written = text
+            Path(f"{STATES}.new").write_text(text)
+            Path(f"{STATES}.new").replace(STATES)
 
 
 def _listen(name: str) -> socket.socket:

@@ -1,0 +1,1 @@
+"""Samples, histograms and statistics. Pure, and without an opinion."""

@@ -1,11 +1,11 @@
 """Latency histograms in the bins that fio counts in, so that they can be merged without loss.
 
 Theory (fio's manual, ``json+``; the comment on ``FIO_IO_U_PLAT_BITS`` in its stat.h). Latencies are whole
-nanoseconds. Buckets come in groups of 64. The first two groups have buckets 1 ns wide, so 0..127 ns are exact.
-From there each group spans a power of two, ``2**k`` to ``2**(k+1)``, in 64 equal buckets, so a bucket that
-starts at L is at most L/64 wide. A bucket is reported by its middle, which is therefore within 1/128 (0.78 %)
-of every latency that was counted in it. There are 29 groups; what took 2**34 ns (17.2 s) or longer is counted
-in the last bucket, whose value is then only a lower bound.
+nanoseconds. Buckets come in groups of 64. The first two groups have buckets 1 ns wide, so 0..127 ns are
+exact. From there each group spans a power of two, ``2**k`` to ``2**(k+1)``, in 64 equal buckets, so a
+bucket that starts at L is at most L/64 wide. A bucket is reported by its middle, which is therefore within
+1/128 (0.78 %) of every latency that was counted in it. There are 29 groups; what took 2**34 ns (17.2 s) or
+longer is counted in the last bucket, whose value is then only a lower bound.
 
 Rules:
 
@@ -59,8 +59,8 @@ class Histogram:
     def from_fio_bins(cls, bins: Mapping[Any, Any]) -> Histogram:
         """Return the histogram of fio's ``bins`` object: nanoseconds → count, the keys as text or as int.
 
-        Raises :class:`ValueError` for a count that is none, or for a key that is no bucket of fio's layout (the
-        error stated here would not hold for it).
+        Raises :class:`ValueError` for a count that is none, or for a key that is no bucket of fio's layout
+        (the error stated here would not hold for it).
         """
         counts: dict[int, int] = {}
         for key, count in bins.items():
@@ -104,10 +104,10 @@ class Histogram:
         return bool(self.bins) and self.bins[-1][0] == _middle(_TOP)
 
     def percentile(self, q: float) -> float:
-        """Return the latency in seconds that ``q`` (0 < q ≤ 1) of the I/Os did not exceed; NaN without I/Os."""
+        """Return the seconds that ``q`` (0 < q ≤ 1) of the I/Os did not exceed; NaN without I/Os."""
         if not 0 < q <= 1:
             raise ValueError(f"a quantile lies above 0 and is at most 1, not {q}")
-        # 0.99 * 100 is 99.00000000000001 for some q and count: half a billionth of an I/O is no rank of its own.
+        # In floats 0.07 * 100 is 7.000000000000001: so little of an I/O is no rank of its own.
         rank = math.ceil(q * self.count - 5e-10)
         seen = 0
         for ns, count in self.bins:
@@ -125,7 +125,7 @@ class Histogram:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Histogram:
-        """Return what :meth:`to_json` was called on. Raises KeyError, TypeError or ValueError for anything else."""
+        """Return what :meth:`to_json` was called on; else KeyError, TypeError or ValueError."""
         if document["layout"] != _LAYOUT or document["unit"] != "ns":
             raise ValueError(f"a histogram of layout {document['layout']!r} in {document['unit']!r}")
         pairs = [(ns, count) for ns, count in document["bins"]]

@@ -1,7 +1,8 @@
 """What a measurement leaves behind: samples, without an opinion.
 
-A :class:`Run` is one case on one variant: its parameters, and one :class:`Sample` for every repeat (the run is
-the sample in the statistician's sense, never the second). Judging it is :mod:`storagetest.verdict`'s business.
+A :class:`Run` is one case on one variant: its parameters, and one :class:`Sample` for every repeat (the run
+is the sample in the statistician's sense, never the second). Judging it is :mod:`storagetest.verdict`'s
+business.
 """
 
 from __future__ import annotations
@@ -74,8 +75,8 @@ class Sample:
 
     ``values`` maps a metric's name to its value in the metric's base unit. ``latency`` is the histogram of
     completion latencies in seconds, from which the percentiles were computed. ``seconds`` is how long was
-    really measured, ``ios`` how many I/Os completed in it. ``evidence`` is attached to the report: name → text
-    (argv, the load generator's own output).
+    really measured, ``ios`` how many I/Os completed in it. ``evidence`` is attached to the report: name →
+    text (argv, the load generator's own output).
     """
 
     values: Mapping[str, float]

@@ -1,7 +1,7 @@
 """Statistics over repeats: the run is the sample, never the second.
 
-A mean gets Student's t interval, ``mean ± t(n-1) * s / sqrt(n)``: it is exact for normal repeats and holds well
-for the means of many I/Os that a repeat is. One repeat has no spread, so it has no interval.
+A mean gets Student's t interval, ``mean ± t(n-1) * s / sqrt(n)``: it is exact for normal repeats and holds
+well for the means of many I/Os that a repeat is. One repeat has no spread, so it has no interval.
 
 SciPy takes half a second to import, so that happens at the first interval and not with this module.
 """
@@ -22,7 +22,7 @@ __all__ = ["Estimate", "Interval", "Outliers", "estimate", "mean", "mean_interva
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A confidence interval of a mean over runs: ``low`` ≤ ``mean`` ≤ ``high``; ``confidence`` such as 0.95."""
+    """A confidence interval of a mean over ``count`` runs; ``confidence`` such as 0.95."""
 
     mean: float
     low: float
@@ -33,7 +33,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A metric of a whole run: ``value`` in its base unit, ``interval`` where there are two repeats or more."""
+    """A metric of a whole run: ``value`` in its base unit, ``interval`` from two repeats on."""
 
     value: float
     interval: Interval | None
@@ -81,8 +81,8 @@ def _t(degrees: int, confidence: float) -> float:
 def estimate(run: Run, metric: Metric, *, confidence: float = 0.95) -> Estimate | None:
     """Return the metric's value over all repeats of ``run``, or None where no repeat has it.
 
-    A percentile's value comes from the merged bins of all repeats; any other's is the mean. The interval is in
-    both cases that of the mean over the repeats.
+    A percentile's value comes from the merged bins of all repeats; any other's is the mean. The interval is
+    in both cases that of the mean over the repeats.
     """
     samples = [sample for sample in run.samples if metric.name in sample.values]
     if not samples:

@@ -9,6 +9,7 @@ import pytest
 
 from storagetest.config import Machine, Variant
 from storagetest.errors import StoragetestError
+from storagetest.plugin import evidence
 from storagetest.plugin.matrix import item_variant
 from storagetest.plugin.state import KEY
 from storagetest.plugin.transport import records_of
@@ -31,17 +32,17 @@ class Guard:
         identifier = item_variant(item)
         return None if identifier is None else self._state.variants[identifier]
 
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_setup(self, item: pytest.Item) -> Iterator[None]:
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
         """Skip what is known to be broken; wait until nobody else uses the client or the server."""
         variant = self._variant(item)
-        if variant is not None:
-            why = self._state.why_broken(variant)
-            if why:
-                pytest.skip(why)
-            stack = item.stash[_LOCKS] = ExitStack()
-            stack.enter_context(self._lock(item, variant))
-        yield
+        if variant is None:
+            return
+        evidence.identify(item, variant, self._state)
+        why = self._state.why_broken(variant)
+        if why:
+            pytest.skip(why)
+        item.stash[_LOCKS] = self._lock(item, variant)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from storagetest.errors import ConfigError, StoragetestError
-from storagetest.plugin import matrix, outcomes, transport
+from storagetest.plugin import evidence, matrix, outcomes, transport
 from storagetest.plugin.guard import Guard
 from storagetest.plugin.options import MARKERS, add_options
 from storagetest.plugin.reporting import Reporting
@@ -76,6 +76,9 @@ def pytest_runtest_makereport(
     outcomes.classify(report, call, full_trace=item.config.option.fulltrace)
     if report.when == "call":
         transport.pack(report, transport.records_of(item))
+    state, identifier = item.config.stash[KEY], matrix.item_variant(item)
+    if identifier is not None and (report.when == "call" or report.failed):
+        evidence.attach(item, report, state.variants[identifier], state)
     return report  # type: ignore[return-value]  # noqa: B901  # a wrapper's result
 
 

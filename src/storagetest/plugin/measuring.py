@@ -19,7 +19,7 @@ from storagetest.protocols.base import Attachment
 from storagetest.report.base import Record
 from storagetest.runner import Case, run_case
 from storagetest.verdict import Outcome, Threshold, Verdict, parse_threshold
-from storagetest.workloads.base import Workload, workloads
+from storagetest.workloads.base import Scale, Workload, workloads
 
 __all__ = ["Measure"]
 
@@ -44,18 +44,19 @@ class Measure:
         lacking = load.needs - self._state.protocol(self._variant).capabilities(self._variant.options)
         if lacking:
             pytest.skip(f"{self._variant.id} has no {', '.join(sorted(lacking))}")
+        profile = self._state.profile
         run, verdicts = run_case(
             load,
             options,
             self._attachment,
-            self._state.profile.scale,
-            repeats=self._state.profile.repeats,
-            max_repeats=self._state.profile.max_repeats,
+            Scale(size=profile.size, ramp=profile.ramp, runtime=profile.runtime),
+            repeats=profile.repeats,
+            max_repeats=profile.max_repeats,
             gates=self._gates(load, options.model_dump()),
             case=self._case(workload),
             fills=self._state.fills,
         )
-        records_of(self._item).append(Record(run=run, verdicts=verdicts))
+        records_of(self._item).append(Record(run=run, verdicts=verdicts, nodeid=self._item.nodeid))
         _raise_for(run, verdicts)
         return run
 

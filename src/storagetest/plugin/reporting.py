@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import platform
 from pathlib import Path
 
 import pytest
 
+from storagetest import __version__
 from storagetest.plugin import transport
+from storagetest.report import allure
 from storagetest.report.base import Record
 from storagetest.report.jsonl import JsonlReporter
 from storagetest.report.terminal import summary_lines
@@ -30,6 +33,23 @@ class Reporting:
             if self._jsonl is None:
                 self._jsonl = JsonlReporter(self._path)
             self._jsonl.on_record(record)
+
+    def pytest_sessionfinish(self) -> None:
+        """Leave beside Allure's results what belongs to the whole run."""
+        directory: str | None = getattr(self._config.option, "allure_report_dir", None)
+        if directory:
+            allure.write_extras(Path(directory), self._environment())
+
+    def _environment(self) -> dict[str, str]:
+        environment = {
+            "storagetest": __version__,
+            "python": platform.python_version(),
+            "controller": platform.platform(),
+            "profile": self._config.option.st_profile,
+        }
+        for record in self._records:
+            environment.update({f"{record.run.client} {name}": text for name, text in record.run.versions.items()})
+        return environment
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print the table of what was measured."""

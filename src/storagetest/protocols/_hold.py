@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from storagetest.errors import AttachError, DeadlineExceeded, StoragetestError, TargetDead
 from storagetest.hosts import Completed, Host, Journal
 
-__all__ = ["RUN", "WITHIN", "Deadline", "answering", "held", "new_id", "released"]
+__all__ = ["RUN", "WITHIN", "Deadline", "answering", "held", "new_id", "one_line", "released"]
 
 RUN = "/run/storagetest"
 """Where mount points and passing secrets live on a client: gone with a reboot, as they are."""
@@ -43,15 +43,19 @@ _CLEAN_IS_ENOUGH = [
 WITHIN = r"""
 # within SECONDS COMMAND...: its exit status, or 124 once the time is over. A command stuck in the kernel,
 # which no signal ends, is left behind and not waited for; so its output goes to a file.
-log=$(mktemp) || exit 90
-trap 'rm -f "$log"' EXIT
+scratch=$(mktemp -d) && mkfifo "$scratch/ended" || exit 90
+trap 'rm -rf "$scratch"' EXIT
+log=$scratch/log
 within() {
-    local limit=$1 status=124 pipe
+    local limit=$1 status=124
     shift
-    exec {pipe}<> <(:)
-    { timeout -k 1 "$limit" "$@"; echo $? >&"$pipe"; } </dev/null >>"$log" 2>&1 &
-    read -r -t $((limit + 2)) -u "$pipe" status
-    exec {pipe}>&-
+    exec 9<>"$scratch/ended"
+    { timeout -k 1 "$limit" "$@"; echo $? >&9; } </dev/null >>"$log" 2>&1 &
+    read -r -t $((limit + 2)) -u 9 status
+    # The next one gets a pipe of its own: what was left behind may still write into this.
+    exec 9>&-
+    rm -f "$scratch/ended"
+    mkfifo "$scratch/ended"
     return "$status"
 }
 """
@@ -61,6 +65,14 @@ within() {
 def new_id() -> str:
     """Return a name for what one attach makes: ``storagetest-`` and eight hexadecimal digits."""
     return f"storagetest-{secrets.token_hex(4)}"
+
+
+def one_line(secret: str, what: str) -> str:
+    """Return ``secret`` if it fits a line of a file that is made of lines; else :class:`AttachError`."""
+    if any(character in secret for character in "\n\r\0"):
+        msg = f"{what} holds a line break, which a password cannot have"
+        raise AttachError(msg)
+    return secret
 
 
 class Deadline:

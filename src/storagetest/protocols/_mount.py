@@ -75,7 +75,7 @@ RELEASE = (
     + f"""
 point=$1 own=$2 secret=$3 limit=$4
 [ -z "$secret" ] || rm -f "$secret"
-mounted() {{ grep -qF " $point " /proc/self/mountinfo; }}
+mounted() {{ [[ $(</proc/self/mountinfo) == *" $point "* ]]; }}
 status=0 stuck=
 if mounted; then
     within "$limit" rm -rf --one-file-system "$point/$own"

@@ -22,7 +22,7 @@ CONNECT_SECONDS = 8
 SCRIPT = r"""
 address=$1 port=$2 limit=$3 modules=$4 tools=$5
 export LC_ALL=C
-[ "$(id -u)" = 0 ] || echo "root no"
+[ "$EUID" = 0 ] || echo "root no"
 for tool in $tools; do
     command -v "$tool" >/dev/null || echo "tool $tool"
 done

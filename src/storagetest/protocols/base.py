@@ -83,6 +83,9 @@ class Protocol(ABC, Generic[O]):
     """One way to reach storage. Subclasses are stateless; everything is in their options."""
 
     name: ClassVar[str]
+    title: ClassVar[str]
+    """The name as people write it, for reports."""
+
     gives: ClassVar[Gives]
     Options: ClassVar[type[TargetOptions]]
     """The YAML of a target of this protocol. Every field may also stand in the target's ``matrix``."""

@@ -7,7 +7,6 @@ is touched: where a session or a record for this target exists already, attachin
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Annotated, Any, ClassVar, Literal
@@ -18,7 +17,7 @@ from storagetest.config.base import Address, BlockOptions, Model, Port, SecretTe
 from storagetest.errors import AttachError, ClientLacks, StoragetestError, TargetDead
 from storagetest.hosts import Completed, Host, wait_until
 from storagetest.protocols._block import block_capabilities, lent, tools
-from storagetest.protocols._hold import WITHIN, Deadline, answering, held
+from storagetest.protocols._hold import WITHIN, Deadline, answering, held, one_line
 from storagetest.protocols._reach import check_client, collect
 from storagetest.protocols.base import Attachment, Capability, Difference, Gives, Protocol, register
 
@@ -28,19 +27,22 @@ RECORDS = "/etc/iscsi/nodes /var/lib/iscsi/nodes"
 """Where distributions keep node records; open-iscsi moved from the first to the second."""
 
 FIND = f"""
+iqn=$1 address=$2 port=$3
+shopt -s nullglob
 sessions() {{
+    local session name
     for session in /sys/class/iscsi_session/session*; do
-        [ "$(cat "$session/targetname" 2>/dev/null)" = "$iqn" ] && echo "${{session##*/}}"
-    done
+        read -r name <"$session/targetname" && [ "$name" = "$iqn" ] && echo "${{session##*/}}"
+    done 2>/dev/null
 }}
 records() {{
+    local root record
     for root in {RECORDS}; do
         for record in "$root/$iqn/$address,$port" "$root/$iqn/$address,$port,"*; do
             [ -e "$record" ] && echo "$record"
         done
     done
 }}
-iqn=$1 address=$2 port=$3
 """
 
 EXISTING = FIND + "sessions; records; exit 0"
@@ -60,28 +62,26 @@ cat "$record"
 LOOK = (
     FIND
     + r"""
-lun=$4 scan=$5
-session=$(sessions | head -n 1)
-[ -n "$session" ] || exit 0
-echo "session $session"
-here=$(readlink -f "/sys/class/iscsi_session/$session/device")
-host=${here%/session*}
-host=${host##*/host}
-[ -z "$scan" ] || echo "0 0 $lun" > "/sys/class/scsi_host/host$host/scan"
-for block in "$here"/target*/*:"$lun"/block/*; do
-    [ -b "/dev/${block##*/}" ] && [ "$(cat "$block/size")" -gt 0 ] || continue
-    echo "block ${block##*/}"
-    echo "queue_depth $(cat "$block/device/queue_depth")"
-done
-for place in "/sys/class/iscsi_session/$session" "$here"/connection*/iscsi_connection/connection*; do
-    for file in "$place"/*; do
-        [ -f "$file" ] || continue
-        case ${file##*/} in
-            *password* | *username* | uevent) ;;
-            *) echo "${file##*/} $(cat "$file" 2>/dev/null)" ;;
-        esac
+lun=$4 scan=$5 attributes=$6
+session=$(sessions)
+session=${session%%$'\n'*}
+[ -n "$session" ] && cd -P "/sys/class/iscsi_session/$session/device" || exit 0
+echo "session:$session"
+host=${PWD%/session*}
+[ -z "$scan" ] || echo "0 0 $lun" >"/sys/class/scsi_host/${host##*/}/scan"
+files=
+for name in $attributes; do
+    for file in iscsi_session/*/$name connection*/iscsi_connection/*/$name; do
+        files="$files $file"
     done
 done
+for block in target*/*:"$lun"/block/*; do
+    read -r size <"$block/size" && [ "$size" -gt 0 ] && [ -b "/dev/${block##*/}" ] || continue
+    echo "block:${block##*/}"
+    files="$files $block/device/queue_depth"
+done
+grep -s -H . $files
+exit 0
 """
 )
 
@@ -117,7 +117,16 @@ _NEGOTIATED = {
     "recovery_tmo": "recovery_tmo",
     "queue_depth": "queue_depth",
 }
-"""sysfs names (Documentation/ABI, scsi_transport_iscsi.c) to the keys of RFC 7143 section 13."""
+"""sysfs names (scsi_transport_iscsi.c) to the keys of RFC 7143, section 13."""
+
+_DIGEST = {"0": "None", "1": "CRC32C"}
+_SPELLED = {
+    "HeaderDigest": _DIGEST,
+    "DataDigest": _DIGEST,
+    "InitialR2T": {"0": "No", "1": "Yes"},
+    "ImmediateData": {"0": "No", "1": "Yes"},
+}
+"""sysfs has numbers for what the RFC spells out."""
 
 
 class Chap(Model):
@@ -142,6 +151,7 @@ class Iscsi(Protocol["Iscsi.Options"]):
     """A LUN of an iSCSI target, logged in to by open-iscsi on a client."""
 
     name = "iscsi"
+    title = "iSCSI"
     gives = Gives.BLOCK
 
     class Options(BlockOptions):
@@ -264,10 +274,11 @@ def record_settings(options: Iscsi.Options) -> dict[str, str]:
         settings["node.session.cmds_max"] = str(max(128, 1 << (options.queue_depth - 1).bit_length()))
     if options.chap is not None:
         settings["node.session.auth.username"] = options.chap.username
-        settings["node.session.auth.password"] = options.chap.password.reveal()
+        settings["node.session.auth.password"] = one_line(options.chap.password.reveal(), "the CHAP secret")
         if options.chap.mutual is not None:
             settings["node.session.auth.username_in"] = options.chap.mutual.username
-            settings["node.session.auth.password_in"] = options.chap.mutual.password.reveal()
+            secret = options.chap.mutual.password.reveal()
+            settings["node.session.auth.password_in"] = one_line(secret, "the target's CHAP secret")
     return settings
 
 
@@ -287,7 +298,8 @@ def completed_record(record: str, settings: Mapping[str, str]) -> str:
 
 def read_back(seen: Mapping[str, str]) -> dict[str, str]:
     """Say what was negotiated, under the names of RFC 7143."""
-    return {name: seen[key] for key, name in _NEGOTIATED.items() if seen.get(key)}
+    named = {name: seen[key] for key, name in _NEGOTIATED.items() if seen.get(key)}
+    return {name: _SPELLED.get(name, {}).get(value, value) for name, value in named.items()}
 
 
 def differences(options: Iscsi.Options, negotiated: Mapping[str, str]) -> tuple[Difference, ...]:
@@ -332,11 +344,12 @@ def explain(done: Completed, options: Iscsi.Options) -> StoragetestError:
 
 
 def parse_look(text: str) -> dict[str, str]:
-    """Parse the read-back's lines ``NAME VALUE``; a name that is said twice keeps its first value."""
+    """Parse the read-back's lines ``PATH:VALUE``, in which the last part of PATH is the name."""
     seen: dict[str, str] = {}
     for line in text.splitlines():
-        name, _, value = line.partition(" ")
-        seen.setdefault(name, value.strip())
+        # A SCSI path has colons of its own (2:0:0:1/block/sda).
+        path, _, value = line.rpartition(":")
+        seen.setdefault(path.rpartition("/")[2], value.strip())
     return seen
 
 
@@ -352,7 +365,8 @@ def _check(client: Host, options: Iscsi.Options, deadline: Deadline) -> None:
             target=target,
             address=options.address,
             port=options.port,
-            modules=["iscsi_tcp"],
+            # Without udev nobody loads the disks' driver.
+            modules=["iscsi_tcp", "sd_mod"],
             tools=["iscsiadm", *tools(options)],
             packages="open-iscsi (Debian) or iscsi-initiator-utils",
             deadline=deadline.left(),
@@ -392,7 +406,8 @@ def _find(client: Host, options: Iscsi.Options, deadline: Deadline) -> dict[str,
 
     def there() -> bool:
         nonlocal scan, seen
-        looked = client.run(_script(LOOK, options, lun, scan), deadline=deadline.left())
+        look = _script(LOOK, options, lun, scan, " ".join(_NEGOTIATED))
+        looked = client.run(look, deadline=deadline.left())
         scan = ""
         seen = parse_look(looked.stdout)
         return "block" in seen
@@ -400,7 +415,7 @@ def _find(client: Host, options: Iscsi.Options, deadline: Deadline) -> dict[str,
     try:
         wait_until(there, min(deadline.left(), 10.0), f"LUN {lun} of {options.iqn} on {client.name}")
     except StoragetestError as error:
-        if deadline.left() and re.search(r"session", " ".join(seen)):
+        if "session" in seen:
             msg = f"{describe(options)}: logged in, but the target shows {client.name} no LUN {lun}"
             raise AttachError(msg) from error
         raise

@@ -48,6 +48,7 @@ class Local(Protocol["Local.Options"]):
     """
 
     name = "local"
+    title = "Local"
     gives = Gives.FILESYSTEM
 
     class Options(BlockOptions):

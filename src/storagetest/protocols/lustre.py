@@ -40,6 +40,7 @@ class Lustre(Protocol["Lustre.Options"]):
     """A Lustre file system, mounted by a client's kernel, in a directory with a layout of its own."""
 
     name = "lustre"
+    title = "Lustre"
     gives = Gives.FILESYSTEM
 
     class Options(TargetOptions):
@@ -47,10 +48,10 @@ class Lustre(Protocol["Lustre.Options"]):
 
         short: ClassVar[Mapping[str, str]] = {"stripe_count": "c", "stripe_size": "s"}
 
-        mgs: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:-]+@[a-z0-9]+([,:][A-Za-z0-9_.:-]+@[a-z0-9]+)*$")]
+        mgs: Annotated[str, Field(pattern=r"^\w[\w.-]*@[a-z0-9]+([,:]\w[\w.-]*@[a-z0-9]+)*$")]
         """The NID of the MGS, such as ``10.0.0.1@tcp``; ``:`` separates a failover partner's."""
 
-        fsname: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,8}$")]
+        fsname: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_-]{0,7}$")]
         """The file system's name."""
 
         stripe_count: Annotated[int, Field(ge=-1, le=2000)] | None = None
@@ -59,7 +60,7 @@ class Lustre(Protocol["Lustre.Options"]):
         stripe_size: Annotated[Size, Field(multiple_of=65536, gt=0)] | None = None
         """Bytes on one OST before the next one's turn; a multiple of 64 KiB."""
 
-        pool: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,15}$")] | None = None
+        pool: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_-]{0,14}$")] | None = None
         """The OST pool that files are made in."""
 
         flock: bool = True

@@ -35,6 +35,7 @@ class Nfs(Protocol["Nfs.Options"]):
     """
 
     name = "nfs"
+    title = "NFS"
     gives = Gives.FILESYSTEM
 
     class Options(TargetOptions):

@@ -29,12 +29,14 @@ HOST_NQN_PREFIX = "nqn.2014-08.org.nvmexpress:uuid:"
 
 FIND = r"""
 nqn=$1 hostnqn=$2
+shopt -s nullglob
 controllers() {
+    local one name host
     for one in /sys/class/nvme/nvme*; do
-        [ "$(cat "$one/subsysnqn" 2>/dev/null)" = "$nqn" ] || continue
-        [ -z "$1" ] || [ "$(cat "$one/hostnqn" 2>/dev/null)" = "$1" ] || continue
+        read -r name <"$one/subsysnqn" && [ "$name" = "$nqn" ] || continue
+        [ -z "$1" ] || { read -r host <"$one/hostnqn" && [ "$host" = "$1" ]; } || continue
         echo "${one##*/}"
-    done
+    done 2>/dev/null
 }
 """
 
@@ -43,24 +45,21 @@ EXISTING = FIND + 'controllers ""; exit 0'
 LOOK = (
     FIND
     + r"""
-namespace=$3
-controller=$(controllers "$hostnqn" | head -n 1)
-[ -n "$controller" ] || exit 0
-echo "controller $controller"
-here=/sys/class/nvme/$controller
-for name in state queue_count sqsize kato numa_node address model firmware_rev cntlid; do
-    [ -f "$here/$name" ] && echo "$name $(cat "$here/$name")"
-done
+namespace=$3 attributes=$4
+controller=$(controllers "$hostnqn")
+controller=${controller%%$'\n'*}
+[ -n "$controller" ] && cd "/sys/class/nvme/$controller" || exit 0
+echo "controller:$controller"
 # A path's name is nvme<S>c<C>n<N>, its disk's nvme<S>n<N> (multipath); without multipath it is the disk.
-for path in "$here"/nvme*n*; do
-    [ -d "$path" ] || continue
-    name=${path##*/}
-    disk=$(echo "$name" | sed 's/^\(nvme[0-9]*\)c[0-9]*n/\1n/')
-    id=$(cat "$path/nsid" 2>/dev/null || cat "/sys/block/$disk/nsid" 2>/dev/null)
-    echo "namespace-$id $disk"
-    [ "$id" = "$namespace" ] && [ -b "/dev/$disk" ] && [ "$(cat "/sys/block/$disk/size")" -gt 0 ] &&
-        echo "block $disk"
+for path in nvme*n*; do
+    [[ $path =~ ^(nvme[0-9]+)(c[0-9]+)?(n[0-9]+)$ ]] || continue
+    disk=${BASH_REMATCH[1]}${BASH_REMATCH[3]}
+    { read -r id <"$path/nsid" || read -r id <"/sys/block/$disk/nsid"; } 2>/dev/null || continue
+    echo "namespace-$id:$disk"
+    [ "$id" = "$namespace" ] && [ -b "/dev/$disk" ] && read -r size <"/sys/block/$disk/size" &&
+        [ "$size" -gt 0 ] && echo "block:$disk"
 done
+grep -s -H . $attributes
 exit 0
 """
 )
@@ -86,6 +85,7 @@ class NvmeTcp(Protocol["NvmeTcp.Options"]):
     """A namespace of an NVMe/TCP subsystem, connected by nvme-cli on a client."""
 
     name = "nvme-tcp"
+    title = "NVMe/TCP"
     gives = Gives.BLOCK
 
     class Options(BlockOptions):
@@ -212,8 +212,8 @@ def connect_argv(options: NvmeTcp.Options, host_nqn: str, host_id: str) -> list[
 
 
 def parse_look(text: str) -> dict[str, str]:
-    """Parse the read-back's lines ``NAME VALUE``."""
-    lines = (line.partition(" ")[::2] for line in text.splitlines())
+    """Parse the read-back's lines ``NAME:VALUE``."""
+    lines = (line.partition(":")[::2] for line in text.splitlines())
     return {name: " ".join(value.split()) for name, value in lines}
 
 
@@ -292,7 +292,7 @@ def _refuse_existing(client: Host, options: NvmeTcp.Options, deadline: Deadline)
 def _find(client: Host, options: NvmeTcp.Options, host_nqn: str, deadline: Deadline) -> dict[str, str]:
     """Wait for the namespace's disk and return what sysfs says of controller and disk."""
     seen: dict[str, str] = {}
-    look = _script(LOOK, options, host_nqn, str(options.namespace))
+    look = _script(LOOK, options, host_nqn, str(options.namespace), " ".join(("state", *_NEGOTIATED)))
 
     def there() -> bool:
         nonlocal seen

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from storagetest.config.base import Address, Port, SecretText, Size, TargetOptions
 from storagetest.errors import AttachError, OptionRefused, StoragetestError, TargetDead
 from storagetest.hosts import Host
-from storagetest.protocols._hold import Deadline, answering
+from storagetest.protocols._hold import Deadline, answering, one_line
 from storagetest.protocols._mount import MountEntry, mounted
 from storagetest.protocols._reach import check_client, collect
 from storagetest.protocols.base import Attachment, Capability, Difference, Gives, Protocol, register
@@ -30,6 +30,7 @@ class Smb(Protocol["Smb.Options"]):
     """SMB 2.1 to 3.1.1, mounted by a client's kernel, with signing and encryption."""
 
     name = "smb"
+    title = "SMB"
     gives = Gives.FILESYSTEM
 
     class Options(TargetOptions):
@@ -153,7 +154,8 @@ def source(options: Smb.Options) -> str:
 
 def credentials(options: Smb.Options) -> bytes:
     """Build the credentials file of mount.cifs(8)."""
-    lines = {"username": options.username, "password": options.password.reveal(), "domain": options.domain}
+    password = one_line(options.password.reveal(), f"{describe(options)}: the password")
+    lines = {"username": options.username, "password": password, "domain": options.domain}
     return "".join(f"{key}={value}\n" for key, value in lines.items() if value is not None).encode()
 
 

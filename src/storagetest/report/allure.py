@@ -29,22 +29,12 @@ from storagetest.report.figures import Figure, case_text, figures, parameter_tex
 
 __all__ = ["identify", "on_case", "write_extras"]
 
-EPICS: Mapping[str, str] = {
-    "nfs": "NFS",
-    "smb": "SMB",
-    "lustre": "Lustre",
-    "iscsi": "iSCSI",
-    "nvme-tcp": "NVMe/TCP",
-    "local": "Local",
-}
-"""How the protocols' names are written; a protocol that is not here is shown by its own name."""
-
 _WORST_FIRST = {Status.FAILED: "FAIL", Status.INVALID: "INVALID", Status.PASSED: "PASS"}
 
 
 def identify(
     *,
-    protocol: str,
+    epic: str,
     feature: str,
     variant: str,
     title: str = "",
@@ -55,11 +45,12 @@ def identify(
 ) -> None:
     """Say what the running test is, so that it is found in the tree even if it never gets further than setup.
 
-    ``feature`` is the suite's or the workload's name; ``links`` maps a link's name to its address.
+    ``epic`` is the protocol's name as people write it, ``feature`` the suite's or the workload's;
+    ``links`` maps a link's name to its address.
     """
     hook = plugin_manager.hook
     for kind, value in (
-        (LabelType.EPIC, EPICS.get(protocol, protocol)),
+        (LabelType.EPIC, epic),
         (LabelType.FEATURE, feature),
         (LabelType.STORY, variant),
         *(labels or {}).items(),

@@ -30,9 +30,11 @@ class Category:
     message: str | None = None
 
 
+_INVALID = r"(?:[\w.]+: )?INVALID:"  # the exception's name may stand before it
+
 CATEGORIES: Sequence[Category] = (
-    Category("Inconclusive", "failed", "INVALID", r"^(?:[\w.]+: )?INVALID:[\s\S]*$"),
-    Category("Too slow", "failed", "FAIL", r"^[\s\S]*(?:>=|<=)[\s\S]*$"),
+    Category("Inconclusive", "failed", "INVALID", rf"^{_INVALID}[\s\S]*$"),
+    Category("Too slow", "failed", "FAIL", rf"^(?!{_INVALID})[\s\S]*: asked [<>]=[\s\S]*$"),
     Category("Broken promise", "failed"),
     Category("Infrastructure", "broken"),
 )

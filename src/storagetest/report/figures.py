@@ -15,7 +15,7 @@ from storagetest.report.base import Record
 from storagetest.units import format_size, format_value
 from storagetest.verdict.base import Verdict
 
-__all__ = ["Figure", "case_text", "figures", "in_mib", "parameter_text", "whole"]
+__all__ = ["Figure", "case_text", "figures", "in_mib", "parameter_text", "short", "whole"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Figure:
     @property
     def text(self) -> str:
         """The value with its unit."""
-        return "too few I/Os" if not self.enough else format_value(self.value, self.metric.unit.value)
+        return "not enough samples" if not self.enough else format_value(self.value, self.metric.unit.value)
 
     @property
     def range_text(self) -> str:
@@ -70,7 +70,8 @@ def figures(record: Record) -> dict[str, Figure]:
             value=known.value,
             interval=judged or known.interval,
             repeats=len(samples),
-            enough=sum(sample.ios for sample in samples) >= metric.samples_wanted,
+            enough=sum(sample.latency.count if sample.latency else sample.ios for sample in samples)
+            >= metric.samples_wanted,
             verdicts=verdicts,
         )
     return found
@@ -98,6 +99,13 @@ def parameter_text(name: str, value: object) -> str:
 def in_mib(figure: Figure | None) -> str:
     """Return a bandwidth in MiB/s, the unit left to the column's heading."""
     return "-" if figure is None else f"{figure.value / 2**20:,.1f}"
+
+
+def short(figure: Figure | None) -> str:
+    """Return a value with its unit for a narrow cell."""
+    if figure is None:
+        return "-"
+    return figure.text if figure.enough else "too few"
 
 
 def whole(figure: Figure | None) -> str:

@@ -152,7 +152,7 @@ def _parse(line: bytes) -> Record:
 
 
 def _is_torn(line: bytes) -> bool:
-    return line.startswith(_START) and not line.rstrip().endswith(b"}")
+    return _START.startswith(line[: len(_START)]) and not line.rstrip().endswith(b"}")
 
 
 def _run_to_json(run: Run) -> Object:

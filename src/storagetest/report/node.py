@@ -190,7 +190,10 @@ def run(
 
 @contextmanager
 def _locked(path: Path, deadline: float) -> Iterator[None]:
-    """Hold an exclusive lock on ``path``; the kernel drops it when we die."""
+    """Hold an exclusive lock on ``path``; the kernel drops it when we die.
+
+    Polled, because flock has no deadline of its own; this room may not use the hosts' ``wait_until``.
+    """
     with path.open("w") as file:
         end = time.monotonic() + deadline
         while True:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from storagetest.report.base import Record, Status
-from storagetest.report.figures import Figure, case_text, figures, in_mib, whole
+from storagetest.report.figures import Figure, case_text, figures, in_mib, short, whole
 
 __all__ = ["summary_lines"]
 
@@ -80,8 +80,8 @@ def _columns(rows: Sequence[Record]) -> list[_Column]:
         _Column("case", tuple(case_text(record.run) for record in rows), right=False, is_id=True),
         _Column("MiB/s", tuple(in_mib(figure) for figure in of("bandwidth"))),
         _Column("IOPS", tuple(whole(figure) for figure in of("iops"))),
-        _Column("mean", tuple(figure.text if figure else "-" for figure in of("latency_mean"))),
-        _Column("p99", tuple(figure.text if figure else "-" for figure in of("p99"))),
+        _Column("mean", tuple(short(figure) for figure in of("latency_mean"))),
+        _Column("p99", tuple(short(figure) for figure in of("p99"))),
         _Column("verdict", tuple(_word(record) for record in rows), right=False),
     ]
 
@@ -102,11 +102,11 @@ def _fit(columns: list[_Column], width: int) -> list[_Column]:
         if spare >= sum(min(column.width, _SHORTEST_ID) + _GAP for column in ids):
             break
     limits = _share(spare - _GAP * len(ids), [column.width for column in ids])
-    shortened = iter(
-        _Column(column.name, tuple(shorten(cell, limit) for cell in column.cells), right=False, is_id=True)
+    cut = iter(
+        _Column(column.name, tuple(shortened(cell, limit) for cell in column.cells), right=False, is_id=True)
         for column, limit in zip(ids, limits, strict=True)
     )
-    return [next(shortened) if column.is_id else column for column in columns]
+    return [next(cut) if column.is_id else column for column in columns]
 
 
 def _share(room: int, wanted: Sequence[int]) -> list[int]:
@@ -117,7 +117,7 @@ def _share(room: int, wanted: Sequence[int]) -> list[int]:
     return given
 
 
-def shorten(text: str, limit: int) -> str:
+def shortened(text: str, limit: int) -> str:
     """Cut ``text`` in the middle, where ids say least: ``nfs-v4.2…nconnect4``."""
     if len(text) <= limit:
         return text

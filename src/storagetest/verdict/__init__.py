@@ -1,4 +1,4 @@
-"""From a measured run and a threshold to PASS, FAIL or INVALID. Pure: nothing is run and nothing is printed."""
+"""From a measured run and a threshold to PASS, FAIL or INVALID. Pure: nothing is run or printed."""
 
 from __future__ import annotations
 

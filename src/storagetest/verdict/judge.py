@@ -7,12 +7,13 @@ whole lies on the bad side, else INVALID, with the precision that was reached. I
 2. fewer than three repeats have the metric: two values give no idea of their spread;
 3. a percentile of fewer I/Os, over all repeats, than 100/(1-q).
 
-A percentile is shown as that of the merged bins. Its interval is that of the mean of the repeats' percentiles,
-widened by the bins' error on both sides: a bucket cannot tell on which side of a bound within it a latency was.
+A percentile is shown as that of the merged bins. Its interval is that of the mean of the repeats'
+percentiles, widened by the bins' error on both sides: a bucket cannot tell on which side of a bound within
+it a latency was.
 
-Repeating until a verdict is reached looks at the data more than once, and each look can err. For gates 5 % and
-more from the truth that is rare: see the simulation in the tests. A correction for the number of looks and of
-gates in a suite belongs to sequential tests, not here.
+Repeating until a verdict is reached looks at the data more than once, and each look can err. For gates 5 %
+and more from the truth that is rare: see the simulation in the tests. A correction for the number of looks
+and of gates in a suite belongs to sequential tests, not here.
 """
 
 from __future__ import annotations
@@ -78,8 +79,8 @@ def _decide(run: Run, threshold: Threshold, interval: Interval | None) -> tuple[
     if best < threshold.bound if higher else best > threshold.bound:
         return Outcome.FAIL, f"{'below' if higher else 'above'} the threshold"
     return Outcome.INVALID, (
-        f"undecided: the threshold lies inside the interval, ±{_precision(interval)} after {interval.count} runs;"
-        " more or longer runs would narrow it"
+        f"undecided: the threshold lies inside the interval, ±{_precision(interval)} after"
+        f" {interval.count} runs; more or longer runs would narrow it"
     )
 
 

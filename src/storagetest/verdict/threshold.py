@@ -13,7 +13,7 @@ from storagetest.verdict.base import Threshold
 
 __all__ = ["parse_threshold"]
 
-_GATE = re.compile(r"\s*([A-Za-z][\w.-]*)\s*([<>=!~≤≥]+)\s*(\S.*?)\s*")
+_GATE = re.compile(r"\s*([A-Za-z][\w.-]*)\s*([<>=!~≤≥]+)\s*([^\s<>=!~≤≥].*?)\s*")
 _GOOD_SIDE = {Better.HIGHER: ">=", Better.LOWER: "<="}
 
 

@@ -1,8 +1,8 @@
-"""Big-endian fields at fixed places, declared once and used both ways (SCSI and iSCSI headers are nothing else).
+"""Big-endian fields at fixed places, declared once and used both ways: SCSI and iSCSI headers are no more.
 
 A layout is a tuple of :class:`Place`. One table packs a dataclass, unpacks it, names each field for a lie
-(:func:`put`), and knows which bits nobody has defined (:func:`undefined`), so that "reserved bits are zero" is
-a sum and not a list kept by hand.
+(:func:`put`), and knows which bits nobody has defined (:func:`undefined`), so that "reserved bits are zero"
+is computed and not a list kept by hand.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""One module a workload: what load it puts on an attachment."""

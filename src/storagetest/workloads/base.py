@@ -1,4 +1,5 @@
-"""What a workload is: a load that is put on an attachment, and the samples it yields. No opinion, no YAML file.
+"""What a workload is: a load that is put on an attachment, and the samples it yields. No
+opinion, no YAML file.
 
 A workload is told *where* (an :class:`~storagetest.protocols.base.Attachment`) and *how much* (a
 :class:`Scale`, from the profile). It never reads targets.yaml and never decides whether a figure is good.
@@ -24,7 +25,7 @@ __all__ = ["Scale", "Workload", "register", "workloads"]
 class Scale:
     """How much: ``size`` in bytes, ``ramp`` and ``runtime`` in seconds (a ramp is run but not counted).
 
-    ``repeat`` counts from 0. Random seeds follow from it, so that no repeat writes again what the last one did.
+    ``repeat`` counts from 0. Random seeds follow from it, so that no repeat writes what another did.
     """
 
     size: int
@@ -50,7 +51,7 @@ class Workload(ABC, Generic[O]):
     """Programs that a client must have: name → the argv that prints its version, kept with every run."""
 
     def parameters(self, options: O) -> Mapping[str, Any]:
-        """Return the options as the result keeps and shows them: values with their units, in reading order."""
+        """Return the options as the result keeps and shows them, values with their units."""
         return options.model_dump()
 
     def dataset(self, options: O, scale: Scale) -> str | None:  # noqa: ARG002

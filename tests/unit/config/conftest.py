@@ -1,4 +1,4 @@
-"""Two protocols and two workloads that exist only here, so that these tests say what config does and no more."""
+"""Two protocols and two workloads that exist only here, so that these tests are of config alone."""
 
 from __future__ import annotations
 
@@ -171,7 +171,9 @@ def fake_kinds(kinds: SimpleNamespace) -> Iterator[SimpleNamespace]:
 
 
 @pytest.fixture
-def load_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fake_kinds: SimpleNamespace) -> Callable[..., Config]:
+def load_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fake_kinds: SimpleNamespace
+) -> Callable[..., Config]:
     """Write text as ``t.yaml`` in a directory of its own, go there, and load it."""
     monkeypatch.chdir(tmp_path)
 

@@ -1,3 +1,4 @@
+# ruff: noqa: E501  # a row of a table is a line
 """config: what is wrong in a file is said in one line each, with file:line:col and what to do."""
 
 from __future__ import annotations
@@ -10,107 +11,203 @@ from storagetest.errors import ConfigError
 
 HEAD = "version: 1\n"
 TARGET = HEAD + "targets:\n  t: {protocol: shelf, address: a, path: /a"
-"""A file with one target of one line, left open: columns of what follows start at 47."""
+"""A file with one target of one line, left open: columns of what follows start at 46."""
 
 OPTIONS = [
-    ("version: 4.1", '3:58: targets.t.version: 4.1 is a number in YAML, and text is wanted: quote it: "4.1"'),
-    ("version: 3", '3:58: targets.t.version: 3 is a number in YAML, and text is wanted: quote it: "3"'),
-    ("version: no", "3:58: targets.t.version: no is a boolean in YAML; wanted is '3', '4.0', '4.1', '4.2' or 'none', in quotes"),
-    ("version: '4.3'", "3:58: targets.t.version: '4.3' is not '3', '4.0', '4.1', '4.2' or 'none'; did you mean '4.2'?"),
-    ("version: [x]", "3:58: targets.t.version: '3', '4.0', '4.1', '4.2' or 'none' is wanted, not a list"),
-    ("label: on", '3:56: targets.t.label: on is a boolean in YAML, and text is wanted: quote it: "on"'),
-    ("label: 1.20", '3:56: targets.t.label: 1.20 is a number in YAML, and text is wanted: quote it: "1.20"'),
-    ("label: 010", '3:56: targets.t.label: 010 is a number in YAML, and text is wanted: quote it: "010"'),
-    ("label: 2026-11-01", '3:56: targets.t.label: 2026-11-01 is a date in YAML, and text is wanted: quote it: "2026-11-01"'),
-    ("label: ~", '3:56: targets.t.label: ~ is null in YAML, and text is wanted: quote it: "~"'),
-    ("label: ", "3:54: targets.t.label: nothing stands here, and text is wanted"),
-    ("label: {a: b}", "3:56: targets.t.label: text is wanted, not a mapping"),
-    ("label: '${env:HOME}'", "3:56: targets.t.label: ${env:…} and ${file:…} are understood where a secret belongs, and only there"),
-    ("nconnect: '2'", "3:59: targets.t.nconnect: a whole number is wanted, not text (2)"),
-    ("nconnect: 2.5", "3:59: targets.t.nconnect: a whole number is wanted, not a number (2.5)"),
-    ("nconnect: true", "3:59: targets.t.nconnect: a whole number is wanted, not a boolean (true)"),
-    ("nconnect: 17", "3:59: targets.t.nconnect: must be less than or equal to 16 (17)"),
-    ("nconnect: 010", '3:59: targets.t.nconnect: 010 is a number that YAML reads in its own way; write it plainly, or quote it: "010"'),
-    ("depth: many", "3:56: targets.t.depth: 'many' is not 'auto'"),
-    ("hard: 1", "3:55: targets.t.hard: true or false is wanted, not a number (1)"),
-    ("share: half", "3:56: targets.t.share: a number is wanted, not text (half)"),
-    ("rsize: 64k", "3:56: targets.t.rsize: '64k' leaves open what k is: write 64KiB (1024) or 64kB (1000)"),
-    ("rsize: 512", "3:56: targets.t.rsize: must be greater than or equal to 1024 (512)"),
-    ("rsize: -1", "3:56: targets.t.rsize: a size is wanted, such as 64KiB or a number of bytes"),
+    ("version: 4.1", '3:55: targets.t.version: 4.1 is a number in YAML, and text is wanted: quote it: "4.1"'),
+    ("version: 3", '3:55: targets.t.version: 3 is a number in YAML, and text is wanted: quote it: "3"'),
+    (
+        "version: no",
+        "3:55: targets.t.version: no is a boolean in YAML; wanted is '3', '4.0', '4.1', '4.2' or 'none', in quotes",
+    ),
+    (
+        "version: '4.3'",
+        "3:55: targets.t.version: '4.3' is not '3', '4.0', '4.1', '4.2' or 'none'; did you mean '4.2'?",
+    ),
+    ("version: [x]", "3:55: targets.t.version: '3', '4.0', '4.1', '4.2' or 'none' is wanted, not a list"),
+    ("label: on", '3:53: targets.t.label: on is a boolean in YAML, and text is wanted: quote it: "on"'),
+    ("label: 1.20", '3:53: targets.t.label: 1.20 is a number in YAML, and text is wanted: quote it: "1.20"'),
+    ("label: 010", '3:53: targets.t.label: 010 is a number in YAML, and text is wanted: quote it: "010"'),
+    (
+        "label: 2026-11-01",
+        '3:53: targets.t.label: 2026-11-01 is a date in YAML, and text is wanted: quote it: "2026-11-01"',
+    ),
+    ("label: ~", '3:53: targets.t.label: ~ is null in YAML, and text is wanted: quote it: "~"'),
+    ("label: ", "3:52: targets.t.label: nothing stands here, and text is wanted"),
+    ("label: {a: b}", "3:53: targets.t.label: text is wanted, not a mapping"),
+    (
+        "label: '${env:HOME}'",
+        "3:53: targets.t.label: ${env:…} and ${file:…} are understood where a secret belongs, and only there",
+    ),
+    ("nconnect: '2'", "3:56: targets.t.nconnect: a whole number is wanted, not text (2)"),
+    ("nconnect: 2.5", "3:56: targets.t.nconnect: a whole number is wanted, not a number (2.5)"),
+    ("nconnect: true", "3:56: targets.t.nconnect: a whole number is wanted, not a boolean (true)"),
+    ("nconnect: 17", "3:56: targets.t.nconnect: must be less than or equal to 16 (17)"),
+    (
+        "nconnect: 010",
+        '3:56: targets.t.nconnect: 010 is a number that YAML reads in its own way; write it plainly, or quote it: "010"',
+    ),
+    ("depth: many", "3:53: targets.t.depth: 'many' is not 'auto'"),
+    ("hard: 1", "3:52: targets.t.hard: true or false is wanted, not a number (1)"),
+    ("share: half", "3:53: targets.t.share: a number is wanted, not text (half)"),
+    ("rsize: 64k", "3:53: targets.t.rsize: '64k' leaves open what k is: write 64KiB (1024) or 64kB (1000)"),
+    ("rsize: 512", "3:53: targets.t.rsize: must be greater than or equal to 1024 (512)"),
+    ("rsize: -1", "3:53: targets.t.rsize: a size is wanted, such as 64KiB or a number of bytes"),
     ("timeout: 5", None),
-    ("timeout: '5'", "3:58: targets.t.timeout: '5' has no unit: write 5s or 5ms"),
-    ("timeout: 5m", "3:58: targets.t.timeout: '5m' is not a duration such as 5ms or 10s: the units are ns, us, ms, s, min, h"),
-    ("deadline: 0s", "3:59: targets.t.deadline: must be greater than 0 (0s)"),
-    ("port: 65536", "3:55: targets.t.port: must be less than or equal to 65535 (65536)"),
-    ("flags: a", "3:56: targets.t.flags: a list is wanted, not text; write [ ] around it"),
-    ("flags: [a, 1]", '3:60: targets.t.flags.1: 1 is a number in YAML, and text is wanted: quote it: "1"'),
-    ("secret: 12345", "3:57: targets.t.secret: this is a number in YAML, and text is wanted: put it in quotes"),
-    ("secret: 010", "3:57: targets.t.secret: this is a number in YAML, and text is wanted: put it in quotes"),
-    ("secret: ''", "3:57: targets.t.secret: the secret is empty"),
-    ("secret: 'x${env:A}'", "3:57: targets.t.secret: a secret is plain text, or ${env:NAME} or ${file:PATH} as a whole"),
-    ("secret: '${env:}'", "3:57: targets.t.secret: a secret is plain text, or ${env:NAME} or ${file:PATH} as a whole"),
-    ("login: {username: u, pasword: p}", "3:70: targets.t.login.pasword: no such key; did you mean 'password'?"),
-    ("login: {username: u}", "3:49: targets.t.login.password: this is missing: The password"),
-    ("login: u", "3:56: targets.t.login: a mapping (key: value) is wanted, not text"),
-    ("nconect: 2", "3:49: targets.t.nconect: no such key; did you mean 'nconnect'?"),
-    ("matrx: {}", "3:49: targets.t.matrx: no such key; did you mean 'matrix'?"),
-    ("optional: 'yes'", "3:59: targets.t.optional: true or false is wanted, not text (yes)"),
-    ("client: her", "3:57: targets.t: there is no client 'her'; there are: local"),
-    ("clients: []", "3:58: targets.t.clients: name one at least, or leave the key out"),
-    ("clients: local", "3:58: targets.t.clients: a list is wanted, not text; write [ ] around it"),
-    ("clients: [local, local]", "3:66: targets.t: the client 'local' is listed twice"),
-    ("client: local, clients: [local]", "3:49: targets.t: client and clients are both given; keep one"),
-    ("server: box", "3:57: targets.t: there is no server 'box'; there are none"),
-    ("exclude: []", "3:49: targets.t.exclude: there is no matrix to exclude from"),
-    ("thresholds: {stream: ['iops >= 5', 'iops >= 6']}", "3:84: targets.t.thresholds.stream: iops >= is gated twice, first at t.yaml:3:71"),
+    ("timeout: '5'", "3:55: targets.t.timeout: '5' has no unit: write 5s or 5ms"),
+    (
+        "timeout: 5m",
+        "3:55: targets.t.timeout: '5m' is not a duration such as 5ms or 10s: the units are ns, us, ms, s, min, h",
+    ),
+    ("deadline: 0s", "3:56: targets.t.deadline: must be greater than 0 (0s)"),
+    ("port: 65536", "3:52: targets.t.port: must be less than or equal to 65535 (65536)"),
+    ("flags: a", "3:53: targets.t.flags: a list is wanted, not text; write [ ] around it"),
+    ("flags: [a, 1]", '3:57: targets.t.flags.1: 1 is a number in YAML, and text is wanted: quote it: "1"'),
+    (
+        "secret: 12345",
+        "3:54: targets.t.secret: this is a number in YAML, and text is wanted: put it in quotes",
+    ),
+    ("secret: 010", "3:54: targets.t.secret: this is a number in YAML, and text is wanted: put it in quotes"),
+    ("secret: ''", "3:54: targets.t.secret: the secret is empty"),
+    (
+        "secret: 'x${env:A}'",
+        "3:54: targets.t.secret: a secret is plain text, or ${env:NAME} or ${file:PATH} as a whole",
+    ),
+    (
+        "secret: '${env:}'",
+        "3:54: targets.t.secret: a secret is plain text, or ${env:NAME} or ${file:PATH} as a whole",
+    ),
+    (
+        "login: {username: u, pasword: p}",
+        "3:67: targets.t.login.pasword: no such key; did you mean 'password'?",
+    ),
+    ("login: {username: u}", "3:46: targets.t.login.password: this is missing: The password"),
+    ("login: u", "3:53: targets.t.login: a mapping (key: value) is wanted, not text"),
+    ("nconect: 2", "3:46: targets.t.nconect: no such key; did you mean 'nconnect'?"),
+    ("matrx: {}", "3:46: targets.t.matrx: no such key; did you mean 'matrix'?"),
+    ("optional: 'yes'", "3:56: targets.t.optional: true or false is wanted, not text (yes)"),
+    ("client: her", "3:54: targets.t: there is no client 'her'; there are: local"),
+    ("clients: []", "3:55: targets.t.clients: a list of at least 1 is wanted, not of 0"),
+    ("clients: local", "3:55: targets.t.clients: a list is wanted, not text; write [ ] around it"),
+    ("clients: [local, local]", "3:63: targets.t: the client 'local' is listed twice"),
+    ("client: local, clients: [local]", "3:46: targets.t: client and clients are both given; keep one"),
+    ("server: box", "3:54: targets.t: there is no server 'box'; there are none"),
+    ("exclude: []", "3:46: targets.t.exclude: there is no matrix to exclude from"),
+    (
+        "thresholds: {stream: ['iops >= 5', 'iops >= 6']}",
+        "3:81: targets.t.thresholds.stream: iops >= is gated twice, first at t.yaml:3:68",
+    ),
 ]
 
 MATRICES = [
-    ("matrix: 3", "3:57: targets.t.matrix: a mapping (key: value) is wanted, not a number"),
-    ("matrix: {}", "3:57: targets.t.matrix: the matrix is empty; leave it out"),
-    ("matrix: {version: '3'}", "3:67: targets.t.matrix.version: a list is wanted, not text; write [ ] around it"),
-    ("matrix: {version: []}", "3:67: targets.t.matrix.version: the list is empty; leave the option out, or give it a value"),
-    ("matrix: {version: ['3', '3']}", "3:73: targets.t.matrix.version: 3 is listed twice"),
-    ("matrix: {version: ['3', 4.0]}", '3:73: targets.t.version: 4.0 is a number in YAML, and text is wanted: quote it: "4.0"'),
-    ("matrix: {vresion: ['3']}", "3:58: targets.t.matrix.vresion: no such option; did you mean 'version'?"),
-    ("hard: true, matrix: {hard: [true]}", "3:70: targets.t.matrix.hard: the option is also fixed at t.yaml:3:49; keep one"),
-    ("matrix: {secret: [a]}", "3:58: targets.t.matrix.secret: a secret cannot stand in a matrix: its value would show in the variants' ids"),
-    ("matrix: {login: [{username: a, password: b}]}", "3:58: targets.t.matrix.login: only an option that is a plain value can stand in a matrix"),
-    ("matrix: {address: [a, b]}", "3:58: targets.t.matrix.address: an address cannot stand in a matrix: write a target for each"),
-    ("matrix: {label: [192.0.2.7]}", "3:58: targets.t: the variant's id would show an address; write a target for each"),
-    ("matrix: {label: [/a, '!a']}", "3:58: targets.t: a second variant would be called 't-labela' (see t.yaml:3:58); rename or drop one"),
+    ("matrix: 3", "3:54: targets.t.matrix: a mapping (key: value) is wanted, not a number"),
+    ("matrix: {}", "3:54: targets.t.matrix: the matrix is empty; leave it out"),
+    (
+        "matrix: {version: '3'}",
+        "3:64: targets.t.matrix.version: a list is wanted, not text; write [ ] around it",
+    ),
+    (
+        "matrix: {version: []}",
+        "3:64: targets.t.matrix.version: the list is empty; leave the option out, or give it a value",
+    ),
+    ("matrix: {version: ['3', '3']}", "3:70: targets.t.matrix.version: 3 is listed twice"),
+    (
+        "matrix: {version: ['3', 4.0]}",
+        '3:70: targets.t.version: 4.0 is a number in YAML, and text is wanted: quote it: "4.0"',
+    ),
+    ("matrix: {vresion: ['3']}", "3:55: targets.t.matrix.vresion: no such option; did you mean 'version'?"),
+    (
+        "hard: true, matrix: {hard: [true]}",
+        "3:67: targets.t.matrix.hard: the option is also fixed at t.yaml:3:46; keep one",
+    ),
+    (
+        "matrix: {secret: [a]}",
+        "3:55: targets.t.matrix.secret: a secret cannot stand in a matrix: its value would show in the variants' ids",
+    ),
+    (
+        "matrix: {login: [{username: a, password: b}]}",
+        "3:55: targets.t.matrix.login: only an option that is a plain value can stand in a matrix",
+    ),
+    (
+        "matrix: {address: [a, b]}",
+        "3:55: targets.t.matrix.address: an address cannot stand in a matrix: write a target for each",
+    ),
+    (
+        "matrix: {label: [192.0.2.7]}",
+        "3:55: targets.t: the variant's id would show an address; write a target for each",
+    ),
+    (
+        "matrix: {label: ['tcp 2001:db8::7']}",
+        "3:55: targets.t: the variant's id would show an address; write a target for each",
+    ),
+    (
+        "matrix: {label: [/a, '!a']}",
+        "3:55: targets.t: a second variant would be called 't-labela' (see t.yaml:3:55); rename or drop one",
+    ),
     (
         "matrix: {nconnect: [1, 16], version: ['3', '4.2']}",
-        "3:87: targets.t: version 3 takes nconnect up to 8 (nconnect: 16, version: 3); leave it out with `exclude`",
+        "3:84: targets.t: version 3 takes nconnect up to 8 (nconnect: 16, version: 3); leave it out with `exclude`",
     ),
     ("nconnect: 16, version: '3'", "3:3: targets.t: version 3 takes nconnect up to 8"),
-    ("matrix: {version: ['3']}, exclude: [{version: '4.0'}]", "3:85: targets.t.exclude.0: this drops nothing: the matrix holds no such combination"),
-    ("matrix: {nconnect: [3]}, exclude: [{nconnect: '3'}]", "3:84: targets.t.exclude.0: this drops nothing: the matrix holds no such combination"),
-    ("matrix: {version: ['3']}, exclude: [{hard: true}]", "3:86: targets.t.exclude.0.hard: the matrix has no such option; there are: version"),
-    ("matrix: {version: ['3']}, exclude: [{version: '3'}]", "3:75: targets.t.exclude: nothing is left of the matrix"),
-    ("matrix: {version: ['3']}, exclude: [{}]", "3:85: targets.t.exclude.0: an empty mapping drops all"),
     (
-        "matrix: {nconnect: [1,2,3,4,5,6,7,8,9,10,11,12], rsize: [1024,1025,1026,1027,1028,1029,1030,1031,1032,1033],"
-        " label: [a,b,c,d,e,f,g,h,i]}",
-        "3:49: targets.t.matrix: 1080 combinations; at most 1000 make sense",
+        "matrix: {version: ['3']}, exclude: [{version: '4.0'}]",
+        "3:82: targets.t.exclude.0: this drops nothing: the matrix holds no such combination",
+    ),
+    (
+        "matrix: {nconnect: [3]}, exclude: [{nconnect: '3'}]",
+        "3:81: targets.t.exclude.0: this drops nothing: the matrix holds no such combination",
+    ),
+    (
+        "matrix: {version: ['3']}, exclude: [{hard: true}]",
+        "3:83: targets.t.exclude.0.hard: the matrix has no such option; there are: version",
+    ),
+    (
+        "matrix: {version: ['3']}, exclude: [{version: '3'}]",
+        "3:72: targets.t.exclude: nothing is left of the matrix",
+    ),
+    ("matrix: {version: ['3']}, exclude: [{}]", "3:82: targets.t.exclude.0: an empty mapping drops all"),
+    (
+        f"matrix: {{nconnect: {[*range(1, 13)]}, rsize: {[*range(1024, 1034)]}, label: [a, b, c, d, e, f, g, h, i]}}",
+        "3:46: targets.t.matrix: 1080 combinations; at most 1000 make sense",
     ),
 ]
 
 FILES = [
     ("[1]", "1:1: the file: a mapping (key: value) is wanted, not a list"),
-    ("targets: {t: {protocol: shelf, address: a, path: /a}}", "1:1: version is missing: write version: 1 at the top"),
-    ("version: 2\ntargets: {t: {protocol: shelf, address: a, path: /a}}", "1:10: version: 2 is not known; this storagetest reads version: 1"),
-    ("version: yes\ntargets: {t: {protocol: shelf, address: a, path: /a}}", "1:10: version: yes is not known; this storagetest reads version: 1"),
+    (
+        "targets: {t: {protocol: shelf, address: a, path: /a}}",
+        "1:1: version is missing: write version: 1 at the top",
+    ),
+    (
+        "version: 2\ntargets: {t: {protocol: shelf, address: a, path: /a}}",
+        "1:10: version: 2 is not known; this storagetest reads version: 1",
+    ),
+    (
+        "version: yes\ntargets: {t: {protocol: shelf, address: a, path: /a}}",
+        "1:10: version: yes is not known; this storagetest reads version: 1",
+    ),
     ("version: 1", "1:1: targets is missing: there is nothing to test"),
     ("version: 1\ntargets: {}", "2:10: targets: there is none; nothing would be tested"),
     ("version: 1\ntargets: [t]", "2:10: targets: a mapping (key: value) is wanted, not a list"),
     ("version: 1\ntargets: {t: }", "2:13: targets.t: a mapping (key: value) is wanted, not null"),
     ("version: 1\ntargets: {t: {}}", "2:14: targets.t.protocol: this is missing: drawer, shelf"),
-    ("version: 1\ntargets: {t: {address: a}}", "2:11: targets.t.protocol: this is missing: How the target is reached"),
-    ("version: 1\ntargets: {t: {protocol: shlf}}", "2:25: targets.t.protocol: there is no protocol 'shlf'; did you mean 'shelf'?"),
+    (
+        "version: 1\ntargets: {t: {address: a}}",
+        "2:11: targets.t.protocol: this is missing: How the target is reached",
+    ),
+    (
+        "version: 1\ntargets: {t: {protocol: shlf}}",
+        "2:25: targets.t.protocol: there is no protocol 'shlf'; did you mean 'shelf'?",
+    ),
     ("version: 1\ntargets: {t: {protocol: drawer}}", "2:11: targets.t.number: this is missing: Which drawer"),
-    ("version: 1\ntargets: {t: {protocol: drawer, number: 1, filesystem: ntfs}}", "2:56: targets.t.filesystem: must match pattern '^(ext4|xfs)$' (ntfs)"),
-    ("version: 1\ntargets: {a.b: {protocol: drawer, number: 1}}", "2:11: targets.a.b: 'a.b' is no name: letters, digits, - and _ are, after a letter or digit"),
+    (
+        "version: 1\ntargets: {t: {protocol: drawer, number: 1, filesystem: ntfs}}",
+        "2:56: targets.t.filesystem: must match pattern '^(ext4|xfs)$' (ntfs)",
+    ),
+    (
+        "version: 1\ntargets: {a.b: {protocol: drawer, number: 1}}",
+        "2:11: targets.a.b: 'a.b' is no name: letters, digits, - and _ are, after a letter or digit",
+    ),
     (
         "version: 1\ntargets: {t: {protocol: shelf, address: a, path: /a}, t: {protocol: drawer, number: 1}}",
         "2:55: 't' is written twice, first at t.yaml:2:11",
@@ -126,39 +223,105 @@ SECTIONS = [
     ("clients: {}", "3:10: clients: there is none; leave the section out, or name one"),
     ("clients: {c: {address: a}}", "3:11: clients.c.transport: this is missing: local or ssh"),
     ("clients: {c: {transport: shh, address: a}}", "3:26: clients.c.transport: shh is not local or ssh"),
-    ("clients: {c: {transport: ssh}}", "3:11: clients.c.address: this is missing: The host's name or IP address, or an alias that `ssh_config` resolves"),
-    ("clients: {c: {transport: local, address: a}}", "3:33: clients.c.address: no such key; there are: transport"),
-    ("clients: {c: {transport: ssh, address: '-oProxyCommand=x'}}", "3:40: clients.c.address: '-oProxyCommand=x' is neither a host's name nor an IP address"),
+    (
+        "clients: {c: {transport: ssh}}",
+        "3:11: clients.c.address: this is missing: The host's name or IP address, or an alias that `ssh_config` resolves",
+    ),
+    (
+        "clients: {c: {transport: local, address: a}}",
+        "3:33: clients.c.address: no such key; there are: transport",
+    ),
+    (
+        "clients: {c: {transport: ssh, address: '-oProxyCommand=x'}}",
+        "3:40: clients.c.address: '-oProxyCommand=x' is neither a host's name nor an IP address",
+    ),
     (
         "clients: {c: {transport: ssh, address: 'a:22'}}",
         "3:40: clients.c.address: 'a:22' is neither a host's name nor an IP address; a port goes into `port`, and an IPv6 address stands without brackets",
     ),
-    ("clients: {c: {transport: ssh, address: a, port: 0}}", "3:49: clients.c.port: must be greater than or equal to 1 (0)"),
-    ("clients: {c: {transport: ssh, address: a, host_key_chek: no}}", "3:43: clients.c.host_key_chek: no such key; did you mean 'host_key_check'?"),
-    ("clients: {c: {transport: ssh, address: a, password: [x]}}", "3:53: clients.c.password: text is wanted, not a list"),
-    ("clients: {c: {transport: ssh, address: a, key: 7}}", '3:48: clients.c.key: 7 is a number in YAML, and text is wanted: quote it: "7"'),
-    ("clients: {c: {transport: ssh, address: a, jump: d}}", "3:49: clients.c.jump: there is no client or server 'd'; there are: c"),
-    ("clients: {c: {transport: ssh, address: a, jump: c}}", "3:49: clients.c.jump: the jumps go in a circle: c → c"),
+    (
+        "clients: {c: {transport: ssh, address: a, port: 0}}",
+        "3:49: clients.c.port: must be greater than or equal to 1 (0)",
+    ),
+    (
+        "clients: {c: {transport: ssh, address: a, host_key_chek: no}}",
+        "3:43: clients.c.host_key_chek: no such key; did you mean 'host_key_check'?",
+    ),
+    (
+        "clients: {c: {transport: ssh, address: a, password: [x]}}",
+        "3:53: clients.c.password: text is wanted, not a list",
+    ),
+    (
+        "clients: {c: {transport: ssh, address: a, key: 7}}",
+        '3:48: clients.c.key: 7 is a number in YAML, and text is wanted: quote it: "7"',
+    ),
+    (
+        "clients: {c: {transport: ssh, address: a, jump: d}}",
+        "3:49: clients.c.jump: there is no client or server 'd'; there are: c",
+    ),
+    (
+        "clients: {c: {transport: ssh, address: a, jump: c}}",
+        "3:49: clients.c.jump: the jumps go in a circle: c → c",
+    ),
     (
         "clients: {c: {transport: ssh, address: a, jump: d}, d: {transport: ssh, address: a, jump: c}}",
         "3:91: clients.d.jump: the jumps go in a circle: c → d → c",
     ),
-    ("clients: {c: {transport: ssh, address: a, jump: l}, l: {transport: local}}", "3:49: clients.c.jump: 'l' is not reached over ssh, so nothing can go through it"),
-    ("clients: {c: {transport: ssh, address: a, jump: {user: u}}}", "3:43: clients.c.jump.address: this is missing: The host's name or IP address, or an alias that `ssh_config` resolves"),
-    ("clients: {c: {transport: ssh, address: a, jump: 3}}", '3:49: clients.c.jump: 3 is a number in YAML, and text is wanted: quote it: "3"'),
-    ("servers: {'s p': {transport: local}}", "3:11: servers.s p: 's p' is no name: letters, digits, - and _ are, after a letter or digit"),
+    (
+        "clients: {c: {transport: ssh, address: a, jump: l}, l: {transport: local}}",
+        "3:49: clients.c.jump: 'l' is not reached over ssh, so nothing can go through it",
+    ),
+    (
+        "clients: {c: {transport: ssh, address: a, jump: {user: u}}}",
+        "3:43: clients.c.jump.address: this is missing: The host's name or IP address, or an alias that `ssh_config` resolves",
+    ),
+    (
+        "clients: {c: {transport: ssh, address: a, jump: 3}}",
+        '3:49: clients.c.jump: 3 is a number in YAML, and text is wanted: quote it: "3"',
+    ),
+    (
+        "servers: {'s p': {transport: local}}",
+        "3:11: servers.s p: 's p' is no name: letters, digits, - and _ are, after a letter or digit",
+    ),
     ("profiles: {smoke: {runtime: 0}}", "3:29: profiles.smoke.runtime: must be greater than 0 (0)"),
     ("profiles: {smoke: {runtme: 1s}}", "3:20: profiles.smoke.runtme: no such key; did you mean 'runtime'?"),
-    ("profiles: {mine: {repeats: 5, max_repeats: 4}}", "3:44: profiles.mine.max_repeats: 4 is less than repeats, 5"),
-    ("profiles: {mine: {repeats: 3 runs}}", "3:28: profiles.mine.repeats: a whole number is wanted, not text (3 runs)"),
+    (
+        "profiles: {mine: {repeats: 5, max_repeats: 4}}",
+        "3:44: profiles.mine.max_repeats: 4 is less than repeats, 5",
+    ),
+    (
+        "profiles: {mine: {repeats: 3 runs}}",
+        "3:28: profiles.mine.repeats: a whole number is wanted, not text (3 runs)",
+    ),
     ("thresholds: {strem: ['iops >= 5']}", "3:14: there is no workload 'strem'; did you mean 'stream'?"),
-    ("thresholds: {'stream[': ['iops >= 5']}", "3:14: 'stream[' is not a workload, or workload[parameter=value,…]"),
-    ("thresholds: {'stream[read]': ['iops >= 5']}", "3:14: 'stream[read]': [parameter=value,…] is wanted, each parameter once"),
-    ("thresholds: {'stream[]': ['iops >= 5']}", "3:14: 'stream[]': [parameter=value,…] is wanted, each parameter once"),
-    ("thresholds: {'stream[dir=read]': ['iops >= 5']}", "3:14: stream has no parameter 'dir'; did you mean 'direction'?"),
-    ("thresholds: {'stream[direction=up]': ['iops >= 5']}", "3:14: direction=up is not a value that stream takes"),
-    ("thresholds: {stream: 'iops >= 5'}", "3:22: thresholds.stream: a list is wanted, not text; write [ ] around it"),
-    ("thresholds: {stream: [5]}", '3:23: thresholds.stream: a threshold is text such as "iops >= 20000", not a number'),
+    (
+        "thresholds: {'stream[': ['iops >= 5']}",
+        "3:14: 'stream[' is not a workload, or workload[parameter=value,…]",
+    ),
+    (
+        "thresholds: {'stream[read]': ['iops >= 5']}",
+        "3:14: 'stream[read]': [parameter=value,…] is wanted, each parameter once",
+    ),
+    (
+        "thresholds: {'stream[]': ['iops >= 5']}",
+        "3:14: 'stream[]': [parameter=value,…] is wanted, each parameter once",
+    ),
+    (
+        "thresholds: {'stream[dir=read]': ['iops >= 5']}",
+        "3:14: stream has no parameter 'dir'; there are: block_size, depth, direction",
+    ),
+    (
+        "thresholds: {'stream[direction=up]': ['iops >= 5']}",
+        "3:14: direction=up is not a value that stream takes",
+    ),
+    (
+        "thresholds: {stream: 'iops >= 5'}",
+        "3:22: thresholds.stream: a list is wanted, not text; write [ ] around it",
+    ),
+    (
+        "thresholds: {stream: [5]}",
+        '3:23: thresholds.stream: a threshold is text such as "iops >= 20000", not a number',
+    ),
 ]
 
 
@@ -190,7 +353,9 @@ def test_section(load_text, section, said):
 @pytest.mark.parametrize("gate", ["nonsense", "iops > 5", "iosp >= 5", "p99 <= 5", "bandwidth >= 50", ">= 5"])
 def test_a_gate_that_means_nothing_is_refused_at_its_place(load_text, gate):
     with pytest.raises(ConfigError) as caught:
-        load_text(f"version: 1\ntargets: {{t: {{protocol: drawer, number: 1}}}}\nthresholds: {{stream: ['{gate}']}}")
+        load_text(
+            f"version: 1\ntargets: {{t: {{protocol: drawer, number: 1}}}}\nthresholds: {{stream: ['{gate}']}}"
+        )
     assert caught.value.place == "t.yaml:3:23"
 
 

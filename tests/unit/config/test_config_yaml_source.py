@@ -24,7 +24,10 @@ REFUSED = [
     ("a: {4: 1}", 'f:1:5: 4 is a number in YAML, and a key is text: quote it: "4"'),
     ("~: 1", 'f:1:1: ~ is null in YAML, and a key is text: quote it: "~"'),
     ("? [a]\n: b", "f:1:3: a key is text; this is not"),
-    ("a: [*x]", "f:1:5: not YAML: an alias (*) without its anchor (&); quote the value if it is meant as text"),
+    (
+        "a: [*x]",
+        "f:1:5: not YAML: an alias (*) without its anchor (&); quote the value if it is meant as text",
+    ),
     ("a: &x [1, *x]", "f:1:4: this value contains itself"),
     ("a: !!python/object:os.system x", "f:1:4: tags (!) are not understood here"),
     ("a: !mine {b: 1}", "f:1:4: tags (!) are not understood here"),
@@ -35,7 +38,10 @@ REFUSED = [
     ("a: @b", "f:1:4: not YAML: found character '@' that cannot start any token; quote the value"),
     ("a:\n\tb: 1", "f:2:1: not YAML: a tab where only spaces may indent"),
     ("a:\n - b\n c: d", "f:3:2: not YAML: this line fits nothing above it; check the indentation"),
-    ("a: b: c", "f:1:5: not YAML: mapping values are not allowed here (check the indentation, or quote the value)"),
+    (
+        "a: b: c",
+        "f:1:5: not YAML: mapping values are not allowed here (check the indentation, or quote the value)",
+    ),
     ("a: 1\nb: \0", "f:2:4: a character that may not stand in YAML"),
     ("[" * 3000, "f:1:1: the values are nested too deeply"),
     ("a: " + "[" * 40 + "]" * 40, "f:1:35: the values are nested too deeply"),
@@ -77,7 +83,21 @@ def test_merge_of_several_takes_the_first():
 
 
 @pytest.mark.parametrize(
-    "raw", ["010", "1:30", "1_000", "0b11", "0x_", "2026-11-01", "2026-13-45", ".inf", "-.inf", ".nan", "1:20.5", "9" * 40]
+    "raw",
+    [
+        "010",
+        "1:30",
+        "1_000",
+        "0b11",
+        "0x_",
+        "2026-11-01",
+        "2026-13-45",
+        ".inf",
+        "-.inf",
+        ".nan",
+        "1:20.5",
+        "9" * 40,
+    ],
 )
 def test_numbers_that_a_person_reads_otherwise_are_unusable(raw):
     node = parse(f"a: {raw}", name="f").root.child("a")
@@ -85,13 +105,20 @@ def test_numbers_that_a_person_reads_otherwise_are_unusable(raw):
     assert node.raw == raw
 
 
-@pytest.mark.parametrize(("raw", "value"), [("0", 0), ("-7", -7), ("0x1F", 31), ("4.10", 4.1), ("yes", True), ("Null", None)])
+@pytest.mark.parametrize(
+    ("raw", "value"), [("0", 0), ("-7", -7), ("0x1F", 31), ("4.10", 4.1), ("yes", True), ("Null", None)]
+)
 def test_plain_scalars_are_read(raw, value):
     assert parse(f"a: {raw}", name="f").root.plain() == {"a": value}
 
 
 def test_a_value_is_never_in_a_message():
-    for text in ("password: *hunter22", "password: !hunter22!x y", "password: &hunter22 *hunter23", "password: %hunter22"):
+    for text in (
+        "password: *hunter22",
+        "password: !hunter22!x y",
+        "password: &hunter22 *hunter23",
+        "password: %hunter22",
+    ):
         with pytest.raises(ConfigError) as caught:
             parse(text, name="f")
         assert "hunter" not in str(caught.value)

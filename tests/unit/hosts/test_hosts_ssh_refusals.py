@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import shutil
 import socket
+import subprocess
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -52,6 +55,28 @@ def test_key_file_that_is_missing_or_no_key(settings: SshSettings, tmp_path: Pat
     message = refusal(replace(settings, key_files=(tmp_path / "text",)))
     assert f"{tmp_path}/text is no private key" in message
     assert "sesame" not in message
+
+
+def test_key_with_a_passphrase(settings: SshSettings, tmp_path: Path) -> None:
+    key = tmp_path / "locked"
+    shutil.copy(settings.key_files[0], key)
+    key.chmod(0o600)
+    subprocess.run(["ssh-keygen", "-q", "-p", "-N", "hunter2", "-f", key], check=True, timeout=30)
+    locked = replace(settings, key_files=(key,))
+    assert f"the key {key} for" in refusal(locked)
+    assert "is not the passphrase of the key" in refusal(replace(locked, password="hunter3"))
+    with SshHost(replace(locked, password="hunter2")) as host:
+        assert host.run(["true"], deadline=20).ok
+
+
+def test_a_passphrase_is_not_offered_as_a_password(
+    settings: SshSettings, tmp_path: Path, other_key: Path
+) -> None:
+    subprocess.run(["ssh-keygen", "-q", "-p", "-N", "hunter2", "-f", other_key], check=True, timeout=30)
+    message = refusal(replace(settings, key_files=(other_key,), password="hunter2"))
+    assert (
+        f"refused the login with the key {other_key} (" in message or f"with the key {other_key};" in message
+    )
 
 
 def test_unknown_host_key(settings: SshSettings, tmp_path: Path) -> None:
@@ -109,8 +134,6 @@ def test_a_port_that_never_speaks(settings: SshSettings) -> None:
 
 
 def test_a_port_that_speaks_something_else(settings: SshSettings) -> None:
-    import threading
-
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:
@@ -140,10 +163,8 @@ def test_a_jump_host_that_refuses(settings: SshSettings, closed_port: int) -> No
         host.run(["true"], deadline=20)
 
 
-def test_sessions_refused(settings: SshSettings, monkeypatch) -> None:
-    """Ten long commands at once and no time to wait: the tenth says what it waited for."""
-    import threading
-
+def test_no_session_left_in_time(settings: SshSettings) -> None:
+    """Ten commands at once and no time to wait: the tenth says what it waited for."""
     with SshHost(settings) as host:
         host.run(["true"], deadline=20)
         threads = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -56,8 +57,6 @@ CLEAN = Facts(
     ],
 )
 def test_any_sign_of_use_is_a_refusal(change: dict[str, Any], words: str) -> None:
-    import re
-
     why = why_not(dataclasses.replace(CLEAN, **change), "naa.1")
     assert why is not None
     assert re.search(words, why)
@@ -91,9 +90,9 @@ def test_program_and_facts_agree_on_their_keys(tmp_path: Path) -> None:
     assert _device.__doc__
     fields = {field.name for field in dataclasses.fields(Facts)}
     assert fields == set(CLEAN.__slots__)
-    assert parse_facts(json.dumps({**dataclasses.asdict(CLEAN), "signatures": [{"type": "a", "label": "b"}]})) == (
-        dataclasses.replace(CLEAN, signatures=(("a", "b"),))
-    )
+    assert parse_facts(
+        json.dumps({**dataclasses.asdict(CLEAN), "signatures": [{"type": "a", "label": "b"}]})
+    ) == (dataclasses.replace(CLEAN, signatures=(("a", "b"),)))
 
 
 def can_loop() -> bool:
@@ -179,7 +178,12 @@ def with_swap_signature(device: str) -> None:
 
 
 def with_partition_table(device: str) -> None:
-    subprocess.run(["sfdisk", "--quiet", device], input="label: gpt\n,,\n", text=True, check=True, capture_output=True)
+    # A master boot record with one Linux partition from sector 2048 on, 4096 sectors long.
+    entry = bytes([0, 0, 0, 0, 0x83, 0, 0, 0]) + (2048).to_bytes(4, "little") + (4096).to_bytes(4, "little")
+    handle = os.open(device, os.O_WRONLY)
+    os.pwrite(handle, bytes(446) + entry + bytes(48) + b"\x55\xaa", 0)
+    os.close(handle)
+    run("blockdev", "--rereadpt", device)
 
 
 @real
@@ -198,7 +202,7 @@ def test_data_is_never_overwritten(
     assert image.read_bytes() == before
     if somebody is with_partition_table:
         run("wipefs", "--all", device)
-        subprocess.run(["partx", "--delete", device], check=False, capture_output=True)
+        run("blockdev", "--rereadpt", device)
 
 
 @real
@@ -225,7 +229,10 @@ def test_mounted_device_is_refused(device: str, image: Path, tmp_path: Path) -> 
 def test_device_held_exclusively_is_refused(device: str, image: Path) -> None:
     handle = os.open(device, os.O_RDONLY | os.O_EXCL)
     try:
-        with pytest.raises(DataAtRisk, match="does not lend it exclusively"), attach(device, erase=f"loop.{image}"):
+        with (
+            pytest.raises(DataAtRisk, match="does not lend it exclusively"),
+            attach(device, erase=f"loop.{image}"),
+        ):
             pytest.fail("it was lent")
     finally:
         os.close(handle)
@@ -251,7 +258,10 @@ def test_no_such_device(name: str) -> None:
 
 def test_clear_leaves_another_device_alone(image: Path) -> None:
     done = subprocess.run(
-        [sys.executable, _device.__file__, "clear", "/dev/null", "loop.x"], capture_output=True, text=True, check=False
+        [sys.executable, _device.__file__, "clear", "/dev/null", "loop.x"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode != 0
 

@@ -24,7 +24,9 @@ def own_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A journal of this test's own, so that others on this machine do not show."""
     place = tmp_path / "journal"
     original = Journal.__init__
-    monkeypatch.setattr(Journal, "__init__", lambda self, host, directory="": original(self, host, str(place)))
+    monkeypatch.setattr(
+        Journal, "__init__", lambda self, host, directory="": original(self, host, str(place))
+    )
     return place
 
 
@@ -163,7 +165,9 @@ def test_interruption_is_never_replaced() -> None:
 
 def within(*argv: str) -> subprocess.CompletedProcess[str]:
     script = WITHIN + '"$@"; status=$?; cat "$log"; exit $status'
-    return subprocess.run(["bash", "-c", script, "x", *argv], capture_output=True, text=True, check=False, timeout=30)
+    return subprocess.run(
+        ["bash", "-c", script, "x", *argv], capture_output=True, text=True, check=False, timeout=30
+    )
 
 
 def test_within_passes_status_and_words_on() -> None:

@@ -68,7 +68,7 @@ def test_unknown_refusal_shows_the_command_and_its_words() -> None:
     "said",
     [
         "mount: /p: unknown filesystem type 'nfs4'.",
-        "bad option; for several filesystems (e.g. nfs, cifs) you might need a /sbin/mount.<type> helper program.",
+        "bad option; for several filesystems (e.g. nfs) you might need a /sbin/mount.<type> helper program.",
     ],
 )
 def test_missing_helper_is_the_clients_lack(said: str) -> None:

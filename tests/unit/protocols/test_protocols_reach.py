@@ -9,7 +9,14 @@ import pytest
 
 from storagetest.errors import ClientLacks, TargetDead
 from storagetest.hosts import LocalHost
-from storagetest.protocols._reach import Findings, check_client, collect, parse_findings, refuse, why_unreachable
+from storagetest.protocols._reach import (
+    Findings,
+    check_client,
+    collect,
+    parse_findings,
+    refuse,
+    why_unreachable,
+)
 
 GOOD = Findings(root=True, tools=(), modules=(), connect=(0, ""))
 
@@ -39,7 +46,11 @@ def test_nothing_lacking_is_silent() -> None:
         (Findings(True, (), ("nfsv4",), (0, "")), ClientLacks, "c1's kernel has no nfsv4"),
         (Findings(False, (), ("nfsv4",), None), ClientLacks, "not root and cannot load modules"),
         (Findings(False, (), (), (0, "")), ClientLacks, "want root on c1"),
-        (Findings(True, (), (), (1, "x: Connection refused")), TargetDead, "c1 cannot reach h port 2049: .*refused"),
+        (
+            Findings(True, (), (), (1, "x: Connection refused")),
+            TargetDead,
+            "c1 cannot reach h port 2049: .*refused",
+        ),
         (Findings(True, (), (), (124, "")), TargetDead, "no answer within"),
     ],
 )
@@ -82,7 +93,9 @@ def test_closed_port(listener: int) -> None:
 
 
 def test_unknown_name() -> None:
-    with pytest.raises(TargetDead, match=r"the name 'no-such-host\.invalid' (is not known|cannot be resolved)"):
+    with pytest.raises(
+        TargetDead, match=r"the name 'no-such-host\.invalid' (is not known|cannot be resolved)"
+    ):
         check("no-such-host.invalid", 1)
 
 

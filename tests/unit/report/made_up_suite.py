@@ -2,6 +2,7 @@
 
 import pytest
 from conftest import build, verdict
+
 from storagetest.errors import AttachError
 from storagetest.report import allure
 from storagetest.verdict.base import Outcome
@@ -14,6 +15,7 @@ VARIANTS = {
     "array-digests": "iscsi",
     "box-queues4": "nvme-tcp",
 }
+TITLES = {"nfs": "NFS", "smb": "SMB", "iscsi": "iSCSI", "nvme-tcp": "NVMe/TCP"}
 FAILS = {("nas-v3", "small-random-write"), ("files-3.1.1-encrypted", "sequential")}
 INVALID = {("box-queues4", "small-random-write")}
 
@@ -22,7 +24,7 @@ INVALID = {("box-queues4", "small-random-write")}
 def variant(request):
     """One of the variants; the iSCSI one is refused."""
     allure.identify(
-        protocol=VARIANTS[request.param],
+        epic=TITLES[VARIANTS[request.param]],
         feature=request.function.__name__.removeprefix("test_").replace("_", " "),
         variant=request.param,
         client="client1",
@@ -35,7 +37,9 @@ def variant(request):
 def test_performance(variant, workload, block_size):
     """A load is put on the variant and its gate is judged."""
     if variant == "array-digests" and block_size == "1MiB":
-        raise AttachError(f"{variant}: client1: `iscsiadm --login` exited 24: authorization failure; check the secret")
+        raise AttachError(
+            f"{variant}: client1: `iscsiadm --login` exited 24: authorization failure; check the secret"
+        )
     fails = (variant, workload) in FAILS and block_size != "1MiB"
     outcome = Outcome.FAIL if fails else Outcome.INVALID if (variant, workload) in INVALID else Outcome.PASS
     record = build(

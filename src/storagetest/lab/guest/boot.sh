@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/bin/busybox sh
 # Second stage and process 1 of every machine: the network, sshd, then this machine's services side by side.
 # What only this machine knows is in /run/lab (see machine.py). Milestones go to the console, where the
 # keeper reads them: "storagetest: WORD …".
@@ -12,23 +12,22 @@ mkdir -p /dev/pts /dev/shm /run/sshd /run/lock /run/lab/log
 mount -t devpts -o mode=620,ptmxmode=666 devpts /dev/pts
 mount -t tmpfs tmpfs /dev/shm
 echo "$LAB_HOSTNAME" >/proc/sys/kernel/hostname
-ip -batch - <<EOF
-link set lo up
-link set eth0 mtu $LAB_MTU up
-address add $LAB_ADDRESS/24 dev eth0
-link set eth1 up
-address add 10.0.2.15/24 dev eth1
-EOF
+ip link set lo up
+ip link set eth0 mtu "$LAB_MTU" up
+ip address add "$LAB_ADDRESS/24" dev eth0
+ip link set eth1 up
+ip address add 10.0.2.15/24 dev eth1
 /usr/sbin/sshd -f /run/lab/sshd_config || echo "storagetest: failed: sshd"
 cp /run/lab/hosts /etc/hosts
 echo "$LAB_HOSTNAME" >/etc/hostname
 ln -sf /proc/self/mounts /etc/mtab
 
 for script in /run/lab/services/*.sh; do
+    [ -e "$script" ] || break
     name=${script##*/}
     name=${name%.sh}
     (
-        sh -eu "$script" >"/run/lab/log/$name" 2>&1 </dev/null && echo "storagetest: serving $name" ||
+        busybox sh -eu "$script" >"/run/lab/log/$name" 2>&1 </dev/null && echo "storagetest: serving $name" ||
             echo "storagetest: failed: $name: $(tail -n 1 "/run/lab/log/$name")"
     ) &
 done
@@ -36,5 +35,7 @@ wait
 echo "storagetest: ready"
 
 # Process 1 must live and must reap what it inherits: wait does both.
-sleep infinity &
-while :; do wait $!; done
+while :; do
+    sleep 99999d &
+    wait $!
+done

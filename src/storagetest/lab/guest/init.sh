@@ -22,4 +22,4 @@ $b mount -t overlay -o lowerdir=$lower,upperdir=/upper/data,workdir=/upper/work 
 $b mount -t tmpfs -o mode=755 tmpfs /root/run
 $b cp -a /lab /root/run/lab
 $b mount --move /dev /root/dev
-exec $b switch_root /root /bin/sh /run/lab/boot.sh
+exec $b switch_root /root /bin/busybox sh /run/lab/boot.sh

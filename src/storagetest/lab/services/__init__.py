@@ -4,7 +4,7 @@ A service is data: the script that starts it in the guest, the ports that are fo
 targets that it contributes to the ready targets.yaml. A role (see roles/) is a choice of services, so two
 roles share nothing that they do not both name.
 
-The scripts run at boot, side by side, by ``sh -eu``; what they print is kept in the guest under
+The scripts run at boot, side by side, by busybox's ``sh -eu``; what they print is kept in the guest under
 /run/lab/log. They find shell functions in /run/lab/lib.sh, this machine's settings in /run/lab/machine.env
 and secrets in /run/lab/secrets.
 """

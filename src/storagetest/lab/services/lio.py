@@ -1,7 +1,7 @@
 """LIO, the kernel's iSCSI target, set up through configfs: targetcli takes 15 s where this takes none.
 
 Access is by "demo mode" (any initiator gets an ACL made for it), write allowed. Every LUN is a disk in
-memory behind device-mapper (see disk in guest/lib.sh) with a fixed serial number: LIO makes the NAA
+memory behind device-mapper (see disks in guest/lib.sh) with a fixed serial number: LIO makes the NAA
 identifier of the first 25 hexadecimal digits of it (SPC-4 7.8.6.6.5, NAA type 6, company id 00:14:05), so
 what a client's kernel shows as the disk's wwid is known before the lab is up.
 
@@ -27,6 +27,7 @@ _SERIAL_DIGITS = 25
 _SCRIPT = r"""
 . /run/lab/lib.sh
 configfs
+mkdir -p /etc/target # LIO looks for it and complains
 modprobe -a target_core_mod target_core_iblock iscsi_target_mod
 core=/sys/kernel/config/target/core/iblock_0
 fabric=/sys/kernel/config/target/iscsi
@@ -41,13 +42,12 @@ target() {
     done
 }
 
-# lun NUMBER DISK MIB SERIAL: to the target made last
+# lun NUMBER DISK SERIAL: to the target made last
 lun() {
-    disk "$2" "$3"
     mkdir "$core/$2"
     echo "udev_path=/dev/mapper/$2" >"$core/$2/control"
     echo 1 >"$core/$2/enable"
-    echo "$4" >"$core/$2/wwn/vpd_unit_serial"
+    echo "$3" >"$core/$2/wwn/vpd_unit_serial"
     echo 1 >"$core/$2/attrib/emulate_tpu"
     mkdir "$tpg/lun/lun_$1"
     ln -s "$core/$2" "$tpg/lun/lun_$1/$2"
@@ -58,22 +58,24 @@ credentials() {
     cat $SECRETS/chap-password >"$tpg/auth/password"
 }
 
+disks iscsi-plain-0=512 iscsi-plain-1=128 iscsi-plain-2=64 iscsi-chap-0=64 iscsi-mutual-0=64
+
 target lab-plain 0
-lun 0 iscsi-plain-0 512 @SERIAL0@
-lun 1 iscsi-plain-1 128 @SERIAL1@
-lun 2 iscsi-plain-2 64 @SERIAL2@
+lun 0 iscsi-plain-0 @SERIAL0@
+lun 1 iscsi-plain-1 @SERIAL1@
+lun 2 iscsi-plain-2 @SERIAL2@
 echo 1 >"$tpg/enable"
 
 target lab-chap 1
 credentials
-lun 0 iscsi-chap-0 64 @SERIAL3@
+lun 0 iscsi-chap-0 @SERIAL3@
 echo 1 >"$tpg/enable"
 
 target lab-mutual 1
 credentials
 printf %s @USER@-target >"$tpg/auth/userid_mutual"
 cat $SECRETS/chap-mutual-password >"$tpg/auth/password_mutual"
-lun 0 iscsi-mutual-0 64 @SERIAL4@
+lun 0 iscsi-mutual-0 @SERIAL4@
 echo 1 >"$tpg/enable"
 """
 

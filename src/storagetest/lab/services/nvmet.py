@@ -38,22 +38,23 @@ subsystem() {
     ln -s "$subsystem" "$nvmet/ports/1/subsystems/"
 }
 
-# namespace NUMBER DISK MIB UUID: to the subsystem made last
+# namespace NUMBER DISK UUID: to the subsystem made last
 namespace() {
-    disk "$2" "$3"
     namespace=$subsystem/namespaces/$1
     mkdir "$namespace"
     printf %s "/dev/mapper/$2" >"$namespace/device_path"
-    echo "$4" >"$namespace/device_uuid"
-    echo "$4" >"$namespace/device_nguid"
+    echo "$3" >"$namespace/device_uuid"
+    echo "$3" >"$namespace/device_nguid"
     echo 1 >"$namespace/enable"
 }
 
+disks nvme-lab1-1=512 nvme-lab1-2=64 nvme-lab2-1=64
+
 subsystem lab1 57057e570001
-namespace 1 nvme-lab1-1 512 @UUID1@
-namespace 2 nvme-lab1-2 64 @UUID2@
+namespace 1 nvme-lab1-1 @UUID1@
+namespace 2 nvme-lab1-2 @UUID2@
 subsystem lab2 57057e570002
-namespace 1 nvme-lab2-1 64 @UUID3@
+namespace 1 nvme-lab2-1 @UUID3@
 """
 
 

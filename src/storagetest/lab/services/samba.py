@@ -6,7 +6,7 @@ three are off: nobody else opens these files.
 =========  ==================================================================================
 a, b       tmpfs, 512 MiB each: fast
 c          tmpfs, 32 MiB: soon full
-x          XFS on a disk in memory, 512 MiB: streams, extended attributes and ACLs
+x          ext4 on a disk in memory, 512 MiB: streams, extended attributes and ACLs
 encrypted  the files of a, for connections that encrypt; others are refused
 =========  ==================================================================================
 """
@@ -26,9 +26,9 @@ mkdir -p $root/a $root/b $root/c $root/x /run/samba /var/lib/samba/private /var/
 for size in a=512m b=512m c=32m; do
     mount -t tmpfs -o mode=1777,size=${size#*=} tmpfs $root/${size%=*}
 done
-disk smb-x 512
-mkfs.xfs -q -K /dev/mapper/smb-x
-mount -t xfs /dev/mapper/smb-x $root/x
+disks smb-x=512
+mkfs.ext4 -q -E nodiscard /dev/mapper/smb-x
+mount -t ext4 /dev/mapper/smb-x $root/x
 chmod 1777 $root/x
 cat >/etc/samba/smb.conf <<EOF
 [global]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from enum import IntEnum
 
 __all__ = [
+    "NO_TAG",
     "AsyncEvent",
     "Attribute",
     "LoginStatus",
     "LogoutReason",
     "LogoutResult",
-    "NO_TAG",
     "Opcode",
     "RejectReason",
     "ServiceResponse",

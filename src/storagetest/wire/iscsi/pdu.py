@@ -1,34 +1,28 @@
-"""Every iSCSI PDU as a value: a 48-byte header by table, additional headers, a data segment (RFC 7143 11).
+"""Every iSCSI PDU as a value: opcode, fields by table, additional headers, a data segment (RFC 7143 11).
 
 Rules:
 
-1. A PDU class is its opcode and its :data:`LAYOUT`; encoding, decoding, lying and the text for a person all
-   come from that table.
-2. A PDU is encoded into a :class:`Parts`, in which any field can be overridden (:meth:`Parts.lie`) before the
-   digests are put on by :meth:`Parts.wire`, and where the digests and the padding can be made to lie too.
-3. Decoding is total. What has a known opcode becomes that PDU, whatever stands in its fields; an unknown
+1. A PDU class is its opcode and its ``LAYOUT``; encoding, decoding, lying and the text for a person all come
+   from that table (:mod:`~storagetest.wire.iscsi.parts`).
+2. Decoding is total. What has a known opcode becomes that PDU, whatever stands in its fields; an unknown
    opcode is a :class:`~storagetest.errors.RemoteProtocolError` that shows the header.
-4. ``lun`` is the 8-byte field as a number (SAM-5 4.7); :func:`flat_lun` makes one.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, TypeVar
+from typing import Any
 
-from storagetest.errors import LocalProtocolError, RemoteProtocolError
-from storagetest.wire.crc import crc32c
+from storagetest.errors import RemoteProtocolError
 from storagetest.wire.iscsi.codes import NO_TAG, Opcode
-from storagetest.wire.layout import Place, Value, bit, bits, get, number, pack, put, raw, undefined, unpack
+from storagetest.wire.iscsi.parts import BHS_SIZE, COMMON, Ahs, Pdu
+from storagetest.wire.layout import bit, bits, get, number, raw, undefined, unpack
 from storagetest.wire.show import show
 
 __all__ = [
-    "AHS_BIDIRECTIONAL",
-    "AHS_EXTENDED_CDB",
-    "Ahs",
+    "PDUS",
+    "R2T",
     "AsyncMessage",
-    "BHS_SIZE",
-    "COMMON",
     "DataIn",
     "DataOut",
     "LoginRequest",
@@ -37,10 +31,6 @@ __all__ = [
     "LogoutResponse",
     "NopIn",
     "NopOut",
-    "PDUS",
-    "Parts",
-    "Pdu",
-    "R2T",
     "Reject",
     "ScsiCommand",
     "ScsiResponse",
@@ -50,21 +40,8 @@ __all__ = [
     "TextRequest",
     "TextResponse",
     "decode",
-    "flat_lun",
     "reserved_bits",
 ]
-
-BHS_SIZE = 48
-"""Bytes of the Basic Header Segment (RFC 7143 11.2.1)."""
-
-COMMON = (
-    bit("immediate", 0, 6),  # 11.2.1.1
-    bits("opcode", 0, 0, 6),  # 11.2.1.2
-    number("ahs_words", 4, 1),  # TotalAHSLength, 11.2.1.5
-    number("data_length", 5, 3),  # DataSegmentLength, 11.2.1.6
-    number("itt", 16, 4),  # 11.2.1.8
-)
-"""What every header has (RFC 7143 11.2.1)."""
 
 _FINAL = bit("final", 1, 7)
 _LUN = number("lun", 8, 8)
@@ -74,141 +51,6 @@ _EXP_STAT_SN = number("exp_stat_sn", 28, 4)
 _STAT_SN = number("stat_sn", 24, 4)
 _WINDOW = (number("exp_cmd_sn", 28, 4), number("max_cmd_sn", 32, 4))
 _DATA_SN = number("data_sn", 36, 4)
-
-AHS_EXTENDED_CDB, AHS_BIDIRECTIONAL = 1, 2
-"""AHSType (RFC 7143 11.2.2.1)."""
-
-
-def flat_lun(lun: int) -> int:
-    """Return the 8-byte field of a logical unit number below 16384 (SAM-5 4.7: peripheral or flat addressing)."""
-    return lun << 48 if lun < 256 else (0x4000 | lun) << 48
-
-
-def _padded(data: bytes) -> bytes:
-    return data + bytes(-len(data) % 4)
-
-
-@dataclass(frozen=True, slots=True)
-class Ahs:
-    """One Additional Header Segment (RFC 7143 11.2.2); ``data`` is AHS-Specific, its first byte included."""
-
-    kind: int
-    data: bytes
-
-    def encode(self) -> bytes:
-        """Return length, type, specific bytes and padding; the first specific byte is not in AHSLength."""
-        return _padded((len(self.data)).to_bytes(2, "big") + bytes((self.kind,)) + self.data)
-
-    @staticmethod
-    def decode_all(data: bytes) -> tuple[Ahs, ...]:
-        """Read the segments in ``data``. :class:`RemoteProtocolError` where a length points past the end."""
-        found, rest = [], data
-        while rest:
-            length = int.from_bytes(rest[:2], "big")
-            if len(rest) < 4 or 3 + length > len(rest):
-                raise RemoteProtocolError(f"iSCSI: an AHS says {length} bytes where {len(rest)} are left: {show(data)}")
-            found.append(Ahs(rest[2], rest[3 : 3 + length]))
-            rest = rest[len(_padded(rest[: 3 + length])) :]
-        return tuple(found)
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """An encoded PDU before its digests. ``layout`` names the fields that :meth:`lie` may change."""
-
-    bhs: bytes
-    ahs: bytes = b""
-    data: bytes = b""
-    layout: tuple[Place, ...] = COMMON
-
-    def lie(self, **overrides: Value) -> Parts:
-        """Return these parts with header fields overridden, whatever they should be."""
-        places = {place.name: place for place in self.layout}
-        bhs = self.bhs
-        for name, value in overrides.items():
-            if name not in places:
-                raise LocalProtocolError(f"no field {name!r} in this header; there are: {', '.join(sorted(places))}")
-            bhs = put(bhs, places[name], value)
-        return Parts(bhs, self.ahs, self.data, self.layout)
-
-    def poke(self, offset: int, value: bytes) -> Parts:
-        """Return these parts with raw bytes of the header overridden: for reserved bits."""
-        return Parts(self.bhs[:offset] + value + self.bhs[offset + len(value) :], self.ahs, self.data, self.layout)
-
-    def wire(
-        self,
-        *,
-        header_digest: bool = False,
-        data_digest: bool = False,
-        spoil_header_digest: int = 0,
-        spoil_data_digest: int = 0,
-        padding: bytes | None = None,
-    ) -> bytes:
-        """Return what goes over the connection; ``spoil_…`` is XORed into a digest to make it wrong.
-
-        The data digest covers the padding (RFC 7143 11.2.3) and is there only where data is.
-        """
-        header = self.bhs + self.ahs
-        out = header
-        if header_digest:
-            out += (crc32c(header) ^ spoil_header_digest).to_bytes(4, "little")
-        if self.data:
-            data = _padded(self.data) if padding is None else self.data + padding
-            out += data
-            if data_digest:
-                out += (crc32c(data) ^ spoil_data_digest).to_bytes(4, "little")
-        return out
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pdu:
-    """What all PDUs have. Subclasses name their fields in :attr:`LAYOUT`; ``data`` is unpadded."""
-
-    OPCODE: ClassVar[Opcode]
-    LAYOUT: ClassVar[tuple[Place, ...]]
-
-    itt: int = NO_TAG
-    data: bytes = b""
-    ahs: tuple[Ahs, ...] = ()
-
-    def parts(self) -> Parts:
-        """Encode, with lengths that are true."""
-        ahs = b"".join(segment.encode() for segment in self.ahs)
-        values: dict[str, Value] = {place.name: getattr(self, place.name) for place in self.LAYOUT}
-        values |= {
-            "opcode": self.OPCODE,
-            "itt": self.itt,
-            "immediate": getattr(self, "immediate", False),
-            "ahs_words": len(ahs) // 4,
-            "data_length": len(self.data),
-        }
-        layout = (*COMMON, *self.LAYOUT)
-        try:
-            return Parts(pack(BHS_SIZE, layout, values), ahs, self.data, layout)
-        except ValueError as error:
-            raise LocalProtocolError(f"{type(self).__name__}: {error}") from None
-
-    def encode(self) -> bytes:
-        """Return the PDU without digests."""
-        return self.parts().wire()
-
-    def summary(self) -> str:
-        """Say what it is on one line: the fields that are not zero, then the length of the data."""
-        shown = []
-        for place in (*self.LAYOUT, COMMON[-1]):
-            value = getattr(self, place.name)
-            if value in (False, b"") or (value == 0 and not place.name.endswith("_sn")):
-                continue
-            if isinstance(value, bytes):
-                shown.append(f"{place.name}={value.hex()}")
-            elif place.flag:
-                shown.append(place.name)
-            else:
-                wide = place.size > 4 or place.name in {"itt", "ttt", "referenced_itt"}
-                shown.append(f"{place.name}={value:#x}" if wide else f"{place.name}={value}")
-        if self.data:
-            shown.append(f"data[{len(self.data)}]")
-        return f"{type(self).__name__} {' '.join(shown)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,7 +78,7 @@ class ScsiCommand(Pdu):
     expected_length: int = 0
     cmd_sn: int = 0
     exp_stat_sn: int = 0
-    cdb: bytes = b""
+    cdb: bytes = bytes(16)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -619,12 +461,11 @@ PDUS: dict[int, type[Pdu]] = {
     kind.OPCODE: kind
     for kind in (
         ScsiCommand, ScsiResponse, TaskRequest, TaskResponse, DataOut, DataIn, R2T, AsyncMessage, TextRequest,
-        TextResponse, LoginRequest, LoginResponse, LogoutRequest, LogoutResponse, SnackRequest, Reject, NopOut, NopIn,
+        TextResponse, LoginRequest, LoginResponse, LogoutRequest, LogoutResponse, SnackRequest, Reject,
+        NopOut, NopIn,
     )
 }  # fmt: skip
 """Every PDU by its opcode."""
-
-P = TypeVar("P", bound=Pdu)
 
 
 def decode(bhs: bytes, ahs: bytes = b"", data: bytes = b"") -> Pdu:
@@ -642,5 +483,6 @@ def decode(bhs: bytes, ahs: bytes = b"", data: bytes = b"") -> Pdu:
 
 def reserved_bits(bhs: bytes) -> bytes:
     """Return the header with every bit cleared that RFC 7143 11 defines for its opcode; all zero is right."""
-    kind = PDUS[bhs[0] & 0x3F]
-    return undefined(bhs, (*COMMON, *kind.LAYOUT))
+    opcode = bhs[0] & 0x3F
+    common = COMMON if opcode < Opcode.NOP_IN else COMMON[1:]  # the I bit is the initiator's
+    return undefined(bhs, (*common, *PDUS[opcode].LAYOUT))

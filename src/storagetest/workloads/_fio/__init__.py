@@ -1,1 +1,1 @@
-"""fio as a load generator: its argv (job), its output (parse), running it on a client (run), workloads (load)."""
+"""fio as a load generator: its argv (job), its output (parse), running it (run), workloads by it (load)."""

@@ -1,13 +1,15 @@
-"""Reading what fio said. Either the right numbers come out, or a :class:`WorkloadError` with the last it said.
+"""Reading what fio said. Either the right numbers come out, or a :class:`WorkloadError` with the last it
+said.
 
 Theory. fio writes diagnostics to the stream its JSON goes to: before it, after it and (several jobs) between
-its lines (fio issues 672, 731, 1685). What saves us: its JSON is printed with every inner line indented, while
-diagnostics start in the first column with a word. And a report carries its numbers more than once, so that
-damage shows: totals, runtime and rates must agree with each other, and bins with totals.
+its lines (fio issues 672, 731, 1685). What saves us: its JSON is printed with every inner line indented,
+while diagnostics start in the first column with a word. And a report carries its numbers more than once, so
+that damage shows: totals, runtime and rates must agree with each other, and bins with totals.
 
 Rules:
 
-1. A report is a line ``{``, up to a line ``}``. Between them, lines that start with a letter are diagnostics.
+1. A report is a line ``{``, up to a line ``}``. Between them, lines that start with a letter are
+   diagnostics; one with JSON in it has swallowed a part of the report: an error.
 2. One report, with one (grouped) job. Two reports are ambiguous: an error, never a choice.
 3. An error code, no I/O, or a runtime shorter than asked is an error even where fio exits with 0.
 """
@@ -29,9 +31,11 @@ from storagetest.measure.histogram import Histogram
 __all__ = ["MINIMUM_VERSION", "FioResult", "parse"]
 
 MINIMUM_VERSION = (3, 7)
-"""From fio 3.2 on the bins have the place and the unit we read; 3.7 is the oldest that a distribution carries."""
+"""The bins are where we read them, in nanoseconds, from 3.2 on; 3.7 is the oldest in use."""
 
-_VERSION = re.compile(r"fio-(\d+)\.(\d+)")
+_START = re.compile(r"(\S.*)?\{\s*")  # a diagnostic may come right before it, on the same line
+_JSON_IN_LINE = re.compile(r'" :|[\[\]{},]\s*$')
+_VERSION = re.compile(r"fio-(\d+)\.(\d+)[\w.+~-]*")
 _TAIL_LINES = 8
 _SHORTEST = 0.9  # of the runtime asked for
 _RATE_TOLERANCE = 0.02
@@ -75,37 +79,34 @@ class _DoubtError(Exception):
 def _report(stdout: str) -> Mapping[str, Any]:
     """Return the one JSON report among the diagnostics."""
     lines = stdout.splitlines()
-    starts = [number for number, line in enumerate(lines) if line.rstrip() == "{"]
+    starts = [number for number, line in enumerate(lines) if _START.fullmatch(line)]
     if not starts:
-        raise _DoubtError("fio gave no report")
+        raise _DoubtError("fio gave no report: it failed, or was ended before it was done")
     if len(starts) > 1:
         raise _DoubtError(f"fio gave {len(starts)} reports where one was asked for")
-    inside: list[str] = []
-    for line in lines[starts[0] :]:
+    inside = ["{"]
+    for line in lines[starts[0] + 1 :]:
         if not line[:1].isalpha():
             inside.append(line)
+        elif _JSON_IN_LINE.search(line):
+            raise _DoubtError("fio's report is damaged: a diagnostic swallowed a part of it")
         if line.rstrip() == "}":
             break
     else:
         raise _DoubtError("fio's report breaks off")
     try:
-        report = json.loads("\n".join(inside), object_pairs_hook=_without_duplicates)
+        report = json.loads("\n".join(inside))
     except ValueError as error:
         raise _DoubtError(f"fio's report is damaged ({error})") from None
     return dict(report)
 
 
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    if len(members) != len(pairs):
-        raise ValueError("a member is there twice")
-    return members
-
-
 def _version(report: Mapping[str, Any]) -> str:
     text = str(report["fio version"])
-    match = _VERSION.match(text)
-    if match and (int(match[1]), int(match[2])) < MINIMUM_VERSION:
+    match = _VERSION.fullmatch(text)
+    if match is None:
+        raise ValueError(f"fio version is {text!r}")
+    if (int(match[1]), int(match[2])) < MINIMUM_VERSION:
         wanted = ".".join(map(str, MINIMUM_VERSION))
         raise _DoubtError(f"{text} is too old: fio {wanted} or newer is needed for latency histograms")
     return text
@@ -123,27 +124,45 @@ def _job(report: Mapping[str, Any]) -> Mapping[str, Any]:
     return job
 
 
-def _result(
-    section: Mapping[str, Any], version: str, runtime: float | None, in_flight: int
-) -> FioResult:
+def _result(section: Mapping[str, Any], version: str, runtime: float | None, in_flight: int) -> FioResult:
     ios, total = _whole(section, "total_ios"), _whole(section, "io_bytes")
     milliseconds = _whole(section, "runtime")
     if not ios or not total:
         raise _DoubtError("fio did no I/O")
-    if milliseconds <= 0 or (runtime is not None and milliseconds / 1000 < runtime * _SHORTEST - _MILLISECOND):
+    if milliseconds <= 0 or (
+        runtime is not None and milliseconds / 1000 < runtime * _SHORTEST - _MILLISECOND
+    ):
         asked = f" of {runtime:g} s" if runtime is not None else ""
         raise _DoubtError(f"fio ended early: it measured {milliseconds / 1000:g} s{asked}")
     seconds = milliseconds / 1000
     completion = section["clat_ns"]
     if "bins" not in completion:
         raise _DoubtError(f"{version} gives no latency bins")
-    latency = Histogram.from_fio_bins(completion["bins"])
+    latency = _latency(completion)
     mean = _number(completion, "mean") * 1e-9
     _agree("I/O rate", _number(section, "iops"), ios / seconds, slack=0)
     _agree("bandwidth", _number(section, "bw_bytes"), total / seconds, slack=1)
     _agree("count of latencies", latency.count, ios, slack=2 * in_flight)
-    _agree("mean latency", latency.mean, mean, slack=1e-9)
+    if not latency.saturated:
+        _agree("mean latency", latency.mean, mean, slack=1e-9)
     return FioResult(version, total, ios, seconds, mean, latency)
+
+
+def _latency(completion: Mapping[str, Any]) -> Histogram:
+    """Return the histogram, if fio's own order, count and percentiles are those of its bins."""
+    keys = [int(key) for key in completion["bins"]]
+    if keys != sorted(keys):
+        raise _DoubtError("fio's report is damaged: its latency bins are not in order")
+    latency = Histogram.from_fio_bins(completion["bins"])
+    count = completion.get("N", latency.count)  # old versions have no N
+    if latency.count != count:
+        raise _DoubtError(f"fio's report contradicts itself: {count} latencies, {latency.count} in bins")
+    for percent, ns in completion.get("percentile", {}).items():
+        # fio's rank may be the next one where ours is whole, because it computes it in floats.
+        low, high = (latency.percentile(min(1.0, float(percent) / 100 * near)) for near in (1 - 1e-9, 1 + 1e-9))
+        if not round(low * 1e9) <= ns <= round(high * 1e9):
+            raise _DoubtError(f"fio's report contradicts itself: p{float(percent):g} is not that of its bins")
+    return latency
 
 
 def _agree(what: str, one: float, other: float, *, slack: float) -> None:

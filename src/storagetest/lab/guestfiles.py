@@ -6,7 +6,7 @@ settings and keys, and one script for each service.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files as package_files
 
 from storagetest.lab.initramfs import File
@@ -77,5 +77,5 @@ def _script(name: str) -> bytes:
     return package_files("storagetest.lab").joinpath("guest", name).read_bytes()
 
 
-def _lines(lines: Sequence[str] | object) -> bytes:
-    return "".join(f"{line}\n" for line in lines).encode()  # type: ignore[attr-defined]
+def _lines(lines: Iterable[str]) -> bytes:
+    return "".join(f"{line}\n" for line in lines).encode()

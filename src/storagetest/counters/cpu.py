@@ -1,0 +1,69 @@
+"""Processor time from /proc/stat (proc_stat(5)): how busy a machine was between two readings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+__all__ = ["Busy", "CpuTimes", "busy", "parse_stat"]
+
+_IDLE = (3, 4)  # the columns idle and iowait; guest time (8, 9) is already part of user and nice
+_COUNTED = 8
+
+
+@dataclass(frozen=True, slots=True)
+class CpuTimes:
+    """Clock ticks since boot: busy and all, of the whole machine and of every core by name (``cpu0`` …)."""
+
+    busy: int
+    total: int
+    cores: Mapping[str, tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """Shares of 1: of all cores together, and of the busiest one. ``cores`` is how many there were."""
+
+    share: float
+    busiest_core: float
+    cores: int
+
+
+def parse_stat(text: str) -> CpuTimes:
+    """Return the times in the ``cpu`` lines of /proc/stat; other lines are passed over.
+
+    Time that a hypervisor withheld (steal) is busy: the machine wanted it and had none to spare. Raises
+    :class:`ValueError` where the line of the whole machine is missing or unreadable.
+    """
+    found: dict[str, tuple[int, int]] = {}
+    for line in text.splitlines():
+        name, *columns = line.split() or [""]
+        if name.startswith("cpu"):
+            ticks = [int(column) for column in columns[:_COUNTED]]
+            if len(ticks) <= max(_IDLE):
+                raise ValueError(f"/proc/stat: {line!r} has too few columns")
+            idle = sum(ticks[column] for column in _IDLE)
+            found[name] = (sum(ticks) - idle, sum(ticks))
+    if "cpu" not in found:
+        raise ValueError("/proc/stat has no line of the whole machine")
+    whole = found.pop("cpu")
+    return CpuTimes(*whole, found)
+
+
+def busy(before: CpuTimes, after: CpuTimes) -> Busy | None:
+    """Return how busy the machine was between two readings; None where no tick went by.
+
+    iowait may run backwards (proc_stat(5)), so shares are held between 0 and 1.
+    """
+    if after.total <= before.total:
+        return None
+    shares = [
+        _share(before.cores[name], now) for name, now in after.cores.items() if name in before.cores
+    ]  # a core that came or went meanwhile has no share
+    whole = _share((before.busy, before.total), (after.busy, after.total))
+    return Busy(whole, max(shares, default=whole), len(after.cores))
+
+
+def _share(before: tuple[int, int], after: tuple[int, int]) -> float:
+    ticks = after[1] - before[1]
+    return min(1.0, max(0.0, (after[0] - before[0]) / ticks)) if ticks > 0 else 0.0

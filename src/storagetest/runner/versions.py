@@ -1,0 +1,41 @@
+"""What runs on a client: its kernel's release and its tools' versions, asked once."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from weakref import WeakKeyDictionary
+
+from storagetest.hosts.base import Host
+
+__all__ = ["Versions"]
+
+_MARK = "@@ storagetest: "
+_DEADLINE = 30.0
+
+
+class Versions:
+    """Remembers versions by connection. What does not answer is left out: it is evidence, not a check."""
+
+    def __init__(self) -> None:
+        self._known: WeakKeyDictionary[Host, dict[str, str]] = WeakKeyDictionary()
+
+    def of(self, client: Host, tools: Mapping[str, tuple[str, ...]]) -> Mapping[str, str]:
+        """Return ``{"kernel": "6.1.0-18-amd64", "fio": "fio-3.33"}``: the kernel and ``tools`` (name → argv).
+
+        One command on the client asks for all that is not known yet. Raises :class:`HostError` where the
+        client cannot be reached.
+        """
+        known = self._known.setdefault(client, {})
+        wanted = {"kernel": ("uname", "-r"), **tools}
+        missing = {name: argv for name, argv in wanted.items() if name not in known}
+        if missing:
+            script = "\n".join(
+                f"echo {shlex.quote(_MARK + name)}; {shlex.join(argv)} 2>/dev/null </dev/null"
+                for name, argv in missing.items()
+            )
+            done = client.run(["sh", "-c", script], deadline=_DEADLINE, check=False)
+            for part in done.stdout.split(_MARK)[1:]:
+                name, _, said = part.partition("\n")
+                known[name] = said.strip().partition("\n")[0]
+        return {name: known[name] for name in wanted if known.get(name)}

@@ -1,0 +1,240 @@
+"""Text keys: their format, what each may say, and what comes out of a negotiation (RFC 7143 6.1, 6.2, 13).
+
+One table, :data:`KEYS`, says of each key how it is negotiated, its default, its range, where it may stand.
+:func:`answer` is the responder's half (what a target must reply), :func:`outcome` what both then hold. A case
+compares a target's reply with them, so that the rule is read from the table and not from the case.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from storagetest.errors import RemoteProtocolError
+from storagetest.wire.show import show
+
+__all__ = [
+    "IRRELEVANT",
+    "KEYS",
+    "MAX_NAME",
+    "MAX_VALUE",
+    "NOT_UNDERSTOOD",
+    "REJECT",
+    "RESERVED_WORDS",
+    "Key",
+    "Negotiation",
+    "Pairs",
+    "When",
+    "answer",
+    "binary",
+    "format_text",
+    "legal_answers",
+    "legal_value",
+    "numeric",
+    "outcome",
+    "parse_text",
+]
+
+Pairs = tuple[tuple[str, str], ...]
+"""Keys and values in the order in which they stand."""
+
+NOT_UNDERSTOOD, REJECT, IRRELEVANT = "NotUnderstood", "Reject", "Irrelevant"
+RESERVED_WORDS = frozenset({NOT_UNDERSTOOD, REJECT, IRRELEVANT, "None"})
+"""Values that mean something for any key (RFC 7143 6.2)."""
+
+MAX_NAME, MAX_VALUE = 63, 8192
+"""Longest key name, and longest value unless the key says otherwise (RFC 7143 6.1)."""
+
+
+class Negotiation(Enum):
+    """How two proposals become one value (RFC 7143 6.2.1, 6.2.2)."""
+
+    LIST = "first of the proposer's list that the responder has"
+    MINIMUM = "the smaller number"
+    MAXIMUM = "the larger number"
+    AND = "Yes if both say Yes"
+    OR = "Yes if either says Yes"
+    DECLARE = "each says its own; no answer"
+
+
+class When(Enum):
+    """Use, in RFC 7143 13's words: Initialize Only, Leading Only, Full Feature Phase Only, ALL."""
+
+    IO = "during login"
+    LO = "during the leading login"
+    FFPO = "in full feature phase"
+    ALL = "at any time"
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key: section of RFC 7143, rule, default, and range of numbers or list of words."""
+
+    name: str
+    section: str
+    negotiation: Negotiation
+    when: When
+    default: str | None = None
+    low: int = 0
+    high: int = 0
+    words: tuple[str, ...] = ()
+
+    @property
+    def numeric(self) -> bool:
+        """Whether its values are numbers."""
+        return bool(self.high)
+
+
+_N, _W = Negotiation, When
+_BIG = 2**24 - 1
+
+KEYS: Mapping[str, Key] = {
+    key.name: key
+    for key in (
+        Key("HeaderDigest", "13.1", _N.LIST, _W.IO, "None", words=("None", "CRC32C")),
+        Key("DataDigest", "13.1", _N.LIST, _W.IO, "None", words=("None", "CRC32C")),
+        Key("MaxConnections", "13.2", _N.MINIMUM, _W.LO, "1", 1, 65535),
+        Key("SendTargets", "13.3", _N.DECLARE, _W.FFPO),
+        Key("TargetName", "13.4", _N.DECLARE, _W.IO),
+        Key("InitiatorName", "13.5", _N.DECLARE, _W.IO),
+        Key("TargetAlias", "13.6", _N.DECLARE, _W.ALL),
+        Key("InitiatorAlias", "13.7", _N.DECLARE, _W.ALL),
+        Key("TargetAddress", "13.8", _N.DECLARE, _W.ALL),
+        Key("TargetPortalGroupTag", "13.9", _N.DECLARE, _W.IO, None, 0, 65535),
+        Key("InitialR2T", "13.10", _N.OR, _W.LO, "Yes", words=("Yes", "No")),
+        Key("ImmediateData", "13.11", _N.AND, _W.LO, "Yes", words=("Yes", "No")),
+        Key("MaxRecvDataSegmentLength", "13.12", _N.DECLARE, _W.ALL, "8192", 512, _BIG),
+        Key("MaxBurstLength", "13.13", _N.MINIMUM, _W.LO, "262144", 512, _BIG),
+        Key("FirstBurstLength", "13.14", _N.MINIMUM, _W.LO, "65536", 512, _BIG),
+        Key("DefaultTime2Wait", "13.15", _N.MAXIMUM, _W.LO, "2", 0, 3600),
+        Key("DefaultTime2Retain", "13.16", _N.MINIMUM, _W.LO, "20", 0, 3600),
+        Key("MaxOutstandingR2T", "13.17", _N.MINIMUM, _W.LO, "1", 1, 65535),
+        Key("DataPDUInOrder", "13.18", _N.OR, _W.LO, "Yes", words=("Yes", "No")),
+        Key("DataSequenceInOrder", "13.19", _N.OR, _W.LO, "Yes", words=("Yes", "No")),
+        Key("ErrorRecoveryLevel", "13.20", _N.MINIMUM, _W.LO, "0", 0, 2),
+        Key("SessionType", "13.21", _N.DECLARE, _W.LO, "Normal", words=("Discovery", "Normal")),
+        Key("TaskReporting", "13.23", _N.LIST, _W.LO, "RFC3720",
+            words=("RFC3720", "ResponseFence", "FastAbort")),
+        Key("iSCSIProtocolLevel", "13.24", _N.MINIMUM, _W.LO, "1", 0, 31),
+        Key("AuthMethod", "12.1", _N.LIST, _W.IO, "None", words=("CHAP", "None", "KRB5", "SRP")),
+    )
+}  # fmt: skip
+"""Every key of RFC 7143 12.1 and 13 by its name."""
+
+
+def format_text(pairs: Iterable[tuple[str, str]]) -> bytes:
+    """Return ``key=value`` pairs, each ended by a NUL (RFC 7143 6.1)."""
+    return b"".join(f"{key}={value}".encode() + b"\0" for key, value in pairs)
+
+
+def parse_text(data: bytes) -> Pairs:
+    """Read pairs. :class:`RemoteProtocolError` where one has no ``=``, no name, or is not UTF-8.
+
+    Empty entries are padding by another name and skipped; names over 63 bytes are an error (6.1).
+    """
+    pairs = []
+    for piece in data.split(b"\0"):
+        if not piece:
+            continue
+        name, equals, value = piece.partition(b"=")
+        if not equals or not name or len(name) > MAX_NAME:
+            raise RemoteProtocolError(f"iSCSI: {piece[:80]!r} is not key=value: {show(data)}")
+        try:
+            pairs.append((name.decode("ascii"), value.decode("utf-8")))
+        except UnicodeDecodeError:
+            raise RemoteProtocolError(f"iSCSI: {piece[:80]!r} is not text: {show(data)}") from None
+    return tuple(pairs)
+
+
+def numeric(value: str) -> int | None:
+    """Read a numerical value, decimal or 0x… (RFC 7143 6.1); None where it is neither."""
+    text, base = (value[2:], 16) if value[:2] in {"0x", "0X"} else (value, 10)
+    digits = "0123456789abcdefABCDEF" if base == 16 else "0123456789"
+    return int(text, base) if text and len(text) <= 40 and all(c in digits for c in text) else None
+
+
+def binary(value: str) -> bytes | None:
+    """Read a hex-constant 0x… or base64-constant 0b… (RFC 7143 6.1); None where it is neither."""
+    try:
+        if value[:2] in {"0x", "0X"}:
+            return bytes.fromhex(value[2:] if len(value) % 2 == 0 else "0" + value[2:])
+        if value[:2] in {"0b", "0B"}:
+            return base64.b64decode(value[2:], validate=True)
+    except (ValueError, binascii.Error):
+        return None
+    return None
+
+
+def legal_value(key: Key, value: str) -> bool:
+    """Say whether ``value`` may stand for ``key`` (13's ranges and words; any text where it has none)."""
+    if key.numeric:
+        number = numeric(value)
+        return number is not None and key.low <= number <= key.high
+    if key.negotiation is Negotiation.LIST:
+        return bool(value) and all(value.split(","))
+    return not key.words or value in key.words
+
+
+def answer(key: Key, proposed: str, own: str) -> str:
+    """Return what a responder that holds ``own`` replies to ``proposed`` (RFC 7143 6.2.1, 6.2.2).
+
+    For a list, ``own`` is the comma-separated set of what the responder has; none in common is Reject.
+    """
+    if not legal_value(key, proposed):
+        return REJECT
+    match key.negotiation:
+        case Negotiation.LIST:
+            have = own.split(",")
+            return next((word for word in proposed.split(",") if word in have), REJECT)
+        case Negotiation.MINIMUM | Negotiation.MAXIMUM:
+            pick = min if key.negotiation is Negotiation.MINIMUM else max
+            return str(pick(numeric(proposed) or 0, numeric(own) or 0))
+        case Negotiation.AND:
+            return "Yes" if proposed == own == "Yes" else "No"
+        case Negotiation.OR:
+            return "Yes" if "Yes" in (proposed, own) else "No"
+    return own
+
+
+def legal_answers(key: Key, proposed: str, replied: str) -> bool:
+    """Say whether any responder could have replied so to ``proposed``: the rule, whatever it holds."""
+    if replied == REJECT:
+        return True
+    if replied == IRRELEVANT:
+        return key.negotiation is not Negotiation.DECLARE
+    if not legal_value(key, replied):
+        return False
+    match key.negotiation:
+        case Negotiation.LIST:
+            return replied in proposed.split(",")
+        case Negotiation.MINIMUM:
+            return (numeric(replied) or 0) <= (numeric(proposed) or 0)
+        case Negotiation.MAXIMUM:
+            return (numeric(replied) or 0) >= (numeric(proposed) or 0)
+        case Negotiation.AND:
+            return proposed == "Yes" or replied == "No"
+        case Negotiation.OR:
+            return proposed == "No" or replied == "Yes"
+    return True
+
+
+def outcome(offered: Iterable[tuple[str, str]], replied: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return what holds after a login in which the initiator ``offered`` and the target ``replied``.
+
+    The responder's answer is the result (6.2.2). Where the target proposed a key that we had not offered, our
+    own value is the default and both compute the result. Declarations are the target's; Reject, Irrelevant
+    and NotUnderstood leave the default.
+    """
+    ours, held = dict(offered), {name: key.default for name, key in KEYS.items() if key.default is not None}
+    for name, value in replied:
+        key = KEYS.get(name)
+        if key is None or value in {REJECT, IRRELEVANT, NOT_UNDERSTOOD}:
+            continue
+        if key.negotiation is Negotiation.DECLARE or name in ours:
+            held[name] = value
+        elif legal_value(key, value):
+            held[name] = answer(key, value, key.default or "")
+    return held

@@ -1,0 +1,363 @@
+"""One NVMe/TCP connection and the queue on it, driven from the host's side: a link, a stream, commands.
+
+:meth:`Queue.run` plays by the rules and holds the controller to them; every rule that it sees broken is a
+:class:`~storagetest.errors.RemoteProtocolError` that names the section. To break rules oneself there are
+:meth:`Queue.send` (with a lie told after encoding), :meth:`Queue.send_raw` and :meth:`Queue.ending`, which
+waits for how the controller takes it.
+
+What is checked of a controller, always:
+
+- R2T (3.3.2.2, 3.6.2.10): of a command that is outstanding and has data for it; each where the last one
+  ended; inside the transfer; never of zero bytes. (MAXR2T shows only to who does not answer: a case does so.)
+- C2HData (3.3.2.1, 3.6.2.9): of a command that is outstanding; each where the last one ended; inside the
+  transfer; LAST_PDU on the last and on none before; SUCCESS only with LAST_PDU, and only where submission
+  queue flow control is off.
+- CapsuleResp (3.6.2.7): of a command that is outstanding, once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from storagetest.errors import RemoteProtocolError
+from storagetest.wire.link import Closed, Link, Silence
+from storagetest.wire.nvme.command import Command, Cqe, in_capsule, transport_sgl
+from storagetest.wire.nvme_tcp.pdu import (
+    R2T,
+    C2HData,
+    C2HTermReq,
+    CapsuleCmd,
+    CapsuleResp,
+    H2CData,
+    ICReq,
+    ICResp,
+    Pdu,
+    Received,
+    encode,
+)
+from storagetest.wire.nvme_tcp.stream import Digests, EndOfStream, NeedData, Role, Stream
+from storagetest.wire.show import show
+
+__all__ = ["ADMIN_IN_CAPSULE", "Completion", "Ending", "Lie", "Queue", "Terminated"]
+
+ADMIN_IN_CAPSULE = 8192
+"""Bytes of in-capsule data that every controller takes on the admin queue (3.3.1)."""
+
+Lie = Callable[[bytes], bytes]
+"""Changes a PDU after it was encoded."""
+
+
+class Terminated(RemoteProtocolError):  # noqa: N818  # what happened, in the case's words
+    """The controller sent a C2HTermReq where an answer was due."""
+
+    def __init__(self, message: str, pdu: C2HTermReq) -> None:
+        super().__init__(message)
+        self.pdu = pdu
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """How a command ended: its queue entry, the data it returned, and the PDUs that made it up, in order."""
+
+    cqe: Cqe
+    data: bytes
+    pdus: tuple[Received, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether the command succeeded."""
+        return self.cqe.ok
+
+    @property
+    def status(self) -> int:
+        """Status code type << 8 | status code."""
+        return self.cqe.status
+
+    def of(self, kind: type) -> list[Received]:
+        """Return the PDUs of one class."""
+        return [one for one in self.pdus if isinstance(one.pdu, kind)]
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What a controller did about a connection: ``term`` if it sent a C2HTermReq, and how it closed.
+
+    ``closed`` is None where it had not closed yet; ``before`` are the PDUs that came first.
+    """
+
+    term: Received | None
+    closed: str | None
+    before: tuple[Received, ...] = ()
+
+    @property
+    def request(self) -> C2HTermReq | None:
+        """The C2HTermReq itself."""
+        return self.term.pdu if self.term and isinstance(self.term.pdu, C2HTermReq) else None
+
+    @property
+    def ended(self) -> bool:
+        """Whether the controller has done with this connection."""
+        return self.term is not None or self.closed is not None
+
+    def __str__(self) -> str:
+        said = (
+            f"C2HTermReq FES {self.request.fes:02x}h FEI {self.request.fei:#x}"
+            if self.request
+            else "no C2HTermReq"
+        )
+        shut = f"closed ({self.closed})" if self.closed else "not closed"
+        others = "".join(f", {type(one.pdu).__name__}" for one in self.before)
+        return f"{said}, {shut}" + (f", after{others[1:]}" if others else "")
+
+
+@dataclass
+class _Transfer:
+    """A command that is outstanding."""
+
+    to_send: bytes
+    expected: int
+    taken: int = 0  # bytes asked for by R2T
+    got: bytearray = field(default_factory=bytearray)
+    last_seen: bool = False
+    pdus: list[Received] = field(default_factory=list)
+    cqe: Cqe | None = None
+
+
+class Queue:
+    """A connection after its ICResp. Make it with :meth:`open`."""
+
+    def __init__(self, link: Link, icreq: ICReq, *, deadline: float) -> None:
+        self.link = link
+        self.icreq = icreq
+        self.deadline = deadline
+        self.stream = Stream(Role.HOST)
+        self.stream.alignment = icreq.hpda
+        self.icresp = ICResp()
+        self.qid = 0
+        self.in_capsule_limit = ADMIN_IN_CAPSULE
+        self.sq_flow_control = True
+        self._cids = 0
+        self._open: dict[int, _Transfer] = {}
+        self._answer_r2t = True
+
+    @classmethod
+    def open(cls, link: Link, icreq: ICReq | None = None, *, deadline: float = 10.0) -> Queue:
+        """Send ``icreq`` on ``link`` and take the ICResp. ``deadline`` in seconds, also for every answer."""
+        queue = cls(link, icreq or ICReq(), deadline=deadline)
+        queue.link.send(encode(queue.icreq))
+        received = queue.receive()
+        assert isinstance(received.pdu, ICResp)  # the stream's table lets nothing else through
+        queue.agree(received.pdu)
+        return queue
+
+    def agree(self, icresp: ICResp) -> None:
+        """Go by what ``icresp`` says, from here on (3.3.1.1)."""
+        self.icresp = icresp
+        self.stream.digests = Digests(
+            header=icresp.header_digest and self.icreq.header_digest,
+            data=icresp.data_digest and self.icreq.data_digest,
+        )
+
+    @property
+    def digests(self) -> Digests:
+        """The digests in use."""
+        return self.stream.digests or Digests()
+
+    # Sending
+
+    def encode(self, pdu: Pdu) -> bytes:
+        """Return the bytes of ``pdu`` with the digests and the alignment that were negotiated."""
+        return encode(
+            pdu,
+            header_digest=self.digests.header,
+            data_digest=self.digests.data,
+            alignment=self.icresp.cpda,
+        )
+
+    def send(self, pdu: Pdu, *, lie: Lie | None = None) -> bytes:
+        """Send ``pdu``, changed by ``lie`` after encoding; return the bytes that went."""
+        raw = self.encode(pdu)
+        raw = lie(raw) if lie else raw
+        self.send_raw(raw)
+        return raw
+
+    def send_raw(self, raw: bytes) -> None:
+        """Send bytes as they are."""
+        self.link.send(raw, deadline=self.deadline)
+
+    def next_cid(self) -> int:
+        """Return a command identifier that is not outstanding."""
+        while True:
+            self._cids = self._cids % 0xFFFE + 1
+            if self._cids not in self._open:
+                return self._cids
+
+    def submit(
+        self,
+        command: Command,
+        *,
+        data: bytes = b"",
+        reads: int = 0,
+        inside: bool | None = None,
+        dptr: bytes | None = None,
+        lie: Lie | None = None,
+    ) -> int:
+        """Send a command and return its CID (a fresh one, unless the command has one).
+
+        ``data`` goes to the controller, in the capsule where it fits or where ``inside`` says so; ``reads``
+        is how many bytes are expected back. ``dptr`` overrides the SGL that follows from these.
+        """
+        cid = command.cid or self.next_cid()
+        inside = len(data) <= self.in_capsule_limit if inside is None else inside
+        pointer = command.dptr
+        if data and inside:
+            pointer = in_capsule(len(data))
+        elif data or reads:
+            pointer = transport_sgl(len(data) or reads)
+        command = replace(command, cid=cid, dptr=pointer if dptr is None else dptr)
+        self._open[cid] = _Transfer(to_send=b"" if inside else data, expected=reads)
+        self.send(CapsuleCmd(command.encode(), data if inside else b""), lie=lie)
+        return cid
+
+    # Receiving
+
+    def receive(self, *, deadline: float | None = None) -> Received:
+        """Return the controller's next PDU. :class:`Silence`, :class:`Closed`, or what the stream raises."""
+        until = time.monotonic() + (self.deadline if deadline is None else deadline)
+        while True:
+            event = self.stream.next_event()
+            if isinstance(event, Received):
+                return event
+            if isinstance(event, EndOfStream):
+                unfinished = f"; unfinished: {show(event.leftover)}" if event.leftover else ""
+                raise Closed(
+                    f"{self.link.peer}: closed ({self.link.closed_how}) where an answer was due; "
+                    f"last sent: {show(self.link.last(outgoing=True))}{unfinished}"
+                )
+            assert isinstance(event, NeedData)
+            self.stream.receive_data(self.link.receive(deadline=until - time.monotonic()))
+
+    def wait(self, cid: int, *, deadline: float | None = None) -> Completion:
+        """Carry out transfers until command ``cid`` is done. Other commands' PDUs are taken in on the way."""
+        until = time.monotonic() + (self.deadline if deadline is None else deadline)
+        while True:
+            transfer = self._open[cid]
+            if transfer.cqe is not None:
+                del self._open[cid]
+                return Completion(transfer.cqe, bytes(transfer.got), tuple(transfer.pdus))
+            self._take(self.receive(deadline=max(until - time.monotonic(), 0.001)))
+
+    def run(
+        self, command: Command, *, data: bytes = b"", reads: int = 0, inside: bool | None = None
+    ) -> Completion:
+        """Submit a command and wait for its end."""
+        return self.wait(self.submit(command, data=data, reads=reads, inside=inside))
+
+    def ending(self, *, deadline: float | None = None) -> Ending:
+        """Wait for the controller to end the connection, with a C2HTermReq or without."""
+        until = time.monotonic() + (self.deadline if deadline is None else deadline)
+        before: list[Received] = []
+        while True:
+            try:
+                received = self.receive(deadline=max(until - time.monotonic(), 0.001))
+            except Closed:
+                return Ending(None, self.link.closed_how, tuple(before))
+            except Silence:
+                return Ending(None, None, tuple(before))
+            if isinstance(received.pdu, C2HTermReq):
+                return Ending(received, self.link.closed_how, tuple(before))
+            before.append(received)
+
+    def forget(self, cid: int) -> None:
+        """Expect nothing more of a command."""
+        self._open.pop(cid, None)
+
+    def close(self) -> None:
+        """Close the connection. Safe to call twice."""
+        self.link.close()
+
+    # The rules
+
+    def _take(self, received: Received) -> None:
+        match received.pdu:
+            case CapsuleResp(raw):
+                self._take_response(Cqe.decode(raw), received)
+            case C2HData() as data:
+                self._take_data(data, received)
+            case R2T() as r2t:
+                self._take_r2t(r2t, received)
+            case C2HTermReq() as term:
+                raise Terminated(
+                    f"{self.link.peer}: C2HTermReq FES {term.fes:02x}h FEI {term.fei:#x} where an answer "
+                    f"was due; it carries {show(term.data)}",
+                    term,
+                )
+            case _:
+                raise RemoteProtocolError(f"{received.pdu!r:.80} is no answer: {show(received.raw)}")
+
+    def _transfer(self, cid: int, received: Received) -> _Transfer:
+        transfer = self._open.get(cid)
+        name = type(received.pdu).__name__
+        if transfer is None or transfer.cqe is not None:
+            raise _broken(f"{name} of command {cid}, which is not outstanding", "3.6.2.7", received)
+        transfer.pdus.append(received)
+        return transfer
+
+    def _take_response(self, cqe: Cqe, received: Received) -> None:
+        transfer = self._transfer(cqe.cid, received)
+        if cqe.ok and transfer.got and not transfer.last_seen:
+            raise _broken(f"command {cqe.cid} is done, but no C2HData had LAST_PDU", "3.3.2.1", received)
+        if cqe.ok and transfer.taken < len(transfer.to_send):
+            why = f"command {cqe.cid} succeeded with {transfer.taken} of {len(transfer.to_send)} bytes asked for"
+            raise _broken(why, "3.3.2.2", received)
+        transfer.cqe = cqe
+
+    def _take_data(self, pdu: C2HData, received: Received) -> None:
+        transfer = self._transfer(pdu.cccid, received)
+        at, end = len(transfer.got), pdu.offset + len(pdu.data)
+        if received.data_digest_ok is False:
+            raise _broken("C2HData whose DDGST is wrong", "3.3.1.1", received)
+        if transfer.last_seen:
+            raise _broken("C2HData after the one with LAST_PDU", "3.3.2.1", received)
+        if pdu.offset != at:
+            raise _broken(f"C2HData at {pdu.offset}, but the last one ended at {at}", "3.3.2.1", received)
+        if end > transfer.expected:
+            raise _broken(
+                f"C2HData up to {end} of a transfer of {transfer.expected} bytes", "3.3.2.1", received
+            )
+        transfer.got += pdu.data
+        transfer.last_seen = pdu.last
+        if pdu.success and not pdu.last:
+            raise _broken("C2HData with SUCCESS but without LAST_PDU", "3.6.2.9", received)
+        if pdu.success and self.sq_flow_control:
+            raise _broken("C2HData with SUCCESS while SQ flow control is on", "3.3.2.1", received)
+        if pdu.success:
+            transfer.cqe = Cqe(pdu.cccid)
+
+    def _take_r2t(self, r2t: R2T, received: Received) -> None:
+        transfer = self._transfer(r2t.cccid, received)
+        end = r2t.offset + r2t.length
+        if r2t.offset != transfer.taken:
+            raise _broken(
+                f"R2T at {r2t.offset}, but the last one ended at {transfer.taken}", "3.3.2.2", received
+            )
+        if not r2t.length or end > len(transfer.to_send):
+            why = f"R2T for {r2t.length} bytes up to {end} of {len(transfer.to_send)}"
+            raise _broken(why, "3.3.2.2", received)
+        transfer.taken = end
+        for pdu in self.pieces(r2t, transfer.to_send[r2t.offset : end]):
+            self.send(pdu)
+
+    def pieces(self, r2t: R2T, data: bytes) -> list[H2CData]:
+        """Return the H2CData PDUs that answer ``r2t``: none over MAXH2CDATA, the last with LAST_PDU."""
+        step = max(self.icresp.maxh2cdata, 4)
+        return [
+            H2CData(r2t.cccid, r2t.ttag, r2t.offset + at, data[at : at + step], last=at + step >= len(data))
+            for at in range(0, len(data), step)
+        ]
+
+
+def _broken(what: str, section: str, received: Received) -> RemoteProtocolError:
+    return RemoteProtocolError(f"{what} (NVMe/TCP {section}): {show(received.raw)}")

@@ -1,0 +1,254 @@
+"""A host's association with one controller (NVM Express Base 2.2, sections 3.3 and 6.3): its queues.
+
+:func:`connect` brings a controller up as an initiator would: ICReq, Connect, CC.EN, CSTS.RDY, Identify, Set
+Features (Number of Queues). Closing it shuts the controller down (CC.SHN) and closes every connection, so
+nothing stays behind on the target.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from storagetest.errors import RemoteProtocolError
+from storagetest.wire.link import Link, Wrap
+from storagetest.wire.nvme import admin, fabrics
+from storagetest.wire.nvme.codes import Cns, Feature, Property, status_name
+from storagetest.wire.nvme.structures import Cap, ControllerData, NamespaceData, active_namespaces
+from storagetest.wire.nvme_tcp.pdu import ICReq
+from storagetest.wire.nvme_tcp.queue import Completion, Queue
+
+__all__ = ["Endpoint", "Identity", "Session", "connect_queue", "open_queue"]
+
+CC_ENABLE = 0x00460001
+"""CC (Base 3.1.4.5): EN, I/O completion entries of 2^4 bytes, submission entries of 2^6."""
+
+CC_SHUTDOWN_NORMAL = 0x4000
+CSTS_READY, CSTS_FATAL, CSTS_SHUTDOWN_DONE = 0x01, 0x02, 0x08
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a subsystem is reached. ``deadline`` in seconds, for connecting and for every answer."""
+
+    address: str
+    port: int
+    subnqn: str
+    deadline: float = 10.0
+    wrap: Wrap | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who a host says it is (Base 6.3): an NQN and a Host Identifier of 16 bytes."""
+
+    nqn: str
+    hostid: bytes
+
+    @classmethod
+    def fresh(cls) -> Identity:
+        """A host that no target has met: each case uses its own."""
+        name = uuid.uuid4()
+        return cls(f"nqn.2014-08.org.nvmexpress:uuid:{name}", name.bytes)
+
+
+Note = Callable[[Link, str], None]
+"""Is told of each link that is made, and what it is for."""
+
+
+def _ignore(link: Link, what: str) -> None:
+    """Keep no log."""
+
+
+def open_queue(
+    endpoint: Endpoint, icreq: ICReq | None = None, *, what: str = "queue", note: Note = _ignore
+) -> Queue:
+    """Connect to ``endpoint`` and exchange ICReq and ICResp; no Connect command yet."""
+    link = Link.connect(endpoint.address, endpoint.port, deadline=endpoint.deadline, wrap=endpoint.wrap)
+    note(link, what)
+    try:
+        return Queue.open(link, icreq, deadline=endpoint.deadline)
+    except BaseException:
+        link.close()
+        raise
+
+
+def connect_queue(
+    queue: Queue,
+    *,
+    subnqn: str | bytes,
+    identity: Identity,
+    qid: int = 0,
+    sqsize: int = 31,
+    cntlid: int = fabrics.ANY_CONTROLLER,
+    kato: int = 0,
+    cattr: int = 0,
+    recfmt: int = 0,
+) -> Completion:
+    """Send a Connect command (Base 6.3) and return how it ended, refused or not."""
+    data = fabrics.ConnectData(identity.hostid, cntlid, subnqn, identity.nqn).encode()
+    command = fabrics.connect(qid=qid, sqsize=sqsize, kato=kato, cattr=cattr, recfmt=recfmt)
+    done = queue.run(command, data=data, inside=True)
+    if done.ok:
+        queue.qid = qid
+        queue.sq_flow_control = done.cqe.sqhd != 0xFFFF
+    return done
+
+
+@dataclass
+class Session:
+    """A controller that is ready. Use as a context manager."""
+
+    endpoint: Endpoint
+    identity: Identity
+    admin: Queue
+    cntlid: int
+    note: Note = _ignore
+    icreq: ICReq = field(default_factory=ICReq)
+    io_queues: list[Queue] = field(default_factory=list)
+    _identified: ControllerData | None = None
+
+    @classmethod
+    def connect(
+        cls,
+        endpoint: Endpoint,
+        *,
+        identity: Identity | None = None,
+        icreq: ICReq | None = None,
+        kato: int = 0,
+        enable: bool = True,
+        note: Note = _ignore,
+        what: str = "admin queue",
+    ) -> Session:
+        """Bring a controller up; :class:`RemoteProtocolError` with the status where it refuses."""
+        identity = identity or Identity.fresh()
+        queue = open_queue(endpoint, icreq, what=what, note=note)
+        try:
+            done = connect_queue(queue, subnqn=endpoint.subnqn, identity=identity, kato=kato)
+            _want(done, f"Connect to {endpoint.subnqn}")
+            session = cls(endpoint, identity, queue, done.cqe.dw0 & 0xFFFF, note, icreq or ICReq())
+            if enable:
+                session.enable()
+        except BaseException:
+            queue.close()
+            raise
+        return session
+
+    # Properties (Base 3.1.4, 6.5, 6.6)
+
+    def get_property(self, offset: int, *, size: int | None = None) -> int:
+        """Return a controller property."""
+        done = _want(self.admin.run(fabrics.property_get(offset, size=size)), f"Property Get {offset:#x}")
+        return done.cqe.result
+
+    def set_property(self, offset: int, value: int) -> None:
+        """Set a controller property."""
+        _want(self.admin.run(fabrics.property_set(offset, value)), f"Property Set {offset:#x}")
+
+    @property
+    def cap(self) -> Cap:
+        """Controller Capabilities."""
+        return Cap(self.get_property(Property.CAP))
+
+    def enable(self) -> None:
+        """Set CC.EN and wait for CSTS.RDY, for as long as CAP.TO allows (Base 3.5.1)."""
+        limit = self.cap.timeout
+        self.set_property(Property.CC, CC_ENABLE)
+        self.wait_status(CSTS_READY, within=max(limit, 1.0), what="CSTS.RDY")
+
+    def disable(self) -> None:
+        """Clear CC.EN (a controller reset, Base 3.7.2) and wait for CSTS.RDY to go."""
+        self.set_property(Property.CC, CC_ENABLE & ~1)
+        self.wait_status(CSTS_READY, within=max(self.cap.timeout, 1.0), what="CSTS.RDY to go", gone=True)
+
+    def shut_down(self) -> None:
+        """Ask for a normal shutdown (CC.SHN, Base 3.6.1) and wait until it is done."""
+        self.set_property(Property.CC, CC_ENABLE | CC_SHUTDOWN_NORMAL)
+        self.wait_status(CSTS_SHUTDOWN_DONE, within=self.endpoint.deadline, what="CSTS.SHST 10b")
+
+    def wait_status(self, bits: int, *, within: float, what: str, gone: bool = False) -> int:
+        """Read CSTS until ``bits`` are set (or ``gone``); seconds."""
+        until = time.monotonic() + within
+        while True:
+            csts = self.get_property(Property.CSTS)
+            if bool(csts & bits) != gone:
+                return csts
+            if csts & CSTS_FATAL:
+                raise RemoteProtocolError(f"{self.admin.link.peer}: CSTS.CFS is set while waiting for {what}")
+            if time.monotonic() > until:
+                raise RemoteProtocolError(
+                    f"{self.admin.link.peer}: no {what} within {within:g} s; CSTS {csts:#x}"
+                )
+
+    # Identify
+
+    def identify(self, cns: int, *, nsid: int = 0, csi: int = 0) -> bytes:
+        """Return the 4096 bytes of an Identify command."""
+        command = admin.identify(cns, nsid=nsid, csi=csi)
+        return _want(self.admin.run(command, reads=4096), f"Identify CNS {cns:02x}h").data
+
+    @property
+    def controller(self) -> ControllerData:
+        """Identify Controller, asked once."""
+        if self._identified is None:
+            self._identified = ControllerData.decode(self.identify(Cns.CONTROLLER))
+        return self._identified
+
+    def namespaces(self) -> list[int]:
+        """Return the active NSIDs."""
+        return active_namespaces(self.identify(Cns.ACTIVE_NAMESPACES))
+
+    def namespace(self, nsid: int) -> NamespaceData:
+        """Return Identify Namespace."""
+        return NamespaceData.decode(self.identify(Cns.NAMESPACE, nsid=nsid))
+
+    # I/O queues
+
+    def io_queue(
+        self, *, qid: int | None = None, sqsize: int = 31, icreq: ICReq | None = None, cattr: int = 0
+    ) -> Queue:
+        """Connect an I/O queue; it closes with the session."""
+        if not self.io_queues:
+            self.admin.run(admin.set_features(Feature.NUMBER_OF_QUEUES, 0x00030003))
+        qid = qid or len(self.io_queues) + 1
+        queue = open_queue(
+            self.endpoint, self.icreq if icreq is None else icreq, what=f"I/O queue {qid}", note=self.note
+        )
+        self.io_queues.append(queue)
+        done = connect_queue(
+            queue,
+            subnqn=self.endpoint.subnqn,
+            identity=self.identity,
+            qid=qid,
+            sqsize=min(sqsize, self.cap.mqes),
+            cntlid=self.cntlid,
+            cattr=cattr,
+        )
+        _want(done, f"Connect of I/O queue {qid}")
+        queue.in_capsule_limit = self.controller.in_capsule_limit
+        return queue
+
+    def close(self) -> None:
+        """Shut the controller down, if it still listens, and close every connection."""
+        for queue in self.io_queues:
+            queue.close()
+        with contextlib.suppress(RemoteProtocolError):
+            if self.admin.link.closed_how is None:
+                self.admin.deadline = min(self.admin.deadline, 2.0)
+                self.admin.run(fabrics.property_set(Property.CC, CC_ENABLE | CC_SHUTDOWN_NORMAL))
+        self.admin.close()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _want(done: Completion, what: str) -> Completion:
+    if not done.ok:
+        raise RemoteProtocolError(f"{what} was refused: {status_name(done.status)}")
+    return done

@@ -1,0 +1,243 @@
+"""What data-in commands return: INQUIRY, VPD pages, capacity, LUNs, mode pages (SPC-4, SBC-3).
+
+Every decoder is total: too little data, or a length that points past the end, is a
+:class:`~storagetest.errors.RemoteProtocolError` that shows the bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from storagetest.errors import RemoteProtocolError
+from storagetest.wire.show import show
+
+__all__ = [
+    "BlockLimits",
+    "Capacity",
+    "Designator",
+    "Inquiry",
+    "Provisioning",
+    "VpdPage",
+    "decode_block_limits",
+    "decode_capacity10",
+    "decode_capacity16",
+    "decode_designators",
+    "decode_inquiry",
+    "decode_luns",
+    "decode_mode6",
+    "decode_provisioning",
+    "decode_vpd",
+    "unmap_list",
+    "wwids",
+]
+
+
+def _want(data: bytes, size: int, what: str) -> None:
+    if len(data) < size:
+        raise RemoteProtocolError(f"SCSI: {what} of {len(data)} bytes, at least {size} are due: {show(data)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Inquiry:
+    """Standard INQUIRY data (SPC-4, table of standard INQUIRY data format)."""
+
+    qualifier: int
+    device_type: int
+    version: int
+    response_format: int
+    additional_length: int
+    multi_port: bool
+    cmd_queue: bool
+    vendor: str
+    product: str
+    revision: str
+    length: int
+
+
+def decode_inquiry(data: bytes) -> Inquiry:
+    """Read standard INQUIRY data of at least 36 bytes."""
+    _want(data, 36, "standard INQUIRY data")
+
+    def text(start: int, end: int) -> str:
+        return data[start:end].decode("ascii", "replace")
+
+    return Inquiry(
+        qualifier=data[0] >> 5,
+        device_type=data[0] & 0x1F,
+        version=data[2],
+        response_format=data[3] & 0x0F,
+        additional_length=data[4],
+        multi_port=bool(data[6] & 0x10),
+        cmd_queue=bool(data[7] & 0x02),
+        vendor=text(8, 16),
+        product=text(16, 32),
+        revision=text(32, 36),
+        length=len(data),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class VpdPage:
+    """A vital product data page: its code, and what follows its 4-byte header."""
+
+    qualifier: int
+    device_type: int
+    code: int
+    body: bytes
+
+
+def decode_vpd(data: bytes) -> VpdPage:
+    """Read any VPD page whole."""
+    _want(data, 4, "a VPD page")
+    length = int.from_bytes(data[2:4], "big")
+    _want(data, 4 + length, f"VPD page {data[1]:02x}h")
+    return VpdPage(data[0] >> 5, data[0] & 0x1F, data[1], data[4 : 4 + length])
+
+
+@dataclass(frozen=True, slots=True)
+class Designator:
+    """One designation descriptor (SPC-4, Device Identification VPD page)."""
+
+    code_set: int
+    association: int
+    kind: int
+    data: bytes
+
+
+def decode_designators(page: VpdPage) -> tuple[Designator, ...]:
+    """Read the descriptors of page 83h."""
+    found, rest = [], page.body
+    while rest:
+        _want(rest, 4, "a designation descriptor")
+        _want(rest, 4 + rest[3], "a designation descriptor")
+        found.append(Designator(rest[0] & 0x0F, rest[1] >> 4 & 0x3, rest[1] & 0x0F, rest[4 : 4 + rest[3]]))
+        rest = rest[4 + rest[3] :]
+    return tuple(found)
+
+
+def wwids(designators: tuple[Designator, ...]) -> tuple[str, ...]:
+    """Return the logical unit's names as the kernel writes them (``naa.…``, ``eui.…``, ``t10.…``)."""
+    names = []
+    for one in designators:
+        if one.association != 0:
+            continue
+        if one.kind == 3:
+            names.append(f"naa.{one.data.hex()}")
+        elif one.kind == 2:
+            names.append(f"eui.{one.data.hex()}")
+        elif one.kind == 1:
+            text = one.data.rstrip(b"\0").decode("ascii", "replace")
+            names.append("t10." + " ".join(text.split()))
+        elif one.kind == 8:
+            names.append(one.data.rstrip(b"\0").decode("utf-8", "replace"))
+    return tuple(names)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockLimits:
+    """Block Limits, page B0h (SBC-3); numbers of blocks, 0 where nothing is reported."""
+
+    max_compare_and_write: int
+    max_transfer: int
+    optimal_transfer: int
+    max_unmap_blocks: int
+    max_unmap_descriptors: int
+    unmap_granularity: int
+    max_write_same: int
+    write_same_non_zero: bool
+
+
+def decode_block_limits(page: VpdPage) -> BlockLimits:
+    """Read page B0h; the short page of SBC-2 (0Ch) reports no unmap limits."""
+    _want(page.body, 12, "the Block Limits page")
+    body = page.body.ljust(60, b"\0")
+    return BlockLimits(
+        max_compare_and_write=body[1],
+        max_transfer=int.from_bytes(body[4:8], "big"),
+        optimal_transfer=int.from_bytes(body[8:12], "big"),
+        max_unmap_blocks=int.from_bytes(body[16:20], "big"),
+        max_unmap_descriptors=int.from_bytes(body[20:24], "big"),
+        unmap_granularity=int.from_bytes(body[24:28], "big"),
+        max_write_same=int.from_bytes(body[32:40], "big"),
+        write_same_non_zero=bool(body[0] & 1),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Provisioning:
+    """Logical Block Provisioning, page B2h (SBC-3)."""
+
+    unmap: bool
+    write_same_unmap: bool
+    write_same10_unmap: bool
+    reads_zero: bool
+    anchor: bool
+    kind: int
+
+
+def decode_provisioning(page: VpdPage) -> Provisioning:
+    """Read page B2h."""
+    _want(page.body, 4, "the Logical Block Provisioning page")
+    flags = page.body[1]
+    return Provisioning(
+        unmap=bool(flags & 0x80),
+        write_same_unmap=bool(flags & 0x40),
+        write_same10_unmap=bool(flags & 0x20),
+        reads_zero=bool(flags & 0x1C),
+        anchor=bool(flags & 0x02),
+        kind=page.body[2] & 0x07,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """The address of the last block, and the bytes of a block (SBC-3, READ CAPACITY)."""
+
+    last_lba: int
+    block_size: int
+    provisioned_thin: bool = False
+    reads_zero: bool = False
+    protection: bool = False
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks there are."""
+        return self.last_lba + 1
+
+
+def decode_capacity10(data: bytes) -> Capacity:
+    """Read READ CAPACITY(10) data."""
+    _want(data, 8, "READ CAPACITY(10) data")
+    return Capacity(*struct.unpack(">II", data[:8]))
+
+
+def decode_capacity16(data: bytes) -> Capacity:
+    """Read READ CAPACITY(16) data."""
+    _want(data, 32, "READ CAPACITY(16) data")
+    last, size = struct.unpack(">QI", data[:12])
+    return Capacity(last, size, bool(data[14] & 0x80), bool(data[14] & 0x40), bool(data[12] & 0x01))
+
+
+def decode_luns(data: bytes) -> tuple[int, ...]:
+    """Read REPORT LUNS data: 8-byte logical unit numbers. A list that is cut short gives what is there."""
+    _want(data, 8, "REPORT LUNS data")
+    listed = data[8 : 8 + int.from_bytes(data[:4], "big")]
+    return tuple(int.from_bytes(listed[at : at + 8], "big") for at in range(0, len(listed) - 7, 8))
+
+
+def decode_mode6(data: bytes) -> Mapping[int, bytes]:
+    """Read MODE SENSE(6) data: pages by code (page_0 format only), without their two header bytes."""
+    _want(data, 4, "MODE SENSE(6) data")
+    rest, pages = data[4 + data[3] : data[0] + 1], {}
+    while len(rest) >= 2 and not rest[0] & 0x40 and len(rest) >= 2 + rest[1]:
+        pages[rest[0] & 0x3F] = rest[2 : 2 + rest[1]]
+        rest = rest[2 + rest[1] :]
+    return pages
+
+
+def unmap_list(*ranges: tuple[int, int]) -> bytes:
+    """Return UNMAP's parameter list (SBC-3): pairs of first block and count."""
+    descriptors = b"".join(struct.pack(">QI4x", lba, count) for lba, count in ranges)
+    return struct.pack(">HH4x", 6 + len(descriptors), len(descriptors)) + descriptors

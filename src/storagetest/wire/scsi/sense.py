@@ -1,0 +1,86 @@
+"""Sense data, fixed and descriptor format (SPC-4, sense data). Decoding is total."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from storagetest.errors import RemoteProtocolError
+from storagetest.wire.scsi.codes import Asc, SenseKey
+from storagetest.wire.show import show
+
+__all__ = ["Sense", "decode_sense", "fixed_sense"]
+
+_FIXED, _DESCRIPTOR = (0x70, 0x71), (0x72, 0x73)
+_INFORMATION, _SPECIFIC = 0x00, 0x02
+_KEYS = {int(key): key.name for key in SenseKey}
+_CODES = {int(code): code.name for code in Asc}
+
+
+@dataclass(frozen=True, slots=True)
+class Sense:
+    """What sense data says. ``information`` is None where it is not valid; ``asc`` is ASC and ASCQ."""
+
+    key: int
+    asc: int
+    information: int | None = None
+    field_pointer: int | None = None
+    field_in_cdb: bool = False
+    deferred: bool = False
+    descriptor: bool = False
+
+    def __str__(self) -> str:
+        key = _KEYS.get(self.key, f"sense key {self.key:#x}")
+        asc = _CODES.get(self.asc, f"{self.asc:04x}")
+        more = "" if self.information is None else f", information {self.information:#x}"
+        return f"{key}, {asc} ({self.asc >> 8:02x}h/{self.asc & 0xFF:02x}h{more})"
+
+
+def decode_sense(data: bytes) -> Sense:
+    """Read sense data. :class:`RemoteProtocolError` where there is too little or the format is unknown."""
+    code = data[0] & 0x7F if data else 0
+    if code in _FIXED and len(data) >= 8:
+        return _fixed(data, code)
+    if code in _DESCRIPTOR and len(data) >= 8:
+        return _with_descriptors(data, code)
+    raise RemoteProtocolError(f"SCSI: this is no sense data: {show(data)}")
+
+
+def _fixed(data: bytes, code: int) -> Sense:
+    full = data.ljust(18, b"\0")
+    known = bool(full[15] & 0x80)
+    return Sense(
+        key=full[2] & 0x0F,
+        asc=int.from_bytes(full[12:14], "big"),
+        information=int.from_bytes(full[3:7], "big") if full[0] & 0x80 else None,
+        field_pointer=int.from_bytes(full[16:18], "big") if known else None,
+        field_in_cdb=bool(known and full[15] & 0x40),
+        deferred=code == _FIXED[1],
+    )
+
+
+def _with_descriptors(data: bytes, code: int) -> Sense:
+    information, pointer, in_cdb = None, None, False
+    rest = data[8 : 8 + data[7]]
+    while len(rest) >= 2 and len(rest) >= 2 + rest[1]:
+        body = rest[2 : 2 + rest[1]]
+        if rest[0] == _INFORMATION and len(body) >= 10 and body[0] & 0x80:
+            information = int.from_bytes(body[2:10], "big")
+        elif rest[0] == _SPECIFIC and len(body) >= 5 and body[2] & 0x80:
+            pointer, in_cdb = int.from_bytes(body[3:5], "big"), bool(body[2] & 0x40)
+        rest = rest[2 + rest[1] :]
+    return Sense(
+        key=data[1] & 0x0F,
+        asc=int.from_bytes(data[2:4], "big"),
+        information=information,
+        field_pointer=pointer,
+        field_in_cdb=in_cdb,
+        deferred=code == _DESCRIPTOR[1],
+        descriptor=True,
+    )
+
+
+def fixed_sense(key: int, asc: int, *, information: int | None = None) -> bytes:
+    """Return 18 bytes of fixed-format sense data."""
+    valid = 0x80 if information is not None else 0
+    head = bytes((0x70 | valid, 0, key)) + (information or 0).to_bytes(4, "big") + b"\x0a"
+    return head + bytes(4) + asc.to_bytes(2, "big") + bytes(4)

@@ -1,0 +1,217 @@
+"""What all workloads by fio share: options, the data set, filling it, and from fio's result to a sample.
+
+A workload of this kind states its options and its :class:`Pattern`; see ``small_random_write.py``.
+
+The data set is one file, or the start of a device, fully written with random data before anything is
+measured. All workloads of one size share it. It is ``scale.size`` bytes, or what the attachment has room
+for if that is less; whatever was used is in every sample's evidence, and said there when it is less than
+was asked for.
+"""
+
+from __future__ import annotations
+
+import zlib
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
+
+from pydantic import Field, model_validator
+
+from storagetest.config.base import WorkloadOptions
+from storagetest.errors import DeadlineExceeded, WorkloadError
+from storagetest.hosts.wait import wait_until
+from storagetest.measure.run import METRICS, Sample
+from storagetest.protocols.base import Attachment, Gives
+from storagetest.units import format_size
+from storagetest.workloads._fio.job import FioJob
+from storagetest.workloads._fio.run import Done, run_fio
+from storagetest.workloads.base import Scale, Workload
+
+__all__ = ["FioOptions", "FioWorkload", "Pattern"]
+
+_MIB = 1 << 20
+_SLACK = 60.0
+"""Seconds that fio may take beyond ramp and runtime: to start, and to get its last I/Os back."""
+
+_SLOWEST_FILL = 2 * _MIB
+"""Bytes per second. A target that fills slower is taken for one that hangs."""
+
+_SHARE_OF_FREE = 0.9
+"""How much of a file system's free space is used: some need room to breathe, and metadata takes its part."""
+
+_ALLOCATION_SETTLES = 30.0
+"""Seconds. Some servers (ZFS) count a file's blocks only when their transaction group is written."""
+
+
+class FioOptions(WorkloadOptions):
+    """What every workload by fio may be told."""
+
+    direct: bool = True
+    """Bypass the client's page cache (O_DIRECT)."""
+
+    engine: Literal["libaio", "io_uring", "psync"] = "libaio"
+    """How fio submits I/O."""
+
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 1
+    """The order of random I/O and the data written follow from it."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if self.engine == "libaio" and not self.direct:
+            raise ValueError(
+                "libaio with direct: false waits in the submission, so its completion latency means nothing: "
+                "use engine: psync or io_uring"
+            )
+        depth = getattr(self, "queue_depth", 1)
+        if self.engine == "psync" and depth > 1:
+            raise ValueError(
+                f"psync has one I/O in flight a job, not {depth}: use queue_depth: 1 and more jobs"
+            )
+        block_size = getattr(self, "block_size", 512)
+        if block_size < 512 or (self.direct and block_size % 512):
+            raise ValueError(f"block_size: {block_size} bytes is no multiple of 512")
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """The I/O itself: ``rw`` is fio's (``randwrite``, ``read`` …)."""
+
+    rw: str
+    block_size: int
+    queue_depth: int
+    jobs: int = 1
+
+
+O = TypeVar("O", bound=FioOptions)  # noqa: E741  # options
+
+
+class FioWorkload(Workload[O]):
+    """A load that fio puts on a file or a device. Subclasses state :meth:`pattern`."""
+
+    tools: ClassVar[Mapping[str, tuple[str, ...]]] = {"fio": ("fio", "--version")}
+
+    @abstractmethod
+    def pattern(self, options: O) -> Pattern:
+        """Return the I/O that these options ask for."""
+
+    def parameters(self, options: O) -> Mapping[str, Any]:
+        """Return the options, sizes as ``4KiB``; the workload's own come first."""
+        dumped = options.model_dump()
+        shared = {name: dumped.pop(name) for name in FioOptions.model_fields}
+        found = {**dumped, **shared}
+        if "block_size" in found:
+            found["block_size"] = format_size(found["block_size"])
+        return found
+
+    def dataset(self, options: O, scale: Scale) -> str | None:  # noqa: ARG002
+        """Return a key of the size alone: every pattern runs on the same file."""
+        return f"fio:{scale.size}"
+
+    def fill(self, attachment: Attachment, options: O, scale: Scale) -> None:  # noqa: ARG002
+        """Write the whole size once, in sequence, past the page cache, with incompressible data."""
+        size = _size(attachment, scale)
+        fs = attachment.gives is Gives.FILESYSTEM
+        filename = _filename(attachment, scale)
+        job = FioJob("fill", filename, "write", _MIB, size, queue_depth=4, create=fs)
+        done = run_fio(attachment.client, job, deadline=_SLACK + size / _SLOWEST_FILL)
+        if done.result.bytes != size:
+            written = f"{done.result.bytes} of {size} bytes"
+            raise WorkloadError(f"{attachment.client.name}: filling {filename} wrote {written}")
+        if fs:
+            _check_allocated(attachment, filename, size)
+
+    def measure(self, attachment: Attachment, options: O, scale: Scale) -> Sample:
+        """Run ramp and runtime once on the filled data set."""
+        pattern, size = self.pattern(options), _size(attachment, scale)
+        if size < pattern.block_size * pattern.queue_depth * pattern.jobs:
+            msg = (
+                f"{attachment.client.name}: {self.name}: {pattern.queue_depth * pattern.jobs} blocks of "
+                f"{format_size(pattern.block_size)} do not fit into {format_size(size)}: use a larger size"
+            )
+            raise WorkloadError(msg)
+        job = FioJob(
+            name=self.name,
+            filename=_filename(attachment, scale),
+            rw=pattern.rw,
+            block_size=pattern.block_size,
+            size=size,
+            queue_depth=pattern.queue_depth,
+            jobs=pattern.jobs,
+            direct=options.direct,
+            engine=options.engine,
+            ramp=scale.ramp,
+            runtime=scale.runtime,
+            seed=zlib.crc32(f"{self.name} {pattern} {options.seed} {scale.repeat}".encode()),
+        )
+        done = run_fio(attachment.client, job, deadline=scale.ramp + scale.runtime + _SLACK)
+        return _sample(done, {"size": _used(size, scale)})
+
+
+def _sample(done: Done, evidence: Mapping[str, str]) -> Sample:
+    result = done.result
+    values = {
+        "bandwidth": result.bytes / result.seconds,
+        "iops": result.ios / result.seconds,
+        "latency_mean": result.latency_mean,
+    }
+    for metric in METRICS.values():
+        if metric.quantile is not None:
+            values[metric.name] = result.latency.percentile(metric.quantile)
+    notes = dict(evidence)
+    if done.cpu is not None:
+        values["client_cpu"] = done.cpu.share
+        notes["cpu"] = (
+            f"{done.cpu.share:.1%} of {done.cpu.cores} cores busy, the busiest {done.cpu.busiest_core:.1%}"
+        )
+    return Sample(values, result.seconds, result.ios, result.latency, {**done.evidence, **notes})
+
+
+def _size(attachment: Attachment, scale: Scale) -> int:
+    """Return the bytes used: what was asked for or what there is room for, in whole MiB."""
+    room = attachment.size
+    if attachment.gives is Gives.FILESYSTEM:
+        room = int(room * _SHARE_OF_FREE)
+    size = min(scale.size, room) // _MIB * _MIB
+    if size <= 0:
+        msg = (
+            f"{attachment.client.name}: {attachment.path} has room for {format_size(attachment.size)}, "
+            f"and {format_size(scale.size)} are asked for: at least 1MiB is needed"
+        )
+        raise WorkloadError(msg)
+    return size
+
+
+def _used(size: int, scale: Scale) -> str:
+    if size == scale.size:
+        return format_size(size)
+    return f"{format_size(size)} (asked for {format_size(scale.size)}: that is all there is room for)"
+
+
+def _filename(attachment: Attachment, scale: Scale) -> str:
+    if attachment.gives is Gives.BLOCK:
+        return attachment.path
+    return f"{attachment.path}/storagetest-{scale.size}.dat"
+
+
+def _check_allocated(attachment: Attachment, filename: str, size: int) -> None:
+    """Raise :class:`WorkloadError` unless the file has its size, and blocks behind it."""
+    client = attachment.client
+    seen = ""
+
+    def whole() -> bool:
+        nonlocal seen
+        seen = client.run(["stat", "--format=%s %b %B", filename], deadline=_SLACK).stdout
+        length, blocks, unit = (int(word) for word in seen.split())
+        return length == size and blocks * unit >= size * _SHARE_OF_FREE
+
+    try:
+        wait_until(whole, _ALLOCATION_SETTLES, f"blocks behind all of {filename}", interval=0.5)
+    except DeadlineExceeded:
+        length, blocks, unit = (int(word) for word in seen.split())
+        msg = (
+            f"{client.name}: {filename} was filled with {size} bytes, and the target says that it is "
+            f"{length} bytes long with {blocks * unit} allocated: holes would be measured, not data"
+        )
+        raise WorkloadError(msg) from None

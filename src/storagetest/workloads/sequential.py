@@ -1,0 +1,38 @@
+"""Sequential streams: backups, media, scans."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from storagetest.config.base import Size
+from storagetest.workloads._fio.load import FioOptions, FioWorkload, Pattern
+from storagetest.workloads.base import register
+
+__all__ = ["Sequential"]
+
+
+@register
+class Sequential(FioWorkload["Sequential.Options"]):
+    """One stream that reads or overwrites a filled file or device from front to back, again and again."""
+
+    name = "sequential"
+    example: ClassVar[Mapping[str, Any]] = {"direction": "read", "block_size": "1MiB"}
+
+    class Options(FioOptions):
+        """The direction, the block and how many are in flight."""
+
+        direction: Literal["read", "write"] = "read"
+        """Whether the stream reads or writes."""
+
+        block_size: Size = 1 << 20
+        """Bytes an I/O."""
+
+        queue_depth: Annotated[int, Field(ge=1, le=4096)] = 4
+        """I/Os in flight."""
+
+    def pattern(self, options: Sequential.Options) -> Pattern:
+        """Return fio's ``read`` or ``write``."""
+        return Pattern(options.direction, options.block_size, options.queue_depth)

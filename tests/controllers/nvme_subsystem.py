@@ -1,0 +1,607 @@
+"""A small NVM subsystem in memory, written from the standard: controllers, namespaces, reservations.
+
+It is the second implementation that the NVMe/TCP suite runs against, so it makes other legal choices than
+Linux's does, and has what Linux's lacks (Compare, Copy, Verify, reservations). Sections: NVM Express Base 2.2,
+"NVM" is the NVM Command Set 1.1. It shares the codecs with the suite and nothing else.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from storagetest.wire.nvme.codes import FABRICS, Admin, Cns, Feature, Io, LogPage, Property, Rtype, Status
+from storagetest.wire.nvme.command import Command
+from storagetest.wire.nvme.fabrics import DISCOVERY_NQN, ConnectData
+
+NN = 4  # NSIDs 1 and 2 are there, 3 and 4 are inactive
+AERL = 3
+MAX_QID = 4
+MQES = 127
+MDTS = 5  # 2^5 pages of 4 KiB
+ONCS = 1 << 0 | 1 << 2 | 1 << 3 | 1 << 5 | 1 << 7 | 1 << 8  # Compare, DSM, Write Zeroes, Reservations, Verify, Copy
+RESCAP = 0b1111_1111
+MSSRL, MCL, MSRC = 64, 128, 3
+
+
+class Refused(Exception):
+    """A command ends with this status; ``result`` is its dword 0."""
+
+    def __init__(self, status: int, *, result: int = 0, dnr: bool = True) -> None:
+        super().__init__(f"{status:#x}")
+        self.status, self.result, self.dnr = status, result, dnr
+
+
+class Deferred(Exception):
+    """The command stays outstanding."""
+
+
+@dataclass
+class Answer:
+    data: bytes = b""
+    result: int = 0
+
+
+@dataclass
+class Namespace:
+    """Blocks in memory, and who has reserved them (8.1.22)."""
+
+    nsid: int
+    blocks: int = 2048
+    block_size: int = 512
+    identifier: uuid.UUID = field(default_factory=uuid.uuid4)
+    generation: int = 0
+    persistence: int = 0
+    registrants: dict[bytes, int] = field(default_factory=dict)  # Host Identifier → key
+    holder: bytes | None = None
+    rtype: int = 0
+
+    def __post_init__(self) -> None:
+        self.data = bytearray(self.blocks * self.block_size)
+
+    def span(self, command: Command) -> slice:
+        """The bytes that LBA and NLB name; LBA Out of Range where they reach past the end (NVM 3.3)."""
+        return self.extent(command.cdw10 | command.cdw11 << 32, (command.cdw12 & 0xFFFF) + 1)
+
+    def extent(self, lba: int, blocks: int) -> slice:
+        if lba + blocks > self.blocks:
+            raise Refused(Status.LBA_OUT_OF_RANGE)
+        return slice(lba * self.block_size, (lba + blocks) * self.block_size)
+
+    def all_registrants(self) -> bool:
+        return self.rtype in (Rtype.WRITE_EXCLUSIVE_ALL_REGISTRANTS, Rtype.EXCLUSIVE_ACCESS_ALL_REGISTRANTS)
+
+    def holds(self, host: bytes) -> bool:
+        return bool(self.rtype) and (self.holder == host or (self.all_registrants() and host in self.registrants))
+
+    def check_access(self, host: bytes, *, writes: bool) -> None:
+        """Reservation Conflict by the table of 8.1.22."""
+        if not self.rtype or self.holds(host):
+            return
+        exclusive = self.rtype in (
+            Rtype.EXCLUSIVE_ACCESS,
+            Rtype.EXCLUSIVE_ACCESS_REGISTRANTS_ONLY,
+            Rtype.EXCLUSIVE_ACCESS_ALL_REGISTRANTS,
+        )
+        only_holder = self.rtype in (Rtype.WRITE_EXCLUSIVE, Rtype.EXCLUSIVE_ACCESS)
+        if (writes or exclusive) and (only_holder or host not in self.registrants):
+            raise Refused(Status.RESERVATION_CONFLICT)
+
+    def release(self) -> None:
+        self.holder, self.rtype = None, 0
+
+    def unregister(self, host: bytes) -> None:
+        self.registrants.pop(host, None)
+        if self.holder == host:
+            if self.all_registrants() and self.registrants:
+                self.holder = next(iter(self.registrants))
+            else:
+                self.release()
+
+
+@dataclass
+class Personality:
+    """Which of the legal alternatives this subsystem chooses."""
+
+    cpda: int = 0
+    maxh2cdata: int = 8192
+    in_capsule: int = 4096  # of I/O queues
+    read_piece: int = 12288  # bytes of one C2HData
+    r2t_piece: int = 16384  # bytes of one R2T
+    success_flag: bool = True
+    disable_flow_control: bool = True
+    success_of_admin: bool = False
+
+
+class Subsystem:
+    """Namespaces and controllers. ``changed`` is told of what asynchronous events are about."""
+
+    def __init__(self, nqn: str, *, personality: Personality | None = None) -> None:
+        self.nqn = nqn
+        self.personality = personality or Personality()
+        self.lock = threading.RLock()
+        self.namespaces = {nsid: Namespace(nsid) for nsid in (1, 2)}
+        self.controllers: dict[int, Controller] = {}
+        self._next = 0
+
+    def admit(self, data: ConnectData, kato: int, hangup: Callable[[], None]) -> Controller:
+        """Make a controller for an admin queue's Connect (6.3)."""
+        with self.lock:
+            self._next = self._next % 0xFFEF + 1
+            discovery = data.subnqn == DISCOVERY_NQN
+            controller = Controller(self, self._next, str(data.hostnqn), data.hostid, kato, discovery, hangup)
+            self.controllers[controller.cntlid] = controller
+            return controller
+
+
+@dataclass
+class Controller:
+    """One association with a host (dynamic controller model, 3.1.1)."""
+
+    subsystem: Subsystem
+    cntlid: int
+    hostnqn: str
+    hostid: bytes
+    kato: int
+    discovery: bool
+    hangup: Callable[[], None]
+    queues: set[int] = field(default_factory=set)
+    cc: int = 0
+    csts: int = 0
+    events_wanted: int = 0
+    host_features: dict[int, int] = field(default_factory=dict)
+    port: int = 0
+    notify: list[Callable[[int], bool]] = field(default_factory=list)
+    notices: list[tuple[int, int]] = field(default_factory=list)
+    masks: dict[int, int] = field(default_factory=dict)
+    _timer: threading.Timer | None = None
+
+    def alive(self) -> None:
+        """Start the Keep Alive Timer again (3.9)."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self.kato:
+            self._timer = threading.Timer(self.kato / 1000, self._expired)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _expired(self) -> None:
+        self.csts |= 2
+        self.hangup()
+
+    def gone(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self.subsystem.controllers.pop(self.cntlid, None)
+
+    # Fabrics (6)
+
+    def property_get(self, command: Command) -> Answer:
+        values = {
+            Property.CAP: (8, MQES | 1 << 16 | 20 << 24 | 1 << 37),
+            Property.VS: (4, 0x00020000),
+            Property.CC: (4, self.cc),
+            Property.CSTS: (4, self.csts),
+        }
+        size, value = values.get(command.cdw11, (0, 0))
+        if size != (8 if command.cdw10 & 7 else 4):
+            raise Refused(Status.INVALID_FIELD)
+        return Answer(result=value)
+
+    def property_set(self, command: Command) -> Answer:
+        if command.cdw11 != Property.CC or command.cdw10 & 7:
+            raise Refused(Status.INVALID_FIELD)
+        was, self.cc = self.cc, command.cdw12
+        if self.cc & 1 and not was & 1:
+            self.csts = 1
+        elif was & 1 and not self.cc & 1:
+            self.csts = 0
+        if self.cc >> 14 & 3:
+            self.csts = self.csts & ~0xC | 8
+        return Answer()
+
+    # Admin (5.1)
+
+    def admin(self, command: Command, data: bytes) -> Answer:
+        if not self.csts & 1:
+            raise Refused(Status.COMMAND_SEQUENCE_ERROR)
+        run = {
+            Admin.IDENTIFY: self._identify,
+            Admin.GET_LOG_PAGE: self._log_page,
+            Admin.GET_FEATURES: self._get_features,
+            Admin.SET_FEATURES: self._set_features,
+            Admin.KEEP_ALIVE: self._keep_alive,
+        }.get(command.opcode)  # type: ignore[call-overload]
+        allowed = (Admin.IDENTIFY, Admin.GET_LOG_PAGE, Admin.KEEP_ALIVE, Admin.GET_FEATURES, Admin.SET_FEATURES)
+        if run is None or (self.discovery and command.opcode not in allowed):
+            raise Refused(Status.INVALID_OPCODE)
+        return run(command)
+
+    def _keep_alive(self, command: Command) -> Answer:
+        return Answer()
+
+    def _identify(self, command: Command) -> Answer:
+        cns, nsid, csi = command.cdw10 & 0xFF, command.nsid, command.cdw11 >> 24
+        if cns == Cns.CONTROLLER:
+            return Answer(self._controller_data())
+        if self.discovery:
+            raise Refused(Status.INVALID_FIELD)
+        if cns == Cns.ACTIVE_NAMESPACES:
+            if nsid >= 0xFFFFFFFE:
+                raise Refused(Status.INVALID_NAMESPACE)
+            active = sorted(number for number in self.subsystem.namespaces if number > nsid)
+            return Answer(struct.pack(f"<{len(active)}I", *active).ljust(4096, b"\0"))
+        if cns in (Cns.NAMESPACE, Cns.CSI_NAMESPACE, Cns.CSI_INDEPENDENT):
+            self._check_nsid(nsid)
+            if cns == Cns.CSI_NAMESPACE and csi:
+                raise Refused(Status.INVALID_FIELD)
+            namespace = self.subsystem.namespaces.get(nsid)
+            if namespace is None or cns == Cns.CSI_NAMESPACE:
+                return Answer(bytes(4096))
+            if cns == Cns.CSI_INDEPENDENT:
+                return Answer(bytes([0, 1, RESCAP]).ljust(14, b"\0") + b"\1" + bytes(4081))
+            return Answer(_namespace_data(namespace))
+        if cns == Cns.DESCRIPTORS:
+            namespace = self.subsystem.namespaces.get(nsid)
+            if namespace is None:
+                raise Refused(Status.INVALID_NAMESPACE)
+            raw = b"\3\x10\0\0" + namespace.identifier.bytes + b"\2\x10\0\0" + namespace.identifier.bytes[::-1]
+            return Answer((raw + b"\4\1\0\0\0").ljust(4096, b"\0"))
+        if cns == Cns.CSI_CONTROLLER and csi == 0:
+            return Answer(bytes(4096))
+        raise Refused(Status.INVALID_FIELD)
+
+    def _check_nsid(self, nsid: int) -> None:
+        if not 1 <= nsid <= NN:
+            raise Refused(Status.INVALID_NAMESPACE)
+
+    def _controller_data(self) -> bytes:
+        raw = bytearray(4096)
+
+        def put(offset: int, form: str, *values: object) -> None:
+            struct.pack_into("<" + form, raw, offset, *values)
+
+        put(4, "20s40s8s", b"SECOND0001".ljust(20), b"storagetest second".ljust(40), b"1".ljust(8))
+        put(77, "BHI", MDTS, self.cntlid, 0x00020000)
+        put(92, "II", 0 if self.discovery else 0x100, 1)
+        raw[111] = 2 if self.discovery else 1
+        put(258, "BBBB", 3, AERL, 2, 0b100)  # ACL, AERL, FRMW, LPA: extended data
+        put(320, "H", 1)  # KAS: units of 100 ms
+        put(512, "BBH", 0x66, 0x44, MQES + 1)
+        if not self.discovery:
+            put(516, "IH", NN, ONCS)
+            raw[525] = 1
+            put(534, "H", 1)  # OCFS: copy format 0
+            put(1792, "II", (64 + self.subsystem.personality.in_capsule) // 16, 1)
+        put(536, "I", 1 | 1 << 20)  # SGLS: SGLs, and offsets in the capsule
+        raw[1803] = 1
+        put(768, "256s", (DISCOVERY_NQN if self.discovery else self.subsystem.nqn).encode())
+        return bytes(raw)
+
+    def _log_page(self, command: Command) -> Answer:
+        length = ((command.cdw10 >> 16 | command.cdw11 << 16 & 0xFFFF0000) + 1) * 4
+        offset = command.cdw12 | command.cdw13 << 32
+        page, rae = command.cdw10 & 0xFF, command.cdw10 >> 15 & 1
+        pages: dict[int, Callable[[], bytes]] = {
+            LogPage.ERROR: lambda: bytes(64),
+            LogPage.SMART: lambda: bytes([0, 0x2C, 1, 100, 10]).ljust(512, b"\0"),
+            LogPage.FIRMWARE_SLOT: lambda: b"\1".ljust(8, b"\0") + b"1".ljust(8) + bytes(496),
+            LogPage.CHANGED_NAMESPACES: lambda: bytes(4096),
+            LogPage.EFFECTS: self._effects,
+            LogPage.RESERVATION_NOTIFICATION: lambda: self._reservation_notice(clear=not rae),
+        }
+        if self.discovery:
+            pages = {LogPage.DISCOVERY: self._discovery}
+        if page not in pages:
+            raise Refused(Status.INVALID_LOG_PAGE)
+        raw = pages[page]()
+        if offset > len(raw) or offset % 4:
+            raise Refused(Status.INVALID_FIELD)
+        return Answer(raw[offset : offset + length].ljust(length, b"\0"))
+
+    def _effects(self) -> bytes:
+        raw = bytearray(4096)
+        for opcode in (*(int(one) for one in _ADMIN_OPCODES),):
+            raw[4 * opcode] = 1
+        for opcode in _IO_OPCODES:
+            raw[1024 + 4 * opcode] = 1
+        return bytes(raw)
+
+    def _discovery(self) -> bytes:
+        entry = bytearray(1024)
+        struct.pack_into("<BBBBHHH", entry, 0, 3, 1, 2, 2, 1, 0xFFFF, 32)
+        entry[32:64] = str(self.port).encode().ljust(32)
+        entry[256:512] = self.subsystem.nqn.encode().ljust(256, b"\0")
+        entry[512:768] = b"127.0.0.1".ljust(256)
+        return struct.pack("<QQH", 1, 1, 0).ljust(1024, b"\0") + bytes(entry)
+
+    def _reservation_notice(self, *, clear: bool) -> bytes:
+        if not self.notices:
+            return bytes(64)
+        kind, nsid = self.notices.pop(0) if clear else self.notices[0]
+        return struct.pack("<QBBxxI", 1, kind, len(self.notices), nsid).ljust(64, b"\0")
+
+    def _get_features(self, command: Command) -> Answer:
+        fid, select = command.cdw10 & 0xFF, command.cdw10 >> 8 & 7
+        values = {
+            Feature.ARBITRATION: 0,
+            Feature.POWER_MANAGEMENT: 0,
+            Feature.NUMBER_OF_QUEUES: (MAX_QID - 1) | (MAX_QID - 1) << 16,
+            Feature.ASYNC_EVENT: self.events_wanted,
+            Feature.KATO: self.kato,
+            6: 0,  # Volatile Write Cache
+            4: 0x157,
+            5: 0,
+            10: 0,
+        }
+        if fid == Feature.HOST_IDENTIFIER:
+            if not command.cdw11 & 1:
+                raise Refused(Status.INVALID_FIELD)  # over fabrics it has 16 bytes (5.1.25.1.28)
+            return Answer(self.hostid)
+        if fid in (Feature.RESERVATION_NOTIFICATION_MASK, Feature.RESERVATION_PERSISTENCE):
+            namespace = self._namespace(command.nsid)
+            if fid == Feature.RESERVATION_PERSISTENCE:
+                return Answer(result=namespace.persistence)
+            return Answer(result=self.masks.get(command.nsid, 0))
+        if fid not in values:
+            raise Refused(Status.INVALID_FIELD)
+        if select == 3:
+            return Answer(result=4 if fid in (Feature.ASYNC_EVENT, Feature.KATO) else 0)
+        return Answer(result=values[fid])  # type: ignore[index]
+
+    def _set_features(self, command: Command) -> Answer:
+        fid, value = command.cdw10 & 0xFF, command.cdw11
+        if command.cdw10 >> 31:
+            raise Refused(Status.FEATURE_NOT_SAVEABLE)
+        if fid == Feature.NUMBER_OF_QUEUES:
+            if value & 0xFFFF == 0xFFFF or value >> 16 == 0xFFFF:
+                raise Refused(Status.INVALID_FIELD)
+            return Answer(result=(MAX_QID - 1) | (MAX_QID - 1) << 16)
+        if fid == Feature.ASYNC_EVENT:
+            self.events_wanted = value
+        elif fid == Feature.KATO:
+            self.kato = value
+        elif fid == Feature.RESERVATION_NOTIFICATION_MASK:
+            self._namespace(command.nsid)
+            self.masks[command.nsid] = value
+        elif fid == Feature.RESERVATION_PERSISTENCE:
+            self._namespace(command.nsid).persistence = value & 1
+        elif fid == Feature.HOST_IDENTIFIER:
+            raise Refused(Status.COMMAND_SEQUENCE_ERROR)  # Connect has set it (5.1.25.1.28)
+        elif fid == Feature.POWER_MANAGEMENT and not value & 0x1F:
+            pass
+        else:
+            raise Refused(Status.INVALID_FIELD)
+        return Answer()
+
+    def _namespace(self, nsid: int) -> Namespace:
+        namespace = self.subsystem.namespaces.get(nsid)
+        if namespace is None:
+            inactive = 1 <= nsid <= NN
+            raise Refused(Status.INVALID_FIELD if inactive else Status.INVALID_NAMESPACE)
+        return namespace
+
+    # I/O (7, NVM 3.3)
+
+    def io(self, command: Command, data: bytes) -> Answer:
+        if not self.csts & 1:
+            raise Refused(Status.COMMAND_SEQUENCE_ERROR)
+        if command.opcode not in _IO_OPCODES:
+            raise Refused(Status.INVALID_OPCODE)
+        if command.flags & 3:
+            raise Refused(Status.INVALID_FIELD)  # fused operations are not there (FUSES 0)
+        with self.subsystem.lock:
+            if command.opcode == Io.FLUSH and command.nsid == 0xFFFFFFFF:
+                return Answer()
+            namespace = self._namespace(command.nsid)
+            if command.opcode in _RESERVATION:
+                return self._reserve(namespace, command, data)
+            namespace.check_access(self.hostid, writes=command.opcode in _WRITING)
+            return self._media(namespace, command, data)
+
+    def transfer_length(self, command: Command) -> int | None:
+        """Bytes that an I/O command transfers; None where only its execution can say."""
+        if command.opcode in (Io.READ, Io.WRITE, Io.COMPARE):
+            namespace = self._namespace(command.nsid)
+            namespace.span(command)
+            length = ((command.cdw12 & 0xFFFF) + 1) * namespace.block_size
+            if length > 4096 << MDTS:
+                raise Refused(Status.INVALID_FIELD)
+            return length
+        if command.opcode == Io.DATASET_MANAGEMENT:
+            return ((command.cdw10 & 0xFF) + 1) * 16
+        if command.opcode == Io.COPY:
+            return ((command.cdw12 & 0xFF) + 1) * 32
+        if command.opcode in (Io.RESERVATION_REGISTER, Io.RESERVATION_ACQUIRE):
+            return 16
+        if command.opcode == Io.RESERVATION_RELEASE:
+            return 8
+        if command.opcode == Io.RESERVATION_REPORT:
+            return (command.cdw10 + 1) * 4
+        return 0
+
+    def _media(self, namespace: Namespace, command: Command, data: bytes) -> Answer:
+        if command.opcode == Io.FLUSH:
+            return Answer()
+        if command.opcode == Io.DATASET_MANAGEMENT:
+            ranges = [struct.unpack_from("<IIQ", data, at) for at in range(0, len(data), 16)]
+            for _, blocks, lba in ranges:
+                namespace.extent(lba, blocks)
+            if command.cdw11 & 4:
+                for _, blocks, lba in ranges:
+                    namespace.data[namespace.extent(lba, blocks)] = bytes(blocks * namespace.block_size)
+            return Answer()
+        if command.opcode == Io.COPY:
+            return self._copy(namespace, command, data)
+        span = namespace.span(command)
+        if command.opcode == Io.READ:
+            return Answer(bytes(namespace.data[span]))
+        if command.opcode == Io.WRITE:
+            namespace.data[span] = data
+        elif command.opcode == Io.WRITE_ZEROES:
+            namespace.data[span] = bytes(span.stop - span.start)
+        elif command.opcode == Io.COMPARE and namespace.data[span] != data:
+            raise Refused(Status.COMPARE_FAILURE)
+        return Answer()
+
+    def _copy(self, namespace: Namespace, command: Command, data: bytes) -> Answer:
+        if command.cdw12 >> 8 & 0xF:
+            raise Refused(Status.INVALID_FIELD)
+        entries = [struct.unpack_from("<8xQH", data, at) for at in range(0, len(data), 32)]
+        sizes = [count + 1 for _, count in entries]
+        if len(entries) > MSRC + 1 or max(sizes) > MSSRL or sum(sizes) > MCL:
+            raise Refused(Status.COMMAND_SIZE_LIMIT_EXCEEDED)
+        source = b"".join(bytes(namespace.data[namespace.extent(lba, count + 1)]) for lba, count in entries)
+        namespace.data[namespace.extent(command.cdw10 | command.cdw11 << 32, sum(sizes))] = source
+        return Answer()
+
+    # Reservations (7.5 to 7.8, 8.1.22)
+
+    def _reserve(self, namespace: Namespace, command: Command, data: bytes) -> Answer:
+        if command.opcode == Io.RESERVATION_REPORT:
+            return Answer(_report(namespace, self, command))
+        current, other = struct.unpack("<QQ", data.ljust(16, b"\0"))
+        action, ignore, rtype = command.cdw10 & 7, command.cdw10 >> 3 & 1, command.cdw10 >> 8 & 0xFF
+        registered = namespace.registrants.get(self.hostid)
+        if command.opcode == Io.RESERVATION_REGISTER:
+            self._register(namespace, action, bool(ignore), current, other)
+            return Answer()
+        if registered is None or (not ignore and registered != current):
+            raise Refused(Status.RESERVATION_CONFLICT)
+        if command.opcode == Io.RESERVATION_ACQUIRE:
+            if ignore or action > 2 or rtype not in set(Rtype):
+                raise Refused(Status.INVALID_FIELD)
+            (self._acquire if action == 0 else self._preempt)(namespace, rtype, other)
+            return Answer()
+        if action > 1 or ignore:
+            raise Refused(Status.INVALID_FIELD)
+        if action == 1:
+            self._tell(namespace, 3)
+            namespace.release()
+            namespace.registrants.clear()
+            namespace.generation += 1
+        elif namespace.holds(self.hostid):
+            if rtype != namespace.rtype:
+                raise Refused(Status.INVALID_FIELD)
+            if rtype not in (Rtype.WRITE_EXCLUSIVE, Rtype.EXCLUSIVE_ACCESS):
+                self._tell(namespace, 2)
+            namespace.release()
+        return Answer()
+
+    def _register(self, namespace: Namespace, action: int, ignore: bool, current: int, new: int) -> None:
+        registered = namespace.registrants.get(self.hostid)
+        if action == 0:
+            if registered is not None and registered != new:
+                raise Refused(Status.RESERVATION_CONFLICT)
+            namespace.registrants[self.hostid] = new
+        elif action in (1, 2):
+            if registered is None and not (ignore and action == 2):
+                raise Refused(Status.RESERVATION_CONFLICT)
+            if not ignore and registered != current:
+                raise Refused(Status.RESERVATION_CONFLICT)
+            if action == 1:
+                released = namespace.holds(self.hostid) and namespace.holder == self.hostid
+                shared = namespace.rtype in (3, 4)
+                namespace.unregister(self.hostid)
+                if released and shared and not namespace.rtype:
+                    self._tell(namespace, 2)
+            else:
+                namespace.registrants[self.hostid] = new
+        else:
+            raise Refused(Status.INVALID_FIELD)
+        namespace.generation += 1
+
+    def _acquire(self, namespace: Namespace, rtype: int, _: int) -> None:
+        if namespace.rtype and not (namespace.holds(self.hostid) and namespace.rtype == rtype):
+            raise Refused(Status.RESERVATION_CONFLICT)
+        if not namespace.rtype:
+            namespace.holder, namespace.rtype = self.hostid, rtype
+
+    def _preempt(self, namespace: Namespace, rtype: int, key: int) -> None:
+        victims = {host for host, one in namespace.registrants.items() if one == key}
+        takes = False
+        if namespace.all_registrants():
+            takes = key == 0
+            victims = set(namespace.registrants) - {self.hostid} if key == 0 else victims
+        elif namespace.rtype:
+            takes = namespace.registrants.get(namespace.holder or b"") == key
+        if namespace.all_registrants() or namespace.rtype:
+            if not victims and not takes:
+                raise Refused(Status.RESERVATION_CONFLICT if key else Status.INVALID_FIELD)
+        elif not victims:
+            raise Refused(Status.RESERVATION_CONFLICT)
+        for host in victims - {self.hostid}:
+            self._tell_host(namespace, host, 1)
+            namespace.registrants.pop(host, None)
+        if takes:
+            namespace.holder, namespace.rtype = self.hostid, rtype
+        namespace.generation += 1
+
+    def _tell(self, namespace: Namespace, kind: int) -> None:
+        for host in namespace.registrants:
+            if host != self.hostid:
+                self._tell_host(namespace, host, kind)
+
+    def _tell_host(self, namespace: Namespace, host: bytes, kind: int) -> None:
+        """Log a Reservation Notification and complete an outstanding AER of that host (5.1.12.1.32)."""
+        for controller in self.subsystem.controllers.values():
+            masked = controller.masks.get(namespace.nsid, 0) >> kind & 1
+            if controller.hostid == host and not masked and not controller.discovery:
+                controller.notices.append((kind, namespace.nsid))
+                event = 6 | 0 << 8 | LogPage.RESERVATION_NOTIFICATION << 16
+                any(send(event) for send in list(controller.notify))
+
+
+_ADMIN_OPCODES = (
+    Admin.GET_LOG_PAGE,
+    Admin.IDENTIFY,
+    Admin.ABORT,
+    Admin.SET_FEATURES,
+    Admin.GET_FEATURES,
+    Admin.ASYNCHRONOUS_EVENT_REQUEST,
+    Admin.KEEP_ALIVE,
+)
+_RESERVATION = {Io.RESERVATION_REGISTER, Io.RESERVATION_REPORT, Io.RESERVATION_ACQUIRE, Io.RESERVATION_RELEASE}
+_WRITING = {Io.WRITE, Io.WRITE_ZEROES, Io.DATASET_MANAGEMENT, Io.COPY, Io.FLUSH}
+_IO_OPCODES = {Io.FLUSH, Io.WRITE, Io.READ, Io.COMPARE, Io.WRITE_ZEROES, Io.DATASET_MANAGEMENT, Io.VERIFY, Io.COPY}
+_IO_OPCODES |= _RESERVATION
+
+
+def _namespace_data(namespace: Namespace) -> bytes:
+    raw = bytearray(4096)
+    struct.pack_into("<QQQ", raw, 0, namespace.blocks, namespace.blocks, namespace.blocks)
+    raw[30], raw[31], raw[33] = 1, RESCAP, 1
+    struct.pack_into("<HIB", raw, 74, MSSRL, MCL, MSRC)
+    raw[104:120] = namespace.identifier.bytes[::-1]
+    raw[130] = namespace.block_size.bit_length() - 1
+    return bytes(raw)
+
+
+def _report(namespace: Namespace, controller: Controller, command: Command) -> bytes:
+    if not command.cdw11 & 1:
+        raise Refused(Status.HOST_IDENTIFIER_INCONSISTENT)
+    registered = sorted(namespace.registrants.items())
+    out = struct.pack("<IBH2xB", namespace.generation, namespace.rtype, len(registered), namespace.persistence)
+    out = out.ljust(64, b"\0")
+    for host, key in registered:
+        ids = [one.cntlid for one in controller.subsystem.controllers.values() if one.hostid == host]
+        out += struct.pack("<HB5xQ", ids[0] if ids else 0xFFFD, namespace.holds(host), key) + host + bytes(32)
+    length = (command.cdw10 + 1) * 4
+    return out[:length].ljust(length, b"\0")
+
+
+def is_write(command: Command) -> bool:
+    """Whether data goes to the controller (bits 1:0 of the opcode, or of FCTYPE: 01b)."""
+    return (command.nsid if command.opcode == FABRICS else command.opcode) & 3 == 1
+
+
+def is_read(command: Command) -> bool:
+    """Whether data comes from the controller (10b)."""
+    return (command.nsid if command.opcode == FABRICS else command.opcode) & 3 == 2
+
+
+__all__ = ["AERL", "MAX_QID", "MQES", "Answer", "Controller", "Deferred", "Personality", "Refused", "Subsystem"]

@@ -1,0 +1,159 @@
+"""What goes wrong from outside: an appliance that stands still, a test that is killed. All at once."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attach_kit import attach, iscsi, nfs, nvme, smb
+
+from storagetest.errors import HostError, StoragetestError, TargetDead
+from storagetest.hosts import Outcomes, clean
+from storagetest.protocols.base import Gives, protocols
+
+pytestmark = pytest.mark.lab
+DEADLINE = 20.0
+
+
+def everything(secrets: dict[str, str], **more: object) -> dict[str, tuple[str, Any]]:
+    """One target of each way to hold something on a client."""
+    return {
+        "nfs 3": ("nfs", nfs(version="3", **more)),
+        "nfs 4.2": ("nfs", nfs(export="/b", **more)),
+        "smb": ("smb", smb(secrets, **more)),
+        "iscsi": ("iscsi", iscsi(**more)),
+        "iscsi ext4": ("iscsi", iscsi("lab-chap", 0, 3, chap=account(secrets), filesystem="ext4", **more)),
+        "nvme": ("nvme-tcp", nvme(**more)),
+        "nvme ext4": ("nvme-tcp", nvme("lab1", 2, 2, filesystem="ext4", **more)),
+    }
+
+
+def account(secrets: dict[str, str]) -> dict[str, str]:
+    return {"username": "storagetest", "password": secrets["chap-password"]}
+
+
+@contextmanager
+def standing_still(lab: Any) -> Iterator[None]:
+    machine = lab.vm("appliance")
+    machine.pause()
+    try:
+        yield
+    finally:
+        machine.resume()
+
+
+def in_parallel(jobs: dict[str, Any]) -> dict[str, Any]:
+    """Call each job in a thread; a job's result, or the exception it ended with."""
+
+    def outcome(job: Any) -> Any:
+        try:
+            return job()
+        except StoragetestError as error:
+            return error
+
+    with ThreadPoolExecutor(len(jobs)) as pool:
+        return dict(zip(jobs, pool.map(outcome, jobs.values()), strict=True))
+
+
+def test_standing_still_before_the_attach(lab, client, secrets) -> None:
+    def job(protocol: str, given: Any) -> Any:
+        def attempt() -> str:
+            with attach(client, protocol, given):
+                return "attached"
+
+        return attempt
+
+    started = time.monotonic()
+    with standing_still(lab):
+        targets = everything(secrets, deadline=DEADLINE)
+        found = in_parallel({name: job(*one) for name, one in targets.items()})
+    assert time.monotonic() - started < DEADLINE + 10
+    for name, error in found.items():
+        assert type(error) is TargetDead, (name, error)
+        assert "client1 cannot reach 10.77.0.1 port" in str(error)
+
+
+def test_probe_tells_a_dead_target(lab, client) -> None:
+    protocol: Any = protocols.get("nfs")()
+    protocol.probe(client, nfs())
+    with standing_still(lab), pytest.raises(TargetDead):
+        protocol.probe(client, nfs(deadline=DEADLINE))
+
+
+def test_standing_still_in_use(lab, client, secrets) -> None:
+    """A write hangs until its deadline; then all is taken away by force, and the error is TargetDead."""
+    targets = everything(secrets, deadline=DEADLINE)
+
+    def use(attachment: Any) -> None:
+        directory = attachment.gives is Gives.FILESYSTEM
+        path = f"{attachment.path}/file" if directory else attachment.path
+        client.run(["dd", "if=/dev/zero", f"of={path}", "bs=64k", "count=16", "oflag=direct"], deadline=4)
+
+    def finish(stack: ExitStack, attachment: Any) -> Any:
+        def attempt() -> str:
+            with stack, pytest.raises(HostError):
+                use(attachment)
+            return "released"
+
+        def timed() -> Any:
+            started = time.monotonic()
+            try:
+                return attempt()
+            finally:
+                taken[attachment.path] = time.monotonic() - started
+
+        return timed
+
+    taken: dict[str, float] = {}
+    jobs = {}
+    with ExitStack() as unwinding:
+        for name, (protocol, given) in targets.items():
+            stack = unwinding.enter_context(ExitStack())
+            jobs[name] = finish(stack, stack.enter_context(attach(client, protocol, given)))
+        with standing_still(lab):
+            found = in_parallel(jobs)
+            assert client.left() == []
+    for name, error in found.items():
+        assert type(error) is TargetDead, (name, error, taken)
+    assert max(taken.values()) < 4 + DEADLINE + 10
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from contextlib import ExitStack
+from attach_kit import attach
+from test_attach_bad_luck import everything
+from storagetest.hosts import SshHost, SshSettings
+place = Path(sys.argv[2])
+secrets = {file.name: file.read_text().strip() for file in place.parent.glob("*-password")}
+with SshHost(SshSettings("client1", "client1", ssh_config=place)) as client, ExitStack() as stack:
+    for protocol, given in everything(secrets).values():
+        attachment = stack.enter_context(attach(client, protocol, given))
+        print(attachment.path, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_sigkill_is_undone_by_clean(lab, client, secrets) -> None:
+    command = [sys.executable, "-c", KILLED, str(Path(__file__).parent), str(lab.ssh_config)]
+    killed = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    count = len(everything(secrets))
+    assert len(killed.stdout.splitlines()) == count
+    left = client.left()
+    assert len([line for line in left if line.startswith("journal")]) >= count
+    shown = [line for line in left for secret in secrets.values() if secret in line]
+    assert shown == []
+    outcomes = clean(client)
+    assert {outcome.result for outcome in outcomes} == {Outcomes.UNDONE}, outcomes
+    assert client.left() == []

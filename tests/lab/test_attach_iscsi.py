@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import pytest
+from attach_kit import APPLIANCE, IQN, attach, check_data, iscsi
+
+from storagetest.errors import AttachError, DataAtRisk, TargetDead
+from storagetest.lab.services import lio
+from storagetest.protocols.base import Gives
+
+pytestmark = pytest.mark.lab
+DISK = "/dev/mapper/iscsi-plain-2"
+"""The appliance's end of the LUN that is used here."""
+
+
+def content(appliance) -> str:
+    return appliance.run(["sha256sum", DISK], deadline=60).stdout
+
+
+@pytest.mark.parametrize("data", ["none", "crc32c"])
+@pytest.mark.parametrize("header", ["none", "crc32c"])
+def test_digests(client, header, data) -> None:
+    with attach(client, "iscsi", iscsi(header_digest=header, data_digest=data)) as attachment:
+        assert attachment.differences == ()
+        assert attachment.gives is Gives.BLOCK
+        assert attachment.size == 64 << 20
+        seen = [attachment.negotiated[key].lower() for key in ("HeaderDigest", "DataDigest")]
+        assert seen == [header, data]
+        assert int(attachment.negotiated["MaxRecvDataSegmentLength"]) > 0
+        check_data(attachment)
+
+
+def test_nothing_stays_on_the_disk(client, appliance) -> None:
+    with attach(client, "iscsi", iscsi()) as attachment:
+        client.run(["mkfs.ext4", "-q", "-F", attachment.path], deadline=60)
+    assert appliance.run(["wipefs", DISK], deadline=30).stdout == ""
+
+
+@pytest.mark.parametrize("filesystem", ["ext4", "xfs"])
+def test_file_system(client, filesystem) -> None:
+    # xfs wants 300 MiB: LUN 0 has 512.
+    with attach(client, "iscsi", iscsi(lun=0, disk=0, filesystem=filesystem)) as attachment:
+        assert attachment.gives is Gives.FILESYSTEM
+        assert attachment.negotiated["filesystem"] == filesystem
+        check_data(attachment)
+
+
+def test_queue_depth(client) -> None:
+    with attach(client, "iscsi", iscsi(queue_depth=64)) as attachment:
+        assert attachment.differences == ()
+        assert attachment.negotiated["queue_depth"] == "64"
+
+
+def chap(secrets, *, mutual: bool = False) -> dict[str, object]:
+    account: dict[str, object] = {"username": "storagetest", "password": secrets["chap-password"]}
+    if mutual:
+        account["mutual"] = {"username": "storagetest-target", "password": secrets["chap-mutual-password"]}
+    return account
+
+
+def test_chap(client, secrets) -> None:
+    with attach(client, "iscsi", iscsi("lab-chap", 0, 3, chap=chap(secrets))) as attachment:
+        check_data(attachment)
+        record = client.run(["sh", "-c", "ls -lR /etc/iscsi/nodes | grep ^-"], deadline=30).stdout
+        assert record.startswith("-rw------- ")
+
+
+def test_mutual_chap(client, secrets) -> None:
+    with attach(client, "iscsi", iscsi("lab-mutual", 0, 4, chap=chap(secrets, mutual=True))) as attachment:
+        check_data(attachment)
+
+
+def test_wrong_chap_secret(client, secrets) -> None:
+    wrong = {**chap(secrets), "password": "not-this-secret"}
+    with (
+        pytest.raises(
+            AttachError, match="refuses the login as 'storagetest': wrong CHAP name or secret"
+        ) as caught,
+        attach(client, "iscsi", iscsi("lab-chap", 0, 3, chap=wrong)),
+    ):
+        pytest.fail("attached")
+    assert "not-this-secret" not in str(caught.value)
+
+
+def test_wrong_secret_of_the_target(client, secrets) -> None:
+    wrong = {
+        **chap(secrets, mutual=True),
+        "mutual": {"username": "storagetest-target", "password": "liar-liar-li"},
+    }
+    with (
+        pytest.raises(AttachError, match=r"the target refuses the login|wrong CHAP"),
+        attach(client, "iscsi", iscsi("lab-mutual", 0, 4, chap=wrong)),
+    ):
+        pytest.fail("attached")
+
+
+def test_chap_is_wanted_and_not_given(client) -> None:
+    with (
+        pytest.raises(AttachError, match="refuses the login"),
+        attach(client, "iscsi", iscsi("lab-chap", 0, 3)),
+    ):
+        pytest.fail("attached")
+
+
+def test_no_such_target(client) -> None:
+    with (
+        pytest.raises(AttachError, match="refuses the login: does it have this IQN"),
+        attach(client, "iscsi", iscsi("nowhere")),
+    ):
+        pytest.fail("attached")
+
+
+def test_no_such_lun(client) -> None:
+    with pytest.raises(AttachError, match="shows client1 no LUN 9"), attach(client, "iscsi", iscsi(lun=9)):
+        pytest.fail("attached")
+
+
+def test_port_closed(client) -> None:
+    with (
+        pytest.raises(
+            TargetDead, match=r"client1 cannot reach 10\.77\.0\.1 port 3261: the connection is refused"
+        ),
+        attach(client, "iscsi", iscsi(port=3261)),
+    ):
+        pytest.fail("attached")
+
+
+@pytest.mark.parametrize("erase", [None, "naa.60014050000000000000000000000000"])
+def test_unnamed_disk_is_left_alone(client, appliance, erase) -> None:
+    before = content(appliance)
+    with (
+        pytest.raises(DataAtRisk, match=rf'erase: "{lio.wwid(2)}"'),
+        attach(client, "iscsi", iscsi(erase=erase)),
+    ):
+        pytest.fail("lent")
+    assert content(appliance) == before
+
+
+MASTER_BOOT_RECORD = r"""
+{
+    head -c 446 /dev/zero
+    printf '\0\0\0\0\203\0\0\0\0\010\0\0\0\020\0\0'
+    head -c 48 /dev/zero
+    printf '\125\252'
+} | dd of="$1" bs=512 conv=notrunc status=none
+"""
+
+
+@pytest.mark.parametrize(
+    ("somebody", "words"),
+    [
+        (
+            ["mkfs.ext4", "-q", "-F", "-L", "precious", DISK],
+            r"it carries a signature: ext4 \(label 'precious'\)",
+        ),
+        (["sh", "-c", MASTER_BOOT_RECORD, "mbr", DISK], "it has partitions: sd[a-z]1"),
+    ],
+    ids=["file system", "partition"],
+)
+@pytest.mark.parametrize("filesystem", [None, "ext4"])
+def test_disk_with_data_is_left_alone(client, appliance, somebody, words, filesystem) -> None:
+    appliance.run(somebody, deadline=60)
+    before = content(appliance)
+    try:
+        with pytest.raises(DataAtRisk, match=words), attach(client, "iscsi", iscsi(filesystem=filesystem)):
+            pytest.fail("lent")
+        assert content(appliance) == before
+    finally:
+        appliance.run(["wipefs", "-a", DISK], deadline=30)
+
+
+def test_session_of_somebody_else_is_left_alone(client) -> None:
+    portal = ["-T", f"{IQN}:lab-plain", "-p", APPLIANCE]
+    client.run(["iscsiadm", "-m", "node", "-o", "new", *portal], deadline=30)
+    client.run(["iscsiadm", "-m", "node", *portal, "--login"], deadline=30)
+    try:
+        before = client.left()
+        with (
+            pytest.raises(AttachError, match="has a session or node record"),
+            attach(client, "iscsi", iscsi()),
+        ):
+            pytest.fail("attached")
+        assert client.left() == before
+    finally:
+        client.run(["iscsiadm", "-m", "node", *portal, "--logout"], deadline=60)
+        client.run(["iscsiadm", "-m", "node", "-o", "delete", *portal], deadline=30)

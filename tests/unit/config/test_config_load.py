@@ -1,0 +1,337 @@
+# ruff: noqa: E501  # YAML as people write it
+"""config: what a file says comes out as frozen values."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from storagetest.config import Gate
+from storagetest.config.models import PROFILES
+from storagetest.errors import ConfigError
+
+MINIMAL = "version: 1\ntargets: {t: {protocol: drawer, number: 3}}\n"
+
+FULL = dedent("""\
+    version: 1
+    x-common: &common {protocol: shelf, address: 192.0.2.1, path: /a}
+    clients:
+      c1: {transport: ssh, address: c1.example.net, jump: gate, password: sesame1, key: keys/id, port: 2222}
+      c2: {transport: ssh, address: c2, jump: {address: gate2, connect_timeout: 500ms}, known_hosts: ~/hosts}
+      here: {transport: local}
+    servers:
+      gate: {transport: ssh, address: gate.example.net, host_key_check: false}
+      box: {transport: ssh, address: "2001:db8::1"}
+    targets:
+      both: {<<: *common, clients: [c2, c1], server: box, optional: true, rsize: 1MiB, timeout: 2min, flags: [a, b]}
+      one: {<<: *common, client: here, path: /b, cacert: ca.pem, depth: 3}
+    profiles:
+      smoke: {runtime: 2s, size: 64MiB}
+      mine: {repeats: 12, ramp: 0}
+    thresholds:
+      stream: [iops >= 20, p99 <= 5ms]
+    """)
+
+
+def test_the_smallest_file(load_text):
+    config = load_text(MINIMAL)
+    assert [variant.id for variant in config.variants] == ["t"]
+    (variant,) = config.variants
+    assert (variant.protocol, variant.options.number, variant.optional, variant.server) == (
+        "drawer",
+        3,
+        False,
+        None,
+    )
+    assert [(client.name, client.transport) for client in variant.clients] == [("local", "local")]
+    assert config.profiles == PROFILES
+    assert config.path == Path("t.yaml")
+
+
+def test_machines(load_text, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", "/home/tester")
+    config = load_text(FULL)
+    c1, c2, here = config.clients.values()
+    assert (c1.address, c1.port, c1.place) == ("c1.example.net", 2222, "t.yaml:4:3")
+    assert c1.password.reveal() == "sesame1"
+    assert c1.key == Path("keys/id")
+    assert c1.jump == config.servers["gate"]
+    assert c1.jump.host_key_check is False
+    assert c1.host_key_check is True
+    assert (c2.jump.address, c2.jump.connect_timeout) == ("gate2", 0.5)
+    assert c2.known_hosts == Path("/home/tester/hosts")
+    assert here.transport == "local"
+
+
+def test_targets(load_text):
+    both, one = load_text(FULL).variants
+    assert [client.name for client in both.clients] == ["c2", "c1"]
+    assert both.server.address == "2001:db8::1"
+    assert both.optional is True
+    assert (both.options.rsize, both.options.timeout, both.options.flags) == (1 << 20, 120.0, ("a", "b"))
+    assert type(both.options.path) is str
+    assert (one.options.path, one.options.depth) == ("/b", 3)
+    assert [client.name for client in one.clients] == ["here"]
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        one.id = "x"
+
+
+def test_paths_start_from_the_file(load_text, tmp_path, fake_kinds):
+    from storagetest.config import load
+
+    load_text(FULL)
+    elsewhere = load(tmp_path / "t.yaml")
+    assert elsewhere.variants[1].options.cacert == tmp_path / "ca.pem"
+    assert elsewhere.clients["c1"].key == tmp_path / "keys/id"
+
+
+def test_profiles_change_and_add(load_text):
+    config = load_text(FULL)
+    smoke, mine = config.profile("smoke"), config.profile("mine")
+    assert (smoke.runtime, smoke.size, smoke.ramp) == (2.0, 64 << 20, PROFILES["smoke"].ramp)
+    assert (mine.name, mine.repeats, mine.max_repeats, mine.ramp) == ("mine", 12, 12, 0.0)
+    assert mine.runtime == PROFILES["standard"].runtime
+    with pytest.raises(ConfigError, match="there is no profile 'smok'; did you mean 'smoke'"):
+        config.profile("smok")
+
+
+def test_every_profile_can_be_run():
+    for profile in PROFILES.values():
+        assert profile.size % 4096 == 0
+        assert profile.runtime > 0
+        assert 3 <= profile.repeats <= profile.max_repeats
+
+
+# --- thresholds --------------------------------------------------------------------------------------------
+
+GATED = dedent("""\
+    version: 1
+    thresholds:
+      stream: [iops >= 10, p99 <= 5ms]
+      stream[direction=read,block_size=1MiB]: [iops >= 30]
+      stream[direction=read]: [iops >= 20, bandwidth >= 1MiB/s]
+      stream[depth=4]: [p95 <= 9ms]
+    targets:
+      plain: {protocol: drawer, number: 1}
+      own:
+        protocol: drawer
+        number: 2
+        thresholds:
+          stream: [iops >= 5]
+          stream[direction=write]: [p99 <= 1ms]
+    """)
+
+CHOSEN = [
+    ("plain", {"direction": "write", "block_size": 4096}, {"iops >= 10", "p99 <= 5ms"}),
+    ("plain", {"direction": "read", "block_size": 4096}, {"iops >= 20", "p99 <= 5ms", "bandwidth >= 1MiB/s"}),
+    (
+        "plain",
+        {"direction": "read", "block_size": 1 << 20},
+        {"iops >= 30", "p99 <= 5ms", "bandwidth >= 1MiB/s"},
+    ),
+    (
+        "plain",
+        {"direction": "read", "block_size": "1MiB"},
+        {"iops >= 30", "p99 <= 5ms", "bandwidth >= 1MiB/s"},
+    ),
+    ("plain", {"depth": 4}, {"iops >= 10", "p95 <= 9ms", "p99 <= 5ms"}),
+    ("plain", {}, {"iops >= 10", "p99 <= 5ms"}),
+    ("own", {"direction": "read", "block_size": "1MiB"}, {"iops >= 5", "p99 <= 5ms", "bandwidth >= 1MiB/s"}),
+    ("own", {"direction": "write", "other": object()}, {"iops >= 5", "p99 <= 1ms"}),
+]
+
+
+@pytest.mark.parametrize(("target", "parameters", "texts"), CHOSEN)
+def test_which_thresholds_hold(load_text, target, parameters, texts):
+    config = load_text(GATED)
+    variant = next(variant for variant in config.variants if variant.id == target)
+    assert {threshold.text for threshold in config.thresholds_for(variant, "stream", parameters)} == texts
+
+
+def test_a_threshold_knows_its_place_and_bound(load_text):
+    config = load_text(GATED)
+    (threshold, _) = config.thresholds_for(config.variants[0], "stream", {})
+    assert (threshold.metric.name, threshold.op, threshold.bound) == ("iops", ">=", 10)
+    assert threshold.place == "t.yaml:3:12"
+    assert config.thresholds[0].gates[1] == Gate("p99 <= 5ms", "t.yaml:3:24")
+
+
+def test_a_workload_without_thresholds_has_none_and_an_unknown_one_is_an_error(load_text):
+    config = load_text(GATED)
+    assert config.thresholds_for(config.variants[0], "small-drip", {}) == ()
+    with pytest.raises(ConfigError, match="no workload 'strem'; did you mean 'stream'"):
+        config.thresholds_for(config.variants[0], "strem", {})
+
+
+# --- overrides ---------------------------------------------------------------------------------------------
+
+
+def test_overrides_change_what_is_there(load_text):
+    config = load_text(
+        FULL,
+        "targets.one.path=/new",
+        "targets.both.clients.0=here",
+        "targets.one.matrix={version: ['3', '4.0']}",
+        "profiles.smoke.repeats=4",
+        "profiles.smoke.max_repeats=4",
+        "profiles.fresh.runtime=3s",
+        "clients.c1.address=other",
+        "thresholds.stream[direction=read,block_size=1.5KiB]=[iops >= 7]",
+    )
+    both, *one = config.variants
+    assert [variant.id for variant in one] == ["one-v3", "one-v4.0"]
+    assert {variant.options.path for variant in one} == {"/new"}
+    assert [client.name for client in both.clients] == ["here", "c1"]
+    assert config.profile("smoke").repeats == 4
+    assert config.profile("fresh").runtime == 3.0
+    assert config.clients["c1"].address == "other"
+    assert config.thresholds[1].where == {"direction": "read", "block_size": 1536}
+
+
+def test_thresholds_can_be_set_where_the_file_has_none(load_text):
+    config = load_text(MINIMAL, "thresholds.stream=[iops >= 7]", "targets.t.number=4")
+    assert config.variants[0].options.number == 4
+    assert [threshold.bound for threshold in config.thresholds_for(config.variants[0], "stream", {})] == [7]
+
+
+OVERRIDES = [
+    ("targets.t.numbr=4", "--st-set targets.t.numbr: targets.t.numbr: no such key; did you mean 'number'?"),
+    ("targets.tt.number=4", "--st-set targets.tt.number: 'tt' names nothing; did you mean 't'?"),
+    ("target.t.number=4", "--st-set target.t.number: 'target' names nothing; did you mean 'targets'?"),
+    (
+        "targets.t.number.x=4",
+        "--st-set targets.t.number.x: there is nothing to set below a number (at t.yaml:2:41)",
+    ),
+    (
+        "targets.t.number=x",
+        "--st-set targets.t.number:1:1: targets.t.number: a whole number is wanted, not text (x)",
+    ),
+    (
+        "targets.t.number=[1",
+        "--st-set targets.t.number:1:3: not YAML: expected ',' or ']', but got '<stream end>'",
+    ),
+    ("targets.t.number", "--st-set wants path=value, such as targets.nfs.export=/a"),
+    ("=4", "--st-set wants path=value, such as targets.nfs.export=/a"),
+    (
+        "profiles.smoke.runtme=4s",
+        "--st-set profiles.smoke.runtme: profiles.smoke.runtme: no such key; did you mean 'runtime'?",
+    ),
+    (
+        "targets.t.clients.0=c",
+        "--st-set targets.t.clients.0: 'clients' names nothing; there are: number, protocol",
+    ),
+]
+
+
+@pytest.mark.parametrize(("override", "said"), OVERRIDES)
+def test_an_override_that_names_nothing_is_an_error(load_text, override, said):
+    with pytest.raises(ConfigError) as caught:
+        load_text(MINIMAL, override)
+    assert str(caught.value) == said
+
+
+def test_an_index_outside_the_list_names_nothing(load_text):
+    with pytest.raises(ConfigError, match=r"'2' names nothing: an index below 2 is wanted"):
+        load_text(FULL, "targets.both.clients.2=here")
+
+
+# --- secrets -----------------------------------------------------------------------------------------------
+
+SECRETS = dedent("""\
+    version: 1
+    clients:
+      c: {transport: ssh, address: c, password: "${env:ST_TEST_PASSWORD}"}
+    targets:
+      t: {protocol: shelf, address: a, path: /a, secret: "${file:dir/secret}", login: {username: u, password: hunter22}}
+    """)
+
+
+def test_secrets_are_looked_up_when_they_are_used(load_text, tmp_path, monkeypatch):
+    monkeypatch.delenv("ST_TEST_PASSWORD", raising=False)
+    config = load_text(SECRETS)
+    client, options = config.clients["c"], config.variants[0].options
+    with pytest.raises(
+        ConfigError, match=r"^t.yaml:3:45: the environment variable ST_TEST_PASSWORD is not set$"
+    ):
+        client.password.reveal()
+    with pytest.raises(
+        ConfigError, match=r"^t.yaml:5:54: the secret's file dir/secret cannot be read: No such file"
+    ):
+        options.secret.reveal()
+    monkeypatch.setenv("ST_TEST_PASSWORD", "from env")
+    (tmp_path / "dir").mkdir()
+    (tmp_path / "dir/secret").write_text(" from file \n")
+    assert client.password.reveal() == "from env"
+    assert options.secret.reveal() == " from file "
+    assert options.login.password.reveal() == "hunter22"
+
+
+def test_a_secret_file_that_is_not_text_is_an_error(load_text, tmp_path):
+    config = load_text(SECRETS)
+    (tmp_path / "dir").mkdir()
+    (tmp_path / "dir/secret").write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match="is not text in UTF-8"):
+        config.variants[0].options.secret.reveal()
+
+
+def test_an_empty_secret_or_a_file_that_cannot_be_is_an_error(load_text, tmp_path, monkeypatch):
+    monkeypatch.setenv("ST_TEST_PASSWORD", "")
+    config = load_text(SECRETS.replace("dir/secret", "~nobody-of-that-name/x"))
+    with pytest.raises(ConfigError, match=r"^t.yaml:3:45: the secret in ST_TEST_PASSWORD is empty$"):
+        config.clients["c"].password.reveal()
+    with pytest.raises(ConfigError, match="'~nobody-of-that-name/x' cannot be read"):
+        config.variants[0].options.secret.reveal()
+
+
+def test_no_secret_is_in_any_text_of_a_config(load_text):
+    config = load_text(
+        SECRETS.replace("${env:ST_TEST_PASSWORD}", "hunter22").replace("${file:dir/secret}", "hunter22")
+    )
+    options = config.variants[0].options
+    shown = [repr(config), str(config), str(options.secret), f"{options.secret}", repr(options.model_dump())]
+    shown += [
+        options.model_dump_json(),
+        repr(config.clients["c"]),
+        repr(dataclasses.astuple(config.clients["c"])),
+    ]
+    for text in shown:
+        assert "hunter" not in text
+        assert "****" in text
+
+
+WRONG_SECRETS = [
+    "login: {username: u, pasword: hunter22}",
+    "pasword: hunter22",
+    "login: {username: u, password: {x: hunter22}}",
+    "login: {username: u, password: [hunter22]}",
+    "login: {username: u, password: 'x${env:hunter22}'}",
+    "login: hunter22",
+    "login: [hunter22]",
+    "secret: 'hunter22${env:A}'",
+    "secret: 0227702277",
+    "secret: 227702277",
+    "secret: 2277-02-27",
+    "matrix: {secret: [hunter22]}",
+    "matrix: {login: [{username: hunter22, password: hunter22}]}",
+]
+
+
+@pytest.mark.parametrize("option", WRONG_SECRETS)
+def test_no_secret_is_in_an_error(load_text, option):
+    text = f"version: 1\ntargets: {{t: {{protocol: shelf, address: a, path: /a, {option}}}}}"
+    with pytest.raises(ConfigError) as caught:
+        load_text(text)
+    cause = caught.value
+    while cause is not None:
+        assert "hunter" not in str(cause)
+        assert "2277" not in str(cause)
+        cause = cause.__cause__ or cause.__context__
+
+
+def test_an_override_that_is_wrong_shows_no_value(load_text):
+    with pytest.raises(ConfigError) as caught:
+        load_text(SECRETS, "targets.t.login.pasword=hunter22")
+    assert "hunter" not in str(caught.value)

@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from storagetest.errors import AttachError, ClientLacks, TargetDead
+from storagetest.hosts import Completed
+from storagetest.protocols import iscsi
+from storagetest.protocols.base import protocols
+
+Iscsi: Any = protocols.get("iscsi")
+
+
+def options(**more: object) -> Any:
+    return Iscsi.Options(**{"address": "10.77.0.1", "iqn": "iqn.2024-01.lab:fast", **more})
+
+
+RECORD = """\
+# BEGIN RECORD 2.1.8
+node.name = iqn.2024-01.lab:fast
+node.startup = automatic
+node.conn[0].address = 10.77.0.1
+node.session.auth.authmethod = CHAP
+node.session.auth.username = everybody
+node.session.auth.password = from-iscsid.conf
+node.conn[0].iscsi.HeaderDigest = None,CRC32C
+# END RECORD
+"""
+
+LOOK = """\
+session:session1
+block:sda
+iscsi_session/session1/first_burst_len:65536
+iscsi_session/session1/max_burst_len:262144
+iscsi_session/session1/initial_r2t:1
+iscsi_session/session1/immediate_data:1
+iscsi_session/session1/max_outstanding_r2t:1
+iscsi_session/session1/erl:0
+iscsi_session/session1/tpgt:1
+iscsi_session/session1/recovery_tmo:60
+connection1:0/iscsi_connection/connection1:0/header_digest:1
+connection1:0/iscsi_connection/connection1:0/data_digest:0
+connection1:0/iscsi_connection/connection1:0/max_recv_dlength:262144
+connection1:0/iscsi_connection/connection1:0/max_xmit_dlength:8192
+target2:0:0/2:0:0:1/block/sda/device/queue_depth:32
+"""
+
+
+def test_record_is_completed() -> None:
+    text = iscsi.completed_record(RECORD, {"node.startup": "manual", "node.session.auth.authmethod": "None"})
+    assert text == (
+        "# BEGIN RECORD 2.1.8\n"
+        "node.name = iqn.2024-01.lab:fast\n"
+        "node.conn[0].address = 10.77.0.1\n"
+        "node.conn[0].iscsi.HeaderDigest = None,CRC32C\n"
+        "node.startup = manual\n"
+        "node.session.auth.authmethod = None\n"
+        "# END RECORD\n"
+    )
+
+
+def test_settings_without_chap_name_no_secret() -> None:
+    settings = iscsi.record_settings(options(deadline=20))
+    assert settings["node.session.auth.authmethod"] == "None"
+    assert not [name for name in settings if "password" in name]
+    assert settings["node.session.timeo.replacement_timeout"] == "20"
+    assert settings["node.conn[0].iscsi.HeaderDigest"] == "None"
+
+
+def test_settings_with_mutual_chap_and_digests() -> None:
+    chap = {"username": "me", "password": "p1", "mutual": {"username": "it", "password": "p2"}}
+    settings = iscsi.record_settings(
+        options(chap=chap, header_digest="crc32c", data_digest="crc32c", queue_depth=100)
+    )
+    assert {name.rpartition(".")[2]: settings[name] for name in settings if ".auth." in name} == {
+        "authmethod": "CHAP",
+        "username": "me",
+        "password": "p1",
+        "username_in": "it",
+        "password_in": "p2",
+    }
+    assert settings["node.conn[0].iscsi.DataDigest"] == "CRC32C"
+    assert settings["node.session.queue_depth"] == "100"
+    assert settings["node.session.cmds_max"] == "128"
+
+
+@pytest.mark.parametrize(("depth", "commands"), [(1, "128"), (128, "128"), (129, "256"), (1024, "1024")])
+def test_a_deep_queue_gets_as_many_commands(depth: int, commands: str) -> None:
+    """open-iscsi wants a power of two (iscsid.conf, node.session.cmds_max)."""
+    assert iscsi.record_settings(options(queue_depth=depth))["node.session.cmds_max"] == commands
+
+
+def test_read_back_speaks_the_rfc() -> None:
+    seen = iscsi.parse_look(LOOK)
+    assert seen["block"] == "sda"
+    assert iscsi.read_back(seen) == {
+        "HeaderDigest": "CRC32C",
+        "DataDigest": "None",
+        "MaxRecvDataSegmentLength": "262144",
+        "MaxXmitDataSegmentLength": "8192",
+        "FirstBurstLength": "65536",
+        "MaxBurstLength": "262144",
+        "InitialR2T": "Yes",
+        "ImmediateData": "Yes",
+        "MaxOutstandingR2T": "1",
+        "ErrorRecoveryLevel": "0",
+        "TargetPortalGroupTag": "1",
+        "recovery_tmo": "60",
+        "queue_depth": "32",
+    }
+
+
+@pytest.mark.parametrize(
+    ("asked", "different"),
+    [
+        ({"header_digest": "crc32c"}, []),
+        ({}, ["HeaderDigest: asked for none, got CRC32C"]),
+        (
+            {"header_digest": "crc32c", "data_digest": "crc32c", "queue_depth": 64},
+            ["DataDigest: asked for crc32c, got None", "queue_depth: asked for 64, got 32"],
+        ),
+    ],
+)
+def test_silent_changes_are_found(asked: dict[str, object], different: list[str]) -> None:
+    negotiated = iscsi.read_back(iscsi.parse_look(LOOK))
+    assert [str(one) for one in iscsi.differences(options(**asked), negotiated)] == different
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "words"),
+    [
+        (24, AttachError, "wrong CHAP name or secret"),
+        (19, AttachError, "does it have this IQN"),
+        (8, TargetDead, "no answer to the login"),
+        (4, TargetDead, "no answer to the login"),
+        (20, ClientLacks, "iscsid does not run on c1"),
+        (1, AttachError, "refuses the login"),
+    ],
+)
+def test_exit_status_of_iscsiadm(status: int, error: type[Exception], words: str) -> None:
+    chap = {"username": "me", "password": "hunter2"}
+    done = Completed("c1", ("iscsiadm",), status, "", "iscsiadm: first\niscsiadm: second\n", 0.1)
+    found = iscsi.explain(done, options(chap=chap))
+    assert type(found) is error
+    assert words in str(found)
+    assert "iscsiadm: second" in str(found)
+    assert "hunter2" not in str(found)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"iqn": "nqn.x"},
+        {"iqn": "iqn.a b"},
+        {"iqn": "iqn.x/../../etc"},
+        {"lun": -1},
+        {"header_digest": True},
+        {"chap": {"username": "u"}},
+        {"chap": {"username": "a b", "password": "x"}},
+    ],
+)
+def test_impossible_options(more: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        options(**more)
+
+
+def test_a_secret_with_a_line_break_cannot_add_settings() -> None:
+    """A record is lines; a secret that holds one more line would be a setting of its own."""
+    chap = {"username": "me", "password": "x\nnode.startup = automatic"}
+    with pytest.raises(AttachError, match="line break"):
+        iscsi.completed_record(RECORD, iscsi.record_settings(options(chap=chap)))

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from storagetest.errors import AttachError, TargetDead
+from storagetest.protocols import lustre
+from storagetest.protocols.base import protocols
+
+Lustre: Any = protocols.get("lustre")
+
+
+def options(**more: object) -> Any:
+    return Lustre.Options(**{"mgs": "10.77.0.1@tcp", "fsname": "lustre", **more})
+
+
+LAYOUT = """\
+lmm_stripe_count:  2
+lmm_stripe_size:   1048576
+lmm_pattern:       raid0
+lmm_layout_gen:    0
+lmm_stripe_offset: 1
+lmm_objects:
+      - l_ost_idx: 1
+        l_fid:     0x100010000:0x2:0x0
+"""
+
+
+def test_read_back() -> None:
+    assert lustre.read_back(LAYOUT) == {"stripe_count": "2", "stripe_size": "1048576", "pattern": "raid0"}
+
+
+def test_read_back_of_a_composite_layout_takes_the_first_component() -> None:
+    composite = "  lcm_entry_count: 2\ncomponent0:\n  sub_layout:\n    lmm_stripe_count:  1\n" + LAYOUT
+    assert lustre.read_back(composite)["stripe_count"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("asked", "different"),
+    [
+        ({}, []),
+        ({"stripe_count": 2, "stripe_size": "1MiB"}, []),
+        ({"stripe_count": -1}, []),
+        ({"stripe_count": 4}, ["stripe_count: asked for 4, got 2"]),
+        ({"pool": "flash"}, ["pool: asked for flash, got nothing said"]),
+    ],
+)
+def test_silent_changes_are_found(asked: dict[str, object], different: list[str]) -> None:
+    found = lustre.differences(options(**asked), lustre.read_back(LAYOUT))
+    assert [str(one) for one in found] == different
+
+
+def test_layout_options() -> None:
+    asked = options(stripe_count=4, stripe_size="1MiB", pool="flash")
+    assert lustre.setstripe_options(asked) == [
+        "--stripe-count",
+        "4",
+        "--stripe-size",
+        "1048576",
+        "--pool",
+        "flash",
+    ]
+    assert lustre.setstripe_options(options()) == ["--stripe-count", "0"]
+
+
+@pytest.mark.parametrize(
+    ("mgs", "server"),
+    [
+        ("10.0.0.1@tcp", "10.0.0.1"),
+        ("mgs1@o2ib:mgs2@o2ib", "mgs1"),
+        ("10.0.0.1@tcp,10.1.0.1@tcp1", "10.0.0.1"),
+    ],
+)
+def test_server_is_the_first_address(mgs: str, server: str) -> None:
+    assert Lustre().server(options(mgs=mgs)) == server
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"mgs": "10.0.0.1"},
+        {"mgs": "a b@tcp"},
+        {"fsname": "toolongname"},
+        {"stripe_size": 1000},
+        {"stripe_count": 2.5},
+    ],
+)
+def test_impossible_options(more: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        options(**more)
+
+
+def test_words_of_mount_lustre() -> None:
+    dead = lustre.explain(
+        "mount.lustre: mount x at y failed: Input/output error\nIs the MGS running?", options(), "c1"
+    )
+    assert type(dead) is TargetDead
+    unknown = "mount.lustre: mount x failed: No such file or directory\nIs the MGS specification correct?"
+    assert type(lustre.explain(unknown, options(), "c1")) is AttachError
+    assert lustre.explain("strange", options(), "c1") is None

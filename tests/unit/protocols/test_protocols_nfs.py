@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from storagetest.errors import AttachError, ClientLacks, OptionRefused, TargetDead
+from storagetest.protocols import nfs
+from storagetest.protocols._mount import parse_mountinfo
+from storagetest.protocols.base import protocols
+
+Nfs: Any = protocols.get("nfs")
+
+
+def options(**more: object) -> Any:
+    return Nfs.Options(**{"address": "10.77.0.1", "export": "/fast", **more})
+
+
+POINT = "/run/storagetest/storagetest-0a"
+MOUNTINFO = (
+    f"187 86 0:52 / {POINT} rw,relatime - nfs4 10.77.0.1:/fast rw,vers=4.2,rsize=1048576,wsize=262144,"
+    "hard,proto=tcp,nconnect=4,timeo=600,retrans=2,sec=sys,clientaddr=10.77.0.2,local_lock=none,addr=10.77.0.1\n"
+)
+XPRT = "\txprt:\ttcp 842 0 1 0 0 14 14 0 14 0 2 0 0\n"
+MOUNTSTATS = f"""\
+device proc mounted on /proc with fstype proc
+device 10.77.0.1:/other mounted on {POINT}b with fstype nfs4 statvers=1.1
+{XPRT}device 10.77.0.1:/fast mounted on {POINT} with fstype nfs4 statvers=1.1
+\topts:\trw,vers=4.2
+\tRPC iostats version: 1.1  p/v: 100003/4 (nfs)
+{XPRT * 4}\tper-op statistics
+"""
+
+
+def test_mount_options_say_what_was_asked() -> None:
+    said = nfs.mount_options(options(version="4.1", nconnect=4, rsize="64KiB", port=20049, hard=False))
+    assert said == [
+        "vers=4.1",
+        "proto=tcp",
+        "sec=sys",
+        "retry=0",
+        "port=20049",
+        "nconnect=4",
+        "rsize=65536",
+        "soft",
+    ]
+    assert {"hard", "nolock"} <= set(nfs.mount_options(options(version="3", lock=False)))
+
+
+def test_ipv6_is_bracketed_and_asks_for_tcp6() -> None:
+    six = options(address="fd00::1")
+    assert nfs.source(six) == "[fd00::1]:/fast"
+    assert "proto=tcp6" in nfs.mount_options(six)
+
+
+def test_read_back() -> None:
+    (entry,) = parse_mountinfo(MOUNTINFO)
+    seen = nfs.read_back(entry, MOUNTSTATS)
+    assert seen == {
+        "vers": "4.2",
+        "rsize": "1048576",
+        "wsize": "262144",
+        "nconnect": "4",
+        "proto": "tcp",
+        "sec": "sys",
+        "hard": "yes",
+        "timeo": "600",
+        "retrans": "2",
+        "transports": "4",
+    }
+
+
+def test_one_connection_is_not_spelled_out_by_the_kernel() -> None:
+    (entry,) = parse_mountinfo(MOUNTINFO.replace("nconnect=4,", ""))
+    assert nfs.read_back(entry, "")["nconnect"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("asked", "different"),
+    [
+        ({}, []),
+        ({"nconnect": 4, "wsize": "256KiB"}, []),
+        ({"wsize": "1MiB"}, ["wsize: asked for 1048576, got 262144"]),
+        ({"nconnect": 8}, ["nconnect: asked for 8, got 4"]),
+        ({"version": "4.1"}, ["vers: asked for 4.1, got 4.2"]),
+    ],
+)
+def test_silent_changes_are_found(asked: dict[str, object], different: list[str]) -> None:
+    (entry,) = parse_mountinfo(MOUNTINFO)
+    found = nfs.differences(options(**asked), nfs.read_back(entry, MOUNTSTATS))
+    assert [str(one) for one in found] == different
+
+
+@pytest.mark.parametrize(
+    ("said", "error", "words"),
+    [
+        ("mount.nfs4: Protocol not supported", OptionRefused, "version 4.2 is not offered"),
+        (
+            "mount.nfs: requested NFS version or transport protocol is not supported",
+            OptionRefused,
+            "is not offered",
+        ),
+        (
+            "mount.nfs: access denied by server while mounting h:/e",
+            AttachError,
+            "does not let c1 mount /fast",
+        ),
+        (
+            "mount.nfs4: mounting h:/e failed, reason given by server: No such file or directory",
+            AttachError,
+            "no export",
+        ),
+        ("mount.nfs4: Connection refused", TargetDead, "does not answer"),
+        ("mount.nfs4: Connection timed out", TargetDead, "does not answer"),
+        (
+            "mount.nfs: rpc.statd is not running but is required for remote locking.",
+            ClientLacks,
+            "lock: false",
+        ),
+        (
+            "mount.nfs4: an incorrect mount option was specified",
+            AttachError,
+            "does not take one of the options",
+        ),
+    ],
+)
+def test_words_of_mount_nfs(said: str, error: type[Exception], words: str) -> None:
+    found = nfs.explain(said, options(), "c1")
+    assert type(found) is error
+    assert words in str(found)
+    assert said in str(found)
+
+
+def test_unknown_words_are_nobodys() -> None:
+    assert nfs.explain("mount.nfs: strange", options(), "c1") is None
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"version": 4.2},
+        {"version": "4"},
+        {"version": "2"},
+        {"nconnect": 0},
+        {"nconnect": 17},
+        {"export": "e"},
+        {"rsize": 1},
+    ],
+)
+def test_impossible_options(more: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        options(**more)
+
+
+def test_locks_are_a_matter_of_version_and_option() -> None:
+    assert "locks" in Nfs().capabilities(options(lock=False))
+    assert "locks" not in Nfs().capabilities(options(version="3", lock=False))

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from storagetest.errors import AttachError, OptionRefused, TargetDead
+from storagetest.hosts import Completed
+from storagetest.protocols import nvme_tcp
+from storagetest.protocols.base import protocols
+
+NvmeTcp: Any = protocols.get("nvme-tcp")
+
+
+def options(**more: object) -> Any:
+    return NvmeTcp.Options(**{"address": "10.77.0.1", "nqn": "nqn.2024-01.lab:fast", **more})
+
+
+LOOK = """\
+controller:nvme0
+namespace-1:nvme0n1
+block:nvme0n1
+state:live
+queue_count:3
+sqsize:127
+kato:5
+numa_node:-1
+address:traddr=10.77.0.1,trsvcid=4420
+model:Linux
+firmware_rev:6.1.0-56
+cntlid:1
+"""
+
+
+def test_connect_says_what_was_asked() -> None:
+    argv = nvme_tcp.connect_argv(
+        options(queues=2, queue_depth=64, header_digest=True, data_digest=True, keep_alive=7, deadline=30),
+        "nqn.host",
+        "id",
+    )
+    assert argv == [
+        "nvme",
+        "connect",
+        "--transport=tcp",
+        "--traddr=10.77.0.1",
+        "--trsvcid=4420",
+        "--nqn=nqn.2024-01.lab:fast",
+        "--hostnqn=nqn.host",
+        "--hostid=id",
+        "--keep-alive-tmo=7",
+        "--reconnect-delay=2",
+        "--ctrl-loss-tmo=30",
+        "--nr-io-queues=2",
+        "--queue-size=64",
+        "--hdr-digest",
+        "--data-digest",
+    ]
+
+
+def test_what_is_not_asked_for_is_not_said() -> None:
+    argv = " ".join(nvme_tcp.connect_argv(options(), "h", "i"))
+    assert not any(word in argv for word in ("queue", "digest"))
+
+
+def test_read_back() -> None:
+    seen = nvme_tcp.parse_look(LOOK)
+    assert seen["block"] == "nvme0n1"
+    assert nvme_tcp.read_back(seen, options(data_digest=True)) == {
+        "queue_count": "3",
+        "sqsize": "127",
+        "kato": "5",
+        "numa_node": "-1",
+        "model": "Linux",
+        "firmware_rev": "6.1.0-56",
+        "cntlid": "1",
+        "header_digest": "none",
+        "data_digest": "crc32c",
+    }
+
+
+@pytest.mark.parametrize(
+    ("asked", "different"),
+    [
+        ({}, []),
+        ({"queues": 2, "queue_depth": 128}, []),
+        ({"queues": 4}, ["queues: asked for 4, got 2"]),
+        ({"queue_depth": 256}, ["queue_depth: asked for 256, got 128"]),
+        ({"keep_alive": 10}, ["keep_alive: asked for 10, got 5"]),
+    ],
+)
+def test_silent_changes_are_found(asked: dict[str, object], different: list[str]) -> None:
+    negotiated = nvme_tcp.read_back(nvme_tcp.parse_look(LOOK), options())
+    assert [str(one) for one in nvme_tcp.differences(options(**asked), negotiated)] == different
+
+
+@pytest.mark.parametrize(
+    ("said", "more", "error"),
+    [
+        ("could not add new controller: failed to write to nvme-fabrics device", {}, AttachError),
+        ("Failed to write to /dev/nvme-fabrics: Connection refused", {}, TargetDead),
+        ("Failed to write to /dev/nvme-fabrics: Connection timed out", {}, TargetDead),
+        ("Failed to write to /dev/nvme-fabrics: Invalid argument", {"data_digest": True}, OptionRefused),
+        ("Failed to write to /dev/nvme-fabrics: Invalid argument", {}, AttachError),
+    ],
+)
+def test_words_of_nvme_connect(said: str, more: dict[str, object], error: type[Exception]) -> None:
+    found = nvme_tcp.explain(Completed("c1", ("nvme",), 1, "", said, 0.1), options(**more))
+    assert type(found) is error
+    assert said in str(found)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"nqn": "iqn.x"}, {"nqn": "nqn." + "x" * 220}, {"namespace": 0}, {"queues": 0}, {"queue_depth": 1}],
+)
+def test_impossible_options(more: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        options(**more)

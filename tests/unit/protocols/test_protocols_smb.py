@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from storagetest.errors import AttachError, OptionRefused, TargetDead
+from storagetest.protocols import smb
+from storagetest.protocols.base import protocols
+
+Smb: Any = protocols.get("smb")
+
+
+def options(**more: object) -> Any:
+    account = {"address": "10.77.0.1", "share": "fast", "username": "tester", "password": "hunter2,x"}
+    return Smb.Options(**{**account, **more})
+
+
+def test_secret_is_in_the_credentials_and_nowhere_else() -> None:
+    said = smb.mount_options(options(domain="LAB"), "/run/x.secret")
+    assert "credentials=/run/x.secret" in said
+    assert "hunter2" not in " ".join(said)
+    assert smb.credentials(options(domain="LAB")) == b"username=tester\npassword=hunter2,x\ndomain=LAB\n"
+
+
+def test_mount_options_say_what_was_asked() -> None:
+    said = smb.mount_options(
+        options(dialect="3.0", signing=True, encryption=True, max_channels=4, cache="none"), "/s"
+    )
+    assert {"vers=3.0", "sign", "seal", "multichannel", "max_channels=4", "cache=none", "port=445"} <= set(
+        said
+    )
+    assert {"sign", "seal", "posix", "multichannel"}.isdisjoint(smb.mount_options(options(), "/s"))
+
+
+def test_words_of_mount_cifs() -> None:
+    cases: dict[int, tuple[type[Exception], str]] = {
+        13: (AttachError, "refuses user 'tester'"),
+        2: (AttachError, "no share 'fast'"),
+        95: (OptionRefused, "does not speak dialect 3.1.1"),
+        22: (AttachError, "does not take one of the options"),
+        113: (TargetDead, "does not answer"),
+    }
+    for number, (error, words) in cases.items():
+        found = smb.explain(
+            f"mount error({number}): Words\nRefer to the mount.cifs(8) manual page", options(), "c1"
+        )
+        assert type(found) is error
+        assert words in str(found)
+        assert "hunter2" not in str(found)
+    assert smb.explain("strange", options(), "c1") is None
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"dialect": "2.1", "encryption": True},
+        {"dialect": "2.1", "max_channels": 2},
+        {"dialect": "3.0", "posix": True},
+        {"dialect": "1.0"},
+        {"share": "a/b"},
+        {"username": "a\nb"},
+        {"max_channels": 0},
+        {"password": 12},
+    ],
+)
+def test_impossible_options(more: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        options(**more)
+
+
+def test_a_secret_with_a_line_break_cannot_add_settings() -> None:
+    with pytest.raises(AttachError, match="line break"):
+        smb.credentials(options(password="x\ndomain=EVIL"))

@@ -1,0 +1,117 @@
+"""What Allure's results hold after a real pytest run of made-up cases."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from storagetest.report import allure
+from storagetest.report.categories import CATEGORIES, categories_json
+
+
+@pytest.fixture(scope="module")
+def results(made_up_results):
+    return [json.loads(path.read_text()) for path in sorted(made_up_results.glob("*-result.json"))]
+
+
+def one(results, name):
+    (found,) = [result for result in results if result["name"] == name]
+    return found
+
+
+def labels(result, name):
+    return [label["value"] for label in result["labels"] if label["name"] == name]
+
+
+def attachments(directory, result):
+    return {each["name"]: (directory / each["source"]).read_text() for each in result["attachments"]}
+
+
+def test_the_tree_is_protocol_suite_variant(results):
+    result = one(results, "sequential write 4KiB on nas-v4.2-nconnect4")
+    assert [labels(result, name) for name in ("epic", "feature", "story", "verdict")] == [
+        ["NFS"],
+        ["performance"],
+        ["nas-v4.2-nconnect4"],
+        ["PASS"],
+    ]
+    assert {labels(each, "epic")[0] for each in results} == {"NFS", "SMB", "iSCSI", "NVMe/TCP"}
+
+
+def test_parameters_are_shown_without_quotes(results):
+    shown = {
+        each["name"]: each["value"] for each in one(results, "sequential write 4KiB on nas-v3")["parameters"]
+    }
+    assert shown["variant"] == "nas-v3"
+    assert shown["block_size"] == "4KiB"
+    assert shown["client"] == "client1"
+    assert shown["profile"] == "smoke"
+
+
+def test_a_missed_gate_has_values_evidence_and_artefacts(made_up_results, results):
+    result = one(results, "small-random-write write 4KiB on nas-v3")
+    assert result["status"] == "failed"
+    assert labels(result, "verdict") == ["FAIL"]
+    files = attachments(made_up_results, result)
+    assert set(files) == {
+        "values", "negotiated", "versions", "dmesg", "mountstats",
+        *(f"{name} ({n} of 3)" for name in ("argv", "fio.json") for n in (1, 2, 3)),
+    }  # fmt: skip
+    head, *rows = files["values"].splitlines()
+    assert head == "metric,value,interval,repeats,gate"
+    assert "iops,51.6k/s,18.5k/s … 19.5k/s (99%),3,iops >= 20000: FAIL" in rows
+    assert files["negotiated"] == "vers = 4.2\nrsize = 1048576\nnconnect = 4\n"
+    assert "<td>iops &gt;= 20000: FAIL</td>" in result["descriptionHtml"]
+
+
+def test_invalid_says_so_in_name_message_and_label(results):
+    result = one(results, "INVALID: small-random-write write 4KiB on box-queues4")
+    assert result["status"] == "failed"
+    assert labels(result, "verdict") == ["INVALID"]
+    assert "INVALID: box-queues4 on client1: " in result["statusDetails"]["message"]
+
+
+def test_a_case_that_measured_nothing_keeps_its_name_and_its_artefacts(made_up_results, results):
+    result = one(results, "test_close_to_open[nas-v3]")
+    assert attachments(made_up_results, result) == {"dmesg": "NFS: v3 server"}
+    assert labels(result, "feature") == ["close to open"]
+    assert labels(result, "verdict") == []
+
+
+def category(result) -> list[str]:
+    """The categories that Allure 2 files a result under."""
+    return [
+        each["name"]
+        for each in categories_json()
+        if result["status"] in each["matchedStatuses"]
+        and re.fullmatch(each.get("messageRegex", r"[\s\S]*"), result["statusDetails"]["message"])
+    ]
+
+
+def test_every_case_that_did_not_pass_is_in_exactly_one_category(results):
+    found = {
+        result["name"]: category(result) for result in results if result["status"] in ("failed", "broken")
+    }
+    assert {len(names) for names in found.values()} == {1}
+    assert found["INVALID: small-random-write write 1MiB on box-queues4"] == ["Inconclusive"]
+    assert found["sequential write 4KiB on files-3.1.1-encrypted"] == ["Too slow"]
+    assert found["test_close_to_open[nas-v3]"] == ["Broken promise"]
+    assert found["test_performance[array-digests-sequential-1MiB]"] == ["Infrastructure"]
+    assert {name for names in found.values() for name in names} == {each.name for each in CATEGORIES}
+
+
+def test_extras_are_written_beside_the_results(tmp_path: Path):
+    allure.write_extras(tmp_path / "new", {"client one: kernel": "6.1 = a\\b\nc", "fio": "3.33"})
+    assert (tmp_path / "new" / "environment.properties").read_text().splitlines() == [
+        r"client\ one\:\ kernel=6.1 = a\\b\nc",
+        "fio=3.33",
+    ]
+    assert json.loads((tmp_path / "new" / "categories.json").read_text()) == list(categories_json())
+
+
+def test_without_allure_listening_nothing_happens(make_record):
+    allure.identify(epic="NFS", feature="x", variant="y", title="z", labels={"a": "b"}, links={"n": "u"})
+    allure.on_case([make_record(), make_record()], {"dmesg": "text"})

@@ -1,0 +1,98 @@
+"""A real report by the pinned generator: everything is in it, and it opens without the network."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from storagetest.errors import ReportError
+from storagetest.report.categories import CATEGORIES
+from storagetest.report.html import configuration, generate
+from storagetest.report.offline import outside_urls
+
+
+@pytest.fixture(scope="module")
+def page(made_up_results, tmp_path_factory) -> Path:
+    said: list[str] = []
+    made = generate(
+        made_up_results, tmp_path_factory.mktemp("report") / "deep", title="made up", progress=said.append
+    )
+    assert said[-1] == "generating the report of 42 results"
+    return made
+
+
+def embedded(page: Path) -> dict[str, bytes]:
+    """The data files that the single page carries."""
+    found = re.findall(r'd\("([^"]+)","([^"]*)"\)', page.read_text())
+    return {name: base64.b64decode(content) for name, content in found}
+
+
+@pytest.mark.html
+def test_one_file_without_outside_addresses(page):
+    assert [path.name for path in page.parent.iterdir()] == ["index.html"]
+    assert outside_urls(page.read_text()) == []
+    assert page.stat().st_size < 8 << 20
+
+
+@pytest.mark.html
+def test_every_case_is_in_it_under_its_protocol_and_category(page):
+    files = embedded(page)
+    cases = [json.loads(text) for name, text in files.items() if name.startswith("data/test-results/")]
+    assert len(cases) == 42
+    names = {case["name"] for case in cases}
+    assert "sequential write 1MiB on nas-v4.2-nconnect4" in names
+    assert "test_close_to_open[nas-v3]" in names
+    tree = json.loads(files["widgets/tree.json"])
+    groups = {group["name"] for group in tree["groupsById"].values()}
+    assert {"NFS", "SMB", "iSCSI", "NVMe/TCP", "performance", "files-3.1.1-signed"} <= groups
+    found = {case["categories"][0]["name"] for case in cases if case["categories"]}
+    assert found == {category.name for category in CATEGORIES}
+    assert all(case["categories"] for case in cases if case["status"] in ("failed", "broken"))
+
+
+@pytest.mark.html
+def test_a_browser_shows_it_without_complaint(page, tmp_path):
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    if chromium is None:
+        pytest.skip("no chromium on PATH")
+    argv = [
+        chromium,
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--no-first-run",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        "--host-resolver-rules=MAP * ~NOTFOUND",
+        f"--user-data-dir={tmp_path}",
+        "--enable-logging=stderr",
+        "--virtual-time-budget=8000",
+        "--dump-dom",
+        page.as_uri(),
+    ]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=True)
+    assert "sequential write 4KiB on nas-v3" in done.stdout
+    assert "CONSOLE" not in done.stderr, done.stderr
+
+
+def test_nothing_to_report_says_how_to_get_it(tmp_path):
+    with pytest.raises(ReportError, match=r"no Allure results in .*: run pytest with --alluredir="):
+        generate(tmp_path, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_configuration_is_one_file_grouped_by_protocol(tmp_path):
+    document = json.loads(json.dumps(configuration("t", tmp_path)))
+    options = document["plugins"]["awesome"]["options"]
+    assert options["singleFile"] is True
+    assert options["groupBy"] == ["epic", "feature", "story"]
+    assert [rule["name"] for rule in document["categories"]["rules"]] == [
+        category.name for category in CATEGORIES
+    ]

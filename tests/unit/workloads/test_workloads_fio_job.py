@@ -1,0 +1,41 @@
+"""The command line that fio gets."""
+
+from __future__ import annotations
+
+from storagetest.workloads._fio.job import FioJob, argv
+
+
+def options(job: FioJob) -> dict[str, str]:
+    program, *rest = argv(job)
+    assert program == "fio"
+    return dict(option.removeprefix("--").split("=", 1) for option in rest)
+
+
+def test_a_timed_job_says_what_runs_how_long_and_how_it_reports():
+    job = FioJob("w", "/mnt/f", "randwrite", 4096, 1 << 20, queue_depth=8, jobs=2, ramp=0.25, runtime=10, seed=5)
+    said = options(job)
+    assert said["filename"] == "/mnt/f"
+    assert (said["rw"], said["bs"], said["size"]) == ("randwrite", "4096", "1048576")
+    assert (said["iodepth"], said["numjobs"], said["direct"], said["ioengine"]) == ("8", "2", "1", "libaio")
+    assert (said["time_based"], said["runtime"], said["ramp_time"]) == ("1", "10000ms", "250ms")
+    assert (said["randseed"], said["norandommap"], said["refill_buffers"]) == ("5", "1", "1")
+    assert (said["group_reporting"], said["output-format"], said["clat_percentiles"]) == ("1", "json+", "1")
+    assert said["allow_file_create"] == "0"
+    assert "randrepeat" not in said
+    assert "end_fsync" not in said
+
+
+def test_a_pass_over_the_size_has_no_time_and_ends_with_a_sync():
+    said = options(FioJob("fill", "/mnt/f", "write", 1 << 20, 1 << 30, create=True))
+    assert not {"time_based", "runtime", "ramp_time", "norandommap", "randseed"} & set(said)
+    assert (said["end_fsync"], said["allow_file_create"], said["randrepeat"]) == ("1", "1", "0")
+
+
+def test_without_a_ramp_none_is_asked_for():
+    assert "ramp_time" not in options(FioJob("r", "/f", "read", 4096, 4096, runtime=1))
+
+
+def test_a_colon_in_a_name_does_not_make_two_files_of_it():
+    assert options(FioJob("r", "/dev/disk/by-path/ip-10.0.0.1:3260", "read", 512, 512))["filename"] == (
+        "/dev/disk/by-path/ip-10.0.0.1\\:3260"
+    )
