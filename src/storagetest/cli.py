@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from storagetest import __version__, config
+from storagetest.config.schema import schema_text
 from storagetest.errors import ConfigError, StoragetestError
 from storagetest.hosts import Outcomes, clean
 from storagetest.hosts.connect import connect
@@ -57,7 +58,9 @@ def _parser() -> argparse.ArgumentParser:
 
     leftovers = commands.add_parser("clean", help="undo what killed runs have left on the clients")
     _add_targets_file(leftovers)
-    leftovers.add_argument("--force", action="store_true", help="also what a run that still lives has attached")
+    leftovers.add_argument(
+        "--force", action="store_true", help="also what a run that still lives has attached"
+    )
     leftovers.set_defaults(func=_clean)
 
     schema = commands.add_parser("schema", help="print the JSON Schema of the targets file, for editors")
@@ -70,7 +73,11 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_targets_file(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--targets", type=Path, default=Path("targets.yaml"), metavar="FILE", help="default: ./targets.yaml"
+        "--targets",
+        type=Path,
+        default=Path("targets.yaml"),
+        metavar="FILE",
+        help="the targets file (default: ./targets.yaml)",
     )
 
 
@@ -85,8 +92,9 @@ def _targets(arguments: argparse.Namespace) -> int:
     loaded = config.load(arguments.targets)
     width = max(len(variant.id) for variant in loaded.variants)
     for variant in loaded.variants:
-        can = protocols.get(variant.protocol)().capabilities(variant.options)
-        print(f"{variant.id:{width}}  {variant.protocol:8}  {', '.join(client.name for client in variant.clients)}  {' '.join(sorted(can))}")
+        can = " ".join(sorted(protocols.get(variant.protocol)().capabilities(variant.options)))
+        clients = ", ".join(client.name for client in variant.clients)
+        print(f"{variant.id:{width}}  {variant.protocol:8}  {clients}  {can}")
     return 0
 
 
@@ -96,13 +104,13 @@ def _clean(arguments: argparse.Namespace) -> int:
     for name, machine in loaded.clients.items():
         with connect(machine) as host:
             for outcome in clean(host, force=arguments.force):
-                print(f"{name}: {outcome.what}: {outcome.result.value}{outcome.detail and f': {outcome.detail}'}")
+                print(": ".join(filter(None, (name, outcome.what, outcome.result.value, outcome.detail))))
                 left += outcome.result is not Outcomes.UNDONE
     return 1 if left else 0
 
 
 def _schema(_: argparse.Namespace) -> int:
-    print(config.schema_text(), end="")
+    print(schema_text(), end="")
     return 0
 
 

@@ -22,7 +22,9 @@ AERL = 3
 MAX_QID = 4
 MQES = 127
 MDTS = 5  # 2^5 pages of 4 KiB
-ONCS = 1 << 0 | 1 << 2 | 1 << 3 | 1 << 5 | 1 << 7 | 1 << 8  # Compare, DSM, Write Zeroes, Reservations, Verify, Copy
+ONCS = (
+    1 << 0 | 1 << 2 | 1 << 3 | 1 << 5 | 1 << 7 | 1 << 8
+)  # Compare, DSM, Write Zeroes, Reservations, Verify, Copy
 RESCAP = 0b1111_1111
 MSSRL, MCL, MSRC = 64, 128, 3
 
@@ -52,7 +54,7 @@ class Namespace:
     nsid: int
     blocks: int = 2048
     block_size: int = 512
-    identifier: uuid.UUID = field(default_factory=uuid.uuid4)
+    identifier: uuid.UUID = uuid.UUID(int=0)
     generation: int = 0
     persistence: int = 0
     registrants: dict[bytes, int] = field(default_factory=dict)  # Host Identifier → key
@@ -60,6 +62,7 @@ class Namespace:
     rtype: int = 0
 
     def __post_init__(self) -> None:
+        self.identifier = uuid.UUID(f"22222222-2222-4222-8222-2222222222{self.nsid:02d}")
         self.data = bytearray(self.blocks * self.block_size)
 
     def span(self, command: Command) -> slice:
@@ -75,7 +78,9 @@ class Namespace:
         return self.rtype in (Rtype.WRITE_EXCLUSIVE_ALL_REGISTRANTS, Rtype.EXCLUSIVE_ACCESS_ALL_REGISTRANTS)
 
     def holds(self, host: bytes) -> bool:
-        return bool(self.rtype) and (self.holder == host or (self.all_registrants() and host in self.registrants))
+        return bool(self.rtype) and (
+            self.holder == host or (self.all_registrants() and host in self.registrants)
+        )
 
     def check_access(self, host: bytes, *, writes: bool) -> None:
         """Reservation Conflict by the table of 8.1.22."""
@@ -216,7 +221,13 @@ class Controller:
             Admin.SET_FEATURES: self._set_features,
             Admin.KEEP_ALIVE: self._keep_alive,
         }.get(command.opcode)  # type: ignore[call-overload]
-        allowed = (Admin.IDENTIFY, Admin.GET_LOG_PAGE, Admin.KEEP_ALIVE, Admin.GET_FEATURES, Admin.SET_FEATURES)
+        allowed = (
+            Admin.IDENTIFY,
+            Admin.GET_LOG_PAGE,
+            Admin.KEEP_ALIVE,
+            Admin.GET_FEATURES,
+            Admin.SET_FEATURES,
+        )
         if run is None or (self.discovery and command.opcode not in allowed):
             raise Refused(Status.INVALID_OPCODE)
         return run(command)
@@ -249,7 +260,9 @@ class Controller:
             namespace = self.subsystem.namespaces.get(nsid)
             if namespace is None:
                 raise Refused(Status.INVALID_NAMESPACE)
-            raw = b"\3\x10\0\0" + namespace.identifier.bytes + b"\2\x10\0\0" + namespace.identifier.bytes[::-1]
+            raw = (
+                b"\3\x10\0\0" + namespace.identifier.bytes + b"\2\x10\0\0" + namespace.identifier.bytes[::-1]
+            )
             return Answer((raw + b"\4\1\0\0\0").ljust(4096, b"\0"))
         if cns == Cns.CSI_CONTROLLER and csi == 0:
             return Answer(bytes(4096))
@@ -565,9 +578,23 @@ _ADMIN_OPCODES = (
     Admin.ASYNCHRONOUS_EVENT_REQUEST,
     Admin.KEEP_ALIVE,
 )
-_RESERVATION = {Io.RESERVATION_REGISTER, Io.RESERVATION_REPORT, Io.RESERVATION_ACQUIRE, Io.RESERVATION_RELEASE}
+_RESERVATION = {
+    Io.RESERVATION_REGISTER,
+    Io.RESERVATION_REPORT,
+    Io.RESERVATION_ACQUIRE,
+    Io.RESERVATION_RELEASE,
+}
 _WRITING = {Io.WRITE, Io.WRITE_ZEROES, Io.DATASET_MANAGEMENT, Io.COPY, Io.FLUSH}
-_IO_OPCODES = {Io.FLUSH, Io.WRITE, Io.READ, Io.COMPARE, Io.WRITE_ZEROES, Io.DATASET_MANAGEMENT, Io.VERIFY, Io.COPY}
+_IO_OPCODES = {
+    Io.FLUSH,
+    Io.WRITE,
+    Io.READ,
+    Io.COMPARE,
+    Io.WRITE_ZEROES,
+    Io.DATASET_MANAGEMENT,
+    Io.VERIFY,
+    Io.COPY,
+}
 _IO_OPCODES |= _RESERVATION
 
 
@@ -585,7 +612,9 @@ def _report(namespace: Namespace, controller: Controller, command: Command) -> b
     if not command.cdw11 & 1:
         raise Refused(Status.HOST_IDENTIFIER_INCONSISTENT)
     registered = sorted(namespace.registrants.items())
-    out = struct.pack("<IBH2xB", namespace.generation, namespace.rtype, len(registered), namespace.persistence)
+    out = struct.pack(
+        "<IBH2xB", namespace.generation, namespace.rtype, len(registered), namespace.persistence
+    )
     out = out.ljust(64, b"\0")
     for host, key in registered:
         ids = [one.cntlid for one in controller.subsystem.controllers.values() if one.hostid == host]
@@ -604,4 +633,14 @@ def is_read(command: Command) -> bool:
     return (command.nsid if command.opcode == FABRICS else command.opcode) & 3 == 2
 
 
-__all__ = ["AERL", "MAX_QID", "MQES", "Answer", "Controller", "Deferred", "Personality", "Refused", "Subsystem"]
+__all__ = [
+    "AERL",
+    "MAX_QID",
+    "MQES",
+    "Answer",
+    "Controller",
+    "Deferred",
+    "Personality",
+    "Refused",
+    "Subsystem",
+]

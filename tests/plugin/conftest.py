@@ -35,9 +35,11 @@ def test_writes(measure):
 
 @pytest.fixture
 def line(pytester: pytest.Pytester, tmp_path: Path) -> Callable[..., pytest.RunResult]:
-    """Return a function that writes targets.yaml and a suite and runs pytest on them in a process of its own."""
+    """Return a function that writes targets.yaml and a suite and runs a pytest of its own on them."""
 
-    def run(*arguments: str, more: str = "", suite: str = SUITE, targets: str | None = None) -> pytest.RunResult:
+    def run(
+        *arguments: str, more: str = "", suite: str = SUITE, targets: str | None = None
+    ) -> pytest.RunResult:
         for name in ("disk", "other"):
             (tmp_path / name).mkdir(exist_ok=True)
         text = targets or TARGETS.format(disk=tmp_path / "disk", other=tmp_path / "other", more=more)

@@ -12,7 +12,9 @@ Line = Callable[..., pytest.RunResult]
 pytestmark = pytest.mark.usefixtures("fio")
 
 
-def test_a_case_runs_once_for_each_variant_and_leaves_nothing(line: Line, pytester: pytest.Pytester, tmp_path: Path):
+def test_a_case_runs_once_for_each_variant_and_leaves_nothing(
+    line: Line, pytester: pytest.Pytester, tmp_path: Path
+):
     result = line("-v")
     result.assert_outcomes(passed=2)
     result.stdout.fnmatch_lines_random(["*test_writes?disk? PASSED*", "*test_writes?other? PASSED*"])
@@ -29,7 +31,9 @@ def test_a_gate_that_is_missed_is_a_failure_that_says_what_was_asked_and_measure
 
 
 def test_a_gate_that_cannot_be_judged_is_invalid_and_not_green(line: Line):
-    result = line("--st-target", "disk", more='thresholds: {small-random-write: ["p99.9 <= 1h"]}', suite=SUITE_FEW_IOS)
+    result = line(
+        "--st-target", "disk", more='thresholds: {small-random-write: ["p99.9 <= 1h"]}', suite=SUITE_FEW_IOS
+    )
     assert result.ret == 1
     result.stdout.fnmatch_lines(["*1 invalid*"])
     result.stdout.fnmatch_lines(["*not enough*"])
@@ -62,7 +66,9 @@ def test_allure_is_told_where_the_case_belongs(line: Line, pytester: pytest.Pyte
     (result,) = [json.loads(path.read_text()) for path in directory.glob("*-result.json")]
     labels = {label["name"]: label["value"] for label in result["labels"]}
     assert (labels["epic"], labels["feature"], labels["story"]) == ("Local", "suite", "disk")
-    assert {"argv", "negotiated"} <= {attachment["name"].partition(" (")[0] for attachment in result["attachments"]}
+    assert {"argv", "negotiated"} <= {
+        attachment["name"].partition(" (")[0] for attachment in result["attachments"]
+    }
     assert (directory / "environment.properties").exists()
     assert json.loads((directory / "categories.json").read_text())
 

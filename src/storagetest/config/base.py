@@ -293,6 +293,10 @@ class TargetOptions(Model):
     deadline: Annotated[Duration, Field(gt=0)] = 60.0
     """Seconds within which an attach, and likewise a detach, must have ended."""
 
+    wire: Annotated[str | None, Field(pattern=r"^.+:[0-9]{1,5}$")] = None
+    """host:port by which the machine that runs pytest reaches the target itself, where a client's address for
+    it is of no use there. Cases on the wire speak to it."""
+
 
 class BlockOptions(TargetOptions):
     """What a target that gives a block device may say."""

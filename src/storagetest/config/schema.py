@@ -9,7 +9,6 @@ of the file to see (an unknown client, options that do not go together), and the
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -170,11 +169,6 @@ def _thresholds(workloads: Mapping[str, type[Workload[Any]]]) -> Schema:
     }
 
 
-def main() -> None:
-    """Print the schema."""
-    json.dump(json_schema(), sys.stdout, indent=2, ensure_ascii=False)
-    sys.stdout.write("\n")
-
-
-if __name__ == "__main__":
-    main()
+def schema_text() -> str:
+    """Return the schema as it is published: indented, with a newline at its end."""
+    return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"

@@ -46,9 +46,9 @@ __all__ = [
 MARK = "STORAGETEST_RUN"
 GRACE = 2.0
 """Seconds between TERM and KILL."""
-MARGIN = GRACE + 3.0
+MARGIN = GRACE + 5.0
 """Seconds after the host's deadline at which ours passes."""
-REAP_LIMIT = GRACE + 3.0
+REAP_LIMIT = 6.0
 SETTLE = 1.0
 """Seconds without output after which a command that has ended is taken to have said all: something that it
 left behind (a daemon) holds its stdout open."""
@@ -61,17 +61,18 @@ _SEEN_BY_ANOTHER_CLOCK = 0.95
 # One line, so that it also survives a login shell that is no POSIX shell.
 _REAP = (
     'marked() { grep -lszxF "' + MARK + '=$run" /proc/[0-9]*/environ | cut -d/ -f3; }; '
-    "reap() { for signal in TERM KILL; do tries=0; "
+    # What is told to end may be starting more, so KILL is repeated; TERM is not: some take two for a KILL.
+    "reap() { for signal; do tries=0; "
     'while pids=$(marked); [ -n "$pids" ]; do '
-    "[ $tries -gt 0 ] || kill -$signal $pids 2>/dev/null; "
-    "[ $tries -lt 20 ] || break; tries=$((tries + 1)); sleep 0.1; "
-    'done; done; [ -z "$(marked)" ]; }; '
+    "[ $signal = TERM ] && [ $tries -gt 0 ] || kill -$signal $pids 2>/dev/null; "
+    "[ $tries -lt 10 ] || break; tries=$((tries + 1)); sleep 0.1; "
+    'done; done; [ -z "$pids" ]; }; '
 )
 _SUPERVISE = (
     "run=$1 grace=$2 deadline=$3; shift 3; "
     "PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin; LC_ALL=C; export PATH LC_ALL; "
     'timeout -k "$grace" "$deadline" env "' + MARK + '=$run" "$@"; status=$?; '
-    "case $status in 124|137) reap;; esac; exit $status"
+    "case $status in 124) reap TERM KILL;; 137) reap KILL;; esac; exit $status"
 )
 _PUSH = (
     'path=$1 mode=$2 size=$3 part=$4; set -e; mkdir -p "${path%/*}/"; trap \'rm -f "$part"\' EXIT; '
@@ -279,7 +280,7 @@ class SupervisedHost(Host):
 
     def _reap(self, token: str) -> bool | None:
         """End what is left of a run: whether all of it is gone, or None where the host does not answer."""
-        line = ["sh", "-c", f"run=$1; {_REAP}reap", "reap", token]
+        line = ["sh", "-c", f"run=$1; {_REAP}reap TERM KILL", "reap", token]
         try:
             ended = self._execute(line, stdin=b"", out=Collected(), err=Collected(), limit=REAP_LIMIT)
         except (Overrun, Lost, HostError):
@@ -290,8 +291,9 @@ class SupervisedHost(Host):
 
     def _reap_orphans(self) -> None:
         tokens, self._orphans = self._orphans, []
-        for token in tokens:
-            self._reap(token)
+        while tokens and self._reap(tokens.pop()) is not None:
+            pass
+        self._orphans += tokens
 
     def _must_have_started(self, command: str, status: int, err: Collected) -> None:
         """Raise where env(1) could not execute the command: status 127 or 126, and its word for it."""

@@ -107,7 +107,7 @@ def _probe(kernel: Path, initrd: Path) -> Accel:
             stderr=subprocess.PIPE,
             text=True,
             errors="replace",
-            preexec_fn=bound_to_parent(),
+            preexec_fn=bound_to_parent(),  # noqa: PLW1509  # see there
         )
         try:
             console, complaint = child.communicate(timeout=_DEADLINE)

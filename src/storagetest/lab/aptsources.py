@@ -63,7 +63,9 @@ def _stanza_fits(stanza: str, suite: str) -> bool:
 def matching(suite: str, work: Path, etc: Path = _ETC) -> list[str]:
     """Write the sources that fit ``suite`` to files in ``work`` and return their paths, or none."""
     lines = "".join(select_lines(_read(file), suite) for file in [etc / "sources.list", *_parts(etc, "list")])
-    stanzas = "\n\n".join(filter(None, (select_deb822(_read(file), suite) for file in _parts(etc, "sources"))))
+    stanzas = "\n\n".join(
+        filter(None, (select_deb822(_read(file), suite) for file in _parts(etc, "sources")))
+    )
     paths = []
     for name, text in (("host.list", lines), ("host.sources", stanzas)):
         if text:

@@ -50,7 +50,9 @@ class Vm:
         boots = self._look().boots
         qmp.execute(self._qmp, "system_reset")
         if wait:
-            wait_until(lambda: self._look().boots > boots, wait, f"{self.name} to be ready after a reset", every=0.2)
+            wait_until(
+                lambda: self._look().boots > boots, wait, f"{self.name} to be ready after a reset", every=0.2
+            )
 
     def kill(self) -> None:
         """End its QEMU at once."""

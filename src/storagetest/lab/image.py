@@ -212,16 +212,25 @@ def _bootstrap(work: Path, recipe: Recipe, rootfs: Path) -> None:
     """Pipe mmdebstrap's tree into mksquashfs; neither outlives this process."""
     log = work / "mmdebstrap.log"
     environ = os.environ | {"TMPDIR": str(work), "INITRD": "No"}  # Debian's initramfs is never booted
-    squash = ["mksquashfs", "-", rootfs, "-tar", "-quiet", "-no-progress", *("-comp", "lz4")]
+    squash = ["mksquashfs", "-", str(rootfs), "-tar", "-quiet", "-no-progress", *("-comp", "lz4")]
     argv = mmdebstrap_argv(recipe, aptsources.matching(recipe.suite, work))
     # SIGTERM and not SIGKILL: mmdebstrap cleans up after itself, as nobody else may in its user namespace.
     bound = bound_to_parent(signal.SIGTERM)
     with log.open("wb") as complaints:
         maker = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=complaints, env=environ, preexec_fn=bound
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=complaints,
+            env=environ,
+            preexec_fn=bound,  # noqa: PLW1509  # see there
         )
         packer = subprocess.Popen(
-            squash, stdin=maker.stdout, stdout=complaints, stderr=complaints, preexec_fn=bound
+            squash,
+            stdin=maker.stdout,
+            stdout=complaints,
+            stderr=complaints,
+            preexec_fn=bound,  # noqa: PLW1509  # see there
         )
         assert maker.stdout is not None
         maker.stdout.close()

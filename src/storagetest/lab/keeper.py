@@ -1,12 +1,11 @@
-"""The keeper: the small process that a lab lives and dies with. ``python -m storagetest.lab.keeper DIRECTORY``
+"""The keeper: the small process that a lab lives and dies with.
 
-It starts the machines as its children, reads their consoles, and ends them. What lives must die in every
-case, so no case depends on anybody's goodwill:
+``python -m storagetest.lab.keeper DIRECTORY`` starts the machines as its children, reads their consoles, and
+ends them. What lives must die in every case, so no case depends on anybody's goodwill:
 
 * the machines die with the keeper, also when it is killed: the kernel sends them SIGKILL (see process.py);
 * the keeper notices the end of `up` (a pipe) and of the lab's owner (a pidfd) from the kernel, at once;
-* the lab lives as long as the keeper holds the lock on DIRECTORY/lock, which no crash can leave behind; a
-  directory without that lock is litter, and is removed by the next command that comes across it.
+* the keeper holds the lab's lock (see claims.py), which no crash leaves behind.
 
 The directory is renamed before it is removed, so that a new lab of the same name never meets the old one's
 remains. What to do when is decided in policy.py.
@@ -53,11 +52,11 @@ class _Machine:
                 stdout=subprocess.PIPE,
                 stderr=complaints,
                 pass_fds=list(descriptors.values()),
-                preexec_fn=bound_to_parent(),
+                preexec_fn=bound_to_parent(),  # noqa: PLW1509  # see there
             )
         assert self.process.stdout is not None
         self.console = self.process.stdout
-        self._log = Path(f"console-{self.name}.log").open("ab")
+        self._log = Path(f"console-{self.name}.log").open("ab")  # noqa: SIM115  # closed by end()
 
     def read(self) -> list[str] | None:
         """Return the lines that have come in, or None when QEMU has ended."""

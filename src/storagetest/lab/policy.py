@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import Any
 
 from storagetest.lab.qemu import APPLIANCE
@@ -27,7 +27,7 @@ _ATTEMPTS = 2
 _MARK = "storagetest: "
 
 
-class Phase(str, Enum):
+class Phase(StrEnum):
     """Where a machine is."""
 
     STARTING = "starting"
@@ -140,7 +140,8 @@ class Policy:
     def next_tick(self) -> float | None:
         """Return when :meth:`tick` has something to say at the earliest."""
         return min(
-            (state.since + self._patience for state in self.states.values() if self._watched(state)), default=None
+            (state.since + self._patience for state in self.states.values() if self._watched(state)),
+            default=None,
         )
 
     def _watched(self, state: State) -> bool:
@@ -148,7 +149,9 @@ class Policy:
 
     def _start(self, machines: list[str], now: float) -> list[Action]:
         for machine in machines:
-            self.states[machine] = replace(self.states[machine], phase=Phase.STARTING, since=now, milestone="power on")
+            self.states[machine] = replace(
+                self.states[machine], phase=Phase.STARTING, since=now, milestone="power on"
+            )
         return [Start(machine) for machine in machines]
 
     def _retry(self, machine: str, why: str, now: float) -> list[Action]:

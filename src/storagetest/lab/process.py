@@ -60,7 +60,10 @@ def require(tools: Iterable[str]) -> None:
 
 
 def bound_to_parent(sig: signal.Signals = signal.SIGKILL) -> Callable[[], None]:
-    """Return a ``preexec_fn`` that has the child sent ``sig`` when its parent ends, however that ends."""
+    """Return a ``preexec_fn`` that has the child sent ``sig`` when its parent ends, however that ends.
+
+    It may be used where there are threads: all it does between fork and exec is two system calls.
+    """
     parent = os.getpid()
 
     def bind() -> None:

@@ -71,10 +71,17 @@ class Boot:
     processors: int = 1
 
 
-def machines(appliance: Machine, clients: int, client: Machine) -> list[Machine]:
-    """Return the appliance and ``clients`` copies of ``client``."""
-    made = [Machine(number, client.memory, client.services, client.ports) for number in range(1, clients + 1)]
-    return [appliance, *made]
+def machines(
+    memory: int,
+    services: tuple[Service, ...],
+    clients: int,
+    client_memory: int,
+    client_services: tuple[Service, ...],
+) -> list[Machine]:
+    """Return the appliance and ``clients`` clients; memory is in MiB."""
+    ports = {name: port for service in services for name, port in service.ports.items()}
+    appliance = Machine(0, memory, services, ports)
+    return [appliance, *(Machine(number, client_memory, client_services) for number in range(1, clients + 1))]
 
 
 def listeners(machine: Machine, everyone: Sequence[Machine]) -> list[str]:
@@ -121,7 +128,10 @@ def _disks(boot: Boot) -> list[str]:
     found = []
     for number, path in enumerate(disks):
         # The host's page cache holds the image once for all machines.
-        found += ["-drive", f"file={_comma(path)},format=raw,if=none,id=disk{number},readonly=on,cache=unsafe"]
+        found += [
+            "-drive",
+            f"file={_comma(path)},format=raw,if=none,id=disk{number},readonly=on,cache=unsafe",
+        ]
         found += ["-device", f"virtio-blk-pci,drive=disk{number},serial=disk{number},addr={4 + number:#x}"]
     return found
 
@@ -140,7 +150,12 @@ def _data_network(machine: Machine, everyone: Sequence[Machine]) -> list[str]:
 
 def _admin_network(machine: Machine) -> list[str]:
     forwards = "".join(f",hostfwd=tcp:127.0.0.1:0-:{port}" for port in machine.forwards.values())
-    return ["-netdev", f"user,id=admin,restrict=on,ipv6=off{forwards}", "-device", _card("admin", machine, slot=9)]
+    return [
+        "-netdev",
+        f"user,id=admin,restrict=on,ipv6=off{forwards}",
+        "-device",
+        _card("admin", machine, slot=9),
+    ]
 
 
 def _card(network: str, machine: Machine, slot: int) -> str:

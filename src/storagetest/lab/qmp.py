@@ -10,7 +10,6 @@ import os
 import re
 import socket
 from pathlib import Path
-from typing import Any
 
 from storagetest.errors import LabError
 
@@ -19,9 +18,9 @@ __all__ = ["execute", "forwarded", "parse_usernet"]
 _DEADLINE = 15.0
 
 
-def execute(path: Path, command: str, **arguments: Any) -> Any:
+def execute(path: Path, command: str, **arguments: object) -> object:
     """Run ``command`` in the QEMU that listens at ``path`` and return what it returns."""
-    message = {"execute": command, "arguments": arguments}
+    message: dict[str, object] = {"execute": command, "arguments": arguments}
     try:
         with _connected(path) as connection, connection.makefile("rwb", buffering=0) as line:
             json.loads(line.readline())  # the greeting
@@ -47,7 +46,7 @@ def _connected(path: Path) -> socket.socket:
     return connection
 
 
-def _exchange(line: Any, message: dict[str, Any]) -> Any:
+def _exchange(line: socket.SocketIO, message: dict[str, object]) -> object:
     line.write(json.dumps(message).encode() + b"\n")
     while True:
         raw = line.readline()
@@ -65,7 +64,7 @@ def _exchange(line: Any, message: dict[str, Any]) -> Any:
 
 def forwarded(path: Path) -> dict[int, int]:
     """Return the host's port of each forwarded port of the guest."""
-    return parse_usernet(execute(path, "human-monitor-command", **{"command-line": "info usernet"}))
+    return parse_usernet(str(execute(path, "human-monitor-command", **{"command-line": "info usernet"})))
 
 
 def parse_usernet(text: str) -> dict[int, int]:

@@ -16,7 +16,8 @@ from storagetest.lab.services import Secret, Target, Value
 
 __all__ = ["targets_yaml"]
 
-_PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_./-]*")
+# What needs no quotes: a word or a path, a qualified name, an IPv4 address (LNet's NIDs end in @tcp).
+_PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_./-]*(:[A-Za-z0-9_./-]+)*|\d+(\.\d+){3}(@[a-z0-9]+)?")
 _WORDS = {"true", "false", "yes", "no", "on", "off", "null", "y", "n"}  # not strings to every YAML parser
 _HEAD = """\
 # The targets of the lab `{name}` ({shape}), written by `storagetest lab up`.
@@ -35,7 +36,9 @@ targets:
 """
 
 
-def targets_yaml(name: str, shape: str, directory: Path, clients: list[str], targets: tuple[Target, ...]) -> str:
+def targets_yaml(
+    name: str, shape: str, directory: Path, clients: list[str], targets: tuple[Target, ...]
+) -> str:
     """Return the text of targets.yaml for a lab in ``directory``."""
     config = tilde(directory / "ssh_config")
 

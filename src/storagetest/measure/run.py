@@ -90,6 +90,7 @@ class Sample:
 class Run:
     """One case on one variant.
 
+    ``title`` is the workload in a person's words, with what the case asked for: ``sequential write 1MiB``.
     ``invalid`` holds the reasons why no verdict may be built on it (empty: none). ``metrics`` says what the
     names in the samples mean. ``started`` is seconds since the epoch on the controller.
     """
@@ -104,6 +105,7 @@ class Run:
     negotiated: Mapping[str, str]
     samples: tuple[Sample, ...]
     started: float
+    title: str = ""
     profile: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
     invalid: tuple[str, ...] = ()

@@ -108,12 +108,15 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers",
         "case(id, *, section, level, kills): a conformance case: standard and section; MUST, SHOULD or MAY",
     )
+    config.addinivalue_line("markers", "slow: waits for a time-out that the standard sets")
     config.pluginmanager.register(Conformance(config), "storagetest-conformance")
 
 
 def case_of(item: pytest.Item) -> Case | None:
     """Return what the marks of ``item`` say together; :class:`pytest.UsageError` if they say too little."""
-    marks = list(item.iter_markers("case"))
+    callspec = getattr(item, "callspec", None)
+    nearest = [mark for mark in callspec.marks if mark.name == "case"] if callspec else []
+    marks = nearest + [mark for mark in item.iter_markers("case") if mark not in nearest]
     if not marks:
         return None
     identifier = next((mark.args[0] for mark in marks if mark.args), None)

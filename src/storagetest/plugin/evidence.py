@@ -1,13 +1,12 @@
 """What a person would ask for: where the case belongs, what it measured, and why it failed.
 
-Told to Allure while the case is running (it keeps its state in the process that runs the case), and put on the
-case's JUnit properties. Diagnosis costs commands on the client, so it is made only for what did not pass.
+Told to Allure while the case is running (it keeps its state in the process that runs the case), and put on
+the case's JUnit properties. Diagnosis costs commands on the client, so only what did not pass is diagnosed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -49,7 +48,7 @@ def attach(item: pytest.Item, report: pytest.TestReport, variant: Variant, state
 
 
 def _diagnosis(variant: Variant, state: State) -> Mapping[str, str]:
-    """Collect what the client says; a client that cannot be asked says nothing, which the error already tells."""
+    """Collect what the client says; that it cannot be asked is an answer too."""
     client = state.host(state.client(variant))
     found: dict[str, str] = {}
     try:

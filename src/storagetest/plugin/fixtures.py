@@ -1,7 +1,7 @@
 """The fixtures that suites are written with.
 
-``variant`` → ``client`` → ``attachment`` → ``measure``: each needs the one before it, so a case names only the
-last one that it uses. The first three live as long as the variant's cases run.
+``variant`` → ``client`` → ``attachment`` → ``measure``: each needs the one before it, so a case names only
+the last one that it uses. The first three live as long as the variant's cases run.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def measure(
     """Return a function that runs a workload, records it, and holds it to its gates.
 
     ``measure("sequential", direction="read", block_size="1MiB")`` returns the
-    :class:`~storagetest.measure.run.Run`. A gate that is missed fails the case; one that cannot be judged makes
-    it INVALID.
+    :class:`~storagetest.measure.run.Run`. A gate that is missed fails the case; one that cannot be judged
+    makes it INVALID.
     """
     return Measure(request.node, variant, client, attachment, st)

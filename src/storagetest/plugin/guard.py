@@ -12,7 +12,6 @@ from storagetest.errors import StoragetestError
 from storagetest.plugin import evidence
 from storagetest.plugin.matrix import item_variant
 from storagetest.plugin.state import KEY
-from storagetest.plugin.transport import records_of
 from storagetest.protocols.base import Attachment
 from storagetest.runner.locks import exclusive, shared
 
@@ -83,7 +82,7 @@ class Guard:
 
 
 def _identity(machine: Machine) -> str:
-    """Return what tells a client from others in any run on this machine: not its name, which each file chooses."""
+    """Return what tells a client from others in any run here: not its name, which each file chooses."""
     if machine.transport == "local":
         return "local"
     return f"{machine.ssh_config or ''}:{machine.address}:{machine.port or 22}"

@@ -53,7 +53,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip what a variant cannot do; with ``--st-sample`` keep one of each case a target."""
+    """Skip what a variant cannot do; with ``--st-sample`` keep one of each case a protocol."""
     state = config.stash[KEY]
     if state.wanted and state.loaded is None:
         try:
@@ -68,9 +68,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item, call: pytest.CallInfo[None]
-) -> Iterator[None]:
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
     """Tell failure, error and INVALID apart, and put the case's records on its report."""
     report: pytest.TestReport = yield  # type: ignore[misc]  # pluggy sends the result
     outcomes.classify(report, call, full_trace=item.config.option.fulltrace)
@@ -79,7 +77,7 @@ def pytest_runtest_makereport(
     state, identifier = item.config.stash[KEY], matrix.item_variant(item)
     if identifier is not None and (report.when == "call" or report.failed):
         evidence.attach(item, report, state.variants[identifier], state)
-    return report  # type: ignore[return-value]  # noqa: B901  # a wrapper's result
+    return report  # type: ignore[return-value]  # a wrapper's result
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,8 +1,8 @@
 """Which variants a test function runs on.
 
-A function that asks for the ``variant`` fixture (mostly through ``attachment`` or ``measure``) is run once for
-every selected variant of the targets file. Nothing is contacted here: what a variant can do is computed from
-its options. Session scope makes pytest group the cases by variant, so that each is attached once.
+A function that asks for the ``variant`` fixture (mostly through ``attachment`` or ``measure``) is run once
+for every selected variant of the targets file. Nothing is contacted here: what a variant can do is computed
+from its options. Session scope makes pytest group the cases by variant, so that each is attached once.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def select(state: State, items: list[pytest.Item], *, sample: bool) -> list[pyte
             reason = f"{identifier} has no {', '.join(sorted(lacking))}"
             item.add_marker(pytest.mark.skip(reason=reason))
         if sample:
-            case = (item.nodeid.partition("[")[0], variant.target)
+            case = (item.nodeid.partition("[")[0], variant.protocol)
             if case in sampled:
                 dropped.append(item)
             elif not lacking:

@@ -7,7 +7,7 @@ import pytest
 __all__ = ["MARKERS", "add_options"]
 
 MARKERS = (
-    "needs(*capabilities): the variant must have these capabilities (filesystem, block, ...), else it is skipped",
+    "needs(*capabilities): a variant without these (filesystem, block, ...) is skipped",
     "gate(*texts): thresholds this case must meet, such as 'iops >= 20000'; added to those of targets.yaml",
 )
 
@@ -41,7 +41,7 @@ def add_options(parser: pytest.Parser) -> None:
     add(
         "--st-sample",
         action="store_true",
-        help="run each case once a target: its first variant with the case's first parameters",
+        help="run each case once a protocol: on its first variant that can, with the case's first parameters",
     )
     add(
         "--st-results",

@@ -1,7 +1,7 @@
 """Fail, error and INVALID are three different things, in the terminal, in JUnit and in Allure alike.
 
 - *failed*: an ``AssertionError``, a claim about the target that does not hold;
-- *error*: a :class:`~storagetest.errors.StoragetestError`, wherever in the case it was raised: our own line broke;
+- *error*: a :class:`~storagetest.errors.StoragetestError`, wherever it was raised: our own line broke;
 - *invalid*: :class:`Invalid`, nothing can be said. It counts as a failure for the exit code: never green.
 
 pytest knows failed and error by the phase they happen in, so an error raised in the call phase is told apart

@@ -48,7 +48,8 @@ class Reporting:
             "profile": self._config.option.st_profile,
         }
         for record in self._records:
-            environment.update({f"{record.run.client} {name}": text for name, text in record.run.versions.items()})
+            run = record.run
+            environment.update({f"{run.client} {name}": text for name, text in run.versions.items()})
         return environment
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:

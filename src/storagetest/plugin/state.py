@@ -66,7 +66,8 @@ class State:
         return {
             variant.id: variant
             for variant in self.config.variants
-            if not globs or any(fnmatchcase(name, glob) for glob in globs for name in (variant.id, variant.target))
+            if not globs
+            or any(fnmatchcase(name, glob) for glob in globs for name in (variant.id, variant.target))
         }
 
     @staticmethod
@@ -121,7 +122,7 @@ class State:
             raise
 
     def check_alive(self, variant: Variant, client: Host) -> None:
-        """After a case broke: is it the target that died? Raises :class:`TargetDead` (and remembers it)."""
+        """After a case broke: has the target died? Raises :class:`TargetDead` (and remembers it)."""
         try:
             self.protocol(variant).probe(client, variant.options)
         except TargetDead as error:

@@ -78,15 +78,8 @@ def figures(record: Record) -> dict[str, Figure]:
 
 
 def case_text(run: Run) -> str:
-    """Return the case in one short line: its workload and its parameters, ``sequential read 1MiB depth=16``.
-
-    A parameter whose value is a word or carries a unit stands without its name.
-    """
-    words = [run.workload]
-    for name, value in run.parameters.items():
-        text = parameter_text(name, value)
-        words.append(text if isinstance(value, str) or text != str(value) else f"{name}={text}")
-    return " ".join(words)
+    """Return the case in one short line: its title, or where it has none its workload."""
+    return run.title or run.workload
 
 
 def parameter_text(name: str, value: object) -> str:

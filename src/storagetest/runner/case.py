@@ -117,6 +117,7 @@ def run_case(
         variant=case.variant,
         protocol=case.protocol,
         client=case.client,
+        title=workload.title(options),
         parameters=workload.parameters(options),
         negotiated=attachment.negotiated,
         samples=samples,

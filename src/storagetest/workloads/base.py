@@ -54,6 +54,12 @@ class Workload(ABC, Generic[O]):
         """Return the options as the result keeps and shows them, values with their units."""
         return options.model_dump()
 
+    def title(self, options: O) -> str:
+        """Return the name and what was asked for beyond the defaults: ``sequential write 1MiB``."""
+        asked = options.model_fields_set
+        words = [_word(name, value) for name, value in self.parameters(options).items() if name in asked]
+        return " ".join((self.name, *words))
+
     def dataset(self, options: O, scale: Scale) -> str | None:  # noqa: ARG002
         """Return the key of the data set this load works on, or None. Equal keys are filled once."""
         return None
@@ -64,6 +70,11 @@ class Workload(ABC, Generic[O]):
     @abstractmethod
     def measure(self, attachment: Attachment, options: O, scale: Scale) -> Sample:
         """Run ramp and runtime once. Raises :class:`~storagetest.errors.WorkloadError`."""
+
+
+def _word(name: str, value: object) -> str:
+    """A text says what it is by itself (``read``, ``4KiB``); a number or a switch needs its name."""
+    return value if isinstance(value, str) else f"{name}={value}"
 
 
 workloads: Registry[Workload[Any]] = Registry("storagetest.workloads")

@@ -93,7 +93,7 @@ def test_a_host_that_hangs_is_left_by_our_own_deadline(  # noqa: PLR0917
 ) -> None:
     """Its sshd is stopped: nothing comes any more, not even an error. The next command connects anew."""
     monkeypatch.setattr(_supervised, "MARGIN", 0.5)
-    monkeypatch.setattr(_supervised, "REAP_LIMIT", 3.0)
+    monkeypatch.setattr(_supervised, "REAP_LIMIT", 2.0)
 
     def stop(_: str) -> None:
         sshd.signal_connections(signal.SIGSTOP)
@@ -111,19 +111,31 @@ def test_a_host_that_hangs_is_left_by_our_own_deadline(  # noqa: PLR0917
         sshd.signal_connections(signal.SIGKILL)
 
 
-def test_other_commands_outlive_a_connection_that_is_set_aside(ssh_host: SshHost) -> None:
+def test_other_commands_outlive_a_connection_that_is_set_aside(ssh_host: SshHost, tmp_path: Path) -> None:
     results: list[str] = []
+    up = threading.Event()
+    script = [
+        "sh",
+        "-c",
+        'echo up; while [ ! -e "$1" ]; do sleep 0.1; done; echo done',
+        "x",
+        str(tmp_path / "go"),
+    ]
 
     def work() -> None:
-        results.append(ssh_host.run(["sh", "-c", "sleep 1; echo done"], deadline=30).stdout)
+        results.append(ssh_host.run(script, deadline=60, on_line=lambda _: up.set()).stdout)
 
     before = client_port(ssh_host)
     thread = threading.Thread(target=work)
     thread.start()
-    ssh_host._suspect()
-    assert client_port(ssh_host) != before
-    thread.join()
-    assert results == ["done\n"]
+    try:
+        assert up.wait(30)
+        ssh_host._suspect()
+        assert client_port(ssh_host) != before
+    finally:
+        (tmp_path / "go").touch()
+        thread.join()
+    assert results == ["up\ndone\n"]
 
 
 def test_through_a_jump_host(settings: SshSettings) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from storagetest.errors import DeadlineExceeded, HostError
-from storagetest.hosts import SshHost, SshSettings
+from storagetest.hosts import SshHost, SshSettings, wait_until
 
 
 def refusal(settings: SshSettings) -> str:
@@ -163,17 +163,21 @@ def test_a_jump_host_that_refuses(settings: SshSettings, closed_port: int) -> No
         host.run(["true"], deadline=20)
 
 
-def test_no_session_left_in_time(settings: SshSettings) -> None:
-    """Ten commands at once and no time to wait: the tenth says what it waited for."""
+def test_no_session_left_in_time(settings: SshSettings, tmp_path: Path) -> None:
+    """Nine commands that last, and no time to wait: the tenth says what it waited for."""
+    up: list[str] = []
+    script = ["sh", "-c", 'echo up; while [ ! -e "$1" ]; do sleep 0.1; done', "x", str(tmp_path / "go")]
     with SshHost(settings) as host:
-        host.run(["true"], deadline=20)
-        threads = [
-            threading.Thread(target=host.run, args=(["sleep", "4"],), kwargs={"deadline": 30})
-            for _ in range(9)
-        ]
+        options = {"deadline": 60, "on_line": up.append}
+        threads = [threading.Thread(target=host.run, args=(script,), kwargs=options) for _ in range(9)]
         for thread in threads:
             thread.start()
-        with pytest.raises(DeadlineExceeded, match="9 commands, all a connection carries"):
-            host.run(["true"], deadline=0.5)
-        for thread in threads:
-            thread.join()
+        try:
+            wait_until(lambda: len(up) == 9, 30, "nine commands under way")
+            with pytest.raises(DeadlineExceeded, match="9 commands, all a connection carries"):
+                host.run(["true"], deadline=0.2)
+        finally:
+            (tmp_path / "go").touch()
+            for thread in threads:
+                thread.join()
+        assert host.run(["true"], deadline=20).ok

@@ -45,7 +45,10 @@ def test_a_gate_is_read(text, metric, op, bound):
         ("p99 < 5ms", "write p99 <= 5ms"),
         ("iops => 20000", "write iops >= 20000"),
         ("iops == 20000", "write iops >= 20000"),
-        ("iops <= 20000", "higher is better for iops, so this gate would fail what is good: did you mean iops >= 20000?"),
+        (
+            "iops <= 20000",
+            "higher is better for iops, so this gate would fail what is good: did you mean iops >= 20000?",
+        ),
         ("p99 >= 5ms", "did you mean p99 <= 5ms?"),
         ("p99 <= 5", "has no unit"),
         ("p99 <= 5parsecs", "the units are"),

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,7 +8,6 @@ import pytest
 from storagetest.hosts.local import LocalHost
 from storagetest.protocols.base import Attachment, Gives
 
-needs_fio = pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed here")
 MIB = 1 << 20
 
 
@@ -33,7 +31,9 @@ def device(client: LocalHost, tmp_path: Path) -> Attachment:
 
 
 @pytest.fixture
-def programs(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+def programs(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Path]:
     """Make a PATH with the system's programs less fio, and with scripts of our own."""
 
     def make(**scripts: str) -> Path:

@@ -12,7 +12,9 @@ def options(job: FioJob) -> dict[str, str]:
 
 
 def test_a_timed_job_says_what_runs_how_long_and_how_it_reports():
-    job = FioJob("w", "/mnt/f", "randwrite", 4096, 1 << 20, queue_depth=8, jobs=2, ramp=0.25, runtime=10, seed=5)
+    job = FioJob(
+        "w", "/mnt/f", "randwrite", 4096, 1 << 20, queue_depth=8, jobs=2, ramp=0.25, runtime=10, seed=5
+    )
     said = options(job)
     assert said["filename"] == "/mnt/f"
     assert (said["rw"], said["bs"], said["size"]) == ("randwrite", "4096", "1048576")

@@ -62,7 +62,7 @@ MIDDLE = len(LINES) // 2
     [
         f"{IO_ERROR}\n{PID}\n{CLEAN}",
         f"{NOTE}\n{CLEAN}",
-        f"fio: file /dev/sda exceeds 32-bit tausworthe random generator.\nfio: Switching to tausworthe64.\n{CLEAN}",
+        f"fio: /dev/sda exceeds 32-bit tausworthe.\nfio: Switching to tausworthe64.\n{CLEAN}",
         f"{CLEAN}\n{NOTE}\n",
         f"{CLEAN}}}\n",
         f"{NOTE}{CLEAN}",
@@ -71,7 +71,18 @@ MIDDLE = len(LINES) // 2
         "\n\n" + CLEAN.replace("\n", "\r\n"),
         json.dumps(json.loads(CLEAN), indent=4),
     ],
-    ids=["before", "note", "tausworthe", "after", "brace after", "glued", "inside", "edges", "crlf", "indent"],
+    ids=[
+        "before",
+        "note",
+        "tausworthe",
+        "after",
+        "brace after",
+        "glued",
+        "inside",
+        "edges",
+        "crlf",
+        "indent",
+    ],
 )
 def test_diagnostics_around_and_inside_do_not_matter(dirty):
     assert read(dirty) == RIGHT
@@ -112,7 +123,13 @@ def test_diagnostics_around_and_inside_do_not_matter(dirty):
         (changed(bins={"1000000000": RIGHT.ios}), "", "not a bucket"),
         (changed(bins={"100": RIGHT.ios}), "", "latencies, 13628 in bins"),
         (changed(bins={"100": RIGHT.latency.count}), "", "p50 is not that of its bins"),
-        (CLEAN.replace('"percentile" : {', '"percentile" : {}, "was" : {').replace('"mean" : ', '"mean" : 9'), "", "mean"),
+        (
+            CLEAN.replace('"percentile" : {', '"percentile" : {}, "was" : {').replace(
+                '"mean" : ', '"mean" : 9'
+            ),
+            "",
+            "mean",
+        ),
         (changed(bins={"101": 1, "100": 1}), "", "not in order"),
         (CLEAN.replace("fio-3.33", "fio-new"), "", "fio version is 'fio-new'"),
         (changed(bins=[1, 2]), "", "cannot be trusted"),
@@ -141,7 +158,10 @@ def test_a_run_of_less_than_nine_tenths_is_short():
 
 
 @settings(deadline=None)
-@given(st.integers(0, len(CLEAN)), st.sampled_from([IO_ERROR, PID, NOTE, "{", "}", "\n{\n", "\n}\n", "7", "\n7\n", '"']))
+@given(
+    st.integers(0, len(CLEAN)),
+    st.sampled_from([IO_ERROR, PID, NOTE, "{", "}", "\n{\n", "\n}\n", "\n7\n", '"']),
+)
 def test_text_thrown_in_anywhere_never_changes_a_number(place, text):
     """Glued or on lines of its own, as two writers to one file leave it."""
     for noise in (text, f"{text}\n", f"\n{text}\n"):
@@ -150,7 +170,9 @@ def test_text_thrown_in_anywhere_never_changes_a_number(place, text):
         except WorkloadError:
             continue
         assert replace(result, latency_mean=RIGHT.latency_mean) == RIGHT
-        assert result.latency_mean == pytest.approx(RIGHT.latency_mean, rel=0.03)  # a digit far behind the point
+        assert result.latency_mean == pytest.approx(
+            RIGHT.latency_mean, rel=0.03
+        )  # a digit far behind the point
 
 
 @settings(deadline=None)

@@ -3,6 +3,24 @@
 LAB=/run/lab
 SECRETS=$LAB/secrets
 
+WITHOUT=77 # the exit status of a service that this machine has no means to offer
+
+# wait_until SECONDS COMMAND …
+wait_until() {
+    deadline=$(($(cut -d. -f1 /proc/uptime) + $1))
+    shift
+    until "$@"; do
+        [ "$(cut -d. -f1 /proc/uptime)" -lt $deadline ] || return 1
+        sleep 0.2
+    done
+}
+
+# LNet takes the network's name when its module is loaded.
+lustre_network() {
+    mkdir -p /etc/modprobe.d
+    echo "options lnet networks=tcp(eth0)" >/etc/modprobe.d/lustre.conf
+}
+
 configfs() {
     modprobe configfs
     mountpoint -q /sys/kernel/config || mount -t configfs configfs /sys/kernel/config 2>/dev/null ||
@@ -22,7 +40,7 @@ disks() {
         size=${disk#*=}
         nullb=/sys/kernel/config/nullb/$name
         mkdir "$nullb"
-        for setting in size=$size blocksize=512 memory_backed=1 discard=1 irqmode=0 power=1; do
+        for setting in size=$size blocksize=512 max_sectors=2048 memory_backed=1 discard=1 irqmode=0 power=1; do
             echo "${setting#*=}" >"$nullb/${setting%=*}"
         done
         device=/dev/$name # older kernels call it by its index

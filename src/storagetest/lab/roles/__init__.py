@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from storagetest.errors import LabError
-from storagetest.lab.services import Secret, Service
+from storagetest.lab.services import Service, Target
 
 __all__ = ["Role", "load", "names"]
 
@@ -26,14 +25,9 @@ class Role:
     memory: int = 3072
 
     @property
-    def ports(self) -> Mapping[str, int]:
-        """Return the ports of all services, by name."""
-        return {name: port for service in self.services for name, port in service.ports.items()}
-
-    @property
-    def secrets(self) -> tuple[Secret, ...]:
-        """Return the secrets of all services."""
-        return tuple(secret for service in self.services for secret in service.secrets)
+    def targets(self) -> tuple[Target, ...]:
+        """Return the targets of all services."""
+        return tuple(target for service in self.services for target in service.targets)
 
 
 def names() -> list[str]:

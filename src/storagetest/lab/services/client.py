@@ -18,6 +18,7 @@ echo "InitiatorName=iqn.2026-11.org.storagetest:$LAB_HOSTNAME" >/etc/iscsi/initi
 sed -i 's|^iscsid.startup.*|iscsid.startup = /usr/sbin/iscsid|' /etc/iscsi/iscsid.conf
 echo "nqn.2014-08.org.nvmexpress:uuid:$LAB_UUID" >/etc/nvme/hostnqn
 echo "$LAB_UUID" >/etc/nvme/hostid
+lustre_network
 rpcbind -w
 rpc.statd --no-notify
 """

@@ -68,6 +68,7 @@ rpcbind -w
 modprobe -a nfsd lockd
 sysctl -q -w fs.nfs.nlm_tcpport=32768 fs.nfs.nlm_udpport=32768
 mountpoint -q /proc/fs/nfsd || mount -t nfsd nfsd /proc/fs/nfsd
+echo 1048576 >/proc/fs/nfsd/max_block_size # by itself it goes by the memory there is
 mkdir -p /var/lib/nfs/rpc_pipefs /var/lib/nfs/nfsdcld
 mount -t rpc_pipefs rpc_pipefs /var/lib/nfs/rpc_pipefs
 nfsdcld

@@ -1,8 +1,8 @@
 """An initiator over a :class:`~storagetest.wire.link.Link`: log in, send, receive, run a command, log out.
 
 It does what RFC 7143 asks of an initiator unless a case asks for something else: :meth:`Initiator.send`
-numbers a PDU and takes overrides for any field, digest or padding. It answers a target's ping. Where an answer
-is due and the target closes, or sends something else, that is a
+numbers a PDU and takes overrides for any field, digest or padding. It answers a target's ping. Where an
+answer is due and the target closes, or sends something else, that is a
 :class:`~storagetest.errors.RemoteProtocolError`; what the target may freely choose is returned
 (:class:`Aftermath`).
 """

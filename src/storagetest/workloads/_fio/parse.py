@@ -159,7 +159,9 @@ def _latency(completion: Mapping[str, Any]) -> Histogram:
         raise _DoubtError(f"fio's report contradicts itself: {count} latencies, {latency.count} in bins")
     for percent, ns in completion.get("percentile", {}).items():
         # fio's rank may be the next one where ours is whole, because it computes it in floats.
-        low, high = (latency.percentile(min(1.0, float(percent) / 100 * near)) for near in (1 - 1e-9, 1 + 1e-9))
+        low, high = (
+            latency.percentile(min(1.0, float(percent) / 100 * near)) for near in (1 - 1e-9, 1 + 1e-9)
+        )
         if not round(low * 1e9) <= ns <= round(high * 1e9):
             raise _DoubtError(f"fio's report contradicts itself: p{float(percent):g} is not that of its bins")
     return latency

@@ -43,8 +43,8 @@ def run_fio(client: Host, job: FioJob, *, deadline: float) -> Done:
         done = client.run(["sh", "-c", _SCRIPT, "storagetest-fio", *command], deadline=deadline, check=False)
     except DeadlineExceeded as error:
         msg = (
-            f"{client.name}: `{shlex.join(command)}` did not end within {deadline:g} s and was ended. "
-            "The target may hang: look at the client's dmesg"
+            f"{client.name}: fio did not end within {deadline:g} s and was ended. The target may hang: look at "
+            f"the client's dmesg\n  ran: {shlex.join(command)}"
         )
         raise WorkloadError(msg) from error
     return _read(client.name, job, command, done)
@@ -52,26 +52,24 @@ def run_fio(client: Host, job: FioJob, *, deadline: float) -> Done:
 
 def _read(name: str, job: FioJob, command: tuple[str, ...], done: Completed) -> Done:
     if done.stdout.startswith(_MISSING):
-        raise WorkloadError(
-            f"{name}: fio is missing: install the package fio (apt, dnf, zypper: `fio`) there"
-        )
+        raise WorkloadError(f"{name}: fio is missing: install the package fio there (apt, dnf, zypper)")
     before, report, after = _sections(done.stdout)
     direction = "read" if job.rw.endswith("read") else "write"
     in_flight = job.queue_depth * job.jobs
     try:
         result = parse(report, done.stderr, direction, runtime=job.runtime, in_flight=in_flight)
     except WorkloadError as error:
-        raise WorkloadError(f"{_ran(name, command, done)}: {error}") from None
+        raise _failed(name, str(error), command, done) from None
     if not done.ok:
-        raise WorkloadError(f"{_ran(name, command, done)}:\n{done.stderr.strip() or report.strip()[-1000:]}")
+        raise _failed(name, f"fio failed\n  {done.stderr.strip()[-1000:]}", command, done)
     evidence = {"argv": shlex.join(command), "fio.json": report.strip()}
     if done.stderr.strip():
         evidence["fio.stderr"] = done.stderr.strip()
     return Done(result, _cpu(before, after), evidence)
 
 
-def _ran(name: str, command: tuple[str, ...], done: Completed) -> str:
-    return f"{name}: `{shlex.join(command)}` exited {done.status}"
+def _failed(name: str, why: str, command: tuple[str, ...], done: Completed) -> WorkloadError:
+    return WorkloadError(f"{name}: {why}\n  ran, with exit status {done.status}: {shlex.join(command)}")
 
 
 def _sections(stdout: str) -> tuple[str, str, str]:

@@ -1,0 +1,81 @@
+"""tgt, an iSCSI target in user space. Its LUN 0 is a controller of its own; disks begin at LUN 1.
+
+==========  ==========================================
+lab-plain   LUN 1 of 512 MiB, LUN 2 of 64 MiB
+lab-chap    LUN 1 of 64 MiB; the initiator has to log in
+==========  ==========================================
+"""
+
+from __future__ import annotations
+
+from storagetest.lab.services import ADDRESS, Secret, Service, Target, Value
+
+__all__ = ["SERVICE"]
+
+_IQN = "iqn.2026-11.org.storagetest"
+_PORT = 3260
+_USER = "storagetest"
+_PASSWORD = Secret("chap-password")
+
+_SCRIPT = r"""
+. /run/lab/lib.sh
+disks iscsi-plain-1=512 iscsi-plain-2=64 iscsi-chap-1=64
+tgtd
+admin() { tgtadm --lld iscsi "$@"; }
+wait_until 30 admin --op show --mode system >/dev/null
+
+# target TID NAME
+target() {
+    tid=$1
+    admin --op new --mode target --tid $tid -T @IQN@:$2
+    admin --op bind --mode target --tid $tid -I ALL
+}
+
+# lun NUMBER DISK SERIAL: to the target made last
+lun() {
+    admin --op new --mode logicalunit --tid $tid --lun $1 -b /dev/mapper/$2
+    admin --op update --mode logicalunit --tid $tid --lun $1 --params scsi_sn=$3,scsi_id=$3,thin_provisioning=1
+}
+
+target 1 lab-plain
+lun 1 iscsi-plain-1 57057e570001
+lun 2 iscsi-plain-2 57057e570002
+target 2 lab-chap
+lun 1 iscsi-chap-1 57057e570003
+admin --op new --mode account --user @USER@ --password "$(cat $SECRETS/chap-password)"
+admin --op bind --mode account --tid 2 --user @USER@
+""".replace("@IQN@", _IQN).replace("@USER@", _USER)
+
+
+def _target(name: str, wwid: str, **more: Value) -> dict[str, Value]:
+    """Return the body of an iSCSI target."""
+    return {
+        "protocol": "iscsi",
+        "server": "appliance",
+        "address": ADDRESS,
+        "port": _PORT,
+        "iqn": f"{_IQN}:{name}",
+        "lun": 1,
+        "clients": ["client1"],
+        "erase": wwid,
+        **more,
+    }
+
+
+SERVICE = Service(
+    "tgt",
+    _SCRIPT,
+    ports={"iscsi": _PORT},
+    targets=(
+        Target(
+            "iscsi",
+            _target("lab-plain", "TODO1", matrix={"header_digest": ["none", "crc32c"]}),
+            "Data on a block device is destroyed only where `erase` names the very device, by its wwid.",
+        ),
+        Target(
+            "iscsi-chap",
+            _target("lab-chap", "TODO3", chap={"username": _USER, "password": _PASSWORD}),
+        ),
+    ),
+    secrets=(_PASSWORD,),
+)

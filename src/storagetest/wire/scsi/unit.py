@@ -1,0 +1,206 @@
+"""A logical unit as a case speaks of it: ``unit.write(5, data)``, ``unit.reserve(WRITE_EXCLUSIVE, key)``.
+
+Each method sends one command through whatever runs CDBs (:class:`Runs`: an iSCSI session) and returns an
+:class:`Answer`; nothing is judged here, and no status is an exception.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from storagetest.errors import RemoteProtocolError
+from storagetest.wire.scsi import cdb as c
+from storagetest.wire.scsi.cdb import Command, cdb
+from storagetest.wire.scsi.codes import Asc, PrIn, PrOut, PrType, SenseKey, Status
+from storagetest.wire.scsi.data import unmap_list
+from storagetest.wire.scsi.reservations import (
+    Keys,
+    Reservation,
+    decode_keys,
+    decode_reservation,
+    out_list,
+)
+from storagetest.wire.scsi.sense import Sense, decode_sense
+
+__all__ = ["Answer", "Completed", "Runs", "Unit"]
+
+ALLOCATION = 4096
+
+
+class Completed(Protocol):
+    """How a command ended, as any transport says it."""
+
+    @property
+    def status(self) -> int: ...  # noqa: D102
+    @property
+    def sense(self) -> bytes: ...  # noqa: D102
+    @property
+    def data(self) -> bytes: ...  # noqa: D102
+
+
+class Runs(Protocol):
+    """What runs a command: ``read`` bytes are expected in, ``data`` goes out."""
+
+    def command(self, cdb: bytes, *, read: int = 0, data: bytes = b"") -> Completed: ...  # noqa: D102
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A command's end, and what was asked."""
+
+    asked: str
+    status: int
+    sense: Sense | None
+    data: bytes
+
+    @property
+    def good(self) -> bool:
+        """Whether the status is GOOD."""
+        return self.status == Status.GOOD
+
+    @property
+    def conflict(self) -> bool:
+        """Whether the status is RESERVATION CONFLICT."""
+        return self.status == Status.RESERVATION_CONFLICT
+
+    def check(self, key: SenseKey, *codes: Asc) -> bool:
+        """Say whether it ended in CHECK CONDITION with that sense key (and one of those additional codes)."""
+        sense = self.sense
+        return (
+            self.status == Status.CHECK_CONDITION
+            and sense is not None
+            and sense.key == key
+            and (not codes or sense.asc in codes)
+        )
+
+    @property
+    def unsupported(self) -> bool:
+        """Whether the device server has no such command (SPC-4: INVALID COMMAND OPERATION CODE)."""
+        return self.check(SenseKey.ILLEGAL_REQUEST, Asc.INVALID_COMMAND_OPERATION_CODE)
+
+    def __str__(self) -> str:
+        names = {int(one): one.name.replace("_", " ") for one in Status}
+        said = f"{self.asked}: {names.get(self.status, f'status {self.status:#04x}')}"
+        return said if self.sense is None else f"{said}, {self.sense}"
+
+
+class Unit:
+    """One logical unit through one I_T nexus. ``block_size`` is needed for what moves blocks."""
+
+    def __init__(self, runs: Runs, *, block_size: int = 512) -> None:
+        self.runs = runs
+        self.block_size = block_size
+
+    def run(self, command: Command, *, read: int = 0, data: bytes = b"", **fields: Any) -> Answer:  # noqa: ANN401  # Value
+        """Run any command."""
+        block = cdb(command, **fields)
+        return self.answer(self.runs.command(block, read=read, data=data), c.describe(block))
+
+    @staticmethod
+    def answer(done: Completed, asked: str) -> Answer:
+        """Read a completion; CHECK CONDITION without sense data is the target's fault (SAM-5 5.13)."""
+        if done.status == Status.CHECK_CONDITION and not done.sense:
+            raise RemoteProtocolError(f"{asked}: CHECK CONDITION without sense data")
+        sense = decode_sense(done.sense) if done.sense else None
+        return Answer(asked, done.status, sense, done.data)
+
+    def ready(self) -> Answer:
+        """TEST UNIT READY."""
+        return self.run(c.TEST_UNIT_READY)
+
+    def clear_attentions(self, *, most: int = 16) -> list[Sense]:
+        """Send TEST UNIT READY until no unit attention is left, and return those there were."""
+        seen: list[Sense] = []
+        while (answer := self.ready()).check(SenseKey.UNIT_ATTENTION) and len(seen) < most:
+            assert answer.sense is not None
+            seen.append(answer.sense)
+        return seen
+
+    def inquiry(self, page: int | None = None, *, allocation: int = 255) -> Answer:
+        """INQUIRY: standard data, or a VPD page."""
+        evpd = page is not None
+        return self.run(c.INQUIRY, read=allocation, evpd=evpd, page=page or 0, allocation=allocation)
+
+    def capacity16(self, *, allocation: int = 32) -> Answer:
+        """READ CAPACITY(16)."""
+        return self.run(c.READ_CAPACITY_16, read=allocation, allocation=allocation)
+
+    def luns(self, *, select: int = 0, allocation: int = ALLOCATION) -> Answer:
+        """REPORT LUNS."""
+        return self.run(c.REPORT_LUNS, read=allocation, select=select, allocation=allocation)
+
+    def read(self, lba: int, blocks: int = 1, *, command: Command = c.READ_16, **fields: Any) -> Answer:  # noqa: ANN401  # Value
+        """READ, by READ(16) unless another is named."""
+        return self.run(command, read=blocks * self.block_size, lba=lba, blocks=blocks, **fields)
+
+    def write(self, lba: int, data: bytes, *, command: Command = c.WRITE_16, **fields: Any) -> Answer:  # noqa: ANN401  # Value
+        """WRITE whole blocks, by WRITE(16) unless another is named."""
+        return self.run(command, data=data, lba=lba, blocks=len(data) // self.block_size, **fields)
+
+    def unmap(self, *ranges: tuple[int, int]) -> Answer:
+        """UNMAP."""
+        data = unmap_list(*ranges)
+        return self.run(c.UNMAP, data=data, allocation=len(data))
+
+    def compare_and_write(self, lba: int, compare: bytes, write: bytes) -> Answer:
+        """COMPARE AND WRITE."""
+        blocks = len(compare) // self.block_size
+        return self.run(c.COMPARE_AND_WRITE, data=compare + write, lba=lba, blocks=blocks)
+
+    def reserve_in(self, action: PrIn, *, allocation: int = ALLOCATION) -> Answer:
+        """PERSISTENT RESERVE IN."""
+        return self.run(
+            c.PERSISTENT_RESERVE_IN, read=allocation, service_action=int(action), allocation=allocation
+        )
+
+    def reserve_out(
+        self,
+        action: PrOut,
+        *,
+        key: int = 0,
+        action_key: int = 0,
+        type: int = 0,  # noqa: A002  # the standard's word
+        scope: int = 0,
+        aptpl: bool = False,
+    ) -> Answer:
+        """PERSISTENT RESERVE OUT with the basic parameter list."""
+        data = out_list(key, action_key, aptpl=aptpl)
+        return self.run(
+            c.PERSISTENT_RESERVE_OUT,
+            data=data,
+            service_action=int(action),
+            type=int(type),
+            scope=scope,
+            allocation=len(data),
+        )
+
+    def register(self, new: int, *, key: int = 0, aptpl: bool = False) -> Answer:
+        """REGISTER: ``new`` in the place of ``key``; ``new`` 0 unregisters."""
+        return self.reserve_out(PrOut.REGISTER, key=key, action_key=new, aptpl=aptpl)
+
+    def reserve(self, kind: PrType | int, key: int) -> Answer:
+        """RESERVE."""
+        return self.reserve_out(PrOut.RESERVE, key=key, type=kind)
+
+    def release(self, kind: PrType | int, key: int) -> Answer:
+        """RELEASE."""
+        return self.reserve_out(PrOut.RELEASE, key=key, type=kind)
+
+    def preempt(self, kind: PrType | int, key: int, victim: int, *, abort: bool = False) -> Answer:
+        """PREEMPT, or PREEMPT AND ABORT, the registrations of ``victim``."""
+        action = PrOut.PREEMPT_AND_ABORT if abort else PrOut.PREEMPT
+        return self.reserve_out(action, key=key, action_key=victim, type=kind)
+
+    def keys(self) -> Keys:
+        """READ KEYS, decoded. :class:`RemoteProtocolError` where it fails."""
+        return decode_keys(self._good(self.reserve_in(PrIn.READ_KEYS)))
+
+    def reservation(self) -> Reservation:
+        """READ RESERVATION, decoded. :class:`RemoteProtocolError` where it fails."""
+        return decode_reservation(self._good(self.reserve_in(PrIn.READ_RESERVATION)))
+
+    def _good(self, answer: Answer) -> bytes:
+        if not answer.good:
+            raise RemoteProtocolError(str(answer))
+        return answer.data

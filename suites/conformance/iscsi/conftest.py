@@ -1,0 +1,307 @@
+"""What an iSCSI case starts from: a portal, a connection, a logged-in session, two initiators, blocks to write.
+
+Every case has initiator names of its own (from its id), so nothing leaks from case to case; every session is
+logged out and every connection closed at its end. Nothing is written before the logical unit has shown the
+identity that the targets file names under ``erase``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from storagetest.config import Variant
+from storagetest.plugin.conformance import WireLog, case_of
+from storagetest.wire.iscsi.initiator import Initiator, LoginRefused
+from storagetest.wire.iscsi.keys import format_text, parse_text
+from storagetest.wire.iscsi.ladder import PORT, make_decoder
+from storagetest.wire.iscsi.login import DEFAULT_OFFER, Credentials
+from storagetest.wire.iscsi.pdu import LoginRequest, LoginResponse
+from storagetest.wire.link import Link
+from storagetest.wire.scsi.data import (
+    BlockLimits,
+    Capacity,
+    Provisioning,
+    decode_block_limits,
+    decode_capacity16,
+    decode_designators,
+    decode_provisioning,
+    decode_vpd,
+    wwids,
+)
+from storagetest.wire.scsi.unit import Unit
+
+DEADLINE = 10.0
+"""Seconds for an answer. A target that answers at all does so in milliseconds; a busy host may take longer."""
+
+_NAME = "iqn.2024-01.org.storagetest:"
+
+
+@dataclass(frozen=True, slots=True)
+class Portal:
+    """Where the target is, what it is called, and who may log in."""
+
+    address: str
+    port: int
+    iqn: str
+    lun: int
+    credentials: Credentials | None
+    erase: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the logical unit says of itself, asked once."""
+
+    capacity: Capacity
+    names: tuple[str, ...]
+    pages: frozenset[int]
+    limits: BlockLimits | None
+    provisioning: Provisioning | None
+
+
+@dataclass(frozen=True, slots=True)
+class Scratch:
+    """Blocks that a case may overwrite: ``count`` from ``lba``."""
+
+    lba: int
+    count: int
+    block_size: int
+
+    def pattern(self, blocks: int = 1, *, seed: int = 0) -> bytes:
+        """Return data that differ in every block and for every seed."""
+        out = b""
+        for block in range(blocks):
+            word = hashlib.sha256(f"{seed}/{block}".encode()).digest()
+            out += word * (self.block_size // len(word))
+        return out
+
+
+def _portal(options: Any) -> Portal:
+    chap = options.chap
+    credentials = None
+    if chap is not None:
+        mutual = chap.mutual
+        credentials = Credentials(
+            chap.username,
+            chap.password.reveal().encode(),
+            mutual.username if mutual else "",
+            mutual.password.reveal().encode() if mutual else b"",
+        )
+    address, port = options.address, options.port
+    wire = getattr(options, "wire", None)
+    if wire:
+        address, _, text = wire.rpartition(":")
+        port = int(text)
+    return Portal(address.strip("[]"), port, options.iqn, options.lun, credentials, options.erase)
+
+
+@pytest.fixture(scope="session")
+def portal(variant: Variant) -> Portal:
+    """Return where the target is, as this machine reaches it."""
+    return _portal(variant.options)
+
+
+class Connections:
+    """Makes a case's initiators, and ends them."""
+
+    def __init__(self, portal: Portal, log: WireLog, case: str) -> None:
+        self.portal = portal
+        self._log = log
+        self._case = case
+        self._made: list[Initiator] = []
+
+    def name(self, letter: str = "a") -> str:
+        """Return an initiator name of this case's own."""
+        return f"{_NAME}{self._case}-{letter}"
+
+    def open(self, letter: str = "a", *, lun: int | None = None) -> Initiator:
+        """Connect and no more."""
+        link = Link.connect(self.portal.address, self.portal.port, deadline=DEADLINE)
+        self._log.add(link, name=letter, decoder=make_decoder, port=PORT)
+        made = Initiator(
+            link, name=self.name(letter), lun=self.portal.lun if lun is None else lun, deadline=DEADLINE
+        )
+        self._made.append(made)
+        return made
+
+    def login(
+        self, letter: str = "a", *, offer: Mapping[str, str] | None = None, clear: bool = True, **more: Any
+    ) -> Initiator:
+        """Connect and log in; with ``clear``, unit attentions that stand at the start are taken away."""
+        made = self.open(letter)
+        more.setdefault("target", self.portal.iqn)
+        more.setdefault("credentials", self.portal.credentials)
+        made.login(offer=offer, **more)
+        if clear and more["target"]:
+            Unit(made).clear_attentions()
+        return made
+
+    def discovery(self, letter: str = "a") -> Initiator:
+        """Connect and log in to a discovery session."""
+        return self.login(letter, target=None, credentials=None)
+
+    def close(self) -> None:
+        """Log out and close all; the last made goes first."""
+        for made in reversed(self._made):
+            made.close()
+
+
+@pytest.fixture
+def connections(portal: Portal, wire_log: WireLog, request: pytest.FixtureRequest) -> Iterator[Connections]:
+    """Yield what makes connections for this case."""
+    case = case_of(request.node)
+    made = Connections(portal, wire_log, (case.id if case else request.node.name).lower())
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.fixture
+def connection(connections: Connections) -> Initiator:
+    """Return a connection on which nothing has been said."""
+    return connections.open()
+
+
+@pytest.fixture
+def session(connections: Connections) -> Initiator:
+    """Return a normal session, logged in with the default offer."""
+    return connections.login()
+
+
+@pytest.fixture
+def discovery(connections: Connections, portal: Portal) -> Initiator:
+    """Return a discovery session."""
+    try:
+        return connections.discovery()
+    except LoginRefused:
+        if portal.credentials is None:
+            raise
+        return connections.login("b", target=None)
+
+
+@pytest.fixture
+def unit(session: Initiator, facts: Facts) -> Unit:
+    """Return the logical unit, through ``session``."""
+    return Unit(session, block_size=facts.capacity.block_size)
+
+
+@pytest.fixture
+def two(connections: Connections, facts: Facts) -> tuple[Unit, Unit]:
+    """Return the logical unit through two initiators of different names: two I_T nexuses."""
+    size = facts.capacity.block_size
+    first, second = connections.login("a"), connections.login("b")
+    return Unit(first, block_size=size), Unit(second, block_size=size)
+
+
+@pytest.fixture(scope="session")
+def facts(portal: Portal) -> Facts:
+    """Ask the logical unit what it is, once."""
+    with Link.connect(portal.address, portal.port, deadline=DEADLINE) as link:
+        asker = Initiator(link, name=f"{_NAME}facts", lun=portal.lun, deadline=DEADLINE)
+        asker.login(target=portal.iqn, credentials=portal.credentials)
+        unit = Unit(asker)
+        unit.clear_attentions()
+        capacity = decode_capacity16(unit.capacity16().data)
+        pages = frozenset(decode_vpd(unit.inquiry(0x00).data).body)
+        names = wwids(decode_designators(decode_vpd(unit.inquiry(0x83).data)))
+        limits = decode_block_limits(decode_vpd(unit.inquiry(0xB0).data)) if 0xB0 in pages else None
+        thin = decode_provisioning(decode_vpd(unit.inquiry(0xB2).data)) if 0xB2 in pages else None
+        asker.close()
+    return Facts(capacity, names, pages, limits, thin)
+
+
+@pytest.fixture(scope="session")
+def scratch(portal: Portal, facts: Facts) -> Scratch:
+    """Return blocks that may be overwritten; skip where the targets file does not say so."""
+    if portal.erase is None:
+        pytest.skip(f"{portal.iqn} LUN {portal.lun}: no `erase` in the targets file, so nothing is written")
+    if portal.erase not in facts.names:
+        pytest.skip(
+            f"{portal.iqn} LUN {portal.lun} is {', '.join(facts.names)} and not {portal.erase}, which may be "
+            "erased: nothing is written"
+        )
+    return Scratch(64, 2048, facts.capacity.block_size)
+
+
+@pytest.fixture
+def unreserved(two: tuple[Unit, Unit], scratch: Scratch) -> Iterator[tuple[Unit, Unit]]:
+    """Yield ``two`` on a unit without registrations or reservations, and leave it so."""
+    first, _ = two
+    _clear(first)
+    try:
+        yield two
+    finally:
+        if first.runs.logged_in:  # type: ignore[attr-defined]  # an Initiator
+            _clear(first)
+
+
+def _clear(unit: Unit) -> None:
+    """Remove every registration and reservation, whoever's they are."""
+    from storagetest.wire.scsi.codes import PrOut  # noqa: PLC0415
+
+    unit.clear_attentions()
+    if unit.keys().keys:
+        unit.reserve_out(PrOut.REGISTER_AND_IGNORE_EXISTING_KEY, action_key=0xC1EA)
+        unit.reserve_out(PrOut.CLEAR, key=0xC1EA)
+        unit.clear_attentions()
+
+
+@pytest.fixture
+def say(connection: Initiator, portal: Portal) -> Callable[..., LoginResponse | None]:
+    """Return a function that sends a leading login request and returns the response, or None on a close.
+
+    ``drop`` leaves keys out, ``pairs`` adds or replaces some, ``text`` replaces all; ``lie`` overrides header
+    fields; the rest are fields of the request.
+    """
+
+    def send(
+        *,
+        drop: tuple[str, ...] = (),
+        pairs: Mapping[str, str] | None = None,
+        text: bytes | None = None,
+        lie: Mapping[str, Any] | None = None,
+        offer: bool = True,
+        **fields: Any,
+    ) -> LoginResponse | None:
+        said = {"InitiatorName": connection.name, "SessionType": "Normal", "TargetName": portal.iqn}
+        said |= {**DEFAULT_OFFER} if offer else {}
+        said |= pairs or {}
+        kept = [(name, value) for name, value in said.items() if name not in drop]
+        data = format_text(kept) if text is None else text
+        request = replace(LoginRequest(itt=0, isid=b"\x80storg"), data=data, **fields)
+        connection.send(request, lie=lie)
+        answer = connection.receive()
+        assert answer is None or isinstance(answer, LoginResponse), answer.summary()
+        return answer
+
+    return send
+
+
+@pytest.fixture
+def negotiate(connections: Connections, portal: Portal) -> Callable[..., dict[str, str] | None]:
+    """Return a function that offers keys in a login and returns the target's answers, or None if refused.
+
+    It follows the login to its end, so that an answer which comes in a later response is seen too.
+    """
+
+    def run(**offer: str) -> dict[str, str] | None:
+        fresh = connections.open("n")
+        try:
+            fresh.login(target=portal.iqn, offer=offer, credentials=portal.credentials)
+        except LoginRefused as refused:
+            assert refused.status >> 8 == 2, f"status {refused.status:04x} is not an initiator error"
+            return None
+        return dict(fresh.replied)
+
+    return run
+
+
+def text_of(response: LoginResponse) -> dict[str, str]:
+    """Return the keys of a login response."""
+    return dict(parse_text(response.data))

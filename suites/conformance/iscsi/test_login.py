@@ -1,0 +1,306 @@
+"""The login phase (RFC 7143 6.3, 11.12, 11.13)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from storagetest.wire.iscsi.codes import LoginStatus, Stage
+from storagetest.wire.iscsi.initiator import LoginRefused
+from storagetest.wire.iscsi.keys import format_text, parse_text
+from storagetest.wire.iscsi.login import DEFAULT_OFFER
+from storagetest.wire.iscsi.pdu import LoginRequest, LoginResponse, NopOut, ScsiCommand
+from storagetest.wire.link import Closed
+
+pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(section="RFC 7143 6.3", level="MUST")]
+
+
+def refused(response: LoginResponse | None, *statuses: LoginStatus) -> None:
+    """Claim that the login was refused: by a status (one of ``statuses``, else any initiator error) or a close."""
+    if response is None:
+        assert not statuses, f"closed, where a Login Response with {statuses[0].name} was due"
+        return
+    said = f"Login Response with status {response.status:04x}"
+    if statuses:
+        assert response.status in statuses, f"{said}, not {' or '.join(one.name for one in statuses)}"
+    else:
+        assert response.status >> 8 == 2, f"{said}: the login was not refused as the initiator's error"
+
+
+@pytest.fixture
+def plain(portal, connection) -> None:
+    """Skip where a login has to authenticate: the case wants one request and one response."""
+    if portal.credentials is not None:
+        pytest.skip("the target asks for authentication: a login takes more than one exchange there")
+
+
+@pytest.mark.case("ISC-LOGIN-01", section="RFC 7143 11.13.3", kills=("tsih-zero",))
+def test_the_last_response_of_a_new_session_carries_a_tsih_that_is_not_zero(session):
+    assert session.tsih != 0
+
+
+@pytest.mark.case("ISC-LOGIN-02", section="RFC 7143 11.13", kills=("login-itt-lost",))
+def test_a_login_response_carries_the_task_tag_of_its_request(plain, say):
+    assert say(itt=0x1234).itt == 0x1234
+
+
+@pytest.mark.case("ISC-LOGIN-03", section="RFC 7143 11.13", kills=("login-isid-changed",))
+def test_a_login_response_carries_the_isid_of_its_request(plain, say):
+    assert say(isid=b"\x80\x01\x02\x03\x04\x05").isid == b"\x80\x01\x02\x03\x04\x05"
+
+
+@pytest.mark.case("ISC-LOGIN-04", section="RFC 7143 11.13.4", kills=("stat-sn-skips",))
+def test_the_first_answer_in_full_feature_phase_goes_on_from_the_stat_sn_of_the_login(session):
+    session.ping()
+    assert not session.watch.broken("stat-sn")
+
+
+@pytest.mark.case("ISC-LOGIN-05", section="RFC 7143 11.12.8", kills=("exp-cmd-sn-stuck",))
+def test_a_login_does_not_use_up_the_cmd_sn_that_it_carries(plain, say):
+    response = say(lie={"cmd_sn": 77})
+    assert response.exp_cmd_sn == 77
+
+
+@pytest.mark.case("ISC-LOGIN-06", section="RFC 7143 11.13.2", kills=("login-version-active",))
+def test_version_active_is_one_that_both_sides_have(plain, say):
+    response = say(version_min=0, version_max=0)
+    assert response.status == 0
+    assert response.version_active == 0, "the initiator has version 0 only"
+
+
+@pytest.mark.case("ISC-LOGIN-07", section="RFC 7143 11.12.4", kills=("login-version-accepted",))
+def test_a_version_that_the_target_has_not_is_refused_as_unsupported_version(say):
+    refused(say(version_min=0x7F, version_max=0x7F), LoginStatus.UNSUPPORTED_VERSION)
+
+
+@pytest.mark.parametrize(
+    ("csg", "nsg", "transit"),
+    [
+        pytest.param(2, 3, True, marks=pytest.mark.case("ISC-LOGIN-08", kills=("login-stage-accepted",))),
+        pytest.param(3, 3, True, marks=pytest.mark.case("ISC-LOGIN-09")),
+        pytest.param(1, 2, True, marks=pytest.mark.case("ISC-LOGIN-10")),
+        pytest.param(1, 1, True, marks=pytest.mark.case("ISC-LOGIN-11")),
+        pytest.param(1, 0, True, marks=pytest.mark.case("ISC-LOGIN-12")),
+        pytest.param(2, 0, False, marks=pytest.mark.case("ISC-LOGIN-13")),
+    ],
+)
+@pytest.mark.case(section="RFC 7143 11.12.3", level="MUST")
+def test_a_stage_that_is_reserved_or_goes_back_is_refused(say, csg, nsg, transit):
+    refused(say(csg=csg, nsg=nsg, transit=transit))
+
+
+@pytest.mark.case("ISC-LOGIN-14", section="RFC 7143 11.12.6, 11.13.5", kills=("login-tsih-accepted",))
+def test_a_tsih_of_no_session_is_refused_as_session_does_not_exist(say):
+    refused(say(tsih=0xBEEF), LoginStatus.NO_SESSION)
+
+
+@pytest.mark.case("ISC-LOGIN-15", section="RFC 7143 13.5, 11.13.5", kills=("login-name-missing-accepted",))
+def test_a_login_without_initiator_name_is_refused_as_missing_parameter(say):
+    refused(say(drop=("InitiatorName",)), LoginStatus.MISSING_PARAMETER)
+
+
+@pytest.mark.case("ISC-LOGIN-16", section="RFC 7143 13.4, 11.13.5", kills=("login-target-missing-accepted",))
+def test_a_normal_session_without_target_name_is_refused_as_missing_parameter(say):
+    refused(say(drop=("TargetName",)), LoginStatus.MISSING_PARAMETER)
+
+
+@pytest.mark.case("ISC-LOGIN-17", section="RFC 7143 11.13.5", kills=("login-not-found",))
+def test_a_target_that_is_not_there_is_refused_as_not_found(say):
+    pairs = {"TargetName": "iqn.2024-01.org.storagetest:there-is-no-such-target"}
+    refused(say(pairs=pairs), LoginStatus.NOT_FOUND)
+
+
+@pytest.mark.case("ISC-LOGIN-18", section="RFC 7143 13.21, 11.13.5", kills=("login-session-type",))
+def test_a_session_type_that_is_not_defined_is_refused(say):
+    response = say(pairs={"SessionType": "Abnormal"})
+    if response is not None and response.status == 0:
+        assert dict(parse_text(response.data)).get("SessionType") == "Reject"
+    else:
+        refused(response)
+
+
+@pytest.mark.case("ISC-LOGIN-19", kills=("login-first-pdu",))
+def test_any_other_pdu_before_the_login_terminates_the_connection_at_once(connection):
+    connection.send(ScsiCommand(itt=1))
+    pdu = connection.receive()
+    assert pdu is None, f"the connection was to be terminated, and came {pdu.summary()}"
+
+
+@pytest.mark.case("ISC-LOGIN-20", section="RFC 7143 6.3, 11.13.5", kills=("login-invalid-during-login",))
+def test_any_other_pdu_during_the_login_is_refused_as_invalid_during_login(say, connection):
+    first = say(csg=Stage.OPERATIONAL, transit=False, nsg=0)
+    if first is None or first.status:
+        pytest.skip("the target asks for authentication: no operational stage to be in")
+    connection.send(NopOut(immediate=True, itt=9))
+    answer = connection.receive()
+    assert isinstance(answer, LoginResponse), f"a Login Response was due, not {answer}"
+    assert answer.status == LoginStatus.INVALID_DURING_LOGIN, f"status {answer.status:04x}"
+
+
+@pytest.mark.case("ISC-LOGIN-21", section="RFC 7143 6.3", kills=("login-renegotiate",))
+def test_a_parameter_offered_twice_in_one_login_is_refused_as_initiator_error(plain, say, connection, portal):
+    text = format_text(
+        [
+            ("InitiatorName", connection.name),
+            ("SessionType", "Normal"),
+            ("TargetName", portal.iqn),
+            ("MaxBurstLength", "65536"),
+            ("MaxBurstLength", "131072"),
+        ]
+    )
+    refused(say(text=text))
+
+
+@pytest.mark.case("ISC-LOGIN-22", section="RFC 7143 6.3", kills=("login-renegotiate",))
+def test_a_parameter_offered_again_in_a_later_request_is_refused_as_initiator_error(plain, say, connection):
+    first = say(transit=False, nsg=0)
+    assert first.status == 0
+    again = replace(
+        LoginRequest(itt=0, isid=first.isid), transit=True, data=format_text([("MaxBurstLength", "131072")])
+    )
+    connection.send(again)
+    answer = connection.receive()
+    assert answer is None or isinstance(answer, LoginResponse)
+    refused(answer)
+
+
+@pytest.mark.case("ISC-LOGIN-23", section="RFC 7143 11.12.2", kills=("login-continue",))
+def test_text_that_goes_on_in_a_second_request_is_answered_with_an_empty_response(
+    plain, say, connection, portal
+):
+    half = format_text([("InitiatorName", connection.name), ("SessionType", "Normal")])
+    first = say(text=half, transit=False, nsg=0, continues=True)
+    assert (first.status, first.transit, first.data) == (0, False, b"")
+    rest = format_text([("TargetName", portal.iqn), *DEFAULT_OFFER.items()])
+    last = connection.exchange(replace(LoginRequest(itt=0, isid=first.isid), data=rest))
+    assert (last.status, last.transit, last.nsg) == (0, True, Stage.FULL_FEATURE)
+
+
+@pytest.mark.case("ISC-LOGIN-24", section="RFC 7143 11.12.2", level="MAY")
+def test_c_and_t_together_are_refused(plain, say):
+    refused(say(continues=True, transit=True))
+
+
+@pytest.mark.case("ISC-LOGIN-25", section="RFC 7143 6.3.5", kills=("login-reinstatement",))
+def test_a_login_with_the_same_name_and_isid_ends_the_old_session(connections, session):
+    connections.login("a", isid=session.isid)
+    assert session.receive() is None, "the old session's connection was to be closed"
+    session.logged_in = False
+
+
+@pytest.mark.case("ISC-LOGIN-26", section="RFC 7143 4.4.3, 6.3.5", kills=("parallel-sessions",))
+def test_another_isid_makes_a_session_beside_the_first(connections, session):
+    other = connections.login("a")
+    assert other.isid != session.isid
+    session.ping()
+    other.ping()
+
+
+@pytest.mark.case("ISC-LOGIN-27", section="RFC 7143 13.2, 11.13.5", kills=("too-many-connections",))
+def test_a_connection_over_max_connections_is_refused(connections, session, observe):
+    if session.held["MaxConnections"] != "1":
+        pytest.skip("MaxConnections is not 1")
+    with pytest.raises((LoginRefused, Closed)) as refusal:
+        connections.login("a", isid=session.isid, tsih=session.tsih, cid=1)
+    observe(str(refusal.value))
+    if isinstance(refusal.value, LoginRefused):
+        assert refusal.value.status >> 8 in (2, 3)
+    session.ping()
+
+
+@pytest.mark.case("ISC-LOGIN-28", section="RFC 7143 11.13.5", kills=("login-tsih-accepted",))
+def test_a_tsih_with_the_isid_of_another_session_is_refused(connections, session):
+    with pytest.raises((LoginRefused, Closed)):
+        connections.login("a", tsih=session.tsih, cid=1)
+    session.ping()
+
+
+@pytest.mark.case("ISC-LOGIN-29", section="RFC 7143 6.1", kills=("login-garbage-accepted",))
+def test_text_without_an_equals_sign_is_refused(say, connection):
+    refused(say(text=b"InitiatorName\0SessionType\0"))
+
+
+@pytest.mark.case("ISC-LOGIN-30", section="RFC 7143 6.1")
+def test_a_data_segment_of_binary_noise_does_not_log_in(say, connections):
+    refused(say(text=bytes(range(128, 256))))
+    connections.login("b").ping()
+
+
+@pytest.mark.case("ISC-LOGIN-31", section="RFC 7143 7.14")
+def test_half_a_login_request_and_a_close_leave_the_target_well(connections):
+    half = connections.open("a")
+    half.send_raw(LoginRequest(itt=0, data=b"InitiatorName=iqn").encode()[:30])
+    half.link.close()
+    connections.login("b").ping()
+
+
+@pytest.mark.case("ISC-LOGIN-32", section="RFC 7143 11.1")
+def test_a_login_that_comes_byte_by_byte_is_answered_like_any_other(plain, connection, portal):
+    said = [("InitiatorName", connection.name), ("SessionType", "Normal"), ("TargetName", portal.iqn)]
+    request = connection.stamped(LoginRequest(itt=0, isid=b"\x80bytes", data=format_text(said)))
+    wire = request.encode()
+    for at in range(0, len(wire), 7):
+        connection.send_raw(wire[at : at + 7])
+    response = connection.expect(LoginResponse)
+    assert response.status == 0
+
+
+@pytest.mark.case("ISC-LOGIN-33", section="RFC 7143 11", kills=("login-reserved-checked",))
+def test_bits_that_are_not_defined_are_ignored_in_a_login_request(plain, connection, portal):
+    said = [("InitiatorName", connection.name), ("SessionType", "Normal"), ("TargetName", portal.iqn)]
+    request = connection.stamped(LoginRequest(itt=0, isid=b"\x80resvd", data=format_text(said)))
+    connection.send_parts(request.parts().poke(22, b"\xff\xff").poke(32, b"\xff" * 16))
+    assert connection.expect(LoginResponse).status == 0
+
+
+@pytest.mark.case("ISC-LOGIN-34", section="RFC 7143 6.3, 11.17.1", kills=("login-in-ffp",))
+def test_a_login_request_in_full_feature_phase_is_rejected_or_ends_the_connection(session, observe):
+    session.send(LoginRequest(itt=5, isid=session.isid, tsih=session.tsih))
+    after = session.aftermath()
+    observe(str(after))
+    assert after.closed or after.reject, f"{after}: neither a Reject nor a close"
+    session.logged_in = not after.closed
+
+
+@pytest.mark.case("ISC-LOGIN-35", section="RFC 7143 13.9", kills=("portal-group-tag",))
+def test_the_target_declares_its_portal_group_tag_when_it_is_named(session):
+    tag = dict(session.replied).get("TargetPortalGroupTag")
+    assert tag is not None, "TargetPortalGroupTag was not declared"
+    assert 0 <= int(tag) <= 65535
+
+
+@pytest.mark.case("ISC-LOGIN-36", section="RFC 7143 6.3.1", kills=("login-transit-unasked",))
+def test_the_target_does_not_go_to_the_next_stage_unasked(plain, say):
+    response = say(transit=False, nsg=0)
+    assert response.status == 0
+    assert not response.transit, "T is set where the request's was not"
+
+
+@pytest.mark.case("ISC-LOGIN-37", section="RFC 7143 6.3.2")
+def test_a_login_may_begin_in_the_security_stage_with_auth_method_none(plain, say):
+    response = say(csg=0, nsg=1, offer=False, pairs={"AuthMethod": "None"})
+    assert response.status == 0
+    assert dict(parse_text(response.data)).get("AuthMethod", "None") == "None"
+    assert (response.csg, response.transit and response.nsg) in ((0, 1), (0, False))
+
+
+@pytest.mark.case("ISC-LOGIN-38", section="RFC 7143 6.3.2", kills=("auth-method-unknown",))
+def test_an_authentication_method_that_is_not_there_is_refused(say):
+    response = say(csg=0, nsg=1, transit=False, offer=False, pairs={"AuthMethod": "X-org.storagetest.none"})
+    if response is not None and response.status == 0:
+        assert dict(parse_text(response.data)).get("AuthMethod") == "Reject"
+    else:
+        refused(response)
+
+
+@pytest.mark.case("ISC-LOGIN-39", section="RFC 7143 11.12.5", level="MAY")
+def test_the_response_to_a_refused_login_is_followed_by_a_close(say, connection):
+    refused(say(drop=("InitiatorName",)))
+    assert connection.receive(deadline=2.0) is None
+
+
+@pytest.mark.slow
+@pytest.mark.case("ISC-LOGIN-40", section="RFC 7143 7.5", level="MAY")
+def test_a_connection_that_says_nothing_is_closed_after_a_while(connection):
+    assert connection.receive(deadline=60.0) is None

@@ -1,0 +1,119 @@
+"""Fixtures of the NVMe/TCP cases: a bench to work on, a ready controller, an I/O queue, blocks to overwrite."""
+
+from __future__ import annotations
+
+import itertools
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from storagetest.config import Variant
+from storagetest.errors import RemoteProtocolError
+from storagetest.plugin.conformance import WireLog, case_of
+from storagetest.wire.link import Link
+from storagetest.wire.nvme import io
+from storagetest.wire.nvme_tcp import PORT, Endpoint, Queue, Session, decoder
+from storagetest.wire.nvme_tcp.bench import (
+    SIGNATURE_SPAN,
+    Bench,
+    Scratch,
+    implementation,
+    signature,
+    wwids,
+)
+
+KNOWN = tomllib.loads((Path(__file__).parent / "known.toml").read_text(encoding="utf-8"))
+"""Deviations that are written down: implementation → case id → the reading (docs/findings/nvme-tcp.md)."""
+
+ANSWER = 5.0
+"""Seconds within which a target answers, or closes."""
+
+REGION = 256
+"""Blocks of one case's scratch."""
+
+
+@pytest.fixture(scope="session")
+def endpoint(variant: Variant) -> Endpoint:
+    """Return where this machine reaches the target's subsystem."""
+    options = variant.options
+    wire = getattr(options, "wire", None) or f"{options.address}:{options.port}"
+    address, _, port = wire.rpartition(":")
+    return Endpoint(address.strip("[]"), int(port), options.nqn, min(ANSWER, options.deadline))
+
+
+@pytest.fixture(scope="session")
+def about(endpoint: Endpoint, variant: Variant) -> dict[str, object]:
+    """Look at the target once: which implementation it is, and where it may be overwritten."""
+    with Session.connect(endpoint) as session:
+        return {"is": implementation(session.controller), "scratch": _scratch(session, variant)}
+
+
+@pytest.fixture(autouse=True)
+def known_issue(request: pytest.FixtureRequest, about: dict[str, object]) -> None:
+    """Expect a deviation that is written down for this implementation; if it is gone, the case fails."""
+    case = case_of(request.node)
+    reading = KNOWN.get(str(about["is"]), {}).get(case.id if case else "")
+    if reading:
+        request.applymarker(
+            pytest.mark.xfail(
+                reason=f"{about['is']}: {reading}", strict=True, raises=(AssertionError, RemoteProtocolError)
+            )
+        )
+
+
+@pytest.fixture
+def bench(endpoint: Endpoint, wire_log: WireLog) -> Iterator[Bench]:
+    """Yield a bench whose connections are in the case's log, and are closed at its end."""
+
+    def note(link: Link, what: str) -> None:
+        wire_log.add(link, name=what, decoder=decoder, port=PORT)
+
+    with Bench(endpoint, note) as made:
+        yield made
+
+
+@pytest.fixture
+def session(bench: Bench) -> Session:
+    """Return a controller that is ready, of a host of this case's own."""
+    return bench.session()
+
+
+@pytest.fixture
+def queue(session: Session) -> Queue:
+    """Return an I/O queue of ``session``."""
+    return session.io_queue()
+
+
+@pytest.fixture
+def scratch(about: dict[str, object]) -> Scratch:
+    """Return blocks of this case's own; skip where the target's ``erase`` allows none to be overwritten."""
+    found = about["scratch"]
+    if isinstance(found, str):
+        pytest.skip(found)
+    assert isinstance(found, itertools.cycle)
+    return next(found)
+
+
+def _scratch(session: Session, variant: Variant) -> itertools.cycle[Scratch] | str:
+    """Return regions of the namespace that ``erase`` names, or why there are none."""
+    nsid, erase = variant.options.namespace, variant.options.erase
+    if nsid not in session.namespaces():
+        return f"{variant.id}: namespace {nsid} is not active"
+    names = wwids(session, nsid)
+    if erase is None or erase not in names:
+        return (
+            f"{variant.id}: `erase` does not name namespace {nsid} ({', '.join(sorted(names)) or 'no identifier'}), "
+            "so nothing is written there"
+        )
+    data = session.namespace(nsid)
+    size, end = data.block_size, data["nsze"]
+    head = min(-(-SIGNATURE_SPAN // size), end)
+    queue = session.io_queue()
+    found = signature(queue.run(io.read(nsid, 0, head), reads=head * size).data)
+    if found:
+        return f"{variant.id}: namespace {nsid} carries {found}; nothing is written there"
+    first = end // 2
+    starts = range(first, min(end - REGION, first + 64 * REGION), REGION)
+    return itertools.cycle([Scratch(nsid, size, lba, REGION, end) for lba in starts])

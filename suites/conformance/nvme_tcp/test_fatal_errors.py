@@ -1,0 +1,294 @@
+"""What a controller does about a host that breaks the transport's rules (NVMe/TCP 3.5, and where each rule stands).
+
+Every row of :data:`VIOLATIONS` is two cases: ``…-END``, the controller stops processing and ends the connection,
+and ``…-TERM``, it says why by a C2HTermReq with the right Fatal Error Status and Information.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import pytest
+
+from storagetest.errors import RemoteProtocolError
+from storagetest.wire.nvme import fabrics, io
+from storagetest.wire.nvme.codes import Property
+from storagetest.wire.nvme_tcp import Ending, Queue, Session, encode, mangle
+from storagetest.wire.nvme_tcp.bench import Bench, Scratch
+from storagetest.wire.nvme_tcp.pdu import (
+    KINDS,
+    R2T,
+    C2HTermReq,
+    CapsuleCmd,
+    CapsuleResp,
+    Fes,
+    H2CData,
+    H2CTermReq,
+    ICReq,
+    PduType,
+)
+
+pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST")]
+
+DIGESTS = ICReq(header_digest=True, data_digest=True)
+ANY = None
+"""An FEI that the standard leaves open."""
+
+
+@dataclass(frozen=True)
+class Violation:
+    """One broken rule: how a host breaks it on a queue (bytes it sends), and what a TermReq then says."""
+
+    name: str
+    section: str
+    stage: str  # "new": before ICReq; "ready": after ICResp; "connected": after Connect; "asked": after an R2T
+    breaks: Callable[[Queue, R2T | None], bytes]
+    fes: frozenset[Fes]
+    fei: int | None | Callable[[bytes], int] = ANY
+    icreq: ICReq = ICReq()
+    kills: tuple[str, ...] = ()
+
+
+def violation(
+    name: str,
+    section: str,
+    stage: str,
+    breaks: Callable[[Queue, R2T | None], bytes],
+    fes: Iterable[Fes],
+    fei: int | None | Callable[[bytes], int] = ANY,
+    **more: object,
+) -> Violation:
+    return Violation(name, section, stage, breaks, frozenset(fes), fei, **more)  # type: ignore[arg-type]
+
+
+def command(queue: Queue) -> bytes:
+    """A command that is all right: Property Get of VS."""
+    return queue.encode(CapsuleCmd(fabrics.property_get(Property.VS).encode()))
+
+
+def of_type(number: int) -> Callable[[Queue, R2T | None], bytes]:
+    """A PDU of 24 bytes with that type: header and all else as a TermReq has them."""
+    hlen = KINDS[PduType(number)].hlen if number in {*PduType} else 24
+    return lambda queue, r2t: bytes([number, 0, hlen, 0]) + hlen.to_bytes(4, "little") + bytes(hlen - 8)
+
+
+def data(queue: Queue, r2t: R2T | None, **changes: int | bytes) -> bytes:
+    """The whole answer to ``r2t`` in one PDU (or what MAXH2CDATA lets through), with fields changed."""
+    assert r2t is not None
+    fields = {"cccid": r2t.cccid, "ttag": r2t.ttag, "offset": r2t.offset, "data": bytes(512)} | changes
+    return queue.encode(H2CData(**fields))  # type: ignore[arg-type]
+
+
+INVALID, SEQUENCE, RANGE, LIMIT = (
+    Fes.INVALID_HEADER_FIELD,
+    Fes.SEQUENCE_ERROR,
+    Fes.OUT_OF_RANGE,
+    Fes.LIMIT_EXCEEDED,
+)
+
+VIOLATIONS = [
+    # ICReq (3.1, 3.6.2.2)
+    violation("ICREQ-PFV", "3.6.2.2", "new", lambda q, r: mangle(encode(ICReq()), "PFV", 1),
+              [Fes.UNSUPPORTED_PARAMETER], 8),
+    violation("ICREQ-HLEN", "3.6.2.2", "new", lambda q, r: mangle(encode(ICReq()), "HLEN", 120), [INVALID], 2),
+    violation("ICREQ-PLEN-LONG", "3.6.2.2", "new", lambda q, r: mangle(encode(ICReq()), "PLEN", 136) + bytes(8),
+              [INVALID], 4),
+    violation("ICREQ-PLEN-SHORT", "3.6.2.2", "new", lambda q, r: mangle(encode(ICReq()), "PLEN", 64)[:64],
+              [INVALID], 4),
+    violation("ICREQ-HPDA", "3.6.2.2", "new", lambda q, r: mangle(encode(ICReq()), "HPDA", 32),
+              [INVALID, Fes.UNSUPPORTED_PARAMETER], 10),
+    # The order of PDUs (3.1)
+    violation("ORDER-CMD-FIRST", "3.1", "new", lambda q, r: command(q), [SEQUENCE]),
+    violation("ORDER-DATA-FIRST", "3.1", "new", lambda q, r: q.encode(H2CData(1, 1, 0, bytes(512))), [SEQUENCE]),
+    violation("ORDER-ICREQ-AGAIN", "3.1", "ready", lambda q, r: encode(ICReq()), [SEQUENCE], kills=("icreq-again",)),
+    # Types that a host may not send (3.6.2.1)
+    *(
+        violation(f"TYPE-{number:02X}", "3.6.2.1", "ready", of_type(number), [INVALID, SEQUENCE], 0, kills=kills)
+        for number, kills in (
+            (PduType.ICRESP, ()), (PduType.C2H_TERM_REQ, ()), (PduType.CAPSULE_RESP, ("wrong-way-ignored",)),
+            (PduType.C2H_DATA, ("wrong-way-ignored",)), (PduType.R2T, ("wrong-way-ignored",)),
+            (0x08, ("reserved-type-ignored",)), (0x0C, ("reserved-type-ignored",)), (0xFF, ("reserved-type-ignored",)),
+        )
+    ),
+    # CapsuleCmd (3.6.2.6)
+    violation("CMD-HLEN", "3.6.2.6", "connected", lambda q, r: mangle(command(q), "HLEN", 64), [INVALID], 2,
+              kills=("hlen-ignored",)),
+    violation("CMD-PLEN-SHORT", "3.6.2.6", "connected", lambda q, r: mangle(command(q), "PLEN", 64)[:64],
+              [INVALID], 4),
+    violation("CMD-PLEN-4GIB", "3.6.2.6", "connected", lambda q, r: mangle(command(q), "PLEN", 0xFFFFFFFF),
+              [INVALID], 4),
+    violation("CMD-PDO", "3.3", "connected",
+              lambda q, r: mangle(q.encode(CapsuleCmd(command(q)[8:72], bytes(64))), "PDO", 8), [INVALID], 3),
+    violation("CMD-HDGST", "3.5", "connected", lambda q, r: mangle(command(q), "HDGST", 0xBADBAD00),
+              [Fes.HEADER_DIGEST_ERROR], 0xBADBAD00, icreq=DIGESTS, kills=("hdgst-not-checked",)),
+    violation("CMD-HEADER-BIT", "3.5", "connected",
+              lambda q, r: command(q)[:30] + bytes([command(q)[30] ^ 1]) + command(q)[31:],
+              [Fes.HEADER_DIGEST_ERROR], lambda raw: int.from_bytes(raw[72:76], "little"), icreq=DIGESTS,
+              kills=("hdgst-not-checked",)),
+    violation("CMD-HDGSTF", "3.3.1.1", "connected",
+              lambda q, r: encode(CapsuleCmd(command(q)[8:72])), [INVALID], 1, icreq=DIGESTS,
+              kills=("hdgstf-not-checked",)),
+    # H2CData (3.3.2.2, 3.6.2.8)
+    violation("DATA-UNSOLICITED", "3.3.2.2", "connected", lambda q, r: q.encode(H2CData(1, 1, 0, bytes(512))),
+              [INVALID, SEQUENCE, RANGE], kills=("unsolicited-data-ignored",)),
+    violation("DATA-TTAG", "3.3.2.2", "asked", lambda q, r: data(q, r, ttag=r.ttag ^ 0x5A5A if r else 0),
+              [INVALID], 10, kills=("ttag-not-checked",)),
+    violation("DATA-CCCID", "3.3.2.2", "asked", lambda q, r: data(q, r, cccid=r.cccid ^ 0x5A5A if r else 0),
+              [INVALID], 8, kills=("cccid-not-checked",)),
+    violation("DATA-GAP", "3.3.2.2", "asked", lambda q, r: data(q, r, offset=512), [SEQUENCE, RANGE],
+              kills=("data-gap-ignored",)),
+    violation("DATA-RANGE", "3.3.2.2", "asked",
+              lambda q, r: data(q, r, offset=(r.offset + r.length) if r else 0), [RANGE, SEQUENCE]),
+    violation("DATA-OFFSET-HUGE", "3.3.2.2", "asked", lambda q, r: data(q, r, offset=0xFFFFFE00), [RANGE, SEQUENCE]),
+    violation("DATA-DATAL", "3.6.2.8", "asked", lambda q, r: mangle(data(q, r), "DATAL", 1024), [INVALID, RANGE],
+              ANY),
+    violation("DATA-HLEN", "3.6.2.8", "asked", lambda q, r: mangle(data(q, r), "HLEN", 32), [INVALID], 2),
+    violation("DATA-PLEN-4GIB", "3.6.2.8", "asked", lambda q, r: mangle(data(q, r), "PLEN", 0xFFFFFFFF),
+              [INVALID], 4),
+    violation("DATA-HDGST", "3.5", "asked", lambda q, r: mangle(data(q, r), "HDGST", 0x0BADF00D),
+              [Fes.HEADER_DIGEST_ERROR], 0x0BADF00D, icreq=DIGESTS, kills=("hdgst-not-checked",)),
+]  # fmt: skip
+
+
+@pytest.fixture
+def prepared(bench: Bench, broken: Violation, request: pytest.FixtureRequest) -> tuple[Queue, R2T | None]:
+    """Return a queue at the stage where the rule is broken, and the R2T that is unanswered there."""
+    if broken.stage == "new":
+        return Queue(bench.link("queue"), broken.icreq, deadline=bench.endpoint.deadline), None
+    if broken.stage == "ready":
+        return bench.queue(broken.icreq), None
+    session = bench.session(icreq=broken.icreq)
+    if broken.stage == "connected":
+        return session.admin, None
+    blocks: Scratch = request.getfixturevalue("scratch")
+    queue = session.io_queue()
+    queue.submit(
+        io.write(blocks.nsid, blocks.lba, 8192 // blocks.block_size), data=bytes(8192), inside=False
+    )
+    r2t = queue.receive().pdu
+    assert isinstance(r2t, R2T), f"3.3.2.2: a write that is not in the capsule is asked for, not {r2t}"
+    return queue, r2t
+
+
+def table(kind: str, kills: tuple[str, ...]) -> list[object]:
+    """One parameter a violation, with an id and its section."""
+    return [
+        pytest.param(
+            one,
+            id=one.name,
+            marks=pytest.mark.case(
+                f"NVT-{one.name}-{kind}", section=f"NVMe/TCP {one.section}", kills=(*one.kills, *kills)
+            ),
+        )
+        for one in VIOLATIONS
+    ]
+
+
+def break_rule(prepared: tuple[Queue, R2T | None], broken: Violation) -> tuple[bytes, Ending]:
+    """Send the violation and wait for what becomes of the connection."""
+    queue, r2t = prepared
+    raw = broken.breaks(queue, r2t)
+    queue.send_raw(raw)
+    return raw, queue.ending()
+
+
+@pytest.mark.parametrize("broken", table("END", ("fatal-ignored",)))
+def test_a_fatal_error_ends_the_connection(prepared: tuple[Queue, R2T | None], broken: Violation) -> None:
+    raw, ending = break_rule(prepared, broken)
+    assert ending.ended, f"3.5: after {raw[:32].hex()}… the connection is still open ({ending})"
+    answers = [one for one in ending.before if isinstance(one.pdu, CapsuleResp)]
+    assert not answers, f"3.5: a PDU with a fatal error was processed: {ending}"
+
+
+@pytest.mark.parametrize(
+    "broken",
+    table("TERM", ("term-swallowed", "term-fes", "term-fei", "term-no-header", "term-other-header", "term-long")),
+)
+def test_a_fatal_error_is_told_by_c2htermreq(prepared: tuple[Queue, R2T | None], broken: Violation) -> None:
+    raw, ending = break_rule(prepared, broken)
+    request = ending.request
+    assert request is not None, f"3.5: a C2HTermReq tells a fatal error; but: {ending}"
+    assert request.fes in broken.fes, (
+        f"{broken.section}: FES is {request.fes:02x}h, not {' or '.join(f'{one:02x}h' for one in broken.fes)}"
+    )
+    fei = broken.fei(raw) if callable(broken.fei) else broken.fei
+    if fei is not ANY and request.fes != Fes.SEQUENCE_ERROR:
+        assert request.fei == fei, f"3.6.2.5: FEI is {request.fei:#x}, not {fei:#x}"
+    assert request.data, "3.6.2.5: a C2HTermReq carries the header of the PDU in error"
+    assert raw.startswith(request.data), f"3.6.2.5: not the header of the PDU in error: {request.data.hex()}"
+    assert ending.term is not None
+    assert 24 < len(ending.term.raw) <= 152, "3.5: PLEN of a TermReq is 24 to 152"
+
+
+@pytest.mark.case("NVT-FATAL-ISOLATED", section="NVMe/TCP 3.5", kills=("fatal-takes-all",))
+def test_a_fatal_error_ends_no_other_connection(bench: Bench, session: Session) -> None:
+    other = bench.queue(what="the one that errs")
+    other.send_raw(of_type(0x08)(other, None))
+    other.ending()
+    assert session.admin.run(fabrics.property_get(Property.CSTS)).ok, "another host's queue still works"
+
+
+@pytest.mark.case("NVT-FATAL-IO-QUEUE", section="NVMe/TCP 3.5", level="MAY")
+def test_a_fatal_error_on_an_io_queue_and_its_admin_queue(
+    session: Session, queue: Queue, observe: Callable[[str], None]
+) -> None:
+    queue.send_raw(of_type(0x08)(queue, None))
+    queue.ending()
+    try:
+        session.get_property(Property.CSTS)
+    except RemoteProtocolError:
+        observe("the association ends with its I/O queue")
+    else:
+        observe("the admin queue lives on")
+
+
+# H2CTermReq (3.5, 3.6.2.4)
+
+
+@pytest.mark.case("NVT-H2CTERM-01", section="NVMe/TCP 3.5", kills=("h2cterm-ignored",))
+def test_a_controller_closes_on_h2ctermreq(queue: Queue) -> None:
+    queue.send(H2CTermReq(Fes.SEQUENCE_ERROR, 0, encode(ICReq())))
+    ending = queue.ending()
+    assert ending.closed, f"3.5: a controller that gets an H2CTermReq terminates the connection; but: {ending}"
+
+
+@pytest.mark.case("NVT-H2CTERM-02", section="NVMe/TCP 3.5", kills=("h2cterm-answered",))
+def test_h2ctermreq_is_not_answered(queue: Queue) -> None:
+    queue.send(H2CTermReq(Fes.SEQUENCE_ERROR, 0, encode(ICReq())))
+    ending = queue.ending()
+    assert ending.request is None, "3.5: a TermReq is not answered by a TermReq"
+
+
+@pytest.mark.case("NVT-H2CTERM-03", section="NVMe/TCP 3.1")
+def test_h2ctermreq_before_icreq_ends_the_connection(bench: Bench) -> None:
+    queue = Queue(bench.link("queue"), ICReq(), deadline=bench.endpoint.deadline)
+    queue.send_raw(encode(H2CTermReq(Fes.INVALID_HEADER_FIELD)))
+    assert queue.ending().ended, "3.5: the connection is over"
+
+
+@pytest.mark.case(section="NVMe/TCP 3.5")
+@pytest.mark.parametrize("unsuitable", [
+    pytest.param(16, marks=pytest.mark.case("NVT-H2CTERM-PLEN-16")),
+    pytest.param(160, marks=pytest.mark.case("NVT-H2CTERM-PLEN-160")),
+])  # fmt: skip
+def test_h2ctermreq_of_unsuitable_length_is_not_answered(queue: Queue, unsuitable: int) -> None:
+    raw = mangle(encode(H2CTermReq(Fes.SEQUENCE_ERROR, 0, bytes(136)[: max(unsuitable - 24, 0)])), "PLEN", unsuitable)
+    queue.send_raw(raw[:unsuitable])
+    ending = queue.ending()
+    assert ending.ended, f"3.5: the connection is terminated; but: {ending}"
+    assert not any(isinstance(one.pdu, C2HTermReq) for one in ending.before)
+
+
+# After the end
+
+
+@pytest.mark.case("NVT-AFTER-END-01", section="NVMe/TCP 3.5", kills=("processes-after-fatal",))
+def test_nothing_is_processed_after_a_fatal_error(session: Session) -> None:
+    queue = session.admin
+    good = command(queue)
+    queue.send_raw(of_type(0x08)(queue, None) + good)
+    ending = queue.ending()
+    assert not any(isinstance(one.pdu, CapsuleResp) for one in ending.before), (
+        f"3.5: PDUs after the one in error are not processed; but: {ending}"
+    )

@@ -1,0 +1,131 @@
+"""Setting up a connection: ICReq and ICResp (NVMe/TCP 3.1, 3.6.2.2, 3.6.2.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from storagetest.errors import RemoteProtocolError
+from storagetest.wire.nvme_tcp import Queue
+from storagetest.wire.nvme_tcp.bench import Bench
+from storagetest.wire.nvme_tcp.pdu import CH_LENGTH, HPDA_MAX, MAXH2CDATA_MIN, ICReq, ICResp, Received, encode, mangle
+
+pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="NVMe/TCP 3.6.2.3")]
+
+Observe = Callable[[str], None]
+
+
+@pytest.fixture
+def answer(bench: Bench) -> Received:
+    """Return the PDU that answers an ICReq."""
+    queue = Queue(bench.link("queue"), ICReq(), deadline=bench.endpoint.deadline)
+    queue.send_raw(encode(queue.icreq))
+    return queue.receive()
+
+
+@pytest.mark.case("NVT-ICRESP-01", section="NVMe/TCP 3.1", kills=("icresp-twice",))
+def test_an_icreq_is_answered_by_one_icresp(bench: Bench) -> None:
+    queue = bench.queue()
+    with pytest.raises(RemoteProtocolError, match="neither answered nor closed"):
+        queue.receive(deadline=0.1)
+
+
+@pytest.mark.case("NVT-ICRESP-02", kills=("icresp-pfv",))
+def test_icresp_names_pdu_format_version_0(answer: Received) -> None:
+    assert isinstance(answer.pdu, ICResp)
+    assert answer.pdu.pfv == 0, "3.6.2.3: PFV of a controller of this version of the standard is 0h"
+
+
+@pytest.mark.case("NVT-ICRESP-03", kills=("icresp-maxh2cdata-small",))
+def test_maxh2cdata_is_at_least_4096(answer: Received) -> None:
+    assert isinstance(answer.pdu, ICResp)
+    assert answer.pdu.maxh2cdata >= MAXH2CDATA_MIN, "3.6.2.3: MAXH2CDATA shall be at least 4,096"
+
+
+@pytest.mark.case("NVT-ICRESP-04", kills=("icresp-maxh2cdata-odd",))
+def test_maxh2cdata_is_a_number_of_dwords(answer: Received) -> None:
+    assert isinstance(answer.pdu, ICResp)
+    assert answer.pdu.maxh2cdata % 4 == 0, "3.6.2.3: MAXH2CDATA shall be a multiple of dwords"
+
+
+@pytest.mark.case("NVT-ICRESP-05", kills=("icresp-cpda",))
+def test_cpda_is_at_most_31(answer: Received) -> None:
+    assert isinstance(answer.pdu, ICResp)
+    assert answer.pdu.cpda <= HPDA_MAX, "3.6.2.3: CPDA is 0 to 31"
+
+
+@pytest.mark.case("NVT-ICRESP-06", kills=("icresp-reserved",))
+def test_reserved_fields_of_icresp_are_zero(answer: Received) -> None:
+    assert isinstance(answer.pdu, ICResp)
+    reserved = answer.raw[11] & 0xFC, answer.raw[16:]
+    assert reserved == (0, bytes(112)), "3.6.2.3: reserved fields are cleared to 0h"
+
+
+@pytest.mark.case("NVT-ICRESP-07", kills=("icresp-flags", "icresp-pdo"))
+def test_flags_and_pdo_of_icresp_are_zero(answer: Received) -> None:
+    assert answer.raw[1:4] == b"\0\x80\0", "3.6.2.3: FLAGS and PDO are reserved, HLEN is 128"
+
+
+@pytest.mark.case("NVT-ICRESP-08", kills=("icresp-hlen",))
+def test_icresp_has_128_bytes(answer: Received) -> None:
+    assert len(answer.raw) == 128
+    assert encode(answer.pdu)[:CH_LENGTH] == answer.raw[:CH_LENGTH], "3.6.2.3: HLEN 128, PLEN 128"
+
+
+@pytest.mark.case("NVT-ICREQ-01", section="NVMe/TCP 3.6.2.2")
+def test_icreq_may_arrive_in_pieces(bench: Bench) -> None:
+    link = bench.link("queue")
+    queue = Queue(link, ICReq(), deadline=bench.endpoint.deadline)
+    raw = encode(queue.icreq)
+    for at in range(0, 128, 50):
+        queue.send_raw(raw[at : at + 50])
+    assert isinstance(queue.receive().pdu, ICResp)
+
+
+@pytest.mark.case(section="NVMe/TCP 3.6.2.2")
+@pytest.mark.parametrize(
+    "hpda",
+    [pytest.param(value, marks=pytest.mark.case(f"NVT-ICREQ-HPDA-{value}")) for value in (0, 1, 7, 15, 31)],
+)
+def test_every_legal_hpda_is_accepted(bench: Bench, hpda: int) -> None:
+    assert isinstance(bench.queue(ICReq(hpda=hpda)).icresp, ICResp)
+
+
+@pytest.mark.case(section="NVMe/TCP 3.6.2.2")
+@pytest.mark.parametrize(
+    "maxr2t",
+    [
+        pytest.param(value, marks=pytest.mark.case(f"NVT-ICREQ-MAXR2T-{name}"))
+        for name, value in (("1", 0), ("16", 15), ("MAX", 0xFFFFFFFF))
+    ],
+)
+def test_every_maxr2t_is_accepted(bench: Bench, maxr2t: int) -> None:
+    assert isinstance(bench.queue(ICReq(maxr2t=maxr2t)).icresp, ICResp)
+
+
+@pytest.mark.case("NVT-ICREQ-RSVD", section="NVMe/TCP 3.6.2.2", level="SHOULD", kills=("icreq-reserved-refused",))
+def test_reserved_bytes_of_icreq_are_not_looked_at(bench: Bench) -> None:
+    link = bench.link("queue")
+    queue = Queue(link, ICReq(), deadline=bench.endpoint.deadline)
+    queue.send_raw(mangle(encode(queue.icreq), "RSVD", b"\xa5" * 112))
+    assert isinstance(queue.receive().pdu, ICResp), "Base 1.4.1: a receiver shall not check reserved fields"
+
+
+@pytest.mark.case("NVT-ICREQ-SLOW", section="NVMe/TCP 3.1", level="MAY")
+def test_a_connection_without_icreq_is_kept_for_a_while(bench: Bench, observe: Observe) -> None:
+    link = bench.link("silent link")
+    try:
+        link.receive(deadline=0.2)
+    except RemoteProtocolError:
+        observe("kept open for 200 ms without an ICReq")
+    else:
+        observe(f"closed ({link.closed_how}) within 200 ms")
+
+
+@pytest.mark.case("NVT-ICREQ-FIN", section="NVMe/TCP 3.1", kills=("half-close-ignored",))
+def test_a_host_that_closes_is_let_go(bench: Bench) -> None:
+    queue = bench.queue()
+    queue.link.shutdown_write()
+    ending = queue.ending()
+    assert ending.closed, "3.5: a connection that the host has closed is torn down"

@@ -1,0 +1,472 @@
+"""A small NVMe/TCP controller, written from the standard (NVMe/TCP 1.0 and 1.1; NVM Express Base 2.2).
+
+One thread a connection. It shares the codecs with the suite (``wire.nvme_tcp.pdu`` and ``.stream``) and nothing
+else. Run by itself it serves until interrupted: ``python nvme_tcp_server.py [PORT]``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import sys
+import threading
+from dataclasses import dataclass, field, replace
+
+from nvme_subsystem import (
+    AERL,
+    MAX_QID,
+    MQES,
+    Answer,
+    Controller,
+    Personality,
+    Refused,
+    Subsystem,
+    is_read,
+    is_write,
+)
+
+from storagetest.errors import RemoteProtocolError
+from storagetest.wire.nvme.codes import FABRICS, Admin, Fctype, Status
+from storagetest.wire.nvme.command import Command, Cqe
+from storagetest.wire.nvme.fabrics import DISCOVERY_NQN, ConnectData
+from storagetest.wire.nvme_tcp.pdu import (
+    HPDA_MAX,
+    R2T,
+    C2HData,
+    C2HTermReq,
+    CapsuleCmd,
+    CapsuleResp,
+    Fes,
+    H2CData,
+    H2CTermReq,
+    ICReq,
+    ICResp,
+    Pdu,
+    PduError,
+    Received,
+    encode,
+)
+from storagetest.wire.nvme_tcp.stream import Digests, EndOfStream, NeedData, Role, Stream
+
+NQN = "nqn.2024-01.example:second"
+ADMIN_IN_CAPSULE = 8192
+
+
+@dataclass
+class Transfer:
+    """A command whose data is on its way: one R2T at a time, so MAXR2T is never a question."""
+
+    command: Command
+    length: int
+    ttag: int
+    asked: int = 0  # bytes asked for so far
+    got: bytearray = field(default_factory=bytearray)
+    damaged: bool = False
+
+
+class Connection:
+    """One TCP connection: a queue."""
+
+    def __init__(self, sock: socket.socket, subsystem: Subsystem, port: int) -> None:
+        self.sock = sock
+        self.subsystem = subsystem
+        self.port = port
+        self.traits = subsystem.personality
+        self.stream = Stream(Role.CONTROLLER, limit=1 << 20)
+        self.icreq = ICReq()
+        self.digests = Digests()
+        self.controller: Controller | None = None
+        self.qid: int | None = None
+        self.sqsize = 0
+        self.sqhd = 0
+        self.flow_control = True
+        self.transfers: dict[int, Transfer] = {}
+        self.waiting: list[int] = []  # CIDs of Asynchronous Event Requests
+        self.events: list[int] = []
+        self._ttag = 0
+        self._write = threading.Lock()
+
+    def serve(self) -> None:
+        """Until the host, or a rule, ends it."""
+        try:
+            while self._step():
+                pass
+        except PduError as error:
+            self._terminate(error)
+        except OSError:
+            pass
+        finally:
+            self._leave()
+
+    def _step(self) -> bool:
+        event = self.stream.next_event()
+        if isinstance(event, EndOfStream):
+            return False
+        if isinstance(event, NeedData):
+            try:
+                self.stream.receive_data(self.sock.recv(65536))
+            except OSError:
+                return False
+            return True
+        match event.pdu:
+            case ICReq() as icreq:
+                self._initialize(icreq, event)
+            case H2CTermReq():
+                return False
+            case CapsuleCmd() as capsule:
+                self._capsule(capsule, event)
+            case H2CData() as data:
+                self._data(data, event)
+        return True
+
+    def _send(self, pdu: Pdu) -> None:
+        raw = encode(
+            pdu, header_digest=self.digests.header, data_digest=self.digests.data, alignment=self.icreq.hpda
+        )
+        with self._write:
+            self.sock.sendall(raw)
+
+    def _terminate(self, error: PduError) -> None:
+        """Say why, then wait for the host to close (3.5)."""
+        with contextlib.suppress(OSError):
+            header = error.raw[: min(error.raw[2], 128) if len(error.raw) > 2 else 8]
+            self.sock.sendall(encode(C2HTermReq(error.fes, error.fei, header)))
+            self.sock.shutdown(socket.SHUT_WR)
+            self.sock.settimeout(30)
+            while self.sock.recv(65536):
+                pass
+
+    def _leave(self) -> None:
+        self.hang_up()
+        if self.controller is not None and self.qid is not None:
+            self.controller.queues.discard(self.qid)
+            with contextlib.suppress(ValueError):
+                self.controller.notify.remove(self._notify)
+            if self.qid == 0:
+                self.controller.gone()
+
+    def hang_up(self) -> None:
+        """Close, from any thread."""
+        with contextlib.suppress(OSError):
+            self.sock.shutdown(socket.SHUT_RDWR)
+        self.sock.close()
+
+    # Initialisation (3.1)
+
+    def _initialize(self, icreq: ICReq, event: Received) -> None:
+        if icreq.pfv != 0:
+            raise PduError("PFV", event.raw, fes=Fes.UNSUPPORTED_PARAMETER, fei=8)
+        if icreq.hpda > HPDA_MAX:
+            raise PduError("HPDA", event.raw, fes=Fes.INVALID_HEADER_FIELD, fei=10)
+        self.icreq = icreq
+        traits = self.traits
+        answer = ICResp(0, traits.cpda, icreq.header_digest, icreq.data_digest, traits.maxh2cdata)
+        with self._write:
+            self.sock.sendall(encode(answer))
+        self.digests = self.stream.digests = Digests(icreq.header_digest, icreq.data_digest)
+        self.stream.alignment = traits.cpda
+
+    # Commands
+
+    def _capsule(self, capsule: CapsuleCmd, event: Received) -> None:
+        command = Command.decode(capsule.sqe)
+        self.sqhd = (self.sqhd + 1) % (self.sqsize + 1 or 1)
+        if self.controller is not None and self.qid == 0:
+            self.controller.alive()
+        limit = self.traits.in_capsule if self.qid else ADMIN_IN_CAPSULE
+        if len(capsule.data) > limit:
+            raise PduError("in-capsule data", event.raw, fes=Fes.INVALID_HEADER_FIELD, fei=4)
+        try:
+            if event.data_digest_ok is False:
+                raise Refused(Status.TRANSIENT_TRANSPORT_ERROR, dnr=False)
+            if command.flags >> 6 != 1:
+                raise Refused(Status.INVALID_FIELD)  # over fabrics PSDT is 01b (Base 4.1.1)
+            inside = capsule.data
+            if is_write(command):
+                wanted = self._wanted(command)
+                data, later = self._locate(command, inside, wanted)
+                if later:
+                    self._begin(command, later)
+                    return
+                self._finish(command, self._execute(command, data))
+                return
+            answer = self._execute(command, b"")
+            if answer is not None and is_read(command) and answer.data:
+                if command.dptr[15] != 0x5A:
+                    raise Refused(Status.SGL_TYPE_INVALID)
+                if int.from_bytes(command.dptr[8:12], "little") < len(answer.data):
+                    raise Refused(Status.DATA_SGL_LENGTH_INVALID)
+            self._finish(command, answer)
+        except Refused as refused:
+            self._refuse(command, refused)
+
+    def _wanted(self, command: Command) -> int:
+        """Bytes that the command sends to us."""
+        if command.opcode == FABRICS:
+            return 1024 if command.nsid & 0xFF == Fctype.CONNECT else 0
+        if self.qid and self.controller:
+            return self.controller.transfer_length(command) or 0
+        return 0
+
+    @staticmethod
+    def _locate(command: Command, inside: bytes, wanted: int) -> tuple[bytes, int]:
+        """Find a command's data by its SGL (3.3.2): (what is in the capsule, how much is still to come)."""
+        if not wanted:
+            return b"", 0
+        offset, length = (
+            int.from_bytes(command.dptr[:8], "little"),
+            int.from_bytes(command.dptr[8:12], "little"),
+        )
+        if command.dptr[15] not in (0x01, 0x5A):
+            raise Refused(Status.SGL_TYPE_INVALID)
+        if length != wanted:
+            raise Refused(Status.DATA_SGL_LENGTH_INVALID)
+        if command.dptr[15] == 0x5A:
+            return b"", length
+        if offset > len(inside):
+            raise Refused(Status.SGL_OFFSET_INVALID)
+        if offset + length > len(inside):
+            raise Refused(Status.DATA_SGL_LENGTH_INVALID)
+        return inside[offset : offset + length], 0
+
+    def _execute(self, command: Command, data: bytes) -> Answer | None:
+        """Run a command; None if it stays outstanding."""
+        if command.opcode == FABRICS:
+            return self._fabrics(command, data)
+        if self.controller is None:
+            raise Refused(Status.COMMAND_SEQUENCE_ERROR)
+        if self.qid:
+            if is_read(command):
+                length = self.controller.transfer_length(command) or 0
+                if int.from_bytes(command.dptr[8:12], "little") != length:
+                    raise Refused(Status.DATA_SGL_LENGTH_INVALID)
+            return self.controller.io(command, data)
+        if command.opcode == Admin.ASYNCHRONOUS_EVENT_REQUEST:
+            return self._wait_for_event(command)
+        if command.opcode == Admin.ABORT:
+            return self._abort(command)
+        return self.controller.admin(command, data)
+
+    def _begin(self, command: Command, length: int) -> None:
+        self._ttag = self._ttag % 0xFFFE + 1
+        transfer = self.transfers[self._ttag] = Transfer(command, length, self._ttag)
+        self._ask(transfer)
+
+    def _ask(self, transfer: Transfer) -> None:
+        at = transfer.asked
+        piece = min(self.traits.r2t_piece, transfer.length - at)
+        transfer.asked += piece
+        self._send(R2T(transfer.command.cid, transfer.ttag, at, piece))
+
+    def _data(self, pdu: H2CData, event: Received) -> None:
+        """Take data by the rules of 3.3.2.2."""
+        transfer = self.transfers.get(pdu.ttag)
+        if transfer is None:
+            raise PduError("TTAG", event.raw, fes=Fes.INVALID_HEADER_FIELD, fei=10)
+        if transfer.command.cid != pdu.cccid:
+            raise PduError("CCCID", event.raw, fes=Fes.INVALID_HEADER_FIELD, fei=8)
+        if len(pdu.data) > self.traits.maxh2cdata:
+            raise PduError("DATAL", event.raw, fes=Fes.LIMIT_EXCEEDED)
+        end = pdu.offset + len(pdu.data)
+        if end > transfer.asked:
+            raise PduError("beyond the R2T", event.raw, fes=Fes.OUT_OF_RANGE)
+        if pdu.offset != len(transfer.got):
+            raise PduError("DATAO", event.raw, fes=Fes.SEQUENCE_ERROR)
+        if pdu.last != (end == transfer.asked):
+            raise PduError("LAST_PDU", event.raw, fes=Fes.INVALID_HEADER_FIELD, fei=1)
+        transfer.got += pdu.data
+        transfer.damaged |= event.data_digest_ok is False
+        if len(transfer.got) == transfer.length:
+            del self.transfers[pdu.ttag]
+            try:
+                if transfer.damaged:
+                    raise Refused(Status.TRANSIENT_TRANSPORT_ERROR, dnr=False)
+                self._finish(transfer.command, self._execute(transfer.command, bytes(transfer.got)))
+            except Refused as refused:
+                self._refuse(transfer.command, refused)
+        elif end == transfer.asked:
+            self._ask(transfer)
+
+    def _finish(self, command: Command, answer: Answer | None) -> None:
+        if answer is None:
+            return
+        success = bool(
+            answer.data
+            and not self.flow_control
+            and self.traits.success_flag
+            and not answer.result
+            and (self.qid or self.traits.success_of_admin)
+        )
+        for at in range(0, len(answer.data), self.traits.read_piece):
+            piece = answer.data[at : at + self.traits.read_piece]
+            last = at + len(piece) == len(answer.data)
+            self._send(C2HData(command.cid, at, piece, last, success and last))
+        if not success:
+            self._complete(Cqe(command.cid, result=answer.result))
+
+    def _refuse(self, command: Command, refused: Refused) -> None:
+        self._complete(Cqe(command.cid, refused.status, refused.result, dnr=refused.dnr))
+
+    def _complete(self, cqe: Cqe) -> None:
+        sqhd = self.sqhd if self.flow_control else 0xFFFF
+        self._send(CapsuleResp(replace(cqe, sqhd=sqhd).encode()))
+
+    # Fabrics commands (Base 6)
+
+    def _fabrics(self, command: Command, data: bytes) -> Answer:
+        fctype = command.nsid & 0xFF
+        if fctype == Fctype.CONNECT:
+            return self._connect(command, data)
+        if self.controller is None:
+            raise Refused(Status.COMMAND_SEQUENCE_ERROR)
+        if fctype in (Fctype.PROPERTY_GET, Fctype.PROPERTY_SET):
+            if self.qid:
+                raise Refused(Status.INVALID_FIELD)
+            run = (
+                self.controller.property_get
+                if fctype == Fctype.PROPERTY_GET
+                else self.controller.property_set
+            )
+            return run(command)
+        if fctype == Fctype.DISCONNECT:
+            if command.cdw10 & 0xFFFF:
+                raise Refused(Status.CONNECT_INCOMPATIBLE_FORMAT)
+            if not self.qid:
+                raise Refused(Status.DISCONNECT_INVALID_QUEUE_TYPE)
+            threading.Timer(0.01, self.hang_up).start()
+            return Answer()
+        raise Refused(Status.INVALID_OPCODE)
+
+    def _connect(self, command: Command, raw: bytes) -> Answer:
+        """Connect (6.3). The result of a refusal says which field: IPO, and IATTR in bit 16."""
+        recfmt, qid = command.cdw10 & 0xFFFF, command.cdw10 >> 16
+        sqsize, cattr = command.cdw11 & 0xFFFF, command.cdw11 >> 16 & 0xFF
+        if recfmt:
+            raise Refused(Status.CONNECT_INCOMPATIBLE_FORMAT)
+        if self.controller is not None:
+            raise Refused(Status.COMMAND_SEQUENCE_ERROR)
+        if not 1 <= sqsize <= MQES:
+            raise Refused(Status.CONNECT_INVALID_PARAMETERS, result=44)
+        if qid > MAX_QID:
+            raise Refused(Status.CONNECT_INVALID_PARAMETERS, result=42)
+        data = ConnectData.decode(raw)
+        if raw[256:512].find(b"\0") < 1 or raw[512:768].find(b"\0") < 1:
+            at = 256 if raw[256:512].find(b"\0") < 1 else 512
+            raise Refused(Status.CONNECT_INVALID_PARAMETERS, result=at | 1 << 16)
+        if data.subnqn not in (self.subsystem.nqn, DISCOVERY_NQN) or (data.subnqn == DISCOVERY_NQN and qid):
+            raise Refused(Status.CONNECT_INVALID_PARAMETERS, result=256 | 1 << 16)
+        with self.subsystem.lock:
+            controller = self._admit(data, command.cdw12) if qid == 0 else self._join(data, qid)
+        self.controller, self.qid, self.sqsize, self.sqhd = controller, qid, sqsize, 1
+        self.flow_control = not (cattr & 4 and self.traits.disable_flow_control)
+        controller.queues.add(qid)
+        if qid == 0:
+            controller.port = self.port
+            controller.notify.append(self._notify)
+            controller.alive()
+        return Answer(result=controller.cntlid)
+
+    def _admit(self, data: ConnectData, kato: int) -> Controller:
+        if data.cntlid != 0xFFFF:
+            raise Refused(Status.CONNECT_INVALID_PARAMETERS, result=16 | 1 << 16)
+        return self.subsystem.admit(data, kato, self.hang_up)
+
+    def _join(self, data: ConnectData, qid: int) -> Controller:
+        controller = self.subsystem.controllers.get(data.cntlid)
+        if controller is None or controller.discovery:
+            raise Refused(Status.CONNECT_INVALID_PARAMETERS, result=16 | 1 << 16)
+        if controller.hostnqn != data.hostnqn:
+            raise Refused(Status.CONNECT_INVALID_PARAMETERS, result=512 | 1 << 16)
+        if controller.hostid != data.hostid:
+            raise Refused(Status.CONNECT_INVALID_PARAMETERS, result=0 | 1 << 16)
+        if not controller.csts & 1 or qid in controller.queues:
+            raise Refused(Status.COMMAND_SEQUENCE_ERROR)
+        return controller
+
+    # Events (Base 5.1.2) and Abort (5.1.1)
+
+    def _wait_for_event(self, command: Command) -> Answer | None:
+        assert self.controller is not None
+        if not self.controller.csts & 1:
+            raise Refused(Status.COMMAND_SEQUENCE_ERROR)
+        if self.events:
+            return Answer(result=self.events.pop(0))
+        if len(self.waiting) > AERL:
+            raise Refused(Status.AER_LIMIT_EXCEEDED)
+        self.waiting.append(command.cid)
+        return None
+
+    def _notify(self, event: int) -> bool:
+        if not self.waiting:
+            self.events.append(event)
+            return False
+        self._complete(Cqe(self.waiting.pop(0), result=event))
+        return True
+
+    def _abort(self, command: Command) -> Answer:
+        sqid, cid = command.cdw10 & 0xFFFF, command.cdw10 >> 16
+        if sqid == 0 and cid in self.waiting:
+            self.waiting.remove(cid)
+            self._complete(Cqe(cid, Status.ABORTED_BY_REQUEST))
+            return Answer(result=0)
+        return Answer(result=1)
+
+
+class Server:
+    """A context manager that listens on loopback."""
+
+    def __init__(self, *, nqn: str = NQN, personality: Personality | None = None, port: int = 0) -> None:
+        self.subsystem = Subsystem(nqn, personality=personality)
+        self._listener = socket.create_server(("127.0.0.1", port), backlog=64)
+        self.port: int = self._listener.getsockname()[1]
+        self.connections: list[Connection] = []
+        self._threads: list[threading.Thread] = []
+
+    def __enter__(self) -> Server:
+        self._threads.append(threading.Thread(target=self._accept, daemon=True))
+        self._threads[0].start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for connection in list(self.connections):
+            connection.hang_up()
+        for thread in list(self._threads):
+            thread.join(5)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                sock, _ = self._listener.accept()
+            except OSError:
+                return
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection = Connection(sock, self.subsystem, self.port)
+            self.connections.append(connection)
+            thread = threading.Thread(target=self._serve, args=(connection,), daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _serve(self, connection: Connection) -> None:
+        try:
+            connection.serve()
+        except RemoteProtocolError:
+            connection.hang_up()
+        finally:
+            self.connections.remove(connection)
+
+
+def main() -> None:
+    """Serve until interrupted."""
+    with Server(port=int(sys.argv[1]) if len(sys.argv) > 1 else 0) as server:
+        print(server.port, flush=True)
+        with contextlib.suppress(KeyboardInterrupt):
+            threading.Event().wait()
+
+
+__all__ = ["NQN", "Server"]
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from storagetest.config.base import WorkloadOptions
+from storagetest.errors import WorkloadError
+from storagetest.hosts.local import LocalHost
+from storagetest.measure.run import Sample
+from storagetest.protocols.base import Attachment, Gives
+from storagetest.workloads.base import Scale, Workload
+
+
+class Scripted(Workload["Scripted.Options"]):
+    """A load whose figures are given beforehand, so that the order of things can be watched."""
+
+    name = "scripted"
+    tools: ClassVar[Mapping[str, tuple[str, ...]]] = {"sh": ("echo", "sh 5"), "none": ("no-such-tool",)}
+
+    class Options(WorkloadOptions):
+        """Nothing to choose, but a name."""
+
+        word: str = "x"
+
+    def __init__(self, figures: list[float], *, fill_fails: bool = False) -> None:
+        self.figures = figures
+        self.fill_fails = fill_fails
+        self.did: list[str] = []
+
+    def dataset(self, options: Any, scale: Scale) -> str:
+        return f"set-{scale.size}"
+
+    def fill(self, attachment: Attachment, options: Any, scale: Scale) -> None:
+        self.did.append("fill")
+        if self.fill_fails:
+            raise WorkloadError("no room")
+
+    def measure(self, attachment: Attachment, options: Any, scale: Scale) -> Sample:
+        self.did.append(f"measure {scale.repeat}")
+        return Sample({"iops": self.figures[scale.repeat]}, scale.runtime, 1000)
+
+
+@pytest.fixture
+def attachment(tmp_path: Path) -> Iterator[Attachment]:
+    with LocalHost("here") as client:
+        yield Attachment(client, str(tmp_path), Gives.FILESYSTEM, 1 << 30, {"fstype": "ext4"})
+
+
+@pytest.fixture
+def scripted() -> type[Scripted]:
+    return Scripted

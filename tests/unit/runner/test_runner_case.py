@@ -1,0 +1,153 @@
+"""One case: what is done in which order, and how often."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from dataclasses import replace
+
+import pytest
+
+from storagetest.errors import ConfigError, WorkloadError
+from storagetest.measure.run import METRICS
+from storagetest.runner import Case, FillCache, Phase, run_case
+from storagetest.verdict import Outcome, parse_threshold
+from storagetest.workloads.base import Scale
+from storagetest.workloads.small_random_write import SmallRandomWrite
+
+SCALE = Scale(size=1 << 20, ramp=0.5, runtime=2.0)
+CASE = Case("test_x", "scripted", "t", "t-v", "local", "here", "smoke")
+STEADY = [1000.0, 1001.0, 999.0] * 4
+
+
+def gate(text: str):
+    return parse_threshold(text, METRICS)
+
+
+def run(load, attachment, *gates, repeats=3, max_repeats=8, fills=None, on_progress=None):
+    return run_case(
+        load,
+        load.Options(),
+        attachment,
+        SCALE,
+        repeats=repeats,
+        max_repeats=max_repeats,
+        gates=[gate(text) for text in gates],
+        case=CASE,
+        fills=FillCache() if fills is None else fills,
+        on_progress=on_progress,
+    )
+
+
+def test_a_run_says_everything_about_itself(scripted, attachment):
+    before = time.time()
+    result, verdicts = run(scripted(STEADY), attachment, "iops >= 500", "iops >= 2000")
+    assert [verdict.outcome for verdict in verdicts] == [Outcome.PASS, Outcome.FAIL]
+    assert (result.case, result.workload, result.target, result.variant) == ("test_x", "scripted", "t", "t-v")
+    assert (result.protocol, result.client, result.profile) == ("local", "here", "smoke")
+    assert result.parameters == {"word": "x"}
+    assert result.negotiated == {"fstype": "ext4"}
+    assert [sample.values["iops"] for sample in result.samples] == STEADY[:3]
+    assert before <= result.started <= time.time()
+    assert result.versions["kernel"].split(".")[0].isdigit()
+    assert result.versions["sh"] == "sh 5"
+    assert "none" not in result.versions  # a tool that is not there is left out
+
+
+def test_it_fills_first_and_once_an_attachment(scripted, attachment):
+    fills, load = FillCache(), scripted(STEADY)
+    run(load, attachment, fills=fills)
+    run(load, attachment, fills=fills)
+    measured = ["measure 0", "measure 1", "measure 2"]
+    assert load.did == ["fill", *measured, *measured]
+    run(load, replace(attachment), fills=fills)  # attached again: an equal value, another attachment
+    assert load.did.count("fill") == 2
+    fills.forget(attachment)
+    run(load, attachment, fills=fills)
+    assert load.did.count("fill") == 3
+
+
+def test_a_fill_that_failed_is_tried_again(scripted, attachment):
+    fills, load = FillCache(), scripted(STEADY, fill_fails=True)
+    for _ in range(2):
+        with pytest.raises(WorkloadError, match="no room"):
+            run(load, attachment, fills=fills)
+    assert load.did == ["fill", "fill"]
+
+
+def test_it_repeats_until_the_gate_is_decided(scripted, attachment):
+    noisy = [1000.0, 1100.0, 950.0, 1050.0, 1010.0, 1020.0, 1000.0, 1030.0]
+    result, (verdict,) = run(scripted(noisy), attachment, "iops >= 950")
+    assert verdict.outcome is Outcome.PASS
+    assert 3 < len(result.samples) < 8
+    assert verdict.interval is not None
+    assert verdict.interval.count == len(result.samples)
+
+
+def test_it_stops_at_the_budget_and_says_so(scripted, attachment):
+    result, (verdict,) = run(scripted([900.0, 1100.0] * 4), attachment, "iops >= 1000", max_repeats=5)
+    assert len(result.samples) == 5
+    assert verdict.outcome is Outcome.INVALID
+    assert "after 5 runs" in verdict.reason
+
+
+def test_one_gate_undecided_is_enough_to_repeat(scripted, attachment):
+    result, verdicts = run(
+        scripted([900.0, 1100.0] * 4), attachment, "iops >= 1", "iops >= 1000", max_repeats=6
+    )
+    assert len(result.samples) == 6
+    assert [verdict.outcome for verdict in verdicts] == [Outcome.PASS, Outcome.INVALID]
+
+
+def test_without_gates_it_measures_the_repeats_asked_for(scripted, attachment):
+    result, verdicts = run(scripted([900.0, 1100.0] * 4), attachment, repeats=2)
+    assert (len(result.samples), verdicts) == (2, ())
+
+
+def test_fewer_repeats_than_a_verdict_takes_are_added_up_to_the_budget(scripted, attachment):
+    result, (verdict,) = run(scripted(STEADY), attachment, "iops >= 500", repeats=1)
+    assert (len(result.samples), verdict.outcome) == (3, Outcome.PASS)
+    result, (verdict,) = run(scripted(STEADY), attachment, "iops >= 500", repeats=1, max_repeats=1)
+    assert (len(result.samples), verdict.outcome) == (1, Outcome.INVALID)
+
+
+def test_a_gate_on_what_is_not_measured_is_a_mistake_in_the_configuration(scripted, attachment):
+    with pytest.raises(ConfigError, match="nobody measured p99"):
+        run(scripted(STEADY), attachment, "p99 <= 5ms")
+
+
+def test_progress_is_told_before_each_step(scripted, attachment):
+    told = []
+    run(scripted([900.0, 1100.0] * 4), attachment, "iops >= 1000", max_repeats=4, on_progress=told.append)
+    assert [(event.phase, event.repeat, event.of) for event in told] == [
+        (Phase.FILL, 0, 0),
+        (Phase.MEASURE, 1, 3),
+        (Phase.MEASURE, 2, 3),
+        (Phase.MEASURE, 3, 3),
+        (Phase.MEASURE, 4, 4),
+        (Phase.DONE, 4, 4),
+    ]
+    assert {event.expected for event in told if event.phase is Phase.MEASURE} == {2.5}
+    assert [event.elapsed for event in told] == sorted(event.elapsed for event in told)
+
+
+@pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed here")
+def test_the_whole_way_with_a_real_fio(attachment):
+    load = SmallRandomWrite()
+    result, (good, bad) = run_case(
+        load,
+        load.Options.model_validate({"block_size": "4KiB", "queue_depth": 4}),
+        attachment,
+        Scale(size=2 << 20, ramp=0.1, runtime=0.3),
+        repeats=3,
+        max_repeats=3,
+        gates=[gate("bandwidth >= 1B/s"), gate("p50 <= 1ns")],
+        case=replace(CASE, workload=load.name),
+        fills=FillCache(),
+    )
+    assert good.outcome in (Outcome.PASS, Outcome.INVALID)  # INVALID where this machine is very busy
+    assert bad.outcome in (Outcome.FAIL, Outcome.INVALID)
+    assert len(result.samples) == 3
+    assert len({sample.evidence["argv"] for sample in result.samples}) == 3  # each with its own seed
+    assert result.versions["fio"].startswith("fio-")
+    assert result.parameters["block_size"] == "4KiB"

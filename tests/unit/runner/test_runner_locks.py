@@ -1,0 +1,230 @@
+"""Locks between real processes. Nothing here measures time; whoever must wait is seen waiting."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+
+from storagetest.errors import HostError
+from storagetest.hosts.wait import wait_until
+from storagetest.runner import locks
+from storagetest.runner.locks import exclusive, lock_directory, shared
+
+HOLD = """
+import sys
+from storagetest.runner.locks import exclusive, shared
+take = {"exclusive": exclusive, "shared": shared}[sys.argv[1]]
+with take(sys.argv[2:], timeout=60, what="the case of " + sys.argv[2]):
+    print("held", flush=True)
+    sys.stdin.read()
+print("free", flush=True)
+"""
+
+
+@pytest.fixture
+def name() -> str:
+    return f"client:{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def other(request):
+    """Start a process that takes locks; it holds them until its stdin is closed."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(mode: str, *names: str) -> subprocess.Popen[str]:
+        argv = [sys.executable, "-c", HOLD, mode, *names]
+        process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait(30)
+        process.stdin.close()
+        process.stdout.close()
+
+
+@pytest.fixture(autouse=True)
+def _tidy(name):
+    yield
+    for path in lock_directory().glob(f"*{name.removeprefix('client:')}*"):
+        path.unlink()
+
+
+def held(process) -> bool:
+    return process.stdout.readline() == "held\n"
+
+
+def let_go(process) -> None:
+    process.stdin.close()
+    assert process.stdout.readline() == "free\n"
+
+
+def turnstile(name: str) -> Path:
+    return lock_directory() / f"{locks._file_name(name)}.turn"
+
+
+def is_locked(path: Path) -> bool:
+    if not path.exists():
+        return False
+    with path.open("rb+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def test_an_exclusive_holder_keeps_everybody_out_and_is_named(other, name):
+    holder = other("exclusive", name)
+    assert held(holder)
+    for take in (exclusive, shared):
+        with pytest.raises(HostError) as caught, take([name], timeout=0.2, what="mine"):
+            pytest.fail("two hold it")
+        message = str(caught.value)
+        assert f"{name} is in use by process {holder.pid} (the case of {name})" in message
+        assert "mine waited 0.2 s" in message
+    let_go(holder)
+    with exclusive([name], timeout=10, what="mine"):
+        pass
+
+
+def test_shared_holders_keep_only_exclusive_ones_out(other, name):
+    first, second = other("shared", name), other("shared", name)
+    assert held(first)
+    assert held(second)
+    with shared([name], timeout=10, what="mine"):
+        pass
+    with pytest.raises(HostError), exclusive([name], timeout=0.2, what="mine"):
+        pytest.fail("not alone")
+    let_go(first)
+    let_go(second)
+    with exclusive([name], timeout=10, what="mine"):
+        pass
+
+
+def test_an_exclusive_one_that_waits_is_not_overtaken(other, name):
+    """Without a turnstile, shared holders that come and go could keep it waiting for ever."""
+    first = other("shared", name)
+    assert held(first)
+    waiting = other("exclusive", name)
+    wait_until(lambda: is_locked(turnstile(name)), 30, "the exclusive one at the turnstile")
+    with pytest.raises(HostError), shared([name], timeout=0.2, what="late"):
+        pytest.fail("overtook")
+    let_go(first)
+    assert held(waiting)
+
+
+def test_the_kernel_frees_what_a_killed_process_held(other, name):
+    holder = other("exclusive", name)
+    assert held(holder)
+    os.kill(holder.pid, signal.SIGKILL)
+    holder.wait(30)
+    with exclusive([name], timeout=10, what="mine"):
+        pass
+
+
+def test_other_names_are_free(other, name):
+    assert held(other("exclusive", name))
+    with exclusive([f"{name}-2"], timeout=10, what="mine"):
+        pass
+
+
+def test_many_names_in_any_order_cannot_deadlock(other, name):
+    """Three processes take the same three names, each in another order, one after the other."""
+    names = [f"{name}-{letter}" for letter in "abc"]
+    processes = [other("exclusive", *names[shift:], *names[:shift]) for shift in range(3)]
+    for process in processes:
+        process.stdin.close()
+    for process in processes:
+        assert process.stdout.read() == "held\nfree\n"
+
+
+def test_when_one_name_is_taken_none_is_kept(other, name):
+    taken, free = f"{name}-b", f"{name}-a"
+    assert held(other("exclusive", taken))
+    with pytest.raises(HostError), exclusive([taken, free], timeout=0.2, what="mine"):
+        pytest.fail("two hold it")
+    with exclusive([free], timeout=10, what="mine"):
+        pass
+
+
+def test_a_name_that_is_given_twice_is_taken_once(name):
+    with exclusive([name, name], timeout=1, what="mine"):
+        pass
+
+
+def test_an_error_inside_frees_it(name):
+    with pytest.raises(KeyError), exclusive([name], timeout=1, what="mine"):
+        raise KeyError
+    with exclusive([name], timeout=1, what="mine"):
+        pass
+
+
+def test_a_removed_lock_file_does_not_let_two_in(other, name):
+    """As a cleaner of /tmp would leave it: who waits on a file without a name must not hold the lock."""
+    path = lock_directory() / locks._file_name(name)
+    first = other("exclusive", name)
+    assert held(first)
+    waiting = other("exclusive", name)
+    wait_until(lambda: is_locked(turnstile(name)), 30, "the second at the turnstile")
+    let_go(first)
+    assert held(waiting)
+    with path.open("rb+") as file, pytest.raises(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # what the name leads to is what is held
+
+
+@pytest.fixture
+def elsewhere(monkeypatch, tmp_path):
+    """The lock directory as another path, so that it can be tampered with."""
+    place = tmp_path / "locks"
+    real = locks.Path
+    monkeypatch.setattr(
+        locks, "Path", lambda text: place if text.startswith("/tmp/storagetest-") else real(text)
+    )
+    return place
+
+
+def test_the_directory_is_made_for_its_user_alone(elsewhere):
+    assert lock_directory() == elsewhere
+    assert elsewhere.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("kind", ["symlink", "open", "file"])
+def test_a_directory_that_is_not_ours_alone_is_refused(elsewhere, tmp_path, kind):
+    if kind == "symlink":
+        (tmp_path / "theirs").mkdir(mode=0o700)
+        elsewhere.symlink_to(tmp_path / "theirs")
+    elif kind == "open":
+        elsewhere.mkdir()
+        elsewhere.chmod(0o777)
+    else:
+        elsewhere.touch()
+    with (
+        pytest.raises(HostError, match="not a directory that belongs to you alone"),
+        exclusive(["x"], timeout=1, what="m"),
+    ):
+        pytest.fail("locked in a place that others control")
+
+
+def test_a_symbolic_link_in_place_of_a_lock_is_not_followed(elsewhere, tmp_path, name):
+    lock_directory()
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    (elsewhere / locks._file_name(name)).symlink_to(victim)
+    with pytest.raises(OSError), exclusive([name], timeout=1, what="m"):
+        pytest.fail("followed")
+    assert victim.read_text() == "precious"
+
+
+def test_names_that_look_alike_as_files_are_not_confused():
+    assert len({locks._file_name(name) for name in ("a/b", "a_b", "a:b", "a b", "a" * 100, "a" * 101)}) == 6
+    assert all("/" not in locks._file_name(name) for name in ("../../etc/passwd", "/", ".."))

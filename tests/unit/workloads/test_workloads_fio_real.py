@@ -1,0 +1,228 @@
+"""The workloads with a real fio on a directory, and on a file that stands in for a device."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from storagetest.errors import WorkloadError
+from storagetest.measure.run import METRICS
+from storagetest.protocols.base import Attachment
+from storagetest.workloads._fio import load
+from storagetest.workloads._fio.job import FioJob
+from storagetest.workloads._fio.run import run_fio
+from storagetest.workloads.base import Scale, workloads
+from storagetest.workloads.sequential import Sequential
+from storagetest.workloads.small_random_write import SmallRandomWrite
+
+needs_fio = pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed here")
+MIB = 1 << 20
+SCALE = Scale(size=4 * MIB, ramp=0.1, runtime=0.3)
+WRITE = SmallRandomWrite()
+STREAM = Sequential()
+
+
+def file_of(attachment: Attachment) -> Path:
+    return Path(attachment.path) / f"storagetest-{SCALE.size}.dat"
+
+
+@needs_fio
+@pytest.mark.parametrize(
+    ("workload", "options"),
+    [
+        (WRITE, {}),
+        (WRITE, {"block_size": "16KiB", "queue_depth": 2, "jobs": 2}),
+        (WRITE, {"engine": "psync", "queue_depth": 1}),
+        (WRITE, {"engine": "psync", "queue_depth": 1, "direct": False}),
+        (STREAM, {}),
+        (STREAM, {"direction": "write", "block_size": "64KiB"}),
+    ],
+    ids=str,
+)
+def test_a_load_yields_every_metric_and_they_fit_together(directory, workload, options):
+    read = workload.Options.model_validate(options)
+    workload.fill(directory, read, SCALE)
+    sample = workload.measure(directory, read, SCALE)
+    assert set(sample.values) == set(METRICS)
+    assert sample.values["iops"] == pytest.approx(sample.ios / sample.seconds)
+    at_the_ends = 2 * read.queue_depth * getattr(read, "jobs", 1)  # in flight when the ramp and the run ended
+    blocks = sample.values["bandwidth"] * sample.seconds / read.block_size
+    assert abs(blocks - sample.ios) <= at_the_ends
+    assert sample.values["p50"] <= sample.values["p95"] <= sample.values["p99"] <= sample.values["p99.9"]
+    assert sample.latency is not None
+    assert sample.values["p99"] == sample.latency.percentile(0.99)
+    assert 0 <= sample.values["client_cpu"] <= 1
+    assert sample.seconds >= SCALE.runtime * 0.9
+    assert sample.evidence["size"] == "4MiB"
+    assert json.loads(sample.evidence["fio.json"])["jobs"]
+    assert shlex.split(sample.evidence["argv"])[0] == "fio"
+    assert "cores busy" in sample.evidence["cpu"]
+
+
+@needs_fio
+def test_filling_leaves_random_data_everywhere(directory):
+    WRITE.fill(directory, WRITE.Options(), SCALE)
+    data = file_of(directory).read_bytes()
+    blocks = {data[start : start + 4096] for start in range(0, len(data), 4096)}
+    assert len(data) == SCALE.size
+    assert len(blocks) == SCALE.size // 4096  # no hole, no block like another
+    assert file_of(directory).stat().st_blocks * 512 >= SCALE.size
+
+
+@needs_fio
+def test_all_loads_of_a_size_share_one_file(directory):
+    assert WRITE.dataset(WRITE.Options(), SCALE) == STREAM.dataset(STREAM.Options(), SCALE)
+    WRITE.fill(directory, WRITE.Options(), SCALE)
+    STREAM.measure(directory, STREAM.Options(), SCALE)
+    assert [path.name for path in Path(directory.path).iterdir()] == [file_of(directory).name]
+
+
+@needs_fio
+def test_what_was_not_filled_is_not_measured(directory):
+    with pytest.raises(
+        WorkloadError, match=r"^here: fio did no I/O\n  .*disallowed(.|\n)*status 1: fio --name"
+    ):
+        WRITE.measure(directory, WRITE.Options(), SCALE)
+    assert not list(Path(directory.path).iterdir())
+
+
+@needs_fio
+def test_every_repeat_writes_something_else_and_the_same_next_time(directory):
+    options = WRITE.Options()
+    WRITE.fill(directory, options, SCALE)
+
+    def seed(scale: Scale) -> str:
+        argv = shlex.split(WRITE.measure(directory, options, scale).evidence["argv"])
+        return next(option for option in argv if option.startswith("--randseed="))
+
+    assert seed(SCALE) == "--randseed=3830286610" != seed(replace(SCALE, repeat=1))
+
+
+@needs_fio
+def test_a_device_is_written_within_the_size_and_never_created(device):
+    scale = Scale(size=4 * MIB, ramp=0, runtime=0.2)
+    STREAM.fill(device, STREAM.Options(), scale)
+    WRITE.measure(device, WRITE.Options(), scale)
+    data = Path(device.path).read_bytes()
+    assert len(data) == 8 * MIB
+    assert data[4 * MIB :] == b"x" * 4 * MIB
+    assert b"x" * 4096 not in data[: 4 * MIB]
+    Path(device.path).unlink()
+    with pytest.raises(WorkloadError):
+        STREAM.fill(device, STREAM.Options(), scale)
+    assert not Path(device.path).exists()
+
+
+@needs_fio
+def test_where_there_is_less_room_less_is_used_and_said(device, directory):
+    scale = Scale(size=64 * MIB, ramp=0, runtime=0.2)
+    STREAM.fill(device, STREAM.Options(), scale)
+    sample = STREAM.measure(device, STREAM.Options(), scale)
+    assert sample.evidence["size"] == "8MiB (asked for 64MiB: that is all there is room for)"
+    small = replace(directory, size=10 * MIB)
+    STREAM.fill(small, STREAM.Options(), scale)
+    assert (Path(small.path) / f"storagetest-{64 * MIB}.dat").stat().st_size == 9 * MIB
+
+
+@pytest.mark.parametrize("size", [0, MIB // 2])
+def test_without_room_there_is_no_load(directory, size):
+    with pytest.raises(WorkloadError, match="at least 1MiB is needed"):
+        WRITE.fill(replace(directory, size=size), WRITE.Options(), SCALE)
+
+
+def test_more_in_flight_than_fits_is_refused(directory):
+    options = WRITE.Options.model_validate({"block_size": "1MiB", "queue_depth": 8})
+    with pytest.raises(WorkloadError, match="8 blocks of 1MiB do not fit into 4MiB"):
+        WRITE.measure(directory, options, SCALE)
+
+
+def test_holes_are_found_out(directory, monkeypatch):
+    monkeypatch.setattr(load, "_ALLOCATION_SETTLES", 0.0)
+    path = Path(directory.path) / "sparse"
+    path.touch()
+    with path.open("r+b") as file:
+        file.truncate(4 * MIB)
+    with pytest.raises(WorkloadError, match=f"{4 * MIB} bytes long with 0 allocated: holes"):
+        load._check_allocated(directory, str(path), 4 * MIB)
+
+
+@needs_fio
+def test_a_full_target_is_an_error_with_fios_own_words(client):
+    job = FioJob("fill", "/dev/full", "write", 4096, MIB, direct=False, engine="psync")
+    with pytest.raises(WorkloadError, match=r"No space left on device(.|\n)*fio: io_u error"):
+        run_fio(client, job, deadline=30)
+
+
+def test_a_missing_fio_says_what_to_install_where(directory, programs):
+    programs()
+    with pytest.raises(WorkloadError, match=r"^here: fio is missing: install the package fio"):
+        WRITE.measure(directory, WRITE.Options(), SCALE)
+
+
+def test_an_old_fio_is_named(directory, programs):
+    programs(fio="""printf '{\\n  "fio version" : "fio-2.16",\\n  "jobs" : []\\n}\\n'""")
+    with pytest.raises(WorkloadError, match=r"fio-2.16 is too old: fio 3.7 or newer"):
+        WRITE.measure(directory, WRITE.Options(), SCALE)
+
+
+def test_a_very_old_fio_that_knows_not_our_options_shows_its_words(directory, programs):
+    programs(fio="echo \"fio: unrecognized option '--allow_file_create=0'\" >&2; exit 1")
+    with pytest.raises(WorkloadError, match=r"fio gave no report(.|\n)*unrecognized option"):
+        WRITE.measure(directory, WRITE.Options(), SCALE)
+
+
+def test_a_fio_that_is_killed_is_an_error(directory, programs):
+    programs(fio="echo '{'; kill -9 $$")
+    with pytest.raises(WorkloadError, match="breaks off"):
+        WRITE.measure(directory, WRITE.Options(), SCALE)
+
+
+def test_a_fio_that_hangs_is_ended_and_the_target_suspected(client, programs):
+    programs(fio="exec sleep 600")
+    with pytest.raises(WorkloadError, match=r"did not end within 1 s(.|\n)*dmesg"):
+        run_fio(client, FioJob("w", "/f", "read", 4096, 4096, runtime=0.1), deadline=1)
+
+
+@pytest.mark.parametrize(
+    ("workload", "options", "message"),
+    [
+        (WRITE, {"direct": False}, "completion latency means nothing"),
+        (WRITE, {"engine": "psync"}, "psync has one I/O in flight a job, not 8"),
+        (WRITE, {"block_size": 1000}, "no multiple of 512"),
+        (WRITE, {"block_size": 0}, "no multiple of 512"),
+        (WRITE, {"block_size": "4K"}, "4KiB"),
+        (WRITE, {"queue_depth": 0}, "greater than or equal to 1"),
+        (WRITE, {"jobs": 0}, "greater than or equal to 1"),
+        (WRITE, {"seed": -1}, "greater than or equal to 0"),
+        (WRITE, {"engine": "sync"}, "libaio"),
+        (WRITE, {"blocksize": "4KiB"}, "blocksize"),
+        (STREAM, {"direction": "both"}, "read"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(workload, options, message):
+    with pytest.raises(ValidationError, match=message):
+        workload.Options.model_validate(options)
+
+
+def test_the_result_shows_the_loads_own_options_first_and_sizes_with_units():
+    assert list(WRITE.parameters(WRITE.Options()).items()) == [
+        ("block_size", "4KiB"),
+        ("queue_depth", 8),
+        ("jobs", 1),
+        ("direct", True),
+        ("engine", "libaio"),
+        ("seed", 1),
+    ]
+
+
+@pytest.mark.parametrize("name", ["small-random-write", "sequential"])
+def test_the_registry_finds_it_and_its_example_loads(name):
+    workload = workloads.get(name)
+    assert workload.__doc__
+    assert workload.Options.model_validate(workload.example)
