@@ -15,17 +15,14 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))  # for attach_kit: importlib mode leaves sys.path alone
 
 from storagetest.hosts import Journal, SshHost, SshSettings
-from storagetest.lab.lab import Lab
+from storagetest.lab import Lab
 
 LEFT = r"""
 grep -o ' /run/storagetest/[^ ]*' /proc/self/mountinfo | sed 's/^/mount/'
 find /run/storagetest -mindepth 1 -maxdepth 1 2>/dev/null | sed 's/^/file /'
 ls -d /sys/class/iscsi_session/* /sys/class/nvme/* 2>/dev/null
 ls -d /etc/iscsi/nodes/*/* 2>/dev/null
-for process in /proc/[0-9]*; do
-    tr '\0' ' ' 2>/dev/null <"$process/cmdline" | grep -E '^(n?mount|umount|iscsiadm|nvme|mkfs|rm) ' &&
-        grep State "$process/status"
-done
+grep -lszxE '(u?mount|iscsiadm|nvme|mkfs|rm)(\.[a-z0-9]+)?' /proc/[0-9]*/cmdline
 exit 0
 """
 

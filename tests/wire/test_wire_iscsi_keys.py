@@ -115,6 +115,13 @@ def test_the_outcome_is_the_answer_the_declaration_or_the_default() -> None:
     assert "X-com.example.new" not in held
 
 
+@pytest.mark.parametrize(("key", "value"), [("ImmediateData", "No"), ("InitialR2T", "Yes")])
+def test_a_certain_outcome_needs_no_answer(key: str, value: str) -> None:
+    assert outcome([(key, value)], [])[key] == value
+    assert outcome([("ImmediateData", "Yes")], [])["ImmediateData"] == "Yes"
+    assert outcome([("InitialR2T", "No")], [])["InitialR2T"] == "Yes"
+
+
 def test_numbers_and_binary_values() -> None:
     assert [numeric(text) for text in ("12", "0x1f", "0X1F", "", "0x", "-1", "1 ", "9" * 41)] == [
         12, 31, 31, None, None, None, None, None,

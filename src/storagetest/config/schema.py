@@ -3,7 +3,7 @@
 It accepts everything that :func:`storagetest.config.load` accepts. Load refuses more: what takes two places
 of the file to see (an unknown client, options that do not go together), and the syntax of thresholds.
 
-``python -m storagetest.config.schema > docs/reference/targets.schema.json`` writes the published one.
+``storagetest schema > docs/reference/targets.schema.json`` writes the published one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from storagetest.protocols.base import Protocol
     from storagetest.workloads.base import Workload
 
-__all__ = ["json_schema", "make_schema"]
+__all__ = ["json_schema", "make_schema", "schema_text"]
 
 Schema = dict[str, Any]
 

@@ -286,10 +286,10 @@ class Conformance:
 def _owner(item: pytest.Item) -> tuple[object, ...]:
     """Return what tells one case from another: its function and its parameters, the variant aside."""
     callspec = getattr(item, "callspec", None)
-    indices = callspec.indices if callspec else {}
+    params = callspec.params if callspec else {}  # its indices count over all variants
     return (
         item.nodeid.partition("[")[0],
-        *sorted((name, at) for name, at in indices.items() if name != "variant"),
+        *sorted((name, repr(value)) for name, value in params.items() if name != "variant"),
     )
 
 

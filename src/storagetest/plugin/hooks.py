@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -68,16 +68,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Tell failure, error and INVALID apart, and put the case's records on its report."""
-    report: pytest.TestReport = yield  # type: ignore[misc]  # pluggy sends the result
+    report = yield
     outcomes.classify(report, call, full_trace=item.config.option.fulltrace)
     if report.when == "call":
         transport.pack(report, transport.records_of(item))
     state, identifier = item.config.stash[KEY], matrix.item_variant(item)
     if identifier is not None and (report.when == "call" or report.failed):
         evidence.attach(item, report, state.variants[identifier], state)
-    return report  # type: ignore[return-value]  # a wrapper's result
+    return report
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -19,7 +19,7 @@ __all__ = ["Invalid", "classify", "status_word"]
 _ATTRIBUTE = "storagetest_outcome"
 
 
-class Invalid(pytest.fail.Exception):
+class Invalid(pytest.fail.Exception):  # type: ignore[misc,name-defined]  # made by a decorator
     """The measurement does not carry a verdict."""
 
     def __init__(self, reason: str) -> None:

@@ -157,6 +157,8 @@ class Iscsi(Protocol["Iscsi.Options"]):
     class Options(BlockOptions):
         """A portal, a target and a LUN."""
 
+        short: ClassVar[Mapping[str, str]] = {"header_digest": "hdgst", "data_digest": "ddgst"}
+
         address: Address
         """The portal's address."""
 

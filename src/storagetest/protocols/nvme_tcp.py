@@ -91,6 +91,8 @@ class NvmeTcp(Protocol["NvmeTcp.Options"]):
     class Options(BlockOptions):
         """A portal, a subsystem and a namespace."""
 
+        short: ClassVar[Mapping[str, str]] = {"header_digest": "hdgst", "data_digest": "ddgst"}
+
         address: Address
         """The portal's address."""
 

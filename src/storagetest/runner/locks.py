@@ -33,10 +33,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from storagetest.config.models import Machine
 from storagetest.errors import DeadlineExceeded, HostError
 from storagetest.hosts.wait import wait_until
 
-__all__ = ["exclusive", "lock_directory", "shared"]
+__all__ = ["exclusive", "identity", "lock_directory", "shared"]
 
 _INTERVAL = 0.05
 
@@ -57,6 +58,13 @@ def shared(names: Iterable[str], *, timeout: float, what: str) -> Iterator[None]
     """Hold the machines ``names`` together with other shared holders; otherwise like :func:`exclusive`."""
     with _hold(names, fcntl.LOCK_SH, timeout, what):
         yield
+
+
+def identity(machine: Machine) -> str:
+    """Return what tells a machine from others in any run here: not its name, which each file chooses."""
+    if machine.transport == "local":
+        return "local"
+    return f"{machine.ssh_config or ''}:{machine.address}:{machine.port or 22}"
 
 
 def lock_directory() -> Path:

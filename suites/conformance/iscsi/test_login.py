@@ -169,10 +169,10 @@ def test_a_parameter_offered_again_in_a_later_request_is_refused_as_initiator_er
 def test_text_that_goes_on_in_a_second_request_is_answered_with_an_empty_response(
     plain, say, connection, portal
 ):
-    half = format_text([("InitiatorName", connection.name), ("SessionType", "Normal")])
-    first = say(text=half, transit=False, nsg=0, continues=True)
-    assert (first.status, first.transit, first.data) == (0, False, b"")
-    rest = format_text([("TargetName", portal.iqn), *DEFAULT_OFFER.items()])
+    names = [("InitiatorName", connection.name), ("SessionType", "Normal"), ("TargetName", portal.iqn)]
+    first = say(text=format_text(names), transit=False, nsg=0, continues=True)
+    assert (first.status, first.transit, first.data) == (0, False, b""), first.summary()
+    rest = format_text(DEFAULT_OFFER.items())
     last = connection.exchange(replace(LoginRequest(itt=0, isid=first.isid), data=rest))
     assert (last.status, last.transit, last.nsg) == (0, True, Stage.FULL_FEATURE)
 
@@ -185,7 +185,7 @@ def test_c_and_t_together_are_refused(plain, say):
 @pytest.mark.case("ISC-LOGIN-25", section="RFC 7143 6.3.5", kills=("login-reinstatement",))
 def test_a_login_with_the_same_name_and_isid_ends_the_old_session(connections, session):
     connections.login("a", isid=session.isid)
-    assert session.receive() is None, "the old session's connection was to be closed"
+    assert session.receive(deadline=3.0) is None, "the old session's connection was to be closed"
     session.logged_in = False
 
 

@@ -42,10 +42,12 @@ class Violation:
 
     name: str
     section: str
-    stage: str  # "new": before ICReq; "ready": after ICResp; "connected": after Connect; "asked": after an R2T
+    stage: (
+        str  # "new": before ICReq; "ready": after ICResp; "connected": after Connect; "asked": after an R2T
+    )
     breaks: Callable[[Queue, R2T | None], bytes]
     fes: frozenset[Fes]
-    fei: int | None | Callable[[bytes], int] = ANY
+    fei: int | Callable[[bytes], int] | None = ANY
     icreq: ICReq = ICReq()
     kills: tuple[str, ...] = ()
 
@@ -56,7 +58,7 @@ def violation(
     stage: str,
     breaks: Callable[[Queue, R2T | None], bytes],
     fes: Iterable[Fes],
-    fei: int | None | Callable[[bytes], int] = ANY,
+    fei: int | Callable[[bytes], int] | None = ANY,
     **more: object,
 ) -> Violation:
     return Violation(name, section, stage, breaks, frozenset(fes), fei, **more)  # type: ignore[arg-type]
@@ -155,7 +157,7 @@ VIOLATIONS = [
 def prepared(bench: Bench, broken: Violation, request: pytest.FixtureRequest) -> tuple[Queue, R2T | None]:
     """Return a queue at the stage where the rule is broken, and the R2T that is unanswered there."""
     if broken.stage == "new":
-        return Queue(bench.link("queue"), broken.icreq, deadline=bench.endpoint.deadline), None
+        return bench.new_queue(broken.icreq), None
     if broken.stage == "ready":
         return bench.queue(broken.icreq), None
     session = bench.session(icreq=broken.icreq)
@@ -163,9 +165,8 @@ def prepared(bench: Bench, broken: Violation, request: pytest.FixtureRequest) ->
         return session.admin, None
     blocks: Scratch = request.getfixturevalue("scratch")
     queue = session.io_queue()
-    queue.submit(
-        io.write(blocks.nsid, blocks.lba, 8192 // blocks.block_size), data=bytes(8192), inside=False
-    )
+    size = queue.in_capsule_limit + 16384  # so much that it cannot be in the capsule
+    queue.submit(io.write(blocks.nsid, blocks.lba, size // blocks.block_size), data=bytes(size), inside=False)
     r2t = queue.receive().pdu
     assert isinstance(r2t, R2T), f"3.3.2.2: a write that is not in the capsule is asked for, not {r2t}"
     return queue, r2t
@@ -203,7 +204,9 @@ def test_a_fatal_error_ends_the_connection(prepared: tuple[Queue, R2T | None], b
 
 @pytest.mark.parametrize(
     "broken",
-    table("TERM", ("term-swallowed", "term-fes", "term-fei", "term-no-header", "term-other-header", "term-long")),
+    table(
+        "TERM", ("term-swallowed", "term-fes", "term-fei", "term-no-header", "term-other-header", "term-long")
+    ),
 )
 def test_a_fatal_error_is_told_by_c2htermreq(prepared: tuple[Queue, R2T | None], broken: Violation) -> None:
     raw, ending = break_rule(prepared, broken)
@@ -250,7 +253,9 @@ def test_a_fatal_error_on_an_io_queue_and_its_admin_queue(
 def test_a_controller_closes_on_h2ctermreq(queue: Queue) -> None:
     queue.send(H2CTermReq(Fes.SEQUENCE_ERROR, 0, encode(ICReq())))
     ending = queue.ending()
-    assert ending.closed, f"3.5: a controller that gets an H2CTermReq terminates the connection; but: {ending}"
+    assert ending.closed, (
+        f"3.5: a controller that gets an H2CTermReq terminates the connection; but: {ending}"
+    )
 
 
 @pytest.mark.case("NVT-H2CTERM-02", section="NVMe/TCP 3.5", kills=("h2cterm-answered",))
@@ -262,7 +267,7 @@ def test_h2ctermreq_is_not_answered(queue: Queue) -> None:
 
 @pytest.mark.case("NVT-H2CTERM-03", section="NVMe/TCP 3.1")
 def test_h2ctermreq_before_icreq_ends_the_connection(bench: Bench) -> None:
-    queue = Queue(bench.link("queue"), ICReq(), deadline=bench.endpoint.deadline)
+    queue = bench.new_queue()
     queue.send_raw(encode(H2CTermReq(Fes.INVALID_HEADER_FIELD)))
     assert queue.ending().ended, "3.5: the connection is over"
 
@@ -273,7 +278,9 @@ def test_h2ctermreq_before_icreq_ends_the_connection(bench: Bench) -> None:
     pytest.param(160, marks=pytest.mark.case("NVT-H2CTERM-PLEN-160")),
 ])  # fmt: skip
 def test_h2ctermreq_of_unsuitable_length_is_not_answered(queue: Queue, unsuitable: int) -> None:
-    raw = mangle(encode(H2CTermReq(Fes.SEQUENCE_ERROR, 0, bytes(136)[: max(unsuitable - 24, 0)])), "PLEN", unsuitable)
+    raw = mangle(
+        encode(H2CTermReq(Fes.SEQUENCE_ERROR, 0, bytes(136)[: max(unsuitable - 24, 0)])), "PLEN", unsuitable
+    )
     queue.send_raw(raw[:unsuitable])
     ending = queue.ending()
     assert ending.ended, f"3.5: the connection is terminated; but: {ending}"

@@ -7,9 +7,17 @@ from collections.abc import Callable
 import pytest
 
 from storagetest.errors import RemoteProtocolError
-from storagetest.wire.nvme_tcp import Queue
 from storagetest.wire.nvme_tcp.bench import Bench
-from storagetest.wire.nvme_tcp.pdu import CH_LENGTH, HPDA_MAX, MAXH2CDATA_MIN, ICReq, ICResp, Received, encode, mangle
+from storagetest.wire.nvme_tcp.pdu import (
+    CH_LENGTH,
+    HPDA_MAX,
+    MAXH2CDATA_MIN,
+    ICReq,
+    ICResp,
+    Received,
+    encode,
+    mangle,
+)
 
 pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="NVMe/TCP 3.6.2.3")]
 
@@ -19,7 +27,7 @@ Observe = Callable[[str], None]
 @pytest.fixture
 def answer(bench: Bench) -> Received:
     """Return the PDU that answers an ICReq."""
-    queue = Queue(bench.link("queue"), ICReq(), deadline=bench.endpoint.deadline)
+    queue = bench.new_queue()
     queue.send_raw(encode(queue.icreq))
     return queue.receive()
 
@@ -75,8 +83,7 @@ def test_icresp_has_128_bytes(answer: Received) -> None:
 
 @pytest.mark.case("NVT-ICREQ-01", section="NVMe/TCP 3.6.2.2")
 def test_icreq_may_arrive_in_pieces(bench: Bench) -> None:
-    link = bench.link("queue")
-    queue = Queue(link, ICReq(), deadline=bench.endpoint.deadline)
+    queue = bench.new_queue()
     raw = encode(queue.icreq)
     for at in range(0, 128, 50):
         queue.send_raw(raw[at : at + 50])
@@ -104,10 +111,11 @@ def test_every_maxr2t_is_accepted(bench: Bench, maxr2t: int) -> None:
     assert isinstance(bench.queue(ICReq(maxr2t=maxr2t)).icresp, ICResp)
 
 
-@pytest.mark.case("NVT-ICREQ-RSVD", section="NVMe/TCP 3.6.2.2", level="SHOULD", kills=("icreq-reserved-refused",))
+@pytest.mark.case(
+    "NVT-ICREQ-RSVD", section="NVMe/TCP 3.6.2.2", level="SHOULD", kills=("icreq-reserved-refused",)
+)
 def test_reserved_bytes_of_icreq_are_not_looked_at(bench: Bench) -> None:
-    link = bench.link("queue")
-    queue = Queue(link, ICReq(), deadline=bench.endpoint.deadline)
+    queue = bench.new_queue()
     queue.send_raw(mangle(encode(queue.icreq), "RSVD", b"\xa5" * 112))
     assert isinstance(queue.receive().pdu, ICResp), "Base 1.4.1: a receiver shall not check reserved fields"
 

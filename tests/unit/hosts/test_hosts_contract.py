@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import stat
 import threading
 from pathlib import Path
@@ -141,6 +143,8 @@ def test_an_error_in_on_line_ends_the_command(host: Host, marker, running) -> No
 def test_a_daemon_that_keeps_stdout_open_is_not_waited_for(host: Host, marker, running) -> None:
     """The command itself has ended; its deadline is far away."""
     done = host.run(["sh", "-c", f"sh -c 'sleep 30; : {marker}' & echo up"], deadline=300)
+    for process in running(marker):
+        os.kill(int(process.partition(":")[0]), signal.SIGKILL)
     assert done.stdout == "up\n"
     assert done.seconds < 25
 

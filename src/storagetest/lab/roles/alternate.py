@@ -1,4 +1,4 @@
-"""Second implementations, in user space: NFS-Ganesha and tgt. A test that fails on one role only has met a bug.
+"""Second implementations, in user space: NFS-Ganesha and tgt. What fails on one role only has met a bug.
 
 There is no second SMB server. ksmbd is in the kernel, but Debian's ksmbd-tools conflicts with samba, so one
 image cannot have both, and in trials its connection to IPC$ failed with ENOENT.

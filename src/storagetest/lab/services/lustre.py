@@ -20,7 +20,7 @@ _NID = f"{ADDRESS}@tcp"
 # Ready is when the MDT has preallocated objects on both OSTs: a client that mounts before waits 25 s.
 _SCRIPT = r"""
 . /run/lab/lib.sh
-modinfo lustre >/dev/null 2>&1 || exit $WITHOUT
+command -v mount.lustre_tgt >/dev/null || exit $WITHOUT
 lustre_network
 sysctl -q -w vm.vfs_cache_pressure=0
 export OSD_WBC_FSNAME=@FSNAME@ OSD_WBC_MGS_NID=@NID@

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 from storagetest.lab.services import ADDRESS, Secret, Service, Target, Value
 
-__all__ = ["SERVICE"]
+__all__ = ["SERVICE", "wwid"]
 
 _IQN = "iqn.2026-11.org.storagetest"
 _PORT = 3260
 _USER = "storagetest"
+_SERIAL = "57057e57000"
 _PASSWORD = Secret("chap-password")
 
-_SCRIPT = r"""
+_SCRIPT = (
+    r"""
 . /run/lab/lib.sh
 disks iscsi-plain-1=512 iscsi-plain-2=64 iscsi-chap-1=64
 tgtd
@@ -29,25 +31,36 @@ target() {
     tid=$1
     admin --op new --mode target --tid $tid -T @IQN@:$2
     admin --op bind --mode target --tid $tid -I ALL
+    for digest in HeaderDigest DataDigest; do # otherwise it refuses to be asked for them
+        admin --op update --mode target --tid $tid --name $digest --value CRC32C,None
+    done
 }
 
 # lun NUMBER DISK SERIAL: to the target made last
 lun() {
     admin --op new --mode logicalunit --tid $tid --lun $1 -b /dev/mapper/$2
-    admin --op update --mode logicalunit --tid $tid --lun $1 --params scsi_sn=$3,scsi_id=$3,thin_provisioning=1
+    admin --op update --mode logicalunit --tid $tid --lun $1 --params scsi_sn=$3,scsi_id=$3
 }
 
 target 1 lab-plain
-lun 1 iscsi-plain-1 57057e570001
-lun 2 iscsi-plain-2 57057e570002
+lun 1 iscsi-plain-1 @SERIAL@1
+lun 2 iscsi-plain-2 @SERIAL@2
 target 2 lab-chap
-lun 1 iscsi-chap-1 57057e570003
+lun 1 iscsi-chap-1 @SERIAL@3
 admin --op new --mode account --user @USER@ --password "$(cat $SECRETS/chap-password)"
 admin --op bind --mode account --tid 2 --user @USER@
-""".replace("@IQN@", _IQN).replace("@USER@", _USER)
+""".replace("@IQN@", _IQN)
+    .replace("@USER@", _USER)
+    .replace("@SERIAL@", _SERIAL)
+)
 
 
-def _target(name: str, wwid: str, **more: Value) -> dict[str, Value]:
+def wwid(number: int) -> str:
+    """Return the wwid of disk ``number``, as sysfs shows it: tgt fills an NAA identifier with zeroes."""
+    return f"naa.6{f'{_SERIAL}{number}':0>31}"
+
+
+def _target(name: str, disk: int, **more: Value) -> dict[str, Value]:
     """Return the body of an iSCSI target."""
     return {
         "protocol": "iscsi",
@@ -57,7 +70,7 @@ def _target(name: str, wwid: str, **more: Value) -> dict[str, Value]:
         "iqn": f"{_IQN}:{name}",
         "lun": 1,
         "clients": ["client1"],
-        "erase": wwid,
+        "erase": wwid(disk),
         **more,
     }
 
@@ -69,12 +82,12 @@ SERVICE = Service(
     targets=(
         Target(
             "iscsi",
-            _target("lab-plain", "TODO1", matrix={"header_digest": ["none", "crc32c"]}),
+            _target("lab-plain", 1, matrix={"header_digest": ["none", "crc32c"]}),
             "Data on a block device is destroyed only where `erase` names the very device, by its wwid.",
         ),
         Target(
             "iscsi-chap",
-            _target("lab-chap", "TODO3", chap={"username": _USER, "password": _PASSWORD}),
+            _target("lab-chap", 3, chap={"username": _USER, "password": _PASSWORD}),
         ),
     ),
     secrets=(_PASSWORD,),

@@ -17,6 +17,7 @@ from storagetest.errors import RemoteProtocolError
 from storagetest.wire.show import show
 
 __all__ = [
+    "CERTAIN",
     "IRRELEVANT",
     "KEYS",
     "MAX_NAME",
@@ -125,6 +126,10 @@ KEYS: Mapping[str, Key] = {
 """Every key of RFC 7143 12.1 and 13 by its name."""
 
 
+CERTAIN = frozenset({(Negotiation.AND, "No"), (Negotiation.OR, "Yes")})
+"""Offers of a Boolean to which an answer is optional: only one outcome is left (RFC 7143 6.2.2)."""
+
+
 def format_text(pairs: Iterable[tuple[str, str]]) -> bytes:
     """Return ``key=value`` pairs, each ended by a NUL (RFC 7143 6.1)."""
     return b"".join(f"{key}={value}".encode() + b"\0" for key, value in pairs)
@@ -226,9 +231,12 @@ def outcome(offered: Iterable[tuple[str, str]], replied: Iterable[tuple[str, str
 
     The responder's answer is the result (6.2.2). Where the target proposed a key that we had not offered, our
     own value is the default and both compute the result. Declarations are the target's; Reject, Irrelevant
-    and NotUnderstood leave the default.
+    and NotUnderstood leave the default. A Boolean whose outcome is certain needs no answer (:data:`CERTAIN`).
     """
     ours, held = dict(offered), {name: key.default for name, key in KEYS.items() if key.default is not None}
+    for name, value in ours.items():
+        if name in KEYS and (KEYS[name].negotiation, value) in CERTAIN:
+            held[name] = value
     for name, value in replied:
         key = KEYS.get(name)
         if key is None or value in {REJECT, IRRELEVANT, NOT_UNDERSTOOD}:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from storagetest.errors import RemoteProtocolError
 from storagetest.wire.link import Link
@@ -64,6 +64,12 @@ class Bench:
         self._note(link, what)
         return link
 
+    def new_queue(self, icreq: ICReq | None = None, *, what: str = "queue") -> Queue:
+        """Return a connection on which nothing was sent, not even an ICReq."""
+        queue = Queue(self.link(what), icreq or ICReq(), deadline=self.endpoint.deadline)
+        queue.patience = self.endpoint.patience
+        return queue
+
     def queue(self, icreq: ICReq | None = None, *, what: str = "queue") -> Queue:
         """Return a connection after ICReq and ICResp, before Connect."""
         queue = open_queue(self.endpoint, icreq, what=what, note=self._note)
@@ -83,7 +89,7 @@ class Bench:
         """Return a controller that is ready (unless ``enable`` is false), of a host that is new."""
         where = self.endpoint
         if subnqn is not None:
-            where = Endpoint(where.address, where.port, subnqn, where.deadline, where.wrap)
+            where = replace(where, subnqn=subnqn)
         return self._stack.enter_context(
             Session.connect(
                 where, identity=identity, icreq=icreq, kato=kato, enable=enable, note=self._note, what=what
@@ -92,8 +98,7 @@ class Bench:
 
     def ending_of_icreq(self, lie: Lie, icreq: ICReq | None = None) -> Ending:
         """Send an ICReq with a lie in it and wait for what becomes of the connection."""
-        link = self.link("ICReq with a lie")
-        queue = Queue(link, icreq or ICReq(), deadline=self.endpoint.deadline)
+        queue = self.new_queue(icreq)
         queue.send_raw(lie(encode(queue.icreq)))
         return queue.ending()
 
@@ -137,8 +142,10 @@ def wwids(session: Session, nsid: int) -> set[str]:
     return found
 
 
-_LINUX: Callable[[ControllerData], bool] = lambda data: (  # noqa: E731  # one line of knowledge
-    data["vid"] == 0 and data.text("fr")[:1].isdigit() and data.text("fr").count(".") >= 1
+_LINUX: Callable[[ControllerData], bool] = (
+    lambda data: (  # one line of knowledge
+        data["vid"] == 0 and data.text("fr")[:1].isdigit() and data.text("fr").count(".") >= 1
+    )
 )
 
 

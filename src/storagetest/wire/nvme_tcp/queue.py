@@ -132,6 +132,8 @@ class Queue:
         self.link = link
         self.icreq = icreq
         self.deadline = deadline
+        self.patience = deadline
+        """Seconds that :meth:`ending` waits."""
         self.stream = Stream(Role.HOST)
         self.stream.alignment = icreq.hpda
         self.icresp = ICResp()
@@ -257,7 +259,7 @@ class Queue:
 
     def ending(self, *, deadline: float | None = None) -> Ending:
         """Wait for the controller to end the connection, with a C2HTermReq or without."""
-        until = time.monotonic() + (self.deadline if deadline is None else deadline)
+        until = time.monotonic() + (self.patience if deadline is None else deadline)
         before: list[Received] = []
         while True:
             try:

@@ -32,12 +32,16 @@ CSTS_READY, CSTS_FATAL, CSTS_SHUTDOWN_DONE = 0x01, 0x02, 0x08
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a subsystem is reached. ``deadline`` in seconds, for connecting and for every answer."""
+    """Where a subsystem is reached.
+
+    ``deadline`` in seconds, for connecting and for every answer; ``patience`` for a connection to be ended.
+    """
 
     address: str
     port: int
     subnqn: str
     deadline: float = 10.0
+    patience: float = 10.0
     wrap: Wrap | None = None
 
 
@@ -70,7 +74,9 @@ def open_queue(
     link = Link.connect(endpoint.address, endpoint.port, deadline=endpoint.deadline, wrap=endpoint.wrap)
     note(link, what)
     try:
-        return Queue.open(link, icreq, deadline=endpoint.deadline)
+        queue = Queue.open(link, icreq, deadline=endpoint.deadline)
+        queue.patience = endpoint.patience
+        return queue
     except BaseException:
         link.close()
         raise

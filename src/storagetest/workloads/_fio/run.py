@@ -43,8 +43,8 @@ def run_fio(client: Host, job: FioJob, *, deadline: float) -> Done:
         done = client.run(["sh", "-c", _SCRIPT, "storagetest-fio", *command], deadline=deadline, check=False)
     except DeadlineExceeded as error:
         msg = (
-            f"{client.name}: fio did not end within {deadline:g} s and was ended. The target may hang: look at "
-            f"the client's dmesg\n  ran: {shlex.join(command)}"
+            f"{client.name}: fio did not end within {deadline:g} s and was ended. The target may hang: "
+            f"look at the client's dmesg\n  ran: {shlex.join(command)}"
         )
         raise WorkloadError(msg) from error
     return _read(client.name, job, command, done)
@@ -52,7 +52,7 @@ def run_fio(client: Host, job: FioJob, *, deadline: float) -> Done:
 
 def _read(name: str, job: FioJob, command: tuple[str, ...], done: Completed) -> Done:
     if done.stdout.startswith(_MISSING):
-        raise WorkloadError(f"{name}: fio is missing: install the package fio there (apt, dnf, zypper)")
+        raise WorkloadError(f"{name}: fio is missing: install the package fio there")
     before, report, after = _sections(done.stdout)
     direction = "read" if job.rw.endswith("read") else "write"
     in_flight = job.queue_depth * job.jobs

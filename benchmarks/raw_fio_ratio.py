@@ -1,0 +1,173 @@
+"""Does storagetest's figure equal that of fio run by hand?
+
+On one attachment, fio is run by hand (one command, its own JSON) and through storagetest's line (``run_case``
+with one repeat), in interleaved pairs: A B, B A, A B … The ratio of a pair's IOPS is one observation. Printed
+are the median ratio and the 95 % interval of the mean ratio (Student's t on the logarithms). Exit status 0:
+1.00 lies inside the interval and the interval's half-width is at most 3 %; 1 otherwise; 2: it could not run.
+
+    python benchmarks/raw_fio_ratio.py --path /var/tmp
+    python benchmarks/raw_fio_ratio.py --targets targets.yaml --target nfs-v4.2-nconnect1 --client client1
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from storagetest import config
+from storagetest.errors import StoragetestError
+from storagetest.hosts import Host, LocalHost
+from storagetest.hosts.connect import connect
+from storagetest.measure.stats import mean_interval
+from storagetest.protocols.base import Attachment, Gives, Protocol, protocols
+from storagetest.protocols.local import Local
+from storagetest.runner import Case, FillCache, exclusive, run_case
+from storagetest.runner.locks import identity
+from storagetest.units import format_duration, format_size, parse_duration, parse_size
+from storagetest.workloads.base import Scale
+from storagetest.workloads.small_random_write import SmallRandomWrite
+
+HALF_WIDTH = 0.03
+CONFIDENCE = 0.95
+DEPTH, BLOCK = 8, 4096
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure the pairs, print what came out, and return the exit status."""
+    wanted = _parser().parse_args(arguments)
+    scale = Scale(wanted.size, wanted.ramp, wanted.runtime)
+    try:
+        with _attached(wanted) as (name, attachment):
+            load = f"randwrite {format_size(BLOCK)} at depth {DEPTH}, {format_size(scale.size)}"
+            time = f"{format_duration(scale.runtime)} (ramp {format_duration(scale.ramp)})"
+            print(f"{name} on {attachment.client.name}: {wanted.pairs} pairs of {time}, {load}")
+            ratios = _measure(name, attachment, scale, wanted.pairs)
+    except StoragetestError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return _report(ratios)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--path", type=Path, help="a directory on this machine")
+    where.add_argument("--target", help="a variant of the targets file (storagetest targets lists them)")
+    parser.add_argument("--targets", type=Path, default=Path("targets.yaml"), help="the targets file")
+    parser.add_argument("--client", help="the client to run on; the variant's first by default")
+    parser.add_argument("--pairs", type=int, default=20)
+    parser.add_argument("--runtime", type=parse_duration, default=3.0, help="of each run, such as 3s")
+    parser.add_argument("--ramp", type=parse_duration, default=0.5)
+    parser.add_argument("--size", type=parse_size, default=64 << 20, help="of the data set, such as 64MiB")
+    return parser
+
+
+@contextmanager
+def _attached(wanted: argparse.Namespace) -> Iterator[tuple[str, Attachment]]:
+    """Attach what was asked for, with its client and server to ourselves."""
+    with ExitStack() as stack:
+        protocol: Protocol[Any]
+        options: Any
+        client: Host
+        if wanted.path is not None:
+            name, protocol, options = "local", Local(), Local.Options(path=str(wanted.path.resolve()))
+            client = stack.enter_context(LocalHost())
+            locks = ["client:local"]
+        else:
+            loaded = config.load(wanted.targets)
+            variant = next((each for each in loaded.variants if each.id == wanted.target), None)
+            if variant is None:
+                known = ", ".join(each.id for each in loaded.variants)
+                raise StoragetestError(
+                    f"{wanted.targets} has no variant {wanted.target!r}; there are: {known}"
+                )
+            named = {machine.name: machine for machine in variant.clients}
+            machine = named.get(wanted.client or next(iter(named)))
+            if machine is None:
+                raise StoragetestError(f"{variant.id} has no client {wanted.client!r}: {', '.join(named)}")
+            name, protocol, options = variant.id, protocols.get(variant.protocol)(), variant.options
+            client = stack.enter_context(connect(machine))
+            locks = [f"client:{identity(machine)}"]
+        locks.append(f"server:{protocol.server(options)}")
+        stack.enter_context(exclusive(locks, timeout=600, what="benchmarks/raw_fio_ratio.py"))
+        yield name, stack.enter_context(protocol.attach(client, options))
+
+
+def _measure(name: str, attachment: Attachment, scale: Scale, pairs: int) -> list[float]:
+    """Return storagetest's IOPS over fio's, pair by pair. A first pair warms up and is not counted."""
+    fills = FillCache()
+    case = Case("raw_fio_ratio", SmallRandomWrite.name, name, name, "", attachment.client.name)
+
+    def ours() -> float:
+        load = SmallRandomWrite()
+        options = load.Options(block_size=BLOCK, queue_depth=DEPTH)
+        run, _ = run_case(
+            load, options, attachment, scale, repeats=1, max_repeats=1, gates=(), case=case, fills=fills
+        )
+        return run.samples[0].values["iops"]
+
+    def by_hand() -> float:
+        return _raw_fio(attachment, scale)
+
+    ours(), by_hand()
+    ratios: list[float] = []
+    for number in range(pairs):
+        if number % 2:
+            mine = ours()
+            raw = by_hand()
+        else:
+            raw = by_hand()
+            mine = ours()
+        ratios.append(mine / raw)
+        print(
+            f"  {number + 1:3}  fio {raw:10,.0f}/s  storagetest {mine:10,.0f}/s  ratio {mine / raw:.4f}",
+            flush=True,
+        )
+    return ratios
+
+
+def _raw_fio(attachment: Attachment, scale: Scale) -> float:
+    """Return the IOPS that fio prints when somebody types this command."""
+    path = attachment.path
+    if attachment.gives is Gives.FILESYSTEM:
+        path = f"{path}/storagetest-{scale.size}.dat"  # the file that the first run of ours has filled
+    size = min(scale.size, attachment.size)
+    command = ["fio", "--name=byhand", f"--filename={path.replace(':', chr(92) + ':')}", f"--size={size}"]
+    command += ["--rw=randwrite", f"--bs={BLOCK}", f"--iodepth={DEPTH}", "--ioengine=libaio", "--direct=1"]
+    command += ["--refill_buffers", "--norandommap", "--group_reporting", "--time_based"]
+    command += [f"--runtime={round(scale.runtime * 1000)}ms", "--output-format=json"]
+    if scale.ramp:
+        command.append(f"--ramp_time={round(scale.ramp * 1000)}ms")
+    done = attachment.client.run(command, deadline=scale.ramp + scale.runtime + 60)
+    text = done.stdout
+    return float(json.loads(text[text.index("{") : text.rindex("}") + 1])["jobs"][0]["write"]["iops"])
+
+
+def _report(ratios: Sequence[float]) -> int:
+    interval = mean_interval([math.log(ratio) for ratio in ratios], CONFIDENCE)
+    if interval is None:
+        print("one pair has no interval: ask for two or more", file=sys.stderr)
+        return 2
+    low, high = math.exp(interval.low), math.exp(interval.high)
+    half = (high - low) / 2
+    inside, narrow = low <= 1 <= high, half <= HALF_WIDTH
+    print(
+        f"storagetest / fio: median {statistics.median(ratios):.4f}, mean {math.exp(interval.mean):.4f}, "
+        f"{CONFIDENCE:.0%} interval {low:.4f} .. {high:.4f} ({len(ratios)} pairs), half-width {half:.2%}"
+    )
+    print(
+        f"1.00 lies {'inside' if inside else 'OUTSIDE'} the interval; the half-width is "
+        f"{'at most' if narrow else 'MORE THAN'} {HALF_WIDTH:.0%}"
+    )
+    return 0 if inside and narrow else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

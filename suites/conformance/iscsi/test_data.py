@@ -1,0 +1,444 @@
+"""Data in and out: Data-In, R2T, Data-Out, immediate and unsolicited data, residuals (RFC 7143 11.4, 11.7, 11.8)."""
+
+from __future__ import annotations
+
+import pytest
+
+from storagetest.wire.iscsi.codes import NO_TAG, RejectReason
+from storagetest.wire.iscsi.initiator import Aftermath, Completion, Initiator
+from storagetest.wire.iscsi.pdu import R2T, DataOut, ScsiCommand, ScsiResponse
+from storagetest.wire.scsi.cdb import INQUIRY, READ_10, WRITE_10, cdb
+from storagetest.wire.scsi.unit import Unit
+
+pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(section="RFC 7143 11.7", level="MUST")]
+
+
+def write_cdb(scratch, blocks: int) -> bytes:
+    """Return a WRITE(10) of the first blocks of the scratch area."""
+    return cdb(WRITE_10, lba=scratch.lba, blocks=blocks)
+
+
+def read_back(session: Initiator, scratch, blocks: int) -> bytes:
+    """Read the first blocks of the scratch area."""
+    answer = Unit(session, block_size=scratch.block_size).read(scratch.lba, blocks)
+    assert answer.good, answer
+    return answer.data
+
+
+def prepared(connections, scratch, blocks: int = 16, **offer: str) -> Initiator:
+    """Log in with ``offer``, and write a first pattern (seed 0) to the scratch area."""
+    session = connections.login(offer=offer)
+    answer = Unit(session, block_size=scratch.block_size).write(scratch.lba, scratch.pattern(blocks))
+    assert answer.good, answer
+    return session
+
+
+def first_r2t(session: Initiator, scratch, blocks: int) -> tuple[ScsiCommand, R2T]:
+    """Start a write without data and return it with the target's first R2T."""
+    command = session.start(write_cdb(scratch, blocks), write=blocks * scratch.block_size)
+    return command, session.expect(R2T)
+
+
+def not_written(session: Initiator, scratch, blocks: int = 16) -> None:
+    """Claim that the scratch area still holds the first pattern."""
+    assert read_back(session, scratch, blocks) == scratch.pattern(blocks), "the refused data were written"
+
+
+def refused(after: Aftermath, observe, *reasons: RejectReason) -> None:
+    """Claim that a provocation was met: by a Reject, a response that is not GOOD, or a close."""
+    observe(str(after))
+    responses = [pdu for pdu in after.pdus if isinstance(pdu, ScsiResponse)]
+    failed = any(pdu.status or pdu.response for pdu in responses)
+    assert after.closed or after.reject or failed, f"accepted: {after}"
+    if after.reject and reasons:
+        assert after.reject.reason in reasons, f"Reject with reason {after.reject.reason:#04x}"
+
+
+def read(session: Initiator, scratch, blocks: int, *, expected: int | None = None) -> Completion:
+    """READ(10) of the scratch area's start, with an expected length of our own choice."""
+    block = cdb(READ_10, lba=scratch.lba, blocks=blocks)
+    return session.command(block, read=blocks * scratch.block_size if expected is None else expected)
+
+
+# Data-In
+
+
+@pytest.mark.case("ISC-DATAIN-01", kills=("data-in-order",))
+def test_data_in_comes_in_order_and_is_what_was_written(connections, scratch):
+    session = prepared(connections, scratch, MaxRecvDataSegmentLength="1024")
+    assert read_back(session, scratch, 16) == scratch.pattern(16)
+    assert not session.watch.broken("data-order")
+
+
+@pytest.mark.case("ISC-DATAIN-02", section="RFC 7143 13.12", kills=("data-in-long",))
+def test_no_data_in_is_longer_than_our_max_recv_data_segment_length(connections, scratch):
+    session = prepared(connections, scratch, MaxRecvDataSegmentLength="512")
+    done = read(session, scratch, 16)
+    assert max(len(pdu.data) for pdu in done.data_ins) <= 512
+    assert not session.watch.broken("data-length")
+
+
+@pytest.mark.case("ISC-DATAIN-03", section="RFC 7143 4.2.2.4", kills=("data-sn",))
+def test_data_sn_counts_from_zero_in_each_command(connections, scratch):
+    session = prepared(connections, scratch, MaxRecvDataSegmentLength="1024")
+    for _ in range(2):
+        done = read(session, scratch, 16)
+        assert [pdu.data_sn for pdu in done.data_ins] == list(range(len(done.data_ins)))
+    assert not session.watch.broken("data-sn")
+
+
+@pytest.mark.case("ISC-DATAIN-04", section="RFC 7143 13.13", kills=("data-in-burst",))
+def test_a_sequence_of_data_in_is_no_longer_than_max_burst_length(connections, scratch):
+    session = prepared(connections, scratch, MaxBurstLength="2048", FirstBurstLength="2048")
+    read(session, scratch, 16)
+    assert not session.watch.broken("data-burst")
+
+
+@pytest.mark.case("ISC-DATAIN-05", section="RFC 7143 11.7.3", kills=("status-without-final",))
+def test_status_comes_only_with_the_final_data_in_and_only_where_it_may(connections, scratch):
+    session = prepared(connections, scratch, MaxRecvDataSegmentLength="512")
+    read(session, scratch, 8)
+    assert not session.watch.broken("data-status")
+
+
+@pytest.mark.case("ISC-DATAIN-06", section="RFC 7143 11.7.1", kills=("data-in-not-final",))
+def test_the_last_data_in_has_the_final_bit(connections, scratch):
+    session = prepared(connections, scratch, MaxRecvDataSegmentLength="1024")
+    done = read(session, scratch, 16)
+    assert done.data_ins[-1].final
+
+
+@pytest.mark.case("ISC-DATAIN-07", section="RFC 7143 11.4.8", kills=("exp-data-sn",))
+def test_exp_data_sn_counts_the_data_in_pdus(connections, scratch):
+    session = prepared(connections, scratch, MaxRecvDataSegmentLength="512")
+    for blocks in (1, 4, 8):
+        read(session, scratch, blocks)
+    session.command(cdb(READ_10, lba=0xFFFFFFFE, blocks=1), read=scratch.block_size)
+    assert not session.watch.broken("exp-data-sn")
+
+
+@pytest.mark.case("ISC-DATAIN-08", section="RFC 7143 11.4.5, 11.7.3", kills=("residual-underflow",))
+def test_less_data_than_expected_is_an_underflow_with_its_count(session):
+    done = session.command(cdb(INQUIRY, allocation=36), read=4096)
+    assert (len(done.data), done.underflow, done.overflow, done.residual) == (36, True, False, 4060)
+
+
+@pytest.mark.case("ISC-DATAIN-09", section="RFC 7143 11.4.5, 11.7.3", kills=("residual-overflow",))
+def test_more_data_than_expected_is_an_overflow_with_its_count(connections, scratch):
+    session = prepared(connections, scratch)
+    size = scratch.block_size
+    done = read(session, scratch, 2, expected=size)
+    assert len(done.data) <= size
+    assert (done.overflow, done.underflow, done.residual) == (True, False, size)
+
+
+@pytest.mark.case("ISC-DATAIN-10", section="RFC 7143 11.4.5", kills=("residual-overflow",))
+def test_an_expected_length_of_part_of_a_block_is_an_overflow(connections, scratch, observe):
+    session = prepared(connections, scratch)
+    done = read(session, scratch, 1, expected=100)
+    observe(f"status {done.status}, {len(done.data)} bytes, residual {done.residual}")
+    assert len(done.data) <= 100
+    assert (done.overflow, done.residual) == (True, scratch.block_size - 100) or done.status == 2
+
+
+@pytest.mark.case("ISC-DATAIN-11", section="RFC 7143 11.4.5", kills=("residual-spurious",))
+def test_a_command_that_moves_what_was_expected_has_no_residual(connections, scratch):
+    session = prepared(connections, scratch)
+    done = read(session, scratch, 4)
+    assert (done.overflow, done.underflow, done.residual) == (False, False, 0)
+
+
+@pytest.mark.case("ISC-DATAIN-12", section="RFC 7143 11.3.4", kills=("data-in-beyond",))
+def test_a_read_with_expected_length_zero_sends_no_data(connections, scratch):
+    session = prepared(connections, scratch)
+    command = session.send(
+        ScsiCommand(read=True, expected_length=0, lun=session.lun,
+                    cdb=cdb(READ_10, lba=scratch.lba, blocks=1).ljust(16, b"\0"))
+    )  # fmt: skip
+    done = session.finish(command)
+    assert done.data == b""
+    assert done.status == 2 or (done.overflow, done.residual) == (True, scratch.block_size)
+
+
+@pytest.mark.case("ISC-DATAIN-13", section="RFC 7143 11.7.4", kills=("data-in-ttt",))
+def test_a_data_in_that_asks_for_no_acknowledgement_has_no_target_transfer_tag(connections, scratch):
+    session = prepared(connections, scratch, MaxRecvDataSegmentLength="1024")
+    done = read(session, scratch, 8)
+    assert {pdu.ttt for pdu in done.data_ins if not pdu.acknowledge} == {NO_TAG}
+
+
+@pytest.mark.case("ISC-DATAIN-14", section="RFC 7143 11.7.2", kills=("data-in-acknowledge",))
+def test_no_acknowledgement_is_asked_for_at_error_recovery_level_zero(connections, scratch):
+    session = prepared(connections, scratch, MaxRecvDataSegmentLength="1024", ErrorRecoveryLevel="0")
+    assert not any(pdu.acknowledge for pdu in read(session, scratch, 8).data_ins)
+
+
+# R2T
+
+
+@pytest.mark.case("ISC-R2T-01", section="RFC 7143 11.8, 13.13", kills=("r2t-over-burst",))
+def test_no_r2t_asks_for_more_than_max_burst_length(connections, scratch):
+    session = prepared(
+        connections, scratch, ImmediateData="No", MaxBurstLength="2048", FirstBurstLength="1024"
+    )
+    done = session.command(write_cdb(scratch, 32), data=scratch.pattern(32, seed=1))
+    assert done.status == 0
+    assert not session.watch.broken("r2t-length")
+    assert read_back(session, scratch, 32) == scratch.pattern(32, seed=1)
+
+
+@pytest.mark.case("ISC-R2T-02", section="RFC 7143 4.2.2.4, 11.8.2", kills=("r2t-sn",))
+def test_r2t_sn_counts_from_zero_in_each_command(connections, scratch):
+    session = prepared(
+        connections, scratch, ImmediateData="No", MaxBurstLength="1024", FirstBurstLength="512"
+    )
+    for _ in range(2):
+        done = session.command(write_cdb(scratch, 8), data=scratch.pattern(8))
+        assert [pdu.r2t_sn for pdu in done.r2ts] == list(range(len(done.r2ts)))
+    assert not session.watch.broken("r2t-sn")
+
+
+@pytest.mark.case("ISC-R2T-03", section="RFC 7143 13.19, 11.8.4", kills=("r2t-order",))
+def test_r2ts_ask_for_the_data_in_order_without_gap_or_overlap(connections, scratch):
+    session = prepared(
+        connections, scratch, ImmediateData="No", MaxBurstLength="1024", FirstBurstLength="512"
+    )
+    done = session.command(write_cdb(scratch, 16), data=scratch.pattern(16, seed=2))
+    asked = sum(pdu.desired_length for pdu in done.r2ts)
+    first = min(pdu.buffer_offset for pdu in done.r2ts)
+    assert first + asked == 16 * scratch.block_size
+    assert not session.watch.broken("r2t-order")
+
+
+@pytest.mark.case("ISC-R2T-04", section="RFC 7143 13.17", kills=("r2t-outstanding",))
+def test_no_more_r2ts_are_outstanding_than_max_outstanding_r2t(connections, scratch):
+    session = prepared(connections, scratch, ImmediateData="No", InitialR2T="Yes",
+                       MaxBurstLength="1024", FirstBurstLength="512", MaxOutstandingR2T="1")  # fmt: skip
+    command, r2t = first_r2t(session, scratch, 16)
+    after = session.aftermath()
+    assert not after.pdus, f"a second R2T while the first is outstanding: {after}"
+    data = scratch.pattern(16)
+    session.send_data(
+        command, data, start=r2t.buffer_offset, end=r2t.buffer_offset + r2t.desired_length, ttt=r2t.ttt
+    )
+    assert session.finish(command, data).status == 0
+    assert not session.watch.broken("r2t-outstanding")
+
+
+@pytest.mark.case("ISC-R2T-05", section="RFC 7143 11.8.5", kills=("r2t-no-tag",))
+def test_an_r2t_has_a_target_transfer_tag(connections, scratch):
+    session = prepared(connections, scratch, ImmediateData="No", InitialR2T="Yes")
+    done = session.command(write_cdb(scratch, 4), data=scratch.pattern(4))
+    assert done.r2ts
+    assert NO_TAG not in {pdu.ttt for pdu in done.r2ts}
+
+
+@pytest.mark.case("ISC-R2T-06", section="RFC 7143 11.8.4", kills=("r2t-beyond",))
+def test_no_r2t_asks_for_data_beyond_the_expected_length(connections, scratch):
+    session = prepared(connections, scratch, ImmediateData="No", InitialR2T="Yes")
+    size = scratch.block_size
+    done = session.command(write_cdb(scratch, 8), data=scratch.pattern(4), expected=4 * size)
+    assert all(pdu.buffer_offset + pdu.desired_length <= 4 * size for pdu in done.r2ts)
+    assert done.status == 2 or (done.overflow, done.residual) == (True, 4 * size)
+
+
+@pytest.mark.case("ISC-R2T-07", section="RFC 7143 11.8, 11.4.8")
+def test_a_write_that_is_all_immediate_needs_no_r2t(connections, scratch):
+    session = prepared(connections, scratch)
+    done = session.command(write_cdb(scratch, 2), data=scratch.pattern(2, seed=3))
+    assert (done.status, done.r2ts) == (0, ())
+    assert read_back(session, scratch, 2) == scratch.pattern(2, seed=3)
+
+
+# Unsolicited and immediate data
+
+
+@pytest.mark.parametrize(
+    ("initial_r2t", "immediate"),
+    [
+        pytest.param("Yes", "Yes", marks=pytest.mark.case("ISC-UNSOL-01")),
+        pytest.param("Yes", "No", marks=pytest.mark.case("ISC-UNSOL-02")),
+        pytest.param("No", "Yes", marks=pytest.mark.case("ISC-UNSOL-03")),
+        pytest.param("No", "No", marks=pytest.mark.case("ISC-UNSOL-04")),
+    ],
+)
+@pytest.mark.case(section="RFC 7143 13.10, 13.11", level="MUST")
+def test_data_are_taken_as_negotiated(connections, scratch, observe, initial_r2t, immediate):
+    session = prepared(
+        connections, scratch, InitialR2T=initial_r2t, ImmediateData=immediate, FirstBurstLength="4096"
+    )
+    observe(f"InitialR2T={session.held['InitialR2T']} ImmediateData={session.held['ImmediateData']}")
+    data = scratch.pattern(64, seed=4)
+    done = session.command(write_cdb(scratch, 64), data=data)
+    assert done.status == 0
+    assert read_back(session, scratch, 64) == data
+    assert not session.watch.violations, session.watch.broken()
+
+
+@pytest.mark.case("ISC-UNSOL-05", section="RFC 7143 13.14, 11.7", kills=("first-burst-ignored",))
+def test_immediate_data_over_first_burst_length_are_refused_and_not_written(connections, scratch, observe):
+    session = prepared(connections, scratch, FirstBurstLength="1024")
+    if not session.parameters.immediate_data:
+        pytest.skip("ImmediateData=No")
+    session.start(write_cdb(scratch, 16), data=scratch.pattern(16, seed=5))
+    after = session.aftermath()
+    session.logged_in = not after.closed
+    refused(after, observe)
+    not_written(connections.login("b"), scratch)
+
+
+@pytest.mark.case("ISC-UNSOL-06", section="RFC 7143 13.11", kills=("immediate-data-taken",))
+def test_immediate_data_are_refused_where_immediate_data_is_no(connections, scratch, observe):
+    session = prepared(connections, scratch, ImmediateData="No")
+    session.start(write_cdb(scratch, 4), data=scratch.pattern(4, seed=6))
+    after = session.aftermath()
+    session.logged_in = not after.closed
+    refused(after, observe)
+    not_written(connections.login("b"), scratch, 4)
+
+
+@pytest.mark.case("ISC-UNSOL-07", section="RFC 7143 13.10", kills=("unsolicited-taken",))
+def test_unsolicited_data_out_are_not_taken_where_initial_r2t_is_yes(connections, scratch, observe):
+    session = prepared(connections, scratch, InitialR2T="Yes", ImmediateData="No")
+    size = 4 * scratch.block_size
+    command = session.start(write_cdb(scratch, 4), write=size, final=False)
+    session.send_data(command, scratch.pattern(4, seed=7), start=0, end=size)
+    after = session.aftermath()
+    session.logged_in = not after.closed
+    observe(str(after))
+    done = [pdu for pdu in after.pdus if isinstance(pdu, ScsiResponse)]
+    assert not any(pdu.status == 0 for pdu in done), f"taken: {after}"
+    not_written(connections.login("b"), scratch, 4)
+
+
+# Data-Out that is wrong
+
+
+@pytest.mark.case("ISC-DATAOUT-01", section="RFC 7143 11.7.4", kills=("ttt-not-checked",))
+def test_data_out_with_an_unknown_target_transfer_tag_are_not_written(connections, scratch, observe):
+    session = prepared(connections, scratch, ImmediateData="No", InitialR2T="Yes")
+    command, r2t = first_r2t(session, scratch, 4)
+    data = scratch.pattern(4, seed=8)
+    session.send_data(command, data, start=0, end=len(data), ttt=(r2t.ttt + 0x1234) % 0xFFFFFFFF)
+    after = session.aftermath()
+    session.logged_in = not after.closed
+    observe(str(after))
+    assert not any(isinstance(pdu, ScsiResponse) and not pdu.status for pdu in after.pdus), f"taken: {after}"
+    not_written(connections.login("b"), scratch, 4)
+
+
+@pytest.mark.case("ISC-DATAOUT-02", section="RFC 7143 11.7.6", kills=("offset-not-checked",))
+def test_data_out_at_an_offset_that_was_not_asked_for_are_refused(connections, scratch, observe):
+    session = prepared(connections, scratch, ImmediateData="No", InitialR2T="Yes")
+    command, r2t = first_r2t(session, scratch, 8)
+    size = scratch.block_size
+    session.send(DataOut(itt=command.itt, ttt=r2t.ttt, lun=r2t.lun, buffer_offset=4 * size,
+                         data=scratch.pattern(8, seed=9)[4 * size :]))  # fmt: skip
+    after = session.aftermath()
+    session.logged_in = not after.closed
+    observe(str(after))
+    assert not any(isinstance(pdu, ScsiResponse) and not pdu.status for pdu in after.pdus), f"taken: {after}"
+
+
+@pytest.mark.case("ISC-DATAOUT-03", section="RFC 7143 11.7.6, 11.8.4", kills=("overrun-taken",))
+def test_data_out_beyond_what_the_r2t_asked_for_are_refused(connections, scratch, observe):
+    session = prepared(connections, scratch, ImmediateData="No", InitialR2T="Yes",
+                       MaxBurstLength="1024", FirstBurstLength="512")  # fmt: skip
+    command, r2t = first_r2t(session, scratch, 8)
+    data = scratch.pattern(8, seed=10)
+    session.send(DataOut(itt=command.itt, ttt=r2t.ttt, lun=r2t.lun, data=data[: r2t.desired_length + 512]))
+    after = session.aftermath()
+    session.logged_in = not after.closed
+    refused(after, observe)
+
+
+@pytest.mark.case("ISC-DATAOUT-04", section="RFC 7143 11.7.1", kills=("final-not-checked",))
+def test_a_sequence_without_its_final_bit_does_not_end_the_command(connections, scratch, observe):
+    session = prepared(connections, scratch, ImmediateData="No", InitialR2T="Yes")
+    command, r2t = first_r2t(session, scratch, 4)
+    data = scratch.pattern(4, seed=11)
+    session.send(DataOut(itt=command.itt, ttt=r2t.ttt, lun=r2t.lun, final=False, data=data))
+    after = session.aftermath()
+    session.logged_in = not after.closed
+    observe(str(after))
+    good = [pdu for pdu in after.pdus if isinstance(pdu, ScsiResponse) and not pdu.status]
+    assert not good, f"the command ended: {after}"
+
+
+@pytest.mark.case("ISC-DATAOUT-05", section="RFC 7143 7.9, 11.7.5", kills=("data-sn-not-checked",))
+def test_data_out_with_a_data_sn_out_of_sequence_are_not_taken_as_if_nothing_were(
+    connections, scratch, observe
+):
+    session = prepared(connections, scratch, ImmediateData="No", InitialR2T="Yes")
+    command, r2t = first_r2t(session, scratch, 4)
+    data = scratch.pattern(4, seed=12)
+    session.send(DataOut(itt=command.itt, ttt=r2t.ttt, lun=r2t.lun, data_sn=7, data=data))
+    after = session.aftermath()
+    session.logged_in = not after.closed
+    observe(str(after))
+    assert not any(isinstance(pdu, ScsiResponse) and not pdu.status for pdu in after.pdus), f"taken: {after}"
+
+
+@pytest.mark.case("ISC-DATAOUT-06", section="RFC 7143 11.7", kills=("data-out-unknown-task",))
+def test_data_out_for_a_task_that_does_not_exist_do_no_harm(connections, scratch, observe):
+    session = prepared(connections, scratch)
+    session.send(DataOut(itt=0x4444, ttt=NO_TAG, data=scratch.pattern(1, seed=13)))
+    after = session.aftermath()
+    session.logged_in = not after.closed
+    observe(str(after))
+    assert not any(isinstance(pdu, ScsiResponse) for pdu in after.pdus), str(after)
+    not_written(connections.login("b"), scratch, 1)
+
+
+@pytest.mark.case("ISC-DATAOUT-07", section="RFC 7143 13.12, 11.7.7")
+def test_a_data_out_over_the_targets_max_recv_data_segment_length_is_refused(connections, scratch, observe):
+    session = prepared(connections, scratch, ImmediateData="No", InitialR2T="Yes")
+    most = session.parameters.max_send
+    if most >= session.parameters.max_burst:
+        pytest.skip(f"MaxRecvDataSegmentLength {most} is not under MaxBurstLength: there is no room over it")
+    blocks = most // scratch.block_size + 2
+    command, r2t = first_r2t(session, scratch, blocks)
+    session.send(DataOut(itt=command.itt, ttt=r2t.ttt, lun=r2t.lun, data=bytes(most + scratch.block_size)))
+    after = session.aftermath()
+    session.logged_in = not after.closed
+    refused(after, observe)
+
+
+@pytest.mark.case("ISC-DATAOUT-08", section="RFC 7143 11.4.5", kills=("residual-write-underflow",))
+def test_a_write_of_less_than_expected_is_an_underflow_with_its_count(connections, scratch, observe):
+    session = prepared(connections, scratch)
+    size = scratch.block_size
+    done = session.command(write_cdb(scratch, 1), data=scratch.pattern(2, seed=14), expected=2 * size)
+    observe(f"status {done.status}, residual {done.residual}")
+    assert done.status == 2 or (done.underflow, done.residual) == (True, size)
+
+
+@pytest.mark.case("ISC-DATAOUT-09", section="RFC 7143 4.2.5.1")
+def test_small_data_out_pdus_make_one_write(connections, scratch):
+    session = prepared(connections, scratch, ImmediateData="No", InitialR2T="Yes")
+    data = scratch.pattern(8, seed=15)
+    command, r2t = first_r2t(session, scratch, 8)
+    for number, at in enumerate(range(0, len(data), 100)):
+        piece = data[at : at + 100]
+        session.send(DataOut(itt=command.itt, ttt=r2t.ttt, lun=r2t.lun, data_sn=number, buffer_offset=at,
+                             final=at + 100 >= len(data), data=piece))  # fmt: skip
+    assert session.finish(command, data).status == 0
+    assert read_back(session, scratch, 8) == data
+
+
+@pytest.mark.case("ISC-DATAOUT-10", section="RFC 7143 11.7")
+def test_two_writes_whose_data_are_interleaved_are_both_right(connections, scratch):
+    session = prepared(connections, scratch, ImmediateData="No", InitialR2T="Yes")
+    data, size = scratch.pattern(8, seed=16), scratch.block_size
+    blocks = [cdb(WRITE_10, lba=scratch.lba + at, blocks=4) for at in (0, 4)]
+    commands = [session.start(block, write=4 * size) for block in blocks]
+    r2ts = {pdu.itt: pdu for pdu in (session.expect(R2T) for _ in commands)}
+    for at in (0, 1):
+        for number, command in enumerate(commands):
+            start = at * 2 * size
+            piece = data[number * 4 * size + start : number * 4 * size + start + 2 * size]
+            session.send(DataOut(itt=command.itt, ttt=r2ts[command.itt].ttt, lun=r2ts[command.itt].lun,
+                                 data_sn=at, buffer_offset=start, final=at == 1, data=piece))  # fmt: skip
+    answers = [session.expect(ScsiResponse) for _ in commands]
+    assert [answer.status for answer in answers] == [0, 0]
+    assert read_back(session, scratch, 8) == data

@@ -1,0 +1,149 @@
+"""Header and data digests (RFC 7143 7.8, 11.2.3, 13.1)."""
+
+from __future__ import annotations
+
+import pytest
+
+from storagetest.wire.iscsi.codes import RejectReason
+from storagetest.wire.iscsi.initiator import Initiator
+from storagetest.wire.iscsi.pdu import R2T, DataOut, NopIn, NopOut, ScsiCommand, ScsiResponse
+from storagetest.wire.scsi.cdb import TEST_UNIT_READY, WRITE_10, cdb
+from storagetest.wire.scsi.unit import Unit
+
+pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(section="RFC 7143 7.8", level="MUST")]
+
+READY = cdb(TEST_UNIT_READY).ljust(16, b"\0")
+_OFFER = {"yes": "CRC32C", "no": "None"}
+
+
+def with_digests(connections, *, header: str, data: str, letter: str = "a", **offer: str) -> Initiator:
+    """Log in with these digests; skip where the target will not have them."""
+    wanted = {"HeaderDigest": _OFFER[header], "DataDigest": _OFFER[data]}
+    session: Initiator = connections.login(letter, offer={**wanted, **offer})
+    got = {name: session.held[name] for name in wanted}
+    if got != wanted:
+        pytest.skip(f"the target answers {wanted} with {got}")
+    return session
+
+
+@pytest.mark.parametrize(
+    ("header", "data"),
+    [
+        pytest.param(
+            "yes", "no", marks=pytest.mark.case("ISC-DIGEST-01", kills=("header-digest-of-target",))
+        ),
+        pytest.param("no", "yes", marks=pytest.mark.case("ISC-DIGEST-02", kills=("data-digest-of-target",))),
+        pytest.param("yes", "yes", marks=pytest.mark.case("ISC-DIGEST-03")),
+        pytest.param("no", "no", marks=pytest.mark.case("ISC-DIGEST-04")),
+    ],
+)
+@pytest.mark.case(section="RFC 7143 11.2.3, 13.1", level="MUST")
+def test_digests_are_right_both_ways_in_every_combination(connections, scratch, header, data):
+    session = with_digests(connections, header=header, data=data)
+    unit = Unit(session, block_size=scratch.block_size)
+    written = scratch.pattern(64, seed=1)
+    assert unit.write(scratch.lba, written).good
+    assert unit.read(scratch.lba, 64).data == written
+    assert session.ping(b"odd").data == b"odd"
+
+
+@pytest.mark.case("ISC-DIGEST-05", kills=("header-digest-not-checked",))
+def test_a_pdu_with_a_wrong_header_digest_is_never_answered(connections, observe):
+    session = with_digests(connections, header="yes", data="no")
+    session.send(ScsiCommand(itt=0x99, lun=session.lun, cdb=READY, immediate=True),
+                 lie={"immediate": False}, spoil_header_digest=1)  # fmt: skip
+    after = session.aftermath(deadline=5.0)
+    session.logged_in = not after.closed
+    observe(str(after))
+    assert not any(pdu.itt == 0x99 for pdu in after.pdus), f"answered: {after}"
+
+
+@pytest.mark.case(
+    "ISC-DIGEST-06",
+    section="RFC 7143 7.8, 11.17.1",
+    kills=("data-digest-not-checked", "data-digest-reject-missing"),
+)
+def test_immediate_data_with_a_wrong_digest_are_rejected_and_not_written(connections, scratch, observe):
+    session = with_digests(connections, header="no", data="yes")
+    unit = Unit(session, block_size=scratch.block_size)
+    assert unit.write(scratch.lba, scratch.pattern(2)).good
+    data = scratch.pattern(2, seed=2)
+    session.send(
+        ScsiCommand(write=True, lun=session.lun, expected_length=len(data), data=data,
+                    cdb=cdb(WRITE_10, lba=scratch.lba, blocks=2).ljust(16, b"\0")),
+        spoil_data_digest=1,
+    )  # fmt: skip
+    after = session.aftermath(deadline=5.0)
+    session.logged_in = not after.closed
+    observe(str(after))
+    fresh = Unit(connections.login("b"), block_size=scratch.block_size)
+    assert fresh.read(scratch.lba, 2).data == scratch.pattern(2), "data with a wrong digest were written"
+    assert after.closed or after.reject, f"neither a Reject nor a close: {after}"
+    if after.reject:
+        assert after.reject.reason == RejectReason.DATA_DIGEST_ERROR, f"reason {after.reject.reason:#04x}"
+
+
+@pytest.mark.case("ISC-DIGEST-07", section="RFC 7143 7.8, 11.17.1", kills=("data-digest-not-checked",))
+def test_data_out_with_a_wrong_digest_are_rejected_and_not_written(connections, scratch, observe):
+    session = with_digests(connections, header="no", data="yes", ImmediateData="No", InitialR2T="Yes")
+    unit = Unit(session, block_size=scratch.block_size)
+    assert unit.write(scratch.lba, scratch.pattern(2)).good
+    data = scratch.pattern(2, seed=3)
+    command = session.start(cdb(WRITE_10, lba=scratch.lba, blocks=2), write=len(data))
+    r2t = session.expect(R2T)
+    session.send(DataOut(itt=command.itt, ttt=r2t.ttt, lun=r2t.lun, data=data), spoil_data_digest=1)
+    after = session.aftermath(deadline=5.0)
+    session.logged_in = not after.closed
+    observe(str(after))
+    fresh = Unit(connections.login("b"), block_size=scratch.block_size)
+    assert fresh.read(scratch.lba, 2).data == scratch.pattern(2), "data with a wrong digest were written"
+    assert not any(isinstance(pdu, ScsiResponse) and not pdu.status for pdu in after.pdus), str(after)
+    assert after.closed or after.reject or after.pdus, f"nothing was said of the wrong digest: {after}"
+    if after.reject:
+        assert after.reject.reason == RejectReason.DATA_DIGEST_ERROR, f"reason {after.reject.reason:#04x}"
+
+
+@pytest.mark.case("ISC-DIGEST-08", section="RFC 7143 7.8, 11.17.4", kills=("reject-header-lost",))
+def test_a_reject_for_a_wrong_data_digest_carries_the_whole_header(connections, observe):
+    session = with_digests(connections, header="no", data="yes")
+    sent = session.send(NopOut(immediate=True, itt=0x66, data=b"ping"), spoil_data_digest=1)
+    after = session.aftermath(deadline=5.0)
+    session.logged_in = not after.closed
+    observe(str(after))
+    assert not any(isinstance(pdu, NopIn) and pdu.itt == 0x66 for pdu in after.pdus), "answered all the same"
+    if after.reject:
+        assert after.reject.data[:48] == sent.encode()[:48]
+
+
+@pytest.mark.case("ISC-DIGEST-09", section="RFC 7143 11.2.3")
+def test_the_data_digest_covers_the_padding_whatever_it_is(connections):
+    session = with_digests(connections, header="no", data="yes")
+    session.send(NopOut(immediate=True, itt=0x67, data=b"pad"), padding=b"\xa5")
+    assert session.expect(NopIn).data == b"pad"
+
+
+@pytest.mark.case("ISC-DIGEST-10", section="RFC 7143 11.2.3", kills=("digest-on-empty-data",))
+def test_a_pdu_without_data_has_no_data_digest(connections):
+    session = with_digests(connections, header="yes", data="yes")
+    for _ in range(4):
+        session.command(READY)
+    assert session.ping().data == b""
+
+
+@pytest.mark.case("ISC-DIGEST-11", section="RFC 7143 13.1", kills=("login-digest",))
+def test_the_login_phase_itself_has_no_digests(connections):
+    session = with_digests(connections, header="yes", data="yes")
+    logins = [event for event in session.frames if type(event.pdu).__name__ == "LoginResponse"]
+    assert logins
+    assert all(event.frame.header_digest is None for event in logins)
+
+
+@pytest.mark.case("ISC-DIGEST-12", section="RFC 7143 7.8")
+def test_a_wrong_data_digest_harms_no_other_command(connections, observe):
+    session = with_digests(connections, header="no", data="yes")
+    session.send(NopOut(immediate=True, itt=0x68, data=b"bad"), spoil_data_digest=0xFFFFFFFF)
+    after = session.aftermath(deadline=5.0)
+    observe("closed" if after.closed else "the connection lives")
+    session.logged_in = not after.closed
+    if not after.closed:
+        assert Unit(session).ready().good

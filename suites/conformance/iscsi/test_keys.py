@@ -1,0 +1,188 @@
+"""Text keys in the login: every kind of negotiation, illegal values, unknown keys (RFC 7143 6.1, 6.2, 13)."""
+
+from __future__ import annotations
+
+import pytest
+
+from storagetest.wire.iscsi.initiator import LoginRefused
+from storagetest.wire.iscsi.keys import (
+    CERTAIN,
+    IRRELEVANT,
+    KEYS,
+    NOT_UNDERSTOOD,
+    REJECT,
+    legal_answers,
+    numeric,
+)
+from storagetest.wire.link import Closed
+
+pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(level="MUST")]
+
+
+def offers(*rows: tuple[str, str]) -> list[object]:
+    """Return parameters, one case each; the section is the key's own."""
+    return [
+        pytest.param(key, value, id=f"{key}-{value}",
+                     marks=pytest.mark.case(f"ISC-KEY-{at:02}", section=f"RFC 7143 6.2, {KEYS[key].section}",
+                                            kills=(f"key-{key}",) if at in FIRST else ()))
+        for at, (key, value) in enumerate(rows, 1)
+    ]  # fmt: skip
+
+
+FIRST = {1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27}
+"""The cases that a mutant of their key is killed by."""
+
+OFFERED = [
+    ("HeaderDigest", "None"),
+    ("HeaderDigest", "CRC32C,None"),
+    ("DataDigest", "None"),
+    ("DataDigest", "CRC32C,None"),
+    ("MaxBurstLength", "65536"),
+    ("MaxBurstLength", "512"),
+    ("FirstBurstLength", "16384"),
+    ("FirstBurstLength", "512"),
+    ("MaxOutstandingR2T", "1"),
+    ("MaxOutstandingR2T", "65535"),
+    ("DefaultTime2Wait", "60"),
+    ("DefaultTime2Wait", "0"),
+    ("DefaultTime2Retain", "5"),
+    ("DefaultTime2Retain", "3600"),
+    ("MaxConnections", "1"),
+    ("MaxConnections", "65535"),
+    ("ErrorRecoveryLevel", "0"),
+    ("ErrorRecoveryLevel", "2"),
+    ("InitialR2T", "Yes"),
+    ("InitialR2T", "No"),
+    ("ImmediateData", "No"),
+    ("ImmediateData", "Yes"),
+    ("DataPDUInOrder", "Yes"),
+    ("DataPDUInOrder", "No"),
+    ("DataSequenceInOrder", "Yes"),
+    ("DataSequenceInOrder", "No"),
+    ("iSCSIProtocolLevel", "2"),
+    ("TaskReporting", "FastAbort,ResponseFence,RFC3720"),
+]
+
+
+@pytest.mark.parametrize(("key", "value"), offers(*OFFERED))
+def test_an_offer_is_answered_as_its_key_says(negotiate, observe, key, value):
+    answers = negotiate(**{key: value})
+    assert answers is not None, f"{key}={value} ended in a refused login"
+    rule = KEYS[key]
+    if key not in answers:
+        assert (rule.negotiation, value) in CERTAIN, f"{key}={value} was not answered"
+        return
+    observe(f"{key}={value} -> {answers[key]}")
+    new = (
+        rule.section in {"13.23", "13.24"} and answers[key] == NOT_UNDERSTOOD
+    )  # no RFC 3720 target knows these
+    assert new or legal_answers(rule, value, answers[key]), f"{key}={value} was answered {answers[key]}"
+    assert new or answers[key] not in {REJECT, IRRELEVANT}, f"{key}={value} was answered {answers[key]}"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        pytest.param("MaxBurstLength", "511", marks=pytest.mark.case("ISC-KEY-31", kills=("key-range",))),
+        pytest.param("MaxBurstLength", "16777216", marks=pytest.mark.case("ISC-KEY-32")),
+        pytest.param("MaxOutstandingR2T", "0", marks=pytest.mark.case("ISC-KEY-33")),
+        pytest.param("ErrorRecoveryLevel", "3", marks=pytest.mark.case("ISC-KEY-34")),
+        pytest.param("DefaultTime2Wait", "3601", marks=pytest.mark.case("ISC-KEY-35")),
+        pytest.param("MaxConnections", "0", marks=pytest.mark.case("ISC-KEY-36")),
+        pytest.param("InitialR2T", "Maybe", marks=pytest.mark.case("ISC-KEY-37")),
+        pytest.param("MaxBurstLength", "lots", marks=pytest.mark.case("ISC-KEY-38")),
+        pytest.param("HeaderDigest", "MD5", marks=pytest.mark.case("ISC-KEY-39")),
+        pytest.param("MaxRecvDataSegmentLength", "511", marks=pytest.mark.case("ISC-KEY-40")),
+    ],
+)
+@pytest.mark.case(section="RFC 7143 6.2, 13", level="MUST")
+def test_a_value_out_of_its_range_is_never_accepted(connections, portal, observe, key, value):
+    answers = offered(connections, portal, key, value)
+    if answers is None:
+        observe(f"{key}={value}: the login is refused")
+        return
+    said = answers.get(key)
+    observe(f"{key}={value}: answered {said}")
+    assert said == REJECT, f"{key}={value} was accepted: answered {said}"
+
+
+def offered(connections, portal, key: str, value: str) -> dict[str, str] | None:
+    """Offer one key beside the rest; None where the login was refused or the connection closed."""
+    one = connections.open()
+    try:
+        one.login(target=portal.iqn, offer={key: value}, credentials=portal.credentials)
+    except (LoginRefused, Closed):
+        return None
+    return dict(one.replied)
+
+
+@pytest.mark.case("ISC-KEY-41", section="RFC 7143 6.2", kills=("not-understood",))
+def test_a_key_that_is_not_known_is_answered_not_understood(negotiate):
+    answers = negotiate(StoragetestNoSuchKey="1")
+    assert answers is not None, "an unknown key ended in a refused login"
+    assert answers.get("StoragetestNoSuchKey") == NOT_UNDERSTOOD
+
+
+@pytest.mark.case("ISC-KEY-42", section="RFC 7143 6.2, 13.22")
+def test_a_private_key_that_is_not_known_is_answered_not_understood(negotiate):
+    answers = negotiate(**{"X-org.storagetest.key": "1"})
+    assert answers is not None, "an unknown key ended in a refused login"
+    assert answers.get("X-org.storagetest.key") == NOT_UNDERSTOOD
+
+
+@pytest.mark.case("ISC-KEY-43", section="RFC 7143 6.1", kills=("key-case",))
+def test_key_names_are_case_sensitive(negotiate):
+    answers = negotiate(maxburstlength="65536")
+    assert answers is not None, "an unknown key ended in a refused login"
+    assert answers.get("maxburstlength") == NOT_UNDERSTOOD
+
+
+@pytest.mark.case("ISC-KEY-44", section="RFC 7143 6.1", kills=("key-hexadecimal",))
+def test_a_number_may_be_hexadecimal(negotiate):
+    answers = negotiate(MaxBurstLength="0x10000")
+    assert answers is not None, "a hexadecimal number ended in a refused login"
+    assert 512 <= (numeric(answers["MaxBurstLength"]) or 0) <= 0x10000
+
+
+@pytest.mark.case("ISC-KEY-45", section="RFC 7143 13.14", kills=("first-burst-over-max",))
+def test_first_burst_length_never_ends_up_over_max_burst_length(negotiate, observe):
+    answers = negotiate(MaxBurstLength="8192", FirstBurstLength="65536")
+    if answers is None:
+        observe("the login is refused")
+        return
+    first, most = numeric(answers["FirstBurstLength"]), numeric(answers["MaxBurstLength"])
+    observe(f"FirstBurstLength={first} MaxBurstLength={most}")
+    assert first is not None
+    assert most is not None
+    assert first <= most, f"FirstBurstLength {first} is over MaxBurstLength {most}"
+
+
+@pytest.mark.case("ISC-KEY-46", section="RFC 7143 13.12", kills=("max-recv-declared",))
+def test_max_recv_data_segment_length_of_the_target_is_in_its_range(session):
+    said = dict(session.replied).get("MaxRecvDataSegmentLength", "8192")
+    assert 512 <= (numeric(said) or 0) <= 2**24 - 1
+
+
+@pytest.mark.case("ISC-KEY-47", section="RFC 7143 6.2", kills=("answer-twice",))
+def test_no_key_is_answered_twice(session):
+    names = [name for name, _ in session.replied if not name.startswith("CHAP_")]
+    assert sorted(set(names)) == sorted(names)
+
+
+@pytest.mark.case("ISC-KEY-48", section="RFC 7143 6.2.1")
+def test_a_list_with_unknown_words_is_answered_with_the_first_that_is_known(negotiate):
+    answers = negotiate(HeaderDigest="X-storagetest,None")
+    assert answers is not None, "a list with an unknown word ended in a refused login"
+    assert answers.get("HeaderDigest") == "None"
+
+
+@pytest.mark.case("ISC-KEY-49", section="RFC 7143 6.2", level="SHOULD")
+def test_a_key_that_means_nothing_in_a_discovery_session_is_harmless(connections, portal):
+    made = connections.login("d", target=None, credentials=portal.credentials, offer={"InitialR2T": "No"})
+    assert dict(made.replied).get("InitialR2T", IRRELEVANT) in {IRRELEVANT, "Yes", "No"}
+    assert made.text(("SendTargets", "All"))
+
+
+@pytest.mark.case("ISC-KEY-50", section="RFC 7143 6.1", level="MAY")
+def test_a_key_name_of_more_than_63_bytes_is_refused(connections, portal):
+    assert offered(connections, portal, "X-" + "k" * 70, "1") is None

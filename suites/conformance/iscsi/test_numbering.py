@@ -1,0 +1,216 @@
+"""Command, status and data numbering (RFC 7143 4.2.2)."""
+
+from __future__ import annotations
+
+import pytest
+
+from storagetest.wire.iscsi.codes import RejectReason, TaskFunction
+from storagetest.wire.iscsi.initiator import Initiator
+from storagetest.wire.iscsi.parts import Pdu
+from storagetest.wire.iscsi.pdu import NopIn, NopOut, Reject, ScsiCommand, ScsiResponse
+from storagetest.wire.iscsi.session import before, plus
+from storagetest.wire.scsi.cdb import TEST_UNIT_READY, cdb
+from storagetest.wire.scsi.unit import Unit
+
+pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(section="RFC 7143 4.2.2.1", level="MUST")]
+
+READY = cdb(TEST_UNIT_READY).ljust(16, b"\0")
+
+
+def out_of_order(session: Initiator, itt: int, cmd_sn: int) -> ScsiCommand:
+    """Send a command with a CmdSN that is not its turn; the session's own numbers stay."""
+    ready = ScsiCommand(itt=itt, lun=session.lun, cdb=READY, immediate=True)
+    return session.send(ready, lie={"immediate": False, "cmd_sn": cmd_sn})
+
+
+def answers(session: Initiator, count: int) -> list[Pdu]:
+    """Return the next ``count`` PDUs."""
+    return [session.expect(Pdu) for _ in range(count)]
+
+
+@pytest.mark.case("ISC-CMDSN-01", kills=("exp-cmd-sn-stuck",))
+def test_each_command_moves_exp_cmd_sn_on_by_one(session):
+    for _ in range(5):
+        session.command(READY)
+        last = session.frames[-1].pdu
+        assert last.exp_cmd_sn == session.numbers.cmd_sn
+
+
+@pytest.mark.case("ISC-CMDSN-02", kills=("immediate-counts",))
+def test_an_immediate_command_does_not_move_exp_cmd_sn(session):
+    first = session.ping(immediate=True).exp_cmd_sn
+    assert session.ping(immediate=True).exp_cmd_sn == first
+
+
+@pytest.mark.case("ISC-CMDSN-03", kills=("cmd-sn-window-open",))
+def test_a_command_beyond_max_cmd_sn_is_ignored(session):
+    session.ping()
+    beyond = plus(session.numbers.max_cmd_sn, 1)
+    out_of_order(session, 0x77, beyond)
+    session.watch.forget(0x77)
+    after = session.aftermath()
+    assert not after.pdus, f"a command outside the window was answered: {after}"
+    assert not after.closed
+
+
+@pytest.mark.case("ISC-CMDSN-04", kills=("cmd-sn-old-answered",))
+def test_a_command_below_exp_cmd_sn_is_ignored(session):
+    for _ in range(3):
+        session.command(READY)
+    old = plus(session.numbers.cmd_sn, -2)
+    out_of_order(session, 0x78, old)
+    session.watch.forget(0x78)
+    after = session.aftermath()
+    assert not after.pdus, f"a command below the window was answered: {after}"
+    assert not after.closed
+
+
+@pytest.mark.case("ISC-CMDSN-05", kills=("cmd-sn-order",))
+def test_a_command_after_a_gap_waits_for_the_one_that_is_missing(session):
+    number = session.numbers.cmd_sn
+    second = out_of_order(session, 0x22, number + 1)
+    waiting = session.aftermath()
+    assert not waiting.pdus, f"CmdSN {number + 1} was answered before {number}: {waiting}"
+    first = session.send(ScsiCommand(itt=0x21, lun=session.lun, cdb=READY))
+    session.numbers.cmd_sn = plus(number, 2)
+    assert [pdu.itt for pdu in answers(session, 2)] == [first.itt, second.itt]
+
+
+@pytest.mark.case("ISC-CMDSN-06", kills=("exp-cmd-sn-gap",))
+def test_exp_cmd_sn_does_not_pass_a_gap(session):
+    number = session.numbers.cmd_sn
+    out_of_order(session, 0x32, number + 1)
+    assert session.ping().exp_cmd_sn == number
+    session.send(ScsiCommand(itt=0x31, lun=session.lun, cdb=READY))
+    session.numbers.cmd_sn = plus(number, 2)
+    answers(session, 2)
+    assert session.ping().exp_cmd_sn == plus(number, 2)
+
+
+@pytest.mark.case("ISC-CMDSN-07", kills=("cmd-sn-wrap",))
+def test_cmd_sn_wraps_round(connections, portal):
+    made = connections.open()
+    made.numbers.cmd_sn = 0xFFFFFFFE
+    made.login(target=portal.iqn, credentials=portal.credentials)
+    for _ in range(6):
+        made.command(READY)
+    assert made.numbers.cmd_sn == 4
+    assert made.ping().exp_cmd_sn == 4
+    assert not made.watch.broken("exp-cmd-sn", "max-cmd-sn")
+
+
+@pytest.mark.case("ISC-CMDSN-08", kills=("max-cmd-sn-low",))
+def test_max_cmd_sn_is_never_below_exp_cmd_sn_less_one(session):
+    for _ in range(8):
+        session.command(READY)
+        session.ping()
+    assert not session.watch.broken("max-cmd-sn")
+
+
+@pytest.mark.case("ISC-CMDSN-09", level="SHOULD", kills=("max-cmd-sn-closed",))
+def test_an_idle_session_has_an_open_window(session):
+    session.ping()
+    assert not before(session.numbers.max_cmd_sn, session.numbers.cmd_sn), "the command window is closed"
+
+
+@pytest.mark.case("ISC-CMDSN-10")
+def test_a_whole_window_of_commands_is_answered(session):
+    session.ping()
+    room = (session.numbers.max_cmd_sn - session.numbers.cmd_sn) % 2**32 + 1
+    sent = [session.start(READY).itt for _ in range(min(room, 64))]
+    assert sorted(pdu.itt for pdu in answers(session, len(sent))) == sorted(sent)
+    assert not session.watch.violations, session.watch.broken()
+
+
+@pytest.mark.case("ISC-CMDSN-11", kills=("exp-cmd-sn-back",))
+def test_exp_cmd_sn_never_goes_back(session):
+    for _ in range(4):
+        session.command(READY)
+        session.ping(immediate=False)
+    assert not session.watch.broken("exp-cmd-sn")
+
+
+@pytest.mark.case("ISC-CMDSN-12", section="RFC 7143 11.18")
+def test_a_nop_out_that_is_not_immediate_uses_a_cmd_sn(session):
+    first = session.ping(immediate=False)
+    assert first.exp_cmd_sn == session.numbers.cmd_sn
+
+
+@pytest.mark.case("ISC-CMDSN-13", section="RFC 7143 4.2.2.1")
+def test_one_immediate_scsi_command_is_executed(session):
+    session.start(READY, immediate=True)
+    answer = session.expect(Pdu)
+    assert isinstance(answer, ScsiResponse), f"an immediate command was met with {answer.summary()}"
+
+
+@pytest.mark.case("ISC-CMDSN-14", section="RFC 7143 4.2.2.1, 11.17.1")
+def test_many_immediate_requests_are_each_answered_or_rejected(session, observe):
+    sent = [session.send(NopOut(immediate=True, itt=session.numbers.itt())).itt for _ in range(16)]
+    came = answers(session, len(sent))
+    rejected = [pdu for pdu in came if isinstance(pdu, Reject)]
+    observe(f"{len(rejected)} of {len(sent)} immediate requests rejected")
+    assert all(pdu.reason == RejectReason.TOO_MANY_IMMEDIATE for pdu in rejected)
+    assert {pdu.itt for pdu in came if isinstance(pdu, NopIn)} <= set(sent)
+
+
+@pytest.mark.case("ISC-STATSN-01", section="RFC 7143 4.2.2.2", kills=("stat-sn-skips",))
+def test_each_response_has_the_next_stat_sn(session):
+    for _ in range(4):
+        session.command(READY)
+    assert not session.watch.broken("stat-sn")
+
+
+@pytest.mark.case("ISC-STATSN-02", section="RFC 7143 4.2.2.2, 11.6", kills=("stat-sn-task",))
+def test_a_task_management_response_uses_a_stat_sn(session):
+    expected = session.numbers.exp_stat_sn
+    assert session.task(TaskFunction.ABORT_TASK, referenced_itt=0x5555).stat_sn == expected
+    assert session.ping().stat_sn == plus(expected, 1)
+
+
+@pytest.mark.case("ISC-STATSN-03", section="RFC 7143 4.2.2.2, 11.19.2", kills=("stat-sn-nop",))
+def test_the_answer_to_a_nop_out_uses_a_stat_sn(session):
+    expected = session.numbers.exp_stat_sn
+    assert [session.ping().stat_sn for _ in range(3)] == [plus(expected, step) for step in range(3)]
+
+
+@pytest.mark.case("ISC-STATSN-04", section="RFC 7143 11.8.3", kills=("stat-sn-r2t",))
+def test_an_r2t_carries_the_next_stat_sn_and_does_not_use_it(connections, scratch):
+    made = connections.login(offer={"ImmediateData": "No", "InitialR2T": "Yes"})
+    answer = Unit(made, block_size=scratch.block_size).write(scratch.lba, scratch.pattern(4))
+    assert answer.good, answer
+    assert not made.watch.broken("stat-sn")
+
+
+@pytest.mark.case("ISC-STATSN-05", section="RFC 7143 4.2.2.2")
+def test_an_exp_stat_sn_that_lags_behind_does_no_harm(session):
+    started = session.numbers.exp_stat_sn
+    for _ in range(4):
+        session.send(NopOut(immediate=True, itt=session.numbers.itt()), lie={"exp_stat_sn": started})
+        session.expect(NopIn)
+    assert not session.watch.broken("stat-sn")
+
+
+@pytest.mark.case("ISC-STATSN-06", section="RFC 7143 11.15", kills=("stat-sn-logout",))
+def test_the_logout_response_has_the_next_stat_sn(session):
+    expected = session.numbers.exp_stat_sn
+    assert session.logout().stat_sn == expected
+
+
+@pytest.mark.case("ISC-WATCH-01", section="RFC 7143 11", kills=("reserved-set",))
+def test_the_target_sets_no_bit_that_is_not_defined(session, unit, scratch):
+    unit.write(scratch.lba, scratch.pattern(4))
+    unit.read(scratch.lba, 4)
+    session.ping(b"x")
+    session.task(TaskFunction.ABORT_TASK, referenced_itt=0x5555)
+    session.logout()
+    assert not session.watch.broken("reserved")
+
+
+@pytest.mark.case("ISC-WATCH-02", section="RFC 7143 11.2.1.8", kills=("itt-unknown",))
+def test_every_answer_is_to_a_task_that_is_outstanding(session, unit, scratch):
+    unit.write(scratch.lba, scratch.pattern(4))
+    unit.read(scratch.lba, 4)
+    session.ping(b"x")
+    after = session.aftermath()
+    assert not after.pdus, str(after)
+    assert not session.watch.broken("itt")

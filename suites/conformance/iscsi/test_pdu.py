@@ -1,0 +1,252 @@
+"""PDUs that are odd or wrong: headers, lengths, opcodes, tags, reserved bits (RFC 7143 11.1, 11.2, 7.7, 11.17)."""
+
+from __future__ import annotations
+
+import pytest
+
+from storagetest.wire.iscsi.codes import NO_TAG, Attribute, RejectReason
+from storagetest.wire.iscsi.initiator import Aftermath, Initiator
+from storagetest.wire.iscsi.parts import AHS_BIDIRECTIONAL, Ahs, flat_lun
+from storagetest.wire.iscsi.pdu import NopIn, NopOut, ScsiCommand, ScsiResponse, TextRequest
+from storagetest.wire.scsi.cdb import INQUIRY, TEST_UNIT_READY, WRITE_10, cdb
+from storagetest.wire.scsi.codes import Asc, SenseKey
+from storagetest.wire.scsi.unit import Unit
+
+pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(section="RFC 7143 11.2", level="MUST")]
+
+READY = cdb(TEST_UNIT_READY).ljust(16, b"\0")
+
+
+def met(session: Initiator, after: Aftermath, observe, *reasons: RejectReason) -> None:
+    """Claim that a format error was met with a Reject (of one of ``reasons``) or a close (RFC 7143 7.7)."""
+    session.logged_in = not after.closed
+    observe(str(after))
+    assert after.closed or after.reject, f"neither a Reject nor a close: {after}"
+    if after.reject and reasons:
+        assert after.reject.reason in reasons, f"Reject with reason {after.reject.reason:#04x}"
+
+
+@pytest.mark.case("ISC-PDU-01", section="RFC 7143 11", kills=("reserved-checked",))
+def test_bits_that_are_not_defined_are_ignored(session):
+    command = session.stamped(ScsiCommand(lun=session.lun, cdb=READY))
+    session.watch.sent(command)
+    session.send_parts(command.parts().poke(2, b"\xff\xff"))
+    assert session.expect(ScsiResponse).itt == command.itt
+
+
+@pytest.mark.parametrize(
+    "opcode",
+    [
+        pytest.param(0x07, marks=pytest.mark.case("ISC-PDU-02", kills=("opcode-ignored",))),
+        pytest.param(0x11, marks=pytest.mark.case("ISC-PDU-03")),
+        pytest.param(0x1F, marks=pytest.mark.case("ISC-PDU-04", level="SHOULD")),
+        pytest.param(0x21, marks=pytest.mark.case("ISC-PDU-05")),
+        pytest.param(0x3F, marks=pytest.mark.case("ISC-PDU-06")),
+    ],
+)
+@pytest.mark.case(section="RFC 7143 11.2.1.2, 11.17.1", level="MUST")
+def test_an_opcode_that_no_initiator_has_is_rejected_or_ends_the_connection(session, observe, opcode):
+    nop = session.stamped(NopOut(immediate=True, itt=0x42))
+    session.send_parts(nop.parts().lie(opcode=opcode))
+    met(session, session.aftermath(deadline=5.0), observe, RejectReason.COMMAND_NOT_SUPPORTED,
+        RejectReason.PROTOCOL_ERROR, RejectReason.INVALID_PDU_FIELD)  # fmt: skip
+
+
+@pytest.mark.case("ISC-PDU-07", section="RFC 7143 11.17.4", kills=("reject-header-lost",))
+def test_a_reject_carries_the_header_of_what_it_rejects(session, observe):
+    nop = session.stamped(NopOut(immediate=True, itt=0x43))
+    parts = nop.parts().lie(opcode=0x07)
+    session.send_parts(parts)
+    after = session.aftermath(deadline=5.0)
+    session.logged_in = not after.closed
+    observe(str(after))
+    if after.reject is None:
+        pytest.skip(f"the target does not reject but: {after}")
+    assert after.reject.data[:48] == parts.bhs
+    assert after.reject.itt == NO_TAG
+
+
+@pytest.mark.case("ISC-PDU-08", section="RFC 7143 11.2.2, 7.7")
+def test_an_additional_header_of_a_reserved_type_is_survived(session, observe):
+    session.send(ScsiCommand(lun=session.lun, cdb=READY, ahs=(Ahs(0x3F, b"\0\0\0\0\0"),)))
+    after = session.aftermath(deadline=5.0)
+    session.logged_in = not after.closed
+    observe(str(after))
+    assert after.closed or after.pdus, "the command with the odd header is neither answered nor refused"
+
+
+@pytest.mark.case("ISC-PDU-09", section="RFC 7143 11.2.2.3, 11.3.5")
+def test_a_cdb_of_more_than_16_bytes_goes_on_in_an_additional_header(session, observe):
+    long = bytes((0x7F, 0, 0, 0, 0, 0, 0, 0x18)) + bytes(8)
+    session.send(ScsiCommand(lun=session.lun, cdb=long, ahs=(Ahs(1, b"\0" + bytes(16)),)))
+    after = session.aftermath(deadline=5.0)
+    session.logged_in = not after.closed
+    observe(str(after))
+    assert any(isinstance(pdu, ScsiResponse) for pdu in after.pdus) or after.reject, str(after)
+
+
+@pytest.mark.case("ISC-PDU-10", section="RFC 7143 13.12, 7.7", kills=("long-segment-taken",))
+def test_a_data_segment_over_the_targets_max_recv_is_refused(session, observe):
+    most = session.parameters.max_send
+    session.send(NopOut(immediate=True, itt=0x44, data=bytes(most + 4)))
+    after = session.aftermath(deadline=5.0)
+    session.logged_in = not after.closed
+    observe(str(after))
+    echoed = [
+        pdu for pdu in after.pdus if isinstance(pdu, NopIn) and len(pdu.data) > session.parameters.max_recv
+    ]
+    assert not echoed
+    assert after.closed or after.reject, f"neither a Reject nor a close: {after}"
+
+
+@pytest.mark.case("ISC-PDU-11", section="RFC 7143 11.2.1.8", kills=("itt-reuse-executed",))
+def test_a_task_tag_in_use_does_not_start_a_second_task(connections, scratch, observe):
+    session = connections.login(offer={"ImmediateData": "No", "InitialR2T": "Yes"})
+    size = scratch.block_size
+    block = cdb(WRITE_10, lba=scratch.lba, blocks=1)
+    first = session.start(block, write=size)
+    session.receive()  # its R2T: the task is outstanding
+    session.send(ScsiCommand(itt=first.itt, lun=session.lun, cdb=READY))
+    after = session.aftermath(deadline=5.0)
+    session.logged_in = not after.closed
+    observe(str(after))
+    good = [pdu for pdu in after.pdus if isinstance(pdu, ScsiResponse) and not pdu.status]
+    assert not good, f"two tasks of one tag: {after}"
+
+
+@pytest.mark.case("ISC-PDU-12", section="RFC 7143 11.2.1.8", level="SHOULD")
+def test_the_reserved_task_tag_is_not_taken_for_a_command(session, observe):
+    session.send_parts(session.numbers.stamp(ScsiCommand(lun=session.lun, cdb=READY)).parts())
+    after = session.aftermath(deadline=5.0)
+    session.logged_in = not after.closed
+    observe(str(after))
+    assert not any(isinstance(pdu, ScsiResponse) and not pdu.status for pdu in after.pdus), str(after)
+
+
+@pytest.mark.case("ISC-PDU-13", section="RFC 7143 11.1", kills=("coalesced-lost",))
+def test_several_pdus_in_one_segment_are_each_answered(session):
+    tags, wire = [], b""
+    for _ in range(8):
+        nop = session.stamped(NopOut(immediate=True, itt=session.numbers.itt(), data=b"x" * 5))
+        session.watch.sent(nop)
+        tags.append(nop.itt)
+        wire += nop.encode()
+    session.send_raw(wire)
+    assert [session.expect(NopIn).itt for _ in tags] == tags
+
+
+@pytest.mark.case("ISC-PDU-14", section="RFC 7143 11.1")
+def test_a_pdu_that_comes_in_pieces_is_answered(session):
+    nop = session.stamped(NopOut(immediate=True, itt=session.numbers.itt(), data=b"piece by piece"))
+    session.watch.sent(nop)
+    wire = nop.encode()
+    for at in range(0, len(wire), 5):
+        session.send_raw(wire[at : at + 5])
+    assert session.expect(NopIn).data == b"piece by piece"
+
+
+@pytest.mark.case("ISC-PDU-15", section="RFC 7143 11.1", kills=("padding-not-zero",))
+def test_data_are_padded_to_four_bytes(session):
+    for size in (1, 2, 3, 4, 5):
+        answer = session.ping(b"abcde"[:size])
+        assert answer.data == b"abcde"[:size]
+        padding = session.frames[-1].frame.padding
+        assert len(answer.data + padding) % 4 == 0
+        assert not any(padding), "the padding is not zero"
+
+
+@pytest.mark.parametrize(
+    "attribute",
+    [
+        pytest.param(Attribute.UNTAGGED, marks=pytest.mark.case("ISC-PDU-16")),
+        pytest.param(Attribute.SIMPLE, marks=pytest.mark.case("ISC-PDU-17")),
+        pytest.param(Attribute.ORDERED, marks=pytest.mark.case("ISC-PDU-18")),
+        pytest.param(Attribute.HEAD_OF_QUEUE, marks=pytest.mark.case("ISC-PDU-19")),
+    ],
+)
+@pytest.mark.case(section="RFC 7143 11.3.1", level="MUST")
+def test_a_command_with_each_task_attribute_is_executed(session, attribute):
+    session.start(READY, attribute=attribute)
+    assert session.expect(ScsiResponse).status == 0
+
+
+@pytest.mark.case("ISC-PDU-20", section="RFC 7143 11.3.1", level="MAY")
+def test_a_reserved_task_attribute_is_refused(session, observe):
+    session.start(READY, attribute=7)
+    after = session.aftermath(deadline=5.0)
+    session.logged_in = not after.closed
+    observe(str(after))
+    assert not any(isinstance(pdu, ScsiResponse) and not pdu.status for pdu in after.pdus)
+
+
+@pytest.mark.case("ISC-PDU-21", section="RFC 7143 11.2.1.7, SAM-5 4.7", kills=("wrong-lun-answered",))
+def test_a_command_to_a_logical_unit_that_is_not_there_is_not_executed(session):
+    answer = Unit.answer(session.command(READY, lun=flat_lun(0x2FF)), "TEST UNIT READY to LUN 767")
+    assert answer.check(SenseKey.ILLEGAL_REQUEST, Asc.LOGICAL_UNIT_NOT_SUPPORTED), answer
+
+
+@pytest.mark.case("ISC-PDU-22", section="RFC 7143 11.2.1.7, SPC-4 INQUIRY", kills=("wrong-lun-inquiry",))
+def test_inquiry_of_a_logical_unit_that_is_not_there_says_so(session):
+    done = session.command(cdb(INQUIRY, allocation=96), read=96, lun=flat_lun(0x2FF))
+    assert done.status == 0
+    assert done.data[0] in (0x7F, 0x3F), f"the peripheral qualifier and type are {done.data[0]:#04x}"
+
+
+@pytest.mark.case("ISC-PDU-23", section="RFC 7143 11.3.1", kills=())
+def test_a_bidirectional_command_is_answered_or_rejected(session, observe):
+    size = (512).to_bytes(4, "big")
+    session.send(ScsiCommand(read=True, write=True, expected_length=0, lun=session.lun, cdb=READY,
+                             ahs=(Ahs(AHS_BIDIRECTIONAL, b"\0" + size),)))  # fmt: skip
+    after = session.aftermath(deadline=5.0)
+    session.logged_in = not after.closed
+    observe(str(after))
+    assert after.closed or after.pdus
+
+
+@pytest.mark.case("ISC-PDU-24", section="RFC 7143 11.2.1.6, 7.7")
+def test_a_length_of_16_mib_that_does_not_come_does_not_hang_the_target(connections, portal):
+    liar = connections.login("a")
+    nop = liar.stamped(NopOut(immediate=True, itt=0x45))
+    liar.send_parts(nop.parts().lie(data_length=0xFFFFFF))
+    liar.logged_in = False
+    other = connections.login("b")
+    assert other.ping(b"still here").data == b"still here"
+
+
+@pytest.mark.case("ISC-PDU-25", section="RFC 7143 11.2.1.5, 7.7")
+def test_an_ahs_length_that_points_past_the_pdu_does_not_hang_the_target(connections):
+    liar = connections.login("a")
+    nop = liar.stamped(NopOut(immediate=True, itt=0x46))
+    liar.send_parts(nop.parts().lie(ahs_words=255))
+    liar.logged_in = False
+    assert connections.login("b").ping(b"x").data == b"x"
+
+
+@pytest.mark.case("ISC-PDU-26", section="RFC 7143 7.7")
+def test_noise_after_the_login_leaves_the_target_well(connections):
+    noisy = connections.login("a")
+    noisy.send_raw(bytes(range(256)) * 16)
+    noisy.link.close()
+    noisy.logged_in = False
+    assert connections.login("b").ping(b"x").data == b"x"
+
+
+@pytest.mark.case("ISC-PDU-27", section="RFC 7143 7.14")
+def test_a_connection_that_ends_within_a_write_leaves_the_unit_usable(connections, scratch):
+    first = connections.login("a", offer={"ImmediateData": "No", "InitialR2T": "Yes"})
+    first.start(cdb(WRITE_10, lba=scratch.lba, blocks=8), write=8 * scratch.block_size)
+    first.receive()
+    first.link.close()
+    first.logged_in = False
+    unit = Unit(connections.login("b"), block_size=scratch.block_size)
+    assert unit.write(scratch.lba, scratch.pattern(8)).good
+    assert unit.read(scratch.lba, 8).data == scratch.pattern(8)
+
+
+@pytest.mark.case("ISC-PDU-28", section="RFC 7143 11.3.1", level="SHOULD")
+def test_a_text_request_with_both_f_and_c_is_rejected(session, observe):
+    session.send(TextRequest(final=True, continues=True, data=b"X-a=1\0"))
+    after = session.aftermath(deadline=5.0)
+    session.logged_in = not after.closed
+    observe(str(after))
+    assert after.closed or after.reject, str(after)

@@ -1,0 +1,176 @@
+"""Header and data digests (NVMe/TCP 3.3.1.1, 3.5)."""
+
+from __future__ import annotations
+
+import pytest
+
+from storagetest.wire.nvme import admin, fabrics, io
+from storagetest.wire.nvme.codes import Cns, Property, Status, status_name
+from storagetest.wire.nvme.command import Cqe
+from storagetest.wire.nvme_tcp import Completion, Queue, Session, mangle
+from storagetest.wire.nvme_tcp.bench import Bench, Scratch
+from storagetest.wire.nvme_tcp.pdu import R2T, C2HData, CapsuleResp, H2CData, ICReq
+
+pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="NVMe/TCP 3.3.1.1")]
+
+COMBINATIONS = {"NONE": (False, False), "H": (True, False), "D": (False, True), "HD": (True, True)}
+
+
+def combinations(prefix: str, kills: tuple[str, ...] = ()) -> pytest.MarkDecorator:
+    """One case for each of the four combinations of digests."""
+    return pytest.mark.parametrize(
+        "icreq",
+        [
+            pytest.param(
+                ICReq(header_digest=header, data_digest=data),
+                id=name,
+                marks=pytest.mark.case(f"{prefix}-{name}", kills=kills if header or data else ()),
+            )
+            for name, (header, data) in COMBINATIONS.items()
+        ],
+    )
+
+
+def needs_digests(queue: Queue) -> None:
+    """Skip where the controller has not agreed to the digests that were asked for."""
+    for what, asked, got in (
+        ("header", queue.icreq.header_digest, queue.digests.header),
+        ("data", queue.icreq.data_digest, queue.digests.data),
+    ):
+        if asked and not got:
+            pytest.skip(f"the controller does not enable the {what} digest, as it may (3.6.2.3)")
+
+
+@combinations("NVT-DGST-NEGOTIATE", kills=("icresp-digest-unasked",))
+def test_a_digest_is_enabled_only_where_the_host_asked(bench: Bench, icreq: ICReq) -> None:
+    icresp = bench.queue(icreq).icresp
+    assert icresp.header_digest <= icreq.header_digest, "3.3.1.1: HDGST_ENABLE was not asked for"
+    assert icresp.data_digest <= icreq.data_digest, "3.3.1.1: DDGST_ENABLE was not asked for"
+
+
+@pytest.mark.case("NVT-DGST-UNASKED", kills=("icresp-digest-unasked",))
+def test_no_digest_is_enabled_that_was_not_asked_for(bench: Bench) -> None:
+    icresp = bench.queue(ICReq()).icresp
+    assert (icresp.header_digest, icresp.data_digest) == (False, False)
+
+
+@combinations("NVT-DGST-ADMIN", kills=("hdgst-wrong", "digest-flags-lost"))
+def test_responses_carry_what_was_negotiated(bench: Bench, icreq: ICReq) -> None:
+    session = bench.session(icreq=icreq)
+    needs_digests(session.admin)
+    done = session.admin.run(fabrics.property_get(Property.VS))
+    [response] = done.of(CapsuleResp)
+    assert (response.header_digest_ok is not None) == icreq.header_digest, "3.3.1.1: HDGSTF as negotiated"
+    assert response.data_digest_ok is None, "3.6.2.7: a CapsuleResp has no data digest"
+
+
+@combinations("NVT-DGST-READ", kills=("ddgst-wrong", "digest-flags-lost"))
+def test_data_to_the_host_carries_what_was_negotiated(bench: Bench, icreq: ICReq) -> None:
+    session = bench.session(icreq=icreq)
+    needs_digests(session.admin)
+    done = session.admin.run(admin.identify(Cns.CONTROLLER), reads=4096)
+    assert done.ok
+    for pdu in done.of(C2HData):
+        assert pdu.header_digest_ok is (True if icreq.header_digest else None), "3.3.1.1: HDGST of C2HData"
+        assert pdu.data_digest_ok is (True if icreq.data_digest else None), "3.3.1.1: DDGST of C2HData"
+
+
+@combinations("NVT-DGST-WRITE", kills=("hdgst-wrong", "write-lost"))
+def test_data_written_is_data_read(bench: Bench, icreq: ICReq, scratch: Scratch) -> None:
+    session = bench.session(icreq=icreq)
+    queue = session.io_queue()
+    needs_digests(queue)
+    size = queue.in_capsule_limit + 4096  # so much that it is asked for by R2T
+    blocks, data = size // scratch.block_size, _pattern(size, 7)
+    assert queue.run(io.write(scratch.nsid, scratch.lba, blocks), data=data, inside=False).ok
+    assert queue.run(io.read(scratch.nsid, scratch.lba, blocks), reads=size).data == data
+
+
+@pytest.mark.case("NVT-DGST-CAPSULE", section="NVMe/TCP 3.5", kills=("ddgst-not-checked",))
+def test_a_capsule_whose_data_is_damaged_is_a_transient_transport_error(
+    bench: Bench, scratch: Scratch
+) -> None:
+    queue = bench.session(icreq=ICReq(data_digest=True)).io_queue()
+    needs_digests(queue)
+    _write(queue, scratch, 1)
+    done = _write(queue, scratch, 2, damaged=True)
+    assert done.status == Status.TRANSIENT_TRANSPORT_ERROR, f"3.5: not {status_name(done.status)}"
+
+
+@pytest.mark.case("NVT-DGST-CAPSULE-NOT-WRITTEN", section="NVMe/TCP 3.5", kills=("ddgst-not-checked",))
+def test_damaged_data_in_a_capsule_is_not_written(bench: Bench, scratch: Scratch) -> None:
+    queue = bench.session(icreq=ICReq(data_digest=True)).io_queue()
+    needs_digests(queue)
+    _write(queue, scratch, 1)
+    assert not _write(queue, scratch, 2, damaged=True).ok, "3.5: a data digest error is a failed command"
+    again = bench.session().io_queue()
+    done = again.run(io.read(scratch.nsid, scratch.lba, 1), reads=scratch.block_size)
+    assert done.data == _pattern(scratch.block_size, 1), "3.5: what failed its digest reached the medium"
+
+
+@pytest.mark.case("NVT-DGST-CAPSULE-LIVES", section="NVMe/TCP 3.5", kills=("ddgst-fatal",))
+def test_the_connection_outlives_damaged_data_in_a_capsule(bench: Bench, scratch: Scratch) -> None:
+    queue = bench.session(icreq=ICReq(data_digest=True)).io_queue()
+    needs_digests(queue)
+    _write(queue, scratch, 2, damaged=True)
+    assert _write(queue, scratch, 3).ok, "3.5: a data digest error is not fatal"
+
+
+@pytest.mark.case("NVT-DGST-DATA", section="NVMe/TCP 3.5", kills=("ddgst-not-checked",))
+def test_h2cdata_that_is_damaged_is_a_transient_transport_error(bench: Bench, scratch: Scratch) -> None:
+    queue = bench.session(icreq=ICReq(data_digest=True)).io_queue()
+    needs_digests(queue)
+    cqe = _write_damaged(queue, scratch)
+    assert cqe.status == Status.TRANSIENT_TRANSPORT_ERROR, f"3.5: not {status_name(cqe.status)}"
+
+
+@pytest.mark.case("NVT-DGST-DATA-LIVES", section="NVMe/TCP 3.5", kills=("ddgst-fatal",))
+def test_the_connection_outlives_damaged_h2cdata(bench: Bench, scratch: Scratch) -> None:
+    queue = bench.session(icreq=ICReq(data_digest=True)).io_queue()
+    needs_digests(queue)
+    _write_damaged(queue, scratch)
+    assert _write(queue, scratch, 3).ok, "3.5: a data digest error is not fatal"
+
+
+@pytest.mark.case("NVT-DGST-ICREQ", section="NVMe/TCP 3.3.1.1")
+def test_icreq_and_icresp_have_no_digest(bench: Bench) -> None:
+    queue = bench.queue(ICReq(header_digest=True, data_digest=True))
+    received = queue.link.transcript[-1].data
+    assert len(received) == 128, "3.3.1.1: ICResp carries no digest, whatever it negotiates"
+
+
+@pytest.mark.case("NVT-DGST-PER-QUEUE", section="NVMe/TCP 3.3.1.1")
+def test_each_connection_negotiates_for_itself(session: Session) -> None:
+    queue = session.io_queue(icreq=ICReq(header_digest=True, data_digest=True))
+    needs_digests(queue)
+    assert not session.admin.digests.header
+    assert queue.run(io.flush(0xFFFFFFFF)).of(CapsuleResp)[0].header_digest_ok, "3.3.1.1: of this connection"
+
+
+def _pattern(size: int, seed: int) -> bytes:
+    return bytes((at * 31 + seed) & 0xFF for at in range(256)) * (size // 256)
+
+
+def _write(queue: Queue, scratch: Scratch, seed: int, *, damaged: bool = False) -> Completion:
+    lie = (lambda raw: mangle(raw, "DDGST", 0xDEADBEEF)) if damaged else None
+    cid = queue.submit(
+        io.write(scratch.nsid, scratch.lba, 1), data=_pattern(scratch.block_size, seed), inside=True, lie=lie
+    )
+    return queue.wait(cid)
+
+
+def _write_damaged(queue: Queue, scratch: Scratch) -> Cqe:
+    """Write by R2T and H2CData, one of them with a wrong DDGST; return the completion."""
+    size = queue.in_capsule_limit + 4096
+    data = _pattern(size, 9)
+    queue.submit(io.write(scratch.nsid, scratch.lba, size // scratch.block_size), data=data, inside=False)
+    while True:
+        received = queue.receive()
+        if isinstance(received.pdu, CapsuleResp):
+            return Cqe.decode(received.pdu.cqe)
+        assert isinstance(received.pdu, R2T), f"3.3.2.2: not {received.pdu}"
+        r2t = received.pdu
+        for pdu in queue.pieces(r2t, data[r2t.offset : r2t.offset + r2t.length]):
+            assert isinstance(pdu, H2CData)
+            damaged = pdu.offset == 0
+            queue.send(pdu, lie=(lambda raw: mangle(raw, "DDGST", 0xDEADBEEF)) if damaged else None)

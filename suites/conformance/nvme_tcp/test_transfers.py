@@ -1,0 +1,411 @@
+"""Moving data: C2HData (NVMe/TCP 3.3.2.1), R2T and H2CData (3.3.2.2), SGLs and in-capsule data (3.3.1, 3.3.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from storagetest.errors import RemoteProtocolError
+from storagetest.wire.nvme import admin, fabrics, io
+from storagetest.wire.nvme.codes import Cns, Property, Status, status_name
+from storagetest.wire.nvme.command import Command, Cqe, in_capsule, sgl, transport_sgl
+from storagetest.wire.nvme_tcp import Completion, Queue, Session
+from storagetest.wire.nvme_tcp.bench import Bench, Scratch
+from storagetest.wire.nvme_tcp.pdu import R2T, C2HData, CapsuleCmd, CapsuleResp, H2CData, ICReq
+
+pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="NVMe/TCP 3.3.2.1")]
+
+Observe = Callable[[str], None]
+DISABLE_FLOW_CONTROL = 0x04
+
+
+def pattern(size: int, seed: int = 1) -> bytes:
+    return bytes((at * 37 + seed) & 0xFF for at in range(256)) * (size // 256)
+
+
+def asked_for(queue: Queue, scratch: Scratch, size: int) -> tuple[int, R2T]:
+    """Submit a write of ``size`` bytes outside the capsule; return its CID and the first R2T."""
+    cid = queue.submit(
+        io.write(scratch.nsid, scratch.lba, size // scratch.block_size), data=pattern(size), inside=False
+    )
+    received = queue.receive()
+    assert isinstance(received.pdu, R2T), f"3.3.2.2: data is asked for by R2T, not {received.pdu}"
+    return cid, received.pdu
+
+
+def bulk(queue: Queue) -> int:
+    """Bytes that never fit into a capsule."""
+    return queue.in_capsule_limit + 32768
+
+
+# C2HData (3.3.2.1, 3.6.2.9)
+
+
+@pytest.mark.case("NVT-C2H-01", kills=("c2h-gap", "c2h-swapped", "c2h-short", "c2h-overrun"))
+def test_a_read_returns_every_byte_in_order(queue: Queue, scratch: Scratch) -> None:
+    size = 32768
+    blocks = size // scratch.block_size
+    assert queue.run(io.write(scratch.nsid, scratch.lba, blocks), data=pattern(size)).ok
+    done = queue.run(io.read(scratch.nsid, scratch.lba, blocks), reads=size)
+    assert done.ok
+    assert len(done.data) == size, f"3.3.2.1: {len(done.data)} bytes of {size} came"
+    assert done.data == pattern(size)
+
+
+@pytest.mark.case("NVT-C2H-02", kills=("c2h-last-missing", "c2h-last-early"))
+def test_last_pdu_is_on_the_last_and_on_no_other(queue: Queue, scratch: Scratch) -> None:
+    done = queue.run(io.read(scratch.nsid, scratch.lba, 64), reads=64 * scratch.block_size)
+    marks = [one.pdu.last for one in done.of(C2HData) if isinstance(one.pdu, C2HData)]
+    assert marks == [False] * (len(marks) - 1) + [True], "3.6.2.9: LAST_PDU"
+
+
+@pytest.mark.case("NVT-C2H-03", kills=("c2h-success-flow-control",))
+def test_success_is_not_used_while_sq_flow_control_is_on(session: Session) -> None:
+    done = session.admin.run(admin.identify(Cns.CONTROLLER), reads=4096)
+    assert done.of(CapsuleResp), "3.3.2.1: with SQ flow control every command ends with a CapsuleResp"
+    assert not any(one.pdu.success for one in done.of(C2HData) if isinstance(one.pdu, C2HData))
+
+
+@pytest.mark.case("NVT-C2H-04", level="MAY")
+def test_success_where_sq_flow_control_is_off(session: Session, scratch: Scratch, observe: Observe) -> None:
+    queue = session.io_queue(cattr=DISABLE_FLOW_CONTROL)
+    done = queue.run(io.read(scratch.nsid, scratch.lba, 8), reads=8 * scratch.block_size)
+    assert done.ok
+    observe("SQ flow control stays on" if queue.sq_flow_control else "SQ flow control goes off when asked")
+    observe("a CapsuleResp ends the read" if done.of(CapsuleResp) else "C2HData with SUCCESS ends the read")
+
+
+@pytest.mark.case("NVT-C2H-05", section="NVMe/TCP 3.6.2.9", kills=("c2h-success-and-response",))
+def test_no_response_follows_success(session: Session, scratch: Scratch) -> None:
+    queue = session.io_queue(cattr=DISABLE_FLOW_CONTROL)
+    for _ in range(2):
+        queue.run(io.read(scratch.nsid, scratch.lba, 8), reads=8 * scratch.block_size)
+    assert queue.run(io.flush(scratch.nsid)).ok, "3.6.2.9: after SUCCESS there is no CapsuleResp"
+
+
+@pytest.mark.case("NVT-C2H-06", section="NVMe/TCP 3.3", kills=("c2h-misaligned",))
+@pytest.mark.parametrize(
+    "hpda",
+    [
+        pytest.param(value, marks=pytest.mark.case(f"NVT-HPDA-{value}", kills=("c2h-misaligned",)))
+        for value in (1, 3, 15, 31)
+    ],
+)
+def test_data_begins_where_hpda_wants_it(bench: Bench, hpda: int) -> None:
+    session = bench.session(icreq=ICReq(hpda=hpda, header_digest=True))
+    done = session.admin.run(admin.identify(Cns.CONTROLLER), reads=4096)
+    for one in done.of(C2HData):
+        assert one.pdo % ((hpda + 1) * 4) == 0, f"3.3: PDO {one.pdo} is no multiple of {(hpda + 1) * 4}"
+
+
+@pytest.mark.case("NVT-C2H-07", section="NVMe/TCP 3.6.2.9", kills=("c2h-reserved",))
+def test_reserved_fields_of_c2hdata_are_zero(session: Session) -> None:
+    for one in session.admin.run(admin.identify(Cns.CONTROLLER), reads=4096).of(C2HData):
+        assert (one.raw[10:12], one.raw[20:24]) == (bytes(2), bytes(4)), "3.6.2.9: reserved fields are 0h"
+        assert one.raw[1] & 0xF0 == 0, "3.6.2.9: reserved flags are 0"
+
+
+@pytest.mark.case("NVT-C2H-08", kills=("c2h-wrong-cid",))
+def test_data_of_two_commands_is_told_apart(queue: Queue, scratch: Scratch) -> None:
+    size = scratch.block_size
+    for at in (0, 1):
+        queue.run(io.write(scratch.nsid, scratch.lba + at, 1), data=pattern(size, at))
+    cids = [queue.submit(io.read(scratch.nsid, scratch.lba + at, 1), reads=size) for at in (0, 1)]
+    for at, cid in reversed(list(enumerate(cids))):
+        assert queue.wait(cid).data == pattern(size, at), "3.3.2.1: CCCID says whose data it is"
+
+
+@pytest.mark.case("NVT-C2H-09", section="NVMe/TCP 3.3.2.1", kills=("data-after-error",))
+def test_a_read_that_fails_at_once_returns_no_data(queue: Queue, scratch: Scratch) -> None:
+    done = queue.run(io.read(scratch.nsid, scratch.end, 1), reads=scratch.block_size)
+    assert (done.ok, done.data) == (False, b"")
+
+
+# R2T and H2CData (3.3.2.2)
+
+
+@pytest.mark.case("NVT-R2T-01", section="NVMe/TCP 3.3.2.2", kills=("r2t-gap", "r2t-overrun", "r2t-zero"))
+def test_r2ts_cover_the_data_once_and_in_order(queue: Queue, scratch: Scratch) -> None:
+    size = bulk(queue)
+    done = queue.run(
+        io.write(scratch.nsid, scratch.lba, size // scratch.block_size), data=pattern(size), inside=False
+    )
+    assert done.ok
+    covered = [(one.pdu.offset, one.pdu.length) for one in done.of(R2T) if isinstance(one.pdu, R2T)]
+    at = 0
+    for offset, length in covered:
+        assert offset == at, f"3.3.2.2: R2Ts are not contiguous: {covered}"
+        at += length
+    assert at == size, f"3.3.2.2: R2Ts ask for {at} of {size} bytes"
+
+
+@pytest.mark.case(section="NVMe/TCP 3.3.2.2")
+@pytest.mark.parametrize(
+    "maxr2t",
+    [
+        pytest.param(
+            value,
+            marks=pytest.mark.case(f"NVT-R2T-LIMIT-{value + 1}", kills=("r2t-over-limit",) * (value == 0)),
+        )
+        for value in (0, 1, 3)
+    ],
+)
+def test_no_more_r2ts_are_outstanding_than_maxr2t_allows(bench: Bench, scratch: Scratch, maxr2t: int) -> None:
+    queue = bench.session(icreq=ICReq(maxr2t=maxr2t)).io_queue()
+    cid, _ = asked_for(queue, scratch, bulk(queue))
+    outstanding = 1
+    with pytest.raises(RemoteProtocolError, match="neither answered nor closed"):
+        while True:  # nothing of it is answered, so what comes now is outstanding all at once
+            received = queue.receive(deadline=0.15)
+            outstanding += isinstance(received.pdu, R2T) and received.pdu.cccid == cid
+    assert outstanding <= maxr2t + 1, f"3.3.2.2: {outstanding} R2Ts for a command; MAXR2T allows {maxr2t + 1}"
+
+
+@pytest.mark.case("NVT-R2T-02", section="NVMe/TCP 3.6.2.10", kills=("r2t-reserved",))
+def test_reserved_fields_of_r2t_are_zero(queue: Queue, scratch: Scratch) -> None:
+    size = bulk(queue)
+    done = queue.run(
+        io.write(scratch.nsid, scratch.lba, size // scratch.block_size), data=pattern(size), inside=False
+    )
+    for one in done.of(R2T):
+        assert one.raw[20:24] == bytes(4), "3.6.2.10: reserved fields are 0h"
+        assert (one.raw[1] & 0xFE, one.raw[3]) == (0, 0), "3.6.2.10: reserved flags and PDO are 0h"
+
+
+@pytest.mark.case("NVT-R2T-03", section="NVMe/TCP 3.3.2.2", kills=("write-lost",))
+def test_an_r2t_may_be_answered_in_many_small_pdus(queue: Queue, scratch: Scratch) -> None:
+    size = bulk(queue)
+    cid, r2t = asked_for(queue, scratch, size)
+    while True:
+        whole = pattern(size)[r2t.offset : r2t.offset + r2t.length]
+        for at in range(0, r2t.length, 1024):
+            piece = whole[at : at + 1024]
+            last = at + len(piece) == r2t.length
+            queue.send(H2CData(cid, r2t.ttag, r2t.offset + at, piece, last))
+        received = queue.receive()
+        if isinstance(received.pdu, CapsuleResp):
+            break
+        assert isinstance(received.pdu, R2T)
+        r2t = received.pdu
+    assert Cqe.decode(received.pdu.cqe).ok
+    queue.forget(cid)
+    done = queue.run(io.read(scratch.nsid, scratch.lba, size // scratch.block_size), reads=size)
+    assert done.data == pattern(size)
+
+
+@pytest.mark.case("NVT-R2T-04", section="NVMe/TCP 3.3.2.2", kills=("r2t-small-never",))
+def test_a_small_write_by_transport_sgl_is_asked_for(queue: Queue, scratch: Scratch) -> None:
+    size = scratch.block_size
+    done = queue.run(io.write(scratch.nsid, scratch.lba, 1), data=pattern(size, 5), inside=False)
+    assert done.ok
+    assert done.of(R2T), "3.3.2.2: data of a Transport SGL is asked for by R2T, however little it is"
+
+
+@pytest.mark.case("NVT-R2T-05", section="NVMe/TCP 3.3.2.2", kills=("r2t-wrong-cid",))
+def test_two_writes_are_asked_for_apart(queue: Queue, scratch: Scratch) -> None:
+    size = bulk(queue)
+    blocks = size // scratch.block_size
+    first = queue.submit(io.write(scratch.nsid, scratch.lba, blocks), data=pattern(size, 1), inside=False)
+    second = queue.submit(
+        io.write(scratch.nsid, scratch.lba + blocks, blocks), data=pattern(size, 2), inside=False
+    )
+    assert queue.wait(second).ok
+    assert queue.wait(first).ok
+    for at, seed in ((0, 1), (blocks, 2)):
+        done = queue.run(io.read(scratch.nsid, scratch.lba + at, blocks), reads=size)
+        assert done.data == pattern(size, seed), "3.3.2.2: each R2T's data belongs to its command"
+
+
+@pytest.mark.case("NVT-R2T-06", section="NVMe/TCP 3.3.2.2", kills=("maxh2cdata-not-checked",))
+def test_data_over_maxh2cdata_is_not_taken(queue: Queue, scratch: Scratch) -> None:
+    most = queue.icresp.maxh2cdata
+    size = most + scratch.block_size
+    if size > scratch.blocks * scratch.block_size:
+        pytest.skip(f"MAXH2CDATA is {most}: more than a case may write")
+    cid, r2t = asked_for(queue, scratch, max(size, queue.in_capsule_limit + scratch.block_size))
+    if r2t.length <= most:
+        pytest.skip("every R2T is within MAXH2CDATA")
+    queue.send(H2CData(cid, r2t.ttag, r2t.offset, bytes(r2t.length)))
+    assert queue.ending().ended, "3.6.2.3: H2CData over MAXH2CDATA is a Data Transfer Limit Exceeded error"
+
+
+@pytest.mark.case("NVT-R2T-07", section="NVMe/TCP 3.3.2.2", kills=("data-after-last-ignored",))
+def test_data_after_the_last_is_fatal(queue: Queue, scratch: Scratch) -> None:
+    size = bulk(queue)
+    cid, r2t = asked_for(queue, scratch, size)
+    for pdu in queue.pieces(r2t, pattern(size)[: r2t.length]):
+        queue.send(pdu)
+    queue.send(H2CData(cid, r2t.ttag, 0, bytes(512)))
+    assert queue.ending().ended, "3.3.2.2: H2CData that no R2T asks for"
+
+
+# In-capsule data and SGLs (3.3.1, 3.3.2)
+
+
+@pytest.mark.case("NVT-SGL-01", section="NVMe/TCP 3.3.1", kills=("write-lost",))
+def test_in_capsule_data_up_to_the_limit_is_taken(queue: Queue, scratch: Scratch) -> None:
+    size = queue.in_capsule_limit // scratch.block_size * scratch.block_size
+    if not size:
+        pytest.skip("IOCCSZ allows no in-capsule data")
+    blocks = size // scratch.block_size
+    done = queue.run(io.write(scratch.nsid, scratch.lba, blocks), data=pattern(size, 3), inside=True)
+    assert done.ok
+    assert not done.of(R2T), "3.3.1: what is in the capsule is not asked for"
+    assert queue.run(io.read(scratch.nsid, scratch.lba, blocks), reads=size).data == pattern(size, 3)
+
+
+@pytest.mark.case("NVT-SGL-02", section="NVMe/TCP 3.3.1")
+def test_in_capsule_data_over_the_limit_is_refused(queue: Queue, scratch: Scratch, observe: Observe) -> None:
+    size = queue.in_capsule_limit + scratch.block_size
+    command = replace(
+        io.write(scratch.nsid, scratch.lba, size // scratch.block_size), cid=77, dptr=in_capsule(size)
+    )
+    queue.send(CapsuleCmd(command.encode(), bytes(size)))
+    ending = queue.ending()
+    statuses = [Cqe.decode(one.pdu.cqe).status for one in ending.before if isinstance(one.pdu, CapsuleResp)]
+    observe(f"refused by {status_name(statuses[0])}" if statuses else f"ended: {ending}")
+    assert statuses or ending.ended, "3.3.1: in-capsule data over IOCCSZ"
+    assert Status.SUCCESS not in statuses, "3.3.1: in-capsule data over IOCCSZ was taken"
+
+
+@pytest.mark.case("NVT-SGL-03", section="NVMe/TCP 3.3.1", kills=("admin-capsule-small",))
+def test_the_admin_queue_takes_8192_bytes_in_a_capsule(bench: Bench) -> None:
+    session = bench.session()
+    command = replace(fabrics.property_get(Property.VS), cid=5, dptr=in_capsule(8192))
+    session.admin.send(CapsuleCmd(command.encode(), bytes(8192)))
+    received = session.admin.receive()
+    assert isinstance(received.pdu, CapsuleResp), f"3.3.1: 8,192 bytes on the admin queue, not {received.pdu}"
+    assert Cqe.decode(received.pdu.cqe).cid == 5
+
+
+BAD_SGLS = {
+    "KEYED": sgl(0x4, 0x0, length=512),
+    "KEYED-F": sgl(0x4, 0xF, length=512),
+    "BIT-BUCKET": sgl(0x1, 0x0, length=512),
+    "SEGMENT": sgl(0x2, 0x0, length=16),
+    "LAST-SEGMENT": sgl(0x3, 0x0, length=16),
+    "VENDOR": sgl(0xF, 0x0, length=512),
+    "ADDRESS": sgl(0x0, 0x0, address=0x1000, length=512),
+    "SUBTYPE": sgl(0x5, 0x0, length=512),
+}
+
+
+@pytest.mark.case(section="NVMe/TCP 3.3.2")
+@pytest.mark.parametrize(
+    "descriptor",
+    [
+        pytest.param(raw, id=name, marks=pytest.mark.case(f"NVT-SGL-{name}", kills=("sgl-not-checked",)))
+        for name, raw in BAD_SGLS.items()
+    ],
+)
+def test_an_unsupported_sgl_is_a_failed_command(queue: Queue, scratch: Scratch, descriptor: bytes) -> None:
+    cid = queue.submit(io.read(scratch.nsid, scratch.lba, 1), reads=scratch.block_size, dptr=descriptor)
+    done = queue.wait(cid)
+    assert done.status in (Status.SGL_TYPE_INVALID, Status.INVALID_FIELD), (
+        f"3.3.2: an SGL that NVMe/TCP has not is refused, not {status_name(done.status)}"
+    )
+    assert queue.run(io.flush(scratch.nsid)).ok, "3.3.2: and the connection lives on"
+
+
+@pytest.mark.case("NVT-SGL-04", section="NVMe/TCP 3.3.2", kills=("sgl-length-ignored",))
+def test_a_transport_sgl_that_is_too_short_is_refused(queue: Queue, scratch: Scratch) -> None:
+    cid = queue.submit(
+        io.read(scratch.nsid, scratch.lba, 4),
+        reads=4 * scratch.block_size,
+        dptr=transport_sgl(scratch.block_size),
+    )
+    done = queue.wait(cid)
+    assert done.status == Status.DATA_SGL_LENGTH_INVALID, f"Base 4.3.2: not {status_name(done.status)}"
+
+
+@pytest.mark.case("NVT-SGL-05", section="NVMe/TCP 3.3.2", kills=("sgl-length-ignored",))
+def test_an_offset_beyond_the_capsule_is_refused(queue: Queue, scratch: Scratch, observe: Observe) -> None:
+    size = scratch.block_size
+    cid = queue.submit(
+        io.write(scratch.nsid, scratch.lba, 1),
+        data=bytes(size),
+        inside=True,
+        dptr=in_capsule(size, offset=65536),
+    )
+    done = queue.wait(cid)
+    observe(status_name(done.status))
+    assert done.status in (
+        Status.SGL_OFFSET_INVALID,
+        Status.DATA_SGL_LENGTH_INVALID,
+        Status.INVALID_FIELD,
+    ), f"Base 4.3.2: not {status_name(done.status)}"
+
+
+@pytest.mark.case("NVT-SGL-06", section="NVMe/TCP 3.3.2", kills=("psdt-ignored",))
+@pytest.mark.parametrize("flags", [
+    pytest.param(0x00, id="PRP", marks=pytest.mark.case("NVT-PSDT-PRP", kills=("psdt-ignored",))),
+    pytest.param(0xC0, id="RESERVED", marks=pytest.mark.case("NVT-PSDT-RESERVED", kills=("psdt-ignored",))),
+])  # fmt: skip
+def test_a_command_without_sgl_is_refused(queue: Queue, scratch: Scratch, flags: int) -> None:
+    done = _read_with_flags(queue, scratch, flags)
+    assert done.status == Status.INVALID_FIELD, f"Base 4.1.1: PSDT is 01b, not {status_name(done.status)}"
+
+
+def _read_with_flags(queue: Queue, scratch: Scratch, flags: int) -> Completion:
+    command: Command = replace(io.read(scratch.nsid, scratch.lba, 1), flags=flags)
+    return queue.run(command, reads=scratch.block_size)
+
+
+# Capsules (3.6.2.6, 3.6.2.7)
+
+
+@pytest.mark.case("NVT-CAPSULE-01", section="NVMe/TCP 3.6.2.7", kills=("resp-flags", "resp-pdo"))
+def test_reserved_fields_of_capsuleresp_are_zero(session: Session) -> None:
+    [response] = session.admin.run(fabrics.property_get(Property.VS)).of(CapsuleResp)
+    assert response.raw[1:4] == b"\0\x18\0", "3.6.2.7: FLAGS 0h, HLEN 24, PDO reserved"
+
+
+@pytest.mark.case("NVT-CAPSULE-02", section="Base 4.2.2", kills=("resp-phase",))
+def test_there_is_no_phase_tag_over_fabrics(session: Session) -> None:
+    assert not session.admin.run(fabrics.property_get(Property.VS)).cqe.phase, "Base 4.2.2: bit 0 is reserved"
+
+
+@pytest.mark.case("NVT-CAPSULE-03", section="Base 4.2.1", kills=("sqhd-stuck",))
+def test_sqhd_moves_with_the_commands(session: Session) -> None:
+    heads = [session.admin.run(fabrics.property_get(Property.VS)).cqe.sqhd for _ in range(3)]
+    assert len(set(heads)) == 3, f"Base 4.2.1: SQHD is the queue's head, but was {heads}"
+
+
+@pytest.mark.case("NVT-CAPSULE-04", section="NVMe/TCP 3.6.2.7", kills=("resp-wrong-cid", "resp-twice"))
+def test_every_command_is_answered_once(session: Session) -> None:
+    for _ in range(2):
+        assert session.admin.run(fabrics.property_get(Property.VS)).ok
+    with pytest.raises(RemoteProtocolError, match="neither answered nor closed"):
+        session.admin.receive(deadline=0.1)
+
+
+@pytest.mark.case("NVT-CAPSULE-05", section="NVMe/TCP 3.6.2.6")
+def test_many_capsules_may_come_in_one_segment(session: Session) -> None:
+    queue = session.admin
+    raw = b""
+    for cid in range(100, 116):
+        raw += queue.encode(CapsuleCmd(replace(fabrics.property_get(Property.VS), cid=cid).encode()))
+    queue.send_raw(raw)
+    answered = []
+    for _ in range(16):
+        pdu = queue.receive().pdu
+        assert isinstance(pdu, CapsuleResp)
+        answered.append(Cqe.decode(pdu.cqe).cid)
+    assert sorted(answered) == list(range(100, 116)), "each of them is answered"
+
+
+@pytest.mark.case("NVT-CAPSULE-06", section="NVMe/TCP 3.6.2.6")
+def test_a_capsule_may_come_byte_by_byte(session: Session) -> None:
+    queue = session.admin
+    for byte in queue.encode(CapsuleCmd(replace(fabrics.property_get(Property.VS), cid=9).encode())):
+        queue.send_raw(bytes([byte]))
+    pdu = queue.receive().pdu
+    assert isinstance(pdu, CapsuleResp)
+    assert Cqe.decode(pdu.cqe).cid == 9
+
+
+@pytest.mark.case("NVT-CAPSULE-07", section="NVMe/TCP 3.6.2.7", kills=("resp-sqid",))
+def test_sqid_is_reserved_over_fabrics(session: Session) -> None:
+    assert session.admin.run(fabrics.property_get(Property.VS)).cqe.sqid == 0, "Base 4.2.2: SQID is reserved"

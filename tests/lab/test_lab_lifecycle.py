@@ -1,0 +1,187 @@
+"""A lab's life, on real machines: it serves, and whatever ends it leaves no process, directory or socket."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from storagetest.errors import LabError
+from storagetest.lab import Lab, image
+from storagetest.lab.paths import package_root, state_root
+from storagetest.lab.process import wait_until
+
+pytestmark = pytest.mark.lab
+
+SOON = 15.0
+BOOT = 180.0
+ENVIRONMENT = {"PYTHONPATH": str(package_root()), "PYTHONUNBUFFERED": "1"}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def built() -> None:
+    image.build()
+
+
+@pytest.fixture(autouse=True)
+def state(monkeypatch, tmp_path) -> Iterator[Path]:
+    """A state directory of this test's own, longer than a socket's path may be; empty again at its end."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / ("x" * 100)))
+    yield state_root()
+    for name in Lab.names():
+        Lab.end(name)
+    assert nothing_left()
+
+
+def processes() -> dict[int, str]:
+    """The keepers and machines of this test, by their working directory (removed directories count)."""
+    found = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            directory = str((process / "cwd").readlink())
+            if directory.startswith(str(state_root())):
+                found[int(process.name)] = (process / "comm").read_text().strip()
+        except OSError:
+            pass
+    return found
+
+
+def nothing_left() -> bool:
+    left = [path.name for path in state_root().iterdir()] if state_root().exists() else []
+    return not processes() and left in ([], [".lock"])
+
+
+def ssh(lab: Lab, host: str, *argv: str) -> str:
+    done = subprocess.run(lab.ssh_argv(host, argv), capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def start(*argv: str, environ: dict[str, str] | None = None) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, *argv],
+        env={**os.environ, **ENVIRONMENT, **(environ or {})},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def test_up_serve_reuse_break_down():
+    lab = Lab.up("one", clients=1, progress=lambda _: None)
+    assert [host.name for host in lab.hosts] == ["appliance", "client1"]
+    assert sorted(processes().values()) == ["python3", "qemu-system-x86", "qemu-system-x86"] or len(processes()) == 3
+
+    ssh(lab, "client1", "mount", "-t", "nfs", "-o", "vers=4.2", "10.77.0.1:/a", "/mnt")
+    ssh(lab, "client1", "sh", "-c", "echo data >/mnt/file && sync")
+    assert ssh(lab, "appliance", "cat", "/srv/nfs/a/file") == "data\n"
+    ssh(lab, "client1", "umount", "/mnt")
+
+    said: list[str] = []
+    assert Lab.up("one", clients=1, progress=said.append).status() == lab.status()
+    assert said == ["lab one is up already: kernel appliance, 1 client"]
+    with pytest.raises(LabError, match=r"lab one is up as another one \(kernel appliance, 1 client\)"):
+        Lab.up("one", clients=2)
+
+    def answers() -> bool:
+        ping = ["ping", "-c1", "-W1", "10.77.0.1"]
+        nc = ["bash", "-c", "timeout 2 bash -c '</dev/tcp/10.77.0.1/2049'"]
+        del ping
+        return subprocess.run(lab.ssh_argv("client1", nc), capture_output=True, timeout=60, check=False).returncode == 0
+
+    appliance = lab.vm("appliance")
+    for breaks, mends in (
+        (appliance.pause, appliance.resume),
+        (lambda: appliance.set_link("data", up=False), lambda: appliance.set_link("data", up=True)),
+    ):
+        assert answers()
+        breaks()
+        assert not answers()
+        mends()
+        wait_until(answers, SOON, "the appliance to answer again")
+
+    lab.vm("client1").kill()
+    assert lab.status().host("client1").state == "ended"
+    with pytest.raises(LabError, match="client1 is not any more"):
+        Lab.up("one", clients=1)
+    lab.down()
+    assert nothing_left()
+    with pytest.raises(LabError, match="lab one is not up"):
+        lab.status()
+
+
+def test_a_killed_owner_takes_its_lab_along():
+    program = (
+        "import os, time; from storagetest.lab import Lab\n"
+        "print(Lab.up('own', clients=0, owner=os.getpid()).name); time.sleep(600)"
+    )
+    with start("-c", program) as owner:
+        assert owner.stdout is not None
+        for line in owner.stdout:
+            print(line)
+            if line == "own\n":
+                break
+        lab = Lab.find("own")
+        assert lab is not None
+        assert lab.status().owner == owner.pid
+        owner.kill()
+    wait_until(nothing_left, SOON, "nothing to be left of the owner's lab")
+
+
+def test_a_killed_keeper_takes_the_machines_along_and_the_next_one_cleans_up():
+    lab = Lab.up("kept", clients=1, progress=lambda _: None)
+    assert len(processes()) == 3
+    os.kill(lab.status().keeper, signal.SIGKILL)
+    wait_until(lambda: not processes(), SOON, "the machines to end")
+    assert Lab.find("kept") is None
+    assert nothing_left()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
+def test_an_up_that_is_interrupted_leaves_nothing(number):
+    with start("-m", "storagetest.lab", "up", "--name", "cut") as up:
+        wait_until(lambda: len(processes()) >= 4, BOOT, "the machines to be started")
+        assert Lab.find("cut") is None
+        up.send_signal(number)
+        said = up.communicate(timeout=SOON)[0]
+    assert up.returncode in {130, -number}
+    assert "Traceback" not in said
+    wait_until(nothing_left, SOON, "nothing to be left")
+
+
+def test_a_machine_that_hangs_at_its_start_is_started_once_more(tmp_path, monkeypatch):
+    real = shutil.which("qemu-system-x86_64")
+    wrapper = tmp_path / "bin/qemu-system-x86_64"
+    wrapper.parent.mkdir()
+    wrapper.write_text(
+        "#!/bin/sh\n"
+        f"case \"$*\" in *'-name client1 '*) [ -e {tmp_path}/hung ] || {{ touch {tmp_path}/hung; exec sleep 600; }} ;; esac\n"
+        f'exec {real} "$@"\n'
+    )
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{wrapper.parent}:{os.environ['PATH']}")
+    said: list[str] = []
+    lab = Lab.up("again", clients=1, progress=said.append, patience=12.0)
+    assert "boot: client1 again (silent for 12 s after 'power on')" in said
+    assert ssh(lab, "client1", "hostname") == "client1\n"
+    states = json.loads((state_root() / "again/states.json").read_text())
+    assert states["client1"]["attempts"] == 1
+    ssh(lab, "client1", "bash", "-c", "</dev/tcp/10.77.0.1/2049")
+
+
+def test_a_machine_that_does_not_start_is_one_sentence_and_leaves_nothing(tmp_path, monkeypatch):
+    wrapper = tmp_path / "bin/qemu-system-x86_64"
+    wrapper.parent.mkdir()
+    wrapper.write_text("#!/bin/sh\necho 'no such machine' >&2\nexit 1\n")
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{wrapper.parent}:{os.environ['PATH']}")
+    with pytest.raises(LabError, match="appliance did not start: QEMU ended: no such machine"):
+        Lab.up("never", clients=0, progress=lambda _: None)
+    assert nothing_left()

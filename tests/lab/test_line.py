@@ -1,0 +1,223 @@
+"""The whole line in the lab, as a user runs it: pytest in a process of its own, on real targets."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from storagetest.errors import DeadlineExceeded
+from storagetest.hosts import wait_until
+
+pytestmark = pytest.mark.lab
+
+ONE_OF_EACH = ["nfs-v4.2-nconnect1", "smb-v3.1.1", "iscsi-hdgstcrc32c", "nvme-tcp-hdgst-ddgst"]
+
+PROFILE = """
+profiles:
+  tiny: {size: 4MiB, ramp: 0, runtime: 300ms, repeats: 3, max_repeats: 3}
+  long: {size: 4MiB, ramp: 0, runtime: 30s, repeats: 3, max_repeats: 3}
+"""
+
+SUITE = """
+def test_writes(measure):
+    run = measure("small-random-write")
+    assert all(sample.values["iops"] > 0 for sample in run.samples)
+
+def test_reads(measure):
+    run = measure("sequential", direction="read", block_size="64KiB")
+    assert all(sample.values["bandwidth"] > 0 for sample in run.samples)
+"""
+
+
+class Line:
+    """A directory with the lab's targets.yaml and a suite in it, to run pytest in."""
+
+    def __init__(self, directory: Path, targets: str) -> None:
+        self.directory = directory
+        (directory / "targets.yaml").write_text(targets + PROFILE)
+        (directory / "test_suite.py").write_text(SUITE)
+        (directory / "pytest.ini").write_text("[pytest]\n")
+
+    def edit(self, old: str, new: str) -> None:
+        """Change the targets file."""
+        path = self.directory / "targets.yaml"
+        text = path.read_text()
+        assert old in text
+        path.write_text(text.replace(old, new))
+
+    def start(self, *arguments: str, profile: str = "tiny") -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "pytest", "-rs", "-v", "--st-profile", profile, *arguments],
+            cwd=self.directory,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, "COLUMNS": "160"},
+        )
+
+    def run(self, *arguments: str, profile: str = "tiny", timeout: float = 240) -> tuple[int, str]:
+        """Return pytest's exit status and everything it said."""
+        process = self.start(*arguments, profile=profile)
+        try:
+            output, _ = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            output, _ = process.communicate()
+            pytest.fail(f"pytest did not end in {timeout} s:\n{output}")
+        return process.returncode, output
+
+    def clean(self) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "storagetest", "clean"],
+            cwd=self.directory,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        return done.stdout + done.stderr
+
+
+@pytest.fixture
+def line(lab, tmp_path: Path) -> Line:
+    return Line(tmp_path, lab.targets_yaml.read_text())
+
+
+def only(*variants: str) -> list[str]:
+    return [text for variant in variants for text in ("--st-target", variant)]
+
+
+def test_one_variant_of_each_protocol_from_yaml_to_results(line: Line, client, tmp_path: Path) -> None:
+    status, output = line.run(*only(*ONE_OF_EACH), "--alluredir", "allure")
+    assert status == 0, output
+    assert "8 passed" in output
+    runs = [json.loads(text)["run"] for text in (tmp_path / "results.jsonl").read_text().splitlines()]
+    assert sorted({run["variant"] for run in runs}) == sorted(ONE_OF_EACH)
+    assert all(run["negotiated"] and run["versions"]["fio"] for run in runs)
+    assert len(list((tmp_path / "allure").glob("*-result.json"))) == 8
+
+
+def test_two_workers_share_the_targets_without_meeting(line: Line, client) -> None:
+    status, output = line.run("-n", "2", *only("nfs-v4.2-nconnect1", "nvme-tcp-hdgst-ddgst"))
+    assert status == 0, output
+    assert "4 passed" in output
+    by_worker = {(text.split()[0], "nfs" in text) for text in output.splitlines() if "PASSED" in text}
+    assert len(by_worker) == 2, f"a target was split over workers: {by_worker}"
+
+
+def test_lustre_is_skipped_with_its_reason_where_no_overlay_brings_it(line: Line, client) -> None:
+    if client.has("lfs"):
+        pytest.skip("this lab has an overlay with Lustre")
+    status, output = line.run(*only("lustre"))
+    assert status == 0, output
+    assert "skipped" in output
+    assert "client1 has no" in output
+
+
+def wait_for_attach(host) -> None:
+    try:
+        wait_until(lambda: host.left() != [], 60, "the run to attach")
+    except DeadlineExceeded as error:
+        pytest.fail(str(error))
+
+
+def test_ctrl_c_in_mid_run_leaves_nothing(line: Line, client) -> None:
+    process = line.start(*only("nfs-v4.2-nconnect1"), profile="long")
+    wait_for_attach(client)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == pytest.ExitCode.INTERRUPTED, output
+    assert "KeyboardInterrupt" in output
+    assert client.left() == []
+    assert client.run(["pgrep", "-x", "fio"], deadline=15, check=False).stdout == ""
+
+
+def test_what_a_killed_run_left_is_undone_by_clean(line: Line, client) -> None:
+    process = line.start(*only("iscsi-hdgstcrc32c"), profile="long")
+    wait_for_attach(client)
+    process.kill()
+    process.communicate(timeout=60)
+    assert client.left() != []
+    wait_until(lambda: "undone" in line.clean(), 60, "clean to undo the attach")
+    assert client.left() == []
+
+
+@contextmanager
+def replaced(client, path: str, text: str | None) -> Iterator[None]:
+    """Put ``text`` in the place of a program of the client's, or take the program away."""
+    client.run(["mv", path, f"{path}.real"], deadline=15)
+    try:
+        if text is not None:
+            client.push(text.encode(), path, mode=0o755)
+        yield
+    finally:
+        client.run(["mv", f"{path}.real", path], deadline=15)
+
+
+def test_fio_missing_on_the_client(line: Line, client) -> None:
+    with replaced(client, "/usr/bin/fio", None):
+        status, output = line.run(*only("nfs-v4.2-nconnect1"), "-k", "writes")
+    assert status == 1
+    assert "ERROR" in output
+    assert "Traceback" not in output
+    assert [text for text in output.splitlines() if "client1" in text and "fio" in text], output
+
+
+def test_fio_too_old_on_the_client(line: Line, client) -> None:
+    with replaced(client, "/usr/bin/fio", "#!/bin/sh\necho fio-2.1.11\n"):
+        status, output = line.run(*only("nfs-v4.2-nconnect1"), "-k", "writes")
+    assert status == 1
+    assert "Traceback" not in output
+    assert [text for text in output.splitlines() if "client1" in text and "2.1.11" in text], output
+
+
+def test_a_client_whose_host_key_has_changed(line: Line, lab, tmp_path: Path, client) -> None:
+    config = tmp_path / "ssh_config"
+    known = tmp_path / "known_hosts"
+    text = lab.ssh_config.read_text()
+    original = next(text.split()[1] for text in text.splitlines() if "UserKnownHostsFile" in text)
+    entries = [entry.split() for entry in Path(original).expanduser().read_text().splitlines()]
+    keys = [entry[2] for entry in entries]
+    shifted = [[entry[0], entry[1], keys[index - 1]] for index, entry in enumerate(entries)]
+    known.write_text("".join(" ".join(entry) + "\n" for entry in shifted))
+    config.write_text(text.replace(original, str(known)))
+    path = line.directory / "targets.yaml"
+    edited = [
+        f"  client1: {{transport: ssh, address: client1, ssh_config: {config}}}" if "  client1:" in row else row
+        for row in path.read_text().splitlines()
+    ]
+    path.write_text("\n".join(edited) + "\n")
+    status, output = line.run(*only("nfs-v4.2-nconnect1"))
+    assert status == 1
+    assert "1 skipped, 1 error" in output, output
+    assert [text for text in output.splitlines() if "client1" in text and "host key" in text.lower()], output
+
+
+def test_a_target_that_hangs_in_mid_run_is_found_dead_once(line: Line, lab, client) -> None:
+    machine = lab.vm("appliance")
+    process = line.start(*only("nfs-v4.2-nconnect1"), profile="long")
+    wait_for_attach(client)
+    wait_until(lambda: client.run(["pgrep", "-x", "fio"], deadline=15, check=False).ok, 60, "the load")
+    machine.pause()
+    resume = threading.Timer(150, machine.resume)
+    resume.start()
+    started = time.monotonic()
+    try:
+        output, _ = process.communicate(timeout=140)
+    finally:
+        resume.cancel()
+        machine.resume()
+    assert "nfs is dead" in output, output
+    assert "TargetDead" in output, output
+    assert "1 skipped" in output
+    assert time.monotonic() - started < 140

@@ -1,0 +1,88 @@
+"""What goes into the machines: scripts that parse, settings that fit, secrets only where they are used."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from importlib.resources import files
+
+import pytest
+
+from storagetest.errors import LabError
+from storagetest.lab import guestfiles, qemu, roles
+from storagetest.lab.services import client, lio, nvmet, tgt
+
+SCRIPTS = {
+    service.name: service.script
+    for role in roles.names()
+    for service in (*roles.load(role).services, client.SERVICE)
+}
+SCRIPTS |= {
+    name: files("storagetest.lab").joinpath("guest", name).read_text() for name in ("init.sh", "boot.sh", "lib.sh")
+}
+
+
+@pytest.mark.parametrize("name", sorted(SCRIPTS))
+def test_a_script_is_shell_and_has_no_field_left_to_fill(name):
+    done = subprocess.run(["sh", "-n"], input=SCRIPTS[name], text=True, capture_output=True, timeout=30, check=False)
+    assert done.stderr == ""
+    assert "@" not in SCRIPTS[name].replace("10.77.0.1@tcp", "").replace('"$@"', "")
+
+
+@pytest.mark.parametrize("name", roles.names())
+def test_a_role_is_complete(name):
+    role = roles.load(name)
+    assert role.name == name
+    targets = [target.name for target in role.targets]
+    assert len(targets) == len(set(targets)) > 0
+    ports = [port for service in role.services for port in service.ports.values()]
+    assert len(ports) == len(set(ports))
+
+
+def test_an_unknown_role_is_one_sentence():
+    with pytest.raises(LabError, match=r"no appliance is called 'x'; there are: alternate, kernel"):
+        roles.load("x")
+
+
+def lab() -> list[qemu.Machine]:
+    role = roles.load("kernel")
+    return qemu.machines(role.memory, role.services, 1, 512, (client.SERVICE,))
+
+
+def made(machine: qemu.Machine, *, overlay: bool = False) -> dict:
+    secrets = {"smb-password": "s", "chap-password": "c", "chap-mutual-password": "m"}
+    return guestfiles.files(
+        machine, lab(), host_key=b"key", authorized_key=b"pub", secrets=secrets, overlay=overlay
+    )
+
+
+def test_secrets_go_only_to_the_machine_that_uses_them():
+    appliance, client1 = (made(machine) for machine in lab())
+    assert appliance["lab/secrets/smb-password"].data == b"s"
+    assert appliance["lab/secrets/smb-password"].mode == 0o600
+    assert not [path for path in client1 if "secrets" in path]
+
+
+def test_every_machine_knows_itself_and_the_others():
+    files = made(lab()[1], overlay=True)
+    assert b"LAB_HOSTNAME=client1\nLAB_ADDRESS=10.77.0.11\n" in files["lab/machine.env"].data
+    assert files["lab/hosts"].data == b"127.0.0.1 localhost\n10.77.0.1 appliance\n10.77.0.11 client1\n"
+    assert files["init"].mode == 0o755
+    assert files["lab/host_key"].mode == 0o600
+    assert "lab/overlay" in files
+    assert "lab/overlay" not in made(lab()[1])
+    assert set(name for name in files if "services" in name) == {"lab/services/client.sh"}
+
+
+def test_known_wwids():
+    assert lio.wwid(3) == "naa.600140557057e5700000000000000003"
+    assert len(lio.wwid(0)) == len("naa.") + 32
+    assert nvmet.wwid(2) == "uuid.57057e57-0000-4000-8000-000000000002"
+    assert tgt.wwid(1) == "naa.6000000000000000000057057e570001"
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
+def test_the_guests_wait_until_waits_and_gives_up():
+    script = f"{SCRIPTS['lib.sh']}\nwait_until 5 test -d / && echo there; wait_until 0 false || echo gave up"
+    done = subprocess.run(["bash"], input=script, text=True, capture_output=True, timeout=30, check=True)
+    assert done.stdout.splitlines() == ["there", "gave up"]
