@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -77,7 +78,7 @@ def start(*argv: str, environ: dict[str, str] | None = None) -> subprocess.Popen
 def test_up_serve_reuse_break_down():
     lab = Lab.up("one", clients=1, progress=lambda _: None)
     assert [host.name for host in lab.hosts] == ["appliance", "client1"]
-    assert sorted(processes().values()) == ["python3", "qemu-system-x86", "qemu-system-x86"] or len(processes()) == 3
+    assert len(processes()) == 3
 
     ssh(lab, "client1", "mount", "-t", "nfs", "-o", "vers=4.2", "10.77.0.1:/a", "/mnt")
     ssh(lab, "client1", "sh", "-c", "echo data >/mnt/file && sync")
@@ -91,17 +92,15 @@ def test_up_serve_reuse_break_down():
         Lab.up("one", clients=2)
 
     def answers() -> bool:
-        ping = ["ping", "-c1", "-W1", "10.77.0.1"]
-        nc = ["bash", "-c", "timeout 2 bash -c '</dev/tcp/10.77.0.1/2049'"]
-        del ping
-        return subprocess.run(lab.ssh_argv("client1", nc), capture_output=True, timeout=60, check=False).returncode == 0
+        probe = ["timeout", "2", "bash", "-c", "</dev/tcp/10.77.0.1/2049"]
+        done = subprocess.run(lab.ssh_argv("client1", probe), capture_output=True, timeout=60, check=False)
+        return done.returncode == 0
 
     appliance = lab.vm("appliance")
     for breaks, mends in (
         (appliance.pause, appliance.resume),
         (lambda: appliance.set_link("data", up=False), lambda: appliance.set_link("data", up=True)),
     ):
-        assert answers()
         breaks()
         assert not answers()
         mends()
@@ -123,15 +122,14 @@ def test_a_killed_owner_takes_its_lab_along():
         "print(Lab.up('own', clients=0, owner=os.getpid()).name); time.sleep(600)"
     )
     with start("-c", program) as owner:
-        assert owner.stdout is not None
-        for line in owner.stdout:
-            print(line)
-            if line == "own\n":
-                break
-        lab = Lab.find("own")
-        assert lab is not None
-        assert lab.status().owner == owner.pid
-        owner.kill()
+        try:
+            assert owner.stdout is not None
+            said = list(itertools.takewhile(lambda line: line != "own\n", owner.stdout))
+            lab = Lab.find("own")
+            assert lab is not None, said
+            assert lab.status().owner == owner.pid
+        finally:
+            owner.kill()
     wait_until(nothing_left, SOON, "nothing to be left of the owner's lab")
 
 
@@ -162,7 +160,8 @@ def test_a_machine_that_hangs_at_its_start_is_started_once_more(tmp_path, monkey
     wrapper.parent.mkdir()
     wrapper.write_text(
         "#!/bin/sh\n"
-        f"case \"$*\" in *'-name client1 '*) [ -e {tmp_path}/hung ] || {{ touch {tmp_path}/hung; exec sleep 600; }} ;; esac\n"
+        f"hung={tmp_path}/hung\n"
+        'case "$*" in *"-name client1 "*) [ -e $hung ] || { touch $hung; exec sleep 600; } ;; esac\n'
         f'exec {real} "$@"\n'
     )
     wrapper.chmod(0o755)

@@ -155,7 +155,7 @@ class Profile:
 PROFILES: Mapping[str, Profile] = {
     profile.name: profile
     for profile in (
-        Profile("smoke", size=16 << 20, ramp=0.5, runtime=1.0, repeats=3, max_repeats=3),
+        Profile("smoke", size=16 << 20, ramp=0.5, runtime=1.0, repeats=3, max_repeats=8),
         Profile("standard", size=1 << 30, ramp=5.0, runtime=30.0, repeats=3, max_repeats=10),
         Profile("thorough", size=8 << 30, ramp=15.0, runtime=120.0, repeats=5, max_repeats=20),
     )

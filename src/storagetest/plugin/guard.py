@@ -7,13 +7,13 @@ from contextlib import ExitStack
 
 import pytest
 
-from storagetest.config import Machine, Variant
+from storagetest.config import Variant
 from storagetest.errors import StoragetestError
 from storagetest.plugin import evidence
 from storagetest.plugin.matrix import item_variant
 from storagetest.plugin.state import KEY
 from storagetest.protocols.base import Attachment
-from storagetest.runner.locks import exclusive, shared
+from storagetest.runner.locks import exclusive, identity, shared
 
 __all__ = ["Guard"]
 
@@ -73,16 +73,9 @@ class Guard:
     def _lock(self, item: pytest.Item, variant: Variant) -> ExitStack:
         client = self._state.client(variant)
         server = self._state.protocol(variant).server(variant.options)
-        names = [f"client:{_identity(client)}", f"server:{server}"]
+        names = [f"client:{identity(client)}", f"server:{server}"]
         measuring = "measure" in getattr(item, "fixturenames", ())
         take = exclusive if measuring else shared
         stack = ExitStack()
         stack.enter_context(take(names, timeout=self._timeout, what=item.nodeid))
         return stack
-
-
-def _identity(machine: Machine) -> str:
-    """Return what tells a client from others in any run here: not its name, which each file chooses."""
-    if machine.transport == "local":
-        return "local"
-    return f"{machine.ssh_config or ''}:{machine.address}:{machine.port or 22}"

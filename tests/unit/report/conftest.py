@@ -17,6 +17,7 @@ from storagetest.measure.histogram import Histogram
 from storagetest.measure.run import METRICS, Run, Sample
 from storagetest.report import allure
 from storagetest.report.base import Record
+from storagetest.report.figures import parameter_text
 from storagetest.verdict.base import Interval, Outcome, Threshold, Verdict
 
 MIB = 1 << 20
@@ -73,6 +74,16 @@ def verdict(outcome: Outcome, *, metric: str = "iops", bound: float = 20000.0) -
     )
 
 
+def title(workload: str, asked: dict) -> str:
+    """What a workload would call its case: words and sizes stand by themselves."""
+    shown = {name: parameter_text(name, value) for name, value in asked.items()}
+    words = [
+        text if text != str(asked[name]) or isinstance(asked[name], str) else f"{name}={text}"
+        for name, text in shown.items()
+    ]
+    return " ".join((workload, *words))
+
+
 def build(
     *,
     protocol: str = "nfs",
@@ -84,6 +95,7 @@ def build(
     **changes,
 ) -> Record:
     """A finished case; ``changes`` replace members of the record."""
+    asked = {"direction": "read", "block_size": MIB} if parameters is None else parameters
     run = Run(
         case=f"suites/performance/test_{workload}.py::test_{workload}[{variant}]",
         workload=workload,
@@ -91,7 +103,8 @@ def build(
         variant=variant,
         protocol=protocol,
         client="client1",
-        parameters={"direction": "read", "block_size": MIB} if parameters is None else parameters,
+        title=title(workload, asked),
+        parameters=asked,
         negotiated={"vers": "4.2", "rsize": "1048576", "nconnect": "4"},
         samples=tuple(sample(seed) for seed in range(repeats)),
         started=1_700_000_000.25,

@@ -21,10 +21,26 @@ lustre_network() {
     echo "options lnet networks=tcp(eth0)" >/etc/modprobe.d/lustre.conf
 }
 
+# one_at_a_time COMMAND …: services start side by side, and busybox's modprobe takes a module that another one
+# is still loading for loaded.
+one_at_a_time() {
+    (
+        flock 9
+        "$@"
+    ) 9>$LAB/lock
+}
+
+modules() {
+    one_at_a_time modprobe -a "$@"
+}
+
 configfs() {
+    one_at_a_time mount_configfs
+}
+
+mount_configfs() {
     modprobe configfs
-    mountpoint -q /sys/kernel/config || mount -t configfs configfs /sys/kernel/config 2>/dev/null ||
-        mountpoint -q /sys/kernel/config
+    mountpoint -q /sys/kernel/config || mount -t configfs configfs /sys/kernel/config
 }
 
 # disks NAME=MIB …: make /dev/mapper/NAME for each, a disk in memory that takes memory only where it was
@@ -32,8 +48,8 @@ configfs() {
 # (flakey, delay, error) is a swap of that table under whatever uses the disk.
 disks() {
     configfs
-    modprobe -a dm-mod
-    modprobe null_blk nr_devices=0
+    modules dm-mod
+    one_at_a_time modprobe null_blk nr_devices=0
     tables=
     for disk in "$@"; do
         name=${disk%=*}

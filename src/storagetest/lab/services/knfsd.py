@@ -65,7 +65,7 @@ cat >/etc/exports <<EOF
 /x *($options,fsid=4)
 EOF
 rpcbind -w
-modprobe -a nfsd lockd
+modules nfsd lockd
 sysctl -q -w fs.nfs.nlm_tcpport=32768 fs.nfs.nlm_udpport=32768
 mountpoint -q /proc/fs/nfsd || mount -t nfsd nfsd /proc/fs/nfsd
 echo 1048576 >/proc/fs/nfsd/max_block_size # by itself it goes by the memory there is

@@ -28,7 +28,7 @@ _SCRIPT = r"""
 . /run/lab/lib.sh
 configfs
 mkdir -p /etc/target # LIO looks for it and complains
-modprobe -a target_core_mod target_core_iblock iscsi_target_mod
+modules target_core_mod target_core_iblock iscsi_target_mod
 core=/sys/kernel/config/target/core/iblock_0
 fabric=/sys/kernel/config/target/iscsi
 mkdir -p $core $fabric

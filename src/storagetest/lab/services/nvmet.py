@@ -21,7 +21,7 @@ _PORT = 4420
 _SCRIPT = r"""
 . /run/lab/lib.sh
 configfs
-modprobe -a nvmet nvmet-tcp
+modules nvmet nvmet-tcp
 nvmet=/sys/kernel/config/nvmet
 mkdir "$nvmet/ports/1"
 for setting in adrfam=ipv4 trtype=tcp traddr=0.0.0.0 trsvcid=@PORT@; do
