@@ -30,7 +30,9 @@ def test_connections_and_sizes(client) -> None:
 
 def test_silently_lowered_size_is_a_difference(client) -> None:
     with attach(client, "nfs", nfs(wsize="4MiB")) as attachment:
-        assert [str(one) for one in attachment.differences] == ["wsize: asked for 4194304, got 1048576"]
+        (difference,) = attachment.differences
+        assert (difference.option, difference.asked) == ("wsize", "4194304")
+        assert int(difference.got) <= 1 << 20, "knfsd's largest"
 
 
 def test_two_mounts_at_once(client) -> None:

@@ -142,7 +142,9 @@ def test_a_killed_keeper_takes_the_machines_along_and_the_next_one_cleans_up():
     assert nothing_left()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name
+)
 def test_an_up_that_is_interrupted_leaves_nothing(number):
     with start("-m", "storagetest.lab", "up", "--name", "cut") as up:
         wait_until(lambda: len(processes()) >= 4, BOOT, "the machines to be started")

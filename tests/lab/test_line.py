@@ -193,7 +193,9 @@ def test_a_client_whose_host_key_has_changed(line: Line, lab, tmp_path: Path, cl
     config.write_text(text.replace(original, str(known)))
     path = line.directory / "targets.yaml"
     edited = [
-        f"  client1: {{transport: ssh, address: client1, ssh_config: {config}}}" if "  client1:" in row else row
+        f"  client1: {{transport: ssh, address: client1, ssh_config: {config}}}"
+        if "  client1:" in row
+        else row
         for row in path.read_text().splitlines()
     ]
     path.write_text("\n".join(edited) + "\n")

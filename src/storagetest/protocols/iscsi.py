@@ -75,6 +75,9 @@ for name in $attributes; do
         files="$files $file"
     done
 done
+for unit in target*/*:"$lun"; do
+    echo "lun:$lun"
+done
 for block in target*/*:"$lun"/block/*; do
     read -r size <"$block/size" && [ "$size" -gt 0 ] && [ -b "/dev/${block##*/}" ] || continue
     echo "block:${block##*/}"
@@ -118,6 +121,9 @@ _NEGOTIATED = {
     "queue_depth": "queue_depth",
 }
 """sysfs names (scsi_transport_iscsi.c) to the keys of RFC 7143, section 13."""
+
+_VAGUE = {4, 5, 8, 11, 19}
+"""Exit statuses of iscsiadm that may mean a dead portal as well as a target that says no."""
 
 _DIGEST = {"0": "None", "1": "CRC32C"}
 _SPELLED = {
@@ -263,7 +269,7 @@ def record_settings(options: Iscsi.Options) -> dict[str, str]:
         "node.session.scan": "manual",
         "node.session.initial_login_retry_max": "1",
         "node.session.timeo.replacement_timeout": str(max(1, int(options.deadline))),
-        "node.conn[0].timeo.login_timeout": str(max(1, min(15, int(options.deadline)))),
+        "node.conn[0].timeo.login_timeout": str(max(2, min(10, int(options.deadline / 3)))),
         "node.conn[0].timeo.logout_timeout": "5",
         "node.conn[0].timeo.noop_out_interval": "5",
         "node.conn[0].timeo.noop_out_timeout": "5",
@@ -318,11 +324,28 @@ def differences(options: Iscsi.Options, negotiated: Mapping[str, str]) -> tuple[
     )
 
 
-def explain(done: Completed, options: Iscsi.Options) -> StoragetestError:
-    """Make an error of iscsiadm's exit status (iscsiadm(8), EXIT STATUS)."""
+def parse_discovery(text: str) -> tuple[str, ...]:
+    """Parse SendTargets' answer, lines ``ADDRESS:PORT,TPGT NAME``, into the targets' names."""
+    return tuple(sorted({line.split()[1] for line in text.splitlines() if len(line.split()) == 2}))
+
+
+def explain(
+    done: Completed, options: Iscsi.Options, *, offered: tuple[str, ...] | None = None
+) -> StoragetestError:
+    """Make an error of iscsiadm's exit status (iscsiadm(8), EXIT STATUS).
+
+    ``offered`` are the targets that the portal names, where it was asked and answered.
+    """
     target = describe(options)
     said = " ".join((done.stderr.strip() or done.stdout.strip()).splitlines()[-2:])
     where = f"(iscsiadm on {done.host} exited {done.status}: {said})"
+    if offered is not None and options.iqn not in offered:
+        names = ", ".join(offered) or "none"
+        return AttachError(
+            f"{target}: the portal offers this client no such target; it offers {names} {where}"
+        )
+    if offered is not None:
+        return _refusal(options, where)
     match done.status:
         case 24:
             who = f"as {options.chap.username!r}" if options.chap else "without CHAP"
@@ -338,9 +361,13 @@ def explain(done: Completed, options: Iscsi.Options) -> StoragetestError:
             )
         case 13:
             return ClientLacks(f"{target}: logging in wants root on {done.host} {where}")
+    return _refusal(options, where)
+
+
+def _refusal(options: Iscsi.Options, where: str) -> AttachError:
     digest = options.header_digest != "none" or options.data_digest != "none"
     return AttachError(
-        f"{target}: the target refuses the login: does it have this IQN, allow this initiator"
+        f"{describe(options)}: the target refuses the login: does it have this IQN, allow this initiator"
         f"{', offer these digests' if digest else ''} and want {'' if options.chap else 'no '}CHAP? {where}"
     )
 
@@ -398,7 +425,18 @@ def _log_in(client: Host, options: Iscsi.Options, deadline: Deadline) -> None:
     login = ["iscsiadm", "-m", "node", "-T", options.iqn, "-p", portal, "--login"]
     done = client.run(login, deadline=deadline.left(), check=False)
     if not done.ok:
-        raise explain(done, options)
+        raise _why_no_login(client, options, done, portal, deadline)
+
+
+def _why_no_login(
+    client: Host, options: Iscsi.Options, done: Completed, portal: str, deadline: Deadline
+) -> StoragetestError:
+    """Ask the portal which targets it has: iscsid tries again whatever the answer, and says "timed out"."""
+    if done.status not in _VAGUE:
+        return explain(done, options)
+    discovery = ["iscsiadm", "-m", "discovery", "-t", "sendtargets", "-p", portal, "-o", "nonpersistent"]
+    asked = client.run(discovery, deadline=min(10.0, deadline.left()), check=False)
+    return explain(done, options, offered=parse_discovery(asked.stdout) if asked.ok else None)
 
 
 def _find(client: Host, options: Iscsi.Options, deadline: Deadline) -> dict[str, str]:
@@ -412,13 +450,11 @@ def _find(client: Host, options: Iscsi.Options, deadline: Deadline) -> dict[str,
         looked = client.run(look, deadline=deadline.left())
         scan = ""
         seen = parse_look(looked.stdout)
-        return "block" in seen
+        # Writing to `scan` returns when the scan is over; only the disk driver's part is still to come.
+        return "block" in seen or ("session" in seen and "lun" not in seen)
 
-    try:
-        wait_until(there, min(deadline.left(), 10.0), f"LUN {lun} of {options.iqn} on {client.name}")
-    except StoragetestError as error:
-        if "session" in seen:
-            msg = f"{describe(options)}: logged in, but the target shows {client.name} no LUN {lun}"
-            raise AttachError(msg) from error
-        raise
+    wait_until(there, deadline.left(), f"a disk for LUN {lun} of {options.iqn} on {client.name}")
+    if "block" not in seen:
+        msg = f"{describe(options)}: logged in, but the target shows {client.name} no LUN {lun}"
+        raise AttachError(msg)
     return seen

@@ -27,6 +27,9 @@ __all__ = ["NvmeTcp"]
 HOST_NQN_PREFIX = "nqn.2014-08.org.nvmexpress:uuid:"
 """NVM Express Base Specification, NVMe Qualified Names: the form that carries a UUID."""
 
+SCAN_SECONDS = 5.0
+"""How long a live controller may take to show its namespaces; the kernel asks for them right after connecting."""
+
 FIND = r"""
 nqn=$1 hostnqn=$2
 shopt -s nullglob
@@ -303,14 +306,17 @@ def _find(client: Host, options: NvmeTcp.Options, host_nqn: str, deadline: Deadl
 
     what = f"namespace {options.namespace} of {options.nqn} on {client.name}"
     try:
-        wait_until(there, min(deadline.left(), 10.0), what)
+        wait_until(there, min(deadline.left(), SCAN_SECONDS), what)
+        return seen
     except DeadlineExceeded:
         if seen.get("state") != "live":
             raise
-        others = sorted(name.removeprefix("namespace-") for name in seen if name.startswith("namespace-"))
-        msg = (
-            f"{describe(options)}: connected, but the subsystem shows no namespace {options.namespace}; "
-            f"it shows {', '.join(others) or 'none'}"
-        )
-        raise AttachError(msg) from None
-    return seen
+    if f"namespace-{options.namespace}" in seen:
+        wait_until(there, deadline.left(), f"a disk for {what}")
+        return seen
+    others = sorted(name.removeprefix("namespace-") for name in seen if name.startswith("namespace-"))
+    msg = (
+        f"{describe(options)}: connected, but the subsystem shows no namespace {options.namespace}; "
+        f"it shows {', '.join(others) or 'none'}"
+    )
+    raise AttachError(msg)

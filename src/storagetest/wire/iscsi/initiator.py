@@ -40,7 +40,7 @@ from storagetest.wire.iscsi.pdu import (
 )
 from storagetest.wire.iscsi.session import Numbers, Parameters, Watch
 from storagetest.wire.layout import Value
-from storagetest.wire.link import Closed, Link
+from storagetest.wire.link import Closed, Link, Silence
 from storagetest.wire.show import show
 
 __all__ = ["Aftermath", "Completion", "Initiator", "LoginRefused"]
@@ -87,10 +87,11 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class Aftermath:
-    """What came of a provocation: the PDUs up to the answer to a ping, or to the close."""
+    """What came of a provocation: the PDUs up to the answer to a ping, or to the close, or to silence."""
 
     pdus: tuple[Pdu, ...]
     closed: bool
+    silent: bool = False
 
     @property
     def reject(self) -> Reject | None:
@@ -99,7 +100,8 @@ class Aftermath:
 
     def __str__(self) -> str:
         said = [pdu.summary() for pdu in self.pdus] or ["nothing"]
-        return "; ".join([*said, "closed" if self.closed else "the connection lives"])
+        end = "closed" if self.closed else "no answer to a ping" if self.silent else "the connection lives"
+        return "; ".join([*said, end])
 
 
 class Initiator:
@@ -271,15 +273,23 @@ class Initiator:
             raise RemoteProtocolError(f"{self.link.peer}: a NOP-In of another tag: {answer.summary()}")
         return answer
 
-    def aftermath(self, *, deadline: float | None = None) -> Aftermath:
-        """Ping, and return what came before the answer; so silence costs one round trip and no waiting."""
+    def aftermath(self, *, deadline: float = 3.0) -> Aftermath:
+        """Ping, and return what came before the answer; so silence costs one round trip and no waiting.
+
+        After a close, or when the ping is not answered either, there is nothing left to log out from.
+        """
         tag = self.numbers.itt()
         self.send(NopOut(immediate=True, itt=tag))
         came: list[Pdu] = []
-        while (pdu := self.receive(deadline=deadline)) is not None:
-            if isinstance(pdu, NopIn) and pdu.itt == tag:
-                return Aftermath(tuple(came), closed=False)
-            came.append(pdu)
+        try:
+            while (pdu := self.receive(deadline=deadline)) is not None:
+                if isinstance(pdu, NopIn) and pdu.itt == tag:
+                    return Aftermath(tuple(came), closed=False)
+                came.append(pdu)
+        except Silence:
+            self.logged_in = False
+            return Aftermath(tuple(came), closed=False, silent=True)
+        self.logged_in = False
         return Aftermath(tuple(came), closed=True)
 
     def text(self, *pairs: tuple[str, str]) -> Pairs:

@@ -1,0 +1,202 @@
+"""Authentication by CHAP (RFC 7143 12.1.3, 9.2.1; RFC 1994). Needs a target with `chap` in the targets file."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+
+from storagetest.errors import RemoteProtocolError
+from storagetest.wire.iscsi.chap import Challenge, challenge_of, hexadecimal, response
+from storagetest.wire.iscsi.codes import LoginStatus, Stage
+from storagetest.wire.iscsi.initiator import Initiator, LoginRefused
+from storagetest.wire.iscsi.keys import format_text, parse_text
+from storagetest.wire.iscsi.login import Credentials
+from storagetest.wire.iscsi.pdu import LoginRequest, LoginResponse
+
+pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(section="RFC 7143 12.1.3", level="MUST")]
+
+
+@pytest.fixture
+def known(portal) -> Credentials:
+    """Return the credentials that the target knows; skip where it has none."""
+    if portal.credentials is None:
+        pytest.skip("the target has no `chap`")
+    return portal.credentials
+
+
+class Step:
+    """One login by hand, in the security stage."""
+
+    def __init__(self, connection: Initiator, iqn: str) -> None:
+        self.connection = connection
+        self._iqn = iqn
+        self._template = LoginRequest(itt=0, isid=b"\x80chap!", csg=0, nsg=1, transit=False)
+
+    def say(self, *pairs: tuple[str, str], transit: bool = False) -> LoginResponse | None:
+        """Send keys; return the response, or None on a close."""
+        self.connection.send(replace(self._template, transit=transit, data=format_text(pairs)))
+        answer = self.connection.receive()
+        assert answer is None or isinstance(answer, LoginResponse), answer.summary()
+        return answer
+
+    def names(self, method: str = "CHAP") -> LoginResponse | None:
+        """Say who we are and which methods we offer."""
+        return self.say(
+            ("InitiatorName", self.connection.name),
+            ("SessionType", "Normal"),
+            ("TargetName", self._iqn),
+            ("AuthMethod", method),
+        )
+
+    def challenge(self, algorithms: str = "5") -> Challenge:
+        """Go as far as the target's challenge."""
+        first = self.names()
+        assert first is not None
+        assert dict(parse_text(first.data)).get("AuthMethod") == "CHAP"
+        second = self.say(("CHAP_A", algorithms))
+        assert second is not None
+        return challenge_of(parse_text(second.data))
+
+
+@pytest.fixture
+def step(known, connection, portal) -> Step:
+    """Return a login by hand."""
+    return Step(connection, portal.iqn)
+
+
+def refused(answer: LoginResponse | None, *, only: Iterable[int] = ()) -> None:
+    """Claim that the login was refused, or the connection closed."""
+    if answer is None:
+        return
+    assert answer.status >> 8 == 2, f"status {answer.status:04x}, T={answer.transit}"
+    wanted = list(only)
+    assert not wanted or answer.status in wanted, f"status {answer.status:04x}"
+
+
+FAILED = (LoginStatus.AUTHENTICATION_FAILED, LoginStatus.AUTHORIZATION_FAILED)
+
+
+@pytest.mark.case("ISC-CHAP-01", kills=("chap-refused",))
+def test_the_right_secret_logs_in(known, session):
+    session.ping()
+
+
+@pytest.mark.case("ISC-CHAP-02", section="RFC 7143 12.1.3, 11.13.5", kills=("chap-not-checked",))
+def test_a_wrong_secret_is_refused_as_authentication_failure(known, connections, portal):
+    wrong = replace(known, secret=b"certainly-not-the-secret", target_secret=b"")
+    with pytest.raises(LoginRefused) as refusal:
+        connections.open().login(target=portal.iqn, credentials=wrong)
+    assert refusal.value.status in FAILED, str(refusal.value)
+
+
+@pytest.mark.case("ISC-CHAP-03", section="RFC 7143 12.1.3, 11.13.5")
+def test_an_unknown_name_is_refused_as_authentication_failure(known, connections, portal):
+    wrong = replace(known, name="nobody-of-that-name", target_secret=b"")
+    with pytest.raises(LoginRefused) as refusal:
+        connections.open().login(target=portal.iqn, credentials=wrong)
+    assert refusal.value.status in FAILED, str(refusal.value)
+
+
+@pytest.mark.case("ISC-CHAP-04", section="RFC 7143 6.3.2", kills=("chap-skipped",))
+def test_a_login_that_offers_no_authentication_is_refused(step):
+    refused(step.names("None"))
+
+
+@pytest.mark.case("ISC-CHAP-05", section="RFC 7143 6.3.1, 6.3.2", kills=("chap-skipped",))
+def test_a_login_that_skips_the_security_stage_is_refused(known, connections, portal):
+    made = connections.open()
+    try:
+        made.login(target=portal.iqn, credentials=None)
+    except RemoteProtocolError:
+        return
+    pytest.fail("a login without authentication reached the full feature phase")
+
+
+@pytest.mark.case("ISC-CHAP-06", kills=("chap-same-challenge",))
+def test_each_login_gets_a_fresh_challenge(known, connections, portal):
+    asked = [Step(connections.open(), portal.iqn).challenge() for _ in range(3)]
+    assert len({one.challenge for one in asked}) == 3
+
+
+@pytest.mark.case("ISC-CHAP-07")
+def test_an_algorithm_that_is_not_there_is_refused(step):
+    step.names()
+    refused(step.say(("CHAP_A", "99")))
+
+
+@pytest.mark.case("ISC-CHAP-08")
+def test_the_first_algorithm_that_both_have_is_chosen(step):
+    assert step.challenge("99,5").algorithm == 5
+
+
+@pytest.mark.case("ISC-CHAP-09")
+def test_a_response_of_the_wrong_length_is_refused(step, known):
+    step.challenge()
+    refused(step.say(("CHAP_N", known.name), ("CHAP_R", "0x00"), transit=True))
+
+
+@pytest.mark.case("ISC-CHAP-10")
+def test_a_response_of_more_than_1024_bytes_is_refused_and_the_target_lives(step, known, connections):
+    step.challenge()
+    refused(step.say(("CHAP_N", known.name), ("CHAP_R", "0x" + "ab" * 1500), transit=True))
+    connections.login("b").ping()
+
+
+@pytest.mark.case("ISC-CHAP-11", section="RFC 7143 12.1.3, 6.1")
+def test_an_oversize_base64_response_is_refused_and_the_target_lives(step, known, connections):
+    step.challenge()
+    refused(step.say(("CHAP_N", known.name), ("CHAP_R", "0b" + "QUJD" * 1000), transit=True))
+    connections.login("b").ping()
+
+
+@pytest.mark.case("ISC-CHAP-12", section="RFC 7143 12.1.3, 6.1", level="SHOULD")
+def test_a_response_in_base64_is_as_good(step, known):
+    asked = step.challenge()
+    digest = response(known.secret, asked.identifier, asked.challenge, asked.algorithm)
+    text = "0b" + base64.b64encode(digest).decode()
+    answer = step.say(("CHAP_N", known.name), ("CHAP_R", text), transit=True)
+    assert answer is not None
+    assert answer.status == 0, f"status {answer.status:04x}"
+
+
+@pytest.mark.case("ISC-CHAP-13", kills=())
+def test_a_response_before_any_challenge_is_refused(step, known):
+    step.names()
+    refused(step.say(("CHAP_N", known.name), ("CHAP_R", "0x" + "00" * 16), transit=True))
+
+
+@pytest.mark.case("ISC-CHAP-14", section="RFC 7143 12.1.3, 9.2.1", kills=("chap-reflection",))
+def test_the_targets_own_challenge_is_not_answered_for_us(step, known):
+    asked = step.challenge()
+    digest = response(known.secret, asked.identifier, asked.challenge, asked.algorithm)
+    answer = step.say(
+        ("CHAP_N", known.name),
+        ("CHAP_R", hexadecimal(digest)),
+        ("CHAP_I", str(asked.identifier)),
+        ("CHAP_C", hexadecimal(asked.challenge)),
+        transit=True,
+    )
+    assert answer is None or answer.status or "CHAP_R" not in dict(parse_text(answer.data)), (
+        "the target answered its own challenge"
+    )
+
+
+@pytest.mark.case("ISC-CHAP-15", section="RFC 7143 12.1.3", kills=("chap-mutual",))
+def test_the_target_proves_itself_where_it_is_asked_to(known, connections, portal):
+    if not known.target_secret:
+        pytest.skip("the target has no `chap.mutual`")
+    connections.open().login(target=portal.iqn, credentials=known)
+
+
+@pytest.mark.case("ISC-CHAP-16", section="RFC 7143 6.3.2")
+def test_a_transit_out_of_the_security_stage_before_the_proof_is_refused(step):
+    step.challenge()
+    answer = step.say(transit=True)
+    if answer is not None and answer.status == 0:
+        assert not answer.transit, "the target left the security stage without a proof"
+        assert answer.csg == Stage.SECURITY
+    else:
+        refused(answer)

@@ -1,0 +1,127 @@
+"""Logout and SNACK (RFC 7143 11.14, 11.15, 11.16, 7.1.5)."""
+
+from __future__ import annotations
+
+import pytest
+
+from storagetest.wire.iscsi.codes import LogoutReason, LogoutResult, SnackType
+from storagetest.wire.iscsi.initiator import LoginRefused
+from storagetest.wire.iscsi.pdu import DataIn, LogoutRequest, LogoutResponse, ScsiResponse, SnackRequest
+from storagetest.wire.iscsi.session import plus
+from storagetest.wire.link import Closed
+from storagetest.wire.scsi.cdb import READ_10, cdb
+
+pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(section="RFC 7143 11.15", level="MUST")]
+
+
+def words(answer: object) -> str:
+    """Say what came, or that the target closed."""
+    return "closed" if answer is None else answer.summary()  # type: ignore[attr-defined]  # a Pdu
+
+
+@pytest.mark.case("ISC-LOGOUT-01", section="RFC 7143 11.14.1, 11.15.1", kills=("logout-failed",))
+def test_close_the_session_succeeds_and_the_target_closes(session):
+    assert session.logout(reason=LogoutReason.CLOSE_SESSION).response == LogoutResult.SUCCESS
+    assert session.receive(deadline=3.0) is None, "the connection was to be closed"
+
+
+@pytest.mark.case("ISC-LOGOUT-02", section="RFC 7143 11.14.1, 11.15.1", kills=("logout-open",))
+def test_close_the_connection_succeeds_and_the_target_closes(session):
+    assert session.logout(reason=LogoutReason.CLOSE_CONNECTION).response == LogoutResult.SUCCESS
+    assert session.receive(deadline=3.0) is None, "the connection was to be closed"
+
+
+@pytest.mark.case("ISC-LOGOUT-03", section="RFC 7143 11.15.1", kills=("logout-cid",))
+def test_close_of_a_connection_that_is_not_there_is_not_found(session, observe):
+    session.send(LogoutRequest(reason=LogoutReason.CLOSE_CONNECTION, cid=0x4242))
+    answer = session.receive()
+    observe(words(answer))
+    assert not (isinstance(answer, LogoutResponse) and answer.response == LogoutResult.SUCCESS)
+    session.logged_in = answer is not None
+
+
+@pytest.mark.case("ISC-LOGOUT-04", section="RFC 7143 11.15.1", kills=("logout-recovery",))
+def test_removal_for_recovery_at_error_recovery_level_zero_is_not_supported(session, observe):
+    session.send(LogoutRequest(reason=LogoutReason.RECOVERY, cid=0))
+    answer = session.receive()
+    observe(words(answer))
+    if isinstance(answer, LogoutResponse):
+        assert answer.response == LogoutResult.RECOVERY_NOT_SUPPORTED, f"response {answer.response}"
+    session.logged_in = answer is not None
+
+
+@pytest.mark.case("ISC-LOGOUT-05", section="RFC 7143 11.14.1")
+def test_a_reason_that_is_not_defined_is_not_a_success(session, observe):
+    session.send(LogoutRequest(reason=99))
+    answer = session.receive()
+    observe(words(answer))
+    assert not (isinstance(answer, LogoutResponse) and answer.response == LogoutResult.SUCCESS), words(answer)
+    session.logged_in = answer is not None
+
+
+@pytest.mark.case("ISC-LOGOUT-06", section="RFC 7143 11.15", kills=("logout-itt",))
+def test_the_response_has_the_task_tag_of_the_request(session):
+    sent = session.send(LogoutRequest(itt=0x3C3C))
+    assert session.expect(LogoutResponse).itt == sent.itt
+    session.logged_in = False
+
+
+@pytest.mark.case("ISC-LOGOUT-07", section="RFC 7143 4.2.2.1")
+def test_a_logout_that_is_not_immediate_uses_a_cmd_sn(session):
+    number = session.numbers.cmd_sn
+    assert session.logout(immediate=False).exp_cmd_sn == plus(number, 1)
+
+
+@pytest.mark.case("ISC-LOGOUT-08", section="RFC 7143 6.3.5, 11.12.6", kills=("session-survives",))
+def test_after_a_logout_the_session_is_gone(connections, session):
+    session.logout()
+    with pytest.raises((LoginRefused, Closed)):
+        connections.login("a", isid=session.isid, tsih=session.tsih)
+
+
+@pytest.mark.case("ISC-LOGOUT-09", section="RFC 7143 11.14")
+def test_a_command_sent_before_the_logout_is_answered_before_it(session, unit, scratch):
+    command = session.start(cdb(READ_10, lba=scratch.lba, blocks=4), read=4 * scratch.block_size)
+    session.send(LogoutRequest(immediate=False))
+    done = session.finish(command)
+    assert done.status == 0
+    assert session.expect(LogoutResponse).response == LogoutResult.SUCCESS
+    session.logged_in = False
+
+
+@pytest.mark.case("ISC-LOGOUT-10", section="RFC 7143 11.15.3, 11.15.4", kills=("time2wait",))
+def test_time2wait_and_time2retain_are_within_what_was_negotiated_or_zero(session, observe):
+    answer = session.logout()
+    observe(f"Time2Wait {answer.time2wait} Time2Retain {answer.time2retain}")
+    assert answer.time2wait <= 3600
+    assert answer.time2retain <= 3600
+
+
+@pytest.mark.case("ISC-LOGOUT-11", section="RFC 7143 4.2.6")
+def test_many_sessions_come_and_go(connections):
+    for letter in "abcdefgh":
+        one = connections.login(letter)
+        assert one.logout().response == LogoutResult.SUCCESS
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(SnackType.DATA_OR_R2T, marks=pytest.mark.case("ISC-SNACK-01", kills=("snack-answered",))),
+        pytest.param(SnackType.STATUS, marks=pytest.mark.case("ISC-SNACK-02")),
+        pytest.param(SnackType.DATA_ACK, marks=pytest.mark.case("ISC-SNACK-03")),
+        pytest.param(SnackType.R_DATA, marks=pytest.mark.case("ISC-SNACK-04")),
+    ],
+)
+@pytest.mark.case(section="RFC 7143 11.16", level="MUST")
+def test_a_snack_at_error_recovery_level_zero_is_rejected(session, unit, observe, kind):
+    assert session.parameters.error_recovery_level == 0
+    unit.inquiry()
+    last = session.numbers.exp_stat_sn
+    run = plus(last, -1) if kind is SnackType.STATUS else 0
+    session.send(SnackRequest(kind=kind, lun=session.lun, itt=0xFFFFFFFF, beg_run=run, run_length=1))
+    after = session.aftermath()
+    observe(str(after))
+    again = [pdu for pdu in after.pdus if isinstance(pdu, (DataIn, ScsiResponse))]
+    assert not again, f"sent again at ErrorRecoveryLevel 0: {after}"
+    assert after.closed or after.reject, f"neither a Reject nor a close: {after}"

@@ -1,0 +1,249 @@
+"""Task management (RFC 7143 11.5, 11.6, 4.2.3; RFC 7144 6.3)."""
+
+from __future__ import annotations
+
+import pytest
+
+from storagetest.wire.iscsi.codes import TaskFunction, TaskResult
+from storagetest.wire.iscsi.initiator import Initiator
+from storagetest.wire.iscsi.parts import Pdu, flat_lun
+from storagetest.wire.iscsi.pdu import R2T, Reject, ScsiCommand, ScsiResponse, TaskRequest, TaskResponse
+from storagetest.wire.iscsi.session import plus
+from storagetest.wire.scsi.cdb import TEST_UNIT_READY, WRITE_10, cdb
+from storagetest.wire.scsi.codes import SenseKey
+from storagetest.wire.scsi.unit import Unit
+
+pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(section="RFC 7143 11.5, 11.6", level="MUST")]
+
+READY = cdb(TEST_UNIT_READY).ljust(16, b"\0")
+UNSUPPORTED = (TaskResult.NOT_SUPPORTED, TaskResult.REJECTED)
+
+
+def waiting_write(connections, scratch, letter: str = "a") -> tuple[Initiator, ScsiCommand, R2T]:
+    """Log in and start a write that waits for its data."""
+    session = connections.login(letter, offer={"ImmediateData": "No", "InitialR2T": "Yes"})
+    block = cdb(WRITE_10, lba=scratch.lba, blocks=4)
+    command = session.start(block, write=4 * scratch.block_size)
+    return session, command, session.expect(R2T)
+
+
+def end(session: Initiator, command: ScsiCommand, r2t: R2T, request: TaskRequest) -> tuple[str, list[Pdu]]:
+    """Send a task management request, then the data asked for before it; return the result and what else came.
+
+    The R2T that an initiator has before the function completes it must answer (RFC 7143 4.2.3.3, 11.5.1).
+    """
+    sent = session.send(request)
+    end_at = r2t.buffer_offset + r2t.desired_length
+    session.send_data(command, bytes(end_at), start=r2t.buffer_offset, end=end_at, ttt=r2t.ttt)
+    others: list[Pdu] = []
+    while not isinstance(pdu := session.expect(Pdu), TaskResponse) or pdu.itt != sent.itt:
+        others.append(pdu)
+    session.watch.forget(command.itt)
+    return result(pdu), others
+
+
+def abort(command: ScsiCommand) -> TaskRequest:
+    """Return the request that aborts ``command``."""
+    return TaskRequest(
+        function=TaskFunction.ABORT_TASK,
+        lun=command.lun,
+        referenced_itt=command.itt,
+        ref_cmd_sn=command.cmd_sn,
+    )
+
+
+def result(answer: TaskResponse) -> str:
+    """Say a task management response in words."""
+    names = {int(one): one.name for one in TaskResult}
+    return names.get(answer.response, f"{answer.response}")
+
+
+@pytest.mark.case("ISC-TMF-01", section="RFC 7143 11.6.1", kills=("abort-unknown-complete",))
+def test_abort_of_a_task_that_does_not_exist_says_so(session):
+    session.ping(immediate=False)
+    old = plus(session.numbers.cmd_sn, -1)
+    answer = session.task(TaskFunction.ABORT_TASK, referenced_itt=0x7777, ref_cmd_sn=old)
+    assert answer.response == TaskResult.TASK_DOES_NOT_EXIST, result(answer)
+
+
+@pytest.mark.case("ISC-TMF-02", section="RFC 7143 11.5.1", kills=("abort-ignored", "abort-not-done"))
+def test_abort_task_ends_a_write_that_waits_for_data(connections, scratch):
+    session, command, r2t = waiting_write(connections, scratch)
+    said, others = end(session, command, r2t, abort(command))
+    assert said == "COMPLETE" or (others and said == "TASK_DOES_NOT_EXIST"), said
+    after = session.aftermath()
+    assert not any(pdu.itt == command.itt for pdu in after.pdus), f"the aborted task answers: {after}"
+    gone = session.task(TaskFunction.ABORT_TASK, referenced_itt=command.itt, ref_cmd_sn=command.cmd_sn)
+    assert gone.response == TaskResult.TASK_DOES_NOT_EXIST, result(gone)
+
+
+@pytest.mark.case("ISC-TMF-03", section="RFC 7143 11.5.1, 4.2.2.1", level="SHOULD")
+def test_abort_of_a_command_that_has_not_come_yet_uses_up_its_cmd_sn(session, observe):
+    number = session.numbers.cmd_sn
+    answer = session.task(TaskFunction.ABORT_TASK, referenced_itt=0x7778, ref_cmd_sn=number)
+    observe(result(answer))
+    assert answer.response == TaskResult.COMPLETE, result(answer)
+
+
+@pytest.mark.case("ISC-TMF-04", section="RFC 7143 11.5.1, SAM-5 7.7", kills=("lu-reset-refused",))
+def test_logical_unit_reset_completes(session):
+    assert session.task(TaskFunction.LOGICAL_UNIT_RESET).response == TaskResult.COMPLETE
+
+
+@pytest.mark.case("ISC-TMF-05", section="RFC 7143 4.2.3.3", kills=("lu-reset-not-done",))
+def test_logical_unit_reset_ends_a_write_that_waits_for_data(connections, scratch):
+    session, command, r2t = waiting_write(connections, scratch)
+    request = TaskRequest(function=TaskFunction.LOGICAL_UNIT_RESET, lun=session.lun)
+    said, others = end(session, command, r2t, request)
+    assert said == "COMPLETE", said
+    good = [pdu for pdu in (*others, *session.aftermath().pdus) if isinstance(pdu, ScsiResponse)]
+    assert all(pdu.status for pdu in good), "the task that was reset ended well"
+
+
+@pytest.mark.case("ISC-TMF-06", section="SAM-5 5.14, 7.7", level="SHOULD", kills=("unit-attention-lost",))
+def test_another_initiator_learns_of_a_logical_unit_reset_by_a_unit_attention(two, observe):
+    first, second = two
+    assert first.runs.task(TaskFunction.LOGICAL_UNIT_RESET).response == TaskResult.COMPLETE
+    answer = second.ready()
+    observe(str(answer))
+    assert answer.check(SenseKey.UNIT_ATTENTION), answer
+    assert answer.sense.asc >> 8 == 0x29, answer
+
+
+@pytest.mark.case("ISC-TMF-07", section="SAM-5 5.14", kills=("unit-attention-twice",))
+def test_a_unit_attention_is_reported_once(two):
+    first, second = two
+    first.runs.task(TaskFunction.LOGICAL_UNIT_RESET)
+    if not second.ready().check(SenseKey.UNIT_ATTENTION):
+        pytest.skip("the target reports no unit attention for a reset (ISC-TMF-06)")
+    assert second.ready().good, "the same unit attention was reported twice"
+
+
+@pytest.mark.case("ISC-TMF-08", section="SAM-5 5.14, SPC-4 INQUIRY", kills=("attention-on-inquiry",))
+def test_inquiry_and_report_luns_neither_report_nor_clear_a_unit_attention(two):
+    first, second = two
+    first.runs.task(TaskFunction.LOGICAL_UNIT_RESET)
+    assert second.inquiry().good
+    assert second.luns().good
+    answer = second.ready()
+    if answer.good:
+        pytest.skip("the target reports no unit attention for a reset (ISC-TMF-06)")
+    assert answer.check(SenseKey.UNIT_ATTENTION), answer
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        pytest.param(0, marks=pytest.mark.case("ISC-TMF-09")),
+        pytest.param(13, marks=pytest.mark.case("ISC-TMF-10", kills=("function-unknown-complete",))),
+        pytest.param(127, marks=pytest.mark.case("ISC-TMF-11")),
+    ],
+)
+@pytest.mark.case(section="RFC 7143 11.5.1, 11.6.1", level="MUST")
+def test_a_function_that_is_not_defined_is_not_supported(session, observe, function):
+    session.send(TaskRequest(function=function, lun=session.lun))
+    answer = session.receive()
+    observe("closed" if answer is None else answer.summary())
+    assert answer is None or isinstance(answer, (Reject, TaskResponse))
+    if isinstance(answer, TaskResponse):
+        assert answer.response in UNSUPPORTED, result(answer)
+
+
+@pytest.mark.case("ISC-TMF-12", section="RFC 7143 11.6.1", kills=("wrong-lun-reset",))
+def test_a_function_for_a_logical_unit_that_is_not_there_says_so(session):
+    answer = session.task(TaskFunction.LOGICAL_UNIT_RESET, lun=flat_lun(0x2FF))
+    assert answer.response in (TaskResult.LUN_DOES_NOT_EXIST, *UNSUPPORTED), result(answer)
+
+
+@pytest.mark.case("ISC-TMF-13", section="RFC 7143 11.6.1, 7.2.2", kills=("reassign-complete",))
+def test_task_reassign_at_error_recovery_level_zero_is_not_supported(session):
+    answer = session.task(TaskFunction.TASK_REASSIGN, referenced_itt=0x7779)
+    no = (TaskResult.REASSIGNMENT_NOT_SUPPORTED, TaskResult.TASK_DOES_NOT_EXIST, *UNSUPPORTED)
+    assert answer.response in no, result(answer)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        pytest.param(TaskFunction.ABORT_TASK_SET, marks=pytest.mark.case("ISC-TMF-14")),
+        pytest.param(TaskFunction.CLEAR_TASK_SET, marks=pytest.mark.case("ISC-TMF-15")),
+        pytest.param(TaskFunction.TARGET_WARM_RESET, marks=pytest.mark.case("ISC-TMF-16")),
+        pytest.param(TaskFunction.CLEAR_ACA, marks=pytest.mark.case("ISC-TMF-17")),
+    ],
+)
+@pytest.mark.case(section="RFC 7143 11.5.1", level="MUST")
+def test_each_function_is_done_or_refused_and_the_session_goes_on(session, observe, function):
+    answer = session.task(function)
+    observe(result(answer))
+    assert answer.response in (TaskResult.COMPLETE, TaskResult.AUTHORIZATION_FAILED, *UNSUPPORTED)
+    Unit(session).clear_attentions()
+    session.ping()
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        pytest.param(TaskFunction.QUERY_TASK, marks=pytest.mark.case("ISC-TMF-18")),
+        pytest.param(TaskFunction.QUERY_TASK_SET, marks=pytest.mark.case("ISC-TMF-19")),
+        pytest.param(TaskFunction.QUERY_ASYNC_EVENT, marks=pytest.mark.case("ISC-TMF-20")),
+    ],
+)
+@pytest.mark.case(section="RFC 7144 6.3, 7.1.1", level="MUST")
+def test_a_query_is_answered_only_at_protocol_level_two(connections, observe, function):
+    session = connections.login(offer={"iSCSIProtocolLevel": "2"})
+    level = session.parameters.protocol_level
+    session.send(TaskRequest(function=int(function), lun=session.lun))
+    answer = session.receive()
+    said = "closed" if answer is None else answer.summary()
+    observe(f"iSCSIProtocolLevel {level}: {said}")
+    if level >= 2:
+        assert isinstance(answer, TaskResponse), said
+        allowed = (TaskResult.COMPLETE, TaskResult.SUCCEEDED, *UNSUPPORTED)
+        assert answer.response in allowed, result(answer)
+    elif isinstance(answer, TaskResponse):
+        assert answer.response in UNSUPPORTED, f"done without protocol level 2: {result(answer)}"
+
+
+@pytest.mark.case("ISC-TMF-21", section="RFC 7144 6.3", kills=())
+def test_i_t_nexus_reset_without_protocol_level_two_is_not_done(session, observe):
+    session.send(TaskRequest(function=TaskFunction.I_T_NEXUS_RESET, lun=session.lun))
+    answer = session.receive()
+    observe("closed" if answer is None else answer.summary())
+    assert answer is None or isinstance(answer, (Reject, TaskResponse))
+    if isinstance(answer, TaskResponse):
+        assert answer.response in UNSUPPORTED, result(answer)
+
+
+@pytest.mark.case("ISC-TMF-22", section="RFC 7143 11.6", kills=("task-itt",))
+def test_the_response_has_the_task_tag_of_the_request(session):
+    sent = session.send(TaskRequest(function=TaskFunction.ABORT_TASK, lun=session.lun, referenced_itt=0x7001))
+    assert session.expect(TaskResponse).itt == sent.itt
+
+
+@pytest.mark.case("ISC-TMF-23", section="RFC 7143 4.2.2.1")
+def test_a_function_that_is_not_immediate_uses_a_cmd_sn(session):
+    number = session.numbers.cmd_sn
+    answer = session.task(TaskFunction.ABORT_TASK, referenced_itt=0x7002, immediate=False)
+    assert answer.exp_cmd_sn == plus(number, 1)
+
+
+@pytest.mark.case("ISC-TMF-24", section="RFC 7143 4.2.3.3", kills=("abort-set-foreign",))
+def test_abort_task_set_leaves_the_tasks_of_another_initiator(connections, scratch):
+    session, command, r2t = waiting_write(connections, scratch)
+    other = connections.login("b")
+    answer = other.task(TaskFunction.ABORT_TASK_SET)
+    if answer.response in UNSUPPORTED:
+        pytest.skip("ABORT TASK SET is not supported")
+    data = scratch.pattern(4, seed=21)
+    session.send_data(command, data, start=r2t.buffer_offset, end=len(data), ttt=r2t.ttt)
+    assert session.finish(command, data).status == 0
+
+
+@pytest.mark.case("ISC-TMF-25", section="RFC 7143 11.5.1")
+def test_a_session_works_after_its_task_was_aborted(connections, scratch):
+    session, command, r2t = waiting_write(connections, scratch)
+    end(session, command, r2t, abort(command))
+    unit = Unit(session, block_size=scratch.block_size)
+    unit.clear_attentions()
+    assert unit.write(scratch.lba, scratch.pattern(4, seed=22)).good
+    assert unit.read(scratch.lba, 4).data == scratch.pattern(4, seed=22)

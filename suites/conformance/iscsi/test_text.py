@@ -1,0 +1,176 @@
+"""Discovery and text requests in full feature phase (RFC 7143 4.3, 6.4, 11.10, 11.11, 13.3, appendix C)."""
+
+from __future__ import annotations
+
+import pytest
+
+from storagetest.wire.iscsi.codes import LogoutReason, LogoutResult, RejectReason, TaskFunction
+from storagetest.wire.iscsi.initiator import Aftermath
+from storagetest.wire.iscsi.keys import NOT_UNDERSTOOD, REJECT, parse_text
+from storagetest.wire.iscsi.pdu import (
+    LogoutRequest,
+    LogoutResponse,
+    ScsiCommand,
+    ScsiResponse,
+    TaskRequest,
+    TaskResponse,
+    TextRequest,
+    TextResponse,
+)
+from storagetest.wire.scsi.cdb import TEST_UNIT_READY, cdb
+
+pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(section="RFC 7143 13.3, C", level="MUST")]
+
+READY = cdb(TEST_UNIT_READY).ljust(16, b"\0")
+
+
+def met(after: Aftermath, observe) -> None:
+    """Claim that a request was met with a Reject or a close."""
+    observe(str(after))
+    assert after.closed or after.reject, f"neither a Reject nor a close: {after}"
+
+
+@pytest.mark.case("ISC-DISC-01", kills=("send-targets-name",))
+def test_send_targets_all_lists_the_target(discovery, portal):
+    found = discovery.text(("SendTargets", "All"))
+    assert portal.iqn in [value for name, value in found if name == "TargetName"]
+
+
+@pytest.mark.case("ISC-DISC-02", section="RFC 7143 13.8, C", kills=("send-targets-address",))
+def test_each_address_has_a_portal_group_tag(discovery, observe):
+    addresses = [value for name, value in discovery.text(("SendTargets", "All")) if name == "TargetAddress"]
+    observe(f"{len(addresses)} addresses")
+    for address in addresses:
+        where, comma, tag = address.rpartition(",")
+        assert comma, f"{address} has no portal group tag"
+        assert where
+        assert 0 <= int(tag) <= 65535
+
+
+@pytest.mark.case("ISC-DISC-03", section="RFC 7143 C", kills=("send-targets-first",))
+def test_the_first_key_is_a_target_name_and_addresses_follow_their_target(discovery):
+    names = [name for name, _ in discovery.text(("SendTargets", "All"))]
+    assert names[0] == "TargetName"
+    assert set(names) <= {"TargetName", "TargetAddress", "TargetAlias"}
+
+
+@pytest.mark.case("ISC-DISC-04", kills=("send-targets-other",))
+def test_send_targets_with_a_name_lists_that_target_only(discovery, portal):
+    found = discovery.text(("SendTargets", portal.iqn))
+    assert {value for name, value in found if name == "TargetName"} == {portal.iqn}
+
+
+@pytest.mark.case("ISC-DISC-05")
+def test_send_targets_with_a_name_that_is_not_there_lists_nothing(discovery, observe):
+    found = discovery.text(("SendTargets", "iqn.2024-01.org.storagetest:there-is-no-such-target"))
+    observe(f"{found}")
+    assert not [value for name, value in found if name == "TargetName"]
+
+
+@pytest.mark.case("ISC-DISC-06")
+def test_send_targets_may_be_asked_twice(discovery):
+    assert discovery.text(("SendTargets", "All")) == discovery.text(("SendTargets", "All"))
+
+
+@pytest.mark.case("ISC-DISC-07", section="RFC 7143 4.3", kills=("scsi-in-discovery",))
+def test_a_scsi_command_in_a_discovery_session_is_rejected(discovery, observe):
+    discovery.send(ScsiCommand(cdb=READY))
+    after = discovery.aftermath()
+    observe(str(after))
+    assert not any(isinstance(pdu, ScsiResponse) for pdu in after.pdus), str(after)
+    assert after.closed or after.reject, f"neither a Reject nor a close: {after}"
+
+
+@pytest.mark.case("ISC-DISC-08", section="RFC 7143 4.3", kills=("task-in-discovery",))
+def test_task_management_in_a_discovery_session_is_rejected(discovery, observe):
+    discovery.send(TaskRequest(function=TaskFunction.LOGICAL_UNIT_RESET))
+    after = discovery.aftermath()
+    observe(str(after))
+    done = [pdu for pdu in after.pdus if isinstance(pdu, TaskResponse) and pdu.response == 0]
+    assert not done, str(after)
+
+
+@pytest.mark.case("ISC-DISC-09", section="RFC 7143 4.3")
+def test_a_discovery_session_is_logged_out_like_any_other(discovery):
+    assert discovery.logout().response == LogoutResult.SUCCESS
+
+
+@pytest.mark.case("ISC-DISC-10", section="RFC 7143 4.3, 11.14.1")
+def test_a_discovery_session_is_only_closed_as_a_session(discovery, observe):
+    discovery.send(LogoutRequest(reason=LogoutReason.RECOVERY, cid=5))
+    answer = discovery.receive()
+    observe("closed" if answer is None else answer.summary())
+    assert not (isinstance(answer, LogoutResponse) and answer.response == 0), "recovery was accepted"
+    discovery.logged_in = not isinstance(answer, LogoutResponse)
+
+
+@pytest.mark.case("ISC-TEXT-01", section="RFC 7143 C", kills=("send-targets-in-session",))
+def test_send_targets_all_is_not_supported_in_a_normal_session(session, observe):
+    session.send(TextRequest(data=b"SendTargets=All\0"))
+    after = session.aftermath()
+    observe(str(after))
+    for pdu in after.pdus:
+        if isinstance(pdu, TextResponse):
+            found = parse_text(pdu.data)
+            assert not [name for name, _ in found if name == "TargetName"], "answered with a list of targets"
+
+
+@pytest.mark.case("ISC-TEXT-02", section="RFC 7143 C", kills=("send-targets-empty",))
+def test_send_targets_without_a_value_lists_this_target_in_a_normal_session(session, portal):
+    found = session.text(("SendTargets", ""))
+    assert {value for name, value in found if name == "TargetName"} == {portal.iqn}
+
+
+@pytest.mark.case("ISC-TEXT-03", section="RFC 7143 6.2", kills=("text-not-understood",))
+def test_a_key_that_is_not_known_is_answered_not_understood(session):
+    assert dict(session.text(("X-org.storagetest.key", "1"))) == {"X-org.storagetest.key": NOT_UNDERSTOOD}
+
+
+@pytest.mark.case("ISC-TEXT-04", section="RFC 7143 11.11.2", kills=("text-itt",))
+def test_a_text_response_has_the_task_tag_of_its_request(session):
+    sent = session.send(TextRequest(data=b"X-org.storagetest.key=1\0"))
+    assert session.expect(TextResponse).itt == sent.itt
+
+
+@pytest.mark.case("ISC-TEXT-05", section="RFC 7143 11.10.4", kills=("text-ttt-accepted",))
+def test_a_text_request_with_an_unknown_target_transfer_tag_is_refused(session, observe):
+    session.send(TextRequest(ttt=0x1234, data=b"X-org.storagetest.key=1\0"))
+    met(session.aftermath(), observe)
+
+
+@pytest.mark.case("ISC-TEXT-06", section="RFC 7143 6.4, 13.13")
+def test_a_leading_only_key_is_not_negotiated_in_full_feature_phase(session, observe):
+    session.send(TextRequest(data=b"MaxBurstLength=65536\0"))
+    after = session.aftermath()
+    observe(str(after))
+    for pdu in after.pdus:
+        if isinstance(pdu, TextResponse):
+            said = dict(parse_text(pdu.data)).get("MaxBurstLength", REJECT)
+            assert said in (REJECT, NOT_UNDERSTOOD, "Irrelevant"), f"answered {said}"
+
+
+@pytest.mark.case("ISC-TEXT-07", section="RFC 7143 11.10.1", kills=("text-not-final",))
+def test_a_text_response_to_a_final_request_with_nothing_left_is_final(session):
+    session.send(TextRequest(data=b"X-org.storagetest.key=1\0"))
+    answer = session.expect(TextResponse)
+    assert answer.final
+    assert answer.ttt == 0xFFFFFFFF
+
+
+@pytest.mark.case("ISC-TEXT-08", section="RFC 7143 6.1, 6.2")
+def test_text_that_is_no_text_is_refused_and_the_target_lives(connections, session, observe):
+    session.send(TextRequest(data=b"\x80\x81\x82 no equals sign\0"))
+    after = session.aftermath()
+    observe(str(after))
+    assert connections.login("b").ping(b"x").data == b"x"
+
+
+@pytest.mark.case("ISC-TEXT-09", section="RFC 7143 11.17.1", level="SHOULD")
+def test_a_second_text_request_while_one_is_open_is_refused(session, observe):
+    session.send(TextRequest(final=False, data=b"X-a=1\0"))
+    session.send(TextRequest(final=False, data=b"X-b=1\0"))
+    after = session.aftermath()
+    observe(str(after))
+    rejects = [pdu for pdu in after.pdus if getattr(pdu, "reason", None) is not None]
+    assert rejects or after.closed, str(after)
+    assert all(isinstance(pdu.reason, int) and pdu.reason in list(RejectReason) for pdu in rejects)
