@@ -238,6 +238,8 @@ class Connection:
         if self.qid:
             if is_read(command):
                 length = self.controller.transfer_length(command) or 0
+                if command.dptr[15] != 0x5A:
+                    raise Refused(Status.SGL_TYPE_INVALID)
                 if int.from_bytes(command.dptr[8:12], "little") != length:
                     raise Refused(Status.DATA_SGL_LENGTH_INVALID)
             return self.controller.io(command, data)

@@ -84,11 +84,16 @@ def secrets(lab: Lab) -> dict[str, str]:
     return {file.name: file.read_text().strip() for file in Path(lab.ssh_config).parent.glob("*-password")}
 
 
+@pytest.fixture(scope="session")
+def clean_client(client1: WatchedHost) -> WatchedHost:
+    assert client1.left() == [], "clear it up before these tests can say anything"
+    return client1
+
+
 @pytest.fixture
-def client(client1: WatchedHost, secrets: dict[str, str]) -> Iterator[WatchedHost]:
+def client(clean_client: WatchedHost, secrets: dict[str, str]) -> Iterator[WatchedHost]:
     """client1, with nothing left on it before and after, and no secret on any command line."""
-    before = client1.left()
-    assert before == []
+    client1 = clean_client
     client1.commands.clear()
     yield client1
     assert client1.left() == []

@@ -173,8 +173,13 @@ def test_fio_missing_on_the_client(line: Line, client) -> None:
     assert [text for text in output.splitlines() if "client1" in text and "fio" in text], output
 
 
+OLD_FIO = """#!/bin/sh
+echo '{"fio version": "fio-2.1.11", "jobs": [{"jobname": "load", "error": 0}]}'
+"""
+
+
 def test_fio_too_old_on_the_client(line: Line, client) -> None:
-    with replaced(client, "/usr/bin/fio", "#!/bin/sh\necho fio-2.1.11\n"):
+    with replaced(client, "/usr/bin/fio", OLD_FIO):
         status, output = line.run(*only("nfs-v4.2-nconnect1"), "-k", "writes")
     assert status == 1
     assert "Traceback" not in output

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,11 +18,13 @@ from storagetest.plugin.state import State
 from storagetest.plugin.transport import records_of
 from storagetest.protocols.base import Attachment
 from storagetest.report.base import Record
-from storagetest.runner import Case, run_case
+from storagetest.runner import Case, Progress, run_case
 from storagetest.verdict import Outcome, Threshold, Verdict, parse_threshold
 from storagetest.workloads.base import Scale, Workload, workloads
 
 __all__ = ["Measure"]
+
+_LOG = logging.getLogger("storagetest")
 
 
 class Measure:
@@ -55,6 +58,7 @@ class Measure:
             gates=self._gates(load, options.model_dump()),
             case=self._case(workload),
             fills=self._state.fills,
+            on_progress=_tell,
         )
         records_of(self._item).append(Record(run=run, verdicts=verdicts, nodeid=self._item.nodeid))
         _raise_for(run, verdicts)
@@ -77,6 +81,20 @@ class Measure:
             *self._state.config.thresholds_for(self._variant, load.name, parameters),
             *(parse_threshold(text, load.metrics, place=self._item.nodeid) for text in marked),
         )
+
+
+def _tell(progress: Progress) -> None:
+    """Say what begins now; ``--log-cli-level=INFO`` shows it while it happens."""
+    repeat = f" {progress.repeat} of {progress.of}" if progress.of else ""
+    expected = f", about {progress.expected:.0f} s" if progress.expected else ""
+    _LOG.info(
+        "%s on %s: %s%s%s",
+        progress.case.workload,
+        progress.case.variant,
+        progress.phase.value,
+        repeat,
+        expected,
+    )
 
 
 def _options(load: Workload[Any], parameters: Mapping[str, Any]) -> Any:  # noqa: ANN401  # load.Options

@@ -28,7 +28,7 @@ HOST_NQN_PREFIX = "nqn.2014-08.org.nvmexpress:uuid:"
 """NVM Express Base Specification, NVMe Qualified Names: the form that carries a UUID."""
 
 SCAN_SECONDS = 5.0
-"""How long a live controller may take to show its namespaces; the kernel asks for them right after connecting."""
+"""How long a live controller may take to show its namespaces; the kernel asks for them at once."""
 
 FIND = r"""
 nqn=$1 hostnqn=$2
@@ -307,10 +307,11 @@ def _find(client: Host, options: NvmeTcp.Options, host_nqn: str, deadline: Deadl
     what = f"namespace {options.namespace} of {options.nqn} on {client.name}"
     try:
         wait_until(there, min(deadline.left(), SCAN_SECONDS), what)
-        return seen
     except DeadlineExceeded:
         if seen.get("state") != "live":
             raise
+    else:
+        return seen
     if f"namespace-{options.namespace}" in seen:
         wait_until(there, deadline.left(), f"a disk for {what}")
         return seen

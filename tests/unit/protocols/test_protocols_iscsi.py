@@ -149,6 +149,22 @@ def test_exit_status_of_iscsiadm(status: int, error: type[Exception], words: str
     assert "hunter2" not in str(found)
 
 
+OFFERED = "10.77.0.1:3260,1 iqn.2024-01.lab:other\n[fd00::1]:3260,1 iqn.2024-01.lab:other\n"
+
+
+def test_what_the_portal_offers_settles_a_vague_failure() -> None:
+    """iscsid reports a target that says no as a time-out; a portal that answers is not dead."""
+    done = Completed("c1", ("iscsiadm",), 8, "", "iscsiadm: connection timed out", 0.1)
+    offered = iscsi.parse_discovery(OFFERED)
+    assert offered == ("iqn.2024-01.lab:other",)
+    unknown = iscsi.explain(done, options(), offered=offered)
+    assert type(unknown) is AttachError
+    assert "no such target; it offers iqn.2024-01.lab:other" in str(unknown)
+    known = iscsi.explain(done, options(), offered=("iqn.2024-01.lab:fast",))
+    assert type(known) is AttachError
+    assert "refuses the login" in str(known)
+
+
 @pytest.mark.parametrize(
     "more",
     [

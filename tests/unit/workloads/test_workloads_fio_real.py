@@ -43,7 +43,7 @@ def file_of(attachment: Attachment) -> Path:
         (STREAM, {}),
         (STREAM, {"direction": "write", "block_size": "64KiB"}),
     ],
-    ids=str,
+    ids=lambda value: getattr(value, "name", str(value)),
 )
 def test_a_load_yields_every_metric_and_they_fit_together(directory, workload, options):
     read = workload.Options.model_validate(options)

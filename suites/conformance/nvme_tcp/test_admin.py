@@ -1,0 +1,412 @@
+"""Admin commands (Base 5.1): Identify, Get Log Page, Features, Asynchronous Events, Abort, Keep Alive."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from storagetest.errors import RemoteProtocolError
+from storagetest.wire.nvme import admin
+from storagetest.wire.nvme.codes import Cns, Feature, LogPage, Property, Status, status_name
+from storagetest.wire.nvme.command import Command
+from storagetest.wire.nvme.structures import active_namespaces, ana_groups, descriptors
+from storagetest.wire.nvme_tcp import Completion, Session
+from storagetest.wire.nvme_tcp.bench import Bench
+from storagetest.wire.nvme_tcp.session import CSTS_FATAL
+
+pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="Base 5.1.13")]
+
+Observe = Callable[[str], None]
+ALL_NAMESPACES = 0xFFFFFFFF
+
+
+def refused(done: Completion, *wanted: Status) -> None:
+    """The claim that a command was refused, and by which status."""
+    names = " or ".join(status_name(one) for one in wanted)
+    assert done.status in wanted, f"refused by {names}, not {status_name(done.status)}"
+
+
+# Identify (5.1.13)
+
+
+@pytest.mark.case("NVA-ID-CTRL-01", section="Base 5.1.13.2.1", kills=("identify-short",))
+def test_identify_returns_4096_bytes(session: Session) -> None:
+    assert len(session.identify(Cns.CONTROLLER)) == 4096
+
+
+@pytest.mark.case("NVA-ID-CTRL-02", section="Base 5.1.13.2.1", kills=("identify-sizes",))
+def test_entry_sizes_allow_64_and_16_bytes(session: Session) -> None:
+    data = session.controller
+    assert data["sqes"] & 0xF <= 6 <= data["sqes"] >> 4, f"SQES {data['sqes']:#x}: 64 bytes are required"
+    assert data["cqes"] & 0xF <= 4 <= data["cqes"] >> 4, f"CQES {data['cqes']:#x}: 16 bytes are required"
+
+
+@pytest.mark.case("NVA-ID-CTRL-03", section="Base 5.1.13.2.1", kills=("identify-ioccsz",))
+def test_capsule_sizes_hold_a_queue_entry(session: Session) -> None:
+    data = session.controller
+    assert data["ioccsz"] >= 4, "5.1.13.2.1: IOCCSZ is at least 4h (64 bytes)"
+    assert data["iorcsz"] >= 1, "5.1.13.2.1: IORCSZ is at least 1h (16 bytes)"
+
+
+@pytest.mark.case("NVA-ID-CTRL-04", section="Base 5.1.13.2.1", kills=("identify-sgls",))
+def test_sgls_are_supported(session: Session) -> None:
+    assert session.controller["sgls"] & 3 in (1, 2), "5.1.13.2.1: over fabrics SGLs are required"
+
+
+@pytest.mark.case("NVA-ID-CTRL-05", section="NVMe/TCP 3.3.2", kills=("identify-icdoff",))
+def test_icdoff_is_zero(session: Session) -> None:
+    assert session.controller["icdoff"] == 0, "3.3.2: in-capsule data begins right after the SQE"
+
+
+@pytest.mark.case("NVA-ID-CTRL-06", section="Base 5.1.13.2.1", kills=("identify-kas",))
+def test_keep_alive_is_supported(session: Session) -> None:
+    assert session.controller["kas"] > 0, "3.9: Keep Alive is required over message-based transports"
+
+
+@pytest.mark.case("NVA-ID-CTRL-07", section="Base 5.1.13.2.1", kills=("identify-subnqn",))
+def test_subnqn_is_the_one_connected_to(session: Session) -> None:
+    assert session.controller.text("subnqn") == session.endpoint.subnqn
+
+
+@pytest.mark.case("NVA-ID-CTRL-08", section="Base 5.1.13.2.1")
+def test_serial_and_model_are_ascii(session: Session) -> None:
+    raw = session.controller.raw[4:72]
+    assert all(0x20 <= byte <= 0x7E for byte in raw), f"Base 1.4.2: ASCII strings are padded with spaces: {raw!r}"
+
+
+@pytest.mark.case("NVA-ID-CTRL-09", section="Base 5.1.13.2.1", kills=("identify-maxcmd",))
+def test_maxcmd_is_set_and_within_the_queue(session: Session) -> None:
+    maxcmd = session.controller["maxcmd"]
+    assert 1 <= maxcmd <= session.cap.mqes + 1, "5.1.13.2.1: MAXCMD is mandatory over fabrics, at most MQES + 1"
+
+
+@pytest.mark.case("NVA-ID-CTRL-10", section="Base 5.1.13.2.1")
+def test_two_looks_are_equal(session: Session) -> None:
+    assert session.identify(Cns.CONTROLLER) == session.identify(Cns.CONTROLLER)
+
+
+@pytest.mark.case("NVA-ID-LIST-01", section="Base 5.1.13.2.2", kills=("identify-list-order",))
+def test_the_active_list_is_in_order(session: Session) -> None:
+    found = session.namespaces()
+    assert found, "the target has a namespace"
+    assert found == sorted(set(found)), f"5.1.13.2.2: in increasing order, each once: {found}"
+
+
+@pytest.mark.case("NVA-ID-LIST-02", section="Base 5.1.13.2.2", kills=("identify-list-from",))
+def test_the_active_list_begins_after_nsid(session: Session) -> None:
+    first = session.namespaces()[0]
+    rest = active_namespaces(session.identify(Cns.ACTIVE_NAMESPACES, nsid=first))
+    assert rest == [one for one in session.namespaces() if one > first]
+
+
+@pytest.mark.case("NVA-ID-LIST-03", section="Base 5.1.13.2.2", kills=("nsid-not-checked",))
+def test_the_active_list_from_ffffffff_is_refused(session: Session) -> None:
+    done = session.admin.run(admin.identify(Cns.ACTIVE_NAMESPACES, nsid=0xFFFFFFFF), reads=4096)
+    refused(done, Status.INVALID_NAMESPACE)
+
+
+@pytest.mark.case("NVA-ID-NS-01", section="NVM 4.1.5.1", kills=("identify-ns-sizes",))
+def test_the_sizes_of_a_namespace_agree(session: Session) -> None:
+    data = session.namespace(session.namespaces()[0])
+    assert data["nsze"] >= data["ncap"] >= data["nuse"], "4.1.5.1: NSZE >= NCAP >= NUSE"
+    assert data["nsze"] > 0, "4.1.5.1: an active namespace has blocks"
+
+
+@pytest.mark.case("NVA-ID-NS-02", section="NVM 4.1.5.1")
+def test_the_format_in_use_is_one_of_those_listed(session: Session) -> None:
+    data = session.namespace(session.namespaces()[0])
+    assert data["flbas"] & 0xF <= data["nlbaf"], "4.1.5.1: FLBAS names a format of the list"
+    assert data.block_size >= 512, "4.1.5.1: LBADS is at least 9"
+
+
+@pytest.mark.case("NVA-ID-NS-03", section="NVM 4.1.5.1", kills=("identify-inactive",))
+def test_an_inactive_namespace_is_all_zero(session: Session) -> None:
+    nn, active = session.controller["nn"], session.namespaces()
+    inactive = next((one for one in range(1, min(nn, 4096) + 1) if one not in active), None)
+    if inactive is None:
+        pytest.skip("every NSID up to NN is active")
+    assert session.namespace(inactive).raw == bytes(4096), "5.1.13.2.1: an inactive NSID gives zeroes"
+
+
+@pytest.mark.case("NVA-ID-NS-04", section="Base 5.1.13", kills=("nsid-not-checked",))
+@pytest.mark.parametrize("nsid", [
+    pytest.param(0, marks=pytest.mark.case("NVA-ID-NSID-0", kills=("nsid-not-checked",))),
+    pytest.param(0xFFFFFFFE, marks=pytest.mark.case("NVA-ID-NSID-FFFFFFFE", kills=("nsid-not-checked",))),
+])  # fmt: skip
+def test_an_invalid_nsid_is_refused(session: Session, nsid: int) -> None:
+    done = session.admin.run(admin.identify(Cns.NAMESPACE, nsid=nsid), reads=4096)
+    refused(done, Status.INVALID_NAMESPACE)
+
+
+@pytest.mark.case("NVA-ID-DESC-01", section="Base 5.1.13.2.3", kills=("identify-descriptors",))
+def test_a_namespace_has_an_identifier(session: Session) -> None:
+    nsid = session.namespaces()[0]
+    found = descriptors(session.identify(Cns.DESCRIPTORS, nsid=nsid))
+    lengths = {1: 8, 2: 16, 3: 16, 4: 1}
+    assert any(kind in (1, 2, 3) for kind, _ in found), "5.1.13.2.3: EUI64, NGUID or UUID is there"
+    for kind, raw in found:
+        assert len(raw) == lengths.get(kind, len(raw)), f"5.1.13.2.3: NIDL of NIDT {kind}"
+
+
+@pytest.mark.case("NVA-ID-DESC-02", section="Base 5.1.13.2.3")
+def test_identifiers_tell_namespaces_apart(session: Session) -> None:
+    active = session.namespaces()
+    if len(active) < 2:
+        pytest.skip("the subsystem has one namespace")
+    seen = [
+        {(kind, raw) for kind, raw in descriptors(session.identify(Cns.DESCRIPTORS, nsid=one)) if kind != 4}
+        for one in active[:4]
+    ]
+    for at, one in enumerate(seen):
+        assert not any(one & other for other in seen[:at]), "4.7.1: identifiers are unique"
+
+
+@pytest.mark.case("NVA-ID-CNS-01", section="Base 5.1.13", kills=("cns-accepted",))
+@pytest.mark.parametrize("cns", [
+    pytest.param(0x0F, marks=pytest.mark.case("NVA-ID-CNS-0FH", kills=("cns-accepted",))),
+    pytest.param(0xC7, marks=pytest.mark.case("NVA-ID-CNS-C7H", kills=("cns-accepted",))),
+])  # fmt: skip
+def test_an_unknown_cns_is_refused(session: Session, cns: int) -> None:
+    done = session.admin.run(admin.identify(cns), reads=4096)
+    refused(done, Status.INVALID_FIELD)
+
+
+# Get Log Page (5.1.12)
+
+LOG_LENGTHS = {LogPage.ERROR: 64, LogPage.SMART: 512, LogPage.FIRMWARE_SLOT: 512}
+
+
+@pytest.mark.case(section="Base 5.1.12")
+@pytest.mark.parametrize(
+    ("page", "length"),
+    [
+        pytest.param(page, length, marks=pytest.mark.case(f"NVA-LOG-{page:02X}H", kills=("log-page-lost",)))
+        for page, length in LOG_LENGTHS.items()
+    ],
+)
+def test_a_mandatory_log_page_is_there(session: Session, page: int, length: int) -> None:
+    done = session.admin.run(admin.get_log_page(page, length, nsid=ALL_NAMESPACES), reads=length)
+    assert done.ok, f"5.1.12: mandatory for an I/O controller, not {status_name(done.status)}"
+    assert len(done.data) == length
+
+
+@pytest.mark.case("NVA-LOG-PART", section="Base 5.1.12", kills=("log-length",))
+def test_a_part_of_a_log_page_is_its_beginning(session: Session) -> None:
+    page = LogPage.FIRMWARE_SLOT
+    whole = session.admin.run(admin.get_log_page(page, 512, nsid=ALL_NAMESPACES), reads=512).data
+    part = session.admin.run(admin.get_log_page(page, 16, nsid=ALL_NAMESPACES), reads=16).data
+    assert part == whole[:16], "5.1.12: NUMD dwords from the start"
+
+
+@pytest.mark.case("NVA-LOG-OFFSET", section="Base 5.1.12", kills=("log-offset",))
+def test_a_log_page_is_read_from_an_offset(session: Session) -> None:
+    if not session.controller["lpa"] & 4:
+        pytest.skip("LPA bit 2: the log page offset is not supported")
+    page = LogPage.FIRMWARE_SLOT
+    whole = session.admin.run(admin.get_log_page(page, 512, nsid=ALL_NAMESPACES), reads=512).data
+    part = session.admin.run(admin.get_log_page(page, 16, nsid=ALL_NAMESPACES, offset=8), reads=16)
+    assert part.ok, f"5.1.12: LPA bit 2 says that offsets are supported, but {status_name(part.status)}"
+    assert part.data == whole[8:24], "5.1.12: from LPO on"
+
+
+@pytest.mark.case("NVA-LOG-BEYOND", section="Base 5.1.12", kills=("log-offset-unchecked",))
+def test_an_offset_beyond_a_log_page_is_refused(session: Session) -> None:
+    if not session.controller["lpa"] & 4:
+        pytest.skip("LPA bit 2: the log page offset is not supported")
+    command = admin.get_log_page(LogPage.FIRMWARE_SLOT, 16, nsid=ALL_NAMESPACES, offset=1 << 32)
+    refused(session.admin.run(command, reads=16), Status.INVALID_FIELD)
+
+
+@pytest.mark.case("NVA-LOG-UNKNOWN", section="Base 5.1.12", kills=("log-page-accepted",))
+def test_an_unknown_log_page_is_refused(session: Session) -> None:
+    done = session.admin.run(admin.get_log_page(0xBF, 512), reads=512)
+    refused(done, Status.INVALID_LOG_PAGE, Status.INVALID_FIELD)
+
+
+@pytest.mark.case("NVA-LOG-CHANGED", section="Base 5.1.12.1.5", kills=("log-page-lost",))
+def test_the_changed_namespace_list_is_empty_at_first(session: Session) -> None:
+    if not session.controller["oaes"] & 0x100:
+        pytest.skip("OAES bit 8: namespace attribute notices are not supported")
+    done = session.admin.run(admin.get_log_page(LogPage.CHANGED_NAMESPACES, 4096), reads=4096)
+    assert done.ok, f"5.1.12.1.5: not {status_name(done.status)}"
+    assert active_namespaces(done.data) == [], "5.1.12.1.5: nothing has changed since this controller was made"
+
+
+@pytest.mark.case("NVA-LOG-EFFECTS", section="Base 5.1.12.1.6", kills=("log-effects",))
+def test_the_effects_log_lists_identify_and_read(session: Session) -> None:
+    done = session.admin.run(admin.get_log_page(LogPage.EFFECTS, 4096), reads=4096)
+    if not done.ok and not session.controller["lpa"] & 2:
+        pytest.skip("LPA bit 1: no Commands Supported and Effects log page")
+    assert done.ok
+    assert done.data[4 * 0x06] & 1, "5.1.12.1.6: CSUPP of Identify"
+    assert done.data[1024 + 4 * 0x02] & 1, "5.1.12.1.6: CSUPP of Read"
+
+
+@pytest.mark.case("NVA-LOG-ANA", section="Base 8.1.1", kills=("ana-lost",))
+def test_every_namespace_is_in_one_ana_group(session: Session) -> None:
+    if not session.controller["cmic"] & 8:
+        pytest.skip("CMIC bit 3: no asymmetric namespace access reporting")
+    length = 16 + session.controller["nanagrpid"] * 32 + 1024 * 4
+    done = session.admin.run(admin.get_log_page(LogPage.ANA, length, nsid=0), reads=length)
+    assert done.ok, f"8.1.1: not {status_name(done.status)}"
+    _, groups = ana_groups(done.data)
+    listed = sorted(nsid for group in groups for nsid in group.namespaces)
+    assert listed == session.namespaces(), "8.1.1: each attached namespace is in exactly one group"
+
+
+# Features (5.1.11, 5.1.25)
+
+
+@pytest.mark.case("NVA-FEAT-QUEUES-01", section="Base 5.1.25.2.1", kills=("queues-granted",))
+def test_queues_are_granted(session: Session) -> None:
+    done = session.admin.run(admin.set_features(Feature.NUMBER_OF_QUEUES, 0x00000000))
+    assert done.ok
+    got = session.admin.run(admin.get_features(Feature.NUMBER_OF_QUEUES)).cqe.dw0
+    assert got == done.cqe.dw0, "5.1.25.2.1: Get Features returns what Set Features granted"
+
+
+@pytest.mark.case("NVA-FEAT-QUEUES-02", section="Base 5.1.25.2.1", kills=("queues-ffff",))
+def test_65536_queues_are_refused(session: Session) -> None:
+    refused(session.admin.run(admin.set_features(Feature.NUMBER_OF_QUEUES, 0xFFFFFFFF)), Status.INVALID_FIELD)
+
+
+@pytest.mark.case("NVA-FEAT-AEN-01", section="Base 5.1.25.1.5", kills=("feature-forgotten",))
+def test_the_async_event_configuration_is_kept(session: Session) -> None:
+    wanted = session.controller["oaes"] & 0x100
+    assert session.admin.run(admin.set_features(Feature.ASYNC_EVENT, wanted)).ok
+    assert session.admin.run(admin.get_features(Feature.ASYNC_EVENT)).cqe.dw0 == wanted
+
+
+@pytest.mark.case("NVA-FEAT-KATO-01", section="Base 5.1.25.1.8", kills=("feature-forgotten",))
+def test_the_keep_alive_timeout_is_kept(bench: Bench) -> None:
+    session = bench.session(kato=30000)
+    assert session.admin.run(admin.get_features(Feature.KATO)).cqe.dw0 == 30000, "6.3: KATO of Connect"
+    assert session.admin.run(admin.set_features(Feature.KATO, 60000)).ok
+    assert session.admin.run(admin.get_features(Feature.KATO)).cqe.dw0 == 60000
+
+
+@pytest.mark.case("NVA-FEAT-UNKNOWN", section="Base 5.1.11", kills=("feature-accepted",))
+def test_an_unknown_feature_is_refused(session: Session) -> None:
+    refused(session.admin.run(admin.get_features(0x7F)), Status.INVALID_FIELD)
+
+
+@pytest.mark.case("NVA-FEAT-UNKNOWN-SET", section="Base 5.1.25", kills=("feature-accepted",))
+def test_an_unknown_feature_is_not_set(session: Session) -> None:
+    refused(
+        session.admin.run(admin.set_features(0x7F, 1)), Status.INVALID_FIELD, Status.FEATURE_NOT_CHANGEABLE
+    )
+
+
+@pytest.mark.case("NVA-FEAT-HOSTID-01", section="Base 5.1.25.1.28", kills=("hostid-wrong",))
+def test_the_host_identifier_is_connects(session: Session) -> None:
+    done = session.admin.run(admin.get_features(Feature.HOST_IDENTIFIER, cdw11=1), reads=16)
+    assert done.ok, f"5.1.25.1.28: not {status_name(done.status)}"
+    assert done.data == session.identity.hostid, "6.3: HOSTID of Connect"
+
+
+@pytest.mark.case("NVA-FEAT-HOSTID-02", section="Base 5.1.25.1.28", kills=("hostid-short",))
+def test_a_64_bit_host_identifier_is_refused(session: Session) -> None:
+    done = session.admin.run(admin.get_features(Feature.HOST_IDENTIFIER, cdw11=0), reads=8)
+    refused(done, Status.INVALID_FIELD)
+
+
+@pytest.mark.case("NVA-FEAT-HOSTID-03", section="Base 5.1.25.1.28", kills=("hostid-set",))
+def test_the_host_identifier_is_not_set(session: Session) -> None:
+    done = session.admin.run(
+        replace(admin.set_features(Feature.HOST_IDENTIFIER, 1), dptr=bytes(16)), data=bytes(16), inside=True
+    )
+    refused(done, Status.COMMAND_SEQUENCE_ERROR)
+
+
+# Opcodes
+
+
+@pytest.mark.case(section="Base 5")
+@pytest.mark.parametrize("opcode", [
+    pytest.param(code, marks=pytest.mark.case(f"NVA-OPCODE-{code:02X}H", kills=("opcode-accepted",)))
+    for code in (0x00, 0x01, 0x04, 0x05, 0x3F, 0xFF)
+])  # fmt: skip
+def test_an_admin_opcode_that_fabrics_have_not_is_refused(session: Session, opcode: int) -> None:
+    done = session.admin.run(Command(opcode))
+    refused(done, Status.INVALID_OPCODE)
+
+
+# Asynchronous Event Request (5.1.2)
+
+
+@pytest.mark.case("NVA-AER-01", section="Base 5.1.2", kills=("aer-at-once",))
+def test_an_event_request_waits(session: Session) -> None:
+    session.admin.submit(admin.async_event())
+    with pytest.raises(RemoteProtocolError, match="neither answered nor closed"):
+        session.admin.receive(deadline=0.1)
+    assert session.get_property(Property.CSTS), "5.1.2: and other commands go on meanwhile"
+
+
+@pytest.mark.case("NVA-AER-02", section="Base 5.1.2", kills=("aer-limit",))
+def test_one_event_request_too_many_is_refused(session: Session) -> None:
+    limit = session.controller["aerl"] + 1
+    for _ in range(limit):
+        session.admin.submit(admin.async_event())
+    done = session.admin.run(admin.async_event())
+    refused(done, Status.AER_LIMIT_EXCEEDED)
+
+
+# Abort (5.1.1)
+
+
+@pytest.mark.case("NVA-ABORT-01", section="Base 5.1.1", kills=("abort-unknown",))
+def test_a_command_that_is_not_there_is_not_aborted(session: Session) -> None:
+    done = session.admin.run(admin.abort(sqid=0, cid=0x7777))
+    assert done.ok, f"5.1.1: Abort itself succeeds, not {status_name(done.status)}"
+    assert done.cqe.dw0 & 1, "5.1.1: bit 0 says that nothing was aborted"
+
+
+@pytest.mark.case("NVA-ABORT-02", section="Base 5.1.1", kills=("abort-silent",))
+def test_an_event_request_is_aborted_or_said_not_to_be(session: Session, observe: Observe) -> None:
+    cid = session.admin.submit(admin.async_event())
+    done = session.admin.run(admin.abort(sqid=0, cid=cid))
+    assert done.ok
+    if done.cqe.dw0 & 1:
+        observe("not aborted, and said so")
+        return
+    observe("aborted")
+    refused(session.admin.wait(cid), Status.ABORTED_BY_REQUEST)
+
+
+# Keep Alive (5.1.14, 3.9)
+
+
+@pytest.mark.case("NVA-KA-01", section="Base 5.1.14", kills=("keep-alive-refused",))
+def test_keep_alive_is_answered(bench: Bench) -> None:
+    session = bench.session(kato=30000)
+    assert session.admin.run(admin.keep_alive()).ok
+
+
+@pytest.mark.slow
+@pytest.mark.case("NVA-KA-02", section="Base 3.9", kills=("keep-alive-never",))
+def test_a_host_that_falls_silent_is_given_up(bench: Bench, observe: Observe) -> None:
+    kato = max(1000, bench.session().controller["kas"] * 100)
+    session = bench.session(kato=kato)
+    queue = session.admin
+    began = time.monotonic()
+    ending = queue.ending(deadline=3 * kato / 1000 + 2)
+    observe(f"KATO {kato} ms: {ending} after {time.monotonic() - began:.1f} s")
+    fatal = False
+    if not ending.ended:
+        fatal = bool(session.get_property(Property.CSTS) & CSTS_FATAL)
+    assert ending.ended or fatal, "3.9: a Keep Alive Timeout ends the association"
+
+
+@pytest.mark.slow
+@pytest.mark.case("NVA-KA-03", section="Base 3.9")
+def test_a_host_that_keeps_alive_is_not_given_up(bench: Bench) -> None:
+    kato = max(1000, bench.session().controller["kas"] * 100)
+    session = bench.session(kato=kato)
+    until = time.monotonic() + 2.5 * kato / 1000
+    while time.monotonic() < until:
+        with pytest.raises(RemoteProtocolError, match="neither answered nor closed"):
+            session.admin.receive(deadline=kato / 4000)
+        assert session.admin.run(admin.keep_alive()).ok, "3.9: Keep Alive starts the timer again"

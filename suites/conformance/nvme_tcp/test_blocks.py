@@ -1,0 +1,342 @@
+"""I/O commands (NVM Command Set 3.3; Base 7.2): Read, Write, Flush, Compare, Write Zeroes, DSM, Verify, Copy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from storagetest.wire.nvme import io
+from storagetest.wire.nvme.codes import Io, Status, status_name
+from storagetest.wire.nvme.command import Command
+from storagetest.wire.nvme_tcp import Completion, Queue, Session
+from storagetest.wire.nvme_tcp.bench import Bench, Scratch
+
+pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="NVM 3.3")]
+
+Observe = Callable[[str], None]
+
+ONCS = {Io.COMPARE: 0, Io.DATASET_MANAGEMENT: 2, Io.WRITE_ZEROES: 3, Io.VERIFY: 7, Io.COPY: 8}
+"""The bit of ONCS that says that an optional command is supported (Base 5.1.13.2.1)."""
+
+
+def refused(done: Completion, *wanted: Status) -> None:
+    """The claim that a command was refused, and by which status."""
+    names = " or ".join(status_name(one) for one in wanted)
+    assert done.status in wanted, f"refused by {names}, not {status_name(done.status)}"
+
+
+def optional(session: Session, command: Io) -> None:
+    """Skip where ONCS says that ``command`` is not supported."""
+    if not session.controller["oncs"] >> ONCS[command] & 1:
+        pytest.skip(f"ONCS: {command.name} is not supported")
+
+
+def pattern(scratch: Scratch, blocks: int, seed: int) -> bytes:
+    return bytes((at * 41 + seed) & 0xFF for at in range(256)) * (blocks * scratch.block_size // 256)
+
+
+def put(queue: Queue, scratch: Scratch, blocks: int, seed: int, *, at: int = 0) -> bytes:
+    data = pattern(scratch, blocks, seed)
+    done = queue.run(io.write(scratch.nsid, scratch.lba + at, blocks), data=data)
+    assert done.ok, f"a write is not {status_name(done.status)}"
+    return data
+
+
+def get(queue: Queue, scratch: Scratch, blocks: int, *, at: int = 0) -> bytes:
+    done = queue.run(io.read(scratch.nsid, scratch.lba + at, blocks), reads=blocks * scratch.block_size)
+    assert done.ok, f"a read is not {status_name(done.status)}"
+    return done.data
+
+
+@pytest.mark.case("NVB-RW-01", section="NVM 3.3.6", kills=("write-lost", "read-flipped"))
+def test_what_is_written_is_read(queue: Queue, scratch: Scratch) -> None:
+    data = put(queue, scratch, 16, 1)
+    assert get(queue, scratch, 16) == data
+
+
+@pytest.mark.case("NVB-RW-02", section="NVM 3.3.6", kills=("write-spills",))
+def test_a_write_leaves_its_neighbours_alone(queue: Queue, scratch: Scratch) -> None:
+    before = put(queue, scratch, 3, 2)
+    middle = put(queue, scratch, 1, 3, at=1)
+    size = scratch.block_size
+    assert get(queue, scratch, 3) == before[:size] + middle + before[2 * size :]
+
+
+@pytest.mark.case("NVB-RW-03", section="NVM 3.3.6", kills=("write-lost",))
+def test_what_is_written_is_read_by_another_controller(queue: Queue, bench: Bench, scratch: Scratch) -> None:
+    data = put(queue, scratch, 8, 4)
+    assert get(bench.session().io_queue(), scratch, 8) == data
+
+
+@pytest.mark.case("NVB-RW-04", section="NVM 3.3.6", kills=("write-lost",))
+def test_what_is_written_is_read_by_another_queue(session: Session, scratch: Scratch) -> None:
+    first, second = session.io_queue(), session.io_queue()
+    data = put(first, scratch, 8, 5)
+    assert get(second, scratch, 8) == data
+
+
+@pytest.mark.case("NVB-RW-05", section="NVM 3.3.6")
+def test_fua_is_taken(queue: Queue, scratch: Scratch) -> None:
+    data = pattern(scratch, 1, 6)
+    assert queue.run(io.write(scratch.nsid, scratch.lba, 1, fua=True), data=data).ok
+    done = queue.run(io.read(scratch.nsid, scratch.lba, 1, fua=True), reads=scratch.block_size)
+    assert done.data == data
+
+
+@pytest.mark.case("NVB-RW-06", section="NVM 3.3.4")
+def test_sixteen_reads_at_once_are_all_answered(queue: Queue, scratch: Scratch) -> None:
+    data, size = put(queue, scratch, 16, 7), scratch.block_size
+    cids = [queue.submit(io.read(scratch.nsid, scratch.lba + at, 1), reads=size) for at in range(16)]
+    for at, cid in enumerate(cids):
+        assert queue.wait(cid).data == data[at * size : (at + 1) * size]
+
+
+RANGES = {"AT-END": (0, 1), "ACROSS-END": (-1, 2), "FAR": (1 << 40, 1), "MAX": (None, 1)}
+
+
+def out_of_range(kills: tuple[str, ...], prefix: str) -> pytest.MarkDecorator:
+    """One case for each way to name a block past the end."""
+    return pytest.mark.parametrize(
+        ("start", "blocks"),
+        [
+            pytest.param(start, blocks, id=name, marks=pytest.mark.case(f"NVB-{prefix}-{name}", kills=kills))
+            for name, (start, blocks) in RANGES.items()
+        ],
+    )
+
+
+def past_end(scratch: Scratch, start: int | None) -> int:
+    return (1 << 64) - 1 if start is None else scratch.end + start
+
+
+@pytest.mark.case(section="NVM 3.3.4")
+@out_of_range(("lba-not-checked",), "READ")
+def test_a_read_past_the_end_is_refused(queue: Queue, scratch: Scratch, start: int | None, blocks: int) -> None:
+    done = queue.run(
+        io.read(scratch.nsid, past_end(scratch, start), blocks), reads=blocks * scratch.block_size
+    )
+    refused(done, Status.LBA_OUT_OF_RANGE)
+
+
+@pytest.mark.case(section="NVM 3.3.6")
+@out_of_range(("lba-not-checked",), "WRITE")
+def test_a_write_past_the_end_is_refused(
+    queue: Queue, scratch: Scratch, start: int | None, blocks: int
+) -> None:
+    data = pattern(scratch, blocks, 8)
+    done = queue.run(io.write(scratch.nsid, past_end(scratch, start), blocks), data=data)
+    refused(done, Status.LBA_OUT_OF_RANGE, Status.CAPACITY_EXCEEDED)
+
+
+@pytest.mark.case("NVB-LAST-BLOCK", section="NVM 3.3.4", kills=("last-block-refused",))
+def test_the_last_block_is_read(queue: Queue, scratch: Scratch) -> None:
+    done = queue.run(io.read(scratch.nsid, scratch.end - 1, 1), reads=scratch.block_size)
+    assert done.ok, f"3.3.4: the last block is within the range, not {status_name(done.status)}"
+
+
+@pytest.mark.case(section="Base 3.2.1")
+@pytest.mark.parametrize("nsid", [
+    pytest.param(0, marks=pytest.mark.case("NVB-NSID-0", kills=("nsid-not-checked",))),
+    pytest.param(0xFFFFFFFE, marks=pytest.mark.case("NVB-NSID-FFFFFFFE", kills=("nsid-not-checked",))),
+    pytest.param(0xFFFFFFFF, marks=pytest.mark.case("NVB-NSID-FFFFFFFF", kills=("nsid-not-checked",))),
+])  # fmt: skip
+def test_a_read_of_no_namespace_is_refused(queue: Queue, scratch: Scratch, nsid: int) -> None:
+    done = queue.run(io.read(nsid, 0, 1), reads=scratch.block_size)
+    refused(done, Status.INVALID_NAMESPACE, Status.INVALID_FIELD)
+
+
+@pytest.mark.case("NVB-MDTS", section="Base 5.1.13.2.1", kills=("mdts-ignored",))
+def test_a_transfer_over_mdts_is_refused(session: Session, queue: Queue, scratch: Scratch) -> None:
+    mdts = session.controller["mdts"]
+    size = (1 << mdts) * 4096
+    blocks = size // scratch.block_size + 1
+    if not mdts or blocks > 65536:
+        pytest.skip("MDTS sets no limit that a command could reach")
+    done = queue.run(io.read(scratch.nsid, 0, blocks), reads=blocks * scratch.block_size)
+    refused(done, Status.INVALID_FIELD)
+
+
+@pytest.mark.case(section="Base 7")
+@pytest.mark.parametrize("opcode", [
+    pytest.param(code, marks=pytest.mark.case(f"NVB-OPCODE-{code:02X}H", kills=("opcode-accepted",)))
+    for code in (0x7C, 0x30, 0xFC)
+])  # fmt: skip
+def test_an_unknown_io_opcode_is_refused(queue: Queue, scratch: Scratch, opcode: int) -> None:
+    refused(queue.run(Command(opcode, nsid=scratch.nsid)), Status.INVALID_OPCODE)
+
+
+@pytest.mark.case("NVB-FUSE-01", section="Base 3.4.2", kills=("fuse-ignored",))
+def test_a_fused_command_is_refused_where_there_are_none(session: Session, queue: Queue, scratch: Scratch) -> None:
+    if session.controller.raw[522] & 1:
+        pytest.skip("FUSES: Compare and Write is supported")
+    command = replace(io.read(scratch.nsid, scratch.lba, 1), flags=0x41)
+    refused(queue.run(command, reads=scratch.block_size), Status.INVALID_FIELD)
+
+
+# Flush (Base 7.2)
+
+
+@pytest.mark.case("NVB-FLUSH-01", section="Base 7.2", kills=("flush-refused",))
+def test_flush_succeeds(queue: Queue, scratch: Scratch) -> None:
+    put(queue, scratch, 1, 9)
+    assert queue.run(io.flush(scratch.nsid)).ok
+
+
+@pytest.mark.case("NVB-FLUSH-02", section="Base 7.2", level="MAY")
+def test_flush_of_all_namespaces(queue: Queue, observe: Observe) -> None:
+    observe(f"NSID FFFFFFFFh: {status_name(queue.run(io.flush(0xFFFFFFFF)).status)}")
+
+
+@pytest.mark.case("NVB-FLUSH-03", section="Base 7.2", kills=("nsid-not-checked",))
+def test_flush_of_no_namespace_is_refused(queue: Queue) -> None:
+    refused(queue.run(io.flush(0xFFFFFFFE)), Status.INVALID_NAMESPACE, Status.INVALID_FIELD)
+
+
+# Compare (3.3.1)
+
+
+@pytest.mark.case("NVB-COMPARE-01", section="NVM 3.3.1", kills=("compare-never",))
+def test_equal_blocks_compare(session: Session, queue: Queue, scratch: Scratch) -> None:
+    optional(session, Io.COMPARE)
+    data = put(queue, scratch, 2, 10)
+    assert queue.run(io.compare(scratch.nsid, scratch.lba, 2), data=data).ok
+
+
+@pytest.mark.case("NVB-COMPARE-02", section="NVM 3.3.1", kills=("compare-always",))
+def test_one_bit_that_differs_is_a_compare_failure(session: Session, queue: Queue, scratch: Scratch) -> None:
+    optional(session, Io.COMPARE)
+    data = put(queue, scratch, 2, 11)
+    wrong = data[:-1] + bytes([data[-1] ^ 1])
+    refused(queue.run(io.compare(scratch.nsid, scratch.lba, 2), data=wrong), Status.COMPARE_FAILURE)
+
+
+# Write Zeroes (3.3.8)
+
+
+@pytest.mark.case("NVB-ZEROES-01", section="NVM 3.3.8", kills=("zeroes-ignored",))
+def test_written_zeroes_are_read(session: Session, queue: Queue, scratch: Scratch) -> None:
+    optional(session, Io.WRITE_ZEROES)
+    data = put(queue, scratch, 8, 12)
+    assert queue.run(io.write_zeroes(scratch.nsid, scratch.lba + 2, 4)).ok
+    size = scratch.block_size
+    assert get(queue, scratch, 8) == data[: 2 * size] + bytes(4 * size) + data[6 * size :]
+
+
+@pytest.mark.case("NVB-ZEROES-02", section="NVM 3.3.8", kills=("zeroes-ignored",))
+def test_deallocated_zeroes_are_read_as_zeroes(session: Session, queue: Queue, scratch: Scratch) -> None:
+    optional(session, Io.WRITE_ZEROES)
+    put(queue, scratch, 8, 13)
+    assert queue.run(io.write_zeroes(scratch.nsid, scratch.lba, 8, deallocate=True)).ok
+    assert get(queue, scratch, 8) == bytes(8 * scratch.block_size)
+
+
+@pytest.mark.case(section="NVM 3.3.8")
+@out_of_range(("lba-not-checked",), "ZEROES")
+def test_zeroes_past_the_end_are_refused(
+    session: Session, queue: Queue, scratch: Scratch, start: int | None, blocks: int
+) -> None:
+    optional(session, Io.WRITE_ZEROES)
+    done = queue.run(io.write_zeroes(scratch.nsid, past_end(scratch, start), blocks))
+    refused(done, Status.LBA_OUT_OF_RANGE)
+
+
+# Dataset Management (3.3.3)
+
+
+@pytest.mark.case("NVB-DSM-01", section="NVM 3.3.3", kills=("dsm-half",))
+def test_deallocated_blocks_read_as_one_of_three_things(
+    session: Session, queue: Queue, scratch: Scratch, observe: Observe
+) -> None:
+    optional(session, Io.DATASET_MANAGEMENT)
+    data = put(queue, scratch, 8, 14)
+    ranges = io.dsm_ranges([(scratch.lba, 8)])
+    assert queue.run(io.dataset_management(scratch.nsid, 1), data=ranges).ok
+    seen, size = get(queue, scratch, 8), scratch.block_size
+    kinds = {bytes(size): "zeroes", b"\xff" * size: "ones"}
+    named = {
+        kinds.get(seen[at : at + size], "old data" if seen[at : at + size] == data[at : at + size] else "?")
+        for at in range(0, len(seen), size)
+    }
+    observe(f"deallocated blocks read as {', '.join(sorted(named))}")
+    assert "?" not in named, "3.3.3.2.1: zeroes, ones, or what was written last"
+
+
+@pytest.mark.case("NVB-DSM-02", section="NVM 3.3.3", kills=("dsm-spills",))
+def test_deallocation_leaves_neighbours_alone(session: Session, queue: Queue, scratch: Scratch) -> None:
+    optional(session, Io.DATASET_MANAGEMENT)
+    data, size = put(queue, scratch, 24, 15), scratch.block_size
+    ranges = io.dsm_ranges([(scratch.lba + 8, 4), (scratch.lba + 16, 4)])
+    assert queue.run(io.dataset_management(scratch.nsid, 2), data=ranges).ok
+    seen = get(queue, scratch, 24)
+    for first, last in ((0, 8), (12, 16), (20, 24)):
+        assert seen[first * size : last * size] == data[first * size : last * size], "3.3.3: other blocks are kept"
+
+
+@pytest.mark.case("NVB-DSM-03", section="NVM 3.3.3", kills=("lba-not-checked",))
+def test_a_range_past_the_end_is_refused(session: Session, queue: Queue, scratch: Scratch) -> None:
+    optional(session, Io.DATASET_MANAGEMENT)
+    ranges = io.dsm_ranges([(scratch.end, 8)])
+    refused(
+        queue.run(io.dataset_management(scratch.nsid, 1), data=ranges), Status.LBA_OUT_OF_RANGE, Status.INVALID_FIELD
+    )
+
+
+# Verify (3.3.5) and Copy (3.3.2)
+
+
+@pytest.mark.case("NVB-VERIFY-01", section="NVM 3.3.5", kills=("verify-refused",))
+def test_good_blocks_verify(session: Session, queue: Queue, scratch: Scratch) -> None:
+    optional(session, Io.VERIFY)
+    put(queue, scratch, 4, 16)
+    done = queue.run(io.verify(scratch.nsid, scratch.lba, 4))
+    assert (done.ok, done.data) == (True, b""), "3.3.5: and no data is transferred"
+
+
+@pytest.mark.case("NVB-VERIFY-02", section="NVM 3.3.5", kills=("lba-not-checked",))
+def test_verify_past_the_end_is_refused(session: Session, queue: Queue, scratch: Scratch) -> None:
+    optional(session, Io.VERIFY)
+    refused(queue.run(io.verify(scratch.nsid, scratch.end, 1)), Status.LBA_OUT_OF_RANGE)
+
+
+@pytest.mark.case("NVB-COPY-01", section="NVM 3.3.2", kills=("copy-ignored",))
+def test_ranges_are_copied_in_order(session: Session, queue: Queue, scratch: Scratch) -> None:
+    optional(session, Io.COPY)
+    data, size = put(queue, scratch, 8, 17), scratch.block_size
+    put(queue, scratch, 8, 18, at=32)
+    ranges = io.copy_ranges([(scratch.lba + 4, 4), (scratch.lba, 2)])
+    done = queue.run(io.copy(scratch.nsid, scratch.lba + 32, 2), data=ranges)
+    assert done.ok, f"3.3.2: not {status_name(done.status)}"
+    assert get(queue, scratch, 6, at=32) == data[4 * size :] + data[: 2 * size]
+
+
+@pytest.mark.case("NVB-COPY-02", section="NVM 3.3.2", kills=("lba-not-checked",))
+def test_a_copy_from_past_the_end_is_refused(session: Session, queue: Queue, scratch: Scratch) -> None:
+    optional(session, Io.COPY)
+    ranges = io.copy_ranges([(scratch.end, 1)])
+    refused(queue.run(io.copy(scratch.nsid, scratch.lba, 1), data=ranges), Status.LBA_OUT_OF_RANGE)
+
+
+@pytest.mark.case("NVB-COPY-03", section="NVM 3.3.2", kills=("copy-limits",))
+def test_a_copy_over_mssrl_is_refused(session: Session, queue: Queue, scratch: Scratch) -> None:
+    optional(session, Io.COPY)
+    most = session.namespace(scratch.nsid)["mssrl"]
+    if most >= 0xFFFF:
+        pytest.skip("MSSRL is as long as a range can be")
+    ranges = io.copy_ranges([(0, most + 1)])
+    refused(
+        queue.run(io.copy(scratch.nsid, scratch.lba, 1), data=ranges), Status.COMMAND_SIZE_LIMIT_EXCEEDED
+    )
+
+
+@pytest.mark.case("NVB-COPY-04", section="NVM 3.3.2", kills=("copy-limits",))
+def test_more_source_ranges_than_msrc_are_refused(session: Session, queue: Queue, scratch: Scratch) -> None:
+    optional(session, Io.COPY)
+    count = session.namespace(scratch.nsid)["msrc"] + 2
+    if count > 128:
+        pytest.skip("MSRC is beyond what a case sends")
+    ranges = io.copy_ranges([(scratch.lba, 1)] * count)
+    refused(
+        queue.run(io.copy(scratch.nsid, scratch.lba + 64, count), data=ranges), Status.COMMAND_SIZE_LIMIT_EXCEEDED
+    )

@@ -1,0 +1,441 @@
+"""Fabrics commands: Connect (Base 6.3), Property Get and Set (6.5, 6.6), Disconnect (6.4), and the order of things."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from storagetest.errors import RemoteProtocolError
+from storagetest.wire.nvme import admin, fabrics, io
+from storagetest.wire.nvme.codes import Cns, Fctype, Property, Status, status_name
+from storagetest.wire.nvme.fabrics import DISCOVERY_NQN, ConnectData
+from storagetest.wire.nvme.structures import Cap
+from storagetest.wire.nvme_tcp import Completion, Identity, Queue, Session
+from storagetest.wire.nvme_tcp.bench import Bench
+from storagetest.wire.nvme_tcp.session import CC_ENABLE, CSTS_READY, CSTS_SHUTDOWN_DONE, connect_queue
+
+pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="Base 6.3")]
+
+Observe = Callable[[str], None]
+
+IN_DATA = 1 << 16
+"""IATTR: the offset in the result of a refused Connect counts from the start of its data."""
+
+
+def refused(done: Completion, *wanted: Status) -> None:
+    """The claim that a command was refused, and by which status."""
+    names = " or ".join(status_name(one) for one in wanted)
+    assert done.status in wanted, f"refused by {names}, not {status_name(done.status)}"
+
+
+# Connect
+
+
+@pytest.mark.case("NVF-CONNECT-01", kills=("connect-cntlid",))
+def test_connect_returns_the_controllers_id(session: Session) -> None:
+    assert session.cntlid == session.controller["cntlid"], "6.3: CNTLID of Connect and of Identify"
+    assert session.cntlid < 0xFFF0, "Base 3.1.1: FFF0h to FFFFh are reserved"
+
+
+@pytest.mark.case("NVF-CONNECT-02", kills=("connect-cntlid-shared",))
+def test_two_hosts_get_two_controllers(bench: Bench) -> None:
+    first, second = bench.session(), bench.session()
+    assert first.cntlid != second.cntlid, "6.3: a dynamic controller is allocated for each association"
+
+
+@pytest.mark.case("NVF-CONNECT-03", kills=("connect-wrong-status",))
+def test_an_unknown_subsystem_is_refused(bench: Bench) -> None:
+    done = connect_queue(bench.queue(), subnqn="nqn.2024-01.org.example:no-such", identity=Identity.fresh())
+    refused(done, Status.CONNECT_INVALID_PARAMETERS)
+
+
+@pytest.mark.case("NVF-CONNECT-04", kills=("connect-ipo",))
+def test_a_refused_connect_says_that_subnqn_is_wrong(bench: Bench) -> None:
+    done = connect_queue(bench.queue(), subnqn="nqn.2024-01.org.example:no-such", identity=Identity.fresh())
+    assert done.cqe.dw0 == 256 | IN_DATA, f"6.3: IATTR 1 and IPO 256 (SUBNQN), not {done.cqe.dw0:#x}"
+
+
+@pytest.mark.case("NVF-CONNECT-05", kills=("connect-wrong-status",))
+def test_a_cntlid_is_refused_in_the_dynamic_model(bench: Bench, observe: Observe) -> None:
+    done = connect_queue(
+        bench.queue(), subnqn=bench.endpoint.subnqn, identity=Identity.fresh(), cntlid=0x7FF0
+    )
+    observe(status_name(done.status))
+    refused(done, Status.CONNECT_INVALID_PARAMETERS)
+
+
+@pytest.mark.case("NVF-CONNECT-06", kills=("connect-wrong-status",))
+def test_sqsize_0_is_refused(bench: Bench) -> None:
+    done = connect_queue(bench.queue(), subnqn=bench.endpoint.subnqn, identity=Identity.fresh(), sqsize=0)
+    refused(done, Status.CONNECT_INVALID_PARAMETERS)
+
+
+@pytest.mark.case("NVF-CONNECT-07", kills=("connect-ipo",))
+def test_a_refused_connect_says_that_sqsize_is_wrong(bench: Bench) -> None:
+    done = connect_queue(bench.queue(), subnqn=bench.endpoint.subnqn, identity=Identity.fresh(), sqsize=0)
+    assert done.cqe.dw0 == 44, f"6.3: IATTR 0 and IPO 44 (SQSIZE), not {done.cqe.dw0:#x}"
+
+
+@pytest.mark.case("NVF-CONNECT-08", kills=("connect-wrong-status",))
+def test_an_io_queue_over_mqes_is_refused(session: Session, bench: Bench) -> None:
+    mqes = session.cap.mqes
+    if mqes == 0xFFFF:
+        pytest.skip("CAP.MQES is as large as SQSIZE can be")
+    refused(_io_connect(bench, session, sqsize=mqes + 1), Status.CONNECT_INVALID_PARAMETERS)
+
+
+@pytest.mark.case("NVF-CONNECT-09", kills=("connect-wrong-status",))
+def test_an_unknown_record_format_is_refused(bench: Bench) -> None:
+    done = connect_queue(bench.queue(), subnqn=bench.endpoint.subnqn, identity=Identity.fresh(), recfmt=7)
+    refused(done, Status.CONNECT_INCOMPATIBLE_FORMAT)
+
+
+@pytest.mark.case("NVF-CONNECT-10", kills=("connect-sequence",))
+def test_a_second_connect_on_a_queue_is_a_sequence_error(session: Session) -> None:
+    again = connect_queue(session.admin, subnqn=session.endpoint.subnqn, identity=session.identity)
+    refused(again, Status.COMMAND_SEQUENCE_ERROR)
+
+
+@pytest.mark.case("NVF-CONNECT-11", kills=("connect-sequence",))
+def test_an_io_queue_before_the_controller_is_enabled_is_refused(bench: Bench) -> None:
+    session = bench.session(enable=False)
+    refused(_io_connect(bench, session), Status.COMMAND_SEQUENCE_ERROR, Status.CONNECT_INVALID_PARAMETERS)
+
+
+@pytest.mark.case("NVF-CONNECT-12", kills=("connect-wrong-status",))
+def test_an_io_queue_of_no_controller_is_refused(bench: Bench) -> None:
+    done = connect_queue(
+        bench.queue(), subnqn=bench.endpoint.subnqn, identity=Identity.fresh(), qid=1, cntlid=0x7FF0
+    )
+    refused(done, Status.CONNECT_INVALID_PARAMETERS)
+
+
+@pytest.mark.case("NVF-CONNECT-13", kills=("connect-wrong-status",))
+def test_an_io_queue_of_another_hosts_controller_is_refused(session: Session, bench: Bench) -> None:
+    done = _io_connect(bench, session, identity=Identity.fresh())
+    refused(done, Status.CONNECT_INVALID_PARAMETERS, Status.CONNECT_INVALID_HOST)
+
+
+@pytest.mark.case("NVF-CONNECT-14", kills=("connect-wrong-status",))
+def test_an_io_queue_with_another_host_identifier_is_refused(session: Session, bench: Bench) -> None:
+    other = replace(session.identity, hostid=Identity.fresh().hostid)
+    refused(_io_connect(bench, session, identity=other), Status.CONNECT_INVALID_PARAMETERS)
+
+
+@pytest.mark.case("NVF-CONNECT-15", kills=("connect-sequence",))
+def test_a_queue_that_is_connected_already_is_refused(session: Session, bench: Bench) -> None:
+    session.io_queue(qid=1)
+    refused(
+        _io_connect(bench, session, qid=1), Status.COMMAND_SEQUENCE_ERROR, Status.CONNECT_INVALID_PARAMETERS
+    )
+
+
+@pytest.mark.case("NVF-CONNECT-16", kills=("connect-wrong-status",))
+def test_a_queue_identifier_that_was_not_granted_is_refused(session: Session, bench: Bench) -> None:
+    done = _io_connect(bench, session, qid=0xFFFE)
+    refused(done, Status.CONNECT_INVALID_PARAMETERS, Status.INVALID_QUEUE_IDENTIFIER)
+
+
+@pytest.mark.case("NVF-CONNECT-17")
+def test_a_queue_is_still_free_after_a_refused_connect(session: Session, bench: Bench) -> None:
+    _io_connect(bench, session, qid=1, identity=Identity.fresh())
+    assert session.io_queue(qid=1).run(io.flush(0xFFFFFFFF)).ok, "6.3: a refused Connect leaves nothing"
+
+
+@pytest.mark.case("NVF-CONNECT-18", kills=("connect-wrong-status",))
+def test_a_subsystem_nqn_without_its_end_is_refused(bench: Bench) -> None:
+    done = connect_queue(bench.queue(), subnqn=b"n" * 256, identity=Identity.fresh())
+    refused(done, Status.CONNECT_INVALID_PARAMETERS)
+
+
+@pytest.mark.case("NVF-CONNECT-19", level="SHOULD", kills=("connect-wrong-status",))
+def test_an_empty_host_nqn_is_refused(bench: Bench) -> None:
+    identity = Identity("", Identity.fresh().hostid)
+    done = connect_queue(bench.queue(), subnqn=bench.endpoint.subnqn, identity=identity)
+    refused(done, Status.CONNECT_INVALID_PARAMETERS, Status.CONNECT_INVALID_HOST)
+
+
+@pytest.mark.case("NVF-CONNECT-20", kills=("sgl-length-ignored-connect",))
+def test_connect_data_that_is_too_short_is_refused(bench: Bench) -> None:
+    queue = bench.queue()
+    raw = ConnectData(bytes(16), fabrics.ANY_CONTROLLER, bench.endpoint.subnqn, Identity.fresh().nqn).encode()
+    done = queue.run(fabrics.connect(qid=0, sqsize=31), data=raw[:512], inside=True)
+    refused(done, Status.DATA_SGL_LENGTH_INVALID, Status.INVALID_FIELD, Status.CONNECT_INVALID_PARAMETERS)
+
+
+@pytest.mark.case("NVF-CONNECT-21", level="MAY")
+def test_sq_flow_control_may_be_disabled(session: Session, observe: Observe) -> None:
+    queue = session.io_queue(cattr=0x04)
+    observe("SQ flow control stays on" if queue.sq_flow_control else "SQ flow control goes off (SQHD FFFFh)")
+
+
+@pytest.mark.case("NVF-CONNECT-22")
+def test_an_io_queue_of_two_entries_works(session: Session) -> None:
+    queue = session.io_queue(sqsize=1)
+    for _ in range(5):
+        assert queue.run(io.flush(0xFFFFFFFF)).ok, "Base 3.3.3: a queue has at least two entries"
+
+
+@pytest.mark.case("NVF-CONNECT-23")
+def test_the_same_host_may_connect_again(bench: Bench) -> None:
+    identity = Identity.fresh()
+    bench.session(identity=identity).close()
+    assert bench.session(identity=identity).namespaces(), "6.3: nothing of the first association is in the way"
+
+
+@pytest.mark.case("NVF-CONNECT-24", section="Base 6.3", kills=("connect-first",))
+@pytest.mark.parametrize(
+    "early",
+    [
+        pytest.param(command, id=name, marks=pytest.mark.case(f"NVF-EARLY-{name}", kills=("connect-first",)))
+        for name, command in (
+            ("PROPERTY-GET", fabrics.property_get(Property.CAP)),
+            ("IDENTIFY", admin.identify(Cns.CONTROLLER)),
+            ("KEEP-ALIVE", admin.keep_alive()),
+            ("DISCONNECT", fabrics.disconnect()),
+        )
+    ],
+)
+def test_nothing_goes_before_connect(bench: Bench, early: object, observe: Observe) -> None:
+    queue = bench.queue()
+    queue.submit(early)  # type: ignore[arg-type]
+    ending = queue.ending() if not (done := _next_status(queue)) else None
+    observe(status_name(done) if done else f"{ending}")
+    assert done in (Status.COMMAND_SEQUENCE_ERROR, None), f"6.3: Connect comes first, not {status_name(done or 0)}"
+    assert done or (ending and ending.ended)
+
+
+@pytest.mark.case("NVF-ENABLE-01", section="Base 3.5.1", kills=("cc-en-ignored",))
+def test_admin_commands_wait_until_the_controller_is_enabled(bench: Bench) -> None:
+    session = bench.session(enable=False)
+    done = session.admin.run(admin.identify(Cns.CONTROLLER), reads=4096)
+    refused(done, Status.COMMAND_SEQUENCE_ERROR)
+
+
+# Properties (6.5, 6.6, 3.1.4)
+
+
+@pytest.mark.case("NVF-PROP-01", section="Base 3.1.4.1", kills=("cap-cqr",))
+def test_cap_says_what_fabrics_require(session: Session) -> None:
+    value = session.get_property(Property.CAP)
+    assert value >> 16 & 1, "3.1.4.1: CQR is 1: queues are contiguous"
+    assert Cap(value).css & 1 or Cap(value).css & 0x40, "3.1.4.1: some I/O command set is supported"
+    assert Cap(value).mqes >= 1, "3.1.4.1: MQES is at least 1h"
+
+
+@pytest.mark.case("NVF-PROP-02", section="Base 3.1.4.2", kills=("vs-zero",))
+def test_vs_is_a_version_of_the_standard(session: Session) -> None:
+    value = session.get_property(Property.VS)
+    assert value >> 16 in (1, 2), f"3.1.4.2: major version of VS {value:#x}"
+    assert value == session.controller["ver"], "5.1.13.2.1: VER of Identify is the value of VS"
+
+
+@pytest.mark.case("NVF-PROP-03", section="Base 3.1.4.5", kills=("cc-forgotten",))
+def test_cc_reads_as_it_was_written(session: Session) -> None:
+    assert session.get_property(Property.CC) == CC_ENABLE
+
+
+@pytest.mark.case("NVF-PROP-04", section="Base 3.1.4.6", kills=("csts-stuck",))
+def test_ready_follows_enable(session: Session) -> None:
+    assert session.get_property(Property.CSTS) & CSTS_READY
+    session.disable()
+    assert not session.get_property(Property.CSTS) & CSTS_READY, "3.1.4.6: RDY goes with CC.EN"
+    session.enable()
+    assert session.get_property(Property.CSTS) & CSTS_READY
+
+
+@pytest.mark.case("NVF-PROP-05", section="Base 6.5", kills=("property-size-ignored",))
+@pytest.mark.parametrize(("offset", "size"), [
+    pytest.param(Property.CAP, 4, marks=pytest.mark.case("NVF-PROP-CAP-4", kills=("property-size-ignored",))),
+    pytest.param(Property.CSTS, 8, marks=pytest.mark.case("NVF-PROP-CSTS-8", kills=("property-size-ignored",))),
+    pytest.param(Property.VS, 8, marks=pytest.mark.case("NVF-PROP-VS-8", kills=("property-size-ignored",))),
+])  # fmt: skip
+def test_a_property_of_the_wrong_size_is_refused(session: Session, offset: int, size: int) -> None:
+    refused(session.admin.run(fabrics.property_get(offset, size=size)), Status.INVALID_FIELD)
+
+
+@pytest.mark.case("NVF-PROP-06", section="Base 6.5", kills=("property-unknown",))
+def test_a_property_that_fabrics_reserve_is_refused(session: Session, observe: Observe) -> None:
+    done = session.admin.run(fabrics.property_get(0x24))  # AQA is reserved over fabrics (3.1.4)
+    observe(status_name(done.status))
+    assert not done.ok or done.cqe.result == 0, "6.5: a reserved property is refused, or reads as 0h"
+
+
+@pytest.mark.case("NVF-PROP-07", section="Base 6.6", kills=("property-read-only",))
+@pytest.mark.parametrize("offset", [
+    pytest.param(Property.CAP, marks=pytest.mark.case("NVF-PROP-SET-CAP", kills=("property-read-only",))),
+    pytest.param(Property.VS, marks=pytest.mark.case("NVF-PROP-SET-VS", kills=("property-read-only",))),
+    pytest.param(Property.CSTS, marks=pytest.mark.case("NVF-PROP-SET-CSTS", kills=("property-read-only",))),
+])  # fmt: skip
+def test_a_read_only_property_is_not_set(session: Session, offset: int) -> None:
+    before = session.get_property(offset)
+    done = session.admin.run(fabrics.property_set(offset, 0))
+    assert session.get_property(offset) == before, "6.6: a read-only property keeps its value"
+    refused(done, Status.INVALID_FIELD)
+
+
+@pytest.mark.case("NVF-PROP-08", section="Base 6.5")
+def test_properties_belong_to_the_admin_queue(queue: Queue, observe: Observe) -> None:
+    done = queue.run(fabrics.property_get(Property.CSTS))
+    observe(status_name(done.status))
+    assert not done.ok, "6.5: Property Get is an admin queue's command"
+
+
+@pytest.mark.case("NVF-SHUTDOWN-01", section="Base 3.6.1", kills=("csts-stuck",))
+def test_a_shutdown_completes(session: Session) -> None:
+    session.shut_down()
+    assert session.get_property(Property.CSTS) & 0xC == CSTS_SHUTDOWN_DONE, "3.1.4.6: SHST is 10b"
+
+
+@pytest.mark.case("NVF-RESET-01", section="Base 3.7.2")
+def test_a_reset_ends_the_io_queues(session: Session) -> None:
+    queue = session.io_queue()
+    session.disable()
+    ended = queue.ending() if _silent(queue) else None
+    assert ended is None or ended.ended or not queue.run(io.flush(0xFFFFFFFF)).ok, (
+        "3.7.2: a reset deletes the I/O queues"
+    )
+
+
+# Disconnect (6.4) and what goes wrong with fabrics commands
+
+
+@pytest.mark.case("NVF-DISCONNECT-01", section="Base 6.4", kills=("disconnect-ignored",))
+def test_disconnect_ends_an_io_queue(queue: Queue, observe: Observe) -> None:
+    done = queue.run(fabrics.disconnect())
+    assert done.ok, f"6.4: Disconnect of an I/O queue is not {status_name(done.status)}"
+    ending = queue.ending()
+    observe(f"after Disconnect: {ending}")
+    assert ending.ended, "6.4: the connection of a deleted queue is terminated"
+
+
+@pytest.mark.case("NVF-DISCONNECT-02", section="Base 6.4", kills=("disconnect-admin",))
+def test_the_admin_queue_is_not_disconnected(session: Session) -> None:
+    done = session.admin.run(fabrics.disconnect())
+    refused(done, Status.DISCONNECT_INVALID_QUEUE_TYPE, Status.INVALID_OPCODE, Status.INVALID_FIELD)
+
+
+@pytest.mark.case("NVF-DISCONNECT-03", section="Base 6.4")
+def test_a_disconnected_queue_may_be_connected_again(session: Session) -> None:
+    queue = session.io_queue(qid=1)
+    if not queue.run(fabrics.disconnect()).ok:
+        pytest.skip("Disconnect is not supported")
+    queue.ending()
+    assert session.io_queue(qid=1).run(io.flush(0xFFFFFFFF)).ok, "6.4: the QID is free again"
+
+
+@pytest.mark.case("NVF-FCTYPE-01", section="Base 6", kills=("fctype-accepted",))
+@pytest.mark.parametrize("fctype", [
+    pytest.param(0x02, marks=pytest.mark.case("NVF-FCTYPE-02H", kills=("fctype-accepted",))),
+    pytest.param(0x3C, marks=pytest.mark.case("NVF-FCTYPE-3CH", kills=("fctype-accepted",))),
+    pytest.param(0xFC, marks=pytest.mark.case("NVF-FCTYPE-FCH", kills=("fctype-accepted",))),
+])  # fmt: skip
+def test_an_unknown_fabrics_command_is_refused(session: Session, fctype: int) -> None:
+    done = session.admin.run(replace(fabrics.property_get(0), nsid=fctype))
+    refused(done, Status.INVALID_OPCODE, Status.INVALID_FIELD)
+
+
+@pytest.mark.case("NVF-AUTH-01", section="Base 6.1", level="MAY")
+def test_authentication_where_none_is_required(session: Session, observe: Observe) -> None:
+    done = session.admin.run(fabrics.authentication(Fctype.AUTHENTICATION_RECEIVE, length=512), reads=512)
+    observe(f"Authentication Receive: {status_name(done.status)}")
+
+
+# Discovery (3.1.3.3, 5.1.12.3.1)
+
+
+@pytest.mark.case("NVF-DISCOVERY-01", section="Base 3.1.3.3", kills=("discovery-type",))
+def test_the_discovery_subsystem_says_what_it_is(bench: Bench) -> None:
+    discovery = _discovery(bench)
+    data = discovery.controller
+    if data["ver"] >= 0x00010400:
+        assert data["cntrltype"] == 2, "5.1.13.2.1: CNTRLTYPE of a discovery controller is 2h"
+    assert data.text("subnqn") == DISCOVERY_NQN, "3.1.3.3: its NQN is the well-known one"
+
+
+@pytest.mark.case("NVF-DISCOVERY-02", section="Base 5.1.12.3.1", kills=("discovery-empty",))
+def test_the_discovery_log_names_the_subsystem(bench: Bench) -> None:
+    from storagetest.wire.nvme.structures import discovery_entries  # noqa: PLC0415  # needed here alone
+
+    queue = _discovery(bench).admin
+    _, count, _ = discovery_entries(queue.run(admin.get_log_page(0x70, 1024), reads=1024).data)
+    length = 1024 * (count + 1)
+    _, _, entries = discovery_entries(queue.run(admin.get_log_page(0x70, length), reads=length).data)
+    assert len(entries) == count, "5.1.12.3.1: NUMREC counts the entries"
+    named = [one for one in entries if one.subnqn == bench.endpoint.subnqn]
+    assert named, "5.1.12.3.1: the log names every subsystem that this host may use"
+    assert {one.trtype for one in named} >= {3}, "5.1.12.3.1: and its TCP transport"
+
+
+@pytest.mark.case("NVF-DISCOVERY-03", section="Base 3.1.3.3")
+def test_the_discovery_subsystem_has_no_io_queues(bench: Bench) -> None:
+    discovery = _discovery(bench)
+    done = connect_queue(
+        bench.queue(what="I/O queue"),
+        subnqn=DISCOVERY_NQN,
+        identity=discovery.identity,
+        qid=1,
+        cntlid=discovery.cntlid,
+    )
+    assert not done.ok, "3.1.3.3: a discovery controller supports no I/O queues"
+
+
+# Losing a connection (9.6)
+
+
+@pytest.mark.case("NVF-LOSS-01", section="Base 9.6", kills=("half-close-ignored",))
+def test_an_association_ends_with_its_admin_queue(session: Session) -> None:
+    queue = session.io_queue()
+    session.admin.link.close()
+    ending = queue.ending()
+    assert ending.ended, f"Base 3.3.1: without its admin queue the association is over; but: {ending}"
+
+
+@pytest.mark.case("NVF-LOSS-02", section="Base 9.6")
+def test_another_host_does_not_notice(session: Session, bench: Bench) -> None:
+    other = bench.session()
+    other.io_queue().submit(io.flush(0xFFFFFFFF))
+    other.admin.close()
+    assert session.io_queue().run(io.flush(0xFFFFFFFF)).ok
+
+
+def _io_connect(
+    bench: Bench, session: Session, *, qid: int = 1, sqsize: int = 15, identity: Identity | None = None
+) -> Completion:
+    """Connect an I/O queue to ``session``'s controller, perhaps as somebody else."""
+    return connect_queue(
+        bench.queue(what="I/O queue"),
+        subnqn=session.endpoint.subnqn,
+        identity=identity or session.identity,
+        qid=qid,
+        sqsize=sqsize,
+        cntlid=session.cntlid,
+    )
+
+
+def _next_status(queue: Queue) -> int | None:
+    """Return the status of the next response, or None if the connection goes first."""
+    try:
+        return queue.wait(1).status
+    except RemoteProtocolError:
+        return None
+
+
+def _silent(queue: Queue) -> bool:
+    """Whether the queue says nothing for a moment (so that it is worth asking how it ended)."""
+    try:
+        queue.receive(deadline=0.05)
+    except RemoteProtocolError:
+        return True
+    return False
+
+
+def _discovery(bench: Bench) -> Session:
+    try:
+        return bench.session(subnqn=DISCOVERY_NQN, what="discovery")
+    except RemoteProtocolError as error:
+        if "refused" in str(error):
+            pytest.skip(f"no discovery service at this port: {error}")
+        raise

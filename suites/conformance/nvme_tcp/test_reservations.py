@@ -1,0 +1,417 @@
+"""Reservations between two hosts (Base 7.5 to 7.8, 8.1.22)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from storagetest.wire.nvme import admin, io
+from storagetest.wire.nvme.codes import LogPage, Rtype, Status, status_name
+from storagetest.wire.nvme.structures import ReservationStatus, reservation_status
+from storagetest.wire.nvme_tcp import Completion, Queue, Session
+from storagetest.wire.nvme_tcp.bench import Bench, Scratch
+
+pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="Base 8.1.22")]
+
+REGISTER, UNREGISTER, REPLACE = 0, 1, 2
+ACQUIRE, PREEMPT, PREEMPT_ABORT = 0, 1, 2
+RELEASE, CLEAR = 0, 1
+
+
+@dataclass
+class Host:
+    """One host with its queue, and the key that it registers."""
+
+    session: Session
+    queue: Queue
+    scratch: Scratch
+    key: int
+
+    @property
+    def nsid(self) -> int:
+        return self.scratch.nsid
+
+    def register(self, action: int = REGISTER, *, current: int = 0, new: int | None = None, ignore: bool = False):  # noqa: ANN201
+        new = self.key if new is None else new
+        return self.queue.run(io.register(self.nsid, action, ignore=ignore), data=io.keys(current, new))
+
+    def acquire(self, rtype: int, action: int = ACQUIRE, *, key: int | None = None, victim: int = 0) -> Completion:
+        keys = io.keys(self.key if key is None else key, victim)
+        return self.queue.run(io.acquire(self.nsid, action, rtype), data=keys)
+
+    def release(self, rtype: int, action: int = RELEASE, *, key: int | None = None) -> Completion:
+        keys = io.keys(self.key if key is None else key)[:8]
+        return self.queue.run(io.release(self.nsid, action, rtype), data=keys)
+
+    def report(self) -> ReservationStatus:
+        return reservation_status(self.queue.run(io.report(self.nsid, 1024), reads=1024).data)
+
+    def read(self) -> Completion:
+        return self.queue.run(io.read(self.nsid, self.scratch.lba, 1), reads=self.scratch.block_size)
+
+    def write(self) -> Completion:
+        return self.queue.run(io.write(self.nsid, self.scratch.lba, 1), data=bytes(self.scratch.block_size))
+
+
+@pytest.fixture
+def hosts(bench: Bench, scratch: Scratch) -> Iterator[tuple[Host, Host]]:
+    """Yield two hosts on a namespace without registrants; none is left at the end."""
+    made = []
+    for name, key in (("first", 0xA1), ("second", 0xB2)):
+        session = bench.session(what=f"{name} host's admin queue")
+        if not session.controller["oncs"] >> 5 & 1 or not session.namespace(scratch.nsid)["rescap"]:
+            pytest.skip("ONCS, RESCAP: reservations are not supported")
+        made.append(Host(session, session.io_queue(), scratch, key))
+    first, second = made
+    if first.report().registrants:
+        pytest.skip("somebody is registered on this namespace")
+    yield first, second
+    first.register(ignore=True, action=REPLACE)
+    first.release(1, CLEAR)
+    assert not first.report().registrants, "a registration was left behind"
+
+
+def refused(done: Completion, *wanted: Status) -> None:
+    """The claim that a command was refused, and by which status."""
+    names = " or ".join(status_name(one) for one in wanted)
+    assert done.status in wanted, f"refused by {names}, not {status_name(done.status)}"
+
+
+def allowed(done: Completion) -> None:
+    """The claim that a command succeeded."""
+    assert done.ok, f"allowed, not {status_name(done.status)}"
+
+
+# Who may do what: the table of 8.1.22, "Command Behavior in the Presence of a Reservation"
+
+WE, EA, WR, ER, WA, EALL = Rtype
+TABLE = {
+    # type: (registrant reads, registrant writes, other reads, other writes)
+    WE: (True, False, True, False),
+    EA: (False, False, False, False),
+    WR: (True, True, True, False),
+    ER: (True, True, False, False),
+    WA: (True, True, True, False),
+    EALL: (True, True, False, False),
+}
+SHORT = {WE: "WE", EA: "EA", WR: "WERO", ER: "EARO", WA: "WEAR", EALL: "EAAR"}
+
+
+def access(command: str, column: int, *, registrant: bool) -> pytest.MarkDecorator:
+    """One case for each type, in one column of the table."""
+    who = "REG" if registrant else "OTHER"
+    return pytest.mark.parametrize(
+        ("rtype", "may"),
+        [
+            pytest.param(
+                rtype,
+                row[column],
+                id=SHORT[rtype],
+                marks=pytest.mark.case(
+                    f"NVR-{SHORT[rtype]}-{who}-{command}",
+                    kills=("reservation-too-strict",) if row[column] else ("reservation-not-enforced",),
+                ),
+            )
+            for rtype, row in TABLE.items()
+        ],
+    )
+
+
+def check(done: Completion, may: bool) -> None:  # noqa: FBT001
+    if may:
+        allowed(done)
+    else:
+        refused(done, Status.RESERVATION_CONFLICT)
+
+
+@access("READ", 0, registrant=True)
+def test_a_registrant_reads_as_the_type_says(hosts: tuple[Host, Host], rtype: int, may: bool) -> None:  # noqa: FBT001
+    holder, registrant = hosts
+    _hold(holder, rtype)
+    allowed(registrant.register())
+    check(registrant.read(), may)
+
+
+@access("WRITE", 1, registrant=True)
+def test_a_registrant_writes_as_the_type_says(hosts: tuple[Host, Host], rtype: int, may: bool) -> None:  # noqa: FBT001
+    holder, registrant = hosts
+    _hold(holder, rtype)
+    allowed(registrant.register())
+    check(registrant.write(), may)
+
+
+@access("READ", 2, registrant=False)
+def test_another_host_reads_as_the_type_says(hosts: tuple[Host, Host], rtype: int, may: bool) -> None:  # noqa: FBT001
+    holder, other = hosts
+    _hold(holder, rtype)
+    check(other.read(), may)
+
+
+@access("WRITE", 3, registrant=False)
+def test_another_host_does_not_write(hosts: tuple[Host, Host], rtype: int, may: bool) -> None:  # noqa: FBT001
+    holder, other = hosts
+    _hold(holder, rtype)
+    check(other.write(), may)
+
+
+@pytest.mark.parametrize("rtype", [
+    pytest.param(one, id=SHORT[one], marks=pytest.mark.case(f"NVR-{SHORT[one]}-HOLDER", kills=("reservation-too-strict",)))
+    for one in Rtype
+])  # fmt: skip
+def test_the_holder_reads_and_writes(hosts: tuple[Host, Host], rtype: int) -> None:
+    holder, _ = hosts
+    _hold(holder, rtype)
+    allowed(holder.read())
+    allowed(holder.write())
+
+
+# Register (7.6)
+
+
+@pytest.mark.case("NVR-REG-01", section="Base 7.6", kills=("report-empty",))
+def test_a_registration_is_reported(hosts: tuple[Host, Host]) -> None:
+    first, _ = hosts
+    allowed(first.register())
+    [one] = first.report().registrants
+    assert (one.key, one.hostid, one.holds) == (first.key, first.session.identity.hostid, False)
+
+
+@pytest.mark.case("NVR-REG-02", section="Base 7.6", kills=("reservation-key-unchecked",))
+def test_a_second_key_needs_replace(hosts: tuple[Host, Host]) -> None:
+    first, _ = hosts
+    allowed(first.register())
+    refused(first.register(new=0xC3), Status.RESERVATION_CONFLICT)
+    allowed(first.register(REPLACE, current=first.key, new=0xC3))
+    assert [one.key for one in first.report().registrants] == [0xC3]
+
+
+@pytest.mark.case("NVR-REG-03", section="Base 7.6", kills=("reservation-key-unchecked",))
+def test_replace_wants_the_current_key(hosts: tuple[Host, Host]) -> None:
+    first, _ = hosts
+    allowed(first.register())
+    refused(first.register(REPLACE, current=0xDEAD, new=0xC3), Status.RESERVATION_CONFLICT)
+
+
+@pytest.mark.case("NVR-REG-04", section="Base 7.6")
+def test_ignore_existing_key_replaces_unseen(hosts: tuple[Host, Host]) -> None:
+    first, _ = hosts
+    allowed(first.register())
+    allowed(first.register(REPLACE, current=0xDEAD, new=0xC3, ignore=True))
+    first.key = 0xC3
+    assert [one.key for one in first.report().registrants] == [0xC3]
+
+
+@pytest.mark.case("NVR-REG-05", section="Base 7.6", kills=("reservation-key-unchecked",))
+def test_unregister_wants_the_current_key(hosts: tuple[Host, Host]) -> None:
+    first, _ = hosts
+    allowed(first.register())
+    refused(first.register(UNREGISTER, current=0xDEAD), Status.RESERVATION_CONFLICT)
+    allowed(first.register(UNREGISTER, current=first.key))
+    assert first.report().registrants == ()
+
+
+@pytest.mark.case("NVR-REG-06", section="Base 7.6", kills=("reservation-outlives",))
+def test_a_reservation_goes_with_its_holders_registration(hosts: tuple[Host, Host]) -> None:
+    first, second = hosts
+    _hold(first, WE)
+    allowed(first.register(UNREGISTER, current=first.key))
+    assert second.report().rtype == 0, "8.1.22: unregistering the holder releases the reservation"
+    allowed(second.write())
+
+
+@pytest.mark.case("NVR-GEN-01", section="Base 7.8", kills=("generation-stuck",))
+def test_the_generation_counts_registrations(hosts: tuple[Host, Host]) -> None:
+    first, second = hosts
+    before = first.report().generation
+    allowed(first.register())
+    allowed(second.register())
+    assert first.report().generation == (before + 2) % 2**32, "7.8: GEN counts Register commands"
+
+
+@pytest.mark.case("NVR-GEN-02", section="Base 7.8", kills=("generation-runs",))
+def test_the_generation_does_not_count_acquire_and_release(hosts: tuple[Host, Host]) -> None:
+    first, _ = hosts
+    allowed(first.register())
+    before = first.report().generation
+    allowed(first.acquire(WE))
+    allowed(first.release(WE))
+    assert first.report().generation == before, "7.8: GEN does not count Acquire (0h) and Release (0h)"
+
+
+# Acquire (7.5)
+
+
+@pytest.mark.case("NVR-ACQ-01", section="Base 7.5", kills=("reservation-not-enforced",))
+def test_only_a_registrant_acquires(hosts: tuple[Host, Host]) -> None:
+    first, _ = hosts
+    refused(first.acquire(WE), Status.RESERVATION_CONFLICT)
+
+
+@pytest.mark.case("NVR-ACQ-02", section="Base 7.5", kills=("reservation-key-unchecked",))
+def test_acquire_wants_the_key(hosts: tuple[Host, Host]) -> None:
+    first, _ = hosts
+    allowed(first.register())
+    refused(first.acquire(WE, key=0xDEAD), Status.RESERVATION_CONFLICT)
+
+
+@pytest.mark.case("NVR-ACQ-03", section="Base 7.5", kills=("reservation-stolen",))
+def test_a_held_reservation_is_not_acquired_by_another(hosts: tuple[Host, Host]) -> None:
+    first, second = hosts
+    _hold(first, WE)
+    allowed(second.register())
+    refused(second.acquire(WE), Status.RESERVATION_CONFLICT)
+
+
+@pytest.mark.case("NVR-ACQ-04", section="Base 7.5")
+def test_the_holder_may_acquire_again(hosts: tuple[Host, Host]) -> None:
+    first, _ = hosts
+    _hold(first, WE)
+    allowed(first.acquire(WE))
+
+
+@pytest.mark.case("NVR-ACQ-05", section="Base 7.5", kills=("reservation-stolen",))
+def test_the_holder_does_not_change_the_type(hosts: tuple[Host, Host]) -> None:
+    first, _ = hosts
+    _hold(first, WE)
+    refused(first.acquire(EA), Status.RESERVATION_CONFLICT)
+
+
+@pytest.mark.case("NVR-ACQ-06", section="Base 7.5", kills=("rtype-unchecked",))
+def test_a_type_that_does_not_exist_is_refused(hosts: tuple[Host, Host]) -> None:
+    first, _ = hosts
+    allowed(first.register())
+    refused(first.acquire(7), Status.INVALID_FIELD)
+
+
+@pytest.mark.case("NVR-REPORT-01", section="Base 7.8", kills=("report-holder-lost",))
+def test_the_holder_is_reported(hosts: tuple[Host, Host]) -> None:
+    first, second = hosts
+    _hold(first, ER)
+    allowed(second.register())
+    status = second.report()
+    assert status.rtype == ER, "7.8: RTYPE"
+    assert {one.key: one.holds for one in status.registrants} == {first.key: True, second.key: False}
+
+
+@pytest.mark.case("NVR-REPORT-02", section="Base 7.8", kills=("report-holder-lost",))
+def test_all_registrants_hold_where_the_type_says_so(hosts: tuple[Host, Host]) -> None:
+    first, second = hosts
+    _hold(first, EALL)
+    allowed(second.register())
+    assert all(one.holds for one in second.report().registrants), "8.1.22: every registrant is a holder"
+
+
+# Release and Clear (7.7)
+
+
+@pytest.mark.case("NVR-REL-01", section="Base 7.7", kills=("release-ignored",))
+def test_a_released_reservation_binds_nobody(hosts: tuple[Host, Host]) -> None:
+    first, second = hosts
+    _hold(first, EA)
+    allowed(first.release(EA))
+    assert first.report().rtype == 0
+    allowed(second.write())
+
+
+@pytest.mark.case("NVR-REL-02", section="Base 7.7", kills=("release-type",))
+def test_release_wants_the_right_type(hosts: tuple[Host, Host]) -> None:
+    first, _ = hosts
+    _hold(first, WE)
+    refused(first.release(EA), Status.INVALID_FIELD)
+    assert first.report().rtype == WE
+
+
+@pytest.mark.case("NVR-REL-03", section="Base 7.7", kills=("release-by-anybody",))
+def test_another_registrants_release_changes_nothing(hosts: tuple[Host, Host]) -> None:
+    first, second = hosts
+    _hold(first, WE)
+    allowed(second.register())
+    allowed(second.release(WE))
+    assert first.report().rtype == WE, "7.7: only a holder's release releases"
+
+
+@pytest.mark.case("NVR-REL-04", section="Base 7.7", kills=("reservation-key-unchecked",))
+def test_release_wants_the_key(hosts: tuple[Host, Host]) -> None:
+    first, _ = hosts
+    _hold(first, WE)
+    refused(first.release(WE, key=0xDEAD), Status.RESERVATION_CONFLICT)
+
+
+@pytest.mark.case("NVR-CLEAR-01", section="Base 7.7", kills=("clear-ignored",))
+def test_clear_removes_everything(hosts: tuple[Host, Host]) -> None:
+    first, second = hosts
+    _hold(first, WE)
+    allowed(second.register())
+    allowed(second.release(WE, CLEAR))
+    status = first.report()
+    assert (status.rtype, status.registrants) == (0, ()), "7.7: Clear frees the reservation and every registration"
+
+
+# Preempt (7.5)
+
+
+@pytest.mark.case(section="Base 7.5")
+@pytest.mark.parametrize("action", [
+    pytest.param(PREEMPT, id="preempt", marks=pytest.mark.case("NVR-PREEMPT-01", kills=("preempt-ignored",))),
+    pytest.param(PREEMPT_ABORT, id="abort", marks=pytest.mark.case("NVR-PREEMPT-02", kills=("preempt-ignored",))),
+])  # fmt: skip
+def test_preempt_takes_the_reservation_and_unregisters_its_holder(hosts: tuple[Host, Host], action: int) -> None:
+    first, second = hosts
+    _hold(first, WE)
+    allowed(second.register())
+    allowed(second.acquire(EA, action, victim=first.key))
+    status = second.report()
+    assert status.rtype == EA
+    assert [(one.key, one.holds) for one in status.registrants] == [(second.key, True)]
+    refused(first.write(), Status.RESERVATION_CONFLICT)
+
+
+@pytest.mark.case("NVR-PREEMPT-03", section="Base 7.5", kills=("preempt-unknown",))
+def test_preempt_of_an_unknown_key_is_a_conflict(hosts: tuple[Host, Host]) -> None:
+    first, second = hosts
+    _hold(first, WE)
+    allowed(second.register())
+    refused(second.acquire(WE, PREEMPT, victim=0xDEAD), Status.RESERVATION_CONFLICT)
+
+
+@pytest.mark.case("NVR-PREEMPT-04", section="Base 7.5", kills=("preempt-takes",))
+def test_preempt_of_a_mere_registrant_leaves_the_reservation(hosts: tuple[Host, Host]) -> None:
+    first, second = hosts
+    _hold(first, WE)
+    allowed(second.register())
+    allowed(first.acquire(WE, PREEMPT, victim=second.key))
+    status = first.report()
+    assert [(one.key, one.holds) for one in status.registrants] == [(first.key, True)]
+
+
+@pytest.mark.case("NVR-NOTICE-01", section="Base 5.1.12.1.32", kills=("notice-lost",))
+def test_a_preempted_host_is_told(hosts: tuple[Host, Host]) -> None:
+    first, second = hosts
+    waiting = first.session.admin.submit(admin.async_event())
+    _hold(first, WE)
+    allowed(second.register())
+    allowed(second.acquire(EA, PREEMPT, victim=first.key))
+    event = first.session.admin.wait(waiting).cqe.dw0
+    assert event & 7 == 6, "5.1.2: I/O command specific status"
+    assert event >> 16 & 0xFF == LogPage.RESERVATION_NOTIFICATION, "5.1.2: the log page to read"
+    page = first.session.admin.run(admin.get_log_page(LogPage.RESERVATION_NOTIFICATION, 64), reads=64).data
+    assert page[8] == 1, "5.1.12.1.32: Registration Preempted"
+
+
+@pytest.mark.case("NVR-PERSIST-01", section="Base 8.1.22", kills=("registration-lost",))
+def test_a_registration_outlives_the_association(hosts: tuple[Host, Host], bench: Bench) -> None:
+    first, second = hosts
+    _hold(first, EA)
+    first.session.close()
+    refused(second.read(), Status.RESERVATION_CONFLICT)
+    session = bench.session(identity=first.session.identity)
+    first.session, first.queue = session, session.io_queue()
+    allowed(first.read())
+
+
+def _hold(host: Host, rtype: int) -> None:
+    """Register and acquire."""
+    allowed(host.register())
+    allowed(host.acquire(rtype))
