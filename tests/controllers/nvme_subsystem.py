@@ -162,6 +162,7 @@ class Controller:
     notify: list[Callable[[int], bool]] = field(default_factory=list)
     notices: list[tuple[int, int]] = field(default_factory=list)
     masks: dict[int, int] = field(default_factory=dict)
+    hangups: dict[int, Callable[[], None]] = field(default_factory=dict)  # of the I/O queues, by QID
     _timer: threading.Timer | None = None
 
     def alive(self) -> None:
@@ -182,6 +183,12 @@ class Controller:
         if self._timer is not None:
             self._timer.cancel()
         self.subsystem.controllers.pop(self.cntlid, None)
+        self.end_io_queues()
+
+    def end_io_queues(self) -> None:
+        """Without its admin queue, or after a reset, a controller has no I/O queues (3.3.1, 3.7.2)."""
+        for hangup in list(self.hangups.values()):
+            hangup()
 
     # Fabrics (6)
 
@@ -205,6 +212,7 @@ class Controller:
             self.csts = 1
         elif was & 1 and not self.cc & 1:
             self.csts = 0
+            self.end_io_queues()
         if self.cc >> 14 & 3:
             self.csts = self.csts & ~0xC | 8
         return Answer()
@@ -289,6 +297,7 @@ class Controller:
             put(516, "IH", NN, ONCS)
             raw[525] = 1
             put(534, "H", 1)  # OCFS: copy format 0
+            put(1804, "H", 1)  # OFCS: Disconnect
             put(1792, "II", (64 + self.subsystem.personality.in_capsule) // 16, 1)
         put(536, "I", 1 | 1 << 20)  # SGLS: SGLs, and offsets in the capsule
         raw[1803] = 1

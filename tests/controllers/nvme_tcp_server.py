@@ -140,6 +140,7 @@ class Connection:
         self.hang_up()
         if self.controller is not None and self.qid is not None:
             self.controller.queues.discard(self.qid)
+            self.controller.hangups.pop(self.qid, None)
             with contextlib.suppress(ValueError):
                 self.controller.notify.remove(self._notify)
             if self.qid == 0:
@@ -362,6 +363,8 @@ class Connection:
         self.controller, self.qid, self.sqsize, self.sqhd = controller, qid, sqsize, 1
         self.flow_control = not (cattr & 4 and self.traits.disable_flow_control)
         controller.queues.add(qid)
+        if qid:
+            controller.hangups[qid] = self.hang_up
         if qid == 0:
             controller.port = self.port
             controller.notify.append(self._notify)

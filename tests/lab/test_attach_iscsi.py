@@ -103,7 +103,7 @@ def test_chap_is_wanted_and_not_given(client) -> None:
 
 def test_no_such_target(client) -> None:
     with (
-        pytest.raises(AttachError, match="offers this client no such target; it offers .*:lab-plain"),
+        pytest.raises(AttachError, match=r"offers this client no such target; it offers .*:lab-plain"),
         attach(client, "iscsi", iscsi("nowhere")),
     ):
         pytest.fail("attached")

@@ -12,10 +12,7 @@ from importlib.resources import files as package_files
 from storagetest.lab.initramfs import File
 from storagetest.lab.qemu import Machine
 
-__all__ = ["MTU", "files"]
-
-# Storage networks run jumbo frames; under emulation, where each frame costs, they also double the bandwidth.
-MTU = 9000
+__all__ = ["files"]
 
 _SSHD = """\
 Port 22
@@ -49,7 +46,6 @@ def files(
     settings = {
         "LAB_HOSTNAME": machine.name,
         "LAB_ADDRESS": machine.address,
-        "LAB_MTU": str(MTU),
         "LAB_UUID": machine.uuid,
     }
     hosts = ["127.0.0.1 localhost", *(f"{other.address} {other.name}" for other in everyone)]

@@ -26,7 +26,7 @@ from storagetest.config.base import BlockOptions
 from storagetest.errors import AttachError, DataAtRisk
 from storagetest.hosts import Completed, Host
 from storagetest.protocols import _device
-from storagetest.protocols._hold import Deadline, answering, released
+from storagetest.protocols._hold import LEAST, WITHIN, Deadline, answering, released
 from storagetest.protocols._mount import mounted
 from storagetest.protocols.base import Attachment, Capability, Difference, Gives
 
@@ -34,6 +34,9 @@ __all__ = ["LABEL", "Facts", "block_capabilities", "lent", "parse_facts", "tools
 
 LABEL = "storagetest"
 """The label of every file system of ours; xfs allows 12 characters."""
+
+CLEAR_SECONDS = 15
+"""How long writing 2 MiB may take before the target is taken to be dead."""
 
 _MKFS = {
     "ext4": ["mkfs.ext4", "-q", "-F", "-L", LABEL, "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"],
@@ -138,6 +141,7 @@ def lent(
     *,
     target: str,
     deadline: Deadline,
+    releasing: Deadline,
     negotiated: Mapping[str, str],
     differences: tuple[Difference, ...] = (),
 ) -> Iterator[Attachment]:
@@ -150,22 +154,35 @@ def lent(
         if options.filesystem:
             _make_filesystem(client, facts, options.filesystem, target, deadline)
         elif facts.signatures:
-            _clear(client, facts, deadline.left())
-    with released(lambda: _clear_after_use(client, facts, target, options.deadline)):
-        if options.filesystem is None:
-            yield Attachment(client, facts.path, Gives.BLOCK, facts.size, negotiated, differences)
-            return
-        with mounted(
-            client,
-            fstype=options.filesystem,
-            source=facts.path,
-            options=["noatime"],
-            target=target,
-            deadline=deadline,
-            release_seconds=options.deadline,
-        ) as mount:
-            more = {**negotiated, "filesystem": options.filesystem}
-            yield Attachment(client, mount.directory, Gives.FILESYSTEM, mount.size, more, differences)
+            cleared = _clear(client, facts, CLEAR_SECONDS)
+            if not cleared.ok:
+                msg = f"{target}: {client.name}: what is left of ours could not be cleared: {cleared.stdout}"
+                raise AttachError(msg)
+    died = False
+
+    def clear() -> None:
+        if not died:
+            _clear_after_use(client, facts, target, releasing)
+
+    with released(clear):
+        try:
+            if options.filesystem is None:
+                yield Attachment(client, facts.path, Gives.BLOCK, facts.size, negotiated, differences)
+                return
+            with mounted(
+                client,
+                fstype=options.filesystem,
+                source=facts.path,
+                options=["noatime"],
+                target=target,
+                deadline=deadline,
+                releasing=releasing,
+            ) as mount:
+                more = {**negotiated, "filesystem": options.filesystem}
+                yield Attachment(client, mount.directory, Gives.FILESYSTEM, mount.size, more, differences)
+        except TargetDead:
+            died = True
+            raise
 
 
 def _program(client: Host, *arguments: str, deadline: float) -> Completed:
@@ -195,13 +212,24 @@ def _make_filesystem(client: Host, facts: Facts, kind: str, target: str, deadlin
         raise AttachError(msg)
 
 
-def _clear(client: Host, facts: Facts, deadline: float) -> Completed:
-    return _program(client, "clear", facts.path, facts.identity, deadline=deadline)
+CLEAR = WITHIN + 'within "$1" python3 -c "$2" clear "$3" "$4"; status=$?; tail -n 2 "$log"; exit $status'
 
 
-def _clear_after_use(client: Host, facts: Facts, target: str, deadline: float) -> None:
-    with answering(client, target, Deadline(min(deadline, 15.0))):
-        done = _clear(client, facts, min(deadline, 15.0))
+def _clear(client: Host, facts: Facts, seconds: int) -> Completed:
+    """Clear the device; a disk whose target died may hold the program in the kernel, so it is not waited for."""
+    source = Path(_device.__file__).read_text()
+    argv = ["bash", "-c", CLEAR, "storagetest-clear", str(seconds), source, facts.path, facts.identity]
+    return client.run(argv, deadline=seconds + 10, check=False)
+
+
+def _clear_after_use(client: Host, facts: Facts, target: str, releasing: Deadline) -> None:
+    done = _clear(client, facts, int(min(CLEAR_SECONDS, releasing.at_least(LEAST))))
+    said = " ".join(done.stdout.split())
+    if done.status in {_device.GONE, 124, 137}:
+        msg = (
+            f"{target} no longer answers {client.name}: what was written on {facts.path} stays there ({said})"
+        )
+        raise TargetDead(msg)
     if not done.ok:
-        msg = f"{target}: what was written on {facts.path} could not be cleared: {done.describe()}"
+        msg = f"{target}: {client.name}: what was written on {facts.path} could not be cleared: {said}"
         raise AttachError(msg)

@@ -8,6 +8,7 @@ is :mod:`storagetest.protocols._block`'s.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -17,6 +18,10 @@ from pathlib import Path
 from typing import Any
 
 MIB = 1 << 20
+GONE = 75
+"""Exit status (EX_TEMPFAIL) of ``clear`` on a device that takes no more I/O: its target died, or it was removed."""
+
+_DEAD = {errno.EIO, errno.ENXIO, errno.ENODEV, errno.ENOENT, errno.ENOLINK, errno.ETIMEDOUT, errno.EREMOTEIO}
 
 
 def _text(path: Path) -> str:
@@ -138,7 +143,11 @@ def main() -> None:
     """Do what the command line says."""
     command, device, *more = sys.argv[1:]
     if command == "clear":
-        clear(device, *more)
+        try:
+            clear(device, *more)
+        except OSError as error:
+            sys.stderr.write(f"{device}: {error.strerror or error}\n")
+            sys.exit(GONE if error.errno in _DEAD else 1)
     else:
         try:
             found = facts(device)

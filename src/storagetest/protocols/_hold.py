@@ -8,7 +8,8 @@ through :func:`held`. Its rules:
    is walked every day. That command ends with status 0 only when nothing is left.
 3. A release that fails never hides why the body failed: it becomes a note on that error. Only a target found
    dead while releasing outranks the body's error, because its other cases are to be skipped.
-4. Attaching and releasing have a :class:`Deadline` each, shared by all their commands.
+4. Attaching and releasing have a :class:`Deadline` each, shared by all their commands. A release that is
+   late still gets :data:`LEAST` seconds: leaving something behind would be worse.
 """
 
 from __future__ import annotations
@@ -31,6 +32,15 @@ LEFT_ON_TARGET = 3
 
 FORCED = 4
 """Exit status of a release that left nothing on the client, but only by force: the target did not answer."""
+
+LEAST = 10
+"""Seconds that every release gets."""
+
+_MARGIN = 5
+"""Seconds beyond which a release that bounds its own steps is taken to hang."""
+
+_JOURNAL_SECONDS = 24
+"""What a release may take when it is done from the journal, whose steps have 30 s each."""
 
 _CLEAN_IS_ENOUGH = [
     "sh",
@@ -76,15 +86,24 @@ def one_line(secret: str, what: str) -> str:
 
 
 class Deadline:
-    """A span of seconds that several calls share."""
+    """A span of seconds that several calls share; it begins now, or with ``running=False`` at the first call."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, *, running: bool = True) -> None:
         self.seconds = seconds
-        self._end = time.monotonic() + seconds
+        self._end = time.monotonic() + seconds if running else None
+
+    def _remaining(self) -> float:
+        if self._end is None:
+            self._end = time.monotonic() + self.seconds
+        return self._end - time.monotonic()
+
+    def at_least(self, floor: float) -> float:
+        """Return the seconds that remain, but never less than ``floor``."""
+        return max(floor, self._remaining())
 
     def left(self) -> float:
         """Return the seconds that remain; :class:`DeadlineExceeded` when none do."""
-        left = self._end - time.monotonic()
+        left = self._remaining()
         if left <= 0:
             msg = f"the {self.seconds:g} s for this attach are over"
             raise DeadlineExceeded(msg)
@@ -105,17 +124,21 @@ def answering(client: Host, target: str, deadline: Deadline) -> Iterator[None]:
 
 
 @contextmanager
-def held(client: Host, what: str, release: Sequence[str], *, target: str, deadline: float) -> Iterator[None]:
-    """Journal, let the body acquire and use, then run ``release`` (argv) and strike the entry out.
+def held(
+    client: Host, what: str, release: Callable[[int], Sequence[str]], *, target: str, deadline: Deadline
+) -> Iterator[None]:
+    """Journal, let the body acquire and use, then run the release and strike the entry out.
 
-    ``what`` is the journal's words; ``target`` names the target in messages; ``deadline`` (seconds) is the
-    release's. Exit status of ``release``: 0 nothing is left; :data:`LEFT_ON_TARGET`; :data:`FORCED`;
-    anything else: something is left on the client, and the entry stays in the journal.
+    ``what`` is the journal's words; ``target`` names the target in messages; ``deadline`` is the releasing's.
+    ``release`` builds the command from the seconds that it may take. Its exit status: 0 nothing is left;
+    :data:`LEFT_ON_TARGET`; :data:`FORCED`; anything else: something is left on the client, and the entry stays
+    in the journal.
     """
-    entry = Journal(client).open(what, [[*_CLEAN_IS_ENOUGH, *release]])
+    entry = Journal(client).open(what, [[*_CLEAN_IS_ENOUGH, *release(_JOURNAL_SECONDS)]])
 
     def let_go() -> None:
-        done = _run_release(client, release, target, deadline)
+        seconds = deadline.at_least(LEAST)
+        done = _run_release(client, release(int(seconds)), target, seconds + _MARGIN)
         if done.status in {0, LEFT_ON_TARGET, FORCED}:
             entry.strike()
         if done.status:

@@ -13,6 +13,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 from storagetest.errors import AttachError, ClientLacks, StoragetestError
 from storagetest.hosts import Completed, Host
@@ -87,9 +88,8 @@ if mounted; then
     [ -n "$stuck" ] || within "$limit" umount "$point" || stuck=yes
     if [ -n "$stuck" ]; then
         status={FORCED}
-        within 3 umount -f "$point"
-        mounted && within 3 umount -f -l "$point"
-        mounted && within 3 umount -l "$point"
+        within 2 umount -f -l "$point"
+        mounted && within 2 umount -l "$point"
     fi
 fi
 tail -n 3 "$log"
@@ -144,9 +144,12 @@ def mount_argv(fstype: str, source: str, options: Sequence[str]) -> list[str]:
     return ["-t", fstype, *(["-o", ",".join(options)] if options else []), "--", source]
 
 
-def release_argv(point: str, own: str, secret: str, deadline: float) -> list[str]:
-    """Build the command that releases; each of its two gentle steps may take 40 % of ``deadline`` seconds."""
-    limit = max(1, int(deadline * 0.4) - 2)
+def release_argv(point: str, own: str, secret: str, seconds: int) -> list[str]:
+    """Build the command that releases within ``seconds``, 8 of them for what is done by force.
+
+    A step that hangs is the last gentle one: the other is not tried then.
+    """
+    limit = max(1, (seconds - 8) // 2)
     return ["bash", "-c", RELEASE, "storagetest-unmount", point, own, secret, str(limit)]
 
 
@@ -173,7 +176,7 @@ def mounted(
     options: Callable[[str], Sequence[str]] | Sequence[str],
     target: str,
     deadline: Deadline,
-    release_seconds: float,
+    releasing: Deadline,
     explain: Callable[[str], StoragetestError | None] = lambda _: None,
     secret: bytes = b"",
     files: Sequence[str] = (),
@@ -188,8 +191,8 @@ def mounted(
     point = f"{RUN}/{name}"
     hidden = f"{point}.secret" if secret else ""
     mount = mount_argv(fstype, source, options(hidden) if callable(options) else options)
-    release = release_argv(point, name, hidden, release_seconds)
-    with held(client, f"mount of {source} on {point}", release, target=target, deadline=release_seconds):
+    what = f"mount of {source} on {point}"
+    with held(client, what, partial(release_argv, point, name, hidden), target=target, deadline=releasing):
         with answering(client, target, deadline):
             if secret:
                 client.push(secret, hidden, mode=0o600, deadline=deadline.left())

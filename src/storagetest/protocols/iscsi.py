@@ -212,15 +212,16 @@ class Iscsi(Protocol["Iscsi.Options"]):
     def attach(self, client: Host, options: Iscsi.Options) -> Iterator[Attachment]:
         """Log in, find the LUN, and lend it."""
         deadline, target = Deadline(options.deadline), describe(options)
+        releasing = Deadline(options.deadline, running=False)
         _check(client, options, deadline)
         with answering(client, target, deadline):
             _refuse_existing(client, options, deadline)
         with held(
             client,
             f"iSCSI session and record of {options.iqn} at {options.address}",
-            _script(RELEASE, options, str(max(2, int(options.deadline) - 8))),
+            lambda seconds: _script(RELEASE, options, str(seconds - 3)),
             target=target,
-            deadline=options.deadline,
+            deadline=releasing,
         ):
             with answering(client, target, deadline):
                 _log_in(client, options, deadline)
@@ -232,6 +233,7 @@ class Iscsi(Protocol["Iscsi.Options"]):
                 options,
                 target=target,
                 deadline=deadline,
+                releasing=releasing,
                 negotiated=negotiated,
                 differences=differences(options, negotiated),
             ) as attachment:

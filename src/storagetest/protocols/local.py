@@ -97,15 +97,29 @@ class Local(Protocol["Local.Options"]):
                 deadline=deadline.left(),
             )
         device = str(options.device)
-        with lent(client, device, options, target=target, deadline=deadline, negotiated={}) as attachment:
+        with lent(
+            client,
+            device,
+            options,
+            target=target,
+            deadline=deadline,
+            releasing=Deadline(options.deadline, running=False),
+            negotiated={},
+        ) as attachment:
             yield attachment
 
 
 def _own_directory(client: Host, parent: str, seconds: float) -> Iterator[Attachment]:
     deadline = Deadline(seconds)
     target, own = f"local {parent}", new_id()
-    remove = ["bash", "-c", REMOVE, "storagetest-remove", f"{parent}/{own}", str(max(1, int(seconds) - 4))]
-    with held(client, f"directory {parent}/{own}", remove, target=target, deadline=seconds):
+    remove = ["bash", "-c", REMOVE, "storagetest-remove", f"{parent}/{own}"]
+    with held(
+        client,
+        f"directory {parent}/{own}",
+        lambda limit: [*remove, str(limit)],
+        target=target,
+        deadline=Deadline(seconds, running=False),
+    ):
         with answering(client, target, deadline):
             make = ["sh", "-c", MAKE, "storagetest-make", parent, own]
             done = client.run(make, deadline=deadline.left(), check=False)

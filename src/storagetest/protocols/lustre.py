@@ -97,7 +97,7 @@ class Lustre(Protocol["Lustre.Options"]):
             options=["flock" if options.flock else "noflock"],
             target=target,
             deadline=deadline,
-            release_seconds=options.deadline,
+            releasing=Deadline(options.deadline, running=False),
             explain=lambda said: explain(said, options, client.name),
         ) as mount:
             with answering(client, target, deadline):

@@ -110,7 +110,7 @@ class Nfs(Protocol["Nfs.Options"]):
             options=mount_options(options),
             target=target,
             deadline=deadline,
-            release_seconds=options.deadline,
+            releasing=Deadline(options.deadline, running=False),
             explain=lambda said: explain(said, options, client.name),
             files=[MOUNTSTATS],
         ) as mount:

@@ -149,18 +149,18 @@ class NvmeTcp(Protocol["NvmeTcp.Options"]):
     def attach(self, client: Host, options: NvmeTcp.Options) -> Iterator[Attachment]:
         """Connect, find the namespace, and lend it."""
         deadline, target = Deadline(options.deadline), describe(options)
+        releasing = Deadline(options.deadline, running=False)
         _check(client, options, deadline)
         with answering(client, target, deadline):
             _refuse_existing(client, options, deadline)
         host_id = str(uuid.uuid4())
         host_nqn = options.host_nqn or HOST_NQN_PREFIX + host_id
-        release = _script(RELEASE, options, host_nqn, str(max(2, int(options.deadline) - 5)))
         with held(
             client,
             f"NVMe/TCP controller of {options.nqn} at {options.address}",
-            release,
+            lambda seconds: _script(RELEASE, options, host_nqn, str(seconds - 3)),
             target=target,
-            deadline=options.deadline,
+            deadline=releasing,
         ):
             with answering(client, target, deadline):
                 connect = connect_argv(options, host_nqn, host_id)
@@ -175,6 +175,7 @@ class NvmeTcp(Protocol["NvmeTcp.Options"]):
                 options,
                 target=target,
                 deadline=deadline,
+                releasing=releasing,
                 negotiated=negotiated,
                 differences=differences(options, negotiated),
             ) as attachment:

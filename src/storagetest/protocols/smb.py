@@ -122,7 +122,7 @@ class Smb(Protocol["Smb.Options"]):
             options=lambda secret: mount_options(options, secret),
             target=target,
             deadline=deadline,
-            release_seconds=options.deadline,
+            releasing=Deadline(options.deadline, running=False),
             explain=lambda said: explain(said, options, client.name),
             secret=credentials(options),
             files=[DEBUG_DATA],

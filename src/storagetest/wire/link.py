@@ -135,6 +135,11 @@ class Link:
         """Close. Safe to call twice."""
         self._socket.close()
 
+    @property
+    def is_open(self) -> bool:
+        """Whether neither side is known to have closed."""
+        return self.closed_how is None and self._socket.fileno() >= 0
+
     def last(self, *, outgoing: bool, most: int = _TAIL) -> bytes:
         """Return the last bytes that went that way."""
         tail = b""

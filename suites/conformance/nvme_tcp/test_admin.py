@@ -102,7 +102,7 @@ def test_the_active_list_begins_after_nsid(session: Session) -> None:
     assert rest == [one for one in session.namespaces() if one > first]
 
 
-@pytest.mark.case("NVA-ID-LIST-03", section="Base 5.1.13.2.2", kills=("nsid-not-checked",))
+@pytest.mark.case("NVA-ID-LIST-03", section="Base 5.1.13.2.2", level="SHOULD", kills=("nsid-not-checked",))
 def test_the_active_list_from_ffffffff_is_refused(session: Session) -> None:
     done = session.admin.run(admin.identify(Cns.ACTIVE_NAMESPACES, nsid=0xFFFFFFFF), reads=4096)
     refused(done, Status.INVALID_NAMESPACE)
@@ -309,7 +309,7 @@ def test_the_host_identifier_is_connects(session: Session) -> None:
 
 @pytest.mark.case("NVA-FEAT-HOSTID-02", section="Base 5.1.25.1.28", kills=("hostid-short",))
 def test_a_64_bit_host_identifier_is_refused(session: Session) -> None:
-    done = session.admin.run(admin.get_features(Feature.HOST_IDENTIFIER, cdw11=0), reads=8)
+    done = session.admin.run(admin.get_features(Feature.HOST_IDENTIFIER, cdw11=0), reads=16)
     refused(done, Status.INVALID_FIELD)
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from storagetest.errors import RemoteProtocolError
+from storagetest.wire.link import Closed
 from storagetest.wire.nvme import admin, fabrics, io
 from storagetest.wire.nvme.codes import Cns, Property, Status, status_name
 from storagetest.wire.nvme.command import Command, Cqe, in_capsule, sgl, transport_sgl
@@ -94,7 +95,10 @@ def test_no_response_follows_success(session: Session, scratch: Scratch) -> None
     ],
 )
 def test_data_begins_where_hpda_wants_it(bench: Bench, hpda: int) -> None:
-    session = bench.session(icreq=ICReq(hpda=hpda, header_digest=True))
+    try:
+        session = bench.session(icreq=ICReq(hpda=hpda, header_digest=True))
+    except Closed:
+        pytest.skip(f"the controller refuses HPDA {hpda} (NVT-ICREQ-HPDA-…)")
     done = session.admin.run(admin.identify(Cns.CONTROLLER), reads=4096)
     for one in done.of(C2HData):
         assert one.pdo % ((hpda + 1) * 4) == 0, f"3.3: PDO {one.pdo} is no multiple of {(hpda + 1) * 4}"
@@ -284,8 +288,8 @@ BAD_SGLS = {
     "KEYED": sgl(0x4, 0x0, length=512),
     "KEYED-F": sgl(0x4, 0xF, length=512),
     "BIT-BUCKET": sgl(0x1, 0x0, length=512),
-    "SEGMENT": sgl(0x2, 0x0, length=16),
-    "LAST-SEGMENT": sgl(0x3, 0x0, length=16),
+    "SEGMENT": sgl(0x2, 0x0, length=512),
+    "LAST-SEGMENT": sgl(0x3, 0x0, length=512),
     "VENDOR": sgl(0xF, 0x0, length=512),
     "ADDRESS": sgl(0x0, 0x0, address=0x1000, length=512),
     "SUBTYPE": sgl(0x5, 0x0, length=512),

@@ -13,7 +13,8 @@ from pydantic import ValidationError
 
 from storagetest.errors import AttachError, TargetDead, WorkloadError
 from storagetest.hosts import Journal, LocalHost, Outcomes, clean
-from storagetest.protocols._hold import FORCED, LEFT_ON_TARGET, WITHIN, held
+from storagetest.protocols import _hold
+from storagetest.protocols._hold import FORCED, LEFT_ON_TARGET, WITHIN, Deadline, held
 from storagetest.protocols.base import Gives, protocols
 
 Local: Any = protocols.get("local")
@@ -114,7 +115,7 @@ def test_impossible_options(said: dict[str, str]) -> None:
 
 def hold(status: int, deadline: float = 10.0) -> Any:
     release = ["sh", "-c", f"echo why >&2; exit {status}"]
-    return held(LocalHost(), "a thing", release, target="t", deadline=deadline)
+    return held(LocalHost(), "a thing", lambda _: release, target="t", deadline=Deadline(deadline))
 
 
 def test_clean_release_strikes_the_entry() -> None:
@@ -137,10 +138,14 @@ def test_unclean_release_says_so(status: int, error: type[Exception], words: str
     assert len(Journal(LocalHost()).entries()) == left
 
 
-def test_release_that_hangs_is_a_dead_target_and_stays_in_the_journal() -> None:
+def test_release_that_hangs_is_a_dead_target_and_stays_in_the_journal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_hold, "LEAST", 0.1)
+    monkeypatch.setattr(_hold, "_MARGIN", 0.1)
     with (
         pytest.raises(TargetDead, match="could not be released"),
-        held(LocalHost(), "a thing", ["sleep", "60"], target="t", deadline=0.2),
+        held(LocalHost(), "a thing", lambda _: ["sleep", "60"], target="t", deadline=Deadline(0.2)),
     ):
         pass
     assert len(Journal(LocalHost()).entries()) == 1

@@ -41,3 +41,10 @@ def test_a_colon_in_a_name_does_not_make_two_files_of_it():
     assert options(FioJob("r", "/dev/disk/by-path/ip-10.0.0.1:3260", "read", 512, 512))["filename"] == (
         "/dev/disk/by-path/ip-10.0.0.1\\:3260"
     )
+
+
+def test_a_mix_says_its_shares():
+    mixed = argv(FioJob("x", "/f", "randrw", 4096, 1 << 20, read_percent=70))
+    assert "--rwmixread=70" in mixed
+    partly = argv(FioJob("x", "/f", "randread", 4096, 1 << 20, random_percent=80))
+    assert "--percentage_random=80" in partly

@@ -23,7 +23,7 @@ NOTE = "note: both iodepth >= 1 and synchronous I/O engine are selected, queue d
 
 
 def read(stdout: str, stderr: str = "", direction: str = "write", runtime: float | None = 0.5) -> FioResult:
-    return parse(stdout, stderr, direction, runtime=runtime, in_flight=8)
+    return parse(stdout, stderr, (direction,), runtime=runtime, in_flight=8)
 
 
 def changed(**members: Any) -> str:

@@ -13,7 +13,7 @@ mount -t devpts -o mode=620,ptmxmode=666 devpts /dev/pts
 mount -t tmpfs tmpfs /dev/shm
 echo "$LAB_HOSTNAME" >/proc/sys/kernel/hostname
 ip link set lo up
-ip link set eth0 mtu "$LAB_MTU" up
+ip link set eth0 up
 ip address add "$LAB_ADDRESS/24" dev eth0
 ip link set eth1 up
 ip address add 10.0.2.15/24 dev eth1

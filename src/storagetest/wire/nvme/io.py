@@ -96,7 +96,7 @@ def copy(nsid: int, lba: int, ranges: int) -> Command:
 
 def copy_ranges(ranges: Iterable[tuple[int, int]]) -> bytes:
     """Return source range entries of format 0h: (first LBA, blocks) of each."""
-    return b"".join(struct.pack("<8xQH22x", lba, blocks - 1) for lba, blocks in ranges)
+    return b"".join(struct.pack("<8xQH14x", lba, blocks - 1) for lba, blocks in ranges)
 
 
 def keys(current: int, new: int = 0) -> bytes:

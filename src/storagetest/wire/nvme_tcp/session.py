@@ -116,6 +116,7 @@ class Session:
     icreq: ICReq = field(default_factory=ICReq)
     io_queues: list[Queue] = field(default_factory=list)
     _identified: ControllerData | None = None
+    _closed: bool = False
 
     @classmethod
     def connect(
@@ -239,10 +240,13 @@ class Session:
 
     def close(self) -> None:
         """Shut the controller down, if it still listens, and close every connection."""
+        if self._closed:
+            return
+        self._closed = True
         for queue in self.io_queues:
             queue.close()
         with contextlib.suppress(RemoteProtocolError):
-            if self.admin.link.closed_how is None:
+            if self.admin.link.is_open:
                 self.admin.deadline = min(self.admin.deadline, 2.0)
                 self.admin.run(fabrics.property_set(Property.CC, CC_ENABLE | CC_SHUTDOWN_NORMAL))
         self.admin.close()

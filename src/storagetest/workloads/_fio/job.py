@@ -17,7 +17,9 @@ class FioJob:
     ``size`` bytes from its start are used, in blocks of ``block_size``. ``jobs`` workers keep ``queue_depth``
     I/Os each in flight. With ``runtime`` (seconds) it runs that long after ``ramp``; without, it passes over
     ``size`` once. ``seed`` makes the order of random I/O and the data repeatable; without, both differ each
-    time. ``create`` lets fio make the file; else a missing file is an error, never a file full of holes.
+    time. Of a mix (``randrw``, ``rw``) ``read_percent`` of the I/Os are reads; of one that is partly
+    sequential ``random_percent`` go to random places. ``create`` lets fio make the file; else a missing file
+    is an error, never a file full of holes.
     """
 
     name: str
@@ -32,7 +34,16 @@ class FioJob:
     ramp: float = 0.0
     runtime: float | None = None
     seed: int | None = None
+    read_percent: int | None = None
+    random_percent: int | None = None
     create: bool = False
+
+    @property
+    def directions(self) -> tuple[str, ...]:
+        """Which of ``read`` and ``write`` it does."""
+        if self.rw.endswith("rw"):
+            return "read", "write"
+        return ("read",) if self.rw.endswith("read") else ("write",)
 
 
 def argv(job: FioJob) -> tuple[str, ...]:
@@ -61,6 +72,10 @@ def argv(job: FioJob) -> tuple[str, ...]:
     ]
     if job.rw.startswith("rand"):
         options.append("--norandommap=1")
+    if job.read_percent is not None:
+        options.append(f"--rwmixread={job.read_percent}")
+    if job.random_percent is not None:
+        options.append(f"--percentage_random={job.random_percent}")
     if job.runtime is None:
         options.append("--end_fsync=1")
     else:

@@ -82,6 +82,8 @@ class Pattern:
     block_size: int
     queue_depth: int
     jobs: int = 1
+    read_percent: int | None = None
+    random_percent: int | None = None
 
 
 O = TypeVar("O", bound=FioOptions)  # noqa: E741  # options
@@ -141,9 +143,11 @@ class FioWorkload(Workload[O]):
             jobs=pattern.jobs,
             direct=options.direct,
             engine=options.engine,
+            read_percent=pattern.read_percent,
+            random_percent=pattern.random_percent,
             ramp=scale.ramp,
             runtime=scale.runtime,
-            seed=zlib.crc32(f"{self.name} {pattern} {options.seed} {scale.repeat}".encode()),
+            seed=zlib.crc32(f"{self.title(options)} {options.seed} {scale.repeat}".encode()),
         )
         done = run_fio(attachment.client, job, deadline=scale.ramp + scale.runtime + _SLACK)
         return _sample(done, {"size": _used(size, scale)})

@@ -21,12 +21,12 @@ import json
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from storagetest.errors import WorkloadError
-from storagetest.measure.histogram import Histogram
+from storagetest.measure.histogram import Histogram, merge
 
 __all__ = ["MINIMUM_VERSION", "FioResult", "parse"]
 
@@ -44,7 +44,7 @@ _MILLISECOND = 1e-3  # fio gives its runtime in whole ones
 
 @dataclass(frozen=True, slots=True)
 class FioResult:
-    """What one direction (read or write) of fio's one job did: bytes, I/Os, seconds, completion latency."""
+    """What fio's one job did: bytes, I/Os, seconds, completion latency; of a mix both directions together."""
 
     version: str
     bytes: int
@@ -54,8 +54,10 @@ class FioResult:
     latency: Histogram
 
 
-def parse(stdout: str, stderr: str, direction: str, *, runtime: float | None, in_flight: int) -> FioResult:
-    """Return what fio reports for ``direction`` (``read`` or ``write``).
+def parse(
+    stdout: str, stderr: str, directions: Sequence[str], *, runtime: float | None, in_flight: int
+) -> FioResult:
+    """Return what fio reports for ``directions`` (``read``, ``write`` or both) together.
 
     ``runtime`` is what was asked for in seconds (None: a pass over the size), ``in_flight`` how many I/Os fio
     keeps going: by as many its counts may differ at the ends. Raises :class:`WorkloadError`.
@@ -64,7 +66,7 @@ def parse(stdout: str, stderr: str, direction: str, *, runtime: float | None, in
         report = _report(stdout)
         version = _version(report)
         job = _job(report)
-        return _result(job[direction], version, runtime, in_flight)
+        return _together([_result(job[one], version, runtime, in_flight) for one in directions])
     except _DoubtError as doubt:
         raise WorkloadError(f"{doubt}{_tail(stdout, stderr)}") from None
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
@@ -146,6 +148,19 @@ def _result(section: Mapping[str, Any], version: str, runtime: float | None, in_
     if not latency.saturated:
         _agree("mean latency", latency.mean, mean, slack=1e-9)
     return FioResult(version, total, ios, seconds, mean, latency)
+
+
+def _together(results: Sequence[FioResult]) -> FioResult:
+    """Pool the directions of a mix, which ran at the same time."""
+    ios = sum(one.ios for one in results)
+    return FioResult(
+        version=results[0].version,
+        bytes=sum(one.bytes for one in results),
+        ios=ios,
+        seconds=max(one.seconds for one in results),
+        latency_mean=sum(one.latency_mean * one.ios for one in results) / ios,
+        latency=merge(one.latency for one in results),
+    )
 
 
 def _latency(completion: Mapping[str, Any]) -> Histogram:

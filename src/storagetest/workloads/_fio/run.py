@@ -54,10 +54,9 @@ def _read(name: str, job: FioJob, command: tuple[str, ...], done: Completed) -> 
     if done.stdout.startswith(_MISSING):
         raise WorkloadError(f"{name}: fio is missing: install the package fio there")
     before, report, after = _sections(done.stdout)
-    direction = "read" if job.rw.endswith("read") else "write"
     in_flight = job.queue_depth * job.jobs
     try:
-        result = parse(report, done.stderr, direction, runtime=job.runtime, in_flight=in_flight)
+        result = parse(report, done.stderr, job.directions, runtime=job.runtime, in_flight=in_flight)
     except WorkloadError as error:
         raise _failed(name, str(error), command, done) from None
     if not done.ok:

@@ -1,0 +1,94 @@
+"""Files and directories as the commands need them: trees, data that nothing can compress, tidying up."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from random import Random
+
+__all__ = ["Pool", "aligned", "drop_caches", "forget", "leaves", "make_tree", "remove", "write_all"]
+
+_STRIDE = 4099  # a prime: blocks taken one after another begin at other places for a long time
+
+
+class Pool:
+    """Incompressible data, the same for the same seed; blocks taken one after another differ."""
+
+    def __init__(self, seed: int, size: int = 1 << 20) -> None:
+        data = Random(seed).randbytes(size)  # noqa: S311  # not a secret
+        self._data = memoryview(data + data)
+        self._size = size
+        self._place = 0
+
+    def take(self, size: int) -> memoryview:
+        """Return ``size`` bytes; not more than the pool's size."""
+        self._place = (self._place + _STRIDE) % self._size
+        return self._data[self._place : self._place + size]
+
+    def at(self, place: int, size: int) -> memoryview:
+        """Return the ``size`` bytes that belong to byte ``place`` of a file, whatever was taken before."""
+        start = place // _STRIDE * 613 % self._size
+        return self._data[start : start + size]
+
+
+def aligned(size: int) -> mmap.mmap:
+    """Return a buffer that O_DIRECT takes: whole pages."""
+    return mmap.mmap(-1, size)
+
+
+def write_all(descriptor: int, data: memoryview | bytes) -> None:
+    """Write all of it, whatever a single write takes."""
+    written = os.write(descriptor, data)
+    while written < len(data):
+        data = memoryview(data)[written:]
+        written = os.write(descriptor, data)
+
+
+def leaves(root: bytes, depth: int, width: int) -> list[bytes]:
+    """Return the directories of the lowest level of a tree; ``root`` itself where ``depth`` is 0."""
+    level = [root]
+    for _ in range(depth):
+        level = [b"%s/%d" % (parent, number) for parent in level for number in range(width)]
+    return level
+
+
+def make_tree(root: bytes, depth: int, width: int) -> None:
+    """Make the tree, ``root`` included, of which :func:`leaves` names the lowest level."""
+    os.mkdir(root)
+    for down in range(1, depth + 1):
+        for directory in leaves(root, down, width):
+            os.mkdir(directory)
+
+
+def remove(place: bytes) -> None:
+    """Remove a file or a directory with all that is in it; nothing is there: nothing is done."""
+    try:
+        entries = os.scandir(place)
+    except FileNotFoundError:
+        return
+    except NotADirectoryError:
+        os.unlink(place)
+        return
+    with entries:
+        for entry in list(entries):
+            if entry.is_dir(follow_symlinks=False):
+                remove(entry.path)
+            else:
+                os.unlink(entry.path)
+    os.rmdir(place)
+
+
+def forget(descriptor: int) -> None:
+    """Write back what the page cache holds of a file and let go of it, so that it is read from the target."""
+    os.fsync(descriptor)
+    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def drop_caches() -> None:
+    """Drop the machine's clean pages, names and inodes; needs root."""
+    os.sync()
+    descriptor = os.open("/proc/sys/vm/drop_caches", os.O_WRONLY)
+    try:
+        os.write(descriptor, b"3\n")
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,85 @@
+"""One command under way: its deadline, its progress, its crew, and the directory that it cleans up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+from storagetest.agent import files
+from storagetest.agent.crew import Crew, Failed
+
+__all__ = ["Job"]
+
+_LAST_TIDYING = 1.5
+"""Seconds that removing files may take after a failure: who told us to end waits for two."""
+
+
+class Job:
+    """What a command is given. Use as a context manager: at its end its workers and directories are gone."""
+
+    def __init__(self, until: float, say: Callable[[dict[str, Any]], None]) -> None:
+        self.until = until
+        self._say = say
+        self._crew: Crew | None = None
+        self._places: list[bytes] = []
+        self._phases: dict[str, Any] = {}
+        self._cpu = ["", ""]
+
+    def __enter__(self) -> Job:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._crew is not None:
+            self._crew.close()
+        limit = self.until if kind is None else min(self.until, time.monotonic() + _LAST_TIDYING)
+        for place in self._places:
+            with Crew(1, lambda _: _Tidier(), max(limit, time.monotonic() + 0.1)) as tidier:
+                try:
+                    tidier.call("remove", place)
+                except Failed:
+                    if kind is None:
+                        raise
+
+    def owns(self, place: bytes) -> bytes:
+        """Note a directory or file that is removed at the end, whether or not it is there; return it."""
+        self._places.append(place)
+        return place
+
+    def crew(self, count: int, make: Callable[[int], object]) -> Crew:
+        """Start the command's workers."""
+        self._crew = Crew(count, make, self.until)
+        return self._crew
+
+    def phase(self, name: str, method: str, *arguments: Any) -> dict[str, Any]:  # noqa: ANN401  # a worker's
+        """Run a phase of the crew, keep its report under ``name``, and return it."""
+        if self._crew is None:
+            raise Failed("bug", "a phase without a crew")
+        self._say({"t": "progress", "phase": name})
+        if not self._cpu[0]:
+            self._cpu[0] = _processors()
+        self._phases[name] = report = self._crew.phase(method, *arguments)
+        self._cpu[1] = _processors()
+        return report
+
+    def result(self, **more: Any) -> dict[str, Any]:  # noqa: ANN401  # JSON values
+        """Return the phases, the machine's processor time before the first and after the last, and ``more``."""
+        return {"phases": self._phases, "cpu": self._cpu, **more}
+
+
+class _Tidier:
+    """The worker that removes what a command left."""
+
+    def remove(self, place: bytes) -> None:
+        files.remove(place)
+
+
+def _processors() -> str:
+    try:
+        with open("/proc/stat", encoding="ascii") as stat:  # noqa: PTH123  # pathlib takes long to import
+            return "".join(line for line in stat if line.startswith("cpu"))
+    except OSError:
+        return ""

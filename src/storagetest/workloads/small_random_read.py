@@ -1,0 +1,38 @@
+"""Small random reads: index look-ups, mail boxes, virtual machines at work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
+
+from storagetest.config.base import Size
+from storagetest.workloads._fio.load import FioOptions, FioWorkload, Pattern
+from storagetest.workloads.base import register
+
+__all__ = ["SmallRandomRead"]
+
+
+@register
+class SmallRandomRead(FioWorkload["SmallRandomRead.Options"]):
+    """Reads of a small block at random places of a filled file or device, at a fixed queue depth."""
+
+    name = "small-random-read"
+    example: ClassVar[Mapping[str, Any]] = {"block_size": "4KiB", "queue_depth": 8}
+
+    class Options(FioOptions):
+        """The block and how many are in flight."""
+
+        block_size: Size = 4096
+        """Bytes an I/O."""
+
+        queue_depth: Annotated[int, Field(ge=1, le=4096)] = 8
+        """I/Os in flight, for each job."""
+
+        jobs: Annotated[int, Field(ge=1, le=256)] = 1
+        """Workers, all on the same file or device."""
+
+    def pattern(self, options: SmallRandomRead.Options) -> Pattern:
+        """Return fio's ``randread``."""
+        return Pattern("randread", options.block_size, options.queue_depth, options.jobs)

@@ -1,0 +1,9 @@
+"""Random reads and writes at once: the usual stand-in for a transactional load."""
+
+import pytest
+
+
+@pytest.mark.parametrize("read_percent", [70, 50])
+def test_random_mixed(measure, read_percent):
+    """Small random reads and writes in a given ratio meet their gates."""
+    measure("random-mixed", read_percent=read_percent)
