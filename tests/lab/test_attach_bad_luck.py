@@ -118,9 +118,10 @@ def test_standing_still_in_use(lab, client, secrets) -> None:
             jobs[name] = finish(stack, stack.enter_context(attach(client, protocol, given)))
         with standing_still(lab):
             found = in_parallel(jobs)
-            assert client.left() == []
+            left = client.left()
     for name, error in found.items():
         assert type(error) is TargetDead, (name, error, taken)
+    assert left == []
     assert max(taken.values()) < DEADLINE + 10, taken
 
 

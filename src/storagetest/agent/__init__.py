@@ -1,17 +1,17 @@
 """The program that runs on a client: puts loads of system calls on a mount, and says what came of it.
 
-Theory. What fio cannot do (metadata, mail-like and tree-like loads, many processes that boot) is done here, by
-one program that runs next to the mount, so that no latency of ours is measured. It needs Python 3.9 with its
-standard library and nothing of ours: :mod:`storagetest.agent.pack` packs this package into a zip, which travels
-in front of the request on the program's stdin and is imported from memory. Nothing is installed on the client,
-so nothing is left there, and no version can be an old one.
+Theory. What fio cannot do (metadata, mail-like and tree-like loads, many processes that boot) is done here,
+by one program that runs next to the mount, so that no latency of ours is measured. It needs Python 3.9 with
+its standard library and nothing of ours: :mod:`storagetest.agent.pack` packs this package into a zip, which
+travels in front of the request on the program's stdin and is imported from memory. Nothing is installed on
+the client, so nothing is left there, and no version can be an old one.
 
 The conversation: one request in, a JSON object; lines out, each a JSON object with a key ``t``:
 
 - ``progress``: what begins now;
 - ``result``: ``value`` is what the command found; or else
-- ``error``: ``kind`` (``os``, ``deadline``, ``died``, ``stopped``, ``request``, ``bug``), ``message``, and for
-  ``os`` also ``errno`` (a name such as ``ENOSPC``), ``op`` and ``path``.
+- ``error``: ``kind`` (``os``, ``deadline``, ``died``, ``stopped``, ``request``, ``bug``), ``message``, and
+  for ``os`` also ``errno`` (a name such as ``ENOSPC``), ``op`` and ``path``.
 
 The last line is a result or an error; output without one is that of an agent that was killed.
 

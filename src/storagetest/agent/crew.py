@@ -5,11 +5,11 @@ Theory. Threads of one Python do not run at once, so every worker is a process. 
 1. every worker prepares, says that it is ready, and waits at its :class:`Gate`;
 2. the parent names a moment a little ahead, at which all begin;
 3. every worker says when it began and ended;
-4. the parent names the *window*, from when the last began to when the first ended: only then were all at work.
-   Each worker counts what ended in that window. What came after is the tail, reported beside it.
+4. the parent names the *window*, from when the last began to when the first ended: only then were all at
+   work. Each worker counts what ended in that window. What came after is the tail, reported beside it.
 
-Where the phase is so short that there was no such moment, the window is the whole span, from the first begin to
-the last end, and the report says so (``overlap`` false).
+Where the phase is so short that there was no such moment, the window is the whole span, from the first begin
+to the last end, and the report says so (``overlap`` false).
 
 Rules:
 
@@ -126,25 +126,31 @@ class Crew:
         self._tell(("call", name, arguments), members)
         return [answer for _, answer in self._gather(members)]
 
-    def phase(self, name: str, *arguments: Any) -> dict[str, Any]:  # noqa: ANN401
-        """Run the method ``name(gate, *arguments)``, which returns lanes by name, in all workers at once.
+    def phase(
+        self,
+        name: str,
+        *arguments: Any,  # noqa: ANN401  # whatever the worker takes
+        only: Sequence[int] | None = None,
+    ) -> dict[str, Any]:
+        """Run the method ``name(gate, *arguments)`` in all workers at once, or in those of ``only``.
 
-        Return ``seconds`` (of the window), ``lanes`` (name → ops, bins, bytes …, summed), ``spread`` (s, between
-        the first and the last begin), ``tail`` (s), ``span`` (s), ``cpu`` (share of one core that the workers
-        used, summed) and ``overlap``.
+        It returns lanes by name. Return ``seconds`` (of the window), ``lanes`` (name → ops, bins, bytes …,
+        summed), ``spread`` (s, between the first and the last begin), ``tail`` (s), ``span`` (s), ``cpu``
+        (share of one core that the workers used, summed) and ``overlap``.
         """
-        self._tell(("phase", name, arguments), self._members)
-        self._gather(self._members)
-        start = now() + 2_000_000 + 500_000 * len(self._members)
-        self._tell(start, self._members)
-        times = [answer for _, answer in self._gather(self._members)]
+        members = self._members if only is None else [self._members[index] for index in only]
+        self._tell(("phase", name, arguments), members)
+        self._gather(members)
+        start = now() + 2_000_000 + 500_000 * len(members)
+        self._tell(start, members)
+        times = [answer for _, answer in self._gather(members)]
         first, since = min(time[0] for time in times), max(time[0] for time in times)
         until, last = min(time[1] for time in times), max(time[1] for time in times)
         overlap = until > since
         if not overlap:
             since, until = first, last
-        self._tell((since, until), self._members)
-        reports = [answer for _, answer in self._gather(self._members)]
+        self._tell((since, until), members)
+        reports = [answer for _, answer in self._gather(members)]
         used = sum(time[2] for time in times)
         return {
             "seconds": (until - since) * 1e-9,
@@ -269,7 +275,7 @@ def _serve(make: Callable[[int], object], index: int, orders: int, answers: int)
         _send(answers, ("failed", say_os_error(error, op)))
     except Failed as failed:
         _send(answers, ("failed", failed.fields))
-    except Exception as error:  # noqa: BLE001  # the parent tells the other side
+    except Exception as error:  # the parent tells the other side
         _send(answers, ("failed", {"kind": "bug", "message": f"{op}: {type(error).__name__}: {error}"}))
 
 

@@ -36,7 +36,7 @@ def aligned(size: int) -> mmap.mmap:
     return mmap.mmap(-1, size)
 
 
-def write_all(descriptor: int, data: memoryview | bytes) -> None:
+def write_all(descriptor: int, data: memoryview | bytes | bytearray) -> None:
     """Write all of it, whatever a single write takes."""
     written = os.write(descriptor, data)
     while written < len(data):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -45,7 +45,7 @@ class Job:
                         raise
 
     def owns(self, place: bytes) -> bytes:
-        """Note a directory or file that is removed at the end, whether or not it is there; return it."""
+        """Note a directory or file that is removed at the end, be it there or not; return it."""
         self._places.append(place)
         return place
 
@@ -54,19 +54,25 @@ class Job:
         self._crew = Crew(count, make, self.until)
         return self._crew
 
-    def phase(self, name: str, method: str, *arguments: Any) -> dict[str, Any]:  # noqa: ANN401  # a worker's
-        """Run a phase of the crew, keep its report under ``name``, and return it."""
+    def phase(
+        self,
+        name: str,
+        method: str,
+        *arguments: Any,  # noqa: ANN401  # a worker's
+        only: Sequence[int] | None = None,
+    ) -> dict[str, Any]:
+        """Run a phase of the crew, or of some of it, keep its report under ``name``, and return it."""
         if self._crew is None:
             raise Failed("bug", "a phase without a crew")
         self._say({"t": "progress", "phase": name})
         if not self._cpu[0]:
             self._cpu[0] = _processors()
-        self._phases[name] = report = self._crew.phase(method, *arguments)
+        self._phases[name] = report = self._crew.phase(method, *arguments, only=only)
         self._cpu[1] = _processors()
         return report
 
     def result(self, **more: Any) -> dict[str, Any]:  # noqa: ANN401  # JSON values
-        """Return the phases, the machine's processor time before the first and after the last, and ``more``."""
+        """Return the phases, the machine's processor time before and after them, and ``more``."""
         return {"phases": self._phases, "cpu": self._cpu, **more}
 
 
@@ -79,7 +85,7 @@ class _Tidier:
 
 def _processors() -> str:
     try:
-        with open("/proc/stat", encoding="ascii") as stat:  # noqa: PTH123  # pathlib takes long to import
+        with open("/proc/stat", encoding="ascii") as stat:
             return "".join(line for line in stat if line.startswith("cpu"))
     except OSError:
         return ""

@@ -18,7 +18,7 @@ now = time.monotonic_ns
 
 
 class Lane:
-    """Operations of one kind, in the order in which they ended. ``sizes`` are bytes, where that means anything."""
+    """Operations of one kind, in the order in which they ended; ``sizes`` are bytes, where there are any."""
 
     def __init__(self, *, sized: bool = False) -> None:
         self.ends = array("q")

@@ -1,7 +1,7 @@
 """stat(2) without Python's result of twenty numbers, which takes longer to make than the call itself.
 
-``stat(name, PLACE)`` is 0 when the call succeeded; :func:`complain` raises why it did not. Where the C library
-cannot be called, :func:`os.stat` does it, more slowly.
+``stat(name, PLACE)`` is 0 when the call succeeded; :func:`complain` raises why it did not. Where the C
+library cannot be called, :func:`os.stat` does it, more slowly.
 """
 
 from __future__ import annotations
@@ -31,6 +31,6 @@ try:
     _buffer = ctypes.create_string_buffer(512)  # a struct stat takes 144 bytes on x86-64, 128 on aarch64
     PLACE = ctypes.addressof(_buffer)
     stat = ctypes.CDLL(None, use_errno=True).stat
-    stat.argtypes = (ctypes.c_char_p, ctypes.c_void_p)  # type: ignore[attr-defined]  # a function of C's
+    stat.argtypes = (ctypes.c_char_p, ctypes.c_void_p)
 except (ImportError, OSError, AttributeError):  # no ctypes, or a glibc before 2.33, which has no such symbol
     stat, PLACE = _slow, 0

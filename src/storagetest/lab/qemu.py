@@ -8,8 +8,10 @@ Rules:
 
 1. Paths are relative to the lab's directory, where QEMU is started: a socket's path may have 107 bytes only.
 2. The hub's sockets are opened by the keeper and handed to QEMU listening (``{fd:NAME}``), so all machines
-   start at the same time, and a client that is started anew finds the socket again.
-3. Forwarded ports are asked for as port 0 and read back: no port is ever guessed to be free.
+   start at the same time, and one that is started anew finds its socket again. (Datagram sockets, which
+   need no connection, carry a tenth: net.unix.max_dgram_qlen is 10.)
+3. Forwarded ports are asked for as port 0 and read back: no port is ever guessed to be free. A machine that
+   is started anew gets the ones it had.
 4. ``-M q35`` and not ``microvm``, which hangs in every fifth boot under emulation.
 """
 
@@ -21,12 +23,13 @@ from dataclasses import dataclass, field
 
 from storagetest.lab.services import ADDRESS, Service
 
-__all__ = ["Boot", "Machine", "argv", "listeners", "machines"]
+__all__ = ["APPLIANCE", "Boot", "Machine", "argv", "listeners", "machines"]
 
 APPLIANCE = "appliance"
 _SSH = 22
 _NETWORK = ADDRESS.rpartition(".")[0]
 _FIRST_CLIENT = 10  # client N is .10+N
+_TRANSLATED = 256  # MiB of translated code; by itself QEMU goes up to 1 GiB for each machine
 _UUIDS = uuid.UUID("57057e57-0000-4000-8000-000000000000")
 
 
@@ -89,13 +92,15 @@ def listeners(machine: Machine, everyone: Sequence[Machine]) -> list[str]:
     return [] if machine.number else [_socket(client) for client in everyone if client.number]
 
 
-def argv(machine: Machine, boot: Boot, everyone: Sequence[Machine]) -> list[str]:
-    """Return the command of one machine."""
+def argv(
+    machine: Machine, boot: Boot, everyone: Sequence[Machine], ports: Mapping[str, int] | None = None
+) -> list[str]:
+    """Return the command of one machine; ``ports`` are the host's for its forwards, if they are known."""
     return [
         "qemu-system-x86_64",
         *("-name", machine.name),
         *("-M", "q35"),
-        *("-accel", "kvm" if boot.kvm else "tcg,thread=multi"),
+        *("-accel", "kvm" if boot.kvm else f"tcg,thread=multi,tb-size={_TRANSLATED}"),
         *("-cpu", "host" if boot.kvm else "max"),
         *("-smp", str(boot.processors)),
         *("-m", str(machine.memory)),
@@ -111,7 +116,7 @@ def argv(machine: Machine, boot: Boot, everyone: Sequence[Machine]) -> list[str]
         *("-qmp", f"unix:qmp-{machine.name},server=on,wait=off"),
         *_disks(boot),
         *_data_network(machine, everyone),
-        *_admin_network(machine),
+        *_admin_network(machine, ports or {}),
     ]
 
 
@@ -137,19 +142,32 @@ def _disks(boot: Boot) -> list[str]:
 
 
 def _data_network(machine: Machine, everyone: Sequence[Machine]) -> list[str]:
-    if machine.number:
-        backend = ["-netdev", f"stream,id=data,server=off,addr.type=unix,addr.path={_socket(machine)}"]
-    else:
-        backend = ["-netdev", "hubport,id=data,hubid=0"]
-        for peer in (client for client in everyone if client.number):
-            listening = f"{{fd:{_socket(peer)}}}"
-            backend += ["-netdev", f"stream,id=to-{peer.name},server=on,addr.type=fd,addr.str={listening}"]
-            backend += ["-netdev", f"hubport,id=hub-{peer.name},hubid=0,netdev=to-{peer.name}"]
-    return [*backend, "-device", _card("data", machine, slot=8)]
+    """Return the card on the lab's network, a hub behind it, and the hub's links.
+
+    A client's hub has one link only, and is there so that the link can be replugged (see Vm.power_on).
+    """
+    peers = [client for client in everyone if client.number] if not machine.number else [machine]
+    plugged = [
+        argument for peer in peers for netdev in _links(machine, peer) for argument in ("-netdev", netdev)
+    ]
+    return ["-netdev", "hubport,id=data,hubid=0", *plugged, "-device", _card("data", machine, slot=8)]
 
 
-def _admin_network(machine: Machine) -> list[str]:
-    forwards = "".join(f",hostfwd=tcp:127.0.0.1:0-:{port}" for port in machine.forwards.values())
+def _links(machine: Machine, client: Machine) -> list[str]:
+    """Return ``machine``'s end of the link between ``client`` and the appliance, and what plugs it in."""
+    end = (
+        f"server=off,addr.type=unix,addr.path={_socket(client)}"
+        if machine.number
+        else f"server=on,addr.type=fd,addr.str={{fd:{_socket(client)}}}"
+    )
+    link = f"link-{client.name}"
+    return [f"stream,id={link},{end}", f"hubport,id=plug-{link},hubid=0,netdev={link}"]
+
+
+def _admin_network(machine: Machine, ports: Mapping[str, int]) -> list[str]:
+    forwards = "".join(
+        f",hostfwd=tcp:127.0.0.1:{ports.get(what, 0)}-:{port}" for what, port in machine.forwards.items()
+    )
     return [
         "-netdev",
         f"user,id=admin,restrict=on,ipv6=off{forwards}",

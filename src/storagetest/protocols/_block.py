@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from storagetest.config.base import BlockOptions
-from storagetest.errors import AttachError, DataAtRisk
+from storagetest.errors import AttachError, DataAtRisk, TargetDead
 from storagetest.hosts import Completed, Host
 from storagetest.protocols import _device
 from storagetest.protocols._hold import LEAST, WITHIN, Deadline, answering, released
@@ -216,19 +216,18 @@ CLEAR = WITHIN + 'within "$1" python3 -c "$2" clear "$3" "$4"; status=$?; tail -
 
 
 def _clear(client: Host, facts: Facts, seconds: int) -> Completed:
-    """Clear the device; a disk whose target died may hold the program in the kernel, so it is not waited for."""
+    """Clear the device. A disk whose target died may hold the program in the kernel: it is not waited for."""
     source = Path(_device.__file__).read_text()
     argv = ["bash", "-c", CLEAR, "storagetest-clear", str(seconds), source, facts.path, facts.identity]
     return client.run(argv, deadline=seconds + 10, check=False)
 
 
 def _clear_after_use(client: Host, facts: Facts, target: str, releasing: Deadline) -> None:
-    done = _clear(client, facts, int(min(CLEAR_SECONDS, releasing.at_least(LEAST))))
+    with answering(client, target, releasing):
+        done = _clear(client, facts, int(min(CLEAR_SECONDS, releasing.at_least(LEAST))))
     said = " ".join(done.stdout.split())
     if done.status in {_device.GONE, 124, 137}:
-        msg = (
-            f"{target} no longer answers {client.name}: what was written on {facts.path} stays there ({said})"
-        )
+        msg = f"{target} no longer answers {client.name}: {facts.path} could not be cleared ({said})"
         raise TargetDead(msg)
     if not done.ok:
         msg = f"{target}: {client.name}: what was written on {facts.path} could not be cleared: {said}"

@@ -19,7 +19,7 @@ from typing import Any
 
 MIB = 1 << 20
 GONE = 75
-"""Exit status (EX_TEMPFAIL) of ``clear`` on a device that takes no more I/O: its target died, or it was removed."""
+"""Exit status (EX_TEMPFAIL) of ``clear`` on a device that takes no more I/O: its target died, say."""
 
 _DEAD = {errno.EIO, errno.ENXIO, errno.ENODEV, errno.ENOENT, errno.ENOLINK, errno.ETIMEDOUT, errno.EREMOTEIO}
 

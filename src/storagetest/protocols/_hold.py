@@ -60,7 +60,7 @@ within() {
     local limit=$1 status=124
     shift
     exec 9<>"$scratch/ended"
-    { timeout -k 1 "$limit" "$@"; echo $? >&9; } </dev/null >>"$log" 2>&1 &
+    { timeout -k 1 "$limit" "$@" >>"$log" 2>&1; echo $? >&9; } </dev/null >/dev/null 2>&1 &
     read -r -t $((limit + 2)) -u 9 status
     # The next one gets a pipe of its own: what was left behind may still write into this.
     exec 9>&-
@@ -86,7 +86,7 @@ def one_line(secret: str, what: str) -> str:
 
 
 class Deadline:
-    """A span of seconds that several calls share; it begins now, or with ``running=False`` at the first call."""
+    """A span of seconds that several calls share; with ``running=False`` it begins at the first call."""
 
     def __init__(self, seconds: float, *, running: bool = True) -> None:
         self.seconds = seconds
@@ -131,8 +131,8 @@ def held(
 
     ``what`` is the journal's words; ``target`` names the target in messages; ``deadline`` is the releasing's.
     ``release`` builds the command from the seconds that it may take. Its exit status: 0 nothing is left;
-    :data:`LEFT_ON_TARGET`; :data:`FORCED`; anything else: something is left on the client, and the entry stays
-    in the journal.
+    :data:`LEFT_ON_TARGET`; :data:`FORCED`; anything else: something is left on the client, and the entry
+    stays in the journal.
     """
     entry = Journal(client).open(what, [[*_CLEAN_IS_ENOUGH, *release(_JOURNAL_SECONDS)]])
 

@@ -8,20 +8,24 @@ identity that the targets file names under ``erase``.
 from __future__ import annotations
 
 import hashlib
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from storagetest.config import Variant
+from storagetest.errors import RemoteProtocolError
 from storagetest.plugin.conformance import WireLog, case_of
 from storagetest.wire.iscsi.initiator import Initiator, LoginRefused
 from storagetest.wire.iscsi.keys import format_text, parse_text
 from storagetest.wire.iscsi.ladder import PORT, make_decoder
 from storagetest.wire.iscsi.login import DEFAULT_OFFER, Credentials
 from storagetest.wire.iscsi.pdu import LoginRequest, LoginResponse
-from storagetest.wire.link import Link
+from storagetest.wire.link import Closed, Link
 from storagetest.wire.scsi.data import (
     BlockLimits,
     Capacity,
@@ -29,6 +33,7 @@ from storagetest.wire.scsi.data import (
     decode_block_limits,
     decode_capacity16,
     decode_designators,
+    decode_inquiry,
     decode_provisioning,
     decode_vpd,
     wwids,
@@ -57,6 +62,7 @@ class Portal:
 class Facts:
     """What the logical unit says of itself, asked once."""
 
+    vendor: str
     capacity: Capacity
     names: tuple[str, ...]
     pages: frozenset[int]
@@ -141,6 +147,14 @@ class Connections:
             Unit(made).clear_attentions()
         return made
 
+    def refused(self, letter: str = "r", **more: Any) -> RemoteProtocolError:
+        """Claim that a login is refused, or ends in a close; return how."""
+        try:
+            self.login(letter, clear=False, **more)
+        except (LoginRefused, Closed) as refusal:
+            return refusal
+        raise AssertionError("the login was accepted")
+
     def discovery(self, letter: str = "a") -> Initiator:
         """Connect and log in to a discovery session."""
         return self.login(letter, target=None, credentials=None)
@@ -160,6 +174,27 @@ def connections(portal: Portal, wire_log: WireLog, request: pytest.FixtureReques
         yield made
     finally:
         made.close()
+
+
+@pytest.fixture(autouse=True)
+def known_issue(request: pytest.FixtureRequest) -> None:
+    """Expect the failure of a case that this implementation is known to fail (known_issues.toml), strictly."""
+    case = case_of(request.node)
+    if case is None or "portal" not in request.fixturenames:
+        return
+    facts: Facts = request.getfixturevalue("facts")
+    for issue in known_issues():
+        if issue["vendor"] == facts.vendor and case.id in issue["cases"]:
+            reason, strict = f"{facts.vendor}: {issue['reason']}", issue.get("strict", True)
+            request.applymarker(pytest.mark.xfail(reason=reason, strict=strict))
+
+
+@cache
+def known_issues() -> list[dict[str, Any]]:
+    """Read what is known of real targets: vendor (as INQUIRY says it), cases, reason."""
+    text = Path(__file__).with_name("known_issues.toml").read_text(encoding="utf-8")
+    issues: list[dict[str, Any]] = tomllib.loads(text)["issue"]
+    return issues
 
 
 @pytest.fixture
@@ -207,13 +242,14 @@ def facts(portal: Portal) -> Facts:
         asker.login(target=portal.iqn, credentials=portal.credentials)
         unit = Unit(asker)
         unit.clear_attentions()
+        vendor = decode_inquiry(unit.inquiry().data).vendor.strip()
         capacity = decode_capacity16(unit.capacity16().data)
         pages = frozenset(decode_vpd(unit.inquiry(0x00).data).body)
         names = wwids(decode_designators(decode_vpd(unit.inquiry(0x83).data)))
         limits = decode_block_limits(decode_vpd(unit.inquiry(0xB0).data)) if 0xB0 in pages else None
         thin = decode_provisioning(decode_vpd(unit.inquiry(0xB2).data)) if 0xB2 in pages else None
         asker.close()
-    return Facts(capacity, names, pages, limits, thin)
+    return Facts(vendor, capacity, names, pages, limits, thin)
 
 
 @pytest.fixture(scope="session")
@@ -301,7 +337,3 @@ def negotiate(connections: Connections, portal: Portal) -> Callable[..., dict[st
 
     return run
 
-
-def text_of(response: LoginResponse) -> dict[str, str]:
-    """Return the keys of a login response."""
-    return dict(parse_text(response.data))

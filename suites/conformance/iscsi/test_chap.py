@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import pytest
 
-from storagetest.errors import RemoteProtocolError
 from storagetest.wire.iscsi.chap import Challenge, challenge_of, hexadecimal, response
 from storagetest.wire.iscsi.codes import LoginStatus, Stage
 from storagetest.wire.iscsi.initiator import Initiator, LoginRefused
@@ -85,19 +84,19 @@ def test_the_right_secret_logs_in(known, session):
 
 
 @pytest.mark.case("ISC-CHAP-02", section="RFC 7143 12.1.3, 11.13.5", kills=("chap-not-checked",))
-def test_a_wrong_secret_is_refused_as_authentication_failure(known, connections, portal):
+def test_a_wrong_secret_is_refused_as_authentication_failure(known, connections):
     wrong = replace(known, secret=b"certainly-not-the-secret", target_secret=b"")
-    with pytest.raises(LoginRefused) as refusal:
-        connections.open().login(target=portal.iqn, credentials=wrong)
-    assert refusal.value.status in FAILED, str(refusal.value)
+    refusal = connections.refused(credentials=wrong)
+    assert isinstance(refusal, LoginRefused), str(refusal)
+    assert refusal.status in FAILED, str(refusal)
 
 
 @pytest.mark.case("ISC-CHAP-03", section="RFC 7143 12.1.3, 11.13.5")
-def test_an_unknown_name_is_refused_as_authentication_failure(known, connections, portal):
+def test_an_unknown_name_is_refused_as_authentication_failure(known, connections):
     wrong = replace(known, name="nobody-of-that-name", target_secret=b"")
-    with pytest.raises(LoginRefused) as refusal:
-        connections.open().login(target=portal.iqn, credentials=wrong)
-    assert refusal.value.status in FAILED, str(refusal.value)
+    refusal = connections.refused(credentials=wrong)
+    assert isinstance(refusal, LoginRefused), str(refusal)
+    assert refusal.status in FAILED, str(refusal)
 
 
 @pytest.mark.case("ISC-CHAP-04", section="RFC 7143 6.3.2", kills=("chap-skipped",))
@@ -106,19 +105,18 @@ def test_a_login_that_offers_no_authentication_is_refused(step):
 
 
 @pytest.mark.case("ISC-CHAP-05", section="RFC 7143 6.3.1, 6.3.2", kills=("chap-skipped",))
-def test_a_login_that_skips_the_security_stage_is_refused(known, connections, portal):
-    made = connections.open()
-    try:
-        made.login(target=portal.iqn, credentials=None)
-    except RemoteProtocolError:
-        return
-    pytest.fail("a login without authentication reached the full feature phase")
+def test_a_login_that_skips_the_security_stage_is_refused(known, connections):
+    connections.refused(credentials=None)
 
 
 @pytest.mark.case("ISC-CHAP-06", kills=("chap-same-challenge",))
 def test_each_login_gets_a_fresh_challenge(known, connections, portal):
-    asked = [Step(connections.open(), portal.iqn).challenge() for _ in range(3)]
-    assert len({one.challenge for one in asked}) == 3
+    asked = set()
+    for letter in "abc":
+        one = Step(connections.open(letter), portal.iqn)
+        asked.add(one.challenge().challenge)
+        one.connection.link.close()  # a target may take one login at a time
+    assert len(asked) == 3
 
 
 @pytest.mark.case("ISC-CHAP-07")

@@ -311,7 +311,7 @@ def test_unsolicited_data_out_are_not_taken_where_initial_r2t_is_yes(connections
 # Data-Out that is wrong
 
 
-@pytest.mark.case("ISC-DATAOUT-01", section="RFC 7143 11.7.4", kills=("ttt-not-checked",))
+@pytest.mark.case("ISC-DATAOUT-01", section="RFC 7143 11.7.4, 7.13", level="SHOULD")
 def test_data_out_with_an_unknown_target_transfer_tag_are_not_written(connections, scratch, observe):
     session = prepared(connections, scratch, ImmediateData="No", InitialR2T="Yes")
     command, r2t = first_r2t(session, scratch, 4)
@@ -335,7 +335,7 @@ def test_data_out_at_an_offset_that_was_not_asked_for_are_refused(connections, s
     assert not any(isinstance(pdu, ScsiResponse) and not pdu.status for pdu in after.pdus), f"taken: {after}"
 
 
-@pytest.mark.case("ISC-DATAOUT-03", section="RFC 7143 11.7.6, 11.8.4", kills=("overrun-taken",))
+@pytest.mark.case("ISC-DATAOUT-03", section="RFC 7143 11.8.4, 7.13", level="SHOULD", kills=("overrun-taken",))
 def test_data_out_beyond_what_the_r2t_asked_for_are_refused(connections, scratch, observe):
     session = prepared(connections, scratch, ImmediateData="No", InitialR2T="Yes",
                        MaxBurstLength="1024", FirstBurstLength="512")  # fmt: skip

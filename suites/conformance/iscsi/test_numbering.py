@@ -62,7 +62,7 @@ def test_a_command_below_exp_cmd_sn_is_ignored(session):
     session.watch.forget(0x78)
     after = session.aftermath()
     assert not after.pdus, f"a command below the window was answered: {after}"
-    assert not after.closed
+    assert not after.closed, "the connection was closed, where the command was to be ignored"
 
 
 @pytest.mark.case("ISC-CMDSN-05", kills=("cmd-sn-order",))

@@ -99,7 +99,7 @@ def test_after_a_reject_of_a_pdu_with_data_the_connection_is_in_step(session, ob
     assert not after.silent, f"the target fell silent: {after}"
 
 
-@pytest.mark.case("ISC-PDU-11", section="RFC 7143 11.2.1.8", kills=("itt-reuse-executed",))
+@pytest.mark.case("ISC-PDU-11", section="RFC 7143 11.2.1.8, 11.17.1", level="SHOULD")
 def test_a_task_tag_in_use_does_not_start_a_second_task(connections, scratch, observe):
     session = connections.login(offer={"ImmediateData": "No", "InitialR2T": "Yes"})
     size = scratch.block_size
@@ -185,7 +185,7 @@ def test_a_command_to_a_logical_unit_that_is_not_there_is_not_executed(session):
 @pytest.mark.case("ISC-PDU-22", section="RFC 7143 11.2.1.7, SPC-4 INQUIRY", kills=("wrong-lun-inquiry",))
 def test_inquiry_of_a_logical_unit_that_is_not_there_says_so(session):
     done = session.command(cdb(INQUIRY, allocation=96), read=96, lun=flat_lun(0x2FF))
-    assert done.status == 0
+    assert done.status == 0, f"status {done.status:#04x}, where INQUIRY data were due"
     assert done.data[0] in (0x7F, 0x3F), f"the peripheral qualifier and type are {done.data[0]:#04x}"
 
 

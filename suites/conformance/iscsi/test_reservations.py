@@ -486,5 +486,6 @@ def test_a_unit_reserved_with_reserve_6_is_free_when_the_session_ends(two, scrat
     if answer.unsupported:
         pytest.skip("RESERVE(6) is not supported")
     a.runs.logout()
+    a.runs.receive(deadline=3.0)  # the target closes when the session has ended
     b.clear_attentions()
     claim(b.write(scratch.lba, scratch.pattern(1)), allowed=True)

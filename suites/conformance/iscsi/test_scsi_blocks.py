@@ -110,10 +110,13 @@ def test_a_write_with_fua_is_done_and_read_back_with_fua(unit, scratch):
 
 
 @pytest.mark.case("SCS-RW-17", section="SBC-3 SYNCHRONIZE CACHE")
-def test_synchronize_cache_of_a_range_and_of_all_is_done(unit, scratch):
-    for fields in ({"lba": scratch.lba, "blocks": 8}, {"lba": 0, "blocks": 0}, {"immed": 1}):
+def test_synchronize_cache_of_a_range_and_of_all_is_done(unit, scratch, observe):
+    for fields in ({"lba": scratch.lba, "blocks": 8}, {"lba": 0, "blocks": 0}):
         answer = unit.run(c.SYNCHRONIZE_CACHE_10, **fields)
         assert answer.good, answer
+    answer = unit.run(c.SYNCHRONIZE_CACHE_10, immed=1)
+    observe(f"IMMED: {answer}")
+    assert answer.good or answer.check(SenseKey.ILLEGAL_REQUEST, Asc.INVALID_FIELD_IN_CDB), answer
     answer = unit.run(c.SYNCHRONIZE_CACHE_16)
     assert answer.good or answer.unsupported, answer
 

@@ -127,9 +127,9 @@ def test_a_key_that_is_not_known_is_answered_not_understood(session):
 
 
 @pytest.mark.case("ISC-TEXT-04", section="RFC 7143 11.11.2", kills=("text-itt",))
-def test_a_text_response_has_the_task_tag_of_its_request(session):
-    sent = session.send(TextRequest(data=b"X-org.storagetest.key=1\0"))
-    assert session.expect(TextResponse).itt == sent.itt
+def test_a_text_response_has_the_task_tag_of_its_request(discovery):
+    sent = discovery.send(TextRequest(data=b"SendTargets=All\0"))
+    assert discovery.expect(TextResponse).itt == sent.itt
 
 
 @pytest.mark.case("ISC-TEXT-05", section="RFC 7143 11.10.4", kills=("text-ttt-accepted",))
@@ -150,9 +150,9 @@ def test_a_leading_only_key_is_not_negotiated_in_full_feature_phase(session, obs
 
 
 @pytest.mark.case("ISC-TEXT-07", section="RFC 7143 11.10.1", kills=("text-not-final",))
-def test_a_text_response_to_a_final_request_with_nothing_left_is_final(session):
-    session.send(TextRequest(data=b"X-org.storagetest.key=1\0"))
-    answer = session.expect(TextResponse)
+def test_a_text_response_to_a_final_request_with_nothing_left_is_final(discovery):
+    discovery.send(TextRequest(data=b"SendTargets=All\0"))
+    answer = discovery.expect(TextResponse)
     assert answer.final
     assert answer.ttt == 0xFFFFFFFF
 

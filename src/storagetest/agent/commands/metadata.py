@@ -1,13 +1,14 @@
 """Metadata operations, one kind after another, by many processes in private or shared directories.
 
 Each kind is a phase: all processes begin together and each works through its own names until these, or the
-phase's ``seconds``, are at an end. Making (mkdir, create, link, symlink) and taking away (rmdir, unlink) is done
-once a name; the others (open, stat, readdir, setattr, xattr, rename) go round and round. What the time did not
-suffice to create, no later phase touches. What a phase leaves that the next should not find (links, for one) is
-removed in between, uncounted.
+phase's ``seconds``, are at an end. Making (mkdir, create, link, symlink) and taking away (rmdir, unlink) is
+done once a name; the others (open, stat, readdir, setattr, xattr, rename) go round and round. What the time
+did not suffice to create, no later phase touches. What a phase leaves that the next should not find (links,
+for one) is removed in between, uncounted.
 
-Names are bytes without a slash, and a worker changes into each directory before its names are used: the kernel
-looks up one component, and Python has nothing to encode. So what is timed is the system call and little else.
+Names are bytes without a slash, and a worker changes into each directory before its names are used: the
+kernel looks up one component, and Python has nothing to encode. So what is timed is the system call and
+little else.
 
 Request: ``path``, ``operations`` (names, in any order), ``processes``, ``files`` (all together), ``shared``,
 ``depth``, ``width``, ``file_size``, ``cold``, ``seconds`` (a phase; null: no limit), ``seed``.
@@ -30,7 +31,8 @@ from storagetest.agent.quick import PLACE, complain, stat
 __all__ = ["ORDER", "run"]
 
 ORDER = (
-    "mkdir", "rmdir", "create", "open", "stat", "readdir", "setattr", "xattr", "rename", "link", "symlink", "unlink"
+    "mkdir", "rmdir", "create", "open", "stat", "readdir",
+    "setattr", "xattr", "rename", "link", "symlink", "unlink",
 )  # fmt: skip
 _READS = {"open", "stat", "readdir"}
 _UNSUPPORTED = {errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EPERM}
@@ -82,7 +84,8 @@ class _Worker:
             counts[number] += 1
         self.planned = counts
         self.made: list[list[bytes]] = [[] for _ in counts]
-        self.data = bytes(files.Pool(request["seed"] + index, max(1, request["file_size"])).take(request["file_size"]))
+        size = request["file_size"]
+        self.data = bytes(files.Pool(request["seed"] + index, max(1, size)).take(size))
         self.undo: Callable[[], None] = _nothing
 
     # What is not timed
@@ -212,7 +215,10 @@ class _Worker:
         again: bool = False,
         odd: Sequence[Names] | None = None,
     ) -> Chain:
-        """Do ``loop`` on the names of each directory, once or ``again`` and again (``odd``: every other time)."""
+        """Do ``loop`` on the names of each directory, once or ``again`` and again.
+
+        ``odd`` are the names for every other time.
+        """
         chain = Chain()
         both = (names, odd or names)
         turn = 0
@@ -228,7 +234,12 @@ class _Worker:
                 return chain
 
     def _making(
-        self, gate: Gate, limit: int | None, names: Sequence[Names], loop: Loop, take_away: Callable[[Any], None]
+        self,
+        gate: Gate,
+        limit: int | None,
+        names: Sequence[Names],
+        loop: Loop,
+        take_away: Callable[[Any], None],
     ) -> Chain:
         chain = self._rounds(gate, limit, names, loop)
         made = list(_first(names, chain.count))
@@ -257,7 +268,7 @@ def _first(names: Sequence[Names], count: int) -> list[Names]:
 
 def _after(names: Sequence[Names], count: int) -> list[Names]:
     """Return what :func:`_first` leaves."""
-    return [batch[len(first) :] for batch, first in zip(names, _first(names, count))]  # noqa: B905  # Python 3.9
+    return [batch[len(first) :] for batch, first in zip(names, _first(names, count))]
 
 
 def _done(names: list[list[bytes]], chain: Chain) -> list[list[bytes]]:

@@ -45,7 +45,7 @@ class Runs(Protocol):
     def command(self, cdb: bytes, *, read: int = 0, data: bytes = b"") -> Completed: ...  # noqa: D102
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Answer:
     """A command's end, and what was asked."""
 
@@ -83,6 +83,8 @@ class Answer:
         names = {int(one): one.name.replace("_", " ") for one in Status}
         said = f"{self.asked}: {names.get(self.status, f'status {self.status:#04x}')}"
         return said if self.sense is None else f"{said}, {self.sense}"
+
+    __repr__ = __str__
 
 
 class Unit:
