@@ -102,9 +102,8 @@ class Proxy:
             for sock in (host, target):
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 self._sockets.append(sock)
-            rewrite = self.make()
-            rewrite.send_to_host, rewrite.send_to_target = host.sendall, target.sendall
-            lock = threading.Lock()
+            rewrite, lock = self.make(), threading.Lock()
+            rewrite.send_to_host, rewrite.send_to_target = _whole_sends(host), _whole_sends(target)
             self._start(self._pump, target, host, rewrite, True, lock)
             self._start(self._pump, host, target, rewrite, False, lock)
 
@@ -118,6 +117,7 @@ class Proxy:
     ) -> None:
         split: Splitter | None = self.splitter(from_target)
         change = rewrite.to_host if from_target else rewrite.to_target
+        send = rewrite.send_to_host if from_target else rewrite.send_to_target
         seen = b""  # of the stream, what no PDU has taken yet
         try:
             while data := source.recv(256 * 1024):
@@ -132,9 +132,9 @@ class Proxy:
                     except ValueError:
                         split, pdus = None, [seen]
                 for pdu in pdus:
-                    sink.sendall(pdu)
+                    send(pdu)
             if split is not None and seen:
-                sink.sendall(seen)  # half a PDU, and then the end
+                send(seen)  # half a PDU, and then the end
         except (OSError, Hangup) as end:
             if isinstance(end, Hangup):
                 _shut(source)
@@ -146,6 +146,17 @@ class Proxy:
             if from_target:
                 _shut(sink)
                 _shut(source)
+
+
+def _whole_sends(sock: socket.socket) -> Callable[[bytes], None]:
+    """Both pumps may send to one side: never into the middle of each other's PDU."""
+    lock = threading.Lock()
+
+    def send(data: bytes) -> None:
+        with lock:
+            sock.sendall(data)
+
+    return send
 
 
 def _shut(sock: socket.socket) -> None:

@@ -8,6 +8,10 @@ import pytest
 
 from storagetest import config
 from storagetest.config.schema import schema_text
+from storagetest.lab import roles
+from storagetest.lab.paths import lab_dir
+from storagetest.lab.status import Shape
+from storagetest.lab.targets import targets_yaml
 
 ROOT = Path(__file__).parents[2]
 
@@ -20,3 +24,16 @@ def test_the_json_schema_is_the_models():
 @pytest.mark.parametrize("path", sorted((ROOT / "examples/targets").glob("*.yaml")), ids=lambda path: path.stem)
 def test_the_examples_load(path: Path):
     assert config.load(path).variants
+
+
+def test_the_targets_file_at_the_root_is_the_labs(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    assert (ROOT / "targets.yaml").read_text() == default_targets(), (
+        "the lab's targets have changed: run `storagetest lab up` and copy the targets.yaml that it writes"
+    )
+
+
+def default_targets() -> str:
+    shape = Shape(2, "kernel", None)
+    clients = ["client1", "client2"]
+    return targets_yaml("default", shape.describe(), lab_dir("default"), clients, roles.load("kernel").targets)

@@ -34,6 +34,14 @@ servers:
 # Targets are what is tested. Each combination of a matrix is one variant of its target.
 targets:
 """
+_TAIL = """
+# Gates: what a figure must be, judged on its confidence interval. The lab is emulated, so these only say that
+# something moves. On real hardware they are the point of the exercise: p99 <= 5ms, bandwidth >= 900MiB/s.
+thresholds:
+  small-random-write: [iops >= 20]
+  small-random-read: [iops >= 20]
+  sequential: [bandwidth >= 512KiB/s]
+"""
 
 
 def targets_yaml(
@@ -51,7 +59,7 @@ def targets_yaml(
         clients="".join(f"  {client}: {reach(client)}\n" for client in clients),
         appliance=reach("appliance"),
     )
-    return head + "\n".join(_target(target, directory, clients) for target in targets if clients)
+    return head + "\n".join(_target(target, directory, clients) for target in targets if clients) + _TAIL
 
 
 def _target(target: Target, directory: Path, clients: list[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import tomllib
 from collections.abc import Iterator
@@ -47,8 +48,12 @@ def endpoint(variant: Variant) -> Endpoint:
 @pytest.fixture(scope="session")
 def about(endpoint: Endpoint, variant: Variant) -> dict[str, object]:
     """Look at the target once: which implementation it is, and where it may be overwritten."""
-    with Session.connect(endpoint) as session:
-        return {"is": implementation(session.controller), "scratch": _scratch(session, variant)}
+    found: dict[str, object] = {"is": "", "scratch": "the target could not be looked at", "reserves": True}
+    with contextlib.suppress(RemoteProtocolError), Session.connect(endpoint) as session:
+        data = session.controller
+        found |= {"is": implementation(data), "reserves": bool(data["oncs"] >> 5 & 1)}
+        found["scratch"] = _scratch(session, variant)
+    return found  # what is wrong with a target that cannot even be looked at, the cases say one by one
 
 
 @pytest.fixture(autouse=True)

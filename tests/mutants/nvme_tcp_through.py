@@ -1,0 +1,140 @@
+"""A rewrite that understands NVMe/TCP: it follows the connection, and one rule of a mutant's changes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from proxy import Rewrite, Splitter
+
+from storagetest.errors import RemoteProtocolError
+from storagetest.wire.nvme.codes import FABRICS, Fctype
+from storagetest.wire.nvme.command import Command, Cqe
+from storagetest.wire.nvme_tcp.pdu import (
+    R2T,
+    C2HData,
+    CapsuleCmd,
+    CapsuleResp,
+    H2CData,
+    ICReq,
+    ICResp,
+    Pdu,
+    PduError,
+    Received,
+    decode,
+    encode,
+)
+from storagetest.wire.nvme_tcp.stream import NEED_DATA, Digests, Role, Stream, cutter
+
+__all__ = ["Item", "Rule", "Through", "splitter"]
+
+Item = bytes | Pdu
+Rule = Callable[["Through", Received], Iterable[Item] | None]
+"""What goes on instead of a PDU; None: the PDU itself."""
+
+
+def splitter(from_target: bool) -> Splitter:
+    """Cut either direction; framing is the same."""
+    return cutter()
+
+
+@dataclass
+class Through(Rewrite):
+    """``of_target`` and ``of_host`` are asked about every PDU; ``bad`` about host PDUs that break a rule.
+
+    ``commands`` are those outstanding, by CID; ``r2ts`` those unanswered, by TTAG; ``memory`` is the rule's own.
+    """
+
+    of_target: Rule | None = None
+    of_host: Rule | None = None
+    bad: Callable[[Through, bytes, PduError], Iterable[bytes]] | None = None
+    digests: Digests = field(default_factory=Digests)
+    icreq: ICReq = field(default_factory=ICReq)
+    icresp: ICResp = field(default_factory=ICResp)
+    commands: dict[int, Command] = field(default_factory=dict)
+    r2ts: dict[int, R2T] = field(default_factory=dict)
+    memory: dict[str, Any] = field(default_factory=dict)
+    qid: int = 0
+
+    def __post_init__(self) -> None:
+        self._judge = Stream(Role.CONTROLLER, limit=1 << 20)
+
+    def to_target(self, pdu: bytes) -> Iterable[bytes]:
+        if self.bad is not None:
+            self._judge.digests = self.digests if self.memory.get("ready") else None
+            self._judge.receive_data(pdu)
+            try:
+                while self._judge.next_event() is not NEED_DATA:
+                    pass
+            except PduError as error:
+                state, self._judge = self._judge.state, Stream(Role.CONTROLLER, limit=1 << 20)
+                self._judge.state = state
+                return list(self.bad(self, pdu, error))
+        try:
+            received = decode(pdu)
+        except PduError:
+            return (pdu,)
+        self._follow_host(received)
+        return self._items(self.of_host, received, alignment=self.icresp.cpda)
+
+    def to_host(self, pdu: bytes) -> Iterable[bytes]:
+        try:
+            received = decode(pdu)
+        except PduError:
+            return (pdu,)
+        if isinstance(received.pdu, ICResp):
+            self.icresp = received.pdu
+            self.digests = Digests(
+                self.icreq.header_digest and received.pdu.header_digest,
+                self.icreq.data_digest and received.pdu.data_digest,
+            )
+            self.memory["ready"] = True
+        elif isinstance(received.pdu, R2T):
+            self.r2ts[received.pdu.ttag] = received.pdu
+        out = self._items(self.of_target, received, alignment=self.icreq.hpda)
+        if isinstance(received.pdu, CapsuleResp):
+            self.commands.pop(Cqe.decode(received.pdu.cqe).cid, None)
+        return out
+
+    def _follow_host(self, received: Received) -> None:
+        match received.pdu:
+            case ICReq() as icreq:
+                self.icreq = icreq
+            case CapsuleCmd(sqe):
+                command = Command.decode(sqe)
+                self.commands[command.cid] = command
+                if command.opcode == FABRICS and command.nsid & 0xFF == Fctype.CONNECT:
+                    self.qid = command.cdw10 >> 16
+            case H2CData(ttag=ttag, last=True):
+                self.memory["last ttag"] = ttag
+                self.r2ts.pop(ttag, None)
+
+    def _items(self, rule: Rule | None, received: Received, *, alignment: int) -> list[bytes]:
+        try:
+            items = rule(self, received) if rule else None
+        except RemoteProtocolError:
+            items = None
+        if items is None:
+            return [received.raw]
+        return [item if isinstance(item, bytes) else self.encode(item, alignment) for item in items]
+
+    def encode(self, pdu: Pdu, alignment: int = 0) -> bytes:
+        """Return the bytes with the connection's digests."""
+        return encode(
+            pdu, header_digest=self.digests.header, data_digest=self.digests.data, alignment=alignment
+        )
+
+    def reply(self, cqe: Cqe) -> None:
+        """Answer the host in the target's place."""
+        self.commands.pop(cqe.cid, None)
+        self.send_to_host(self.encode(CapsuleResp(cqe.encode())))
+
+    def command_of(self, received: Received) -> Command | None:
+        """Return the command that a response or data belongs to."""
+        match received.pdu:
+            case CapsuleResp(raw):
+                return self.commands.get(Cqe.decode(raw).cid)
+            case C2HData(cccid=cid) | R2T(cccid=cid) | H2CData(cccid=cid):
+                return self.commands.get(cid)
+        return None
