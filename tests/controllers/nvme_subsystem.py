@@ -287,6 +287,7 @@ class Controller:
             struct.pack_into("<" + form, raw, offset, *values)
 
         put(4, "20s40s8s", b"SECOND0001".ljust(20), b"storagetest second".ljust(40), b"1".ljust(8))
+        raw[76] = 8  # CMIC: asymmetric namespace access is reported
         put(77, "BHI", MDTS, self.cntlid, 0x00020000)
         put(92, "II", 0 if self.discovery else 0x100, 1)
         raw[111] = 2 if self.discovery else 1
@@ -296,6 +297,7 @@ class Controller:
         if not self.discovery:
             put(516, "IH", NN, ONCS)
             raw[525] = 1
+            put(343, "BII", 1, 1, 1)  # ANACAP: optimized; ANAGRPMAX, NANAGRPID
             put(534, "H", 1)  # OCFS: copy format 0
             put(1804, "H", 1)  # OFCS: Disconnect
             put(1792, "II", (64 + self.subsystem.personality.in_capsule) // 16, 1)
@@ -314,6 +316,7 @@ class Controller:
             LogPage.FIRMWARE_SLOT: lambda: b"\1".ljust(8, b"\0") + b"1".ljust(8) + bytes(496),
             LogPage.CHANGED_NAMESPACES: lambda: bytes(4096),
             LogPage.EFFECTS: self._effects,
+            LogPage.ANA: self._ana,
             LogPage.RESERVATION_NOTIFICATION: lambda: self._reservation_notice(clear=not rae),
         }
         if self.discovery:
@@ -324,6 +327,11 @@ class Controller:
         if offset > len(raw) or offset % 4:
             raise Refused(Status.INVALID_FIELD)
         return Answer(raw[offset : offset + length].ljust(length, b"\0"))
+
+    def _ana(self) -> bytes:
+        nsids = sorted(self.subsystem.namespaces)
+        group = struct.pack("<IIQB15x", 1, len(nsids), 0, 1) + struct.pack(f"<{len(nsids)}I", *nsids)
+        return struct.pack("<QH6x", 0, 1) + group
 
     def _effects(self) -> bytes:
         raw = bytearray(4096)
@@ -612,6 +620,7 @@ def _namespace_data(namespace: Namespace) -> bytes:
     struct.pack_into("<QQQ", raw, 0, namespace.blocks, namespace.blocks, namespace.blocks)
     raw[30], raw[31], raw[33] = 1, RESCAP, 1
     struct.pack_into("<HIB", raw, 74, MSSRL, MCL, MSRC)
+    struct.pack_into("<I", raw, 92, 1)  # ANAGRPID
     raw[104:120] = namespace.identifier.bytes[::-1]
     raw[130] = namespace.block_size.bit_length() - 1
     return bytes(raw)

@@ -7,6 +7,8 @@ ends them. What lives must die in every case, so no case depends on anybody's go
 * the keeper notices the end of `up` (a pipe) and of the lab's owner (a pidfd) from the kernel, at once;
 * the keeper holds the lab's lock (see claims.py), which no crash leaves behind.
 
+It listens on a socket for one request, ``{"start": MACHINE}``: a child has to be started by it.
+
 The directory is renamed before it is removed, so that a new lab of the same name never meets the old one's
 remains. What to do when is decided in policy.py.
 """
@@ -27,15 +29,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from storagetest.errors import LabError
 from storagetest.lab.policy import Action, End, Event, Policy, Report, Start
-from storagetest.lab.process import bound_to_parent, tail
+from storagetest.lab.process import bound_to_parent, connected, tail
 
-__all__ = ["COMMIT", "GONE", "LOCK", "PLAN", "STATES", "Keeper"]
+__all__ = ["COMMIT", "LOCK", "PLAN", "STATES", "Keeper", "ask"]
 
-PLAN, STATES, LOCK, GONE = "plan.json", "states.json", "lock", ".gone-"
+PLAN, STATES, LOCK = "plan.json", "states.json", "lock"
+_CONTROL, _GONE = "control", ".gone-"
 COMMIT = b"keep\n"
 _CONSOLE_LIMIT = 8 << 20
 _CHUNK = 1 << 16
+_ANSWER = 10.0
 
 
 class _Machine:
@@ -89,9 +94,9 @@ def _filled(argument: str, descriptors: dict[str, int]) -> str:
 class Keeper:
     """Runs one lab in the current directory until it is to end."""
 
-    def __init__(self, plan: dict[str, Any]) -> None:
-        self._plans = {machine["name"]: machine for machine in plan["machines"]}
-        self._policy = Policy(self._plans, plan["patience"])
+    def __init__(self) -> None:
+        plan = _plan()
+        self._policy = Policy([machine["name"] for machine in plan["machines"]], plan["patience"])
         self._machines: dict[str, _Machine] = {}
         self._listening = {name: _listen(name) for machine in plan["machines"] for name in machine["listen"]}
         self._selector = selectors.DefaultSelector()
@@ -114,6 +119,19 @@ class Keeper:
                 machine.end()
         return self._ending
 
+    def _asked(self, control: socket.socket) -> list[Action]:
+        """Take one request; who asks has a moment to do so."""
+        connection, _ = control.accept()
+        with connection:
+            connection.settimeout(_ANSWER)
+            try:
+                machine = json.loads(connection.recv(_CHUNK))["start"]
+                actions = self._policy.power_on(machine, time.monotonic())
+                connection.sendall(b"done\n")
+            except (OSError, ValueError, KeyError, TypeError):
+                return []
+        return actions
+
     def _watch_lab(self, owner: int | None) -> None:
         """Have the selector wake up for whatever may end the lab."""
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -125,6 +143,8 @@ class Keeper:
         self._wake = wake  # kept open
         self._selector.register(awake, selectors.EVENT_READ, lambda: self._policy.lab(Event.ASKED))
         self._selector.register(0, selectors.EVENT_READ, self._heard)
+        control = _listen(_CONTROL)
+        self._selector.register(control, selectors.EVENT_READ, lambda: self._asked(control))
         if owner is not None:
             try:
                 descriptor = os.pidfd_open(owner)
@@ -168,7 +188,8 @@ class Keeper:
         if old := self._machines.pop(name, None):
             self._selector.unregister(old.console)
             old.end()
-        machine = _Machine(self._plans[name], self._listening)
+        plan = next(machine for machine in _plan()["machines"] if machine["name"] == name)
+        machine = _Machine(plan, self._listening)
         self._machines[name] = machine
         self._selector.register(machine.console, selectors.EVENT_READ, lambda: self._console(machine))
 
@@ -192,11 +213,29 @@ class Keeper:
             Path(f"{STATES}.new").replace(STATES)
 
 
+def _plan() -> dict[str, Any]:
+    """Read the plan; once the lab is up it holds the ports that the machines were given."""
+    found: dict[str, Any] = json.loads(Path(PLAN).read_text())
+    return found
+
+
 def _listen(name: str) -> socket.socket:
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listening.bind(name)
     listening.listen()
     return listening
+
+
+def ask(directory: Path, request: str) -> None:
+    """Have the keeper of the lab in ``directory`` do ``request``, and wait until it is on its way."""
+    try:
+        with connected(directory / _CONTROL, _ANSWER) as connection:
+            connection.sendall(request.encode())
+            answer = connection.recv(_CHUNK)
+    except OSError as error:
+        raise LabError(f"the keeper of lab {directory.name} does not answer: {error}") from error
+    if not answer:
+        raise LabError(f"the keeper of lab {directory.name} does not understand {request}")
 
 
 def main() -> int:
@@ -207,9 +246,9 @@ def main() -> int:
         os._exit(0)
     Path(LOCK).write_text(f"{os.getpid()}\n")  # the lock itself was inherited, on an open descriptor
     try:
-        why = Keeper(json.loads(Path(PLAN).read_text())).run()
+        why = Keeper().run()
     finally:
-        gone = directory.with_name(f"{GONE}{directory.name}-{os.getpid()}")
+        gone = directory.with_name(f"{_GONE}{directory.name}-{os.getpid()}")
         with contextlib.suppress(OSError):
             directory.rename(gone)
             shutil.rmtree(gone)

@@ -83,6 +83,7 @@ class Lab:
                         targets=str(directory / "targets.yaml"),
                         hosts=tuple(start.running(directory, machine) for machine in machines),
                     )
+                    start.write_plan(directory, plan, {host.name: host.ports for host in facts.hosts})
                     start.publish(directory, facts, role.targets)
                     keeper.commit()
         except FileExistsError:
@@ -176,7 +177,7 @@ class Lab:
     def vm(self, host: str) -> Vm:
         """Return a machine as something that faults can be done to."""
         self._host(host)
-        return Vm(host, self._directory, lambda: self._host(host))
+        return Vm(host, self._directory, self.status)
 
     def console(self, host: str, lines: int = 40) -> str:
         """Return the last lines of a machine's console."""

@@ -130,6 +130,10 @@ class Policy:
         self.states[machine] = replace(self.states[machine], phase=Phase.ENDED)
         return [] if self._up else self._retry(machine, f"QEMU ended: {complaint}", now)
 
+    def power_on(self, machine: str, now: float) -> list[Action]:
+        """Return what follows from somebody asking for a machine whose QEMU has ended."""
+        return self._start([machine], now) if self.states[machine].phase is Phase.ENDED else []
+
     def tick(self, now: float) -> list[Action]:
         """Return what follows from nothing having happened until ``now``."""
         for machine, state in self.states.items():

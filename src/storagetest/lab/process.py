@@ -14,6 +14,7 @@ import ctypes
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -21,7 +22,7 @@ from pathlib import Path
 
 from storagetest.errors import LabError
 
-__all__ = ["bound_to_parent", "require", "run", "tail", "wait_until"]
+__all__ = ["bound_to_parent", "connected", "require", "run", "tail", "wait_until"]
 
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -86,6 +87,25 @@ def run(argv: Sequence[str | os.PathLike[str]], *, timeout: float, stdin: bytes 
         complaint = tail((done.stderr or done.stdout).decode(errors="replace"))
         raise LabError(f"{argv[0]} exited {done.returncode}: {complaint}")
     return done.stdout.decode(errors="replace")
+
+
+def connected(path: Path, timeout: float) -> socket.socket:
+    """Return a connection to the Unix socket at ``path``; every operation on it has ``timeout`` seconds.
+
+    A socket's path may have 107 bytes (unix(7)). By way of its directory's descriptor it always has few.
+    """
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.settimeout(timeout)
+        directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
+        try:
+            connection.connect(f"/proc/self/fd/{directory}/{path.name}")
+        finally:
+            os.close(directory)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def tail(text: str | Path, lines: int = 5) -> str:

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 
 from storagetest.lab.services import ADDRESS, Service
 
-__all__ = ["APPLIANCE", "Boot", "Machine", "argv", "listeners", "machines"]
+__all__ = ["APPLIANCE", "Boot", "Machine", "argv", "listeners", "machines", "socket_name"]
 
 APPLIANCE = "appliance"
 _SSH = 22
@@ -89,7 +89,7 @@ def machines(
 
 def listeners(machine: Machine, everyone: Sequence[Machine]) -> list[str]:
     """Return the sockets that ``machine``'s QEMU listens on: the appliance has one for each client."""
-    return [] if machine.number else [_socket(client) for client in everyone if client.number]
+    return [] if machine.number else [socket_name(client.name) for client in everyone if client.number]
 
 
 def argv(
@@ -156,9 +156,9 @@ def _data_network(machine: Machine, everyone: Sequence[Machine]) -> list[str]:
 def _links(machine: Machine, client: Machine) -> list[str]:
     """Return ``machine``'s end of the link between ``client`` and the appliance, and what plugs it in."""
     end = (
-        f"server=off,addr.type=unix,addr.path={_socket(client)}"
+        f"server=off,addr.type=unix,addr.path={socket_name(client.name)}"
         if machine.number
-        else f"server=on,addr.type=fd,addr.str={{fd:{_socket(client)}}}"
+        else f"server=on,addr.type=fd,addr.str={{fd:{socket_name(client.name)}}}"
     )
     link = f"link-{client.name}"
     return [f"stream,id={link},{end}", f"hubport,id=plug-{link},hubid=0,netdev={link}"]
@@ -181,8 +181,9 @@ def _card(network: str, machine: Machine, slot: int) -> str:
     return f"virtio-net-pci,id=nic-{network},netdev={network},mac={mac},addr={slot:#x},romfile="
 
 
-def _socket(client: Machine) -> str:
-    return f"net-{client.name}"
+def socket_name(client: str) -> str:
+    """Return the name of the socket that the link of ``client`` is made over."""
+    return f"net-{client}"
 
 
 def _comma(path: str) -> str:

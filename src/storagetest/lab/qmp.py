@@ -6,12 +6,12 @@ One connection carries one command: QEMU serves one client at a time, and nobody
 from __future__ import annotations
 
 import json
-import os
 import re
 import socket
 from pathlib import Path
 
 from storagetest.errors import LabError
+from storagetest.lab.process import connected
 
 __all__ = ["execute", "forwarded", "parse_usernet"]
 
@@ -22,28 +22,12 @@ def execute(path: Path, command: str, **arguments: object) -> object:
     """Run ``command`` in the QEMU that listens at ``path`` and return what it returns."""
     message: dict[str, object] = {"execute": command, "arguments": arguments}
     try:
-        with _connected(path) as connection, connection.makefile("rwb", buffering=0) as line:
+        with connected(path, _DEADLINE) as connection, connection.makefile("rwb", buffering=0) as line:
             json.loads(line.readline())  # the greeting
             _exchange(line, {"execute": "qmp_capabilities"})
             return _exchange(line, message)
     except (OSError, ValueError) as error:
         raise LabError(f"{path.name}: QEMU does not answer {command}: {error}") from error
-
-
-def _connected(path: Path) -> socket.socket:
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        connection.settimeout(_DEADLINE)
-        # A socket's path may have 107 bytes; by way of the directory's descriptor it always has few.
-        directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
-        try:
-            connection.connect(f"/proc/self/fd/{directory}/{path.name}")
-        finally:
-            os.close(directory)
-    except BaseException:
-        connection.close()
-        raise
-    return connection
 
 
 def _exchange(line: socket.SocketIO, message: dict[str, object]) -> object:

@@ -12,7 +12,7 @@ import os
 import secrets
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -26,7 +26,7 @@ from storagetest.lab.services import Target
 from storagetest.lab.status import HostStatus, LabStatus
 from storagetest.lab.targets import targets_yaml
 
-__all__ = ["FACTS", "Keeper", "Plan", "prepare", "publish", "running"]
+__all__ = ["FACTS", "Keeper", "Plan", "prepare", "publish", "running", "write_plan"]
 
 FACTS = "lab.json"
 
@@ -59,16 +59,23 @@ def prepare(directory: Path, plan: Plan, early: bytes) -> None:
             overlay=plan.boot.overlay is not None,
         )
         (directory / f"initrd-{machine.name}").write_bytes(early + initramfs.archive(files))
-    told = [
+    write_plan(directory, plan, {})
+
+
+def write_plan(directory: Path, plan: Plan, ports: Mapping[str, Mapping[str, int]]) -> None:
+    """Write what the keeper runs, with the ``ports`` of the machines whose ports are known."""
+    machines = [
         {
             "name": machine.name,
-            "argv": qemu.argv(machine, plan.boot, plan.machines),
+            "argv": qemu.argv(machine, plan.boot, plan.machines, ports.get(machine.name)),
             "listen": qemu.listeners(machine, plan.machines),
         }
         for machine in plan.machines
     ]
-    text = json.dumps({"machines": told, "patience": plan.patience, "owner": plan.owner}, indent=1)
-    (directory / PLAN).write_text(text)
+    text = json.dumps({"machines": machines, "patience": plan.patience, "owner": plan.owner}, indent=1)
+    new = directory / f"{PLAN}.new"
+    new.write_text(text)
+    new.replace(directory / PLAN)
 
 
 def _passwords(directory: Path, machines: Sequence[qemu.Machine]) -> dict[str, str]:

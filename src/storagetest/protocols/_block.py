@@ -35,7 +35,7 @@ __all__ = ["LABEL", "Facts", "block_capabilities", "lent", "parse_facts", "tools
 LABEL = "storagetest"
 """The label of every file system of ours; xfs allows 12 characters."""
 
-CLEAR_SECONDS = 15
+CLEAR_SECONDS = 10
 """How long writing 2 MiB may take before the target is taken to be dead."""
 
 _MKFS = {

@@ -178,7 +178,7 @@ def connections(portal: Portal, wire_log: WireLog, request: pytest.FixtureReques
 
 @pytest.fixture(autouse=True)
 def known_issue(request: pytest.FixtureRequest) -> None:
-    """Expect the failure of a case that this implementation is known to fail (known_issues.toml), strictly."""
+    """Expect the failure of a case that this implementation is known to fail (known.toml), strictly."""
     case = case_of(request.node)
     if case is None or "portal" not in request.fixturenames:
         return
@@ -186,13 +186,14 @@ def known_issue(request: pytest.FixtureRequest) -> None:
     for issue in known_issues():
         if issue["vendor"] == facts.vendor and case.id in issue["cases"]:
             reason, strict = f"{facts.vendor}: {issue['reason']}", issue.get("strict", True)
-            request.applymarker(pytest.mark.xfail(reason=reason, strict=strict))
+            broken = (AssertionError, RemoteProtocolError)
+            request.applymarker(pytest.mark.xfail(reason=reason, strict=strict, raises=broken))
 
 
 @cache
 def known_issues() -> list[dict[str, Any]]:
     """Read what is known of real targets: vendor (as INQUIRY says it), cases, reason."""
-    text = Path(__file__).with_name("known_issues.toml").read_text(encoding="utf-8")
+    text = Path(__file__).with_name("known.toml").read_text(encoding="utf-8")
     issues: list[dict[str, Any]] = tomllib.loads(text)["issue"]
     return issues
 

@@ -42,7 +42,8 @@ def endpoint(variant: Variant) -> Endpoint:
     options = variant.options
     wire = getattr(options, "wire", None) or f"{options.address}:{options.port}"
     address, _, port = wire.rpartition(":")
-    return Endpoint(address.strip("[]"), int(port), options.nqn, min(ANSWER, options.deadline), ANSWER)
+    within = min(ANSWER, options.deadline)
+    return Endpoint(address.strip("[]"), int(port), options.nqn, within, within)
 
 
 @pytest.fixture(scope="session")
