@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from storagetest.hosts import Host
+from storagetest.hosts import Host, Journal, SshHost, SshSettings
+from storagetest.lab import Lab
 from storagetest.lab.services import lio, nvmet
 from storagetest.protocols.base import Attachment, Gives, protocols
 
@@ -22,6 +24,40 @@ dd if=/dev/urandom of=/tmp/attach-check bs=64k count=32 status=none
 dd if=/tmp/attach-check of="$target" bs=64k oflag=direct conv=notrunc status=none || exit 1
 dd if="$target" bs=64k count=32 iflag=direct status=none | cmp - /tmp/attach-check
 """
+
+
+LEFT = r"""
+grep -o ' /run/storagetest/[^ ]*' /proc/self/mountinfo | sed 's/^/mount/'
+ls -1U /run/storagetest 2>/dev/null | sed 's/^/file /'
+ls -d /sys/class/iscsi_session/* /sys/class/nvme/* 2>/dev/null
+ls -d /etc/iscsi/nodes/*/* 2>/dev/null
+grep -lszxE '(u?mount|iscsiadm|nvme|mkfs|rm)(\.[a-z0-9]+)?' /proc/[0-9]*/cmdline
+exit 0
+"""
+
+
+class WatchedHost(SshHost):
+    """A client over SSH that remembers every command line, to look for secrets in them afterwards."""
+
+    def __init__(self, settings: SshSettings) -> None:
+        super().__init__(settings)
+        self.commands: list[str] = []
+        self.before: Callable[[Sequence[str]], None] = lambda argv: None
+        """Called with each command line right before it is executed."""
+
+    def _execute(self, argv, **more):
+        self.commands.append(" ".join(argv))
+        self.before(argv)
+        return super()._execute(argv, **more)
+
+    def left(self) -> list[str]:
+        """What an attach could have left: mounts, files, sessions, records, controllers, journal entries."""
+        found = self.run(["bash", "-c", LEFT], deadline=30).stdout.splitlines()
+        return found + [f"journal: {getattr(entry, 'what', entry)}" for entry in Journal(self).entries()]
+
+
+def connect(lab: Lab, name: str) -> WatchedHost:
+    return WatchedHost(SshSettings(name, name, ssh_config=lab.ssh_config))
 
 
 def options(protocol: str, **more: object) -> Any:

@@ -14,34 +14,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # for attach_kit: importlib mode leaves sys.path alone
 
-from storagetest.hosts import Journal, SshHost, SshSettings
+from attach_kit import WatchedHost, connect
+
 from storagetest.lab import Lab
-
-LEFT = r"""
-grep -o ' /run/storagetest/[^ ]*' /proc/self/mountinfo | sed 's/^/mount/'
-find /run/storagetest -mindepth 1 -maxdepth 1 2>/dev/null | sed 's/^/file /'
-ls -d /sys/class/iscsi_session/* /sys/class/nvme/* 2>/dev/null
-ls -d /etc/iscsi/nodes/*/* 2>/dev/null
-grep -lszxE '(u?mount|iscsiadm|nvme|mkfs|rm)(\.[a-z0-9]+)?' /proc/[0-9]*/cmdline
-exit 0
-"""
-
-
-class WatchedHost(SshHost):
-    """A client over SSH that remembers every command line, to look for secrets in them afterwards."""
-
-    def __init__(self, settings: SshSettings) -> None:
-        super().__init__(settings)
-        self.commands: list[str] = []
-
-    def _execute(self, argv, **more):
-        self.commands.append(" ".join(argv))
-        return super()._execute(argv, **more)
-
-    def left(self) -> list[str]:
-        """What an attach could have left: mounts, files, sessions, records, controllers, journal entries."""
-        found = self.run(["bash", "-c", LEFT], deadline=30).stdout.splitlines()
-        return found + [f"journal: {getattr(entry, 'what', entry)}" for entry in Journal(self).entries()]
 
 
 @pytest.fixture(scope="session")
@@ -54,10 +29,6 @@ def lab() -> Iterator[Lab]:
     started = Lab.up(name, clients=2, owner=os.getpid())
     yield started
     started.down()
-
-
-def connect(lab: Lab, name: str) -> WatchedHost:
-    return WatchedHost(SshSettings(name, name, ssh_config=lab.ssh_config))
 
 
 @pytest.fixture(scope="session")

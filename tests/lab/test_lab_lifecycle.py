@@ -21,7 +21,7 @@ from storagetest.lab.process import wait_until
 
 pytestmark = pytest.mark.lab
 
-SOON = 15.0
+SOON = 60.0
 BOOT = 180.0
 ENVIRONMENT = {"PYTHONPATH": str(package_root()), "PYTHONUNBUFFERED": "1"}
 
@@ -106,6 +106,14 @@ def test_up_serve_reuse_break_down():
         mends()
         wait_until(answers, SOON, "the appliance to answer again")
 
+    with pytest.raises(LabError, match="appliance is not off"):
+        appliance.power_on()
+    appliance.reset()
+    assert lab.status().host("appliance").boots == 2
+    wait_until(answers, SOON, "the appliance to answer after its reset")
+    ssh(lab, "client1", "mount", "-t", "nfs", "-o", "vers=4.2", "10.77.0.1:/a", "/mnt")
+    assert ssh(lab, "client1", "ls", "/mnt") == ""
+
     lab.vm("client1").kill()
     assert lab.status().host("client1").state == "ended"
     with pytest.raises(LabError, match="client1 is not any more"):
@@ -169,8 +177,8 @@ def test_a_machine_that_hangs_at_its_start_is_started_once_more(tmp_path, monkey
     wrapper.chmod(0o755)
     monkeypatch.setenv("PATH", f"{wrapper.parent}:{os.environ['PATH']}")
     said: list[str] = []
-    lab = Lab.up("again", clients=1, progress=said.append, patience=12.0)
-    assert "boot: client1 again (silent for 12 s after 'power on')" in said
+    lab = Lab.up("again", clients=1, progress=said.append, patience=15.0)
+    assert "boot: client1 again (silent for 15 s after 'power on')" in said
     assert ssh(lab, "client1", "hostname") == "client1\n"
     states = json.loads((state_root() / "again/states.json").read_text())
     assert states["client1"]["attempts"] == 1

@@ -3,7 +3,15 @@
 import sys
 from pathlib import Path
 
+import pytest
+
 HERE = Path(__file__).parent
 for directory in (HERE, HERE.parent / "controllers"):
     if str(directory) not in sys.path:
         sys.path.insert(0, str(directory))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--write-mutants", action="store_true", help="write the tables of mutants in docs/ again"
+    )

@@ -25,7 +25,7 @@ Splitter = Callable[[bytes], list[bytes]]
 """Fed a direction's bytes, it returns the whole PDUs so far; raising ValueError means that it is lost."""
 
 
-class Hangup(Exception):  # noqa: N818  # an instruction, not an error
+class Hangup(Exception):  # an instruction, not an error
     """Raised by a rewrite: close both sides now."""
 
 

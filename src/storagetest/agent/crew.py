@@ -43,7 +43,7 @@ _BURIAL = 2.0
 """Seconds that a killed worker may take to be gone; one that hangs in the kernel is left to its fate."""
 
 
-class Failed(Exception):  # noqa: N818  # our errors are named for what happened
+class Failed(Exception):
     """The command cannot give a number; ``fields`` become the agent's error line."""
 
     def __init__(self, kind: str, message: str, **fields: Any) -> None:  # noqa: ANN401  # JSON values
@@ -131,8 +131,11 @@ class Crew:
         name: str,
         *arguments: Any,  # noqa: ANN401  # whatever the worker takes
         only: Sequence[int] | None = None,
+        to_the_last: bool = False,
     ) -> dict[str, Any]:
         """Run the method ``name(gate, *arguments)`` in all workers at once, or in those of ``only``.
+
+        ``to_the_last`` makes the whole span the window: for loads that end when the last one has ended.
 
         It returns lanes by name. Return ``seconds`` (of the window), ``lanes`` (name → ops, bins, bytes …,
         summed), ``spread`` (s, between the first and the last begin), ``tail`` (s), ``span`` (s), ``cpu``
@@ -147,7 +150,7 @@ class Crew:
         first, since = min(time[0] for time in times), max(time[0] for time in times)
         until, last = min(time[1] for time in times), max(time[1] for time in times)
         overlap = until > since
-        if not overlap:
+        if to_the_last or not overlap:
             since, until = first, last
         self._tell((since, until), members)
         reports = [answer for _, answer in self._gather(members)]

@@ -60,6 +60,7 @@ class Job:
         method: str,
         *arguments: Any,  # noqa: ANN401  # a worker's
         only: Sequence[int] | None = None,
+        to_the_last: bool = False,
     ) -> dict[str, Any]:
         """Run a phase of the crew, or of some of it, keep its report under ``name``, and return it."""
         if self._crew is None:
@@ -67,7 +68,7 @@ class Job:
         self._say({"t": "progress", "phase": name})
         if not self._cpu[0]:
             self._cpu[0] = _processors()
-        self._phases[name] = report = self._crew.phase(method, *arguments, only=only)
+        self._phases[name] = report = self._crew.phase(method, *arguments, only=only, to_the_last=to_the_last)
         self._cpu[1] = _processors()
         return report
 

@@ -293,9 +293,18 @@ class TargetOptions(Model):
     deadline: Annotated[Duration, Field(gt=0)] = 60.0
     """Seconds within which an attach, and likewise a detach, must have ended."""
 
-    wire: Annotated[str | None, Field(pattern=r"^.+:[0-9]{1,5}$")] = None
-    """host:port by which the machine that runs pytest reaches the target itself, where a client's address for
-    it is of no use there. Cases on the wire speak to it."""
+    wire: SecretText | None = None
+    """host:port by which the machine that runs pytest reaches the target itself, where a client's address
+    for it is of no use. Cases on the wire speak to it. It is looked up like a secret: ${file:PATH} will do."""
+
+    def wire_endpoint(self, address: str, port: int) -> tuple[str, int]:
+        """Return host and port for cases on the wire: what ``wire`` says, else ``address`` and ``port``."""
+        if self.wire is None:
+            return address, port
+        host, colon, number = self.wire.reveal().rpartition(":")
+        if not (host and colon and number.isdecimal() and 0 < int(number) < 1 << 16):
+            raise ConfigError("wire: host:port is wanted, such as 127.0.0.1:3260")
+        return host.strip("[]"), int(number)
 
 
 class BlockOptions(TargetOptions):

@@ -1,0 +1,1 @@
+"""Foreign suites, each run as single pytest items: one module a suite."""

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
+from storagetest.errors import LabError
 from storagetest.lab import keeper, qmp
 from storagetest.lab.process import wait_until
 from storagetest.lab.qemu import APPLIANCE, socket_name
@@ -60,6 +61,8 @@ class Vm:
     def power_on(self, *, wait: float = _BOOT) -> None:
         """Give it power again and wait up to ``wait`` seconds until it is ready (0: do not wait)."""
         boots = self._host().boots
+        if self._host().state != "ended":
+            raise LabError(f"{self.name} is not off")
         keeper.ask(self._directory, json.dumps({"start": self.name}))
         if self.name == APPLIANCE:
             self._replug_clients()

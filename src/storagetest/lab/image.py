@@ -14,6 +14,7 @@ Rules:
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import json
@@ -133,7 +134,8 @@ def build(progress: Callable[[str], None] = print, recipe: Recipe = RECIPE) -> I
     """Return the image of ``recipe``, built now unless it is in the cache."""
     if image := find(recipe):
         return image
-    require(["mmdebstrap", "mksquashfs", "unsquashfs"])
+    namespaces = ["newuidmap"] if os.geteuid() else []  # mmdebstrap's way to do without root
+    require(["mmdebstrap", "mksquashfs", "unsquashfs", *namespaces])
     with _one_builder(progress):
         if image := find(recipe):
             return image
@@ -214,7 +216,7 @@ def _bootstrap(work: Path, recipe: Recipe, rootfs: Path) -> None:
     environ = os.environ | {"TMPDIR": str(work), "INITRD": "No"}  # Debian's initramfs is never booted
     squash = ["mksquashfs", "-", str(rootfs), "-tar", "-quiet", "-no-progress", *("-comp", "lz4")]
     argv = mmdebstrap_argv(recipe, aptsources.matching(recipe.suite, work))
-    # SIGTERM and not SIGKILL: mmdebstrap cleans up after itself, as nobody else may in its user namespace.
+    # SIGTERM and not SIGKILL: mmdebstrap cleans up after itself, which nobody else may in its user namespace.
     bound = bound_to_parent(signal.SIGTERM)
     with log.open("wb") as complaints:
         maker = subprocess.Popen(
@@ -224,6 +226,7 @@ def _bootstrap(work: Path, recipe: Recipe, rootfs: Path) -> None:
             stderr=complaints,
             env=environ,
             preexec_fn=bound,  # noqa: PLW1509  # see there
+            process_group=0,  # so that its children hear of an interruption too
         )
         packer = subprocess.Popen(
             squash,
@@ -239,10 +242,11 @@ def _bootstrap(work: Path, recipe: Recipe, rootfs: Path) -> None:
         except subprocess.TimeoutExpired:
             raise LabError(f"the image was not built within {_BUILD_DEADLINE:g} s:\n{tail(log)}") from None
         finally:
-            for child in (maker, packer):
-                if child.poll() is None:
-                    child.terminate()
-                    child.wait()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(maker.pid, signal.SIGTERM)
+            maker.wait()
+            packer.kill()
+            packer.wait()
     if failed:
         raise LabError(f"mmdebstrap could not build the image:\n{tail(log, 12)}")
 

@@ -46,9 +46,10 @@ _ANSWER = 10.0
 class _Machine:
     """A machine's QEMU and the console that is read from it."""
 
-    def __init__(self, plan: dict[str, Any], listening: dict[str, socket.socket]) -> None:
+    def __init__(self, plan: dict[str, Any]) -> None:
         self.name: str = plan["name"]
-        descriptors = {name: listening[name].fileno() for name in plan["listen"]}
+        listening = {name: _listen(name) for name in plan["listen"]}
+        descriptors = {name: end.fileno() for name, end in listening.items()}
         self._rest = b""
         with Path(f"qemu-{self.name}.log").open("ab") as complaints:
             self.process = subprocess.Popen(
@@ -59,6 +60,8 @@ class _Machine:
                 pass_fds=list(descriptors.values()),
                 preexec_fn=bound_to_parent(),  # noqa: PLW1509  # see there
             )
+        for end in listening.values():
+            end.close()
         assert self.process.stdout is not None
         self.console = self.process.stdout
         self._log = Path(f"console-{self.name}.log").open("ab")  # noqa: SIM115  # closed by end()
@@ -98,7 +101,6 @@ class Keeper:
         plan = _plan()
         self._policy = Policy([machine["name"] for machine in plan["machines"]], plan["patience"])
         self._machines: dict[str, _Machine] = {}
-        self._listening = {name: _listen(name) for machine in plan["machines"] for name in machine["listen"]}
         self._selector = selectors.DefaultSelector()
         self._ending = ""
         self._written = ""
@@ -189,7 +191,7 @@ class Keeper:
             self._selector.unregister(old.console)
             old.end()
         plan = next(machine for machine in _plan()["machines"] if machine["name"] == name)
-        machine = _Machine(plan, self._listening)
+        machine = _Machine(plan)
         self._machines[name] = machine
         self._selector.register(machine.console, selectors.EVENT_READ, lambda: self._console(machine))
 
@@ -220,6 +222,7 @@ def _plan() -> dict[str, Any]:
 
 
 def _listen(name: str) -> socket.socket:
+    Path(name).unlink(missing_ok=True)
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listening.bind(name)
     listening.listen()

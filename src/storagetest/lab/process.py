@@ -33,6 +33,7 @@ _PACKAGES = {
     "mksquashfs": "squashfs-tools",
     "unsquashfs": "squashfs-tools",
     "mmdebstrap": "mmdebstrap",
+    "newuidmap": "uidmap",
     "qemu-system-x86_64": "qemu-system-x86",
     "ssh": "openssh-client",
     "ssh-keygen": "openssh-client",

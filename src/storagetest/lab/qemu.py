@@ -7,9 +7,9 @@ rootless, and nothing leaves the machine.
 Rules:
 
 1. Paths are relative to the lab's directory, where QEMU is started: a socket's path may have 107 bytes only.
-2. The hub's sockets are opened by the keeper and handed to QEMU listening (``{fd:NAME}``), so all machines
-   start at the same time, and one that is started anew finds its socket again. (Datagram sockets, which
-   need no connection, carry a tenth: net.unix.max_dgram_qlen is 10.)
+2. The hub's sockets are opened by the keeper and handed to QEMU listening (``{fd:NAME}``), so clients can
+   connect while the appliance's QEMU is still starting. (Datagram sockets, which would need no connection,
+   carry a tenth: net.unix.max_dgram_qlen is 10.)
 3. Forwarded ports are asked for as port 0 and read back: no port is ever guessed to be free. A machine that
    is started anew gets the ones it had.
 4. ``-M q35`` and not ``microvm``, which hangs in every fifth boot under emulation.

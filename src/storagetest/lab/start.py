@@ -22,7 +22,7 @@ from storagetest.lab import guestfiles, initramfs, qemu, qmp, ssh, status
 from storagetest.lab.keeper import COMMIT, PLAN
 from storagetest.lab.paths import package_root
 from storagetest.lab.process import tail
-from storagetest.lab.services import Target
+from storagetest.lab.services import Target, Wire
 from storagetest.lab.status import HostStatus, LabStatus
 from storagetest.lab.targets import targets_yaml
 
@@ -168,6 +168,8 @@ def publish(directory: Path, facts: LabStatus, targets: tuple[Target, ...]) -> N
     known = directory / "known_hosts"
     known.write_text(ssh.known_hosts(ports, keys))
     (directory / "ssh_config").write_text(ssh.config(ports, directory / "id_ed25519", known))
+    for what, port in next(host.ports for host in facts.hosts if host.name == qemu.APPLIANCE).items():
+        (directory / Wire(what).file).write_text(f"127.0.0.1:{port}\n")
     clients = [host.name for host in facts.hosts if host.name != qemu.APPLIANCE]
     text = targets_yaml(facts.name, facts.shape.describe(), directory, clients, targets)
     (directory / "targets.yaml").write_text(text)

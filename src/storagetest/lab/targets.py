@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from storagetest.lab.paths import tilde
-from storagetest.lab.services import Secret, Target, Value
+from storagetest.lab.services import Secret, Target, Value, Wire
 
 __all__ = ["targets_yaml"]
 
@@ -81,6 +81,8 @@ def _flow(value: Value, directory: Path) -> str:
     match value:
         case Secret():
             return _string(f"${{file:{tilde(directory / value.name)}}}")
+        case Wire():
+            return _string(f"${{file:{tilde(directory / value.file)}}}")
         case bool():
             return str(value).lower()
         case int():

@@ -45,12 +45,13 @@ _WORDS = {"warned": ("w", "WARNED"), "observed": ("o", "OBSERVED")}
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What a ``case`` mark says."""
+    """What a ``case`` mark says. ``spares`` is why it can kill no mutant, where it claims to kill none."""
 
     id: str
     section: str
     level: Level
     kills: tuple[str, ...] = ()
+    spares: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +123,9 @@ def case_of(item: pytest.Item) -> Case | None:
     identifier = next((mark.args[0] for mark in marks if mark.args), None)
     said = {name: value for mark in reversed(marks) for name, value in mark.kwargs.items()}
     lacking = [name for name in ("section", "level") if name not in said]
-    if not identifier or lacking or set(said) - {"section", "level", "kills"}:
+    if not identifier or lacking or set(said) - {"section", "level", "kills", "spares"}:
         raise pytest.UsageError(
-            f"{item.nodeid}: a case mark is case(id, section=…, level=…, kills=(…)); "
+            f"{item.nodeid}: a case mark is case(id, section=…, level=…, kills=(…), spares=…); "
             f"it says {identifier!r} and {', '.join(said) or 'nothing else'}"
         )
     try:
@@ -133,7 +134,13 @@ def case_of(item: pytest.Item) -> Case | None:
         raise pytest.UsageError(
             f"{item.nodeid}: {said['level']!r} is no level: MUST, SHOULD or MAY"
         ) from None
-    return Case(str(identifier), str(said["section"]), level, tuple(said.get("kills", ())))
+    return Case(
+        str(identifier),
+        str(said["section"]),
+        level,
+        tuple(said.get("kills", ())),
+        str(said.get("spares", "")),
+    )
 
 
 @pytest.fixture
@@ -210,7 +217,7 @@ class Conformance:
         self, item: pytest.Item, case: Case, report: pytest.TestReport, call: pytest.CallInfo[None]
     ) -> None:
         error = call.excinfo.value if call.excinfo else None
-        broken = isinstance(error, (AssertionError, RemoteProtocolError))
+        broken = isinstance(error, (AssertionError, RemoteProtocolError, pytest.fail.Exception))
         if isinstance(error, RemoteProtocolError) and report.when == "call":
             setattr(report, "storagetest_outcome", None)  # noqa: B010  # a claim about the target, not our error
         outcome = _outcome(report, case.level, broken=broken, strict=self._strict)
@@ -229,6 +236,7 @@ class Conformance:
             seconds=round(call.duration, 4),
             nodeid=item.nodeid,
             kills=case.kills,
+            spares=case.spares,
         )
         setattr(report, _ATTRIBUTE, record.to_json())
         report.user_properties.append(

@@ -7,11 +7,16 @@ from its options. Session scope makes pytest group the cases by variant, so that
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from storagetest.plugin.state import KEY, State
 
 __all__ = ["item_variant", "parametrize", "select"]
+
+_CASES_A_MODULE = 2
+"""How many conformance cases of a module a sample keeps; of anything else it keeps every function once."""
 
 
 def parametrize(metafunc: pytest.Metafunc) -> None:
@@ -20,8 +25,29 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
         return
     state = metafunc.config.stash[KEY]
     state.wanted = True
-    ids = list(state.variants) if state.loaded else []
+    ids = _candidates(state, metafunc) if state.loaded else []
     metafunc.parametrize("variant", ids, ids=ids, indirect=True, scope="session")
+
+
+def _candidates(state: State, metafunc: pytest.Metafunc) -> list[str]:
+    """Return the variants to try: of a case on the wire one a target, for their options matter to clients only.
+
+    Where none fits, one is left, so that leaving the case out is a decision that can be seen.
+    """
+    wire = {need for need in _needs(metafunc.definition) if need.endswith("-wire")}
+    if not wire:
+        return list(state.variants)
+    first = {variant.target: variant for variant in reversed(state.variants.values())}
+    fitting = {
+        variant.id
+        for variant in first.values()
+        if wire <= state.protocol(variant).capabilities(variant.options)
+    }
+    return [identifier for identifier in state.variants if identifier in fitting] or list(state.variants)[:1]
+
+
+def _needs(item: pytest.Item) -> set[str]:
+    return {str(need) for mark in item.iter_markers("needs") for need in mark.args}
 
 
 def item_variant(item: pytest.Item) -> str | None:
@@ -34,7 +60,7 @@ def item_variant(item: pytest.Item) -> str | None:
 def select(state: State, items: list[pytest.Item], *, sample: bool) -> list[pytest.Item]:
     """Mark what a variant cannot do as skipped, and return the items that ``sample`` leaves out."""
     dropped: list[pytest.Item] = []
-    sampled: set[tuple[str, str]] = set()
+    sampled: Counter[tuple[str, str]] = Counter()
     for item in items:
         identifier = item_variant(item)
         if identifier is None:
@@ -45,15 +71,15 @@ def select(state: State, items: list[pytest.Item], *, sample: bool) -> list[pyte
             reason = f"{identifier} has no {', '.join(sorted(lacking))}"
             item.add_marker(pytest.mark.skip(reason=reason))
         if sample:
-            case = (item.nodeid.partition("[")[0], variant.protocol)
-            if case in sampled:
+            conformance = item.get_closest_marker("case") is not None
+            group = (str(item.path) if conformance else item.nodeid.partition("[")[0], variant.protocol)
+            if sampled[group] >= (_CASES_A_MODULE if conformance else 1):
                 dropped.append(item)
             elif not lacking:
-                sampled.add(case)
+                sampled[group] += 1
     return dropped
 
 
 def _lacking(state: State, item: pytest.Item, identifier: str) -> set[str]:
     variant = state.variants[identifier]
-    wanted = {str(need) for mark in item.iter_markers("needs") for need in mark.args}
-    return wanted - state.protocol(variant).capabilities(variant.options)
+    return _needs(item) - state.protocol(variant).capabilities(variant.options)

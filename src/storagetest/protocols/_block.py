@@ -149,7 +149,7 @@ def lent(
 
     Raises :class:`DataAtRisk`, :class:`TargetDead` at ``deadline``, or :class:`AttachError`.
     """
-    with answering(client, target, deadline):
+    with answering(client, target, deadline, "examining the disk"):
         facts = _examine(client, device, options, target, deadline)
         if options.filesystem:
             _make_filesystem(client, facts, options.filesystem, target, deadline)
@@ -223,7 +223,7 @@ def _clear(client: Host, facts: Facts, seconds: int) -> Completed:
 
 
 def _clear_after_use(client: Host, facts: Facts, target: str, releasing: Deadline) -> None:
-    with answering(client, target, releasing):
+    with answering(client, target, releasing, "clearing the disk"):
         done = _clear(client, facts, int(min(CLEAR_SECONDS, releasing.at_least(LEAST))))
     said = " ".join(done.stdout.split())
     if done.status in {_device.GONE, 124, 137}:

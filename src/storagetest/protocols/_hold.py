@@ -36,8 +36,8 @@ FORCED = 4
 LEAST = 10
 """Seconds that every release gets."""
 
-_MARGIN = 5
-"""Seconds beyond which a release that bounds its own steps is taken to hang."""
+_MARGIN = 20
+"""Seconds beyond which a release, which bounds its own steps, is taken to hang; for a client short of CPU."""
 
 _JOURNAL_SECONDS = 24
 """What a release may take when it is done from the journal, whose steps have 30 s each."""
@@ -111,13 +111,16 @@ class Deadline:
 
 
 @contextmanager
-def answering(client: Host, target: str, deadline: Deadline) -> Iterator[None]:
-    """Turn a command's end by deadline into :class:`TargetDead` that names target and client."""
+def answering(client: Host, target: str, deadline: Deadline, step: str) -> Iterator[None]:
+    """Turn a command's end by deadline into :class:`TargetDead` that names target, client and ``step``.
+
+    Its cause shows the command and what it said.
+    """
     try:
         yield
     except DeadlineExceeded as error:
         msg = (
-            f"{target} did not answer {client.name} within {deadline.seconds:g} s ({error}). "
+            f"{target} did not answer {client.name} within {deadline.seconds:g} s, while {step}. "
             "Is the server up and not stuck? The target's `deadline` can be raised."
         )
         raise TargetDead(msg) from error

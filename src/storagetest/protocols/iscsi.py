@@ -214,7 +214,7 @@ class Iscsi(Protocol["Iscsi.Options"]):
         deadline, target = Deadline(options.deadline), describe(options)
         releasing = Deadline(options.deadline, running=False)
         _check(client, options, deadline)
-        with answering(client, target, deadline):
+        with answering(client, target, deadline, "looking for sessions"):
             _refuse_existing(client, options, deadline)
         with held(
             client,
@@ -223,7 +223,7 @@ class Iscsi(Protocol["Iscsi.Options"]):
             target=target,
             deadline=releasing,
         ):
-            with answering(client, target, deadline):
+            with answering(client, target, deadline, "logging in"):
                 _log_in(client, options, deadline)
                 seen = _find(client, options, deadline)
             negotiated = read_back(seen)
@@ -390,7 +390,7 @@ def _script(script: str, options: Iscsi.Options, *more: str) -> list[str]:
 
 def _check(client: Host, options: Iscsi.Options, deadline: Deadline) -> None:
     target = describe(options)
-    with answering(client, target, deadline):
+    with answering(client, target, deadline, "looking for it"):
         check_client(
             client,
             target=target,

@@ -88,7 +88,7 @@ class Local(Protocol["Local.Options"]):
             yield from _own_directory(client, options.path, options.deadline)
             return
         target = f"local {options.device}"
-        with answering(client, target, deadline):
+        with answering(client, target, deadline, "looking for tools"):
             check_client(
                 client,
                 target=target,
@@ -120,7 +120,7 @@ def _own_directory(client: Host, parent: str, seconds: float) -> Iterator[Attach
         target=target,
         deadline=Deadline(seconds, running=False),
     ):
-        with answering(client, target, deadline):
+        with answering(client, target, deadline, "making a directory"):
             make = ["sh", "-c", MAKE, "storagetest-make", parent, own]
             done = client.run(make, deadline=deadline.left(), check=False)
         if not done.ok:

@@ -100,7 +100,7 @@ class Lustre(Protocol["Lustre.Options"]):
             releasing=Deadline(options.deadline, running=False),
             explain=lambda said: explain(said, options, client.name),
         ) as mount:
-            with answering(client, target, deadline):
+            with answering(client, target, deadline, "setting the layout"):
                 layout = [
                     "sh",
                     "-c",
@@ -197,7 +197,7 @@ def _check(client: Host, options: Lustre.Options, deadline: Deadline) -> None:
     target = describe(options)
     first = re.split(r"[,:](?=[^@]*@)", options.mgs)[0]
     address, _, network = first.partition("@")
-    with answering(client, target, deadline):
+    with answering(client, target, deadline, "looking for it"):
         check_client(
             client,
             target=target,

@@ -221,7 +221,7 @@ def explain(said: str, options: Nfs.Options, client: str) -> StoragetestError | 
 
 def _check(client: Host, options: Nfs.Options, deadline: Deadline) -> None:
     target = describe(options)
-    with answering(client, target, deadline):
+    with answering(client, target, deadline, "looking for it"):
         check_client(
             client,
             target=target,

@@ -151,7 +151,7 @@ class NvmeTcp(Protocol["NvmeTcp.Options"]):
         deadline, target = Deadline(options.deadline), describe(options)
         releasing = Deadline(options.deadline, running=False)
         _check(client, options, deadline)
-        with answering(client, target, deadline):
+        with answering(client, target, deadline, "looking for controllers"):
             _refuse_existing(client, options, deadline)
         host_id = str(uuid.uuid4())
         host_nqn = options.host_nqn or HOST_NQN_PREFIX + host_id
@@ -162,11 +162,11 @@ class NvmeTcp(Protocol["NvmeTcp.Options"]):
             target=target,
             deadline=releasing,
         ):
-            with answering(client, target, deadline):
+            with answering(client, target, deadline, "connecting"):
                 connect = connect_argv(options, host_nqn, host_id)
                 done = client.run(connect, deadline=deadline.left(), check=False)
                 if not done.ok:
-                    raise explain(done, options)
+                    raise _why_not_connected(client, options, done, deadline)
                 seen = _find(client, options, host_nqn, deadline)
             negotiated = read_back(seen, options)
             with lent(
@@ -249,20 +249,30 @@ def differences(options: NvmeTcp.Options, negotiated: Mapping[str, str]) -> tupl
     return tuple(found)
 
 
-def explain(done: Completed, options: NvmeTcp.Options) -> StoragetestError:
-    """Make an error of nvme-cli's words, which end in those of the kernel's errno."""
+def explain(done: Completed, options: NvmeTcp.Options, kernel: str) -> StoragetestError:
+    """Make an error of nvme-cli's words, which differ by version, and of the kernel's last ones."""
     target = describe(options)
     text = (done.stderr.strip() or done.stdout.strip()).splitlines()
     said = text[-1] if text else ""
-    where = f"(nvme connect on {done.host} says: {said})"
-    if any(words in said for words in ("timed out", "refused", "No route", "unreachable", "reset by peer")):
-        return TargetDead(f"{target}: the target does not answer {where}")
-    if "Invalid argument" in said and (options.header_digest or options.data_digest):
+    where = f"(nvme connect on {done.host} says: {said}; its kernel: {' | '.join(kernel.splitlines())})"
+    if "digest mismatch" in kernel:
         return OptionRefused(f"{target}: the target does not agree to these digests {where}")
     return AttachError(
         f"{target}: the target refuses the connection: does it have this NQN, and admit "
         f"{options.host_nqn or 'any host'}? {where}"
     )
+
+
+def _why_not_connected(
+    client: Host, options: NvmeTcp.Options, done: Completed, deadline: Deadline
+) -> StoragetestError:
+    """Find out whether the target said no or has died meanwhile: nvme-cli does not tell."""
+    try:
+        _check(client, options, deadline)
+    except TargetDead as dead:
+        return dead
+    log = ["sh", "-c", "dmesg | grep -w -e nvme -e nvme_tcp | tail -n 2 | sed 's/^\\[[^]]*\\] *//'"]
+    return explain(done, options, client.run(log, deadline=deadline.left(), check=False).stdout)
 
 
 def _script(script: str, options: NvmeTcp.Options, host_nqn: str, *more: str) -> list[str]:
@@ -271,7 +281,7 @@ def _script(script: str, options: NvmeTcp.Options, host_nqn: str, *more: str) ->
 
 def _check(client: Host, options: NvmeTcp.Options, deadline: Deadline) -> None:
     target = describe(options)
-    with answering(client, target, deadline):
+    with answering(client, target, deadline, "looking for it"):
         check_client(
             client,
             target=target,

@@ -259,7 +259,7 @@ def explain(said: str, options: Smb.Options, client: str) -> StoragetestError | 
 
 def _check(client: Host, options: Smb.Options, deadline: Deadline) -> None:
     target = describe(options)
-    with answering(client, target, deadline):
+    with answering(client, target, deadline, "looking for it"):
         check_client(
             client,
             target=target,

@@ -37,11 +37,11 @@ Wrap = Callable[[socket.socket], socket.socket]
 """Turns a connected socket into the one to speak through: TLS, where the transport has it."""
 
 
-class Silence(RemoteProtocolError):  # noqa: N818  # what happened, in the case's words
+class Silence(RemoteProtocolError):  # what happened, in the case's words
     """The peer neither answered nor closed before the deadline (or took nothing of what we sent)."""
 
 
-class Closed(RemoteProtocolError):  # noqa: N818  # likewise
+class Closed(RemoteProtocolError):  # likewise
     """The peer closed the connection where an answer was due."""
 
 

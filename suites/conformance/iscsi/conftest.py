@@ -41,7 +41,7 @@ from storagetest.wire.scsi.data import (
 from storagetest.wire.scsi.unit import Unit
 
 DEADLINE = 10.0
-"""Seconds for an answer. A target that answers at all does so in milliseconds; a busy host may take longer."""
+"""Seconds for an answer, or the target's `deadline` where that is less; most come in milliseconds."""
 
 _NAME = "iqn.2024-01.org.storagetest:"
 
@@ -54,6 +54,7 @@ class Portal:
     port: int
     iqn: str
     lun: int
+    deadline: float
     credentials: Credentials | None
     erase: str | None
 
@@ -98,12 +99,9 @@ def _portal(options: Any) -> Portal:
             mutual.username if mutual else "",
             mutual.password.reveal().encode() if mutual else b"",
         )
-    address, port = options.address, options.port
-    wire = getattr(options, "wire", None)
-    if wire:
-        address, _, text = wire.rpartition(":")
-        port = int(text)
-    return Portal(address.strip("[]"), port, options.iqn, options.lun, credentials, options.erase)
+    address, port = options.wire_endpoint(options.address, options.port)
+    deadline = min(DEADLINE, options.deadline)
+    return Portal(address, port, options.iqn, options.lun, deadline, credentials, options.erase)
 
 
 @pytest.fixture(scope="session")
@@ -127,10 +125,10 @@ class Connections:
 
     def open(self, letter: str = "a", *, lun: int | None = None) -> Initiator:
         """Connect and no more."""
-        link = Link.connect(self.portal.address, self.portal.port, deadline=DEADLINE)
+        link = Link.connect(self.portal.address, self.portal.port, deadline=self.portal.deadline)
         self._log.add(link, name=letter, decoder=make_decoder, port=PORT)
         made = Initiator(
-            link, name=self.name(letter), lun=self.portal.lun if lun is None else lun, deadline=DEADLINE
+            link, name=self.name(letter), lun=self.portal.lun if lun is None else lun, deadline=self.portal.deadline
         )
         self._made.append(made)
         return made
@@ -238,8 +236,8 @@ def two(connections: Connections, facts: Facts) -> tuple[Unit, Unit]:
 @pytest.fixture(scope="session")
 def facts(portal: Portal) -> Facts:
     """Ask the logical unit what it is, once."""
-    with Link.connect(portal.address, portal.port, deadline=DEADLINE) as link:
-        asker = Initiator(link, name=f"{_NAME}facts", lun=portal.lun, deadline=DEADLINE)
+    with Link.connect(portal.address, portal.port, deadline=portal.deadline) as link:
+        asker = Initiator(link, name=f"{_NAME}facts", lun=portal.lun, deadline=portal.deadline)
         asker.login(target=portal.iqn, credentials=portal.credentials)
         unit = Unit(asker)
         unit.clear_attentions()

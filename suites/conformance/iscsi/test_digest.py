@@ -126,7 +126,7 @@ def test_a_pdu_without_data_has_no_data_digest(connections):
     assert session.ping().data == b""
 
 
-@pytest.mark.case("ISC-DIGEST-11", section="RFC 7143 13.1", kills=("login-digest",))
+@pytest.mark.case("ISC-DIGEST-11", section="RFC 7143 13.1")
 def test_the_login_phase_itself_has_no_digests(connections):
     session = with_digests(connections, header="yes", data="yes")
     logins = [event for event in session.frames if type(event.pdu).__name__ == "LoginResponse"]

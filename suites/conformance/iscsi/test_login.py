@@ -104,7 +104,7 @@ def test_a_normal_session_without_target_name_is_refused_as_missing_parameter(sa
     refused(say(drop=("TargetName",)), LoginStatus.MISSING_PARAMETER)
 
 
-@pytest.mark.case("ISC-LOGIN-17", section="RFC 7143 11.13.5", kills=("login-not-found",))
+@pytest.mark.case("ISC-LOGIN-17", section="RFC 7143 11.13.5")
 def test_a_target_that_is_not_there_is_refused_as_not_found(say):
     pairs = {"TargetName": "iqn.2024-01.org.storagetest:there-is-no-such-target"}
     refused(say(pairs=pairs), LoginStatus.NOT_FOUND)
@@ -119,14 +119,14 @@ def test_a_session_type_that_is_not_defined_is_refused(say):
         refused(response)
 
 
-@pytest.mark.case("ISC-LOGIN-19", kills=("login-first-pdu",))
+@pytest.mark.case("ISC-LOGIN-19")
 def test_any_other_pdu_before_the_login_terminates_the_connection_at_once(connection):
     connection.send(ScsiCommand(itt=1))
     pdu = connection.receive()
     assert pdu is None, f"the connection was to be terminated, and came {pdu.summary()}"
 
 
-@pytest.mark.case("ISC-LOGIN-20", section="RFC 7143 6.3, 11.13.5", kills=("login-invalid-during-login",))
+@pytest.mark.case("ISC-LOGIN-20", section="RFC 7143 6.3, 11.13.5")
 def test_any_other_pdu_during_the_login_is_refused_as_invalid_during_login(say, connection):
     first = say(csg=Stage.OPERATIONAL, transit=False, nsg=0)
     if first is None or first.status:
@@ -137,7 +137,7 @@ def test_any_other_pdu_during_the_login_is_refused_as_invalid_during_login(say, 
     assert answer.status == LoginStatus.INVALID_DURING_LOGIN, f"status {answer.status:04x}"
 
 
-@pytest.mark.case("ISC-LOGIN-21", section="RFC 7143 6.3", kills=("login-renegotiate",))
+@pytest.mark.case("ISC-LOGIN-21", section="RFC 7143 6.3")
 def test_a_parameter_offered_twice_in_one_login_is_refused_as_initiator_error(plain, say, connection, portal):
     text = format_text(
         [
@@ -151,7 +151,7 @@ def test_a_parameter_offered_twice_in_one_login_is_refused_as_initiator_error(pl
     refused(say(text=text))
 
 
-@pytest.mark.case("ISC-LOGIN-22", section="RFC 7143 6.3", kills=("login-renegotiate",))
+@pytest.mark.case("ISC-LOGIN-22", section="RFC 7143 6.3")
 def test_a_parameter_offered_again_in_a_later_request_is_refused_as_initiator_error(plain, say, connection):
     first = say(transit=False, nsg=0)
     assert first.status == 0
@@ -164,7 +164,7 @@ def test_a_parameter_offered_again_in_a_later_request_is_refused_as_initiator_er
     refused(answer)
 
 
-@pytest.mark.case("ISC-LOGIN-23", section="RFC 7143 11.12.2", kills=("login-continue",))
+@pytest.mark.case("ISC-LOGIN-23", section="RFC 7143 11.12.2")
 def test_text_that_goes_on_in_a_second_request_is_answered_with_an_empty_response(
     plain, say, connection, portal
 ):
@@ -188,7 +188,7 @@ def test_a_login_with_the_same_name_and_isid_ends_the_old_session(connections, s
     session.logged_in = False
 
 
-@pytest.mark.case("ISC-LOGIN-26", section="RFC 7143 4.4.3, 6.3.5", kills=("parallel-sessions",))
+@pytest.mark.case("ISC-LOGIN-26", section="RFC 7143 4.4.3, 6.3.5")
 def test_another_isid_makes_a_session_beside_the_first(connections, session):
     other = connections.login("a")
     assert other.isid != session.isid
@@ -196,7 +196,7 @@ def test_another_isid_makes_a_session_beside_the_first(connections, session):
     other.ping()
 
 
-@pytest.mark.case("ISC-LOGIN-27", section="RFC 7143 13.2, 11.13.5", kills=("too-many-connections",))
+@pytest.mark.case("ISC-LOGIN-27", section="RFC 7143 13.2, 11.13.5")
 def test_a_connection_over_max_connections_is_refused(connections, session, observe):
     if session.held["MaxConnections"] != "1":
         pytest.skip("MaxConnections is not 1")

@@ -70,7 +70,7 @@ def test_a_logout_that_is_not_immediate_uses_a_cmd_sn(session):
     assert session.logout(immediate=False).exp_cmd_sn == plus(number, 1)
 
 
-@pytest.mark.case("ISC-LOGOUT-08", section="RFC 7143 6.3.5, 11.12.6", kills=("session-survives",))
+@pytest.mark.case("ISC-LOGOUT-08", section="RFC 7143 6.3.5, 11.12.6", kills=("login-tsih-accepted",))
 def test_after_a_logout_the_session_is_gone(connections, session):
     session.logout()
     connections.refused("a", isid=session.isid, tsih=session.tsih)

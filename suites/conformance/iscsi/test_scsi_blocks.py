@@ -237,7 +237,7 @@ def test_write_same_over_its_maximum_is_refused(unit, facts, scratch):
     assert answer.check(SenseKey.ILLEGAL_REQUEST, Asc.INVALID_FIELD_IN_CDB), answer
 
 
-@pytest.mark.case("SCS-UNMAP-01", section="SBC-3 UNMAP, LBPRZ", kills=("unmap-stale",))
+@pytest.mark.case("SCS-UNMAP-01", section="SBC-3 UNMAP, LBPRZ")
 def test_unmapped_blocks_read_as_reported(unit, facts, scratch, observe):
     if facts.provisioning is None or not facts.provisioning.unmap:
         pytest.skip("UNMAP is not supported (LBPU is 0)")
@@ -280,7 +280,7 @@ def test_more_descriptors_than_the_unit_takes_are_refused(unit, facts, scratch):
     assert answer.check(SenseKey.ILLEGAL_REQUEST, Asc.INVALID_FIELD_IN_PARAMETER_LIST), answer
 
 
-@pytest.mark.case("SCS-UNMAP-05", section="SBC-3 UNMAP, SPC-4 parameter list length", kills=())
+@pytest.mark.case("SCS-UNMAP-05", section="SBC-3 UNMAP, SPC-4 parameter list length")
 def test_a_parameter_list_shorter_than_its_header_is_refused(unit, facts, scratch):
     if facts.provisioning is None or not facts.provisioning.unmap:
         pytest.skip("UNMAP is not supported (LBPU is 0)")

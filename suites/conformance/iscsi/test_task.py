@@ -58,7 +58,7 @@ def result(answer: TaskResponse) -> str:
     return names.get(answer.response, f"{answer.response}")
 
 
-@pytest.mark.case("ISC-TMF-01", section="RFC 7143 11.6.1", kills=("abort-unknown-complete",))
+@pytest.mark.case("ISC-TMF-01", section="RFC 7143 11.6.1")
 def test_abort_of_a_task_that_does_not_exist_says_so(session):
     session.ping(immediate=False)
     old = plus(session.numbers.cmd_sn, -1)
@@ -75,7 +75,7 @@ def test_abort_task_ends_a_write_that_waits_for_data(connections, scratch):
     assert not any(pdu.itt == command.itt for pdu in after.pdus), f"the aborted task answers: {after}"
 
 
-@pytest.mark.case("ISC-TMF-03", section="RFC 7143 11.6.1", kills=("abort-coming",))
+@pytest.mark.case("ISC-TMF-03", section="RFC 7143 11.6.1")
 def test_abort_of_a_command_that_has_not_come_yet_takes_its_cmd_sn_as_received(session):
     number = session.numbers.cmd_sn
     session.numbers.cmd_sn = plus(number, 1)  # the command itself got lost on its way
@@ -148,7 +148,7 @@ def test_a_function_that_is_not_defined_is_not_supported(session, observe, funct
         assert answer.response in UNSUPPORTED, result(answer)
 
 
-@pytest.mark.case("ISC-TMF-12", section="RFC 7143 11.6.1", kills=("wrong-lun-reset",))
+@pytest.mark.case("ISC-TMF-12", section="RFC 7143 11.6.1")
 def test_a_function_for_a_logical_unit_that_is_not_there_says_so(session):
     answer = session.task(TaskFunction.LOGICAL_UNIT_RESET, lun=flat_lun(0x2FF))
     assert answer.response in (TaskResult.LUN_DOES_NOT_EXIST, *UNSUPPORTED), result(answer)
@@ -182,9 +182,9 @@ def test_each_function_is_done_or_refused_and_the_session_goes_on(session, obser
 @pytest.mark.parametrize(
     "function",
     [
-        pytest.param(TaskFunction.QUERY_TASK, marks=pytest.mark.case("ISC-TMF-18")),
-        pytest.param(TaskFunction.QUERY_TASK_SET, marks=pytest.mark.case("ISC-TMF-19")),
-        pytest.param(TaskFunction.QUERY_ASYNC_EVENT, marks=pytest.mark.case("ISC-TMF-20")),
+        pytest.param(TaskFunction.QUERY_TASK, marks=pytest.mark.case("ISC-TMF-18", kills=("query-without-level",))),
+        pytest.param(TaskFunction.QUERY_TASK_SET, marks=pytest.mark.case("ISC-TMF-19", kills=("query-without-level",))),
+        pytest.param(TaskFunction.QUERY_ASYNC_EVENT, marks=pytest.mark.case("ISC-TMF-20", kills=("query-without-level",))),
     ],
 )
 @pytest.mark.case(section="RFC 7144 6.3, 7.1.1", level="MUST")
@@ -203,7 +203,7 @@ def test_a_query_is_answered_only_at_protocol_level_two(connections, observe, fu
         assert answer.response in UNSUPPORTED, f"done without protocol level 2: {result(answer)}"
 
 
-@pytest.mark.case("ISC-TMF-21", section="RFC 7144 6.3", kills=())
+@pytest.mark.case("ISC-TMF-21", section="RFC 7144 6.3", kills=("nexus-reset-without-level",))
 def test_i_t_nexus_reset_without_protocol_level_two_is_not_done(session, observe):
     session.send(TaskRequest(function=TaskFunction.I_T_NEXUS_RESET, lun=session.lun))
     answer = session.receive()
@@ -226,7 +226,7 @@ def test_a_function_that_is_not_immediate_uses_a_cmd_sn(session):
     assert answer.exp_cmd_sn == plus(number, 1)
 
 
-@pytest.mark.case("ISC-TMF-24", section="RFC 7143 4.2.3.3", kills=("abort-set-foreign",))
+@pytest.mark.case("ISC-TMF-24", section="RFC 7143 4.2.3.3")
 def test_abort_task_set_leaves_the_tasks_of_another_initiator(connections, scratch):
     session, command, r2t = waiting_write(connections, scratch)
     other = connections.login("b")

@@ -104,7 +104,7 @@ def test_a_discovery_session_is_only_closed_as_a_session(discovery, observe):
     discovery.logged_in = not isinstance(answer, LogoutResponse)
 
 
-@pytest.mark.case("ISC-TEXT-01", section="RFC 7143 C", kills=("send-targets-in-session",))
+@pytest.mark.case("ISC-TEXT-01", section="RFC 7143 C")
 def test_send_targets_all_is_not_supported_in_a_normal_session(session, observe):
     session.send(TextRequest(data=b"SendTargets=All\0"))
     after = session.aftermath()
@@ -115,13 +115,13 @@ def test_send_targets_all_is_not_supported_in_a_normal_session(session, observe)
             assert not [name for name, _ in found if name == "TargetName"], "answered with a list of targets"
 
 
-@pytest.mark.case("ISC-TEXT-02", section="RFC 7143 C", kills=("send-targets-empty",))
+@pytest.mark.case("ISC-TEXT-02", section="RFC 7143 C")
 def test_send_targets_without_a_value_lists_this_target_in_a_normal_session(session, portal):
     found = session.text(("SendTargets", ""))
     assert {value for name, value in found if name == "TargetName"} == {portal.iqn}
 
 
-@pytest.mark.case("ISC-TEXT-03", section="RFC 7143 6.2", kills=("text-not-understood",))
+@pytest.mark.case("ISC-TEXT-03", section="RFC 7143 6.2")
 def test_a_key_that_is_not_known_is_answered_not_understood(session):
     assert dict(session.text(("X-org.storagetest.key", "1"))) == {"X-org.storagetest.key": NOT_UNDERSTOOD}
 
@@ -132,7 +132,7 @@ def test_a_text_response_has_the_task_tag_of_its_request(discovery):
     assert discovery.expect(TextResponse).itt == sent.itt
 
 
-@pytest.mark.case("ISC-TEXT-05", section="RFC 7143 11.10.4", kills=("text-ttt-accepted",))
+@pytest.mark.case("ISC-TEXT-05", section="RFC 7143 11.10.4")
 def test_a_text_request_with_an_unknown_target_transfer_tag_is_refused(session, observe):
     session.send(TextRequest(ttt=0x1234, data=b"X-org.storagetest.key=1\0"))
     met(session.aftermath(), observe)

@@ -1,4 +1,4 @@
-"""Fixtures of the NVMe/TCP cases: a bench to work on, a ready controller, an I/O queue, blocks to overwrite."""
+"""Fixtures of the NVMe/TCP cases: a bench, a controller that is ready, an I/O queue, blocks to overwrite."""
 
 from __future__ import annotations
 
@@ -40,10 +40,9 @@ REGION = 256
 def endpoint(variant: Variant) -> Endpoint:
     """Return where this machine reaches the target's subsystem."""
     options = variant.options
-    wire = getattr(options, "wire", None) or f"{options.address}:{options.port}"
-    address, _, port = wire.rpartition(":")
+    address, port = options.wire_endpoint(options.address, options.port)
     within = min(ANSWER, options.deadline)
-    return Endpoint(address.strip("[]"), int(port), options.nqn, within, within)
+    return Endpoint(address, port, options.nqn, within, within)
 
 
 @pytest.fixture(scope="session")
@@ -114,8 +113,8 @@ def _scratch(session: Session, variant: Variant) -> itertools.cycle[Scratch] | s
     names = wwids(session, nsid)
     if erase is None or erase not in names:
         return (
-            f"{variant.id}: `erase` does not name namespace {nsid} ({', '.join(sorted(names)) or 'no identifier'}), "
-            "so nothing is written there"
+            f"{variant.id}: `erase` does not name namespace {nsid}, so nothing is written there "
+            f"(its names: {', '.join(sorted(names)) or 'none'})"
         )
     data = session.namespace(nsid)
     size, end = data.block_size, data["nsze"]

@@ -71,19 +71,23 @@ def test_subnqn_is_the_one_connected_to(session: Session) -> None:
     assert session.controller.text("subnqn") == session.endpoint.subnqn
 
 
-@pytest.mark.case("NVA-ID-CTRL-08", section="Base 5.1.13.2.1")
+@pytest.mark.case("NVA-ID-CTRL-08", section="Base 5.1.13.2.1", kills=("identify-ascii",))
 def test_serial_and_model_are_ascii(session: Session) -> None:
     raw = session.controller.raw[4:72]
-    assert all(0x20 <= byte <= 0x7E for byte in raw), f"Base 1.4.2: ASCII strings are padded with spaces: {raw!r}"
+    assert all(0x20 <= byte <= 0x7E for byte in raw), (
+        f"Base 1.4.2: ASCII strings are padded with spaces: {raw!r}"
+    )
 
 
 @pytest.mark.case("NVA-ID-CTRL-09", section="Base 5.1.13.2.1", kills=("identify-maxcmd",))
 def test_maxcmd_is_set_and_within_the_queue(session: Session) -> None:
     maxcmd = session.controller["maxcmd"]
-    assert 1 <= maxcmd <= session.cap.mqes + 1, "5.1.13.2.1: MAXCMD is mandatory over fabrics, at most MQES + 1"
+    assert 1 <= maxcmd <= session.cap.mqes + 1, (
+        "5.1.13.2.1: MAXCMD is mandatory over fabrics, at most MQES + 1"
+    )
 
 
-@pytest.mark.case("NVA-ID-CTRL-10", section="Base 5.1.13.2.1")
+@pytest.mark.case("NVA-ID-CTRL-10", section="Base 5.1.13.2.1", kills=("identify-changing",))
 def test_two_looks_are_equal(session: Session) -> None:
     assert session.identify(Cns.CONTROLLER) == session.identify(Cns.CONTROLLER)
 
@@ -115,7 +119,7 @@ def test_the_sizes_of_a_namespace_agree(session: Session) -> None:
     assert data["nsze"] > 0, "4.1.5.1: an active namespace has blocks"
 
 
-@pytest.mark.case("NVA-ID-NS-02", section="NVM 4.1.5.1")
+@pytest.mark.case("NVA-ID-NS-02", section="NVM 4.1.5.1", kills=("identify-flbas",))
 def test_the_format_in_use_is_one_of_those_listed(session: Session) -> None:
     data = session.namespace(session.namespaces()[0])
     assert data["flbas"] & 0xF <= data["nlbaf"], "4.1.5.1: FLBAS names a format of the list"
@@ -151,7 +155,7 @@ def test_a_namespace_has_an_identifier(session: Session) -> None:
         assert len(raw) == lengths.get(kind, len(raw)), f"5.1.13.2.3: NIDL of NIDT {kind}"
 
 
-@pytest.mark.case("NVA-ID-DESC-02", section="Base 5.1.13.2.3")
+@pytest.mark.case("NVA-ID-DESC-02", section="Base 5.1.13.2.3", kills=("identify-same",))
 def test_identifiers_tell_namespaces_apart(session: Session) -> None:
     active = session.namespaces()
     if len(active) < 2:
@@ -232,7 +236,9 @@ def test_the_changed_namespace_list_is_empty_at_first(session: Session) -> None:
         pytest.skip("OAES bit 8: namespace attribute notices are not supported")
     done = session.admin.run(admin.get_log_page(LogPage.CHANGED_NAMESPACES, 4096), reads=4096)
     assert done.ok, f"5.1.12.1.5: not {status_name(done.status)}"
-    assert active_namespaces(done.data) == [], "5.1.12.1.5: nothing has changed since this controller was made"
+    assert active_namespaces(done.data) == [], (
+        "5.1.12.1.5: nothing has changed since this controller was made"
+    )
 
 
 @pytest.mark.case("NVA-LOG-EFFECTS", section="Base 5.1.12.1.6", kills=("log-effects",))
@@ -401,7 +407,7 @@ def test_a_host_that_falls_silent_is_given_up(bench: Bench, observe: Observe) ->
 
 
 @pytest.mark.slow
-@pytest.mark.case("NVA-KA-03", section="Base 3.9")
+@pytest.mark.case("NVA-KA-03", section="Base 3.9", kills=("keep-alive-deaf",))
 def test_a_host_that_keeps_alive_is_not_given_up(bench: Bench) -> None:
     kato = max(1000, bench.session().controller["kas"] * 100)
     session = bench.session(kato=kato)

@@ -1,4 +1,4 @@
-"""I/O commands (NVM Command Set 3.3; Base 7.2): Read, Write, Flush, Compare, Write Zeroes, DSM, Verify, Copy."""
+"""I/O commands (NVM Command Set 3.3; Base 7.2): Read, Write, Flush, Compare, Zeroes, DSM, Verify, Copy."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_what_is_written_is_read_by_another_queue(session: Session, scratch: Scr
     assert get(second, scratch, 8) == data
 
 
-@pytest.mark.case("NVB-RW-05", section="NVM 3.3.6")
+@pytest.mark.case("NVB-RW-05", section="NVM 3.3.6", kills=("fua-refused",))
 def test_fua_is_taken(queue: Queue, scratch: Scratch) -> None:
     data = pattern(scratch, 1, 6)
     assert queue.run(io.write(scratch.nsid, scratch.lba, 1, fua=True), data=data).ok
@@ -85,7 +85,7 @@ def test_fua_is_taken(queue: Queue, scratch: Scratch) -> None:
     assert done.data == data
 
 
-@pytest.mark.case("NVB-RW-06", section="NVM 3.3.4")
+@pytest.mark.case("NVB-RW-06", section="NVM 3.3.4", kills=("read-flipped",))
 def test_sixteen_reads_at_once_are_all_answered(queue: Queue, scratch: Scratch) -> None:
     data, size = put(queue, scratch, 16, 7), scratch.block_size
     cids = [queue.submit(io.read(scratch.nsid, scratch.lba + at, 1), reads=size) for at in range(16)]
@@ -113,7 +113,9 @@ def past_end(scratch: Scratch, start: int | None) -> int:
 
 @pytest.mark.case(section="NVM 3.3.4")
 @out_of_range(("lba-not-checked",), "READ")
-def test_a_read_past_the_end_is_refused(queue: Queue, scratch: Scratch, start: int | None, blocks: int) -> None:
+def test_a_read_past_the_end_is_refused(
+    queue: Queue, scratch: Scratch, start: int | None, blocks: int
+) -> None:
     done = queue.run(
         io.read(scratch.nsid, past_end(scratch, start), blocks), reads=blocks * scratch.block_size
     )
@@ -168,7 +170,9 @@ def test_an_unknown_io_opcode_is_refused(queue: Queue, scratch: Scratch, opcode:
 
 
 @pytest.mark.case("NVB-FUSE-01", section="Base 3.4.2", kills=("fuse-ignored",))
-def test_a_fused_command_is_refused_where_there_are_none(session: Session, queue: Queue, scratch: Scratch) -> None:
+def test_a_fused_command_is_refused_where_there_are_none(
+    session: Session, queue: Queue, scratch: Scratch
+) -> None:
     if session.controller.raw[522] & 1:
         pytest.skip("FUSES: Compare and Write is supported")
     command = replace(io.read(scratch.nsid, scratch.lba, 1), flags=0x41)
@@ -271,7 +275,9 @@ def test_deallocation_leaves_neighbours_alone(session: Session, queue: Queue, sc
     assert queue.run(io.dataset_management(scratch.nsid, 2), data=ranges).ok
     seen = get(queue, scratch, 24)
     for first, last in ((0, 8), (12, 16), (20, 24)):
-        assert seen[first * size : last * size] == data[first * size : last * size], "3.3.3: other blocks are kept"
+        assert seen[first * size : last * size] == data[first * size : last * size], (
+            "3.3.3: other blocks are kept"
+        )
 
 
 @pytest.mark.case("NVB-DSM-03", section="NVM 3.3.3", kills=("lba-not-checked",))
@@ -279,7 +285,9 @@ def test_a_range_past_the_end_is_refused(session: Session, queue: Queue, scratch
     optional(session, Io.DATASET_MANAGEMENT)
     ranges = io.dsm_ranges([(scratch.end, 8)])
     refused(
-        queue.run(io.dataset_management(scratch.nsid, 1), data=ranges), Status.LBA_OUT_OF_RANGE, Status.INVALID_FIELD
+        queue.run(io.dataset_management(scratch.nsid, 1), data=ranges),
+        Status.LBA_OUT_OF_RANGE,
+        Status.INVALID_FIELD,
     )
 
 
@@ -325,9 +333,7 @@ def test_a_copy_over_mssrl_is_refused(session: Session, queue: Queue, scratch: S
     if most >= 0xFFFF:
         pytest.skip("MSSRL is as long as a range can be")
     ranges = io.copy_ranges([(0, most + 1)])
-    refused(
-        queue.run(io.copy(scratch.nsid, scratch.lba, 1), data=ranges), Status.COMMAND_SIZE_LIMIT_EXCEEDED
-    )
+    refused(queue.run(io.copy(scratch.nsid, scratch.lba, 1), data=ranges), Status.COMMAND_SIZE_LIMIT_EXCEEDED)
 
 
 @pytest.mark.case("NVB-COPY-04", section="NVM 3.3.2", kills=("copy-limits",))
@@ -338,5 +344,6 @@ def test_more_source_ranges_than_msrc_are_refused(session: Session, queue: Queue
         pytest.skip("MSRC is beyond what a case sends")
     ranges = io.copy_ranges([(scratch.lba, 1)] * count)
     refused(
-        queue.run(io.copy(scratch.nsid, scratch.lba + 64, count), data=ranges), Status.COMMAND_SIZE_LIMIT_EXCEEDED
+        queue.run(io.copy(scratch.nsid, scratch.lba + 64, count), data=ranges),
+        Status.COMMAND_SIZE_LIMIT_EXCEEDED,
     )

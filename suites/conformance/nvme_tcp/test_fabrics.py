@@ -1,4 +1,4 @@
-"""Fabrics commands: Connect (Base 6.3), Property Get and Set (6.5, 6.6), Disconnect (6.4), and the order of things."""
+"""Fabrics commands: Connect (Base 6.3), Property Get and Set (6.5, 6.6), Disconnect (6.4), their order."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_a_queue_identifier_that_was_not_granted_is_refused(session: Session, be
     refused(done, Status.CONNECT_INVALID_PARAMETERS, Status.INVALID_QUEUE_IDENTIFIER)
 
 
-@pytest.mark.case("NVF-CONNECT-17")
+@pytest.mark.case("NVF-CONNECT-17", spares="what a refused Connect leaves behind is inside the target")
 def test_a_queue_is_still_free_after_a_refused_connect(session: Session, bench: Bench) -> None:
     _io_connect(bench, session, qid=1, identity=Identity.fresh())
     assert _works(session, session.io_queue(qid=1)), "6.3: a refused Connect leaves nothing"
@@ -171,18 +171,20 @@ def test_sq_flow_control_may_be_disabled(session: Session, observe: Observe) -> 
     observe("SQ flow control stays on" if queue.sq_flow_control else "SQ flow control goes off (SQHD FFFFh)")
 
 
-@pytest.mark.case("NVF-CONNECT-22")
+@pytest.mark.case("NVF-CONNECT-22", kills=("flush-refused",))
 def test_an_io_queue_of_two_entries_works(session: Session) -> None:
     queue = session.io_queue(sqsize=1)
     for _ in range(5):
         assert _works(session, queue), "Base 3.3.3: a queue has at least two entries"
 
 
-@pytest.mark.case("NVF-CONNECT-23")
+@pytest.mark.case("NVF-CONNECT-23", spares="what an association leaves behind is inside the target")
 def test_the_same_host_may_connect_again(bench: Bench) -> None:
     identity = Identity.fresh()
     bench.session(identity=identity).close()
-    assert bench.session(identity=identity).namespaces(), "6.3: nothing of the first association is in the way"
+    assert bench.session(identity=identity).namespaces(), (
+        "6.3: nothing of the first association is in the way"
+    )
 
 
 @pytest.mark.case("NVF-CONNECT-24", section="Base 6.3", kills=("connect-first",))
@@ -203,7 +205,9 @@ def test_nothing_goes_before_connect(bench: Bench, early: object, observe: Obser
     queue.submit(early)  # type: ignore[arg-type]
     ending = queue.ending() if not (done := _next_status(queue)) else None
     observe(status_name(done) if done else f"{ending}")
-    assert done in (Status.COMMAND_SEQUENCE_ERROR, None), f"6.3: Connect comes first, not {status_name(done or 0)}"
+    assert done in (Status.COMMAND_SEQUENCE_ERROR, None), (
+        f"6.3: Connect comes first, not {status_name(done or 0)}"
+    )
     assert done or (ending and ending.ended)
 
 
@@ -276,7 +280,7 @@ def test_a_read_only_property_is_not_set(session: Session, offset: int) -> None:
     refused(done, Status.INVALID_FIELD)
 
 
-@pytest.mark.case("NVF-PROP-08", section="Base 6.5")
+@pytest.mark.case("NVF-PROP-08", section="Base 6.5", kills=("property-on-io",))
 def test_properties_belong_to_the_admin_queue(queue: Queue, observe: Observe) -> None:
     done = queue.run(fabrics.property_get(Property.CSTS))
     observe(status_name(done.status))
@@ -289,7 +293,7 @@ def test_a_shutdown_completes(session: Session) -> None:
     assert session.get_property(Property.CSTS) & 0xC == CSTS_SHUTDOWN_DONE, "3.1.4.6: SHST is 10b"
 
 
-@pytest.mark.case("NVF-RESET-01", section="Base 3.7.2")
+@pytest.mark.case("NVF-RESET-01", section="Base 3.7.2", kills=("reset-ignored",))
 def test_a_reset_ends_the_io_queues(session: Session) -> None:
     queue = session.io_queue()
     session.disable()
@@ -319,7 +323,7 @@ def test_the_admin_queue_is_not_disconnected(session: Session) -> None:
     refused(done, Status.DISCONNECT_INVALID_QUEUE_TYPE, Status.INVALID_OPCODE, Status.INVALID_FIELD)
 
 
-@pytest.mark.case("NVF-DISCONNECT-03", section="Base 6.4")
+@pytest.mark.case("NVF-DISCONNECT-03", section="Base 6.4", kills=("disconnect-ignored",))
 def test_a_disconnected_queue_may_be_connected_again(session: Session) -> None:
     _needs_disconnect(session)
     queue = session.io_queue(qid=1)
@@ -371,7 +375,7 @@ def test_the_discovery_log_names_the_subsystem(bench: Bench) -> None:
     assert {one.trtype for one in named} >= {3}, "5.1.12.3.1: and its TCP transport"
 
 
-@pytest.mark.case("NVF-DISCOVERY-03", section="Base 3.1.3.3")
+@pytest.mark.case("NVF-DISCOVERY-03", section="Base 3.1.3.3", kills=("discovery-io",))
 def test_the_discovery_subsystem_has_no_io_queues(bench: Bench) -> None:
     discovery = _discovery(bench)
     done = connect_queue(
@@ -395,7 +399,7 @@ def test_an_association_ends_with_its_admin_queue(session: Session) -> None:
     assert ending.ended, f"Base 3.3.1: without its admin queue the association is over; but: {ending}"
 
 
-@pytest.mark.case("NVF-LOSS-02", section="Base 9.6")
+@pytest.mark.case("NVF-LOSS-02", section="Base 9.6", kills=("loss-takes-all",))
 def test_another_host_does_not_notice(session: Session, bench: Bench) -> None:
     other = bench.session()
     other.io_queue().submit(io.flush(other.namespaces()[0]))

@@ -81,7 +81,7 @@ def test_icresp_has_128_bytes(answer: Received) -> None:
     assert encode(answer.pdu)[:CH_LENGTH] == answer.raw[:CH_LENGTH], "3.6.2.3: HLEN 128, PLEN 128"
 
 
-@pytest.mark.case("NVT-ICREQ-01", section="NVMe/TCP 3.6.2.2")
+@pytest.mark.case("NVT-ICREQ-01", section="NVMe/TCP 3.6.2.2", spares="a proxy joins the pieces again")
 def test_icreq_may_arrive_in_pieces(bench: Bench) -> None:
     queue = bench.new_queue()
     raw = encode(queue.icreq)
@@ -93,7 +93,15 @@ def test_icreq_may_arrive_in_pieces(bench: Bench) -> None:
 @pytest.mark.case(section="NVMe/TCP 3.6.2.2")
 @pytest.mark.parametrize(
     "hpda",
-    [pytest.param(value, marks=pytest.mark.case(f"NVT-ICREQ-HPDA-{value}")) for value in (0, 1, 7, 15, 31)],
+    [
+        pytest.param(
+            value,
+            marks=pytest.mark.case(
+                f"NVT-ICREQ-HPDA-{value}", kills=("hpda-refused" if value else "icresp-hlen",)
+            ),
+        )
+        for value in (0, 1, 7, 15, 31)
+    ],
 )
 def test_every_legal_hpda_is_accepted(bench: Bench, hpda: int) -> None:
     assert isinstance(bench.queue(ICReq(hpda=hpda)).icresp, ICResp)
@@ -103,7 +111,12 @@ def test_every_legal_hpda_is_accepted(bench: Bench, hpda: int) -> None:
 @pytest.mark.parametrize(
     "maxr2t",
     [
-        pytest.param(value, marks=pytest.mark.case(f"NVT-ICREQ-MAXR2T-{name}"))
+        pytest.param(
+            value,
+            marks=pytest.mark.case(
+                f"NVT-ICREQ-MAXR2T-{name}", kills=("maxr2t-refused" if value else "icresp-hlen",)
+            ),
+        )
         for name, value in (("1", 0), ("16", 15), ("MAX", 0xFFFFFFFF))
     ],
 )

@@ -1,14 +1,15 @@
-"""Moving data: C2HData (NVMe/TCP 3.3.2.1), R2T and H2CData (3.3.2.2), SGLs and in-capsule data (3.3.1, 3.3.2)."""
+"""Moving data: C2HData (NVMe/TCP 3.3.2.1), R2T and H2CData (3.3.2.2), SGLs and capsules (3.3.1, 3.3.2)."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from storagetest.errors import RemoteProtocolError
-from storagetest.wire.link import Closed
+from storagetest.wire.link import Closed, Silence
 from storagetest.wire.nvme import admin, fabrics, io
 from storagetest.wire.nvme.codes import Cns, Property, Status, status_name
 from storagetest.wire.nvme.command import Command, Cqe, in_capsule, sgl, transport_sgl
@@ -151,7 +152,7 @@ def test_r2ts_cover_the_data_once_and_in_order(queue: Queue, scratch: Scratch) -
     [
         pytest.param(
             value,
-            marks=pytest.mark.case(f"NVT-R2T-LIMIT-{value + 1}", kills=("r2t-over-limit",) * (value == 0)),
+            marks=pytest.mark.case(f"NVT-R2T-LIMIT-{value + 1}", kills=("r2t-over-limit",)),
         )
         for value in (0, 1, 3)
     ],
@@ -160,7 +161,7 @@ def test_no_more_r2ts_are_outstanding_than_maxr2t_allows(bench: Bench, scratch: 
     queue = bench.session(icreq=ICReq(maxr2t=maxr2t)).io_queue()
     cid, _ = asked_for(queue, scratch, bulk(queue))
     outstanding = 1
-    with pytest.raises(RemoteProtocolError, match="neither answered nor closed"):
+    with contextlib.suppress(Silence):
         while True:  # nothing of it is answered, so what comes now is outstanding all at once
             received = queue.receive(deadline=0.15)
             outstanding += isinstance(received.pdu, R2T) and received.pdu.cccid == cid
@@ -260,7 +261,7 @@ def test_in_capsule_data_up_to_the_limit_is_taken(queue: Queue, scratch: Scratch
     assert queue.run(io.read(scratch.nsid, scratch.lba, blocks), reads=size).data == pattern(size, 3)
 
 
-@pytest.mark.case("NVT-SGL-02", section="NVMe/TCP 3.3.1")
+@pytest.mark.case("NVT-SGL-02", section="NVMe/TCP 3.3.1", kills=("capsule-over-taken",))
 def test_in_capsule_data_over_the_limit_is_refused(queue: Queue, scratch: Scratch, observe: Observe) -> None:
     size = queue.in_capsule_limit + scratch.block_size
     command = replace(
@@ -362,7 +363,7 @@ def _read_with_flags(queue: Queue, scratch: Scratch, flags: int) -> Completion:
 
 @pytest.mark.case("NVT-CAPSULE-01", section="NVMe/TCP 3.6.2.7", kills=("resp-flags", "resp-pdo"))
 def test_reserved_fields_of_capsuleresp_are_zero(session: Session) -> None:
-    [response] = session.admin.run(fabrics.property_get(Property.VS)).of(CapsuleResp)
+    response = session.admin.run(fabrics.property_get(Property.VS)).of(CapsuleResp)[0]
     assert response.raw[1:4] == b"\0\x18\0", "3.6.2.7: FLAGS 0h, HLEN 24, PDO reserved"
 
 
@@ -385,7 +386,7 @@ def test_every_command_is_answered_once(session: Session) -> None:
         session.admin.receive(deadline=0.1)
 
 
-@pytest.mark.case("NVT-CAPSULE-05", section="NVMe/TCP 3.6.2.6")
+@pytest.mark.case("NVT-CAPSULE-05", section="NVMe/TCP 3.6.2.6", kills=("answer-lost",))
 def test_many_capsules_may_come_in_one_segment(session: Session) -> None:
     queue = session.admin
     raw = b""
@@ -400,7 +401,7 @@ def test_many_capsules_may_come_in_one_segment(session: Session) -> None:
     assert sorted(answered) == list(range(100, 116)), "each of them is answered"
 
 
-@pytest.mark.case("NVT-CAPSULE-06", section="NVMe/TCP 3.6.2.6")
+@pytest.mark.case("NVT-CAPSULE-06", section="NVMe/TCP 3.6.2.6", spares="a proxy joins the bytes again")
 def test_a_capsule_may_come_byte_by_byte(session: Session) -> None:
     queue = session.admin
     for byte in queue.encode(CapsuleCmd(replace(fabrics.property_get(Property.VS), cid=9).encode())):

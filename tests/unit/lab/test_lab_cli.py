@@ -27,11 +27,17 @@ def empty(monkeypatch, tmp_path):
     [
         (["up", "--appliance", "nas"], "no appliance is called 'nas'; there are: alternate, kernel"),
         (["up", "--clients", "-1"], "a lab has up to 64 clients: not -1"),
-        (["up", "--name", "A b"], "a lab's name has up to 32 lower-case letters, digits and dashes: not 'A b'"),
+        (
+            ["up", "--name", "A b"],
+            "a lab's name has up to 32 lower-case letters, digits and dashes: not 'A b'",
+        ),
         (["up", "--overlay", "/nowhere"], "/nowhere is not a directory, so it cannot be an overlay"),
         (["status"], "lab default is not up"),
         (["ssh", "client1", "--", "true"], "lab default is not up: `storagetest lab up` starts it"),
-        (["image", "--print-kernel"], "the image is not built yet: `storagetest lab image --build` builds it"),
+        (
+            ["image", "--print-kernel"],
+            "the image is not built yet: `storagetest lab image --build` builds it",
+        ),
     ],
 )
 def test_one_sentence(capsys, argv, sentence):

@@ -18,13 +18,16 @@ SCRIPTS = {
     for service in (*roles.load(role).services, client.SERVICE)
 }
 SCRIPTS |= {
-    name: files("storagetest.lab").joinpath("guest", name).read_text() for name in ("init.sh", "boot.sh", "lib.sh")
+    name: files("storagetest.lab").joinpath("guest", name).read_text()
+    for name in ("init.sh", "boot.sh", "lib.sh")
 }
 
 
 @pytest.mark.parametrize("name", sorted(SCRIPTS))
 def test_a_script_is_shell_and_has_no_field_left_to_fill(name):
-    done = subprocess.run(["sh", "-n"], input=SCRIPTS[name], text=True, capture_output=True, timeout=30, check=False)
+    done = subprocess.run(
+        ["sh", "-n"], input=SCRIPTS[name], text=True, capture_output=True, timeout=30, check=False
+    )
     assert done.stderr == ""
     assert "@" not in SCRIPTS[name].replace("10.77.0.1@tcp", "").replace('"$@"', "")
 
@@ -71,7 +74,7 @@ def test_every_machine_knows_itself_and_the_others():
     assert files["lab/host_key"].mode == 0o600
     assert "lab/overlay" in files
     assert "lab/overlay" not in made(lab()[1])
-    assert set(name for name in files if "services" in name) == {"lab/services/client.sh"}
+    assert {name for name in files if "services" in name} == {"lab/services/client.sh"}
 
 
 def test_known_wwids():

@@ -126,10 +126,14 @@ def test_an_interrupted_build_leaves_nothing_that_counts(cache, fake, tmp_path, 
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     ) as builder:
-        wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text() != "", 20, "the build")
+        wait_until(
+            lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text() != "", 20, "the build"
+        )
         builder.send_signal(number)
     maker = Path("/proc", (tmp_path / "pid").read_text().strip())
-    wait_until(lambda: not maker.exists() or "zombie" in (maker / "status").read_text(), 20, "mmdebstrap's end")
+    wait_until(
+        lambda: not maker.exists() or "zombie" in (maker / "status").read_text(), 20, "mmdebstrap's end"
+    )
     assert image.find(TINY) is None
     fake("cat tree.tar")
     image.build(lambda _: None, TINY)

@@ -25,7 +25,9 @@ def read_back(data: bytes) -> dict[str, tuple[int, bytes]]:
 
 
 def test_an_archive_holds_its_files_and_their_parents_first():
-    found = read_back(archive({"a/b/c": File(b"12345", 0o755), "init": File(b"x"), "l": File(b"init", link=True)}))
+    found = read_back(
+        archive({"a/b/c": File(b"12345", 0o755), "init": File(b"x"), "l": File(b"init", link=True)})
+    )
     assert list(found) == ["a", "a/b", "a/b/c", "init", "l"]
     assert found["a/b"] == (0o040755, b"")
     assert found["a/b/c"] == (0o100755, b"12345")

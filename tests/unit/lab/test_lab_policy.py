@@ -94,3 +94,14 @@ def test_when_it_is_up_reboots_and_deaths_are_only_noted(policy):
     assert policy.states["client1"].phase is Phase.ENDED
     assert policy.line("client2", "storagetest: failed: client: x", 503) == []
     assert policy.states["client2"].phase is Phase.FAILED
+
+
+def test_only_a_machine_that_is_off_is_powered_on(policy):
+    ready(policy, *MACHINES)
+    assert policy.power_on("client1", 60) == []
+    policy.ended("client1", "quit", 61)
+    assert policy.power_on("client1", 62) == [Start("client1")]
+    assert policy.states["client1"].phase is Phase.STARTING
+    assert policy.next_tick() is None
+    ready(policy, "client1", now=70)
+    assert policy.states["client1"].boots == 2

@@ -35,28 +35,49 @@ def test_the_appliance_has_one_listening_socket_for_each_client():
     assert qemu.listeners(machines[0], machines) == ["net-client1", "net-client2"]
     assert qemu.listeners(machines[1], machines) == []
     networks = options(qemu.argv(machines[0], BOOT, machines), "-netdev")
-    assert "stream,id=to-client1,server=on,addr.type=fd,addr.str={fd:net-client1}" in networks
-    assert "hubport,id=hub-client1,hubid=0,netdev=to-client1" in networks
+    assert networks[:5] == [
+        "hubport,id=data,hubid=0",
+        "stream,id=link-client1,server=on,addr.type=fd,addr.str={fd:net-client1}",
+        "hubport,id=plug-link-client1,hubid=0,netdev=link-client1",
+        "stream,id=link-client2,server=on,addr.type=fd,addr.str={fd:net-client2}",
+        "hubport,id=plug-link-client2,hubid=0,netdev=link-client2",
+    ]
 
 
 def test_a_client_connects_to_its_socket_by_a_relative_path():
     machines = lab(2)
     networks = options(qemu.argv(machines[2], BOOT, machines), "-netdev")
-    assert networks[0] == "stream,id=data,server=off,addr.type=unix,addr.path=net-client2"
+    assert networks[:3] == [
+        "hubport,id=data,hubid=0",
+        "stream,id=link-client2,server=off,addr.type=unix,addr.path=net-client2",
+        "hubport,id=plug-link-client2,hubid=0,netdev=link-client2",
+    ]
 
 
 def test_forwarded_ports_are_chosen_by_the_kernel_and_nothing_leaves_the_machine():
     machines = lab(1)
-    (admin,) = [value for value in options(qemu.argv(machines[0], BOOT, machines), "-netdev") if "user," in value]
+    (admin,) = [
+        value for value in options(qemu.argv(machines[0], BOOT, machines), "-netdev") if "user," in value
+    ]
     assert "restrict=on" in admin
     assert admin.count("hostfwd=tcp:127.0.0.1:0-:") == admin.count("hostfwd=") == len(machines[0].forwards)
-    assert {"ssh": 22, "nfs": 2049, "iscsi": 3260, "nvme-tcp": 4420, "smb": 445}.items() <= machines[0].forwards.items()
+    assert {"ssh": 22, "nfs": 2049, "iscsi": 3260, "nvme-tcp": 4420, "smb": 445}.items() <= machines[
+        0
+    ].forwards.items()
     assert machines[1].forwards == {"ssh": 22}
+
+
+def test_a_machine_that_is_started_anew_gets_the_ports_it_had():
+    machines = lab(1)
+    networks = options(qemu.argv(machines[1], BOOT, machines, {"ssh": 4711}), "-netdev")
+    assert networks[-1].endswith(",hostfwd=tcp:127.0.0.1:4711-:22")
 
 
 def test_cards_have_addresses_of_their_own():
     machines = lab(3)
-    devices = [value for machine in machines for value in options(qemu.argv(machine, BOOT, machines), "-device")]
+    devices = [
+        value for machine in machines for value in options(qemu.argv(machine, BOOT, machines), "-device")
+    ]
     macs = [part for value in devices for part in value.split(",") if part.startswith("mac=")]
     assert len(macs) == len(set(macs)) == 8
 
@@ -74,5 +95,5 @@ def test_kvm_and_emulation():
     fast = qemu.argv(machines[0], qemu.Boot("k", "r", None, kvm=True), machines)
     slow = qemu.argv(machines[0], BOOT, machines)
     assert (options(fast, "-accel"), options(fast, "-cpu")) == (["kvm"], ["host"])
-    assert (options(slow, "-accel"), options(slow, "-cpu")) == (["tcg,thread=multi"], ["max"])
+    assert (options(slow, "-accel"), options(slow, "-cpu")) == (["tcg,thread=multi,tb-size=256"], ["max"])
     assert options(slow, "-M") == ["q35"]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from storagetest.errors import AttachError, OptionRefused, TargetDead
+from storagetest.errors import AttachError, OptionRefused
 from storagetest.hosts import Completed
 from storagetest.protocols import nvme_tcp
 from storagetest.protocols.base import protocols
@@ -94,20 +94,27 @@ def test_silent_changes_are_found(asked: dict[str, object], different: list[str]
     assert [str(one) for one in nvme_tcp.differences(options(**asked), negotiated)] == different
 
 
+SAID = "could not add new controller: failed to write to nvme-fabrics device"
+
+
 @pytest.mark.parametrize(
-    ("said", "more", "error"),
+    ("kernel", "error", "words"),
     [
-        ("could not add new controller: failed to write to nvme-fabrics device", {}, AttachError),
-        ("Failed to write to /dev/nvme-fabrics: Connection refused", {}, TargetDead),
-        ("Failed to write to /dev/nvme-fabrics: Connection timed out", {}, TargetDead),
-        ("Failed to write to /dev/nvme-fabrics: Invalid argument", {"data_digest": True}, OptionRefused),
-        ("Failed to write to /dev/nvme-fabrics: Invalid argument", {}, AttachError),
+        (
+            "nvme_tcp: queue 0: header digest mismatch host: enabled ctrl: disabled",
+            OptionRefused,
+            "these digests",
+        ),
+        ("nvme nvme0: Connect Invalid Data Parameter, subsysnqn x", AttachError, "does it have this NQN"),
+        ("", AttachError, "does it have this NQN"),
     ],
 )
-def test_words_of_nvme_connect(said: str, more: dict[str, object], error: type[Exception]) -> None:
-    found = nvme_tcp.explain(Completed("c1", ("nvme",), 1, "", said, 0.1), options(**more))
+def test_words_of_nvme_connect_and_of_the_kernel(kernel: str, error: type[Exception], words: str) -> None:
+    found = nvme_tcp.explain(Completed("c1", ("nvme",), 1, "", SAID, 0.1), options(), kernel)
     assert type(found) is error
-    assert said in str(found)
+    assert words in str(found)
+    assert SAID in str(found)
+    assert kernel in str(found)
 
 
 @pytest.mark.parametrize(

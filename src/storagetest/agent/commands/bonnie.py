@@ -40,6 +40,7 @@ from storagetest.agent.lanes import Chain, Lane, now
 __all__ = ["run"]
 
 _FOREVER = 1 << 62
+_TRIAL = 50_000_000  # ns
 _BATCH = 4096  # characters between two looks at the clock
 _LETTERS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 
@@ -106,15 +107,17 @@ class _Worker:
         found = {}
         for name, path in (("char_write", b"/dev/null"), ("char_read", b"/dev/zero")):
             began, lane = now(), Lane(sized=True)
-            move = self._put if name == "char_write" else self._get
-            move(path, lane, began, began + 50_000_000, _FOREVER)
+            if name == "char_write":
+                self._put(path, lane, began, began + _TRIAL, _FOREVER, sync=False)
+            else:
+                self._get(path, lane, began, began + _TRIAL, _FOREVER)
             found[name] = sum(lane.sizes or ()) / max(1, lane.last - began) * 1e9
         return found
 
     def char_write(self, gate: Gate, limit: int | None) -> dict[str, Lane]:
         lane = Lane(sized=True)
         began = gate.wait()
-        self._put(self.file, lane, began, began + (limit or _FOREVER), self.size)
+        self._put(self.file, lane, began, began + (limit or _FOREVER), self.size, sync=True)
         return {"char_write": lane}
 
     def char_read(self, gate: Gate, limit: int | None) -> dict[str, Lane]:
@@ -123,7 +126,7 @@ class _Worker:
         self._get(self.file, lane, began, began + (limit or _FOREVER), self.size)
         return {"char_read": lane}
 
-    def _put(self, path: bytes, lane: Lane, began: int, end: int, size: int) -> None:
+    def _put(self, path: bytes, lane: Lane, began: int, end: int, size: int, *, sync: bool) -> None:
         letters = [bytes([each]) for each in self.pool.take(_BATCH)]
         batches, rest = divmod(size, _BATCH)
         buffering = 0 if self.request["char_io"] == "syscall" else os.stat(self.root).st_blksize
@@ -131,14 +134,14 @@ class _Worker:
             for number in range(batches + bool(rest)):
                 batch = letters if number < batches else letters[:rest]
                 deque(map(stream.write, batch), maxlen=0)
-                if self.request["sync"]:
+                if sync and self.request["sync"]:
                     stream.flush()
                     os.fsync(stream.fileno())
                 began = lane.add(began, len(batch))
                 if began >= end:
                     break
             stream.flush()
-            if self.request["sync_on_close"]:
+            if sync and self.request["sync_on_close"]:
                 os.fsync(stream.fileno())
         lane.add(began)
 

@@ -54,7 +54,7 @@ def run(request: dict[str, Any], job: Job) -> dict[str, Any]:
     if not request["block"]:
         crew.call("begin", only=0)
     crew.call("plug_in")
-    job.phase("boot", "boot")
+    job.phase("boot", "boot", to_the_last=True)
     found = crew.call("story", request["interval"])
     return job.result(boots=[boot for boot, _ in found], series=_merged([series for _, series in found]))
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["ADDRESS", "Secret", "Service", "Target", "Value"]
+__all__ = ["ADDRESS", "Secret", "Service", "Target", "Value", "Wire"]
 
 # The appliance's address on the lab's network, the same in every lab: the networks never meet.
 ADDRESS = "10.77.0.1"
@@ -27,7 +27,19 @@ class Secret:
     name: str
 
 
-Value = str | int | bool | Secret | list["Value"] | dict[str, "Value"]
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """The host:port that a port is forwarded from, which is known once the lab is up: a file, too."""
+
+    name: str
+
+    @property
+    def file(self) -> str:
+        """The file's name in the lab's directory."""
+        return f"wire-{self.name}"
+
+
+Value = str | int | bool | Secret | Wire | list["Value"] | dict[str, "Value"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ lab-mutual   LUN 0 of 64 MiB; both sides have to
 
 from __future__ import annotations
 
-from storagetest.lab.services import ADDRESS, Secret, Service, Target, Value
+from storagetest.lab.services import ADDRESS, Secret, Service, Target, Value, Wire
 
 __all__ = ["SERVICE", "wwid"]
 
@@ -105,6 +105,7 @@ def _target(name: str, number: int, **more: Value) -> dict[str, Value]:
         "server": "appliance",
         "address": ADDRESS,
         "port": _PORT,
+        "wire": Wire("iscsi"),
         "iqn": f"{_IQN}:{name}",
         "lun": 0,
         "clients": ["client1"],

@@ -11,7 +11,7 @@ is up.
 
 from __future__ import annotations
 
-from storagetest.lab.services import ADDRESS, Service, Target
+from storagetest.lab.services import ADDRESS, Service, Target, Wire
 
 __all__ = ["SERVICE", "wwid"]
 
@@ -87,6 +87,7 @@ SERVICE = Service(
                 "server": "appliance",
                 "address": ADDRESS,
                 "port": _PORT,
+                "wire": Wire("nvme-tcp"),
                 "nqn": f"{_NQN}:lab1",
                 "namespace": 1,
                 "clients": ["client1"],

@@ -8,7 +8,7 @@ lab-chap    LUN 1 of 64 MiB; the initiator has to log in
 
 from __future__ import annotations
 
-from storagetest.lab.services import ADDRESS, Secret, Service, Target, Value
+from storagetest.lab.services import ADDRESS, Secret, Service, Target, Value, Wire
 
 __all__ = ["SERVICE", "wwid"]
 
@@ -67,6 +67,7 @@ def _target(name: str, disk: int, **more: Value) -> dict[str, Value]:
         "server": "appliance",
         "address": ADDRESS,
         "port": _PORT,
+        "wire": Wire("iscsi"),
         "iqn": f"{_IQN}:{name}",
         "lun": 1,
         "clients": ["client1"],

@@ -5,7 +5,6 @@ The bench closes all of them at the case's end, so nothing stays connected whate
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
@@ -35,7 +34,7 @@ SIGNATURE_SPAN = 0x10080
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """Blocks that a case may overwrite: ``blocks`` of ``block_size`` bytes from ``lba`` of namespace ``nsid``.
+    """What a case may overwrite: ``blocks`` of ``block_size`` bytes from ``lba`` of namespace ``nsid``.
 
     ``end`` is the namespace's size in blocks.
     """
@@ -154,4 +153,6 @@ def implementation(data: ControllerData) -> str:
 
     ``linux-nvmet`` has no PCI vendor, and its firmware revision is the kernel's version.
     """
-    return "linux-nvmet" if _LINUX(data) else ""
+    revision = data.text("fr")
+    linux = data["vid"] == 0 and revision[:1].isdigit() and "." in revision
+    return "linux-nvmet" if linux else ""

@@ -49,7 +49,7 @@ Lie = Callable[[bytes], bytes]
 """Changes a PDU after it was encoded."""
 
 
-class Terminated(RemoteProtocolError):  # noqa: N818  # what happened, in the case's words
+class Terminated(RemoteProtocolError):  # what happened, in the case's words
     """The controller sent a C2HTermReq where an answer was due."""
 
     def __init__(self, message: str, pdu: C2HTermReq) -> None:
@@ -150,6 +150,8 @@ class Queue:
         queue = cls(link, icreq or ICReq(), deadline=deadline)
         queue.link.send(encode(queue.icreq))
         received = queue.receive()
+        if isinstance(received.pdu, C2HTermReq):
+            raise queue.terminated(received.pdu)
         assert isinstance(received.pdu, ICResp)  # the stream's table lets nothing else through
         queue.agree(received.pdu)
         return queue
@@ -272,6 +274,14 @@ class Queue:
                 return Ending(received, self.link.closed_how, tuple(before))
             before.append(received)
 
+    def terminated(self, term: C2HTermReq) -> Terminated:
+        """Return the error for a C2HTermReq where an answer was due."""
+        return Terminated(
+            f"{self.link.peer}: C2HTermReq FES {term.fes:02x}h FEI {term.fei:#x} where an answer was due; "
+            f"it carries {show(term.data)}",
+            term,
+        )
+
     def forget(self, cid: int) -> None:
         """Expect nothing more of a command."""
         self._open.pop(cid, None)
@@ -291,11 +301,7 @@ class Queue:
             case R2T() as r2t:
                 self._take_r2t(r2t, received)
             case C2HTermReq() as term:
-                raise Terminated(
-                    f"{self.link.peer}: C2HTermReq FES {term.fes:02x}h FEI {term.fei:#x} where an answer "
-                    f"was due; it carries {show(term.data)}",
-                    term,
-                )
+                raise self.terminated(term)
             case _:
                 raise RemoteProtocolError(f"{received.pdu!r:.80} is no answer: {show(received.raw)}")
 

@@ -75,11 +75,11 @@ def open_queue(
     note(link, what)
     try:
         queue = Queue.open(link, icreq, deadline=endpoint.deadline)
-        queue.patience = endpoint.patience
-        return queue
     except BaseException:
         link.close()
         raise
+    queue.patience = endpoint.patience
+    return queue
 
 
 def connect_queue(

@@ -1,0 +1,86 @@
+"""What a foreign suite is: which tests it has, how one is run, and what its output says.
+
+A suite decides and parses; it never runs anything itself (:mod:`storagetest.plugin.external` does). Each of
+its tests becomes one pytest item, so that a skip is a skip, a failure has its own text, and a crash loses one
+result only. Rules:
+
+1. A test that says it was skipped is skipped, with its reason, whatever its exit status.
+2. What the program printed of the failure (sense data above all) is kept in :attr:`Verdict.details`.
+3. Destructive tests are run only where ``may_erase`` is true: the unit has shown the identity that the
+   targets file names under ``erase``.
+4. No secret stands in an argument; programs take it from the environment.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, ClassVar
+
+from storagetest.registry import Registry
+
+__all__ = ["Ended", "Invocation", "Suite", "Verdict", "register", "suites"]
+
+
+class Ended(Enum):
+    """How one test ended."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    BROKEN = "broken"
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """A command line and its environment; ``deadline`` in seconds."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+    deadline: float = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a test's output says: ``reason`` is one line, ``details`` what a person would want to read."""
+
+    ended: Ended
+    reason: str = ""
+    details: str = ""
+
+
+class Suite(ABC):
+    """One foreign suite. Subclasses are stateless."""
+
+    name: ClassVar[str]
+    needs: ClassVar[frozenset[str]]
+    """The capabilities that a target must have."""
+    program: ClassVar[str]
+    package: ClassVar[str]
+    """Where the program comes from, as it is said to a person who lacks it."""
+
+    @abstractmethod
+    def listing(self) -> Invocation:
+        """Return how to list the tests; nothing is contacted by it."""
+
+    @abstractmethod
+    def tests(self, stdout: str) -> tuple[str, ...]:
+        """Return the tests' names from the listing's output."""
+
+    @abstractmethod
+    def invocation(self, test: str, options: Any, *, may_erase: bool) -> Invocation:  # noqa: ANN401  # its protocol's
+        """Return how to run one test against a target with these options."""
+
+    @abstractmethod
+    def verdict(self, test: str, *, status: int, stdout: str, stderr: str) -> Verdict:
+        """Read the output of one test. Total: what cannot be read is BROKEN."""
+
+    def may_erase(self, options: Any) -> bool:  # noqa: ANN401  # its protocol's
+        """Look whether the target is what the targets file allows to overwrite; by default nothing is."""
+        return options is None
+
+
+suites: Registry[Suite] = Registry("storagetest.external")
+register = suites.register

@@ -1,0 +1,1 @@
+"""What workloads by the agent share: running it (run), its answer (answer), metrics and samples (load)."""

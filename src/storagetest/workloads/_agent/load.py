@@ -1,0 +1,213 @@
+"""What all workloads by the agent share: options, metrics by operation, and from an answer to a sample.
+
+A workload of this kind says what it asks of the agent (:meth:`AgentWorkload.request`) and which of the
+answer's numbers are its metrics (:meth:`AgentWorkload.values`); see ``metadata.py``.
+
+How long: unless ``whole`` is asked for, every phase ends after its share of the profile's ``runtime``, so
+that a repeat takes a known time on any target. There is no ramp: a phase is the first of its kind on new
+files, and what the published programs measure begins with the first operation.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, TypeVar, get_args
+
+from pydantic import Field
+from pydantic.fields import FieldInfo
+
+from storagetest.config.base import Mark, Size, WorkloadOptions
+from storagetest.errors import WorkloadError
+from storagetest.measure.run import METRICS, Better, Metric, Sample, Unit
+from storagetest.protocols.base import Attachment, Gives
+from storagetest.units import format_size
+from storagetest.workloads._agent.answer import Answer, Lane, Phase
+from storagetest.workloads._agent.run import run_agent
+from storagetest.workloads.base import Scale, Workload
+
+__all__ = [
+    "AgentOptions",
+    "AgentWorkload",
+    "bandwidth",
+    "client_cpu",
+    "latencies",
+    "of_lane",
+    "rate",
+    "room",
+    "share",
+    "timed",
+]
+
+_SLACK = 60.0
+"""Seconds for the start, for what is prepared and tidied between the phases, and for the last operations."""
+
+_SHARE_OF_FREE = 0.9
+"""How much of a file system's free space is used: some need room to breathe, and metadata takes its part."""
+
+_PLENTY = 4
+"""So many times the size that is asked for, and nobody needs to look how much is free."""
+
+_QUANTILES = {"p50": 0.50, "p99": 0.99}
+
+
+class AgentOptions(WorkloadOptions):
+    """What every workload by the agent may be told."""
+
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 42
+    """Sizes, places and data follow from it."""
+
+    whole: bool = False
+    """Run every phase to its end, as the published program does, however long that takes."""
+
+
+O = TypeVar("O", bound=AgentOptions)  # noqa: E741  # options
+
+client_cpu: Mapping[str, Metric] = {"client_cpu": METRICS["client_cpu"]}
+"""The busy share of all the client's cores, from the first phase to the last."""
+
+
+class AgentWorkload(Workload[O]):
+    """A load that the agent puts on a file system. Subclasses state :meth:`request` and :meth:`values`."""
+
+    needs: ClassVar[frozenset[str]] = frozenset({"filesystem"})
+    tools: ClassVar[Mapping[str, tuple[str, ...]]] = {"python3": ("python3", "--version")}
+
+    @abstractmethod
+    def request(self, attachment: Attachment, options: O, scale: Scale) -> dict[str, Any]:
+        """Return what is asked of the agent: ``command``, ``seconds`` (a phase; None: no limit) and more."""
+
+    @abstractmethod
+    def values(self, answer: Answer, options: O) -> dict[str, float]:
+        """Return the metrics' values; ``client_cpu`` is added to them."""
+
+    def patience(self, request: Mapping[str, Any], scale: Scale) -> float:  # noqa: ARG002
+        """Return the seconds that all phases may take where none has a limit."""
+        return 3600.0
+
+    def parameters(self, options: O) -> Mapping[str, Any]:
+        """Return the options, sizes as ``4KiB`` and lists as text; the workload's own come first."""
+        dumped = options.model_dump()
+        shared = {name: dumped.pop(name) for name in AgentOptions.model_fields}
+        fields = type(options).model_fields
+        return {name: _shown(fields[name], value) for name, value in {**dumped, **shared}.items()}
+
+    def measure(self, attachment: Attachment, options: O, scale: Scale) -> Sample:
+        """Run all phases once."""
+        request = self.request(attachment, options, scale)
+        # All phases may take the runtime, and making and tidying what is between them as long again, twice.
+        limit = 4 * scale.runtime if request["seconds"] is not None else self.patience(request, scale)
+        answer = run_agent(attachment.client, request, deadline=_SLACK + limit)
+        values = self.values(answer, options)
+        evidence = {"request": json.dumps(request), "phases": _story(answer), **self.evidence(answer)}
+        if answer.cpu is not None:
+            values["client_cpu"] = answer.cpu.share
+            busiest = f"the busiest {answer.cpu.busiest_core:.1%}"
+            evidence["cpu"] = f"{answer.cpu.share:.1%} of {answer.cpu.cores} cores busy, {busiest}"
+        return Sample(
+            values=values,
+            seconds=sum(phase.seconds for phase in answer.phases.values()),
+            ios=sum(lane.ops for phase in answer.phases.values() for lane in phase.lanes.values()),
+            evidence=evidence,
+        )
+
+    def evidence(self, answer: Answer) -> dict[str, str]:
+        """Return what the answer says beyond its phases, as texts."""
+        return {name: json.dumps(value) for name, value in answer.more.items() if value}
+
+
+def rate(name: str) -> dict[str, Metric]:
+    """Return a metric of operations per second."""
+    return {name: Metric(name, Unit.PER_SECOND, Better.HIGHER)}
+
+
+def bandwidth(*names: str) -> dict[str, Metric]:
+    """Return metrics of bytes per second."""
+    return {name: Metric(name, Unit.BYTES_PER_SECOND, Better.HIGHER) for name in names}
+
+
+def share(*names: str) -> dict[str, Metric]:
+    """Return metrics of shares of one core."""
+    return {name: Metric(name, Unit.RATIO, Better.LOWER) for name in names}
+
+
+def latencies(*operations: str) -> dict[str, Metric]:
+    """Return, for each operation, the metrics ``…_mean``, ``…_p50`` and ``…_p99``."""
+    found = {}
+    for operation in operations:
+        for part, quantile in {"mean": None, **_QUANTILES}.items():
+            name = f"{operation}_{part}"
+            found[name] = Metric(name, Unit.SECONDS, Better.LOWER, quantile)
+    return found
+
+
+def timed(*operations: str) -> dict[str, Metric]:
+    """Return, for each operation, the metrics ``…_ops`` (per second), ``…_mean``, ``…_p50`` and ``…_p99``."""
+    found: dict[str, Metric] = {}
+    for operation in operations:
+        found |= rate(f"{operation}_ops") | latencies(operation)
+    return found
+
+
+def of_lane(operation: str, lane: Lane) -> dict[str, float]:
+    """Return the values of :func:`latencies`; none where the operation was not done."""
+    if not lane.ops:
+        return {}
+    values = {f"{operation}_mean": lane.latency.mean}
+    for part, quantile in _QUANTILES.items():
+        values[f"{operation}_{part}"] = lane.latency.percentile(quantile)
+    return values
+
+
+def room(attachment: Attachment, scale: Scale, *, need: int) -> int:
+    """Return the bytes to use: what the scale asks for, or what there is room for.
+
+    Raises :class:`WorkloadError` where that is less than ``need``.
+    """
+    free = attachment.size
+    if attachment.gives is Gives.FILESYSTEM:
+        if _PLENTY * max(need, scale.size) > free:  # then it matters what other loads have left there
+            free = min(free, _free(attachment))
+        free = int(free * _SHARE_OF_FREE)
+    size = min(scale.size, free)
+    if size < need:
+        raise WorkloadError(
+            f"{attachment.client.name}: {attachment.path} has room for {format_size(free)}, and the "
+            f"profile's size is {format_size(scale.size)}: at least {format_size(need)} is needed"
+        )
+    return size
+
+
+def _free(attachment: Attachment) -> int:
+    said = attachment.client.run(["stat", "-f", "--format=%a %S", attachment.path], deadline=_SLACK).stdout
+    blocks, size = (int(word) for word in said.split())
+    return blocks * size
+
+
+def _shown(field: FieldInfo, value: object) -> object:
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    if isinstance(value, int) and (Mark.SIZE in field.metadata or Size in get_args(field.annotation)):
+        return format_size(value)
+    return value
+
+
+def _story(answer: Answer) -> str:
+    """Return all that was measured, bins included, so that nothing is lost of it: one phase a line."""
+    return "\n".join(json.dumps({"phase": name, **_told(phase)}) for name, phase in answer.phases.items())
+
+
+def _told(phase: Phase) -> dict[str, Any]:
+    lanes = {
+        name: {
+            "ops": lane.ops,
+            "total": lane.total,
+            "bytes": lane.bytes,
+            "total_bytes": lane.total_bytes,
+            "latency": lane.latency.to_json(),
+        }
+        for name, lane in phase.lanes.items()
+    }
+    numbers = {name: getattr(phase, name) for name in ("seconds", "span", "spread", "tail", "cpu", "overlap")}
+    return {**numbers, "lanes": lanes}

@@ -1,0 +1,141 @@
+"""Bonnie: a file by the character and by the block, seeks, and many empty files, as in Bonnie++ 1.03."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from storagetest.config.base import Size
+from storagetest.measure.run import Metric
+from storagetest.protocols.base import Attachment
+from storagetest.units import format_throughput
+from storagetest.workloads._agent.answer import Answer
+from storagetest.workloads._agent.load import (
+    AgentOptions,
+    AgentWorkload,
+    bandwidth,
+    client_cpu,
+    latencies,
+    of_lane,
+    rate,
+    room,
+    share,
+)
+from storagetest.workloads.base import Scale, register
+
+__all__ = ["Bonnie"]
+
+_MIB = 1 << 20
+_BYTES_A_FILE = 1 << 14
+_STREAMS = ("char_write", "block_write", "rewrite", "char_read", "block_read")
+_FILES = tuple(
+    f"{order}_{what}" for order in ("sequential", "random") for what in ("create", "stat", "delete")
+)
+_NEAR = 0.8
+"""Beyond this share of what single bytes reach on a null device it is the client that is measured."""
+
+
+@register
+class Bonnie(AgentWorkload["Bonnie.Options"]):
+    """One file written and read by the character and by the block, seeks in it, and many empty files.
+
+    Source: R. Coker, Bonnie++ 1.03's readme. The file has the profile's `size` and there is an empty file
+    for every 16 KiB of it, as far as each phase's share of the `runtime` suffices. Characters go through a
+    buffered stream, as putc and getc do, but Python's: see the agent's module for what that means; the
+    evidence names the rate that the client reaches without a target.
+    """
+
+    name = "bonnie"
+    example: ClassVar[Mapping[str, Any]] = {"sync": True, "seekers": 3}
+    metrics: ClassVar[Mapping[str, Metric]] = {
+        **bandwidth(*_STREAMS),
+        **rate("seeks"),
+        **{name: metric for each in _FILES for name, metric in rate(each).items()},
+        **latencies("seeks", *_FILES),
+        **share(*(f"{each}_cpu" for each in (*_STREAMS, "seeks", *_FILES))),
+        **client_cpu,
+    }
+
+    class Options(AgentOptions):
+        """Bonnie++'s parameters."""
+
+        chunk_size: Annotated[Size, Field(ge=256, le=_MIB)] = 8192
+        """Bytes a block (`-s size:chunk`)."""
+
+        characters: bool = True
+        """Whether to write and read by the character too (`-f` leaves that out)."""
+
+        char_io: Literal["buffered", "syscall"] = "buffered"
+        """Through a buffered stream (Bonnie++ 1.03), or each character by a system call (2.00)."""
+
+        seeks: Annotated[int, Field(ge=1)] = 8000
+        """Seeks of all seekers; each tenth writes."""
+
+        seekers: Annotated[int, Field(ge=1, le=64)] = 3
+        """Processes that seek (5 from Bonnie++ 1.90 on)."""
+
+        files: Annotated[int | None, Field(ge=0)] = None
+        """Empty files (`-n`, there in multiples of 1024; published: 16 of them); 0 leaves them out."""
+
+        sync: bool = False
+        """fsync after every write, and of the directory after every creation and deletion (`-b`)."""
+
+        sync_on_close: bool = False
+        """fsync before a written file is closed, in its time (what Bonnie++ does from 1.90 on)."""
+
+        cold: bool = True
+        """Let the file leave the client's cache before it is read, which Bonnie++ does not."""
+
+        @model_validator(mode="after")
+        def _possible(self) -> Self:
+            if self.chunk_size & (self.chunk_size - 1):
+                raise ValueError(f"chunk_size: {self.chunk_size} is no power of two")
+            return self
+
+    def request(self, attachment: Attachment, options: Bonnie.Options, scale: Scale) -> dict[str, Any]:
+        """Ask for one run; the time is divided evenly among the phases."""
+        size = room(attachment, scale, need=_MIB) // _MIB * _MIB
+        files = size // _BYTES_A_FILE if options.files is None else options.files
+        phases = len(_STREAMS) - 2 * (not options.characters) + 1 + (len(_FILES) if files else 0)
+        known = options.model_dump(exclude={"whole", "seed", "files", "chunk_size"})
+        return {
+            "command": "bonnie",
+            "path": attachment.path,
+            "size": size,
+            "chunk": options.chunk_size,
+            "files": files,
+            "seconds": None if options.whole else scale.runtime / phases,
+            "seed": options.seed + scale.repeat,
+            **known,
+        }
+
+    def patience(self, request: Mapping[str, Any], scale: Scale) -> float:  # noqa: ARG002
+        """Return the time for 100 kB/s by the character, 20 chunks/s otherwise, and 50 ms a file."""
+        size, chunk = request["size"], request["chunk"]
+        return float(2 * size / 1e5 + 0.05 * (4 * size / chunk + 2 * request["seeks"] + 6 * request["files"]))
+
+    def values(self, answer: Answer, options: Bonnie.Options) -> dict[str, float]:  # noqa: ARG002
+        """Return Bonnie++'s figures in bytes/s and per second, with the processor's share beside each."""
+        found: dict[str, float] = {}
+        for name, phase in answer.phases.items():
+            if name in _STREAMS:
+                found[name] = phase.bandwidth(name)
+            else:
+                lane = "seeks" if name == "seeks" else name.rpartition("_")[2]
+                found[name] = phase.rate(lane)
+                found |= of_lane(name, phase.lanes[lane])
+            found[f"{name}_cpu"] = phase.cpu
+        return found
+
+    def evidence(self, answer: Answer) -> dict[str, str]:
+        """Return the file's size, and whether characters were limited by the client."""
+        said = {"size": json.dumps(answer.more["size"])}
+        for name, ceiling in answer.more["ceilings"].items():
+            reached = answer.phases[name].bandwidth(name)
+            limit = "the client" if reached > _NEAR * ceiling else "not the client"
+            alone = f"{format_throughput(ceiling)} on a null device"
+            said[f"{name}_ceiling"] = f"{alone}, {format_throughput(reached)} here: {limit} limits"
+        return said

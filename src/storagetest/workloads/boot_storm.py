@@ -1,0 +1,159 @@
+"""Boot storm: many virtual machines start at once from clones of one image."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Self
+
+from pydantic import Field, model_validator
+
+from storagetest.config.base import Duration, Size
+from storagetest.errors import WorkloadError
+from storagetest.measure.histogram import merge
+from storagetest.measure.run import METRICS, Better, Metric, Unit
+from storagetest.protocols.base import Attachment, Gives
+from storagetest.units import format_duration, format_size
+from storagetest.workloads._agent.answer import Answer
+from storagetest.workloads._agent.load import (
+    AgentOptions,
+    AgentWorkload,
+    client_cpu,
+    latencies,
+    of_lane,
+    room,
+)
+from storagetest.workloads._agent.run import run_agent
+from storagetest.workloads.base import Scale, register
+
+__all__ = ["BootStorm"]
+
+_MIB = 1 << 20
+_BYTES_A_READ = 320 << 10
+_FEWEST = 16
+_SLOWEST_FILL = 2 * _MIB
+_SLOWEST_IO = 0.05
+_SLACK = 60.0
+_TIMES = ("time_to_first_boot", "time_to_half", "time_to_last_boot")
+
+
+@register
+class BootStorm(AgentWorkload["BootStorm.Options"]):
+    """Virtual machines that start at once from clones of one image, each with a list of reads and writes.
+
+    A machine is a process; it reads the shared base image (mostly small, mostly random), then writes to its
+    own clone, and thinks in between. It has booted when its list is done, whatever that takes: the profile's
+    `size` is the base image's, and gives each machine a read for every 320 KiB of it and a write for every
+    four reads. On a directory clones are thin files, on a block device regions of it.
+    """
+
+    name = "boot-storm"
+    needs: ClassVar[frozenset[str]] = frozenset()
+    example: ClassVar[Mapping[str, Any]] = {"vms": 20, "think": "2ms"}
+    metrics: ClassVar[Mapping[str, Metric]] = {
+        **{name: Metric(name, Unit.SECONDS, Better.LOWER) for name in _TIMES},
+        **{name: METRICS[name] for name in ("bandwidth", "iops", "latency_mean")},
+        **latencies("read", "write", "flush"),
+        **client_cpu,
+    }
+
+    class Options(AgentOptions):
+        """How many machines, and what each does."""
+
+        vms: Annotated[int, Field(ge=1, le=512)] = 20
+        """Virtual machines."""
+
+        reads: Annotated[int | None, Field(ge=1)] = None
+        """Reads of the base image by each machine."""
+
+        writes: Annotated[int | None, Field(ge=0)] = None
+        """Writes of each machine to its clone; each tenth is read back, each sixteenth flushed."""
+
+        think: Annotated[Duration, Field(le=10)] = 0.002
+        """The mean pause before each request, in which the guest computes."""
+
+        image_size: Annotated[Size | None, Field(ge=_MIB)] = None
+        """The base image's bytes, in place of the profile's size."""
+
+        clone_size: Annotated[Size, Field(ge=_MIB)] = _MIB
+        """The part of its clone that a machine writes to while it boots."""
+
+        direct: bool = True
+        """Bypass the client's page cache (O_DIRECT), as hypervisors do."""
+
+        interval: Annotated[Duration, Field(ge=0.01)] = 0.5
+        """The interval of the latencies over time (published: 5 s)."""
+
+        @model_validator(mode="after")
+        def _possible(self) -> Self:
+            for name in ("image_size", "clone_size"):
+                size = getattr(self, name)
+                if size is not None and size % _MIB:
+                    raise ValueError(f"{name}: {format_size(size)} is no multiple of 1MiB")
+            return self
+
+    def request(self, attachment: Attachment, options: BootStorm.Options, scale: Scale) -> dict[str, Any]:
+        """Ask for the storm; clones and image share what room there is."""
+        clones = options.vms * options.clone_size
+        free = room(attachment, Scale(1 << 62, 0, 0), need=clones + _MIB)
+        wanted = options.image_size or scale.size
+        image = min(wanted, free - clones) // _MIB * _MIB
+        if options.image_size is not None and image < wanted:
+            raise WorkloadError(
+                f"{attachment.client.name}: an image of {format_size(wanted)} and {options.vms} clones do "
+                f"not fit into {format_size(attachment.size)}"
+            )
+        reads = options.reads or max(_FEWEST, scale.size // _BYTES_A_READ)
+        return {
+            "command": "boot_storm",
+            "step": "boot",
+            "path": attachment.path,
+            "block": attachment.gives is Gives.BLOCK,
+            "image": image,
+            "clone": options.clone_size,
+            "reads": reads,
+            "writes": reads // 4 if options.writes is None else options.writes,
+            "seconds": None,
+            "repeat": scale.repeat,
+            **options.model_dump(include={"vms", "think", "direct", "interval", "seed"}),
+        }
+
+    def patience(self, request: Mapping[str, Any], scale: Scale) -> float:  # noqa: ARG002
+        """Return the time of all thinking, and of 50 ms for each request of every machine."""
+        requests = request["reads"] + 2 * request["writes"]
+        return float(requests * (5 * request["think"] + _SLOWEST_IO * request["vms"]))
+
+    def dataset(self, options: BootStorm.Options, scale: Scale) -> str | None:
+        """Return a key of what :meth:`fill` writes: the image, and on a device the clones' regions."""
+        return (
+            f"boot-storm:{options.image_size or scale.size}:{options.vms}:{options.clone_size}:{options.seed}"
+        )
+
+    def fill(self, attachment: Attachment, options: BootStorm.Options, scale: Scale) -> None:
+        """Write the base image, and on a device all regions, with incompressible data."""
+        request = {**self.request(attachment, options, scale), "step": "fill"}
+        size = request["image"] + request["vms"] * request["clone"]
+        run_agent(attachment.client, request, deadline=_SLACK + size / _SLOWEST_FILL)
+
+    def values(self, answer: Answer, options: BootStorm.Options) -> dict[str, float]:  # noqa: ARG002
+        """Return the times to boot, and rates and latencies over the whole storm."""
+        phase = answer.phases["boot"]
+        boots = sorted(answer.more["boots"])
+        lanes = phase.lanes
+        found = {
+            "time_to_first_boot": boots[0],
+            "time_to_half": statistics.median(boots),
+            "time_to_last_boot": boots[-1],
+            "bandwidth": phase.bandwidth("read") + phase.bandwidth("write"),
+            "iops": phase.rate("read") + phase.rate("write"),
+            "latency_mean": merge((lanes["read"].latency, lanes["write"].latency)).mean,
+        }
+        for name, lane in lanes.items():
+            found |= of_lane(name, lane)
+        return found
+
+    def evidence(self, answer: Answer) -> dict[str, str]:
+        """Return when each machine had booted, and latencies over time."""
+        boots = ", ".join(format_duration(each) for each in sorted(answer.more["boots"]))
+        return {"boots": boots, "series": json.dumps(answer.more["series"])}

@@ -1,0 +1,123 @@
+"""Copying: one large file, or a tree of small ones, written, copied, read back and deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from storagetest.config.base import Size
+from storagetest.measure.run import Metric, Sample
+from storagetest.protocols.base import Attachment
+from storagetest.workloads._agent.answer import Answer
+from storagetest.workloads._agent.load import (
+    AgentOptions,
+    AgentWorkload,
+    bandwidth,
+    client_cpu,
+    latencies,
+    of_lane,
+    rate,
+    room,
+)
+from storagetest.workloads.base import Scale, register
+
+__all__ = ["Copy"]
+
+_MIB = 1 << 20
+_PHASES = ("write", "copy", "read", "delete")
+_MOVING = _PHASES[:3]
+
+
+@register
+class Copy(AgentWorkload["Copy.Options"]):
+    """Files are written, copied on the target, read back and compared, and deleted.
+
+    `large`: one file a process, of the profile's `size` in all; `tree`: as many files of about `file_size` as
+    make up that size, in a tree of directories. A quarter of the `runtime` for each phase is the most. Copies
+    that differ from what was written fail the case.
+    """
+
+    name = "copy"
+    example: ClassVar[Mapping[str, Any]] = {"kind": "tree", "file_size": "16KiB"}
+    metrics: ClassVar[Mapping[str, Metric]] = {
+        **bandwidth(*(f"{phase}_bandwidth" for phase in _MOVING)),
+        **{name: metric for phase in _PHASES for name, metric in rate(f"{phase}_files").items()},
+        **latencies(*_PHASES),
+        **client_cpu,
+    }
+
+    class Options(AgentOptions):
+        """What is copied, and how."""
+
+        kind: Literal["large", "tree"] = "large"
+        """One large file a process, or a tree of small ones."""
+
+        processes: Annotated[int, Field(ge=1, le=256)] = 1
+        """Processes, each on files of its own."""
+
+        block_size: Annotated[Size, Field(ge=512, le=64 * _MIB)] = _MIB
+        """Bytes a read or a write."""
+
+        file_size: Annotated[Size, Field(ge=2, le=256 * _MIB)] = 16384
+        """The mean of a tree's files; they have half of it to one and a half."""
+
+        depth: Annotated[int, Field(ge=0, le=8)] = 2
+        """Levels of directories of a tree."""
+
+        width: Annotated[int, Field(ge=1, le=100)] = 4
+        """Directories in each directory of a tree."""
+
+        method: Literal["client", "server"] = "client"
+        """Whether data goes through the client, or the server is asked to copy (copy_file_range)."""
+
+        sync: bool = True
+        """fsync each file before it counts as done."""
+
+        @model_validator(mode="after")
+        def _possible(self) -> Self:
+            if self.width**self.depth > 10_000:
+                raise ValueError(
+                    f"width ** depth makes {self.width**self.depth} directories: 10000 is the most"
+                )
+            return self
+
+    def request(self, attachment: Attachment, options: Copy.Options, scale: Scale) -> dict[str, Any]:
+        """Ask for the four phases; source and copy share what room there is."""
+        least = options.processes * (_MIB if options.kind == "large" else options.file_size)
+        size = min(room(attachment, scale, need=least), int(attachment.size * 0.45))
+        known = options.model_dump(exclude={"whole", "seed", "kind", "method"})
+        return {
+            "command": "copy",
+            "path": attachment.path,
+            "large": options.kind == "large",
+            "size": size,
+            "files": max(options.processes, size // (options.file_size + options.file_size // 4)),
+            "server": options.method == "server",
+            "seconds": None if options.whole else scale.runtime / len(_PHASES),
+            "seed": options.seed + scale.repeat,
+            **known,
+        }
+
+    def patience(self, request: Mapping[str, Any], scale: Scale) -> float:  # noqa: ARG002
+        """Return the time for 1 MiB/s, or 0.4 s a file where that is more."""
+        return float(max(5 * request["size"] / _MIB, 0 if request["large"] else 0.4 * request["files"]))
+
+    def values(self, answer: Answer, options: Copy.Options) -> dict[str, float]:
+        """Return bandwidths, and of a tree the files per second and a file's latency."""
+        found: dict[str, float] = {}
+        for name, phase in answer.phases.items():
+            if name in _MOVING:
+                found[f"{name}_bandwidth"] = phase.bandwidth("blocks")
+            if options.kind == "tree":
+                found[f"{name}_files"] = phase.rate("files")
+                found |= of_lane(name, phase.lanes["files"])
+        return found
+
+    def measure(self, attachment: Attachment, options: Copy.Options, scale: Scale) -> Sample:
+        """Run the four phases. A copy that differs is the target's failure: :class:`AssertionError`."""
+        sample = super().measure(attachment, options, scale)
+        differs = sample.evidence.get("differs")
+        assert differs is None, f"{attachment.client.name}: copies differ from what was written: {differs}"
+        return sample

@@ -1,0 +1,144 @@
+"""Metadata: the calls that make, find and take away names, by many processes at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from storagetest.config.base import Items, Size
+from storagetest.measure.run import Metric
+from storagetest.protocols.base import Attachment
+from storagetest.workloads._agent.answer import Answer
+from storagetest.workloads._agent.load import (
+    AgentOptions,
+    AgentWorkload,
+    client_cpu,
+    of_lane,
+    rate,
+    room,
+    timed,
+)
+from storagetest.workloads.base import Scale, register
+
+__all__ = ["OPERATIONS", "Metadata"]
+
+OPERATIONS = (
+    "mkdir", "rmdir", "create", "open", "stat", "readdir",
+    "setattr", "xattr", "rename", "link", "symlink", "unlink",
+)  # fmt: skip
+"""In the order in which they are measured."""
+
+_BYTES_A_FILE = 4096
+_DIRECTORIES = 100_000
+
+
+@register
+class Metadata(AgentWorkload["Metadata.Options"]):
+    """Metadata operations, one kind after another, by many processes, in private or shared directories.
+
+    Each operation is a phase in which all processes do nothing else; `readdir` is the listing of a whole
+    directory. What a target has not got (`xattr` over NFSv3, hard links on some) is left out and said so.
+    The profile's `size` gives the number of files, one for every 4 KiB; there come to be as many as the
+    phase's share of the `runtime` allows to create.
+    """
+
+    name = "metadata"
+    example: ClassVar[Mapping[str, Any]] = {
+        "processes": 4,
+        "shared": True,
+        "operations": ["create", "stat", "unlink"],
+    }
+    metrics: ClassVar[Mapping[str, Metric]] = {**timed(*OPERATIONS), **rate("readdir_entries"), **client_cpu}
+
+    class Options(AgentOptions):
+        """The operations, and the directories that they work in."""
+
+        processes: Annotated[int, Field(ge=1, le=256)] = 4
+        """Processes, each on files of its own."""
+
+        operations: Annotated[Items[Literal[OPERATIONS]], Field(min_length=1)] = OPERATIONS  # type: ignore[valid-type]  # mypy wants the names once more
+        """The operations to measure, in any order."""
+
+        shared: bool = False
+        """Whether all processes work in one tree of directories, rather than each in its own."""
+
+        files: Annotated[int | None, Field(ge=1)] = None
+        """Files of all processes; by default one for every 4 KiB of the profile's size."""
+
+        files_per_directory: Annotated[int | None, Field(ge=1)] = None
+        """Files in each directory, in place of `files`."""
+
+        depth: Annotated[int, Field(ge=0, le=16)] = 0
+        """Levels of directories below the first; the files are in those of the lowest."""
+
+        width: Annotated[int, Field(ge=1, le=10_000)] = 1
+        """Directories in each directory, where there are levels."""
+
+        file_size: Annotated[Size, Field(le=1 << 20)] = 0
+        """Bytes that are written into each new file; part of `create`."""
+
+        cold: bool = False
+        """Drop the client's caches before `open`, `stat` and `readdir`, and do each name once; needs root."""
+
+        @model_validator(mode="after")
+        def _possible(self) -> Self:
+            if self.files is not None and self.files_per_directory is not None:
+                raise ValueError("files and files_per_directory: give one of them")
+            if self.directories > _DIRECTORIES:
+                raise ValueError(
+                    f"width ** depth makes {self.directories} directories: {_DIRECTORIES} is the most"
+                )
+            if self.files is not None and self.files < self.processes:
+                raise ValueError(f"files: {self.files} are too few for {self.processes} processes")
+            return self
+
+        @property
+        def directories(self) -> int:
+            """Directories with files in them, in one tree."""
+            return int(self.width**self.depth)
+
+    def request(self, attachment: Attachment, options: Metadata.Options, scale: Scale) -> dict[str, Any]:
+        """Ask for the operations; the time is divided evenly among them."""
+        known = {
+            name: getattr(options, name)
+            for name in ("processes", "shared", "depth", "width", "file_size", "cold")
+        }
+        phases = {*options.operations, "create", *(["mkdir"] if "rmdir" in options.operations else [])}
+        return {
+            "command": "metadata",
+            "path": attachment.path,
+            "operations": list(options.operations),
+            "files": _files(attachment, options, scale),
+            "seconds": None if options.whole else scale.runtime / len(phases),
+            "seed": options.seed + scale.repeat,
+            **known,
+        }
+
+    def patience(self, request: Mapping[str, Any], scale: Scale) -> float:  # noqa: ARG002
+        """Return 50 ms for each operation on each file."""
+        return float(0.05 * request["files"] * (len(OPERATIONS) + 3))
+
+    def values(self, answer: Answer, options: Metadata.Options) -> dict[str, float]:
+        """Return rate and latencies of each operation that was asked for and that the target has."""
+        found: dict[str, float] = {}
+        for name in options.operations:
+            phase = answer.phases.get(name)
+            if phase is not None:
+                found[f"{name}_ops"] = phase.rate(name)
+                found |= of_lane(name, phase.lanes[name])
+        if "readdir" in options.operations:
+            found["readdir_entries"] = answer.phases["readdir"].bandwidth("readdir")
+        return found
+
+
+def _files(attachment: Attachment, options: Metadata.Options, scale: Scale) -> int:
+    """Return how many files all processes have together, as far as there is room for them."""
+    a_file = max(_BYTES_A_FILE, options.file_size)
+    most = attachment.size // a_file
+    wanted = room(attachment, scale, need=options.processes * a_file) // a_file
+    if options.files_per_directory is not None:
+        trees = 1 if options.shared else options.processes
+        wanted = options.files_per_directory * options.directories * trees
+    return max(options.processes, min(options.files or wanted, most))

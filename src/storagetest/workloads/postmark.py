@@ -1,0 +1,154 @@
+"""PostMark: the small files of a mail server, as J. Katcher published it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Self
+
+from pydantic import Field, model_validator
+
+from storagetest.config.base import Size
+from storagetest.measure.run import Metric
+from storagetest.protocols.base import Attachment
+from storagetest.workloads._agent.answer import Answer
+from storagetest.workloads._agent.load import (
+    AgentOptions,
+    AgentWorkload,
+    bandwidth,
+    client_cpu,
+    latencies,
+    of_lane,
+    rate,
+    room,
+)
+from storagetest.workloads.base import Scale, register
+
+__all__ = ["Postmark"]
+
+_BYTES_A_FILE = 1 << 16
+_FEWEST = 16
+_OPERATIONS = ("create", "delete", "read", "append")
+
+
+@register
+class Postmark(AgentWorkload["Postmark.Options"]):
+    """A pool of small files is created, used in transactions and deleted, as a mail server does.
+
+    A transaction reads or appends to one file, and creates or deletes another. Source: J. Katcher, PostMark:
+    a new file system benchmark, Network Appliance TR3022 (1997); the parameters' defaults are its, except
+    that the profile's `size` gives the pool (a file for every 64 KiB, at least 16) and its `runtime` the
+    transactions.
+    """
+
+    name = "postmark"
+    example: ClassVar[Mapping[str, Any]] = {"files": 500, "transactions": 500}
+    metrics: ClassVar[Mapping[str, Metric]] = {
+        **rate("tps"),
+        **bandwidth("read_bandwidth", "write_bandwidth"),
+        **rate("create_alone_ops"),
+        **rate("delete_alone_ops"),
+        **rate("create_ops"),
+        **rate("delete_ops"),
+        **rate("read_ops"),
+        **rate("append_ops"),
+        **latencies("transaction", *_OPERATIONS),
+        **client_cpu,
+    }
+
+    class Options(AgentOptions):
+        """PostMark's parameters."""
+
+        files: Annotated[int | None, Field(ge=1)] = None
+        """Files in the pool, of all processes (`set number`; published: 500)."""
+
+        transactions: Annotated[int | None, Field(ge=1)] = None
+        """Transactions of all processes (`set transactions`; published: 500), in place of the runtime."""
+
+        low: Annotated[Size, Field(ge=1)] = 500
+        """The smallest file's bytes (`set size`)."""
+
+        high: Annotated[Size, Field(ge=1, le=1 << 20)] = 10_000
+        """The largest file's bytes (`set size`; 9.77 KiB)."""
+
+        subdirectories: Annotated[int, Field(ge=0, le=100_000)] = 0
+        """Directories that the files are spread over (`set subdirectories`)."""
+
+        read_bias: Annotated[int, Field(ge=-1, le=10)] = 5
+        """How many in ten are reads, not appends (`set bias read`); -1: neither."""
+
+        create_bias: Annotated[int, Field(ge=-1, le=10)] = 5
+        """How many in ten are creations, not deletions (`set bias create`); -1: neither."""
+
+        read_block: Annotated[Size, Field(ge=1, le=1 << 20)] = 512
+        """Bytes a read (`set read`)."""
+
+        write_block: Annotated[Size, Field(ge=1, le=1 << 20)] = 512
+        """Bytes a write (`set write`)."""
+
+        buffered: bool = True
+        """Collect reads and writes as stdio does, into the target's own block size (`set buffering`)."""
+
+        sync: bool = False
+        """fsync after each creation and each append. Not in the published program."""
+
+        processes: Annotated[int, Field(ge=1, le=256)] = 1
+        """Processes, each with a pool of its own. The published program is one."""
+
+        @model_validator(mode="after")
+        def _possible(self) -> Self:
+            if self.low > self.high:
+                raise ValueError(f"low is {self.low} bytes and high {self.high}: low must not be the larger")
+            if self.read_bias < 0 and self.create_bias < 0:
+                raise ValueError("read_bias and create_bias are both -1: nothing is left to do")
+            if self.whole and self.transactions is None:
+                raise ValueError("whole: say how many transactions there are")
+            for name in ("files", "transactions"):
+                number = getattr(self, name)
+                if number is not None and number < self.processes:
+                    raise ValueError(f"{name}: {number} are too few for {self.processes} processes")
+            return self
+
+    def request(self, attachment: Attachment, options: Postmark.Options, scale: Scale) -> dict[str, Any]:
+        """Ask for one run of PostMark."""
+        known = options.model_dump(exclude={"whole", "seed", "files"})
+        least = max(_FEWEST, options.processes)
+        pool = room(attachment, scale, need=2 * least * options.high)
+        # Twice the pool is the most that there may be, and each file may be of the largest size.
+        fitting = int(attachment.size * 0.9) // (2 * options.high)
+        wanted = options.files or max(least, pool // _BYTES_A_FILE)
+        return {
+            "command": "postmark",
+            "path": attachment.path,
+            "files": min(wanted, fitting),
+            "seconds": None if options.transactions is not None else scale.runtime,
+            "seed": options.seed + scale.repeat,
+            **known,
+        }
+
+    def patience(self, request: Mapping[str, Any], scale: Scale) -> float:  # noqa: ARG002
+        """Return 0.1 s for each file and each transaction."""
+        return float(0.1 * (3 * request["files"] + 4 * request["transactions"]))
+
+    def values(self, answer: Answer, options: Postmark.Options) -> dict[str, float]:  # noqa: ARG002
+        """Return PostMark's own figures, and the latencies of the transactions' operations.
+
+        As published, data rates are bytes over the whole time, creation and deletion of the pool included.
+        """
+        create, work = answer.phases["create"], answer.phases["transactions"]
+        span = sum(phase.span for phase in answer.phases.values())
+        written = create.lanes["create"].total_bytes + sum(
+            work.lanes[name].total_bytes for name in ("create", "append")
+        )
+        found = {
+            "tps": work.rate("transaction"),
+            "read_bandwidth": work.lanes["read"].total_bytes / span,
+            "write_bandwidth": written / span,
+            "create_alone_ops": create.rate("create"),
+        }
+        if (delete := answer.phases.get("delete")) is not None:  # unless the transactions deleted all
+            found["delete_alone_ops"] = delete.rate("delete")
+        for name in ("transaction", *_OPERATIONS):
+            if work.lanes[name].ops and name != "transaction":
+                found[f"{name}_ops"] = work.rate(name)
+            found |= of_lane(name, work.lanes[name])
+        return found

@@ -1,0 +1,15 @@
+"""Bonnie: a file by the character and by the block, seeks, many empty files, as Bonnie++ 1.03 has them."""
+
+import pytest
+
+pytestmark = pytest.mark.needs("filesystem")
+
+
+def test_bonnie(measure):
+    """The phases of Bonnie++ meet their gates."""
+    measure("bonnie")
+
+
+def test_bonnie_sync(measure):
+    """The same with every write on stable storage before the next (-b), as databases want it."""
+    measure("bonnie", sync=True, characters=False)

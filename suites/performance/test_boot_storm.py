@@ -1,0 +1,6 @@
+"""Boot storm: many virtual machines start at once, as on a Monday morning."""
+
+
+def test_boot_storm(measure):
+    """Twenty machines boot from clones of one image within the time that is asked for."""
+    measure("boot-storm", vms=20)

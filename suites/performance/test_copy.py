@@ -1,0 +1,11 @@
+"""Copying: what a user sees of a target: a file or a directory is put there, copied, read and deleted."""
+
+import pytest
+
+pytestmark = pytest.mark.needs("filesystem")
+
+
+@pytest.mark.parametrize("kind", ["large", "tree"])
+def test_copy(measure, kind):
+    """A large file, and a tree of small ones, are copied whole and as fast as is asked for."""
+    measure("copy", kind=kind)

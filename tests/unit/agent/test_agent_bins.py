@@ -1,0 +1,57 @@
+"""The agent's bins are those that results are merged in."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from storagetest.agent import bins
+from storagetest.agent.lanes import Chain, Lane
+from storagetest.measure.histogram import RELATIVE_ERROR, Histogram
+
+LATENCIES = st.lists(st.one_of(st.integers(0, 300), st.integers(0, 2**35)), max_size=50)
+
+
+@given(LATENCIES)
+def test_they_are_the_histograms(latencies):
+    counted = Histogram.from_fio_bins(bins.count(latencies))
+    assert counted.count == len(latencies)
+    assert counted == Histogram.of(ns * 1e-9 for ns in latencies)
+
+
+@given(st.integers(1, 2**34 - 1))
+def test_a_bin_is_within_the_error_that_is_stated(ns):
+    assert abs(bins.middle(ns) - ns) <= ns * RELATIVE_ERROR
+
+
+@given(LATENCIES, LATENCIES)
+def test_merging_on_the_other_side_is_counting_together(some, others):
+    merged = Histogram.from_fio_bins(bins.count(some)) + Histogram.from_fio_bins(bins.count(others))
+    assert merged == Histogram.from_fio_bins(bins.count(some + others))
+
+
+def test_a_lane_reports_what_ended_in_the_window():
+    lane = Lane(sized=True)
+    for end, latency, size in ((10, 3, 100), (20, 4, 200), (30, 5, 400)):
+        lane.ends.append(end)
+        lane.latencies.append(latency)
+        lane.sizes.append(size)
+    assert lane.report(10, 30) == {
+        "ops": 2,
+        "total": 3,
+        "bins": {4: 1, 5: 1},
+        "bytes": 600,
+        "total_bytes": 700,
+    }
+    assert lane.last == 30
+    assert Lane().last == 0
+
+
+def test_a_chain_counts_nothing_between_its_segments():
+    chain = Chain()
+    for stamps in ((100, 103, 107), (1000,), (2000, 2010)):
+        segment = chain.segment()
+        del segment[:]
+        segment.extend(stamps)
+    assert (chain.count, chain.last) == (3, 2010)
+    assert chain.report(0, 5000) == {"ops": 3, "total": 3, "bins": {3: 1, 4: 1, 10: 1}}

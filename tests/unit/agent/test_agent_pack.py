@@ -1,0 +1,60 @@
+"""The agent as it travels: the same bytes every time, only the standard library, and an old Python."""
+
+from __future__ import annotations
+
+import ast
+import io
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from storagetest import agent
+from storagetest.agent import pack
+
+FOLDER = Path(agent.__file__).parent
+TRAVELLING = sorted(path for path in FOLDER.rglob("*.py") if path.name != "pack.py")
+SLOW = {
+    "dataclasses",
+    "inspect",
+    "pathlib",
+    "shutil",
+    "subprocess",
+    "tempfile",
+    "logging",
+    "argparse",
+    "enum",
+}
+
+
+def test_the_zip_is_the_same_every_time():
+    first = pack.packed()
+    pack.packed.cache_clear()
+    assert pack.packed() == first
+    with zipfile.ZipFile(io.BytesIO(first)) as archive:
+        names = archive.namelist()
+    assert names == [
+        "storagetest/__init__.py",
+        *sorted(f"storagetest/agent/{path.relative_to(FOLDER)}" for path in TRAVELLING),
+    ]
+
+
+@pytest.mark.parametrize("path", TRAVELLING, ids=lambda path: str(path.relative_to(FOLDER)))
+def test_a_module_is_one_that_the_oldest_python_takes_and_imports_little(path):
+    tree = ast.parse(path.read_text(), feature_version=pack.OLDEST_PYTHON)
+    for node in ast.walk(tree):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        for name in names:
+            top = name.partition(".")[0]
+            assert top in sys.stdlib_module_names or name.startswith("storagetest.agent"), name
+            assert top not in SLOW, name
+
+
+def test_a_python_that_is_too_old_says_so(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "version_info", (3, 8, 1))
+    with pytest.raises(SystemExit) as ended:
+        exec(pack.START, {})
+    assert ended.value.code == 1
+    assert capsys.readouterr().out == '{"t":"error","kind":"python","message":"3.8"}\n'

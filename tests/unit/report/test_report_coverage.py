@@ -1,0 +1,71 @@
+"""The coverage of conformance cases: records, counts by section, and the page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from storagetest.errors import ResultError
+from storagetest.report.coverage import CaseOutcome, CaseRecord, Level, coverage, load, markdown
+
+
+def record(
+    identifier: str, section: str, outcome: CaseOutcome = CaseOutcome.PASSED, **more: object
+) -> CaseRecord:
+    return CaseRecord(identifier, section, Level.MUST, outcome, target="flash", **more)  # type: ignore[arg-type]
+
+
+RECORDS = [
+    record("B", "3.10"),
+    record("A", "3.9", CaseOutcome.FAILED, message="first line | with a bar\nsecond"),
+    record("C", "3.9", observed=("the one way",)),
+    record("D", "3.9", CaseOutcome.KNOWN),
+]
+
+
+def test_a_record_survives_json() -> None:
+    one = record(
+        "A", "1", CaseOutcome.WARNED, observed=("x",), kills=("m",), seconds=0.5, message="no", spares="s"
+    )
+    assert CaseRecord.from_json(one.to_json()) == one
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {},
+        {"id": "A"},
+        {**record("A", "1").to_json(), "level": "SHALL"},
+        {**record("A", "1").to_json(), "x": 1},
+    ],
+)
+def test_what_is_no_record_is_refused(broken: dict[str, object]) -> None:
+    with pytest.raises(ResultError, match="not the record"):
+        CaseRecord.from_json(broken)
+
+
+def test_a_file_names_its_bad_line(tmp_path: Path) -> None:
+    path = tmp_path / "cases.jsonl"
+    path.write_text('{"id": 1}\n', encoding="utf-8")
+    with pytest.raises(ResultError, match=r"cases\.jsonl:1: "):
+        load(path)
+
+
+def test_sections_are_counted_in_their_order() -> None:
+    counted = coverage(RECORDS)
+    assert list(counted.by_section) == ["3.9", "3.10"]
+    assert counted.by_section["3.9"] == {CaseOutcome.FAILED: 1, CaseOutcome.PASSED: 1, CaseOutcome.KNOWN: 1}
+    assert counted.totals[CaseOutcome.PASSED] == 2
+    assert [one.id for one in counted.worth_reading] == ["A", "D", "C"]
+
+
+def test_the_page_has_a_table_for_each_target() -> None:
+    page = markdown(RECORDS, title="NVMe/TCP").splitlines()
+    assert page[0] == "# NVMe/TCP"
+    assert "## flash" in page
+    assert "| section | cases | passed | failed | known |" in page
+    assert "| 3.9 | 3 | 1 | 1 | 1 |" in page
+    assert "| **all** | 4 | 2 | 1 | 1 |" in page
+    assert "| A | 3.9 | MUST | failed | first line \\| with a bar |" in page
+    assert "| C | 3.9 | MUST | passed | the one way |" in page

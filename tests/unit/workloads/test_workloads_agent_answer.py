@@ -1,0 +1,118 @@
+"""The agent's output as it comes: the right numbers, or an error that says what to do. Never wrong ones."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from storagetest.errors import WorkloadError
+from storagetest.workloads._agent.answer import read_answer
+
+LANE = {"ops": 3, "total": 4, "bins": {"100": 1, "129": 2}, "bytes": 30, "total_bytes": 40}
+PHASE = {
+    "seconds": 0.5,
+    "span": 0.6,
+    "spread": 0.01,
+    "tail": 0.09,
+    "cpu": 0.8,
+    "overlap": True,
+    "lanes": {"create": LANE},
+}
+CPU = ["cpu 1 0 1 98 0 0 0 0\ncpu0 1 0 1 98 0 0 0 0", "cpu 51 0 1 148 0 0 0 0\ncpu0 51 0 1 148 0 0 0 0"]
+VALUE = {"phases": {"create": PHASE}, "cpu": CPU, "files": 4}
+GOOD = '{"t":"progress","phase":"create"}\n' + json.dumps({"t": "result", "value": VALUE}) + "\n"
+
+
+def changed(**members: Any) -> str:
+    """The good result with members of its phase (or, ``lane_…``, of its lane) replaced."""
+    value = copy.deepcopy(VALUE)
+    phase: dict[str, Any] = value["phases"]["create"]  # type: ignore[index]
+    for name, member in members.items():
+        place = phase["lanes"]["create"] if name.startswith("lane_") else phase
+        place[name.removeprefix("lane_")] = member
+    return json.dumps({"t": "result", "value": value})
+
+
+def test_the_numbers_are_the_agents():
+    answer = read_answer(GOOD, "")
+    phase = answer.phases["create"]
+    assert (phase.rate("create"), phase.bandwidth("create"), phase.cpu) == (6.0, 60.0, 0.8)
+    assert phase.lanes["create"].latency.bins == ((100, 1), (129, 2))
+    assert answer.more == {"files": 4}
+    assert answer.cpu is not None
+    assert answer.cpu.share == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("dirty", [f"Welcome!\n{GOOD}", f"{GOOD}[1]\nbye\n", GOOD.replace("\n", "\r\n")])
+def test_what_others_print_does_not_matter(dirty):
+    assert read_answer(dirty, "noise") == read_answer(GOOD, "")
+
+
+@pytest.mark.parametrize(
+    ("stdout", "message"),
+    [
+        ("", "without a result: it was killed"),
+        ('{"t":"progress","phase":"create"}\n', "without a result"),
+        (GOOD[: len(GOOD) // 2], "without a result"),
+        (GOOD + GOOD, "answered 2 times"),
+        ('{"t":"result"}', "cannot be trusted"),
+        ('{"t":"result","value":[]}', "cannot be trusted"),
+        (changed(seconds=0), "nothing was done"),
+        (changed(seconds=0.7), "0.7 s of 0.6 s"),
+        (changed(seconds=float("nan")), "seconds is nan"),
+        (changed(span=-1), "span is -1"),
+        (changed(spread="0"), "spread is '0'"),
+        (changed(tail=True), "tail is True"),
+        (changed(lanes={}), "nothing was done"),
+        (changed(lane_ops=0, lane_bins={}), "nothing was done"),
+        (changed(lane_ops=2), "2 of 4 operations, 3 latencies"),
+        (changed(lane_total=2), "3 of 2 operations"),
+        (changed(lane_bytes=50), "50 of 40 B"),
+        (changed(lane_bins={"100": 1, "128": 2}), "not a bucket"),
+        (changed(lane_ops=3.0), "not a count"),
+        (changed(lane_bins=None), "cannot be trusted"),
+    ],
+)
+def test_what_cannot_be_believed_is_an_error(stdout, message):
+    with pytest.raises(WorkloadError, match=message):
+        read_answer(stdout, "")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (
+            {"kind": "os", "errno": "ENOSPC", "op": "create", "path": "/m/f1", "message": "No space left"},
+            r"^create /m/f1: No space left \(ENOSPC\)\nthe target is full: make room there",
+        ),
+        ({"kind": "os", "errno": "EXDEV", "op": "", "path": "", "message": "Odd"}, r"^: Odd \(EXDEV\)$"),
+        ({"kind": "python", "message": "3.7"}, "python3 is 3.7, too old: the agent needs 3.9"),
+        ({"kind": "deadline", "message": "2 of 2 workers"}, "2 of 2 workers. The target may hang: look at"),
+        ({"kind": "died", "message": "worker 1 died"}, "^worker 1 died$"),
+    ],
+)
+def test_what_the_agent_complains_of_is_said_with_what_to_do(line, message):
+    with pytest.raises(WorkloadError, match=message):
+        read_answer(json.dumps({"t": "error", **line}), "")
+
+
+def test_what_killed_it_is_shown():
+    with pytest.raises(WorkloadError, match="it was killed\nKilled"):
+        read_answer("", "Killed\n")
+
+
+@settings(deadline=None)
+@given(st.integers(0, len(GOOD)), st.integers(1, 300))
+def test_a_piece_that_is_missing_never_changes_a_number_unseen(place, length):
+    """A digit may go; but then counts and bins contradict each other, or only a time is another."""
+    try:
+        answer = read_answer(GOOD[:place] + GOOD[place + length :], "")
+    except WorkloadError:
+        return
+    for name, phase in answer.phases.items():
+        assert phase.lanes[name].ops == phase.lanes[name].latency.count

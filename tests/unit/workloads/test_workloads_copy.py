@@ -1,0 +1,106 @@
+"""Copying with the real agent on a directory."""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from storagetest.workloads.base import Scale, workloads
+from storagetest.workloads.copy import Copy
+
+MIB = 1 << 20
+SCALE = Scale(size=4 * MIB, ramp=0, runtime=0.8)
+LOAD = Copy()
+
+
+def run(directory, options, scale=SCALE):
+    sample = LOAD.measure(directory, LOAD.Options.model_validate(options), scale)
+    lines = map(json.loads, sample.evidence["phases"].splitlines())
+    assert not list(Path(directory.path).iterdir())
+    return sample, {line["phase"]: line["lanes"] for line in lines}
+
+
+@pytest.mark.parametrize("processes", [1, 3])
+@pytest.mark.parametrize("method", ["client", "server"])
+def test_a_large_file_is_written_copied_read_and_deleted(directory, method, processes):
+    sample, lanes = run(directory, {"whole": True, "method": method, "processes": processes})
+    size = 4 * MIB // processes * processes
+    for name in ("write", "copy", "read"):
+        assert lanes[name]["blocks"]["total_bytes"] == size
+        assert sample.values[f"{name}_bandwidth"] > 0
+    assert lanes["delete"]["files"]["total"] == 2 * processes
+    assert "write_files" not in sample.values
+
+
+def test_a_tree_is_too(directory):
+    options = {"whole": True, "kind": "tree", "processes": 2, "file_size": "8KiB", "sync": False}
+    sample, lanes = run(directory, options)
+    files = 4 * MIB // 10240
+    for name in ("write", "copy", "read"):
+        assert lanes[name]["files"]["total"] == files
+        assert lanes[name]["files"]["total_bytes"] == lanes["write"]["files"]["total_bytes"]
+    assert lanes["delete"]["files"]["total"] == 2 * files
+    assert set(sample.values) == set(LOAD.metrics)
+
+
+def test_what_the_time_did_not_suffice_to_write_is_not_copied(directory):
+    scale = replace(SCALE, size=256 * MIB, runtime=0.1)
+    _, lanes = run(directory, {"kind": "tree"}, scale)
+    assert lanes["write"]["files"]["total"] < 256 * MIB // 20480
+    assert lanes["copy"]["files"]["total"] <= lanes["write"]["files"]["total"]
+
+
+def test_source_and_copy_share_the_room(directory):
+    small = replace(directory, size=8 * MIB)
+    assert LOAD.request(small, LOAD.Options(), replace(SCALE, size=64 * MIB))["size"] == int(3.6 * MIB)
+
+
+def test_a_copy_that_differs_is_the_targets_failure(directory):
+    """Somebody else writes into the copies while they are made: what is read back is not what was written."""
+    stop = threading.Event()
+
+    def spoil() -> None:
+        while not stop.wait(0.001):
+            for copy in Path(directory.path).glob("storagetest-copy/p0/b/*"):
+                try:
+                    with copy.open("r+b") as file:
+                        file.write(b"spoilt")
+                except OSError:
+                    continue
+
+    spoiler = threading.Thread(target=spoil)
+    spoiler.start()
+    options = LOAD.Options.model_validate({"kind": "tree", "depth": 0, "whole": True})
+    try:
+        with pytest.raises(
+            AssertionError, match=r"here: copies differ .*storagetest-copy/p0/b/\d+ at byte 0"
+        ):
+            LOAD.measure(directory, options, SCALE)
+    finally:
+        stop.set()
+        spoiler.join()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"kind": "medium"}, "large"),
+        ({"depth": 8, "width": 100}, "10000 is the most"),
+        ({"block_size": 100}, "greater than or equal to 512"),
+        ({"method": "scp"}, "client"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options, message):
+    with pytest.raises(ValidationError, match=message):
+        LOAD.Options.model_validate(options)
+
+
+def test_the_registry_finds_it_and_its_example_loads():
+    workload = workloads.get("copy")
+    assert workload.Options.model_validate(workload.example)
+    assert workload().parameters(workload.Options())["block_size"] == "1MiB"

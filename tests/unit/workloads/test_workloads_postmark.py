@@ -1,0 +1,118 @@
+"""PostMark with the real agent on a directory."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from storagetest.errors import WorkloadError
+from storagetest.workloads.base import Scale, workloads
+from storagetest.workloads.postmark import Postmark
+
+MIB = 1 << 20
+SCALE = Scale(size=4 * MIB, ramp=0, runtime=0.2)
+LOAD = Postmark()
+PUBLISHED = {"files": 500, "transactions": 500}
+
+
+def run(directory, options, scale=SCALE):
+    sample = LOAD.measure(directory, LOAD.Options.model_validate(options), scale)
+    lines = map(json.loads, sample.evidence["phases"].splitlines())
+    assert not list(Path(directory.path).iterdir())
+    return sample, {line["phase"]: line["lanes"] for line in lines}
+
+
+def test_the_published_run_is_what_is_published(directory):
+    """500 files, 500 transactions of two halves each, and everything that was created is deleted."""
+    sample, lanes = run(directory, PUBLISHED)
+    work = {name: lane["total"] for name, lane in lanes["transactions"].items()}
+    assert lanes["create"]["create"]["total"] == 500
+    assert work["transaction"] == 500
+    assert work["create"] + work["delete"] == 500
+    assert lanes["delete"]["delete"]["total"] == 500 + work["create"] - work["delete"]
+    # An append to a file that has its largest size is none; all else is chosen with equal chances.
+    assert 400 <= work["read"] + work["append"] <= 500
+    assert all(150 < work[name] < 350 for name in ("read", "append", "create", "delete"))
+    assert set(sample.values) == set(LOAD.metrics)
+    mean = lanes["create"]["create"]["total_bytes"] / 500
+    assert 4500 < mean < 6000
+
+
+def test_the_same_seed_asks_for_the_same_and_another_repeat_for_something_else(directory):
+    def asked(repeat):
+        _, lanes = run(directory, PUBLISHED, replace(SCALE, repeat=repeat))
+        return [lane["total_bytes"] for phase in lanes.values() for lane in phase.values()]
+
+    assert asked(0) == asked(0) != asked(1)
+
+
+@pytest.mark.parametrize(
+    ("options", "nothing"),
+    [
+        ({**PUBLISHED, "read_bias": 10}, {"append"}),
+        ({**PUBLISHED, "read_bias": 0}, {"read"}),
+        ({**PUBLISHED, "read_bias": -1}, {"read", "append"}),
+        ({**PUBLISHED, "create_bias": -1}, {"create", "delete"}),
+    ],
+    ids=str,
+)
+def test_a_bias_decides_what_is_done(directory, options, nothing):
+    sample, lanes = run(directory, options)
+    assert {name for name, lane in lanes["transactions"].items() if not lane["total"]} == nothing
+    assert not {f"{name}_p99" for name in nothing} & set(sample.values)
+
+
+def test_with_creations_only_the_pool_does_not_grow_past_twice_its_size(directory):
+    _, lanes = run(directory, {"files": 20, "transactions": 200, "create_bias": 10})
+    assert lanes["transactions"]["create"]["total"] - lanes["transactions"]["delete"]["total"] <= 20
+
+
+def test_with_deletions_only_an_empty_pool_is_filled_again(directory):
+    _, lanes = run(directory, {"files": 20, "transactions": 200, "create_bias": 0})
+    assert lanes["transactions"]["create"]["total"] > 0
+
+
+def test_files_may_be_spread_and_processes_many_and_writes_synced(directory):
+    sample, lanes = run(directory, {"subdirectories": 5, "processes": 3, "sync": True, "buffered": False})
+    assert lanes["create"]["create"]["total"] == 4 * MIB // 65536
+    assert sample.values["tps"] > 0
+
+
+def test_files_are_of_one_size_where_low_is_high(directory):
+    _, lanes = run(directory, {**PUBLISHED, "low": "4KiB", "high": "4KiB"})
+    assert lanes["create"]["create"]["total_bytes"] == 500 * 4096
+    assert lanes["transactions"]["append"]["total"] == 0
+
+
+def test_the_pool_is_no_larger_than_there_is_room_for(directory):
+    small = replace(directory, size=MIB)
+    options = LOAD.Options.model_validate(PUBLISHED)
+    assert LOAD.request(small, options, SCALE)["files"] == int(MIB * 0.9) // 20_000
+    with pytest.raises(WorkloadError, match="at least 320kB is needed"):
+        LOAD.request(replace(directory, size=200_000), options, SCALE)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"low": 600, "high": 500}, "low must not be the larger"),
+        ({"read_bias": -1, "create_bias": -1}, "nothing is left to do"),
+        ({"read_bias": 11}, "less than or equal to 10"),
+        ({"whole": True}, "say how many transactions"),
+        ({"files": 2, "processes": 4}, "too few for 4 processes"),
+        ({"high": "2MiB"}, "less than or equal to 1048576"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options, message):
+    with pytest.raises(ValidationError, match=message):
+        LOAD.Options.model_validate(options)
+
+
+def test_the_registry_finds_it_and_its_example_loads():
+    workload = workloads.get("postmark")
+    assert workload.Options.model_validate(workload.example)
+    assert workload().parameters(workload.Options())["write_block"] == "512B"
