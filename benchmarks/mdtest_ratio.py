@@ -1,11 +1,11 @@
 """Is the metadata workload at least as fast as mdtest?
 
 mdtest (https://github.com/hpc/ior) and the workload do the same on the same directory, in interleaved pairs:
-A B, B A, A B … Both make as many directories and files in one directory a process, look at them and take them
-away again; the rate is all operations over the time from the first begin to the last end. The ratio of a pair
-is one observation. Printed are, for each operation, the medians, the median ratio and the 95 % interval of the
-mean ratio (Student's t on the logarithms). Exit status 0: for no operation is the workload shown to be slower
-(no interval lies below 1); 1 otherwise; 2: it could not run.
+A B, B A, A B … Both make as many directories and files in one directory a process, look at them and take
+them away again; the rate is all operations over the time from the first begin to the last end. The ratio of a
+pair is one observation. Printed are, for each operation, the medians, the median ratio and the 95 % interval
+of the mean ratio (Student's t on the logarithms). Exit status 0: for no operation is the workload shown to be
+slower (no interval lies below 1); 1 otherwise; 2: it could not run.
 
     python benchmarks/mdtest_ratio.py --mdtest mdtest --path /dev/shm
     python benchmarks/mdtest_ratio.py --mdtest "mpirun -np 4 mdtest" --processes 4 --path /mnt/nfs

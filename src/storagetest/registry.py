@@ -84,6 +84,7 @@ class Registry(Generic[T]):
             try:
                 entry.load()
             except Exception as error:
-                msg = f"entry point {entry.name} = {entry.value} of group {self._package} failed to load: {error}"
+                where = f"entry point {entry.name} = {entry.value} of group {self._package}"
+                msg = f"{where} failed to load: {error}"
                 raise ConfigError(msg) from error
         self._loaded = True

@@ -13,4 +13,4 @@ def test_metadata(measure, shared):
 
 def test_metadata_deep(measure):
     """The same in a tree of directories, where names are looked up over several levels."""
-    measure("metadata", depth=3, width=4, operations=["create", "open", "stat", "readdir", "unlink"])
+    measure("metadata", depth=3, width=2, operations=["create", "open", "stat", "readdir", "unlink"])

@@ -1,7 +1,7 @@
 """A small NVM subsystem in memory, written from the standard: controllers, namespaces, reservations.
 
-It is the second implementation that the NVMe/TCP suite runs against, so it makes other legal choices
-than Linux's does, and has what Linux's lacks (Compare, Copy, Verify, reservations). Sections: NVM Express Base 2.2,
+It is the second implementation that the NVMe/TCP suite runs against, so it makes other legal choices than
+Linux's, and has what that lacks (Compare, Copy, Verify, reservations). Sections: NVM Express Base 2.2,
 "NVM" is the NVM Command Set 1.1. It shares the codecs with the suite and nothing else.
 """
 

@@ -127,7 +127,7 @@ def test_up_serve_reuse_break_down():
 def test_a_killed_owner_takes_its_lab_along():
     program = (
         "import os, time; from storagetest.lab import Lab\n"
-        "print(Lab.up('own', clients=0, owner=os.getpid()).name); time.sleep(600)"
+        "print(Lab.up('own', clients=0, appliance='bare', owner=os.getpid()).name); time.sleep(600)"
     )
     with start("-c", program) as owner:
         try:
@@ -142,7 +142,7 @@ def test_a_killed_owner_takes_its_lab_along():
 
 
 def test_a_killed_keeper_takes_the_machines_along_and_the_next_one_cleans_up():
-    lab = Lab.up("kept", clients=1, progress=lambda _: None)
+    lab = Lab.up("kept", clients=1, appliance="bare", progress=lambda _: None)
     assert len(processes()) == 3
     os.kill(lab.status().keeper, signal.SIGKILL)
     wait_until(lambda: not processes(), SOON, "the machines to end")
@@ -177,12 +177,12 @@ def test_a_machine_that_hangs_at_its_start_is_started_once_more(tmp_path, monkey
     wrapper.chmod(0o755)
     monkeypatch.setenv("PATH", f"{wrapper.parent}:{os.environ['PATH']}")
     said: list[str] = []
-    lab = Lab.up("again", clients=1, progress=said.append, patience=15.0)
+    lab = Lab.up("again", clients=1, appliance="bare", progress=said.append, patience=15.0)
     assert "boot: client1 again (silent for 15 s after 'power on')" in said
     assert ssh(lab, "client1", "hostname") == "client1\n"
     states = json.loads((state_root() / "again/states.json").read_text())
     assert states["client1"]["attempts"] == 1
-    ssh(lab, "client1", "bash", "-c", "</dev/tcp/10.77.0.1/2049")
+    ssh(lab, "client1", "bash", "-c", "</dev/tcp/10.77.0.1/22")
 
 
 def test_a_machine_that_does_not_start_is_one_sentence_and_leaves_nothing(tmp_path, monkeypatch):

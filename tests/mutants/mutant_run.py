@@ -27,8 +27,8 @@ SOFT_DEADLINE = 0.5
 class Suite:
     """A suite under ``suites/conformance``, a real target, and how to speak of it in YAML.
 
-    ``serve`` starts a target on loopback and yields its port; each mutant has one of its own, so that what one
-    leaves behind is no other's.
+    ``serve`` starts a target on loopback and yields its port; each mutant has one of its own, so that what
+    one leaves behind is no other's.
     """
 
     directory: str

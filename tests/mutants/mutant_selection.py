@@ -1,4 +1,4 @@
-"""A pytest plugin for the mutants' runs: on a target that is a mutant, only the cases that claim to kill it."""
+"""A pytest plugin for the mutants' runs: on a mutant, only the cases that claim to kill it."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def splitter(from_target: bool) -> Splitter:
 class Through(Rewrite):
     """``of_target`` and ``of_host`` are asked about every PDU; ``bad`` about host PDUs that break a rule.
 
-    ``commands`` are those outstanding, by CID; ``r2ts`` those unanswered, by TTAG; ``memory`` is the rule's own.
+    ``commands`` are those outstanding, by CID; ``r2ts`` those unanswered, by TTAG; ``memory`` is the rule's.
     """
 
     of_target: Rule | None = None

@@ -1,4 +1,4 @@
-"""Every broken rule of NVMe/TCP is noticed by a case that names it, and nothing is noticed where none is broken.
+"""Every broken rule of NVMe/TCP is noticed by a case that names it; where none is broken, nothing is.
 
 The target is the small controller of tests/controllers: hermetic, and without known deviations.
 """
@@ -28,8 +28,8 @@ PAGE = ROOT / "docs" / "mutants-nvme-tcp.md"
 
 HEAD = """# Mutants: NVMe/TCP
 
-A proxy between the suite and a real controller breaks one rule at a time (`tests/mutants`). Each line is one of
-them, the rule that it breaks, and the cases that notice. `tox -e mutants` runs them all; written by
+A proxy between the suite and a real controller breaks one rule at a time (`tests/mutants`). Each line is one
+of them, the rule that it breaks, and the cases that notice. `tox -e mutants` runs them all; written by
 `pytest tests/mutants/test_mutants_nvme_tcp.py --write-mutants`.
 
 """

@@ -1,4 +1,4 @@
-"""Conformance cases under a pytest of their own: ids, levels, what is recorded, and what a broken one shows."""
+"""Conformance cases under a pytest of their own: ids, levels, records, and what a broken one shows."""
 
 from __future__ import annotations
 
@@ -86,20 +86,33 @@ def test_should(): assert False, "not kept"
     assert run(pytester, suite, "--st-strict").ret == pytest.ExitCode.TESTS_FAILED
 
 
+TWICE = """
+@pytest.mark.case("A", section="1", level="MUST")
+def test_a(): pass
+
+@pytest.mark.case("A", section="1", level="MUST")
+def test_b(): pass
+"""
+
+FOR_TWO = """
+@pytest.mark.case("A", section="1", level="MUST")
+@pytest.mark.parametrize("x", [1, 2])
+def test_a(x): pass
+"""
+
+
 @pytest.mark.parametrize(
     ("suite", "words"),
     [
         (
-            '@pytest.mark.case("A", section="1", level="MUST")\ndef test_a(): pass\n'
-            '@pytest.mark.case("A", section="1", level="MUST")\ndef test_b(): pass\n',
+            TWICE,
             "case A is there twice",
         ),
         ('@pytest.mark.case("A", section="1")\ndef test_a(): pass\n', "a case mark is case(id"),
         ('@pytest.mark.case(section="1", level="MUST")\ndef test_a(): pass\n', "it says None"),
         ('@pytest.mark.case("A", section="1", level="SHALL")\ndef test_a(): pass\n', "'SHALL' is no level"),
         (
-            '@pytest.mark.case("A", section="1", level="MUST")\n'
-            '@pytest.mark.parametrize("x", [1, 2])\ndef test_a(x): pass\n',
+            FOR_TWO,
             "case A is there twice",
         ),
         ('@pytest.mark.case("A", section="1", level="MUST", killz=())\ndef test_a(): pass\n', "killz"),

@@ -21,7 +21,10 @@ def test_the_json_schema_is_the_models():
     assert published == schema_text(), "run: storagetest schema > docs/reference/targets.schema.json"
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "examples/targets").glob("*.yaml")), ids=lambda path: path.stem)
+EXAMPLES = sorted((ROOT / "examples/targets").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_the_examples_load(path: Path):
     assert config.load(path).variants
 
@@ -36,4 +39,5 @@ def test_the_targets_file_at_the_root_is_the_labs(monkeypatch: pytest.MonkeyPatc
 def default_targets() -> str:
     shape = Shape(2, "kernel", None)
     clients = ["client1", "client2"]
-    return targets_yaml("default", shape.describe(), lab_dir("default"), clients, roles.load("kernel").targets)
+    targets = roles.load("kernel").targets
+    return targets_yaml("default", shape.describe(), lab_dir("default"), clients, targets)

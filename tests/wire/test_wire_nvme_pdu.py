@@ -1,7 +1,8 @@
-"""One table of (PDU, bytes) drives the NVMe/TCP codec both ways: whole, byte by byte, with trailing data, fuzzed."""
+"""One table of (PDU, bytes) drives the NVMe/TCP codec both ways: in pieces, with more behind, fuzzed."""
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Iterator
 
@@ -57,9 +58,11 @@ TABLE: list[tuple[Pdu, bytes]] = [
     (CapsuleCmd(SQE, b"data"), hexed("04004848 4c000000") + SQE + b"data"),
     (CapsuleResp(CQE), hexed("05001800 18000000") + CQE),
     (H2CData(1, 2, 3, b"abcd"), hexed("06041818 1c000000 0100 0200 03000000 04000000 00000000") + b"abcd"),
-    (H2CData(1, 2, 3, b"abcd", last=False), hexed("06001818 1c000000 0100 0200 03000000 04000000 00000000") + b"abcd"),
+    (H2CData(1, 2, 3, b"abcd", last=False),
+     hexed("06001818 1c000000 0100 0200 03000000 04000000 00000000") + b"abcd"),
     (C2HData(1, 512, b"abcd"), hexed("07041818 1c000000 0100 0000 00020000 04000000 00000000") + b"abcd"),
-    (C2HData(1, 0, b"ab", True, True), hexed("070c1818 1a000000 0100 0000 00000000 02000000 00000000") + b"ab"),
+    (C2HData(1, 0, b"ab", True, True),
+     hexed("070c1818 1a000000 0100 0000 00000000 02000000 00000000") + b"ab"),
     (R2T(7, 9, 16, 32), hexed("09001800 18000000 0700 0900 10000000 20000000 00000000")),
     (KdReq(b"12"), hexed("0a000a00 0a000000") + b"12"),
     (KdResp(b""), hexed("0b000800 08000000")),
@@ -138,6 +141,8 @@ def test_an_end_within_a_pdu_is_told() -> None:
     assert len(event.leftover) == 100
 
 
+ALIGNED = encode(H2CData(1, 2, 3, b"abcd"), alignment=3)
+
 WRONG = {
     # (state, bytes) → (FES, FEI)
     "reserved type": (State.NEW, hexed("08001800 18000000") + bytes(16), Fes.INVALID_HEADER_FIELD, 0),
@@ -148,8 +153,10 @@ WRONG = {
     "PDO": (State.READY, mangle(encode(CapsuleCmd(SQE, b"data")), "PDO", 70), Fes.INVALID_HEADER_FIELD, 3),
     "PDO alignment": (State.READY, encode(CapsuleCmd(SQE, b"data")), Fes.INVALID_HEADER_FIELD, 3),
     "PLEN 0": (State.READY, mangle(encode(CapsuleCmd(SQE)), "PLEN", 0), Fes.INVALID_HEADER_FIELD, 4),
-    "PLEN 4 GiB": (State.READY, mangle(encode(CapsuleCmd(SQE)), "PLEN", 0xFFFFFFFF), Fes.INVALID_HEADER_FIELD, 4),
-    "DATAL": (State.READY, mangle(encode(H2CData(1, 2, 3, b"abcd"), alignment=3), "DATAL", 5), Fes.INVALID_HEADER_FIELD, 4),
+    "PLEN 4 GiB":
+        (State.READY, mangle(encode(CapsuleCmd(SQE)), "PLEN", 0xFFFFFFFF), Fes.INVALID_HEADER_FIELD, 4),
+    "DATAL":
+        (State.READY, mangle(ALIGNED, "DATAL", 5), Fes.INVALID_HEADER_FIELD, 4),
 }  # fmt: skip
 
 
@@ -274,10 +281,8 @@ def test_almost_right_bytes_give_an_event_or_a_protocol_error(
     for at, value in changes:
         data[at % len(data)] = value
     fed(role, bytes(data), State.READY)
-    try:
+    with contextlib.suppress(RemoteProtocolError):
         decode(bytes(data))
-    except RemoteProtocolError:
-        pass
 
 
 def test_flipped_bits_of_a_recorded_session() -> None:

@@ -102,7 +102,7 @@ def test_a_bench_leaves_nothing() -> None:
 def test_a_ladder_reads_like_the_conversation() -> None:
     links: list[Link] = []
     with Server() as server, Bench(endpoint(server.port), lambda link, what: links.append(link)) as bench:
-        bench.session().controller
+        assert bench.session().controller.raw
         queue = bench.queue()
         queue.send_raw(b"\x08" + bytes(23))
         queue.ending()
@@ -324,7 +324,8 @@ def test_writes_are_answered_within_maxh2cdata(pair: tuple[Queue, socket.socket]
     assert isinstance(seen[0], CapsuleCmd)
     assert Command.decode(seen[0].sqe).dptr[15] == 0x5A
     assert [(one.ttag, one.offset, len(one.data), one.last) for one in seen[1:]] == [
-        (5, 0, 4096, False), (5, 4096, 4096, False), (5, 8192, 1808, True), (6, 10000, 4096, False), (6, 14096, 2288, True),
+        (5, 0, 4096, False), (5, 4096, 4096, False), (5, 8192, 1808, True),
+        (6, 10000, 4096, False), (6, 14096, 2288, True),
     ]  # fmt: skip
 
 

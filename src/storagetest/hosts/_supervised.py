@@ -82,19 +82,19 @@ _PUSH = (
 )
 
 
-class Unreachable(HostError):  # noqa: N818  # our errors are named for what happened
+class Unreachable(HostError):  # our errors are named for what happened
     """The host could not be reached, so nothing was started there."""
 
 
-class Overrun(Exception):  # noqa: N818  # never leaves this room
+class Overrun(Exception):  # never leaves this room
     """Our own deadline passed; our end of the line is cut already."""
 
 
-class Lost(Exception):  # noqa: N818  # never leaves this room
+class Lost(Exception):  # never leaves this room
     """The connection went away while a command ran; its text says which."""
 
 
-class TooMuch(Exception):  # noqa: N818  # never leaves this room
+class TooMuch(Exception):  # never leaves this room
     """A command printed more than :data:`OUTPUT_LIMIT` bytes."""
 
 

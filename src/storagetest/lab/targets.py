@@ -32,7 +32,7 @@ servers:
   appliance: {appliance}
 
 # Targets are what is tested. Each combination of a matrix is one variant of its target.
-targets:
+targets:{nothing}
 """
 _TAIL = """
 # Gates: what a figure must be, judged on its confidence interval. The lab is emulated, so these only say that
@@ -58,6 +58,7 @@ def targets_yaml(
         shape=shape,
         clients="".join(f"  {client}: {reach(client)}\n" for client in clients),
         appliance=reach("appliance"),
+        nothing="" if targets and clients else " {}",
     )
     return head + "\n".join(_target(target, directory, clients) for target in targets if clients) + _TAIL
 

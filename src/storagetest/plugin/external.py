@@ -88,7 +88,6 @@ class ExternalItem(pytest.Item):
         with LocalHost() as host:
             done = host.run(run.argv, deadline=run.deadline, check=False, env=run.env)
         verdict = suite.verdict(self.test, status=done.status, stdout=done.stdout, stderr=done.stderr)
-        self.add_report_section("call", suite.name, verdict.details)
         _conclude(verdict)
 
     def reportinfo(self) -> tuple[Path, None, str]:

@@ -49,7 +49,8 @@ class CaseRecord:
     """One conformance case on one target.
 
     ``observed`` holds the legal alternatives that the target was seen to choose. ``kills`` names the mutants
-    that this case claims to catch, ``spares`` why it can catch none. ``message`` is why it did not pass; ``seconds`` how long it took.
+    that this case claims to catch, ``spares`` why it can catch none.
+    ``message`` is why it did not pass; ``seconds`` how long it took.
     """
 
     id: str

@@ -30,7 +30,7 @@ from storagetest.workloads.base import Scale, register
 __all__ = ["BootStorm"]
 
 _MIB = 1 << 20
-_BYTES_A_READ = 320 << 10
+_BYTES_A_READ = 1 << 20
 _FEWEST = 16
 _SLOWEST_FILL = 2 * _MIB
 _SLOWEST_IO = 0.05
@@ -44,8 +44,8 @@ class BootStorm(AgentWorkload["BootStorm.Options"]):
 
     A machine is a process; it reads the shared base image (mostly small, mostly random), then writes to its
     own clone, and thinks in between. It has booted when its list is done, whatever that takes: the profile's
-    `size` is the base image's, and gives each machine a read for every 320 KiB of it and a write for every
-    four reads. On a directory clones are thin files, on a block device regions of it.
+    `size` is the base image's, and gives each machine a read for every MiB of it, at least 16, and a write
+    for every four reads. On a directory clones are thin files, on a block device regions of it.
     """
 
     name = "boot-storm"

@@ -25,7 +25,7 @@ from storagetest.workloads.base import Scale, register
 
 __all__ = ["Postmark"]
 
-_BYTES_A_FILE = 1 << 16
+_BYTES_A_FILE = 1 << 18
 _FEWEST = 16
 _OPERATIONS = ("create", "delete", "read", "append")
 
@@ -36,7 +36,7 @@ class Postmark(AgentWorkload["Postmark.Options"]):
 
     A transaction reads or appends to one file, and creates or deletes another. Source: J. Katcher, PostMark:
     a new file system benchmark, Network Appliance TR3022 (1997); the parameters' defaults are its, except
-    that the profile's `size` gives the pool (a file for every 64 KiB, at least 16) and its `runtime` the
+    that the profile's `size` gives the pool (a file for every 256 KiB, at least 16) and its `runtime` the
     transactions.
     """
 

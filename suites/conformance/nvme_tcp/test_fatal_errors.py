@@ -86,6 +86,11 @@ def of_type(number: int) -> Callable[[Stage], bytes]:
     return lambda at: bytes([number, 0, hlen, 0]) + hlen.to_bytes(4, "little") + bytes(hlen - 8)
 
 
+def unsolicited(at: Stage) -> bytes:
+    """H2CData that no R2T asks for."""
+    return at.queue.encode(H2CData(1, 1, 0, bytes(512)))
+
+
 def data(at: Stage, **changes: int | bytes) -> bytes:
     """The beginning of the answer to the R2T, with fields changed."""
     fields = {
@@ -117,15 +122,18 @@ VIOLATIONS = [
               [INVALID, Fes.UNSUPPORTED_PARAMETER], 10),
     # The order of PDUs (3.1)
     violation("ORDER-CMD-FIRST", "3.1", "new", command, [SEQUENCE]),
-    violation("ORDER-DATA-FIRST", "3.1", "new", lambda at: at.queue.encode(H2CData(1, 1, 0, bytes(512))), [SEQUENCE]),
-    violation("ORDER-ICREQ-AGAIN", "3.1", "ready", lambda at: encode(ICReq()), [SEQUENCE], kills=("icreq-again",)),
+    violation("ORDER-DATA-FIRST", "3.1", "new", unsolicited, [SEQUENCE]),
+    violation("ORDER-ICREQ-AGAIN", "3.1", "ready", lambda at: encode(ICReq()), [SEQUENCE],
+              kills=("icreq-again",)),
     # Types that a host may not send (3.6.2.1)
     *(
-        violation(f"TYPE-{number:02X}", "3.6.2.1", "ready", of_type(number), [INVALID, SEQUENCE], 0, kills=kills)
+        violation(f"TYPE-{number:02X}", "3.6.2.1", "ready", of_type(number), [INVALID, SEQUENCE], 0,
+                  kills=kills)
         for number, kills in (
             (PduType.ICRESP, ()), (PduType.C2H_TERM_REQ, ()), (PduType.CAPSULE_RESP, ("wrong-way-ignored",)),
             (PduType.C2H_DATA, ("wrong-way-ignored",)), (PduType.R2T, ("wrong-way-ignored",)),
-            (0x08, ("reserved-type-ignored",)), (0x0C, ("reserved-type-ignored",)), (0xFF, ("reserved-type-ignored",)),
+            (0x08, ("reserved-type-ignored",)), (0x0C, ("reserved-type-ignored",)),
+            (0xFF, ("reserved-type-ignored",)),
         )
     ),
     # CapsuleCmd (3.6.2.6)
@@ -136,7 +144,8 @@ VIOLATIONS = [
     violation("CMD-PLEN-4GIB", "3.6.2.6", "connected", lambda at: mangle(command(at), "PLEN", 0xFFFFFFFF),
               [INVALID], 4),
     violation("CMD-PDO", "3.3", "connected",
-              lambda at: mangle(at.queue.encode(CapsuleCmd(command(at)[8:72], bytes(64))), "PDO", 8), [INVALID], 3),
+              lambda at: mangle(at.queue.encode(CapsuleCmd(command(at)[8:72], bytes(64))), "PDO", 8),
+              [INVALID], 3),
     violation("CMD-HDGST", "3.5", "connected", lambda at: mangle(command(at), "HDGST", 0xBADBAD00),
               [Fes.HEADER_DIGEST_ERROR], 0xBADBAD00, icreq=DIGESTS, kills=("hdgst-not-checked",)),
     violation("CMD-HEADER-BIT", "3.5", "connected",
@@ -147,7 +156,7 @@ VIOLATIONS = [
               lambda at: encode(CapsuleCmd(command(at)[8:72])), [INVALID], 1, icreq=DIGESTS,
               kills=("hdgstf-not-checked",)),
     # H2CData (3.3.2.2, 3.6.2.8)
-    violation("DATA-UNSOLICITED", "3.3.2.2", "connected", lambda at: at.queue.encode(H2CData(1, 1, 0, bytes(512))),
+    violation("DATA-UNSOLICITED", "3.3.2.2", "connected", unsolicited,
               [INVALID, SEQUENCE, RANGE], kills=("unsolicited-data-ignored",)),
     violation("DATA-TTAG", "3.3.2.2", "asked", lambda at: data(at, ttag=at.r2t.ttag ^ 0x5A5A),
               [INVALID], 10, kills=("ttag-not-checked",)),
@@ -157,7 +166,8 @@ VIOLATIONS = [
               kills=("data-gap-ignored",)),
     violation("DATA-RANGE", "3.3.2.2", "asked",
               lambda at: data(at, offset=at.r2t.offset + at.r2t.length), [RANGE, SEQUENCE]),
-    violation("DATA-OFFSET-HUGE", "3.3.2.2", "asked", lambda at: data(at, offset=0xFFFFFE00), [RANGE, SEQUENCE]),
+    violation("DATA-OFFSET-HUGE", "3.3.2.2", "asked", lambda at: data(at, offset=0xFFFFFE00),
+              [RANGE, SEQUENCE]),
     violation("DATA-DATAL", "3.6.2.8", "asked", lambda at: mangle(data(at), "DATAL", 1024), [INVALID, RANGE],
               ANY),
     violation("DATA-HLEN", "3.6.2.8", "asked", lambda at: mangle(data(at), "HLEN", 32), [INVALID], 2),

@@ -165,7 +165,11 @@ def test_another_host_does_not_write(hosts: tuple[Host, Host], rtype: int, may: 
 
 
 @pytest.mark.parametrize("rtype", [
-    pytest.param(one, id=SHORT[one], marks=pytest.mark.case(f"NVR-{SHORT[one]}-HOLDER", kills=("reservation-too-strict",)))
+    pytest.param(
+        one,
+        id=SHORT[one],
+        marks=pytest.mark.case(f"NVR-{SHORT[one]}-HOLDER", kills=("reservation-too-strict",)),
+    )
     for one in Rtype
 ])  # fmt: skip
 def test_the_holder_reads_and_writes(hosts: tuple[Host, Host], rtype: int) -> None:
@@ -364,8 +368,8 @@ def test_clear_removes_everything(hosts: tuple[Host, Host]) -> None:
 
 @pytest.mark.case(section="Base 7.5")
 @pytest.mark.parametrize("action", [
-    pytest.param(PREEMPT, id="preempt", marks=pytest.mark.case("NVR-PREEMPT-01", kills=("preempt-ignored",))),
-    pytest.param(PREEMPT_ABORT, id="abort", marks=pytest.mark.case("NVR-PREEMPT-02", kills=("preempt-ignored",))),
+    pytest.param(PREEMPT, marks=pytest.mark.case("NVR-PREEMPT-01", kills=("preempt-ignored",))),
+    pytest.param(PREEMPT_ABORT, marks=pytest.mark.case("NVR-PREEMPT-02", kills=("preempt-ignored",))),
 ])  # fmt: skip
 def test_preempt_takes_the_reservation_and_unregisters_its_holder(
     hosts: tuple[Host, Host], action: int

@@ -53,7 +53,7 @@ def test_the_default_labs_targets(home):
 
 
 def test_a_lab_without_clients_has_targets_for_nobody(home):
-    assert yaml.safe_load(text("kernel", []))["targets"] is None
+    assert yaml.safe_load(text("kernel", []))["targets"] == {}
 
 
 def test_a_lab_with_one_client_names_no_second(home):
@@ -140,7 +140,7 @@ def test_a_path_is_written_with_a_tilde_where_it_can_be(home):
 
 LINES = """\
 deb http://mirror.example/debian bookworm main contrib # comment
-deb [arch=amd64 signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://m/debian bookworm-updates main
+deb [arch=amd64 signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://m bookworm-updates main
 # deb http://mirror.example/debian bookworm main
 deb-src http://mirror.example/debian bookworm main
 deb [signed-by=/etc/apt/keyrings/vendor.gpg] https://vendor.example bookworm main

@@ -78,7 +78,7 @@ def test_with_deletions_only_an_empty_pool_is_filled_again(directory):
 
 def test_files_may_be_spread_and_processes_many_and_writes_synced(directory):
     sample, lanes = run(directory, {"subdirectories": 5, "processes": 3, "sync": True, "buffered": False})
-    assert lanes["create"]["create"]["total"] == 4 * MIB // 65536
+    assert lanes["create"]["create"]["total"] == 4 * MIB // 262144
     assert sample.values["tps"] > 0
 
 

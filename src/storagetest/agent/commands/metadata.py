@@ -26,7 +26,7 @@ from storagetest.agent import files
 from storagetest.agent.crew import Failed, Gate
 from storagetest.agent.job import Job
 from storagetest.agent.lanes import Chain, Lane, now
-from storagetest.agent.quick import PLACE, complain, stat
+from storagetest.agent.quick import PLACE, stat
 
 __all__ = ["ORDER", "run"]
 
@@ -343,7 +343,7 @@ def _stat(names: Names, stamp: Callable[[int], None], end: int) -> bool:
     call, place = stat, PLACE
     for name in names:
         if call(name, place):
-            complain(name)
+            os.stat(name)  # raises why
         stamp(time := now())
         if time >= end:
             return False

@@ -52,7 +52,7 @@ LARGEST = 64 * 1024 * 1024
 """Bytes that a command may return."""
 
 
-class LoginRefused(RemoteProtocolError):  # noqa: N818  # what happened, in the case's words
+class LoginRefused(RemoteProtocolError):  # what happened, in the case's words
     """The target answered a login with a status that is not Success; ``status`` is class and detail."""
 
     def __init__(self, status: int, who: str) -> None:

@@ -141,13 +141,6 @@ def wwids(session: Session, nsid: int) -> set[str]:
     return found
 
 
-_LINUX: Callable[[ControllerData], bool] = (
-    lambda data: (  # one line of knowledge
-        data["vid"] == 0 and data.text("fr")[:1].isdigit() and data.text("fr").count(".") >= 1
-    )
-)
-
-
 def implementation(data: ControllerData) -> str:
     """Return which known implementation this is by what it says of itself, or "".
 

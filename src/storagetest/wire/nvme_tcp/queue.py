@@ -318,7 +318,9 @@ class Queue:
         if cqe.ok and transfer.got and not transfer.last_seen:
             raise _broken(f"command {cqe.cid} is done, but no C2HData had LAST_PDU", "3.3.2.1", received)
         if cqe.ok and transfer.taken < len(transfer.to_send):
-            why = f"command {cqe.cid} succeeded with {transfer.taken} of {len(transfer.to_send)} bytes asked for"
+            why = (
+                f"command {cqe.cid} is done; {transfer.taken} of {len(transfer.to_send)} bytes were asked for"
+            )
             raise _broken(why, "3.3.2.2", received)
         transfer.cqe = cqe
 

@@ -1,0 +1,85 @@
+"""iscsi-test-cu: its list, its command line, and what its output says."""
+
+from __future__ import annotations
+
+import pytest
+
+from storagetest.config.base import SecretText
+from storagetest.external.base import Ended, suites
+from storagetest.external.iscsi_test_cu import IscsiTestCu
+from storagetest.protocols.iscsi import Authentication, Iscsi
+
+SUITE = IscsiTestCu()
+OPTIONS = {"address": "array.example.net", "iqn": "iqn.2024-01.net.example:bench", "lun": 1}
+
+PREAMBLE = "    [SKIPPED] REPORT_SUPPORTED_OPCODES is not implemented.\n\n\n     CUnit - A unit testing framework for C - Version 2.1-3\n"
+
+
+def summary(*, passed: int, failed: int) -> str:
+    ran = passed + failed
+    return (
+        "Run Summary:    Type  Total    Ran Passed Failed Inactive\n"
+        "              suites      1      1    n/a      0        0\n"
+        f"               tests      1      {ran}      {passed}      {failed}        0\n"
+        "             asserts      9      9      9      0      n/a\n"
+    )
+
+
+def test_it_is_registered() -> None:
+    assert suites.get("iscsi-test-cu") is IscsiTestCu
+
+
+def test_only_the_single_tests_are_listed_and_each_once() -> None:
+    listed = "ALL\nALL.Inquiry\nALL.Inquiry.Standard\nALL.Read10.Simple\nSCSI.Inquiry.Standard\nALL.Read10.Simple\n"
+    assert SUITE.tests(listed) == ("Inquiry.Standard", "Read10.Simple")
+
+
+@pytest.mark.parametrize("may_erase", [True, False])
+def test_data_are_risked_only_where_that_is_allowed(may_erase: bool) -> None:
+    run = SUITE.invocation("Read10.Simple", Iscsi.Options(**OPTIONS), may_erase=may_erase)
+    assert ("--dataloss" in run.argv) is may_erase
+    assert run.argv[-2:] == (
+        "--test=ALL.Read10.Simple",
+        "iscsi://array.example.net:3260/iqn.2024-01.net.example:bench/1",
+    )
+
+
+def test_no_secret_stands_on_the_command_line() -> None:
+    chap = Authentication(username="alice", password=SecretText("wonderland"))
+    run = SUITE.invocation("Read10.Simple", Iscsi.Options(**OPTIONS, chap=chap), may_erase=False)
+    assert "wonderland" not in " ".join(run.argv)
+    assert run.env == {"LIBISCSI_CHAP_USERNAME": "alice", "LIBISCSI_CHAP_PASSWORD": "wonderland"}
+
+
+def test_without_an_identity_nothing_may_be_erased() -> None:
+    assert SUITE.may_erase(Iscsi.Options(**OPTIONS)) is False
+
+
+def verdict(said: str, status: int = 0):
+    return SUITE.verdict("Suite.Test", status=status, stdout=said, stderr="")
+
+
+def test_a_pass_is_a_pass_whatever_is_skipped_before_it_begins() -> None:
+    assert verdict(PREAMBLE + summary(passed=1, failed=0)).ended is Ended.PASSED
+
+
+def test_a_skip_that_the_program_counts_as_passed_is_a_skip() -> None:
+    found = verdict(PREAMBLE + "    [SKIPPED] ORWRITE is not implemented.\n" + summary(passed=1, failed=0))
+    assert (found.ended, found.reason) == (Ended.SKIPPED, "ORWRITE is not implemented.")
+
+
+def test_a_failure_keeps_its_sense_data_and_says_things_once() -> None:
+    line = "    [FAILED] VERIFY10 failed with wrong sense: (null)(0x05)/(0x0e03)\n"
+    said = PREAMBLE + 3 * line + "    1. test_x.c:71  - CU_ASSERT_EQUAL(_r,0)\n" + summary(passed=0, failed=1)
+    found = verdict(said, status=1)
+    assert found.ended is Ended.FAILED
+    assert "(0x05)/(0x0e03)" in found.reason
+    assert "(3 times)" in found.details
+    assert "test_x.c:71" in found.details
+
+
+@pytest.mark.parametrize("said", ["", "Failed to log in to target\n", PREAMBLE + "Segmentation fault"])
+def test_a_crash_or_a_refused_login_is_broken_and_not_a_pass(said: str) -> None:
+    found = verdict(said, status=10)
+    assert found.ended is Ended.BROKEN
+    assert "no summary" in found.reason

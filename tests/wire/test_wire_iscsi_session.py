@@ -1,0 +1,231 @@
+"""The watch over a target's numbering, the login dialogue, and the ladder: without a socket."""
+
+from __future__ import annotations
+
+import pytest
+
+from storagetest.errors import RemoteProtocolError
+from storagetest.wire.iscsi.chap import hexadecimal, response
+from storagetest.wire.iscsi.connection import Connection, Received
+from storagetest.wire.iscsi.keys import format_text, parse_text
+from storagetest.wire.iscsi.ladder import make_decoder
+from storagetest.wire.iscsi.login import Credentials, Dialogue
+from storagetest.wire.iscsi.parts import Pdu
+from storagetest.wire.iscsi.pdu import (
+    R2T,
+    DataIn,
+    LoginResponse,
+    LogoutRequest,
+    LogoutResponse,
+    NopIn,
+    NopOut,
+    ScsiCommand,
+    ScsiResponse,
+)
+from storagetest.wire.iscsi.session import Numbers, Parameters, Phase, Watch, before, plus
+from storagetest.wire.ladder import ladder
+from storagetest.wire.link import Chunk
+
+WINDOW = {"exp_cmd_sn": 2, "max_cmd_sn": 33}
+
+
+def event(pdu: Pdu) -> Received:
+    stream = Connection()
+    stream.receive_data(pdu.encode())
+    found = stream.next_event()
+    assert isinstance(found, Received)
+    return found
+
+
+def watched(*sent: Pdu, **parameters: object) -> Watch:
+    watch = Watch(Numbers(cmd_sn=2, exp_stat_sn=10))
+    watch.parameters = Parameters(**parameters)  # type: ignore[arg-type]
+    watch.full_feature()
+    watch.received(event(NopIn(stat_sn=10, **WINDOW)))
+    for pdu in sent:
+        watch.sent(pdu)
+    return watch
+
+
+READ = ScsiCommand(itt=1, read=True, expected_length=1024)
+WRITE = ScsiCommand(itt=2, write=True, expected_length=4096)
+
+BREAKS: list[tuple[str, Pdu, list[Pdu], dict[str, object]]] = [
+    ("stat-sn", READ, [ScsiResponse(itt=1, stat_sn=11, **WINDOW)], {}),
+    ("stat-sn", WRITE, [R2T(itt=2, ttt=1, stat_sn=11, desired_length=512, **WINDOW)], {}),
+    ("exp-cmd-sn", READ, [ScsiResponse(itt=1, stat_sn=10, exp_cmd_sn=1, max_cmd_sn=33)], {}),
+    ("exp-cmd-sn", READ, [ScsiResponse(itt=1, stat_sn=10, exp_cmd_sn=3, max_cmd_sn=33)], {}),
+    ("max-cmd-sn", READ, [ScsiResponse(itt=1, stat_sn=10, exp_cmd_sn=2, max_cmd_sn=0)], {}),
+    ("data-sn", READ, [DataIn(itt=1, data_sn=1, data=bytes(512), **WINDOW)], {}),
+    ("data-order", READ, [DataIn(itt=1, buffer_offset=512, data=bytes(512), **WINDOW)], {}),
+    ("data-length", READ, [DataIn(itt=1, data=bytes(1024), **WINDOW)], {"max_recv": 512}),
+    ("data-length", READ, [DataIn(itt=1, data=bytes(1028), **WINDOW)], {}),
+    ("data-burst", READ, [DataIn(itt=1, final=False, data=bytes(1024), **WINDOW)], {"max_burst": 512}),
+    ("data-status", READ, [DataIn(itt=1, final=False, has_status=True, stat_sn=10, **WINDOW)], {}),
+    ("data-status", READ, [DataIn(itt=1, has_status=True, status=2, stat_sn=10, **WINDOW)], {}),
+    ("r2t-sn", WRITE, [R2T(itt=2, ttt=1, r2t_sn=1, stat_sn=10, desired_length=512, **WINDOW)], {}),
+    ("r2t-length", WRITE, [R2T(itt=2, ttt=1, stat_sn=10, desired_length=1024, **WINDOW)], {"max_burst": 512}),
+    ("r2t-length", WRITE, [R2T(itt=2, ttt=1, stat_sn=10, desired_length=0, **WINDOW)], {}),
+    ("r2t-length", WRITE, [R2T(itt=2, ttt=1, stat_sn=10, desired_length=4097, **WINDOW)], {}),
+    ("r2t-length", WRITE, [R2T(itt=2, ttt=0xFFFFFFFF, stat_sn=10, desired_length=512, **WINDOW)], {}),
+    (
+        "r2t-outstanding",
+        WRITE,
+        [R2T(itt=2, ttt=at, r2t_sn=at, stat_sn=10, buffer_offset=at * 512, desired_length=512, **WINDOW) for at in (0, 1)],
+        {},
+    ),
+    (
+        "r2t-order",
+        WRITE,
+        [R2T(itt=2, ttt=at, r2t_sn=at, stat_sn=10, buffer_offset=at * 1024, desired_length=512, **WINDOW) for at in (0, 1)],
+        {},
+    ),
+    ("exp-data-sn", READ, [ScsiResponse(itt=1, stat_sn=10, exp_data_sn=3, **WINDOW)], {}),
+    ("itt", READ, [ScsiResponse(itt=9, stat_sn=10, **WINDOW)], {}),
+    ("phase", READ, [LogoutResponse(itt=1, stat_sn=10, **WINDOW)], {}),
+]
+
+
+@pytest.mark.parametrize(("rule", "sent", "came", "parameters"), BREAKS)
+def test_a_broken_rule_is_noted_under_its_name(rule: str, sent: Pdu, came: list[Pdu], parameters: dict[str, object]) -> None:
+    watch = watched(sent, **parameters)
+    for pdu in came:
+        watch.received(event(pdu))
+    assert watch.broken(rule), watch.broken()
+    assert "RFC 7143" in watch.broken(rule)[0]
+
+
+def test_reserved_bits_are_noted() -> None:
+    watch = watched(READ)
+    raw = ScsiResponse(itt=1, stat_sn=10, **WINDOW).parts().poke(8, b"\x01").bhs
+    stream = Connection()
+    stream.receive_data(raw)
+    found = stream.next_event()
+    assert isinstance(found, Received)
+    watch.received(found)
+    assert [one.rule for one in watch.violations] == ["reserved"]
+
+
+def test_a_right_conversation_breaks_nothing_and_ends_closed() -> None:
+    watch = watched(READ, WRITE)
+    for pdu in (
+        DataIn(itt=1, final=False, data=bytes(512), **WINDOW),
+        DataIn(itt=1, data_sn=1, buffer_offset=512, data=bytes(512), has_status=True, stat_sn=10, **WINDOW),
+        R2T(itt=2, ttt=1, stat_sn=11, desired_length=4096, **WINDOW),
+        ScsiResponse(itt=2, stat_sn=11, exp_data_sn=1, **WINDOW),
+    ):
+        watch.received(event(pdu))
+    watch.sent(NopOut(itt=3))
+    watch.received(event(NopIn(itt=3, stat_sn=12, **WINDOW)))
+    watch.sent(LogoutRequest(itt=4))
+    watch.received(event(LogoutResponse(itt=4, stat_sn=13, **WINDOW)))
+    assert watch.broken() == []
+    assert watch.phase is Phase.CLOSED
+
+
+def test_serial_numbers_wrap() -> None:
+    assert plus(0xFFFFFFFF, 2) == 1
+    assert before(0xFFFFFFFF, 1)
+    assert not before(1, 0xFFFFFFFF)
+    assert not before(5, 5)
+    numbers = Numbers(cmd_sn=0xFFFFFFFF)
+    assert numbers.stamp(NopOut(itt=1)).cmd_sn == 0xFFFFFFFF  # type: ignore[attr-defined]
+    assert numbers.cmd_sn == 0
+    numbers.stamp(NopOut(itt=2, immediate=True))
+    assert numbers.cmd_sn == 0
+
+
+def answer(csg: int, nsg: int, *pairs: tuple[str, str], **more: object) -> LoginResponse:
+    fields = {"transit": bool(nsg), "csg": csg, "nsg": nsg, "tsih": 1, "data": format_text(pairs), **more}
+    return LoginResponse(itt=0, **fields)  # type: ignore[arg-type]
+
+
+IDENTITY = {"InitiatorName": "iqn.a", "SessionType": "Normal", "TargetName": "iqn.t"}
+
+
+def test_a_plain_login_is_one_exchange() -> None:
+    dialogue = Dialogue(IDENTITY, offer={"MaxBurstLength": "65536"})
+    first = dialogue.first()
+    assert (first.csg, first.nsg, first.transit) == (1, 3, True)
+    assert dict(parse_text(first.data)) == {**IDENTITY, "MaxBurstLength": "65536"}
+    assert dialogue.next(answer(1, 3, ("MaxBurstLength", "32768"))) is None
+    assert (dialogue.status, dialogue.tsih, dialogue.held["MaxBurstLength"]) == (0, 1, "32768")
+
+
+def test_what_the_target_proposes_is_answered() -> None:
+    dialogue = Dialogue(IDENTITY, offer={})
+    dialogue.first()
+    request = dialogue.next(answer(1, 0, ("MaxOutstandingR2T", "8"), ("Foo", "1"), ("TargetAlias", "x")))
+    assert request is not None
+    assert parse_text(request.data) == (("MaxOutstandingR2T", "1"), ("Foo", "NotUnderstood"))
+
+
+def test_text_that_goes_on_is_asked_for() -> None:
+    dialogue = Dialogue(IDENTITY, offer={})
+    dialogue.first()
+    request = dialogue.next(LoginResponse(itt=0, continues=True, csg=1, data=b"MaxBurst"))
+    assert request is not None
+    assert (request.data, request.transit) == (b"", False)
+    dialogue.next(LoginResponse(itt=0, csg=1, nsg=3, transit=True, data=b"Length=512\0", tsih=1))
+    assert dict(dialogue.replied) == {"MaxBurstLength": "512"}
+
+
+@pytest.mark.parametrize("honest", [True, False], ids=["right", "wrong"])
+def test_chap_both_ways(honest: bool) -> None:
+    known = Credentials("alice", b"secret-a", "target", b"secret-t")
+    dialogue = Dialogue(IDENTITY, offer={}, credentials=known)
+    assert dict(parse_text(dialogue.first().data))["AuthMethod"] == "CHAP"
+    second = dialogue.next(answer(0, 0, ("AuthMethod", "CHAP")))
+    assert second is not None
+    assert parse_text(second.data) == (("CHAP_A", "5"),)
+    third = dialogue.next(answer(0, 0, ("CHAP_A", "5"), ("CHAP_I", "7"), ("CHAP_C", "0x1234")))
+    assert third is not None
+    said = dict(parse_text(third.data))
+    assert said["CHAP_R"] == hexadecimal(response(b"secret-a", 7, b"\x12\x34"))
+    digest = response(b"secret-t" if honest else b"wrong", int(said["CHAP_I"]), bytes.fromhex(said["CHAP_C"][2:]))
+    proof = answer(0, 1, ("CHAP_N", "target"), ("CHAP_R", hexadecimal(digest)))
+    if honest:
+        assert dialogue.next(proof) is not None
+    else:
+        with pytest.raises(RemoteProtocolError, match="not that of its secret"):
+            dialogue.next(proof)
+    assert "secret" not in repr(known)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [answer(0, 0), answer(1, 1), LoginResponse(itt=0, csg=1, transit=True, nsg=2)],
+    ids=["stage", "next stage", "reserved stage"],
+)
+def test_a_response_that_cannot_be_followed_is_the_targets_fault(bad: LoginResponse) -> None:
+    dialogue = Dialogue(IDENTITY, offer={})
+    dialogue.first()
+    with pytest.raises(RemoteProtocolError):
+        dialogue.next(bad)
+
+
+def test_a_refusal_is_a_status_and_endless_logins_end() -> None:
+    dialogue = Dialogue(IDENTITY, offer={})
+    dialogue.first()
+    assert dialogue.next(LoginResponse(itt=0, status=0x0201)) is None
+    assert dialogue.status == 0x0201
+    dialogue = Dialogue(IDENTITY, offer={})
+    dialogue.first()
+    with pytest.raises(RemoteProtocolError, match="more than 32 exchanges"):
+        for _ in range(40):
+            dialogue.next(answer(1, 0))
+
+
+def test_the_ladder_shows_keys_commands_and_sense_and_hides_proofs() -> None:
+    sense = bytes.fromhex("0012" "700005000000000a00000000240000000000")
+    chunks = [
+        Chunk(1.0, outgoing=True, data=Dialogue(IDENTITY, offer={"HeaderDigest": "CRC32C"}).first().encode()),
+        Chunk(1.1, outgoing=False, data=answer(1, 3, ("HeaderDigest", "CRC32C"), ("CHAP_R", "0xabcd")).encode()),
+        Chunk(1.2, outgoing=True, data=ScsiCommand(itt=1, cdb=b"\x12" + bytes(15)).parts().wire(header_digest=True)),
+        Chunk(1.3, outgoing=False, data=ScsiResponse(itt=1, status=2, data=sense).parts().wire(header_digest=True)),
+        Chunk(1.4, outgoing=True, data=NopOut(itt=2).parts().wire(header_digest=True, spoil_header_digest=1)),
+        Chunk(1.5, outgoing=False, data=NopIn().parts().lie(opcode=0x07).wire(header_digest=True)),
+    ]
+    text = ladder(chunks, make_decoder())
+    for wanted in ("TargetName=iqn.t", "CHAP_R=…", "INQUIRY", "INVALID_FIELD_IN_CDB", "header digest wrong", "opcode 0x07"):
+        assert wanted in text, text

@@ -1,0 +1,123 @@
+"""SCSI: CDBs, sense data, INQUIRY and VPD pages, reservations; written out by hand, and fuzzed."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from storagetest.errors import LocalProtocolError, RemoteProtocolError
+from storagetest.wire.layout import bit, bits, get, number, pack, put, raw, undefined, unpack
+from storagetest.wire.scsi import cdb as c
+from storagetest.wire.scsi import data as d
+from storagetest.wire.scsi import reservations as r
+from storagetest.wire.scsi.codes import Asc, PrType, SenseKey
+from storagetest.wire.scsi.sense import decode_sense, fixed_sense
+
+CDBS = [
+    (c.TEST_UNIT_READY, {}, "000000000000"),
+    (c.INQUIRY, {"evpd": 1, "page": 0x83, "allocation": 255}, "12018300ff00"),
+    (c.READ_6, {"lba_high": 0x1F, "lba": 0xFFFF, "blocks": 1}, "081fffff0100"),
+    (c.READ_10, {"lba": 0x01020304, "blocks": 0x0506, "fua": 1}, "28080102030400050600"),
+    (c.WRITE_16, {"lba": 1, "blocks": 2, "dpo": 1, "protect": 1}, "8a30000000000000000100000002" + "0000"),
+    (c.READ_CAPACITY_16, {"allocation": 32}, "9e100000000000000000000000200000"),
+    (c.REPORT_LUNS, {"select": 2, "allocation": 4096}, "a00002000000000010000000"),
+    (c.COMPARE_AND_WRITE, {"lba": 5, "blocks": 1}, "8900000000000000000500000000" + "0100"[2:] + "00"),
+    (c.PERSISTENT_RESERVE_OUT, {"service_action": 4, "type": 5, "allocation": 24}, "5f0405000000000018" + "00"),
+    (c.MODE_SENSE_6, {"page": 0x3F, "allocation": 255}, "1a003f00ff00"),
+]
+
+
+@pytest.mark.parametrize(("command", "fields", "text"), CDBS[:7] + CDBS[8:], ids=lambda one: getattr(one, "name", ""))
+def test_a_cdb_is_written_and_described(command: c.Command, fields: dict[str, int], text: str) -> None:
+    made = c.cdb(command, **fields)
+    assert made.hex() == text
+    assert len(made) == command.length
+    assert c.describe(made).startswith(command.name)
+
+
+def test_compare_and_write_counts_blocks_in_byte_13() -> None:
+    assert c.cdb(c.COMPARE_AND_WRITE, lba=5, blocks=1) == bytes([0x89, *[0] * 8, 5, 0, 0, 0, 1, 0, 0])
+
+
+def test_a_cdb_refuses_what_it_has_not() -> None:
+    with pytest.raises(LocalProtocolError, match="has no nonsense"):
+        c.cdb(c.READ_10, nonsense=1)
+    with pytest.raises(LocalProtocolError, match="does not fit"):
+        c.cdb(c.READ_10, lba=1 << 32)
+
+
+@given(st.binary(max_size=20))
+def test_describing_a_cdb_is_total(data: bytes) -> None:
+    assert c.describe(data)
+
+
+def test_layouts_go_both_ways_and_know_what_is_undefined() -> None:
+    layout = (bit("flag", 0, 7), bits("low", 0, 0, 3), number("word", 2, 2), raw("tail", 4, 2))
+    packed = pack(6, layout, {"flag": True, "low": 5, "word": 0x1234, "tail": b"ab"})
+    assert packed == b"\x85\x00\x12\x34ab"
+    assert unpack(packed, layout) == {"flag": True, "low": 5, "word": 0x1234, "tail": b"ab"}
+    assert undefined(b"\xff" * 6, layout) == b"\x78\xff\0\0\0\0"
+    assert get(b"\x85", layout[2]) == 0
+    with pytest.raises(ValueError, match="does not fit"):
+        put(packed, layout[1], 8)
+    with pytest.raises(ValueError, match="is not 3 bytes"):
+        put(packed, layout[3], b"abc")
+
+
+def test_sense_data_in_both_formats() -> None:
+    fixed = decode_sense(fixed_sense(SenseKey.MISCOMPARE, Asc.MISCOMPARE_DURING_VERIFY, information=100))
+    assert (fixed.key, fixed.asc, fixed.information, fixed.descriptor) == (0xE, 0x1D00, 100, False)
+    assert str(fixed) == "MISCOMPARE, MISCOMPARE_DURING_VERIFY (1dh/00h, information 0x64)"
+    text = "72052100 00000014 000a8000 00000000 00000005 0206 0000 cf00 0200".replace(" ", "")
+    other = decode_sense(bytes.fromhex(text))
+    assert (other.key, other.asc, other.information, other.descriptor) == (5, 0x2100, 5, True)
+    assert decode_sense(bytes.fromhex("7005" [:2] + "00050000000a000000002400 00c00002".replace(" ", ""))).asc == 0x2400
+
+
+@settings(max_examples=300)
+@given(st.binary(max_size=80))
+def test_reading_what_a_unit_sends_is_total(data: bytes) -> None:
+    def page(read):
+        return lambda raw_bytes: read(d.decode_vpd(raw_bytes))
+
+    for read in (
+        decode_sense, d.decode_inquiry, d.decode_vpd, d.decode_capacity10, d.decode_capacity16, d.decode_luns,
+        d.decode_mode6, page(d.decode_designators), page(d.decode_block_limits), page(d.decode_provisioning),
+        r.decode_keys, r.decode_reservation, r.decode_capabilities, r.decode_full_status,
+    ):  # fmt: skip
+        try:
+            assert read(data) is not None
+        except RemoteProtocolError as error:
+            assert str(error)
+
+
+def test_vpd_page_83_gives_the_kernels_names() -> None:
+    naa = bytes.fromhex("01030010") + bytes.fromhex("600140557057e5700000000000000001")
+    t10 = bytes.fromhex("0201000c") + b"ACME    disk"
+    port = bytes.fromhex("01130008") + bytes(8)
+    body = naa + t10 + port
+    page = d.decode_vpd(bytes((0, 0x83)) + len(body).to_bytes(2, "big") + body)
+    assert d.wwids(d.decode_designators(page)) == ("naa.600140557057e5700000000000000001", "t10.ACME disk")
+
+
+def test_luns_and_unmap_lists() -> None:
+    assert d.decode_luns(bytes.fromhex("0000001000000000") + bytes(8) + (1 << 48).to_bytes(8, "big")) == (0, 1 << 48)
+    assert d.unmap_list((64, 8)).hex() == "0016001000000000" + "0000000000000040" + "00000008" + "00000000"
+
+
+def test_reservations_are_read_and_written() -> None:
+    assert r.out_list(1, 2, aptpl=True).hex() == "0000000000000001" "0000000000000002" "00000000" "01" "000000"
+    keys = r.decode_keys(bytes.fromhex("00000007 00000010".replace(" ", "")) + (5).to_bytes(8, "big") + (6).to_bytes(8, "big"))
+    assert (keys.generation, keys.keys) == (7, (5, 6))
+    held = r.decode_reservation(bytes.fromhex("0000000700000010") + (5).to_bytes(8, "big") + bytes(5) + b"\x03" + bytes(2))
+    assert (held.held, held.key, held.type) == (True, 5, PrType.EXCLUSIVE_ACCESS)
+    assert not r.decode_reservation(bytes(8)).held
+    assert r.decode_capabilities(bytes.fromhex("00080180ea010000")).types == {1, 3, 5, 6, 7, 8}
+
+
+@pytest.mark.parametrize("kind", PrType)
+def test_each_type_says_who_has_access(kind: PrType) -> None:
+    assert kind.registrants == ("REGISTRANTS" in kind.name)
+    assert kind.reads_too == kind.name.startswith("EXCLUSIVE")
+    assert kind.all_hold == kind.name.endswith("ALL_REGISTRANTS")
