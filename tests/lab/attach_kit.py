@@ -88,6 +88,11 @@ def nvme(subsystem: str = "lab2", namespace: int = 1, disk: int = 3, **more: obj
     return options("nvme-tcp", **{**known, **more})
 
 
+def lustre(**more: object) -> Any:
+    known = {"mgs": f"{APPLIANCE}@tcp", "fsname": "lustre", "deadline": 60}
+    return protocols.get("lustre").Options.model_validate({**known, **more})
+
+
 def check_data(attachment: Attachment) -> None:
     """Write 2 MiB past the page cache, read them back the same way, compare."""
     directory = attachment.gives is Gives.FILESYSTEM

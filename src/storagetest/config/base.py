@@ -295,7 +295,7 @@ class TargetOptions(Model):
 
     wire: SecretText | None = None
     """host:port by which the machine that runs pytest reaches the target itself, where a client's address
-    for it is of no use. Cases on the wire speak to it. It is looked up like a secret: ${file:PATH} will do."""
+    for it is of no use. Cases on the wire speak to it. Looked up like a secret: ${file:PATH} will do."""
 
     def wire_endpoint(self, address: str, port: int) -> tuple[str, int]:
         """Return host and port for cases on the wire: what ``wire`` says, else ``address`` and ``port``."""

@@ -30,7 +30,7 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
 
 
 def _candidates(state: State, metafunc: pytest.Metafunc) -> list[str]:
-    """Return the variants to try: of a case on the wire one a target, for their options matter to clients only.
+    """Return the variants to try: for a case on the wire one a target, as their options are for clients only.
 
     Where none fits, one is left, so that leaving the case out is a decision that can be seen.
     """
