@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -164,18 +164,24 @@ def test_an_up_that_is_interrupted_leaves_nothing(number):
     wait_until(nothing_left, SOON, "nothing to be left")
 
 
-def test_a_machine_that_hangs_at_its_start_is_started_once_more(tmp_path, monkeypatch):
-    real = shutil.which("qemu-system-x86_64")
-    wrapper = tmp_path / "bin/qemu-system-x86_64"
-    wrapper.parent.mkdir()
-    wrapper.write_text(
-        "#!/bin/sh\n"
-        f"hung={tmp_path}/hung\n"
-        'case "$*" in *"-name client1 "*) [ -e $hung ] || { touch $hung; exec sleep 600; } ;; esac\n'
-        f'exec {real} "$@"\n'
-    )
-    wrapper.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{wrapper.parent}:{os.environ['PATH']}")
+@pytest.fixture
+def fake_qemu(tmp_path, monkeypatch) -> Callable[[str], None]:
+    """Put a QEMU first on the PATH that is the real one but for the shell text that is given."""
+
+    def install(text: str) -> None:
+        real = shutil.which("qemu-system-x86_64")
+        wrapper = tmp_path / "bin/qemu-system-x86_64"
+        wrapper.parent.mkdir()
+        wrapper.write_text(f'#!/bin/sh\ncase "$*" in\n{text};;\nesac\nexec {real} "$@"\n')
+        wrapper.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{wrapper.parent}:{os.environ['PATH']}")
+
+    return install
+
+
+def test_a_machine_that_hangs_at_its_start_is_started_once_more(tmp_path, fake_qemu):
+    hung = tmp_path / "hung"
+    fake_qemu(f"*'-name client1 '*) [ -e {hung} ] || {{ touch {hung}; exec sleep 600; }}")
     said: list[str] = []
     lab = Lab.up("again", clients=1, appliance="bare", progress=said.append, patience=15.0)
     assert "boot: client1 again (silent for 15 s after 'power on')" in said
@@ -185,12 +191,8 @@ def test_a_machine_that_hangs_at_its_start_is_started_once_more(tmp_path, monkey
     ssh(lab, "client1", "bash", "-c", "</dev/tcp/10.77.0.1/22")
 
 
-def test_a_machine_that_does_not_start_is_one_sentence_and_leaves_nothing(tmp_path, monkeypatch):
-    wrapper = tmp_path / "bin/qemu-system-x86_64"
-    wrapper.parent.mkdir()
-    wrapper.write_text("#!/bin/sh\necho 'no such machine' >&2\nexit 1\n")
-    wrapper.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{wrapper.parent}:{os.environ['PATH']}")
+def test_a_machine_that_does_not_start_is_one_sentence_and_leaves_nothing(fake_qemu):
+    fake_qemu("*'-name appliance '*) echo 'no such machine' >&2; exit 1")
     with pytest.raises(LabError, match="appliance did not start: QEMU ended: no such machine"):
         Lab.up("never", clients=0, progress=lambda _: None)
     assert nothing_left()

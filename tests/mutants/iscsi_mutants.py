@@ -4,6 +4,8 @@ Grouped as the suite is: login and keys, numbering, data, digests and PDUs, task
 reservations.
 """
 
+# ruff: noqa: E501, PLR0917  # a mutant is a row of a table
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -67,7 +69,9 @@ def sets(name: str, section: str, description: str, kind: type[Pdu], **values: A
     def change(talk: Talk, pdu: Pdu) -> Pdu:
         if not isinstance(pdu, kind):
             return pdu
-        return replace(pdu, **{key: value(pdu) if callable(value) else value for key, value in values.items()})
+        return replace(
+            pdu, **{key: value(pdu) if callable(value) else value for key, value in values.items()}
+        )
 
 
 def text(name: str, section: str, description: str, rewrite: Any, kind: type[Pdu] = LoginResponse) -> None:
@@ -83,7 +87,12 @@ def text(name: str, section: str, description: str, rewrite: Any, kind: type[Pdu
 
 # Login
 
-accepts("login-version-accepted", "11.12.4", "a version that is not there is accepted", LoginStatus.UNSUPPORTED_VERSION)
+accepts(
+    "login-version-accepted",
+    "11.12.4",
+    "a version that is not there is accepted",
+    LoginStatus.UNSUPPORTED_VERSION,
+)
 accepts("login-tsih-accepted", "11.12.6", "a TSIH of no session is accepted", LoginStatus.NO_SESSION)
 accepts("login-name-missing-accepted", "13.5", "no InitiatorName is needed", LoginStatus.MISSING_PARAMETER)
 accepts("login-target-missing-accepted", "13.4", "no TargetName is needed", LoginStatus.MISSING_PARAMETER)
@@ -95,9 +104,21 @@ accepts("chap-not-checked", "12.1.3", "a wrong CHAP response is accepted", targe
 accepts("chap-skipped", "6.3.2", "a login without authentication is accepted", target="chap")
 
 sets("tsih-zero", "11.13.3", "a new session has TSIH 0", LoginResponse, tsih=0)
-sets("login-itt-lost", "11.13", "the Login Response has another task tag", LoginResponse, itt=lambda pdu: pdu.itt ^ 1)
+sets(
+    "login-itt-lost",
+    "11.13",
+    "the Login Response has another task tag",
+    LoginResponse,
+    itt=lambda pdu: pdu.itt ^ 1,
+)
 sets("login-isid-changed", "11.13", "the Login Response has another ISID", LoginResponse, isid=b"\x80other")
-sets("login-version-active", "11.13.2", "Version-active is one that the initiator has not", LoginResponse, version_active=1)
+sets(
+    "login-version-active",
+    "11.13.2",
+    "Version-active is one that the initiator has not",
+    LoginResponse,
+    version_active=1,
+)
 
 
 @mutant("chap-refused", _S + "12.1.3", "the right secret is refused", target="chap")
@@ -127,7 +148,9 @@ def keeps_the_old(talk: Talk, pdu: Pdu) -> Pdu:
 
 @mutant("login-in-ffp", _S + "6.3", "a login in full feature phase is passed over", keeps_open=True)
 def login_in_ffp(talk: Talk, pdu: Pdu) -> Pdu | None:
-    return None if isinstance(pdu, (Reject, LoginResponse)) and talk.last is not None and talk.last.itt else pdu
+    return (
+        None if isinstance(pdu, (Reject, LoginResponse)) and talk.last is not None and talk.last.itt else pdu
+    )
 
 
 @on_request("login-reserved-checked", _S + "11", "reserved bits of a login are an error")
@@ -159,6 +182,9 @@ text("first-burst-over-max", "13.14", "FirstBurstLength ends up over MaxBurstLen
 
 text("auth-method-unknown", "6.3.2", "an unknown AuthMethod is accepted",
      lambda pairs, talk: [(name, "X-org.storagetest.none" if name == "AuthMethod" else value) for name, value in pairs])  # fmt: skip
+
+
+MUTANTS["auth-method-unknown"].keeps_open = True  # where the target says nothing, it is to close
 
 
 def illegal(key: str, proposed: str) -> str:
@@ -195,12 +221,42 @@ for _key in ("HeaderDigest", "DataDigest", "MaxBurstLength", "FirstBurstLength",
 sets("stat-sn-skips", "4.2.2.2", "StatSN jumps", ScsiResponse, stat_sn=lambda pdu: plus(pdu.stat_sn, 5))
 sets("stat-sn-task", "4.2.2.2", "a task management response does not count in StatSN", TaskResponse,
      stat_sn=lambda pdu: plus(pdu.stat_sn, -1))  # fmt: skip
-sets("stat-sn-nop", "11.19.2", "the answer to a ping does not count in StatSN", NopIn, stat_sn=lambda pdu: plus(pdu.stat_sn, -1))
-sets("stat-sn-logout", "4.2.2.2", "the Logout Response has an old StatSN", LogoutResponse, stat_sn=lambda pdu: plus(pdu.stat_sn, -1))
+sets(
+    "stat-sn-nop",
+    "11.19.2",
+    "the answer to a ping does not count in StatSN",
+    NopIn,
+    stat_sn=lambda pdu: plus(pdu.stat_sn, -1),
+)
+sets(
+    "stat-sn-logout",
+    "4.2.2.2",
+    "the Logout Response has an old StatSN",
+    LogoutResponse,
+    stat_sn=lambda pdu: plus(pdu.stat_sn, -1),
+)
 sets("stat-sn-r2t", "11.8.3", "an R2T uses up a StatSN", R2T, stat_sn=lambda pdu: plus(pdu.stat_sn, 1))
-sets("exp-cmd-sn-gap", "4.2.2.1", "ExpCmdSN passes a gap", NopIn, exp_cmd_sn=lambda pdu: plus(pdu.exp_cmd_sn, 1))
-sets("max-cmd-sn-low", "4.2.2.1", "MaxCmdSN is below ExpCmdSN - 1", ScsiResponse, max_cmd_sn=lambda pdu: plus(pdu.exp_cmd_sn, -5))
-sets("max-cmd-sn-closed", "4.2.2.1", "an idle session's window is closed", NopIn, max_cmd_sn=lambda pdu: plus(pdu.exp_cmd_sn, -1))
+sets(
+    "exp-cmd-sn-gap",
+    "4.2.2.1",
+    "ExpCmdSN passes a gap",
+    NopIn,
+    exp_cmd_sn=lambda pdu: plus(pdu.exp_cmd_sn, 1),
+)
+sets(
+    "max-cmd-sn-low",
+    "4.2.2.1",
+    "MaxCmdSN is below ExpCmdSN - 1",
+    ScsiResponse,
+    max_cmd_sn=lambda pdu: plus(pdu.exp_cmd_sn, -5),
+)
+sets(
+    "max-cmd-sn-closed",
+    "4.2.2.1",
+    "an idle session's window is closed",
+    NopIn,
+    max_cmd_sn=lambda pdu: plus(pdu.exp_cmd_sn, -1),
+)
 
 
 @mutant("exp-cmd-sn-stuck", _S + "4.2.2.1", "ExpCmdSN does not move")
@@ -235,13 +291,30 @@ def answers_early(name: str, description: str, when: Any) -> None:
         if isinstance(pdu, ScsiCommand) and not pdu.immediate and talk.last is not None:
             last: Any = talk.last
             if when(pdu, last):
-                talk.say(ScsiResponse(itt=pdu.itt, stat_sn=pdu.exp_stat_sn, exp_cmd_sn=last.exp_cmd_sn, max_cmd_sn=last.max_cmd_sn))
+                talk.say(
+                    ScsiResponse(
+                        itt=pdu.itt,
+                        stat_sn=pdu.exp_stat_sn,
+                        exp_cmd_sn=last.exp_cmd_sn,
+                        max_cmd_sn=last.max_cmd_sn,
+                    )
+                )
         return pdu
 
 
-answers_early("cmd-sn-window-open", "a command beyond MaxCmdSN is answered", lambda pdu, last: before(last.max_cmd_sn, pdu.cmd_sn))
-answers_early("cmd-sn-old-answered", "a command below ExpCmdSN is answered", lambda pdu, last: before(pdu.cmd_sn, last.exp_cmd_sn))
-answers_early("cmd-sn-order", "a command after a gap is answered", lambda pdu, last: before(last.exp_cmd_sn, pdu.cmd_sn))
+answers_early(
+    "cmd-sn-window-open",
+    "a command beyond MaxCmdSN is answered",
+    lambda pdu, last: before(last.max_cmd_sn, pdu.cmd_sn),
+)
+answers_early(
+    "cmd-sn-old-answered",
+    "a command below ExpCmdSN is answered",
+    lambda pdu, last: before(pdu.cmd_sn, last.exp_cmd_sn),
+)
+answers_early(
+    "cmd-sn-order", "a command after a gap is answered", lambda pdu, last: before(last.exp_cmd_sn, pdu.cmd_sn)
+)
 
 
 @mutant("reserved-set", _S + "11", "a reserved bit is set in a SCSI Response")
@@ -265,16 +338,30 @@ def data_in(name: str, section: str, description: str, change: Any) -> None:
 
 data_in("data-in-order", "13.18", "the second Data-In is at a wrong offset",
         lambda pdu, talk: replace(pdu, buffer_offset=pdu.buffer_offset + 512) if pdu.data_sn else pdu)  # fmt: skip
-data_in("data-sn", "4.2.2.4", "DataSN counts from one", lambda pdu, talk: replace(pdu, data_sn=pdu.data_sn + 1))
-data_in("data-in-burst", "13.13", "a sequence is not ended at MaxBurstLength", lambda pdu, talk: replace(pdu, final=pdu.has_status))
-data_in("status-without-final", "11.7.3", "S is set and F is not", lambda pdu, talk: replace(pdu, final=False))
+data_in(
+    "data-sn", "4.2.2.4", "DataSN counts from one", lambda pdu, talk: replace(pdu, data_sn=pdu.data_sn + 1)
+)
+data_in(
+    "data-in-burst",
+    "13.13",
+    "a sequence is not ended at MaxBurstLength",
+    lambda pdu, talk: replace(pdu, final=pdu.has_status),
+)
+data_in(
+    "status-without-final", "11.7.3", "S is set and F is not", lambda pdu, talk: replace(pdu, final=False)
+)
 data_in("residual-underflow", "11.4.5", "an underflow is not reported",
         lambda pdu, talk: replace(pdu, underflow=False, residual=0) if pdu.underflow else pdu)  # fmt: skip
 data_in("residual-overflow", "11.4.5", "an overflow is not reported",
         lambda pdu, talk: replace(pdu, overflow=False, residual=0) if pdu.overflow else pdu)  # fmt: skip
 data_in("residual-spurious", "11.4.5", "a residual where there is none",
         lambda pdu, talk: replace(pdu, underflow=True, residual=1) if pdu.has_status else pdu)  # fmt: skip
-data_in("data-in-ttt", "11.7.4", "a Data-In has a tag though it asks for nothing", lambda pdu, talk: replace(pdu, ttt=5))
+data_in(
+    "data-in-ttt",
+    "11.7.4",
+    "a Data-In has a tag though it asks for nothing",
+    lambda pdu, talk: replace(pdu, ttt=5),
+)
 data_in("data-in-acknowledge", "11.7.2", "an acknowledgement is asked for at level 0",
         lambda pdu, talk: replace(pdu, acknowledge=True, ttt=5))  # fmt: skip
 
@@ -299,7 +386,10 @@ def exp_data_sn(talk: Talk, pdu: Pdu) -> Pdu:
 def data_in_beyond(talk: Talk, pdu: Pdu) -> Any:
     command = talk.commands.get(pdu.itt)
     if isinstance(pdu, ScsiResponse) and command is not None and command.read and not command.expected_length:
-        return [DataIn(itt=pdu.itt, data=bytes(512), exp_cmd_sn=pdu.exp_cmd_sn, max_cmd_sn=pdu.max_cmd_sn), pdu]
+        return [
+            DataIn(itt=pdu.itt, data=bytes(512), exp_cmd_sn=pdu.exp_cmd_sn, max_cmd_sn=pdu.max_cmd_sn),
+            pdu,
+        ]
     return pdu
 
 
@@ -310,7 +400,13 @@ def residual_write(talk: Talk, pdu: Pdu) -> Pdu:
 
 
 sets("r2t-sn", "4.2.2.4", "R2TSN counts from one", R2T, r2t_sn=lambda pdu: pdu.r2t_sn + 1)
-sets("r2t-beyond", "11.8.4", "an R2T asks beyond the expected length", R2T, desired_length=lambda pdu: pdu.desired_length + 512)
+sets(
+    "r2t-beyond",
+    "11.8.4",
+    "an R2T asks beyond the expected length",
+    R2T,
+    desired_length=lambda pdu: pdu.desired_length + 512,
+)
 
 
 @mutant("r2t-outstanding", _S + "13.17", "a second R2T while the first is outstanding")
@@ -396,8 +492,12 @@ def takes_early(name: str, section: str, description: str, keep: Any) -> None:
     MUTANTS[name].reply = feeds
 
 
-takes_early("first-burst-ignored", "13.14", "immediate data over FirstBurstLength are taken", lambda talk: 1024)
-takes_early("immediate-data-taken", "13.11", "immediate data are taken where ImmediateData is No", lambda talk: 0)
+takes_early(
+    "first-burst-ignored", "13.14", "immediate data over FirstBurstLength are taken", lambda talk: 1024
+)
+takes_early(
+    "immediate-data-taken", "13.11", "immediate data are taken where ImmediateData is No", lambda talk: 0
+)
 
 
 @on_request("unsolicited-taken", _S + "13.10", "unsolicited Data-Out are taken where InitialR2T is Yes")
@@ -423,8 +523,18 @@ def data_out(name: str, section: str, description: str, change: Any) -> None:
 
 data_out("offset-not-checked", "11.7.6", "data at another offset are taken",
          lambda pdu, r2t: replace(pdu, buffer_offset=r2t.buffer_offset, data=pdu.data.ljust(r2t.desired_length, b"\0")))  # fmt: skip
-data_out("overrun-taken", "11.8.4", "data beyond the R2T are cut off and taken", lambda pdu, r2t: replace(pdu, data=pdu.data[: r2t.desired_length]))
-data_out("final-not-checked", "11.7.1", "a sequence ends without its F bit", lambda pdu, r2t: replace(pdu, final=True))
+data_out(
+    "overrun-taken",
+    "11.8.4",
+    "data beyond the R2T are cut off and taken",
+    lambda pdu, r2t: replace(pdu, data=pdu.data[: r2t.desired_length]),
+)
+data_out(
+    "final-not-checked",
+    "11.7.1",
+    "a sequence ends without its F bit",
+    lambda pdu, r2t: replace(pdu, final=True),
+)
 data_out("data-sn-not-checked", "7.9", "any DataSN is taken", lambda pdu, r2t: replace(pdu, data_sn=0))
 
 
@@ -432,7 +542,11 @@ data_out("data-sn-not-checked", "7.9", "any DataSN is taken", lambda pdu, r2t: r
 def data_out_unknown(talk: Talk, pdu: Pdu) -> Pdu:
     if isinstance(pdu, DataOut) and pdu.itt not in talk.commands:
         last: Any = talk.last
-        talk.say(ScsiResponse(itt=pdu.itt, stat_sn=pdu.exp_stat_sn, exp_cmd_sn=last.exp_cmd_sn, max_cmd_sn=last.max_cmd_sn))
+        talk.say(
+            ScsiResponse(
+                itt=pdu.itt, stat_sn=pdu.exp_stat_sn, exp_cmd_sn=last.exp_cmd_sn, max_cmd_sn=last.max_cmd_sn
+            )
+        )
     return pdu
 
 
@@ -449,17 +563,29 @@ def data_digest_not_checked(talk: Talk, pdu: Pdu) -> Any:
     return talk.wire(pdu) if talk.memory["frame"].data_digest_wrong else pdu
 
 
-@mutant("header-digest-of-target", _S + "11.2.3", "the target's header digest is wrong", spoil={"spoil_header_digest": 1})
+@mutant(
+    "header-digest-of-target",
+    _S + "11.2.3",
+    "the target's header digest is wrong",
+    spoil={"spoil_header_digest": 1},
+)
 def header_digest_of_target(talk: Talk, pdu: Pdu) -> Pdu:
     return pdu
 
 
-@mutant("data-digest-of-target", _S + "11.2.3", "the target's data digest is wrong", spoil={"spoil_data_digest": 1})
+@mutant(
+    "data-digest-of-target",
+    _S + "11.2.3",
+    "the target's data digest is wrong",
+    spoil={"spoil_data_digest": 1},
+)
 def data_digest_of_target(talk: Talk, pdu: Pdu) -> Pdu:
     return pdu
 
 
-@mutant("data-digest-reject-missing", _S + "7.8", "a wrong data digest is passed over in silence", keeps_open=True)
+@mutant(
+    "data-digest-reject-missing", _S + "7.8", "a wrong data digest is passed over in silence", keeps_open=True
+)
 def reject_missing(talk: Talk, pdu: Pdu) -> Pdu | None:
     return None if isinstance(pdu, Reject) else pdu
 
@@ -524,7 +650,9 @@ nop("nop-final", "11.19", "a NOP-In has not its fixed bit", lambda pdu: replace(
 def nop_unasked(talk: Talk, pdu: Pdu) -> Pdu:
     if isinstance(pdu, NopOut) and pdu.itt == NO_TAG:
         last: Any = talk.last
-        talk.say(NopIn(itt=1, stat_sn=pdu.exp_stat_sn, exp_cmd_sn=last.exp_cmd_sn, max_cmd_sn=last.max_cmd_sn))
+        talk.say(
+            NopIn(itt=1, stat_sn=pdu.exp_stat_sn, exp_cmd_sn=last.exp_cmd_sn, max_cmd_sn=last.max_cmd_sn)
+        )
     return pdu
 
 
@@ -553,7 +681,13 @@ def task(name: str, section: str, description: str, functions: set[int], respons
 task("abort-ignored", _S + "11.5.1", "ABORT TASK is not supported", {1}, 5)
 task("lu-reset-refused", _S + "11.5.1", "LOGICAL UNIT RESET is not supported", {5}, 5)
 task("reassign-complete", _S + "7.2.2", "TASK REASSIGN is done at level 0", {8}, 0)
-sets("task-itt", "11.6", "a task management response has another tag", TaskResponse, itt=lambda pdu: pdu.itt ^ 0x100)
+sets(
+    "task-itt",
+    "11.6",
+    "a task management response has another tag",
+    TaskResponse,
+    itt=lambda pdu: pdu.itt ^ 0x100,
+)
 
 
 def does(name: str, section: str, description: str, functions: set[int]) -> None:
@@ -564,7 +698,11 @@ def does(name: str, section: str, description: str, functions: set[int]) -> None
         if not isinstance(pdu, TaskRequest) or pdu.function not in functions:
             return pdu
         last: Any = talk.last
-        talk.say(TaskResponse(itt=pdu.itt, stat_sn=pdu.exp_stat_sn, exp_cmd_sn=last.exp_cmd_sn, max_cmd_sn=last.max_cmd_sn))
+        talk.say(
+            TaskResponse(
+                itt=pdu.itt, stat_sn=pdu.exp_stat_sn, exp_cmd_sn=last.exp_cmd_sn, max_cmd_sn=last.max_cmd_sn
+            )
+        )
         return None
 
 
@@ -575,13 +713,17 @@ does("task-in-discovery", _S + "4.3", "task management is done in a discovery se
 
 
 def not_done(name: str, function: int) -> None:
-    @mutant(name, _S + "4.2.3.3, 11.5.1", "the function is reported as done, and the task ends well all the same")
+    @mutant(
+        name, _S + "4.2.3.3, 11.5.1", "the function is reported as done, and the task ends well all the same"
+    )
     def reply(talk: Talk, pdu: Pdu) -> Any:
         asked = talk.tasks.get(pdu.itt)
         if isinstance(pdu, TaskResponse) and asked is not None and asked.function == function:
             writes = [one for one in talk.commands.values() if one.write]
             after = [
-                ScsiResponse(itt=one.itt, stat_sn=pdu.stat_sn + 1, exp_cmd_sn=pdu.exp_cmd_sn, max_cmd_sn=pdu.max_cmd_sn)
+                ScsiResponse(
+                    itt=one.itt, stat_sn=pdu.stat_sn + 1, exp_cmd_sn=pdu.exp_cmd_sn, max_cmd_sn=pdu.max_cmd_sn
+                )
                 for one in writes[-1:]
             ]
             return [pdu, *after]
@@ -637,7 +779,11 @@ def listing(name: str, description: str, rewrite: Any) -> None:
     text(name, "C", description, rewrite, TextResponse)
 
 
-listing("send-targets-name", "a target is left out of the list", lambda pairs, talk: [pair for pair in pairs if pair[0] != "TargetName"] or pairs)
+listing(
+    "send-targets-name",
+    "a target is left out of the list",
+    lambda pairs, talk: [pair for pair in pairs if pair[0] != "TargetName"] or pairs,
+)
 listing("send-targets-address", "an address has no portal group tag",
         lambda pairs, talk: [(name, value.partition(",")[0] if name == "TargetAddress" else value) for name, value in pairs])  # fmt: skip
 listing("send-targets-first", "an address stands before its target", lambda pairs, talk: pairs[::-1])
@@ -654,15 +800,37 @@ def speaks(name: str, section: str, description: str, kind: type[Pdu], answer: A
     def request(talk: Talk, pdu: Pdu) -> Pdu:
         if isinstance(pdu, kind) and talk.last is not None:
             last: Any = talk.last
-            talk.say(replace(answer(pdu), itt=pdu.itt, exp_cmd_sn=last.exp_cmd_sn, max_cmd_sn=last.max_cmd_sn))
+            talk.say(
+                replace(answer(pdu), itt=pdu.itt, exp_cmd_sn=last.exp_cmd_sn, max_cmd_sn=last.max_cmd_sn)
+            )
         return pdu
 
 
-speaks("scsi-in-discovery", "4.3", "a SCSI command is executed in a discovery session", ScsiCommand, lambda pdu: ScsiResponse(stat_sn=pdu.exp_stat_sn))
-speaks("snack-answered", "11.16", "a SNACK is served at level 0", SnackRequest, lambda pdu: DataIn(data=bytes(36)))
+speaks(
+    "scsi-in-discovery",
+    "4.3",
+    "a SCSI command is executed in a discovery session",
+    ScsiCommand,
+    lambda pdu: ScsiResponse(stat_sn=pdu.exp_stat_sn),
+)
+speaks(
+    "snack-answered",
+    "11.16",
+    "a SNACK is served at level 0",
+    SnackRequest,
+    lambda pdu: DataIn(data=bytes(36)),
+)
 sets("logout-failed", "11.15.1", "a logout fails", LogoutResponse, response=3)
-sets("logout-cid", "11.15.1", "a logout of a connection that is not there succeeds", LogoutResponse, response=0)
-sets("logout-itt", "11.15", "a Logout Response has another tag", LogoutResponse, itt=lambda pdu: pdu.itt ^ 0x100)
+sets(
+    "logout-cid", "11.15.1", "a logout of a connection that is not there succeeds", LogoutResponse, response=0
+)
+sets(
+    "logout-itt",
+    "11.15",
+    "a Logout Response has another tag",
+    LogoutResponse,
+    itt=lambda pdu: pdu.itt ^ 0x100,
+)
 sets("time2wait", "11.15.3", "Time2Wait is over its range", LogoutResponse, time2wait=9999)
 
 
@@ -670,7 +838,11 @@ sets("time2wait", "11.15.3", "Time2Wait is over its range", LogoutResponse, time
 def logout_recovery(talk: Talk, pdu: Pdu) -> Pdu | None:
     if type(pdu).__name__ == "LogoutRequest" and pdu.reason == 2:  # type: ignore[attr-defined]
         last: Any = talk.last
-        talk.say(LogoutResponse(itt=pdu.itt, stat_sn=last.stat_sn + 1, exp_cmd_sn=last.exp_cmd_sn, max_cmd_sn=last.max_cmd_sn))
+        talk.say(
+            LogoutResponse(
+                itt=pdu.itt, stat_sn=last.stat_sn + 1, exp_cmd_sn=last.exp_cmd_sn, max_cmd_sn=last.max_cmd_sn
+            )
+        )
         return None
     return pdu
 
@@ -683,13 +855,19 @@ def logout_open(talk: Talk, pdu: Pdu) -> Pdu:
 # SCSI
 
 
-def scsi(name: str, section: str, description: str, opcode: int, change: Any, *, evpd: int | None = None) -> None:
+def scsi(
+    name: str, section: str, description: str, opcode: int, change: Any, *, evpd: int | None = None
+) -> None:
     """A mutant that changes the data of a command; ``change(bytearray, cdb)`` in place, or returns new data."""
 
     @mutant(name, section, description)
     def reply(talk: Talk, pdu: Pdu) -> Pdu:
         block = talk.cdb(pdu)
-        if not isinstance(pdu, DataIn) or block[0] != opcode or (evpd is not None and (not block[1] & 1 or block[2] != evpd)):
+        if (
+            not isinstance(pdu, DataIn)
+            or block[0] != opcode
+            or (evpd is not None and (not block[1] & 1 or block[2] != evpd))
+        ):
             return pdu
         data = bytearray(pdu.data)
         changed = change(data, block)
@@ -724,11 +902,31 @@ def cut(change: Any, under: int = 64) -> Any:
 _INQ, _VPD = "SPC-4 INQUIRY", "SPC-4 VPD"
 scsi("inquiry-type", _INQ, "the peripheral device type is another", 0x12, standard(put(0, 0x05)))
 scsi("inquiry-length", _INQ, "ADDITIONAL LENGTH is one too many", 0x12, standard(add(4, 1)))
-scsi("inquiry-truncation", _INQ, "ADDITIONAL LENGTH follows the allocation length", 0x12, cut(standard(put(4, 0))))
+scsi(
+    "inquiry-truncation",
+    _INQ,
+    "ADDITIONAL LENGTH follows the allocation length",
+    0x12,
+    cut(standard(put(4, 0))),
+)
 scsi("inquiry-ascii", _INQ, "the vendor is not ASCII", 0x12, standard(put(9, 0x01)))
-scsi("vpd-order", _VPD, "the pages are not in order", 0x12, lambda data, block: data[:4] + data[4:][::-1], evpd=0)
+scsi(
+    "vpd-order",
+    _VPD,
+    "the pages are not in order",
+    0x12,
+    lambda data, block: data[:4] + data[4:][::-1],
+    evpd=0,
+)
 scsi("vpd-code", _VPD, "a page carries another code", 0x12, put(1, 0x81), evpd=0x80)
-scsi("designators-missing", _VPD, "the unit has no designator of its own", 0x12, lambda data, block: bytes((data[0], 0x83, 0, 0)), evpd=0x83)
+scsi(
+    "designators-missing",
+    _VPD,
+    "the unit has no designator of its own",
+    0x12,
+    lambda data, block: bytes((data[0], 0x83, 0, 0)),
+    evpd=0x83,
+)
 scsi("naa-length", _VPD, "an NAA designator is cut", 0x12,
      lambda data, block: bytes(data[:2]) + b"\0\x0e" + bytes(data[4:7]) + b"\x0a" + bytes(data[8:18]), evpd=0x83)  # fmt: skip
 scsi("vpd-truncation", _VPD, "PAGE LENGTH follows the allocation length", 0x12, cut(put(3, 4)), evpd=0x83)
@@ -737,7 +935,13 @@ scsi("block-limits-length", "SBC-3 Block Limits", "the page has another length",
 scsi("capacity-mismatch", "SBC-3 READ CAPACITY", "the two READ CAPACITY differ", 0x25, add(3, 1))
 scsi("lun-not-reported", "SPC-4 REPORT LUNS", "the unit is not listed", 0xA0, lambda data, block: bytes(8))
 scsi("lun-list-length", "SPC-4 REPORT LUNS", "LUN LIST LENGTH is 8 too many", 0xA0, add(3, 8))
-scsi("report-luns-long", "SPC-4 REPORT LUNS", "the allocation length is not kept", 0xA0, lambda data, block: bytes(data).ljust(16, b"\0"))
+scsi(
+    "report-luns-long",
+    "SPC-4 REPORT LUNS",
+    "the allocation length is not kept",
+    0xA0,
+    lambda data, block: bytes(data).ljust(16, b"\0"),
+)
 scsi("mode-length", "SPC-4 MODE SENSE(6)", "MODE DATA LENGTH is one too many", 0x1A, add(0, 1))
 scsi("request-sense", "SPC-4 REQUEST SENSE", "old sense data are returned", 0x03, put(2, 0x05))
 scsi("read-corrupt", "SBC-3 READ", "a byte of what is read is another", 0x88, add(300, 1))
@@ -750,7 +954,11 @@ def tur_busy(talk: Talk, pdu: Pdu) -> Pdu:
 
 @mutant("sense-lost", "SAM-5 5.13", "CHECK CONDITION comes without sense data")
 def sense_lost(talk: Talk, pdu: Pdu) -> Pdu:
-    return replace(pdu, data=b"") if isinstance(pdu, ScsiResponse) and pdu.status == 2 and talk.cdb(pdu)[0] == 0xFF else pdu
+    return (
+        replace(pdu, data=b"")
+        if isinstance(pdu, ScsiResponse) and pdu.status == 2 and talk.cdb(pdu)[0] == 0xFF
+        else pdu
+    )
 
 
 @mutant("sense-length", _S + "11.4.7.2", "SenseLength is more than there is")
@@ -759,7 +967,9 @@ def sense_length(talk: Talk, pdu: Pdu) -> Pdu:
     return replace(pdu, data=b"\x01\x00" + pdu.data[2:]) if bad else pdu
 
 
-def forgives(name: str, section: str, description: str, opcodes: set[int], key: int, asc: int | None = None) -> None:
+def forgives(
+    name: str, section: str, description: str, opcodes: set[int], key: int, asc: int | None = None
+) -> None:
     """A mutant that answers GOOD where the sense data say otherwise."""
 
     @mutant(name, section, description)
@@ -777,8 +987,16 @@ forgives("lba-range-good", "SBC-3", "blocks past the end are no error", {0x28, 0
 forgives("lba-range-wrap", "SBC-3", "an LBA at the top wraps", {0x88}, 5, 0x2100)
 forgives("miscompare-good", "SBC-3 COMPARE AND WRITE", "a miscompare is no error", {0x89}, 0xE)
 forgives("wrong-lun-answered", "SAM-5 4.7", "a unit that is not there answers", {0x00}, 5, 0x2500)
-forgives("out-length-accepted", "SPC-4 PERSISTENT RESERVE OUT", "a short parameter list is accepted", {0x5F}, 5)
-forgives("out-action-accepted", "SPC-4 PERSISTENT RESERVE OUT", "an undefined service action is accepted", {0x5F}, 5)
+forgives(
+    "out-length-accepted", "SPC-4 PERSISTENT RESERVE OUT", "a short parameter list is accepted", {0x5F}, 5
+)
+forgives(
+    "out-action-accepted",
+    "SPC-4 PERSISTENT RESERVE OUT",
+    "an undefined service action is accepted",
+    {0x5F},
+    5,
+)
 forgives("preempt-zero-accepted", "SPC-4 preempting", "PREEMPT of key 0 is accepted", {0x5F}, 5, 0x2600)
 
 
@@ -796,7 +1014,15 @@ _WRITES, _READS = {0x0A, 0x2A, 0x8A, 0xAA}, {0x08, 0x28, 0x88, 0xA8}
 _PR = "SPC-4 reservations"
 
 
-def enforces(name: str, description: str, opcodes: set[int], *, conflict: bool, who: str = "", actions: set[int] | None = None) -> None:
+def enforces(
+    name: str,
+    description: str,
+    opcodes: set[int],
+    *,
+    conflict: bool,
+    who: str = "",
+    actions: set[int] | None = None,
+) -> None:
     """A mutant that turns a RESERVATION CONFLICT into GOOD, or GOOD into a conflict."""
 
     @mutant(name, _PR, description)
@@ -809,7 +1035,13 @@ def enforces(name: str, description: str, opcodes: set[int], *, conflict: bool, 
             return pdu
         status: int = pdu.status  # type: ignore[attr-defined]
         if conflict and status == 0:
-            return ScsiResponse(itt=pdu.itt, status=0x18, stat_sn=pdu.stat_sn, exp_cmd_sn=pdu.exp_cmd_sn, max_cmd_sn=pdu.max_cmd_sn)  # type: ignore[attr-defined]
+            return ScsiResponse(
+                itt=pdu.itt,
+                status=0x18,
+                stat_sn=pdu.stat_sn,
+                exp_cmd_sn=pdu.exp_cmd_sn,
+                max_cmd_sn=pdu.max_cmd_sn,
+            )  # type: ignore[attr-defined]
         return good(pdu) if not conflict and status == 0x18 else pdu
 
 
@@ -819,7 +1051,13 @@ enforces("registrant-write", "a registrant may not write", _WRITES, conflict=Tru
 enforces("registrant-read", "a registrant may not read", _READS, conflict=True, who="-b")
 enforces("release-ignored", "nobody may write after a release", _WRITES, conflict=True, who="-b")
 enforces("register-any-key", "REGISTER with a wrong key succeeds", {0x5F}, conflict=False, actions={0})
-enforces("reserve-any-key", "RESERVE succeeds with any key and over any reservation", {0x5F}, conflict=False, actions={1})
+enforces(
+    "reserve-any-key",
+    "RESERVE succeeds with any key and over any reservation",
+    {0x5F},
+    conflict=False,
+    actions={1},
+)
 enforces("preempt-no-such-key", "PREEMPT of nobody succeeds", {0x5F}, conflict=False, actions={4})
 enforces("reservation-inquiry", "INQUIRY conflicts with a reservation", {0x12}, conflict=True, who="-b")
 enforces("reserve6-ignored", "RESERVE(6) keeps nobody out", _WRITES | {0x16}, conflict=False)
@@ -894,5 +1132,3 @@ pr_in("preempt-ignored", 1, "the old holder is reported after PREEMPT", old_hold
 pr_in("release-foreign", 1, "a release by another ends the reservation", nobody)
 pr_in("capabilities-length", 2, "LENGTH is not 8", lambda data, talk: b"\0\x07" + bytes(data[2:]))
 pr_in("full-status-holder", 3, "the holder is not marked", no_holder)
-
-

@@ -14,7 +14,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         variant = getattr(item, "callspec", None) and item.callspec.params.get("variant", "")
         case = case_of(item)
-        if variant and variant.startswith(PREFIX) and (case is None or variant.removeprefix(PREFIX) not in case.kills):
+        if (
+            variant
+            and variant.startswith(PREFIX)
+            and (case is None or variant.removeprefix(PREFIX) not in case.kills)
+        ):
             dropped.append(item)
         else:
             kept.append(item)

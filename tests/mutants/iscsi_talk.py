@@ -6,6 +6,8 @@ encoded one (``Parts``), raw bytes, a list of these, or None for nothing. What c
 so an honest talk is a wire.
 """
 
+# ruff: noqa: E501  # a mutant is a row of a table
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -195,7 +197,12 @@ class Talk(Rewrite):
             self.name = dict(self.offered).get("InitiatorName", self.name)
 
     def _after_login(self, pdu: Pdu) -> None:
-        if not isinstance(pdu, LoginResponse) or not pdu.transit or pdu.nsg != Stage.FULL_FEATURE or pdu.status:
+        if (
+            not isinstance(pdu, LoginResponse)
+            or not pdu.transit
+            or pdu.nsg != Stage.FULL_FEATURE
+            or pdu.status
+        ):
             return
         held = outcome(self.offered, self.replied)
         self.digests = (held["HeaderDigest"] == "CRC32C", held["DataDigest"] == "CRC32C")

@@ -5,6 +5,8 @@ there is none). Each mutant is a proxy of its own in front of it, and a target o
 so that one run of pytest does a batch of them. With ``STORAGETEST_TABLES`` set the table is written to docs/.
 """
 
+# ruff: noqa: E501  # a mutant is a row of a table
+
 from __future__ import annotations
 
 import contextlib
@@ -70,7 +72,9 @@ def real() -> Iterator[Real]:
         yield Real(port, {"plain": plain, "chap": chap})
 
 
-def run(real: Real, mutants: list[IscsiMutant], directory: Path, *, prefix: str = PREFIX) -> list[dict[str, Any]]:
+def run(
+    real: Real, mutants: list[IscsiMutant], directory: Path, *, prefix: str = PREFIX
+) -> list[dict[str, Any]]:
     """Run the suite through a proxy for each of ``mutants``; return the outcomes of the cases."""
     with contextlib.ExitStack() as stack:
         targets = {}
@@ -80,7 +84,9 @@ def run(real: Real, mutants: list[IscsiMutant], directory: Path, *, prefix: str 
                 Proxy(
                     "127.0.0.1",
                     real.port,
-                    lambda _from_target: lambda data: [data],  # a talk cuts the stream itself: digests begin late
+                    lambda _from_target: (
+                        lambda data: [data]
+                    ),  # a talk cuts the stream itself: digests begin late
                     lambda mutant=mutant, shared=shared: mutant.make(shared),  # type: ignore[misc]
                 )
             )
@@ -89,13 +95,24 @@ def run(real: Real, mutants: list[IscsiMutant], directory: Path, *, prefix: str 
                 options = {**options, "deadline": 10}
             targets[prefix + mutant.name] = {**options, "port": proxy.port}
         file, outcomes = directory / "targets.yaml", directory / "cases.jsonl"
-        file.write_text(json.dumps({"version": 1, "clients": {"here": {"transport": "local"}}, "targets": targets}))
+        file.write_text(
+            json.dumps({"version": 1, "clients": {"here": {"transport": "local"}}, "targets": targets})
+        )
         argv = [sys.executable, "-m", "pytest", str(ROOT / "suites/conformance/iscsi"), "-q", "--tb=no"]
         argv += ["-p", "no:cacheprovider", "-p", "iscsi_selection", "-m", "not slow", "--st-strict"]
-        argv += ["--st-targets", str(file), "--st-cases", str(outcomes), "--st-results", str(directory / "r.jsonl")]
+        argv += [
+            "--st-targets",
+            str(file),
+            "--st-cases",
+            str(outcomes),
+            "--st-results",
+            str(directory / "r.jsonl"),
+        ]
         path = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
         environment = {**os.environ, "PYTHONPATH": path}
-        done = subprocess.run(argv, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240, check=False)
+        done = subprocess.run(
+            argv, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240, check=False
+        )
     assert done.returncode in (0, 1), done.stdout[-3000:] + done.stderr[-2000:]
     return [json.loads(line) for line in outcomes.read_text().splitlines()]
 
@@ -123,7 +140,9 @@ def test_every_mutant_is_killed_by_a_case_that_names_its_rule(real: Real, tmp_pa
 
 def test_no_case_fails_because_of_the_proxy(real: Real, tmp_path: Path) -> None:
     outcomes = run(real, [HONEST], tmp_path, prefix="")
-    bad = [f"{one['id']}: {one['message'][:200]}" for one in outcomes if one["outcome"] in ("failed", "error")]
+    bad = [
+        f"{one['id']}: {one['message'][:200]}" for one in outcomes if one["outcome"] in ("failed", "error")
+    ]
     strict = [line for line in bad if not any(case in line for case in broken_shoulds(outcomes))]
     assert len(outcomes) > 300
     assert not strict, "\n".join(strict)
@@ -139,7 +158,11 @@ def test_every_claim_to_kill_names_a_mutant() -> None:
     for path in (ROOT / "suites/conformance/iscsi").glob("test_*.py"):
         words = path.read_text(encoding="utf-8")
         for piece in words.split("kills=(")[1:]:
-            claimed |= {word.strip(' "') for word in piece.partition(")")[0].split(",") if word.strip().startswith('"')}
+            claimed |= {
+                word.strip(' "')
+                for word in piece.partition(")")[0].split(",")
+                if word.strip().startswith('"')
+            }
     assert claimed - set(MUTANTS) <= {"key-{key}"}
 
 

@@ -6,6 +6,7 @@ The target is the small controller of tests/controllers: hermetic, and without k
 from __future__ import annotations
 
 import contextlib
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -71,6 +72,12 @@ def test_a_case_that_kills_nothing_says_why(honest_records: list[CaseRecord]) ->
         one.id for one in honest_records if not one.kills and not one.spares and one.level is not Level.MAY
     ]
     assert not silent
+
+
+def test_every_known_issue_is_a_case(honest_records: list[CaseRecord]) -> None:
+    known = tomllib.loads((ROOT / "suites/conformance/nvme_tcp/known.toml").read_text(encoding="utf-8"))
+    listed = {case for cases in known.values() for case in cases}
+    assert listed <= {one.id for one in honest_records}
 
 
 @pytest.mark.parametrize("names", GROUPS, ids=lambda names: f"{names[0]}…{names[-1]}")

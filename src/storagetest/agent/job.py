@@ -12,8 +12,8 @@ from storagetest.agent.crew import Crew, Failed
 
 __all__ = ["Job"]
 
-_LAST_TIDYING = 1.5
-"""Seconds that removing files may take after a failure: who told us to end waits for two."""
+_LAST_TIDYING = {"stopped": 1.5, "deadline": 8.0}
+"""Seconds that removing files may take: who told us to end waits for two, past the deadline for some more."""
 
 
 class Job:
@@ -35,9 +35,11 @@ class Job:
     ) -> None:
         if self._crew is not None:
             self._crew.close()
-        limit = self.until if kind is None else min(self.until, time.monotonic() + _LAST_TIDYING)
+        limit = self.until
+        if isinstance(error, Failed) and error.fields["kind"] in _LAST_TIDYING:
+            limit = time.monotonic() + _LAST_TIDYING[error.fields["kind"]]
         for place in self._places:
-            with Crew(1, lambda _: _Tidier(), max(limit, time.monotonic() + 0.1)) as tidier:
+            with Crew(1, lambda _: _Tidier(), limit) as tidier:
                 try:
                     tidier.call("remove", place)
                 except Failed:

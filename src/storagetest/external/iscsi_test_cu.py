@@ -71,9 +71,8 @@ class IscsiTestCu(Suite):
             return Verdict(Ended.BROKEN, f"{test}: exit status {status} and no summary", tail)
         notes = [(kind, text.strip()) for kind, text in _SAID.findall(said)]
         if int(counts[4]) or status not in (0, 1):
-            return Verdict(
-                Ended.FAILED, _first(notes, "FAILED") or f"exit status {status}", _details(notes, said)
-            )
+            assertions = _ASSERTION.findall(said) or [f"exit status {status}"]
+            return Verdict(Ended.FAILED, _first(notes, "FAILED") or assertions[0], _details(notes, said))
         skipped = _first(notes, "SKIPPED")
         if skipped or not int(counts[2]):
             return Verdict(Ended.SKIPPED, skipped or "the program ran nothing", _details(notes, said))

@@ -78,7 +78,7 @@ RECIPE = Recipe(
         *("samba", "cifs-utils", "keyutils"),
         *("open-iscsi", "tgt", "lsscsi", "nvme-cli"),
         *("e2fsprogs", "xfsprogs", "dmsetup", "attr", "acl", "tcpdump"),
-        # What the tools of Lustre are linked with; they come in an overlay, see overlay.py.
+        # What the tools of Lustre are linked with; they come in an overlay, see overlays.py.
         *("libyaml-0-2", "libnl-3-200", "libnl-genl-3-200", "libreadline8", "libmount1", "libkeyutils1"),
     ),
     excludes=(

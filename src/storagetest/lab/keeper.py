@@ -254,7 +254,7 @@ def main() -> int:
         gone = directory.with_name(f"{_GONE}{directory.name}-{os.getpid()}")
         with contextlib.suppress(OSError):
             directory.rename(gone)
-            shutil.rmtree(gone)
+        shutil.rmtree(gone, ignore_errors=True)
     print(why, file=sys.stderr)
     return 0
 

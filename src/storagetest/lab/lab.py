@@ -11,7 +11,7 @@ from storagetest.lab import accel, claims, image, overlays, qemu, roles, ssh, st
 from storagetest.lab.faults import Vm
 from storagetest.lab.keeper import LOCK, STATES
 from storagetest.lab.paths import lab_dir, state_root
-from storagetest.lab.process import require, tail, wait_until
+from storagetest.lab.process import tail, wait_until
 from storagetest.lab.services import client
 from storagetest.lab.status import HostStatus, LabStatus, Shape
 
@@ -57,7 +57,7 @@ class Lab:
         directory = lab_dir(name)
         if found := cls._up_already(name, shape, progress):
             return found
-        require(["qemu-system-x86_64", "ssh", "ssh-keygen"])
+        start.check_host()
         built = image.build(progress)
         packed = overlays.pack(tree, built, progress) if tree else None
         how = accel.choose(built.kernel, built.initrd)

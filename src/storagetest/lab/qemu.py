@@ -17,15 +17,27 @@ Rules:
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from storagetest.lab.services import ADDRESS, Service
 
-__all__ = ["APPLIANCE", "Boot", "Machine", "argv", "listeners", "machines", "socket_name"]
+__all__ = [
+    "APPLIANCE",
+    "OLDEST",
+    "Boot",
+    "Machine",
+    "argv",
+    "listeners",
+    "machines",
+    "socket_name",
+    "version",
+]
 
 APPLIANCE = "appliance"
+OLDEST = (7, 2)  # the first that has stream networks
 _SSH = 22
 _NETWORK = ADDRESS.rpartition(".")[0]
 _FIRST_CLIENT = 10  # client N is .10+N
@@ -71,7 +83,12 @@ class Boot:
     rootfs: str
     overlay: str | None
     kvm: bool
-    processors: int = 1
+
+
+def version(text: str) -> tuple[int, int]:
+    """Return QEMU's version from what ``--version`` prints; (0, 0) where there is none."""
+    found = re.search(r"version (\d+)\.(\d+)", text)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
 def machines(
@@ -102,7 +119,7 @@ def argv(
         *("-M", "q35"),
         *("-accel", "kvm" if boot.kvm else f"tcg,thread=multi,tb-size={_TRANSLATED}"),
         *("-cpu", "host" if boot.kvm else "max"),
-        *("-smp", str(boot.processors)),
+        *("-smp", "2" if boot.kvm else "1"),
         *("-m", str(machine.memory)),
         *("-uuid", machine.uuid),
         "-nodefaults",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import secrets
 import subprocess
 import sys
@@ -21,12 +22,12 @@ from storagetest.errors import LabError
 from storagetest.lab import guestfiles, initramfs, qemu, qmp, ssh, status
 from storagetest.lab.keeper import COMMIT, PLAN
 from storagetest.lab.paths import package_root
-from storagetest.lab.process import tail
+from storagetest.lab.process import require, run, tail
 from storagetest.lab.services import Target, Wire
 from storagetest.lab.status import HostStatus, LabStatus
 from storagetest.lab.targets import targets_yaml
 
-__all__ = ["FACTS", "Keeper", "Plan", "prepare", "publish", "running", "write_plan"]
+__all__ = ["FACTS", "Keeper", "Plan", "check_host", "prepare", "publish", "running", "write_plan"]
 
 FACTS = "lab.json"
 
@@ -39,6 +40,17 @@ class Plan:
     boot: qemu.Boot
     patience: float
     owner: int | None
+
+
+def check_host() -> None:
+    """Raise :class:`LabError`, saying what to do, where this machine cannot have a lab."""
+    if platform.machine() != "x86_64":
+        raise LabError(f"the lab's machines are x86-64, and so must this one be: not {platform.machine()}")
+    require(["qemu-system-x86_64", "ssh", "ssh-keygen"])
+    found = qemu.version(run(["qemu-system-x86_64", "--version"], timeout=30))
+    if found < qemu.OLDEST:
+        oldest, here = (".".join(map(str, version)) for version in (qemu.OLDEST, found))
+        raise LabError(f"the lab needs QEMU {oldest} or later; here is {here}")
 
 
 def prepare(directory: Path, plan: Plan, early: bytes) -> None:

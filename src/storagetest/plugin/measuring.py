@@ -19,7 +19,7 @@ from storagetest.plugin.transport import records_of
 from storagetest.protocols.base import Attachment
 from storagetest.report.base import Record
 from storagetest.runner import Case, Progress, run_case
-from storagetest.verdict import Outcome, Threshold, Verdict, parse_threshold
+from storagetest.verdict import Outcome, Plan, Threshold, Verdict, parse_threshold
 from storagetest.workloads.base import Scale, Workload, workloads
 
 __all__ = ["Measure"]
@@ -48,6 +48,9 @@ class Measure:
         if lacking:
             pytest.skip(f"{self._variant.id} has no {', '.join(sorted(lacking))}")
         profile = self._state.profile
+        gates = self._gates(load, options.model_dump())
+        # Not every collected case measures, and most have a like number of gates: an upper bound, as a rule.
+        suite = max(1, len(self._item.session.items) * len(gates))
         run, verdicts = run_case(
             load,
             options,
@@ -55,7 +58,8 @@ class Measure:
             Scale(size=profile.size, ramp=profile.ramp, runtime=profile.runtime),
             repeats=profile.repeats,
             max_repeats=profile.max_repeats,
-            gates=self._gates(load, options.model_dump()),
+            gates=gates,
+            plan=Plan(gates=suite, max_repeats=profile.max_repeats),
             case=self._case(workload),
             fills=self._state.fills,
             on_progress=_tell,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from storagetest.errors import StoragetestError
+from storagetest.report.compare import compare_records, status, table
 from storagetest.report.html import generate
 from storagetest.report.jsonl import read
 from storagetest.report.terminal import summary_lines
@@ -36,6 +37,36 @@ def add_parser(subparsers: SubParsers) -> None:
     parser.add_argument("--node", metavar="PATH", help="the Node.js to use (default: PATH's, or pip's)")
     parser.add_argument("--jsonl", metavar="FILE", type=Path, help="print the table of this results.jsonl")
     parser.set_defaults(func=_report, parser=parser)
+    _add_compare(subparsers)
+
+
+def _add_compare(subparsers: SubParsers) -> None:
+    parser = subparsers.add_parser(
+        "compare",
+        help="compare the runs of two results.jsonl",
+        description="Compare the runs of two results.jsonl. Exit status: 0 no regression, 1 a regression, "
+        "2 nothing could be compared.",
+    )
+    parser.add_argument("a", metavar="A", type=Path, help="the results.jsonl of before")
+    parser.add_argument("b", metavar="B", type=Path, help="the results.jsonl of after")
+    parser.add_argument("--floor", metavar="PERCENT", type=float, default=0.0,
+                        help="never report a change smaller than this (default: 0)")  # fmt: skip
+    parser.set_defaults(func=_compare)
+
+
+def _compare(args: argparse.Namespace) -> int:
+    try:
+        a, b = (read(path, on_torn=_say) for path in (args.a, args.b))
+    except (StoragetestError, OSError) as error:
+        _say(f"storagetest compare: {error}")
+        return 2
+    rows = compare_records(a, b, floor=args.floor / 100)
+    for line in table(rows):
+        sys.stdout.write(f"{line}\n")
+    found = status(rows)
+    if found == 2:
+        _say("nothing could be compared: it takes the same cases in both files, and four runs a side")
+    return found
 
 
 def _report(args: argparse.Namespace) -> int:

@@ -22,7 +22,7 @@ from storagetest.measure.run import Run, Sample
 from storagetest.protocols.base import Attachment
 from storagetest.runner.fills import FillCache
 from storagetest.runner.versions import Versions
-from storagetest.verdict import Threshold, Verdict, judge, wants_more
+from storagetest.verdict import Plan, Threshold, Verdict, judge, wants_more
 from storagetest.workloads.base import Scale, Workload
 
 __all__ = ["Case", "Phase", "Progress", "run_case"]
@@ -79,6 +79,7 @@ def run_case(
     case: Case,
     fills: FillCache,
     confidence: float = 0.99,
+    plan: Plan | None = None,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> tuple[Run, tuple[Verdict, ...]]:
     """Measure ``workload`` on ``attachment`` and judge it; the verdicts are in the order of ``gates``.
@@ -126,13 +127,13 @@ def run_case(
         versions=versions,
         metrics=workload.metrics,
     )
-    verdicts = _judge(run, gates, confidence)
-    while wants_more(run, verdicts, max_repeats=max_repeats):
+    verdicts = _judge(run, gates, confidence, plan)
+    while wants_more(run, verdicts, max_repeats=max_repeats, plan=plan):
         run = replace(run, samples=measure(run.samples, len(run.samples) + 1))
-        verdicts = _judge(run, gates, confidence)
+        verdicts = _judge(run, gates, confidence, plan)
     tell(Phase.DONE, len(run.samples), len(run.samples))
     return run, verdicts
 
 
-def _judge(run: Run, gates: Sequence[Threshold], confidence: float) -> tuple[Verdict, ...]:
-    return tuple(judge(run, gate, confidence=confidence) for gate in gates)
+def _judge(run: Run, gates: Sequence[Threshold], confidence: float, plan: Plan | None) -> tuple[Verdict, ...]:
+    return tuple(judge(run, gate, confidence=confidence, plan=plan) for gate in gates)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from storagetest.verdict.base import Interval, Outcome, Threshold, Verdict
 from storagetest.verdict.judge import MINIMUM_REPEATS, judge, wants_more
+from storagetest.verdict.sequential import Plan
 from storagetest.verdict.threshold import parse_threshold
 
 __all__ = [
     "MINIMUM_REPEATS",
     "Interval",
     "Outcome",
+    "Plan",
     "Threshold",
     "Verdict",
     "judge",

@@ -11,9 +11,9 @@ A percentile is shown as that of the merged bins. Its interval is that of the me
 percentiles, widened by the bins' error on both sides: a bucket cannot tell on which side of a bound within
 it a latency was.
 
-Repeating until a verdict is reached looks at the data more than once, and each look can err. For gates 5 %
-and more from the truth that is rare: see the simulation in the tests. A correction for the number of looks
-and of gates in a suite belongs to sequential tests, not here.
+Repeating until a verdict is reached looks at the data more than once, and each look can err. With a
+:class:`Plan` the looks and the suite's gates are corrected for and an alarm is confirmed by fresh runs before
+it is FAIL (:mod:`storagetest.verdict.sequential`); without one each look has the plain ``confidence``.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from storagetest.measure.run import Metric, Run, Unit
 from storagetest.measure.stats import Estimate, Interval, estimate
 from storagetest.units import format_value
 from storagetest.verdict.base import Outcome, Threshold, Verdict
+from storagetest.verdict.sequential import Looked, Plan, State, look
 
 __all__ = ["MINIMUM_REPEATS", "judge", "wants_more"]
 
@@ -36,8 +37,11 @@ MINIMUM_REPEATS = 3
 _NUMBER = re.compile(r"[-\d.,]+")
 
 
-def judge(run: Run, threshold: Threshold, *, confidence: float = 0.99) -> Verdict:
-    """Return what became of ``threshold``. Raises :class:`ConfigError` for a metric that nobody measured."""
+def judge(run: Run, threshold: Threshold, *, confidence: float = 0.99, plan: Plan | None = None) -> Verdict:
+    """Return what became of ``threshold``, by looks as ``plan`` says if one is given.
+
+    Raises :class:`ConfigError` for a metric that nobody measured.
+    """
     metric = threshold.metric
     found = estimate(run, metric, confidence=confidence)
     if found is None and run.samples:
@@ -50,20 +54,60 @@ def judge(run: Run, threshold: Threshold, *, confidence: float = 0.99) -> Verdic
     if found is not None and found.interval is not None and metric.quantile is not None:
         found = Estimate(found.value, _widened(found.interval))
     interval = found.interval if found else None
-    outcome, why = _decide(run, threshold, interval)
+    looked = _looked(run, threshold, plan) if plan is not None else None
+    if looked is not None and looked.interval is not None and found is not None:
+        interval = looked.interval
+        found = Estimate(found.value, interval)
+    outcome, why = _decide(run, threshold, interval, looked)
     return Verdict(outcome, threshold, interval, _sentence(run, threshold, found, why))
 
 
-def wants_more(run: Run, verdicts: Iterable[Verdict], *, max_repeats: int) -> bool:
-    """Whether another repeat may turn an INVALID of ``verdicts`` into a verdict, within ``max_repeats``."""
+def wants_more(run: Run, verdicts: Iterable[Verdict], *, max_repeats: int, plan: Plan | None = None) -> bool:
+    """Whether another repeat may turn an INVALID of ``verdicts`` into a verdict, within ``max_repeats``.
+
+    With a ``plan``, an alarm has ``max_repeats`` fresh runs on top to be confirmed; one that they contradict
+    is not measured again.
+    """
     repeats = len(run.samples)
+    if plan is not None:
+        return _plan_wants_more(run, verdicts, max_repeats, plan)
     if run.invalid or not 0 < repeats < max_repeats or max_repeats < MINIMUM_REPEATS:
         return False
     undecided = [verdict.threshold.metric for verdict in verdicts if verdict.outcome is Outcome.INVALID]
     return any(_ios(run, metric) / repeats * max_repeats >= metric.samples_wanted for metric in undecided)
 
 
-def _decide(run: Run, threshold: Threshold, interval: Interval | None) -> tuple[Outcome, str]:
+def _plan_wants_more(run: Run, verdicts: Iterable[Verdict], max_repeats: int, plan: Plan) -> bool:
+    for verdict in verdicts:
+        if verdict.outcome is not Outcome.INVALID:
+            continue
+        looked = _looked(run, verdict.threshold, plan)
+        if looked.state is State.CONTRADICTED:
+            continue
+        budget = max_repeats
+        if looked.state is State.ALARMED and looked.alarmed_at is not None:
+            budget = looked.alarmed_at + max(MINIMUM_REPEATS, max_repeats)
+        if wants_more(run, [verdict], max_repeats=budget):
+            return True
+    return False
+
+
+def _looked(run: Run, threshold: Threshold, plan: Plan) -> Looked:
+    metric = threshold.metric
+    values = [sample.values[metric.name] for sample in run.samples if metric.name in sample.values]
+    widen = RELATIVE_ERROR if metric.quantile is not None else 0.0
+    return look(values, threshold.bound, higher=threshold.op == ">=", plan=plan, widen=widen)
+
+
+_UNDECIDED = {
+    State.ALARMED: "alarmed, but not confirmed by the fresh runs so far",
+    State.CONTRADICTED: "alarmed, but the fresh runs meet the threshold: something changed while measuring",
+}
+
+
+def _decide(
+    run: Run, threshold: Threshold, interval: Interval | None, looked: Looked | None = None
+) -> tuple[Outcome, str]:
     metric = threshold.metric
     if run.invalid:
         return Outcome.INVALID, f"no verdict: {'; '.join(run.invalid)}"
@@ -73,6 +117,19 @@ def _decide(run: Run, threshold: Threshold, interval: Interval | None) -> tuple[
     if ios < metric.samples_wanted:
         return Outcome.INVALID, f"no verdict: not enough samples: {ios:,} of {metric.samples_wanted:,}"
     higher = threshold.op == ">="
+    if looked is not None:
+        if looked.state is State.PASSED:
+            return Outcome.PASS, "meets the threshold"
+        if looked.state is State.FAILED:
+            side = "below" if higher else "above"
+            fresh = looked.runs - (looked.alarmed_at or 0)
+            return Outcome.FAIL, f"{side} the threshold, confirmed by {fresh} fresh runs"
+        if looked.state in _UNDECIDED:
+            return Outcome.INVALID, f"undecided: {_UNDECIDED[looked.state]}, ±{_precision(interval)}"
+        return Outcome.INVALID, (
+            f"undecided: the threshold lies inside the interval, ±{_precision(interval)} after"
+            f" {interval.count} runs; more or longer runs would narrow it"
+        )
     worst, best = (interval.low, interval.high) if higher else (interval.high, interval.low)
     if worst >= threshold.bound if higher else worst <= threshold.bound:
         return Outcome.PASS, "meets the threshold"
@@ -118,7 +175,7 @@ def _sentence(run: Run, threshold: Threshold, found: Estimate | None, why: str) 
         low = number
     return (
         f"{asked}, measured {_text(found.value, unit, digits)}"
-        f" ({interval.confidence * 100:g} % interval {low}..{high}, {runs}): {why}"
+        f" ({interval.confidence * 100:.4g} % interval {low}..{high}, {runs}): {why}"
     )
 
 

@@ -1,4 +1,4 @@
-"""What an iSCSI case starts from: a portal, a connection, a logged-in session, two initiators, blocks to write.
+"""What an iSCSI case starts from: a portal, a connection, a session, two initiators, blocks to write.
 
 Every case has initiator names of its own (from its id), so nothing leaks from case to case; every session is
 logged out and every connection closed at its end. Nothing is written before the logical unit has shown the
@@ -21,7 +21,7 @@ from storagetest.config import Variant
 from storagetest.errors import RemoteProtocolError
 from storagetest.plugin.conformance import WireLog, case_of
 from storagetest.wire.iscsi.initiator import Initiator, LoginRefused
-from storagetest.wire.iscsi.keys import format_text, parse_text
+from storagetest.wire.iscsi.keys import format_text
 from storagetest.wire.iscsi.ladder import PORT, make_decoder
 from storagetest.wire.iscsi.login import DEFAULT_OFFER, Credentials
 from storagetest.wire.iscsi.pdu import LoginRequest, LoginResponse
@@ -128,7 +128,10 @@ class Connections:
         link = Link.connect(self.portal.address, self.portal.port, deadline=self.portal.deadline)
         self._log.add(link, name=letter, decoder=make_decoder, port=PORT)
         made = Initiator(
-            link, name=self.name(letter), lun=self.portal.lun if lun is None else lun, deadline=self.portal.deadline
+            link,
+            name=self.name(letter),
+            lun=self.portal.lun if lun is None else lun,
+            deadline=self.portal.deadline,
         )
         self._made.append(made)
         return made
@@ -265,7 +268,10 @@ def scratch(portal: Portal, facts: Facts) -> Scratch:
 
 
 @pytest.fixture
-def unreserved(two: tuple[Unit, Unit], scratch: Scratch) -> Iterator[tuple[Unit, Unit]]:
+def unreserved(
+    two: tuple[Unit, Unit],
+    scratch: Scratch,  # noqa: ARG001  # a reservation is a write
+) -> Iterator[tuple[Unit, Unit]]:
     """Yield ``two`` on a unit without registrations or reservations, and leave it so."""
     first, _ = two
     _clear(first)
@@ -330,9 +336,9 @@ def negotiate(connections: Connections, portal: Portal) -> Callable[..., dict[st
         try:
             fresh.login(target=portal.iqn, offer=offer, credentials=portal.credentials)
         except LoginRefused as refused:
-            assert refused.status >> 8 == 2, f"status {refused.status:04x} is not an initiator error"
+            if refused.status >> 8 != 2:
+                raise AssertionError(f"status {refused.status:04x} is not an initiator error") from None
             return None
         return dict(fresh.replied)
 
     return run
-

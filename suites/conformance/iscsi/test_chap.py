@@ -1,4 +1,4 @@
-"""Authentication by CHAP (RFC 7143 12.1.3, 9.2.1; RFC 1994). Needs a target with `chap` in the targets file."""
+"""Authentication by CHAP (RFC 7143 12.1.3, 9.2.1; RFC 1994), for a target with `chap`."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Step:
 
 
 @pytest.fixture
-def step(known, connection, portal) -> Step:
+def step(known, connection, portal) -> Step:  # noqa: ARG001  # skips without credentials
     """Return a login by hand."""
     return Step(connection, portal.iqn)
 
@@ -79,7 +79,8 @@ FAILED = (LoginStatus.AUTHENTICATION_FAILED, LoginStatus.AUTHORIZATION_FAILED)
 
 
 @pytest.mark.case("ISC-CHAP-01", kills=("chap-refused",))
-def test_the_right_secret_logs_in(known, session):
+@pytest.mark.usefixtures("known")
+def test_the_right_secret_logs_in(session):
     session.ping()
 
 
@@ -105,12 +106,14 @@ def test_a_login_that_offers_no_authentication_is_refused(step):
 
 
 @pytest.mark.case("ISC-CHAP-05", section="RFC 7143 6.3.1, 6.3.2", kills=("chap-skipped",))
-def test_a_login_that_skips_the_security_stage_is_refused(known, connections):
+@pytest.mark.usefixtures("known")
+def test_a_login_that_skips_the_security_stage_is_refused(connections):
     connections.refused(credentials=None)
 
 
 @pytest.mark.case("ISC-CHAP-06", kills=("chap-same-challenge",))
-def test_each_login_gets_a_fresh_challenge(known, connections, portal):
+@pytest.mark.usefixtures("known")
+def test_each_login_gets_a_fresh_challenge(connections, portal):
     asked = set()
     for letter in "abc":
         one = Step(connections.open(letter), portal.iqn)

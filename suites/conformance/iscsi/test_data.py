@@ -1,4 +1,4 @@
-"""Data in and out: Data-In, R2T, Data-Out, immediate and unsolicited data, residuals (RFC 7143 11.4, 11.7, 11.8)."""
+"""Data-In, R2T, Data-Out, immediate and unsolicited data, residuals (RFC 7143 11.4, 11.7, 11.8)."""
 
 from __future__ import annotations
 

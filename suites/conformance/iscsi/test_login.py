@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(section="RFC 714
 
 
 def refused(response: LoginResponse | None, *statuses: LoginStatus) -> None:
-    """Claim that the login was refused: by a status (one of ``statuses``, else any initiator error) or a close."""
+    """Claim that the login was refused: by a status (of ``statuses``, else an initiator error) or a close."""
     if response is None:
         assert not statuses, f"closed, where a Login Response with {statuses[0].name} was due"
         return
@@ -28,7 +28,7 @@ def refused(response: LoginResponse | None, *statuses: LoginStatus) -> None:
 
 
 @pytest.fixture
-def plain(portal, connection) -> None:
+def plain(portal) -> None:
     """Skip where a login has to authenticate: the case wants one request and one response."""
     if portal.credentials is not None:
         pytest.skip("the target asks for authentication: a login takes more than one exchange there")
@@ -40,12 +40,14 @@ def test_the_last_response_of_a_new_session_carries_a_tsih_that_is_not_zero(sess
 
 
 @pytest.mark.case("ISC-LOGIN-02", section="RFC 7143 11.13", kills=("login-itt-lost",))
-def test_a_login_response_carries_the_task_tag_of_its_request(plain, say):
+@pytest.mark.usefixtures("plain")
+def test_a_login_response_carries_the_task_tag_of_its_request(say):
     assert say(itt=0x1234).itt == 0x1234
 
 
 @pytest.mark.case("ISC-LOGIN-03", section="RFC 7143 11.13", kills=("login-isid-changed",))
-def test_a_login_response_carries_the_isid_of_its_request(plain, say):
+@pytest.mark.usefixtures("plain")
+def test_a_login_response_carries_the_isid_of_its_request(say):
     assert say(isid=b"\x80\x01\x02\x03\x04\x05").isid == b"\x80\x01\x02\x03\x04\x05"
 
 
@@ -56,13 +58,15 @@ def test_the_first_answer_in_full_feature_phase_goes_on_from_the_stat_sn_of_the_
 
 
 @pytest.mark.case("ISC-LOGIN-05", section="RFC 7143 11.12.8", kills=("exp-cmd-sn-stuck",))
-def test_a_login_does_not_use_up_the_cmd_sn_that_it_carries(plain, say):
+@pytest.mark.usefixtures("plain")
+def test_a_login_does_not_use_up_the_cmd_sn_that_it_carries(say):
     response = say(lie={"cmd_sn": 77})
     assert response.exp_cmd_sn == 77
 
 
 @pytest.mark.case("ISC-LOGIN-06", section="RFC 7143 11.13.2", kills=("login-version-active",))
-def test_version_active_is_one_that_both_sides_have(plain, say):
+@pytest.mark.usefixtures("plain")
+def test_version_active_is_one_that_both_sides_have(say):
     response = say(version_min=0, version_max=0)
     assert response.status == 0
     assert response.version_active == 0, "the initiator has version 0 only"
@@ -138,7 +142,8 @@ def test_any_other_pdu_during_the_login_is_refused_as_invalid_during_login(say, 
 
 
 @pytest.mark.case("ISC-LOGIN-21", section="RFC 7143 6.3")
-def test_a_parameter_offered_twice_in_one_login_is_refused_as_initiator_error(plain, say, connection, portal):
+@pytest.mark.usefixtures("plain")
+def test_a_parameter_offered_twice_in_one_login_is_refused_as_initiator_error(say, connection, portal):
     text = format_text(
         [
             ("InitiatorName", connection.name),
@@ -152,7 +157,8 @@ def test_a_parameter_offered_twice_in_one_login_is_refused_as_initiator_error(pl
 
 
 @pytest.mark.case("ISC-LOGIN-22", section="RFC 7143 6.3")
-def test_a_parameter_offered_again_in_a_later_request_is_refused_as_initiator_error(plain, say, connection):
+@pytest.mark.usefixtures("plain")
+def test_a_parameter_offered_again_in_a_later_request_is_refused_as_initiator_error(say, connection):
     first = say(transit=False, nsg=0)
     assert first.status == 0
     again = replace(
@@ -165,9 +171,8 @@ def test_a_parameter_offered_again_in_a_later_request_is_refused_as_initiator_er
 
 
 @pytest.mark.case("ISC-LOGIN-23", section="RFC 7143 11.12.2")
-def test_text_that_goes_on_in_a_second_request_is_answered_with_an_empty_response(
-    plain, say, connection, portal
-):
+@pytest.mark.usefixtures("plain")
+def test_text_that_goes_on_in_a_second_request_is_answered_with_an_empty_response(say, connection, portal):
     names = [("InitiatorName", connection.name), ("SessionType", "Normal"), ("TargetName", portal.iqn)]
     first = say(text=format_text(names), transit=False, nsg=0, continues=True)
     assert (first.status, first.transit, first.data) == (0, False, b""), first.summary()
@@ -177,7 +182,8 @@ def test_text_that_goes_on_in_a_second_request_is_answered_with_an_empty_respons
 
 
 @pytest.mark.case("ISC-LOGIN-24", section="RFC 7143 11.12.2", level="MAY")
-def test_c_and_t_together_are_refused(plain, say):
+@pytest.mark.usefixtures("plain")
+def test_c_and_t_together_are_refused(say):
     refused(say(continues=True, transit=True))
 
 
@@ -214,7 +220,8 @@ def test_a_tsih_with_the_isid_of_another_session_is_refused(connections, session
 
 
 @pytest.mark.case("ISC-LOGIN-29", section="RFC 7143 6.1", kills=("login-garbage-accepted",))
-def test_text_without_an_equals_sign_is_refused(say, connection):
+@pytest.mark.usefixtures("connection")
+def test_text_without_an_equals_sign_is_refused(say):
     refused(say(text=b"InitiatorName\0SessionType\0"))
 
 
@@ -233,7 +240,8 @@ def test_half_a_login_request_and_a_close_leave_the_target_well(connections):
 
 
 @pytest.mark.case("ISC-LOGIN-32", section="RFC 7143 11.1")
-def test_a_login_that_comes_byte_by_byte_is_answered_like_any_other(plain, connection, portal):
+@pytest.mark.usefixtures("plain")
+def test_a_login_that_comes_byte_by_byte_is_answered_like_any_other(connection, portal):
     said = [("InitiatorName", connection.name), ("SessionType", "Normal"), ("TargetName", portal.iqn)]
     request = connection.stamped(LoginRequest(itt=0, isid=b"\x80bytes", data=format_text(said)))
     wire = request.encode()
@@ -244,7 +252,8 @@ def test_a_login_that_comes_byte_by_byte_is_answered_like_any_other(plain, conne
 
 
 @pytest.mark.case("ISC-LOGIN-33", section="RFC 7143 11", kills=("login-reserved-checked",))
-def test_bits_that_are_not_defined_are_ignored_in_a_login_request(plain, connection, portal):
+@pytest.mark.usefixtures("plain")
+def test_bits_that_are_not_defined_are_ignored_in_a_login_request(connection, portal):
     said = [("InitiatorName", connection.name), ("SessionType", "Normal"), ("TargetName", portal.iqn)]
     request = connection.stamped(LoginRequest(itt=0, isid=b"\x80resvd", data=format_text(said)))
     connection.send_parts(request.parts().poke(22, b"\xff\xff").poke(32, b"\xff" * 16))
@@ -267,14 +276,16 @@ def test_the_target_declares_its_portal_group_tag_when_it_is_named(session):
 
 
 @pytest.mark.case("ISC-LOGIN-36", section="RFC 7143 6.3.1", kills=("login-transit-unasked",))
-def test_the_target_does_not_go_to_the_next_stage_unasked(plain, say):
+@pytest.mark.usefixtures("plain")
+def test_the_target_does_not_go_to_the_next_stage_unasked(say):
     response = say(transit=False, nsg=0)
     assert response.status == 0
     assert not response.transit, "T is set where the request's was not"
 
 
 @pytest.mark.case("ISC-LOGIN-37", section="RFC 7143 6.3.2")
-def test_a_login_may_begin_in_the_security_stage_with_auth_method_none(plain, say):
+@pytest.mark.usefixtures("plain")
+def test_a_login_may_begin_in_the_security_stage_with_auth_method_none(say):
     response = say(csg=0, nsg=1, offer=False, pairs={"AuthMethod": "None"})
     assert response.status == 0
     assert dict(parse_text(response.data)).get("AuthMethod", "None") == "None"

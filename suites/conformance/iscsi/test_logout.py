@@ -77,7 +77,8 @@ def test_after_a_logout_the_session_is_gone(connections, session):
 
 
 @pytest.mark.case("ISC-LOGOUT-09", section="RFC 7143 11.14")
-def test_a_command_sent_before_the_logout_is_answered_before_it(session, unit, scratch):
+@pytest.mark.usefixtures("unit")
+def test_a_command_sent_before_the_logout_is_answered_before_it(session, scratch):
     command = session.start(cdb(READ_10, lba=scratch.lba, blocks=4), read=4 * scratch.block_size)
     session.send(LogoutRequest(immediate=False))
     done = session.finish(command)
@@ -104,7 +105,9 @@ def test_many_sessions_come_and_go(connections):
 @pytest.mark.parametrize(
     "kind",
     [
-        pytest.param(SnackType.DATA_OR_R2T, marks=pytest.mark.case("ISC-SNACK-01", kills=("snack-answered",))),
+        pytest.param(
+            SnackType.DATA_OR_R2T, marks=pytest.mark.case("ISC-SNACK-01", kills=("snack-answered",))
+        ),
         pytest.param(SnackType.STATUS, marks=pytest.mark.case("ISC-SNACK-02")),
         pytest.param(SnackType.DATA_ACK, marks=pytest.mark.case("ISC-SNACK-03")),
         pytest.param(SnackType.R_DATA, marks=pytest.mark.case("ISC-SNACK-04")),

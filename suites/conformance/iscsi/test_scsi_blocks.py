@@ -148,7 +148,8 @@ def test_neighbouring_blocks_are_left_alone(unit, scratch):
 
 
 @pytest.mark.case("SCS-RW-21", section="SBC-3 transfer length, Block Limits")
-def test_more_blocks_than_the_unit_takes_at_once_are_refused(unit, facts, scratch):
+@pytest.mark.usefixtures("scratch")
+def test_more_blocks_than_the_unit_takes_at_once_are_refused(unit, facts):
     most = facts.limits.max_transfer if facts.limits else 0
     if not most or most * facts.capacity.block_size > 16 * 1024 * 1024:
         pytest.skip(f"MAXIMUM TRANSFER LENGTH is {most}: too much to try")
@@ -186,7 +187,9 @@ def test_compare_and_write_writes_where_the_blocks_are_equal(unit, scratch):
     assert unit.read(scratch.lba).data == new
 
 
-@pytest.mark.case("SCS-CAW-02", section="SBC-3 COMPARE AND WRITE", kills=("miscompare-good", "miscompare-offset"))
+@pytest.mark.case(
+    "SCS-CAW-02", section="SBC-3 COMPARE AND WRITE", kills=("miscompare-good", "miscompare-offset")
+)
 def test_a_miscompare_names_the_first_byte_that_differs_and_writes_nothing(unit, scratch):
     old, new = scratch.pattern(1), scratch.pattern(1, seed=1)
     assert unit.write(scratch.lba, old).good

@@ -98,7 +98,9 @@ def test_the_mandatory_pages_are_listed(facts):
 
 @pytest.mark.case("SCS-VPD-04", section="SPC-4 Device Identification", kills=("designators-missing",))
 def test_the_unit_has_a_name_that_is_unique_in_the_world(unit):
-    kinds = {one.kind for one in decode_designators(decode_vpd(unit.inquiry(0x83).data)) if one.association == 0}
+    kinds = {
+        one.kind for one in decode_designators(decode_vpd(unit.inquiry(0x83).data)) if one.association == 0
+    }
     assert kinds & {1, 2, 3, 8}, "no T10 vendor, EUI-64, NAA or SCSI name designator for the logical unit"
 
 
@@ -127,7 +129,8 @@ def test_the_block_limits_page_has_its_length(unit, facts):
 
 
 @pytest.mark.case("SCS-VPD-08", section="SBC-3 Logical Block Provisioning")
-def test_a_thin_unit_says_so_in_both_places(unit, facts):
+@pytest.mark.usefixtures("unit")
+def test_a_thin_unit_says_so_in_both_places(facts):
     if facts.provisioning is None:
         pytest.skip("no Logical Block Provisioning page")
     offers = facts.provisioning.unmap or facts.provisioning.write_same_unmap

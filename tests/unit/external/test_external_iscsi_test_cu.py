@@ -1,5 +1,7 @@
 """iscsi-test-cu: its list, its command line, and what its output says."""
 
+# ruff: noqa: E501  # what a program prints is left as it prints it
+
 from __future__ import annotations
 
 import pytest

@@ -90,6 +90,11 @@ def test_an_overlay_is_a_second_disk_and_commas_are_escaped():
     assert len(options(qemu.argv(machines[0], over, machines), "-drive")) == 2
 
 
+def test_the_version_is_read_as_debian_prints_it():
+    assert qemu.version("QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7+deb12u18+b3)\nCopyright") == (7, 2)
+    assert qemu.version("QEMU emulator version 10.0.2") > qemu.OLDEST > qemu.version("rubbish")
+
+
 def test_kvm_and_emulation():
     machines = lab(0)
     fast = qemu.argv(machines[0], qemu.Boot("k", "r", None, kvm=True), machines)

@@ -126,7 +126,7 @@ def test_a_target_that_gets_full_is_an_error_with_the_call_the_path_and_what_to_
     options = LOAD.Options.model_validate({"processes": 2, "files": 200})
     full = replace(directory, path=str(small))
     with pytest.raises(
-        WorkloadError, match=r"^here: metadata: .*No space left on device \(ENOSPC\)\nthe target is full"
+        WorkloadError, match=r"metadata on .*: .*No space left on device \(ENOSPC\)\nthe target is full"
     ):
         LOAD.measure(full, options, replace(SCALE, runtime=10.0))
     assert not list(small.iterdir())
@@ -156,7 +156,7 @@ def test_an_agent_that_is_killed_is_an_error(directory):
     killer.start()
     try:
         with pytest.raises(
-            WorkloadError, match=r"^here: metadata: the agent ended without a result: it was killed"
+            WorkloadError, match=r"^here: metadata on .*: the agent ended without a result: it was killed"
         ):
             LOAD.measure(directory, options, replace(SCALE, runtime=30.0))
     finally:
@@ -184,7 +184,7 @@ def without_python(tmp_path_factory, monkeypatch):
 def test_a_python_that_is_too_old_or_says_nothing_is_an_error(directory, without_python):
     without_python("""cat >/dev/null; printf '{"t":"error","kind":"python","message":"3.7"}\\n'; exit 1""")
     with pytest.raises(
-        WorkloadError, match=r"^here: metadata: python3 is 3\.7, too old: the agent needs 3.9"
+        WorkloadError, match=r"^here: metadata on .*: python3 is 3\.7, too old: the agent needs 3.9"
     ):
         LOAD.measure(directory, LOAD.Options(), SCALE)
     without_python("cat >/dev/null; echo out of memory >&2; exit 137")
@@ -197,7 +197,7 @@ def test_a_python_that_is_too_old_or_says_nothing_is_an_error(directory, without
 )
 def test_a_missing_python_says_what_to_install(directory, without_python):
     without_python()
-    with pytest.raises(WorkloadError, match=r"^here: metadata: python3 is missing: install python3-minimal"):
+    with pytest.raises(WorkloadError, match=r"^here: metadata on .*: python3 is missing: install python3-"):
         LOAD.measure(directory, LOAD.Options(), SCALE)
 
 

@@ -1,6 +1,6 @@
 #!/bin/busybox sh
 # Second stage and process 1 of every machine: the network, sshd, then this machine's services side by side.
-# What only this machine knows is in /run/lab (see machine.py). Milestones go to the console, where the
+# What only this machine knows is in /run/lab (see guestfiles.py). Milestones go to the console, where the
 # keeper reads them: "storagetest: WORD …".
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8
 cd /

@@ -234,9 +234,9 @@ def outcome(offered: Iterable[tuple[str, str]], replied: Iterable[tuple[str, str
     and NotUnderstood leave the default. A Boolean whose outcome is certain needs no answer (:data:`CERTAIN`).
     """
     ours, held = dict(offered), {name: key.default for name, key in KEYS.items() if key.default is not None}
-    for name, value in ours.items():
-        if name in KEYS and (KEYS[name].negotiation, value) in CERTAIN:
-            held[name] = value
+    held |= {
+        name: one for name, one in ours.items() if name in KEYS and (KEYS[name].negotiation, one) in CERTAIN
+    }
     for name, value in replied:
         key = KEYS.get(name)
         if key is None or value in {REJECT, IRRELEVANT, NOT_UNDERSTOOD}:

@@ -138,7 +138,7 @@ class Dialogue:
             raise RemoteProtocolError(f"iSCSI: a login of more than {_ROUNDS} exchanges: {reply.summary()}")
         self._text += reply.data
         if reply.continues:
-            return self._make([], transit=False)
+            return self._make([], transit=self.request.transit)
         pairs, self._text = parse_text(self._text), b""
         self._replied += pairs
         if reply.csg != self._stage:

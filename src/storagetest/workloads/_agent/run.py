@@ -24,7 +24,7 @@ def run_agent(client: Host, request: Mapping[str, Any], *, deadline: float) -> A
     Raises :class:`WorkloadError`, whose message says what to do next, and :class:`HostError` where the client
     itself is lost.
     """
-    name = f"{client.name}: {request['command'].replace('_', '-')}"
+    name = f"{client.name}: {request['command'].replace('_', '-')} on {request['path']}"
     whole = {"deadline": deadline, **request}
     try:
         done = client.run(_ARGV, deadline=deadline + _LATER, check=False, stdin=message(whole))

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import pytest
+
+from storagetest.verdict.sequential import Plan, State, look
+
+PLAN = Plan(gates=20, max_repeats=10)
+GOOD, BAD = [100.0, 101.0, 99.0, 100.5], [80.0, 81.0, 79.0, 80.5, 80.2, 79.8, 80.1]
+
+
+def test_two_runs_are_not_looked_at():
+    assert look([100.0, 100.0], 95, higher=True, plan=PLAN).state is State.OPEN
+
+
+def test_pass_stops_at_the_first_look_and_later_runs_do_not_change_it():
+    assert look(GOOD, 95, higher=True, plan=PLAN) == look(GOOD + BAD, 95, higher=True, plan=PLAN)
+    assert look(GOOD, 95, higher=True, plan=PLAN).runs == 3
+
+
+def test_an_alarm_is_red_only_when_fresh_runs_alarm_too():
+    alarmed = look(BAD[:3], 95, higher=True, plan=PLAN)
+    assert alarmed.state is State.ALARMED
+    assert look(BAD[: alarmed.alarmed_at] + BAD, 95, higher=True, plan=PLAN).state is State.FAILED
+    assert look(BAD[: alarmed.alarmed_at] + GOOD, 95, higher=True, plan=PLAN).state is State.CONTRADICTED
+
+
+def test_lower_is_better_is_the_mirror():
+    mirrored = look([-value for value in BAD], -95, higher=False, plan=PLAN)
+    assert mirrored.alarmed_at == look(BAD, 95, higher=True, plan=PLAN).alarmed_at == 3
+
+
+def test_more_gates_make_an_alarm_harder():
+    assert Plan(gates=200).alarm < Plan(gates=2).alarm
+    assert (Plan(gates=20).alarm * Plan(gates=20).looks) ** 2 * 20 == pytest.approx(0.01)
+
+
+def test_bins_widen_the_interval():
+    values = [96.0, 96.1, 95.9]
+    assert look(values, 95.5, higher=True, plan=PLAN).state is State.PASSED
+    assert look(values, 95.5, higher=True, plan=PLAN, widen=0.008).state is State.OPEN
+
+
+@pytest.mark.parametrize("wrong", [{"gates": 0}, {"false_alarm": 0.0}, {"miss": 0.5}])
+def test_what_is_no_plan_is_refused(wrong):
+    with pytest.raises(ValueError, match="not a plan"):
+        Plan(**wrong)
