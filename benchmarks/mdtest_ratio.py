@@ -43,8 +43,8 @@ from storagetest.workloads.metadata import Metadata
 CONFIDENCE = 0.95
 
 # The workload's operation → mdtest's line. Its "File read" is left out: it opens for reading and writing, and
-# ours for reading; over NFSv4 the one makes the client return the file's delegation (so that the next unlink is
-# spared that), and the other never leaves the client.
+# ours for reading. Over NFSv4 the one makes the client return the file's delegation, which the next unlink is
+# then spared, and the other never leaves the client.
 COMPARED: Mapping[str, str] = {
     "mkdir": "Directory creation",
     "rmdir": "Directory removal",

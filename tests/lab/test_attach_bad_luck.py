@@ -41,6 +41,13 @@ def account(secrets: dict[str, str]) -> dict[str, str]:
     return {"username": "storagetest", "password": secrets["chap-password"]}
 
 
+@pytest.fixture(autouse=True, scope="module")
+def sweep(appliance) -> Iterator[None]:
+    """A directory of ours outlives a forced release on the target: nobody answered to remove it."""
+    yield
+    appliance.run(["sh", "-c", "rm -rf /srv/nfs/*/storagetest-* /srv/smb/*/storagetest-*"], deadline=60)
+
+
 @contextmanager
 def standing_still(lab: Any) -> Iterator[None]:
     machine = lab.vm("appliance")

@@ -53,7 +53,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip what a variant cannot do; with ``--st-sample`` keep one of each case a protocol."""
+    """Skip what a variant cannot do; with ``--st-sample`` keep a little of everything."""
     state = config.stash[KEY]
     if state.wanted and state.loaded is None:
         try:

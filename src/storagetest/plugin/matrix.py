@@ -16,7 +16,7 @@ from storagetest.plugin.state import KEY, State
 __all__ = ["item_variant", "parametrize", "select"]
 
 _CASES_A_MODULE = 2
-"""How many conformance cases of a module a sample keeps; of anything else it keeps every function once."""
+"""How many conformance cases of a module a sample keeps."""
 
 
 def parametrize(metafunc: pytest.Metafunc) -> None:
@@ -59,25 +59,49 @@ def item_variant(item: pytest.Item) -> str | None:
 
 def select(state: State, items: list[pytest.Item], *, sample: bool) -> list[pytest.Item]:
     """Mark what a variant cannot do as skipped, and return the items that ``sample`` leaves out."""
-    dropped: list[pytest.Item] = []
-    sampled: Counter[tuple[str, str]] = Counter()
+    able: list[pytest.Item] = []
     for item in items:
         identifier = item_variant(item)
         if identifier is None:
             continue
-        variant = state.variants[identifier]
         lacking = _lacking(state, item, identifier)
         if lacking:
-            reason = f"{identifier} has no {', '.join(sorted(lacking))}"
-            item.add_marker(pytest.mark.skip(reason=reason))
-        if sample:
-            conformance = item.get_closest_marker("case") is not None
-            group = (str(item.path) if conformance else item.nodeid.partition("[")[0], variant.protocol)
-            if sampled[group] >= (_CASES_A_MODULE if conformance else 1):
-                dropped.append(item)
-            elif not lacking:
-                sampled[group] += 1
-    return dropped
+            item.add_marker(pytest.mark.skip(reason=f"{identifier} has no {', '.join(sorted(lacking))}"))
+        else:
+            able.append(item)
+    if not sample:
+        return []
+    kept = set(_sample(state, able))
+    return [item for item in items if item_variant(item) is not None and item not in kept]
+
+
+def _sample(state: State, items: list[pytest.Item]) -> list[pytest.Item]:
+    """Choose a little of everything: each function once, on whichever protocol has had the fewest so far.
+
+    So every suite runs and every protocol is run over. Of a conformance module, which has its one protocol, a
+    few cases are kept; of an optional target, which may not be there at all, one case.
+    """
+    kept: list[pytest.Item] = []
+    shares: Counter[str] = Counter()
+    functions: dict[str, dict[str, pytest.Item]] = {}
+    for item in items:
+        variant = state.variants[item_variant(item) or ""]
+        if variant.optional:
+            share, most = f"optional {variant.protocol}", 1
+        elif item.get_closest_marker("case") is not None:
+            share, most = f"{item.path} {variant.protocol}", _CASES_A_MODULE
+        else:
+            functions.setdefault(item.nodeid.partition("[")[0], {}).setdefault(variant.protocol, item)
+            continue
+        if shares[share] < most:
+            shares[share] += 1
+            kept.append(item)
+    turns: Counter[str] = Counter()
+    for candidates in sorted(functions.values(), key=len):  # the one with the least choice chooses first
+        protocol = min(candidates, key=lambda name: turns[name])
+        turns[protocol] += 1
+        kept.append(candidates[protocol])
+    return kept
 
 
 def _lacking(state: State, item: pytest.Item, identifier: str) -> set[str]:

@@ -41,7 +41,7 @@ def add_options(parser: pytest.Parser) -> None:
     add(
         "--st-sample",
         action="store_true",
-        help="run each case once a protocol: on its first variant that can, with the case's first parameters",
+        help="run a little of everything: each case once, the protocols taking turns",
     )
     add(
         "--st-results",

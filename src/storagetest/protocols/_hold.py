@@ -183,7 +183,10 @@ def _run_release(client: Host, release: Sequence[str], target: str, deadline: fl
 def _why_not_clean(done: Completed, what: str, target: str) -> AttachError:
     said = "; ".join(line for line in (done.stdout + done.stderr).splitlines()[-4:] if line)
     if done.status == FORCED:
-        return TargetDead(f"{target} no longer answers {done.host}: released by force ({said})")
+        return TargetDead(
+            f"{target} no longer answers {done.host}: released by force; what was written there stays"
+            + (f" ({said})" if said else "")
+        )
     if done.status == LEFT_ON_TARGET:
         return AttachError(
             f"{target}: released on {done.host}, but a directory stayed on the target ({said})"

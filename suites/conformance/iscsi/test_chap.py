@@ -92,7 +92,9 @@ def test_a_wrong_secret_is_refused_as_authentication_failure(known, connections)
     assert refusal.status in FAILED, str(refusal)
 
 
-@pytest.mark.case("ISC-CHAP-03", section="RFC 7143 12.1.3, 11.13.5")
+@pytest.mark.case(
+    "ISC-CHAP-03", section="RFC 7143 12.1.3, 11.13.5", spares="its rule's mutants are killed by other cases"
+)
 def test_an_unknown_name_is_refused_as_authentication_failure(known, connections):
     wrong = replace(known, name="nobody-of-that-name", target_secret=b"")
     refusal = connections.refused(credentials=wrong)
@@ -122,38 +124,45 @@ def test_each_login_gets_a_fresh_challenge(connections, portal):
     assert len(asked) == 3
 
 
-@pytest.mark.case("ISC-CHAP-07")
+@pytest.mark.case("ISC-CHAP-07", spares="its rule's mutants are killed by other cases")
 def test_an_algorithm_that_is_not_there_is_refused(step):
     step.names()
     refused(step.say(("CHAP_A", "99")))
 
 
-@pytest.mark.case("ISC-CHAP-08")
+@pytest.mark.case("ISC-CHAP-08", spares="its rule's mutants are killed by other cases")
 def test_the_first_algorithm_that_both_have_is_chosen(step):
     assert step.challenge("99,5").algorithm == 5
 
 
-@pytest.mark.case("ISC-CHAP-09")
+@pytest.mark.case("ISC-CHAP-09", spares="its rule's mutants are killed by other cases")
 def test_a_response_of_the_wrong_length_is_refused(step, known):
     step.challenge()
     refused(step.say(("CHAP_N", known.name), ("CHAP_R", "0x00"), transit=True))
 
 
-@pytest.mark.case("ISC-CHAP-10")
+@pytest.mark.case("ISC-CHAP-10", spares="a proxy cannot make a target die of it")
 def test_a_response_of_more_than_1024_bytes_is_refused_and_the_target_lives(step, known, connections):
     step.challenge()
     refused(step.say(("CHAP_N", known.name), ("CHAP_R", "0x" + "ab" * 1500), transit=True))
     connections.login("b").ping()
 
 
-@pytest.mark.case("ISC-CHAP-11", section="RFC 7143 12.1.3, 6.1")
+@pytest.mark.case(
+    "ISC-CHAP-11", section="RFC 7143 12.1.3, 6.1", spares="a proxy cannot make a target die of it"
+)
 def test_an_oversize_base64_response_is_refused_and_the_target_lives(step, known, connections):
     step.challenge()
     refused(step.say(("CHAP_N", known.name), ("CHAP_R", "0b" + "QUJD" * 1000), transit=True))
     connections.login("b").ping()
 
 
-@pytest.mark.case("ISC-CHAP-12", section="RFC 7143 12.1.3, 6.1", level="SHOULD")
+@pytest.mark.case(
+    "ISC-CHAP-12",
+    section="RFC 7143 12.1.3, 6.1",
+    level="SHOULD",
+    spares="its rule's mutants are killed by other cases",
+)
 def test_a_response_in_base64_is_as_good(step, known):
     asked = step.challenge()
     digest = response(known.secret, asked.identifier, asked.challenge, asked.algorithm)
@@ -163,13 +172,15 @@ def test_a_response_in_base64_is_as_good(step, known):
     assert answer.status == 0, f"status {answer.status:04x}"
 
 
-@pytest.mark.case("ISC-CHAP-13")
+@pytest.mark.case("ISC-CHAP-13", spares="its rule's mutants are killed by other cases")
 def test_a_response_before_any_challenge_is_refused(step, known):
     step.names()
     refused(step.say(("CHAP_N", known.name), ("CHAP_R", "0x" + "00" * 16), transit=True))
 
 
-@pytest.mark.case("ISC-CHAP-14", section="RFC 7143 12.1.3, 9.2.1")
+@pytest.mark.case(
+    "ISC-CHAP-14", section="RFC 7143 12.1.3, 9.2.1", spares="its rule's mutants are killed by other cases"
+)
 def test_the_targets_own_challenge_is_not_answered_for_us(step, known):
     asked = step.challenge()
     digest = response(known.secret, asked.identifier, asked.challenge, asked.algorithm)
@@ -185,14 +196,18 @@ def test_the_targets_own_challenge_is_not_answered_for_us(step, known):
     )
 
 
-@pytest.mark.case("ISC-CHAP-15", section="RFC 7143 12.1.3")
+@pytest.mark.case(
+    "ISC-CHAP-15", section="RFC 7143 12.1.3", spares="its rule's mutants are killed by other cases"
+)
 def test_the_target_proves_itself_where_it_is_asked_to(known, connections, portal):
     if not known.target_secret:
         pytest.skip("the target has no `chap.mutual`")
     connections.open().login(target=portal.iqn, credentials=known)
 
 
-@pytest.mark.case("ISC-CHAP-16", section="RFC 7143 6.3.2")
+@pytest.mark.case(
+    "ISC-CHAP-16", section="RFC 7143 6.3.2", spares="its rule's mutants are killed by other cases"
+)
 def test_a_transit_out_of_the_security_stage_before_the_proof_is_refused(step):
     step.challenge()
     answer = step.say(transit=True)

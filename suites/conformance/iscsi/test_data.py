@@ -233,7 +233,9 @@ def test_an_r2t_has_a_target_transfer_tag(connections, scratch):
     assert NO_TAG not in {pdu.ttt for pdu in done.r2ts}
 
 
-@pytest.mark.case("ISC-R2T-06", section="RFC 7143 11.8.4")
+@pytest.mark.case(
+    "ISC-R2T-06", section="RFC 7143 11.8.4", spares="its rule's mutants are killed by other cases"
+)
 def test_no_r2t_asks_for_data_beyond_the_expected_length(connections, scratch):
     session = prepared(connections, scratch, ImmediateData="No", InitialR2T="Yes")
     size = scratch.block_size
@@ -242,7 +244,9 @@ def test_no_r2t_asks_for_data_beyond_the_expected_length(connections, scratch):
     assert done.status == 2 or (done.overflow, done.residual) == (True, 4 * size)
 
 
-@pytest.mark.case("ISC-R2T-07", section="RFC 7143 11.8, 11.4.8")
+@pytest.mark.case(
+    "ISC-R2T-07", section="RFC 7143 11.8, 11.4.8", spares="its rule's mutants are killed by other cases"
+)
 def test_a_write_that_is_all_immediate_needs_no_r2t(connections, scratch):
     session = prepared(connections, scratch)
     done = session.command(write_cdb(scratch, 2), data=scratch.pattern(2, seed=3))
@@ -256,10 +260,26 @@ def test_a_write_that_is_all_immediate_needs_no_r2t(connections, scratch):
 @pytest.mark.parametrize(
     ("initial_r2t", "immediate"),
     [
-        pytest.param("Yes", "Yes", marks=pytest.mark.case("ISC-UNSOL-01")),
-        pytest.param("Yes", "No", marks=pytest.mark.case("ISC-UNSOL-02")),
-        pytest.param("No", "Yes", marks=pytest.mark.case("ISC-UNSOL-03")),
-        pytest.param("No", "No", marks=pytest.mark.case("ISC-UNSOL-04")),
+        pytest.param(
+            "Yes",
+            "Yes",
+            marks=pytest.mark.case("ISC-UNSOL-01", spares="its rule's mutants are killed by other cases"),
+        ),
+        pytest.param(
+            "Yes",
+            "No",
+            marks=pytest.mark.case("ISC-UNSOL-02", spares="its rule's mutants are killed by other cases"),
+        ),
+        pytest.param(
+            "No",
+            "Yes",
+            marks=pytest.mark.case("ISC-UNSOL-03", spares="its rule's mutants are killed by other cases"),
+        ),
+        pytest.param(
+            "No",
+            "No",
+            marks=pytest.mark.case("ISC-UNSOL-04", spares="its rule's mutants are killed by other cases"),
+        ),
     ],
 )
 @pytest.mark.case(section="RFC 7143 13.10, 13.11", level="MUST")
@@ -311,7 +331,12 @@ def test_unsolicited_data_out_are_not_taken_where_initial_r2t_is_yes(connections
 # Data-Out that is wrong
 
 
-@pytest.mark.case("ISC-DATAOUT-01", section="RFC 7143 11.7.4, 7.13", level="SHOULD")
+@pytest.mark.case(
+    "ISC-DATAOUT-01",
+    section="RFC 7143 11.7.4, 7.13",
+    level="SHOULD",
+    spares="its rule's mutants are killed by other cases",
+)
 def test_data_out_with_an_unknown_target_transfer_tag_are_not_written(connections, scratch, observe):
     session = prepared(connections, scratch, ImmediateData="No", InitialR2T="Yes")
     command, r2t = first_r2t(session, scratch, 4)
@@ -384,7 +409,9 @@ def test_data_out_for_a_task_that_does_not_exist_do_no_harm(connections, scratch
     not_written(connections.login("b"), scratch, 1)
 
 
-@pytest.mark.case("ISC-DATAOUT-07", section="RFC 7143 13.12, 11.7.7")
+@pytest.mark.case(
+    "ISC-DATAOUT-07", section="RFC 7143 13.12, 11.7.7", spares="its rule's mutants are killed by other cases"
+)
 def test_a_data_out_over_the_targets_max_recv_data_segment_length_is_refused(connections, scratch, observe):
     session = prepared(connections, scratch, ImmediateData="No", InitialR2T="Yes")
     most = session.parameters.max_send
@@ -406,7 +433,9 @@ def test_a_write_of_less_than_expected_is_an_underflow_with_its_count(connection
     assert done.status == 2 or (done.underflow, done.residual) == (True, size)
 
 
-@pytest.mark.case("ISC-DATAOUT-09", section="RFC 7143 4.2.5.1")
+@pytest.mark.case(
+    "ISC-DATAOUT-09", section="RFC 7143 4.2.5.1", spares="its rule's mutants are killed by other cases"
+)
 def test_small_data_out_pdus_make_one_write(connections, scratch):
     session = prepared(connections, scratch, ImmediateData="No", InitialR2T="Yes")
     data = scratch.pattern(8, seed=15)
@@ -419,7 +448,9 @@ def test_small_data_out_pdus_make_one_write(connections, scratch):
     assert read_back(session, scratch, 8) == data
 
 
-@pytest.mark.case("ISC-DATAOUT-10", section="RFC 7143 11.7")
+@pytest.mark.case(
+    "ISC-DATAOUT-10", section="RFC 7143 11.7", spares="its rule's mutants are killed by other cases"
+)
 def test_two_writes_whose_data_are_interleaved_are_both_right(connections, scratch):
     session = prepared(connections, scratch, ImmediateData="No", InitialR2T="Yes")
     data, size = scratch.pattern(8, seed=16), scratch.block_size

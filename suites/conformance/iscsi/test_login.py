@@ -81,11 +81,11 @@ def test_a_version_that_the_target_has_not_is_refused_as_unsupported_version(say
     ("csg", "nsg", "transit"),
     [
         pytest.param(2, 3, True, marks=pytest.mark.case("ISC-LOGIN-08", kills=("login-stage-accepted",))),
-        pytest.param(3, 3, True, marks=pytest.mark.case("ISC-LOGIN-09")),
-        pytest.param(1, 2, True, marks=pytest.mark.case("ISC-LOGIN-10")),
-        pytest.param(1, 1, True, marks=pytest.mark.case("ISC-LOGIN-11")),
-        pytest.param(1, 0, True, marks=pytest.mark.case("ISC-LOGIN-12")),
-        pytest.param(2, 0, False, marks=pytest.mark.case("ISC-LOGIN-13")),
+        pytest.param(3, 3, True, marks=pytest.mark.case("ISC-LOGIN-09", kills=("login-stage-accepted",))),
+        pytest.param(1, 2, True, marks=pytest.mark.case("ISC-LOGIN-10", kills=("login-stage-accepted",))),
+        pytest.param(1, 1, True, marks=pytest.mark.case("ISC-LOGIN-11", kills=("login-stage-accepted",))),
+        pytest.param(1, 0, True, marks=pytest.mark.case("ISC-LOGIN-12", kills=("login-stage-accepted",))),
+        pytest.param(2, 0, False, marks=pytest.mark.case("ISC-LOGIN-13", kills=("login-stage-accepted",))),
     ],
 )
 @pytest.mark.case(section="RFC 7143 11.12.3", level="MUST")
@@ -108,7 +108,7 @@ def test_a_normal_session_without_target_name_is_refused_as_missing_parameter(sa
     refused(say(drop=("TargetName",)), LoginStatus.MISSING_PARAMETER)
 
 
-@pytest.mark.case("ISC-LOGIN-17", section="RFC 7143 11.13.5")
+@pytest.mark.case("ISC-LOGIN-17", section="RFC 7143 11.13.5", spares="LIO breaks this rule itself")
 def test_a_target_that_is_not_there_is_refused_as_not_found(say):
     pairs = {"TargetName": "iqn.2024-01.org.storagetest:there-is-no-such-target"}
     refused(say(pairs=pairs), LoginStatus.NOT_FOUND)
@@ -123,14 +123,14 @@ def test_a_session_type_that_is_not_defined_is_refused(say):
         refused(response)
 
 
-@pytest.mark.case("ISC-LOGIN-19")
+@pytest.mark.case("ISC-LOGIN-19", spares="LIO breaks this rule itself")
 def test_any_other_pdu_before_the_login_terminates_the_connection_at_once(connection):
     connection.send(ScsiCommand(itt=1))
     pdu = connection.receive()
     assert pdu is None, f"the connection was to be terminated, and came {pdu.summary()}"
 
 
-@pytest.mark.case("ISC-LOGIN-20", section="RFC 7143 6.3, 11.13.5")
+@pytest.mark.case("ISC-LOGIN-20", section="RFC 7143 6.3, 11.13.5", spares="LIO breaks this rule itself")
 def test_any_other_pdu_during_the_login_is_refused_as_invalid_during_login(say, connection):
     first = say(csg=Stage.OPERATIONAL, transit=False, nsg=0)
     if first is None or first.status:
@@ -141,7 +141,7 @@ def test_any_other_pdu_during_the_login_is_refused_as_invalid_during_login(say, 
     assert answer.status == LoginStatus.INVALID_DURING_LOGIN, f"status {answer.status:04x}"
 
 
-@pytest.mark.case("ISC-LOGIN-21", section="RFC 7143 6.3")
+@pytest.mark.case("ISC-LOGIN-21", section="RFC 7143 6.3", spares="LIO breaks this rule itself")
 @pytest.mark.usefixtures("plain")
 def test_a_parameter_offered_twice_in_one_login_is_refused_as_initiator_error(say, connection, portal):
     text = format_text(
@@ -156,7 +156,7 @@ def test_a_parameter_offered_twice_in_one_login_is_refused_as_initiator_error(sa
     refused(say(text=text))
 
 
-@pytest.mark.case("ISC-LOGIN-22", section="RFC 7143 6.3")
+@pytest.mark.case("ISC-LOGIN-22", section="RFC 7143 6.3", spares="LIO breaks this rule itself")
 @pytest.mark.usefixtures("plain")
 def test_a_parameter_offered_again_in_a_later_request_is_refused_as_initiator_error(say, connection):
     first = say(transit=False, nsg=0)
@@ -170,7 +170,7 @@ def test_a_parameter_offered_again_in_a_later_request_is_refused_as_initiator_er
     refused(answer)
 
 
-@pytest.mark.case("ISC-LOGIN-23", section="RFC 7143 11.12.2")
+@pytest.mark.case("ISC-LOGIN-23", section="RFC 7143 11.12.2", spares="LIO breaks this rule itself")
 @pytest.mark.usefixtures("plain")
 def test_text_that_goes_on_in_a_second_request_is_answered_with_an_empty_response(say, connection, portal):
     names = [("InitiatorName", connection.name), ("SessionType", "Normal"), ("TargetName", portal.iqn)]
@@ -181,7 +181,7 @@ def test_text_that_goes_on_in_a_second_request_is_answered_with_an_empty_respons
     assert (last.status, last.transit, last.nsg) == (0, True, Stage.FULL_FEATURE)
 
 
-@pytest.mark.case("ISC-LOGIN-24", section="RFC 7143 11.12.2", level="MAY")
+@pytest.mark.case("ISC-LOGIN-24", section="RFC 7143 11.12.2", level="MAY", spares="a MAY never fails")
 @pytest.mark.usefixtures("plain")
 def test_c_and_t_together_are_refused(say):
     refused(say(continues=True, transit=True))
@@ -194,7 +194,9 @@ def test_a_login_with_the_same_name_and_isid_ends_the_old_session(connections, s
     session.logged_in = False
 
 
-@pytest.mark.case("ISC-LOGIN-26", section="RFC 7143 4.4.3, 6.3.5")
+@pytest.mark.case(
+    "ISC-LOGIN-26", section="RFC 7143 4.4.3, 6.3.5", spares="its rule's mutants are killed by other cases"
+)
 def test_another_isid_makes_a_session_beside_the_first(connections, session):
     other = connections.login("a")
     assert other.isid != session.isid
@@ -202,7 +204,9 @@ def test_another_isid_makes_a_session_beside_the_first(connections, session):
     other.ping()
 
 
-@pytest.mark.case("ISC-LOGIN-27", section="RFC 7143 13.2, 11.13.5")
+@pytest.mark.case(
+    "ISC-LOGIN-27", section="RFC 7143 13.2, 11.13.5", spares="its rule's mutants are killed by other cases"
+)
 def test_a_connection_over_max_connections_is_refused(connections, session, observe):
     if session.held["MaxConnections"] != "1":
         pytest.skip("MaxConnections is not 1")
@@ -225,13 +229,13 @@ def test_text_without_an_equals_sign_is_refused(say):
     refused(say(text=b"InitiatorName\0SessionType\0"))
 
 
-@pytest.mark.case("ISC-LOGIN-30", section="RFC 7143 6.1")
+@pytest.mark.case("ISC-LOGIN-30", section="RFC 7143 6.1", spares="a proxy cannot make a target die of it")
 def test_a_data_segment_of_binary_noise_does_not_log_in(say, connections):
     refused(say(text=bytes(range(128, 256))))
     connections.login("b").ping()
 
 
-@pytest.mark.case("ISC-LOGIN-31", section="RFC 7143 7.14")
+@pytest.mark.case("ISC-LOGIN-31", section="RFC 7143 7.14", spares="a proxy cannot make a target die of it")
 def test_half_a_login_request_and_a_close_leave_the_target_well(connections):
     half = connections.open("a")
     half.send_raw(LoginRequest(itt=0, data=b"InitiatorName=iqn").encode()[:30])
@@ -239,7 +243,7 @@ def test_half_a_login_request_and_a_close_leave_the_target_well(connections):
     connections.login("b").ping()
 
 
-@pytest.mark.case("ISC-LOGIN-32", section="RFC 7143 11.1")
+@pytest.mark.case("ISC-LOGIN-32", section="RFC 7143 11.1", spares="a proxy cannot make a target die of it")
 @pytest.mark.usefixtures("plain")
 def test_a_login_that_comes_byte_by_byte_is_answered_like_any_other(connection, portal):
     said = [("InitiatorName", connection.name), ("SessionType", "Normal"), ("TargetName", portal.iqn)]
@@ -283,7 +287,9 @@ def test_the_target_does_not_go_to_the_next_stage_unasked(say):
     assert not response.transit, "T is set where the request's was not"
 
 
-@pytest.mark.case("ISC-LOGIN-37", section="RFC 7143 6.3.2")
+@pytest.mark.case(
+    "ISC-LOGIN-37", section="RFC 7143 6.3.2", spares="its rule's mutants are killed by other cases"
+)
 @pytest.mark.usefixtures("plain")
 def test_a_login_may_begin_in_the_security_stage_with_auth_method_none(say):
     response = say(csg=0, nsg=1, offer=False, pairs={"AuthMethod": "None"})
@@ -301,13 +307,13 @@ def test_an_authentication_method_that_is_not_there_is_refused(say):
         refused(response)
 
 
-@pytest.mark.case("ISC-LOGIN-39", section="RFC 7143 11.12.5", level="MAY")
+@pytest.mark.case("ISC-LOGIN-39", section="RFC 7143 11.12.5", level="MAY", spares="a MAY never fails")
 def test_the_response_to_a_refused_login_is_followed_by_a_close(say, connection):
     refused(say(drop=("InitiatorName",)))
     assert connection.receive(deadline=2.0) is None
 
 
 @pytest.mark.slow
-@pytest.mark.case("ISC-LOGIN-40", section="RFC 7143 7.5", level="MAY")
+@pytest.mark.case("ISC-LOGIN-40", section="RFC 7143 7.5", level="MAY", spares="a MAY never fails")
 def test_a_connection_that_says_nothing_is_closed_after_a_while(connection):
     assert connection.receive(deadline=60.0) is None

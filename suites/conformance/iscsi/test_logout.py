@@ -48,7 +48,9 @@ def test_removal_for_recovery_at_error_recovery_level_zero_is_not_supported(sess
     session.logged_in = answer is not None
 
 
-@pytest.mark.case("ISC-LOGOUT-05", section="RFC 7143 11.14.1")
+@pytest.mark.case(
+    "ISC-LOGOUT-05", section="RFC 7143 11.14.1", spares="its rule's mutants are killed by other cases"
+)
 def test_a_reason_that_is_not_defined_is_not_a_success(session, observe):
     session.send(LogoutRequest(reason=99))
     answer = session.receive()
@@ -64,7 +66,9 @@ def test_the_response_has_the_task_tag_of_the_request(session):
     session.logged_in = False
 
 
-@pytest.mark.case("ISC-LOGOUT-07", section="RFC 7143 4.2.2.1")
+@pytest.mark.case(
+    "ISC-LOGOUT-07", section="RFC 7143 4.2.2.1", spares="its rule's mutants are killed by other cases"
+)
 def test_a_logout_that_is_not_immediate_uses_a_cmd_sn(session):
     number = session.numbers.cmd_sn
     assert session.logout(immediate=False).exp_cmd_sn == plus(number, 1)
@@ -76,7 +80,7 @@ def test_after_a_logout_the_session_is_gone(connections, session):
     connections.refused("a", isid=session.isid, tsih=session.tsih)
 
 
-@pytest.mark.case("ISC-LOGOUT-09", section="RFC 7143 11.14")
+@pytest.mark.case("ISC-LOGOUT-09", section="RFC 7143 11.14.1", level="MAY", spares="a MAY never fails")
 @pytest.mark.usefixtures("unit")
 def test_a_command_sent_before_the_logout_is_answered_before_it(session, scratch):
     command = session.start(cdb(READ_10, lba=scratch.lba, blocks=4), read=4 * scratch.block_size)
@@ -95,7 +99,7 @@ def test_time2wait_and_time2retain_are_within_what_was_negotiated_or_zero(sessio
     assert answer.time2retain <= 3600
 
 
-@pytest.mark.case("ISC-LOGOUT-11", section="RFC 7143 4.2.6")
+@pytest.mark.case("ISC-LOGOUT-11", section="RFC 7143 4.2.6", spares="a proxy cannot make a target die of it")
 def test_many_sessions_come_and_go(connections):
     for letter in "abcdefgh":
         one = connections.login(letter)
@@ -108,9 +112,9 @@ def test_many_sessions_come_and_go(connections):
         pytest.param(
             SnackType.DATA_OR_R2T, marks=pytest.mark.case("ISC-SNACK-01", kills=("snack-answered",))
         ),
-        pytest.param(SnackType.STATUS, marks=pytest.mark.case("ISC-SNACK-02")),
-        pytest.param(SnackType.DATA_ACK, marks=pytest.mark.case("ISC-SNACK-03")),
-        pytest.param(SnackType.R_DATA, marks=pytest.mark.case("ISC-SNACK-04")),
+        pytest.param(SnackType.STATUS, marks=pytest.mark.case("ISC-SNACK-02", kills=("snack-answered",))),
+        pytest.param(SnackType.DATA_ACK, marks=pytest.mark.case("ISC-SNACK-03", kills=("snack-answered",))),
+        pytest.param(SnackType.R_DATA, marks=pytest.mark.case("ISC-SNACK-04", kills=("snack-answered",))),
     ],
 )
 @pytest.mark.case(section="RFC 7143 11.16", level="MUST")

@@ -36,7 +36,7 @@ def test_a_nop_out_with_the_reserved_task_tag_is_not_answered(session):
     assert not after.closed
 
 
-@pytest.mark.case("ISC-NOP-05", section="RFC 7143 11.18, 13.12")
+@pytest.mark.case("ISC-NOP-05", section="RFC 7143 11.18, 13.12", spares="LIO breaks this rule itself")
 def test_ping_data_are_cut_to_our_max_recv_data_segment_length(connections):
     session = connections.login(offer={"MaxRecvDataSegmentLength": "512"})
     size = min(1024, session.parameters.max_send)
@@ -52,7 +52,12 @@ def test_pings_are_answered_in_their_order(session):
     assert [session.expect(NopIn).itt for _ in sent] == sent
 
 
-@pytest.mark.case("ISC-NOP-07", section="RFC 7143 11.18.2", level="SHOULD")
+@pytest.mark.case(
+    "ISC-NOP-07",
+    section="RFC 7143 11.18.2",
+    level="SHOULD",
+    spares="its rule's mutants are killed by other cases",
+)
 def test_a_nop_out_with_a_target_transfer_tag_of_no_nop_in_is_not_answered(session, observe):
     session.send(NopOut(immediate=True, ttt=0x1234, lun=session.lun))
     after = session.aftermath()
@@ -65,7 +70,9 @@ def test_a_nop_in_has_bit_one_of_byte_one_set(session):
     assert session.ping().final
 
 
-@pytest.mark.case("ISC-NOP-09", section="RFC 7143 11.18")
+@pytest.mark.case(
+    "ISC-NOP-09", section="RFC 7143 11.18", spares="its rule's mutants are killed by other cases"
+)
 def test_a_ping_with_data_as_long_as_the_target_takes_is_answered(session):
     size = min(session.parameters.max_send, session.parameters.max_recv)
     assert len(session.ping(bytes(size)).data) == size

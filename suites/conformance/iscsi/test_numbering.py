@@ -113,7 +113,7 @@ def test_an_idle_session_has_an_open_window(session):
     assert not before(session.numbers.max_cmd_sn, session.numbers.cmd_sn), "the command window is closed"
 
 
-@pytest.mark.case("ISC-CMDSN-10")
+@pytest.mark.case("ISC-CMDSN-10", spares="its rule's mutants are killed by other cases")
 def test_a_whole_window_of_commands_is_answered(session):
     session.ping()
     room = (session.numbers.max_cmd_sn - session.numbers.cmd_sn) % 2**32 + 1
@@ -130,20 +130,24 @@ def test_exp_cmd_sn_never_goes_back(session):
     assert not session.watch.broken("exp-cmd-sn")
 
 
-@pytest.mark.case("ISC-CMDSN-12", section="RFC 7143 11.18")
+@pytest.mark.case(
+    "ISC-CMDSN-12", section="RFC 7143 11.18", spares="its rule's mutants are killed by other cases"
+)
 def test_a_nop_out_that_is_not_immediate_uses_a_cmd_sn(session):
     first = session.ping(immediate=False)
     assert first.exp_cmd_sn == session.numbers.cmd_sn
 
 
-@pytest.mark.case("ISC-CMDSN-13", section="RFC 7143 4.2.2.1")
+@pytest.mark.case("ISC-CMDSN-13", section="RFC 7143 4.2.2.1", spares="LIO breaks this rule itself")
 def test_one_immediate_scsi_command_is_executed(session):
     session.start(READY, immediate=True)
     answer = session.expect(Pdu)
     assert isinstance(answer, ScsiResponse), f"an immediate command was met with {answer.summary()}"
 
 
-@pytest.mark.case("ISC-CMDSN-14", section="RFC 7143 4.2.2.1, 11.17.1")
+@pytest.mark.case(
+    "ISC-CMDSN-14", section="RFC 7143 4.2.2.1, 11.17.1", spares="its rule's mutants are killed by other cases"
+)
 def test_many_immediate_requests_are_each_answered_or_rejected(session, observe):
     sent = [session.send(NopOut(immediate=True, itt=session.numbers.itt())).itt for _ in range(16)]
     came = answers(session, len(sent))
@@ -181,7 +185,9 @@ def test_an_r2t_carries_the_next_stat_sn_and_does_not_use_it(connections, scratc
     assert not made.watch.broken("stat-sn")
 
 
-@pytest.mark.case("ISC-STATSN-05", section="RFC 7143 4.2.2.2")
+@pytest.mark.case(
+    "ISC-STATSN-05", section="RFC 7143 4.2.2.2", spares="a proxy cannot make a target die of it"
+)
 def test_an_exp_stat_sn_that_lags_behind_does_no_harm(session):
     started = session.numbers.exp_stat_sn
     for _ in range(4):

@@ -37,10 +37,10 @@ def test_bits_that_are_not_defined_are_ignored(session):
     "opcode",
     [
         pytest.param(0x07, marks=pytest.mark.case("ISC-PDU-02", kills=("opcode-ignored",))),
-        pytest.param(0x11, marks=pytest.mark.case("ISC-PDU-03")),
-        pytest.param(0x1F, marks=pytest.mark.case("ISC-PDU-04", level="SHOULD")),
-        pytest.param(0x21, marks=pytest.mark.case("ISC-PDU-05")),
-        pytest.param(0x3F, marks=pytest.mark.case("ISC-PDU-06")),
+        pytest.param(0x11, marks=pytest.mark.case("ISC-PDU-03", kills=("opcode-ignored",))),
+        pytest.param(0x1F, marks=pytest.mark.case("ISC-PDU-04", level="SHOULD", kills=("opcode-ignored",))),
+        pytest.param(0x21, marks=pytest.mark.case("ISC-PDU-05", kills=("opcode-ignored",))),
+        pytest.param(0x3F, marks=pytest.mark.case("ISC-PDU-06", kills=("opcode-ignored",))),
     ],
 )
 @pytest.mark.case(section="RFC 7143 11.2.1.2, 11.17.1", level="MUST")
@@ -68,7 +68,9 @@ def test_a_reject_carries_the_header_of_what_it_rejects(connections, session, ob
     assert after.reject.itt == NO_TAG
 
 
-@pytest.mark.case("ISC-PDU-08", section="RFC 7143 11.2.2, 7.7")
+@pytest.mark.case(
+    "ISC-PDU-08", section="RFC 7143 11.2.2, 7.7", spares="a proxy cannot make a target die of it"
+)
 def test_an_additional_header_of_a_reserved_type_is_survived(session, observe):
     session.send(ScsiCommand(lun=session.lun, cdb=READY, ahs=(Ahs(0x3F, b"\0\0\0\0\0"),)))
     after = session.aftermath()
@@ -76,7 +78,9 @@ def test_an_additional_header_of_a_reserved_type_is_survived(session, observe):
     assert after.closed or after.pdus, "the command with the odd header is neither answered nor refused"
 
 
-@pytest.mark.case("ISC-PDU-09", section="RFC 7143 11.2.2.3, 11.3.5")
+@pytest.mark.case(
+    "ISC-PDU-09", section="RFC 7143 11.2.2.3, 11.3.5", spares="a proxy cannot make a target die of it"
+)
 def test_a_cdb_of_more_than_16_bytes_goes_on_in_an_additional_header(session, observe):
     long = bytes((0x7F, 0, 0, 0, 0, 0, 0, 0x18)) + bytes(8)
     session.send(ScsiCommand(lun=session.lun, cdb=long, ahs=(Ahs(1, b"\0" + bytes(16)),)))
@@ -85,7 +89,9 @@ def test_a_cdb_of_more_than_16_bytes_goes_on_in_an_additional_header(session, ob
     assert any(isinstance(pdu, ScsiResponse) for pdu in after.pdus) or after.reject, str(after)
 
 
-@pytest.mark.case("ISC-PDU-10", section="RFC 7143 13.12, 7.7")
+@pytest.mark.case(
+    "ISC-PDU-10", section="RFC 7143 13.12, 7.7", spares="its rule's mutants are killed by other cases"
+)
 def test_a_data_segment_over_the_targets_max_recv_is_refused(session, observe):
     most = session.parameters.max_send
     session.send(NopOut(immediate=True, itt=0x44, data=bytes(most + 4)))
@@ -101,7 +107,7 @@ def test_a_data_segment_over_the_targets_max_recv_is_refused(session, observe):
         pytest.param(NopOut(itt=0x47, data=b"12345678"), id="nop",
                      marks=pytest.mark.case("ISC-PDU-29", kills=("reject-then-deaf",))),
         pytest.param(TextRequest(itt=0x48, continues=True, data=b"X-a=1\0\0\0"), id="text",
-                     marks=pytest.mark.case("ISC-PDU-30")),
+                     marks=pytest.mark.case("ISC-PDU-30", spares="LIO breaks this rule itself")),
     ],
 )  # fmt: skip
 @pytest.mark.case(section="RFC 7143 7.3, 11.17", level="MUST")
@@ -113,7 +119,12 @@ def test_after_a_reject_of_a_pdu_with_data_the_connection_is_in_step(session, ob
     assert not after.silent, f"the target fell silent: {after}"
 
 
-@pytest.mark.case("ISC-PDU-11", section="RFC 7143 11.2.1.8, 11.17.1", level="SHOULD")
+@pytest.mark.case(
+    "ISC-PDU-11",
+    section="RFC 7143 11.2.1.8, 11.17.1",
+    level="SHOULD",
+    spares="its rule's mutants are killed by other cases",
+)
 def test_a_task_tag_in_use_does_not_start_a_second_task(connections, scratch, observe):
     session = connections.login(offer={"ImmediateData": "No", "InitialR2T": "Yes"})
     size = scratch.block_size
@@ -127,7 +138,12 @@ def test_a_task_tag_in_use_does_not_start_a_second_task(connections, scratch, ob
     assert not good, f"two tasks of one tag: {after}"
 
 
-@pytest.mark.case("ISC-PDU-12", section="RFC 7143 11.2.1.8", level="SHOULD")
+@pytest.mark.case(
+    "ISC-PDU-12",
+    section="RFC 7143 11.2.1.8",
+    level="SHOULD",
+    spares="its rule's mutants are killed by other cases",
+)
 def test_the_reserved_task_tag_is_not_taken_for_a_command(session, observe):
     session.send_parts(session.numbers.stamp(ScsiCommand(lun=session.lun, cdb=READY)).parts())
     after = session.aftermath()
@@ -147,7 +163,7 @@ def test_several_pdus_in_one_segment_are_each_answered(session):
     assert [session.expect(NopIn).itt for _ in tags] == tags
 
 
-@pytest.mark.case("ISC-PDU-14", section="RFC 7143 11.1")
+@pytest.mark.case("ISC-PDU-14", section="RFC 7143 11.1", spares="a proxy cannot make a target die of it")
 def test_a_pdu_that_comes_in_pieces_is_answered(session):
     nop = session.stamped(NopOut(immediate=True, itt=session.numbers.itt(), data=b"piece by piece"))
     session.watch.sent(nop)
@@ -170,10 +186,10 @@ def test_data_are_padded_to_four_bytes(session):
 @pytest.mark.parametrize(
     "attribute",
     [
-        pytest.param(Attribute.UNTAGGED, marks=pytest.mark.case("ISC-PDU-16")),
-        pytest.param(Attribute.SIMPLE, marks=pytest.mark.case("ISC-PDU-17")),
-        pytest.param(Attribute.ORDERED, marks=pytest.mark.case("ISC-PDU-18")),
-        pytest.param(Attribute.HEAD_OF_QUEUE, marks=pytest.mark.case("ISC-PDU-19")),
+        pytest.param(Attribute.UNTAGGED, marks=pytest.mark.case("ISC-PDU-16", kills=("tur-busy",))),
+        pytest.param(Attribute.SIMPLE, marks=pytest.mark.case("ISC-PDU-17", kills=("tur-busy",))),
+        pytest.param(Attribute.ORDERED, marks=pytest.mark.case("ISC-PDU-18", kills=("tur-busy",))),
+        pytest.param(Attribute.HEAD_OF_QUEUE, marks=pytest.mark.case("ISC-PDU-19", kills=("tur-busy",))),
     ],
 )
 @pytest.mark.case(section="RFC 7143 11.3.1", level="MUST")
@@ -182,7 +198,7 @@ def test_a_command_with_each_task_attribute_is_executed(session, attribute):
     assert session.expect(ScsiResponse).status == 0
 
 
-@pytest.mark.case("ISC-PDU-20", section="RFC 7143 11.3.1", level="MAY")
+@pytest.mark.case("ISC-PDU-20", section="RFC 7143 11.3.1", level="MAY", spares="a MAY never fails")
 def test_a_reserved_task_attribute_is_refused(session, observe):
     session.start(READY, attribute=7)
     after = session.aftermath()
@@ -196,14 +212,16 @@ def test_a_command_to_a_logical_unit_that_is_not_there_is_not_executed(session):
     assert answer.check(SenseKey.ILLEGAL_REQUEST, Asc.LOGICAL_UNIT_NOT_SUPPORTED), answer
 
 
-@pytest.mark.case("ISC-PDU-22", section="RFC 7143 11.2.1.7, SPC-4 INQUIRY")
+@pytest.mark.case(
+    "ISC-PDU-22", section="RFC 7143 11.2.1.7, SPC-4 INQUIRY", spares="LIO breaks this rule itself"
+)
 def test_inquiry_of_a_logical_unit_that_is_not_there_says_so(session):
     done = session.command(cdb(INQUIRY, allocation=96), read=96, lun=flat_lun(0x2FF))
     assert done.status == 0, f"status {done.status:#04x}, where INQUIRY data were due"
     assert done.data[0] in (0x7F, 0x3F), f"the peripheral qualifier and type are {done.data[0]:#04x}"
 
 
-@pytest.mark.case("ISC-PDU-23", section="RFC 7143 11.3.1")
+@pytest.mark.case("ISC-PDU-23", section="RFC 7143 11.3.1", spares="a proxy cannot make a target die of it")
 def test_a_bidirectional_command_is_answered_or_rejected(session, observe):
     size = (512).to_bytes(4, "big")
     session.send(ScsiCommand(read=True, write=True, expected_length=0, lun=session.lun, cdb=READY,
@@ -213,7 +231,9 @@ def test_a_bidirectional_command_is_answered_or_rejected(session, observe):
     assert after.closed or after.pdus
 
 
-@pytest.mark.case("ISC-PDU-24", section="RFC 7143 11.2.1.6, 7.7")
+@pytest.mark.case(
+    "ISC-PDU-24", section="RFC 7143 11.2.1.6, 7.7", spares="a proxy cannot make a target die of it"
+)
 @pytest.mark.usefixtures("portal")
 def test_a_length_of_16_mib_that_does_not_come_does_not_hang_the_target(connections):
     liar = connections.login("a")
@@ -224,7 +244,9 @@ def test_a_length_of_16_mib_that_does_not_come_does_not_hang_the_target(connecti
     assert other.ping(b"still here").data == b"still here"
 
 
-@pytest.mark.case("ISC-PDU-25", section="RFC 7143 11.2.1.5, 7.7")
+@pytest.mark.case(
+    "ISC-PDU-25", section="RFC 7143 11.2.1.5, 7.7", spares="a proxy cannot make a target die of it"
+)
 def test_an_ahs_length_that_points_past_the_pdu_does_not_hang_the_target(connections):
     liar = connections.login("a")
     nop = liar.stamped(NopOut(immediate=True, itt=0x46))
@@ -233,7 +255,7 @@ def test_an_ahs_length_that_points_past_the_pdu_does_not_hang_the_target(connect
     assert connections.login("b").ping(b"x").data == b"x"
 
 
-@pytest.mark.case("ISC-PDU-26", section="RFC 7143 7.7")
+@pytest.mark.case("ISC-PDU-26", section="RFC 7143 7.7", spares="a proxy cannot make a target die of it")
 def test_noise_after_the_login_leaves_the_target_well(connections):
     noisy = connections.login("a")
     noisy.send_raw(bytes(range(256)) * 16)
@@ -242,7 +264,7 @@ def test_noise_after_the_login_leaves_the_target_well(connections):
     assert connections.login("b").ping(b"x").data == b"x"
 
 
-@pytest.mark.case("ISC-PDU-27", section="RFC 7143 7.14")
+@pytest.mark.case("ISC-PDU-27", section="RFC 7143 7.14", spares="a proxy cannot make a target die of it")
 def test_a_connection_that_ends_within_a_write_leaves_the_unit_usable(connections, scratch):
     first = connections.login("a", offer={"ImmediateData": "No", "InitialR2T": "Yes"})
     first.start(cdb(WRITE_10, lba=scratch.lba, blocks=8), write=8 * scratch.block_size)
@@ -254,7 +276,12 @@ def test_a_connection_that_ends_within_a_write_leaves_the_unit_usable(connection
     assert unit.read(scratch.lba, 8).data == scratch.pattern(8)
 
 
-@pytest.mark.case("ISC-PDU-28", section="RFC 7143 11.3.1", level="SHOULD")
+@pytest.mark.case(
+    "ISC-PDU-28",
+    section="RFC 7143 11.3.1",
+    level="SHOULD",
+    spares="its rule's mutants are killed by other cases",
+)
 def test_a_text_request_with_both_f_and_c_is_rejected(session, observe):
     session.send(TextRequest(final=True, continues=True, data=b"X-a=1\0"))
     after = session.aftermath()

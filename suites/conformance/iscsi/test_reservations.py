@@ -32,14 +32,17 @@ def claim(answer, *, allowed: bool) -> None:
     )
 
 
+def marks(prefix: str, kind: PrType) -> pytest.MarkDecorator:
+    """Return the mark of one type's case."""
+    identifier = f"{prefix}-{kind.value}"
+    if prefix == "SCS-PR-AGAIN" and kind.all_hold:
+        return pytest.mark.case(identifier, spares="every registrant is a holder: there is nobody to refuse")
+    return pytest.mark.case(identifier, kills=KILLS[prefix])
+
+
 def matrix(prefix: str) -> list[object]:
     """Return the six types, one case each."""
-    return [
-        pytest.param(
-            kind, id=kind.name.lower(), marks=pytest.mark.case(f"{prefix}-{kind.value}", kills=KILLS[prefix])
-        )
-        for kind in PrType
-    ]
+    return [pytest.param(kind, id=kind.name.lower(), marks=marks(prefix, kind)) for kind in PrType]
 
 
 KILLS = {
@@ -49,7 +52,7 @@ KILLS = {
     "SCS-PR-REGR": ("registrant-read",),
     "SCS-PR-HOLD": ("reservation-type",),
     "SCS-PR-RELEASE": ("release-ignored",),
-    "SCS-PR-AGAIN": (),
+    "SCS-PR-AGAIN": ("reserve-any-key",),
 }
 
 
@@ -138,7 +141,9 @@ def test_register_with_a_key_that_is_not_ones_own_is_a_conflict(unreserved):
     assert a.keys().keys == (KEY_A,)
 
 
-@pytest.mark.case("SCS-PR-03", section="SPC-4 REGISTER")
+@pytest.mark.case(
+    "SCS-PR-03", section="SPC-4 REGISTER", spares="its rule's mutants are killed by other cases"
+)
 def test_register_changes_ones_key(unreserved):
     a, _ = unreserved
     assert a.register(KEY_A).good
@@ -146,7 +151,11 @@ def test_register_changes_ones_key(unreserved):
     assert a.keys().keys == (KEY_B,)
 
 
-@pytest.mark.case("SCS-PR-04", section="SPC-4 REGISTER AND IGNORE EXISTING KEY")
+@pytest.mark.case(
+    "SCS-PR-04",
+    section="SPC-4 REGISTER AND IGNORE EXISTING KEY",
+    spares="its rule's mutants are killed by other cases",
+)
 def test_register_and_ignore_existing_key_ignores_it(unreserved):
     a, _ = unreserved
     for key in (KEY_A, KEY_B):
@@ -155,7 +164,9 @@ def test_register_and_ignore_existing_key_ignores_it(unreserved):
     assert a.keys().keys == (KEY_B,)
 
 
-@pytest.mark.case("SCS-PR-05", section="SPC-4 unregistering")
+@pytest.mark.case(
+    "SCS-PR-05", section="SPC-4 unregistering", spares="its rule's mutants are killed by other cases"
+)
 def test_a_key_of_zero_unregisters(unreserved):
     a, _ = unreserved
     assert a.register(KEY_A).good
@@ -163,7 +174,7 @@ def test_a_key_of_zero_unregisters(unreserved):
     assert a.keys().keys == ()
 
 
-@pytest.mark.case("SCS-PR-06", section="SPC-4 RESERVE")
+@pytest.mark.case("SCS-PR-06", section="SPC-4 RESERVE", spares="LIO breaks this rule itself")
 def test_reserve_without_a_registration_is_a_conflict(unreserved):
     a, _ = unreserved
     claim(a.reserve(PrType.WRITE_EXCLUSIVE, KEY_A), allowed=False)
@@ -186,7 +197,7 @@ def test_a_second_reservation_of_another_type_is_a_conflict(unreserved):
     assert a.reservation().type == PrType.WRITE_EXCLUSIVE
 
 
-@pytest.mark.case("SCS-PR-09", section="SPC-4 RESERVE")
+@pytest.mark.case("SCS-PR-09", section="SPC-4 RESERVE", spares="LIO breaks this rule itself")
 def test_a_reserved_type_or_scope_is_an_invalid_field(unreserved, observe):
     a, _ = unreserved
     assert a.register(KEY_A).good
@@ -196,7 +207,7 @@ def test_a_reserved_type_or_scope_is_an_invalid_field(unreserved, observe):
         assert answer.check(SenseKey.ILLEGAL_REQUEST, Asc.INVALID_FIELD_IN_CDB), answer
 
 
-@pytest.mark.case("SCS-PR-10", section="SPC-4 RELEASE")
+@pytest.mark.case("SCS-PR-10", section="SPC-4 RELEASE", spares="LIO breaks this rule itself")
 def test_a_release_with_the_wrong_type_is_an_invalid_release(unreserved):
     a, _ = unreserved
     reserved(a, PrType.WRITE_EXCLUSIVE)
@@ -272,7 +283,7 @@ def test_the_preempted_is_told_that_its_registration_was_preempted(unreserved):
     assert answer.check(SenseKey.UNIT_ATTENTION, Asc.REGISTRATIONS_PREEMPTED), answer
 
 
-@pytest.mark.case("SCS-PR-17", section="SPC-4 PREEMPT")
+@pytest.mark.case("SCS-PR-17", section="SPC-4 PREEMPT", spares="its rule's mutants are killed by other cases")
 def test_preempt_of_a_registration_leaves_the_reservation(unreserved):
     a, b = unreserved
     reserved(a, PrType.WRITE_EXCLUSIVE)
@@ -290,7 +301,9 @@ def test_preempt_of_a_key_that_nobody_has_is_a_conflict(unreserved):
     claim(a.preempt(PrType.WRITE_EXCLUSIVE, KEY_A, 0x5555), allowed=False)
 
 
-@pytest.mark.case("SCS-PR-19", section="SPC-4 PREEMPT AND ABORT")
+@pytest.mark.case(
+    "SCS-PR-19", section="SPC-4 PREEMPT AND ABORT", spares="its rule's mutants are killed by other cases"
+)
 def test_preempt_and_abort_takes_the_reservation_over_too(unreserved):
     a, b = unreserved
     reserved(a, PrType.WRITE_EXCLUSIVE)
@@ -316,7 +329,9 @@ def test_register_clear_and_preempt_count_generations_and_reserve_does_not(unres
     assert seen == [first, first + 1, first + 1, first + 2, first + 3]
 
 
-@pytest.mark.case("SCS-PR-21", section="SPC-4 unregistering")
+@pytest.mark.case(
+    "SCS-PR-21", section="SPC-4 unregistering", spares="its rule's mutants are killed by other cases"
+)
 def test_the_holder_who_unregisters_gives_the_reservation_up(unreserved, scratch):
     a, b = unreserved
     reserved(a, PrType.WRITE_EXCLUSIVE)
@@ -325,7 +340,11 @@ def test_the_holder_who_unregisters_gives_the_reservation_up(unreserved, scratch
     claim(b.write(scratch.lba, scratch.pattern(1)), allowed=True)
 
 
-@pytest.mark.case("SCS-PR-22", section="SPC-4 reservations, I_T nexus loss")
+@pytest.mark.case(
+    "SCS-PR-22",
+    section="SPC-4 reservations, I_T nexus loss",
+    spares="its rule's mutants are killed by other cases",
+)
 def test_a_reservation_outlives_the_session_of_its_holder(unreserved, connections, facts, scratch):
     a, b = unreserved
     reserved(a, PrType.WRITE_EXCLUSIVE)
@@ -337,7 +356,11 @@ def test_a_reservation_outlives_the_session_of_its_holder(unreserved, connection
     assert again.reserve_out(PrOut.CLEAR, key=KEY_A).good
 
 
-@pytest.mark.case("SCS-PR-23", section="SPC-4 I_T nexus, RFC 7143 4.4.3.1")
+@pytest.mark.case(
+    "SCS-PR-23",
+    section="SPC-4 I_T nexus, RFC 7143 4.4.3.1",
+    spares="its rule's mutants are killed by other cases",
+)
 def test_a_registration_is_of_one_i_t_nexus_and_not_of_the_initiator_name(
     unreserved, connections, facts, scratch
 ):
@@ -362,7 +385,9 @@ def test_under_exclusive_access_anybody_may_ask_what_the_unit_is(unreserved):
         assert answer.good, answer
 
 
-@pytest.mark.case("SCS-PR-25", section="SPC-4 allowed commands")
+@pytest.mark.case(
+    "SCS-PR-25", section="SPC-4 allowed commands", spares="its rule's mutants are killed by other cases"
+)
 def test_under_exclusive_access_synchronize_cache_of_others_is_a_conflict(unreserved):
     a, b = unreserved
     reserved(a, PrType.EXCLUSIVE_ACCESS)
@@ -377,7 +402,9 @@ def test_the_capabilities_have_their_length_and_a_type_mask(unreserved):
     assert seen.types is None or seen.types, "TMV is set and no type is"
 
 
-@pytest.mark.case("SCS-PR-27", section="SPC-4 REPORT CAPABILITIES")
+@pytest.mark.case(
+    "SCS-PR-27", section="SPC-4 REPORT CAPABILITIES", spares="its rule's mutants are killed by other cases"
+)
 def test_every_type_in_the_mask_can_be_reserved(unreserved):
     a, _ = unreserved
     seen = decode_capabilities(a.reserve_in(PrIn.REPORT_CAPABILITIES).data)
@@ -432,7 +459,9 @@ def test_a_service_action_that_is_not_defined_is_an_invalid_field(unreserved):
     assert answer.check(SenseKey.ILLEGAL_REQUEST, Asc.INVALID_FIELD_IN_CDB), answer
 
 
-@pytest.mark.case("SCS-PR-32", section="SPC-4 registering, APTPL")
+@pytest.mark.case(
+    "SCS-PR-32", section="SPC-4 registering, APTPL", spares="its rule's mutants are killed by other cases"
+)
 def test_aptpl_is_kept_or_refused_as_the_capabilities_say(unreserved, observe):
     a, _ = unreserved
     able = decode_capabilities(a.reserve_in(PrIn.REPORT_CAPABILITIES).data).persist_through_power_loss
@@ -445,7 +474,11 @@ def test_aptpl_is_kept_or_refused_as_the_capabilities_say(unreserved, observe):
         assert answer.check(SenseKey.ILLEGAL_REQUEST, Asc.INVALID_FIELD_IN_PARAMETER_LIST), answer
 
 
-@pytest.mark.case("SCS-PR-33", section="SPC-4 preempting, all registrants")
+@pytest.mark.case(
+    "SCS-PR-33",
+    section="SPC-4 preempting, all registrants",
+    spares="its rule's mutants are killed by other cases",
+)
 def test_preempt_with_key_zero_removes_all_other_registrants_of_an_all_registrants_reservation(unreserved):
     a, b = unreserved
     reserved(a, PrType.WRITE_EXCLUSIVE_ALL_REGISTRANTS)
@@ -465,7 +498,11 @@ def test_preempt_with_key_zero_without_an_all_registrants_reservation_is_refused
     assert answer.check(SenseKey.ILLEGAL_REQUEST, Asc.INVALID_FIELD_IN_PARAMETER_LIST), answer
 
 
-@pytest.mark.case("SCS-PR-35", section="SPC-2 RESERVE(6), SPC-4 exceptions to RESERVE and RELEASE")
+@pytest.mark.case(
+    "SCS-PR-35",
+    section="SPC-2 RESERVE(6), SPC-4 exceptions to RESERVE and RELEASE",
+    spares="its rule's mutants are killed by other cases",
+)
 def test_reserve_6_under_a_persistent_reservation_is_a_conflict(unreserved):
     a, b = unreserved
     reserved(a, PrType.WRITE_EXCLUSIVE)
@@ -491,7 +528,9 @@ def test_a_unit_reserved_with_reserve_6_is_the_reservers_alone_until_released(tw
     claim(b.write(scratch.lba, scratch.pattern(1)), allowed=True)
 
 
-@pytest.mark.case("SCS-R6-02", section="SPC-2 RESERVE(6)")
+@pytest.mark.case(
+    "SCS-R6-02", section="SPC-2 RESERVE(6)", spares="its rule's mutants are killed by other cases"
+)
 def test_a_unit_reserved_with_reserve_6_is_free_when_the_session_ends(two, scratch):
     a, b = two
     answer = a.run(c.RESERVE_6)

@@ -58,7 +58,7 @@ def result(answer: TaskResponse) -> str:
     return names.get(answer.response, f"{answer.response}")
 
 
-@pytest.mark.case("ISC-TMF-01", section="RFC 7143 11.6.1")
+@pytest.mark.case("ISC-TMF-01", section="RFC 7143 11.6.1", spares="LIO breaks this rule itself")
 def test_abort_of_a_task_that_does_not_exist_says_so(session):
     session.ping(immediate=False)
     old = plus(session.numbers.cmd_sn, -1)
@@ -79,7 +79,7 @@ def test_abort_task_ends_a_write_that_waits_for_data(connections, scratch):
         assert not any(pdu in answered for pdu in after.pdus), f"the aborted task answers: {after}"
 
 
-@pytest.mark.case("ISC-TMF-03", section="RFC 7143 11.6.1")
+@pytest.mark.case("ISC-TMF-03", section="RFC 7143 11.6.1", spares="LIO breaks this rule itself")
 def test_abort_of_a_command_that_has_not_come_yet_takes_its_cmd_sn_as_received(session):
     number = session.numbers.cmd_sn
     session.numbers.cmd_sn = plus(number, 1)  # the command itself got lost on its way
@@ -138,9 +138,9 @@ def test_inquiry_and_report_luns_neither_report_nor_clear_a_unit_attention(two):
 @pytest.mark.parametrize(
     "function",
     [
-        pytest.param(0, marks=pytest.mark.case("ISC-TMF-09")),
+        pytest.param(0, marks=pytest.mark.case("ISC-TMF-09", kills=("function-unknown-complete",))),
         pytest.param(13, marks=pytest.mark.case("ISC-TMF-10", kills=("function-unknown-complete",))),
-        pytest.param(127, marks=pytest.mark.case("ISC-TMF-11")),
+        pytest.param(127, marks=pytest.mark.case("ISC-TMF-11", kills=("function-unknown-complete",))),
     ],
 )
 @pytest.mark.case(section="RFC 7143 11.5.1, 11.6.1", level="MUST")
@@ -153,7 +153,7 @@ def test_a_function_that_is_not_defined_is_not_supported(session, observe, funct
         assert answer.response in UNSUPPORTED, result(answer)
 
 
-@pytest.mark.case("ISC-TMF-12", section="RFC 7143 11.6.1")
+@pytest.mark.case("ISC-TMF-12", section="RFC 7143 11.6.1", spares="LIO breaks this rule itself")
 def test_a_function_for_a_logical_unit_that_is_not_there_says_so(session):
     answer = session.task(TaskFunction.LOGICAL_UNIT_RESET, lun=flat_lun(0x2FF))
     assert answer.response in (TaskResult.LUN_DOES_NOT_EXIST, *UNSUPPORTED), result(answer)
@@ -169,10 +169,22 @@ def test_task_reassign_at_error_recovery_level_zero_is_not_supported(session):
 @pytest.mark.parametrize(
     "function",
     [
-        pytest.param(TaskFunction.ABORT_TASK_SET, marks=pytest.mark.case("ISC-TMF-14")),
-        pytest.param(TaskFunction.CLEAR_TASK_SET, marks=pytest.mark.case("ISC-TMF-15")),
-        pytest.param(TaskFunction.TARGET_WARM_RESET, marks=pytest.mark.case("ISC-TMF-16")),
-        pytest.param(TaskFunction.CLEAR_ACA, marks=pytest.mark.case("ISC-TMF-17")),
+        pytest.param(
+            TaskFunction.ABORT_TASK_SET,
+            marks=pytest.mark.case("ISC-TMF-14", spares="its rule's mutants are killed by other cases"),
+        ),
+        pytest.param(
+            TaskFunction.CLEAR_TASK_SET,
+            marks=pytest.mark.case("ISC-TMF-15", spares="its rule's mutants are killed by other cases"),
+        ),
+        pytest.param(
+            TaskFunction.TARGET_WARM_RESET,
+            marks=pytest.mark.case("ISC-TMF-16", spares="its rule's mutants are killed by other cases"),
+        ),
+        pytest.param(
+            TaskFunction.CLEAR_ACA,
+            marks=pytest.mark.case("ISC-TMF-17", spares="its rule's mutants are killed by other cases"),
+        ),
     ],
 )
 @pytest.mark.case(section="RFC 7143 11.5.1", level="MUST")
@@ -231,14 +243,18 @@ def test_the_response_has_the_task_tag_of_the_request(session):
     assert session.expect(TaskResponse).itt == sent.itt
 
 
-@pytest.mark.case("ISC-TMF-23", section="RFC 7143 4.2.2.1")
+@pytest.mark.case(
+    "ISC-TMF-23", section="RFC 7143 4.2.2.1", spares="its rule's mutants are killed by other cases"
+)
 def test_a_function_that_is_not_immediate_uses_a_cmd_sn(session):
     number = session.numbers.cmd_sn
     answer = session.task(TaskFunction.ABORT_TASK, referenced_itt=0x7002, immediate=False)
     assert answer.exp_cmd_sn == plus(number, 1)
 
 
-@pytest.mark.case("ISC-TMF-24", section="RFC 7143 4.2.3.3")
+@pytest.mark.case(
+    "ISC-TMF-24", section="RFC 7143 4.2.3.3", spares="its rule's mutants are killed by other cases"
+)
 def test_abort_task_set_leaves_the_tasks_of_another_initiator(connections, scratch):
     session, command, r2t = waiting_write(connections, scratch)
     other = connections.login("b")
@@ -250,7 +266,9 @@ def test_abort_task_set_leaves_the_tasks_of_another_initiator(connections, scrat
     assert session.finish(command, data).status == 0
 
 
-@pytest.mark.case("ISC-TMF-25", section="RFC 7143 11.5.1")
+@pytest.mark.case(
+    "ISC-TMF-25", section="RFC 7143 11.5.1", spares="its rule's mutants are killed by other cases"
+)
 def test_a_session_works_after_its_task_was_aborted(connections, scratch):
     session, command, r2t = waiting_write(connections, scratch)
     end(session, command, r2t, abort(command))

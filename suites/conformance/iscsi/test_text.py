@@ -60,14 +60,14 @@ def test_send_targets_with_a_name_lists_that_target_only(discovery, portal):
     assert {value for name, value in found if name == "TargetName"} == {portal.iqn}
 
 
-@pytest.mark.case("ISC-DISC-05")
+@pytest.mark.case("ISC-DISC-05", spares="its rule's mutants are killed by other cases")
 def test_send_targets_with_a_name_that_is_not_there_lists_nothing(discovery, observe):
     found = discovery.text(("SendTargets", "iqn.2024-01.org.storagetest:there-is-no-such-target"))
     observe(f"{found}")
     assert not [value for name, value in found if name == "TargetName"]
 
 
-@pytest.mark.case("ISC-DISC-06")
+@pytest.mark.case("ISC-DISC-06", spares="its rule's mutants are killed by other cases")
 def test_send_targets_may_be_asked_twice(discovery):
     assert discovery.text(("SendTargets", "All")) == discovery.text(("SendTargets", "All"))
 
@@ -90,12 +90,16 @@ def test_task_management_in_a_discovery_session_is_rejected(discovery, observe):
     assert not done, str(after)
 
 
-@pytest.mark.case("ISC-DISC-09", section="RFC 7143 4.3")
+@pytest.mark.case(
+    "ISC-DISC-09", section="RFC 7143 4.3", spares="its rule's mutants are killed by other cases"
+)
 def test_a_discovery_session_is_logged_out_like_any_other(discovery):
     assert discovery.logout().response == LogoutResult.SUCCESS
 
 
-@pytest.mark.case("ISC-DISC-10", section="RFC 7143 4.3, 11.14.1")
+@pytest.mark.case(
+    "ISC-DISC-10", section="RFC 7143 4.3, 11.14.1", spares="its rule's mutants are killed by other cases"
+)
 def test_a_discovery_session_is_only_closed_as_a_session(discovery, observe):
     discovery.send(LogoutRequest(reason=LogoutReason.RECOVERY, cid=5))
     answer = discovery.receive()
@@ -104,7 +108,7 @@ def test_a_discovery_session_is_only_closed_as_a_session(discovery, observe):
     discovery.logged_in = not isinstance(answer, LogoutResponse)
 
 
-@pytest.mark.case("ISC-TEXT-01", section="RFC 7143 C")
+@pytest.mark.case("ISC-TEXT-01", section="RFC 7143 C", spares="LIO breaks this rule itself")
 def test_send_targets_all_is_not_supported_in_a_normal_session(session, observe):
     session.send(TextRequest(data=b"SendTargets=All\0"))
     after = session.aftermath()
@@ -115,13 +119,13 @@ def test_send_targets_all_is_not_supported_in_a_normal_session(session, observe)
             assert not [name for name, _ in found if name == "TargetName"], "answered with a list of targets"
 
 
-@pytest.mark.case("ISC-TEXT-02", section="RFC 7143 C")
+@pytest.mark.case("ISC-TEXT-02", section="RFC 7143 C", spares="LIO breaks this rule itself")
 def test_send_targets_without_a_value_lists_this_target_in_a_normal_session(session, portal):
     found = session.text(("SendTargets", ""))
     assert {value for name, value in found if name == "TargetName"} == {portal.iqn}
 
 
-@pytest.mark.case("ISC-TEXT-03", section="RFC 7143 6.2")
+@pytest.mark.case("ISC-TEXT-03", section="RFC 7143 6.2", spares="LIO breaks this rule itself")
 def test_a_key_that_is_not_known_is_answered_not_understood(session):
     assert dict(session.text(("X-org.storagetest.key", "1"))) == {"X-org.storagetest.key": NOT_UNDERSTOOD}
 
@@ -132,13 +136,17 @@ def test_a_text_response_has_the_task_tag_of_its_request(discovery):
     assert discovery.expect(TextResponse).itt == sent.itt
 
 
-@pytest.mark.case("ISC-TEXT-05", section="RFC 7143 11.10.4")
+@pytest.mark.case(
+    "ISC-TEXT-05", section="RFC 7143 11.10.4", spares="its rule's mutants are killed by other cases"
+)
 def test_a_text_request_with_an_unknown_target_transfer_tag_is_refused(session, observe):
     session.send(TextRequest(ttt=0x1234, data=b"X-org.storagetest.key=1\0"))
     met(session.aftermath(), observe)
 
 
-@pytest.mark.case("ISC-TEXT-06", section="RFC 7143 6.4, 13.13")
+@pytest.mark.case(
+    "ISC-TEXT-06", section="RFC 7143 6.4, 13.13", spares="its rule's mutants are killed by other cases"
+)
 def test_a_leading_only_key_is_not_negotiated_in_full_feature_phase(session, observe):
     session.send(TextRequest(data=b"MaxBurstLength=65536\0"))
     after = session.aftermath()
@@ -157,7 +165,7 @@ def test_a_text_response_to_a_final_request_with_nothing_left_is_final(discovery
     assert answer.ttt == 0xFFFFFFFF
 
 
-@pytest.mark.case("ISC-TEXT-08", section="RFC 7143 6.1, 6.2")
+@pytest.mark.case("ISC-TEXT-08", section="RFC 7143 6.1, 6.2", spares="a proxy cannot make a target die of it")
 def test_text_that_is_no_text_is_refused_and_the_target_lives(connections, session, observe):
     session.send(TextRequest(data=b"\x80\x81\x82 no equals sign\0"))
     after = session.aftermath()
@@ -165,7 +173,12 @@ def test_text_that_is_no_text_is_refused_and_the_target_lives(connections, sessi
     assert connections.login("b").ping(b"x").data == b"x"
 
 
-@pytest.mark.case("ISC-TEXT-09", section="RFC 7143 11.17.1", level="SHOULD")
+@pytest.mark.case(
+    "ISC-TEXT-09",
+    section="RFC 7143 11.17.1",
+    level="SHOULD",
+    spares="its rule's mutants are killed by other cases",
+)
 def test_a_second_text_request_while_one_is_open_is_refused(session, observe):
     session.send(TextRequest(final=False, data=b"X-a=1\0"))
     session.send(TextRequest(final=False, data=b"X-b=1\0"))

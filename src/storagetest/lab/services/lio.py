@@ -27,7 +27,7 @@ _SERIAL_DIGITS = 25
 _SCRIPT = r"""
 . /run/lab/lib.sh
 configfs
-mkdir -p /etc/target # LIO looks for it and complains
+mkdir -p /etc/target/pr # where LIO keeps registrations that outlive a power loss; it complains without
 modules target_core_mod target_core_iblock iscsi_target_mod
 core=/sys/kernel/config/target/core/iblock_0
 fabric=/sys/kernel/config/target/iscsi
