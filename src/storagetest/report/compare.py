@@ -79,7 +79,7 @@ def _pooled(records: Iterable[Record]) -> dict[Key, tuple[Run, dict[str, list[fl
     pooled: dict[Key, tuple[Run, dict[str, list[float]]]] = {}
     for record in records:
         run = record.run
-        if run is None or run.invalid:
+        if run.invalid:
             continue
         parameters = repr(sorted(run.parameters.items()))
         key = (run.case, run.workload, run.variant, run.client, run.profile, parameters)

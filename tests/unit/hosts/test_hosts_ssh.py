@@ -88,7 +88,7 @@ def test_what_ran_on_a_lost_connection_ends_by_its_deadline_without_us(
 @pytest.mark.parametrize(
     ("all_of_it", "how"), [(False, "and was killed"), (True, "and the host no longer answers")]
 )
-def test_a_host_that_hangs_is_left_by_our_own_deadline(  # noqa: PLR0917
+def test_a_host_that_hangs_is_left_by_our_own_deadline(
     ssh_host, sshd, marker, running, monkeypatch, all_of_it, how
 ) -> None:
     """Its sshd is stopped: nothing comes any more, not even an error. The next command connects anew."""
