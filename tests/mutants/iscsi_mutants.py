@@ -4,7 +4,7 @@ Grouped as the suite is: login and keys, numbering, data, digests and PDUs, task
 reservations.
 """
 
-# ruff: noqa: E501, PLR0917  # a mutant is a row of a table
+# ruff: noqa: E501  # a mutant is a row of a table
 
 from __future__ import annotations
 

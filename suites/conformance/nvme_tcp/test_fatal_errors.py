@@ -63,7 +63,7 @@ class Violation:
     kills: tuple[str, ...] = ()
 
 
-def violation(  # noqa: PLR0917  # one row of a table
+def violation(  # one row of a table
     name: str,
     section: str,
     stage: str,
