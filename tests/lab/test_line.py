@@ -186,28 +186,49 @@ def test_fio_too_old_on_the_client(line: Line, client) -> None:
     assert [text for text in output.splitlines() if "client1" in text and "2.1.11" in text], output
 
 
+def client1_by(line: Line, entry: str) -> None:
+    """Have the targets file reach client1 in another way."""
+    path = line.directory / "targets.yaml"
+    rows = path.read_text().splitlines()
+    path.write_text("\n".join(f"  client1: {entry}" if "  client1:" in row else row for row in rows) + "\n")
+
+
+def errs_once(line: Line, *wanted: str) -> None:
+    """One case errs with one line that names the client and says ``wanted``; the other is skipped."""
+    status, output = line.run(*only("nfs-v4.2-nconnect1"))
+    assert status == 1
+    assert "1 skipped, 1 error" in output, output
+    assert "Traceback" not in output
+    words = ("client1", *wanted)
+    assert [text for text in output.splitlines() if all(word in text.lower() for word in words)], output
+
+
 def test_a_client_whose_host_key_has_changed(line: Line, lab, tmp_path: Path, client) -> None:
     config = tmp_path / "ssh_config"
     known = tmp_path / "known_hosts"
     text = lab.ssh_config.read_text()
-    original = next(text.split()[1] for text in text.splitlines() if "UserKnownHostsFile" in text)
+    original = next(row.split()[1] for row in text.splitlines() if "UserKnownHostsFile" in row)
     entries = [entry.split() for entry in Path(original).expanduser().read_text().splitlines()]
     keys = [entry[2] for entry in entries]
     shifted = [[entry[0], entry[1], keys[index - 1]] for index, entry in enumerate(entries)]
     known.write_text("".join(" ".join(entry) + "\n" for entry in shifted))
     config.write_text(text.replace(original, str(known)))
-    path = line.directory / "targets.yaml"
-    edited = [
-        f"  client1: {{transport: ssh, address: client1, ssh_config: {config}}}"
-        if "  client1:" in row
-        else row
-        for row in path.read_text().splitlines()
-    ]
-    path.write_text("\n".join(edited) + "\n")
-    status, output = line.run(*only("nfs-v4.2-nconnect1"))
-    assert status == 1
-    assert "1 skipped, 1 error" in output, output
-    assert [text for text in output.splitlines() if "client1" in text and "host key" in text.lower()], output
+    client1_by(line, f"{{transport: ssh, address: client1, ssh_config: {config}}}")
+    errs_once(line, "host key")
+
+
+def test_a_wrong_key_to_log_in_with(line: Line, lab, tmp_path: Path, client) -> None:
+    subprocess.run(
+        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "wrong"], check=True, timeout=30
+    )
+    entry = f"{{transport: ssh, address: client1, ssh_config: {lab.ssh_config}, key: {tmp_path / 'wrong'}}}"
+    client1_by(line, entry)
+    errs_once(line, "key")
+
+
+def test_a_client_that_does_not_exist(line: Line) -> None:
+    client1_by(line, "{transport: ssh, address: no-such-host.invalid}")
+    errs_once(line, "no-such-host.invalid")
 
 
 def test_a_target_that_hangs_in_mid_run_is_found_dead_once(line: Line, lab, client) -> None:

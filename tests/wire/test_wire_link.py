@@ -65,6 +65,7 @@ def test_silence_shows_the_last_bytes() -> None:
 
 def test_fin_and_reset_are_told_apart() -> None:
     def reset(sock: socket.socket) -> None:
+        sock.recv(1)  # not before the other side is connected
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         sock.close()
 
@@ -72,6 +73,7 @@ def test_fin_and_reset_are_told_apart() -> None:
         assert link.receive(deadline=5) == b""
         assert link.closed_how == "fin"
     with server(reset) as port, connect(port) as link:
+        link.send(b"!")
         assert link.receive(deadline=5) == b""
         assert link.closed_how == "rst"
         link.send(b"to nobody")  # no error: the peer's last words are what matters

@@ -32,11 +32,13 @@ from storagetest.hosts._supervised import (
     Unreachable,
     bounded,
 )
+from storagetest.hosts.wait import wait_until
 
 __all__ = ["SshHost", "SshSettings"]
 
 _CHUNK = 1 << 16
 _POLL = 0.25
+_REAPED = 5.0
 _SESSIONS = 9
 _BROKEN = (paramiko.SSHException, EOFError, OSError)
 _NO_STATUS = -1
@@ -143,11 +145,25 @@ class SshHost(SupervisedHost):
         return status
 
     def _session(self, transport: paramiko.Transport, seconds: float) -> paramiko.Channel:
-        try:
-            return transport.open_session(timeout=seconds)
-        except paramiko.ChannelException as error:
-            msg = f"{self.name}: {self._where()} takes no more sessions ({error.text}); see its MaxSessions"
-            raise Unreachable(msg) from error
+        refusals: list[paramiko.ChannelException] = []
+
+        def opened() -> paramiko.Channel | None:
+            try:
+                return transport.open_session(timeout=seconds)
+            except paramiko.ChannelException as error:
+                refusals.append(error)
+                return None
+
+        # sshd counts a session until it has reaped its process, which is a little after we have let go of it.
+        with suppress(DeadlineExceeded):
+            channel = wait_until(opened, min(seconds, _REAPED), "sshd to reap a session")
+            if channel is not None:
+                return channel
+        where = f"{self.name}: {self._where()}"
+        msg = f"{where} takes no more sessions ({refusals[-1].text}); see its MaxSessions"
+            f"{self.name}: {self._where()} takes no more sessions ({refusals[-1].text}); see its MaxSessions"
+        )
+        raise Unreachable(msg) from refusals[-1]
 
     def onward(self, to: Endpoint, budget: Budget) -> paramiko.Channel:
         """Connect from this host to ``to``, which is behind it (RFC 4254 section 7.2)."""
