@@ -161,8 +161,6 @@ class SshHost(SupervisedHost):
                 return channel
         where = f"{self.name}: {self._where()}"
         msg = f"{where} takes no more sessions ({refusals[-1].text}); see its MaxSessions"
-            f"{self.name}: {self._where()} takes no more sessions ({refusals[-1].text}); see its MaxSessions"
-        )
         raise Unreachable(msg) from refusals[-1]
 
     def onward(self, to: Endpoint, budget: Budget) -> paramiko.Channel:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import os
 import shutil
@@ -58,7 +59,8 @@ class Sshd:
 
     def signal_connections(self, number: signal.Signals) -> None:
         for pid in self.connections():
-            os.kill(pid, number)
+            with contextlib.suppress(ProcessLookupError):  # it ended with the one through which it came
+                os.kill(pid, number)
 
 
 def processes() -> Iterator[tuple[int, int, str]]:
