@@ -20,7 +20,7 @@ from storagetest.errors import HostError, StoragetestError, TargetDead
 from storagetest.hosts import Outcomes, clean
 from storagetest.protocols.base import Gives, protocols
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.evidence]
 DEADLINE = 20.0
 
 
