@@ -174,7 +174,12 @@ def test_fio_missing_on_the_client(line: Line, client) -> None:
 
 
 OLD_FIO = """#!/bin/sh
-echo '{"fio version": "fio-2.1.11", "jobs": [{"jobname": "load", "error": 0}]}'
+cat <<'END'
+{
+  "fio version" : "fio-2.1.11",
+  "jobs" : []
+}
+END
 """
 
 
