@@ -141,7 +141,8 @@ def _raw_fio(attachment: Attachment, scale: Scale) -> float:
     size = min(scale.size, attachment.size)
     command = ["fio", "--name=byhand", f"--filename={path.replace(':', chr(92) + ':')}", f"--size={size}"]
     command += ["--rw=randwrite", f"--bs={BLOCK}", f"--iodepth={DEPTH}", "--ioengine=libaio", "--direct=1"]
-    command += ["--refill_buffers", "--norandommap", "--group_reporting", "--time_based"]
+    # A thread, as ours: between processes an emulated client loses its TLB at every switch.
+    command += ["--refill_buffers", "--norandommap", "--group_reporting", "--time_based", "--thread"]
     command += [f"--runtime={round(scale.runtime * 1000)}ms", "--output-format=json"]
     if scale.ramp:
         command.append(f"--ramp_time={round(scale.ramp * 1000)}ms")
