@@ -19,6 +19,7 @@ from storagetest.hosts.connect import connect
 from storagetest.lab import cli as lab_cli
 from storagetest.protocols.base import protocols
 from storagetest.report import cli as report_cli
+from storagetest.report import coverage_page
 from storagetest.workloads.base import workloads
 
 __all__ = ["main"]
@@ -67,6 +68,7 @@ def _parser() -> argparse.ArgumentParser:
     schema.set_defaults(func=_schema)
 
     report_cli.add_parser(commands)
+    coverage_page.add_parser(commands)
     lab_cli.add_parser(commands)
     return parser
 

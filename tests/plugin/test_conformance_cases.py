@@ -180,6 +180,21 @@ def test_what_went_over_the_wire_is_shown_and_kept(pytester: pytest.Pytester):
     assert b"go away" in raw
 
 
+def test_allure_has_the_ladder_and_a_capture(pytester: pytest.Pytester):
+    run(pytester, WIRE, "--alluredir", "allure")
+    (path,) = (pytester.path / "allure").glob("*-result.json")
+    result = json.loads(path.read_text(encoding="utf-8"))
+    attached = {one["name"]: pytester.path / "allure" / one["source"] for one in result["attachments"]}
+    assert "──▶ hello" in attached["on the wire"].read_text(encoding="utf-8")
+    assert b"go away" in attached["capture for Wireshark"].read_bytes()
+    assert {"1", "MUST", "failed"} <= {one["value"] for one in result["labels"] if one["name"] == "tag"}
+    assert {one["name"]: one["value"] for one in result["parameters"]} == {
+        "case": "W-1",
+        "section": "1",
+        "level": "MUST",
+    }
+
+
 def test_a_wire_case_runs_once_a_target_and_only_where_it_can(pytester: pytest.Pytester):
     (pytester.path / "targets.yaml").write_text(
         """\

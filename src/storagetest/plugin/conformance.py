@@ -12,8 +12,8 @@ leaves out is taken from the function's, the class's or the module's mark. Rules
    its protocol. Every other error of ours stays an error.
 4. A wire case (``needs("nvme-tcp-wire")``: any need that ends in ``-wire``) speaks to the target itself, so
    it runs once a target, on its first variant, and nowhere where that need is not met.
-5. ``wire_log`` keeps the case's connections; their ladder is shown when the case fails, and with
-   ``--st-wire DIR`` the ladder and a capture of every case are written there.
+5. ``wire_log`` keeps the case's connections; their ladder is shown when the case fails. The ladder and a
+   capture (pcap) of every case are in Allure's report, and with ``--st-wire DIR`` they are written there.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ import pytest
 from storagetest.errors import RemoteProtocolError
 from storagetest.plugin.matrix import item_variant
 from storagetest.plugin.state import KEY
+from storagetest.report import allure
 from storagetest.report.coverage import CaseOutcome, CaseRecord, Level, coverage
 from storagetest.wire.ladder import Decoder, ladder
 from storagetest.wire.link import Link
@@ -167,6 +168,7 @@ class Conformance:
     def __init__(self, config: pytest.Config) -> None:
         self._strict: bool = config.option.st_strict
         self._wire: str | None = config.option.st_wire
+        self._allure = bool(config.getoption("allure_report_dir", None))
         self._cases = Path(config.option.st_cases)
         self._writes = not hasattr(config, "workerinput")
         self._records: list[CaseRecord] = []
@@ -242,21 +244,23 @@ class Conformance:
         report.user_properties.append(
             ("case", f"{case.id} {case.section} {case.level.value} {outcome.value}")
         )
-        self._keep_wire(item, case, report, outcome)
+        self._show(record, item.stash.get(_LOG, None) or WireLog(), report)
 
-    def _keep_wire(
-        self, item: pytest.Item, case: Case, report: pytest.TestReport, outcome: CaseOutcome
-    ) -> None:
-        log = item.stash.get(_LOG, None)
-        if not log:
-            return
-        if self._wire is not None:
+    def _show(self, record: CaseRecord, log: WireLog, report: pytest.TestReport) -> None:
+        """Put the conversation where somebody will look for it; what nobody will see is not rendered."""
+        shown = record.outcome in (CaseOutcome.FAILED, CaseOutcome.WARNED, CaseOutcome.ERROR)
+        wanted = self._allure or self._wire is not None
+        ladders = log.ladders() if log and (shown or wanted) else ""
+        capture = log.capture() if log and wanted else b""
+        if self._allure:
+            allure.on_conformance(record, ladders=ladders, capture=capture)
+        if self._wire is not None and log:
             directory = Path(self._wire)
             directory.mkdir(parents=True, exist_ok=True)
-            (directory / f"{case.id}.txt").write_text(log.ladders(), encoding="utf-8")
-            (directory / f"{case.id}.pcap").write_bytes(log.capture())
-        if outcome in (CaseOutcome.FAILED, CaseOutcome.WARNED, CaseOutcome.ERROR):
-            lines = log.ladders().splitlines()
+            (directory / f"{record.id}.txt").write_text(ladders, encoding="utf-8")
+            (directory / f"{record.id}.pcap").write_bytes(capture)
+        if shown and log:
+            lines = ladders.splitlines()
             cut = [f"({len(lines) - _SHOWN_LINES} lines before)"] if len(lines) > _SHOWN_LINES else []
             report.sections.append(("wire", "\n".join(cut + lines[-_SHOWN_LINES:])))
 

@@ -1,10 +1,10 @@
 """What we tell Allure; the only module that knows it.
 
 Allure keeps the state of the running test in the process that runs it (under xdist the worker), so there,
-once a case, :func:`identify` is called during its setup and :func:`on_case` after its call and before its
-teardown has ended; :func:`write_extras` is called once, at the end, by the controlling process. They speak
-through Allure's own hooks, which nobody listens to unless ``--alluredir`` was given: then the first two do
-nothing.
+once a case, :func:`identify` is called during its setup and :func:`on_case` or :func:`on_conformance` after
+its call and before its teardown has ended; :func:`write_extras` is called once, at the end, by the
+controlling process. They speak through Allure's own hooks, which nobody listens to unless ``--alluredir``
+was given: then all but the last do nothing.
 
 The tree is epic (protocol) → feature (suite or workload) → story (variant).
 """
@@ -25,9 +25,10 @@ from allure_commons.types import LabelType, LinkType
 
 from storagetest.report.base import Record, Status
 from storagetest.report.categories import VERDICT_LABEL, categories_json
+from storagetest.report.coverage import CaseRecord
 from storagetest.report.figures import Figure, case_text, figures, parameter_text
 
-__all__ = ["identify", "on_case", "write_extras"]
+__all__ = ["identify", "on_case", "on_conformance", "write_extras"]
 
 _WORST_FIRST = {Status.FAILED: "FAIL", Status.INVALID: "INVALID", Status.PASSED: "PASS"}
 
@@ -98,6 +99,21 @@ def on_case(records: Sequence[Record], artefacts: Mapping[str, str] | None = Non
     _attach_all(artefacts or {})
 
 
+def on_conformance(case: CaseRecord, *, ladders: str = "", capture: bytes = b"") -> None:
+    """Put a conformance case on the running test: what it checks, what was observed, and what was said.
+
+    ``ladders`` is the conversation for reading, ``capture`` the same as a pcap (empty: nothing was said).
+    """
+    hook = plugin_manager.hook
+    hook.add_label(label_type=LabelType.TAG, labels=(case.section, case.level.value, case.outcome.value))
+    # Excluded: a case keeps its history when the reading of its section is corrected.
+    for name, value in (("case", case.id), ("section", case.section), ("level", case.level.value)):
+        hook.add_parameter(name=name, value=_Shown(value), excluded=True, mode=None)
+    _attach("observed", "".join(f"{what}\n" for what in case.observed), "text/plain", "txt")
+    _attach("on the wire", ladders, "text/plain", "txt")
+    _attach("capture for Wireshark", capture, "application/vnd.tcpdump.pcap", "pcap")
+
+
 def write_extras(results_dir: Path, environment: Mapping[str, str]) -> None:
     """Write ``environment.properties`` and ``categories.json`` beside the results."""
     results_dir.mkdir(parents=True, exist_ok=True)
@@ -132,9 +148,9 @@ def _attach_all(texts: Mapping[str, str], *, prefix: str = "", suffix: str = "")
         _attach(f"{prefix}{name}{suffix}", text, *_type_of(text))
 
 
-def _attach(name: str, text: str, kind: str, extension: str) -> None:
-    if text:
-        plugin_manager.hook.attach_data(body=text, name=name, attachment_type=kind, extension=extension)
+def _attach(name: str, body: str | bytes, kind: str, extension: str) -> None:
+    if body:
+        plugin_manager.hook.attach_data(body=body, name=name, attachment_type=kind, extension=extension)
 
 
 def _type_of(text: str) -> tuple[str, str]:

@@ -1,7 +1,8 @@
 """Which sections of a standard were checked, by how many cases, and what became of them.
 
 A :class:`CaseRecord` is one conformance case on one target; a file of them has one JSON object a line. From
-those, and nothing else, :func:`coverage` counts and :func:`markdown` writes the page.
+those, and nothing else, :func:`coverage` counts; the pages are written by
+:mod:`storagetest.report.coverage_page`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 
 from storagetest.errors import ResultError
 
-__all__ = ["CaseOutcome", "CaseRecord", "Coverage", "Level", "coverage", "load", "markdown"]
+__all__ = ["CaseOutcome", "CaseRecord", "Coverage", "Level", "coverage", "latest", "load"]
 
 
 class Level(Enum):
@@ -105,12 +106,19 @@ class Coverage:
 def load(path: Path) -> list[CaseRecord]:
     """Read a file of one JSON object a line. Raises :class:`ResultError`."""
     records = []
+    if not path.is_file():
+        raise ResultError(f"{path}: there is no such file; pytest writes one where conformance cases ran")
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         try:
             records.append(CaseRecord.from_json(json.loads(line)))
         except (ValueError, ResultError) as error:
             raise ResultError(f"{path}:{number}: {error}") from None
     return records
+
+
+def latest(records: Iterable[CaseRecord]) -> list[CaseRecord]:
+    """Return the last record of each case on each target: runs append to one file."""
+    return list({(record.target, record.id): record for record in records}.values())
 
 
 def coverage(records: Iterable[CaseRecord]) -> Coverage:
@@ -123,40 +131,6 @@ def coverage(records: Iterable[CaseRecord]) -> Coverage:
             reading.append(record)
     ordered = dict(sorted(sections.items(), key=lambda entry: _natural(entry[0])))
     return Coverage(ordered, tuple(sorted(reading, key=lambda record: (record.outcome.value, record.id))))
-
-
-def markdown(records: Sequence[CaseRecord], *, title: str = "Coverage") -> str:
-    """Write the coverage page: sections against outcomes for each target, then what is worth reading."""
-    lines = [f"# {title}", ""]
-    for target in sorted({record.target for record in records}):
-        counted = coverage(record for record in records if record.target == target)
-        seen = [outcome for outcome in CaseOutcome if counted.totals.get(outcome)]
-        lines += [
-            f"## {target or 'cases'}",
-            "",
-            _row(["section", "cases", *(outcome.value for outcome in seen)]),
-        ]
-        lines.append(_row(["---", *("---:" for _ in range(len(seen) + 1))]))
-        for section, counts in counted.by_section.items():
-            lines.append(
-                _row([section, str(sum(counts.values())), *(str(counts.get(o, "") or "") for o in seen)])
-            )
-        totals = counted.totals
-        lines.append(_row(["**all**", str(sum(totals.values())), *(str(totals[o]) for o in seen)]))
-        lines.append("")
-        if counted.worth_reading:
-            lines += [_row(["case", "section", "level", "outcome", "what was seen"]), _row(["---"] * 5)]
-            for record in counted.worth_reading:
-                said = "; ".join((*record.observed, record.message)).strip("; ").partition("\n")[0]
-                lines.append(
-                    _row([record.id, record.section, record.level.value, record.outcome.value, said])
-                )
-            lines.append("")
-    return "\n".join(lines) + "\n"
-
-
-def _row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def _natural(text: str) -> list[tuple[int, int | str]]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from storagetest.cli import main
 from storagetest.errors import ResultError
-from storagetest.report.coverage import CaseOutcome, CaseRecord, Level, coverage, load, markdown
+from storagetest.report.coverage import CaseOutcome, CaseRecord, Level, coverage, latest, load
+from storagetest.report.coverage_page import html_page, markdown
 
 
 def record(
@@ -58,6 +61,37 @@ def test_sections_are_counted_in_their_order() -> None:
     assert counted.by_section["3.9"] == {CaseOutcome.FAILED: 1, CaseOutcome.PASSED: 1, CaseOutcome.KNOWN: 1}
     assert counted.totals[CaseOutcome.PASSED] == 2
     assert [one.id for one in counted.worth_reading] == ["A", "D", "C"]
+
+
+def test_a_case_that_ran_again_counts_once_with_its_last_outcome() -> None:
+    again = record("A", "3.9")
+    assert latest([*RECORDS, again]) == [RECORDS[0], again, *RECORDS[2:]]
+
+
+def test_the_html_page_escapes_and_opens_where_something_failed() -> None:
+    page = html_page([*RECORDS, record("<E>", "4", message="a < b")], title="A & B")
+    assert "<title>A &amp; B</title>" in page
+    assert "&lt;E&gt;" in page
+    assert "a &lt; b" in page
+    assert "<details open><summary>3.9: 3</summary>" in page
+    assert "<details><summary>4: 1</summary>" in page
+    assert "5 cases: 3 passed, 1 failed, 1 known" in page
+    assert "http" not in page
+
+
+def test_the_command_prints_or_writes_by_the_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["coverage"]) == 1
+    assert "cases.jsonl: there is no such file" in capsys.readouterr().err
+    lines = "".join(json.dumps(one.to_json()) + "\n" for one in RECORDS)
+    Path("cases.jsonl").write_text(lines, encoding="utf-8")
+    assert main(["coverage"]) == 0
+    assert "| 3.9 | 3 | 1 | 1 | 1 |" in capsys.readouterr().out
+    assert main(["coverage", "-o", "out/page.html"]) == 0
+    assert capsys.readouterr().out == "out/page.html\n"
+    assert Path("out/page.html").read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
 def test_the_page_has_a_table_for_each_target() -> None:
