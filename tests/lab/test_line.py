@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -14,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from line_kit import Line, only
 
 from storagetest.errors import DeadlineExceeded
 from storagetest.hosts import wait_until
@@ -22,79 +21,10 @@ pytestmark = pytest.mark.lab
 
 ONE_OF_EACH = ["nfs-v4.2-nconnect1", "smb-v3.1.1", "iscsi-hdgstcrc32c", "nvme-tcp-hdgst-ddgst"]
 
-PROFILE = """
-profiles:
-  tiny: {size: 4MiB, ramp: 0, runtime: 300ms, repeats: 3, max_repeats: 3}
-  long: {size: 4MiB, ramp: 0, runtime: 30s, repeats: 3, max_repeats: 3}
-"""
-
-SUITE = """
-def test_writes(measure):
-    run = measure("small-random-write")
-    assert all(sample.values["iops"] > 0 for sample in run.samples)
-
-def test_reads(measure):
-    run = measure("sequential", direction="read", block_size="64KiB")
-    assert all(sample.values["bandwidth"] > 0 for sample in run.samples)
-"""
-
-
-class Line:
-    """A directory with the lab's targets.yaml and a suite in it, to run pytest in."""
-
-    def __init__(self, directory: Path, targets: str) -> None:
-        self.directory = directory
-        (directory / "targets.yaml").write_text(targets + PROFILE)
-        (directory / "test_suite.py").write_text(SUITE)
-        (directory / "pytest.ini").write_text("[pytest]\n")
-
-    def edit(self, old: str, new: str) -> None:
-        """Change the targets file."""
-        path = self.directory / "targets.yaml"
-        text = path.read_text()
-        assert old in text
-        path.write_text(text.replace(old, new))
-
-    def start(self, *arguments: str, profile: str = "tiny") -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-m", "pytest", "-rs", "-v", "--st-profile", profile, *arguments],
-            cwd=self.directory,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env={**os.environ, "COLUMNS": "160"},
-        )
-
-    def run(self, *arguments: str, profile: str = "tiny", timeout: float = 240) -> tuple[int, str]:
-        """Return pytest's exit status and everything it said."""
-        process = self.start(*arguments, profile=profile)
-        try:
-            output, _ = process.communicate(timeout=timeout)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            output, _ = process.communicate()
-            pytest.fail(f"pytest did not end in {timeout} s:\n{output}")
-        return process.returncode, output
-
-    def clean(self) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "storagetest", "clean"],
-            cwd=self.directory,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        return done.stdout + done.stderr
-
 
 @pytest.fixture
 def line(lab, tmp_path: Path) -> Line:
     return Line(tmp_path, lab.targets_yaml.read_text())
-
-
-def only(*variants: str) -> list[str]:
-    return [text for variant in variants for text in ("--st-target", variant)]
 
 
 def test_one_variant_of_each_protocol_from_yaml_to_results(line: Line, client, tmp_path: Path) -> None:
