@@ -18,29 +18,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import re
 import shlex
-import statistics
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping, Sequence
 
-from storagetest import config
+from side_by_side import CONFIDENCE, attached, pairs, place_options, ratio
+
 from storagetest.errors import StoragetestError
-from storagetest.hosts import Host, LocalHost
-from storagetest.hosts.connect import connect
-from storagetest.measure.stats import mean_interval
-from storagetest.protocols.base import Attachment, Protocol, protocols
-from storagetest.protocols.local import Local
-from storagetest.runner import exclusive
-from storagetest.runner.locks import identity
+from storagetest.protocols.base import Attachment
 from storagetest.workloads.base import Scale
 from storagetest.workloads.metadata import Metadata
-
-CONFIDENCE = 0.95
 
 # The workload's operation → mdtest's line. Its "File read" is left out: it opens for reading and writing, and
 # ours for reading. Over NFSv4 the one makes the client return the file's delegation, which the next unlink is
@@ -58,59 +46,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure the pairs, print what came out, and return the exit status."""
     wanted = _parser().parse_args(arguments)
     try:
-        with _attached(wanted) as (name, attachment):
+        with attached(wanted, "benchmarks/mdtest_ratio.py") as (name, attachment):
             load = f"{wanted.files} files each of {wanted.processes} processes"
             print(f"{name} on {attachment.client.name}: {wanted.pairs} pairs, {load}")
-            pairs = _measure(attachment, wanted)
+            found = pairs(
+                wanted.pairs,
+                lambda: _mdtest(attachment, wanted),
+                lambda: _ours(attachment, wanted),
+                list(COMPARED),
+            )
+        return _report(found)
     except StoragetestError as error:
         print(error, file=sys.stderr)
         return 2
-    return _report(pairs)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
-    where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument("--path", type=Path, help="a directory on this machine")
-    where.add_argument("--target", help="a variant of the targets file (storagetest targets lists them)")
+    place_options(parser)
     parser.add_argument("--mdtest", default="mdtest", help="the command, with mpirun before it if need be")
-    parser.add_argument("--targets", type=Path, default=Path("targets.yaml"), help="the targets file")
-    parser.add_argument("--client", help="the client to run on; the variant's first by default")
-    parser.add_argument("--pairs", type=int, default=20)
     parser.add_argument("--files", type=int, default=5000, help="of each process")
     parser.add_argument("--processes", type=int, default=1, help="as many as --mdtest starts")
     return parser
 
 
-@contextmanager
-def _attached(wanted: argparse.Namespace) -> Iterator[tuple[str, Attachment]]:
-    """Attach what was asked for, with its client and server to ourselves."""
-    with ExitStack() as stack:
-        protocol: Protocol[Any]
-        options: Any
-        client: Host
-        if wanted.path is not None:
-            name, protocol, options = "local", Local(), Local.Options(path=str(wanted.path.resolve()))
-            client, locks = stack.enter_context(LocalHost()), ["client:local"]
-        else:
-            loaded = config.load(wanted.targets)
-            variant = next((each for each in loaded.variants if each.id == wanted.target), None)
-            if variant is None:
-                known = ", ".join(each.id for each in loaded.variants)
-                raise StoragetestError(f"{wanted.targets} has no variant {wanted.target!r}: {known}")
-            named = {machine.name: machine for machine in variant.clients}
-            machine = named.get(wanted.client or next(iter(named)))
-            if machine is None:
-                raise StoragetestError(f"{variant.id} has no client {wanted.client!r}: {', '.join(named)}")
-            name, protocol, options = variant.id, protocols.get(variant.protocol)(), variant.options
-            client, locks = stack.enter_context(connect(machine)), [f"client:{identity(machine)}"]
-        locks.append(f"server:{protocol.server(options)}")
-        stack.enter_context(exclusive(locks, timeout=600, what="benchmarks/mdtest_ratio.py"))
-        yield name, stack.enter_context(protocol.attach(client, options))
-
-
-def _measure(attachment: Attachment, wanted: argparse.Namespace) -> dict[str, list[tuple[float, float]]]:
-    """Return, for each operation, mdtest's and our rates, pair by pair. A first pair is not counted."""
+def _ours(attachment: Attachment, wanted: argparse.Namespace) -> dict[str, float]:
+    """Return the workload's rates."""
     load = Metadata()
     options = load.Options.model_validate(
         {
@@ -120,29 +81,9 @@ def _measure(attachment: Attachment, wanted: argparse.Namespace) -> dict[str, li
             "operations": list(COMPARED),
         }
     )
-
-    def ours() -> dict[str, float]:
-        sample = load.measure(attachment, options, Scale(1 << 40, 0, 1))
-        phases = [json.loads(line) for line in sample.evidence["phases"].splitlines()]
-        return {each["phase"]: each["lanes"][each["phase"]]["total"] / each["span"] for each in phases}
-
-    def theirs() -> dict[str, float]:
-        return _mdtest(attachment, wanted)
-
-    ours(), theirs()
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in COMPARED}
-    for number in range(wanted.pairs):
-        if number % 2:
-            mine = ours()
-            other = theirs()
-        else:
-            other = theirs()
-            mine = ours()
-        for name, pairs in found.items():
-            pairs.append((other[name], mine[name]))
-        ratios = "  ".join(f"{name} {mine[name] / other[name]:.3f}" for name in COMPARED)
-        print(f"  {number + 1:3}  {ratios}", flush=True)
-    return found
+    sample = load.measure(attachment, options, Scale(1 << 40, 0, 1))
+    phases = [json.loads(line) for line in sample.evidence["phases"].splitlines()]
+    return {each["phase"]: each["lanes"][each["phase"]]["total"] / each["span"] for each in phases}
 
 
 def _mdtest(attachment: Attachment, wanted: argparse.Namespace) -> dict[str, float]:
@@ -163,21 +104,15 @@ def _mdtest(attachment: Attachment, wanted: argparse.Namespace) -> dict[str, flo
 
 def _report(found: Mapping[str, Sequence[tuple[float, float]]]) -> int:
     slower = []
-    for name, pairs in found.items():
-        ratios = [mine / other for other, mine in pairs]
-        interval = mean_interval([math.log(ratio) for ratio in ratios], CONFIDENCE)
-        if interval is None:
-            print("one pair has no interval: ask for two or more", file=sys.stderr)
-            return 2
-        low, high = math.exp(interval.low), math.exp(interval.high)
-        other, mine = (statistics.median(column) for column in zip(*pairs, strict=True))
-        word = "faster" if low > 1 else "SLOWER" if high < 1 else "level"
-        slower += [name] if high < 1 else []
+    for name, each in found.items():
+        seen = ratio(each)
+        word = "faster" if seen.low > 1 else "SLOWER" if seen.high < 1 else "level"
+        slower += [name] if seen.high < 1 else []
         print(
-            f"{name:7} mdtest {other:10,.0f}/s  storagetest {mine:10,.0f}/s  median ratio "
-            f"{statistics.median(ratios):.3f}, {CONFIDENCE:.0%} interval {low:.3f} .. {high:.3f}: {word}"
+            f"{name:7} mdtest {seen.theirs:10,.0f}/s  storagetest {seen.ours:10,.0f}/s  median ratio "
+            f"{seen.median:.3f}, {CONFIDENCE:.0%} interval {seen.low:.3f} .. {seen.high:.3f}: {word}"
         )
-    print(f"shown to be slower than mdtest: {', '.join(slower) or 'none'} ({len(pairs)} pairs)")
+    print(f"shown to be slower than mdtest: {', '.join(slower) or 'none'} ({len(each)} pairs)")
     return 1 if slower else 0
 
 

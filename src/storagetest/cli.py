@@ -20,6 +20,7 @@ from storagetest.lab import cli as lab_cli
 from storagetest.protocols.base import protocols
 from storagetest.report import cli as report_cli
 from storagetest.report import coverage_page
+from storagetest.workloads._reference import page
 from storagetest.workloads.base import workloads
 
 __all__ = ["main"]
@@ -63,6 +64,9 @@ def _parser() -> argparse.ArgumentParser:
         "--force", action="store_true", help="also what a run that still lives has attached"
     )
     leftovers.set_defaults(func=_clean)
+
+    reference = commands.add_parser("workloads", help="print the reference of the workloads, for the docs")
+    reference.set_defaults(func=_workloads)
 
     schema = commands.add_parser("schema", help="print the JSON Schema of the targets file, for editors")
     schema.set_defaults(func=_schema)
@@ -109,6 +113,11 @@ def _clean(arguments: argparse.Namespace) -> int:
                 print(": ".join(filter(None, (name, outcome.what, outcome.result.value, outcome.detail))))
                 left += outcome.result is not Outcomes.UNDONE
     return 1 if left else 0
+
+
+def _workloads(_: argparse.Namespace) -> int:
+    print(page(workloads.registered()), end="")
+    return 0
 
 
 def _schema(_: argparse.Namespace) -> int:

@@ -10,6 +10,8 @@ Rules:
 1. ``@register`` is the outermost decorator (a slotted dataclass is rebuilt below it).
 2. A name is filed once. A second class of the same name is an error that names both modules.
 3. A third party's broken entry point is an error that names it; it never disappears in silence.
+4. A targets file can bring classes of its own. They are adopted while that file is the one in use, and are no
+   part of what is registered: not of the schema, not of the reference.
 """
 
 from __future__ import annotations
@@ -43,7 +45,17 @@ class Registry(Generic[T]):
     def __init__(self, package: str) -> None:
         self._package = package
         self._entries: dict[str, type[T]] = {}
+        self._adopted: Mapping[str, type[T]] = {}
         self._loaded = False
+
+    def adopt(self, classes: Mapping[str, type[T]]) -> None:
+        """Let ``classes``, and no others that were adopted before, be found beside what is registered."""
+        self._adopted = dict(classes)
+
+    def registered(self) -> Mapping[str, type[T]]:
+        """Every registered class, sorted by name; none that is adopted."""
+        self._load()
+        return dict(sorted(self._entries.items()))
 
     def register(self, cls: type[T]) -> type[T]:
         """File ``cls`` under ``cls.name``; usable as a decorator."""
@@ -56,18 +68,17 @@ class Registry(Generic[T]):
         return cls
 
     def all(self) -> Mapping[str, type[T]]:
-        """Every registered class, sorted by name."""
-        self._load()
-        return dict(sorted(self._entries.items()))
+        """Every registered and adopted class, sorted by name."""
+        return dict(sorted({**self.registered(), **self._adopted}.items()))
 
     def get(self, name: str) -> type[T]:
         """Return the class called ``name``; :class:`ConfigError` lists the names there are."""
-        self._load()
+        known = self.all()
         try:
-            return self._entries[name]
+            return known[name]
         except KeyError:
             kind = self._package.rpartition(".")[2]
-            msg = f"no such entry in {kind}: {name!r}; there are: {', '.join(sorted(self._entries))}"
+            msg = f"no such entry in {kind}: {name!r}; there are: {', '.join(known)}"
             raise ConfigError(msg) from None
 
     def __iter__(self) -> Iterator[type[T]]:

@@ -1,8 +1,10 @@
-"""Sequential streams: backups, media, scans."""
+"""Sequential streams: backups, media, scans. Small blocks show what an I/O costs, large ones the rate."""
 
 import pytest
 
-block_sizes = pytest.mark.parametrize("block_size", ["1MiB", "64KiB"])
+block_sizes = pytest.mark.parametrize(
+    "block_size", ["1MiB", "64KiB", "1KiB", "4KiB", "16KiB", "256KiB", "4MiB"]
+)
 
 
 @block_sizes

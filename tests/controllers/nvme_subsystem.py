@@ -1,8 +1,8 @@
 """A small NVM subsystem in memory, written from the standard: controllers, namespaces, reservations.
 
 It is the second implementation that the NVMe/TCP suite runs against, so it makes other legal choices than
-Linux's, and has what that lacks (Compare, Copy, Verify, reservations). Sections: NVM Express Base 2.2,
-"NVM" is the NVM Command Set 1.1. It shares the codecs with the suite and nothing else.
+Linux's, and has what that lacks (Compare, Copy, Verify, reservations). Sections: NVM Express Base 2.3,
+"NVM" is the NVM Command Set 1.2. It shares the codecs with the suite and nothing else.
 """
 
 # ruff: noqa: C901  # a rule of the standard is an `if` and a `raise`, side by side
@@ -51,7 +51,7 @@ class Answer:
 
 @dataclass
 class Namespace:
-    """Blocks in memory, and who has reserved them (8.1.22)."""
+    """Blocks in memory, and who has reserved them (8.1.24)."""
 
     nsid: int
     blocks: int = 2048
@@ -85,7 +85,7 @@ class Namespace:
         )
 
     def check_access(self, host: bytes, *, writes: bool) -> None:
-        """Reservation Conflict by the table of 8.1.22."""
+        """Reservation Conflict by the table of 8.1.24."""
         if not self.rtype or self.holds(host):
             return
         exclusive = self.rtype in (
@@ -219,7 +219,7 @@ class Controller:
             self.csts = self.csts & ~0xC | 8
         return Answer()
 
-    # Admin (5.1)
+    # Admin (5.2)
 
     def admin(self, command: Command, data: bytes) -> Answer:
         if not self.csts & 1:
@@ -372,7 +372,7 @@ class Controller:
         }
         if fid == Feature.HOST_IDENTIFIER:
             if not command.cdw11 & 1:
-                raise Refused(Status.INVALID_FIELD)  # over fabrics it has 16 bytes (5.1.25.1.28)
+                raise Refused(Status.INVALID_FIELD)  # over fabrics it has 16 bytes (5.2.26.1.32)
             return Answer(self.hostid)
         if fid in (Feature.RESERVATION_NOTIFICATION_MASK, Feature.RESERVATION_PERSISTENCE):
             namespace = self._namespace(command.nsid)
@@ -396,6 +396,8 @@ class Controller:
         if fid == Feature.ASYNC_EVENT:
             self.events_wanted = value
         elif fid == Feature.KATO:
+            if not value:
+                raise Refused(Status.KEEP_ALIVE_INVALID)  # 3.9.1
             self.kato = value
         elif fid == Feature.RESERVATION_NOTIFICATION_MASK:
             self._namespace(command.nsid)
@@ -403,7 +405,7 @@ class Controller:
         elif fid == Feature.RESERVATION_PERSISTENCE:
             self._namespace(command.nsid).persistence = value & 1
         elif fid == Feature.HOST_IDENTIFIER:
-            raise Refused(Status.COMMAND_SEQUENCE_ERROR)  # Connect has set it (5.1.25.1.28)
+            raise Refused(Status.COMMAND_SEQUENCE_ERROR)  # Connect has set it (5.2.26.1.32)
         elif fid == Feature.POWER_MANAGEMENT and not value & 0x1F:
             pass
         else:
@@ -491,7 +493,7 @@ class Controller:
         namespace.data[namespace.extent(command.cdw10 | command.cdw11 << 32, sum(sizes))] = source
         return Answer()
 
-    # Reservations (7.5 to 7.8, 8.1.22)
+    # Reservations (7.5 to 7.8, 8.1.24)
 
     def _reserve(self, namespace: Namespace, command: Command, data: bytes) -> Answer:
         if command.opcode == Io.RESERVATION_REPORT:
@@ -561,11 +563,11 @@ class Controller:
             victims = set(namespace.registrants) - {self.hostid} if key == 0 else victims
         elif namespace.rtype:
             takes = namespace.registrants.get(namespace.holder or b"") == key
-        if namespace.all_registrants() or namespace.rtype:
-            if not victims and not takes:
-                raise Refused(Status.RESERVATION_CONFLICT if key else Status.INVALID_FIELD)
-        elif not victims:
-            raise Refused(Status.RESERVATION_CONFLICT)
+        if namespace.rtype and not takes:
+            if not key:
+                raise Refused(Status.INVALID_FIELD)
+            if namespace.all_registrants() and not victims:
+                raise Refused(Status.RESERVATION_CONFLICT)
         for host in victims - {self.hostid}:
             self._tell_host(namespace, host, 1)
             namespace.registrants.pop(host, None)
@@ -579,7 +581,7 @@ class Controller:
                 self._tell_host(namespace, host, kind)
 
     def _tell_host(self, namespace: Namespace, host: bytes, kind: int) -> None:
-        """Log a Reservation Notification and complete an outstanding AER of that host (5.1.12.1.32)."""
+        """Log a Reservation Notification and complete an outstanding AER of that host (5.2.12.1.35)."""
         for controller in self.subsystem.controllers.values():
             masked = controller.masks.get(namespace.nsid, 0) >> kind & 1
             if controller.hostid == host and not masked and not controller.discovery:

@@ -1,4 +1,4 @@
-"""A small NVMe/TCP controller, written from the standard (NVMe/TCP 1.0 and 1.1; NVM Express Base 2.2).
+"""A small NVMe/TCP controller, written from the standard (NVMe/TCP 1.0; NVM Express Base 2.3).
 
 One thread a connection. It shares the codecs with the suite (``wire.nvme_tcp.pdu`` and ``.stream``), and
 nothing else. Run by itself it serves until interrupted: ``python nvme_tcp_server.py [PORT]``.
@@ -182,8 +182,8 @@ class Connection:
         try:
             if event.data_digest_ok is False:
                 raise Refused(Status.TRANSIENT_TRANSPORT_ERROR, dnr=False)
-            if command.flags >> 6 != 1:
-                raise Refused(Status.INVALID_FIELD)  # over fabrics PSDT is 01b (Base 4.1.1)
+            if command.flags >> 6 == 3 or (command.opcode != FABRICS and command.flags >> 6 != 1):
+                raise Refused(Status.INVALID_FIELD)  # PSDT is 01b (Base 4.1.1), of fabrics commands 0 or 10b
             inside = capsule.data
             if is_write(command):
                 wanted = self._wanted(command)
@@ -340,7 +340,7 @@ class Connection:
                 raise Refused(Status.DISCONNECT_INVALID_QUEUE_TYPE)
             threading.Timer(0.01, self.hang_up).start()
             return Answer()
-        raise Refused(Status.INVALID_OPCODE)
+        raise Refused(Status.INVALID_FIELD)  # Base 4.1.2
 
     def _connect(self, command: Command, raw: bytes) -> Answer:
         """Connect (6.3). The result of a refusal says which field: IPO, and IATTR in bit 16."""
@@ -376,6 +376,8 @@ class Connection:
     def _admit(self, data: ConnectData, kato: int) -> Controller:
         if data.cntlid != 0xFFFF:
             raise Refused(Status.CONNECT_INVALID_PARAMETERS, result=16 | 1 << 16)
+        if not kato and data.subnqn != DISCOVERY_NQN:
+            raise Refused(Status.KEEP_ALIVE_INVALID)  # the timer is not disabled over TCP (Base 3.9.1)
         return self.subsystem.admit(data, kato, self.hang_up)
 
     def _join(self, data: ConnectData, qid: int) -> Controller:
@@ -386,11 +388,13 @@ class Connection:
             raise Refused(Status.CONNECT_INVALID_PARAMETERS, result=512 | 1 << 16)
         if controller.hostid != data.hostid:
             raise Refused(Status.CONNECT_INVALID_PARAMETERS, result=0 | 1 << 16)
-        if not controller.csts & 1 or qid in controller.queues:
+        if not controller.csts & 1:
+            raise Refused(Status.CONNECT_INVALID_PARAMETERS)
+        if qid in controller.queues:
             raise Refused(Status.COMMAND_SEQUENCE_ERROR)
         return controller
 
-    # Events (Base 5.1.2) and Abort (5.1.1)
+    # Events (Base 5.2.2) and Abort (5.2.1)
 
     def _wait_for_event(self, command: Command) -> Answer | None:
         assert self.controller is not None

@@ -40,13 +40,15 @@ class IscsiMutant:
     description: str
     reply: Change = honest
     request: Change = honest
-    target: str = "plain"
+    kind: str | None = None
     keeps_open: bool = False
     spoil: dict[str, int] = field(default_factory=dict)
     padding: bytes | None = None
 
-    def make(self, shared: dict[str, Any]) -> Talk:
-        return Talk(self, shared)
+    def rewrites(self) -> Callable[[], Talk]:
+        """Return what makes the talk of each connection; they share what the mutant remembers of all."""
+        shared: dict[str, Any] = {}
+        return lambda: Talk(self, shared)
 
 
 MUTANTS: dict[str, IscsiMutant] = {}
@@ -120,10 +122,13 @@ class Talk(Rewrite):
             out.append(self._in.pending)
         return out
 
+    def changed(self, given: bytes, out: list[bytes]) -> bool:
+        """Noted by :meth:`encoded`: what is given here is no PDU but a piece of the stream."""
+        return False
+
     def to_target(self, chunk: bytes) -> list[bytes]:
         if self._lost[False]:
             return [chunk]
-        waiting = len(self._out.pending)
         self._out.receive_data(chunk)
         out: list[bytes] = []
         rewrites = self.mutant.request is not honest and self.active
@@ -136,7 +141,6 @@ class Talk(Rewrite):
             self._lost[False] = True
             if rewrites:
                 out.append(self._out.pending)
-        del waiting
         return out if rewrites else [chunk]
 
     def passes_close(self, *, from_target: bool) -> bool:
@@ -158,10 +162,16 @@ class Talk(Rewrite):
         return parts.wire(header_digest=header, data_digest=data, **spoil)
 
     def encoded(self, changed: Out, pdu: Pdu, raw: bytes) -> list[bytes]:
+        """Return what goes on, and note whether it is anything else than what came."""
+        out = self._encoded(changed, pdu, raw)
+        self.acted = self.acted or b"".join(out) != raw
+        return out
+
+    def _encoded(self, changed: Out, pdu: Pdu, raw: bytes) -> list[bytes]:
         if changed is None:
             return []
         if isinstance(changed, list):
-            return [data for one in changed for data in self.encoded(one, pdu, raw)]
+            return [data for one in changed for data in self._encoded(one, pdu, raw)]
         if isinstance(changed, bytes):
             return [changed]
         if changed is pdu and not self.mutant.spoil and self.mutant.padding is None:

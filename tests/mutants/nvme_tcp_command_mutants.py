@@ -1,4 +1,4 @@
-"""Broken rules of the commands: fabrics, admin, I/O, reservations (NVM Express Base 2.2; NVM Command Set)."""
+"""Broken rules of the commands: fabrics, admin, I/O (NVM Express Base 2.3; NVM Command Set 1.2)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from dataclasses import replace
 
 from nvme_tcp_rules import (
     accepts,
-    action,
     add,
     fabrics,
     feature,
@@ -23,6 +22,7 @@ from nvme_tcp_rules import (
     refuses,
     response,
     results,
+    shared,
     swallows,
     target,
 )
@@ -76,7 +76,7 @@ target(
 )
 target(
     "connect-sequence",
-    "Base 6.3",
+    "Base 3.3.2.3",
     "Connect out of order is Invalid Opcode",
     response(
         lambda t, c, cqe: (
@@ -88,13 +88,81 @@ target(
 )
 target(
     "connect-first",
-    "Base 6.3",
+    "Base 3.3.2.2",
     "commands before Connect are carried out",
     accepts(Status.COMMAND_SEQUENCE_ERROR, when=lambda t, c: not fabrics(Fctype.CONNECT)(t, c)),
 )
 target(
+    "connect-two-refused",
+    "Base 3.3.3.1",
+    "an I/O queue of two entries is refused",
+    refuses(
+        Status.CONNECT_INVALID_PARAMETERS,
+        when=lambda t, c: fabrics(Fctype.CONNECT)(t, c) and bool(c.cdw10 >> 16) and c.cdw11 & 0xFFFF == 1,
+    ),
+)
+target(
+    "connect-sqhd-unasked",
+    "Base 6.3",
+    "SQ flow control is disabled, though nobody asked",
+    response(lambda t, c, cqe: replace(cqe, sqhd=0xFFFF) if c and fabrics(Fctype.CONNECT)(t, c) else None),
+)
+target(
+    "psdt-zero-refused",
+    "Base 4.1.2",
+    "fabrics commands whose PSDT is not 01b are refused",
+    refuses(Status.INVALID_FIELD, when=lambda t, c: c.opcode == FABRICS and c.flags >> 6 != 1),
+)
+
+
+def refused_qids(seen: set[object], through: Through, got: Received) -> Iterable[Item] | None:
+    """A queue whose Connect was refused is taken for connected."""
+    command = through.command_of(got)
+    if (
+        not isinstance(got.pdu, CapsuleResp)
+        or command is None
+        or not fabrics(Fctype.CONNECT)(through, command)
+    ):
+        return None
+    cqe, qid = Cqe.decode(got.pdu.cqe), command.cdw10 >> 16
+    if not qid:
+        return None
+    if cqe.ok and qid in seen:
+        return [CapsuleResp(replace(cqe, status=Status.COMMAND_SEQUENCE_ERROR).encode())]
+    if not cqe.ok:
+        seen.add(qid)
+    return None
+
+
+def hosts_met(seen: set[object], through: Through, got: Received) -> Iterable[Item] | None:
+    """A host is admitted once: its Connect is passed on with another subsystem's name the next time."""
+    if not isinstance(got.pdu, CapsuleCmd):
+        return None
+    command = Command.decode(got.pdu.sqe)
+    if not fabrics(Fctype.CONNECT)(through, command) or command.cdw10 >> 16:
+        return None
+    host_identifier = got.pdu.data[:16]
+    if host_identifier in seen:
+        return [replace(got.pdu, data=got.pdu.data[:256] + b"nqn.met".ljust(256, b"\0") + got.pdu.data[512:])]
+    seen.add(host_identifier)
+    return None
+
+
+shared(
+    "connect-refused-keeps-qid",
+    "Base 6.3",
+    "a refused Connect keeps its Queue ID",
+    lambda seen: Through(of_target=lambda t, got: refused_qids(seen, t, got)),
+)
+shared(
+    "host-only-once",
+    "Base 6.3",
+    "a host that was connected is not let in again",
+    lambda seen: Through(of_host=lambda t, got: hosts_met(seen, t, got)),
+)
+target(
     "cc-en-ignored",
-    "Base 3.5.1",
+    "Base 3.3.2.3",
     "admin commands do not wait for CC.EN",
     accepts(Status.COMMAND_SEQUENCE_ERROR, when=on_admin(Admin.IDENTIFY)),
 )
@@ -123,17 +191,8 @@ target(
     results(lambda t, c, old: 1, when=fabrics(Fctype.PROPERTY_GET, cdw11=Property.CSTS)),
 )
 target(
-    "property-size-ignored",
-    "Base 6.5",
-    "properties of the wrong size are read",
-    accepts(
-        Status.INVALID_FIELD,
-        when=lambda t, c: fabrics(Fctype.PROPERTY_GET)(t, c) and c.cdw11 in set(Property),
-    ),
-)
-target(
     "property-unknown",
-    "Base 6.5",
+    "Base 3.1.4",
     "reserved properties read as FFFFFFFFh",
     response(
         lambda t, c, cqe: (
@@ -143,15 +202,29 @@ target(
         )
     ),
 )
-target(
+
+
+def notes_sets(through: Through, got: Received) -> Iterable[Item] | None:
+    command = Command.decode(got.pdu.sqe) if isinstance(got.pdu, CapsuleCmd) else None
+    if command and fabrics(Fctype.PROPERTY_SET)(through, command) and command.cdw11 != Property.CC:
+        through.memory.setdefault("set", {})[command.cdw11] = command.cdw12
+    return None
+
+
+add(
     "property-read-only",
-    "Base 6.6",
-    "read-only properties seem to be set",
-    accepts(Status.INVALID_FIELD, when=fabrics(Fctype.PROPERTY_SET)),
+    "Base 3.1.4",
+    "read-only properties are set",
+    lambda: Through(
+        of_host=notes_sets,
+        of_target=results(
+            lambda t, c, old: t.memory.get("set", {}).get(c.cdw11, old), when=fabrics(Fctype.PROPERTY_GET)
+        ),
+    ),
 )
 target(
     "property-on-io",
-    "Base 6.5",
+    "Base 6",
     "properties may be read on an I/O queue",
     accepts(Status.INVALID_FIELD, when=lambda t, c: bool(t.qid) and fabrics(Fctype.PROPERTY_GET)(t, c)),
 )
@@ -182,6 +255,12 @@ host(
     swallows(lambda t, c: bool(t.qid) and fabrics(Fctype.DISCONNECT)(t, c)),
 )
 target(
+    "disconnect-refused",
+    "Base 6.4",
+    "Disconnect is refused, though OFCS says that it is supported",
+    refuses(Status.INVALID_OPCODE, when=fabrics(Fctype.DISCONNECT)),
+)
+target(
     "disconnect-admin",
     "Base 6.4",
     "the admin queue may be disconnected",
@@ -189,9 +268,9 @@ target(
 )
 target(
     "fctype-accepted",
-    "Base 6",
-    "unknown fabrics commands succeed",
-    accepts(Status.INVALID_OPCODE, when=lambda t, c: c.opcode == FABRICS),
+    "Base 4.1.2",
+    "reserved fabrics commands succeed",
+    accepts(Status.INVALID_FIELD, when=lambda t, c: c.opcode == FABRICS and c.nsid & 0xFF not in set(Fctype)),
 )
 target(
     "discovery-type",
@@ -210,40 +289,33 @@ target(
 )
 target(
     "discovery-empty",
-    "Base 5.1.12.3.1",
+    "Base 5.2.12.3.3",
     "the discovery log is empty",
     patch(lambda raw: bytes(len(raw)), when=log(LogPage.DISCOVERY)),
 )
 
-# Identify (Base 5.1.13)
+# Identify (Base 5.2.13)
 
 CONTROLLER = identify(Cns.CONTROLLER)
 target(
     "identify-short",
-    "Base 5.1.13",
+    "Base 5.2.13.1",
     "Identify returns 4,092 bytes",
     patch(lambda raw: raw[:-4], when=CONTROLLER),
 )
-target("identify-sizes", "Base 5.1.13.2.1", "SQES is 77h", patch(put(512, b"\x77"), when=CONTROLLER))
-target("identify-ioccsz", "Base 5.1.13.2.1", "IOCCSZ is 3", patch(put(1792, b"\3\0\0\0"), when=CONTROLLER))
-target("identify-sgls", "Base 5.1.13.2.1", "SGLS is 0", patch(put(536, bytes(4)), when=CONTROLLER))
-target("identify-icdoff", "NVMe/TCP 3.3.2", "ICDOFF is 4", patch(put(1800, b"\4\0"), when=CONTROLLER))
-target("identify-kas", "Base 5.1.13.2.1", "KAS is 0", patch(put(320, bytes(2)), when=CONTROLLER))
+target("identify-sizes", "Base 5.2.13.2.1", "SQES is 77h", patch(put(512, b"\x77"), when=CONTROLLER))
+target("identify-ioccsz", "Base 5.2.13.2.1", "IOCCSZ is 3", patch(put(1792, b"\3\0\0\0"), when=CONTROLLER))
+target("identify-sgls", "Base 3.3.2.1.3", "SGLS is 0", patch(put(536, bytes(4)), when=CONTROLLER))
+target("identify-icdoff", "NVMe/TCP 3.3.1", "ICDOFF is 4", patch(put(1800, b"\4\0"), when=CONTROLLER))
+target("identify-kas", "NVMe/TCP 3.4", "KAS is 0", patch(put(320, bytes(2)), when=CONTROLLER))
 target(
     "identify-subnqn",
-    "Base 5.1.13.2.1",
+    "Base 5.2.13.2.1",
     "SUBNQN is another's",
     patch(put(768, b"nqn.1999-01"), when=CONTROLLER),
 )
-target("identify-maxcmd", "Base 5.1.13.2.1", "MAXCMD is 0", patch(put(514, bytes(2)), when=CONTROLLER))
-target("identify-ascii", "Base 5.1.13.2.1", "SN is not ASCII", patch(put(4, b"\x01"), when=CONTROLLER))
-LOOKS = itertools.count(1)
-target(
-    "identify-changing",
-    "Base 5.1.13.2.1",
-    "each look is another",
-    patch(lambda raw: raw[:4090] + next(LOOKS).to_bytes(2, "little") + raw[4092:], when=CONTROLLER),
-)
+target("identify-maxcmd", "Base 5.2.13.2.1", "MAXCMD is 0", patch(put(514, bytes(2)), when=CONTROLLER))
+target("identify-ascii", "Base 1.4.2", "SN is not ASCII", patch(put(4, b"\x01"), when=CONTROLLER))
 target(
     "identify-flbas",
     "NVM 4.1.5.1",
@@ -252,20 +324,20 @@ target(
 )
 target(
     "identify-same",
-    "Base 5.1.13.2.3",
+    "Base 4.7.1.4",
     "two namespaces have one identifier",
     patch(put(4, b"\x77" * 16), when=identify(Cns.DESCRIPTORS)),
 )
 ACTIVE = identify(Cns.ACTIVE_NAMESPACES)
 target(
     "identify-list-order",
-    "Base 5.1.13.2.2",
+    "Base 5.2.13.2.2",
     "the active list is not in order",
     patch(lambda raw: raw[4:8] + raw[:4] + raw[8:] if any(raw[4:8]) else raw, when=ACTIVE),
 )
 target(
     "identify-list-from",
-    "Base 5.1.13.2.2",
+    "Base 5.2.13.2.2",
     "the active list does not begin after NSID",
     patch(put(0, struct.pack("<II", 1, 2)), when=ACTIVE),
 )
@@ -283,35 +355,35 @@ target(
 )
 target(
     "identify-descriptors",
-    "Base 5.1.13.2.3",
+    "Base 5.2.13.2.3",
     "a namespace has no identifier",
     patch(lambda raw: bytes(4096), when=identify(Cns.DESCRIPTORS)),
 )
-target("nsid-not-checked", "Base 3.2.1", "any NSID is taken", accepts(Status.INVALID_NAMESPACE))
+target("nsid-not-checked", "Base 3.2.1.5", "any NSID is taken", accepts(Status.INVALID_NAMESPACE))
 target(
     "cns-accepted",
-    "Base 5.1.13",
+    "Base 5.2.13.1",
     "any CNS is taken",
     accepts(Status.INVALID_FIELD, when=on_admin(Admin.IDENTIFY)),
 )
 
-# Log pages and features (Base 5.1.11, 5.1.12, 5.1.25)
+# Log pages and features (Base 5.2.11, 5.2.12, 5.2.26)
 
 target(
     "log-page-lost",
-    "Base 5.1.12",
+    "Base 3.1.3.5",
     "mandatory log pages are not there",
     refuses(Status.INVALID_LOG_PAGE, when=log(1, 2, 3, 4)),
 )
 target(
     "log-length",
-    "Base 5.1.12",
+    "Base 5.2.12",
     "a short read of a log page is not its beginning",
     patch(lambda raw: raw if len(raw) > 64 else raw[::-1], when=log(LogPage.FIRMWARE_SLOT)),
 )
 host(
     "log-offset",
-    "Base 5.1.12",
+    "Base 5.2.12",
     "LPO is ignored",
     lambda t, got: (
         [CapsuleCmd(replace(Command.decode(got.pdu.sqe), cdw12=0).encode())]
@@ -321,76 +393,82 @@ host(
 )
 target(
     "log-offset-unchecked",
-    "Base 5.1.12",
+    "Base 5.2.12",
     "LPO past the end is taken",
     accepts(Status.INVALID_FIELD, when=log()),
 )
-target("log-page-accepted", "Base 5.1.12", "any log page is there", accepts(Status.INVALID_LOG_PAGE))
+target("log-page-accepted", "Base 5.2.12", "any log page is there", accepts(Status.INVALID_LOG_PAGE))
 target(
     "log-effects",
-    "Base 5.1.12.1.6",
+    "Base 5.2.12.1.6",
     "the effects log lists nothing",
     patch(lambda raw: bytes(len(raw)), when=log(LogPage.EFFECTS)),
 )
 target(
     "queues-granted",
-    "Base 5.1.25.2.1",
+    "Base 5.2.26.2.1",
     "Get Features returns other queues than were granted",
     results(lambda t, c, old: old + 1, when=feature(Admin.GET_FEATURES, Feature.NUMBER_OF_QUEUES)),
 )
 target(
     "queues-ffff",
-    "Base 5.1.25.2.1",
+    "Base 5.2.26.2.1",
     "65,536 queues may be asked for",
     accepts(Status.INVALID_FIELD, when=feature(Admin.SET_FEATURES, Feature.NUMBER_OF_QUEUES)),
 )
 target(
     "feature-forgotten",
-    "Base 5.1.25",
+    "Base 5.2.26",
     "features read as 0",
     results(lambda t, c, old: 0, when=feature(Admin.GET_FEATURES)),
 )
 target(
     "feature-accepted",
-    "Base 5.1.25",
+    "Base 4.2.3.1",
     "any feature is there",
     accepts(
         Status.INVALID_FIELD,
-        when=lambda t, c: feature(Admin.GET_FEATURES, 0x7F)(t, c) or feature(Admin.SET_FEATURES, 0x7F)(t, c),
+        when=lambda t, c: feature(Admin.GET_FEATURES, 0x60)(t, c) or feature(Admin.SET_FEATURES, 0x60)(t, c),
     ),
 )
 target(
+    "kato-zero-taken",
+    "Base 3.9.1",
+    "the Keep Alive Timer may be disabled",
+    accepts(Status.KEEP_ALIVE_INVALID, when=feature(Admin.SET_FEATURES, Feature.KATO)),
+)
+target(
     "hostid-wrong",
-    "Base 5.1.25.1.28",
+    "Base 5.2.26.1.32",
     "the Host Identifier is another",
     patch(lambda raw: raw[::-1], when=feature(Admin.GET_FEATURES, Feature.HOST_IDENTIFIER)),
 )
 target(
     "hostid-short",
-    "Base 5.1.25.1.28",
+    "Base 5.2.26.1.32",
     "a Host Identifier of 64 bits may be read",
     accepts(Status.INVALID_FIELD, when=feature(Admin.GET_FEATURES, Feature.HOST_IDENTIFIER)),
 )
 target(
     "hostid-set",
-    "Base 5.1.25.1.28",
+    "Base 5.2.26.1.32",
     "the Host Identifier may be set again",
     accepts(Status.COMMAND_SEQUENCE_ERROR, when=feature(Admin.SET_FEATURES, Feature.HOST_IDENTIFIER)),
 )
 
-# Opcodes, events, Abort, Keep Alive (Base 5.1)
+# Opcodes, events, Abort, Keep Alive (Base 5.2)
 
-target("opcode-accepted", "Base 5", "unknown opcodes succeed", accepts(Status.INVALID_OPCODE))
+target("opcode-accepted", "Base 4.2.3.1", "unknown opcodes succeed", accepts(Status.INVALID_OPCODE))
 host(
     "aer-at-once",
-    "Base 5.1.2",
+    "Base 5.2.2",
     "an event request is completed at once",
     swallows(on_admin(Admin.ASYNCHRONOUS_EVENT_REQUEST)),
 )
-target("aer-limit", "Base 5.1.2", "there is no limit to event requests", accepts(Status.AER_LIMIT_EXCEEDED))
+target("aer-limit", "Base 5.2.2.1", "there is no limit to event requests", accepts(Status.AER_LIMIT_EXCEEDED))
 target(
     "abort-unknown",
-    "Base 5.1.1",
+    "Base 5.2.1.2",
     "Abort says that it aborted what is not there",
     results(lambda t, c, old: 0, when=on_admin(Admin.ABORT)),
 )
@@ -401,25 +479,25 @@ def no_aborted(through: Through, got: Received) -> Iterable[Item] | None:
     return [CapsuleResp(replace(Cqe.decode(got.pdu.cqe), status=0).encode())] if aborted else None
 
 
-target("abort-silent", "Base 5.1.1", "an aborted command is completed as a success", no_aborted)
+target("abort-silent", "Base 5.2.1.2", "an aborted command is completed as a success", no_aborted)
 target(
     "keep-alive-refused",
-    "Base 5.1.14",
+    "Base 5.2.14",
     "Keep Alive is refused",
     refuses(Status.INVALID_OPCODE, when=on_admin(Admin.KEEP_ALIVE)),
 )
 host(
     "keep-alive-deaf",
-    "Base 3.9",
+    "Base 3.9.3.1",
     "Keep Alive does not start the timer again",
     swallows(on_admin(Admin.KEEP_ALIVE)),
 )
 host(
     "keep-alive-never",
-    "Base 3.9",
-    "the Keep Alive Timer is never started",
+    "Base 3.9.5",
+    "the Keep Alive Timer runs for a day, whatever KATO says",
     lambda t, got: (
-        [CapsuleCmd(replace(Command.decode(got.pdu.sqe), cdw12=0).encode(), got.pdu.data)]
+        [CapsuleCmd(replace(Command.decode(got.pdu.sqe), cdw12=86_400_000).encode(), got.pdu.data)]
         if isinstance(got.pdu, CapsuleCmd) and fabrics(Fctype.CONNECT)(t, Command.decode(got.pdu.sqe))
         else None
     ),
@@ -471,7 +549,7 @@ target(
 )
 target(
     "mdts-ignored",
-    "Base 5.1.13.2.1",
+    "Base 5.2.13.2.1",
     "MDTS is not looked at",
     accepts(Status.INVALID_FIELD, when=on_io(Io.READ)),
 )
@@ -512,8 +590,20 @@ host(
     ),
 )
 target(
-    "dsm-half",
+    "dsm-end-internal-error",
     "NVM 3.3.3",
+    "a range past the end is an internal error",
+    response(
+        lambda t, c, cqe: (
+            replace(cqe, status=Status.INTERNAL_ERROR)
+            if c and on_io(Io.DATASET_MANAGEMENT)(t, c) and cqe.status == Status.LBA_OUT_OF_RANGE
+            else None
+        )
+    ),
+)
+target(
+    "dsm-half",
+    "NVM 3.3.3.2.1",
     "blocks that read as zeroes read as garbage",
     patch(lambda raw: raw if any(raw) else b"\x5a" * len(raw), when=on_io(Io.READ)),
 )
@@ -526,129 +616,9 @@ target(
 host("copy-ignored", "NVM 3.3.2", "Copy does nothing", swallows(on_io(Io.COPY)))
 target("copy-limits", "NVM 3.3.2", "Copy has no limits", accepts(Status.COMMAND_SIZE_LIMIT_EXCEEDED))
 
-# Reservations (Base 7.5 to 7.8, 8.1.22)
-
-REPORT = on_io(Io.RESERVATION_REPORT)
-target(
-    "reservation-not-enforced",
-    "Base 8.1.22",
-    "a reservation binds nobody",
-    accepts(Status.RESERVATION_CONFLICT),
-)
-target(
-    "reservation-too-strict",
-    "Base 8.1.22",
-    "a reservation binds everybody",
-    refuses(Status.RESERVATION_CONFLICT, when=on_io(Io.READ, Io.WRITE)),
-)
-target(
-    "reservation-key-unchecked",
-    "Base 7.6",
-    "keys are not compared",
-    accepts(
-        Status.RESERVATION_CONFLICT,
-        when=on_io(Io.RESERVATION_REGISTER, Io.RESERVATION_ACQUIRE, Io.RESERVATION_RELEASE),
-    ),
-)
-target(
-    "reservation-stolen",
-    "Base 7.5",
-    "a held reservation may be acquired",
-    accepts(Status.RESERVATION_CONFLICT, when=action(Io.RESERVATION_ACQUIRE, 0)),
-)
-host(
-    "reservation-outlives",
-    "Base 7.6",
-    "unregistering does nothing",
-    swallows(action(Io.RESERVATION_REGISTER, 1)),
-)
-target(
-    "rtype-unchecked",
-    "Base 7.5",
-    "any type is taken",
-    accepts(Status.INVALID_FIELD, when=action(Io.RESERVATION_ACQUIRE)),
-)
-target("report-empty", "Base 7.8", "the report lists nobody", patch(put(5, bytes(2)), when=REPORT))
-target(
-    "report-holder-lost",
-    "Base 7.8",
-    "the report names no holder",
-    patch(
-        lambda raw: b"".join(
-            [raw[:64], *(raw[at : at + 2] + b"\0" + raw[at + 3 : at + 64] for at in range(64, len(raw), 64))]
-        ),
-        when=REPORT,
-    ),
-)
-target("generation-stuck", "Base 7.8", "GEN is always 5", patch(put(0, b"\5\0\0\0"), when=REPORT))
-GENERATION = itertools.count(1)
-target(
-    "generation-runs",
-    "Base 7.8",
-    "GEN counts reports too",
-    patch(lambda raw: next(GENERATION).to_bytes(4, "little") + raw[4:], when=REPORT),
-)
-host("release-ignored", "Base 7.7", "Release does nothing", swallows(action(Io.RESERVATION_RELEASE, 0)))
-target(
-    "release-type",
-    "Base 7.7",
-    "Release does not look at the type",
-    accepts(Status.INVALID_FIELD, when=action(Io.RESERVATION_RELEASE)),
-)
-host("clear-ignored", "Base 7.7", "Clear does nothing", swallows(action(Io.RESERVATION_RELEASE, 1)))
-host("preempt-ignored", "Base 7.5", "Preempt does nothing", swallows(action(Io.RESERVATION_ACQUIRE, 1, 2)))
-target(
-    "preempt-unknown",
-    "Base 7.5",
-    "Preempt of an unknown key succeeds",
-    accepts(Status.RESERVATION_CONFLICT, when=action(Io.RESERVATION_ACQUIRE, 1)),
-)
-target("release-by-anybody", "Base 7.7", "a release by anybody releases", patch(put(4, b"\0"), when=REPORT))
-target(
-    "preempt-takes",
-    "Base 7.5",
-    "the report counts preempted registrants still",
-    patch(lambda raw: raw[:5] + b"\2\0" + raw[7:] if raw[4] and raw[5] == 1 else raw, when=REPORT),
-)
-target(
-    "notice-lost",
-    "Base 5.1.12.1.32",
-    "a preempted host is told of another event",
-    results(lambda t, c, old: 0x020002, when=on_admin(Admin.ASYNCHRONOUS_EVENT_REQUEST)),
-)
-target(
-    "registration-lost",
-    "Base 8.1.22",
-    "a registration ends with the association",
-    accepts(Status.RESERVATION_CONFLICT, when=on_io(Io.READ)),
-)
-host(
-    "iekey-ignored",
-    "Base 7.6",
-    "Ignore Existing Key is ignored",
-    swallows(
-        lambda t, c: action(Io.RESERVATION_REGISTER, 2)(t, c) and c.cdw10 >> 3 & 1 == 1,
-        status=Status.RESERVATION_CONFLICT,
-    ),
-)
-
-
-def second_acquire(through: Through, c: Command) -> bool:
-    if not action(Io.RESERVATION_ACQUIRE, 0)(through, c):
-        return False
-    through.memory["acquired"] = through.memory.get("acquired", 0) + 1
-    return bool(through.memory["acquired"] == 2)
-
-
-host(
-    "acquire-again-refused",
-    "Base 7.5",
-    "the holder may not acquire again",
-    swallows(second_acquire, status=Status.RESERVATION_CONFLICT),
-)
 target(
     "ana-lost",
-    "Base 8.1.1",
+    "Base 5.2.12.1.13",
     "the ANA log is not there",
     refuses(Status.INVALID_LOG_PAGE, when=log(LogPage.ANA)),
 )

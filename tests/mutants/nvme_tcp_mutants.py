@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import nvme_tcp_command_mutants  # noqa: F401  # importing files them
+import nvme_tcp_capsule_mutants  # noqa: F401  # importing files them
+import nvme_tcp_command_mutants  # noqa: F401
+import nvme_tcp_reservation_mutants  # noqa: F401
 import nvme_tcp_transport_mutants  # noqa: F401
 from nvme_tcp_rules import MUTANTS
 

@@ -9,10 +9,11 @@ or a command *swallowed* (answered without being done).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 
 from nvme_tcp_through import Item, Rule, Through
-from proxy import Mutant
+from proxy import Mutant, Rewrite
 
 from storagetest.wire.nvme.codes import FABRICS, Admin
 from storagetest.wire.nvme.command import Command, Cqe
@@ -36,6 +37,21 @@ Bad = Callable[[Through, bytes, PduError], Iterable[bytes]]
 def add(name: str, section: str, description: str, make: Callable[[], Through]) -> None:
     assert name not in MUTANTS, name
     MUTANTS[name] = Mutant(name, section, description, make)
+
+
+@dataclass(frozen=True)
+class Shared(Mutant):
+    """A mutant whose connections know of each other: they share a set, empty at the start of each run."""
+
+    sharing: Callable[[set[object]], Through] = lambda _: Through()
+
+    def rewrites(self) -> Callable[[], Rewrite]:
+        return partial(self.sharing, set())
+
+
+def shared(name: str, section: str, description: str, make: Callable[[set[object]], Through]) -> None:
+    assert name not in MUTANTS, name
+    MUTANTS[name] = Shared(name, section, description, Through, sharing=make)
 
 
 def target(name: str, section: str, description: str, rule: Rule) -> None:

@@ -34,6 +34,10 @@ class Rewrite:
 
     send_to_host: Callable[[bytes], None]
     send_to_target: Callable[[bytes], None]
+    acted: bool = False
+    """Whether it has changed, added or held back anything yet; noted by the proxy."""
+    over: bool = False
+    """Whether the host has closed its side."""
 
     def to_host(self, pdu: bytes) -> Iterable[bytes]:
         """What the host gets for a PDU of the target's."""
@@ -47,6 +51,10 @@ class Rewrite:
         """Whether a close is passed on."""
         return True
 
+    def changed(self, given: bytes, out: list[bytes]) -> bool:
+        """Whether ``out`` is anything else than the PDU that was given."""
+        return out != [given]
+
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
@@ -56,6 +64,11 @@ class Mutant:
     section: str
     description: str
     make: Callable[[], Rewrite]
+    kind: str | None = None
+
+    def rewrites(self) -> Callable[[], Rewrite]:
+        """Return ``make``: what these rewrites remember is of one connection."""
+        return self.make
 
 
 @dataclass
@@ -67,25 +80,31 @@ class Proxy:
     splitter: Callable[[bool], Splitter]
     make: Callable[[], Rewrite] = Rewrite
     port: int = 0
+    _held: threading.Lock = field(default_factory=threading.Lock)
     _threads: list[threading.Thread] = field(default_factory=list)
     _sockets: list[socket.socket] = field(default_factory=list)
 
     def __enter__(self) -> Proxy:
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
         self.port = self._listener.getsockname()[1]
-        self._start(self._accept)
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        for sock in (self._listener, *self._sockets):
-            _shut(sock)
-        for thread in list(self._threads):
-            thread.join(timeout=5)
+        _shut(self._listener)
+        self._accepting.join(timeout=5)
+        self.drop()
 
-    def _start(self, run: Callable[..., None], *args: object) -> None:
-        thread = threading.Thread(target=run, args=args, daemon=True)
-        self._threads.append(thread)
-        thread.start()
+    def drop(self) -> None:
+        """Close every connection; new ones are taken."""
+        with self._held:
+            sockets, self._sockets = self._sockets, []
+            threads, self._threads = self._threads, []
+        for sock in sockets:
+            _shut(sock)
+        for thread in threads:
+            thread.join(timeout=5)
 
     def _accept(self) -> None:
         while True:
@@ -101,11 +120,21 @@ class Proxy:
             target.settimeout(None)
             for sock in (host, target):
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                self._sockets.append(sock)
             rewrite, lock = self.make(), threading.Lock()
-            rewrite.send_to_host, rewrite.send_to_target = _whole_sends(host), _whole_sends(target)
-            self._start(self._pump, target, host, rewrite, True, lock)
-            self._start(self._pump, host, target, rewrite, False, lock)
+            sends = _whole_sends(host), _whole_sends(target)
+            rewrite.send_to_host, rewrite.send_to_target = (_noting(rewrite, send) for send in sends)
+            pumps = [
+                threading.Thread(target=self._pump, args=args, daemon=True)
+                for args in (
+                    (target, host, rewrite, True, lock, sends[0]),
+                    (host, target, rewrite, False, lock, sends[1]),
+                )
+            ]
+            with self._held:
+                self._sockets += [host, target]
+                self._threads += pumps
+                for pump in pumps:
+                    pump.start()
 
     def _pump(
         self,
@@ -114,12 +143,12 @@ class Proxy:
         rewrite: Rewrite,
         from_target: bool,
         lock: threading.Lock,
+        send: Callable[[bytes], None],
     ) -> None:
         split: Splitter | None = self.splitter(from_target)
         change = rewrite.to_host if from_target else rewrite.to_target
-        send = rewrite.send_to_host if from_target else rewrite.send_to_target
         seen = b""  # of the stream, what no PDU has taken yet
-        try:
+        with contextlib.suppress(OSError):
             while data := source.recv(256 * 1024):
                 pdus = [data]
                 if split is not None:
@@ -128,24 +157,44 @@ class Proxy:
                         pdus = split(data)
                         seen = seen[sum(map(len, pdus)) :]
                         with lock:  # one rewrite keeps state over both directions
-                            pdus = [out for pdu in pdus for out in change(pdu)]
+                            pdus = [out for pdu in pdus for out in _noted(rewrite, pdu, change)]
                     except ValueError:
                         split, pdus = None, [seen]
+                    except Hangup:
+                        rewrite.acted = True
+                        _shut(source)
+                        _shut(sink)
+                        return
                 for pdu in pdus:
                     send(pdu)
             if split is not None and seen:
                 send(seen)  # half a PDU, and then the end
-        except (OSError, Hangup) as end:
-            if isinstance(end, Hangup):
-                _shut(source)
-                _shut(sink)
-                return
+        rewrite.over = rewrite.over or not from_target
         if rewrite.passes_close(from_target=from_target):
             with contextlib.suppress(OSError):
                 sink.shutdown(socket.SHUT_WR)
             if from_target:
                 _shut(sink)
                 _shut(source)
+        elif not rewrite.over:  # once the host has left there is nobody to be kept waiting
+            rewrite.acted = True
+
+
+def _noted(rewrite: Rewrite, pdu: bytes, change: Callable[[bytes], Iterable[bytes]]) -> list[bytes]:
+    out = list(change(pdu))
+    if rewrite.changed(pdu, out):
+        rewrite.acted = True
+    return out
+
+
+def _noting(rewrite: Rewrite, send: Callable[[bytes], None]) -> Callable[[bytes], None]:
+    """What a rewrite says out of turn is something that it did."""
+
+    def say(data: bytes) -> None:
+        rewrite.acted = True
+        send(data)
+
+    return say
 
 
 def _whole_sends(sock: socket.socket) -> Callable[[bytes], None]:

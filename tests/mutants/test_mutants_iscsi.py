@@ -1,183 +1,98 @@
 """The iSCSI suite, tested: every broken rule is noticed by a case that names it, and an honest proxy by none.
 
 The real target is the lab's LIO (``STORAGETEST_LAB`` names another lab than ``default``; one is started where
-there is none). Each mutant is a proxy of its own in front of it, and a target of its own in one targets file,
-so that one run of pytest does a batch of them. With ``STORAGETEST_TABLES`` set the table is written to docs/.
+there is none). With ``--write-mutants`` the table of docs/ is written again.
 """
-
-# ruff: noqa: E501  # a mutant is a row of a table
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import subprocess
-import sys
+import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import pytest
 from iscsi_mutants import MUTANTS
-from iscsi_selection import PREFIX
-from iscsi_talk import IscsiMutant, honest
-from proxy import Proxy
+from mutant_bench import ROOT, Outcomes, run, survivors, table
 
 from storagetest.lab import Lab
 
 pytestmark = pytest.mark.lab
 
-ROOT = Path(__file__).parents[2]
-HERE = Path(__file__).parent
-BATCH = 24
-HONEST = IscsiMutant("honest", "", "nothing is changed", reply=honest)
+PAGE = ROOT / "docs" / "mutants-iscsi.md"
+HEAD = """# Mutants: iSCSI
 
+A proxy between the suite and the lab's LIO breaks one rule at a time (`tests/mutants/iscsi_*_mutants.py`).
+Each line is one of them, the rule that it breaks, and the cases that notice. `tox -e mutants` runs them all;
+written by `pytest tests/mutants/test_mutants_iscsi.py --write-mutants`.
 
-@dataclass(frozen=True)
-class Real:
-    """The target behind the proxies: its port, and the options of its targets file by kind."""
-
-    port: int
-    options: dict[str, dict[str, Any]]
+"""
+KEPT = ("passed", "observed", "known", "skipped")
 
 
 @pytest.fixture(scope="module")
-def real() -> Iterator[Real]:
-    """Return LIO as the lab has it."""
-    name = os.environ.get("STORAGETEST_LAB", "default")
-    lab = Lab.find(name)
+def outcomes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcomes]:
+    """Run the honest cases and every mutant; where only mutants were selected, these alone."""
+    items = [item for item in request.session.items if item.path == request.path]
+    wanted = [getattr(item, "callspec", None) for item in items]
+    only = None if None in wanted else [spec.params["name"] for spec in wanted if spec]
     with contextlib.ExitStack() as stack:
-        if lab is None:
-            lab = Lab.up("mutants-iscsi", clients=0, owner=os.getpid(), progress=lambda _: None)
+        name = os.environ.get("STORAGETEST_LAB", "default")
+        if Lab.find(name) is None:
+            lab = Lab.up(name, clients=0, owner=os.getpid(), progress=lambda _: None)
             stack.callback(lab.down)
-        status = lab.status()
-        port = next(host.ports["iscsi"] for host in status.hosts if "iscsi" in host.ports)
-        secret = lab.targets_yaml.parent / "chap-password"
-        plain = {
-            "protocol": "iscsi",
-            "address": "127.0.0.1",
-            "iqn": "iqn.2026-11.org.storagetest:lab-plain",
-            "lun": 2,
-            "erase": "naa.600140557057e5700000000000000002",
-            "deadline": 3,
-        }
-        chap = plain | {
-            "iqn": "iqn.2026-11.org.storagetest:lab-chap",
-            "lun": 0,
-            "erase": "naa.600140557057e5700000000000000003",
-            "chap": {"username": "storagetest", "password": f"${{file:{secret}}}"},
-        }
-        yield Real(port, {"plain": plain, "chap": chap})
+        yield run("iscsi_bench", tmp_path_factory.mktemp("mutants"), only=only)
 
 
-def run(
-    real: Real, mutants: list[IscsiMutant], directory: Path, *, prefix: str = PREFIX
-) -> list[dict[str, Any]]:
-    """Run the suite through a proxy for each of ``mutants``; return the outcomes of the cases."""
-    with contextlib.ExitStack() as stack:
-        targets = {}
-        for mutant in mutants:
-            shared: dict[str, Any] = {}
-            proxy = stack.enter_context(
-                Proxy(
-                    "127.0.0.1",
-                    real.port,
-                    lambda _from_target: (
-                        lambda data: [data]
-                    ),  # a talk cuts the stream itself: digests begin late
-                    lambda mutant=mutant, shared=shared: mutant.make(shared),  # type: ignore[misc]
-                )
-            )
-            options = real.options[mutant.target]
-            if mutant is HONEST:
-                options = {**options, "deadline": 10}
-            targets[prefix + mutant.name] = {**options, "port": proxy.port}
-        file, outcomes = directory / "targets.yaml", directory / "cases.jsonl"
-        file.write_text(
-            json.dumps({"version": 1, "clients": {"here": {"transport": "local"}}, "targets": targets})
-        )
-        argv = [sys.executable, "-m", "pytest", str(ROOT / "suites/conformance/iscsi"), "-q", "--tb=no"]
-        argv += ["-p", "no:cacheprovider", "-p", "iscsi_selection", "-m", "not slow", "--st-strict"]
-        argv += [
-            "--st-targets",
-            str(file),
-            "--st-cases",
-            str(outcomes),
-            "--st-results",
-            str(directory / "r.jsonl"),
-        ]
-        path = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
-        environment = {**os.environ, "PYTHONPATH": path}
-        done = subprocess.run(
-            argv, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240, check=False
-        )
-    assert done.returncode in (0, 1), done.stdout[-3000:] + done.stderr[-2000:]
-    return [json.loads(line) for line in outcomes.read_text().splitlines()]
-
-
-def batches() -> list[list[IscsiMutant]]:
-    every = list(MUTANTS.values())
-    return [every[at : at + BATCH] for at in range(0, len(every), BATCH)]
-
-
-@pytest.mark.parametrize("batch", range(len(batches())))
-def test_every_mutant_is_killed_by_a_case_that_names_its_rule(real: Real, tmp_path: Path, batch: int) -> None:
-    mutants = batches()[batch]
-    outcomes = run(real, mutants, tmp_path)
-    survivors, rows = [], []
-    for mutant in mutants:
-        mine = [one for one in outcomes if one["target"] == PREFIX + mutant.name]
-        killers = [one["id"] for one in mine if one["outcome"] == "failed"]
-        said = ", ".join(f"{one['id']} {one['outcome']}" for one in mine) or "no case names it"
-        if not killers:
-            survivors.append(f"{mutant.name} ({mutant.section}): {said}")
-        rows.append(f"| {mutant.name} | {mutant.section} | {mutant.description} | {', '.join(killers)} |")
-    write_rows(batch, rows)
-    assert not survivors, "\n".join(survivors)
-
-
-def test_no_case_fails_because_of_the_proxy(real: Real, tmp_path: Path) -> None:
-    outcomes = run(real, [HONEST], tmp_path, prefix="")
+def test_no_case_fails_because_of_the_proxy(outcomes: Outcomes) -> None:
+    # A SHOULD that LIO does not keep is a warning, with the proxy or without.
     bad = [
-        f"{one['id']}: {one['message'][:200]}" for one in outcomes if one["outcome"] in ("failed", "error")
+        f"{one['id']} ({one['target']}) {one['outcome']}: {one['message'][:200]}"
+        for one in outcomes.honest
+        if one["target"].endswith("-honest")
+        and one["outcome"] not in KEPT
+        and not (one["level"] == "SHOULD" and one["outcome"] == "warned")
     ]
-    strict = [line for line in bad if not any(case in line for case in broken_shoulds(outcomes))]
-    assert len(outcomes) > 300
-    assert not strict, "\n".join(strict)
+    assert len(outcomes.honest) > 400
+    assert not bad, "\n".join(bad)
 
 
-def broken_shoulds(outcomes: list[dict[str, Any]]) -> set[str]:
-    """SHOULDs that the target itself does not keep: they fail under --st-strict, proxy or not."""
-    return {one["id"] for one in outcomes if one["level"] == "SHOULD"}
+def test_every_claim_to_kill_names_a_mutant_and_every_mutant_is_claimed(outcomes: Outcomes) -> None:
+    assert {name for one in outcomes.honest for name in one["kills"]} == set(MUTANTS)
 
 
-def test_every_claim_to_kill_names_a_mutant() -> None:
-    claimed: set[str] = set()
-    for path in (ROOT / "suites/conformance/iscsi").glob("test_*.py"):
-        words = path.read_text(encoding="utf-8")
-        for piece in words.split("kills=(")[1:]:
-            claimed |= {
-                word.strip(' "')
-                for word in piece.partition(")")[0].split(",")
-                if word.strip().startswith('"')
-            }
-    assert claimed - set(MUTANTS) <= {"key-{key}"}
-
-
-def write_rows(batch: int, rows: list[str]) -> None:
-    """Keep the table of docs/mutants-iscsi.md, batch by batch."""
-    if not os.environ.get("STORAGETEST_TABLES"):
-        return
-    path = ROOT / "docs/mutants-iscsi.md"
-    head = [
-        "# Mutants: iSCSI",
-        "",
-        "Each row is a target that breaks one rule (tests/mutants/iscsi_mutants.py), and the cases that notice.",
-        "",
-        "| mutant | rule | what it does | killed by |",
-        "|---|---|---|---|",
+def test_a_case_that_kills_nothing_says_why(outcomes: Outcomes) -> None:
+    # A MAY allows both outcomes, so nothing can be broken about it.
+    silent = [
+        one["id"]
+        for one in outcomes.honest
+        if not one["kills"] and not one["spares"] and one["level"] != "MAY"
     ]
-    old = path.read_text(encoding="utf-8").splitlines() if batch and path.exists() else head
-    path.write_text("\n".join([*old, *rows]) + "\n", encoding="utf-8")
+    assert not silent
+
+
+def test_every_known_issue_is_a_case_and_says_what_it_breaks(outcomes: Outcomes) -> None:
+    known = tomllib.loads((ROOT / "suites/conformance/iscsi/known.toml").read_text(encoding="utf-8"))["issue"]
+    listed = {case for one in known for case in one["cases"]}
+    assert listed <= {one["id"] for one in outcomes.honest}
+    assert all(one["reason"] and one["says"] for one in known)
+
+
+@pytest.mark.parametrize("name", sorted(MUTANTS))
+def test_mutant_is_killed_by_a_case_that_names_its_rule(outcomes: Outcomes, name: str) -> None:
+    from iscsi_bench import bench
+
+    assert not survivors(bench(), outcomes, [name])
+
+
+def test_the_page_lists_every_mutant(outcomes: Outcomes, pytestconfig: pytest.Config) -> None:
+    """``--write-mutants`` writes docs/mutants-iscsi.md again."""
+    from iscsi_bench import bench
+
+    text = HEAD + table(bench(), outcomes)
+    if pytestconfig.option.write_mutants:
+        PAGE.write_text(text, encoding="utf-8")
+    page = PAGE.read_text(encoding="utf-8")
+    missing = [name for name, one in MUTANTS.items() if f"| {name} | {one.section} |" not in page]
+    assert not missing, f"docs/{PAGE.name} does not list {', '.join(missing)}"
+    assert "**nobody**" not in page

@@ -77,6 +77,23 @@ def test_the_level_decides(pytester: pytest.Pytester):
     assert "1 error" in result.stdout.lines[-1] or "1 error" in result.stdout.str()
 
 
+def test_what_breaks_before_a_case_fails_it_whatever_its_level(pytester: pytest.Pytester):
+    suite = """
+from storagetest.errors import RemoteProtocolError
+@pytest.fixture
+def session(): raise RemoteProtocolError("the bytes: 0102")
+@pytest.mark.case("S-1", section="1", level="SHOULD")
+def test_should(session): pass
+@pytest.mark.case("M-1", section="1", level="MAY")
+def test_may(session): pass
+"""
+    run(pytester, suite)
+    assert {name: one["outcome"] for name, one in records(pytester).items()} == {
+        "S-1": "failed",
+        "M-1": "failed",
+    }
+
+
 def test_strict_makes_a_should_fail(pytester: pytest.Pytester):
     suite = """
 @pytest.mark.case("A-2", level="SHOULD", section="X 2")

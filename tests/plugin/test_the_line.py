@@ -53,6 +53,23 @@ def test_two_workers_give_the_same_cases_and_one_results_file(line: Line, pytest
     assert len((pytester.path / "results.jsonl").read_text().splitlines()) == 2
 
 
+def test_counters_and_the_loads_own_course_are_kept_at_the_interval_asked_for(
+    line: Line, pytester: pytest.Pytester
+):
+    def document(interval: str) -> dict:
+        path = pytester.path / f"{interval}.jsonl"
+        arguments = ("--st-target", "disk", "--st-results", str(path))
+        line(*arguments, "--st-set", f"profiles.tiny.sample_interval={interval}").assert_outcomes(passed=1)
+        return json.loads(path.read_text())["run"]
+
+    sampled = document("100ms")
+    sources = {one["source"] for one in sampled["samples"][-1]["series"]}
+    assert {"load", "cpu", "nic"} <= sources
+    assert "of a core" in sampled["samples"][-1]["evidence"]["sampling"]
+    assert sampled["limited_by"]["who"] == "target"  # a directory of the client's own
+    assert [sample["series"] for sample in document("0s")["samples"]] == [[], [], []]
+
+
 def test_junit_carries_the_figures(line: Line, pytester: pytest.Pytester):
     line("--junit-xml", "junit.xml", "--st-target", "disk")
     text = (pytester.path / "junit.xml").read_text()

@@ -12,6 +12,8 @@ from storagetest.lab import roles
 from storagetest.lab.paths import lab_dir
 from storagetest.lab.status import Shape
 from storagetest.lab.targets import targets_yaml
+from storagetest.workloads._reference import page
+from storagetest.workloads.base import workloads
 
 ROOT = Path(__file__).parents[2]
 
@@ -21,7 +23,13 @@ def test_the_json_schema_is_the_models():
     assert published == schema_text(), "run: storagetest schema > docs/reference/targets.schema.json"
 
 
-EXAMPLES = sorted((ROOT / "examples/targets").glob("*.yaml"))
+def test_the_reference_of_the_workloads_is_theirs():
+    published = (ROOT / "docs/reference/workloads.md").read_text()
+    wanted = page(workloads.registered())
+    assert published == wanted, "run: storagetest workloads > docs/reference/workloads.md"
+
+
+EXAMPLES = sorted([*(ROOT / "examples/targets").glob("*.yaml"), ROOT / "examples/own-workloads/targets.yaml"])
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)

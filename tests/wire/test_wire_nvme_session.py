@@ -270,10 +270,6 @@ BROKEN_RULES = {
         [encode(C2HData(1, 0, bytes(512), last=False, success=True))],
         "SUCCESS but without LAST_PDU",
     ),
-    "SUCCESS with flow control": (
-        [encode(C2HData(1, 0, bytes(1024), success=True))],
-        "SUCCESS while SQ flow control is on",
-    ),
     "R2T for a read": ([encode(R2T(1, 0, 0, 512))], "R2T for 512 bytes up to 512 of 0"),
     "TermReq": ([encode(C2HTermReq(1, 4, b"abc"))], "C2HTermReq FES 01h FEI 0x4"),
 }

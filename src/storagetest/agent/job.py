@@ -74,6 +74,10 @@ class Job:
         self._cpu[1] = _processors()
         return report
 
+    def tell(self, **fields: Any) -> None:  # noqa: ANN401  # JSON values
+        """Say something while the command runs: a line of progress."""
+        self._say({"t": "progress", **fields})
+
     def result(self, **more: Any) -> dict[str, Any]:  # noqa: ANN401  # JSON values
         """Return the phases, the machine's processor time before and after them, and ``more``."""
         return {"phases": self._phases, "cpu": self._cpu, **more}

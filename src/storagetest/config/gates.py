@@ -5,8 +5,9 @@ parameters: ``sequential[direction=read,block_size=1MiB]``. The gates below such
 cases that have all of those parameters. Values are compared after the workload has read them: 1MiB and
 1048576 are the same.
 
-For one case, of the gates on the same metric in the same direction, one holds: a target's goes before the
-file's; then the one under the key with more parameters; then the one further down in the file.
+For one case, of the gates of the same sort (absolute, or against the baseline) on the same metric, one holds:
+a target's goes before the file's; then the one under the key with more parameters; then the one further down
+in the file.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from storagetest.verdict.base import Threshold
     from storagetest.workloads.base import Workload
 
-__all__ = ["choose", "read_rules"]
+__all__ = ["choose", "most", "read_key", "read_parameter", "read_rules"]
 
 _KEY = re.compile(r"([^\[\]]+)(?:\[([^\[\]]*)\])?")
 
@@ -40,8 +41,8 @@ def read_rules(node: Node, where: str, problems: Problems) -> tuple[Rule, ...]:
     rules = []
     for key, gates in problems.mapping(node, where).items():
         try:
-            workload, given = _read_key(key)
-            parameters = {name: _read_parameter(workload, name, text) for name, text in given.items()}
+            workload, given = read_key(key)
+            parameters = {name: read_parameter(workload, name, text) for name, text in given.items()}
         except ConfigError as error:
             problems.add_error(error, gates.key_place)
             continue
@@ -51,7 +52,7 @@ def read_rules(node: Node, where: str, problems: Problems) -> tuple[Rule, ...]:
     return tuple(rules)
 
 
-def _read_key(key: str) -> tuple[type[Workload[Any]], dict[str, str]]:
+def read_key(key: str) -> tuple[type[Workload[Any]], dict[str, str]]:
     """Split ``sequential[direction=read]`` into the workload and its parameters' texts."""
     match = _KEY.fullmatch(key)
     if match is None:
@@ -75,7 +76,7 @@ def _workload(name: str) -> type[Workload[Any]]:
     return known[name]
 
 
-def _read_parameter(workload: type[Workload[Any]], name: str, text: str) -> object:
+def read_parameter(workload: type[Workload[Any]], name: str, text: str) -> object:
     """Return a parameter's value as the workload reads it, be it a number, a boolean or text."""
     if name not in workload.Options.model_fields:
         raise ConfigError(
@@ -110,7 +111,7 @@ def _read_gates(
     node: Node, workload: type[Workload[Any]], where: str, problems: Problems
 ) -> tuple[Gate, ...]:
     gates: list[Gate] = []
-    seen: dict[tuple[str, str], str] = {}
+    seen: dict[tuple[str, ...], str] = {}
     for item in problems.items(node, where):
         if not isinstance(item.value, str):
             problems.add(item.place, f'{where}: a threshold is text such as "iops >= 20000", not {item.kind}')
@@ -121,9 +122,10 @@ def _read_gates(
         except ConfigError as error:
             problems.add_error(error, item.place)
             continue
-        what = (threshold.metric.name, threshold.op)
+        what = (threshold.metric.name, threshold.op, threshold.against)
         if what in seen:
-            problems.add(item.place, f"{where}: {' '.join(what)} is gated twice, first at {seen[what]}")
+            shown = " ".join(what).strip()
+            problems.add(item.place, f"{where}: {shown} is gated twice, first at {seen[what]}")
         seen.setdefault(what, item.place)
         gates.append(gate)
     return tuple(gates)
@@ -145,14 +147,22 @@ def choose(
     """
     kind = _workload(workload)
     case = {name: _normal(kind, name, value) for name, value in parameters.items()}
-    chosen: dict[tuple[str, str], Threshold] = {}
+    chosen: dict[tuple[str, ...], Threshold] = {}
     for level in levels:
         matching = [rule for rule in level if rule.workload == workload and _holds(case, rule.where)]
         for rule in sorted(matching, key=lambda rule: len(rule.where)):  # stable: the file's order within
             for gate in rule.gates:
                 threshold = _threshold(gate, kind)
-                chosen[threshold.metric.name, threshold.op] = threshold
+                chosen[threshold.metric.name, threshold.op, threshold.against] = threshold
     return tuple(chosen.values())
+
+
+def most(levels: Iterable[Iterable[Rule]], workload: str) -> int:
+    """Return how many gates a case of ``workload`` can have at most, whatever its parameters."""
+    kind = _workload(workload)
+    rules = [rule for level in levels for rule in level if rule.workload == workload]
+    thresholds = [_threshold(gate, kind) for rule in rules for gate in rule.gates]
+    return len({(each.metric.name, each.op, each.against) for each in thresholds})
 
 
 def _normal(workload: type[Workload[Any]], name: str, value: object) -> object:

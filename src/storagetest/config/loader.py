@@ -6,14 +6,16 @@ Each section is read on its own, so that one mistake does not hide another; all 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from storagetest.config import gates
+from storagetest.config.comparisons import Comparison, read_comparisons
 from storagetest.config.machines import Machines
 from storagetest.config.models import PROFILES, Machine, Profile, ProfileEntry, Rule, Variant
 from storagetest.config.overrides import apply_overrides
+from storagetest.config.own import OwnWorkloads, read_own
 from storagetest.config.problems import Problems, suggest
 from storagetest.config.targets import Targets
 from storagetest.config.yaml_source import Node, Source, read
@@ -24,12 +26,15 @@ if TYPE_CHECKING:
 
 __all__ = ["SECTIONS", "Config", "build", "load"]
 
-SECTIONS = ("version", "clients", "servers", "targets", "profiles", "thresholds")
+SECTIONS = ("version", "clients", "servers", "targets", "profiles", "workloads", "thresholds", "comparisons")
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """What targets.yaml says, checked whole. ``variants`` are in the file's order."""
+    """What targets.yaml says, checked whole. ``variants`` are in the file's order.
+
+    ``own`` are the workloads that the file itself names.
+    """
 
     path: Path
     clients: Mapping[str, Machine]
@@ -37,6 +42,8 @@ class Config:
     variants: tuple[Variant, ...]
     profiles: Mapping[str, Profile]
     thresholds: tuple[Rule, ...]
+    comparisons: tuple[Comparison, ...] = ()
+    own: OwnWorkloads = field(default_factory=dict)
 
     def profile(self, name: str) -> Profile:
         """Return the profile called ``name``; :class:`ConfigError` says which there are."""
@@ -50,6 +57,10 @@ class Config:
     ) -> tuple[Threshold, ...]:
         """Return the gates of one case; see :mod:`storagetest.config.gates` for which goes before which."""
         return gates.choose((self.thresholds, variant.thresholds), workload, parameters)
+
+    def most_thresholds(self, variant: Variant, workload: str) -> int:
+        """Return how many gates a case of ``workload`` can have at most on ``variant``."""
+        return gates.most((self.thresholds, variant.thresholds), workload)
 
 
 def load(path: Path | str, overrides: Iterable[str] = ()) -> Config:
@@ -69,12 +80,15 @@ def build(source: Source) -> Config:
     if "clients" not in sections:
         clients = {"local": Machine("local", "local")}
     profiles = _profiles(sections.get("profiles"), problems)
+    path = Path(source.name)
+    own = read_own(sections.get("workloads"), path.parent, problems)
     thresholds = sections.get("thresholds")
     rules = gates.read_rules(thresholds, "thresholds", problems) if thresholds else ()
     variants = Targets(problems, clients, servers).build(sections.get("targets"), source.root)
+    compared = sections.get("comparisons")
+    comparisons = read_comparisons(compared, variants, problems) if compared else ()
     problems.raise_any()
-    path = Path(source.name)
-    return Config(path, clients, servers, variants, profiles, rules)
+    return Config(path, clients, servers, variants, profiles, rules, comparisons, own)
 
 
 def _sections(root: Node, problems: Problems) -> Mapping[str, Node]:
@@ -105,6 +119,8 @@ def _profiles(section: Node | None, problems: Problems) -> Mapping[str, Profile]
             continue
         start = profiles.get(name, profiles["standard"])
         said = {key: value for key, value in entry.model_dump().items() if value is not None}
+        if "size" in said:
+            said.setdefault("cold_size", said["size"])
         profile = replace(start, name=name, **said)
         if profile.max_repeats < profile.repeats:
             if "max_repeats" in said:

@@ -120,6 +120,20 @@ class ProfileEntry(Model):
     max_repeats: Annotated[int | None, Field(ge=1)] = None
     """The budget: how many repeats may be run until a gate is decided."""
 
+    cold_size: Annotated[Size | None, Field(gt=0)] = None
+    """The size of what is read with cold caches; `size` where that is given, or else twice the memory of
+    client or server, whichever has more."""
+
+    steady: Literal["none", "pts", "slope"] | None = None
+    """What is waited for before anything counts: nothing; five rounds whose throughput and p99 stay within
+    20 % (pts, SNIA's rule); or a round over which throughput and latency move by 10 % at most (slope)."""
+
+    steady_rounds: Annotated[int | None, Field(ge=5)] = None
+    """How many rounds of ramp and runtime may be spent on that."""
+
+    sample_interval: Duration | None = None
+    """How often counters are read beside the load, and how finely its own course is kept; 0: not at all."""
+
 
 @dataclass(frozen=True, slots=True)
 class Machine:
@@ -142,7 +156,12 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """How much load: ``size`` in bytes, ``ramp`` and ``runtime`` in seconds; and how many repeats."""
+    """How much load: ``size`` in bytes, ``ramp`` and ``runtime`` in seconds; and how many repeats.
+
+    Counters are sampled every ``sample_interval`` seconds (0: not at all). ``cold_size`` is the size in bytes
+    for what is read with cold caches (None: twice the memory of client or server). ``steady`` is the rule by
+    which a target has settled before anything counts, within ``steady_rounds`` rounds.
+    """
 
     name: str
     size: int
@@ -150,13 +169,17 @@ class Profile:
     runtime: float
     repeats: int
     max_repeats: int
+    sample_interval: float = 1.0
+    cold_size: int | None = None
+    steady: Literal["none", "pts", "slope"] = "none"
+    steady_rounds: int = 25
 
 
 PROFILES: Mapping[str, Profile] = {
     profile.name: profile
     for profile in (
-        Profile("smoke", size=16 << 20, ramp=0.5, runtime=1.0, repeats=3, max_repeats=8),
-        Profile("standard", size=1 << 30, ramp=5.0, runtime=30.0, repeats=3, max_repeats=10),
+        Profile("smoke", size=16 << 20, ramp=0.5, runtime=1.0, repeats=3, max_repeats=8, cold_size=16 << 20),
+        Profile("standard", size=1 << 30, ramp=5.0, runtime=30.0, repeats=3, max_repeats=12),
         Profile("thorough", size=8 << 30, ramp=15.0, runtime=120.0, repeats=5, max_repeats=20),
     )
 }

@@ -3,7 +3,8 @@
 The path's steps are names, or indexes of a list, with dots between; a name that has dots of its own is
 found all the same. The value is YAML, so text that looks like a number wants quotes; relative paths in it
 start from the working directory. What names nothing is an error: every step but the last must exist, except
-below ``profiles`` and ``thresholds``; the last is then judged by the models, as if it stood in the file.
+below ``profiles``, ``thresholds`` and ``comparisons``; the last is then judged by the models, as if it stood
+in the file.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from storagetest.errors import ConfigError
 
 __all__ = ["apply_overrides"]
 
-_MAY_BE_NEW = ("profiles", "thresholds")
+_MAY_BE_NEW = ("profiles", "thresholds", "comparisons")
 
 
 def apply_overrides(source: Source, overrides: Iterable[str]) -> Source:

@@ -13,8 +13,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from storagetest.config.base import Model
+from storagetest.config.comparisons import ComparisonEntry
 from storagetest.config.matrix import refuses_matrix
 from storagetest.config.models import NAME, LocalEntry, ProfileEntry, SshEntry, TargetEntry
+from storagetest.config.own import OwnWorkload
 
 if TYPE_CHECKING:
     from storagetest.protocols.base import Protocol
@@ -30,7 +32,7 @@ def json_schema() -> Schema:
     from storagetest.protocols.base import protocols  # noqa: PLC0415  # protocols build on config.base
     from storagetest.workloads.base import workloads  # noqa: PLC0415
 
-    return make_schema(protocols.all(), workloads.all())
+    return make_schema(protocols.registered(), workloads.registered())
 
 
 def make_schema(
@@ -59,7 +61,15 @@ def make_schema(
                 "How much load: changes to smoke, standard and thorough, and profiles of your own.",
                 fewest=0,
             ),
+            "workloads": _named(
+                _model(OwnWorkload, definitions),
+                "Loads of your own, with gates like any other: a fio job file, or a Python function.",
+                fewest=0,
+            ),
             "thresholds": {"$ref": "#/$defs/thresholds"},
+            "comparisons": _named(
+                _model(ComparisonEntry, definitions), "Two variants, measured in turns.", fewest=0
+            ),
         },
         "patternProperties": {"^x-": {"description": "Ignored: a place for YAML anchors."}},
         "additionalProperties": False,
@@ -153,11 +163,12 @@ def _somewhere(name: str, in_matrix: bool) -> Schema:
 
 
 def _thresholds(workloads: Mapping[str, type[Workload[Any]]]) -> Schema:
-    names = "|".join(sorted(workloads))
+    own = NAME.removeprefix("^").removesuffix("$")
     return {
         "type": "object",
         "description": "Gates by workload, or by workload[parameter=value,…].",
-        "propertyNames": {"pattern": rf"^ *({names}) *(\[[^\[\]]+\])?$"},
+        # Any name may be that of a load of one's own.
+        "propertyNames": {"pattern": rf"^ *{own} *(\[[^\[\]]+\])?$", "examples": sorted(workloads)},
         "additionalProperties": {
             "type": "array",
             "items": {

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
-__all__ = ["Busy", "CpuTimes", "busy", "parse_stat"]
+from storagetest.counters.base import Kind, Reading, Source, register
+from storagetest.measure.run import Unit
+
+__all__ = ["Busy", "Cpu", "CpuTimes", "busy", "parse_stat"]
 
 _IDLE = (3, 4)  # the columns idle and iowait; guest time (8, 9) is already part of user and nice
 _COUNTED = 8
@@ -67,3 +71,27 @@ def busy(before: CpuTimes, after: CpuTimes) -> Busy | None:
 def _share(before: tuple[int, int], after: tuple[int, int]) -> float:
     ticks = after[1] - before[1]
     return min(1.0, max(0.0, (after[0] - before[0]) / ticks)) if ticks > 0 else 0.0
+
+
+@register
+class Cpu(Source):
+    """How busy the processors were: all cores together (``all``), and each by name."""
+
+    name = "cpu"
+    paths = ("/proc/stat",)
+    lines: ClassVar[Mapping[str, tuple[str, ...]]] = {"/proc/stat": ("cpu",)}
+    example: ClassVar[Mapping[str, str]] = {
+        "/proc/stat": "cpu  100 10 50 1000 40 5 5 0 20 0\ncpu0 100 10 50 1000 40 5 5 0 20 0\n"
+    }
+
+    def parse(self, texts: Mapping[str, str]) -> Mapping[str, Reading]:
+        """Return busy ticks against all ticks."""
+        try:
+            times = parse_stat(texts.get("/proc/stat", ""))
+        except ValueError:
+            return {}
+        cores = {"all": (times.busy, times.total), **times.cores}
+        return {
+            name: Reading(ticks, Unit.RATIO, Kind.QUOTIENT, per=total, keep=True)
+            for name, (ticks, total) in cores.items()
+        }

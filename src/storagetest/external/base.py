@@ -6,8 +6,8 @@ result only. Rules:
 
 1. A test that says it was skipped is skipped, with its reason, whatever its exit status.
 2. What the program printed of the failure (sense data above all) is kept in :attr:`Verdict.details`.
-3. Destructive tests are run only where ``may_erase`` is true: the unit has shown the identity that the
-   targets file names under ``erase``.
+3. Destructive tests are run only where :attr:`Look.may_erase` is true: the unit has shown the identity that
+   the targets file names under ``erase``.
 4. No secret stands in an argument; programs take it from the environment.
 """
 
@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 
 from storagetest.registry import Registry
 
-__all__ = ["Ended", "Invocation", "Suite", "Verdict", "register", "suites"]
+__all__ = ["Ended", "Invocation", "Look", "Suite", "Verdict", "register", "suites"]
 
 
 class Ended(Enum):
@@ -51,6 +51,18 @@ class Verdict:
     details: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a target says of itself before its first test.
+
+    ``implementation`` is what known issues name it by (a vendor, a product); ``may_erase`` whether it is what
+    the targets file allows to overwrite.
+    """
+
+    implementation: str = ""
+    may_erase: bool = False
+
+
 class Suite(ABC):
     """One foreign suite. Subclasses are stateless."""
 
@@ -77,9 +89,12 @@ class Suite(ABC):
     def verdict(self, test: str, *, status: int, stdout: str, stderr: str) -> Verdict:
         """Read the output of one test. Total: what cannot be read is BROKEN."""
 
-    def may_erase(self, options: Any) -> bool:  # noqa: ANN401  # its protocol's
-        """Look whether the target is what the targets file allows to overwrite; by default nothing is."""
-        return options is None
+    def look(self, options: Any) -> Look:  # noqa: ANN401, ARG002  # its protocol's
+        """Look at the target, once before its tests and again when a test broke; by default nothing is seen.
+
+        :class:`~storagetest.errors.TargetDead` where it does not answer: its other tests are skipped then.
+        """
+        return Look()
 
 
 suites: Registry[Suite] = Registry("storagetest.external")

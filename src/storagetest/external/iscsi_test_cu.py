@@ -10,12 +10,12 @@ import re
 from collections import Counter
 from typing import Any, ClassVar
 
-from storagetest.errors import StoragetestError
-from storagetest.external.base import Ended, Invocation, Suite, Verdict, register
+from storagetest.errors import RemoteProtocolError
+from storagetest.external.base import Ended, Invocation, Look, Suite, Verdict, register
 from storagetest.wire.iscsi.initiator import Initiator
 from storagetest.wire.iscsi.login import Credentials
 from storagetest.wire.link import Link
-from storagetest.wire.scsi.data import decode_designators, decode_vpd, wwids
+from storagetest.wire.scsi.data import decode_designators, decode_inquiry, decode_vpd, wwids
 from storagetest.wire.scsi.unit import Unit
 
 __all__ = ["IscsiTestCu"]
@@ -78,25 +78,32 @@ class IscsiTestCu(Suite):
             return Verdict(Ended.SKIPPED, skipped or "the program ran nothing", _details(notes, said))
         return Verdict(Ended.PASSED)
 
-    def may_erase(self, options: Any) -> bool:  # noqa: ANN401  # Iscsi.Options
-        """Log in and compare the unit's names (VPD page 83h) with ``erase``."""
-        if options.erase is None:
-            return False
+    def look(self, options: Any) -> Look:  # noqa: ANN401  # Iscsi.Options
+        """Log in; return the unit's vendor (INQUIRY), and whether ``erase`` is among its names (VPD 83h)."""
         address, port = options.wire_endpoint(options.address, options.port)
         known = None
         if options.chap is not None:
             known = Credentials(options.chap.username, options.chap.password.reveal().encode())
+        vendor, may_erase = "", False
         with Link.connect(address, port, deadline=options.deadline) as link:
-            asker = Initiator(link, name="iqn.2024-01.org.storagetest:identity", lun=options.lun)
-            asker.login(target=options.iqn, credentials=known)
+            asker = Initiator(
+                link,
+                name="iqn.2024-01.org.storagetest:identity",
+                lun=options.lun,
+                deadline=options.deadline,
+            )
             try:
+                asker.login(target=options.iqn, credentials=known)
                 unit = Unit(asker)
                 unit.clear_attentions()
-                return options.erase in wwids(decode_designators(decode_vpd(unit.inquiry(0x83).data)))
-            except StoragetestError:
-                return False
+                vendor = decode_inquiry(unit.inquiry().data).vendor.strip()
+                names = wwids(decode_designators(decode_vpd(unit.inquiry(0x83).data)))
+                may_erase = options.erase is not None and options.erase in names
+            except RemoteProtocolError:
+                pass  # it answers; what is wrong with it, the tests say one by one
             finally:
                 asker.close()
+        return Look(vendor, may_erase)
 
 
 def _first(notes: list[tuple[str, str]], kind: str) -> str:

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["LONGEST", "RELATIVE_ERROR", "Histogram", "merge"]
+__all__ = ["LONGEST", "RELATIVE_ERROR", "Histogram", "bucket", "merge"]
 
 RELATIVE_ERROR = 1 / 128
 """How far a bucket's value may be from a latency counted in it, as a share of that latency."""
@@ -37,8 +37,8 @@ LONGEST = (_TOP + 1) * 1e-9
 """Seconds from which on latencies are not told apart."""
 
 
-def _middle(ns: int) -> int:
-    """Return the value of the bucket that ``ns`` belongs to."""
+def bucket(ns: int) -> int:
+    """Return the value of the bucket that ``ns`` (0 or more) belongs to."""
     ns = min(ns, _TOP)
     shift = ns.bit_length() - _BITS - 1
     if shift <= 0:
@@ -67,7 +67,7 @@ class Histogram:
             ns = int(key)
             if type(count) is not int or count < 0:
                 raise ValueError(f"bin {key}: {count!r} is not a count")
-            if ns < 0 or _middle(ns) != ns or ns in counts:
+            if ns < 0 or bucket(ns) != ns or ns in counts:
                 raise ValueError(f"bin {key}: not a bucket of fio's layout, or there twice")
             counts[ns] = count
         return cls._of_counts(counts)
@@ -80,7 +80,7 @@ class Histogram:
             ns = math.floor(latency * 1e9 + 0.5)
             if ns < 0:
                 raise ValueError(f"a latency of {latency} s")
-            counts[_middle(ns)] += 1
+            counts[bucket(ns)] += 1
         return cls._of_counts(counts)
 
     @classmethod
@@ -101,7 +101,7 @@ class Histogram:
     @property
     def saturated(self) -> bool:
         """Whether an I/O took :data:`LONGEST` or more, so that the last bucket is only a lower bound."""
-        return bool(self.bins) and self.bins[-1][0] == _middle(_TOP)
+        return bool(self.bins) and self.bins[-1][0] == bucket(_TOP)
 
     def percentile(self, q: float) -> float:
         """Return the seconds that ``q`` (0 < q ≤ 1) of the I/Os did not exceed; NaN without I/Os."""

@@ -12,19 +12,12 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from storagetest.measure.bottleneck import Bottleneck, Headroom
 from storagetest.measure.histogram import Histogram
+from storagetest.measure.series import Series
+from storagetest.measure.unit import Unit
 
-__all__ = ["METRICS", "Better", "Metric", "Run", "Sample", "Unit"]
-
-
-class Unit(Enum):
-    """The base units that values are kept in; :mod:`storagetest.units` prints them for people."""
-
-    BYTES_PER_SECOND = "B/s"
-    PER_SECOND = "/s"
-    SECONDS = "s"
-    RATIO = "ratio"
-    COUNT = "count"
+__all__ = ["HEADLINE", "METRICS", "Better", "Metric", "Run", "Sample", "Unit"]
 
 
 class Better(Enum):
@@ -36,12 +29,17 @@ class Better(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """Something that can be measured and gated. ``quantile`` is set for latency percentiles."""
+    """Something that can be measured and gated.
+
+    ``quantile`` is set for latency percentiles, ``operation`` where a latency is that of one kind of
+    operation: its histogram is then that of :attr:`Sample.operations`.
+    """
 
     name: str
     unit: Unit
     better: Better
     quantile: float | None = None
+    operation: str | None = None
 
     @property
     def samples_wanted(self) -> int:
@@ -68,6 +66,9 @@ METRICS: Mapping[str, Metric] = {
 }
 """The metrics of any I/O workload. Completion latency; ``client_cpu`` is the busy share of all cores."""
 
+HEADLINE = ("bandwidth", "iops", "latency_mean", "p99")
+"""The metrics that say most of an I/O workload; see :attr:`Run.headline`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sample:
@@ -76,7 +77,12 @@ class Sample:
     ``values`` maps a metric's name to its value in the metric's base unit. ``latency`` is the histogram of
     completion latencies in seconds, from which the percentiles were computed. ``seconds`` is how long was
     really measured, ``ios`` how many I/Os completed in it. ``evidence`` is attached to the report: name →
-    text (argv, the load generator's own output).
+    text (argv, the load generator's own output). ``operations`` are the histograms of latencies by kind of
+    operation, where the load has several. ``invalid`` says why this repeat carries no verdict (empty: it
+    does); the runner collects these in :attr:`Run.invalid`. ``series`` is what was seen over time: the load
+    itself and the counters beside it. ``began`` is when the measuring began, in seconds since the epoch by
+    the client's clock, where the workload knows; ``headroom`` how far it was from the client's and the
+    network's limits.
     """
 
     values: Mapping[str, float]
@@ -84,6 +90,15 @@ class Sample:
     ios: int
     latency: Histogram | None = None
     evidence: Mapping[str, str] = field(default_factory=dict)
+    operations: Mapping[str, Histogram] = field(default_factory=dict)
+    invalid: tuple[str, ...] = ()
+    series: tuple[Series, ...] = ()
+    began: float | None = None
+    headroom: Headroom | None = None
+
+    def histogram(self, metric: Metric) -> Histogram | None:
+        """Return the latencies that a latency metric is computed from, where they were kept."""
+        return self.latency if metric.operation is None else self.operations.get(metric.operation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +107,9 @@ class Run:
 
     ``title`` is the workload in a person's words, with what the case asked for: ``sequential write 1MiB``.
     ``invalid`` holds the reasons why no verdict may be built on it (empty: none). ``metrics`` says what the
-    names in the samples mean. ``started`` is seconds since the epoch on the controller.
+    names in the samples mean; ``headline`` are the few of them that a summary shows, the most telling first
+    and the one that says how bad it gets last. ``started`` is seconds since the epoch on the controller.
+    ``limited_by`` says whether client, network or target set the figures (None: nobody knows).
     """
 
     case: str
@@ -110,3 +127,5 @@ class Run:
     versions: Mapping[str, str] = field(default_factory=dict)
     invalid: tuple[str, ...] = ()
     metrics: Mapping[str, Metric] = field(default_factory=lambda: METRICS)
+    headline: tuple[str, ...] = HEADLINE
+    limited_by: Bottleneck | None = None

@@ -17,7 +17,7 @@ from functools import cache
 from storagetest.measure.histogram import merge
 from storagetest.measure.run import Metric, Run
 
-__all__ = ["Estimate", "Interval", "Outliers", "estimate", "mean", "mean_interval", "tukey"]
+__all__ = ["Estimate", "Interval", "Outliers", "counted", "estimate", "mean", "mean_interval", "tukey"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,18 +81,32 @@ def _t(degrees: int, confidence: float) -> float:
 def estimate(run: Run, metric: Metric, *, confidence: float = 0.95) -> Estimate | None:
     """Return the metric's value over all repeats of ``run``, or None where no repeat has it.
 
-    A percentile's value comes from the merged bins of all repeats; any other's is the mean. The interval is
-    in both cases that of the mean over the repeats.
+    A percentile's value comes from the merged bins of all repeats (those of its operation, where it has
+    one); any other's is the mean. The interval is in both cases that of the mean over the repeats.
     """
     samples = [sample for sample in run.samples if metric.name in sample.values]
     if not samples:
         return None
     values = [sample.values[metric.name] for sample in samples]
-    histograms = [sample.latency for sample in samples if sample.latency is not None]
+    kept = [sample.histogram(metric) for sample in samples]
+    histograms = [histogram for histogram in kept if histogram is not None]
     value = mean(values)
     if metric.quantile is not None and len(histograms) == len(samples):
         value = merge(histograms).percentile(metric.quantile)
     return Estimate(value, mean_interval(values, confidence))
+
+
+def counted(run: Run, metric: Metric) -> int:
+    """Return how many I/Os, or operations of the metric's kind, it is computed from, over all repeats."""
+    total = 0
+    for sample in run.samples:
+        if metric.name in sample.values:
+            histogram = sample.histogram(metric)
+            if histogram is not None:
+                total += histogram.count
+            elif metric.operation is None:
+                total += sample.ios
+    return total
 
 
 def tukey(values: Sequence[float]) -> Outliers | None:

@@ -204,6 +204,12 @@ class Conformance:
         first = next(one.id for one in state.variants.values() if one.target == variant.target)
         return identifier != first or not wire <= state.protocol(variant).capabilities(variant.options)
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        """Start afresh: a case that is run again has a conversation of its own."""
+        item.stash[_LOG] = WireLog()
+        item.stash[_OBSERVED] = []
+
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
@@ -222,7 +228,9 @@ class Conformance:
         broken = isinstance(error, (AssertionError, RemoteProtocolError, pytest.fail.Exception))
         if isinstance(error, RemoteProtocolError) and report.when == "call":
             setattr(report, "storagetest_outcome", None)  # noqa: B010  # a claim about the target, not our error
-        outcome = _outcome(report, case.level, broken=broken, strict=self._strict)
+        # What breaks before the case has begun is not the case's own claim: its level does not excuse it.
+        level = case.level if report.when == "call" else Level.MUST
+        outcome = _outcome(report, level, broken=broken, strict=self._strict)
         if outcome in (CaseOutcome.WARNED, CaseOutcome.OBSERVED):
             report.outcome = "passed"
         variant = item_variant(item)
@@ -244,7 +252,7 @@ class Conformance:
         report.user_properties.append(
             ("case", f"{case.id} {case.section} {case.level.value} {outcome.value}")
         )
-        self._show(record, item.stash.get(_LOG, None) or WireLog(), report)
+        self._show(record, item.stash.get(_LOG, WireLog()), report)
 
     def _show(self, record: CaseRecord, log: WireLog, report: pytest.TestReport) -> None:
         """Put the conversation where somebody will look for it; what nobody will see is not rendered."""

@@ -1,20 +1,29 @@
 """Foreign suites as pytest items: one a test, in the same report as everything else.
 
-A file ``NAME.external.toml`` names a suite and which of its tests are wanted::
+A file ``NAME.external.toml`` names a suite, which of its tests are wanted, and what is known to fail where::
 
     suite = "iscsi-test-cu"
     include = ["Inquiry.*", "Read10.*"]     # globs; all when it is left out
     exclude = ["Sanitize.*"]
 
+    [[known]]
+    on = "LIO-ORG"                          # what the target says it is
+    tests = ["Verify10.Mismatch*"]
+    reason = "BYTCHK is not looked at (SBC-3 5.30)"
+    strict = false                          # it does not always fail; true when it is left out
+    run = false                             # it does harm there: it is skipped; true when it is left out
+
 Each test runs on the first variant of every target that has what the suite needs, on the machine that runs
-pytest. The program's own list is asked for at collection; no target is contacted then.
+pytest. The program's own list is asked for at collection; no target is contacted then. A test that is known
+to fail is expected to, strictly: when it passes, the entry goes.
 """
 
 from __future__ import annotations
 
 import shutil
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,16 +32,47 @@ from typing import Any
 import pytest
 
 from storagetest.config import Variant
-from storagetest.errors import WorkloadError
-from storagetest.external.base import Ended, Suite, Verdict, suites
+from storagetest.errors import DeadlineExceeded, WorkloadError
+from storagetest.external.base import Ended, Look, Suite, Verdict, suites
 from storagetest.hosts import LocalHost
 from storagetest.plugin.state import KEY, State
 
 __all__ = ["ExternalFile", "ExternalItem"]
 
 SUFFIX = ".external.toml"
-_ERASE = pytest.StashKey[dict[str, bool]]()
-_KEYS = {"suite", "include", "exclude"}
+_LOOKS = pytest.StashKey[dict[str, Look]]()
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What is known to fail on one implementation, and why."""
+
+    on: str
+    tests: tuple[str, ...]
+    reason: str
+    strict: bool = True
+    run: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What a file says."""
+
+    suite: str
+    include: tuple[str, ...] = ("*",)
+    exclude: tuple[str, ...] = ()
+    known: tuple[_Known, ...] = ()
+
+    def has(self, test: str) -> bool:
+        return _any(test, self.include) and not _any(test, self.exclude)
+
+    def issue(self, test: str, implementation: str) -> _Known | None:
+        return next((one for one in self.known if one.on == implementation and _any(test, one.tests)), None)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the mark by which a sample knows these items."""
+    config.addinivalue_line("markers", "external: a test of a foreign suite (set by *.external.toml)")
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
@@ -47,86 +87,167 @@ class ExternalFile(pytest.File):
     """The tests of one foreign suite."""
 
     def collect(self) -> Iterator[pytest.Item]:
-        """Yield an item for every test and target."""
+        """Yield an item for every test and target, or one that says why there are none."""
         wanted = _read(self.path)
-        suite = suites.get(wanted["suite"])()
+        suite = suites.get(wanted.suite)()
         state = self.config.stash[KEY]
+        state.wanted = True
         if state.loaded is None:
             return
-        tests = _listed(suite) if shutil.which(suite.program) else ()
-        chosen = [test for test in tests if _chosen(test, wanted)]
-        for variant in _targets(state, suite):
-            for test in chosen or [""]:
-                item: ExternalItem = ExternalItem.from_parent(
-                    self, name=f"{test or suite.name}[{variant.id}]", suite=suite, test=test, variant=variant
-                )
-                yield item
+        targets = _targets(state, suite)
+        if shutil.which(suite.program) is None:
+            yield self._absent(suite, f"{suite.program} is not installed here: {suite.package}")
+        elif not targets:
+            yield self._absent(suite, f"no target has {', '.join(sorted(suite.needs))}")
+        else:
+            for variant in targets:
+                for test in _chosen(suite, wanted, self.path):
+                    item: ExternalItem = ExternalItem.from_parent(
+                        self,
+                        name=f"{test}[{variant.id}]",
+                        suite=suite,
+                        test=test,
+                        variant=variant,
+                        wanted=wanted,
+                    )
+                    yield item
+
+    def _absent(self, suite: Suite, reason: str) -> pytest.Item:
+        item: _Absent = _Absent.from_parent(self, name=suite.name, reason=reason)
+        return item
+
+
+class _Absent(pytest.Item):
+    """A foreign suite that cannot be run here: one skip."""
+
+    def __init__(self, *, reason: str, **more: Any) -> None:  # noqa: ANN401  # pytest's
+        super().__init__(**more)
+        self._reason = reason
+
+    def runtest(self) -> None:
+        """Skip."""
+        pytest.skip(self._reason)
 
 
 class ExternalItem(pytest.Item):
     """One test of a foreign suite on one target."""
 
-    def __init__(self, *, suite: Suite, test: str, variant: Variant, **more: Any) -> None:  # noqa: ANN401  # pytest's
+    def __init__(
+        self,
+        *,
+        suite: Suite,
+        test: str,
+        variant: Variant,
+        wanted: _Wanted,
+        **more: Any,  # noqa: ANN401  # pytest's
+    ) -> None:
         super().__init__(**more)
-        self.suite, self.test, self.variant = suite, test, variant
+        self.suite, self.test, self.variant, self.wanted = suite, test, variant, wanted
         # Locks, known breakage and the scheduling of targets find the variant where a function has it; its
         # scope is none of pytest's, so that pytest does not group these items by it.
         self.callspec = SimpleNamespace(
             params={"variant": variant.id}, indices={}, marks=[], id=variant.id, _arg2scope={"variant": None}
         )
         self.cls = None
+        self.add_marker("external")
 
     def runtest(self) -> None:
         """Run the test, and pass on what it says."""
         suite, options = self.suite, self.variant.options
-        if not self.test:
-            pytest.skip(f"{suite.program} is not installed here: {suite.package}")
-        known = self.config.stash.setdefault(_ERASE, {})
-        if self.variant.target not in known:
-            known[self.variant.target] = suite.may_erase(options)
-        run = suite.invocation(self.test, options, may_erase=known[self.variant.target])
-        with LocalHost() as host:
-            done = host.run(run.argv, deadline=run.deadline, check=False, env=run.env)
+        look = self._look()
+        known = self.wanted.issue(self.test, look.implementation)
+        if known is not None and not known.run:
+            pytest.skip(f"not run on {known.on}: {known.reason}")
+        run = suite.invocation(self.test, options, may_erase=look.may_erase)
+        try:
+            with LocalHost() as host:
+                done = host.run(run.argv, deadline=run.deadline, check=False, env=run.env)
+        except DeadlineExceeded:
+            suite.look(options)  # a dead target is said to be dead, and is left alone from here on
+            raise
+        self.add_report_section("call", "stdout", done.stdout)
         verdict = suite.verdict(self.test, status=done.status, stdout=done.stdout, stderr=done.stderr)
-        _conclude(verdict)
+        if verdict.ended is Ended.BROKEN:
+            suite.look(options)
+        _conclude(verdict, known, self.path.name)
+
+    def _look(self) -> Look:
+        """Look at the target once."""
+        looks = self.config.stash.setdefault(_LOOKS, {})
+        if self.variant.target not in looks:
+            looks[self.variant.target] = self.suite.look(self.variant.options)
+        return looks[self.variant.target]
 
     def reportinfo(self) -> tuple[Path, None, str]:
         """Say where the item is from."""
         return self.path, None, f"{self.suite.name}: {self.name}"
 
 
-def _conclude(verdict: Verdict) -> None:
+def _conclude(verdict: Verdict, known: _Known | None, file: str) -> None:
+    said = f"{verdict.reason}\n{verdict.details}".strip()
     match verdict.ended:
+        case Ended.PASSED if known is not None and known.strict:
+            pytest.fail(f"it passes: take it out of {file} ({known.reason})", pytrace=False)
         case Ended.SKIPPED:
             pytest.skip(verdict.reason)
+        case Ended.FAILED if known is not None:
+            pytest.xfail(f"{known.on}: {known.reason}")
         case Ended.FAILED:
-            pytest.fail(f"{verdict.reason}\n{verdict.details}", pytrace=False)
+            pytest.fail(said, pytrace=False)
         case Ended.BROKEN:
-            raise WorkloadError(f"{verdict.reason}\n{verdict.details}")
+            raise WorkloadError(said)
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> _Wanted:
+    """Read a file; :class:`pytest.UsageError` says what is wrong with it."""
     try:
-        wanted = tomllib.loads(path.read_text(encoding="utf-8"))
+        said = tomllib.loads(path.read_text(encoding="utf-8"))
     except tomllib.TOMLDecodeError as error:
         raise pytest.UsageError(f"{path}: {error}") from None
-    if set(wanted) - _KEYS or not isinstance(wanted.get("suite"), str):
-        raise pytest.UsageError(
-            f"{path}: suite = NAME is wanted, and include and exclude may stand there: {wanted}"
-        )
-    return wanted
+    if not isinstance(said.get("suite"), str) or said["suite"] not in suites.all():
+        raise pytest.UsageError(f"{path}: suite = NAME is wanted, one of {', '.join(sorted(suites.all()))}")
+    known = [_table(path, one, _KNOWN) for one in said.pop("known", [])]
+    wanted = _table(path, said, _FILE)
+    return _Wanted(**{**wanted, "known": tuple(_Known(**one) for one in known)})
 
 
-def _chosen(test: str, wanted: dict[str, Any]) -> bool:
-    return any(fnmatchcase(test, glob) for glob in wanted.get("include", ["*"])) and not any(
-        fnmatchcase(test, glob) for glob in wanted.get("exclude", [])
-    )
+_GLOBS = "a list of globs"
+_FILE = {"suite": "a name", "include": _GLOBS, "exclude": _GLOBS}
+_KNOWN = {"on": "a name", "tests": _GLOBS, "reason": "a sentence"}
+_KNOWN |= dict.fromkeys(("strict", "run"), "true or false")
+_OPTIONAL = {"include", "exclude", "strict", "run"}
 
 
-def _listed(suite: Suite) -> tuple[str, ...]:
+def _table(path: Path, said: Mapping[str, Any], fields: Mapping[str, str]) -> dict[str, Any]:
+    """Return one table, checked against ``fields``: name → what its value is."""
+    odd = ", ".join(sorted(set(said) - set(fields)) + sorted(set(fields) - set(said) - _OPTIONAL))
+    if odd:
+        raise pytest.UsageError(f"{path}: {odd}: a table has {', '.join(fields)}, and this one: {said}")
+    out: dict[str, Any] = {}
+    for name, value in said.items():
+        good = {
+            _GLOBS: isinstance(value, list) and all(isinstance(one, str) for one in value),
+            "true or false": isinstance(value, bool),
+        }.get(fields[name], isinstance(value, str))
+        if not good:
+            raise pytest.UsageError(f"{path}: {name} is {fields[name]}, not {value!r}")
+        out[name] = tuple(value) if isinstance(value, list) else value
+    return out
+
+
+def _any(test: str, globs: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(test, glob) for glob in globs)
+
+
+def _chosen(suite: Suite, wanted: _Wanted, path: Path) -> list[str]:
+    """Return the tests that the file wants; :class:`pytest.UsageError` where it names none that there is."""
     listing = suite.listing()
     with LocalHost() as host:
-        return suite.tests(host.run(listing.argv, deadline=listing.deadline, check=False).stdout)
+        done = host.run(listing.argv, deadline=listing.deadline, check=False)
+    chosen = [test for test in suite.tests(done.stdout) if wanted.has(test)]
+    if not chosen:
+        raise pytest.UsageError(f"{path}: {suite.program} lists no test that is wanted\n{done.describe()}")
+    return chosen
 
 
 def _targets(state: State, suite: Suite) -> list[Variant]:

@@ -13,11 +13,12 @@ import pytest
 from storagetest.config import Variant
 from storagetest.errors import ClientLacks, OptionRefused
 from storagetest.hosts import Host
+from storagetest.plugin.comparing import Compare, attached
 from storagetest.plugin.measuring import Measure
 from storagetest.plugin.state import KEY, State
 from storagetest.protocols.base import Attachment
 
-__all__ = ["attachment", "client", "measure", "st", "variant"]
+__all__ = ["attachment", "client", "comparison", "measure", "st", "variant"]
 
 
 @pytest.fixture(scope="session")
@@ -51,6 +52,16 @@ def attachment(variant: Variant, client: Host, st: State) -> Iterator[Attachment
         if not variant.optional:
             raise
         pytest.skip(f"{variant.id}: {lacks}")
+
+
+@pytest.fixture
+def comparison(
+    request: pytest.FixtureRequest, client: Host, attachment: Attachment, st: State
+) -> Iterator[Compare]:
+    """Yield a function that measures a comparison's two variants in turns and holds them to its gate."""
+    chosen = st.comparisons[request.node.get_closest_marker("compares").args[0]]
+    with attached(chosen, client, st) as other:
+        yield Compare(request.node, chosen, client, (attachment, other), st)
 
 
 @pytest.fixture

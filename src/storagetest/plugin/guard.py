@@ -10,7 +10,7 @@ import pytest
 from storagetest.config import Variant
 from storagetest.errors import StoragetestError
 from storagetest.plugin import evidence
-from storagetest.plugin.matrix import item_variant
+from storagetest.plugin.matrix import item_partner, item_variant
 from storagetest.plugin.state import KEY
 from storagetest.protocols.base import Attachment
 from storagetest.runner.locks import exclusive, identity, shared
@@ -71,10 +71,15 @@ class Guard:
                 stack.close()
 
     def _lock(self, item: pytest.Item, variant: Variant) -> ExitStack:
-        client = self._state.client(variant)
-        server = self._state.protocol(variant).server(variant.options)
-        names = [f"client:{identity(client)}", f"server:{server}"]
-        measuring = "measure" in getattr(item, "fixturenames", ())
+        partner = item_partner(item, self._state)
+        servers = [
+            self._state.protocol(one).server(one.options) for one in (variant, partner) if one is not None
+        ]
+        names = [
+            f"client:{identity(self._state.client(variant))}",
+            *dict.fromkeys(f"server:{server}" for server in servers),
+        ]
+        measuring = {"measure", "comparison"} & set(getattr(item, "fixturenames", ()))
         take = exclusive if measuring else shared
         stack = ExitStack()
         stack.enter_context(take(names, timeout=self._timeout, what=item.nodeid))

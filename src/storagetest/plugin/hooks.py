@@ -9,14 +9,18 @@ from typing import Any
 
 import pytest
 
-from storagetest.errors import ConfigError, StoragetestError
-from storagetest.plugin import evidence, matrix, outcomes, transport
+from storagetest.errors import ConfigError, StoragetestError, TargetDead
+from storagetest.plugin import benchmark, evidence, matrix, outcomes, transport
 from storagetest.plugin.guard import Guard
 from storagetest.plugin.options import MARKERS, add_options
 from storagetest.plugin.reporting import Reporting
 from storagetest.plugin.state import KEY, State
 
-pytest_plugins = ["storagetest.plugin.fixtures", "storagetest.plugin.conformance"]
+pytest_plugins = [
+    "storagetest.plugin.fixtures",
+    "storagetest.plugin.conformance",
+    "storagetest.plugin.external",
+]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -36,7 +40,9 @@ def pytest_configure(config: pytest.Config) -> None:
     except ConfigError as error:
         raise pytest.UsageError(str(error)) from None
     config.pluginmanager.register(Guard(config), "storagetest-guard")
-    if config.pluginmanager.hasplugin("dsession"):
+    if benchmark.is_wanted(config):
+        config.pluginmanager.register(benchmark.Bridge(config), "storagetest-benchmark")
+    if config.pluginmanager.hasplugin("xdist"):  # its own "dsession" is registered only after this
         config.pluginmanager.register(_Scheduling(), "storagetest-scheduling")
 
 
@@ -67,6 +73,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in gone]
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Count the gates that share the suite's error."""
+    state = session.config.stash[KEY]
+    if state.loaded is not None:
+        items = [(item, matrix.item_variant(item)) for item in session.items]
+        state.gating.count(items, state.loaded, state.variants)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
@@ -77,6 +91,8 @@ def pytest_runtest_makereport(
     if report.when == "call":
         transport.pack(report, transport.records_of(item))
     state, identifier = item.config.stash[KEY], matrix.item_variant(item)
+    if identifier is not None and call.excinfo is not None and isinstance(call.excinfo.value, TargetDead):
+        state.note_broken(state.variants[identifier], call.excinfo.value)
     if identifier is not None and (report.when == "call" or report.failed):
         evidence.attach(item, report, state.variants[identifier], state)
     return report

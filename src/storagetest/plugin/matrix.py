@@ -11,12 +11,13 @@ from collections import Counter
 
 import pytest
 
+from storagetest.config import Variant
 from storagetest.plugin.state import KEY, State
 
-__all__ = ["item_variant", "parametrize", "select"]
+__all__ = ["item_partner", "item_variant", "parametrize", "select"]
 
 _CASES_A_MODULE = 2
-"""How many conformance cases of a module a sample keeps."""
+"""How many conformance cases of a module, or tests of a foreign suite, a sample keeps."""
 
 
 def parametrize(metafunc: pytest.Metafunc) -> None:
@@ -25,6 +26,27 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
         return
     state = metafunc.config.stash[KEY]
     state.wanted = True
+    if "comparison" in metafunc.fixturenames:
+        known = state.comparisons if state.loaded else {}
+        both = [
+            pytest.param(
+                each.left.id, id=f"{each.left.id}-{each.name}", marks=pytest.mark.compares(each.name)
+            )
+            for each in known.values()
+        ]
+        metafunc.parametrize("variant", both, indirect=True, scope="session")
+        return
+    if "own_workload" in metafunc.fixturenames:
+        named = state.loaded.own if state.loaded else {}
+        each = [(identifier, name) for name in named for identifier in state.variants]
+        metafunc.parametrize(
+            ("variant", "own_workload"),
+            each,
+            ids=["-".join(ids) for ids in each],
+            indirect=["variant"],
+            scope="session",
+        )
+        return
     ids = _candidates(state, metafunc) if state.loaded else []
     metafunc.parametrize("variant", ids, ids=ids, indirect=True, scope="session")
 
@@ -55,6 +77,12 @@ def item_variant(item: pytest.Item) -> str | None:
     callspec = getattr(item, "callspec", None)
     variant = callspec.params.get("variant") if callspec else None
     return variant if isinstance(variant, str) else None
+
+
+def item_partner(item: pytest.Item, state: State) -> Variant | None:
+    """Return the variant that ``item`` measures beside its own, if it compares two."""
+    mark = item.get_closest_marker("compares")
+    return None if mark is None else state.comparisons[mark.args[0]].right
 
 
 def select(state: State, items: list[pytest.Item], *, sample: bool) -> list[pytest.Item]:
@@ -88,7 +116,7 @@ def _sample(state: State, items: list[pytest.Item]) -> list[pytest.Item]:
         variant = state.variants[item_variant(item) or ""]
         if variant.optional:
             share, most = f"optional {variant.protocol}", 1
-        elif item.get_closest_marker("case") is not None:
+        elif any(item.get_closest_marker(mark) for mark in ("case", "external")):
             share, most = f"{item.path} {variant.protocol}", _CASES_A_MODULE
         else:
             functions.setdefault(item.nodeid.partition("[")[0], {}).setdefault(variant.protocol, item)

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from storagetest.config import Variant
-from storagetest.errors import ConfigError
+from storagetest.config import Profile, Variant
+from storagetest.config.base import WorkloadOptions
+from storagetest.errors import ClientLacks, ConfigError
 from storagetest.hosts import Host
 from storagetest.measure.run import Run
 from storagetest.plugin.outcomes import Invalid
@@ -18,11 +19,11 @@ from storagetest.plugin.state import State
 from storagetest.plugin.transport import records_of
 from storagetest.protocols.base import Attachment
 from storagetest.report.base import Record
-from storagetest.runner import Case, Progress, run_case
-from storagetest.verdict import Outcome, Plan, Threshold, Verdict, parse_threshold
+from storagetest.runner import Bench, Case, Progress, run_case
+from storagetest.verdict import Outcome, Verdict
 from storagetest.workloads.base import Scale, Workload, workloads
 
-__all__ = ["Measure"]
+__all__ = ["Measure", "bench", "case_of", "raise_for", "scale_of"]
 
 _LOG = logging.getLogger("storagetest")
 
@@ -48,43 +49,77 @@ class Measure:
         if lacking:
             pytest.skip(f"{self._variant.id} has no {', '.join(sorted(lacking))}")
         profile = self._state.profile
-        gates = self._gates(load, options.model_dump())
-        # Not every collected case measures, and most have a like number of gates: an upper bound, as a rule.
-        suite = max(1, len(self._item.session.items) * len(gates))
-        run, verdicts = run_case(
-            load,
-            options,
-            self._attachment,
-            Scale(size=profile.size, ramp=profile.ramp, runtime=profile.runtime),
-            repeats=profile.repeats,
-            max_repeats=profile.max_repeats,
-            gates=gates,
-            plan=Plan(gates=suite, max_repeats=profile.max_repeats),
-            case=self._case(workload),
-            fills=self._state.fills,
-            on_progress=_tell,
-        )
+        gating, case = self._state.gating, case_of(self._item, load, self._variant, self._client, self._state)
+        gates = gating.gates(self._item, self._state.config, self._variant, load, options.model_dump())
+        try:
+            run, verdicts = run_case(
+                load,
+                options,
+                self._attachment,
+                scale_of(profile),
+                repeats=gating.repeats(profile.repeats, profile.max_repeats),
+                max_repeats=profile.max_repeats,
+                gates=gates,
+                plan=gating.plan(self._item, len(gates), profile.max_repeats),
+                references=gating.references(case, gates, load.parameters(options)),
+                case=case,
+                fills=self._state.fills,
+                on_progress=_tell,
+                beside=self._state.beside(self._variant),
+            )
+        except ClientLacks as lacks:
+            pytest.skip(str(lacks))
         records_of(self._item).append(Record(run=run, verdicts=verdicts, nodeid=self._item.nodeid))
-        _raise_for(run, verdicts)
+        raise_for(run, verdicts)
         return run
 
-    def _case(self, workload: str) -> Case:
-        return Case(
-            case=self._item.nodeid,
-            workload=workload,
-            target=self._variant.target,
-            variant=self._variant.id,
-            protocol=self._variant.protocol,
-            client=self._client.name,
-            profile=self._state.profile.name,
-        )
 
-    def _gates(self, load: Workload[Any], parameters: Mapping[str, Any]) -> tuple[Threshold, ...]:
-        marked = [text for mark in self._item.iter_markers("gate") for text in mark.args]
-        return (
-            *self._state.config.thresholds_for(self._variant, load.name, parameters),
-            *(parse_threshold(text, load.metrics, place=self._item.nodeid) for text in marked),
-        )
+def case_of(item: pytest.Item, load: Workload[Any], variant: Variant, client: Host, state: State) -> Case:
+    """Return the words that identify a case of ``item`` in every report."""
+    return Case(
+        case=item.nodeid,
+        workload=load.name,
+        target=variant.target,
+        variant=variant.id,
+        protocol=variant.protocol,
+        client=client.name,
+        profile=state.profile.name,
+    )
+
+
+def scale_of(profile: Profile) -> Scale:
+    """Return how much load the profile asks for."""
+    return Scale(
+        size=profile.size,
+        ramp=profile.ramp,
+        runtime=profile.runtime,
+        interval=profile.sample_interval,
+        cold_size=profile.cold_size,
+        steady=profile.steady,
+        steady_rounds=profile.steady_rounds,
+    )
+
+
+def bench(
+    item: pytest.Item,
+    load: Workload[Any],
+    options: WorkloadOptions,
+    variant: Variant,
+    client: Host,
+    attachment: Attachment,
+    state: State,
+) -> Bench:
+    """Return one side of a comparison, ready to be prepared."""
+    return Bench(
+        load,
+        options,
+        attachment,
+        scale_of(state.profile),
+        case=case_of(item, load, variant, client, state),
+        fills=state.fills,
+        on_progress=_tell,
+        beside=state.beside(variant),
+    )
 
 
 def _tell(progress: Progress) -> None:
@@ -111,7 +146,8 @@ def _options(load: Workload[Any], parameters: Mapping[str, Any]) -> Any:  # noqa
         raise ConfigError(msg) from None
 
 
-def _raise_for(run: Run, verdicts: tuple[Verdict, ...]) -> None:
+def raise_for(run: Run, verdicts: tuple[Verdict, ...]) -> None:
+    """Fail the case, or make it INVALID, as its verdicts say."""
     __tracebackhide__ = True
     where = f"{run.variant} on {run.client}"
     failed = [verdict.reason for verdict in verdicts if verdict.outcome is Outcome.FAIL]

@@ -9,6 +9,7 @@ __all__ = ["MARKERS", "add_options"]
 MARKERS = (
     "needs(*capabilities): a variant without these (filesystem, block, ...) is skipped",
     "gate(*texts): thresholds this case must meet, such as 'iops >= 20000'; added to those of targets.yaml",
+    "compares(name): set by the plugin: which of the targets file's comparisons the case makes",
 )
 
 
@@ -48,6 +49,21 @@ def add_options(parser: pytest.Parser) -> None:
         metavar="FILE",
         default="results.jsonl",
         help="append every run to this file, one JSON object a line (default: results.jsonl)",
+    )
+    add(
+        "--st-baseline",
+        metavar="PATH",
+        help="what gates such as 'iops >= baseline - 5 %%' are against: a baseline, or a results.jsonl",
+    )
+    add(
+        "--st-save-baseline",
+        metavar="PATH",
+        help="append this run to a baseline: a .json, or a directory with a file for each case",
+    )
+    add(
+        "--st-benchmark",
+        action="store_true",
+        help="give every run to pytest-benchmark as well; implied by --benchmark-json and the like",
     )
     add(
         "--st-lab",

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from storagetest import __version__
+from storagetest.errors import ResultError
 from storagetest.plugin import transport
-from storagetest.report import allure
+from storagetest.report import allure, baseline
 from storagetest.report.base import Record
 from storagetest.report.jsonl import JsonlReporter
 from storagetest.report.terminal import summary_lines
@@ -25,6 +26,7 @@ class Reporting:
         self._path = Path(config.option.st_results)
         self._jsonl: JsonlReporter | None = None
         self._records: list[Record] = []
+        self._saved = ""
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Take in a case's records."""
@@ -34,8 +36,16 @@ class Reporting:
                 self._jsonl = JsonlReporter(self._path)
             self._jsonl.on_record(record)
 
-    def pytest_sessionfinish(self) -> None:
-        """Leave beside Allure's results what belongs to the whole run."""
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Leave beside Allure's results what belongs to the whole run, and save the baseline."""
+        saving: str | None = self._config.option.st_save_baseline
+        if saving and self._records:
+            try:
+                cases = baseline.save(Path(saving), self._records)
+                self._saved = f"{saving}: {cases} case{'s' * (cases != 1)} saved"
+            except ResultError as error:
+                self._saved = f"NOT SAVED: {error}"
+                session.exitstatus = pytest.ExitCode.TESTS_FAILED
         directory: str | None = getattr(self._config.option, "allure_report_dir", None)
         if directory:
             allure.write_extras(Path(directory), self._environment())
@@ -61,3 +71,5 @@ class Reporting:
         for line in summary_lines(self._records, width=writer.fullwidth, colour=writer.hasmarkup):
             terminalreporter.write_line(line)
         terminalreporter.write_line(f"results: {self._path}")
+        if self._saved:
+            terminalreporter.write_line(f"baseline: {self._saved}")

@@ -28,6 +28,7 @@ class TargetScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist ship
 
     def _split_scope(self, nodeid: str) -> str:
         state = self.config.stash[KEY]
-        variants = {identifier: variant.target for identifier, variant in state.variants.items()}
+        known = state.variants if state.loaded is not None else {}  # suites without a target need no file
+        variants = {identifier: variant.target for identifier, variant in known.items()}
         fallback: Any = super()._split_scope(nodeid)
         return target_of(nodeid, variants) or str(fallback)

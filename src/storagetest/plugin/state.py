@@ -14,12 +14,14 @@ import pytest
 from storagetest import config as targets_file
 from storagetest.errors import ConfigError, OptionRefused, StoragetestError, TargetDead
 from storagetest.hosts.connect import connect
+from storagetest.plugin.gating import Gating
 from storagetest.protocols.base import Attachment, Protocol, protocols
 from storagetest.report.base import Record
 from storagetest.runner import FillCache
 
 if TYPE_CHECKING:
     from storagetest.config import Config, Machine, Profile, Variant
+    from storagetest.config.comparisons import Comparison
     from storagetest.hosts import Host
 
 __all__ = ["KEY", "State"]
@@ -35,6 +37,7 @@ class State:
         self._hosts: dict[str, Host] = {}
         self._broken: dict[str, str] = {}
         self.fills = FillCache()
+        self.gating = Gating(config)
         self.wanted = False
         named: str | None = config.option.st_targets
         self.path = Path(named) if named else config.rootpath / "targets.yaml"
@@ -70,6 +73,15 @@ class State:
             or any(fnmatchcase(name, glob) for glob in globs for name in (variant.id, variant.target))
         }
 
+    @cached_property
+    def comparisons(self) -> dict[str, Comparison]:
+        """The comparisons of which both sides are selected, by name."""
+        return {
+            each.name: each
+            for each in self.config.comparisons
+            if each.left.id in self.variants and each.right.id in self.variants
+        }
+
     @staticmethod
     def protocol(variant: Variant) -> Protocol[Any]:
         """The protocol that attaches ``variant``."""
@@ -88,6 +100,10 @@ class State:
         if machine.name not in self._hosts:
             self._hosts[machine.name] = connect(machine)
         return self._hosts[machine.name]
+
+    def beside(self, variant: Variant) -> tuple[Host, ...]:
+        """Return the machines that are sampled besides the client: the server, where one is given."""
+        return () if variant.server is None else (self.host(variant.server),)
 
     def close(self) -> None:
         """Close every connection."""

@@ -65,7 +65,8 @@ class Attachment:
     ``path`` is a directory of our own on the target (``Gives.FILESYSTEM``; empty when yielded, emptied on
     release) or the path of a device that may be overwritten (``Gives.BLOCK``). ``size`` is the bytes that may
     be used there. ``negotiated`` is what the kernel says of the connection, names as in the kernel's own
-    words (``vers``, ``rsize``, ``nconnect``, ``HeaderDigest``, ``queue_count`` …).
+    words (``vers``, ``rsize``, ``nconnect``, ``HeaderDigest``, ``queue_count`` …). ``remote`` is false where
+    client and target are one machine.
     """
 
     client: Host
@@ -74,6 +75,7 @@ class Attachment:
     size: int
     negotiated: Mapping[str, str] = field(default_factory=dict)
     differences: tuple[Difference, ...] = ()
+    remote: bool = True
 
 
 O = TypeVar("O", bound=TargetOptions)  # noqa: E741  # options

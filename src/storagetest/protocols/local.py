@@ -130,4 +130,5 @@ def _own_directory(client: Host, parent: str, seconds: float) -> Iterator[Attach
         free, unit = sections["size"].split()
         entries = [e for e in parse_mountinfo(sections["mountinfo"]) if e.point == sections["mount"].strip()]
         negotiated = {"fstype": entries[-1].fstype, "source": entries[-1].source} if entries else {}
-        yield Attachment(client, f"{parent}/{own}", Gives.FILESYSTEM, int(free) * int(unit), negotiated)
+        size = int(free) * int(unit)
+        yield Attachment(client, f"{parent}/{own}", Gives.FILESYSTEM, size, negotiated, remote=False)

@@ -10,11 +10,11 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from storagetest.config.base import Address, BlockOptions, Port
+from storagetest.config.base import Address, BlockOptions, Port, SecretText
 from storagetest.errors import AttachError, DeadlineExceeded, OptionRefused, StoragetestError, TargetDead
 from storagetest.hosts import Completed, Host, wait_until
 from storagetest.protocols._block import block_capabilities, lent, tools
@@ -123,8 +123,19 @@ class NvmeTcp(Protocol["NvmeTcp.Options"]):
         queue_depth: Annotated[int, Field(ge=2, le=1024)] | None = None
         """Entries of each I/O queue; nvme-cli's default is 128."""
 
+        tls_key: SecretText | None = None
+        """The pre-shared key of TLS 1.3, as ``NVMeTLSkey-1:xx:<Base64>:``, for ``host_nqn``. Cases on the
+        wire speak TLS with it; a client's kernel is not made to. ``${env:NAME}`` or ``${file:PATH}`` keep it
+        out of this file."""
+
         keep_alive: Annotated[int, Field(ge=1)] = 5
         """Seconds of silence after which host and controller give each other up."""
+
+        @model_validator(mode="after")
+        def _key_of_a_host(self) -> Self:
+            if self.tls_key is not None and self.host_nqn is None:
+                raise ValueError("tls_key is the key of one host: `host_nqn` says which")
+            return self
 
     example: ClassVar[Mapping[str, Any]] = {
         "address": "flash.example.net",
@@ -135,7 +146,8 @@ class NvmeTcp(Protocol["NvmeTcp.Options"]):
     def capabilities(self, options: NvmeTcp.Options) -> frozenset[Capability]:
         """Return what the raw namespace, or the file system on it, can do."""
         raw = set() if options.filesystem else {"shared"}
-        return block_capabilities(options) | {"nvme-tcp-wire", "multi_session"} | raw
+        wire = "nvme-tcp-tls-wire" if options.tls_key else "nvme-tcp-wire"
+        return block_capabilities(options) | {wire, "multi_session"} | raw
 
     def server(self, options: NvmeTcp.Options) -> str:
         """Return the portal's address."""
@@ -281,6 +293,10 @@ def _script(script: str, options: NvmeTcp.Options, host_nqn: str, *more: str) ->
 
 def _check(client: Host, options: NvmeTcp.Options, deadline: Deadline) -> None:
     target = describe(options)
+    if options.tls_key is not None:
+        raise OptionRefused(
+            f"{target}: tls_key is for cases on the wire; no client's kernel is made to use it"
+        )
     with answering(client, target, deadline, "looking for it"):
         check_client(
             client,

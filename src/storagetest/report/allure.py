@@ -27,6 +27,7 @@ from storagetest.report.base import Record, Status
 from storagetest.report.categories import VERDICT_LABEL, categories_json
 from storagetest.report.coverage import CaseRecord
 from storagetest.report.figures import Figure, case_text, figures, parameter_text
+from storagetest.report.timeline import timeline_svg
 
 __all__ = ["identify", "on_case", "on_conformance", "write_extras"]
 
@@ -83,6 +84,8 @@ def on_case(records: Sequence[Record], artefacts: Mapping[str, str] | None = Non
         for number, sample in enumerate(run.samples, start=1):
             repeat = f" ({number} of {len(run.samples)})" if len(run.samples) > 1 else ""
             _attach_all(sample.evidence, prefix=prefix, suffix=repeat)
+            drawing = timeline_svg(sample.series, f"{case_text(run)} on {run.variant}{repeat}")
+            _attach(f"{prefix}timeline.svg{repeat}", drawing, "image/svg+xml", "svg")
         _attach_all(record.artefacts, prefix=prefix)
     if len(records) == 1:
         run = records[0].run
@@ -189,4 +192,6 @@ def _table_html(record: Record, shown: Mapping[str, Figure]) -> str:
     rows = ["<tr>" + "".join(f"<th>{html.escape(cell)}</th>" for cell in head) + "</tr>"]
     rows += ["<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in body]
     reasons = "".join(f"<p><b>{html.escape(reason)}</b></p>" for reason in record.reasons)
-    return f"{reasons}<table>{''.join(rows)}</table>"
+    limit = record.run.limited_by
+    limited = html.escape(f"Limited by the {limit.who.value}: {limit.why}") if limit else ""
+    return f"{reasons}<p>{limited}</p><table>{''.join(rows)}</table>"

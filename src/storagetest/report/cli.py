@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from storagetest.errors import StoragetestError
-from storagetest.report.compare import compare_records, status, table
+from storagetest.report.baseline import load
+from storagetest.report.compare import compare_stored, remarks, status, table
 from storagetest.report.html import generate
 from storagetest.report.jsonl import read
 from storagetest.report.terminal import summary_lines
@@ -43,26 +44,36 @@ def add_parser(subparsers: SubParsers) -> None:
 def _add_compare(subparsers: SubParsers) -> None:
     parser = subparsers.add_parser(
         "compare",
-        help="compare the runs of two results.jsonl",
-        description="Compare the runs of two results.jsonl. Exit status: 0 no regression, 1 a regression, "
-        "2 nothing could be compared.",
+        help="compare the runs of two results.jsonl or baselines",
+        description="Compare the runs of two results.jsonl, or baselines. Where A is a baseline, an effect "
+        "below the noise floor that it has learned is never reported. Exit status: 0 no regression, "
+        "1 a regression, 2 nothing could be compared.",
     )
-    parser.add_argument("a", metavar="A", type=Path, help="the results.jsonl of before")
-    parser.add_argument("b", metavar="B", type=Path, help="the results.jsonl of after")
-    parser.add_argument("--floor", metavar="PERCENT", type=float, default=0.0,
+    parser.add_argument("a", metavar="A", type=Path, help="the results.jsonl, or the baseline, of before")
+    parser.add_argument("b", metavar="B", type=Path, help="the results.jsonl, or the baseline, of after")
+    parser.add_argument("--floor", metavar="PERCENT", type=_floor, default=0.0,
                         help="never report a change smaller than this (default: 0)")  # fmt: skip
     parser.set_defaults(func=_compare)
 
 
+def _floor(text: str) -> float:
+    percent = float(text)
+    if not 0 <= percent < 1000:
+        raise ValueError(text)
+    return percent
+
+
 def _compare(args: argparse.Namespace) -> int:
     try:
-        a, b = (read(path, on_torn=_say) for path in (args.a, args.b))
+        a, b = (load(path, on_torn=_say) for path in (args.a, args.b))
     except (StoragetestError, OSError) as error:
         _say(f"storagetest compare: {error}")
         return 2
-    rows = compare_records(a, b, floor=args.floor / 100)
+    rows = compare_stored(a, b, floor=args.floor / 100)
     for line in table(rows):
         sys.stdout.write(f"{line}\n")
+    for line in remarks(a, b):
+        _say(line)
     found = status(rows)
     if found == 2:
         _say("nothing could be compared: it takes the same cases in both files, and four runs a side")

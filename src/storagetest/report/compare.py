@@ -1,22 +1,22 @@
-"""``storagetest compare A B``: two results.jsonl side by side, as benchstat does for Go benchmarks.
+"""``storagetest compare A B``: two results.jsonl, or baselines, side by side, as benchstat does for Go.
 
-Runs of the same case, workload, parameters, client and profile are compared; a case recorded more than once
-in a file has its repeats pooled. Runs that are INVALID by themselves are left out and counted.
+Runs of the same case, workload, variant, client, profile and parameters are compared; what was recorded more
+than once has its repeats pooled. Runs that are INVALID by themselves are left out and counted. Where A is a
+baseline, the noise floors that it has learned hold: a smaller effect is never reported.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from storagetest.measure.run import Metric, Run
-from storagetest.report.base import Record
+from storagetest.measure.run import Metric
+from storagetest.report.baseline import Stored
 from storagetest.units import format_value
 from storagetest.verdict.regression import Change, Comparison, compare
 
-__all__ = ["Row", "compare_records", "status", "table"]
+__all__ = ["Row", "compare_stored", "remarks", "status", "table"]
 
-Key = tuple[str, ...]
 _CASE = 26
 
 
@@ -31,20 +31,20 @@ class Row:
     comparison: Comparison
 
 
-def compare_records(a: Iterable[Record], b: Iterable[Record], *, floor: float = 0.0) -> tuple[Row, ...]:
+def compare_stored(a: Stored, b: Stored, *, floor: float = 0.0) -> tuple[Row, ...]:
     """Return a row for each metric that both sides measured for the same case, in the order of ``a``."""
-    ours, theirs = _pooled(a), _pooled(b)
     rows = []
-    for key, (run, values) in ours.items():
-        other = theirs[key][1] if key in theirs else {}
-        for name, before in values.items():
-            metric, after = run.metrics.get(name), other.get(name)
-            if metric is None or after is None:
-                continue
-            found = compare(before, after, metric.better, floor=floor)
+    for key, ours in a.entries.items():
+        theirs = b.entries.get(key)
+        if theirs is None:
+            continue
+        for name, metric in ours.metrics.items():
+            before, after = ours.reference(name), theirs.reference(name).values
+            learned = (before.floor if a.learned else None) or 0.0
+            found = compare(before.values, after, metric.better, floor=max(floor, learned))
             if found is not None:
-                means = sum(before) / len(before), sum(after) / len(after)
-                rows.append(Row(run.case, metric, *means, found))
+                means = sum(before.values) / len(before.values), sum(after) / len(after)
+                rows.append(Row(key.case, metric, *means, found))
     return tuple(rows)
 
 
@@ -71,20 +71,18 @@ def table(rows: Sequence[Row]) -> list[str]:
     return lines
 
 
+def remarks(a: Stored, b: Stored) -> list[str]:
+    """Return what the table does not show: what was left out, and what stands on one side only."""
+    said = []
+    for name, side in (("A", a), ("B", b)):
+        if side.left_out:
+            said.append(f"{side.left_out} INVALID run{'s' * (side.left_out != 1)} of {name} left out")
+    for name, one, other in (("A", a, b), ("B", b, a)):
+        alone = len(one.entries.keys() - other.entries.keys())
+        if alone:
+            said.append(f"{alone} case{'s' * (alone != 1)} in {name} only")
+    return said
+
+
 def _percent(value: float) -> str:
     return f"{value * 100:+.3g}%"
-
-
-def _pooled(records: Iterable[Record]) -> dict[Key, tuple[Run, dict[str, list[float]]]]:
-    pooled: dict[Key, tuple[Run, dict[str, list[float]]]] = {}
-    for record in records:
-        run = record.run
-        if run.invalid:
-            continue
-        parameters = repr(sorted(run.parameters.items()))
-        key = (run.case, run.workload, run.variant, run.client, run.profile, parameters)
-        _, values = pooled.setdefault(key, (run, {}))
-        for sample in run.samples:
-            for name, value in sample.values.items():
-                values.setdefault(name, []).append(value)
-    return pooled

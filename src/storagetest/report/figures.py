@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 
 from storagetest.measure.run import Metric, Run
-from storagetest.measure.stats import Interval, estimate
+from storagetest.measure.stats import Interval, counted, estimate
 from storagetest.report.base import Record
 from storagetest.units import format_size, format_value
 from storagetest.verdict.base import Verdict
@@ -63,15 +63,15 @@ def figures(record: Record) -> dict[str, Figure]:
         if known is None:
             continue
         verdicts = tuple(verdict for verdict in record.verdicts if verdict.threshold.metric.name == name)
-        judged = next((verdict.interval for verdict in verdicts if verdict.interval is not None), None)
+        absolute = [verdict.interval for verdict in verdicts if not verdict.threshold.against]
+        judged = next((interval for interval in absolute if interval is not None), None)
         samples = [sample for sample in run.samples if name in sample.values]
         found[name] = Figure(
             metric=metric,
             value=known.value,
             interval=judged or known.interval,
             repeats=len(samples),
-            enough=sum(sample.latency.count if sample.latency else sample.ios for sample in samples)
-            >= metric.samples_wanted,
+            enough=counted(run, metric) >= metric.samples_wanted,
             verdicts=verdicts,
         )
     return found

@@ -22,16 +22,28 @@ import json
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from storagetest.errors import ResultError
+from storagetest.measure.bottleneck import Bottleneck, Headroom, Limit
 from storagetest.measure.histogram import Histogram
-from storagetest.measure.run import Better, Metric, Run, Sample, Unit
+from storagetest.measure.run import HEADLINE, Better, Metric, Run, Sample, Unit
+from storagetest.measure.series import Series
 from storagetest.report.base import Record, Status, Summary
 from storagetest.verdict.base import Interval, Outcome, Threshold, Verdict
 
-__all__ = ["SCHEMA", "JsonlReporter", "from_json", "read", "to_json"]
+__all__ = [
+    "SCHEMA",
+    "JsonlReporter",
+    "from_json",
+    "metric_from_json",
+    "metric_to_json",
+    "plain",
+    "read",
+    "to_json",
+]
 
 SCHEMA = "storagetest.result/1"
 
@@ -166,11 +178,13 @@ def _run_to_json(run: Run) -> Object:
         "title": run.title,
         "profile": run.profile,
         "started": _number(run.started),
-        "parameters": _plain(run.parameters),
+        "parameters": plain(run.parameters),
         "negotiated": dict(run.negotiated),
         "versions": dict(run.versions),
         "invalid": list(run.invalid),
-        "metrics": {name: _metric_to_json(metric) for name, metric in run.metrics.items()},
+        "headline": list(run.headline),
+        "limited_by": run.limited_by and {"who": run.limited_by.who.value, "why": run.limited_by.why},
+        "metrics": {name: metric_to_json(metric) for name, metric in run.metrics.items()},
         "samples": [_sample_to_json(sample) for sample in run.samples],
     }
 
@@ -190,9 +204,15 @@ def _run_from_json(document: Mapping[str, Any]) -> Run:
         negotiated=dict(document["negotiated"]),
         versions=dict(document["versions"]),
         invalid=tuple(document["invalid"]),
-        metrics={name: _metric_from_json(metric) for name, metric in document["metrics"].items()},
+        metrics={name: metric_from_json(metric) for name, metric in document["metrics"].items()},
+        headline=tuple(document.get("headline", HEADLINE)),
+        limited_by=_bottleneck_from_json(document.get("limited_by")),
         samples=tuple(_sample_from_json(sample) for sample in document["samples"]),
     )
+
+
+def _bottleneck_from_json(document: Mapping[str, Any] | None) -> Bottleneck | None:
+    return Bottleneck(Limit(document["who"]), document["why"]) if document else None
 
 
 def _sample_to_json(sample: Sample) -> Object:
@@ -201,6 +221,11 @@ def _sample_to_json(sample: Sample) -> Object:
         "seconds": _number(sample.seconds),
         "ios": sample.ios,
         "latency": None if sample.latency is None else sample.latency.to_json(),
+        "operations": {name: histogram.to_json() for name, histogram in sample.operations.items()},
+        "invalid": list(sample.invalid),
+        "series": [_series_to_json(series) for series in sample.series],
+        "began": sample.began,
+        "headroom": None if sample.headroom is None else asdict(sample.headroom),
         "evidence": dict(sample.evidence),
     }
 
@@ -213,20 +238,58 @@ def _sample_from_json(document: Mapping[str, Any]) -> Sample:
         ios=int(document["ios"]),
         latency=None if latency is None else Histogram.from_json(latency),
         evidence=dict(document["evidence"]),
+        operations={
+            name: Histogram.from_json(histogram) for name, histogram in document.get("operations", {}).items()
+        },
+        invalid=tuple(document.get("invalid", ())),
+        series=tuple(_series_from_json(series) for series in document.get("series", ())),
+        began=document.get("began"),
+        headroom=Headroom(**document["headroom"]) if document.get("headroom") else None,
     )
 
 
-def _metric_to_json(metric: Metric) -> Object:
+def _series_to_json(series: Series) -> Object:
+    return {
+        "source": series.source,
+        "name": series.name,
+        "unit": series.unit.value,
+        "host": series.host,
+        "times": [_number(at) for at in series.times],
+        "values": [_number(value) for value in series.values],
+    }
+
+
+def _series_from_json(document: Mapping[str, Any]) -> Series:
+    return Series(
+        document["source"],
+        document["name"],
+        Unit(document["unit"]),
+        document["host"],
+        tuple(map(float, document["times"])),
+        tuple(map(float, document["values"])),
+    )
+
+
+def metric_to_json(metric: Metric) -> Object:
+    """Return what a metric's name means."""
     return {
         "name": metric.name,
         "unit": metric.unit.value,
         "better": metric.better.value,
         "quantile": metric.quantile,
+        "operation": metric.operation,
     }
 
 
-def _metric_from_json(document: Mapping[str, Any]) -> Metric:
-    return Metric(document["name"], Unit(document["unit"]), Better(document["better"]), document["quantile"])
+def metric_from_json(document: Mapping[str, Any]) -> Metric:
+    """Return the metric that :func:`metric_to_json` was given. Raises KeyError, ValueError and TypeError."""
+    return Metric(
+        document["name"],
+        Unit(document["unit"]),
+        Better(document["better"]),
+        document["quantile"],
+        document.get("operation"),
+    )
 
 
 def _verdict_to_json(verdict: Verdict) -> Object:
@@ -235,11 +298,12 @@ def _verdict_to_json(verdict: Verdict) -> Object:
         "outcome": verdict.outcome.value,
         "reason": verdict.reason,
         "threshold": {
-            "metric": _metric_to_json(threshold.metric),
+            "metric": metric_to_json(threshold.metric),
             "op": threshold.op,
             "bound": _number(threshold.bound),
             "text": threshold.text,
             "place": threshold.place,
+            "against": threshold.against,
         },
         "interval": None
         if interval is None
@@ -259,11 +323,12 @@ def _verdict_from_json(document: Mapping[str, Any]) -> Verdict:
         outcome=Outcome(document["outcome"]),
         reason=document["reason"],
         threshold=Threshold(
-            metric=_metric_from_json(threshold["metric"]),
+            metric=metric_from_json(threshold["metric"]),
             op=threshold["op"],
             bound=float(threshold["bound"]),
             text=threshold["text"],
             place=threshold["place"],
+            against=threshold.get("against", ""),
         ),
         interval=None
         if interval is None
@@ -282,15 +347,15 @@ def _number(value: float) -> float | str:
     return float(value) if math.isfinite(value) else str(float(value))
 
 
-def _plain(value: object) -> Any:  # noqa: ANN401  # JSON
+def plain(value: object) -> Any:  # noqa: ANN401  # JSON
     """Return ``value`` as JSON values only."""
     if isinstance(value, Mapping):
-        return {str(name): _plain(each) for name, each in value.items()}
+        return {str(name): plain(each) for name, each in value.items()}
     if value is None or isinstance(value, bool):
         return value
     for kind in (int, float):
         if isinstance(value, kind) and math.isfinite(value):
             return kind(value)  # the plain type: subclasses do not travel
     if isinstance(value, Sequence | set | frozenset) and not isinstance(value, str | bytes):
-        return [_plain(each) for each in value]
+        return [plain(each) for each in value]
     return str(value)

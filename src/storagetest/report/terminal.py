@@ -1,19 +1,23 @@
-"""The table at the end of a run: one row a measured case, and beneath it why any of them did not pass.
+"""The tables at the end of a run: one row a measured case, and beneath them why any of them did not pass.
 
 Rules:
 
-1. Numbers are never cut. What is too wide is shortened in the middle, the longer of the two id columns first;
-   when ids are down to their shortest, whole columns of numbers are dropped, the least telling first.
-2. Units stand in the heading where a column has one (MiB/s) and in the cell where it varies (latency).
-3. The verdict is a word; colour only repeats it.
+1. A table's columns are the headline of its runs (:attr:`Run.headline`); runs with another headline have a
+   table of their own. Nothing here knows a workload.
+2. Numbers are never cut. What is too wide is shortened in the middle, the longer of the two id columns first;
+   when ids are down to their shortest, whole columns of numbers are dropped: the first metric of a headline
+   stays longest, then the last, and of those between the later go first.
+3. Units stand in the heading where a column has one (MiB/s) and in the cell where it varies (latency).
+4. The verdict is a word; colour only repeats it.
 """
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from storagetest.measure.run import HEADLINE
 from storagetest.report.base import Record, Status
 from storagetest.report.figures import Figure, case_text, figures, in_mib, short, whole
 
@@ -21,7 +25,13 @@ __all__ = ["summary_lines"]
 
 _GAP = 2
 _SHORTEST_ID = 16
-_DROPPED_FIRST = ("mean", "IOPS", "p99")
+_HEADINGS: Mapping[str, tuple[str, Callable[[Figure | None], str]]] = {
+    "bandwidth": ("MiB/s", in_mib),
+    "iops": ("IOPS", whole),
+    "latency_mean": ("mean", short),
+}
+"""Metrics whose column has a heading and a form of its own; any other has its name and values with units."""
+
 _COLOURS = {
     Status.PASSED: "32",
     Status.FAILED: "31",
@@ -51,14 +61,28 @@ class _Column:
 
 
 def summary_lines(records: Sequence[Record], *, width: int = 100, colour: bool = False) -> list[str]:
-    """Return the table and the reasons as lines of at most ``width`` columns (as far as numbers allow).
+    """Return the tables and the reasons as lines of at most ``width`` columns (as far as numbers allow).
 
-    Rows are sorted by target, variant and case. No records: no lines.
+    Rows are sorted by target, variant and case, tables by the first workload in them. No records: no lines.
     """
-    if not records:
-        return []
     rows = sorted(records, key=lambda record: (record.run.target, record.run.variant, case_text(record.run)))
-    columns = _fit(_columns(rows), width)
+    lines: list[str] = []
+    for headline in _headlines(rows):
+        alike = [record for record in rows if record.run.headline == headline]
+        lines += [*([""] if lines else []), *_table(alike, headline, width=width, colour=colour)]
+    return [*lines, *_reasons(rows, width=width, colour=colour)]
+
+
+def _headlines(rows: Sequence[Record]) -> list[tuple[str, ...]]:
+    """Return the headlines there are: the usual one first."""
+    first: dict[tuple[str, ...], str] = {}
+    for record in rows:
+        first.setdefault(record.run.headline, record.run.workload)
+    return sorted(first, key=lambda headline: (headline != HEADLINE, first[headline]))
+
+
+def _table(rows: Sequence[Record], headline: Sequence[str], *, width: int, colour: bool) -> list[str]:
+    columns = _fit(_columns(rows, headline), width)
     header = _line(column.name.ljust(column.width) if not column.right else column.name.rjust(column.width)
                    for column in columns)  # fmt: skip
     lines = [header, "-" * len(header)]
@@ -66,24 +90,22 @@ def summary_lines(records: Sequence[Record], *, width: int = 100, colour: bool =
         cells = [_cell(column, index) for column in columns]
         cells[-1] = _painted(cells[-1].rstrip(), record.status, colour=colour)
         lines.append(_line(cells))
-    return [*lines, *_reasons(rows, width=width, colour=colour)]
+    return lines
 
 
-def _columns(rows: Sequence[Record]) -> list[_Column]:
+def _columns(rows: Sequence[Record], headline: Sequence[str]) -> list[_Column]:
     values = [figures(record) for record in rows]
-
-    def of(metric: str) -> list[Figure | None]:
-        return [value.get(metric) for value in values]
-
     return [
         _Column("variant", tuple(record.run.variant for record in rows), right=False, is_id=True),
         _Column("case", tuple(case_text(record.run) for record in rows), right=False, is_id=True),
-        _Column("MiB/s", tuple(in_mib(figure) for figure in of("bandwidth"))),
-        _Column("IOPS", tuple(whole(figure) for figure in of("iops"))),
-        _Column("mean", tuple(short(figure) for figure in of("latency_mean"))),
-        _Column("p99", tuple(short(figure) for figure in of("p99"))),
+        *(_number(name, [value.get(name) for value in values]) for name in headline),
         _Column("verdict", tuple(_word(record) for record in rows), right=False),
     ]
+
+
+def _number(metric: str, found: Sequence[Figure | None]) -> _Column:
+    heading, text = _HEADINGS.get(metric, (metric, short))
+    return _Column(heading, tuple(text(figure) for figure in found))
 
 
 def _word(record: Record) -> str:
@@ -95,8 +117,9 @@ def _word(record: Record) -> str:
 
 def _fit(columns: list[_Column], width: int) -> list[_Column]:
     columns = list(columns)
-    for name in ("", *_DROPPED_FIRST):
-        columns = [column for column in columns if column.name != name]
+    numbers = columns[2:-1]
+    for gone in (None, *reversed(numbers[1:-1]), *numbers[1:][-1:]):  # rule 2
+        columns = [column for column in columns if column is not gone]
         spare = width - sum(column.width + _GAP for column in columns if not column.is_id) + _GAP
         ids = [column for column in columns if column.is_id]
         if spare >= sum(min(column.width, _SHORTEST_ID) + _GAP for column in ids):

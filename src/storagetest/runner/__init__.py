@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
-from storagetest.runner.case import Case, Phase, Progress, run_case
+from storagetest.runner.case import Bench, Case, Phase, Progress, run_case
 from storagetest.runner.fills import FillCache
 from storagetest.runner.locks import exclusive, shared
+from storagetest.runner.pair import run_pair
 from storagetest.runner.versions import Versions
 
-__all__ = ["Case", "FillCache", "Phase", "Progress", "Versions", "exclusive", "run_case", "shared"]
+__all__ = [
+    "Bench",
+    "Case",
+    "FillCache",
+    "Phase",
+    "Progress",
+    "Versions",
+    "exclusive",
+    "run_case",
+    "run_pair",
+    "shared",
+]

@@ -1,10 +1,14 @@
 """One case from fill to verdict: the only place that knows the order of its steps.
 
 1. versions of the client's kernel and tools (once a client);
-2. fill the data set (once an attachment);
-3. measure ``repeats`` times;
-4. judge; while a gate is undecided, more repeats may decide it and ``max_repeats`` is not reached, measure
-   once more and judge again.
+2. the load's ceiling on this client (once a client and load);
+3. fill the data set (once an attachment);
+4. measure until the target is steady, where that is asked for;
+5. measure ``repeats`` times (what is to be cold: without a ramp, and its caches dropped before each), with
+   counters sampled beside the load (:mod:`storagetest.runner.sampling`);
+6. judge; while a gate is undecided, more repeats may decide it and ``max_repeats`` is not reached, measure
+   once more and judge again;
+7. say who was the bottleneck, and what that means for the verdicts (:mod:`storagetest.verdict.limits`).
 
 Durations are by the monotonic clock; the wall clock only says when the run started.
 """
@@ -12,20 +16,27 @@ Durations are by the monotonic clock; the wall clock only says when the run star
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
 from storagetest.config.base import WorkloadOptions
+from storagetest.hosts.base import Host
+from storagetest.measure.bottleneck import bottleneck
+from storagetest.measure.cache import Cache
 from storagetest.measure.run import Run, Sample
+from storagetest.measure.steady import WINDOW, Steadiness, by_rounds, within_a_round
 from storagetest.protocols.base import Attachment
+from storagetest.runner.caches import drop, twice_the_memory
+from storagetest.runner.ceilings import Ceilings
 from storagetest.runner.fills import FillCache
+from storagetest.runner.sampling import Sampling, align
 from storagetest.runner.versions import Versions
-from storagetest.verdict import Plan, Threshold, Verdict, judge, wants_more
+from storagetest.verdict import Plan, Reference, Threshold, Verdict, allow_for_client, judge, wants_more
 from storagetest.workloads.base import Scale, Workload
 
-__all__ = ["Case", "Phase", "Progress", "run_case"]
+__all__ = ["Bench", "Case", "Phase", "Progress", "run_case"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +55,10 @@ class Case:
 class Phase(Enum):
     """What a case is doing."""
 
+    CEILING = "ceiling"
     FILL = "fill"
+    DROP = "drop caches"
+    SETTLE = "settle"
     MEASURE = "measure"
     DONE = "done"
 
@@ -65,6 +79,173 @@ class Progress:
 
 
 _VERSIONS = Versions()
+_CEILINGS = Ceilings()
+
+
+class Bench:
+    """One case made ready: :meth:`prepare` once, then :meth:`measure` as often as its verdict takes.
+
+    Several of them can be measured in turns (:mod:`storagetest.runner.pair`). Use as a context manager: at
+    its end nothing samples any more. ``beside`` are machines that are sampled besides the client.
+    """
+
+    def __init__(
+        self,
+        workload: Workload[Any],
+        options: WorkloadOptions,
+        attachment: Attachment,
+        scale: Scale,
+        *,
+        case: Case,
+        fills: FillCache,
+        on_progress: Callable[[Progress], None] | None = None,
+        beside: Sequence[Host] = (),
+    ) -> None:
+        self._workload, self._options, self._attachment, self._scale = workload, options, attachment, scale
+        self._case, self._fills, self._on_progress = case, fills, on_progress
+        self._began = time.monotonic()
+        self._samples: tuple[Sample, ...] = ()
+        self._started = 0.0
+        self._versions: Mapping[str, str] = {}
+        self._called: tuple[float, ...] = ()
+        self._sampling = Sampling((attachment.client, *beside), scale.interval)
+        self._ceiling: float | None = None
+        self._beside = tuple(beside)
+        self._cold = workload.cache(options) is Cache.COLD
+        self._taken = 0
+        self._settled = ""
+        self._unsettled: tuple[str, ...] = ()
+
+    def __enter__(self) -> Bench:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._sampling.stop()
+
+    def prepare(self) -> None:
+        """Ask for the versions, measure the ceiling, fill the data set: each where that is not done yet."""
+        self._started = time.time()
+        self._versions = _VERSIONS.of(self._attachment.client, self._workload.tools)
+        if self._cold:
+            size = self._scale.cold_size or twice_the_memory((self._attachment.client, *self._beside))
+            self._scale = replace(self._scale, size=size, ramp=0.0)
+        load = f"{self._workload.name} {self._workload.parameters(self._options)}"
+        self._ceiling = _CEILINGS.of(self._attachment.client, load, self._measure_ceiling)
+        self._sampling.start()  # it begins while the data set is filled, or in the ramp
+        dataset = self._workload.dataset(self._options, self._scale)
+        if dataset is not None:
+            self._fills.once(self._attachment, dataset, self._fill)
+
+    def _measure_ceiling(self) -> float | None:
+        self._tell(Phase.CEILING)
+        return self._workload.ceiling(self._attachment, self._options, self._scale)
+
+    def _fill(self) -> None:
+        self._tell(Phase.FILL)
+        self._workload.fill(self._attachment, self._options, self._scale)
+
+    def settle(self, *, keep: bool = True) -> None:
+        """Measure rounds until the target is steady, where the scale asks for it.
+
+        The rounds that show it (five of ``pts``, one of ``slope``) are the run's first repeats unless they
+        are not to be kept; those before do not count. Where the rounds run out the run is invalid, and says
+        how far it came.
+        """
+        rule, budget = self._scale.steady, self._scale.steady_rounds
+        if rule == "none":
+            return
+        window = WINDOW if rule == "pts" else 1
+        found = Steadiness(False, "")
+        for number in range(budget):
+            self._repeat(Phase.SETTLE, number + 1, budget)
+            found = self._steadiness(window)
+            if found.steady:
+                break
+        self._settled = f"{rule}, {len(self._samples)} rounds: {found.said}"
+        if not found.steady:
+            self._unsettled = (f"no steady state ({self._settled})",)
+        since = len(self._samples) - (window if keep else 0)
+        self._samples, self._called = self._samples[since:], self._called[since:]
+
+    def _steadiness(self, window: int) -> Steadiness:
+        if window == 1:
+            return within_a_round(self._samples[-1])
+        headline, values = self._workload.headline, self._samples[-1].values
+        named = [*[name for name in headline if name in values][:1], headline[-1]]
+        return by_rounds([sample.values for sample in self._samples], named)
+
+    @property
+    def settled_in_vain(self) -> bool:
+        """Whether the rounds ran out before the target was steady; nothing more is measured then."""
+        return bool(self._unsettled)
+
+    @property
+    def repeats(self) -> int:
+        """How many repeats there are so far."""
+        return len(self._samples)
+
+    def measure(self, of: int) -> None:
+        """Measure one repeat; ``of`` is how many there are to be as far as is known."""
+        self._repeat(Phase.MEASURE, len(self._samples) + 1, of)
+
+    def _repeat(self, phase: Phase, number: int, of: int) -> None:
+        caches = ""
+        if self._cold:
+            self._tell(Phase.DROP, number, of)
+            caches = drop(self._attachment.client, self._beside)
+        self._tell(phase, number, of, self._scale.ramp + self._scale.runtime)
+        called = time.monotonic() + self._scale.ramp
+        scale = replace(self._scale, repeat=self._taken)
+        self._taken += 1
+        sample = self._workload.measure(self._attachment, self._options, scale)
+        if caches:
+            sample = replace(sample, evidence={**sample.evidence, "caches": caches})
+        if self._settled:
+            sample = replace(sample, evidence={**sample.evidence, "steady state": self._settled})
+        if sample.headroom is not None:
+            sample = replace(sample, headroom=replace(sample.headroom, ceiling=self._ceiling))
+        self._samples, self._called = (*self._samples, sample), (*self._called, called)
+
+    def done(self) -> None:
+        """Say that no repeat follows, and take in what was sampled beside them."""
+        sampled = self._sampling.stop()
+        self._samples = align(self._samples, self._called, sampled, self._scale.interval)
+        self._tell(Phase.DONE, len(self._samples), len(self._samples))
+
+    @property
+    def run(self) -> Run:
+        """What has been measured so far."""
+        case, workload = self._case, self._workload
+        return Run(
+            case=case.case,
+            workload=case.workload,
+            target=case.target,
+            variant=case.variant,
+            protocol=case.protocol,
+            client=case.client,
+            title=workload.title(self._options),
+            parameters=workload.parameters(self._options),
+            negotiated=self._attachment.negotiated,
+            samples=self._samples,
+            started=self._started,
+            profile=case.profile,
+            versions=self._versions,
+            invalid=(
+                *self._unsettled,
+                *dict.fromkeys(why for sample in self._samples for why in sample.invalid),
+            ),
+            metrics=workload.metrics,
+            headline=workload.headline,
+            limited_by=bottleneck(
+                [one.headroom for one in self._samples if one.headroom is not None],
+                remote=self._attachment.remote,
+            ),
+        )
+
+    def _tell(self, phase: Phase, repeat: int = 0, of: int = 0, expected: float | None = None) -> None:
+        if self._on_progress is not None:
+            elapsed = time.monotonic() - self._began
+            self._on_progress(Progress(self._case, phase, elapsed, repeat, of, expected))
 
 
 def run_case(
@@ -81,59 +262,44 @@ def run_case(
     confidence: float = 0.99,
     plan: Plan | None = None,
     on_progress: Callable[[Progress], None] | None = None,
+    beside: Sequence[Host] = (),
+    references: Mapping[str, Reference] | None = None,
 ) -> tuple[Run, tuple[Verdict, ...]]:
     """Measure ``workload`` on ``attachment`` and judge it; the verdicts are in the order of ``gates``.
+
+    ``beside`` are machines, such as the server, that are sampled like the client while it runs.
+    ``references`` is what the baseline holds of the case, by metric.
 
     Raises :class:`~storagetest.errors.WorkloadError` and what the attachment's client raises, and
     :class:`~storagetest.errors.ConfigError` for a gate on a metric that the workload does not measure.
     """
-    began = time.monotonic()
-
-    def tell(phase: Phase, repeat: int = 0, of: int = 0, expected: float | None = None) -> None:
-        if on_progress is not None:
-            on_progress(Progress(case, phase, time.monotonic() - began, repeat, of, expected))
-
-    started = time.time()
-    versions = _VERSIONS.of(attachment.client, workload.tools)
-    dataset = workload.dataset(options, scale)
-    if dataset is not None:
-
-        def fill() -> None:
-            tell(Phase.FILL)
-            workload.fill(attachment, options, scale)
-
-        fills.once(attachment, dataset, fill)
-
-    def measure(samples: tuple[Sample, ...], of: int) -> tuple[Sample, ...]:
-        tell(Phase.MEASURE, len(samples) + 1, of, scale.ramp + scale.runtime)
-        return (*samples, workload.measure(attachment, options, replace(scale, repeat=len(samples))))
-
-    samples: tuple[Sample, ...] = ()
-    for _ in range(max(1, repeats)):
-        samples = measure(samples, repeats)
-    run = Run(
-        case=case.case,
-        workload=case.workload,
-        target=case.target,
-        variant=case.variant,
-        protocol=case.protocol,
-        client=case.client,
-        title=workload.title(options),
-        parameters=workload.parameters(options),
-        negotiated=attachment.negotiated,
-        samples=samples,
-        started=started,
-        profile=case.profile,
-        versions=versions,
-        metrics=workload.metrics,
+    bench = Bench(
+        workload, options, attachment, scale, case=case, fills=fills, on_progress=on_progress, beside=beside
     )
-    verdicts = _judge(run, gates, confidence, plan)
-    while wants_more(run, verdicts, max_repeats=max_repeats, plan=plan):
-        run = replace(run, samples=measure(run.samples, len(run.samples) + 1))
-        verdicts = _judge(run, gates, confidence, plan)
-    tell(Phase.DONE, len(run.samples), len(run.samples))
-    return run, verdicts
+    with bench:
+        bench.prepare()
+        bench.settle()
+        while not bench.settled_in_vain and bench.repeats < max(1, repeats):
+            bench.measure(repeats)
+        run = bench.run
+        verdicts = _judge(run, gates, confidence, plan, references or {})
+        while wants_more(run, verdicts, max_repeats=max_repeats):
+            bench.measure(len(run.samples) + 1)
+            run = bench.run
+            verdicts = _judge(run, gates, confidence, plan, references or {})
+        bench.done()
+        run = bench.run
+        return run, tuple(allow_for_client(verdict, run) for verdict in verdicts)
 
 
-def _judge(run: Run, gates: Sequence[Threshold], confidence: float, plan: Plan | None) -> tuple[Verdict, ...]:
-    return tuple(judge(run, gate, confidence=confidence, plan=plan) for gate in gates)
+def _judge(
+    run: Run,
+    gates: Sequence[Threshold],
+    confidence: float,
+    plan: Plan | None,
+    references: Mapping[str, Reference],
+) -> tuple[Verdict, ...]:
+    return tuple(
+        judge(run, gate, confidence=confidence, plan=plan, reference=references.get(gate.metric.name))
+        for gate in gates
+    )

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from storagetest.verdict.base import Interval, Outcome, Threshold, Verdict
+from storagetest.verdict.base import BASELINE, Interval, Outcome, Threshold, Verdict
+from storagetest.verdict.baseline import Reference
 from storagetest.verdict.judge import MINIMUM_REPEATS, judge, wants_more
+from storagetest.verdict.limits import allow_for_client
+from storagetest.verdict.relative import judge_pair
 from storagetest.verdict.sequential import Plan
-from storagetest.verdict.threshold import parse_threshold
+from storagetest.verdict.threshold import Contest, parse_comparison, parse_threshold
 
 __all__ = [
+    "BASELINE",
     "MINIMUM_REPEATS",
+    "Contest",
     "Interval",
     "Outcome",
     "Plan",
+    "Reference",
     "Threshold",
     "Verdict",
+    "allow_for_client",
     "judge",
+    "judge_pair",
+    "parse_comparison",
     "parse_threshold",
     "wants_more",
 ]

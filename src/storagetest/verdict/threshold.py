@@ -1,19 +1,28 @@
-"""Reading a gate as people write it: ``iops >= 20000``, ``p99 <= 5ms``, ``bandwidth >= 50MiB/s``."""
+"""Reading a gate as people write it.
+
+Three sorts: ``iops >= 20000``, ``p99 <= 5ms`` (a value with its unit); ``iops >= baseline - 5 %``, ``p99 <=
+baseline + 10 %`` (how much worse than stored runs is still good enough); and, between two variants that are
+measured in turns, ``nfs-v4.2 <= 1.1 x nfs-v3`` (:func:`parse_comparison`).
+"""
 
 from __future__ import annotations
 
 import difflib
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from storagetest.errors import ConfigError
 from storagetest.measure.run import Better, Metric, Unit
 from storagetest.units import parse_value
-from storagetest.verdict.base import Threshold
+from storagetest.verdict.base import BASELINE, Threshold
 
-__all__ = ["parse_threshold"]
+__all__ = ["Contest", "parse_comparison", "parse_threshold"]
 
 _GATE = re.compile(r"\s*([A-Za-z][\w.-]*)\s*([<>=!~≤≥]+)\s*([^\s<>=!~≤≥].*?)\s*")
+_BASELINE = re.compile(r"baseline\b\s*(.*)", re.IGNORECASE)
+_MARGIN = re.compile(r"([-+])\s*([0-9]{1,6}(?:\.[0-9]{1,6})?)\s*%")
+_CONTEST = re.compile(r"\s*(\S+)\s+([<>=!~≤≥]+)\s+(?:([0-9]{1,6}(?:\.[0-9]{1,6})?)\s*[x*]\s+)?(\S+)\s*")
 _GOOD_SIDE = {Better.HIGHER: ">=", Better.LOWER: "<="}
 
 
@@ -37,7 +46,57 @@ def parse_threshold(text: str, metrics: Mapping[str, Metric], *, place: str = ""
     if op != good:
         why = f"{metric.better.value} is better for {name}, so this gate would fail what is good"
         raise _error(text, f"{why}: did you mean {name} {good} {value}?", place)
+    if _BASELINE.match(value):
+        return Threshold(metric, op, _factor(text, metric, value, place), text.strip(), place, BASELINE)
     return Threshold(metric, op, _bound(text, metric, value, place), text.strip(), place)
+
+
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """``left`` is to have at least (``>=``) or at most (``<=``) ``factor`` times what ``right`` has."""
+
+    left: str
+    op: str
+    factor: float
+    right: str
+
+
+def parse_comparison(text: str, metric: Metric, *, place: str = "") -> Contest:
+    """Return what ``text``, such as ``iscsi >= 1.0 x nfs``, states of ``metric`` on two variants or targets.
+
+    Raises :class:`ConfigError`, led by ``place``, for other text, a comparison of one with itself, a factor
+    of nothing, and for the wrong side (``p99: nfs >= iscsi``).
+    """
+    match = _CONTEST.fullmatch(text)
+    if match is None:
+        raise _error(text, 'a comparison reads like "iscsi >= 1.0 x nfs"', place)
+    left, op, factor, right = match.groups()
+    good = _GOOD_SIDE[metric.better]
+    if op != good:
+        why = f"{metric.better.value} is better for {metric.name}" if op in _GOOD_SIDE.values() else f"{op!r}"
+        raise _error(text, f"{why}: did you mean {left} {good} {factor or 1} x {right}?", place)
+    if left == right:
+        raise _error(text, f"{left} is compared with itself", place)
+    if float(factor or 1) == 0:
+        raise _error(text, "a factor of 0 compares nothing", place)
+    return Contest(left, op, float(factor or 1), right)
+
+
+def _factor(text: str, metric: Metric, value: str, place: str) -> float:
+    """Return 0.95 for ``baseline - 5 %``: the factor of the baseline that is good enough."""
+    sign = "-" if metric.better is Better.HIGHER else "+"
+    match = _MARGIN.fullmatch(value[len("baseline") :].strip())
+    if match is None:
+        raise _error(text, f"a gate against a baseline says what may be lost: baseline {sign} 5 %", place)
+    given, margin = match[1], float(match[2]) / 100
+    if margin == 0:
+        raise _error(text, f"no worse at all can never be shown: write baseline {sign} 5 %", place)
+    if given != sign:
+        why = f"{metric.better.value} is better for {metric.name}, and this asks for more than the baseline"
+        raise _error(text, f"{why}: did you mean baseline {sign} {match[2]} %?", place)
+    if sign == "-" and margin >= 1:
+        raise _error(text, "this gate could never fail", place)
+    return 1 - margin if sign == "-" else 1 + margin
 
 
 def _bound(text: str, metric: Metric, value: str, place: str) -> float:

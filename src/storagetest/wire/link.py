@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import errno
 import socket
-import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from typing import Literal
 from storagetest.errors import RemoteProtocolError, TargetDead
 from storagetest.wire.show import show
 
-__all__ = ["Chunk", "Closed", "Link", "Silence", "Wrap"]
+__all__ = ["Chunk", "Closed", "Dial", "Link", "Silence"]
 
 LIMIT = 64 * 1024 * 1024
 """Bytes that one link receives before it calls that a flood."""
@@ -33,8 +32,8 @@ LIMIT = 64 * 1024 * 1024
 _PIECE = 256 * 1024
 _TAIL = 48
 
-Wrap = Callable[[socket.socket], socket.socket]
-"""Turns a connected socket into the one to speak through: TLS, where the transport has it."""
+Dial = Callable[[str, int, float], socket.socket]
+"""Connects to an address and a port within so many seconds: TLS, where the transport has it."""
 
 
 class Silence(RemoteProtocolError):  # what happened, in the case's words
@@ -67,9 +66,14 @@ class Link:
 
     @classmethod
     def connect(
-        cls, address: str, port: int, *, deadline: float, limit: int = LIMIT, wrap: Wrap | None = None
+        cls, address: str, port: int, *, deadline: float, limit: int = LIMIT, dial: Dial | None = None
     ) -> Link:
-        """Connect within ``deadline`` seconds; :class:`TargetDead` where nobody listens or nobody answers."""
+        """Connect within ``deadline`` seconds; :class:`TargetDead` where nobody listens or nobody answers.
+
+        ``dial`` makes the connection in another way, and raises what it finds.
+        """
+        if dial is not None:
+            return cls(dial(address, port, deadline), limit=limit)
         where = f"{address}:{port}"
         try:
             sock = socket.create_connection((address, port), timeout=deadline)
@@ -79,12 +83,8 @@ class Link:
             ) from None
         except OSError as error:
             raise TargetDead(f"{where}: cannot connect: {error.strerror or error}") from None
-        try:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            return cls(wrap(sock) if wrap else sock, limit=limit)
-        except (OSError, ssl.SSLError) as error:
-            sock.close()
-            raise RemoteProtocolError(f"{where}: the connection could not be secured: {error}") from None
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return cls(sock, limit=limit)
 
     def send(self, data: bytes, *, deadline: float = 10.0) -> None:
         """Send all of ``data``, unless the peer has gone (rule 2); :class:`Silence` if it takes it not."""

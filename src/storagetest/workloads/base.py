@@ -11,10 +11,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from storagetest.config.base import WorkloadOptions
-from storagetest.measure.run import METRICS, Metric, Sample
+from storagetest.measure.cache import Cache
+from storagetest.measure.run import HEADLINE, METRICS, Metric, Sample
 from storagetest.protocols.base import Attachment, Capability
 from storagetest.registry import Registry
 
@@ -25,13 +26,21 @@ __all__ = ["Scale", "Workload", "register", "workloads"]
 class Scale:
     """How much: ``size`` in bytes, ``ramp`` and ``runtime`` in seconds (a ramp is run but not counted).
 
-    ``repeat`` counts from 0. Random seeds follow from it, so that no repeat writes what another did.
+    ``repeat`` counts from 0. Random seeds follow from it, so that no repeat writes what another did. Every
+    ``interval`` seconds the load notes how it is doing (0: it does not). ``cold_size`` is the size for what
+    is read with cold caches (None: twice the memory of client or server, whichever has more). ``steady`` is
+    the rule by which the target has to settle before anything counts (see
+    :mod:`storagetest.measure.steady`), within ``steady_rounds`` rounds.
     """
 
     size: int
     ramp: float
     runtime: float
     repeat: int = 0
+    interval: float = 0.0
+    cold_size: int | None = None
+    steady: Literal["none", "pts", "slope"] = "none"
+    steady_rounds: int = 25
 
 
 O = TypeVar("O", bound=WorkloadOptions)  # noqa: E741  # options
@@ -47,6 +56,12 @@ class Workload(ABC, Generic[O]):
     Options: ClassVar[type[WorkloadOptions]]
     example: ClassVar[Mapping[str, Any]]
     metrics: ClassVar[Mapping[str, Metric]] = METRICS
+    headline: ClassVar[tuple[str, ...]] = HEADLINE
+    """The few of the metrics that a summary shows: the most telling first, how bad it gets last."""
+
+    source: ClassVar[str] = ""
+    """Where the load is defined: a paper, a program, a manual page."""
+
     tools: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Programs that a client must have: name → the argv that prints its version, kept with every run."""
 
@@ -66,6 +81,17 @@ class Workload(ABC, Generic[O]):
 
     def fill(self, attachment: Attachment, options: O, scale: Scale) -> None:
         """Write the data set fully, so that no hole is measured."""
+
+    def cache(self, options: O) -> Cache | None:  # noqa: ARG002
+        """Return the state of the caches that these options ask for; the runner drops them for ``cold``."""
+        return None
+
+    def ceiling(self, attachment: Attachment, options: O, scale: Scale) -> float | None:  # noqa: ARG002
+        """Measure what the client does (I/Os per second) of this load on a target that takes no time.
+
+        None: this load cannot tell. Raises :class:`~storagetest.errors.WorkloadError`.
+        """
+        return None
 
     @abstractmethod
     def measure(self, attachment: Attachment, options: O, scale: Scale) -> Sample:

@@ -12,18 +12,9 @@ from storagetest.config.base import Size
 from storagetest.measure.run import Metric
 from storagetest.protocols.base import Attachment
 from storagetest.units import format_throughput
-from storagetest.workloads._agent.answer import Answer
-from storagetest.workloads._agent.load import (
-    AgentOptions,
-    AgentWorkload,
-    bandwidth,
-    client_cpu,
-    latencies,
-    of_lane,
-    rate,
-    room,
-    share,
-)
+from storagetest.workloads._agent.answer import Answer, Lane
+from storagetest.workloads._agent.load import AgentOptions, AgentWorkload, room
+from storagetest.workloads._metrics import bandwidth, client_cpu, latencies, rate, share
 from storagetest.workloads.base import Scale, register
 
 __all__ = ["Bonnie"]
@@ -42,14 +33,16 @@ _NEAR = 0.8
 class Bonnie(AgentWorkload["Bonnie.Options"]):
     """One file written and read by the character and by the block, seeks in it, and many empty files.
 
-    Source: R. Coker, Bonnie++ 1.03's readme. The file has the profile's `size` and there is an empty file
-    for every 16 KiB of it, as far as each phase's share of the `runtime` suffices. Characters go through a
-    buffered stream, as putc and getc do, but Python's: see the agent's module for what that means; the
-    evidence names the rate that the client reaches without a target.
+    The file has the profile's `size` and there is an empty file for every 16 KiB of it, as far as each
+    phase's share of the `runtime` suffices. Characters go through a buffered stream, as putc and getc do, but
+    Python's: see the agent's module for what that means; the evidence names the rate that the client reaches
+    without a target.
     """
 
     name = "bonnie"
     example: ClassVar[Mapping[str, Any]] = {"sync": True, "seekers": 3}
+    headline = ("block_write", "block_read", "rewrite", "seeks")
+    source = "R. Coker, Bonnie++ 1.03 (https://www.coker.com.au/bonnie++/)"
     metrics: ClassVar[Mapping[str, Metric]] = {
         **bandwidth(*_STREAMS),
         **rate("seeks"),
@@ -124,11 +117,15 @@ class Bonnie(AgentWorkload["Bonnie.Options"]):
             if name in _STREAMS:
                 found[name] = phase.bandwidth(name)
             else:
-                lane = "seeks" if name == "seeks" else name.rpartition("_")[2]
-                found[name] = phase.rate(lane)
-                found |= of_lane(name, phase.lanes[lane])
+                found[name] = phase.rate(_lane(name))
             found[f"{name}_cpu"] = phase.cpu
         return found
+
+    def operations(self, answer: Answer, options: Bonnie.Options) -> Mapping[str, Lane]:  # noqa: ARG002
+        """Return the seeks, and what is done to empty files."""
+        return {
+            name: phase.lanes[_lane(name)] for name, phase in answer.phases.items() if name not in _STREAMS
+        }
 
     def evidence(self, answer: Answer) -> dict[str, str]:
         """Return the file's size, and whether characters were limited by the client."""
@@ -139,3 +136,8 @@ class Bonnie(AgentWorkload["Bonnie.Options"]):
             alone = f"{format_throughput(ceiling)} on a null device"
             said[f"{name}_ceiling"] = f"{alone}, {format_throughput(reached)} here: {limit} limits"
         return said
+
+
+def _lane(phase: str) -> str:
+    """Return the lane of a phase that has only one: ``random_stat`` counts what is called ``stat``."""
+    return "seeks" if phase == "seeks" else phase.rpartition("_")[2]

@@ -15,16 +15,10 @@ from storagetest.measure.histogram import merge
 from storagetest.measure.run import METRICS, Better, Metric, Unit
 from storagetest.protocols.base import Attachment, Gives
 from storagetest.units import format_duration, format_size
-from storagetest.workloads._agent.answer import Answer
-from storagetest.workloads._agent.load import (
-    AgentOptions,
-    AgentWorkload,
-    client_cpu,
-    latencies,
-    of_lane,
-    room,
-)
+from storagetest.workloads._agent.answer import Answer, Lane
+from storagetest.workloads._agent.load import AgentOptions, AgentWorkload, room
 from storagetest.workloads._agent.run import run_agent
+from storagetest.workloads._metrics import client_cpu, latencies
 from storagetest.workloads.base import Scale, register
 
 __all__ = ["BootStorm"]
@@ -51,6 +45,8 @@ class BootStorm(AgentWorkload["BootStorm.Options"]):
     name = "boot-storm"
     needs: ClassVar[frozenset[str]] = frozenset()
     example: ClassVar[Mapping[str, Any]] = {"vms": 20, "think": "2ms"}
+    headline = ("time_to_last_boot", "iops", "read_p99")
+    source = "a boot's disk accesses, in the manner of published boot storms of cloned machines"
     metrics: ClassVar[Mapping[str, Metric]] = {
         **{name: Metric(name, Unit.SECONDS, Better.LOWER) for name in _TIMES},
         **{name: METRICS[name] for name in ("bandwidth", "iops", "latency_mean")},
@@ -137,11 +133,11 @@ class BootStorm(AgentWorkload["BootStorm.Options"]):
         run_agent(attachment.client, request, deadline=_SLACK + size / _SLOWEST_FILL)
 
     def values(self, answer: Answer, options: BootStorm.Options) -> dict[str, float]:  # noqa: ARG002
-        """Return the times to boot, and rates and latencies over the whole storm."""
+        """Return the times to boot, and rates over the whole storm."""
         phase = answer.phases["boot"]
         boots = sorted(answer.more["boots"])
         lanes = phase.lanes
-        found = {
+        return {
             "time_to_first_boot": boots[0],
             "time_to_half": statistics.median(boots),
             "time_to_last_boot": boots[-1],
@@ -149,9 +145,10 @@ class BootStorm(AgentWorkload["BootStorm.Options"]):
             "iops": phase.rate("read") + phase.rate("write"),
             "latency_mean": merge((lanes["read"].latency, lanes["write"].latency)).mean,
         }
-        for name, lane in lanes.items():
-            found |= of_lane(name, lane)
-        return found
+
+    def operations(self, answer: Answer, options: BootStorm.Options) -> Mapping[str, Lane]:  # noqa: ARG002
+        """Return reads, writes and flushes."""
+        return answer.phases["boot"].lanes
 
     def evidence(self, answer: Answer) -> dict[str, str]:
         """Return when each machine had booted, and latencies over time."""

@@ -10,17 +10,9 @@ from pydantic import Field, model_validator
 from storagetest.config.base import Size
 from storagetest.measure.run import Metric, Sample
 from storagetest.protocols.base import Attachment
-from storagetest.workloads._agent.answer import Answer
-from storagetest.workloads._agent.load import (
-    AgentOptions,
-    AgentWorkload,
-    bandwidth,
-    client_cpu,
-    latencies,
-    of_lane,
-    rate,
-    room,
-)
+from storagetest.workloads._agent.answer import Answer, Lane
+from storagetest.workloads._agent.load import AgentOptions, AgentWorkload, room
+from storagetest.workloads._metrics import bandwidth, client_cpu, latencies, rate
 from storagetest.workloads.base import Scale, register
 
 __all__ = ["Copy"]
@@ -41,6 +33,8 @@ class Copy(AgentWorkload["Copy.Options"]):
 
     name = "copy"
     example: ClassVar[Mapping[str, Any]] = {"kind": "tree", "file_size": "16KiB"}
+    headline = ("write_bandwidth", "copy_bandwidth", "read_bandwidth")
+    source = "copy_file_range(2)"
     metrics: ClassVar[Mapping[str, Metric]] = {
         **bandwidth(*(f"{phase}_bandwidth" for phase in _MOVING)),
         **{name: metric for phase in _PHASES for name, metric in rate(f"{phase}_files").items()},
@@ -105,15 +99,20 @@ class Copy(AgentWorkload["Copy.Options"]):
         return float(max(5 * request["size"] / _MIB, 0 if request["large"] else 0.4 * request["files"]))
 
     def values(self, answer: Answer, options: Copy.Options) -> dict[str, float]:
-        """Return bandwidths, and of a tree the files per second and a file's latency."""
+        """Return bandwidths, and of a tree the files per second."""
         found: dict[str, float] = {}
         for name, phase in answer.phases.items():
             if name in _MOVING:
                 found[f"{name}_bandwidth"] = phase.bandwidth("blocks")
             if options.kind == "tree":
                 found[f"{name}_files"] = phase.rate("files")
-                found |= of_lane(name, phase.lanes["files"])
         return found
+
+    def operations(self, answer: Answer, options: Copy.Options) -> Mapping[str, Lane]:
+        """Return, of a tree, what is done to a file."""
+        if options.kind == "large":
+            return {}
+        return {name: phase.lanes["files"] for name, phase in answer.phases.items()}
 
     def measure(self, attachment: Attachment, options: Copy.Options, scale: Scale) -> Sample:
         """Run the four phases. A copy that differs is the target's failure: :class:`AssertionError`."""

@@ -10,16 +10,9 @@ from pydantic import Field, model_validator
 from storagetest.config.base import Items, Size
 from storagetest.measure.run import Metric
 from storagetest.protocols.base import Attachment
-from storagetest.workloads._agent.answer import Answer
-from storagetest.workloads._agent.load import (
-    AgentOptions,
-    AgentWorkload,
-    client_cpu,
-    of_lane,
-    rate,
-    room,
-    timed,
-)
+from storagetest.workloads._agent.answer import Answer, Lane
+from storagetest.workloads._agent.load import AgentOptions, AgentWorkload, room
+from storagetest.workloads._metrics import client_cpu, rate, timed
 from storagetest.workloads.base import Scale, register
 
 __all__ = ["OPERATIONS", "Metadata"]
@@ -50,6 +43,8 @@ class Metadata(AgentWorkload["Metadata.Options"]):
         "shared": True,
         "operations": ["create", "stat", "unlink"],
     }
+    headline = ("create_ops", "stat_ops", "unlink_ops", "create_p99")
+    source = "the operations of mdtest (https://github.com/hpc/ior) and the calls that it leaves out"
     metrics: ClassVar[Mapping[str, Metric]] = {**timed(*OPERATIONS), **rate("readdir_entries"), **client_cpu}
 
     class Options(AgentOptions):
@@ -121,16 +116,15 @@ class Metadata(AgentWorkload["Metadata.Options"]):
         return float(0.05 * request["files"] * (len(OPERATIONS) + 3))
 
     def values(self, answer: Answer, options: Metadata.Options) -> dict[str, float]:
-        """Return rate and latencies of each operation that was asked for and that the target has."""
-        found: dict[str, float] = {}
-        for name in options.operations:
-            phase = answer.phases.get(name)
-            if phase is not None:
-                found[f"{name}_ops"] = phase.rate(name)
-                found |= of_lane(name, phase.lanes[name])
+        """Return the rate of each operation that was asked for and that the target has."""
+        found = {f"{name}_ops": answer.phases[name].rate(name) for name in self.operations(answer, options)}
         if "readdir" in options.operations:
             found["readdir_entries"] = answer.phases["readdir"].bandwidth("readdir")
         return found
+
+    def operations(self, answer: Answer, options: Metadata.Options) -> Mapping[str, Lane]:
+        """Return each operation that was asked for and that the target has."""
+        return {name: answer.phases[name].lanes[name] for name in options.operations if name in answer.phases}
 
 
 def _files(attachment: Attachment, options: Metadata.Options, scale: Scale) -> int:

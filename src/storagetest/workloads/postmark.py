@@ -10,17 +10,9 @@ from pydantic import Field, model_validator
 from storagetest.config.base import Size
 from storagetest.measure.run import Metric
 from storagetest.protocols.base import Attachment
-from storagetest.workloads._agent.answer import Answer
-from storagetest.workloads._agent.load import (
-    AgentOptions,
-    AgentWorkload,
-    bandwidth,
-    client_cpu,
-    latencies,
-    of_lane,
-    rate,
-    room,
-)
+from storagetest.workloads._agent.answer import Answer, Lane
+from storagetest.workloads._agent.load import AgentOptions, AgentWorkload, room
+from storagetest.workloads._metrics import bandwidth, client_cpu, latencies, rate
 from storagetest.workloads.base import Scale, register
 
 __all__ = ["Postmark"]
@@ -34,14 +26,15 @@ _OPERATIONS = ("create", "delete", "read", "append")
 class Postmark(AgentWorkload["Postmark.Options"]):
     """A pool of small files is created, used in transactions and deleted, as a mail server does.
 
-    A transaction reads or appends to one file, and creates or deletes another. Source: J. Katcher, PostMark:
-    a new file system benchmark, Network Appliance TR3022 (1997); the parameters' defaults are its, except
-    that the profile's `size` gives the pool (a file for every 256 KiB, at least 16) and its `runtime` the
-    transactions.
+    A transaction reads or appends to one file, and creates or deletes another. The parameters' defaults are
+    the published ones, except that the profile's `size` gives the pool (a file for every 256 KiB, at least
+    16) and its `runtime` the transactions.
     """
 
     name = "postmark"
     example: ClassVar[Mapping[str, Any]] = {"files": 500, "transactions": 500}
+    headline = ("tps", "read_bandwidth", "write_bandwidth", "transaction_p99")
+    source = "J. Katcher, PostMark: a new file system benchmark, Network Appliance TR3022 (1997)"
     metrics: ClassVar[Mapping[str, Metric]] = {
         **rate("tps"),
         **bandwidth("read_bandwidth", "write_bandwidth"),
@@ -130,7 +123,7 @@ class Postmark(AgentWorkload["Postmark.Options"]):
         return float(0.1 * (3 * request["files"] + 4 * request["transactions"]))
 
     def values(self, answer: Answer, options: Postmark.Options) -> dict[str, float]:  # noqa: ARG002
-        """Return PostMark's own figures, and the latencies of the transactions' operations.
+        """Return PostMark's own figures.
 
         As published, data rates are bytes over the whole time, creation and deletion of the pool included.
         """
@@ -147,8 +140,8 @@ class Postmark(AgentWorkload["Postmark.Options"]):
         }
         if (delete := answer.phases.get("delete")) is not None:  # unless the transactions deleted all
             found["delete_alone_ops"] = delete.rate("delete")
-        for name in ("transaction", *_OPERATIONS):
-            if work.lanes[name].ops and name != "transaction":
-                found[f"{name}_ops"] = work.rate(name)
-            found |= of_lane(name, work.lanes[name])
-        return found
+        return found | {f"{name}_ops": work.rate(name) for name in _OPERATIONS if work.lanes[name].ops}
+
+    def operations(self, answer: Answer, options: Postmark.Options) -> Mapping[str, Lane]:  # noqa: ARG002
+        """Return the transactions, and what they are made of."""
+        return answer.phases["transactions"].lanes

@@ -19,6 +19,7 @@ class RandomMixed(FioWorkload["RandomMixed.Options"]):
     """Reads and overwrites of a small block at random places, in a given ratio, at a fixed queue depth."""
 
     name = "random-mixed"
+    source = "randrw of fio(1)"
     example: ClassVar[Mapping[str, Any]] = {"read_percent": 70, "block_size": "4KiB"}
 
     class Options(FioOptions):

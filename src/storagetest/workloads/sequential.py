@@ -19,6 +19,7 @@ class Sequential(FioWorkload["Sequential.Options"]):
     """One stream that reads or overwrites a filled file or device from front to back, again and again."""
 
     name = "sequential"
+    source = "read and write of fio(1)"
     example: ClassVar[Mapping[str, Any]] = {"direction": "read", "block_size": "1MiB"}
 
     class Options(FioOptions):

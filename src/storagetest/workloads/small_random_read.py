@@ -19,6 +19,7 @@ class SmallRandomRead(FioWorkload["SmallRandomRead.Options"]):
     """Reads of a small block at random places of a filled file or device, at a fixed queue depth."""
 
     name = "small-random-read"
+    source = "randread of fio(1)"
     example: ClassVar[Mapping[str, Any]] = {"block_size": "4KiB", "queue_depth": 8}
 
     class Options(FioOptions):

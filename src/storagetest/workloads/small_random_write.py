@@ -19,6 +19,7 @@ class SmallRandomWrite(FioWorkload["SmallRandomWrite.Options"]):
     """Writes of a small block at random places of a filled file or device, at a fixed queue depth."""
 
     name = "small-random-write"
+    source = "randwrite of fio(1)"
     example: ClassVar[Mapping[str, Any]] = {"block_size": "4KiB", "queue_depth": 8}
 
     class Options(FioOptions):

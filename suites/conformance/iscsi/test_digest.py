@@ -36,12 +36,18 @@ def with_digests(connections, *, header: str, data: str, letter: str = "a", **of
         pytest.param(
             "yes",
             "yes",
-            marks=pytest.mark.case("ISC-DIGEST-03", spares="its rule's mutants are killed by other cases"),
+            marks=pytest.mark.case(
+                "ISC-DIGEST-03",
+                kills=(
+                    "header-digest-of-target",
+                    "data-digest-of-target",
+                ),
+            ),
         ),
         pytest.param(
             "no",
             "no",
-            marks=pytest.mark.case("ISC-DIGEST-04", spares="its rule's mutants are killed by other cases"),
+            marks=pytest.mark.case("ISC-DIGEST-04", kills=("digest-unasked",)),
         ),
     ],
 )
@@ -119,9 +125,7 @@ def test_a_reject_for_a_wrong_data_digest_carries_the_whole_header(connections, 
         assert after.reject.data[:48] == sent.encode()[:48]
 
 
-@pytest.mark.case(
-    "ISC-DIGEST-09", section="RFC 7143 11.2.3", spares="its rule's mutants are killed by other cases"
-)
+@pytest.mark.case("ISC-DIGEST-09", section="RFC 7143 13.1", kills=("data-digest-of-target",))
 def test_the_data_digest_covers_the_padding_whatever_it_is(connections):
     session = with_digests(connections, header="no", data="yes")
     session.send(NopOut(immediate=True, itt=0x67, data=b"pad"), padding=b"\xa5")
@@ -136,9 +140,7 @@ def test_a_pdu_without_data_has_no_data_digest(connections):
     assert session.ping().data == b""
 
 
-@pytest.mark.case(
-    "ISC-DIGEST-11", section="RFC 7143 13.1", spares="its rule's mutants are killed by other cases"
-)
+@pytest.mark.case("ISC-DIGEST-11", section="RFC 7143 13.1", kills=("digest-in-login",))
 def test_the_login_phase_itself_has_no_digests(connections):
     session = with_digests(connections, header="yes", data="yes")
     logins = [event for event in session.frames if type(event.pdu).__name__ == "LoginResponse"]
@@ -146,9 +148,7 @@ def test_the_login_phase_itself_has_no_digests(connections):
     assert all(event.frame.header_digest is None for event in logins)
 
 
-@pytest.mark.case(
-    "ISC-DIGEST-12", section="RFC 7143 7.8", spares="its rule's mutants are killed by other cases"
-)
+@pytest.mark.case("ISC-DIGEST-12", section="RFC 7143 7.8", kills=("reject-swallowed",))
 def test_a_wrong_data_digest_harms_no_other_command(connections, observe):
     session = with_digests(connections, header="no", data="yes")
     session.send(NopOut(immediate=True, itt=0x68, data=b"bad"), spoil_data_digest=0xFFFFFFFF)

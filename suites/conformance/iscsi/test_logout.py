@@ -17,16 +17,16 @@ def words(answer: object) -> str:
     return "closed" if answer is None else answer.summary()  # type: ignore[attr-defined]  # a Pdu
 
 
-@pytest.mark.case("ISC-LOGOUT-01", section="RFC 7143 11.14.1, 11.15.1", kills=("logout-failed",))
+@pytest.mark.case("ISC-LOGOUT-01", section="RFC 7143 11.14.1, 11.15", kills=("logout-failed",))
 def test_close_the_session_succeeds_and_the_target_closes(session):
     assert session.logout(reason=LogoutReason.CLOSE_SESSION).response == LogoutResult.SUCCESS
-    assert session.receive(deadline=3.0) is None, "the connection was to be closed"
+    assert session.receive() is None, "the connection was to be closed"
 
 
-@pytest.mark.case("ISC-LOGOUT-02", section="RFC 7143 11.14.1, 11.15.1", kills=("logout-open",))
+@pytest.mark.case("ISC-LOGOUT-02", section="RFC 7143 11.14.1, 11.15", kills=("logout-open",))
 def test_close_the_connection_succeeds_and_the_target_closes(session):
     assert session.logout(reason=LogoutReason.CLOSE_CONNECTION).response == LogoutResult.SUCCESS
-    assert session.receive(deadline=3.0) is None, "the connection was to be closed"
+    assert session.receive() is None, "the connection was to be closed"
 
 
 @pytest.mark.case("ISC-LOGOUT-03", section="RFC 7143 11.15.1", kills=("logout-cid",))
@@ -48,9 +48,7 @@ def test_removal_for_recovery_at_error_recovery_level_zero_is_not_supported(sess
     session.logged_in = answer is not None
 
 
-@pytest.mark.case(
-    "ISC-LOGOUT-05", section="RFC 7143 11.14.1", spares="its rule's mutants are killed by other cases"
-)
+@pytest.mark.case("ISC-LOGOUT-05", section="RFC 7143 11.14.1, 7.7", kills=("logout-reason",))
 def test_a_reason_that_is_not_defined_is_not_a_success(session, observe):
     session.send(LogoutRequest(reason=99))
     answer = session.receive()
@@ -66,21 +64,19 @@ def test_the_response_has_the_task_tag_of_the_request(session):
     session.logged_in = False
 
 
-@pytest.mark.case(
-    "ISC-LOGOUT-07", section="RFC 7143 4.2.2.1", spares="its rule's mutants are killed by other cases"
-)
+@pytest.mark.case("ISC-LOGOUT-07", section="RFC 7143 4.2.2.1", kills=("exp-cmd-sn-stuck",))
 def test_a_logout_that_is_not_immediate_uses_a_cmd_sn(session):
     number = session.numbers.cmd_sn
     assert session.logout(immediate=False).exp_cmd_sn == plus(number, 1)
 
 
-@pytest.mark.case("ISC-LOGOUT-08", section="RFC 7143 6.3.5, 11.12.6", kills=("login-tsih-accepted",))
+@pytest.mark.case("ISC-LOGOUT-08", section="RFC 7143 6.3.1, 6.3.5", kills=("login-tsih-accepted",))
 def test_after_a_logout_the_session_is_gone(connections, session):
     session.logout()
     connections.refused("a", isid=session.isid, tsih=session.tsih)
 
 
-@pytest.mark.case("ISC-LOGOUT-09", section="RFC 7143 11.14.1", level="MAY", spares="a MAY never fails")
+@pytest.mark.case("ISC-LOGOUT-09", section="RFC 7143 11.14", level="MAY", spares="a MAY never fails")
 @pytest.mark.usefixtures("unit")
 def test_a_command_sent_before_the_logout_is_answered_before_it(session, scratch):
     command = session.start(cdb(READ_10, lba=scratch.lba, blocks=4), read=4 * scratch.block_size)
@@ -91,15 +87,18 @@ def test_a_command_sent_before_the_logout_is_answered_before_it(session, scratch
     session.logged_in = False
 
 
-@pytest.mark.case("ISC-LOGOUT-10", section="RFC 7143 11.15.3, 11.15.4", kills=("time2wait",))
-def test_time2wait_and_time2retain_are_within_what_was_negotiated_or_zero(session, observe):
+# After a success below ErrorRecoveryLevel 2 both fields are "to be ignored": what stands there is recorded.
+@pytest.mark.case(
+    "ISC-LOGOUT-10", section="RFC 7143 11.15.3, 11.15.4", level="MAY", spares="a MAY never fails"
+)
+def test_time2wait_and_time2retain_are_within_the_range_of_their_keys(session, observe):
     answer = session.logout()
     observe(f"Time2Wait {answer.time2wait} Time2Retain {answer.time2retain}")
     assert answer.time2wait <= 3600
     assert answer.time2retain <= 3600
 
 
-@pytest.mark.case("ISC-LOGOUT-11", section="RFC 7143 4.2.6", spares="a proxy cannot make a target die of it")
+@pytest.mark.case("ISC-LOGOUT-11", section="RFC 7143 6.3.5", kills=("logout-failed",))
 def test_many_sessions_come_and_go(connections):
     for letter in "abcdefgh":
         one = connections.login(letter)

@@ -28,7 +28,7 @@ def test_the_answer_to_a_ping_has_no_target_transfer_tag(session):
     assert session.ping().ttt == NO_TAG
 
 
-@pytest.mark.case("ISC-NOP-04", section="RFC 7143 11.18.1", kills=("nop-unasked",))
+@pytest.mark.case("ISC-NOP-04", section="RFC 7143 11.19", level="SHOULD", kills=("nop-unasked",))
 def test_a_nop_out_with_the_reserved_task_tag_is_not_answered(session):
     session.send(NopOut(immediate=True))
     after = session.aftermath()
@@ -36,7 +36,9 @@ def test_a_nop_out_with_the_reserved_task_tag_is_not_answered(session):
     assert not after.closed
 
 
-@pytest.mark.case("ISC-NOP-05", section="RFC 7143 11.18, 13.12", spares="LIO breaks this rule itself")
+@pytest.mark.case(
+    "ISC-NOP-05", section="RFC 7143 11.18.3, 11.19, 13.12", spares="LIO breaks this rule itself"
+)
 def test_ping_data_are_cut_to_our_max_recv_data_segment_length(connections):
     session = connections.login(offer={"MaxRecvDataSegmentLength": "512"})
     size = min(1024, session.parameters.max_send)
@@ -46,7 +48,8 @@ def test_ping_data_are_cut_to_our_max_recv_data_segment_length(connections):
     assert echoed == data[:512]
 
 
-@pytest.mark.case("ISC-NOP-06", kills=("nop-order",))
+# 4.2.2.1 orders the delivery of commands, and no sentence the answers.
+@pytest.mark.case("ISC-NOP-06", section="RFC 7143 4.2.2.1", level="SHOULD", kills=("nop-order",))
 def test_pings_are_answered_in_their_order(session):
     sent = [session.send(NopOut(itt=session.numbers.itt(), data=bytes((at,)))).itt for at in range(10)]
     assert [session.expect(NopIn).itt for _ in sent] == sent
@@ -54,9 +57,9 @@ def test_pings_are_answered_in_their_order(session):
 
 @pytest.mark.case(
     "ISC-NOP-07",
-    section="RFC 7143 11.18.2",
+    section="RFC 7143 11.19, 11.18.2",
     level="SHOULD",
-    spares="its rule's mutants are killed by other cases",
+    kills=("nop-unasked",),
 )
 def test_a_nop_out_with_a_target_transfer_tag_of_no_nop_in_is_not_answered(session, observe):
     session.send(NopOut(immediate=True, ttt=0x1234, lun=session.lun))
@@ -70,9 +73,7 @@ def test_a_nop_in_has_bit_one_of_byte_one_set(session):
     assert session.ping().final
 
 
-@pytest.mark.case(
-    "ISC-NOP-09", section="RFC 7143 11.18", spares="its rule's mutants are killed by other cases"
-)
+@pytest.mark.case("ISC-NOP-09", section="RFC 7143 11.18.3, 11.19", kills=("nop-echo",))
 def test_a_ping_with_data_as_long_as_the_target_takes_is_answered(session):
     size = min(session.parameters.max_send, session.parameters.max_recv)
     assert len(session.ping(bytes(size)).data) == size

@@ -73,7 +73,8 @@ def test_a_command_after_a_gap_waits_for_the_one_that_is_missing(session):
     assert not waiting.pdus, f"CmdSN {number + 1} was answered before {number}: {waiting}"
     first = session.send(ScsiCommand(itt=0x21, lun=session.lun, cdb=READY))
     session.numbers.cmd_sn = plus(number, 2)
-    assert [pdu.itt for pdu in answers(session, 2)] == [first.itt, second.itt]
+    came = answers(session, 2)  # delivered in their order; simple tasks may end in any
+    assert {pdu.itt for pdu in came} == {first.itt, second.itt}
 
 
 @pytest.mark.case("ISC-CMDSN-06", kills=("exp-cmd-sn-gap",))
@@ -113,7 +114,7 @@ def test_an_idle_session_has_an_open_window(session):
     assert not before(session.numbers.max_cmd_sn, session.numbers.cmd_sn), "the command window is closed"
 
 
-@pytest.mark.case("ISC-CMDSN-10", spares="its rule's mutants are killed by other cases")
+@pytest.mark.case("ISC-CMDSN-10", kills=("max-cmd-sn-low",))
 def test_a_whole_window_of_commands_is_answered(session):
     session.ping()
     room = (session.numbers.max_cmd_sn - session.numbers.cmd_sn) % 2**32 + 1
@@ -130,24 +131,24 @@ def test_exp_cmd_sn_never_goes_back(session):
     assert not session.watch.broken("exp-cmd-sn")
 
 
-@pytest.mark.case(
-    "ISC-CMDSN-12", section="RFC 7143 11.18", spares="its rule's mutants are killed by other cases"
-)
+@pytest.mark.case("ISC-CMDSN-12", section="RFC 7143 4.2.2.1", kills=("exp-cmd-sn-stuck",))
 def test_a_nop_out_that_is_not_immediate_uses_a_cmd_sn(session):
     first = session.ping(immediate=False)
     assert first.exp_cmd_sn == session.numbers.cmd_sn
 
 
-@pytest.mark.case("ISC-CMDSN-13", section="RFC 7143 4.2.2.1", spares="LIO breaks this rule itself")
+# "MUST be able to handle at least … one immediate non-task-management iSCSI command", but also "MAY reject
+# immediate commands": a target that takes an immediate NOP-Out and never a SCSI command can point at both.
+@pytest.mark.case(
+    "ISC-CMDSN-13", section="RFC 7143 4.2.2.1", level="SHOULD", spares="LIO breaks this rule itself"
+)
 def test_one_immediate_scsi_command_is_executed(session):
     session.start(READY, immediate=True)
     answer = session.expect(Pdu)
     assert isinstance(answer, ScsiResponse), f"an immediate command was met with {answer.summary()}"
 
 
-@pytest.mark.case(
-    "ISC-CMDSN-14", section="RFC 7143 4.2.2.1, 11.17.1", spares="its rule's mutants are killed by other cases"
-)
+@pytest.mark.case("ISC-CMDSN-14", section="RFC 7143 4.2.2.1, 11.17.1", kills=("coalesced-lost",))
 def test_many_immediate_requests_are_each_answered_or_rejected(session, observe):
     sent = [session.send(NopOut(immediate=True, itt=session.numbers.itt())).itt for _ in range(16)]
     came = answers(session, len(sent))
@@ -157,7 +158,7 @@ def test_many_immediate_requests_are_each_answered_or_rejected(session, observe)
     assert {pdu.itt for pdu in came if isinstance(pdu, NopIn)} <= set(sent)
 
 
-@pytest.mark.case("ISC-STATSN-01", section="RFC 7143 4.2.2.2", kills=("stat-sn-skips",))
+@pytest.mark.case("ISC-STATSN-01", section="RFC 7143 4.2.2.2, 11.4.9", kills=("stat-sn-skips",))
 def test_each_response_has_the_next_stat_sn(session):
     for _ in range(4):
         session.command(READY)
@@ -185,9 +186,7 @@ def test_an_r2t_carries_the_next_stat_sn_and_does_not_use_it(connections, scratc
     assert not made.watch.broken("stat-sn")
 
 
-@pytest.mark.case(
-    "ISC-STATSN-05", section="RFC 7143 4.2.2.2", spares="a proxy cannot make a target die of it"
-)
+@pytest.mark.case("ISC-STATSN-05", section="RFC 7143 4.2.2.2", kills=("stat-sn-nop",))
 def test_an_exp_stat_sn_that_lags_behind_does_no_harm(session):
     started = session.numbers.exp_stat_sn
     for _ in range(4):

@@ -141,9 +141,7 @@ def test_register_with_a_key_that_is_not_ones_own_is_a_conflict(unreserved):
     assert a.keys().keys == (KEY_A,)
 
 
-@pytest.mark.case(
-    "SCS-PR-03", section="SPC-4 REGISTER", spares="its rule's mutants are killed by other cases"
-)
+@pytest.mark.case("SCS-PR-03", section="SPC-4 REGISTER", kills=("registration-lost",))
 def test_register_changes_ones_key(unreserved):
     a, _ = unreserved
     assert a.register(KEY_A).good
@@ -154,7 +152,7 @@ def test_register_changes_ones_key(unreserved):
 @pytest.mark.case(
     "SCS-PR-04",
     section="SPC-4 REGISTER AND IGNORE EXISTING KEY",
-    spares="its rule's mutants are killed by other cases",
+    kills=("registration-lost",),
 )
 def test_register_and_ignore_existing_key_ignores_it(unreserved):
     a, _ = unreserved
@@ -164,9 +162,7 @@ def test_register_and_ignore_existing_key_ignores_it(unreserved):
     assert a.keys().keys == (KEY_B,)
 
 
-@pytest.mark.case(
-    "SCS-PR-05", section="SPC-4 unregistering", spares="its rule's mutants are killed by other cases"
-)
+@pytest.mark.case("SCS-PR-05", section="SPC-4 unregistering", kills=("clear-ignored",))
 def test_a_key_of_zero_unregisters(unreserved):
     a, _ = unreserved
     assert a.register(KEY_A).good
@@ -283,7 +279,7 @@ def test_the_preempted_is_told_that_its_registration_was_preempted(unreserved):
     assert answer.check(SenseKey.UNIT_ATTENTION, Asc.REGISTRATIONS_PREEMPTED), answer
 
 
-@pytest.mark.case("SCS-PR-17", section="SPC-4 PREEMPT", spares="its rule's mutants are killed by other cases")
+@pytest.mark.case("SCS-PR-17", section="SPC-4 PREEMPT", kills=("registration-lost",))
 def test_preempt_of_a_registration_leaves_the_reservation(unreserved):
     a, b = unreserved
     reserved(a, PrType.WRITE_EXCLUSIVE)
@@ -301,9 +297,7 @@ def test_preempt_of_a_key_that_nobody_has_is_a_conflict(unreserved):
     claim(a.preempt(PrType.WRITE_EXCLUSIVE, KEY_A, 0x5555), allowed=False)
 
 
-@pytest.mark.case(
-    "SCS-PR-19", section="SPC-4 PREEMPT AND ABORT", spares="its rule's mutants are killed by other cases"
-)
+@pytest.mark.case("SCS-PR-19", section="SPC-4 PREEMPT AND ABORT", kills=("preempt-ignored",))
 def test_preempt_and_abort_takes_the_reservation_over_too(unreserved):
     a, b = unreserved
     reserved(a, PrType.WRITE_EXCLUSIVE)
@@ -329,9 +323,7 @@ def test_register_clear_and_preempt_count_generations_and_reserve_does_not(unres
     assert seen == [first, first + 1, first + 1, first + 2, first + 3]
 
 
-@pytest.mark.case(
-    "SCS-PR-21", section="SPC-4 unregistering", spares="its rule's mutants are killed by other cases"
-)
+@pytest.mark.case("SCS-PR-21", section="SPC-4 unregistering", kills=("release-ignored",))
 def test_the_holder_who_unregisters_gives_the_reservation_up(unreserved, scratch):
     a, b = unreserved
     reserved(a, PrType.WRITE_EXCLUSIVE)
@@ -343,7 +335,7 @@ def test_the_holder_who_unregisters_gives_the_reservation_up(unreserved, scratch
 @pytest.mark.case(
     "SCS-PR-22",
     section="SPC-4 reservations, I_T nexus loss",
-    spares="its rule's mutants are killed by other cases",
+    kills=("reservation-write",),
 )
 def test_a_reservation_outlives_the_session_of_its_holder(unreserved, connections, facts, scratch):
     a, b = unreserved
@@ -359,7 +351,7 @@ def test_a_reservation_outlives_the_session_of_its_holder(unreserved, connection
 @pytest.mark.case(
     "SCS-PR-23",
     section="SPC-4 I_T nexus, RFC 7143 4.4.3.1",
-    spares="its rule's mutants are killed by other cases",
+    kills=("reservation-write",),
 )
 def test_a_registration_is_of_one_i_t_nexus_and_not_of_the_initiator_name(
     unreserved, connections, facts, scratch
@@ -385,9 +377,7 @@ def test_under_exclusive_access_anybody_may_ask_what_the_unit_is(unreserved):
         assert answer.good, answer
 
 
-@pytest.mark.case(
-    "SCS-PR-25", section="SPC-4 allowed commands", spares="its rule's mutants are killed by other cases"
-)
+@pytest.mark.case("SCS-PR-25", section="SPC-4 allowed commands", kills=("reservation-sync",))
 def test_under_exclusive_access_synchronize_cache_of_others_is_a_conflict(unreserved):
     a, b = unreserved
     reserved(a, PrType.EXCLUSIVE_ACCESS)
@@ -402,9 +392,7 @@ def test_the_capabilities_have_their_length_and_a_type_mask(unreserved):
     assert seen.types is None or seen.types, "TMV is set and no type is"
 
 
-@pytest.mark.case(
-    "SCS-PR-27", section="SPC-4 REPORT CAPABILITIES", spares="its rule's mutants are killed by other cases"
-)
+@pytest.mark.case("SCS-PR-27", section="SPC-4 REPORT CAPABILITIES", kills=("reserve-refused",))
 def test_every_type_in_the_mask_can_be_reserved(unreserved):
     a, _ = unreserved
     seen = decode_capabilities(a.reserve_in(PrIn.REPORT_CAPABILITIES).data)
@@ -459,9 +447,7 @@ def test_a_service_action_that_is_not_defined_is_an_invalid_field(unreserved):
     assert answer.check(SenseKey.ILLEGAL_REQUEST, Asc.INVALID_FIELD_IN_CDB), answer
 
 
-@pytest.mark.case(
-    "SCS-PR-32", section="SPC-4 registering, APTPL", spares="its rule's mutants are killed by other cases"
-)
+@pytest.mark.case("SCS-PR-32", section="SPC-4 registering, APTPL", kills=("power-loss-inactive",))
 def test_aptpl_is_kept_or_refused_as_the_capabilities_say(unreserved, observe):
     a, _ = unreserved
     able = decode_capabilities(a.reserve_in(PrIn.REPORT_CAPABILITIES).data).persist_through_power_loss
@@ -477,7 +463,7 @@ def test_aptpl_is_kept_or_refused_as_the_capabilities_say(unreserved, observe):
 @pytest.mark.case(
     "SCS-PR-33",
     section="SPC-4 preempting, all registrants",
-    spares="its rule's mutants are killed by other cases",
+    kills=("clear-ignored",),
 )
 def test_preempt_with_key_zero_removes_all_other_registrants_of_an_all_registrants_reservation(unreserved):
     a, b = unreserved
@@ -501,7 +487,7 @@ def test_preempt_with_key_zero_without_an_all_registrants_reservation_is_refused
 @pytest.mark.case(
     "SCS-PR-35",
     section="SPC-2 RESERVE(6), SPC-4 exceptions to RESERVE and RELEASE",
-    spares="its rule's mutants are killed by other cases",
+    kills=("reserve6-ignored",),
 )
 def test_reserve_6_under_a_persistent_reservation_is_a_conflict(unreserved):
     a, b = unreserved
@@ -528,9 +514,7 @@ def test_a_unit_reserved_with_reserve_6_is_the_reservers_alone_until_released(tw
     claim(b.write(scratch.lba, scratch.pattern(1)), allowed=True)
 
 
-@pytest.mark.case(
-    "SCS-R6-02", section="SPC-2 RESERVE(6)", spares="its rule's mutants are killed by other cases"
-)
+@pytest.mark.case("SCS-R6-02", section="SPC-2 RESERVE(6)", kills=("release-ignored",))
 def test_a_unit_reserved_with_reserve_6_is_free_when_the_session_ends(two, scratch):
     a, b = two
     answer = a.run(c.RESERVE_6)

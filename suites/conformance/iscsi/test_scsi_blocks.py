@@ -13,12 +13,12 @@ PAIRS = [
     pytest.param(
         c.WRITE_10,
         c.READ_10,
-        marks=pytest.mark.case("SCS-RW-01", spares="its rule's mutants are killed by other cases"),
+        marks=pytest.mark.case("SCS-RW-01", kills=("read-corrupt",)),
     ),
     pytest.param(
         c.WRITE_12,
         c.READ_12,
-        marks=pytest.mark.case("SCS-RW-02", spares="its rule's mutants are killed by other cases"),
+        marks=pytest.mark.case("SCS-RW-02", kills=("read-corrupt",)),
     ),
     pytest.param(c.WRITE_16, c.READ_16, marks=pytest.mark.case("SCS-RW-03", kills=("read-corrupt",))),
 ]
@@ -39,9 +39,7 @@ def test_what_is_written_is_read(unit, scratch, write, read):
     assert answer.data == data
 
 
-@pytest.mark.case(
-    "SCS-RW-04", section="SBC-3 READ(6), WRITE(6)", spares="its rule's mutants are killed by other cases"
-)
+@pytest.mark.case("SCS-RW-04", section="SBC-3 READ(6), WRITE(6)", kills=("read-corrupt",))
 def test_six_byte_commands_agree_with_the_others_or_are_not_there(unit, scratch):
     data = scratch.pattern(1, seed=6)
     answer = unit.run(c.WRITE_6, data=data, lba=scratch.lba, blocks=1)
@@ -59,19 +57,19 @@ def test_six_byte_commands_agree_with_the_others_or_are_not_there(unit, scratch)
         pytest.param(c.READ_16, marks=pytest.mark.case("SCS-RW-06", kills=("lba-range-good",))),
         pytest.param(
             c.WRITE_10,
-            marks=pytest.mark.case("SCS-RW-07", spares="its rule's mutants are killed by other cases"),
+            marks=pytest.mark.case("SCS-RW-07", kills=("lba-range-good",)),
         ),
         pytest.param(
             c.WRITE_16,
-            marks=pytest.mark.case("SCS-RW-08", spares="its rule's mutants are killed by other cases"),
+            marks=pytest.mark.case("SCS-RW-08", kills=("lba-range-good",)),
         ),
         pytest.param(
             c.VERIFY_10,
-            marks=pytest.mark.case("SCS-RW-09", spares="its rule's mutants are killed by other cases"),
+            marks=pytest.mark.case("SCS-RW-09", kills=("lba-range-good",)),
         ),
         pytest.param(
             c.SYNCHRONIZE_CACHE_10,
-            marks=pytest.mark.case("SCS-RW-10", spares="its rule's mutants are killed by other cases"),
+            marks=pytest.mark.case("SCS-RW-10", kills=("lba-range-good",)),
         ),
     ],
 )
@@ -92,7 +90,7 @@ def test_a_read_across_the_end_moves_nothing(unit, facts):
     assert answer.data == b""
 
 
-@pytest.mark.case("SCS-RW-12", spares="its rule's mutants are killed by other cases")
+@pytest.mark.case("SCS-RW-12", kills=("lba-range-good",))
 def test_a_write_across_the_end_writes_nothing(unit, facts, scratch):
     before = unit.read(facts.capacity.last_lba).data
     answer = unit.write(facts.capacity.last_lba, scratch.pattern(2, seed=12))
@@ -100,14 +98,14 @@ def test_a_write_across_the_end_writes_nothing(unit, facts, scratch):
     assert unit.read(facts.capacity.last_lba).data == before
 
 
-@pytest.mark.case("SCS-RW-13", spares="its rule's mutants are killed by other cases")
+@pytest.mark.case("SCS-RW-13", kills=("read-corrupt",))
 def test_the_last_block_can_be_written_and_read(unit, facts, scratch):
     data = scratch.pattern(1, seed=13)
     assert unit.write(facts.capacity.last_lba, data).good
     assert unit.read(facts.capacity.last_lba).data == data
 
 
-@pytest.mark.case("SCS-RW-14", spares="its rule's mutants are killed by other cases")
+@pytest.mark.case("SCS-RW-14", kills=("zero-blocks-refused",))
 def test_zero_blocks_are_no_error_and_move_nothing(unit, scratch):
     for command in (c.READ_10, c.READ_16, c.WRITE_10, c.WRITE_16):
         answer = unit.run(command, lba=scratch.lba, blocks=0)
@@ -121,9 +119,7 @@ def test_an_lba_at_the_very_top_does_not_wrap(unit):
     assert out_of_range(answer), answer
 
 
-@pytest.mark.case(
-    "SCS-RW-16", section="SBC-3 caching, FUA", spares="its rule's mutants are killed by other cases"
-)
+@pytest.mark.case("SCS-RW-16", section="SBC-3 caching, FUA", kills=("read-corrupt",))
 def test_a_write_with_fua_is_done_and_read_back_with_fua(unit, scratch):
     data = scratch.pattern(4, seed=16)
     answer = unit.write(scratch.lba, data, fua=1)
@@ -133,9 +129,7 @@ def test_a_write_with_fua_is_done_and_read_back_with_fua(unit, scratch):
     assert unit.read(scratch.lba, 4, fua=1).data == data
 
 
-@pytest.mark.case(
-    "SCS-RW-17", section="SBC-3 SYNCHRONIZE CACHE", spares="its rule's mutants are killed by other cases"
-)
+@pytest.mark.case("SCS-RW-17", section="SBC-3 SYNCHRONIZE CACHE", kills=("sync-cache-refused",))
 def test_synchronize_cache_of_a_range_and_of_all_is_done(unit, scratch, observe):
     for fields in ({"lba": scratch.lba, "blocks": 8}, {"lba": 0, "blocks": 0}):
         answer = unit.run(c.SYNCHRONIZE_CACHE_10, **fields)
@@ -151,7 +145,7 @@ def test_synchronize_cache_of_a_range_and_of_all_is_done(unit, scratch, observe)
     "SCS-RW-18",
     section="SBC-3 protection information",
     level="SHOULD",
-    spares="its rule's mutants are killed by other cases",
+    kills=("protect-accepted",),
 )
 def test_rdprotect_on_a_unit_without_protection_is_an_invalid_field(unit, facts, scratch, observe):
     if facts.capacity.protection:
@@ -161,7 +155,7 @@ def test_rdprotect_on_a_unit_without_protection_is_an_invalid_field(unit, facts,
     assert answer.check(SenseKey.ILLEGAL_REQUEST, Asc.INVALID_FIELD_IN_CDB), answer
 
 
-@pytest.mark.case("SCS-RW-19", spares="its rule's mutants are killed by other cases")
+@pytest.mark.case("SCS-RW-19", kills=("read-corrupt",))
 def test_a_large_transfer_in_one_command_is_whole(unit, scratch):
     data = scratch.pattern(1024, seed=19)
     assert unit.write(scratch.lba, data).good
@@ -169,7 +163,7 @@ def test_a_large_transfer_in_one_command_is_whole(unit, scratch):
     assert answer.data == data
 
 
-@pytest.mark.case("SCS-RW-20", spares="its rule's mutants are killed by other cases")
+@pytest.mark.case("SCS-RW-20", kills=("read-corrupt",))
 def test_neighbouring_blocks_are_left_alone(unit, scratch):
     assert unit.write(scratch.lba, scratch.pattern(5)).good
     assert unit.write(scratch.lba + 2, scratch.pattern(1, seed=20)).good
@@ -190,9 +184,7 @@ def test_more_blocks_than_the_unit_takes_at_once_are_refused(unit, facts):
     assert answer.check(SenseKey.ILLEGAL_REQUEST, Asc.INVALID_FIELD_IN_CDB), answer
 
 
-@pytest.mark.case(
-    "SCS-VERIFY-01", section="SBC-3 VERIFY", spares="its rule's mutants are killed by other cases"
-)
+@pytest.mark.case("SCS-VERIFY-01", section="SBC-3 VERIFY", kills=("verify-refused",))
 def test_verify_of_what_is_there_is_good(unit, scratch):
     answer = unit.run(c.VERIFY_10, lba=scratch.lba, blocks=4)
     if answer.unsupported:
@@ -211,9 +203,7 @@ def test_verify_with_bytchk_finds_a_difference(unit, scratch):
     assert other.check(SenseKey.MISCOMPARE), other
 
 
-@pytest.mark.case(
-    "SCS-CAW-01", section="SBC-3 COMPARE AND WRITE", spares="its rule's mutants are killed by other cases"
-)
+@pytest.mark.case("SCS-CAW-01", section="SBC-3 COMPARE AND WRITE", kills=("read-corrupt",))
 def test_compare_and_write_writes_where_the_blocks_are_equal(unit, scratch):
     old, new = scratch.pattern(1), scratch.pattern(1, seed=1)
     assert unit.write(scratch.lba, old).good
@@ -243,7 +233,7 @@ def test_a_miscompare_names_the_first_byte_that_differs_and_writes_nothing(unit,
 @pytest.mark.case(
     "SCS-CAW-03",
     section="SBC-3 COMPARE AND WRITE, Block Limits",
-    spares="its rule's mutants are killed by other cases",
+    kills=("caw-length-accepted",),
 )
 def test_more_blocks_than_the_maximum_compare_and_write_length_are_refused(unit, facts, scratch):
     most = facts.limits.max_compare_and_write if facts.limits else 0
@@ -254,9 +244,7 @@ def test_more_blocks_than_the_maximum_compare_and_write_length_are_refused(unit,
     assert answer.check(SenseKey.ILLEGAL_REQUEST, Asc.INVALID_FIELD_IN_CDB), answer
 
 
-@pytest.mark.case(
-    "SCS-SAME-01", section="SBC-3 WRITE SAME", spares="its rule's mutants are killed by other cases"
-)
+@pytest.mark.case("SCS-SAME-01", section="SBC-3 WRITE SAME", kills=("read-corrupt",))
 def test_write_same_repeats_one_block(unit, scratch):
     block = scratch.pattern(1, seed=30)
     answer = unit.run(c.WRITE_SAME_16, data=block, lba=scratch.lba, blocks=8)
@@ -277,7 +265,7 @@ def test_write_same_past_the_end_is_out_of_range(unit, facts, scratch):
 @pytest.mark.case(
     "SCS-SAME-03",
     section="SBC-3 WRITE SAME, Block Limits",
-    spares="its rule's mutants are killed by other cases",
+    kills=("write-same-length-accepted",),
 )
 def test_write_same_over_its_maximum_is_refused(unit, facts, scratch):
     most = facts.limits.max_write_same if facts.limits else 0
@@ -287,9 +275,7 @@ def test_write_same_over_its_maximum_is_refused(unit, facts, scratch):
     assert answer.check(SenseKey.ILLEGAL_REQUEST, Asc.INVALID_FIELD_IN_CDB), answer
 
 
-@pytest.mark.case(
-    "SCS-UNMAP-01", section="SBC-3 UNMAP, LBPRZ", spares="its rule's mutants are killed by other cases"
-)
+@pytest.mark.case("SCS-UNMAP-01", section="SBC-3 UNMAP, LBPRZ", kills=("unmap-refused",))
 def test_unmapped_blocks_read_as_reported(unit, facts, scratch, observe):
     if facts.provisioning is None or not facts.provisioning.unmap:
         pytest.skip("UNMAP is not supported (LBPU is 0)")
@@ -304,9 +290,7 @@ def test_unmapped_blocks_read_as_reported(unit, facts, scratch, observe):
         assert not any(data), "LBPRZ says zero"
 
 
-@pytest.mark.case(
-    "SCS-UNMAP-02", section="SBC-3 UNMAP", spares="its rule's mutants are killed by other cases"
-)
+@pytest.mark.case("SCS-UNMAP-02", section="SBC-3 UNMAP", kills=("unmap-refused",))
 def test_unmap_of_nothing_is_no_error(unit, facts):
     if facts.provisioning is None or not facts.provisioning.unmap:
         pytest.skip("UNMAP is not supported (LBPU is 0)")
@@ -316,9 +300,7 @@ def test_unmap_of_nothing_is_no_error(unit, facts):
     assert answer.good, answer
 
 
-@pytest.mark.case(
-    "SCS-UNMAP-03", section="SBC-3 UNMAP", spares="its rule's mutants are killed by other cases"
-)
+@pytest.mark.case("SCS-UNMAP-03", section="SBC-3 UNMAP", kills=("lba-range-good",))
 def test_unmap_past_the_end_is_out_of_range(unit, facts, scratch):
     if facts.provisioning is None or not facts.provisioning.unmap:
         pytest.skip("UNMAP is not supported (LBPU is 0)")
@@ -327,9 +309,7 @@ def test_unmap_past_the_end_is_out_of_range(unit, facts, scratch):
     assert scratch.count
 
 
-@pytest.mark.case(
-    "SCS-UNMAP-04", section="SBC-3 UNMAP, Block Limits", spares="its rule's mutants are killed by other cases"
-)
+@pytest.mark.case("SCS-UNMAP-04", section="SBC-3 UNMAP, Block Limits", kills=("unmap-list-accepted",))
 def test_more_descriptors_than_the_unit_takes_are_refused(unit, facts, scratch):
     most = facts.limits.max_unmap_descriptors if facts.limits else 0
     if facts.provisioning is None or not facts.provisioning.unmap or not 0 < most <= 1024:
@@ -341,7 +321,7 @@ def test_more_descriptors_than_the_unit_takes_are_refused(unit, facts, scratch):
 @pytest.mark.case(
     "SCS-UNMAP-05",
     section="SBC-3 UNMAP, SPC-4 parameter list length",
-    spares="its rule's mutants are killed by other cases",
+    kills=("unmap-list-accepted",),
 )
 def test_a_parameter_list_shorter_than_its_header_is_refused(unit, facts, scratch):
     if facts.provisioning is None or not facts.provisioning.unmap:

@@ -49,7 +49,7 @@ def test_a_short_allocation_cuts_the_data_and_changes_nothing_else(unit):
         assert answer.data == whole[:allocation]
 
 
-@pytest.mark.case("SCS-INQ-04", spares="its rule's mutants are killed by other cases")
+@pytest.mark.case("SCS-INQ-04", kills=("inquiry-zero-refused",))
 def test_an_allocation_of_zero_is_no_error(unit):
     answer = unit.run(c.INQUIRY, allocation=0)
     assert answer.good, answer
@@ -131,7 +131,7 @@ def test_the_block_limits_page_has_its_length(unit, facts):
 @pytest.mark.case(
     "SCS-VPD-08",
     section="SBC-3 Logical Block Provisioning",
-    spares="its rule's mutants are killed by other cases",
+    spares="it compares two facts that are asked once, on a connection that no mutant touches",
 )
 @pytest.mark.usefixtures("unit")
 def test_a_thin_unit_says_so_in_both_places(facts):
@@ -141,9 +141,7 @@ def test_a_thin_unit_says_so_in_both_places(facts):
     assert not offers or facts.capacity.provisioned_thin, "LBPU or LBPWS without LBPME"
 
 
-@pytest.mark.case(
-    "SCS-VPD-09", section="SPC-4 Unit Serial Number", spares="its rule's mutants are killed by other cases"
-)
+@pytest.mark.case("SCS-VPD-09", section="SPC-4 Unit Serial Number", kills=("serial-binary",))
 def test_the_serial_number_is_printable(unit, facts):
     if 0x80 not in facts.pages:
         pytest.skip("no Unit Serial Number page")
@@ -158,9 +156,7 @@ def test_both_read_capacity_commands_agree(unit):
     assert short.last_lba == min(long.last_lba, 0xFFFFFFFF)
 
 
-@pytest.mark.case(
-    "SCS-CAP-02", section="SBC-3 READ CAPACITY (16)", spares="its rule's mutants are killed by other cases"
-)
+@pytest.mark.case("SCS-CAP-02", section="SBC-3 READ CAPACITY (16)", kills=("capacity-truncation",))
 def test_read_capacity_16_is_cut_to_its_allocation(unit):
     whole = unit.capacity16().data
     cut = unit.capacity16(allocation=12)
@@ -172,7 +168,7 @@ def test_read_capacity_16_is_cut_to_its_allocation(unit):
     "SCS-CAP-03",
     section="SBC-3 READ CAPACITY (10)",
     level="SHOULD",
-    spares="its rule's mutants are killed by other cases",
+    kills=("pmi-accepted",),
 )
 def test_an_lba_without_pmi_is_an_invalid_field(unit, observe):
     answer = unit.run(c.READ_CAPACITY_10, read=8, lba=5)
@@ -192,9 +188,7 @@ def test_the_lun_list_length_is_that_of_the_whole_list_even_where_it_is_cut(unit
     assert cut == whole[:16]
 
 
-@pytest.mark.case(
-    "SCS-LUN-03", section="SPC-4 REPORT LUNS", spares="its rule's mutants are killed by other cases"
-)
+@pytest.mark.case("SCS-LUN-03", section="SPC-4 REPORT LUNS", kills=("lun-not-reported",))
 def test_report_luns_to_lun_0_is_answered(session):
     done = session.command(c.cdb(c.REPORT_LUNS, allocation=4096), read=4096, lun=0)
     assert done.status == 0
@@ -212,7 +206,7 @@ def test_an_allocation_under_16_bytes_cuts_the_list_or_is_an_invalid_field(unit,
     "SCS-LUN-05",
     section="SPC-4 REPORT LUNS",
     level="SHOULD",
-    spares="its rule's mutants are killed by other cases",
+    spares="LIO breaks this rule itself",
 )
 def test_a_select_report_that_is_reserved_is_an_invalid_field(unit, observe):
     answer = unit.luns(select=0x7F)
@@ -230,7 +224,7 @@ def test_mode_sense_says_how_long_its_data_are(unit):
 @pytest.mark.case(
     "SCS-MODE-02",
     section="SPC-4 MODE SENSE, Caching and Control pages",
-    spares="its rule's mutants are killed by other cases",
+    kills=("mode-page-differs",),
 )
 def test_all_pages_include_the_caching_page_which_one_can_ask_for_alone(unit):
     every = decode_mode6(unit.run(c.MODE_SENSE_6, read=255, page=0x3F, allocation=255).data)
@@ -246,9 +240,7 @@ def test_a_mode_page_that_is_not_there_is_an_invalid_field(unit):
     assert invalid_field(answer), answer
 
 
-@pytest.mark.case(
-    "SCS-MODE-04", section="SPC-4 MODE SENSE(10)", spares="its rule's mutants are killed by other cases"
-)
+@pytest.mark.case("SCS-MODE-04", section="SPC-4 MODE SENSE(10)", kills=("mode10-length",))
 def test_mode_sense_10_has_the_same_pages(unit):
     answer = unit.run(c.MODE_SENSE_10, read=255, page=0x3F, dbd=1, allocation=255)
     assert answer.good, answer
@@ -278,9 +270,7 @@ def test_request_sense_with_nothing_pending_says_no_sense(unit):
     assert decode_sense(answer.data).key == SenseKey.NO_SENSE
 
 
-@pytest.mark.case(
-    "SCS-SENSE-04", section="SPC-4 REQUEST SENSE", spares="its rule's mutants are killed by other cases"
-)
+@pytest.mark.case("SCS-SENSE-04", section="SPC-4 REQUEST SENSE", kills=("request-sense-hardware",))
 def test_request_sense_can_be_had_in_either_format_or_refuses_the_bit(unit, observe):
     answer = unit.run(c.REQUEST_SENSE, read=252, desc=1, allocation=252)
     if answer.good:
@@ -292,7 +282,7 @@ def test_request_sense_can_be_had_in_either_format_or_refuses_the_bit(unit, obse
 @pytest.mark.case(
     "SCS-OPS-01",
     section="SPC-4 REPORT SUPPORTED OPERATION CODES",
-    spares="its rule's mutants are killed by other cases",
+    spares="the mutants' target does not offer the command: it is skipped there",
 )
 def test_what_is_reported_as_supported_is_not_an_invalid_operation_code(unit):
     answer = unit.run(c.REPORT_SUPPORTED_OPERATION_CODES, read=4096, allocation=4096)

@@ -63,7 +63,7 @@ BAD = [
     HEAD + ", matrix: {login: [{username: u, password: p}]}}",
     HEAD + ", clients: []}",
     HEAD + ", thresholds: {stream: 'iops >= 5'}}",
-    HEAD + ", thresholds: {strem: ['iops >= 5']}}",
+    HEAD + ", thresholds: {'st rem': ['iops >= 5']}}",
     HEAD + "}\nclients: {}",
     HEAD + "}\nclients: {c: {address: c}}",
     HEAD + "}\nclients: {c: {transport: ssh}}",

@@ -4,10 +4,14 @@
 
 from __future__ import annotations
 
+import socket
+import threading
+
 import pytest
 
 from storagetest.config.base import SecretText
-from storagetest.external.base import Ended, suites
+from storagetest.errors import TargetDead
+from storagetest.external.base import Ended, Look, suites
 from storagetest.external.iscsi_test_cu import IscsiTestCu
 from storagetest.protocols.iscsi import Authentication, Iscsi
 
@@ -53,8 +57,30 @@ def test_no_secret_stands_on_the_command_line() -> None:
     assert run.env == {"LIBISCSI_CHAP_USERNAME": "alice", "LIBISCSI_CHAP_PASSWORD": "wonderland"}
 
 
-def test_without_an_identity_nothing_may_be_erased() -> None:
-    assert SUITE.may_erase(Iscsi.Options(**OPTIONS)) is False
+def test_a_target_that_does_not_answer_is_said_to_be_dead() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        port = gone.getsockname()[1]
+    here = Iscsi.Options(**{**OPTIONS, "address": "127.0.0.1", "port": port, "deadline": 2})
+    with pytest.raises(TargetDead, match=f"127.0.0.1:{port}"):
+        SUITE.look(here)
+
+
+def test_a_target_that_talks_nonsense_is_not_dead_and_may_not_be_erased() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as nonsense:
+
+        def serve() -> None:
+            sock, _ = nonsense.accept()
+            with sock:
+                sock.sendall(bytes(range(256)))
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        port = nonsense.getsockname()[1]
+        here = Iscsi.Options(
+            **{**OPTIONS, "address": "127.0.0.1", "port": port, "deadline": 2, "erase": "naa.1"}
+        )
+        assert SUITE.look(here) == Look("", may_erase=False)
+        thread.join(5)
 
 
 def verdict(said: str, status: int = 0):

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from storagetest.measure.histogram import Histogram
-from storagetest.measure.run import METRICS, Run, Sample
-from storagetest.measure.stats import estimate, mean, mean_interval, tukey
+from storagetest.measure.run import METRICS, Better, Metric, Run, Sample, Unit
+from storagetest.measure.stats import counted, estimate, mean, mean_interval, tukey
 
 finite = st.floats(-1e12, 1e12)
 
@@ -110,3 +110,26 @@ def test_importing_it_does_not_import_scipy():
     """SciPy takes half a second, and `pytest --collect-only` needs none of it."""
     code = "import sys, storagetest.verdict, storagetest.measure.stats; sys.exit('scipy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
+
+
+def test_a_percentile_of_one_operation_is_that_of_its_own_merged_bins():
+    """999 quick ones and a repeat of one slow one: its mean of percentiles would say half of 1 s."""
+    metric = Metric("stat_p50", Unit.SECONDS, Better.LOWER, 0.5, operation="stat")
+    both = [Histogram.of([0.001] * 999), Histogram.of([1.0])]
+    samples = tuple(
+        Sample({"stat_p50": each.percentile(0.5)}, 1.0, 10**6, operations={"stat": each, "open": each + each})
+        for each in both
+    )
+    run = Run("c", "w", "t", "v", "p", "h", {}, {}, samples, 0.0)
+    found = estimate(run, metric)
+    assert found is not None
+    assert found.value == pytest.approx(0.001, rel=0.01)
+    assert counted(run, metric) == 1000
+    assert counted(run, METRICS["p50"]) == 0  # nobody measured that
+
+
+def test_an_operation_without_a_histogram_was_not_counted():
+    metric = Metric("stat_p50", Unit.SECONDS, Better.LOWER, 0.5, operation="stat")
+    run = Run("c", "w", "t", "v", "p", "h", {}, {}, (Sample({"stat_p50": 1.0, "p50": 1.0}, 1.0, 500),), 0.0)
+    assert counted(run, metric) == 0
+    assert counted(run, METRICS["p50"]) == 500

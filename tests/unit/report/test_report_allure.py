@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from allure_commons import hookimpl, plugin_manager
 
+from storagetest.measure.bottleneck import Bottleneck, Limit
+from storagetest.measure.run import Unit
+from storagetest.measure.series import Series
 from storagetest.report import allure
 from storagetest.report.categories import CATEGORIES, categories_json
 
@@ -115,3 +120,38 @@ def test_extras_are_written_beside_the_results(tmp_path: Path):
 def test_without_allure_listening_nothing_happens(make_record):
     allure.identify(epic="NFS", feature="x", variant="y", title="z", labels={"a": "b"}, links={"n": "u"})
     allure.on_case([make_record(), make_record()], {"dmesg": "text"})
+
+
+class Listener:
+    """Hears what is told to Allure."""
+
+    def __init__(self) -> None:
+        self.attached: dict[str, tuple[str, str]] = {}
+        self.descriptions: list[str] = []
+
+    @hookimpl
+    def attach_data(self, body, name, attachment_type, extension):
+        self.attached[name] = (extension, body)
+
+    @hookimpl
+    def add_description_html(self, test_description_html):
+        self.descriptions.append(test_description_html)
+
+
+def test_each_repeats_series_are_drawn_and_who_limited_it_is_said(make_record):
+    record = make_record()
+    course = Series("load", "read IOPS", Unit.PER_SECOND, "client1", (1.0, 2.0), (5.0, 6.0))
+    samples = tuple(replace(sample, series=(course,)) for sample in record.run.samples[:2])
+    limit = Bottleneck(Limit.CLIENT, "one of <its> cores")
+    run = replace(record.run, samples=samples, limited_by=limit)
+    listener = Listener()
+    plugin_manager.register(listener)
+    try:
+        allure.on_case([replace(record, run=run)])
+    finally:
+        plugin_manager.unregister(listener)
+    drawings = {name: found for name, found in listener.attached.items() if name.startswith("timeline.svg")}
+    assert len(drawings) == 2
+    assert all(kind == "svg" and body.startswith("<svg") for kind, body in drawings.values())
+    (description,) = listener.descriptions
+    assert "Limited by the client: one of &lt;its&gt; cores" in description

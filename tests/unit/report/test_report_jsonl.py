@@ -13,8 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storagetest.errors import ResultError
+from storagetest.measure.bottleneck import Bottleneck, Headroom, Limit
 from storagetest.measure.histogram import Histogram
 from storagetest.measure.run import Better, Metric, Run, Sample, Unit
+from storagetest.measure.series import Series
 from storagetest.report.base import Record, Status, Summary
 from storagetest.report.jsonl import SCHEMA, JsonlReporter, from_json, read, to_json
 from storagetest.verdict.base import Interval, Outcome, Threshold, Verdict
@@ -25,7 +27,12 @@ text = st.text(max_size=12)
 texts = st.dictionaries(text, text, max_size=3)
 numbers = st.floats(allow_nan=False)  # infinities included; NaN equals nothing, see its own test
 metrics = st.builds(
-    Metric, text, st.sampled_from(Unit), st.sampled_from(Better), st.none() | st.floats(0.01, 0.99)
+    Metric,
+    text,
+    st.sampled_from(Unit),
+    st.sampled_from(Better),
+    st.none() | st.floats(0.01, 0.99),
+    st.none() | text,
 )
 histograms = st.lists(st.floats(0, 20), max_size=5).map(Histogram.of)
 plain = st.recursive(
@@ -37,6 +44,16 @@ plain = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(text, inner, max_size=3),
     max_leaves=5,
 )
+series = st.builds(
+    lambda points, unit, words: Series(
+        *words[:2], unit, words[2], tuple(at for at, _ in points), tuple(value for _, value in points)
+    ),
+    st.lists(st.tuples(numbers, numbers), max_size=3),
+    st.sampled_from(Unit),
+    st.tuples(text, text, text),
+)
+shares = st.none() | st.floats(0, 1)
+headrooms = st.builds(Headroom, st.floats(0, 1e9), st.none() | st.floats(0, 1e9), shares, shares, shares)
 samples = st.builds(
     Sample,
     values=st.dictionaries(text, numbers, max_size=3),
@@ -44,6 +61,11 @@ samples = st.builds(
     ios=st.integers(0, 2**62),
     latency=st.none() | histograms,
     evidence=texts,
+    operations=st.dictionaries(text, histograms, max_size=2),
+    invalid=st.lists(text, max_size=2).map(tuple),
+    series=st.lists(series, max_size=2).map(tuple),
+    began=st.none() | st.floats(0, 2e9),
+    headroom=st.none() | headrooms,
 )
 runs = st.builds(
     Run,
@@ -61,6 +83,8 @@ runs = st.builds(
     versions=texts,
     invalid=st.lists(text, max_size=2).map(tuple),
     metrics=st.dictionaries(text, metrics, max_size=2),
+    limited_by=st.none() | st.builds(Bottleneck, st.sampled_from(Limit), text),
+    headline=st.lists(text, max_size=2).map(tuple),
 )
 verdicts = st.builds(
     Verdict,
@@ -191,3 +215,13 @@ def test_a_full_disk_leaves_no_half_line(tmp_path, make_record):
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         signal.signal(signal.SIGXFSZ, handler)
     assert [record.run.variant for record in read(path)] == ["whole"]
+
+
+def test_members_that_came_later_may_be_missing(make_record):
+    document = to_json(make_record())
+    del document["run"]["headline"]
+    for metric in document["run"]["metrics"].values():
+        del metric["operation"]
+    for sample in document["run"]["samples"]:
+        del sample["operations"], sample["invalid"]
+    assert from_json(document) == make_record()

@@ -106,3 +106,25 @@ def test_a_percentile_of_too_few_ios_is_not_shown(make_record):
 )
 def test_ids_are_cut_in_the_middle(text, limit, short):
     assert shortened(text, limit) == short
+
+
+def test_another_headline_is_another_table(make_record):
+    plain, other = make_record(), make_record(variant="nfs-v3", workload="metadata")
+    run = replace(other.run, headline=("p50", "client_cpu", "p99"))
+    lines = summary_lines([replace(other, run=run), plain], width=120)
+    first, second = lines[: lines.index("")], lines[lines.index("") + 1 :]
+    assert first[0].split()[2:] == ["MiB/s", "IOPS", "mean", "p99", "verdict"]
+    assert second[0].split() == ["variant", "case", "p50", "client_cpu", "p99", "verdict"]
+    assert second[2].split()[0] == "nfs-v3"
+    assert "%" in second[2]
+
+
+def test_of_another_headline_the_first_number_stays_longest(make_record):
+    record = make_record()
+    record = replace(record, run=replace(record.run, headline=("p50", "p95", "client_cpu", "p99")))
+    seen = []
+    for width in range(100, 50, -1):
+        names = summary_lines([record], width=width)[0].split()[2:-1]
+        if names not in seen:
+            seen.append(names)
+    assert seen == [["p50", "p95", "client_cpu", "p99"], ["p50", "p95", "p99"], ["p50", "p99"], ["p50"]]

@@ -120,6 +120,7 @@ def test_progress_is_told_before_each_step(scripted, attachment):
     told = []
     run(scripted([900.0, 1100.0] * 4), attachment, "iops >= 1000", max_repeats=4, on_progress=told.append)
     assert [(event.phase, event.repeat, event.of) for event in told] == [
+        (Phase.CEILING, 0, 0),
         (Phase.FILL, 0, 0),
         (Phase.MEASURE, 1, 3),
         (Phase.MEASURE, 2, 3),
@@ -151,3 +152,18 @@ def test_the_whole_way_with_a_real_fio(attachment):
     assert len({sample.evidence["argv"] for sample in result.samples}) == 3  # each with its own seed
     assert result.versions["fio"].startswith("fio-")
     assert result.parameters["block_size"] == "4KiB"
+
+
+def test_a_repeat_that_says_it_is_invalid_makes_the_run_invalid(scripted, attachment):
+    class Doubtful(scripted):  # type: ignore[misc,valid-type]
+        headline = ("iops",)
+
+        def measure(self, attachment, options, scale):
+            sample = super().measure(attachment, options, scale)
+            return replace(sample, invalid=("too slow",) if scale.repeat == 1 else ())
+
+    result, (verdict,) = run(Doubtful(STEADY), attachment, "iops >= 500")
+    assert result.invalid == ("too slow",)
+    assert verdict.outcome is Outcome.INVALID
+    assert "too slow" in verdict.reason
+    assert result.headline == ("iops",)

@@ -9,7 +9,7 @@ import pytest
 
 from storagetest.errors import ConfigError
 from storagetest.measure.histogram import Histogram
-from storagetest.measure.run import METRICS, Run, Sample
+from storagetest.measure.run import METRICS, Better, Metric, Run, Sample, Unit
 from storagetest.verdict import Outcome, Verdict, judge, parse_threshold, wants_more
 
 
@@ -222,3 +222,16 @@ def test_looking_again_errs_rarely_and_decides_mostly():
     assert shares[1000][Outcome.PASS] + shares[1000][Outcome.FAIL] <= 0.05  # eight looks at 1 % each
     assert shares[1100][Outcome.PASS] >= 0.95
     assert shares[900][Outcome.FAIL] >= 0.95
+
+
+def test_a_percentile_of_one_operation_needs_enough_of_that_operation():
+    metric = Metric("stat_p99", Unit.SECONDS, Better.LOWER, 0.99, operation="stat")
+    threshold = parse_threshold("stat_p99 <= 5ms", {"stat_p99": metric})
+    few, many = Histogram.of([0.001] * 100), Histogram.of([0.001] * 4000)
+
+    def outcome(histogram: Histogram) -> Verdict:
+        sample = Sample({"stat_p99": 0.001}, 1.0, 10**6, operations={"stat": histogram})
+        return judge(Run("c", "w", "t", "v", "p", "h", {}, {}, (sample,) * 3, 0.0), threshold)
+
+    assert "not enough samples: 300 of 10,000" in outcome(few).reason
+    assert outcome(many).outcome is Outcome.PASS

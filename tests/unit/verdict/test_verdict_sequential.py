@@ -18,20 +18,31 @@ def test_pass_stops_at_the_first_look_and_later_runs_do_not_change_it():
 
 
 def test_an_alarm_is_red_only_when_fresh_runs_alarm_too():
-    alarmed = look(BAD[:3], 95, higher=True, plan=PLAN)
+    alarmed = look(BAD[:4], 95, higher=True, plan=PLAN)
     assert alarmed.state is State.ALARMED
-    assert look(BAD[: alarmed.alarmed_at] + BAD, 95, higher=True, plan=PLAN).state is State.FAILED
-    assert look(BAD[: alarmed.alarmed_at] + GOOD, 95, higher=True, plan=PLAN).state is State.CONTRADICTED
+    assert look(BAD[:4] + BAD, 95, higher=True, plan=PLAN).state is State.FAILED
+    assert look(BAD[:4] + GOOD, 95, higher=True, plan=PLAN).state is State.CONTRADICTED
 
 
 def test_lower_is_better_is_the_mirror():
     mirrored = look([-value for value in BAD], -95, higher=False, plan=PLAN)
-    assert mirrored.alarmed_at == look(BAD, 95, higher=True, plan=PLAN).alarmed_at == 3
+    assert mirrored.alarmed_at == look(BAD, 95, higher=True, plan=PLAN).alarmed_at == 4
 
 
 def test_more_gates_make_an_alarm_harder():
-    assert Plan(gates=200).alarm < Plan(gates=2).alarm
-    assert (Plan(gates=20).alarm * Plan(gates=20).looks) ** 2 * 20 == pytest.approx(0.01)
+    assert Plan(gates=200).alarm(5) < Plan(gates=2).alarm(5)
+
+
+@pytest.mark.parametrize("max_repeats", [1, 3, 10, 20])
+def test_the_looks_of_both_stages_of_all_gates_err_no_more_than_the_suite_may(max_repeats):
+    plan = Plan(gates=20, max_repeats=max_repeats)
+    stage = sum(plan.alarm(runs) for runs in range(3, plan.last + 1))
+    assert stage**2 * plan.gates == pytest.approx(plan.false_alarm)
+
+
+def test_later_looks_have_the_larger_shares():
+    shares = [PLAN.alarm(runs) for runs in range(3, 11)]
+    assert shares == sorted(shares)
 
 
 def test_bins_widen_the_interval():

@@ -6,7 +6,7 @@ import pytest
 
 from storagetest.errors import ConfigError
 from storagetest.measure.run import METRICS
-from storagetest.verdict import Threshold, parse_threshold
+from storagetest.verdict import Contest, Threshold, parse_comparison, parse_threshold
 
 
 @pytest.mark.parametrize(
@@ -74,3 +74,66 @@ def test_without_a_place_none_is_named():
         parse_threshold("x", METRICS)
     assert str(caught.value).startswith("threshold 'x'")
     assert caught.value.place is None
+
+
+@pytest.mark.parametrize(
+    ("text", "op", "factor"),
+    [
+        ("iops >= baseline - 5 %", ">=", 0.95),
+        ("iops>=baseline-5%", ">=", 0.95),
+        ("p99 <= baseline + 10 %", "<=", 1.1),
+        ("p99 <= Baseline + 120.5 %", "<=", 2.205),
+    ],
+)
+def test_a_gate_against_the_baseline_is_read_as_a_factor(text, op, factor):
+    found = parse_threshold(text, METRICS, place="t.yaml:3:5")
+    assert (found.op, found.bound, found.against) == (op, pytest.approx(factor), "baseline")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("iops >= baseline", "says what may be lost: baseline - 5 %"),
+        ("iops >= baseline - 5", "says what may be lost"),
+        ("iops >= baseline * 0.9", "says what may be lost"),
+        ("iops >= baseline - 0 %", "no worse at all can never be shown"),
+        ("iops >= baseline + 5 %", "did you mean baseline - 5 %?"),
+        ("p99 <= baseline - 5 %", "did you mean baseline + 5 %?"),
+        ("iops >= baseline - 100 %", "could never fail"),
+        ("iops <= baseline - 5 %", "did you mean iops >= baseline - 5 %?"),
+    ],
+)
+def test_what_is_no_gate_against_a_baseline_is_refused_with_its_place(text, message):
+    with pytest.raises(ConfigError) as caught:
+        parse_threshold(text, METRICS, place="targets.yaml:12:7")
+    assert str(caught.value).startswith(f"targets.yaml:12:7: threshold {text!r}: ")
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "metric", "contest"),
+    [
+        ("iscsi >= 1.0 x nfs", "iops", Contest("iscsi", ">=", 1.0, "nfs")),
+        ("nfs-v4.2 <= 1.1x nfs-v3", "p99", Contest("nfs-v4.2", "<=", 1.1, "nfs-v3")),
+        ("a >= b", "iops", Contest("a", ">=", 1.0, "b")),
+    ],
+)
+def test_a_comparison_is_read(text, metric, contest):
+    assert parse_comparison(text, METRICS[metric]) == contest
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a is faster", "reads like"),
+        ("a >= 2 b", "reads like"),
+        ("a <= b", "higher is better for iops: did you mean a >= 1 x b?"),
+        ("a > b", "did you mean a >= 1 x b?"),
+        ("a >= a", "compared with itself"),
+        ("a >= 0 x b", "a factor of 0"),
+    ],
+)
+def test_what_is_no_comparison_is_refused_with_its_place(text, message):
+    with pytest.raises(ConfigError, match=r"^t.yaml:1:1: ") as caught:
+        parse_comparison(text, METRICS["iops"], place="t.yaml:1:1")
+    assert message in str(caught.value)

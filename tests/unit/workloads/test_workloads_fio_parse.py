@@ -186,3 +186,10 @@ def test_a_piece_that_is_missing_never_changes_a_number(place, length):
     assert result.latency_mean == pytest.approx(RIGHT.latency_mean, rel=0.03)
     for q in (0.5, 0.95, 0.99, 0.999):
         assert result.latency.percentile(q) == RIGHT.latency.percentile(q)
+
+
+def test_a_time_that_its_two_members_disagree_on_is_no_time():
+    report = json.loads(CLEAN)
+    assert RIGHT.ended == report["timestamp_ms"] / 1000
+    for wrong in (report["timestamp_ms"] + 5000, None, str(report["timestamp_ms"])):
+        assert read(json.dumps({**report, "timestamp_ms": wrong}, indent=2)).ended is None

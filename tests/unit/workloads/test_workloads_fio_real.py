@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from storagetest.errors import WorkloadError
+from storagetest.errors import ClientLacks, WorkloadError
 from storagetest.measure.run import METRICS
 from storagetest.protocols.base import Attachment
 from storagetest.workloads._fio import load
@@ -208,6 +208,8 @@ def test_a_fio_that_hangs_is_ended_and_the_target_suspected(client, programs):
         (WRITE, {"jobs": 0}, "greater than or equal to 1"),
         (WRITE, {"seed": -1}, "greater than or equal to 0"),
         (WRITE, {"engine": "sync"}, "libaio"),
+        (WRITE, {"engine": "mmap", "queue_depth": 1}, "goes through the page cache"),
+        (WRITE, {"engine": "mmap", "direct": False}, "mmap has one I/O in flight a job, not 8"),
         (WRITE, {"blocksize": "4KiB"}, "blocksize"),
         (STREAM, {"direction": "both"}, "read"),
     ],
@@ -224,6 +226,7 @@ def test_the_result_shows_the_loads_own_options_first_and_sizes_with_units():
         ("jobs", 1),
         ("direct", True),
         ("engine", "libaio"),
+        ("sync", "none"),
         ("seed", 1),
     ]
 
@@ -245,3 +248,43 @@ def test_a_mix_has_both_directions_in_its_ratio(directory):
     assert sample.ios == reads + writes
     assert abs(sample.latency.count - sample.ios) <= 2 * 8  # in flight at the ends
     assert 0.65 < reads / sample.ios < 0.85
+
+
+LACKS_URING = """\
+case "$*" in
+    *ioengine=io_uring*) echo 'fio: engine io_uring not loadable' >&2; exit 1 ;;
+esac
+echo 'fio: something else' >&2
+case "$*" in *--name=probe*) exit 0 ;; *) exit 1 ;; esac
+"""
+
+
+def test_an_engine_that_was_asked_for_and_is_not_there_is_what_the_client_lacks(directory, programs):
+    programs(fio=LACKS_URING)
+    uring = WRITE.Options.model_validate({"engine": "io_uring"})
+    with pytest.raises(ClientLacks, match=r"^here: fio cannot use its engine io_uring there: .*not loadable"):
+        WRITE.measure(directory, uring, SCALE)
+    for options in ({}, {"engine": "libaio"}):  # the engine is there: whatever it is, it is no skip
+        with pytest.raises(WorkloadError, match="something else"):
+            WRITE.measure(directory, WRITE.Options.model_validate(options), SCALE)
+
+
+MODES = [
+    {"engine": "psync", "direct": False, "queue_depth": 1},
+    {"engine": "psync", "direct": False, "queue_depth": 1, "sync": "sync"},
+    {"engine": "psync", "direct": False, "queue_depth": 1, "sync": "dsync"},
+    {"engine": "mmap", "direct": False, "queue_depth": 1},
+    {"engine": "libaio", "sync": "dsync"},
+]
+
+
+@needs_fio
+@pytest.mark.parametrize("options", MODES, ids=str)
+def test_every_mode_of_io_runs(directory, options):
+    read = RandomMixed.Options.model_validate(options)
+    RandomMixed().fill(directory, read, SCALE)
+    sample = RandomMixed().measure(directory, read, SCALE)
+    argv = shlex.split(sample.evidence["argv"])
+    assert (f"--sync={read.sync}" in argv) is (read.sync != "none")
+    assert f"--ioengine={read.engine}" in argv
+    assert sample.values["iops"] > 0

@@ -16,7 +16,6 @@ from pydantic import ValidationError
 
 from storagetest.errors import WorkloadError
 from storagetest.hosts.wait import wait_until
-from storagetest.measure.histogram import Histogram
 from storagetest.workloads.base import Scale, workloads
 from storagetest.workloads.metadata import OPERATIONS, Metadata
 
@@ -55,7 +54,9 @@ def test_every_operation_is_measured_and_nothing_is_left(directory, options):
     found = phases(sample)
     for name in offered:
         lane = found[name]["lanes"][name]
-        assert Histogram.from_json(lane["latency"]).count == lane["ops"]
+        assert sample.operations[name].count == lane["ops"]
+        assert sample.values[f"{name}_p99"] == sample.operations[name].percentile(0.99)
+        assert LOAD.metrics[f"{name}_p99"].operation == name
     assert sample.ios == sum(found[name]["lanes"][name]["ops"] for name in found)
     assert not list(Path(directory.path).iterdir())
 

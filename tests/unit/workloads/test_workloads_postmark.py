@@ -58,7 +58,7 @@ def test_the_same_seed_asks_for_the_same_and_another_repeat_for_something_else(d
         ({**PUBLISHED, "read_bias": -1}, {"read", "append"}),
         ({**PUBLISHED, "create_bias": -1}, {"create", "delete"}),
     ],
-    ids=str,
+    ids=["read-only", "append-only", "no-data", "data-only"],
 )
 def test_a_bias_decides_what_is_done(directory, options, nothing):
     sample, lanes = run(directory, options)

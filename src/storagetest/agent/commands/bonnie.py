@@ -4,8 +4,8 @@ Source: Bonnie++'s readme (R. Coker). On one file of ``size`` bytes, in this ord
 *block_write* (the file anew, in ``chunk`` bytes), *rewrite* (each chunk read, one byte of it changed, and
 written back where it was), *char_read*, *block_read*, *seeks* (``seekers`` processes that read chunks at
 random places, ``seeks`` in all, and change and write back each tenth). Then ``files`` empty files: created in
-the order of their names, looked at (stat) and deleted in the order of readdir; and again, created in random
-order, and random ones looked at and deleted.
+the order of their names, looked at (stat) and deleted in the order of readdir, which is in the time; and
+again, created in random order, and random ones looked at and deleted, whose names are known.
 
 Characters. Bonnie++ 1.03 writes and reads them with C's putc and getc: what it finds is what a buffered
 stream costs the processor for each byte, unless the target is slower still. The counterpart here is Python's
@@ -28,7 +28,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from random import Random
 from typing import Any
 
@@ -258,21 +258,23 @@ class _Worker:
         files.remove(self.files)
 
     def create(self, gate: Gate, order: str, limit: int | None) -> dict[str, Lane]:  # noqa: ARG002
-        return self._each(gate, "create", limit, self.names)
+        chain = self._each(gate, "create", limit, self.names)
+        self.names = self.names[: chain.count]
+        return {"create": chain}
 
     def stat(self, gate: Gate, order: str, limit: int | None) -> dict[str, Lane]:
-        names = os.listdir(b".")
+        names: Iterable[bytes] = _listed()
         if order == "random":
-            names = self.random.choices(names, k=len(names))
-        return self._each(gate, "stat", limit, names)
+            names = self.random.choices(self.names, k=len(self.names))
+        return {"stat": self._each(gate, "stat", limit, names)}
 
     def delete(self, gate: Gate, order: str, limit: int | None) -> dict[str, Lane]:
-        names = os.listdir(b".")
+        names: Iterable[bytes] = _listed()
         if order == "random":
-            self.random.shuffle(names)
-        return self._each(gate, "delete", limit, names)
+            names = self.random.sample(self.names, k=len(self.names))
+        return {"delete": self._each(gate, "delete", limit, names)}
 
-    def _each(self, gate: Gate, what: str, limit: int | None, names: list[bytes]) -> dict[str, Lane]:
+    def _each(self, gate: Gate, what: str, limit: int | None, names: Iterable[bytes]) -> Chain:
         chain = Chain()
         sync = self.request["sync"] and what != "stat"
         acts: dict[str, Callable[[bytes], object]] = {"create": _create, "stat": os.stat, "delete": os.unlink}
@@ -289,8 +291,17 @@ class _Worker:
             if time >= end:
                 break
         os.close(directory)
-        return {what: chain}
+        return chain
+
+
+def _listed() -> Iterator[bytes]:
+    """Yield the names of the directory as they are read: that is in the time, as it is in Bonnie++'s."""
+    with os.scandir(b".") as entries:
+        for entry in entries:
+            yield entry.name
 
 
 def _create(name: bytes) -> None:
-    os.close(os.open(name, os.O_CREAT | os.O_RDWR, 0o644))
+    # For writing only, as Bonnie++ does: who also reads gets a delegation over NFSv4, which has to be
+    # returned before the file is deleted.
+    os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))

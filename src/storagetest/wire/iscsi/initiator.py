@@ -10,7 +10,7 @@ answer is due and the target closes, or sends something else, that is a
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -48,6 +48,10 @@ __all__ = ["Aftermath", "Completion", "Initiator", "LoginRefused"]
 P = TypeVar("P", bound=Pdu)
 DEADLINE = 10.0
 """Seconds for one answer, where the caller says nothing else."""
+_TRANSFER = 6.0
+"""How many times the deadline of one answer a whole transfer may take."""
+SETTLE = 0.5
+"""Seconds that :meth:`Initiator.aftermath` gives a command which a ping has overtaken."""
 LARGEST = 64 * 1024 * 1024
 """Bytes that a command may return."""
 
@@ -175,6 +179,8 @@ class Initiator:
                 self._took(event)
                 if not self._was_ping(event.pdu):
                     return event.pdu
+                if time.monotonic() > end:
+                    raise self._talks_on("anything but pings")
             elif event is CLOSED:
                 return None
             elif event is NEED_DATA:
@@ -186,19 +192,37 @@ class Initiator:
                 else:
                     self.stream.receive_eof()
 
+    def answers(self, what: str, *, times: float = 1.0) -> Iterator[Pdu | None]:
+        """Yield what comes (None: a close) until ``what`` is overdue: ``times`` the deadline of one answer.
+
+        So a target that talks on and on, each PDU in time, ends in :class:`RemoteProtocolError` too.
+        """
+        end = time.monotonic() + times * self.deadline
+        while (left := end - time.monotonic()) > 0:
+            yield self.receive(deadline=min(left, self.deadline))
+        raise self._talks_on(what)
+
+    def _talks_on(self, what: str) -> RemoteProtocolError:
+        last = show(self.link.last(outgoing=False))
+        said = f"{what} did not come, among {len(self.frames)} PDUs so far"
+        return RemoteProtocolError(f"{self.link.peer}: {said}; last received: {last}")
+
     def expect(self, kind: type[P], *, deadline: float | None = None) -> P:
         """Return the next PDU, which must be a ``kind``."""
         pdu = self.receive(deadline=deadline)
-        if pdu is None:
-            raise Closed(
-                f"{self.link.peer}: closed where a {kind.__name__} was due; "
-                f"last sent: {show(self.link.last(outgoing=True))}"
-            )
         if not isinstance(pdu, kind):
-            raise RemoteProtocolError(
-                f"{self.link.peer}: a {kind.__name__} was due, and came {pdu.summary()}"
-            )
+            raise self._odd(kind.__name__, pdu)
         return pdu
+
+    def _odd(self, due: str, pdu: Pdu | None) -> RemoteProtocolError:
+        if pdu is not None:
+            return RemoteProtocolError(f"{self.link.peer}: a {due} was due, and came {self._seen(pdu)}")
+        last = show(self.link.last(outgoing=True))
+        return Closed(f"{self.link.peer}: closed where a {due} was due; last sent: {last}")
+
+    def _seen(self, pdu: Pdu) -> str:
+        """Say what the PDU that was received last is, and its header in bytes."""
+        return f"{pdu.summary()} ({show(self.frames[-1].frame.raw[:48])})"
 
     def _took(self, event: Received) -> None:
         if event.frame.header_digest_wrong or event.frame.data_digest_wrong:
@@ -257,11 +281,13 @@ class Initiator:
     def logout(self, *, reason: int = 0, cid: int = 0, immediate: bool = True) -> LogoutResponse:
         """Log out and return the response; what comes before it is dropped."""
         self.send(LogoutRequest(reason=reason, cid=cid, immediate=immediate))
-        while not isinstance(pdu := self.receive(), LogoutResponse):
+        for pdu in self.answers("the Logout Response"):
+            if isinstance(pdu, LogoutResponse):
+                self.logged_in = False
+                return pdu
             if pdu is None:
-                raise Closed(f"{self.link.peer}: closed where a Logout Response was due")
-        self.logged_in = False
-        return pdu
+                break
+        raise Closed(f"{self.link.peer}: closed where a Logout Response was due")
 
     # What a session is for
 
@@ -273,22 +299,30 @@ class Initiator:
             raise RemoteProtocolError(f"{self.link.peer}: a NOP-In of another tag: {answer.summary()}")
         return answer
 
-    def aftermath(self, *, deadline: float = 3.0) -> Aftermath:
-        """Ping, and return what came before the answer; so silence costs one round trip and no waiting.
+    def aftermath(self) -> Aftermath:
+        """Ping, and return what came before the answer; so silence costs one round trip and little waiting.
 
-        After a close, or when the ping is not answered either, there is nothing left to log out from.
+        A ping overtakes a command that is being executed: where nothing has come and a task is outstanding,
+        its answer gets :data:`SETTLE` more. A target that does not even answer the ping gets 3 seconds, or
+        the deadline if that is less. After a close or such a silence there is nothing left to log out from.
         """
         tag = self.numbers.itt()
         self.send(NopOut(immediate=True, itt=tag))
         came: list[Pdu] = []
+        answered, end = False, time.monotonic() + min(3.0, self.deadline)
         try:
-            while (pdu := self.receive(deadline=deadline)) is not None:
-                if isinstance(pdu, NopIn) and pdu.itt == tag:
+            while (pdu := self.receive(deadline=end - time.monotonic())) is not None:
+                if not isinstance(pdu, NopIn) or pdu.itt != tag:
+                    came.append(pdu)
+                else:
+                    answered, end = True, time.monotonic() + SETTLE
+                if answered and (came or not self.watch.waiting):
                     return Aftermath(tuple(came), closed=False)
-                came.append(pdu)
+                if time.monotonic() > end:
+                    raise self._talks_on("the answer to a ping")
         except Silence:
-            self.logged_in = False
-            return Aftermath(tuple(came), closed=False, silent=True)
+            self.logged_in = self.logged_in and answered
+            return Aftermath(tuple(came), closed=False, silent=not answered)
         self.logged_in = False
         return Aftermath(tuple(came), closed=True)
 
@@ -296,20 +330,24 @@ class Initiator:
         """Send a Text Request and return the keys of the whole answer (RFC 7143 11.10, 11.11)."""
         sent = self.send(TextRequest(data=format_text(pairs)))
         data = b""
-        while True:
-            answer = self.expect(TextResponse)
+        for answer in self.answers("the end of a text answer"):
+            if not isinstance(answer, TextResponse):
+                raise self._odd("TextResponse", answer)
             data += answer.data
             if answer.final:
                 return parse_text(data)
             self.send(TextRequest(itt=sent.itt, ttt=answer.ttt))
+        raise AssertionError  # answers() does not end
 
     def task(self, function: TaskFunction | int, **fields: Any) -> TaskResponse:  # noqa: ANN401  # TaskRequest's
         """Send a task management request and return its response; other PDUs before it are dropped."""
         sent = self.send(TaskRequest(function=int(function), lun=fields.pop("lun", self.lun), **fields))
-        while not isinstance(pdu := self.receive(), TaskResponse) or pdu.itt != sent.itt:
+        for pdu in self.answers("the Task Management Response"):
+            if isinstance(pdu, TaskResponse) and pdu.itt == sent.itt:
+                return pdu
             if pdu is None:
-                raise Closed(f"{self.link.peer}: closed where a Task Management Response was due")
-        return pdu
+                break
+        raise Closed(f"{self.link.peer}: closed where a Task Management Response was due")
 
     def start(
         self,
@@ -386,13 +424,12 @@ class Initiator:
     def finish(self, command: ScsiCommand, data: bytes = b"") -> Completion:
         """Receive until ``command`` has its status, answering R2Ts from ``data``."""
         came: list[Pdu] = []
-        while True:
-            pdu = self.receive()
+        for pdu in self.answers(f"the end of {command.summary()}", times=_TRANSFER):
             if pdu is None:
                 raise Closed(f"{self.link.peer}: closed where the answer to {command.summary()} was due")
             if pdu.itt != command.itt:
                 raise RemoteProtocolError(
-                    f"{self.link.peer}: the answer to {command.summary()} was due, and came {pdu.summary()}"
+                    f"{self.link.peer}: the answer to {command.summary()} was due, and came {self._seen(pdu)}"
                 )
             came.append(pdu)
             if isinstance(pdu, R2T):
@@ -402,8 +439,9 @@ class Initiator:
                 return completion(pdu, came)
             elif not isinstance(pdu, DataIn):
                 raise RemoteProtocolError(
-                    f"{self.link.peer}: {command.summary()} was met with {pdu.summary()}"
+                    f"{self.link.peer}: {command.summary()} was met with {self._seen(pdu)}"
                 )
+        raise AssertionError  # answers() does not end
 
     def close(self) -> None:
         """Log out where logged in, as far as the target lets us, and close."""

@@ -47,7 +47,7 @@ RESERVED_WORDS = frozenset({NOT_UNDERSTOOD, REJECT, IRRELEVANT, "None"})
 """Values that mean something for any key (RFC 7143 6.2)."""
 
 MAX_NAME, MAX_VALUE = 63, 8192
-"""Longest key name, and longest value unless the key says otherwise (RFC 7143 6.1)."""
+"""Longest key name, and the most text that everybody has to be able to receive (RFC 7143 6.1)."""
 
 
 class Negotiation(Enum):

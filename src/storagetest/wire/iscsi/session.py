@@ -13,9 +13,9 @@ What is watched, by rule name:
 - ``data-sn``, ``r2t-sn``: from 0, by one, for each command (4.2.2.4)
 - ``data-order``, ``data-length``, ``data-burst``, ``data-status``: Data-In (11.7, 13.12, 13.13, 13.18)
 - ``r2t-order``, ``r2t-length``, ``r2t-outstanding``: R2T (11.8, 13.13, 13.17, 13.19)
-- ``exp-data-sn``: a response counts the Data-In and R2T of its command (11.4.8)
+- ``exp-data-sn``: a response counts the Data-In of its command (11.4.8; RFC 3720 had it count the R2Ts too)
 - ``itt``: an answer is to a task that is outstanding (11.2.1.8); ``reserved``: undefined bits are zero (11)
-- ``phase``: a PDU that may be sent in this phase (6.3, 8.1.1)
+- ``phase``: a PDU that may be sent in this phase (4.2.4, 8.1.1)
 """
 
 from __future__ import annotations
@@ -194,6 +194,11 @@ class Watch:
         """Return what broke one of ``rules``; all there is when none is named."""
         return [str(one) for one in self.violations if not rules or one.rule in rules]
 
+    @property
+    def waiting(self) -> bool:
+        """Whether an answer to any task is still to come."""
+        return bool(self._tasks)
+
     def full_feature(self) -> None:
         """Note that the login has ended well."""
         self.phase = Phase.FULL_FEATURE
@@ -224,7 +229,7 @@ class Watch:
         pdu = event.pdu
         after = TRANSITIONS.get((self.phase, type(pdu)))
         if after is None:
-            self._note("phase", "6.3", f"{pdu.summary()} in the phase: {self.phase.value}")
+            self._note("phase", "4.2.4", f"{pdu.summary()} in the phase: {self.phase.value}")
         else:
             self.phase = after
         if any(reserved_bits(event.frame.bhs)):

@@ -5,5 +5,5 @@
 - :mod:`.fabrics`, :mod:`.admin`, :mod:`.io`: functions that build the commands of each set;
 - :mod:`.structures`: what Identify, Get Log Page and Reservation Report return.
 
-Sections are those of NVM Express Base 2.2 and NVM Command Set 1.1 ("NVM").
+Sections are those of NVM Express Base 2.3 and NVM Command Set 1.2 ("NVM").
 """

@@ -1,4 +1,4 @@
-"""Numbers of NVM Express Base 2.2 and the NVM Command Set 1.1, each with its section."""
+"""Numbers of NVM Express Base 2.3 and the NVM Command Set 1.2, each with its section."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ class Admin(IntEnum):
 
     DELETE_IO_SQ = 0x00
     CREATE_IO_SQ = 0x01
-    GET_LOG_PAGE = 0x02  # 5.1.12
+    GET_LOG_PAGE = 0x02  # 5.2.12
     DELETE_IO_CQ = 0x04
     CREATE_IO_CQ = 0x05
-    IDENTIFY = 0x06  # 5.1.13
-    ABORT = 0x08  # 5.1.1
-    SET_FEATURES = 0x09  # 5.1.25
-    GET_FEATURES = 0x0A  # 5.1.11
-    ASYNCHRONOUS_EVENT_REQUEST = 0x0C  # 5.1.2
-    KEEP_ALIVE = 0x18  # 5.1.14
+    IDENTIFY = 0x06  # 5.2.13
+    ABORT = 0x08  # 5.2.1
+    SET_FEATURES = 0x09  # 5.2.26
+    GET_FEATURES = 0x0A  # 5.2.11
+    ASYNCHRONOUS_EVENT_REQUEST = 0x0C  # 5.2.2
+    KEEP_ALIVE = 0x18  # 5.2.14
 
 
 class Io(IntEnum):
@@ -70,12 +70,12 @@ class Io(IntEnum):
 class Property(IntEnum):
     """Offsets of controller properties (Base 3.1.4)."""
 
-    CAP = 0x00
-    VS = 0x08
-    CC = 0x14
-    CSTS = 0x1C
-    NSSR = 0x20
-    CRTO = 0x68
+    CAP = 0x00  # 3.1.4.1
+    VS = 0x08  # 3.1.4.2
+    CC = 0x14  # 3.1.4.5
+    CSTS = 0x1C  # 3.1.4.6
+    NSSR = 0x20  # 3.1.4.7
+    CRTO = 0x68  # 3.1.4.21
 
 
 PROPERTY_SIZE: dict[int, int] = {Property.CAP: 8}
@@ -83,47 +83,47 @@ PROPERTY_SIZE: dict[int, int] = {Property.CAP: 8}
 
 
 class Cns(IntEnum):
-    """Controller or Namespace Structure of Identify (Base 5.1.13)."""
+    """Controller or Namespace Structure of Identify (Base 5.2.13)."""
 
     NAMESPACE = 0x00  # NVM 4.1.5.1
-    CONTROLLER = 0x01  # 5.1.13.2.1
-    ACTIVE_NAMESPACES = 0x02  # 5.1.13.2.2
-    DESCRIPTORS = 0x03  # 5.1.13.2.3
-    CSI_NAMESPACE = 0x05  # 5.1.13.2.5
-    CSI_CONTROLLER = 0x06  # 5.1.13.2.6
-    CSI_INDEPENDENT = 0x08  # 5.1.13.2.8
+    CONTROLLER = 0x01  # 5.2.13.2.1
+    ACTIVE_NAMESPACES = 0x02  # 5.2.13.2.2
+    DESCRIPTORS = 0x03  # 5.2.13.2.3
+    CSI_NAMESPACE = 0x05  # 5.2.13.2.5
+    CSI_CONTROLLER = 0x06  # 5.2.13.2.6
+    CSI_INDEPENDENT = 0x08  # 5.2.13.2.8
 
 
 class LogPage(IntEnum):
-    """Log Page Identifier (Base 5.1.12)."""
+    """Log Page Identifier (Base 5.2.12)."""
 
-    SUPPORTED = 0x00  # 5.1.12.1.1
-    ERROR = 0x01  # 5.1.12.1.2
-    SMART = 0x02  # 5.1.12.1.3
-    FIRMWARE_SLOT = 0x03  # 5.1.12.1.4
-    CHANGED_NAMESPACES = 0x04  # 5.1.12.1.5
-    EFFECTS = 0x05  # 5.1.12.1.6
-    ANA = 0x0C  # 5.1.12.1.13
-    DISCOVERY = 0x70  # 5.1.12.3.1
-    RESERVATION_NOTIFICATION = 0x80  # 5.1.12.1.32
+    SUPPORTED = 0x00  # 5.2.12.1.1
+    ERROR = 0x01  # 5.2.12.1.2
+    SMART = 0x02  # 5.2.12.1.3
+    FIRMWARE_SLOT = 0x03  # 5.2.12.1.4
+    CHANGED_NAMESPACES = 0x04  # 5.2.12.1.5
+    EFFECTS = 0x05  # 5.2.12.1.6
+    ANA = 0x0C  # 5.2.12.1.13
+    DISCOVERY = 0x70  # 5.2.12.3.3
+    RESERVATION_NOTIFICATION = 0x80  # 5.2.12.1.35
 
 
 class Feature(IntEnum):
-    """Feature Identifier (Base 5.1.25)."""
+    """Feature Identifier (Base 5.2.26)."""
 
-    ARBITRATION = 0x01
-    POWER_MANAGEMENT = 0x02
-    NUMBER_OF_QUEUES = 0x07  # 5.1.25.2.1
-    ASYNC_EVENT = 0x0B  # 5.1.25.1.5
-    KATO = 0x0F  # 5.1.25.1.8
-    HOST_IDENTIFIER = 0x81  # 5.1.25.1.28
-    RESERVATION_NOTIFICATION_MASK = 0x82
-    RESERVATION_PERSISTENCE = 0x83
-    WRITE_PROTECT = 0x84
+    ARBITRATION = 0x01  # 5.2.26.1.1
+    POWER_MANAGEMENT = 0x02  # 5.2.26.1.2
+    NUMBER_OF_QUEUES = 0x07  # 5.2.26.2.1
+    ASYNC_EVENT = 0x0B  # 5.2.26.1.5
+    KATO = 0x0F  # 5.2.26.1.8
+    HOST_IDENTIFIER = 0x81  # 5.2.26.1.32
+    RESERVATION_NOTIFICATION_MASK = 0x82  # 5.2.26.1.33
+    RESERVATION_PERSISTENCE = 0x83  # 5.2.26.1.34
+    WRITE_PROTECT = 0x84  # 5.2.26.1.35
 
 
 class Aer(IntEnum):
-    """Asynchronous Event Types (Base 5.1.2)."""
+    """Asynchronous Event Types (Base 5.2.2)."""
 
     ERROR = 0
     SMART = 1
@@ -132,7 +132,7 @@ class Aer(IntEnum):
 
 
 class Rtype(IntEnum):
-    """Reservation Type (Base 8.1.22, Figure "Reservation Type Encoding")."""
+    """Reservation Type (Base 7.5; what each allows: 8.1.24.1)."""
 
     WRITE_EXCLUSIVE = 1
     EXCLUSIVE_ACCESS = 2
@@ -169,8 +169,7 @@ class Status(IntEnum):
     SGL_BLOCK_GRANULARITY_INVALID = 0x01E
     NAMESPACE_WRITE_PROTECTED = 0x020
     TRANSIENT_TRANSPORT_ERROR = 0x022
-    INVALID_IO_COMMAND_SET = 0x02C
-    LBA_OUT_OF_RANGE = 0x080
+    LBA_OUT_OF_RANGE = 0x080  # NVM 3.1
     CAPACITY_EXCEEDED = 0x081
     NAMESPACE_NOT_READY = 0x082
     RESERVATION_CONFLICT = 0x083
@@ -183,9 +182,10 @@ class Status(IntEnum):
     FEATURE_NOT_CHANGEABLE = 0x10E
     FEATURE_NOT_NAMESPACE_SPECIFIC = 0x10F
     INVALID_CONTROLLER_IDENTIFIER = 0x11F
-    COMMAND_SIZE_LIMIT_EXCEEDED = 0x183
+    INVALID_IO_COMMAND_SET = 0x12C
+    COMMAND_SIZE_LIMIT_EXCEEDED = 0x183  # NVM 3.1, as the next one
     CONFLICTING_ATTRIBUTES = 0x180
-    CONNECT_INCOMPATIBLE_FORMAT = 0x180  # 6.3
+    CONNECT_INCOMPATIBLE_FORMAT = 0x180  # 4.2.3.2 (of fabrics commands), to the next comment
     CONNECT_CONTROLLER_BUSY = 0x181
     CONNECT_INVALID_PARAMETERS = 0x182
     CONNECT_RESTART_DISCOVERY = 0x183

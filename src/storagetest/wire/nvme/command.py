@@ -1,4 +1,4 @@
-"""Queue entries and SGL descriptors (NVM Express Base 2.2, sections 4.1 to 4.3). Little-endian throughout."""
+"""Queue entries and SGL descriptors (NVM Express Base 2.3, sections 4.1 to 4.3). Little-endian throughout."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from storagetest.wire.show import show
 __all__ = ["NO_SGL", "Command", "Cqe", "command_name", "in_capsule", "sgl", "transport_sgl"]
 
 PSDT_SGL = 0x40
-"""PSDT 01b: the data pointer is an SGL, as for every command over fabrics (Base 4.1.1; NVMe/TCP 3.3.2)."""
+"""PSDT 01b: the data pointer is an SGL, as for every Admin and I/O command over fabrics (Base 4.1.1).
+
+Of a fabrics command these bits are 00b or 10b (Base 4.1.2). Linux sends 01b with every command, and takes no
+other; so this host sends it too, except in the cases that are about it (NVF-PSDT-…)."""
 
 _SQE = struct.Struct("<BBHIIIQ16s6I")
 _CQE = struct.Struct("<QHHHH")
@@ -20,7 +23,7 @@ _CQE = struct.Struct("<QHHHH")
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A submission queue entry (Base 4.1.1, 4.1.2).
+    """A submission queue entry (Base 4.1.1; of fabrics commands 4.1.2).
 
     Of a fabrics command (opcode 7Fh) ``nsid`` holds FCTYPE, and ``cdw10`` to ``cdw15`` hold bytes 40 to 63.
     """

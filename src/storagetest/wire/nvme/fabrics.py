@@ -1,4 +1,4 @@
-"""The fabrics commands (NVM Express Base 2.2, section 6). Each function gives a command without its CID."""
+"""The fabrics commands (NVM Express Base 2.3, section 6). Each function gives a command without its CID."""
 
 from __future__ import annotations
 

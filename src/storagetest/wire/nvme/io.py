@@ -1,4 +1,4 @@
-"""The I/O commands (NVM Express Base 2.2, section 7; NVM Command Set 1.1, section 3.3).
+"""The I/O commands (NVM Express Base 2.3, section 7; NVM Command Set 1.2, section 3.3).
 
 Each function gives a command without its CID. ``blocks`` counts from one; the wire counts from zero.
 """

@@ -1,4 +1,4 @@
-"""What Identify, Get Log Page and Reservation Report return (NVM Express Base 2.2; NVM Command Set 1.1).
+"""What Identify, Get Log Page and Reservation Report return (NVM Express Base 2.3; NVM Command Set 1.2).
 
 A structure is read by a table of offsets. Reading is total: a short buffer is a
 :class:`~storagetest.errors.RemoteProtocolError` that shows it.
@@ -43,6 +43,7 @@ CONTROLLER: Mapping[str, tuple[int, int]] = {
     "aerl": (259, 1),
     "lpa": (261, 1),
     "kas": (320, 2),
+    "cqt": (386, 2),
     "anacap": (343, 1),
     "anagrpmax": (344, 4),
     "nanagrpid": (348, 4),
@@ -64,7 +65,7 @@ CONTROLLER: Mapping[str, tuple[int, int]] = {
     "msdbd": (1803, 1),
     "ofcs": (1804, 2),
 }
-"""Fields of Identify Controller (Base 5.1.13.2.1): name → (offset, bytes)."""
+"""Fields of Identify Controller (Base 5.2.13.2.1): name → (offset, bytes)."""
 
 CONTROLLER_TEXT: Mapping[str, tuple[int, int]] = {
     "sn": (4, 20),
@@ -159,13 +160,13 @@ class NamespaceData:
 
 
 def active_namespaces(raw: bytes) -> list[int]:
-    """Read the Active Namespace ID list (Base 5.1.13.2.2), up to its first zero."""
+    """Read the Active Namespace ID list (Base 5.2.13.2.2), up to its first zero."""
     numbers = struct.unpack("<1024I", _checked(raw, IDENTIFY_LENGTH, "Active Namespace ID list")[:4096])
     return list(numbers[: numbers.index(0)] if 0 in numbers else numbers)
 
 
 def descriptors(raw: bytes) -> list[tuple[int, bytes]]:
-    """Read the Namespace Identification Descriptor list (Base 5.1.13.2.3): (type, identifier) of each."""
+    """Read the Namespace Identification Descriptor list (Base 5.2.13.2.3): (type, identifier) of each."""
     found, at = [], 0
     while at + 4 <= len(raw) and raw[at + 1]:
         kind, length = raw[at], raw[at + 1]
@@ -229,7 +230,7 @@ def reservation_status(raw: bytes) -> ReservationStatus:
 
 @dataclass(frozen=True, slots=True)
 class AnaGroup:
-    """One ANA group descriptor (Base 5.1.12.1.13)."""
+    """One ANA group descriptor (Base 5.2.12.1.13)."""
 
     number: int
     state: int
@@ -253,7 +254,7 @@ def ana_groups(raw: bytes) -> tuple[int, tuple[AnaGroup, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class DiscoveryEntry:
-    """One entry of the Discovery log page (Base 5.1.12.3.1)."""
+    """One entry of the Discovery log page (Base 5.2.12.3.3)."""
 
     trtype: int
     adrfam: int

@@ -14,7 +14,7 @@ from storagetest.wire.nvme.codes import Cns
 from storagetest.wire.nvme.structures import ControllerData, NamespaceData, descriptors
 from storagetest.wire.nvme_tcp.pdu import ICReq, encode
 from storagetest.wire.nvme_tcp.queue import Ending, Lie, Queue
-from storagetest.wire.nvme_tcp.session import Endpoint, Identity, Note, Session, open_queue
+from storagetest.wire.nvme_tcp.session import KATO, Endpoint, Identity, Note, Session, open_queue
 
 __all__ = ["Bench", "Scratch", "implementation", "signature", "wwids"]
 
@@ -58,7 +58,7 @@ class Bench:
         """Return a TCP connection on which nothing was sent."""
         where = self.endpoint
         link = self._stack.enter_context(
-            Link.connect(where.address, where.port, deadline=where.deadline, wrap=where.wrap)
+            Link.connect(where.address, where.port, deadline=where.deadline, dial=where.dial)
         )
         self._note(link, what)
         return link
@@ -80,7 +80,7 @@ class Bench:
         *,
         identity: Identity | None = None,
         icreq: ICReq | None = None,
-        kato: int = 0,
+        kato: int = KATO,
         enable: bool = True,
         subnqn: str | None = None,
         what: str = "admin queue",

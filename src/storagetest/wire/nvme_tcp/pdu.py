@@ -1,4 +1,4 @@
-"""The PDUs of NVMe/TCP (NVM Express TCP Transport 1.0 and 1.1, section 3.6.2): encode, decode, and lie.
+"""The PDUs of NVMe/TCP (NVM Express TCP Transport 1.0, section 3.6.2): encode, decode, and lie.
 
 Theory: every PDU begins with a common header of eight bytes (3.6.2.1): type, flags, HLEN (length of the
 header, digest not counted), PDO (where the data begins) and PLEN (the whole PDU). After the header may come
@@ -56,7 +56,7 @@ __all__ = [
 ]
 
 PORT = 4420
-"""The port that IANA assigned to NVMe over Fabrics."""
+"""The port that IANA assigned to NVMe over Fabrics (3.1.2)."""
 
 CH_LENGTH = 8
 """Bytes of the common header (3.6.2.1)."""
@@ -69,11 +69,11 @@ HPDA_MAX = 31
 """The largest alignment, in dwords and zero's based (3.6.2.2, 3.6.2.3)."""
 
 MAXH2CDATA_MIN = 4096
-"""The least that MAXH2CDATA may say, in bytes (3.6.2.3)."""
+"""The least that MAXH2CDATA should say, in bytes (3.6.2.3)."""
 
 
 class PduType(IntEnum):
-    """PDU-Type (3.6.2.1)."""
+    """PDU-Type (3.3, 3.6.2.1). KDReq and KDResp came with 1.1: from memory, without its text at hand."""
 
     ICREQ = 0x00
     ICRESP = 0x01
@@ -455,7 +455,7 @@ def _type(raw: bytes) -> PduType:
         return PduType(raw[0])
     except ValueError:
         raise PduError(
-            f"PDU type {raw[0]:02x}h is reserved (3.6.2.1)", raw, fes=Fes.INVALID_HEADER_FIELD
+            f"PDU type {raw[0]:02x}h is reserved (3.3)", raw, fes=Fes.INVALID_HEADER_FIELD
         ) from None
 
 

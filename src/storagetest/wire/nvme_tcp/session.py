@@ -1,4 +1,4 @@
-"""A host's association with one controller (NVM Express Base 2.2, sections 3.3 and 6.3): its queues.
+"""A host's association with one controller (NVM Express Base 2.3, sections 3.3 and 6.3): its queues.
 
 :func:`connect` brings a controller up as an initiator would: ICReq, Connect, CC.EN, CSTS.RDY, Identify, Set
 Features (Number of Queues). Closing it shuts the controller down (CC.SHN) and closes every connection, so
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from storagetest.errors import RemoteProtocolError
-from storagetest.wire.link import Link, Wrap
+from storagetest.wire.link import Dial, Link
 from storagetest.wire.nvme import admin, fabrics
 from storagetest.wire.nvme.codes import Cns, Feature, Property, status_name
 from storagetest.wire.nvme.structures import Cap, ControllerData, NamespaceData, active_namespaces
@@ -27,6 +27,11 @@ CC_ENABLE = 0x00460001
 """CC (Base 3.1.4.5): EN, I/O completion entries of 2^4 bytes, submission entries of 2^6."""
 
 CC_SHUTDOWN_NORMAL = 0x4000
+KATO = 120_000
+"""Keep Alive Timeout, in ms, where a case names none: the default of TCP (Base 5.2.26.1.8).
+
+0 would be an attempt to disable the timer, which this transport requires (NVMe/TCP 3.4, Base 3.9.1).
+"""
 CSTS_READY, CSTS_FATAL, CSTS_SHUTDOWN_DONE = 0x01, 0x02, 0x08
 
 
@@ -42,7 +47,7 @@ class Endpoint:
     subnqn: str
     deadline: float = 10.0
     patience: float = 10.0
-    wrap: Wrap | None = None
+    dial: Dial | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +76,7 @@ def open_queue(
     endpoint: Endpoint, icreq: ICReq | None = None, *, what: str = "queue", note: Note = _ignore
 ) -> Queue:
     """Connect to ``endpoint`` and exchange ICReq and ICResp; no Connect command yet."""
-    link = Link.connect(endpoint.address, endpoint.port, deadline=endpoint.deadline, wrap=endpoint.wrap)
+    link = Link.connect(endpoint.address, endpoint.port, deadline=endpoint.deadline, dial=endpoint.dial)
     note(link, what)
     try:
         queue = Queue.open(link, icreq, deadline=endpoint.deadline)
@@ -90,13 +95,16 @@ def connect_queue(
     qid: int = 0,
     sqsize: int = 31,
     cntlid: int = fabrics.ANY_CONTROLLER,
-    kato: int = 0,
+    kato: int = KATO,
     cattr: int = 0,
     recfmt: int = 0,
 ) -> Completion:
-    """Send a Connect command (Base 6.3) and return how it ended, refused or not."""
+    """Send a Connect command (Base 6.3) and return how it ended, refused or not.
+
+    ``kato`` is the admin queue's alone; for an I/O queue the field is reserved.
+    """
     data = fabrics.ConnectData(identity.hostid, cntlid, subnqn, identity.nqn).encode()
-    command = fabrics.connect(qid=qid, sqsize=sqsize, kato=kato, cattr=cattr, recfmt=recfmt)
+    command = fabrics.connect(qid=qid, sqsize=sqsize, kato=0 if qid else kato, cattr=cattr, recfmt=recfmt)
     done = queue.run(command, data=data, inside=True)
     if done.ok:
         queue.qid = qid
@@ -125,7 +133,7 @@ class Session:
         *,
         identity: Identity | None = None,
         icreq: ICReq | None = None,
-        kato: int = 0,
+        kato: int = KATO,
         enable: bool = True,
         note: Note = _ignore,
         what: str = "admin queue",
@@ -161,7 +169,7 @@ class Session:
         return Cap(self.get_property(Property.CAP))
 
     def enable(self) -> None:
-        """Set CC.EN and wait for CSTS.RDY, for as long as CAP.TO allows (Base 3.5.1)."""
+        """Set CC.EN and wait for CSTS.RDY, for as long as CAP.TO allows (Base 3.5.2)."""
         limit = self.cap.timeout
         self.set_property(Property.CC, CC_ENABLE)
         self.wait_status(CSTS_READY, within=max(limit, 1.0), what="CSTS.RDY")
@@ -172,7 +180,7 @@ class Session:
         self.wait_status(CSTS_READY, within=max(self.cap.timeout, 1.0), what="CSTS.RDY to go", gone=True)
 
     def shut_down(self) -> None:
-        """Ask for a normal shutdown (CC.SHN, Base 3.6.1) and wait until it is done."""
+        """Ask for a normal shutdown (CC.SHN, Base 3.6.2) and wait until it is done."""
         self.set_property(Property.CC, CC_ENABLE | CC_SHUTDOWN_NORMAL)
         self.wait_status(CSTS_SHUTDOWN_DONE, within=self.endpoint.deadline, what="CSTS.SHST 10b")
 

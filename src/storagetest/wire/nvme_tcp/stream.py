@@ -148,9 +148,7 @@ class Stream:
     def _check_common(self, head: bytes, plen: int) -> None:
         """Refuse at the common header what can never become a PDU that we accept."""
         if not any(head[0] == known for known in PduType):
-            raise PduError(
-                f"PDU type {head[0]:02x}h is reserved (3.6.2.1)", head, fes=Fes.INVALID_HEADER_FIELD
-            )
+            raise PduError(f"PDU type {head[0]:02x}h is reserved (3.3)", head, fes=Fes.INVALID_HEADER_FIELD)
         kind = KINDS[PduType(head[0])]
         if kind.to_controller != (self.role is Role.CONTROLLER):
             raise PduError(f"{kind.name} goes the other way", head, fes=Fes.INVALID_HEADER_FIELD)

@@ -1,7 +1,8 @@
 """What all workloads by the agent share: options, metrics by operation, and from an answer to a sample.
 
-A workload of this kind says what it asks of the agent (:meth:`AgentWorkload.request`) and which of the
-answer's numbers are its metrics (:meth:`AgentWorkload.values`); see ``metadata.py``.
+A workload of this kind says what it asks of the agent (:meth:`AgentWorkload.request`), which of the
+answer's lanes are the operations whose latencies are metrics (:meth:`AgentWorkload.operations`), and which
+of its other numbers are metrics (:meth:`AgentWorkload.values`); see ``metadata.py``.
 
 How long: unless ``whole`` is asked for, every phase ends after its share of the profile's ``runtime``, so
 that a repeat takes a known time on any target. There is no ramp: a phase is the first of its kind on new
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Annotated, Any, ClassVar, TypeVar, get_args
 
 from pydantic import Field
@@ -20,25 +21,17 @@ from pydantic.fields import FieldInfo
 
 from storagetest.config.base import Mark, Size, WorkloadOptions
 from storagetest.errors import WorkloadError
-from storagetest.measure.run import METRICS, Better, Metric, Sample, Unit
+from storagetest.measure.bottleneck import Headroom
+from storagetest.measure.run import Sample
 from storagetest.protocols.base import Attachment, Gives
 from storagetest.units import format_size
 from storagetest.workloads._agent.answer import Answer, Lane, Phase
 from storagetest.workloads._agent.run import run_agent
+from storagetest.workloads._fio.load import data_file, data_size
+from storagetest.workloads._metrics import latency_values
 from storagetest.workloads.base import Scale, Workload
 
-__all__ = [
-    "AgentOptions",
-    "AgentWorkload",
-    "bandwidth",
-    "client_cpu",
-    "latencies",
-    "of_lane",
-    "rate",
-    "room",
-    "share",
-    "timed",
-]
+__all__ = ["AgentOptions", "AgentWorkload", "fill_data", "room"]
 
 _SLACK = 60.0
 """Seconds for the start, for what is prepared and tidied between the phases, and for the last operations."""
@@ -46,10 +39,12 @@ _SLACK = 60.0
 _SHARE_OF_FREE = 0.9
 """How much of a file system's free space is used: some need room to breathe, and metadata takes its part."""
 
+_SLOWEST_FILL = 2 << 20
+"""Bytes per second. A target that fills slower is taken for one that hangs."""
+
+_FILL_SEED = 1
 _PLENTY = 4
 """So many times the size that is asked for, and nobody needs to look how much is free."""
-
-_QUANTILES = {"p50": 0.50, "p99": 0.99}
 
 
 class AgentOptions(WorkloadOptions):
@@ -64,12 +59,12 @@ class AgentOptions(WorkloadOptions):
 
 O = TypeVar("O", bound=AgentOptions)  # noqa: E741  # options
 
-client_cpu: Mapping[str, Metric] = {"client_cpu": METRICS["client_cpu"]}
-"""The busy share of all the client's cores, from the first phase to the last."""
-
 
 class AgentWorkload(Workload[O]):
-    """A load that the agent puts on a file system. Subclasses state :meth:`request` and :meth:`values`."""
+    """A load that the agent puts on a file system.
+
+    Subclasses state :meth:`request`, :meth:`operations` and :meth:`values`.
+    """
 
     needs: ClassVar[frozenset[str]] = frozenset({"filesystem"})
     tools: ClassVar[Mapping[str, tuple[str, ...]]] = {"python3": ("python3", "--version")}
@@ -80,7 +75,15 @@ class AgentWorkload(Workload[O]):
 
     @abstractmethod
     def values(self, answer: Answer, options: O) -> dict[str, float]:
-        """Return the metrics' values; ``client_cpu`` is added to them."""
+        """Return the metrics' values; those of :meth:`operations` and ``client_cpu`` are added to them."""
+
+    def operations(self, answer: Answer, options: O) -> Mapping[str, Lane]:  # noqa: ARG002
+        """Return the lanes whose latencies are metrics (:func:`latencies`), by operation."""
+        return {}
+
+    def invalid(self, answer: Answer, options: O) -> tuple[str, ...]:  # noqa: ARG002
+        """Return why what was measured carries no verdict; nothing: it does."""
+        return ()
 
     def patience(self, request: Mapping[str, Any], scale: Scale) -> float:  # noqa: ARG002
         """Return the seconds that all phases may take where none has a limit."""
@@ -99,17 +102,34 @@ class AgentWorkload(Workload[O]):
         # All phases may take the runtime, and making and tidying what is between them as long again, twice.
         limit = 4 * scale.runtime if request["seconds"] is not None else self.patience(request, scale)
         answer = run_agent(attachment.client, request, deadline=_SLACK + limit)
+        try:
+            return self._sample(answer, options, json.dumps(request))
+        except KeyError as error:  # what a phase or lane is called was damaged on the way
+            name = f"{attachment.client.name}: {self.name} on {attachment.path}"
+            raise WorkloadError(f"{name}: the agent's result cannot be trusted: it has no {error}") from None
+
+    def _sample(self, answer: Answer, options: O, request: str) -> Sample:
         values = self.values(answer, options)
-        evidence = {"request": json.dumps(request), "phases": _story(answer), **self.evidence(answer)}
+        operations = {name: lane for name, lane in self.operations(answer, options).items() if lane.ops}
+        for name, lane in operations.items():
+            values |= latency_values(name, lane.latency)
+        phases = _story(answer, operations.values())
+        evidence = {"request": request, "phases": phases, **self.evidence(answer)}
         if answer.cpu is not None:
             values["client_cpu"] = answer.cpu.share
             busiest = f"the busiest {answer.cpu.busiest_core:.1%}"
             evidence["cpu"] = f"{answer.cpu.share:.1%} of {answer.cpu.cores} cores busy, {busiest}"
+        seconds = sum(phase.seconds for phase in answer.phases.values())
+        ios = sum(lane.ops for phase in answer.phases.values() for lane in phase.lanes.values())
+        busiest_core = answer.cpu.busiest_core if answer.cpu is not None else None
         return Sample(
             values=values,
-            seconds=sum(phase.seconds for phase in answer.phases.values()),
-            ios=sum(lane.ops for phase in answer.phases.values() for lane in phase.lanes.values()),
+            seconds=seconds,
+            ios=ios,
             evidence=evidence,
+            operations={name: lane.latency for name, lane in operations.items()},
+            invalid=self.invalid(answer, options),
+            headroom=Headroom(ios / seconds, busiest_core=busiest_core) if seconds > 0 else None,
         )
 
     def evidence(self, answer: Answer) -> dict[str, str]:
@@ -117,47 +137,17 @@ class AgentWorkload(Workload[O]):
         return {name: json.dumps(value) for name, value in answer.more.items() if value}
 
 
-def rate(name: str) -> dict[str, Metric]:
-    """Return a metric of operations per second."""
-    return {name: Metric(name, Unit.PER_SECOND, Better.HIGHER)}
-
-
-def bandwidth(*names: str) -> dict[str, Metric]:
-    """Return metrics of bytes per second."""
-    return {name: Metric(name, Unit.BYTES_PER_SECOND, Better.HIGHER) for name in names}
-
-
-def share(*names: str) -> dict[str, Metric]:
-    """Return metrics of shares of one core."""
-    return {name: Metric(name, Unit.RATIO, Better.LOWER) for name in names}
-
-
-def latencies(*operations: str) -> dict[str, Metric]:
-    """Return, for each operation, the metrics ``…_mean``, ``…_p50`` and ``…_p99``."""
-    found = {}
-    for operation in operations:
-        for part, quantile in {"mean": None, **_QUANTILES}.items():
-            name = f"{operation}_{part}"
-            found[name] = Metric(name, Unit.SECONDS, Better.LOWER, quantile)
-    return found
-
-
-def timed(*operations: str) -> dict[str, Metric]:
-    """Return, for each operation, the metrics ``…_ops`` (per second), ``…_mean``, ``…_p50`` and ``…_p99``."""
-    found: dict[str, Metric] = {}
-    for operation in operations:
-        found |= rate(f"{operation}_ops") | latencies(operation)
-    return found
-
-
-def of_lane(operation: str, lane: Lane) -> dict[str, float]:
-    """Return the values of :func:`latencies`; none where the operation was not done."""
-    if not lane.ops:
-        return {}
-    values = {f"{operation}_mean": lane.latency.mean}
-    for part, quantile in _QUANTILES.items():
-        values[f"{operation}_{part}"] = lane.latency.percentile(quantile)
-    return values
+def fill_data(attachment: Attachment, scale: Scale) -> None:
+    """Write the data set that loads by fio and by the agent share, whole, with incompressible data."""
+    size = data_size(attachment, scale)
+    request = {
+        "command": "fill",
+        "path": data_file(attachment, scale),
+        "size": size,
+        "make": attachment.gives is Gives.FILESYSTEM,
+        "seed": _FILL_SEED,
+    }
+    run_agent(attachment.client, request, deadline=_SLACK + size / _SLOWEST_FILL)
 
 
 def room(attachment: Attachment, scale: Scale, *, need: int) -> int:
@@ -193,19 +183,25 @@ def _shown(field: FieldInfo, value: object) -> object:
     return value
 
 
-def _story(answer: Answer) -> str:
-    """Return all that was measured, bins included, so that nothing is lost of it: one phase a line."""
-    return "\n".join(json.dumps({"phase": name, **_told(phase)}) for name, phase in answer.phases.items())
+def _story(answer: Answer, kept: Iterable[Lane]) -> str:
+    """Return all that was measured, so that nothing is lost of it: one phase a line.
+
+    The bins too, unless they are ``kept`` elsewhere.
+    """
+    elsewhere = {id(lane) for lane in kept}
+    return "\n".join(
+        json.dumps({"phase": name, **_told(phase, elsewhere)}) for name, phase in answer.phases.items()
+    )
 
 
-def _told(phase: Phase) -> dict[str, Any]:
-    lanes = {
+def _told(phase: Phase, elsewhere: Container[int]) -> dict[str, Any]:
+    lanes: dict[str, dict[str, Any]] = {
         name: {
             "ops": lane.ops,
             "total": lane.total,
             "bytes": lane.bytes,
             "total_bytes": lane.total_bytes,
-            "latency": lane.latency.to_json(),
+            **({} if id(lane) in elsewhere else {"latency": lane.latency.to_json()}),
         }
         for name, lane in phase.lanes.items()
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from storagetest.agent.pack import START, message
@@ -18,8 +18,16 @@ _LATER = 15.0
 """Seconds after the agent's own deadline at which the host ends it: it should have said why before."""
 
 
-def run_agent(client: Host, request: Mapping[str, Any], *, deadline: float) -> Answer:
+def run_agent(
+    client: Host,
+    request: Mapping[str, Any],
+    *,
+    deadline: float,
+    on_line: Callable[[str], None] | None = None,
+) -> Answer:
     """Run the command that ``request`` names on ``client``, within ``deadline`` seconds.
+
+    ``on_line`` is called with each line that the agent says, as it comes.
 
     Raises :class:`WorkloadError`, whose message says what to do next, and :class:`HostError` where the client
     itself is lost.
@@ -27,7 +35,9 @@ def run_agent(client: Host, request: Mapping[str, Any], *, deadline: float) -> A
     name = f"{client.name}: {request['command'].replace('_', '-')} on {request['path']}"
     whole = {"deadline": deadline, **request}
     try:
-        done = client.run(_ARGV, deadline=deadline + _LATER, check=False, stdin=message(whole))
+        done = client.run(
+            _ARGV, deadline=deadline + _LATER, check=False, stdin=message(whole), on_line=on_line
+        )
     except DeadlineExceeded as error:
         raise WorkloadError(
             f"{name}: the agent did not end within {deadline:g} s and was ended. The target may hang: look "

@@ -5,9 +5,13 @@ Every option's meaning: fio(1). Times are given in milliseconds, because fio tak
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["FioJob", "argv"]
+__all__ = ["LOG", "FioJob", "argv", "argv_of"]
+
+LOG = "load"
+"""How the names of the files of fio's logs begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,11 +19,14 @@ class FioJob:
     """One fio job on one file or device.
 
     ``size`` bytes from its start are used, in blocks of ``block_size``. ``jobs`` workers keep ``queue_depth``
-    I/Os each in flight. With ``runtime`` (seconds) it runs that long after ``ramp``; without, it passes over
+    I/Os each in flight. ``sync`` opens with O_SYNC (``sync``) or O_DSYNC (``dsync``).
+    With ``runtime`` (seconds) it runs that long after ``ramp``; without, it passes over
     ``size`` once. ``seed`` makes the order of random I/O and the data repeatable; without, both differ each
     time. Of a mix (``randrw``, ``rw``) ``read_percent`` of the I/Os are reads; of one that is partly
     sequential ``random_percent`` go to random places. ``create`` lets fio make the file; else a missing file
-    is an error, never a file full of holes.
+    is an error, never a file full of holes. With ``log_interval`` (seconds) fio leaves files named after
+    :data:`LOG` in its working directory: bandwidth, IOPS and latency over time. Without ``invalidate`` the
+    page cache keeps what it holds of the file when fio begins.
     """
 
     name: str
@@ -31,12 +38,15 @@ class FioJob:
     jobs: int = 1
     direct: bool = True
     engine: str = "libaio"
+    sync: str = "none"
     ramp: float = 0.0
     runtime: float | None = None
     seed: int | None = None
     read_percent: int | None = None
     random_percent: int | None = None
     create: bool = False
+    log_interval: float = 0.0
+    invalidate: bool = True
 
     @property
     def directions(self) -> tuple[str, ...]:
@@ -46,8 +56,23 @@ class FioJob:
         return ("read",) if self.rw.endswith("read") else ("write",)
 
 
-def argv(job: FioJob) -> tuple[str, ...]:
-    """Return the command line, ``fio`` first.
+_REPORT = ("--lat_percentiles=0", "--clat_percentiles=1", "--percentile_list=50:95:99:99.9")
+
+
+def argv(*jobs: FioJob) -> tuple[str, ...]:
+    """Return the command line that runs ``jobs`` at once, ``fio`` first; each job is reported by itself."""
+    return argv_of([_options(job) for job in jobs])
+
+
+def argv_of(sections: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    """Return the command line of jobs that are given as options, each beginning with ``--name=``."""
+    apart = ["--new_group=1"] if len(sections) > 1 else []
+    options = [option for section in sections for option in (*section, *apart, *_REPORT)]
+    return ("fio", *options, "--eta=never", "--output-format=json+")
+
+
+def _options(job: FioJob) -> list[str]:
+    """Return one job's options.
 
     Buffers are refilled with random (incompressible) data before every write. Workers are summed up by fio
     (``group_reporting``); percentiles are of completion latency (clat), and json+ brings its bins.
@@ -63,6 +88,7 @@ def argv(job: FioJob) -> tuple[str, ...]:
         f"--iodepth={job.queue_depth}",
         f"--numjobs={job.jobs}",
         f"--direct={int(job.direct)}",
+        *([] if job.sync == "none" else [f"--sync={job.sync}"]),
         "--thread=1",
         "--group_reporting=1",
         "--refill_buffers=1",
@@ -82,8 +108,13 @@ def argv(job: FioJob) -> tuple[str, ...]:
         options += ["--time_based=1", f"--runtime={_milliseconds(job.runtime)}"]
         if job.ramp > 0:
             options.append(f"--ramp_time={_milliseconds(job.ramp)}")
-    report = ["--lat_percentiles=0", "--clat_percentiles=1", "--percentile_list=50:95:99:99.9"]
-    return ("fio", *options, *report, "--eta=never", "--output-format=json+")
+    if not job.invalidate:
+        options.append("--invalidate=0")
+    if job.log_interval > 0:
+        options += [f"--write_{kind}_log={LOG}" for kind in ("bw", "iops", "lat")]
+        options.append(f"--log_avg_msec={max(1, round(job.log_interval * 1000))}")
+        options += ["--per_job_logs=0", "--log_unix_epoch=1"]
+    return options
 
 
 def _milliseconds(seconds: float) -> str:

@@ -13,26 +13,34 @@ from __future__ import annotations
 import zlib
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import Field, model_validator
 
 from storagetest.config.base import WorkloadOptions
+from storagetest.counters._crossing import crossing
+from storagetest.counters.base import difference
+from storagetest.counters.nic import Nic, traffic
 from storagetest.errors import DeadlineExceeded, WorkloadError
 from storagetest.hosts.wait import wait_until
+from storagetest.measure.bottleneck import Headroom
+from storagetest.measure.cache import Cache, unproven
 from storagetest.measure.run import METRICS, Sample
 from storagetest.protocols.base import Attachment, Gives
 from storagetest.units import format_size
 from storagetest.workloads._fio.job import FioJob
-from storagetest.workloads._fio.run import Done, run_fio
+from storagetest.workloads._fio.run import Done, check_engine, run_fio
 from storagetest.workloads.base import Scale, Workload
 
-__all__ = ["FioOptions", "FioWorkload", "Pattern"]
+__all__ = ["FioOptions", "FioWorkload", "Pattern", "data_file", "data_key", "data_size"]
 
 _MIB = 1 << 20
 _SLACK = 60.0
 """Seconds that fio may take beyond ramp and runtime: to start, and to get its last I/Os back."""
+
+_CEILING_SECONDS = 0.3
+"""It wants an idea, not a figure: a target is far below, or the client is its own limit."""
 
 _SLOWEST_FILL = 2 * _MIB
 """Bytes per second. A target that fills slower is taken for one that hangs."""
@@ -50,8 +58,15 @@ class FioOptions(WorkloadOptions):
     direct: bool = True
     """Bypass the client's page cache (O_DIRECT)."""
 
-    engine: Literal["libaio", "io_uring", "psync"] = "libaio"
-    """How fio submits I/O."""
+    cache: Literal["cold", "warm"] | None = None
+    """What the client's page cache holds of the data when reading begins: nothing, or all. It takes
+    direct: false. That reads crossed the wire, or did not, is proven by counters."""
+
+    engine: Literal["libaio", "io_uring", "psync", "mmap"] = "libaio"
+    """How fio submits I/O. One that is asked for and that the client has not got is a skip."""
+
+    sync: Literal["none", "sync", "dsync"] = "none"
+    """Whether every write is on stable storage before it counts as done (O_SYNC, O_DSYNC)."""
 
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 1
     """The order of random I/O and the data written follow from it."""
@@ -63,10 +78,16 @@ class FioOptions(WorkloadOptions):
                 "libaio with direct: false waits in the submission, so its completion latency means nothing: "
                 "use engine: psync or io_uring"
             )
-        depth = getattr(self, "queue_depth", 1)
-        if self.engine == "psync" and depth > 1:
+        if self.engine == "mmap" and (self.direct or self.sync != "none"):
             raise ValueError(
-                f"psync has one I/O in flight a job, not {depth}: use queue_depth: 1 and more jobs"
+                "mmap goes through the page cache and takes no sync: use direct: false, sync: none"
+            )
+        if self.cache is not None and self.direct:
+            raise ValueError(f"cache: {self.cache} is about the page cache, which direct: true bypasses")
+        depth = getattr(self, "queue_depth", 1)
+        if self.engine in {"psync", "mmap"} and depth > 1:
+            raise ValueError(
+                f"{self.engine} has one I/O in flight a job, not {depth}: use queue_depth: 1 and more jobs"
             )
         block_size = getattr(self, "block_size", 512)
         if block_size < 512 or (self.direct and block_size % 512):
@@ -102,6 +123,8 @@ class FioWorkload(Workload[O]):
         """Return the options, sizes as ``4KiB``; the workload's own come first."""
         dumped = options.model_dump()
         shared = {name: dumped.pop(name) for name in FioOptions.model_fields}
+        if shared["cache"] is None:
+            del shared["cache"]
         found = {**dumped, **shared}
         if "block_size" in found:
             found["block_size"] = format_size(found["block_size"])
@@ -109,15 +132,15 @@ class FioWorkload(Workload[O]):
 
     def dataset(self, options: O, scale: Scale) -> str | None:  # noqa: ARG002
         """Return a key of the size alone: every pattern runs on the same file."""
-        return f"fio:{scale.size}"
+        return data_key(scale)
 
     def fill(self, attachment: Attachment, options: O, scale: Scale) -> None:  # noqa: ARG002
         """Write the whole size once, in sequence, past the page cache, with incompressible data."""
-        size = _size(attachment, scale)
+        size = data_size(attachment, scale)
         fs = attachment.gives is Gives.FILESYSTEM
-        filename = _filename(attachment, scale)
+        filename = data_file(attachment, scale)
         job = FioJob("fill", filename, "write", _MIB, size, queue_depth=4, create=fs)
-        done = run_fio(attachment.client, job, deadline=_SLACK + size / _SLOWEST_FILL)
+        done = run_fio(attachment.client, job, deadline=_SLACK + size / _SLOWEST_FILL, count=False)
         if done.result.bytes != size:
             written = f"{done.result.bytes} of {size} bytes"
             raise WorkloadError(f"{attachment.client.name}: filling {filename} wrote {written}")
@@ -126,16 +149,56 @@ class FioWorkload(Workload[O]):
 
     def measure(self, attachment: Attachment, options: O, scale: Scale) -> Sample:
         """Run ramp and runtime once on the filled data set."""
-        pattern, size = self.pattern(options), _size(attachment, scale)
+        job = self.job(attachment, options, scale)
+        if options.cache is not None and job.directions != ("read",):
+            raise WorkloadError(f"{self.name}: cache: {options.cache} is about loads that only read")
+        done = self.run(attachment, options, scale, job)
+        sample = _sample(done, {"size": _used(job.size, scale)})
+        return proven(sample, done, self.cache(options), job.filename)
+
+    def cache(self, options: O) -> Cache | None:
+        """Return the state of the caches; a buffered load that asks for none has none that is known."""
+        return Cache.DIRECT if options.direct else Cache(options.cache) if options.cache else None
+
+    def run(self, attachment: Attachment, options: O, scale: Scale, *jobs: FioJob) -> Done:
+        """Run ``jobs`` at once. :class:`ClientLacks` where the client has not got an engine asked for."""
+        warm = options.cache == "warm"
+        deadline = scale.ramp + scale.runtime + _SLACK
+        if warm:
+            deadline += jobs[0].size / _SLOWEST_FILL
+        try:
+            return run_fio(attachment.client, *jobs, deadline=deadline, warm=warm)
+        except WorkloadError:
+            if "engine" in options.model_fields_set:
+                check_engine(attachment.client, options.engine)
+            raise
+
+    def ceiling(self, attachment: Attachment, options: O, scale: Scale) -> float | None:
+        """Run the same job for a moment with fio's null engine, which completes every I/O at once."""
+        job = replace(
+            self.job(attachment, options, scale),
+            engine="null",
+            direct=False,
+            sync="none",
+            ramp=0.0,
+            runtime=_CEILING_SECONDS,
+            log_interval=0.0,
+        )
+        result = run_fio(attachment.client, job, deadline=_SLACK, count=False).result
+        return result.ios / result.seconds
+
+    def job(self, attachment: Attachment, options: O, scale: Scale) -> FioJob:
+        """Return what fio is asked for. Raises :class:`WorkloadError` where that does not fit."""
+        pattern, size = self.pattern(options), data_size(attachment, scale)
         if size < pattern.block_size * pattern.queue_depth * pattern.jobs:
             msg = (
                 f"{attachment.client.name}: {self.name}: {pattern.queue_depth * pattern.jobs} blocks of "
                 f"{format_size(pattern.block_size)} do not fit into {format_size(size)}: use a larger size"
             )
             raise WorkloadError(msg)
-        job = FioJob(
+        return FioJob(
             name=self.name,
-            filename=_filename(attachment, scale),
+            filename=data_file(attachment, scale),
             rw=pattern.rw,
             block_size=pattern.block_size,
             size=size,
@@ -143,14 +206,15 @@ class FioWorkload(Workload[O]):
             jobs=pattern.jobs,
             direct=options.direct,
             engine=options.engine,
+            sync=options.sync,
             read_percent=pattern.read_percent,
             random_percent=pattern.random_percent,
             ramp=scale.ramp,
             runtime=scale.runtime,
             seed=zlib.crc32(f"{self.title(options)} {options.seed} {scale.repeat}".encode()),
+            log_interval=scale.interval,
+            invalidate=options.cache != "warm",
         )
-        done = run_fio(attachment.client, job, deadline=scale.ramp + scale.runtime + _SLACK)
-        return _sample(done, {"size": _used(size, scale)})
 
 
 def _sample(done: Done, evidence: Mapping[str, str]) -> Sample:
@@ -169,10 +233,62 @@ def _sample(done: Done, evidence: Mapping[str, str]) -> Sample:
         notes["cpu"] = (
             f"{done.cpu.share:.1%} of {done.cpu.cores} cores busy, the busiest {done.cpu.busiest_core:.1%}"
         )
-    return Sample(values, result.seconds, result.ios, result.latency, {**done.evidence, **notes})
+    return Sample(
+        values,
+        result.seconds,
+        result.ios,
+        result.latency,
+        {**done.evidence, **notes},
+        series=done.series,
+        began=done.began,
+        headroom=headroom(done),
+    )
 
 
-def _size(attachment: Attachment, scale: Scale) -> int:
+def proven(sample: Sample, done: Done, state: Cache | None, path: str) -> Sample:
+    """Return ``sample`` with what crossed the wire, and invalid where that does not show ``state``."""
+    crossed = crossing(done.counted.before, done.counted.after, path)
+    if crossed is None or state is None:
+        why = unproven(state, moved=0, crossed=None) if state else ""
+        return replace(sample, invalid=(*sample.invalid, why)) if why else sample
+    read = sum(one.read for one in done.results)
+    said = (
+        f"{crossed.read} bytes read and {crossed.written} written, by {crossed.counter} counters, with ramp"
+    )
+    sample = replace(sample, evidence={**sample.evidence, "crossed the wire": said})
+    moved, seen = read, crossed.read
+    if state is Cache.DIRECT:
+        moved, seen = sum(one.bytes for one in done.results), crossed.read + crossed.written
+    why = unproven(state, moved=moved, crossed=seen, counter=crossed.counter)
+    return replace(sample, invalid=(*sample.invalid, why)) if why else sample
+
+
+def headroom(done: Done) -> Headroom:
+    """Return how busy the client and its network card were around fio; the ceiling is for the runner."""
+    before, after = done.counted.before, done.counted.after
+    seconds = done.counted.seconds
+    cards = traffic(before)
+    shares = [
+        max(now.received - cards[name].received, now.sent - cards[name].sent) / seconds / now.speed
+        for name, now in traffic(after).items()
+        if name in cards and now.speed and seconds > 0
+    ]
+    readings = [Nic().parse(Nic().select(texts)).get("TCP retransmitted share") for texts in (before, after)]
+    resent = difference(readings[0], readings[1], seconds) if readings[0] and readings[1] else None
+    return Headroom(
+        rate=sum(one.ios for one in done.results) / max(one.seconds for one in done.results),
+        busiest_core=done.cpu.busiest_core if done.cpu else None,
+        network=max(shares, default=None),
+        resent=resent,
+    )
+
+
+def data_key(scale: Scale) -> str:
+    """Return the key of the data set that all loads of a size share."""
+    return f"fio:{scale.size}"
+
+
+def data_size(attachment: Attachment, scale: Scale) -> int:
     """Return the bytes used: what was asked for or what there is room for, in whole MiB."""
     room = attachment.size
     if attachment.gives is Gives.FILESYSTEM:
@@ -193,7 +309,8 @@ def _used(size: int, scale: Scale) -> str:
     return f"{format_size(size)} (asked for {format_size(scale.size)}: that is all there is room for)"
 
 
-def _filename(attachment: Attachment, scale: Scale) -> str:
+def data_file(attachment: Attachment, scale: Scale) -> str:
+    """Return the path of the data set's file, or of the device."""
     if attachment.gives is Gives.BLOCK:
         return attachment.path
     return f"{attachment.path}/storagetest-{scale.size}.dat"

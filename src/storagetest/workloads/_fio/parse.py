@@ -10,7 +10,8 @@ Rules:
 
 1. A report is a line ``{``, up to a line ``}``. Between them, lines that start with a letter are
    diagnostics; one with JSON in it has swallowed a part of the report: an error.
-2. One report, with one (grouped) job. Two reports are ambiguous: an error, never a choice.
+2. One report, with as many (grouped) jobs as were asked for, in that order. Two reports are ambiguous: an
+   error, never a choice.
 3. An error code, no I/O, or a runtime shorter than asked is an error even where fio exits with 0.
 """
 
@@ -22,13 +23,13 @@ import math
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from storagetest.errors import WorkloadError
 from storagetest.measure.histogram import Histogram, merge
 
-__all__ = ["MINIMUM_VERSION", "FioResult", "parse"]
+__all__ = ["MINIMUM_VERSION", "Expected", "FioResult", "parse", "parse_all"]
 
 MINIMUM_VERSION = (3, 7)
 """The bins are where we read them, in nanoseconds, from 3.2 on; 3.7 is the oldest in use."""
@@ -52,6 +53,24 @@ class FioResult:
     seconds: float
     latency_mean: float
     latency: Histogram
+    read: int = 0
+    """Bytes that were read; the others were written."""
+
+    ended: float | None = field(default=None, compare=False)
+    """Seconds since the epoch at which fio wrote its report, by its machine's clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What a job must report: ``directions`` (``read``, ``write`` or both), and how long it was to run.
+
+    ``runtime`` is in seconds (None: a pass over the size), ``in_flight`` how many I/Os fio keeps going: by as
+    many its counts may differ at the ends.
+    """
+
+    directions: Sequence[str]
+    runtime: float | None
+    in_flight: int
 
 
 def parse(
@@ -59,14 +78,25 @@ def parse(
 ) -> FioResult:
     """Return what fio reports for ``directions`` (``read``, ``write`` or both) together.
 
-    ``runtime`` is what was asked for in seconds (None: a pass over the size), ``in_flight`` how many I/Os fio
-    keeps going: by as many its counts may differ at the ends. Raises :class:`WorkloadError`.
+    Raises :class:`WorkloadError`.
     """
+    return parse_all(stdout, stderr, [Expected(directions, runtime, in_flight)])[0]
+
+
+def parse_all(stdout: str, stderr: str, expected: Sequence[Expected]) -> tuple[FioResult, ...]:
+    """Return what fio reports of each of its jobs, in their order. Raises :class:`WorkloadError`."""
     try:
         report = _report(stdout)
         version = _version(report)
-        job = _job(report)
-        return _together([_result(job[one], version, runtime, in_flight) for one in directions])
+        ended = _ended(report)
+        return tuple(
+            replace(
+                _together([_result(job[way], version, one.runtime, one.in_flight) for way in one.directions]),
+                read=job["read"]["io_bytes"] if "read" in one.directions else 0,
+                ended=ended,
+            )
+            for job, one in zip(_jobs(report, len(expected)), expected, strict=True)
+        )
     except _DoubtError as doubt:
         raise WorkloadError(f"{doubt}{_tail(stdout, stderr)}") from None
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
@@ -114,16 +144,25 @@ def _version(report: Mapping[str, Any]) -> str:
     return text
 
 
-def _job(report: Mapping[str, Any]) -> Mapping[str, Any]:
-    jobs = report["jobs"]
-    if len(jobs) != 1:
-        raise _DoubtError(f"fio reports {len(jobs)} jobs where one group was asked for")
-    job: Mapping[str, Any] = jobs[0]
-    code = _whole(job, "error")
-    if code:
-        name = errno.errorcode.get(code, "unknown error")
-        raise _DoubtError(f"fio's I/O failed: {os.strerror(code)} ({name})")
-    return job
+def _ended(report: Mapping[str, Any]) -> float | None:
+    """Return when the report was written, if both of its members that say so agree."""
+    milliseconds, seconds = report.get("timestamp_ms"), report.get("timestamp")
+    if type(milliseconds) is not int or milliseconds // 1000 != seconds:
+        return None
+    return milliseconds / 1000
+
+
+def _jobs(report: Mapping[str, Any], count: int) -> Sequence[Mapping[str, Any]]:
+    jobs: Sequence[Mapping[str, Any]] = report["jobs"]
+    if len(jobs) != count:
+        wanted = "one group was" if count == 1 else f"{count} were"
+        raise _DoubtError(f"fio reports {len(jobs)} jobs where {wanted} asked for")
+    for job in jobs:
+        code = _whole(job, "error")
+        if code:
+            name = errno.errorcode.get(code, "unknown error")
+            raise _DoubtError(f"fio's I/O failed: {os.strerror(code)} ({name})")
+    return jobs
 
 
 def _result(section: Mapping[str, Any], version: str, runtime: float | None, in_flight: int) -> FioResult:

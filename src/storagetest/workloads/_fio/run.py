@@ -1,62 +1,142 @@
-"""Running fio on a client, with the client's processor time read around it in the same remote command."""
+"""Running fio on a client, with the client's counters read around it in the same remote command."""
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
+from storagetest.counters import readout
 from storagetest.counters.cpu import Busy, busy, parse_stat
-from storagetest.errors import DeadlineExceeded, WorkloadError
+from storagetest.errors import ClientLacks, DeadlineExceeded, WorkloadError
 from storagetest.hosts.base import Completed, Host
-from storagetest.workloads._fio.job import FioJob, argv
-from storagetest.workloads._fio.parse import FioResult, parse
+from storagetest.measure.series import Series
+from storagetest.workloads._fio.job import LOG, FioJob, argv
+from storagetest.workloads._fio.parse import Expected, FioResult, parse_all
+from storagetest.workloads._fio.timeline import began, timeline
 
-__all__ = ["Done", "run_fio"]
+__all__ = ["Counted", "Done", "check_engine", "run_command", "run_fio"]
 
-_BEFORE, _FIO, _AFTER = "@@ storagetest: cpu before", "@@ storagetest: fio", "@@ storagetest: cpu after"
+_BEFORE, _FIO, _AFTER = "@@ storagetest: before", "@@ storagetest: fio", "@@ storagetest: after"
 _MISSING = "@@ storagetest: fio is missing"
+_LOGS = " ".join(f"{LOG}_{kind}.log" for kind in ("bw", "iops", "clat"))
+_ASKED = 30.0
+_UPTIME = re.compile(r"^(\d+\.\d\d)$", re.MULTILINE)
 
-# $@ is fio's command line: nothing in it is read by this shell.
+# $1 is a file that the page cache is to hold (or nothing), $2 how much of it in MiB. It stays open while fio
+# runs: a block device's cache is dropped when its last user closes it, and an SMB file's with its lease.
+# $3 says what is wanted beside fio's report: counters, logs. "$@" is then fio's command line: nothing in it
+# is read by this shell. fio's logs are written in memory, and gone when this ends, however it ends. Ended by
+# a signal, the shell passes its death on as fio's would be. What is not needed is not started: a process
+# costs a slow client a tenth of a second.
 _SCRIPT = f"""
+warm=$1 size=$2 wanted=$3; shift 3
 command -v "$1" > /dev/null || {{ echo '{_MISSING}'; exit 0; }}
-echo '{_BEFORE}'; grep '^cpu' /proc/stat
+case $wanted in *logs*)
+  place=$(mktemp -d -p /dev/shm storagetest-XXXXXXXX 2> /dev/null || mktemp -d) || exit 1
+  trap 'cd /; rm -rf "$place"' EXIT
+  trap 'exit 143' TERM INT HUP PIPE
+  cd "$place" || exit 1
+esac
+count() {{ case $wanted in *counters*) {readout.command()} {_LOGS}; esac; }}
+[ -z "$warm" ] || {{ exec 9< "$warm" && dd of=/dev/null bs=1M count="$size" status=none <&9; }} || exit 1
+echo '{_BEFORE}'; count
+read up _ < /proc/uptime; echo "$up"
 echo '{_FIO}'; "$@"; status=$?
-echo; echo '{_AFTER}'; grep '^cpu' /proc/stat
+read up _ < /proc/uptime; echo; echo '{_AFTER}'; echo "$up"
+count
 exit $status
 """
 
 
 @dataclass(frozen=True, slots=True)
+class Counted:
+    """The client's counters (path → text) before and after fio, and how long fio took, with ramp."""
+
+    before: Mapping[str, str] = field(default_factory=dict)
+    after: Mapping[str, str] = field(default_factory=dict)
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Done:
-    """What fio measured, how busy the client was meanwhile (set-up and ramp included), and the evidence."""
+    """What fio measured, how busy the client was meanwhile (set-up and ramp included), and the evidence.
+
+    ``result`` is that of the first job, ``results`` those of all. ``began`` is when the measuring began, in
+    seconds since the epoch by the client's clock; ``series`` what fio logged of it, all jobs together.
+    """
 
     result: FioResult
     cpu: Busy | None
     evidence: Mapping[str, str]
+    results: tuple[FioResult, ...] = ()
+    counted: Counted = field(default_factory=Counted)
+    series: tuple[Series, ...] = ()
+    began: float | None = None
 
 
-def run_fio(client: Host, job: FioJob, *, deadline: float) -> Done:
-    """Run ``job`` on ``client``. Raises :class:`WorkloadError`, whose message says what to do next."""
-    command = argv(job)
+def run_fio(client: Host, *jobs: FioJob, deadline: float, warm: bool = False, count: bool = True) -> Done:
+    """Run ``jobs`` at once on ``client``; with ``warm`` the cache then holds what the first one uses.
+
+    Without ``count`` no counters are read around them.
+
+    Raises :class:`WorkloadError`: its message says what to do next.
+    """
+    expected = [Expected(job.directions, job.runtime, job.queue_depth * job.jobs) for job in jobs]
+    interval = max(job.log_interval for job in jobs)
+    hold = (jobs[0].filename, str(jobs[0].size >> 20)) if warm else ("", "0")
+    wanted = " ".join((*(("counters",) if count else ()), *(("logs",) if interval > 0 else ())))
+    return run_command(
+        client, argv(*jobs), expected, deadline=deadline, log_interval=interval, hold=hold, wanted=wanted
+    )
+
+
+def run_command(
+    client: Host,
+    command: tuple[str, ...],
+    expected: Sequence[Expected],
+    *,
+    deadline: float,
+    log_interval: float = 0.0,
+    hold: tuple[str, str] = ("", "0"),
+    wanted: str = "counters",
+) -> Done:
+    """Run a command line of fio's that must report what is ``expected``, as :func:`run_fio` does."""
     try:
-        done = client.run(["sh", "-c", _SCRIPT, "storagetest-fio", *command], deadline=deadline, check=False)
+        done = client.run(
+            ["sh", "-c", _SCRIPT, "storagetest-fio", *hold, wanted, *command], deadline=deadline, check=False
+        )
     except DeadlineExceeded as error:
         msg = (
             f"{client.name}: fio did not end within {deadline:g} s and was ended. The target may hang: "
             f"look at the client's dmesg\n  ran: {shlex.join(command)}"
         )
         raise WorkloadError(msg) from error
-    return _read(client.name, job, command, done)
+    return _read(client.name, command, expected, done, log_interval)
 
 
-def _read(name: str, job: FioJob, command: tuple[str, ...], done: Completed) -> Done:
+def check_engine(client: Host, engine: str) -> None:
+    """Raise :class:`ClientLacks` if fio cannot do anything at all by ``engine`` on ``client``.
+
+    It is tried, on /dev/zero: that fio was built with an engine does not mean that the kernel has it
+    (io_uring may be switched off).
+    """
+    command = ["fio", "--name=probe", f"--ioengine={engine}", "--filename=/dev/zero", "--rw=read"]
+    done = client.run([*command, "--bs=4096", "--size=4096"], deadline=_ASKED, check=False)
+    if not done.ok:
+        said = "; ".join((done.stderr.strip() or done.stdout.strip()).splitlines()[-2:])
+        raise ClientLacks(f"{client.name}: fio cannot use its engine {engine} there: {said}")
+
+
+def _read(
+    name: str, command: tuple[str, ...], expected: Sequence[Expected], done: Completed, log_interval: float
+) -> Done:
     if done.stdout.startswith(_MISSING):
         raise WorkloadError(f"{name}: fio is missing: install the package fio there")
     before, report, after = _sections(done.stdout)
-    in_flight = job.queue_depth * job.jobs
     try:
-        result = parse(report, done.stderr, job.directions, runtime=job.runtime, in_flight=in_flight)
+        results = parse_all(report, done.stderr, expected)
     except WorkloadError as error:
         raise _failed(name, str(error), command, done) from None
     if not done.ok:
@@ -64,7 +144,15 @@ def _read(name: str, job: FioJob, command: tuple[str, ...], done: Completed) -> 
     evidence = {"argv": shlex.join(command), "fio.json": report.strip()}
     if done.stderr.strip():
         evidence["fio.stderr"] = done.stderr.strip()
-    return Done(result, _cpu(before, after), evidence)
+    counted = Counted(readout.parse(before), readout.parse(after), _uptime(after) - _uptime(before))
+    first = results[0]
+    start = began(after, log_interval) if log_interval > 0 else None
+    if start is None and first.ended is not None:
+        start = first.ended - first.seconds
+    series: tuple[Series, ...] = ()
+    if start is not None and log_interval > 0:
+        series = timeline(after, name, start=start, interval=log_interval)
+    return Done(first, _cpu(counted), evidence, results, counted, series, start)
 
 
 def _failed(name: str, why: str, command: tuple[str, ...], done: Completed) -> WorkloadError:
@@ -78,7 +166,14 @@ def _sections(stdout: str) -> tuple[str, str, str]:
     return before, report, after
 
 
-def _cpu(before: str, after: str) -> Busy | None:
+def _uptime(section: str) -> float:
+    """Return the line of a section that is only a number: seconds since boot, to a hundredth (proc(5))."""
+    match = _UPTIME.search(section)
+    return float(match[1]) if match else 0.0
+
+
+def _cpu(counted: Counted) -> Busy | None:
+    before, after = (texts.get("/proc/stat", "") for texts in (counted.before, counted.after))
     try:
         return busy(parse_stat(before), parse_stat(after))
     except ValueError:  # no /proc: the other figures are good, and a gate on this one says that it is missing

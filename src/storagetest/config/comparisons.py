@@ -1,0 +1,136 @@
+"""``comparisons``: two variants, one workload, one metric, and how they are to stand to each other.
+
+    comparisons:
+      nfs-versions:
+        workload: small-random-write[block_size=4KiB]
+        metric: p99
+        gate: nfs-v4.2 <= 1.1 x nfs-v3
+
+A side is a variant's id, or the name of a target that has one variant. Both are attached at once on a client
+that both have, so they cannot be the same device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field, ValidationError
+
+from storagetest.config.base import BlockOptions, Model
+from storagetest.config.gates import read_key, read_parameter
+from storagetest.config.models import Variant
+from storagetest.config.problems import Problems, suggest
+from storagetest.config.yaml_source import Node
+from storagetest.errors import ConfigError
+
+if TYPE_CHECKING:
+    from storagetest.verdict import Threshold
+    from storagetest.workloads.base import Workload
+
+__all__ = ["Comparison", "ComparisonEntry", "read_comparisons"]
+
+
+class ComparisonEntry(Model):
+    """Two variants measured in turns."""
+
+    workload: str = Field(min_length=1)
+    """What is run: a workload, or workload[parameter=value,…]."""
+
+    metric: str = Field(min_length=1)
+    """Which of the workload's metrics is compared."""
+
+    gate: str = Field(min_length=1)
+    """How the two are to stand to each other, such as `iscsi >= 1.0 x nfs`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """``left`` and ``right`` are variants; ``threshold`` is left's, against right's id."""
+
+    name: str
+    workload: str
+    parameters: Mapping[str, Any]
+    left: Variant
+    right: Variant
+    threshold: Threshold
+    place: str
+
+
+def read_comparisons(
+    section: Node, variants: Sequence[Variant], problems: Problems
+) -> tuple[Comparison, ...]:
+    """Return what ``comparisons`` says; what is wrong is noted."""
+    found = []
+    for name, node in problems.mapping(section, "comparisons").items():
+        where = f"comparisons.{name}"
+        problems.check_name(name, node, where)
+        entry = problems.validate(ComparisonEntry, node, where)
+        if entry is None:
+            continue
+        try:
+            found.append(_read(name, entry, node, variants))
+        except ConfigError as error:
+            problems.add_error(error, node.place)
+    return tuple(found)
+
+
+def _read(name: str, entry: ComparisonEntry, node: Node, variants: Sequence[Variant]) -> Comparison:
+    from storagetest.verdict import Threshold, parse_comparison  # noqa: PLC0415  # keep config cheap to import
+
+    places = {key: child.place for key, child in (node.mapping or {}).items()}
+    workload, parameters = _workload(entry.workload, places["workload"])
+    metric = workload.metrics.get(entry.metric)
+    if metric is None:
+        hint = suggest(entry.metric, workload.metrics)
+        raise ConfigError(f"{workload.name} has no metric {entry.metric!r}{hint}", place=places["metric"])
+    contest = parse_comparison(entry.gate, metric, place=places["gate"])
+    left, right = (_variant(side, variants, places["gate"]) for side in (contest.left, contest.right))
+    _check_both(left, right, places["gate"])
+    text = f"{metric.name}: {left.id} {contest.op} {contest.factor:g} x {right.id}"
+    threshold = Threshold(metric, contest.op, contest.factor, text, places["gate"], right.id)
+    return Comparison(name, workload.name, parameters, left, right, threshold, node.key_place)
+
+
+def _workload(text: str, place: str) -> tuple[type[Workload[Any]], Mapping[str, Any]]:
+    try:
+        workload, given = read_key(text)
+        parameters = {name: read_parameter(workload, name, value) for name, value in given.items()}
+        workload.Options.model_validate(parameters)
+    except ConfigError as error:
+        raise ConfigError(str(error), place=place) from None
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        what = ".".join(map(str, first["loc"]))
+        raise ConfigError(f"{text}: {what}: {first['msg']}", place=place) from None
+    return workload, parameters
+
+
+def _variant(name: str, variants: Sequence[Variant], place: str) -> Variant:
+    for variant in variants:
+        if variant.id == name:
+            return variant
+    of_target = [variant for variant in variants if variant.target == name]
+    if len(of_target) == 1:
+        return of_target[0]
+    if of_target:
+        ids = ", ".join(variant.id for variant in of_target)
+        raise ConfigError(f"the target {name!r} has several variants; name one: {ids}", place=place)
+    known = [variant.id for variant in variants]
+    raise ConfigError(f"there is no variant {name!r}{suggest(name, known)}", place=place)
+
+
+def _device(variant: Variant) -> str | None:
+    return variant.options.erase if isinstance(variant.options, BlockOptions) else None
+
+
+def _check_both(left: Variant, right: Variant, place: str) -> None:
+    if left.id == right.id:
+        raise ConfigError(f"{left.id} is compared with itself", place=place)
+    if _device(left) is not None and _device(left) == _device(right):
+        raise ConfigError(
+            f"{left.id} and {right.id} are one device, which cannot be attached twice at once", place=place
+        )
+    if not {client.name for client in left.clients} & {client.name for client in right.clients}:
+        raise ConfigError(f"{left.id} and {right.id} have no client in common", place=place)

@@ -1,0 +1,55 @@
+"""The block layer's counters, /sys/block/*/stat (Documentation/block/stat.rst of the Linux kernel)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from typing import ClassVar
+
+from storagetest.counters.base import Kind, Reading, Source, numbers, register
+from storagetest.measure.run import Unit
+
+__all__ = ["Block", "device_readings"]
+
+_SECTOR = 512  # whatever the device's own sectors are
+
+
+@register
+class Block(Source):
+    """What each block device was asked to do, after merging, and how long it took."""
+
+    name = "block"
+    paths = ("/sys/block/*/stat",)
+    example: ClassVar[Mapping[str, str]] = {
+        "/sys/block/sda/stat": "  1200 30 48000 900 800 200 64000 2400 3 1500 3300 0 0 0 0 10 40\n"
+    }
+
+    def parse(self, texts: Mapping[str, str]) -> Mapping[str, Reading]:
+        """Return the readings of all devices, each name led by the device's."""
+        found: dict[str, Reading] = {}
+        for path, text in texts.items():
+            found |= device_readings(PurePosixPath(path).parent.name, text)
+        return found
+
+
+def device_readings(device: str, text: str) -> dict[str, Reading]:
+    """Return the readings in a ``stat`` file; none of one that is cut off."""
+    columns = numbers(text.split())
+    if len(columns) < 11:
+        return {}
+    reads, reads_merged, read_sectors, read_ms = columns[:4]
+    writes, writes_merged, written_sectors, write_ms = columns[4:8]
+    in_flight, busy_ms = columns[8:10]
+    named = {
+        "reads": Reading(reads, Unit.PER_SECOND),
+        "read": Reading(read_sectors * _SECTOR, Unit.BYTES_PER_SECOND),
+        "reads merged": Reading(reads_merged, Unit.PER_SECOND),
+        "read time": Reading(read_ms / 1000, Unit.SECONDS, Kind.QUOTIENT, per=reads),
+        "writes": Reading(writes, Unit.PER_SECOND),
+        "written": Reading(written_sectors * _SECTOR, Unit.BYTES_PER_SECOND),
+        "writes merged": Reading(writes_merged, Unit.PER_SECOND),
+        "write time": Reading(write_ms / 1000, Unit.SECONDS, Kind.QUOTIENT, per=writes),
+        "in flight": Reading(in_flight, Unit.COUNT, Kind.GAUGE),
+        "busy": Reading(busy_ms / 1000, Unit.RATIO),
+    }
+    return {f"{device} {name}": reading for name, reading in named.items()}

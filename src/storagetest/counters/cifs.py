@@ -1,0 +1,56 @@
+"""What the SMB client counts: /proc/fs/cifs/Stats (admin-guide/cifs/usage.rst of the kernel's documents)."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from typing import ClassVar
+
+from storagetest.counters.base import Reading, Source, register
+from storagetest.measure.run import Unit
+
+__all__ = ["Cifs"]
+
+_PATH = "/proc/fs/cifs/Stats"
+_OPERATION = re.compile(r"(\w+): (\d+) total (\d+) failed")
+_BYTES = re.compile(r"Bytes read: (\d+)\s+Bytes written: (\d+)")
+_RECONNECTS = re.compile(r"(\d+) session (\d+) share reconnects")
+_REQUESTS = re.compile(r"SMBs: (\d+)")
+
+
+@register
+class Cifs(Source):
+    """Bytes, requests, operations and reconnects of all SMB shares together."""
+
+    name = "cifs"
+    paths = (_PATH,)
+    example: ClassVar[Mapping[str, str]] = {
+        _PATH: (
+            "Resources in use\nCIFS Session: 1\n\n0 session 0 share reconnects\n"
+            "Total vfs operations: 16 maximum at one time: 2\n\n"
+            "1) \\\\nas\\scratch\nSMBs: 29\nBytes read: 8192  Bytes written: 40960\n"
+            "Creates: 3 total 1 failed\nReads: 2 total 0 failed\nWrites: 10 total 0 failed\n"
+        )
+    }
+
+    def parse(self, texts: Mapping[str, str]) -> Mapping[str, Reading]:
+        """Return the readings; operations as the kernel names them (``Reads``, ``Creates`` …)."""
+        text = texts.get(_PATH, "")
+        if not text.strip():
+            return {}
+        calls: Counter[str] = Counter()
+        failed = 0
+        for name, total, bad in _OPERATION.findall(text):
+            calls[name] += int(total)
+            failed += int(bad)
+        moved = [(int(read), int(written)) for read, written in _BYTES.findall(text)]
+        found = {
+            "read": Reading(sum(read for read, _ in moved), Unit.BYTES_PER_SECOND),
+            "written": Reading(sum(written for _, written in moved), Unit.BYTES_PER_SECOND),
+            "requests": Reading(sum(map(int, _REQUESTS.findall(text))), Unit.PER_SECOND),
+            "failed": Reading(failed, Unit.PER_SECOND),
+        }
+        if match := _RECONNECTS.search(text):
+            found["reconnects"] = Reading(int(match[1]) + int(match[2]), Unit.PER_SECOND, keep=True)
+        return found | {name: Reading(total, Unit.PER_SECOND) for name, total in calls.items()}

@@ -1,0 +1,77 @@
+"""What sysfs knows of iSCSI: an initiator's SCSI devices and sessions, and LIO's logical units on a server.
+
+The kernel keeps the transport's own statistics (PDUs, digest errors) behind netlink, where only iscsiadm(8)
+reads them; what sysfs has is the SCSI layer's: requests begun, done, failed and timed out, in hexadecimal.
+LIO, a target in the kernel, has the counters of the SCSI MIB (RFC 4455) in configfs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from typing import ClassVar
+
+from storagetest.counters.base import Kind, Reading, Source, numbers, register
+from storagetest.measure.run import Unit
+
+__all__ = ["Iscsi"]
+
+_INITIATOR = {
+    "iorequest_cnt": "requests",
+    "iodone_cnt": "done",
+    "ioerr_cnt": "errors",
+    "iotmo_cnt": "timeouts",
+}
+_ALARMING = {"ioerr_cnt", "iotmo_cnt"}
+_LIO = "/sys/kernel/config/target/iscsi/*/tpgt_*/lun/lun_*/statistics/scsi_tgt_port"
+_MEGABYTE = 1 << 20  # LIO shifts bytes right by 20 (target_core_stat.c)
+
+
+@register
+class Iscsi(Source):
+    """Requests, errors and time-outs of each SCSI device of a session; commands and bytes at a LIO target."""
+
+    name = "iscsi"
+    paths = (
+        "/sys/class/iscsi_session/*/state",
+        "/sys/class/iscsi_session/*/device/target*/*:*/io*_cnt",
+        f"{_LIO}/in_cmds",
+        f"{_LIO}/read_mbytes",
+        f"{_LIO}/write_mbytes",
+    )
+    example: ClassVar[Mapping[str, str]] = {
+        "/sys/class/iscsi_session/session1/state": "LOGGED_IN\n",
+        "/sys/class/iscsi_session/session1/device/target2:0:0/2:0:0:0/iorequest_cnt": "0x1c4\n",
+        "/sys/class/iscsi_session/session1/device/target2:0:0/2:0:0:0/ioerr_cnt": "0x0\n",
+        "/sys/kernel/config/target/iscsi/iqn.2026-11.org.example:a/tpgt_1/lun/lun_0/statistics/scsi_tgt_port"
+        "/in_cmds": "452\n",
+    }
+
+    def parse(self, texts: Mapping[str, str]) -> Mapping[str, Reading]:
+        """Return the readings; those of all LIO's logical units are summed up."""
+        found: dict[str, Reading] = {}
+        for path, text in texts.items():
+            place = PurePosixPath(path)
+            if place.name == "state":
+                up = float(text.strip() == "LOGGED_IN")
+                found[f"{place.parent.name} logged in"] = Reading(up, Unit.COUNT, Kind.GAUGE, keep=True)
+                continue
+            value = numbers(text.split())
+            if not value:
+                continue
+            if place.name in _INITIATOR:
+                name = f"{place.parent.name} {_INITIATOR[place.name]}"
+                found[name] = Reading(value[0], Unit.PER_SECOND, keep=place.name in _ALARMING)
+            else:
+                name, reading = _of_lio(place.name, value[0])
+                known = found.get(name)
+                total = reading.value + (known.value if known else 0.0)
+                found[name] = Reading(total, reading.unit)
+        return found
+
+
+def _of_lio(counter: str, value: int) -> tuple[str, Reading]:
+    if counter == "in_cmds":
+        return "target commands", Reading(value, Unit.PER_SECOND)
+    name = "target read" if counter == "read_mbytes" else "target written"
+    return name, Reading(value * _MEGABYTE, Unit.BYTES_PER_SECOND)

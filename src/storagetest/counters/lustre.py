@@ -1,0 +1,62 @@
+"""What the Lustre client counts: llite and osc ``stats`` (lctl get_param llite.*.stats; Lustre Operations
+Manual, section "Lustre Monitoring").
+
+A line is ``name count samples [unit] min max sum``; the last three are missing where only calls are counted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from typing import ClassVar
+
+from storagetest.counters.base import Kind, Reading, Source, register
+from storagetest.measure.run import Unit
+
+__all__ = ["Lustre"]
+
+_LINE = re.compile(r"(\w+)\s+(\d+) samples \[(\w+)\](?:\s+\d+\s+\d+\s+(\d+))?")
+_LAYER = re.compile(r"/(llite|osc)/")
+
+
+@register
+class Lustre(Source):
+    """Calls, bytes and times of the client's file system layer (llite) and of its object clients (osc)."""
+
+    name = "lustre"
+    paths = (
+        "/proc/fs/lustre/llite/*/stats",
+        "/proc/fs/lustre/osc/*/stats",
+        "/sys/kernel/debug/lustre/llite/*/stats",
+        "/sys/kernel/debug/lustre/osc/*/stats",
+    )
+    example: ClassVar[Mapping[str, str]] = {
+        "/sys/kernel/debug/lustre/llite/lustre-ffff8c1234/stats": (
+            "snapshot_time             1700000000.123456789 secs.nsecs\n"
+            "read_bytes                4 samples [bytes] 4096 1048576 2101248\n"
+            "write_bytes               8 samples [bytes] 4096 1048576 4202496\n"
+            "open                      3 samples [usec] 10 90 150\n"
+            "inode_permission          9 samples [regs]\n"
+        )
+    }
+
+    def parse(self, texts: Mapping[str, str]) -> Mapping[str, Reading]:
+        """Return the readings, summed over all mounts and all object storage targets."""
+        calls: Counter[tuple[str, str]] = Counter()
+        sums: Counter[tuple[str, str, str]] = Counter()
+        for path, text in texts.items():
+            layer = match[1] if (match := _LAYER.search(path)) else ""
+            for name, count, unit, total in _LINE.findall(text):
+                calls[layer, name] += int(count)
+                if total:
+                    sums[layer, name, unit] += int(total)
+        found = {f"{layer} {name} calls": Reading(n, Unit.PER_SECOND) for (layer, name), n in calls.items()}
+        for (layer, name, unit), total in sums.items():
+            if unit == "bytes":
+                found[f"{layer} {name}"] = Reading(total, Unit.BYTES_PER_SECOND)
+            elif unit in {"usec", "usecs"}:
+                found[f"{layer} {name} time"] = Reading(
+                    total / 1e6, Unit.SECONDS, Kind.QUOTIENT, per=calls[layer, name]
+                )
+        return found

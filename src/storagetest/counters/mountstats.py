@@ -1,0 +1,120 @@
+"""What the NFS client counts: /proc/self/mountstats (nfsiostat(8) and mountstats(8) read the same).
+
+Of every operation the kernel keeps: calls, transmissions, major time-outs, bytes sent and received, and the
+milliseconds spent queued, on the wire and back (RTT), and in all (execute): struct rpc_iostats in the
+kernel's include/linux/sunrpc/metrics.h. RTT is the network and the server; execute less RTT is the client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from storagetest.counters.base import Kind, Reading, Source, numbers, register
+from storagetest.measure.run import Unit
+
+__all__ = ["Mount", "Mountstats", "parse_mounts"]
+
+_PATH = "/proc/self/mountstats"
+_COLUMNS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """Of one operation since the mount: counts, bytes, and seconds summed over all calls."""
+
+    calls: int
+    transmissions: int
+    timeouts: int
+    sent: int
+    received: int
+    queued: float
+    rtt: float
+    execute: float
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """An NFS mount: where it is, bytes that came from and went to its server, and its operations."""
+
+    path: str
+    read: int
+    written: int
+    operations: Mapping[str, Operation]
+
+
+@register
+class Mountstats(Source):
+    """Calls, RTT and execute time of every NFS operation, and bytes read and written, by mount."""
+
+    name = "mountstats"
+    paths = (_PATH,)
+    example: ClassVar[Mapping[str, str]] = {
+        _PATH: (
+            "device proc mounted on /proc with fstype proc\n"
+            "device nas:/tank mounted on /mnt/tank with fstype nfs4 statvers=1.1\n"
+            "\topts:\trw,vers=4.2\n"
+            "\tbytes:\t0 0 0 40960 8192 40960 2 10\n"
+            "\tper-op statistics\n"
+            "\t        READ: 2 2 0 400 8600 0 3 4 0\n"
+            "\t       WRITE: 10 11 0 43000 1600 1 25 30 0\n"
+        )
+    }
+
+    def parse(self, texts: Mapping[str, str]) -> Mapping[str, Reading]:
+        """Return the readings; where there are several mounts, names are led by the mount point."""
+        mounts = parse_mounts(texts.get(_PATH, ""))
+        found: dict[str, Reading] = {}
+        for mount in mounts:
+            prefix = f"{mount.path} " if len(mounts) > 1 else ""
+            found |= {f"{prefix}{name}": reading for name, reading in _of_mount(mount).items()}
+        return found
+
+
+def parse_mounts(text: str) -> list[Mount]:
+    """Return the NFS mounts in /proc/self/mountstats; lines that cannot be read are passed over."""
+    return [_mount(path, lines) for path, lines in _sections(text)]
+
+
+def _sections(text: str) -> Iterator[tuple[str, list[str]]]:
+    path, lines = "", list[str]()
+    for line in [*text.splitlines(), "device end"]:
+        if not line.startswith("device "):
+            lines.append(line)
+            continue
+        if path:
+            yield path, lines
+        head, _, kind = line.partition(" with fstype ")
+        path = head.partition(" mounted on ")[2] if kind.startswith("nfs") else ""
+        lines = []
+
+
+def _mount(path: str, lines: list[str]) -> Mount:
+    read = written = 0
+    operations = {}
+    for line in lines:
+        name, colon, rest = line.strip().partition(":")
+        columns = numbers(rest.split()) if colon else []
+        if name == "bytes" and len(columns) >= 6:
+            read, written = columns[4], columns[5]
+        elif name.isupper() and len(columns) >= _COLUMNS:
+            counts, times = columns[:5], [column / 1000 for column in columns[5:8]]
+            operations[name] = Operation(*counts, *times)
+    return Mount(path, read, written, operations)
+
+
+def _of_mount(mount: Mount) -> dict[str, Reading]:
+    every = mount.operations.values()
+    again = sum(max(0, one.transmissions - one.calls) for one in every)
+    found = {
+        "read from the server": Reading(mount.read, Unit.BYTES_PER_SECOND),
+        "written to the server": Reading(mount.written, Unit.BYTES_PER_SECOND),
+        "retransmissions": Reading(again, Unit.PER_SECOND, keep=True),
+        "major time-outs": Reading(sum(one.timeouts for one in every), Unit.PER_SECOND),
+    }
+    for name, one in mount.operations.items():
+        found[f"{name} calls"] = Reading(one.calls, Unit.PER_SECOND)
+        for what, seconds in (("queued", one.queued), ("RTT", one.rtt), ("execute", one.execute)):
+            found[f"{name} {what}"] = Reading(seconds, Unit.SECONDS, Kind.QUOTIENT, per=one.calls)
+    return found

@@ -1,0 +1,46 @@
+"""What sysfs knows of NVMe controllers: their state, their queues, and the I/O of each path.
+
+Linux keeps no counters of an NVMe/TCP connection. With native multipath (the default) a namespace's I/O is
+counted once more for each path, in the hidden disks ``nvme0c0n1``; reconnects show in ``state``, which is
+``live`` as long as all is well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from typing import ClassVar
+
+from storagetest.counters.base import Kind, Reading, Source, numbers, register
+from storagetest.counters.block import device_readings
+from storagetest.measure.run import Unit
+
+__all__ = ["Nvme"]
+
+
+@register
+class Nvme(Source):
+    """Whether each controller was live, how many queues it had, and what went over each path."""
+
+    name = "nvme"
+    paths = ("/sys/class/nvme/*/state", "/sys/class/nvme/*/queue_count", "/sys/class/nvme/*/nvme*c*n*/stat")
+    example: ClassVar[Mapping[str, str]] = {
+        "/sys/class/nvme/nvme0/state": "live\n",
+        "/sys/class/nvme/nvme0/queue_count": "5\n",
+        "/sys/class/nvme/nvme0/nvme0c0n1/stat": "1200 30 48000 900 800 200 64000 2400 3 1500 3300\n",
+    }
+
+    def parse(self, texts: Mapping[str, str]) -> Mapping[str, Reading]:
+        """Return the readings of all controllers, each name led by the controller's or the path's."""
+        found: dict[str, Reading] = {}
+        for path, text in texts.items():
+            place = PurePosixPath(path)
+            name = place.parent.name
+            if place.name == "stat":
+                found |= device_readings(name, text)
+            elif place.name == "state":
+                live = float(text.strip() == "live")
+                found[f"{name} live"] = Reading(live, Unit.COUNT, Kind.GAUGE, keep=True)
+            elif queues := numbers(text.split()):
+                found[f"{name} queues"] = Reading(queues[0], Unit.COUNT, Kind.GAUGE)
+        return found

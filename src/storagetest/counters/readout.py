@@ -1,0 +1,33 @@
+"""All counters read twice, around a load, by the very command that runs it: no round trip of its own.
+
+What decides something (was the client busy, did the reads cross the wire) is decided by these two readings;
+the series sampled in between are for people.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from storagetest.counters.base import all_sources
+
+__all__ = ["command", "parse"]
+
+
+@cache
+def command() -> str:
+    """Return the shell command (sh, GNU grep) that prints the files of all sources; it is silent of others.
+
+    The globs are the shell's to expand. One that matches nothing is a file that is not there.
+    """
+    paths = dict.fromkeys(path for source in all_sources() for path in source.paths)
+    return f"grep -asHZ '' {' '.join(paths)}"
+
+
+def parse(output: str) -> dict[str, str]:
+    """Return path → text of what :func:`command` printed: lines of path, NUL and the file's line."""
+    lines: dict[str, list[str]] = {}
+    for line in output.split("\n"):
+        path, nul, text = line.partition("\0")
+        if nul:
+            lines.setdefault(path, []).append(text)
+    return {path: "\n".join(found) + "\n" for path, found in lines.items()}

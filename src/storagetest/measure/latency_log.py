@@ -1,0 +1,193 @@
+"""fio's logs of every single I/O (``write_lat_log`` without averaging), ten million lines and more.
+
+Theory (fio(1), "Log file formats"). A line is ``time, value, direction, block size[, offset][, priority]``:
+milliseconds, nanoseconds, 0 (read), 1 (write) or 2 (trim). Text of that kind is parsed by whole arrays: the
+places of all commas at once; then, of each value, the eight bytes that end at its comma as one number, whose
+digits are combined in three steps (two, four, eight at a time); values of more than eight characters take a
+second such number. A latency's bucket is read off its floating-point form: fio's layout has 64 buckets for
+each power of two, which are the six leading bits of the mantissa.
+
+Rules:
+
+1. Chunks of :data:`CHUNK` bytes: memory does not grow with the file.
+2. All lines of a file have as many columns as its first. A line with others, a character that does not
+   belong, or an end in the middle of a line is an error that names the line, never a guess.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from storagetest.errors import WorkloadError
+from storagetest.measure.histogram import Histogram, bucket, merge
+
+__all__ = ["CHUNK", "LatencyLog", "parse", "read"]
+
+CHUNK = 1 << 20
+"""Bytes that are parsed at a time; what they become (about tenfold) should fit a processor's caches."""
+
+_DIRECTIONS = ("read", "write", "trim")
+_PAD = 16  # bytes before a chunk's first, so that looking back from a comma never leaves the buffer
+_COMMA, _SPACE, _NEWLINE, _ZERO = b", \n0"
+_LOOKS_HEXADECIMAL = np.array([chr(code) in "xabcdefABCDEF" for code in range(256)])
+_LEADING_BITS = 46  # a double's mantissa has 52 bits; six of them are kept
+_KEYS = (1023 + 64) << 6
+_LONGEST_LINE = 1000
+_END = b"\n"
+
+Bytes = NDArray[np.uint8]
+Words = NDArray[np.uint64]
+Places = NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyLog:
+    """How many lines there were, and the latencies by direction (``read``, ``write``, ``trim``)."""
+
+    lines: int
+    directions: Mapping[str, Histogram] = field(default_factory=dict)
+
+    @property
+    def all(self) -> Histogram:
+        """The latencies of all directions."""
+        return merge(self.directions.values())
+
+
+def read(path: Path) -> LatencyLog:
+    """Return what the file holds. Raises :class:`WorkloadError` that starts with the path and the line."""
+    try:
+        with path.open("rb", buffering=0) as file:
+            return parse(iter(lambda: file.read(CHUNK), b""), str(path))
+    except OSError as error:
+        raise WorkloadError(f"{path}: {error.strerror}") from None
+
+
+def parse(chunks: Iterable[bytes], name: str = "latency log") -> LatencyLog:
+    """Return what the pieces of a log hold together, however they are cut."""
+    counts = np.zeros((len(_DIRECTIONS), _KEYS), np.int64)
+    lines = columns = 0
+    rest = b""
+    for chunk in chunks:
+        end = chunk.rfind(b"\n") + 1
+        text, rest = (rest + chunk[:end], chunk[end:]) if end else (b"", rest + chunk)
+        if len(rest) > _LONGEST_LINE:
+            raise WorkloadError(f"{name}:{lines + text.count(_END) + 1}: the line does not end")
+        if not text:
+            continue
+        columns = columns or text[: text.index(b"\n")].count(b",")
+        try:
+            lines += _count(text, columns, counts)
+        except _DamageError as damage:
+            raise WorkloadError(f"{name}:{lines + damage.line + 1}: {damage}") from None
+    if rest:
+        raise WorkloadError(f"{name}:{lines + 1}: the log ends in the middle of a line")
+    found = {way: _histogram(counts[at]) for at, way in enumerate(_DIRECTIONS) if counts[at].any()}
+    return LatencyLog(lines, found)
+
+
+class _DamageError(Exception):
+    """A line (from 0, of its chunk) that cannot be read."""
+
+    def __init__(self, line: int, what: str) -> None:
+        super().__init__(what)
+        self.line = line
+
+
+def _count(text: bytes, columns: int, counts: NDArray[np.int64]) -> int:
+    """Add the latencies of some whole lines to ``counts``; return how many lines there were."""
+    buffer = np.frombuffer(b"\0" * _PAD + text, np.uint8)
+    newlines = np.flatnonzero(buffer == _NEWLINE)
+    commas = np.flatnonzero(buffer == _COMMA)
+    _check_shape(buffer, newlines, commas, columns)
+    table = commas.reshape(len(newlines), columns)
+    first, second, third = (np.ascontiguousarray(table[:, at]) for at in range(3))
+    words: Words = np.ndarray((len(buffer) - 7,), "<u8", buffer, strides=(1,))
+    values = _values(words, first, second)
+    ways = buffer[second + 2] - np.uint8(_ZERO)
+    bad = np.flatnonzero((ways >= len(_DIRECTIONS)) | (third - second != 3))
+    if bad.size:
+        raise _DamageError(int(bad[0]), "the third column is no direction (0, 1 or 2)")
+    keys = values.astype(np.float64).view(np.int64) >> _LEADING_BITS
+    for way in np.flatnonzero(np.bincount(ways, minlength=len(_DIRECTIONS))):
+        mine = ways == way
+        chosen = keys if mine.all() else keys[mine]
+        counts[way] += np.bincount(chosen, minlength=_KEYS)
+    return len(newlines)
+
+
+def _check_shape(buffer: Bytes, newlines: Places, commas: Places, columns: int) -> None:
+    """Raise unless every line has the same columns, one space after each comma, and numbers besides."""
+    if columns < 3:
+        raise _DamageError(0, f"{columns + 1} columns are too few for a latency log")
+    right = len(commas) == columns * len(newlines)
+    if right:
+        table = commas.reshape(len(newlines), columns)
+        right = bool((table[:, -1] < newlines).all() and (table[1:, 0] > newlines[:-1]).all())
+    if not right:
+        a_line = np.diff(np.searchsorted(commas, newlines), prepend=0)
+        raise _DamageError(int(np.flatnonzero(a_line != columns)[0]), f"not {columns + 1} columns as before")
+    spaces = np.count_nonzero(buffer == _SPACE)
+    if spaces != len(commas) or not (buffer[commas + 1] == _SPACE).all():
+        strange = np.flatnonzero(buffer == _SPACE)
+        wrong = np.setxor1d(strange, commas + 1)[:1]
+        raise _DamageError(_line_of(wrong[0], newlines), "a space where none belongs, or none where one does")
+    digits = np.count_nonzero(buffer - np.uint8(_ZERO) <= 9)
+    if digits + spaces + len(commas) + len(newlines) + _PAD != len(buffer):
+        known = (buffer - np.uint8(_ZERO) <= 9) | (buffer == _SPACE) | (buffer == _COMMA)
+        known |= (buffer == _NEWLINE) | _LOOKS_HEXADECIMAL[buffer]
+        known[:_PAD] = True
+        strange = np.flatnonzero(~known)
+        if strange.size:
+            raise _DamageError(_line_of(strange[0], newlines), "a character that is no part of a number")
+
+
+def _line_of(place: Any, newlines: Places) -> int:  # noqa: ANN401  # an array's item
+    return int(np.searchsorted(newlines, place))
+
+
+def _values(words: Words, first: Places, second: Places) -> NDArray[np.uint64]:
+    """Return the numbers between the first and the second comma."""
+    width = second - first - 2  # less the space
+    longest = int(width.max())
+    if longest > 2 * 8 or int(width.min()) < 1:
+        bad = np.flatnonzero((width > 2 * 8) | (width < 1))
+        raise _DamageError(int(bad[0]), "the second column is no latency in nanoseconds")
+    values = _eight_digits(words[second - 8], np.minimum(width, 8), 0)
+    if longest > 8:
+        long = np.flatnonzero(width > 8)
+        high = _eight_digits(words[second[long] - 16], width[long] - 8, long)
+        values[long] += high * np.uint64(10**8)
+    return values
+
+
+def _eight_digits(words: Words, width: Places, line: Any) -> NDArray[np.uint64]:  # noqa: ANN401
+    """Return the numbers whose last ``width`` digits end each word; the first character is its lowest byte.
+
+    What stands before them becomes zero; a space is a zero too, in its lower four bits.
+    """
+    shift = (64 - 8 * width).astype(np.uint64)
+    words = words >> shift << shift
+    if (words & np.uint64(0x4040404040404040)).any():  # letters have this bit, digits have not
+        bad = int(np.flatnonzero(words & np.uint64(0x4040404040404040))[0])
+        raise _DamageError(int(line[bad]) if np.ndim(line) else bad, "the second column is no number")
+    words &= np.uint64(0x0F0F0F0F0F0F0F0F)
+    words = (words * np.uint64(10) + (words >> np.uint64(8))) & np.uint64(0x00FF00FF00FF00FF)
+    words = (words * np.uint64(100) + (words >> np.uint64(16))) & np.uint64(0x0000FFFF0000FFFF)
+    return (words * np.uint64(10000) + (words >> np.uint64(32))) & np.uint64(0xFFFFFFFF)
+
+
+def _histogram(counts: NDArray[np.int64]) -> Histogram:
+    """Return the histogram of counts by the leading bits of the latency as a double."""
+    keys = np.flatnonzero(counts)
+    lowest = (keys << _LEADING_BITS).view(np.float64)
+    bins: dict[int, int] = {}
+    for value, key in zip(lowest.tolist(), keys.tolist(), strict=True):
+        ns = bucket(int(value))
+        bins[ns] = bins.get(ns, 0) + int(counts[key])
+    return Histogram.from_fio_bins(bins)

@@ -1,0 +1,62 @@
+"""How a load scales with its users, and how fairly they share: pure functions of measured figures.
+
+The *knee* of a scaling curve is where adding users stops being worth it. It is found as Kneedle does:
+V. Satopää, J. Albrecht, D. Irwin, B. Raghavan, Finding a "Kneedle" in a Haystack: Detecting Knee Points in
+System Behavior, ICDCS Workshops (2011), section III, for a concave curve known as a whole. Both axes are
+scaled to 0..1, and the curve's distance above its diagonal is looked at: the knee is where that is largest,
+if from there it falls by ``sensitivity`` mean distances between neighbouring points.
+
+Three choices of ours. The curve begins at the origin, because no users do nothing: so a flat curve has its
+knee at its first point. One knee is returned, the most pronounced, where the paper may give several. And of
+points that are nearly as far above the diagonal as the farthest, the one with the fewest users is the knee:
+on a plateau, noise would decide between them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+__all__ = ["jain", "knee"]
+
+SENSITIVITY = 1.0
+"""The paper's ``S``: how many points of a plateau it takes to see one."""
+
+_NEARLY = 0.9
+"""Of the largest distance from the diagonal."""
+
+
+def knee(points: Sequence[tuple[float, float]], *, sensitivity: float = SENSITIVITY) -> float | None:
+    """Return the x of the knee of ``points`` (users, throughput), ascending in x; None where there is none.
+
+    None says that the curve still rises as fast as on average at its end: more users would do more.
+    Raises :class:`ValueError` for fewer than two points, or where x does not ascend from above 0.
+    """
+    xs = [0.0, *(float(x) for x, _ in points)]
+    if len(points) < 2 or any(later <= before for before, later in itertools.pairwise(xs)):
+        raise ValueError(f"a curve has two points or more, ascending from above 0, not {list(points)}")
+    most = max(y for _, y in points)
+    if most <= 0:
+        return None
+    above = [y / most - x / xs[-1] for x, y in points]
+    highest = max(above)
+    if highest - sensitivity / len(points) < above[-1]:
+        return None
+    far = _NEARLY * highest
+    return next(x for (x, _), distance in zip(points, above, strict=True) if distance >= far)
+
+
+def jain(shares: Sequence[float]) -> float:
+    """Return Jain's fairness index: 1 where all have the same, 1/n where one of n has it all.
+
+    Source: R. Jain, D. Chiu, W. Hawe, A Quantitative Measure of Fairness and Discrimination for Resource
+    Allocation in Shared Computer Systems, DEC-TR-301 (1984): (Σx)² / (n·Σx²). Where nobody has anything all
+    have the same. Raises :class:`ValueError` for no shares or a negative one.
+    """
+    if not shares or min(shares) < 0:
+        raise ValueError(f"shares are not negative and there are some, not {list(shares)}")
+    largest = max(shares)
+    if not largest:
+        return 1.0
+    scaled = [share / largest for share in shares]  # or squares might leave a float's range
+    return sum(scaled) ** 2 / (len(scaled) * sum(share * share for share in scaled))

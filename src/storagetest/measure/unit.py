@@ -1,0 +1,17 @@
+"""The base units that values are kept in."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+__all__ = ["Unit"]
+
+
+class Unit(Enum):
+    """The base units that values are kept in; :mod:`storagetest.units` prints them for people."""
+
+    BYTES_PER_SECOND = "B/s"
+    PER_SECOND = "/s"
+    SECONDS = "s"
+    RATIO = "ratio"
+    COUNT = "count"

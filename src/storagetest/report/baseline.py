@@ -1,0 +1,281 @@
+"""Baselines: the runs of earlier sessions by case, for gates and for ``storagetest compare``.
+
+A baseline is a JSON document of cases, or a directory of such documents with one case each, which suits a
+version control system: a case that changes changes one small file. Rules:
+
+1. ``schema`` leads the document; another version is refused by name.
+2. A case is known by its node id, workload, variant, client, profile and parameters. No address and no time
+   is in it, so a target that moves keeps its baseline.
+3. Each save appends one session with all the runs' values by metric. The latest 20 sessions are kept. What
+   was INVALID by itself, broke off, or failed a gate against the baseline is not saved.
+4. ``noise_floors`` stand there for people; readers learn them again from the sessions
+   (:mod:`storagetest.verdict.baseline`).
+5. Files are replaced whole.
+6. A results.jsonl can stand in for a baseline: each of its records is a session.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from storagetest.errors import ResultError
+from storagetest.measure.run import Metric, Run
+from storagetest.report import jsonl
+from storagetest.report.base import Record, Status
+from storagetest.verdict import BASELINE, Outcome
+from storagetest.verdict.baseline import Reference
+
+__all__ = [
+    "MOST_SESSIONS",
+    "SCHEMA",
+    "Entry",
+    "Key",
+    "Session",
+    "Stored",
+    "entries_of",
+    "key_of",
+    "load",
+    "make_key",
+    "save",
+]
+
+SCHEMA = "storagetest.baseline/1"
+MOST_SESSIONS = 20
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Key:
+    """What a case is known by; ``parameters`` are JSON with sorted names."""
+
+    case: str
+    workload: str
+    variant: str
+    client: str
+    profile: str
+    parameters: str
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """The values of one session's runs by metric, in base units; ``started`` in seconds since the epoch."""
+
+    started: float
+    values: Mapping[str, tuple[float, ...]]
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One case's sessions, the oldest first, and what the names of its metrics mean."""
+
+    key: Key
+    metrics: Mapping[str, Metric]
+    sessions: tuple[Session, ...]
+
+    def reference(self, metric: str, source: str = "") -> Reference:
+        """Return what the case's ``metric`` was in each session that has it."""
+        values = (session.values.get(metric, ()) for session in self.sessions)
+        return Reference(tuple(each for each in values if each), source)
+
+    def joined(self, other: Entry) -> Entry:
+        """Return both entries' sessions, the oldest first."""
+        sessions = sorted((*self.sessions, *other.sessions), key=lambda session: session.started)
+        return replace(self, metrics={**self.metrics, **other.metrics}, sessions=tuple(sessions))
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What a path holds. ``learned``: it is a baseline; ``left_out`` records were INVALID by themselves."""
+
+    entries: Mapping[Key, Entry]
+    learned: bool = False
+    left_out: int = 0
+
+
+def key_of(run: Run) -> Key:
+    """Return what the run's case is known by."""
+    return make_key(run.case, run.workload, run.variant, run.client, run.profile, run.parameters)
+
+
+def make_key(
+    case: str, workload: str, variant: str, client: str, profile: str, parameters: Mapping[str, Any]
+) -> Key:
+    """Return what such a case is known by."""
+    plain = json.dumps(jsonl.plain(parameters), sort_keys=True, ensure_ascii=False)
+    return Key(case, workload, variant, client, profile, plain)
+
+
+def entries_of(records: Iterable[Record]) -> Mapping[Key, Entry]:
+    """Return an entry for each case, with a session for each of its records that is valid."""
+    entries: dict[Key, Entry] = {}
+    for record in records:
+        run = record.run
+        if run.invalid or not run.samples:
+            continue
+        values: dict[str, list[float]] = {}
+        for sample in run.samples:
+            for name, value in sample.values.items():
+                values.setdefault(name, []).append(value)
+        session = Session(run.started, {name: tuple(each) for name, each in values.items()}, run.versions)
+        metrics = {name: metric for name, metric in run.metrics.items() if name in values}
+        entry = Entry(key_of(run), metrics, (session,))
+        entries[entry.key] = entries[entry.key].joined(entry) if entry.key in entries else entry
+    return entries
+
+
+def load(path: Path, *, on_torn: Callable[[str], None] | None = None) -> Stored:
+    """Return what a baseline (file or directory) or a results.jsonl holds.
+
+    Raises :class:`ResultError` that starts with the path.
+    """
+    if path.is_dir():
+        entries: dict[Key, Entry] = {}
+        for file in sorted(path.glob("*.json")):
+            _merge(entries, _read(file, _text(file)))
+        return Stored(entries, learned=True)
+    text = _text(path)
+    if not text.lstrip().startswith("{") or f'"{SCHEMA.partition("/")[0]}/' not in text[:200]:
+        records = jsonl.read(path, on_torn=on_torn)
+        return Stored(entries_of(records), left_out=sum(bool(record.run.invalid) for record in records))
+    found: dict[Key, Entry] = {}
+    _merge(found, _read(path, text))
+    return Stored(found, learned=True)
+
+
+def save(path: Path, records: Iterable[Record]) -> int:
+    """Append a session for each fit record to the baseline at ``path``; return how many cases were written.
+
+    A path that is a directory, or does not end in ``.json``, becomes a directory with a file for each case.
+    Raises :class:`ResultError`.
+    """
+    fresh = entries_of(record for record in records if _is_fit(record))
+    directory = path.is_dir() or path.suffix != ".json"
+    try:
+        if directory:
+            path.mkdir(parents=True, exist_ok=True)
+            for key, entry in fresh.items():
+                file = path / _file_name(key)
+                _write(file, _joined(file, {key: entry}))
+        elif fresh:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _write(path, _joined(path, fresh))
+    except OSError as error:
+        raise ResultError(f"{path}: {error.strerror}; name another with --st-save-baseline") from None
+    return len(fresh)
+
+
+def _is_fit(record: Record) -> bool:
+    regressed = any(
+        verdict.outcome is Outcome.FAIL and verdict.threshold.against == BASELINE
+        for verdict in record.verdicts
+    )
+    return not regressed and record.ended not in (Status.ERROR, Status.FAILED)
+
+
+def _joined(file: Path, fresh: Mapping[Key, Entry]) -> Mapping[Key, Entry]:
+    entries: dict[Key, Entry] = {}
+    if file.exists():
+        _merge(entries, _read(file, _text(file)))
+    _merge(entries, fresh.values())
+    return {key: replace(entry, sessions=entry.sessions[-MOST_SESSIONS:]) for key, entry in entries.items()}
+
+
+def _merge(entries: dict[Key, Entry], more: Iterable[Entry]) -> None:
+    for entry in more:
+        entries[entry.key] = entries[entry.key].joined(entry) if entry.key in entries else entry
+
+
+def _file_name(key: Key) -> str:
+    words = re.sub(r"[^A-Za-z0-9.]+", "-", f"{key.workload}-{key.variant}").strip("-")
+    digest = hashlib.sha256(json.dumps(_key_to_json(key), sort_keys=True).encode()).hexdigest()
+    return f"{words[:80]}-{digest[:10]}.json"
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ResultError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ResultError(f"{path}: not text in UTF-8") from None
+
+
+def _write(path: Path, entries: Mapping[Key, Entry]) -> None:
+    document = {"schema": SCHEMA, "cases": [_to_json(entry) for _, entry in sorted(entries.items())]}
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)
+    try:
+        scratch.write_text(f"{text}\n", encoding="utf-8")
+        scratch.replace(path)
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
+def _key_to_json(key: Key) -> Object:
+    return {
+        "case": key.case,
+        "workload": key.workload,
+        "variant": key.variant,
+        "client": key.client,
+        "profile": key.profile,
+        "parameters": json.loads(key.parameters),
+    }
+
+
+def _to_json(entry: Entry) -> Object:
+    floors = {name: entry.reference(name).floor for name in entry.metrics}
+    return {
+        **_key_to_json(entry.key),
+        "metrics": {name: jsonl.metric_to_json(metric) for name, metric in entry.metrics.items()},
+        "noise_floors": {name: floor for name, floor in floors.items() if floor is not None},
+        "sessions": [
+            {
+                "started": session.started,
+                "versions": dict(session.versions),
+                "values": {name: list(values) for name, values in session.values.items()},
+            }
+            for session in entry.sessions
+        ],
+    }
+
+
+def _read(path: Path, text: str) -> list[Entry]:
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise ResultError(f"{path}: damaged: {error}") from None
+    schema = document.get("schema") if isinstance(document, dict) else None
+    if schema != SCHEMA:
+        raise ResultError(f"{path}: schema is {schema!r}; this version reads {SCHEMA!r}")
+    try:
+        return [_from_json(each) for each in document["cases"]]
+    except KeyError as error:
+        raise ResultError(f"{path}: member {error} is missing") from None
+    except (TypeError, ValueError, AttributeError) as error:
+        raise ResultError(f"{path}: not a baseline: {error}") from None
+
+
+def _from_json(document: Mapping[str, Any]) -> Entry:
+    case, workload, variant, client, profile = (
+        str(document[name]) for name in ("case", "workload", "variant", "client", "profile")
+    )
+    key = make_key(case, workload, variant, client, profile, document["parameters"])
+    sessions = tuple(
+        Session(
+            float(session["started"]),
+            {str(name): tuple(map(float, values)) for name, values in session["values"].items()},
+            dict(session.get("versions", {})),
+        )
+        for session in document["sessions"]
+    )
+    metrics = {str(name): jsonl.metric_from_json(each) for name, each in document["metrics"].items()}
+    return Entry(key, metrics, sessions)

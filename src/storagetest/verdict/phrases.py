@@ -1,0 +1,63 @@
+"""Figures of a verdict in a person's words: enough digits to tell what has to be told apart."""
+
+from __future__ import annotations
+
+import re
+
+from storagetest.measure.run import Metric, Run, Unit
+from storagetest.measure.stats import Interval, counted
+from storagetest.units import format_value
+
+__all__ = ["MINIMUM_REPEATS", "digits_for", "plain", "precision", "split", "text", "unfit"]
+
+MINIMUM_REPEATS = 3
+"""With fewer there is a number, but no verdict."""
+
+_NUMBER = re.compile(r"[-\d.,]+")
+
+
+def unfit(run: Run, metric: Metric) -> str | None:
+    """Return why no verdict on ``metric`` can be built on ``run``, whatever its values are; None: it can."""
+    if run.invalid:
+        return f"no verdict: {'; '.join(run.invalid)}"
+    if sum(metric.name in sample.values for sample in run.samples) < MINIMUM_REPEATS:
+        return f"no verdict: it takes at least {MINIMUM_REPEATS} runs"
+    ios = counted(run, metric)
+    if ios < metric.samples_wanted:
+        return f"no verdict: not enough samples: {ios:,} of {metric.samples_wanted:,}"
+    return None
+
+
+def precision(interval: Interval) -> str:
+    """Return half of the interval's width, as a share of its mean."""
+    half = (interval.high - interval.low) / 2
+    return f"{half / abs(interval.mean) * 100:.3g} %" if interval.mean else f"{half:.3g}"
+
+
+def digits_for(bound: float, value: float, interval: Interval, unit: Unit) -> int:
+    """Return how many digits it takes to tell the interval's ends and the value from the bound."""
+    others = [other for other in (value, interval.low, interval.high) if other != bound]
+    for digits in range(3, 9):
+        if all(text(other, unit, digits) != text(bound, unit, digits) for other in others):
+            return digits
+    return 9
+
+
+def text(value: float, unit: Unit, digits: int) -> str:
+    """Print for people; a rate of I/Os in full, because ``18,412/s`` says more than ``18.4k/s``."""
+    if unit is Unit.PER_SECOND and abs(value) >= 1000:
+        return f"{value:,.{max(0, digits - 6)}f}/s"
+    return format_value(value, unit.value, digits=digits)
+
+
+def plain(value: float, unit: Unit) -> str:
+    """Print what somebody wrote: without the zeros behind the point that it did not have."""
+    number, symbol = split(text(value, unit, 9))
+    return (number.rstrip("0").rstrip(".") if "." in number else number) + symbol
+
+
+def split(shown: str) -> tuple[str, str]:
+    """Return the number and its unit."""
+    match = _NUMBER.match(shown)
+    end = match.end() if match else 0
+    return shown[:end], shown[end:]

@@ -1,0 +1,78 @@
+"""Metrics as workloads need them in numbers: rates, shares, and the latencies of kinds of operations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from storagetest.measure.histogram import Histogram
+from storagetest.measure.run import METRICS, Better, Metric, Unit
+
+__all__ = [
+    "bandwidth",
+    "client_cpu",
+    "counts",
+    "latencies",
+    "latency_values",
+    "rate",
+    "seconds",
+    "share",
+    "timed",
+]
+
+_QUANTILES = {"p50": 0.50, "p99": 0.99}
+
+client_cpu: Mapping[str, Metric] = {"client_cpu": METRICS["client_cpu"]}
+"""The busy share of all the client's cores."""
+
+
+def rate(*names: str) -> dict[str, Metric]:
+    """Return metrics of operations per second."""
+    return {name: Metric(name, Unit.PER_SECOND, Better.HIGHER) for name in names}
+
+
+def bandwidth(*names: str) -> dict[str, Metric]:
+    """Return metrics of bytes per second."""
+    return {name: Metric(name, Unit.BYTES_PER_SECOND, Better.HIGHER) for name in names}
+
+
+def share(*names: str, better: Better = Better.LOWER) -> dict[str, Metric]:
+    """Return metrics of shares or ratios."""
+    return {name: Metric(name, Unit.RATIO, better) for name in names}
+
+
+def seconds(*names: str) -> dict[str, Metric]:
+    """Return metrics of times that are no percentiles."""
+    return {name: Metric(name, Unit.SECONDS, Better.LOWER) for name in names}
+
+
+def counts(*names: str, better: Better = Better.LOWER) -> dict[str, Metric]:
+    """Return metrics that are numbers of things."""
+    return {name: Metric(name, Unit.COUNT, better) for name in names}
+
+
+def latencies(*operations: str) -> dict[str, Metric]:
+    """Return, for each operation, the metrics ``…_mean``, ``…_p50`` and ``…_p99``: of its own histogram."""
+    found = {}
+    for operation in operations:
+        for part, quantile in {"mean": None, **_QUANTILES}.items():
+            name = f"{operation}_{part}"
+            found[name] = Metric(name, Unit.SECONDS, Better.LOWER, quantile, operation)
+    return found
+
+
+def timed(*operations: str) -> dict[str, Metric]:
+    """Return, for each operation, the metrics ``…_ops`` (per second), ``…_mean``, ``…_p50`` and ``…_p99``."""
+    found: dict[str, Metric] = {}
+    for operation in operations:
+        found |= rate(f"{operation}_ops") | latencies(operation)
+    return found
+
+
+def latency_values(operation: str, latency: Histogram) -> dict[str, float]:
+    """Return the values of :func:`latencies`; none where nothing was counted."""
+    if not latency.count:
+        return {}
+    values = {f"{operation}_mean": latency.mean}
+    for part, quantile in _QUANTILES.items():
+        values[f"{operation}_{part}"] = latency.percentile(quantile)
+    return values

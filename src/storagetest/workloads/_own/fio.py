@@ -1,0 +1,151 @@
+"""A user's fio job file as a workload."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from storagetest.config.base import WorkloadOptions
+from storagetest.errors import ConfigError
+from storagetest.measure.histogram import merge
+from storagetest.measure.run import METRICS, Sample
+from storagetest.protocols.base import Attachment
+from storagetest.units import format_size
+from storagetest.workloads._fio.job import FioJob, argv_of
+from storagetest.workloads._fio.load import FioOptions, FioWorkload, Pattern, headroom
+from storagetest.workloads._fio.parse import Expected, FioResult
+from storagetest.workloads._fio.run import run_command
+from storagetest.workloads._metrics import bandwidth, latencies, latency_values, rate
+from storagetest.workloads._own.job_file import OwnJob, read_jobs
+from storagetest.workloads.base import Scale, Workload
+
+__all__ = ["OwnFio", "fio_workload"]
+
+_LARGEST = 1 << 20
+_SLACK = 60.0
+
+
+class _DataSet(FioWorkload[FioOptions]):
+    """The file or device that all workloads by fio share."""
+
+    name = "own"
+
+    def pattern(self, options: FioOptions) -> Pattern:  # noqa: ARG002
+        return Pattern("randread", 4096, 1)
+
+
+class OwnFio(Workload[WorkloadOptions]):
+    """A load that a job file describes; :func:`fio_workload` makes the classes."""
+
+    Options = WorkloadOptions
+    example: ClassVar[Mapping[str, Any]] = {}
+    tools = FioWorkload.tools
+    jobs: ClassVar[tuple[OwnJob, ...]]
+    text: ClassVar[str]
+    file: ClassVar[str]
+
+    def parameters(self, options: WorkloadOptions) -> Mapping[str, Any]:  # noqa: ARG002
+        """Return the job file's name, and a digest of its text: another text is another load."""
+        return {"job_file": self.file, "digest": hashlib.sha256(self.text.encode()).hexdigest()[:12]}
+
+    def dataset(self, options: WorkloadOptions, scale: Scale) -> str | None:  # noqa: ARG002
+        """Return the key of the data set of all workloads by fio."""
+        return _DataSet().dataset(FioOptions(), scale)
+
+    def fill(self, attachment: Attachment, options: WorkloadOptions, scale: Scale) -> None:  # noqa: ARG002
+        """Write it fully."""
+        _DataSet().fill(attachment, FioOptions(), scale)
+
+    def measure(self, attachment: Attachment, options: WorkloadOptions, scale: Scale) -> Sample:  # noqa: ARG002
+        """Run all jobs of the file at once, on the data set."""
+        place = _DataSet().job(attachment, FioOptions(), scale)
+        command = argv_of([_section(job, place, scale) for job in self.jobs])
+        expected = [Expected(job.directions, scale.runtime, job.in_flight) for job in self.jobs]
+        deadline = scale.ramp + scale.runtime + _SLACK
+        done = run_command(attachment.client, command, expected, deadline=deadline)
+        named = {job.name: result for job, result in zip(self.jobs, done.results, strict=True)}
+        values, whole = _values(named), merge(result.latency for result in done.results)
+        if done.cpu is not None:
+            values["client_cpu"] = done.cpu.share
+        return Sample(
+            values,
+            seconds=max(result.seconds for result in done.results),
+            ios=sum(result.ios for result in done.results),
+            latency=whole,
+            evidence={**done.evidence, "job file": self.text, "size": format_size(place.size)},
+            operations={name: result.latency for name, result in named.items()} if len(named) > 1 else {},
+            began=done.began,
+            headroom=headroom(done),
+        )
+
+
+def fio_workload(name: str, path: Path, place: str) -> type[OwnFio]:
+    """Return the workload ``name`` that runs the job file at ``path``.
+
+    Raises :class:`ConfigError`: with the job file's own place for what is wrong in it, with ``place`` where
+    it cannot be read.
+    """
+    try:
+        with path.open(encoding="utf-8") as file:
+            text = file.read(_LARGEST)
+    except OSError as error:
+        raise ConfigError(f"the job file {path} cannot be read: {error.strerror}", place=place) from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"the job file {path} is not text in UTF-8", place=place) from None
+    jobs = read_jobs(text, str(path))
+    metrics = dict(METRICS)
+    if len(jobs) > 1:
+        for job in jobs:
+            metrics |= rate(f"{job.name}_iops") | bandwidth(f"{job.name}_bandwidth") | latencies(job.name)
+    members = {
+        "__doc__": f"What the job file {path.name} asks for.",
+        "__module__": __name__,
+        "name": name,
+        "source": str(path),
+        "metrics": metrics,
+        "jobs": jobs,
+        "text": text,
+        "file": path.name,
+    }
+    return type(name, (OwnFio,), members)
+
+
+def _section(job: OwnJob, place: FioJob, scale: Scale) -> list[str]:
+    """Return a job's options: the user's, then ours, of which fio takes the last."""
+    options = [f"--name={job.name}", *(f"--{key}={value}" for key, value in job.options.items())]
+    seeded = {"randseed", "randrepeat", "allrandrepeat"} & set(job.options)
+    options += [] if seeded else [f"--randseed={scale.repeat + 1}"]
+    options += [] if job.makes_its_data else ["--refill_buffers=1"]
+    options += [
+        f"--filename={place.filename.replace(':', chr(92) + ':')}",
+        f"--size={place.size}",
+        "--fallocate=none",
+        "--allow_file_create=0",
+        "--thread=1",
+        "--group_reporting=1",
+        "--time_based=1",
+        f"--runtime={round(scale.runtime * 1000)}ms",
+    ]
+    return options + ([f"--ramp_time={round(scale.ramp * 1000)}ms"] if scale.ramp > 0 else [])
+
+
+def _values(named: Mapping[str, FioResult]) -> dict[str, float]:
+    """Return the figures of all jobs together, and where there are several of each."""
+    results = list(named.values())
+    ios = sum(each.ios for each in results)
+    pooled = merge(each.latency for each in results)
+    values = {
+        "bandwidth": sum(each.bytes / each.seconds for each in results),
+        "iops": sum(each.ios / each.seconds for each in results),
+        "latency_mean": sum(each.latency_mean * each.ios for each in results) / ios,
+    }
+    for metric in METRICS.values():
+        if metric.quantile is not None:
+            values[metric.name] = pooled.percentile(metric.quantile)
+    for name, each in named.items() if len(named) > 1 else ():
+        values[f"{name}_iops"] = each.ios / each.seconds
+        values[f"{name}_bandwidth"] = each.bytes / each.seconds
+        values |= latency_values(name, each.latency)
+    return values

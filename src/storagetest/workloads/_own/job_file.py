@@ -1,0 +1,192 @@
+"""A user's fio job file, read strictly: what it asks for, and nothing that reaches beyond the attachment.
+
+Rules:
+
+1. Only options that are known here are taken; each is either *kept* or *replaced*. Any other is refused with
+   its place. fio has options that run programs, open other files and devices, and write logs wherever they
+   like; a list of those that are forbidden would be out of date with the next fio.
+2. Where the load goes, how much and how long are not the file's to say: file, size, ramp and runtime are
+   those of every workload, so the same profile and the same care hold. What it says of size and time is
+   replaced; where it names a place, it is refused, because that cannot be meant for any target.
+3. Values are taken as they stand: no variables, no expressions, no shell.
+4. All jobs of a file run at once.
+
+The format: fio(1), "Job File Format". Lines are ``[job]``, ``option=value`` or ``option``; ``;`` and ``#``
+begin comments; what stands under ``[global]`` holds for the jobs below it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from storagetest.errors import ConfigError
+
+__all__ = ["OwnJob", "read_jobs"]
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_SECTION = re.compile(r"[A-Za-z][\w.-]*")
+_VALUE = re.compile(r"[\w.,:/%+-]*")
+_ALIASES = {
+    "readwrite": "rw",
+    "blocksize": "bs",
+    "blocksize_range": "bsrange",
+    "blocksize_unaligned": "bs_unaligned",
+    "ba": "blockalign",
+    "ratemin": "rate_min",
+}
+_KEPT = _words("""
+    description rw bs bsrange bssplit bs_unaligned bs_is_seq_rand blockalign
+    ioengine direct buffered sync fsync fdatasync iodepth iodepth_batch iodepth_batch_submit
+    iodepth_batch_complete_min iodepth_batch_complete_max iodepth_low serialize_overlap hipri
+    registerfiles fixedbufs
+    numjobs thread nice prio prioclass cpus_allowed cpus_allowed_policy
+    rwmixread rwmixwrite percentage_random random_distribution random_generator norandommap softrandommap
+    randrepeat allrandrepeat randseed invalidate
+    rate rate_min rate_iops rate_iops_min rate_process rate_cycle
+    thinktime thinktime_spin thinktime_blocks thinktime_blocks_type thinktime_iotime
+    refill_buffers scramble_buffers zero_buffers buffer_compress_percentage buffer_compress_chunk
+    dedupe_percentage
+    """)
+_REPLACED = _words("""
+    size io_size io_limit filesize runtime timeout time_based ramp_time loops group_reporting new_group
+    percentile_list lat_percentiles clat_percentiles slat_percentiles stats
+    """)
+_PLACES = _words("filename directory filename_format opendir nrfiles openfiles offset offset_increment")
+_PROGRAMS = _words("exec_prerun exec_postrun exec program ioscheduler cgroup include")
+_ORDER = _words("stonewall wait_for wait_for_previous startdelay start_delay")
+_ENGINES = _words("libaio io_uring psync sync pvsync pvsync2 posixaio mmap vsync")
+_DIRECTIONS = {
+    **dict.fromkeys(("read", "randread"), ("read",)),
+    **dict.fromkeys(("write", "randwrite"), ("write",)),
+    **dict.fromkeys(("rw", "readwrite", "randrw"), ("read", "write")),
+}
+_DATA = _words("refill_buffers scramble_buffers zero_buffers buffer_compress_percentage dedupe_percentage")
+
+
+@dataclass(frozen=True, slots=True)
+class OwnJob:
+    """One job: its name, the options that are kept, and the directions (``read``, ``write``) of its I/O."""
+
+    name: str
+    options: Mapping[str, str]
+    directions: tuple[str, ...]
+
+    @property
+    def in_flight(self) -> int:
+        """I/Os in flight, of all its workers."""
+        return int(self.options.get("iodepth", "1")) * int(self.options.get("numjobs", "1"))
+
+    @property
+    def makes_its_data(self) -> bool:
+        """Whether it says what is written; else incompressible data is."""
+        return bool(_DATA & set(self.options))
+
+
+def read_jobs(text: str, file: str) -> tuple[OwnJob, ...]:
+    """Return the jobs of a file. Raises :class:`ConfigError`, led by ``file:line:col``."""
+    common: dict[str, str] = {}
+    jobs: list[tuple[str, str, dict[str, str]]] = []
+    current: dict[str, str] | None = None
+    for place, line in _lines(text, file):
+        section = re.fullmatch(r"\[(.*)\]", line)
+        if section is not None:
+            current = common if section[1] == "global" else dict(common)
+            if section[1] != "global":
+                jobs.append((_section(section[1], jobs, place), place, current))
+            continue
+        if current is None:
+            raise ConfigError(f"{line!r} stands before the first [job]", place=place)
+        name, value = _option(line, place)
+        if name is not None:
+            current[name] = value
+    if not jobs:
+        raise ConfigError("there is no [job] in it, only [global]", place=f"{file}:1:1")
+    return tuple(_job(name, options, place) for name, place, options in jobs)
+
+
+def _lines(text: str, file: str) -> Iterator[tuple[str, str]]:
+    """Yield place and text of each line that says something."""
+    for number, raw in enumerate(text.splitlines(), start=1):
+        said = re.split(r"[;#]", raw, maxsplit=1)[0]
+        if said.strip():
+            yield f"{file}:{number}:{len(said) - len(said.lstrip()) + 1}", said.strip()
+
+
+def _section(name: str, known: list[tuple[str, str, dict[str, str]]], place: str) -> str:
+    if not _SECTION.fullmatch(name):
+        raise ConfigError(
+            f"[{name}]: a job's name leads its metrics' names: a letter, then letters, digits, _ . and -",
+            place=place,
+        )
+    if any(name == other for other, _, _ in known):
+        raise ConfigError(f"[{name}] is there twice: give each job a name of its own", place=place)
+    return name
+
+
+def _option(line: str, place: str) -> tuple[str | None, str]:
+    """Return an option that is kept, under its usual name; None for one that is replaced."""
+    said, equals, value = (part.strip() for part in line.partition("="))
+    name = _ALIASES.get(said, said)
+    first = name.split()[0] if name else ""
+    if name in _REPLACED:
+        return None, ""
+    if first in _PLACES:
+        raise ConfigError(
+            f"{first}: where the load goes is not the job file's to say: it is given a file or device of its "
+            "own on each target. Leave it out",
+            place=place,
+        )
+    if first in _PROGRAMS:
+        raise ConfigError(
+            f"{first}: a job file may put on load and do nothing else. Leave it out", place=place
+        )
+    if first in _ORDER:
+        raise ConfigError(f"{first}: all jobs of a file run at once. Leave it out", place=place)
+    if name not in _KEPT:
+        raise ConfigError(
+            f"{said}: this option is not known to be harmless, and so not taken; these are: "
+            f"{', '.join(sorted(_KEPT))}",
+            place=place,
+        )
+    if equals and not value:
+        raise ConfigError(f"{said}: nothing stands behind the =", place=place)
+    if name != "description" and not _VALUE.fullmatch(value):
+        raise ConfigError(
+            f"{said}: {value!r} is not taken: no variables, expressions, quotes or spaces", place=place
+        )
+    return name, value if equals else "1"
+
+
+def _job(name: str, options: Mapping[str, str], place: str) -> OwnJob:
+    options = {key: value for key, value in options.items() if key != "description"}
+    rw = options.get("rw", "read").partition(":")[0]
+    directions = _DIRECTIONS.get(rw)
+    if directions is None:
+        raise ConfigError(f"[{name}]: rw={rw}: one of {', '.join(_DIRECTIONS)} is wanted", place=place)
+    engine = options.get("ioengine", "psync")
+    if engine not in _ENGINES:
+        raise ConfigError(
+            f"[{name}]: ioengine={engine}: one of {', '.join(sorted(_ENGINES))} is wanted", place=place
+        )
+    for key in ("iodepth", "numjobs"):
+        if not re.fullmatch(r"[1-9][0-9]{0,3}", options.get(key, "1")):
+            raise ConfigError(
+                f"[{name}]: {key}={options[key]}: a number from 1 to 9999 is wanted", place=place
+            )
+    if engine == "libaio" and options.get("direct", "0") == "0":
+        raise ConfigError(
+            f"[{name}]: libaio without direct=1 waits in the submission, so its completion latency means "
+            "nothing: use ioengine=psync or io_uring",
+            place=place,
+        )
+    if len(directions) > 1 and options.get("rwmixread", "50") in {"0", "100"}:
+        raise ConfigError(
+            f"[{name}]: rwmixread={options['rwmixread']} is no mix: say rw=read or write", place=place
+        )
+    return OwnJob(name, {"ioengine": engine, **options}, directions)

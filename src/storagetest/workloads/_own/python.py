@@ -1,0 +1,116 @@
+"""A user's Python function as a workload.
+
+The contract: ``function(attachment, scale)`` puts load on the attachment once, for about ``scale.runtime``
+seconds and with ``scale.size`` bytes, leaves nothing outside ``attachment.path``, and returns what it found:
+a mapping of metric → number in the metric's base unit, or a :class:`~storagetest.measure.run.Sample`, which
+can also carry histograms (without which no percentile can be gated), evidence, and why it is invalid. It is
+called once for every repeat, with ``scale.repeat`` counting from 0, in the process that runs pytest; what it
+does on the client it does through ``attachment.client``. An AssertionError is the target's failure; any other
+exception is an error of the case.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from storagetest.config.base import WorkloadOptions
+from storagetest.errors import ConfigError, StoragetestError, WorkloadError
+from storagetest.measure.run import Metric, Sample
+from storagetest.protocols.base import Attachment
+from storagetest.workloads.base import Scale, Workload
+
+__all__ = ["OwnPython", "python_workload"]
+
+
+class OwnPython(Workload[WorkloadOptions]):
+    """A load that a function puts on; :func:`python_workload` makes the classes."""
+
+    Options = WorkloadOptions
+    example: ClassVar[Mapping[str, Any]] = {}
+    function: ClassVar[Callable[[Attachment, Scale], object]]
+
+    def measure(self, attachment: Attachment, options: WorkloadOptions, scale: Scale) -> Sample:  # noqa: ARG002
+        """Call the function once."""
+        began = time.monotonic()
+        try:
+            found = type(self).function(attachment, scale)
+        except (AssertionError, StoragetestError):
+            raise
+        except Exception as error:
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            raise WorkloadError(
+                f"{self.source} raised {type(error).__name__}: {error}\n  at {last.filename}:{last.lineno}"
+            ) from error
+        sample = found if isinstance(found, Sample) else self._sample(found, time.monotonic() - began)
+        values: Mapping[str, object] = sample.values  # whoever wrote the function may not have checked
+        for name, value in values.items():
+            if name not in self.metrics:
+                known = ", ".join(self.metrics)
+                raise WorkloadError(f"{self.source} returned {name!r}, which is none of its metrics: {known}")
+            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+                raise WorkloadError(f"{self.source} returned {name}={value!r}: a finite number is wanted")
+        if not values:
+            raise WorkloadError(f"{self.source} returned no figure")
+        return sample
+
+    def _sample(self, found: object, elapsed: float) -> Sample:
+        if not isinstance(found, Mapping):
+            raise WorkloadError(
+                f"{self.source} returned a {type(found).__name__}: a mapping of metric → number is wanted, "
+                "or a storagetest.measure.run.Sample"
+            )
+        return Sample({str(name): value for name, value in found.items()}, elapsed, ios=0)
+
+
+def python_workload(
+    name: str,
+    reference: str,
+    directory: Path,
+    metrics: Mapping[str, Metric],
+    needs: frozenset[str],
+    place: str,
+) -> type[OwnPython]:
+    """Return the workload ``name`` that calls what ``reference`` (``package.module:function``) names.
+
+    Modules are looked for in ``directory`` too, that of the targets file. Raises :class:`ConfigError`.
+    """
+    members = {
+        "__doc__": f"What {reference} does.",
+        "__module__": __name__,
+        "name": name,
+        "source": reference,
+        "metrics": dict(metrics),
+        "headline": tuple(metrics)[:4],
+        "needs": needs,
+        "function": staticmethod(_function(reference, directory, place)),
+    }
+    return type(name, (OwnPython,), members)
+
+
+def _function(reference: str, directory: Path, place: str) -> Callable[[Attachment, Scale], object]:
+    module_name, colon, name = reference.partition(":")
+    parts = [*module_name.split("."), *name.split(".")]
+    if not colon or not all(part.isidentifier() for part in parts):
+        raise ConfigError(f"{reference!r}: package.module:function is wanted", place=place)
+    sys.path.insert(0, str(directory))
+    try:
+        found: Any = importlib.import_module(module_name)
+    except Exception as error:
+        raise ConfigError(
+            f"{module_name} cannot be imported: {type(error).__name__}: {error}", place=place
+        ) from error
+    finally:
+        sys.path.remove(str(directory))
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if not callable(found):
+        raise ConfigError(f"{module_name} has no function {name}", place=place)
+    function: Callable[[Attachment, Scale], object] = found
+    return function

@@ -1,0 +1,158 @@
+"""A noisy neighbour: what becomes of a modest user when greedy ones come along, and do these share evenly."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from storagetest.config.base import Size
+from storagetest.measure.run import Better, Metric, Sample
+from storagetest.measure.scaling import jain
+from storagetest.protocols.base import Attachment
+from storagetest.units import format_count, format_size
+from storagetest.workloads._fio.job import FioJob
+from storagetest.workloads._fio.load import FioOptions, FioWorkload, Pattern, headroom
+from storagetest.workloads._fio.parse import FioResult
+from storagetest.workloads._fio.run import Done
+from storagetest.workloads._metrics import (
+    bandwidth,
+    client_cpu,
+    counts,
+    latencies,
+    latency_values,
+    rate,
+    share,
+)
+from storagetest.workloads.base import Scale, register
+
+__all__ = ["NoisyNeighbour"]
+
+
+@register
+class NoisyNeighbour(FioWorkload["NoisyNeighbour.Options"]):
+    """A victim with one small I/O in flight, first alone, then beside neighbours that take what they can get.
+
+    Half of the profile's runtime each. `slowdown` is the victim's mean latency beside the neighbours over
+    that alone; `fairness` is Jain's index of the neighbours' rates, who are all alike: 1 where they get the
+    same, 1/n where one gets it all. All work on the same file or device.
+    """
+
+    name = "noisy-neighbour"
+    source = "R. Jain, D. Chiu, W. Hawe, A Quantitative Measure of Fairness, DEC-TR-301 (1984)"
+    example: ClassVar[Mapping[str, Any]] = {"neighbours": 4, "neighbour_block_size": "64KiB"}
+    headline = ("slowdown", "fairness", "alone_iops", "beside_p99")
+    metrics: ClassVar[Mapping[str, Metric]] = {
+        **counts("slowdown"),
+        **share("fairness", better=Better.HIGHER),
+        **rate("alone_iops", "beside_iops", "neighbours_iops"),
+        **bandwidth("neighbours_bandwidth"),
+        **latencies("alone", "beside", "neighbours"),
+        **client_cpu,
+    }
+
+    class Options(FioOptions):
+        """What the victim does, and what the neighbours do."""
+
+        direction: Literal["read", "write"] = "read"
+        """What the victim does, at random places."""
+
+        block_size: Size = 4096
+        """Bytes of the victim's I/O."""
+
+        queue_depth: Annotated[int, Field(ge=1, le=4096)] = 1
+        """The victim's I/Os in flight."""
+
+        neighbours: Annotated[int, Field(ge=2, le=64)] = 4
+        """Neighbours, each a worker of its own."""
+
+        neighbour_direction: Literal["read", "write"] = "write"
+        """What each neighbour does, at random places."""
+
+        neighbour_block_size: Annotated[Size, Field(ge=512, multiple_of=512)] = 64 << 10
+        """Bytes of a neighbour's I/O."""
+
+        neighbour_queue_depth: Annotated[int, Field(ge=1, le=4096)] = 8
+        """A neighbour's I/Os in flight; 1 by engines that can do no more."""
+
+        @model_validator(mode="after")
+        def _any_cache(self) -> Self:
+            if self.cache is not None:
+                raise ValueError(
+                    f"cache: {self.cache} is about loads that only read, and neighbours may write"
+                )
+            return self
+
+    def parameters(self, options: NoisyNeighbour.Options) -> Mapping[str, Any]:
+        """Return the options, sizes with their unit."""
+        found = super().parameters(options)
+        return {**found, "neighbour_block_size": format_size(options.neighbour_block_size)}
+
+    def pattern(self, options: NoisyNeighbour.Options) -> Pattern:
+        """Return the victim's I/O."""
+        return Pattern(f"rand{options.direction}", options.block_size, options.queue_depth)
+
+    def measure(self, attachment: Attachment, options: NoisyNeighbour.Options, scale: Scale) -> Sample:
+        """Run the victim alone, then all together."""
+        half = replace(scale, ramp=scale.ramp / 2, runtime=scale.runtime / 2)
+        victim = self.job(attachment, options, half)
+        others = [_neighbour(victim, options, number) for number in range(options.neighbours)]
+        alone = self.run(attachment, options, half, victim)
+        beside = self.run(attachment, options, half, victim, *others)
+        return _sample(alone, beside, victim.size)
+
+    def ceiling(self, attachment: Attachment, options: NoisyNeighbour.Options, scale: Scale) -> float | None:  # noqa: ARG002
+        """Return None: of loads that are unlike, no one figure is the client's."""
+        return None
+
+
+def _neighbour(victim: FioJob, options: NoisyNeighbour.Options, number: int) -> FioJob:
+    """Return one neighbour's job, in the victim's place, time and manner."""
+    alone = options.engine in {"psync", "mmap"}
+    return replace(
+        victim,
+        name=f"neighbour{number}",
+        rw=f"rand{options.neighbour_direction}",
+        block_size=options.neighbour_block_size,
+        queue_depth=1 if alone else options.neighbour_queue_depth,
+        seed=((victim.seed or 0) + 1 + number) % 2**32,
+        log_interval=0.0,
+    )
+
+
+def _sample(alone: Done, beside: Done, size: int) -> Sample:
+    victim, *neighbours = beside.results
+    rates = [_rate(each) for each in neighbours]
+    pooled = sum((each.latency for each in neighbours[1:]), start=neighbours[0].latency)
+    operations = {"alone": alone.result.latency, "beside": victim.latency, "neighbours": pooled}
+    values = {
+        "slowdown": victim.latency_mean / alone.result.latency_mean,
+        "fairness": jain(rates),
+        "alone_iops": _rate(alone.result),
+        "beside_iops": _rate(victim),
+        "neighbours_iops": sum(rates),
+        "neighbours_bandwidth": sum(each.bytes / each.seconds for each in neighbours),
+    }
+    for operation, latency in operations.items():
+        values |= latency_values(operation, latency)
+    if beside.cpu is not None:
+        values["client_cpu"] = beside.cpu.share
+    return Sample(
+        values,
+        seconds=alone.result.seconds + victim.seconds,
+        ios=alone.result.ios + sum(each.ios for each in beside.results),
+        evidence={
+            "argv": f"{alone.evidence['argv']}\n{beside.evidence['argv']}",
+            "neighbours": ", ".join(f"{format_count(each)}/s" for each in rates),
+            "size": format_size(size),
+        },
+        operations=operations,
+        began=alone.began,
+        headroom=headroom(beside),
+    )
+
+
+def _rate(result: FioResult) -> float:
+    return result.ios / result.seconds

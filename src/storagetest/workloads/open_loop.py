@@ -1,0 +1,142 @@
+"""Requests at a given rate, whatever the target makes of it: what the users of a service do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from storagetest.config.base import Size
+from storagetest.errors import WorkloadError
+from storagetest.measure.run import Better, Metric
+from storagetest.protocols.base import Attachment
+from storagetest.units import format_size
+from storagetest.workloads._agent.answer import Answer, Lane
+from storagetest.workloads._agent.load import AgentOptions, AgentWorkload, fill_data
+from storagetest.workloads._fio.load import data_file, data_key, data_size
+from storagetest.workloads._metrics import bandwidth, client_cpu, latencies, rate, share
+from storagetest.workloads.base import Scale, register
+
+__all__ = ["OpenLoop"]
+
+_SECTOR = 512
+_ASKED = 0.99
+"""Of the rate asked for: a load that reaches less was not the one that it was to be."""
+
+
+@register
+class OpenLoop(AgentWorkload["OpenLoop.Options"]):
+    """Random reads and writes that are due at moments drawn beforehand: an open loop at a given rate.
+
+    Response time counts from the moment at which a request was due, service time from when it was made: what
+    queues up behind a stall is charged to it. A load that begins less than 99 % of the rate makes the repeat
+    INVALID: use more `workers`, or a lower `rate`. The data set is that of the loads by fio.
+    """
+
+    name = "open-loop"
+    needs: ClassVar[frozenset[str]] = frozenset()
+    headline = ("iops", "achieved", "service_p99", "response_p99")
+    source = (
+        "open loops: B. Schroeder, A. Wierman, M. Harchol-Balter, Open Versus Closed: A Cautionary Tale, "
+        "NSDI (2006)"
+    )
+    example: ClassVar[Mapping[str, Any]] = {"rate": 200, "process": "poisson", "read_percent": 70}
+    metrics: ClassVar[Mapping[str, Metric]] = {
+        **rate("iops"),
+        **bandwidth("bandwidth"),
+        **share("achieved", better=Better.HIGHER),
+        **latencies("response", "service"),
+        **client_cpu,
+    }
+
+    class Options(AgentOptions):
+        """How many requests a second, of what kind, and who makes them."""
+
+        rate: Annotated[float, Field(gt=0, le=100_000, strict=False)] = 100.0
+        """Requests a second, of all workers together."""
+
+        process: Literal["poisson", "linear"] = "poisson"
+        """How requests come: at random, as from many users who know nothing of each other, or evenly."""
+
+        read_percent: Annotated[int, Field(ge=0, le=100)] = 100
+        """How many of a hundred requests are reads."""
+
+        block_size: Annotated[Size, Field(ge=_SECTOR, le=64 << 20, multiple_of=_SECTOR)] = 4096
+        """Bytes a request."""
+
+        workers: Annotated[int, Field(ge=1, le=512)] = 16
+        """How many requests can be under way."""
+
+        direct: bool = True
+        """Bypass the client's page cache (O_DIRECT)."""
+
+    def request(self, attachment: Attachment, options: OpenLoop.Options, scale: Scale) -> dict[str, Any]:
+        """Ask for the requests, drawn anew for each repeat."""
+        size = data_size(attachment, scale) // options.block_size * options.block_size
+        if not size:
+            raise WorkloadError(
+                f"{attachment.client.name}: {self.name}: a block of {format_size(options.block_size)} does "
+                "not fit: use a larger size"
+            )
+        if scale.runtime * options.rate < 1:
+            raise WorkloadError(
+                f"{self.name}: {options.rate:g} requests a second for {scale.runtime:g} s are not even one; "
+                "use a longer runtime"
+            )
+        return {
+            "command": "open_loop",
+            "path": data_file(attachment, scale),
+            "workers": options.workers,
+            "block": options.block_size,
+            "size": size,
+            "rate": options.rate,
+            "process": options.process,
+            "read_percent": options.read_percent,
+            "direct": options.direct,
+            "seed": options.seed * 1000 + scale.repeat,
+            "seconds": scale.runtime,
+        }
+
+    def dataset(self, options: OpenLoop.Options, scale: Scale) -> str:  # noqa: ARG002
+        """Return the key of the data set that loads by fio use too."""
+        return data_key(scale)
+
+    def fill(self, attachment: Attachment, options: OpenLoop.Options, scale: Scale) -> None:  # noqa: ARG002
+        """Write it whole, with incompressible data."""
+        fill_data(attachment, scale)
+
+    def values(self, answer: Answer, options: OpenLoop.Options) -> dict[str, float]:
+        """Return what was done a second, and how much of the rate that was asked for was begun."""
+        phase = answer.phases["requests"]
+        return {
+            "iops": phase.rate("service"),
+            "bandwidth": phase.bandwidth("service"),
+            "achieved": self._achieved(answer, options),
+        }
+
+    def operations(self, answer: Answer, options: OpenLoop.Options) -> Mapping[str, Lane]:  # noqa: ARG002
+        """Return response and service time of the requests."""
+        return answer.phases["requests"].lanes
+
+    def invalid(self, answer: Answer, options: OpenLoop.Options) -> tuple[str, ...]:
+        """Say so where the rate was not reached: then this was not the load that was asked for."""
+        reached = self._achieved(answer, options)
+        if reached >= _ASKED:
+            return ()
+        rate = f"{reached * options.rate:.4g} of {options.rate:g} requests/s ({reached:.1%})"
+        return (f"{options.workers} workers reached {rate}: under {_ASKED:.0%} of what was asked",)
+
+    def evidence(self, answer: Answer) -> dict[str, str]:
+        """Return what each worker did."""
+        return {"workers": "\n".join(json.dumps(worker) for worker in answer.more["workers"])}
+
+    @staticmethod
+    def _achieved(answer: Answer, options: OpenLoop.Options) -> float:
+        """Return the rate at which requests were begun over the one asked for; late ones stretch the time."""
+        made = sum(worker["made"] for worker in answer.more["workers"])
+        last = max(worker["last"] for worker in answer.more["workers"])
+        planned = answer.more["planned"]
+        asked = planned / options.rate
+        return float(made / planned * asked / max(asked, last))

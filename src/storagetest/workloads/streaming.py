@@ -1,0 +1,136 @@
+"""Streaming: readers that take a frame at fixed times and must not stall."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
+
+from storagetest.config.base import Duration, Size
+from storagetest.errors import WorkloadError
+from storagetest.measure.run import Better, Metric
+from storagetest.protocols.base import Attachment
+from storagetest.units import format_size
+from storagetest.workloads._agent.answer import Answer, Lane
+from storagetest.workloads._agent.load import AgentOptions, AgentWorkload, fill_data
+from storagetest.workloads._fio.load import data_file, data_key, data_size
+from storagetest.workloads._metrics import bandwidth, client_cpu, counts, latencies, seconds, share
+from storagetest.workloads.base import Scale, register
+
+__all__ = ["Streaming"]
+
+_SECTOR = 4096
+_ASKED = 0.99
+"""Of the rate asked for: a reader that reaches less was not the load that it was to be."""
+
+
+@register
+class Streaming(AgentWorkload["Streaming.Options"]):
+    """Fixed-rate readers, an open loop: every frame is due at its moment, however late the last one was.
+
+    A frame that is not there within `deadline` of that moment is missed. Response time counts from that
+    moment, service time from when the read was made: a stall is charged with every frame that it held up. A
+    reader that reaches less than 99 % of the rate makes the repeat INVALID. Each reader has its share of
+    the data set of the profile's `size`; its `runtime` is what is played.
+    """
+
+    name = "streaming"
+    needs: ClassVar[frozenset[str]] = frozenset()
+    headline = ("missed", "longest_gap", "bandwidth", "response_p99")
+    source = (
+        "open loops: B. Schroeder, A. Wierman, M. Harchol-Balter, Open Versus Closed: A Cautionary Tale, "
+        "NSDI (2006)"
+    )
+    example: ClassVar[Mapping[str, Any]] = {"streams": 4, "frame_size": "64KiB", "frames_per_second": 25}
+    metrics: ClassVar[Mapping[str, Metric]] = {
+        **counts("deadline_misses"),
+        **share("missed"),
+        **share("achieved", better=Better.HIGHER),
+        **seconds("longest_gap", "longest_response"),
+        **bandwidth("bandwidth"),
+        **latencies("response", "service"),
+        **client_cpu,
+    }
+
+    class Options(AgentOptions):
+        """How many readers, and what each takes how often."""
+
+        streams: Annotated[int, Field(ge=1, le=512)] = 4
+        """Readers, each in a part of the data set of its own."""
+
+        frame_size: Annotated[Size, Field(ge=_SECTOR, le=64 << 20, multiple_of=_SECTOR)] = 64 << 10
+        """Bytes a frame."""
+
+        frames_per_second: Annotated[float, Field(gt=0, le=10_000, strict=False)] = 25.0
+        """Frames a second, of each reader."""
+
+        deadline: Annotated[Duration, Field(gt=0, le=60)] = 0.2
+        """How long after it was due a frame may be there: what a player has buffered."""
+
+        direct: bool = True
+        """Bypass the client's page cache (O_DIRECT)."""
+
+    def request(self, attachment: Attachment, options: Streaming.Options, scale: Scale) -> dict[str, Any]:
+        """Ask for the readers, each with its share of the data set."""
+        size = data_size(attachment, scale) // options.streams // options.frame_size * options.frame_size
+        if not size:
+            raise WorkloadError(
+                f"{attachment.client.name}: {self.name}: {options.streams} frames of "
+                f"{format_size(options.frame_size)} do not fit: use a larger size or fewer streams"
+            )
+        if scale.runtime * options.frames_per_second < 2:
+            raise WorkloadError(
+                f"{self.name}: {options.frames_per_second:g} frames a second for {scale.runtime:g} s: fewer "
+                "than two frames are no stream; use a longer runtime"
+            )
+        return {
+            "command": "streaming",
+            "path": data_file(attachment, scale),
+            "streams": options.streams,
+            "frame": options.frame_size,
+            "size": size,
+            "rate": options.frames_per_second,
+            "within": options.deadline,
+            "direct": options.direct,
+            "seconds": scale.runtime,
+        }
+
+    def dataset(self, options: Streaming.Options, scale: Scale) -> str:  # noqa: ARG002
+        """Return the key of the data set that loads by fio use too."""
+        return data_key(scale)
+
+    def fill(self, attachment: Attachment, options: Streaming.Options, scale: Scale) -> None:  # noqa: ARG002
+        """Write it whole, with incompressible data."""
+        fill_data(attachment, scale)
+
+    def values(self, answer: Answer, options: Streaming.Options) -> dict[str, float]:  # noqa: ARG002
+        """Return what was missed, the longest gap, and what was read."""
+        readers = answer.more["readers"]
+        frames, missed = (sum(reader[name] for reader in readers) for name in ("frames", "missed"))
+        return {
+            "deadline_misses": float(missed),
+            "missed": missed / frames,
+            "achieved": min(reader["achieved"] for reader in readers),
+            "longest_gap": max(reader["longest_gap"] for reader in readers),
+            "longest_response": max(reader["longest_response"] for reader in readers),
+            "bandwidth": answer.phases["play"].bandwidth("service"),
+        }
+
+    def operations(self, answer: Answer, options: Streaming.Options) -> Mapping[str, Lane]:  # noqa: ARG002
+        """Return response and service time of the frames."""
+        return answer.phases["play"].lanes
+
+    def invalid(self, answer: Answer, options: Streaming.Options) -> tuple[str, ...]:
+        """Say so where a reader did not keep up: then this was not the load that was asked for."""
+        slowest = min(reader["achieved"] for reader in answer.more["readers"])
+        if slowest >= _ASKED:
+            return ()
+        rate, size = options.frames_per_second, format_size(options.frame_size)
+        reached = f"reached {slowest * rate:.3g} of {rate:g} frames/s of {size} ({slowest:.1%})"
+        return (f"the slowest of {options.streams} readers {reached}: under {_ASKED:.0%} of what was asked",)
+
+    def evidence(self, answer: Answer) -> dict[str, str]:
+        """Return what each reader had."""
+        return {"readers": "\n".join(json.dumps(reader) for reader in answer.more["readers"])}

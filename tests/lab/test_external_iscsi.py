@@ -1,0 +1,48 @@
+"""iscsi-test-cu on the lab's LIO, without CHAP and with it, as a user runs it: suites/external."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from storagetest.lab import Lab
+
+pytestmark = pytest.mark.lab
+
+ROOT = Path(__file__).parents[2]
+SOME = "Inquiry.Standard or TestUnitReady.Simple or Read10.Simple or Verify10.Mismatch[ or OrWrite.Simple"
+
+
+@pytest.fixture
+def program() -> None:
+    if shutil.which("iscsi-test-cu") is None:
+        pytest.skip("iscsi-test-cu is not installed here: libiscsi-bin (Debian)")
+
+
+def run(lab: Lab, where: Path, *arguments: str) -> str:
+    argv = [sys.executable, "-m", "pytest", "-rA", "-p", "no:cacheprovider", "--st-target", "iscsi*"]
+    argv += [
+        "--rootdir",
+        str(ROOT),
+        "-c",
+        str(ROOT / "pyproject.toml"),
+        "--st-targets",
+        str(lab.targets_yaml),
+    ]
+    argv += ["--st-results", str(where / "results.jsonl"), *arguments, str(ROOT / "suites" / "external")]
+    done = subprocess.run(argv, cwd=where, capture_output=True, text=True, timeout=400, check=False)
+    assert done.returncode == 0, done.stdout[-4000:]
+    return done.stdout
+
+
+@pytest.mark.usefixtures("program")
+def test_a_few_of_its_tests_pass_skip_and_fail_as_known(lab: Lab, tmp_path: Path) -> None:
+    said = run(lab, tmp_path, "-k", SOME)
+    for target in ("iscsi-hdgstnone", "iscsi-chap"):
+        assert f"PASSED suites/external/iscsi-test-cu.external.toml::Read10.Simple[{target}]" in said
+        assert f"XFAIL suites/external/iscsi-test-cu.external.toml::Verify10.Mismatch[{target}]" in said
+    assert "ORWRITE is not implemented" in said

@@ -1,0 +1,94 @@
+"""A target that has gone mad, for the iSCSI cases: it closes, hangs, floods, talks noise, announces too much.
+
+Each misfortune befalls a connection either at its first Login Response or at the first PDU after the login.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import iscsi_bench
+from iscsi_talk import IscsiMutant, Talk, honest
+from mutant_bench import Bench
+from proxy import Hangup
+
+from storagetest.wire.iscsi.parts import Pdu
+from storagetest.wire.iscsi.pdu import R2T, DataIn, LoginResponse, NopIn
+
+__all__ = ["CASES", "NOTHING", "bench"]
+
+CASES = ("ISC-LOGIN-02", "ISC-DATAIN-01", "ISC-R2T-01", "ISC-TMF-02", "ISC-DISC-01", "SCS-PR-WRITE-1")
+"""One case of every sort; in the honest world all pass."""
+
+NOTHING = "nothing"
+"""No misfortune: tried last on each case, so that it is seen to be well again."""
+
+_NOISE = random.Random(7143).randbytes(4096)  # the same noise each time
+
+
+def _closes(talk: Talk, pdu: Pdu) -> Any:
+    raise Hangup
+
+
+def _hangs(talk: Talk, pdu: Pdu) -> Any:
+    return None
+
+
+def _floods(talk: Talk, pdu: Pdu) -> Any:
+    nop = NopIn(**{name: getattr(pdu, name, 0) for name in ("stat_sn", "exp_cmd_sn", "max_cmd_sn")})
+    many = nop.encode() * 4096
+    while True:  # until the host has had enough, and closes
+        talk.send_to_host(many)
+
+
+def _noise(talk: Talk, pdu: Pdu) -> Any:
+    return _NOISE
+
+
+def _zeros(talk: Talk, pdu: Pdu) -> Any:
+    return bytes(4096)
+
+
+def _announces(talk: Talk, pdu: Pdu) -> Any:
+    return pdu.parts().lie(data_length=0xFFFFFF).wire(header_digest=False, data_digest=False)[:48]
+
+
+def _far(talk: Talk, pdu: Pdu) -> Any:
+    """Speak of bytes 4 GiB away: of what is read, or of what is to be written."""
+    if isinstance(pdu, DataIn):
+        return replace(pdu, buffer_offset=0xFFFFFE00)
+    return replace(pdu, desired_length=0xFFFFFFFF) if isinstance(pdu, R2T) else pdu
+
+
+def _befalls(name: str, what: Callable[[Talk, Pdu], Any], *, login: bool) -> IscsiMutant:
+    def reply(talk: Talk, pdu: Pdu) -> Any:
+        return what(talk, pdu) if login or not isinstance(pdu, LoginResponse) else pdu
+
+    return IscsiMutant(name, "bad luck", what.__name__.strip("_"), reply=reply, keeps_open=True)
+
+
+SORTS = (_closes, _hangs, _floods, _noise, _zeros, _announces)
+MUTANTS = {
+    one.name: one
+    for one in (
+        *(_befalls(f"{sort.__name__.strip('_')}-in-login", sort, login=True) for sort in SORTS),
+        *(_befalls(f"{sort.__name__.strip('_')}-after-login", sort, login=False) for sort in SORTS),
+        _befalls("far-after-login", _far, login=False),
+        IscsiMutant(NOTHING, "", "nothing", reply=honest),
+    )
+}
+
+
+def _chosen(case: str) -> Sequence[str]:
+    return tuple(MUTANTS) if case in CASES else ()
+
+
+def bench() -> Bench:
+    """Return the mutants' bench with misfortunes in place of mutants, and without the honest run."""
+    known = iscsi_bench.bench()
+    plain = {"plain": known.kinds["plain"]}
+    nowhere = {"plain": "no_such_module.py"}
+    return replace(known, mutants=MUTANTS, kinds=plain, modules=nowhere, patience=0.7, chosen=_chosen)

@@ -1,0 +1,53 @@
+"""The bench of the iSCSI mutants: the lab's LIO, without CHAP and with it.
+
+``STORAGETEST_LAB`` names the lab; it is up before this is asked for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from iscsi_mutants import MUTANTS
+from mutant_bench import Bench, Kind
+
+from storagetest.lab import Lab
+
+__all__ = ["bench"]
+
+PLAIN: dict[str, Any] = {
+    "protocol": "iscsi",
+    "iqn": "iqn.2026-11.org.storagetest:lab-plain",
+    "lun": 2,
+    "erase": "naa.600140557057e5700000000000000002",
+}
+CHAP: dict[str, Any] = {
+    "protocol": "iscsi",
+    "iqn": "iqn.2026-11.org.storagetest:lab-chap",
+    "lun": 0,
+    "erase": "naa.600140557057e5700000000000000003",
+}
+
+
+def bench() -> Bench:
+    """Return the bench of the lab that is up."""
+    lab = Lab.find(os.environ.get("STORAGETEST_LAB", "default"))
+    assert lab is not None, "the lab is down"
+    port = next(host.ports["iscsi"] for host in lab.status().hosts if "iscsi" in host.ports)
+    secret = lab.targets_yaml.parent / "chap-password"
+    chap = CHAP | {"chap": {"username": "storagetest", "password": f"${{file:{secret}}}"}}
+
+    @contextlib.contextmanager
+    def serve() -> Iterator[tuple[str, int]]:
+        yield "127.0.0.1", port
+
+    return Bench(
+        "iscsi",
+        MUTANTS,
+        {"plain": Kind(PLAIN, serve), "chap": Kind(chap, serve)},
+        lambda _from_target: lambda data: [data],  # a talk cuts the stream itself: digests begin late
+        modules={"chap": "test_chap.py"},
+        options=("-m", "not slow"),
+    )

@@ -1,0 +1,368 @@
+"""Broken rules of the numbering (StatSN, CmdSN) and of the data: Data-In, R2T, Data-Out, residuals."""
+
+# ruff: noqa: E501  # a mutant is a row of a table
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from iscsi_rules import RFC, good, sets
+from iscsi_talk import MUTANTS, Talk, mutant, on_request
+
+from storagetest.wire.iscsi.codes import NO_TAG
+from storagetest.wire.iscsi.parts import Pdu
+from storagetest.wire.iscsi.pdu import (
+    R2T,
+    DataIn,
+    DataOut,
+    LogoutResponse,
+    NopIn,
+    ScsiCommand,
+    ScsiResponse,
+    TaskResponse,
+)
+from storagetest.wire.iscsi.session import before, plus
+
+# Numbering
+
+sets("stat-sn-skips", "4.2.2.2", "StatSN jumps", ScsiResponse, stat_sn=lambda pdu: plus(pdu.stat_sn, 5))
+sets("stat-sn-task", "4.2.2.2", "a task management response does not count in StatSN", TaskResponse,
+     stat_sn=lambda pdu: plus(pdu.stat_sn, -1))  # fmt: skip
+sets(
+    "stat-sn-nop",
+    "11.19.2",
+    "the answer to a ping does not count in StatSN",
+    NopIn,
+    stat_sn=lambda pdu: plus(pdu.stat_sn, -1),
+)
+sets(
+    "stat-sn-logout",
+    "4.2.2.2",
+    "the Logout Response has an old StatSN",
+    LogoutResponse,
+    stat_sn=lambda pdu: plus(pdu.stat_sn, -1),
+)
+sets("stat-sn-r2t", "11.8.3", "an R2T uses up a StatSN", R2T, stat_sn=lambda pdu: plus(pdu.stat_sn, 1))
+sets(
+    "exp-cmd-sn-gap",
+    "4.2.2.1",
+    "ExpCmdSN passes a gap",
+    NopIn,
+    exp_cmd_sn=lambda pdu: plus(pdu.exp_cmd_sn, 1),
+)
+sets(
+    "max-cmd-sn-low",
+    "4.2.2.1",
+    "MaxCmdSN is below ExpCmdSN - 1",
+    ScsiResponse,
+    max_cmd_sn=lambda pdu: plus(pdu.exp_cmd_sn, -5),
+)
+sets(
+    "max-cmd-sn-closed",
+    "4.2.2.1",
+    "an idle session's window is closed",
+    NopIn,
+    max_cmd_sn=lambda pdu: plus(pdu.exp_cmd_sn, -1),
+)
+
+
+@mutant("exp-cmd-sn-stuck", RFC + "4.2.2.1", "ExpCmdSN does not move")
+def exp_cmd_sn_stuck(talk: Talk, pdu: Pdu) -> Pdu:
+    number = getattr(pdu, "exp_cmd_sn", None)
+    return pdu if number is None else replace(pdu, exp_cmd_sn=talk.memory.setdefault("first", number))
+
+
+@mutant("immediate-counts", RFC + "4.2.2.1", "an immediate request moves ExpCmdSN")
+def immediate_counts(talk: Talk, pdu: Pdu) -> Pdu:
+    if not isinstance(pdu, NopIn):
+        return pdu
+    talk.memory["pings"] = talk.memory.get("pings", 0) + 1
+    return replace(pdu, exp_cmd_sn=plus(pdu.exp_cmd_sn, talk.memory["pings"]))
+
+
+@mutant("exp-cmd-sn-back", RFC + "4.2.2.1", "ExpCmdSN goes back")
+def exp_cmd_sn_back(talk: Talk, pdu: Pdu) -> Pdu:
+    return replace(pdu, exp_cmd_sn=plus(pdu.exp_cmd_sn, -3)) if isinstance(pdu, NopIn) else pdu
+
+
+@mutant("cmd-sn-wrap", RFC + "4.2.2.1", "ExpCmdSN does not wrap round")
+def cmd_sn_wrap(talk: Talk, pdu: Pdu) -> Pdu:
+    number = getattr(pdu, "exp_cmd_sn", 0xFFFF)
+    wraps = number < 16 and talk.login is not None and talk.login.cmd_sn > 0xFFFFFFF0
+    return replace(pdu, exp_cmd_sn=0xFFFFFFFF) if wraps else pdu
+
+
+def answers_early(name: str, description: str, when: Any) -> None:
+    @on_request(name, RFC + "4.2.2.1", description)
+    def change(talk: Talk, pdu: Pdu) -> Pdu:
+        if isinstance(pdu, ScsiCommand) and not pdu.immediate and talk.last is not None:
+            last: Any = talk.last
+            if when(pdu, last):
+                talk.say(
+                    ScsiResponse(
+                        itt=pdu.itt,
+                        stat_sn=pdu.exp_stat_sn,
+                        exp_cmd_sn=last.exp_cmd_sn,
+                        max_cmd_sn=last.max_cmd_sn,
+                    )
+                )
+        return pdu
+
+
+answers_early(
+    "cmd-sn-window-open",
+    "a command beyond MaxCmdSN is answered",
+    lambda pdu, last: before(last.max_cmd_sn, pdu.cmd_sn),
+)
+answers_early(
+    "cmd-sn-old-answered",
+    "a command below ExpCmdSN is answered",
+    lambda pdu, last: before(pdu.cmd_sn, last.exp_cmd_sn),
+)
+answers_early(
+    "cmd-sn-order", "a command after a gap is answered", lambda pdu, last: before(last.exp_cmd_sn, pdu.cmd_sn)
+)
+
+
+@mutant("reserved-set", RFC + "11", "a reserved bit is set in a SCSI Response")
+def reserved_set(talk: Talk, pdu: Pdu) -> Any:
+    return pdu.parts().poke(8, b"\x01") if isinstance(pdu, ScsiResponse) else pdu
+
+
+@mutant("itt-unknown", RFC + "11.2.1.8", "a response to a task that nobody has started")
+def itt_unknown(talk: Talk, pdu: Pdu) -> Any:
+    return [pdu, replace(pdu, itt=0x0BAD)] if isinstance(pdu, ScsiResponse) else pdu
+
+
+# Data
+
+
+def data_in(name: str, section: str, description: str, change: Any) -> None:
+    @mutant(name, RFC + section, description)
+    def reply(talk: Talk, pdu: Pdu) -> Any:
+        return change(pdu, talk) if isinstance(pdu, DataIn) else pdu
+
+
+data_in("data-in-order", "13.18", "the second Data-In is at a wrong offset",
+        lambda pdu, talk: replace(pdu, buffer_offset=pdu.buffer_offset + 512) if pdu.data_sn else pdu)  # fmt: skip
+data_in(
+    "data-sn", "4.2.2.4", "DataSN counts from one", lambda pdu, talk: replace(pdu, data_sn=pdu.data_sn + 1)
+)
+data_in(
+    "data-in-burst",
+    "11.7.1",
+    "a sequence is not ended at MaxBurstLength",
+    lambda pdu, talk: replace(pdu, final=pdu.has_status),
+)
+data_in(
+    "status-without-final", "11.7.3", "S is set and F is not", lambda pdu, talk: replace(pdu, final=False)
+)
+data_in("residual-underflow", "11.4.5", "an underflow is not reported",
+        lambda pdu, talk: replace(pdu, underflow=False, residual=0) if pdu.underflow else pdu)  # fmt: skip
+data_in("residual-overflow", "11.4.5", "an overflow is not reported",
+        lambda pdu, talk: replace(pdu, overflow=False, residual=0) if pdu.overflow else pdu)  # fmt: skip
+data_in("residual-spurious", "11.4.5", "a residual where there is none",
+        lambda pdu, talk: replace(pdu, underflow=True, residual=1) if pdu.has_status else pdu)  # fmt: skip
+data_in(
+    "data-in-ttt",
+    "11.7.4",
+    "a Data-In has a tag though it asks for nothing",
+    lambda pdu, talk: replace(pdu, ttt=5),
+)
+data_in("data-in-acknowledge", "11.7.2", "an acknowledgement is asked for at level 0",
+        lambda pdu, talk: replace(pdu, acknowledge=True, ttt=5))  # fmt: skip
+
+
+@mutant("data-in-long", RFC + "11.7.1", "Data-In are longer than MaxRecvDataSegmentLength")
+def data_in_long(talk: Talk, pdu: Pdu) -> Any:
+    if not isinstance(pdu, DataIn):
+        return pdu
+    held = talk.memory.pop("held", b"") + pdu.data
+    if not pdu.final and not pdu.has_status:
+        talk.memory["held"] = held
+        return None
+    return replace(pdu, data=held, buffer_offset=pdu.buffer_offset + len(pdu.data) - len(held))
+
+
+@mutant("exp-data-sn", RFC + "11.4.8", "ExpDataSN does not count")
+def exp_data_sn(talk: Talk, pdu: Pdu) -> Pdu:
+    return replace(pdu, exp_data_sn=pdu.exp_data_sn + 1) if isinstance(pdu, ScsiResponse) else pdu
+
+
+@mutant("data-in-beyond", RFC + "11.3.4", "data are sent where none are expected")
+def data_in_beyond(talk: Talk, pdu: Pdu) -> Any:
+    command = talk.commands.get(pdu.itt)
+    if isinstance(pdu, ScsiResponse) and command is not None and command.read and not command.expected_length:
+        return [
+            DataIn(itt=pdu.itt, data=bytes(512), exp_cmd_sn=pdu.exp_cmd_sn, max_cmd_sn=pdu.max_cmd_sn),
+            pdu,
+        ]
+    return pdu
+
+
+@mutant("residual-write-underflow", RFC + "11.4.5", "a write of less than expected has no residual")
+def residual_write(talk: Talk, pdu: Pdu) -> Pdu:
+    command = talk.commands.get(pdu.itt)
+    return good(pdu) if isinstance(pdu, ScsiResponse) and command is not None and command.write else pdu
+
+
+sets("r2t-sn", "4.2.2.4", "R2TSN counts from one", R2T, r2t_sn=lambda pdu: pdu.r2t_sn + 1)
+sets(
+    "r2t-beyond",
+    "11.3.4",
+    "an R2T asks beyond the expected length",
+    R2T,
+    desired_length=lambda pdu: pdu.desired_length + 512,
+)
+
+
+@mutant("r2t-unneeded", RFC + "11.3.4", "an R2T asks again for what came with the command")
+def r2t_unneeded(talk: Talk, pdu: Pdu) -> Any:
+    command = talk.commands.get(pdu.itt)
+    if not isinstance(pdu, ScsiResponse) or command is None or not command.data:
+        return pdu
+    asks = R2T(itt=pdu.itt, ttt=1, stat_sn=pdu.stat_sn, exp_cmd_sn=pdu.exp_cmd_sn, max_cmd_sn=pdu.max_cmd_sn,
+               desired_length=len(command.data))  # fmt: skip
+    return [asks, pdu]
+
+
+@mutant("r2t-outstanding", RFC + "13.17", "a second R2T while the first is outstanding")
+def r2t_outstanding(talk: Talk, pdu: Pdu) -> Any:
+    return [pdu, replace(pdu, r2t_sn=pdu.r2t_sn + 1, ttt=pdu.ttt ^ 0x8000)] if isinstance(pdu, R2T) else pdu
+
+
+@mutant("r2t-no-tag", RFC + "11.8.5", "an R2T has the reserved tag")
+def r2t_no_tag(talk: Talk, pdu: Pdu) -> Pdu:
+    if not isinstance(pdu, R2T):
+        return pdu
+    talk.memory["tag"] = pdu.ttt
+    return replace(pdu, ttt=NO_TAG)
+
+
+def restores_tag(talk: Talk, pdu: Pdu) -> Pdu:
+    return replace(pdu, ttt=talk.memory["tag"]) if isinstance(pdu, DataOut) and "tag" in talk.memory else pdu
+
+
+MUTANTS["r2t-no-tag"].request = restores_tag
+
+
+@mutant("r2t-order", RFC + "11.8", "an R2T asks again for what has been sent")
+def r2t_order(talk: Talk, pdu: Pdu) -> Pdu:
+    return replace(pdu, buffer_offset=pdu.buffer_offset - 512) if isinstance(pdu, R2T) and pdu.r2t_sn else pdu
+
+
+def restores_offset(talk: Talk, pdu: Pdu) -> Pdu:
+    if not isinstance(pdu, DataOut) or not isinstance(talk.last, R2T) or not talk.last.r2t_sn:
+        return pdu
+    return replace(pdu, buffer_offset=pdu.buffer_offset + 512)
+
+
+MUTANTS["r2t-order"].request = restores_offset
+
+
+@mutant("r2t-over-burst", RFC + "11.8.4", "two R2Ts are put together into one over MaxBurstLength")
+def r2t_over_burst(talk: Talk, pdu: Pdu) -> Any:
+    if not isinstance(pdu, R2T):
+        return pdu
+    if "rest" in talk.memory:
+        talk.tell(*talk.data_out(pdu, talk.memory.pop("rest")))
+        return None
+    left = talk.commands[pdu.itt].expected_length - pdu.buffer_offset
+    asked = min(2 * pdu.desired_length, left)
+    talk.memory.update(true=pdu, asked=asked, got=b"", start=pdu.buffer_offset)
+    return replace(pdu, desired_length=asked)
+
+
+def splits_data(talk: Talk, pdu: Pdu) -> Any:
+    if not isinstance(pdu, DataOut) or "true" not in talk.memory:
+        return pdu
+    talk.memory["got"] += pdu.data
+    if not pdu.final:
+        return None
+    true, got, start = talk.memory.pop("true"), talk.memory["got"], talk.memory["start"]
+    if len(got) > true.desired_length:
+        talk.memory["rest"] = bytes(start) + got
+    return list(talk.data_out(true, bytes(start) + got))
+
+
+MUTANTS["r2t-over-burst"].request = splits_data
+
+
+def feeds(talk: Talk, pdu: Pdu) -> Pdu | None:
+    """Answer an R2T from what the initiator sent too early."""
+    if isinstance(pdu, R2T) and pdu.itt in talk.memory.get("early", {}):
+        talk.tell(*talk.data_out(pdu, talk.memory["early"][pdu.itt]))
+        return None
+    return pdu
+
+
+def takes_early(name: str, section: str, description: str, keep: Any) -> None:
+    """A mutant that takes immediate data that it must refuse; ``keep`` says how much may stay."""
+
+    @on_request(name, RFC + section, description)
+    def change(talk: Talk, pdu: Pdu) -> Pdu:
+        if isinstance(pdu, ScsiCommand) and len(pdu.data) > keep(talk):
+            talk.memory.setdefault("early", {})[pdu.itt] = pdu.data
+            return replace(pdu, data=pdu.data[: keep(talk)], final=True)
+        return pdu
+
+    MUTANTS[name].reply = feeds
+
+
+takes_early(
+    "first-burst-ignored", "13.12", "immediate data over FirstBurstLength are taken", lambda talk: 1024
+)
+takes_early(
+    "immediate-data-taken", "13.11", "immediate data are taken where ImmediateData is No", lambda talk: 0
+)
+
+
+@on_request("unsolicited-taken", RFC + "13.11", "unsolicited Data-Out are taken where InitialR2T is Yes")
+def unsolicited_taken(talk: Talk, pdu: Pdu) -> Pdu | None:
+    if isinstance(pdu, ScsiCommand) and pdu.write and not pdu.final:
+        talk.memory["early"] = {pdu.itt: b""}
+        talk.memory["command"] = pdu
+        return None
+    if isinstance(pdu, DataOut) and pdu.ttt == NO_TAG and pdu.itt in talk.memory.get("early", {}):
+        talk.memory["early"][pdu.itt] += pdu.data
+        return replace(talk.memory["command"], final=True) if pdu.final else None
+    return pdu
+
+
+MUTANTS["unsolicited-taken"].reply = feeds
+
+
+def data_out(name: str, section: str, description: str, change: Any) -> None:
+    @on_request(name, RFC + section, description)
+    def request(talk: Talk, pdu: Pdu) -> Pdu:
+        return change(pdu, talk.last) if isinstance(pdu, DataOut) and isinstance(talk.last, R2T) else pdu
+
+
+data_out("offset-not-checked", "11.8", "data at another offset are taken",
+         lambda pdu, r2t: replace(pdu, buffer_offset=r2t.buffer_offset, data=pdu.data.ljust(r2t.desired_length, b"\0")))  # fmt: skip
+data_out(
+    "overrun-taken",
+    "11.8",
+    "data beyond the R2T are cut off and taken",
+    lambda pdu, r2t: replace(pdu, data=pdu.data[: r2t.desired_length]),
+)
+data_out(
+    "final-not-checked",
+    "11.7.1",
+    "a sequence ends without its F bit",
+    lambda pdu, r2t: replace(pdu, final=True),
+)
+data_out("data-sn-not-checked", "7.9", "any DataSN is taken", lambda pdu, r2t: replace(pdu, data_sn=0))
+
+
+@on_request("data-out-unknown-task", RFC + "11.7", "data for no task are answered")
+def data_out_unknown(talk: Talk, pdu: Pdu) -> Pdu:
+    if isinstance(pdu, DataOut) and pdu.itt not in talk.commands:
+        last: Any = talk.last
+        talk.say(
+            ScsiResponse(
+                itt=pdu.itt, stat_sn=pdu.exp_stat_sn, exp_cmd_sn=last.exp_cmd_sn, max_cmd_sn=last.max_cmd_sn
+            )
+        )
+    return pdu

@@ -1,0 +1,205 @@
+"""Broken rules of the login: who is let in, what the keys are answered."""
+
+# ruff: noqa: E501  # a mutant is a row of a table
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from iscsi_rules import RFC, sets, text, without
+from iscsi_talk import MUTANTS, Talk, mutant, on_request
+
+from storagetest.wire.iscsi.codes import LoginStatus
+from storagetest.wire.iscsi.keys import KEYS, Negotiation, format_text, parse_text
+from storagetest.wire.iscsi.parts import Pdu
+from storagetest.wire.iscsi.pdu import (
+    LoginResponse,
+    Reject,
+    reserved_bits,
+)
+
+
+def accepted(talk: Talk, pdu: LoginResponse) -> LoginResponse:
+    """A refusal made into what an acceptance would be."""
+    request = talk.login
+    assert request is not None
+    tsih = 1 if request.transit and request.nsg == 3 else 0
+    return replace(
+        pdu, status=0, transit=request.transit, csg=request.csg, nsg=request.nsg, isid=request.isid, tsih=tsih,
+        itt=request.itt,
+    )  # fmt: skip
+
+
+def accepts(name: str, section: str, description: str, *statuses: int, **more: Any) -> None:
+    """A mutant that accepts the logins that are refused with one of ``statuses`` (none: any)."""
+
+    @mutant(name, RFC + section, description, **more)
+    def change(talk: Talk, pdu: Pdu) -> Pdu:
+        if isinstance(pdu, LoginResponse) and pdu.status and (not statuses or pdu.status in statuses):
+            return accepted(talk, pdu)
+        return pdu
+
+
+# Login
+
+accepts(
+    "login-version-accepted",
+    "11.13.2",
+    "a version that is not there is accepted",
+    LoginStatus.UNSUPPORTED_VERSION,
+)
+accepts("login-tsih-accepted", "6.3.1", "a TSIH of no session is accepted", LoginStatus.NO_SESSION)
+accepts("login-name-missing-accepted", "6.3", "no InitiatorName is needed", LoginStatus.MISSING_PARAMETER)
+accepts("login-target-missing-accepted", "6.3", "no TargetName is needed", LoginStatus.MISSING_PARAMETER)
+accepts("login-stage-accepted", "6.3", "a reserved stage is accepted", keeps_open=True)
+accepts("login-connections-accepted", "13.2", "a connection over MaxConnections is accepted")
+accepts("login-session-type", "13.21", "any SessionType is accepted")
+accepts("login-garbage-accepted", "6.1", "text without an equals sign is accepted", keeps_open=True)
+accepts("key-range", "6.2", "a value out of its range is accepted")
+accepts("chap-not-checked", "12.1.3", "a wrong CHAP response is accepted", kind="chap")
+accepts("chap-skipped", "6.3.2", "a login without authentication is accepted", kind="chap")
+
+sets("tsih-zero", "11.13.3", "a new session has TSIH 0", LoginResponse, tsih=0)
+sets(
+    "login-itt-lost",
+    "11.12",
+    "the Login Response has another task tag",
+    LoginResponse,
+    itt=lambda pdu: pdu.itt ^ 1,
+)
+sets("login-isid-changed", "11.13", "the Login Response has another ISID", LoginResponse, isid=b"\x80other")
+sets(
+    "login-version-active",
+    "11.13.2",
+    "Version-active is one that the initiator has not",
+    LoginResponse,
+    version_active=1,
+)
+
+
+@mutant("chap-refused", RFC + "12.1.3", "the right secret is refused", kind="chap")
+def chap_refused(talk: Talk, pdu: Pdu) -> Pdu:
+    refused = isinstance(pdu, LoginResponse) and pdu.csg == 0 and pdu.transit
+    return replace(pdu, status=LoginStatus.AUTHENTICATION_FAILED, transit=False) if refused else pdu
+
+
+@mutant("chap-same-challenge", RFC + "12.1.3", "every login gets the same challenge", kind="chap")
+def chap_same_challenge(talk: Talk, pdu: Pdu) -> Pdu:
+    if not isinstance(pdu, LoginResponse) or b"CHAP_C" not in pdu.data:
+        return pdu
+    pairs = [(name, "0x" + "5a" * 16 if name == "CHAP_C" else value) for name, value in parse_text(pdu.data)]
+    return replace(pdu, data=format_text(pairs))
+
+
+@mutant("chap-algorithm", RFC + "12.1.3", "the algorithm is one that was not offered", kind="chap")
+def chap_algorithm(talk: Talk, pdu: Pdu) -> Pdu:
+    if not isinstance(pdu, LoginResponse) or b"CHAP_A" not in pdu.data:
+        return pdu
+    pairs = [(name, "7" if name == "CHAP_A" else value) for name, value in parse_text(pdu.data)]
+    return replace(pdu, data=format_text(pairs))
+
+
+@mutant("chap-reflected", RFC + "9.2.1", "the target answers its own challenge", kind="chap")
+def chap_reflected(talk: Talk, pdu: Pdu) -> Pdu:
+    said = dict(talk.offered)
+    if not isinstance(pdu, LoginResponse) or "CHAP_C" not in said:
+        return pdu
+    return replace(accepted(talk, pdu), data=format_text([("CHAP_N", "target"), ("CHAP_R", said["CHAP_R"])]))
+
+
+@mutant("second-session-refused", RFC + "6.3.1", "an initiator may have one session and no second")
+def second_session_refused(talk: Talk, pdu: Pdu) -> Pdu:
+    if not isinstance(pdu, LoginResponse) or pdu.status or talk.login is None:
+        return pdu
+    first = talk.shared.setdefault(talk.name, talk.login.isid)
+    refused = first != talk.login.isid
+    return replace(pdu, status=LoginStatus.OUT_OF_RESOURCES, transit=False) if refused else pdu
+
+
+@mutant("login-transit-unasked", RFC + "11.13.6", "the target goes to full feature phase unasked")
+def transit_unasked(talk: Talk, pdu: Pdu) -> Pdu:
+    stays = isinstance(pdu, LoginResponse) and talk.login is not None and not talk.login.transit
+    return replace(pdu, transit=True, nsg=3) if stays else pdu
+
+
+@mutant(
+    "login-refused-open", RFC + "11.13.5", "the connection stays open after a refused login", keeps_open=True
+)
+def refused_open(talk: Talk, pdu: Pdu) -> Pdu:
+    return pdu
+
+
+@mutant("login-reinstatement", RFC + "6.3.1", "the old session lives on", keeps_open=True)
+def keeps_the_old(talk: Talk, pdu: Pdu) -> Pdu:
+    return pdu
+
+
+@mutant("login-in-ffp", RFC + "4.2.4", "a login in full feature phase is passed over", keeps_open=True)
+def login_in_ffp(talk: Talk, pdu: Pdu) -> Pdu | None:
+    return (
+        None if isinstance(pdu, (Reject, LoginResponse)) and talk.last is not None and talk.last.itt else pdu
+    )
+
+
+@on_request("login-reserved-checked", RFC + "11", "reserved bits of a login are an error")
+def login_reserved(talk: Talk, pdu: Pdu) -> Pdu | None:
+    frame = talk.memory["frame"]
+    if talk.login is not None and any(reserved_bits(frame.bhs)):
+        talk.say(LoginResponse(itt=pdu.itt, status=LoginStatus.INITIATOR_ERROR))
+        return None
+    return pdu
+
+
+text("portal-group-tag", "6.3.1", "TargetPortalGroupTag is not declared", without("TargetPortalGroupTag"))
+text("answer-twice", "6.3", "a key is answered twice", lambda pairs, talk: [*pairs, *pairs[:1]])
+text("max-recv-declared", "13.12", "MaxRecvDataSegmentLength is declared as 0",
+     lambda pairs, talk: [*without("MaxRecvDataSegmentLength")(pairs, talk), ("MaxRecvDataSegmentLength", "0")])  # fmt: skip
+text("not-understood", "6.2", "an unknown key is answered with a value",
+     lambda pairs, talk: [(name, "1" if value == "NotUnderstood" else value) for name, value in pairs])  # fmt: skip
+text("key-case", "6.1", "key names are compared without regard to case",
+     lambda pairs, talk: [(name, "65536" if name == "maxburstlength" else value) for name, value in pairs])  # fmt: skip
+text("key-hexadecimal", "6.1", "a hexadecimal number is taken for its first digit",
+     lambda pairs, talk: [(name, "0" if name == "MaxBurstLength" else value) for name, value in pairs])  # fmt: skip
+text("first-burst-over-max", "13.14", "FirstBurstLength ends up over MaxBurstLength",
+     lambda pairs, talk: [(name, "65536" if name == "FirstBurstLength" else value) for name, value in pairs])  # fmt: skip
+
+
+text("discovery-key", "6.2", "a key that means nothing in a discovery session is not understood",
+     lambda pairs, talk: [*without("InitialR2T")(pairs, talk), ("InitialR2T", "NotUnderstood")]
+     if dict(talk.offered).get("SessionType") == "Discovery" else pairs)  # fmt: skip
+text("auth-method-unknown", "6.3.2", "an unknown AuthMethod is accepted",
+     lambda pairs, talk: [(name, "X-org.storagetest.none" if name == "AuthMethod" else value) for name, value in pairs])  # fmt: skip
+
+
+MUTANTS["auth-method-unknown"].keeps_open = True  # where the target says nothing, it is to close
+
+
+def illegal(key: str, proposed: str) -> str:
+    """What no responder may answer."""
+    match KEYS[key].negotiation:
+        case Negotiation.MINIMUM:
+            return str(int(proposed) + 1)
+        case Negotiation.MAXIMUM:
+            return str(int(proposed) - 1)
+        case Negotiation.AND:
+            return "Yes"
+        case Negotiation.OR:
+            return "No"
+    return "X-none"
+
+
+def answers_wrongly(key: str) -> None:
+    def rewrite(pairs: list[tuple[str, str]], talk: Talk) -> list[tuple[str, str]]:
+        offered = dict(talk.offered)
+        if key not in offered:
+            return pairs
+        return [*without(key)(pairs, talk), (key, illegal(key, offered[key]))]
+
+    text(f"key-{key}", f"6.2, {KEYS[key].section}", f"{key} is answered as no responder may", rewrite)
+
+
+for _key in ("HeaderDigest", "DataDigest", "MaxBurstLength", "FirstBurstLength", "MaxOutstandingR2T",
+             "DefaultTime2Wait", "DefaultTime2Retain", "MaxConnections", "ErrorRecoveryLevel", "InitialR2T",
+             "ImmediateData", "DataPDUInOrder", "DataSequenceInOrder", "iSCSIProtocolLevel"):  # fmt: skip
+    answers_wrongly(_key)

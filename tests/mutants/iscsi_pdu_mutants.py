@@ -1,0 +1,287 @@
+"""Broken rules of PDUs and digests, of NOP, text requests and the logout."""
+
+# ruff: noqa: E501  # a mutant is a row of a table
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from iscsi_rules import RFC, sets, text
+from iscsi_talk import Talk, mutant, on_request
+
+from storagetest.wire.iscsi.codes import NO_TAG
+from storagetest.wire.iscsi.parts import Pdu
+from storagetest.wire.iscsi.pdu import (
+    DataIn,
+    LoginResponse,
+    LogoutResponse,
+    NopIn,
+    NopOut,
+    Reject,
+    ScsiCommand,
+    ScsiResponse,
+    SnackRequest,
+    TextResponse,
+    reserved_bits,
+)
+
+_MOST = 262144
+"""What the lab's LIO declares as its MaxRecvDataSegmentLength."""
+
+# Digests and PDUs
+
+
+@on_request("header-digest-not-checked", RFC + "7.8", "a wrong header digest is not noticed")
+def header_digest_not_checked(talk: Talk, pdu: Pdu) -> Any:
+    return talk.wire(pdu) if talk.memory["frame"].header_digest_wrong else pdu
+
+
+@on_request("data-digest-not-checked", RFC + "7.8", "a wrong data digest is not noticed")
+def data_digest_not_checked(talk: Talk, pdu: Pdu) -> Any:
+    return talk.wire(pdu) if talk.memory["frame"].data_digest_wrong else pdu
+
+
+@mutant(
+    "header-digest-of-target",
+    RFC + "13.1",
+    "the target's header digest is wrong",
+    spoil={"spoil_header_digest": 1},
+)
+def header_digest_of_target(talk: Talk, pdu: Pdu) -> Pdu:
+    return pdu
+
+
+@mutant(
+    "data-digest-of-target",
+    RFC + "13.1",
+    "the target's data digest is wrong",
+    spoil={"spoil_data_digest": 1},
+)
+def data_digest_of_target(talk: Talk, pdu: Pdu) -> Pdu:
+    return pdu
+
+
+@mutant(
+    "data-digest-reject-missing",
+    RFC + "7.8",
+    "a wrong data digest is passed over in silence",
+    keeps_open=True,
+)
+def reject_missing(talk: Talk, pdu: Pdu) -> Pdu | None:
+    return None if isinstance(pdu, Reject) else pdu
+
+
+sets("reject-header-lost", "11.17.4", "a Reject does not carry the header", Reject, data=b"")
+
+
+@mutant("digest-unasked", RFC + "13.1", "PDUs have a header digest though none was negotiated")
+def digest_unasked(talk: Talk, pdu: Pdu) -> Any:
+    plain = not isinstance(pdu, LoginResponse) and talk.digests == (False, False)
+    return pdu.parts().wire(header_digest=True, data_digest=False) if plain else pdu
+
+
+@mutant("digest-in-login", RFC + "13.1", "digests begin in the login phase")
+def digest_in_login(talk: Talk, pdu: Pdu) -> Any:
+    return pdu.parts().wire(header_digest=True, data_digest=False) if isinstance(pdu, LoginResponse) else pdu
+
+
+@mutant("digest-on-empty-data", RFC + "11.2.3", "a PDU without data has a data digest")
+def digest_on_empty(talk: Talk, pdu: Pdu) -> Any:
+    return [pdu, bytes(4)] if talk.digests[1] and not pdu.data and not isinstance(pdu, LoginResponse) else pdu
+
+
+@mutant("padding-not-zero", RFC + "11.1", "the padding is not zero", padding=b"\xee")
+def padding_not_zero(talk: Talk, pdu: Pdu) -> Pdu:
+    return pdu
+
+
+@mutant("padding-missing", RFC + "11.1", "a data segment is not padded")
+def padding_missing(talk: Talk, pdu: Pdu) -> Any:
+    return talk.wire(pdu, padding=b"") if len(pdu.data) % 4 and not isinstance(pdu, LoginResponse) else pdu
+
+
+@on_request("reserved-checked", RFC + "11", "reserved bits of a request are an error")
+def reserved_checked(talk: Talk, pdu: Pdu) -> Pdu | None:
+    frame, last = talk.memory["frame"], talk.last
+    if isinstance(pdu, ScsiCommand) and any(reserved_bits(frame.bhs)) and last is not None:
+        talk.say(Reject(reason=9, stat_sn=pdu.exp_stat_sn, data=frame.bhs))
+        return None
+    return pdu
+
+
+@mutant("opcode-ignored", RFC + "11.2.1.2", "an unknown opcode is passed over", keeps_open=True)
+def opcode_ignored(talk: Talk, pdu: Pdu) -> Pdu | None:
+    return None if isinstance(pdu, Reject) else pdu
+
+
+@mutant("reject-swallowed", RFC + "11.17", "nothing is ever rejected", keeps_open=True)
+def reject_swallowed(talk: Talk, pdu: Pdu) -> Pdu | None:
+    return None if isinstance(pdu, Reject) else pdu
+
+
+@on_request("ping-long-taken", RFC + "13.12", "a ping over MaxRecvDataSegmentLength is answered")
+def ping_long_taken(talk: Talk, pdu: Pdu) -> Pdu:
+    return replace(pdu, data=pdu.data[:4]) if isinstance(pdu, NopOut) and len(pdu.data) > _MOST else pdu
+
+
+@mutant("coalesced-lost", RFC + "11.1", "of several PDUs in one segment one is lost")
+def coalesced_lost(talk: Talk, pdu: Pdu) -> Pdu | None:
+    talk.memory["count"] = talk.memory.get("count", 0) + isinstance(pdu, NopIn)
+    return None if isinstance(pdu, NopIn) and talk.memory["count"] == 3 else pdu
+
+
+@mutant("reject-then-deaf", RFC + "7.3", "after a Reject nothing is answered", keeps_open=True)
+def reject_then_deaf(talk: Talk, pdu: Pdu) -> Pdu | None:
+    if talk.memory.get("deaf"):
+        return None
+    talk.memory["deaf"] = isinstance(pdu, Reject)
+    return pdu
+
+
+# NOP
+
+
+def nop(name: str, section: str, description: str, change: Any) -> None:
+    @mutant(name, RFC + section, description)
+    def reply(talk: Talk, pdu: Pdu) -> Any:
+        return change(pdu) if isinstance(pdu, NopIn) else pdu
+
+
+nop("nop-echo", "11.19", "the last byte of a ping is lost", lambda pdu: replace(pdu, data=pdu.data[:-1]))
+nop("nop-itt", "11.19", "a ping's answer has another tag", lambda pdu: replace(pdu, itt=pdu.itt ^ 1))
+nop("nop-ttt", "11.19.1", "a ping's answer has a target transfer tag", lambda pdu: replace(pdu, ttt=1))
+nop("nop-final", "11.19", "a NOP-In has not its fixed bit", lambda pdu: replace(pdu, final=False))
+
+
+@on_request("nop-unasked", RFC + "11.19", "a NOP-Out that wants no answer gets one")
+def nop_unasked(talk: Talk, pdu: Pdu) -> Pdu:
+    if isinstance(pdu, NopOut) and pdu.itt == NO_TAG:
+        last: Any = talk.last
+        talk.say(
+            NopIn(itt=1, stat_sn=pdu.exp_stat_sn, exp_cmd_sn=last.exp_cmd_sn, max_cmd_sn=last.max_cmd_sn)
+        )
+    return pdu
+
+
+@mutant("nop-order", RFC + "4.2.2.1", "pings are answered out of their order")
+def nop_order(talk: Talk, pdu: Pdu) -> Any:
+    if not isinstance(pdu, NopIn):
+        return pdu
+    held = talk.memory.pop("held", None)
+    if held is not None:
+        return [pdu, held]
+    talk.memory["held"] = pdu
+    return None
+
+
+# Text, logout, SNACK
+
+
+def listing(name: str, description: str, rewrite: Any) -> None:
+    text(name, "C", description, rewrite, TextResponse)
+
+
+listing(
+    "send-targets-name",
+    "a target is left out of the list",
+    lambda pairs, talk: [pair for pair in pairs if pair[0] != "TargetName"] or pairs,
+)
+listing("send-targets-address", "an address has no portal group tag",
+        lambda pairs, talk: [(name, value.partition(",")[0] if name == "TargetAddress" else value) for name, value in pairs])  # fmt: skip
+listing("send-targets-first", "an address stands before its target", lambda pairs, talk: pairs[::-1])
+listing("send-targets-other", "other targets than the one asked for are listed",
+        lambda pairs, talk: [*pairs, ("TargetName", "iqn.2024-01.org.example:another")])  # fmt: skip
+sets("text-itt", "11.11.3", "a Text Response has another tag", TextResponse, itt=lambda pdu: pdu.itt ^ 0x100)
+sets(
+    "text-not-final",
+    "11.11.1",
+    "an answer that is not final has no tag to go on with",
+    TextResponse,
+    final=False,
+)
+
+
+def speaks(name: str, section: str, description: str, kind: type[Pdu], answer: Any) -> None:
+    """A mutant that answers a request itself, besides whatever the target does."""
+
+    @on_request(name, RFC + section, description)
+    def request(talk: Talk, pdu: Pdu) -> Pdu:
+        if isinstance(pdu, kind) and talk.last is not None:
+            last: Any = talk.last
+            talk.say(
+                replace(answer(pdu), itt=pdu.itt, exp_cmd_sn=last.exp_cmd_sn, max_cmd_sn=last.max_cmd_sn)
+            )
+        return pdu
+
+
+speaks(
+    "scsi-in-discovery",
+    "4.3",
+    "a SCSI command is executed in a discovery session",
+    ScsiCommand,
+    lambda pdu: ScsiResponse(stat_sn=pdu.exp_stat_sn),
+)
+speaks(
+    "snack-answered",
+    "11.16",
+    "a SNACK is served at level 0",
+    SnackRequest,
+    lambda pdu: DataIn(data=bytes(36)),
+)
+sets("logout-failed", "11.15.1", "a logout fails", LogoutResponse, response=3)
+sets(
+    "logout-cid", "11.15.1", "a logout of a connection that is not there succeeds", LogoutResponse, response=0
+)
+sets(
+    "logout-itt",
+    "11.15",
+    "a Logout Response has another tag",
+    LogoutResponse,
+    itt=lambda pdu: pdu.itt ^ 0x100,
+)
+
+
+@on_request("logout-reason", RFC + "11.14.1", "a logout for a reserved reason succeeds")
+def logout_reason(talk: Talk, pdu: Pdu) -> Pdu | None:
+    if type(pdu).__name__ == "LogoutRequest" and pdu.reason > 2:  # type: ignore[attr-defined]
+        last: Any = talk.last
+        talk.say(
+            LogoutResponse(
+                itt=pdu.itt, stat_sn=last.stat_sn + 1, exp_cmd_sn=last.exp_cmd_sn, max_cmd_sn=last.max_cmd_sn
+            )
+        )
+        return None
+    return pdu
+
+
+@on_request("leading-key-renegotiated", RFC + "13", "MaxBurstLength is negotiated again in a Text Request")
+def leading_key_renegotiated(talk: Talk, pdu: Pdu) -> Pdu | None:
+    if type(pdu).__name__ == "TextRequest" and b"MaxBurstLength" in pdu.data:
+        last: Any = talk.last
+        talk.say(
+            TextResponse(
+                itt=pdu.itt, stat_sn=last.stat_sn + 1, exp_cmd_sn=last.exp_cmd_sn, max_cmd_sn=last.max_cmd_sn,
+                final=True, data=pdu.data,
+            )
+        )  # fmt: skip
+        return None
+    return pdu
+
+
+@on_request("logout-recovery", RFC + "11.15.1", "removal for recovery succeeds at level 0")
+def logout_recovery(talk: Talk, pdu: Pdu) -> Pdu | None:
+    if type(pdu).__name__ == "LogoutRequest" and pdu.reason == 2:  # type: ignore[attr-defined]
+        last: Any = talk.last
+        talk.say(
+            LogoutResponse(
+                itt=pdu.itt, stat_sn=last.stat_sn + 1, exp_cmd_sn=last.exp_cmd_sn, max_cmd_sn=last.max_cmd_sn
+            )
+        )
+        return None
+    return pdu
+
+
+@mutant("logout-open", RFC + "11.15", "the connection stays open after the logout", keeps_open=True)
+def logout_open(talk: Talk, pdu: Pdu) -> Pdu:
+    return pdu

@@ -1,0 +1,145 @@
+"""Broken rules of persistent and of old reservations."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from iscsi_rules import attention, good
+from iscsi_talk import Talk, mutant
+
+from storagetest.wire.iscsi.parts import Pdu
+from storagetest.wire.iscsi.pdu import (
+    DataIn,
+    ScsiResponse,
+)
+from storagetest.wire.scsi.sense import decode_sense
+
+# Reservations
+
+_WRITES, _READS = {0x0A, 0x2A, 0x8A, 0xAA}, {0x08, 0x28, 0x88, 0xA8}
+_PR = "SPC-4 reservations"
+
+
+def enforces(
+    name: str,
+    description: str,
+    opcodes: set[int],
+    *,
+    conflict: bool,
+    who: str = "",
+    actions: set[int] | None = None,
+) -> None:
+    """A mutant that turns a RESERVATION CONFLICT into GOOD, or GOOD into a conflict."""
+
+    @mutant(name, _PR, description)
+    def reply(talk: Talk, pdu: Pdu) -> Pdu:
+        block = talk.cdb(pdu)
+        ends = isinstance(pdu, ScsiResponse) or (isinstance(pdu, DataIn) and pdu.has_status)
+        if not ends or block[0] not in opcodes or not talk.name.endswith(who):
+            return pdu
+        if actions is not None and block[1] & 0x1F not in actions:
+            return pdu
+        status: int = pdu.status  # type: ignore[attr-defined]
+        if conflict and status == 0:
+            return ScsiResponse(
+                itt=pdu.itt,
+                status=0x18,
+                stat_sn=pdu.stat_sn,
+                exp_cmd_sn=pdu.exp_cmd_sn,
+                max_cmd_sn=pdu.max_cmd_sn,
+            )  # type: ignore[attr-defined]
+        return good(pdu) if not conflict and status == 0x18 else pdu
+
+
+enforces("reservation-write", "others may write", _WRITES, conflict=False)
+enforces("reservation-read", "others may read under exclusive access", _READS, conflict=False)
+enforces("registrant-write", "a registrant may not write", _WRITES, conflict=True, who="-b")
+enforces("registrant-read", "a registrant may not read", _READS, conflict=True, who="-b")
+enforces("release-ignored", "nobody may write after a release", _WRITES, conflict=True, who="-b")
+enforces("register-any-key", "REGISTER with a wrong key succeeds", {0x5F}, conflict=False, actions={0})
+enforces(
+    "reserve-any-key",
+    "RESERVE succeeds with any key and over any reservation",
+    {0x5F},
+    conflict=False,
+    actions={1},
+)
+enforces("preempt-no-such-key", "PREEMPT of nobody succeeds", {0x5F}, conflict=False, actions={4})
+enforces("reservation-sync", "SYNCHRONIZE CACHE of others is done", {0x35, 0x91}, conflict=False)
+enforces("reserve-refused", "a registrant may not reserve", {0x5F}, conflict=True, actions={1})
+enforces("reservation-inquiry", "INQUIRY conflicts with a reservation", {0x12}, conflict=True, who="-b")
+enforces("reserve6-ignored", "RESERVE(6) keeps nobody out", _WRITES | {0x16}, conflict=False)
+
+
+def told(name: str, asc: int, description: str) -> None:
+    @mutant(name, _PR + ", unit attention", description)
+    def reply(talk: Talk, pdu: Pdu) -> Pdu:
+        return good(pdu) if attention(pdu) and decode_sense(pdu.sense).asc == asc else pdu
+
+
+told("release-attention", 0x2A04, "nobody is told of a release")
+told("clear-attention", 0x2A03, "nobody is told of a clear")
+told("preempt-attention", 0x2A05, "nobody is told of a preemption")
+
+
+def pr_in(name: str, action: int, description: str, change: Any) -> None:
+    @mutant(name, "SPC-4 PERSISTENT RESERVE IN", description)
+    def reply(talk: Talk, pdu: Pdu) -> Pdu:
+        block = talk.cdb(pdu)
+        if not isinstance(pdu, DataIn) or block[0] != 0x5E or block[1] & 0x1F != action:
+            return pdu
+        return replace(pdu, data=bytes(change(bytearray(pdu.data), talk)))
+
+
+def forget_last(data: bytearray, talk: Talk) -> bytes:
+    body = bytes(data[8:])[:-8]
+    return bytes(data[:4]) + len(body).to_bytes(4, "big") + body
+
+
+def other_type(data: bytearray, talk: Talk) -> bytes:
+    if len(data) > 21:
+        data[21] = data[21] % 8 + 1
+    return data
+
+
+def stuck(data: bytearray, talk: Talk) -> bytes:
+    return talk.shared.setdefault("generation", bytes(data[:4])) + bytes(data[4:])
+
+
+def ghost(data: bytearray, talk: Talk) -> bytes:
+    return bytes(data[:4]) + b"\0\0\0\x08" + bytes.fromhex("a1a2a3a4a5a6a7a8")
+
+
+def old_holder(data: bytearray, talk: Talk) -> bytes:
+    if len(data) >= 24:
+        data[8:16] = bytes.fromhex("a1a2a3a4a5a6a7a8")
+    return data
+
+
+def nobody(data: bytearray, talk: Talk) -> bytes:
+    return bytes(data[:4]) + bytes(4)
+
+
+def no_holder(data: bytearray, talk: Talk) -> bytes:
+    if len(data) > 20:
+        data[20] &= 0xFE
+    if len(data) > 8 + 24 + 12:
+        at = 8 + 24 + int.from_bytes(data[28:32], "big") + 12
+        if at < len(data):
+            data[at] &= 0xFE
+    return data
+
+
+pr_in("registration-lost", 0, "a registration is not listed", forget_last)
+pr_in("generation-stuck", 0, "PRGENERATION does not count", stuck)
+pr_in("clear-ignored", 0, "a registration is left after CLEAR", ghost)
+pr_in("keys-truncation", 0, "ADDITIONAL LENGTH follows the allocation length",
+      lambda data, talk: bytes(data[:4]) + (len(data) - 8).to_bytes(4, "big") + bytes(data[8:]))  # fmt: skip
+pr_in("reservation-type", 1, "another type is reported", other_type)
+pr_in("preempt-ignored", 1, "the old holder is reported after PREEMPT", old_holder)
+pr_in("release-foreign", 1, "a release by another ends the reservation", nobody)
+pr_in("capabilities-length", 2, "LENGTH is not 8", lambda data, talk: b"\0\x07" + bytes(data[2:]))
+pr_in("power-loss-inactive", 2, "PTPL_A is not set after a registration with APTPL",
+      lambda data, talk: bytes(data[:3]) + bytes((data[3] & 0xFE,)) + bytes(data[4:]))  # fmt: skip
+pr_in("full-status-holder", 3, "the holder is not marked", no_holder)

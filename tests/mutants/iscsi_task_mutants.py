@@ -1,0 +1,105 @@
+"""Broken rules of task management and of unit attentions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from iscsi_rules import RFC, attention, check, good, sets
+from iscsi_talk import Talk, mutant, on_request
+
+from storagetest.wire.iscsi.parts import Pdu
+from storagetest.wire.iscsi.pdu import (
+    DataIn,
+    ScsiResponse,
+    TaskRequest,
+    TaskResponse,
+)
+
+# Tasks
+
+
+def task(name: str, section: str, description: str, functions: set[int], response: int) -> None:
+    @mutant(name, section, description)
+    def reply(talk: Talk, pdu: Pdu) -> Pdu:
+        asked = talk.tasks.get(pdu.itt)
+        mine = isinstance(pdu, TaskResponse) and asked is not None and asked.function in functions
+        return replace(pdu, response=response) if mine else pdu
+
+
+task("abort-ignored", RFC + "11.5.1", "ABORT TASK is not supported", {1}, 5)
+task("lu-reset-refused", RFC + "11.5.1", "LOGICAL UNIT RESET is not supported", {5}, 5)
+task("task-response-undefined", RFC + "11.6.1", "a response that is not defined", {2, 3, 4, 6}, 99)
+task("reassign-complete", RFC + "7.2.2", "TASK REASSIGN is done at level 0", {8}, 0)
+sets(
+    "task-itt",
+    "11.6",
+    "a task management response has another tag",
+    TaskResponse,
+    itt=lambda pdu: pdu.itt ^ 0x100,
+)
+
+
+def does(name: str, section: str, description: str, functions: set[int]) -> None:
+    """A mutant that reports functions as done which the target does not even know."""
+
+    @on_request(name, section, description)
+    def request(talk: Talk, pdu: Pdu) -> Pdu | None:
+        if not isinstance(pdu, TaskRequest) or pdu.function not in functions:
+            return pdu
+        last: Any = talk.last
+        talk.say(
+            TaskResponse(
+                itt=pdu.itt, stat_sn=pdu.exp_stat_sn, exp_cmd_sn=last.exp_cmd_sn, max_cmd_sn=last.max_cmd_sn
+            )
+        )
+        return None
+
+
+does("function-unknown-complete", RFC + "11.5.1", "an undefined function is done", {0, 13, 127})
+does("query-without-level", "RFC 7144 6.3", "QUERY TASK is done without protocol level 2", {9, 10, 12})
+does("nexus-reset-without-level", "RFC 7144 6.3", "I_T NEXUS RESET is done without protocol level 2", {11})
+does("task-in-discovery", RFC + "4.3", "task management is done in a discovery session", {5})
+
+
+def not_done(name: str, function: int) -> None:
+    @mutant(
+        name, RFC + "4.2.3.3, 11.5.1", "the function is reported as done, and the task ends well all the same"
+    )
+    def reply(talk: Talk, pdu: Pdu) -> Any:
+        asked = talk.tasks.get(pdu.itt)
+        if isinstance(pdu, TaskResponse) and asked is not None and asked.function == function:
+            writes = [one for one in talk.commands.values() if one.write]
+            after = [
+                ScsiResponse(
+                    itt=one.itt, stat_sn=pdu.stat_sn + 1, exp_cmd_sn=pdu.exp_cmd_sn, max_cmd_sn=pdu.max_cmd_sn
+                )
+                for one in writes[-1:]
+            ]
+            return [pdu, *after]
+        return pdu
+
+
+not_done("abort-not-done", 1)
+
+
+@mutant("unit-attention-lost", "SAM-5 5.14", "a unit attention is never reported")
+def attention_lost(talk: Talk, pdu: Pdu) -> Pdu:
+    return good(pdu) if attention(pdu) else pdu
+
+
+@mutant("unit-attention-twice", "SAM-5 5.14", "a unit attention is reported twice")
+def attention_twice(talk: Talk, pdu: Pdu) -> Pdu:
+    if attention(pdu):
+        talk.memory["again"] = pdu
+        return pdu
+    if isinstance(pdu, ScsiResponse) and "again" in talk.memory and not pdu.status:
+        old = talk.memory.pop("again")
+        return replace(pdu, status=2, data=old.data)
+    return pdu
+
+
+@mutant("attention-on-inquiry", "SAM-5 5.14", "INQUIRY reports a unit attention")
+def attention_on_inquiry(talk: Talk, pdu: Pdu) -> Pdu:
+    pending = isinstance(pdu, DataIn) and pdu.has_status and talk.cdb(pdu)[0] == 0x12
+    return check(pdu, 6, 0x2900) if pending else pdu

@@ -1,0 +1,362 @@
+"""All mutants of a protocol in one run of pytest: the honest proxy, then each mutant before its killers.
+
+A :class:`Bench` says what is tested: the suite, the targets, the mutants. A module ``PROTOCOL_bench`` has one
+to give, by its function ``bench()``. :func:`run` starts one pytest on the suite with this module as a plugin,
+which
+
+1. starts a proxy for every kind of target, twice: ``KIND-honest`` with long deadlines and ``KIND-broken``
+   with short ones, and writes the targets file that names them;
+2. runs every case on ``KIND-honest`` as pytest would;
+3. runs on ``KIND-broken`` only the cases that claim to kill a mutant: each once for each mutant that it
+   names, with the proxy switched to that mutant in between. So nothing is collected or started per mutant.
+
+Rules of the count:
+
+- A mutant is killed by a case that names it (``kills=``), fails, and on whose connections the mutant *acted*:
+  changed, added, held back or swallowed something. A case that fails for another reason kills nobody.
+- The caches of a session (what the unit says of itself) are filled through an honest proxy.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+from _pytest.runner import runtestprotocol
+from proxy import Proxy, Rewrite, Splitter
+
+__all__ = ["Attempt", "Bench", "BrokenRule", "Kind", "Outcomes", "run", "survivors", "table"]
+
+ROOT = Path(__file__).parents[2]
+HONEST, BROKEN = "-honest", "-broken"
+_RECORD = "storagetest_case"
+"""Where the plugin keeps a case's record on pytest's report."""
+
+
+class BrokenRule(Protocol):
+    """A mutant. ``kind`` names the target that it stands before; None: the bench's first."""
+
+    name: str
+    section: str
+    description: str
+    kind: str | None
+
+    def rewrites(self) -> Callable[[], Rewrite]:
+        """Return what makes the rewrite of each connection, with nothing left of an earlier run."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A sort of target: its options in the targets file, and how to reach a real one.
+
+    ``serve`` yields host and port. With ``fresh`` each attempt has a target of its own, so that what one
+    leaves behind is no other's; without, one is asked for and serves all.
+    """
+
+    options: Mapping[str, Any]
+    serve: Callable[[], AbstractContextManager[tuple[str, int]]]
+    fresh: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """``suite`` under suites/conformance, its ``mutants`` by name and the ``kinds`` of targets by name.
+
+    ``modules`` (globs of file names) says for a kind which modules are run on the honest proxy; all, where
+    it says nothing. ``patience`` is how many seconds a case waits for what a mutant holds back. ``chosen``
+    says which mutants a case, by its id, is tried on; without it, those that it claims to kill.
+    """
+
+    suite: str
+    mutants: Mapping[str, BrokenRule]
+    kinds: Mapping[str, Kind]
+    splitter: Callable[[bool], Splitter]
+    modules: Mapping[str, str] | None = None
+    patience: float = 1.0
+    options: tuple[str, ...] = ()
+    chosen: Callable[[str], Sequence[str]] | None = None
+
+    def kind_of(self, mutant: BrokenRule) -> str:
+        """Return the name of the kind of target that a mutant stands before."""
+        return mutant.kind or next(iter(self.kinds))
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One case on one mutant."""
+
+    mutant: str
+    case: str
+    outcome: str
+    acted: bool
+    message: str
+    seconds: float = 0.0
+
+    @property
+    def kills(self) -> bool:
+        """Whether the case noticed what the mutant did."""
+        return self.acted and self.outcome in ("failed", "warned")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """``honest``: every case's record on the honest proxy, as JSON. ``attempts``: by mutant."""
+
+    honest: Sequence[dict[str, Any]]
+    attempts: Mapping[str, Sequence[Attempt]]
+
+    def killers(self, mutant: str) -> list[str]:
+        """Return the ids of the cases that killed a mutant."""
+        return sorted({one.case for one in self.attempts.get(mutant, ()) if one.kills})
+
+
+def run(
+    module: str,
+    where: Path,
+    *,
+    only: Iterable[str] | None = None,
+    honest: bool | None = None,
+    timeout: float = 600,
+) -> Outcomes:
+    """Run the bench that ``module`` has to give; with ``only`` these mutants, and no honest cases.
+
+    ``honest`` says otherwise, so that a bench whose targets are its own can be run in parts, side by side.
+    """
+    made: Bench = importlib.import_module(module).bench()
+    where.mkdir(parents=True, exist_ok=True)
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join(map(str, [*_paths(), os.environ.get("PYTHONPATH", "")])),
+        "MUTANTS_BENCH": module,
+        "MUTANTS_WHERE": str(where),
+        "MUTANTS_ONLY": "" if only is None else ",".join(only),
+        "MUTANTS_HONEST": "1" if (only is None if honest is None else honest) else "",
+    }
+    argv = [sys.executable, "-m", "pytest", "-q", "--tb=line", "-p", "mutant_bench"]
+    argv += ["-p", "no:cacheprovider", "-p", "no:randomly", "-p", "no:xdist"]
+    argv += ["--rootdir", str(ROOT), "-c", str(ROOT / "pyproject.toml")]
+    argv += ["--st-cases", str(where / "cases.jsonl"), "--st-results", str(where / "results.jsonl")]
+    argv += [*made.options, str(ROOT / "suites" / "conformance" / made.suite)]
+    done = subprocess.run(
+        argv, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=timeout, check=False
+    )
+    (where / "output.txt").write_text(done.stdout + done.stderr, encoding="utf-8")
+    if done.returncode not in (0, 1):
+        said = done.stdout[-4000:] + done.stderr[-2000:]
+        raise RuntimeError(f"pytest ended with {done.returncode}:\n{said}")
+    attempts: dict[str, list[Attempt]] = {}
+    for one in (Attempt(**document) for document in _lines(where / "attempts.jsonl")):
+        attempts.setdefault(one.mutant, []).append(one)
+    return Outcomes(_lines(where / "cases.jsonl"), attempts)
+
+
+def survivors(bench: Bench, outcomes: Outcomes, names: Iterable[str]) -> list[str]:
+    """Return a line for each of ``names`` that no case killed, with what became of the cases that tried."""
+    lines = []
+    for name in names:
+        if outcomes.killers(name):
+            continue
+        tried = [
+            f"{one.case} {one.outcome}{'' if one.acted else ' (the mutant did nothing)'}"
+            for one in outcomes.attempts.get(name, ())
+        ]
+        lines.append(f"{name} ({bench.mutants[name].section}): {', '.join(tried) or 'no case names it'}")
+    return lines
+
+
+def table(bench: Bench, outcomes: Outcomes) -> str:
+    """Return the table of mutants as Markdown."""
+    lines = ["| mutant | section | what is broken | killed by |", "| --- | --- | --- | --- |"]
+    for name, mutant in sorted(bench.mutants.items()):
+        cases = outcomes.killers(name)
+        shown = ", ".join(cases[:4]) + (f" and {len(cases) - 4} more" if len(cases) > 4 else "")
+        lines.append(f"| {name} | {mutant.section} | {mutant.description} | {shown or '**nobody**'} |")
+    return "\n".join(lines) + "\n"
+
+
+def _paths() -> list[Path]:
+    here = Path(__file__).parent
+    return [here, here.parent / "controllers", ROOT / "src"]
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+# What follows runs inside pytest, as a plugin.
+
+
+class _Stand:
+    """One proxy before one kind of target. It counts as having acted what any of its rewrites did."""
+
+    def __init__(self, bench: Bench, kind: Kind) -> None:
+        self._kind = kind
+        self._stack = ExitStack()
+        self._made: list[Rewrite] = []
+        self._make: Callable[[], Rewrite] = Rewrite
+        host, port = ("127.0.0.1", 0) if kind.fresh else self._stack.enter_context(kind.serve())
+        self._proxy = self._stack.enter_context(Proxy(host, port, bench.splitter, self._rewrite))
+        self.port = self._proxy.port
+
+    def _rewrite(self) -> Rewrite:
+        made = self._make()
+        self._made.append(made)
+        return made
+
+    @contextmanager
+    def before(self, make: Callable[[], Rewrite]) -> Iterator[list[Rewrite]]:
+        """Stand before the target with ``make``; yield the list that its rewrites come to be in."""
+        self._make, self._made = make, []
+        with ExitStack() as stack:
+            if self._kind.fresh:
+                self._proxy.address, self._proxy.target_port = stack.enter_context(self._kind.serve())
+            try:
+                yield self._made
+            finally:
+                self._make = Rewrite
+                self._proxy.drop()
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+class _Plugin:
+    def __init__(self, bench: Bench, where: Path, only: set[str], *, honestly: bool) -> None:
+        self.bench, self.where, self.only, self.honestly = bench, where, only, honestly
+        self.stands = {
+            kind + end: _Stand(bench, what) for kind, what in bench.kinds.items() for end in (HONEST, BROKEN)
+        }
+        self.primed: set[str] = set()
+        self.honest = ExitStack()
+        for name, stand in self.stands.items():
+            if name.endswith(HONEST):
+                self.honest.enter_context(stand.before(Rewrite))
+
+    def targets(self) -> Path:
+        """Write the targets file."""
+        targets = {}
+        for name, stand in self.stands.items():
+            kind, _, end = name.rpartition("-")
+            deadline = 10.0 if f"-{end}" == HONEST else self.bench.patience
+            where = {"address": "127.0.0.1", "port": stand.port, "deadline": deadline}
+            targets[name] = {**self.bench.kinds[kind].options, **where}
+        document = {"version": 1, "clients": {"here": {"transport": "local"}}, "targets": targets}
+        path = self.where / "targets.yaml"
+        path.write_text(json.dumps(document), encoding="utf-8")
+        return path
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        kept: list[pytest.Item] = []
+        dropped: list[pytest.Item] = []
+        for item in items:
+            (kept if self._wanted(item) else dropped).append(item)
+        config.hook.pytest_deselected(items=dropped)
+        items[:] = kept
+
+    def _wanted(self, item: pytest.Item) -> bool:
+        from storagetest.plugin.conformance import case_of  # not before pytest has rewritten its asserts
+
+        name = _target(item)
+        if name is None or case_of(item) is None:
+            return False
+        if name.endswith(BROKEN):
+            return bool(self._mutants(item))
+        modules = (self.bench.modules or {}).get(name.removesuffix(HONEST), "test_*.py")
+        return self.honestly and item.path.match(modules)
+
+    def _mutants(self, item: pytest.Item) -> list[BrokenRule]:
+        """Return the mutants that the case claims to kill on the target of ``item``."""
+        from storagetest.plugin.conformance import case_of
+
+        case, kind = case_of(item), (_target(item) or "").removesuffix(BROKEN)
+        if case is None:
+            return []
+        names = case.kills if self.bench.chosen is None else self.bench.chosen(case.id)
+        named = [self.bench.mutants[one] for one in names if one in self.bench.mutants]
+        return [
+            one
+            for one in named
+            if self.bench.kind_of(one) == kind and (not self.only or one.name in self.only)
+        ]
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+        name = _target(item) or ""
+        stand = self.stands[name]
+        if name.endswith(HONEST):
+            return None
+        item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        mutants = self._mutants(item)
+        if name not in self.primed:  # what is asked once a session is asked of the honest target
+            self.primed.add(name)
+            with stand.before(Rewrite):
+                self._once(item, item.parent)
+        for at, mutant in enumerate(mutants):
+            last = at == len(mutants) - 1
+            began = time.monotonic()
+            with stand.before(mutant.rewrites()) as made:
+                record = self._once(item, nextitem if last else item.parent)
+                acted = any(one.acted for one in made)
+            self._write(mutant, record, acted=acted, seconds=time.monotonic() - began)
+        item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+        return True
+
+    @staticmethod
+    def _once(item: Any, nextitem: Any) -> dict[str, Any]:
+        """Run the case; what follows is its parent, so that its own fixtures end and no others."""
+        item._initrequest()
+        reports = runtestprotocol(item, log=False, nextitem=nextitem)
+        found = [getattr(report, _RECORD) for report in reports if hasattr(report, _RECORD)]
+        return found[-1] if found else {"id": item.nodeid, "outcome": "error", "message": str(reports)}
+
+    def _write(self, mutant: BrokenRule, record: dict[str, Any], *, acted: bool, seconds: float) -> None:
+        attempt = {
+            "mutant": mutant.name,
+            "case": record["id"],
+            "outcome": record["outcome"],
+            "acted": acted,
+            "message": record["message"][:400],
+            "seconds": round(seconds, 3),
+        }
+        with (self.where / "attempts.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(attempt) + "\n")
+
+    def pytest_unconfigure(self) -> None:
+        self.honest.close()
+        for stand in self.stands.values():
+            stand.close()
+
+
+def _target(item: pytest.Item) -> str | None:
+    """Return the target of ``item``; without a matrix its variant bears its name."""
+    from storagetest.plugin.matrix import item_variant
+
+    return item_variant(item)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Start the proxies, and name their targets file before storagetest reads one."""
+    name = os.environ.get("MUTANTS_BENCH")
+    if name is None:
+        return
+    where = Path(os.environ.get("MUTANTS_WHERE") or tempfile.mkdtemp())
+    only = set(filter(None, os.environ.get("MUTANTS_ONLY", "").split(",")))
+    honestly = bool(os.environ.get("MUTANTS_HONEST", "1" if not only else ""))
+    plugin = _Plugin(importlib.import_module(name).bench(), where, only, honestly=honestly)
+    config.option.st_targets = str(plugin.targets())
+    config.pluginmanager.register(plugin, "mutants")

@@ -1,0 +1,86 @@
+"""Broken rules of SGLs and capsules (NVMe/TCP 3.3.1, 3.3.2, 3.6.2.7; NVM Express Base 2.3, section 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from nvme_tcp_rules import accepts, fabrics, field, host, on_io, response, target
+from nvme_tcp_through import Item, Through
+from proxy import Hangup
+
+from storagetest.wire.nvme.codes import Fctype, Status
+from storagetest.wire.nvme.command import Command, Cqe
+from storagetest.wire.nvme_tcp.pdu import CapsuleCmd, CapsuleResp, Received, mangle
+
+target("sgl-not-checked", "NVMe/TCP 3.3.2", "any SGL type is taken", accepts(Status.SGL_TYPE_INVALID))
+target(
+    "sgl-length-ignored",
+    "Base 4.3.2",
+    "lengths and offsets of SGLs are not looked at",
+    accepts(Status.DATA_SGL_LENGTH_INVALID, Status.SGL_OFFSET_INVALID, when=on_io()),
+)
+target(
+    "sgl-length-ignored-connect",
+    "Base 4.3.2",
+    "Connect with too little data is taken",
+    accepts(Status.DATA_SGL_LENGTH_INVALID, when=fabrics(Fctype.CONNECT)),
+)
+target(
+    "psdt-ignored",
+    "Base 4.1.1",
+    "PSDT is not looked at",
+    accepts(Status.INVALID_FIELD, when=lambda t, c: c.flags >> 6 != 1),
+)
+host(
+    "admin-capsule-small",
+    "NVMe/TCP 3.3.1",
+    "8,192 bytes in an admin capsule are too many",
+    lambda t, got: _hang_up() if isinstance(got.pdu, CapsuleCmd) and len(got.pdu.data) > 4096 else None,
+)
+
+
+def over_the_limit(through: Through, got: Received) -> Iterable[Item] | None:
+    if isinstance(got.pdu, CapsuleCmd) and through.qid and len(got.pdu.data) > 4096:
+        through.reply(Cqe(Command.decode(got.pdu.sqe).cid, sqhd=1))
+        return []
+    return None
+
+
+host("capsule-over-taken", "NVMe/TCP 3.3.1", "in-capsule data over the limit is taken", over_the_limit)
+target(
+    "answer-lost",
+    "NVMe/TCP 3.6.2.7",
+    "one answer of many is lost",
+    lambda t, got: [] if isinstance(got.pdu, CapsuleResp) and Cqe.decode(got.pdu.cqe).cid == 110 else None,
+)
+target(
+    "resp-flags",
+    "NVMe/TCP 3.6.2.7",
+    "FLAGS of CapsuleResp is 10h",
+    lambda t, got: (
+        [mangle(got.raw, "FLAGS", got.raw[1] | 0x10)] if isinstance(got.pdu, CapsuleResp) else None
+    ),
+)
+target("resp-pdo", "NVMe/TCP 3.6.2.7", "PDO of CapsuleResp is 24", field(CapsuleResp, "PDO", 24))
+target(
+    "resp-phase", "Base 4.2.2", "there is a phase tag", response(lambda t, c, cqe: replace(cqe, phase=True))
+)
+target("resp-sqid", "Base 4.2.2", "SQID is set", response(lambda t, c, cqe: replace(cqe, sqid=5)))
+target("sqhd-stuck", "Base 4.2.1", "SQHD does not move", response(lambda t, c, cqe: replace(cqe, sqhd=3)))
+target(
+    "resp-wrong-cid",
+    "NVMe/TCP 3.6.2.7",
+    "CID of the answer is another",
+    response(lambda t, c, cqe: replace(cqe, cid=cqe.cid ^ 0x40)),
+)
+target(
+    "resp-twice",
+    "NVMe/TCP 3.6.2.7",
+    "every answer comes twice",
+    lambda t, got: [got.raw, got.raw] if isinstance(got.pdu, CapsuleResp) else None,
+)
+
+
+def _hang_up() -> Iterable[Item]:
+    raise Hangup

@@ -1,0 +1,146 @@
+"""Broken rules of reservations (NVM Express Base 2.3, sections 7.5 to 7.8 and 8.1.24)."""
+
+from __future__ import annotations
+
+import itertools
+
+from nvme_tcp_rules import (
+    accepts,
+    action,
+    host,
+    on_admin,
+    on_io,
+    patch,
+    put,
+    refuses,
+    results,
+    swallows,
+    target,
+)
+from nvme_tcp_through import Through
+
+from storagetest.wire.nvme.codes import Admin, Io, Status
+from storagetest.wire.nvme.command import Command
+
+REPORT = on_io(Io.RESERVATION_REPORT)
+target(
+    "reservation-not-enforced",
+    "Base 8.1.24.1",
+    "a reservation binds nobody",
+    accepts(Status.RESERVATION_CONFLICT),
+)
+target(
+    "reservation-too-strict",
+    "Base 8.1.24.1",
+    "a reservation binds everybody",
+    refuses(Status.RESERVATION_CONFLICT, when=on_io(Io.READ, Io.WRITE)),
+)
+target(
+    "reservation-key-unchecked",
+    "Base 8.1.24.3",
+    "keys are not compared",
+    accepts(
+        Status.RESERVATION_CONFLICT,
+        when=on_io(Io.RESERVATION_REGISTER, Io.RESERVATION_ACQUIRE, Io.RESERVATION_RELEASE),
+    ),
+)
+target(
+    "reservation-stolen",
+    "Base 8.1.24.5",
+    "a held reservation may be acquired",
+    accepts(Status.RESERVATION_CONFLICT, when=action(Io.RESERVATION_ACQUIRE, 0)),
+)
+host(
+    "reservation-outlives",
+    "Base 8.1.24.4",
+    "unregistering does nothing",
+    swallows(action(Io.RESERVATION_REGISTER, 1)),
+)
+target(
+    "rtype-unchecked",
+    "Base 7.5",
+    "any type is taken",
+    accepts(Status.INVALID_FIELD, when=action(Io.RESERVATION_ACQUIRE)),
+)
+target("report-empty", "Base 7.8", "the report lists nobody", patch(put(5, bytes(2)), when=REPORT))
+target(
+    "report-holder-lost",
+    "Base 7.8",
+    "the report names no holder",
+    patch(
+        lambda raw: b"".join(
+            [raw[:64], *(raw[at : at + 2] + b"\0" + raw[at + 3 : at + 64] for at in range(64, len(raw), 64))]
+        ),
+        when=REPORT,
+    ),
+)
+target("generation-stuck", "Base 7.8", "GEN is always 5", patch(put(0, b"\5\0\0\0"), when=REPORT))
+GENERATION = itertools.count(1)
+target(
+    "generation-runs",
+    "Base 7.8",
+    "GEN counts reports too",
+    patch(lambda raw: next(GENERATION).to_bytes(4, "little") + raw[4:], when=REPORT),
+)
+host("release-ignored", "Base 8.1.24.6", "Release does nothing", swallows(action(Io.RESERVATION_RELEASE, 0)))
+target(
+    "release-type",
+    "Base 7.7",
+    "Release does not look at the type",
+    accepts(Status.INVALID_FIELD, when=action(Io.RESERVATION_RELEASE)),
+)
+host("clear-ignored", "Base 8.1.24.8", "Clear does nothing", swallows(action(Io.RESERVATION_RELEASE, 1)))
+host(
+    "preempt-ignored", "Base 8.1.24.7", "Preempt does nothing", swallows(action(Io.RESERVATION_ACQUIRE, 1, 2))
+)
+target(
+    "preempt-unknown",
+    "Base 8.1.24.7",
+    "Preempt of an unknown key succeeds where all registrants hold",
+    accepts(Status.RESERVATION_CONFLICT, when=action(Io.RESERVATION_ACQUIRE, 1)),
+)
+target(
+    "release-by-anybody", "Base 8.1.24.6", "a release by anybody releases", patch(put(4, b"\0"), when=REPORT)
+)
+target(
+    "preempt-takes",
+    "Base 8.1.24.7",
+    "the report counts preempted registrants still",
+    patch(lambda raw: raw[:5] + b"\2\0" + raw[7:] if raw[4] and raw[5] == 1 else raw, when=REPORT),
+)
+target(
+    "notice-lost",
+    "Base 8.1.24.7",
+    "a preempted host is told of another event",
+    results(lambda t, c, old: 0x020002, when=on_admin(Admin.ASYNCHRONOUS_EVENT_REQUEST)),
+)
+target(
+    "registration-lost",
+    "Base 8.1.24.1",
+    "a registration ends with the association",
+    accepts(Status.RESERVATION_CONFLICT, when=on_io(Io.READ)),
+)
+host(
+    "iekey-ignored",
+    "Base 7.6",
+    "Ignore Existing Key is ignored",
+    swallows(
+        lambda t, c: action(Io.RESERVATION_REGISTER, 2)(t, c) and c.cdw10 >> 3 & 1 == 1,
+        status=Status.RESERVATION_CONFLICT,
+    ),
+)
+
+
+def second_acquire(through: Through, c: Command) -> bool:
+    if not action(Io.RESERVATION_ACQUIRE, 0)(through, c):
+        return False
+    through.memory["acquired"] = through.memory.get("acquired", 0) + 1
+    return bool(through.memory["acquired"] == 2)
+
+
+host(
+    "acquire-again-refused",
+    "Base 8.1.24.5",
+    "the holder may not acquire again",
+    swallows(second_acquire, status=Status.RESERVATION_CONFLICT),
+)

@@ -1,0 +1,113 @@
+"""Filling, streaming and the database's I/O as the agent does them, on the oldest Python that it runs on."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from storagetest.agent.commands.streaming import _Reader
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def data(ask, tmp_path: Path) -> Path:
+    path = tmp_path / "data"
+    request = {
+        "command": "fill",
+        "path": str(path),
+        "size": 2 * MIB + 5,
+        "make": True,
+        "seed": 1,
+        "deadline": 30,
+    }
+    assert ask(request)["value"] == {"size": 2 * MIB + 5}
+    return path
+
+
+def play(path: Path, **more):
+    request = {"command": "streaming", "deadline": 30, "path": str(path), "streams": 2, "frame": 4096,
+               "size": MIB, "rate": 50.0, "seconds": 0.2, "within": 5.0, "direct": False}  # fmt: skip
+    return {**request, **more}
+
+
+def work(path: Path, **more):
+    request = {"command": "database", "deadline": 30, "path": str(path), "logs": str(path.parent), "log": MIB,
+               "data": 2 * MIB, "record": 4096, "page": 8192, "workers": 2, "read_percent": 50,
+               "direct": False, "seconds": 0.2, "seed": 1}  # fmt: skip
+    return {**request, **more}
+
+
+def test_what_is_not_to_be_made_is_not(ask, tmp_path):
+    request = {
+        "command": "fill",
+        "path": str(tmp_path / "x"),
+        "size": 1,
+        "make": False,
+        "seed": 1,
+        "deadline": 9,
+    }
+    line = ask(request)
+    assert (line["t"], line["errno"]) == ("error", "ENOENT")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_every_frame_is_read_when_it_is_due(ask, data):
+    value = ask(play(data))["value"]
+    lanes = value["phases"]["play"]["lanes"]
+    assert [reader["read"] for reader in value["readers"]] == [10, 10]
+    assert sum(lanes["response"]["bins"].values()) == lanes["service"]["ops"] == 20
+    assert lanes["service"]["bytes"] == 20 * 4096
+    assert value["phases"]["play"]["span"] >= 9 / 50
+
+
+def test_a_file_that_ends_too_early_is_an_error(ask, data):
+    os.truncate(data, MIB)
+    line = ask(play(data))
+    assert line["t"] == "error"
+    assert "no whole frame at" in line["message"]
+
+
+def test_commits_and_pages_are_done_at_once_and_the_log_is_removed(ask, data):
+    value = ask(work(data))["value"]
+    lanes = value["phases"]["work"]["lanes"]
+    assert all(lanes[name]["ops"] for name in ("commit", "page_read", "page_write"))
+    assert lanes["commit"]["total_bytes"] == 4096 * lanes["commit"]["total"]
+    assert list(data.parent.iterdir()) == [data]
+    assert data.stat().st_size == 2 * MIB + 5
+
+
+def test_on_a_device_the_log_stays_before_the_pages(ask, data):
+    before = data.read_bytes()
+    ask(work(data, logs=None, data=MIB, read_percent=100, seed=7))
+    after = data.read_bytes()
+    assert after[MIB:] == before[MIB:]
+    assert after[:4096] != before[:4096]
+
+
+@pytest.mark.parametrize(
+    ("waits", "achieved"),
+    [
+        ([0] * 100, 1.0),
+        ([0] * 50 + [300] * 3 + [0] * 47, 1.0),  # a stall that it caught up with
+        ([0] * 99 + [300], 1.0),  # one at the very end
+        (
+            [10 * n for n in range(100)],
+            0.84,
+        ),  # 25 % too slow all along, 760 ms behind when least late at the end
+        ([0] * 50, 0.5),  # given up on half of them
+        ([0], 0.0),  # one frame is no rate
+    ],
+    ids=["never late", "a stall", "a late stall", "too slow", "half", "one"],
+)
+def test_a_reader_reaches_its_rate_if_it_catches_up(waits, achieved):
+    """A hundred frames, 25 a second, begun so many milliseconds after they were due."""
+    reader = _Reader(play(Path("/none"), rate=25.0, seconds=4.0), 0)
+    for wait in waits:
+        reader.service.ends.append(0)
+        reader.service.latencies.append(5_000_000)
+        reader.response.ends.append(0)
+        reader.response.latencies.append(5_000_000 + wait * 1_000_000)
+    assert reader.achieved() == pytest.approx(achieved, abs=0.01)

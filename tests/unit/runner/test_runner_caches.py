@@ -1,0 +1,112 @@
+"""Dropping caches and the size of what is cold, without dropping this machine's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from storagetest.errors import HostError, WorkloadError
+from storagetest.hosts.base import Completed
+from storagetest.hosts.local import LocalHost
+from storagetest.measure.cache import Cache
+from storagetest.measure.run import Sample
+from storagetest.protocols.base import Attachment, Gives
+from storagetest.runner import Case, FillCache, Phase, run_case
+from storagetest.runner.caches import drop, twice_the_memory
+from storagetest.workloads.base import Scale
+from storagetest.workloads.small_random_read import SmallRandomRead
+
+CASE = Case("c", "w", "t", "v", "p", "a")
+
+
+class Said(LocalHost):
+    """A host that answers what it is told to, and remembers what it was asked."""
+
+    def __init__(self, name: str, answer: Callable[[str], tuple[int, str]]) -> None:
+        super().__init__(name)
+        self.answer = answer
+        self.asked: list[str] = []
+
+    def run(self, argv, **more):
+        self.asked.append(" ".join(argv))
+        status, text = self.answer(self.asked[-1])
+        done = Completed(self.name, tuple(argv), status, text, "" if not status else "Permission denied", 0.0)
+        if status and more.get("check", True):
+            raise HostError(done.describe())
+        return done
+
+
+def memory(kib: int) -> Callable[[str], tuple[int, str]]:
+    return lambda asked: (0, f"MemTotal:  {kib} kB\n" if "meminfo" in asked else "")
+
+
+def test_the_larger_memory_counts_twice():
+    assert twice_the_memory([Said("a", memory(100)), Said("b", memory(300))]) == 600 * 1024
+    with pytest.raises(HostError, match="how much memory"):
+        twice_the_memory([Said("a", lambda _: (0, ""))])
+
+
+def test_a_client_that_may_not_drop_is_an_error_and_a_server_that_may_not_is_said():
+    may, may_not = Said("a", memory(1)), Said("b", lambda _: (1, ""))
+    assert drop(may, [may_not]) == "dropped on a, NOT dropped on b: Permission denied"
+    assert "drop_caches" in may.asked[0]
+    with pytest.raises(WorkloadError, match="b: its caches could not be dropped, which takes root"):
+        drop(may_not, [])
+
+
+def test_what_is_cold_has_no_ramp_its_own_size_and_its_caches_dropped_before_each_repeat(scripted):
+    scales: list[Scale] = []
+
+    class Cold(scripted):
+        def cache(self, options):
+            return Cache.COLD
+
+        def measure(self, attachment, options, scale):
+            scales.append(scale)
+            return Sample({"iops": 1.0}, scale.runtime, 1)
+
+    client, server, told = Said("a", memory(64)), Said("b", memory(128)), []
+    load = Cold([])
+    run, _ = run_case(
+        load,
+        load.Options(),
+        Attachment(client, "/x", Gives.FILESYSTEM, 1 << 30),
+        Scale(1 << 20, ramp=5.0, runtime=1.0),
+        repeats=2,
+        max_repeats=2,
+        gates=[],
+        case=CASE,
+        fills=FillCache(),
+        beside=(server,),
+        on_progress=told.append,
+    )
+    assert {(scale.size, scale.ramp) for scale in scales} == {(256 * 1024, 0.0)}
+    drops = [event.phase for event in told if event.phase in (Phase.DROP, Phase.MEASURE)]
+    assert drops == [Phase.DROP, Phase.MEASURE] * 2
+    assert sum("drop_caches" in asked for asked in server.asked) == 2
+    assert run.samples[0].evidence["caches"] == "dropped on a, dropped on b"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"cache": "cold"}, "direct: true bypasses"),
+        ({"cache": "hot", "direct": False}, "cold"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options, said):
+    with pytest.raises(ValueError, match=said):
+        SmallRandomRead.Options.model_validate(options)
+
+
+def test_the_state_follows_from_the_options_and_shows_in_the_result_where_it_was_asked_for():
+    load = SmallRandomRead()
+    buffered = {"direct": False, "engine": "psync", "queue_depth": 1}
+    states = [
+        load.cache(load.Options.model_validate(options))
+        for options in ({}, buffered, {**buffered, "cache": "cold"}, {**buffered, "cache": "warm"})
+    ]
+    assert states == [Cache.DIRECT, None, Cache.COLD, Cache.WARM]
+    assert "cache" not in load.parameters(load.Options())
+    assert load.parameters(load.Options.model_validate({**buffered, "cache": "warm"}))["cache"] == "warm"

@@ -1,0 +1,72 @@
+"""Two cases in turns."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from storagetest.measure.run import METRICS
+from storagetest.runner import Bench, Case, FillCache, run_pair
+from storagetest.verdict import Outcome, Plan, Threshold
+from storagetest.workloads.base import Scale
+
+CASE = Case("test_x", "scripted", "t", "a", "local", "here", "smoke")
+GATE = Threshold(METRICS["iops"], ">=", 1.5, "iops: a >= 1.5 x b", "", "b")
+
+
+@pytest.fixture
+def pair(scripted, attachment):
+    def measure(left: list[float], right: list[float], **more):
+        did: list[str] = []
+        benches = []
+        for name, figures in (("a", left), ("b", right)):
+            load = scripted(figures)
+
+            class Told(list):
+                def __init__(self, name: str) -> None:
+                    self.name = name
+
+                def append(self, what: str) -> None:
+                    did.append(f"{self.name} {what}")
+
+            load.did = Told(name)
+            benches.append(
+                Bench(
+                    load,
+                    load.Options(),
+                    replace(attachment),
+                    Scale(size=1 << 20, ramp=0.0, runtime=0.1),
+                    case=replace(CASE, variant=name),
+                    fills=FillCache(),
+                )
+            )
+        plan = Plan(gates=2, max_repeats=more.get("max_repeats", 8))
+        return did, run_pair(*benches, repeats=3, max_repeats=plan.max_repeats, gates=[GATE], plan=plan)
+
+    return measure
+
+
+def test_both_are_filled_first_and_then_measured_a_b_b_a(pair):
+    did, (left, right, (verdict,)) = pair([200.0, 201.0, 199.0], [100.0, 101.0, 100.0])
+    assert did == [
+        *("a fill", "b fill"),
+        *("a measure 0", "b measure 0", "b measure 1", "a measure 1", "a measure 2", "b measure 2"),
+    ]
+    assert (left.variant, right.variant) == ("a", "b")
+    assert [len(run.samples) for run in (left, right)] == [3, 3]
+    assert verdict.outcome is Outcome.PASS
+
+
+def test_what_misses_is_measured_again_in_pairs_before_it_is_a_failure(pair):
+    near = [100.0, 101.0, 100.5, 99.5] * 4
+    did, (left, right, (verdict,)) = pair(near, near[::-1])
+    assert verdict.outcome is Outcome.FAIL
+    assert len(left.samples) == len(right.samples) > 3
+    assert len(did) == 2 + 2 * len(left.samples)
+
+
+def test_what_cannot_be_told_stops_at_the_budget(pair):
+    _, (left, _, (verdict,)) = pair([100.0, 200.0] * 4, [100.0] * 8, max_repeats=5)
+    assert verdict.outcome is Outcome.INVALID
+    assert len(left.samples) == 5

@@ -1,0 +1,146 @@
+"""Counters beside a case: really sampled here, aligned with the load, and ended whatever happens."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from storagetest.counters.base import Moment
+from storagetest.errors import HostError, WorkloadError
+from storagetest.hosts.local import LocalHost
+from storagetest.measure.run import Sample, Unit
+from storagetest.measure.series import Series
+from storagetest.runner import Case, FillCache, run_case
+from storagetest.runner.sampling import Sampled, Sampling, align
+from storagetest.workloads.base import Scale
+
+CASE = Case("test_x", "scripted", "t", "t-v", "local", "here", "smoke")
+
+
+def samplers() -> list[str]:
+    found = []
+    for place in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            text = place.read_bytes()
+        except OSError:
+            continue
+        if b"storagetest-agent" in text and text.startswith(b"python3"):
+            found.append(str(place))
+    return found
+
+
+def test_it_samples_until_it_is_told_to_end():
+    with LocalHost("here") as host:
+        sampling = Sampling((host,), 0.1)
+        sampling.start()
+        time.sleep(1.0)
+        before = time.time() - time.monotonic()
+        (found,) = sampling.stop()
+    assert found.note == ""
+    assert len(found.moments) >= 3
+    times = [moment.time for moment in found.moments]
+    assert times == sorted(times)
+    assert abs(times[-1] - time.time()) < 5
+    assert abs(found.clock - before) < 0.5
+    assert all("cpu" in moment.texts["/proc/stat"] for moment in found.moments)
+    assert "intr" not in found.moments[0].texts["/proc/stat"]  # lines that nobody wants stay there
+    assert 0 < found.cost < 1
+    assert sampling.stop() == ()
+
+
+def test_interval_0_samples_nothing_and_nothing_is_started():
+    with LocalHost("here") as host:
+        sampling = Sampling((host,), 0)
+        sampling.start()
+        assert sampling.stop() == ()
+
+
+def test_a_machine_without_python_is_a_note_and_no_error(monkeypatch: pytest.MonkeyPatch):
+    class Bare(LocalHost):
+        def run(self, argv, **more):
+            raise HostError("bare: `python3` is not installed (not on PATH)")
+
+    sampling = Sampling((Bare("bare"),), 0.1)
+    sampling.start()
+    (found,) = sampling.stop()
+    assert "python3 is missing" in found.note
+    (sample,) = align([Sample({}, 1.0, 1)], [0.0], [found], 0.1)
+    assert sample.series == ()
+    assert sample.evidence["sampling"].startswith("bare: not sampled: ")
+
+
+def test_a_case_has_its_series_and_leaves_no_sampler(scripted, attachment):
+    class Slow(scripted):
+        def measure(self, attachment, options, scale):
+            time.sleep(0.6)
+            return super().measure(attachment, options, scale)
+
+    load = Slow([1.0] * 3)
+    run, _ = run_case(
+        load,
+        load.Options(),
+        attachment,
+        Scale(1 << 20, 0.0, 0.6, interval=0.2),
+        repeats=3,
+        max_repeats=3,
+        gates=[],
+        case=CASE,
+        fills=FillCache(),
+    )
+    last = run.samples[-1]
+    cpu = next(one for one in last.series if (one.source, one.name) == ("cpu", "all"))
+    assert cpu.host == "here"
+    assert len(cpu.times) >= 2
+    assert all(-0.3 <= at <= 0.9 for at in cpu.times)
+    assert "of a core" in last.evidence["sampling"]
+    assert samplers() == []
+
+
+def test_a_case_that_breaks_leaves_no_sampler(scripted, attachment):
+    class Breaks(scripted):
+        def measure(self, attachment, options, scale):
+            raise WorkloadError("broken")
+
+    load = Breaks([1.0])
+    with pytest.raises(WorkloadError, match="broken"):
+        run_case(
+            load,
+            load.Options(),
+            attachment,
+            Scale(1 << 20, 0.0, 0.1, interval=0.1),
+            repeats=1,
+            max_repeats=1,
+            gates=[],
+            case=CASE,
+            fills=FillCache(),
+        )
+    assert samplers() == []
+
+
+def moments(start: float, busy: list[int]) -> tuple[Moment, ...]:
+    return tuple(
+        Moment(start + second, {"/proc/stat": f"cpu {ticks} 0 0 {100 * second - ticks} 0\n"})
+        for second, ticks in enumerate(busy)
+    )
+
+
+def test_machines_whose_clocks_differ_stand_on_one_time_axis():
+    # Our clock says 1000 when the measuring begins; the client's is 5000 ahead, the server's 9000.
+    client = Sampled("client", moments(5998.0, [0, 0, 0, 50, 100, 100]), clock=5000.0, cost=0.001)
+    server = Sampled("server", moments(9998.0, [0, 0, 0, 100, 100, 100]), clock=9000.0)
+    load = Series("load", "read IOPS", Unit.PER_SECOND, "client", (1.0,), (7.0,))
+    sample = Sample({}, 2.0, 1, series=(load,), began=6000.0)
+    (found,) = align([sample], [999.0], [client, server], 1.0)
+    assert found.series[0] == load
+    by_host = {one.host: dict(zip(one.times, one.values, strict=True)) for one in found.series[1:]}
+    assert by_host["client"] == {-1.0: 0.0, 0.0: 0.0, 1.0: 0.5, 2.0: 0.5, 3.0: 0.0}
+    assert by_host["server"] == {-1.0: 0.0, 0.0: 0.0, 1.0: 1.0, 2.0: 0.0, 3.0: 0.0}
+
+
+def test_where_the_load_does_not_say_when_it_began_the_asking_stands_in():
+    client = Sampled("client", moments(5998.0, [0, 0, 0, 50, 100]), clock=5000.0)
+    (found,) = align([Sample({}, 1.0, 1)], [1000.0], [client], 1.0)
+    (cpu,) = found.series
+    assert cpu.times == (-1.0, 0.0, 1.0, 2.0)

@@ -1,0 +1,49 @@
+"""The suite's error is shared out, and whatever happens the shares add up to one at most."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from storagetest.plugin.gatecount import GateCount, foreseen
+
+
+def test_what_was_foreseen_shares_alike_with_one_share_left_over():
+    count = GateCount({"a": 2, "b": 1})
+    assert [count.take("a", 2), count.take("b", 1)] == [4, 4]
+
+
+def test_what_was_not_foreseen_takes_ever_smaller_parts_of_the_last_share():
+    count = GateCount({"a": 1})
+    assert [count.take("a", 1), count.take("a", 1), count.take("x", 1)] == [2, 4, 8]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_shares_never_add_up_to_more_than_one(seed):
+    draw = random.Random(seed)
+    allotted = {str(i): draw.randrange(4) for i in range(30)}
+    count = GateCount(allotted)
+    spent = 0.0
+    for _ in range(100):
+        gates = draw.randrange(5)
+        spent += gates / count.take(str(draw.randrange(40)), gates) if gates else 0
+    assert spent <= 1
+
+
+def test_each_worker_has_a_last_share_of_its_own():
+    assert GateCount({"a": 3}, workers=4).take("a", 3) == 7
+
+
+@pytest.mark.parametrize(
+    ("constants", "expected"),
+    [
+        (("stream", "read", 4096), 2),
+        (("stream", "drip"), 7),
+        (("read", None), 5),
+        ((), 5),
+    ],
+)
+def test_a_function_is_counted_by_the_workloads_that_it_names(constants, expected):
+    most = {"stream": 2, "drip": 5, "idle": 0}
+    assert foreseen(constants, most, most.__getitem__) == expected

@@ -1,0 +1,163 @@
+"""A fio that misbehaves, from the command line to the sample: an error that says so, never a wrong number."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from storagetest.errors import WorkloadError
+from storagetest.hosts.local import LocalHost
+from storagetest.protocols.base import Attachment, Gives
+from storagetest.workloads._fio.job import FioJob
+from storagetest.workloads._fio.run import run_fio
+from storagetest.workloads.base import Scale
+from storagetest.workloads.small_random_write import SmallRandomWrite
+
+# As fio 3.33 printed it: 4 KiB randwrite at depth 8 for 0.5 s after a ramp of 0.2 s.
+CLEAN = Path(__file__).parent / "fio-3.33-randwrite.json"
+LINES = len(CLEAN.read_text().splitlines())
+MIB = 1 << 20
+SCALE = Scale(size=4 * MIB, ramp=0.2, runtime=0.5, interval=0.1)
+LOAD = SmallRandomWrite()
+NOISE = "fio: this platform does not support process shared mutexes, forcing use of threads."
+needs_fio = pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed here")
+
+
+def measure(directory: Attachment):
+    return LOAD.measure(directory, LOAD.Options(), SCALE)
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        f"cat {CLEAN}",
+        f"echo '{NOISE}'; cat {CLEAN}",
+        f"cat {CLEAN}; echo '{NOISE}'",
+        f"head -n 40 {CLEAN}; echo '{NOISE}'; tail -n +41 {CLEAN}",
+        f"cat {CLEAN}; echo '{NOISE}' >&2; printf '1795264356451, 19424, 0, 40' > load_bw.log",
+        f"head -c 100000 /dev/urandom > load_iops.log; cat {CLEAN}",
+    ],
+    ids=["clean", "before", "after", "inside", "half a log", "rubbish for a log"],
+)
+def test_what_it_prints_besides_changes_no_number(directory, programs, script):
+    programs(fio=script)
+    sample = measure(directory)
+    programs(fio=f"cat {CLEAN}")
+    clean = measure(directory)
+    values = {name: value for name, value in sample.values.items() if name != "client_cpu"}
+    assert values == {name: value for name, value in clean.values.items() if name != "client_cpu"}
+    assert sample.latency == clean.latency
+    assert sample.ios == clean.ios
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("exit 1", "gave no report"),
+        ("echo 'fio: out of memory' >&2; exit 1", r"gave no report(.|\n)*out of memory"),
+        (f"head -n {LINES // 2} {CLEAN}", "breaks off"),
+        (f"head -n {LINES // 2} {CLEAN}; kill -9 $$", r"breaks off(.|\n)*status 137"),
+        ("kill -9 $$", r"gave no report(.|\n)*status 137"),
+        (f"cat {CLEAN}; kill -11 $$", r"fio failed(.|\n)*status 139"),
+        (f"cat {CLEAN}; exit 3", "status 3"),
+        (f"cat {CLEAN}; cat {CLEAN}", "2 reports"),
+        (f"sed 's/\"error\" : 0/\"error\" : 28/' {CLEAN}", "No space left on device"),
+        (f"sed 's/\"runtime\" : [1-9][0-9]*/\"runtime\" : 120/' {CLEAN}", "ended early: it measured 0.12 s"),
+        (f"sed 's/\"total_ios\" : \\([1-9]\\)/\"total_ios\" : 9\\1/' {CLEAN}", "contradicts itself"),
+        ("cat /dev/zero | head -c 70000000", "printed more than 64 MiB"),
+        ("echo '{}'", "gave no report|breaks off|cannot be trusted"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_an_error_that_says_so(directory, programs, script, said):
+    programs(fio=script)
+    with pytest.raises(Exception, match=said) as caught:
+        measure(directory)
+    assert type(caught.value).__module__ == "storagetest.errors"
+    assert str(caught.value).startswith("here: ")
+
+
+def test_nothing_of_it_is_left_in_memory(directory, programs):
+    before = set(Path("/dev/shm").glob("storagetest-*"))
+    programs(fio=f"touch load_bw.log; cat {CLEAN}")
+    measure(directory)
+    programs(fio="cat /dev/zero | head -c 70000000")
+    with pytest.raises(Exception, match="printed more than 64 MiB"):
+        measure(directory)
+    programs(fio="touch load_bw.log; exec sleep 600")
+    with pytest.raises(WorkloadError, match="did not end within 1 s"):
+        run_fio(directory.client, FioJob("w", "/f", "read", 4096, 4096, runtime=0.1), deadline=1)
+    assert set(Path("/dev/shm").glob("storagetest-*")) <= before
+
+
+@needs_fio
+@pytest.mark.parametrize("signal", ["TERM", "KILL"])
+def test_a_real_fio_ended_in_mid_run_gives_no_number(directory, signal):
+    LOAD.fill(directory, LOAD.Options(), SCALE)
+    caught: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            LOAD.measure(directory, LOAD.Options(), replace(SCALE, runtime=20.0))
+        except WorkloadError as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    pid = wait_for_fio(directory.path)
+    time.sleep(0.7)
+    subprocess.run(["kill", f"-{signal}", str(pid)], check=True)
+    thread.join(15)
+    (error,) = caught
+    # How far it had come is a matter of how busy this machine is.
+    assert any(said in str(error) for said in ("ended early", "no report", "breaks off", "did no I/O"))
+
+
+def wait_for_fio(path: str) -> int:
+    end = time.monotonic() + 10
+    while time.monotonic() < end:
+        for place in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                command = place.read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if command[0] == b"fio" and any(path.encode() in word for word in command):
+                return int(place.parent.name)
+        time.sleep(0.05)
+    raise AssertionError("fio did not start")
+
+
+@pytest.fixture
+def tiny(client: LocalHost, tmp_path: Path) -> Iterator[Attachment]:
+    """A file system of 8 MiB."""
+    if (
+        os.geteuid()
+        or subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(tmp_path)], check=False
+        ).returncode
+    ):
+        pytest.skip("a small file system can be mounted by root only")
+    try:
+        yield Attachment(client, str(tmp_path), Gives.FILESYSTEM, 8 * MIB)
+    finally:
+        subprocess.run(["umount", str(tmp_path)], check=True)
+
+
+@needs_fio
+def test_a_disk_that_is_full_in_mid_run_is_an_error_that_says_so(tiny):
+    options = LOAD.Options.model_validate({"engine": "psync", "queue_depth": 1, "direct": False})
+    LOAD.fill(replace(tiny, size=4 * MIB), options, replace(SCALE, size=2 * MIB))
+    file = Path(tiny.path) / f"storagetest-{2 * MIB}.dat"
+    with file.open("r+b") as data:  # as a thin volume behaves: what was there has lost its room
+        data.truncate(256 * 1024)
+        data.truncate(2 * MIB)
+    (Path(tiny.path) / "others").write_bytes(b"x" * (7 * MIB))
+    with pytest.raises(WorkloadError, match=r"No space left on device(.|\n)*ran, with exit status"):
+        LOAD.measure(tiny, options, replace(SCALE, size=2 * MIB, runtime=2.0))

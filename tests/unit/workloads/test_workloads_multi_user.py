@@ -1,0 +1,110 @@
+"""Scaling and neighbours, with a real fio on a directory."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+from dataclasses import replace
+
+import pytest
+from pydantic import ValidationError
+
+from storagetest.errors import WorkloadError
+from storagetest.measure.scaling import jain
+from storagetest.workloads.base import Scale
+from storagetest.workloads.multi_user import LEVELS, MultiUser
+from storagetest.workloads.noisy_neighbour import NoisyNeighbour
+
+pytestmark = pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed here")
+MIB = 1 << 20
+SCALE = Scale(size=4 * MIB, ramp=0, runtime=0.6)
+USERS = MultiUser()
+NOISY = NoisyNeighbour()
+
+
+def of(sample, option):
+    """The option's values, in the order of the command lines."""
+    words = shlex.split(sample.evidence["argv"])
+    return [word.partition("=")[2] for word in words if word.startswith(f"--{option}=")]
+
+
+@pytest.mark.parametrize(("read_percent", "rw"), [(70, "randrw"), (100, "randread"), (0, "randwrite")])
+def test_every_level_is_measured(directory, read_percent, rw):
+    options = USERS.Options(levels=(1, 4), read_percent=read_percent)
+    USERS.fill(directory, options, SCALE)
+    sample = USERS.measure(directory, options, SCALE)
+    values = sample.values
+    assert of(sample, "numjobs") == ["1", "4"]
+    assert set(of(sample, "iodepth")) == {"1"}
+    assert set(of(sample, "rw")) == {rw}
+    assert of(sample, "runtime") == ["300ms", "300ms"]
+    assert len(set(of(sample, "randseed"))) == 2
+    assert values["iops_at_peak"] == max(values["threads_1_iops"], values["threads_4_iops"])
+    assert values["iops_at_peak"] == values[f"threads_{int(values['threads_at_peak'])}_iops"]
+    assert values["iops_at_knee"] == values[f"threads_{int(values['knee_threads'])}_iops"]
+    assert set(values) <= set(USERS.metrics)
+    assert set(USERS.headline) <= set(values)
+    for level in (1, 4):
+        assert values[f"threads_{level}_p99"] == sample.operations[f"threads_{level}"].percentile(0.99)
+    assert sample.ios == sum(histogram.count for histogram in sample.operations.values())
+    assert len(sample.evidence["curve"].splitlines()) in (3, 4)
+    assert "peak" in sample.evidence["curve"]
+
+
+@pytest.mark.parametrize(("runtime", "levels"), [(0.1, 2), (1.0, 2), (2.0, 4), (30.0, len(LEVELS))])
+def test_there_are_as_many_levels_as_there_is_time_for(directory, monkeypatch, runtime, levels):
+    asked = []
+
+    def stop(self, attachment, options, scale, *jobs):
+        asked.append((jobs[0].jobs, scale.runtime))
+        raise WorkloadError("enough")
+
+    monkeypatch.setattr(MultiUser, "run", stop)
+    with pytest.raises(WorkloadError, match="enough"):
+        USERS.measure(directory, USERS.Options(), replace(SCALE, runtime=runtime))
+    assert asked == [(1, pytest.approx(runtime / levels))]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"levels": [4, 1]}, "4, 1 do not ascend"),
+        ({"levels": [2, 2]}, "do not ascend"),
+        ({"levels": [3]}, "3"),
+        ({"levels": []}, "at least 1"),
+        ({"read_percent": 101}, "less than or equal to 100"),
+    ],
+)
+def test_levels_that_make_no_sense_are_refused(options, message):
+    with pytest.raises(ValidationError, match=message):
+        USERS.Options.model_validate(options)
+
+
+def test_the_title_says_the_levels():
+    assert USERS.title(USERS.Options(levels=(1, 2))) == "multi-user 1,2"
+
+
+@pytest.mark.parametrize("engine", ["libaio", "psync"])
+def test_a_victim_is_measured_alone_and_beside_its_neighbours(directory, engine):
+    options = NOISY.Options(neighbours=3, engine=engine)
+    NOISY.fill(directory, options, SCALE)
+    sample = NOISY.measure(directory, options, SCALE)
+    values = sample.values
+    assert set(values) == set(NOISY.metrics)
+    assert of(sample, "rw") == ["randread", "randread", *["randwrite"] * 3]
+    assert of(sample, "bs") == ["4096", "4096", *["65536"] * 3]
+    assert set(of(sample, "iodepth")[2:]) == {"8" if engine == "libaio" else "1"}
+    assert values["slowdown"] > 0
+    assert 1 / 3 <= values["fairness"] <= 1
+    shares = [
+        float(text.removesuffix("/s").removesuffix("k")) for text in sample.evidence["neighbours"].split(", ")
+    ]
+    if "k" not in sample.evidence["neighbours"]:
+        assert values["fairness"] == pytest.approx(jain(shares), abs=0.02)
+    assert values["beside_p99"] == sample.operations["beside"].percentile(0.99)
+    assert sample.ios == pytest.approx(sum(each.count for each in sample.operations.values()), abs=2 * 50)
+
+
+def test_a_neighbour_needs_another_to_share_with():
+    with pytest.raises(ValidationError, match="greater than or equal to 2"):
+        NOISY.Options(neighbours=1)

@@ -1,0 +1,107 @@
+"""The open loop: when requests are due, and who is charged with a stall."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from storagetest.agent.commands.open_loop import plan
+from storagetest.errors import WorkloadError
+from storagetest.protocols.base import Attachment
+from storagetest.workloads._agent.answer import Answer
+from storagetest.workloads.base import Scale
+from storagetest.workloads.open_loop import OpenLoop
+
+LOAD = OpenLoop()
+SCALE = Scale(size=4 << 20, ramp=0.0, runtime=1.0)
+
+
+def test_evenly_spaced_requests_are_evenly_spaced():
+    assert list(plan(4, 1.0, "linear", 1)) == [0, 250_000_000, 500_000_000, 750_000_000]
+
+
+def test_random_ones_are_as_many_in_their_order_and_their_gaps_are_exponential():
+    moments = plan(1000, 20.0, "poisson", 7)
+    assert len(moments) == 20_000
+    assert list(moments) == sorted(moments)
+    assert moments[0] >= 0
+    assert moments[-1] < 20e9
+    gaps = [later - earlier for earlier, later in pairwise(moments)]
+    assert statistics.mean(gaps) == pytest.approx(1e6, rel=0.02)
+    assert statistics.stdev(gaps) == pytest.approx(1e6, rel=0.05)  # as large as the mean
+    assert sum(gap > 1e6 for gap in gaps) / len(gaps) == pytest.approx(math.exp(-1), rel=0.05)
+
+
+def test_the_same_seed_is_the_same_plan_and_each_repeat_has_its_own():
+    assert plan(100, 1.0, "poisson", 1) == plan(100, 1.0, "poisson", 1) != plan(100, 1.0, "poisson", 2)
+
+
+@pytest.mark.parametrize("process", ["poisson", "linear"])
+def test_it_reaches_its_rate_and_tells_service_from_response(directory: Attachment, process: str):
+    options = LOAD.Options.model_validate(
+        {"rate": 100, "process": process, "read_percent": 50, "workers": 4, "direct": False}
+    )
+    LOAD.fill(directory, options, SCALE)
+    sample = LOAD.measure(directory, options, SCALE)
+    assert set(sample.values) == set(LOAD.metrics)
+    assert sample.operations["service"].count == sample.operations["response"].count == 100
+    assert sample.values["response_mean"] >= sample.values["service_mean"]
+    (file,) = Path(directory.path).iterdir()
+    assert file.stat().st_size == SCALE.size
+
+
+def test_each_request_is_made_once_however_many_workers_race_for_it(directory: Attachment):
+    options = LOAD.Options.model_validate(
+        {"rate": 20_000, "workers": 8, "direct": False, "block_size": "512B"}
+    )
+    scale = Scale(size=1 << 20, ramp=0.0, runtime=0.1)
+    LOAD.fill(directory, options, scale)
+    for _ in range(3):
+        sample = LOAD.measure(directory, options, scale)
+        assert sample.operations["response"].count == 2000
+
+
+def test_a_stall_is_charged_to_every_request_behind_it(directory: Attachment, monkeypatch):
+    """One worker at 100 requests/s on a file whose reads take long: each waits for all before it."""
+    slow = LOAD.Options.model_validate({"rate": 3000, "workers": 1, "direct": False, "block_size": "4MiB"})
+    scale = Scale(size=8 << 20, ramp=0.0, runtime=0.2)
+    LOAD.fill(directory, slow, scale)
+    sample = LOAD.measure(directory, slow, scale)
+    assert sample.values["response_p99"] > 5 * sample.values["service_p99"]
+    (why,) = sample.invalid
+    assert "1 workers reached" in why
+    assert "under 99% of what was asked" in why
+
+
+def answer(made: list[int], last: list[float], planned: int = 100) -> Answer:
+    workers = [{"made": one, "last": at} for one, at in zip(made, last, strict=True)]
+    return Answer({}, more={"planned": planned, "workers": workers})
+
+
+@pytest.mark.parametrize(
+    ("made", "last", "reached"),
+    [
+        ([50, 50], [0.98, 0.99], 1.0),
+        ([50, 50], [0.98, 1.005], 100 / 100.5),
+        ([50, 50], [0.98, 2.0], 0.5),
+        ([50, 40], [0.98, 2.0], 0.45),
+        ([100, 0], [0.99, 0.0], 1.0),
+    ],
+)
+def test_what_was_reached_of_the_rate(made, last, reached):
+    options = LOAD.Options.model_validate({"rate": 100})
+    found = answer(made, last)
+    assert LOAD._achieved(found, options) == pytest.approx(reached)
+    assert bool(LOAD.invalid(found, options)) == (reached < 0.99)
+
+
+def test_what_makes_no_sense_is_refused(directory: Attachment):
+    for options in ({"rate": 0}, {"process": "waves"}, {"block_size": 1000}, {"workers": 0}):
+        with pytest.raises(ValueError):
+            LOAD.Options.model_validate(options)
+    with pytest.raises(WorkloadError, match="not even one"):
+        LOAD.request(directory, LOAD.Options.model_validate({"rate": 0.1}), SCALE)

@@ -1,0 +1,245 @@
+"""Users' own loads: named in a targets file, found like any other, and run with a real fio on a directory."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from storagetest.config import Config, load
+from storagetest.config.schema import json_schema
+from storagetest.errors import ConfigError, WorkloadError
+from storagetest.workloads.base import Scale, workloads
+
+needs_fio = pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed here")
+SCALE = Scale(size=4 << 20, ramp=0, runtime=0.4)
+TARGETS = """\
+version: 1
+targets:
+  disk: {{protocol: local, path: {path}}}
+workloads:
+{own}
+"""
+FUNCTIONS = """\
+from storagetest.measure.histogram import Histogram
+from storagetest.measure.run import Sample
+
+
+def dirty(attachment, scale):
+    done = attachment.client.run(["stat", "-f", "--format=%a", attachment.path], deadline=10)
+    return {"free": int(done.stdout), "repeat": scale.repeat}
+
+
+def rich(attachment, scale):
+    return Sample({"p50": 0.001}, 1.0, 3, Histogram.of([0.001] * 3), invalid=("too warm",))
+
+
+def unknown(attachment, scale):
+    return {"speed": 1}
+
+
+def text(attachment, scale):
+    return {"free": "much"}
+
+
+def nothing(attachment, scale):
+    return {}
+
+
+def none(attachment, scale):
+    return None
+
+
+def raises(attachment, scale):
+    return 1 / 0
+
+
+def claims(attachment, scale):
+    assert attachment.size < 0, "the target is too large"
+
+
+NUMBER = 5
+"""
+
+
+@pytest.fixture(autouse=True)
+def _forgotten() -> Iterator[None]:
+    """What a test adopts, the next does not find."""
+    yield
+    workloads.adopt({})
+
+
+@pytest.fixture
+def named(tmp_path: Path):
+    """Return what a targets file with these lines under `workloads` says."""
+    place = tmp_path / "user"
+    place.mkdir()
+    (place / "disk").mkdir()
+
+    def read(*own: str, more: str = "") -> Config:
+        lines = "\n".join(f"  {line}" for line in own)
+        text = TARGETS.format(path=place / "disk", own=lines)
+        (place / "targets.yaml").write_text(text + more)
+        return load(place / "targets.yaml")
+
+    return read
+
+
+def write(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / "user" / name).write_text(text)
+
+
+TWO = "[pages]\nrw=randrw\nbs=8k\n[log]\nrw=write\nbs=4k\nfdatasync=1\n"
+
+
+@needs_fio
+def test_a_job_file_is_a_workload_with_gates_like_any_other(named, tmp_path, directory):
+    write(tmp_path, "oltp.fio", TWO)
+    more = 'thresholds: {my-oltp: ["iops >= 10", "log_p99 <= 5ms"]}\n'
+    config = named("my-oltp: {fio: oltp.fio}", more=more)
+    (variant,) = config.variants
+    texts = [threshold.text for threshold in config.thresholds_for(variant, "my-oltp", {})]
+    assert texts == ["iops >= 10", "log_p99 <= 5ms"]
+    load_ = workloads.get("my-oltp")()
+    assert load_.title(load_.Options()) == "my-oltp"
+    assert load_.parameters(load_.Options())["job_file"] == "oltp.fio"
+    load_.fill(directory, load_.Options(), SCALE)
+    sample = load_.measure(directory, load_.Options(), SCALE)
+    assert set(sample.values) == set(load_.metrics)
+    both = sample.values["pages_iops"] + sample.values["log_iops"]
+    assert sample.values["iops"] == pytest.approx(both)
+    assert sample.operations["pages"].count + sample.operations["log"].count == sample.latency.count
+    words = shlex.split(sample.evidence["argv"])
+    (file,) = Path(directory.path).glob("*.dat")
+    assert {word for word in words if word.startswith("--filename=")} == {f"--filename={file}"}
+    assert file.stat().st_size == SCALE.size
+    assert sample.evidence["job file"] == TWO
+
+
+@needs_fio
+def test_one_job_has_the_usual_metrics_and_every_repeat_another_seed(named, tmp_path, directory):
+    write(tmp_path, "one.fio", "[one]\nrw=randread\nioengine=libaio\ndirect=1\niodepth=4\nruntime=1h\n")
+    named("one: {fio: one.fio}")
+    load_ = workloads.get("one")()
+    load_.fill(directory, load_.Options(), SCALE)
+    seen = []
+    for repeat in range(2):
+        sample = load_.measure(directory, load_.Options(), Scale(4 << 20, 0.1, 0.3, repeat))
+        seen += [word for word in shlex.split(sample.evidence["argv"]) if "seed" in word]
+        assert 0.25 <= sample.seconds < 1
+    assert len(set(seen)) == 2
+    assert not sample.operations
+
+
+def test_the_registry_forgets_what_another_file_named(named, tmp_path):
+    write(tmp_path, "one.fio", "[one]\n")
+    named("one: {fio: one.fio}")
+    assert "one" in workloads.all()
+    assert "one" not in workloads.registered()
+    before = workloads.get("one")().parameters({})
+    write(tmp_path, "one.fio", "[one]\nbs=8k\n")
+    named("two: {fio: one.fio}")
+    assert workloads.get("two")().parameters({})["digest"] != before["digest"]
+    assert "one" not in workloads.all()
+    with pytest.raises(ConfigError, match="no such entry in workloads: 'one'"):
+        workloads.get("one")
+
+
+def test_a_function_is_one_too(named, tmp_path, directory):
+    write(tmp_path, "own_loads.py", FUNCTIONS)
+    metrics = "{free: {unit: count, better: higher}, repeat: {unit: count, better: lower}}"
+    config = named(
+        f'mine: {{python: "own_loads:dirty", metrics: {metrics}, needs: [filesystem]}}',
+        more='thresholds: {mine: ["free >= 10"]}\n',
+    )
+    assert len(config.thresholds_for(config.variants[0], "mine", {})) == 1
+    load_ = workloads.get("mine")()
+    assert load_.needs == {"filesystem"}
+    assert load_.headline == ("free", "repeat")
+    sample = load_.measure(directory, load_.Options(), Scale(1, 0, 1, repeat=2))
+    assert sample.values["repeat"] == 2
+    assert sample.values["free"] > 0
+    assert sample.seconds > 0
+
+
+def test_a_function_may_return_a_whole_sample(named, tmp_path, directory):
+    write(tmp_path, "own_loads.py", FUNCTIONS)
+    named('mine: {python: "own_loads:rich"}')
+    load_ = workloads.get("mine")()
+    sample = load_.measure(directory, load_.Options(), SCALE)
+    assert (sample.invalid, sample.latency.count) == (("too warm",), 3)
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        ("unknown", "own_loads:unknown returned 'speed', which is none of its metrics: bandwidth, iops"),
+        ("text", "returned 'free', which is none"),
+        ("nothing", "own_loads:nothing returned no figure"),
+        ("none", "returned a NoneType: a mapping of metric"),
+        ("raises", r"own_loads:raises raised ZeroDivisionError: division by zero\n  at .*own_loads.py:31"),
+    ],
+)
+def test_a_function_that_keeps_not_to_the_contract_is_an_error(named, tmp_path, directory, function, message):
+    write(tmp_path, "own_loads.py", FUNCTIONS)
+    named(f'mine: {{python: "own_loads:{function}"}}')
+    load_ = workloads.get("mine")()
+    with pytest.raises(WorkloadError, match=message):
+        load_.measure(directory, load_.Options(), SCALE)
+
+
+def test_what_is_no_number_is_an_error_and_a_claim_is_the_targets(named, tmp_path, directory):
+    write(tmp_path, "own_loads.py", FUNCTIONS)
+    named(
+        'mine: {python: "own_loads:text", metrics: {free: {unit: s, better: lower}}}',
+        'other: {python: "own_loads:claims"}',
+    )
+    load_ = workloads.get("mine")()
+    with pytest.raises(WorkloadError, match="free='much': a finite number is wanted"):
+        load_.measure(directory, load_.Options(), SCALE)
+    with pytest.raises(AssertionError, match="too large"):
+        workloads.get("other")().measure(directory, load_.Options(), SCALE)
+
+
+@pytest.mark.parametrize(
+    ("own", "message"),
+    [
+        (
+            "mine: {fio: none.fio}",
+            r"targets.yaml:5:15: the job file .*none.fio cannot be read: No such file",
+        ),
+        ("mine: {fio: bad.fio}", r"bad.fio:3:1: filename: where the load goes"),
+        ("mine: {}", r"targets.yaml:5:\d+: workloads.mine: give either fio"),
+        ('mine: {fio: bad.fio, python: "a:b"}', "give either fio"),
+        ("mine: {fio: bad.fio, needs: [block]}", "metrics and needs belong to python"),
+        ("mine: {fioo: x}", r"targets.yaml:5:\d+: workloads.mine.fioo: no such key; did you mean 'fio'"),
+        ("sequential: {fio: bad.fio}", "workloads.sequential: there is a workload of that name already"),
+        ("a b: {fio: bad.fio}", "'a b' is no name"),
+        (
+            'mine: {python: "own_loads"}',
+            r"targets.yaml:5:\d+: .*'own_loads': package.module:function is wanted",
+        ),
+        ('mine: {python: "os:system;x"}', "package.module:function is wanted"),
+        ('mine: {python: "no_such_module_here:f"}', "no_such_module_here cannot be imported: ModuleNotFound"),
+        ('mine: {python: "own_loads:NUMBER"}', "own_loads has no function NUMBER"),
+        ('mine: {python: "own_loads:absent"}', "own_loads has no function absent"),
+        ('mine: {python: "broken:f"}', "broken cannot be imported: SyntaxError"),
+        (
+            'mine: {python: "own_loads:rich", metrics: {x: {unit: parsec, better: lower}}}',
+            r"workloads.mine.metrics.x.unit: 'parsec' is not",
+        ),
+    ],
+)
+def test_what_is_wrong_in_the_file_says_where(named, tmp_path, own, message):
+    write(tmp_path, "own_loads.py", FUNCTIONS)
+    write(tmp_path, "bad.fio", "[a]\nrw=read\nfilename=/etc/passwd\n")
+    write(tmp_path, "broken.py", "def f(:\n")
+    with pytest.raises(ConfigError, match=message):
+        named(own)
+
+
+def test_the_schema_describes_them():
+    assert json_schema()["properties"]["workloads"]["additionalProperties"]["$ref"].endswith("OwnWorkload")

@@ -1,0 +1,105 @@
+"""Users' job files: what is taken, what is refused and where; nothing reaches beyond the attachment."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from storagetest.errors import ConfigError
+from storagetest.workloads._own.job_file import read_jobs
+
+OLTP = """\
+; an order database
+[global]
+ioengine=libaio
+direct=1
+bs=8k            # a page
+runtime=60
+size=10g
+
+[pages]
+rw = randrw
+rwmixread = 70
+iodepth=16
+numjobs=2
+[log]
+rw=write
+bs=16k
+fdatasync=1
+description=commits; one after another
+"""
+
+
+def test_a_file_is_its_jobs_with_what_holds_for_all():
+    pages, log = read_jobs(OLTP, "oltp.fio")
+    assert (pages.name, pages.directions, pages.in_flight) == ("pages", ("read", "write"), 32)
+    assert pages.options == {
+        "ioengine": "libaio", "direct": "1", "bs": "8k", "rw": "randrw", "rwmixread": "70", "iodepth": "16",
+        "numjobs": "2",
+    }  # fmt: skip
+    assert (log.name, log.directions, log.in_flight) == ("log", ("write",), 1)
+    assert log.options["bs"] == "16k"
+    assert "size" not in log.options
+    assert "description" not in log.options
+
+
+def test_a_name_alone_switches_on_and_other_names_mean_the_same():
+    (job,) = read_jobs("[a]\nreadwrite=randread\nblocksize=4k\nnorandommap\n", "f")
+    assert job.options == {"ioengine": "psync", "rw": "randread", "bs": "4k", "norandommap": "1"}
+    assert not job.makes_its_data
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "f:1:1: there is no [job]"),
+        ("[global]\nbs=4k\n", "f:1:1: there is no [job]"),
+        ("bs=4k\n[a]\n", "f:1:1: 'bs=4k' stands before the first [job]"),
+        ("[a]\n  filename=/dev/sda\n", "f:2:3: filename: where the load goes is not the job file's to say"),
+        ("[a]\ndirectory=../..\n", "f:2:1: directory: where the load goes"),
+        ("[a]\nfilename_format=x\n", "f:2:1: filename_format: where the load goes"),
+        ("[a]\noffset=1g\n", "f:2:1: offset: where the load goes"),
+        ("[a]\nexec_prerun=rm -rf /\n", "f:2:1: exec_prerun: a job file may put on load and do nothing else"),
+        ("[a]\nexec_postrun=x\n", "f:2:1: exec_postrun: a job file may"),
+        ("include other.fio\n[a]\n", "f:1:1: 'include other.fio' stands before"),
+        ("[a]\ninclude other.fio\n", "f:2:1: include: a job file may"),
+        ("[a]\nioengine=exec\n", "f:1:1: [a]: ioengine=exec: one of io_uring,"),
+        ("[a]\nioengine=external:/tmp/x.so\n", "f:1:1: [a]: ioengine=external:/tmp/x.so: one of"),
+        ("[a]\nioengine=filedelete\n", "ioengine=filedelete: one of"),
+        ("[a]\nwrite_bw_log=/etc/passwd\n", "f:2:1: write_bw_log: this option is not known to be harmless"),
+        ("[a]\nread_iolog=x\n", "f:2:1: read_iolog: this option is not known"),
+        ("[a]\nverify=crc32c\n", "f:2:1: verify: this option is not known"),
+        ("[a]\nunlink=1\n", "f:2:1: unlink: this option is not known"),
+        ("[a]\nFILENAME=/dev/sda\n", "f:2:1: FILENAME: this option is not known"),
+        ("[a]\nstonewall\n", "f:2:1: stonewall: all jobs of a file run at once"),
+        ("[a]\nrw=randtrim\n", "f:1:1: [a]: rw=randtrim: one of read,"),
+        ("[a]\nrw=\n", "f:2:1: rw: nothing stands behind the ="),
+        ("[a]\nbs=${SIZE}\n", "f:2:1: bs: '${SIZE}' is not taken: no variables"),
+        ("[a]\nbs=`id`\n", "is not taken"),
+        ('[a]\nbs="4k"\n', "is not taken"),
+        ("[a]\nbs=4k --filename=/dev/sda\n", "is not taken"),
+        ("[a]\niodepth=0\n", "f:1:1: [a]: iodepth=0: a number from 1 to 9999"),
+        ("[a]\nnumjobs=many\n", "[a]: numjobs=many: a number"),
+        ("[a]\nioengine=libaio\n", "libaio without direct=1"),
+        ("[a]\nrw=randrw\nrwmixread=100\n", "rwmixread=100 is no mix"),
+        ("[a b]\n", "f:1:1: [a b]: a job's name leads"),
+        ("[a]\n[b]\n[a]\n", "f:3:1: [a] is there twice"),
+    ],
+)
+def test_what_is_refused_says_why_and_where(text, message):
+    with pytest.raises(ConfigError) as caught:
+        read_jobs(text, "f")
+    assert message in str(caught.value)
+
+
+@given(st.text(alphabet="[]=;# \n\t$`'\"/.%:-aefhilmnrstwxz_0189é", max_size=200))
+def test_no_text_is_a_traceback_and_none_names_a_place(text):
+    try:
+        jobs = read_jobs(text, "f")
+    except ConfigError as error:
+        assert error.place is not None
+    else:
+        for job in jobs:
+            assert not {"filename", "directory", "exec_prerun"} & set(job.options)
+            assert not any(set(value) & set(" $`'\"") for value in job.options.values())
