@@ -186,6 +186,7 @@ BAD_LUCK = {
     "closes at once": (lambda sock: sock.close(), Closed, r"closed \((fin|rst)\) where an answer was due"),
     "resets": (
         lambda sock: (
+            sock.recv(1),  # a reset before that may meet the connect itself
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)),
             sock.close(),
         ),
