@@ -7,8 +7,3 @@ import pytest
 def test_multi_user(measure, read_percent, queue_depth):
     """One, two, four and more threads, so many I/Os in flight each: the scaling curve meets its gates."""
     measure("multi-user", read_percent=read_percent, queue_depth=queue_depth)
-
-
-def test_noisy_neighbour(measure):
-    """A user with one I/O in flight is not starved by greedy neighbours, and these share evenly."""
-    measure("noisy-neighbour")

@@ -8,6 +8,7 @@ from its options. Session scope makes pytest group the cases by variant, so that
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -104,14 +105,14 @@ def select(state: State, items: list[pytest.Item], *, sample: bool) -> list[pyte
 
 
 def _sample(state: State, items: list[pytest.Item]) -> list[pytest.Item]:
-    """Choose a little of everything: each function once, on whichever protocol has had the fewest so far.
+    """Choose a little of everything: one case of each suite (a file), on the protocol with the fewest so far.
 
     So every suite runs and every protocol is run over. Of a conformance module, which has its one protocol, a
     few cases are kept; of an optional target, which may not be there at all, one case.
     """
     kept: list[pytest.Item] = []
     shares: Counter[str] = Counter()
-    functions: dict[str, dict[str, pytest.Item]] = {}
+    suites: dict[Path, dict[str, pytest.Item]] = {}
     for item in items:
         variant = state.variants[item_variant(item) or ""]
         if variant.optional:
@@ -119,13 +120,13 @@ def _sample(state: State, items: list[pytest.Item]) -> list[pytest.Item]:
         elif any(item.get_closest_marker(mark) for mark in ("case", "external")):
             share, most = f"{item.path} {variant.protocol}", _CASES_A_MODULE
         else:
-            functions.setdefault(item.nodeid.partition("[")[0], {}).setdefault(variant.protocol, item)
+            suites.setdefault(item.path, {}).setdefault(variant.protocol, item)
             continue
         if shares[share] < most:
             shares[share] += 1
             kept.append(item)
     turns: Counter[str] = Counter()
-    for candidates in sorted(functions.values(), key=len):  # the one with the least choice chooses first
+    for candidates in sorted(suites.values(), key=len):  # the one with the least choice chooses first
         protocol = min(candidates, key=lambda name: turns[name])
         turns[protocol] += 1
         kept.append(candidates[protocol])
