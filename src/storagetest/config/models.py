@@ -178,7 +178,7 @@ class Profile:
 PROFILES: Mapping[str, Profile] = {
     profile.name: profile
     for profile in (
-        Profile("smoke", size=16 << 20, ramp=0.2, runtime=0.8, repeats=3, max_repeats=8, cold_size=16 << 20),
+        Profile("smoke", size=16 << 20, ramp=0.1, runtime=0.6, repeats=3, max_repeats=8, cold_size=16 << 20),
         Profile("standard", size=1 << 30, ramp=5.0, runtime=30.0, repeats=3, max_repeats=12),
         Profile("thorough", size=8 << 30, ramp=15.0, runtime=120.0, repeats=5, max_repeats=20),
     )
