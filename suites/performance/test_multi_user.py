@@ -1,4 +1,4 @@
-"""Many users at once: how a target scales with them, and whether one has to suffer for the others."""
+"""Many users at once: how a target scales with them."""
 
 import pytest
 
