@@ -66,8 +66,8 @@ def test_each_request_is_made_once_however_many_workers_race_for_it(directory: A
 
 
 def test_a_stall_is_charged_to_every_request_behind_it(directory: Attachment, monkeypatch):
-    """One worker at 100 requests/s on a file whose reads take long: each waits for all before it."""
-    slow = LOAD.Options.model_validate({"rate": 3000, "workers": 1, "direct": False, "block_size": "4MiB"})
+    """One worker is asked for 80 GiB/s, which no memory gives: each request waits for all before it."""
+    slow = LOAD.Options.model_validate({"rate": 20_000, "workers": 1, "direct": False, "block_size": "4MiB"})
     scale = Scale(size=8 << 20, ramp=0.0, runtime=0.2)
     LOAD.fill(directory, slow, scale)
     sample = LOAD.measure(directory, slow, scale)
