@@ -100,17 +100,17 @@ class ExternalFile(pytest.File):
         elif not targets:
             yield self._absent(suite, f"no target has {', '.join(sorted(suite.needs))}")
         else:
-            for variant in targets:
-                for test in _chosen(suite, wanted, self.path):
-                    item: ExternalItem = ExternalItem.from_parent(
-                        self,
-                        name=f"{test}[{variant.id}]",
-                        suite=suite,
-                        test=test,
-                        variant=variant,
-                        wanted=wanted,
-                    )
-                    yield item
+            chosen = _chosen(suite, wanted, self.path)
+            for variant, test in ((variant, test) for variant in targets for test in chosen):
+                item: ExternalItem = ExternalItem.from_parent(
+                    self,
+                    name=f"{test}[{variant.id}]",
+                    suite=suite,
+                    test=test,
+                    variant=variant,
+                    wanted=wanted,
+                )
+                yield item
 
     def _absent(self, suite: Suite, reason: str) -> pytest.Item:
         item: _Absent = _Absent.from_parent(self, name=suite.name, reason=reason)

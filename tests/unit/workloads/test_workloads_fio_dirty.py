@@ -84,16 +84,31 @@ def test_what_is_wrong_is_an_error_that_says_so(directory, programs, script, sai
     assert str(caught.value).startswith("here: ")
 
 
+@pytest.mark.parametrize(
+    ("scripts", "said"),
+    [({}, "fio is missing"), ({"fio": "exit 1"}, "gave no report")],
+    ids=["none", "broken"],
+)
+def test_a_client_without_a_fio_that_works_lacks_no_engine(directory, programs, scripts, said):
+    """It would be a skip, and a client that cannot measure would stay green."""
+    programs(**scripts)
+    with pytest.raises(WorkloadError, match=said):
+        LOAD.measure(directory, LOAD.Options(engine="libaio"), SCALE)
+
+
 def test_nothing_of_it_is_left_in_memory(directory, programs):
     before = set(Path("/dev/shm").glob("storagetest-*"))
-    programs(fio=f"touch load_bw.log; cat {CLEAN}")
+    programs(fio=f"case $PWD in /dev/shm/*) touch load_bw.log ;; esac; cat {CLEAN}")
     measure(directory)
     programs(fio="cat /dev/zero | head -c 70000000")
     with pytest.raises(Exception, match="printed more than 64 MiB"):
         measure(directory)
     programs(fio="touch load_bw.log; exec sleep 600")
+    logging = FioJob(
+        "w", "/f", "read", 4096, 4096, runtime=0.1, log_interval=0.1
+    )  # so it has a place of its own
     with pytest.raises(WorkloadError, match="did not end within 1 s"):
-        run_fio(directory.client, FioJob("w", "/f", "read", 4096, 4096, runtime=0.1), deadline=1)
+        run_fio(directory.client, logging, deadline=1)
     assert set(Path("/dev/shm").glob("storagetest-*")) <= before
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from storagetest.counters import readout
 from storagetest.counters.cpu import Busy, busy, parse_stat
-from storagetest.errors import ClientLacks, DeadlineExceeded, WorkloadError
+from storagetest.errors import ClientLacks, DeadlineExceeded, HostError, WorkloadError
 from storagetest.hosts.base import Completed, Host
 from storagetest.measure.series import Series
 from storagetest.workloads._fio.job import LOG, FioJob, argv
@@ -117,16 +117,28 @@ def run_command(
 
 
 def check_engine(client: Host, engine: str) -> None:
-    """Raise :class:`ClientLacks` if fio cannot do anything at all by ``engine`` on ``client``.
+    """Raise :class:`ClientLacks` if fio does nothing at all by ``engine`` on ``client``, but works there.
 
     It is tried, on /dev/zero: that fio was built with an engine does not mean that the kernel has it
-    (io_uring may be switched off).
+    (io_uring may be switched off). A fio that is missing or cannot do its null engine either is an error of
+    the client's, which no skip may hide.
     """
-    command = ["fio", "--name=probe", f"--ioengine={engine}", "--filename=/dev/zero", "--rw=read"]
-    done = client.run([*command, "--bs=4096", "--size=4096"], deadline=_ASKED, check=False)
-    if not done.ok:
-        said = "; ".join((done.stderr.strip() or done.stdout.strip()).splitlines()[-2:])
+    tried = _probe(client, engine)
+    if tried is None or tried.ok:
+        return
+    healthy = _probe(client, "null")
+    if healthy is not None and healthy.ok:
+        said = "; ".join((tried.stderr.strip() or tried.stdout.strip()).splitlines()[-2:])
         raise ClientLacks(f"{client.name}: fio cannot use its engine {engine} there: {said}")
+
+
+def _probe(client: Host, engine: str) -> Completed | None:
+    """Return what became of 4 KiB by ``engine``; None where fio could not be started."""
+    command = ["fio", "--name=probe", f"--ioengine={engine}", "--filename=/dev/zero", "--rw=read"]
+    try:
+        return client.run([*command, "--bs=4096", "--size=4096"], deadline=_ASKED, check=False)
+    except HostError:
+        return None
 
 
 def _read(
