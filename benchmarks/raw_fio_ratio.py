@@ -20,26 +20,19 @@ import json
 import math
 import statistics
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
 
-from storagetest import config
+from side_by_side import CONFIDENCE, attached, place_options
+
 from storagetest.errors import StoragetestError
-from storagetest.hosts import Host, LocalHost
-from storagetest.hosts.connect import connect
 from storagetest.measure.stats import Interval, mean_interval
-from storagetest.protocols.base import Attachment, Gives, Protocol, protocols
-from storagetest.protocols.local import Local
-from storagetest.runner import Case, FillCache, exclusive, run_case
-from storagetest.runner.locks import identity
+from storagetest.protocols.base import Attachment, Gives
+from storagetest.runner import Case, FillCache, run_case
 from storagetest.units import format_duration, format_size, parse_duration, parse_size
 from storagetest.workloads.base import Scale
 from storagetest.workloads.small_random_write import SmallRandomWrite
 
 HALF_WIDTH = 0.03
-CONFIDENCE = 0.95
 DEPTH, BLOCK = 8, 4096
 
 
@@ -48,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     wanted = _parser().parse_args(arguments)
     scale = Scale(wanted.size, wanted.ramp, wanted.runtime)
     try:
-        with _attached(wanted) as (name, attachment):
+        with attached(wanted, "benchmarks/raw_fio_ratio.py") as (name, attachment):
             load = f"randwrite {format_size(BLOCK)} at depth {DEPTH}, {format_size(scale.size)}"
             time = f"{format_duration(scale.runtime)} (ramp {format_duration(scale.ramp)})"
             print(f"{name} on {attachment.client.name}: {wanted.pairs} pairs of {time}, {load}")
@@ -61,47 +54,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
-    where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument("--path", type=Path, help="a directory on this machine")
-    where.add_argument("--target", help="a variant of the targets file (storagetest targets lists them)")
-    parser.add_argument("--targets", type=Path, default=Path("targets.yaml"), help="the targets file")
-    parser.add_argument("--client", help="the client to run on; the variant's first by default")
-    parser.add_argument("--pairs", type=int, default=20)
+    place_options(parser)
     parser.add_argument("--runtime", type=parse_duration, default=3.0, help="of each run, such as 3s")
     parser.add_argument("--ramp", type=parse_duration, default=0.5)
     parser.add_argument("--size", type=parse_size, default=64 << 20, help="of the data set, such as 64MiB")
     return parser
-
-
-@contextmanager
-def _attached(wanted: argparse.Namespace) -> Iterator[tuple[str, Attachment]]:
-    """Attach what was asked for, with its client and server to ourselves."""
-    with ExitStack() as stack:
-        protocol: Protocol[Any]
-        options: Any
-        client: Host
-        if wanted.path is not None:
-            name, protocol, options = "local", Local(), Local.Options(path=str(wanted.path.resolve()))
-            client = stack.enter_context(LocalHost())
-            locks = ["client:local"]
-        else:
-            loaded = config.load(wanted.targets)
-            variant = next((each for each in loaded.variants if each.id == wanted.target), None)
-            if variant is None:
-                known = ", ".join(each.id for each in loaded.variants)
-                raise StoragetestError(
-                    f"{wanted.targets} has no variant {wanted.target!r}; there are: {known}"
-                )
-            named = {machine.name: machine for machine in variant.clients}
-            machine = named.get(wanted.client or next(iter(named)))
-            if machine is None:
-                raise StoragetestError(f"{variant.id} has no client {wanted.client!r}: {', '.join(named)}")
-            name, protocol, options = variant.id, protocols.get(variant.protocol)(), variant.options
-            client = stack.enter_context(connect(machine))
-            locks = [f"client:{identity(machine)}"]
-        locks.append(f"server:{protocol.server(options)}")
-        stack.enter_context(exclusive(locks, timeout=600, what="benchmarks/raw_fio_ratio.py"))
-        yield name, stack.enter_context(protocol.attach(client, options))
 
 
 def _measure(name: str, attachment: Attachment, scale: Scale, pairs: int) -> list[float]:

@@ -14,9 +14,10 @@ import pytest
 
 from storagetest.config import Variant
 from storagetest.config.comparisons import Comparison
-from storagetest.errors import ClientLacks, ConfigError, OptionRefused
+from storagetest.errors import ConfigError
 from storagetest.hosts import Host
 from storagetest.measure.run import Run
+from storagetest.plugin.attaching import attached, hold_to_what_was_asked
 from storagetest.plugin.measuring import bench, raise_for
 from storagetest.plugin.state import State
 from storagetest.plugin.transport import records_of
@@ -25,7 +26,7 @@ from storagetest.report.base import Record
 from storagetest.runner import run_pair
 from storagetest.workloads.base import workloads
 
-__all__ = ["Compare", "attached"]
+__all__ = ["Compare", "right_side"]
 
 
 class Compare:
@@ -49,6 +50,8 @@ class Compare:
         """Measure and judge; return both runs. Raises AssertionError (missed) or Invalid (no verdict)."""
         __tracebackhide__ = True
         comparison, state = self._comparison, self._state
+        # Not in the fixture: there it would be an error, and it is a failure.
+        hold_to_what_was_asked(comparison.right, self._sides[1])
         load = workloads.get(comparison.workload)()
         options = load.Options.model_validate(dict(comparison.parameters))
         left, right = (
@@ -73,22 +76,11 @@ class Compare:
 
 
 @contextmanager
-def attached(comparison: Comparison, client: Host, state: State) -> Iterator[Attachment]:
+def right_side(comparison: Comparison, client: Host, state: State) -> Iterator[Attachment]:
     """Attach the right side; what is skipped or fails does so as it would in a case of its own."""
-    right = comparison.right
     _check(comparison, client, state)
-    try:
-        with state.attach(right, client) as attachment:
-            if attachment.differences:
-                changed = "; ".join(map(str, attachment.differences))
-                raise AssertionError(f"{right.id} on {client.name}: changed in silence: {changed}")
-            yield attachment
-    except OptionRefused as refused:
-        pytest.skip(f"{right.id}: {refused}")
-    except ClientLacks as lacks:
-        if not right.optional:
-            raise
-        pytest.skip(f"{right.id}: {lacks}")
+    with attached(comparison.right, client, state) as attachment:
+        yield attachment
 
 
 def _check(comparison: Comparison, client: Host, state: State) -> None:

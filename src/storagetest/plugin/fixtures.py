@@ -11,9 +11,9 @@ from collections.abc import Iterator
 import pytest
 
 from storagetest.config import Variant
-from storagetest.errors import ClientLacks, OptionRefused
 from storagetest.hosts import Host
-from storagetest.plugin.comparing import Compare, attached
+from storagetest.plugin.attaching import attached
+from storagetest.plugin.comparing import Compare, right_side
 from storagetest.plugin.measuring import Measure
 from storagetest.plugin.state import KEY, State
 from storagetest.protocols.base import Attachment
@@ -43,15 +43,8 @@ def client(variant: Variant, st: State) -> Host:
 @pytest.fixture(scope="session")
 def attachment(variant: Variant, client: Host, st: State) -> Iterator[Attachment]:
     """Yield the variant as ``client`` has it: a directory of our own, or a device that may be overwritten."""
-    try:
-        with st.attach(variant, client) as attached:
-            yield attached
-    except OptionRefused as refused:
-        pytest.skip(f"{variant.id}: {refused}")
-    except ClientLacks as lacks:
-        if not variant.optional:
-            raise
-        pytest.skip(f"{variant.id}: {lacks}")
+    with attached(variant, client, st) as found:
+        yield found
 
 
 @pytest.fixture
@@ -60,7 +53,7 @@ def comparison(
 ) -> Iterator[Compare]:
     """Yield a function that measures a comparison's two variants in turns and holds them to its gate."""
     chosen = st.comparisons[request.node.get_closest_marker("compares").args[0]]
-    with attached(chosen, client, st) as other:
+    with right_side(chosen, client, st) as other:
         yield Compare(request.node, chosen, client, (attachment, other), st)
 
 
