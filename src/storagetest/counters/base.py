@@ -22,6 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import Any, ClassVar
 
 from storagetest.measure.run import Unit
@@ -88,9 +89,12 @@ class Source(ABC):
 
     def select(self, texts: Mapping[str, str]) -> Mapping[str, str]:
         """Return those of ``texts`` that are this source's."""
-        return {
-            path: text for path, text in texts.items() if any(fnmatchcase(path, one) for one in self.paths)
-        }
+        return {path: text for path, text in texts.items() if _matches(path, self.paths)}
+
+
+@lru_cache(maxsize=4096)  # the same few paths, once a second
+def _matches(path: str, globs: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(path, one) for one in globs)
 
 
 sources: Registry[Source] = Registry("storagetest.counters")

@@ -161,36 +161,45 @@ def align(
     if not sampled:
         return tuple(samples)
     client = sampled[0]
+    begins = [
+        at if sample.began is None or not client.clock else sample.began - client.clock
+        for sample, at in zip(samples, called, strict=True)
+    ]
+    windows = [
+        (began - interval, began + sample.seconds + interval)
+        for began, sample in zip(begins, samples, strict=True)
+    ]
+    every = [series for one in sampled for series in _series(one, windows, 2 * interval + 1.0)]
     made = []
-    for sample, at in zip(samples, called, strict=True):
-        began = at if sample.began is None or not client.clock else sample.began - client.clock
-        series: list[Series] = list(sample.series)
-        for one in sampled:
-            series += _window(one, began, sample.seconds, interval)
-        made.append(replace(sample, series=tuple(series), evidence={**sample.evidence, **_notes(sampled)}))
+    for sample, began, window in zip(samples, begins, windows, strict=True):
+        seen = (_since(began, series) for series in cut(every, *window))
+        made.append(
+            replace(sample, series=(*sample.series, *seen), evidence={**sample.evidence, **_notes(sampled)})
+        )
     return tuple(made)
 
 
-def _window(one: Sampled, began: float, seconds: float, interval: float) -> tuple[Series, ...]:
-    """Return one machine's series around a measuring that began at ``began`` by our own clock."""
+def _series(one: Sampled, windows: Sequence[tuple[float, float]], margin: float) -> tuple[Series, ...]:
+    """Return one machine's series, by our own clock, in all ``windows`` and ``margin`` seconds around each.
+
+    Each moment is read once, however many windows it is near to: reading is what takes time here. A point
+    that spans the time between two windows lies in neither.
+    """
     if not one.clock:
         return ()
-    start = began + one.clock
-    margin = 2 * interval + 1.0
     near = [
-        Moment(moment.time - start, moment.texts)
+        Moment(moment.time - one.clock, moment.texts)
         for moment in one.moments
-        if start - margin <= moment.time <= start + seconds + margin
+        if any(since - margin <= moment.time - one.clock <= until + margin for since, until in windows)
     ]
-    every = [series for source in all_sources() for series in follow(source, one.host, near)]
-    return tuple(_rounded(series) for series in cut(every, -interval, seconds + interval))
+    return tuple(series for source in all_sources() for series in follow(source, one.host, near))
 
 
-def _rounded(series: Series) -> Series:
-    """Return it with milliseconds and six digits: results are kept for ever, and kept for each second."""
+def _since(began: float, series: Series) -> Series:
+    """Return it in seconds since ``began``, with milliseconds and six digits: results are kept for ever."""
     return replace(
         series,
-        times=tuple(round(at, 3) for at in series.times),
+        times=tuple(round(at - began, 3) for at in series.times),
         values=tuple(float(f"{value:.6g}") for value in series.values),
     )
 
