@@ -9,14 +9,18 @@ each power of two, which are the six leading bits of the mantissa.
 
 Rules:
 
-1. Chunks of :data:`CHUNK` bytes: memory does not grow with the file.
+1. Chunks of :data:`CHUNK` bytes, a few at a time, each in a thread of its own: memory does not grow with
+   the file.
 2. All lines of a file have as many columns as its first. A line with others, a character that does not
    belong, or an end in the middle of a line is an error that names the line, never a guess.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,21 +33,24 @@ from storagetest.measure.histogram import Histogram, bucket, merge
 
 __all__ = ["CHUNK", "LatencyLog", "parse", "read"]
 
-CHUNK = 1 << 20
+CHUNK = 1 << 19
 """Bytes that are parsed at a time; what they become (about tenfold) should fit a processor's caches."""
 
 _DIRECTIONS = ("read", "write", "trim")
 _PAD = 16  # bytes before a chunk's first, so that looking back from a comma never leaves the buffer
-_COMMA, _SPACE, _NEWLINE, _ZERO = b", \n0"
+_COMMA, _SPACE, _NEWLINE, _ZERO, _NINE = b", \n09"
 _LOOKS_HEXADECIMAL = np.array([chr(code) in "xabcdefABCDEF" for code in range(256)])
 _LEADING_BITS = 46  # a double's mantissa has 52 bits; six of them are kept
-_KEYS = (1023 + 64) << 6
+_ONE = 1023 << 6  # these bits of 1.0, the shortest latency but none
+_KEYS = 1 + (64 << 6)  # none, and 64 for each power of two
 _LONGEST_LINE = 1000
 _END = b"\n"
+_MOST_THREADS = 4
 
 Bytes = NDArray[np.uint8]
 Words = NDArray[np.uint64]
 Places = NDArray[np.intp]
+_Counted = tuple[int, dict[int, NDArray[np.intp]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,24 +78,50 @@ def read(path: Path) -> LatencyLog:
 def parse(chunks: Iterable[bytes], name: str = "latency log") -> LatencyLog:
     """Return what the pieces of a log hold together, however they are cut."""
     counts = np.zeros((len(_DIRECTIONS), _KEYS), np.int64)
-    lines = columns = 0
-    rest = b""
+    lines = 0
+    for found in _in_order(_whole_lines(chunks, name)):
+        try:
+            more, ways = found()
+        except _DamageError as damage:
+            raise WorkloadError(f"{name}:{lines + damage.line + 1}: {damage}") from None
+        lines += more
+        for way, latencies in ways.items():
+            counts[way] += latencies
+    found_ways = {way: _histogram(counts[at]) for at, way in enumerate(_DIRECTIONS) if counts[at].any()}
+    return LatencyLog(lines, found_ways)
+
+
+def _whole_lines(chunks: Iterable[bytes], name: str) -> Iterator[tuple[bytes, int]]:
+    """Yield the pieces cut after their last line, and how many columns the first line has."""
+    rest, lines, columns = b"", 0, 0
     for chunk in chunks:
         end = chunk.rfind(b"\n") + 1
         text, rest = (rest + chunk[:end], chunk[end:]) if end else (b"", rest + chunk)
         if len(rest) > _LONGEST_LINE:
             raise WorkloadError(f"{name}:{lines + text.count(_END) + 1}: the line does not end")
-        if not text:
-            continue
-        columns = columns or text[: text.index(b"\n")].count(b",")
-        try:
-            lines += _count(text, columns, counts)
-        except _DamageError as damage:
-            raise WorkloadError(f"{name}:{lines + damage.line + 1}: {damage}") from None
+        if text:
+            columns = columns or text[: text.index(b"\n")].count(b",")
+            lines += text.count(_END)
+            yield text, columns
     if rest:
         raise WorkloadError(f"{name}:{lines + 1}: the log ends in the middle of a line")
-    found = {way: _histogram(counts[at]) for at, way in enumerate(_DIRECTIONS) if counts[at].any()}
-    return LatencyLog(lines, found)
+
+
+def _in_order(pieces: Iterable[tuple[bytes, int]]) -> Iterator[Callable[[], _Counted]]:
+    """Yield what gives each piece's counts, in the order of the pieces, while others are being counted.
+
+    Threads do: numpy lets go of the interpreter while it works on arrays. No more pieces are under way than
+    there are threads, so memory stays bounded.
+    """
+    workers = min(_MOST_THREADS, len(os.sched_getaffinity(0)))
+    with ThreadPoolExecutor(workers) as pool:
+        under_way: deque[Future[_Counted]] = deque()
+        for text, columns in pieces:
+            under_way.append(pool.submit(_count, text, columns))
+            if len(under_way) > workers:
+                yield under_way.popleft().result
+        while under_way:
+            yield under_way.popleft().result
 
 
 class _DamageError(Exception):
@@ -99,13 +132,10 @@ class _DamageError(Exception):
         self.line = line
 
 
-def _count(text: bytes, columns: int, counts: NDArray[np.int64]) -> int:
-    """Add the latencies of some whole lines to ``counts``; return how many lines there were."""
+def _count(text: bytes, columns: int) -> _Counted:
+    """Return how many whole lines there are, and how many latencies of each key in each direction."""
     buffer = np.frombuffer(b"\0" * _PAD + text, np.uint8)
-    newlines = np.flatnonzero(buffer == _NEWLINE)
-    commas = np.flatnonzero(buffer == _COMMA)
-    _check_shape(buffer, newlines, commas, columns)
-    table = commas.reshape(len(newlines), columns)
+    table = _table(buffer, columns)
     first, second, third = (np.ascontiguousarray(table[:, at]) for at in range(3))
     words: Words = np.ndarray((len(buffer) - 7,), "<u8", buffer, strides=(1,))
     values = _values(words, first, second)
@@ -113,38 +143,42 @@ def _count(text: bytes, columns: int, counts: NDArray[np.int64]) -> int:
     bad = np.flatnonzero((ways >= len(_DIRECTIONS)) | (third - second != 3))
     if bad.size:
         raise _DamageError(int(bad[0]), "the third column is no direction (0, 1 or 2)")
-    keys = values.astype(np.float64).view(np.int64) >> _LEADING_BITS
+    keys = np.maximum((values.astype(np.float64).view(np.int64) >> _LEADING_BITS) - (_ONE - 1), 0)
+    counts = {}
     for way in np.flatnonzero(np.bincount(ways, minlength=len(_DIRECTIONS))):
         mine = ways == way
         chosen = keys if mine.all() else keys[mine]
-        counts[way] += np.bincount(chosen, minlength=_KEYS)
-    return len(newlines)
+        counts[int(way)] = np.bincount(chosen, minlength=_KEYS)
+    return len(table), counts
 
 
-def _check_shape(buffer: Bytes, newlines: Places, commas: Places, columns: int) -> None:
-    """Raise unless every line has the same columns, one space after each comma, and numbers besides."""
+def _table(buffer: Bytes, columns: int) -> Places:
+    """Return the places of the commas and, last, of the newline, a row for each line.
+
+    Raise unless every line has the same columns, one space after each comma, and numbers besides.
+    """
     if columns < 3:
         raise _DamageError(0, f"{columns + 1} columns are too few for a latency log")
-    right = len(commas) == columns * len(newlines)
-    if right:
-        table = commas.reshape(len(newlines), columns)
-        right = bool((table[:, -1] < newlines).all() and (table[1:, 0] > newlines[:-1]).all())
-    if not right:
-        a_line = np.diff(np.searchsorted(commas, newlines), prepend=0)
+    comma, newline, space = (buffer == one for one in (_COMMA, _NEWLINE, _SPACE))
+    marks = np.flatnonzero(comma | newline)
+    lines = np.count_nonzero(newline)
+    if len(marks) != (columns + 1) * lines or not newline[marks[columns :: columns + 1]].all():
+        commas_before = np.flatnonzero(newline[marks]) - np.arange(lines)
+        a_line = np.diff(commas_before, prepend=0)
         raise _DamageError(int(np.flatnonzero(a_line != columns)[0]), f"not {columns + 1} columns as before")
-    spaces = np.count_nonzero(buffer == _SPACE)
-    if spaces != len(commas) or not (buffer[commas + 1] == _SPACE).all():
-        strange = np.flatnonzero(buffer == _SPACE)
-        wrong = np.setxor1d(strange, commas + 1)[:1]
-        raise _DamageError(_line_of(wrong[0], newlines), "a space where none belongs, or none where one does")
-    digits = np.count_nonzero(buffer - np.uint8(_ZERO) <= 9)
-    if digits + spaces + len(commas) + len(newlines) + _PAD != len(buffer):
-        known = (buffer - np.uint8(_ZERO) <= 9) | (buffer == _SPACE) | (buffer == _COMMA)
-        known |= (buffer == _NEWLINE) | _LOOKS_HEXADECIMAL[buffer]
+    table = marks.reshape(lines, columns + 1)
+    if not np.array_equal(comma[:-1], space[1:]):
+        wrong = int(np.flatnonzero(comma[:-1] != space[1:])[0]) + 1
+        line = _line_of(wrong, table[:, -1])
+        raise _DamageError(line, "a space where none belongs, or none where one does")
+    digits = np.count_nonzero(buffer >= _ZERO)
+    if buffer.max() > _NINE or digits + lines * (2 * columns + 1) + _PAD != len(buffer):
+        known = (buffer - np.uint8(_ZERO) <= 9) | space | comma | newline | _LOOKS_HEXADECIMAL[buffer]
         known[:_PAD] = True
         strange = np.flatnonzero(~known)
         if strange.size:
-            raise _DamageError(_line_of(strange[0], newlines), "a character that is no part of a number")
+            raise _DamageError(_line_of(strange[0], table[:, -1]), "a character that is no part of a number")
+    return table
 
 
 def _line_of(place: Any, newlines: Places) -> int:  # noqa: ANN401  # an array's item
@@ -185,7 +219,7 @@ def _eight_digits(words: Words, width: Places, line: Any) -> NDArray[np.uint64]:
 def _histogram(counts: NDArray[np.int64]) -> Histogram:
     """Return the histogram of counts by the leading bits of the latency as a double."""
     keys = np.flatnonzero(counts)
-    lowest = (keys << _LEADING_BITS).view(np.float64)
+    lowest = np.where(keys > 0, (keys + (_ONE - 1) << _LEADING_BITS).view(np.float64), 0.0)
     bins: dict[int, int] = {}
     for value, key in zip(lowest.tolist(), keys.tolist(), strict=True):
         ns = bucket(int(value))
