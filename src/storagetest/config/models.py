@@ -114,6 +114,9 @@ class ProfileEntry(Model):
     runtime: Annotated[Duration | None, Field(gt=0)] = None
     """How long one repeat is measured."""
 
+    cooldown: Duration | None = None
+    """How long load goes on after the counting ends, so that whoever began last is not measured alone."""
+
     repeats: Annotated[int | None, Field(ge=1)] = None
     """How many repeats are run at least."""
 
@@ -156,7 +159,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """How much load: ``size`` in bytes, ``ramp`` and ``runtime`` in seconds; and how many repeats.
+    """How much load: ``size`` in bytes; ``ramp``, ``runtime`` and ``cooldown`` in seconds; how many repeats.
 
     Counters are sampled every ``sample_interval`` seconds (0: not at all). ``cold_size`` is the size in bytes
     for what is read with cold caches (None: twice the memory of client or server). ``steady`` is the rule by
@@ -173,14 +176,15 @@ class Profile:
     cold_size: int | None = None
     steady: Literal["none", "pts", "slope"] = "none"
     steady_rounds: int = 25
+    cooldown: float = 0.0
 
 
 PROFILES: Mapping[str, Profile] = {
     profile.name: profile
     for profile in (
         Profile("smoke", size=16 << 20, ramp=0.1, runtime=0.6, repeats=3, max_repeats=8, cold_size=16 << 20),
-        Profile("standard", size=1 << 30, ramp=5.0, runtime=30.0, repeats=3, max_repeats=12),
-        Profile("thorough", size=8 << 30, ramp=15.0, runtime=120.0, repeats=5, max_repeats=20),
+        Profile("standard", size=1 << 30, ramp=5.0, runtime=30.0, repeats=3, max_repeats=12, cooldown=0.5),
+        Profile("thorough", size=8 << 30, ramp=15.0, runtime=120.0, repeats=5, max_repeats=20, cooldown=1.0),
     )
 }
 """The built-in profiles, which the file may change and add to."""

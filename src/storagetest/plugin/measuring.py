@@ -97,6 +97,7 @@ def scale_of(profile: Profile) -> Scale:
         cold_size=profile.cold_size,
         steady=profile.steady,
         steady_rounds=profile.steady_rounds,
+        cooldown=profile.cooldown,
     )
 
 

@@ -193,7 +193,7 @@ class Bench:
         if self._cold:
             self._tell(Phase.DROP, number, of)
             caches = drop(self._attachment.client, self._beside)
-        self._tell(phase, number, of, self._scale.ramp + self._scale.runtime)
+        self._tell(phase, number, of, self._scale.ramp + self._scale.runtime + self._scale.cooldown)
         called = time.monotonic() + self._scale.ramp
         scale = replace(self._scale, repeat=self._taken)
         self._taken += 1

@@ -30,7 +30,8 @@ class Scale:
     ``interval`` seconds the load notes how it is doing (0: it does not). ``cold_size`` is the size for what
     is read with cold caches (None: twice the memory of client or server, whichever has more). ``steady`` is
     the rule by which the target has to settle before anything counts (see
-    :mod:`storagetest.measure.steady`), within ``steady_rounds`` rounds.
+    :mod:`storagetest.measure.steady`), within ``steady_rounds`` rounds. For ``cooldown`` seconds after the
+    runtime load goes on and is not counted.
     """
 
     size: int
@@ -41,6 +42,7 @@ class Scale:
     cold_size: int | None = None
     steady: Literal["none", "pts", "slope"] = "none"
     steady_rounds: int = 25
+    cooldown: float = 0.0
 
 
 O = TypeVar("O", bound=WorkloadOptions)  # noqa: E741  # options

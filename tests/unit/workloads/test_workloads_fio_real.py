@@ -72,6 +72,24 @@ def test_a_load_yields_every_metric_and_they_fit_together(directory, workload, o
 
 
 @needs_fio
+def test_load_goes_on_in_the_cooldown_and_is_not_counted(directory):
+    cooled = replace(SCALE, cooldown=0.4, interval=0.1)
+    options = WRITE.Options(jobs=2)
+    WRITE.fill(directory, options, cooled)
+    sample = WRITE.measure(directory, options, cooled)
+    said = sample.evidence["fio.json"]  # fio says what its jobs are first
+    report = json.loads(said[said.index("\n{") :])["jobs"]
+    measured, after = (job["write"] for job in report)
+    assert after["io_bytes"] > 0
+    assert after["runtime"] >= 400 * 0.9
+    assert sample.values["bandwidth"] * sample.seconds == pytest.approx(measured["io_bytes"])
+    assert sample.ios == measured["total_ios"]
+    assert sample.seconds == pytest.approx(measured["runtime"] / 1000)
+    assert max(at for one in sample.series for at in one.times) <= sample.seconds + 2 * cooled.interval
+    assert "--startdelay=400ms" in shlex.split(sample.evidence["argv"])
+
+
+@needs_fio
 def test_filling_leaves_random_data_everywhere(directory):
     WRITE.fill(directory, WRITE.Options(), SCALE)
     data = file_of(directory).read_bytes()

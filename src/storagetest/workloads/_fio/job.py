@@ -26,7 +26,7 @@ class FioJob:
     sequential ``random_percent`` go to random places. ``create`` lets fio make the file; else a missing file
     is an error, never a file full of holes. With ``log_interval`` (seconds) fio leaves files named after
     :data:`LOG` in its working directory: bandwidth, IOPS and latency over time. Without ``invalidate`` the
-    page cache keeps what it holds of the file when fio begins.
+    page cache keeps what it holds of the file when fio begins. It begins ``delay`` seconds after fio does.
     """
 
     name: str
@@ -47,6 +47,7 @@ class FioJob:
     create: bool = False
     log_interval: float = 0.0
     invalidate: bool = True
+    delay: float = 0.0
 
     @property
     def directions(self) -> tuple[str, ...]:
@@ -108,6 +109,8 @@ def _options(job: FioJob) -> list[str]:
         options += ["--time_based=1", f"--runtime={_milliseconds(job.runtime)}"]
         if job.ramp > 0:
             options.append(f"--ramp_time={_milliseconds(job.ramp)}")
+    if job.delay > 0:
+        options.append(f"--startdelay={_milliseconds(job.delay)}")
     if not job.invalidate:
         options.append("--invalidate=0")
     if job.log_interval > 0:

@@ -163,11 +163,11 @@ class FioWorkload(Workload[O]):
     def run(self, attachment: Attachment, options: O, scale: Scale, *jobs: FioJob) -> Done:
         """Run ``jobs`` at once. :class:`ClientLacks` where the client has not got an engine asked for."""
         warm = options.cache == "warm"
-        deadline = scale.ramp + scale.runtime + _SLACK
+        deadline = scale.ramp + scale.runtime + scale.cooldown + _SLACK
         if warm:
             deadline += jobs[0].size / _SLOWEST_FILL
         try:
-            return run_fio(attachment.client, *jobs, deadline=deadline, warm=warm)
+            return run_fio(attachment.client, *jobs, deadline=deadline, warm=warm, cooldown=scale.cooldown)
         except WorkloadError:
             if "engine" in options.model_fields_set:
                 check_engine(attachment.client, options.engine)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from storagetest.counters import readout
 from storagetest.counters.cpu import Busy, busy, parse_stat
@@ -76,19 +76,50 @@ class Done:
     began: float | None = None
 
 
-def run_fio(client: Host, *jobs: FioJob, deadline: float, warm: bool = False, count: bool = True) -> Done:
+def run_fio(
+    client: Host,
+    *jobs: FioJob,
+    deadline: float,
+    warm: bool = False,
+    count: bool = True,
+    cooldown: float = 0.0,
+) -> Done:
     """Run ``jobs`` at once on ``client``; with ``warm`` the cache then holds what the first one uses.
 
-    Without ``count`` no counters are read around them.
+    Without ``count`` no counters are read around them. When their runtime is over others like them go on for
+    ``cooldown`` seconds, of which nothing is reported.
 
     Raises :class:`WorkloadError`: its message says what to do next.
     """
-    expected = [Expected(job.directions, job.runtime, job.queue_depth * job.jobs) for job in jobs]
+    every = [*jobs, *(_cooling(job, cooldown) for job in jobs if cooldown > 0)]
+    expected = [Expected(job.directions, job.runtime, job.queue_depth * job.jobs) for job in every]
     interval = max(job.log_interval for job in jobs)
     hold = (jobs[0].filename, str(jobs[0].size >> 20)) if warm else ("", "0")
     wanted = " ".join((*(("counters",) if count else ()), *(("logs",) if interval > 0 else ())))
-    return run_command(
-        client, argv(*jobs), expected, deadline=deadline, log_interval=interval, hold=hold, wanted=wanted
+    done = run_command(
+        client,
+        argv(*every),
+        expected,
+        deadline=deadline,
+        log_interval=interval,
+        hold=hold,
+        wanted=wanted,
+        cooldown=cooldown,
+    )
+    return replace(done, results=done.results[: len(jobs)])
+
+
+def _cooling(job: FioJob, seconds: float) -> FioJob:
+    """Return the job that takes over from ``job`` when its runtime is over; it keeps no logs."""
+    return replace(
+        job,
+        name=f"{job.name}-cooldown",
+        ramp=0.0,
+        runtime=seconds,
+        delay=job.delay + job.ramp + (job.runtime or 0.0),
+        seed=None if job.seed is None else job.seed + 1,
+        log_interval=0.0,
+        invalidate=False,
     )
 
 
@@ -101,8 +132,12 @@ def run_command(
     log_interval: float = 0.0,
     hold: tuple[str, str] = ("", "0"),
     wanted: str = "counters",
+    cooldown: float = 0.0,
 ) -> Done:
-    """Run a command line of fio's that must report what is ``expected``, as :func:`run_fio` does."""
+    """Run a command line of fio's that must report what is ``expected``, as :func:`run_fio` does.
+
+    The last ``cooldown`` seconds of it are not the first job's.
+    """
     try:
         done = client.run(
             ["sh", "-c", _SCRIPT, "storagetest-fio", *hold, wanted, *command], deadline=deadline, check=False
@@ -113,7 +148,7 @@ def run_command(
             f"look at the client's dmesg\n  ran: {shlex.join(command)}"
         )
         raise WorkloadError(msg) from error
-    return _read(client.name, command, expected, done, log_interval)
+    return _read(client.name, command, expected, done, log_interval, cooldown)
 
 
 def check_engine(client: Host, engine: str) -> None:
@@ -142,7 +177,12 @@ def _probe(client: Host, engine: str) -> Completed | None:
 
 
 def _read(
-    name: str, command: tuple[str, ...], expected: Sequence[Expected], done: Completed, log_interval: float
+    name: str,
+    command: tuple[str, ...],
+    expected: Sequence[Expected],
+    done: Completed,
+    log_interval: float,
+    cooldown: float,
 ) -> Done:
     if done.stdout.startswith(_MISSING):
         raise WorkloadError(f"{name}: fio is missing: install the package fio there")
@@ -160,7 +200,7 @@ def _read(
     first = results[0]
     start = began(after, log_interval) if log_interval > 0 else None
     if start is None and first.ended is not None:
-        start = first.ended - first.seconds
+        start = first.ended - cooldown - first.seconds
     series: tuple[Series, ...] = ()
     if start is not None and log_interval > 0:
         series = timeline(after, name, start=start, interval=log_interval)
