@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from storagetest.config import gates
 from storagetest.config.comparisons import Comparison, read_comparisons
+from storagetest.config.known import KnownIssue, read_known_issues
 from storagetest.config.machines import Machines
 from storagetest.config.models import PROFILES, Machine, Profile, ProfileEntry, Rule, Variant
 from storagetest.config.overrides import apply_overrides
@@ -26,7 +27,17 @@ if TYPE_CHECKING:
 
 __all__ = ["SECTIONS", "Config", "build", "load"]
 
-SECTIONS = ("version", "clients", "servers", "targets", "profiles", "workloads", "thresholds", "comparisons")
+SECTIONS = (
+    "version",
+    "clients",
+    "servers",
+    "targets",
+    "profiles",
+    "workloads",
+    "thresholds",
+    "comparisons",
+    "known_issues",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +55,7 @@ class Config:
     thresholds: tuple[Rule, ...]
     comparisons: tuple[Comparison, ...] = ()
     own: OwnWorkloads = field(default_factory=dict)
+    known_issues: tuple[KnownIssue, ...] = ()
 
     def profile(self, name: str) -> Profile:
         """Return the profile called ``name``; :class:`ConfigError` says which there are."""
@@ -87,8 +99,10 @@ def build(source: Source) -> Config:
     variants = Targets(problems, clients, servers).build(sections.get("targets"), source.root)
     compared = sections.get("comparisons")
     comparisons = read_comparisons(compared, variants, problems) if compared else ()
+    known = sections.get("known_issues")
+    issues = read_known_issues(known, source.directory, variants, problems) if known else ()
     problems.raise_any()
-    return Config(path, clients, servers, variants, profiles, rules, comparisons, own)
+    return Config(path, clients, servers, variants, profiles, rules, comparisons, own, issues)
 
 
 def _sections(root: Node, problems: Problems) -> Mapping[str, Node]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from storagetest.config.base import Model
 from storagetest.config.comparisons import ComparisonEntry
+from storagetest.config.known import KnownIssueEntry
 from storagetest.config.matrix import refuses_matrix
 from storagetest.config.models import NAME, LocalEntry, ProfileEntry, SshEntry, TargetEntry
 from storagetest.config.own import OwnWorkload
@@ -70,6 +71,13 @@ def make_schema(
             "comparisons": _named(
                 _model(ComparisonEntry, definitions), "Two variants, measured in turns.", fewest=0
             ),
+            "known_issues": {
+                "description": "What targets are known to do wrong: a list, or the path of a file with one.",
+                "oneOf": [
+                    {"type": "string", "minLength": 1},
+                    {"type": "array", "items": _model(KnownIssueEntry, definitions)},
+                ],
+            },
         },
         "patternProperties": {"^x-": {"description": "Ignored: a place for YAML anchors."}},
         "additionalProperties": False,

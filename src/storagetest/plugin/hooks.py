@@ -19,6 +19,7 @@ from storagetest.plugin.state import KEY, State
 pytest_plugins = [
     "storagetest.plugin.fixtures",
     "storagetest.plugin.conformance",
+    "storagetest.plugin.known",
     "storagetest.plugin.external",
 ]
 

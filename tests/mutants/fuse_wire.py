@@ -1,0 +1,528 @@
+"""The kernel's side of a file system in user space: requests from ``/dev/fuse``, and the answers to them.
+
+Every request is one ``read`` and every answer one ``write`` on the device (fuse(4)). The layouts are those of
+``linux/fuse.h``, protocol 7.31, which every kernel since 5.4 speaks. :data:`OPERATIONS` maps an opcode to the
+function that decodes its arguments, calls the method of the same name of a :class:`Files`, and encodes what
+that returns. An :class:`OSError` is the answer's errno.
+
+Why not a library: those with a permissive licence bind libfuse's high-level interface, where a file is a
+path. Two links are two files there, an unlinked file that is open has no attributes to set, and the flags of
+a rename are dropped: an honest file system made of it breaks promises of its own (docs/adr).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+__all__ = ["OPERATIONS", "Attributes", "Call", "Files", "Init", "Later", "Opened", "serve"]
+
+MAJOR, MINOR = 7, 31
+LARGEST_WRITE = 1 << 20
+BUFFER = LARGEST_WRITE + 4096
+
+# FUSE_INIT flags that are asked for: they leave to the file system what another would leave to the kernel.
+ASYNC_READ, POSIX_LOCKS, ATOMIC_O_TRUNC, BIG_WRITES, DONT_MASK = 1 << 0, 1 << 1, 1 << 3, 1 << 5, 1 << 6
+FLOCK_LOCKS, AUTO_INVAL_DATA, ASYNC_DIO, PARALLEL_DIROPS = 1 << 10, 1 << 12, 1 << 15, 1 << 18
+HANDLE_KILLPRIV, MAX_PAGES = 1 << 19, 1 << 22
+
+KEEP_CACHE = 1 << 1
+"""FOPEN_KEEP_CACHE: what is cached of the file stays so over an open."""
+DIRECT_IO = 1 << 0
+"""FOPEN_DIRECT_IO: nothing is cached of the file."""
+
+# FATTR_*: which fields of a SETATTR count.
+MODE, UID, GID, SIZE, ATIME, MTIME, HANDLE, ATIME_NOW, MTIME_NOW = (1 << bit for bit in range(9))
+
+_HEADER = struct.Struct("<IIQQIIIHH")
+_ANSWER = struct.Struct("<IiQ")
+_ATTRIBUTES = struct.Struct("<QQQQQQIIIIIIIIII")
+_ENTRY = struct.Struct("<QQQQII")
+_SETATTR = struct.Struct("<IIQQQQQQIIIIIIII")
+_INIT = struct.Struct("<IIIIHHIIHHIIH22x")
+_STATFS = struct.Struct("<QQQQQIIII24x")
+_LOCK = struct.Struct("<QQQQIIII")
+
+
+@dataclass(slots=True)
+class Attributes:
+    """struct fuse_attr. Times in nanoseconds, ``blocks`` of 512 bytes; not frozen, so that it can be bent."""
+
+    ino: int
+    size: int
+    blocks: int
+    atime: int
+    mtime: int
+    ctime: int
+    mode: int
+    nlink: int
+    uid: int
+    gid: int
+    rdev: int
+    blksize: int
+
+    def encode(self) -> bytes:
+        (atime, atime_ns), (mtime, mtime_ns), (ctime, ctime_ns) = (
+            divmod(one, 1_000_000_000) for one in (self.atime, self.mtime, self.ctime)
+        )
+        seconds = (one & 0xFFFF_FFFF_FFFF_FFFF for one in (atime, mtime, ctime))
+        return _ATTRIBUTES.pack(
+            self.ino, self.size, self.blocks, *seconds, atime_ns, mtime_ns, ctime_ns,
+            self.mode, self.nlink, self.uid, self.gid, self.rdev, self.blksize, 0,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Who asks: the ids of the thread whose system call waits for the answer.
+
+    ``from_cache``: a WRITE is the kernel's own, of what somebody mapped and wrote.
+    """
+
+    unique: int
+    node: int
+    uid: int
+    gid: int
+    pid: int
+    from_cache: bool = False
+
+    def waits_in(self) -> tuple[int, tuple[int, ...]]:
+        """Return number and arguments of the system call that waits (proc(5), ``/proc/PID/syscall``).
+
+        The kernel asks for a name before it tells what it wants with it. (-1, ()) where that is not known.
+        """
+        try:
+            number, *words = Path(f"/proc/{self.pid}/syscall").read_text(encoding="ascii").split()
+            return int(number), tuple(int(word, 16) for word in words[:6])
+        except (OSError, ValueError):
+            return -1, ()
+
+    def name_at(self, pointer: int) -> bytes:
+        """Return the last part of the path that an argument points at, b"" where it cannot be read."""
+        try:
+            with Path(f"/proc/{self.pid}/mem").open("rb", buffering=0) as memory:
+                memory.seek(pointer)
+                path = memory.read(4096).partition(b"\0")[0]
+        except (OSError, ValueError, OverflowError):
+            return b""
+        return path.rstrip(b"/").rpartition(b"/")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Init:
+    """What a file system asks of the kernel when it is mounted: more flags of FUSE_INIT."""
+
+    flags: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """An open file: its handle, and FOPEN_* flags."""
+
+    handle: int
+    flags: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A name that was found: what it names, and for how many seconds the kernel may believe that."""
+
+    node: int
+    attributes: Attributes
+    name_lasts: float = 0.0
+    attributes_last: float = 0.0
+
+    def encode(self) -> bytes:
+        name, attributes = (divmod(int(one * 1e9), 10**9) for one in (self.name_lasts, self.attributes_last))
+        head = _ENTRY.pack(self.node, 0, name[0], attributes[0], name[1], attributes[1])
+        return head + self.attributes.encode()
+
+
+class Later(Exception):
+    """Raised by a file system that answers this request another time (a lock that has to be waited for)."""
+
+
+class Files(Protocol):
+    """What is served. Methods are named after the operations; see :data:`OPERATIONS` for their arguments."""
+
+    init: Init
+    answer: Callable[[int, int], None]
+    """Answers a request that was left for :class:`Later`, by its number: 0, or an errno."""
+
+    def entry(self, call: Call, node: int) -> Entry: ...
+
+
+Operation = Callable[[Any, Call, bytes], bytes]
+OPERATIONS: dict[int, Operation] = {}
+_UNANSWERED = {2, 36, 42}  # FORGET, INTERRUPT, BATCH_FORGET
+
+
+def _operation(opcode: int) -> Callable[[Operation], Operation]:
+    def note(function: Operation) -> Operation:
+        OPERATIONS[opcode] = function
+        return function
+
+    return note
+
+
+def serve(device: int, files: Any, *, ready: Callable[[], None]) -> None:
+    """Answer what comes from ``device`` until it is unmounted; ``ready`` is called when INIT is answered."""
+    files.answer = lambda unique, status: answer(device, unique, status)
+    while True:
+        try:
+            request = os.read(device, BUFFER)
+        except OSError as error:
+            if error.errno in (errno.EINTR, errno.ENOENT, errno.EAGAIN):  # ENOENT: it was interrupted
+                continue
+            if error.errno == errno.ENODEV:  # unmounted
+                return
+            raise
+        _, opcode, unique, node, uid, gid, pid, *_ = _HEADER.unpack_from(request)
+        call, body = Call(unique, node, uid, gid, pid), request[_HEADER.size :]
+        if opcode == 26:  # INIT
+            answer(device, unique, 0, _init(files, body))
+            ready()
+            continue
+        try:
+            status, said = 0, _decode(opcode)(files, call, body)
+        except Later:
+            continue
+        except OSError as error:
+            status, said = error.errno or errno.EIO, b""
+        except Exception:  # a mistake of ours: said aloud, and the kernel is not left waiting
+            traceback.print_exc(file=sys.stderr)
+            status, said = errno.EIO, b""
+        if opcode not in _UNANSWERED:
+            answer(device, unique, status, said)
+
+
+def answer(device: int, unique: int, status: int, said: bytes = b"") -> None:
+    """Answer one request; one that was interrupted in the meantime is nobody's any more."""
+    try:
+        os.write(device, _ANSWER.pack(_ANSWER.size + len(said), -status, unique) + said)
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENODEV):
+            raise
+
+
+def _decode(opcode: int) -> Operation:
+    try:
+        return OPERATIONS[opcode]
+    except KeyError:
+        raise OSError(errno.ENOSYS, f"opcode {opcode}") from None
+
+
+def _init(files: Files, body: bytes) -> bytes:
+    _, _, readahead, offered = struct.unpack_from("<IIII", body)
+    wanted = ASYNC_READ | ATOMIC_O_TRUNC | BIG_WRITES | DONT_MASK | AUTO_INVAL_DATA | ASYNC_DIO
+    wanted |= PARALLEL_DIROPS | HANDLE_KILLPRIV | MAX_PAGES | files.init.flags
+    pages = LARGEST_WRITE // 4096
+    return _INIT.pack(MAJOR, MINOR, readahead, wanted & offered, 16, 12, LARGEST_WRITE, 1, pages, 0, 0, 0, 0)
+
+
+def _name(body: bytes, start: int = 0) -> bytes:
+    return body[start : body.index(b"\0", start)]
+
+
+def _two(body: bytes, start: int = 0) -> tuple[bytes, bytes]:
+    first = _name(body, start)
+    return first, _name(body, start + len(first) + 1)
+
+
+def _attributes(attributes: Attributes) -> bytes:
+    return bytes(16) + attributes.encode()  # valid for no time: the kernel asks again
+
+
+@_operation(1)
+def lookup(files: Any, call: Call, body: bytes) -> bytes:
+    return files.entry(call, files.lookup(call, call.node, _name(body))).encode()
+
+
+@_operation(2)
+def forget(files: Any, call: Call, body: bytes) -> bytes:
+    files.forget(call.node, struct.unpack_from("<Q", body)[0])
+    return b""
+
+
+@_operation(42)
+def batch_forget(files: Any, call: Call, body: bytes) -> bytes:
+    for at in range(struct.unpack_from("<I", body)[0]):
+        files.forget(*struct.unpack_from("<QQ", body, 8 + 16 * at))
+    return b""
+
+
+@_operation(36)
+def interrupt(files: Any, call: Call, body: bytes) -> bytes:
+    files.interrupt(struct.unpack_from("<Q", body)[0])
+    return b""
+
+
+@_operation(3)
+def getattr_(files: Any, call: Call, body: bytes) -> bytes:
+    flags, _, handle = struct.unpack_from("<IIQ", body)
+    return _attributes(files.getattr(call, call.node, handle if flags & 1 else None))
+
+
+@_operation(4)
+def setattr_(files: Any, call: Call, body: bytes) -> bytes:
+    valid, _, handle, size, _, *times, mode, _, uid, gid, _ = _SETATTR.unpack_from(body)
+    opened = handle if valid & HANDLE else None
+    if valid & MODE:
+        files.chmod(call, call.node, mode & 0o7777)
+    if valid & (UID | GID):
+        files.chown(call, call.node, uid if valid & UID else -1, gid if valid & GID else -1)
+    if valid & SIZE:
+        files.truncate(call, call.node, opened, size)
+    if valid & (ATIME | MTIME):
+        now = "now"
+        seconds = [one - (1 << 64) if one >> 63 else one for one in times[:2]]
+        given = [second * 10**9 + nano for second, nano in zip(seconds, times[3:5], strict=True)]
+        atime = None if not valid & ATIME else now if valid & ATIME_NOW else given[0]
+        mtime = None if not valid & MTIME else now if valid & MTIME_NOW else given[1]
+        files.utimens(call, call.node, atime, mtime)
+    return _attributes(files.getattr(call, call.node, opened))
+
+
+@_operation(5)
+def readlink(files: Any, call: Call, body: bytes) -> bytes:
+    said: bytes = files.readlink(call, call.node)
+    return said
+
+
+@_operation(6)
+def symlink(files: Any, call: Call, body: bytes) -> bytes:
+    name, target = _two(body)
+    return files.entry(call, files.symlink(call, call.node, name, target)).encode()
+
+
+@_operation(8)
+def mknod(files: Any, call: Call, body: bytes) -> bytes:
+    mode, device, umask, _ = struct.unpack_from("<IIII", body)
+    return files.entry(call, files.mknod(call, call.node, _name(body, 16), mode, device, umask)).encode()
+
+
+@_operation(9)
+def mkdir(files: Any, call: Call, body: bytes) -> bytes:
+    mode, umask = struct.unpack_from("<II", body)
+    return files.entry(call, files.mkdir(call, call.node, _name(body, 8), mode, umask)).encode()
+
+
+@_operation(10)
+def unlink(files: Any, call: Call, body: bytes) -> bytes:
+    files.unlink(call, call.node, _name(body))
+    return b""
+
+
+@_operation(11)
+def rmdir(files: Any, call: Call, body: bytes) -> bytes:
+    files.rmdir(call, call.node, _name(body))
+    return b""
+
+
+@_operation(12)
+def rename(files: Any, call: Call, body: bytes) -> bytes:
+    old, new = _two(body, 8)
+    files.rename(call, call.node, old, struct.unpack_from("<Q", body)[0], new, 0)
+    return b""
+
+
+@_operation(45)
+def rename2(files: Any, call: Call, body: bytes) -> bytes:
+    old, new = _two(body, 16)
+    where, flags = struct.unpack_from("<QI", body)
+    files.rename(call, call.node, old, where, new, flags)
+    return b""
+
+
+@_operation(13)
+def link(files: Any, call: Call, body: bytes) -> bytes:
+    old = struct.unpack_from("<Q", body)[0]
+    return files.entry(call, files.link(call, old, call.node, _name(body, 8))).encode()
+
+
+def _opened(one: Opened) -> bytes:
+    return struct.pack("<QII", one.handle, one.flags, 0)
+
+
+@_operation(14)
+def open_(files: Any, call: Call, body: bytes) -> bytes:
+    return _opened(files.open(call, call.node, struct.unpack_from("<I", body)[0]))
+
+
+@_operation(35)
+def create(files: Any, call: Call, body: bytes) -> bytes:
+    flags, mode, umask = struct.unpack_from("<III", body)
+    node, opened = files.create(call, call.node, _name(body, 16), flags, mode, umask)
+    return files.entry(call, node).encode() + _opened(opened)
+
+
+@_operation(51)
+def tmpfile(files: Any, call: Call, body: bytes) -> bytes:
+    flags, mode, umask = struct.unpack_from("<III", body)
+    node, opened = files.tmpfile(call, call.node, flags, mode, umask)
+    return files.entry(call, node).encode() + _opened(opened)
+
+
+@_operation(15)
+def read(files: Any, call: Call, body: bytes) -> bytes:
+    handle, offset, size = struct.unpack_from("<QQI", body)
+    said: bytes = files.read(call, call.node, handle, offset, size)
+    return said
+
+
+@_operation(16)
+def write(files: Any, call: Call, body: bytes) -> bytes:
+    handle, offset, size, flags = struct.unpack_from("<QQII", body)
+    if flags & 1:  # FUSE_WRITE_CACHE
+        call = replace(call, from_cache=True)
+    return struct.pack("<II", files.write(call, call.node, handle, offset, body[40 : 40 + size]), 0)
+
+
+@_operation(17)
+def statfs(files: Any, call: Call, body: bytes) -> bytes:
+    one = files.statfs(call, call.node)
+    counts = (one["blocks"], one["bfree"], one["bavail"], one["files"], one["ffree"])
+    return _STATFS.pack(*counts, one["bsize"], one["namelen"], one["frsize"], 0)
+
+
+@_operation(18)
+def release(files: Any, call: Call, body: bytes) -> bytes:
+    handle, _, flags, owner = struct.unpack_from("<QIIQ", body)
+    files.release(call, call.node, handle, owner, flock=bool(flags & 2))
+    return b""
+
+
+@_operation(29)
+def releasedir(files: Any, call: Call, body: bytes) -> bytes:
+    files.releasedir(call, call.node, struct.unpack_from("<Q", body)[0])
+    return b""
+
+
+@_operation(20)
+def fsync(files: Any, call: Call, body: bytes) -> bytes:
+    handle, flags = struct.unpack_from("<QI", body)
+    files.fsync(call, call.node, handle, data_only=bool(flags & 1))
+    return b""
+
+
+@_operation(30)
+def fsyncdir(files: Any, call: Call, body: bytes) -> bytes:
+    handle, flags = struct.unpack_from("<QI", body)
+    files.fsyncdir(call, call.node, handle, data_only=bool(flags & 1))
+    return b""
+
+
+@_operation(25)
+def flush(files: Any, call: Call, body: bytes) -> bytes:
+    handle, _, _, owner = struct.unpack_from("<QIIQ", body)
+    files.flush(call, call.node, handle, owner)
+    return b""
+
+
+@_operation(21)
+def setxattr(files: Any, call: Call, body: bytes) -> bytes:
+    size, flags = struct.unpack_from("<II", body)
+    name = _name(body, 8)
+    start = 8 + len(name) + 1
+    files.setxattr(call, call.node, name, body[start : start + size], flags)
+    return b""
+
+
+def _sized(said: bytes, size: int) -> bytes:
+    if size == 0:  # only the length was asked for
+        return struct.pack("<II", len(said), 0)
+    if len(said) > size:
+        raise OSError(errno.ERANGE, "xattr")
+    return said
+
+
+@_operation(22)
+def getxattr(files: Any, call: Call, body: bytes) -> bytes:
+    return _sized(files.getxattr(call, call.node, _name(body, 8)), struct.unpack_from("<I", body)[0])
+
+
+@_operation(23)
+def listxattr(files: Any, call: Call, body: bytes) -> bytes:
+    names = files.listxattr(call, call.node)
+    return _sized(b"".join(name + b"\0" for name in names), struct.unpack_from("<I", body)[0])
+
+
+@_operation(24)
+def removexattr(files: Any, call: Call, body: bytes) -> bytes:
+    files.removexattr(call, call.node, _name(body))
+    return b""
+
+
+@_operation(27)
+def opendir(files: Any, call: Call, body: bytes) -> bytes:
+    return _opened(files.opendir(call, call.node))
+
+
+@_operation(28)
+def readdir(files: Any, call: Call, body: bytes) -> bytes:
+    handle, offset, size = struct.unpack_from("<QQI", body)
+    said = b""
+    for ino, cookie, kind, name in files.readdir(call, call.node, handle, offset, size):
+        record = struct.pack("<QqII", ino, cookie, len(name), kind) + name
+        record += bytes(-len(record) % 8)
+        if len(said) + len(record) > size:
+            break
+        said += record
+    return said
+
+
+@_operation(31)
+def getlk(files: Any, call: Call, body: bytes) -> bytes:
+    _, owner, start, end, kind, _, _, _ = _LOCK.unpack_from(body)
+    return struct.pack("<QQII", *files.getlk(call, call.node, owner, start, end, kind))
+
+
+@_operation(32)
+def setlk(files: Any, call: Call, body: bytes) -> bytes:
+    _setlk(files, call, body, waits=False)
+    return b""
+
+
+@_operation(33)
+def setlkw(files: Any, call: Call, body: bytes) -> bytes:
+    _setlk(files, call, body, waits=True)
+    return b""
+
+
+def _setlk(files: Any, call: Call, body: bytes, *, waits: bool) -> None:
+    _, owner, start, end, kind, pid, flags, _ = _LOCK.unpack_from(body)
+    whole = bool(flags & 1)  # FUSE_LK_FLOCK
+    files.setlk(call, call.node, owner, start, end, kind, pid, waits=waits, whole=whole)
+
+
+@_operation(34)
+def access(files: Any, call: Call, body: bytes) -> bytes:
+    files.access(call, call.node, struct.unpack_from("<I", body)[0])
+    return b""
+
+
+@_operation(43)
+def fallocate(files: Any, call: Call, body: bytes) -> bytes:
+    handle, offset, length, mode = struct.unpack_from("<QQQI", body)
+    files.fallocate(call, call.node, handle, offset, length, mode)
+    return b""
+
+
+@_operation(46)
+def lseek(files: Any, call: Call, body: bytes) -> bytes:
+    handle, offset, whence = struct.unpack_from("<QQI", body)
+    return struct.pack("<Q", files.lseek(call, call.node, handle, offset, whence))
+
+
+@_operation(47)
+def copy_file_range(files: Any, call: Call, body: bytes) -> bytes:
+    source, start, to_node, sink, to, length = struct.unpack_from("<QQQQQQ", body)
+    done = files.copy_file_range(call, call.node, source, start, to_node, sink, to, length)
+    return struct.pack("<II", done, 0)

@@ -1,0 +1,263 @@
+"""What stat and statvfs say: times, sizes, blocks, modes."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from pathlib import Path
+
+from fuse_files import PassThrough
+from fuse_wire import Attributes, Call, Opened
+from posix_rules import mutant
+
+
+class _KeepingTimes(PassThrough):
+    """``keeping`` puts a file's own times back after what has been done to it."""
+
+    def keeping(self, path: str, before: os.stat_result) -> None:
+        self.as_nobody_else()
+        os.utime(path, ns=(os.stat(path).st_atime_ns, before.st_mtime_ns))
+
+
+@mutant("write-mtime-not-moved", "write(3p)", "a write does not mark the modification time")
+class WriteMtimeNotMoved(_KeepingTimes):
+    def write(self, call: Call, node: int, handle: int, offset: int, data: bytes) -> int:
+        before = os.fstat(handle)
+        done = super().write(call, node, handle, offset, data)
+        self.keeping(self.nodes[node].path, before)
+        return done
+
+
+@mutant("truncate-mtime-not-moved", "truncate(3p)", "truncate does not mark the modification time")
+class TruncateMtimeNotMoved(_KeepingTimes):
+    def truncate(self, call: Call, node: int, handle: int | None, size: int) -> None:
+        before = os.stat(self.nodes[node].path)
+        super().truncate(call, node, handle, size)
+        self.keeping(self.nodes[node].path, before)
+
+
+@mutant(
+    "directory-mtime-not-moved", "open(3p), unlink(3p)", "names that come and go do not mark the directory"
+)
+class DirectoryMtimeNotMoved(PassThrough):
+    def __init__(self, below: Path) -> None:
+        super().__init__(below)
+        self.first: dict[int, tuple[int, int]] = {}
+
+    def getattr(self, call: Call, node: int, handle: int | None) -> Attributes:
+        found = super().getattr(call, node, handle)
+        if stat.S_ISDIR(found.mode):
+            found.mtime, found.ctime = self.first.setdefault(node, (found.mtime, found.ctime))
+        return found
+
+    def utimens(self, call: Call, node: int, atime: int | str | None, mtime: int | str | None) -> None:
+        super().utimens(call, node, atime, mtime)
+        self.first.pop(node, None)
+
+
+class _OldCtime(PassThrough):
+    """``hold`` keeps the status-change time that a file had when it is asked for first."""
+
+    def __init__(self, below: Path) -> None:
+        super().__init__(below)
+        self.held: dict[int, int] = {}
+
+    def hold(self, node: int) -> None:
+        self.held.setdefault(node, os.fstat(self.fd(node)).st_ctime_ns)
+
+    def getattr(self, call: Call, node: int, handle: int | None) -> Attributes:
+        found = super().getattr(call, node, handle)
+        found.ctime = self.held.get(node, found.ctime)
+        return found
+
+
+@mutant("chmod-ctime-not-moved", "chmod(3p)", "chmod does not mark the status-change time")
+class ChmodCtimeNotMoved(_OldCtime):
+    def chmod(self, call: Call, node: int, mode: int) -> None:
+        self.hold(node)
+        super().chmod(call, node, mode)
+
+
+@mutant("chown-ctime-not-moved", "chown(3p)", "chown does not mark the status-change time")
+class ChownCtimeNotMoved(_OldCtime):
+    def chown(self, call: Call, node: int, uid: int, gid: int) -> None:
+        self.hold(node)
+        super().chown(call, node, uid, gid)
+
+
+@mutant("link-ctime-not-moved", "link(3p), unlink(3p)", "links do not mark the status-change time")
+class LinkCtimeNotMoved(_OldCtime):
+    def link(self, call: Call, old: int, parent: int, name: bytes) -> int:
+        self.hold(old)
+        return super().link(call, old, parent, name)
+
+    def unlink(self, call: Call, parent: int, name: bytes) -> None:
+        node = self.node_at(self.fd(parent), name)
+        self.hold(node)
+        super().unlink(call, parent, name)
+        self.forget(node, 1)
+
+
+@mutant("write-ctime-not-moved", "write(3p)", "a write does not mark the status-change time")
+class WriteCtimeNotMoved(_OldCtime):
+    def write(self, call: Call, node: int, handle: int, offset: int, data: bytes) -> int:
+        self.hold(node)
+        return super().write(call, node, handle, offset, data)
+
+
+@mutant("utimens-ctime-not-moved", "futimens(3p)", "setting times does not mark the status-change time")
+class UtimensCtimeNotMoved(_OldCtime):
+    def utimens(self, call: Call, node: int, atime: int | str | None, mtime: int | str | None) -> None:
+        self.hold(node)
+        super().utimens(call, node, atime, mtime)
+
+
+def _seconds(when: int | str | None) -> int | str | None:
+    return when // 10**9 * 10**9 if isinstance(when, int) else when
+
+
+@mutant("utimens-rounds", "futimens(3p)", "times that are set are kept to the second")
+class UtimensRounds(PassThrough):
+    def utimens(self, call: Call, node: int, atime: int | str | None, mtime: int | str | None) -> None:
+        super().utimens(call, node, _seconds(atime), _seconds(mtime))
+
+
+@mutant("utimens-atime-ignored", "futimens(3p)", "the access time cannot be set")
+class UtimensAtimeIgnored(PassThrough):
+    def utimens(self, call: Call, node: int, atime: int | str | None, mtime: int | str | None) -> None:
+        super().utimens(call, node, None, mtime)
+
+
+@mutant("utimens-omit-ignored", "futimens(3p) UTIME_OMIT", "a time that is to be left alone becomes now")
+class UtimensOmitIgnored(PassThrough):
+    def utimens(self, call: Call, node: int, atime: int | str | None, mtime: int | str | None) -> None:
+        now = "now"
+        super().utimens(call, node, now if atime is None else atime, now if mtime is None else mtime)
+
+
+@mutant("utimens-now-ignored", "futimens(3p) UTIME_NOW", "a time that is to be now stays what it was")
+class UtimensNowIgnored(PassThrough):
+    def utimens(self, call: Call, node: int, atime: int | str | None, mtime: int | str | None) -> None:
+        super().utimens(call, node, *(None if one == "now" else one for one in (atime, mtime)))
+
+
+@mutant("utimens-early-clamped", "futimens(3p), XBD 4.16", "a time before 1970 becomes 1970")
+class UtimensEarlyClamped(PassThrough):
+    def utimens(self, call: Call, node: int, atime: int | str | None, mtime: int | str | None) -> None:
+        times = [max(one, 0) if isinstance(one, int) else one for one in (atime, mtime)]
+        super().utimens(call, node, *times)
+
+
+@mutant("utimens-late-wraps", "futimens(3p), XBD 4.16", "a time after 2038 is another one")
+class UtimensLateWraps(PassThrough):
+    def utimens(self, call: Call, node: int, atime: int | str | None, mtime: int | str | None) -> None:
+        wrap = (1 << 31) * 10**9
+        times = [one % wrap if isinstance(one, int) and one >= wrap else one for one in (atime, mtime)]
+        super().utimens(call, node, *times)
+
+
+@mutant("attributes-stale", "fstat(3p)", "for half a second a file has the attributes that it had before")
+class AttributesStale(PassThrough):
+    LAST = 0.5
+
+    def __init__(self, below: Path) -> None:
+        super().__init__(below)
+        self.seen: dict[int, tuple[float, Attributes]] = {}
+
+    def getattr(self, call: Call, node: int, handle: int | None) -> Attributes:
+        when, found = self.seen.get(node, (0.0, None))
+        if found is None or time.monotonic() - when > self.LAST:
+            found = super().getattr(call, node, handle)
+            self.seen[node] = time.monotonic(), found
+        return found
+
+
+@mutant("size-stale", "fstat(3p) st_size", "a file's size is what it was when it was opened")
+class SizeStale(PassThrough):
+    def __init__(self, below: Path) -> None:
+        super().__init__(below)
+        self.sizes: dict[int, int] = {}
+
+    def _note(self, node: int) -> None:
+        self.sizes[node] = os.fstat(self.fd(node)).st_size
+
+    def open(self, call: Call, node: int, flags: int) -> Opened:
+        opened = super().open(call, node, flags)
+        self._note(node)
+        return opened
+
+    def create(
+        self, call: Call, parent: int, name: bytes, flags: int, mode: int, umask: int
+    ) -> tuple[int, Opened]:
+        node, opened = super().create(call, parent, name, flags, mode, umask)
+        self._note(node)
+        return node, opened
+
+    def release(self, call: Call, node: int, handle: int, owner: int, *, flock: bool) -> None:
+        self.sizes.pop(node, None)
+        super().release(call, node, handle, owner, flock=flock)
+
+    def getattr(self, call: Call, node: int, handle: int | None) -> Attributes:
+        found = super().getattr(call, node, handle)
+        found.size = self.sizes.get(node, found.size)
+        return found
+
+
+@mutant("blocks-zero", "<sys/stat.h> st_blocks", "every file takes no block")
+class BlocksZero(PassThrough):
+    def getattr(self, call: Call, node: int, handle: int | None) -> Attributes:
+        found = super().getattr(call, node, handle)
+        found.blocks = 0
+        return found
+
+
+@mutant("blocks-full", "<sys/stat.h> st_blocks", "a hole takes as many blocks as data would")
+class BlocksFull(PassThrough):
+    def getattr(self, call: Call, node: int, handle: int | None) -> Attributes:
+        found = super().getattr(call, node, handle)
+        found.blocks = max(found.blocks, found.size // 512)
+        return found
+
+
+@mutant("mode-bits-dropped", "chmod(3p) S_ISUID, S_ISGID, S_ISVTX", "chmod keeps only the permission bits")
+class ModeBitsDropped(PassThrough):
+    def chmod(self, call: Call, node: int, mode: int) -> None:
+        super().chmod(call, node, mode & 0o777)
+
+
+@mutant("chmod-ignored", "chmod(3p)", "chmod changes nothing")
+class ChmodIgnored(PassThrough):
+    def chmod(self, call: Call, node: int, mode: int) -> None:
+        """Change nothing."""
+
+
+@mutant("chown-ignored", "chown(3p)", "chown changes nothing")
+class ChownIgnored(PassThrough):
+    def chown(self, call: Call, node: int, uid: int, gid: int) -> None:
+        """Change nothing."""
+
+
+@mutant("chown-minus-one", "chown(3p)", "an id of -1 does not leave it as it is, but makes it 0")
+class ChownMinusOne(PassThrough):
+    def chown(self, call: Call, node: int, uid: int, gid: int) -> None:
+        super().chown(call, node, max(uid, 0), max(gid, 0))
+
+
+@mutant("statfs-more-free-than-all", "fstatvfs(3p)", "more blocks are free than there are")
+class StatfsMoreFreeThanAll(PassThrough):
+    def statfs(self, call: Call, node: int) -> dict[str, int]:
+        found = super().statfs(call, node)
+        return {**found, "bfree": found["blocks"] + 1, "bavail": found["blocks"] + 1}
+
+
+@mutant("statfs-name-max", "fstatvfs(3p) f_namemax", "names can be longer than they are said to be")
+class StatfsNameMax(PassThrough):
+    def statfs(self, call: Call, node: int) -> dict[str, int]:
+        return {**super().statfs(call, node), "namelen": 1000}
+
+
+@mutant("statfs-zero", "fstatvfs(3p)", "the file system says that it has no size")
+class StatfsZero(PassThrough):
+    def statfs(self, call: Call, node: int) -> dict[str, int]:
+        return {**super().statfs(call, node), "blocks": 0, "bfree": 0, "bavail": 0, "bsize": 0, "frsize": 0}

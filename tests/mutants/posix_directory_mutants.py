@@ -1,0 +1,141 @@
+"""Directories as they are read: entries lost, doubled, stale or of the wrong kind."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from fuse_files import PassThrough
+from fuse_wire import Call, Opened
+from posix_rules import mutant
+
+Entries = list[tuple[int, int, int, bytes]]
+DOTS = (b".", b"..")
+
+
+def whole(handle: int) -> Entries:
+    """Return every entry, in the order that the file system below has."""
+    from fuse_files import _entries
+
+    os.lseek(handle, 0, os.SEEK_SET)
+    found: Entries = []
+    while batch := list(_entries(handle, 1 << 15)):
+        found += batch
+    return found
+
+
+@mutant("readdir-cookie-is-index", "readdir(3p)", "where a reader is, is a count: what goes makes it skip")
+class ReaddirCookieIsIndex(PassThrough):
+    MOST = 32
+
+    def readdir(self, call: Call, node: int, handle: int, offset: int, size: int) -> Entries:
+        found = whole(handle)[offset : offset + self.MOST]
+        return [(ino, offset + at + 1, kind, name) for at, (ino, _, kind, name) in enumerate(found)]
+
+
+@mutant("readdir-doubles", "readdir(3p)", "an entry comes twice where one answer ends and the next begins")
+class ReaddirDoubles(PassThrough):
+    MOST = 32
+
+    def __init__(self, below: Path) -> None:
+        super().__init__(below)
+        self.last: dict[tuple[int, int], tuple[int, int, int, bytes]] = {}
+
+    def readdir(self, call: Call, node: int, handle: int, offset: int, size: int) -> Entries:
+        found = super().readdir(call, node, handle, offset, size)[: self.MOST]
+        again = self.last.get((handle, offset))
+        if found:
+            self.last[handle, found[-1][1]] = found[-1]
+        if again is None or not found:
+            return found
+        return [(again[0], offset, again[2], again[3]), *found]
+
+
+@mutant("readdir-loses", "readdir(3p)", "of a directory with many entries one in a hundred is not listed")
+class ReaddirLoses(PassThrough):
+    def readdir(self, call: Call, node: int, handle: int, offset: int, size: int) -> Entries:
+        found = super().readdir(call, node, handle, offset, size)
+        return found[:-1] if len(found) > 100 else found
+
+
+@mutant("readdir-ends-early", "readdir(3p)", "no more than 200 entries are listed")
+class ReaddirEndsEarly(PassThrough):
+    MOST = 200
+
+    def readdir(self, call: Call, node: int, handle: int, offset: int, size: int) -> Entries:
+        found = whole(handle)[offset : self.MOST]
+        return [(ino, offset + at + 1, kind, name) for at, (ino, _, kind, name) in enumerate(found)]
+
+
+@mutant(
+    "readdir-stale", "readdir(3p), opendir(3p)", "a directory is listed as it was when it was first opened"
+)
+class ReaddirStale(PassThrough):
+    def __init__(self, below: Path) -> None:
+        super().__init__(below)
+        self.first: dict[int, Entries] = {}
+
+    def readdir(self, call: Call, node: int, handle: int, offset: int, size: int) -> Entries:
+        found = self.first.setdefault(node, whole(handle))[offset:]
+        return [(ino, offset + at + 1, kind, name) for at, (ino, _, kind, name) in enumerate(found)]
+
+
+@mutant("rewind-stale", "rewinddir(3p)", "after rewinddir a directory is listed as before")
+class RewindStale(PassThrough):
+    def __init__(self, below: Path) -> None:
+        super().__init__(below)
+        self.first: dict[int, Entries] = {}
+
+    def opendir(self, call: Call, node: int) -> Opened:
+        opened = super().opendir(call, node)
+        self.first[opened.handle] = whole(opened.handle)
+        return opened
+
+    def readdir(self, call: Call, node: int, handle: int, offset: int, size: int) -> Entries:
+        found = self.first[handle][offset:]
+        return [(ino, offset + at + 1, kind, name) for at, (ino, _, kind, name) in enumerate(found)]
+
+
+@mutant("readdir-type-wrong", "readdir(3) d_type", "every entry is said to be a regular file")
+class ReaddirTypeWrong(PassThrough):
+    def readdir(self, call: Call, node: int, handle: int, offset: int, size: int) -> Entries:
+        regular = stat.S_IFREG >> 12
+        return [
+            (ino, cookie, kind if name in DOTS else regular, name)
+            for ino, cookie, kind, name in super().readdir(call, node, handle, offset, size)
+        ]
+
+
+@mutant("readdir-ino-wrong", "readdir(3p) d_ino", "an entry's number is not the file's")
+class ReaddirInoWrong(PassThrough):
+    def readdir(self, call: Call, node: int, handle: int, offset: int, size: int) -> Entries:
+        return [
+            (ino + 1, cookie, kind, name)
+            for ino, cookie, kind, name in super().readdir(call, node, handle, offset, size)
+        ]
+
+
+@mutant("readdir-name-cut", "readdir(3p) d_name", "a name that is listed is cut after 100 bytes")
+class ReaddirNameCut(PassThrough):
+    def readdir(self, call: Call, node: int, handle: int, offset: int, size: int) -> Entries:
+        return [
+            (ino, cookie, kind, name[:100])
+            for ino, cookie, kind, name in super().readdir(call, node, handle, offset, size)
+        ]
+
+
+@mutant("readdir-no-dots", "readdir(3p)", "dot and dot-dot are not listed, though they are there")
+class ReaddirNoDots(PassThrough):
+    def readdir(self, call: Call, node: int, handle: int, offset: int, size: int) -> Entries:
+        found = super().readdir(call, node, handle, offset, size)
+        return [one for one in found if one[3] not in DOTS]
+
+
+@mutant("directory-links-not-counted", "<sys/stat.h> st_nlink", "mkdir and rmdir leave the directory's links")
+class DirectoryLinksNotCounted(PassThrough):
+    def getattr(self, call, node, handle):  # type: ignore[no-untyped-def]  # as the one that it overrides
+        found = super().getattr(call, node, handle)
+        if stat.S_ISDIR(found.mode):
+            found.nlink = 3
+        return found

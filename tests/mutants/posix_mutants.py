@@ -1,0 +1,10 @@
+"""Every mutant of the file system, by name: importing their modules enters them."""
+
+import importlib
+
+from posix_rules import MUTANTS
+
+__all__ = ["MUTANTS"]
+
+for _area in ("attribute", "data", "directory", "lock", "name", "open", "permission", "xattr"):
+    importlib.import_module(f"posix_{_area}_mutants")

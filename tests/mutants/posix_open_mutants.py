@@ -1,0 +1,186 @@
+"""Opening and making files: O_EXCL, O_TRUNC, O_APPEND, mode and mask."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+from fuse_files import PassThrough
+from fuse_wire import Call, Opened
+from posix_rules import asked_by, mutant, opens_with, size_of
+
+
+@mutant("exclusive-not", "open(3p) O_EXCL [EEXIST]", "O_CREAT with O_EXCL opens a file that exists")
+class ExclusiveNot(PassThrough):
+    """The kernel would say EEXIST by itself: so the name is kept from an open with O_EXCL."""
+
+    def lookup(self, call: Call, parent: int, name: bytes) -> int:
+        if opens_with(call, os.O_EXCL) and call.name_at(call.waits_in()[1][1]) == name:
+            raise FileNotFoundError(errno.ENOENT, "to be created")
+        return super().lookup(call, parent, name)
+
+    def create(
+        self, call: Call, parent: int, name: bytes, flags: int, mode: int, umask: int
+    ) -> tuple[int, Opened]:
+        return super().create(call, parent, name, flags & ~os.O_EXCL, mode, umask)
+
+
+@mutant("mkdir-exists-accepted", "mkdir(3p) [EEXIST]", "a directory that exists is made once more")
+class MkdirExistsAccepted(PassThrough):
+    def lookup(self, call: Call, parent: int, name: bytes) -> int:
+        if asked_by(call, "mkdir"):
+            words = call.waits_in()[1]
+            if name in (call.name_at(words[0]), call.name_at(words[1])):
+                raise FileNotFoundError(errno.ENOENT, "to be made")
+        return super().lookup(call, parent, name)
+
+    def mkdir(self, call: Call, parent: int, name: bytes, mode: int, umask: int) -> int:
+        try:
+            return super().mkdir(call, parent, name, mode, umask)
+        except FileExistsError:
+            return self.node_at(self.fd(parent), name)
+
+
+@mutant("open-trunc-ignored", "open(3p) O_TRUNC", "O_TRUNC leaves the file as it is")
+class OpenTruncIgnored(PassThrough):
+    def open(self, call: Call, node: int, flags: int) -> Opened:
+        return super().open(call, node, flags & ~os.O_TRUNC)
+
+
+@mutant("open-truncates", "open(3p)", "opening for writing empties the file")
+class OpenTruncates(PassThrough):
+    def open(self, call: Call, node: int, flags: int) -> Opened:
+        return super().open(call, node, flags | (os.O_TRUNC if flags & os.O_ACCMODE else 0))
+
+
+class _Appending(PassThrough):
+    def __init__(self, below: Path) -> None:
+        super().__init__(below)
+        self.ends: dict[int, int] = {}
+
+    def open(self, call: Call, node: int, flags: int) -> Opened:
+        opened = super().open(call, node, flags & ~os.O_APPEND)
+        if flags & os.O_APPEND:
+            self.ends[opened.handle] = self.start(opened.handle)
+        return opened
+
+    def create(
+        self, call: Call, parent: int, name: bytes, flags: int, mode: int, umask: int
+    ) -> tuple[int, Opened]:
+        node, opened = super().create(call, parent, name, flags & ~os.O_APPEND, mode, umask)
+        if flags & os.O_APPEND:
+            self.ends[opened.handle] = 0
+        return node, opened
+
+    def write(self, call: Call, node: int, handle: int, offset: int, data: bytes) -> int:
+        if handle in self.ends and not call.from_cache:
+            offset = self.ends[handle]
+            self.ends[handle] += len(data)
+        return super().write(call, node, handle, offset, data)
+
+    def release(self, call: Call, node: int, handle: int, owner: int, *, flock: bool) -> None:
+        self.ends.pop(handle, None)
+        super().release(call, node, handle, owner, flock=flock)
+
+    def start(self, handle: int) -> int:
+        raise NotImplementedError
+
+
+@mutant("append-lost", "open(3p) O_APPEND", "who appends knows only the end that his own writes have made")
+class AppendLost(_Appending):
+    def start(self, handle: int) -> int:
+        return size_of(handle)
+
+
+@mutant("append-ignored", "open(3p) O_APPEND", "O_APPEND writes from the file's beginning")
+class AppendIgnored(_Appending):
+    def start(self, handle: int) -> int:
+        return 0
+
+
+@mutant("mask-ignored", "umask(3p)", "a new file has the bits that the mask takes away")
+class MaskIgnored(PassThrough):
+    def as_caller(self, call: Call, umask: int = 0) -> None:
+        super().as_caller(call, 0)
+
+
+@mutant("create-mode-ignored", "open(3p) O_CREAT", "a new file's mode is 0644, whatever was asked for")
+class CreateModeIgnored(PassThrough):
+    def create(
+        self, call: Call, parent: int, name: bytes, flags: int, mode: int, umask: int
+    ) -> tuple[int, Opened]:
+        return super().create(call, parent, name, flags, 0o644, umask)
+
+
+@mutant("mkdir-mode-ignored", "mkdir(3p)", "a new directory's mode is 0755, whatever was asked for")
+class MkdirModeIgnored(PassThrough):
+    def mkdir(self, call: Call, parent: int, name: bytes, mode: int, umask: int) -> int:
+        return super().mkdir(call, parent, name, 0o755, 0)
+
+
+@mutant("owner-not-caller", "open(3p) O_CREAT", "a new file is root's and not his who made it")
+class OwnerNotCaller(PassThrough):
+    def create(
+        self, call: Call, parent: int, name: bytes, flags: int, mode: int, umask: int
+    ) -> tuple[int, Opened]:
+        node, opened = super().create(call, parent, name, flags, mode, umask)
+        self.as_nobody_else()
+        os.chown(opened.handle, 0, 0)
+        return node, opened
+
+
+@mutant("setgid-group-not-inherited", "mkdir(2) S_ISGID", "a set-group-ID directory does not give its group")
+class SetgidGroupNotInherited(PassThrough):
+    def create(
+        self, call: Call, parent: int, name: bytes, flags: int, mode: int, umask: int
+    ) -> tuple[int, Opened]:
+        node, opened = super().create(call, parent, name, flags, mode, umask)
+        self.as_nobody_else()
+        os.chown(opened.handle, -1, call.gid)
+        return node, opened
+
+    def mkdir(self, call: Call, parent: int, name: bytes, mode: int, umask: int) -> int:
+        node = super().mkdir(call, parent, name, mode, umask)
+        self.as_nobody_else()
+        os.chown(self.nodes[node].path, -1, call.gid)
+        return node
+
+
+@mutant("setgid-bit-not-inherited", "mkdir(2) S_ISGID", "a directory in a set-group-ID one lacks the bit")
+class SetgidBitNotInherited(PassThrough):
+    def mkdir(self, call: Call, parent: int, name: bytes, mode: int, umask: int) -> int:
+        node = super().mkdir(call, parent, name, mode, umask)
+        self.as_nobody_else()
+        os.chmod(self.nodes[node].path, stat.S_IMODE(os.stat(self.nodes[node].path).st_mode) & ~stat.S_ISGID)
+        return node
+
+
+@mutant("rmdir-full", "rmdir(3p) [ENOTEMPTY]", "a directory that is not empty is removed")
+class RmdirFull(PassThrough):
+    def rmdir(self, call: Call, parent: int, name: bytes) -> None:
+        target = Path(f"/proc/self/fd/{self.fd(parent)}/{os.fsdecode(name)}")
+        for one in target.iterdir():
+            if one.is_dir() and not one.is_symlink():
+                one.rmdir()
+            else:
+                one.unlink()
+        super().rmdir(call, parent, name)
+
+
+@mutant("rmdir-full-wrong-errno", "rmdir(3p) [ENOTEMPTY]", "a directory that is not empty gives EPERM")
+class RmdirFullWrongErrno(PassThrough):
+    def rmdir(self, call: Call, parent: int, name: bytes) -> None:
+        try:
+            super().rmdir(call, parent, name)
+        except OSError as error:
+            raise OSError(errno.EPERM if error.errno == errno.ENOTEMPTY else error.errno, "rmdir") from None
+
+
+@mutant("tmpfile-not-linkable", "open(2) O_TMPFILE", "a file without a name cannot be given one")
+class TmpfileNotLinkable(PassThrough):
+    def link(self, call: Call, old: int, parent: int, name: bytes) -> int:
+        if os.fstat(self.fd(old)).st_nlink == 0:
+            raise FileNotFoundError(errno.ENOENT, "no name")
+        return super().link(call, old, parent, name)

@@ -1,0 +1,67 @@
+"""What the mutants of the file system are made with: their table, and what several of them need."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fuse_files import PassThrough
+from fuse_wire import Call
+
+__all__ = ["MUTANTS", "PosixMutant", "asked_by", "mutant"]
+
+
+@dataclass(frozen=True, slots=True)
+class PosixMutant:
+    """One broken promise. ``section`` says who promises it, ``files`` is how ``fuse_kit`` names its class."""
+
+    name: str
+    section: str
+    description: str
+    files: str
+
+
+MUTANTS: dict[str, PosixMutant] = {}
+
+_CALLS = {
+    "x86_64": {
+        "open": (2, 257, 437), "mkdir": (83, 258), "rename": (82, 264, 316), "link": (86, 265),
+        "unlink": (87, 263), "rmdir": (84, 263), "symlink": (88, 266), "mknod": (133, 259),
+        "renameat2": (316,), "openat": (257,),
+    },
+    "aarch64": {
+        "open": (56, 437), "mkdir": (34,), "rename": (38, 276), "link": (37,), "unlink": (35,),
+        "rmdir": (35,), "symlink": (36,), "mknod": (33,), "renameat2": (276,), "openat": (56,),
+    },
+}  # fmt: skip
+"""Numbers of system calls, as the kernel's table for the machine has them (syscalls(2))."""
+
+
+def mutant(name: str, section: str, description: str) -> Callable[[type[PassThrough]], type[PassThrough]]:
+    """Enter a class into the table."""
+
+    def note(files: type[PassThrough]) -> type[PassThrough]:
+        assert name not in MUTANTS, name
+        MUTANTS[name] = PosixMutant(name, section, description, f"{files.__module__}:{files.__name__}")
+        return files
+
+    return note
+
+
+def asked_by(call: Call, *names: str) -> bool:
+    """Whether one of these system calls waits for the answer."""
+    number, _ = call.waits_in()
+    table = _CALLS.get(platform.machine(), {})
+    return any(number in table[name] for name in names)
+
+
+def opens_with(call: Call, flag: int) -> bool:
+    """Whether the answer is for an openat(2) with ``flag``."""
+    number, words = call.waits_in()
+    return number in _CALLS.get(platform.machine(), {}).get("openat", ()) and bool(words[2] & flag)
+
+
+def size_of(fd: int) -> int:
+    return os.fstat(fd).st_size

@@ -1,0 +1,108 @@
+"""Extended attributes: flags, values, names."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from fuse_files import PassThrough
+from fuse_wire import Call
+from posix_rules import mutant
+
+CREATE, REPLACE = os.XATTR_CREATE, os.XATTR_REPLACE
+
+
+@mutant("xattr-create-ignored", "setxattr(2) XATTR_CREATE [EEXIST]", "XATTR_CREATE replaces what is there")
+class XattrCreateIgnored(PassThrough):
+    def setxattr(self, call: Call, node: int, name: bytes, value: bytes, flags: int) -> None:
+        super().setxattr(call, node, name, value, flags & ~CREATE)
+
+
+@mutant(
+    "xattr-replace-ignored", "setxattr(2) XATTR_REPLACE [ENODATA]", "XATTR_REPLACE makes what is not there"
+)
+class XattrReplaceIgnored(PassThrough):
+    def setxattr(self, call: Call, node: int, name: bytes, value: bytes, flags: int) -> None:
+        super().setxattr(call, node, name, value, flags & ~REPLACE)
+
+
+@mutant("xattr-absent-empty", "getxattr(2) [ENODATA]", "an attribute that is not there is empty")
+class XattrAbsentEmpty(PassThrough):
+    def getxattr(self, call: Call, node: int, name: bytes) -> bytes:
+        try:
+            return super().getxattr(call, node, name)
+        except OSError as error:
+            if error.errno == errno.ENODATA and name.startswith(b"user."):
+                return b""
+            raise
+
+
+@mutant("xattr-absent-wrong-errno", "getxattr(2) [ENODATA]", "an attribute that is not there gives ENOENT")
+class XattrAbsentWrongErrno(PassThrough):
+    def getxattr(self, call: Call, node: int, name: bytes) -> bytes:
+        try:
+            return super().getxattr(call, node, name)
+        except OSError as error:
+            if error.errno == errno.ENODATA and name.startswith(b"user."):
+                raise OSError(errno.ENOENT, "xattr") from None
+            raise
+
+
+@mutant("xattr-remove-absent-accepted", "removexattr(2) [ENODATA]", "what is not there is removed")
+class XattrRemoveAbsentAccepted(PassThrough):
+    def removexattr(self, call: Call, node: int, name: bytes) -> None:
+        try:
+            super().removexattr(call, node, name)
+        except OSError as error:
+            if error.errno != errno.ENODATA:
+                raise
+
+
+@mutant("xattr-remove-ignored", "removexattr(2)", "an attribute that is removed is still there")
+class XattrRemoveIgnored(PassThrough):
+    def removexattr(self, call: Call, node: int, name: bytes) -> None:
+        super().getxattr(call, node, name)
+
+
+@mutant("xattr-value-cut", "setxattr(2)", "a value is cut after 100 bytes")
+class XattrValueCut(PassThrough):
+    def setxattr(self, call: Call, node: int, name: bytes, value: bytes, flags: int) -> None:
+        super().setxattr(call, node, name, value[:100] if name.startswith(b"user.") else value, flags)
+
+
+@mutant("xattr-value-is-text", "setxattr(2)", "a value ends at its first zero byte")
+class XattrValueIsText(PassThrough):
+    def setxattr(self, call: Call, node: int, name: bytes, value: bytes, flags: int) -> None:
+        text = value.partition(b"\0")[0] if name.startswith(b"user.") else value
+        super().setxattr(call, node, name, text, flags)
+
+
+@mutant("xattr-empty-refused", "setxattr(2)", "an empty value is refused")
+class XattrEmptyRefused(PassThrough):
+    def setxattr(self, call: Call, node: int, name: bytes, value: bytes, flags: int) -> None:
+        if not value:
+            raise OSError(errno.EINVAL, "xattr")
+        super().setxattr(call, node, name, value, flags)
+
+
+@mutant("xattr-not-listed", "listxattr(2)", "the last name is not listed")
+class XattrNotListed(PassThrough):
+    def listxattr(self, call: Call, node: int) -> list[bytes]:
+        return super().listxattr(call, node)[:-1]
+
+
+@mutant("xattr-case-folded", "xattr(7)", "upper and lower case are one name")
+class XattrCaseFolded(PassThrough):
+    def setxattr(self, call: Call, node: int, name: bytes, value: bytes, flags: int) -> None:
+        super().setxattr(call, node, name.lower(), value, flags)
+
+    def getxattr(self, call: Call, node: int, name: bytes) -> bytes:
+        return super().getxattr(call, node, name.lower())
+
+
+@mutant("xattr-size-not-checked", "getxattr(2) [ERANGE]", "a value that does not fit is cut and not refused")
+class XattrSizeNotChecked(PassThrough):
+    def getxattr(self, call: Call, node: int, name: bytes) -> bytes:
+        value = super().getxattr(call, node, name)
+        room = call.waits_in()[1][3:4] or (0,)
+        return value[: room[0]] if room[0] and name.startswith(b"user.") else value

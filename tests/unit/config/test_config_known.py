@@ -1,0 +1,108 @@
+"""config: known issues, in the targets file and in one of their own, and what is wrong with them."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from storagetest.config.schema import make_schema
+from storagetest.errors import ConfigError
+
+HEAD = """\
+version: 1
+targets:
+  shelf: {protocol: shelf, address: a.example.net, path: /a, matrix: {version: ["3", "4.0"]}}
+  first: {protocol: drawer, number: 1}
+"""
+LIST = """\
+- cases: [PSX-UTIME-ROUND, "PSX-ACL-*"]
+  variants: [shelf-v3, "fir*"]
+  reason: times are kept to the second
+  owner: storage team
+  expires: 2027-03-31
+  reference: BUG-1
+"""
+
+
+def entry(**changed: str | None) -> str:
+    said = {"cases": "[A-1]", "reason": "r", "owner": "o", "expires": "2027-03-31", **changed}
+    pairs = ", ".join(f"{key}: {value}" for key, value in said.items() if value is not None)
+    return f"{HEAD}known_issues:\n  - {{{pairs}}}\n"
+
+
+def test_a_list_is_read(load_text):
+    loaded = load_text(f"{HEAD}known_issues:\n{LIST}")
+    (issue,) = loaded.known_issues
+    assert issue.cases == (("PSX-UTIME-ROUND", "t.yaml:6:11"), ("PSX-ACL-*", "t.yaml:6:28"))
+    assert (issue.expires, issue.strict, issue.place) == (date(2027, 3, 31), True, "t.yaml:6:3")
+    assert str(issue) == "times are kept to the second (storage team, BUG-1; t.yaml:6:3)"
+    variants = {variant.id: variant for variant in loaded.variants}
+    assert {name: issue.covers("PSX-ACL-3", one) for name, one in variants.items()} == {
+        "shelf-v3": True,
+        "shelf-v4.0": False,
+        "first": True,
+    }
+    assert not issue.covers("PSX-OPEN-EXCL", variants["first"])
+
+
+def test_a_target_names_all_its_variants_and_none_means_all(load_text):
+    by_target, everywhere = (
+        load_text(entry(variants=variants)).known_issues[0] for variants in ("[shelf]", None)
+    )
+    variants = load_text(HEAD).variants
+    assert [by_target.covers("A-1", one) for one in variants] == [True, True, False]
+    assert [everywhere.covers("A-1", one) for one in variants] == [True, True, True]
+
+
+def test_a_file_of_its_own_is_read_beside_the_targets_file(load_text, tmp_path: Path):
+    (tmp_path / "known").mkdir()
+    (tmp_path / "known" / "nas.yaml").write_text(LIST, encoding="utf-8")
+    (issue,) = load_text(f"{HEAD}known_issues: known/nas.yaml\n").known_issues
+    assert issue.place == "known/nas.yaml:1:3"
+    (tmp_path / "known" / "nas.yaml").write_text(LIST.replace("owner", "ovner"), encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"known/nas.yaml:4:3: .*ovner: no such key; did you mean 'owner'"):
+        load_text(f"{HEAD}known_issues: known/nas.yaml\n")
+
+
+def test_a_quoted_day_is_a_day(load_text):
+    assert load_text(entry(expires='"2027-03-31"')).known_issues[0].expires == date(2027, 3, 31)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (entry(owner=None), r"t.yaml:6:5: known_issues.0.owner: this is missing: Who sees to it"),
+        (entry(expires=None), r"t.yaml:6:5: known_issues.0.expires: this is missing: The last day"),
+        (entry(expires="soon"), r"t.yaml:6:\d+: known_issues.0.expires: a day is wanted, such as 2027-03-31"),
+        (entry(expires="2027-02-30"), r"t.yaml:6:\d+: known_issues.0.expires: 2027-02-30 is no day"),
+        (entry(expires="2027-03-31 10:00:00"), r"t.yaml:6:\d+: .*expires: a day is wanted"),
+        (entry(expires="20270331"), r"t.yaml:6:\d+: .*expires: a day is wanted"),
+        (entry(cases="[]"), r"t.yaml:6:\d+: known_issues.0.cases: a list of at least 1 is wanted"),
+        (entry(cases="A-1"), r"t.yaml:6:\d+: known_issues.0.cases: a list is wanted"),
+        (entry(until="x"), r"t.yaml:6:\d+: known_issues.0.until: no such key"),
+        (
+            entry(variants="[shelv]"),
+            r"t.yaml:6:\d+: .*variants: 'shelv' matches no variant; did you mean 'shelf'",
+        ),
+        (entry(strict="maybe"), r"t.yaml:6:\d+: known_issues.0.strict: true or false is wanted"),
+        (f"{HEAD}known_issues: {{A-1: x}}\n", r"t.yaml:5:15: known_issues: a list is wanted"),
+        (f"{HEAD}known_issues: [A-1]\n", r"t.yaml:5:16: known_issues.0: a mapping \(key: value\) is wanted"),
+        (f"{HEAD}known_issues: none.yaml\n", r"t.yaml:5:15: known_issues: there is no file none.yaml"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_place(load_text, text: str, said: str):
+    with pytest.raises(ConfigError, match=said):
+        load_text(text)
+
+
+def test_the_schema_takes_both_forms(kinds):
+    validator = Draft202012Validator(make_schema(kinds.protocols.registered(), kinds.workloads.registered()))
+    document = {"version": 1, "targets": {"first": {"protocol": "drawer", "number": 1}}}
+    good = {"cases": ["A-1"], "reason": "r", "owner": "o", "expires": "2027-03-31"}
+    for known in ("known.yaml", [good], [], [{**good, "strict": False, "reference": "x", "variants": ["*"]}]):
+        validator.validate({**document, "known_issues": known})
+    for bad in ({}, [{**good, "until": "x"}], [{key: good[key] for key in ("cases", "reason")}], ""):
+        assert list(validator.iter_errors({**document, "known_issues": bad}))
