@@ -140,7 +140,8 @@ def _say_ready() -> None:
 
 
 def _end_with_parent(at: Path) -> None:
-    sys.stdin.buffer.read()
+    while os.read(0, 1):
+        pass
     detach(at)
     os._exit(0)
 

@@ -47,7 +47,7 @@ def test_a_known_issue_is_known_where_its_variants_are(line: Line, pytester: pyt
     assert seen["A-BROKEN", "other"] == "passed"
     result.assert_outcomes(passed=3, xfailed=1, skipped=2, errors=2)
     result.stdout.fnmatch_lines(
-        ["known: known until 2999-12-31: it is broken (ann; *targets.yaml:13:5): 1 case"]
+        ["known: known until 2999-12-31: it is broken (ann; *targets.yaml:16:5): 1 case"]
     )
 
 
@@ -56,7 +56,7 @@ def test_what_passes_all_at_once_fails_until_the_entry_goes(line: Line, pytester
     assert outcomes(pytester)["A-KEPT", "disk"] == "failed"
     result.stdout.fnmatch_lines(
         [
-            "it passes: take the entry out (known until 2999-12-31: it is broken (ann; *targets.yaml:13:5))",
+            "it passes: take the entry out (known until 2999-12-31: it is broken (ann; *targets.yaml:16:5))",
             "PASSES: *: 1 case",
         ]
     )
@@ -84,10 +84,10 @@ def test_an_expired_entry_fails_whatever_comes_of_its_cases(line: Line, pytester
     result.stdout.fnmatch_lines(
         [
             "*the promise is broken*",
-            "this was a known issue until 2020-02-29: it is broken (ann; *targets.yaml:13:5)",
+            "this was a known issue until 2020-02-29: it is broken (ann; *targets.yaml:16:5)",
             "mend it, or agree on another day",
             "it passes: take the entry out (this was a known issue until 2020-02-29: *",
-            "EXPIRED: it is broken (ann; *targets.yaml:13:5): 4 cases",
+            "EXPIRED: it is broken (ann; *targets.yaml:16:5): 4 cases",
         ]
     )
 
@@ -120,8 +120,8 @@ def test_a_case_that_there_is_not_is_refused_with_its_place(line: Line, pytester
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(
         [
-            "*targets.yaml:13:24: known_issues: 'A-BROKN' names no case",
-            "*targets.yaml:13:33: known_issues: 'A-Q[*]' names no case",
+            "*targets.yaml:16:24: known_issues: 'A-BROKN' names no case",
+            "*targets.yaml:16:33: known_issues: 'A-Q[*]' names no case",
         ]
     )
 
