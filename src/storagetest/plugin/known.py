@@ -63,11 +63,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     today = datetime.now().astimezone().date()
     cases = {item: case.id for item in items if (case := case_of(item)) is not None}
     _refuse_unknown(issues, set(cases.values()), _whole(config, cases))
-    for item, case in cases.items():
+    for item, name in cases.items():
         identifier = item_variant(item)
         if identifier is None:
             continue
-        covering = [one for one in issues if one.covers(case, state.variants[identifier])]
+        covering = [one for one in issues if one.covers(name, state.variants[identifier])]
         if covering:
             _mark(item, max(covering, key=lambda one: one.expires), today)
 
