@@ -16,7 +16,8 @@ The conversation: one request in, a JSON object; lines out, each a JSON object w
 The last line is a result or an error; output without one is that of an agent that was killed.
 
 A request names its ``command``, a module of :mod:`storagetest.agent.commands` with a function
-``run(request, job)``, and a ``deadline`` in seconds. Adding a command is adding a module.
+``run(request, job)``, and a ``deadline`` in seconds. With ``course`` (seconds) its phases also say how many
+operations ended in each such part of them. Adding a command is adding a module.
 
 Rules:
 

@@ -50,7 +50,8 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
         command = importlib.import_module(f"storagetest.agent.commands.{name}")
     except ModuleNotFoundError:
         raise Failed("request", f"no command is called {name!r}") from None
-    with Job(until=time.monotonic() + request["deadline"], say=say) as job:
+    until = time.monotonic() + request["deadline"]
+    with Job(until, say, slot=request.get("course", 0.0)) as job:
         found: dict[str, Any] = command.run(request, job)
     return found
 

@@ -100,10 +100,12 @@ class Crew:
     """``count`` workers, each an object that ``make(index)`` returned in a process of its own.
 
     Use as a context manager: at its end no worker is left. ``until`` is the deadline (``time.monotonic``).
+    With ``slot`` (seconds) phases say what they did in each such part of their window.
     """
 
-    def __init__(self, count: int, make: Callable[[int], object], until: float) -> None:
+    def __init__(self, count: int, make: Callable[[int], object], until: float, *, slot: float = 0.0) -> None:
         self._until = until
+        self._slot = round(slot * 1e9)
         self._members: list[_Member] = []
         gc.collect()
         gc.freeze()  # so that workers do not copy our memory only to look for rubbish in it
@@ -139,7 +141,8 @@ class Crew:
 
         It returns lanes by name. Return ``seconds`` (of the window), ``lanes`` (name → ops, bins, bytes …,
         summed), ``spread`` (s, between the first and the last begin), ``tail`` (s), ``span`` (s), ``cpu``
-        (share of one core that the workers used, summed) and ``overlap``.
+        (share of one core that the workers used, summed), ``overlap`` and ``began`` (of the window, seconds
+        since the epoch).
         """
         members = self._members if only is None else [self._members[index] for index in only]
         self._tell(("phase", name, arguments), members)
@@ -152,7 +155,7 @@ class Crew:
         overlap = until > since
         if to_the_last or not overlap:
             since, until = first, last
-        self._tell((since, until), members)
+        self._tell((since, until, self._slot), members)
         reports = [answer for _, answer in self._gather(members)]
         used = sum(time[2] for time in times)
         return {
@@ -163,6 +166,7 @@ class Crew:
             "span": (last - first) * 1e-9,
             "cpu": used / max(1, last - first),
             "overlap": overlap,
+            "began": time.time() - (now() - since) * 1e-9,
         }
 
     def close(self) -> None:
@@ -272,8 +276,8 @@ def _serve(make: Callable[[int], object], index: int, orders: int, answers: int)
             cpu = time.process_time_ns() - gate.cpu
             end = max([gate.began, *(lane.last for lane in lanes.values())])
             _send(answers, ("ended", (gate.began, end, cpu)))
-            since, until = _receive(orders)
-            _send(answers, ("done", {name: lane.report(since, until) for name, lane in lanes.items()}))
+            window = _receive(orders)
+            _send(answers, ("done", {name: lane.report(*window) for name, lane in lanes.items()}))
     except OSError as error:
         _send(answers, ("failed", say_os_error(error, op)))
     except Failed as failed:
@@ -286,11 +290,12 @@ def _sum_up(reports: Sequence[dict[str, dict[str, Any]]]) -> dict[str, dict[str,
     lanes: dict[str, dict[str, Any]] = {}
     for report in reports:
         for name, lane in report.items():
-            whole = lanes.setdefault(name, {"bins": {}})
+            whole = lanes.setdefault(name, {})
             for key, value in lane.items():
-                if key == "bins":
-                    for bin_, count in value.items():
-                        whole["bins"][bin_] = whole["bins"].get(bin_, 0) + count
+                if isinstance(value, dict):  # bins, or a course
+                    counts = whole.setdefault(key, {})
+                    for place, count in value.items():
+                        counts[place] = counts.get(place, 0) + count
                 else:
                     whole[key] = whole.get(key, 0) + value
     return lanes

@@ -19,8 +19,9 @@ _LAST_TIDYING = {"stopped": 1.5, "deadline": 8.0}
 class Job:
     """What a command is given. Use as a context manager: at its end its workers and directories are gone."""
 
-    def __init__(self, until: float, say: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(self, until: float, say: Callable[[dict[str, Any]], None], *, slot: float = 0.0) -> None:
         self.until = until
+        self._slot = slot
         self._say = say
         self._crew: Crew | None = None
         self._places: list[bytes] = []
@@ -53,7 +54,7 @@ class Job:
 
     def crew(self, count: int, make: Callable[[int], object]) -> Crew:
         """Start the command's workers."""
-        self._crew = Crew(count, make, self.until)
+        self._crew = Crew(count, make, self.until, slot=self._slot)
         return self._crew
 
     def phase(

@@ -39,14 +39,19 @@ class Lane:
         """When the last operation ended; 0 where there was none."""
         return self.ends[-1] if self.ends else 0
 
-    def report(self, since: int, until: int) -> dict[str, Any]:
-        """Return what ended after ``since`` and not after ``until``, and how many there were in all."""
+    def report(self, since: int, until: int, slot: int = 0) -> dict[str, Any]:
+        """Return what ended after ``since`` and not after ``until``, and how many there were in all.
+
+        With ``slot`` (ns) also its course: how many ended in each slot from ``since`` on, by number.
+        """
         first, end = bisect_right(self.ends, since), bisect_right(self.ends, until)
         found: dict[str, Any] = {
             "ops": end - first,
             "total": len(self.ends),
             "bins": bins.count(self.latencies[first:end]),
         }
+        if slot:
+            found["course"] = _course(self.ends, (first, end), since, slot)
         if self.sizes is not None:
             found["bytes"] = sum(self.sizes[first:end])
             found["total_bytes"] = sum(self.sizes)
@@ -81,10 +86,20 @@ class Chain(Lane):
         """When the last operation ended; 0 where there was none."""
         return self._segments[-1][-1] if self._segments else 0
 
-    def report(self, since: int, until: int) -> dict[str, Any]:
+    def report(self, since: int, until: int, slot: int = 0) -> dict[str, Any]:
         """Return what :meth:`Lane.report` does."""
         for stamps in self._segments:
             self.ends.extend(stamps[1:])
             self.latencies.extend(map(int.__sub__, stamps[1:], stamps))
         self._segments.clear()
-        return super().report(since, until)
+        return super().report(since, until, slot)
+
+
+def _course(ends: array[int], part: tuple[int, int], since: int, slot: int) -> dict[int, int]:
+    at, last = part
+    found: dict[int, int] = {}
+    while at < last:
+        number = max(0, ends[at] - since - 1) // slot
+        after = min(last, bisect_right(ends, since + (number + 1) * slot, at))
+        found[number], at = after - at, after
+    return found

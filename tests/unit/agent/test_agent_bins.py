@@ -47,6 +47,16 @@ def test_a_lane_reports_what_ended_in_the_window():
     assert Lane().last == 0
 
 
+def test_the_course_of_a_lane_is_what_ended_in_each_slot_of_its_window():
+    lane = Lane()
+    for end in (5, 11, 20, 21, 45, 50):
+        lane.ends.append(end)
+        lane.latencies.append(1)
+    report = lane.report(10, 50, 10)  # 11 and 20 end in the first ten after 10, 21 in the second
+    assert report["course"] == {0: 2, 1: 1, 3: 2}
+    assert sum(report["course"].values()) == report["ops"] == 5
+
+
 def test_a_chain_counts_nothing_between_its_segments():
     chain = Chain()
     for stamps in ((100, 103, 107), (1000,), (2000, 2010)):

@@ -29,6 +29,27 @@ def phases(sample):
     return {line["phase"]: line for line in map(json.loads, sample.evidence["phases"].splitlines())}
 
 
+def test_the_course_holds_every_operation_once(directory):
+    sample = LOAD.measure(directory, LOAD.Options(processes=2), replace(SCALE, runtime=1.2, interval=0.03))
+    said = phases(sample)
+    assert {one.name for one in sample.series} == {f"{name} operations" for name in said}
+    for one in sample.series:
+        name = one.name.removesuffix(" operations")
+        rest = said[name]["seconds"] - 0.03 * (len(one.times) - 1)  # how long the last interval was
+        counted = 0.03 * sum(one.values[:-1]) + rest * one.values[-1]
+        assert 0 < rest <= 0.03 + 1e-9
+        assert counted == pytest.approx(said[name]["lanes"][name]["ops"])
+    assert sample.began is not None
+
+
+def test_the_ceiling_is_what_the_clients_memory_does(directory):
+    assert LOAD.ceiling(directory, LOAD.Options(), replace(SCALE, runtime=1.0)) is None  # too short for it
+    ceiling = LOAD.ceiling(directory, LOAD.Options(processes=1), replace(SCALE, runtime=5.0))
+    assert ceiling is not None
+    assert ceiling > 100
+    assert not list(Path("/dev/shm").glob("storagetest-metadata*"))
+
+
 @pytest.mark.parametrize(
     "options",
     [

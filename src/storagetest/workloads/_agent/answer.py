@@ -33,13 +33,17 @@ _ADVICE = {
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """Operations of one kind in a phase: those in its window, and in ``total``; bytes likewise (0: none)."""
+    """Operations of one kind in a phase: those in its window, and in ``total``; bytes likewise (0: none).
+
+    ``course`` is how many ended in each interval of the window, by its number; empty: not asked for.
+    """
 
     ops: int
     total: int
     bytes: int
     total_bytes: int
     latency: Histogram
+    course: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +53,8 @@ class Phase:
     ``seconds`` is the window in which all workers were at work, and what ended in it was counted; ``span``
     is from the first begin to the last end. ``spread`` and ``tail`` are the seconds between the first and the
     last begin, and the first and the last end. ``cpu`` is the workers' share of one core. Without
-    ``overlap`` there was no moment when all were at work, and the window is the span.
+    ``overlap`` there was no moment when all were at work, and the window is the span. The window ``began``
+    then, in seconds since the epoch by the client's clock.
     """
 
     seconds: float
@@ -59,6 +64,7 @@ class Phase:
     cpu: float
     overlap: bool
     lanes: Mapping[str, Lane]
+    began: float = 0.0
 
     def rate(self, lane: str) -> float:
         """Return the operations per second."""
@@ -127,23 +133,27 @@ def _phase(name: str, said: Mapping[str, Any]) -> Phase:
     numbers = {
         key: _number(f"{name}: {key}", said[key]) for key in ("seconds", "span", "spread", "tail", "cpu")
     }
+    began = _number(f"{name}: began", said.get("began", 0.0))
     if numbers["seconds"] > numbers["span"] * 1.000001:
         raise ValueError(f"{name}: {numbers['seconds']} s of {numbers['span']} s were measured")
     lanes = {lane: _lane(f"{name}: {lane}", found) for lane, found in said["lanes"].items()}
     if numbers["seconds"] <= 0 or not any(lane.ops for lane in lanes.values()):
         raise ValueError(f"{name}: nothing was done in {numbers['seconds']} s")
-    return Phase(**numbers, overlap=bool(said["overlap"]), lanes=lanes)
+    return Phase(**numbers, overlap=bool(said["overlap"]), lanes=lanes, began=began)
 
 
 def _lane(name: str, said: Mapping[str, Any]) -> Lane:
     latency = Histogram.from_fio_bins(said["bins"])
     ops, total = _count(name, said["ops"]), _count(name, said["total"])
     moved, in_all = _count(name, said.get("bytes", 0)), _count(name, said.get("total_bytes", 0))
+    course = {int(slot): _count(name, count) for slot, count in said.get("course", {}).items()}
+    if course and sum(course.values()) != ops:
+        raise ValueError(f"{name}: {ops} operations, {sum(course.values())} in their course")
     if latency.count != ops or ops > total or moved > in_all:
         raise ValueError(
             f"{name}: {ops} of {total} operations, {latency.count} latencies, {moved} of {in_all} B"
         )
-    return Lane(ops, total, moved, in_all, latency)
+    return Lane(ops, total, moved, in_all, latency, course)
 
 
 def _number(name: str, value: object) -> float:

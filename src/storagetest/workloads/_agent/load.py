@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 from abc import abstractmethod
 from collections.abc import Container, Iterable, Mapping
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar, TypeVar, get_args
 
 from pydantic import Field
@@ -22,7 +23,8 @@ from pydantic.fields import FieldInfo
 from storagetest.config.base import Mark, Size, WorkloadOptions
 from storagetest.errors import WorkloadError
 from storagetest.measure.bottleneck import Headroom
-from storagetest.measure.run import Sample
+from storagetest.measure.run import Sample, Unit
+from storagetest.measure.series import LOAD, Series
 from storagetest.protocols.base import Attachment, Gives
 from storagetest.units import format_size
 from storagetest.workloads._agent.answer import Answer, Lane, Phase
@@ -41,6 +43,10 @@ _SHARE_OF_FREE = 0.9
 
 _SLOWEST_FILL = 2 << 20
 """Bytes per second. A target that fills slower is taken for one that hangs."""
+
+_CEILING_SECONDS = 1.0
+_CEILING_SIZE = 64 << 20
+_WORTH_A_CEILING = 3.0
 
 _FILL_SEED = 1
 _PLENTY = 4
@@ -98,15 +104,33 @@ class AgentWorkload(Workload[O]):
 
     def measure(self, attachment: Attachment, options: O, scale: Scale) -> Sample:
         """Run all phases once."""
-        request = self.request(attachment, options, scale)
+        request = {**self.request(attachment, options, scale), "course": scale.interval}
         # All phases may take the runtime, and making and tidying what is between them as long again, twice.
         limit = 4 * scale.runtime if request["seconds"] is not None else self.patience(request, scale)
         answer = run_agent(attachment.client, request, deadline=_SLACK + limit)
         try:
-            return self._sample(answer, options, json.dumps(request))
+            sample = self._sample(answer, options, json.dumps(request))
         except KeyError as error:  # what a phase or lane is called was damaged on the way
             name = f"{attachment.client.name}: {self.name} on {attachment.path}"
             raise WorkloadError(f"{name}: the agent's result cannot be trusted: it has no {error}") from None
+        first = min((phase.began for phase in answer.phases.values()), default=0.0)
+        if not first or not scale.interval:
+            return sample
+        series = _course(answer, attachment.client.name, first, scale.interval)
+        return replace(sample, series=series, began=first)
+
+    def ceiling(self, attachment: Attachment, options: O, scale: Scale) -> float | None:
+        """Run the same for a moment on the client's own memory, a tmpfs: what it does without a target.
+
+        None where a repeat is so short that this would be most of it, for loads with a data set, and for
+        those that run to their end.
+        """
+        if scale.runtime < _WORTH_A_CEILING or options.whole or self.dataset(options, scale) is not None:
+            return None
+        memory = replace(attachment, path="/dev/shm", gives=Gives.FILESYSTEM, size=_CEILING_SIZE)  # noqa: S108  # a tmpfs
+        short = replace(scale, size=_CEILING_SIZE // 4, ramp=0.0, runtime=_CEILING_SECONDS, interval=0.0)
+        headroom = self.measure(memory, options, short).headroom
+        return None if headroom is None else headroom.rate
 
     def _sample(self, answer: Answer, options: O, request: str) -> Sample:
         values = self.values(answer, options)
@@ -135,6 +159,24 @@ class AgentWorkload(Workload[O]):
     def evidence(self, answer: Answer) -> dict[str, str]:
         """Return what the answer says beyond its phases, as texts."""
         return {name: json.dumps(value) for name, value in answer.more.items() if value}
+
+
+def _course(answer: Answer, host: str, first: float, interval: float) -> tuple[Series, ...]:
+    """Return operations a second over time, by lane, in seconds since the ``first`` phase began.
+
+    The last interval of a phase is as long as the phase still lasted.
+    """
+    points: dict[str, list[tuple[float, float]]] = {}
+    for phase in answer.phases.values():
+        for name, lane in phase.lanes.items():
+            for slot in range(1 + max(lane.course, default=-1)):
+                end = min((slot + 1) * interval, phase.seconds)
+                rate = lane.course.get(slot, 0) / max(end - slot * interval, 1e-9)
+                points.setdefault(name, []).append((round(phase.began - first + end, 6), rate))
+    return tuple(
+        Series(LOAD, f"{name} operations", Unit.PER_SECOND, host, *map(tuple, zip(*pairs, strict=True)))
+        for name, pairs in points.items()
+    )
 
 
 def fill_data(attachment: Attachment, scale: Scale) -> None:
