@@ -236,3 +236,49 @@ def test_wire(variant): pass
     result = run(pytester, suite)
     result.assert_outcomes(passed=1)
     assert records(pytester)["W-1"]["target"] == "flash"
+
+
+INVALID = """
+from storagetest.plugin.outcomes import Invalid
+
+@pytest.mark.parametrize("level", [
+    pytest.param("MUST", marks=pytest.mark.case("A-1", section="X 1", level="MUST")),
+    pytest.param("MAY", marks=pytest.mark.case("A-2", section="X 1", level="MAY")),
+])
+def test_vacuous(level): raise Invalid("nothing crossed the wire")
+"""
+
+
+def test_a_case_that_proves_nothing_is_invalid_whatever_its_level(pytester: pytest.Pytester):
+    result = run(pytester, INVALID)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert {name: one["outcome"] for name, one in records(pytester).items()} == {
+        "A-1": "invalid",
+        "A-2": "invalid",
+    }
+    result.stdout.fnmatch_lines(
+        ["X 1 *2 invalid", "invalid: A-1 (X 1): INVALID: nothing crossed the wire", "*2 invalid*"]
+    )
+
+
+TWO = """
+pytestmark = [pytest.mark.needs("filesystem", "two_clients"), pytest.mark.case(section="X", level="MUST")]
+
+@pytest.mark.case("A-1")
+def test_two(hands): pass
+"""
+ONE_MACHINE = """\
+version: 1
+clients:
+  one: {{transport: local}}
+  again: {{transport: local}}
+targets:
+  disk: {{protocol: local, path: {place}, clients: [one, again]}}
+"""
+
+
+def test_two_names_for_one_machine_are_one_client(pytester: pytest.Pytester, tmp_path):
+    pytester.path.joinpath("targets.yaml").write_text(ONE_MACHINE.format(place=tmp_path))
+    result = run(pytester, TWO, "-rs")
+    result.assert_outcomes(skipped=1)
+    result.stdout.fnmatch_lines(["*SKIPPED*disk has no two_clients*"])

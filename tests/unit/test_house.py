@@ -22,7 +22,17 @@ ALLOWED = {
     "protocols": {"hosts", "measure", "config", "registry"},
     "workloads": {"agent", "hosts", "measure", "config", "registry", "protocols", "counters"},
     "counters": {"hosts", "measure", "config", "registry"},
-    "runner": {"hosts", "measure", "config", "registry", "protocols", "workloads", "counters", "verdict"},
+    "runner": {
+        "agent",
+        "hosts",
+        "measure",
+        "config",
+        "registry",
+        "protocols",
+        "workloads",
+        "counters",
+        "verdict",
+    },
     "lab": set(),
     "report": {"measure", "verdict", "registry"},
 }

@@ -6,7 +6,8 @@ its standard library and nothing of ours: :mod:`storagetest.agent.pack` packs th
 travels in front of the request on the program's stdin and is imported from memory. Nothing is installed on
 the client, so nothing is left there, and no version can be an old one.
 
-The conversation: one request in, a JSON object; lines out, each a JSON object with a key ``t``:
+The conversation: one request in, a JSON object on a line (``hand`` then reads further lines of its own);
+lines out, each a JSON object with a key ``t``:
 
 - ``progress``: what begins now;
 - ``result``: ``value`` is what the command found; or else

@@ -18,12 +18,12 @@ __all__ = ["main"]
 
 
 def main() -> int:
-    """Answer the one request on stdin; the exit status is 0 when the last line is a result."""
+    """Answer the request on stdin's first line; the exit status is 0 when the last line is a result."""
     streams = (sys.stdin.buffer, sys.stdout)
     signal.signal(signal.SIGTERM, _stop)
     signal.signal(signal.SIGINT, _stop)
     try:
-        request = json.loads(streams[0].read())
+        request = json.loads(streams[0].readline())
         line = {"t": "result", "value": _answer(request)}
     except Failed as failed:
         line = {"t": "error", **failed.fields}

@@ -35,7 +35,7 @@ from typing import Any
 
 from storagetest.agent.lanes import Lane, now
 
-__all__ = ["Crew", "Failed", "Gate", "say_os_error"]
+__all__ = ["Crew", "Failed", "Gate", "become_worker", "bury", "kill", "receive", "say_os_error", "send"]
 
 _HEAD = struct.Struct("!I")
 _PR_SET_PDEATHSIG = 1
@@ -69,8 +69,8 @@ class Gate:
 
     def wait(self) -> int:
         """Say that all is prepared, wait for the common start, and return the time."""
-        _send(self._answers, ("ready", None))
-        start: int = _receive(self._orders)
+        send(self._answers, ("ready", None))
+        start: int = receive(self._orders)
         time.sleep(max(0, start - now()) * 1e-9)
         self.cpu = time.process_time_ns()
         self.began = now()
@@ -172,10 +172,10 @@ class Crew:
     def close(self) -> None:
         """Kill every worker and wait until they are gone. Safe to call twice."""
         for member in self._members:
-            _kill(member.pid)
+            kill(member.pid)
         end = time.monotonic() + _BURIAL
         for member in self._members:
-            _bury(member.pid, end)
+            bury(member.pid, end)
             os.close(member.orders)
             os.close(member.answers)
         self._members = []
@@ -197,7 +197,7 @@ class Crew:
                 os.close(other.answers)
             os.close(orders_out)
             os.close(answers_in)
-            _become_worker(parent)
+            become_worker(parent)
             _serve(make, index, orders_in, answers_out)
         finally:
             os._exit(0)
@@ -206,7 +206,7 @@ class Crew:
     def _tell(value: Any, members: Sequence[_Member]) -> None:  # noqa: ANN401
         for member in members:
             with suppress(BrokenPipeError):  # it died, which whoever waits for its answer finds out
-                _send(member.orders, value)
+                send(member.orders, value)
 
     def _gather(self, members: Sequence[_Member]) -> list[tuple[str, Any]]:
         """Return the next frame of each member. Raises :class:`Failed`."""
@@ -241,7 +241,7 @@ class Crew:
         return member.frame()
 
 
-def _become_worker(parent: int) -> None:
+def become_worker(parent: int) -> None:
     """Die with the parent, keep none of its streams open, and take signals as they come."""
     try:
         import ctypes  # noqa: PLC0415  # not every minimal Python has it
@@ -265,25 +265,25 @@ def _serve(make: Callable[[int], object], index: int, orders: int, answers: int)
         worker = make(index)
         while True:
             try:
-                kind, op, arguments = _receive(orders)
+                kind, op, arguments = receive(orders)
             except EOFError:
                 return
             if kind == "call":
-                _send(answers, ("done", getattr(worker, op)(*arguments)))
+                send(answers, ("done", getattr(worker, op)(*arguments)))
                 continue
             gate = Gate(orders, answers)
             lanes: dict[str, Lane] = getattr(worker, op)(gate, *arguments)
             cpu = time.process_time_ns() - gate.cpu
             end = max([gate.began, *(lane.last for lane in lanes.values())])
-            _send(answers, ("ended", (gate.began, end, cpu)))
-            window = _receive(orders)
-            _send(answers, ("done", {name: lane.report(*window) for name, lane in lanes.items()}))
+            send(answers, ("ended", (gate.began, end, cpu)))
+            window = receive(orders)
+            send(answers, ("done", {name: lane.report(*window) for name, lane in lanes.items()}))
     except OSError as error:
-        _send(answers, ("failed", say_os_error(error, op)))
+        send(answers, ("failed", say_os_error(error, op)))
     except Failed as failed:
-        _send(answers, ("failed", failed.fields))
+        send(answers, ("failed", failed.fields))
     except Exception as error:  # the parent tells the other side
-        _send(answers, ("failed", {"kind": "bug", "message": f"{op}: {type(error).__name__}: {error}"}))
+        send(answers, ("failed", {"kind": "bug", "message": f"{op}: {type(error).__name__}: {error}"}))
 
 
 def _sum_up(reports: Sequence[dict[str, dict[str, Any]]]) -> dict[str, dict[str, Any]]:
@@ -301,32 +301,35 @@ def _sum_up(reports: Sequence[dict[str, dict[str, Any]]]) -> dict[str, dict[str,
     return lanes
 
 
-def _kill(pid: int) -> None:
+def kill(pid: int) -> None:
+    """Kill a process, which may be gone already."""
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
 
 
-def _bury(pid: int, end: float) -> None:
-    """Wait for a killed child until ``end``."""
+def bury(pid: int, end: float) -> bool:
+    """Wait for a killed child until ``end``; return whether it is gone."""
     while True:
         try:
             if os.waitpid(pid, os.WNOHANG)[0] == pid:
-                return
+                return True
         except ChildProcessError:
-            return
+            return True
         if time.monotonic() >= end:
-            return
+            return False
         time.sleep(0.002)
 
 
-def _send(descriptor: int, value: Any) -> None:  # noqa: ANN401
+def send(descriptor: int, value: Any) -> None:  # noqa: ANN401
+    """Write a value to a pipe, as a frame."""
     data = marshal.dumps(value)
     rest = memoryview(_HEAD.pack(len(data)) + data)
     while rest:
         rest = rest[os.write(descriptor, rest) :]
 
 
-def _receive(descriptor: int) -> Any:  # noqa: ANN401
+def receive(descriptor: int) -> Any:  # noqa: ANN401
+    """Read the next frame's value from a pipe; :class:`EOFError` where there is none."""
     return marshal.loads(_exactly(descriptor, _HEAD.unpack(_exactly(descriptor, _HEAD.size))[0]))  # noqa: S302
 
 

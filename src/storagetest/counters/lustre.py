@@ -1,5 +1,5 @@
-"""What the Lustre client counts: llite and osc ``stats`` (lctl get_param llite.*.stats; Lustre Operations
-Manual, section "Lustre Monitoring").
+"""What the Lustre client counts: llite and osc ``stats``, mdc ``md_stats`` (lctl get_param llite.*.stats;
+Lustre Operations Manual, section "Lustre Monitoring").
 
 A line is ``name count samples [unit] min max sum``; the last three are missing where only calls are counted.
 """
@@ -17,19 +17,23 @@ from storagetest.measure.run import Unit
 __all__ = ["Lustre"]
 
 _LINE = re.compile(r"(\w+)\s+(\d+) samples \[(\w+)\](?:\s+\d+\s+\d+\s+(\d+))?")
-_LAYER = re.compile(r"/(llite|osc)/")
+_LAYER = re.compile(r"/(llite|osc|mdc)/")
 
 
 @register
 class Lustre(Source):
-    """Calls, bytes and times of the client's file system layer (llite) and of its object clients (osc)."""
+    """Calls, bytes and times of the client's file system layer (llite) and of its object clients (osc), and
+    what its metadata clients asked for (mdc).
+    """
 
     name = "lustre"
     paths = (
         "/proc/fs/lustre/llite/*/stats",
         "/proc/fs/lustre/osc/*/stats",
+        "/proc/fs/lustre/mdc/*/md_stats",
         "/sys/kernel/debug/lustre/llite/*/stats",
         "/sys/kernel/debug/lustre/osc/*/stats",
+        "/sys/kernel/debug/lustre/mdc/*/md_stats",
     )
     example: ClassVar[Mapping[str, str]] = {
         "/sys/kernel/debug/lustre/llite/lustre-ffff8c1234/stats": (

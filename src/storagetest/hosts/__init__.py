@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from storagetest.hosts.base import Completed, Host, failed
+from storagetest.hosts.conversation import Conversation
 from storagetest.hosts.journal import Entry, Journal, Opened, Outcome, Outcomes, Step, Unreadable, clean
 from storagetest.hosts.local import LocalHost
 from storagetest.hosts.ssh import SshHost, SshSettings
@@ -10,6 +11,7 @@ from storagetest.hosts.wait import wait_until
 
 __all__ = [
     "Completed",
+    "Conversation",
     "Entry",
     "Host",
     "Journal",

@@ -24,12 +24,13 @@ import codecs
 import shlex
 import uuid
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 
 from storagetest.errors import DeadlineExceeded, HostError
 from storagetest.hosts.base import Completed, Host, failed
+from storagetest.hosts.conversation import Conversation, Line, LineLate, LineLost
 
 __all__ = [
     "OUTPUT_LIMIT",
@@ -49,6 +50,8 @@ GRACE = 2.0
 MARGIN = GRACE + 5.0
 """Seconds after the host's deadline at which ours passes."""
 REAP_LIMIT = 6.0
+_REACH = 60.0
+"""Seconds that reaching the host for a conversation may take."""
 SETTLE = 1.0
 """Seconds without output after which a command that has ended is taken to have said all: something that it
 left behind (a daemon) holds its stdout open."""
@@ -178,6 +181,13 @@ class SupervisedHost(Host):
         raises, and :class:`TooMuch` by way of :func:`bounded`.
         """
 
+    @abstractmethod
+    def _start(self, argv: Sequence[str], limit: float) -> Line:
+        """Start ``argv`` (already supervised) and return our end of its streams.
+
+        Raises :class:`Lost` or :class:`Unreachable`; ``limit`` is for reaching the host.
+        """
+
     def _turn(self, deadline: float) -> AbstractContextManager[None]:  # noqa: ARG002
         """Wait for one's turn, where a transport carries only so many commands at once."""
         return nullcontext()
@@ -206,6 +216,47 @@ class SupervisedHost(Host):
         if check and not done.ok:
             raise failed(done)
         return done
+
+    @contextmanager
+    def converse(self, argv: Sequence[str], *, deadline: float, first: bytes = b"") -> Iterator[Conversation]:
+        """Converse with a command; see :meth:`Host.converse`. One of a connection's sessions is in use."""
+        token, command = uuid.uuid4().hex, _shown(argv)
+        self._reap_orphans()
+        with self._turn(_REACH):
+            try:
+                line = self._start(supervised(argv, token, deadline, {}), _REACH)
+            except Lost as lost:
+                self._orphans.append(token)
+                raise HostError(f"{self.name}: {lost} while starting `{command}`") from None
+            talk = Conversation(
+                self.name,
+                command,
+                line,
+                explain=lambda status, said: self._must_have_started(argv[0], status, said),
+            )
+            with closing(line):
+                try:
+                    talk.say(first)
+                    yield talk
+                except BaseException:
+                    self._part(line, token)
+                    raise
+                if not self._part(line, token):
+                    raise HostError(
+                        f"{self.name}: `{command}` cannot be killed: it hangs in the kernel "
+                        "(is its target dead?)"
+                    )
+
+    def _part(self, line: Line, token: str) -> bool:
+        """End a conversation's command; whether it is gone, or will be as soon as there is a connection."""
+        line.hang_up()
+        try:
+            line.status(GRACE)
+        except LineLost:
+            self._orphans.append(token)
+        except LineLate:
+            return self._reap(token) is not False
+        return True
 
     def push(self, data: bytes, path: str, *, mode: int = 0o600, deadline: float = 30.0) -> None:
         """Write a file; see :meth:`Host.push`. It is synced before it takes its name."""
@@ -247,7 +298,7 @@ class SupervisedHost(Host):
             ended = self._watched(supervised(argv, task.token, deadline, env or {}), task)
         if ended.status in _TIMED_OUT and ended.seconds >= deadline * _SEEN_BY_ANOTHER_CLOCK:
             raise self._late(task, "and was killed")
-        self._must_have_started(argv[0], ended.status, task.err)
+        self._must_have_started(argv[0], ended.status, task.err.text)
         return ended, task
 
     def _watched(self, line: Sequence[str], task: _Task) -> Ended:
@@ -295,9 +346,9 @@ class SupervisedHost(Host):
             pass
         self._orphans += tokens
 
-    def _must_have_started(self, command: str, status: int, err: Collected) -> None:
+    def _must_have_started(self, command: str, status: int, err: str) -> None:
         """Raise where env(1) could not execute the command: status 127 or 126, and its word for it."""
-        last = err.text.strip().rpartition("\n")[2]
+        last = err.strip().rpartition("\n")[2]
         if status not in {126, 127} or not last.startswith("env: ") or command not in last:
             return
         what = (

@@ -14,9 +14,11 @@ from __future__ import annotations
 import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from storagetest.errors import HostError
+from storagetest.hosts.conversation import Conversation
 
 __all__ = ["Completed", "Host"]
 
@@ -69,6 +71,16 @@ class Host(ABC):
         ``on_line`` is called with each line of stdout as it arrives. With ``check`` an exit status other than
         0 raises :class:`HostError`; a command that is not installed raises it in any case, and says so.
         Raises :class:`DeadlineExceeded` after ``deadline`` seconds.
+        """
+
+    @abstractmethod
+    def converse(
+        self, argv: Sequence[str], *, deadline: float, first: bytes = b""
+    ) -> AbstractContextManager[Conversation]:
+        """Start ``argv``, say ``first`` to it, and yield the conversation; at its end nothing of it is left.
+
+        ``deadline`` is the most seconds that all of it may last. At the end the command's stdin is closed,
+        whereupon it is to end by itself; else it is killed.
         """
 
     @abstractmethod

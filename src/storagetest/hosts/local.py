@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import selectors
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from contextlib import suppress
 from typing import IO
 
 from storagetest.hosts._supervised import (
+    OUTPUT_LIMIT,
     SETTLE,
     Collected,
     Ended,
@@ -20,6 +22,7 @@ from storagetest.hosts._supervised import (
     Unreachable,
     bounded,
 )
+from storagetest.hosts.conversation import Line, LineLate
 
 __all__ = ["LocalHost"]
 
@@ -40,12 +43,7 @@ class LocalHost(SupervisedHost):
         self, argv: Sequence[str], *, stdin: bytes, out: Collected, err: Collected, limit: float
     ) -> Ended:
         started = time.monotonic()
-        pipe = subprocess.PIPE
-        try:
-            process = subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
-        except OSError as error:
-            msg = f"{self.name}: cannot run `{argv[0]}`: {error.strerror}"
-            raise Unreachable(msg) from error
+        process = self._popen(argv)
         streams = [stream for stream in (process.stdin, process.stdout, process.stderr) if stream]
         try:
             _pump(process, stdin, out, err, started + limit)
@@ -59,6 +57,88 @@ class LocalHost(SupervisedHost):
             for stream in streams:
                 with suppress(OSError):  # an unwritten rest of stdin
                     stream.close()
+
+    def _start(self, argv: Sequence[str], limit: float) -> Line:  # noqa: ARG002  # nothing is far
+        return _Pipes(self._popen(argv))
+
+    def _popen(self, argv: Sequence[str]) -> subprocess.Popen[bytes]:
+        pipe = subprocess.PIPE
+        try:
+            return subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
+        except OSError as error:
+            msg = f"{self.name}: cannot run `{argv[0]}`: {error.strerror}"
+            raise Unreachable(msg) from error
+
+
+class _Pipes(Line):
+    """The three pipes of a child process."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        self._streams = [one for one in (process.stdin, process.stdout, process.stderr) if one]
+        self._in, self._out, self._err = (stream.fileno() for stream in self._streams)
+        self._said = b""
+        self._poll = select.poll()
+        for descriptor in (self._out, self._err):
+            self._poll.register(descriptor, select.POLLIN)
+        os.set_blocking(self._in, False)
+
+    def send(self, data: bytes, limit: float) -> None:
+        until, rest = time.monotonic() + limit, memoryview(data)
+        ready = select.poll()
+        ready.register(self._in, select.POLLOUT)
+        while rest:
+            if not ready.poll(max(0.0, until - time.monotonic()) * 1000):
+                raise LineLate
+            try:
+                rest = rest[os.write(self._in, rest[:_CHUNK]) :]
+            except BlockingIOError:
+                continue
+            except BrokenPipeError:
+                return
+
+    def receive(self, limit: float) -> bytes:
+        until = time.monotonic() + limit
+        while True:
+            ready = dict(self._poll.poll(max(0.0, until - time.monotonic()) * 1000))
+            if not ready:
+                raise LineLate
+            if self._err in ready and not self._complain():
+                self._poll.unregister(self._err)
+            if self._out in ready:
+                return os.read(self._out, _CHUNK)
+
+    def _complain(self) -> bool:
+        data = os.read(self._err, _CHUNK)
+        self._said = (self._said + data)[-OUTPUT_LIMIT:]
+        return bool(data)
+
+    def complaint(self) -> str:
+        return self._said.decode(errors="replace")
+
+    def hang_up(self) -> None:
+        with suppress(OSError):
+            self._streams[0].close()
+
+    def status(self, limit: float) -> int:
+        try:
+            status = self._process.wait(limit)
+        except subprocess.TimeoutExpired:
+            raise LineLate from None
+        os.set_blocking(self._err, False)
+        with suppress(BlockingIOError):  # a daemon that it left behind may hold it open
+            while self._complain():
+                pass
+        return status
+
+    def close(self) -> None:
+        with suppress(ProcessLookupError):
+            if self._process.poll() is None:
+                os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()  # of our supervisor alone, which no target can hold up
+        for stream in self._streams:
+            with suppress(OSError):
+                stream.close()
 
 
 def _pump(

@@ -23,6 +23,7 @@ from storagetest.hosts._paramiko import paramiko
 from storagetest.hosts._ssh_connect import Budget, log_in, reach
 from storagetest.hosts._ssh_settings import Endpoint, SshSettings, resolve
 from storagetest.hosts._supervised import (
+    OUTPUT_LIMIT,
     SETTLE,
     Collected,
     Ended,
@@ -32,6 +33,7 @@ from storagetest.hosts._supervised import (
     Unreachable,
     bounded,
 )
+from storagetest.hosts.conversation import Line, LineLate, LineLost
 from storagetest.hosts.wait import wait_until
 
 __all__ = ["SshHost", "SshSettings"]
@@ -98,7 +100,7 @@ class SshHost(SupervisedHost):
         watchdog.daemon = True
         watchdog.start()
         try:
-            status = self._converse(channel, shlex.join(argv), stdin, out, err)
+            status = self._exchange(channel, shlex.join(argv), stdin, out, err)
         except Lost:
             if late.is_set():
                 raise Overrun from None
@@ -110,7 +112,7 @@ class SshHost(SupervisedHost):
             raise Overrun
         return Ended(status, time.monotonic() - started)
 
-    def _converse(
+    def _exchange(
         self, channel: paramiko.Channel, line: str, stdin: bytes, out: Collected, err: Collected
     ) -> int:
         """Start ``line``, feed it and collect what it says; return its exit status."""
@@ -143,6 +145,15 @@ class SshHost(SupervisedHost):
             channel.get_transport().join(_POLL)  # it wakes us before it is quite dead itself
             raise Lost(self._lost() if not channel.get_transport().is_active() else "its shell was killed")
         return status
+
+    def _start(self, argv: Sequence[str], limit: float) -> Line:
+        channel = self._open_channel(self._session, patience=limit)
+        try:
+            channel.exec_command(shlex.join(argv))
+        except _BROKEN as error:
+            channel.close()
+            raise Lost(self._lost()) from error
+        return _Channel(channel, self._lost())
 
     def _session(self, transport: paramiko.Transport, seconds: float) -> paramiko.Channel:
         refusals: list[paramiko.ChannelException] = []
@@ -224,6 +235,77 @@ class SshHost(SupervisedHost):
 
     def _lost(self) -> str:
         return f"connection to {self._where()} lost"
+
+
+class _Channel(Line):
+    """A channel of an SSH connection. ``lost`` are the words for a connection that is no more."""
+
+    def __init__(self, channel: paramiko.Channel, lost: str) -> None:
+        self._channel = channel
+        self._lost = lost
+        self._said = b""
+
+    def send(self, data: bytes, limit: float) -> None:
+        until, rest = time.monotonic() + limit, memoryview(data)
+        while rest:
+            self._time_out(until)
+            try:
+                rest = rest[self._channel.send(rest[:_CHUNK].tobytes()) :]
+            except TimeoutError:
+                continue
+            except OSError:
+                if self._channel.get_transport().is_active():
+                    return  # the command does not read any more, or is gone
+                raise LineLost(self._lost) from None
+
+    def receive(self, limit: float) -> bytes:
+        until = time.monotonic() + limit
+        while True:
+            self._complain()
+            self._time_out(until)
+            try:
+                data: bytes = self._channel.recv(_CHUNK)
+            except TimeoutError:
+                continue
+            if not data and not self._channel.get_transport().is_active():
+                raise LineLost(self._lost)
+            return data
+
+    def _time_out(self, until: float) -> None:
+        left = until - time.monotonic()
+        if left <= 0:
+            raise LineLate
+        self._channel.settimeout(min(left, _POLL))
+
+    def _complain(self) -> None:
+        while self._channel.recv_stderr_ready():
+            data = self._channel.recv_stderr(_CHUNK)
+            self._said = (self._said + data)[-OUTPUT_LIMIT:]
+            if not data:
+                return
+
+    def complaint(self) -> str:
+        self._complain()
+        return self._said.decode(errors="replace")
+
+    def hang_up(self) -> None:
+        _end_input(self._channel)
+
+    def status(self, limit: float) -> int:
+        until = time.monotonic() + limit
+        while not self._channel.status_event.wait(_POLL):
+            self._complain()
+            if not self._channel.get_transport().is_active():
+                raise LineLost(self._lost)
+            if time.monotonic() >= until:
+                raise LineLate
+        status: int = self._channel.exit_status
+        if status == _NO_STATUS:
+            raise LineLost(self._lost)
+        return status
+
+    def close(self) -> None:
+        self._channel.close()
 
 
 def _chunks(receive: Callable[[int], bytes], channel: paramiko.Channel) -> Iterator[bytes]:

@@ -10,9 +10,11 @@ leaves out is taken from the function's, the class's or the module's mark. Rules
    is recorded. ``observe("…")`` records which legal alternative the target chose.
 3. In a case, :class:`~storagetest.errors.RemoteProtocolError` is a failure and not an error: the target broke
    its protocol. Every other error of ours stays an error.
-4. A wire case (``needs("nvme-tcp-wire")``: any need that ends in ``-wire``) speaks to the target itself, so
+4. A case that proves nothing (:class:`~storagetest.plugin.outcomes.Invalid`) is INVALID whatever its level
+   is.
+5. A wire case (``needs("nvme-tcp-wire")``: any need that ends in ``-wire``) speaks to the target itself, so
    it runs once a target, on its first variant, and nowhere where that need is not met.
-5. ``wire_log`` keeps the case's connections; their ladder is shown when the case fails. The ladder and a
+6. ``wire_log`` keeps the case's connections; their ladder is shown when the case fails. The ladder and a
    capture (pcap) of every case are in Allure's report, and with ``--st-wire DIR`` they are written there.
 """
 
@@ -27,6 +29,7 @@ import pytest
 
 from storagetest.errors import RemoteProtocolError
 from storagetest.plugin.matrix import item_variant
+from storagetest.plugin.outcomes import Invalid
 from storagetest.plugin.state import KEY
 from storagetest.report import allure
 from storagetest.report.coverage import CaseOutcome, CaseRecord, Level, coverage
@@ -231,7 +234,12 @@ class Conformance:
             setattr(report, "storagetest_outcome", None)  # noqa: B010  # a claim about the target, not our error
         # What breaks before the case has begun is not the case's own claim: its level does not excuse it.
         level = case.level if report.when == "call" else Level.MUST
-        outcome = _outcome(report, level, broken=broken, strict=self._strict)
+        invalid = isinstance(error, Invalid)
+        outcome = (
+            CaseOutcome.INVALID
+            if invalid and report.failed
+            else _outcome(report, level, broken=broken, strict=self._strict)
+        )
         if outcome in (CaseOutcome.WARNED, CaseOutcome.OBSERVED):
             report.outcome = "passed"
         variant = item_variant(item)
@@ -298,7 +306,7 @@ class Conformance:
             text = ", ".join(f"{count} {outcome.value}" for outcome, count in counts.items())
             terminalreporter.write_line(f"{section:32} {text}")
         for record in self._records:
-            if record.outcome in (CaseOutcome.WARNED, CaseOutcome.KNOWN):
+            if record.outcome in (CaseOutcome.WARNED, CaseOutcome.KNOWN, CaseOutcome.INVALID):
                 said = record.message.partition("\n")[0]
                 terminalreporter.write_line(f"{record.outcome.value}: {record.id} ({record.section}): {said}")
         terminalreporter.write_line(f"cases: {self._cases}")

@@ -14,7 +14,7 @@ from storagetest.plugin.attaching import hold_to_what_was_asked
 from storagetest.plugin.matrix import item_partner, item_variant
 from storagetest.plugin.state import KEY
 from storagetest.protocols.base import Attachment
-from storagetest.runner.locks import exclusive, identity, shared
+from storagetest.runner.locks import identity, mixed
 
 __all__ = ["Guard"]
 
@@ -74,12 +74,18 @@ class Guard:
         servers = [
             self._state.protocol(one).server(one.options) for one in (variant, partner) if one is not None
         ]
-        names = [
-            f"client:{identity(self._state.client(variant))}",
-            *dict.fromkeys(f"server:{server}" for server in servers),
-        ]
-        measuring = {"measure", "comparison"} & set(getattr(item, "fixturenames", ()))
-        take = exclusive if measuring else shared
+        machines = [self._state.client(variant)]
+        uses = set(getattr(item, "fixturenames", ()))
+        if "second_client" in uses and (second := self._state.second_client(variant)) is not None:
+            machines.append(second)
+        clients = [f"client:{identity(machine)}" for machine in machines]
+        behind = [f"server:{server}" for server in servers]
+        if {"measure", "comparison"} & uses:
+            alone, together = clients + behind, []
+        elif len(clients) > 1:  # what its clients count is the proof, so nobody else may make them count
+            alone, together = clients, behind
+        else:
+            alone, together = [], clients + behind
         stack = ExitStack()
-        stack.enter_context(take(names, timeout=self._timeout, what=item.nodeid))
+        stack.enter_context(mixed(alone=alone, together=together, timeout=self._timeout, what=item.nodeid))
         return stack

@@ -21,6 +21,7 @@ pytest_plugins = [
     "storagetest.plugin.conformance",
     "storagetest.plugin.known",
     "storagetest.plugin.external",
+    "storagetest.plugin.two_clients",
 ]
 
 

@@ -134,5 +134,4 @@ def _sample(state: State, items: list[pytest.Item]) -> list[pytest.Item]:
 
 
 def _lacking(state: State, item: pytest.Item, identifier: str) -> set[str]:
-    variant = state.variants[identifier]
-    return _needs(item) - state.protocol(variant).capabilities(variant.options)
+    return _needs(item) - state.capabilities(state.variants[identifier])

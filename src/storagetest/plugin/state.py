@@ -18,6 +18,7 @@ from storagetest.plugin.gating import Gating
 from storagetest.protocols.base import Attachment, Protocol, protocols
 from storagetest.report.base import Record
 from storagetest.runner import FillCache
+from storagetest.runner.locks import identity
 
 if TYPE_CHECKING:
     from storagetest.config import Config, Machine, Profile, Variant
@@ -94,6 +95,17 @@ class State:
             if asked in (None, machine.name):
                 return machine
         pytest.skip(f"{variant.id}: not a target of client {asked}")
+
+    def second_client(self, variant: Variant) -> Machine | None:
+        """The other client of ``variant`` when it takes two: the next one that is another machine, if any."""
+        first = identity(self.client(variant))
+        return next((machine for machine in variant.clients if identity(machine) != first), None)
+
+    def capabilities(self, variant: Variant) -> frozenset[str]:
+        """What suites may ask of ``variant``: what its protocol can do, and ``two_clients``."""
+        known = self.protocol(variant).capabilities(variant.options)
+        machines = {identity(machine) for machine in variant.clients}
+        return known | {"two_clients"} if len(machines) > 1 else known
 
     def host(self, machine: Machine) -> Host:
         """The connection to a client or server, made at first use and kept."""

@@ -33,7 +33,7 @@ class CaseOutcome(Enum):
     """What became of a case.
 
     WARNED is a SHOULD that is not kept; OBSERVED a MAY, recorded; KNOWN a deviation that is written down for
-    this implementation; ERROR says that our own line broke.
+    this implementation; INVALID says that nothing can be said; ERROR that our own line broke.
     """
 
     PASSED = "passed"
@@ -42,6 +42,7 @@ class CaseOutcome(Enum):
     OBSERVED = "observed"
     KNOWN = "known"
     SKIPPED = "skipped"
+    INVALID = "invalid"
     ERROR = "error"
 
 

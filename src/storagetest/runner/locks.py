@@ -8,7 +8,8 @@ waiting for the lock itself: whoever waits longest is let in next, and those who
 Rules:
 
 1. Several names are taken in sorted order, each with its turnstile first: a total order, hence no deadlock.
-   Taking locks while holding others breaks that order: take all of a case's names in one call.
+   Taking locks while holding others breaks that order: take all of a case's names in one call (:func:`mixed`
+   where it wants some alone and others not).
 2. The directory is /tmp/storagetest-UID, whatever the environment says: two processes of one user that saw
    different directories would not exclude each other. It must be a directory of ours that nobody else can
    enter; files in it are opened without following symbolic links.
@@ -29,7 +30,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -37,7 +38,7 @@ from storagetest.config.models import Machine
 from storagetest.errors import DeadlineExceeded, HostError
 from storagetest.hosts.wait import wait_until
 
-__all__ = ["exclusive", "identity", "lock_directory", "shared"]
+__all__ = ["exclusive", "identity", "lock_directory", "mixed", "shared"]
 
 _INTERVAL = 0.05
 
@@ -49,14 +50,24 @@ def exclusive(names: Iterable[str], *, timeout: float, what: str) -> Iterator[No
     ``what`` says to others what they wait for. Raises :class:`HostError` that names a holder when not all are
     free within ``timeout`` seconds; nothing is held then.
     """
-    with _hold(names, fcntl.LOCK_EX, timeout, what):
+    with mixed(alone=names, timeout=timeout, what=what):
         yield
 
 
 @contextmanager
 def shared(names: Iterable[str], *, timeout: float, what: str) -> Iterator[None]:
     """Hold the machines ``names`` together with other shared holders; otherwise like :func:`exclusive`."""
-    with _hold(names, fcntl.LOCK_SH, timeout, what):
+    with mixed(together=names, timeout=timeout, what=what):
+        yield
+
+
+@contextmanager
+def mixed(
+    *, alone: Iterable[str] = (), together: Iterable[str] = (), timeout: float, what: str
+) -> Iterator[None]:
+    """Hold some machines alone and others with other shared holders; otherwise like :func:`exclusive`."""
+    modes = {**dict.fromkeys(together, fcntl.LOCK_SH), **dict.fromkeys(alone, fcntl.LOCK_EX)}
+    with _hold(modes, timeout, what):
         yield
 
 
@@ -79,12 +90,12 @@ def lock_directory() -> Path:
 
 
 @contextmanager
-def _hold(names: Iterable[str], mode: int, timeout: float, what: str) -> Iterator[None]:
+def _hold(modes: Mapping[str, int], timeout: float, what: str) -> Iterator[None]:
     end = time.monotonic() + timeout
     directory = os.open(lock_directory(), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     with ExitStack() as stack:
         stack.callback(os.close, directory)
-        for name in sorted(set(names)):
+        for name, mode in sorted(modes.items()):
             file = _file_name(name)
             with ExitStack() as waiting:
                 try:

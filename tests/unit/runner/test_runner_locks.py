@@ -15,7 +15,7 @@ import pytest
 from storagetest.errors import HostError
 from storagetest.hosts.wait import wait_until
 from storagetest.runner import locks
-from storagetest.runner.locks import exclusive, lock_directory, shared
+from storagetest.runner.locks import exclusive, lock_directory, mixed, shared
 
 HOLD = """
 import sys
@@ -109,6 +109,17 @@ def test_shared_holders_keep_only_exclusive_ones_out(other, name):
     let_go(second)
     with exclusive([name], timeout=10, what="mine"):
         pass
+
+
+def test_some_alone_and_others_together_are_taken_in_one_call(other, name):
+    server = f"server:{name.removeprefix('client:')}"
+    with mixed(alone=[name], together=[server], timeout=10, what="mine"):
+        with pytest.raises(HostError), shared([name], timeout=0.2, what="another"):
+            pytest.fail("it was to be alone")
+        with shared([server], timeout=10, what="another"):
+            pass
+        with pytest.raises(HostError), exclusive([server], timeout=0.2, what="another"):
+            pytest.fail("it is in use")
 
 
 def test_an_exclusive_one_that_waits_is_not_overtaken(other, name):

@@ -1,0 +1,230 @@
+"""Two clients of one target: the fixtures for cases about what each sees of the other.
+
+``needs("two_clients")`` asks for a target with two clients that are two machines. Then ``hands`` are ``(a,
+b)``: a :class:`~storagetest.runner.hands.Hand` on each, in one directory of the case's own that both see;
+it is gone when the case ends. ``wire`` proves that something crossed it, or else the case is INVALID:
+
+    with wire(a, "lock"):
+        a.lock(fd, F_WRLCK)
+
+Rules:
+
+1. Both clients attach the same variant, or the second one the target that the first one's ``same_data``
+   names. The directory is in the first one's own.
+2. Two names for one machine (one kernel: its boot id) are one client: a skip. So is a target with one client.
+3. A hand lives as long as its variant's cases. One that died, or whose line broke, is replaced for the next
+   case.
+4. What did not cross the wire says nothing of the target: INVALID, whatever the body found. So a failure
+   inside ``wire`` is INVALID too where nothing crossed, and a case claims outside what the target might
+   answer by silence.
+5. Both machines are taken alone (:mod:`storagetest.plugin.guard`): the counters of a client are the proof.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+
+import pytest
+
+from storagetest.config import Variant
+from storagetest.counters.requests import Sort
+from storagetest.errors import HostError
+from storagetest.hosts import Host, wait_until
+from storagetest.plugin.attaching import attached, hold_to_what_was_asked
+from storagetest.plugin.outcomes import Invalid
+from storagetest.plugin.state import State
+from storagetest.protocols.base import Attachment
+from storagetest.runner.crossing import Watch
+from storagetest.runner.hands import Hand, hand_on
+
+__all__ = [
+    "HandKeeper",
+    "OnWire",
+    "Side",
+    "hand_keeper",
+    "hands",
+    "second_attachment",
+    "second_client",
+    "wire",
+]
+
+_TIDYING = 20.0
+"""Seconds after which what cannot be removed is an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One client of the case: its hand, and the case's directory as it has it."""
+
+    hand: Hand
+    directory: str
+
+
+class HandKeeper:
+    """Starts hands, and starts them anew where one is of no use any more."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[ExitStack, Hand]] = {}
+
+    def hand(self, client: Host) -> Hand:
+        """Return the hand on ``client``, with nothing open."""
+        kept = self._kept.get(client.name)
+        if kept is not None and not kept[1].usable:
+            self._drop(client.name)
+            kept = None
+        if kept is None:
+            stack = ExitStack()
+            kept = self._kept[client.name] = stack, stack.enter_context(hand_on(client))
+        return kept[1]
+
+    def close(self) -> None:
+        """End all hands."""
+        for name in list(self._kept):
+            self._drop(name)
+
+    def _drop(self, name: str) -> None:
+        stack, hand = self._kept.pop(name)
+        try:
+            stack.close()
+        except HostError:
+            if hand.usable:
+                raise
+
+
+class OnWire:
+    """Callable: proves that what its body does makes a client send something to the target.
+
+    ``wire(a, "lock")`` names the hand and what is to be sent: ask, read, write, change, list or lock (see
+    :class:`~storagetest.counters.requests.Sort`).
+    """
+
+    def __init__(self, watches: dict[str, Watch]) -> None:
+        self._watches = watches
+
+    @contextmanager
+    def __call__(self, hand: Hand, sort: str) -> Iterator[None]:
+        """Raise :class:`Invalid` at the end where nothing was sent, or nobody can tell."""
+        failed: AssertionError | OSError | None = None
+        with self._watches[hand.name].over(Sort(sort)) as seen:
+            try:
+                yield
+            except (AssertionError, OSError) as error:
+                failed = error
+        if seen.count is None:
+            raise Invalid(
+                f"{hand.name}: neither counters nor a capture tell whether a {sort} crossed the wire"
+            )
+        if seen.count <= 0:
+            found = f" (it found: {failed})" if failed else ""
+            raise Invalid(f"{hand.name}: no {sort} request left this client, says {seen.how}{found}")
+        if failed is not None:
+            raise failed
+
+    def lease(self, hand: Hand) -> float | None:
+        """Return the lease in seconds that the server gives the hand's client; None where it gives none."""
+        return self._watches[hand.name].lease()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[object]:
+    """Fail a case that a system call of its hands was refused: what the target refuses is its claim."""
+    try:
+        return (yield)
+    except OSError as refused:
+        if "hands" not in pyfuncitem.fixturenames:
+            raise
+        raise AssertionError(f"refused: {type(refused).__name__}: {refused}") from refused
+
+
+@pytest.fixture(scope="session")
+def second_client(variant: Variant, st: State) -> Host:
+    """Return the other host that attaches the variant."""
+    machine = st.second_client(variant)
+    if machine is None:
+        pytest.skip(f"{variant.id} has one client; this takes two that are two machines")
+    return st.host(machine)
+
+
+@pytest.fixture(scope="session")
+def second_attachment(variant: Variant, second_client: Host, st: State) -> Iterator[Attachment]:
+    """Yield the variant as the second client has it."""
+    with attached(variant, second_client, st) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def hand_keeper() -> Iterator[HandKeeper]:
+    """Yield what starts hands, and ends them with the session."""
+    keeper = HandKeeper()
+    yield keeper
+    keeper.close()
+
+
+@pytest.fixture
+def sides(
+    request: pytest.FixtureRequest,
+    variant: Variant,
+    attachment: Attachment,
+    second_attachment: Attachment,
+    hand_keeper: HandKeeper,
+) -> Iterator[tuple[Side, Side]]:
+    """Yield both clients' sides of a directory of the case's own, and remove it at the end."""
+    hold_to_what_was_asked(variant, second_attachment)
+    first, second = hand_keeper.hand(attachment.client), hand_keeper.hand(second_attachment.client)
+    if first.boot == second.boot:
+        pytest.skip(f"{first.name} and {second.name} are two names for one machine: one kernel, one cache")
+    own = posixpath.basename(attachment.path)
+    case = re.sub(r"[^A-Za-z0-9]+", "-", request.node.name)[:80].strip("-")
+    places = (
+        f"{attachment.path}/{case}",
+        f"{posixpath.dirname(second_attachment.path)}/{own}/{case}",
+    )
+    with shared_directory((first, second), places):
+        yield Side(first, places[0]), Side(second, places[1])
+
+
+@contextmanager
+def shared_directory(hands: tuple[Hand, Hand], places: tuple[str, str]) -> Iterator[None]:
+    """Make the directory, have both hands in it, and leave neither it nor anything open behind."""
+    first = hands[0]
+    for hand in hands:
+        hand.renew()
+    first.enter("")
+    first.mkdir(places[0])
+    try:
+        for hand, place in zip(hands, places, strict=True):
+            hand.enter(place)
+        yield
+    finally:
+        usable = [(hand, place) for hand, place in zip(hands, places, strict=True) if hand.usable]
+        for hand, _ in usable:
+            hand.renew()
+        for hand, place in usable[:1]:
+            hand.enter("")
+            wait_until(partial(_removed, hand, place), _TIDYING, f"{hand.name} to remove {place}")
+
+
+def _removed(hand: Hand, place: str) -> bool:
+    """Remove; what was unlinked while it was open (NFS's .nfs files) may take a moment to be gone."""
+    try:
+        hand.remove(place)
+    except OSError:
+        return False
+    return True
+
+
+@pytest.fixture
+def hands(sides: tuple[Side, Side]) -> tuple[Hand, Hand]:
+    """Return the hands of both clients, in one directory of the case's own."""
+    return sides[0].hand, sides[1].hand
+
+
+@pytest.fixture
+def wire(sides: tuple[Side, Side]) -> Callable[[Hand, str], AbstractContextManager[None]]:
+    """Return what proves that a request left a client; see :class:`OnWire`."""
+    return OnWire({side.hand.name: Watch(side.hand, side.directory) for side in sides})

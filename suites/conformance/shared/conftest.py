@@ -1,0 +1,69 @@
+"""What a case of two clients starts from: ``a`` and ``b``, a hand on each, in one directory that both see.
+
+A case says with ``wire(a, "lock")`` what has to leave which client; where it does not, the case is INVALID.
+What the target might answer by silence is claimed outside of it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from os import O_CREAT, O_RDWR
+from typing import Any
+
+import pytest
+
+from storagetest.errors import DeadlineExceeded
+from storagetest.hosts import wait_until
+from storagetest.runner.hands import Call, Hand
+
+ATTRIBUTE_CACHE = 60.0
+"""Seconds that a client may believe what it knows of a file or a directory: nfs(5), acregmax and acdirmax."""
+
+_MARGIN = 15.0
+
+
+@pytest.fixture
+def a(hands: tuple[Hand, Hand]) -> Hand:
+    """Return the hand on the first client."""
+    return hands[0]
+
+
+@pytest.fixture
+def b(hands: tuple[Hand, Hand]) -> Hand:
+    """Return the hand on the second client."""
+    return hands[1]
+
+
+@pytest.fixture
+def fds(a: Hand, b: Hand) -> tuple[int, int]:
+    """Return a file of 100 bytes, open for reading and writing on both: nobody has it to itself."""
+    a.write_file("f", bytes(100))
+    return a.open("f", O_RDWR | O_CREAT), b.open("f", O_RDWR)
+
+
+@pytest.fixture
+def race(a: Hand, b: Hand) -> Callable[[Iterable[Call], Iterable[Call]], tuple[list[Any], list[Any]]]:
+    """Return what has both hands make their calls at the same time; it returns what each call came to."""
+
+    def run(mine: Iterable[Call], yours: Iterable[Call]) -> tuple[list[Any], list[Any]]:
+        one, two = a.start(*mine, deadline=60), b.start(*yours, deadline=60)
+        return one.results(), two.results()
+
+    return run
+
+
+@pytest.fixture
+def eventually(observe: Callable[[str], None]) -> Callable[[Callable[[], bool], str], None]:
+    """Return what waits until something is seen, for as long as a client may believe its attribute cache."""
+
+    def wait(seen: Callable[[], bool], what: str) -> None:
+        began = time.monotonic()
+        try:
+            wait_until(seen, ATTRIBUTE_CACHE + _MARGIN, what, interval=0.5)
+        except DeadlineExceeded:
+            raise AssertionError(f"not seen within {ATTRIBUTE_CACHE:g} s and some: {what}") from None
+        waited = time.monotonic() - began
+        observe("seen at once" if waited < 0.5 else "seen when the attribute cache had run out")
+
+    return wait

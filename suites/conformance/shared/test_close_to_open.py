@@ -1,0 +1,210 @@
+"""Close-to-open: what one client wrote before it closed a file is what another reads after it has opened it.
+
+Sources: nfs(5), "DATA AND METADATA COHERENCE"; RFC 7530 10.3.1 (and RFC 8881 10.3.1), whose two rules are
+that cached data are revalidated after an OPEN, and that modified data are flushed before a CLOSE; MS-SMB2
+3.3.4.7, by which a lease is broken before another's open is answered.
+"""
+
+from __future__ import annotations
+
+from os import O_APPEND, O_CREAT, O_RDWR, O_WRONLY
+
+import pytest
+
+pytestmark = [
+    pytest.mark.needs("filesystem", "shared", "two_clients"),
+    pytest.mark.case(section="RFC 7530 10.3.1", level="MUST"),
+]
+
+STALE = ("open-finds-old-data",)
+LATE = ("close-keeps-data-back",)
+
+
+@pytest.mark.case("SHR-CTO-01", kills=LATE)
+def test_what_was_written_before_the_close_is_read_after_the_open(a, b, wire):
+    with wire(a, "write"):
+        a.write_file("f", b"written by a")
+    with wire(b, "ask"):
+        assert b.read_file("f") == b"written by a"
+
+
+@pytest.mark.case("SHR-CTO-02", kills=LATE)
+def test_and_the_other_way_round(a, b, wire):
+    with wire(b, "write"):
+        b.write_file("f", b"written by b")
+    with wire(a, "ask"):
+        assert a.read_file("f") == b"written by b"
+
+
+@pytest.mark.case("SHR-CTO-03", kills=STALE)
+def test_cached_data_are_revalidated_by_the_next_open(a, b, wire):
+    a.write_file("f", b"first" * 100)
+    assert b.read_file("f") == b"first" * 100
+    with wire(a, "write"):
+        a.write_file("f", b"other" * 100)
+    assert b.read_file("f") == b"other" * 100
+
+
+@pytest.mark.case("SHR-CTO-04", kills=STALE)
+def test_what_is_overwritten_again_and_again_is_seen_every_time(a, b, wire):
+    # Faster than a time stamp's resolution may be: it is the change attribute that tells.
+    for generation in range(20):
+        with wire(a, "write"):
+            a.write_file("f", b"%08d" % generation, O_CREAT)
+        assert b.read_file("f") == b"%08d" % generation
+
+
+@pytest.mark.case("SHR-CTO-05", kills=("open-finds-old-size",))
+def test_a_file_that_was_cut_off_is_short_for_the_next_to_open_it(a, b, wire):
+    a.write_file("f", b"x" * 10000)
+    assert len(b.read_file("f")) == 10000
+    with wire(a, "change"):
+        a.truncate("f", 17)
+    assert b.read_file("f") == b"x" * 17
+
+
+@pytest.mark.case("SHR-CTO-06", kills=("open-finds-old-size",))
+def test_a_file_that_was_made_longer_ends_in_zeros(a, b, wire):
+    a.write_file("f", b"x" * 10)
+    assert b.read_file("f") == b"x" * 10
+    with wire(a, "change"):
+        a.truncate("f", 5000)
+    assert b.read_file("f") == b"x" * 10 + bytes(4990)
+
+
+@pytest.mark.case("SHR-CTO-07", kills=STALE)
+def test_a_file_that_was_emptied_by_an_open_is_empty(a, b, wire):
+    a.write_file("f", b"x" * 5000)
+    assert b.read_file("f") == b"x" * 5000
+    with wire(a, "change"):
+        a.write_file("f", b"")
+    assert b.read_file("f") == b""
+
+
+@pytest.mark.case("SHR-CTO-08", kills=STALE)
+def test_what_was_appended_is_there_after_the_open(a, b, wire):
+    a.write_file("f", b"one,")
+    assert b.read_file("f") == b"one,"
+    with wire(a, "write"):
+        a.write_file("f", b"two", O_APPEND)
+    assert b.read_file("f") == b"one,two"
+
+
+@pytest.mark.case("SHR-CTO-09", kills=LATE, section="RFC 7530 16.3; fsync(2)")
+def test_what_was_synced_is_read_though_the_file_is_still_open(a, b, wire):
+    fd = a.open("f", O_CREAT | O_WRONLY)
+    with wire(a, "write"):
+        a.write(fd, b"synced")
+        a.fsync(fd)
+    assert b.read_file("f") == b"synced"
+
+
+@pytest.mark.case("SHR-CTO-10", kills=("open-finds-old-attributes",), section="RFC 7530 10.6")
+def test_the_attributes_of_what_was_opened_are_fresh(a, b, wire):
+    a.write_file("f", b"x")
+    assert b.stat("f").size == 1
+    with wire(a, "write"):
+        a.write_file("f", b"x" * 3000)
+    fd = b.open("f")
+    assert b.fstat(fd).size == 3000
+
+
+@pytest.mark.case("SHR-CTO-11", kills=("open-finds-old-attributes",), section="RFC 7530 10.6")
+def test_so_is_the_mode(a, b, wire):
+    a.write_file("f", b"x")
+    a.chmod("f", 0o600)
+    was = b.stat("f").mode & 0o777
+    with wire(a, "change"):
+        a.chmod("f", 0o444)
+    if a.stat("f").mode & 0o777 == was:
+        pytest.skip("modes cannot be changed here: the mount gives every file the same one")
+    fd = b.open("f")
+    assert b.fstat(fd).mode & 0o777 == a.stat("f").mode & 0o777
+
+
+@pytest.mark.case("SHR-CTO-12", kills=("open-finds-the-old-file",), section="RFC 7530 10.8")
+def test_a_file_made_anew_under_the_old_name_is_the_one_that_is_opened(a, b, wire):
+    a.write_file("f", b"the old one")
+    assert b.read_file("f") == b"the old one"
+    with wire(a, "change"):
+        a.unlink("f")
+        a.write_file("f", b"the new one")
+    assert b.read_file("f") == b"the new one"
+
+
+@pytest.mark.case("SHR-CTO-13", kills=("open-finds-the-old-file",), section="RFC 7530 10.8")
+def test_a_file_renamed_over_the_old_one_is_the_one_that_is_opened(a, b, wire):
+    a.write_file("f", b"the old one")
+    assert b.read_file("f") == b"the old one"
+    a.write_file("new", b"the new one")
+    with wire(a, "change"):
+        a.rename("new", "f")
+    assert b.read_file("f") == b"the new one"
+
+
+@pytest.mark.case("SHR-CTO-14", kills=LATE, section="RFC 7530 10.7; mmap(2)")
+def test_what_was_written_through_a_map_is_read_after_the_open(a, b, wire):
+    a.write_file("f", bytes(8192))
+    fd = a.open("f", O_RDWR)
+    number = a.call("map", fd, 8192)
+    with wire(a, "write"):
+        a.call("poke", number, 4090, b"across pages")
+        a.call("msync", number)
+        a.call("unmap", number)
+        a.close(fd)
+    assert b.read_file("f")[4085:4107] == bytes(5) + b"across pages" + bytes(5)
+
+
+@pytest.mark.case("SHR-CTO-15", kills=STALE, section="RFC 7530 10.7; mmap(2)")
+def test_a_map_of_what_was_just_opened_shows_it(a, b, wire):
+    a.write_file("f", b"a" * 8192)
+    assert b.read_file("f") == b"a" * 8192
+    with wire(a, "write"):
+        a.write_file("f", b"b" * 8192)
+    fd = b.open("f", O_RDWR)
+    assert b.call("peek", b.call("map", fd, 8192), 4000, 200) == b"b" * 200
+
+
+@pytest.mark.case("SHR-CTO-16", kills=LATE)
+def test_a_large_file_arrives_whole(a, b, wire):
+    data = bytes(range(256)) * 12345
+    with wire(a, "write"):
+        a.write_file("f", data)
+    with wire(b, "read"):
+        assert b.call("read_file", "f", 1 << 23) == data
+
+
+@pytest.mark.case("SHR-CTO-17", kills=STALE)
+def test_parts_of_one_page_that_two_clients_write_in_turn_are_both_kept(a, b, wire):
+    a.write_file("f", b"." * 300)
+    for turn, (hand, offset) in enumerate([(a, 0), (b, 100), (a, 200), (b, 50)]):
+        fd = hand.open("f", O_RDWR)
+        with wire(hand, "write"):
+            hand.pwrite(fd, b"%d" % turn * 50, offset)
+            hand.close(fd)
+    expected = b"0" * 50 + b"3" * 50 + b"1" * 50 + b"." * 50 + b"2" * 50 + b"." * 50
+    assert a.read_file("f") == b.read_file("f") == expected
+
+
+@pytest.mark.case("SHR-CTO-18", kills=LATE)
+def test_what_lies_between_the_end_and_a_later_write_reads_as_zeros(a, b, wire):
+    a.write_file("f", b"begin")
+    assert b.read_file("f") == b"begin"
+    fd = a.open("f", O_WRONLY)
+    with wire(a, "write"):
+        a.pwrite(fd, b"end", 70000)
+        a.close(fd)
+    found = b.read_file("f")
+    assert (len(found), found[:5], found[-3:]) == (70003, b"begin", b"end")
+    assert found[5:70000] == bytes(69995)
+
+
+@pytest.mark.case("SHR-CTO-19", kills=STALE)
+def test_an_open_file_need_not_follow_but_one_opened_again_does(a, b, wire):
+    a.write_file("f", b"first")
+    fd = b.open("f")
+    assert b.pread(fd, 10) == b"first"
+    with wire(a, "write"):
+        a.write_file("f", b"later", O_CREAT)
+    b.close(fd)
+    assert b.read_file("f") == b"later"

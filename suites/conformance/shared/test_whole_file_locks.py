@@ -1,0 +1,77 @@
+"""Whole-file locks, flock(2): NFS carries them as byte-range locks of the whole file, SMB as its own.
+
+Sources: flock(2), NOTES ("In Linux kernels up to 2.6.11, flock() does not lock files over NFS … Since Linux
+2.6.12, NFS clients support flock() locks by emulating them as fcntl(2) byte-range locks on the entire
+file").
+"""
+
+from __future__ import annotations
+
+from fcntl import F_WRLCK, LOCK_EX, LOCK_SH, LOCK_UN
+
+import pytest
+
+pytestmark = [
+    pytest.mark.needs("filesystem", "shared", "two_clients"),
+    pytest.mark.case(section="flock(2)", level="MUST", kills=("flocks-ignored",)),
+]
+
+
+@pytest.mark.case("SHR-FLOCK-01")
+def test_an_exclusive_lock_keeps_others_out(a, b, fds, wire):
+    with wire(a, "lock"):
+        a.flock(fds[0], LOCK_EX)
+    assert not b.may_flock(fds[1], LOCK_EX)
+    assert not b.may_flock(fds[1], LOCK_SH)
+
+
+@pytest.mark.case("SHR-FLOCK-02", kills=("shared-flocks-exclude",))
+def test_shared_locks_are_held_together(a, b, fds, wire):
+    with wire(a, "lock"):
+        a.flock(fds[0], LOCK_SH)
+    with wire(b, "lock"):
+        assert b.may_flock(fds[1], LOCK_SH)
+
+
+@pytest.mark.case("SHR-FLOCK-03")
+def test_a_shared_lock_keeps_an_exclusive_one_out(a, b, fds, wire):
+    with wire(a, "lock"):
+        a.flock(fds[0], LOCK_SH)
+    assert not b.may_flock(fds[1], LOCK_EX)
+
+
+@pytest.mark.case("SHR-FLOCK-04", kills=("unlock-ignored",))
+def test_an_unlock_lets_the_next_one_in(a, b, fds, wire):
+    a.flock(fds[0], LOCK_EX)
+    assert not b.may_flock(fds[1], LOCK_EX)
+    with wire(a, "lock"):
+        a.flock(fds[0], LOCK_UN)
+    with wire(b, "lock"):
+        assert b.may_flock(fds[1], LOCK_EX)
+
+
+@pytest.mark.case("SHR-FLOCK-05", kills=("close-keeps-locks",))
+def test_the_last_close_releases_it(a, b, fds, wire):
+    a.flock(fds[0], LOCK_EX)
+    assert not b.may_flock(fds[1], LOCK_EX)
+    a.close(fds[0])
+    with wire(b, "lock"):
+        assert b.may_flock(fds[1], LOCK_EX)
+
+
+@pytest.mark.case("SHR-FLOCK-06", kills=("close-keeps-locks",))
+def test_the_death_of_the_holder_releases_it(a, b, fds, wire):
+    with wire(a, "lock"):
+        a.flock(fds[0], LOCK_EX)
+    assert not b.may_flock(fds[1], LOCK_EX)
+    a.die()
+    with wire(b, "lock"):
+        assert b.may_flock(fds[1], LOCK_EX)
+
+
+@pytest.mark.case("SHR-FLOCK-07", level="MAY", section="flock(2), NOTES on NFS")
+def test_it_may_meet_a_byte_range_lock(a, b, fds, wire, observe):
+    with wire(a, "lock"):
+        a.flock(fds[0], LOCK_EX)
+    met = not b.may_lock(fds[1], F_WRLCK, 0, 1)
+    observe("flock and fcntl locks exclude each other" if met else "flock and fcntl locks do not meet")

@@ -1,0 +1,66 @@
+"""What crossed the wire, of texts as kernels print them."""
+
+from __future__ import annotations
+
+from storagetest.counters.requests import Sort, lease_seconds, tally
+
+V42 = """\
+device proc mounted on /proc with fstype proc
+device nas:/a mounted on /run/storagetest/x with fstype nfs4 statvers=1.1
+\topts:\trw,vers=4.2
+\tnfsv4:\tbm0=0xfdffbfff,bm1=0x40f9be3e,bm2=0x68800,sessions,lease_time=10,lease_expired=0
+\tbytes:\t0 0 0 0 4096 8192 1 2
+\tper-op statistics
+\t        READ: 2 2 0 400 8600 0 3 4 0
+\t       WRITE: 10 11 0 43000 1600 1 25 30 0
+\t        OPEN: 3 3 0 900 900 0 1 1 0
+\t OPEN_NOATTR: 1 1 0 900 900 0 1 1 0
+\t        LOCK: {lock} {lock} 0 100 100 0 1 1 0
+\t       LOCKU: 0 0 0 0 0 0 0 0 0
+\t     GETATTR: 7 7 0 100 100 0 1 1 0
+"""
+V3 = """\
+device nas:/a mounted on /run/storagetest/y with fstype nfs statvers=1.1
+\topts:\trw,vers=3
+\tper-op statistics
+\t     GETATTR: 5 5 0 100 100 0 1 1 0
+\t      RENAME: 2 2 0 100 100 0 1 1 0
+"""
+
+
+def texts(lock: int = 0) -> dict[str, str]:
+    return {"/proc/self/mountstats": V42.format(lock=lock) + V3}
+
+
+def test_nfs_counts_its_own_mount_and_knows_its_lease():
+    found = tally(texts(lock=4), "/run/storagetest/x/case")
+    assert found is not None
+    assert found.counts[Sort.LOCK] == 4
+    assert found.counts[Sort.ASK] == 11
+    assert (found.counts[Sort.READ], found.counts[Sort.WRITE]) == (2, 10)
+    more = found.since(tally(texts(lock=1), "/run/storagetest/x"))
+    assert more.counts[Sort.LOCK] == 3
+    assert more.counts[Sort.READ] == 0
+    assert lease_seconds(texts(), "/run/storagetest/x/case") == 10.0
+
+
+def test_no_counter_of_version_3_tells_of_locks():
+    found = tally(texts(), "/run/storagetest/y/case")
+    assert found is not None
+    assert Sort.LOCK not in found.counts
+    assert found.counts[Sort.CHANGE] == 2
+    assert lease_seconds(texts(), "/run/storagetest/y/case") is None
+
+
+def test_smb_counts_all_shares():
+    mounts = "device //nas/a mounted on /run/storagetest/z with fstype cifs\n"
+    stats = "SMBs: 29\nReads: 2 total 0 failed\nWrites: 10 total 0 failed\nLocks: 5 total 1 failed\n"
+    found = tally({"/proc/self/mountstats": mounts, "/proc/fs/cifs/Stats": stats}, "/run/storagetest/z/case")
+    assert found is not None
+    assert found.counts[Sort.LOCK] == 5
+    assert found.counts[Sort.WRITE] == 10
+
+
+def test_of_anything_else_nothing_is_known():
+    assert tally({"/proc/self/mountstats": "device /dev/vda mounted on / with fstype ext4\n"}, "/tmp") is None
+    assert tally({}, "/tmp") is None

@@ -1,0 +1,273 @@
+"""Hands on this machine: what they do, how they die, and that a broken line is never taken for an answer."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from storagetest.errors import ClientLacks, DeadlineExceeded, HostError
+from storagetest.hosts import LocalHost, wait_until
+from storagetest.runner.hands import Hand, hand_on
+
+READY = json.dumps({"t": "progress", "phase": "ready", "boot": "b", "pid": 1})
+
+
+@pytest.fixture
+def hands(tmp_path: Path) -> Iterator[tuple[Hand, Hand]]:
+    with hand_on(LocalHost("a")) as a, hand_on(LocalHost("b")) as b:
+        a.enter(str(tmp_path))
+        b.enter(str(tmp_path))
+        yield a, b
+
+
+@pytest.fixture
+def hand(hands: tuple[Hand, Hand]) -> Hand:
+    return hands[0]
+
+
+@contextmanager
+def scripted(script: str) -> Iterator[Hand]:
+    """A hand whose other side is a few lines of shell."""
+    with LocalHost("c").converse(["sh", "-c", f"echo '{READY}'; {script}"], deadline=60) as talk:
+        yield Hand("c", talk)
+
+
+def test_calls_are_the_systems(hand: Hand, tmp_path: Path) -> None:
+    fd = hand.open("f", os.O_CREAT | os.O_RDWR)
+    assert hand.write(fd, b"0123456789") == 10
+    assert hand.pwrite(fd, b"X", 3) == 1
+    assert hand.pread(fd, 4, 2) == b"2X45"
+    hand.ftruncate(fd, 6)
+    hand.fsync(fd)
+    assert hand.fstat(fd).size == 6
+    hand.close(fd)
+    assert (tmp_path / "f").read_bytes() == b"012X45"
+    hand.rename("f", "g")
+    hand.mkdir("d")
+    hand.link("g", "d/h")
+    hand.symlink("g", "s")
+    hand.chmod("g", 0o640)
+    hand.utime("g", 10**9, 2 * 10**9)
+    seen = hand.stat("g")
+    assert (seen.nlink, seen.mode & 0o777, seen.mtime_ns) == (2, 0o640, 2 * 10**9)
+    assert hand.readlink("s") == "g"
+    assert hand.names() == ["d", "g", "s"]
+    assert hand.exists("g")
+    assert not hand.exists("f")
+    hand.truncate("g", 0)
+    hand.unlink("d/h")
+    hand.rmdir("d")
+    hand.write_file("g", bytes(range(256)) * 500)
+    assert hand.read_file("g") == bytes(range(256)) * 500
+    hand.remove("g")
+    assert hand.names() == ["s"]
+
+
+def test_a_refusal_is_the_systems_error_and_says_who_said_it(hand: Hand) -> None:
+    with pytest.raises(FileNotFoundError, match=r"No such file or directory \(a: open\).*/none") as caught:
+        hand.open("none")
+    assert caught.value.errno == errno.ENOENT
+
+
+def test_many_calls_in_one_round_trip_give_each_its_answer(hand: Hand) -> None:
+    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
+    found = hand.each([("open", "x", flags), ("open", "x", flags), ("names", ".")])
+    assert isinstance(found[0], int)
+    assert isinstance(found[1], FileExistsError)
+    assert found[2] == ["x"]
+
+
+def test_a_call_that_nobody_knows_is_an_error(hand: Hand) -> None:
+    for name in ("system", "_at", "perform"):
+        with pytest.raises(OSError, match="knows no call"):
+            hand.call(name, "x")
+    with pytest.raises(HostError, match="TypeError"):
+        hand.call("open")
+    assert hand.usable
+
+
+def test_a_map_shows_the_file(hand: Hand) -> None:
+    fd = hand.open("m", os.O_CREAT | os.O_RDWR)
+    hand.ftruncate(fd, 4096)
+    number = hand.call("map", fd, 4096)
+    hand.call("poke", number, 10, b"mapped")
+    hand.call("msync", number)
+    assert hand.pread(fd, 6, 10) == b"mapped"
+    hand.pwrite(fd, b"M", 10)
+    assert hand.call("peek", number, 10, 6) == b"Mapped"
+    hand.call("unmap", number)
+
+
+def test_locks_exclude_each_other_and_say_who_is_in_the_way(hands: tuple[Hand, Hand]) -> None:
+    a, b = hands
+    fds = [hand.open("l", os.O_CREAT | os.O_RDWR) for hand in hands]
+    a.lock(fds[0], fcntl.F_WRLCK, 5, 10)
+    with pytest.raises(BlockingIOError):
+        b.lock(fds[1], fcntl.F_RDLCK, 14, 1)
+    assert b.lock_in_the_way(fds[1], fcntl.F_RDLCK, 0, 0) == (fcntl.F_WRLCK, 5, 10)
+    assert b.lock_in_the_way(fds[1], fcntl.F_RDLCK, 15, 0) is None
+    waiting = b.wait_for_lock(fds[1], fcntl.F_WRLCK, 5, 1, deadline=30)
+    assert not waiting.done(within=0.2)
+    a.lock(fds[0], fcntl.F_UNLCK, 5, 10)
+    assert waiting.result() is None
+
+
+def test_a_hand_that_dies_lets_go_of_its_locks_and_can_be_renewed(hands: tuple[Hand, Hand]) -> None:
+    a, b = hands
+    fds = [hand.open("l", os.O_CREAT | os.O_RDWR) for hand in hands]
+    a.lock(fds[0], fcntl.F_WRLCK)
+    a.die()
+    b.lock(fds[1], fcntl.F_WRLCK)
+    with pytest.raises(HostError, match="a: the hand's process died while it was to do: names"):
+        a.names()
+    a.renew()
+    a.enter("/")
+    assert "tmp" in a.names()
+
+
+def test_a_waiting_hand_can_be_killed(hands: tuple[Hand, Hand]) -> None:
+    a, b = hands
+    fds = [hand.open("l", os.O_CREAT | os.O_RDWR) for hand in hands]
+    a.lock(fds[0], fcntl.F_WRLCK)
+    waiting = b.wait_for_lock(fds[1], fcntl.F_WRLCK, deadline=30)
+    assert not waiting.done(within=0.1)
+    b.die()
+    with pytest.raises(HostError, match="died while it was to do: lock"):
+        waiting.results()
+
+
+def test_a_call_that_hangs_is_late_and_takes_nobody_with_it(hands: tuple[Hand, Hand]) -> None:
+    a, b = hands
+    fd = a.open("l", os.O_CREAT | os.O_RDWR)
+    a.lock(fd, fcntl.F_WRLCK)
+    with pytest.raises(DeadlineExceeded, match=r"a: wait did not end within 0\.3 s; its process was killed"):
+        a.call("wait", 60, deadline=0.3)
+    b.lock(b.open("l", os.O_RDWR), fcntl.F_WRLCK)  # what the hung one held is free
+    assert a.usable
+    a.renew()
+    a.enter("/")
+    assert a.names()
+
+
+def test_a_second_order_while_it_is_busy_is_refused(hand: Hand) -> None:
+    first = hand.start(("wait", 0.3), deadline=20)
+    with pytest.raises(HostError, match="busy"):
+        hand.names()
+    assert first.result() is None
+
+
+def test_counters_are_read_while_a_call_hangs(hand: Hand) -> None:
+    waiting = hand.start(("wait", 0.3), deadline=20)
+    assert "processor" in hand.texts(["/proc/cpuinfo", "/no/such/*"])["/proc/cpuinfo"]
+    assert waiting.result() is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ("garbage", "the hand's line is garbage: 'garbage'"),
+        ("[1, 2]", "the hand's line is garbage"),
+        ('{"n": 7, "answers": []}', "said what nobody had asked for"),
+        ('{"t": "progress", "phase": "more"}', "said what nobody had asked for"),
+        ('{"n": 1, "answers": []}', "the hand's answer is none"),
+        ('{"n": 1}', "the hand's answer is none"),
+        ('{"n": 1, "answers": [{"value": {"bytes": "!"}}]}', "the hand's line is garbage"),
+        ('{"t": "error", "kind": "bug", "message": "oh"}', "the hand ended: oh"),
+    ],
+)
+def test_garbage_is_never_an_answer(answer: str, words: str) -> None:
+    with scripted(f"read x; printf '%s\\n' '{answer}'; cat") as hand, pytest.raises(HostError, match=words):
+        hand.names()
+
+
+def test_a_line_that_breaks_makes_the_hand_useless() -> None:
+    with scripted("read x; exit 9") as hand:
+        with pytest.raises(HostError, match="ended in mid-conversation with status 9"):
+            hand.names()
+        assert not hand.usable
+
+
+def test_an_agent_that_is_killed_is_an_error_and_leaves_no_worker(tmp_path: Path) -> None:
+    with hand_on(LocalHost("a")) as hand:
+        workers = _children(_main_process())
+        os.kill(_main_process(), signal.SIGKILL)
+        with pytest.raises(HostError, match="mid-conversation"):
+            hand.names()
+        assert not hand.usable
+        assert workers
+        wait_until(
+            lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), 20, "the worker to be gone"
+        )
+
+
+def test_a_banner_before_the_first_word_is_passed_over() -> None:
+    banner = json.dumps({"t": "progress", "phase": "sampling"})
+    with LocalHost("c").converse(["sh", "-c", f"echo '{banner}'; echo '{READY}'; cat"], deadline=60) as talk:
+        assert Hand("c", talk).boot == "b"
+
+
+def test_a_python_that_is_too_old_is_something_the_client_lacks() -> None:
+    said = json.dumps({"t": "error", "kind": "python", "message": "3.8"})
+    with (
+        LocalHost("c").converse(["sh", "-c", f"echo '{said}'"], deadline=60) as talk,
+        pytest.raises(ClientLacks, match=r"python3 is 3\.8, too old"),
+    ):
+        Hand("c", talk)
+
+
+def test_nothing_is_left_when_a_case_is_interrupted() -> None:
+    with pytest.raises(KeyboardInterrupt), hand_on(LocalHost("a")) as hand:
+        main = _main_process()
+        family = {main, *_children(main)}
+        hand.start(("wait", 600), deadline=900)
+        raise KeyboardInterrupt
+    assert len(family) == 2
+    wait_until(lambda: not any(_alive(pid) for pid in family), 20, "the hand to be gone")
+
+
+def _main_process() -> int:
+    """The agent that speaks: the grandchild of ours under the supervisor (sh, timeout, env)."""
+    found = [
+        int(entry.name)
+        for entry in Path("/proc").glob("[0-9]*")
+        if (line := _read(entry / "cmdline")).startswith(b"python3\0-I\0-S\0-c")
+        and b"storagetest-agent" in line
+    ]
+    mine = [pid for pid in found if os.getpid() in _ancestors(pid) and not set(_ancestors(pid)) & set(found)]
+    (only,) = mine
+    return only
+
+
+def _ancestors(pid: int) -> list[int]:
+    above = []
+    while pid > 1:
+        fields = _read(Path(f"/proc/{pid}/stat")).rpartition(b")")[2].split()
+        if not fields:
+            break
+        pid = int(fields[1])
+        above.append(pid)
+    return above
+
+
+def _children(pid: int) -> list[int]:
+    return [int(word) for word in _read(Path(f"/proc/{pid}/task/{pid}/children")).split()]
+
+
+def _alive(pid: int) -> bool:
+    fields = _read(Path(f"/proc/{pid}/stat")).rpartition(b")")[2].split()
+    return bool(fields) and fields[0] not in b"ZX"
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
