@@ -77,7 +77,8 @@ class _Pipes(Line):
         self._process = process
         self._streams = [one for one in (process.stdin, process.stdout, process.stderr) if one]
         self._in, self._out, self._err = (stream.fileno() for stream in self._streams)
-        self._said = b""
+        self._heard = self._said = b""
+        self._ended = False
         self._poll = select.poll()
         for descriptor in (self._out, self._err):
             self._poll.register(descriptor, select.POLLIN)
@@ -85,28 +86,38 @@ class _Pipes(Line):
 
     def send(self, data: bytes, limit: float) -> None:
         until, rest = time.monotonic() + limit, memoryview(data)
-        ready = select.poll()
-        ready.register(self._in, select.POLLOUT)
-        while rest:
-            if not ready.poll(max(0.0, until - time.monotonic()) * 1000):
-                raise LineLate
-            try:
-                rest = rest[os.write(self._in, rest[:_CHUNK]) :]
-            except BlockingIOError:
-                continue
-            except BrokenPipeError:
-                return
+        self._poll.register(self._in, select.POLLOUT)
+        try:
+            while rest:  # and hear meanwhile: a command that waits to be heard would not listen
+                if self._in in self._wait(until):
+                    with suppress(BlockingIOError):
+                        rest = rest[os.write(self._in, rest[:_CHUNK]) :]
+        except BrokenPipeError:
+            return
+        finally:
+            self._poll.unregister(self._in)
 
     def receive(self, limit: float) -> bytes:
         until = time.monotonic() + limit
-        while True:
-            ready = dict(self._poll.poll(max(0.0, until - time.monotonic()) * 1000))
-            if not ready:
-                raise LineLate
-            if self._err in ready and not self._complain():
-                self._poll.unregister(self._err)
-            if self._out in ready:
-                return os.read(self._out, _CHUNK)
+        while not self._heard and not self._ended:
+            self._wait(until)
+        heard, self._heard = self._heard, b""
+        return heard
+
+    def _wait(self, until: float) -> set[int]:
+        """Wait until something can be done, take in what was said, and return the streams that were ready."""
+        ready = {one for one, _ in self._poll.poll(max(0.0, until - time.monotonic()) * 1000)}
+        if not ready:
+            raise LineLate
+        if self._err in ready and not self._complain():
+            self._poll.unregister(self._err)
+        if self._out in ready:
+            data = os.read(self._out, _CHUNK)
+            self._heard += data
+            if not data:
+                self._ended = True
+                self._poll.unregister(self._out)
+        return ready
 
     def _complain(self) -> bool:
         data = os.read(self._err, _CHUNK)

@@ -243,11 +243,13 @@ class _Channel(Line):
     def __init__(self, channel: paramiko.Channel, lost: str) -> None:
         self._channel = channel
         self._lost = lost
-        self._said = b""
+        self._heard = self._said = b""
 
     def send(self, data: bytes, limit: float) -> None:
         until, rest = time.monotonic() + limit, memoryview(data)
-        while rest:
+        while rest:  # and hear meanwhile: a command that waits to be heard would not listen
+            if self._channel.recv_ready():
+                self._heard += self._channel.recv(_CHUNK)
             self._time_out(until)
             try:
                 rest = rest[self._channel.send(rest[:_CHUNK].tobytes()) :]
@@ -259,6 +261,9 @@ class _Channel(Line):
                 raise LineLost(self._lost) from None
 
     def receive(self, limit: float) -> bytes:
+        heard, self._heard = self._heard, b""
+        if heard:
+            return heard
         until = time.monotonic() + limit
         while True:
             self._complain()

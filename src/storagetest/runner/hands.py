@@ -91,8 +91,8 @@ class Later:
 class Hand:
     """The controller's side of a hand. For one thread; made by :func:`hand_on`.
 
-    ``name`` is the client's. ``boot`` tells its kernel from others (the boot id of random(4)). ``usable``
-    is false once the line to it is broken.
+    ``name`` is the client's. ``boot`` tells its kernel from others (the boot id of random(4)); ``pid`` is the
+    process that speaks there. ``usable`` is false once the line to it is broken.
     """
 
     def __init__(self, name: str, talk: Conversation) -> None:
@@ -105,7 +105,7 @@ class Hand:
         while ready.get("phase") != "ready":
             _complain(self.name, ready)
             ready = self._hear(_READY)
-        self.boot = str(ready.get("boot"))
+        self.boot, self.pid = str(ready.get("boot")), int(ready.get("pid", 0))
 
     # The hand itself.
 

@@ -197,8 +197,8 @@ def test_a_line_that_breaks_makes_the_hand_useless() -> None:
 
 def test_an_agent_that_is_killed_is_an_error_and_leaves_no_worker(tmp_path: Path) -> None:
     with hand_on(LocalHost("a")) as hand:
-        workers = _children(_main_process())
-        os.kill(_main_process(), signal.SIGKILL)
+        workers = _children(hand.pid)
+        os.kill(hand.pid, signal.SIGKILL)
         with pytest.raises(HostError, match="mid-conversation"):
             hand.names()
         assert not hand.usable
@@ -225,36 +225,11 @@ def test_a_python_that_is_too_old_is_something_the_client_lacks() -> None:
 
 def test_nothing_is_left_when_a_case_is_interrupted() -> None:
     with pytest.raises(KeyboardInterrupt), hand_on(LocalHost("a")) as hand:
-        main = _main_process()
-        family = {main, *_children(main)}
+        family = {hand.pid, *_children(hand.pid)}
         hand.start(("wait", 600), deadline=900)
         raise KeyboardInterrupt
     assert len(family) == 2
     wait_until(lambda: not any(_alive(pid) for pid in family), 20, "the hand to be gone")
-
-
-def _main_process() -> int:
-    """The agent that speaks: the grandchild of ours under the supervisor (sh, timeout, env)."""
-    found = [
-        int(entry.name)
-        for entry in Path("/proc").glob("[0-9]*")
-        if (line := _read(entry / "cmdline")).startswith(b"python3\0-I\0-S\0-c")
-        and b"storagetest-agent" in line
-    ]
-    mine = [pid for pid in found if os.getpid() in _ancestors(pid) and not set(_ancestors(pid)) & set(found)]
-    (only,) = mine
-    return only
-
-
-def _ancestors(pid: int) -> list[int]:
-    above = []
-    while pid > 1:
-        fields = _read(Path(f"/proc/{pid}/stat")).rpartition(b")")[2].split()
-        if not fields:
-            break
-        pid = int(fields[1])
-        above.append(pid)
-    return above
 
 
 def _children(pid: int) -> list[int]:
