@@ -20,6 +20,8 @@ from storagetest.lab import cli as lab_cli
 from storagetest.protocols.base import protocols
 from storagetest.report import cli as report_cli
 from storagetest.report import coverage_page
+from storagetest.report.exports import cli as export_cli
+from storagetest.report.page import cli as page_cli
 from storagetest.workloads._reference import page
 from storagetest.workloads.base import workloads
 
@@ -73,6 +75,8 @@ def _parser() -> argparse.ArgumentParser:
 
     report_cli.add_parser(commands)
     coverage_page.add_parser(commands)
+    export_cli.add_parser(commands)
+    page_cli.add_parser(commands)
     lab_cli.add_parser(commands)
     return parser
 

@@ -21,6 +21,7 @@ from storagetest.report.junit import properties
 
 __all__ = ["attach", "identify"]
 
+_FIXED = ("[XPASS(strict)]", "it passes: take ")  # pytest's words, and ours
 _DMESG = ["dmesg", "--ctime"]
 _DMESG_LINES = 200
 _DEADLINE = 20.0
@@ -28,12 +29,16 @@ _DEADLINE = 20.0
 
 def identify(item: pytest.Item, variant: Variant, state: State) -> None:
     """Say what the case is, before it gets anywhere."""
+    from storagetest.plugin.conformance import case_of  # noqa: PLC0415  # pytest loads it, as a plugin
+
     parameters: dict[str, Any] = dict(item.callspec.params)  # type: ignore[attr-defined]  # parametrised by variant
     del parameters["variant"]
+    case = case_of(item)
     allure.identify(
         epic=state.protocol(variant).title,
         feature=item.path.stem.removeprefix("test_").replace("_", "-"),
         variant=variant.id,
+        requirement=case.section if case else "",
         client=state.client(variant).name,
         parameters=parameters,
     )
@@ -44,6 +49,8 @@ def attach(item: pytest.Item, report: pytest.TestReport, variant: Variant, state
     records = records_of(item)
     for record in records:
         item.user_properties.extend(properties(record))
+    if isinstance(report.longrepr, str) and report.longrepr.startswith(_FIXED):
+        allure.on_fixed()
     allure.on_case(records, {} if report.passed or report.skipped else _diagnosis(variant, state))
 
 

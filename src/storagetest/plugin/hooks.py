@@ -22,6 +22,8 @@ pytest_plugins = [
     "storagetest.plugin.known",
     "storagetest.plugin.external",
     "storagetest.plugin.two_clients",
+    "storagetest.plugin.junit",
+    "storagetest.plugin.summary",
 ]
 
 

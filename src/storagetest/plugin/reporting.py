@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,11 @@ class Reporting:
         self._jsonl: JsonlReporter | None = None
         self._records: list[Record] = []
         self._saved = ""
+
+    @property
+    def records(self) -> Sequence[Record]:
+        """The records so far."""
+        return tuple(self._records)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Take in a case's records."""

@@ -6,7 +6,8 @@ its call and before its teardown has ended; :func:`write_extras` is called once,
 controlling process. They speak through Allure's own hooks, which nobody listens to unless ``--alluredir``
 was given: then all but the last do nothing.
 
-The tree is epic (protocol) → feature (suite or workload) → story (variant).
+The tree is epic (protocol) → feature (suite or workload) → story (requirement): a standard's section, or what
+the gates ask for. The variant is a parameter and a tag.
 """
 
 from __future__ import annotations
@@ -24,14 +25,15 @@ from allure_commons import plugin_manager
 from allure_commons.types import LabelType, LinkType
 
 from storagetest.report.base import Record, Status
-from storagetest.report.categories import VERDICT_LABEL, categories_json
+from storagetest.report.categories import FIXED, VERDICT_LABEL, categories_json, verdict_word
 from storagetest.report.coverage import CaseRecord
+from storagetest.report.distributions import distribution_svg
 from storagetest.report.figures import Figure, case_text, figures, parameter_text
 from storagetest.report.timeline import timeline_svg
 
-__all__ = ["identify", "on_case", "on_conformance", "write_extras"]
+__all__ = ["identify", "on_case", "on_conformance", "on_fixed", "write_extras"]
 
-_WORST_FIRST = {Status.FAILED: "FAIL", Status.INVALID: "INVALID", Status.PASSED: "PASS"}
+_NO_GATE = "measured, no gate"
 
 
 def identify(
@@ -39,6 +41,7 @@ def identify(
     epic: str,
     feature: str,
     variant: str,
+    requirement: str = "",
     title: str = "",
     client: str = "",
     parameters: Mapping[str, object] | None = None,
@@ -47,17 +50,20 @@ def identify(
 ) -> None:
     """Say what the running test is, so that it is found in the tree even if it never gets further than setup.
 
-    ``epic`` is the protocol's name as people write it, ``feature`` the suite's or the workload's;
-    ``links`` maps a link's name to its address.
+    ``epic`` is the protocol's name as people write it, ``feature`` the suite's or the workload's,
+    ``requirement`` a standard's section, where the case has one (what gates ask for is known when it has
+    measured); ``links`` maps a link's name to its address.
     """
     hook = plugin_manager.hook
     for kind, value in (
         (LabelType.EPIC, epic),
         (LabelType.FEATURE, feature),
-        (LabelType.STORY, variant),
+        (LabelType.STORY, requirement),
+        (LabelType.TAG, variant),
         *(labels or {}).items(),
     ):
-        hook.add_label(label_type=kind, labels=(value,))
+        if value:
+            hook.add_label(label_type=kind, labels=(value,))
     if title:
         hook.add_title(test_title=title)
     _parameters({"variant": variant, "client": client, **(parameters or {})})
@@ -77,7 +83,7 @@ def on_case(records: Sequence[Record], artefacts: Mapping[str, str] | None = Non
         run = record.run
         shown = figures(record)
         tables.append(_table_html(record, shown))
-        prefix = f"{case_text(run)}: " if len(records) > 1 else ""
+        prefix = f"{case_text(run)} on {run.variant}: " if len(records) > 1 else ""
         _attach(f"{prefix}values", _table_csv(shown), "text/csv", "csv")
         _attach(f"{prefix}negotiated", _lines(run.negotiated), "text/plain", "txt")
         _attach(f"{prefix}versions", _lines(run.versions), "text/plain", "txt")
@@ -86,6 +92,8 @@ def on_case(records: Sequence[Record], artefacts: Mapping[str, str] | None = Non
             _attach_all(sample.evidence, prefix=prefix, suffix=repeat)
             drawing = timeline_svg(sample.series, f"{case_text(run)} on {run.variant}{repeat}")
             _attach(f"{prefix}timeline.svg{repeat}", drawing, "image/svg+xml", "svg")
+        drawing = distribution_svg(run, f"{case_text(run)} on {run.variant}: latencies")
+        _attach(f"{prefix}latency distribution.svg", drawing, "image/svg+xml", "svg")
         _attach_all(record.artefacts, prefix=prefix)
     if len(records) == 1:
         run = records[0].run
@@ -95,11 +103,17 @@ def on_case(records: Sequence[Record], artefacts: Mapping[str, str] | None = Non
         _parameters({"profile": run.profile, **run.parameters})
     if tables:
         hook.add_description_html(test_description_html="".join(tables))
-    verdicts = {record.status for record in records if record.verdicts or record.status is Status.INVALID}
-    worst = next((status for status in _WORST_FIRST if status in verdicts), None)
-    if worst is not None:
-        hook.add_label(label_type=VERDICT_LABEL, labels=(_WORST_FIRST[worst],))
+        asked = [verdict.threshold.text for record in records for verdict in record.verdicts]
+        hook.add_label(label_type=LabelType.STORY, labels=("; ".join(dict.fromkeys(asked)) or _NO_GATE,))
+    word = verdict_word(records)
+    if word:
+        hook.add_label(label_type=VERDICT_LABEL, labels=(word,))
     _attach_all(artefacts or {})
+
+
+def on_fixed() -> None:
+    """Say that the running test passes though it is known to fail."""
+    plugin_manager.hook.add_label(label_type=VERDICT_LABEL, labels=(FIXED,))
 
 
 def on_conformance(case: CaseRecord, *, ladders: str = "", capture: bytes = b"") -> None:

@@ -1,19 +1,28 @@
-"""Why a case did not pass, as Allure groups it: four sorts, told apart by status, verdict and message.
+"""Why a case did not pass, as Allure groups it: told apart by status, verdict and message.
 
 One table for both of Allure's ways: ``categories.json`` beside the results (any Allure, matches messages) and
-our own generator's configuration (matches the verdict's label, which no wording can break).
+our own generator's configuration (matches the verdict's label, which no wording can break). A case that
+missed an absolute gate is too slow whatever its baseline says; a regression has missed nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["CATEGORIES", "VERDICT_LABEL", "Category", "categories_json"]
+from storagetest.report.base import Record, Status
+from storagetest.verdict.base import BASELINE, Outcome
+
+__all__ = ["CATEGORIES", "FIXED", "VERDICT_LABEL", "Category", "categories_json", "verdict_word"]
 
 VERDICT_LABEL = "verdict"
-"""The label that carries the worst outcome of a case's gates."""
+"""The label that carries the worst outcome of a case's gates: what :func:`verdict_word` returns."""
+
+FIXED = "FIXED"
+"""The label's value where a case passes that is known to fail; Allure is given no message of such a case."""
+
+_REGRESSION = "REGRESSION"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +40,38 @@ class Category:
 
 
 _INVALID = r"(?:[\w.]+: )?INVALID:"  # the exception's name may stand before it
+_ABSOLUTE = r": asked [<>]= (?!baseline )"
+_FIXED = r"(?:[\w.]+: )?(?:\[XPASS\(strict\)\]|it passes: take )"
 
 CATEGORIES: Sequence[Category] = (
     Category("Inconclusive", "failed", "INVALID", rf"^{_INVALID}[\s\S]*$"),
-    Category("Too slow", "failed", "FAIL", rf"^(?!{_INVALID})[\s\S]*: asked [<>]=[\s\S]*$"),
+    Category("Too slow", "failed", "FAIL", rf"^(?!{_INVALID})[\s\S]*{_ABSOLUTE}[\s\S]*$"),
+    Category(
+        "Regression",
+        "failed",
+        _REGRESSION,
+        rf"^(?!{_INVALID})(?![\s\S]*{_ABSOLUTE})[\s\S]*: asked [<>]= baseline [\s\S]*$",
+    ),
+    Category("Known issue that passes", "failed", FIXED, rf"^{_FIXED}[\s\S]*$"),
     Category("Broken promise", "failed"),
     Category("Infrastructure", "broken"),
+    Category("Known issue", "skipped", message=r"^XFAIL[\s\S]*$"),
 )
 """In the order in which they are tried: the first that matches a case has it."""
+
+
+def verdict_word(records: Iterable[Record]) -> str:
+    """Return the worst outcome of the gates: FAIL, REGRESSION, INVALID or PASS; nothing without a gate."""
+    judged = [record for record in records if record.verdicts or record.status is Status.INVALID]
+    verdicts = [verdict for record in judged for verdict in record.verdicts]
+    missed = [verdict for verdict in verdicts if verdict.outcome is Outcome.FAIL]
+    if any(verdict.threshold.against != BASELINE for verdict in missed):
+        return Outcome.FAIL.value
+    if missed:
+        return _REGRESSION
+    if any(record.status is Status.INVALID for record in judged):
+        return Outcome.INVALID.value
+    return Outcome.PASS.value if judged else ""
 
 
 def categories_json() -> list[Mapping[str, Any]]:
@@ -52,7 +85,9 @@ def _compatible(category: Category) -> Mapping[str, Any]:
         entry["messageRegex"] = category.message
     elif category.status == "failed":
         others = "|".join(
-            str(other.message).removeprefix("^").removesuffix("$") for other in CATEGORIES if other.message
+            str(other.message).removeprefix("^").removesuffix("$")
+            for other in CATEGORIES
+            if other.message and other.status == category.status
         )
         entry["messageRegex"] = rf"^(?!(?:{others})$)[\s\S]*$"
     return entry

@@ -36,6 +36,8 @@ def add_parser(subparsers: SubParsers) -> None:
                         help="where to put the page (default: report/)")  # fmt: skip
     parser.add_argument("--title", default="storagetest", help="the report's title")
     parser.add_argument("--node", metavar="PATH", help="the Node.js to use (default: PATH's, or pip's)")
+    parser.add_argument("--history", metavar="FILE", type=Path,
+                        help="keep each run's outcomes in this file and draw trends from it")  # fmt: skip
     parser.add_argument("--jsonl", metavar="FILE", type=Path, help="print the table of this results.jsonl")
     parser.set_defaults(func=_report, parser=parser)
     _add_compare(subparsers)
@@ -93,7 +95,14 @@ def _report(args: argparse.Namespace) -> int:
 
 
 def _html(args: argparse.Namespace) -> int:
-    page = generate(args.allure_results, args.output, node=args.node, title=args.title, progress=_say)
+    page = generate(
+        args.allure_results,
+        args.output,
+        node=args.node,
+        title=args.title,
+        history=args.history,
+        progress=_say,
+    )
     sys.stdout.write(f"{page}\n")
     return 0
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from storagetest.measure.run import Metric
-from storagetest.report.baseline import Stored
+from storagetest.report.baseline import Key, Stored
 from storagetest.units import format_value
 from storagetest.verdict.regression import Change, Comparison, compare
 
@@ -24,11 +24,16 @@ _CASE = 26
 class Row:
     """One metric of one case in both files; means in the metric's base unit."""
 
-    case: str
+    key: Key
     metric: Metric
     a: float
     b: float
     comparison: Comparison
+
+    @property
+    def case(self) -> str:
+        """The case's node id."""
+        return self.key.case
 
 
 def compare_stored(a: Stored, b: Stored, *, floor: float = 0.0) -> tuple[Row, ...]:
@@ -44,7 +49,7 @@ def compare_stored(a: Stored, b: Stored, *, floor: float = 0.0) -> tuple[Row, ..
             found = compare(before.values, after, metric.better, floor=max(floor, learned))
             if found is not None:
                 means = sum(before.values) / len(before.values), sum(after) / len(after)
-                rows.append(Row(key.case, metric, *means, found))
+                rows.append(Row(key, metric, *means, found))
     return tuple(rows)
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from storagetest.errors import ResultError
 
-__all__ = ["CaseOutcome", "CaseRecord", "Coverage", "Level", "coverage", "latest", "load"]
+__all__ = ["CaseOutcome", "CaseRecord", "Coverage", "Level", "coverage", "latest", "load", "standard"]
 
 
 class Level(Enum):
@@ -132,6 +132,12 @@ def coverage(records: Iterable[CaseRecord]) -> Coverage:
             reading.append(record)
     ordered = dict(sorted(sections.items(), key=lambda entry: _natural(entry[0])))
     return Coverage(ordered, tuple(sorted(reading, key=lambda record: (record.outcome.value, record.id))))
+
+
+def standard(section: str) -> str:
+    """Return the standard that a section is of: ``RFC 7143`` of ``RFC 7143 11.2``, ``NVM`` of ``NVM 3.2``."""
+    words = section.split()
+    return " ".join(words[: 2 if words[:1] == ["RFC"] else 1])
 
 
 def _natural(text: str) -> list[tuple[int, int | str]]:

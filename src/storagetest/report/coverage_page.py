@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     # Written so by argparse itself: the class has no public name.
     SubParsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001
 
-__all__ = ["add_parser", "html_page", "markdown"]
+__all__ = ["add_parser", "html_page", "markdown", "sections_html", "words"]
 
 _HTML = {".html", ".htm"}
 
@@ -90,23 +90,31 @@ def html_page(records: Sequence[CaseRecord], *, title: str = "Conformance covera
         parts.append("<p>No conformance case has run.</p>")
     for target, own in _by_target(records).items():
         counted = coverage(own)
-        seen = _seen(counted.totals)
-        parts.append(f"<h2>{html.escape(target)}</h2><p>{len(own)} cases: {_words(counted.totals)}</p>")
-        heads = "".join(f'<th scope="col" class="n">{outcome.value}</th>' for outcome in seen)
-        parts.append(
-            '<div class="wide"><table><thead><tr><th scope="col">section</th>'
-            f'<th scope="col" class="n">cases</th>{heads}<th></th></tr></thead><tbody>'
-        )
-        for section, counts in counted.by_section.items():
-            cells = "".join(f'<td class="n">{counts.get(outcome) or ""}</td>' for outcome in seen)
-            total = sum(counts.values())
-            parts.append(
-                f'<tr><th scope="row">{html.escape(section)}</th><td class="n">{total}</td>{cells}'
-                f"<td>{_bar(counts, total)}</td></tr>"
-            )
-        parts.append("</tbody></table></div>")
-        parts += [_section(section, own) for section in counted.by_section]
+        parts.append(f"<h2>{html.escape(target)}</h2><p>{len(own)} cases: {words(counted.totals)}</p>")
+        parts.append(sections_html(own))
     return "\n".join(parts) + "\n</main></body></html>\n"
+
+
+def sections_html(own: Sequence[CaseRecord]) -> str:
+    """Return one target's cases: a table of sections against outcomes, and each section's cases, folded."""
+    counted = coverage(own)
+    seen = _seen(counted.totals)
+    heads = "".join(f'<th scope="col" class="n">{outcome.value}</th>' for outcome in seen)
+    parts = [
+        '<div class="wide" role="region" tabindex="0" aria-label="Sections"><table><thead>',
+        f'<tr><th scope="col">section</th><th scope="col" class="n">cases</th>{heads}<td></td></tr>',
+        "</thead><tbody>",
+    ]
+    for section, counts in counted.by_section.items():
+        cells = "".join(f'<td class="n">{counts.get(outcome) or ""}</td>' for outcome in seen)
+        total = sum(counts.values())
+        parts.append(
+            f'<tr><th scope="row">{html.escape(section)}</th><td class="n">{total}</td>{cells}'
+            f"<td>{_bar(counts, total)}</td></tr>"
+        )
+    parts.append("</tbody></table></div>")
+    parts += [_section(section, own) for section in counted.by_section]
+    return "\n".join(parts)
 
 
 def _section(section: str, records: Sequence[CaseRecord]) -> str:
@@ -146,7 +154,8 @@ def _seen(totals: Mapping[CaseOutcome, int]) -> list[CaseOutcome]:
     return [outcome for outcome in CaseOutcome if totals.get(outcome)]
 
 
-def _words(totals: Mapping[CaseOutcome, int]) -> str:
+def words(totals: Mapping[CaseOutcome, int]) -> str:
+    """Return cases by outcome in words."""
     return ", ".join(f"{totals[outcome]} {outcome.value}" for outcome in _seen(totals))
 
 

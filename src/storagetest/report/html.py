@@ -5,12 +5,17 @@ report wants a web server. It weighs about 3.6 MB of program plus the results.
 
 Steps: :func:`configuration` (pure) → the generator, from the pinned packages (:mod:`storagetest.report.node`)
 → :func:`storagetest.report.offline.make_offline` (pure) → the page, put in place by one rename.
+
+History: the generator keeps it in one file of JSON lines, one run a line, which it reads and appends to. It
+works on a copy of the user's, which is put back by one rename when the page is there: a report that failed
+leaves the history as it was. What the history holds is each case's status and duration, not what it measured.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import as_file, files
@@ -22,7 +27,7 @@ from storagetest.report.categories import CATEGORIES, VERDICT_LABEL, Category
 from storagetest.report.node import Node, cache_directory, find_node, install, run
 from storagetest.report.offline import make_offline, outside_urls
 
-__all__ = ["configuration", "generate"]
+__all__ = ["HISTORY_RUNS", "configuration", "generate"]
 
 _DEADLINE = 300.0
 _PASSED_ON = ("HOME", "LANG", "LC_ALL", "NODE_OPTIONS", "PATH", "TMPDIR", "TZ")
@@ -35,6 +40,16 @@ _CHARTS: Sequence[Mapping[str, Any]] = (
 )
 """Those of the generator's charts that say something about a single run."""
 
+_TRENDS: Sequence[Mapping[str, Any]] = (
+    {"type": "statusDynamics", "title": "Outcomes, run by run", "limit": 20},
+    {"type": "statusTransitions", "title": "Newly failing and newly passing, run by run", "limit": 20},
+    {"type": "durationDynamics", "title": "How long runs took", "limit": 20},
+)
+"""Those that say something about several."""
+
+HISTORY_RUNS = 50
+"""How many runs a history keeps."""
+
 
 def generate(
     results_dir: Path,
@@ -42,12 +57,14 @@ def generate(
     *,
     node: str | os.PathLike[str] | None = None,
     title: str = "storagetest",
+    history: Path | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Path:
     """Generate the report of ``results_dir`` (what ``--alluredir`` wrote) and return the path of its page.
 
     ``out`` is a directory; the page is ``out/index.html``. ``node`` is a Node.js to use rather than one that
-    is found. Raises :class:`ReportError`: nothing to report, no Node.js, npm or the generator failed, or the
+    is found. ``history`` is the file in which runs are kept: trends are drawn from it, and this run is added.
+    Raises :class:`ReportError`: nothing to report, no Node.js, npm or the generator failed, or the
     page still points outside.
     """
     count = sum(1 for _ in results_dir.glob("*-result.json"))
@@ -59,25 +76,64 @@ def generate(
         packages = install(found, manifest, cache=cache_directory(), progress=progress)
     progress(f"generating the report of {count} results")
     with tempfile.TemporaryDirectory(prefix="storagetest-report-") as scratch:
-        page = make_offline(_generated(found, packages, results_dir.resolve(), Path(scratch), title))
-    left = outside_urls(page)
-    if left:
-        msg = f"the generated report points outside, to {', '.join(left)}; the pinned generator has changed"
-        raise ReportError(msg)
-    out.mkdir(parents=True, exist_ok=True)
-    final = out / "index.html"
-    partial = out / f".index.html.{os.getpid()}"
-    partial.write_text(page, encoding="utf-8")
-    partial.replace(final)
+        copy = _copied(history, Path(scratch)) if history else None
+        page = make_offline(_generated(found, packages, results_dir.resolve(), Path(scratch), title, copy))
+        left = outside_urls(page)
+        if left:
+            msg = (
+                f"the generated report points outside, to {', '.join(left)}; the pinned generator has changed"
+            )
+            raise ReportError(msg)
+        final = out / "index.html"
+        _put(page.encode(), final)
+        if history and copy:
+            _put(copy.read_bytes(), history)
     return final
 
 
-def configuration(title: str, output: Path) -> dict[str, Any]:
-    """Return the generator's configuration: one file; protocol, suite, variant; our categories."""
+def _copied(history: Path, scratch: Path) -> Path:
+    """Return a copy of the history for the generator to work on. Raises :class:`ReportError`."""
+    copy = scratch / "history.jsonl"
+    if not history.exists():
+        return copy
+    try:
+        shutil.copyfile(history, copy)
+    except OSError as error:
+        raise ReportError(f"{history}: {error.strerror}") from None
+    for number, line in enumerate(copy.read_bytes().splitlines(), start=1):
+        if line.strip() and not _is_a_run(line):
+            raise ReportError(
+                f"{history}:{number}: not a run's history; move the file away to begin a new one"
+            )
+    return copy
+
+
+def _is_a_run(line: bytes) -> bool:
+    try:
+        document = json.loads(line)
+    except ValueError:
+        return False
+    return isinstance(document, dict) and isinstance(document.get("testResults"), dict)
+
+
+def _put(content: bytes, final: Path) -> None:
+    try:
+        final.parent.mkdir(parents=True, exist_ok=True)
+        partial = final.with_name(f".{final.name}.{os.getpid()}")
+        partial.write_bytes(content)
+        partial.replace(final)
+    except OSError as error:
+        raise ReportError(f"{final}: {error.strerror}") from None
+
+
+def configuration(title: str, output: Path, history: Path | None = None) -> dict[str, Any]:
+    """Return the generator's configuration: one file; protocol, suite, requirement; our categories."""
+    kept = {"historyPath": str(history), "historyLimit": HISTORY_RUNS} if history else {}
     return {
         "name": title,
         "output": str(output),
-        "appendHistory": False,
+        **kept,
+        "appendHistory": history is not None,
         "hideLabels": ["framework", "language", "package", "thread"],
         "categories": {"rules": [_rule(category) for category in CATEGORIES]},
         "plugins": {
@@ -88,7 +144,7 @@ def configuration(title: str, output: Path) -> dict[str, Any]:
                     "reportLanguage": "en",
                     "groupBy": ["epic", "feature", "story"],
                     "sections": ["charts", "timeline"],
-                    "charts": list(_CHARTS),
+                    "charts": [*_CHARTS, *(_TRENDS if history else ())],
                     "publish": False,
                 }
             }
@@ -110,10 +166,12 @@ def _rule(category: Category) -> dict[str, Any]:
     }
 
 
-def _generated(node: Node, packages: Path, results: Path, scratch: Path, title: str) -> str:
+def _generated(
+    node: Node, packages: Path, results: Path, scratch: Path, title: str, history: Path | None
+) -> str:
     output = scratch / "out"
     config = scratch / "allurerc.json"
-    config.write_text(json.dumps(configuration(title, output)), encoding="utf-8")
+    config.write_text(json.dumps(configuration(title, output, history)), encoding="utf-8")
     argv = [
         *node.node,
         str(packages / "node_modules" / "allure" / "cli.js"),

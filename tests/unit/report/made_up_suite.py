@@ -4,8 +4,9 @@ import pytest
 from conftest import build, verdict
 
 from storagetest.errors import AttachError
+from storagetest.measure.run import METRICS
 from storagetest.report import allure
-from storagetest.verdict.base import Outcome
+from storagetest.verdict.base import BASELINE, Outcome, Threshold, Verdict
 
 VARIANTS = {
     "nas-v3": "nfs",
@@ -64,3 +65,35 @@ def test_close_to_open(variant):
         raise AssertionError("client2 read the old contents after client1 had closed the file")
     if variant.startswith("box"):
         pytest.skip(f"{variant} has no filesystem")
+
+
+def test_slower_than_before():
+    """A gate against the baseline is missed."""
+    allure.identify(epic="NFS", feature="performance", variant="nas-v3", client="client1")
+    threshold = Threshold(
+        METRICS["iops"], ">=", 0.95, "iops >= baseline - 5 %", "targets.yaml:32:9", BASELINE
+    )
+    reason = "iops: asked >= baseline - 5 %, measured 19,000/s against 25,000/s of 10 runs: -24 %: worse"
+    asked = {"direction": "read", "block_size": "8KiB"}
+    record = build(
+        variant="nas-v3",
+        parameters=asked,
+        outcome=None,
+        verdicts=(Verdict(Outcome.FAIL, threshold, None, reason),),
+    )
+    allure.on_case([record])
+    raise AssertionError(f"nas-v3 on client1: {reason}")
+
+
+@pytest.mark.xfail(strict=True, reason="LIO-ORG: BYTCHK is not looked at (SBC-3 5.30)")
+def test_known():
+    """A deviation that is written down."""
+    allure.identify(epic="iSCSI", feature="data", variant="array-digests", requirement="SBC-3 5.30")
+    raise AssertionError("VERIFY passed though the data differ")
+
+
+@pytest.mark.xfail(strict=True, reason="LIO-ORG: once it lied about its size")
+def test_known_no_more():
+    """One that is not there any more."""
+    allure.identify(epic="iSCSI", feature="data", variant="array-digests", requirement="SBC-3 5.16")
+    allure.on_fixed()

@@ -23,7 +23,7 @@ def page(made_up_results, tmp_path_factory) -> Path:
     made = generate(
         made_up_results, tmp_path_factory.mktemp("report") / "deep", title="made up", progress=said.append
     )
-    assert said[-1] == "generating the report of 42 results"
+    assert said[-1] == "generating the report of 45 results"
     return made
 
 
@@ -44,13 +44,13 @@ def test_one_file_without_outside_addresses(page):
 def test_every_case_is_in_it_under_its_protocol_and_category(page):
     files = embedded(page)
     cases = [json.loads(text) for name, text in files.items() if name.startswith("data/test-results/")]
-    assert len(cases) == 42
+    assert len(cases) == 45
     names = {case["name"] for case in cases}
     assert "sequential write 1MiB on nas-v4.2-nconnect4" in names
     assert "test_close_to_open[nas-v3]" in names
     tree = json.loads(files["widgets/tree.json"])
     groups = {group["name"] for group in tree["groupsById"].values()}
-    assert {"NFS", "SMB", "iSCSI", "NVMe/TCP", "performance", "files-3.1.1-signed"} <= groups
+    assert {"NFS", "SMB", "iSCSI", "NVMe/TCP", "performance", "iops >= 20000", "SBC-3 5.30"} <= groups
     found = {case["categories"][0]["name"] for case in cases if case["categories"]}
     assert found == {category.name for category in CATEGORIES}
     assert all(case["categories"] for case in cases if case["status"] in ("failed", "broken"))
@@ -96,3 +96,28 @@ def test_the_configuration_is_one_file_grouped_by_protocol(tmp_path):
     assert [rule["name"] for rule in document["categories"]["rules"]] == [
         category.name for category in CATEGORIES
     ]
+
+
+@pytest.mark.html
+def test_history_grows_by_a_run_and_is_drawn(made_up_results, tmp_path):
+    history = tmp_path / "kept" / "history.jsonl"
+    for runs in (1, 2):
+        page = generate(made_up_results, tmp_path / "out", history=history)
+        lines = history.read_text().splitlines()
+        assert len(lines) == runs
+        assert len(json.loads(lines[-1])["testResults"]) == 45
+    files = embedded(page)
+    charts = next(json.loads(text) for name, text in files.items() if name.endswith("charts.json"))
+    assert "Outcomes, run by run" in json.dumps(charts)
+    assert [path.name for path in history.parent.iterdir()] == ["history.jsonl"]
+
+
+@pytest.mark.parametrize("line", ["{", "[]", '{"testResults": 1}'])
+def test_a_damaged_history_is_named_and_left_as_it_was(made_up_results, tmp_path, line):
+    history = tmp_path / "history.jsonl"
+    text = f'{{"testResults": {{}}}}\n{line}\n'
+    history.write_text(text)
+    with pytest.raises(ReportError, match=r"history\.jsonl:2: not a run's history"):
+        generate(made_up_results, tmp_path / "out", history=history)
+    assert history.read_text() == text
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,98 @@
+"""Figures as curves: what a run measured at several levels, and runs that differ in one number. Pure.
+
+*Levels.* A workload that goes through levels in one run names its metrics after them: ``threads_4_iops``,
+``threads_4_p99``. Whatever stands before and behind the number are the curve's names.
+
+*Families.* Runs of one workload, variant, client and profile whose parameters differ in one number only,
+which takes at least three values, are a curve over it: sequential I/O over its block size, a fixed load over
+its queue depth, an aggregate over its clients.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from storagetest.measure.run import Metric, Run
+from storagetest.measure.stats import Estimate, counted, estimate
+
+__all__ = ["Family", "Level", "Levels", "families", "known", "levels"]
+
+_NAME = re.compile(r"([a-z][a-z_]*?)_(\d+)_([a-z].*)")
+_FEWEST = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One level: its number, and the figure of each quantity (``iops``, ``p99`` …) with its metric."""
+
+    at: int
+    figures: Mapping[str, tuple[Metric, Estimate]]
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """A run's curve: ``name`` is what the numbers count (``threads``), levels ascending."""
+
+    name: str
+    levels: Sequence[Level]
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Runs that differ in ``parameter`` only, ascending in it; ``fixed`` are their other parameters."""
+
+    workload: str
+    variant: str
+    client: str
+    profile: str
+    parameter: str
+    fixed: Mapping[str, object]
+    runs: Sequence[tuple[float, Run]]
+
+
+def known(run: Run, metric: Metric) -> Estimate | None:
+    """Return the metric's figure; None where there is none, or too few I/Os for a percentile."""
+    found = estimate(run, metric)
+    if found is None or counted(run, metric) < metric.samples_wanted:
+        return None
+    return found
+
+
+def levels(run: Run) -> list[Levels]:
+    """Return the curves that the run measured level by level; those of a single level are none."""
+    curves: dict[str, dict[int, dict[str, tuple[Metric, Estimate]]]] = {}
+    for name, metric in run.metrics.items():
+        match = _NAME.fullmatch(name)
+        found = known(run, metric) if match else None
+        if match and found:
+            curves.setdefault(match[1], {}).setdefault(int(match[2]), {})[match[3]] = (metric, found)
+    return [
+        Levels(name, tuple(Level(at, figures) for at, figures in sorted(each.items())))
+        for name, each in curves.items()
+        if len(each) > 1
+    ]
+
+
+def families(runs: Iterable[Run]) -> list[Family]:
+    """Return the families among ``runs``, in the order of their first run; of equal runs the last counts."""
+    groups: dict[tuple[str, str, str, str, str, str], tuple[Run, dict[float, Run]]] = {}
+    for run in runs:
+        for name, value in run.parameters.items():
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                continue
+            fixed = {other: each for other, each in run.parameters.items() if other != name}
+            text = json.dumps(fixed, sort_keys=True, default=str)
+            key = (run.workload, run.variant, run.client, run.profile, name, text)
+            groups.setdefault(key, (run, {}))[1][float(value)] = run
+    return [
+        Family(workload, variant, client, profile, name, _without(first, name), sorted(members.items()))
+        for (workload, variant, client, profile, name, _), (first, members) in groups.items()
+        if len(members) >= _FEWEST
+    ]
+
+
+def _without(run: Run, parameter: str) -> dict[str, object]:
+    return {name: value for name, value in run.parameters.items() if name != parameter}

@@ -1,0 +1,305 @@
+"""A chart as SVG: lines and points over two axes, each linear or logarithmic. Pure.
+
+Why not a plotting library: a chart is drawn for every measured case while the suite runs, it must follow the
+reader's colour scheme, and its parts must be readable to a screen reader; docs/adr/0004-charts.md has the
+figures.
+
+Rules:
+
+1. A chart has a title and a description; what it shows also stands in a table (:func:`chart_table`).
+2. Lines differ by colour, dash and mark, never by colour alone. There are eight looks; more are refused.
+3. A linear axis begins at zero unless a value lies below. A logarithmic one begins at the decade's 1, 2 or 5
+   below the smallest value; what is not above zero cannot stand on it and is left out.
+4. The page's style sheet gives the colours (``--c1`` …, ``--ink``, ``--grid``); with ``alone`` the drawing
+   carries them itself, on a ground of its own, so that it can be opened as a file.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+__all__ = ["COLOURS", "LOOKS", "Axis", "Line", "chart_svg", "chart_table"]
+
+LOOKS = 8
+"""How many lines can be told apart in one chart."""
+
+COLOURS = ("#0b62a4", "#c2410c", "#15803d", "#9333ea", "#b45309", "#0e7490", "#be185d", "#475569")
+"""On white; each has a contrast of at least 4.5 to it."""
+
+_DASHES = ("", "6 3", "2 3", "8 3 2 3", "", "6 3", "2 3", "8 3 2 3")
+_LEFT, _RIGHT, _TOP, _BOTTOM = 72, 16, 14, 44
+_LEGEND_LINE = 18
+_LETTER = 6.6
+"""About how wide a letter of the legend is."""
+
+_TINY, _HUGE = 1e-300, 1e300
+"""Between these a ratio stays a float."""
+
+_ALONE = (
+    "<style>text{fill:#222;font:12px sans-serif}.grid{stroke:#ddd}.frame{stroke:#888;fill:none}"
+    + "".join(f".c{n}{{stroke:{c};color:{c}}}" for n, c in enumerate(COLOURS, start=1))
+    + "</style>"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """``text`` prints a value of it, ``ticks`` are those to mark (none: they are found).
+
+    A linear axis begins at zero, unless not ``from_zero`` (moments have none).
+    """
+
+    title: str
+    text: Callable[[float], str] = "{:g}".format
+    log: bool = False
+    ticks: tuple[float, ...] = ()
+    from_zero: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Points (x, y) in their order. ``dashed_from`` is an x from which on the line is only faint.
+
+    ``ranges`` are (low, high) around each y, drawn as a bar; None where a point has none.
+    """
+
+    name: str
+    points: Sequence[tuple[float, float]]
+    marks: bool = True
+    joined: bool = True
+    dashed_from: float | None = None
+    ranges: Sequence[tuple[float, float] | None] = field(default=())
+
+
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    low: float
+    high: float
+    log: bool
+    start: float
+    length: float
+
+    def __call__(self, value: float) -> float:
+        low, high = (math.log10(self.low), math.log10(self.high)) if self.log else (self.low, self.high)
+        at = math.log10(value) if self.log else value
+        return round(self.start + (at - low) / (high - low) * self.length, 1)
+
+
+def chart_svg(
+    lines: Sequence[Line],
+    x: Axis,
+    y: Axis,
+    *,
+    title: str,
+    described: str = "",
+    alone: bool = False,
+    size: tuple[int, int] = (640, 300),
+    identity: str = "chart",
+) -> str:
+    """Return the drawing; nothing where no line has a point that can stand on the axes.
+
+    ``identity`` must differ between the charts of one page. Raises :class:`ValueError` for too many lines.
+    """
+    if len(lines) > LOOKS:
+        raise ValueError(f"{len(lines)} lines in one chart; {LOOKS} can be told apart")
+    shown = [(number, _standing(line, x, y)) for number, line in enumerate(lines, start=1)]
+    points = [point for _, line in shown for point in line.points]
+    if not points:
+        return ""
+    width, height = size
+    extra, legend = _legend([(number, line.name) for number, line in shown], width, height)
+    full = height + extra
+    reach = [end for _, line in shown for each in line.ranges if each for end in each]
+    across = _scale([at for at, _ in points], x, _LEFT, width - _LEFT - _RIGHT)
+    up = _scale([*(value for _, value in points), *reach], y, height - _BOTTOM, _TOP + _BOTTOM - height)
+    parts = [
+        f'<svg class="chart" role="img" aria-labelledby="{identity}-t {identity}-d" '
+        f'xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {full}"'
+        + (f' width="{width}" height="{full}">' if alone else ">"),
+        f'<title id="{identity}-t">{html.escape(title)}</title>',
+        f'<desc id="{identity}-d">{html.escape(described)}</desc>',
+        f'{_ALONE}<rect width="{width}" height="{full}" fill="#fff"/>' if alone else "",
+    ]
+    parts += _axes(x, y, across, up, (width, height))
+    for number, line in shown:
+        parts += _drawn(line, number, across, up)
+    return "".join([*parts, *legend, "</svg>"])
+
+
+def chart_table(lines: Sequence[Line], x: Axis, y: Axis, *, most: int = 40) -> str:
+    """Return what the chart shows as an HTML table: a row for each x, a column for each line."""
+    values = [dict(line.points) for line in lines]
+    rows = sorted({at for line in lines for at, _ in line.points})
+    if len(rows) > most:  # a curve of many points: its first and last and some between
+        step = (len(rows) - 1) / (most - 1)
+        rows = [rows[round(number * step)] for number in range(most)]
+    head = "".join(f'<th scope="col" class="n">{html.escape(line.name)}</th>' for line in lines)
+    body = "".join(
+        f'<tr><th scope="row">{html.escape(x.text(at))}</th>'
+        + "".join(f'<td class="n">{html.escape(y.text(own[at])) if at in own else ""}</td>' for own in values)
+        + "</tr>"
+        for at in rows
+    )
+    return (
+        f'<div class="wide"><table><caption>{html.escape(y.title)} by {html.escape(x.title)}</caption>'
+        f'<thead><tr><th scope="col">{html.escape(x.title)}</th>{head}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div>"
+    )
+
+
+def _standing(line: Line, x: Axis, y: Axis) -> Line:
+    """Return the line without the points that cannot stand on the axes."""
+    ranges = line.ranges or (None,) * len(line.points)
+    kept = [
+        (point, around if around and _stands(around[0], y) and _stands(around[1], y) else None)
+        for point, around in zip(line.points, ranges, strict=True)
+        if _stands(point[0], x) and _stands(point[1], y)
+    ]
+    return Line(
+        line.name,
+        tuple(point for point, _ in kept),
+        marks=line.marks,
+        joined=line.joined,
+        dashed_from=line.dashed_from,
+        ranges=tuple(around for _, around in kept),
+    )
+
+
+def _stands(value: float, axis: Axis) -> bool:
+    return abs(value) < _HUGE and (value > _TINY or not axis.log)
+
+
+def _scale(values: Sequence[float], axis: Axis, start: float, length: float) -> _Scale:
+    low, high = min((*values, *axis.ticks)), max((*values, *axis.ticks))
+    if axis.log:
+        low, high = _below(low), _above(high)
+        if low == high:
+            high = low * 10
+    else:
+        if axis.from_zero:
+            low, high = min(low, 0.0), max(high, 0.0)
+        if high - low < _TINY:
+            high = low + 1.0
+        if not axis.ticks:
+            step = _step((high - low) / 5)
+            low, high = math.floor(low / step) * step, math.ceil(high / step - 1e-9) * step
+    return _Scale(low, high, axis.log, start, length)
+
+
+def _below(value: float) -> float:
+    power = 10.0 ** math.floor(math.log10(value) + 1e-9)
+    return max(factor * power for factor in (1, 2, 5) if factor * power <= value * (1 + 1e-9))
+
+
+def _above(value: float) -> float:
+    power = 10.0 ** math.floor(math.log10(value) + 1e-9)
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= value * (1 - 1e-9))
+
+
+def _step(least: float) -> float:
+    """Return the next 1, 2 or 5 times a power of ten."""
+    power = 10.0 ** math.floor(math.log10(least))
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least * 0.999)
+
+
+def _ticks(axis: Axis, scale: _Scale) -> list[float]:
+    if axis.ticks:
+        return list(axis.ticks)
+    if not axis.log:
+        step = _step((scale.high - scale.low) / 5)
+        first = round(scale.low / step)
+        return [round(number * step, 12) for number in range(first, round(scale.high / step) + 1)]
+    decades = math.log10(scale.high / scale.low)
+    factors = (1, 2, 5) if decades <= 3 else (1,)
+    powers = range(math.floor(math.log10(scale.low)) - 1, math.ceil(math.log10(scale.high)) + 1)
+    found = [factor * 10.0**power for power in powers for factor in factors]
+    return [at for at in found if scale.low * (1 - 1e-9) <= at <= scale.high * (1 + 1e-9)]
+
+
+def _axes(x: Axis, y: Axis, across: _Scale, up: _Scale, size: tuple[int, int]) -> list[str]:
+    width, height = size
+    floor = height - _BOTTOM
+    parts = []
+    for at in _ticks(y, up):
+        parts.append(f'<line class="grid" x1="{_LEFT}" x2="{width - _RIGHT}" y1="{up(at)}" y2="{up(at)}"/>')
+        parts.append(_text(_LEFT - 6, up(at) + 4, y.text(at), "end"))
+    room = -math.inf
+    for at in _ticks(x, across):
+        place, text = across(at), x.text(at)
+        half = len(text) * _LETTER / 2
+        parts.append(f'<line class="grid" x1="{place}" x2="{place}" y1="{_TOP}" y2="{floor}"/>')
+        if place - half < room:  # its neighbour's text is in the way
+            continue
+        parts.append(_text(min(place, width - half - 2), floor + 16, text, "middle"))
+        room = place + half + 6
+    parts.append(f'<path class="frame" fill="none" d="M{_LEFT} {_TOP}V{floor}H{width - _RIGHT}"/>')
+    parts.append(_text((_LEFT + width - _RIGHT) / 2, height - 8, x.title, "middle"))
+    middle = (_TOP + floor) / 2
+    parts.append(
+        f'<text x="14" y="{middle}" text-anchor="middle" transform="rotate(-90 14 {middle})">'
+        f"{html.escape(y.title)}</text>"
+    )
+    return parts
+
+
+def _drawn(line: Line, number: int, across: _Scale, up: _Scale) -> list[str]:
+    places = [(across(at), up(value)) for at, value in line.points]
+    dash = f' stroke-dasharray="{_DASHES[number - 1]}"' if _DASHES[number - 1] else ""
+    parts = [f'<g class="c{number}" fill="none" stroke-width="1.8">']
+    if line.joined and len(places) > 1:
+        cut = line.dashed_from
+        sure = [place for place, (at, _) in zip(places, line.points, strict=True) if cut is None or at <= cut]
+        faint = places[max(0, len(sure) - 1) :] if cut is not None else []
+        if len(sure) > 1:
+            parts.append(f'<polyline points="{_path(sure)}"{dash}/>')
+        if len(faint) > 1:
+            parts.append(f'<polyline points="{_path(faint)}" stroke-dasharray="1 4" opacity=".8"/>')
+    for (left, _), around in zip(places, line.ranges, strict=True):
+        if around is not None:
+            low, high = up(around[0]), up(around[1])
+            ends = f"M{left - 3} {low}h6M{left - 3} {high}h6"
+            parts.append(f'<path d="M{left} {low}V{high}{ends}" opacity=".6"/>')
+    if line.marks or len(places) == 1:
+        parts += [_mark(number, place) for place in places]
+    return [*parts, "</g>"]
+
+
+def _path(places: Sequence[tuple[float, float]]) -> str:
+    return " ".join(f"{left},{top}" for left, top in places)
+
+
+def _mark(number: int, place: tuple[float, float]) -> str:
+    left, top = place
+    match (number - 1) % 4:
+        case 0:
+            return f'<circle cx="{left}" cy="{top}" r="3" fill="currentColor"/>'
+        case 1:
+            return f'<rect x="{left - 3}" y="{top - 3}" width="6" height="6" fill="currentColor"/>'
+        case 2:
+            return f'<path d="M{left} {top - 4}l4 7h-8z" fill="currentColor"/>'
+    return f'<path d="M{left} {top - 4}l4 4l-4 4l-4 -4z"/>'
+
+
+def _legend(names: Sequence[tuple[int, str]], width: int, below: int) -> tuple[int, list[str]]:
+    """Return the height that the legend takes and its parts, which stand ``below`` the axes."""
+    parts, left, row = [], float(_LEFT), 0
+    for number, name in names:
+        wide = 34 + len(name) * _LETTER + 12
+        if left > _LEFT and left + wide > width - _RIGHT:
+            left, row = float(_LEFT), row + 1
+        top = below + row * _LEGEND_LINE + 10
+        dash = f' stroke-dasharray="{_DASHES[number - 1]}"' if _DASHES[number - 1] else ""
+        parts.append(
+            f'<g class="c{number}" fill="none" stroke-width="1.8" transform="translate({left:.0f} 0)">'
+            f'<line x1="0" x2="26" y1="{top - 4}" y2="{top - 4}"{dash}/>{_mark(number, (13, top - 4))}</g>'
+            f'<text x="{left + 32:.0f}" y="{top}">{html.escape(name)}</text>'
+        )
+        left += wide
+    return (row + 1) * _LEGEND_LINE + 4, parts
+
+
+def _text(left: float, top: float, text: str, anchor: str) -> str:
+    return f'<text x="{left:.1f}" y="{top:.1f}" text-anchor="{anchor}">{html.escape(text)}</text>'

@@ -1,0 +1,204 @@
+"""A run as Markdown, for the page that GitHub or GitLab shows of a job: what failed, then what was measured.
+
+GitHub cuts a step's summary off at 1 MiB (https://docs.github.com/actions, "Workflow commands"), so the lists
+have an end, and what is left out is counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import html
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from storagetest.report.base import Record, Status
+from storagetest.report.coverage import CaseOutcome, CaseRecord, coverage
+from storagetest.report.figures import Figure, case_text, figures
+
+__all__ = ["MOST_BYTES", "Problem", "Session", "add_parser", "markdown"]
+
+NAME = "markdown"
+MOST_BYTES = 1_000_000
+"""No text is longer (in UTF-8)."""
+
+_MOST_PROBLEMS, _MOST_ROWS, _MOST_LETTERS = 100, 400, 1500
+_MARKS = {
+    "failed": "❌",
+    "error": "💥",
+    "invalid": "❔",
+    "warned": "⚠️",
+    "passed": "✅",
+    "observed": "👁️",
+    "xfailed": "📌",
+    "skipped": "⏭️",
+}
+_WORDS = {"invalid": "INVALID", "xfailed": "known issue", "xpassed": "known issue that passes"}
+_ORDER = list(_MARKS)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A case that did not pass: ``outcome`` as pytest counts it, its node id, and why."""
+
+    outcome: str
+    name: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What only pytest knows: cases by outcome, wall ``seconds``, exit status, and what did not pass."""
+
+    counts: Mapping[str, int]
+    seconds: float
+    exit_status: int
+    problems: Sequence[Problem] = field(default_factory=tuple)
+
+
+def add_parser(formats: argparse._SubParsersAction[argparse.ArgumentParser]) -> Callable[..., str]:
+    """Add the format; return the function that writes it."""
+    formats.add_parser(
+        NAME,
+        help="Markdown, for GitHub's and GitLab's pages of a job",
+        description="Write results as Markdown. A run of pytest writes the same, with every case in it, by "
+        "--st-markdown FILE, and on GitHub by itself.",
+    )
+    return lambda records, _: markdown(records)
+
+
+def markdown(
+    records: Sequence[Record], *, session: Session | None = None, cases: Sequence[CaseRecord] = ()
+) -> str:
+    """Return the text: the outcome, what did not pass, what was measured, sections of the standards."""
+    told = session if session is not None else _session(records)
+    lines = [f"## storagetest: {_headline(told)}", ""]
+    lines += _problems(told.problems)
+    lines += _measured(records)
+    lines += _conformance(cases)
+    return _bounded(lines)
+
+
+def _session(records: Iterable[Record]) -> Session:
+    """Return what the records alone say."""
+    counts: dict[str, int] = {}
+    problems = []
+    for record in records:
+        word = record.status.value
+        counts[word] = counts.get(word, 0) + 1
+        if record.reasons:
+            problems.append(Problem(word, record.nodeid or record.run.case, "\n".join(record.reasons)))
+    return Session(counts, 0.0, 0, problems)
+
+
+def _headline(session: Session) -> str:
+    names = sorted(session.counts, key=lambda name: (_ORDER.index(name) if name in _ORDER else 99, name))
+    said = ", ".join(
+        f"{_MARKS.get(name, '')} {session.counts[name]} {_WORDS.get(name, name)}".strip() for name in names
+    )
+    lasted = f" in {session.seconds:.0f} s" if session.seconds else ""
+    status = f" (exit status {session.exit_status})" if session.exit_status else ""
+    return f"{said or 'no case ran'}{lasted}{status}"
+
+
+def _problems(problems: Sequence[Problem]) -> list[str]:
+    if not problems:
+        return []
+    lines = ["### What did not pass", ""]
+    ordered = sorted(problems, key=lambda one: _ORDER.index(one.outcome) if one.outcome in _ORDER else 99)
+    for one in ordered[:_MOST_PROBLEMS]:
+        word = _WORDS.get(one.outcome, one.outcome)
+        first, _, rest = one.message.strip().partition("\n")
+        lines.append(
+            f"- {_MARKS.get(one.outcome, '')} **{word}** {_code(one.name)}: {_text(first[:_MOST_LETTERS])}"
+        )
+        if rest.strip():
+            cut = rest[:_MOST_LETTERS] + ("\n…" if len(rest) > _MOST_LETTERS else "")
+            lines.append(f"  <details><summary>more</summary><pre>{_pre(cut)}</pre></details>")
+    lines += _left_out(len(ordered) - _MOST_PROBLEMS, "case")
+    return [*lines, ""]
+
+
+def _measured(records: Sequence[Record]) -> list[str]:
+    lines: list[str] = []
+    rows = sorted(records, key=lambda record: (record.run.target, record.run.variant, case_text(record.run)))
+    for headline in dict.fromkeys(record.run.headline for record in rows):
+        alike = [record for record in rows if record.run.headline == headline]
+        lines += ["", _row(["variant", "case", *headline, "verdict"])]
+        lines.append(_row(["---", "---", *("---:" for _ in headline), "---"]))
+        for record in alike[:_MOST_ROWS]:
+            found = figures(record)
+            cells = [_value(found.get(name)) for name in headline]
+            lines.append(
+                _row([_text(record.run.variant), _text(case_text(record.run)), *cells, _verdict(record)])
+            )
+        lines += _left_out(len(alike) - _MOST_ROWS, "row")
+    return ["### What was measured", *lines, ""] if lines else []
+
+
+def _value(figure: Figure | None) -> str:
+    if figure is None:
+        return ""
+    if figure.range_text == "-":
+        return _text(figure.text)
+    return f"{_text(figure.text)}<br><sub>{_text(figure.range_text)}</sub>"
+
+
+def _verdict(record: Record) -> str:
+    if record.status is Status.PASSED and not record.verdicts:
+        return "no gate"
+    word = _WORDS.get(record.status.value, record.status.value)
+    return f"{_MARKS.get(record.status.value, '')} {word}".strip()
+
+
+def _conformance(cases: Sequence[CaseRecord]) -> list[str]:
+    if not cases:
+        return []
+    lines = ["### Sections of the standards", ""]
+    for target in sorted({case.target for case in cases}):
+        counted = coverage(case for case in cases if case.target == target)
+        seen = [outcome for outcome in CaseOutcome if counted.totals.get(outcome)]
+        totals = ", ".join(f"{counted.totals[outcome]} {outcome.value}" for outcome in seen)
+        lines += [f"<details><summary>{html.escape(target or 'cases')}: {totals}</summary>", ""]
+        lines.append(_row(["section", *(outcome.value for outcome in seen)]))
+        lines.append(_row(["---", *("---:" for _ in seen)]))
+        for section, counts in list(counted.by_section.items())[:_MOST_ROWS]:
+            lines.append(_row([_text(section), *(str(counts.get(outcome) or "") for outcome in seen)]))
+        lines += ["", "</details>", ""]
+    return lines
+
+
+def _left_out(count: int, what: str) -> list[str]:
+    return [f"\n…and {count} more {what}{'s' * (count != 1)}, which results.jsonl has."] if count > 0 else []
+
+
+def _bounded(lines: Sequence[str]) -> str:
+    size, kept = 0, []
+    for line in lines:
+        size += len(line.encode()) + 1
+        if size > MOST_BYTES - 200:
+            kept.append("\n…the rest is left out: it would be longer than is shown.")
+            break
+        kept.append(line)
+    return "\n".join(kept).rstrip() + "\n"
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _text(text: str) -> str:
+    """Return what is shown as this text, also in a table: no mark-up of ours, no link, no line break."""
+    plain = html.escape(" ".join(text.split()), quote=False)
+    for letter in "\\`*_[]|~#":
+        plain = plain.replace(letter, f"\\{letter}")
+    return plain
+
+
+def _code(text: str) -> str:
+    return (
+        f"<code>{html.escape(text).replace('|', '&#124;').replace('_', '&#95;').replace('*', '&#42;')}</code>"
+    )
+
+
+def _pre(text: str) -> str:
+    return html.escape(text).replace("\n", "&#10;")

@@ -1,0 +1,69 @@
+"""What the same case measured in session after session, as far as these files go back."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from storagetest.measure.curves import known
+from storagetest.measure.run import Run
+from storagetest.report.chart import Axis, Line
+from storagetest.report.page.figure import Charts
+from storagetest.report.page.given import Given, Section, case_of
+from storagetest.report.page.scaling import axis_of
+
+__all__ = ["section"]
+
+_NOTHING = (
+    "<p>Every case is in these files once. pytest appends to results.jsonl: with several sessions in it, or "
+    "several files, each case's figures are drawn here session by session.</p>"
+)
+_DAY = 86400.0
+
+
+def section(found: Given) -> Section:
+    """Return the section."""
+    charts = Charts("history")
+    alike: dict[tuple[str, ...], list[list[Run]]] = {}
+    for records in found.sessions.values():
+        runs = [record.run for record in records if record.run.samples and not record.run.invalid]
+        if len(runs) > 1:
+            last = runs[-1]
+            alike.setdefault((case_of(last), last.client, last.profile), []).append(runs)
+    for (title, client, profile), cases in alike.items():
+        last = cases[0][-1]
+        name = last.headline[0]
+        if name in last.metrics:
+            lines = [_line(runs, name) for runs in cases]
+            metric = last.metrics[name]
+            charts.add(
+                [line for line in lines if len(line.points) > 1],
+                _time_axis(cases),
+                axis_of(metric),
+                f"{title}, {client}, {profile}: {name}",
+                "A line for each variant, a point for each session; bars are 95 % intervals.",
+            )
+    return Section("history", "History", charts.html() if charts else _NOTHING)
+
+
+def _line(runs: list[Run], name: str) -> Line:
+    values = [(run.started, known(run, run.metrics[name])) for run in runs if name in run.metrics]
+    kept = [(at, value) for at, value in values if value is not None]
+    return Line(
+        runs[-1].variant,
+        tuple((at, value.value) for at, value in kept),
+        ranges=tuple(
+            (value.interval.low, value.interval.high) if value.interval else None for _, value in kept
+        ),
+    )
+
+
+def _time_axis(cases: list[list[Run]]) -> Axis:
+    moments = sorted({run.started for runs in cases for run in runs})
+    form = "%Y-%m-%d" if moments[-1] - moments[0] > 2 * _DAY else "%d %b %H:%M"
+    step = max(1, len(moments) // 5)
+    return Axis(
+        "session (UTC)",
+        lambda at: datetime.fromtimestamp(at, UTC).strftime(form),
+        ticks=tuple(moments[::step]),
+        from_zero=False,
+    )

@@ -1,0 +1,114 @@
+"""Scaling curves: what more users, larger blocks, deeper queues or more clients bring."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from storagetest.measure.curves import Family, Level, Levels, families, known, levels
+from storagetest.measure.run import Metric, Run
+from storagetest.measure.stats import Estimate
+from storagetest.report.chart import Axis, Line
+from storagetest.report.figures import parameter_text
+from storagetest.report.page.figure import Charts
+from storagetest.report.page.given import Given, Section, asked, case_of
+from storagetest.units import format_value
+
+__all__ = ["axis_of", "curves_of", "section", "usable"]
+
+_NOTHING = (
+    "<p>There is no curve in these results. One is drawn where a workload goes through levels "
+    "(<code>multi-user</code>), and where at least three cases differ in one number only, such as the block "
+    "size or the queue depth.</p>"
+)
+Curve = tuple[Levels, Run]
+
+
+def section(found: Given) -> Section:
+    """Return the section."""
+    charts = Charts("scaling")
+    runs = usable(found)
+    for (title, name), curves in curves_of(runs).items():
+        _levels(charts, title, name, curves)
+    grown: dict[tuple[str, ...], list[Family]] = {}
+    for family in families(runs):
+        key = (family.workload, family.parameter, family.client, family.profile, asked(family.fixed))
+        grown.setdefault(key, []).append(family)
+    for members in grown.values():
+        _family(charts, members)
+    return Section("scaling", "Scaling", charts.html() if charts else _NOTHING)
+
+
+def usable(found: Given) -> list[Run]:
+    """Return the runs that figures may be drawn of: not those that are INVALID by themselves."""
+    return [record.run for record in found.records if record.run.samples and not record.run.invalid]
+
+
+def curves_of(runs: Sequence[Run]) -> Mapping[tuple[str, str], list[Curve]]:
+    """Return the curves measured level by level, by case and by what the levels count."""
+    curves: dict[tuple[str, str], list[Curve]] = {}
+    for run in runs:
+        for one in levels(run):
+            curves.setdefault((f"{case_of(run)}, {run.client}, {run.profile}", one.name), []).append(
+                (one, run)
+            )
+    return curves
+
+
+def axis_of(metric: Metric, name: str = "", *, log: bool = False) -> Axis:
+    """Return an axis of the metric's values."""
+    return Axis(name or metric.name, lambda value: format_value(value, metric.unit.value), log=log)
+
+
+def _levels(charts: Charts, title: str, name: str, curves: Sequence[Curve]) -> None:
+    first = curves[0][0].levels[0]
+    for quantity in [each for each in ("iops", "bandwidth", "p99") if each in first.figures][:2]:
+        metric = first.figures[quantity][0]
+        lines = [_line(run.variant, one.levels, quantity) for one, run in curves]
+        numbers = sorted({level.at for one, _ in curves for level in one.levels})
+        x = Axis(name, "{:g}".format, log=True, ticks=tuple(map(float, numbers)))
+        y = axis_of(metric, quantity, log=quantity == "p99")
+        charts.add(lines, x, y, f"{title}: {quantity} by {name}", "A line for each variant.")
+
+
+def _line(variant: str, curve: Sequence[Level], quantity: str) -> Line:
+    found = [(float(level.at), level.figures[quantity][1]) for level in curve if quantity in level.figures]
+    return _of(variant, found)
+
+
+def _of(name: str, found: Sequence[tuple[float, Estimate]]) -> Line:
+    return Line(
+        name,
+        tuple((at, one.value) for at, one in found),
+        ranges=tuple((one.interval.low, one.interval.high) if one.interval else None for _, one in found),
+    )
+
+
+def _family(charts: Charts, members: Sequence[Family]) -> None:
+    first = members[0]
+    run = first.runs[0][1]
+    for name in (run.headline[0], run.headline[-1]):
+        metric = run.metrics.get(name)
+        if metric is None:
+            continue
+        lines = []
+        for family in members:
+            values = [(at, known(one, metric)) for at, one in family.runs]
+            kept = [(at, value) for at, value in values if value is not None]
+            if len(kept) > 1:
+                lines.append(_of(family.variant, kept))
+        if lines:
+            numbers = sorted({at for family in members for at, _ in family.runs})
+            log = numbers[0] > 0 and numbers[-1] / numbers[0] >= 8
+            x = Axis(first.parameter, _texts(first.parameter), log=log, ticks=tuple(numbers) if log else ())
+            title = ", ".join(filter(None, (asked(first.fixed), first.client, first.profile)))
+            charts.add(
+                lines,
+                x,
+                axis_of(metric),
+                f"{first.workload} ({title}): {name} by {first.parameter}",
+                "A line for each variant; bars are 95 % intervals.",
+            )
+
+
+def _texts(parameter: str) -> Callable[[float], str]:
+    return lambda value: parameter_text(parameter, int(value) if value.is_integer() else value)

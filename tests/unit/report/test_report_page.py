@@ -1,0 +1,249 @@
+"""The comparison report: what is in it, and what it says where there is nothing."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+
+from storagetest.cli import main
+from storagetest.measure.histogram import Histogram
+from storagetest.measure.run import Better, Metric, Unit
+from storagetest.report.baseline import Stored, entries_of
+from storagetest.report.compare import compare_stored
+from storagetest.report.coverage import CaseOutcome, CaseRecord, Level
+from storagetest.report.jsonl import JsonlReporter
+from storagetest.report.page.document import SECTIONS, document
+from storagetest.report.page.given import given
+from storagetest.verdict.base import Outcome
+
+VOID = {"meta", "link", "br", "rect", "line", "path", "circle", "polyline"}
+
+
+class Reader(HTMLParser):
+    """Ids, links and whether tags are closed in order."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.open: list[str] = []
+        self.feed(page)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        said = dict(attrs)
+        self.ids += [said["id"]] if said.get("id") else []
+        self.links += [said["href"]] if tag == "a" else []
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        pass
+
+    def handle_endtag(self, tag):
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+
+def page_of(records, **more) -> str:
+    return document(given(records, sources=["results.jsonl"], **more), title="A <title>")
+
+
+def part(page: str, name: str) -> str:
+    found = re.search(rf'<section id="{name}".*?</section>', page, re.DOTALL)
+    assert found is not None
+    return found[0]
+
+
+def stepped(record, **levels: float):
+    """The record as a workload with levels: threads_<n>."""
+    metrics = {}
+    for name in levels:
+        unit = Unit.PER_SECOND if name.endswith("iops") else Unit.SECONDS
+        metrics[name] = Metric(name, unit, Better.HIGHER if unit is Unit.PER_SECOND else Better.LOWER)
+    samples = tuple(replace(sample, values=levels, latency=None) for sample in record.run.samples)
+    run = replace(record.run, metrics=metrics, samples=samples, headline=tuple(levels)[:1])
+    return replace(record, run=run, verdicts=())
+
+
+@pytest.fixture
+def several(make_record):
+    return [
+        make_record(variant="nas-v3", outcome=Outcome.FAIL),
+        make_record(variant="nas-v4.2", outcome=Outcome.PASS),
+        make_record(variant="box-q4", protocol="nvme-tcp", outcome=None),
+        make_record(
+            variant="box-q4", protocol="nvme-tcp", workload="postmark", parameters={}, outcome=Outcome.INVALID
+        ),
+    ]
+
+
+def test_it_is_one_whole_file_and_every_link_leads_somewhere(several):
+    page = page_of(several)
+    seen = Reader(page)
+    assert len(seen.ids) == len(set(seen.ids))
+    assert {link.removeprefix("#") for link in seen.links} <= set(seen.ids)
+    assert {
+        "summary",
+        "targets",
+        "scaling",
+        "latency",
+        "regressions",
+        "history",
+        "conformance",
+        "papers",
+        "cases",
+    } <= (set(seen.ids))
+    assert "<script" not in page
+    assert set(re.findall(r"https?://[^\"' <]+", page)) <= {"http://www.w3.org/2000/svg"}
+    assert "A &lt;title&gt;" in page
+
+
+def test_nothing_at_all_is_said_in_every_section():
+    page = page_of([])
+    Reader(page)
+    for module in SECTIONS:
+        body = module.section(given([])).body
+        assert re.search(r"nothing|Nothing|no |No |once|From", body), module
+
+
+def test_targets_stand_side_by_side_with_what_they_reach(several):
+    text = part(page_of(several), "targets")
+    heads = re.findall(r'<th scope="col">([^<]*)</th>', text)
+    assert heads[:5] == ["case", "metric", "nas-v3", "nas-v4.2", "box-q4"]
+    assert ">best<" in text
+    assert text.count('class="h0"') >= 4
+    assert 'aria-label="lower is better"' in text
+
+
+def test_what_is_invalid_by_itself_is_compared_with_nothing(make_record):
+    record = make_record(variant="b", outcome=None)
+    odd = replace(record, run=replace(record.run, invalid=("the clocks were off",)))
+    text = part(page_of([make_record(variant="a"), odd]), "targets")
+    assert "<small>INVALID</small>" in text
+    assert ">best<" not in text
+
+
+def test_levels_become_a_scaling_curve_and_latency_against_iops(make_record):
+    records = [
+        stepped(
+            make_record(variant=name, workload="multi-user", parameters={}),
+            threads_1_iops=100.0, threads_2_iops=190.0, threads_4_iops=300.0,
+            threads_1_mean=0.01, threads_2_mean=0.0105, threads_4_mean=0.0133,
+        )
+        for name in ("nas-v3", "box-q4")
+    ]  # fmt: skip
+    page = page_of(records)
+    scaling, latency = part(page, "scaling"), part(page, "latency")
+    assert "iops by threads" in scaling
+    assert scaling.count("<polyline") == 2
+    assert '<th scope="row">4</th><td class="n">300/s</td>' in scaling
+    assert latency.count("<polyline") == 2
+
+
+def test_cases_that_differ_in_one_number_become_a_curve(make_record):
+    records = [
+        make_record(parameters={"direction": "read", "block_size": size}, outcome=None)
+        for size in (4096, 65536, 1048576)
+    ]
+    scaling = part(page_of(records), "scaling")
+    assert "bandwidth by block_size" in scaling
+    assert ">64KiB</text>" in scaling
+
+
+def test_a_chart_that_would_be_too_full_is_several(make_record):
+    records = [make_record(variant=f"nas-{number:02}", outcome=None) for number in range(11)]
+    tails = part(page_of(records), "latency")
+    assert tails.count('class="chart"') == 4  # eight and three, twice
+    assert all(f"nas-{number:02}" in tails for number in range(11))
+
+
+def test_changes_against_a_baseline_are_listed_worst_first(make_record):
+    def of(factor: float, variant: str):
+        record = make_record(variant=variant, repeats=5)
+        samples = tuple(
+            replace(sample, values={"iops": 1000 * factor * each})
+            for sample, each in zip(record.run.samples, [1.0, 0.99, 1.01, 1.005, 0.995], strict=True)
+        )
+        return replace(record, run=replace(record.run, samples=samples))
+
+    before = Stored(entries_of([of(1.0, "a"), of(1.0, "b")]))
+    now = [of(1.0, "a"), of(0.5, "b")]
+    rows = compare_stored(before, Stored(entries_of(now)))
+    text = part(page_of(now, rows=rows, baseline="base"), "regressions")
+    assert "1 worse, 1 no change shown" in text
+    assert text.index("-50 %") < text.index("no change shown</b>")
+    assert "No baseline was given" in part(page_of(now), "regressions")
+    assert "holds none of these cases" in part(page_of(now, baseline="base"), "regressions")
+
+
+def test_sessions_become_a_history_and_the_last_counts(make_record):
+    first, last = make_record(outcome=Outcome.FAIL), make_record()
+    last = replace(last, run=replace(last.run, started=last.run.started + 86400))
+    page = page_of([last, first])
+    assert "<polyline" in part(page, "history")
+    assert "1 case ran more than once" in page
+    assert "What did not pass" not in page
+
+
+def test_conformance_is_by_standard_section_and_target():
+    cases = [
+        CaseRecord("A-1", "RFC 7143 11.2", Level.MUST, CaseOutcome.FAILED, target="array", message="a < b"),
+        CaseRecord("A-2", "RFC 7143 4.1", Level.MUST, CaseOutcome.PASSED, target="array"),
+        CaseRecord("B-1", "NVMe/TCP 3.1", Level.MAY, CaseOutcome.OBSERVED, target="box", observed=("one",)),
+    ]
+    text = part(page_of([], cases=cases), "conformance")
+    assert '<th scope="row">RFC 7143</th><td class="n">2</td><td>1 passed, 1 failed</td><td>-</td>' in text
+    assert "<details open><summary>RFC 7143: 1 passed, 1 failed</summary>" in text
+    assert "a &lt; b" in text
+    assert "No conformance case" in part(page_of([]), "conformance")
+
+
+def test_papers_say_that_none_was_rerun_until_one_was(make_record):
+    assert "No published experiment was rerun" in part(page_of([make_record()]), "papers")
+    rerun = make_record()
+    rerun = replace(rerun, run=replace(rerun.run, case="suites/papers/test_nvme.py::test_claims[nas]"))
+    text = part(page_of([rerun]), "papers")
+    assert "iops &gt;= 20000: <b>PASS</b>" in text
+
+
+def test_each_case_has_its_figures_intervals_gates_and_reasons(several):
+    text = part(page_of(several), "cases")
+    assert "51.6k/s<br><small>18.5k/s … 19.5k/s (99%)</small>" in text
+    assert "iops &gt;= 20000: FAIL" in text
+    assert "below the threshold" in text
+
+
+def test_a_percentile_of_few_ios_is_not_shown_as_a_figure(make_record):
+    record = make_record()
+    few = tuple(replace(each, latency=Histogram.of([0.001] * 20)) for each in record.run.samples)
+    text = part(page_of([replace(record, run=replace(record.run, samples=few))]), "cases")
+    assert "not enough samples" in text
+
+
+def test_the_command(tmp_path, several, capsys):
+    results, cases = tmp_path / "results.jsonl", tmp_path / "cases.jsonl"
+    for record in several:
+        JsonlReporter(results).on_record(record)
+    cases.write_text("")
+    page = tmp_path / "deep" / "page.html"
+    argv = ["page", str(results), "--cases", str(cases), "--baseline", str(results), "-o", str(page)]
+    assert main(argv) == 0
+    assert capsys.readouterr().out == f"{page}\n"
+    assert "<code>results.jsonl</code>, <code>cases.jsonl</code>" in page.read_text()
+    assert [path.name for path in page.parent.iterdir()] == ["page.html"]
+
+
+@pytest.mark.parametrize("option", ["results", "--cases", "--baseline", "-o"])
+def test_what_cannot_be_read_or_written_is_one_message(tmp_path, make_record, capsys, option):
+    good = tmp_path / "results.jsonl"
+    JsonlReporter(good).on_record(make_record())
+    argv = ["page", str(tmp_path / "none.jsonl" if option == "results" else good)]
+    argv += ["-o", str(good / "x.html" if option == "-o" else tmp_path / "p.html")]
+    argv += [option, str(tmp_path / "none")] if option in ("--cases", "--baseline") else []
+    assert main(argv) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("storagetest page: ")
