@@ -36,8 +36,8 @@ ALLOWED = {
     "lab": set(),
     "report": {"measure", "verdict", "registry"},
 }
-ON_TOP = {"plugin", "cli", "report"}
-MAY_USE_REPORT = {"plugin", "cli", "__main__"}
+ON_TOP = {"plugin", "cli", "commands", "report"}
+MAY_USE_REPORT = {"plugin", "cli", "commands", "__main__"}
 LONGEST = 600
 
 

@@ -18,9 +18,15 @@ from storagetest.counters.lustre import Lustre
 from storagetest.counters.mountstats import parse_mounts
 from storagetest.counters.nvme import Nvme
 
-__all__ = ["Crossing", "crossing"]
+__all__ = ["COUNTERS", "LINES", "Crossing", "crossing"]
 
 _MOUNTSTATS = "/proc/self/mountstats"
+COUNTERS = (_MOUNTSTATS, *Cifs.paths, *Lustre.paths, *Block.paths, *Nvme.paths)
+"""The files that :func:`crossing` looks at, as globs."""
+
+LINES: Mapping[str, tuple[str, ...]] = {_MOUNTSTATS: ("device ", "\tbytes:")}
+"""How the lines begin that it needs, of files of which it does not need all."""
+
 _ON_A_DEVICE = {"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "xfs", "zfs"}
 
 

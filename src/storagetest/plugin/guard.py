@@ -12,6 +12,7 @@ from storagetest.errors import StoragetestError
 from storagetest.plugin import evidence
 from storagetest.plugin.attaching import hold_to_what_was_asked
 from storagetest.plugin.matrix import item_partner, item_variant
+from storagetest.plugin.progress import waiting
 from storagetest.plugin.state import KEY
 from storagetest.protocols.base import Attachment
 from storagetest.runner.locks import identity, mixed
@@ -65,6 +66,7 @@ class Guard:
         try:
             yield
         finally:
+            self._state.teller.tell(None)
             stack = item.stash.get(_LOCKS, None)
             if stack is not None:
                 stack.close()
@@ -87,5 +89,10 @@ class Guard:
         else:
             alone, together = [], clients + behind
         stack = ExitStack()
-        stack.enter_context(mixed(alone=alone, together=together, timeout=self._timeout, what=item.nodeid))
+        self._state.teller.tell(waiting(variant.id, item.name))
+        try:
+            locks = mixed(alone=alone, together=together, timeout=self._timeout, what=item.nodeid)
+            stack.enter_context(locks)
+        finally:
+            self._state.teller.tell(None)
         return stack

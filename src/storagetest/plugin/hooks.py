@@ -13,6 +13,7 @@ from storagetest.errors import ConfigError, StoragetestError, TargetDead
 from storagetest.plugin import benchmark, evidence, matrix, outcomes, transport
 from storagetest.plugin.guard import Guard
 from storagetest.plugin.options import MARKERS, add_options
+from storagetest.plugin.progressing import Progressing, tell_from_worker
 from storagetest.plugin.reporting import Reporting
 from storagetest.plugin.state import KEY, State
 
@@ -38,8 +39,11 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", marker)
     try:
         config.stash[KEY] = State(config)
-        if not is_worker(config):
+        if is_worker(config):
+            tell_from_worker(config)
+        else:
             config.pluginmanager.register(Reporting(config), "storagetest-reporting")
+            config.pluginmanager.register(Progressing(config), "storagetest-progress")
             _ensure_lab(config)
     except ConfigError as error:
         raise pytest.UsageError(str(error)) from None
@@ -117,6 +121,18 @@ class _Scheduling:
         from storagetest.plugin.schedule import TargetScheduling  # noqa: PLC0415  # needs xdist
 
         return TargetScheduling(config, log) if config.option.dist == "load" else None
+
+    @pytest.hookimpl
+    def pytest_configure_node(self, node: Any) -> None:  # noqa: ANN401  # xdist's
+        """Let a worker say what it measures."""
+        progressing: Progressing = node.config.pluginmanager.getplugin("storagetest-progress")
+        progressing.configure_node(node.workerinput)
+
+    @pytest.hookimpl
+    def pytest_testnodedown(self, node: Any) -> None:  # noqa: ANN401  # xdist's
+        """Forget what a worker measured that has gone."""
+        progressing: Progressing = node.config.pluginmanager.getplugin("storagetest-progress")
+        progressing.node_down(node.gateway.id)
 
 
 def is_worker(config: pytest.Config) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -15,6 +15,7 @@ from storagetest.errors import ClientLacks, ConfigError
 from storagetest.hosts import Host
 from storagetest.measure.run import Run
 from storagetest.plugin.outcomes import Invalid
+from storagetest.plugin.progress import message
 from storagetest.plugin.state import State
 from storagetest.plugin.transport import records_of
 from storagetest.protocols.base import Attachment
@@ -64,8 +65,9 @@ class Measure:
                 references=gating.references(case, gates, load.parameters(options)),
                 case=case,
                 fills=self._state.fills,
-                on_progress=_tell,
+                on_progress=_told_to(self._state),
                 beside=self._state.beside(self._variant),
+                watch=self._state.teller.every,
             )
         except ClientLacks as lacks:
             pytest.skip(str(lacks))
@@ -118,23 +120,31 @@ def bench(
         scale_of(state.profile),
         case=case_of(item, load, variant, client, state),
         fills=state.fills,
-        on_progress=_tell,
+        on_progress=_told_to(state),
         beside=state.beside(variant),
+        watch=state.teller.every,
     )
 
 
-def _tell(progress: Progress) -> None:
-    """Say what begins now; ``--log-cli-level=INFO`` shows it while it happens."""
-    repeat = f" {progress.repeat} of {progress.of}" if progress.of else ""
-    expected = f", about {progress.expected:.0f} s" if progress.expected else ""
-    _LOG.info(
-        "%s on %s: %s%s%s",
-        progress.case.workload,
-        progress.case.variant,
-        progress.phase.value,
-        repeat,
-        expected,
-    )
+def _told_to(state: State) -> Callable[[Progress], None]:
+    """Return what says what begins now: on the terminal, and with ``--log-cli-level=INFO`` in the log."""
+
+    def tell(progress: Progress) -> None:
+        state.teller.tell(message(progress))
+        if progress.flow is not None:
+            return
+        repeat = f" {progress.repeat} of {progress.of}" if progress.of else ""
+        expected = f", about {progress.expected:.0f} s" if progress.expected else ""
+        _LOG.info(
+            "%s on %s: %s%s%s",
+            progress.case.workload,
+            progress.case.variant,
+            progress.phase.value,
+            repeat,
+            expected,
+        )
+
+    return tell
 
 
 def _options(load: Workload[Any], parameters: Mapping[str, Any]) -> Any:  # noqa: ANN401  # load.Options

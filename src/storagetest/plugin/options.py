@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from storagetest.plugin.display import MODES
+
 __all__ = ["MARKERS", "add_options"]
 
 MARKERS = (
@@ -71,6 +73,13 @@ def add_options(parser: pytest.Parser) -> None:
         nargs="?",
         const="default",
         help="make sure that this lab is up (default: 'default'); one that this run starts ends with it",
+    )
+    add(
+        "--st-progress",
+        choices=MODES,
+        default="auto",
+        help="what is shown of a measurement under way: line (renewed, on a terminal), log (now and then), "
+        "off; auto chooses",
     )
     add(
         "--st-lock-timeout",

@@ -15,6 +15,7 @@ from storagetest import config as targets_file
 from storagetest.errors import ConfigError, OptionRefused, StoragetestError, TargetDead
 from storagetest.hosts.connect import connect
 from storagetest.plugin.gating import Gating
+from storagetest.plugin.progress import silent
 from storagetest.protocols.base import Attachment, Protocol, protocols
 from storagetest.report.base import Record
 from storagetest.runner import FillCache
@@ -40,6 +41,7 @@ class State:
         self.fills = FillCache()
         self.gating = Gating(config)
         self.wanted = False
+        self.teller = silent
         named: str | None = config.option.st_targets
         self.path = Path(named) if named else config.rootpath / "targets.yaml"
         self.loaded: Config | None = None

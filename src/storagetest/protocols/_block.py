@@ -201,7 +201,7 @@ def _examine(client: Host, device: str, options: BlockOptions, target: str, dead
         raise AttachError(f"{target}: {client.name}: {error}") from None
     why = why_not(facts, options.erase)
     if why is not None:
-        raise DataAtRisk(f"{target}: {client.name}: {why}")
+        raise DataAtRisk(f"{target}: {client.name}: {why}", facts=facts)
     return facts
 
 

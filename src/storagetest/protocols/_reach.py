@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 from storagetest.errors import ClientLacks, StoragetestError, TargetDead
 from storagetest.hosts import Host
+from storagetest.protocols.base import Needs
 
-__all__ = ["Findings", "check_client", "collect", "parse_findings", "refuse"]
+__all__ = ["Findings", "ask", "check_client", "collect", "examine", "parse_findings", "refuse"]
 
 CONNECT_SECONDS = 8
 """How long a TCP handshake may take: three SYNs (at 0, 1 and 3 s), and time for the last one's answer."""
@@ -109,31 +110,31 @@ def refuse(findings: Findings, *, client: str, target: str, address: str, port: 
             raise TargetDead(f"{target}: {client} cannot reach {address} port {port}: {why}")
 
 
-def check_client(
-    client: Host,
-    *,
-    target: str,
-    address: str = "",
-    port: int = 0,
-    modules: Sequence[str] = (),
-    tools: Sequence[str] = (),
-    packages: str = "",
-    deadline: float,
-) -> None:
-    """See the module; raises :class:`ClientLacks` or :class:`TargetDead`.
+def examine(client: Host, needs: Needs, *, deadline: float) -> Findings:
+    """Find out what ``client`` lacks of ``needs``, in one command that takes ``deadline`` seconds at most."""
+    done = client.run(argv(needs.address, needs.port, needs.modules, needs.tools), deadline=deadline)
+    return parse_findings(done.stdout)
 
-    ``modules`` are kernel modules (or file system types, for kernels that have them built in); ``packages``
-    says in words what to install. ``deadline`` in seconds.
-    """
-    done = client.run(argv(address, port, modules, tools), deadline=deadline)
+
+def check_client(client: Host, needs: Needs, *, target: str, deadline: float) -> None:
+    """See the module; raises :class:`ClientLacks` or :class:`TargetDead`. ``deadline`` in seconds."""
     refuse(
-        parse_findings(done.stdout),
+        examine(client, needs, deadline=deadline),
         client=client.name,
         target=target,
-        address=address,
-        port=port,
-        packages=packages,
+        address=needs.address,
+        port=needs.port,
+        packages=needs.packages,
     )
+
+
+def ask(client: Host, command: Sequence[str], *, deadline: float) -> str:
+    """Return what ``command`` prints; empty where it fails, for whatever reason. Never raises for its own."""
+    try:
+        done = client.run(command, deadline=deadline, check=False)
+    except StoragetestError:
+        return ""
+    return done.stdout if done.ok else ""
 
 
 def collect(client: Host, commands: Mapping[str, Sequence[str]]) -> dict[str, str]:

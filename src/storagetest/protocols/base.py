@@ -23,7 +23,7 @@ and the case that was to measure it fails with it.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -33,7 +33,16 @@ from storagetest.config.base import TargetOptions
 from storagetest.hosts.base import Host
 from storagetest.registry import Registry
 
-__all__ = ["Attachment", "Capability", "Difference", "Gives", "Protocol", "protocols", "register"]
+__all__ = [
+    "Attachment",
+    "Capability",
+    "Difference",
+    "Gives",
+    "Needs",
+    "Protocol",
+    "protocols",
+    "register",
+]
 
 Capability = str
 """What a suite may ask for with ``@pytest.mark.needs``: ``filesystem``, ``block``, ``multi_session`` …"""
@@ -56,6 +65,21 @@ class Difference:
 
     def __str__(self) -> str:
         return f"{self.option}: asked for {self.asked}, got {self.got}"
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What an attach takes: commands and kernel modules on the client, and a TCP port that answers it.
+
+    ``modules`` may be file system types as well, for kernels that have them built in. ``packages`` says in
+    words what to install. Without ``address`` nothing has to answer.
+    """
+
+    tools: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
+    packages: str = ""
+    address: str = ""
+    port: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +119,26 @@ class Protocol(ABC, Generic[O]):
     example: ClassVar[Mapping[str, Any]]
     """Options that load, for the reference page and the registry's contract test."""
 
+    ports: ClassVar[tuple[int, ...]] = ()
+    """TCP ports at which a machine that serves this protocol usually answers, the surest first."""
+
     def capabilities(self, options: O) -> frozenset[Capability]:
         """Return what a variant with these options can do; no target is contacted."""
         if self.gives is Gives.BLOCK and getattr(options, "filesystem", None) is None:
             return frozenset({"block"})
         return frozenset({"filesystem"})
+
+    def needs(self, options: O) -> Needs:  # noqa: ARG002
+        """Return what an attach with these options takes; nothing is contacted."""
+        return Needs()
+
+    def offers(self, client: Host, address: str, *, deadline: float) -> Sequence[Mapping[str, Any]]:  # noqa: ARG002
+        """Ask the machine at ``address``, from ``client``, what it serves to anybody who asks.
+
+        Returns options of targets, as far as it says (``[{"export": "/srv"}]``); nothing where it cannot be
+        asked. Nothing is attached, and no name or password is sent. Never raises for its own.
+        """
+        return ()
 
     @abstractmethod
     def server(self, options: O) -> str:

@@ -7,7 +7,7 @@ is touched: where a session or a record for this target exists already, attachin
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -18,8 +18,8 @@ from storagetest.errors import AttachError, ClientLacks, StoragetestError, Targe
 from storagetest.hosts import Completed, Host, wait_until
 from storagetest.protocols._block import block_capabilities, lent, tools
 from storagetest.protocols._hold import WITHIN, Deadline, answering, held, one_line
-from storagetest.protocols._reach import check_client, collect
-from storagetest.protocols.base import Attachment, Capability, Difference, Gives, Protocol, register
+from storagetest.protocols._reach import ask, check_client, collect
+from storagetest.protocols.base import Attachment, Capability, Difference, Gives, Needs, Protocol, register
 
 __all__ = ["Iscsi"]
 
@@ -159,6 +159,7 @@ class Iscsi(Protocol["Iscsi.Options"]):
     name = "iscsi"
     title = "iSCSI"
     gives = Gives.BLOCK
+    ports = (3260,)
 
     class Options(BlockOptions):
         """A portal, a target and a LUN."""
@@ -199,6 +200,23 @@ class Iscsi(Protocol["Iscsi.Options"]):
         """Return what the raw LUN, or the file system on it, can do."""
         raw = set() if options.filesystem else {"scsi", "shared"}
         return block_capabilities(options) | {"iscsi-wire"} | raw
+
+    def needs(self, options: Iscsi.Options) -> Needs:
+        """Return open-iscsi, the modules, and the portal's port."""
+        return Needs(
+            tools=("iscsiadm", *tools(options)),
+            # Without udev nobody loads the disks' driver.
+            modules=("iscsi_tcp", "sd_mod"),
+            packages="open-iscsi (Debian) or iscsi-initiator-utils",
+            address=options.address,
+            port=options.port,
+        )
+
+    def offers(self, client: Host, address: str, *, deadline: float) -> Sequence[Mapping[str, Any]]:
+        """Ask the portal for its targets (SendTargets, RFC 7143, 3.3); no record is kept."""
+        portal = f"[{address}]" if ":" in address else address
+        command = ["iscsiadm", "-m", "discovery", "-t", "sendtargets", "-p", portal, "-o", "nonpersistent"]
+        return [{"iqn": name} for name in parse_discovery(ask(client, command, deadline=deadline))]
 
     def server(self, options: Iscsi.Options) -> str:
         """Return the portal's address."""
@@ -391,17 +409,7 @@ def _script(script: str, options: Iscsi.Options, *more: str) -> list[str]:
 def _check(client: Host, options: Iscsi.Options, deadline: Deadline) -> None:
     target = describe(options)
     with answering(client, target, deadline, "looking for it"):
-        check_client(
-            client,
-            target=target,
-            address=options.address,
-            port=options.port,
-            # Without udev nobody loads the disks' driver.
-            modules=["iscsi_tcp", "sd_mod"],
-            tools=["iscsiadm", *tools(options)],
-            packages="open-iscsi (Debian) or iscsi-initiator-utils",
-            deadline=deadline.left(),
-        )
+        check_client(client, Iscsi().needs(options), target=target, deadline=deadline.left())
 
 
 def _refuse_existing(client: Host, options: Iscsi.Options, deadline: Deadline) -> None:

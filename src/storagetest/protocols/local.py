@@ -15,7 +15,7 @@ from storagetest.protocols._block import block_capabilities, lent, tools
 from storagetest.protocols._hold import LEFT_ON_TARGET, WITHIN, Deadline, answering, held, new_id
 from storagetest.protocols._mount import parse_mountinfo, parse_sections
 from storagetest.protocols._reach import check_client
-from storagetest.protocols.base import Attachment, Capability, Gives, Protocol, register
+from storagetest.protocols.base import Attachment, Capability, Gives, Needs, Protocol, register
 
 __all__ = ["Local"]
 
@@ -76,6 +76,11 @@ class Local(Protocol["Local.Options"]):
         """Return ``filesystem`` for a directory, else what the device gives."""
         return block_capabilities(options) if options.device else frozenset({"filesystem"})
 
+    def needs(self, options: Local.Options) -> Needs:
+        """Return what lending a device takes; a directory takes nothing."""
+        wanted = tuple(tools(options)) if options.device else ()
+        return Needs(tools=wanted, packages="python3, util-linux, e2fsprogs, xfsprogs")
+
     def server(self, options: Local.Options) -> str:  # noqa: ARG002
         """Return ``local``: the client serves itself."""
         return "local"
@@ -89,13 +94,7 @@ class Local(Protocol["Local.Options"]):
             return
         target = f"local {options.device}"
         with answering(client, target, deadline, "looking for tools"):
-            check_client(
-                client,
-                target=target,
-                tools=tools(options),
-                packages="python3, util-linux, e2fsprogs, xfsprogs",
-                deadline=deadline.left(),
-            )
+            check_client(client, self.needs(options), target=target, deadline=deadline.left())
         device = str(options.device)
         with lent(
             client,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any, ClassVar
 
@@ -15,7 +15,7 @@ from storagetest.hosts import Completed, Host
 from storagetest.protocols._hold import Deadline, answering
 from storagetest.protocols._mount import mounted
 from storagetest.protocols._reach import check_client, collect
-from storagetest.protocols.base import Attachment, Capability, Difference, Gives, Protocol, register
+from storagetest.protocols.base import Attachment, Capability, Difference, Gives, Needs, Protocol, register
 
 __all__ = ["Lustre"]
 
@@ -42,6 +42,7 @@ class Lustre(Protocol["Lustre.Options"]):
     name = "lustre"
     title = "Lustre"
     gives = Gives.FILESYSTEM
+    ports = (PORT,)
 
     class Options(TargetOptions):
         """A file system, and how files are striped there."""
@@ -76,6 +77,22 @@ class Lustre(Protocol["Lustre.Options"]):
     def capabilities(self, options: Lustre.Options) -> frozenset[Capability]:
         """Return what files can do here."""
         return frozenset({"filesystem", "shared"} | ({"locks"} if options.flock else set()))
+
+    def needs(self, options: Lustre.Options) -> Needs:
+        """Return Lustre's client, and the MGS's port where its network is TCP."""
+        first = re.split(r"[,:](?=[^@]*@)", options.mgs)[0]
+        address, _, network = first.partition("@")
+        return Needs(
+            tools=("mount.lustre", "lfs"),
+            modules=("lustre",),
+            packages="Lustre's client (lustre-client-modules and lustre-client-utils)",
+            address=address if network.startswith("tcp") else "",
+            port=PORT,
+        )
+
+    def offers(self, client: Host, address: str, *, deadline: float) -> Sequence[Mapping[str, Any]]:  # noqa: ARG002
+        """Return the NID that an MGS has there; what it serves it tells only to those who mount."""
+        return [{"mgs": f"{address}@tcp"}] if ":" not in address else []
 
     def server(self, options: Lustre.Options) -> str:
         """Return the address in the MGS's NID."""
@@ -195,16 +212,5 @@ def _why_no_layout(done: Completed, options: Lustre.Options) -> StoragetestError
 
 def _check(client: Host, options: Lustre.Options, deadline: Deadline) -> None:
     target = describe(options)
-    first = re.split(r"[,:](?=[^@]*@)", options.mgs)[0]
-    address, _, network = first.partition("@")
     with answering(client, target, deadline, "looking for it"):
-        check_client(
-            client,
-            target=target,
-            address=address if network.startswith("tcp") else "",
-            port=PORT,
-            modules=["lustre"],
-            tools=["mount.lustre", "lfs"],
-            packages="Lustre's client (lustre-client-modules and lustre-client-utils)",
-            deadline=deadline.left(),
-        )
+        check_client(client, Lustre().needs(options), target=target, deadline=deadline.left())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -14,8 +14,8 @@ from storagetest.errors import AttachError, ClientLacks, OptionRefused, Storaget
 from storagetest.hosts import Host
 from storagetest.protocols._hold import Deadline, answering
 from storagetest.protocols._mount import MountEntry, mounted
-from storagetest.protocols._reach import check_client, collect
-from storagetest.protocols.base import Attachment, Capability, Difference, Gives, Protocol, register
+from storagetest.protocols._reach import ask, check_client, collect
+from storagetest.protocols.base import Attachment, Capability, Difference, Gives, Needs, Protocol, register
 
 __all__ = ["Nfs"]
 
@@ -37,6 +37,7 @@ class Nfs(Protocol["Nfs.Options"]):
     name = "nfs"
     title = "NFS"
     gives = Gives.FILESYSTEM
+    ports = (PORT, 111)
 
     class Options(TargetOptions):
         """An export, and how to mount it."""
@@ -89,6 +90,22 @@ class Nfs(Protocol["Nfs.Options"]):
         """Return what files can do over this version, and ``multi_session``: nconnect is in every kernel."""
         extra = {"locks"} if options.lock or options.version != "3" else set()
         return frozenset({"filesystem", "shared", "multi_session", "nfs-wire", *extra})
+
+    def needs(self, options: Nfs.Options) -> Needs:
+        """Return mount.nfs, the version's module, and the server's port."""
+        return Needs(
+            tools=("mount.nfs",),
+            modules=("nfs" if options.version == "3" else "nfsv4",),
+            packages="nfs-common (Debian) or nfs-utils",
+            address=options.address,
+            port=options.port or PORT,
+        )
+
+    def offers(self, client: Host, address: str, *, deadline: float) -> Sequence[Mapping[str, Any]]:
+        """Ask mountd for its exports (showmount(8)); a server of NFSv4 alone has none."""
+        said = ask(client, ["showmount", "--no-headers", "--exports", address], deadline=deadline)
+        paths = [line.rpartition(" ")[0].strip() or line.strip() for line in said.splitlines()]
+        return [{"export": path} for path in paths if path.startswith("/")]
 
     def server(self, options: Nfs.Options) -> str:
         """Return the server's address."""
@@ -222,13 +239,4 @@ def explain(said: str, options: Nfs.Options, client: str) -> StoragetestError | 
 def _check(client: Host, options: Nfs.Options, deadline: Deadline) -> None:
     target = describe(options)
     with answering(client, target, deadline, "looking for it"):
-        check_client(
-            client,
-            target=target,
-            address=options.address,
-            port=options.port or PORT,
-            modules=["nfs" if options.version == "3" else "nfsv4"],
-            tools=["mount.nfs"],
-            packages="nfs-common (Debian) or nfs-utils",
-            deadline=deadline.left(),
-        )
+        check_client(client, Nfs().needs(options), target=target, deadline=deadline.left())

@@ -7,8 +7,9 @@ controller which is deleted, never "all of this subsystem's".
 
 from __future__ import annotations
 
+import json
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any, ClassVar, Self
 
@@ -19,8 +20,8 @@ from storagetest.errors import AttachError, DeadlineExceeded, OptionRefused, Sto
 from storagetest.hosts import Completed, Host, wait_until
 from storagetest.protocols._block import block_capabilities, lent, tools
 from storagetest.protocols._hold import WITHIN, Deadline, answering, held
-from storagetest.protocols._reach import check_client, collect
-from storagetest.protocols.base import Attachment, Capability, Difference, Gives, Protocol, register
+from storagetest.protocols._reach import ask, check_client, collect
+from storagetest.protocols.base import Attachment, Capability, Difference, Gives, Needs, Protocol, register
 
 __all__ = ["NvmeTcp"]
 
@@ -90,6 +91,7 @@ class NvmeTcp(Protocol["NvmeTcp.Options"]):
     name = "nvme-tcp"
     title = "NVMe/TCP"
     gives = Gives.BLOCK
+    ports = (4420, 8009)
 
     class Options(BlockOptions):
         """A portal, a subsystem and a namespace."""
@@ -149,6 +151,25 @@ class NvmeTcp(Protocol["NvmeTcp.Options"]):
         wire = "nvme-tcp-tls-wire" if options.tls_key else "nvme-tcp-wire"
         return block_capabilities(options) | {wire, "multi_session"} | raw
 
+    def needs(self, options: NvmeTcp.Options) -> Needs:
+        """Return nvme-cli, the module, and the portal's port."""
+        return Needs(
+            tools=("nvme", *tools(options)),
+            modules=("nvme_tcp",),
+            packages="nvme-cli",
+            address=options.address,
+            port=options.port,
+        )
+
+    def offers(self, client: Host, address: str, *, deadline: float) -> Sequence[Mapping[str, Any]]:
+        """Ask the discovery controller (nvme-discover(1)) for its NVM subsystems over TCP."""
+        for port in self.ports:
+            argv = ["nvme", "discover", "--transport=tcp", f"--traddr={address}", f"--trsvcid={port}"]
+            found = parse_discovery(ask(client, [*argv, "--output-format=json"], deadline=deadline))
+            if found:
+                return found
+        return ()
+
     def server(self, options: NvmeTcp.Options) -> str:
         """Return the portal's address."""
         return options.address
@@ -201,6 +222,20 @@ class NvmeTcp(Protocol["NvmeTcp.Options"]):
 def describe(options: NvmeTcp.Options) -> str:
     """Name the target in messages."""
     return f"nvme-tcp {options.nqn} namespace {options.namespace} at {options.address}"
+
+
+def parse_discovery(text: str) -> list[dict[str, Any]]:
+    """Parse a discovery log in nvme-cli's JSON into options: subsystems over TCP, no discovery ones."""
+    try:
+        records = json.loads(text)["records"]
+        found = [
+            {"nqn": one["subnqn"], "port": int(one["trsvcid"])}
+            for one in records
+            if one["trtype"] == "tcp" and one["subtype"].startswith("nvme")
+        ]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return []
+    return [one for index, one in enumerate(found) if one not in found[:index]]
 
 
 def connect_argv(options: NvmeTcp.Options, host_nqn: str, host_id: str) -> list[str]:
@@ -298,16 +333,7 @@ def _check(client: Host, options: NvmeTcp.Options, deadline: Deadline) -> None:
             f"{target}: tls_key is for cases on the wire; no client's kernel is made to use it"
         )
     with answering(client, target, deadline, "looking for it"):
-        check_client(
-            client,
-            target=target,
-            address=options.address,
-            port=options.port,
-            modules=["nvme_tcp"],
-            tools=["nvme", *tools(options)],
-            packages="nvme-cli",
-            deadline=deadline.left(),
-        )
+        check_client(client, NvmeTcp().needs(options), target=target, deadline=deadline.left())
 
 
 def _refuse_existing(client: Host, options: NvmeTcp.Options, deadline: Deadline) -> None:

@@ -15,7 +15,7 @@ from storagetest.hosts import Host
 from storagetest.protocols._hold import Deadline, answering, one_line
 from storagetest.protocols._mount import MountEntry, mounted
 from storagetest.protocols._reach import check_client, collect
-from storagetest.protocols.base import Attachment, Capability, Difference, Gives, Protocol, register
+from storagetest.protocols.base import Attachment, Capability, Difference, Gives, Needs, Protocol, register
 
 __all__ = ["Smb"]
 
@@ -32,6 +32,7 @@ class Smb(Protocol["Smb.Options"]):
     name = "smb"
     title = "SMB"
     gives = Gives.FILESYSTEM
+    ports = (445,)
 
     class Options(TargetOptions):
         """A share, an account, and how to mount it."""
@@ -101,6 +102,16 @@ class Smb(Protocol["Smb.Options"]):
         """Return what files can do here; multichannel from dialect 3.0 on."""
         more = {"multi_session"} if options.dialect != "2.1" else set()
         return frozenset({"filesystem", "shared", "locks", "smb-wire", *more})
+
+    def needs(self, options: Smb.Options) -> Needs:
+        """Return mount.cifs, the module, and the server's port."""
+        return Needs(
+            tools=("mount.cifs",),
+            modules=("cifs",),
+            packages="cifs-utils",
+            address=options.address,
+            port=options.port,
+        )
 
     def server(self, options: Smb.Options) -> str:
         """Return the server's address."""
@@ -260,13 +271,4 @@ def explain(said: str, options: Smb.Options, client: str) -> StoragetestError | 
 def _check(client: Host, options: Smb.Options, deadline: Deadline) -> None:
     target = describe(options)
     with answering(client, target, deadline, "looking for it"):
-        check_client(
-            client,
-            target=target,
-            address=options.address,
-            port=options.port,
-            modules=["cifs"],
-            tools=["mount.cifs"],
-            packages="cifs-utils",
-            deadline=deadline.left(),
-        )
+        check_client(client, Smb().needs(options), target=target, deadline=deadline.left())

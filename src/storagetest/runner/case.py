@@ -25,12 +25,13 @@ from storagetest.config.base import WorkloadOptions
 from storagetest.hosts.base import Host
 from storagetest.measure.bottleneck import bottleneck
 from storagetest.measure.cache import Cache
-from storagetest.measure.run import Run, Sample
+from storagetest.measure.run import Metric, Run, Sample
 from storagetest.measure.steady import WINDOW, Steadiness, by_rounds, within_a_round
 from storagetest.protocols.base import Attachment
 from storagetest.runner.caches import drop, twice_the_memory
 from storagetest.runner.ceilings import Ceilings
 from storagetest.runner.fills import FillCache
+from storagetest.runner.flow import Flow, Watch
 from storagetest.runner.sampling import Sampling, align
 from storagetest.runner.versions import Versions
 from storagetest.verdict import Plan, Reference, Threshold, Verdict, allow_for_client, judge, wants_more
@@ -67,7 +68,10 @@ class Phase(Enum):
 class Progress:
     """What begins now: repeat ``repeat`` (from 1) of ``of``, for about ``expected`` seconds (None: unknown).
 
-    ``of`` grows while a gate stays undecided. ``elapsed`` counts from the start of the case.
+    ``of`` grows while a gate stays undecided; of rounds that settle a target it is the most there will be.
+    ``elapsed`` counts from the start of the case. ``title`` is the load in a person's words. ``last`` is
+    what the repeat or round that ended last says in its headline, ``settled`` what the rounds so far said of
+    the steady state. With ``flow`` nothing begins: it is what moves now, in the phase that was told before.
     """
 
     case: Case
@@ -76,6 +80,10 @@ class Progress:
     repeat: int = 0
     of: int = 0
     expected: float | None = None
+    title: str = ""
+    last: tuple[tuple[Metric, float], ...] = ()
+    settled: str = ""
+    flow: Flow | None = None
 
 
 _VERSIONS = Versions()
@@ -86,7 +94,8 @@ class Bench:
     """One case made ready: :meth:`prepare` once, then :meth:`measure` as often as its verdict takes.
 
     Several of them can be measured in turns (:mod:`storagetest.runner.pair`). Use as a context manager: at
-    its end nothing samples any more. ``beside`` are machines that are sampled besides the client.
+    its end nothing samples any more. ``beside`` are machines that are sampled besides the client. What moves
+    is told every ``watch`` seconds, by the sampler's thread (0: never; and where nothing is sampled).
     """
 
     def __init__(
@@ -100,6 +109,7 @@ class Bench:
         fills: FillCache,
         on_progress: Callable[[Progress], None] | None = None,
         beside: Sequence[Host] = (),
+        watch: float = 0.0,
     ) -> None:
         self._workload, self._options, self._attachment, self._scale = workload, options, attachment, scale
         self._case, self._fills, self._on_progress = case, fills, on_progress
@@ -108,13 +118,16 @@ class Bench:
         self._started = 0.0
         self._versions: Mapping[str, str] = {}
         self._called: tuple[float, ...] = ()
-        self._sampling = Sampling((attachment.client, *beside), scale.interval)
+        watching = Watch(attachment.path, watch, self._flows) if watch > 0 and on_progress else None
+        self._sampling = Sampling((attachment.client, *beside), scale.interval, watch=watching)
         self._ceiling: float | None = None
         self._beside = tuple(beside)
         self._cold = workload.cache(options) is Cache.COLD
         self._taken = 0
         self._settled = ""
+        self._settling = ""
         self._unsettled: tuple[str, ...] = ()
+        self._told: Progress | None = None
 
     def __enter__(self) -> Bench:
         return self
@@ -159,6 +172,7 @@ class Bench:
         for number in range(budget):
             self._repeat(Phase.SETTLE, number + 1, budget)
             found = self._steadiness(window)
+            self._settling = found.said
             if found.steady:
                 break
         self._settled = f"{rule}, {len(self._samples)} rounds: {found.said}"
@@ -243,9 +257,32 @@ class Bench:
         )
 
     def _tell(self, phase: Phase, repeat: int = 0, of: int = 0, expected: float | None = None) -> None:
-        if self._on_progress is not None:
-            elapsed = time.monotonic() - self._began
-            self._on_progress(Progress(self._case, phase, elapsed, repeat, of, expected))
+        if self._on_progress is None:
+            return
+        self._told = Progress(
+            self._case,
+            phase,
+            time.monotonic() - self._began,
+            repeat,
+            of,
+            expected,
+            title=self._workload.title(self._options),
+            last=self._headline(),
+            settled=self._settling,
+        )
+        self._on_progress(self._told)
+
+    def _headline(self) -> tuple[tuple[Metric, float], ...]:
+        if not self._samples:
+            return ()
+        values, metrics = self._samples[-1].values, self._workload.metrics
+        named = [name for name in self._workload.headline if name in values and name in metrics]
+        return tuple((metrics[name], values[name]) for name in named)
+
+    def _flows(self, flow: Flow) -> None:
+        told = self._told
+        if told is not None and told.phase is not Phase.DONE and self._on_progress is not None:
+            self._on_progress(replace(told, elapsed=time.monotonic() - self._began, flow=flow))
 
 
 def run_case(
@@ -264,17 +301,27 @@ def run_case(
     on_progress: Callable[[Progress], None] | None = None,
     beside: Sequence[Host] = (),
     references: Mapping[str, Reference] | None = None,
+    watch: float = 0.0,
 ) -> tuple[Run, tuple[Verdict, ...]]:
     """Measure ``workload`` on ``attachment`` and judge it; the verdicts are in the order of ``gates``.
 
     ``beside`` are machines, such as the server, that are sampled like the client while it runs.
-    ``references`` is what the baseline holds of the case, by metric.
+    ``references`` is what the baseline holds of the case, by metric. Every ``watch`` seconds
+    ``on_progress`` is told what moves (0: never).
 
     Raises :class:`~storagetest.errors.WorkloadError` and what the attachment's client raises, and
     :class:`~storagetest.errors.ConfigError` for a gate on a metric that the workload does not measure.
     """
     bench = Bench(
-        workload, options, attachment, scale, case=case, fills=fills, on_progress=on_progress, beside=beside
+        workload,
+        options,
+        attachment,
+        scale,
+        case=case,
+        fills=fills,
+        on_progress=on_progress,
+        beside=beside,
+        watch=watch,
     )
     with bench:
         bench.prepare()

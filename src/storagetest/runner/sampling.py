@@ -2,9 +2,10 @@
 
 Theory. One sampler a machine runs for the whole of a case, from before its first repeat to after its last, in
 a thread of ours that waits for it. It says its process id when it begins and everything else when it ends, so
-it sends nothing while load runs. It is ended by a signal, and says when by its own clock that came; from this
-and from when we sent it follows how far the clocks of client, server and controller are apart, to half a
-round trip. So all series have one time axis: seconds since the measuring began, by the client's clock.
+it sends nothing while load runs, unless somebody watches (:mod:`storagetest.runner.flow`). It is ended by a
+signal, and says when by its own clock that came; from this and from when we sent it follows how far the
+clocks of client, server and controller are apart, to half a round trip. So all series have one time axis:
+seconds since the measuring began, by the client's clock.
 
 Rules:
 
@@ -30,6 +31,7 @@ from storagetest.errors import StoragetestError, WorkloadError
 from storagetest.hosts.base import Host
 from storagetest.measure.run import Sample
 from storagetest.measure.series import Series, cut
+from storagetest.runner.flow import Watch
 from storagetest.workloads._agent.run import run_agent
 
 __all__ = ["Sampled", "Sampling", "align"]
@@ -61,6 +63,7 @@ class _Sampler:
 
     host: Host
     interval: float
+    watch: Watch | None = None
     answer: Mapping[str, Any] | None = None
     note: str = ""
     pid: int | None = None
@@ -94,13 +97,15 @@ class _Sampler:
         return (before + time.monotonic()) / 2
 
     def _run(self) -> None:
-        request = {
+        request: dict[str, Any] = {
             "command": "sample",
             "path": "its counters",
             "interval": self.interval,
             "paths": [path for source in all_sources() for path in source.paths],
             "lines": {path: starts for source in all_sources() for path, starts in source.lines.items()},
         }
+        if self.watch is not None:
+            request["tell"] = self.watch.request
         try:
             self.answer = run_agent(self.host, request, deadline=_LONGEST, on_line=self._hear).more
         except StoragetestError as error:
@@ -117,14 +122,20 @@ class _Sampler:
             with suppress(ValueError, KeyError, TypeError):
                 self.pid = int(json.loads(line)["pid"])
                 self.begun.set()
+        elif self.watch is not None and '"now"' in line:
+            with suppress(ValueError):
+                self.watch.hear(json.loads(line))
 
 
 class Sampling:
-    """Samplers on ``hosts``, from :meth:`start` to :meth:`stop`. With interval 0 there is none."""
+    """Samplers on ``hosts``, from :meth:`start` to :meth:`stop`. With interval 0 there is none.
 
-    def __init__(self, hosts: Sequence[Host], interval: float) -> None:
-        unique = {host.name: host for host in hosts}
-        self._samplers = [_Sampler(host, interval) for host in unique.values()] if interval > 0 else []
+    ``watch`` is told what moves on the first of the hosts, the client.
+    """
+
+    def __init__(self, hosts: Sequence[Host], interval: float, *, watch: Watch | None = None) -> None:
+        unique = list({host.name: host for host in hosts}.values()) if interval > 0 else []
+        self._samplers = [_Sampler(host, interval, None if n else watch) for n, host in enumerate(unique)]
 
     def start(self) -> None:
         """Start the samplers; nobody waits for them to begin."""

@@ -11,6 +11,8 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from storagetest.config.base import BlockOptions, TargetOptions
+from storagetest.errors import HostError
+from storagetest.hosts import Completed, LocalHost
 from storagetest.protocols.base import Gives, Protocol, protocols
 
 ALL = list(protocols.all().values())
@@ -106,3 +108,35 @@ def test_secrets_are_shown_by_nothing(protocol: type[Protocol[Any]]) -> None:
     options = load(protocol, **wanted)
     shown = f"{options!r} {options} {options.model_dump()} {options.model_dump_json()}"
     assert "hunter2" not in shown
+
+
+@every_protocol
+def test_what_an_attach_takes_is_said_before_anything_is_contacted(protocol: type[Protocol[Any]]) -> None:
+    options = load(protocol)
+    needs = protocol().needs(options)  # type: ignore[abstract]
+    assert bool(needs.tools or needs.modules) <= bool(needs.packages)
+    assert all(tool and "/" not in tool for tool in needs.tools)
+    assert all(0 < port < 1 << 16 for port in protocol.ports)
+    if protocol.ports:
+        assert needs.tools, "what a client's kernel mounts or logs in to takes a command"
+        assert needs.port in protocol.ports, "by default it is where it usually answers"
+        assert needs.address == protocol().server(options)  # type: ignore[abstract]
+
+
+@every_protocol
+def test_a_machine_that_cannot_be_asked_offers_nothing_and_is_no_error(protocol: type[Protocol[Any]]) -> None:
+    class Lost(LocalHost):
+        def run(self, argv: Any, **more: Any) -> Completed:
+            raise HostError("lost")
+
+    class Fails(LocalHost):
+        def run(self, argv: Any, **more: Any) -> Completed:
+            return Completed("c", tuple(argv), 1, "/not an answer\n", "no", 0.1)
+
+    class Noise(LocalHost):
+        def run(self, argv: Any, **more: Any) -> Completed:
+            return Completed("c", tuple(argv), 0, "{\x00 noise\n\n]", "", 0.1)
+
+    for client in (Lost(), Fails(), Noise()):
+        for one in protocol().offers(client, "nas.example.net", deadline=1):  # type: ignore[abstract]
+            assert set(one) <= set(protocol.Options.model_fields)

@@ -17,6 +17,7 @@ from storagetest.protocols._reach import (
     refuse,
     why_unreachable,
 )
+from storagetest.protocols.base import Needs
 
 GOOD = Findings(root=True, tools=(), modules=(), connect=(0, ""))
 
@@ -71,18 +72,12 @@ def listener() -> Iterator[int]:
 
 
 def check(address: str, port: int, **more: object) -> None:
-    check_client(
-        LocalHost(),
-        target="a target",
-        address=address,
-        port=port,
-        deadline=30,
-        **more,  # type: ignore[arg-type]  # tools or modules
-    )
+    needs = Needs(address=address, port=port, **more)  # type: ignore[arg-type]  # tools or modules
+    check_client(LocalHost(), needs, target="a target", deadline=30)
 
 
 def test_open_port_is_reached(listener: int) -> None:
-    check("127.0.0.1", listener, tools=["sh"])
+    check("127.0.0.1", listener, tools=("sh",))
 
 
 def test_closed_port(listener: int) -> None:
@@ -101,9 +96,9 @@ def test_unknown_name() -> None:
 
 def test_missing_tool_and_module_are_found() -> None:
     with pytest.raises(ClientLacks, match="no-such-tool"):
-        check("", 0, tools=["sh", "no-such-tool"])
+        check("", 0, tools=("sh", "no-such-tool"))
     with pytest.raises(ClientLacks, match="no_such_module"):
-        check("", 0, modules=["no_such_module"])
+        check("", 0, modules=("no_such_module",))
 
 
 def test_collect_never_raises() -> None:

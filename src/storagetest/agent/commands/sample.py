@@ -1,16 +1,19 @@
 """Read counters again and again until told to end, and only then say what was read.
 
 Theory. What is looked at must not be disturbed by the looking: texts are kept in memory (those that have not
-changed since the moment before are left out, the rest is compressed) and nothing is sent while the load runs.
+changed since the moment before are left out, the rest is compressed) and nothing is sent while the load runs,
+unless somebody watches: then a kilobyte or so goes out now and then, from what was read anyway.
 Between two readings the program sleeps in one system call. Files are found once, at the start, and again
 every :data:`_LOOK_AGAIN` readings.
 
 It ends when it is told to (SIGTERM), when nobody reads its output any more (whoever asked is gone), when its
 deadline is near, or when its memory is full; in each case with what it has.
 
-The request: ``paths`` (globs), ``lines`` (path → how the lines begin that are kept), ``interval`` (s). The
-result: ``data`` (base64 of zlib of lines, each a JSON list of the monotonic time in seconds and of path →
-text of what has changed; null: the file is gone), ``wall`` (what to add to those times for seconds since the
+The request: ``paths`` (globs), ``lines`` (path → how the lines begin that are kept), ``interval`` (s), and
+``tell``, where somebody watches: ``every`` (s), and its own ``paths`` and ``lines``. Told are ``at`` (s) and
+``now`` (base64 of zlib of a JSON object, path → text). The result: ``data`` (base64 of zlib of lines, each a
+JSON list of the monotonic time in seconds and of path → text of what has changed; null: the file is gone),
+``wall`` (what to add to those times for seconds since the
 epoch), ``told`` (when it was told to end, in seconds since the epoch), ``count``, ``cost`` (processor seconds
 of the readings), ``span`` (seconds from first to last).
 """
@@ -18,6 +21,7 @@ of the readings), ``span`` (seconds from first to last).
 from __future__ import annotations
 
 import base64
+import fnmatch
 import glob
 import json
 import os
@@ -37,6 +41,8 @@ _FULL = 24 << 20
 
 _BEFORE_DEADLINE = 5.0
 _CHUNK = 1 << 16
+_MOST_TOLD = 16 << 20
+"""Bytes told in all: whoever listens keeps what it hears."""
 
 
 def run(request: dict[str, Any], job: Job) -> dict[str, Any]:
@@ -53,8 +59,11 @@ def run(request: dict[str, Any], job: Job) -> dict[str, Any]:
     began = due = time.monotonic()
     wall, cpu = time.time() - began, time.process_time()
     tape = _Tape(request["paths"], request.get("lines", {}))
+    teller = _Teller(request["tell"], tape, job) if "tell" in request else None
     while True:
         tape.read(time.monotonic())
+        if teller is not None:
+            teller.tell(time.monotonic())
         due = max(due + interval, time.monotonic())
         late = due > job.until - _BEFORE_DEADLINE
         if late or tape.full or ends.poll(max(0.0, due - time.monotonic()) * 1000):
@@ -87,6 +96,14 @@ class _Tape:
     def full(self) -> bool:
         return self._size >= _FULL
 
+    def now(self, globs: list[str]) -> dict[str, bytes]:
+        """Return what the files that ``globs`` name held when they were last read."""
+        return {
+            path: text
+            for path, text in self._known.items()
+            if any(fnmatch.fnmatchcase(path, one) for one in globs)
+        }
+
     def read(self, now: float) -> None:
         """Read all files; keep of them what has changed."""
         if self.count % _LOOK_AGAIN == 0:
@@ -112,6 +129,31 @@ class _Tape:
     def finish(self) -> str:
         self._packed.append(self._packer.flush())
         return base64.b64encode(b"".join(self._packed)).decode()
+
+
+class _Teller:
+    """Says now and then what a few of the files hold."""
+
+    def __init__(self, request: dict[str, Any], tape: _Tape, job: Job) -> None:
+        self._every = float(request["every"])
+        self._paths = request["paths"]
+        self._lines = request["lines"]
+        self._tape, self._job = tape, job
+        self._due = 0.0
+        self._told = 0
+
+    def tell(self, now: float) -> None:
+        if now < self._due or self._told >= _MOST_TOLD:
+            return
+        self._due = now + self._every
+        texts = {}
+        for path, text in self._tape.now(self._paths).items():
+            starts = tuple(start.encode() for start in self._lines.get(path, ()))
+            kept = [line for line in text.split(b"\n") if not starts or line.startswith(starts)]
+            texts[path] = b"\n".join(kept).decode("utf-8", "replace")
+        packed = base64.b64encode(zlib.compress(json.dumps(texts).encode(), 1)).decode()
+        self._told += len(packed)
+        self._job.tell(at=round(now, 4), now=packed)
 
 
 def _matches(pattern: str) -> list[str]:

@@ -1,0 +1,1 @@
+"""Sub-commands of ``storagetest``, a module each: ``add_parser()``, and what it does."""

@@ -1,0 +1,295 @@
+"""``storagetest check``: would a run on these clients and targets find what it needs?
+
+Clients and servers are asked all at once. Then each target is tried from each of its clients: tools, modules
+and the port, as its protocol says that it needs them, and an attach that lets go at once. Nothing is written
+on a device, even where that is permitted; on a file system a directory of our own is made and removed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from storagetest import config
+from storagetest.commands import _machine
+from storagetest.commands._machine import Tool
+from storagetest.commands._say import Level, Line, add_targets_file, console, show
+from storagetest.errors import ClientLacks, ConfigError, HostError, OptionRefused, StoragetestError
+from storagetest.hosts import Host
+from storagetest.hosts.connect import connect
+from storagetest.protocols._reach import examine, why_unreachable
+from storagetest.protocols._rehearse import Rehearsal, rehearse
+from storagetest.protocols.base import Needs, Protocol, protocols
+from storagetest.runner import shared
+from storagetest.runner.locks import identity
+from storagetest.units import format_size
+from storagetest.workloads.base import workloads
+
+if TYPE_CHECKING:
+    from storagetest.commands._say import Subparsers
+    from storagetest.config import Config, Machine, Variant
+
+__all__ = ["add_parser"]
+
+_WAIT = 5.0
+"""Seconds that a check waits for machines that a run measures on."""
+
+_EXAMINE = 60.0
+
+T = TypeVar("T")
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Add ``check`` to the commands; it sets ``func(args) -> int``."""
+    parser = subparsers.add_parser(
+        "check",
+        help="see whether clients and targets are ready for a run",
+        description="See whether clients and targets are ready for a run, and say what to do where they are "
+        "not. Nothing is written on a device. Exit status: 0 ready (warnings may be there), 1 something "
+        "fails, 4 a mistake in the targets file.",
+    )
+    add_targets_file(parser)
+    parser.add_argument("--target", action="append", default=[], metavar="GLOB",
+                        help="only variants whose id, or whose target, matches; may be repeated")  # fmt: skip
+    parser.add_argument("--client", metavar="NAME", help="only this client")
+    parser.add_argument("--all", action="store_true",
+                        help="try every variant, rather than the first of each target")  # fmt: skip
+    parser.add_argument(
+        "--no-attach", action="store_true", help="do not attach: look at ports and tools only"
+    )
+    parser.add_argument("--strict", action="store_true", help="warnings fail as well")
+    parser.set_defaults(func=_check)
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    loaded = config.load(arguments.targets, arguments.overrides)
+    variants = _chosen(loaded, arguments)
+    out = console()
+    count = dict.fromkeys(Level, 0)
+
+    def tell(title: str, lines: Sequence[Line]) -> None:
+        out.print(title, soft_wrap=True)
+        show(out, lines)
+        for line in lines:
+            count[line.level] += 1
+
+    wanted = {machine.name: machine for variant in variants for machine in variant.clients}
+    if arguments.client:
+        wanted = {arguments.client: loaded.clients[arguments.client]}
+    servers = {variant.server.name: variant.server for variant in variants if variant.server is not None}
+    hosts: dict[str, Host] = {}
+    try:
+        for title, lines, host in _machines(wanted, servers, variants):
+            tell(title, lines)
+            if host is not None:
+                hosts[host.name] = host
+        for variant in variants:
+            for machine in variant.clients:
+                if machine.name in hosts and machine.name in wanted:
+                    title = f"{variant.id}: {protocols.get(variant.protocol).title} on {machine.name}"
+                    tell(
+                        title, _target(variant, machine, hosts[machine.name], attach=not arguments.no_attach)
+                    )
+    finally:
+        for host in hosts.values():
+            with suppress(StoragetestError):
+                host.close()
+    said = [f"{count[Level.OK]} ok", f"{count[Level.NOTE]} notes", f"{count[Level.WARN]} warnings"]
+    out.print(f"{', '.join(said)}, {count[Level.FAIL]} failures")
+    return 1 if count[Level.FAIL] or (arguments.strict and count[Level.WARN]) else 0
+
+
+def _chosen(loaded: Config, arguments: argparse.Namespace) -> list[Variant]:
+    """Return the variants to try. Raises :class:`ConfigError` for a name that names nothing."""
+    if arguments.client and arguments.client not in loaded.clients:
+        known = ", ".join(sorted(loaded.clients))
+        raise ConfigError(f"--client {arguments.client}: no such client; there are: {known}")
+    for glob in arguments.target:
+        if not any(fnmatchcase(name, glob) for one in loaded.variants for name in (one.id, one.target)):
+            raise ConfigError(f"--target {glob}: matches no variant; `storagetest targets` lists them")
+    found: list[Variant] = []
+    for variant in loaded.variants:
+        matches = not arguments.target or any(
+            fnmatchcase(name, glob) for glob in arguments.target for name in (variant.id, variant.target)
+        )
+        again = not arguments.all and variant.target in {one.target for one in found}
+        if matches and not again:
+            found.append(variant)
+    return found
+
+
+def _machines(
+    clients: dict[str, Machine], servers: dict[str, Machine], variants: Sequence[Variant]
+) -> Iterator[tuple[str, list[Line], Host | None]]:
+    """Ask all machines at once; yield title, lines, and the client's connection where it has one."""
+    jobs = [(machine, "client") for machine in clients.values()]
+    jobs += [(machine, "server") for machine in servers.values()]
+
+    def one(job: tuple[Machine, str]) -> tuple[str, list[Line], Host | None]:
+        machine, role = job
+        addresses = [
+            needs.address
+            for variant in variants
+            if role == "client" and machine.name in {client.name for client in variant.clients}
+            and (needs := _needs(variant)).address
+        ]  # fmt: skip
+        return _one_machine(machine, role, list(dict.fromkeys(addresses)))
+
+    yield from _together([functools.partial(one, job) for job in jobs])
+
+
+def _one_machine(
+    machine: Machine, role: str, addresses: Sequence[str]
+) -> tuple[str, list[Line], Host | None]:
+    where = "this machine" if machine.transport == "local" else machine.address
+    title = f"{machine.name} ({role}, {where})"
+    tools = _tools(role)
+    try:
+        host = connect(machine)
+        facts = _machine.ask(host, tools, addresses)
+        apart = None if machine.transport == "local" else _machine.offset(host)
+    except (HostError, ConfigError) as error:
+        return title, [Line(Level.FAIL, str(error))], None
+    except ValueError:
+        return (
+            title,
+            [Line(Level.FAIL, "it is no Linux with coreutils: `date +%s.%N` prints no number")],
+            None,
+        )
+    lines = _machine.judge(facts, tools, apart=apart, local=machine.transport == "local")
+    if role == "server":
+        host.close()
+    return f"{title}: {_machine.describe(facts)}", lines, host if role == "client" else None
+
+
+def _tools(role: str) -> list[Tool]:
+    """Return the programs that the registered loads need; of a server only what sampling needs."""
+    users: dict[str, list[str]] = {}
+    argvs: dict[str, tuple[str, ...]] = {}
+    for name, load in workloads.registered().items():
+        for tool, argv in load.tools.items():
+            users.setdefault(tool, []).append(name)
+            argvs[tool] = argv
+    found = []
+    for tool, argv in sorted(argvs.items()):
+        some = users[tool]
+        wanted = f"{len(some)} workloads need it, such as {some[0]}"
+        if tool == "python3":
+            wanted = f"{wanted}, and so does the sampling of counters"
+        if role == "client" or tool == "python3":
+            found.append(Tool(tool, argv, wanted))
+    return found
+
+
+def _needs(variant: Variant) -> Needs:
+    return _protocol(variant).needs(variant.options)
+
+
+def _protocol(variant: Variant) -> Protocol[Any]:
+    return protocols.get(variant.protocol)()
+
+
+def _target(variant: Variant, machine: Machine, client: Host, *, attach: bool) -> list[Line]:
+    """Try one variant from one client."""
+    protocol, needs = _protocol(variant), _needs(variant)
+    lines: list[Line] = []
+    lacking = Level.WARN if variant.optional else Level.FAIL
+    try:
+        found = examine(client, needs, deadline=_EXAMINE)
+    except StoragetestError as error:
+        return [Line(Level.FAIL, str(error))]
+    lines += [
+        Line(lacking, f"no {tool} on {client.name}", f"install {needs.packages} there")
+        for tool in found.tools
+    ]
+    for module in found.modules:
+        advice = f"`modprobe {module}` there says why; cloud kernels lack some (Debian: linux-image-amd64)"
+        lines.append(Line(lacking, f"{client.name}'s kernel has no module {module}", advice))
+    if found.connect is not None:
+        why = why_unreachable(*found.connect, needs.address)
+        port = f"{needs.address} port {needs.port}"
+        if why:
+            advice = (
+                f"is {needs.address} right, is its service up, and do firewalls let {client.name} through?"
+            )
+            lines.append(Line(Level.FAIL, f"{client.name} cannot reach {port}: {why}", advice))
+        else:
+            lines.append(Line(Level.OK, f"{port} answers"))
+    if not found.tools and not found.modules and needs.tools:
+        lines.append(Line(Level.OK, f"{', '.join((*needs.tools, *needs.modules))}: there"))
+    if attach and all(line.level is not lacking and line.level is not Level.FAIL for line in lines):
+        lines += _attach(protocol, variant, machine, client)
+    return lines
+
+
+def _attach(protocol: Protocol[Any], variant: Variant, machine: Machine, client: Host) -> list[Line]:
+    names = [f"client:{identity(machine)}", f"server:{protocol.server(variant.options)}"]
+    try:
+        with shared(names, timeout=_WAIT, what="storagetest check"):
+            return _seen(rehearse(protocol, client, variant.options), variant)
+    except OptionRefused as refused:
+        return [
+            Line(Level.WARN, str(refused), "its cases will be skipped; drop the variant if that is for good")
+        ]
+    except ClientLacks as lacks:
+        return [Line(Level.WARN if variant.optional else Level.FAIL, str(lacks))]
+    except HostError as error:
+        if " is in use by " in str(error):
+            return [
+                Line(
+                    Level.NOTE,
+                    "not attached: " + str(error).partition(";")[0],
+                    "check again when that run has ended",
+                )
+            ]
+        return [Line(Level.FAIL, str(error))]
+    except StoragetestError as error:
+        return [Line(Level.FAIL, str(error))]
+
+
+def _seen(rehearsal: Rehearsal, variant: Variant) -> list[Line]:
+    if rehearsal.device is not None:
+        device = rehearsal.device
+        text = f"{device.path}, {format_size(device.size)}, identity {device.identity or 'none'}"
+        if rehearsal.at_risk:
+            return [Line(Level.FAIL, "attached and released; " + rehearsal.at_risk)]
+        return [Line(Level.OK, f"attached and released: {text}: may be overwritten, as `erase` says")]
+    lines = [Line(Level.OK, f"attached and released: {_brief(rehearsal)}")]
+    return lines + [
+        Line(
+            Level.FAIL, f"changed in silence: {one}", f"ask for what it gives, or see why, at {variant.place}"
+        )
+        for one in rehearsal.differences
+    ]
+
+
+def _brief(rehearsal: Rehearsal) -> str:
+    words = [f"{name} {value}" for name, value in rehearsal.negotiated.items()]
+    return ", ".join(words[:6]) or "nothing to negotiate"
+
+
+def _together(jobs: Sequence[Callable[[], T]]) -> Iterator[T]:
+    """Run ``jobs`` at once and yield what they return, in their order; Ctrl-C does not wait for them."""
+    done: dict[int, T] = {}
+    failed: dict[int, BaseException] = {}
+
+    def run(index: int) -> None:
+        try:
+            done[index] = jobs[index]()
+        except BaseException as error:  # raised again by whoever waits
+            failed[index] = error
+
+    threads = [threading.Thread(target=run, args=(index,), daemon=True) for index in range(len(jobs))]
+    for thread in threads:
+        thread.start()
+    for index, thread in enumerate(threads):
+        while thread.is_alive():
+            thread.join(0.2)
+        if index in failed:
+            raise failed[index]
+        yield done[index]

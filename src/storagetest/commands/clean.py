@@ -1,0 +1,36 @@
+"""``storagetest clean``: undo what killed runs have left on the clients."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from storagetest import config
+from storagetest.commands._say import add_targets_file, console
+from storagetest.hosts import Outcomes, clean
+from storagetest.hosts.connect import connect
+
+if TYPE_CHECKING:
+    from storagetest.commands._say import Subparsers
+
+__all__ = ["add_parser"]
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Add ``clean`` to the commands; it sets ``func(args) -> int``."""
+    parser = subparsers.add_parser("clean", help="undo what killed runs have left on the clients")
+    add_targets_file(parser)
+    parser.add_argument("--force", action="store_true", help="also what a run that still lives has attached")
+    parser.set_defaults(func=_clean)
+
+
+def _clean(arguments: argparse.Namespace) -> int:
+    loaded = config.load(arguments.targets, arguments.overrides)
+    out, left = console(), 0
+    for name, machine in loaded.clients.items():
+        with connect(machine) as host:
+            for outcome in clean(host, force=arguments.force):
+                words = filter(None, (name, outcome.what, outcome.result.value, outcome.detail))
+                out.print(": ".join(words), soft_wrap=True)
+                left += outcome.result is not Outcomes.UNDONE
+    return 1 if left else 0

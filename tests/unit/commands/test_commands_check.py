@@ -1,0 +1,163 @@
+"""What `storagetest check` thinks of machines and targets: pure judgements, and this machine."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from storagetest.cli import main
+from storagetest.commands import _machine
+from storagetest.commands._machine import Facts, Route, Tool, judge, parse
+from storagetest.commands._say import Level
+from storagetest.hosts import LocalHost
+
+FIO = Tool("fio", ("fio", "--version"), "9 workloads need it, such as bonnie")
+PYTHON = Tool("python3", ("python3", "--version"), "the sampling of counters needs it")
+GOOD = Facts(
+    root=True,
+    user="root",
+    kernel="6.1.0",
+    system="Debian GNU/Linux 12 (bookworm)",
+    cpus=2,
+    memory=2 << 30,
+    governors=("performance",),
+    tools={"fio": "fio-3.33", "python3": "Python 3.11.2"},
+    routes=(Route("nas", "eth0", 10000, 9000, True),),
+)
+
+
+def verdicts(facts: Facts, apart: tuple[float, float] | None = (0.01, 0.002)) -> dict[Level, list[str]]:
+    found: dict[Level, list[str]] = {}
+    for line in judge(facts, [FIO, PYTHON], apart=apart, local=False):
+        found.setdefault(line.level, []).append(f"{line.what} | {line.advice}")
+    return found
+
+
+def test_a_good_machine_has_nothing_to_do() -> None:
+    found = verdicts(GOOD)
+    assert set(found) == {Level.OK}
+    assert all(line.endswith("| ") for line in found[Level.OK])
+
+
+@pytest.mark.parametrize(
+    ("change", "level", "words"),
+    [
+        ({"root": False, "user": "me"}, Level.FAIL, "the user me is not root"),
+        ({"tools": {"python3": "Python 3.11.2"}}, Level.FAIL, "fio is missing"),
+        (
+            {"tools": {"fio": "fio-3.33", "python3": "Python 3.7.1"}},
+            Level.FAIL,
+            "install Python 3.9 or newer",
+        ),
+        ({"governors": ("powersave", "schedutil")}, Level.WARN, "governor powersave, schedutil"),
+        ({"routes": (Route("nas", "eth0", 100, 1500, True),)}, Level.WARN, "100 Mbit/s"),
+        ({"routes": (Route("nas", "eth0", 25000, 1500, None),)}, Level.NOTE, "mtu 9000"),
+        ({"routes": (Route("nas", "eth0", 10000, 9000, False),)}, Level.FAIL, "packets of 9000 bytes do not"),
+    ],
+)
+def test_what_is_wrong_is_named_with_what_to_do(change: dict, level: Level, words: str) -> None:
+    from dataclasses import replace
+
+    (line,) = verdicts(replace(GOOD, **change))[level]
+    assert words in line
+    assert not line.endswith("| ")
+
+
+@pytest.mark.parametrize(
+    ("apart", "level"),
+    [
+        ((0.9, 0.001), Level.OK),
+        ((-3.0, 0.001), Level.WARN),
+        ((3.0, 4.0), Level.OK),
+        ((90.0, 0.1), Level.WARN),
+    ],
+)
+def test_a_clock_far_off_is_a_warning_unless_it_may_be_the_way_there(apart, level) -> None:
+    assert any("clock" in line for line in verdicts(GOOD, apart)[level])
+
+
+def test_this_machine_says_all_of_it() -> None:
+    with LocalHost() as host:
+        facts = _machine.ask(host, [PYTHON, Tool("no-such-tool", ("no-such-tool",), "x")], ["127.0.0.1"])
+        away, within = _machine.offset(host)
+    assert facts.kernel
+    assert facts.cpus >= 1
+    assert facts.memory > 1 << 20
+    assert list(facts.tools) == ["python3"]
+    assert facts.tools["python3"].startswith("Python 3.")
+    assert abs(away) <= within + 0.5
+    for route in facts.routes:  # a machine without iproute2 has none
+        assert route.card == "lo"
+
+
+def test_what_a_machine_says_is_parsed_whatever_is_missing() -> None:
+    assert parse("") == Facts()
+    text = "user 0 root\nnoise\nmemory x\ntool fio\nmissing y\nroute nas eth0 -1 1500 unknown\nroute z\n"
+    facts = parse(text)
+    assert facts.root
+    assert facts.memory == 0
+    assert facts.tools == {"fio": ""}
+    assert facts.routes == (Route("nas", "eth0", None, 1500, None),)
+
+
+@pytest.fixture
+def closed() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+@pytest.fixture
+def listening() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+def write(tmp_path: Path, target: str, client: str = "{transport: local}") -> str:
+    path = tmp_path / "targets.yaml"
+    path.write_text(f"version: 1\nclients: {{c: {client}}}\ntargets:\n  t: {target}\n")
+    return str(path)
+
+
+def said(capsys: pytest.CaptureFixture[str]) -> str:
+    return " ".join(capsys.readouterr().out.replace("->", "").split())
+
+
+def test_a_local_directory_is_attached_and_nothing_is_left(tmp_path, capsys) -> None:
+    place = tmp_path / "disk"
+    place.mkdir()
+    assert main(["check", "--targets", write(tmp_path, f"{{protocol: local, path: {place}}}")]) in {0, 1}
+    text = said(capsys)
+    assert "t: Local on c ok attached and released" in text
+    assert list(place.iterdir()) == []
+
+
+def test_a_closed_port_fails_and_nothing_is_attached(tmp_path, capsys, closed) -> None:
+    target = f"{{protocol: nfs, address: 127.0.0.1, port: {closed}, export: /x}}"
+    assert main(["check", "--targets", write(tmp_path, target)]) == 1
+    text = said(capsys)
+    assert f"c cannot reach 127.0.0.1 port {closed}: the connection is refused: nothing listens there" in text
+    assert "attached" not in text
+
+
+def test_an_open_port_is_seen_without_attaching(tmp_path, capsys, listening) -> None:
+    target = f"{{protocol: smb, address: 127.0.0.1, port: {listening}, share: s, username: u, password: p}}"
+    main(["check", "--no-attach", "--targets", write(tmp_path, target)])
+    assert f"ok 127.0.0.1 port {listening} answers" in said(capsys)
+
+
+def test_a_client_that_is_not_there_fails_and_its_targets_are_not_tried(tmp_path, capsys, closed) -> None:
+    client = f"{{transport: ssh, address: 127.0.0.1, port: {closed}, host_key_check: false}}"
+    path = write(tmp_path, "{protocol: local, path: /tmp}", client)
+    assert main(["check", "--targets", path]) == 1
+    text = said(capsys)
+    assert "FAIL c:" in text
+    assert "Local on c" not in text
+
+
+@pytest.mark.parametrize("argv", [["--client", "c9"], ["--target", "nsf*"]])
+def test_names_that_name_nothing_are_a_mistake(tmp_path, capsys, argv) -> None:
+    assert main(["check", "--targets", write(tmp_path, "{protocol: local, path: /tmp}"), *argv]) == 4
+    assert argv[1] in capsys.readouterr().err

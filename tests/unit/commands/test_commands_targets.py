@@ -1,0 +1,166 @@
+"""What a targets file expands to and what that takes; and the shells' completions."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from storagetest import config
+from storagetest.cli import main
+from storagetest.commands.targets import Cases, span, table
+
+TARGETS = """\
+version: 1
+clients: {here: {transport: local}}
+targets:
+  nas: {protocol: nfs, address: nas.example.net, export: /x, matrix: {version: ["3", "4.2"]}}
+  disk: {protocol: local, path: /tmp}
+profiles: {tiny: {size: 4MiB, ramp: 1s, runtime: 9s, repeats: 3, max_repeats: 6}}
+comparisons:
+  versions: {workload: small-random-write, metric: iops, gate: nas-v4.2 >= 0.9 x nas-v3}
+"""
+SUITE = """\
+import pytest
+
+def test_load(measure): ...
+
+@pytest.mark.needs("locks")
+def test_locks(attachment): ...
+
+def test_pair(comparison): ...
+
+def test_of_no_target(): ...
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "targets.yaml").write_text(TARGETS)
+    (tmp_path / "suites").mkdir()
+    (tmp_path / "suites" / "test_suite.py").write_text(SUITE)
+    return tmp_path
+
+
+def run(*argv: str) -> subprocess.CompletedProcess[str]:
+    # In a process of its own, as a user does: pytest within pytest would share its state.
+    command = [sys.executable, "-m", "storagetest", *argv]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_the_cases_of_each_variant_are_counted_and_timed(here):
+    done = run("targets", "--profile", "tiny")
+    assert done.returncode == 0, done.stderr
+    rows = [line.split() for line in done.stdout.splitlines()]
+    assert rows[0] == [
+        "variant",
+        "protocol",
+        "clients",
+        "measured",
+        "others",
+        "skipped",
+        "at",
+        "least",
+        "at",
+        "most",
+    ]
+    assert rows[1] == ["nas-v3", "nfs", "here", "1", "1", "0", "30", "s", "60", "s"]
+    assert rows[2] == ["nas-v4.2", "nfs", "here", "3", "1", "0", "90", "s", "3", "min"]
+    assert rows[3] == ["disk", "local", "here", "1", "0", "1", "30", "s", "60", "s"]
+    assert rows[4][:5] == ["3", "variants", "5", "2", "1"]
+    assert "4MiB of data on each of 3 variants" in done.stdout
+
+
+def test_a_suite_that_cannot_be_collected_says_why(here):
+    (here / "suites" / "test_suite.py").write_text("import no_such_module")
+    done = run("targets")
+    assert done.returncode == 1
+    assert "pytest could not collect suites" in done.stderr
+    assert "no_such_module" in done.stderr
+    assert "Traceback" not in done.stderr.partition("\n")[0]
+
+
+def test_a_suite_that_is_not_there(here, capsys):
+    assert main(["targets", "nowhere"]) == 1
+    assert "no such suite: nowhere" in capsys.readouterr().err
+
+
+def test_without_cases_the_variants_say_what_they_can(here, capsys):
+    assert main(["targets", "--no-cost"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].split()[:3] == ["nas-v3", "nfs", "here"]
+    assert "filesystem" in lines[1]
+
+
+def test_a_profile_that_is_not_there(here, capsys):
+    assert main(["targets", "--profile", "tniy"]) == 4
+    assert "did you mean 'tiny'?" in capsys.readouterr().err
+
+
+def test_no_case_is_no_time(here):
+    loaded = config.load(here / "targets.yaml")
+    lines = table(loaded, Cases(Counter(), Counter(), Counter()), loaded.profile("tiny"))
+    assert lines[1].split() == ["nas-v3", "nfs", "here", "0", "0", "0", "0", "s", "0", "s"]
+
+
+def test_the_table_fits_the_width_it_is_given(here):
+    targets = TARGETS.replace("  nas:", f"  {'n' * 70}:").replace("nas-v", f"{'n' * 70}-v")
+    (here / "targets.yaml").write_text(targets)
+    loaded = config.load(here / "targets.yaml")
+    cases = Cases(Counter({"disk": 1000}), Counter(), Counter())
+    for width in (100, 80, 60):
+        lines = table(loaded, cases, loaded.profile("tiny"), width=width)
+        assert max(map(len, lines[:5])) <= width
+        assert "…" in lines[1]
+
+
+def test_spans_are_written_for_people():
+    assert [span(one) for one in (0, 0.7, 35, 99, 100, 3600, 11100)] == [
+        "0 s", "0.7 s", "35 s", "99 s", "2 min", "1 h 0 min", "3 h 5 min",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completions_are_printed_for_each_shell(shell, capsys):
+    assert main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    assert "storagetest" in script
+    assert "pytest" not in script
+    if shutil.which(shell):
+        done = subprocess.run(
+            [shell, "-n"], check=False, input=script, text=True, capture_output=True, timeout=60
+        )
+        assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        ("storagetest ", {"init", "check", "targets", "completion", "lab"}),
+        ("storagetest check --", {"--targets", "--client", "--no-attach"}),
+        ("storagetest lab ", {"up", "down", "status"}),
+        ("storagetest completion ", {"bash", "zsh", "fish"}),
+    ],
+)
+def test_a_shell_that_asks_is_answered(line, wanted, tmp_path):
+    # The protocol of argcomplete: the answer goes to file descriptor 8, which its script points at stdout.
+    script = 'exec 8>"$OUT" 9>/dev/null; exec "$0" -m storagetest'
+    answer = tmp_path / "answer"
+    env = {
+        **os.environ,
+        "_ARGCOMPLETE": "1",
+        "_ARGCOMPLETE_IFS": "\n",
+        "_ARGCOMPLETE_SUPPRESS_SPACE": "0",
+        "COMP_LINE": line,
+        "COMP_POINT": str(len(line)),
+        "COMP_TYPE": "9",
+        "OUT": str(answer),
+    }
+    subprocess.run(["bash", "-c", script, sys.executable], env=env, check=False, timeout=60)
+    assert wanted <= {word.strip() for word in answer.read_text().split("\n")}

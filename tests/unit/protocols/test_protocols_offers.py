@@ -1,0 +1,82 @@
+"""What machines say that they offer, as the client's tools print it; and an attach that writes nothing."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from storagetest.errors import DataAtRisk
+from storagetest.hosts import Completed, LocalHost
+from storagetest.protocols._block import Facts
+from storagetest.protocols._rehearse import rehearse
+from storagetest.protocols.base import protocols
+
+
+class Says(LocalHost):
+    """A client whose commands print what is given."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__("c")
+        self.text = text
+
+    def run(self, argv: Any, **more: Any) -> Completed:
+        return Completed("c", tuple(argv), 0, self.text, "", 0.1)
+
+
+NVME = {
+    "genctr": 2,
+    "records": [
+        {"trtype": "tcp", "subtype": "current discovery subsystem", "trsvcid": "4420", "subnqn": "nqn.d"},
+        {"trtype": "tcp", "subtype": "nvme subsystem", "trsvcid": "4420", "subnqn": "nqn.a"},
+        {"trtype": "tcp", "subtype": "nvme subsystem", "trsvcid": "4420", "subnqn": "nqn.a"},
+        {"trtype": "rdma", "subtype": "nvme subsystem", "trsvcid": "4420", "subnqn": "nqn.b"},
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "wanted"),
+    [
+        ("nfs", "/srv/a b 10.0.0.0/8\n/tank   *\n", [{"export": "/srv/a b"}, {"export": "/tank"}]),
+        ("nfs", "", []),
+        ("iscsi", "10.0.0.1:3260,1 iqn.x:a\n[fe80::1]:3260,1 iqn.x:a\n10.0.0.1:3260,1 iqn.x:b\n",
+         [{"iqn": "iqn.x:a"}, {"iqn": "iqn.x:b"}]),
+        ("nvme-tcp", json.dumps(NVME), [{"nqn": "nqn.a", "port": 4420}]),
+        ("nvme-tcp", '{"records": 7}', []),
+        ("lustre", "", [{"mgs": "10.0.0.1@tcp"}]),
+        ("smb", "", []),
+    ],
+)  # fmt: skip
+def test_offers(name: str, text: str, wanted: list[dict[str, Any]]) -> None:
+    assert list(protocols.get(name)().offers(Says(text), "10.0.0.1", deadline=1)) == wanted
+
+
+FACTS = Facts("/dev/sdx", "naa.1", 1 << 30, False, False, (), (), (), False, (), "", ())
+
+
+@pytest.mark.parametrize(
+    ("erase", "words"),
+    [("naa.1", ""), ("naa.2", "names another device"), (None, "only if you say so")],
+)
+def test_a_rehearsal_has_no_permission_to_write_and_judges_the_one_that_was_given(
+    monkeypatch: pytest.MonkeyPatch, erase: str | None, words: str
+) -> None:
+    iscsi: Any = protocols.get("iscsi")
+    asked = []
+
+    @contextmanager
+    def attach(self: Any, client: Any, options: Any) -> Any:
+        asked.append(options)
+        raise DataAtRisk("refused", facts=FACTS)
+        yield
+
+    monkeypatch.setattr(iscsi, "attach", attach)
+    options = iscsi.Options.model_validate({**iscsi.example, "erase": erase, "filesystem": "xfs"})
+    found = rehearse(iscsi(), Says(""), options)
+    assert (asked[0].erase, asked[0].filesystem) == (None, None)
+    assert found.device == FACTS
+    assert words in found.at_risk
+    assert bool(words) == bool(found.at_risk)

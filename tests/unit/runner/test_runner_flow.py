@@ -1,0 +1,132 @@
+"""What moves now: told by a real sampler, made into rates, and never in the way of the sampling itself."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+import zlib
+
+import pytest
+
+from storagetest.hosts.local import LocalHost
+from storagetest.runner import Case, FillCache, Phase, run_case
+from storagetest.runner.flow import Flow, Watch
+from storagetest.runner.sampling import Sampling
+from storagetest.workloads.base import Scale
+
+MOUNT = """\
+device proc mounted on /proc with fstype proc
+device nas:/x mounted on /mnt with fstype nfs4 statvers=1.1
+\tbytes:\t10 10 0 0 {read} {written} 1 1
+"""
+
+
+def line(at: float, texts: object) -> dict:
+    return {"at": at, "now": base64.b64encode(zlib.compress(json.dumps(texts).encode())).decode()}
+
+
+def mount(at: float, read: int, written: int) -> dict:
+    return line(at, {"/proc/self/mountstats": MOUNT.format(read=read, written=written)})
+
+
+def test_two_moments_make_a_rate():
+    heard: list[Flow] = []
+    watch = Watch("/mnt/dir/file", 2.0, heard.append)
+    watch.hear(mount(10.0, 1000, 0))
+    assert heard == []
+    watch.hear(mount(12.0, 5000, 300))
+    watch.hear(mount(14.5, 5000, 300))
+    assert heard == [Flow(2000, 150, 2.0, "the NFS mount's"), Flow(0, 0, 2.5, "the NFS mount's")]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {},
+        {"at": 1, "now": "!"},
+        {"at": "x", "now": ""},
+        line(1.0, []),
+        line(1.0, 7),
+        {"at": 1.0, "now": None},
+    ],
+)
+def test_what_cannot_be_read_is_passed_over(said):
+    heard: list[Flow] = []
+    watch = Watch("/mnt", 2.0, heard.append)
+    watch.hear(mount(0.0, 0, 0))
+    watch.hear(said)
+    watch.hear(mount(2.0, 100, 0))
+    assert [flow.read for flow in heard] == [50]
+
+
+def test_where_no_counter_tells_there_is_no_rate():
+    heard: list[Flow] = []
+    watch = Watch("/tmp/x", 2.0, heard.append)
+    for at in range(3):
+        watch.hear(
+            line(float(at), {"/proc/self/mountstats": "device tmpfs mounted on /tmp with fstype tmpfs\n"})
+        )
+    assert heard == []
+
+
+def test_a_real_sampler_tells_while_it_samples_and_what_it_brings_is_the_same(tmp_path):
+    told = []
+
+    class Listens(Watch):
+        def hear(self, said):
+            told.append(said)
+            super().hear(said)
+
+    with LocalHost("here") as host:
+        sampling = Sampling((host,), 0.05, watch=Listens(str(tmp_path), 0.1, lambda _: None))
+        sampling.start()
+        end = time.monotonic() + 30
+        while len(told) < 3:
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        (found,) = sampling.stop()
+    assert found.note == ""
+    assert "/proc/stat" in found.moments[-1].texts
+    texts = json.loads(zlib.decompress(base64.b64decode(told[0]["now"])))
+    assert "/proc/stat" not in texts  # what no rate is made of is not sent
+    kept = texts["/proc/self/mountstats"].splitlines()
+    assert all(one.startswith(("device ", "\tbytes:")) for one in kept)
+
+
+def test_a_case_tells_what_moves_in_the_phase_that_was_told(scripted, attachment, monkeypatch):
+    seen = []
+
+    class Slow(scripted):
+        def measure(self, attachment, options, scale):
+            end = time.monotonic() + 30
+            while not any(one.flow for one in seen):
+                assert time.monotonic() < end
+                time.sleep(0.02)
+            return super().measure(attachment, options, scale)
+
+    moved = iter(range(10**6))
+    monkeypatch.setattr(
+        "storagetest.runner.flow.crossing",
+        lambda *_: type("Crossed", (), {"read": next(moved), "written": 0, "counter": "a test's"}),
+    )
+    load = Slow([1.0, 1.0])
+    run, _ = run_case(
+        load,
+        load.Options(),
+        attachment,
+        Scale(1 << 20, 0.0, 0.1, interval=0.05),
+        repeats=2,
+        max_repeats=2,
+        gates=[],
+        case=Case("test_x", "scripted", "t", "t-v", "local", "here", "smoke"),
+        fills=FillCache(),
+        on_progress=seen.append,
+        watch=0.05,
+    )
+    assert len(run.samples) == 2
+    flows = [one for one in seen if one.flow]
+    assert all(one.phase in {Phase.FILL, Phase.MEASURE, Phase.CEILING} for one in flows)
+    begins = [(one.phase, one.repeat) for one in seen if not one.flow]
+    assert begins[-3:] == [(Phase.MEASURE, 1), (Phase.MEASURE, 2), (Phase.DONE, 2)]
+    assert seen[-1].last[0][0].name == "iops"
