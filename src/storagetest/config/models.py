@@ -101,6 +101,10 @@ class TargetEntry(Model):
     optional: bool = False
     """Whether cases are skipped, rather than errors, on a client that lacks the protocol."""
 
+    implementation: Annotated[str | None, Field(pattern=NAME)] = None
+    """What serves it, where the protocol does not say: `knfsd`, `ganesha`, `samba`, `ksmbd`. What such a
+    server is known to do against the standard is expected of it."""
+
 
 class ProfileEntry(Model):
     """How much load, how often. What is left out is the built-in profile's, or else that of `standard`."""
@@ -225,3 +229,4 @@ class Variant:
     thresholds: tuple[Rule, ...]
     matrix: Mapping[str, str]
     place: str
+    implementation: str = ""

@@ -73,6 +73,7 @@ class Targets:
             clients=self._clients(common, where),
             server=self._server(entry, common, where),
             optional=entry.optional,
+            implementation=entry.implementation or "",
             thresholds=rules,
             matrix={},
             place=node.key_place,

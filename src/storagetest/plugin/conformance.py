@@ -22,7 +22,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -37,12 +38,13 @@ from storagetest.wire.ladder import Decoder, ladder
 from storagetest.wire.link import Link
 from storagetest.wire.pcap import pcap_of
 
-__all__ = ["Case", "Conformance", "WireLog", "case_of"]
+__all__ = ["Case", "Conformance", "WireLog", "case_of", "lower", "observed", "took"]
 
 _ATTRIBUTE = "storagetest_case"
 _OBSERVED = pytest.StashKey[list[str]]()
 _LOG = pytest.StashKey["WireLog"]()
 _CASE = pytest.StashKey["Case"]()
+_TOOK = pytest.StashKey[float]()
 _SHOWN_LINES = 60
 _WORDS = {"warned": ("w", "WARNED"), "observed": ("o", "OBSERVED")}
 
@@ -156,13 +158,26 @@ def wire_log(request: pytest.FixtureRequest) -> WireLog:
 @pytest.fixture
 def observe(request: pytest.FixtureRequest) -> Callable[[str], None]:
     """Return a function that records which of several legal alternatives the target chose."""
-    seen: list[str] = request.node.stash.setdefault(_OBSERVED, [])
+    return partial(observed, request.node)
 
-    def record(what: str) -> None:
-        if what not in seen:
-            seen.append(what)
 
-    return record
+def observed(item: pytest.Item, what: str) -> None:
+    """Record ``what`` was observed: what :func:`observe` does, for who runs a case."""
+    seen: list[str] = item.stash.setdefault(_OBSERVED, [])
+    if what not in seen:
+        seen.append(what)
+
+
+def took(item: pytest.Item, seconds: float) -> None:
+    """Say how long the case itself took, where pytest's own time is not that."""
+    item.stash[_TOOK] = seconds
+
+
+def lower(item: pytest.Item) -> None:
+    """Take the case for a MAY from here on: the target's protocol does not promise what it checks."""
+    case = item.stash.get(_CASE, None)
+    if case is not None:
+        item.stash[_CASE] = replace(case, level=Level.MAY)
 
 
 class Conformance:
@@ -212,6 +227,9 @@ class Conformance:
         """Start afresh: a case that is run again has a conversation of its own."""
         item.stash[_LOG] = WireLog()
         item.stash[_OBSERVED] = []
+        case = case_of(item)
+        if case is not None:
+            item.stash[_CASE] = case
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(
@@ -243,16 +261,15 @@ class Conformance:
         if outcome in (CaseOutcome.WARNED, CaseOutcome.OBSERVED):
             report.outcome = "passed"
         variant = item_variant(item)
-        observed: list[str] = item.stash.get(_OBSERVED, [])
         record = CaseRecord(
             id=case.id,
             section=case.section,
             level=case.level,
             outcome=outcome,
             target=item.config.stash[KEY].variants[variant].target if variant else "",
-            observed=tuple(observed),
+            observed=tuple(item.stash.get(_OBSERVED, [])),
             message="" if error is None else str(error) or type(error).__name__,
-            seconds=round(call.duration, 4),
+            seconds=round(item.stash.get(_TOOK, call.duration), 4),
             nodeid=item.nodeid,
             kills=case.kills,
             spares=case.spares,

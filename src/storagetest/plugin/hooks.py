@@ -25,6 +25,8 @@ pytest_plugins = [
     "storagetest.plugin.two_clients",
     "storagetest.plugin.junit",
     "storagetest.plugin.summary",
+    "storagetest.plugin.expectations",
+    "storagetest.plugin.on_client",
 ]
 
 

@@ -69,6 +69,7 @@ SERVICE = Service(
             "nfs",
             {
                 "protocol": "nfs",
+                "implementation": "ganesha",
                 "server": "appliance",
                 "address": ADDRESS,
                 "export": "/a",

@@ -87,6 +87,7 @@ SERVICE = Service(
             "nfs",
             {
                 "protocol": "nfs",
+                "implementation": "knfsd",
                 "server": "appliance",
                 "address": ADDRESS,
                 "export": "/a",
@@ -99,6 +100,7 @@ SERVICE = Service(
             "nfs-ext4",
             {
                 "protocol": "nfs",
+                "implementation": "knfsd",
                 "server": "appliance",
                 "address": ADDRESS,
                 "export": "/x",

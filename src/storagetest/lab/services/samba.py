@@ -75,6 +75,7 @@ def _target(**changes: Value) -> dict[str, Value]:
     """Return the body of an SMB target."""
     return {
         "protocol": "smb",
+        "implementation": "samba",
         "server": "appliance",
         "address": ADDRESS,
         "share": "a",

@@ -1,0 +1,241 @@
+"""System-call cases under a pytest of their own, over a local directory: batches, outcomes, expectations."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+TARGETS = """\
+version: 1
+clients:
+  here: {{transport: local}}
+targets:
+  disk: {{protocol: local, path: {disk}, clients: [here], implementation: made-up}}
+  other: {{protocol: local, path: {disk}, clients: [here]}}
+"""
+
+SUITE = """\
+import errno
+import os
+
+import pytest
+
+from storagetest.agent.casekit import lacks, observe, refused
+
+pytestmark = [pytest.mark.needs("filesystem"), pytest.mark.case(level="MUST", section="X 1")]
+
+@pytest.mark.case("C-1")
+def test_good(here):
+    assert type(here).__name__ == "PosixPath"
+    assert os.listdir(here) == []
+    observe(f"process {os.getppid()}")
+
+@pytest.mark.case("C-2")
+def test_bad(here):
+    number = 4
+    assert number == 5
+
+@pytest.mark.case("C-3")
+def test_lacks(here):
+    lacks("not on this one")
+
+@pytest.mark.case("C-4", level="SHOULD")
+def test_should(here):
+    refused(errno.EEXIST, os.mkdir, here / "d")
+
+@pytest.mark.case("C-5", level="MAY")
+def test_may(here):
+    os.rmdir(here / "absent")
+
+@pytest.mark.case("C-6")
+def test_dies(here):
+    print("last words")
+    os._exit(1)
+
+@pytest.mark.parametrize("word", [
+    pytest.param(word, id=word, marks=pytest.mark.case(f"P-{word}")) for word in ("one", "two")
+])
+def test_each(here, word):
+    observe(f"process {os.getppid()}")
+    assert word in ("one", "two")
+"""
+
+
+@pytest.fixture
+def run(pytester: pytest.Pytester) -> Callable[..., pytest.RunResult]:
+    def go(*arguments: str, suite: str = SUITE, targets: str = TARGETS, **tables: str) -> pytest.RunResult:
+        (pytester.path / "disk").mkdir(exist_ok=True)
+        (pytester.path / "targets.yaml").write_text(targets.format(disk=pytester.path / "disk"))
+        for name, text in tables.items():
+            (pytester.path / f"{name}.toml").write_text(text)
+        pytester.makepyfile(test_suite=suite)
+        return pytester.runpytest_subprocess("-p", "no:cacheprovider", "-rs", *arguments)
+
+    return go
+
+
+def records(pytester: pytest.Pytester, target: str = "disk") -> dict[str, dict[str, Any]]:
+    lines = (pytester.path / "cases.jsonl").read_text(encoding="utf-8").splitlines()
+    return {one["id"]: one for one in map(json.loads, lines) if one["target"] == target}
+
+
+def outcomes(pytester: pytest.Pytester, target: str = "disk") -> dict[str, str]:
+    return {name: one["outcome"] for name, one in records(pytester, target).items()}
+
+
+def test_each_item_reports_its_own_answer(run, pytester: pytest.Pytester) -> None:
+    result = run("--st-target", "disk")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert outcomes(pytester) == {
+        "C-1": "passed",
+        "C-2": "failed",
+        "C-3": "skipped",
+        "C-4": "warned",
+        "C-5": "observed",
+        "C-6": "error",
+        "P-one": "passed",
+        "P-two": "passed",
+    }
+    seen = records(pytester)
+    agents = {seen[name]["observed"][0] for name in ("C-1", "P-one", "P-two")}
+    assert len(agents) == 1, "one module is one round trip"
+    assert all(0 < one["seconds"] < 20 for name, one in seen.items() if name != "C-3")
+    assert list((pytester.path / "disk").iterdir()) == []
+    result.stdout.fnmatch_lines(
+        ["4 == 5", "test_suite.py:*:", "  def test_bad(here):", ">     assert number == 5"]
+    )
+    assert "last words" in result.stdout.str()
+    assert "on_client.py" not in result.stdout.str(), "no traceback of the plugin's"
+
+
+def test_one_case_can_be_chosen(run, pytester: pytest.Pytester) -> None:
+    result = run("-k", "each and two and disk")
+    result.assert_outcomes(passed=1, deselected=15)
+    assert outcomes(pytester) == {"P-two": "passed"}
+
+
+def test_workers_share_the_targets(run, pytester: pytest.Pytester) -> None:
+    run("-n", "2")
+    assert len(outcomes(pytester)) == len(outcomes(pytester, "other")) == 8
+    for target in ("disk", "other"):
+        seen = records(pytester, target)
+        assert seen["C-1"]["observed"] == seen["P-one"]["observed"] == seen["P-two"]["observed"]
+
+
+EXPECTED = """\
+[[expect]]
+cases = ["C-2"]
+where = { protocol = "local" }
+allow = ["4 == *"]
+reason = "four is as good"
+reference = "the book, page 4"
+
+[[expect]]
+cases = ["P-*"]
+where = { protocol = ["local", "nfs"], target = "disk" }
+skip = true
+reason = "words are not kept"
+reference = "the book, page 5"
+"""
+
+
+def test_what_a_protocol_does_not_promise_is_skipped_or_recorded(run, pytester: pytest.Pytester) -> None:
+    result = run("-k", "bad or each", expectations=EXPECTED)
+    assert result.ret == pytest.ExitCode.OK
+    assert outcomes(pytester) == {"C-2": "observed", "P-one": "skipped", "P-two": "skipped"}
+    assert outcomes(pytester, "other") == {"C-2": "observed", "P-one": "passed", "P-two": "passed"}
+    seen = records(pytester)["C-2"]
+    assert (seen["level"], seen["message"].splitlines()[:2]) == (
+        "MAY",
+        ["four is as good (the book, page 4)", "seen: 4 == 5"],
+    )
+    result.stdout.fnmatch_lines(["*disk: words are not kept (the book, page 5)"])
+
+
+def test_what_is_allowed_is_what_was_seen_and_nothing_else(run, pytester: pytest.Pytester) -> None:
+    run("-k", "bad and disk", expectations=EXPECTED.replace("4 == *", "3 == *"))
+    assert outcomes(pytester) == {"C-2": "failed"}
+
+
+KNOWN = """\
+[[issue]]
+implementation = "made-up"
+cases = ["{}"]
+reason = "it says four"
+says = "the book, page 4: five"
+"""
+
+
+def test_a_known_issue_is_expected_of_that_implementation(run, pytester: pytest.Pytester) -> None:
+    run("-k", "bad", known=KNOWN.format("C-2"))
+    assert outcomes(pytester) == {"C-2": "known"}
+    assert outcomes(pytester, "other") == {"C-2": "failed"}
+
+
+def test_a_known_issue_that_is_gone_is_a_failure(run, pytester: pytest.Pytester) -> None:
+    result = run("-k", "good and disk", known=KNOWN.format("C-1"))
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert "XPASS(strict)" in result.stdout.str()
+
+
+@pytest.mark.parametrize(
+    ("table", "text", "words"),
+    [
+        (
+            "expectations",
+            EXPECTED.replace("skip = true\n", ""),
+            "entry 2: it says either skip = true or allow",
+        ),
+        ("expectations", EXPECTED.replace("reference", "refrence"), "it lacks reference; unknown: refrence"),
+        ("expectations", EXPECTED.replace("protocol", "protcol"), "no protocol has an option protcol"),
+        ("expectations", "[expect\n", "expectations.toml: "),
+        ("expectations", "a = 1\n", "it holds [[expect]] tables and nothing else"),
+        ("known", KNOWN.replace("says", "said"), "it lacks says; unknown: said"),
+    ],
+)
+def test_a_table_that_is_wrong_ends_the_run_before_it_starts(
+    run, pytester: pytest.Pytester, table: str, text: str, words: str
+) -> None:
+    result = run(**{table: text})
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert words in result.stderr.str() + result.stdout.str()
+    assert not (pytester.path / "cases.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("head", "words"),
+    [
+        ("def test_odd(here, tmp_path): pass", "this one takes tmp_path"),
+        ("@pytest.mark.parametrize('x', [b'1'])\ndef test_odd(here, x): pass", "cannot be sent to a client"),
+        ("class TestOdd:\n    def test_odd(self, here): pass", "this one stands in a class"),
+    ],
+)
+def test_a_body_that_cannot_be_sent_ends_the_run_before_it_starts(run, head: str, words: str) -> None:
+    result = run("--st-target", "disk", suite=f"import pytest\n{head}\n")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert words in result.stderr.str() + result.stdout.str()
+
+
+def test_a_fixture_of_the_users_own_called_here_is_left_alone(run) -> None:
+    suite = "import pytest\n@pytest.fixture\ndef here(): return 3\ndef test_mine(here): assert here == 3\n"
+    run(suite=suite).assert_outcomes(passed=1)
+
+
+def test_a_second_module_is_a_second_batch_and_may_be_broken(run, pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        test_broken="""
+        import sys
+        import pytest
+        pytestmark = [pytest.mark.case(section="X", level="MUST")]
+        if "storagetest.plugin.hooks" not in sys.modules:
+            import no_such_module
+        @pytest.mark.case("B-1")
+        def test_b(here): pass
+        """
+    )
+    result = run("--st-target", "disk", "-k", "good or test_b")
+    assert outcomes(pytester) == {"C-1": "passed", "B-1": "error"}
+    assert "cannot be imported here" in result.stdout.str()

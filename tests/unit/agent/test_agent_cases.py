@@ -1,0 +1,259 @@
+"""The agent's command ``cases``: what becomes of a body that ends in any way a body can."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from storagetest.agent import pack
+
+SUITE = """
+import errno, os, signal, sys, time
+import pytest
+from storagetest.agent.casekit import as_user, elsewhere, lacks, observe, refused, Elsewhere, Signalled
+
+pytestmark = [pytest.mark.needs("filesystem"), pytest.mark.case(level="MUST")]
+
+@pytest.mark.case("A-1", section="here")
+def passes(here):
+    assert os.listdir(here) == []
+    observe("one of two")
+    observe("one of two")
+
+@pytest.mark.parametrize("word", [pytest.param("x", id="x")])
+def takes(here, word):
+    assert word == "x"
+
+def fails(here):
+    limit = 5
+    assert 4 < limit < limit - 1, "too small"
+
+def fails_without_words(here):
+    assert os.path.exists(here / "absent")
+
+def fails_in_a_helper(here):
+    helper()
+
+def helper():
+    assert "a" in "b"
+
+def is_not_refused(here):
+    refused(errno.EEXIST, os.mkdir, here / "d")
+
+def is_refused_otherwise(here):
+    refused((errno.EEXIST, errno.ENOTEMPTY), os.rmdir, here / "absent")
+
+def is_refused_by_one_of_two(here):
+    refused((errno.EEXIST, errno.ENOENT), os.rmdir, here / "absent")
+
+def an_error_that_is_no_claim(here):
+    os.unlink(here / "absent")
+
+def cannot(here):
+    lacks("no such thing here")
+
+def exits(here):
+    os._exit(0)
+
+def leaves(here):
+    sys.exit(3)
+
+def crashes(here):
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+def hangs(here):
+    time.sleep(60)
+
+def hangs_with_a_child(here):
+    Elsewhere(time.sleep, [60])
+    time.sleep(60)
+
+def leaves_hanging(here):
+    time.sleep(60)
+
+def leaves_a_child(here):
+    Elsewhere(time.sleep, [60])
+
+def prints(here):
+    print("a word")
+    os.write(1, b'{"t":"result","value":{}}\\n{"case":"prints","ended":"failed"}\\n')
+    os.write(2, b"\\xff\\xfe")
+
+def scribbles(here):
+    for descriptor in range(3, 20):
+        try:
+            os.write(descriptor, b"garbage\\n")
+        except OSError:
+            pass
+
+def is_wrong(here):
+    None.nothing
+
+def is_given_a_deep_tree(here):
+    os.chdir(here)
+    for _ in range(40):
+        os.mkdir("d" * 200)
+        os.chdir("d" * 200)
+
+def fails_elsewhere(here):
+    def other():
+        assert 1 == 2
+    elsewhere(other)
+
+def dies_elsewhere(here):
+    try:
+        elsewhere(lambda: os.kill(os.getpid(), signal.SIGBUS))
+    except Signalled as signalled:
+        assert signalled.number == signal.SIGBUS
+        return
+    assert False
+"""
+
+
+@pytest.fixture
+def cases(python: str, tmp_path: Path):
+    """Return a function that runs functions of the suite and returns their lines of progress, by name."""
+
+    def run(*names: str, each: float = 20.0, source: str = SUITE, **arguments: Any) -> dict[str, Any]:
+        request = {
+            "command": "cases",
+            "deadline": 60,
+            "path": str(tmp_path),
+            "each": each,
+            "modules": {"m": {"file": "/suites/test_m.py", "source": source}},
+            "cases": [
+                {
+                    "id": name,
+                    "module": "m",
+                    "function": name,
+                    "arguments": arguments,
+                    "gives": "here",
+                    "index": index,
+                    "name": f"c{index}",
+                }
+                for index, name in enumerate(names)
+            ],
+        }
+        done = subprocess.run(
+            [python, "-I", "-S", "-c", pack.START],
+            input=pack.message(request),
+            capture_output=True,
+            check=False,
+            timeout=60,
+        )
+        assert done.stderr == b""
+        lines = [json.loads(line) for line in done.stdout.splitlines()]
+        assert lines[-1] == {"t": "result", "value": {"begun": len(lines) - 1}}
+        return {line["case"]: line for line in lines[:-1]}
+
+    return run
+
+
+def line_of(text: str) -> int:
+    return next(number for number, line in enumerate(SUITE.splitlines(), start=1) if text in line)
+
+
+def test_a_body_that_comes_to_its_end(cases, tmp_path: Path):
+    said = cases("passes")["passes"]
+    assert said["ended"] == "passed"
+    assert said["observed"] == ["one of two"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_parameters_are_passed_on(cases):
+    assert cases("takes", word="x")["takes"]["ended"] == "passed"
+    assert cases("takes", word="y")["takes"]["message"] == "'y' == 'x'"
+
+
+@pytest.mark.parametrize(
+    ("name", "ended", "message"),
+    [
+        ("fails", "failed", "too small (4 < 5 < 4)"),
+        ("fails_without_words", "failed", ""),
+        ("fails_in_a_helper", "failed", "'a' in 'b'"),
+        ("is_not_refused", "failed", "mkdir was to be refused by EEXIST; it succeeded (None)"),
+        (
+            "is_refused_otherwise",
+            "failed",
+            "rmdir was to be refused by EEXIST or ENOTEMPTY; it was refused by ENOENT",
+        ),
+        ("cannot", "lacks", "no such thing here"),
+        ("exits", "error", "it exited (0) before it had come to its end"),
+        ("leaves", "error", "SystemExit: 3"),
+        ("crashes", "error", "it died: SIGSEGV"),
+        ("is_wrong", "error", "AttributeError: 'NoneType' object has no attribute 'nothing'"),
+        ("fails_elsewhere", "failed", "in the other process: 1 == 2"),
+        ("dies_elsewhere", "passed", ""),
+        ("is_given_a_deep_tree", "passed", ""),
+    ],
+)
+def test_how_a_body_ends(cases, tmp_path: Path, name: str, ended: str, message: str):
+    said = cases(name)[name]
+    assert (said["ended"], said.get("message", "")) == (ended, message)
+    if name not in {"exits", "crashes"}:  # who dies tidies nothing up; that goes when the target is released
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_what_one_of_several_errors_came_is_observed(cases):
+    name = "is_refused_by_one_of_two"
+    assert cases(name)[name]["observed"] == ["rmdir is refused by ENOENT"]
+
+
+def test_the_lines_that_broke_are_named_from_the_outside_in(cases):
+    assert cases("fails")["fails"]["lines"] == [line_of("limit - 1")]
+    said = cases("fails_in_a_helper")["fails_in_a_helper"]
+    assert said["lines"] == [line_of("    helper()"), line_of('"a" in "b"')]
+
+
+def test_a_system_calls_error_is_named(cases):
+    said = cases("an_error_that_is_no_claim")["an_error_that_is_no_claim"]
+    assert (said["ended"], said["errno"]) == ("failed", "ENOENT")
+    assert "a call that is to succeed was refused by ENOENT" in said["message"]
+
+
+def test_a_case_that_hangs_is_ended_with_what_it_started_and_the_next_one_runs(cases):
+    began = time.monotonic()
+    found = cases("hangs", "hangs_with_a_child", "passes", each=1.5)
+    assert [one["ended"] for one in found.values()] == ["hung", "hung", "passed"]
+    assert found["hangs"]["message"] == "it did not end within 1.5 s"
+    assert time.monotonic() - began < 30
+
+
+def test_after_three_that_hang_the_rest_is_left_alone(cases):
+    found = cases("hangs", "hangs_with_a_child", "leaves_hanging", "passes", each=0.5)
+    assert [one["ended"] for one in found.values()] == ["hung"] * 3
+
+
+def test_a_process_that_a_body_leaves_is_ended(cases):
+    began = time.monotonic()
+    assert cases("leaves_a_child", "passes")["leaves_a_child"]["ended"] == "passed"
+    assert time.monotonic() - began < 30
+
+
+def test_what_a_body_prints_is_kept_and_is_no_answer(cases):
+    said = cases("prints")["prints"]
+    assert said["ended"] == "passed"
+    assert "a word" in said["printed"]
+    assert "\\xff\\xfe" in said["printed"]
+
+
+def test_a_body_that_scribbles_over_its_answer_is_an_error_and_no_pass(cases):
+    found = cases("scribbles", "passes")
+    assert found["scribbles"]["ended"] == "error"
+    assert found["passes"]["ended"] == "passed"
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [("import no_such_module\n", "No module named 'no_such_module'"), ("def f(:\n", "SyntaxError")],
+)
+def test_a_module_that_cannot_be_imported_there(cases, source: str, words: str):
+    said = cases("f", source=source)["f"]
+    assert said["ended"] == "error"
+    assert "cannot be imported here (Python 3" in said["message"]
+    assert words in said["message"]

@@ -1,0 +1,93 @@
+"""System-call cases from the controller's side: one answer a case, whatever becomes of the client."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from storagetest.errors import HostError
+from storagetest.hosts import LocalHost
+from storagetest.runner.cases import CaseCall, Ended, run_cases
+
+ONE = """\
+import os
+
+from storagetest.agent.casekit import observe
+
+def good(here):
+    observe(str(here))
+
+def bad(here, number):
+    assert number == 2
+
+def dies(here):
+    os.kill(os.getppid(), 9)
+"""
+
+TWO = """\
+def good(here):
+    pass
+"""
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> Path:
+    for folder, text in (("one", ONE), ("two", TWO)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "test_same.py").write_text(text)
+    (tmp_path / "place").mkdir()
+    return tmp_path
+
+
+def call(suite: Path, function: str, *, module: str = "one", **arguments: object) -> CaseCall:
+    return CaseCall(f"{module}.{function}", suite / module / "test_same.py", function, arguments)
+
+
+def test_modules_of_one_name_go_in_one_round_trip(suite: Path) -> None:
+    calls = [call(suite, "good"), call(suite, "bad", number=1), call(suite, "good", module="two")]
+    seen = []
+    with LocalHost() as host:
+        answers = run_cases(host, calls, place=str(suite / "place"), on_answer=seen.append)
+    assert [answer.ended for answer in answers] == [Ended.PASSED, Ended.FAILED, Ended.PASSED]
+    assert answers == seen
+    assert answers[1].message == "1 == 2"
+    assert answers[1].lines == (8,)
+    assert all(answer.seconds > 0 for answer in answers)
+    assert list((suite / "place").iterdir()) == []
+
+
+def test_places_are_new_each_time(suite: Path) -> None:
+    with LocalHost() as host:
+        places = {
+            run_cases(host, [call(suite, "good")], place=str(suite / "place"))[0].observed for _ in range(2)
+        }
+    assert len(places) == 2
+
+
+def test_what_was_answered_before_the_agent_was_killed_counts(suite: Path) -> None:
+    calls = [call(suite, "good"), call(suite, "dies"), call(suite, "bad", number=2)]
+    with LocalHost() as host:
+        answers = run_cases(host, calls, place=str(suite / "place"))
+    assert [answer.ended for answer in answers] == [Ended.PASSED, Ended.ERROR, Ended.ERROR]
+    assert "the agent ended without a result: it was killed" in answers[1].message
+
+
+class Gone(LocalHost):
+    def run(self, *_: object, **__: object):  # type: ignore[override, no-untyped-def]  # whatever is asked
+        raise HostError("client1: no route to host")
+
+
+def test_a_client_that_cannot_be_reached_is_each_cases_error(suite: Path) -> None:
+    calls = [call(suite, "good"), call(suite, "bad", number=2)]
+    answers = run_cases(Gone(), calls, place="/")
+    assert {(answer.ended, answer.message) for answer in answers} == {
+        (Ended.ERROR, "client1: no route to host")
+    }
+
+
+def test_a_place_that_is_not_there(suite: Path) -> None:
+    with LocalHost() as host:
+        (answer,) = run_cases(host, [call(suite, "good")], place=str(suite / "absent"))
+    assert answer.ended is Ended.ERROR
+    assert "a place of its own could not be made: FileNotFoundError" in answer.message
