@@ -236,6 +236,6 @@ def test_a_second_module_is_a_second_batch_and_may_be_broken(run, pytester: pyte
         def test_b(here): pass
         """
     )
-    result = run("--st-target", "disk", "-k", "good or test_b")
+    result = run("--st-target", "disk", "-k", "test_good or test_broken")
     assert outcomes(pytester) == {"C-1": "passed", "B-1": "error"}
     assert "cannot be imported here" in result.stdout.str()

@@ -261,15 +261,17 @@ class Conformance:
         if outcome in (CaseOutcome.WARNED, CaseOutcome.OBSERVED):
             report.outcome = "passed"
         variant = item_variant(item)
+        seen: list[str] = item.stash.get(_OBSERVED, [])
+        seconds: float = item.stash.get(_TOOK, call.duration)
         record = CaseRecord(
             id=case.id,
             section=case.section,
             level=case.level,
             outcome=outcome,
             target=item.config.stash[KEY].variants[variant].target if variant else "",
-            observed=tuple(item.stash.get(_OBSERVED, [])),
+            observed=tuple(seen),
             message="" if error is None else str(error) or type(error).__name__,
-            seconds=round(item.stash.get(_TOOK, call.duration), 4),
+            seconds=round(seconds, 4),
             nodeid=item.nodeid,
             kills=case.kills,
             spares=case.spares,

@@ -94,7 +94,7 @@ def test_the_file_does_not_exist(here, call):
     is_refused(errno.ENOENT, call, here / "absent", here)
 
 
-@each("EMPTY")
+@each("EMPTY-PATH")
 def test_the_path_is_empty(here, call):
     """[ENOENT] The path is an empty string."""
     is_refused(errno.ENOENT, call, "", here)

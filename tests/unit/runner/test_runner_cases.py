@@ -52,7 +52,7 @@ def test_modules_of_one_name_go_in_one_round_trip(suite: Path) -> None:
     assert [answer.ended for answer in answers] == [Ended.PASSED, Ended.FAILED, Ended.PASSED]
     assert answers == seen
     assert answers[1].message == "1 == 2"
-    assert answers[1].lines == (8,)
+    assert answers[1].lines == (9,)
     assert all(answer.seconds > 0 for answer in answers)
     assert list((suite / "place").iterdir()) == []
 

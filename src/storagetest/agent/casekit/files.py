@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["a_file", "opened", "read_at", "tick"]
+__all__ = ["a_file", "opened", "read_at", "text_of", "tick"]
 
 _TICKS = 4.0
 """Seconds after which a target's clock has moved on: the coarsest time stamps known are two seconds apart."""
@@ -67,3 +67,9 @@ def _stamp(probe: Path) -> int:
     descriptor = os.open(probe, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
     os.close(descriptor)
     return os.stat(probe).st_mtime_ns
+
+
+def text_of(size: int) -> bytes:
+    """Return ``size`` bytes of which each 16 say their own offset, so that a shifted block is seen."""
+    lines = b"".join(b"%015d\n" % offset for offset in range(0, size, 16))
+    return lines[:size]

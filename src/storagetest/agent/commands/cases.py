@@ -45,7 +45,7 @@ from storagetest.agent.job import Job
 
 __all__ = ["run"]
 
-Place = AbstractContextManager  # of what the body is given
+Place = AbstractContextManager[Any]  # of what the body is given
 
 _HUNG = 3
 """Cases that may hang before the rest is left alone."""
@@ -114,9 +114,9 @@ class _Child:
                 os.setsid()
                 os.dup2(self._printed, 1)
                 os.dup2(self._printed, 2)
+                sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # a TextIOWrapper
                 os.close(self._answers)
                 said = _outcome(case, module, place)
-                sys.stdout.flush()
                 _write(answers, {**said, "observed": OBSERVED})
             finally:
                 os._exit(0)
