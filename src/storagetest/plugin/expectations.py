@@ -40,8 +40,8 @@ from typing import Any
 import pytest
 
 from storagetest.config import Variant
-from storagetest.errors import RemoteProtocolError
 from storagetest.plugin.conformance import case_of
+from storagetest.plugin.known import expect_failure
 from storagetest.plugin.matrix import item_variant
 from storagetest.plugin.state import KEY
 from storagetest.protocols.base import protocols
@@ -51,7 +51,6 @@ __all__ = ["Entry", "allowed", "read"]
 EXPECTED, KNOWN = "expectations.toml", "known.toml"
 _ALLOWED = pytest.StashKey[list["Entry"]]()
 _OF_VARIANT = ("protocol", "target", "implementation")
-_BROKEN = (AssertionError, RemoteProtocolError, pytest.fail.Exception)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +91,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.stash.setdefault(_ALLOWED, []).append(entry)
         for entry in read(item.path.parent / KNOWN):
             if entry.covers(case.id, variant):
-                item.add_marker(pytest.mark.xfail(reason=str(entry), strict=True, raises=_BROKEN))
+                expect_failure(item, str(entry))
 
 
 def allowed(item: pytest.Item, message: str) -> str:

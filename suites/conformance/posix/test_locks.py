@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import signal
 import struct
+import time
 
 import pytest
 
@@ -171,9 +173,6 @@ def test_a_process_that_dies_leaves_no_lock(here):
         descriptor = os.open(here / "f", os.O_RDWR)
         lock(descriptor, WRITE, 0, 0)
         os.write(tell, b"x")
-        os.read(told, 0)
-        import time
-
         time.sleep(60)
 
     other = Elsewhere(hold, [])
@@ -231,7 +230,6 @@ def test_two_who_wait_for_each_other(here):
 
 def _with_alarm(call):
     """Make the call, and fail after three seconds."""
-    import signal
 
     def late(*_):
         raise AssertionError("it waits, deadlocked, for more than 3 s")
@@ -246,7 +244,7 @@ def _with_alarm(call):
 
 @pytest.mark.case("PSX-LOCK-EBADF", section="POSIX.1-2024 fcntl(): ERRORS")
 def test_the_descriptor_has_to_fit_the_lock(here):
-    """[EBADF] l_type is F_WRLCK and the descriptor is not open for writing, or F_RDLCK and not for reading."""
+    """[EBADF] F_WRLCK wants a descriptor that is open for writing, F_RDLCK one for reading."""
     a_file(here / "f", bytes(10))
     with opened(here / "f", os.O_RDONLY) as descriptor:
         refused(errno.EBADF, lock, descriptor, WRITE, 0, 1)

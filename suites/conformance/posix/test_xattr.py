@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 
@@ -109,7 +110,7 @@ def test_a_new_file_has_no_attributes_of_the_users(here):
 
 @pytest.mark.case("PSX-XATTR-NAMES", section="xattr(7): DESCRIPTION")
 def test_names_of_many_kinds(here):
-    """A name is a string after its namespace: letters of either case, Unicode, spaces and dots make it another."""
+    """A name is any string after its namespace: case, Unicode, spaces and dots make it another."""
     names = ["a", "A", "a.b.c", "mit Leerzeichen", "ünïcode-☃", "n" * 200]
     a_file_with(here / "f")
     for number, name in enumerate(names):
@@ -137,15 +138,18 @@ def test_a_value_that_is_too_large(here):
 def test_a_value_of_64_kib(here):
     """The limit of the system is 64 KiB a value; a file system may have a smaller one."""
     a_file_with(here / "f")
-    os.setxattr(here / "f", "user.x", b"v" * 65536)
+    try:
+        os.setxattr(here / "f", "user.x", b"v" * 65536)
+    except OSError as error:
+        assert error.errno in (errno.ENOSPC, errno.E2BIG, errno.ERANGE, errno.EDQUOT)
+        observe(f"a value of 64 KiB is refused by {errno.errorcode[error.errno]}")
+        return
     assert os.getxattr(here / "f", "user.x") == b"v" * 65536
 
 
 @pytest.mark.case("PSX-XATTR-ERANGE", section="getxattr(2): ERRORS")
 def test_a_buffer_that_is_too_small(here):
     """[ERANGE] The size of the buffer is too small to hold the result; a size of 0 asks for the size."""
-    import ctypes
-
     path = os.fsencode(a_file_with(here / "f", x=b"twelve bytes"))
     library = ctypes.CDLL(None, use_errno=True)
     assert library.getxattr(path, b"user.x", None, 0) == 12
