@@ -1,0 +1,131 @@
+"""O_DIRECT: the same file without the cache between (open(2), NOTES)."""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+
+import pytest
+
+from storagetest.agent.casekit import lacks, observe
+from storagetest.agent.casekit.files import a_file, opened, read_at, text_of
+
+pytestmark = [
+    pytest.mark.needs("filesystem"),
+    pytest.mark.case(level="MUST", section="open(2): O_DIRECT"),
+]
+BLOCK = 4096
+SIZE = 16 * BLOCK
+
+
+def direct(path, flags: int = os.O_RDWR):
+    """Open for direct I/O; it cannot be tried where the file system has it not (EINVAL, open(2))."""
+    try:
+        return os.open(path, flags | os.O_DIRECT, 0o644)
+    except OSError as error:
+        if error.errno == errno.EINVAL:
+            lacks("this file system does not support O_DIRECT (open(2), EINVAL)")
+        raise
+
+
+def aligned(size: int, data: bytes = b"") -> mmap.mmap:
+    """Return a buffer that begins at a page."""
+    buffer = mmap.mmap(-1, size)
+    buffer[: len(data)] = data
+    return buffer
+
+
+@pytest.mark.case("PSX-DIRECT-WRITE")
+def test_what_is_written_directly_is_read_through_the_cache(here):
+    """A direct write is a write: a read by any other descriptor returns it."""
+    data = text_of(SIZE)
+    descriptor = direct(here / "f", os.O_CREAT | os.O_RDWR)
+    assert os.pwrite(descriptor, aligned(SIZE, data), 0) == SIZE
+    assert read_at(here / "f", SIZE) == data
+    os.close(descriptor)
+
+
+@pytest.mark.case("PSX-DIRECT-READ")
+def test_what_is_written_through_the_cache_is_read_directly(here):
+    """A direct read returns what was written before it, be it in the cache alone."""
+    data = text_of(SIZE)
+    a_file(here / "f", data)
+    descriptor = direct(here / "f")
+    buffer = aligned(SIZE)
+    assert os.preadv(descriptor, [buffer], 0) == SIZE
+    assert buffer[:] == data
+    os.close(descriptor)
+
+
+@pytest.mark.case("PSX-DIRECT-INVALIDATES")
+def test_a_direct_write_replaces_what_was_cached(here):
+    """After a direct write the cache does not give the old data."""
+    a_file(here / "f", text_of(SIZE))
+    descriptor = direct(here / "f")
+    with opened(here / "f", os.O_RDONLY) as reader:
+        assert os.pread(reader, SIZE, 0) == text_of(SIZE)
+        assert os.pwrite(descriptor, aligned(BLOCK, b"n" * BLOCK), 2 * BLOCK) == BLOCK
+        assert os.pread(reader, BLOCK, 2 * BLOCK) == b"n" * BLOCK
+        assert os.pread(reader, 16, 3 * BLOCK) == text_of(SIZE)[3 * BLOCK : 3 * BLOCK + 16]
+    os.close(descriptor)
+
+
+@pytest.mark.case("PSX-DIRECT-MIXED")
+def test_direct_and_cached_writes_side_by_side(here):
+    """Writes of both kinds to neighbouring blocks leave each its data."""
+    a_file(here / "f", bytes(SIZE))
+    descriptor = direct(here / "f")
+    with opened(here / "f") as cached:
+        for number in range(8):
+            os.pwrite(cached, b"c" * BLOCK, 2 * number * BLOCK)
+            assert os.pwrite(descriptor, aligned(BLOCK, b"d" * BLOCK), (2 * number + 1) * BLOCK) == BLOCK
+    os.close(descriptor)
+    assert read_at(here / "f", SIZE) == (b"c" * BLOCK + b"d" * BLOCK) * 8
+
+
+@pytest.mark.case("PSX-DIRECT-EOF")
+def test_a_direct_read_ends_at_the_end_of_the_file(here):
+    """A read that reaches the end returns what there is; at the end nothing."""
+    a_file(here / "f", text_of(BLOCK + 100))
+    descriptor = direct(here / "f")
+    assert os.preadv(descriptor, [aligned(2 * BLOCK)], 0) == BLOCK + 100
+    assert os.preadv(descriptor, [aligned(BLOCK)], 2 * BLOCK) == 0
+    os.close(descriptor)
+
+
+@pytest.mark.case("PSX-DIRECT-EXTENDS")
+def test_a_direct_write_makes_the_file_longer(here):
+    """Past the end, a direct write extends the file as any write does; what lies between is a hole."""
+    descriptor = direct(here / "f", os.O_CREAT | os.O_RDWR)
+    assert os.pwrite(descriptor, aligned(BLOCK, b"e" * BLOCK), 4 * BLOCK) == BLOCK
+    assert os.fstat(descriptor).st_size == 5 * BLOCK
+    os.close(descriptor)
+    assert read_at(here / "f", 8, 4 * BLOCK - 4) == bytes(4) + b"eeee"
+
+
+@pytest.mark.case("PSX-DIRECT-UNALIGNED", section="open(2): NOTES, O_DIRECT", level="MAY")
+def test_a_direct_write_that_is_not_aligned(here):
+    """Alignment is the file system's to want: [EINVAL], or the I/O is done; then the data are right."""
+    descriptor = direct(here / "f", os.O_CREAT | os.O_RDWR)
+    try:
+        done = os.pwrite(descriptor, b"odd", 1)
+    except OSError as error:
+        assert error.errno == errno.EINVAL
+        observe("I/O that is not aligned is refused by EINVAL")
+    else:
+        observe("I/O that is not aligned is done")
+        assert done == 3
+        assert read_at(here / "f", 4) == b"\0odd"
+    finally:
+        os.close(descriptor)
+
+
+@pytest.mark.case("PSX-DIRECT-APPEND")
+def test_direct_appends(here):
+    """O_DIRECT and O_APPEND go together."""
+    a_file(here / "f", b"a" * BLOCK)
+    descriptor = direct(here / "f", os.O_WRONLY | os.O_APPEND)
+    assert os.write(descriptor, aligned(BLOCK, b"b" * BLOCK)) == BLOCK
+    os.close(descriptor)
+    assert read_at(here / "f", 2 * BLOCK) == b"a" * BLOCK + b"b" * BLOCK

@@ -1,0 +1,287 @@
+"""Directories: listed once and whole, also while they change; positions that stay."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+
+import pytest
+
+from storagetest.agent.casekit import observe, refused
+from storagetest.agent.casekit.files import a_file, opened
+
+pytestmark = [
+    pytest.mark.needs("filesystem"),
+    pytest.mark.case(level="MUST", section="POSIX.1-2024 readdir(): DESCRIPTION"),
+]
+seek = "POSIX.1-2024 seekdir(): DESCRIPTION"
+
+MANY = 300
+"""Entries of a directory that takes several READDIRs: more than fit a page."""
+
+
+class Entry(ctypes.Structure):
+    """struct dirent of 64-bit Linux."""
+
+    _fields_ = [
+        ("ino", ctypes.c_uint64),
+        ("offset", ctypes.c_int64),
+        ("length", ctypes.c_ushort),
+        ("kind", ctypes.c_ubyte),
+        ("name", ctypes.c_char * 256),
+    ]
+
+
+class Stream:
+    """A directory stream of the C library: readdir(), telldir(), seekdir(), rewinddir()."""
+
+    def __init__(self, path) -> None:
+        self._c = ctypes.CDLL(None, use_errno=True)
+        self._c.opendir.restype = ctypes.c_void_p
+        self._c.readdir.restype = ctypes.POINTER(Entry)
+        self._c.telldir.restype = ctypes.c_long
+        self._stream = ctypes.c_void_p(self._c.opendir(os.fsencode(path)))
+        assert self._stream.value, os.strerror(ctypes.get_errno())
+
+    def read(self):
+        """Return the next name, or None at the end."""
+        ctypes.set_errno(0)
+        entry = self._c.readdir(self._stream)
+        if not entry:
+            assert ctypes.get_errno() == 0, os.strerror(ctypes.get_errno())
+            return None
+        return os.fsdecode(entry.contents.name)
+
+    def rest(self) -> list:
+        """Return all names from here on."""
+        return list(iter(self.read, None))
+
+    def tell(self) -> int:
+        """Return the position of what is read next."""
+        return self._c.telldir(self._stream)
+
+    def seek(self, position: int) -> None:
+        """Go to a position."""
+        self._c.seekdir(self._stream, ctypes.c_long(position))
+
+    def rewind(self) -> None:
+        """Go to the beginning, and look anew."""
+        self._c.rewinddir(self._stream)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._c.closedir(self._stream)
+
+
+def filled(path, count: int = MANY) -> list:
+    """Make a directory of so many entries (directories where they are few), and return their names."""
+    path.mkdir()
+    names = [f"entry-{number:05}" for number in range(count)]
+    for name in names:
+        os.mkdir(path / name) if count <= 20 else os.mknod(path / name)
+    return names
+
+
+@pytest.mark.case("PSX-DIR-DOTS")
+def test_dot_and_dot_dot_are_listed_at_most_once(here):
+    """If entries for dot or dot-dot exist, one entry shall be returned for each."""
+    (here / "d").mkdir()
+    with Stream(here / "d") as stream:
+        names = stream.rest()
+    assert sorted(names) in ([".", ".."], [])
+    observe("dot and dot-dot are " + ("listed" if names else "not listed"))
+
+
+@pytest.mark.case("PSX-DIR-ALL")
+def test_every_entry_is_listed_once(here):
+    """readdir() returns each entry of the directory once, however many there are."""
+    names = filled(here / "d")
+    assert sorted(os.listdir(here / "d")) == names
+
+
+@pytest.mark.case("PSX-DIR-TYPES", section="readdir(3): d_type")
+def test_the_types_that_are_listed_are_those_of_the_files(here):
+    """d_type indicates the file type, or says that it is unknown."""
+    a_file(here / "file")
+    (here / "directory").mkdir()
+    os.mkfifo(here / "fifo")
+    with os.scandir(here) as entries:
+        seen = {entry.name: (entry.is_file(), entry.is_dir()) for entry in entries}
+    assert seen == {"file": (True, False), "directory": (False, True), "fifo": (False, False)}
+
+
+@pytest.mark.case("PSX-DIR-INODES", section="POSIX.1-2024 <dirent.h>", level="SHOULD")
+def test_the_serial_numbers_that_are_listed_are_those_of_the_files(here):
+    """d_ino is the file serial number that stat() returns."""
+    for number in range(10):
+        a_file(here / str(number))
+    with os.scandir(here) as entries:
+        assert {entry.name: entry.inode() for entry in entries} == {
+            str(number): os.stat(here / str(number)).st_ino for number in range(10)
+        }
+
+
+@pytest.mark.case("PSX-DIR-REMOVED")
+def test_what_was_removed_is_not_listed_any_more(here):
+    """A directory that is opened after an entry was removed does not return it."""
+    names = filled(here / "d", 20)
+    for name in names[::2]:
+        os.rmdir(here / "d" / name)
+        assert name not in os.listdir(here / "d")
+    assert sorted(os.listdir(here / "d")) == names[1::2]
+
+
+@pytest.mark.case("PSX-DIR-ADDED")
+def test_what_was_added_is_listed_at_once(here):
+    """A directory that is opened after an entry was added returns it."""
+    for number in range(10):
+        os.listdir(here)
+        a_file(here / str(number))
+        assert str(number) in os.listdir(here)
+
+
+@pytest.mark.case("PSX-DIR-REWIND", section="POSIX.1-2024 rewinddir(): DESCRIPTION")
+def test_rewinddir_begins_anew_and_sees_the_present_state(here):
+    """The stream shall refer to the current state of the directory, as opendir() would have it."""
+    filled(here / "d", 20)
+    with Stream(here / "d") as stream:
+        first = stream.rest()
+        (here / "d" / "late").mkdir()
+        os.rmdir(here / "d" / "entry-00000")
+        stream.rewind()
+        again = stream.rest()
+    assert set(again) == set(first) - {"entry-00000"} | {"late"}
+    assert len(again) == len(set(again))
+
+
+@pytest.mark.case("PSX-DIR-CHURN-KEPT")
+def test_entries_that_stay_are_listed_once_while_others_come_and_go(here):
+    """What is added or removed meanwhile may be returned or not; the others are, once each."""
+    names = filled(here / "d")
+    gone = set()
+    with Stream(here / "d") as stream:
+        seen = []
+        for number, name in enumerate(iter(stream.read, None)):
+            seen.append(name)
+            if number % 25 == 0 and number // 25 < len(names) // 30:
+                victim = names[number // 25 * 30 + 7]
+                os.unlink(here / "d" / victim)
+                gone.add(victim)
+                os.mknod(here / "d" / f"late-{number:05}")
+    kept = [name for name in names if name not in gone]
+    counted = {name: seen.count(name) for name in kept}
+    assert {name: count for name, count in counted.items() if count != 1} == {}
+    assert gone, "nothing was removed while the directory was read"
+
+
+@pytest.mark.case("PSX-DIR-REMOVE-WHILE-READING")
+def test_a_directory_is_emptied_while_it_is_read(here):
+    """What rm -r does: each entry is removed as it is returned, and none is missed."""
+    filled(here / "d")
+    with Stream(here / "d") as stream:
+        for name in iter(stream.read, None):
+            if name not in (".", ".."):
+                os.unlink(here / "d" / name)
+    assert os.listdir(here / "d") == []
+
+
+@pytest.mark.case("PSX-DIR-COOKIES", section=seek)
+def test_a_position_leads_back_to_where_it_was_taken(here):
+    """seekdir() sets the position to that which telldir() returned: the same entries follow."""
+    filled(here / "d")
+    with Stream(here / "d") as stream:
+        places = []
+        while True:
+            place = stream.tell()
+            name = stream.read()
+            if name is None:
+                break
+            places.append((place, name))
+        wrong = []
+        for place, name in places[::17][::-1]:
+            stream.seek(place)
+            found = stream.read()
+            if found != name:
+                wrong.append((name, found))
+    assert wrong == []
+
+
+@pytest.mark.case("PSX-DIR-COOKIES-UNIQUE", section=seek)
+def test_no_two_entries_have_one_position(here):
+    """A position stands for one place in the directory."""
+    filled(here / "d")
+    with Stream(here / "d") as stream:
+        places = [stream.tell() for _ in iter(stream.read, None)]
+    assert len(set(places)) == len(places)
+
+
+@pytest.mark.case("PSX-DIR-COOKIES-CHURN", section=seek)
+def test_a_position_stays_good_while_other_entries_come_and_go(here):
+    """From a position on, entries that stayed are returned as before, whatever came or went before it."""
+    names = filled(here / "d")
+    with Stream(here / "d") as stream:
+        before = [stream.read() for _ in range(MANY // 2)]
+        place = stream.tell()
+        after = stream.rest()
+        for name in [name for name in before if name not in (".", "..")][::3]:
+            os.unlink(here / "d" / name)
+        for number in range(10):
+            os.mknod(here / "d" / f"new-{number}")
+        stream.seek(place)
+        again = stream.rest()
+    missing = [name for name in after if name in names and name not in again]
+    assert missing == []
+    assert [name for name in again if name in before] == []
+
+
+@pytest.mark.case("PSX-DIR-TWO-STREAMS", section="POSIX.1-2024 opendir(): DESCRIPTION")
+def test_two_streams_have_a_position_each(here):
+    """Each opendir() gives a stream of its own."""
+    names = filled(here / "d", 20)
+    with Stream(here / "d") as one, Stream(here / "d") as two:
+        first = [one.read() for _ in range(8)]
+        assert two.rest() == first + one.rest()
+    assert len(names) == 20
+
+
+@pytest.mark.case("PSX-DIR-REMOVED-OPEN", section="POSIX.1-2024 readdir(): DESCRIPTION")
+def test_a_directory_removed_while_open_is_empty(here):
+    """A stream of a directory that is gone returns no entry of its, and no error but ENOENT or ESTALE."""
+    (here / "d").mkdir()
+    with opened(here / "d", os.O_RDONLY | os.O_DIRECTORY) as descriptor:
+        os.rmdir(here / "d")
+        try:
+            assert os.listdir(descriptor) == []
+        except OSError as error:
+            assert error.errno in (errno.ENOENT, errno.ESTALE)
+            observe(f"a removed directory is read by {errno.errorcode[error.errno]}")
+
+
+@pytest.mark.case("PSX-DIR-ENOTDIR", section="POSIX.1-2024 opendir(): ERRORS")
+def test_a_file_is_not_read_as_a_directory(here):
+    """[ENOTDIR] A component of dirname names a file that is not a directory."""
+    a_file(here / "f")
+    refused(errno.ENOTDIR, os.listdir, here / "f")
+
+
+@pytest.mark.case("PSX-DIR-LONG-NAMES")
+def test_a_directory_of_long_names(here):
+    """Entries of the greatest length, of which few fit a reply, are all listed."""
+    names = sorted(f"{number:03}" + "x" * 240 for number in range(60))
+    for name in names:
+        os.mknod(here / name)
+    assert sorted(os.listdir(here)) == names
+
+
+@pytest.mark.case("PSX-DIR-NLINK-SUB", section="POSIX.1-2024 <sys/stat.h>", level="MAY")
+def test_sub_directories_are_counted_or_not_at_all(here):
+    """The link count of a directory is 2 and one for each sub-directory, or always 1."""
+    for number in range(5):
+        (here / str(number)).mkdir()
+        a_file(here / f"f{number}")
+    count = os.stat(here).st_nlink
+    observe(f"a directory of 5 directories has a link count of {count}")
+    assert count in (7, 1, 2)

@@ -1,0 +1,147 @@
+"""Names: any byte but the slash and the null, and each is another."""
+
+from __future__ import annotations
+
+import errno
+import os
+import unicodedata
+
+import pytest
+
+from storagetest.agent.casekit import observe, refused
+from storagetest.agent.casekit.files import a_file
+
+pytestmark = [
+    pytest.mark.needs("filesystem"),
+    pytest.mark.case(level="MUST", section="POSIX.1-2024 Base Definitions: Filename"),
+]
+
+NAMES = [
+    ("SPACE", "a name with spaces"),
+    ("LEADING-SPACE", " leading"),
+    ("TRAILING-SPACE", "trailing "),
+    ("TRAILING-DOT", "trailing."),
+    ("DOTS", "..."),
+    ("HIDDEN", ".hidden"),
+    ("DASH", "-rf"),
+    ("BACKSLASH", "back\\slash"),
+    ("COLON", "a:b"),
+    ("QUESTION", "what?"),
+    ("STAR", "st*r"),
+    ("PIPE", "a|b"),
+    ("ANGLES", "<a>"),
+    ("QUOTE", 'a"b'),
+    ("APOSTROPHE", "a'b"),
+    ("PERCENT", "100%"),
+    ("NEWLINE", "new\nline"),
+    ("TAB", "a\tb"),
+    ("CONTROL", "bell\x07"),
+    ("DELETE", "del\x7f"),
+    ("RESERVED", "CON"),
+    ("RESERVED-EXTENSION", "aux.txt"),
+    ("TILDE-ONE", "LONGNA~1"),
+    ("LATIN", "Grüße"),
+    ("CYRILLIC", "привет"),
+    ("HAN", "文件系统"),
+    ("HEBREW", "קובץ"),
+    ("ASTRAL", "𝄞🎻"),
+    ("ZERO-WIDTH", "a\u200db"),
+    ("PRIVATE-USE", "\uf022\uf05c"),
+]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, id=what.lower(), marks=pytest.mark.case(f"PSX-NAME-{what}")) for what, name in NAMES],
+)
+def test_a_name_is_kept_as_it_is(here, name):
+    """A filename is of any characters but slash and null; it is found, listed and removed under itself."""
+    a_file(here / name, name.encode())
+    assert os.listdir(here) == [name]
+    assert (here / name).read_bytes() == name.encode()
+    os.rename(here / name, here / "plain")
+    os.rename(here / "plain", here / name)
+    os.unlink(here / name)
+    assert os.listdir(here) == []
+
+
+@pytest.mark.case("PSX-NAME-LONGEST")
+def test_a_name_of_the_greatest_length(here):
+    """A filename may be {NAME_MAX} bytes long."""
+    name = "n" * os.pathconf(here, "PC_NAME_MAX")
+    a_file(here / name, b"x")
+    assert os.listdir(here) == [name]
+    assert (here / name).read_bytes() == b"x"
+
+
+@pytest.mark.case("PSX-NAME-LONGEST-UNICODE", level="SHOULD")
+def test_a_long_name_of_wide_characters(here):
+    """{NAME_MAX} counts bytes: 85 characters of three bytes each are 255."""
+    name = "文" * (min(os.pathconf(here, "PC_NAME_MAX"), 255) // 3)
+    a_file(here / name)
+    assert os.listdir(here) == [name]
+
+
+@pytest.mark.case("PSX-NAME-MAX", section="POSIX.1-2024 pathconf(): DESCRIPTION")
+def test_name_max_is_at_least_what_posix_wants(here):
+    """{NAME_MAX} is at least {_POSIX_NAME_MAX}, 14; XSI systems have 255."""
+    longest = os.pathconf(here, "PC_NAME_MAX")
+    observe(f"NAME_MAX is {longest}")
+    assert longest >= 255
+
+
+@pytest.mark.case("PSX-NAME-CASE")
+def test_case_tells_names_apart(here):
+    """Filenames are compared byte by byte: README and readme are two files."""
+    a_file(here / "readme", b"small")
+    a_file(here / "README", b"capital")
+    assert sorted(os.listdir(here)) == ["README", "readme"]
+    assert (here / "readme").read_bytes() == b"small"
+    refused(errno.ENOENT, os.stat, here / "Readme")
+
+
+@pytest.mark.case("PSX-NAME-NORMALIZATION")
+def test_composed_and_decomposed_letters_are_two_names(here):
+    """Names are bytes: the two normal forms of a letter (NFC and NFD) are two names, and stay as they are."""
+    composed, decomposed = (unicodedata.normalize(form, "é") for form in ("NFC", "NFD"))
+    a_file(here / composed, b"one")
+    a_file(here / decomposed, b"two")
+    assert sorted(os.listdir(here)) == sorted([composed, decomposed])
+    assert (here / composed).read_bytes() == b"one"
+
+
+@pytest.mark.case("PSX-NAME-NOT-UTF8")
+def test_bytes_that_are_no_text(here):
+    """A filename need not be valid in any encoding; NFSv4 may refuse what is no UTF-8 (RFC 7530 12.7)."""
+    name = os.fsencode(here) + b"/latin-\xe9\xff"
+    try:
+        os.mkdir(name)
+    except OSError as error:
+        assert error.errno in (errno.EINVAL, errno.EILSEQ)
+        observe(f"a name that is no UTF-8 is refused by {errno.errorcode[error.errno]}")
+        return
+    observe("a name that is no UTF-8 is kept")
+    assert os.listdir(os.fsencode(here)) == [b"latin-\xe9\xff"]
+
+
+@pytest.mark.case("PSX-NAME-DEEP", section="POSIX.1-2024 Pathname Resolution")
+def test_a_tree_deeper_than_any_path(here):
+    """Directories may be nested deeper than {PATH_MAX}; relative paths reach them, absolute ones do not."""
+    os.chdir(here)
+    for _ in range(25):
+        os.mkdir("d" * 200)
+        os.chdir("d" * 200)
+    with open("bottom", "xb") as file:
+        file.write(b"x")
+    assert os.stat("bottom").st_size == 1
+    refused(errno.ENAMETOOLONG, os.stat, str(here) + ("/" + "d" * 200) * 25 + "/bottom")
+
+
+@pytest.mark.case("PSX-NAME-PATH-LONGEST", section="POSIX.1-2024 Pathname Resolution")
+def test_a_path_of_the_greatest_length(here):
+    """A path of {PATH_MAX} bytes, its null byte included, is resolved."""
+    a_file(here / "f", b"x")
+    path = f"{here}/" + "./" * 3000
+    path = path[: os.pathconf(here, "PC_PATH_MAX") - 3]
+    path += "/f" if not path.endswith("/") else "f"
+    assert os.stat(path).st_size == 1
