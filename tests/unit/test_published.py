@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -27,6 +29,12 @@ def test_the_reference_of_the_workloads_is_theirs():
     published = (ROOT / "docs/reference/workloads.md").read_text()
     wanted = page(workloads.registered())
     assert published == wanted, "run: storagetest workloads > docs/reference/workloads.md"
+
+
+def test_the_reference_is_what_the_code_says():
+    argv = [sys.executable, ROOT / "script/reference.py", "--check"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 EXAMPLES = sorted([*(ROOT / "examples/targets").glob("*.yaml"), ROOT / "examples/own-workloads/targets.yaml"])

@@ -180,6 +180,8 @@ def _part(options: TargetOptions, name: str) -> str:
 def _text(value: object, options: type[TargetOptions], name: str) -> str:
     if isinstance(value, int) and _marked(options, name, Mark.SIZE):
         return units.format_size(value)
+    if isinstance(value, int | float) and value < 0:  # its sign would not survive, and -1 be taken for 1
+        return f"minus{-value:g}"
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, list | tuple):

@@ -47,6 +47,7 @@ def pytest_configure(config: pytest.Config) -> None:
             config.pluginmanager.register(Reporting(config), "storagetest-reporting")
             config.pluginmanager.register(Progressing(config), "storagetest-progress")
             _ensure_lab(config)
+        _use_lab(config)
     except ConfigError as error:
         raise pytest.UsageError(str(error)) from None
     config.pluginmanager.register(Guard(config), "storagetest-guard")
@@ -153,3 +154,11 @@ def _ensure_lab(config: pytest.Config) -> None:
             Lab.up(name=name, owner=os.getpid(), progress=lambda line: print(line, file=sys.stderr))  # noqa: T201
     except StoragetestError as error:
         raise pytest.UsageError(f"--st-lab: {error}") from None
+
+
+def _use_lab(config: pytest.Config) -> None:
+    name: str | None = config.option.st_lab
+    if name is not None:
+        from storagetest.lab.paths import lab_dir  # noqa: PLC0415  # as above
+
+        config.stash[KEY].use_lab(lab_dir(name) / "targets.yaml")

@@ -14,6 +14,7 @@ from storagetest.config.base import WorkloadOptions
 from storagetest.errors import ClientLacks, ConfigError
 from storagetest.hosts import Host
 from storagetest.measure.run import Run
+from storagetest.packaged import case_name
 from storagetest.plugin.outcomes import Invalid
 from storagetest.plugin.progress import message
 from storagetest.plugin.state import State
@@ -79,7 +80,7 @@ class Measure:
 def case_of(item: pytest.Item, load: Workload[Any], variant: Variant, client: Host, state: State) -> Case:
     """Return the words that identify a case of ``item`` in every report."""
     return Case(
-        case=item.nodeid,
+        case=case_name(item.nodeid, item.path),
         workload=load.name,
         target=variant.target,
         variant=variant.id,

@@ -46,8 +46,17 @@ class State:
         self.path = Path(named) if named else config.rootpath / "targets.yaml"
         self.loaded: Config | None = None
         if named or self.path.exists():
-            self.loaded = targets_file.load(self.path, overrides=config.option.st_set)
-            self._check_selection()
+            self._load()
+
+    def use_lab(self, path: Path) -> None:
+        """Where no targets file is named and none is here, take that of the lab, ``path``."""
+        if self.loaded is None and path.exists():
+            self.path = path
+            self._load()
+
+    def _load(self) -> None:
+        self.loaded = targets_file.load(self.path, overrides=self._options.st_set)
+        self._check_selection()
 
     @property
     def config(self) -> Config:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from storagetest.config.matrix import parts
 from storagetest.errors import AttachError, TargetDead
 from storagetest.protocols import lustre
 from storagetest.protocols.base import protocols
@@ -100,3 +101,8 @@ def test_words_of_mount_lustre() -> None:
     unknown = "mount.lustre: mount x failed: No such file or directory\nIs the MGS specification correct?"
     assert type(lustre.explain(unknown, options(), "c1")) is AttachError
     assert lustre.explain("strange", options(), "c1") is None
+
+
+def test_all_osts_and_one_are_two_variants():
+    ids = [parts(options(stripe_count=count), ["stripe_count"]) for count in (1, -1)]
+    assert ids == [{"stripe_count": "c1"}, {"stripe_count": "cminus1"}]

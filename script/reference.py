@@ -1,0 +1,424 @@
+"""Writes the reference pages of the docs from the code; with ``--check`` it only compares.
+
+Protocols, workloads, metrics, options and commands are what is registered and declared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import inspect
+import io
+import re
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from storagetest import cli
+from storagetest.config.models import PROFILES
+from storagetest.config.schema import json_schema, schema_text
+from storagetest.plugin import hooks
+from storagetest.protocols.base import protocols
+from storagetest.units import format_duration, format_size
+from storagetest.workloads._reference import page as workloads_page
+from storagetest.workloads.base import workloads
+
+REFERENCE = Path(__file__).resolve().parents[1] / "docs" / "reference"
+MADE = "This page is made from the code by `script/reference.py`."
+COMMON = (
+    "protocol",
+    "client",
+    "clients",
+    "server",
+    "optional",
+    "deadline",
+    "matrix",
+    "exclude",
+    "thresholds",
+)
+"""The keys of every target; `deadline` is an option that all protocols have."""
+
+_PROTOCOLS = f"""\
+{MADE} What the file is for, and how its parts go together, is in [targets.yaml](../targets.md); editors take
+all of this from [its JSON Schema](targets.schema.json).
+
+Every option of a protocol may stand in the `matrix` as a list, save addresses and secrets. Sizes are written
+`4KiB`, `1GiB`; times `500ms`, `30s`, `5min`. An option without a default that is not *required* is left to
+the client's kernel or to the target."""
+_METRICS = f"""\
+{MADE} A gate is a metric, `>=` or `<=`, and a value with its unit: `iops >= 20000`, `p99 <= 5ms`,
+`bandwidth >= 900MiB/s`, `client_cpu <= 80%`. A percentile that too few operations carry is INVALID; a
+metric that a workload does not measure is a mistake in the targets file."""
+_COMMANDS = f"""\
+{MADE} Tests are run with [pytest](pytest.md); `storagetest` does what is not a test run.
+[Exit status](exit-status.md) has a page of its own."""
+_PLUGIN = f"""\
+{MADE} The plugin is loaded wherever storagetest is installed; without a targets file and without its fixtures
+it does nothing."""
+_PYTESTS_OWN = """\
+pytest's own that serve well: `-k` and `-m` choose cases, `-n 2` runs targets side by side (never two cases
+that measure on one client or server), `--junit-xml FILE`, `--alluredir DIR`, `--collect-only`."""
+
+Schema = Mapping[str, Any]
+
+
+def protocols_page() -> str:
+    """Return every key of targets.yaml that has options: targets by protocol, machines, profiles, loads."""
+    schema = json_schema()
+    parts = [
+        "# Options of targets.yaml",
+        _PROTOCOLS,
+        "## Every target",
+        "| key | |\n|---|---|\n" + "\n".join(_common(schema)),
+    ]
+    for name, kind in protocols.registered().items():
+        options = {
+            key: value for key, value in schema["$defs"][name]["properties"].items() if key not in COMMON
+        }
+        required = {key for key, field in kind.Options.model_fields.items() if field.is_required()}
+        example = yaml.safe_dump({"protocol": name, **_plain(kind.example)}, sort_keys=False).rstrip()
+        parts += [
+            f"## {name}",
+            _markdown(inspect.getdoc(kind) or ""),
+            f"```yaml\n{example}\n```",
+            _options(options, required, schema),
+        ]
+        for nested in [key for key in schema["$defs"] if key.startswith(f"{name}.")]:
+            model = schema["$defs"][nested]
+            parts += [
+                f"### {nested}",
+                _markdown(model.get("description", "")),
+                _options(model["properties"], set(model.get("required", ())), schema),
+            ]
+    machine = schema["$defs"]["SshEntry"]
+    parts += [
+        "## Clients and servers",
+        "`transport: local` is the machine that runs pytest, and has no options. With `transport: ssh`:",
+        _options(machine["properties"], {"transport", *machine.get("required", ())}, schema),
+        "## Profiles",
+        "What is left out is the built-in profile's of that name, or else `standard`'s.",
+        _options(schema["$defs"]["ProfileEntry"]["properties"], set(), schema, defaults=False),
+        _profiles(),
+        "## Workloads of your own",
+        _options(schema["$defs"]["OwnWorkload"]["properties"], set(), schema),
+        "## Comparisons",
+        _options(
+            schema["$defs"]["ComparisonEntry"]["properties"],
+            set(schema["$defs"]["ComparisonEntry"].get("required", ())),
+            schema,
+        ),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def metrics_page() -> str:
+    """Return every metric that can be gated, with the workloads that measure it."""
+    found: dict[str, tuple[Any, list[str]]] = {}
+    for name, kind in workloads.registered().items():
+        for metric in kind.metrics.values():
+            found.setdefault(metric.name, (metric, []))[1].append(f"[`{name}`](workloads.md#{name})")
+    rows = [
+        (
+            f"`{name}`",
+            metric.unit.value,
+            metric.better.value,
+            f"{metric.samples_wanted:,}" if metric.quantile is not None else "",
+            ", ".join(kinds),
+        )
+        for name, (metric, kinds) in sorted(found.items())
+    ]
+    return "\n\n".join(
+        [
+            "# Metrics",
+            _METRICS,
+            _table(("metric", "unit", "better", "operations wanted", "measured by"), rows),
+        ]
+    )
+
+
+def command_line_page() -> str:
+    """Return every command of ``storagetest``, with its arguments."""
+    parts = [
+        "# Command line",
+        _COMMANDS,
+    ]
+    for words, parser in _commands(cli._parser(), ("storagetest",)):  # noqa: SLF001  # nobody else needs it
+        rows = [
+            (_written(action), _help(parser, action))
+            for action in parser._actions  # noqa: SLF001  # argparse has no public list
+            if not isinstance(action, argparse._HelpAction | argparse._SubParsersAction)  # noqa: SLF001
+        ]
+        said = parser.description or _said.get(words, "")
+        parts += [f"## {' '.join(words)}", _sentence(said)]
+        parts += [_table(("argument", ""), rows)] if rows else []
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def pytest_page() -> str:
+    """Return the plugin's options, marks and fixtures."""
+    modules = [hooks, *map(importlib.import_module, hooks.pytest_plugins)]
+    options = _Options()
+    for module in modules:
+        if hasattr(module, "pytest_addoption"):
+            module.pytest_addoption(options)
+    return "\n\n".join(
+        [
+            "# pytest: options, marks, fixtures",
+            _PLUGIN,
+            "## Options",
+            _table(("option", ""), sorted(options.rows)),
+            _PYTESTS_OWN,
+            "## Marks",
+            _table(("mark", ""), [(f"`{name}`", said) for name, said in _marks()]),
+            "## Fixtures",
+            "Each needs the one before it, so a case names only the last one that it uses.",
+            _table(("fixture", ""), list(_fixtures(modules))),
+        ]
+    )
+
+
+class _Options:
+    """Stands for pytest's parser, and keeps what is declared."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[str, str]] = []
+
+    def getgroup(self, *_: object) -> _Options:
+        return self
+
+    def addoption(self, *names: str, **said: Any) -> None:  # noqa: ANN401  # pytest's
+        value = f" {said['metavar']}" if "metavar" in said else ""
+        value = f" [{value.strip()}]" if said.get("nargs") == "?" else value
+        self.rows.append((f"`{', '.join(names)}{value}`", _sentence(said["help"].replace("%%", "%"))))
+
+
+def _marks() -> Iterator[tuple[str, str]]:
+    """Return the marks that are known with the plugin and unknown without it."""
+
+    def known(*arguments: str) -> list[str]:
+        lines: list[str] = []
+
+        class Plugin:
+            @staticmethod
+            @pytest.hookimpl(trylast=True)
+            def pytest_configure(config: pytest.Config) -> None:
+                lines.extend(config.getini("markers"))
+
+        with tempfile.TemporaryDirectory() as empty, contextlib.redirect_stdout(io.StringIO()):
+            options = [
+                "-c",
+                f"{empty}/none.ini",
+                "--rootdir",
+                empty,
+                "-p",
+                "no:cacheprovider",
+                "--collect-only",
+            ]
+            Path(empty, "none.ini").write_text("[pytest]\n", encoding="utf-8")
+            pytest.main([*options, *arguments, empty], plugins=[Plugin()])
+        return lines
+
+    without = set(known("-p", "no:storagetest"))
+    for line in sorted(set(known()) - without):
+        name, _, said = line.partition(": ")
+        yield name, _sentence(said)
+
+
+def _fixtures(modules: Sequence[Any]) -> Iterator[tuple[str, str]]:
+    for module in modules:
+        for name, thing in vars(module).items():
+            if type(thing).__name__ == "FixtureFunctionDefinition" and not name.startswith("_"):
+                said = inspect.getdoc(thing._get_wrapped_function()) or ""  # noqa: SLF001  # pytest offers no other
+                yield f"`{name}`", _markdown(said.partition("\n\n")[0].replace("\n", " "))
+
+
+def _common(schema: Schema) -> Iterator[str]:
+    first = next(iter(protocols.registered()))
+    for key in COMMON:
+        said = schema["$defs"][first]["properties"][key]
+        text = (
+            "Gates, as at the top level; they go before the file's."
+            if "$ref" in said
+            else said["description"]
+        )
+        yield f"| `{key}` | {_cell(text)} |"
+
+
+def _options(properties: Schema, required: set[str], schema: Schema, *, defaults: bool = True) -> str:
+    rows = []
+    for name, said in properties.items():
+        default = "*required*" if name in required else _default(said)
+        rows.append(
+            (
+                f"`{name}`",
+                _type(said, schema),
+                *([default] if defaults else []),
+                _cell(_said_of(said, schema)),
+            )
+        )
+    heads = ("option", "value", "default", "") if defaults else ("option", "value", "")
+    return _table(heads, rows).rstrip()
+
+
+def _said_of(said: Schema, schema: Schema) -> str:
+    if "description" in said:
+        return str(said["description"])
+    if "$ref" in said:
+        return str(schema["$defs"][said["$ref"].rpartition("/")[2]].get("description", ""))
+    return ""
+
+
+def _type(said: Schema, schema: Schema) -> str:
+    """Return in a word or two what a value is."""
+    if "anyOf" in said:
+        several = [each for each in said["anyOf"] if each.get("type") != "null"]
+        kinds = list(dict.fromkeys(_type(each, schema) for each in several))
+        return next((word for word in ("size", "time") if word in kinds), " or ".join(kinds))
+    if "$ref" in said:
+        name = said["$ref"].rpartition("/")[2]
+        anchor = re.sub(r"[^a-z0-9_-]", "", name.lower())
+        return f"[{name}](#{anchor})" if "." in name else "an entry of its own"
+    if "enum" in said or "const" in said:
+        return ", ".join(f"`{value}`" for value in said.get("enum", [said.get("const")]))
+    if str(said.get("description", "")).startswith("A secret"):
+        return "secret"
+    pattern = str(said.get("pattern", ""))
+    words = re.fullmatch(r"\^\((\w+(?:\|\w+)*)\)\$", pattern)
+    if words:
+        return ", ".join(f"`{word}`" for word in words[1].split("|"))
+    known = {"KMGT": "size", "ns|us": "time"}
+    return next((word for mark, word in known.items() if mark in pattern), _plain_type(said, schema))
+
+
+def _plain_type(said: Schema, schema: Schema) -> str:
+    kind = said.get("type")
+    if kind in ("integer", "number"):
+        low, high = said.get("minimum"), said.get("maximum")
+        word = "whole number" if kind == "integer" else "number"
+        if high is not None:
+            return f"{word}, {low} to {high}"
+        return f"{word}, {low} or more" if low else word
+    if kind == "array":
+        return f"list of {_type(said.get('items', {}), schema)}s"
+    return {"boolean": "`true`, `false`", "object": "mapping"}.get(str(kind), "text")
+
+
+def _default(said: Schema) -> str:
+    value = said.get("default")
+    if value is None or value == []:
+        return ""
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    return f"`{value:g}`" if isinstance(value, float) else f"`{value}`"
+
+
+def _profiles() -> str:
+    rows = [
+        (
+            f"`{one.name}`",
+            format_size(one.size),
+            format_duration(one.ramp),
+            format_duration(one.runtime),
+            str(one.repeats),
+            str(one.max_repeats),
+        )
+        for one in PROFILES.values()
+    ]
+    return _table(("built in", "size", "ramp", "runtime", "repeats", "max_repeats"), rows).rstrip()
+
+
+_said: dict[tuple[str, ...], str] = {}
+"""What a command's parent says of it, where it has no description of its own."""
+
+
+def _commands(
+    parser: argparse.ArgumentParser, words: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], argparse.ArgumentParser]]:
+    below = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]  # noqa: SLF001  # as above
+    if words != ("storagetest",) and not below:
+        yield words, parser
+    for action in below:
+        for choice in action._choices_actions:  # noqa: SLF001  # as above
+            _said[*words, choice.dest] = choice.help or ""
+        for name, inner in action.choices.items():
+            yield from _commands(inner, (*words, name))
+
+
+def _written(action: argparse.Action) -> str:
+    value = action.metavar if isinstance(action.metavar, str) else action.dest.upper()
+    if not action.option_strings:
+        name = f"[{value}]" if action.nargs in ("?", "*") else value
+        return f"`{name}{' …' if action.nargs in ('*', '+') else ''}`"
+    takes = "" if action.nargs == 0 else f" {value}"
+    return f"`{', '.join(action.option_strings)}{takes}`"
+
+
+def _help(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
+    return _sentence((action.help or "") % {**vars(action), "prog": parser.prog})
+
+
+def _sentence(text: str) -> str:
+    text = " ".join(text.split())
+    return text[:1].upper() + text[1:] + ("." if text and text[-1] not in ".!?…" else "") if text else ""
+
+
+def _markdown(text: str) -> str:
+    """Return a docstring as Markdown: roles of the documentation tool become plain code."""
+    return re.sub(r"``([^`]+)``", r"`\1`", re.sub(r":\w+:`~?([^`]+)`", r"`\1`", text))
+
+
+def _cell(text: str) -> str:
+    return _markdown(" ".join(text.split()))
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401  # what YAML can hold
+    if isinstance(value, Mapping):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    return [_plain(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join(f"| {' | '.join(map(_bars, line))} |" for line in lines)
+
+
+def _bars(text: str) -> str:
+    """Return ``text`` with every bar escaped: a bar ends a cell."""
+    return re.sub(r"(?<!\\)\|", r"\\|", text)
+
+
+def pages() -> dict[Path, str]:
+    """Return every generated file of the reference, with what it is to hold."""
+    return {
+        REFERENCE / "targets.schema.json": schema_text(),
+        REFERENCE / "workloads.md": workloads_page(workloads.registered()),
+        REFERENCE / "protocols.md": protocols_page(),
+        REFERENCE / "metrics.md": metrics_page(),
+        REFERENCE / "command-line.md": command_line_page(),
+        REFERENCE / "pytest.md": pytest_page(),
+    }
+
+
+def main() -> int:
+    """Write the pages; with ``--check`` name those that differ (exit status 1)."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--check", action="store_true", help="write nothing; name the pages that differ")
+    check = parser.parse_args().check
+    stale = [path for path, text in pages().items() if not path.exists() or path.read_text("utf-8") != text]
+    for path in stale:
+        if check:
+            sys.stderr.write(f"{path} is not what the code says; run: python script/reference.py\n")
+        else:
+            path.write_text(pages()[path], encoding="utf-8")
+            sys.stdout.write(f"{path}\n")
+    return 1 if stale and check else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Does a target keep its protocol's promises?"""

@@ -1,0 +1,1 @@
+"""Do two clients of one file system see what they are promised?"""

@@ -1,0 +1,1 @@
+"""Foreign suites, each test an item: ``*.external.toml``."""

@@ -1,0 +1,1 @@
+"""Is a target fast enough? One workload a module."""

@@ -1,0 +1,8 @@
+"""What is published beside the code: docs, examples, packages."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))  # for blocks: importlib mode leaves sys.path alone
