@@ -11,10 +11,8 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from storagetest import __version__
+from storagetest import __version__, packaged
 from storagetest.commands import check, clean, completion, init, reference, targets
-from storagetest import __version__, config, packaged
-from storagetest.config.schema import schema_text
 from storagetest.errors import ConfigError, StoragetestError
 from storagetest.lab import cli as lab_cli
 from storagetest.report import cli as report_cli
@@ -35,6 +33,7 @@ COMMANDS = (
     export_cli,
     page_cli,
     clean,
+    packaged,
     lab_cli,
     reference,
     completion,
@@ -69,31 +68,6 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for command in COMMANDS:
         command.add_parser(commands)
-
-    targets = commands.add_parser("targets", help="list the variants that the targets file expands to")
-    _add_targets_file(targets)
-    targets.add_argument("--kinds", action="store_true", help="list protocols and workloads instead")
-    targets.set_defaults(func=_targets)
-
-    leftovers = commands.add_parser("clean", help="undo what killed runs have left on the clients")
-    _add_targets_file(leftovers)
-    leftovers.add_argument(
-        "--force", action="store_true", help="also what a run that still lives has attached"
-    )
-    leftovers.set_defaults(func=_clean)
-
-    reference = commands.add_parser("workloads", help="print the reference of the workloads, for the docs")
-    reference.set_defaults(func=_workloads)
-
-    schema = commands.add_parser("schema", help="print the JSON Schema of the targets file, for editors")
-    schema.set_defaults(func=_schema)
-
-    report_cli.add_parser(commands)
-    coverage_page.add_parser(commands)
-    export_cli.add_parser(commands)
-    page_cli.add_parser(commands)
-    packaged.add_parser(commands)
-    lab_cli.add_parser(commands)
     return parser
 
 
