@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from storagetest.errors import TargetDead
-from storagetest.external.base import Ended, Invocation, Look, Suite, Verdict, register
+from storagetest.external.base import Ended, HereSuite, Invocation, Look, Verdict, register
 
 LOG = Path(__file__).with_name("looks")
 
 
 @register
-class Fake(Suite):
+class Fake(HereSuite):
     """A suite whose tests say what they are called."""
 
     name: ClassVar[str] = "fake"

@@ -21,7 +21,17 @@ from typing import Any, ClassVar
 
 from storagetest.registry import Registry
 
-__all__ = ["Ended", "Invocation", "Look", "Suite", "Verdict", "register", "suites"]
+__all__ = [
+    "Ended",
+    "HereSuite",
+    "Invocation",
+    "Look",
+    "MountSuite",
+    "Suite",
+    "Verdict",
+    "register",
+    "suites",
+]
 
 
 class Ended(Enum):
@@ -64,7 +74,7 @@ class Look:
 
 
 class Suite(ABC):
-    """One foreign suite. Subclasses are stateless."""
+    """One foreign suite: a :class:`HereSuite` or a :class:`MountSuite`. Subclasses are stateless."""
 
     name: ClassVar[str]
     needs: ClassVar[frozenset[str]]
@@ -72,6 +82,14 @@ class Suite(ABC):
     program: ClassVar[str]
     package: ClassVar[str]
     """Where the program comes from, as it is said to a person who lacks it."""
+
+    @abstractmethod
+    def verdict(self, test: str, *, status: int, stdout: str, stderr: str) -> Verdict:
+        """Read the output of one test. Total: what cannot be read is BROKEN."""
+
+
+class HereSuite(Suite):
+    """Runs on the machine that runs pytest, and reaches the target by itself."""
 
     @abstractmethod
     def listing(self) -> Invocation:
@@ -85,16 +103,34 @@ class Suite(ABC):
     def invocation(self, test: str, options: Any, *, may_erase: bool) -> Invocation:  # noqa: ANN401  # its protocol's
         """Return how to run one test against a target with these options."""
 
-    @abstractmethod
-    def verdict(self, test: str, *, status: int, stdout: str, stderr: str) -> Verdict:
-        """Read the output of one test. Total: what cannot be read is BROKEN."""
-
     def look(self, options: Any) -> Look:  # noqa: ANN401, ARG002  # its protocol's
         """Look at the target, once before its tests and again when a test broke; by default nothing is seen.
 
         :class:`~storagetest.errors.TargetDead` where it does not answer: its other tests are skipped then.
         """
         return Look()
+
+
+class MountSuite(Suite):
+    """Runs on the client, in an empty directory of the mount; ``program`` is looked for there.
+
+    Its tests are known beforehand, since no client is asked when tests are collected.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"filesystem"})
+    tests: ClassVar[tuple[str, ...]]
+
+    def presence(self, program: str) -> tuple[str, ...]:
+        """Return a command that succeeds on a client that has the program."""
+        return ("sh", "-c", 'command -v "$1"', "sh", program)
+
+    def files(self, test: str) -> Mapping[str, str]:  # noqa: ARG002  # a subclass's
+        """Return what the test reads besides: name → text, in a directory of the client's own."""
+        return {}
+
+    @abstractmethod
+    def invocation(self, test: str, *, program: str, place: str, scratch: str) -> Invocation:
+        """Return how to run one test in ``place``; :meth:`files` are in ``scratch``."""
 
 
 suites: Registry[Suite] = Registry("storagetest.external")

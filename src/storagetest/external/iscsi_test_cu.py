@@ -11,7 +11,7 @@ from collections import Counter
 from typing import Any, ClassVar
 
 from storagetest.errors import RemoteProtocolError
-from storagetest.external.base import Ended, Invocation, Look, Suite, Verdict, register
+from storagetest.external.base import Ended, HereSuite, Invocation, Look, Verdict, register
 from storagetest.wire.iscsi.initiator import Initiator
 from storagetest.wire.iscsi.login import Credentials
 from storagetest.wire.link import Link
@@ -29,7 +29,7 @@ _DEADLINE = 120.0
 
 
 @register
-class IscsiTestCu(Suite):
+class IscsiTestCu(HereSuite):
     """libiscsi's iscsi-test-cu, run on this machine."""
 
     name: ClassVar[str] = "iscsi-test-cu"

@@ -3,19 +3,22 @@
 A file ``NAME.external.toml`` names a suite, which of its tests are wanted, and what is known to fail where::
 
     suite = "iscsi-test-cu"
+    program = "/opt/bin/iscsi-test-cu"      # where it is, if not where the shell finds it
     include = ["Inquiry.*", "Read10.*"]     # globs; all when it is left out
     exclude = ["Sanitize.*"]
 
     [[known]]
-    on = "LIO-ORG"                          # what the target says it is
+    on = "LIO-ORG"                          # what the target says it is, or its `implementation`
     tests = ["Verify10.Mismatch*"]
     reason = "BYTCHK is not looked at (SBC-3 5.30)"
     strict = false                          # it does not always fail; true when it is left out
     run = false                             # it does harm there: it is skipped; true when it is left out
 
-Each test runs on the first variant of every target that has what the suite needs, on the machine that runs
-pytest. The program's own list is asked for at collection; no target is contacted then. A test that is known
-to fail is expected to, strictly: when it passes, the entry goes.
+A :class:`~storagetest.external.base.HereSuite` runs on the machine that runs pytest, on the first variant of
+every target that has what it needs; its program's own list is asked for at collection. A
+:class:`~storagetest.external.base.MountSuite` runs on the client, on every variant
+(:mod:`storagetest.plugin.external_mount`). No target and no client is contacted at collection. A test that is
+known to fail is expected to, strictly: when it passes, the entry goes.
 """
 
 from __future__ import annotations
@@ -33,18 +36,18 @@ import pytest
 
 from storagetest.config import Variant
 from storagetest.errors import DeadlineExceeded, WorkloadError
-from storagetest.external.base import Ended, Look, Suite, Verdict, suites
+from storagetest.external.base import Ended, HereSuite, Look, MountSuite, Suite, Verdict, suites
 from storagetest.hosts import LocalHost
 from storagetest.plugin.state import KEY, State
 
-__all__ = ["ExternalFile", "ExternalItem"]
+__all__ = ["ExternalFile", "ExternalItem", "HereItem", "Known", "Wanted", "conclude"]
 
 SUFFIX = ".external.toml"
 _LOOKS = pytest.StashKey[dict[str, Look]]()
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class Known:
     """What is known to fail on one implementation, and why."""
 
     on: str
@@ -55,18 +58,21 @@ class _Known:
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
+class Wanted:
     """What a file says."""
 
     suite: str
+    program: str = ""
     include: tuple[str, ...] = ("*",)
     exclude: tuple[str, ...] = ()
-    known: tuple[_Known, ...] = ()
+    known: tuple[Known, ...] = ()
 
     def has(self, test: str) -> bool:
+        """Whether ``test`` is wanted."""
         return _any(test, self.include) and not _any(test, self.exclude)
 
-    def issue(self, test: str, implementation: str) -> _Known | None:
+    def issue(self, test: str, implementation: str) -> Known | None:
+        """Return what is known of ``test`` there."""
         return next((one for one in self.known if one.on == implementation and _any(test, one.tests)), None)
 
 
@@ -87,30 +93,35 @@ class ExternalFile(pytest.File):
     """The tests of one foreign suite."""
 
     def collect(self) -> Iterator[pytest.Item]:
-        """Yield an item for every test and target, or one that says why there are none."""
+        """Yield an item for every test and variant, or one that says why there are none."""
         wanted = _read(self.path)
         suite = suites.get(wanted.suite)()
         state = self.config.stash[KEY]
         state.wanted = True
         if state.loaded is None:
             return
-        targets = _targets(state, suite)
-        if shutil.which(suite.program) is None:
-            yield self._absent(suite, f"{suite.program} is not installed here: {suite.package}")
-        elif not targets:
+        variants = [one for one in state.variants.values() if _gives(state, one, suite)]
+        if isinstance(suite, HereSuite):
+            program = wanted.program or suite.program
+            if shutil.which(program) is None:
+                yield self._absent(suite, f"{program} is not installed here: {suite.package}")
+                return
+            variants = list({one.target: one for one in reversed(variants)}.values())[::-1]
+        if not variants:
             yield self._absent(suite, f"no target has {', '.join(sorted(suite.needs))}")
-        else:
-            chosen = _chosen(suite, wanted, self.path)
-            for variant, test in ((variant, test) for variant in targets for test in chosen):
-                item: ExternalItem = ExternalItem.from_parent(
-                    self,
-                    name=f"{test}[{variant.id}]",
-                    suite=suite,
-                    test=test,
-                    variant=variant,
-                    wanted=wanted,
-                )
-                yield item
+            return
+        for test in _chosen(suite, wanted, self.path):
+            for variant in variants:
+                yield self._item(suite, test, variant, wanted)
+
+    def _item(self, suite: Suite, test: str, variant: Variant, wanted: Wanted) -> pytest.Item:
+        from storagetest.plugin.external_mount import MountItem  # noqa: PLC0415  # which is made of this module
+
+        kind = MountItem if isinstance(suite, MountSuite) else HereItem
+        item: ExternalItem = kind.from_parent(
+            self, name=f"{test}[{variant.id}]", suite=suite, test=test, variant=variant, wanted=wanted
+        )
+        return item
 
     def _absent(self, suite: Suite, reason: str) -> pytest.Item:
         item: _Absent = _Absent.from_parent(self, name=suite.name, reason=reason)
@@ -135,14 +146,15 @@ class ExternalItem(pytest.Item):
     def __init__(
         self,
         *,
-        suite: Suite,
+        suite: Any,  # noqa: ANN401  # a HereSuite or a MountSuite
         test: str,
         variant: Variant,
-        wanted: _Wanted,
+        wanted: Wanted,
         **more: Any,  # noqa: ANN401  # pytest's
     ) -> None:
         super().__init__(**more)
         self.suite, self.test, self.variant, self.wanted = suite, test, variant, wanted
+        self.program: str = wanted.program or suite.program
         # Locks, known breakage and the scheduling of targets find the variant where a function has it; its
         # scope is none of pytest's, so that pytest does not group these items by it.
         self.callspec = SimpleNamespace(
@@ -150,6 +162,14 @@ class ExternalItem(pytest.Item):
         )
         self.cls = None
         self.add_marker("external")
+
+    def reportinfo(self) -> tuple[Path, None, str]:
+        """Say where the item is from."""
+        return self.path, None, f"{self.suite.name}: {self.name}"
+
+
+class HereItem(ExternalItem):
+    """A test that runs on this machine."""
 
     def runtest(self) -> None:
         """Run the test, and pass on what it says."""
@@ -159,9 +179,10 @@ class ExternalItem(pytest.Item):
         if known is not None and not known.run:
             pytest.skip(f"not run on {known.on}: {known.reason}")
         run = suite.invocation(self.test, options, may_erase=look.may_erase)
+        argv = (self.program, *run.argv[1:]) if self.wanted.program else run.argv
         try:
             with LocalHost() as host:
-                done = host.run(run.argv, deadline=run.deadline, check=False, env=run.env)
+                done = host.run(argv, deadline=run.deadline, check=False, env=run.env)
         except DeadlineExceeded:
             suite.look(options)  # a dead target is said to be dead, and is left alone from here on
             raise
@@ -169,7 +190,7 @@ class ExternalItem(pytest.Item):
         verdict = suite.verdict(self.test, status=done.status, stdout=done.stdout, stderr=done.stderr)
         if verdict.ended is Ended.BROKEN:
             suite.look(options)
-        _conclude(verdict, known, self.path.name)
+        conclude(verdict, known, self.path.name)
 
     def _look(self) -> Look:
         """Look at the target once."""
@@ -178,12 +199,9 @@ class ExternalItem(pytest.Item):
             looks[self.variant.target] = self.suite.look(self.variant.options)
         return looks[self.variant.target]
 
-    def reportinfo(self) -> tuple[Path, None, str]:
-        """Say where the item is from."""
-        return self.path, None, f"{self.suite.name}: {self.name}"
 
-
-def _conclude(verdict: Verdict, known: _Known | None, file: str) -> None:
+def conclude(verdict: Verdict, known: Known | None, file: str) -> None:
+    """End an item as its test has ended; what is known to fail is expected to."""
     said = f"{verdict.reason}\n{verdict.details}".strip()
     match verdict.ended:
         case Ended.PASSED if known is not None and known.strict:
@@ -198,7 +216,7 @@ def _conclude(verdict: Verdict, known: _Known | None, file: str) -> None:
             raise WorkloadError(said)
 
 
-def _read(path: Path) -> _Wanted:
+def _read(path: Path) -> Wanted:
     """Read a file; :class:`pytest.UsageError` says what is wrong with it."""
     try:
         said = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -208,14 +226,14 @@ def _read(path: Path) -> _Wanted:
         raise pytest.UsageError(f"{path}: suite = NAME is wanted, one of {', '.join(sorted(suites.all()))}")
     known = [_table(path, one, _KNOWN) for one in said.pop("known", [])]
     wanted = _table(path, said, _FILE)
-    return _Wanted(**{**wanted, "known": tuple(_Known(**one) for one in known)})
+    return Wanted(**{**wanted, "known": tuple(Known(**one) for one in known)})
 
 
 _GLOBS = "a list of globs"
-_FILE = {"suite": "a name", "include": _GLOBS, "exclude": _GLOBS}
+_FILE = {"suite": "a name", "program": "a path", "include": _GLOBS, "exclude": _GLOBS}
 _KNOWN = {"on": "a name", "tests": _GLOBS, "reason": "a sentence"}
 _KNOWN |= dict.fromkeys(("strict", "run"), "true or false")
-_OPTIONAL = {"include", "exclude", "strict", "run"}
+_OPTIONAL = {"program", "include", "exclude", "strict", "run"}
 
 
 def _table(path: Path, said: Mapping[str, Any], fields: Mapping[str, str]) -> dict[str, Any]:
@@ -239,21 +257,21 @@ def _any(test: str, globs: tuple[str, ...]) -> bool:
     return any(fnmatchcase(test, glob) for glob in globs)
 
 
-def _chosen(suite: Suite, wanted: _Wanted, path: Path) -> list[str]:
+def _chosen(suite: Suite, wanted: Wanted, path: Path) -> list[str]:
     """Return the tests that the file wants; :class:`pytest.UsageError` where it names none that there is."""
-    listing = suite.listing()
-    with LocalHost() as host:
-        done = host.run(listing.argv, deadline=listing.deadline, check=False)
-    chosen = [test for test in suite.tests(done.stdout) if wanted.has(test)]
+    if isinstance(suite, HereSuite):
+        listing = suite.listing()
+        argv = (wanted.program, *listing.argv[1:]) if wanted.program else listing.argv
+        with LocalHost() as host:
+            done = host.run(argv, deadline=listing.deadline, check=False)
+        tests, said = suite.tests(done.stdout), f"\n{done.describe()}"
+    else:
+        tests, said = suite.tests if isinstance(suite, MountSuite) else (), ""
+    chosen = [test for test in tests if wanted.has(test)]
     if not chosen:
-        raise pytest.UsageError(f"{path}: {suite.program} lists no test that is wanted\n{done.describe()}")
+        raise pytest.UsageError(f"{path}: {suite.name} lists no test that is wanted{said}")
     return chosen
 
 
-def _targets(state: State, suite: Suite) -> list[Variant]:
-    """Return the first variant of each target that has what the suite needs."""
-    first: dict[str, Variant] = {}
-    for variant in state.variants.values():
-        if suite.needs <= state.protocol(variant).capabilities(variant.options):
-            first.setdefault(variant.target, variant)
-    return list(first.values())
+def _gives(state: State, variant: Variant, suite: Suite) -> bool:
+    return suite.needs <= state.protocol(variant).capabilities(variant.options)

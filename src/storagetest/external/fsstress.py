@@ -1,0 +1,50 @@
+"""fsstress: processes that do random things to a tree of files (from LTP or xfstests).
+
+It compares nothing. That it comes to its end, and that the tree can be listed and removed afterwards, is the
+test; a target that hangs or forgets a name is found by it, one that returns other data is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from storagetest.external.base import Ended, Invocation, MountSuite, Verdict, register
+
+__all__ = ["Fsstress"]
+
+_DEADLINE = 600.0
+_TESTS: Mapping[str, tuple[int, int, int]] = {"one-process": (1, 1000, 1), "eight-processes": (8, 300, 2)}
+"""Test → (processes, operations of each, seed)."""
+
+_SCRIPT = 'command -v "$1" >/dev/null || exit 127; "$@" && ls -lR "$3" >/dev/null && rm -rf "$3"/*'
+
+
+@register
+class Fsstress(MountSuite):
+    """fsstress, run on the client: random operations on a tree, which is listed and removed at the end."""
+
+    name: ClassVar[str] = "fsstress"
+    program: ClassVar[str] = "fsstress"
+    package: ClassVar[str] = (
+        "LTP (testcases/bin/fsstress) or xfstests (ltp/fsstress); say where with `program`"
+    )
+    tests: ClassVar[tuple[str, ...]] = tuple(_TESTS)
+
+    def invocation(self, test: str, *, program: str, place: str, scratch: str) -> Invocation:  # noqa: ARG002  # nothing is read
+        """Return the run of one test, and what is done with the tree then."""
+        processes, operations, seed = _TESTS[test]
+        argv = (program, "-d", place, "-p", str(processes), "-n", str(operations), "-s", str(seed))
+        return Invocation(("sh", "-c", _SCRIPT, "sh", *argv), deadline=_DEADLINE)
+
+    def verdict(self, test: str, *, status: int, stdout: str, stderr: str) -> Verdict:
+        """Pass where the program, the listing and the removal did."""
+        if status == 0:
+            return Verdict(Ended.PASSED)
+        tail = "\n".join((stdout + stderr).strip().splitlines()[-20:])
+        if status == 127 or "usage" in tail.lower():
+            return Verdict(Ended.BROKEN, f"{test}: exit status {status}", tail)
+        reason = next(
+            (line for line in reversed(stderr.strip().splitlines()) if line), f"exit status {status}"
+        )
+        return Verdict(Ended.FAILED, reason, tail)

@@ -1,0 +1,96 @@
+"""pjdfstest: what POSIX says of each call on a file system (the runner in Rust, ``cargo install pjdfstest``).
+
+One item for each system call. The tests change their user to three that every Linux has, each with the group
+of its name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import ClassVar
+
+from storagetest.external.base import Ended, Invocation, MountSuite, Verdict, register
+
+__all__ = ["Pjdfstest"]
+
+_DEADLINE = 600.0
+_CALLS = (
+    "chmod",
+    "chown",
+    "ftruncate",
+    "link",
+    "mkdir",
+    "mkfifo",
+    "mknod",
+    "open",
+    "posix_fallocate",
+    "rename",
+    "rmdir",
+    "symlink",
+    "truncate",
+    "unlink",
+    "utimensat",
+)
+_USERS = ("bin", "daemon", "mail")
+_SETTINGS = """\
+[features]
+posix_fallocate = {{}}
+utime_now = {{}}
+utimensat = {{}}
+
+[settings]
+naptime = 0.1
+allow_remount = false
+
+[dummy_auth]
+entries = [{entries}]
+"""
+_ENDED = re.compile(r"^(\S+::\S+)\s+(ok|FAILED|skipped)$", re.MULTILINE)
+_SUMMARY = "\nSummary: "
+
+
+@register
+class Pjdfstest(MountSuite):
+    """The POSIX file system tests by Pawel Jakub Dawidek, as rewritten in Rust, run on the client."""
+
+    name: ClassVar[str] = "pjdfstest"
+    program: ClassVar[str] = "pjdfstest"
+    package: ClassVar[str] = "`cargo install pjdfstest`"
+    tests: ClassVar[tuple[str, ...]] = _CALLS
+
+    def files(self, test: str) -> Mapping[str, str]:  # noqa: ARG002  # the same for all
+        """Return the runner's settings."""
+        entries = ", ".join(f'["{name}", "{name}"]' for name in _USERS)
+        return {"pjdfstest.toml": _SETTINGS.format(entries=entries)}
+
+    def invocation(self, test: str, *, program: str, place: str, scratch: str) -> Invocation:
+        """Return the run of the tests of one system call."""
+        argv = (program, "-c", f"{scratch}/pjdfstest.toml", "-p", place, "--", f"{test}::")
+        return Invocation(argv, deadline=_DEADLINE)
+
+    def verdict(self, test: str, *, status: int, stdout: str, stderr: str) -> Verdict:
+        """Read how each test of this call ended; the pattern ``link::`` runs those of ``unlink``, too."""
+        if _SUMMARY not in stdout:
+            tail = "\n".join((stdout + stderr).strip().splitlines()[-20:])
+            return Verdict(Ended.BROKEN, f"{test}: exit status {status} and no summary", tail)
+        ended = {name: word for name, word in _ENDED.findall(stdout) if name.startswith(f"{test}::")}
+        failed = [name for name, word in ended.items() if word == "FAILED"]
+        passed = sum(word == "ok" for word in ended.values())
+        if failed:
+            shown = ", ".join(failed[:3]) + " …" * (len(failed) > 3)
+            said = _without_backtraces(stdout)
+            return Verdict(Ended.FAILED, f"{len(failed)} of {len(ended)} tests fail: {shown}", said)
+        if not passed:
+            return Verdict(Ended.SKIPPED, f"the program skips all of its {len(ended)} tests of {test}")
+        return Verdict(Ended.PASSED)
+
+
+def _without_backtraces(said: str) -> str:
+    """Leave out the stack of each test that failed."""
+    lines, within = [], False
+    for line in said.splitlines():
+        within = line == "Backtrace:" or (within and line.startswith("  "))
+        if not within:
+            lines.append(line)
+    return "\n".join(lines)

@@ -1,0 +1,139 @@
+"""The posix suite on file systems that break one promise: each mutant before the cases that name it.
+
+The cases run here as they do on a client, by the agent, in a mount of :mod:`fuse_kit`. pytest is asked once,
+in a process of its own, which cases there are (:func:`collected`). Rules of the count:
+
+- A mutant is killed by a case that names it (``kills=``) and fails, where it passes on the honest one.
+- A case that ends in any other way (it died, it hangs) kills nobody.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fuse_kit import mounted
+from mutant_bench import Attempt
+from posix_mutants import MUTANTS
+from storagetest.runner.cases import CaseAnswer, CaseCall, run_cases
+
+from storagetest.hosts.local import LocalHost
+
+__all__ = ["HONEST", "ClientCase", "collected", "run_all", "run_on"]
+
+ROOT = Path(__file__).parents[2]
+SUITES = ROOT / "suites" / "conformance"
+HONEST = ("fuse_files:PassThrough", "fuse_locks:Locking")
+"""The kernel keeps the locks of the first, the second keeps them itself."""
+EACH = 20.0
+"""Seconds that a case may take."""
+BESIDE = 2
+"""Mutants that are tried at the same time."""
+_COLLECT = "CLIENT_CASES"
+
+
+@dataclass(frozen=True, slots=True)
+class ClientCase:
+    """A case whose body runs on a client."""
+
+    id: str
+    level: str
+    kills: tuple[str, ...]
+    spares: str
+    call: CaseCall
+
+
+def run_on(files: str, cases: Sequence[ClientCase]) -> dict[str, CaseAnswer]:
+    """Run ``cases`` on one file system, ``module:class``; return their answers by id."""
+    with tempfile.TemporaryDirectory(prefix="storagetest-posix-") as place:
+        below, at = Path(place, "below"), Path(place, "at")
+        below.mkdir(mode=0o755)
+        at.mkdir()
+        Path(place).chmod(0o755)
+        with mounted(files, below, at), LocalHost("here") as here:
+            answers = run_cases(here, [case.call for case in cases], place=str(at), each=EACH)
+    return {answer.id: answer for answer in answers}
+
+
+def run_all(cases: Sequence[ClientCase], mutants: Iterable[str]) -> dict[str, list[Attempt]]:
+    """Run each of ``mutants`` before the cases that name it, a few at the same time."""
+    wanted = {name: [case for case in cases if name in case.kills] for name in mutants}
+    with ThreadPoolExecutor(BESIDE) as pool:
+        runs = {
+            name: pool.submit(run_on, MUTANTS[name].files, killers)
+            for name, killers in wanted.items()
+            if killers
+        }
+        answers = {name: run.result() for name, run in runs.items()}
+    return {
+        name: [_attempt(name, answers[name][case.id]) for case in killers]
+        for name, killers in wanted.items()
+        if killers
+    }
+
+
+def _attempt(mutant: str, answer: CaseAnswer) -> Attempt:
+    return Attempt(
+        mutant, answer.id, answer.ended.value, acted=True, message=answer.message, seconds=answer.seconds
+    )
+
+
+def collected(suite: str) -> list[ClientCase]:
+    """Return a suite's cases whose body runs on a client; pytest collects them, in a process of its own."""
+    with tempfile.TemporaryDirectory() as place:
+        targets, found = Path(place, "targets.yaml"), Path(place, "cases.jsonl")
+        document = {
+            "version": 1,
+            "clients": {"here": {"transport": "local"}},
+            "targets": {"mount": {"protocol": "local", "path": place}},
+        }
+        targets.write_text(json.dumps(document), encoding="utf-8")
+        argv = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "posix_bench"]
+        argv += ["-p", "no:cacheprovider", "-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT)]
+        argv += ["--st-targets", str(targets), str(SUITES / suite)]
+        path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+        environment = os.environ | {_COLLECT: str(found), "PYTHONPATH": path}
+        done = subprocess.run(
+            argv, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False
+        )
+        if done.returncode:
+            said = f"{done.stdout[-3000:]}{done.stderr[-1000:]}"
+            raise RuntimeError(f"pytest ended with {done.returncode}:\n{said}")
+        lines = found.read_text(encoding="utf-8").splitlines()
+    return [_case(json.loads(line)) for line in lines]
+
+
+def _case(said: dict[str, Any]) -> ClientCase:
+    call = CaseCall(said["id"], Path(said["module"]), said["function"], said["arguments"], said["gives"])
+    return ClientCase(said["id"], said["level"], tuple(said["kills"]), said["spares"], call)
+
+
+# What follows runs inside pytest, as a plugin.
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Write down the cases, where :func:`collected` asks for them."""
+    name = os.environ.get(_COLLECT)
+    if name is None:
+        return
+    from storagetest.plugin.on_client import call_of
+
+    from storagetest.plugin.conformance import case_of
+
+    with Path(name).open("w", encoding="utf-8") as file:
+        for item in session.items:
+            case, call = case_of(item), call_of(item)
+            if case is None or call is None:
+                continue
+            said = {"id": case.id, "level": case.level.value, "kills": case.kills, "spares": case.spares}
+            said |= {"module": str(call.module), "function": call.function, "gives": call.gives}
+            file.write(json.dumps({**said, "arguments": dict(call.arguments)}) + "\n")

@@ -1,0 +1,61 @@
+"""Which case kills which mutant, of those that could: for who writes ``kills=``.
+
+    python tests/mutants/posix_matrix.py matrix.json [AREA ...]
+
+An area is a module of mutants (``posix_AREA_mutants``); :data:`MODULES` says which of the suite's modules
+could notice one. The answer is JSON: mutant → case → [how it ended, what it said], for what did not pass.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from posix_bench import HONEST, collected, run_on
+from posix_mutants import MUTANTS
+from storagetest.runner.cases import CaseAnswer, Ended
+
+MODULES = {
+    "attribute": "times mode_owner create link sparse data statfs open remove rename",
+    "data": "data sparse mmap direct open",
+    "directory": "directories create remove",
+    "lock": "locks",
+    "name": "names rename link create remove open",
+    "open": "open create mode_owner remove",
+    "permission": "mode_owner open remove rename create times link xattr acl directories data",
+    "xattr": "xattr acl",
+}
+
+
+def main(out: str, *areas: str) -> None:
+    cases = collected("posix")
+    document: dict[str, dict[str, list[str]]] = {}
+    with ThreadPoolExecutor(2) as pool:
+        runs = {files: pool.submit(run_on, files, cases) for files in HONEST}
+        for name, mutant in MUTANTS.items():
+            area = mutant.files.split("_")[1]
+            if not areas or area in areas:
+                could = [one for one in cases if _module(one.call.module) in MODULES[area].split()]
+                runs[name] = pool.submit(run_on, mutant.files, could)
+        for name, run in runs.items():
+            document[name] = _not_passed(run.result())
+            print(name, len(document[name]), flush=True)
+    Path(out).write_text(json.dumps(document, indent=1), encoding="utf-8")
+
+
+def _module(path: Path) -> str:
+    return path.stem.removeprefix("test_")
+
+
+def _not_passed(answers: dict[str, CaseAnswer]) -> dict[str, list[str]]:
+    return {
+        case: [one.ended.value, one.message[:300]]
+        for case, one in answers.items()
+        if one.ended is not Ended.PASSED
+    }
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
