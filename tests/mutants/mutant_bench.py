@@ -36,12 +36,34 @@ import pytest
 from _pytest.runner import runtestprotocol
 from proxy import Proxy, Rewrite, Splitter
 
-__all__ = ["Attempt", "Bench", "BrokenRule", "Kind", "Outcomes", "run", "survivors", "table"]
+__all__ = [
+    "Attempt",
+    "Bench",
+    "BrokenRule",
+    "Kind",
+    "Listed",
+    "Outcomes",
+    "run",
+    "silent",
+    "survivors",
+    "table",
+    "untrue",
+]
 
 ROOT = Path(__file__).parents[2]
 HONEST, BROKEN = "-honest", "-broken"
 _RECORD = "storagetest_case"
 """Where the plugin keeps a case's record on pytest's report."""
+
+
+class Listed(Protocol):
+    """A mutant as the tables have it: who says the rule, and what is broken."""
+
+    @property
+    def section(self) -> str: ...
+
+    @property
+    def description(self) -> str: ...
 
 
 class BrokenRule(Protocol):
@@ -161,7 +183,7 @@ def run(
     return Outcomes(_lines(where / "cases.jsonl"), attempts)
 
 
-def survivors(bench: Bench, outcomes: Outcomes, names: Iterable[str]) -> list[str]:
+def survivors(mutants: Mapping[str, Listed], outcomes: Outcomes, names: Iterable[str]) -> list[str]:
     """Return a line for each of ``names`` that no case killed, with what became of the cases that tried."""
     lines = []
     for name in names:
@@ -171,14 +193,36 @@ def survivors(bench: Bench, outcomes: Outcomes, names: Iterable[str]) -> list[st
             f"{one.case} {one.outcome}{'' if one.acted else ' (the mutant did nothing)'}"
             for one in outcomes.attempts.get(name, ())
         ]
-        lines.append(f"{name} ({bench.mutants[name].section}): {', '.join(tried) or 'no case names it'}")
+        lines.append(f"{name} ({mutants[name].section}): {', '.join(tried) or 'no case names it'}")
     return lines
 
 
-def table(bench: Bench, outcomes: Outcomes) -> str:
+def untrue(outcomes: Outcomes) -> list[str]:
+    """Return a line for each claim to kill a mutant that is not true."""
+    return [
+        f"{one.case} does not kill {one.mutant}: {one.outcome}{'' if one.acted else ', it did nothing'}"
+        for attempts in outcomes.attempts.values()
+        for one in attempts
+        if not one.kills
+    ]
+
+
+def silent(outcomes: Outcomes) -> list[str]:
+    """Return the cases that kill nothing and do not say why.
+
+    A MAY allows both outcomes, so nothing can be broken about it.
+    """
+    return [
+        one["id"]
+        for one in outcomes.honest
+        if not one["kills"] and not one["spares"] and one["level"] != "MAY"
+    ]
+
+
+def table(mutants: Mapping[str, Listed], outcomes: Outcomes) -> str:
     """Return the table of mutants as Markdown."""
     lines = ["| mutant | section | what is broken | killed by |", "| --- | --- | --- | --- |"]
-    for name, mutant in sorted(bench.mutants.items()):
+    for name, mutant in sorted(mutants.items()):
         cases = outcomes.killers(name)
         shown = ", ".join(cases[:4]) + (f" and {len(cases) - 4} more" if len(cases) > 4 else "")
         lines.append(f"| {name} | {mutant.section} | {mutant.description} | {shown or '**nobody**'} |")

@@ -157,9 +157,9 @@ class UtimensLateWraps(PassThrough):
         super().utimens(call, node, *times)
 
 
-@mutant("attributes-stale", "fstat(3p)", "for half a second a file has the attributes that it had before")
+@mutant("attributes-stale", "fstat(3p)", "for ten seconds a file has the attributes that it had before")
 class AttributesStale(PassThrough):
-    LAST = 0.5
+    LAST = 10.0
 
     def __init__(self, below: Path) -> None:
         super().__init__(below)

@@ -24,9 +24,9 @@ import pytest
 from fuse_kit import mounted
 from mutant_bench import Attempt
 from posix_mutants import MUTANTS
-from storagetest.runner.cases import CaseAnswer, CaseCall, run_cases
 
 from storagetest.hosts.local import LocalHost
+from storagetest.runner.cases import CaseAnswer, CaseCall, run_cases
 
 __all__ = ["HONEST", "ClientCase", "collected", "run_all", "run_on"]
 
@@ -125,9 +125,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     name = os.environ.get(_COLLECT)
     if name is None:
         return
-    from storagetest.plugin.on_client import call_of
-
     from storagetest.plugin.conformance import case_of
+    from storagetest.plugin.on_client import call_of
 
     with Path(name).open("w", encoding="utf-8") as file:
         for item in session.items:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from posix_bench import HONEST, collected, run_on
 from posix_mutants import MUTANTS
+
 from storagetest.runner.cases import CaseAnswer, Ended
 
 MODULES = {

@@ -127,7 +127,7 @@ class AbsentWrongErrno(PassThrough):
 
 @mutant("rename-not-atomic", "rename(3p)", "a name that is renamed over is absent for a moment")
 class RenameNotAtomic(PassThrough):
-    ABSENT = 0.05
+    ABSENT = 2.0
 
     def __init__(self, below: Path) -> None:
         super().__init__(below)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fuse_files import PassThrough
 from fuse_wire import Call, Opened
-from posix_rules import asked_by, mutant, opens_with, size_of
+from posix_rules import asked_by, makes, mutant, opens_with, size_of
 
 
 @mutant("exclusive-not", "open(3p) O_EXCL [EEXIST]", "O_CREAT with O_EXCL opens a file that exists")
@@ -30,10 +30,8 @@ class ExclusiveNot(PassThrough):
 @mutant("mkdir-exists-accepted", "mkdir(3p) [EEXIST]", "a directory that exists is made once more")
 class MkdirExistsAccepted(PassThrough):
     def lookup(self, call: Call, parent: int, name: bytes) -> int:
-        if asked_by(call, "mkdir"):
-            words = call.waits_in()[1]
-            if name in (call.name_at(words[0]), call.name_at(words[1])):
-                raise FileNotFoundError(errno.ENOENT, "to be made")
+        if asked_by(call, "mkdir") and makes(call, name):
+            raise FileNotFoundError(errno.ENOENT, "to be made")
         return super().lookup(call, parent, name)
 
     def mkdir(self, call: Call, parent: int, name: bytes, mode: int, umask: int) -> int:
@@ -41,6 +39,43 @@ class MkdirExistsAccepted(PassThrough):
             return super().mkdir(call, parent, name, mode, umask)
         except FileExistsError:
             return self.node_at(self.fd(parent), name)
+
+
+@mutant(
+    "made-over-what-exists",
+    "mkdir(3p), symlink(3p), link(3p) [EEXIST]",
+    "what exists is replaced by what is made",
+)
+class MadeOverWhatExists(PassThrough):
+    """The kernel would say EEXIST by itself: so the last name is kept from a call that makes one."""
+
+    def lookup(self, call: Call, parent: int, name: bytes) -> int:
+        if makes(call, name):
+            raise FileNotFoundError(errno.ENOENT, "to be made")
+        return super().lookup(call, parent, name)
+
+    def _remove(self, parent: int, name: bytes) -> None:
+        try:
+            mode = os.stat(name, dir_fd=self.fd(parent), follow_symlinks=False).st_mode
+        except FileNotFoundError:
+            return
+        (os.rmdir if stat.S_ISDIR(mode) else os.unlink)(name, dir_fd=self.fd(parent))
+
+    def mkdir(self, call: Call, parent: int, name: bytes, mode: int, umask: int) -> int:
+        self._remove(parent, name)
+        return super().mkdir(call, parent, name, mode, umask)
+
+    def mknod(self, call: Call, parent: int, name: bytes, mode: int, device: int, umask: int) -> int:
+        self._remove(parent, name)
+        return super().mknod(call, parent, name, mode, device, umask)
+
+    def symlink(self, call: Call, parent: int, name: bytes, target: bytes) -> int:
+        self._remove(parent, name)
+        return super().symlink(call, parent, name, target)
+
+    def link(self, call: Call, old: int, parent: int, name: bytes) -> int:
+        self._remove(parent, name)
+        return super().link(call, old, parent, name)
 
 
 @mutant("open-trunc-ignored", "open(3p) O_TRUNC", "O_TRUNC leaves the file as it is")

@@ -54,6 +54,37 @@ class RenameByAnybody(PassThrough):
         super().rename(as_root(call), parent, old, where, new, flags)
 
 
+@mutant(
+    "names-by-anybody", "mkdir(3p), unlink(3p) [EACCES]", "any name is made, removed or changed by anybody"
+)
+class NamesByAnybody(PassThrough):
+    def create(
+        self, call: Call, parent: int, name: bytes, flags: int, mode: int, umask: int
+    ) -> tuple[int, Opened]:
+        return super().create(as_root(call), parent, name, flags, mode, umask)
+
+    def mkdir(self, call: Call, parent: int, name: bytes, mode: int, umask: int) -> int:
+        return super().mkdir(as_root(call), parent, name, mode, umask)
+
+    def mknod(self, call: Call, parent: int, name: bytes, mode: int, device: int, umask: int) -> int:
+        return super().mknod(as_root(call), parent, name, mode, device, umask)
+
+    def symlink(self, call: Call, parent: int, name: bytes, target: bytes) -> int:
+        return super().symlink(as_root(call), parent, name, target)
+
+    def link(self, call: Call, old: int, parent: int, name: bytes) -> int:
+        return super().link(as_root(call), old, parent, name)
+
+    def unlink(self, call: Call, parent: int, name: bytes) -> None:
+        super().unlink(as_root(call), parent, name)
+
+    def rmdir(self, call: Call, parent: int, name: bytes) -> None:
+        super().rmdir(as_root(call), parent, name)
+
+    def rename(self, call: Call, parent: int, old: bytes, where: int, new: bytes, flags: int) -> None:
+        super().rename(as_root(call), parent, old, where, new, flags)
+
+
 @mutant("chmod-by-anybody", "chmod(3p) [EPERM]", "who does not own a file changes its mode")
 class ChmodByAnybody(PassThrough):
     def chmod(self, call: Call, node: int, mode: int) -> None:

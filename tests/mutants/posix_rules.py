@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fuse_files import PassThrough
 from fuse_wire import Call
 
-__all__ = ["MUTANTS", "PosixMutant", "asked_by", "mutant"]
+__all__ = ["MUTANTS", "PosixMutant", "asked_by", "makes", "mutant", "opens_with", "size_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,20 @@ def asked_by(call: Call, *names: str) -> bool:
     number, _ = call.waits_in()
     table = _CALLS.get(platform.machine(), {})
     return any(number in table[name] for name in names)
+
+
+_MAKES = {
+    "x86_64": {83: 0, 258: 1, 88: 1, 266: 2, 86: 1, 265: 3, 133: 0, 259: 1},
+    "aarch64": {34: 1, 36: 2, 37: 3, 33: 1},
+}
+"""Which argument of mkdir, symlink, link and mknod (and of their ``at``) is the name that they make."""
+
+
+def makes(call: Call, name: bytes) -> bool:
+    """Whether the answer is for a system call that makes ``name``: not for another part of its path."""
+    number, words = call.waits_in()
+    at = _MAKES.get(platform.machine(), {}).get(number)
+    return at is not None and call.name_at(words[at]) == name
 
 
 def opens_with(call: Call, flag: int) -> bool:

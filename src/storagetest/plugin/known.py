@@ -36,9 +36,10 @@ CLAIMS = (AssertionError, RemoteProtocolError, pytest.fail.Exception)
 """What a case raises where the target breaks its promise; anything else is no known issue."""
 
 _KNOWN = pytest.StashKey[str]()
+_ISSUE = pytest.StashKey[KnownIssue]()
 _EXPIRED = pytest.StashKey[KnownIssue]()
 _STATE = "storagetest_known"
-"""What of an entry is said at the end, on the report: (state, the entry's words)."""
+"""What is said of an entry at the end, on the report: (what became of it, its words)."""
 
 
 def expect_failure(item: pytest.Item, reason: str, *, strict: bool = True) -> None:
@@ -76,6 +77,7 @@ def _mark(item: pytest.Item, issue: KnownIssue, today: date) -> None:
     if issue.expires < today:
         item.stash[_EXPIRED] = issue
     else:
+        item.stash[_ISSUE] = issue
         expect_failure(item, f"known until {issue.expires}: {issue}", strict=issue.strict)
 
 
@@ -134,16 +136,17 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Say in one sentence of a case that passes all at once that its entry goes."""
     report = yield
-    reason, expired = item.stash.get(_KNOWN, None), item.stash.get(_EXPIRED, None)
-    if report.when != "call" or (reason is None and expired is None):
+    reason = item.stash.get(_KNOWN, "")
+    if report.when != "call":
         return report
-    if expired is not None:
-        setattr(report, _STATE, ("expired", str(expired)))
-    elif report.failed and call.excinfo is None:  # a strict xfail that passed
+    fixed = bool(reason) and report.failed and call.excinfo is None  # a strict xfail that passed
+    if fixed:
         report.longrepr = f"it passes: take the entry out ({reason})"
-        setattr(report, _STATE, ("fixed", reason))
-    elif report.skipped and hasattr(report, "wasxfail"):
-        setattr(report, _STATE, ("known", reason))
+    issue, expired = item.stash.get(_ISSUE, None), item.stash.get(_EXPIRED, None)
+    if expired is not None:
+        setattr(report, _STATE, ("EXPIRED", f"{expired.expires}: {expired}"))
+    elif issue is not None and (fixed or hasattr(report, "wasxfail")):
+        setattr(report, _STATE, ("PASSES" if fixed else "known", f"until {issue.expires}: {issue}"))
     return report
 
 
@@ -165,5 +168,4 @@ class _Summary:
             return
         terminalreporter.section("known issues")
         for (state, reason), cases in sorted(self._seen.items()):
-            word = {"known": "known", "fixed": "PASSES", "expired": "EXPIRED"}[state]
-            terminalreporter.write_line(f"{word}: {reason}: {len(cases)} case{'s' * (len(cases) != 1)}")
+            terminalreporter.write_line(f"{state} {reason}: {len(cases)} case{'s' * (len(cases) != 1)}")

@@ -20,6 +20,7 @@ import pytest
 from storagetest.config import Variant
 from storagetest.errors import RemoteProtocolError
 from storagetest.plugin.conformance import WireLog, case_of
+from storagetest.plugin.known import expect_failure
 from storagetest.wire.iscsi.initiator import Initiator, LoginRefused
 from storagetest.wire.iscsi.keys import format_text
 from storagetest.wire.iscsi.ladder import PORT, make_decoder
@@ -187,8 +188,7 @@ def known_issue(request: pytest.FixtureRequest) -> None:
     for issue in known_issues():
         if issue["vendor"] == facts.vendor and case.id in issue["cases"]:
             reason, strict = f"{facts.vendor}: {issue['reason']}", issue.get("strict", True)
-            broken = (AssertionError, RemoteProtocolError)
-            request.applymarker(pytest.mark.xfail(reason=reason, strict=strict, raises=broken))
+            expect_failure(request.node, reason, strict=strict)
 
 
 @cache

@@ -14,6 +14,7 @@ import pytest
 from storagetest.config import Variant
 from storagetest.errors import RemoteProtocolError
 from storagetest.plugin.conformance import WireLog, case_of
+from storagetest.plugin.known import expect_failure
 from storagetest.wire.link import Link
 from storagetest.wire.nvme import io
 from storagetest.wire.nvme_tcp import PORT, Endpoint, Queue, Session, decoder
@@ -62,11 +63,7 @@ def known_issue(request: pytest.FixtureRequest, about: dict[str, object]) -> str
     case = case_of(request.node)
     reading = KNOWN.get(str(about["is"]), {}).get(case.id if case else "")
     if reading:
-        request.applymarker(
-            pytest.mark.xfail(
-                reason=f"{about['is']}: {reading}", strict=True, raises=(AssertionError, RemoteProtocolError)
-            )
-        )
+        expect_failure(request.node, f"{about['is']}: {reading}")
     return reading
 
 
