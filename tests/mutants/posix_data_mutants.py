@@ -63,7 +63,7 @@ class TruncateDoesNotGrow(PassThrough):
 @mutant("truncate-rounds-up", "truncate(3p)", "a size is rounded up to a block of 512 bytes")
 class TruncateRoundsUp(PassThrough):
     def truncate(self, call: Call, node: int, handle: int | None, size: int) -> None:
-        super().truncate(call, node, handle, -(-size // 512) * 512)
+        super().truncate(call, node, handle, min(-(-size // 512) * 512, (1 << 63) - 1))
 
 
 @mutant("hole-reads-garbage", "lseek(3p), write(3p)", "what was never written does not read as zeroes")

@@ -13,6 +13,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from fuse_kit import FuseError
 from posix_bench import HONEST, collected, run_on
 from posix_mutants import MUTANTS
 
@@ -41,9 +42,13 @@ def main(out: str, *areas: str) -> None:
                 could = [one for one in cases if _module(one.call.module) in MODULES[area].split()]
                 runs[name] = pool.submit(run_on, mutant.files, could)
         for name, run in runs.items():
-            document[name] = _not_passed(run.result())
+            try:
+                document[name] = _not_passed(run.result())
+            except FuseError as error:
+                print(f"{name}: {error}", flush=True)
+                continue
             print(name, len(document[name]), flush=True)
-    Path(out).write_text(json.dumps(document, indent=1), encoding="utf-8")
+            Path(out).write_text(json.dumps(document, indent=1), encoding="utf-8")
 
 
 def _module(path: Path) -> str:
