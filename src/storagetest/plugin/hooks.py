@@ -25,6 +25,7 @@ pytest_plugins = [
     "storagetest.plugin.two_clients",
     "storagetest.plugin.junit",
     "storagetest.plugin.summary",
+    "storagetest.plugin.external_mount",
     "storagetest.plugin.expectations",
     "storagetest.plugin.on_client",
 ]
