@@ -152,7 +152,7 @@ def test_where_no_target_has_what_is_needed_there_is_one_skip(line) -> None:
     ("wanted", "said"),
     [
         ('suite = "none"\n', "*suite = NAME is wanted, one of*fake*"),
-        (WANTED + 'includes = ["x"]\n', "*includes: a table has suite, include, exclude*"),
+        (WANTED + 'includes = ["x"]\n', "*includes: a table has suite, program, include, exclude*"),
         (WANTED + 'include = "x"\n', "*include is a list of globs, not 'x'*"),
         (WANTED + 'include = ["no-such"]\n', "*lists no test that is wanted*"),
         (WANTED + '[[known]]\non = "x"\n', "*reason, tests: a table has on, tests, reason, strict*"),
