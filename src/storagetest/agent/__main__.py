@@ -51,7 +51,8 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
     except ModuleNotFoundError:
         raise Failed("request", f"no command is called {name!r}") from None
     until = time.monotonic() + request["deadline"]
-    with Job(until, say, slot=request.get("course", 0.0)) as job:
+    slot, place = request.get("course", 0.0), request.get("door", "")
+    with Job(until, say, slot=slot, place=place) as job:
         found: dict[str, Any] = command.run(request, job)
     return found
 

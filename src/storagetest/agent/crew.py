@@ -3,7 +3,9 @@
 Theory. Threads of one Python do not run at once, so every worker is a process. A phase goes like this:
 
 1. every worker prepares, says that it is ready, and waits at its :class:`Gate`;
-2. the parent names a moment a little ahead, at which all begin;
+2. the parent names a moment a little ahead, at which all begin; where other clients begin with them, all wait
+   at
+   the client's :mod:`~storagetest.agent.door` for it;
 3. every worker says when it began and ended;
 4. the parent names the *window*, from when the last began to when the first ended: only then were all at
    work. Each worker counts what ended in that window. What came after is the tail, reported beside it.
@@ -33,6 +35,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
+from storagetest.agent import door
 from storagetest.agent.lanes import Lane, now
 
 __all__ = ["Crew", "Failed", "Gate", "become_worker", "bury", "kill", "receive", "say_os_error", "send"]
@@ -100,12 +103,22 @@ class Crew:
     """``count`` workers, each an object that ``make(index)`` returned in a process of its own.
 
     Use as a context manager: at its end no worker is left. ``until`` is the deadline (``time.monotonic``).
-    With ``slot`` (seconds) phases say what they did in each such part of their window.
+    With ``slot`` (seconds) phases say what they did in each such part of their window. ``place`` is where the
+    door is at which every phase waits for the other clients; without, it waits for none.
     """
 
-    def __init__(self, count: int, make: Callable[[int], object], until: float, *, slot: float = 0.0) -> None:
+    def __init__(
+        self,
+        count: int,
+        make: Callable[[int], object],
+        until: float,
+        *,
+        slot: float = 0.0,
+        place: str = "",
+    ) -> None:
         self._until = until
         self._slot = round(slot * 1e9)
+        self._place = place
         self._members: list[_Member] = []
         gc.collect()
         gc.freeze()  # so that workers do not copy our memory only to look for rubbish in it
@@ -141,13 +154,14 @@ class Crew:
 
         It returns lanes by name. Return ``seconds`` (of the window), ``lanes`` (name → ops, bins, bytes …,
         summed), ``spread`` (s, between the first and the last begin), ``tail`` (s), ``span`` (s), ``cpu``
-        (share of one core that the workers used, summed), ``overlap`` and ``began`` (of the window, seconds
-        since the epoch).
+        (share of one core that the workers used, summed), ``overlap``, ``began`` (of the window, seconds
+        since the epoch) and ``times`` (ns of CLOCK_MONOTONIC: the first begin, the window's two ends, the
+        last end).
         """
         members = self._members if only is None else [self._members[index] for index in only]
         self._tell(("phase", name, arguments), members)
         self._gather(members)
-        start = now() + 2_000_000 + 500_000 * len(members)
+        start = self._instant(len(members))
         self._tell(start, members)
         times = [answer for _, answer in self._gather(members)]
         first, since = min(time[0] for time in times), max(time[0] for time in times)
@@ -167,7 +181,17 @@ class Crew:
             "cpu": used / max(1, last - first),
             "overlap": overlap,
             "began": time.time() - (now() - since) * 1e-9,
+            "times": (first, since, until, last),
         }
+
+    def _instant(self, members: int) -> int:
+        """Return when all begin: soon, or when those of all clients do."""
+        if not self._place:
+            return now() + 2_000_000 + 500_000 * members
+        instant = door.wait(self._place, self._until)
+        if instant is None:
+            raise Failed("stopped", "the clients' common start was called off")
+        return instant
 
     def close(self) -> None:
         """Kill every worker and wait until they are gone. Safe to call twice."""

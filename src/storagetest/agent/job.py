@@ -19,9 +19,13 @@ _LAST_TIDYING = {"stopped": 1.5, "deadline": 8.0}
 class Job:
     """What a command is given. Use as a context manager: at its end its workers and directories are gone."""
 
-    def __init__(self, until: float, say: Callable[[dict[str, Any]], None], *, slot: float = 0.0) -> None:
+    def __init__(
+        self, until: float, say: Callable[[dict[str, Any]], None], *, slot: float = 0.0, place: str = ""
+    ) -> None:
+        """``place`` is where the door is at which phases wait for other clients (none, if it is empty)."""
         self.until = until
         self._slot = slot
+        self._place = place
         self._say = say
         self._crew: Crew | None = None
         self._places: list[bytes] = []
@@ -54,7 +58,7 @@ class Job:
 
     def crew(self, count: int, make: Callable[[int], object]) -> Crew:
         """Start the command's workers."""
-        self._crew = Crew(count, make, self.until, slot=self._slot)
+        self._crew = Crew(count, make, self.until, slot=self._slot, place=self._place)
         return self._crew
 
     def phase(

@@ -20,6 +20,7 @@ from storagetest.config.base import (
     Size,
     TargetOptions,
 )
+from storagetest.config.crowds import Counts
 
 __all__ = [
     "NAME",
@@ -92,8 +93,15 @@ class TargetEntry(Model):
     client: str | None = None
     """The one client to use; or give `clients`."""
 
-    clients: Annotated[Items[str] | None, Field(min_length=1)] = None
+    clients: Annotated[Items[str], Field(min_length=1)] | Literal["all"] | None = None
     """The clients to use; all of the file's, in its order, where neither this nor `client` is given."""
+
+    scale: Counts | None = None
+    """On how many of its clients, from the first on, a measuring case runs at once: 1, or a number, `all`, or
+    a list of these, each of which is a case of its own."""
+
+    data_set: Literal["own", "shared"] = "own"
+    """Whether clients that work at once have a data set each, or one that they share."""
 
     server: str | None = None
     """The serving machine, by its name under `servers`, where it may be looked at."""
@@ -141,6 +149,9 @@ class ProfileEntry(Model):
     sample_interval: Duration | None = None
     """How often counters are read beside the load, and how finely its own course is kept; 0: not at all."""
 
+    start_spread: Annotated[Duration | None, Field(gt=0)] = None
+    """How far apart the first I/Os of clients that begin together may be; beyond it a run is INVALID."""
+
 
 @dataclass(frozen=True, slots=True)
 class Machine:
@@ -167,7 +178,8 @@ class Profile:
 
     Counters are sampled every ``sample_interval`` seconds (0: not at all). ``cold_size`` is the size in bytes
     for what is read with cold caches (None: twice the memory of client or server). ``steady`` is the rule by
-    which a target has settled before anything counts, within ``steady_rounds`` rounds.
+    which a target has settled before anything counts, within ``steady_rounds`` rounds. The first I/Os of many
+    clients are ``start_spread`` seconds apart at most, or the run is INVALID.
     """
 
     name: str
@@ -181,6 +193,7 @@ class Profile:
     steady: Literal["none", "pts", "slope"] = "none"
     steady_rounds: int = 25
     cooldown: float = 0.0
+    start_spread: float = 0.010
 
 
 PROFILES: Mapping[str, Profile] = {
@@ -216,7 +229,8 @@ class Variant:
     """One target in one combination of its matrix.
 
     ``id`` is stable, and holds neither address nor secret. ``matrix`` maps the options that tell it from its
-    siblings to their parts of the id. ``options`` is the protocol's own model.
+    siblings to their parts of the id. ``options`` is the protocol's own model. Measuring cases run on
+    ``scale`` clients at once, one case for each number there, with a data set each or a ``shared`` one.
     """
 
     id: str
@@ -230,3 +244,5 @@ class Variant:
     matrix: Mapping[str, str]
     place: str
     implementation: str = ""
+    scale: tuple[int | str, ...] = (1,)
+    data_set: Literal["own", "shared"] = "own"

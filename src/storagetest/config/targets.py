@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from storagetest.config import gates, matrix
 from storagetest.config.base import TargetOptions
+from storagetest.config.crowds import how_many
 from storagetest.config.models import Machine, TargetEntry, Variant
 from storagetest.config.problems import Problems, suggest
 from storagetest.config.yaml_source import Node
@@ -77,14 +78,17 @@ class Targets:
             thresholds=rules,
             matrix={},
             place=node.key_place,
+            scale=entry.scale or (1,),
+            data_set=entry.data_set,
         )
+        self._check_scale(variant, common, where)
         return self._expand(variant, node, protocol, where)
 
     def _clients(self, node: Node, where: str) -> tuple[Machine, ...]:
         one, several = node.child("client"), node.child("clients")
         if one is not None and several is not None:
             self.problems.add(one.key_place, f"{where}: client and clients are both given; keep one")
-        if several is not None:
+        if several is not None:  # or all, which is no list
             wanted = list(several.items or ())
         else:
             wanted = [one] if one is not None and one.value is not None else []
@@ -102,6 +106,15 @@ class Targets:
             else:
                 chosen[name] = self.clients[name]
         return tuple(chosen.values())
+
+    def _check_scale(self, variant: Variant, node: Node, where: str) -> None:
+        """Note where more clients are asked for than there are, or several for what one alone can have."""
+        most = max(how_many(count, len(variant.clients)) for count in variant.scale)
+        place = (node.child("scale") or node).place
+        if most > len(variant.clients) > 0:
+            self.problems.add(
+                place, f"{where}.scale: {most} clients are asked for, and it has {len(variant.clients)}"
+            )
 
     def _server(self, entry: TargetEntry, node: Node, where: str) -> Machine | None:
         if entry.server is None:

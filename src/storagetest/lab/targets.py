@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from pathlib import Path
 
 from storagetest.lab.paths import tilde
@@ -60,21 +59,13 @@ def targets_yaml(
         appliance=reach("appliance"),
         nothing="" if targets and clients else " {}",
     )
-    return head + "\n".join(_target(target, directory, clients) for target in targets if clients) + _TAIL
+    return head + "\n".join(_target(target, directory) for target in targets if clients) + _TAIL
 
 
-def _target(target: Target, directory: Path, clients: list[str]) -> str:
+def _target(target: Target, directory: Path) -> str:
     comment = f"  # {target.comment}\n" if target.comment else ""
-    lines = [f"    {key}: {_flow(value, directory)}\n" for key, value in _known(target.body, clients).items()]
+    lines = [f"    {key}: {_flow(value, directory)}\n" for key, value in target.body.items()]
     return f"{comment}  {target.name}:\n{''.join(lines)}"
-
-
-def _known(body: Mapping[str, Value], clients: list[str]) -> dict[str, Value]:
-    """Return ``body`` without the clients that this lab has not got."""
-    wanted = body.get("clients")
-    if not isinstance(wanted, list):
-        return dict(body)
-    return {**body, "clients": [client for client in wanted if client in clients]}
 
 
 def _flow(value: Value, directory: Path) -> str:

@@ -16,6 +16,7 @@ from storagetest.measure.bottleneck import Bottleneck, Headroom
 from storagetest.measure.histogram import Histogram
 from storagetest.measure.series import Series
 from storagetest.measure.unit import Unit
+from storagetest.measure.window import Span, Together
 
 __all__ = ["HEADLINE", "METRICS", "Better", "Metric", "Run", "Sample", "Unit"]
 
@@ -82,7 +83,8 @@ class Sample:
     does); the runner collects these in :attr:`Run.invalid`. ``series`` is what was seen over time: the load
     itself and the counters beside it. ``began`` is when the measuring began, in seconds since the epoch by
     the client's clock, where the workload knows; ``headroom`` how far it was from the client's and the
-    network's limits.
+    network's limits. ``spans`` (by phase) is when it was at work by the client's CLOCK_MONOTONIC, where the
+    workload knows; it is not stored. ``together`` is how many clients worked together, where they did.
     """
 
     values: Mapping[str, float]
@@ -95,6 +97,8 @@ class Sample:
     series: tuple[Series, ...] = ()
     began: float | None = None
     headroom: Headroom | None = None
+    spans: Mapping[str, Span] = field(default_factory=dict, compare=False)
+    together: Together | None = None
 
     def histogram(self, metric: Metric) -> Histogram | None:
         """Return the latencies that a latency metric is computed from, where they were kept."""

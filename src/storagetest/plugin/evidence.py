@@ -14,10 +14,12 @@ import pytest
 from storagetest.config import Variant
 from storagetest.errors import StoragetestError
 from storagetest.hosts import Host
+from storagetest.plugin.crowds import item_machines
 from storagetest.plugin.state import State
 from storagetest.plugin.transport import records_of
 from storagetest.report import allure
 from storagetest.report.junit import properties
+from storagetest.runner.crowd import names_of
 
 __all__ = ["attach", "identify"]
 
@@ -34,12 +36,13 @@ def identify(item: pytest.Item, variant: Variant, state: State) -> None:
     parameters: dict[str, Any] = dict(item.callspec.params)  # type: ignore[attr-defined]  # parametrised by variant
     del parameters["variant"]
     case = case_of(item)
+    parameters.pop("crowd", None)
     allure.identify(
         epic=state.protocol(variant).title,
         feature=item.path.stem.removeprefix("test_").replace("_", "-"),
         variant=variant.id,
         requirement=case.section if case else "",
-        client=state.client(variant).name,
+        client=names_of([machine.name for machine in item_machines(item, variant, state)]),
         parameters=parameters,
     )
 

@@ -10,15 +10,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from storagetest.config import Variant
+from storagetest.config import Machine, Variant
 from storagetest.hosts import Host
 from storagetest.plugin.attaching import attached
 from storagetest.plugin.comparing import Compare, right_side
+from storagetest.plugin.crowds import attached_too, machines_of
 from storagetest.plugin.measuring import Measure
 from storagetest.plugin.state import KEY, State
 from storagetest.protocols.base import Attachment
 
-__all__ = ["attachment", "client", "comparison", "measure", "st", "variant"]
+__all__ = ["attachment", "attachments", "client", "comparison", "crowd", "measure", "st", "variant"]
 
 
 @pytest.fixture(scope="session")
@@ -35,15 +36,30 @@ def variant(request: pytest.FixtureRequest, st: State) -> Variant:
 
 
 @pytest.fixture(scope="session")
-def client(variant: Variant, st: State) -> Host:
-    """Return the host that attaches the variant and puts the load on it."""
-    return st.host(st.client(variant))
+def crowd(request: pytest.FixtureRequest, variant: Variant, st: State) -> tuple[Machine, ...]:
+    """Return the clients that work at once: the variant's first, or as many as the case is to run on."""
+    return machines_of(getattr(request, "param", None), variant, st)
+
+
+@pytest.fixture(scope="session")
+def client(crowd: tuple[Machine, ...], st: State) -> Host:
+    """Return the host that attaches the variant and puts the load on it; of several, the first."""
+    return st.host(crowd[0])
 
 
 @pytest.fixture(scope="session")
 def attachment(variant: Variant, client: Host, st: State) -> Iterator[Attachment]:
     """Yield the variant as ``client`` has it: a directory of our own, or a device that may be overwritten."""
     with attached(variant, client, st) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def attachments(
+    variant: Variant, crowd: tuple[Machine, ...], attachment: Attachment, st: State
+) -> Iterator[tuple[Attachment, ...]]:
+    """Yield the variant as each client of the crowd has it."""
+    with attached_too(variant, crowd, attachment, st) as found:
         yield found
 
 
@@ -59,12 +75,13 @@ def comparison(
 
 @pytest.fixture
 def measure(
-    request: pytest.FixtureRequest, variant: Variant, client: Host, attachment: Attachment, st: State
+    request: pytest.FixtureRequest, variant: Variant, attachments: tuple[Attachment, ...], st: State
 ) -> Measure:
     """Return a function that runs a workload, records it, and holds it to its gates.
 
     ``measure("sequential", direction="read", block_size="1MiB")`` returns the
     :class:`~storagetest.measure.run.Run`. A gate that is missed fails the case; one that cannot be judged
-    makes it INVALID.
+    makes it INVALID. On many clients (see the marks ``clients`` and ``scale``) they begin together;
+    ``measure(…, clients=2, data_set="shared")`` takes fewer of them, and one data set for all.
     """
-    return Measure(request.node, variant, client, attachment, st)
+    return Measure(request.node, variant, attachments, st)

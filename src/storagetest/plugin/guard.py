@@ -11,6 +11,7 @@ from storagetest.config import Variant
 from storagetest.errors import StoragetestError
 from storagetest.plugin import evidence
 from storagetest.plugin.attaching import hold_to_what_was_asked
+from storagetest.plugin.crowds import item_machines
 from storagetest.plugin.matrix import item_partner, item_variant
 from storagetest.plugin.progress import waiting
 from storagetest.plugin.state import KEY
@@ -76,7 +77,7 @@ class Guard:
         servers = [
             self._state.protocol(one).server(one.options) for one in (variant, partner) if one is not None
         ]
-        machines = [self._state.client(variant)]
+        machines = [*item_machines(item, variant, self._state)]
         uses = set(getattr(item, "fixturenames", ()))
         if "second_client" in uses and (second := self._state.second_client(variant)) is not None:
             machines.append(second)

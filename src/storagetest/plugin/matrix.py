@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from storagetest.config import Variant
+from storagetest.plugin.crowds import crowds
 from storagetest.plugin.state import KEY, State
 
 __all__ = ["item_partner", "item_variant", "parametrize", "select"]
@@ -49,7 +50,16 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
         )
         return
     ids = _candidates(state, metafunc) if state.loaded else []
-    metafunc.parametrize("variant", ids, ids=ids, indirect=True, scope="session")
+    many = {identifier: crowds(metafunc, state.variants[identifier], state) for identifier in ids}
+    if not any(many.values()):
+        metafunc.parametrize("variant", ids, ids=ids, indirect=True, scope="session")
+        return
+    both = [
+        pytest.param(identifier, each.values[0], id=f"{identifier}-{each.id}", marks=each.marks)
+        for identifier in ids
+        for each in many[identifier] or (pytest.param(None, id="1client"),)
+    ]
+    metafunc.parametrize(("variant", "crowd"), both, indirect=True, scope="session")
 
 
 def _candidates(state: State, metafunc: pytest.Metafunc) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -15,13 +15,17 @@ from storagetest.errors import ClientLacks, ConfigError
 from storagetest.hosts import Host
 from storagetest.measure.run import Run
 from storagetest.packaged import case_name
+from storagetest.plugin.attaching import hold_to_what_was_asked
+from storagetest.plugin.crowds import chosen
 from storagetest.plugin.outcomes import Invalid
 from storagetest.plugin.progress import message
 from storagetest.plugin.state import State
 from storagetest.plugin.transport import records_of
 from storagetest.protocols.base import Attachment
 from storagetest.report.base import Record
-from storagetest.runner import Bench, Case, Progress, run_case
+from storagetest.runner import Bench, Case, Crowd, Progress, run_bench
+from storagetest.runner.crowd import names_of
+from storagetest.runner.places import Data
 from storagetest.verdict import Outcome, Verdict
 from storagetest.workloads.base import Scale, Workload, workloads
 
@@ -34,15 +38,22 @@ class Measure:
     """Callable: run a workload on the case's attachment and hold it to its gates."""
 
     def __init__(
-        self, item: pytest.Item, variant: Variant, client: Host, attachment: Attachment, state: State
+        self, item: pytest.Item, variant: Variant, attachments: Sequence[Attachment], state: State
     ) -> None:
         self._item = item
         self._variant = variant
-        self._client = client
-        self._attachment = attachment
+        self._attachments = attachments
         self._state = state
 
-    def __call__(self, workload: str, /, **parameters: Any) -> Run:  # noqa: ANN401  # each workload has its own
+    def __call__(
+        self,
+        workload: str,
+        /,
+        *,
+        clients: object = None,
+        data_set: Data | None = None,
+        **parameters: Any,  # noqa: ANN401  # each workload has its own
+    ) -> Run:
         """Measure and judge. Raises AssertionError (a gate missed) or :class:`Invalid` (no verdict)."""
         __tracebackhide__ = True
         load = workloads.get(workload)()
@@ -51,24 +62,20 @@ class Measure:
         if lacking:
             pytest.skip(f"{self._variant.id} has no {', '.join(sorted(lacking))}")
         profile = self._state.profile
-        gating, case = self._state.gating, case_of(self._item, load, self._variant, self._client, self._state)
+        attachments = chosen(clients, self._attachments, self._variant)
+        for attachment in attachments[1:]:  # the first one is held to it before the case
+            hold_to_what_was_asked(self._variant, attachment)
+        names = names_of([attachment.client.name for attachment in attachments])
+        gating, case = self._state.gating, case_of(self._item, load, self._variant, names, self._state)
         gates = gating.gates(self._item, self._state.config, self._variant, load, options.model_dump())
         try:
-            run, verdicts = run_case(
-                load,
-                options,
-                self._attachment,
-                scale_of(profile),
+            run, verdicts = run_bench(
+                self._bench(load, options, attachments, case, data_set or self._variant.data_set),
                 repeats=gating.repeats(profile.repeats, profile.max_repeats),
                 max_repeats=profile.max_repeats,
                 gates=gates,
                 plan=gating.plan(self._item, len(gates), profile.max_repeats),
                 references=gating.references(case, gates, load.parameters(options)),
-                case=case,
-                fills=self._state.fills,
-                on_progress=_told_to(self._state),
-                beside=self._state.beside(self._variant),
-                watch=self._state.teller.every,
             )
         except ClientLacks as lacks:
             pytest.skip(str(lacks))
@@ -76,8 +83,44 @@ class Measure:
         raise_for(run, verdicts)
         return run
 
+    def _bench(
+        self,
+        load: Workload[Any],
+        options: WorkloadOptions,
+        attachments: Sequence[Attachment],
+        case: Case,
+        data: Data,
+    ) -> Bench:
+        """Return the case made ready, on one client or on many."""
+        state, scale = self._state, scale_of(self._state.profile)
+        beside = state.beside(self._variant)
+        if len(attachments) == 1:
+            return Bench(
+                load,
+                options,
+                attachments[0],
+                scale,
+                case=case,
+                fills=state.fills,
+                on_progress=_told_to(state),
+                beside=beside,
+                watch=state.teller.every,
+            )
+        return Crowd(
+            load,
+            options,
+            attachments,
+            scale,
+            case=case,
+            fills=state.fills,
+            on_progress=_told_to(state),
+            beside=beside,
+            data=data,
+            limit=state.profile.start_spread,
+        )
 
-def case_of(item: pytest.Item, load: Workload[Any], variant: Variant, client: Host, state: State) -> Case:
+
+def case_of(item: pytest.Item, load: Workload[Any], variant: Variant, client: str, state: State) -> Case:
     """Return the words that identify a case of ``item`` in every report."""
     return Case(
         case=case_name(item.nodeid, item.path),
@@ -85,7 +128,7 @@ def case_of(item: pytest.Item, load: Workload[Any], variant: Variant, client: Ho
         target=variant.target,
         variant=variant.id,
         protocol=variant.protocol,
-        client=client.name,
+        client=client,
         profile=state.profile.name,
     )
 
@@ -119,7 +162,7 @@ def bench(
         options,
         attachment,
         scale_of(state.profile),
-        case=case_of(item, load, variant, client, state),
+        case=case_of(item, load, variant, client.name, state),
         fills=state.fills,
         on_progress=_told_to(state),
         beside=state.beside(variant),

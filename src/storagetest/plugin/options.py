@@ -11,6 +11,8 @@ __all__ = ["MARKERS", "add_options"]
 MARKERS = (
     "needs(*capabilities): a variant without these (filesystem, block, ...) is skipped",
     "gate(*texts): thresholds this case must meet, such as 'iops >= 20000'; added to those of targets.yaml",
+    "scale(*counts): on how many clients at once a case is run: numbers, or 'all'; each is a case of its own",
+    "clients(*names): which clients the case runs on at once: their names, a number of them, or 'all'",
     "compares(name): set by the plugin: which of the targets file's comparisons the case makes",
 )
 
@@ -34,6 +36,11 @@ def add_options(parser: pytest.Parser) -> None:
         help="run only variants whose id, or whose target, matches; may be repeated",
     )
     add("--st-client", metavar="NAME", help="run on this client rather than on each target's first")
+    add(
+        "--st-scale",
+        metavar="COUNTS",
+        help="run measuring cases on so many clients at once, such as 1,2,4,all; instead of the file's scale",
+    )
     add(
         "--st-set",
         metavar="PATH=VALUE",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from storagetest import config as targets_file
+from storagetest.config.crowds import asked_counts
 from storagetest.errors import ConfigError, OptionRefused, StoragetestError, TargetDead
 from storagetest.hosts.connect import connect
 from storagetest.plugin.gating import Gating
@@ -42,6 +43,7 @@ class State:
         self.gating = Gating(config)
         self.wanted = False
         self.teller = silent
+        self.scale = asked_counts(config.option.st_scale)
         named: str | None = config.option.st_targets
         self.path = Path(named) if named else config.rootpath / "targets.yaml"
         self.loaded: Config | None = None
@@ -117,6 +119,11 @@ class State:
         known = self.protocol(variant).capabilities(variant.options)
         machines = {identity(machine) for machine in variant.clients}
         return known | {"two_clients"} if len(machines) > 1 else known
+
+    def clients(self, variant: Variant) -> tuple[Machine, ...]:
+        """The clients of ``variant``; the one that was asked for goes first."""
+        asked: str | None = self._options.st_client
+        return tuple(sorted(variant.clients, key=lambda machine: machine.name != asked))
 
     def host(self, machine: Machine) -> Host:
         """The connection to a client or server, made at first use and kept."""

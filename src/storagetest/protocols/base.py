@@ -90,7 +90,8 @@ class Attachment:
     release) or the path of a device that may be overwritten (``Gives.BLOCK``). ``size`` is the bytes that may
     be used there. ``negotiated`` is what the kernel says of the connection, names as in the kernel's own
     words (``vers``, ``rsize``, ``nconnect``, ``HeaderDigest``, ``queue_count`` …). ``remote`` is false where
-    client and target are one machine.
+    client and target are one machine. ``root`` is the directory under which other clients of the target see
+    the same names as this one (empty: there is none). What may be used of a device begins at byte ``offset``.
     """
 
     client: Host
@@ -100,6 +101,8 @@ class Attachment:
     negotiated: Mapping[str, str] = field(default_factory=dict)
     differences: tuple[Difference, ...] = ()
     remote: bool = True
+    root: str = ""
+    offset: int = 0
 
 
 O = TypeVar("O", bound=TargetOptions)  # noqa: E741  # options

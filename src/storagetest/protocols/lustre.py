@@ -137,6 +137,7 @@ class Lustre(Protocol["Lustre.Options"]):
                 mount.size,
                 negotiated,
                 differences(options, negotiated),
+                root=mount.entry.point,
             )
 
     def diagnose(self, client: Host, options: Lustre.Options) -> Mapping[str, str]:  # noqa: ARG002

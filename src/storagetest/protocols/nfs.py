@@ -139,6 +139,7 @@ class Nfs(Protocol["Nfs.Options"]):
                 mount.size,
                 negotiated,
                 differences(options, negotiated),
+                root=mount.entry.point,
             )
 
     def diagnose(self, client: Host, options: Nfs.Options) -> Mapping[str, str]:  # noqa: ARG002

@@ -146,6 +146,7 @@ class Smb(Protocol["Smb.Options"]):
                 mount.size,
                 negotiated,
                 differences(options, negotiated),
+                root=mount.entry.point,
             )
 
     def diagnose(self, client: Host, options: Smb.Options) -> Mapping[str, str]:  # noqa: ARG002

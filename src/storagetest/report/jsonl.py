@@ -31,6 +31,7 @@ from storagetest.measure.bottleneck import Bottleneck, Headroom, Limit
 from storagetest.measure.histogram import Histogram
 from storagetest.measure.run import HEADLINE, Better, Metric, Run, Sample, Unit
 from storagetest.measure.series import Series
+from storagetest.measure.window import Member, Together
 from storagetest.report.base import Record, Status, Summary
 from storagetest.verdict.base import Interval, Outcome, Threshold, Verdict
 
@@ -226,6 +227,7 @@ def _sample_to_json(sample: Sample) -> Object:
         "series": [_series_to_json(series) for series in sample.series],
         "began": sample.began,
         "headroom": None if sample.headroom is None else asdict(sample.headroom),
+        "together": None if sample.together is None else _together_to_json(sample.together),
         "evidence": dict(sample.evidence),
     }
 
@@ -245,7 +247,40 @@ def _sample_from_json(document: Mapping[str, Any]) -> Sample:
         series=tuple(_series_from_json(series) for series in document.get("series", ())),
         began=document.get("began"),
         headroom=Headroom(**document["headroom"]) if document.get("headroom") else None,
+        together=_together_from_json(document["together"]) if document.get("together") else None,
     )
+
+
+def _together_to_json(story: Together) -> Object:
+    members = [
+        {
+            "client": member.client,
+            "values": {name: _number(value) for name, value in member.values.items()},
+            "started": member.started,
+            "ended": member.ended,
+            "clock_error": member.clock_error,
+        }
+        for member in story.members
+    ]
+    return {
+        "spread": story.spread,
+        "limit": story.limit,
+        "clock_error": story.clock_error,
+        "seconds": story.seconds,
+        "first_done": story.first_done,
+        "last_done": story.last_done,
+        "outliers": list(story.outliers),
+        "clients": members,
+    }
+
+
+def _together_from_json(document: Mapping[str, Any]) -> Together:
+    members = [
+        Member(**{**each, "values": {name: float(value) for name, value in each["values"].items()}})
+        for each in document["clients"]
+    ]
+    numbers = {name: value for name, value in document.items() if name not in {"clients", "outliers"}}
+    return Together(**numbers, members=tuple(members), outliers=tuple(document["outliers"]))
 
 
 def _series_to_json(series: Series) -> Object:

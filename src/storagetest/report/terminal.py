@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from storagetest.measure.run import HEADLINE
 from storagetest.report.base import Record, Status
 from storagetest.report.figures import Figure, case_text, figures, in_mib, short, whole
+from storagetest.units import format_duration
 
 __all__ = ["summary_lines"]
 
@@ -70,7 +71,7 @@ def summary_lines(records: Sequence[Record], *, width: int = 100, colour: bool =
     for headline in _headlines(rows):
         alike = [record for record in rows if record.run.headline == headline]
         lines += [*([""] if lines else []), *_table(alike, headline, width=width, colour=colour)]
-    return [*lines, *_reasons(rows, width=width, colour=colour)]
+    return [*lines, *_crowds(rows, width=width), *_reasons(rows, width=width, colour=colour)]
 
 
 def _headlines(rows: Sequence[Record]) -> list[tuple[str, ...]]:
@@ -159,6 +160,26 @@ def _line(cells: Iterable[str]) -> str:
 
 def _painted(word: str, status: Status, *, colour: bool) -> str:
     return f"\x1b[{_COLOURS[status]}m{word}\x1b[0m" if colour else word
+
+
+def _crowds(rows: Sequence[Record], *, width: int) -> list[str]:
+    """Return a line for each case on many clients: how closely they began, and who was unlike the others."""
+    lines: list[str] = []
+    for record in rows:
+        stories = [sample.together for sample in record.run.samples if sample.together is not None]
+        if not stories:
+            continue
+        spreads = [story.spread for story in stories if story.spread is not None]
+        began = (
+            f"began within {format_duration(max(spreads))}" if spreads else "began nobody knows how closely"
+        )
+        unlike = dict.fromkeys(name for story in stories for name in story.outliers)
+        named = f"; unlike the others: {', '.join(unlike)}" if unlike else ""
+        run = record.run
+        who = f"{len(stories[0].members)} clients ({run.client})"
+        text = f"{run.variant}, {case_text(run)}: {who} {began}{named}"
+        lines += textwrap.wrap(text, max(width, 40), subsequent_indent="  ", break_long_words=False)
+    return ["", *lines] if lines else []
 
 
 def _reasons(rows: Sequence[Record], *, width: int, colour: bool) -> list[str]:

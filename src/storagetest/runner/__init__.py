@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from storagetest.runner.case import Bench, Case, Phase, Progress, run_case
+from storagetest.runner.case import Bench, Case, Phase, Progress, run_bench, run_case
+from storagetest.runner.crowd import Crowd
 from storagetest.runner.fills import FillCache
 from storagetest.runner.locks import exclusive, shared
 from storagetest.runner.pair import run_pair
@@ -11,11 +12,13 @@ from storagetest.runner.versions import Versions
 __all__ = [
     "Bench",
     "Case",
+    "Crowd",
     "FillCache",
     "Phase",
     "Progress",
     "Versions",
     "exclusive",
+    "run_bench",
     "run_case",
     "run_pair",
     "shared",

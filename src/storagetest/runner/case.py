@@ -32,12 +32,13 @@ from storagetest.runner.caches import drop, twice_the_memory
 from storagetest.runner.ceilings import Ceilings
 from storagetest.runner.fills import FillCache
 from storagetest.runner.flow import Flow, Watch
+from storagetest.runner.places import Place
 from storagetest.runner.sampling import Sampling, align
 from storagetest.runner.versions import Versions
 from storagetest.verdict import Plan, Reference, Threshold, Verdict, allow_for_client, judge, wants_more
-from storagetest.workloads.base import Scale, Workload
+from storagetest.workloads.base import Scale, Start, Workload
 
-__all__ = ["Bench", "Case", "Phase", "Progress", "run_case"]
+__all__ = ["Bench", "Case", "Phase", "Progress", "run_bench", "run_case"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,7 @@ class Bench:
     Several of them can be measured in turns (:mod:`storagetest.runner.pair`). Use as a context manager: at
     its end nothing samples any more. ``beside`` are machines that are sampled besides the client. What moves
     is told every ``watch`` seconds, by the sampler's thread (0: never; and where nothing is sampled).
+    ``place`` is where one of many clients works, and fills its data set.
     """
 
     def __init__(
@@ -110,7 +112,9 @@ class Bench:
         on_progress: Callable[[Progress], None] | None = None,
         beside: Sequence[Host] = (),
         watch: float = 0.0,
+        place: Place | None = None,
     ) -> None:
+        self._place = place or Place(attachment, attachment, attachment)
         self._workload, self._options, self._attachment, self._scale = workload, options, attachment, scale
         self._case, self._fills, self._on_progress = case, fills, on_progress
         self._began = time.monotonic()
@@ -146,8 +150,8 @@ class Bench:
         self._ceiling = _CEILINGS.of(self._attachment.client, load, self._measure_ceiling)
         self._sampling.start()  # it begins while the data set is filled, or in the ramp
         dataset = self._workload.dataset(self._options, self._scale)
-        if dataset is not None:
-            self._fills.once(self._attachment, dataset, self._fill)
+        if dataset is not None and self._place.fill is not None:
+            self._fills.once(self._place.origin, self._place.key(dataset, self._scale.size), self._fill)
 
     def _measure_ceiling(self) -> float | None:
         self._tell(Phase.CEILING)
@@ -155,7 +159,7 @@ class Bench:
 
     def _fill(self) -> None:
         self._tell(Phase.FILL)
-        self._workload.fill(self._attachment, self._options, self._scale)
+        self._workload.fill(self._place.fill or self._attachment, self._options, self._scale)
 
     def settle(self, *, keep: bool = True) -> None:
         """Measure rounds until the target is steady, where the scale asks for it.
@@ -171,6 +175,8 @@ class Bench:
         found = Steadiness(False, "")
         for number in range(budget):
             self._repeat(Phase.SETTLE, number + 1, budget)
+            if self.in_vain:
+                break
             found = self._steadiness(window)
             self._settling = found.said
             if found.steady:
@@ -189,7 +195,7 @@ class Bench:
         return by_rounds([sample.values for sample in self._samples], named)
 
     @property
-    def settled_in_vain(self) -> bool:
+    def in_vain(self) -> bool:
         """Whether the rounds ran out before the target was steady; nothing more is measured then."""
         return bool(self._unsettled)
 
@@ -198,18 +204,21 @@ class Bench:
         """How many repeats there are so far."""
         return len(self._samples)
 
-    def measure(self, of: int) -> None:
-        """Measure one repeat; ``of`` is how many there are to be as far as is known."""
-        self._repeat(Phase.MEASURE, len(self._samples) + 1, of)
+    def measure(self, of: int, *, start: Start | None = None) -> None:
+        """Measure one repeat; ``of`` is how many there are to be as far as is known.
 
-    def _repeat(self, phase: Phase, number: int, of: int) -> None:
+        With ``start`` the load waits there for those of other clients.
+        """
+        self._repeat(Phase.MEASURE, len(self._samples) + 1, of, start)
+
+    def _repeat(self, phase: Phase, number: int, of: int, start: Start | None = None) -> None:
         caches = ""
         if self._cold:
             self._tell(Phase.DROP, number, of)
             caches = drop(self._attachment.client, self._beside)
         self._tell(phase, number, of, self._scale.ramp + self._scale.runtime + self._scale.cooldown)
         called = time.monotonic() + self._scale.ramp
-        scale = replace(self._scale, repeat=self._taken)
+        scale = replace(self._scale, repeat=self._taken, start=start)
         self._taken += 1
         sample = self._workload.measure(self._attachment, self._options, scale)
         if caches:
@@ -225,6 +234,20 @@ class Bench:
         sampled = self._sampling.stop()
         self._samples = align(self._samples, self._called, sampled, self._scale.interval)
         self._tell(Phase.DONE, len(self._samples), len(self._samples))
+
+    def began_at(self, moment: float) -> None:
+        """Say when the measuring of the last repeat began, by our monotonic clock: it had been waiting."""
+        self._called = (*self._called[:-1], moment)
+
+    @property
+    def ramp(self) -> float:
+        """Seconds that a repeat runs before it counts."""
+        return self._scale.ramp
+
+    @property
+    def samples(self) -> tuple[Sample, ...]:
+        """The repeats so far."""
+        return self._samples
 
     @property
     def run(self) -> Run:
@@ -323,10 +346,32 @@ def run_case(
         beside=beside,
         watch=watch,
     )
+    return run_bench(
+        bench,
+        repeats=repeats,
+        max_repeats=max_repeats,
+        gates=gates,
+        confidence=confidence,
+        plan=plan,
+        references=references,
+    )
+
+
+def run_bench(
+    bench: Bench,
+    *,
+    repeats: int,
+    max_repeats: int,
+    gates: Sequence[Threshold],
+    confidence: float = 0.99,
+    plan: Plan | None = None,
+    references: Mapping[str, Reference] | None = None,
+) -> tuple[Run, tuple[Verdict, ...]]:
+    """Measure a case that is made ready, and judge it, as :func:`run_case` does."""
     with bench:
         bench.prepare()
         bench.settle()
-        while not bench.settled_in_vain and bench.repeats < max(1, repeats):
+        while not bench.in_vain and bench.repeats < max(1, repeats):
             bench.measure(repeats)
         run = bench.run
         verdicts = _judge(run, gates, confidence, plan, references or {})

@@ -9,7 +9,7 @@ The runner owns the order of things: ``fill`` once, then ``measure`` as often as
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
@@ -19,7 +19,22 @@ from storagetest.measure.run import HEADLINE, METRICS, Metric, Sample
 from storagetest.protocols.base import Attachment, Capability
 from storagetest.registry import Registry
 
-__all__ = ["Scale", "Workload", "register", "workloads"]
+__all__ = ["Scale", "Start", "Workload", "register", "workloads"]
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """How a load on one of many clients waits until it may begin with the others: it is ready, and sleeps.
+
+    A load that runs on the client waits at the door in ``place`` there (:mod:`storagetest.agent.door`), each
+    time that it begins. One that runs here calls ``arrive``, which returns at the instant. ``patience`` is
+    how many seconds that may take on top of the load's own time. ``arrive`` raises
+    :class:`~storagetest.errors.WorkloadError` where the start is called off.
+    """
+
+    place: str
+    arrive: Callable[[], None]
+    patience: float = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +46,8 @@ class Scale:
     is read with cold caches (None: twice the memory of client or server, whichever has more). ``steady`` is
     the rule by which the target has to settle before anything counts (see
     :mod:`storagetest.measure.steady`), within ``steady_rounds`` rounds. For ``cooldown`` seconds after the
-    runtime load goes on and is not counted.
+    runtime load goes on and is not counted. With ``start`` the load, set up and ready, waits for those of
+    other clients.
     """
 
     size: int
@@ -43,6 +59,12 @@ class Scale:
     steady: Literal["none", "pts", "slope"] = "none"
     steady_rounds: int = 25
     cooldown: float = 0.0
+    start: Start | None = None
+
+    @property
+    def patience(self) -> float:
+        """Seconds that waiting for other clients may take."""
+        return self.start.patience if self.start is not None else 0.0
 
 
 O = TypeVar("O", bound=WorkloadOptions)  # noqa: E741  # options

@@ -34,7 +34,7 @@ def test_the_targets_are_yaml_and_hold_neither_a_secret_nor_this_home(home, role
     found = yaml.safe_load(text(role))
     assert set(found) >= {"version", "clients", "servers", "targets"}
     for target in found["targets"].values():
-        assert set(target["clients"]) <= set(CLIENTS)
+        assert target["clients"] == "all"
         for secret in (target.get("password"), target.get("chap", {}).get("password")):
             assert secret is None or secret.startswith("${file:~/.local/state/storagetest/lab/default/")
     assert str(home) not in text(role)
@@ -56,8 +56,10 @@ def test_a_lab_without_clients_has_targets_for_nobody(home):
     assert yaml.safe_load(text("kernel", []))["targets"] == {}
 
 
-def test_a_lab_with_one_client_names_no_second(home):
-    assert yaml.safe_load(text("kernel", ["client1"]))["targets"]["nfs"]["clients"] == ["client1"]
+def test_a_lab_has_the_clients_it_has(home):
+    assert set(yaml.safe_load(text("kernel", ["client1"]))["clients"]) == {"client1"}
+    eight = [f"client{number}" for number in range(1, 9)]
+    assert list(yaml.safe_load(text("kernel", eight))["clients"]) == eight
 
 
 @pytest.mark.parametrize("value", ["yes", "4.1", "a b", "", "a: b", "#x", "~", "10.77.0.1", "1e3", "a:b"])

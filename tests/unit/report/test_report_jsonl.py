@@ -17,6 +17,7 @@ from storagetest.measure.bottleneck import Bottleneck, Headroom, Limit
 from storagetest.measure.histogram import Histogram
 from storagetest.measure.run import Better, Metric, Run, Sample, Unit
 from storagetest.measure.series import Series
+from storagetest.measure.window import Member, Together
 from storagetest.report.base import Record, Status, Summary
 from storagetest.report.jsonl import SCHEMA, JsonlReporter, from_json, read, to_json
 from storagetest.verdict.base import Interval, Outcome, Threshold, Verdict
@@ -54,6 +55,26 @@ series = st.builds(
 )
 shares = st.none() | st.floats(0, 1)
 headrooms = st.builds(Headroom, st.floats(0, 1e9), st.none() | st.floats(0, 1e9), shares, shares, shares)
+seconds_ = st.floats(0, 1e6)
+members = st.builds(
+    Member,
+    text,
+    st.dictionaries(text, numbers, max_size=3),
+    st.none() | seconds_,
+    st.none() | seconds_,
+    seconds_,
+)
+stories = st.builds(
+    Together,
+    spread=st.none() | seconds_,
+    limit=seconds_,
+    clock_error=seconds_,
+    seconds=seconds_,
+    first_done=seconds_,
+    last_done=seconds_,
+    members=st.lists(members, min_size=1, max_size=3).map(tuple),
+    outliers=st.lists(text, max_size=2).map(tuple),
+)
 samples = st.builds(
     Sample,
     values=st.dictionaries(text, numbers, max_size=3),
@@ -66,6 +87,7 @@ samples = st.builds(
     series=st.lists(series, max_size=2).map(tuple),
     began=st.none() | st.floats(0, 2e9),
     headroom=st.none() | headrooms,
+    together=st.none() | stories,
 )
 runs = st.builds(
     Run,

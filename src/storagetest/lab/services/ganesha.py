@@ -73,7 +73,7 @@ SERVICE = Service(
                 "server": "appliance",
                 "address": ADDRESS,
                 "export": "/a",
-                "clients": ["client1", "client2"],
+                "clients": "all",
                 "matrix": {"version": ["3", "4.0", "4.1", "4.2"], "nconnect": [1, 2]},
             },
             "Each combination of the matrix is one variant of the target: nfs-v4.2-nconnect2, and so on.",

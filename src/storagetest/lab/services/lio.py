@@ -108,7 +108,7 @@ def _target(name: str, number: int, **more: Value) -> dict[str, Value]:
         "wire": Wire("iscsi"),
         "iqn": f"{_IQN}:{name}",
         "lun": 0,
-        "clients": ["client1"],
+        "clients": "all",
         "erase": wwid(number),
         **more,
     }

@@ -51,7 +51,7 @@ SERVICE = Service(
                 "server": "appliance",
                 "mgs": _NID,
                 "fsname": _FSNAME,
-                "clients": ["client1", "client2"],
+                "clients": "all",
                 "optional": True,
                 "matrix": {"stripe_count": [1, 2]},
             },

@@ -90,7 +90,7 @@ SERVICE = Service(
                 "wire": Wire("nvme-tcp"),
                 "nqn": f"{_NQN}:lab1",
                 "namespace": 1,
-                "clients": ["client1"],
+                "clients": "all",
                 "erase": wwid(1),
                 "matrix": {"header_digest": [False, True], "data_digest": [False, True]},
             },

@@ -81,7 +81,7 @@ def _target(**changes: Value) -> dict[str, Value]:
         "share": "a",
         "username": "storagetest",
         "password": _PASSWORD,
-        "clients": ["client1", "client2"],
+        "clients": "all",
         **changes,
     }
 

@@ -70,7 +70,7 @@ def _target(name: str, disk: int, **more: Value) -> dict[str, Value]:
         "wire": Wire("iscsi"),
         "iqn": f"{_IQN}:{name}",
         "lun": 1,
-        "clients": ["client1"],
+        "clients": "all",
         "erase": wwid(disk),
         **more,
     }

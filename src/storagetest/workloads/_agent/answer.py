@@ -16,6 +16,7 @@ from typing import Any
 from storagetest.counters.cpu import Busy, busy, parse_stat
 from storagetest.errors import WorkloadError
 from storagetest.measure.histogram import Histogram
+from storagetest.measure.window import Span
 
 __all__ = ["Answer", "Lane", "Phase", "read_answer"]
 
@@ -54,7 +55,8 @@ class Phase:
     is from the first begin to the last end. ``spread`` and ``tail`` are the seconds between the first and the
     last begin, and the first and the last end. ``cpu`` is the workers' share of one core. Without
     ``overlap`` there was no moment when all were at work, and the window is the span. The window ``began``
-    then, in seconds since the epoch by the client's clock.
+    then, in seconds since the epoch by the client's clock; ``times`` says by its monotonic clock when all
+    that was, where the agent tells.
     """
 
     seconds: float
@@ -65,6 +67,7 @@ class Phase:
     overlap: bool
     lanes: Mapping[str, Lane]
     began: float = 0.0
+    times: Span | None = None
 
     def rate(self, lane: str) -> float:
         """Return the operations per second."""
@@ -139,7 +142,12 @@ def _phase(name: str, said: Mapping[str, Any]) -> Phase:
     lanes = {lane: _lane(f"{name}: {lane}", found) for lane, found in said["lanes"].items()}
     if numbers["seconds"] <= 0 or not any(lane.ops for lane in lanes.values()):
         raise ValueError(f"{name}: nothing was done in {numbers['seconds']} s")
-    return Phase(**numbers, overlap=bool(said["overlap"]), lanes=lanes, began=began)
+    times = None
+    if "times" in said:
+        times = Span(*(_count(f"{name}: times", each) * 1e-9 for each in said["times"]))
+        if not times.first <= times.since <= times.until <= times.last:
+            raise ValueError(f"{name}: it began and ended at {said['times']}")
+    return Phase(**numbers, overlap=bool(said["overlap"]), lanes=lanes, began=began, times=times)
 
 
 def _lane(name: str, said: Mapping[str, Any]) -> Lane:

@@ -107,7 +107,9 @@ class AgentWorkload(Workload[O]):
         request = {**self.request(attachment, options, scale), "course": scale.interval}
         # All phases may take the runtime, and making and tidying what is between them as long again, twice.
         limit = 4 * scale.runtime if request["seconds"] is not None else self.patience(request, scale)
-        answer = run_agent(attachment.client, request, deadline=_SLACK + limit)
+        door = {"door": scale.start.place} if scale.start is not None else {}
+        deadline = _SLACK + limit + scale.patience
+        answer = run_agent(attachment.client, {**request, **door}, deadline=deadline)
         try:
             sample = self._sample(answer, options, json.dumps(request))
         except KeyError as error:  # what a phase or lane is called was damaged on the way
@@ -154,6 +156,7 @@ class AgentWorkload(Workload[O]):
             operations={name: lane.latency for name, lane in operations.items()},
             invalid=self.invalid(answer, options),
             headroom=Headroom(ios / seconds, busiest_core=busiest_core) if seconds > 0 else None,
+            spans={name: phase.times for name, phase in answer.phases.items() if phase.times is not None},
         )
 
     def evidence(self, answer: Answer) -> dict[str, str]:

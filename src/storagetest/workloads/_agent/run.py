@@ -10,10 +10,10 @@ from storagetest.errors import DeadlineExceeded, HostError, WorkloadError
 from storagetest.hosts.base import Completed, Host
 from storagetest.workloads._agent.answer import Answer, read_answer
 
-__all__ = ["run_agent"]
+__all__ = ["ARGV", "run_agent"]
 
 # -I and -S: neither the user's environment nor installed packages matter, and it starts in half the time.
-_ARGV = ("python3", "-I", "-S", "-c", START)
+ARGV = ("python3", "-I", "-S", "-c", START)
 _LATER = 15.0
 """Seconds after the agent's own deadline at which the host ends it: it should have said why before."""
 
@@ -36,7 +36,7 @@ def run_agent(
     whole = {"deadline": deadline, **request}
     try:
         done = client.run(
-            _ARGV, deadline=deadline + _LATER, check=False, stdin=message(whole), on_line=on_line
+            ARGV, deadline=deadline + _LATER, check=False, stdin=message(whole), on_line=on_line
         )
     except DeadlineExceeded as error:
         raise WorkloadError(

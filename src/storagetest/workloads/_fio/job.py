@@ -5,10 +5,11 @@ Every option's meaning: fio(1). Times are given in milliseconds, because fio tak
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["LOG", "FioJob", "argv", "argv_of"]
+__all__ = ["LOG", "FioJob", "argv", "argv_of", "waiting"]
 
 LOG = "load"
 """How the names of the files of fio's logs begin."""
@@ -18,13 +19,13 @@ LOG = "load"
 class FioJob:
     """One fio job on one file or device.
 
-    ``size`` bytes from its start are used, in blocks of ``block_size``. ``jobs`` workers keep ``queue_depth``
-    I/Os each in flight. ``sync`` opens with O_SYNC (``sync``) or O_DSYNC (``dsync``).
-    With ``runtime`` (seconds) it runs that long after ``ramp``; without, it passes over
-    ``size`` once. ``seed`` makes the order of random I/O and the data repeatable; without, both differ each
-    time. Of a mix (``randrw``, ``rw``) ``read_percent`` of the I/Os are reads; of one that is partly
-    sequential ``random_percent`` go to random places. ``create`` lets fio make the file; else a missing file
-    is an error, never a file full of holes. With ``log_interval`` (seconds) fio leaves files named after
+    ``size`` bytes from ``offset`` on are used, in blocks of ``block_size``. ``jobs`` workers keep
+    ``queue_depth`` I/Os each in flight. ``sync`` opens with O_SYNC (``sync``) or O_DSYNC (``dsync``). With
+    ``runtime`` (seconds) it runs that long after ``ramp``; without, it passes over ``size`` once. ``seed``
+    makes the order of random I/O and the data repeatable; without, both differ each time. Of a mix
+    (``randrw``, ``rw``) ``read_percent`` of the I/Os are reads; of one that is partly sequential
+    ``random_percent`` go to random places. ``create`` lets fio make the file; else a missing file is an
+    error, never a file full of holes. With ``log_interval`` (seconds) fio leaves files named after
     :data:`LOG` in its working directory: bandwidth, IOPS and latency over time. Without ``invalidate`` the
     page cache keeps what it holds of the file when fio begins. It begins ``delay`` seconds after fio does.
     """
@@ -48,6 +49,7 @@ class FioJob:
     log_interval: float = 0.0
     invalidate: bool = True
     delay: float = 0.0
+    offset: int = 0
 
     @property
     def directions(self) -> tuple[str, ...]:
@@ -60,9 +62,23 @@ class FioJob:
 _REPORT = ("--lat_percentiles=0", "--clat_percentiles=1", "--percentile_list=50:95:99:99.9")
 
 
-def argv(*jobs: FioJob) -> tuple[str, ...]:
-    """Return the command line that runs ``jobs`` at once, ``fio`` first; each job is reported by itself."""
-    return argv_of([_options(job) for job in jobs])
+def argv(*jobs: FioJob, door: str = "") -> tuple[str, ...]:
+    """Return the command line that runs ``jobs`` at once, ``fio`` first; each job is reported by itself.
+
+    With ``door`` (a directory) all of their workers, set up, wait there for the start that clients share.
+    """
+    workers = sum(job.jobs for job in jobs)
+    return argv_of([[*_options(job, at_once=bool(door)), *waiting(door, workers, job.delay)] for job in jobs])
+
+
+def waiting(door: str, workers: int, delay: float = 0.0) -> tuple[str, ...]:
+    """Return the option by which one of ``workers`` waits at the ``door``; none without one.
+
+    fio runs it when a worker is set up, right before it looks at the clock for its first I/O. One that is to
+    begin ``delay`` seconds after the others waits with them, as fio's own delay counts from fio's start.
+    """
+    later = f"; exec 3>&- 4<&-; sleep {delay:.3f}" if delay > 0 else ""
+    return (f"--exec_prerun=workers={workers}; . {shlex.quote(f'{door}/wait')}{later}",) if door else ()
 
 
 def argv_of(sections: Sequence[Sequence[str]]) -> tuple[str, ...]:
@@ -72,7 +88,7 @@ def argv_of(sections: Sequence[Sequence[str]]) -> tuple[str, ...]:
     return ("fio", *options, "--eta=never", "--output-format=json+")
 
 
-def _options(job: FioJob) -> list[str]:
+def _options(job: FioJob, *, at_once: bool = False) -> list[str]:
     """Return one job's options.
 
     Buffers are refilled with random (incompressible) data before every write. Workers are summed up by fio
@@ -84,6 +100,7 @@ def _options(job: FioJob) -> list[str]:
         f"--filename={job.filename.replace(':', chr(92) + ':')}",
         f"--rw={job.rw}",
         f"--bs={job.block_size}",
+        *([f"--offset={job.offset}"] if job.offset else []),
         f"--size={job.size}",
         f"--ioengine={job.engine}",
         f"--iodepth={job.queue_depth}",
@@ -109,7 +126,7 @@ def _options(job: FioJob) -> list[str]:
         options += ["--time_based=1", f"--runtime={_milliseconds(job.runtime)}"]
         if job.ramp > 0:
             options.append(f"--ramp_time={_milliseconds(job.ramp)}")
-    if job.delay > 0:
+    if job.delay > 0 and not at_once:
         options.append(f"--startdelay={_milliseconds(job.delay)}")
     if not job.invalidate:
         options.append("--invalidate=0")

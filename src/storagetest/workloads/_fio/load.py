@@ -139,7 +139,9 @@ class FioWorkload(Workload[O]):
         size = data_size(attachment, scale)
         fs = attachment.gives is Gives.FILESYSTEM
         filename = data_file(attachment, scale)
-        job = FioJob("fill", filename, "write", _MIB, size, queue_depth=4, create=fs)
+        job = FioJob(
+            "fill", filename, "write", _MIB, size, queue_depth=4, create=fs, offset=attachment.offset
+        )
         done = run_fio(attachment.client, job, deadline=_SLACK + size / _SLOWEST_FILL, count=False)
         if done.result.bytes != size:
             written = f"{done.result.bytes} of {size} bytes"
@@ -163,11 +165,14 @@ class FioWorkload(Workload[O]):
     def run(self, attachment: Attachment, options: O, scale: Scale, *jobs: FioJob) -> Done:
         """Run ``jobs`` at once. :class:`ClientLacks` where the client has not got an engine asked for."""
         warm = options.cache == "warm"
-        deadline = scale.ramp + scale.runtime + scale.cooldown + _SLACK
+        deadline = scale.ramp + scale.runtime + scale.cooldown + scale.patience + _SLACK
         if warm:
             deadline += jobs[0].size / _SLOWEST_FILL
+        door = scale.start.place if scale.start is not None else ""
         try:
-            return run_fio(attachment.client, *jobs, deadline=deadline, warm=warm, cooldown=scale.cooldown)
+            return run_fio(
+                attachment.client, *jobs, deadline=deadline, warm=warm, cooldown=scale.cooldown, door=door
+            )
         except WorkloadError:
             if "engine" in options.model_fields_set:
                 check_engine(attachment.client, options.engine)
@@ -214,6 +219,7 @@ class FioWorkload(Workload[O]):
             seed=zlib.crc32(f"{self.title(options)} {options.seed} {scale.repeat}".encode()),
             log_interval=scale.interval,
             invalidate=options.cache != "warm",
+            offset=attachment.offset,
         )
 
 

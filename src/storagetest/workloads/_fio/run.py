@@ -26,14 +26,14 @@ _UPTIME = re.compile(r"^(\d+\.\d\d)$", re.MULTILINE)
 
 # $1 is a file that the page cache is to hold (or nothing), $2 how much of it in MiB. It stays open while fio
 # runs: a block device's cache is dropped when its last user closes it, and an SMB file's with its lease.
-# $3 says what is wanted beside fio's report: counters, logs. "$@" is then fio's command line: nothing in it
-# is read by this shell. fio's logs are written in memory, and gone when this ends, however it ends. Ended by
-# a signal, the shell passes its death on as fio's would be. What is not needed is not started: a process
-# costs a slow client a tenth of a second.
+# $3 says what is wanted beside fio's report: counters, files (logs, and what a worker at the door leaves).
+# "$@" is then fio's command line: nothing in it is read by this shell. The files are in memory, and gone when
+# this ends, however it ends. Ended by a signal, the shell passes its death on as fio's would be. What is not
+# needed is not started: a process costs a slow client a tenth of a second.
 _SCRIPT = f"""
 warm=$1 size=$2 wanted=$3; shift 3
 command -v "$1" > /dev/null || {{ echo '{_MISSING}'; exit 0; }}
-case $wanted in *logs*)
+case $wanted in *files*)
   place=$(mktemp -d -p /dev/shm storagetest-XXXXXXXX 2> /dev/null || mktemp -d) || exit 1
   trap 'cd /; rm -rf "$place"' EXIT
   trap 'exit 143' TERM INT HUP PIPE
@@ -83,11 +83,12 @@ def run_fio(
     warm: bool = False,
     count: bool = True,
     cooldown: float = 0.0,
+    door: str = "",
 ) -> Done:
     """Run ``jobs`` at once on ``client``; with ``warm`` the cache then holds what the first one uses.
 
     Without ``count`` no counters are read around them. When their runtime is over others like them go on for
-    ``cooldown`` seconds, of which nothing is reported.
+    ``cooldown`` seconds, of which nothing is reported. With ``door`` they wait there before they begin.
 
     Raises :class:`WorkloadError`: its message says what to do next.
     """
@@ -95,10 +96,10 @@ def run_fio(
     expected = [Expected(job.directions, job.runtime, job.queue_depth * job.jobs) for job in every]
     interval = max(job.log_interval for job in jobs)
     hold = (jobs[0].filename, str(jobs[0].size >> 20)) if warm else ("", "0")
-    wanted = " ".join((*(("counters",) if count else ()), *(("logs",) if interval > 0 else ())))
+    wanted = " ".join((*(("counters",) if count else ()), *(("files",) if interval > 0 or door else ())))
     done = run_command(
         client,
-        argv(*every),
+        argv(*every, door=door),
         expected,
         deadline=deadline,
         log_interval=interval,

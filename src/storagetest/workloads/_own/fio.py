@@ -13,7 +13,7 @@ from storagetest.measure.histogram import merge
 from storagetest.measure.run import METRICS, Sample
 from storagetest.protocols.base import Attachment
 from storagetest.units import format_size
-from storagetest.workloads._fio.job import FioJob, argv_of
+from storagetest.workloads._fio.job import FioJob, argv_of, waiting
 from storagetest.workloads._fio.load import FioOptions, FioWorkload, Pattern, headroom
 from storagetest.workloads._fio.parse import Expected, FioResult
 from storagetest.workloads._fio.run import run_command
@@ -61,10 +61,13 @@ class OwnFio(Workload[WorkloadOptions]):
     def measure(self, attachment: Attachment, options: WorkloadOptions, scale: Scale) -> Sample:  # noqa: ARG002
         """Run all jobs of the file at once, on the data set."""
         place = _DataSet().job(attachment, FioOptions(), scale)
-        command = argv_of([_section(job, place, scale) for job in self.jobs])
+        door = scale.start.place if scale.start is not None else ""
+        wait = waiting(door, sum(int(job.options.get("numjobs", "1")) for job in self.jobs))
+        command = argv_of([[*_section(job, place, scale), *wait] for job in self.jobs])
         expected = [Expected(job.directions, scale.runtime, job.in_flight) for job in self.jobs]
-        deadline = scale.ramp + scale.runtime + _SLACK
-        done = run_command(attachment.client, command, expected, deadline=deadline)
+        deadline = scale.ramp + scale.runtime + scale.patience + _SLACK
+        wanted = "counters files" if door else "counters"
+        done = run_command(attachment.client, command, expected, deadline=deadline, wanted=wanted)
         named = {job.name: result for job, result in zip(self.jobs, done.results, strict=True)}
         values, whole = _values(named), merge(result.latency for result in done.results)
         if done.cpu is not None:
@@ -120,6 +123,7 @@ def _section(job: OwnJob, place: FioJob, scale: Scale) -> list[str]:
     options += [] if job.makes_its_data else ["--refill_buffers=1"]
     options += [
         f"--filename={place.filename.replace(':', chr(92) + ':')}",
+        *([f"--offset={place.offset}"] if place.offset else []),
         f"--size={place.size}",
         "--fallocate=none",
         "--allow_file_create=0",

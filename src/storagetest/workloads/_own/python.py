@@ -38,6 +38,8 @@ class OwnPython(Workload[WorkloadOptions]):
 
     def measure(self, attachment: Attachment, options: WorkloadOptions, scale: Scale) -> Sample:  # noqa: ARG002
         """Call the function once."""
+        if scale.start is not None:
+            scale.start.arrive()
         began = time.monotonic()
         try:
             found = type(self).function(attachment, scale)

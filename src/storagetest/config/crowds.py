@@ -1,0 +1,57 @@
+"""On how many clients a case runs at once: a number, several, or all that the target has."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, WithJsonSchema
+
+from storagetest.errors import ConfigError
+
+__all__ = ["ALL", "Counts", "asked_counts", "how_many", "read_counts"]
+
+ALL = "all"
+"""Every client of the target."""
+
+_ONE = {"anyOf": [{"type": "integer", "minimum": 1}, {"const": ALL}]}
+_WANTED = "a number of clients, all, or a list such as [1, 2, 4, all] is wanted"
+
+
+def read_counts(value: object) -> tuple[int | str, ...]:
+    """Return the numbers in ``4``, ``all`` or ``[1, 2, 4, all]``; :class:`ValueError` for others."""
+    items = value if isinstance(value, list | tuple) else (value,)
+    found: list[int | str] = []
+    for item in items:
+        if isinstance(item, bool) or not (item == ALL or (isinstance(item, int) and item >= 1)):
+            raise ValueError(_WANTED)
+        if item in found:
+            raise ValueError(f"{item} is there twice")
+        found.append(item if isinstance(item, int) else ALL)
+    if not found:
+        raise ValueError(_WANTED)
+    return tuple(found)
+
+
+def asked_counts(text: str | None) -> tuple[int | str, ...] | None:
+    """Return what ``--st-scale`` says. Raises :class:`ConfigError`."""
+    if text is None:
+        return None
+    try:
+        return read_counts(
+            [int(part) if part.strip().isdigit() else part.strip() for part in text.split(",")]
+        )
+    except ValueError as error:
+        raise ConfigError(f"--st-scale {text}: {error}") from None
+
+
+def how_many(count: int | str, there: int) -> int:
+    """Return the number of clients that ``count`` means where there are ``there``."""
+    return there if isinstance(count, str) else count
+
+
+Counts = Annotated[
+    tuple[int | Literal["all"], ...],
+    BeforeValidator(read_counts),
+    WithJsonSchema({"anyOf": [*_ONE["anyOf"], {"type": "array", "minItems": 1, "items": _ONE}]}),
+]
+"""What ``scale`` may be."""
