@@ -8,11 +8,14 @@ pytest's), 130 interrupted.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from storagetest import __version__, packaged
 from storagetest.commands import check, clean, completion, init, reference, targets
+from storagetest.config.problems import suggest
 from storagetest.errors import ConfigError, StoragetestError
 from storagetest.lab import cli as lab_cli
 from storagetest.report import cli as report_cli
@@ -48,7 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         status: int = arguments.func(arguments)
     except ConfigError as error:
-        print(f"storagetest: {error}", file=sys.stderr)
+        # The same override is pytest's --st-set and our --set.
+        print(f"storagetest: {str(error).replace('--st-set ', '--set ')}", file=sys.stderr)
         return _USAGE_ERROR
     except StoragetestError as error:
         print(f"storagetest: {error}", file=sys.stderr)
@@ -62,8 +66,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status
 
 
+class _Parser(argparse.ArgumentParser):
+    """One that guesses what was meant."""
+
+    def error(self, message: str) -> NoReturn:
+        """End with status 2: the usage, and one sentence."""
+        wrong = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)
+        if wrong:
+            known = re.findall(r"[\w-]+", wrong[2])
+            message = f"there is no {wrong[1]!r}{suggest(wrong[1], known)}"
+        elif message.endswith("are required: COMMAND"):
+            message = "what is to be done? `storagetest --help` lists the commands"
+        super().error(message)
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="storagetest", description="Storage targets tested with pytest.")
+    parser = _Parser(prog="storagetest", description="Storage targets tested with pytest.")
     parser.add_argument("--version", action="version", version=f"storagetest {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for command in COMMANDS:

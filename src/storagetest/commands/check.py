@@ -15,10 +15,13 @@ from contextlib import suppress
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pydantic import BaseModel
+
 from storagetest import config
 from storagetest.commands import _machine
 from storagetest.commands._machine import Tool
 from storagetest.commands._say import Level, Line, add_targets_file, console, show
+from storagetest.config.base import SecretText
 from storagetest.errors import ClientLacks, ConfigError, HostError, OptionRefused, StoragetestError
 from storagetest.hosts import Host
 from storagetest.hosts.connect import connect
@@ -197,7 +200,7 @@ def _protocol(variant: Variant) -> Protocol[Any]:
 def _target(variant: Variant, machine: Machine, client: Host, *, attach: bool) -> list[Line]:
     """Try one variant from one client."""
     protocol, needs = _protocol(variant), _needs(variant)
-    lines: list[Line] = []
+    lines = list(_secrets(variant.options))
     lacking = Level.WARN if variant.optional else Level.FAIL
     try:
         found = examine(client, needs, deadline=_EXAMINE)
@@ -225,6 +228,18 @@ def _target(variant: Variant, machine: Machine, client: Host, *, attach: bool) -
     if attach and all(line.level is not lacking and line.level is not Level.FAIL for line in lines):
         lines += _attach(protocol, variant, machine, client)
     return lines
+
+
+def _secrets(model: BaseModel) -> Iterator[Line]:
+    """Look up what the options name only; what is found is shown to nobody."""
+    for _, value in model:
+        if isinstance(value, BaseModel):
+            yield from _secrets(value)
+        elif isinstance(value, SecretText):
+            try:
+                value.reveal()
+            except ConfigError as error:
+                yield Line(Level.FAIL, str(error))
 
 
 def _attach(protocol: Protocol[Any], variant: Variant, machine: Machine, client: Host) -> list[Line]:

@@ -51,6 +51,7 @@ __all__ = [
 
 _REFERENCE = re.compile(r"\$\{(env|file):([^}]*)\}")
 _MEANT_AS_REFERENCE = re.compile(r"\$\{(env|file)\b.*|\$\{[^}]*\}", re.DOTALL)
+_SHELL_VARIABLE = re.compile(r"\$[A-Z_][A-Z0-9_]*", re.ASCII)
 _HOSTNAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?", re.ASCII)
 _SECRET_FILE_LIMIT = 64 * 1024
 
@@ -155,6 +156,12 @@ class SecretText:
             raise PydanticCustomError(
                 "secret", "a secret is plain text, or ${env:NAME} or ${file:PATH} as a whole"
             )
+        if _SHELL_VARIABLE.fullmatch(value):
+            raise PydanticCustomError(
+                "secret",
+                "this is how a shell names a variable: write ${env:NAME}; a secret that really begins so "
+                "goes into a file, ${file:PATH}",
+            )
         return cls(value, value.origin if isinstance(value, Text) else None)
 
     @classmethod
@@ -204,11 +211,11 @@ def _address(value: object) -> object:
         ipaddress.ip_address(value)
     except ValueError:
         if not _HOSTNAME.fullmatch(value):
-            hint = (
-                "; a port goes into `port`, and an IPv6 address stands without brackets"
-                if ":" in value
-                else ""
-            )
+            hint = ""
+            if "://" in value:
+                hint = "; it stands alone here, without a protocol before or a path behind it"
+            elif ":" in value:
+                hint = "; a port goes into `port`, and an IPv6 address stands without brackets"
             raise ValueError(f"{value!r} is neither a host's name nor an IP address{hint}") from None
     return value
 

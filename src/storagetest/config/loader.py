@@ -96,13 +96,21 @@ def build(source: Source) -> Config:
     own = read_own(sections.get("workloads"), path.parent, problems)
     thresholds = sections.get("thresholds")
     rules = gates.read_rules(thresholds, "thresholds", problems) if thresholds else ()
-    variants = Targets(problems, clients, servers).build(sections.get("targets"), source.root)
+    broken = frozenset(_named(sections.get("clients"))) - set(clients)
+    variants = Targets(problems, clients, servers, broken).build(sections.get("targets"), source.root)
     compared = sections.get("comparisons")
     comparisons = read_comparisons(compared, variants, problems) if compared else ()
     known = sections.get("known_issues")
     issues = read_known_issues(known, source.directory, variants, problems) if known else ()
     problems.raise_any()
     return Config(path, clients, servers, variants, profiles, rules, comparisons, own, issues)
+
+
+def _named(section: Node | None) -> list[str]:
+    """Return what somebody meant to name in a section, even where it is no mapping."""
+    if section is None:
+        return []
+    return [*(section.mapping or ()), *(item.raw for item in section.items or ())]
 
 
 def _sections(root: Node, problems: Problems) -> Mapping[str, Node]:

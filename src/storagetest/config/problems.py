@@ -261,12 +261,20 @@ def _sentence(at: Node, details: ErrorDetails, *, secret: bool) -> str:
         return f"a mapping (key: value) is wanted, not {at.kind}"
     if kind == "too_short":
         return f"a list of at least {context['min_length']} is wanted, not of {context['actual_length']}"
+    if kind == "string_pattern_mismatch":
+        return _pattern(at, str(context.get("pattern", "")), secret=secret)
     message = _own_words(details)
     if kind in {"value_error", "assertion_error", "secret"}:
         return message
     message = message.replace("Input should be", "must be").replace("String should", "must")
     shown = f" ({at.raw})" if scalar and at.raw and not secret else ""
     return f"{message[:1].lower()}{message[1:]}{shown}"
+
+
+def _pattern(at: Node, pattern: str, *, secret: bool) -> str:
+    shown = "this" if secret or not at.raw else repr(at.raw)
+    start = re.fullmatch(r"\^([A-Za-z0-9/_.-]+)", pattern)
+    return f"{shown} does not begin with {start[1]!r}" if start else f"{shown} does not match {pattern!r}"
 
 
 def _choice(at: Node, expected: str, *, secret: bool, scalar: bool) -> str:

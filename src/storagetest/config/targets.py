@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import re
 from collections.abc import Mapping
@@ -31,13 +32,16 @@ class Targets:
     problems: Problems
     clients: Mapping[str, Machine]
     servers: Mapping[str, Machine]
+    broken: frozenset[str] = frozenset()
+    """Clients that are there but wrong, which has been noted: what names them is no second mistake."""
+
     ids: dict[str, str] = field(default_factory=dict)
     """Variant id → place of its target."""
 
     def build(self, section: Node | None, root: Node) -> tuple[Variant, ...]:
         """Return the variants of all targets, in the file's order; what is wrong is noted."""
         if section is None:
-            if root.mapping is not None:
+            if root.mapping is not None and not difflib.get_close_matches("targets", root.mapping, n=1):
                 self.problems.add(root.place, "targets is missing: there is nothing to test")
             return ()
         targets = self.problems.mapping(section, "targets")
@@ -97,6 +101,8 @@ class Targets:
         chosen: dict[str, Machine] = {}
         for item in wanted:
             name = str(item.value)
+            if name in self.broken:
+                continue
             if name not in self.clients:
                 self.problems.add(
                     item.place, f"{where}: there is no client {name!r}{suggest(name, self.clients)}"

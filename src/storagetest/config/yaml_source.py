@@ -113,7 +113,8 @@ def read(path: Path | str) -> Source:
             data = file.read(_LARGEST_FILE + 1)
     except FileNotFoundError:
         raise ConfigError(
-            f"no such file: {path}; copy one from examples/targets/, or let `storagetest lab up` write one"
+            f"no such file: {path}; `storagetest init ADDRESS` writes a first one for a machine of yours, "
+            "`storagetest lab up` one for a lab"
         ) from None
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None

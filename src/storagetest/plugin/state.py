@@ -65,7 +65,7 @@ class State:
         """The targets file; :class:`ConfigError` where there is none."""
         if self.loaded is None:
             msg = (
-                f"no {self.path}: write one (examples/targets/ has some to start from), name one with "
+                f"no {self.path}: write one with `storagetest init ADDRESS`, name one with "
                 "--st-targets FILE, or start a lab with `storagetest lab up`"
             )
             raise ConfigError(msg)

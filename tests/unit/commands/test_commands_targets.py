@@ -51,7 +51,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def run(*argv: str) -> subprocess.CompletedProcess[str]:
     # In a process of its own, as a user does: pytest within pytest would share its state.
     command = [sys.executable, "-m", "storagetest", *argv]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
 
 
 def test_the_cases_of_each_variant_are_counted_and_timed(here):
@@ -162,5 +162,5 @@ def test_a_shell_that_asks_is_answered(line, wanted, tmp_path):
         "COMP_TYPE": "9",
         "OUT": str(answer),
     }
-    subprocess.run(["bash", "-c", script, sys.executable], env=env, check=False, timeout=60)
+    subprocess.run(["bash", "-c", script, sys.executable], env=env, check=False, timeout=300)
     assert wanted <= {word.strip() for word in answer.read_text().split("\n")}

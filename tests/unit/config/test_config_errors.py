@@ -202,7 +202,7 @@ FILES = [
     ("version: 1\ntargets: {t: {protocol: drawer}}", "2:11: targets.t.number: this is missing: Which drawer"),
     (
         "version: 1\ntargets: {t: {protocol: drawer, number: 1, filesystem: ntfs}}",
-        "2:56: targets.t.filesystem: must match pattern '^(ext4|xfs)$' (ntfs)",
+        "2:56: targets.t.filesystem: 'ntfs' does not match '^(ext4|xfs)$'",
     ),
     (
         "version: 1\ntargets: {a.b: {protocol: drawer, number: 1}}",

@@ -125,7 +125,7 @@ def test_a_value_is_never_in_a_message():
 
 
 def test_missing_file_says_where_one_comes_from(tmp_path):
-    with pytest.raises(ConfigError, match=r"no such file: .*targets.yaml; copy one from examples/targets/"):
+    with pytest.raises(ConfigError, match=r"no such file: .*targets.yaml; `storagetest init ADDRESS` writes"):
         read(tmp_path / "targets.yaml")
 
 

@@ -1,0 +1,141 @@
+"""What a new user gets wrong, and what is printed: one clear sentence each, with its place, and a status.
+
+The sentences are whole here, so that whoever changes one reads it as a user would.
+"""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from storagetest.cli import main
+
+GOOD = """\
+version: 1
+clients:
+  load1: {transport: local}
+targets:
+  nas:
+    protocol: nfs
+    address: nas.example.com
+    export: /tank
+    clients: [load1]
+"""
+SHARE = GOOD.replace("nfs", "smb").replace(
+    "export: /tank", "share: s\n    username: u\n    password: $SMB_PASSWORD"
+)
+LOOK = ["targets", "--no-cost"]
+
+
+def but(old: str, new: str) -> str:
+    assert old in GOOD
+    return GOOD.replace(old, new)
+
+
+def more(text: str) -> str:
+    return f"{GOOD}{text}\n"
+
+
+MISTAKES = [
+    ("no file", None, LOOK, 4,
+     ("no such file: targets.yaml; `storagetest init ADDRESS` writes a first one for a machine of yours, "
+     "`storagetest lab up` one for a lab")),
+    ("empty file", "", LOOK, 4, "targets.yaml:1:1: the file is empty"),
+    ("tab", but("  load1:", "\tload1:"), LOOK, 4,
+     "targets.yaml:3:1: not YAML: a tab where only spaces may indent"),
+    ("no version", but("version: 1\n", ""), LOOK, 4,
+     "targets.yaml:1:1: version is missing: write version: 1 at the top"),
+    ("misspelt section", but("targets:", "target:"), LOOK, 4,
+     "targets.yaml:4:1: target: no such section; did you mean 'targets'?"),
+    ("misspelt protocol", but("protocol: nfs", "protocol: nsf"), LOOK, 4,
+     "targets.yaml:6:15: targets.nas.protocol: there is no protocol 'nsf'; did you mean 'nfs'?"),
+    ("misspelt option", but("address", "adress"), LOOK, 4,
+     "targets.yaml:7:5: targets.nas.adress: no such key; did you mean 'address'?"),
+    ("missing option", but("    export: /tank\n", ""), LOOK, 4,
+     "targets.yaml:5:3: targets.nas.export: this is missing: The path to mount"),
+    ("unquoted version", but("/tank", "/tank\n    version: 4.2"), LOOK, 4,
+     'targets.yaml:9:14: targets.nas.version: 4.2 is a number in YAML, and text is wanted: quote it: "4.2"'),
+    ("key twice", but("/tank", "/tank\n    export: /b"), LOOK, 4,
+     "targets.yaml:9:5: 'export' is written twice, first at targets.yaml:8:5"),
+    ("port in the address", but("example.com", "example.com:2049"), LOOK, 4,
+     ("targets.yaml:7:14: targets.nas.address: 'nas.example.com:2049' is neither a host's name nor an IP "
+     "address; a port goes into `port`, and an IPv6 address stands without brackets")),
+    ("URL for an address", but("nas.example.com", "nfs://nas/tank"), LOOK, 4,
+     ("targets.yaml:7:14: targets.nas.address: 'nfs://nas/tank' is neither a host's name nor an IP address; "
+     "it stands alone here, without a protocol before or a path behind it")),
+    ("relative export", but("/tank", "tank"), LOOK, 4,
+     "targets.yaml:8:13: targets.nas.export: 'tank' does not begin with '/'"),
+    ("unknown client", but("[load1]", "[load2]"), LOOK, 4,
+     "targets.yaml:9:15: targets.nas: there is no client 'load2'; did you mean 'load1'?"),
+    ("client as text", but("{transport: local}", "load1.example.com"), LOOK, 4,
+     "targets.yaml:3:10: clients.load1: a mapping (key: value) is wanted, not text"),
+    ("clients as a list", but("clients:\n  load1: {transport: local}", "clients: [load1]"), LOOK, 4,
+     "targets.yaml:2:10: clients: a mapping (key: value) is wanted, not a list"),
+    ("no transport", but("{transport: local}", "{address: load1}"), LOOK, 4,
+     "targets.yaml:3:3: clients.load1.transport: this is missing: local or ssh"),
+    ("matrix without a list", but("/tank", "/tank\n    matrix: {nconnect: 4}"), LOOK, 4,
+     "targets.yaml:9:24: targets.nas.matrix.nconnect: a list is wanted, not a number; write [ ] around it"),
+    ("shell variable for a secret", SHARE, LOOK, 4,
+     ("targets.yaml:10:15: targets.nas.password: this is how a shell names a variable: write ${env:NAME}; a "
+     "secret that really begins so goes into a file, ${file:PATH}")),
+    ("gate without unit", more('thresholds: {sequential: ["p99 <= 5"]}'), LOOK, 4,
+     "targets.yaml:10:27: threshold 'p99 <= 5': '5' has no unit: write 5s or 5ms"),
+    ("misspelt metric", more('thresholds: {sequential: ["iosp >= 5"]}'), LOOK, 4,
+     "targets.yaml:10:27: threshold 'iosp >= 5': there is no metric 'iosp'; did you mean 'iops'?"),
+    ("misspelt workload", more('thresholds: {seqential: ["iops >= 5"]}'), LOOK, 4,
+     "targets.yaml:10:14: there is no workload 'seqential'; did you mean 'sequential'?"),
+    ("gate with >", more('thresholds: {sequential: ["iops > 5"]}'), LOOK, 4,
+     "targets.yaml:10:27: threshold 'iops > 5': '>' is not understood: write iops >= 5"),
+    ("size 1G", more("profiles: {quick: {size: 1G}}"), LOOK, 4,
+     "targets.yaml:10:26: profiles.quick.size: '1G' leaves open what G is: write 1GiB (1024) or 1GB (1000)"),
+    ("misspelt profile", GOOD, [*LOOK, "--profile", "somke"], 4,
+     "there is no profile 'somke'; did you mean 'smoke'?"),
+    ("override of nothing", GOOD, [*LOOK, "--set", "targets.nsa.export=/x"], 4,
+     "--set targets.nsa.export: 'nsa' names nothing; did you mean 'nas'?"),
+    ("no such suite", GOOD, ["targets", "suite"], 1, "no such suite: suite"),
+    ("check of no client", GOOD, ["check", "--client", "c9"], 4,
+     "--client c9: no such client; there are: load1"),
+    ("check of no target", GOOD, ["check", "--target", "smb*"], 4,
+     "--target smb*: matches no variant; `storagetest targets` lists them"),
+    ("init without an address", None, ["init"], 1,
+     "whose storage? Give its address: storagetest init ADDRESS"),
+    ("init over a file", GOOD, ["init", "nas"], 1,
+     "targets.yaml is there already: name another file with -o, or overwrite it with --force"),
+    ("init of no protocol", None, ["init", "nas", "--protocol", "cifs"], 4,
+     "no such entry in protocols: 'cifs'; there are: iscsi, local, lustre, nfs, nvme-tcp, smb"),
+    ("misspelt command", GOOD, ["chekc"], 2, "error: there is no 'chekc'; did you mean 'check'?"),
+    ("no command", GOOD, [], 2, "error: what is to be done? `storagetest --help` lists the commands"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "argv", "status", "sentence"),
+    [mistake[1:] for mistake in MISTAKES],
+    ids=[mistake[0].replace(" ", "-") for mistake in MISTAKES],
+)
+def test_a_mistake_is_one_clear_sentence(text, argv, status, sentence, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    if text is not None:
+        (tmp_path / "targets.yaml").write_text(text)
+    try:
+        ended = main(argv)
+    except SystemExit as error:  # argparse's
+        ended = error.code
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert ended == status
+    assert said.err.splitlines()[-1] == f"storagetest: {sentence}"
+    if not sentence.startswith("error: "):  # before which argparse prints the usage
+        assert len(said.err.splitlines()) == 1
+
+
+def test_a_secret_that_is_not_there_is_found_before_anything_wants_it(tmp_path, monkeypatch, capsys):
+    text = SHARE.replace("$SMB_PASSWORD", "${env:NOT_SET_ANYWHERE}").replace("nas.example.com", "127.0.0.1")
+    (tmp_path / "targets.yaml").write_text(text.replace("share: s", "share: s\n    port: 1"))
+    monkeypatch.chdir(tmp_path)
+    assert main(["check", "--no-attach"]) == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert "targets.yaml:11:15" in said
+    assert "NOT_SET_ANYWHERE" in said
