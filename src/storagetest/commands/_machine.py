@@ -12,12 +12,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from storagetest.commands._say import Level, Line
+from storagetest.errors import HostError
 from storagetest.hosts import Host
 from storagetest.units import format_duration
 
 __all__ = ["Facts", "Route", "Tool", "ask", "describe", "judge", "offset", "parse"]
 
-SECONDS = 60.0
+SECONDS = 120.0
+"""For all of the questions; a machine under load takes long to start a program."""
+
 OLDEST_PYTHON = (3, 9)
 """What the agent is written for."""
 
@@ -47,7 +50,7 @@ done
 for tool; do
     name=${tool%%=*}
     if command -v "$name" >/dev/null; then
-        said=$(timeout 10 sh -c "${tool#*=}" 2>&1 </dev/null | head -n 1)
+        said=$(sh -c "${tool#*=}" 2>&1 </dev/null | head -n 1)
         echo "tool $name $said"
     else
         echo "missing $name"
@@ -113,7 +116,13 @@ def ask(host: Host, tools: Sequence[Tool], addresses: Sequence[str]) -> Facts:
     """Ask ``host``; raises :class:`~storagetest.errors.HostError` where it cannot be reached."""
     words = [f"{tool.name}={shlex.join(tool.argv)}" for tool in tools]
     argv = ["sh", "-c", SCRIPT, "storagetest-check", " ".join(addresses), *words]
-    return parse(host.run(argv, deadline=SECONDS).stdout)
+    done = host.run(argv, deadline=SECONDS, check=False)
+    if not done.ok:
+        last = (done.stdout + done.stderr).strip().rpartition("\n")[2]
+        raise HostError(
+            f"{host.name}: cannot say what it has: its shell ended with {done.status} after {last!r}"
+        )
+    return parse(done.stdout)
 
 
 def parse(text: str) -> Facts:

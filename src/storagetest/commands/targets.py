@@ -167,7 +167,7 @@ def table(loaded: Config, cases: Cases | None, profile: Profile, *, width: int =
 def _aligned(rows: list[list[str]], width: int, *, numbers: bool) -> list[str]:
     """Return the rows in columns, as wide as they are allowed to be: names are shortened, numbers never."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for column, least in ((2, 8), (0, 16), (2, 1)):
+    for column, least in ((2, 8), (0, 16), (1, 3), (2, 1)):
         widths[column] -= max(0, min(widths[column] - least, sum(widths) + 2 * len(widths) - 2 - width))
     lines = []
     for row in rows:
