@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
+import subprocess
 import sys
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
 
 from storagetest.agent.pack import OLDEST_PYTHON
+from storagetest.plugin.expectations import EXPECTED, KNOWN, read
 
 SUITES = Path(__file__).parents[2] / "suites" / "conformance"
 MODULES = sorted(path for folder in ("posix", "block") for path in (SUITES / folder).glob("test_*.py"))
@@ -37,3 +40,44 @@ def test_each_case_says_in_a_sentence_what_it_checks(path: Path) -> None:
     for node in cases:
         said = ast.get_docstring(node) or ""
         assert said.endswith((".", "?")), f"{path.name}: {node.name} says {said!r}"
+
+
+TARGETS = """\
+version: 1
+clients: {here: {transport: local}}
+targets: {disk: {protocol: local, path: /var/tmp, clients: [here]}}
+"""
+
+LIST = """\
+from storagetest.plugin.conformance import case_of
+
+def pytest_collection_finish(session):
+    print(*(f"case {case_of(item).id} {case_of(item).section}" for item in session.items), sep="\\n")
+"""
+
+
+@pytest.fixture(scope="module")
+def cases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The cases of posix as pytest collects them: id and section."""
+    here = tmp_path_factory.mktemp("collected")
+    (here / "targets.yaml").write_text(TARGETS)
+    (here / "pytest.ini").write_text("[pytest]\n")
+    (here / "listing.py").write_text(LIST)
+    argv = [sys.executable, "-m", "pytest", "-p", "listing", "-p", "no:cacheprovider", "--co", "-q"]
+    options = ["--import-mode=importlib", "-c", str(here / "pytest.ini"), str(SUITES / "posix")]
+    done = subprocess.run(
+        [*argv, *options], cwd=here, capture_output=True, text=True, check=True, timeout=120
+    )
+    found = [line.split(" ", 2)[1:] for line in done.stdout.splitlines() if line.startswith("case ")]
+    return dict(found)
+
+
+def test_there_are_cases_over_the_whole_ground(cases: dict[str, str]) -> None:
+    assert len(cases) >= 250
+    assert all(section.startswith(("POSIX.1-2024 ", "RFC ")) or "(" in section for section in cases.values())
+
+
+@pytest.mark.parametrize("table", [EXPECTED, KNOWN])
+def test_every_entry_of_a_table_is_about_a_case(cases: dict[str, str], table: str) -> None:
+    globs = [glob for entry in read(SUITES / "posix" / table) for glob in entry.cases]
+    assert [glob for glob in globs if not any(fnmatchcase(name, glob) for name in cases)] == []

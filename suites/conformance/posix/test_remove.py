@@ -90,7 +90,7 @@ def test_the_other_name_and_the_data_stay(here):
     assert (here / "b").read_bytes() == b"shared"
 
 
-@pytest.mark.case("PSX-UNLINK-OPEN-NLINK", level="SHOULD")
+@pytest.mark.case("PSX-UNLINK-OPEN-NLINK")
 def test_a_file_removed_while_open_has_no_links(here):
     """Where a process has the file open, its last link is removed before unlink() returns all the same."""
     with opened(a_file(here / "f", b"x")) as descriptor:
@@ -98,7 +98,7 @@ def test_a_file_removed_while_open_has_no_links(here):
         assert os.fstat(descriptor).st_nlink == 0
 
 
-@pytest.mark.case("PSX-UNLINK-OPEN-EMPTY", section=rmdir, level="SHOULD")
+@pytest.mark.case("PSX-UNLINK-OPEN-EMPTY", section=rmdir)
 def test_a_directory_whose_last_file_was_removed_while_open_can_be_removed(here):
     """The link is gone when unlink() returns: its directory is empty."""
     (here / "d").mkdir()

@@ -169,7 +169,7 @@ def test_a_descriptor_for_reading_does_not_allocate(here):
 def test_what_no_file_system_has_room_for(here):
     """[EFBIG] offset+len exceeds the maximum file size, or [ENOSPC] there is not enough space left."""
     with opened(a_file(here / "f")) as descriptor:
-        fallocate(descriptor, FALLOC_KEEP_SIZE, 0, 4096)
+        fallocate(descriptor, 0, 0, 4096)
         refused((errno.ENOSPC, errno.EFBIG), fallocate, descriptor, 0, 0, 1 << 62)
 
 

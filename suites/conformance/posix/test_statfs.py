@@ -97,7 +97,7 @@ def test_pipe_buf_of_a_fifo(here):
     assert os.pathconf(here / "fifo", "PC_PIPE_BUF") >= 512
 
 
-@pytest.mark.case("PSX-STATVFS-ENOENT", section="POSIX.1-2024 statvfs(): ERRORS")
+@pytest.mark.case("PSX-STATVFS-DANGLING", section="POSIX.1-2024 statvfs(): ERRORS")
 def test_statvfs_follows_links(here):
     """[ENOENT] A component does not name an existing file: a dangling link leads to none."""
     os.symlink("absent", here / "link")
