@@ -16,9 +16,9 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 @contextmanager
 def give(path: str, case: dict[str, Any]) -> Iterator[Path]:
     """Make the directory, and remove it with all that is in it."""
+    os.umask(0o022)
     here = Path(path, case["name"])
     here.mkdir(mode=0o755)
-    here.chmod(0o755)
     yield here
     os.umask(0o022)
     os.chdir("/")
