@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from storagetest.agent import pack
+from storagetest.hosts import wait_until
 
 SUITE = """
 import errno, os, signal, sys, time
@@ -233,6 +234,44 @@ def test_a_process_that_a_body_leaves_is_ended(cases):
     began = time.monotonic()
     assert cases("leaves_a_child", "passes")["leaves_a_child"]["ended"] == "passed"
     assert time.monotonic() - began < 30
+
+
+def test_an_agent_that_is_told_to_end_ends_its_cases(started, tmp_path: Path):
+    source = f"""
+import os, time
+from storagetest.agent.casekit import Elsewhere
+
+def test_hang(here):
+    other = Elsewhere(time.sleep, [60])
+    with open({str(tmp_path / "pids")!r}, "w") as file:
+        file.write(f"{{os.getpid()}} {{other.pid}} ")
+    time.sleep(60)
+"""
+    case = {"id": "x", "module": "m", "function": "test_hang", "arguments": {}, "gives": "here"}
+    agent = started(
+        {
+            "command": "cases",
+            "deadline": 60,
+            "path": str(tmp_path),
+            "each": 50,
+            "modules": {"m": {"file": "m.py", "source": source}},
+            "cases": [{**case, "index": 0, "name": "c0"}],
+        }
+    )
+    pids = tmp_path / "pids"
+    wait_until(lambda: pids.exists() and pids.read_text().endswith(" "), 30, "the case to begin")
+    agent.terminate()
+    agent.wait(30)
+    numbers = pids.read_text().split()
+    wait_until(lambda: not any(alive(number) for number in numbers), 10, "its processes to be gone")
+
+
+def alive(pid: str) -> bool:
+    """Whether a process runs; a zombie that nobody has reaped yet does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
 
 
 def test_what_a_body_prints_is_kept_and_is_no_answer(cases):

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from storagetest.agent.casekit.claims import Lacks, lacks
+from storagetest.agent.crew import become_worker
 
 __all__ = ["Elsewhere", "Signalled", "as_user", "elsewhere"]
 
@@ -45,13 +46,15 @@ class Signalled(Exception):
 
 
 class Elsewhere:
-    """A call that is under way in another process."""
+    """A call that is under way in another process; it dies with this one."""
 
     def __init__(self, call: Callable[..., Any], arguments: Sequence[Any]) -> None:
         self._answers, answer = os.pipe()
+        parent = os.getpid()
         self.pid = os.fork()
         if self.pid == 0:
             try:
+                become_worker(parent)
                 _answer_for(call, arguments, answer)
             finally:
                 os._exit(0)

@@ -124,7 +124,11 @@ class _Child:
 
     def answer(self) -> dict[str, Any]:
         """Wait for the body's end, end what it started, and return what came of it."""
-        said = self._said()
+        try:
+            said = self._said()
+        except BaseException:  # told to end: what it started dies with it
+            self._kill()
+            raise
         stuck = not self._gone(time.monotonic() + (_GRACE if said else 0.0))
         status = None
         if stuck:
