@@ -19,7 +19,7 @@ from storagetest.errors import StoragetestError
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001  # it has no public name
 
-__all__ = ["SUITES", "add_parser", "case_name", "copy", "listing"]
+__all__ = ["SUITES", "add_parser", "case_name", "check_free", "command", "copy", "listing"]
 
 SUITES = Path(__file__).parent / "suites"
 """The directory of the installed suites; in a checkout a link to its ``suites/``."""
@@ -37,6 +37,11 @@ def case_name(nodeid: str, path: Path) -> str:
     return f"suites/{path.relative_to(SUITES).as_posix()}{colons}{rest}"
 
 
+def command() -> str:
+    """Return how pytest is told to run the suites: those of the working directory, or else the installed."""
+    return "pytest suites" if Path("suites").is_dir() else "pytest --pyargs storagetest.suites"
+
+
 def listing() -> dict[str, str]:
     """Return the module of every suite, as ``--pyargs`` takes it, and the first line of what it says."""
     found = {}
@@ -47,10 +52,15 @@ def listing() -> dict[str, str]:
     return found
 
 
-def copy(to: Path) -> None:
-    """Copy the suites into the directory ``to``; :class:`StoragetestError` if something is there."""
+def check_free(to: Path) -> None:
+    """Raise :class:`StoragetestError` if there is something at ``to``."""
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
         raise StoragetestError(f"{to} is there already: nothing is overwritten; name a directory that is not")
+
+
+def copy(to: Path) -> None:
+    """Copy the suites into the directory ``to``; :class:`StoragetestError` if something is there."""
+    check_free(to)
     try:
         shutil.copytree(SUITES, to, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
     except OSError as error:

@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
+from storagetest import packaged
 from storagetest.config import Machine
 from storagetest.config.base import BlockOptions, SecretText
 from storagetest.config.problems import mentions
@@ -25,7 +26,7 @@ _HEAD = """\
 # What storagetest tests, from where, and what is good enough; begun by `storagetest init`.
 #   storagetest check      see whether all that is named here is there, and what to do where it is not
 #   storagetest targets    what this expands to, and how long it takes
-#   pytest suites --st-profile smoke
+#   {pytest} --st-profile smoke
 version: 1
 
 # Clients attach the targets and put load on them. They need root, python3, fio, and each protocol's tools.
@@ -122,7 +123,7 @@ def targets_yaml(machine: Machine, drafts: list[Draft], *, schema: str) -> str:
         f"{machine.name}: {{{', '.join(f'{name}: {_scalar(value)}' for name, value in _reach(machine))}}}"
     )
     targets = "\n".join("".join(f"{line}\n" for line in _target(draft, machine.name)) for draft in drafts)
-    return _HEAD.format(schema=schema, client=client) + targets + _TAIL
+    return _HEAD.format(schema=schema, client=client, pytest=packaged.command()) + targets + _TAIL
 
 
 def _reach(machine: Machine) -> Iterator[tuple[str, object]]:

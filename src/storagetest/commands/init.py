@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from storagetest import config
+from storagetest import config, packaged
 from storagetest.commands._probe import answering, port_list
 from storagetest.commands._say import console
 from storagetest.commands._template import Draft, required, targets_yaml
@@ -60,6 +60,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument("--set", dest="given", action="append", default=[], metavar="PROTOCOL.OPTION=VALUE",
                         help="an option of a target, such as nfs.export=/tank; may be repeated")  # fmt: skip
     parser.add_argument("--no-probe", action="store_true", help="contact nothing")
+    parser.add_argument("--suites", action="store_true", help="copy the suites beside it too, to be edited")
     parser.add_argument("--force", action="store_true", help="overwrite a file that is there")
     parser.set_defaults(func=_init)
 
@@ -74,6 +75,9 @@ def _init(arguments: argparse.Namespace) -> int:
         )
     if not target.parent.is_dir():
         raise StoragetestError(f"{target}: there is no directory {target.parent}")
+    suites = target.parent / "suites"
+    if arguments.suites:
+        packaged.check_free(suites)
     for name in arguments.protocol:
         protocols.get(name)
     given = _given(arguments.given)
@@ -86,6 +90,9 @@ def _init(arguments: argparse.Namespace) -> int:
     _fill(talk, drafts)
     text = targets_yaml(machine, drafts, schema=SCHEMA)
     _write(target, text, force=arguments.force)
+    if arguments.suites:
+        packaged.copy(suites)
+        out.print(f"{suites} is a copy of the suites, yours to edit.", soft_wrap=True)
     _say_next(out, target, drafts)
     return 0
 

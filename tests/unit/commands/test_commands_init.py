@@ -176,3 +176,13 @@ def test_what_is_written_is_whole_or_not_there(monkeypatch, here):
     monkeypatch.setattr(init.config, "load", fails)
     assert main(["init", "nas", "--protocol", "nfs", "--no-probe"]) == 130
     assert list(here.iterdir()) == []
+
+
+def test_the_suites_are_copied_beside_it_and_nothing_is_overwritten(here, capsys):
+    assert main(["init", "--protocol", "local", "--no-probe", "--suites"]) == 0
+    assert (here / "suites/performance/test_copy.py").exists()
+    assert "pytest --pyargs storagetest.suites" in (here / "targets.yaml").read_text()
+    before = (here / "targets.yaml").read_text()
+    assert main(["init", "--protocol", "local", "--no-probe", "--suites", "--force"]) == 1
+    assert "suites is there already" in " ".join(capsys.readouterr().err.split())
+    assert (here / "targets.yaml").read_text() == before
