@@ -20,6 +20,7 @@ from storagetest import config
 from storagetest.errors import StoragetestError
 from storagetest.hosts import Host, LocalHost
 from storagetest.hosts.connect import connect
+from storagetest.runner.flow import Watch
 from storagetest.runner.sampling import Sampling
 from storagetest.units import parse_duration
 
@@ -32,12 +33,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--targets", type=Path, default=Path("targets.yaml"), help="the targets file")
     parser.add_argument("--machine", help="a client or server of it; this machine by default")
     parser.add_argument("--interval", type=parse_duration, default=1.0, help="such as 1s")
+    parser.add_argument("--watch", type=parse_duration, default=0.0, help="tell progress so often, as 2s")
     parser.add_argument("--seconds", type=float, default=20.0)
     wanted = parser.parse_args(arguments)
     try:
         with _host(wanted.targets, wanted.machine) as host:
             host.run(["true"], deadline=60)  # log in first
-            sampling = Sampling((host,), wanted.interval)
+            watch = Watch("/", wanted.watch, lambda _: None) if wanted.watch else None
+            sampling = Sampling((host,), wanted.interval, watch=watch)
             sampling.start()
             time.sleep(wanted.seconds)
             (found,) = sampling.stop()

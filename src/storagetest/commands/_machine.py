@@ -16,7 +16,7 @@ from storagetest.errors import HostError
 from storagetest.hosts import Host
 from storagetest.units import format_duration
 
-__all__ = ["Facts", "Route", "Tool", "ask", "describe", "judge", "offset", "parse"]
+__all__ = ["Facts", "Offset", "Route", "Tool", "ask", "describe", "judge", "offset", "parse"]
 
 SECONDS = 120.0
 """For all of the questions; a machine under load takes long to start a program."""
@@ -72,6 +72,10 @@ for address in $addresses; do
 done
 exit 0
 """
+
+
+Offset = tuple[float, float]
+"""How far a clock is ahead of ours, and how well that is known, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,17 +169,15 @@ def describe(facts: Facts) -> str:
     return ", ".join(word for word in words if word)
 
 
-def judge(
-    facts: Facts, tools: Sequence[Tool], *, apart: tuple[float, float] | None, local: bool
-) -> list[Line]:
+def judge(facts: Facts, tools: Sequence[Tool], clocks: Sequence[Offset] = ()) -> list[Line]:
     """Return a line for each thing that a measurement on this machine hangs on.
 
-    ``apart`` is the clock's offset from ours and how well it is known, in seconds (None: not asked).
+    ``clocks`` is how far its clock was from ours, before and after the questions; none: it is ours.
     """
     lines = [_user(facts)]
     lines += [_tool(facts, tool) for tool in tools]
-    if apart is not None and not local:
-        lines.append(_clock(*apart))
+    if clocks:
+        lines.append(_clock(clocks))
     lines.append(_governor(facts))
     return lines + [line for route in facts.routes for line in _network(route)]
 
@@ -205,7 +207,15 @@ def _tool(facts: Facts, tool: Tool) -> Line:
     return Line(Level.OK, f"{tool.name}: {said}")
 
 
-def _clock(away: float, within: float) -> Line:
+def _clock(clocks: Sequence[Offset]) -> Line:
+    (first, about), (away, within) = clocks[0], clocks[-1]
+    if abs(away - first) - about - within > MOST_OFFSET:
+        return Line(
+            Level.FAIL,
+            f"the clock jumps: by {format_duration(abs(away - first))} while this was asked; deadlines and "
+            "durations there mean nothing",
+            "restart the machine, or change /sys/devices/system/clocksource/clocksource0/current_clocksource",
+        )
     direction = "ahead of" if away > 0 else "behind"
     text = f"clock {format_duration(abs(away))} {direction} this machine's, within {format_duration(within)}"
     if abs(away) - within <= MOST_OFFSET:
@@ -251,7 +261,7 @@ def _network(route: Route) -> list[Line]:
     return lines
 
 
-def offset(host: Host, *, rounds: int = 5) -> tuple[float, float]:
+def offset(host: Host, *, rounds: int = 3) -> Offset:
     """Return how far ``host``'s clock is ahead of ours, and how well that is known, in seconds.
 
     The best of some round trips: the offset is known to half of the shortest one.

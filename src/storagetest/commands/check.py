@@ -153,9 +153,10 @@ def _one_machine(
     title = f"{machine.name} ({role}, {where})"
     tools = _tools(role)
     try:
-        host = connect(machine)
+        host, local = connect(machine), machine.transport == "local"
+        clocks = [] if local else [_machine.offset(host)]
         facts = _machine.ask(host, tools, addresses)
-        apart = None if machine.transport == "local" else _machine.offset(host)
+        clocks += [] if local else [_machine.offset(host)]
     except (HostError, ConfigError) as error:
         return title, [Line(Level.FAIL, str(error))], None
     except ValueError:
@@ -164,7 +165,7 @@ def _one_machine(
             [Line(Level.FAIL, "it is no Linux with coreutils: `date +%s.%N` prints no number")],
             None,
         )
-    lines = _machine.judge(facts, tools, apart=apart, local=machine.transport == "local")
+    lines = _machine.judge(facts, tools, clocks)
     if role == "server":
         host.close()
     return f"{title}: {_machine.describe(facts)}", lines, host if role == "client" else None

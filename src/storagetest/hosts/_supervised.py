@@ -21,7 +21,6 @@ Rules:
 from __future__ import annotations
 
 import codecs
-import shlex
 import uuid
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,7 +28,7 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from dataclasses import dataclass, field
 
 from storagetest.errors import DeadlineExceeded, HostError
-from storagetest.hosts.base import Completed, Host, failed
+from storagetest.hosts.base import Completed, Host, failed, shown
 from storagetest.hosts.conversation import Conversation, Line, LineLate, LineLost
 
 __all__ = [
@@ -220,7 +219,7 @@ class SupervisedHost(Host):
     @contextmanager
     def converse(self, argv: Sequence[str], *, deadline: float, first: bytes = b"") -> Iterator[Conversation]:
         """Converse with a command; see :meth:`Host.converse`. One of a connection's sessions is in use."""
-        token, command = uuid.uuid4().hex, _shown(argv)
+        token, command = uuid.uuid4().hex, shown(argv)
         self._reap_orphans()
         with self._turn(_REACH):
             try:
@@ -289,7 +288,7 @@ class SupervisedHost(Host):
         if not argv:
             msg = f"{self.name}: there is no command to run"
             raise HostError(msg)
-        task = _Task(_shown(argv), deadline, stdin, Collected(on_line), Collected())
+        task = _Task(shown(argv), deadline, stdin, Collected(on_line), Collected())
         if deadline <= 0:
             msg = f"{self.name}: `{task.command}` was not started: its time is over"
             raise DeadlineExceeded(msg)
@@ -383,8 +382,3 @@ def _must_be_absolute(path: str) -> None:
     if not path.startswith("/"):
         msg = f"path must be absolute, not {path!r}"
         raise HostError(msg)
-
-
-def _shown(argv: Sequence[str]) -> str:
-    line = " ".join(shlex.join(argv).split())
-    return line if len(line) <= 240 else f"{line[:240]}…"

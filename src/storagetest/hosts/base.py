@@ -47,7 +47,13 @@ class Completed:
     def describe(self) -> str:
         """Say what ran where, how it ended, and the last lines of what it complained about."""
         tail = "\n".join((self.stderr.strip() or self.stdout.strip()).splitlines()[-_TAIL_LINES:])
-        return f"{self.host}: `{shlex.join(self.argv)}` exited {self.status}" + (f":\n{tail}" if tail else "")
+        return f"{self.host}: `{shown(self.argv)}` exited {self.status}" + (f":\n{tail}" if tail else "")
+
+
+def shown(argv: Sequence[str]) -> str:
+    """Return a command as messages show it: one line, the rest of a long one left out."""
+    line = " ".join(shlex.join(argv).split())
+    return line if len(line) <= 240 else f"{line[:240]}…"
 
 
 class Host(ABC):

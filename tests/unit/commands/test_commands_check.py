@@ -31,7 +31,7 @@ GOOD = Facts(
 
 def verdicts(facts: Facts, apart: tuple[float, float] | None = (0.01, 0.002)) -> dict[Level, list[str]]:
     found: dict[Level, list[str]] = {}
-    for line in judge(facts, [FIO, PYTHON], apart=apart, local=False):
+    for line in judge(facts, [FIO, PYTHON], [apart] if apart else []):
         found.setdefault(line.level, []).append(f"{line.what} | {line.advice}")
     return found
 
@@ -77,6 +77,13 @@ def test_what_is_wrong_is_named_with_what_to_do(change: dict, level: Level, word
 )
 def test_a_clock_far_off_is_a_warning_unless_it_may_be_the_way_there(apart, level) -> None:
     assert any("clock" in line for line in verdicts(GOOD, apart)[level])
+
+
+def test_a_clock_that_jumps_is_a_failure_even_where_it_is_near() -> None:
+    (line,) = [one for one in judge(GOOD, [], [(-0.9, 0.01), (0.9, 0.01)]) if one.level is Level.FAIL]
+    assert "jumps: by 1.80 s" in line.what
+    slow = judge(GOOD, [], [(0.0, 0.5), (1.9, 0.5)])  # may be the way there
+    assert all(one.level is not Level.FAIL for one in slow)
 
 
 def test_this_machine_says_all_of_it() -> None:
