@@ -163,6 +163,7 @@ class NvmeTcp(Protocol["NvmeTcp.Options"]):
 
     def offers(self, client: Host, address: str, *, deadline: float) -> Sequence[Mapping[str, Any]]:
         """Ask the discovery controller (nvme-discover(1)) for its NVM subsystems over TCP."""
+        ask(client, ["modprobe", "-q", "nvme_tcp"], deadline=deadline)  # without udev nobody else loads it
         for port in self.ports:
             argv = ["nvme", "discover", "--transport=tcp", f"--traddr={address}", f"--trsvcid={port}"]
             found = parse_discovery(ask(client, [*argv, "--output-format=json"], deadline=deadline))
