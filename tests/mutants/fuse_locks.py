@@ -51,6 +51,8 @@ class Locking(PassThrough):
         super().__init__(below)
         self.held: list[Held] = []
         self.waiting: list[tuple[int, Held]] = []
+        self.through: dict[int, set[int]] = {}
+        """Open file → the owners of locks that were asked through it."""
 
     def conflict(self, asked: Held) -> Held | None:
         """Return a lock that stands in the way."""
@@ -122,6 +124,7 @@ class Locking(PassThrough):
         waits: bool,
         whole: bool,
     ) -> None:
+        self.through.setdefault(call.handle, set()).add(owner)
         asked = Held(node, owner, 0 if whole else start, LAST if whole else end, kind, pid, whole)
         if kind == FREE or self.conflict(asked) is None:
             self.put(asked)
@@ -145,6 +148,9 @@ class Locking(PassThrough):
     def release(self, call: Call, node: int, handle: int, owner: int, *, flock: bool) -> None:
         if flock:
             self.give_up(node, owner, whole=True)
+        # The last close: of an open file description's own locks (F_OFD_SETLK) the kernel says nothing else.
+        for one in self.through.pop(handle, ()):
+            self.give_up(node, one, whole=False)
         super().release(call, node, handle, owner, flock=flock)
 
     def give_up(self, node: int, owner: int, *, whole: bool) -> None:

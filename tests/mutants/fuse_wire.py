@@ -83,7 +83,8 @@ class Attributes:
 class Call:
     """Who asks: the ids of the thread whose system call waits for the answer.
 
-    ``from_cache``: a WRITE is the kernel's own, of what somebody mapped and wrote.
+    ``from_cache``: a WRITE is the kernel's own, of what somebody mapped and wrote. ``handle``: the open file
+    that a lock is asked through.
     """
 
     unique: int
@@ -92,6 +93,7 @@ class Call:
     gid: int
     pid: int
     from_cache: bool = False
+    handle: int = 0
 
     def waits_in(self) -> tuple[int, tuple[int, ...]]:
         """Return number and arguments of the system call that waits (proc(5), ``/proc/PID/syscall``).
@@ -497,8 +499,8 @@ def setlkw(files: Any, call: Call, body: bytes) -> bytes:
 
 
 def _setlk(files: Any, call: Call, body: bytes, *, waits: bool) -> None:
-    _, owner, start, end, kind, pid, flags, _ = _LOCK.unpack_from(body)
-    whole = bool(flags & 1)  # FUSE_LK_FLOCK
+    handle, owner, start, end, kind, pid, flags, _ = _LOCK.unpack_from(body)
+    call, whole = replace(call, handle=handle), bool(flags & 1)  # FUSE_LK_FLOCK
     files.setlk(call, call.node, owner, start, end, kind, pid, waits=waits, whole=whole)
 
 

@@ -52,11 +52,14 @@ class ReaddirDoubles(PassThrough):
         return [(again[0], offset, again[2], again[3]), *found]
 
 
-@mutant("readdir-loses", "readdir(3p)", "of a directory with many entries one in a hundred is not listed")
+@mutant("readdir-loses", "readdir(3p)", "of a directory with many entries one is not listed")
 class ReaddirLoses(PassThrough):
+    MOST = 64
+
     def readdir(self, call: Call, node: int, handle: int, offset: int, size: int) -> Entries:
-        found = super().readdir(call, node, handle, offset, size)
-        return found[:-1] if len(found) > 100 else found
+        every = [name for *_, name in whole(handle) if name not in DOTS]
+        lost = every[self.MOST] if len(every) > self.MOST else None
+        return [one for one in super().readdir(call, node, handle, offset, size) if one[3] != lost]
 
 
 @mutant("readdir-ends-early", "readdir(3p)", "no more than 200 entries are listed")
@@ -123,13 +126,6 @@ class ReaddirNameCut(PassThrough):
             (ino, cookie, kind, name[:100])
             for ino, cookie, kind, name in super().readdir(call, node, handle, offset, size)
         ]
-
-
-@mutant("readdir-no-dots", "readdir(3p)", "dot and dot-dot are not listed, though they are there")
-class ReaddirNoDots(PassThrough):
-    def readdir(self, call: Call, node: int, handle: int, offset: int, size: int) -> Entries:
-        found = super().readdir(call, node, handle, offset, size)
-        return [one for one in found if one[3] not in DOTS]
 
 
 @mutant("directory-links-not-counted", "<sys/stat.h> st_nlink", "mkdir and rmdir leave the directory's links")

@@ -91,15 +91,6 @@ class GetlkSaysFree(Locking):
         return start, end, FREE, 0
 
 
-@mutant("getlk-wrong-pid", "fcntl(3p) F_GETLK l_pid", "F_GETLK names another process as the holder")
-class GetlkWrongPid(Locking):
-    def getlk(
-        self, call: Call, node: int, owner: int, start: int, end: int, kind: int
-    ) -> tuple[int, int, int, int]:
-        *found, pid = super().getlk(call, node, owner, start, end, kind)
-        return found[0], found[1], found[2], 1 if pid else 0
-
-
 @mutant("getlk-wrong-range", "fcntl(3p) F_GETLK", "F_GETLK says that the whole file is locked")
 class GetlkWrongRange(Locking):
     def getlk(

@@ -141,12 +141,12 @@ class MaskIgnored(PassThrough):
         super().as_caller(call, 0)
 
 
-@mutant("create-mode-ignored", "open(3p) O_CREAT", "a new file's mode is 0644, whatever was asked for")
+@mutant("create-mode-ignored", "open(3p) O_CREAT", "a new file's mode is 0600, whatever was asked for")
 class CreateModeIgnored(PassThrough):
     def create(
         self, call: Call, parent: int, name: bytes, flags: int, mode: int, umask: int
     ) -> tuple[int, Opened]:
-        return super().create(call, parent, name, flags, 0o644, umask)
+        return super().create(call, parent, name, flags, 0o600, umask)
 
 
 @mutant("mkdir-mode-ignored", "mkdir(3p)", "a new directory's mode is 0755, whatever was asked for")

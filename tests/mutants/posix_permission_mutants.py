@@ -158,12 +158,6 @@ class StickyIgnored(PassThrough):
         super().rename(as_root(call), parent, old, where, new, flags)
 
 
-@mutant("setuid-kept-on-write", "write(3p) S_ISUID", "a write by another leaves the set-user-ID bit")
-class SetuidKeptOnWrite(PassThrough):
-    def write(self, call: Call, node: int, handle: int, offset: int, data: bytes) -> int:
-        return super().write(as_root(call), node, handle, offset, data)
-
-
 @mutant("setuid-kept-on-chown", "chown(3p) S_ISUID", "a change of owner leaves the set-user-ID bit")
 class SetuidKeptOnChown(PassThrough):
     def chown(self, call: Call, node: int, uid: int, gid: int) -> None:
