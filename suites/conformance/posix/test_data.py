@@ -9,7 +9,7 @@ import signal
 
 import pytest
 
-from storagetest.agent.casekit import elsewhere, lacks, observe, refused
+from storagetest.agent.casekit import as_user, elsewhere, lacks, observe, refused
 from storagetest.agent.casekit.files import a_file, opened, read_at, text_of
 
 pytestmark = [
@@ -19,6 +19,8 @@ pytestmark = [
 read = "POSIX.1-2024 read(): DESCRIPTION"
 lseek = "POSIX.1-2024 lseek(): DESCRIPTION"
 truncate = "POSIX.1-2024 truncate(): DESCRIPTION"
+
+NOBODY = 54321
 
 
 @pytest.mark.parametrize(
@@ -219,6 +221,16 @@ def test_a_descriptor_for_reading_does_not_truncate(here):
     with opened(a_file(here / "f", b"abc"), os.O_RDONLY) as descriptor:
         refused((errno.EBADF, errno.EINVAL), os.ftruncate, descriptor, 0)
     assert os.stat(here / "f").st_size == 3
+
+
+@pytest.mark.case("PSX-TRUNCATE-EACCES", section="POSIX.1-2024 truncate(): ERRORS")
+def test_who_may_not_write_a_file_does_not_cut_it(here):
+    """[EACCES] Write permission is denied on the file."""
+    here.chmod(0o755)
+    a_file(here / "f", b"kept", 0o644)
+    with as_user(NOBODY, NOBODY):
+        refused(errno.EACCES, os.truncate, here / "f", 0)
+    assert read_at(here / "f", 10) == b"kept"
 
 
 @pytest.mark.case("PSX-TRUNCATE-EFBIG", section="POSIX.1-2024 truncate(): ERRORS")
