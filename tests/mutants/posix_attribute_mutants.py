@@ -114,10 +114,10 @@ class UtimensCtimeNotMoved(_OldCtime):
 
 
 def _seconds(when: int | str | None) -> int | str | None:
-    return when // 10**9 * 10**9 if isinstance(when, int) else when
+    return -(-when // 10**9) * 10**9 if isinstance(when, int) else when
 
 
-@mutant("utimens-rounds", "futimens(3p)", "times that are set are kept to the second")
+@mutant("utimens-rounds", "futimens(3p)", "times that are set are rounded up to the second")
 class UtimensRounds(PassThrough):
     def utimens(self, call: Call, node: int, atime: int | str | None, mtime: int | str | None) -> None:
         super().utimens(call, node, _seconds(atime), _seconds(mtime))
