@@ -5,6 +5,8 @@ in a process of its own, which cases there are (:func:`collected`). Rules of the
 
 - A mutant is killed by a case that names it (``kills=``) and fails, where it passes on the honest one.
 - A case that ends in any other way (it died, it hangs) kills nobody.
+- What the marks of a case cannot say, because its id comes from a table, ``posix_claims.toml`` says:
+  under ``kills`` the mutants of an id, under ``spares`` why the ids that a glob matches kill none.
 """
 
 from __future__ import annotations
@@ -14,9 +16,12 @@ import os
 import subprocess
 import sys
 import tempfile
+import tomllib
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +43,7 @@ EACH = 20.0
 """Seconds that a case may take."""
 BESIDE = 2
 """Mutants that are tried at the same time."""
+CLAIMS = Path(__file__).with_name("posix_claims.toml")
 _COLLECT = "CLIENT_CASES"
 
 
@@ -113,8 +119,17 @@ def collected(suite: str) -> list[ClientCase]:
 
 
 def _case(said: dict[str, Any]) -> ClientCase:
+    claims = _claims()
+    kills = tuple(dict.fromkeys([*said["kills"], *claims["kills"].get(said["id"], ())]))
+    reasons = [why for glob, why in claims["spares"].items() if fnmatchcase(said["id"], glob)]
+    spares = said["spares"] or ("" if kills else next(iter(reasons), ""))
     call = CaseCall(said["id"], Path(said["module"]), said["function"], said["arguments"], said["gives"])
-    return ClientCase(said["id"], said["level"], tuple(said["kills"]), said["spares"], call)
+    return ClientCase(said["id"], said["level"], kills, spares, call)
+
+
+@cache
+def _claims() -> dict[str, dict[str, Any]]:
+    return tomllib.loads(CLAIMS.read_text(encoding="utf-8"))
 
 
 # What follows runs inside pytest, as a plugin.

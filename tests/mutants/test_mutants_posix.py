@@ -6,10 +6,13 @@ The file systems are those of :mod:`fuse_files` and ``posix_*_mutants``, mounted
 
 from __future__ import annotations
 
+import tomllib
+from fnmatch import fnmatchcase
+
 import fuse_kit
 import pytest
 from mutant_bench import ROOT, Outcomes, silent, survivors, table, untrue
-from posix_bench import HONEST, collected, run_all, run_on
+from posix_bench import CLAIMS, HONEST, collected, run_all, run_on
 from posix_mutants import MUTANTS
 
 NOT_HERE = fuse_kit.why_not()
@@ -73,6 +76,14 @@ def test_every_claim_to_kill_is_true(outcomes: Outcomes) -> None:
 
 def test_a_case_that_kills_nothing_says_why(outcomes: Outcomes) -> None:
     assert not silent(outcomes)
+
+
+def test_what_is_claimed_beside_the_marks_is_claimed_of_cases(outcomes: Outcomes) -> None:
+    ids = {one["id"] for one in outcomes.honest}
+    claims = tomllib.loads(CLAIMS.read_text(encoding="utf-8"))
+    assert set(claims["kills"]) <= ids
+    idle = [glob for glob in claims["spares"] if not any(fnmatchcase(name, glob) for name in ids)]
+    assert not idle
 
 
 def test_a_case_does_not_both_kill_and_spare(outcomes: Outcomes) -> None:

@@ -50,14 +50,14 @@ def set_acl(path, *entries, kind: str = ACCESS) -> None:
 BASE = (("u", 6, ANY), ("user", 4, READER), ("g", 0, ANY), ("mask", 6, ANY), ("o", 0, ANY))
 
 
-@pytest.mark.case("PSX-ACL-KEPT", section="acl(5): ACL ENTRIES")
+@pytest.mark.case("PSX-ACL-KEPT", section="acl(5): ACL ENTRIES", kills=("acl-ignored",))
 def test_an_acl_is_kept(here):
     """What was set is what is returned, entry by entry."""
     set_acl(a_file(here / "f"), *BASE)
     assert unpacked(os.getxattr(here / "f", ACCESS)) == list(BASE)
 
 
-@pytest.mark.case("PSX-ACL-NAMED-USER")
+@pytest.mark.case("PSX-ACL-NAMED-USER", kills=("acl-default-grants",))
 def test_a_named_user_gets_what_his_entry_grants(here):
     """If the effective user ID matches a named user entry, that entry and the mask decide."""
     set_acl(a_file(here / "f", b"x"), *BASE)
@@ -68,7 +68,7 @@ def test_a_named_user_gets_what_his_entry_grants(here):
         refused(errno.EACCES, os.open, here / "f", os.O_RDONLY)
 
 
-@pytest.mark.case("PSX-ACL-NAMED-GROUP")
+@pytest.mark.case("PSX-ACL-NAMED-GROUP", kills=("acl-default-grants", "acl-ignored", "groups-ignored"))
 def test_a_named_group_gets_what_its_entry_grants(here):
     """If a group of the process matches a named group entry that grants it, access is granted."""
     entries = (("u", 6, ANY), ("g", 0, ANY), ("group", 4, TEAM), ("mask", 4, ANY), ("o", 0, ANY))
@@ -79,7 +79,7 @@ def test_a_named_group_gets_what_its_entry_grants(here):
         refused(errno.EACCES, os.open, here / "f", os.O_RDONLY)
 
 
-@pytest.mark.case("PSX-ACL-MASK")
+@pytest.mark.case("PSX-ACL-MASK", kills=("acl-default-grants",))
 def test_the_mask_limits_named_entries(here):
     """The mask entry denotes the maximum that named users, the group and named groups are granted."""
     entries = (("u", 6, ANY), ("user", 6, READER), ("g", 6, ANY), ("mask", 4, ANY), ("o", 0, ANY))
@@ -89,7 +89,7 @@ def test_the_mask_limits_named_entries(here):
         refused(errno.EACCES, os.open, here / "f", os.O_WRONLY)
 
 
-@pytest.mark.case("PSX-ACL-DENY")
+@pytest.mark.case("PSX-ACL-DENY", kills=("acl-ignored",))
 def test_a_named_user_entry_is_not_topped_up_by_others(here):
     """Where an entry matches that does not grant it, access is denied, whatever others may do."""
     entries = (("u", 6, ANY), ("user", 0, READER), ("g", 4, ANY), ("mask", 4, ANY), ("o", 4, ANY))
@@ -100,14 +100,14 @@ def test_a_named_user_entry_is_not_topped_up_by_others(here):
         assert (here / "f").read_bytes() == b"x"
 
 
-@pytest.mark.case("PSX-ACL-MODE", section=mode_bits)
+@pytest.mark.case("PSX-ACL-MODE", section=mode_bits, kills=("acl-ignored",))
 def test_the_group_bits_of_the_mode_show_the_mask(here):
     """With a mask entry, the group class bits of the mode correspond to it."""
     set_acl(a_file(here / "f"), *BASE)
     assert stat.S_IMODE(os.stat(here / "f").st_mode) == 0o660
 
 
-@pytest.mark.case("PSX-ACL-CHMOD", section=mode_bits)
+@pytest.mark.case("PSX-ACL-CHMOD", section=mode_bits, kills=("acl-ignored",))
 def test_chmod_changes_the_mask(here):
     """Modification of the file permission bits results in the modification of the associated entries."""
     set_acl(a_file(here / "f"), *BASE)
@@ -117,7 +117,7 @@ def test_chmod_changes_the_mask(here):
     assert ("g", 0, ANY) in entries
 
 
-@pytest.mark.case("PSX-ACL-MINIMAL", section=mode_bits)
+@pytest.mark.case("PSX-ACL-MINIMAL", section=mode_bits, kills=("acl-ignored",))
 def test_an_acl_of_three_entries_is_the_mode(here):
     """A minimal ACL has three entries, and they are the permission bits."""
     a_file(here / "f")
@@ -144,7 +144,7 @@ def test_an_acl_is_set_by_the_owner(here):
         refused((errno.EPERM, errno.EACCES), os.setxattr, here / "f", ACCESS, packed(*BASE))
 
 
-@pytest.mark.case("PSX-ACL-DEFAULT-FILE", section=default)
+@pytest.mark.case("PSX-ACL-DEFAULT-FILE", section=default, kills=("acl-not-inherited",))
 def test_a_new_file_inherits_the_default_acl(here):
     """The object inherits the default ACL as its access ACL, less what its mode does not grant."""
     (here / "d").mkdir()
@@ -166,7 +166,7 @@ def test_the_umask_is_not_used_where_there_is_a_default_acl(here):
     assert stat.S_IMODE(os.stat(here / "d" / "f").st_mode) == 0o666
 
 
-@pytest.mark.case("PSX-ACL-DEFAULT-DIRECTORY", section=default)
+@pytest.mark.case("PSX-ACL-DEFAULT-DIRECTORY", section=default, kills=("acl-not-inherited",))
 def test_a_new_directory_inherits_the_default_acl_twice(here):
     """A new directory has its parent's default ACL as its own default ACL and as its access ACL."""
     (here / "d").mkdir()
@@ -176,7 +176,7 @@ def test_a_new_directory_inherits_the_default_acl_twice(here):
     assert ("user", 4, READER) in unpacked(os.getxattr(here / "d" / "e", ACCESS))
 
 
-@pytest.mark.case("PSX-ACL-REMOVE", section="acl(5): ACL TYPES")
+@pytest.mark.case("PSX-ACL-REMOVE", section="acl(5): ACL TYPES", kills=("xattr-remove-ignored",))
 def test_a_removed_acl_leaves_the_mode(here):
     """Without an extended ACL the permission bits are all there is."""
     set_acl(a_file(here / "f", b"x"), *BASE)

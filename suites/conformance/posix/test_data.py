@@ -50,7 +50,7 @@ def test_another_process_reads_what_was_written_just_now(here):
             assert elsewhere(lambda: read_at(here / "f", 100).decode()) == str(number) * 100
 
 
-@pytest.mark.case("PSX-DATA-OVERWRITE")
+@pytest.mark.case("PSX-DATA-OVERWRITE", kills=("write-last-byte-lost",))
 def test_an_overwrite_replaces_what_it_covers_and_nothing_else(here):
     """Any subsequent write to the same byte position shall overwrite that file data."""
     data = bytearray(text_of(300_000))
@@ -62,7 +62,7 @@ def test_an_overwrite_replaces_what_it_covers_and_nothing_else(here):
     assert (here / "f").read_bytes() == bytes(data)
 
 
-@pytest.mark.case("PSX-DATA-EXTEND")
+@pytest.mark.case("PSX-DATA-EXTEND", kills=("size-stale",))
 def test_a_write_past_the_end_makes_the_file_longer(here):
     """The size is the offset after the last byte written, where that is greater than the length."""
     with opened(a_file(here / "f", b"abc")) as descriptor:
@@ -118,7 +118,7 @@ def test_a_directory_is_not_read_as_a_file(here):
         refused(errno.EISDIR, os.read, descriptor, 10)
 
 
-@pytest.mark.case("PSX-READ-HOLE", section=read)
+@pytest.mark.case("PSX-READ-HOLE", section=read, kills=("hole-reads-garbage",))
 def test_what_was_never_written_reads_as_zeroes(here):
     """If the file has not been written at a position before its end, read() shall return bytes of value 0."""
     with opened(here / "f", os.O_CREAT | os.O_RDWR) as descriptor:
@@ -154,7 +154,7 @@ def test_a_seek_before_the_beginning_is_refused(here):
         assert os.lseek(descriptor, 0, os.SEEK_CUR) == 2
 
 
-@pytest.mark.case("PSX-LSEEK-END-OF-LATEST", section=lseek)
+@pytest.mark.case("PSX-LSEEK-END-OF-LATEST", section=lseek, kills=("size-stale",))
 def test_seek_end_knows_the_present_size(here):
     """SEEK_END is the size of the file plus offset, also after another descriptor made it longer."""
     with opened(a_file(here / "f", b"abc")) as one, opened(here / "f") as two:
@@ -179,7 +179,11 @@ def test_truncate_makes_the_file_exactly_that_long(here, size):
     assert (here / "f").read_bytes() == (data + bytes(70_000))[:size]
 
 
-@pytest.mark.case("PSX-TRUNCATE-AGAIN", section=truncate)
+@pytest.mark.case(
+    "PSX-TRUNCATE-AGAIN",
+    section=truncate,
+    kills=("truncate-does-not-grow", "truncate-does-not-shrink", "truncate-keeps-old-data"),
+)
 def test_what_was_cut_off_does_not_come_back(here):
     """Data past the new end are lost: after the file grows again there are zeroes."""
     with opened(a_file(here / "f", text_of(10_000))) as descriptor:
@@ -233,7 +237,9 @@ def test_who_may_not_write_a_file_does_not_cut_it(here):
     assert read_at(here / "f", 10) == b"kept"
 
 
-@pytest.mark.case("PSX-TRUNCATE-EFBIG", section="POSIX.1-2024 truncate(): ERRORS")
+@pytest.mark.case(
+    "PSX-TRUNCATE-EFBIG", section="POSIX.1-2024 truncate(): ERRORS", kills=("truncate-does-not-grow",)
+)
 def test_a_file_cannot_be_longer_than_its_file_system_has_it(here):
     """[EFBIG] or [EINVAL] The length is greater than the maximum file size."""
     a_file(here / "f")
@@ -274,7 +280,11 @@ def test_a_synchronised_write_is_a_write(here, flag):
     assert (here / "f").read_bytes() == data
 
 
-@pytest.mark.case("PSX-FSYNC", section="POSIX.1-2024 fsync(): DESCRIPTION")
+@pytest.mark.case(
+    "PSX-FSYNC",
+    section="POSIX.1-2024 fsync(): DESCRIPTION",
+    kills=("fsync-directory-refused", "fsync-refused"),
+)
 def test_fsync_takes_files_and_directories(here):
     """fsync() shall request that all data be transferred, and shall not return before that or an error."""
     with opened(a_file(here / "f", text_of(9000))) as descriptor:
@@ -284,14 +294,18 @@ def test_fsync_takes_files_and_directories(here):
         os.fsync(directory)
 
 
-@pytest.mark.case("PSX-FSYNC-READ-ONLY", section="POSIX.1-2024 fsync(): DESCRIPTION")
+@pytest.mark.case(
+    "PSX-FSYNC-READ-ONLY", section="POSIX.1-2024 fsync(): DESCRIPTION", kills=("fsync-refused",)
+)
 def test_fsync_takes_a_descriptor_for_reading(here):
     """fsync() asks for a descriptor, and not for one that is open for writing."""
     with opened(a_file(here / "f", b"x"), os.O_RDONLY) as descriptor:
         os.fsync(descriptor)
 
 
-@pytest.mark.case("PSX-COPY-FILE-RANGE", section="copy_file_range(2): DESCRIPTION")
+@pytest.mark.case(
+    "PSX-COPY-FILE-RANGE", section="copy_file_range(2): DESCRIPTION", kills=("copy-range-short",)
+)
 def test_copy_file_range_copies(here):
     """copy_file_range() copies up to len bytes; offsets that are given are used, and the files' own stay."""
     data = text_of(200_000)
@@ -330,7 +344,11 @@ def test_sendfile_reads_the_file(here):
     assert (here / "b").read_bytes() == data
 
 
-@pytest.mark.case("PSX-LARGE-OFFSET", section="POSIX.1-2024 Rationale: large files")
+@pytest.mark.case(
+    "PSX-LARGE-OFFSET",
+    section="POSIX.1-2024 Rationale: large files",
+    kills=("large-offset-refused", "write-at-wrong-offset"),
+)
 def test_an_offset_over_4_gib(here):
     """Offsets are 64 bits wide: what is written beyond 2, 4 and 8 GiB is read there and nowhere else."""
     with opened(here / "f", os.O_CREAT | os.O_RDWR) as descriptor:

@@ -68,6 +68,7 @@ CONFLICTS = [
         for name, *rest in CONFLICTS
     ],
 )
+@pytest.mark.case(kills=("lock-range-ignored",))
 def test_shared_and_exclusive_locks(here, held, asked, granted):
     """[EACCES] or [EAGAIN] Another process has the range locked; only shared locks go together."""
     with opened(a_file(here / "f", bytes(100))) as descriptor:
@@ -76,7 +77,7 @@ def test_shared_and_exclusive_locks(here, held, asked, granted):
         assert may_lock(here / "f", WRITE, 20, 10)
 
 
-@pytest.mark.case("PSX-LOCK-RANGES")
+@pytest.mark.case("PSX-LOCK-RANGES", kills=("lock-range-ignored",))
 def test_only_ranges_that_overlap_conflict(here):
     """A lock covers its bytes and no other: to the last one, and not the next."""
     with opened(a_file(here / "f", bytes(100))) as descriptor:
@@ -85,7 +86,7 @@ def test_only_ranges_that_overlap_conflict(here):
     assert got == [True, False, False, True]
 
 
-@pytest.mark.case("PSX-LOCK-TO-END")
+@pytest.mark.case("PSX-LOCK-TO-END", kills=("lock-end-cut", "lock-range-ignored"))
 def test_a_length_of_zero_locks_to_the_end_and_beyond(here):
     """If l_len is 0, the lock extends to the largest possible value of the file offset."""
     with opened(a_file(here / "f", b"x")) as descriptor:
@@ -103,7 +104,9 @@ def test_bytes_that_do_not_exist_can_be_locked(here):
         assert os.fstat(descriptor).st_size == 0
 
 
-@pytest.mark.case("PSX-LOCK-UNLOCK")
+@pytest.mark.case(
+    "PSX-LOCK-UNLOCK", kills=("lock-range-ignored", "unlock-ignored", "unlock-part-unlocks-all")
+)
 def test_an_unlocked_range_is_free(here):
     """F_UNLCK frees the range, and where it is in the middle of a lock leaves its two ends locked."""
     with opened(a_file(here / "f", bytes(100))) as descriptor:
@@ -113,7 +116,7 @@ def test_an_unlocked_range_is_free(here):
     assert got == [False, True, False]
 
 
-@pytest.mark.case("PSX-LOCK-REPLACE")
+@pytest.mark.case("PSX-LOCK-REPLACE", kills=("lock-conversion-refused",))
 def test_a_new_lock_replaces_the_processs_own(here):
     """A process has one type of lock a byte: a new one replaces the old, also by a weaker type."""
     with opened(a_file(here / "f", bytes(100))) as descriptor:
@@ -124,7 +127,11 @@ def test_a_new_lock_replaces_the_processs_own(here):
         assert not may_lock(here / "f", READ, 0, 10)
 
 
-@pytest.mark.case("PSX-LOCK-GETLK", section="POSIX.1-2024 fcntl(): F_GETLK")
+@pytest.mark.case(
+    "PSX-LOCK-GETLK",
+    section="POSIX.1-2024 fcntl(): F_GETLK",
+    kills=("getlk-says-free", "getlk-wrong-range", "lock-writer-admits-shared"),
+)
 def test_getlk_says_who_is_in_the_way(here):
     """The lock found shall be described: its type, its range and its process."""
     with opened(a_file(here / "f", bytes(100))) as descriptor:
@@ -139,7 +146,9 @@ def test_getlk_says_who_is_in_the_way(here):
         observe("F_GETLK names " + ("the holder" if pid == os.getpid() else "not the holder's process"))
 
 
-@pytest.mark.case("PSX-LOCK-GETLK-FREE", section="POSIX.1-2024 fcntl(): F_GETLK")
+@pytest.mark.case(
+    "PSX-LOCK-GETLK-FREE", section="POSIX.1-2024 fcntl(): F_GETLK", kills=("lock-range-ignored",)
+)
 def test_getlk_of_a_free_range(here):
     """If no lock is found that would prevent this one, l_type is set to F_UNLCK; one's own are none."""
     with opened(a_file(here / "f", bytes(100))) as descriptor:
@@ -153,7 +162,11 @@ def test_getlk_of_a_free_range(here):
         assert elsewhere(ask) == FREE
 
 
-@pytest.mark.case("PSX-LOCK-CLOSE", section="POSIX.1-2024 fcntl(): DESCRIPTION")
+@pytest.mark.case(
+    "PSX-LOCK-CLOSE",
+    section="POSIX.1-2024 fcntl(): DESCRIPTION",
+    kills=("lock-ignored", "lock-kept-over-close", "lock-wrong-errno"),
+)
 def test_closing_any_descriptor_of_the_file_frees_the_locks(here):
     """All locks of a process on a file shall be removed when it closes any file descriptor for that file."""
     with opened(a_file(here / "f", bytes(10))) as descriptor:
@@ -163,7 +176,11 @@ def test_closing_any_descriptor_of_the_file_frees_the_locks(here):
         assert may_lock(here / "f", WRITE, 0, 1)
 
 
-@pytest.mark.case("PSX-LOCK-EXIT", section="POSIX.1-2024 fcntl(): DESCRIPTION")
+@pytest.mark.case(
+    "PSX-LOCK-EXIT",
+    section="POSIX.1-2024 fcntl(): DESCRIPTION",
+    kills=("lock-ignored", "lock-kept-over-close", "lock-wrong-errno"),
+)
 def test_a_process_that_dies_leaves_no_lock(here):
     """Locks are removed when the process that holds them terminates, however it does."""
     a_file(here / "f", bytes(10))
@@ -190,7 +207,9 @@ def test_a_child_has_none_of_its_parents_locks(here):
         refused((errno.EAGAIN, errno.EACCES), elsewhere, lock, descriptor, WRITE, 0, 1)
 
 
-@pytest.mark.case("PSX-LOCK-WAIT", section="POSIX.1-2024 fcntl(): F_SETLKW")
+@pytest.mark.case(
+    "PSX-LOCK-WAIT", section="POSIX.1-2024 fcntl(): F_SETLKW", kills=("lock-ignored", "lock-wait-refused")
+)
 def test_who_waits_for_a_lock_gets_it(here):
     """With F_SETLKW the process shall wait until the request can be satisfied."""
     with opened(a_file(here / "f", bytes(10))) as descriptor:
@@ -207,7 +226,12 @@ def test_who_waits_for_a_lock_gets_it(here):
         assert waiting.result(within=20) == "got it"
 
 
-@pytest.mark.case("PSX-LOCK-DEADLOCK", section="POSIX.1-2024 fcntl(): ERRORS", level="MAY")
+@pytest.mark.case(
+    "PSX-LOCK-DEADLOCK",
+    section="POSIX.1-2024 fcntl(): ERRORS",
+    level="MAY",
+    kills=("lock-wait-refused", "lock-writer-admits-shared", "lock-wrong-errno"),
+)
 def test_two_who_wait_for_each_other(here):
     """[EDEADLK] Waiting would cause a deadlock, and the implementation detects that."""
     with opened(a_file(here / "f", bytes(10))) as descriptor:
@@ -260,7 +284,7 @@ def test_a_lock_before_the_beginning(here):
         refused(errno.EINVAL, lock, descriptor, 99, 0, 1)
 
 
-@pytest.mark.case("PSX-LOCK-NEGATIVE-LENGTH")
+@pytest.mark.case("PSX-LOCK-NEGATIVE-LENGTH", kills=("lock-range-ignored",))
 def test_a_negative_length_locks_what_lies_before(here):
     """If l_len is negative, the area affected starts at start+l_len and ends at start-1."""
     with opened(a_file(here / "f", bytes(100))) as descriptor:
@@ -324,7 +348,7 @@ def test_flock_shared_and_exclusive(here, held, asked, granted):
         elsewhere(attempt)
 
 
-@pytest.mark.case("PSX-FLOCK-DUP", section=whole)
+@pytest.mark.case("PSX-FLOCK-DUP", section=whole, kills=("flock-ignored",))
 def test_flock_belongs_to_the_open_file_description(here):
     """Duplicate descriptors refer to the same lock, which is gone when all of them are closed."""
     descriptor = os.open(a_file(here / "f", bytes(10)), os.O_RDWR)

@@ -30,7 +30,7 @@ def test_a_mapping_shows_the_file(here):
             assert mapped[:] == data[2 * PAGE :]
 
 
-@pytest.mark.case("PSX-MMAP-WRITE")
+@pytest.mark.case("PSX-MMAP-WRITE", kills=("mapped-write-lost", "write-not-done"))
 def test_a_write_to_a_shared_mapping_is_a_write_to_the_file(here):
     """With MAP_SHARED, write references shall change the underlying object."""
     with opened(a_file(here / "f", text_of(2 * PAGE))) as descriptor:
@@ -41,7 +41,7 @@ def test_a_write_to_a_shared_mapping_is_a_write_to_the_file(here):
     assert read_at(here / "f", 4, PAGE - 2) == b"edge"
 
 
-@pytest.mark.case("PSX-MMAP-READ-AFTER-WRITE")
+@pytest.mark.case("PSX-MMAP-READ-AFTER-WRITE", kills=("mapped-write-lost", "read-stale", "write-not-done"))
 def test_a_write_is_seen_in_a_mapping_and_the_other_way_round(here):
     """On Linux a shared mapping and read() and write() see each other's changes at once (mmap(2))."""
     with opened(a_file(here / "f", bytes(PAGE))) as descriptor, mmap.mmap(descriptor, PAGE) as mapped:
@@ -139,7 +139,9 @@ def test_a_mapping_needs_a_descriptor_that_fits(here):
         mmap.mmap(descriptor, PAGE, mmap.MAP_PRIVATE, both).close()
 
 
-@pytest.mark.case("PSX-MMAP-TIMES", section="POSIX.1-2024 mmap(): DESCRIPTION")
+@pytest.mark.case(
+    "PSX-MMAP-TIMES", section="POSIX.1-2024 mmap(): DESCRIPTION", kills=("write-mtime-not-moved",)
+)
 def test_a_write_through_a_mapping_stamps_the_file(here):
     """The file's mtime and ctime are marked between the write reference and the next msync() with MS_SYNC."""
     with opened(a_file(here / "f", bytes(PAGE))) as descriptor, mmap.mmap(descriptor, PAGE) as mapped:
@@ -151,7 +153,7 @@ def test_a_write_through_a_mapping_stamps_the_file(here):
         assert os.stat(here / "f").st_mtime_ns > before.st_mtime_ns
 
 
-@pytest.mark.case("PSX-MMAP-SPARSE")
+@pytest.mark.case("PSX-MMAP-SPARSE", kills=("hole-reads-garbage",))
 def test_a_hole_is_written_through_a_mapping(here):
     """A part of the file that was never written reads as zeroes in a mapping and can be written there."""
     with opened(here / "f", os.O_CREAT | os.O_RDWR) as descriptor:

@@ -31,7 +31,7 @@ def mode_of(path) -> int:
         for mode in (0o000, 0o111, 0o222, 0o444, 0o640, 0o755, 0o777, 0o1777, 0o2755, 0o4755, 0o7777)
     ],
 )
-@pytest.mark.case(section=chmod)
+@pytest.mark.case(section=chmod, kills=("chmod-ignored",))
 def test_chmod_sets_all_twelve_bits(here, mode):
     """chmod() shall change S_ISUID, S_ISGID, S_ISVTX and the permission bits to those of mode."""
     a_file(here / "f")
@@ -68,7 +68,7 @@ def test_fchmod_acts_on_an_open_file(here):
         assert stat.S_IMODE(os.fstat(descriptor).st_mode) == 0o600
 
 
-@pytest.mark.case("PSX-CHMOD-CTIME", section=chmod)
+@pytest.mark.case("PSX-CHMOD-CTIME", section=chmod, kills=("chmod-ctime-not-moved",))
 def test_chmod_stamps_the_file(here):
     """Upon success the last file status change time stamp is marked for update, and no other."""
     before = os.stat(a_file(here / "f"))
@@ -79,7 +79,7 @@ def test_chmod_stamps_the_file(here):
     assert after.st_mtime_ns == before.st_mtime_ns
 
 
-@pytest.mark.case("PSX-CHMOD-EPERM", section=chmod_errors)
+@pytest.mark.case("PSX-CHMOD-EPERM", section=chmod_errors, kills=("chmod-by-anybody",))
 def test_chmod_is_the_owners(here):
     """[EPERM] The effective user ID does not match the owner, and the process is not privileged."""
     here.chmod(0o777)
@@ -100,7 +100,7 @@ def test_the_owner_may_chmod_a_file_that_he_may_not_read(here):
     assert mode_of(here / "f") == 0o640
 
 
-@pytest.mark.case("PSX-CHMOD-SETGID-CLEARED", section=chmod)
+@pytest.mark.case("PSX-CHMOD-SETGID-CLEARED", section=chmod, kills=("setgid-kept-on-chmod",))
 def test_set_group_id_is_not_given_by_who_is_not_in_the_group(here):
     """Without privilege, where the file's group is none of the process's, S_ISGID shall be cleared."""
     a_file(here / "f")
@@ -110,7 +110,7 @@ def test_set_group_id_is_not_given_by_who_is_not_in_the_group(here):
     assert mode_of(here / "f") == 0o755
 
 
-@pytest.mark.case("PSX-CHMOD-STICKY-FILE", section=chmod_errors, level="MAY")
+@pytest.mark.case("PSX-CHMOD-STICKY-FILE", section=chmod_errors, level="MAY", kills=("chmod-ignored",))
 def test_the_sticky_bit_of_a_file_is_not_everybodys(here):
     """An implementation may refuse or ignore S_ISVTX on a file for who is not privileged; Linux takes it."""
     a_file(here / "f")
@@ -121,7 +121,7 @@ def test_the_sticky_bit_of_a_file_is_not_everybodys(here):
     assert mode_of(here / "f") == 0o1644
 
 
-@pytest.mark.case("PSX-CHMOD-OPEN-STAYS", section=chmod)
+@pytest.mark.case("PSX-CHMOD-OPEN-STAYS", section=chmod, kills=("open-truncates",))
 def test_a_descriptor_outlives_the_permission(here):
     """A descriptor that was opened with a permission keeps it: reading and writing go on."""
     here.chmod(0o777)
@@ -156,7 +156,7 @@ def test_chown_sets_owner_and_group(here, user, group):
     assert (found.st_uid, found.st_gid) == (7 if user == -1 else user, 8 if group == -1 else group)
 
 
-@pytest.mark.case("PSX-CHOWN-LCHOWN", section="POSIX.1-2024 lchown(): DESCRIPTION")
+@pytest.mark.case("PSX-CHOWN-LCHOWN", section="POSIX.1-2024 lchown(): DESCRIPTION", kills=("chown-ignored",))
 def test_lchown_acts_on_the_link(here):
     """lchown() of a symbolic link changes the link's own ownership, not that of the file."""
     a_file(here / "f")
@@ -166,7 +166,7 @@ def test_lchown_acts_on_the_link(here):
     assert os.stat(here / "f").st_uid == 0
 
 
-@pytest.mark.case("PSX-CHOWN-FOLLOWS", section=chown)
+@pytest.mark.case("PSX-CHOWN-FOLLOWS", section=chown, kills=("chown-ignored",))
 def test_chown_follows_links(here):
     """chown() acts on the file that a symbolic link names."""
     a_file(here / "f")
@@ -176,7 +176,7 @@ def test_chown_follows_links(here):
     assert os.lstat(here / "link").st_uid == 0
 
 
-@pytest.mark.case("PSX-CHOWN-CTIME", section=chown)
+@pytest.mark.case("PSX-CHOWN-CTIME", section=chown, kills=("chown-ctime-not-moved", "chown-ignored"))
 def test_chown_stamps_the_file(here):
     """Upon success the last file status change time stamp is marked for update."""
     before = os.stat(a_file(here / "f"))
@@ -187,7 +187,7 @@ def test_chown_stamps_the_file(here):
     assert after.st_mtime_ns == before.st_mtime_ns
 
 
-@pytest.mark.case("PSX-CHOWN-EPERM-GIVE", section=chown_errors)
+@pytest.mark.case("PSX-CHOWN-EPERM-GIVE", section=chown_errors, kills=("chown-by-anybody", "chown-ignored"))
 def test_a_file_cannot_be_given_away(here):
     """[EPERM] _POSIX_CHOWN_RESTRICTED: only a privileged process changes the user ID."""
     here.chmod(0o777)
@@ -197,7 +197,7 @@ def test_a_file_cannot_be_given_away(here):
     assert os.stat(here / "f").st_uid == NOBODY
 
 
-@pytest.mark.case("PSX-CHOWN-EPERM-TAKE", section=chown_errors)
+@pytest.mark.case("PSX-CHOWN-EPERM-TAKE", section=chown_errors, kills=("chown-by-anybody", "chown-ignored"))
 def test_a_file_cannot_be_taken(here):
     """[EPERM] The effective user ID does not match the owner, and the process is not privileged."""
     here.chmod(0o777)
@@ -208,7 +208,11 @@ def test_a_file_cannot_be_taken(here):
     assert os.stat(here / "f").st_uid == 0
 
 
-@pytest.mark.case("PSX-CHOWN-EPERM-GROUP", section=chown_errors)
+@pytest.mark.case(
+    "PSX-CHOWN-EPERM-GROUP",
+    section=chown_errors,
+    kills=("chown-by-anybody", "chown-minus-one", "groups-ignored"),
+)
 def test_a_group_that_the_owner_is_not_in_is_refused(here):
     """[EPERM] The owner may change the group to one of his own, and to no other."""
     here.chmod(0o777)
@@ -219,7 +223,9 @@ def test_a_group_that_the_owner_is_not_in_is_refused(here):
     assert os.stat(here / "f").st_gid == NOBODY + 1
 
 
-@pytest.mark.case("PSX-CHOWN-CLEARS-SUID", section=chown)
+@pytest.mark.case(
+    "PSX-CHOWN-CLEARS-SUID", section=chown, kills=("chown-ignored", "chown-minus-one", "setuid-kept-on-chown")
+)
 def test_chown_without_privilege_clears_set_user_id_and_set_group_id(here):
     """Of a regular file with execute bits, both bits shall be cleared when the process is not privileged."""
     here.chmod(0o777)
@@ -230,7 +236,7 @@ def test_chown_without_privilege_clears_set_user_id_and_set_group_id(here):
     assert mode_of(here / "f") & 0o6000 == 0
 
 
-@pytest.mark.case("PSX-CHOWN-CLEARS-SUID-ROOT", section=chown, level="MAY")
+@pytest.mark.case("PSX-CHOWN-CLEARS-SUID-ROOT", section=chown, level="MAY", kills=("chown-ignored",))
 def test_chown_with_privilege_may_clear_them_too(here):
     """Whether they are cleared for a privileged process is implementation-defined; Linux clears them."""
     a_file(here / "f", mode=0o755)

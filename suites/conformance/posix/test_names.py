@@ -65,7 +65,7 @@ def test_a_name_is_kept_as_it_is(here, name):
     assert os.listdir(here) == []
 
 
-@pytest.mark.case("PSX-NAME-LONGEST")
+@pytest.mark.case("PSX-NAME-LONGEST", kills=("name-cut", "name-max-refused"))
 def test_a_name_of_the_greatest_length(here):
     """A filename may be {NAME_MAX} bytes long."""
     name = "n" * os.pathconf(here, "PC_NAME_MAX")
@@ -74,7 +74,7 @@ def test_a_name_of_the_greatest_length(here):
     assert (here / name).read_bytes() == b"x"
 
 
-@pytest.mark.case("PSX-NAME-LONGEST-UNICODE", level="SHOULD")
+@pytest.mark.case("PSX-NAME-LONGEST-UNICODE", level="SHOULD", kills=("name-cut", "name-max-refused"))
 def test_a_long_name_of_wide_characters(here):
     """{NAME_MAX} counts bytes: 85 characters of three bytes each are 255."""
     name = "文" * (min(os.pathconf(here, "PC_NAME_MAX"), 255) // 3)
@@ -90,7 +90,7 @@ def test_name_max_is_at_least_what_posix_wants(here):
     assert longest >= 255
 
 
-@pytest.mark.case("PSX-NAME-CASE")
+@pytest.mark.case("PSX-NAME-CASE", kills=("name-case-folded",))
 def test_case_tells_names_apart(here):
     """Filenames are compared byte by byte: README and readme are two files."""
     a_file(here / "readme", b"small")
@@ -100,7 +100,7 @@ def test_case_tells_names_apart(here):
     refused(errno.ENOENT, os.stat, here / "Readme")
 
 
-@pytest.mark.case("PSX-NAME-NORMALIZATION")
+@pytest.mark.case("PSX-NAME-NORMALIZATION", kills=("name-normalised",))
 def test_composed_and_decomposed_letters_are_two_names(here):
     """Names are bytes: the two normal forms of a letter (NFC and NFD) are two names, and stay as they are."""
     composed, decomposed = (unicodedata.normalize(form, "é") for form in ("NFC", "NFD"))

@@ -23,7 +23,7 @@ errors = "POSIX.1-2024 open(): ERRORS"
 NOBODY = 54321
 
 
-@pytest.mark.case("PSX-OPEN-EXCL", section=errors)
+@pytest.mark.case("PSX-OPEN-EXCL", section=errors, kills=("exclusive-not",))
 def test_exclusive_creation_of_a_file_that_exists(here):
     """[EEXIST] O_CREAT and O_EXCL are set, and the named file exists."""
     a_file(here / "f", b"kept")
@@ -31,7 +31,7 @@ def test_exclusive_creation_of_a_file_that_exists(here):
     assert (here / "f").read_bytes() == b"kept"
 
 
-@pytest.mark.case("PSX-OPEN-EXCL-LINK")
+@pytest.mark.case("PSX-OPEN-EXCL-LINK", kills=("exclusive-not",))
 def test_exclusive_creation_does_not_follow_a_link(here):
     """If O_EXCL and O_CREAT are set, and path names a symbolic link, open() shall fail with [EEXIST]."""
     os.symlink("absent", here / "link")
@@ -58,7 +58,7 @@ def test_creation_of_a_file_that_exists_only_opens_it(here):
         assert os.fstat(descriptor).st_mode & 0o777 == 0o604
 
 
-@pytest.mark.case("PSX-OPEN-CREAT-MODE")
+@pytest.mark.case("PSX-OPEN-CREAT-MODE", kills=("mask-ignored",))
 def test_a_new_files_mode_is_what_was_asked_less_the_umask(here):
     """The file's permission bits shall be those of mode, less those that the file mode mask has."""
     os.umask(0o027)
@@ -75,7 +75,7 @@ def test_the_mode_of_a_new_file_does_not_bind_the_open_that_makes_it(here):
         assert os.pread(descriptor, 7, 0) == b"written"
 
 
-@pytest.mark.case("PSX-OPEN-CREAT-OWNER")
+@pytest.mark.case("PSX-OPEN-CREAT-OWNER", kills=("owner-not-caller",))
 def test_a_new_file_belongs_to_who_makes_it(here):
     """The file's user ID is the process's effective one; its group the process's or the directory's."""
     here.chmod(0o777)
@@ -89,7 +89,7 @@ def test_a_new_file_belongs_to_who_makes_it(here):
     )
 
 
-@pytest.mark.case("PSX-OPEN-TRUNC")
+@pytest.mark.case("PSX-OPEN-TRUNC", kills=("open-trunc-ignored",))
 def test_o_trunc_empties_a_regular_file(here):
     """If the file is a regular file and opened O_RDWR or O_WRONLY, its length shall be truncated to 0."""
     a_file(here / "f", b"content", 0o604)
@@ -113,7 +113,7 @@ def test_o_trunc_leaves_mode_and_owner(here):
     )
 
 
-@pytest.mark.case("PSX-OPEN-TRUNC-TIMES")
+@pytest.mark.case("PSX-OPEN-TRUNC-TIMES", kills=("open-trunc-ignored", "write-ctime-not-moved"))
 def test_o_trunc_stamps_the_file(here):
     """O_TRUNC: the last data modification and last file status change time stamps are marked for update."""
     a_file(here / "f", b"content")
@@ -125,7 +125,7 @@ def test_o_trunc_stamps_the_file(here):
     assert after.st_ctime_ns > before.st_ctime_ns
 
 
-@pytest.mark.case("PSX-OPEN-CREAT-TIMES")
+@pytest.mark.case("PSX-OPEN-CREAT-TIMES", kills=("directory-mtime-not-moved",))
 def test_creation_stamps_file_and_directory(here):
     """On creation the file's three time stamps, and its directory's mtime and ctime, are marked."""
     directory = here / "d"
@@ -149,7 +149,7 @@ def test_opening_what_exists_with_o_creat_does_not_stamp_the_directory(here):
     assert os.stat(here).st_mtime_ns == before.st_mtime_ns
 
 
-@pytest.mark.case("PSX-OPEN-APPEND")
+@pytest.mark.case("PSX-OPEN-APPEND", kills=("append-ignored",))
 def test_o_append_writes_at_the_end_wherever_the_offset_is(here):
     """If O_APPEND is set, the file offset shall be set to the end of the file prior to each write."""
     a_file(here / "f", b"first")
@@ -160,7 +160,7 @@ def test_o_append_writes_at_the_end_wherever_the_offset_is(here):
     assert (here / "f").read_bytes() == b"first second"
 
 
-@pytest.mark.case("PSX-OPEN-APPEND-TWO")
+@pytest.mark.case("PSX-OPEN-APPEND-TWO", kills=("append-ignored", "append-lost"))
 def test_two_who_append_do_not_overwrite_each_other(here):
     """With O_APPEND no intervening modification occurs between setting the offset and the write."""
     a_file(here / "f")
@@ -220,14 +220,14 @@ def test_a_file_with_a_slash_after_its_name(here):
     refused(errno.ENOTDIR, os.open, f"{here}/f/", os.O_RDONLY)
 
 
-@pytest.mark.case("PSX-OPEN-FIFO-ENXIO", section=errors)
+@pytest.mark.case("PSX-OPEN-FIFO-ENXIO", section=errors, kills=("fifo-is-a-file",))
 def test_a_fifo_that_nobody_reads_is_not_opened_for_writing(here):
     """[ENXIO] O_NONBLOCK and O_WRONLY are set, and no process has the FIFO open for reading."""
     os.mkfifo(here / "fifo")
     refused(errno.ENXIO, os.open, here / "fifo", os.O_WRONLY | os.O_NONBLOCK)
 
 
-@pytest.mark.case("PSX-OPEN-FIFO-TALK")
+@pytest.mark.case("PSX-OPEN-FIFO-TALK", kills=("fifo-is-a-file",))
 def test_two_processes_talk_through_a_fifo(here):
     """A FIFO's reader gets what its writer wrote."""
     os.mkfifo(here / "fifo")
@@ -316,7 +316,9 @@ def test_a_descriptor_for_writing_does_not_read(here):
         refused(errno.EBADF, os.read, descriptor, 1)
 
 
-@pytest.mark.case("PSX-OPEN-WRITE-ON-READ-ONLY", section="POSIX.1-2024 write(): ERRORS")
+@pytest.mark.case(
+    "PSX-OPEN-WRITE-ON-READ-ONLY", section="POSIX.1-2024 write(): ERRORS", kills=("write-not-done",)
+)
 def test_a_descriptor_for_reading_does_not_write(here):
     """[EBADF] The descriptor is not open for writing."""
     with opened(a_file(here / "f", b"x"), os.O_RDONLY) as descriptor:
@@ -324,7 +326,7 @@ def test_a_descriptor_for_reading_does_not_write(here):
     assert (here / "f").read_bytes() == b"x"
 
 
-@pytest.mark.case("PSX-OPEN-UNLINKED")
+@pytest.mark.case("PSX-OPEN-UNLINKED", kills=("unlink-not-done", "unlinked-open-stale"))
 def test_a_file_removed_while_open_can_still_be_used(here):
     """unlink(): when processes have the file open, its contents stay until all references are closed."""
     with opened(a_file(here / "f", b"before")) as descriptor:
@@ -334,7 +336,9 @@ def test_a_file_removed_while_open_can_still_be_used(here):
         assert os.pread(descriptor, 6, 0) == b"after."
 
 
-@pytest.mark.case("PSX-OPEN-TMPFILE", section="open(2): O_TMPFILE", level="MAY")
+@pytest.mark.case(
+    "PSX-OPEN-TMPFILE", section="open(2): O_TMPFILE", level="MAY", kills=("tmpfile-not-linkable",)
+)
 def test_a_file_without_a_name_gets_one_by_linkat(here):
     """O_TMPFILE creates an unnamed file; linkat() can give it a name."""
     try:

@@ -38,6 +38,7 @@ MADE = {
     "kind",
     [pytest.param(kind, id=kind.lower(), marks=pytest.mark.case(f"PSX-UNLINK-{kind}")) for kind in MADE],
 )
+@pytest.mark.case(kills=("unlink-not-done",))
 def test_unlink_removes_the_name(here, kind):
     """It shall remove a link to a file; if path names a symbolic link, that link itself."""
     MADE[kind](here / "x")
@@ -71,7 +72,7 @@ def test_unlink_of_a_file_with_a_slash_after_its_name(here):
     assert (here / "f").exists()
 
 
-@pytest.mark.case("PSX-UNLINK-NLINK")
+@pytest.mark.case("PSX-UNLINK-NLINK", kills=("link-not-counted",))
 def test_the_link_count_is_one_less(here):
     """unlink() decrements the link count of the file that the link references."""
     a_file(here / "a")
@@ -90,7 +91,7 @@ def test_the_other_name_and_the_data_stay(here):
     assert (here / "b").read_bytes() == b"shared"
 
 
-@pytest.mark.case("PSX-UNLINK-OPEN-NLINK")
+@pytest.mark.case("PSX-UNLINK-OPEN-NLINK", kills=("unlinked-still-counted",))
 def test_a_file_removed_while_open_has_no_links(here):
     """Where a process has the file open, its last link is removed before unlink() returns all the same."""
     with opened(a_file(here / "f", b"x")) as descriptor:
@@ -98,7 +99,7 @@ def test_a_file_removed_while_open_has_no_links(here):
         assert os.fstat(descriptor).st_nlink == 0
 
 
-@pytest.mark.case("PSX-UNLINK-OPEN-EMPTY", section=rmdir)
+@pytest.mark.case("PSX-UNLINK-OPEN-EMPTY", section=rmdir, kills=("unlinked-open-stale",))
 def test_a_directory_whose_last_file_was_removed_while_open_can_be_removed(here):
     """The link is gone when unlink() returns: its directory is empty."""
     (here / "d").mkdir()
@@ -108,7 +109,7 @@ def test_a_directory_whose_last_file_was_removed_while_open_can_be_removed(here)
         assert os.pread(descriptor, 1, 0) == b"x"
 
 
-@pytest.mark.case("PSX-UNLINK-TIMES")
+@pytest.mark.case("PSX-UNLINK-TIMES", kills=("directory-mtime-not-moved", "link-ctime-not-moved"))
 def test_unlink_stamps_the_directory_and_the_other_link(here):
     """The parent's mtime and ctime are marked; and if the file's link count is not 0, the file's ctime."""
     (here / "d").mkdir()
@@ -123,7 +124,7 @@ def test_unlink_stamps_the_directory_and_the_other_link(here):
     assert os.stat(here / "kept").st_mtime_ns == file.st_mtime_ns
 
 
-@pytest.mark.case("PSX-UNLINK-AGAIN")
+@pytest.mark.case("PSX-UNLINK-AGAIN", kills=("unlink-not-done",))
 def test_a_name_can_be_used_again_at_once(here):
     """A name that was removed is free: what is made under it is another file."""
     with opened(a_file(here / "f", b"old")) as descriptor:
@@ -210,7 +211,7 @@ def fills(what: str):
         for what in ("FILE", "DIRECTORY", "DANGLING-LINK", "FIFO")
     ],
 )
-@pytest.mark.case(section=rmdir_errors)
+@pytest.mark.case(section=rmdir_errors, kills=("rmdir-full", "rmdir-full-wrong-errno"))
 def test_rmdir_of_a_directory_that_is_not_empty(here, what):
     """[EEXIST] or [ENOTEMPTY] The directory is not empty."""
     (here / "d").mkdir()
@@ -250,7 +251,7 @@ def test_rmdir_of_dot_dot(here):
     refused((errno.ENOTEMPTY, errno.EEXIST, errno.EINVAL), os.rmdir, f"{here}/d/..")
 
 
-@pytest.mark.case("PSX-RMDIR-TIMES", section=rmdir)
+@pytest.mark.case("PSX-RMDIR-TIMES", section=rmdir, kills=("directory-mtime-not-moved",))
 def test_rmdir_stamps_the_parent(here):
     """Upon success mtime and ctime of the parent directory are marked for update."""
     (here / "d").mkdir()

@@ -69,7 +69,7 @@ def test_a_renamed_directory_takes_what_is_in_it_along(here):
     assert os.path.samestat(os.stat(here / "c" / "d" / ".."), os.stat(here / "c"))
 
 
-@pytest.mark.case("PSX-RENAME-REPLACE")
+@pytest.mark.case("PSX-RENAME-REPLACE", kills=("rename-old-stays",))
 def test_a_file_of_the_new_name_is_replaced(here):
     """If new names an existing file, it shall be removed and old renamed to new."""
     a_file(here / "old", b"old")
@@ -100,7 +100,7 @@ def test_a_replaced_file_has_one_link_less(here):
     assert (here / "kept").read_bytes() == b"other"
 
 
-@pytest.mark.case("PSX-RENAME-NEVER-ABSENT")
+@pytest.mark.case("PSX-RENAME-NEVER-ABSENT", kills=("rename-not-atomic", "rename-old-stays"))
 def test_the_new_name_is_there_all_the_time(here):
     """A link named new shall exist throughout the operation, and refer to the file of before or of after."""
     a_file(here / "new", b"0" * 64)
@@ -147,7 +147,7 @@ def test_rename_to_another_link_of_the_same_file_does_nothing(here):
     assert sorted(os.listdir(here)) == ["a", "b"]
 
 
-@pytest.mark.case("PSX-RENAME-EMPTY-DIRECTORY")
+@pytest.mark.case("PSX-RENAME-EMPTY-DIRECTORY", kills=("rename-not-atomic",))
 def test_an_empty_directory_of_the_new_name_is_replaced(here):
     """If new names an existing directory, it shall be an empty one, and is removed."""
     (here / "old").mkdir()
@@ -158,7 +158,7 @@ def test_an_empty_directory_of_the_new_name_is_replaced(here):
     assert os.listdir(here / "new") == ["f"]
 
 
-@pytest.mark.case("PSX-RENAME-NOT-EMPTY", section=errors)
+@pytest.mark.case("PSX-RENAME-NOT-EMPTY", section=errors, kills=("rename-full-directory",))
 def test_a_directory_that_is_not_empty_is_not_replaced(here):
     """[EEXIST] or [ENOTEMPTY] The link named by new is a directory that is not empty."""
     (here / "old").mkdir()
@@ -224,7 +224,7 @@ def test_a_slash_after_a_files_name(here):
     refused(errno.ENOTDIR, os.rename, here / "f", f"{here}/x/")
 
 
-@pytest.mark.case("PSX-RENAME-TIMES")
+@pytest.mark.case("PSX-RENAME-TIMES", kills=("directory-mtime-not-moved",))
 def test_rename_stamps_both_directories(here):
     """Upon success mtime and ctime of the parent directory of each file are marked for update."""
     for name in ("a", "b"):
@@ -309,7 +309,9 @@ def test_moving_a_directory_needs_its_write_permission_to_change_dot_dot(here):
             observe("a directory that may not be written is moved")
 
 
-@pytest.mark.case("PSX-RENAME-NOREPLACE", section="rename(2): RENAME_NOREPLACE")
+@pytest.mark.case(
+    "PSX-RENAME-NOREPLACE", section="rename(2): RENAME_NOREPLACE", kills=("rename-noreplace-ignored",)
+)
 def test_rename_noreplace_does_not_replace(here):
     """[EEXIST] flags contains RENAME_NOREPLACE and newpath already exists."""
     a_file(here / "old", b"old")
@@ -319,7 +321,11 @@ def test_rename_noreplace_does_not_replace(here):
     assert (here / "new").read_bytes() == b"new"
 
 
-@pytest.mark.case("PSX-RENAME-EXCHANGE", section="rename(2): RENAME_EXCHANGE")
+@pytest.mark.case(
+    "PSX-RENAME-EXCHANGE",
+    section="rename(2): RENAME_EXCHANGE",
+    kills=("rename-exchange-moves", "rename-not-atomic"),
+)
 def test_rename_exchange_swaps(here):
     """RENAME_EXCHANGE atomically exchanges oldpath and newpath; both must exist."""
     a_file(here / "a", b"a")

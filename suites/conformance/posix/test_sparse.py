@@ -28,7 +28,7 @@ falloc_errors = "fallocate(2): ERRORS"
 MIB = 1 << 20
 
 
-@pytest.mark.case("PSX-SEEK-HOLE-END")
+@pytest.mark.case("PSX-SEEK-HOLE-END", kills=("seek-hole-in-data", "write-last-byte-lost"))
 def test_there_is_a_hole_at_the_end(here):
     """A file is considered to have a virtual hole just past its last byte."""
     with opened(a_file(here / "f", text_of(10_000))) as descriptor:
@@ -37,7 +37,7 @@ def test_there_is_a_hole_at_the_end(here):
         assert os.lseek(descriptor, 9_999, os.SEEK_HOLE) == 10_000
 
 
-@pytest.mark.case("PSX-SEEK-DATA-DATA")
+@pytest.mark.case("PSX-SEEK-DATA-DATA", kills=("seek-data-skips",))
 def test_data_are_where_they_were_written(here):
     """SEEK_DATA sets the offset to the next location not less than offset that contains data."""
     with opened(a_file(here / "f", text_of(10_000))) as descriptor:
@@ -45,7 +45,7 @@ def test_data_are_where_they_were_written(here):
         assert os.lseek(descriptor, 5_000, os.SEEK_DATA) == 5_000
 
 
-@pytest.mark.case("PSX-SEEK-ENXIO", section="POSIX.1-2024 lseek(): ERRORS")
+@pytest.mark.case("PSX-SEEK-ENXIO", section="POSIX.1-2024 lseek(): ERRORS", kills=("seek-past-end-accepted",))
 def test_a_search_at_or_past_the_end(here):
     """[ENXIO] offset is beyond the end, or there are no data past it."""
     with opened(a_file(here / "f", text_of(10_000))) as descriptor:
@@ -54,7 +54,9 @@ def test_a_search_at_or_past_the_end(here):
         refused(errno.ENXIO, os.lseek, descriptor, 99_999, os.SEEK_DATA)
 
 
-@pytest.mark.case("PSX-SEEK-HOLE-MIDDLE")
+@pytest.mark.case(
+    "PSX-SEEK-HOLE-MIDDLE", kills=("hole-reads-garbage", "seek-data-skips", "seek-hole-in-data")
+)
 def test_a_hole_is_never_data_that_were_written(here):
     """Between two runs of data a hole may be reported (or none); what was written is never in it."""
     with opened(here / "f", os.O_CREAT | os.O_RDWR) as descriptor:
@@ -70,7 +72,7 @@ def test_a_hole_is_never_data_that_were_written(here):
             assert os.pread(descriptor, data - hole, hole) == bytes(data - hole)
 
 
-@pytest.mark.case("PSX-SEEK-DATA-UNWRITTEN")
+@pytest.mark.case("PSX-SEEK-DATA-UNWRITTEN", kills=("seek-data-skips", "seek-hole-in-data"))
 def test_data_that_are_not_yet_on_the_target_are_data(here):
     """SEEK_DATA finds what was written a moment ago, also where it is only in the client's cache."""
     with opened(here / "f", os.O_CREAT | os.O_RDWR) as descriptor:
@@ -81,7 +83,9 @@ def test_data_that_are_not_yet_on_the_target_are_data(here):
         assert os.lseek(descriptor, 2 * MIB, os.SEEK_HOLE) >= 2 * MIB + 4096
 
 
-@pytest.mark.case("PSX-SPARSE-BLOCKS", section="POSIX.1-2024 <sys/stat.h>", level="MAY")
+@pytest.mark.case(
+    "PSX-SPARSE-BLOCKS", section="POSIX.1-2024 <sys/stat.h>", level="MAY", kills=("blocks-full",)
+)
 def test_a_hole_takes_no_blocks(here):
     """A file system may leave holes without storage: st_blocks counts what is allocated."""
     with opened(here / "f", os.O_CREAT | os.O_RDWR) as descriptor:
@@ -90,7 +94,9 @@ def test_a_hole_takes_no_blocks(here):
     assert os.stat(here / "f").st_blocks * 512 < MIB
 
 
-@pytest.mark.case("PSX-SPARSE-BLOCKS-WRITTEN", section="POSIX.1-2024 <sys/stat.h>", level="SHOULD")
+@pytest.mark.case(
+    "PSX-SPARSE-BLOCKS-WRITTEN", section="POSIX.1-2024 <sys/stat.h>", level="SHOULD", kills=("blocks-zero",)
+)
 def test_data_take_blocks(here):
     """st_blocks is the number of blocks allocated: a MiB that nothing compresses has some."""
     with opened(a_file(here / "f", os.urandom(MIB))) as descriptor:
@@ -98,7 +104,9 @@ def test_data_take_blocks(here):
     assert os.stat(here / "f").st_blocks * 512 >= MIB // 2
 
 
-@pytest.mark.case("PSX-FALLOCATE-EXTENDS", section=falloc)
+@pytest.mark.case(
+    "PSX-FALLOCATE-EXTENDS", section=falloc, kills=("fallocate-erases", "fallocate-ignored", "size-stale")
+)
 def test_fallocate_makes_the_file_longer(here):
     """The file size will be changed if offset+len is greater; the space reads as zeroes."""
     with opened(a_file(here / "f", b"abc")) as descriptor:
@@ -107,7 +115,7 @@ def test_fallocate_makes_the_file_longer(here):
         assert os.pread(descriptor, MIB, 0) == b"abc" + bytes(MIB - 3)
 
 
-@pytest.mark.case("PSX-FALLOCATE-ALLOCATES", section=falloc)
+@pytest.mark.case("PSX-FALLOCATE-ALLOCATES", section=falloc, kills=("fallocate-erases", "fallocate-ignored"))
 def test_fallocate_takes_the_space(here):
     """After it, writes into the range are guaranteed not to fail for lack of space."""
     with opened(a_file(here / "f")) as descriptor:
@@ -116,7 +124,7 @@ def test_fallocate_takes_the_space(here):
     assert os.stat(here / "f").st_blocks * 512 >= 4 * MIB
 
 
-@pytest.mark.case("PSX-FALLOCATE-KEEP-SIZE", section=falloc)
+@pytest.mark.case("PSX-FALLOCATE-KEEP-SIZE", section=falloc, kills=("fallocate-size-not-kept",))
 def test_fallocate_keep_size_leaves_the_size(here):
     """With FALLOC_FL_KEEP_SIZE the file size is not changed even if offset+len is greater."""
     with opened(a_file(here / "f", b"abc")) as descriptor:
@@ -124,7 +132,7 @@ def test_fallocate_keep_size_leaves_the_size(here):
         assert os.fstat(descriptor).st_size == 3
 
 
-@pytest.mark.case("PSX-FALLOCATE-KEEPS-DATA", section=falloc)
+@pytest.mark.case("PSX-FALLOCATE-KEEPS-DATA", section=falloc, kills=("fallocate-erases", "fallocate-ignored"))
 def test_fallocate_leaves_data_that_are_there(here):
     """Any subregion within the range that contained data before is left unchanged."""
     data = text_of(20_000)
@@ -133,7 +141,11 @@ def test_fallocate_leaves_data_that_are_there(here):
     assert (here / "f").read_bytes() == data + bytes(30_000)
 
 
-@pytest.mark.case("PSX-POSIX-FALLOCATE", section="POSIX.1-2024 posix_fallocate(): DESCRIPTION")
+@pytest.mark.case(
+    "PSX-POSIX-FALLOCATE",
+    section="POSIX.1-2024 posix_fallocate(): DESCRIPTION",
+    kills=("fallocate-erases", "fallocate-ignored", "size-stale"),
+)
 def test_posix_fallocate_makes_the_file_longer(here):
     """If offset+len is beyond the current file size, it shall adjust the size; otherwise leave it."""
     with opened(a_file(here / "f", b"abc")) as descriptor:
@@ -165,7 +177,7 @@ def test_a_descriptor_for_reading_does_not_allocate(here):
         refused(errno.EBADF, fallocate, descriptor, 0, 0, 4096)
 
 
-@pytest.mark.case("PSX-FALLOCATE-ENOSPC", section=falloc_errors)
+@pytest.mark.case("PSX-FALLOCATE-ENOSPC", section=falloc_errors, kills=("fallocate-ignored",))
 def test_what_no_file_system_has_room_for(here):
     """[EFBIG] offset+len exceeds the maximum file size, or [ENOSPC] there is not enough space left."""
     with opened(a_file(here / "f")) as descriptor:
@@ -195,14 +207,18 @@ def punched(here, offset: int, length: int, size: int = MIB) -> bytes:
         )
     ],
 )
-@pytest.mark.case(section="fallocate(2): FALLOC_FL_PUNCH_HOLE")
+@pytest.mark.case(section="fallocate(2): FALLOC_FL_PUNCH_HOLE", kills=("punch-hole-ignored",))
 def test_a_hole_that_is_punched_reads_as_zeroes(here, offset, length):
     """Partial blocks are zeroed, whole ones removed; the range reads as zeroes, the size stays."""
     wanted = punched(here, offset, length)
     assert read_at(here / "f", 2 * MIB) == wanted
 
 
-@pytest.mark.case("PSX-PUNCH-FREES", section="fallocate(2): FALLOC_FL_PUNCH_HOLE")
+@pytest.mark.case(
+    "PSX-PUNCH-FREES",
+    section="fallocate(2): FALLOC_FL_PUNCH_HOLE",
+    kills=("blocks-full", "blocks-zero", "punch-hole-ignored"),
+)
 def test_a_hole_that_is_punched_gives_its_blocks_back(here):
     """Space is deallocated: whole blocks within the range are removed from the file."""
     with opened(a_file(here / "f", os.urandom(2 * MIB))) as descriptor:
@@ -213,7 +229,11 @@ def test_a_hole_that_is_punched_gives_its_blocks_back(here):
     assert os.stat(here / "f").st_blocks <= before - MIB // 512 // 2
 
 
-@pytest.mark.case("PSX-PUNCH-SEEK", section="fallocate(2): FALLOC_FL_PUNCH_HOLE")
+@pytest.mark.case(
+    "PSX-PUNCH-SEEK",
+    section="fallocate(2): FALLOC_FL_PUNCH_HOLE",
+    kills=("punch-hole-ignored", "seek-data-skips"),
+)
 def test_a_hole_that_is_punched_is_found(here):
     """What was removed from the file is a hole to SEEK_HOLE and SEEK_DATA."""
     with opened(a_file(here / "f", os.urandom(2 * MIB))) as descriptor:
@@ -224,7 +244,11 @@ def test_a_hole_that_is_punched_is_found(here):
         assert os.lseek(descriptor, 0, os.SEEK_DATA) == MIB
 
 
-@pytest.mark.case("PSX-PUNCH-CACHED", section="fallocate(2): FALLOC_FL_PUNCH_HOLE")
+@pytest.mark.case(
+    "PSX-PUNCH-CACHED",
+    section="fallocate(2): FALLOC_FL_PUNCH_HOLE",
+    kills=("hole-reads-garbage", "punch-hole-ignored"),
+)
 def test_what_was_cached_is_gone_with_the_hole(here):
     """A read after the call returns zeroes, whatever was written or read just before."""
     with opened(a_file(here / "f", text_of(100_000))) as descriptor:
@@ -234,7 +258,9 @@ def test_what_was_cached_is_gone_with_the_hole(here):
         assert os.pread(descriptor, 20_480, 40_960) == bytes(20_480)
 
 
-@pytest.mark.case("PSX-ZERO-RANGE", section="fallocate(2): FALLOC_FL_ZERO_RANGE")
+@pytest.mark.case(
+    "PSX-ZERO-RANGE", section="fallocate(2): FALLOC_FL_ZERO_RANGE", kills=("zero-range-ignored",)
+)
 def test_a_range_that_is_zeroed_reads_as_zeroes(here):
     """After a successful call, subsequent reads from this range will return zeroes."""
     data = text_of(200_000)

@@ -58,7 +58,7 @@ def test_an_attribute_is_replaced(here):
     assert os.getxattr(here / "f", "user.x") == b"short"
 
 
-@pytest.mark.case("PSX-XATTR-CREATE", section="setxattr(2): ERRORS")
+@pytest.mark.case("PSX-XATTR-CREATE", section="setxattr(2): ERRORS", kills=("xattr-create-ignored",))
 def test_xattr_create_of_one_that_exists(here):
     """[EEXIST] XATTR_CREATE was specified, and the attribute exists already."""
     a_file_with(here / "f", x=b"1")
@@ -67,7 +67,7 @@ def test_xattr_create_of_one_that_exists(here):
     os.setxattr(here / "f", "user.y", b"2", os.XATTR_CREATE)
 
 
-@pytest.mark.case("PSX-XATTR-REPLACE", section="setxattr(2): ERRORS")
+@pytest.mark.case("PSX-XATTR-REPLACE", section="setxattr(2): ERRORS", kills=("xattr-replace-ignored",))
 def test_xattr_replace_of_one_that_does_not_exist(here):
     """[ENODATA] XATTR_REPLACE was specified, and the attribute does not exist."""
     a_file_with(here / "f", x=b"1")
@@ -76,7 +76,11 @@ def test_xattr_replace_of_one_that_does_not_exist(here):
     assert os.getxattr(here / "f", "user.x") == b"2"
 
 
-@pytest.mark.case("PSX-XATTR-ABSENT", section="getxattr(2): ERRORS")
+@pytest.mark.case(
+    "PSX-XATTR-ABSENT",
+    section="getxattr(2): ERRORS",
+    kills=("xattr-absent-empty", "xattr-absent-wrong-errno", "xattr-remove-absent-accepted"),
+)
 def test_an_attribute_that_is_not_there(here):
     """[ENODATA] The named attribute does not exist."""
     a_file_with(here / "f", x=b"1")
@@ -84,7 +88,11 @@ def test_an_attribute_that_is_not_there(here):
     refused(errno.ENODATA, os.removexattr, here / "f", "user.y")
 
 
-@pytest.mark.case("PSX-XATTR-REMOVE", section="removexattr(2): DESCRIPTION")
+@pytest.mark.case(
+    "PSX-XATTR-REMOVE",
+    section="removexattr(2): DESCRIPTION",
+    kills=("xattr-absent-empty", "xattr-absent-wrong-errno", "xattr-not-listed"),
+)
 def test_a_removed_attribute_is_gone(here):
     """removexattr() removes the attribute of that name, and no other."""
     a_file_with(here / "f", x=b"1", y=b"2")
@@ -93,7 +101,7 @@ def test_a_removed_attribute_is_gone(here):
     assert listed(here / "f") == {"user.y"}
 
 
-@pytest.mark.case("PSX-XATTR-LIST", section="listxattr(2): DESCRIPTION")
+@pytest.mark.case("PSX-XATTR-LIST", section="listxattr(2): DESCRIPTION", kills=("xattr-not-listed",))
 def test_all_attributes_are_listed(here):
     """listxattr() retrieves the list of extended attribute names associated with the path."""
     names = {f"n{number:02}" for number in range(20)}
@@ -108,7 +116,7 @@ def test_a_new_file_has_no_attributes_of_the_users(here):
     assert listed(a_file(here / "f")) == set()
 
 
-@pytest.mark.case("PSX-XATTR-NAMES", section="xattr(7): DESCRIPTION")
+@pytest.mark.case("PSX-XATTR-NAMES", section="xattr(7): DESCRIPTION", kills=("xattr-case-folded",))
 def test_names_of_many_kinds(here):
     """A name is any string after its namespace: case, Unicode, spaces and dots make it another."""
     names = ["a", "A", "a.b.c", "mit Leerzeichen", "ünïcode-☃", "n" * 200]
@@ -134,7 +142,9 @@ def test_a_value_that_is_too_large(here):
     refused(errno.E2BIG, os.setxattr, here / "f", "user.x", bytes(65537))
 
 
-@pytest.mark.case("PSX-XATTR-VALUE-64K", section="xattr(7): Filesystem differences", level="MAY")
+@pytest.mark.case(
+    "PSX-XATTR-VALUE-64K", section="xattr(7): Filesystem differences", level="MAY", kills=("xattr-value-cut",)
+)
 def test_a_value_of_64_kib(here):
     """The limit of the system is 64 KiB a value; a file system may have a smaller one."""
     a_file_with(here / "f")
@@ -147,7 +157,7 @@ def test_a_value_of_64_kib(here):
     assert os.getxattr(here / "f", "user.x") == b"v" * 65536
 
 
-@pytest.mark.case("PSX-XATTR-ERANGE", section="getxattr(2): ERRORS")
+@pytest.mark.case("PSX-XATTR-ERANGE", section="getxattr(2): ERRORS", kills=("xattr-size-not-checked",))
 def test_a_buffer_that_is_too_small(here):
     """[ERANGE] The size of the buffer is too small to hold the result; a size of 0 asks for the size."""
     path = os.fsencode(a_file_with(here / "f", x=b"twelve bytes"))
@@ -197,7 +207,9 @@ def test_attributes_go_with_the_file(here):
     assert os.getxattr(here / "g", "user.x") == os.getxattr(here / "h", "user.x") == b"kept"
 
 
-@pytest.mark.case("PSX-XATTR-EACCES", section="xattr(7): User extended attributes")
+@pytest.mark.case(
+    "PSX-XATTR-EACCES", section="xattr(7): User extended attributes", kills=("xattr-by-anybody",)
+)
 def test_the_mode_guards_attributes(here):
     """The access permissions of user attributes are defined by the file permission bits."""
     here.chmod(0o777)
@@ -212,7 +224,7 @@ def test_the_mode_guards_attributes(here):
         refused(errno.EACCES, os.setxattr, here / "f", "user.x", b"2")
 
 
-@pytest.mark.case("PSX-XATTR-CTIME", level="SHOULD")
+@pytest.mark.case("PSX-XATTR-CTIME", level="SHOULD", kills=("attributes-stale",))
 def test_a_change_of_attributes_stamps_the_file(here):
     """Attributes are metadata of the inode: a change of them is a change of status."""
     before = os.stat(a_file_with(here / "f"))
