@@ -129,13 +129,6 @@ class UtimensAtimeIgnored(PassThrough):
         super().utimens(call, node, None, mtime)
 
 
-@mutant("utimens-omit-ignored", "futimens(3p) UTIME_OMIT", "a time that is to be left alone becomes now")
-class UtimensOmitIgnored(PassThrough):
-    def utimens(self, call: Call, node: int, atime: int | str | None, mtime: int | str | None) -> None:
-        now = "now"
-        super().utimens(call, node, now if atime is None else atime, now if mtime is None else mtime)
-
-
 @mutant("utimens-now-ignored", "futimens(3p) UTIME_NOW", "a time that is to be now stays what it was")
 class UtimensNowIgnored(PassThrough):
     def utimens(self, call: Call, node: int, atime: int | str | None, mtime: int | str | None) -> None:

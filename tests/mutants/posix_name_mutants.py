@@ -100,16 +100,6 @@ class NameOddRefused(Renaming):
         return name
 
 
-@mutant("name-not-utf8-refused", "XBD 3.170", "a name that is not UTF-8 is refused")
-class NameNotUtf8Refused(Renaming):
-    def renamed(self, name: bytes) -> bytes:
-        try:
-            name.decode()
-        except UnicodeDecodeError:
-            raise OSError(errno.EILSEQ, "name") from None
-        return name
-
-
 @mutant("name-space-stripped", "XBD 3.170", "a space or a dot at a name's end is lost")
 class NameSpaceStripped(Renaming):
     def renamed(self, name: bytes) -> bytes:

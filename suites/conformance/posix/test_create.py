@@ -55,6 +55,7 @@ def test_it_makes_what_its_name_says(here, call):
 
 
 @each("EEXIST-FILE", "ERRORS")
+@pytest.mark.case(kills=("made-over-what-exists",))
 def test_a_file_of_the_name_exists(here, call):
     """[EEXIST] The named file exists."""
     a_file(here / "new", b"kept")

@@ -227,7 +227,9 @@ def test_a_descriptor_for_reading_does_not_truncate(here):
     assert os.stat(here / "f").st_size == 3
 
 
-@pytest.mark.case("PSX-TRUNCATE-EACCES", section="POSIX.1-2024 truncate(): ERRORS")
+@pytest.mark.case(
+    "PSX-TRUNCATE-EACCES", section="POSIX.1-2024 truncate(): ERRORS", kills=("truncate-by-anybody",)
+)
 def test_who_may_not_write_a_file_does_not_cut_it(here):
     """[EACCES] Write permission is denied on the file."""
     here.chmod(0o755)

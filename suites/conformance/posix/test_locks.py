@@ -116,7 +116,7 @@ def test_an_unlocked_range_is_free(here):
     assert got == [False, True, False]
 
 
-@pytest.mark.case("PSX-LOCK-REPLACE", kills=("lock-conversion-refused",))
+@pytest.mark.case("PSX-LOCK-REPLACE", kills=("lock-conversion-refused", "lock-write-only"))
 def test_a_new_lock_replaces_the_processs_own(here):
     """A process has one type of lock a byte: a new one replaces the old, also by a weaker type."""
     with opened(a_file(here / "f", bytes(100))) as descriptor:

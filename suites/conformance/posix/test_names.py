@@ -65,7 +65,7 @@ def test_a_name_is_kept_as_it_is(here, name):
     assert os.listdir(here) == []
 
 
-@pytest.mark.case("PSX-NAME-LONGEST", kills=("name-cut", "name-max-refused"))
+@pytest.mark.case("PSX-NAME-LONGEST", kills=("name-cut", "name-max-refused", "statfs-name-max"))
 def test_a_name_of_the_greatest_length(here):
     """A filename may be {NAME_MAX} bytes long."""
     name = "n" * os.pathconf(here, "PC_NAME_MAX")

@@ -58,7 +58,7 @@ def test_creation_of_a_file_that_exists_only_opens_it(here):
         assert os.fstat(descriptor).st_mode & 0o777 == 0o604
 
 
-@pytest.mark.case("PSX-OPEN-CREAT-MODE", kills=("mask-ignored",))
+@pytest.mark.case("PSX-OPEN-CREAT-MODE", kills=("create-mode-ignored", "mask-ignored"))
 def test_a_new_files_mode_is_what_was_asked_less_the_umask(here):
     """The file's permission bits shall be those of mode, less those that the file mode mask has."""
     os.umask(0o027)

@@ -107,6 +107,7 @@ def test_the_prefix_is_no_directory(here, call):
 
 
 @each("NAME-ENAMETOOLONG")
+@pytest.mark.case(kills=("name-too-long-cut",))
 def test_a_component_is_too_long(here, call):
     """[ENAMETOOLONG] The length of a component is larger than {NAME_MAX}."""
     longest = os.pathconf(here, "PC_NAME_MAX")
@@ -130,6 +131,7 @@ def test_the_prefix_is_a_loop_of_links(here, call):
 
 
 @each("SEARCH-EACCES")
+@pytest.mark.case(kills=("search-by-anybody",))
 def test_the_prefix_may_not_be_searched(here, call):
     """[EACCES] Search permission is denied for a component of the path prefix."""
     here.chmod(0o777)
@@ -142,6 +144,7 @@ def test_the_prefix_may_not_be_searched(here, call):
 
 
 @each("WRITE-EACCES", sorted(MAKE | {"unlink", "rmdir", "rename-from"}))
+@pytest.mark.case(kills=("names-by-anybody",))
 def test_the_directory_may_not_be_written(here, call):
     """[EACCES] Write permission is denied on the directory whose entry is to be made or removed."""
     here.chmod(0o777)

@@ -248,7 +248,7 @@ def test_rename_stamps_the_file(here):
     assert os.stat(here / "g").st_ctime_ns > before.st_ctime_ns
 
 
-@pytest.mark.case("PSX-RENAME-OPEN")
+@pytest.mark.case("PSX-RENAME-OPEN", kills=("rename-copies",))
 def test_a_descriptor_follows_a_renamed_file(here):
     """A rename changes a name: who has the file open goes on with it."""
     with opened(a_file(here / "old", b"one")) as descriptor:

@@ -36,7 +36,7 @@ def test_utimensat_sets_both_times(here):
     assert times(here / "f")[:2] == (SOME_DAY, SOME_DAY + SECOND)
 
 
-@pytest.mark.case("PSX-UTIMENS-RESOLUTION")
+@pytest.mark.case("PSX-UTIMENS-RESOLUTION", kills=("utimens-rounds",))
 def test_times_are_kept_to_the_greatest_value_that_is_supported(here):
     """A time shall be set to the greatest value supported by the file system that is not greater than it."""
     a_file(here / "f")
