@@ -142,14 +142,6 @@ class UtimensEarlyClamped(PassThrough):
         super().utimens(call, node, *times)
 
 
-@mutant("utimens-late-wraps", "futimens(3p), XBD 4.16", "a time after 2038 is another one")
-class UtimensLateWraps(PassThrough):
-    def utimens(self, call: Call, node: int, atime: int | str | None, mtime: int | str | None) -> None:
-        wrap = (1 << 31) * 10**9
-        times = [one % wrap if isinstance(one, int) and one >= wrap else one for one in (atime, mtime)]
-        super().utimens(call, node, *times)
-
-
 @mutant("attributes-stale", "fstat(3p)", "for ten seconds a file has the attributes that it had before")
 class AttributesStale(PassThrough):
     LAST = 10.0

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fuse_files import PassThrough, attributes
 from fuse_wire import Attributes, Call, Opened
-from posix_rules import asked_by, mutant
+from posix_rules import asked_by, makes, mutant, opens_with
 
 
 def _empty(path: str) -> None:
@@ -106,13 +106,15 @@ class NameSpaceStripped(Renaming):
         return name.rstrip(b" .") or name
 
 
-@mutant("absent-wrong-errno", "open(3p) [ENOENT]", "what is not there is a stale handle")
+@mutant("absent-wrong-errno", "open(3p) [ENOENT]", "what is not there is an error of the device")
 class AbsentWrongErrno(PassThrough):
     def lookup(self, call: Call, parent: int, name: bytes) -> int:
         try:
             return super().lookup(call, parent, name)
         except FileNotFoundError:
-            raise OSError(errno.ESTALE, "name") from None
+            if makes(call, name) or opens_with(call, os.O_CREAT) or asked_by(call, "rename"):
+                raise  # it is to be made
+            raise OSError(errno.EIO, "name") from None
 
 
 @mutant("rename-not-atomic", "rename(3p)", "a name that is renamed over is absent for a moment")
