@@ -17,8 +17,8 @@ pytestmark = [
 ]
 seek = "POSIX.1-2024 seekdir(): DESCRIPTION"
 
-MANY = 300
-"""Entries of a directory that takes several READDIRs: more than fit a page."""
+MANY = 160
+"""Entries of a directory that takes several READDIRs, and more than one QUERY_DIRECTORY of 16 KiB."""
 
 
 class Entry(ctypes.Structure):
