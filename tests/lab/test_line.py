@@ -45,6 +45,28 @@ def test_two_workers_share_the_targets_without_meeting(line: Line, client) -> No
     assert len(by_worker) == 2, f"a target was split over workers: {by_worker}"
 
 
+COMPARISON = """
+comparisons:
+  nvme-tcp-beside-iscsi:
+    workload: small-random-write
+    metric: iops
+    gate: nvme-tcp-hdgst-ddgst >= 0.02 x iscsi-hdgstcrc32c
+"""
+
+
+def test_two_protocols_are_compared_in_turns_on_one_client(line: Line, client, tmp_path: Path) -> None:
+    targets = tmp_path / "targets.yaml"
+    targets.write_text(targets.read_text().replace("max_repeats: 3}", "max_repeats: 12}") + COMPARISON)
+    (tmp_path / "test_suite.py").write_text("def test_comparison(comparison):\n    comparison()\n")
+    status, output = line.run(*only("nvme-tcp-hdgst-ddgst", "iscsi-hdgstcrc32c"))
+    assert status == 0, output
+    records = [json.loads(text) for text in (tmp_path / "results.jsonl").read_text().splitlines()]
+    assert {record["run"]["variant"] for record in records} == {"nvme-tcp-hdgst-ddgst", "iscsi-hdgstcrc32c"}
+    (verdict,) = [verdict for record in records for verdict in record["verdicts"]]
+    assert verdict["outcome"] == "PASS"
+    assert "nvme-tcp-hdgst-ddgst" in output
+
+
 def test_lustre_is_skipped_with_its_reason_where_no_overlay_brings_it(line: Line, client) -> None:
     if client.has("lfs"):
         pytest.skip("this lab has an overlay with Lustre")

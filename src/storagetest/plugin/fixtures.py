@@ -6,12 +6,13 @@ the last one that it uses. The first three live as long as the variant's cases r
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 
 from storagetest.config import Machine, Variant
 from storagetest.hosts import Host
+from storagetest.measure.cache import Cache
 from storagetest.plugin.attaching import attached
 from storagetest.plugin.comparing import Compare, right_side
 from storagetest.plugin.crowds import attached_too, machines_of
@@ -19,7 +20,17 @@ from storagetest.plugin.measuring import Measure
 from storagetest.plugin.state import KEY, State
 from storagetest.protocols.base import Attachment
 
-__all__ = ["attachment", "attachments", "client", "comparison", "crowd", "measure", "st", "variant"]
+__all__ = [
+    "attachment",
+    "attachments",
+    "cache_state",
+    "client",
+    "comparison",
+    "crowd",
+    "measure",
+    "st",
+    "variant",
+]
 
 
 @pytest.fixture(scope="session")
@@ -61,6 +72,19 @@ def attachments(
     """Yield the variant as each client of the crowd has it."""
     with attached_too(variant, crowd, attachment, st) as found:
         yield found
+
+
+_BUFFERED: Mapping[str, object] = {"direct": False, "engine": "psync", "queue_depth": 1}
+
+
+@pytest.fixture(params=[state.value for state in Cache])
+def cache_state(request: pytest.FixtureRequest) -> Mapping[str, object]:
+    """Return the options of a load by fio that reads with caches ``cold``, ``warm`` or bypassed (``direct``).
+
+    ``measure("small-random-read", **cache_state)`` runs in each of the three. None is assumed: counters
+    have to show what crossed the wire, or the run is INVALID (:mod:`storagetest.measure.cache`).
+    """
+    return {} if request.param == Cache.DIRECT.value else {**_BUFFERED, "cache": request.param}
 
 
 @pytest.fixture

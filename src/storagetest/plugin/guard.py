@@ -72,11 +72,18 @@ class Guard:
             if stack is not None:
                 stack.close()
 
+    def _server(self, variant: Variant) -> str:
+        """Return what tells its serving machine from others: the machine that is named, or else its address.
+
+        An address may mean another machine in another network, as it does in two labs on one machine.
+        """
+        if variant.server is not None:
+            return identity(variant.server)
+        return str(self._state.protocol(variant).server(variant.options))
+
     def _lock(self, item: pytest.Item, variant: Variant) -> ExitStack:
         partner = item_partner(item, self._state)
-        servers = [
-            self._state.protocol(one).server(one.options) for one in (variant, partner) if one is not None
-        ]
+        servers = [self._server(one) for one in (variant, partner) if one is not None]
         machines = [*item_machines(item, variant, self._state)]
         uses = set(getattr(item, "fixturenames", ()))
         if "second_client" in uses and (second := self._state.second_client(variant)) is not None:

@@ -34,6 +34,7 @@ from storagetest.runner.fills import FillCache
 from storagetest.runner.flow import Flow, Watch
 from storagetest.runner.places import Place
 from storagetest.runner.sampling import Sampling, align
+from storagetest.runner.served import ServerWrites
 from storagetest.runner.versions import Versions
 from storagetest.verdict import Plan, Reference, Threshold, Verdict, allow_for_client, judge, wants_more
 from storagetest.workloads.base import Scale, Start, Workload
@@ -220,7 +221,11 @@ class Bench:
         called = time.monotonic() + self._scale.ramp
         scale = replace(self._scale, repeat=self._taken, start=start)
         self._taken += 1
+        watched = ServerWrites(self._beside) if self._workload.counts_server_writes else None
         sample = self._workload.measure(self._attachment, self._options, scale)
+        written = watched.count() if watched else None
+        if written is not None:
+            sample = self._workload.with_server_writes(sample, *written)
         if caches:
             sample = replace(sample, evidence={**sample.evidence, "caches": caches})
         if self._settled:

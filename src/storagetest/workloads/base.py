@@ -89,6 +89,13 @@ class Workload(ABC, Generic[O]):
     tools: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Programs that a client must have: name → the argv that prints its version, kept with every run."""
 
+    counts_server_writes: ClassVar[bool] = False
+    """Whether :meth:`with_server_writes` wants to know what the server's devices write meanwhile."""
+
+    def with_server_writes(self, sample: Sample, writes: int, where: str) -> Sample:  # noqa: ARG002
+        """Return ``sample`` with what ``writes`` operations at the server's device ``where`` say."""
+        return sample
+
     def parameters(self, options: O) -> Mapping[str, Any]:
         """Return the options as the result keeps and shows them, values with their units."""
         return options.model_dump()

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field, model_validator
 
 from storagetest.config.base import Size
-from storagetest.measure.run import Metric
+from storagetest.measure.run import Better, Metric, Sample
 from storagetest.protocols.base import Attachment
 from storagetest.workloads._agent.answer import Answer, Lane
 from storagetest.workloads._agent.load import AgentOptions, AgentWorkload, room
-from storagetest.workloads._metrics import bandwidth, client_cpu, latencies, rate
+from storagetest.workloads._metrics import bandwidth, client_cpu, counts, latencies, rate
 from storagetest.workloads.base import Scale, register
 
 __all__ = ["Postmark"]
@@ -33,6 +34,7 @@ class Postmark(AgentWorkload["Postmark.Options"]):
 
     name = "postmark"
     example: ClassVar[Mapping[str, Any]] = {"files": 500, "transactions": 500}
+    counts_server_writes = True
     headline = ("tps", "read_bandwidth", "write_bandwidth", "transaction_p99")
     source = "J. Katcher, PostMark: a new file system benchmark, Network Appliance TR3022 (1997)"
     metrics: ClassVar[Mapping[str, Metric]] = {
@@ -44,6 +46,8 @@ class Postmark(AgentWorkload["Postmark.Options"]):
         **rate("delete_ops"),
         **rate("read_ops"),
         **rate("append_ops"),
+        **counts("transactions", better=Better.HIGHER),
+        **counts("server_writes_per_transaction"),
         **latencies("transaction", *_OPERATIONS),
         **client_cpu,
     }
@@ -134,6 +138,7 @@ class Postmark(AgentWorkload["Postmark.Options"]):
         )
         found = {
             "tps": work.rate("transaction"),
+            "transactions": float(work.lanes["transaction"].total),
             "read_bandwidth": work.lanes["read"].total_bytes / span,
             "write_bandwidth": written / span,
             "create_alone_ops": create.rate("create"),
@@ -141,6 +146,16 @@ class Postmark(AgentWorkload["Postmark.Options"]):
         if (delete := answer.phases.get("delete")) is not None:  # unless the transactions deleted all
             found["delete_alone_ops"] = delete.rate("delete")
         return found | {f"{name}_ops": work.rate(name) for name in _OPERATIONS if work.lanes[name].ops}
+
+    def with_server_writes(self, sample: Sample, writes: int, where: str) -> Sample:
+        """Return it with the server's writes a transaction; those of making the pool are among them."""
+        each = writes / sample.values["transactions"]
+        said = f"{writes} write operations, {where}"
+        return replace(
+            sample,
+            values={**sample.values, "server_writes_per_transaction": each},
+            evidence={**sample.evidence, "server writes": said},
+        )
 
     def operations(self, answer: Answer, options: Postmark.Options) -> Mapping[str, Lane]:  # noqa: ARG002
         """Return the transactions, and what they are made of."""

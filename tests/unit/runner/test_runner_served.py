@@ -1,0 +1,64 @@
+"""What the server's devices write beside a load, by counters as a kernel prints them."""
+
+from __future__ import annotations
+
+import pytest
+
+from storagetest.errors import HostError
+from storagetest.runner import Case, FillCache, run_case
+from storagetest.runner.served import ServerWrites
+from storagetest.workloads.base import Scale
+from storagetest.workloads.postmark import Postmark
+
+STAT = "/sys/block/{}/stat\0  10 0 80 5 {} 0 800 9 0 12 14\n"
+
+
+class Server:
+    """Answers with one reading after another."""
+
+    name = "server"
+
+    def __init__(self, *readings):
+        self._readings = list(readings)
+
+    def run(self, argv, **_):
+        reading = self._readings.pop(0)
+        if reading is None:
+            raise HostError("server: lost")
+
+        class Said:
+            stdout = "".join(STAT.format(device, writes) for device, writes in reading.items())
+
+        return Said()
+
+
+def test_the_device_with_the_most_writes_counts():
+    watched = ServerWrites([Server({"vda": 100, "dm-0": 50}, {"vda": 140, "dm-0": 60})])
+    assert watched.count() == (40, "vda on server")
+
+
+@pytest.mark.parametrize("readings", [(None, {"vda": 3}), ({"vda": 3}, None), ({}, {}), ({"a": 1}, {"b": 2})])
+def test_what_cannot_be_read_is_not_counted(readings):
+    assert ServerWrites([Server(*readings)]).count() is None
+
+
+def test_counters_that_began_anew_are_no_writes():
+    assert ServerWrites([Server({"vda": 100}, {"vda": 1})]).count() == (0, "vda on server")
+
+
+def test_postmark_says_how_many_writes_a_transaction_costs_the_server(attachment):
+    load = Postmark()
+    run, _ = run_case(
+        load,
+        load.Options.model_validate({"files": 20, "transactions": 50}),
+        attachment,
+        Scale(1 << 20, ramp=0.0, runtime=1.0),
+        repeats=1,
+        max_repeats=1,
+        gates=[],
+        case=Case("c", "postmark", "t", "v", "local", "here"),
+        fills=FillCache(),
+        beside=(Server({"vda": 100}, {"vda": 175}),),
+    )
+    assert run.samples[0].values["server_writes_per_transaction"] == 75 / 50
+    assert run.samples[0].evidence["server writes"] == "75 write operations, vda on server"
