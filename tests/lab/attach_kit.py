@@ -29,6 +29,7 @@ dd if="$target" bs=64k count=32 iflag=direct status=none | cmp - /tmp/attach-che
 LEFT = r"""
 grep -o ' /run/storagetest/[^ ]*' /proc/self/mountinfo | sed 's/^/mount/'
 ls -1U /run/storagetest 2>/dev/null | sed 's/^/file /'
+ls -d /dev/mapper/storagetest-* 2>/dev/null
 ls -d /sys/class/iscsi_session/* /sys/class/nvme/* 2>/dev/null
 ls -d /etc/iscsi/nodes/*/* 2>/dev/null
 grep -lszxE '(u?mount|iscsiadm|nvme|mkfs|rm)(\.[a-z0-9]+)?' /proc/[0-9]*/cmdline

@@ -115,6 +115,26 @@ class Calls:
         """pwrite(2)."""
         return os.pwrite(descriptor, data, offset)
 
+    def read_direct(self, descriptor: int, size: int, offset: int) -> bytes:
+        """pread(2) into memory that begins on a page, as O_DIRECT wants it."""
+        with mmap.mmap(-1, size) as buffer:
+            with memoryview(buffer) as view:
+                got = os.preadv(descriptor, [view], offset)
+            return buffer[:got]
+
+    def write_direct(self, descriptor: int, data: bytes, offset: int) -> int:
+        """pwrite(2) from memory that begins on a page, as O_DIRECT wants it."""
+        with mmap.mmap(-1, len(data)) as buffer:
+            buffer[:] = data
+            with memoryview(buffer) as view:
+                return os.pwritev(descriptor, [view], offset)
+
+    def ioctl(self, descriptor: int, request: int, data: bytes) -> list[Any]:
+        """ioctl(2); returns what it returned and what ``data`` has become."""
+        buffer = bytearray(data)
+        returned = fcntl.ioctl(descriptor, request, buffer, True)
+        return [returned, bytes(buffer)]
+
     def seek(self, descriptor: int, offset: int, whence: int = os.SEEK_SET) -> int:
         """lseek(2)."""
         return os.lseek(descriptor, offset, whence)

@@ -42,6 +42,7 @@ __all__ = [
     "Model",
     "Origin",
     "Port",
+    "Portal",
     "SecretText",
     "Size",
     "TargetOptions",
@@ -322,6 +323,16 @@ class BlockOptions(TargetOptions):
 
     filesystem: Annotated[str | None, Field(pattern=r"^(ext4|xfs)$")] = None
     """Make and mount this file system on the device; without it the raw device is used."""
+
+
+class Portal(Model):
+    """One more address at which a target is reached, too."""
+
+    address: Address
+    """The portal's address."""
+
+    port: Port | None = None
+    """The portal's TCP port; without it that of the target's first portal."""
 
 
 class WorkloadOptions(Model):

@@ -21,6 +21,9 @@ MIB = 1 << 20
 GONE = 75
 """Exit status (EX_TEMPFAIL) of ``clear`` on a device that takes no more I/O: its target died, say."""
 
+MULTIPATH = ("mpath-", "storagetest-mpath-")
+"""How the UUID of a device mapper's multipath map begins: of multipath-tools, and of our own."""
+
 _DEAD = {errno.EIO, errno.ENXIO, errno.ENODEV, errno.ENOENT, errno.ENOLINK, errno.ETIMEDOUT, errno.EREMOTEIO}
 
 
@@ -35,8 +38,12 @@ def identity(node: Path) -> str:
     """Return what names this very device for ever (its WWID), or "" when it has no such thing.
 
     Sources, in this order: the block device's or its SCSI device's wwid (NAA, EUI-64 or T10 name of VPD page
-    83h; NVMe's UUID, NGUID or EUI-64), a virtio disk's serial, a loop device's backing file.
+    83h; NVMe's UUID, NGUID or EUI-64), a virtio disk's serial, a loop device's backing file. A disk that is
+    the multipath map of others is named by them, where they agree.
     """
+    if _text(node / "dm/uuid").startswith(MULTIPATH):
+        of_paths = {identity(path) for path in _paths(node)}
+        return of_paths.pop() if len(of_paths) == 1 else ""
     for place in ("wwid", "device/wwid"):
         wwid = " ".join(_text(node / place).split())
         if wwid:
@@ -46,6 +53,12 @@ def identity(node: Path) -> str:
         return f"serial.{serial}"
     backing = _text(node / "loop/backing_file")
     return f"loop.{backing}" if backing else ""
+
+
+def _paths(node: Path) -> list[Path]:
+    """Return the disks that a map is made of."""
+    slaves = node / "slaves"
+    return [path.resolve() for path in slaves.iterdir()] if slaves.is_dir() else []
 
 
 def _mounts(numbers: set[str], paths: set[str]) -> list[str]:
@@ -58,13 +71,16 @@ def _mounts(numbers: set[str], paths: set[str]) -> list[str]:
 
 
 def _twins(node: Path) -> list[str]:
-    """Return the other devices that are this same disk; NVMe's hidden paths have no device node."""
-    mine = identity(node)
+    """Return the other devices that are this same disk; NVMe's hidden paths have no device node.
+
+    The paths of a multipath map are the map's own: it holds them.
+    """
+    mine, own = identity(node), {node, *_paths(node)}
     others = [entry.resolve() for entry in Path("/sys/block").iterdir()]
     return [
         other.name
         for other in others
-        if mine and other != node and _text(other / "hidden") != "1" and identity(other) == mine
+        if mine and other not in own and _text(other / "hidden") != "1" and identity(other) == mine
     ]
 
 

@@ -7,13 +7,14 @@ is touched: where a session or a record for this target exists already, attachin
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from storagetest.config.base import Address, BlockOptions, Model, Port, SecretText
+from storagetest.config.base import Address, BlockOptions, Items, Model, Port, Portal, SecretText
 from storagetest.errors import AttachError, ClientLacks, StoragetestError, TargetDead
 from storagetest.hosts import Completed, Host, wait_until
 from storagetest.protocols._block import block_capabilities, lent, tools
@@ -23,11 +24,14 @@ from storagetest.protocols.base import Attachment, Capability, Difference, Gives
 
 __all__ = ["Iscsi"]
 
+PATH_LOST_SECONDS = 2
+"""How long a path that has lost its connection may come back before its I/O goes to another path."""
+
 RECORDS = "/etc/iscsi/nodes /var/lib/iscsi/nodes"
 """Where distributions keep node records; open-iscsi moved from the first to the second."""
 
 FIND = f"""
-iqn=$1 address=$2 port=$3
+iqn=$1 portals=$2
 shopt -s nullglob
 sessions() {{
     local session name
@@ -36,10 +40,12 @@ sessions() {{
     done 2>/dev/null
 }}
 records() {{
-    local root record
+    local root portal record
     for root in {RECORDS}; do
-        for record in "$root/$iqn/$address,$port" "$root/$iqn/$address,$port,"*; do
-            [ -e "$record" ] && echo "$record"
+        for portal in $portals; do
+            for record in "$root/$iqn/$portal" "$root/$iqn/$portal,"*; do
+                [ -e "$record" ] && echo "$record"
+            done
         done
     done
 }}
@@ -50,8 +56,7 @@ EXISTING = FIND + "sessions; records; exit 0"
 NEW_RECORD = (
     FIND
     + r"""
-bracketed=$4
-iscsiadm -m node -o new -T "$iqn" -p "$bracketed:$port" >/dev/null || exit $?
+iscsiadm -m node -o new -T "$iqn" -p "$3" >/dev/null || exit $?
 record=$(records | head -n 1)
 [ -d "$record" ] && record=$record/default
 echo "$record"
@@ -62,28 +67,28 @@ cat "$record"
 LOOK = (
     FIND
     + r"""
-lun=$4 scan=$5 attributes=$6
-session=$(sessions)
-session=${session%%$'\n'*}
-[ -n "$session" ] && cd -P "/sys/class/iscsi_session/$session/device" || exit 0
-echo "session:$session"
-host=${PWD%/session*}
-[ -z "$scan" ] || echo "0 0 $lun" >"/sys/class/scsi_host/${host##*/}/scan"
-files=
-for name in $attributes; do
-    for file in iscsi_session/*/$name connection*/iscsi_connection/*/$name; do
-        files="$files $file"
+lun=$3 scan=$4 attributes=$5
+for session in $(sessions); do
+    cd -P "/sys/class/iscsi_session/$session/device" || continue
+    echo "session:$session"
+    host=${PWD%/session*}
+    [ -z "$scan" ] || echo "0 0 $lun" >"/sys/class/scsi_host/${host##*/}/scan"
+    files=
+    for name in $attributes; do
+        for file in iscsi_session/*/$name connection*/iscsi_connection/*/$name; do
+            files="$files $file"
+        done
     done
+    for unit in target*/*:"$lun"; do
+        echo "lun:$lun"
+    done
+    for block in target*/*:"$lun"/block/*; do
+        read -r size <"$block/size" && [ "$size" -gt 0 ] && [ -b "/dev/${block##*/}" ] || continue
+        echo "block:${block##*/}"
+        files="$files $block/device/queue_depth"
+    done
+    grep -s -H . $files
 done
-for unit in target*/*:"$lun"; do
-    echo "lun:$lun"
-done
-for block in target*/*:"$lun"/block/*; do
-    read -r size <"$block/size" && [ "$size" -gt 0 ] && [ -b "/dev/${block##*/}" ] || continue
-    echo "block:${block##*/}"
-    files="$files $block/device/queue_depth"
-done
-grep -s -H . $files
 exit 0
 """
 )
@@ -92,7 +97,10 @@ RELEASE = (
     WITHIN
     + FIND
     + r"""
-limit=$4
+limit=$3 map=$4
+if [ -n "$map" ] && [ -n "$(dmsetup info --noheadings -c -o name "$map" 2>/dev/null)" ]; then
+    within "$limit" dmsetup remove --retry "$map"
+fi
 for session in $(sessions); do
     within "$limit" iscsiadm -m session -r "${session#session}" --logout
 done
@@ -104,6 +112,20 @@ tail -n 3 "$log"
 [ -z "$(sessions)$(records)" ]
 """
 )
+
+JOIN = r"""
+name=$1
+shift
+for disk in "$@"; do
+    read -r size <"/sys/block/$disk/size" && read -r number <"/sys/block/$disk/dev" || exit 1
+    paths="$paths $number 1"
+done
+[ -S /run/udev/control ] || export DM_DISABLE_UDEV=1
+table="0 $size multipath 0 0 1 1 round-robin 0 $# 1$paths"
+dmsetup create "$name" --uuid "storagetest-mpath-$name" --table "$table"
+"""
+"""A map of all paths in one group (kernel's dm-mpath.c: features, hardware handler, groups, next group; then
+selector, its arguments, paths, arguments a path), which tries another path where one fails."""
 
 _NEGOTIATED = {
     "header_digest": "HeaderDigest",
@@ -190,6 +212,10 @@ class Iscsi(Protocol["Iscsi.Options"]):
         queue_depth: Annotated[int, Field(ge=1, le=1024)] | None = None
         """Commands in flight for the LUN; open-iscsi's default is 32."""
 
+        more_paths: Items[Portal] = ()
+        """More portals of the same target: a session through each, joined by the client's device mapper
+        (dm-multipath). Such a target is for cases on a mount or a device; none on the wire is run on it."""
+
     example: ClassVar[Mapping[str, Any]] = {
         "address": "array.example.net",
         "iqn": "iqn.2024-01.net.example:bench",
@@ -199,15 +225,16 @@ class Iscsi(Protocol["Iscsi.Options"]):
     def capabilities(self, options: Iscsi.Options) -> frozenset[Capability]:
         """Return what the raw LUN, or the file system on it, can do."""
         raw = set() if options.filesystem else {"scsi", "shared"}
-        return block_capabilities(options) | {"iscsi-wire"} | raw
+        return block_capabilities(options) | {"multipath" if options.more_paths else "iscsi-wire"} | raw
 
     def needs(self, options: Iscsi.Options) -> Needs:
-        """Return open-iscsi, the modules, and the portal's port."""
+        """Return open-iscsi, the modules, and the portal's port; of several paths the first one's."""
+        joining = bool(options.more_paths)
         return Needs(
-            tools=("iscsiadm", *tools(options)),
+            tools=("iscsiadm", *(("dmsetup",) if joining else ()), *tools(options)),
             # Without udev nobody loads the disks' driver.
-            modules=("iscsi_tcp", "sd_mod"),
-            packages="open-iscsi (Debian) or iscsi-initiator-utils",
+            modules=("iscsi_tcp", "sd_mod", *(("dm_multipath", "dm_round_robin") if joining else ())),
+            packages="open-iscsi (Debian) or iscsi-initiator-utils" + (", dmsetup" if joining else ""),
             address=options.address,
             port=options.port,
         )
@@ -237,17 +264,19 @@ class Iscsi(Protocol["Iscsi.Options"]):
         with held(
             client,
             f"iSCSI session and record of {options.iqn} at {options.address}",
-            lambda seconds: _script(RELEASE, options, str(seconds - 3)),
+            lambda seconds: _script(RELEASE, options, str(seconds - 3), map_name(options)),
             target=target,
             deadline=releasing,
         ):
             with answering(client, target, deadline, "logging in"):
-                _log_in(client, options, deadline)
-                seen = _find(client, options, deadline)
-            negotiated = read_back(seen)
+                for path in each_path(options):
+                    _log_in(client, path, record_settings(options), deadline)
+                seen, disks = _find(client, options, deadline)
+                device = _joined(client, options, disks, deadline) if options.more_paths else disks[0]
+            negotiated = read_back(seen) | ({"paths": " ".join(disks)} if options.more_paths else {})
             with lent(
                 client,
-                f"/dev/{seen['block']}",
+                f"/dev/{device}",
                 options,
                 target=target,
                 deadline=deadline,
@@ -277,22 +306,37 @@ def describe(options: Iscsi.Options) -> str:
     return f"iscsi {options.iqn} lun {options.lun} at {options.address}"
 
 
+def each_path(options: Iscsi.Options) -> list[Iscsi.Options]:
+    """Return the options of each path: the target's own, and those with another portal."""
+    more = [{"address": one.address, "port": one.port or options.port} for one in options.more_paths]
+    return [options, *(options.model_copy(update={**portal, "more_paths": ()}) for portal in more)]
+
+
+def map_name(options: Iscsi.Options) -> str:
+    """Return what the map of the LUN's paths is called; "" where there is one path."""
+    if not options.more_paths:
+        return ""
+    return f"storagetest-{hashlib.sha256(f'{options.iqn} {options.lun}'.encode()).hexdigest()[:12]}"
+
+
 def record_settings(options: Iscsi.Options) -> dict[str, str]:
     """Build what the node record must say (iscsid.conf's names).
 
     One login attempt and short timers, because waiting is the deadline's business; and a session that has
-    lost its target fails its I/O when the deadline is over, so that nothing hangs for good.
+    lost its target fails its I/O when the deadline is over, so that nothing hangs for good. Where there is
+    another path it fails at once: the I/O is to be tried there.
     """
+    patience, probe = (PATH_LOST_SECONDS, "2") if options.more_paths else (max(1, int(options.deadline)), "5")
     digest = {"none": "None", "crc32c": "CRC32C"}
     settings = {
         "node.startup": "manual",
         "node.session.scan": "manual",
         "node.session.initial_login_retry_max": "1",
-        "node.session.timeo.replacement_timeout": str(max(1, int(options.deadline))),
+        "node.session.timeo.replacement_timeout": str(patience),
         "node.conn[0].timeo.login_timeout": str(max(2, min(10, int(options.deadline / 3)))),
         "node.conn[0].timeo.logout_timeout": "5",
-        "node.conn[0].timeo.noop_out_interval": "5",
-        "node.conn[0].timeo.noop_out_timeout": "5",
+        "node.conn[0].timeo.noop_out_interval": probe,
+        "node.conn[0].timeo.noop_out_timeout": probe,
         "node.conn[0].iscsi.HeaderDigest": digest[options.header_digest],
         "node.conn[0].iscsi.DataDigest": digest[options.data_digest],
         "node.session.auth.authmethod": "CHAP" if options.chap else "None",
@@ -402,14 +446,21 @@ def parse_look(text: str) -> dict[str, str]:
     return seen
 
 
+def parse_disks(text: str) -> tuple[str, ...]:
+    """Return the disks that the read-back names, one for each path that has one."""
+    return tuple(line.removeprefix("block:") for line in text.splitlines() if line.startswith("block:"))
+
+
 def _script(script: str, options: Iscsi.Options, *more: str) -> list[str]:
-    return ["bash", "-c", script, "storagetest-iscsi", options.iqn, options.address, str(options.port), *more]
+    portals = " ".join(f"{path.address},{path.port}" for path in each_path(options))
+    return ["bash", "-c", script, "storagetest-iscsi", options.iqn, portals, *more]
 
 
 def _check(client: Host, options: Iscsi.Options, deadline: Deadline) -> None:
     target = describe(options)
     with answering(client, target, deadline, "looking for it"):
-        check_client(client, Iscsi().needs(options), target=target, deadline=deadline.left())
+        for path in each_path(options):
+            check_client(client, Iscsi().needs(path), target=target, deadline=deadline.left())
 
 
 def _refuse_existing(client: Host, options: Iscsi.Options, deadline: Deadline) -> None:
@@ -423,15 +474,15 @@ def _refuse_existing(client: Host, options: Iscsi.Options, deadline: Deadline) -
         raise AttachError(msg)
 
 
-def _log_in(client: Host, options: Iscsi.Options, deadline: Deadline) -> None:
+def _log_in(client: Host, options: Iscsi.Options, settings: Mapping[str, str], deadline: Deadline) -> None:
     bracketed = f"[{options.address}]" if ":" in options.address else options.address
-    made = client.run(_script(NEW_RECORD, options, bracketed), deadline=deadline.left(), check=False)
+    portal = f"{bracketed}:{options.port}"
+    made = client.run(_script(NEW_RECORD, options, portal), deadline=deadline.left(), check=False)
     if not made.ok:
         raise explain(made, options)
     path, _, record = made.stdout.partition("\n")
-    text = completed_record(record, record_settings(options))
+    text = completed_record(record, settings)
     client.push(text.encode(), path, mode=0o600, deadline=deadline.left())
-    portal = f"{bracketed}:{options.port}"
     login = ["iscsiadm", "-m", "node", "-T", options.iqn, "-p", portal, "--login"]
     done = client.run(login, deadline=deadline.left(), check=False)
     if not done.ok:
@@ -449,22 +500,33 @@ def _why_no_login(
     return explain(done, options, offered=parse_discovery(asked.stdout) if asked.ok else None)
 
 
-def _find(client: Host, options: Iscsi.Options, deadline: Deadline) -> dict[str, str]:
-    """Scan for the LUN and return what sysfs says of session, connection and block device."""
-    lun, scan = str(options.lun), "scan"
+def _find(client: Host, options: Iscsi.Options, deadline: Deadline) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Scan for the LUN; return what sysfs says of the first session, and the disks: one a path."""
+    lun, scan, wanted = str(options.lun), "scan", len(each_path(options))
     seen: dict[str, str] = {}
+    disks: tuple[str, ...] = ()
 
     def there() -> bool:
-        nonlocal scan, seen
+        nonlocal scan, seen, disks
         look = _script(LOOK, options, lun, scan, " ".join(_NEGOTIATED))
         looked = client.run(look, deadline=deadline.left())
         scan = ""
-        seen = parse_look(looked.stdout)
+        seen, disks = parse_look(looked.stdout), parse_disks(looked.stdout)
         # Writing to `scan` returns when the scan is over; only the disk driver's part is still to come.
-        return "block" in seen or ("session" in seen and "lun" not in seen)
+        return len(disks) >= wanted or ("session" in seen and "lun" not in seen)
 
     wait_until(there, deadline.left(), f"a disk for LUN {lun} of {options.iqn} on {client.name}")
     if "block" not in seen:
         msg = f"{describe(options)}: logged in, but the target shows {client.name} no LUN {lun}"
         raise AttachError(msg)
-    return seen
+    return seen, disks
+
+
+def _joined(client: Host, options: Iscsi.Options, disks: Sequence[str], deadline: Deadline) -> str:
+    """Make one device of the paths; return its name under /dev."""
+    argv = ["bash", "-c", JOIN, "storagetest-join", map_name(options), *disks]
+    made = client.run(argv, deadline=deadline.left(), check=False)
+    if not made.ok:
+        msg = f"{describe(options)}: {', '.join(disks)} could not be joined to one device: {made.describe()}"
+        raise AttachError(msg)
+    return f"mapper/{map_name(options)}"

@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from storagetest.config.base import Address, BlockOptions, Port, SecretText
+from storagetest.config.base import Address, BlockOptions, Items, Port, Portal, SecretText
 from storagetest.errors import AttachError, DeadlineExceeded, OptionRefused, StoragetestError, TargetDead
 from storagetest.hosts import Completed, Host, wait_until
 from storagetest.protocols._block import block_capabilities, lent, tools
@@ -52,6 +52,9 @@ LOOK = (
 namespace=$3 attributes=$4
 controller=$(controllers "$hostnqn")
 controller=${controller%%$'\n'*}
+for path in $(controllers "$hostnqn"); do
+    read -r state <"/sys/class/nvme/$path/state" && echo "path-$path:$state"
+done 2>/dev/null
 [ -n "$controller" ] && cd "/sys/class/nvme/$controller" || exit 0
 echo "controller:$controller"
 # A path's name is nvme<S>c<C>n<N>, its disk's nvme<S>n<N> (multipath); without multipath it is the disk.
@@ -125,6 +128,10 @@ class NvmeTcp(Protocol["NvmeTcp.Options"]):
         queue_depth: Annotated[int, Field(ge=2, le=1024)] | None = None
         """Entries of each I/O queue; nvme-cli's default is 128."""
 
+        more_paths: Items[Portal] = ()
+        """More portals of the same subsystem: each is one more path, and the kernel joins them (native
+        multipath). Such a target is for cases on a mount or a device; none on the wire is run on it."""
+
         tls_key: SecretText | None = None
         """The pre-shared key of TLS 1.3, as ``NVMeTLSkey-1:xx:<Base64>:``, for ``host_nqn``. Cases on the
         wire speak TLS with it; a client's kernel is not made to. ``${env:NAME}`` or ``${file:PATH}`` keep it
@@ -149,7 +156,9 @@ class NvmeTcp(Protocol["NvmeTcp.Options"]):
         """Return what the raw namespace, or the file system on it, can do."""
         raw = set() if options.filesystem else {"shared"}
         wire = "nvme-tcp-tls-wire" if options.tls_key else "nvme-tcp-wire"
-        return block_capabilities(options) | {wire, "multi_session"} | raw
+        return (
+            block_capabilities(options) | {"multipath" if options.more_paths else wire, "multi_session"} | raw
+        )
 
     def needs(self, options: NvmeTcp.Options) -> Needs:
         """Return nvme-cli, the module, and the portal's port."""
@@ -197,10 +206,11 @@ class NvmeTcp(Protocol["NvmeTcp.Options"]):
             deadline=releasing,
         ):
             with answering(client, target, deadline, "connecting"):
-                connect = connect_argv(options, host_nqn, host_id)
-                done = client.run(connect, deadline=deadline.left(), check=False)
-                if not done.ok:
-                    raise _why_not_connected(client, options, done, deadline)
+                for path in each_path(options):
+                    connect = connect_argv(path, host_nqn, host_id)
+                    done = client.run(connect, deadline=deadline.left(), check=False)
+                    if not done.ok:
+                        raise _why_not_connected(client, path, done, deadline)
                 seen = _find(client, options, host_nqn, deadline)
             negotiated = read_back(seen, options)
             with lent(
@@ -237,6 +247,12 @@ def parse_discovery(text: str) -> list[dict[str, Any]]:
     except (ValueError, KeyError, TypeError, AttributeError):
         return []
     return [one for index, one in enumerate(found) if one not in found[:index]]
+
+
+def each_path(options: NvmeTcp.Options) -> list[NvmeTcp.Options]:
+    """Return the options of each path: the target's own, and those with another portal."""
+    more = [{"address": one.address, "port": one.port or options.port} for one in options.more_paths]
+    return [options, *(options.model_copy(update=portal) for portal in more)]
 
 
 def connect_argv(options: NvmeTcp.Options, host_nqn: str, host_id: str) -> list[str]:
@@ -280,7 +296,13 @@ def read_back(seen: Mapping[str, str], options: NvmeTcp.Options) -> dict[str, st
     """
     named = {key: seen[key] for key in _NEGOTIATED if seen.get(key)}
     digests = {"header_digest": options.header_digest, "data_digest": options.data_digest}
-    return {**named, **{key: "crc32c" if on else "none" for key, on in digests.items()}}
+    paths = {"paths": str(live_paths(seen))} if options.more_paths else {}
+    return {**named, **{key: "crc32c" if on else "none" for key, on in digests.items()}, **paths}
+
+
+def live_paths(seen: Mapping[str, str]) -> int:
+    """Return how many controllers are live, by the read-back's lines ``path-NAME:STATE``."""
+    return sum(name.startswith("path-") and state == "live" for name, state in seen.items())
 
 
 def differences(options: NvmeTcp.Options, negotiated: Mapping[str, str]) -> tuple[Difference, ...]:
@@ -292,6 +314,8 @@ def differences(options: NvmeTcp.Options, negotiated: Mapping[str, str]) -> tupl
         found.append(Difference("queues", str(options.queues), str(io_queues)))
     if options.queue_depth is not None and depth != options.queue_depth:
         found.append(Difference("queue_depth", str(options.queue_depth), str(depth)))
+    if "paths" in negotiated and int(negotiated["paths"]) != len(each_path(options)):
+        found.append(Difference("paths", str(len(each_path(options))), negotiated["paths"]))
     if "kato" in negotiated and negotiated["kato"] != str(options.keep_alive):
         found.append(Difference("keep_alive", str(options.keep_alive), negotiated["kato"]))
     return tuple(found)
@@ -334,7 +358,8 @@ def _check(client: Host, options: NvmeTcp.Options, deadline: Deadline) -> None:
             f"{target}: tls_key is for cases on the wire; no client's kernel is made to use it"
         )
     with answering(client, target, deadline, "looking for it"):
-        check_client(client, NvmeTcp().needs(options), target=target, deadline=deadline.left())
+        for path in each_path(options):
+            check_client(client, NvmeTcp().needs(path), target=target, deadline=deadline.left())
 
 
 def _refuse_existing(client: Host, options: NvmeTcp.Options, deadline: Deadline) -> None:

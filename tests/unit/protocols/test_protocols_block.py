@@ -95,6 +95,34 @@ def test_program_and_facts_agree_on_their_keys(tmp_path: Path) -> None:
     ) == (dataclasses.replace(CLEAN, signatures=(("a", "b"),)))
 
 
+@pytest.fixture
+def sysfs(tmp_path: Path) -> Path:
+    """A multipath map dm-0 of two paths to one disk, as sysfs shows it."""
+    for name in ("sda", "sdb"):
+        (tmp_path / name / "device").mkdir(parents=True)
+        (tmp_path / name / "device" / "wwid").write_text("naa.1\n")
+    (tmp_path / "dm-0" / "dm").mkdir(parents=True)
+    (tmp_path / "dm-0" / "slaves").mkdir()
+    for name in ("sda", "sdb"):
+        (tmp_path / "dm-0" / "slaves" / name).symlink_to(tmp_path / name)
+    (tmp_path / "dm-0" / "dm" / "uuid").write_text("storagetest-mpath-x\n")
+    return tmp_path
+
+
+def test_a_multipath_map_is_known_by_its_paths(sysfs: Path) -> None:
+    assert _device.identity(sysfs / "dm-0") == "naa.1"
+    (sysfs / "dm-0/dm/uuid").write_text("mpath-3600\n")
+    assert _device.identity(sysfs / "dm-0") == "naa.1"
+
+
+def test_a_map_of_another_kind_or_of_two_disks_is_known_by_nothing(sysfs: Path) -> None:
+    (sysfs / "sdb/device/wwid").write_text("naa.2\n")
+    assert _device.identity(sysfs / "dm-0") == ""
+    (sysfs / "sdb/device/wwid").write_text("naa.1\n")
+    (sysfs / "dm-0/dm/uuid").write_text("LVM-xyz\n")
+    assert _device.identity(sysfs / "dm-0") == ""
+
+
 def can_loop() -> bool:
     return os.geteuid() == 0 and Path("/dev/loop-control").exists()
 

@@ -187,3 +187,39 @@ def test_a_secret_with_a_line_break_cannot_add_settings() -> None:
     chap = {"username": "me", "password": "x\nnode.startup = automatic"}
     with pytest.raises(AttachError, match="line break"):
         iscsi.completed_record(RECORD, iscsi.record_settings(options(chap=chap)))
+
+
+def test_each_portal_is_a_path_of_its_own() -> None:
+    asked = options(more_paths=[{"address": "10.77.0.2"}, {"address": "10.77.0.1", "port": 3261}])
+    paths = [(path.address, path.port) for path in iscsi.each_path(asked)]
+    assert paths == [(asked.address, 3260), ("10.77.0.2", 3260), ("10.77.0.1", 3261)]
+    portals = iscsi._script("", asked)[5]
+    assert portals == f"{asked.address},3260 10.77.0.2,3260 10.77.0.1,3261"
+
+
+def test_a_lost_path_is_given_up_sooner_than_an_only_one() -> None:
+    one, two = options(), options(more_paths=[{"address": "10.77.0.2"}])
+    name = "node.session.timeo.replacement_timeout"
+    assert float(iscsi.record_settings(two)[name]) == iscsi.PATH_LOST_SECONDS
+    assert float(iscsi.record_settings(one)[name]) == int(one.deadline)
+
+
+def test_a_map_is_named_after_the_unit_and_one_path_has_none() -> None:
+    more = [{"address": "10.77.0.2"}]
+    assert iscsi.map_name(options()) == ""
+    names = {iscsi.map_name(options(more_paths=more, lun=lun)) for lun in (0, 1, 0)}
+    assert len(names) == 2
+    assert all(name.startswith("storagetest-") for name in names)
+
+
+def test_disks_are_those_of_every_session() -> None:
+    assert iscsi.parse_disks("session:session1\nblock:sda\nx:1\nsession:session2\nblock:sdb\n") == (
+        "sda",
+        "sdb",
+    )
+
+
+def test_several_paths_are_for_a_client_and_not_for_the_wire() -> None:
+    one, two = options(), options(more_paths=[{"address": "10.77.0.2"}])
+    assert Iscsi().capabilities(one) - Iscsi().capabilities(two) == {"iscsi-wire"}
+    assert Iscsi().capabilities(two) - Iscsi().capabilities(one) == {"multipath"}

@@ -124,3 +124,25 @@ def test_words_of_nvme_connect_and_of_the_kernel(kernel: str, error: type[Except
 def test_impossible_options(more: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         options(**more)
+
+
+def test_each_portal_is_a_path_of_its_own() -> None:
+    asked = options(more_paths=[{"address": "10.77.0.2"}, {"address": "10.77.0.1", "port": 4421}])
+    paths = [(path.address, path.port) for path in nvme_tcp.each_path(asked)]
+    assert paths == [("10.77.0.1", 4420), ("10.77.0.2", 4420), ("10.77.0.1", 4421)]
+    argv = nvme_tcp.connect_argv(nvme_tcp.each_path(asked)[2], "h", "i")
+    assert {"--traddr=10.77.0.1", "--trsvcid=4421"} <= set(argv)
+
+
+def test_a_path_that_is_not_live_is_a_difference() -> None:
+    asked = options(more_paths=[{"address": "10.77.0.2"}])
+    seen = nvme_tcp.parse_look(LOOK + "path-nvme0:live\npath-nvme1:connecting\n")
+    negotiated = nvme_tcp.read_back(seen, asked)
+    assert negotiated["paths"] == "1"
+    assert [str(one) for one in nvme_tcp.differences(asked, negotiated)] == ["paths: asked for 2, got 1"]
+
+
+def test_several_paths_are_for_a_client_and_not_for_the_wire() -> None:
+    one, two = options(), options(more_paths=[{"address": "10.77.0.2"}])
+    assert NvmeTcp().capabilities(one) - NvmeTcp().capabilities(two) == {"nvme-tcp-wire"}
+    assert NvmeTcp().capabilities(two) - NvmeTcp().capabilities(one) == {"multipath"}

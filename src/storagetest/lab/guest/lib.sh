@@ -15,6 +15,11 @@ wait_until() {
     done
 }
 
+# second_address ADDRESS: one more on the lab's network, for what is served on more than one path.
+second_address() {
+    ip address replace "$1/24" dev eth0
+}
+
 # LNet takes the network's name when its module is loaded.
 lustre_network() {
     mkdir -p /etc/modprobe.d

@@ -14,10 +14,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["ADDRESS", "Secret", "Service", "Target", "Value", "Wire"]
+__all__ = ["ADDRESS", "SECOND_ADDRESS", "Secret", "Service", "Target", "Value", "Wire"]
 
 # The appliance's address on the lab's network, the same in every lab: the networks never meet.
 ADDRESS = "10.77.0.1"
+SECOND_ADDRESS = "10.77.0.2"
+"""One more of the appliance's, on the same network: a second path to what is served through several."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,13 @@ what a client's kernel shows as the disk's wwid is known before the lab is up.
 lab-plain    LUN 0 of 512 MiB, LUN 1 of 128 MiB, LUN 2 of 64 MiB; digests as the initiator asks
 lab-chap     LUN 0 of 64 MiB; the initiator has to log in
 lab-mutual   LUN 0 of 64 MiB; both sides have to
+lab-paths    LUN 0 of 64 MiB, through two addresses
 ===========  ===========================================================================================
 """
 
 from __future__ import annotations
 
-from storagetest.lab.services import ADDRESS, Secret, Service, Target, Value, Wire
+from storagetest.lab.services import ADDRESS, SECOND_ADDRESS, Secret, Service, Target, Value, Wire
 
 __all__ = ["SERVICE", "wwid"]
 
@@ -58,7 +59,7 @@ credentials() {
     cat $SECRETS/chap-password >"$tpg/auth/password"
 }
 
-disks iscsi-plain-0=512 iscsi-plain-1=128 iscsi-plain-2=64 iscsi-chap-0=64 iscsi-mutual-0=64
+disks iscsi-plain-0=512 iscsi-plain-1=128 iscsi-plain-2=64 iscsi-chap-0=64 iscsi-mutual-0=64 iscsi-paths-0=64
 
 target lab-plain 0
 lun 0 iscsi-plain-0 @SERIAL0@
@@ -77,6 +78,11 @@ printf %s @USER@-target >"$tpg/auth/userid_mutual"
 cat $SECRETS/chap-mutual-password >"$tpg/auth/password_mutual"
 lun 0 iscsi-mutual-0 @SERIAL4@
 echo 1 >"$tpg/enable"
+
+second_address @SECOND@
+target lab-paths 0
+lun 0 iscsi-paths-0 @SERIAL5@
+echo 1 >"$tpg/enable"
 """
 
 
@@ -90,8 +96,8 @@ def wwid(number: int) -> str:
 
 
 def _script() -> str:
-    fields = {"IQN": _IQN, "PORT": str(_PORT), "USER": _USER}
-    fields |= {f"SERIAL{number}": _serial(number) for number in range(5)}
+    fields = {"IQN": _IQN, "PORT": str(_PORT), "USER": _USER, "SECOND": SECOND_ADDRESS}
+    fields |= {f"SERIAL{number}": _serial(number) for number in range(6)}
     text = _SCRIPT
     for name, value in fields.items():
         text = text.replace(f"@{name}@", value)
@@ -108,6 +114,7 @@ def _target(name: str, number: int, **more: Value) -> dict[str, Value]:
         "wire": Wire("iscsi"),
         "iqn": f"{_IQN}:{name}",
         "lun": 0,
+        "implementation": "lio",
         "clients": "all",
         "erase": wwid(number),
         **more,
@@ -125,6 +132,11 @@ SERVICE = Service(
             "Data on a block device is destroyed only where `erase` names the very device, by its wwid.",
         ),
         Target("iscsi-chap", _target("lab-chap", 3, chap={"username": _USER, "password": _PASSWORD})),
+        Target(
+            "iscsi-paths",
+            _target("lab-paths", 5, more_paths=[{"address": SECOND_ADDRESS}], optional=True),
+            "One LUN through two portals, joined by device-mapper on the client, if that has it.",
+        ),
     ),
     secrets=(_PASSWORD, _MUTUAL),
 )

@@ -3,6 +3,7 @@
 ====  =====================================================================================
 lab1  namespace 1 of 512 MiB, namespace 2 of 64 MiB
 lab2  namespace 1 of 64 MiB
+lab3  namespace 1 of 64 MiB, through two ports; by ANA the second is not optimized
 ====  =====================================================================================
 
 The namespaces' UUIDs are fixed, so what a client's kernel shows as the disk's wwid is known before the lab
@@ -11,22 +12,32 @@ is up.
 
 from __future__ import annotations
 
-from storagetest.lab.services import ADDRESS, Service, Target, Wire
+from storagetest.lab.services import ADDRESS, SECOND_ADDRESS, Service, Target, Value, Wire
 
 __all__ = ["SERVICE", "wwid"]
 
 _NQN = "nqn.2026-11.org.storagetest"
 _PORT = 4420
+_SECOND_PORT = 4421
 
 _SCRIPT = r"""
 . /run/lab/lib.sh
 configfs
 modules nvmet nvmet-tcp
 nvmet=/sys/kernel/config/nvmet
-mkdir "$nvmet/ports/1"
-for setting in adrfam=ipv4 trtype=tcp traddr=0.0.0.0 trsvcid=@PORT@; do
-    echo "${setting#*=}" >"$nvmet/ports/1/addr_${setting%=*}"
-done
+
+# port NUMBER ADDRESS TCP-PORT
+port() {
+    mkdir "$nvmet/ports/$1"
+    for setting in adrfam=ipv4 trtype=tcp traddr=$2 trsvcid=$3; do
+        echo "${setting#*=}" >"$nvmet/ports/$1/addr_${setting%=*}"
+    done
+}
+
+port 1 0.0.0.0 @PORT@
+second_address @SECOND@
+port 2 @SECOND@ @SECOND_PORT@
+echo non-optimized >"$nvmet/ports/2/ana_groups/1/ana_state"
 
 # subsystem NAME SERIAL
 subsystem() {
@@ -48,13 +59,16 @@ namespace() {
     echo 1 >"$namespace/enable"
 }
 
-disks nvme-lab1-1=512 nvme-lab1-2=64 nvme-lab2-1=64
+disks nvme-lab1-1=512 nvme-lab1-2=64 nvme-lab2-1=64 nvme-lab3-1=64
 
 subsystem lab1 57057e570001
 namespace 1 nvme-lab1-1 @UUID1@
 namespace 2 nvme-lab1-2 @UUID2@
 subsystem lab2 57057e570002
 namespace 1 nvme-lab2-1 @UUID3@
+subsystem lab3 57057e570003
+namespace 1 nvme-lab3-1 @UUID4@
+ln -s "$subsystem" "$nvmet/ports/2/subsystems/"
 """
 
 
@@ -68,12 +82,32 @@ def wwid(number: int) -> str:
 
 
 def _script() -> str:
-    fields = {"NQN": _NQN, "PORT": str(_PORT)} | {f"UUID{number}": _uuid(number) for number in range(1, 4)}
+    fields = {"NQN": _NQN, "PORT": str(_PORT), "SECOND": SECOND_ADDRESS, "SECOND_PORT": str(_SECOND_PORT)}
+    fields |= {f"UUID{number}": _uuid(number) for number in range(1, 5)}
     text = _SCRIPT
     for name, value in fields.items():
         text = text.replace(f"@{name}@", value)
     return text
 
+
+def _target(subsystem: str, disk: int, **more: Value) -> dict[str, Value]:
+    """Return the body of an NVMe/TCP target."""
+    return {
+        "protocol": "nvme-tcp",
+        "implementation": "nvmet",
+        "server": "appliance",
+        "address": ADDRESS,
+        "port": _PORT,
+        "wire": Wire("nvme-tcp"),
+        "nqn": f"{_NQN}:{subsystem}",
+        "namespace": 1,
+        "clients": "all",
+        "erase": wwid(disk),
+        **more,
+    }
+
+
+_MORE: Value = [{"address": SECOND_ADDRESS, "port": _SECOND_PORT}]
 
 SERVICE = Service(
     "nvmet",
@@ -82,18 +116,12 @@ SERVICE = Service(
     targets=(
         Target(
             "nvme-tcp",
-            {
-                "protocol": "nvme-tcp",
-                "server": "appliance",
-                "address": ADDRESS,
-                "port": _PORT,
-                "wire": Wire("nvme-tcp"),
-                "nqn": f"{_NQN}:lab1",
-                "namespace": 1,
-                "clients": "all",
-                "erase": wwid(1),
-                "matrix": {"header_digest": [False, True], "data_digest": [False, True]},
-            },
+            _target("lab1", 1, matrix={"header_digest": [False, True], "data_digest": [False, True]}),
+        ),
+        Target(
+            "nvme-tcp-paths",
+            _target("lab3", 4, more_paths=_MORE, optional=True),
+            "One namespace through two ports, joined by the client's kernel.",
         ),
     ),
 )

@@ -3,12 +3,13 @@
 ==========  ==========================================
 lab-plain   LUN 1 of 512 MiB, LUN 2 of 64 MiB
 lab-chap    LUN 1 of 64 MiB; the initiator has to log in
+lab-paths   LUN 1 of 64 MiB, through two addresses
 ==========  ==========================================
 """
 
 from __future__ import annotations
 
-from storagetest.lab.services import ADDRESS, Secret, Service, Target, Value, Wire
+from storagetest.lab.services import ADDRESS, SECOND_ADDRESS, Secret, Service, Target, Value, Wire
 
 __all__ = ["SERVICE", "wwid"]
 
@@ -21,7 +22,8 @@ _PASSWORD = Secret("chap-password")
 _SCRIPT = (
     r"""
 . /run/lab/lib.sh
-disks iscsi-plain-1=512 iscsi-plain-2=64 iscsi-chap-1=64
+disks iscsi-plain-1=512 iscsi-plain-2=64 iscsi-chap-1=64 iscsi-paths-1=64
+second_address @SECOND@
 tgtd
 admin() { tgtadm --lld iscsi "$@"; }
 wait_until 30 admin --op show --mode system >/dev/null
@@ -49,9 +51,12 @@ target 2 lab-chap
 lun 1 iscsi-chap-1 @SERIAL@3
 admin --op new --mode account --user @USER@ --password "$(cat $SECRETS/chap-password)"
 admin --op bind --mode account --tid 2 --user @USER@
+target 3 lab-paths
+lun 1 iscsi-paths-1 @SERIAL@4
 """.replace("@IQN@", _IQN)
     .replace("@USER@", _USER)
     .replace("@SERIAL@", _SERIAL)
+    .replace("@SECOND@", SECOND_ADDRESS)
 )
 
 
@@ -70,6 +75,7 @@ def _target(name: str, disk: int, **more: Value) -> dict[str, Value]:
         "wire": Wire("iscsi"),
         "iqn": f"{_IQN}:{name}",
         "lun": 1,
+        "implementation": "tgt",
         "clients": "all",
         "erase": wwid(disk),
         **more,
@@ -89,6 +95,11 @@ SERVICE = Service(
         Target(
             "iscsi-chap",
             _target("lab-chap", 3, chap={"username": _USER, "password": _PASSWORD}),
+        ),
+        Target(
+            "iscsi-paths",
+            _target("lab-paths", 4, more_paths=[{"address": SECOND_ADDRESS}], optional=True),
+            "One LUN through two portals, joined by device-mapper on the client, if that has it.",
         ),
     ),
     secrets=(_PASSWORD,),

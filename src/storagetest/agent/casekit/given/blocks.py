@@ -1,4 +1,10 @@
-"""``blocks``: a range of the case's own on a device that may be overwritten."""
+"""``blocks``: a range of the case's own on a device that may be overwritten, as a
+:class:`~storagetest.agent.casekit.blocks.Blocks`.
+
+Siblings have ranges that do not overlap, unless the device is too small for all of them: then ranges are
+used again, one case after the other. Every case has a seed of its own, so that what an earlier one left is
+known for what it is.
+"""
 
 from __future__ import annotations
 
@@ -7,40 +13,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["Blocks", "give"]
+from storagetest.agent.casekit.blocks import EDGE, RANGE, Blocks, places
+from storagetest.agent.casekit.claims import lacks
 
-SPAN = 4 << 20
-"""Bytes of one case's range."""
-
-
-class Blocks:
-    """``fd`` is open for reading and writing; ``offset`` and ``length`` (bytes) are the range's.
-
-    ``logical`` and ``physical`` are the sizes of a block, in bytes.
-    """
-
-    def __init__(self, path: str, fd: int, offset: int, length: int, logical: int, physical: int) -> None:
-        self.path, self.fd, self.offset, self.length = path, fd, offset, length
-        self.logical, self.physical = logical, physical
+__all__ = ["give"]
 
 
 @contextmanager
 def give(path: str, case: dict[str, Any]) -> Iterator[Blocks]:
-    """Open the device and lend the range; what is written there stays."""
-    fd = os.open(path, os.O_RDWR)
+    """Lend the range; what is written there stays until the device is released."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
-        size = os.lseek(fd, 0, os.SEEK_END)
-        offset = case["index"] * SPAN % max(SPAN, size // SPAN * SPAN)
-        queue = f"/sys/class/block/{os.path.basename(os.path.realpath(path))}/queue"
-        sizes = [_number(f"{queue}/{name}_block_size", 512) for name in ("logical", "physical")]
-        yield Blocks(path, fd, offset, min(SPAN, size), *sizes)
+        room = places(os.lseek(descriptor, 0, os.SEEK_END))
     finally:
-        os.close(fd)
-
-
-def _number(path: str, otherwise: int) -> int:
-    try:
-        with open(path, encoding="ascii") as file:
-            return int(file.read())
-    except OSError:
-        return otherwise
+        os.close(descriptor)
+    if room == 0:
+        lacks(f"{path} is too small: {2 * EDGE + RANGE} bytes are the least")
+    seed = int.from_bytes(os.urandom(6), "little")
+    with Blocks(path, EDGE + case["index"] % room * RANGE, RANGE, seed=seed) as blocks:
+        yield blocks

@@ -1,0 +1,169 @@
+"""Several paths to one device: each of them works, and losing one loses no write and repeats none.
+
+NVM Base 8.1.1 (Asymmetric Namespace Access) and native multipath; SPC-4 5.15 (asymmetric logical unit access)
+and the device mapper's multipath target.
+"""
+
+import threading
+import time
+
+import pytest
+
+from storagetest.agent.casekit import lacks, observe
+from storagetest.agent.casekit.crowd import together
+from storagetest.agent.casekit.paths import paths_of, within
+
+pytestmark = [
+    pytest.mark.needs("block", "multipath"),
+    pytest.mark.case(level="MUST", section="NVM Base 8.1.1, SPC-4 ALUA", spares="a loop device has one path"),
+]
+
+STALL = 20.0
+"""Seconds that a write may take while its path is lost."""
+
+
+def several(blocks):
+    """Return the paths; with fewer than two nothing can be lost."""
+    paths = paths_of(blocks)
+    assert len(paths) > 1, f"of several paths that were asked for the kernel shows {len(paths)}"
+    return paths
+
+
+def lost_and_back(path, work):
+    """Do ``work`` without ``path``."""
+    path.lose()
+    try:
+        work()
+    finally:
+        path.restore()
+
+
+@pytest.mark.case("BLK-PATH-01")
+def test_every_path_is_live(blocks):
+    """Every path is live."""
+    paths = several(blocks)
+    assert all(path.live() for path in paths), ", ".join(f"{path.name} {path.live()}" for path in paths)
+    assert len({path.address for path in paths}) == len(paths), "two paths lead to the same portal"
+
+
+@pytest.mark.case("BLK-PATH-02", level="MAY")
+def test_what_the_target_says_of_its_paths(blocks):
+    """ANA or ALUA may say what each path is good for."""
+    states = [f"{path.address}: {path.access() or 'nothing said'}" for path in several(blocks)]
+    observe("; ".join(states))
+
+
+@pytest.mark.case("BLK-PATH-03", section="NVM Base 8.1.1.4")
+def test_a_path_has_a_state_that_there_is_and_one_is_accessible(blocks):
+    """A path has a state that there is and one is accessible."""
+    states = [path.access() for path in several(blocks)]
+    if not any(states):
+        lacks("the target says nothing of its paths (neither ANA nor ALUA)")
+    known = {"optimized", "non-optimized", "inaccessible", "persistent-loss", "change"}
+    known |= {
+        "active/optimized",
+        "active/non-optimized",
+        "standby",
+        "unavailable",
+        "transitioning",
+        "lba-dependent",
+    }
+    assert set(states) <= known, f"states {states}"
+    assert any(state.endswith("optimized") for state in states), f"no path is accessible: {states}"
+
+
+@pytest.mark.case("BLK-PATH-04")
+def test_each_path_alone_carries_reads_and_writes(blocks):
+    """Each path alone carries reads and writes."""
+    paths = several(blocks)
+    for turn, alone in enumerate(paths, start=1):
+        others = [path for path in paths if path is not alone]
+        for path in others:
+            path.lose()
+        try:
+            blocks.write(0, 64, generation=turn)
+            blocks.expect(0, 64, generation=turn)
+        finally:
+            for path in others:
+                path.restore()
+    blocks.expect(0, 64, generation=len(paths))
+
+
+@pytest.mark.case("BLK-PATH-05")
+def test_what_one_path_wrote_the_other_reads(blocks):
+    """What one path wrote the other reads."""
+    paths = several(blocks)
+    for generation in (1, 2):
+        lost_and_back(paths[0], lambda now=generation: blocks.write(0, 32, generation=2 * now))
+        lost_and_back(paths[1], lambda now=generation: blocks.expect(0, 32, generation=2 * now))
+
+
+@pytest.mark.parametrize("which", [
+    pytest.param(0, marks=pytest.mark.case("BLK-PATH-06")),
+    pytest.param(1, marks=pytest.mark.case("BLK-PATH-07")),
+])  # fmt: skip
+def test_no_write_is_lost_with_a_path(blocks, which):
+    """No write is lost with a path."""
+    path = several(blocks)[which]
+    share, writers = 32, 4
+    over = threading.Event()
+    answered, longest = [0] * writers, [0.0]
+
+    def work(who):
+        if who == writers:
+            try:
+                time.sleep(0.1)
+                lost_and_back(path, lambda: time.sleep(0.3))
+                time.sleep(0.1)
+            finally:
+                over.set()
+            return
+        while not over.is_set():
+            began = time.monotonic()
+            turn = answered[who]
+            blocks.write(who * share + turn % share, generation=1 + turn // share)
+            answered[who] += 1
+            longest[0] = max(longest[0], time.monotonic() - began)
+
+    together(work, writers + 1, over=over)
+    for who, turns in enumerate(answered):
+        for place in range(min(share, turns)):
+            blocks.expect(who * share + place, generation=1 + (turns - 1 - place) // share)
+    observe(f"the longest write beside the loss took {longest[0]:.1f} s")
+    assert longest[0] <= STALL, f"a write took {longest[0]:.1f} s, longer than {STALL:g} s"
+
+
+@pytest.mark.case("BLK-PATH-08")
+def test_no_write_is_done_again_by_the_other_path(blocks):
+    """No write is done again by the other path."""
+    paths = several(blocks)
+    over = threading.Event()
+    last = [0]
+
+    def work(which):
+        if which:
+            try:
+                for path in paths:
+                    lost_and_back(path, lambda: time.sleep(0.1))
+            finally:
+                over.set()
+            return
+        while not over.is_set():
+            last[0] += 1
+            blocks.write(0, 8, generation=last[0])
+
+    together(work, 2, over=over)
+    for _ in range(10):
+        blocks.expect(0, 8, generation=last[0])
+        time.sleep(0.05)
+
+
+@pytest.mark.case("BLK-PATH-09")
+def test_a_path_that_was_reset_comes_back(blocks):
+    """A path that was reset comes back."""
+    paths = several(blocks)
+    blocks.write(0, 16)
+    for path in paths:
+        path.drop()
+    within(STALL, lambda: all(path.live() for path in paths), "every path is live again")
+    blocks.expect(0, 16)

@@ -1,0 +1,47 @@
+"""The block suite over the lab's targets of several paths: nothing fails, and nothing stays on a client."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SUITE = ROOT / "suites" / "conformance" / "block"
+GOOD = {"passed", "observed", "skipped", "known"}
+
+pytestmark = pytest.mark.lab
+
+
+@pytest.mark.parametrize(
+    ("target", "modules"),
+    [
+        ("iscsi-paths", ["test_data.py", "test_zeroes.py", "test_multipath.py", "test_reservations.py"]),
+        ("nvme-tcp-paths", ["test_discard.py", "test_flush.py", "test_multipath.py"]),
+    ],
+)
+def test_no_case_fails(lab, clean_client, tmp_path, target, modules) -> None:
+    cases = tmp_path / "cases.jsonl"
+    argv = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-c",
+        str(ROOT / "pyproject.toml"),
+    ]
+    argv += ["--rootdir", str(ROOT), "--st-targets", str(lab.targets), "--st-target", target]
+    argv += ["--st-cases", str(cases), "--st-results", str(tmp_path / "results.jsonl")]
+    argv += [str(SUITE / module) for module in modules]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=400, check=False)
+    records = [json.loads(line) for line in cases.read_text(encoding="utf-8").splitlines()]
+    bad = {one["id"]: one["message"][:300] for one in records if one["outcome"] not in GOOD}
+    assert (done.returncode, bad) == (0, {}), done.stdout[-3000:]
+    kept = {one["id"] for one in records if one["outcome"] == "passed"}
+    assert {"BLK-PATH-01", "BLK-PATH-04", "BLK-PATH-06"} <= kept, "no path was taken away"
+    assert clean_client.left() == []

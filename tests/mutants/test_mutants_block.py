@@ -1,0 +1,67 @@
+"""Every block mutant is killed by a case that says so, and an honest disk fails none.
+
+``--write-mutants`` writes docs/mutants-block.md again.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import block_bench
+import pytest
+from block_files import MUTANTS
+
+from storagetest.runner.cases import Ended
+
+NOT_HERE = block_bench.why_not()
+TABLE = Path(__file__).parents[2] / "docs" / "mutants-block.md"
+HEAD = """# Mutants: block devices
+
+Each is a disk that breaks one promise: a file served over FUSE, under a loop device
+(`tests/mutants/block_files.py`). `tox -e mutants` runs them all; written by
+`pytest tests/mutants/test_mutants_block.py --write-mutants`.
+
+`flush-ignored` shows that a flush that is acknowledged and not done is noticed where somebody cuts the power:
+the mutant keeps what was not flushed apart, and loses it when it is told to. Of a target whose power nobody
+can cut, the same cases say that they cannot be tried. Whether a real array keeps its word is for tests that
+crash it.
+
+"""
+
+pytestmark = pytest.mark.skipif(NOT_HERE is not None, reason=str(NOT_HERE))
+
+cases = cache(block_bench.collected)
+
+
+def test_an_honest_disk_fails_no_case() -> None:
+    outcome = block_bench.run(None, cases())
+    bad = {name: answer.message for name, answer in outcome.answers.items() if answer.ended not in GOOD}
+    assert not bad
+    tried = sum(answer.ended is Ended.PASSED for answer in outcome.answers.values())
+    assert tried >= 60, f"only {tried} of {len(outcome.answers)} cases could be tried"
+
+
+GOOD = (Ended.PASSED, Ended.LACKS)
+
+
+@pytest.mark.parametrize("name", sorted(MUTANTS))
+def test_it_is_killed_by_every_case_that_claims_to(name: str, request: pytest.FixtureRequest) -> None:
+    outcome = block_bench.run(name, [case for case in cases() if name in case.kills])
+    assert outcome.answers, f"no case claims to kill {name}"
+    assert outcome.acted, f"{name} did nothing"
+    spared = {case: answer for case, answer in outcome.answers.items() if answer.ended is not Ended.FAILED}
+    assert not spared, f"{name} lives"
+
+
+def test_a_case_names_mutants_that_there_are() -> None:
+    unknown = {case.id: set(case.kills) - set(MUTANTS) for case in cases() if set(case.kills) - set(MUTANTS)}
+    assert not unknown
+
+
+def test_the_table_is_that_of_these_mutants(request: pytest.FixtureRequest) -> None:
+    claims = {name: sorted(case.id for case in cases() if name in case.kills) for name in MUTANTS}
+    wanted = HEAD + block_bench.table(claims)
+    if request.config.getoption("--write-mutants"):
+        TABLE.write_text(wanted, encoding="utf-8")
+    assert TABLE.read_text(encoding="utf-8") == wanted, "write it again: --write-mutants"

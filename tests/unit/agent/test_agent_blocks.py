@@ -1,0 +1,177 @@
+"""Self-describing blocks on made-up data, and a range of a device on a real loop device."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from storagetest.agent.casekit import Lacks, crowd, stamps
+from storagetest.agent.casekit.blocks import (
+    BLKDISCARD,
+    EDGE,
+    FALLOC_FL_PUNCH_HOLE,
+    RANGE,
+    Blocks,
+    disk_of,
+    places,
+)
+from storagetest.agent.casekit.given import blocks as given_blocks
+from storagetest.agent.casekit.paths import paths_of, within
+
+SIZE = 512
+RIGHT = stamps.block(40, 3, 9, SIZE)
+
+
+def changed(at: int, value: bytes) -> bytes:
+    return RIGHT[:at] + value + RIGHT[at + len(value) :]
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (RIGHT, ""),
+        (bytes(SIZE), "zeroes instead of generation 3"),
+        (stamps.block(40, 2, 9, SIZE), "generation 2 instead of 3: a lost write, or a stale read"),
+        (stamps.block(40, 4, 9, SIZE), "generation 4, which is newer than 3"),
+        (stamps.block(41, 3, 9, SIZE), "data of block 41 (generation 3): misplaced"),
+        (stamps.block(40, 3, 8, SIZE), "data of another case or run (block 40, generation 3)"),
+        (changed(300, bytes([RIGHT[300] ^ 0x11])), "2 bits of generation 3 are flipped, from byte 300"),
+        (RIGHT[:256] + stamps.block(40, 1, 9, SIZE)[256:], "torn: generations 3 and 1"),
+        (RIGHT[:256] + bytes(256), "torn: generations 3 and 0 in one block, which meet at byte 256"),
+        (b"\xff" * SIZE, "what nobody wrote, from byte 0: ffff"),
+        (changed(100, bytes(range(64))), "damaged from byte 100: the CRC does not agree"),
+    ],
+)
+def test_what_is_wrong_with_a_block_is_named(data: bytes, words: str) -> None:
+    said = stamps.what_is_wrong(data, 40, 3, 9)
+    assert said == words or (words and said.startswith(words))
+
+
+@given(st.integers(0, SIZE - 1), st.integers(1, 255))
+def test_no_byte_can_change_unnoticed(at: int, difference: int) -> None:
+    assert stamps.what_is_wrong(changed(at, bytes([RIGHT[at] ^ difference])), 40, 3, 9)
+    found = stamps.parse(changed(at, bytes([RIGHT[at] ^ difference])))
+    assert found is None or not found.whole
+
+
+def test_the_first_of_many_wrong_blocks_are_shown() -> None:
+    data = stamps.run_of(0, 4, 1, 9, SIZE) + bytes(6 * SIZE)
+    said = stamps.faults(data, 0, 1, 9, SIZE)
+    assert said.startswith("block 4: zeroes instead of generation 1; block 5: ")
+    assert said.endswith("and 2 more of 10")
+    assert stamps.faults(stamps.run_of(7, 3, 2, 9, SIZE), 7, 2, 9, SIZE) == ""
+
+
+def test_a_crowd_raises_what_one_of_it_raised_and_tells_the_others() -> None:
+    over = threading.Event()
+
+    def work(which: int) -> None:
+        if which == 1:
+            raise AssertionError("one")
+        assert over.wait(30)
+
+    with pytest.raises(AssertionError, match="one"):
+        crowd.together(work, 3, over=over)
+
+
+def test_ranges_leave_the_edges_alone() -> None:
+    assert places(64 << 20) == 62
+    assert places(2 * EDGE + RANGE) == 1
+    assert places(2 * EDGE) == places(0) == 0
+
+
+def test_waiting_has_an_end() -> None:
+    assert within(5, lambda: True, "never") < 5
+    with pytest.raises(AssertionError, match=r"not within 0.01 s: it is there"):
+        within(0.01, lambda: False, "it is there")
+
+
+@pytest.mark.parametrize(
+    ("name", "disk"), [("nvme0c1n1", "nvme0n1"), ("nvme2n3", "nvme2n3"), ("hwmon0", "hwmon0")]
+)
+def test_a_hidden_path_is_one_of_its_disk(name: str, disk: str) -> None:
+    assert disk_of(name) == disk
+
+
+real = pytest.mark.skipif(
+    os.geteuid() != 0 or not Path("/dev/loop-control").exists(), reason="wants root and loop devices"
+)
+
+
+@pytest.fixture
+def device(tmp_path: Path) -> Iterator[str]:
+    file = tmp_path / "disk.img"
+    with file.open("wb") as handle:
+        handle.truncate(8 << 20)
+    made = subprocess.run(
+        ["losetup", "--find", "--show", str(file)], capture_output=True, text=True, check=False
+    )
+    if made.returncode:
+        pytest.skip(f"no loop device: {made.stderr.strip()}")
+    yield made.stdout.strip()
+    subprocess.run(["losetup", "--detach", made.stdout.strip()], check=True)
+
+
+@real
+def test_a_range_is_written_read_and_judged(device: str) -> None:
+    with Blocks(device, EDGE, RANGE, seed=5) as blocks:
+        assert (blocks.count, blocks.size) == (RANGE // blocks.logical, 8 << 20)
+        blocks.write(3, 4)
+        blocks.expect(3, 4)
+        with pytest.raises(AssertionError, match="zeroes instead of generation 1"):
+            blocks.expect(2, 2)
+        with pytest.raises(AssertionError, match="generation 1 instead of 2"):
+            blocks.expect(3, 1, generation=2)
+        assert blocks.expect_either(2, 2, (0, 1)) == [0, 1]
+        with pytest.raises(AssertionError, match="generation 1 instead of 2"):
+            blocks.expect_either(3, 1, (0, 2))
+        blocks.zero_out(4, 1)
+        blocks.fallocate(FALLOC_FL_PUNCH_HOLE, 5, 1)
+        blocks.expect_zeroes(4, 2)
+        with pytest.raises(AssertionError, match=f"generation 1 of block {EDGE // blocks.logical + 3}"):
+            blocks.expect_zeroes(3, 2)
+        stamp = blocks.stamp(3)
+        assert stamp is not None
+        assert (stamp.number, stamp.seed, stamp.whole) == (EDGE // blocks.logical + 3, 5, True)
+        assert not blocks.cut_power()
+        blocks.flush()
+        assert blocks.statistics()["write_ios"] > 0
+        with pytest.raises(Lacks, match="no path to loop"):
+            paths_of(blocks)
+
+
+@real
+def test_nothing_outside_the_range_can_be_written(device: str) -> None:
+    with Blocks(device, EDGE, RANGE) as blocks:
+        for first, count in ((-1, 1), (blocks.count, 1), (blocks.count - 1, 2), (0, 0)):
+            with pytest.raises(ValueError, match="of a range of"):
+                blocks.write(first, count)
+        for start, length in ((-512, 512), (RANGE, 512), (0, RANGE + 512)):
+            with pytest.raises(ValueError, match="of a range of"):
+                blocks.span(BLKDISCARD, start, length)
+        with pytest.raises(ValueError, match="more than the edge"):
+            blocks.last(EDGE // blocks.logical + 1)
+        with pytest.raises(OSError, match=os.strerror(errno.EINVAL)):
+            blocks.span(BLKDISCARD, 1, blocks.logical)
+    for offset, length in ((1, 512), (0, 0), (8 << 20, 512)):
+        with pytest.raises(ValueError, match="are no blocks of"):
+            Blocks(device, offset, length)
+
+
+@real
+def test_siblings_have_ranges_of_their_own_and_seeds(device: str) -> None:
+    seen = []
+    for index in range(7):
+        with given_blocks.give(device, {"index": index}) as blocks:
+            seen.append((blocks.offset, blocks.seed))
+    offsets = [offset for offset, _ in seen]
+    assert offsets == [EDGE + index % 6 * RANGE for index in range(7)]
+    assert len({seed for _, seed in seen}) == 7
