@@ -42,9 +42,15 @@ class Initiator:
         self.fd = self.hand.open(self.path, os.O_RDWR | os.O_DIRECT)
 
     def ask(self, request: Request) -> int:
-        """Make an ioctl; return 0 or the status of the refusal; skip where there are no reservations."""
+        """Make an ioctl; return 0 or the status of the refusal; skip where there are no reservations.
+
+        A unit attention, by which a target tells once what others did, makes the kernel give a command up
+        before it was begun: it is asked again.
+        """
         try:
             returned = int(self.hand.call("ioctl", self.fd, *request)[0])
+            if returned & 0xFF == reservations.CHECK_CONDITION:
+                returned = int(self.hand.call("ioctl", self.fd, *request)[0])
         except OSError as error:
             if error.errno in (errno.EOPNOTSUPP, errno.ENOTTY):
                 pytest.skip(f"{self.hand.name}: neither kernel nor target has reservations here: {error}")

@@ -8,7 +8,18 @@ from __future__ import annotations
 
 import struct
 
-__all__ = ["CONFLICT", "KINDS", "clear", "conflicts", "preempt", "register", "release", "reserve", "unknown"]
+__all__ = [
+    "CHECK_CONDITION",
+    "CONFLICT",
+    "KINDS",
+    "clear",
+    "conflicts",
+    "preempt",
+    "register",
+    "release",
+    "reserve",
+    "unknown",
+]
 
 KINDS = {
     "write exclusive": 1,
@@ -26,9 +37,13 @@ CONFLICT = "EBADE"
 _IGNORE_KEY = 1
 _WRITES = 1 << 30
 _STATUS = 0x7FF
+"""NVMe's status, its type included. Of SCSI's result the lowest byte is the status."""
 _CONFLICTS = {0x18, 0x83}
 """SCSI's RESERVATION CONFLICT (SAM-5 5.3.1), NVMe's Reservation Conflict (Base 4.2.3.1)."""
 _INVALID_OPCODE = 0x01
+CHECK_CONDITION = 0x02
+"""SCSI's status (SAM-5 5.3.1) where something else is to be told first, such as a unit attention."""
+
 
 Request = tuple[int, bytes]
 """An ioctl: its number, and what it is given."""
@@ -65,7 +80,7 @@ def clear(key: int) -> Request:
 
 def conflicts(returned: int) -> bool:
     """Whether the target refused the command because of somebody else's reservation, or for want of a key."""
-    return returned & _STATUS in _CONFLICTS
+    return returned & 0xFF in _CONFLICTS
 
 
 def unknown(returned: int) -> bool:
