@@ -1,0 +1,1 @@
+"""Cases on a block device, through a client's kernel."""
