@@ -68,10 +68,18 @@ def together(
 ) -> Sample:
     """Return the clients' samples of one repeat, of which there is at least one, as one."""
     windows = _windows(parts)
+    operations = dict.fromkeys(name for part in parts for name in part.sample.operations)
+    merged: dict[str | None, Histogram] = {
+        None: merge(part.sample.latency or Histogram() for part in parts),
+        **{
+            name: merge(part.sample.operations.get(name, Histogram()) for part in parts)
+            for name in operations
+        },
+    }
     values = {
         name: value
         for name, metric in metrics.items()
-        if (value := _of_all(parts, metric, windows)) is not None
+        if (value := _of_all(parts, metric, windows, merged)) is not None
     }
     story = Together(
         spread=_spread(parts),
@@ -83,17 +91,12 @@ def together(
         members=tuple(_member(part, headline) for part in parts),
         outliers=_outliers(parts, metrics, headline),
     )
-    histograms = [part.sample.latency for part in parts if part.sample.latency is not None]
-    operations = dict.fromkeys(name for part in parts for name in part.sample.operations)
     return Sample(
         values,
         seconds=story.seconds,
         ios=sum(part.sample.ios for part in parts),
-        latency=merge(histograms) if histograms else None,
-        operations={
-            name: merge(part.sample.operations.get(name, Histogram()) for part in parts)
-            for name in operations
-        },
+        latency=merged[None] if merged[None].count else None,
+        operations={name: merged[name] for name in operations},
         evidence={
             **_evidence(parts),
             "start": _start(story, windows),
@@ -128,7 +131,12 @@ def _spread(parts: Sequence[Part]) -> float | None:
     return max(spreads)
 
 
-def _of_all(parts: Sequence[Part], metric: Metric, windows: Mapping[str, Window]) -> float | None:
+def _of_all(
+    parts: Sequence[Part],
+    metric: Metric,
+    windows: Mapping[str, Window],
+    merged: Mapping[str | None, Histogram],
+) -> float | None:
     """Return the metric of all clients; None where not all have it."""
     known = [part.sample.values[metric.name] for part in parts if metric.name in part.sample.values]
     if len(known) < len(parts):
@@ -142,11 +150,10 @@ def _of_all(parts: Sequence[Part], metric: Metric, windows: Mapping[str, Window]
             for value, part in zip(known, parts, strict=True)
         )
     if metric.unit is Unit.SECONDS:
-        histograms = [part.sample.histogram(metric) or Histogram() for part in parts]
-        if all(histogram.count for histogram in histograms):
+        counts = [(part.sample.histogram(metric) or Histogram()).count for part in parts]
+        if all(counts):
             if metric.quantile is not None:
-                return merge(histograms).percentile(metric.quantile)
-            counts = [histogram.count for histogram in histograms]
+                return merged[metric.operation].percentile(metric.quantile)
             return sum(value * count for value, count in zip(known, counts, strict=True)) / sum(counts)
     return max(known) if metric.better is Better.LOWER else min(known)
 

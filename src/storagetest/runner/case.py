@@ -250,6 +250,11 @@ class Bench:
         return self._scale.ramp
 
     @property
+    def versions(self) -> Mapping[str, str]:
+        """What runs on the client."""
+        return self._versions
+
+    @property
     def samples(self) -> tuple[Sample, ...]:
         """The repeats so far."""
         return self._samples

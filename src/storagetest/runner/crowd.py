@@ -153,6 +153,11 @@ class Crowd(Bench):
             spans[""] = Span(starts[0], began, began + sample.seconds, began + sample.seconds)
         return Part(one.client, sample, starts, spans, one.clock.error)
 
+    @property
+    def last_meeting(self) -> Sequence[Attended]:
+        """What each client's load brought in the last repeat that was whole."""
+        return self._came[-1] if self._came else ()
+
     def done(self) -> None:
         """Say that no repeat follows, and take in what was sampled beside them on every client."""
         everywhere(Bench.done, self._members)
@@ -167,14 +172,14 @@ class Crowd(Bench):
     @property
     def run(self) -> Run:
         """What has been measured so far, by all."""
-        runs = [member.run for member in self._members]
+        whole = super().run
         names = [place.use.client.name for place in self._places]
         return replace(
-            super().run,
+            whole,
             client=names_of(names),
-            versions=_alike(names, [run.versions for run in runs]),
-            negotiated=_alike(names, [run.negotiated for run in runs]),
-            invalid=(*((self._lost,) if self._lost else ()), *super().run.invalid),
+            versions=_alike(names, [member.versions for member in self._members]),
+            negotiated=_alike(names, [place.use.negotiated for place in self._places]),
+            invalid=(*((self._lost,) if self._lost else ()), *whole.invalid),
         )
 
 

@@ -140,7 +140,8 @@ def meet(gates: Sequence[Gate], loads: Sequence[Load]) -> list[Attended]:
     except BaseException:
         _call_off(guests)
         raise
-    return [_attended(guest) for guest in guests]
+    until = time.monotonic() + _LAST_WORDS
+    return [_attended(guest, until) for guest in guests]
 
 
 def _clocks(gates: Sequence[Gate]) -> list[Clock]:
@@ -209,11 +210,12 @@ def _call_off(guests: Sequence[_Guest]) -> None:
         guest.thread.join(max(0.0, until - time.monotonic()))
 
 
-def _attended(guest: _Guest) -> Attended:
-    until = time.monotonic() + _LAST_WORDS
-    while len(guest.starts) < len(guest.instants) and time.monotonic() < until:
+def _attended(guest: _Guest, until: float) -> Attended:
+    """Return what a guest brought; its gate says when it went in, where the load does not."""
+    assert guest.sample is not None
+    known = bool(guest.sample.spans)
+    while not known and len(guest.starts) < len(guest.instants) and time.monotonic() < until:
         with suppress(HostError):
             guest.listen(max(0.01, until - time.monotonic()))
-    assert guest.sample is not None
     instant = guest.instants[0] if guest.instants else 0.0
     return Attended(guest.gate.name, guest.sample, guest.clock, instant, tuple(guest.starts))
