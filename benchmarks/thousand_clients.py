@@ -236,7 +236,8 @@ async def _simulate(descriptor: int) -> None:
                 await writer.drain()
         writer.close()
 
-    server = await asyncio.start_server(serve, sock=socket.socket(fileno=descriptor), limit=1 << 20)
+    listening = socket.socket(fileno=descriptor)
+    server = await asyncio.start_server(serve, sock=listening, limit=1 << 20, backlog=4096)
     await server.serve_forever()
 
 
