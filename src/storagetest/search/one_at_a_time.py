@@ -1,0 +1,52 @@
+"""The published climb: one parameter after the other, each over all its values.
+
+Source: the search for a Lustre system's maximum by stripe size, then block size, then connections, then
+clients (FSPoly, 2014; suites/papers). It needs as many points as the parameters have values together, and
+finds the best of a grid where parameters do not depend on each other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from storagetest.search.base import Strategy
+from storagetest.search.space import Point, Space
+
+__all__ = ["OneAtATime"]
+
+
+class OneAtATime(Strategy):
+    """Sweeps each parameter in turn, ``repeats`` measurements a value, and keeps its best value.
+
+    The others stand where they were found best or, before their turn, in the middle of their values.
+    """
+
+    def __init__(self, space: Space, *, budget: int, repeats: int = 3) -> None:
+        super().__init__(space, budget=budget)
+        self._repeats = repeats
+        self._at = space.middle()
+        self._turn = 0
+
+    def ask(self) -> Point | None:
+        """Return the next value of the parameter whose turn it is."""
+        while self._turn < len(self.space.parameters) and len(self.measured) < self.budget:
+            counts: dict[Point, int] = {}
+            for point, _ in self.measured:
+                counts[point] = counts.get(point, 0) + 1
+            line = [
+                (*self._at[: self._turn], value, *self._at[self._turn + 1 :])
+                for value in range(self.space.shape[self._turn])
+            ]
+            for point in line:
+                if counts.get(point, 0) < self._repeats:
+                    return point
+            means = self.means()
+            self._at = max(line, key=lambda point: means[point])
+            self._turn += 1
+        return None
+
+    def expected(self, points: Sequence[Point]) -> Sequence[float]:
+        """Return the means of what was measured there."""
+        means = self.means()
+        return [means.get(point, math.nan) for point in points]

@@ -1,0 +1,140 @@
+"""A model of what was measured chooses what to measure next, and knows when it is not worth it any more.
+
+Theory (Jones, Schonlau and Welch, Efficient Global Optimization, J. Global Optimization 13, 1998; with noise:
+Gramacy and Lee, 2011). After some spread-out points a Gaussian process (:mod:`storagetest.search.process`)
+has, for every point of the grid, a guess and its error. The next point is the one from which the largest
+improvement over the best guess is expected: where the guess is high, or where little is known. Points that
+are almost surely worse are never asked for again: losers are dropped as soon as the noise allows it.
+
+Rules:
+
+1. It stops when the largest improvement that is still expected is below :data:`ENOUGH` of the best, three
+   times in a row, or when the budget is spent.
+2. The end is a race: of the points that may be the best, the one that is known least is measured again,
+   until what is best is known to :data:`CERTAIN`, or others cannot be better by more than :data:`ENOUGH`.
+3. Everything follows from the seed and from what it was told.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr
+
+from storagetest.search.base import Strategy
+from storagetest.search.process import Process
+from storagetest.search.space import Point, Space
+
+__all__ = ["Surrogate"]
+
+ENOUGH = 0.003
+"""Share of the best: an improvement that is expected to be smaller is not looked for."""
+
+CERTAIN = 0.01
+"""Share: how well the best is known (standard error) when the race ends."""
+
+_PATIENCE = 3
+_DISTURBED = 3.5  # standard deviations below what all others say: something else slowed it
+_NOW_AND_THEN = 5  # measurements after which lengths and noise are learned anew
+_RACERS = 4
+
+Array = NDArray[np.float64]
+
+
+class Surrogate(Strategy):
+    """Efficient global optimization on a grid, with noise and an end of its own."""
+
+    def __init__(self, space: Space, *, budget: int, seed: int = 1) -> None:
+        super().__init__(space, budget=budget)
+        self._grid = list(space)
+        self._index = {point: at for at, point in enumerate(self._grid)}
+        self._scaled = space.scaled(self._grid)
+        self._process = Process(len(space.parameters))
+        self._first = self._spread_out(seed)
+        self._bored = 0
+        self._mean: Array = np.zeros(len(self._grid))
+        self._error: Array = np.ones(len(self._grid))
+        self._known = -1
+        self._learned: int | None = None
+
+    def ask(self) -> Point | None:
+        """Return where most is to be gained; then who is to be raced."""
+        if len(self.measured) >= self.budget:
+            return None
+        if len(self.measured) < len(self._first):
+            return self._first[len(self.measured)]
+        self._look()
+        if self._bored < _PATIENCE:
+            gain = self._gain()
+            best = int(np.argmax(gain))
+            self._bored = self._bored + 1 if gain[best] < ENOUGH else 0
+            if self._bored < _PATIENCE:
+                return self._grid[best]
+        return self._race()
+
+    def expected(self, points: Sequence[Point]) -> Sequence[float]:
+        """Return the model's guesses."""
+        if not self.measured:
+            return [math.nan] * len(points)
+        self._look()
+        mean, _ = self._process.predict(self.space.scaled(points))
+        return [float(value) for value in np.exp(mean)]
+
+    def _spread_out(self, seed: int) -> list[Point]:
+        """Return the first points: the middle, and others each as far as can be from those before it."""
+        count = min(len(self._grid), self.budget, 2 * len(self.space.parameters) + 3)
+        random = np.random.default_rng(seed)
+        chosen = [self.space.middle()]
+        pool = [self._grid[at] for at in random.permutation(len(self._grid))[:500]]
+        while len(chosen) < count:
+            here = np.asarray(self.space.scaled(chosen))
+            there = np.asarray(self.space.scaled(pool))
+            nearest = np.abs(there[:, None, :] - here[None, :, :]).sum(axis=2).min(axis=1)
+            # Corners are far from everything and tell least: what lies inside is preferred a little.
+            inside = 1.0 - 0.5 * np.abs(there - 0.5).mean(axis=1)
+            chosen.append(pool[int(np.argmax(nearest * inside))])
+        return list(dict.fromkeys(chosen))
+
+    def _look(self) -> None:
+        """Fit the model to all that was measured, if there is anything new; then without what surprises."""
+        count = len(self.measured)
+        if count == self._known:
+            return
+        if learn := self._learned is None or count >= self._learned + _NOW_AND_THEN:
+            self._learned = count
+        points = self.space.scaled([point for point, _ in self.measured])
+        values = [value for _, value in self.measured]
+        self._process.fit(points, values, learn=learn)
+        believed = [at for at, far in enumerate(self._process.surprises()) if far > -_DISTURBED]
+        if len(believed) < count:
+            self._process.fit([points[at] for at in believed], [values[at] for at in believed], learn=learn)
+        self._mean, self._error = self._process.predict(self._scaled)
+        self._known = count
+
+    def _gain(self) -> Array:
+        """Return the improvement that is expected at each point, as a share of the best guess."""
+        seen = list({self._index[point] for point, _ in self.measured})
+        best = float(self._mean[seen].max())
+        z = (self._mean - best) / self._error
+        density = np.exp(-0.5 * z**2) / math.sqrt(2 * math.pi)
+        improvement: Array = (self._mean - best) * ndtr(z) + self._error * density
+        # What was measured is known as well as the noise allows: measuring again brings less than it seems.
+        noise = self._process.noise
+        return improvement * (1.0 - noise / np.sqrt(noise**2 + self._error**2))
+
+    def _race(self) -> Point | None:
+        """Return the least known of those that may be the best, or None where it is known."""
+        order = np.argsort(self._mean)[::-1][:_RACERS]
+        best = order[0]
+        rivals = [
+            at
+            for at in order
+            if self._mean[at] + 2 * self._error[at] >= self._mean[best] + math.log1p(ENOUGH)
+        ]
+        unsure = [at for at in {*rivals, best} if self._error[at] > CERTAIN]
+        if not unsure:
+            return None
+        return self._grid[max(unsure, key=lambda at: float(self._error[at]))]

@@ -1,0 +1,120 @@
+"""Strategies on made-up targets without noise and with it, and what they refuse."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from storagetest.search import OneAtATime, Parameter, Space, Surrogate
+
+SPACE = Space(
+    (
+        Parameter("block", ("64KiB", "256KiB", "1MiB", "4MiB", "16MiB")),
+        Parameter("connections", (1, 2, 4, 8, 16, 32)),
+        Parameter("clients", (1, 2, 3, 4)),
+    )
+)
+
+
+def looked(strategy, value, *, noise=0.0, seed=1):
+    """Let ``strategy`` look until it knows enough; return what it found and where it measured."""
+    random, asked = np.random.default_rng(seed), []
+    while (point := strategy.ask()) is not None:
+        asked.append(point)
+        assert len(asked) <= strategy.budget
+        strategy.tell(point, value(point) * math.exp(random.normal(0.0, noise)))
+    return strategy.found(), asked
+
+
+def hill(point):
+    """One hill: block 1MiB, 8 connections, and more the more clients there are."""
+    block, connections, clients = point
+    return 1000 * math.exp(-0.4 * abs(block - 2) - 0.3 * abs(connections - 3) + 0.3 * clients)
+
+
+def ridge(point):
+    """The more clients, the fewer connections each: the best lies where one at a time does not look."""
+    block, connections, clients = point
+    return 1000 * math.exp(-0.4 * abs(block - 2) - 0.5 * abs(connections + 2 * clients - 7) + 0.25 * clients)
+
+
+BOTH = [lambda: OneAtATime(SPACE, budget=len(SPACE)), lambda: Surrogate(SPACE, budget=60)]
+
+
+@pytest.mark.parametrize("make", BOTH, ids=["one-at-a-time", "surrogate"])
+def test_a_hill_is_climbed_and_what_limits_is_said(make):
+    found, asked = looked(make(), hill)
+    assert found.point == (2, 3, 3)
+    assert found.values == {"block": "1MiB", "connections": 8, "clients": 4}
+    assert found.value == pytest.approx(hill(found.point), rel=0.05)
+    assert found.limits == ("clients",)
+    assert found.measurements == len(asked) <= 60
+
+
+def test_a_ridge_is_found_by_the_surrogate_in_noise():
+    hits = 0
+    best = max(map(ridge, SPACE))
+    for seed in range(10):
+        found, _ = looked(Surrogate(SPACE, budget=60, seed=seed), ridge, noise=0.02, seed=seed)
+        hits += ridge(found.point) >= 0.98 * best
+    assert hits >= 9
+
+
+def test_one_at_a_time_measures_each_value_of_each_parameter_as_often_as_asked():
+    _, asked = looked(OneAtATime(SPACE, budget=len(SPACE), repeats=2), hill)
+    assert (
+        len(asked) == 2 * (5 + 6 + 4) - 2 * 2
+    )  # where it stands is measured already when the next one's turn comes
+    assert {point[1:] for point in asked[:10]} == {SPACE.middle()[1:]}
+
+
+def test_a_measurement_that_something_slowed_hides_no_good_point():
+    def value(point):
+        value.count += 1
+        return hill(point) * (0.4 if value.count in (4, 9) else 1.0)
+
+    value.count = 0
+    found, _ = looked(Surrogate(SPACE, budget=60), value)
+    assert hill(found.point) >= 0.98 * max(map(hill, SPACE))
+
+
+@pytest.mark.parametrize("make", BOTH, ids=["one-at-a-time", "surrogate"])
+def test_the_same_seed_and_answers_ask_the_same(make):
+    assert looked(make(), hill, noise=0.03)[1] == looked(make(), hill, noise=0.03)[1]
+
+
+def test_a_small_budget_is_kept():
+    found, asked = looked(Surrogate(SPACE, budget=3), hill)
+    assert len(asked) == found.measurements == 3
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf])
+def test_what_is_no_throughput_is_refused_with_its_place(value):
+    strategy = Surrogate(SPACE, budget=5)
+    with pytest.raises(ValueError, match="'clients': 3"):
+        strategy.tell(SPACE.middle(), value)
+
+
+def test_nothing_measured_is_nothing_found():
+    with pytest.raises(ValueError, match="nothing was measured"):
+        OneAtATime(SPACE, budget=5).found()
+
+
+def test_a_space_says_what_is_wrong_with_it():
+    with pytest.raises(ValueError, match="twice"):
+        Parameter("block", (1, 1))
+    with pytest.raises(ValueError, match="at least one"):
+        Parameter("block", ())
+    with pytest.raises(ValueError, match="each of them once"):
+        Space((Parameter("a", (1,)), Parameter("a", (2,))))
+    with pytest.raises(ValueError, match="finds nothing"):
+        Surrogate(SPACE, budget=0)
+
+
+def test_a_space_of_one_point_is_found_at_once():
+    found, asked = looked(Surrogate(Space((Parameter("a", (1,)),)), budget=10), lambda _: 5.0)
+    assert found.value == pytest.approx(5.0)
+    assert found.limits == ()
+    assert set(asked) == {(0,)}
