@@ -75,7 +75,7 @@ def protocols_page() -> str:
         "# Options of targets.yaml",
         _PROTOCOLS,
         "## Every target",
-        "| key | |\n|---|---|\n" + "\n".join(_common(schema)),
+        "| key | meaning |\n|---|---|\n" + "\n".join(_common(schema)),
     ]
     for name, kind in protocols.registered().items():
         options = {
@@ -156,7 +156,7 @@ def command_line_page() -> str:
         ]
         said = parser.description or _said.get(words, "")
         parts += [f"## {' '.join(words)}", _sentence(said)]
-        parts += [_table(("argument", ""), rows)] if rows else []
+        parts += [_table(("argument", "meaning"), rows)] if rows else []
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -172,13 +172,13 @@ def pytest_page() -> str:
             "# pytest: options, marks, fixtures",
             _PLUGIN,
             "## Options",
-            _table(("option", ""), sorted(options.rows)),
+            _table(("option", "meaning"), sorted(options.rows)),
             _PYTESTS_OWN,
             "## Marks",
-            _table(("mark", ""), [(f"`{name}`", said) for name, said in _marks()]),
+            _table(("mark", "meaning"), [(f"`{name}`", said) for name, said in _marks()]),
             "## Fixtures",
             "Each needs the one before it, so a case names only the last one that it uses.",
-            _table(("fixture", ""), list(_fixtures(modules))),
+            _table(("fixture", "meaning"), list(_fixtures(modules))),
         ]
     )
 
@@ -262,7 +262,7 @@ def _options(properties: Schema, required: set[str], schema: Schema, *, defaults
                 _cell(_said_of(said, schema)),
             )
         )
-    heads = ("option", "value", "default", "") if defaults else ("option", "value", "")
+    heads = ("option", "value", "default", "meaning") if defaults else ("option", "value", "meaning")
     return _table(heads, rows).rstrip()
 
 
