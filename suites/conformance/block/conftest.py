@@ -25,6 +25,10 @@ SIZE = 4096
 """Bytes that are written at a time: whole blocks of any device."""
 
 
+ATTENTIONS = 8
+"""How many unit attentions may be waiting for an initiator."""
+
+
 @dataclass
 class Initiator:
     """The device as one client has it. ``key`` is what it registers."""
@@ -45,12 +49,13 @@ class Initiator:
         """Make an ioctl; return 0 or the status of the refusal; skip where there are no reservations.
 
         A unit attention, by which a target tells once what others did, makes the kernel give a command up
-        before it was begun: it is asked again.
+        before it was begun: it is asked again, as often as there may be such news.
         """
         try:
-            returned = int(self.hand.call("ioctl", self.fd, *request)[0])
-            if returned & 0xFF == reservations.CHECK_CONDITION:
+            for _ in range(ATTENTIONS):
                 returned = int(self.hand.call("ioctl", self.fd, *request)[0])
+                if returned & 0xFF != reservations.CHECK_CONDITION:
+                    break
         except OSError as error:
             if error.errno in (errno.EOPNOTSUPP, errno.ENOTTY):
                 pytest.skip(f"{self.hand.name}: neither kernel nor target has reservations here: {error}")
