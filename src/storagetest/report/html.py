@@ -1,10 +1,11 @@
 """The HTML report: Allure 3, generated here, in one file that opens from disk and asks nobody for anything.
 
 One file, because a browser refuses a page from ``file://`` to fetch its neighbours: the directory form of the
-report wants a web server. It weighs about 3.6 MB of program plus the results.
+report wants a web server. It weighs about 3.6 MB of program plus the results, packed.
 
 Steps: :func:`configuration` (pure) → the generator, from the pinned packages (:mod:`storagetest.report.node`)
-→ :func:`storagetest.report.offline.make_offline` (pure) → the page, put in place by one rename.
+→ one page of its directory (:mod:`storagetest.report.packing`) →
+:func:`storagetest.report.offline.make_offline` (pure) → the page, put in place by one rename.
 
 History: the generator keeps it in one file of JSON lines, one run a line, which it reads and appends to. It
 works on a copy of the user's, which is put back by one rename when the page is there: a report that failed
@@ -26,6 +27,7 @@ from storagetest.errors import ReportError
 from storagetest.report.categories import CATEGORIES, VERDICT_LABEL, Category
 from storagetest.report.node import Node, cache_directory, find_node, install, run
 from storagetest.report.offline import make_offline, outside_urls
+from storagetest.report.packing import assembled
 
 __all__ = ["HISTORY_RUNS", "configuration", "generate"]
 
@@ -140,7 +142,7 @@ def configuration(title: str, output: Path, history: Path | None = None) -> dict
             "awesome": {
                 "options": {
                     "reportName": title,
-                    "singleFile": True,
+                    "singleFile": False,
                     "reportLanguage": "en",
                     "groupBy": ["epic", "feature", "story"],
                     "sections": ["charts", "timeline"],
@@ -187,4 +189,4 @@ def _generated(
     if not pages:
         msg = f"the report generator left no page for {results}; it said:\n{said.strip()}"
         raise ReportError(msg)
-    return pages[0].read_text(encoding="utf-8")
+    return assembled(pages[0].parent)

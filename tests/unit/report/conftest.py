@@ -149,7 +149,7 @@ def made_up_results(tmp_path_factory: pytest.TempPathFactory) -> Path:
         os.devnull,
     ]
     done = subprocess.run(
-        [*argv, "-p", "no:storagetest"], cwd=place, capture_output=True, text=True, timeout=120, check=False
+        [*argv, "-p", "no:storagetest"], cwd=place, capture_output=True, text=True, timeout=500, check=False
     )
     assert "12 failed, 31 passed, 1 skipped, 1 xfailed" in done.stdout, done.stdout + done.stderr
     allure.write_extras(

@@ -7,7 +7,7 @@ browser's own search opens what it finds.
 from __future__ import annotations
 
 from storagetest.report.base import Record
-from storagetest.report.figures import Figure, figures
+from storagetest.report.figures import Figure
 from storagetest.report.page.given import WORDS, Given, Section, case_of, escaped, group, identity, wide
 
 __all__ = ["section"]
@@ -24,7 +24,7 @@ def section(found: Given) -> Section:
     ).items():
         names = list(dict.fromkeys(name for record in records for name in record.run.headline))
         heads = "".join(f'<th scope="col">{escaped(name)}</th>' for name in names)
-        body = "".join(_row(record, names) for record in records)
+        body = "".join(_row(found, record, names) for record in records)
         caption = f"{variant}: {workload}, {len(records):,} case{'s' * (len(records) != 1)}"
         grid = (
             f'<table><caption>{escaped(caption)}</caption><thead><tr><th scope="col">case</th>'
@@ -35,9 +35,9 @@ def section(found: Given) -> Section:
     return Section("cases", title, "".join(parts))
 
 
-def _row(record: Record, names: list[str]) -> str:
+def _row(found: Given, record: Record, names: list[str]) -> str:
     run = record.run
-    shown = figures(record)
+    shown = found.figures(record)
     cells = "".join(f'<td class="n">{_cell(shown.get(name))}</td>' for name in names)
     said = [f"{verdict.threshold.text}: {verdict.outcome.value}" for verdict in record.verdicts]
     said += record.reasons

@@ -12,7 +12,7 @@ from storagetest.report.base import Record, Status
 from storagetest.report.baseline import Key, key_of
 from storagetest.report.compare import Row
 from storagetest.report.coverage import CaseRecord
-from storagetest.report.figures import parameter_text
+from storagetest.report.figures import Figure, figures, parameter_text
 
 __all__ = [
     "WORDS",
@@ -60,6 +60,13 @@ class Given:
     rows: Sequence[Row] = ()
     baseline: str = ""
     sources: Sequence[str] = ()
+    _shown: dict[int, Mapping[str, Figure]] = field(default_factory=dict)
+
+    def figures(self, record: Record) -> Mapping[str, Figure]:
+        """Return the record's figures; several sections show them, and percentiles take their time."""
+        if id(record) not in self._shown:
+            self._shown[id(record)] = figures(record)
+        return self._shown[id(record)]
 
     @property
     def variants(self) -> list[str]:

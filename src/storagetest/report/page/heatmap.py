@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from storagetest.measure.curves import known
 from storagetest.measure.run import Better, Metric
 from storagetest.measure.standing import Standing, standings
+from storagetest.measure.stats import Estimate
 from storagetest.report.base import Record, Status
-from storagetest.report.figures import figures
+from storagetest.report.figures import Figure
 from storagetest.report.page.given import Given, Section, case_of, escaped, group, identity, wide
 from storagetest.units import format_ratio
 
@@ -39,7 +39,7 @@ def section(found: Given) -> Section:
     for number, ((workload,), records) in enumerate(workloads.items()):
         variants = list(dict.fromkeys(record.run.variant for record in records))
         cases = group(records, lambda record: (case_of(record.run), record.run.client, record.run.profile))
-        body = "".join(_rows(key, own, variants) for key, own in cases.items())
+        body = "".join(_rows(found, key, own, variants) for key, own in cases.items())
         heads = "".join(f'<th scope="col">{escaped(variant)}</th>' for variant in variants)
         caption = f"{workload}: {len(cases):,} case{'s' * (len(cases) != 1)}, {len(variants)} variants"
         grid = (
@@ -53,7 +53,7 @@ def section(found: Given) -> Section:
     return Section("targets", "Targets side by side", "".join(parts))
 
 
-def _rows(key: tuple[str, ...], records: Sequence[Record], variants: Sequence[str]) -> str:
+def _rows(found: Given, key: tuple[str, ...], records: Sequence[Record], variants: Sequence[str]) -> str:
     title, client, profile = key
     by_variant = {record.run.variant: record for record in records}
     metrics = {
@@ -74,16 +74,22 @@ def _rows(key: tuple[str, ...], records: Sequence[Record], variants: Sequence[st
         said = "higher is better" if metric.better is Better.HIGHER else "lower is better"
         rows.append(
             f'<tr>{head}<th scope="row">{escaped(name)} <span title="{said}" aria-label="{said}">{way}</span>'
-            f"</th>{_cells(metric, by_variant, variants)}</tr>"
+            f"</th>{_cells(found, metric, by_variant, variants)}</tr>"
         )
     return "".join(rows)
 
 
-def _cells(metric: Metric, by_variant: Mapping[str, Record], variants: Sequence[str]) -> str:
+def _cells(found: Given, metric: Metric, by_variant: Mapping[str, Record], variants: Sequence[str]) -> str:
     records = [by_variant.get(variant) for variant in variants]
-    values = [known(record.run, metric) if record and _fit(record) else None for record in records]
+    shown = [found.figures(record).get(metric.name) if record else None for record in records]
+    values = [
+        Estimate(figure.value, figure.interval)
+        if record and figure and figure.enough and _fit(record)
+        else None
+        for record, figure in zip(records, shown, strict=True)
+    ]
     stands = standings(values, metric.better)
-    return "".join(_cell(metric, record, stand) for record, stand in zip(records, stands, strict=True))
+    return "".join(map(_cell, records, shown, stands))
 
 
 def _fit(record: Record) -> bool:
@@ -91,8 +97,7 @@ def _fit(record: Record) -> bool:
     return not record.run.invalid and record.status is not Status.ERROR
 
 
-def _cell(metric: Metric, record: Record | None, stand: Standing | None) -> str:
-    figure = figures(record).get(metric.name) if record else None
+def _cell(record: Record | None, figure: Figure | None, stand: Standing | None) -> str:
     if record is None or figure is None:
         return '<td class="none">-</td>'
     value = f'<a href="#{identity(record)}">{escaped(figure.text)}</a>'

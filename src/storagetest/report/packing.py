@@ -1,0 +1,130 @@
+"""One page from the generator's directory: its program inlined, its data packed and unpacked on demand.
+
+The generator has a single-file form of its own, but that is one program with all data as its text: a browser
+reads and keeps all of it before anything is shown, and above 512 MB no such file can be made. Rules:
+
+1. Files are packed into bundles of about 256 KiB, gzip, base64, each in an inert ``<script>`` that a browser
+   only skips. Like stands beside like (widgets first, then by kind), so they pack well.
+2. A script in the head is what the program asks for data: it answers ``name in`` and unpacks the one bundle
+   that a name is in. Nothing is fetched but ``data:`` addresses.
+3. Whatever the program loads by a tag is inlined as a ``data:`` address; fonts are left out, as in the
+   generator's own single file.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from storagetest.errors import ReportError
+
+__all__ = ["assembled", "bundles"]
+
+_BUNDLE = 256 << 10
+_SHELL = {".html", ".js", ".css", ".woff", ".woff2", ".map"}
+
+_ASKED = """<script>
+(() => {
+  const kept = new Map();
+  const unpacked = name => {
+    if (!kept.has(name)) {
+      if (kept.size > 40) kept.delete(kept.keys().next().value);
+      const text = document.getElementById(`packed-${name}`).textContent;
+      kept.set(name, fetch(`data:application/gzip;base64,${text}`)
+        .then(got => new Response(got.body.pipeThrough(new DecompressionStream('gzip'))).arrayBuffer())
+        .then(bytes => new Uint8Array(bytes)));
+    }
+    return kept.get(name);
+  };
+  const base64 = bytes => {
+    let text = '';
+    for (let at = 0; at < bytes.length; at += 32768)
+      text += String.fromCharCode(...bytes.subarray(at, at + 32768));
+    return btoa(text);
+  };
+  let index = {};
+  window.allureReportDataReady = false;
+  window.allureReportData = new Proxy({}, {
+    has: (_, name) => Object.hasOwn(index, name),
+    get: (_, name) => {
+      if (!Object.hasOwn(index, name)) return undefined;
+      const [bundle, from, length] = index[name];
+      return unpacked(bundle).then(bytes => base64(bytes.subarray(from, from + length)));
+    },
+  });
+  document.addEventListener('DOMContentLoaded', () => unpacked('index').then(bytes => {
+    index = JSON.parse(new TextDecoder().decode(bytes));
+    window.allureReportDataReady = true;
+  }));
+})();
+</script>"""
+_READY = re.compile(r"<script async>\s*window\.allureReportDataReady = true;\s*</script>")
+_TAG = re.compile(
+    r'<script[^>]*\ssrc="(?P<js>[^":]+\.js)"[^>]*></script>'
+    r'|<link rel="stylesheet"[^>]*\shref="(?P<css>[^":]+\.css)"[^>]*>'
+    r'|<link rel="preload"[^>]*\.woff2?"[^>]*>'
+)
+
+
+def assembled(directory: Path) -> str:
+    """Return the report in ``directory`` (what holds index.html) as one page.
+
+    Raises :class:`ReportError` where it is not laid out as the pinned generator does it.
+    """
+    page = (directory / "index.html").read_text(encoding="utf-8")
+    page, found = _READY.subn("", page)
+    if not found:
+        raise ReportError("the generated report loads its data in another way: the generator has changed")
+    page = _TAG.sub(lambda match: _inlined(directory, match), page)
+    index: dict[str, tuple[int, int, int]] = {}
+    packed = [_script(str(number), bundle) for number, bundle in enumerate(bundles(directory, index))]
+    packed.append(_script("index", json.dumps(index, separators=(",", ":")).encode()))
+    head, body = page.replace("<head>", f"<head>{_ASKED}", 1), "".join(packed)
+    before, end, after = head.rpartition("</body>")
+    return f"{before}{body}{end}{after}"
+
+
+def bundles(directory: Path, index: dict[str, tuple[int, int, int]]) -> Iterator[bytes]:
+    """Yield the data files' bytes in bundles; ``index`` gets each one's bundle, place and length."""
+    names = (path.relative_to(directory) for path in directory.rglob("*") if path.is_file())
+    # An attachment is data whatever it is called.
+    data = [name for name in names if name.parts[0] == "data" or name.suffix not in _SHELL]
+    number, bundle = 0, bytearray()
+    for name in sorted(data, key=_order):
+        content = (directory / name).read_bytes()
+        if bundle and len(bundle) + len(content) > _BUNDLE:
+            yield bytes(bundle)
+            number, bundle = number + 1, bytearray()
+        index[name.as_posix()] = (number, len(bundle), len(content))
+        bundle += content
+    if bundle:
+        yield bytes(bundle)
+
+
+def _order(path: Path) -> tuple[bool, str, str, str]:
+    return path.parts[0] == "data", path.parent.as_posix(), path.suffix, path.name
+
+
+def _script(name: str, content: bytes) -> str:
+    text = base64.b64encode(gzip.compress(content, 6, mtime=0)).decode()
+    return f'<script type="text/plain" id="packed-{name}">{text}</script>\n'
+
+
+def _inlined(directory: Path, match: re.Match[str]) -> str:
+    said: Mapping[str, str | None] = match.groupdict()
+    if said["js"]:
+        return f'<script src="data:text/javascript;base64,{_read(directory, said["js"])}"></script>'
+    if said["css"]:
+        return f'<link rel="stylesheet" href="data:text/css;base64,{_read(directory, said["css"])}">'
+    return ""
+
+
+def _read(directory: Path, name: str) -> str:
+    try:
+        return base64.b64encode((directory / name).read_bytes()).decode()
+    except OSError as error:
+        raise ReportError(f"the generated report wants {name}: {error.strerror}") from None
