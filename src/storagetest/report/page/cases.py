@@ -56,4 +56,4 @@ def _cell(figure: Figure | None) -> str:
         return ""
     if figure.range_text == "-":
         return escaped(figure.text)
-    return f"{escaped(figure.text)}<br><small>{escaped(figure.range_text)}</small>"
+    return f"{escaped(figure.text)}<small>{escaped(figure.range_text)}</small>"

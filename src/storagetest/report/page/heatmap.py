@@ -41,7 +41,8 @@ def section(found: Given) -> Section:
         cases = group(records, lambda record: (case_of(record.run), record.run.client, record.run.profile))
         body = "".join(_rows(found, key, own, variants) for key, own in cases.items())
         heads = "".join(f'<th scope="col">{escaped(variant)}</th>' for variant in variants)
-        caption = f"{workload}: {len(cases):,} case{'s' * (len(cases) != 1)}, {len(variants)} variants"
+        many = "s" * (len(cases) != 1), "s" * (len(variants) != 1)
+        caption = f"{workload}: {len(cases):,} case{many[0]}, {len(variants)} variant{many[1]}"
         grid = (
             f'<table class="heat"><caption>{escaped(caption)}</caption><thead><tr><th scope="col">case</th>'
             f'<th scope="col">metric</th>{heads}</tr></thead><tbody>{body}</tbody></table>'
@@ -102,13 +103,13 @@ def _cell(record: Record | None, figure: Figure | None, stand: Standing | None) 
         return '<td class="none">-</td>'
     value = f'<a href="#{identity(record)}">{escaped(figure.text)}</a>'
     if not _fit(record):
-        return f'<td class="none">{value}<br><small>INVALID</small></td>'
+        return f'<td class="none">{value} <small>INVALID</small></td>'
     if stand is None:
         return f"<td>{value}</td>"
     shade = "h0" if stand.level else f"h{1 + sum(stand.share < step for step in _STEPS)}"
     word = "best" if stand.share == 1 else "level" if stand.level else format_ratio(stand.share, digits=2)
     alone = " · one run" if figure.interval is None else ""
-    return f'<td class="{shade}">{value}<br><small>{word}{alone}</small></td>'
+    return f'<td class="{shade}">{value} {word}{alone}</td>'
 
 
 def _legend() -> str:

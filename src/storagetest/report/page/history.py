@@ -9,7 +9,7 @@ from storagetest.measure.run import Run
 from storagetest.report.chart import Axis, Line
 from storagetest.report.page.figure import Charts
 from storagetest.report.page.given import Given, Section, case_of
-from storagetest.report.page.scaling import axis_of
+from storagetest.report.page.scaling import axis_of, bar
 
 __all__ = ["section"]
 
@@ -51,9 +51,7 @@ def _line(runs: list[Run], name: str) -> Line:
     return Line(
         runs[-1].variant,
         tuple((at, value.value) for at, value in kept),
-        ranges=tuple(
-            (value.interval.low, value.interval.high) if value.interval else None for _, value in kept
-        ),
+        ranges=tuple(bar(value) for _, value in kept),
     )
 
 

@@ -60,16 +60,25 @@ def _compared(rows: Sequence[Row], baseline: str) -> str:
     counts = Counter(row.comparison.change for row in rows)
     said = ", ".join(f"{counts[each]:,} {_WORDS.get(each, each.value)}" for each in _ORDER if counts[each])
     ordered = sorted(rows, key=lambda row: (_ORDER.index(row.comparison.change), -abs(row.comparison.effect)))
-    heads = ["case", "variant", "metric", "before", "now", "effect", "95 % interval", "p", "verdict"]
-    shown = [_cells(row) for row in ordered[:_MOST]]
-    left = len(ordered) - _MOST
-    more = f"<p>And {left:,} more with less to say.</p>" if left > 0 else ""
+    told = [row for row in ordered if row.comparison.change in (Change.WORSE, Change.BETTER)]
+    rest = ordered[len(told) :]
     return (
         f"<p>Compared with <code>{escaped(baseline)}</code>: {said}. An effect below the noise floor that a "
         "baseline has learned is never reported as a change, and below four runs a side nothing is.</p>"
-        + table(heads, shown, caption="Metrics of the same cases, before and now", numbers=range(3, 8))
-        + more
+        + (_table(told, "Metrics that changed") if told else "")
+        + (
+            f"<details><summary>The others: {len(rest):,}</summary>{_table(rest, 'The others')}</details>"
+            if rest
+            else ""
+        )
     )
+
+
+def _table(rows: Sequence[Row], caption: str) -> str:
+    heads = ["case", "variant", "metric", "before", "now", "effect", "95 % interval", "p", "verdict"]
+    left = len(rows) - _MOST
+    more = f"<p>And {left:,} more with less to say.</p>" if left > 0 else ""
+    return table(heads, [_cells(row) for row in rows[:_MOST]], caption=caption, numbers=range(3, 8)) + more
 
 
 def _cells(row: Row) -> list[str]:

@@ -13,7 +13,7 @@ from storagetest.report.page.figure import Charts
 from storagetest.report.page.given import Given, Section, asked, case_of
 from storagetest.units import format_value
 
-__all__ = ["axis_of", "curves_of", "section", "usable"]
+__all__ = ["axis_of", "bar", "curves_of", "section", "usable"]
 
 _NOTHING = (
     "<p>There is no curve in these results. One is drawn where a workload goes through levels "
@@ -79,8 +79,13 @@ def _of(name: str, found: Sequence[tuple[float, Estimate]]) -> Line:
     return Line(
         name,
         tuple((at, one.value) for at, one in found),
-        ranges=tuple((one.interval.low, one.interval.high) if one.interval else None for _, one in found),
+        ranges=tuple(bar(one) for _, one in found),
     )
+
+
+def bar(one: Estimate) -> tuple[float, float] | None:
+    """Return the interval to draw: no figure here can be below zero, though t's interval can."""
+    return None if one.interval is None else (max(0.0, one.interval.low), one.interval.high)
 
 
 def _family(charts: Charts, members: Sequence[Family]) -> None:
