@@ -60,7 +60,8 @@ def _against(charts: Charts, runs: Sequence[Run]) -> None:
     for (workload, fixed, parameter, client, profile), lines in joined.items():
         title = ", ".join(filter(None, (workload, fixed, client, profile)))
         charts.add(lines, x, y, f"{title}, by {parameter}", f"A point for each value of {parameter}.")
-    for title, alike in _alike(runs).items():
+    drawn = {id(run) for family in families(runs) for _, run in family.runs}
+    for title, alike in _alike([run for run in runs if id(run) not in drawn]).items():
         lines = [
             Line(run.variant, (point,), joined=False) for run in alike if (point := _point(run)) is not None
         ]
