@@ -85,15 +85,17 @@ def on_case(records: Sequence[Record], artefacts: Mapping[str, str] | None = Non
         tables.append(_table_html(record, shown))
         prefix = f"{case_text(run)} on {run.variant}: " if len(records) > 1 else ""
         _attach(f"{prefix}values", _table_csv(shown), "text/csv", "csv")
-        _attach(f"{prefix}negotiated", _lines(run.negotiated), "text/plain", "txt")
-        _attach(f"{prefix}versions", _lines(run.versions), "text/plain", "txt")
-        for number, sample in enumerate(run.samples, start=1):
-            repeat = f" ({number} of {len(run.samples)})" if len(run.samples) > 1 else ""
-            _attach_all(sample.evidence, prefix=prefix, suffix=repeat)
-            drawing = timeline_svg(sample.series, f"{case_text(run)} on {run.variant}{repeat}")
-            _attach(f"{prefix}timeline.svg{repeat}", drawing, "image/svg+xml", "svg")
         drawing = distribution_svg(run, f"{case_text(run)} on {run.variant}: latencies")
         _attach(f"{prefix}latency distribution.svg", drawing, "image/svg+xml", "svg")
+        many = len(run.samples)
+        repeats = {f" ({n} of {many})" if many > 1 else "": one for n, one in enumerate(run.samples, start=1)}
+        for repeat, sample in repeats.items():
+            drawing = timeline_svg(sample.series, f"{case_text(run)} on {run.variant}{repeat}")
+            _attach(f"{prefix}timeline.svg{repeat}", drawing, "image/svg+xml", "svg")
+        _attach(f"{prefix}negotiated", _lines(run.negotiated), "text/plain", "txt")
+        _attach(f"{prefix}versions", _lines(run.versions), "text/plain", "txt")
+        for repeat, sample in repeats.items():
+            _attach_all(sample.evidence, prefix=prefix, suffix=repeat)
         _attach_all(record.artefacts, prefix=prefix)
     if len(records) == 1:
         run = records[0].run
