@@ -1,0 +1,80 @@
+"""What a client believes of a file or a name it has looked at is not older than its attribute cache may be.
+
+Sources: nfs(5), "DATA AND METADATA COHERENCE", "Attribute caching" and "Directory entry caching" (acregmin
+3 s, acregmax 60 s, acdirmin 30 s, acdirmax 60 s); RFC 1813 4.11, RFC 7530 10.6, 10.8 ("an upper time
+boundary is maintained"); mount.cifs(8), actimeo (1 s).
+"""
+
+from __future__ import annotations
+
+import pytest
+
+pytestmark = [
+    pytest.mark.needs("filesystem", "shared", "two_clients"),
+    pytest.mark.case(section="RFC 7530 10.6; nfs(5)", level="MUST", kills=("attributes-never-expire",)),
+]
+
+
+@pytest.mark.case("SHR-ATTR-01")
+def test_a_new_size_is_seen(a, b, wire, eventually):
+    a.write_file("f", b"x" * 10)
+    assert b.stat("f").size == 10
+    with wire(a, "write"):
+        a.write_file("f", b"x" * 2000)
+    with wire(b, "ask"):
+        eventually(lambda: b.stat("f").size == 2000, "the size that the other client's write gave the file")
+
+
+@pytest.mark.case("SHR-ATTR-02")
+def test_a_new_time_is_seen(a, b, wire, eventually):
+    a.write_file("f", b"x")
+    b.stat("f")
+    with wire(a, "change"):
+        a.utime("f", 10**18, 10**18)
+    with wire(b, "ask"):
+        eventually(lambda: b.stat("f").mtime_ns == 10**18, "the time that the other client set")
+
+
+@pytest.mark.case("SHR-ATTR-03")
+def test_a_new_link_is_counted(a, b, wire, eventually):
+    a.write_file("f", b"x")
+    assert b.stat("f").nlink == 1
+    with wire(a, "change"):
+        a.link("f", "g")
+    with wire(b, "ask"):
+        eventually(lambda: b.stat("f").nlink == 2, "the second link, which the other client made")
+
+
+@pytest.mark.case("SHR-ATTR-04")
+def test_an_open_file_follows_too(a, b, wire, eventually):
+    a.write_file("f", b"one")
+    fd = b.open("f")
+    assert b.pread(fd, 100) == b"one"
+    with wire(a, "write"):
+        a.write_file("f", b"two, and longer")
+    with wire(b, "ask"):
+        eventually(lambda: b.fstat(fd).size == 15, "the new size, through the open file")
+        eventually(lambda: b.pread(fd, 100) == b"two, and longer", "the new data, through the open file")
+
+
+@pytest.mark.slow
+@pytest.mark.case("SHR-ATTR-05", section="RFC 7530 10.8; nfs(5)", kills=("names-never-expire",))
+def test_names_that_were_looked_up_are_looked_up_again(a, b, wire, eventually):
+    a.write_file("removed", b"x")
+    a.write_file("renamed", b"x")
+    a.symlink("one", "retargeted")
+    assert b.exists("removed")
+    assert b.exists("renamed")
+    assert b.readlink("retargeted") == "one"
+    assert not b.exists("made")
+    with wire(a, "change"):
+        a.unlink("removed")
+        a.rename("renamed", "new")
+        a.write_file("made", b"x")
+        a.unlink("retargeted")
+        a.symlink("two", "retargeted")
+    with wire(b, "ask"):
+        eventually(lambda: not b.exists("removed"), "that the other client removed a file")
+        eventually(lambda: not b.exists("renamed"), "that the other client renamed a file")
+        eventually(lambda: b.exists("made"), "the file that the other client made where there was none")
+        eventually(lambda: b.readlink("retargeted") == "two", "the symbolic link that was made anew")

@@ -1,0 +1,147 @@
+"""Elections: of two clients that want the same thing at the same time, one gets it.
+
+Sources: POSIX.1-2024 open() O_CREAT and O_EXCL ("the check … and the creation … shall be atomic"), mkdir(),
+link(), symlink(), unlink(), rename(); open(2) NOTES on NFS; RFC 1813 3.3.8 (EXCLUSIVE), RFC 7530 16.16 and
+16.4; MS-SMB2 3.3.5.9 (FILE_CREATE).
+
+The two go through the names from both ends, again and again, so that they meet in every round.
+"""
+
+from __future__ import annotations
+
+from os import O_CREAT, O_EXCL, O_WRONLY
+
+import pytest
+
+pytestmark = [
+    pytest.mark.needs("filesystem", "shared", "two_clients"),
+    pytest.mark.case(section="POSIX.1-2024 open()", level="MUST"),
+]
+
+ROUNDS = 6
+NAMES = 12
+
+
+def _names(turn: int) -> list[str]:
+    return [f"{turn}-{number}" for number in range(NAMES)]
+
+
+def _winners(answers, loss: type[OSError]) -> list[bool]:
+    """Return for each answer whether it is a win; anything but a win or the due ``loss`` is a refusal."""
+    for answer in answers:
+        if isinstance(answer, OSError) and not isinstance(answer, loss):
+            raise answer
+    return [not isinstance(answer, OSError) for answer in answers]
+
+
+@pytest.fixture
+def elect(b, race, wire):
+    """Return what lets both make their calls, ``b`` from the other end: each is won by one."""
+
+    def run(mine, yours, loss: type[OSError]) -> None:
+        with wire(b, "change"):
+            ours, theirs = race(mine, list(reversed(yours)))
+        won, lost = _winners(ours, loss), _winners(reversed(theirs), loss)
+        both = [call[1:] for call, x, y in zip(mine, won, lost, strict=True) if x and y]
+        nobody = [call[1:] for call, x, y in zip(mine, won, lost, strict=True) if not x and not y]
+        assert not both, f"both won {both}"
+        assert not nobody, f"nobody won {nobody}"
+
+    return run
+
+
+@pytest.mark.case("SHR-ELECT-01", kills=("o-excl-not-exclusive",))
+def test_one_client_makes_a_file_with_O_EXCL(elect):  # noqa: N802  # that is its name
+    for turn in range(ROUNDS):
+        calls = [("open", name, O_CREAT | O_EXCL | O_WRONLY) for name in _names(turn)]
+        elect(calls, calls, FileExistsError)
+
+
+@pytest.mark.case("SHR-ELECT-02", section="POSIX.1-2024 mkdir() [EEXIST]", kills=("mkdir-not-exclusive",))
+def test_one_client_makes_a_directory(elect):
+    for turn in range(ROUNDS):
+        calls = [("mkdir", name) for name in _names(turn)]
+        elect(calls, calls, FileExistsError)
+
+
+@pytest.mark.case("SHR-ELECT-03", section="POSIX.1-2024 link() [EEXIST]", kills=("link-not-exclusive",))
+def test_one_client_makes_a_link(a, b, elect):
+    for hand, name in ((a, "of-a"), (b, "of-b")):
+        hand.write_file(name, name.encode())
+    for turn in range(ROUNDS):
+        names = _names(turn)
+        elect(
+            [("link", "of-a", one) for one in names],
+            [("link", "of-b", one) for one in names],
+            FileExistsError,
+        )
+
+
+@pytest.mark.case("SHR-ELECT-04", section="POSIX.1-2024 symlink() [EEXIST]", kills=("symlink-not-exclusive",))
+def test_one_client_makes_a_symbolic_link(elect):
+    for turn in range(ROUNDS):
+        names = _names(turn)
+        elect(
+            [("symlink", "of-a", one) for one in names],
+            [("symlink", "of-b", one) for one in names],
+            FileExistsError,
+        )
+
+
+@pytest.mark.case("SHR-ELECT-05", section="POSIX.1-2024 unlink() [ENOENT]", kills=("unlink-always-succeeds",))
+def test_one_client_removes_a_file(a, elect):
+    for turn in range(ROUNDS):
+        a.each([("write_file", name, b"x") for name in _names(turn)])
+        calls = [("unlink", name) for name in _names(turn)]
+        elect(calls, calls, FileNotFoundError)
+
+
+@pytest.mark.case("SHR-ELECT-06", section="POSIX.1-2024 rmdir() [ENOENT]", kills=("rmdir-always-succeeds",))
+def test_one_client_removes_a_directory(a, elect):
+    for turn in range(ROUNDS):
+        a.each([("mkdir", name) for name in _names(turn)])
+        calls = [("rmdir", name) for name in _names(turn)]
+        elect(calls, calls, FileNotFoundError)
+
+
+@pytest.mark.case("SHR-ELECT-07", section="POSIX.1-2024 rename() [ENOENT]", kills=("rename-leaves-a-copy",))
+def test_one_client_renames_a_file(a, b, elect):
+    for turn in range(ROUNDS):
+        names = _names(turn)
+        a.each([("write_file", name, b"x") for name in names])
+        elect(
+            [("rename", name, f"{name}-a") for name in names],
+            [("rename", name, f"{name}-b") for name in names],
+            FileNotFoundError,
+        )
+        found = [name for name in b.names() if name.startswith(f"{turn}-")]
+        assert sorted(name[:-2] for name in found) == sorted(names)
+
+
+@pytest.mark.case("SHR-ELECT-08", kills=("o-excl-believes-its-cache",))
+def test_a_name_known_to_be_absent_is_not_taken_twice(a, b, wire):
+    assert not b.exists("f")
+    with wire(a, "change"):
+        a.close(a.open("f", O_CREAT | O_EXCL | O_WRONLY))
+    with wire(b, "change"), pytest.raises(FileExistsError):
+        b.open("f", O_CREAT | O_EXCL | O_WRONLY)
+
+
+@pytest.mark.case("SHR-ELECT-09", section="POSIX.1-2024 mkdir() [EEXIST]", kills=("mkdir-not-exclusive",))
+def test_nor_is_a_directorys(a, b, wire):
+    assert not b.exists("d")
+    with wire(a, "change"):
+        a.mkdir("d")
+    with wire(b, "change"), pytest.raises(FileExistsError):
+        b.mkdir("d")
+
+
+@pytest.mark.case("SHR-ELECT-10", kills=("o-excl-believes-its-cache",))
+def test_a_name_that_another_removed_can_be_made_again(a, b, wire):
+    a.write_file("f", b"x")
+    assert b.read_file("f") == b"x"
+    with wire(a, "change"):
+        a.unlink("f")
+    with wire(b, "change"):
+        b.close(b.open("f", O_CREAT | O_EXCL | O_WRONLY))
+    assert a.read_file("f") == b""

@@ -1,0 +1,136 @@
+"""Rename: at every moment the name leads to the old file or to the new one, for every client.
+
+Sources: POSIX.1-2024 rename() ("a directory entry named new shall remain visible to other threads
+throughout the renaming operation and refer either to the file referred to by new or old before the
+operation began"); RFC 1813 3.3.14, RFC 7530 16.27 ("the operation must be atomic to the client").
+"""
+
+from __future__ import annotations
+
+from os import O_CREAT, O_EXCL, O_WRONLY
+
+import pytest
+
+pytestmark = [
+    pytest.mark.needs("filesystem", "shared", "two_clients"),
+    pytest.mark.case(section="POSIX.1-2024 rename()", level="MUST"),
+]
+
+TIMES = 60
+SIZE = 8000
+
+
+def _generation(number: int) -> bytes:
+    return b"%07d\n" % number * (SIZE // 8)
+
+
+def _replacements(first: int) -> list[tuple]:
+    """Return calls that put one new generation after the other under the name ``f``."""
+    return [
+        call
+        for number in range(first, first + TIMES)
+        for call in (("write_file", "new", _generation(number)), ("rename", "new", "f"))
+    ]
+
+
+@pytest.mark.case("SHR-RENAME-01", kills=("rename-unlinks-first",))
+def test_the_name_is_never_absent(a, b, race, wire):
+    a.write_file("f", _generation(0))
+    with wire(b, "ask"):
+        replaced, looks = race(_replacements(1), [("open", "f", 0), ("stat", "f")] * TIMES)
+    assert not [answer for answer in replaced if isinstance(answer, OSError)]
+    absent = [answer for answer in looks if isinstance(answer, FileNotFoundError)]
+    assert not absent, f"{len(absent)} of {len(looks)} looks found no such name"
+
+
+@pytest.mark.case("SHR-RENAME-02", kills=("rename-copies",))
+def test_what_is_read_is_the_old_file_or_the_new_one_whole(a, b, race, wire, observe):
+    a.write_file("f", _generation(0))
+    with wire(b, "read"):
+        _, found = race(_replacements(1), [("read_file", "f")] * TIMES)
+    absent = [answer for answer in found if isinstance(answer, FileNotFoundError)]
+    assert not absent, f"{len(absent)} of {len(found)} reads found no such name"
+    whole = {_generation(number) for number in range(TIMES + 1)}
+    torn = [data for data in found if not isinstance(data, OSError) and data not in whole]
+    assert not torn, (
+        f"{len(torn)} of {len(found)} reads found neither: {torn[0][:40]!r}, {len(torn[0])} bytes"
+    )
+    if any(isinstance(answer, OSError) for answer in found):
+        observe("a file replaced while it was read is lost to its reader (ESTALE)")
+    assert len(whole.intersection(data for data in found if not isinstance(data, OSError))) > 0
+
+
+@pytest.mark.case("SHR-RENAME-03", kills=("rename-leaves-a-copy",))
+def test_the_old_name_is_gone_and_the_new_one_is_there(a, b, wire):
+    a.write_file("old", b"the file")
+    ino = a.stat("old").ino
+    with wire(a, "change"):
+        a.rename("old", "new")
+    with wire(b, "ask"):
+        assert b.read_file("new") == b"the file"
+    assert b.stat("new").ino == ino
+    with pytest.raises(FileNotFoundError):
+        b.open("old")
+
+
+@pytest.mark.case("SHR-RENAME-04", kills=("rename-leaves-a-copy",))
+def test_a_file_that_another_read_under_its_old_name_is_not_found_there(a, b, wire):
+    a.write_file("old", b"the file")
+    assert b.read_file("old") == b"the file"
+    with wire(a, "change"):
+        a.rename("old", "new")
+    with pytest.raises(FileNotFoundError):
+        b.open("old")
+    assert b.read_file("new") == b"the file"
+
+
+@pytest.mark.case("SHR-RENAME-05", kills=("open-finds-the-old-file",))
+def test_two_names_are_exchanged_by_way_of_a_third(a, b, wire):
+    a.write_file("f", b"one")
+    a.write_file("g", b"two")
+    assert (b.read_file("f"), b.read_file("g")) == (b"one", b"two")
+    with wire(a, "change"):
+        a.rename("f", "h")
+        a.rename("g", "f")
+        a.rename("h", "g")
+    assert (b.read_file("f"), b.read_file("g")) == (b"two", b"one")
+
+
+@pytest.mark.case("SHR-RENAME-06", kills=("rename-leaves-a-copy",))
+def test_a_directory_takes_what_is_in_it_along(a, b, wire):
+    a.mkdir("d")
+    a.write_file("d/f", b"inside")
+    with wire(a, "change"):
+        a.rename("d", "e")
+    with wire(b, "ask"):
+        assert b.read_file("e/f") == b"inside"
+    with pytest.raises(FileNotFoundError):
+        b.open("d/f")
+
+
+@pytest.mark.case(
+    "SHR-RENAME-07", kills=("rename-ignores-the-other",), section="POSIX.1-2024 rename() [ENOTEMPTY]"
+)
+def test_a_directory_that_another_client_filled_is_not_replaced(a, b, wire):
+    a.mkdir("d")
+    a.mkdir("e")
+    assert a.names("e") == []
+    with wire(b, "change"):
+        b.write_file("e/f", b"mine")
+    with wire(a, "change"), pytest.raises(OSError, match=r"not empty|exists") as refused:
+        a.rename("d", "e")
+    assert not isinstance(refused.value, FileNotFoundError)
+    assert b.read_file("e/f") == b"mine"
+
+
+@pytest.mark.case("SHR-RENAME-08", kills=("open-finds-the-old-file",))
+def test_a_writer_that_opened_before_writes_into_the_file_it_opened(a, b, wire):
+    a.write_file("f", b"....")
+    fd = b.open("f", O_WRONLY)
+    with wire(a, "change"):
+        a.rename("f", "g")
+        a.close(a.open("f", O_CREAT | O_EXCL | O_WRONLY))
+    with wire(b, "write"):
+        b.write(fd, b"into")
+        b.close(fd)
+    assert (a.read_file("f"), a.read_file("g")) == (b"", b"into")

@@ -1,0 +1,124 @@
+"""Unlink while open: the name goes, the file stays for who has it open, and nothing of it is left in the end.
+
+Sources: POSIX.1-2024 unlink() ("If one or more references to the file are open when the last link is
+removed, the link shall be removed before unlink() returns, but the removal of the file contents shall be
+postponed until all references are closed"); RFC 1813 3.3.12, IMPLEMENTATION, and RFC 7530 16.26 (clients
+rename such a file, to ``.nfs…``, and remove it at the last close); RFC 8881 18.16.3
+(OPEN4_RESULT_PRESERVE_UNLINKED); MS-FSA 2.1.5.5 (delete on close).
+"""
+
+from __future__ import annotations
+
+from os import O_CREAT, O_EXCL, O_RDWR
+
+import pytest
+
+pytestmark = [
+    pytest.mark.needs("filesystem", "shared", "two_clients"),
+    pytest.mark.case(section="POSIX.1-2024 unlink(); RFC 1813 3.3.12", level="MUST"),
+]
+
+DATA = b"still here" * 1000
+
+
+@pytest.mark.case("SHR-UNLINK-01", kills=("unlink-takes-open-files",))
+def test_who_unlinked_its_open_file_still_reads_and_writes_it(a, b, wire):
+    a.write_file("f", DATA)
+    fd = a.open("f", O_RDWR)
+    with wire(a, "change"):
+        a.unlink("f")
+    a.forget(fd)
+    with wire(a, "read"):
+        assert a.pread(fd, len(DATA)) == DATA
+    a.pwrite(fd, b"written")
+    a.fsync(fd)
+    assert a.pread(fd, 7) == b"written"
+    with pytest.raises(FileNotFoundError):
+        b.open("f")
+
+
+@pytest.mark.case("SHR-UNLINK-02", kills=("unlinked-files-leave-a-name",))
+def test_nothing_is_left_after_the_last_close(a, b, wire, eventually):
+    a.write_file("f", DATA)
+    fd = a.open("f", O_RDWR)
+    with wire(a, "change"):
+        a.unlink("f")
+    assert "f" not in b.names()
+    with wire(a, "ask"):
+        a.close(fd)
+        assert a.names() == []
+    eventually(lambda: b.names() == [], "the directory is empty after the last close")
+
+
+@pytest.mark.case("SHR-UNLINK-03", kills=("unlinked-files-leave-a-name",))
+def test_nor_after_the_death_of_who_had_it_open(a, b, wire, eventually):
+    a.write_file("f", DATA)
+    a.open("f", O_RDWR)
+    with wire(a, "change"):
+        a.unlink("f")
+    a.die()
+    with wire(b, "list"):
+        eventually(lambda: b.names() == [], "the directory is empty after the death of its only user")
+
+
+@pytest.mark.case("SHR-UNLINK-04", kills=("unlink-takes-open-files",))
+def test_a_new_file_of_the_old_name_is_another_one(a, b, wire):
+    a.write_file("f", DATA)
+    fd = a.open("f", O_RDWR)
+    with wire(a, "change"):
+        a.unlink("f")
+        a.close(a.open("f", O_CREAT | O_EXCL | O_RDWR))
+    with wire(b, "write"):
+        b.write_file("f", b"the new one")
+    a.forget(fd)
+    assert a.pread(fd, len(DATA)) == DATA
+    assert a.read_file("f") == b"the new one"
+
+
+@pytest.mark.case("SHR-UNLINK-05", kills=("unlink-takes-open-files",), section="POSIX.1-2024 rename()")
+def test_who_renamed_over_its_open_file_still_reads_it(a, b, wire):
+    a.write_file("f", DATA)
+    a.write_file("new", b"the new one")
+    fd = a.open("f", O_RDWR)
+    with wire(a, "change"):
+        a.rename("new", "f")
+    a.forget(fd)
+    assert a.pread(fd, len(DATA)) == DATA
+    with wire(b, "ask"):
+        assert b.read_file("f") == b"the new one"
+
+
+@pytest.mark.case("SHR-UNLINK-06", level="MAY", section="RFC 8881 18.16.3; RFC 1813 4.10; MS-FSA 2.1.5.5")
+def test_what_another_client_unlinked_may_be_lost_to_who_has_it_open(a, b, wire, observe):
+    a.write_file("f", DATA)
+    fd = a.open("f", O_RDWR)
+    try:
+        with wire(b, "change"):
+            b.unlink("f")
+    except OSError:
+        observe("a file that another client has open cannot be unlinked")
+        assert a.read_file("f") == DATA
+        return
+    a.forget(fd)
+    try:
+        found = a.pread(fd, len(DATA))
+    except OSError:
+        observe("an open file that another client unlinked is lost (ESTALE)")
+    else:
+        assert found == DATA
+        observe("an open file that another client unlinked can still be read")
+
+
+@pytest.mark.case("SHR-UNLINK-07", level="MAY", section="RFC 1813 3.3.12, IMPLEMENTATION")
+def test_a_directory_with_an_open_unlinked_file_may_count_as_full(a, b, wire, observe):
+    a.mkdir("d")
+    a.write_file("d/f", DATA)
+    a.open("d/f", O_RDWR)
+    with wire(a, "change"):
+        a.unlink("d/f")
+    try:
+        b.rmdir("d")
+    except OSError:
+        observe("the directory of an open unlinked file cannot be removed")
+    else:
+        observe("the directory of an open unlinked file can be removed")
