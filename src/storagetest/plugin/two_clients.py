@@ -48,6 +48,7 @@ __all__ = [
     "Side",
     "hand_keeper",
     "hands",
+    "patience",
     "second_attachment",
     "second_client",
     "wire",
@@ -216,6 +217,16 @@ def _removed(hand: Hand, place: str) -> bool:
     except OSError:
         return False
     return True
+
+
+@pytest.fixture(scope="session")
+def patience() -> float:
+    """Return the seconds after which a client must have seen what another did.
+
+    It may believe its attribute cache for 60 s (nfs(5), acregmax and acdirmax), and one that waits for a lock
+    and is not called back asks again about as seldom.
+    """
+    return 75.0
 
 
 @pytest.fixture

@@ -17,11 +17,6 @@ from storagetest.errors import DeadlineExceeded
 from storagetest.hosts import wait_until
 from storagetest.runner.hands import Call, Hand
 
-ATTRIBUTE_CACHE = 60.0
-"""Seconds that a client may believe what it knows of a file or a directory: nfs(5), acregmax and acdirmax."""
-
-_MARGIN = 15.0
-
 
 @pytest.fixture
 def a(hands: tuple[Hand, Hand]) -> Hand:
@@ -54,15 +49,15 @@ def race(a: Hand, b: Hand) -> Callable[[Iterable[Call], Iterable[Call]], tuple[l
 
 
 @pytest.fixture
-def eventually(observe: Callable[[str], None]) -> Callable[[Callable[[], bool], str], None]:
+def eventually(observe: Callable[[str], None], patience: float) -> Callable[[Callable[[], bool], str], None]:
     """Return what waits until something is seen, for as long as a client may believe its attribute cache."""
 
     def wait(seen: Callable[[], bool], what: str) -> None:
         began = time.monotonic()
         try:
-            wait_until(seen, ATTRIBUTE_CACHE + _MARGIN, what, interval=0.5)
+            wait_until(seen, patience, what, interval=0.5)
         except DeadlineExceeded:
-            raise AssertionError(f"not seen within {ATTRIBUTE_CACHE:g} s and some: {what}") from None
+            raise AssertionError(f"not seen within {patience:g} s: {what}") from None
         waited = time.monotonic() - began
         observe("seen at once" if waited < 0.5 else "seen when the attribute cache had run out")
 

@@ -28,7 +28,7 @@ def test_what_was_written_before_the_close_is_read_after_the_open(a, b, wire):
         assert b.read_file("f") == b"written by a"
 
 
-@pytest.mark.case("SHR-CTO-02", kills=LATE)
+@pytest.mark.case("SHR-CTO-02", kills=("names-appear-late", "close-keeps-data-back"))
 def test_and_the_other_way_round(a, b, wire):
     with wire(b, "write"):
         b.write_file("f", b"written by b")
@@ -72,7 +72,7 @@ def test_a_file_that_was_made_longer_ends_in_zeros(a, b, wire):
     assert b.read_file("f") == b"x" * 10 + bytes(4990)
 
 
-@pytest.mark.case("SHR-CTO-07", kills=STALE)
+@pytest.mark.case("SHR-CTO-07", kills=("open-finds-old-size",))
 def test_a_file_that_was_emptied_by_an_open_is_empty(a, b, wire):
     a.write_file("f", b"x" * 5000)
     assert b.read_file("f") == b"x" * 5000
@@ -81,7 +81,7 @@ def test_a_file_that_was_emptied_by_an_open_is_empty(a, b, wire):
     assert b.read_file("f") == b""
 
 
-@pytest.mark.case("SHR-CTO-08", kills=STALE)
+@pytest.mark.case("SHR-CTO-08", kills=("open-finds-old-size",))
 def test_what_was_appended_is_there_after_the_open(a, b, wire):
     a.write_file("f", b"one,")
     assert b.read_file("f") == b"one,"
@@ -99,7 +99,7 @@ def test_what_was_synced_is_read_though_the_file_is_still_open(a, b, wire):
     assert b.read_file("f") == b"synced"
 
 
-@pytest.mark.case("SHR-CTO-10", kills=("open-finds-old-attributes",), section="RFC 7530 10.6")
+@pytest.mark.case("SHR-CTO-10", section="RFC 7530 10.6", kills=("attributes-never-expire",))
 def test_the_attributes_of_what_was_opened_are_fresh(a, b, wire):
     a.write_file("f", b"x")
     assert b.stat("f").size == 1
@@ -109,7 +109,7 @@ def test_the_attributes_of_what_was_opened_are_fresh(a, b, wire):
     assert b.fstat(fd).size == 3000
 
 
-@pytest.mark.case("SHR-CTO-11", kills=("open-finds-old-attributes",), section="RFC 7530 10.6")
+@pytest.mark.case("SHR-CTO-11", section="RFC 7530 10.6", kills=("attributes-never-expire",))
 def test_so_is_the_mode(a, b, wire):
     a.write_file("f", b"x")
     a.chmod("f", 0o600)
@@ -174,7 +174,7 @@ def test_a_large_file_arrives_whole(a, b, wire):
         assert b.call("read_file", "f", 1 << 23) == data
 
 
-@pytest.mark.case("SHR-CTO-17", kills=STALE)
+@pytest.mark.case("SHR-CTO-17", kills=("writes-are-whole-pages",))
 def test_parts_of_one_page_that_two_clients_write_in_turn_are_both_kept(a, b, wire):
     a.write_file("f", b"." * 300)
     for turn, (hand, offset) in enumerate([(a, 0), (b, 100), (a, 200), (b, 50)]):

@@ -54,9 +54,7 @@ def test_a_file_that_another_renamed_is_listed_once(a, b, wire, eventually):
     eventually(lambda: b.names("d") == ["two"], "that the other client renamed a file")
 
 
-@pytest.mark.case(
-    "SHR-DIR-04", section="RFC 7530 16.24; POSIX.1-2024 readdir()", kills=("listings-lose-names",)
-)
+@pytest.mark.case("SHR-DIR-04", section="RFC 7530 16.24; POSIX.1-2024 readdir()", kills=("readdir-loses",))
 def test_a_large_directory_is_listed_whole(a, b, wire):
     a.mkdir("d")
     a.each([("write_file", f"d/{name}", b"") for name in _files(0, MANY)], deadline=120)
@@ -64,7 +62,7 @@ def test_a_large_directory_is_listed_whole(a, b, wire):
         assert b.names("d") == _files(0, MANY)
 
 
-@pytest.mark.case("SHR-DIR-05", section="POSIX.1-2024 readdir()", kills=("listings-lose-names",))
+@pytest.mark.case("SHR-DIR-05", section="POSIX.1-2024 readdir()", kills=("readdir-doubles",))
 def test_what_was_there_throughout_is_listed_once_while_another_adds(a, b, race, wire):
     a.mkdir("d")
     a.each([("write_file", f"d/{name}", b"") for name in _files(0, MANY)], deadline=120)
@@ -75,7 +73,7 @@ def test_what_was_there_throughout_is_listed_once_while_another_adds(a, b, race,
         assert [name for name in listing if name < f"file-{MANY:05}"] == _files(0, MANY)
 
 
-@pytest.mark.case("SHR-DIR-06", section="POSIX.1-2024 readdir()", kills=("listings-lose-names",))
+@pytest.mark.case("SHR-DIR-06", section="POSIX.1-2024 readdir()", kills=("readdir-ends-early",))
 def test_what_was_there_throughout_is_listed_once_while_another_removes(a, b, race, wire):
     a.mkdir("d")
     a.each([("write_file", f"d/{name}", b"") for name in _files(0, MANY + 60)], deadline=120)
@@ -86,9 +84,7 @@ def test_what_was_there_throughout_is_listed_once_while_another_removes(a, b, ra
         assert [name for name in listing if name < f"file-{MANY:05}"] == _files(0, MANY)
 
 
-@pytest.mark.case(
-    "SHR-DIR-07", section="POSIX.1-2024 rmdir() [ENOTEMPTY]", kills=("rmdir-ignores-the-other",)
-)
+@pytest.mark.case("SHR-DIR-07", section="POSIX.1-2024 rmdir() [ENOTEMPTY]", kills=("rmdir-full",))
 def test_a_directory_that_another_filled_is_not_removed(a, b, wire):
     a.mkdir("d")
     assert a.names("d") == []
@@ -99,7 +95,7 @@ def test_a_directory_that_another_filled_is_not_removed(a, b, wire):
     assert b.read_file("d/f") == b"mine"
 
 
-@pytest.mark.case("SHR-DIR-08", section="POSIX.1-2024 rmdir()", kills=("rmdir-ignores-the-other",))
+@pytest.mark.case("SHR-DIR-08", section="POSIX.1-2024 rmdir()", kills=("unlink-not-done",))
 def test_a_directory_that_another_emptied_is_removed(a, b, wire):
     a.mkdir("d")
     a.write_file("d/f", b"x")
@@ -112,7 +108,9 @@ def test_a_directory_that_another_emptied_is_removed(a, b, wire):
         b.open("d/f")
 
 
-@pytest.mark.case("SHR-DIR-09", section="POSIX.1-2024 open() [ENOENT]", kills=("names-never-expire",))
+@pytest.mark.case(
+    "SHR-DIR-09", section="POSIX.1-2024 open() [ENOENT]", kills=("removed-directories-take-files",)
+)
 def test_nothing_is_made_in_a_directory_that_another_removed(a, b, wire):
     a.mkdir("d")
     assert b.names("d") == []
@@ -122,7 +120,7 @@ def test_nothing_is_made_in_a_directory_that_another_removed(a, b, wire):
         b.open("d/f", O_CREAT | O_EXCL | O_WRONLY)
 
 
-@pytest.mark.case("SHR-DIR-10", kills=("names-never-expire",), section="RFC 7530 10.8; nfs(5)")
+@pytest.mark.case("SHR-DIR-10", section="RFC 7530 10.8; nfs(5)", kills=("names-appear-late",))
 def test_a_tree_that_another_made_is_walked_at_once(a, b, wire):
     with wire(a, "change"):
         a.mkdir("d")

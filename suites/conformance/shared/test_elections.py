@@ -50,21 +50,21 @@ def elect(b, race, wire):
     return run
 
 
-@pytest.mark.case("SHR-ELECT-01", kills=("o-excl-not-exclusive",))
+@pytest.mark.case("SHR-ELECT-01", kills=("exclusive-not",))
 def test_one_client_makes_a_file_with_O_EXCL(elect):  # noqa: N802  # that is its name
     for turn in range(ROUNDS):
         calls = [("open", name, O_CREAT | O_EXCL | O_WRONLY) for name in _names(turn)]
         elect(calls, calls, FileExistsError)
 
 
-@pytest.mark.case("SHR-ELECT-02", section="POSIX.1-2024 mkdir() [EEXIST]", kills=("mkdir-not-exclusive",))
+@pytest.mark.case("SHR-ELECT-02", section="POSIX.1-2024 mkdir() [EEXIST]", kills=("mkdir-exists-accepted",))
 def test_one_client_makes_a_directory(elect):
     for turn in range(ROUNDS):
         calls = [("mkdir", name) for name in _names(turn)]
         elect(calls, calls, FileExistsError)
 
 
-@pytest.mark.case("SHR-ELECT-03", section="POSIX.1-2024 link() [EEXIST]", kills=("link-not-exclusive",))
+@pytest.mark.case("SHR-ELECT-03", section="POSIX.1-2024 link() [EEXIST]", kills=("made-over-what-exists",))
 def test_one_client_makes_a_link(a, b, elect):
     for hand, name in ((a, "of-a"), (b, "of-b")):
         hand.write_file(name, name.encode())
@@ -77,7 +77,7 @@ def test_one_client_makes_a_link(a, b, elect):
         )
 
 
-@pytest.mark.case("SHR-ELECT-04", section="POSIX.1-2024 symlink() [EEXIST]", kills=("symlink-not-exclusive",))
+@pytest.mark.case("SHR-ELECT-04", section="POSIX.1-2024 symlink() [EEXIST]", kills=("made-over-what-exists",))
 def test_one_client_makes_a_symbolic_link(elect):
     for turn in range(ROUNDS):
         names = _names(turn)
@@ -88,7 +88,9 @@ def test_one_client_makes_a_symbolic_link(elect):
         )
 
 
-@pytest.mark.case("SHR-ELECT-05", section="POSIX.1-2024 unlink() [ENOENT]", kills=("unlink-always-succeeds",))
+@pytest.mark.case(
+    "SHR-ELECT-05", section="POSIX.1-2024 unlink() [ENOENT]", kills=("removal-always-succeeds",)
+)
 def test_one_client_removes_a_file(a, elect):
     for turn in range(ROUNDS):
         a.each([("write_file", name, b"x") for name in _names(turn)])
@@ -96,7 +98,7 @@ def test_one_client_removes_a_file(a, elect):
         elect(calls, calls, FileNotFoundError)
 
 
-@pytest.mark.case("SHR-ELECT-06", section="POSIX.1-2024 rmdir() [ENOENT]", kills=("rmdir-always-succeeds",))
+@pytest.mark.case("SHR-ELECT-06", section="POSIX.1-2024 rmdir() [ENOENT]", kills=("removal-always-succeeds",))
 def test_one_client_removes_a_directory(a, elect):
     for turn in range(ROUNDS):
         a.each([("mkdir", name) for name in _names(turn)])
@@ -104,7 +106,7 @@ def test_one_client_removes_a_directory(a, elect):
         elect(calls, calls, FileNotFoundError)
 
 
-@pytest.mark.case("SHR-ELECT-07", section="POSIX.1-2024 rename() [ENOENT]", kills=("rename-leaves-a-copy",))
+@pytest.mark.case("SHR-ELECT-07", section="POSIX.1-2024 rename() [ENOENT]", kills=("rename-old-stays",))
 def test_one_client_renames_a_file(a, b, elect):
     for turn in range(ROUNDS):
         names = _names(turn)
@@ -118,7 +120,7 @@ def test_one_client_renames_a_file(a, b, elect):
         assert sorted(name[:-2] for name in found) == sorted(names)
 
 
-@pytest.mark.case("SHR-ELECT-08", kills=("o-excl-believes-its-cache",))
+@pytest.mark.case("SHR-ELECT-08", kills=("exclusive-not",))
 def test_a_name_known_to_be_absent_is_not_taken_twice(a, b, wire):
     assert not b.exists("f")
     with wire(a, "change"):
@@ -127,7 +129,7 @@ def test_a_name_known_to_be_absent_is_not_taken_twice(a, b, wire):
         b.open("f", O_CREAT | O_EXCL | O_WRONLY)
 
 
-@pytest.mark.case("SHR-ELECT-09", section="POSIX.1-2024 mkdir() [EEXIST]", kills=("mkdir-not-exclusive",))
+@pytest.mark.case("SHR-ELECT-09", section="POSIX.1-2024 mkdir() [EEXIST]", kills=("mkdir-exists-accepted",))
 def test_nor_is_a_directorys(a, b, wire):
     assert not b.exists("d")
     with wire(a, "change"):
@@ -136,7 +138,7 @@ def test_nor_is_a_directorys(a, b, wire):
         b.mkdir("d")
 
 
-@pytest.mark.case("SHR-ELECT-10", kills=("o-excl-believes-its-cache",))
+@pytest.mark.case("SHR-ELECT-10", kills=("names-never-expire",))
 def test_a_name_that_another_removed_can_be_made_again(a, b, wire):
     a.write_file("f", b"x")
     assert b.read_file("f") == b"x"

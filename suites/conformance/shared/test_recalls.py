@@ -44,7 +44,7 @@ def test_so_is_a_rename_over_it(a, b, trusted, wire):
     assert a.read_file(trusted) == b"later"
 
 
-@pytest.mark.case("SHR-RECALL-03", kills=("names-never-expire",))
+@pytest.mark.case("SHR-RECALL-03", kills=("open-finds-the-old-file",))
 def test_so_is_its_removal(a, b, trusted, wire):
     with wire(b, "change"):
         b.unlink(trusted)
@@ -59,7 +59,7 @@ def test_so_is_a_truncation(a, b, trusted, wire):
     assert a.read_file(trusted) == b"fi"
 
 
-@pytest.mark.case("SHR-RECALL-05", kills=("open-finds-old-attributes",))
+@pytest.mark.case("SHR-RECALL-05", kills=("attributes-never-expire",))
 def test_so_is_a_change_of_its_times(a, b, trusted, wire):
     with wire(b, "change"):
         b.utime(trusted, 10**18, 10**18)
@@ -86,7 +86,7 @@ def test_what_was_written_and_closed_is_there_whoever_had_it_to_itself(a, b, tru
         assert b.read_file(trusted) == b"00004"
 
 
-@pytest.mark.case("SHR-RECALL-08", level="MAY", section="RFC 7530 10.4.1; MS-SMB2 3.3.4.7")
+@pytest.mark.case("SHR-RECALL-08", level="MAY", section="RFC 7530 10.4.1; MS-SMB2 3.3.4.7", kills=())
 def test_what_was_written_and_not_closed_may_be_there(a, b, trusted, observe):
     fd = a.open(trusted, O_WRONLY)
     a.pwrite(fd, b"dirty")

@@ -21,7 +21,7 @@ pytestmark = [
 DATA = b"still here" * 1000
 
 
-@pytest.mark.case("SHR-UNLINK-01", kills=("unlink-takes-open-files",))
+@pytest.mark.case("SHR-UNLINK-01", kills=("unlinked-open-stale",))
 def test_who_unlinked_its_open_file_still_reads_and_writes_it(a, b, wire):
     a.write_file("f", DATA)
     fd = a.open("f", O_RDWR)
@@ -37,7 +37,7 @@ def test_who_unlinked_its_open_file_still_reads_and_writes_it(a, b, wire):
         b.open("f")
 
 
-@pytest.mark.case("SHR-UNLINK-02", kills=("unlinked-files-leave-a-name",))
+@pytest.mark.case("SHR-UNLINK-02", kills=("unlink-not-done",))
 def test_nothing_is_left_after_the_last_close(a, b, wire, eventually):
     a.write_file("f", DATA)
     fd = a.open("f", O_RDWR)
@@ -50,7 +50,7 @@ def test_nothing_is_left_after_the_last_close(a, b, wire, eventually):
     eventually(lambda: b.names() == [], "the directory is empty after the last close")
 
 
-@pytest.mark.case("SHR-UNLINK-03", kills=("unlinked-files-leave-a-name",))
+@pytest.mark.case("SHR-UNLINK-03", kills=("unlink-not-done",))
 def test_nor_after_the_death_of_who_had_it_open(a, b, wire, eventually):
     a.write_file("f", DATA)
     a.open("f", O_RDWR)
@@ -61,7 +61,7 @@ def test_nor_after_the_death_of_who_had_it_open(a, b, wire, eventually):
         eventually(lambda: b.names() == [], "the directory is empty after the death of its only user")
 
 
-@pytest.mark.case("SHR-UNLINK-04", kills=("unlink-takes-open-files",))
+@pytest.mark.case("SHR-UNLINK-04", kills=("unlinked-open-stale",))
 def test_a_new_file_of_the_old_name_is_another_one(a, b, wire):
     a.write_file("f", DATA)
     fd = a.open("f", O_RDWR)
@@ -75,7 +75,7 @@ def test_a_new_file_of_the_old_name_is_another_one(a, b, wire):
     assert a.read_file("f") == b"the new one"
 
 
-@pytest.mark.case("SHR-UNLINK-05", kills=("unlink-takes-open-files",), section="POSIX.1-2024 rename()")
+@pytest.mark.case("SHR-UNLINK-05", section="POSIX.1-2024 rename()", kills=("rename-copies-into-place",))
 def test_who_renamed_over_its_open_file_still_reads_it(a, b, wire):
     a.write_file("f", DATA)
     a.write_file("new", b"the new one")
@@ -88,7 +88,9 @@ def test_who_renamed_over_its_open_file_still_reads_it(a, b, wire):
         assert b.read_file("f") == b"the new one"
 
 
-@pytest.mark.case("SHR-UNLINK-06", level="MAY", section="RFC 8881 18.16.3; RFC 1813 4.10; MS-FSA 2.1.5.5")
+@pytest.mark.case(
+    "SHR-UNLINK-06", level="MAY", section="RFC 8881 18.16.3; RFC 1813 4.10; MS-FSA 2.1.5.5", kills=()
+)
 def test_what_another_client_unlinked_may_be_lost_to_who_has_it_open(a, b, wire, observe):
     a.write_file("f", DATA)
     fd = a.open("f", O_RDWR)
@@ -109,7 +111,7 @@ def test_what_another_client_unlinked_may_be_lost_to_who_has_it_open(a, b, wire,
         observe("an open file that another client unlinked can still be read")
 
 
-@pytest.mark.case("SHR-UNLINK-07", level="MAY", section="RFC 1813 3.3.12, IMPLEMENTATION")
+@pytest.mark.case("SHR-UNLINK-07", level="MAY", section="RFC 1813 3.3.12, IMPLEMENTATION", kills=())
 def test_a_directory_with_an_open_unlinked_file_may_count_as_full(a, b, wire, observe):
     a.mkdir("d")
     a.write_file("d/f", DATA)

@@ -13,7 +13,7 @@ import pytest
 
 pytestmark = [
     pytest.mark.needs("filesystem", "shared", "two_clients"),
-    pytest.mark.case(section="flock(2)", level="MUST", kills=("flocks-ignored",)),
+    pytest.mark.case(section="flock(2)", level="MUST", kills=("flock-ignored",)),
 ]
 
 
@@ -25,7 +25,7 @@ def test_an_exclusive_lock_keeps_others_out(a, b, fds, wire):
     assert not b.may_flock(fds[1], LOCK_SH)
 
 
-@pytest.mark.case("SHR-FLOCK-02", kills=("shared-flocks-exclude",))
+@pytest.mark.case("SHR-FLOCK-02", kills=("lock-shared-excludes",))
 def test_shared_locks_are_held_together(a, b, fds, wire):
     with wire(a, "lock"):
         a.flock(fds[0], LOCK_SH)
@@ -50,7 +50,7 @@ def test_an_unlock_lets_the_next_one_in(a, b, fds, wire):
         assert b.may_flock(fds[1], LOCK_EX)
 
 
-@pytest.mark.case("SHR-FLOCK-05", kills=("close-keeps-locks",))
+@pytest.mark.case("SHR-FLOCK-05", kills=("lock-kept-over-close",))
 def test_the_last_close_releases_it(a, b, fds, wire):
     a.flock(fds[0], LOCK_EX)
     assert not b.may_flock(fds[1], LOCK_EX)
@@ -59,7 +59,7 @@ def test_the_last_close_releases_it(a, b, fds, wire):
         assert b.may_flock(fds[1], LOCK_EX)
 
 
-@pytest.mark.case("SHR-FLOCK-06", kills=("close-keeps-locks",))
+@pytest.mark.case("SHR-FLOCK-06", kills=("lock-kept-over-close",))
 def test_the_death_of_the_holder_releases_it(a, b, fds, wire):
     with wire(a, "lock"):
         a.flock(fds[0], LOCK_EX)
@@ -69,7 +69,7 @@ def test_the_death_of_the_holder_releases_it(a, b, fds, wire):
         assert b.may_flock(fds[1], LOCK_EX)
 
 
-@pytest.mark.case("SHR-FLOCK-07", level="MAY", section="flock(2), NOTES on NFS")
+@pytest.mark.case("SHR-FLOCK-07", level="MAY", section="flock(2), NOTES on NFS", kills=())
 def test_it_may_meet_a_byte_range_lock(a, b, fds, wire, observe):
     with wire(a, "lock"):
         a.flock(fds[0], LOCK_EX)

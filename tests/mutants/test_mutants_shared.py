@@ -1,0 +1,80 @@
+"""The suite of two clients, tested: a broken promise is noticed by every case that names it, an honest one
+by none.
+
+The file systems are those of :mod:`fuse_files`, ``posix_*_mutants`` and :mod:`shared_mutants`, mounted on
+this machine: no lab is needed. With ``--write-mutants`` the table of docs/ is written again.
+"""
+
+from __future__ import annotations
+
+import fuse_kit
+import pytest
+from mutant_bench import ROOT, Outcomes, survivors, table
+from shared_bench import run
+from shared_mutants import MUTANTS
+
+NOT_HERE = fuse_kit.why_not()
+pytestmark = pytest.mark.skipif(NOT_HERE is not None, reason=str(NOT_HERE))
+
+PAGE = ROOT / "docs" / "mutants-shared.md"
+HEAD = """# Mutants: two clients
+
+Two hands on one machine work in a file system in user space, each in a mount of its own or both in one,
+that breaks one promise (`tests/mutants/shared_mutants.py`, `tests/mutants/posix_*_mutants.py`). Each line
+is one of them, who promises it, and the cases of the shared suite that notice: each is run on each mutant
+that it names, and fails. The honest file systems fail none. Written by `pytest
+tests/mutants/test_mutants_shared.py --write-mutants`.
+
+"""
+KEPT = ("passed", "observed", "skipped")
+
+
+@pytest.fixture(scope="module")
+def outcomes() -> Outcomes:
+    return run()
+
+
+def test_an_honest_file_system_fails_no_case(outcomes: Outcomes) -> None:
+    bad = [
+        f"{one['id']} {one['target']} {one['outcome']}: {one['message'][:300]}"
+        for one in outcomes.honest
+        if one["outcome"] not in KEPT
+    ]
+    assert len({one["id"] for one in outcomes.honest}) >= 60
+    assert not bad, "\n".join(bad)
+
+
+def test_a_case_that_kills_nothing_says_why(outcomes: Outcomes) -> None:
+    # A MAY allows both outcomes, so nothing can be broken about it.
+    silent = [
+        one["id"]
+        for one in outcomes.honest
+        if not one["kills"] and not one["spares"] and one["level"] != "MAY"
+    ]
+    assert not silent
+
+
+def test_every_claim_to_kill_names_a_mutant_and_is_true(outcomes: Outcomes) -> None:
+    named = {name for one in outcomes.honest for name in one["kills"]}
+    assert named <= set(MUTANTS), sorted(named - set(MUTANTS))
+    untrue = [
+        f"{one.case} does not kill {one.mutant}: {one.outcome} {one.message}"
+        for attempts in outcomes.attempts.values()
+        for one in attempts
+        if not one.kills
+    ]
+    assert not untrue, "\n".join(untrue)
+
+
+def test_every_mutant_of_two_clients_is_killed(outcomes: Outcomes) -> None:
+    own = [name for name, one in MUTANTS.items() if one.files.startswith("shared_mutants:")]
+    assert not survivors(MUTANTS, outcomes, own)
+
+
+def test_the_page_lists_every_mutant_that_is_killed(outcomes: Outcomes, pytestconfig: pytest.Config) -> None:
+    killed = {name: one for name, one in MUTANTS.items() if outcomes.killers(name)}
+    if pytestconfig.option.write_mutants:
+        PAGE.write_text(HEAD + table(killed, outcomes), encoding="utf-8")
+    page = PAGE.read_text(encoding="utf-8")
+    missing = [name for name, one in killed.items() if f"| {name} | {one.section} |" not in page]
+    assert not missing, f"docs/{PAGE.name} does not list {', '.join(missing)}"
