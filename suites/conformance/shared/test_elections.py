@@ -41,7 +41,7 @@ def elect(b, race, wire):
     def run(mine, yours, loss: type[OSError]) -> None:
         with wire(b, "change"):
             ours, theirs = race(mine, list(reversed(yours)))
-        won, lost = _winners(ours, loss), _winners(reversed(theirs), loss)
+        won, lost = _winners(ours, loss), _winners(theirs[::-1], loss)
         both = [call[1:] for call, x, y in zip(mine, won, lost, strict=True) if x and y]
         nobody = [call[1:] for call, x, y in zip(mine, won, lost, strict=True) if not x and not y]
         assert not both, f"both won {both}"
