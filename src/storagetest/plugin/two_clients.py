@@ -9,8 +9,7 @@ it is gone when the case ends. ``wire`` proves that something crossed it, or els
 
 Rules:
 
-1. Both clients attach the same variant, or the second one the target that the first one's ``same_data``
-   names. The directory is in the first one's own.
+1. Both clients attach the same variant. The directory is in the first one's own.
 2. Two names for one machine (one kernel: its boot id) are one client: a skip. So is a target with one client.
 3. A hand lives as long as its variant's cases. One that died, or whose line broke, is replaced for the next
    case.

@@ -54,7 +54,9 @@ def test_a_file_that_another_renamed_is_listed_once(a, b, wire, eventually):
     eventually(lambda: b.names("d") == ["two"], "that the other client renamed a file")
 
 
-@pytest.mark.case("SHR-DIR-04", section="RFC 7530 16.24; POSIX.1-2024 readdir()", kills=("readdir-ends-early",))
+@pytest.mark.case(
+    "SHR-DIR-04", section="RFC 7530 16.24; POSIX.1-2024 readdir()", kills=("readdir-ends-early",)
+)
 def test_a_large_directory_is_listed_whole(a, b, wire):
     a.mkdir("d")
     a.each([("write_file", f"d/{name}", b"") for name in _files(0, MANY)], deadline=120)
