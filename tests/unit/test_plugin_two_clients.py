@@ -1,0 +1,110 @@
+"""What stands around two hands: proof before verdict, a directory that goes, hands that are replaced."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from storagetest.counters.requests import Sort
+from storagetest.errors import HostError
+from storagetest.hosts import LocalHost
+from storagetest.plugin.outcomes import Invalid
+from storagetest.plugin.two_clients import HandKeeper, OnWire, shared_directory
+from storagetest.runner.crossing import Seen
+
+
+class Counted:
+    """A watch that has seen a given number of requests."""
+
+    def __init__(self, count: int | None) -> None:
+        self.count = count
+
+    @contextmanager
+    def over(self, sort: Sort) -> Iterator[Seen]:
+        seen = Seen(sort)
+        yield seen
+        seen.count, seen.how = self.count, "somebody"
+
+
+HAND = SimpleNamespace(name="client1")
+
+
+def wire(count: int | None) -> OnWire:
+    return OnWire({"client1": Counted(count)})  # type: ignore[dict-item]  # what is asked of a watch
+
+
+@pytest.mark.parametrize("error", [None, AssertionError("stale"), BlockingIOError(11, "locked")])
+def test_what_did_not_cross_is_invalid_whatever_was_found(error: Exception | None) -> None:
+    said = "INVALID: client1: no lock request left this client"
+    with pytest.raises(Invalid, match=said) as caught, wire(0)(HAND, "lock"):
+        if error:
+            raise error
+    assert (str(error) in str(caught.value)) or error is None
+
+
+def test_what_nobody_can_tell_is_invalid() -> None:
+    said = "neither counters nor a capture tell whether a read crossed"
+    with pytest.raises(Invalid, match=said), wire(None)(HAND, "read"):
+        pass
+
+
+@pytest.mark.parametrize("error", [AssertionError("stale"), BlockingIOError(11, "locked"), HostError("lost")])
+def test_what_crossed_ends_as_it_ended(error: Exception) -> None:
+    with wire(1)(HAND, "lock"):
+        pass
+    with pytest.raises(type(error)) as caught, wire(1)(HAND, "lock"):
+        raise error
+    assert caught.value is error
+
+
+def test_an_error_of_ours_stays_one_though_nothing_crossed() -> None:
+    with pytest.raises(HostError), wire(0)(HAND, "lock"):
+        raise HostError("lost")
+
+
+def test_a_sort_that_nobody_knows_is_a_mistake() -> None:
+    with pytest.raises(ValueError, match="reads"), wire(1)(HAND, "reads"):
+        pass
+
+
+@pytest.fixture
+def keeper() -> Iterator[HandKeeper]:
+    made = HandKeeper()
+    yield made
+    made.close()
+
+
+def test_the_directory_is_both_hands_and_gone_in_the_end(keeper: HandKeeper, tmp_path: Path) -> None:
+    a, b = (keeper.hand(LocalHost(name)) for name in ("a", "b"))
+    place = tmp_path / "case"
+    with shared_directory((a, b), (str(place), str(place))):
+        a.write_file("f", b"x")
+        assert b.read_file("f") == b"x"
+        b.mkdir("d")
+        b.write_file("d/g", b"x")
+        b.open("f")
+    assert not place.exists()
+
+
+def test_it_is_gone_though_a_hand_died_or_its_line_broke(keeper: HandKeeper, tmp_path: Path) -> None:
+    hosts = [LocalHost("a"), LocalHost("b")]
+    a, b = (keeper.hand(host) for host in hosts)
+    place = tmp_path / "case"
+    with shared_directory((a, b), (str(place), str(place))):
+        a.write_file("f", b"x")
+        a.die()
+        os.kill(b.pid, signal.SIGKILL)
+        with pytest.raises(HostError):
+            b.names()
+    assert not place.exists()
+    assert keeper.hand(hosts[0]) is a
+    replaced = keeper.hand(hosts[1])
+    assert replaced is not b
+    replaced.enter(str(tmp_path))
+    assert replaced.names() == []
