@@ -39,7 +39,8 @@ def elect(b, race, wire):
     """Return what lets both make their calls, ``b`` from the other end: each is won by one."""
 
     def run(mine, yours, loss: type[OSError]) -> None:
-        with wire(b, "change"):
+        # Who comes too late to what is gone need not ask for more than where it is.
+        with wire(b, "ask" if loss is FileNotFoundError else "change"):
             ours, theirs = race(mine, list(reversed(yours)))
         won, lost = _winners(ours, loss), _winners(theirs[::-1], loss)
         both = [call[1:] for call, x, y in zip(mine, won, lost, strict=True) if x and y]
