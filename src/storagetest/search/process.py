@@ -102,4 +102,5 @@ class Process:
         apart = (here**2).sum(axis=1)[:, None] + (there**2).sum(axis=1)[None, :] - 2.0 * (here @ there.T)
         distance = np.sqrt(5.0 * np.maximum(apart, 0.0))
         shape: Array = (1.0 + distance + distance**2 / 3.0) * np.exp(-distance)
-        return np.exp(2 * theta[-2]) * shape
+        signal = float(np.exp(2 * theta[-2]))
+        return signal * shape

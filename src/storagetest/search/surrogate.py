@@ -137,4 +137,5 @@ class Surrogate(Strategy):
         unsure = [at for at in {*rivals, best} if self._error[at] > CERTAIN]
         if not unsure:
             return None
-        return self._grid[max(unsure, key=lambda at: float(self._error[at]))]
+        worst = int(max(unsure, key=lambda at: float(self._error[at])))
+        return self._grid[worst]
