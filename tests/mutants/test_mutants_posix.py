@@ -1,0 +1,105 @@
+"""The posix suite, tested: a broken promise is noticed by every case that names it, an honest one by none.
+
+The file systems are those of :mod:`fuse_files` and ``posix_*_mutants``, mounted on this machine. With
+``--write-mutants`` the table of docs/ is written again.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from fnmatch import fnmatchcase
+
+import fuse_kit
+import pytest
+from mutant_bench import ROOT, Outcomes, silent, survivors, table, untrue
+from posix_bench import CLAIMS, HONEST, collected, run_all, run_on
+from posix_mutants import MUTANTS
+
+NOT_HERE = fuse_kit.why_not()
+pytestmark = pytest.mark.skipif(NOT_HERE is not None, reason=str(NOT_HERE))
+
+PAGE = ROOT / "docs" / "mutants-posix.md"
+HEAD = """# Mutants: system calls on a mount
+
+A file system in user space hands every request on to a directory, as the one who asks, and breaks one promise
+(`tests/mutants/posix_*_mutants.py`). Each line is one of them, who promises it, and the cases of the posix
+suite that notice: each is run on each mutant that it names, and fails. The honest file system fails none.
+`tox -e mutants` runs them all; written by `pytest tests/mutants/test_mutants_posix.py --write-mutants`.
+
+"""
+KEPT = ("passed", "lacks")
+
+
+@pytest.fixture(scope="module")
+def outcomes(request: pytest.FixtureRequest) -> Outcomes:
+    """Run the honest file systems and every mutant; where only mutants were selected, these alone."""
+    items = [item for item in request.session.items if item.path == request.path]
+    wanted = [getattr(item, "callspec", None) for item in items]
+    names = list(MUTANTS) if None in wanted else [spec.params["name"] for spec in wanted if spec]
+    cases = collected("posix")
+    by_id = {case.id: case for case in cases}
+    honest = [
+        {
+            "id": name,
+            "on": files,
+            "outcome": answer.ended.value,
+            "message": answer.message,
+            "level": by_id[name].level,
+            "kills": by_id[name].kills,
+            "spares": by_id[name].spares,
+        }
+        for files in (HONEST if None in wanted else ())
+        for name, answer in run_on(files, cases).items()
+    ]
+    return Outcomes(honest, run_all(cases, names))
+
+
+def test_an_honest_file_system_fails_no_case(outcomes: Outcomes) -> None:
+    bad = [
+        f"{one['id']} on {one['on']} {one['outcome']}: {one['message'][:300]}"
+        for one in outcomes.honest
+        if one["outcome"] not in KEPT
+    ]
+    assert not bad, "\n".join(bad)
+    lacking = {one["id"] for one in outcomes.honest if one["outcome"] == "lacks"}
+    assert len(outcomes.honest) >= 2 * 450
+    assert len(lacking) < 20, f"what cannot be tried here: {sorted(lacking)}"
+
+
+def test_every_claim_is_a_mutant_and_every_mutant_is_claimed(outcomes: Outcomes) -> None:
+    assert {name for one in outcomes.honest for name in one["kills"]} == set(MUTANTS)
+
+
+def test_every_claim_to_kill_is_true(outcomes: Outcomes) -> None:
+    assert not untrue(outcomes), "\n".join(untrue(outcomes))
+
+
+def test_a_case_that_kills_nothing_says_why(outcomes: Outcomes) -> None:
+    assert not silent(outcomes)
+
+
+def test_what_is_claimed_beside_the_marks_is_claimed_of_cases(outcomes: Outcomes) -> None:
+    ids = {one["id"] for one in outcomes.honest}
+    claims = tomllib.loads(CLAIMS.read_text(encoding="utf-8"))
+    assert set(claims["kills"]) <= ids
+    idle = [glob for glob in claims["spares"] if not any(fnmatchcase(name, glob) for name in ids)]
+    assert not idle
+
+
+def test_a_case_does_not_both_kill_and_spare(outcomes: Outcomes) -> None:
+    assert not {one["id"] for one in outcomes.honest if one["kills"] and one["spares"]}
+
+
+@pytest.mark.parametrize("name", sorted(MUTANTS))
+def test_mutant_is_killed_by_a_case_that_names_it(outcomes: Outcomes, name: str) -> None:
+    assert not survivors(MUTANTS, outcomes, [name])
+
+
+def test_the_page_lists_every_mutant(outcomes: Outcomes, pytestconfig: pytest.Config) -> None:
+    """``--write-mutants`` writes docs/mutants-posix.md again."""
+    if pytestconfig.option.write_mutants:
+        PAGE.write_text(HEAD + table(MUTANTS, outcomes), encoding="utf-8")
+    page = PAGE.read_text(encoding="utf-8")
+    missing = [name for name, one in MUTANTS.items() if f"| {name} | {one.section} |" not in page]
+    assert not missing, f"docs/{PAGE.name} does not list {', '.join(missing)}"
+    assert "**nobody**" not in page
