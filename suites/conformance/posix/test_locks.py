@@ -179,7 +179,7 @@ def test_closing_any_descriptor_of_the_file_frees_the_locks(here):
 @pytest.mark.case(
     "PSX-LOCK-EXIT",
     section="POSIX.1-2024 fcntl(): DESCRIPTION",
-    spares="a process that dies closes all that it has open: see PSX-LOCK-CLOSE",
+    kills=("lock-ignored", "lock-wrong-errno"),
 )
 def test_a_process_that_dies_leaves_no_lock(here):
     """Locks are removed when the process that holds them terminates, however it does."""
