@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, WithJsonSchema
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
+from storagetest.config.base import Items
 from storagetest.errors import ConfigError
 
-__all__ = ["ALL", "Counts", "asked_counts", "how_many", "read_counts"]
+__all__ = ["ALL", "Clients", "Counts", "asked_counts", "how_many", "read_counts"]
 
 ALL = "all"
 """Every client of the target."""
@@ -55,3 +56,13 @@ Counts = Annotated[
     WithJsonSchema({"anyOf": [*_ONE["anyOf"], {"type": "array", "minItems": 1, "items": _ONE}]}),
 ]
 """What ``scale`` may be."""
+
+Clients = Annotated[
+    Items[str],
+    Field(min_length=1),
+    BeforeValidator(lambda value: [ALL] if value == ALL else value),
+    WithJsonSchema(
+        {"anyOf": [{"const": ALL}, {"type": "array", "minItems": 1, "items": {"type": "string"}}]}
+    ),
+]
+"""What ``clients`` may be: names, or the one word that stands for all."""

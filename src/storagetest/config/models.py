@@ -12,7 +12,6 @@ from pydantic import Field
 from storagetest.config.base import (
     Address,
     Duration,
-    Items,
     LocalPath,
     Model,
     Port,
@@ -20,7 +19,7 @@ from storagetest.config.base import (
     Size,
     TargetOptions,
 )
-from storagetest.config.crowds import Counts
+from storagetest.config.crowds import Clients, Counts
 
 __all__ = [
     "NAME",
@@ -93,7 +92,7 @@ class TargetEntry(Model):
     client: str | None = None
     """The one client to use; or give `clients`."""
 
-    clients: Annotated[Items[str], Field(min_length=1)] | Literal["all"] | None = None
+    clients: Clients | None = None
     """The clients to use; all of the file's, in its order, where neither this nor `client` is given."""
 
     scale: Counts | None = None

@@ -27,8 +27,8 @@ SLOW = {
     "enum",
 }
 
-BODIES = {("pathlib", "casekit"), ("pathlib", "given")}
-"""A case's body is given a path: its kit may import what that takes. No workload does."""
+BODIES = {("pathlib", "casekit"), ("pathlib", "given"), ("subprocess", "casekit")}
+"""A body is given a path, and may start a program: its kit may import what that takes. No workload does."""
 
 
 def test_the_zip_is_the_same_every_time():

@@ -114,7 +114,7 @@ def test_the_table_fits_the_width_it_is_given(here):
     (here / "targets.yaml").write_text(targets)
     loaded = config.load(here / "targets.yaml")
     cases = Cases(Counter({"disk": 1000}), Counter(), Counter())
-    for width in (100, 80, 74):
+    for width in (100, 80, 76):
         lines = table(loaded, cases, loaded.profile("tiny"), width=width)
         assert max(map(len, lines[:5])) <= width
         assert "…" in lines[1]
