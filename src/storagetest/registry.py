@@ -73,13 +73,12 @@ class Registry(Generic[T]):
 
     def get(self, name: str) -> type[T]:
         """Return the class called ``name``; :class:`ConfigError` lists the names there are."""
-        known = self.all()
-        try:
-            return known[name]
-        except KeyError:
+        self._load()
+        found = self._entries.get(name) or self._adopted.get(name)
+        if found is None:
             kind = self._package.rpartition(".")[2]
-            msg = f"no such entry in {kind}: {name!r}; there are: {', '.join(known)}"
-            raise ConfigError(msg) from None
+            raise ConfigError(f"no such entry in {kind}: {name!r}; there are: {', '.join(self.all())}")
+        return found
 
     def __iter__(self) -> Iterator[type[T]]:
         return iter(self.all().values())

@@ -65,17 +65,19 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
 def _candidates(state: State, metafunc: pytest.Metafunc) -> list[str]:
     """Return the variants to try: for a case on the wire one a target, as their options are for clients only.
 
-    Where none fits, one is left, so that leaving the case out is a decision that can be seen.
+    Of a sample, a case through the mount needs only one a protocol: there are thousands of them. Where none
+    fits, one is left, so that leaving the case out is a decision that can be seen.
     """
-    wire = {need for need in _needs(metafunc.definition) if need.endswith("-wire")}
-    if not wire:
+    case, needs = metafunc.definition, _needs(metafunc.definition)
+    wire = {need for need in needs if need.endswith("-wire")}
+    if wire:
+        first = {variant.target: variant for variant in reversed(state.variants.values())}
+    elif metafunc.config.option.st_sample and case.get_closest_marker("case"):
+        able = [variant for variant in state.variants.values() if needs <= state.capabilities(variant)]
+        first = {variant.protocol: variant for variant in reversed(able)}
+    else:
         return list(state.variants)
-    first = {variant.target: variant for variant in reversed(state.variants.values())}
-    fitting = {
-        variant.id
-        for variant in first.values()
-        if wire <= state.protocol(variant).capabilities(variant.options)
-    }
+    fitting = {variant.id for variant in first.values() if wire <= state.capabilities(variant)}
     return [identifier for identifier in state.variants if identifier in fitting] or list(state.variants)[:1]
 
 
@@ -117,8 +119,9 @@ def select(state: State, items: list[pytest.Item], *, sample: bool) -> list[pyte
 def _sample(state: State, items: list[pytest.Item]) -> list[pytest.Item]:
     """Choose a little of everything: one case of each suite (a file), on the protocol with the fewest so far.
 
-    So every suite runs and every protocol is run over. Of a conformance module, which has its one protocol, a
-    few cases are kept; of an optional target, which may not be there at all, one case.
+    So every suite runs and every protocol is run over. Of a conformance module on the wire, which has its one
+    protocol, a few cases are kept; of a directory of cases through the mount, one a protocol; of an optional
+    target, which may not be there at all, one case.
     """
     kept: list[pytest.Item] = []
     shares: Counter[str] = Counter()
@@ -127,8 +130,10 @@ def _sample(state: State, items: list[pytest.Item]) -> list[pytest.Item]:
         variant = state.variants[item_variant(item) or ""]
         if variant.optional:
             share, most = f"optional {variant.protocol}", 1
-        elif any(item.get_closest_marker(mark) for mark in ("case", "external")):
+        elif item.get_closest_marker("external") or any(need.endswith("-wire") for need in _needs(item)):
             share, most = f"{item.path} {variant.protocol}", _CASES_A_MODULE
+        elif item.get_closest_marker("case"):
+            share, most = f"{item.path.parent} {variant.protocol}", 1
         else:
             suites.setdefault(item.path, {}).setdefault(variant.protocol, item)
             continue
