@@ -36,7 +36,7 @@ def test_no_case_fails(lab, clean_client, tmp_path, target, modules) -> None:
         "-c",
         str(ROOT / "pyproject.toml"),
     ]
-    argv += ["--rootdir", str(ROOT), "--st-targets", str(lab.targets), "--st-target", target]
+    argv += ["--rootdir", str(ROOT), "--st-targets", str(lab.targets_yaml), "--st-target", target]
     argv += ["--st-cases", str(cases), "--st-results", str(tmp_path / "results.jsonl")]
     argv += [str(SUITE / module) for module in modules]
     done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=400, check=False)

@@ -93,4 +93,4 @@ def test_what_did_not_cross_the_wire_is_invalid(line: Line, client1, client2) ->
     assert status == pytest.ExitCode.TESTS_FAILED, "INVALID is never green"
     for client in (client1, client2):
         assert client.left() == []
-        assert client.run(["pgrep", "-f", "storagetest-agent"], deadline=30, check=False).stdout == ""
+        assert client.run(["pgrep", "-f", "[s]toragetest-agent"], deadline=30, check=False).stdout == ""

@@ -62,9 +62,9 @@ class ReaddirLoses(PassThrough):
         return [one for one in super().readdir(call, node, handle, offset, size) if one[3] != lost]
 
 
-@mutant("readdir-ends-early", "readdir(3p)", "no more than 200 entries are listed")
+@mutant("readdir-ends-early", "readdir(3p)", "no more than 120 entries are listed")
 class ReaddirEndsEarly(PassThrough):
-    MOST = 200
+    MOST = 120
 
     def readdir(self, call: Call, node: int, handle: int, offset: int, size: int) -> Entries:
         found = whole(handle)[offset : self.MOST]

@@ -121,7 +121,7 @@ def _collect(suites: Sequence[Path], arguments: argparse.Namespace) -> Cases:
         raise StoragetestError(f"no such suite: {', '.join(missing)}")
     counts, said = _Counts(), io.StringIO()
     argv = ["--collect-only", "-q", "-n0", "-p", "no:cacheprovider", "--import-mode=importlib", "--color=no"]
-    argv += ["--disable-warnings"]  # what is said last is why it could not
+    argv += ["-W", "ignore"]  # what is said last is why it could not
     argv += ["--st-targets", str(arguments.targets), "--st-profile", arguments.profile]
     argv += [word for one in arguments.overrides for word in ("--st-set", one)]
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):

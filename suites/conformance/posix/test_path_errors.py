@@ -131,7 +131,6 @@ def test_the_prefix_is_a_loop_of_links(here, call):
 
 
 @each("SEARCH-EACCES")
-@pytest.mark.case(kills=("search-by-anybody",))
 def test_the_prefix_may_not_be_searched(here, call):
     """[EACCES] Search permission is denied for a component of the path prefix."""
     here.chmod(0o777)
