@@ -99,6 +99,7 @@ RELEASE = (
     + r"""
 limit=$3 map=$4
 if [ -n "$map" ] && [ -n "$(dmsetup info --noheadings -c -o name "$map" 2>/dev/null)" ]; then
+    [ -S /run/udev/control ] || export DM_DISABLE_UDEV=1  # or the node in /dev/mapper stays
     within "$limit" dmsetup remove --retry "$map"
 fi
 for session in $(sessions); do
