@@ -150,7 +150,7 @@ def test_a_terminal_shows_it_and_then_is_as_it_would_have_been(on_a_terminal, ar
     assert not STEP.search(plain)
 
     def alike(text: str) -> list[str]:
-        lines = (re.sub(r"\d+\.\d+s|gw\d|\[ *\d+%\]", "", line) for line in seen(text))
+        lines = (re.sub(r"=+|\d+\.\d+s|gw\d|\[ *\d+%\]", "", line) for line in seen(text))
         return sorted(" ".join(line.split()) for line in lines)
 
     assert alike(shown) == alike(plain)

@@ -82,7 +82,7 @@ def test_allure_is_told_where_the_case_belongs(line: Line, pytester: pytest.Pyte
     directory = pytester.path / "allure"
     (result,) = [json.loads(path.read_text()) for path in directory.glob("*-result.json")]
     labels = {label["name"]: label["value"] for label in result["labels"]}
-    assert (labels["epic"], labels["feature"], labels["story"]) == ("Local", "suite", "disk")
+    assert (labels["epic"], labels["feature"], labels["story"]) == ("Local", "suite", "measured, no gate")
     assert {"argv", "negotiated"} <= {
         attachment["name"].partition(" (")[0] for attachment in result["attachments"]
     }

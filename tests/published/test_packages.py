@@ -18,7 +18,7 @@ from blocks import ROOT
 TARGETS = """\
 version: 1
 targets: {{disk: {{protocol: local, path: {path}}}}}
-profiles: {{tiny: {{size: 8MiB, ramp: 0, runtime: 50ms, repeats: 1, max_repeats: 1}}}}
+profiles: {{tiny: {{size: 8MiB, ramp: 0, runtime: 200ms, repeats: 1, max_repeats: 1}}}}
 """
 
 
