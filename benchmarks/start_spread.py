@@ -1,9 +1,11 @@
 """How closely do many clients begin: ours, and fio's own client/server, in turns on this machine?
 
-So many loopback clients (16), each a fio with one job, begin together, again and again. *First I/O* is the
-first line of fio's log of every single I/O, less its latency, both ways alike: so it is known to a
-millisecond. Ours is printed as the gates report it, too, as that is what a run is judged by. Exit status 0:
-of our starts, the median spread and nine of ten are at most 10 ms; 1: they are not; 2: it could not run.
+So many loopback clients (16), each a fio with one job, begin together, again and again. The job is the
+one that a small random write runs (4 KiB, libaio, O_DIRECT); with ``--buffered`` it writes to the page
+cache by psync, so that every client keeps a processor busy. *First I/O* is the first line of fio's log of
+every single I/O, less its latency, both ways alike: so it is known to a millisecond. Beside ours stands
+what a run would have said of it: the first I/O of each client's scout. Exit status 0: of our starts, the
+median spread and nine of ten are at most 10 ms; 1: they are not; 2: it could not run.
 
     python benchmarks/start_spread.py --path /var/tmp
 """
@@ -11,6 +13,7 @@ of our starts, the median spread and nine of ten are at most 10 ms; 1: they are 
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import shutil
 import statistics
@@ -18,8 +21,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -30,12 +34,14 @@ from storagetest.measure.together import SPREAD_LIMIT
 from storagetest.runner.gates import Gate, opened
 from storagetest.runner.meeting import meet
 from storagetest.units import format_duration
-from storagetest.workloads._fio.job import waiting
+from storagetest.workloads._fio.job import FIRST, FioJob, argv
 from storagetest.workloads.base import Start
 
 PORT = 18765
 RUNTIME = 1.0
 DEADLINE = 120.0
+ALL = "all"
+LOGS = (f"--write_lat_log={ALL}", "--log_unix_epoch=1", "--per_job_logs=0")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -44,10 +50,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--path", type=Path, required=True, help="a directory on this machine")
     parser.add_argument("--clients", type=int, default=16)
     parser.add_argument("--starts", type=int, default=20)
+    parser.add_argument("--buffered", action="store_true", help="write to the page cache")
     wanted = parser.parse_args(arguments)
     place = Path(tempfile.mkdtemp(prefix="storagetest-spread-", dir=wanted.path))
     try:
-        return _compare(place, wanted.clients, wanted.starts)
+        return _compare(place, _job(buffered=wanted.buffered), wanted.clients, wanted.starts)
     except (StoragetestError, subprocess.SubprocessError, OSError) as error:
         print(error, file=sys.stderr)
         return 2
@@ -55,8 +62,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         shutil.rmtree(place, ignore_errors=True)
 
 
-def _compare(place: Path, count: int, starts: int) -> int:
+def _job(*, buffered: bool) -> FioJob:
+    engine = "psync" if buffered else "libaio"
+    return FioJob(
+        *("load", "data", "randwrite", 4096, 4 << 20),
+        runtime=RUNTIME,
+        seed=1,
+        direct=not buffered,
+        engine=engine,
+    )
+
+
+def _compare(place: Path, job: FioJob, count: int, starts: int) -> int:
     homes = [place / f"client{number + 1}" for number in range(count)]
+    jobs = {home: replace(job, filename=f"{home}/data") for home in homes}
     for home in homes:
         home.mkdir()
         (home / "data").write_bytes(b"\xa5" * (4 << 20))
@@ -67,18 +86,18 @@ def _compare(place: Path, count: int, starts: int) -> int:
         hosts = [stack.enter_context(LocalHost(home.name)) for home in homes]
         gates = opened(hosts, stack)
         servers = _servers(homes, stack)
-        print("spread of first I/O, ms:  ours  (as the gates say)  fio client/server")
+        print("spread of first I/O, ms:  ours  (as a run says)  fio client/server")
         for number in range(starts):
             if number % 2:
-                theirs.append(_by_client_server(homes, servers, place))
-            both = _ours(gates, homes)
+                theirs.append(_by_client_server(jobs, servers, place))
+            both = _ours(gates, jobs)
             ours.append(both[0])
             seen.append(both[1])
             if not number % 2:
-                theirs.append(_by_client_server(homes, servers, place))
+                theirs.append(_by_client_server(jobs, servers, place))
             row = "  ".join(f"{1000 * each[-1]:8.1f}" for each in (ours, seen, theirs))
             print(f"  {number + 1:3}                    {row}", flush=True)
-    for name, found in (("ours", ours), ("gates", seen), ("fio client/server", theirs)):
+    for name, found in (("ours", ours), ("as a run says", seen), ("fio client/server", theirs)):
         print(f"{name:18} {_summary(found)}")
     within = sum(spread <= SPREAD_LIMIT for spread in ours)
     print(f"ours within {format_duration(SPREAD_LIMIT)}: {within} of {starts}")
@@ -90,28 +109,25 @@ def _summary(found: Sequence[float]) -> str:
     return f"median {1000 * middle:.1f} ms, {1000 * low:.1f} to {1000 * high:.1f} ms, {len(found)} starts"
 
 
-def _job(home: Path) -> list[str]:
-    """Return the options of one client's job; both ways are given the same."""
-    return [
-        *("--name=first", f"--filename={home}/data", "--rw=randwrite", "--bs=4096", "--size=4194304"),
-        *("--ioengine=psync", "--iodepth=1", "--thread=1", "--time_based=1", f"--runtime={round(RUNTIME)}"),
-        *("--allow_file_create=0", "--norandommap=1", "--write_lat_log=first", "--log_unix_epoch=1"),
-        *("--per_job_logs=0",),
-    ]
+def _ours(gates: Sequence[Gate], jobs: Mapping[Path, FioJob]) -> tuple[float, float]:
+    _settle(jobs)
+    meet(gates, [partial(_load, gate, *one) for gate, one in zip(gates, jobs.items(), strict=True)])
+    return _spread(home / f"{ALL}_clat.log" for home in jobs), _spread(
+        home / f"{FIRST}_clat.log" for home in jobs
+    )
 
 
-def _ours(gates: Sequence[Gate], homes: Sequence[Path]) -> tuple[float, float]:
-    for home in homes:
-        (home / "first_clat.log").unlink(missing_ok=True)  # fio appends to it
-    came = meet(gates, [partial(_load, gate, home) for gate, home in zip(gates, homes, strict=True)])
-    first = [_first(home / "first_clat.log") for home in homes]
-    said = [one.starts[0] for one in came]
-    return max(first) - min(first), max(said) - min(said)
+def _settle(jobs: Mapping[Path, FioJob]) -> None:
+    """Leave nothing to be written, nor logs, which fio would append to."""
+    os.sync()
+    for home in jobs:
+        for log in home.glob("*.log"):
+            log.unlink()
 
 
-def _load(gate: Gate, home: Path, start: Start) -> Sample:
-    command = ["fio", *_job(home), *waiting(start.place, 1), "--output=report"]
-    script = f"cd {shlex.quote(str(home))} && exec {shlex.join(command)}"
+def _load(gate: Gate, home: Path, job: FioJob, start: Start) -> Sample:
+    program, name, *options = argv(job, door=start.place)
+    script = f"cd {shlex.quote(str(home))} && exec {shlex.join([program, name, *LOGS, *options])}"
     gate.host.run(["sh", "-c", script], deadline=DEADLINE)
     return Sample({}, RUNTIME, 0)
 
@@ -132,25 +148,28 @@ def _servers(homes: Sequence[Path], stack: ExitStack) -> list[str]:
     return addresses
 
 
-def _by_client_server(homes: Sequence[Path], addresses: Sequence[str], place: Path) -> float:
+def _by_client_server(jobs: Mapping[Path, FioJob], addresses: Sequence[str], place: Path) -> float:
+    _settle({place: next(iter(jobs.values())), **jobs})
     command = ["fio", "--output=report"]
-    for home, address in zip(homes, addresses, strict=True):
+    for (home, job), address in zip(jobs.items(), addresses, strict=True):
         file = home / "job.fio"
-        options = "\n".join(option.removeprefix("--") for option in _job(home)[1:])
-        file.write_text(f"[first]\n{options}\n")
+        _, _, *options = argv(job)
+        given = (option.removeprefix("--") for option in (*LOGS, *options))
+        lines = "\n".join(option for option in given if not option.startswith(("eta=", "output-format=")))
+        file.write_text(f"[load]\n{lines}\n")
         command += [f"--client={address},{PORT}", str(file)]
-    for old in place.glob("first_*"):
-        old.unlink()
     done = subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=DEADLINE, check=False)
-    found = []
-    for address in addresses:
-        with suppress(OSError, ValueError, IndexError):
-            found.append(_first(next(place.glob(f"first_clat*{address}*"))))
-    if len(found) < len(homes):
+    found = [*place.glob(f"{ALL}_clat*")]
+    if len(found) < len(jobs):
         raise StoragetestError(
-            f"fio's client/server left {len(found)} logs of {len(homes)}: {done.stderr[-500:]}"
+            f"fio's client/server left {len(found)} logs of {len(jobs)}: {done.stderr[-500:]}"
         )
-    return max(found) - min(found)
+    return _spread(found)
+
+
+def _spread(logs: Iterable[Path]) -> float:
+    first = [_first(log) for log in logs]
+    return max(first) - min(first)
 
 
 def _first(log: Path) -> float:

@@ -5,8 +5,8 @@ A door is a directory with two FIFOs, made by the command ``gate``. Whoever wait
 which all begin, in nanoseconds of CLOCK_MONOTONIC, which all processes of a machine share; at that instant it
 ends. So a shell that can only read sleeps until it ends, and who can sleep until a given time does that.
 
-``ready`` ends when all who wrote to it have let go of it. For a shell that is when it has ended too: the last
-thing that can be seen of a load before its first I/O.
+A shell says so with a third word, :data:`PARENT`: the id is that of its parent, which goes on when it
+ends. It is let go :data:`LEAD` before the instant, and the parent is held until then.
 """
 
 from __future__ import annotations
@@ -15,12 +15,16 @@ import os
 import select
 import time
 
-__all__ = ["GO", "READY", "SCRIPT", "wait"]
+__all__ = ["GO", "LEAD", "PARENT", "READY", "SCRIPT", "wait"]
 
 READY, GO = "ready", "go"
+PARENT = "parent"
+
+LEAD = 50_000_000
+"""Nanoseconds before the instant at which a gate lets shells go and listens no more."""
 
 SCRIPT = (
-    "exec 3>'{place}/door/ready' 4<'{place}/door/go' || exit 1; echo \"$PPID $workers\" >&3; "
+    "exec 3>'{place}/door/ready' 4<'{place}/door/go' || exit 1; echo \"$PPID $workers parent\" >&3; "
     "while read -r instant <&4; do :; done"
 )
 """What a shell runs at the door, with ``workers`` set; its parent is the load."""

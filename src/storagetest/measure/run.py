@@ -84,7 +84,8 @@ class Sample:
     itself and the counters beside it. ``began`` is when the measuring began, in seconds since the epoch by
     the client's clock, where the workload knows; ``headroom`` how far it was from the client's and the
     network's limits. ``spans`` (by phase) is when it was at work by the client's CLOCK_MONOTONIC, where the
-    workload knows; it is not stored. ``together`` is how many clients worked together, where they did.
+    workload knows, and ``first_ios`` its first I/O of each time that it began, in seconds since the epoch;
+    both are not stored. ``together`` is how many clients worked together, where they did.
     """
 
     values: Mapping[str, float]
@@ -98,6 +99,7 @@ class Sample:
     began: float | None = None
     headroom: Headroom | None = None
     spans: Mapping[str, Span] = field(default_factory=dict, compare=False)
+    first_ios: tuple[float, ...] = field(default=(), compare=False)
     together: Together | None = None
 
     def histogram(self, metric: Metric) -> Histogram | None:

@@ -45,11 +45,13 @@ U = TypeVar("U")
 class Clock:
     """How far a client's CLOCK_MONOTONIC is ahead of ours (``offset``, s), give or take ``error``.
 
-    The error is half of the shortest round trip: the client looked at its clock somewhere within it.
+    The error is half of the shortest round trip: the client looked at its clock somewhere within it. ``wall``
+    is how far the client's CLOCK_REALTIME is ahead of its CLOCK_MONOTONIC.
     """
 
     offset: float
     error: float
+    wall: float = 0.0
 
 
 class Gate:
@@ -68,7 +70,7 @@ class Gate:
         talk = self._stack.enter_context(self.host.converse(ARGV, deadline=_LONGEST + _LATER, first=first))
         self._talk = talk
         try:
-            self.place = str(self.expect("place", _BEGINS))
+            self.place = str(self.expect("place", _BEGINS)["place"])
         except BaseException:
             self._stack.close()
             raise
@@ -103,13 +105,13 @@ class Gate:
             raise HostError(f"{self.name}: its gate failed: {found.get('message')}")
         return found
 
-    def expect(self, what: str, seconds: float) -> object:
-        """Return the next ``what`` that the gate says; :class:`HostError` if that takes longer."""
+    def expect(self, what: str, seconds: float) -> dict[str, Any]:
+        """Return the next that the gate says with ``what`` in it; :class:`HostError` if that takes longer."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             heard = self.hear(left)
             if heard and what in heard:
-                return heard[what]
+                return heard
         raise HostError(f"{self.name}: its gate said no {what!r} for {seconds:g} s")
 
     def clock(self) -> Clock:
@@ -118,10 +120,11 @@ class Gate:
         for number in range(_ROUND_TRIPS):
             before = time.monotonic()
             self.say("clock")
-            there = float(str(self.expect("clock", _ANSWERS))) * 1e-9
+            heard = self.expect("clock", _ANSWERS)
             after = time.monotonic()
             if (after - before) / 2 < best.error:
-                best = Clock(there - (before + after) / 2, (after - before) / 2)
+                there, wall = float(heard["clock"]) * 1e-9, float(heard.get("wall", 0)) * 1e-9
+                best = Clock(there - (before + after) / 2, (after - before) / 2, wall)
             if best.error <= _GOOD_ENOUGH and number + 1 >= _AT_LEAST:
                 break
         return best

@@ -45,8 +45,6 @@ _PASS = 0.2
 _ENDS = 45.0
 """Seconds that loads may take to end when told to: an agent tidies first."""
 
-_LAST_WORDS = 2.0
-
 
 class ClientLost(Exception):
     """A client went away in the middle of a meeting; the text names it and says how."""
@@ -54,13 +52,22 @@ class ClientLost(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Attended:
-    """What one client's load brought. ``starts`` are its first I/Os by our clock, as its gate saw them."""
+    """What one client's load brought.
+
+    ``instants`` are when it was to begin, ``starts`` when its first I/Os were (as many, where it knows); both
+    by our clock.
+    """
 
     client: str
     sample: Sample
     clock: Clock
-    instant: float
+    instants: tuple[float, ...] = ()
     starts: tuple[float, ...] = ()
+
+    @property
+    def instant(self) -> float:
+        """The first of the instants; 0 where it waited for none."""
+        return self.instants[0] if self.instants else 0.0
 
 
 @dataclass
@@ -112,8 +119,6 @@ class _Guest:
             return
         if "ready" in heard:
             self.ready = True
-        if "open" in heard:
-            self.starts.append(float(heard["open"]) * 1e-9 - self.clock.offset)
 
     def let_go(self, instant: float) -> None:
         self.ready = False
@@ -140,8 +145,7 @@ def meet(gates: Sequence[Gate], loads: Sequence[Load]) -> list[Attended]:
     except BaseException:
         _call_off(guests)
         raise
-    until = time.monotonic() + _LAST_WORDS
-    return [_attended(guest, until) for guest in guests]
+    return [_attended(guest) for guest in guests]
 
 
 def _clocks(gates: Sequence[Gate]) -> list[Clock]:
@@ -210,12 +214,8 @@ def _call_off(guests: Sequence[_Guest]) -> None:
         guest.thread.join(max(0.0, until - time.monotonic()))
 
 
-def _attended(guest: _Guest, until: float) -> Attended:
-    """Return what a guest brought; its gate says when it went in, where the load does not."""
+def _attended(guest: _Guest) -> Attended:
     assert guest.sample is not None
-    known = bool(guest.sample.spans)
-    while not known and len(guest.starts) < len(guest.instants) and time.monotonic() < until:
-        with suppress(HostError):
-            guest.listen(max(0.01, until - time.monotonic()))
-    instant = guest.instants[0] if guest.instants else 0.0
-    return Attended(guest.gate.name, guest.sample, guest.clock, instant, tuple(guest.starts))
+    ahead = guest.clock.offset + guest.clock.wall
+    starts = (*guest.starts, *(at - ahead for at in guest.sample.first_ios))
+    return Attended(guest.gate.name, guest.sample, guest.clock, tuple(guest.instants), starts)

@@ -128,6 +128,7 @@ def _sample(found: Mapping[int, Sample]) -> Sample:
     first = found[min(found)]
     return Sample(
         values,
+        first_ios=tuple(at for sample in found.values() for at in sample.first_ios),
         seconds=sum(sample.seconds for sample in found.values()),
         ios=sum(sample.ios for sample in found.values()),
         evidence={

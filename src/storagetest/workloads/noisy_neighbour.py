@@ -14,7 +14,7 @@ from storagetest.measure.scaling import jain
 from storagetest.protocols.base import Attachment
 from storagetest.units import format_count, format_size
 from storagetest.workloads._fio.job import FioJob
-from storagetest.workloads._fio.load import FioOptions, FioWorkload, Pattern, headroom
+from storagetest.workloads._fio.load import FioOptions, FioWorkload, Pattern, first_ios, headroom
 from storagetest.workloads._fio.parse import FioResult
 from storagetest.workloads._fio.run import Done
 from storagetest.workloads._metrics import (
@@ -151,6 +151,7 @@ def _sample(alone: Done, beside: Done, size: int) -> Sample:
         operations=operations,
         began=alone.began,
         headroom=headroom(beside),
+        first_ios=first_ios(alone, beside),
     )
 
 

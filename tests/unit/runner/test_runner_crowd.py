@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import signal
 import threading
@@ -30,6 +31,7 @@ from storagetest.workloads.small_random_write import SmallRandomWrite
 
 CASE = Case("test_x", "scripted", "t", "t-v", "local", "many", "smoke")
 SCALE = Scale(size=1 << 20, ramp=0.0, runtime=0.2)
+UPTIME = "read up _ < /proc/uptime; echo $up"
 PATIENT = 60.0  # seconds of spread that a loaded machine may need
 
 
@@ -57,12 +59,13 @@ def attachments(hosts, tmp_path: Path) -> list[Attachment]:
 
 
 def at_the_door(gate: Gate, *, says: str = "", then: str = ""):
-    """A load as fio is one: a shell that waits at the door, and goes on."""
+    """A load as fio is one: it waits for a shell that waits at the door, and goes on."""
 
     def load(start: Start) -> Sample:
         (option,) = waiting(start.place, 1)
-        wait = option.removeprefix("--exec_prerun=")
-        done = gate.host.run(["sh", "-c", f"({wait}); {then or ':'}; echo {says}"], deadline=60)
+        wait = shlex.quote(option.removeprefix("--exec_prerun="))
+        script = f"sh -c {wait}; {then or ':'}; echo {says}"
+        done = gate.host.run(["sh", "-c", script], deadline=60)
         return Sample({"iops": 1.0}, 0.1, 1, evidence={"said": done.stdout})
 
     return load
@@ -73,14 +76,15 @@ def test_all_wait_for_the_last_and_begin_at_the_instant(gates):
 
     def tardy(start: Start) -> Sample:
         late.wait(0.5)
-        return at_the_door(gates[2])(start)
+        return at_the_door(gates[2], then=UPTIME)(start)
 
-    came = meet(gates, [at_the_door(gates[0]), at_the_door(gates[1]), tardy])
+    came = meet(gates, [*(at_the_door(gate, then=UPTIME) for gate in gates[:2]), tardy])
     assert [one.client for one in came] == ["c0", "c1", "c2"]
     for one in came:
-        assert len(one.starts) == 1
-        assert one.starts[0] >= one.instant - one.clock.error  # nobody before it
+        (went_in,) = map(float, one.sample.evidence["said"].split())
+        assert went_in >= one.instant - one.clock.error - 0.02  # nobody before it (/proc/uptime: hundredths)
         assert one.clock.error < 5
+        assert abs(one.clock.wall - (time.time() - time.monotonic())) < 5
         assert abs(one.clock.offset) <= one.clock.error  # one machine has one clock
 
 
@@ -90,14 +94,25 @@ def test_a_gate_serves_one_start_after_another(gates):
         assert [one.sample.evidence["said"].strip() for one in came] == ["c0", "c1", "c2"]
 
 
+def test_first_ios_that_a_load_knows_are_told_by_our_clock(gates):
+    def load(start: Start) -> Sample:
+        at_the_door(gates[0])(start)
+        return Sample({"iops": 1.0}, 0.1, 1, first_ios=(time.time(),))
+
+    (one,) = meet(gates[:1], [load])
+    (first,) = one.starts
+    assert one.instant - one.clock.error <= first <= time.monotonic() + one.clock.error
+
+
 def test_who_begins_several_times_waits_each_time(gates):
     came = meet(gates, [at_the_door(gate, then=_again(gate)) for gate in gates])
-    assert {len(one.starts) for one in came} == {2}
+    assert {len(one.instants) for one in came} == {2}
+    assert {len(set(one.instants)) for one in came} == {2}
 
 
 def _again(gate: Gate) -> str:
     (option,) = waiting(gate.place, 1)
-    return f"({option.removeprefix('--exec_prerun=')})"
+    return f"sh -c {shlex.quote(option.removeprefix('--exec_prerun='))}"
 
 
 def test_loads_of_our_own_machine_wait_here(gates):

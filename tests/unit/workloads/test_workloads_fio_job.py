@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from storagetest.workloads._fio.job import FioJob, argv
+from storagetest.workloads._fio.job import FIRST, FioJob, argv
 
 
 def options(job: FioJob) -> dict[str, str]:
@@ -48,3 +48,27 @@ def test_a_mix_says_its_shares():
     assert "--rwmixread=70" in mixed
     partly = argv(FioJob("x", "/f", "randread", 4096, 1 << 20, random_percent=80))
     assert "--percentage_random=80" in partly
+
+
+def test_a_scout_goes_with_jobs_that_wait_at_a_door_and_does_one_io_of_the_first():
+    load = FioJob(
+        "w", "/mnt/f", "randwrite", 4096, 1 << 20, queue_depth=8, jobs=2, runtime=10, log_interval=0.5
+    )
+    command = argv(load, load, door="/run/gate")
+    at = [number for number, option in enumerate(command) if option.startswith("--name=")]
+    assert [command[number] for number in at] == ["--name=w", "--name=w", f"--name={FIRST}"]
+    section = command[at[-1] :]
+    said = dict(option.removeprefix("--").split("=", 1) for option in section)
+    assert (said["filename"], said["rw"], said["bs"], said["ioengine"]) == (
+        "/mnt/f",
+        "randwrite",
+        "4096",
+        "libaio",
+    )
+    assert (said["number_ios"], said["numjobs"], said["iodepth"], said["time_based"]) == ("1", "1", "1", "0")
+    assert said["write_lat_log"] == FIRST
+    assert not {"write_bw_log", "write_iops_log", "log_avg_msec"} & set(said)
+    waits = [option for option in command if option.startswith("--exec_prerun=")]
+    assert len(waits) == 3
+    assert all("workers=5;" in option for option in waits)
+    assert FIRST not in " ".join(argv(load, load))

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from storagetest.workloads._fio.timeline import began, timeline
+from storagetest.workloads._fio.timeline import began, first_io, timeline
 from storagetest.workloads.base import Scale
 from storagetest.workloads.random_mixed import RandomMixed
 
@@ -62,3 +62,11 @@ def test_a_real_fios_course_agrees_with_its_report(directory):
     assert min(both) * 0.5 <= sample.values["iops"] <= max(both) * 1.5
     assert reads.times[0] == 0.5
     assert sample.began is not None
+
+
+def test_the_first_io_is_when_the_scout_submitted_its_own():
+    text = (
+        "load_clat.log\x001700000001000, 5, 1, 0, 0\nfirst_clat.log\x001700000000500, 20000000, 1, 4096, 0\n"
+    )
+    assert first_io(text) == pytest.approx(1700000000.48, abs=1e-6)
+    assert first_io("load_clat.log\x001700000001000, 5, 1, 0, 0\n") is None

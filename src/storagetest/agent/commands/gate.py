@@ -7,20 +7,26 @@ is a round trip; of several the shortest tells most), and loads that are ready m
 processor. A gate does both. Loads wait at its *door* (:mod:`storagetest.agent.door`); it sleeps until the
 instant, and opens.
 
+A load that waits by a shell has work to do between the door and its first I/O: the shell ends, and who
+waited for it takes note. With many loads on few processors that alone spreads them by tens of
+milliseconds. So such a load is *held* (SIGSTOP) :data:`~storagetest.agent.door.LEAD` before the instant,
+the door is opened then, the shells end in peace, and at the instant it goes on (SIGCONT). Where it may
+not be held the door opens at the instant.
+
 It stays for all repeats of a case, with a fresh door for each start. It ends when its stdin does, so also
 when the controller dies or the connection is lost; and then it ends the loads that it let in, or that still
 wait.
 
 The request has nothing but a deadline. Then, a line each:
 
-- ``clock``: answered by ``clock`` (CLOCK_MONOTONIC, ns);
+- ``clock``: answered by ``clock`` (CLOCK_MONOTONIC, ns) and ``wall`` (by how much CLOCK_REALTIME is ahead of
+  it, ns);
 - ``go NS``: open the door at that time;
 - ``stop``: end every load that waits or has been let in since the last door was made, and all that come.
 
 What it says, as lines of *progress* (:mod:`storagetest.agent`): ``place`` (the directory of its door), at
-first; ``ready`` (how many wait) when all of a load wait; ``open`` (ns, when all who waited had gone in),
-``late`` (ns, by how much the order came after its time; 0: in time), ``stopped`` (the ids of processes told
-to end).
+first; ``ready`` (how many wait) when all of a load wait; ``late`` (ns, by how much the order came after its
+time; 0: in time), ``stopped`` (the ids of processes told to end). When a load's first I/O was, the load says.
 """
 
 from __future__ import annotations
@@ -34,7 +40,7 @@ from typing import Any
 
 from storagetest.agent import files
 from storagetest.agent.crew import Failed
-from storagetest.agent.door import GO, READY, SCRIPT
+from storagetest.agent.door import GO, LEAD, PARENT, READY, SCRIPT
 from storagetest.agent.job import Job
 from storagetest.agent.lanes import now
 
@@ -42,9 +48,6 @@ __all__ = ["run"]
 
 _MEMORY = "/dev/shm"  # noqa: S108  # FIFOs have names there, and no more
 _DISK = "/tmp"  # noqa: S108  # made with a name that nobody can guess, for us alone
-_NEAR = 3_000_000
-"""Nanoseconds before the instant from which on it does not listen: poll(2) wakes by the millisecond."""
-
 _CHUNK = 1 << 16
 
 
@@ -74,6 +77,7 @@ class _Door:
         self.ready = os.open(f"{path}/{READY}", os.O_RDONLY | os.O_NONBLOCK)
         self.go = os.open(f"{path}/{GO}", os.O_RDWR | os.O_NONBLOCK)
         self.waiting: list[tuple[int, str]] = []
+        self.parents: set[tuple[int, str]] = set()
         self.wanted = 0
         self._rest = b""
 
@@ -85,9 +89,12 @@ class _Door:
                 return False
             *lines, self._rest = (self._rest + data).split(b"\n")
             for line in lines:
-                pid, wanted = map(int, line.split())
-                self.waiting.append((pid, _birth(pid)))
-                self.wanted = wanted
+                pid, wanted, *how = line.split()
+                one = (int(pid), _birth(int(pid)))
+                self.waiting.append(one)
+                self.wanted = int(wanted)
+                if how == [PARENT.encode()]:
+                    self.parents.add(one)
         return True
 
     @property
@@ -96,8 +103,9 @@ class _Door:
 
     def close(self) -> None:
         for descriptor in (self.ready, self.go):
-            with suppress(OSError):
+            if descriptor >= 0:
                 os.close(descriptor)
+        self.ready = self.go = -1
 
 
 class _Gate:
@@ -123,21 +131,15 @@ class _Gate:
             poll.register(0, select.POLLIN)
             if not self._told:
                 poll.register(self._door.ready, select.POLLIN)
-            if self._open is not None and self._instant is None:
-                poll.register(self._open.ready, select.POLLIN)
             limit = self._job.until - time.monotonic()
             if limit <= 0:
                 raise Failed("deadline", "the gate's time is over")
             if self._instant is not None:
-                limit = min(limit, (self._instant - _NEAR - now()) * 1e-9)
+                limit = min(limit, (self._instant - LEAD - now()) * 1e-9)
             ready = {one for one, _ in poll.poll(max(0.0, limit) * 1000)}
-            if self._instant is not None and now() >= self._instant - _NEAR:
+            if self._instant is not None and now() >= self._instant - LEAD:
                 self._let_go()
                 continue
-            if self._open is not None and self._open.ready in ready and not self._open.hear():
-                self._job.tell(open=now())
-                self._open.close()
-                self._open = None
             if not self._told and self._door.ready in ready:
                 self._meet()
             if 0 in ready and not self._listen():
@@ -146,7 +148,9 @@ class _Gate:
     def stop(self) -> None:
         """End the loads; who comes later is ended too."""
         self._stopped = True
-        told = [pid for pid, born in {*self._let_in, *self._door.waiting} if _end(pid, born)]
+        told = [
+            pid for pid, born in {*self._let_in, *self._door.waiting} if _signal(pid, born, signal.SIGTERM)
+        ]
         for door in (self._open, self._door):
             if door is not None:
                 door.close()
@@ -187,7 +191,8 @@ class _Gate:
         for line in lines:
             word, _, rest = line.partition(b" ")
             if word == b"clock":
-                self._job.tell(clock=now())
+                at = now()
+                self._job.tell(clock=at, wall=time.time_ns() - at)
             elif word == b"go":
                 self._name(int(rest))
             elif word == b"stop":
@@ -196,8 +201,6 @@ class _Gate:
 
     def _name(self, instant: int) -> None:
         """Tell those who wait when they may go in."""
-        if self._open is not None:  # it never ended: something else holds on to it
-            self._open.close()
         self._open, self._let_in = self._door, self._door.waiting
         self._door = self._hang()
         self._instant = instant
@@ -208,9 +211,21 @@ class _Gate:
     def _let_go(self) -> None:
         assert self._instant is not None
         assert self._open is not None
-        time.sleep(max(0, self._instant - now()) * 1e-9)
-        os.close(self._open.go)
-        self._open.go, self._instant = -1, None
+        instant, door = self._instant, self._open
+        self._instant = self._open = None
+        held: list[tuple[int, str]] = []
+        try:
+            for pid, born in door.parents:
+                if not _signal(pid, born, signal.SIGSTOP):
+                    break
+                held.append((pid, born))
+            else:
+                door.close()
+            time.sleep(max(0, instant - now()) * 1e-9)
+        finally:
+            for pid, born in held:
+                _signal(pid, born, signal.SIGCONT)
+            door.close()
 
 
 def _birth(pid: int) -> str:
@@ -222,12 +237,12 @@ def _birth(pid: int) -> str:
         return ""
 
 
-def _end(pid: int, born: str) -> bool:
-    """Tell a process to end, if it is still the one that came to the door."""
+def _signal(pid: int, born: str, number: signal.Signals) -> bool:
+    """Signal a process, if it is still the one that came to the door."""
     if not born or _birth(pid) != born:
         return False
     try:
-        os.kill(pid, signal.SIGTERM)
+        os.kill(pid, number)
     except OSError:
         return False
     return True

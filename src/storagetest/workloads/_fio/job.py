@@ -9,10 +9,15 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["LOG", "FioJob", "argv", "argv_of", "waiting"]
+from storagetest.agent.door import LEAD
+
+__all__ = ["FIRST", "LOG", "FioJob", "argv", "argv_of", "scout", "waiting"]
 
 LOG = "load"
 """How the names of the files of fio's logs begin."""
+
+FIRST = "first"
+"""How those of the scout's do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +70,31 @@ _REPORT = ("--lat_percentiles=0", "--clat_percentiles=1", "--percentile_list=50:
 def argv(*jobs: FioJob, door: str = "") -> tuple[str, ...]:
     """Return the command line that runs ``jobs`` at once, ``fio`` first; each job is reported by itself.
 
-    With ``door`` (a directory) all of their workers, set up, wait there for the start that clients share.
+    With ``door`` (a directory) all of their workers, set up, wait there for the start that clients share, and
+    with them the first job's :func:`scout`, whose report is the last.
     """
-    workers = sum(job.jobs for job in jobs)
-    return argv_of([[*_options(job, at_once=bool(door)), *waiting(door, workers, job.delay)] for job in jobs])
+    workers = sum(job.jobs for job in jobs) + 1
+    every = [[*_options(job, at_once=bool(door)), *waiting(door, workers, job.delay)] for job in jobs]
+    return argv_of([*every, scout(every[0])] if door else every)
+
+
+def scout(section: Sequence[str]) -> list[str]:
+    """Return the options of a worker that does the first I/O of the job in ``section``, and no other one.
+
+    fio tells when an I/O was only in a log of every I/O, which is too much of a whole load. The scout
+    waits at the same door, opens the same file and keeps such a log, of one line.
+    """
+    like = [option for option in section[1:] if not option.startswith(("--write_", "--log_"))]
+    once = (
+        "--numjobs=1",
+        "--iodepth=1",
+        "--number_ios=1",
+        "--time_based=0",
+        "--ramp_time=0",
+        "--end_fsync=0",
+    )
+    log = (f"--write_lat_log={FIRST}", "--log_unix_epoch=1", "--per_job_logs=0")
+    return [f"--name={FIRST}", *like, *once, *log]
 
 
 def waiting(door: str, workers: int, delay: float = 0.0) -> tuple[str, ...]:
@@ -77,7 +103,7 @@ def waiting(door: str, workers: int, delay: float = 0.0) -> tuple[str, ...]:
     fio runs it when a worker is set up, right before it looks at the clock for its first I/O. One that is to
     begin ``delay`` seconds after the others waits with them, as fio's own delay counts from fio's start.
     """
-    later = f"; exec 3>&- 4<&-; sleep {delay:.3f}" if delay > 0 else ""
+    later = f"; exec 3>&- 4<&-; sleep {delay + LEAD * 1e-9:.3f}" if delay > 0 else ""
     return (f"--exec_prerun=workers={workers}; . {shlex.quote(f'{door}/wait')}{later}",) if door else ()
 
 

@@ -33,7 +33,7 @@ from storagetest.workloads._fio.job import FioJob
 from storagetest.workloads._fio.run import Done, check_engine, run_fio
 from storagetest.workloads.base import Scale, Workload
 
-__all__ = ["FioOptions", "FioWorkload", "Pattern", "data_file", "data_key", "data_size"]
+__all__ = ["FioOptions", "FioWorkload", "Pattern", "data_file", "data_key", "data_size", "first_ios"]
 
 _MIB = 1 << 20
 _SLACK = 60.0
@@ -248,7 +248,14 @@ def _sample(done: Done, evidence: Mapping[str, str]) -> Sample:
         series=done.series,
         began=done.began,
         headroom=headroom(done),
+        first_ios=first_ios(done),
     )
+
+
+def first_ios(*runs: Done) -> tuple[float, ...]:
+    """Return the first I/Os of runs that waited at a door; none where one of them is not known."""
+    known = tuple(done.first_io for done in runs if done.first_io is not None)
+    return known if len(known) == len(runs) else ()
 
 
 def proven(sample: Sample, done: Done, state: Cache | None, path: str) -> Sample:

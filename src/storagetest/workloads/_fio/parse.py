@@ -65,7 +65,8 @@ class Expected:
     """What a job must report: ``directions`` (``read``, ``write`` or both), and how long it was to run.
 
     ``runtime`` is in seconds (None: a pass over the size), ``in_flight`` how many I/Os fio keeps going: by as
-    many its counts may differ at the ends.
+    many its counts may differ at the ends. Of one without directions nothing is expected but that it did not
+    fail.
     """
 
     directions: Sequence[str]
@@ -84,7 +85,10 @@ def parse(
 
 
 def parse_all(stdout: str, stderr: str, expected: Sequence[Expected]) -> tuple[FioResult, ...]:
-    """Return what fio reports of each of its jobs, in their order. Raises :class:`WorkloadError`."""
+    """Return what fio reports of each of its jobs that has directions, in their order.
+
+    Raises :class:`WorkloadError`.
+    """
     try:
         report = _report(stdout)
         version = _version(report)
@@ -96,6 +100,7 @@ def parse_all(stdout: str, stderr: str, expected: Sequence[Expected]) -> tuple[F
                 ended=ended,
             )
             for job, one in zip(_jobs(report, len(expected)), expected, strict=True)
+            if one.directions
         )
     except _DoubtError as doubt:
         raise WorkloadError(f"{doubt}{_tail(stdout, stderr)}") from None

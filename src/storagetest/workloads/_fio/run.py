@@ -12,26 +12,28 @@ from storagetest.counters.cpu import Busy, busy, parse_stat
 from storagetest.errors import ClientLacks, DeadlineExceeded, HostError, WorkloadError
 from storagetest.hosts.base import Completed, Host
 from storagetest.measure.series import Series
-from storagetest.workloads._fio.job import LOG, FioJob, argv
+from storagetest.workloads._fio.job import FIRST, LOG, FioJob, argv
 from storagetest.workloads._fio.parse import Expected, FioResult, parse_all
-from storagetest.workloads._fio.timeline import began, timeline
+from storagetest.workloads._fio.timeline import began, first_io, timeline
 
-__all__ = ["Counted", "Done", "check_engine", "run_command", "run_fio"]
+__all__ = ["SCOUT", "Counted", "Done", "check_engine", "run_command", "run_fio"]
 
 _BEFORE, _FIO, _AFTER = "@@ storagetest: before", "@@ storagetest: fio", "@@ storagetest: after"
 _MISSING = "@@ storagetest: fio is missing"
-_LOGS = " ".join(f"{LOG}_{kind}.log" for kind in ("bw", "iops", "clat"))
+_LOGS = " ".join((*(f"{LOG}_{kind}.log" for kind in ("bw", "iops", "clat")), f"{FIRST}_clat.log"))
 _ASKED = 30.0
 _UPTIME = re.compile(r"^(\d+\.\d\d)$", re.MULTILINE)
 
 # $1 is a file that the page cache is to hold (or nothing), $2 how much of it in MiB. It stays open while fio
 # runs: a block device's cache is dropped when its last user closes it, and an SMB file's with its lease.
-# $3 says what is wanted beside fio's report: counters, files (logs, and what a worker at the door leaves).
+# $4 is one of which it is to hold nothing: fio would see to that after the door, in a time that differs from
+# client to client. $3 says what is wanted beside fio's report: counters, files (logs, and what a worker at
+# the door leaves).
 # "$@" is then fio's command line: nothing in it is read by this shell. The files are in memory, and gone when
 # this ends, however it ends. Ended by a signal, the shell passes its death on as fio's would be. What is not
 # needed is not started: a process costs a slow client a tenth of a second.
 _SCRIPT = f"""
-warm=$1 size=$2 wanted=$3; shift 3
+warm=$1 size=$2 wanted=$3 tidy=$4; shift 4
 command -v "$1" > /dev/null || {{ echo '{_MISSING}'; exit 0; }}
 case $wanted in *files*)
   place=$(mktemp -d -p /dev/shm storagetest-XXXXXXXX 2> /dev/null || mktemp -d) || exit 1
@@ -41,6 +43,7 @@ case $wanted in *files*)
 esac
 count() {{ case $wanted in *counters*) {readout.command()} {_LOGS}; esac; }}
 [ -z "$warm" ] || {{ exec 9< "$warm" && dd of=/dev/null bs=1M count="$size" status=none <&9; }} || exit 1
+[ -z "$tidy" ] || dd of="$tidy" oflag=nocache conv=notrunc,nocreat,fdatasync count=0 status=none || exit 1
 echo '{_BEFORE}'; count
 read up _ < /proc/uptime; echo "$up"
 echo '{_FIO}'; "$@"; status=$?
@@ -64,7 +67,8 @@ class Done:
     """What fio measured, how busy the client was meanwhile (set-up and ramp included), and the evidence.
 
     ``result`` is that of the first job, ``results`` those of all. ``began`` is when the measuring began, in
-    seconds since the epoch by the client's clock; ``series`` what fio logged of it, all jobs together.
+    seconds since the epoch by the client's clock, ``first_io`` when the first I/O was, where it waited at a
+    door; ``series`` what fio logged of it, all jobs together.
     """
 
     result: FioResult
@@ -74,6 +78,11 @@ class Done:
     counted: Counted = field(default_factory=Counted)
     series: tuple[Series, ...] = ()
     began: float | None = None
+    first_io: float | None = None
+
+
+SCOUT = Expected((), None, 1)
+"""What is expected of a scout."""
 
 
 def run_fio(
@@ -94,9 +103,11 @@ def run_fio(
     """
     every = [*jobs, *(_cooling(job, cooldown) for job in jobs if cooldown > 0)]
     expected = [Expected(job.directions, job.runtime, job.queue_depth * job.jobs) for job in every]
+    expected += [SCOUT] if door else []
     interval = max(job.log_interval for job in jobs)
     hold = (jobs[0].filename, str(jobs[0].size >> 20)) if warm else ("", "0")
     wanted = " ".join((*(("counters",) if count else ()), *(("files",) if interval > 0 or door else ())))
+    dirty = door and "write" in jobs[0].directions and jobs[0].invalidate and not jobs[0].direct
     done = run_command(
         client,
         argv(*every, door=door),
@@ -105,6 +116,7 @@ def run_fio(
         log_interval=interval,
         hold=hold,
         wanted=wanted,
+        tidy=jobs[0].filename if dirty else "",
         cooldown=cooldown,
     )
     return replace(done, results=done.results[: len(jobs)])
@@ -133,15 +145,19 @@ def run_command(
     log_interval: float = 0.0,
     hold: tuple[str, str] = ("", "0"),
     wanted: str = "counters",
+    tidy: str = "",
     cooldown: float = 0.0,
 ) -> Done:
     """Run a command line of fio's that must report what is ``expected``, as :func:`run_fio` does.
 
-    The last ``cooldown`` seconds of it are not the first job's.
+    Before it the page cache lets go of the file ``tidy``. The last ``cooldown`` seconds are not the first
+    job's.
     """
     try:
         done = client.run(
-            ["sh", "-c", _SCRIPT, "storagetest-fio", *hold, wanted, *command], deadline=deadline, check=False
+            ["sh", "-c", _SCRIPT, "storagetest-fio", *hold, wanted, tidy, *command],
+            deadline=deadline,
+            check=False,
         )
     except DeadlineExceeded as error:
         msg = (
@@ -205,7 +221,7 @@ def _read(
     series: tuple[Series, ...] = ()
     if start is not None and log_interval > 0:
         series = timeline(after, name, start=start, interval=log_interval)
-    return Done(first, _cpu(counted), evidence, results, counted, series, start)
+    return Done(first, _cpu(counted), evidence, results, counted, series, start, first_io(after))
 
 
 def _failed(name: str, why: str, command: tuple[str, ...], done: Completed) -> WorkloadError:

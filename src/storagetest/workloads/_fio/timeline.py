@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 
 from storagetest.measure.run import Unit
 from storagetest.measure.series import LOAD, Series
-from storagetest.workloads._fio.job import LOG
+from storagetest.workloads._fio.job import FIRST, LOG
 
-__all__ = ["began", "timeline"]
+__all__ = ["began", "first_io", "timeline"]
 
 _DIRECTIONS = {"0": "read", "1": "write"}
 _KIB = 1024  # bandwidth is logged in KiB/s
@@ -51,6 +51,19 @@ def timeline(text: str, host: str, *, start: float, interval: float) -> tuple[Se
 def began(text: str, interval: float) -> float | None:
     """Return when the measuring began, by the first interval that was logged; None where none was."""
     return min((time for _, time, _, _ in _lines(text)), default=interval) - interval or None
+
+
+def first_io(text: str) -> float | None:
+    """Return when the scout's I/O was submitted, in seconds since the epoch; None where it left no log.
+
+    fio notes when it completed, in whole milliseconds, and how long it took, in nanoseconds.
+    """
+    for line in text.splitlines():
+        name, _, rest = line.partition("\0")
+        if name == f"{FIRST}_clat.log":
+            time, took, *_ = rest.split(",")
+            return int(time) / 1000 - int(took) * _NANOSECOND
+    return None
 
 
 def _series(slots: Mapping[int, _Slot], direction: str, host: str, interval: float) -> Iterable[Series]:

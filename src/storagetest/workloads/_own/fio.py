@@ -13,10 +13,10 @@ from storagetest.measure.histogram import merge
 from storagetest.measure.run import METRICS, Sample
 from storagetest.protocols.base import Attachment
 from storagetest.units import format_size
-from storagetest.workloads._fio.job import FioJob, argv_of, waiting
-from storagetest.workloads._fio.load import FioOptions, FioWorkload, Pattern, headroom
+from storagetest.workloads._fio.job import FioJob, argv_of, scout, waiting
+from storagetest.workloads._fio.load import FioOptions, FioWorkload, Pattern, first_ios, headroom
 from storagetest.workloads._fio.parse import Expected, FioResult
-from storagetest.workloads._fio.run import run_command
+from storagetest.workloads._fio.run import SCOUT, run_command
 from storagetest.workloads._metrics import bandwidth, latencies, latency_values, rate
 from storagetest.workloads._own.job_file import OwnJob, read_jobs
 from storagetest.workloads.base import Scale, Workload
@@ -62,9 +62,13 @@ class OwnFio(Workload[WorkloadOptions]):
         """Run all jobs of the file at once, on the data set."""
         place = _DataSet().job(attachment, FioOptions(), scale)
         door = scale.start.place if scale.start is not None else ""
-        wait = waiting(door, sum(int(job.options.get("numjobs", "1")) for job in self.jobs))
-        command = argv_of([[*_section(job, place, scale), *wait] for job in self.jobs])
+        wait = waiting(door, sum(int(job.options.get("numjobs", "1")) for job in self.jobs) + 1)
+        sections = [[*_section(job, place, scale), *wait] for job in self.jobs]
         expected = [Expected(job.directions, scale.runtime, job.in_flight) for job in self.jobs]
+        if door:
+            sections.append(scout(sections[0]))
+            expected.append(SCOUT)
+        command = argv_of(sections)
         deadline = scale.ramp + scale.runtime + scale.patience + _SLACK
         wanted = "counters files" if door else "counters"
         done = run_command(attachment.client, command, expected, deadline=deadline, wanted=wanted)
@@ -81,6 +85,7 @@ class OwnFio(Workload[WorkloadOptions]):
             operations={name: result.latency for name, result in named.items()} if len(named) > 1 else {},
             began=done.began,
             headroom=headroom(done),
+            first_ios=first_ios(done),
         )
 
 
