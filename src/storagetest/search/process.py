@@ -6,6 +6,10 @@ that lie close together have similar values: how close is *similar* is a length 
 with the noise, by the largest marginal likelihood of what was measured. The kernel is Matérn's of order
 5/2: smooth enough to guess from few points, rough enough for a knee.
 
+The kernel has two parts (Duvenaud, Nickisch and Rasmussen, Additive Gaussian Processes, NIPS 2011): a sum
+over the parameters, so that what is learned of one holds wherever the others stand, and a product, for
+what they do to each other. Which of them matters how much is found like the lengths are.
+
 The priors on the lengths and the noise keep a handful of points from being believed too much: without them
 three measurements on a line are explained as well by no noise at all.
 """
@@ -25,8 +29,8 @@ Array = NDArray[np.float64]
 
 _LENGTH, _LENGTH_SPREAD = np.log(0.6), 0.7  # of a parameter's whole range
 _NOISE, _NOISE_SPREAD = np.log(0.04), 0.7  # 4 %, give or take a factor of two
-_SIGNAL, _SIGNAL_SPREAD = np.log(0.5), 1.0
-_BOUNDS_LENGTH, _BOUNDS_NOISE, _BOUNDS_SIGNAL = (np.log(0.08), np.log(6.0)), (-6.0, -1.0), (-3.0, 2.0)
+_ALONE, _TOGETHER, _SIGNAL_SPREAD = np.log(0.7), np.log(0.3), 1.0
+_BOUNDS_LENGTH, _BOUNDS_NOISE, _BOUNDS_SIGNAL = (np.log(0.08), np.log(6.0)), (-6.0, -1.0), (-4.0, 2.0)
 _JITTER = 1e-9
 
 
@@ -34,7 +38,7 @@ class Process:
     """Fitted by :meth:`fit`, asked by :meth:`predict`. Points are rows of numbers from 0 to 1."""
 
     def __init__(self, parameters: int) -> None:
-        self._theta: Array = np.array([_LENGTH] * parameters + [_SIGNAL, _NOISE])
+        self._theta: Array = np.array([_LENGTH] * parameters + [_ALONE, _TOGETHER, _NOISE])
         self._points: Array = np.empty((0, parameters))
 
     @property
@@ -67,13 +71,13 @@ class Process:
         there = np.asarray(points, float)
         across = self._kernel(there, self._points, self._theta)
         mean = across @ self._weights + self._centre
-        signal = float(np.exp(2 * self._theta[-2]))
+        signal = _height(self._theta)
         explained = np.einsum("ij,ji->i", across, cho_solve(self._factor, across.T))
         return mean, np.sqrt(np.maximum(signal - explained, 1e-12))
 
     def _learned(self) -> Array:
         count = self._points.shape[1]
-        bounds = [_BOUNDS_LENGTH] * count + [_BOUNDS_SIGNAL, _BOUNDS_NOISE]
+        bounds = [_BOUNDS_LENGTH] * count + [_BOUNDS_SIGNAL, _BOUNDS_SIGNAL, _BOUNDS_NOISE]
         done = minimize(self._badness, self._theta, method="L-BFGS-B", bounds=bounds, options={"maxiter": 15})
         return np.asarray(done.x, float)
 
@@ -85,9 +89,10 @@ class Process:
             return 1e9
         fit = 0.5 * float(self._heights @ cho_solve(factor, self._heights))
         spread = float(np.log(np.diag(factor[0])).sum())
-        lengths, signal, noise = theta[:-2], theta[-2], theta[-1]
+        lengths, (alone, together, noise) = theta[:-3], theta[-3:]
         prior = float((((lengths - _LENGTH) / _LENGTH_SPREAD) ** 2).sum())
-        prior += ((signal - _SIGNAL) / _SIGNAL_SPREAD) ** 2 + ((noise - _NOISE) / _NOISE_SPREAD) ** 2
+        prior += ((alone - _ALONE) / _SIGNAL_SPREAD) ** 2 + ((together - _TOGETHER) / _SIGNAL_SPREAD) ** 2
+        prior += ((noise - _NOISE) / _NOISE_SPREAD) ** 2
         return fit + spread + 0.5 * float(prior)
 
     def _covariance(self, theta: Array) -> Array:
@@ -98,9 +103,20 @@ class Process:
 
     @staticmethod
     def _kernel(some: Array, others: Array, theta: Array) -> Array:
-        here, there = some / np.exp(theta[:-2]), others / np.exp(theta[:-2])
-        apart = (here**2).sum(axis=1)[:, None] + (there**2).sum(axis=1)[None, :] - 2.0 * (here @ there.T)
-        distance = np.sqrt(5.0 * np.maximum(apart, 0.0))
-        shape: Array = (1.0 + distance + distance**2 / 3.0) * np.exp(-distance)
-        signal = float(np.exp(2 * theta[-2]))
-        return signal * shape
+        apart = np.abs(some[:, None, :] - others[None, :, :]) / np.exp(theta[:-3])
+        alone, together = np.exp(2 * theta[-3]), np.exp(2 * theta[-2])
+        mean = _matern(apart).mean(axis=2)
+        whole: Array = alone * mean + together * _matern(np.sqrt((apart**2).sum(axis=2)))
+        return whole
+
+
+def _matern(apart: Array) -> Array:
+    """Return Matérn's kernel of order 5/2 at distances in lengths."""
+    distance = np.sqrt(5.0) * apart
+    shape: Array = (1.0 + distance + distance**2 / 3.0) * np.exp(-distance)
+    return shape
+
+
+def _height(theta: Array) -> float:
+    """Return the variance at a point of which nothing is known."""
+    return float(np.exp(2 * theta[-3]) + np.exp(2 * theta[-2]))

@@ -54,7 +54,6 @@ class Surrogate(Strategy):
         self._scaled = space.scaled(self._grid)
         self._process = Process(len(space.parameters))
         self._first = self._spread_out(seed)
-        self._bored = 0
         self._mean: Array = np.zeros(len(self._grid))
         self._error: Array = np.ones(len(self._grid))
         self._known = -1
@@ -67,13 +66,10 @@ class Surrogate(Strategy):
         if len(self.measured) < len(self._first):
             return self._first[len(self.measured)]
         self._look()
-        if self._bored < _PATIENCE:
-            gain = self._gain()
-            best = int(np.argmax(gain))
-            self._bored = self._bored + 1 if gain[best] < ENOUGH else 0
-            if self._bored < _PATIENCE:
-                return self._grid[best]
-        return self._race()
+        gain = self._gain()
+        if gain.max() >= ENOUGH:
+            return self._grid[int(np.argmax(gain))]
+        return self._neighbour() or self._race()
 
     def expected(self, points: Sequence[Point]) -> Sequence[float]:
         """Return the model's guesses."""
@@ -124,6 +120,18 @@ class Surrogate(Strategy):
         # What was measured is known as well as the noise allows: measuring again brings less than it seems.
         noise = self._process.noise
         return improvement * (1.0 - noise / np.sqrt(noise**2 + self._error**2))
+
+    def _neighbour(self) -> Point | None:
+        """Return the most promising of the best point's neighbours that were not measured; None: all were."""
+        seen = {point for point, _ in self.measured}
+        best = max(seen, key=lambda point: float(self._mean[self._index[point]]))
+        around = [
+            (*best[:number], best[number] + step, *best[number + 1 :])
+            for number in range(len(best))
+            for step in (-1, 1)
+        ]
+        unseen = [point for point in around if point in self._index and point not in seen]
+        return max(unseen, key=lambda point: float(self._mean[self._index[point]]), default=None)
 
     def _race(self) -> Point | None:
         """Return the least known of those that may be the best, or None where it is known."""
