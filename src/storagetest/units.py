@@ -179,9 +179,12 @@ def _significant(value: float, digits: int) -> str:
     return f"{rounded:.{max(0, digits - 1 - math.floor(math.log10(abs(rounded))))}f}"
 
 
+_FITTING = {name: float(factor) for name, factor in _DURATIONS.items() if factor <= 1 and name != "µs"}
+
+
 def format_duration(seconds: float, *, digits: int = 3) -> str:
     """Print seconds in ns, us, ms, s, min or h: ``4.12 ms``."""
-    fitting = {name: float(factor) for name, factor in _DURATIONS.items() if factor <= 1 and name != "µs"}
+    fitting = _FITTING
     if abs(seconds) >= 999.5:  # below that, 90.0 s says more to a reader than 1.50 min
         fitting = {"h": 3600.0} if abs(seconds) >= 3600 else {"min": 60.0}
     return _scaled(seconds, fitting, digits, " ")

@@ -151,6 +151,9 @@ class ProfileEntry(Model):
     start_spread: Annotated[Duration | None, Field(gt=0)] = None
     """How far apart the first I/Os of clients that begin together may be; beyond it a run is INVALID."""
 
+    search: Annotated[int | None, Field(ge=0)] = None
+    """How many measurements a search for the maximum may take; 0: none is made."""
+
 
 @dataclass(frozen=True, slots=True)
 class Machine:
@@ -178,7 +181,8 @@ class Profile:
     Counters are sampled every ``sample_interval`` seconds (0: not at all). ``cold_size`` is the size in bytes
     for what is read with cold caches (None: twice the memory of client or server). ``steady`` is the rule by
     which a target has settled before anything counts, within ``steady_rounds`` rounds. The first I/Os of many
-    clients are ``start_spread`` seconds apart at most, or the run is INVALID.
+    clients are ``start_spread`` seconds apart at most, or the run is INVALID. A search for the maximum takes
+    ``search`` measurements at most (0: none is made).
     """
 
     name: str
@@ -193,6 +197,7 @@ class Profile:
     steady_rounds: int = 25
     cooldown: float = 0.0
     start_spread: float = 0.010
+    search: int = 0
 
 
 PROFILES: Mapping[str, Profile] = {

@@ -136,7 +136,8 @@ class Histogram:
 
 def merge(histograms: Iterable[Histogram]) -> Histogram:
     """Return all of them as one; an empty histogram where there is none."""
-    counts: Counter[int] = Counter()
+    counts: dict[int, int] = {}
     for histogram in histograms:
-        counts.update(dict(histogram.bins))
+        for ns, count in histogram.bins:
+            counts[ns] = counts.get(ns, 0) + count
     return Histogram._of_counts(counts)  # noqa: SLF001  # the same module

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from storagetest.measure.bottleneck import Headroom
 from storagetest.measure.histogram import Histogram, merge
@@ -29,7 +29,7 @@ from storagetest.measure.series import LOAD, Series
 from storagetest.measure.window import Member, Span, Together, Window, outliers, rate_within, window
 from storagetest.units import format_duration, format_ratio, format_value
 
-__all__ = ["SPREAD_LIMIT", "Part", "together"]
+__all__ = ["SPREAD_LIMIT", "Part", "together", "with_series"]
 
 SPREAD_LIMIT = 0.010
 """Seconds between the first I/O of the first and of the last client."""
@@ -68,6 +68,7 @@ def together(
 ) -> Sample:
     """Return the clients' samples of one repeat, of which there is at least one, as one."""
     windows = _windows(parts)
+    own = {part.client: part.sample for part in parts}
     operations = dict.fromkeys(name for part in parts for name in part.sample.operations)
     merged: dict[str | None, Histogram] = {
         None: merge(part.sample.latency or Histogram() for part in parts),
@@ -98,7 +99,7 @@ def together(
         latency=merged[None] if merged[None].count else None,
         operations={name: merged[name] for name in operations},
         evidence={
-            **_evidence(parts),
+            **_evidence(own),
             "start": _start(story, windows),
             "clients": _table(story, metrics, headline),
         },
@@ -106,11 +107,16 @@ def together(
             *(f"{part.client}: {why}" for part in parts for why in part.sample.invalid),
             *_doubts(story, windows),
         ),
-        series=_series(parts),
+        series=_series(own),
         began=parts[0].sample.began,
         headroom=_headroom([part.sample.headroom for part in parts]),
         together=story,
     )
+
+
+def with_series(whole: Sample, samples: Mapping[str, Sample]) -> Sample:
+    """Return ``whole`` with what the clients' ``samples`` have over time by now, and their texts."""
+    return replace(whole, series=_series(samples), evidence={**_evidence(samples), **whole.evidence})
 
 
 def _windows(parts: Sequence[Part]) -> dict[str, Window]:
@@ -150,10 +156,11 @@ def _of_all(
             for value, part in zip(known, parts, strict=True)
         )
     if metric.unit is Unit.SECONDS:
-        counts = [(part.sample.histogram(metric) or Histogram()).count for part in parts]
-        if all(counts):
+        latencies = [part.sample.histogram(metric) or Histogram() for part in parts]
+        if all(one.bins for one in latencies):
             if metric.quantile is not None:
                 return merged[metric.operation].percentile(metric.quantile)
+            counts = [one.count for one in latencies]
             return sum(value * count for value, count in zip(known, counts, strict=True)) / sum(counts)
     return max(known) if metric.better is Better.LOWER else min(known)
 
@@ -237,18 +244,18 @@ def _at(seconds: float | None) -> str:
     return f"{'-' if seconds < 0 else '+'}{format_duration(abs(seconds))}"
 
 
-def _evidence(parts: Sequence[Part]) -> dict[str, str]:
-    if len(parts) > _MOST_EVIDENCE:
-        return dict(parts[0].sample.evidence)
-    return {f"{name} ({part.client})": text for part in parts for name, text in part.sample.evidence.items()}
+def _evidence(samples: Mapping[str, Sample]) -> dict[str, str]:
+    if len(samples) > _MOST_EVIDENCE:
+        return dict(next(iter(samples.values())).evidence)
+    return {f"{name} ({who})": text for who, one in samples.items() for name, text in one.evidence.items()}
 
 
-def _series(parts: Sequence[Part]) -> tuple[Series, ...]:
+def _series(samples: Mapping[str, Sample]) -> tuple[Series, ...]:
     """Return the load of all clients together, and all else that was sampled while they are few."""
     sums: dict[tuple[str, Unit], dict[float, list[float]]] = {}
     others: list[Series] = []
-    for part in parts:
-        for one in part.sample.series:
+    for sample in samples.values():
+        for one in sample.series:
             if one.source != LOAD:
                 others.append(one)
                 continue
@@ -261,7 +268,7 @@ def _series(parts: Sequence[Part]) -> tuple[Series, ...]:
         whole: Callable[[list[float]], float] = statistics.fmean if unit is Unit.SECONDS else sum
         times = tuple(sorted(points))
         found.append(Series(LOAD, name, unit, "all clients", times, tuple(whole(points[at]) for at in times)))
-    return (*found, *(others if len(parts) <= _MOST_SERIES else ()))
+    return (*found, *(others if len(samples) <= _MOST_SERIES else ()))
 
 
 def _headroom(known: Sequence[Headroom | None]) -> Headroom | None:

@@ -41,7 +41,7 @@ def crowds(metafunc: pytest.Metafunc, variant: Variant, state: State) -> list[An
     Each is the names of its clients; one that the variant has too few for is a skip that says so.
     """
     definition = metafunc.definition
-    if "measure" not in metafunc.fixturenames:
+    if not {"measure", "maximum"} & set(metafunc.fixturenames):
         return []
     machines = state.clients(variant)
     named = definition.get_closest_marker("clients")

@@ -16,6 +16,7 @@ from storagetest.measure.cache import Cache
 from storagetest.plugin.attaching import attached
 from storagetest.plugin.comparing import Compare, right_side
 from storagetest.plugin.crowds import attached_too, machines_of
+from storagetest.plugin.maximum import Maximum
 from storagetest.plugin.measuring import Measure
 from storagetest.plugin.state import KEY, State
 from storagetest.protocols.base import Attachment
@@ -27,6 +28,7 @@ __all__ = [
     "client",
     "comparison",
     "crowd",
+    "maximum",
     "measure",
     "st",
     "variant",
@@ -109,3 +111,17 @@ def measure(
     ``measure(…, clients=2, data_set="shared")`` takes fewer of them, and one data set for all.
     """
     return Measure(request.node, variant, attachments, st)
+
+
+@pytest.fixture
+def maximum(
+    request: pytest.FixtureRequest, variant: Variant, crowd: tuple[Machine, ...], st: State
+) -> Iterator[Maximum]:
+    """Yield a function that looks for the options with which the clients together get the most.
+
+    ``maximum("mixed-access", block_size=["64KiB", "1MiB"], jobs=[1, 2, 4])`` tries values of the workload's
+    options, of the protocol's (:attr:`~storagetest.protocols.base.Protocol.searched`) and numbers of clients,
+    measures the best it found as ``measure`` does, and says which parameter stands in the way of more.
+    """
+    with Maximum(request.node, variant, crowd, st) as found:
+        yield found

@@ -90,7 +90,7 @@ class Guard:
             machines.append(second)
         clients = [f"client:{identity(machine)}" for machine in machines]
         behind = [f"server:{server}" for server in servers]
-        if {"measure", "comparison"} & uses:
+        if {"measure", "maximum", "comparison"} & uses:
             alone, together = clients + behind, []
         elif len(clients) > 1:  # what its clients count is the proof, so nobody else may make them count
             alone, together = clients, behind

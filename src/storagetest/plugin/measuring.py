@@ -56,6 +56,23 @@ class Measure:
     ) -> Run:
         """Measure and judge. Raises AssertionError (a gate missed) or :class:`Invalid` (no verdict)."""
         __tracebackhide__ = True
+        run, verdicts = self.judged(workload, clients=clients, data_set=data_set, **parameters)
+        records_of(self._item).append(Record(run=run, verdicts=verdicts, nodeid=self._item.nodeid))
+        raise_for(run, verdicts)
+        return run
+
+    def judged(
+        self,
+        workload: str,
+        /,
+        *,
+        clients: object = None,
+        data_set: Data | None = None,
+        repeats: int | None = None,
+        **parameters: Any,  # noqa: ANN401  # each workload has its own
+    ) -> tuple[Run, tuple[Verdict, ...]]:
+        """Measure and judge, and leave the rest to the caller; with ``repeats``, so often, without gates."""
+        __tracebackhide__ = True
         load = workloads.get(workload)()
         options = _options(load, parameters)
         lacking = load.needs - self._state.protocol(self._variant).capabilities(self._variant.options)
@@ -67,10 +84,13 @@ class Measure:
             hold_to_what_was_asked(self._variant, attachment)
         names = names_of([attachment.client.name for attachment in attachments])
         gating, case = self._state.gating, case_of(self._item, load, self._variant, names, self._state)
+        bench = self._bench(load, options, attachments, case, data_set or self._variant.data_set)
+        if repeats is not None:
+            return run_bench(bench, repeats=repeats, max_repeats=repeats, gates=())
         gates = gating.gates(self._item, self._state.config, self._variant, load, options.model_dump())
         try:
-            run, verdicts = run_bench(
-                self._bench(load, options, attachments, case, data_set or self._variant.data_set),
+            return run_bench(
+                bench,
                 repeats=gating.repeats(profile.repeats, profile.max_repeats),
                 max_repeats=profile.max_repeats,
                 gates=gates,
@@ -79,9 +99,6 @@ class Measure:
             )
         except ClientLacks as lacks:
             pytest.skip(str(lacks))
-        records_of(self._item).append(Record(run=run, verdicts=verdicts, nodeid=self._item.nodeid))
-        raise_for(run, verdicts)
-        return run
 
     def _bench(
         self,

@@ -122,6 +122,10 @@ class Protocol(ABC, Generic[O]):
     example: ClassVar[Mapping[str, Any]]
     """Options that load, for the reference page and the registry's contract test."""
 
+    searched: ClassVar[Mapping[str, tuple[object, ...]]] = {}
+    """Options on which bandwidth may depend, such as how many connections a client has: values worth trying,
+    in their order."""
+
     ports: ClassVar[tuple[int, ...]] = ()
     """TCP ports at which a machine that serves this protocol usually answers, the surest first."""
 

@@ -217,6 +217,7 @@ class Iscsi(Protocol["Iscsi.Options"]):
         """More portals of the same target: a session through each, joined by the client's device mapper
         (dm-multipath). Such a target is for cases on a mount or a device; none on the wire is run on it."""
 
+    searched: ClassVar[Mapping[str, tuple[object, ...]]] = {"queue_depth": (8, 32, 128)}
     example: ClassVar[Mapping[str, Any]] = {
         "address": "array.example.net",
         "iqn": "iqn.2024-01.net.example:bench",

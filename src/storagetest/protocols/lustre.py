@@ -67,6 +67,10 @@ class Lustre(Protocol["Lustre.Options"]):
         flock: bool = True
         """Coherent locks among clients; false is ``noflock``."""
 
+    searched: ClassVar[Mapping[str, tuple[object, ...]]] = {
+        "stripe_count": (1, 2, 4, -1),
+        "stripe_size": ("256KiB", "1MiB", "4MiB", "16MiB"),
+    }
     example: ClassVar[Mapping[str, Any]] = {
         "mgs": "10.0.0.1@tcp",
         "fsname": "scratch",

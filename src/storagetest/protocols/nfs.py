@@ -80,6 +80,7 @@ class Nfs(Protocol["Nfs.Options"]):
         lock: bool = True
         """v3: lock on the server (NLM; needs rpc.statd on the client); false: only within the client."""
 
+    searched: ClassVar[Mapping[str, tuple[object, ...]]] = {"nconnect": (1, 2, 4, 8, 16)}
     example: ClassVar[Mapping[str, Any]] = {
         "address": "nas.example.net",
         "export": "/export",

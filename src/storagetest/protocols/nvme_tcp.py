@@ -146,6 +146,7 @@ class NvmeTcp(Protocol["NvmeTcp.Options"]):
                 raise ValueError("tls_key is the key of one host: `host_nqn` says which")
             return self
 
+    searched: ClassVar[Mapping[str, tuple[object, ...]]] = {"queues": (1, 2, 4, 8)}
     example: ClassVar[Mapping[str, Any]] = {
         "address": "flash.example.net",
         "nqn": "nqn.2024-01.net.example:bench",

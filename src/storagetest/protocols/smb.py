@@ -91,6 +91,7 @@ class Smb(Protocol["Smb.Options"]):
                 raise ValueError("the POSIX extensions need dialect 3.1.1")
             return self
 
+    searched: ClassVar[Mapping[str, tuple[object, ...]]] = {"max_channels": (1, 2, 4, 8)}
     example: ClassVar[Mapping[str, Any]] = {
         "address": "nas.example.net",
         "share": "bench",

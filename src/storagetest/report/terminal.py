@@ -71,7 +71,12 @@ def summary_lines(records: Sequence[Record], *, width: int = 100, colour: bool =
     for headline in _headlines(rows):
         alike = [record for record in rows if record.run.headline == headline]
         lines += [*([""] if lines else []), *_table(alike, headline, width=width, colour=colour)]
-    return [*lines, *_crowds(rows, width=width), *_reasons(rows, width=width, colour=colour)]
+    return [
+        *lines,
+        *_crowds(rows, width=width),
+        *_searches(rows, width=width),
+        *_reasons(rows, width=width, colour=colour),
+    ]
 
 
 def _headlines(rows: Sequence[Record]) -> list[tuple[str, ...]]:
@@ -179,6 +184,21 @@ def _crowds(rows: Sequence[Record], *, width: int) -> list[str]:
         who = f"{len(stories[0].members)} clients ({run.client})"
         text = f"{run.variant}, {case_text(run)}: {who} {began}{named}"
         lines += textwrap.wrap(text, max(width, 40), subsequent_indent="  ", break_long_words=False)
+    return ["", *lines] if lines else []
+
+
+def _searches(rows: Sequence[Record], *, width: int) -> list[str]:
+    """Return, of each case that looked for a maximum, where it is and what is in the way of more."""
+    lines: list[str] = []
+    for record in rows:
+        told = next((one.evidence["search"] for one in record.run.samples if "search" in one.evidence), "")
+        for text in told.splitlines()[:2]:
+            lines += textwrap.wrap(
+                f"{record.run.variant}, {text}",
+                max(width, 40),
+                subsequent_indent="  ",
+                break_long_words=False,
+            )
     return ["", *lines] if lines else []
 
 

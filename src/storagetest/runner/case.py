@@ -245,6 +245,11 @@ class Bench:
         self._called = (*self._called[:-1], moment)
 
     @property
+    def client(self) -> str:
+        """The client's name."""
+        return self._attachment.client.name
+
+    @property
     def ramp(self) -> float:
         """Seconds that a repeat runs before it counts."""
         return self._scale.ramp

@@ -21,7 +21,7 @@ from storagetest.config.base import WorkloadOptions
 from storagetest.hosts.base import Host
 from storagetest.measure.cache import Cache
 from storagetest.measure.run import Run, Sample
-from storagetest.measure.together import SPREAD_LIMIT, Part, together
+from storagetest.measure.together import SPREAD_LIMIT, Part, together, with_series
 from storagetest.measure.window import Span
 from storagetest.protocols.base import Attachment
 from storagetest.runner.caches import twice_the_memory
@@ -161,11 +161,10 @@ class Crowd(Bench):
     def done(self) -> None:
         """Say that no repeat follows, and take in what was sampled beside them on every client."""
         everywhere(Bench.done, self._members)
-        came = self._came[len(self._came) - len(self._samples) :]
-        since = len(self._came) - len(came)
+        since = len(self._came) - len(self._samples)
         self._samples = tuple(
-            self._together(each, [member.samples[since + number] for member in self._members])
-            for number, each in enumerate(came)
+            with_series(whole, {member.client: member.samples[since + number] for member in self._members})
+            for number, whole in enumerate(self._samples)
         )
         self._tell(Phase.DONE, len(self._samples), len(self._samples))
 

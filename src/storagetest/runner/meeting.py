@@ -18,10 +18,11 @@ Rules:
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from storagetest.errors import HostError, StoragetestError, WorkloadError
@@ -38,6 +39,11 @@ _AHEAD = 0.1
 
 _AHEAD_A_CLIENT = 0.002
 _ROUND_TRIPS_AHEAD = 5
+_SWITCHES = 20_000
+"""How often in a second all threads together may ask for the interpreter: each that waits for it asks every
+``sys.getswitchinterval()``, and when a thousand loads end at once that alone fills a processor.
+"""
+
 _PATIENCE = 120.0
 _PASS = 0.2
 """Seconds in which all clients are listened to once."""
@@ -137,15 +143,26 @@ def meet(gates: Sequence[Gate], loads: Sequence[Load]) -> list[Attended]:
     """
     known = _clocks(gates)
     guests = [_Guest(*each) for each in zip(gates, known, loads, strict=True)]
-    for guest in guests:
-        guest.begin()
-    try:
-        while ready := _gather(guests):
-            _let_go(ready)
-    except BaseException:
-        _call_off(guests)
-        raise
+    with _seldom_switched(len(guests)):
+        for guest in guests:
+            guest.begin()
+        try:
+            while ready := _gather(guests):
+                _let_go(ready)
+        except BaseException:
+            _call_off(guests)
+            raise
     return [_attended(guest) for guest in guests]
+
+
+@contextmanager
+def _seldom_switched(threads: int) -> Iterator[None]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(max(before, threads / _SWITCHES))
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 def _clocks(gates: Sequence[Gate]) -> list[Clock]:

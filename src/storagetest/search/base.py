@@ -70,10 +70,15 @@ class Strategy(ABC):
         """Return the best so far. Raises ValueError where nothing was measured."""
         if not self.measured:
             raise ValueError("nothing was measured")
+        best = self.best()
+        (value,) = self.expected([best])
+        return Found(best, self.space.values(best), value, len(self.measured), self._limits(best))
+
+    def best(self) -> Point:
+        """Return the best of the points that were measured."""
         seen = list(dict.fromkeys(point for point, _ in self.measured))
         expected = dict(zip(seen, self.expected(seen), strict=True))
-        best = max(seen, key=lambda point: expected[point])
-        return Found(best, self.space.values(best), expected[best], len(self.measured), self._limits(best))
+        return max(seen, key=lambda point: expected[point])
 
     def _limits(self, best: Point) -> tuple[str, ...]:
         names = []

@@ -18,6 +18,7 @@ Rules:
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -33,13 +34,18 @@ __all__ = ["Surrogate"]
 ENOUGH = 0.003
 """Share of the best: an improvement that is expected to be smaller is not looked for."""
 
-CERTAIN = 0.01
+AS_GOOD = 0.006
+"""Share of the best: who lacks no more than that is taken where it takes less of everything."""
+
+CERTAIN = 0.005
 """Share: how well the best is known (standard error) when the race ends."""
 
-_PATIENCE = 3
 _DISTURBED = 3.5  # standard deviations below what all others say: something else slowed it
+_DOUBTED = 2.0  # standard deviations below what was expected: measured once more
+_FAR = 0.25  # of a logarithm below the best: a neighbour is there only if two measurements say so
 _NOW_AND_THEN = 5  # measurements after which lengths and noise are learned anew
-_RACERS = 4
+_RACERS = 6
+_RACES = 8  # measurements of one point: what these leave open is too close to call
 
 Array = NDArray[np.float64]
 
@@ -58,6 +64,7 @@ class Surrogate(Strategy):
         self._error: Array = np.ones(len(self._grid))
         self._known = -1
         self._learned: int | None = None
+        self._again: Point | None = None
 
     def ask(self) -> Point | None:
         """Return where most is to be gained; then who is to be raced."""
@@ -65,11 +72,32 @@ class Surrogate(Strategy):
             return None
         if len(self.measured) < len(self._first):
             return self._first[len(self.measured)]
+        if self._again is not None:
+            again, self._again = self._again, None
+            return again
         self._look()
         gain = self._gain()
         if gain.max() >= ENOUGH:
             return self._grid[int(np.argmax(gain))]
-        return self._neighbour() or self._race()
+        return self._neighbour() or self._least() or self._race()
+
+    def tell(self, point: Point, value: float) -> None:
+        """Take in what was measured; a value far below what was promised there is measured once more."""
+        super().tell(point, value)
+        at = self._index[point]
+        fresh = self._known == len(self.measured) - 1 and self._known > 0
+        if fresh and sum(one == point for one, _ in self.measured) == 1:
+            spread = math.hypot(float(self._error[at]), self._process.noise)
+            if math.log(value) < float(self._mean[at]) - _DOUBTED * spread:
+                self._again = point
+
+    def best(self) -> Point:
+        """Return, of the points that are as good as the best guess, the one of the least effort."""
+        self._look()
+        seen = list(dict.fromkeys(point for point, _ in self.measured))
+        high = max(float(self._mean[self._index[point]]) for point in seen)
+        good = [point for point in seen if self._mean[self._index[point]] >= high - AS_GOOD]
+        return min(good, key=lambda point: (sum(self._scaled[self._index[point]]), point))
 
     def expected(self, points: Sequence[Point]) -> Sequence[float]:
         """Return the model's guesses."""
@@ -122,28 +150,41 @@ class Surrogate(Strategy):
         return improvement * (1.0 - noise / np.sqrt(noise**2 + self._error**2))
 
     def _neighbour(self) -> Point | None:
-        """Return the most promising of the best point's neighbours that were not measured; None: all were."""
-        seen = {point for point, _ in self.measured}
-        best = max(seen, key=lambda point: float(self._mean[self._index[point]]))
-        around = [
+        """Return a neighbour of the best that is not known well enough, the most promising first; or None."""
+        taken: dict[Point, list[float]] = {}
+        for point, value in self.measured:
+            taken.setdefault(point, []).append(math.log(value))
+        best = max(taken, key=lambda point: float(self._mean[self._index[point]]))
+        height = float(self._mean[self._index[best]])
+        around = (
             (*best[:number], best[number] + step, *best[number + 1 :])
             for number in range(len(best))
             for step in (-1, 1)
+        )
+        unsure = [
+            point
+            for point in around
+            if point in self._index
+            and (
+                len(taken.get(point, ())) == 0 or (len(taken[point]) == 1 and taken[point][0] < height - _FAR)
+            )
         ]
-        unseen = [point for point in around if point in self._index and point not in seen]
-        return max(unseen, key=lambda point: float(self._mean[self._index[point]]), default=None)
+        return max(unsure, key=lambda point: float(self._mean[self._index[point]]), default=None)
+
+    def _least(self) -> Point | None:
+        """Return the point of the least effort that seems as good as the best; None: it was measured."""
+        seen = {point for point, _ in self.measured}
+        high = max(float(self._mean[self._index[point]]) for point in seen)
+        good = np.flatnonzero(self._mean >= high - AS_GOOD)
+        least = self._grid[min(good, key=lambda at: sum(self._scaled[at]))]
+        return None if least in seen else least
 
     def _race(self) -> Point | None:
         """Return the least known of those that may be the best, or None where it is known."""
+        counts = Counter(self._index[point] for point, _ in self.measured)
+        best = max(counts, key=lambda at: float(self._mean[at]))
+        high = float(self._mean[best]) + math.log1p(ENOUGH)
         order = np.argsort(self._mean)[::-1][:_RACERS]
-        best = order[0]
-        rivals = [
-            at
-            for at in order
-            if self._mean[at] + 2 * self._error[at] >= self._mean[best] + math.log1p(ENOUGH)
-        ]
-        unsure = [at for at in {*rivals, best} if self._error[at] > CERTAIN]
-        if not unsure:
-            return None
-        worst = int(max(unsure, key=lambda at: float(self._error[at])))
-        return self._grid[worst]
+        rivals = {best, *(int(at) for at in order if self._mean[at] + 2 * self._error[at] >= high)}
+        unsure = [at for at in rivals if self._error[at] > CERTAIN and counts[at] < _RACES]
+        return self._grid[max(unsure, key=lambda at: float(self._error[at]))] if unsure else None
