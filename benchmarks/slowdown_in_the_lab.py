@@ -1,12 +1,10 @@
 """A target is slowed by a known amount: does the gate against its baseline turn red, and only then?
 
-Against a lab that is up, small random reads (eight readers, each with one request in flight) are saved as a
-baseline, in several sessions, which teach the noise floor. Then the same case is run with
-`iops >= baseline - 5 %` by pytest's own command line, as often as asked for each slowdown. The appliance's
-answers are delayed by netem all the time, by --delay: an emulated machine's own latency is noise, and so it
-is made small beside a part that is known. For a slowdown of s the delay is lengthened until a request, at the
-latency that the baseline measured, takes 1/(1 - s) times as long, which costs s of the IOPS. Levels are run
-in turns, so that whatever else the machine does hits all of them.
+Against a lab that is up, a stream of reads is saved as a baseline, in several sessions, which teach the noise
+floor. Then the same case is run with `bandwidth >= baseline - 5 %` by pytest's own command line, as often as
+asked for each slowdown. All the time netem (tc-netem(8), rate) holds what the appliance sends to --rate, far
+below what the emulated machines reach: their own speed is noise, and the rate is known. For a slowdown of s
+it is lowered to 1 - s of that. Levels are run in turns: whatever else the machine does hits all of them.
 
 Exit status 0: no FAIL without a slowdown, and a FAIL in at least 95 % of the runs with the largest one;
 1 otherwise; 2: it could not run.
@@ -37,18 +35,19 @@ from storagetest.lab.paths import lab_dir
 SUITE = """\
 import pytest
 
-@pytest.mark.gate("iops >= baseline - 5 %")
+@pytest.mark.gate("bandwidth >= baseline - 5 %")
 def test_reads(measure):
-    measure("small-random-read", engine="psync", queue_depth=1, jobs=8)
+    measure("sequential", direction="read", block_size="64KiB", queue_depth=8)
 """
 PROFILE = "profiles.slowdown={size: 8MiB, ramp: 500ms, runtime: %s, repeats: 3, max_repeats: 12}"
 DEADLINE = 1200.0
+DETACHED_WITHIN = 120.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print a line a run and what they come to; return the exit status."""
     wanted = _parser().parse_args(arguments)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the delay is taken away
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the line is as it was
     targets = lab_dir(wanted.lab) / "targets.yaml"
     try:
         loaded = config.load(targets)
@@ -59,9 +58,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with (
             connect(variant.server) as server,
             tempfile.TemporaryDirectory() as scratch,
-            delayed(server, str(getattr(variant.options, "address", ""))) as delay,
+            shaped(server, str(getattr(variant.options, "address", ""))) as line,
         ):
-            return _run(wanted, targets, Path(scratch), delay)
+            return _run(wanted, targets, Path(scratch), line)
     except (StoragetestError, subprocess.TimeoutExpired) as error:
         print(error, file=sys.stderr)
         return 2
@@ -73,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--lab", default="default", help="the name of a lab that is up")
     parser.add_argument("--target", default="nfs-v3-nconnect1", help="the variant to slow down")
-    parser.add_argument("--delay", type=float, default=250.0, help="of every answer, in ms (default: 250)")
+    parser.add_argument("--rate", type=float, default=20.0, help="of the server, in Mbit/s (default: 20)")
     parser.add_argument("--slowdowns", type=float, nargs="+", default=[0.0, 10.0, 20.0], metavar="PERCENT")
     parser.add_argument("--runs", type=int, default=3, help="how often each (default: 3)")
     parser.add_argument("--sessions", type=int, default=3, help="sessions of the baseline (default: 3)")
@@ -81,36 +80,36 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-class Delay:
+class Line:
     """netem on one network card of the server."""
 
     def __init__(self, server: Host, card: str) -> None:
         self._server = server
         self._card = card
 
-    def set(self, milliseconds: float) -> None:
-        """Delay what the server sends by that much."""
-        netem = ["netem", "delay", f"{milliseconds * 1000:.0f}us"]
+    def set(self, rate: float) -> None:
+        """Hold what the server sends to ``rate`` Mbit/s."""
+        netem = ["netem", "rate", f"{rate * 1000:.0f}kbit"]
         self._server.run(["tc", "qdisc", "replace", "dev", self._card, "root", *netem], deadline=30)
 
     def clear(self) -> None:
-        """Take the delay away."""
+        """Let it send as fast as it can."""
         self._server.run(["tc", "qdisc", "del", "dev", self._card, "root"], deadline=30, check=False)
 
 
 @contextmanager
-def delayed(server: Host, address: str) -> Iterator[Delay]:
-    """Yield the delay of the server's card that has ``address``; it is gone afterwards."""
+def shaped(server: Host, address: str) -> Iterator[Line]:
+    """Yield the server's card that has ``address``; afterwards it is as fast as before."""
     said = server.run(["ip", "-o", "-4", "addr", "show", "to", address], deadline=30).stdout.split()
     server.run(["modprobe", "sch_netem"], deadline=30)
-    delay = Delay(server, said[1])
+    line = Line(server, said[1])
     try:
-        yield delay
+        yield line
     finally:
-        delay.clear()
+        line.clear()
 
 
-def _run(wanted: argparse.Namespace, targets: Path, scratch: Path, delay: Delay) -> int:
+def _run(wanted: argparse.Namespace, targets: Path, scratch: Path, line: Line) -> int:
     (scratch / "test_reads.py").write_text(SUITE)
     baseline = str(scratch / "baseline.json")
 
@@ -128,34 +127,43 @@ def _run(wanted: argparse.Namespace, targets: Path, scratch: Path, delay: Delay)
             "thresholds={}",
         ]
         argv += options
-        done = subprocess.run(
-            argv, cwd=scratch, capture_output=True, text=True, timeout=DEADLINE, check=False
-        )
+        said = _said(argv, scratch)
         if not results.exists():
-            raise StoragetestError(done.stdout + done.stderr)
+            raise StoragetestError(said)
         document: dict[str, Any] = json.loads(results.read_text().splitlines()[-1])
         return document
 
-    delay.set(wanted.delay)
-    latencies: list[float] = []
+    line.set(wanted.rate)
     for session in range(1, wanted.sessions + 1):
         samples = once("--st-save-baseline", baseline)["run"]["samples"]
-        latencies += [sample["values"]["latency_mean"] for sample in samples]
-        iops = [sample["values"]["iops"] for sample in samples]
-        print(f"baseline, session {session}: {len(iops)} runs, {sum(iops) / len(iops):.2f} IOPS", flush=True)
-    latency = sum(latencies) / len(latencies) * 1000
-    floor = json.loads(Path(baseline).read_text())["cases"][0]["noise_floors"].get("iops")
-    known = "not known (one session)" if floor is None else f"{floor:.1%}"
-    print(f"latency {latency:.2f} ms, of which netem {wanted.delay:g} ms; noise floor {known}", flush=True)
+        found = [sample["values"]["bandwidth"] / 125_000 for sample in samples]
+        print(
+            f"baseline, session {session}: {len(found)} runs, {sum(found) / len(found):.2f} Mbit/s",
+            flush=True,
+        )
+    floor = json.loads(Path(baseline).read_text())["cases"][0]["noise_floors"].get("bandwidth")
+    print("noise floor", "not known (one session)" if floor is None else f"{floor:.1%}", flush=True)
     outcomes: dict[float, list[str]] = {percent: [] for percent in wanted.slowdowns}
     for _ in range(wanted.runs):
         for percent in wanted.slowdowns:
-            share = percent / 100
-            delay.set(wanted.delay + latency * share / (1 - share))
+            line.set(wanted.rate * (1 - percent / 100))
             verdict = once("--st-baseline", baseline)["verdicts"][0]
             outcomes[percent].append(verdict["outcome"])
             print(f"slowed by {percent:g} %: {verdict['outcome']}: {verdict['reason']}", flush=True)
     return _report(outcomes)
+
+
+def _said(argv: Sequence[str], directory: Path) -> str:
+    """Run pytest and return what it said; where this is ended before, pytest detaches first."""
+    with subprocess.Popen(
+        argv, cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as pytest:
+        try:
+            return pytest.communicate(timeout=DEADLINE)[0]
+        except BaseException:
+            pytest.send_signal(signal.SIGINT)
+            pytest.communicate(timeout=DETACHED_WITHIN)
+            raise
 
 
 def _report(outcomes: dict[float, list[str]]) -> int:
