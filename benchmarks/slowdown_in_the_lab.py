@@ -37,7 +37,7 @@ import pytest
 
 @pytest.mark.gate("bandwidth >= baseline - 5 %")
 def test_reads(measure):
-    measure("sequential", direction="read", block_size="64KiB", queue_depth=8)
+    measure("sequential", direction="read", block_size="16KiB", queue_depth=4)
 """
 PROFILE = "profiles.slowdown={size: 8MiB, ramp: 500ms, runtime: %s, repeats: 3, max_repeats: 12}"
 DEADLINE = 1200.0

@@ -82,9 +82,8 @@ def generate(
         page = make_offline(_generated(found, packages, results_dir.resolve(), Path(scratch), title, copy))
         left = outside_urls(page)
         if left:
-            msg = (
-                f"the generated report points outside, to {', '.join(left)}; the pinned generator has changed"
-            )
+            some = ", ".join(url[:100] for url in left[:3])
+            msg = f"the generated report points outside, to {some}; the pinned generator has changed"
             raise ReportError(msg)
         final = out / "index.html"
         _put(page.encode(), final)

@@ -21,6 +21,7 @@ _ANALYTICS = re.compile(
     r'<script[^>]*src="https://www\.googletagmanager\.com/[^"]*"[^>]*></script>\s*<script>.*?</script>',
     re.DOTALL,
 )
+_PACKED = re.compile(r'<script type="text/plain"[^>]*>[A-Za-z0-9+/=]*</script>')  # base64 may spell "ws//"
 _DATA_URL = re.compile(r"data:(text/[a-z]+);base64,([A-Za-z0-9+/=]+)")
 _URL = re.compile(
     r"""(?:https?|wss?):?//[A-Za-z0-9][^\s"'`<>\\)]*|(?<=["'(=])//[a-z0-9-]+\.[a-z][^\s"'`<>\\)]*"""
@@ -53,6 +54,7 @@ def make_offline(page: str) -> str:
 
 def outside_urls(page: str) -> list[str]:
     """Return the addresses of other hosts in the page's mark-up, styles and program, sorted."""
+    page = _PACKED.sub("", page)
     shell = _DATA_URL.sub(
         "", re.sub(r"window\.allureReport(?:Data|Options)\b.*?</script>", "", page, flags=re.DOTALL)
     )

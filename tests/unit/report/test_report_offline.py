@@ -75,3 +75,10 @@ def test_a_policy_forbids_the_rest():
 )
 def test_what_is_not_known_is_found(markup, url):
     assert outside_urls(make_offline(PAGE.replace("</body>", f"{markup}</body>"))) == [url]
+
+
+def test_packed_data_is_not_taken_for_addresses() -> None:
+    packed = '<script type="text/plain" id="packed-7">H4sIOUT/ws//OUTc1SRP/9UDe1CXb31k44==</script>'
+    page = make_offline(PAGE).replace("</body>", f"{packed}</body>")
+    assert outside_urls(page) == []
+    assert outside_urls(page.replace(packed, f"{packed} https://evil.example")) == ["https://evil.example"]
