@@ -6,11 +6,12 @@ the series sampled in between are for people.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 
 from storagetest.counters.base import all_sources
 
-__all__ = ["command", "parse"]
+__all__ = ["command", "globs", "parse", "printed"]
 
 
 @cache
@@ -19,8 +20,18 @@ def command() -> str:
 
     The globs are the shell's to expand. One that matches nothing is a file that is not there.
     """
-    paths = dict.fromkeys(path for source in all_sources() for path in source.paths)
-    return f"grep -asHZ '' {' '.join(paths)}"
+    return f"grep -asHZ '' {' '.join(globs())}"
+
+
+@cache
+def globs() -> tuple[str, ...]:
+    """Return the files of all sources, as globs."""
+    return tuple(dict.fromkeys(path for source in all_sources() for path in source.paths))
+
+
+def printed(texts: Mapping[str, str]) -> str:
+    """Return what :func:`command` prints of files with these texts."""
+    return "".join(f"{path}\0{line}\n" for path, text in texts.items() for line in text.splitlines())
 
 
 def parse(output: str) -> dict[str, str]:

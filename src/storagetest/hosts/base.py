@@ -12,10 +12,12 @@ Rules every kind of host keeps:
 from __future__ import annotations
 
 import shlex
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
 
 from storagetest.errors import HostError
 from storagetest.hosts.conversation import Conversation
@@ -56,10 +58,26 @@ def shown(argv: Sequence[str]) -> str:
     return line if len(line) <= 240 else f"{line[:240]}…"
 
 
+class Kept(Protocol):
+    """What :meth:`Host.once` makes."""
+
+    def __init__(self, host: Host) -> None: ...
+
+    def close(self) -> None:
+        """End it. Safe to call twice."""
+
+
+Made = TypeVar("Made", bound=Kept)
+_MAKING = threading.Lock()
+
+
 class Host(ABC):
     """A client or server. Use as a context manager, or call :meth:`close`."""
 
     name: str
+    far = False
+    """Whether to start a command there costs much more than here, as a login does."""
+    _kept: dict[type, Any] | None = None
 
     @abstractmethod
     def run(
@@ -99,7 +117,26 @@ class Host(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of the transport. Safe to call twice."""
+        """Let go of the transport, and of what was made by :meth:`once` before it. Safe to call twice."""
+
+    def once(self, make: type[Made]) -> Made:
+        """Return the one ``make(self)`` of this host, made when it is first asked for.
+
+        It is closed before the host is.
+        """
+        with _MAKING:
+            if self._kept is None:
+                self._kept = {}
+            if make not in self._kept:
+                self._kept[make] = make(self)
+            made: Made = self._kept[make]
+        return made
+
+    def _close_kept(self) -> None:
+        """Close what :meth:`once` has made."""
+        kept, self._kept = self._kept or {}, None
+        for made in kept.values():
+            made.close()
 
     def has(self, command: str, *, deadline: float = 15.0) -> bool:
         """Whether ``command`` is on the host's PATH (the sbin directories included)."""

@@ -37,7 +37,8 @@ class LocalHost(SupervisedHost):
         super().__init__(name)
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Nothing else to let go of."""
+        self._close_kept()
 
     def _execute(
         self, argv: Sequence[str], *, stdin: bytes, out: Collected, err: Collected, limit: float

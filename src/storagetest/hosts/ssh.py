@@ -49,6 +49,8 @@ _NO_STATUS = -1
 class SshHost(SupervisedHost):
     """A host reached over SSH. It needs a login shell that takes ``sh -c '…'``, coreutils, grep, /proc."""
 
+    far = True
+
     def __init__(self, settings: SshSettings) -> None:
         super().__init__(settings.name)
         self._settings = settings
@@ -61,6 +63,7 @@ class SshHost(SupervisedHost):
 
     def close(self) -> None:
         """Close every connection, the jump hosts' included."""
+        self._close_kept()
         with self._lock:
             for transport in [*self._set_aside, *filter(None, [self._transport])]:
                 transport.close()

@@ -32,6 +32,7 @@ from storagetest.hosts.base import Host
 from storagetest.measure.run import Sample
 from storagetest.measure.series import Series, cut
 from storagetest.runner.flow import Watch
+from storagetest.workloads._agent.attendant import run_quickly
 from storagetest.workloads._agent.run import run_agent
 
 __all__ = ["Sampled", "Sampling", "align"]
@@ -93,7 +94,7 @@ class _Sampler:
     def _tell_to_end(self, pid: int) -> float:
         """Return the middle of the round trip, by our own clock."""
         before = time.monotonic()
-        self.host.run(["kill", "-TERM", str(pid)], deadline=_END, check=False)
+        run_quickly(self.host, ["kill", "-TERM", str(pid)], deadline=_END, check=False)
         return (before + time.monotonic()) / 2
 
     def _run(self) -> None:

@@ -12,6 +12,7 @@ from storagetest.counters.cpu import Busy, busy, parse_stat
 from storagetest.errors import ClientLacks, DeadlineExceeded, HostError, WorkloadError
 from storagetest.hosts.base import Completed, Host
 from storagetest.measure.series import Series
+from storagetest.workloads._agent.attendant import Attendant, Nobody
 from storagetest.workloads._fio.job import FIRST, LOG, FioJob, argv
 from storagetest.workloads._fio.parse import Expected, FioResult, parse_all
 from storagetest.workloads._fio.timeline import began, first_io, timeline
@@ -118,6 +119,7 @@ def run_fio(
         wanted=wanted,
         tidy=jobs[0].filename if dirty else "",
         cooldown=cooldown,
+        attended=not warm and not door,
     )
     return replace(done, results=done.results[: len(jobs)])
 
@@ -147,14 +149,17 @@ def run_command(
     wanted: str = "counters",
     tidy: str = "",
     cooldown: float = 0.0,
+    attended: bool = False,
 ) -> Done:
     """Run a command line of fio's that must report what is ``expected``, as :func:`run_fio` does.
 
     Before it the page cache lets go of the file ``tidy``. The last ``cooldown`` seconds are not the first
-    job's.
+    job's. If ``attended``, a client to which a command costs much runs it by its attendant, who does what the
+    script does but for holding a file, letting go of one, and the door.
     """
     try:
-        done = client.run(
+        done = _attended(client, command, deadline, wanted) if attended and client.far else None
+        done = done or client.run(
             ["sh", "-c", _SCRIPT, "storagetest-fio", *hold, wanted, tidy, *command],
             deadline=deadline,
             check=False,
@@ -166,6 +171,23 @@ def run_command(
         )
         raise WorkloadError(msg) from error
     return _read(client.name, command, expected, done, log_interval, cooldown)
+
+
+def _attended(client: Host, command: tuple[str, ...], deadline: float, wanted: str) -> Completed | None:
+    """Return what the script would print, by the client's attendant; None where nobody attends."""
+    ran = client.once(Attendant).run(
+        command,
+        deadline=deadline,
+        count=readout.globs() if "counters" in wanted else (),
+        files=_LOGS.split() if "files" in wanted else (),
+    )
+    if isinstance(ran, Nobody):
+        return None
+    if ran is None:
+        return Completed(client.name, command, 0, f"{_MISSING}\n", "", 0.0)
+    before, after = readout.printed(ran.before), readout.printed({**ran.after, **ran.files})
+    said = f"{_BEFORE}\n{before}0.00\n{_FIO}\n{ran.out}\n{_AFTER}\n{ran.seconds:.2f}\n{after}"
+    return Completed(client.name, command, ran.status, said, ran.err, ran.seconds)
 
 
 def check_engine(client: Host, engine: str) -> None:

@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from storagetest.errors import DeadlineExceeded, HostError
+from storagetest.hosts import Conversation, Host, LocalHost
+from storagetest.workloads._agent.attendant import Attendant, Attended, Nobody, run_quickly
+from storagetest.workloads._fio.job import FioJob
+from storagetest.workloads._fio.run import run_fio
+
+SLEEPER = "import os, sys, time; os.setsid(); open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(600)"
+
+
+@pytest.fixture
+def host() -> Iterator[Host]:
+    with LocalHost() as host:
+        yield host
+
+
+def sleeper(told: Path) -> tuple[str, ...]:
+    """A command with a child that leaves its session, and writes its process id to ``told``."""
+    return "sh", "-c", f'python3 -c "{SLEEPER}" {told} & echo $PPID > {told}.parent; sleep 600'
+
+
+def run(host: Host, *argv: str, deadline: float = 30.0, **more: tuple[str, ...]) -> Attended:
+    ran = host.once(Attendant).run(argv, deadline=deadline, **more)
+    assert isinstance(ran, Attended)
+    return ran
+
+
+def until_gone(pid: int) -> bool:
+    end = time.monotonic() + 20.0
+    while time.monotonic() < end:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            return True
+        if state == "Z":
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def pid_in(path: Path) -> int:
+    end = time.monotonic() + 20.0
+    while not (path.exists() and path.read_text()) and time.monotonic() < end:
+        time.sleep(0.02)
+    return int(path.read_text())
+
+
+def test_what_a_command_says_and_leaves_comes_back(host: Host, tmp_path: Path) -> None:
+    counter = tmp_path / "counter"
+    counter.write_text("1\n")
+    script = f"echo said; echo complained >&2; echo 2 > {counter}; echo left > a.log; pwd > place; exit 3"
+    ran = run(host, "sh", "-c", script, count=(f"{tmp_path}/count*",), files=("a.log", "place", "no.log"))
+    assert (ran.status, ran.out, ran.err) == (3, "said\n", "complained\n")
+    assert (ran.before, ran.after) == ({str(counter): "1\n"}, {str(counter): "2\n"})
+    place = ran.files["place"].strip()
+    assert ran.files == {"a.log": "left\n", "place": f"{place}\n"}
+    assert not Path(place).exists()
+
+
+def test_a_signal_is_told_as_a_shell_tells_it(host: Host) -> None:
+    assert run(host, "sh", "-c", "kill -KILL $$").status == 128 + signal.SIGKILL
+
+
+def test_a_program_that_is_not_there_is_told(host: Host) -> None:
+    assert host.once(Attendant).run(["storagetest-no-such-program"], deadline=10.0) is None
+
+
+def test_one_attendant_serves_all_commands(host: Host) -> None:
+    parents = {run(host, "sh", "-c", "echo $PPID").out for _ in range(3)}
+    assert len(parents) == 1
+
+
+def test_what_is_late_is_killed_with_all_that_it_started(host: Host, tmp_path: Path) -> None:
+    with pytest.raises(DeadlineExceeded, match=r"localhost: `sh -c .*did not end within 2 s and was killed"):
+        run(host, *sleeper(tmp_path / "pid"), deadline=2.0)
+    assert until_gone(pid_in(tmp_path / "pid"))
+    assert run(host, "echo", "on").out == "on\n"
+
+
+def test_an_interrupt_here_ends_the_command_there(
+    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run(host, "true").status == 0
+
+    def interrupted(_self: Conversation, _deadline: float) -> str:
+        pid_in(tmp_path / "pid")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Conversation, "hear", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run(host, *sleeper(tmp_path / "pid"))
+    assert until_gone(pid_in(tmp_path / "pid"))
+    assert run(host, "echo", "on").out == "on\n"
+
+
+def test_an_attendant_that_is_killed_takes_its_command_along(host: Host, tmp_path: Path) -> None:
+    def kill() -> None:
+        pid_in(tmp_path / "pid")
+        os.kill(pid_in(tmp_path / "pid.parent"), signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    with pytest.raises(HostError, match="ended in mid-conversation"):
+        run(host, *sleeper(tmp_path / "pid"))
+    killer.join()
+    assert until_gone(pid_in(tmp_path / "pid"))
+    assert run(host, "echo", "on").out == "on\n"
+
+
+def test_who_comes_while_it_is_busy_is_told_so(host: Host, tmp_path: Path) -> None:
+    long = threading.Thread(target=run, args=(host, "sh", "-c", f"echo 1 > {tmp_path}/pid; sleep 2"))
+    long.start()
+    pid_in(tmp_path / "pid")
+    assert isinstance(host.once(Attendant).run(["true"], deadline=10.0), Nobody)
+    long.join()
+
+
+def test_it_ends_with_the_host(tmp_path: Path) -> None:
+    with LocalHost() as host:
+        pid = int(run(host, "sh", "-c", "echo $PPID").out)
+    assert until_gone(pid)
+
+
+def test_a_client_without_python_has_none(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def no_python(*_: object, **__: object) -> Iterator[Conversation]:
+        raise HostError("localhost: `python3` is not installed")
+        yield
+
+    monkeypatch.setattr(host, "converse", no_python)
+    attendant = Attendant(host)
+    assert isinstance(attendant.run(["true"], deadline=10.0), Nobody)
+
+
+@pytest.mark.parametrize("far", [False, True])
+def test_a_small_command_is_run_as_any_other(host: Host, far: bool) -> None:
+    host.far = far
+    assert run_quickly(host, ["echo", "said"], deadline=10.0) == "said\n"
+    assert run_quickly(host, ["false"], deadline=10.0, check=False) == ""
+    with pytest.raises(HostError, match="no such place"):
+        run_quickly(host, ["sh", "-c", "echo no such place >&2; exit 2"], deadline=10.0)
+    with pytest.raises(HostError, match="is not installed"):
+        run_quickly(host, ["storagetest-no-such-program"], deadline=10.0)
+
+
+@pytest.mark.parametrize("far", [False, True])
+def test_fio_measures_the_same_by_it_as_by_the_script(host: Host, tmp_path: Path, far: bool) -> None:
+    host.far = far  # a client over SSH is
+    job = FioJob(
+        name="load", filename=str(tmp_path / "f"), size=1 << 20, rw="randwrite", block_size=4096,
+        queue_depth=1, engine="psync", ramp=0.0, runtime=1.0, direct=False, log_interval=0.25, create=True,
+    )  # fmt: skip
+    done = run_fio(host, job, deadline=60.0)
+    assert done.result.ios > 0
+    assert done.cpu is not None
+    assert 0.9 < done.counted.seconds < 30.0
+    before, after = (_ticks(texts) for texts in (done.counted.before, done.counted.after))
+    assert after > before
+    assert done.series
+    assert done.began is not None
+
+
+def test_fio_that_is_missing_is_told_by_it_too(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    host.far = True
+    monkeypatch.setattr(Attendant, "run", lambda *_, **__: None)
+    job = FioJob(name="load", filename="/dev/null", size=4096, rw="read", block_size=4096)
+    with pytest.raises(Exception, match="fio is missing: install the package fio"):
+        run_fio(host, job, deadline=10.0)
+
+
+def _ticks(texts: Mapping[str, str]) -> int:
+    return sum(int(word) for word in texts["/proc/stat"].splitlines()[0].split()[1:])
