@@ -96,11 +96,13 @@ def protocols_page() -> str:
                 _markdown(model.get("description", "")),
                 _options(model["properties"], set(model.get("required", ())), schema),
             ]
-    machine = schema["$defs"]["SshEntry"]
+    machine, node = schema["$defs"]["SshEntry"], schema["$defs"]["SlurmEntry"]
     parts += [
         "## Clients and servers",
         "`transport: local` is the machine that runs pytest, and has no options. With `transport: ssh`:",
         _options(machine["properties"], {"transport", *machine.get("required", ())}, schema),
+        "With `transport: slurm`, a node of a Slurm job:",
+        _options(node["properties"], set(node["required"]), schema),
         "## Profiles",
         "What is left out is the built-in profile's of that name, or else `standard`'s.",
         _options(schema["$defs"]["ProfileEntry"]["properties"], set(), schema, defaults=False),

@@ -15,6 +15,7 @@ def test_aggregate_bandwidth(maximum, direction):
         "mixed-access",
         direction=direction,
         random_percent=99,
+        queue_depth=4,
         block_size=["64KiB", "256KiB", "1MiB", "4MiB"],
         jobs=[1, 2, 4, 8],
     )

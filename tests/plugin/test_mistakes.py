@@ -73,7 +73,7 @@ MISTAKES = [
     ("clients as a list", but("clients:\n  load1: {transport: local}", "clients: [load1]"), LOOK, 4,
      "targets.yaml:2:10: clients: a mapping (key: value) is wanted, not a list"),
     ("no transport", but("{transport: local}", "{address: load1}"), LOOK, 4,
-     "targets.yaml:3:3: clients.load1.transport: this is missing: local or ssh"),
+     "targets.yaml:3:3: clients.load1.transport: this is missing: local, ssh or slurm"),
     ("matrix without a list", but("/tank", "/tank\n    matrix: {nconnect: 4}"), LOOK, 4,
      "targets.yaml:9:24: targets.nas.matrix.nconnect: a list is wanted, not a number; write [ ] around it"),
     ("shell variable for a secret", SHARE, LOOK, 4,

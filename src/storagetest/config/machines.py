@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from storagetest.config.models import LocalEntry, Machine, SshEntry
+from storagetest.config.models import LocalEntry, Machine, SlurmEntry, SshEntry
 from storagetest.config.problems import Problems, suggest
 from storagetest.config.yaml_source import Node
 
@@ -52,16 +52,20 @@ class Machines:
     def _read(self, section: str, name: str, node: Node, where: str) -> Machine | None:
         transport = node.child("transport")
         if node.mapping is not None and transport is None:
-            self.problems.add(node.key_place, f"{where}.transport: this is missing: local or ssh")
+            self.problems.add(node.key_place, f"{where}.transport: this is missing: local, ssh or slurm")
             return None
-        if transport is not None and transport.value not in {"local", "ssh"}:
-            self.problems.add(
-                transport.place, f"{where}.transport: {transport.raw or transport.kind} is not local or ssh"
-            )
+        if transport is not None and transport.value not in {"local", "ssh", "slurm"}:
+            said = transport.raw or transport.kind
+            self.problems.add(transport.place, f"{where}.transport: {said} is not local, ssh or slurm")
             return None
         if transport is not None and transport.value == "local":
             local = self.problems.validate(LocalEntry, node, where)
             return Machine(name, "local", place=node.key_place) if local else None
+        if transport is not None and transport.value == "slurm":
+            of_job = self.problems.validate(SlurmEntry, node, where)
+            if of_job is None:
+                return None
+            return Machine(name, "slurm", place=node.key_place, node=of_job.node, job=of_job.job or 0)
         entry = self.problems.validate(SshEntry, node, where)
         return self._over_ssh(section, name, entry, node, where) if entry else None
 

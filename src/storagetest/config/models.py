@@ -30,6 +30,7 @@ __all__ = [
     "Profile",
     "ProfileEntry",
     "Rule",
+    "SlurmEntry",
     "SshEntry",
     "TargetEntry",
     "Variant",
@@ -43,14 +44,27 @@ class LocalEntry(Model):
     """The machine that runs pytest."""
 
     transport: Literal["local"]
-    """How the machine is reached: local (the one that runs pytest) or ssh."""
+    """How the machine is reached: local (the one that runs pytest), ssh, or slurm (a node of a job)."""
+
+
+class SlurmEntry(Model):
+    """A node of a Slurm job, reached by srun(1): pytest runs within the job, or where srun knows it."""
+
+    transport: Literal["slurm"]
+    """How the machine is reached: local (the one that runs pytest), ssh, or slurm (a node of a job)."""
+
+    node: Annotated[int, Field(ge=0, le=65535)]
+    """Which of the job's nodes, counted from 0."""
+
+    job: Annotated[int | None, Field(ge=1)] = None
+    """The job's id; that of the job in which pytest runs (SLURM_JOB_ID)."""
 
 
 class SshEntry(Model):
     """A machine reached over SSH."""
 
     transport: Literal["ssh"] = "ssh"
-    """How the machine is reached: local (the one that runs pytest) or ssh."""
+    """How the machine is reached: local (the one that runs pytest), ssh, or slurm (a node of a job)."""
 
     address: Address
     """The host's name or IP address, or an alias that `ssh_config` resolves."""
@@ -157,10 +171,13 @@ class ProfileEntry(Model):
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A client or a server, and how it is reached. ``jump`` is the machine to go through."""
+    """A client or a server, and how it is reached. ``jump`` is the machine to go through.
+
+    ``node`` and ``job`` are of a Slurm job (0: that in which we run).
+    """
 
     name: str
-    transport: Literal["local", "ssh"]
+    transport: Literal["local", "ssh", "slurm"]
     address: str = ""
     port: int | None = None
     user: str | None = None
@@ -172,6 +189,8 @@ class Machine:
     ssh_config: Path | None = None
     connect_timeout: float = 10.0
     place: str = ""
+    node: int = 0
+    job: int = 0
 
 
 @dataclass(frozen=True, slots=True)

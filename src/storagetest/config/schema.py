@@ -16,7 +16,7 @@ from storagetest.config.base import Model
 from storagetest.config.comparisons import ComparisonEntry
 from storagetest.config.known import KnownIssueEntry
 from storagetest.config.matrix import refuses_matrix
-from storagetest.config.models import NAME, LocalEntry, ProfileEntry, SshEntry, TargetEntry
+from storagetest.config.models import NAME, LocalEntry, ProfileEntry, SlurmEntry, SshEntry, TargetEntry
 from storagetest.config.own import OwnWorkload
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def make_schema(
     """Return the schema for the given protocols and workloads, by name."""
     definitions: Schema = {}
     over_ssh = {**_model(SshEntry, definitions), "required": ["transport"]}  # which a jump may leave out
-    machine = {"oneOf": [_model(LocalEntry, definitions), over_ssh]}
+    machine = {"oneOf": [_model(LocalEntry, definitions), over_ssh, _model(SlurmEntry, definitions)]}
     targets = [_target(kind, definitions) for kind in protocols.values()]
     definitions |= {"machine": machine, "thresholds": _thresholds(workloads)}
     return {

@@ -6,6 +6,7 @@ from storagetest.hosts.base import Completed, Host, failed
 from storagetest.hosts.conversation import Conversation
 from storagetest.hosts.journal import Entry, Journal, Opened, Outcome, Outcomes, Step, Unreadable, clean
 from storagetest.hosts.local import LocalHost
+from storagetest.hosts.slurm import SlurmHost
 from storagetest.hosts.ssh import SshHost, SshSettings
 from storagetest.hosts.wait import wait_until
 
@@ -19,6 +20,7 @@ __all__ = [
     "Opened",
     "Outcome",
     "Outcomes",
+    "SlurmHost",
     "SshHost",
     "SshSettings",
     "Step",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from storagetest.config.models import Machine
 from storagetest.hosts.base import Host
 from storagetest.hosts.local import LocalHost
+from storagetest.hosts.slurm import SlurmHost
 from storagetest.hosts.ssh import SshHost, SshSettings
 
 __all__ = ["connect"]
@@ -14,6 +15,8 @@ def connect(machine: Machine) -> Host:
     """Return the host that ``machine`` describes. Nothing is contacted before its first command."""
     if machine.transport == "local":
         return LocalHost(machine.name)
+    if machine.transport == "slurm":
+        return SlurmHost(machine.name, machine.node, job=machine.job)
     return SshHost(_settings(machine))
 
 

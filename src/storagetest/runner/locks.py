@@ -75,6 +75,8 @@ def identity(machine: Machine) -> str:
     """Return what tells a machine from others in any run here: not its name, which each file chooses."""
     if machine.transport == "local":
         return "local"
+    if machine.transport == "slurm":
+        return f"slurm:{machine.job or os.environ.get('SLURM_JOB_ID', '')}:{machine.node}"
     return f"{machine.ssh_config or ''}:{machine.address}:{machine.port or 22}"
 
 

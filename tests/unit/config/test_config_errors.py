@@ -221,8 +221,19 @@ FILES = [
 SECTIONS = [
     ("target: {}", "3:1: target: no such section; did you mean 'targets'?"),
     ("clients: {}", "3:10: clients: there is none; leave the section out, or name one"),
-    ("clients: {c: {address: a}}", "3:11: clients.c.transport: this is missing: local or ssh"),
-    ("clients: {c: {transport: shh, address: a}}", "3:26: clients.c.transport: shh is not local or ssh"),
+    ("clients: {c: {address: a}}", "3:11: clients.c.transport: this is missing: local, ssh or slurm"),
+    (
+        "clients: {c: {transport: slurm}}",
+        "3:11: clients.c.node: this is missing: Which of the job's nodes, counted from 0",
+    ),
+    (
+        "clients: {c: {transport: slurm, node: 0, address: a}}",
+        "3:42: clients.c.address: no such key; there are: job, node, transport",
+    ),
+    (
+        "clients: {c: {transport: shh, address: a}}",
+        "3:26: clients.c.transport: shh is not local, ssh or slurm",
+    ),
     (
         "clients: {c: {transport: ssh}}",
         "3:11: clients.c.address: this is missing: The host's name or IP address, or an alias that `ssh_config` resolves",

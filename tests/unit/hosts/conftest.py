@@ -9,6 +9,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -16,7 +17,11 @@ from pathlib import Path
 
 import pytest
 
-from storagetest.hosts import Host, LocalHost, SshHost, SshSettings, wait_until
+from storagetest.hosts import Host, LocalHost, SlurmHost, SshHost, SshSettings, wait_until
+
+sys.path.insert(0, str(Path(__file__).parent))  # for slurm_kit: importlib mode leaves sys.path alone
+
+import slurm_kit
 
 _CONFIG = """\
 Port {port}
@@ -136,13 +141,33 @@ def ssh_host(settings: SshSettings) -> Iterator[SshHost]:
         yield host
 
 
-@pytest.fixture(params=["local", "ssh"])
+@pytest.fixture(scope="session")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[slurm_kit.Slurm]:
+    """A Slurm cluster with a job on two nodes, both of them this machine."""
+    if lacking := slurm_kit.lacking():
+        pytest.skip(
+            f"{', '.join(lacking)}: not installed here (Debian: slurmctld, slurmd, slurm-client, munge)"
+        )
+    ports = tuple(free_port() for _ in range(slurm_kit.NODES + 1))
+    with slurm_kit.cluster(tmp_path_factory.mktemp("slurm"), ports) as found:
+        yield found
+
+
+@pytest.fixture
+def slurm_host(slurm: slurm_kit.Slurm, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmHost]:
+    for name, value in slurm.environment.items():
+        monkeypatch.setenv(name, value)
+    with SlurmHost("client1", 1, job=slurm.job) as host:
+        yield host
+
+
+@pytest.fixture(params=["local", "ssh", "slurm"])
 def host(request: pytest.FixtureRequest) -> Iterator[Host]:
     """Each kind of host in turn."""
     if request.param == "local":
         yield LocalHost("client1")
     else:
-        yield request.getfixturevalue("ssh_host")
+        yield request.getfixturevalue(f"{request.param}_host")
 
 
 @pytest.fixture

@@ -1,0 +1,79 @@
+"""Nodes of a Slurm job as hosts, beyond what all hosts do: which node, whose job, and what is left."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from contextlib import ExitStack
+
+import pytest
+
+from storagetest.config.models import Machine
+from storagetest.errors import DeadlineExceeded, HostError
+from storagetest.hosts import SlurmHost, wait_until
+from storagetest.hosts.connect import connect
+from storagetest.measure.run import Sample
+from storagetest.runner.gates import Gate
+from storagetest.runner.meeting import meet
+from storagetest.workloads._fio.job import waiting
+
+
+def test_each_node_is_a_host_of_its_own(slurm, slurm_host):
+    for number in range(2):
+        with SlurmHost(f"client{number}", number, job=slurm.job) as host:
+            assert host.run(["printenv", "SLURMD_NODENAME"], deadline=60).stdout == f"n{number}\n"
+
+
+def test_the_job_in_which_we_run_is_meant_where_none_is_said(slurm, slurm_host, monkeypatch):
+    machine = Machine("node", "slurm", node=0)
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    with (
+        connect(machine) as host,
+        pytest.raises(HostError, match="node: there is no Slurm job: run pytest within"),
+    ):
+        host.run(["true"], deadline=60)
+    monkeypatch.setenv("SLURM_JOB_ID", str(slurm.job))
+    with connect(machine) as host:
+        assert host.run(["printenv", "SLURMD_NODENAME"], deadline=60).stdout == "n0\n"
+
+
+@pytest.mark.parametrize(("job", "node"), [(999999, 0), (0, 7)])
+def test_a_job_or_node_that_is_not_there_is_the_hosts_fault(slurm, slurm_host, job, node):
+    with (
+        SlurmHost("client9", node, job=job or slurm.job) as host,
+        pytest.raises(HostError, match="client9: no step"),
+    ):
+        host.run(["true"], deadline=60)
+
+
+def test_no_step_is_left_of_a_command_that_hung(slurm, slurm_host, marker, running):
+    with pytest.raises(DeadlineExceeded):
+        slurm_host.run(["sh", "-c", f"sleep 600; : {marker}"], deadline=1)
+    assert not running(marker)
+
+    def only_the_job() -> bool:
+        steps = slurm.ask("squeue", "--steps", "--noheader", "--format=%i").split()
+        return all(step.endswith((".extern", ".interactive")) for step in steps)
+
+    wait_until(only_the_job, 60, "the end of all steps", interval=0.2)
+
+
+def test_loads_on_the_nodes_begin_together(slurm, slurm_host):
+    with ExitStack() as stack:
+        hosts = [stack.enter_context(SlurmHost(f"c{number}", number, job=slurm.job)) for number in range(2)]
+        gates = [stack.enter_context(Gate(host)) for host in hosts]
+
+        def load(gate: Gate):
+            def run(start) -> Sample:
+                (option,) = waiting(start.place, 1)
+                script = f"sh -c {shlex.quote(option.removeprefix('--exec_prerun='))}; cat /proc/uptime"
+                return Sample(
+                    {}, 0.1, 1, evidence={"up": gate.host.run(["sh", "-c", script], deadline=60).stdout}
+                )
+
+            return run
+
+        came = meet(gates, [load(gate) for gate in gates])
+    assert [one.client for one in came] == ["c0", "c1"]
+    assert all(float(one.sample.evidence["up"].split()[0]) >= one.instant - 0.05 for one in came)
+    assert all(abs(one.clock.wall - (time.time() - time.monotonic())) < 5 for one in came)
