@@ -80,11 +80,25 @@ class _Bench:
 
     @pytest.fixture
     def sides(self, request: pytest.FixtureRequest) -> Iterator[tuple[Side, Side]]:
+        with self._pair(request) as pair:
+            yield pair
+
+    @pytest.fixture
+    def sides_of_one_data(self, request: pytest.FixtureRequest) -> Iterator[tuple[Side, Side]]:
+        with self._pair(request) as pair:
+            yield pair
+
+    @contextmanager
+    def _pair(self, request: pytest.FixtureRequest) -> Iterator[tuple[Side, Side]]:
         a, b = (self._keeper.hand(LocalHost(name)) for name in ("a", "b"))
         case = request.node.name.replace("/", "-")[:80]
         places = (f"{self._roots[0]}/{case}", f"{self._roots[1]}/{case}")
         with shared_directory((a, b), places):
             yield Side(a, places[0]), Side(b, places[1])
+
+    @pytest.fixture
+    def cut_off(self) -> Any:
+        pytest.skip("both hands are on this machine: neither can be cut off")
 
     @pytest.fixture
     def wire(self) -> Any:

@@ -181,6 +181,12 @@ def test_a_known_issue_that_is_gone_is_a_failure(run, pytester: pytest.Pytester)
     assert "it passes: take the entry out" in result.stdout.str()
 
 
+def test_but_not_of_one_that_a_race_decides(run, pytester: pytest.Pytester) -> None:
+    result = run("-k", "(good or bad) and disk", known=KNOWN.format("C-[12]") + "strict = false\n")
+    assert result.ret == pytest.ExitCode.OK
+    assert outcomes(pytester) == {"C-1": "passed", "C-2": "known"}
+
+
 @pytest.mark.parametrize(
     ("table", "text", "words"),
     [

@@ -19,6 +19,7 @@ from storagetest.config.base import (
     Size,
     TargetOptions,
 )
+from storagetest.config.controls import Controls
 from storagetest.config.crowds import Clients, Counts
 
 __all__ = [
@@ -125,6 +126,13 @@ class TargetEntry(Model):
     implementation: Annotated[str | None, Field(pattern=NAME)] = None
     """What serves it, where the protocol does not say: `knfsd`, `ganesha`, `samba`, `ksmbd`. What such a
     server is known to do against the standard is expected of it."""
+
+    same_data: Annotated[str | None, Field(pattern=NAME)] = None
+    """Another target, by its name: it serves the same files by another protocol, and from its root on they
+    have the same names."""
+
+    controls: Controls | None = None
+    """Command lines for what takes an administrator: a device that grows, a client that is cut off."""
 
 
 class ProfileEntry(Model):
@@ -247,6 +255,9 @@ class Rule:
     gates: tuple[Gate, ...]
 
 
+NO_CONTROLS = Controls()
+
+
 @dataclass(frozen=True, slots=True)
 class Variant:
     """One target in one combination of its matrix.
@@ -254,6 +265,7 @@ class Variant:
     ``id`` is stable, and holds neither address nor secret. ``matrix`` maps the options that tell it from its
     siblings to their parts of the id. ``options`` is the protocol's own model. Measuring cases run on
     ``scale`` clients at once, one case for each number there, with a data set each or a ``shared`` one.
+    ``same_data`` names the target that serves the same files by another protocol.
     """
 
     id: str
@@ -269,3 +281,5 @@ class Variant:
     implementation: str = ""
     scale: tuple[int | str, ...] = (1,)
     data_set: Literal["own", "shared"] = "own"
+    same_data: str | None = None
+    controls: Controls = NO_CONTROLS

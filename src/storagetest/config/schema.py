@@ -111,7 +111,7 @@ def _model(model: type[Model], definitions: Schema, *, prefix: str = "") -> Sche
 def _target(kind: type[Protocol[Any]], definitions: Schema) -> Schema:
     """File the schema of one protocol's targets: the common keys, its options, and these in a matrix."""
     options = definitions[_model(kind.Options, definitions, prefix=kind.name)["$ref"].rpartition("/")[2]]
-    common = TargetEntry.model_json_schema()
+    common = definitions.pop(_model(TargetEntry, definitions)["$ref"].rpartition("/")[2])
     properties: Schema = options.get("properties", {})
     free = {name: schema for name, schema in properties.items() if not refuses_matrix(kind.Options, name)}
     matrix = {

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from storagetest.config import gates, matrix
 from storagetest.config.base import TargetOptions
 from storagetest.config.crowds import how_many
-from storagetest.config.models import Machine, TargetEntry, Variant
+from storagetest.config.models import NO_CONTROLS, Machine, TargetEntry, Variant
 from storagetest.config.problems import Problems, suggest
 from storagetest.config.yaml_source import Node
 
@@ -47,7 +47,21 @@ class Targets:
         targets = self.problems.mapping(section, "targets")
         if section.mapping is not None and not targets:
             self.problems.add(section.place, "targets: there is none; nothing would be tested")
+        self._check_same_data(targets)
         return tuple(variant for name, node in targets.items() for variant in self._target(name, node))
+
+    def _check_same_data(self, targets: Mapping[str, Node]) -> None:
+        """Note where ``same_data`` names no other target."""
+        for name, node in targets.items():
+            other = node.child("same_data")
+            if other is None or other.value is None:
+                continue
+            where, others = f"targets.{name}.same_data", [each for each in targets if each != name]
+            if other.value == name:
+                self.problems.add(other.place, f"{where}: this is the target itself; name the other one")
+            elif other.value not in targets:
+                hint = suggest(str(other.value), others)
+                self.problems.add(other.place, f"{where}: there is no target {other.value!r}{hint}")
 
     def _target(self, name: str, node: Node) -> list[Variant]:
         where = f"targets.{name}"
@@ -84,8 +98,13 @@ class Targets:
             place=node.key_place,
             scale=entry.scale or (1,),
             data_set=entry.data_set,
+            same_data=entry.same_data,
+            controls=entry.controls or NO_CONTROLS,
         )
         self._check_scale(variant, common, where)
+        if variant.controls.resizes and variant.server is None:
+            place = (common.child("controls") or node).key_place
+            self.problems.add(place, f"{where}.controls: grow and shrink are run on its server; name that")
         return self._expand(variant, node, protocol, where)
 
     def _clients(self, node: Node, where: str) -> tuple[Machine, ...]:

@@ -93,9 +93,12 @@ def item_variant(item: pytest.Item) -> str | None:
 
 
 def item_partner(item: pytest.Item, state: State) -> Variant | None:
-    """Return the variant that ``item`` measures beside its own, if it compares two."""
+    """Return the variant that ``item`` uses beside its own: that of a comparison, or of the same data."""
     mark = item.get_closest_marker("compares")
-    return None if mark is None else state.comparisons[mark.args[0]].right
+    if mark is not None:
+        return state.comparisons[mark.args[0]].right
+    identifier = item_variant(item) if "same_data" in getattr(item, "fixturenames", ()) else None
+    return state.same_data(state.variants[identifier]) if identifier else None
 
 
 def select(state: State, items: list[pytest.Item], *, sample: bool) -> list[pytest.Item]:

@@ -115,10 +115,23 @@ class State:
         return next((machine for machine in variant.clients if identity(machine) != first), None)
 
     def capabilities(self, variant: Variant) -> frozenset[str]:
-        """What suites may ask of ``variant``: what its protocol can do, and ``two_clients``."""
-        known = self.protocol(variant).capabilities(variant.options)
-        machines = {identity(machine) for machine in variant.clients}
-        return known | {"two_clients"} if len(machines) > 1 else known
+        """What suites may ask of ``variant``: what its protocol can do, and what the file says of it.
+
+        That is ``two_clients``, ``same_data`` (another target serves the same files) and, by its controls,
+        ``resize`` and ``cut_off``.
+        """
+        said = {
+            "two_clients": len({identity(machine) for machine in variant.clients}) > 1,
+            "same_data": variant.same_data is not None,
+            "resize": variant.controls.resizes,
+            "cut_off": variant.controls.cuts_off,
+        }
+        more = {name for name, holds in said.items() if holds}
+        return self.protocol(variant).capabilities(variant.options) | more
+
+    def same_data(self, variant: Variant) -> Variant | None:
+        """The first variant of the target that serves the same files by another protocol, if there is one."""
+        return next((one for one in self.config.variants if one.target == variant.same_data), None)
 
     def clients(self, variant: Variant) -> tuple[Machine, ...]:
         """The clients of ``variant``; the one that was asked for goes first."""

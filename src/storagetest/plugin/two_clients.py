@@ -17,12 +17,17 @@ Rules:
    inside ``wire`` is INVALID too where nothing crossed, and a case claims outside what the target might
    answer by silence.
 5. Both machines are taken alone (:mod:`storagetest.plugin.guard`): the counters of a client are the proof.
+6. Where a suite overrides ``sides`` by ``sides_of_one_data`` the second client has the same files by another
+   protocol (``same_data`` of the target). Which of the two is ``a`` is the suite's to say.
+7. ``cut_off(a)`` is a client that falls silent and comes back at the end of the ``with``, by the target's
+   ``controls``.
 """
 
 from __future__ import annotations
 
 import posixpath
 import re
+import secrets
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
@@ -32,7 +37,7 @@ import pytest
 
 from storagetest.config import Variant
 from storagetest.counters.requests import Sort
-from storagetest.errors import HostError
+from storagetest.errors import ConfigError, HostError
 from storagetest.hosts import Host, wait_until
 from storagetest.plugin.attaching import attached, hold_to_what_was_asked
 from storagetest.plugin.outcomes import Invalid
@@ -45,16 +50,25 @@ __all__ = [
     "HandKeeper",
     "OnWire",
     "Side",
+    "cut_off",
     "hand_keeper",
     "hands",
     "patience",
+    "same_data",
+    "same_data_attachment",
     "second_attachment",
     "second_client",
+    "sides",
+    "sides_of_one_data",
     "wire",
 ]
 
 _TIDYING = 20.0
 """Seconds after which what cannot be removed is an error."""
+_BACK = 180.0
+"""Seconds that a client which was cut off may take to be heard: TCP sends ever more seldom meanwhile."""
+_CONTROL = 30.0
+"""Seconds that a control of the target may take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +179,22 @@ def hand_keeper() -> Iterator[HandKeeper]:
     keeper.close()
 
 
+@pytest.fixture(scope="session")
+def same_data(variant: Variant, st: State) -> Variant:
+    """Return the variant by which the second client has the same files."""
+    other = st.same_data(variant)
+    if other is None:
+        pytest.skip(f"{variant.id}: no other target of the file serves the same data")
+    return other
+
+
+@pytest.fixture(scope="session")
+def same_data_attachment(same_data: Variant, second_client: Host, st: State) -> Iterator[Attachment]:
+    """Yield the same files as the second client has them."""
+    with attached(same_data, second_client, st) as found:
+        yield found
+
+
 @pytest.fixture
 def sides(
     request: pytest.FixtureRequest,
@@ -175,15 +205,38 @@ def sides(
 ) -> Iterator[tuple[Side, Side]]:
     """Yield both clients' sides of a directory of the case's own, and remove it at the end."""
     hold_to_what_was_asked(variant, second_attachment)
-    first, second = hand_keeper.hand(attachment.client), hand_keeper.hand(second_attachment.client)
+    with _both(request.node.name, (attachment, second_attachment), hand_keeper) as pair:
+        yield pair
+
+
+@pytest.fixture
+def sides_of_one_data(
+    request: pytest.FixtureRequest,
+    same_data: Variant,
+    attachment: Attachment,
+    same_data_attachment: Attachment,
+    hand_keeper: HandKeeper,
+) -> Iterator[tuple[Side, Side]]:
+    """Yield two clients' sides of one directory, which the second has by another protocol."""
+    hold_to_what_was_asked(same_data, same_data_attachment)
+    with _both(request.node.name, (attachment, same_data_attachment), hand_keeper) as pair:
+        if not pair[1].hand.exists("."):
+            msg = f"{same_data.id} does not have what {same_data_attachment.client.name} is to find there"
+            raise ConfigError(f"{msg}: same_data wants targets whose roots are one directory")
+        yield pair
+
+
+@contextmanager
+def _both(
+    case: str, attachments: tuple[Attachment, Attachment], hand_keeper: HandKeeper
+) -> Iterator[tuple[Side, Side]]:
+    """Make the case's directory in the first attachment's own, and find it from the root of the second."""
+    first, second = (hand_keeper.hand(each.client) for each in attachments)
     if first.boot == second.boot:
         pytest.skip(f"{first.name} and {second.name} are two names for one machine: one kernel, one cache")
-    own = posixpath.basename(attachment.path)
-    case = re.sub(r"[^A-Za-z0-9]+", "-", request.node.name)[:80].strip("-")
-    places = (
-        f"{attachment.path}/{case}",
-        f"{posixpath.dirname(second_attachment.path)}/{own}/{case}",
-    )
+    own = posixpath.basename(attachments[0].path)
+    name = re.sub(r"[^A-Za-z0-9]+", "-", case)[:80].strip("-")
+    places = (f"{attachments[0].path}/{name}", f"{posixpath.dirname(attachments[1].path)}/{own}/{name}")
     with shared_directory((first, second), places):
         yield Side(first, places[0]), Side(second, places[1])
 
@@ -238,3 +291,32 @@ def hands(sides: tuple[Side, Side]) -> tuple[Hand, Hand]:
 def wire(sides: tuple[Side, Side]) -> Callable[[Hand, str], AbstractContextManager[None]]:
     """Return what proves that a request left a client; see :class:`OnWire`."""
     return OnWire({side.hand.name: Watch(side.hand, side.directory) for side in sides})
+
+
+@pytest.fixture
+def cut_off(
+    variant: Variant, attachment: Attachment, second_client: Host
+) -> Callable[[Hand], AbstractContextManager[None]]:
+    """Return what cuts a client off from the target for the body of a ``with``, by the target's controls."""
+    hosts = {host.name: host for host in (attachment.client, second_client)}
+    controls = variant.controls
+
+    @contextmanager
+    def silent(hand: Hand) -> Iterator[None]:
+        assert controls.cut_off is not None, "needs('cut_off')"
+        assert controls.let_back is not None, "needs('cut_off')"
+        host = hosts[hand.name]
+        try:
+            host.run(controls.cut_off, deadline=_CONTROL)
+            yield
+        finally:
+            host.run(controls.let_back, deadline=_CONTROL)
+            wait_until(partial(_answered, hand), _BACK, f"{hand.name} to hear from its target again")
+
+    return silent
+
+
+def _answered(hand: Hand) -> bool:
+    """Look up a name that no cache knows; whether that is answered."""
+    (found,) = hand.start(("stat", f"none-{secrets.token_hex(8)}"), deadline=_BACK).results()
+    return isinstance(found, FileNotFoundError)

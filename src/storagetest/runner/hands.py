@@ -220,6 +220,14 @@ class Hand:
             return False
         return True
 
+    def opens(self, name: str) -> bool:
+        """Whether open(2) finds something."""
+        try:
+            self.close(self.open(name))
+        except FileNotFoundError:
+            return False
+        return True
+
     def truncate(self, name: str, size: int) -> None:
         """truncate(2)."""
         self.call("truncate", name, size)

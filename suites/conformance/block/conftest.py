@@ -1,4 +1,7 @@
-"""What a case of two initiators starts from: ``both``, the same device on two clients, reserved by nobody.
+"""What cases that are not of one client alone start from.
+
+``both`` is the same device on two clients, reserved by nobody; ``disk`` a device that its server can make
+larger.
 
 Each writes and reads through a hand (:mod:`storagetest.runner.hands`), past its page cache, in a place that
 is no other case's meanwhile: cases of one target run one at a time.
@@ -7,9 +10,11 @@ is no other case's meanwhile: cases of one target run one at a time.
 from __future__ import annotations
 
 import errno
+import json
 import os
+import posixpath
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -18,6 +23,9 @@ from storagetest.agent.casekit import reservations, stamps
 from storagetest.agent.casekit.blocks import EDGE, RANGE
 from storagetest.agent.casekit.reservations import Request
 from storagetest.config import Variant
+from storagetest.errors import DeadlineExceeded
+from storagetest.hosts import Host, wait_until
+from storagetest.plugin.state import State
 from storagetest.plugin.two_clients import HandKeeper
 from storagetest.protocols.base import Attachment
 from storagetest.runner.hands import Hand
@@ -26,18 +34,37 @@ SIZE = 4096
 """Bytes that are written at a time: whole blocks of any device."""
 
 
+RESERVATIONS = 5
+"""The bit of ONCS, Optional NVM Command Support, for the Reservation commands."""
 ATTENTIONS = 8
 """How many unit attentions may be waiting for an initiator."""
+SEEN = 20.0
+"""Seconds within which a client must have seen a new size after it was told to look."""
+TOLD = 10.0
+"""Seconds within which a target tells of it by itself, if it does."""
+SERVER = 60.0
+"""Seconds that a control may take."""
+RESCAN = """
+disk=$(basename "$(readlink -f "$1")")
+for file in /sys/block/$disk/device/rescan /sys/block/$disk/device/rescan_controller \
+    /sys/block/$disk/device/nvme*/rescan_controller; do
+    [ ! -e "$file" ] || echo 1 >"$file"
+done
+"""
 
 
 @dataclass
 class Initiator:
-    """The device as one client has it. ``key`` is what it registers."""
+    """The device as one client has it. ``key`` is what it registers.
+
+    ``promised`` is where the target says that it has reservations; "" where it says nothing.
+    """
 
     hand: Hand
     path: str
     key: int
     seed: int
+    promised: str
     fd: int = -1
 
     def open(self) -> None:
@@ -62,6 +89,9 @@ class Initiator:
                 pytest.skip(f"{self.hand.name}: neither kernel nor target has reservations here: {error}")
             raise
         if reservations.unknown(returned):
+            assert not self.promised, (
+                f"{self.promised}, and yet the command is unknown (status {returned:x}h)"
+            )
             pytest.skip(f"{self.hand.name}: the target knows no reservations (status {returned:x}h)")
         return returned
 
@@ -111,9 +141,42 @@ class Initiator:
         return True
 
 
+@pytest.fixture(scope="session")
+def identify(attachment: Attachment) -> Callable[[str], int | None]:
+    """Return what looks up a number of Identify Controller (nvme-id-ctrl(1)); None where no controller is."""
+
+    def number(name: str) -> int | None:
+        if not posixpath.basename(attachment.path).startswith("nvme"):
+            return None
+        argv = ["nvme", "id-ctrl", "--output-format=json", attachment.path]
+        return int(json.loads(attachment.client.run(argv, deadline=30).stdout)[name])
+
+    return number
+
+
+@pytest.fixture(scope="session")
+def promised(identify: Callable[[str], int | None]) -> str:
+    """Return where the target says that it has reservations, "" where it says nothing; skip where it says no.
+
+    A controller of NVMe says so by bit 5 of ONCS (Base 5.2.13.2.1, Identify Controller).
+    """
+    optional = identify("oncs")
+    if optional is None:
+        return ""
+    if not optional >> RESERVATIONS & 1:
+        pytest.skip(
+            f"the controller has no reservations: bit {RESERVATIONS} of its ONCS ({optional:x}h) is 0"
+        )
+    return f"bit {RESERVATIONS} of ONCS ({optional:x}h) says that the controller has reservations"
+
+
 @pytest.fixture
 def both(
-    variant: Variant, attachment: Attachment, second_attachment: Attachment, hand_keeper: HandKeeper
+    variant: Variant,
+    attachment: Attachment,
+    second_attachment: Attachment,
+    hand_keeper: HandKeeper,
+    promised: str,
 ) -> Iterator[tuple[Initiator, Initiator]]:
     """Yield the device on both clients; nobody is registered with it, before and after."""
     if getattr(variant.options, "more_paths", ()):
@@ -126,8 +189,8 @@ def both(
         pytest.skip(f"{hands[0].name} and {hands[1].name} are two names for one machine: one initiator")
     seed = secrets.randbits(48)
     pair = (
-        Initiator(hands[0], attachment.path, 0xA0A0A0A0, seed),
-        Initiator(hands[1], second_attachment.path, 0xB0B0B0B0, seed),
+        Initiator(hands[0], attachment.path, 0xA0A0A0A0, seed, promised),
+        Initiator(hands[1], second_attachment.path, 0xB0B0B0B0, seed, promised),
     )
     for each in pair:
         each.open()
@@ -147,3 +210,103 @@ def free(pair: tuple[Initiator, Initiator]) -> None:
     """Remove every registration and reservation, whoever's they are."""
     pair[0].join()
     pair[0].done(reservations.clear(pair[0].key))
+
+
+@dataclass
+class Disk:
+    """The device as the client has it, and its server, which can change its size."""
+
+    hand: Hand
+    path: str
+    client: Host
+    server: Host
+    variant: Variant
+    seed: int
+    logical: int = 512
+    chunk: int = 64 << 10
+
+    def open(self) -> int:
+        """Open the device, past the page cache."""
+        return self.hand.open(self.path, os.O_RDWR | os.O_DIRECT)
+
+    def size(self) -> int:
+        """Return the bytes that the client's kernel takes the device to have."""
+        fd = self.open()
+        found = int(self.hand.call("seek", fd, 0, os.SEEK_END))
+        self.hand.close(fd)
+        return found
+
+    def grow(self) -> None:
+        """Have the server make it larger."""
+        assert self.variant.controls.grow is not None
+        self.server.run(self.variant.controls.grow, deadline=SERVER)
+
+    def shrink(self) -> None:
+        """Have the server make it as it was."""
+        assert self.variant.controls.shrink is not None
+        self.server.run(self.variant.controls.shrink, deadline=SERVER)
+
+    def rescan(self) -> None:
+        """Have the client look at its device anew."""
+        self.client.run(["sh", "-c", RESCAN, "rescan", self.path], deadline=30)
+
+    def comes_to(self, holds: Callable[[int], bool], what: str) -> int:
+        """Wait until the size is as ``holds`` says, and return it; fail where it does not come to that."""
+        assert self.hears(holds, SEEN), f"not within {SEEN:g} s: {what}; it is {self.size()} bytes"
+        return self.size()
+
+    def hears(self, holds: Callable[[int], bool], within: float = TOLD) -> bool:
+        """Wait until the size is as ``holds`` says; return whether it came to that."""
+        try:
+            wait_until(lambda: holds(self.size()), within, "another size", interval=0.2)
+        except DeadlineExceeded:
+            return False
+        return True
+
+    def kernel_log(self) -> str:
+        """Return what the client's kernel has said."""
+        return self.client.run(["dmesg"], deadline=30).stdout
+
+    def write(self, place: int, generation: int) -> None:
+        """Write a generation of self-describing blocks at byte ``place``."""
+        data = self.data(place, generation)
+        fd = self.open()
+        assert self.hand.call("write_direct", fd, data, place) == self.chunk
+        self.hand.close(fd)
+
+    def expect(self, place: int, generation: int) -> None:
+        """Claim that they are there."""
+        fd = self.open()
+        data = bytes(self.hand.call("read_direct", fd, self.chunk, place))
+        self.hand.close(fd)
+        wrong = stamps.faults(data, place // self.logical, generation, self.seed, self.logical)
+        assert not wrong, wrong
+
+    def data(self, place: int, generation: int) -> bytes:
+        """Return what a generation of blocks at byte ``place`` consists of."""
+        count = self.chunk // self.logical
+        return stamps.run_of(place // self.logical, count, generation, self.seed, self.logical)
+
+
+@pytest.fixture
+def disk(variant: Variant, attachment: Attachment, hand_keeper: HandKeeper, st: State) -> Iterator[Disk]:
+    """Yield the device; its size is as it was before and after."""
+    assert variant.server is not None, "controls of a server are refused without one"
+    assert attachment.size >= EDGE + RANGE
+    hand = hand_keeper.hand(attachment.client)
+    hand.renew()
+    hand.enter("")
+    server = st.host(variant.server)
+    found = Disk(hand, attachment.path, attachment.client, server, variant, secrets.randbits(48))
+    was = found.size()
+    try:
+        yield found
+    finally:
+        if hand.usable:
+            hand.renew()
+        found.shrink()
+        found.rescan()
+        hand = hand_keeper.hand(attachment.client)
+        hand.enter("")
+        found.hand = hand
+        found.comes_to(lambda size: size == was, f"{was} bytes as before the case")

@@ -4,13 +4,12 @@ NVM Base 8.1.1 (Asymmetric Namespace Access) and native multipath; SPC-4 5.15 (a
 and the device mapper's multipath target.
 """
 
-import threading
 import time
 
 import pytest
 
 from storagetest.agent.casekit import lacks, observe
-from storagetest.agent.casekit.crowd import together
+from storagetest.agent.casekit.beside import beside
 from storagetest.agent.casekit.paths import paths_of, within
 
 pytestmark = [
@@ -105,56 +104,24 @@ def test_what_one_path_wrote_the_other_reads(blocks):
 def test_no_write_is_lost_with_a_path(blocks, which):
     """No write is lost with a path."""
     path = several(blocks)[which]
-    share, writers = 32, 4
-    over = threading.Event()
-    answered, longest = [0] * writers, [0.0]
-
-    def work(who):
-        if who == writers:
-            try:
-                time.sleep(0.1)
-                lost_and_back(path, lambda: time.sleep(0.3))
-                time.sleep(0.1)
-            finally:
-                over.set()
-            return
-        while not over.is_set():
-            began = time.monotonic()
-            turn = answered[who]
-            blocks.write(who * share + turn % share, generation=1 + turn // share)
-            answered[who] += 1
-            longest[0] = max(longest[0], time.monotonic() - began)
-
-    together(work, writers + 1, over=over)
-    for who, turns in enumerate(answered):
-        for place in range(min(share, turns)):
-            blocks.expect(who * share + place, generation=1 + (turns - 1 - place) // share)
-    observe(f"the longest write beside the loss took {longest[0]:.1f} s")
-    assert longest[0] <= STALL, f"a write took {longest[0]:.1f} s, longer than {STALL:g} s"
+    load = beside(blocks, lambda: lost_and_back(path, lambda: time.sleep(0.3)))
+    load.expect()
+    observe(f"the longest write beside the loss took {load.longest:.1f} s")
+    assert load.longest <= STALL, f"a write took {load.longest:.1f} s, longer than {STALL:g} s"
 
 
 @pytest.mark.case("BLK-PATH-08")
 def test_no_write_is_done_again_by_the_other_path(blocks):
     """No write is done again by the other path."""
     paths = several(blocks)
-    over = threading.Event()
-    last = [0]
 
-    def work(which):
-        if which:
-            try:
-                for path in paths:
-                    lost_and_back(path, lambda: time.sleep(0.1))
-            finally:
-                over.set()
-            return
-        while not over.is_set():
-            last[0] += 1
-            blocks.write(0, 8, generation=last[0])
+    def lose_each():
+        for path in paths:
+            lost_and_back(path, lambda: time.sleep(0.1))
 
-    together(work, 2, over=over)
+    load = beside(blocks, lose_each, writers=1, places=1, width=8)
     for _ in range(10):
-        blocks.expect(0, 8, generation=last[0])
+        load.expect()
         time.sleep(0.05)
 
 

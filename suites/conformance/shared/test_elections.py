@@ -140,11 +140,13 @@ def test_nor_is_a_directorys(a, b, wire):
 
 
 @pytest.mark.case("SHR-ELECT-10", kills=("names-never-expire",))
-def test_a_name_that_another_removed_can_be_made_again(a, b, wire):
+def test_a_name_that_another_removed_can_be_made_again(a, b, wire, eventually):
     a.write_file("f", b"x")
     assert b.read_file("f") == b"x"
     with wire(a, "change"):
         a.unlink("f")
     with wire(b, "change"):
         b.close(b.open("f", O_CREAT | O_EXCL | O_WRONLY))
+    # Who removed it may believe for a while that there is none (nfs(5), Directory entry caching).
+    eventually(lambda: a.exists("f"), "the file that the other client has made again")
     assert a.read_file("f") == b""

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storagetest.agent.casekit import Lacks, crowd, stamps
+from storagetest.agent.casekit.beside import Load, beside
 from storagetest.agent.casekit.blocks import (
     BLKDISCARD,
     EDGE,
@@ -80,6 +81,39 @@ def test_a_crowd_raises_what_one_of_it_raised_and_tells_the_others() -> None:
 
     with pytest.raises(AssertionError, match="one"):
         crowd.together(work, 3, over=over)
+
+
+class Noted:
+    """A range that remembers the generation of each block, and forgets a write when it is told to."""
+
+    def __init__(self) -> None:
+        self.held: dict[int, int] = {}
+        self.lose = False
+
+    def write(self, first: int, count: int, generation: int) -> None:
+        if not self.lose:
+            self.held.update(dict.fromkeys(range(first, first + count), generation))
+
+    def expect(self, first: int, count: int, generation: int) -> None:
+        found = [self.held.get(number, 0) for number in range(first, first + count)]
+        assert found == [generation] * count, f"blocks from {first}"
+
+
+def test_a_load_expects_the_last_write_of_every_place() -> None:
+    load = Load(Noted(), writers=2, places=3, width=2, answered=[0, 0])  # type: ignore[arg-type]  # as good
+    for who in (0, 0, 0, 0, 0, 1):
+        load.write(who)
+    load.expect()
+    assert load.answered == [5, 1]
+    assert load.blocks.held == {0: 2, 1: 2, 2: 2, 3: 2, 4: 1, 5: 1, 6: 1, 7: 1}  # type: ignore[attr-defined]
+
+
+def test_a_write_that_is_lost_beside_something_is_missed() -> None:
+    noted = Noted()
+    beside(noted, lambda: None, writers=2, places=2).expect()  # type: ignore[arg-type]  # as above
+    load = beside(noted, lambda: setattr(noted, "lose", True), writers=2, places=2)  # type: ignore[arg-type]
+    with pytest.raises(AssertionError, match="blocks from"):
+        load.expect()
 
 
 def test_ranges_leave_the_edges_alone() -> None:

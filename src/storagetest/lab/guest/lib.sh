@@ -49,7 +49,7 @@ mount_configfs() {
 }
 
 # disks NAME=MIB …: make /dev/mapper/NAME for each, a disk in memory that takes memory only where it was
-# written and gives it back on discard. It stands behind a linear device-mapper table, so that a fault
+# written and gives it back on discard. NAME=MIB/MOST is one that can grow. It stands behind a linear device-mapper table, so that a fault
 # (flakey, delay, error) is a swap of that table under whatever uses the disk.
 disks() {
     configfs
@@ -59,9 +59,11 @@ disks() {
     for disk in "$@"; do
         name=${disk%=*}
         size=${disk#*=}
+        most=${size#*/}
+        size=${size%/*}
         nullb=/sys/kernel/config/nullb/$name
         mkdir "$nullb"
-        for setting in size=$size blocksize=512 max_sectors=2048 memory_backed=1 discard=1 irqmode=0 power=1; do
+        for setting in size=$most blocksize=512 max_sectors=2048 memory_backed=1 discard=1 irqmode=0 power=1; do
             echo "${setting#*=}" >"$nullb/${setting%=*}"
         done
         device=/dev/$name # older kernels call it by its index
@@ -70,4 +72,11 @@ disks() {
     done
     # Without udev the library has to make the nodes itself.
     DM_DISABLE_UDEV=1 dmsetup create --concise "${tables#;}"
+}
+
+# resize NAME MIB: give one of the disks another size, whoever uses it.
+resize() {
+    device=$(DM_DISABLE_UDEV=1 dmsetup table "$1" | cut -d' ' -f4)
+    DM_DISABLE_UDEV=1 dmsetup reload "$1" --table "0 $(($2 * 2048)) linear $device 0"
+    DM_DISABLE_UDEV=1 dmsetup resume "$1"
 }

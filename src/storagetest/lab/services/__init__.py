@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["ADDRESS", "SECOND_ADDRESS", "Secret", "Service", "Target", "Value", "Wire"]
+__all__ = ["ADDRESS", "SECOND_ADDRESS", "Secret", "Service", "Target", "Value", "Wire", "resizing"]
 
 # The appliance's address on the lab's network, the same in every lab: the networks never meet.
 ADDRESS = "10.77.0.1"
@@ -62,3 +62,15 @@ class Service:
     ports: Mapping[str, int] = field(default_factory=dict)
     targets: tuple[Target, ...] = ()
     secrets: tuple[Secret, ...] = ()
+
+
+def resizing(disk: str, size: int, most: int, then: str = "") -> dict[str, Value]:
+    """Return controls (storagetest.config.controls) by which a disk of ``size`` MiB grows to ``most``.
+
+    ``then`` is what tells the server, in words of the shell.
+    """
+
+    def to(mebibytes: int) -> list[Value]:
+        return ["sh", "-euc", f". /run/lab/lib.sh; resize {disk} {mebibytes}" + (then and f"; {then}")]
+
+    return {"grow": to(most), "shrink": to(size)}

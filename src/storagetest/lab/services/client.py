@@ -6,9 +6,15 @@ initiator's, the NVMe host's) would otherwise come from the image, the same for 
 
 from __future__ import annotations
 
-from storagetest.lab.services import Service
+from storagetest.lab.services import Service, Value
 
-__all__ = ["SERVICE"]
+__all__ = ["CUT_OFF", "SERVICE"]
+
+CUT_OFF: dict[str, Value] = {
+    "cut_off": ["tc", "qdisc", "replace", "dev", "eth0", "root", "netem", "loss", "100%"],
+    "let_back": ["tc", "qdisc", "delete", "dev", "eth0", "root"],
+}
+"""Controls of a target (storagetest.config.controls): nothing that the client sends gets onto the network."""
 
 _SCRIPT = r"""
 . /run/lab/lib.sh

@@ -13,6 +13,7 @@ have the names that knfsd's have.
 from __future__ import annotations
 
 from storagetest.lab.services import ADDRESS, Service, Target
+from storagetest.lab.services.client import CUT_OFF
 
 __all__ = ["SERVICE"]
 
@@ -75,6 +76,7 @@ SERVICE = Service(
                 "export": "/a",
                 "clients": "all",
                 "matrix": {"version": ["3", "4.0", "4.1", "4.2"], "nconnect": [1, 2]},
+                "controls": CUT_OFF,
             },
             "Each combination of the matrix is one variant of the target: nfs-v4.2-nconnect2, and so on.",
         ),

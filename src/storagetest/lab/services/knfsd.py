@@ -5,17 +5,19 @@ too, since an overlay cannot be exported. ``rootdir`` makes /a the same path for
 are short, and nfsdcld remembers clients over a restart of the server: that grace ends early when there is
 nobody to wait for.
 
-====  =========================================================================================
-/a    tmpfs, 512 MiB: fast
-/b    tmpfs, 512 MiB: a second one, for whatever goes from one export to another
-/c    tmpfs, 32 MiB: soon full
-/x    ext4 on a disk in memory, 512 MiB: extended attributes, real allocation
-====  =========================================================================================
+=====  ========================================================================================
+/a     tmpfs, 512 MiB: fast
+/b     tmpfs, 512 MiB: a second one, for whatever goes from one export to another
+/c     tmpfs, 32 MiB: soon full
+/x     ext4 on a disk in memory, 512 MiB: extended attributes, real allocation
+/both  tmpfs, 128 MiB, which Samba serves, too (samba.py)
+=====  ========================================================================================
 """
 
 from __future__ import annotations
 
 from storagetest.lab.services import ADDRESS, Service, Target
+from storagetest.lab.services.client import CUT_OFF
 
 __all__ = ["SERVICE"]
 
@@ -27,8 +29,8 @@ _SCRIPT = r"""
 root=/srv/nfs
 mkdir -p $root
 mount -t tmpfs -o mode=755,size=1m tmpfs $root
-mkdir $root/a $root/b $root/c $root/x
-for size in a=512m b=512m c=32m; do
+mkdir $root/a $root/b $root/c $root/x $root/both
+for size in a=512m b=512m c=32m both=128m; do
     mount -t tmpfs -o mode=1777,size=${size#*=} tmpfs $root/${size%=*}
 done
 disks nfs-x=512
@@ -63,6 +65,7 @@ cat >/etc/exports <<EOF
 /b *($options,fsid=2)
 /c *($options,fsid=3)
 /x *($options,fsid=4)
+/both *($options,fsid=5)
 EOF
 rpcbind -w
 modules nfsd lockd
@@ -93,6 +96,7 @@ SERVICE = Service(
                 "export": "/a",
                 "clients": "all",
                 "matrix": {"version": ["3", "4.0", "4.1", "4.2"], "nconnect": [1, 2]},
+                "controls": CUT_OFF,
             },
             "Each combination of the matrix is one variant of the target: nfs-v4.2-nconnect2, and so on.",
         ),
@@ -108,6 +112,20 @@ SERVICE = Service(
                 "matrix": {"version": ["4.2"]},
             },
             "An export on ext4 has what the one on tmpfs lacks: user.* attributes and blocks to allocate.",
+        ),
+        Target(
+            "nfs-both",
+            {
+                "protocol": "nfs",
+                "implementation": "knfsd",
+                "server": "appliance",
+                "address": ADDRESS,
+                "export": "/both",
+                "clients": "all",
+                "matrix": {"version": ["3", "4.2"]},
+                "same_data": "smb-both",
+            },
+            "The files of smb-both, for cases about what one protocol's clients see of the other's.",
         ),
     ),
 )

@@ -7,7 +7,7 @@ what a client's kernel shows as the disk's wwid is known before the lab is up.
 
 ===========  ===========================================================================================
 lab-plain    LUN 0 of 512 MiB, LUN 1 of 128 MiB, LUN 2 of 64 MiB; digests as the initiator asks
-lab-chap     LUN 0 of 64 MiB; the initiator has to log in
+lab-chap     LUN 0 of 64 MiB, which can grow to 96; the initiator has to log in
 lab-mutual   LUN 0 of 64 MiB; both sides have to
 lab-paths    LUN 0 of 64 MiB, through two addresses
 ===========  ===========================================================================================
@@ -15,7 +15,7 @@ lab-paths    LUN 0 of 64 MiB, through two addresses
 
 from __future__ import annotations
 
-from storagetest.lab.services import ADDRESS, SECOND_ADDRESS, Secret, Service, Target, Value, Wire
+from storagetest.lab.services import ADDRESS, SECOND_ADDRESS, Secret, Service, Target, Value, Wire, resizing
 
 __all__ = ["SERVICE", "wwid"]
 
@@ -59,7 +59,8 @@ credentials() {
     cat $SECRETS/chap-password >"$tpg/auth/password"
 }
 
-disks iscsi-plain-0=512 iscsi-plain-1=128 iscsi-plain-2=64 iscsi-chap-0=64 iscsi-mutual-0=64 iscsi-paths-0=64
+disks iscsi-plain-0=512 iscsi-plain-1=128 iscsi-plain-2=64 iscsi-chap-0=64/96 iscsi-mutual-0=64 \
+    iscsi-paths-0=64
 
 target lab-plain 0
 lun 0 iscsi-plain-0 @SERIAL0@
@@ -131,7 +132,16 @@ SERVICE = Service(
             _target("lab-plain", 0, matrix={"header_digest": ["none", "crc32c"]}),
             "Data on a block device is destroyed only where `erase` names the very device, by its wwid.",
         ),
-        Target("iscsi-chap", _target("lab-chap", 3, chap={"username": _USER, "password": _PASSWORD})),
+        Target(
+            "iscsi-chap",
+            _target(
+                "lab-chap",
+                3,
+                chap={"username": _USER, "password": _PASSWORD},
+                controls=resizing("iscsi-chap-0", 64, 96),
+            ),
+            "What takes an administrator is done by command lines: its server can make this one larger.",
+        ),
         Target(
             "iscsi-paths",
             _target("lab-paths", 5, more_paths=[{"address": SECOND_ADDRESS}], optional=True),

@@ -1,7 +1,7 @@
 """The kernel's NVMe/TCP target, set up through configfs. Any host may connect; digests are the host's choice.
 
 ====  =====================================================================================
-lab1  namespace 1 of 512 MiB, namespace 2 of 64 MiB
+lab1  namespace 1 of 512 MiB, which can grow to 544, namespace 2 of 64 MiB
 lab2  namespace 1 of 64 MiB
 lab3  namespace 1 of 64 MiB, through two ports; by ANA the second is not optimized
 ====  =====================================================================================
@@ -12,7 +12,7 @@ is up.
 
 from __future__ import annotations
 
-from storagetest.lab.services import ADDRESS, SECOND_ADDRESS, Service, Target, Value, Wire
+from storagetest.lab.services import ADDRESS, SECOND_ADDRESS, Service, Target, Value, Wire, resizing
 
 __all__ = ["SERVICE", "wwid"]
 
@@ -59,7 +59,7 @@ namespace() {
     echo 1 >"$namespace/enable"
 }
 
-disks nvme-lab1-1=512 nvme-lab1-2=64 nvme-lab2-1=64 nvme-lab3-1=64
+disks nvme-lab1-1=512/544 nvme-lab1-2=64 nvme-lab2-1=64 nvme-lab3-1=64
 
 subsystem lab1 57057e570001
 namespace 1 nvme-lab1-1 @UUID1@
@@ -107,6 +107,7 @@ def _target(subsystem: str, disk: int, **more: Value) -> dict[str, Value]:
     }
 
 
+_TELL = f"echo 1 >/sys/kernel/config/nvmet/subsystems/{_NQN}:lab1/namespaces/1/revalidate_size"
 _MORE: Value = [{"address": SECOND_ADDRESS, "port": _SECOND_PORT}]
 
 SERVICE = Service(
@@ -116,7 +117,12 @@ SERVICE = Service(
     targets=(
         Target(
             "nvme-tcp",
-            _target("lab1", 1, matrix={"header_digest": [False, True], "data_digest": [False, True]}),
+            _target(
+                "lab1",
+                1,
+                matrix={"header_digest": [False, True], "data_digest": [False, True]},
+                controls=resizing("nvme-lab1-1", 512, 544, _TELL),
+            ),
         ),
         Target(
             "nvme-tcp-paths",

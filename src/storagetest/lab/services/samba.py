@@ -1,19 +1,22 @@
 """Samba: SMB 2.1 to 3.1.1, and nothing older.
 
 Durable handles are only given where neither the kernel's leases nor POSIX locks are used for SMB's, so all
-three are off: nobody else opens these files.
+three are off: nobody else opens these files, but for those of ``both``. A client that falls silent is noticed
+after about 16 s, as short as the leases of NFS.
 
 =========  ==================================================================================
 a, b       tmpfs, 512 MiB each: fast
 c          tmpfs, 32 MiB: soon full
 x          ext4 on a disk in memory, 512 MiB: streams, extended attributes and ACLs
 encrypted  the files of a, for connections that encrypt; others are refused
+both       the files that the kernel's NFS server serves, too (knfsd.py), with its locks and leases
 =========  ==================================================================================
 """
 
 from __future__ import annotations
 
 from storagetest.lab.services import ADDRESS, Secret, Service, Target, Value
+from storagetest.lab.services.client import CUT_OFF
 
 __all__ = ["SERVICE"]
 
@@ -41,6 +44,7 @@ cat >/etc/samba/smb.conf <<EOF
     load printers = no
     printcap name = /dev/null
     disable spoolss = yes
+    socket options = TCP_NODELAY SO_KEEPALIVE TCP_KEEPIDLE=10 TCP_KEEPINTVL=2 TCP_USER_TIMEOUT=16000
     kernel oplocks = no
     kernel share modes = no
     posix locking = no
@@ -62,6 +66,11 @@ cat >/etc/samba/smb.conf <<EOF
 [encrypted]
     path = $root/a
     smb encrypt = required
+[both]
+    path = /srv/nfs/both
+    force user = root
+    kernel oplocks = yes
+    posix locking = yes
 EOF
 echo 'storagetest:x:1000:1000::/srv/smb:/usr/sbin/nologin' >>/etc/passwd
 echo 'storagetest:x:1000:' >>/etc/group
@@ -93,11 +102,12 @@ SERVICE = Service(
     targets=(
         Target(
             "smb",
-            _target(matrix={"dialect": ["2.1", "3.0", "3.1.1"]}),
+            _target(matrix={"dialect": ["2.1", "3.0", "3.1.1"]}, controls=CUT_OFF),
             "A password never stands in this file: it comes from a file or from the environment.",
         ),
         Target("smb-signed", _target(signing=True, matrix={"dialect": ["3.1.1"]})),
         Target("smb-encrypted", _target(share="encrypted", encryption=True, matrix={"dialect": ["3.1.1"]})),
+        Target("smb-both", _target(share="both", dialect="3.1.1", same_data="nfs-both")),
     ),
     secrets=(_PASSWORD,),
 )

@@ -1,0 +1,121 @@
+"""A client that falls silent: its locks are its own while its lease lasts, and somebody else's afterwards.
+
+A process that dies is closed for by its kernel (test_locks.py). Here nobody says anything to the server any
+more: the client is cut off (``controls`` of the target), as one is that has lost its power, and the server
+has to find out by itself.
+
+Sources: RFC 7530 9.5 ("The purpose of a lease is to allow a server to remove stale locks that are held by a
+client that has crashed or is otherwise unreachable"), 9.6.1 ("Conflicting locks from another client may only
+be granted after this lease expiration"), 9.6.3.1 (a lock that is kept beyond that as a courtesy: the server
+"MUST free the courtesy lock and grant the new request"), 10.4.6 (delegations); MS-SMB2 3.3.7.1 (a connection
+that is lost takes its opens with it, and their locks), 3.3.6.1 (a break that is not acknowledged);
+fcntl(2), "Lost locks". The Network Lock Manager of NFS version 3 has no leases: expectations.toml.
+"""
+
+from __future__ import annotations
+
+import time
+from fcntl import F_WRLCK, LOCK_EX
+from os import O_RDWR
+
+import pytest
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.needs("filesystem", "shared", "two_clients", "cut_off"),
+    pytest.mark.case(section="RFC 7530 9.6; MS-SMB2 3.3.7.1", level="MUST", kills=()),
+]
+
+NOT_HERE = "nobody is cut off where one machine stands for both clients"
+LEASES, MORE = 3, 30.0
+"""A silent client is forgotten after so many leases and so many seconds: a server looks only now and then."""
+
+
+@pytest.fixture
+def forgotten(a, wire, patience):
+    """Return the seconds after which a client that says nothing must have been given up."""
+    lease = wire.lease(a)
+    return patience if lease is None else LEASES * lease + MORE
+
+
+def granted(ask, seconds: float) -> float | None:
+    """Ask for a lock once a second; return after how many seconds it was granted, None: not within these."""
+    began = time.monotonic()
+    while not ask():
+        if time.monotonic() - began > seconds:
+            return None
+        time.sleep(1.0)
+    return time.monotonic() - began
+
+
+@pytest.mark.case("SHR-SILENT-01", section="RFC 7530 9.6.1, 9.6.3.1", spares=NOT_HERE)
+def test_its_lock_is_its_own_for_a_lease_and_anothers_afterwards(
+    a, b, fds, wire, cut_off, forgotten, observe
+):
+    lease = wire.lease(a) or 0.0
+    with wire(a, "lock"):
+        a.lock(fds[0], F_WRLCK, 0, 10)
+    with cut_off(a):
+        with wire(b, "lock"):
+            assert not b.may_lock(fds[1], F_WRLCK, 0, 10), "given away though its holder has just been heard"
+        took = granted(lambda: b.may_lock(fds[1], F_WRLCK, 0, 10), forgotten)
+        assert took is not None, f"a client that was silent for {forgotten:g} s keeps its lock"
+    # Its last request may have come a while before it was cut off, but no more than the lease's renewal ago:
+    # a client that is alive renews before two thirds of the lease are over.
+    assert took >= lease / 4, f"given away after {took:.1f} s of a lease of {lease:g} s"
+    observe(f"a silent client's lock is given away within {30 * (1 + int(took / 30))} s")
+
+
+@pytest.mark.case("SHR-SILENT-02", section="RFC 7530 9.6.3.1; flock(2)", spares=NOT_HERE)
+def test_so_is_a_lock_of_the_whole_file(a, b, fds, wire, cut_off, forgotten):
+    with wire(a, "lock"):
+        a.flock(fds[0], LOCK_EX)
+    with cut_off(a):
+        assert not b.may_flock(fds[1], LOCK_EX)
+        with wire(b, "lock"):
+            took = granted(lambda: b.may_flock(fds[1], LOCK_EX), forgotten)
+        assert took is not None, f"a client that was silent for {forgotten:g} s keeps its lock"
+
+
+@pytest.mark.case("SHR-SILENT-03", section="RFC 7530 9.4, 9.6.3.1", spares=NOT_HERE)
+def test_who_waits_for_its_lock_is_granted_it(a, b, fds, wire, cut_off, forgotten):
+    with wire(a, "lock"):
+        a.lock(fds[0], F_WRLCK, 0, 10)
+    with cut_off(a):
+        waiting = b.wait_for_lock(fds[1], F_WRLCK, 0, 10, deadline=2 * forgotten)
+        assert waiting.done(within=forgotten), f"not granted within {forgotten:g} s of silence"
+        waiting.result()
+
+
+@pytest.mark.case("SHR-SILENT-04", section="RFC 7530 9.6.3; fcntl(2), Lost locks", spares=NOT_HERE)
+def test_who_comes_back_does_not_write_by_a_lock_that_is_anothers(a, b, fds, wire, cut_off, forgotten):
+    with wire(a, "lock"):
+        a.lock(fds[0], F_WRLCK, 0, 10)
+    with cut_off(a):
+        took = granted(lambda: b.may_lock(fds[1], F_WRLCK, 0, 10), forgotten)
+        assert took is not None, f"a client that was silent for {forgotten:g} s keeps its lock"
+        b.pwrite(fds[1], b"b's", 0)
+        b.fsync(fds[1])
+    tried = a.each([("pwrite", fds[0], b"a's", 0), ("fsync", fds[0])], deadline=60)
+    refused = [answer for answer in tried if isinstance(answer, OSError)]
+    assert refused, "written as if the lock had never been lost"
+    b.forget(fds[1])
+    assert b.pread(fds[1], 3) == b"b's"
+
+
+@pytest.mark.case("SHR-SILENT-05", section="RFC 7530 10.4.6; MS-SMB2 3.3.6.1", spares=NOT_HERE)
+def test_who_had_a_file_to_itself_does_not_keep_others_out(a, b, wire, cut_off, forgotten, observe):
+    a.write_file("f", b"first")
+    for _ in range(3):
+        assert a.read_file("f") == b"first"
+    a.open("f")
+    with cut_off(a), wire(b, "ask"):
+        began = time.monotonic()
+        fd = b.start(("open", "f", O_RDWR), deadline=forgotten).result()
+        took = time.monotonic() - began
+        b.pwrite(fd, b"later", 0)
+        b.fsync(fd)
+    observe(
+        "an open waits until the silent client is given up" if took > 2 else "an open does not wait for it"
+    )
+    assert a.read_file("f") == b"later"

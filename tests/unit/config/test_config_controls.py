@@ -1,0 +1,68 @@
+"""config: what takes an administrator, and another target of the same data."""
+
+from __future__ import annotations
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from storagetest.config.schema import make_schema
+from storagetest.errors import ConfigError
+
+HEAD = """\
+version: 1
+servers:
+  array: {transport: local}
+targets:
+"""
+
+
+def target(said: str, *, server: str = "server: array") -> str:
+    return f"{HEAD}  first: {{protocol: drawer, number: 1, {said}, {server}}}\n"
+
+
+def test_controls_are_command_lines_in_pairs(load_text):
+    said = (
+        "controls: {grow: [lvextend, -L, 2g], shrink: [lvreduce, -L, 1g], cut_off: [cut], let_back: [mend]}"
+    )
+    (variant,) = load_text(target(said)).variants
+    assert variant.controls.grow == ("lvextend", "-L", "2g")
+    assert variant.controls.let_back == ("mend",)
+    assert (variant.controls.resizes, variant.controls.cuts_off) == (True, True)
+    (plain,) = load_text(target("optional: false")).variants
+    assert (plain.controls.resizes, plain.controls.cuts_off) == (False, False)
+
+
+@pytest.mark.parametrize(
+    ("said", "server", "sentence"),
+    [
+        ("controls: {grow: [x]}", "server: array", "grow and shrink go together"),
+        ("controls: {let_back: [x]}", "server: array", "cut_off and let_back go together"),
+        ("controls: {grow: [], shrink: [x]}", "server: array", "grow"),
+        ("controls: {grow: ls -l, shrink: [x]}", "server: array", "grow"),
+        ("controls: {halt: [x]}", "server: array", "halt"),
+        ("controls: {grow: [x], shrink: [x]}", "optional: false", "are run on its server; name that"),
+        ("same_data: first", "server: array", "this is the target itself"),
+        ("same_data: frist", "server: array", "there is no target 'frist'"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_place(load_text, said, server, sentence):
+    with pytest.raises(ConfigError, match=r"t\.yaml:5:\d+: ") as caught:
+        load_text(target(said, server=server))
+    assert sentence in str(caught.value)
+
+
+def test_another_target_of_the_same_data(load_text):
+    text = target("same_data: second") + "  second: {protocol: drawer, number: 2}\n"
+    first, second = load_text(text).variants
+    assert (first.same_data, second.same_data) == ("second", None)
+
+
+def test_the_schema_knows_them(kinds):
+    validator = Draft202012Validator(make_schema(kinds.protocols.registered(), kinds.workloads.registered()))
+
+    def document(**more: object) -> dict[str, object]:
+        return {"version": 1, "targets": {"first": {"protocol": "drawer", "number": 1, **more}}}
+
+    validator.validate(document(controls={"grow": ["x"], "shrink": ["y"]}, same_data="second"))
+    for bad in ({"halt": ["x"]}, {"grow": []}, {"grow": "x"}):
+        assert list(validator.iter_errors(document(controls=bad)))
