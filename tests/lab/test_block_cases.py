@@ -13,13 +13,20 @@ ROOT = Path(__file__).parents[2]
 SUITE = ROOT / "suites" / "conformance" / "block"
 GOOD = {"passed", "observed", "skipped", "known"}
 
+WANTED = {
+    "test_multipath.py": {"BLK-PATH-01", "BLK-PATH-04", "BLK-PATH-06"},
+    "test_reservations.py": {"BLK-RES-01"},
+    "test_resize.py": {"BLK-GROW-01", "BLK-GROW-03", "BLK-GROW-06"},
+}
+
 pytestmark = pytest.mark.lab
 
 
 @pytest.mark.parametrize(
     ("target", "modules"),
     [
-        ("iscsi-chap", ["test_reservations.py"]),
+        ("iscsi-chap", ["test_reservations.py", "test_resize.py"]),
+        ("nvme-tcp-no-hdgst-no-ddgst", ["test_resize.py"]),
         ("iscsi-paths", ["test_data.py", "test_multipath.py"]),
         ("nvme-tcp-paths", ["test_discard.py", "test_multipath.py"]),
     ],
@@ -44,8 +51,6 @@ def test_no_case_fails(lab, clean_client, tmp_path, target, modules) -> None:
     bad = {one["id"]: one["message"][:300] for one in records if one["outcome"] not in GOOD}
     assert (done.returncode, bad) == (0, {}), done.stdout[-3000:]
     kept = {one["id"] for one in records if one["outcome"] == "passed"}
-    wanted = (
-        {"BLK-PATH-01", "BLK-PATH-04", "BLK-PATH-06"} if "test_multipath.py" in modules else {"BLK-RES-01"}
-    )
+    wanted = {case for module in modules for case in WANTED.get(module, ())}
     assert wanted <= kept, "what matters was not tried"
     assert clean_client.left() == []

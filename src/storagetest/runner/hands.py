@@ -300,7 +300,10 @@ class Hand:
 
     def flock(self, fd: int, operation: int) -> None:
         """flock(2), LOCK_NB: at once, or BlockingIOError."""
-        self.call("flock", fd, operation | fcntl.LOCK_NB)
+        try:
+            self.call("flock", fd, operation | fcntl.LOCK_NB)
+        except PermissionError as refused:  # what Linux's SMB client says for EWOULDBLOCK
+            raise BlockingIOError(errno.EAGAIN, refused.strerror) from None
 
     def may_flock(self, fd: int, operation: int) -> bool:
         """Whether :meth:`flock` is granted; it is held then."""

@@ -49,6 +49,26 @@ def race(a: Hand, b: Hand) -> Callable[[Iterable[Call], Iterable[Call]], tuple[l
 
 
 @pytest.fixture
+def at_once(patience: float) -> Callable[[Callable[[], bool], str], None]:
+    """Return what claims that something is seen at once; where it is seen later, it says so.
+
+    A protocol whose clients may believe for a while what they have seen is allowed the second of the two
+    failures (expectations.toml), and never the first.
+    """
+
+    def claim(seen: Callable[[], bool], what: str) -> None:
+        if seen():
+            return
+        try:
+            wait_until(seen, patience, what, interval=0.5)
+        except DeadlineExceeded:
+            raise AssertionError(f"not seen within {patience:g} s: {what}") from None
+        raise AssertionError(f"seen later, and not at once: {what}")
+
+    return claim
+
+
+@pytest.fixture
 def eventually(observe: Callable[[str], None], patience: float) -> Callable[[Callable[[], bool], str], None]:
     """Return what waits until something is seen, for as long as a client may believe its attribute cache."""
 

@@ -74,19 +74,18 @@ def test_the_old_name_is_gone_and_the_new_one_is_there(a, b, wire):
 
 
 @pytest.mark.case("SHR-RENAME-04", kills=("open-finds-the-old-file", "rename-old-stays"))
-def test_a_file_that_another_read_under_its_old_name_is_not_found_there(a, b, wire, eventually):
+def test_a_file_that_another_read_under_its_old_name_is_not_found_there(a, b, wire, at_once):
     a.write_file("old", b"the file")
     assert b.read_file("old") == b"the file"
     with wire(a, "change"):
         a.rename("old", "new")
     with wire(b, "ask"):
         assert b.read_file("new") == b"the file"
-        # It may believe for a while that the name still leads there (nfs(5), Directory entry caching).
-        eventually(lambda: not b.opens("old"), "that the other client renamed the file")
+        at_once(lambda: not b.opens("old"), "that the other client renamed the file")
 
 
 @pytest.mark.case("SHR-RENAME-05", kills=("open-finds-the-old-file",))
-def test_two_names_are_exchanged_by_way_of_a_third(a, b, wire, eventually):
+def test_two_names_are_exchanged_by_way_of_a_third(a, b, wire, at_once):
     a.write_file("f", b"one")
     a.write_file("g", b"two")
     assert (b.read_file("f"), b.read_file("g")) == (b"one", b"two")
@@ -95,7 +94,7 @@ def test_two_names_are_exchanged_by_way_of_a_third(a, b, wire, eventually):
         a.rename("g", "f")
         a.rename("h", "g")
     with wire(b, "ask"):
-        eventually(
+        at_once(
             lambda: (b.read_file("f"), b.read_file("g")) == (b"two", b"one"),
             "both names as the other client has them",
         )

@@ -43,7 +43,6 @@ def test_nothing_is_left_after_the_last_close(a, b, wire, eventually):
     fd = a.open("f", O_RDWR)
     with wire(a, "change"):
         a.unlink("f")
-    assert "f" not in b.names()
     with wire(a, "ask"):
         a.close(fd)
         assert a.names() == []
@@ -124,3 +123,13 @@ def test_a_directory_with_an_open_unlinked_file_may_count_as_full(a, b, wire, ob
         observe("the directory of an open unlinked file cannot be removed")
     else:
         observe("the directory of an open unlinked file can be removed")
+
+
+@pytest.mark.case("SHR-UNLINK-08", kills=("unlink-not-done",))
+def test_the_name_is_gone_though_the_file_is_open(a, b, wire):
+    a.write_file("f", DATA)
+    a.open("f", O_RDWR)
+    with wire(a, "change"):
+        a.unlink("f")
+    with wire(b, "list"):
+        assert "f" not in b.names(), "a name that was unlinked is listed"

@@ -1,0 +1,36 @@
+"""The suite of two clients over the lab: one data by two protocols, a client that falls silent."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from line_kit import Line, only
+
+pytestmark = pytest.mark.lab
+
+SUITE = Path(__file__).parents[2] / "suites" / "conformance" / "shared"
+GOOD = {"passed", "observed", "skipped", "known"}
+
+
+@pytest.mark.parametrize(
+    ("variant", "module", "chosen", "wanted"),
+    [
+        ("nfs-both-v4.2", "test_one_data.py", "lock or rename or written", {"SHR-DATA-01", "SHR-DATA-19"}),
+        ("nfs-v4.2-nconnect1", "test_silent_client.py", "its_lock_is_its_own", {"SHR-SILENT-01"}),
+    ],
+)
+def test_no_case_fails(lab, client1, client2, tmp_path: Path, variant, module, chosen, wanted) -> None:
+    line = Line(tmp_path, lab.targets_yaml.read_text())
+    status, output = line.run(
+        *only(variant), f"--rootdir={tmp_path}", "-k", chosen, str(SUITE / module), timeout=500
+    )
+    records = [json.loads(text) for text in (tmp_path / "cases.jsonl").read_text().splitlines()]
+    bad = {one["id"]: one["message"][:300] for one in records if one["outcome"] not in GOOD}
+    assert (status, bad) == (0, {}), output
+    assert wanted <= {one["id"] for one in records if one["outcome"] == "passed"}, (
+        "what matters was not tried"
+    )
+    for client in (client1, client2):
+        assert client.left() == []
