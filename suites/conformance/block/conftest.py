@@ -274,17 +274,17 @@ class Disk:
         assert self.hand.call("write_direct", fd, data, place) == self.chunk
         self.hand.close(fd)
 
-    def expect(self, place: int, generation: int) -> None:
-        """Claim that they are there."""
+    def expect(self, place: int, generation: int, size: int = 0) -> None:
+        """Claim that they are there, ``size`` bytes of them or a chunk."""
         fd = self.open()
-        data = bytes(self.hand.call("read_direct", fd, self.chunk, place))
+        data = bytes(self.hand.call("read_direct", fd, size or self.chunk, place))
         self.hand.close(fd)
         wrong = stamps.faults(data, place // self.logical, generation, self.seed, self.logical)
         assert not wrong, wrong
 
-    def data(self, place: int, generation: int) -> bytes:
-        """Return what a generation of blocks at byte ``place`` consists of."""
-        count = self.chunk // self.logical
+    def data(self, place: int, generation: int, size: int = 0) -> bytes:
+        """Return what a generation of blocks at byte ``place`` consists of, a chunk or ``size`` bytes."""
+        count = (size or self.chunk) // self.logical
         return stamps.run_of(place // self.logical, count, generation, self.seed, self.logical)
 
 

@@ -64,16 +64,19 @@ def test_what_is_new_takes_data_to_its_end(disk):
 @pytest.mark.case("BLK-GROW-04", section="NVM Command Set 3.3, SBC-3 4.7")
 def test_no_write_fails_beside_it(disk):
     """Writes that are under way while the device grows are all done."""
-    was = disk.size()
+    was, size, count = disk.size(), 4096, 60
     fd = disk.open()
-    count, place = 200, EDGE
-    data = [disk.data(place, turn) for turn in range(1, count + 1)]
-    writes = disk.hand.start(*[("write_direct", fd, each, place) for each in data], deadline=120)
+    calls = [
+        call
+        for turn in range(1, count + 1)
+        for call in (("write_direct", fd, disk.data(EDGE, turn, size), EDGE), ("wait", 0.03))
+    ]
+    writes = disk.hand.start(*calls, deadline=60)
     disk.grow()
     refused = [answer for answer in writes.results() if isinstance(answer, OSError)]
     assert not refused, f"{len(refused)} of {count} writes failed: {refused[0]}"
     disk.hand.close(fd)
-    disk.expect(place, count)
+    disk.expect(EDGE, count, size)
     disk.rescan()
     disk.comes_to(lambda size: size > was, f"more than the {was} bytes that it was")
 

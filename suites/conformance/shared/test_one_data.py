@@ -114,7 +114,7 @@ def test_what_was_cut_off_and_appended_is_seen(a, b, wire):
 
 
 @each_way(11, 12)
-@pytest.mark.case(kills=("open-finds-the-old-file",), section="RFC 7530 16.27; MS-FSA 2.1.5.14.11")
+@pytest.mark.case(kills=("open-finds-the-old-file",), section="RFC 7530 16.27; MS-FSA 2.1.5.15.11")
 def test_a_rename_is_seen(a, b, wire, at_once):
     a.write_file("old", b"the file")
     assert b.read_file("old") == b"the file"
