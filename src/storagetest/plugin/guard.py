@@ -13,6 +13,7 @@ from storagetest.plugin import evidence
 from storagetest.plugin.attaching import hold_to_what_was_asked
 from storagetest.plugin.crowds import item_machines
 from storagetest.plugin.matrix import item_partner, item_variant
+from storagetest.plugin.on_client import goes_on
 from storagetest.plugin.progress import waiting
 from storagetest.plugin.state import KEY
 from storagetest.protocols.base import Attachment
@@ -44,7 +45,8 @@ class Guard:
         why = self._state.why_broken(variant)
         if why:
             pytest.skip(why)
-        item.stash[_LOCKS] = self._lock(item, variant)
+        if _LOCKS not in item.stash:  # the case before it has not handed them on
+            item.stash[_LOCKS] = self._lock(item, variant)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
@@ -62,15 +64,19 @@ class Guard:
             raise
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_teardown(self, item: pytest.Item) -> Iterator[None]:
-        """Let go of the locks, whatever became of the case."""
+    def pytest_runtest_teardown(self, item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+        """Let go of the locks, whatever became of the case, or hand them on within a round trip."""
         try:
             yield
         finally:
             self._state.teller.tell(None)
             stack = item.stash.get(_LOCKS, None)
             if stack is not None:
-                stack.close()
+                del item.stash[_LOCKS]
+                if nextitem is not None and goes_on(item, nextitem):
+                    nextitem.stash[_LOCKS] = stack
+                else:
+                    stack.close()
 
     def _server(self, variant: Variant) -> str:
         """Return what tells its serving machine from others: the machine that is named, or else its address.

@@ -2,20 +2,23 @@
 
 Rules:
 
-1. The body never runs on this machine. All cases of its module that are selected for the same variant go to
-   the client in one round trip when the first one's turn comes; each item then reports its own answer.
+1. The body never runs on this machine. When the first case's turn comes, it goes to the client in one round
+   trip with all that follow it on the same variant, whatever their modules; each item then waits for its own
+   answer and reports it. What is not such a case ends the round trip: nothing else runs beside one.
 2. Such a body takes ``here`` (a directory of the case's own on the mount) or ``blocks`` (a range of its own
    on the device) and parameters that are JSON values, and nothing else.
-3. A claim that does not hold, and a system call that is refused where it is to succeed, are failures. A case
+3. A round trip ends before the locks of its first case are let go (:mod:`storagetest.plugin.guard` hands
+   them on from case to case), and before the target is released, also after Ctrl-C.
+4. A case marked ``alone`` runs while no other does.
+5. A claim that does not hold, and a system call that is refused where it is to succeed, are failures. A case
    that hangs, dies or cannot be imported is an error: whether the target is dead is then asked for.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
@@ -24,15 +27,11 @@ from storagetest.plugin import conformance
 from storagetest.plugin.matrix import item_variant
 from storagetest.plugin.state import KEY
 from storagetest.protocols.base import Attachment
-from storagetest.runner.cases import CaseAnswer, CaseCall, Ended, run_cases
+from storagetest.runner.cases import CaseAnswer, CaseCall, CasesUnderWay, Ended
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+__all__ = ["Given", "blocks", "call_of", "goes_on", "here"]
 
-__all__ = ["Given", "blocks", "call_of", "here"]
-
-_ANSWERS = pytest.StashKey[dict[str, CaseAnswer]]()
-_SENT = pytest.StashKey[set[tuple[Path, str]]]()
+_UNDER_WAY = pytest.StashKey["Given"]()
 _GIVEN = ("here", "blocks")
 _AROUND = 4
 """Lines of the body that are shown before the one that broke."""
@@ -41,23 +40,40 @@ _LOST = {"EIO", "ENOTCONN", "EHOSTDOWN", "EHOSTUNREACH", "ETIMEDOUT", "ESTALE", 
 """Errors after which the target is asked whether it still lives."""
 
 
-@dataclass(frozen=True, slots=True)
 class Given:
-    """What ``here`` and ``blocks`` are on this machine: where the client has them."""
+    """What ``here`` and ``blocks`` are here: where the client has them, and what is under way there."""
 
-    attachment: Attachment
+    def __init__(self, attachment: Attachment) -> None:
+        self.attachment = attachment
+        self._under_way: CasesUnderWay | None = None
+
+    def answer(self, item: pytest.Function) -> CaseAnswer:
+        """Return the item's answer; it is sent with those that follow it, where it has not been."""
+        if self._under_way is None or item.nodeid not in self._under_way:
+            self.close()
+            calls = list(_from(item))
+            self._under_way = CasesUnderWay(self.attachment.client, calls, place=self.attachment.path)
+        return self._under_way.answer(item.nodeid)
+
+    def close(self) -> None:
+        """End what is under way."""
+        if self._under_way is not None:
+            self._under_way.close()
+            self._under_way = None
 
 
 @pytest.fixture(scope="session")
-def here(attachment: Attachment) -> Given:
+def here(attachment: Attachment) -> Iterator[Given]:
     """Run the case on the client, in an empty directory of its own on the mount (a :class:`pathlib.Path`)."""
-    return Given(attachment)
+    with closing(Given(attachment)) as given:
+        yield given
 
 
 @pytest.fixture(scope="session")
-def blocks(attachment: Attachment) -> Given:
+def blocks(attachment: Attachment) -> Iterator[Given]:
     """Run the case on the client, with a range of its own on the device."""
-    return Given(attachment)
+    with closing(Given(attachment)) as given:
+        yield given
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -72,9 +88,24 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     given = next((pyfuncitem.funcargs.get(name) for name in _GIVEN if name in _named(pyfuncitem)), None)
     if not isinstance(given, Given):
         return None
-    answer = _answer(pyfuncitem, given.attachment)
-    _conclude(pyfuncitem, answer, given.attachment)
+    pyfuncitem.config.stash[_UNDER_WAY] = given
+    _conclude(pyfuncitem, given.answer(pyfuncitem), given.attachment)
     return True
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """End the round trip with the last of its cases, whether all were asked for or not."""
+    given = item.config.stash.get(_UNDER_WAY, None)
+    if given is not None and not goes_on(item, nextitem):
+        given.close()
+
+
+def goes_on(item: pytest.Item, following: pytest.Item | None) -> bool:
+    """Whether both are cases that go to a client in one round trip, where the first one does."""
+    if following is None or item_variant(item) != item_variant(following):
+        return False
+    return call_of(item) is not None and call_of(following) is not None
 
 
 def call_of(item: pytest.Item) -> CaseCall | None:
@@ -102,7 +133,8 @@ def call_of(item: pytest.Item) -> CaseCall | None:
         raise pytest.UsageError(
             f"{item.nodeid}: its parameters cannot be sent to a client: {error}"
         ) from None
-    return CaseCall(item.nodeid, item.path, item.originalname, arguments, gives[0])
+    alone = item.get_closest_marker("alone") is not None
+    return CaseCall(item.nodeid, item.path, item.originalname, arguments, gives[0], alone)
 
 
 def _named(item: pytest.Function) -> tuple[str, ...]:
@@ -115,28 +147,20 @@ def _is_ours(item: pytest.Function, name: str) -> bool:
     return bool(definitions) and definitions[-1].func.__module__ == __name__
 
 
-def _answer(item: pytest.Function, attachment: Attachment) -> CaseAnswer:
-    """Return the item's answer; its module's cases are sent to the client where they have not been."""
-    answers = item.config.stash.setdefault(_ANSWERS, {})
-    sent = item.config.stash.setdefault(_SENT, set())
-    batch = (item.path, item_variant(item) or "")
-    calls = [call for call in map(call_of, [item]) if call]
-    if batch not in sent:
-        sent.add(batch)
-        calls = [call for call in map(call_of, _siblings(item)) if call]
-    if item.nodeid not in answers:  # a case that is run again is run alone
-        answers.update(
-            (answer.id, answer) for answer in run_cases(attachment.client, calls, place=attachment.path)
-        )
-    return answers.pop(item.nodeid)
+def _from(item: pytest.Function) -> Iterator[CaseCall]:
+    """Yield the calls of this item and of those that follow it, up to the first that is none on this variant.
 
-
-def _siblings(item: pytest.Function) -> Iterator[pytest.Item]:
-    """Yield the items of this one's module and variant that are going to run."""
-    for other in item.session.items:
-        same = other.path == item.path and item_variant(other) == item_variant(item)
-        if same and (other is item or not other.get_closest_marker("skip")):
-            yield other
+    A case that is run again follows those that have their answers: it is sent alone with what comes after it.
+    """
+    items = item.session.items
+    previous: pytest.Item = item
+    for other in items[items.index(item) :]:
+        call = call_of(other)
+        if call is None or not goes_on(previous, other):
+            return
+        if other is item or not other.get_closest_marker("skip"):
+            yield call
+        previous = other
 
 
 def _conclude(item: pytest.Function, answer: CaseAnswer, attachment: Attachment) -> None:

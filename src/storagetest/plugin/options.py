@@ -13,6 +13,7 @@ MARKERS = (
     "gate(*texts): thresholds this case must meet, such as 'iops >= 20000'; added to those of targets.yaml",
     "scale(*counts): on how many clients at once a case is run: numbers, or 'all'; each is a case of its own",
     "clients(*names): which clients the case runs on at once: their names, a number of them, or 'all'",
+    "alone: of a case's body on a client: no other case runs beside it",
     "compares(name): set by the plugin: which of the targets file's comparisons the case makes",
 )
 

@@ -1,4 +1,4 @@
-"""System-call cases of a suite, run on a client by the agent: many in one round trip.
+"""System-call cases of a suite, run on a client by the agent: many in one round trip, answered as they end.
 
 A case's module travels to the client as it stands (:mod:`storagetest.agent.commands.cases` says what happens
 there). Rules:
@@ -6,32 +6,37 @@ there). Rules:
 1. Every case that was asked for has one answer. Where the client is lost, what it said before counts, and
    the others' answers say why there are none.
 2. What breaks on the way is an answer, too (:attr:`Ended.ERROR`): it is for the caller to tell whose it is.
+3. Cases go on while their answers are not asked for yet. Who stops asking closes the round trip, and what is
+   under way on the client ends.
 """
 
 from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from storagetest.errors import StoragetestError
-from storagetest.hosts import Host
-from storagetest.workloads._agent.run import run_agent
+from storagetest.agent.pack import message
+from storagetest.errors import DeadlineExceeded, HostError, StoragetestError, WorkloadError
+from storagetest.hosts import Conversation, Host
+from storagetest.workloads._agent.answer import read_answer
+from storagetest.workloads._agent.run import ARGV
 
-__all__ = ["EACH", "CaseAnswer", "CaseCall", "Ended", "run_cases"]
+__all__ = ["EACH", "CaseAnswer", "CaseCall", "CasesUnderWay", "Ended", "run_cases"]
 
 EACH = 30.0
 """Seconds that a case may take; an emulated client on a busy machine is slow."""
 
-_HUNG = 3
-"""Cases that may hang before the agent stops."""
+_SILENCE = 60.0
+"""Seconds beside a case's own after which the agent, which speaks at the end of each, is taken to hang."""
 
-_USUAL = 2.0
-"""Seconds that a case takes at most where none hangs, on the slowest client thought of."""
+_WHOLE = 4 * 3600.0
+"""Seconds after which the agent ends wherever it is; it ends long before, when we hang up."""
 
 
 class Ended(Enum):
@@ -48,7 +53,8 @@ class Ended(Enum):
 class CaseCall:
     """One case: ``function`` of ``module``, called with ``arguments`` (JSON values) and what it is given.
 
-    ``id`` is unique within a round trip; ``gives`` is ``here`` or ``blocks``.
+    ``id`` is unique within a round trip; ``gives`` is ``here`` or ``blocks``. No other case runs beside one
+    that is to be ``alone``.
     """
 
     id: str
@@ -56,6 +62,7 @@ class CaseCall:
     function: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
     gives: str = "here"
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,37 +83,105 @@ class CaseAnswer:
     seconds: float = 0.0
 
 
-def run_cases(
-    host: Host,
-    calls: Sequence[CaseCall],
-    *,
-    place: str,
-    each: float = EACH,
-    on_answer: Callable[[CaseAnswer], None] | None = None,
-) -> list[CaseAnswer]:
-    """Run ``calls`` on ``host`` in the directory or on the device ``place``; return their answers in order.
+class CasesUnderWay:
+    """A round trip: ``calls`` in the directory or on the device ``place`` of ``host``.
 
-    A case may take ``each`` seconds. ``on_answer`` is called with each answer as it comes.
+    A case may take ``each`` seconds; ``beside`` is how many run at once, where it is not for what they are
+    given to say. Use as a context manager, or call :meth:`close`: nothing is under way on the client then.
+    For one thread.
     """
-    answers: dict[str, CaseAnswer] = {}
 
-    def take(line: str) -> None:
+    def __init__(
+        self, host: Host, calls: Sequence[CaseCall], *, place: str, each: float = EACH, beside: int = 0
+    ) -> None:
+        self._host, self._place, self._each = host, place, each
+        self._asked = {call.id for call in calls}
+        self._answers: dict[str, CaseAnswer] = {}
+        self._words: list[str] = []
+        self._why = ""
+        self._stack = ExitStack()
+        self._talk: Conversation | None = None
+        request = _request(calls, place, each, beside)
+        try:
+            self._talk = self._stack.enter_context(
+                host.converse(ARGV, deadline=_WHOLE, first=message(request) + b"\n")
+            )
+        except StoragetestError as error:
+            self._why = self._explained(error)
+
+    def __enter__(self) -> CasesUnderWay:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End what is under way. Safe to call twice."""
+        self._why = self._why or "it was not begun, or not ended: nobody asked for its answer in time"
+        self._talk = None
+        with suppress(StoragetestError):  # a client that is lost, or hangs, is in the answers
+            self._stack.close()
+
+    def __contains__(self, case: str) -> bool:
+        """Whether that case is one of these, and its answer has not been taken yet."""
+        return case in self._asked
+
+    def answer(self, case: str) -> CaseAnswer:
+        """Wait for the answer of a case, and take it."""
+        while case not in self._answers and self._talk is not None:
+            self._listen(self._talk)
+        self._asked.discard(case)
+        return self._answers.pop(case, None) or CaseAnswer(case, Ended.ERROR, self._why)
+
+    def _listen(self, talk: Conversation) -> None:
+        """Hear one line."""
+        try:
+            line = talk.hear(self._each + _SILENCE)
+        except StoragetestError as error:
+            self._why = self._explained(error)
+            self.close()
+            return
         answer = _answer(line)
-        if answer is not None and answer.id not in answers:
-            answers[answer.id] = answer
-            if on_answer is not None:
-                on_answer(answer)
+        if answer is not None:
+            if answer.id in self._asked:
+                self._answers.setdefault(answer.id, answer)
+            return
+        self._words = [*self._words, line][-20:]
+        if _is_last(line):
+            self._why = "it was not begun: the cases before it hang, or the time for all was over"
+            try:
+                read_answer(line, "")
+            except WorkloadError as error:
+                self._why = f"{self._name}: {error}"
+            self.close()
 
-    why = "it was not begun: the cases before it hang, or the time for all was over"
-    deadline = _HUNG * each + _USUAL * len(calls) + each
-    try:
-        run_agent(host, _request(calls, place, each), deadline=deadline, on_line=take)
-    except StoragetestError as error:
-        why = str(error)
-    return [answers.get(call.id) or CaseAnswer(call.id, Ended.ERROR, why) for call in calls]
+    @property
+    def _name(self) -> str:
+        return f"{self._host.name}: cases on {self._place}"
+
+    def _explained(self, error: StoragetestError) -> str:
+        text = str(error)
+        if isinstance(error, DeadlineExceeded):
+            return f"{self._name}: the agent fell silent. The target may hang: look at the client's dmesg"
+        if "`python3` is not installed" in text:
+            return (
+                f"{self._name}: python3 is missing: install python3-minimal and libpython3-stdlib (Debian), "
+                "or python3, there; 3.9 or newer"
+            )
+        if isinstance(error, HostError) and "in mid-conversation" in text:
+            return f"{self._name}: the agent ended without a result: it was killed\n{text}"
+        return text
 
 
-def _request(calls: Sequence[CaseCall], place: str, each: float) -> dict[str, Any]:
+def run_cases(
+    host: Host, calls: Sequence[CaseCall], *, place: str, each: float = EACH, beside: int = 0
+) -> list[CaseAnswer]:
+    """Run ``calls`` on ``host`` as :class:`CasesUnderWay` does; return their answers in order."""
+    with CasesUnderWay(host, calls, place=place, each=each, beside=beside) as under_way:
+        return [under_way.answer(call.id) for call in calls]
+
+
+def _request(calls: Sequence[CaseCall], place: str, each: float, beside: int) -> dict[str, Any]:
     """Build the agent's request. What a case that dies leaves is in nobody's way: names are new each time."""
     batch = secrets.token_hex(3)
     files = dict.fromkeys(call.module for call in calls)
@@ -118,12 +193,22 @@ def _request(calls: Sequence[CaseCall], place: str, each: float) -> dict[str, An
             "function": call.function,
             "arguments": dict(call.arguments),
             "gives": call.gives,
+            "alone": call.alone,
             "index": index,
             "name": f"{batch}-{index}",
         }
         for index, call in enumerate(calls)
     ]
-    return {"command": "cases", "path": place, "each": each, "modules": modules, "cases": cases}
+    what = {"path": place, "each": each, "beside": beside, "modules": modules, "cases": cases}
+    return {"command": "cases", "deadline": _WHOLE, "attended": True, **what}
+
+
+def _is_last(line: str) -> bool:
+    """Whether it is the agent's last word."""
+    try:
+        return json.loads(line).get("t") in {"result", "error"}
+    except (ValueError, AttributeError):
+        return False
 
 
 def _answer(line: str) -> CaseAnswer | None:

@@ -120,12 +120,15 @@ def dies_elsewhere(here):
 def cases(python: str, tmp_path: Path):
     """Return a function that runs functions of the suite and returns their lines of progress, by name."""
 
-    def run(*names: str, each: float = 20.0, source: str = SUITE, **arguments: Any) -> dict[str, Any]:
+    def run(
+        *names: str, each: float = 20.0, source: str = SUITE, beside: int = 1, **arguments: Any
+    ) -> dict[str, Any]:
         request = {
             "command": "cases",
             "deadline": 60,
             "path": str(tmp_path),
             "each": each,
+            "beside": beside,
             "modules": {"m": {"file": "/suites/test_m.py", "source": source}},
             "cases": [
                 {

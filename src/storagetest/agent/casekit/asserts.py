@@ -7,7 +7,7 @@ plain Python, the last operands are evaluated also where the first comparison ha
 from __future__ import annotations
 
 import ast
-from typing import Any, cast
+from typing import Any
 
 __all__ = ["EXPLAIN", "compiled", "explain"]
 
@@ -29,8 +29,9 @@ _WORDS = {
 
 def compiled(source: str, file: str) -> Any:  # noqa: ANN401  # a code object
     """Return the module's code; SyntaxError where this Python does not take it."""
-    tree = _Asserts().visit(ast.parse(source, file))
-    return compile(ast.fix_missing_locations(tree), file, "exec", dont_inherit=True)
+    tree = ast.parse(source, file)
+    _explain_in(tree)
+    return compile(tree, file, "exec", dont_inherit=True)
 
 
 def explain(values: list[object], words: list[str], message: object) -> str:
@@ -41,27 +42,38 @@ def explain(values: list[object], words: list[str], message: object) -> str:
     return f"{message} ({' '.join(shown)})" if message is not None else " ".join(shown)
 
 
-class _Asserts(ast.NodeTransformer):
-    def visit_Assert(self, node: ast.Assert) -> Any:  # noqa: ANN401  # the name is ast's
-        if not isinstance(node.test, ast.Compare):
-            return node
-        test = node.test
-        names = [f"@value{number}" for number in range(len(test.ops) + 1)]
-        kept: list[ast.stmt] = [
-            ast.Assign([ast.Name(name, ast.Store())], value)
-            for name, value in zip(names, [test.left, *test.comparators])
-        ]
-        loads: list[ast.expr] = [ast.Name(name, ast.Load()) for name in names]
-        words: list[ast.expr] = [ast.Constant(_WORDS[type(op).__name__]) for op in test.ops]
-        said = ast.Call(
-            ast.Name(EXPLAIN, ast.Load()),
-            [ast.List(loads, ast.Load()), ast.List(words, ast.Load()), node.msg or ast.Constant(None)],
-            [],
-        )
-        broken = ast.Raise(ast.Call(ast.Name("AssertionError", ast.Load()), [said], []), None)
-        again = ast.Compare(loads[0], test.ops, loads[1:])
-        kept.append(ast.If(ast.UnaryOp(ast.Not(), again), [broken], []))
-        return [ast.copy_location(cast("ast.stmt", _placed(each, node)), node) for each in kept]
+def _explain_in(tree: ast.AST) -> None:
+    """Explain the asserts of all lists of statements; none stands in an expression, so none is visited."""
+    for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+        found = getattr(tree, name, None)
+        if not isinstance(found, list):
+            continue
+        for statement in found:
+            _explain_in(statement)
+        if any(isinstance(each, ast.Assert) for each in found):
+            found[:] = [one for each in found for one in _explained(each)]
+
+
+def _explained(node: Any) -> list[Any]:  # noqa: ANN401  # a statement, or a handler
+    if not isinstance(node, ast.Assert) or not isinstance(node.test, ast.Compare):
+        return [node]
+    test = node.test
+    names = [f"@value{number}" for number in range(len(test.ops) + 1)]
+    kept: list[ast.stmt] = [
+        ast.Assign([ast.Name(name, ast.Store())], value)
+        for name, value in zip(names, [test.left, *test.comparators])
+    ]
+    loads: list[ast.expr] = [ast.Name(name, ast.Load()) for name in names]
+    words: list[ast.expr] = [ast.Constant(_WORDS[type(op).__name__]) for op in test.ops]
+    said = ast.Call(
+        ast.Name(EXPLAIN, ast.Load()),
+        [ast.List(loads, ast.Load()), ast.List(words, ast.Load()), node.msg or ast.Constant(None)],
+        [],
+    )
+    broken = ast.Raise(ast.Call(ast.Name("AssertionError", ast.Load()), [said], []), None)
+    again = ast.Compare(loads[0], test.ops, loads[1:])
+    kept.append(ast.If(ast.UnaryOp(ast.Not(), again), [broken], []))
+    return [_placed(each, node) for each in kept]
 
 
 def _placed(tree: ast.AST, where: ast.Assert) -> ast.AST:

@@ -1,8 +1,10 @@
-"""System-call cases of a suite: each in a process and a place of its own, answered as it ends.
+"""System-call cases of a suite: each in a place of its own, several at once, answered as they end.
 
 The request has ``modules`` (name → ``file`` and ``source``), ``cases`` (each with ``id``, ``module``,
 ``function``, ``arguments``, ``gives``: the argument's name and :mod:`storagetest.agent.casekit.given` module,
-``index``, ``name``), ``path`` (the directory or device) and ``each`` (seconds that a case may take).
+``index``, ``name``, ``alone``), ``path`` (the directory or device) and ``each`` (seconds that a case may
+take). With ``beside`` it says how many run at once, else what they are given does. Where it is ``attended``,
+it ends when stdin does.
 
 Each case ends with a line of progress: ``case`` (its id), ``ended`` (see below), ``message``, ``lines`` (of
 its module, the outermost first, where it broke), ``errno`` (a name, where a system call's error broke it),
@@ -18,69 +20,135 @@ error  anything else: it died, it raised what is no claim, its module cannot be 
 
 Rules:
 
-1. This process never touches the target: a case that hangs is killed, and one that cannot be killed (it is
-   stuck in the kernel) is left and ends the whole. So do three that hang: the target does.
-2. A body's session is its own: what it started is killed with it.
+1. This process never touches the target: a case that hangs is killed. One that cannot be killed (it is stuck
+   in the kernel) is left and ends the whole. Three that hang end their module.
+2. Cases begin in their order. One that is to be ``alone`` waits until none is under way, and none begins
+   beside it.
 """
 
 from __future__ import annotations
 
 import gc
 import importlib
-import json
 import os
 import select
-import signal
 import sys
 import time
-from contextlib import AbstractContextManager, suppress
-from types import CodeType, ModuleType, TracebackType
+from collections import Counter, deque
+from contextlib import suppress
+from types import ModuleType
 from typing import Any
 
+from storagetest.agent.case_process import CaseProcess
 from storagetest.agent.casekit import stand_in
 from storagetest.agent.casekit.asserts import EXPLAIN, compiled, explain
-from storagetest.agent.casekit.claims import OBSERVED, Lacks, name_of
-from storagetest.agent.crew import become_worker
 from storagetest.agent.job import Job
 
 __all__ = ["run"]
 
-Place = AbstractContextManager[Any]  # of what the body is given
-
 _HUNG = 3
-"""Cases that may hang before the rest is left alone."""
+"""Cases of a module that may hang before the rest of it is left alone."""
 
-_GRACE = 2.0
-"""Seconds in which a process that has answered, or was killed, is gone."""
-
-_LONGEST = 16 << 10
-"""Bytes of what a body printed that are passed on."""
+_LOOK = 0.25
+"""Seconds between two looks for processes that have died in silence."""
 
 
 def run(request: dict[str, Any], job: Job) -> dict[str, Any]:
     """Run the cases in their order; return how many were begun."""
     sys.modules["pytest"] = stand_in
-    modules = {name: _imported(**said) for name, said in request["modules"].items()}
+    found = {name: _imported(**said) for name, said in request["modules"].items()}
     givers = {case["gives"] for case in request["cases"]}
-    given = {name: importlib.import_module(f"storagetest.agent.casekit.given.{name}") for name in givers}
-    with suppress(ImportError):  # what each case's process needs is imported once
+    given = [importlib.import_module(f"storagetest.agent.casekit.given.{name}") for name in givers]
+    with suppress(ImportError):  # what the cases' processes need is imported once
         import ctypes  # noqa: F401, PLC0415  # not every minimal Python has it
     gc.freeze()
-    hung = begun = 0
-    for case in request["cases"]:
-        left = min(request["each"], job.until - time.monotonic())
-        if left <= 0 or hung >= _HUNG:
-            break
-        begun += 1
-        module = modules[case["module"]]
-        if isinstance(module, str):
-            answer: dict[str, Any] = {"ended": "error", "message": module}
-        else:
-            place = given[case["gives"]].give(request["path"], case)
-            answer = _Child(case, module, place, left).answer()
-        job.tell(case=case["id"], **answer)
-        hung += _HUNG if answer.get("stuck") else answer["ended"] == "hung"
-    return {"begun": begun}
+    beside = request.get("beside") or min((giver.BESIDE for giver in given), default=1)
+    crowd = _Crowd(request, job, found, beside)
+    try:
+        crowd.run()
+    finally:
+        crowd.close()
+    return {"begun": crowd.begun}
+
+
+class _Crowd:
+    """The processes, and the cases that wait for one. ``begun`` counts those that wait no more."""
+
+    def __init__(
+        self, request: dict[str, Any], job: Job, found: dict[str, ModuleType | str], beside: int
+    ) -> None:
+        self.begun = 0
+        self._job, self._beside = job, beside
+        self._path, self._each = request["path"], request["each"]
+        self._attended = bool(request.get("attended"))
+        self._modules = {name: one for name, one in found.items() if isinstance(one, ModuleType)}
+        self._broken = {name: one for name, one in found.items() if isinstance(one, str)}
+        self._waiting = deque(request["cases"])
+        self._hung: Counter[str] = Counter()
+        self._idle: list[CaseProcess] = []
+        self._busy: list[CaseProcess] = []
+        self._left_alone = False
+
+    def run(self) -> None:
+        """Return when every case has ended, or the rest is left alone."""
+        while True:
+            while self._waiting and self._may_begin(self._waiting[0]):
+                self._begin(self._waiting.popleft())
+            if not self._busy:
+                return
+            self._wait()
+            for process in list(self._busy):
+                self._look_at(process)
+
+    def close(self) -> None:
+        """Kill what is under way."""
+        for process in [*self._busy, *self._idle]:
+            process.close()
+
+    def _may_begin(self, case: dict[str, Any]) -> bool:
+        if self._left_alone or time.monotonic() >= self._job.until:
+            self._waiting.clear()
+            return False
+        alone = case.get("alone") or any(one.case.get("alone") for one in self._busy if one.case)
+        return len(self._busy) < (1 if alone else self._beside)
+
+    def _begin(self, case: dict[str, Any]) -> None:
+        if self._hung[case["module"]] >= _HUNG:
+            return
+        self.begun += 1
+        if case["module"] in self._broken:
+            self._job.tell(case=case["id"], ended="error", message=self._broken[case["module"]])
+            return
+        sisters = [*self._busy, *self._idle]
+        process = self._idle.pop() if self._idle else CaseProcess(self._modules, self._path, sisters)
+        self._busy.append(process)
+        process.begin(case, min(self._each, self._job.until - time.monotonic()))
+
+    def _wait(self) -> None:
+        """Return when there may be something to look at."""
+        poll = select.poll()
+        for process in self._busy:
+            poll.register(process.answers, select.POLLIN)
+        if self._attended:
+            poll.register(0, select.POLLIN)
+        left = min(process.until for process in self._busy) - time.monotonic()
+        for descriptor, _ in poll.poll(max(0.0, min(left, _LOOK)) * 1000):
+            if self._attended and descriptor == 0 and not os.read(0, 1 << 12):
+                self._waiting.clear()
+                self.close()
+                self._busy, self._idle = [], []
+
+    def _look_at(self, process: CaseProcess) -> None:
+        case = process.case
+        answer = process.heard()
+        if case is None or answer is None:
+            return
+        self._busy.remove(process)
+        if not answer.pop("spent", False):
+            self._idle.append(process)
+        self._hung[case["module"]] += answer["ended"] == "hung"
+        self._left_alone |= bool(answer.get("stuck"))
+        self._job.tell(case=case["id"], **answer)
 
 
 def _imported(*, file: str, source: str) -> ModuleType | str:
@@ -95,166 +163,3 @@ def _imported(*, file: str, source: str) -> ModuleType | str:
         python = ".".join(map(str, sys.version_info[:2]))
         return f"{file} cannot be imported here (Python {python}): {type(error).__name__}: {error}"
     return module
-
-
-class _Child:
-    """The process of one case."""
-
-    def __init__(self, case: dict[str, Any], module: ModuleType, place: Place, seconds: float) -> None:
-        self._began = time.monotonic()
-        self._until = self._began + seconds
-        self._seconds = seconds
-        self._answers, answers = os.pipe()
-        self._printed = os.memfd_create("printed")
-        parent = os.getpid()
-        self._pid = os.fork()
-        if self._pid == 0:
-            try:
-                become_worker(parent)
-                os.setsid()
-                os.dup2(self._printed, 1)
-                os.dup2(self._printed, 2)
-                sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # a TextIOWrapper
-                os.close(self._answers)
-                said = _outcome(case, module, place)
-                _write(answers, {**said, "observed": OBSERVED})
-            finally:
-                os._exit(0)
-        os.close(answers)
-
-    def answer(self) -> dict[str, Any]:
-        """Wait for the body's end, end what it started, and return what came of it."""
-        try:
-            said = self._said()
-        except BaseException:  # told to end: what it started dies with it
-            self._kill()
-            raise
-        stuck = not self._gone(time.monotonic() + (_GRACE if said else 0.0))
-        status = None
-        if stuck:
-            self._kill()
-            stuck = not self._gone(time.monotonic() + _GRACE)
-        if not stuck:
-            self._kill()  # what it started: it is a zombie still, so its number is nobody else's
-            _, status = os.waitpid(self._pid, 0)
-        os.close(self._answers)
-        answer = _read(said) if said else self._why_silent(status)
-        with open(self._printed, "rb") as printed:
-            printed.seek(0)
-            text = printed.read(_LONGEST).decode(errors="backslashreplace")
-        answer.update(printed=text, seconds=time.monotonic() - self._began)
-        if stuck:
-            answer["stuck"] = True
-        return answer
-
-    def _kill(self) -> None:
-        with suppress(ProcessLookupError):  # it has not come as far as to have a session
-            os.killpg(self._pid, signal.SIGKILL)
-        os.kill(self._pid, signal.SIGKILL)
-
-    def _said(self) -> bytes:
-        """Return the line that the body's process wrote, or nothing where it died or takes too long."""
-        said = b""
-        poll = select.poll()
-        poll.register(self._answers, select.POLLIN)
-        while not said.endswith(b"\n"):
-            left = self._until - time.monotonic()
-            if left <= 0:
-                return b""
-            # What it started may hold the pipe open: that it has died is looked for besides.
-            if poll.poll(min(left, 0.25) * 1000):
-                part = os.read(self._answers, 1 << 16)
-                if not part:
-                    return b""
-                said += part
-            elif self._gone(0.0):
-                return b""
-        return said
-
-    def _gone(self, until: float) -> bool:
-        """Whether it has ended by then; it is not reaped yet."""
-        while True:
-            if os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None:
-                return True
-            if time.monotonic() >= until:
-                return False
-            time.sleep(0.002)
-
-    def _why_silent(self, status: int | None) -> dict[str, Any]:
-        if time.monotonic() >= self._until or status is None:
-            stuck = "; it is stuck in the kernel" if status is None else ""
-            return {"ended": "hung", "message": f"it did not end within {self._seconds:g} s{stuck}"}
-        if os.WIFSIGNALED(status):
-            return {"ended": "error", "message": f"it died: {signal.Signals(os.WTERMSIG(status)).name}"}
-        code = os.WEXITSTATUS(status)
-        return {"ended": "error", "message": f"it exited ({code}) before it had come to its end"}
-
-
-def _outcome(case: dict[str, Any], module: ModuleType, place: Place) -> dict[str, Any]:
-    """Run the body and say what came of it."""
-    step = "a place of its own could not be made"
-    try:
-        given = place.__enter__()
-        step = "the body"
-        getattr(module, case["function"])(**case["arguments"], **{case["gives"]: given})
-        step = "what it made could not be removed"
-        place.__exit__(None, None, None)
-    except BaseException as error:  # all that a body can raise
-        said = _why(error, module, step)
-        if step == "the body":
-            _tidy(place)
-        return said
-    return {"ended": "passed"}
-
-
-def _tidy(place: Place) -> None:
-    """Remove what a body that broke has left; what cannot be removed goes when the target is released."""
-    with suppress(OSError):
-        place.__exit__(None, None, None)
-
-
-def _why(error: BaseException, module: ModuleType, step: str) -> dict[str, Any]:
-    lines = _lines(error.__traceback__, module.__file__ or "")
-    message = str(error)
-    kind = type(error).__name__
-    if step != "the body":
-        return {"ended": "error", "message": f"{step}: {kind}: {message}", "lines": lines}
-    if isinstance(error, Lacks):
-        return {"ended": "lacks", "message": message}
-    if isinstance(error, AssertionError):
-        return {"ended": "failed", "message": message, "lines": lines}
-    if isinstance(error, OSError) and error.errno:
-        name = name_of(error.errno)
-        told = f"a call that is to succeed was refused by {name}: {message}"
-        return {"ended": "failed", "message": told, "errno": name, "lines": lines}
-    return {"ended": "error", "message": f"{kind}: {message}", "lines": lines}
-
-
-def _lines(trace: TracebackType | None, file: str) -> list[int]:
-    found = []
-    while trace is not None:
-        code: CodeType = trace.tb_frame.f_code
-        if code.co_filename == file:
-            found.append(trace.tb_lineno)
-        trace = trace.tb_next
-    return found
-
-
-def _write(descriptor: int, value: dict[str, Any]) -> None:
-    data = json.dumps(value).encode() + b"\n"
-    while data:
-        data = data[os.write(descriptor, data) :]
-
-
-def _read(said: bytes) -> dict[str, Any]:
-    """Return the answer; a body that wrote into the pipe by accident has spoilt it."""
-    try:
-        answer = json.loads(said)
-    except ValueError:
-        answer = None
-    if not isinstance(answer, dict) or "ended" not in answer:
-        return {
-            "ended": "error",
-            "message": "its answer cannot be read: the body wrote to a strange descriptor",
-        }
-    return answer

@@ -16,7 +16,10 @@ from typing import Any
 from storagetest.agent.casekit.blocks import EDGE, RANGE, Blocks, places
 from storagetest.agent.casekit.claims import lacks
 
-__all__ = ["give"]
+__all__ = ["BESIDE", "give"]
+
+BESIDE = 1
+"""Cases at once: what one asks of the device (a flush, a lost path, a counter) is every other's, too."""
 
 
 @contextmanager

@@ -8,7 +8,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-__all__ = ["give"]
+__all__ = ["BESIDE", "give"]
+
+BESIDE = 4
+"""Cases at once: while one waits for the server, another may use the client."""
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 
