@@ -135,6 +135,12 @@ class UtimensNowIgnored(PassThrough):
         super().utimens(call, node, *(None if one == "now" else one for one in (atime, mtime)))
 
 
+@mutant("utimens-omit-is-now", "futimens(3p) UTIME_OMIT", "a time that is to be left as it is becomes now")
+class UtimensOmitIsNow(PassThrough):
+    def utimens(self, call: Call, node: int, atime: int | str | None, mtime: int | str | None) -> None:
+        super().utimens(call, node, *("now" if one is None else one for one in (atime, mtime)))
+
+
 @mutant("utimens-early-clamped", "futimens(3p), XBD 4.16", "a time before 1970 becomes 1970")
 class UtimensEarlyClamped(PassThrough):
     def utimens(self, call: Call, node: int, atime: int | str | None, mtime: int | str | None) -> None:

@@ -9,6 +9,7 @@ import time
 import pytest
 
 from storagetest.agent.casekit import as_user, observe, refused
+from storagetest.agent.casekit.calls import UTIME_NOW, UTIME_OMIT, utimensat
 from storagetest.agent.casekit.files import a_file, opened, tick
 
 pytestmark = [
@@ -90,6 +91,36 @@ def test_without_times_it_is_now(here):
     accessed, modified, _ = times(here / "f")
     assert modified >= now
     assert accessed >= now
+
+
+@pytest.mark.case("PSX-UTIMENS-OMIT-ATIME", kills=("utimens-omit-is-now",))
+def test_the_access_time_can_be_left_out(here):
+    """If tv_nsec is UTIME_OMIT, the time shall not be changed, and tv_sec is ignored: here st_atime."""
+    a_file(here / "f")
+    os.utime(here / "f", ns=(SOME_DAY, SOME_DAY))
+    utimensat(here / "f", (7, UTIME_OMIT), (1_000_000_000, 0))
+    assert times(here / "f")[:2] == (SOME_DAY, SECOND * 1_000_000_000)
+
+
+@pytest.mark.case("PSX-UTIMENS-OMIT-MTIME", kills=("utimens-atime-ignored", "utimens-omit-is-now"))
+def test_the_modification_time_can_be_left_out(here):
+    """If tv_nsec is UTIME_OMIT, the time shall not be changed, and tv_sec is ignored: here st_mtime."""
+    a_file(here / "f")
+    os.utime(here / "f", ns=(SOME_DAY, SOME_DAY))
+    utimensat(here / "f", (1_000_000_000, 0), (7, UTIME_OMIT))
+    assert times(here / "f")[:2] == (SECOND * 1_000_000_000, SOME_DAY)
+
+
+@pytest.mark.case("PSX-UTIMENS-NOW-ONE", kills=("utimens-now-ignored", "utimens-omit-is-now"))
+def test_one_time_can_be_now_and_the_other_left_out(here):
+    """If tv_nsec is UTIME_NOW, the time stamp shall be set to the current time, whatever tv_sec is."""
+    a_file(here / "f")
+    os.utime(here / "f", ns=(SOME_DAY, SOME_DAY))
+    now = times(a_file(here / "probe"))[1]
+    utimensat(here / "f", (7, UTIME_OMIT), (7, UTIME_NOW))
+    accessed, modified, _ = times(here / "f")
+    assert modified >= now
+    assert accessed == SOME_DAY
 
 
 @pytest.mark.case("PSX-UTIMENS-CTIME", kills=("utimens-ctime-not-moved",))

@@ -17,8 +17,11 @@ __all__ = [
     "FALLOC_ZERO_RANGE",
     "RENAME_EXCHANGE",
     "RENAME_NOREPLACE",
+    "UTIME_NOW",
+    "UTIME_OMIT",
     "fallocate",
     "renameat2",
+    "utimensat",
 ]
 
 # <linux/falloc.h>
@@ -31,6 +34,10 @@ FALLOC_INSERT_RANGE = 0x20
 # <linux/fs.h>
 RENAME_NOREPLACE = 1
 RENAME_EXCHANGE = 2
+
+# <bits/stat.h>; instead of nanoseconds
+UTIME_NOW = (1 << 30) - 1
+UTIME_OMIT = (1 << 30) - 2
 
 _AT_FDCWD = -100
 _C = ctypes.CDLL(None, use_errno=True)
@@ -62,6 +69,19 @@ def renameat2(old: os.PathLike[str], new: os.PathLike[str], flags: int) -> None:
         if error.errno in (errno.EINVAL, errno.ENOSYS):
             lacks(f"this file system has no renameat2(2) with flags {flags}")
         raise
+
+
+class _Timespec(ctypes.Structure):
+    _fields_ = [("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long)]
+
+
+def utimensat(path: os.PathLike[str], accessed: tuple[int, int], modified: tuple[int, int]) -> None:
+    """Set a file's times, each as seconds and nanoseconds, UTIME_NOW or UTIME_OMIT.
+
+    See utimensat(2); ``os.utime`` knows neither of the two.
+    """
+    times = (_Timespec * 2)(_Timespec(*accessed), _Timespec(*modified))
+    _checked(_function("utimensat")(_AT_FDCWD, os.fsencode(path), times, 0))
 
 
 def _function(name: str) -> Any:  # noqa: ANN401  # ctypes'
