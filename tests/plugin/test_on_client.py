@@ -101,7 +101,7 @@ def test_each_item_reports_its_own_answer(run, pytester: pytest.Pytester) -> Non
     }
     seen = records(pytester)
     agents = {seen[name]["observed"][0] for name in ("C-1", "P-one", "P-two")}
-    assert len(agents) == 1, "one module is one round trip"
+    assert len(agents) == 1, "all of them are one round trip"
     assert all(0 < one["seconds"] < 20 for name, one in seen.items() if name != "C-3")
     assert list((pytester.path / "disk").iterdir()) == []
     result.stdout.fnmatch_lines(
@@ -230,7 +230,62 @@ def test_a_fixture_of_the_users_own_called_here_is_left_alone(run) -> None:
     run(suite=suite).assert_outcomes(passed=1)
 
 
-def test_a_second_module_is_a_second_batch_and_may_be_broken(run, pytester: pytest.Pytester) -> None:
+SECOND = """\
+import os
+import pytest
+from storagetest.agent.casekit import observe
+pytestmark = [pytest.mark.needs("filesystem"), pytest.mark.case(section="X", level="MUST")]
+
+@pytest.mark.alone
+@pytest.mark.case("S-1")
+def test_second(here):
+    observe(f"process {os.getppid()}")
+"""
+
+
+def agents(pytester: pytest.Pytester, *names: str) -> set[str]:
+    seen = records(pytester)
+    return {seen[name]["observed"][0] for name in names}
+
+
+def test_modules_that_follow_each_other_are_one_round_trip(run, pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(test_suite_2=SECOND)
+    run("--st-target", "disk", "-k", "test_good or test_second").assert_outcomes(passed=2)
+    assert len(agents(pytester, "C-1", "S-1")) == 1
+
+
+def test_what_is_no_such_case_ends_a_round_trip(run, pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(test_suite_1="def test_here(attachment): pass\n", test_suite_2=SECOND)
+    run("--st-target", "disk", "-k", "test_good or test_second or test_here").assert_outcomes(passed=3)
+    assert len(agents(pytester, "C-1", "S-1")) == 2
+
+
+def test_a_machine_is_not_let_go_of_within_a_round_trip(run, pytester: pytest.Pytester) -> None:
+    """Each case says which locks the process that runs pytest holds while the case's own hooks run."""
+    pytester.makeconftest(
+        """
+        import fcntl, os, pytest
+
+        def held():
+            names = [os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")
+                     if os.path.exists(f"/proc/self/fd/{fd}")]
+            return sum("/storagetest-" in name and name.split("/")[-1].startswith("client") for name in names)
+
+        @pytest.hookimpl(wrapper=True, tryfirst=True)
+        def pytest_runtest_protocol(item, nextitem):
+            before = held()
+            yield
+            print(f"{item.name}: {before} before, {held()} after")
+            return True
+        """
+    )
+    result = run("--st-target", "disk", "-k", "each", "-s")
+    result.stdout.fnmatch_lines(
+        ["*test_each[[]disk-one]: 0 before, 1 after*", "*test_each[[]disk-two]: 1 before, 0 after*"]
+    )
+
+
+def test_a_module_may_be_broken(run, pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         test_broken="""
         import sys

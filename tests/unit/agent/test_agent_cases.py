@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import time
 from pathlib import Path
@@ -101,6 +102,56 @@ def is_given_a_deep_tree(here):
         os.mkdir("d" * 200)
         os.chdir("d" * 200)
 
+def says_its_process(here):
+    observe(str(os.getpid()))
+
+def says_its_process_too(here):
+    observe(str(os.getpid()))
+
+def says_its_process_at_last(here):
+    observe(str(os.getpid()))
+
+def leaves_a_descriptor(here):
+    os.open("/", os.O_RDONLY)
+
+def leaves_a_mask(here):
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+
+def leaves_a_handler(here):
+    signal.signal(signal.SIGUSR1, lambda *_: None)
+
+def leaves_a_timer(here):
+    signal.alarm(50)
+
+def leaves_another_user(here):
+    os.setresgid(1, 1, 0)
+
+def leaves_a_limit(here):
+    import resource
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+def leaves_a_thread(here):
+    import threading
+    threading.Thread(target=time.sleep, args=(50,), daemon=True).start()
+
+def meets(here):
+    meet(here)
+
+def meets_too(here):
+    meet(here)
+
+def meet(here):
+    mine = here.parent / f"met-{os.getpid()}"
+    mine.mkdir()
+    until = time.monotonic() + 5
+    while len(list(here.parent.glob("met-*"))) < 2:
+        if time.monotonic() > until:
+            mine.rmdir()
+            lacks("nobody came")
+        time.sleep(0.01)
+    time.sleep(0.5)
+    mine.rmdir()
+
 def fails_elsewhere(here):
     def other():
         assert 1 == 2
@@ -121,7 +172,12 @@ def cases(python: str, tmp_path: Path):
     """Return a function that runs functions of the suite and returns their lines of progress, by name."""
 
     def run(
-        *names: str, each: float = 20.0, source: str = SUITE, beside: int = 1, **arguments: Any
+        *names: str,
+        each: float = 20.0,
+        source: str = SUITE,
+        beside: int = 1,
+        alone: str = "",
+        **arguments: Any,
     ) -> dict[str, Any]:
         request = {
             "command": "cases",
@@ -139,6 +195,7 @@ def cases(python: str, tmp_path: Path):
                     "gives": "here",
                     "index": index,
                     "name": f"c{index}",
+                    "alone": name == alone,
                 }
                 for index, name in enumerate(names)
             ],
@@ -237,6 +294,67 @@ def test_a_process_that_a_body_leaves_is_ended(cases):
     began = time.monotonic()
     assert cases("leaves_a_child", "passes")["leaves_a_child"]["ended"] == "passed"
     assert time.monotonic() - began < 30
+
+
+def test_a_process_takes_the_next_case(cases):
+    found = cases("says_its_process", "cannot", "prints", "says_its_process_too")
+    assert found["says_its_process"]["observed"] == found["says_its_process_too"]["observed"]
+    assert found["says_its_process_too"]["printed"] == ""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "fails",
+        "an_error_that_is_no_claim",
+        "leaves_a_child",
+        "leaves_a_descriptor",
+        "leaves_a_mask",
+        "leaves_a_handler",
+        "leaves_a_timer",
+        "leaves_another_user",
+        "leaves_a_limit",
+        "leaves_a_thread",
+    ],
+)
+def test_after_a_case_that_fails_or_leaves_something_there_is_a_new_process(cases, name: str):
+    if name == "leaves_another_user" and os.geteuid() != 0:
+        pytest.skip("only root can be another user")
+    found = cases("says_its_process", name, "says_its_process_too", "says_its_process_at_last")
+    seen = [found[each]["observed"] for each in found if each.startswith("says")]
+    assert seen[0] != seen[1] == seen[2]
+
+
+def test_several_run_at_once_where_they_may(cases):
+    assert {one["ended"] for one in cases("meets", "meets_too", beside=2).values()} == {"passed"}
+
+
+@pytest.mark.parametrize("alone", ["meets", "meets_too"])
+def test_nothing_runs_beside_a_case_that_is_to_be_alone(cases, alone: str):
+    assert {one["ended"] for one in cases("meets", "meets_too", beside=2, alone=alone).values()} == {"lacks"}
+
+
+def test_an_agent_that_is_attended_ends_when_nobody_is_there_any_more(python: str, tmp_path: Path):
+    case = {"id": "x", "module": "m", "function": "hangs", "arguments": {}, "gives": "here"}
+    request = {
+        "command": "cases",
+        "deadline": 60,
+        "path": str(tmp_path),
+        "each": 50,
+        "attended": True,
+        "modules": {"m": {"file": "m.py", "source": SUITE}},
+        "cases": [{**case, "index": 0, "name": "c0"}],
+    }
+    began = time.monotonic()
+    done = subprocess.run(
+        [python, "-I", "-S", "-c", pack.START],
+        input=pack.message(request),
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert json.loads(done.stdout) == {"t": "result", "value": {"begun": 1}}
+    assert time.monotonic() - began < 40
 
 
 def test_an_agent_that_is_told_to_end_ends_its_cases(started, tmp_path: Path):

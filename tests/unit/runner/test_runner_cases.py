@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 
 from storagetest.errors import HostError
-from storagetest.hosts import LocalHost
-from storagetest.runner.cases import CaseCall, Ended, run_cases
+from storagetest.hosts import LocalHost, wait_until
+from storagetest.runner.cases import CaseCall, CasesUnderWay, Ended, run_cases
 
 ONE = """\
 import os
+import time
 
 from storagetest.agent.casekit import observe
 
@@ -20,6 +22,10 @@ def good(here):
 
 def bad(here, number):
     assert number == 2
+
+def waits(here):
+    (here.parent / "pid").write_text(str(os.getpid()))
+    time.sleep(60)
 
 def dies(here):
     os.kill(os.getppid(), 9)
@@ -50,9 +56,23 @@ def test_modules_of_one_name_go_in_one_round_trip(suite: Path) -> None:
         answers = run_cases(host, calls, place=str(suite / "place"))
     assert [answer.ended for answer in answers] == [Ended.PASSED, Ended.FAILED, Ended.PASSED]
     assert answers[1].message == "1 == 2"
-    assert answers[1].lines == (9,)
+    assert answers[1].lines == (10,)
     assert all(answer.seconds > 0 for answer in answers)
     assert list((suite / "place").iterdir()) == []
+
+
+def test_an_answer_is_there_before_the_others_have_ended(suite: Path) -> None:
+    calls = [call(suite, "good"), call(suite, "waits")]
+    with LocalHost() as host, CasesUnderWay(host, calls, place=str(suite / "place")) as under_way:
+        began = time.monotonic()
+        assert under_way.answer("one.good").ended is Ended.PASSED
+        assert "one.good" not in under_way
+        assert "one.waits" in under_way
+        under_way.close()
+        assert under_way.answer("one.waits").ended is Ended.ERROR
+        assert time.monotonic() - began < 40
+    waiting = (suite / "place" / "pid").read_text()
+    wait_until(lambda: not Path(f"/proc/{waiting}").exists(), 10, "its process to be gone")
 
 
 def test_places_are_new_each_time(suite: Path) -> None:
