@@ -73,8 +73,8 @@ class Local(Protocol["Local.Options"]):
     example: ClassVar[Mapping[str, Any]] = {"path": "/var/tmp"}  # noqa: S108  # an example, not a file of ours
 
     def capabilities(self, options: Local.Options) -> frozenset[Capability]:
-        """Return ``filesystem`` for a directory, else what the device gives."""
-        return block_capabilities(options) if options.device else frozenset({"filesystem"})
+        """Return ``filesystem`` and ``locks`` for a directory, else what the device gives."""
+        return block_capabilities(options) if options.device else frozenset({"filesystem", "locks"})
 
     def needs(self, options: Local.Options) -> Needs:
         """Return what lending a device takes; a directory takes nothing."""

@@ -95,6 +95,7 @@ def test_dot_and_dot_dot_are_listed_at_most_once(here):
     observe("dot and dot-dot are " + ("listed" if names else "not listed"))
 
 
+@pytest.mark.alone
 @pytest.mark.case("PSX-DIR-ALL", kills=("readdir-doubles", "readdir-ends-early", "readdir-loses"))
 def test_every_entry_is_listed_once(here):
     """readdir() returns each entry of the directory once, however many there are."""
@@ -164,6 +165,7 @@ def test_rewinddir_begins_anew_and_sees_the_present_state(here):
     assert len(again) == len(set(again))
 
 
+@pytest.mark.alone
 @pytest.mark.case("PSX-DIR-CHURN-KEPT", kills=("readdir-ends-early",))
 def test_entries_that_stay_are_listed_once_while_others_come_and_go(here):
     """What is added or removed meanwhile may be returned or not; the others are, once each."""
@@ -184,6 +186,7 @@ def test_entries_that_stay_are_listed_once_while_others_come_and_go(here):
     assert gone, "nothing was removed while the directory was read"
 
 
+@pytest.mark.alone
 @pytest.mark.case("PSX-DIR-REMOVE-WHILE-READING", kills=("readdir-doubles",))
 def test_a_directory_is_emptied_while_it_is_read(here):
     """What rm -r does: each entry is removed as it is returned, and none is missed."""
@@ -195,6 +198,7 @@ def test_a_directory_is_emptied_while_it_is_read(here):
     assert os.listdir(here / "d") == []
 
 
+@pytest.mark.alone
 @pytest.mark.case("PSX-DIR-COOKIES", section=seek)
 def test_a_position_leads_back_to_where_it_was_taken(here):
     """seekdir() sets the position to that which telldir() returned: the same entries follow."""
@@ -216,6 +220,7 @@ def test_a_position_leads_back_to_where_it_was_taken(here):
     assert wrong == []
 
 
+@pytest.mark.alone
 @pytest.mark.case("PSX-DIR-COOKIES-UNIQUE", section=seek, kills=("readdir-doubles",))
 def test_no_two_entries_have_one_position(here):
     """A position stands for one place in the directory."""
@@ -225,6 +230,7 @@ def test_no_two_entries_have_one_position(here):
     assert len(set(places)) == len(places)
 
 
+@pytest.mark.alone
 @pytest.mark.case(
     "PSX-DIR-COOKIES-CHURN", section=seek, kills=("readdir-cookie-is-index", "readdir-ends-early")
 )
@@ -276,6 +282,7 @@ def test_a_file_is_not_read_as_a_directory(here):
     refused(errno.ENOTDIR, os.listdir, here / "f")
 
 
+@pytest.mark.alone
 @pytest.mark.case("PSX-DIR-LONG-NAMES", kills=("readdir-name-cut",))
 def test_a_directory_of_long_names(here):
     """Entries of the greatest length, of which few fit a reply, are all listed."""

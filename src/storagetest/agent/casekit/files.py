@@ -14,15 +14,15 @@ _TICKS = 4.0
 """Seconds after which a target's clock has moved on: the coarsest time stamps known are two seconds apart."""
 
 
-def a_file(path: Path, data: bytes = b"", mode: int = 0o644) -> Path:
-    """Make a file that holds ``data``, of exactly that mode, and return its path."""
-    descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode)
+def a_file(path: Path, data: bytes = b"", mode: int | None = None) -> Path:
+    """Make a file that holds ``data``, of exactly that mode where one is given, and return its path."""
+    descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644 if mode is None else mode)
     try:
         if data:
             assert os.write(descriptor, data) == len(data)
     finally:
         os.close(descriptor)
-    if os.stat(path).st_mode & 0o7777 != mode:
+    if mode is not None and os.stat(path).st_mode & 0o7777 != mode:
         os.chmod(path, mode)
     return path
 
