@@ -127,7 +127,8 @@ def test_a_direct_write_that_is_not_aligned(here):
 def test_direct_appends(here):
     """O_DIRECT and O_APPEND go together."""
     a_file(here / "f", b"a" * BLOCK)
-    descriptor = direct(here / "f", os.O_WRONLY | os.O_APPEND)
+    os.close(direct(here / "f"))
+    descriptor = os.open(here / "f", os.O_WRONLY | os.O_APPEND | os.O_DIRECT)
     assert os.write(descriptor, aligned(BLOCK, b"b" * BLOCK)) == BLOCK
     os.close(descriptor)
     assert read_at(here / "f", 2 * BLOCK) == b"a" * BLOCK + b"b" * BLOCK
