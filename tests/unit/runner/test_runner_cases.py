@@ -68,11 +68,12 @@ def test_an_answer_is_there_before_the_others_have_ended(suite: Path) -> None:
         assert under_way.answer("one.good").ended is Ended.PASSED
         assert "one.good" not in under_way
         assert "one.waits" in under_way
+        waits = suite / "place" / "pid"
+        wait_until(lambda: waits.exists() and waits.read_text(), 20, "the other case to begin")
         under_way.close()
         assert under_way.answer("one.waits").ended is Ended.ERROR
         assert time.monotonic() - began < 40
-    waiting = (suite / "place" / "pid").read_text()
-    wait_until(lambda: not Path(f"/proc/{waiting}").exists(), 10, "its process to be gone")
+    wait_until(lambda: not Path(f"/proc/{waits.read_text()}").exists(), 10, "its process to be gone")
 
 
 def test_places_are_new_each_time(suite: Path) -> None:
