@@ -8,11 +8,15 @@ are almost surely worse are never asked for again: losers are dropped as soon as
 
 Rules:
 
-1. It stops when the largest improvement that is still expected is below :data:`ENOUGH` of the best, three
-   times in a row, or when the budget is spent.
-2. The end is a race: of the points that may be the best, the one that is known least is measured again,
-   until what is best is known to :data:`CERTAIN`, or others cannot be better by more than :data:`ENOUGH`.
-3. Everything follows from the seed and from what it was told.
+1. It goes on while an improvement of :data:`ENOUGH` of the best is expected somewhere, and the budget is not
+   spent.
+2. A value far below what was promised is measured once more at once: one that was disturbed must not hide the
+   best. The same goes for a neighbour of the best that seems far worse; one that was not measured, is.
+3. What takes least, of all that seems as good as the best (:data:`AS_GOOD`), is measured too, and in the end
+   preferred.
+4. The end is a race: of the points that may be the best, the one that is known least is measured again, until
+   they are known to :data:`CERTAIN`, are worse, or were measured so often that it is too close to call.
+5. Everything follows from the seed and from what it was told.
 """
 
 from __future__ import annotations
