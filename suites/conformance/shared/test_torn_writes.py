@@ -9,6 +9,7 @@ writes are atomic with respect to each other), which no version of NFS promises 
 from __future__ import annotations
 
 from fcntl import F_RDLCK, F_UNLCK, F_WRLCK
+from os import O_RDWR
 
 import pytest
 
@@ -66,9 +67,9 @@ def test_of_two_writers_under_a_lock_the_last_ones_data_stand_whole(a, b, fds, r
 
 
 @pytest.mark.case("SHR-TORN-03", kills=("writes-are-whole-pages",))
-def test_neighbours_in_one_page_do_not_overwrite_each_other(a, b, fds, wire, observe):
-    a.pwrite(fds[0], bytes(4096))
-    a.fsync(fds[0])
+def test_neighbours_in_one_page_do_not_overwrite_each_other(a, b, wire, observe):
+    a.write_file("f", bytes(4096))
+    fds = a.open("f", O_RDWR), b.open("f", O_RDWR)
     assert b.pread(fds[1], 4096) == bytes(4096)
     for part in range(8):
         hand, fd = ((a, fds[0]), (b, fds[1]))[part % 2]
