@@ -38,7 +38,7 @@ _DRAWN = "return document.readyState === 'complete' && window.twice === true"
 _FRAMES = (
     "window.twice = false; requestAnimationFrame(() => requestAnimationFrame(() => window.twice = true))"
 )
-_TREE = "return document.querySelectorAll('[data-testid^=\"tree-leaf\"]').length > 0"
+_TREE = "return document.querySelectorAll('[data-testid^=\"tree-section\"]').length > 0"
 
 SUITE = """\
 import sys

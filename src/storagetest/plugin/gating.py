@@ -75,16 +75,17 @@ class Gating:
         load: Workload[Any],
         parameters: Mapping[str, Any],
     ) -> tuple[Threshold, ...]:
-        """Return the gates of a case, those of its marks last.
+        """Return the gates of a case, those of its marks last; what both ask for is one gate.
 
         Those against a baseline are left out while the first one is made; where none is named at all,
         :class:`ConfigError`.
         """
         marked = [text for mark in item.iter_markers("gate") for text in mark.args]
-        gates = (
+        every = (
             *config.thresholds_for(variant, load.name, parameters),
             *(parse_threshold(text, load.metrics, place=item.nodeid) for text in marked),
         )
+        gates = tuple({gate.text: gate for gate in every}.values())
         if self.named is not None:
             return gates
         against = [gate for gate in gates if gate.against == BASELINE]

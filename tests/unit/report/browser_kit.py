@@ -16,7 +16,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +127,8 @@ def browser() -> Iterator[Browser]:
             yield Browser(session)
             _ask("DELETE", session)
         finally:
-            os.killpg(driver.pid, signal.SIGKILL)  # a group of its own: the driver and the browser it started
+            with suppress(ProcessLookupError):
+                os.killpg(driver.pid, signal.SIGKILL)  # of the driver and its browser
             driver.wait(timeout=20)
             if driver.stdout is not None:
                 driver.stdout.close()

@@ -44,6 +44,12 @@ def test_one_file_without_outside_addresses(page):
 
 
 @pytest.mark.html
+def test_the_generators_program_folds_large_groups(page):
+    program = re.search(r'src="data:text/javascript;base64,([^"]+)"', page.read_text())[1]
+    assert base64.b64decode(program).count(b"e.total<=100&&Boolean(e?.failed||e?.broken)") >= 3
+
+
+@pytest.mark.html
 def test_every_case_is_in_it_under_its_protocol_and_category(page):
     files = embedded(page)
     cases = [json.loads(text) for name, text in files.items() if name.startswith("data/test-results/")]

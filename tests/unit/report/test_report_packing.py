@@ -68,3 +68,11 @@ def test_a_generator_that_has_changed_is_noticed(directory):
     (directory / "index.html").write_text("<html><head></head><body></body></html>")
     with pytest.raises(ReportError, match="in another way"):
         assembled(directory)
+
+
+def test_large_groups_of_the_tree_stay_folded(directory):
+    (directory / "m.js").write_text("const opened=e=>void 0===e||Boolean(e?.failed||e?.broken);")
+    program = re.search(r'src="data:text/javascript;base64,([^"]+)"', assembled(directory))[1]
+    assert base64.b64decode(program).decode() == (
+        "const opened=e=>void 0===e||e.total<=100&&Boolean(e?.failed||e?.broken);"
+    )
