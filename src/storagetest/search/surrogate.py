@@ -49,7 +49,7 @@ _DOUBTED = 2.0  # standard deviations below what was expected: measured once mor
 _FAR = 0.25  # of a logarithm below the best: a neighbour is there only if two measurements say so
 _NOW_AND_THEN = 5  # measurements after which lengths and noise are learned anew
 _RACERS = 6
-_RACES, _RACES_OF_BUDGET = 8, 20  # measurements of one point: what these leave open is too close to call
+_RACES = 8  # measurements of one point: what these leave open is too close to call
 
 Array = NDArray[np.float64]
 
@@ -190,6 +190,5 @@ class Surrogate(Strategy):
         high = float(self._mean[best]) + math.log1p(ENOUGH)
         order = np.argsort(self._mean)[::-1][:_RACERS]
         rivals = {best, *(int(at) for at in order if self._mean[at] + 2 * self._error[at] >= high)}
-        most = max(_RACES, self.budget // _RACES_OF_BUDGET)
-        unsure = [at for at in rivals if self._error[at] > CERTAIN and counts[at] < most]
+        unsure = [at for at in rivals if self._error[at] > CERTAIN and counts[at] < _RACES]
         return self._grid[max(unsure, key=lambda at: float(self._error[at]))] if unsure else None
