@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import threading
 import time
@@ -21,13 +22,24 @@ SLEEPER = "import os, sys, time; os.setsid(); open(sys.argv[1], 'w').write(str(o
 
 @pytest.fixture
 def host() -> Iterator[Host]:
+    before = left()
     with LocalHost() as host:
         yield host
+    assert left() <= before
+
+
+def left() -> set[str]:
+    """The directories that attendants have made in memory."""
+    return {path.name for path in Path("/dev/shm").glob("storagetest-*")}
 
 
 def sleeper(told: Path) -> tuple[str, ...]:
     """A command with a child that leaves its session, and writes its process id to ``told``."""
-    return "sh", "-c", f'python3 -c "{SLEEPER}" {told} & echo $PPID > {told}.parent; sleep 600'
+    return (
+        "sh",
+        "-c",
+        f'python3 -c "{SLEEPER}" {told} & echo $PPID > {told}.parent; pwd > {told}.place; sleep 600',
+    )
 
 
 def run(host: Host, *argv: str, deadline: float = 30.0, **more: tuple[str, ...]) -> Attended:
@@ -116,6 +128,7 @@ def test_an_attendant_that_is_killed_takes_its_command_along(host: Host, tmp_pat
         run(host, *sleeper(tmp_path / "pid"))
     killer.join()
     assert until_gone(pid_in(tmp_path / "pid"))
+    shutil.rmtree(Path((tmp_path / "pid.place").read_text().strip()))  # a SIGKILL leaves it
     assert run(host, "echo", "on").out == "on\n"
 
 

@@ -43,6 +43,8 @@ MOST = 24 << 20
 _CHUNK = 1 << 16
 _GRACE = 2.0
 """Seconds between TERM and KILL."""
+_ABANDONED = 0.2
+"""As many, where nobody waits for the answer any more: we are killed too before long."""
 _MARK = "STORAGETEST_RUN"
 _MEMORY = "/dev/shm"  # noqa: S108  # the directory is made by mkdtemp
 
@@ -91,11 +93,13 @@ def _run(order: dict[str, Any], place: str) -> dict[str, Any]:
             )  # fmt: skip
         except FileNotFoundError:
             return {"missing": True}
+        grace = _ABANDONED
         try:
             in_time = _wait(process, began + order["deadline"])
+            grace = _GRACE
         finally:
             if process.returncode is None:
-                _end(process)
+                _end(process, grace)
     seconds, after = time.monotonic() - began, _texts(order["count"])
     if not in_time:
         return {"late": True}
@@ -128,12 +132,12 @@ def _wait(process: subprocess.Popen[bytes], until: float) -> bool:
         os.close(ended)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _end(process: subprocess.Popen[bytes], grace: float) -> None:
     """End the command and whatever it has started, also what left its process group (fio's jobs do)."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)
     with suppress(subprocess.TimeoutExpired):
-        process.wait(_GRACE)
+        process.wait(grace)
     for _ in range(10):
         marked = _marked()
         for pid in marked:
