@@ -45,6 +45,7 @@ _ASKED = """<script>
     return kept.get(name);
   };
   const base64 = bytes => {
+    if (bytes.toBase64) return bytes.toBase64();
     let text = '';
     for (let at = 0; at < bytes.length; at += 32768)
       text += String.fromCharCode(...bytes.subarray(at, at + 32768));
