@@ -140,8 +140,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     name = os.environ.get(_COLLECT)
     if name is None:
         return
+    from storagetest.plugin.calls import call_of
     from storagetest.plugin.conformance import case_of
-    from storagetest.plugin.on_client import call_of
 
     with Path(name).open("w", encoding="utf-8") as file:
         for item in session.items:

@@ -11,9 +11,9 @@ from storagetest.config import Variant
 from storagetest.errors import StoragetestError
 from storagetest.plugin import evidence
 from storagetest.plugin.attaching import hold_to_what_was_asked
+from storagetest.plugin.calls import goes_on
 from storagetest.plugin.crowds import item_machines
 from storagetest.plugin.matrix import item_partner, item_variant
-from storagetest.plugin.on_client import goes_on
 from storagetest.plugin.progress import waiting
 from storagetest.plugin.state import KEY
 from storagetest.protocols.base import Attachment

@@ -16,7 +16,6 @@ Rules:
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -24,15 +23,15 @@ import pytest
 
 from storagetest.errors import WorkloadError
 from storagetest.plugin import conformance
+from storagetest.plugin.calls import GIVEN, call_of, goes_on, named
 from storagetest.plugin.matrix import item_variant
 from storagetest.plugin.state import KEY
 from storagetest.protocols.base import Attachment
 from storagetest.runner.cases import CaseAnswer, CaseCall, CasesUnderWay, Ended
 
-__all__ = ["Given", "blocks", "call_of", "goes_on", "here"]
+__all__ = ["Given", "blocks", "here"]
 
 _UNDER_WAY = pytest.StashKey["Given"]()
-_GIVEN = ("here", "blocks")
 _AROUND = 4
 """Lines of the body that are shown before the one that broke."""
 
@@ -85,7 +84,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     """Have the client run it, where it takes ``here`` or ``blocks``."""
-    given = next((pyfuncitem.funcargs.get(name) for name in _GIVEN if name in _named(pyfuncitem)), None)
+    given = next((pyfuncitem.funcargs.get(name) for name in GIVEN if name in named(pyfuncitem)), None)
     if not isinstance(given, Given):
         return None
     pyfuncitem.config.stash[_UNDER_WAY] = given
@@ -99,52 +98,6 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
     given = item.config.stash.get(_UNDER_WAY, None)
     if given is not None and not goes_on(item, nextitem):
         given.close()
-
-
-def goes_on(item: pytest.Item, following: pytest.Item | None) -> bool:
-    """Whether both are cases that go to a client in one round trip, where the first one does."""
-    if following is None or item_variant(item) != item_variant(following):
-        return False
-    return call_of(item) is not None and call_of(following) is not None
-
-
-def call_of(item: pytest.Item) -> CaseCall | None:
-    """Return the call that ``item`` is on a client, or None where it runs here.
-
-    Raises :class:`pytest.UsageError` where it takes what cannot be sent there.
-    """
-    if not isinstance(item, pytest.Function):
-        return None
-    names = _named(item)
-    gives = [name for name in names if name in _GIVEN and _is_ours(item, name)]
-    if not gives:
-        return None
-    callspec = getattr(item, "callspec", None)
-    arguments = {name: callspec.params[name] for name in names if callspec and name in callspec.params}
-    strange = [name for name in names if name not in {*arguments, gives[0]}]
-    if strange or item.cls is not None:
-        raise pytest.UsageError(
-            f"{item.nodeid}: a body that runs on a client is a function of `{gives[0]}` and of parameters; "
-            f"this one {'takes ' + ', '.join(strange) if strange else 'stands in a class'}"
-        )
-    try:
-        json.dumps(arguments)
-    except (TypeError, ValueError) as error:
-        raise pytest.UsageError(
-            f"{item.nodeid}: its parameters cannot be sent to a client: {error}"
-        ) from None
-    alone = item.get_closest_marker("alone") is not None
-    return CaseCall(item.nodeid, item.path, item.originalname, arguments, gives[0], alone)
-
-
-def _named(item: pytest.Function) -> tuple[str, ...]:
-    return item._fixtureinfo.argnames  # noqa: SLF001  # what the function itself names; there is no other way
-
-
-def _is_ours(item: pytest.Function, name: str) -> bool:
-    """Whether the fixture is this module's, and not a suite's own of the same name."""
-    definitions = item._fixtureinfo.name2fixturedefs.get(name, ())  # noqa: SLF001  # as above
-    return bool(definitions) and definitions[-1].func.__module__ == __name__
 
 
 def _from(item: pytest.Function) -> Iterator[CaseCall]:
