@@ -15,16 +15,16 @@ GOOD = {"passed", "observed", "skipped", "known"}
 
 
 @pytest.mark.parametrize(
-    ("variant", "module", "chosen", "wanted"),
+    ("on", "module", "chosen", "wanted"),
     [
         ("nfs-both-v4.2", "test_one_data.py", "lock or rename or written", {"SHR-DATA-01", "SHR-DATA-19"}),
         ("nfs-v4.2-nconnect1", "test_silent_client.py", "its_lock_is_its_own", {"SHR-SILENT-01"}),
     ],
 )
-def test_no_case_fails(lab, client1, client2, tmp_path: Path, variant, module, chosen, wanted) -> None:
+def test_no_case_fails(lab, client1, client2, tmp_path: Path, on, module, chosen, wanted) -> None:
     line = Line(tmp_path, lab.targets_yaml.read_text())
     status, output = line.run(
-        *only(variant), f"--rootdir={tmp_path}", "-k", chosen, str(SUITE / module), timeout=500
+        *only(on), f"--rootdir={tmp_path}", "-k", chosen, str(SUITE / module), timeout=500
     )
     records = [json.loads(text) for text in (tmp_path / "cases.jsonl").read_text().splitlines()]
     bad = {one["id"]: one["message"][:300] for one in records if one["outcome"] not in GOOD}
