@@ -12,7 +12,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from storagetest.agent.casekit.blocks import Blocks
 from storagetest.agent.casekit.crowd import together
@@ -23,16 +22,13 @@ PAUSE = 0.1
 """Seconds of writing before and after what happens beside it."""
 
 
-@dataclass
 class Load:
     """What the writers did. ``longest`` is how long a write took at most, in seconds."""
 
-    blocks: Blocks
-    writers: int
-    places: int
-    width: int
-    answered: list[int] = field(default_factory=list)
-    longest: float = 0.0
+    def __init__(self, blocks: Blocks, writers: int, places: int, width: int) -> None:
+        self.blocks, self.places, self.width = blocks, places, width
+        self.answered = [0] * writers
+        self.longest = 0.0
 
     def write(self, who: int) -> None:
         """Make the next write of one of the writers."""
@@ -56,7 +52,7 @@ def beside(
     blocks: Blocks, what: Callable[[], object], *, writers: int = 4, places: int = 32, width: int = 1
 ) -> Load:
     """Call ``what`` while ``writers`` write ``width`` blocks at a time, each in ``places`` of its own."""
-    load = Load(blocks, writers, places, width, [0] * writers)
+    load = Load(blocks, writers, places, width)
     over = threading.Event()
 
     def work(who: int) -> None:
