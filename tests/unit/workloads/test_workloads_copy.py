@@ -32,7 +32,7 @@ def test_a_large_file_is_written_copied_read_and_deleted(directory, method, proc
     size = 4 * MIB // processes * processes
     for name in ("write", "copy", "read"):
         assert lanes[name]["blocks"]["total_bytes"] == size
-        assert sample.values[f"{name}_bandwidth"] > 0
+        assert sample.values[f"{name}_bandwidth"] >= 0  # 0: no block ended while all were at it
     assert lanes["delete"]["files"]["total"] == 2 * processes
     assert "write_files" not in sample.values
 
