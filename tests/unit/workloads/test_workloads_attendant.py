@@ -146,6 +146,25 @@ def test_it_ends_with_the_host(tmp_path: Path) -> None:
     assert until_gone(pid)
 
 
+def test_a_host_that_is_closed_does_not_wait_for_its_command(tmp_path: Path) -> None:
+    ended: list[BaseException] = []
+
+    def waits(host: Host) -> None:
+        try:
+            run(host, *sleeper(tmp_path / "pid"), deadline=600.0)
+        except HostError as error:
+            ended.append(error)
+
+    with LocalHost() as host:
+        waiting = threading.Thread(target=waits, args=(host,))
+        waiting.start()
+        pid = pid_in(tmp_path / "pid")
+    waiting.join(60)
+    assert not waiting.is_alive()
+    assert ended
+    assert until_gone(pid)
+
+
 def test_a_client_without_python_has_none(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     @contextmanager
     def no_python(*_: object, **__: object) -> Iterator[Conversation]:

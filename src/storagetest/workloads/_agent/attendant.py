@@ -33,6 +33,8 @@ __all__ = ["Attendant", "Attended", "Nobody", "run_quickly"]
 _LIFE = 12 * 3600.0
 """Seconds after which an attendant is ended wherever it is: no session of tests takes longer."""
 _READY = 60.0
+_PATIENCE = 2.0
+"""Seconds that a command which is under way has to end when the host is closed."""
 _MARGIN = 15.0
 """Seconds after a command's deadline within which the attendant itself must have said so."""
 
@@ -93,9 +95,11 @@ class Attendant:
         return self._read(said, shown(argv), deadline)
 
     def close(self) -> None:
-        """End the attendant, if there is one."""
-        with self._turn:
-            self._give_up()
+        """End the attendant, if there is one, and with it a command that another thread still waits for."""
+        mine = self._turn.acquire(timeout=_PATIENCE)
+        self._give_up()
+        if mine:
+            self._turn.release()
 
     def _talking(self) -> Conversation | None:
         if self._talk is None:
