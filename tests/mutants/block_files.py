@@ -154,20 +154,28 @@ class WriteSpillsOver(Disk):
 
 
 class WriteSwapped(Disk):
-    """of two neighbouring blocks written one after the other, each gets the other's data"""
+    """of two neighbouring blocks written soon after one another, each gets the other's data"""
 
     section = "NVM 3.3.6"
-    before = (-1, b"")
+    SOON = 64  # writes: more than a case has threads, so that how they take turns makes no difference
+
+    def __init__(self, below: Path) -> None:
+        super().__init__(below)
+        self.recent: dict[int, bytes] = {}
 
     def put(self, offset: int, data: bytes) -> None:
-        where, what = self.before
-        if len(data) == len(what) == SECTOR and abs(offset - where) == SECTOR and self.acts():
-            self.store(where, data)
-            self.store(offset, what)
-            self.before = (-1, b"")
-        else:
-            self.store(offset, data)
-            self.before = (offset, data)
+        self.recent.pop(offset, None)
+        self.store(offset, data)
+        if len(data) != SECTOR:
+            return
+        for where in (offset - SECTOR, offset + SECTOR):
+            if where in self.recent and self.acts():
+                self.store(offset, self.recent.pop(where))
+                self.store(where, data)
+                return
+        self.recent[offset] = data
+        if len(self.recent) > self.SOON:
+            del self.recent[next(iter(self.recent))]
 
 
 class WriteLate(Disk):

@@ -29,8 +29,9 @@ def host() -> Iterator[Host]:
 
 
 def left() -> set[str]:
-    """The directories that attendants have made in memory."""
-    return {path.name for path in Path("/dev/shm").glob("storagetest-*")}
+    """The directories in memory of attendants that are no more (those of tests beside this one live)."""
+    made = {path.name: path.name.split("-")[2] for path in Path("/dev/shm").glob("storagetest-attend-*")}
+    return {name for name, pid in made.items() if not Path("/proc", pid).exists()}
 
 
 def sleeper(told: Path) -> tuple[str, ...]:

@@ -27,6 +27,7 @@ LINES = len(CLEAN.read_text().splitlines())
 MIB = 1 << 20
 SCALE = Scale(size=4 * MIB, ramp=0.2, runtime=0.5, interval=0.1)
 LOAD = SmallRandomWrite()
+LOGGING = FioJob("w", "/f", "randwrite", 4096, 4096, runtime=0.1, log_interval=0.1)  # logs want a directory
 NOISE = "fio: this platform does not support process shared mutexes, forcing use of threads."
 needs_fio = pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed here")
 
@@ -96,20 +97,21 @@ def test_a_client_without_a_fio_that_works_lacks_no_engine(directory, programs, 
         LOAD.measure(directory, LOAD.Options(engine="libaio"), SCALE)
 
 
-def test_nothing_of_it_is_left_in_memory(directory, programs):
-    before = set(Path("/dev/shm").glob("storagetest-*"))
-    programs(fio=f"case $PWD in /dev/shm/*) touch load_bw.log ;; esac; cat {CLEAN}")
-    measure(directory)
-    programs(fio="cat /dev/zero | head -c 70000000")
-    with pytest.raises(Exception, match="printed more than 64 MiB"):
-        measure(directory)
-    programs(fio="touch load_bw.log; exec sleep 600")
-    logging = FioJob(
-        "w", "/f", "read", 4096, 4096, runtime=0.1, log_interval=0.1
-    )  # so it has a place of its own
+def test_nothing_of_it_is_left_in_memory(directory, programs, tmp_path):
+    places = tmp_path / "places"
+    here = f"pwd >> {places}; touch load_bw.log"
+    programs(fio=f"{here}; cat {CLEAN}")
+    run_fio(directory.client, LOGGING, deadline=60)
+    programs(fio=f"{here}; cat /dev/zero | head -c 70000000")
+    with pytest.raises(Exception, match="printed more than"):
+        run_fio(directory.client, LOGGING, deadline=60)
+    programs(fio=f"{here}; exec sleep 600")
     with pytest.raises(WorkloadError, match="did not end within 1 s"):
-        run_fio(directory.client, logging, deadline=1)
-    assert set(Path("/dev/shm").glob("storagetest-*")) <= before
+        run_fio(directory.client, LOGGING, deadline=1)
+    made = places.read_text().split()
+    assert len(set(made)) == 3
+    assert all(place.startswith("/dev/shm/storagetest-") for place in made)
+    assert not [place for place in made if Path(place).exists()]
 
 
 @needs_fio

@@ -74,7 +74,8 @@ def _line(rest: bytes, until: float) -> tuple[bytes, bytes] | None:
 
 
 def _obey(order: dict[str, Any]) -> dict[str, Any]:
-    place = f"{_MEMORY if os.path.isdir(_MEMORY) else _ELSE}/storagetest-{os.urandom(4).hex()}"
+    parent = _MEMORY if os.path.isdir(_MEMORY) else _ELSE
+    place = f"{parent}/storagetest-attend-{os.getpid()}-{os.urandom(4).hex()}"
     os.mkdir(place, 0o700)
     try:
         return _run(order, place)
