@@ -6,12 +6,13 @@ written again.
 
 from __future__ import annotations
 
-import tomllib
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from mutant_bench import ROOT, Outcomes, run, silent, survivors, table, untrue
 from nvme_tcp_mutants import MUTANTS
+
+from storagetest.plugin.deviations import read_known
 
 PAGE = ROOT / "docs" / "mutants-nvme-tcp.md"
 KEPT = ("passed", "observed")
@@ -77,9 +78,8 @@ def test_a_case_that_kills_nothing_says_why(outcomes: Outcomes) -> None:
 
 
 def test_every_known_issue_is_a_case(outcomes: Outcomes) -> None:
-    known = tomllib.loads((ROOT / "suites/conformance/nvme_tcp/known.toml").read_text(encoding="utf-8"))
-    listed = {case for cases in known.values() for case in cases}
-    assert listed <= {one["id"] for one in outcomes.honest}
+    table = read_known(ROOT / "suites/conformance/nvme_tcp/known.toml")
+    assert {case for one in table for case in one.cases} <= {one["id"] for one in outcomes.honest}
 
 
 @pytest.mark.parametrize("name", sorted(MUTANTS))

@@ -96,6 +96,52 @@ def test_of_two_entries_the_one_that_lasts_longer_counts(line: Line, pytester: p
     assert outcomes(pytester)["A-BROKEN", "disk"] == "known"
 
 
+TABLE = """\
+owner = "ann"
+expires = {}
+
+[[issue]]
+vendor = "ACME"
+cases = ["A-[BK]*"]
+reason = "it is broken"
+says = "X 1: it is not"
+"""
+ASKED = """\
+from pathlib import Path
+import pytest
+from storagetest.plugin.conformance import case_of
+from storagetest.plugin.deviations import known_of
+from storagetest.plugin.known import expect_known
+
+@pytest.fixture(autouse=True)
+def asked(request):
+    table = Path(__file__).with_name("known.toml")
+    for issue in known_of(table, case_of(request.node).id, key="vendor", name="ACME"):
+        expect_known(request.node, issue)
+"""
+
+
+@pytest.mark.parametrize(
+    ("until", "more", "broken", "kept"),
+    [
+        ("2999-12-31", "", "known", "failed"),
+        ("2020-02-29", "", "failed", "failed"),
+        ("2020-02-29", known("[A-BROKEN]"), "known", "failed"),
+        ("2999-12-31", known("[A-BROKEN]", expires="2020-02-29"), "known", "failed"),
+        ("2998-12-31", known("[A-KEPT]", more="strict: false"), "known", "passed"),
+    ],
+)
+def test_a_suite_that_asks_the_target_what_it_is_has_a_table_too(
+    line: Line, pytester: pytest.Pytester, until: str, more: str, broken: str, kept: str
+):
+    """And of a table's entry and the targets file's the one that lasts longer counts."""
+    Path(pytester.path, "known.toml").write_text(TABLE.format(until), encoding="utf-8")
+    pytester.makeconftest(ASKED)
+    line("--st-target", "disk", suite=SUITE, more=more)
+    seen = outcomes(pytester)
+    assert (seen["A-BROKEN", "disk"], seen["A-KEPT", "disk"]) == (broken, kept)
+
+
 def test_workers_say_the_same(line: Line, pytester: pytest.Pytester):
     result = line("-n", "2", suite=SUITE, more=known("[A-BROKEN, A-KEPT]", more="variants: [disk]"))
     seen = outcomes(pytester)

@@ -161,6 +161,9 @@ def test_what_is_allowed_is_what_was_seen_and_nothing_else(run, pytester: pytest
 
 
 KNOWN = """\
+owner = "ann"
+expires = 2999-12-31
+
 [[issue]]
 implementation = "made-up"
 cases = ["{}"]
@@ -170,9 +173,22 @@ says = "the book, page 4: five"
 
 
 def test_a_known_issue_is_expected_of_that_implementation(run, pytester: pytest.Pytester) -> None:
-    run("-k", "bad", known=KNOWN.format("C-2"))
+    result = run("-rx", "-k", "bad", known=KNOWN.format("C-2"))
     assert outcomes(pytester) == {"C-2": "known"}
     assert outcomes(pytester, "other") == {"C-2": "failed"}
+    words = "known until 2999-12-31: it says four (ann, the book, page 4: five; */known.toml: entry 1)"
+    result.stdout.fnmatch_lines([f"*{words}"])
+
+
+def test_a_known_issue_whose_day_is_over_excuses_nothing(run, pytester: pytest.Pytester) -> None:
+    result = run("-k", "(good or bad) and disk", known=KNOWN.format("C-[12]") + "expires = 2020-02-29\n")
+    assert outcomes(pytester) == {"C-1": "failed", "C-2": "failed"}
+    result.stdout.fnmatch_lines(
+        [
+            "it passes: take the entry out (this was a known issue until 2020-02-29: it says four *",
+            "EXPIRED 2020-02-29: it says four (ann, *known.toml: entry 1): 2 cases",
+        ]
+    )
 
 
 def test_a_known_issue_that_is_gone_is_a_failure(run, pytester: pytest.Pytester) -> None:
@@ -200,6 +216,21 @@ def test_but_not_of_one_that_a_race_decides(run, pytester: pytest.Pytester) -> N
         ("expectations", "[expect\n", "expectations.toml: "),
         ("expectations", "a = 1\n", "it holds [[expect]] tables and nothing else"),
         ("known", KNOWN.replace("says", "said"), "it lacks says; unknown: said"),
+        (
+            "known",
+            KNOWN.replace('owner = "ann"\n', ""),
+            "known.toml: entry 1: it lacks owner; unknown: nothing",
+        ),
+        ("known", KNOWN.replace("2999-12-31", '"2999-12-31"'), "a day is written 2027-03-31, without quotes"),
+        ("known", KNOWN.replace("2999-12-31", "2999-12-31T00:00:00Z"), "it lacks expires"),
+        (
+            "known",
+            KNOWN.replace("implementation", "vendor") + "where = {target = 'disk'}\n",
+            "goes with `implem",
+        ),
+        ("known", KNOWN + 'vendor = "V"\n', "one of implementation, vendor, controller"),
+        ("known", KNOWN + "where = {protcol = 'nfs'}\n", "no protocol has an option protcol"),
+        ("known", "a = 1\n", "it holds [[issue]] tables, an owner, expires, and nothing else"),
     ],
 )
 def test_a_table_that_is_wrong_ends_the_run_before_it_starts(

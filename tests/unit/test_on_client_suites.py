@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from storagetest.agent.pack import OLDEST_PYTHON
-from storagetest.plugin.expectations import EXPECTED, KNOWN, read
+from storagetest.plugin.deviations import KNOWN, read_known
+from storagetest.plugin.expectations import EXPECTED, read
 
 SUITES = Path(__file__).parents[2] / "suites" / "conformance"
 MODULES = sorted(path for folder in ("posix", "block") for path in (SUITES / folder).glob("test_*.py"))
@@ -77,7 +78,14 @@ def test_there_are_cases_over_the_whole_ground(cases: dict[str, str]) -> None:
     assert all(section.startswith(("POSIX.1-2024 ", "RFC ")) or "(" in section for section in cases.values())
 
 
-@pytest.mark.parametrize("table", [EXPECTED, KNOWN])
-def test_every_entry_of_a_table_is_about_a_case(cases: dict[str, str], table: str) -> None:
-    globs = [glob for entry in read(SUITES / "posix" / table) for glob in entry.cases]
+def test_every_entry_of_a_table_is_about_a_case(cases: dict[str, str]) -> None:
+    globs = [glob for entry in read(SUITES / "posix" / EXPECTED) for glob in entry.cases]
+    globs += [glob for entry in read_known(SUITES / "posix" / KNOWN) for glob in entry.cases]
     assert [glob for glob in globs if not any(fnmatchcase(name, glob) for name in cases)] == []
+
+
+@pytest.mark.parametrize("path", sorted(SUITES.glob(f"*/{KNOWN}")), ids=lambda path: path.parent.name)
+def test_every_suites_table_can_be_read(path: Path) -> None:
+    entries = read_known(path)
+    assert entries
+    assert len({entry.whose[0] for entry in entries}) == 1, "a suite asks in one way what serves a target"

@@ -1,6 +1,4 @@
-"""What a protocol does not promise, and what an implementation is known to break: two tables beside a suite.
-
-``expectations.toml``: what a protocol, an option or a client's kernel cannot promise, and why::
+"""``expectations.toml`` beside a suite: what a protocol, an option or a client cannot promise, and why.
 
     [[expect]]
     cases = ["PSX-CHOWN-*"]                   # globs of case ids
@@ -10,22 +8,9 @@
     reason = "what it is that is not promised"
     reference = "where that is said"
 
-``known.toml``: what an implementation (the target's ``implementation``) breaks all the same::
-
-    [[issue]]
-    implementation = "knfsd"
-    where = { version = "4.2" }               # may be left out
-    cases = ["PSX-SEEK-03"]
-    reason = "what it does"
-    says = "what the standard says"
-    strict = false                            # where it does not always come to that; may be left out
-
-Rules:
-
-1. ``where`` is about a variant's ``protocol``, its ``target``, its ``implementation`` and its protocol's
-   options; a value or a list of values; all of it has to hold. A name that no protocol has is an error.
-2. A case that is allowed to fail passes where the promise is kept all the same. A known issue is strict: when
-   its case passes, that is a failure until the entry goes; ``strict = false`` is for what a race decides.
+``where`` is read as :mod:`storagetest.plugin.where` says. A case that is allowed to fail passes where the
+promise is kept all the same. What is expected of an implementation (``known.toml``,
+:mod:`storagetest.plugin.deviations`) is marked here, too.
 """
 
 from __future__ import annotations
@@ -42,21 +27,21 @@ import pytest
 
 from storagetest.config import Variant
 from storagetest.plugin.conformance import case_of, lower
-from storagetest.plugin.known import CLAIMS, expect_failure
+from storagetest.plugin.deviations import KNOWN, read_known
+from storagetest.plugin.known import CLAIMS, expect_known
 from storagetest.plugin.matrix import item_variant
 from storagetest.plugin.state import KEY
-from storagetest.protocols.base import protocols
+from storagetest.plugin.where import holds, refuse_unknown_names
 
 __all__ = ["Entry", "read"]
 
-EXPECTED, KNOWN = "expectations.toml", "known.toml"
+EXPECTED = "expectations.toml"
 _ALLOWED = pytest.StashKey[list["Entry"]]()
-_OF_VARIANT = ("protocol", "target", "implementation")
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One entry of either table. ``reference`` is where the reason is said; ``says`` in a known issue."""
+    """One entry. ``reference`` is where the reason is said."""
 
     cases: tuple[str, ...]
     where: Mapping[str, Any]
@@ -64,13 +49,10 @@ class Entry:
     reference: str
     skip: bool = False
     allow: tuple[str, ...] = ()
-    strict: bool = True
 
     def covers(self, case: str, variant: Variant) -> bool:
         """Whether it is about this case on this variant."""
-        return any(fnmatchcase(case, glob) for glob in self.cases) and all(
-            _holds(variant, name, value) for name, value in self.where.items()
-        )
+        return any(fnmatchcase(case, glob) for glob in self.cases) and holds(variant, self.where)
 
     def __str__(self) -> str:
         return f"{self.reason} ({self.reference})"
@@ -91,9 +73,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(pytest.mark.skip(reason=f"{identifier}: {entry}"))
             else:
                 item.stash.setdefault(_ALLOWED, []).append(entry)
-        for entry in read(item.path.parent / KNOWN):
-            if entry.covers(case.id, variant):
-                expect_failure(item, str(entry), strict=entry.strict)
+        for known in read_known(item.path.parent / KNOWN):
+            if known.covers(case.id, variant):
+                expect_known(item, known.issue)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -126,47 +108,24 @@ def read(path: Path) -> tuple[Entry, ...]:
         said = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise pytest.UsageError(f"{path}: {error}") from None
-    if path.name == KNOWN and not any("implementation" in one for one in said.get("issue", ())):
-        return ()  # a wire suite's, which its conftest.py reads: it asks the target what it is
-    kind = "issue" if path.name == KNOWN else "expect"
-    if set(said) != {kind} or not isinstance(said[kind], list):
-        raise pytest.UsageError(f"{path}: it holds [[{kind}]] tables and nothing else")
-    return tuple(_entry(path, number, one) for number, one in enumerate(said[kind], start=1))
+    if set(said) != {"expect"} or not isinstance(said["expect"], list):
+        raise pytest.UsageError(f"{path}: it holds [[expect]] tables and nothing else")
+    return tuple(_entry(path, number, one) for number, one in enumerate(said["expect"], start=1))
 
 
 def _entry(path: Path, number: int, said: Mapping[str, Any]) -> Entry:
     place = f"{path}: entry {number}"
-    if path.name == KNOWN:
-        fields = {"implementation": str, "cases": list, "reason": str, "says": str}
-        where = {**said.get("where", {}), "implementation": said.get("implementation")}
-    else:
-        fields = {"cases": list, "where": dict, "reason": str, "reference": str}
-        where = dict(said.get("where", {}))
+    fields = {"cases": list, "where": dict, "reason": str, "reference": str}
     lacking = [
         name for name, kind in fields.items() if not isinstance(said.get(name), kind) or not said[name]
     ]
-    more = {"where", "strict"} if path.name == KNOWN else {"where", "skip", "allow"}
-    strange = sorted(set(said) - set(fields) - more)
+    strange = sorted(set(said) - set(fields) - {"skip", "allow"})
     if lacking or strange:
         raise pytest.UsageError(
             f"{place}: it lacks {', '.join(lacking) or 'nothing'}; unknown: {', '.join(strange) or 'nothing'}"
         )
-    odd = sorted(set(where) - _names())
-    if odd:
-        raise pytest.UsageError(f"{place}: where: no protocol has an option {', '.join(odd)}")
+    refuse_unknown_names(place, said["where"])
     skip, allow = bool(said.get("skip")), tuple(said.get("allow", ()))
-    if path.name != KNOWN and skip is bool(allow):
+    if skip is bool(allow):
         raise pytest.UsageError(f"{place}: it says either skip = true or allow = [globs of what is seen]")
-    reference = said["says"] if path.name == KNOWN else said["reference"]
-    strict = bool(said.get("strict", True))
-    return Entry(tuple(said["cases"]), where, said["reason"], reference, skip, allow, strict)
-
-
-def _names() -> set[str]:
-    """Return what ``where`` may ask for."""
-    return {name for each in protocols.all().values() for name in each.Options.model_fields} | {*_OF_VARIANT}
-
-
-def _holds(variant: Variant, name: str, wanted: object) -> bool:
-    got = getattr(variant if name in _OF_VARIANT else variant.options, name, None)
-    return any(got == each for each in (wanted if isinstance(wanted, list) else [wanted]))
+    return Entry(tuple(said["cases"]), said["where"], said["reason"], said["reference"], skip, allow)

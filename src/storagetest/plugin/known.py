@@ -1,24 +1,25 @@
-"""Known issues: the cases that ``known_issues`` of the targets file names are expected to fail, for a while.
+"""Known issues: cases that are expected to fail, for a while.
 
-Rules:
+``known_issues`` of the targets file names them, and so does a table beside a suite
+(:mod:`storagetest.plugin.deviations`). Rules:
 
 1. Such a case fails and is *known* (xfailed). Where it passes, that is a failure until the entry goes
    (``strict: false``: one that does not always fail). What is no claim about the target stays an error.
 2. After its last day an entry excuses nothing: what fails fails, and says whose entry has expired; what
    passes fails too, until the entry goes.
-3. A glob that matches no case is an error with its place, where all cases that it could mean were collected:
-   from whole directories, and either another case of the same family (``PSX`` of ``PSX-OPEN-EXCL``) is among
-   them, or every suite is.
-
-:func:`expect_failure` is what the tables beside the suites use, too: for what implementations are known to
-break (``known.toml``).
+3. Of several entries for a case the one that lasts longest counts.
+4. A glob of the targets file that matches no case is an error with its place, where all cases that it could
+   mean were collected: from whole directories, and either another case of the same family (``PSX`` of
+   ``PSX-OPEN-EXCL``) is among them, or every suite is.
+5. The summary has a line for each entry of the targets file, and of a table for one that goes: what every
+   server of a kind breaks would fill the screen.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Generator, Iterable
-from datetime import date, datetime
+from datetime import datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -30,22 +31,41 @@ from storagetest.plugin.conformance import case_of
 from storagetest.plugin.matrix import item_variant
 from storagetest.plugin.state import KEY
 
-__all__ = ["CLAIMS", "expect_failure"]
+__all__ = ["CLAIMS", "expect_known"]
 
 CLAIMS = (AssertionError, RemoteProtocolError, pytest.fail.Exception)
 """What a case raises where the target breaks its promise; anything else is no known issue."""
 
-_KNOWN = pytest.StashKey[str]()
 _ISSUE = pytest.StashKey[KnownIssue]()
-_EXPIRED = pytest.StashKey[KnownIssue]()
+"""The entry that counts for a case."""
+
+_LISTED = pytest.StashKey[bool]()
+"""Whether the summary has a line for it while it is merely known."""
+
 _STATE = "storagetest_known"
 """What is said of an entry at the end, on the report: (what became of it, its words)."""
 
 
-def expect_failure(item: pytest.Item, reason: str, *, strict: bool = True) -> None:
-    """Expect ``item`` to fail because of ``reason``; where it is ``strict``, passing is a failure."""
-    item.stash[_KNOWN] = reason
-    item.add_marker(pytest.mark.xfail(reason=reason, strict=strict, raises=CLAIMS))
+def expect_known(item: pytest.Item, issue: KnownIssue, *, listed: bool = False) -> bool:
+    """Expect ``item`` to fail because of ``issue``, unless its day is over; return whether that is expected.
+
+    Of several issues for one case the one that lasts longest counts.
+    """
+    before = item.stash.get(_ISSUE, None)
+    if before is None or before.expires < issue.expires:
+        item.stash[_ISSUE], item.stash[_LISTED] = issue, listed
+        if not _over(issue):
+            mark = pytest.mark.xfail(reason=_words(issue), strict=issue.strict, raises=CLAIMS)
+            item.add_marker(mark, append=False)  # pytest takes the first
+    return not _over(item.stash[_ISSUE])
+
+
+def _over(issue: KnownIssue) -> bool:
+    return issue.expires < datetime.now().astimezone().date()
+
+
+def _words(issue: KnownIssue) -> str:
+    return f"known until {issue.expires}: {issue}"
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -61,24 +81,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if state.loaded is None or not state.loaded.known_issues:
         return
     issues = state.loaded.known_issues
-    today = datetime.now().astimezone().date()
     cases = {item: case.id for item in items if (case := case_of(item)) is not None}
     _refuse_unknown(issues, set(cases.values()), _whole(config, cases))
     for item, name in cases.items():
         identifier = item_variant(item)
         if identifier is None:
             continue
-        covering = [one for one in issues if one.covers(name, state.variants[identifier])]
-        if covering:
-            _mark(item, max(covering, key=lambda one: one.expires), today)
-
-
-def _mark(item: pytest.Item, issue: KnownIssue, today: date) -> None:
-    if issue.expires < today:
-        item.stash[_EXPIRED] = issue
-    else:
-        item.stash[_ISSUE] = issue
-        expect_failure(item, f"known until {issue.expires}: {issue}", strict=issue.strict)
+        for issue in issues:
+            if issue.covers(name, state.variants[identifier]):
+                expect_known(item, issue, listed=True)
 
 
 def _refuse_unknown(issues: Iterable[KnownIssue], cases: set[str], whole: tuple[bool, bool]) -> None:
@@ -118,8 +129,10 @@ def _whole(config: pytest.Config, items: Iterable[pytest.Item]) -> tuple[bool, b
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
     """Say of an expired entry's case that it is so, whatever comes of it."""
-    issue = item.stash.get(_EXPIRED, None)
-    said = "" if issue is None else f"this was a known issue until {issue.expires}: {issue}"
+    issue = item.stash.get(_ISSUE, None)
+    said = (
+        "" if issue is None or not _over(issue) else f"this was a known issue until {issue.expires}: {issue}"
+    )
     try:
         yield
     except CLAIMS:
@@ -136,17 +149,16 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Say in one sentence of a case that passes all at once that its entry goes."""
     report = yield
-    reason = item.stash.get(_KNOWN, "")
-    if report.when != "call":
+    issue = item.stash.get(_ISSUE, None)
+    if report.when != "call" or issue is None:
         return report
-    fixed = bool(reason) and report.failed and call.excinfo is None  # a strict xfail that passed
-    if fixed:
-        report.longrepr = f"it passes: take the entry out ({reason})"
-    issue, expired = item.stash.get(_ISSUE, None), item.stash.get(_EXPIRED, None)
-    if expired is not None:
-        setattr(report, _STATE, ("EXPIRED", f"{expired.expires}: {expired}"))
-    elif issue is not None and (fixed or hasattr(report, "wasxfail")):
-        setattr(report, _STATE, ("PASSES" if fixed else "known", f"until {issue.expires}: {issue}"))
+    if _over(issue):
+        setattr(report, _STATE, ("EXPIRED", f"{issue.expires}: {issue}"))
+    elif report.failed and call.excinfo is None:  # a strict xfail that passed
+        report.longrepr = f"it passes: take the entry out ({_words(issue)})"
+        setattr(report, _STATE, ("PASSES", f"until {issue.expires}: {issue}"))
+    elif hasattr(report, "wasxfail") and item.stash[_LISTED]:
+        setattr(report, _STATE, ("known", f"until {issue.expires}: {issue}"))
     return report
 
 

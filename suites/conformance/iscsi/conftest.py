@@ -8,10 +8,8 @@ identity that the targets file names under ``erase``.
 from __future__ import annotations
 
 import hashlib
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,8 @@ import pytest
 from storagetest.config import Variant
 from storagetest.errors import RemoteProtocolError
 from storagetest.plugin.conformance import WireLog, case_of
-from storagetest.plugin.known import expect_failure
+from storagetest.plugin.deviations import KNOWN, known_of
+from storagetest.plugin.known import expect_known
 from storagetest.wire.iscsi.initiator import Initiator, LoginRefused
 from storagetest.wire.iscsi.keys import format_text
 from storagetest.wire.iscsi.ladder import PORT, make_decoder
@@ -185,18 +184,8 @@ def known_issue(request: pytest.FixtureRequest) -> None:
     if case is None or "portal" not in request.fixturenames:
         return
     facts: Facts = request.getfixturevalue("facts")
-    for issue in known_issues():
-        if issue["vendor"] == facts.vendor and case.id in issue["cases"]:
-            reason, strict = f"{facts.vendor}: {issue['reason']}", issue.get("strict", True)
-            expect_failure(request.node, reason, strict=strict)
-
-
-@cache
-def known_issues() -> list[dict[str, Any]]:
-    """Read what is known of real targets: vendor (as INQUIRY says it), cases, reason."""
-    text = Path(__file__).with_name("known.toml").read_text(encoding="utf-8")
-    issues: list[dict[str, Any]] = tomllib.loads(text)["issue"]
-    return issues
+    for issue in known_of(Path(__file__).with_name(KNOWN), case.id, key="vendor", name=facts.vendor):
+        expect_known(request.node, issue)
 
 
 @pytest.fixture

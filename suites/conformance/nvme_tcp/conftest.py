@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import tomllib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,8 @@ import pytest
 from storagetest.config import Variant
 from storagetest.errors import RemoteProtocolError
 from storagetest.plugin.conformance import WireLog, case_of
-from storagetest.plugin.known import expect_failure
+from storagetest.plugin.deviations import KNOWN, known_of
+from storagetest.plugin.known import expect_known
 from storagetest.wire.link import Link
 from storagetest.wire.nvme import io
 from storagetest.wire.nvme_tcp import PORT, Endpoint, Queue, Session, decoder
@@ -27,8 +27,8 @@ from storagetest.wire.nvme_tcp.bench import (
     wwids,
 )
 
-KNOWN = tomllib.loads((Path(__file__).parent / "known.toml").read_text(encoding="utf-8"))
-"""Deviations that are written down: implementation → case id → the reading (docs/findings/nvme-tcp.md)."""
+TABLE = Path(__file__).with_name(KNOWN)
+"""Deviations that are written down, with their readings (docs/findings/nvme-tcp.md)."""
 
 ANSWER = 5.0
 """Seconds within which a target answers, or closes."""
@@ -58,17 +58,16 @@ def about(endpoint: Endpoint, variant: Variant) -> dict[str, object]:
 
 
 @pytest.fixture(autouse=True)
-def known_issue(request: pytest.FixtureRequest, about: dict[str, object]) -> str | None:
-    """Expect a deviation that is written down for this implementation; if it is gone, the case fails."""
+def known_issue(request: pytest.FixtureRequest, about: dict[str, object]) -> bool:
+    """Expect a deviation that is written down for this implementation; return whether one is expected."""
     case = case_of(request.node)
-    reading = KNOWN.get(str(about["is"]), {}).get(case.id if case else "")
-    if reading:
-        expect_failure(request.node, f"{about['is']}: {reading}")
-    return reading
+    found = known_of(TABLE, case.id, key="controller", name=str(about["is"])) if case else ()
+    expected = [expect_known(request.node, issue) for issue in found]
+    return any(expected)
 
 
 @pytest.fixture
-def bench(endpoint: Endpoint, wire_log: WireLog, known_issue: str | None) -> Iterator[Bench]:
+def bench(endpoint: Endpoint, wire_log: WireLog, known_issue: bool) -> Iterator[Bench]:
     """Yield a bench whose connections are in the case's log, and are closed at its end."""
     if known_issue:  # what is known not to come need not be waited for
         endpoint = replace(endpoint, deadline=min(endpoint.deadline, 1.5), patience=0.4)
