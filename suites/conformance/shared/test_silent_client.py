@@ -8,7 +8,9 @@ Sources: RFC 7530 9.5 ("The purpose of a lease is to allow a server to remove st
 client that has crashed or is otherwise unreachable"), 9.6.1 ("Conflicting locks from another client may only
 be granted after this lease expiration"), 9.6.3.1 (a lock that is kept beyond that as a courtesy: the server
 "MUST free the courtesy lock and grant the new request"), 10.4.6 (delegations); MS-SMB2 3.3.7.1 (a connection
-that is lost takes its opens with it, and their locks), 3.3.6.1 (a break that is not acknowledged);
+that is lost takes its opens with it, and their locks, but for those that are kept for who comes back: a
+durable open whose lease caches the handle), 3.3.2.2 (how long they are), 3.3.6.1 (a break that is not
+acknowledged);
 fcntl(2), "Lost locks". The Network Lock Manager of NFS version 3 has no leases: expectations.toml.
 """
 
@@ -29,13 +31,15 @@ pytestmark = [
 NOT_HERE = "nobody is cut off where one machine stands for both clients"
 LEASES, MORE = 3, 30.0
 """A silent client is forgotten after so many leases and so many seconds: a server looks only now and then."""
+KEPT = 60.0
+"""Seconds for which an open is kept for who comes back where nothing says it: as long as Samba does."""
 
 
 @pytest.fixture
 def forgotten(a, wire, patience):
     """Return the seconds after which a client that says nothing must have been given up."""
     lease = wire.lease(a)
-    return patience if lease is None else LEASES * lease + MORE
+    return patience + KEPT if lease is None else LEASES * lease + MORE
 
 
 def granted(ask, seconds: float) -> float | None:
