@@ -2,63 +2,19 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-import os
-import re
-import signal
 import sys
-import time
-from typing import Any
 
-from storagetest.agent.crew import Failed, say_os_error
-from storagetest.agent.job import Job
+from storagetest.agent.obey import obey, say
 
 __all__ = ["main"]
 
 
 def main() -> int:
     """Answer the request on stdin's first line; the exit status is 0 when the last line is a result."""
-    streams = (sys.stdin.buffer, sys.stdout)
-    signal.signal(signal.SIGTERM, _stop)
-    signal.signal(signal.SIGINT, _stop)
     try:
-        request = json.loads(streams[0].readline())
-        line = {"t": "result", "value": _answer(request)}
-    except Failed as failed:
-        line = {"t": "error", **failed.fields}
-    except OSError as error:
-        line = {"t": "error", **say_os_error(error)}
-    except (ValueError, KeyError, TypeError) as error:
-        line = {"t": "error", "kind": "bug", "message": f"{type(error).__name__}: {error}"}
-    say(line)
-    return 0 if line["t"] == "result" else 1
-
-
-def say(line: dict[str, Any]) -> None:
-    """Write one line of the conversation."""
-    data = memoryview(json.dumps(line, separators=(",", ":")).encode() + b"\n")
-    while data:
-        data = data[os.write(1, data) :]
-
-
-def _answer(request: dict[str, Any]) -> dict[str, Any]:
-    name = request["command"]
-    if not re.fullmatch(r"[a-z][a-z_]*", name):
-        raise Failed("request", f"no command is called {name!r}")
-    try:
-        command = importlib.import_module(f"storagetest.agent.commands.{name}")
-    except ModuleNotFoundError:
-        raise Failed("request", f"no command is called {name!r}") from None
-    until = time.monotonic() + request["deadline"]
-    slot, place = request.get("course", 0.0), request.get("door", "")
-    with Job(until, say, slot=slot, place=place) as job:
-        found: dict[str, Any] = command.run(request, job)
-    return found
-
-
-def _stop(number: int, _frame: object) -> None:
-    # A second signal must not interrupt the killing of workers that the first one began.
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    raise Failed("stopped", f"told to end ({signal.Signals(number).name})")
+        request = json.loads(sys.stdin.buffer.readline())
+    except ValueError as error:
+        say({"t": "error", "kind": "bug", "message": f"{type(error).__name__}: {error}"})
+        return 1
+    return obey(request)

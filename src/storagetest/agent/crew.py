@@ -38,7 +38,18 @@ from typing import Any
 from storagetest.agent import door
 from storagetest.agent.lanes import Lane, now
 
-__all__ = ["Crew", "Failed", "Gate", "become_worker", "bury", "kill", "receive", "say_os_error", "send"]
+__all__ = [
+    "Crew",
+    "Failed",
+    "Gate",
+    "become_worker",
+    "bury",
+    "die_with",
+    "kill",
+    "receive",
+    "say_os_error",
+    "send",
+]
 
 _HEAD = struct.Struct("!I")
 _PR_SET_PDEATHSIG = 1
@@ -265,16 +276,21 @@ class Crew:
         return member.frame()
 
 
-def become_worker(parent: int) -> None:
-    """Die with the parent, keep none of its streams open, and take signals as they come."""
+def die_with(parent: int, by: int) -> None:
+    """Have the kernel send us the signal ``by`` when the parent ends, however it does."""
     try:
         import ctypes  # noqa: PLC0415  # not every minimal Python has it
 
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, by)
     except (ImportError, OSError, AttributeError):
         pass  # rule 2: the pipe's end ends us too
     if os.getppid() != parent:
         os._exit(1)
+
+
+def become_worker(parent: int) -> None:
+    """Die with the parent, keep none of its streams open, and take signals as they come."""
+    die_with(parent, signal.SIGKILL)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     null = os.open(os.devnull, os.O_RDWR)

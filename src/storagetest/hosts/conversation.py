@@ -44,7 +44,11 @@ class Line(ABC):
     """Our end of a running command's streams, as a transport has it. ``limit`` is in seconds throughout.
 
     Every method but :meth:`close` and :meth:`hang_up` raises :class:`LineLate` or :class:`LineLost`.
+    ``duplex`` is set where one thread receives all the time while others send; else sending takes in what
+    comes meanwhile.
     """
+
+    duplex = False
 
     @abstractmethod
     def send(self, data: bytes, limit: float) -> None:
@@ -72,7 +76,7 @@ class Line(ABC):
 
 
 class Conversation:
-    """What :meth:`Host.converse` yields. For one thread."""
+    """What :meth:`Host.converse` yields. For one thread, but see :meth:`speak_while_hearing`."""
 
     def __init__(
         self, host: str, command: str, line: Line, *, explain: Callable[[int, str], None] = lambda *_: None
@@ -93,6 +97,10 @@ class Conversation:
             raise DeadlineExceeded(f"{self._who} did not listen for {deadline:g} s") from None
         except LineLost as lost:
             raise HostError(f"{self._who}: {lost}") from None
+
+    def speak_while_hearing(self) -> None:
+        """Let one thread :meth:`hear` while another may :meth:`say`; from now on one always has to hear."""
+        self._line.duplex = True
 
     def hear(self, deadline: float) -> str:
         """Return the next line, without its end; what is not UTF-8 becomes U+FFFD."""

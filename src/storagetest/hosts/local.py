@@ -87,6 +87,9 @@ class _Pipes(Line):
 
     def send(self, data: bytes, limit: float) -> None:
         until, rest = time.monotonic() + limit, memoryview(data)
+        if self.duplex:
+            self._send_only(rest, until)
+            return
         self._poll.register(self._in, select.POLLOUT)
         try:
             while rest:  # and hear meanwhile: a command that waits to be heard would not listen
@@ -97,6 +100,16 @@ class _Pipes(Line):
             return
         finally:
             self._poll.unregister(self._in)
+
+    def _send_only(self, rest: memoryview, until: float) -> None:
+        room = select.poll()
+        room.register(self._in, select.POLLOUT)
+        with suppress(BrokenPipeError):
+            while rest:
+                if not room.poll(max(0.0, until - time.monotonic()) * 1000):
+                    raise LineLate
+                with suppress(BlockingIOError):
+                    rest = rest[os.write(self._in, rest[:_CHUNK]) :]
 
     def receive(self, limit: float) -> bytes:
         until = time.monotonic() + limit

@@ -251,7 +251,7 @@ class _Channel(Line):
     def send(self, data: bytes, limit: float) -> None:
         until, rest = time.monotonic() + limit, memoryview(data)
         while rest:  # and hear meanwhile: a command that waits to be heard would not listen
-            if self._channel.recv_ready():
+            if not self.duplex and self._channel.recv_ready():
                 self._heard += self._channel.recv(_CHUNK)
             self._time_out(until)
             try:

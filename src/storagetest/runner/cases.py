@@ -21,11 +21,10 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from storagetest.agent.pack import message
 from storagetest.errors import DeadlineExceeded, HostError, StoragetestError, WorkloadError
 from storagetest.hosts import Conversation, Host
 from storagetest.workloads._agent.answer import read_answer
-from storagetest.workloads._agent.run import ARGV
+from storagetest.workloads._agent.run import talk_with_agent
 
 __all__ = ["EACH", "CaseAnswer", "CaseCall", "CasesUnderWay", "Ended", "run_cases"]
 
@@ -103,9 +102,7 @@ class CasesUnderWay:
         self._talk: Conversation | None = None
         request = _request(calls, place, each, beside)
         try:
-            self._talk = self._stack.enter_context(
-                host.converse(ARGV, deadline=_WHOLE, first=message(request) + b"\n")
-            )
+            self._talk = self._stack.enter_context(talk_with_agent(host, request, deadline=_WHOLE))
         except StoragetestError as error:
             self._why = self._explained(error)
 

@@ -14,11 +14,10 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from storagetest.agent.pack import message
 from storagetest.errors import DeadlineExceeded, HostError, StoragetestError
 from storagetest.hosts.base import Host
 from storagetest.hosts.conversation import Conversation
-from storagetest.workloads._agent.run import ARGV
+from storagetest.workloads._agent.run import talk_with_agent
 
 __all__ = ["AT_ONCE", "Clock", "Gate", "clocks", "everywhere", "opened"]
 
@@ -66,8 +65,7 @@ class Gate:
 
     def __enter__(self) -> Gate:
         request = {"command": "gate", "path": "its door", "deadline": _LONGEST}
-        first = message(request).rstrip(b"\n") + b"\n"
-        talk = self._stack.enter_context(self.host.converse(ARGV, deadline=_LONGEST + _LATER, first=first))
+        talk = self._stack.enter_context(talk_with_agent(self.host, request, deadline=_LONGEST + _LATER))
         self._talk = talk
         try:
             self.place = str(self.expect("place", _BEGINS)["place"])

@@ -31,17 +31,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from storagetest.agent.pack import START, message
 from storagetest.agent.values import dress, undress
 from storagetest.errors import ClientLacks, DeadlineExceeded, HostError
 from storagetest.hosts import Conversation, Host
+from storagetest.workloads._agent.run import talk_with_agent
 
 __all__ = ["Call", "Hand", "Later", "Stat", "hand_on"]
 
 Call = tuple[Any, ...]
 """A call's name and its arguments, such as ``("pwrite", fd, b"x", 0)``."""
 
-_ARGV = ("python3", "-I", "-S", "-c", START)
 _LIFE = 12 * 3600.0
 """Seconds after which a hand is ended wherever it is: no session of tests takes longer."""
 _READY = 60.0
@@ -394,8 +393,7 @@ def hand_on(client: Host) -> Iterator[Hand]:
 
     Raises :class:`ClientLacks` where there is no Python that it runs on, and :class:`HostError`.
     """
-    first = message({"command": "hand", "deadline": _LIFE}) + b"\n"
-    with client.converse(_ARGV, deadline=_LIFE, first=first) as talk:
+    with talk_with_agent(client, {"command": "hand"}, deadline=_LIFE) as talk:
         try:
             hand = Hand(client.name, talk)
         except HostError as error:

@@ -32,7 +32,7 @@ from storagetest.hosts.base import Host
 from storagetest.measure.run import Sample
 from storagetest.measure.series import Series, cut
 from storagetest.runner.flow import Watch
-from storagetest.workloads._agent.attendant import run_quickly
+from storagetest.workloads._agent.program import run_quickly
 from storagetest.workloads._agent.run import run_agent
 
 __all__ = ["Sampled", "Sampling", "align"]

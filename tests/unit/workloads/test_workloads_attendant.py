@@ -1,19 +1,22 @@
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from storagetest.errors import DeadlineExceeded, HostError
+from storagetest.errors import DeadlineExceeded, HostError, WorkloadError
 from storagetest.hosts import Conversation, Host, LocalHost
-from storagetest.workloads._agent.attendant import Attendant, Attended, Nobody, run_quickly
+from storagetest.workloads._agent.attendant import Attendant, Errand
+from storagetest.workloads._agent.program import Ran, run_program, run_quickly
+from storagetest.workloads._agent.run import run_agent, talk_with_agent
 from storagetest.workloads._fio.job import FioJob
 from storagetest.workloads._fio.run import run_fio
 
@@ -29,8 +32,8 @@ def host() -> Iterator[Host]:
 
 
 def left() -> set[str]:
-    """The directories in memory of attendants that are no more (those of tests beside this one live)."""
-    made = {path.name: path.name.split("-")[2] for path in Path("/dev/shm").glob("storagetest-attend-*")}
+    """The directories in memory of programs that are no more (those of tests beside this one live)."""
+    made = {path.name: path.name.split("-")[2] for path in Path("/dev/shm").glob("storagetest-program-*")}
     return {name for name, pid in made.items() if not Path("/proc", pid).exists()}
 
 
@@ -43,9 +46,10 @@ def sleeper(told: Path) -> tuple[str, ...]:
     )
 
 
-def run(host: Host, *argv: str, deadline: float = 30.0, **more: tuple[str, ...]) -> Attended:
-    ran = host.once(Attendant).run(argv, deadline=deadline, **more)
-    assert isinstance(ran, Attended)
+def run(host: Host, *argv: str, deadline: float = 30.0, **more: tuple[str, ...]) -> Ran:
+    host.far = True
+    ran = run_program(host, argv, deadline=deadline, **more)
+    assert ran is not None
     return ran
 
 
@@ -86,12 +90,20 @@ def test_a_signal_is_told_as_a_shell_tells_it(host: Host) -> None:
 
 
 def test_a_program_that_is_not_there_is_told(host: Host) -> None:
-    assert host.once(Attendant).run(["storagetest-no-such-program"], deadline=10.0) is None
+    host.far = True
+    assert run_program(host, ["storagetest-no-such-program"], deadline=10.0) is None
 
 
-def test_one_attendant_serves_all_commands(host: Host) -> None:
-    parents = {run(host, "sh", "-c", "echo $PPID").out for _ in range(3)}
-    assert len(parents) == 1
+def forebears(host: Host) -> tuple[int, int]:
+    """Return the process ids of an agent and of whom it was forked from."""
+    said = run(host, "sh", "-c", "echo $PPID; cut -d' ' -f4 /proc/$PPID/stat").out.split()
+    return int(said[0]), int(said[1])
+
+
+def test_one_attendant_forks_all_agents(host: Host) -> None:
+    agents, attendants = zip(*(forebears(host) for _ in range(3)), strict=True)
+    assert len(set(agents)) == 3
+    assert len(set(attendants)) == 1
 
 
 def test_what_is_late_is_killed_with_all_that_it_started(host: Host, tmp_path: Path) -> None:
@@ -101,59 +113,107 @@ def test_what_is_late_is_killed_with_all_that_it_started(host: Host, tmp_path: P
     assert run(host, "echo", "on").out == "on\n"
 
 
-def test_an_interrupt_here_ends_the_command_there(
+def test_an_interrupt_here_ends_the_program_there(
     host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert run(host, "true").status == 0
 
-    def interrupted(_self: Conversation, _deadline: float) -> str:
+    def interrupted(_self: Errand, _deadline: float) -> bytes:
         pid_in(tmp_path / "pid")
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(Conversation, "hear", interrupted)
+        patched.setattr(Errand, "receive", interrupted)
         with pytest.raises(KeyboardInterrupt):
             run(host, *sleeper(tmp_path / "pid"))
     assert until_gone(pid_in(tmp_path / "pid"))
     assert run(host, "echo", "on").out == "on\n"
 
 
-def test_an_attendant_that_is_killed_takes_its_command_along(host: Host, tmp_path: Path) -> None:
-    def kill() -> None:
-        pid_in(tmp_path / "pid")
-        os.kill(pid_in(tmp_path / "pid.parent"), signal.SIGKILL)
+def when_it_sleeps(tmp_path: Path, kill: Callable[[int], int]) -> threading.Thread:
+    """Once the sleeper is there, SIGKILL the process that ``kill`` names, given the agent's id."""
 
-    killer = threading.Thread(target=kill)
+    def act() -> None:
+        pid_in(tmp_path / "pid")
+        os.kill(kill(pid_in(tmp_path / "pid.parent")), signal.SIGKILL)
+
+    killer = threading.Thread(target=act)
     killer.start()
-    with pytest.raises(HostError, match="ended in mid-conversation"):
+    return killer
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def test_an_attendant_that_is_killed_takes_its_agents_along(host: Host, tmp_path: Path) -> None:
+    killer = when_it_sleeps(tmp_path, parent_of)
+    with pytest.raises(HostError, match=r"the agent was lost: .*ended in mid-conversation"):
         run(host, *sleeper(tmp_path / "pid"))
     killer.join()
     assert until_gone(pid_in(tmp_path / "pid"))
-    shutil.rmtree(Path((tmp_path / "pid.place").read_text().strip()))  # a SIGKILL leaves it
-    assert run(host, "echo", "on").out == "on\n"
+    assert run(host, "echo", "on").out == "on\n"  # by a new one, which is asked for only now
+    shutil.rmtree(
+        Path((tmp_path / "pid.place").read_text().strip()), ignore_errors=True
+    )  # a SIGKILL leaves it
 
 
-def test_who_comes_while_it_is_busy_is_told_so(host: Host, tmp_path: Path) -> None:
-    long = threading.Thread(target=run, args=(host, "sh", "-c", f"echo 1 > {tmp_path}/pid; sleep 2"))
+def test_an_agent_that_is_killed_leaves_the_others_alone(host: Host, tmp_path: Path) -> None:
+    attendant = forebears(host)[1]
+    killer = when_it_sleeps(tmp_path, lambda agent: agent)
+    with pytest.raises(WorkloadError, match="ended without a result: it was killed"):
+        run(host, *sleeper(tmp_path / "pid"))
+    killer.join()
+    assert forebears(host)[1] == attendant
+    os.kill(pid_in(tmp_path / "pid"), signal.SIGKILL)  # it left its session: ended with the attendant
+    shutil.rmtree(Path((tmp_path / "pid.place").read_text().strip()))
+
+
+def test_agents_run_side_by_side(host: Host, tmp_path: Path) -> None:
+    wait = f"echo 1 > {tmp_path}/pid; while [ ! -e {tmp_path}/end ]; do sleep 0.1; done"
+    long = threading.Thread(target=run, args=(host, "sh", "-c", wait))
     long.start()
     pid_in(tmp_path / "pid")
-    assert isinstance(host.once(Attendant).run(["true"], deadline=10.0), Nobody)
-    long.join()
+    assert run(host, "touch", str(tmp_path / "end")).status == 0
+    long.join(30)
+    assert not long.is_alive()
+
+
+def test_much_that_is_said_comes_whole(host: Host) -> None:
+    said = run(host, "sh", "-c", "yes 0123456789abcde | head -n 400000").out
+    assert said == "0123456789abcde\n" * 400_000
+
+
+def test_a_conversation_goes_both_ways(host: Host) -> None:
+    host.far = True
+    request = {"command": "gate", "path": "its door"}
+    with talk_with_agent(host, request, deadline=60) as talk:
+        place = Path(json.loads(talk.hear(20))["place"])
+        assert place.is_dir()
+        assert run(host, "echo", "beside it").out == "beside it\n"
+    assert not place.exists()
+
+
+def test_what_is_wrong_with_a_request_is_said(host: Host) -> None:
+    host.far = True
+    with pytest.raises(WorkloadError, match="no command is called 'nonsense'"):
+        run_agent(host, {"command": "nonsense", "path": "nothing"}, deadline=10)
+    assert run(host, "echo", "on").out == "on\n"
 
 
 def test_it_ends_with_the_host(tmp_path: Path) -> None:
     with LocalHost() as host:
-        pid = int(run(host, "sh", "-c", "echo $PPID").out)
-    assert until_gone(pid)
+        pids = forebears(host)
+    assert all(until_gone(pid) for pid in pids)
 
 
-def test_a_host_that_is_closed_does_not_wait_for_its_command(tmp_path: Path) -> None:
+def test_a_host_that_is_closed_does_not_wait_for_its_program(tmp_path: Path) -> None:
     ended: list[BaseException] = []
 
     def waits(host: Host) -> None:
         try:
             run(host, *sleeper(tmp_path / "pid"), deadline=600.0)
-        except HostError as error:
+        except (HostError, WorkloadError) as error:
             ended.append(error)
 
     with LocalHost() as host:
@@ -173,8 +233,11 @@ def test_a_client_without_python_has_none(host: Host, monkeypatch: pytest.Monkey
         yield
 
     monkeypatch.setattr(host, "converse", no_python)
+    host.far = True
     attendant = Attendant(host)
-    assert isinstance(attendant.run(["true"], deadline=10.0), Nobody)
+    assert not attendant.there()
+    assert attendant.begin({"command": "program"}, deadline=10.0) is None
+    assert run_quickly(host, ["echo", "said"], deadline=10.0) == "said\n"
 
 
 @pytest.mark.parametrize("far", [False, True])
@@ -207,7 +270,7 @@ def test_fio_measures_the_same_by_it_as_by_the_script(host: Host, tmp_path: Path
 
 def test_fio_that_is_missing_is_told_by_it_too(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     host.far = True
-    monkeypatch.setattr(Attendant, "run", lambda *_, **__: None)
+    monkeypatch.setattr("storagetest.workloads._fio.run.run_program", lambda *_, **__: None)
     job = FioJob(name="load", filename="/dev/null", size=4096, rw="read", block_size=4096)
     with pytest.raises(Exception, match="fio is missing: install the package fio"):
         run_fio(host, job, deadline=10.0)

@@ -1,176 +1,262 @@
-"""An attendant: a process on the client that runs one command after another, as it is told.
+"""An attendant: a process on the client that every other agent is forked from.
 
-Theory. On a slow client it is beginning that costs: a session, a login shell, the supervisor, and each little
-program that makes a directory or reads counters, a tenth of a second each. An attendant is there already: it
-starts the one program that is wanted, and does the rest itself.
+Theory. On a slow client it is beginning that costs: a session, a login shell, the supervisor, the interpreter
+and all that it imports, two seconds on an emulated client. An attendant has that behind it. What is asked of
+it is a fork, and many agents talk over its one conversation.
 
 The request has only a deadline, for the whole conversation. Then, a JSON object a line:
 
-- ``n``, which the answer bears; ``argv``; ``deadline`` (s).
-- ``count`` (globs, may be empty): files whose texts are read right before and right after the command.
-- ``files`` (names, may be empty): files that the command leaves in its working directory, which is an empty
-  one in memory, and gone afterwards.
+- ``n``, ``agent`` (the request of any other command), ``deadline`` (s): begin an agent, number ``n``;
+- ``n``, ``say``: a text for its stdin;
+- ``n``, ``end``: its stdin ends; if it does not by :data:`_PATIENCE` seconds later it is told to (TERM), and
+  killed :data:`_GRACE` seconds after that. The same happens at its deadline;
+- ``n``, ``kill``: the last of these, now;
+- ``bye``: the conversation is over.
 
-The answer has ``status`` (128 + its number, if a signal ended the command), ``out``, ``err``, ``before``,
-``after`` and ``files`` (path → text), and ``seconds`` of the command. Or ``missing``: there is no such
-program. Or ``late``: it was not done in time, and was killed with all that it had started. Or ``long``: it
-printed more than :data:`MOST` bytes. The conversation ends when stdin does, and with it a command that still
-runs.
+What an agent prints comes as it is, each line behind its number and a blank. When it has ended there is a
+line of progress: ``ended``, its number, with ``status`` (128 + its number, if a signal ended it) and
+``complaint`` (the end of what it wrote to stderr). The conversation is over too when stdin ends, and all
+agents end with it.
 """
 
 from __future__ import annotations
 
-import glob
 import json
 import os
 import select
 import signal
-import subprocess
-import threading
 import time
+import traceback
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from storagetest.agent import files
-from storagetest.agent.crew import Failed
+from storagetest.agent.crew import die_with
 from storagetest.agent.job import Job
+from storagetest.agent.obey import command_of, obey
 
 __all__ = ["run"]
 
-MOST = 24 << 20
-"""Bytes of stdout or stderr: a line of the conversation has a limit too."""
-_CHUNK = 1 << 16
+_PATIENCE = 0.5
 _GRACE = 2.0
-"""Seconds between TERM and KILL."""
-_ABANDONED = 0.2
-"""As many, where nobody waits for the answer any more: we are killed too before long."""
-_MARK = "STORAGETEST_RUN"
-_MEMORY, _ELSE = "/dev/shm", "/tmp"  # noqa: S108  # a directory is made there, never one taken that is there
+_LAST = 1.5
+"""Seconds that all agents have when the conversation is over: then the supervisor kills us."""
+_CHUNK = 1 << 16
+_MOST_COMPLAINT = 1 << 14
+_NEVER = float("inf")
 
 
 def run(_request: dict[str, Any], job: Job) -> dict[str, Any]:
     """Do as told until stdin ends."""
-    served = 0
-    rest = b""
+    attendant = _Attendant(job)
     job.tell(phase="ready")
-    while line_and_rest := _line(rest, job.until):
-        line, rest = line_and_rest
-        order = json.loads(line)
-        served += 1
-        job.tell(n=order["n"], **_obey(order))
-    return {"served": served}
+    try:
+        while attendant.turn():
+            pass
+    finally:
+        attendant.leave()
+    return {"served": attendant.served}
 
 
-def _line(rest: bytes, until: float) -> tuple[bytes, bytes] | None:
-    """Return the next line of stdin and what came after it; None where stdin or the time is over."""
-    while b"\n" not in rest:
-        readable, _, _ = select.select([0], [], [], max(0.0, until - time.monotonic()))
-        data = os.read(0, _CHUNK) if readable else b""
+class _Agent:
+    """One agent, as its parent sees it."""
+
+    def __init__(self, number: int, pid: int, until: float, streams: tuple[int, int, int]) -> None:
+        self.number, self.pid = number, pid
+        self.stdin, self.stdout, self.stderr = streams
+        self.until, self.steps = until, [signal.SIGTERM, signal.SIGKILL]
+        self.orders, self.said, self.complaint = bytearray(), bytearray(), b""
+        self.ending = False
+        for stream in streams:
+            os.set_blocking(stream, False)
+
+    def write(self) -> None:
+        """Pass on of its orders what it takes now; end its stdin where no more are to come."""
+        try:
+            while self.orders:
+                del self.orders[: os.write(self.stdin, self.orders)]
+        except BlockingIOError:
+            return
+        except OSError:  # it does not listen any more
+            self.orders.clear()
+        if self.ending:
+            self.close_stdin()
+
+    def read(self) -> bytes:
+        """Return the lines that it has said since, each behind its number."""
+        for data in _chunks(self.stderr):
+            self.complaint = (self.complaint + data)[-_MOST_COMPLAINT:]
+        for data in _chunks(self.stdout):
+            self.said += data
+        end = self.said.rfind(b"\n") + 1
+        lines = bytes(self.said[:end])
+        del self.said[:end]
+        return b"".join(b"%d %b" % (self.number, line) for line in lines.splitlines(keepends=True))
+
+    def end(self) -> None:
+        """Let it see the end of its orders, and soon hear that it is to end."""
+        if not self.ending:
+            self.ending = True
+            self.until = min(self.until, time.monotonic() + _PATIENCE)
+            self.write()
+
+    def press(self) -> None:
+        """Take the next step towards its end: what is late, or does not end as told."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, self.steps[0])
+        self.until = time.monotonic() + _GRACE if len(self.steps) > 1 else _NEVER
+        del self.steps[:-1]
+
+    def close_stdin(self) -> None:
+        if self.stdin >= 0:
+            os.close(self.stdin)
+            self.stdin = -1
+
+    def close(self) -> None:
+        self.close_stdin()
+        os.close(self.stdout)
+        os.close(self.stderr)
+
+
+class _Attendant:
+    def __init__(self, job: Job) -> None:
+        self.served = 0
+        self._job = job
+        self._agents: dict[int, _Agent] = {}
+        self._rest = b""
+        self._wake, told = os.pipe()
+        os.set_blocking(self._wake, False)
+        os.set_blocking(told, False)
+        signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda _number, _frame: None)  # the byte in the pipe says it all
+
+    def turn(self) -> bool:
+        """Do what there is to be done; whether there may be more."""
+        ready = self._waited(stdin=True)
+        for agent in list(self._agents.values()):
+            self._look_after(agent)
+        return time.monotonic() < self._job.until and (0 not in ready or self._listen())
+
+    def leave(self) -> None:
+        """End all agents."""
+        last = time.monotonic() + _LAST
+        for agent in self._agents.values():
+            agent.close_stdin()
+            agent.press()
+            agent.until = last
+        while self._agents:
+            self._waited(stdin=False)
+            for agent in list(self._agents.values()):
+                with suppress(OSError):  # nobody may be listening
+                    self._look_after(agent)
+                if agent.until == _NEVER:  # killed; one that hangs in the kernel is left to the supervisor
+                    self._agents.pop(agent.number, None)
+
+    def _waited(self, *, stdin: bool) -> set[int]:
+        """Wait until there is something to do; return the descriptors that have something."""
+        waits = select.poll()
+        for descriptor in (self._wake, *((0,) if stdin else ())):
+            waits.register(descriptor, select.POLLIN)
+        for agent in self._agents.values():
+            waits.register(agent.stdout, select.POLLIN)
+            waits.register(agent.stderr, select.POLLIN)
+            if agent.orders:
+                waits.register(agent.stdin, select.POLLOUT)
+        next_step = min([self._job.until, *(agent.until for agent in self._agents.values())])
+        found = {one for one, _ in waits.poll(max(0.0, next_step - time.monotonic()) * 1000 + 1)}
+        for _ in _chunks(self._wake):
+            pass
+        return found
+
+    def _listen(self) -> bool:
+        data = os.read(0, _CHUNK)
         if not data:
-            return None
-        rest += data
-    line, _, rest = rest.partition(b"\n")
-    return line, rest
+            return False
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        orders = [json.loads(line) for line in lines]
+        for order in orders:
+            if "bye" not in order:
+                self._obey(order)
+        return not any("bye" in order for order in orders)
 
+    def _obey(self, order: dict[str, Any]) -> None:
+        number = order["n"]
+        if "agent" in order:
+            self.served += 1
+            self._agents[number] = self._fork(number, order["agent"], time.monotonic() + order["deadline"])
+            return
+        agent = self._agents.get(number)
+        if agent is None:
+            return  # it has ended, and that is being told
+        if "say" in order:
+            agent.orders += order["say"].encode()
+            agent.write()
+        elif "end" in order:
+            agent.end()
+        else:
+            del agent.steps[:-1]
+            agent.press()
 
-def _obey(order: dict[str, Any]) -> dict[str, Any]:
-    parent = _MEMORY if os.path.isdir(_MEMORY) else _ELSE
-    place = f"{parent}/storagetest-attend-{os.getpid()}-{os.urandom(4).hex()}"
-    os.mkdir(place, 0o700)
-    try:
-        return _run(order, place)
-    finally:
-        files.remove(place.encode())
+    def _look_after(self, agent: _Agent) -> None:
+        """Pass on what it says and hears; press it where it is late; say so when it has ended."""
+        pid, status = os.waitpid(agent.pid, os.WNOHANG)  # before its last words are read
+        _write(agent.read())
+        if agent.orders:
+            agent.write()
+        if pid:
+            self._agents.pop(agent.number)
+            agent.close()
+            code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
+            self._job.tell(
+                ended=agent.number, status=code, complaint=agent.complaint.decode("utf-8", "replace")
+            )
+        elif time.monotonic() >= agent.until:
+            agent.press()
 
+    def _fork(self, number: int, request: dict[str, Any], until: float) -> _Agent:
+        with suppress(Exception):  # the child says what is wrong; to have it imported saves each child time
+            command_of(request)
+        pipes = [os.pipe() for _ in range(3)]
+        theirs = (pipes[0][0], pipes[1][1], pipes[2][1])
+        ours = (pipes[0][1], pipes[1][0], pipes[2][0])
+        parent, pid = os.getpid(), os.fork()
+        if pid == 0:
+            self._become(request, parent, theirs, ours)
+        for descriptor in theirs:
+            os.close(descriptor)
+        return _Agent(number, pid, until, ours)
 
-def _run(order: dict[str, Any], place: str) -> dict[str, Any]:
-    paths = [f"{place}/.out", f"{place}/.err"]
-    with open(paths[0], "wb") as out, open(paths[1], "wb") as err:
-        before, began = _texts(order["count"]), time.monotonic()
+    def _become(
+        self, request: dict[str, Any], parent: int, streams: tuple[int, ...], parents: tuple[int, ...]
+    ) -> None:
+        """Be the agent: never returns."""
+        status = 1
         try:
-            process = subprocess.Popen(
-                order["argv"], cwd=place, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
-                start_new_session=True,
-            )  # fmt: skip
-        except FileNotFoundError:
-            return {"missing": True}
-        grace = _ABANDONED
-        try:
-            in_time = _wait(process, began + order["deadline"])
-            grace = _GRACE
+            os.setsid()
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for number, stream in enumerate(streams):
+                os.dup2(stream, number)
+            for stream in (*streams, *parents):
+                os.close(stream)
+            for agent in self._agents.values():
+                agent.close()  # or their ends would not be seen as long as we live
+            die_with(parent, signal.SIGTERM)
+            status = obey(request)
+        except BaseException:
+            os.write(2, traceback.format_exc().encode())
         finally:
-            if process.returncode is None:
-                _end(process, grace)
-    seconds, after = time.monotonic() - began, _texts(order["count"])
-    if not in_time:
-        return {"late": True}
-    if max(map(os.path.getsize, paths)) > MOST:
-        return {"long": True}
-    said = [_text(path) or "" for path in paths]
-    left = {name: text for name in order["files"] if (text := _text(f"{place}/{name}")) is not None}
-    status = process.returncode if process.returncode >= 0 else 128 - process.returncode
-    return {
-        "status": status, "out": said[0], "err": said[1], "seconds": seconds,
-        "before": before, "after": after, "files": left,
-    }  # fmt: skip
+            os._exit(status)
 
 
-def _wait(process: subprocess.Popen[bytes], until: float) -> bool:
-    """Wait for the command, and return whether it ended in time. Failed: nobody waits for it any more."""
-    ended, end = os.pipe()
-
-    def watch() -> None:
-        process.wait()
-        os.close(end)
-
-    threading.Thread(target=watch, daemon=True).start()
-    try:
-        readable, _, _ = select.select([0, ended], [], [], max(0.0, until - time.monotonic()))
-        if 0 in readable and ended not in readable:
-            raise Failed("stopped", "whoever wanted the command has gone")  # nobody speaks while one runs
-        return ended in readable
-    finally:
-        os.close(ended)
+def _chunks(descriptor: int) -> Iterator[bytes]:
+    """Yield what can be read now without waiting."""
+    with suppress(BlockingIOError):
+        while data := os.read(descriptor, _CHUNK):
+            yield data
 
 
-def _end(process: subprocess.Popen[bytes], grace: float) -> None:
-    """End the command and whatever it has started, also what left its process group (fio's jobs do)."""
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGTERM)
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(grace)
-    for _ in range(10):
-        marked = _marked()
-        for pid in marked:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        if not marked:
-            break
-        time.sleep(0.1)
-
-
-def _marked() -> list[int]:
-    """Return the processes that this one has started, by the name of the run in their environment."""
-    mark = os.environ.get(_MARK, "")
-    found = []
-    for path in glob.glob("/proc/[0-9]*/environ") if mark else ():
-        pid = int(path.split("/")[2])
-        with suppress(OSError), open(path, "rb") as file:
-            if pid != os.getpid() and f"{_MARK}={mark}".encode() in file.read().split(b"\0"):
-                found.append(pid)
-    return found
-
-
-def _texts(globs: list[str]) -> dict[str, str]:
-    paths = [path for one in globs for path in (glob.glob(one) if glob.has_magic(one) else [one])]
-    texts = {path: _text(path) for path in dict.fromkeys(paths)}
-    return {path: text for path, text in texts.items() if text is not None}
-
-
-def _text(path: str) -> str | None:
-    """Return what is in a file, or None where there is none that can be read."""
-    try:
-        with open(path, "rb") as file:
-            return file.read().decode("utf-8", "replace")
-    except OSError:
-        return None
+def _write(data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(1, rest) :]

@@ -1,59 +1,118 @@
-"""An attendant on a client: commands are run there by a process that is there already.
+"""An attendant on a client: agents are forked there by a process that is there already.
 
-It saves what starting a command over SSH costs: on an emulated client half a second or more for each, on a
-real one some milliseconds. The other side is :mod:`storagetest.agent.commands.attend`.
+It saves what starting an agent over SSH costs: on an emulated client two seconds for each, on a real one some
+tenths. The other side is :mod:`storagetest.agent.commands.attend`.
 
 Rules:
 
 1. A client has one attendant for as long as we are connected; it is started when it is first wanted and ends
-   with the host (:meth:`Host.once`).
-2. It does one thing at a time. Who comes meanwhile, or where there is no Python that it runs on, is told so
-   (:class:`Nobody`), and runs its command as any other.
-3. Deadlines and errors are those of :meth:`Host.run`. An attendant that hangs, or is lost, is given up; the
-   next command gets a new one.
+   with the host (:meth:`Host.once`), and all agents with it.
+2. Agents run side by side; each is an :class:`Errand`, a line as that of any other command.
+3. Where there is no Python that it runs on there is none, and whoever wants an agent starts it as any other
+   command. An attendant that is lost is given up; the next errand gets a new one.
 """
 
 from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from typing import Any
 
-from storagetest.agent.pack import message
-from storagetest.errors import DeadlineExceeded, HostError, StoragetestError
-from storagetest.hosts.base import Completed, Host, failed, shown
-from storagetest.hosts.conversation import Conversation
-from storagetest.workloads._agent.run import ARGV
+from storagetest.agent.pack import ARGV, message
+from storagetest.errors import HostError, StoragetestError
+from storagetest.hosts.base import Host
+from storagetest.hosts.conversation import Conversation, Line, LineLate, LineLost
 
-__all__ = ["Attendant", "Attended", "Nobody", "run_quickly"]
+__all__ = ["Attendant", "Errand"]
 
 _LIFE = 12 * 3600.0
 """Seconds after which an attendant is ended wherever it is: no session of tests takes longer."""
 _READY = 60.0
-_PATIENCE = 2.0
-"""Seconds that a command which is under way has to end when the host is closed."""
-_MARGIN = 15.0
-"""Seconds after a command's deadline within which the attendant itself must have said so."""
+_PATIENCE = 5.0
+"""Seconds that the agents have to end when the host is closed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Attended:
-    """What became of a command: exit status (128 + n, if signal n ended it), seconds, and what it left."""
+class Errand(Line):
+    """Our end of one agent's streams; ``begin`` of the attendant makes it. For one thread."""
 
-    status: int
-    out: str
-    err: str
-    seconds: float
-    before: Mapping[str, str]
-    after: Mapping[str, str]
-    files: Mapping[str, str]
+    def __init__(self, attendant: Attendant, number: int) -> None:
+        self._attendant, self._number = attendant, number
+        self._news = threading.Condition()
+        self._said: list[bytes] = []
+        self._status: int | None = None
+        self._complaint = ""
+        self._lost = ""
 
+    # What the attendant hears.
 
-class Nobody:
-    """Nobody attends: the command was not run."""
+    def take(self, line: bytes) -> None:
+        """Take a line that the agent has said."""
+        with self._news:
+            self._said.append(line)
+            self._news.notify_all()
+
+    def ended(self, status: int, complaint: str) -> None:
+        """Take the agent's end."""
+        with self._news:
+            self._status, self._complaint = status, complaint
+            self._news.notify_all()
+
+    def lost(self, why: str) -> None:
+        """Take that nothing more will be heard of the agent."""
+        with self._news:
+            self._lost = why
+            self._news.notify_all()
+
+    # What whoever has the errand asks for.
+
+    def send(self, data: bytes, limit: float) -> None:  # noqa: ARG002  # the attendant takes it at once
+        """See :meth:`Line.send`."""
+        self._order(say=data.decode())
+
+    def receive(self, limit: float) -> bytes:
+        """See :meth:`Line.receive`."""
+        self._wait(lambda: bool(self._said) or self._status is not None, limit)
+        with self._news:
+            said, self._said = b"".join(self._said), []
+        return said
+
+    def complaint(self) -> str:
+        """See :meth:`Line.complaint`: it comes when the agent has ended."""
+        return self._complaint
+
+    def hang_up(self) -> None:
+        """See :meth:`Line.hang_up`."""
+        self._order(end=True)
+
+    def status(self, limit: float) -> int:
+        """See :meth:`Line.status`."""
+        self._wait(lambda: self._status is not None, limit)
+        assert self._status is not None
+        return self._status
+
+    def kill(self) -> None:
+        """Kill the agent and its process group."""
+        self._order(kill=True)
+
+    def close(self) -> None:
+        """See :meth:`Line.close`; an agent that still runs is killed."""
+        if self._status is None:
+            self.kill()
+        self._attendant.forget(self._number)
+
+    def _order(self, **what: object) -> None:
+        if self._status is None and not self._lost:
+            with suppress(StoragetestError):  # which will be heard
+                self._attendant.say({"n": self._number, **what})
+
+    def _wait(self, until: Any, limit: float) -> None:  # noqa: ANN401
+        with self._news:
+            if not self._news.wait_for(lambda: until() or self._lost, timeout=limit):
+                raise LineLate
+            if not until():
+                raise LineLost(self._lost)
 
 
 class Attendant:
@@ -61,106 +120,129 @@ class Attendant:
 
     def __init__(self, host: Host) -> None:
         self._host = host
+        self._starting = threading.Lock()
         self._turn = threading.Lock()
         self._stack = ExitStack()
         self._talk: Conversation | None = None
+        self._listener: threading.Thread | None = None
+        self._errands: dict[int, Errand] = {}
         self._number = 0
         self._impossible = False
 
-    def run(
-        self, argv: Sequence[str], *, deadline: float, count: Sequence[str] = (), files: Sequence[str] = ()
-    ) -> Attended | Nobody | None:
-        """Run ``argv`` and return what became of it; None where there is no such program.
+    def there(self) -> bool:
+        """Return whether there is one, which is started where it is not; none can be where Python is missing.
 
-        The texts of what the globs ``count`` match are read before and after it. ``files`` are names of files
-        that it may leave in its working directory. :class:`Nobody`: it was not run.
-
-        Raises :class:`DeadlineExceeded` and :class:`HostError`.
+        Raises :class:`HostError`.
         """
-        if self._impossible or not self._turn.acquire(blocking=False):
-            return Nobody()
-        try:
-            talk = self._talking()
-            if talk is None:
-                return Nobody()
+        with self._starting:
+            return not self._impossible and (self._talk is not None or self._start())
+
+    def begin(self, request: Mapping[str, Any], *, deadline: float) -> Errand | None:
+        """Have an agent forked that ends within ``deadline`` seconds; None where none can be.
+
+        Raises :class:`HostError`.
+        """
+        if not self.there():
+            return None
+        with self._turn:
             self._number += 1
-            order = {"n": self._number, "argv": list(argv), "deadline": deadline}
-            talk.say(json.dumps({**order, "count": list(count), "files": list(files)}))
-            said = self._answer(talk, deadline + _MARGIN)
-        except BaseException:
-            self._give_up()
-            raise
-        finally:
-            self._turn.release()
-        return self._read(said, shown(argv), deadline)
+            errand = self._errands[self._number] = Errand(self, self._number)
+            number = self._number
+        self.say({"n": number, "agent": dict(request), "deadline": deadline})
+        return errand
+
+    def say(self, order: Mapping[str, Any]) -> None:
+        """Tell the attendant something. Raises :class:`HostError`."""
+        with self._turn:
+            if self._talk is None:
+                raise HostError(f"{self._host.name}: its attendant is gone")
+            self._talk.say(json.dumps(order))
+
+    def forget(self, number: int) -> None:
+        """Hear nothing more of an agent."""
+        with self._turn:
+            self._errands.pop(number, None)
 
     def close(self) -> None:
-        """End the attendant, if there is one, and with it a command that another thread still waits for."""
-        mine = self._turn.acquire(timeout=_PATIENCE)
-        self._give_up()
-        if mine:
-            self._turn.release()
+        """End the attendant, if there is one, and with it the agents that others still wait for."""
+        with self._starting:
+            with suppress(StoragetestError):
+                self.say({"bye": True})
+            if self._listener is not None:
+                self._listener.join(_PATIENCE)
+            self._give_up("it was ended, as its host is closed")
 
-    def _talking(self) -> Conversation | None:
-        if self._talk is None:
-            first = message({"command": "attend", "deadline": _LIFE}) + b"\n"
-            try:
-                talk = self._stack.enter_context(self._host.converse(ARGV, deadline=_LIFE, first=first))
-                said = self._hear(talk, _READY)
-            except HostError as error:
-                if "`python3` is not installed" not in str(error):
-                    raise
-                said = {"kind": "python"}
-            if said.get("kind") == "python":  # missing, or too old
-                self._impossible = True
-                self._give_up()
-                return None
-            if said.get("phase") != "ready":
-                raise HostError(f"{self._host.name}: the attendant said {said} and did not begin")
-            self._talk = talk
-        return self._talk
+    def _start(self) -> bool:
+        self._give_up("")  # what is left of one that was lost
+        first = message({"command": "attend", "deadline": _LIFE}) + b"\n"
+        try:
+            talk = self._stack.enter_context(self._host.converse(ARGV, deadline=_LIFE, first=first))
+            said = _heard(talk.hear(_READY))
+            while said is None:  # a banner's line, say
+                said = _heard(talk.hear(_READY))
+        except HostError as error:
+            self._give_up(str(error))
+            if "`python3` is not installed" not in str(error):
+                raise
+            said = {"kind": "python"}
+        if said.get("kind") == "python":  # missing, or too old
+            self._impossible = True
+            self._give_up("")
+            return False
+        if said.get("phase") != "ready":
+            self._give_up("")
+            raise HostError(f"{self._host.name}: the attendant said {said} and did not begin")
+        talk.speak_while_hearing()
+        self._talk = talk
+        self._listener = threading.Thread(
+            target=self._listen, args=(talk,), name=f"attendant-{self._host.name}", daemon=True
+        )
+        self._listener.start()
+        return True
 
-    def _answer(self, talk: Conversation, deadline: float) -> Mapping[str, Any]:
-        said = self._hear(talk, deadline)
-        if said.get("n") != self._number:
-            raise HostError(f"{self._host.name}: the attendant ended: {said.get('message', said)}")
-        return said
+    def _listen(self, talk: Conversation) -> None:
+        """Hand on what agents say, until the attendant ends."""
+        try:
+            while True:
+                self._hand_on(talk.hear(_LIFE))
+        except StoragetestError as error:
+            why = str(error)
+        except Exception as error:  # a thread's exception would be lost
+            why = f"{self._host.name}: its attendant: {type(error).__name__}: {error}"
+        with self._turn:
+            if self._talk is talk:
+                self._talk = None
+            errands, self._errands = self._errands, {}
+        for errand in errands.values():
+            errand.lost(why)
 
-    def _hear(self, talk: Conversation, deadline: float) -> Mapping[str, Any]:
-        while True:
-            line = talk.hear(deadline)
-            with suppress(ValueError):
-                said = json.loads(line)
-                if isinstance(said, dict) and "t" in said:  # else a banner's line, say
-                    return said
+    def _hand_on(self, line: str) -> None:
+        number, blank, rest = line.partition(" ")
+        if blank and number.isdigit():
+            errand = self._errands.get(int(number))
+            if errand is not None:
+                errand.take(rest.encode() + b"\n")
+            return
+        said = _heard(line) or {}
+        errand = self._errands.get(said.get("ended", 0))
+        if errand is not None:
+            errand.ended(said["status"], said["complaint"])
 
-    def _read(self, said: Mapping[str, Any], command: str, deadline: float) -> Attended | None:
-        if said.get("missing"):
-            return None
-        if said.get("late"):
-            raise DeadlineExceeded(
-                f"{self._host.name}: `{command}` did not end within {deadline:g} s and was killed"
-            )
-        if said.get("long"):
-            raise HostError(f"{self._host.name}: `{command}` printed more than can be read at once")
-        names = ("status", "out", "err", "seconds", "before", "after", "files")
-        return Attended(**{name: said[name] for name in names})
-
-    def _give_up(self) -> None:
-        self._talk = None
+    def _give_up(self, why: str) -> None:
+        with self._turn:
+            self._talk = None
+            errands, self._errands = self._errands, {}
+        for errand in errands.values():
+            errand.lost(why)
         stack, self._stack = self._stack, ExitStack()
         with suppress(StoragetestError):
             stack.close()
 
 
-def run_quickly(host: Host, argv: Sequence[str], *, deadline: float, check: bool = True) -> str:
-    """Return what a small command prints, run by the attendant where that is quicker.
-
-    Raises what :meth:`Host.run` does.
-    """
-    ran = host.once(Attendant).run(argv, deadline=deadline) if host.far else Nobody()
-    if not isinstance(ran, Attended):
-        return host.run(argv, deadline=deadline, check=check).stdout
-    if check and ran.status:
-        raise failed(Completed(host.name, tuple(argv), ran.status, ran.out, ran.err, ran.seconds))
-    return ran.out
+def _heard(line: str) -> dict[str, Any] | None:
+    """Return what the attendant itself says, or None."""
+    with suppress(ValueError):
+        said = json.loads(line)
+        if isinstance(said, dict) and "t" in said:
+            return said
+    return None

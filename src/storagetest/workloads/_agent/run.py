@@ -1,21 +1,36 @@
-"""Running the agent on a client: the zip and the request go in, an answer comes out, nothing stays there."""
+"""Running the agent on a client: the zip and the request go in, an answer comes out, nothing stays there.
+
+On a client to which beginning costs much (:attr:`Host.far`) an agent is forked by the client's
+:class:`~storagetest.workloads._agent.attendant.Attendant`; elsewhere it is a command like any other.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from typing import Any
 
-from storagetest.agent.pack import START, message
+from storagetest.agent.pack import ARGV, message
 from storagetest.errors import DeadlineExceeded, HostError, WorkloadError
 from storagetest.hosts.base import Completed, Host
+from storagetest.hosts.conversation import Conversation, LineLate, LineLost
 from storagetest.workloads._agent.answer import Answer, read_answer
+from storagetest.workloads._agent.attendant import Attendant, Errand
 
-__all__ = ["ARGV", "run_agent"]
+__all__ = ["attended", "run_agent", "talk_with_agent"]
 
-# -I and -S: neither the user's environment nor installed packages matter, and it starts in half the time.
-ARGV = ("python3", "-I", "-S", "-c", START)
 _LATER = 15.0
 """Seconds after the agent's own deadline at which the host ends it: it should have said why before."""
+_PARTING = 6.0
+"""Seconds that an agent takes to end at most: it is asked to, told to, and killed."""
+_MOST = 64 << 20
+"""Bytes that an agent may say."""
+
+
+def attended(client: Host) -> bool:
+    """Return whether agents are forked there by an attendant. Raises :class:`HostError`."""
+    return client.far and client.once(Attendant).there()
 
 
 def run_agent(
@@ -35,9 +50,7 @@ def run_agent(
     name = f"{client.name}: {request['command'].replace('_', '-')} on {request['path']}"
     whole = {"deadline": deadline, **request}
     try:
-        done = client.run(
-            ARGV, deadline=deadline + _LATER, check=False, stdin=message(whole), on_line=on_line
-        )
+        done = _run(client, whole, deadline + _LATER, on_line)
     except DeadlineExceeded as error:
         raise WorkloadError(
             f"{name}: the agent did not end within {deadline:g} s and was ended. The target may hang: look "
@@ -51,6 +64,78 @@ def run_agent(
             ) from error
         raise
     return _read(name, done)
+
+
+@contextmanager
+def talk_with_agent(client: Host, request: Mapping[str, Any], *, deadline: float) -> Iterator[Conversation]:
+    """Begin the command that ``request`` names on ``client``, and yield a conversation with it.
+
+    It is over when the block is left, and by ``deadline`` seconds from now. Raises :class:`HostError`, also
+    where there is no python3, and what a :class:`Conversation` does.
+    """
+    whole = {"deadline": deadline, **request}
+    errand = client.once(Attendant).begin(whole, deadline=deadline) if attended(client) else None
+    if errand is None:
+        with client.converse(ARGV, deadline=deadline, first=message(whole) + b"\n") as talk:
+            yield talk
+        return
+    name = f"the agent's {request['command']}"
+    with closing(errand):
+        try:
+            yield Conversation(client.name, name, errand)
+        except BaseException:
+            _part(errand)
+            raise
+        if not _part(errand):
+            raise HostError(
+                f"{client.name}: `{name}` cannot be killed: it hangs in the kernel (is its target dead?)"
+            )
+
+
+def _run(
+    client: Host, request: Mapping[str, Any], limit: float, on_line: Callable[[str], None] | None
+) -> Completed:
+    errand = client.once(Attendant).begin(request, deadline=limit) if attended(client) else None
+    if errand is None:
+        return client.run(ARGV, deadline=limit, check=False, stdin=message(request), on_line=on_line)
+    began = time.monotonic()
+    with closing(errand):
+        try:
+            said = "".join(_said(errand, limit, on_line or (lambda _: None)))
+            status = errand.status(_PARTING)
+        except LineLate:
+            _part(errand)
+            raise DeadlineExceeded(f"{client.name}: the agent did not end within {limit:g} s") from None
+        except LineLost as lost:
+            raise HostError(f"{client.name}: the agent was lost: {lost}") from None
+        except BaseException:
+            _part(errand)
+            raise
+    return Completed(client.name, ARGV, status, said, errand.complaint(), time.monotonic() - began)
+
+
+def _said(errand: Errand, limit: float, on_line: Callable[[str], None]) -> Iterator[str]:
+    """Yield what an agent says until it ends. Raises what a :class:`Line` does, and :class:`HostError`."""
+    until, size = time.monotonic() + limit, 0
+    while data := errand.receive(max(0.0, until - time.monotonic())):
+        size += len(data)
+        if size > _MOST:
+            raise HostError(f"the agent said more than {_MOST >> 20} MiB")
+        text = data.decode(errors="replace")
+        for line in text.splitlines():
+            on_line(line)
+        yield text
+
+
+def _part(errand: Errand) -> bool:
+    """End an agent; whether it is gone, or goes as soon as its client is back."""
+    errand.hang_up()
+    with suppress(LineLost):
+        try:
+            errand.status(_PARTING)
+        except LineLate:
+            return False
+    return True
 
 
 def _read(name: str, done: Completed) -> Answer:

@@ -29,7 +29,7 @@ from storagetest.measure.cache import Cache, unproven
 from storagetest.measure.run import METRICS, Sample
 from storagetest.protocols.base import Attachment, Gives
 from storagetest.units import format_size
-from storagetest.workloads._agent.attendant import run_quickly
+from storagetest.workloads._agent.program import run_quickly
 from storagetest.workloads._fio.job import FioJob
 from storagetest.workloads._fio.run import Done, check_engine, run_fio
 from storagetest.workloads.base import Scale, Workload

@@ -12,7 +12,8 @@ from storagetest.counters.cpu import Busy, busy, parse_stat
 from storagetest.errors import ClientLacks, DeadlineExceeded, HostError, WorkloadError
 from storagetest.hosts.base import Completed, Host
 from storagetest.measure.series import Series
-from storagetest.workloads._agent.attendant import Attendant, Nobody
+from storagetest.workloads._agent.program import run_program
+from storagetest.workloads._agent.run import attended
 from storagetest.workloads._fio.job import FIRST, LOG, FioJob, argv
 from storagetest.workloads._fio.parse import Expected, FioResult, parse_all
 from storagetest.workloads._fio.timeline import began, first_io, timeline
@@ -119,7 +120,7 @@ def run_fio(
         wanted=wanted,
         tidy=jobs[0].filename if dirty else "",
         cooldown=cooldown,
-        attended=not warm and not door,
+        quickly=not warm and not door,
     )
     return replace(done, results=done.results[: len(jobs)])
 
@@ -149,21 +150,20 @@ def run_command(
     wanted: str = "counters",
     tidy: str = "",
     cooldown: float = 0.0,
-    attended: bool = False,
+    quickly: bool = False,
 ) -> Done:
     """Run a command line of fio's that must report what is ``expected``, as :func:`run_fio` does.
 
     Before it the page cache lets go of the file ``tidy``. The last ``cooldown`` seconds are not the first
-    job's. If ``attended``, a client to which a command costs much runs it by its attendant, who does what the
-    script does but for holding a file, letting go of one, and the door.
+    job's. With ``quickly``, a client that has an attendant runs it by that: it does what the script does but
+    for holding a file, letting go of one, and the door.
     """
     try:
-        done = _attended(client, command, deadline, wanted) if attended and client.far else None
-        done = done or client.run(
-            ["sh", "-c", _SCRIPT, "storagetest-fio", *hold, wanted, tidy, *command],
-            deadline=deadline,
-            check=False,
-        )
+        if quickly and attended(client):
+            done = _by_agent(client, command, deadline, wanted)
+        else:
+            script = ["sh", "-c", _SCRIPT, "storagetest-fio", *hold, wanted, tidy, *command]
+            done = client.run(script, deadline=deadline, check=False)
     except DeadlineExceeded as error:
         msg = (
             f"{client.name}: fio did not end within {deadline:g} s and was ended. The target may hang: "
@@ -173,16 +173,15 @@ def run_command(
     return _read(client.name, command, expected, done, log_interval, cooldown)
 
 
-def _attended(client: Host, command: tuple[str, ...], deadline: float, wanted: str) -> Completed | None:
-    """Return what the script would print, by the client's attendant; None where nobody attends."""
-    ran = client.once(Attendant).run(
+def _by_agent(client: Host, command: tuple[str, ...], deadline: float, wanted: str) -> Completed:
+    """Return what the script would print."""
+    ran = run_program(
+        client,
         command,
         deadline=deadline,
         count=readout.globs() if "counters" in wanted else (),
         files=_LOGS.split() if "files" in wanted else (),
     )
-    if isinstance(ran, Nobody):
-        return None
     if ran is None:
         return Completed(client.name, command, 0, f"{_MISSING}\n", "", 0.0)
     before, after = readout.printed(ran.before), readout.printed({**ran.after, **ran.files})

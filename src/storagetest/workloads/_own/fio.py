@@ -72,7 +72,7 @@ class OwnFio(Workload[WorkloadOptions]):
         deadline = scale.ramp + scale.runtime + scale.patience + _SLACK
         wanted = "counters files" if door else "counters"
         done = run_command(
-            attachment.client, command, expected, deadline=deadline, wanted=wanted, attended=not door
+            attachment.client, command, expected, deadline=deadline, wanted=wanted, quickly=not door
         )
         named = {job.name: result for job, result in zip(self.jobs, done.results, strict=True)}
         values, whole = _values(named), merge(result.latency for result in done.results)

@@ -1,0 +1,71 @@
+"""Running a program on a client by the agent, where that is quicker than by a session of its own.
+
+The other side is :mod:`storagetest.agent.commands.program`. Deadlines and errors are those of
+:meth:`Host.run`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from storagetest.errors import DeadlineExceeded, HostError
+from storagetest.hosts.base import Completed, Host, failed, shown
+from storagetest.workloads._agent.run import attended, run_agent
+
+__all__ = ["Ran", "run_program", "run_quickly"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What became of a program: exit status (128 + n, if signal n ended it), seconds, and what it left."""
+
+    status: int
+    out: str
+    err: str
+    seconds: float
+    before: Mapping[str, str]
+    after: Mapping[str, str]
+    files: Mapping[str, str]
+
+
+def run_program(
+    host: Host,
+    argv: Sequence[str],
+    *,
+    deadline: float,
+    count: Sequence[str] = (),
+    files: Sequence[str] = (),
+) -> Ran | None:
+    """Run ``argv`` and return what became of it; None where there is no such program.
+
+    The texts of what the globs ``count`` match are read before and after it. ``files`` are names of files
+    that it may leave in its working directory.
+
+    Raises :class:`DeadlineExceeded`, :class:`HostError`, and :class:`WorkloadError` where there is no Python.
+    """
+    request = {"command": "program", "path": argv[0], "argv": list(argv)}
+    said = run_agent(host, {**request, "count": list(count), "files": list(files)}, deadline=deadline).more
+    if said.get("missing"):
+        return None
+    if said.get("late"):
+        raise DeadlineExceeded(
+            f"{host.name}: `{shown(argv)}` did not end within {deadline:g} s and was killed"
+        )
+    if said.get("long"):
+        raise HostError(f"{host.name}: `{shown(argv)}` printed more than can be read at once")
+    names = ("status", "out", "err", "seconds", "before", "after", "files")
+    return Ran(**{name: said[name] for name in names})
+
+
+def run_quickly(host: Host, argv: Sequence[str], *, deadline: float, check: bool = True) -> str:
+    """Return what a small program prints, run by the client's attendant where it has one.
+
+    Raises what :meth:`Host.run` does.
+    """
+    ran = run_program(host, argv, deadline=deadline) if attended(host) else None
+    if ran is None:
+        return host.run(argv, deadline=deadline, check=check).stdout
+    if check and ran.status:
+        raise failed(Completed(host.name, tuple(argv), ran.status, ran.out, ran.err, ran.seconds))
+    return ran.out
