@@ -347,8 +347,8 @@ class SupervisedHost(Host):
 
     def _must_have_started(self, command: str, status: int, err: str) -> None:
         """Raise where env(1) could not execute the command: status 127 or 126, and its word for it."""
-        last = err.strip().rpartition("\n")[2]
-        if status not in {126, 127} or not last.startswith("env: ") or command not in last:
+        words = [line for line in err.splitlines() if line.startswith("env: ")]  # a launcher may add its own
+        if status not in {126, 127} or not words or command not in words[-1]:
             return
         what = (
             "is not installed (not on PATH, /usr/sbin and /sbin included)"

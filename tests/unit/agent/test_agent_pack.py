@@ -29,7 +29,7 @@ SLOW = {
 
 BODIES = {("pathlib", "casekit"), ("pathlib", "given"), ("subprocess", "casekit")}
 """A body is given a path, and may start a program: its kit may import what that takes. No workload does."""
-STAYS = {("subprocess", "attend.py")}
+STAYS = {("subprocess", "program.py")}
 """An attendant starts once a session, and starting programs is what it is for."""
 
 
