@@ -111,6 +111,10 @@ def select(state: State, items: list[pytest.Item], *, sample: bool) -> list[pyte
         lacking = _lacking(state, item, identifier)
         if lacking:
             item.add_marker(pytest.mark.skip(reason=f"{identifier} has no {', '.join(sorted(lacking))}"))
+        elif "maximum" in item.fixturenames and not state.profile.search:  # type: ignore[attr-defined]
+            name = state.profile.name
+            why = f"profile {name} has no measurements for a search: say `search: 40` there"
+            item.add_marker(pytest.mark.skip(reason=why))
         else:
             able.append(item)
     if not sample:
@@ -122,10 +126,16 @@ def select(state: State, items: list[pytest.Item], *, sample: bool) -> list[pyte
 def _sample(state: State, items: list[pytest.Item]) -> list[pytest.Item]:
     """Choose a little of everything: one case of each suite (a file), on the protocol with the fewest so far.
 
-    So every suite runs and every protocol is run over. Of a conformance module on the wire, which has its one
-    protocol, a few cases are kept; of a directory of cases through the mount, one a protocol; of an optional
-    target, which may not be there at all, one case.
+    So every suite runs and every protocol is run over: on its first variant that can, as attaching another
+    takes its time. Of a conformance module on the wire, which has its one protocol, a few cases are kept;
+    cases through the mount count as one suite a directory; of an optional target, which may not be there at
+    all, there is one case.
     """
+    order = {identifier: number for number, identifier in enumerate(state.variants)}
+
+    def place(item: pytest.Item) -> int:
+        return order[item_variant(item) or ""]
+
     kept: list[pytest.Item] = []
     shares: Counter[str] = Counter()
     suites: dict[Path, dict[str, pytest.Item]] = {}
@@ -135,10 +145,10 @@ def _sample(state: State, items: list[pytest.Item]) -> list[pytest.Item]:
             share, most = f"optional {variant.protocol}", 1
         elif item.get_closest_marker("external") or any(need.endswith("-wire") for need in _needs(item)):
             share, most = f"{item.path} {variant.protocol}", _CASES_A_MODULE
-        elif item.get_closest_marker("case"):
-            share, most = f"{item.path.parent} {variant.protocol}", 1
         else:
-            suites.setdefault(item.path, {}).setdefault(variant.protocol, item)
+            suite = item.path.parent if item.get_closest_marker("case") else item.path
+            candidates = suites.setdefault(suite, {})
+            candidates[variant.protocol] = min(candidates.get(variant.protocol, item), item, key=place)
             continue
         if shares[share] < most:
             shares[share] += 1

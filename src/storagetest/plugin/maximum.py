@@ -67,18 +67,13 @@ class Maximum:
     ) -> tuple[Run, Found]:
         """Search, measure and judge. A parameter that is a list is searched, any other one is given.
 
-        Raises AssertionError (a gate missed) or :class:`Invalid` (no verdict); skips where the profile has
-        no measurements for a search.
+        Raises AssertionError (a gate missed) or :class:`Invalid` (no verdict).
         """
         __tracebackhide__ = True
-        budget = self._state.profile.search
-        if not budget:
-            name = self._state.profile.name
-            pytest.skip(f"profile {name} has no measurements for a search: say `search: 40` there")
         searched = {name: tuple(value) for name, value in parameters.items() if isinstance(value, list)}
         fixed = {name: value for name, value in parameters.items() if name not in searched}
         space = space_of(self._protocol.searched, searched, len(self._machines))
-        chosen = _strategy(strategy, space, budget)
+        chosen = _strategy(strategy, space, self._state.profile.search)
         tried: list[_Tried] = []
         while (point := chosen.ask()) is not None:
             tried.append(self._try(workload, fixed, space, point))

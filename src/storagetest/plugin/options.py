@@ -52,7 +52,7 @@ def add_options(parser: pytest.Parser) -> None:
     add(
         "--st-sample",
         action="store_true",
-        help="run a little of everything: each case once, the protocols taking turns",
+        help="run a little of everything: each suite once, the protocols taking turns",
     )
     add(
         "--st-results",

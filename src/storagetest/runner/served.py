@@ -13,6 +13,7 @@ from storagetest.counters import readout
 from storagetest.counters.block import Block
 from storagetest.errors import HostError
 from storagetest.hosts.base import Host
+from storagetest.workloads._agent.program import run_quickly
 
 __all__ = ["ServerWrites"]
 
@@ -37,7 +38,7 @@ class ServerWrites:
 
 def _writes(server: Host) -> Mapping[str, int]:
     try:
-        said = server.run(["sh", "-c", readout.command()], deadline=_DEADLINE, check=False).stdout
+        said = run_quickly(server, ["sh", "-c", readout.command()], deadline=_DEADLINE, check=False)
     except HostError:
         return {}
     source = Block()
