@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from storagetest.counters import readout
 from storagetest.counters.block import Block
-from storagetest.errors import HostError
+from storagetest.errors import StoragetestError
 from storagetest.hosts.base import Host
 from storagetest.workloads._agent.program import run_quickly
 
@@ -39,7 +39,7 @@ class ServerWrites:
 def _writes(server: Host) -> Mapping[str, int]:
     try:
         said = run_quickly(server, ["sh", "-c", readout.command()], deadline=_DEADLINE, check=False)
-    except HostError:
+    except StoragetestError:
         return {}
     source = Block()
     readings = source.parse(source.select(readout.parse(said)))
