@@ -12,16 +12,24 @@ what they do to each other. Which of them matters how much is found like the len
 
 The priors on the lengths and the noise keep a handful of points from being believed too much: without them
 three measurements on a line are explained as well by no noise at all.
+
+Speed comes from the grid. How alike two values of a parameter are is one small table; a row of the covariance
+is the outer sum and the outer product of the tables' lines. A further measurement adds one row to the
+Cholesky factor and one to its solution over the grid, and nothing else changes (:meth:`Process.add`).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from functools import reduce
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import cho_solve, solve_triangular
 from scipy.optimize import minimize
+
+from storagetest.search.space import Point
 
 __all__ = ["Process"]
 
@@ -31,92 +39,170 @@ _LENGTH, _LENGTH_SPREAD = np.log(0.6), 0.7  # of a parameter's whole range
 _NOISE, _NOISE_SPREAD = np.log(0.04), 0.7  # 4 %, give or take a factor of two
 _ALONE, _TOGETHER, _SIGNAL_SPREAD = np.log(0.7), np.log(0.3), 1.0
 _BOUNDS_LENGTH, _BOUNDS_NOISE, _BOUNDS_SIGNAL = (np.log(0.08), np.log(6.0)), (-6.0, -1.0), (-4.0, 2.0)
+_LEVEL = 1.0  # variance of the level of all, in logarithms: next to nothing is known of it beforehand
 _JITTER = 1e-9
+_DISTURBED = 3.5  # standard deviations below what all others say: something else slowed it
+_IGNORED = 4.0  # variance that is added to what was disturbed: it says nothing any more
+_ROOM = 32  # further measurements, before everything is laid out anew
+_EFFORT = {"maxiter": 15}
 
 
 class Process:
-    """Fitted by :meth:`fit`, asked by :meth:`predict`. Points are rows of numbers from 0 to 1."""
+    """Over the grid of ``shape``, told by :meth:`add`, learning by :meth:`learn`.
 
-    def __init__(self, parameters: int) -> None:
-        self._theta: Array = np.array([_LENGTH] * parameters + [_ALONE, _TOGETHER, _NOISE])
-        self._points: Array = np.empty((0, parameters))
+    :attr:`mean` and :attr:`variance` have one number for each point of the grid, the last parameter running
+    fastest.
+    """
+
+    def __init__(self, shape: Sequence[int]) -> None:
+        self._shape = tuple(shape)
+        self._theta: Array = np.array([_LENGTH] * len(self._shape) + [_ALONE, _TOGETHER, _NOISE])
+        self._points: list[Point] = []
+        self._at: list[int] = []
+        self._logs: list[float] = []
+        self._disturbed: set[int] = set()
+        self._rebuild()
+
+    @property
+    def mean(self) -> Array:
+        """The expected logarithm at each point of the grid."""
+        return self._mean
+
+    @property
+    def variance(self) -> Array:
+        """How uncertain :attr:`mean` is; the noise of a measurement is not in it."""
+        return np.maximum(self._variance, _JITTER)
 
     @property
     def noise(self) -> float:
         """How far measurements at one point lie apart: the standard deviation, as a share."""
         return float(np.exp(self._theta[-1]))
 
-    def fit(self, points: Sequence[Sequence[float]], values: Sequence[float], *, learn: bool = True) -> None:
-        """Take in all measurements; ``learn`` lengths and noise anew, or keep those that were learned."""
-        self._points = np.asarray(points, float)
-        logs = np.log(np.asarray(values, float))
-        self._centre = float(np.median(logs))
-        self._heights: Array = logs - self._centre
-        if learn:
-            self._theta = self._learned()
-        self._factor = cho_factor(self._covariance(self._theta), lower=True)
-        self._weights: Array = cho_solve(self._factor, self._heights)
+    def add(self, point: Point, value: float) -> None:
+        """Take in one measurement; lengths and noise stay as they were learned."""
+        self._points.append(point)
+        self._at.append(int(np.ravel_multi_index(point, self._shape)))
+        self._logs.append(float(np.log(value)))
+        number = len(self._logs) - 1
+        if number and number < len(self._solved):
+            self._extend(number)
+        else:
+            self._rebuild()
+        if self._doubt():
+            self._rebuild()
 
-    def surprises(self) -> Array:
-        """Return how far each measurement lies from what all the others say, in standard deviations.
+    def learn(self) -> None:
+        """Find lengths and noise anew from all that was measured."""
+        bounds = [_BOUNDS_LENGTH] * len(self._shape) + [_BOUNDS_SIGNAL, _BOUNDS_SIGNAL, _BOUNDS_NOISE]
+        for _ in range(2):  # the second time without what the first found disturbed
+            found = minimize(
+                self._badness, self._theta, jac=True, method="L-BFGS-B", bounds=bounds, options=_EFFORT
+            )
+            self._theta = np.asarray(found.x, float)
+            self._rebuild()
+            if not self._doubt():
+                return
+        self._rebuild()
 
-        Leave-one-out residuals (Rasmussen and Williams, section 5.4.2): negative is lower than expected.
+    def _rebuild(self) -> None:
+        """Begin again, with the present lengths and noise: as if all were added one after the other."""
+        size, count = int(np.prod(self._shape)), len(self._logs)
+        alone, together, _ = np.exp(2 * self._theta[-3:])
+        # What was not measured is thought to be as good as the best: the search shall want to see it.
+        self._centre = max(self._logs, default=0.0)
+        self._tables, _ = _tables(self._shape, self._theta)
+        self._mean: Array = np.full(size, self._centre)
+        self._variance: Array = np.full(size, _LEVEL + alone + together)
+        self._rows: Array = np.empty((count + _ROOM, size))
+        self._factor: Array = np.zeros((count + _ROOM, count + _ROOM))
+        self._solved: Array = np.empty(count + _ROOM)
+        if not count:
+            return
+        across = np.array([self._row(point) for point in self._points])
+        factor = np.linalg.cholesky(across[:, self._at] + np.diag(self._noises(self.noise)))
+        rows = solve_triangular(factor, across, lower=True, check_finite=False)
+        solved = solve_triangular(factor, self._heights(), lower=True, check_finite=False)
+        self._factor[:count, :count], self._rows[:count], self._solved[:count] = factor, rows, solved
+        self._mean += solved @ rows
+        self._variance -= (rows**2).sum(axis=0)
+
+    def _extend(self, number: int) -> None:
+        """Add the row of measurement ``number`` to the factor, and what it says of the grid."""
+        at, before = self._at[number], slice(0, number)
+        row = self._rows[before, at].copy()
+        own = self._row(self._points[number])
+        root = float(np.sqrt(own[at] + self._noises(self.noise)[number] - row @ row))
+        self._factor[number, before], self._factor[number, number] = row, root
+        self._rows[number] = (own - row @ self._rows[before]) / root
+        self._solved[number] = (self._heights()[number] - row @ self._solved[before]) / root
+        self._mean += self._rows[number] * self._solved[number]
+        self._variance -= self._rows[number] ** 2
+
+    def _heights(self) -> Array:
+        return np.array(self._logs) - self._centre
+
+    def _noises(self, noise: float) -> Array:
+        """Return the variance of each measurement."""
+        noises = np.full(len(self._logs), noise**2 + _JITTER)
+        noises[sorted(self._disturbed)] += _IGNORED
+        return noises
+
+    def _doubt(self) -> bool:
+        """Find what was disturbed, and return whether that is something else than before.
+
+        It is what lies far below what all the others say: leave-one-out residuals (Rasmussen and Williams,
+        section 5.4.2), in standard deviations. What was disturbed itself is asked as if it were not.
         """
-        inverse = cho_solve(self._factor, np.eye(len(self._points)))
-        surprises: Array = self._weights / np.sqrt(np.diag(inverse))
-        return surprises
+        factor = self._factor[: len(self._logs), : len(self._logs)]
+        inverse = cho_solve((factor, True), np.eye(len(factor)), check_finite=False)
+        spread = 1 / np.diag(inverse)
+        ignored = self._noises(self.noise) - self.noise**2
+        far = (inverse @ self._heights()) * spread / np.sqrt(np.maximum(spread - ignored, _JITTER))
+        before, self._disturbed = self._disturbed, {int(one) for one in np.flatnonzero(far < -_DISTURBED)}
+        return self._disturbed != before
 
-    def predict(self, points: Sequence[Sequence[float]]) -> tuple[Array, Array]:
-        """Return the expected logarithm and its standard deviation at ``points``; noise is not in it."""
-        there = np.asarray(points, float)
-        across = self._kernel(there, self._points, self._theta)
-        mean = across @ self._weights + self._centre
-        signal = _height(self._theta)
-        explained = np.einsum("ij,ji->i", across, cho_solve(self._factor, across.T))
-        return mean, np.sqrt(np.maximum(signal - explained, 1e-12))
+    def _row(self, point: Point) -> Array:
+        """Return the covariance of what is expected at ``point`` with that at each point of the grid."""
+        alone, together, _ = np.exp(2 * self._theta[-3:])
+        lines = [table[value] for table, value in zip(self._tables, point, strict=True)]
+        total = reduce(np.add.outer, lines) * (alone / len(lines))
+        row: Array = (_LEVEL + total + together * reduce(np.multiply.outer, lines)).ravel()
+        return row
 
-    def _learned(self) -> Array:
-        count = self._points.shape[1]
-        bounds = [_BOUNDS_LENGTH] * count + [_BOUNDS_SIGNAL, _BOUNDS_SIGNAL, _BOUNDS_NOISE]
-        done = minimize(self._badness, self._theta, method="L-BFGS-B", bounds=bounds, options={"maxiter": 15})
-        return np.asarray(done.x, float)
-
-    def _badness(self, theta: Array) -> float:
-        """Return the negative logarithm of posterior probability, but for a constant."""
-        try:
-            factor = cho_factor(self._covariance(theta), lower=True)
-        except np.linalg.LinAlgError:
-            return 1e9
-        fit = 0.5 * float(self._heights @ cho_solve(factor, self._heights))
-        spread = float(np.log(np.diag(factor[0])).sum())
-        lengths, (alone, together, noise) = theta[:-3], theta[-3:]
-        prior = float((((lengths - _LENGTH) / _LENGTH_SPREAD) ** 2).sum())
-        prior += ((alone - _ALONE) / _SIGNAL_SPREAD) ** 2 + ((together - _TOGETHER) / _SIGNAL_SPREAD) ** 2
-        prior += ((noise - _NOISE) / _NOISE_SPREAD) ** 2
-        return fit + spread + 0.5 * float(prior)
-
-    def _covariance(self, theta: Array) -> Array:
-        size = len(self._points)
-        same: Array = self._kernel(self._points, self._points, theta)
-        same[np.diag_indices(size)] += np.exp(2 * theta[-1]) + _JITTER
-        return same
-
-    @staticmethod
-    def _kernel(some: Array, others: Array, theta: Array) -> Array:
-        apart = np.abs(some[:, None, :] - others[None, :, :]) / np.exp(theta[:-3])
-        alone, together = np.exp(2 * theta[-3]), np.exp(2 * theta[-2])
-        mean = _matern(apart).mean(axis=2)
-        whole: Array = alone * mean + together * _matern(np.sqrt((apart**2).sum(axis=2)))
-        return whole
+    def _badness(self, theta: Array) -> tuple[float, Array]:
+        """Return the negative logarithm of posterior probability, but for a constant, and its slopes."""
+        heights, lines = self._heights(), np.array(self._points).T
+        tables, slopes = _tables(self._shape, theta)
+        count = len(tables)
+        parts = [table[np.ix_(line, line)] for table, line in zip(tables, lines, strict=True)]
+        steep = [table[np.ix_(line, line)] for table, line in zip(slopes, lines, strict=True)]
+        total, product = reduce(np.add, parts), reduce(np.multiply, parts)
+        alone, together, noise = np.exp(2 * theta[-3:])
+        noises = np.diag(self._noises(math.exp(theta[-1])))
+        factor = np.linalg.cholesky(_LEVEL + alone / count * total + together * product + noises)
+        inverse = cho_solve((factor, True), np.eye(len(heights)), check_finite=False)
+        weights = inverse @ heights
+        gap = inverse - np.outer(weights, weights)  # section 5.4.1, equation 5.9
+        slope = np.empty(len(theta))
+        for number in range(count):
+            others = reduce(np.multiply, parts[:number] + parts[number + 1 :], np.ones(()))
+            slope[number] = 0.5 * (gap * steep[number] * (alone / count + together * others)).sum()
+        slope[-3] = alone / count * (gap * total).sum()
+        slope[-2] = together * (gap * product).sum()
+        slope[-1] = noise * np.trace(gap)
+        middles = np.array([_LENGTH] * count + [_ALONE, _TOGETHER, _NOISE])
+        spreads = np.array([_LENGTH_SPREAD] * count + [_SIGNAL_SPREAD] * 2 + [_NOISE_SPREAD])
+        off = (theta - middles) / spreads
+        badness = 0.5 * float(heights @ weights) + float(np.log(np.diag(factor)).sum())
+        return badness + 0.5 * float(off @ off), slope + off / spreads
 
 
-def _matern(apart: Array) -> Array:
-    """Return Matérn's kernel of order 5/2 at distances in lengths."""
-    distance = np.sqrt(5.0) * apart
-    shape: Array = (1.0 + distance + distance**2 / 3.0) * np.exp(-distance)
-    return shape
-
-
-def _height(theta: Array) -> float:
-    """Return the variance at a point of which nothing is known."""
-    return float(np.exp(2 * theta[-3]) + np.exp(2 * theta[-2]))
+def _tables(shape: Sequence[int], theta: Array) -> tuple[list[Array], list[Array]]:
+    """Return for each parameter Matérn's kernel of order 5/2 between its values; and its slopes by length."""
+    tables, slopes = [], []
+    for count, length in zip(shape, theta[:-3], strict=True):
+        values = np.arange(count) / max(1, count - 1)
+        distance = np.sqrt(5.0) * np.abs(values[:, None] - values[None, :]) / np.exp(length)
+        tables.append((1.0 + distance + distance**2 / 3.0) * np.exp(-distance))
+        slopes.append(distance**2 * (1.0 + distance) / 3.0 * np.exp(-distance))
+    return tables, slopes

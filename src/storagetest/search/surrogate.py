@@ -11,12 +11,17 @@ Rules:
 1. It goes on while an improvement of :data:`ENOUGH` of the best is expected somewhere, and the budget is not
    spent.
 2. A value far below what was promised is measured once more at once: one that was disturbed must not hide the
-   best. The same goes for a neighbour of the best that seems far worse; one that was not measured, is.
-3. What takes least, of all that seems as good as the best (:data:`AS_GOOD`), is measured too, and in the end
+   best. The same goes for a direct neighbour of the best that seems far worse.
+3. Then the model is not believed alone. From the best, each parameter is walked both ways until it is clearly
+   worse. A model that is smooth places the edge of a plateau too far in, and without this walk it is content
+   with what lies behind the edge.
+4. What takes least, of all that seems as good as the best (:data:`AS_GOOD`), is measured too, and in the end
    preferred.
-4. The end is a race: of the points that may be the best, the one that is known least is measured again, until
+5. The end is a race: of the points that may be the best, the one that is known least is measured again, until
    they are known to :data:`CERTAIN`, are worse, or were measured so often that it is too close to call.
-5. Everything follows from the seed and from what it was told.
+6. Whatever one of these steps finds out, the first one has its turn again.
+7. What is best is said by the model, from all measurements, and not by the highest reading.
+8. Everything follows from the seed and from what it was told.
 """
 
 from __future__ import annotations
@@ -24,6 +29,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +41,7 @@ from storagetest.search.space import Point, Space
 
 __all__ = ["Surrogate"]
 
-ENOUGH = 0.003
+ENOUGH = 0.005
 """Share of the best: an improvement that is expected to be smaller is not looked for."""
 
 AS_GOOD = 0.006
@@ -44,12 +50,11 @@ AS_GOOD = 0.006
 CERTAIN = 0.005
 """Share: how well the best is known (standard error) when the race ends."""
 
-_DISTURBED = 3.5  # standard deviations below what all others say: something else slowed it
 _DOUBTED = 2.0  # standard deviations below what was expected: measured once more
-_FAR = 0.25  # of a logarithm below the best: a neighbour is there only if two measurements say so
+_WORSE = 0.1  # of a logarithm below the best: nobody walks further that way, if two measurements say so
 _NOW_AND_THEN = 5  # measurements after which lengths and noise are learned anew
 _RACERS = 6
-_RACES = 8  # measurements of one point: what these leave open is too close to call
+_RACES = 16  # measurements of one point: what these leave open is too close to call
 
 Array = NDArray[np.float64]
 
@@ -62,12 +67,9 @@ class Surrogate(Strategy):
         self._grid = list(space)
         self._index = {point: at for at, point in enumerate(self._grid)}
         self._scaled = space.scaled(self._grid)
-        self._process = Process(len(space.parameters))
+        self._process = Process(space.shape)
         self._first = self._spread_out(seed)
-        self._mean: Array = np.zeros(len(self._grid))
-        self._error: Array = np.ones(len(self._grid))
-        self._known = -1
-        self._learned: int | None = None
+        self._learned = 0
         self._again: Point | None = None
 
     def ask(self) -> Point | None:
@@ -83,37 +85,35 @@ class Surrogate(Strategy):
         gain = self._gain()
         if gain.max() >= ENOUGH:
             return self._grid[int(np.argmax(gain))]
-        return self._neighbour() or self._least() or self._race()
+        return self._walk() or self._least() or self._race()
 
     def tell(self, point: Point, value: float) -> None:
         """Take in what was measured; a value far below what was promised there is measured once more."""
         super().tell(point, value)
         at = self._index[point]
-        fresh = self._known == len(self.measured) - 1 and self._known > 0
-        if fresh and sum(one == point for one, _ in self.measured) == 1:
+        if self._learned and sum(one == point for one, _ in self.measured) == 1:
             spread = math.hypot(float(self._error[at]), self._process.noise)
             if math.log(value) < float(self._mean[at]) - _DOUBTED * spread:
                 self._again = point
+        self._process.add(point, value)
 
     def best(self) -> Point:
         """Return, of the points that are as good as the best guess, the one of the least effort."""
         self._look()
         seen = list(dict.fromkeys(point for point, _ in self.measured))
-        high = max(float(self._mean[self._index[point]]) for point in seen)
-        good = [point for point in seen if self._mean[self._index[point]] >= high - AS_GOOD]
+        high = max(map(self._height, seen))
+        good = [point for point in seen if self._height(point) >= high - AS_GOOD]
         return min(good, key=lambda point: (sum(self._scaled[self._index[point]]), point))
 
     def expected(self, points: Sequence[Point]) -> Sequence[float]:
         """Return the model's guesses."""
         if not self.measured:
             return [math.nan] * len(points)
-        self._look()
-        mean, _ = self._process.predict(self.space.scaled(points))
-        return [float(value) for value in np.exp(mean)]
+        return [math.exp(self._height(point)) for point in points]
 
     def _spread_out(self, seed: int) -> list[Point]:
         """Return the first points: the middle, and others each as far as can be from those before it."""
-        count = min(len(self._grid), self.budget, 2 * len(self.space.parameters) + 3)
+        count = min(len(self._grid), self.budget, max(2 * len(self.space.parameters) + 3, self.budget // 10))
         random = np.random.default_rng(seed)
         chosen = [self.space.middle()]
         pool = [self._grid[at] for at in random.permutation(len(self._grid))[:500]]
@@ -127,20 +127,21 @@ class Surrogate(Strategy):
         return list(dict.fromkeys(chosen))
 
     def _look(self) -> None:
-        """Fit the model to all that was measured, if there is anything new; then without what surprises."""
-        count = len(self.measured)
-        if count == self._known:
-            return
-        if learn := self._learned is None or count >= self._learned + _NOW_AND_THEN:
-            self._learned = count
-        points = self.space.scaled([point for point, _ in self.measured])
-        values = [value for _, value in self.measured]
-        self._process.fit(points, values, learn=learn)
-        believed = [at for at, far in enumerate(self._process.surprises()) if far > -_DISTURBED]
-        if len(believed) < count:
-            self._process.fit([points[at] for at in believed], [values[at] for at in believed], learn=learn)
-        self._mean, self._error = self._process.predict(self._scaled)
-        self._known = count
+        """Learn lengths and noise anew, if there is enough that is new."""
+        if len(self.measured) >= self._learned + _NOW_AND_THEN:
+            self._learned = len(self.measured)
+            self._process.learn()
+
+    def _height(self, point: Point) -> float:
+        return float(self._mean[self._index[point]])
+
+    @property
+    def _mean(self) -> Array:
+        return self._process.mean
+
+    @property
+    def _error(self) -> Array:
+        return np.sqrt(self._process.variance)
 
     def _gain(self) -> Array:
         """Return the improvement that is expected at each point, as a share of the best guess."""
@@ -153,32 +154,27 @@ class Surrogate(Strategy):
         noise = self._process.noise
         return improvement * (1.0 - noise / np.sqrt(noise**2 + self._error**2))
 
-    def _neighbour(self) -> Point | None:
-        """Return a neighbour of the best that is not known well enough, the most promising first; or None."""
-        taken: dict[Point, list[float]] = {}
-        for point, value in self.measured:
-            taken.setdefault(point, []).append(math.log(value))
-        best = max(taken, key=lambda point: float(self._mean[self._index[point]]))
-        height = float(self._mean[self._index[best]])
-        around = (
-            (*best[:number], best[number] + step, *best[number + 1 :])
-            for number in range(len(best))
-            for step in (-1, 1)
-        )
-        unsure = [
-            point
-            for point in around
-            if point in self._index
-            and (
-                len(taken.get(point, ())) == 0 or (len(taken[point]) == 1 and taken[point][0] < height - _FAR)
-            )
-        ]
-        return max(unsure, key=lambda point: float(self._mean[self._index[point]]), default=None)
+    def _walk(self) -> Point | None:
+        """Return what is not known on the lines through the best, the nearest first; None: all is known."""
+        taken = Counter(point for point, _ in self.measured)
+        best = max(taken, key=self._height)
+        unknown: list[tuple[int, float, Point]] = []
+        for number, step in product(range(len(best)), (-1, 1)):
+            for far in range(1, self.space.shape[number]):
+                point = (*best[:number], best[number] + far * step, *best[number + 1 :])
+                if point not in self._index:
+                    break
+                worse = self._height(best) - self._height(point)
+                if not taken[point] or (far == taken[point] == 1 and worse > _WORSE):
+                    unknown.append((far, worse, point))
+                if not taken[point] or worse > _WORSE:
+                    break
+        return min(unknown)[2] if unknown else None
 
     def _least(self) -> Point | None:
         """Return the point of the least effort that seems as good as the best; None: it was measured."""
         seen = {point for point, _ in self.measured}
-        high = max(float(self._mean[self._index[point]]) for point in seen)
+        high = max(map(self._height, seen))
         good = np.flatnonzero(self._mean >= high - AS_GOOD)
         least = self._grid[min(good, key=lambda at: sum(self._scaled[at]))]
         return None if least in seen else least

@@ -118,3 +118,36 @@ def test_a_space_of_one_point_is_found_at_once():
     assert found.value == pytest.approx(5.0)
     assert found.limits == ()
     assert set(asked) == {(0,)}
+
+
+def test_every_parameter_that_limits_is_named_in_noise():
+    def slope(point):
+        block, connections, clients = point
+        return 1000 * math.exp(0.2 * block - 0.4 * abs(connections - 2) + 0.3 * clients)
+
+    found, _ = looked(Surrogate(SPACE, budget=60), slope, noise=0.02)
+    assert found.values == {"block": "16MiB", "connections": 4, "clients": 4}
+    assert found.limits == ("block", "clients")
+
+
+def test_on_a_plateau_nothing_limits_and_what_needs_least_is_taken():
+    def plateau(point):
+        block, connections, clients = point
+        return 1000 * min(1.0, 0.4 * (1 + block), 0.3 * (1 + connections), 0.5 * (1 + clients))
+
+    found, _ = looked(Surrogate(SPACE, budget=60), plateau, noise=0.005)
+    assert found.point == (2, 3, 1)
+    assert found.limits == ()
+
+
+def test_the_edge_of_a_plateau_is_found_where_a_model_alone_would_round_it_off():
+    """It falls by 0.4 % a step beyond knees that are sharp; what lies before them is worth little."""
+    space = Space(tuple(Parameter(name, tuple(range(8))) for name in ("block", "connections", "clients")))
+
+    def edge(point):
+        before = sum(max(0, 2 - at) for at in point)
+        return 1000 * math.exp(-0.8 * before - 0.004 * sum(max(0, at - 2) for at in point))
+
+    for seed in (2, 4):  # with these, without the walk along each parameter, it lost 2.4 and 2.8 %
+        found, _ = looked(Surrogate(space, budget=76, seed=seed), edge, noise=0.02, seed=seed)
+        assert edge(found.point) >= 0.98 * 1000
