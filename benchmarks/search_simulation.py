@@ -12,7 +12,9 @@ brackets: the exact 95 % interval by Clopper and Pearson), how much of the best 
 grid's measured time it took. Exit status 0: the surrogate ends there in at least 95 % of all surfaces, with
 at most 15 % of the grid's time in each; 1: not.
 
-    python benchmarks/search_simulation.py --surfaces 240
+    OPENBLAS_NUM_THREADS=1 python benchmarks/search_simulation.py --surfaces 240 --seed 9001
+
+The matrices are small: more threads make it slower.
 """
 
 from __future__ import annotations
@@ -57,6 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--noise", type=float, nargs="+", default=[0.01, 0.03], metavar="SHARE")
     wanted = parser.parse_args(arguments)
+    if wanted.surfaces < 1 or min(wanted.noise) < 0:
+        parser.error("there is at least one surface, and no noise below zero")
     made = [surface(wanted.seed + number, wanted.noise) for number in range(wanted.surfaces)]
     grids = sorted(len(one.space) for one in made)
     noise = " or ".join(f"{share:.0%}" for share in wanted.noise)

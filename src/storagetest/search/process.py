@@ -51,7 +51,7 @@ class Process:
     """Over the grid of ``shape``, told by :meth:`add`, learning by :meth:`learn`.
 
     :attr:`mean` and :attr:`variance` have one number for each point of the grid, the last parameter running
-    fastest.
+    fastest. In memory are eight bytes for each measurement and each point of the grid.
     """
 
     def __init__(self, shape: Sequence[int]) -> None:

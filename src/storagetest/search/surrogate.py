@@ -8,8 +8,8 @@ are almost surely worse are never asked for again: losers are dropped as soon as
 
 Rules:
 
-1. It goes on while an improvement of :data:`ENOUGH` of the best is expected somewhere, and the budget is not
-   spent.
+1. The first tenth of the budget, or a few points for each parameter, is spread out. Then it goes on while an
+   improvement of :data:`ENOUGH` of the best is expected somewhere, and the budget is not spent.
 2. A value far below what was promised is measured once more at once: one that was disturbed must not hide the
    best. The same goes for a direct neighbour of the best that seems far worse.
 3. Then the model is not believed alone. From the best, each parameter is walked both ways until it is clearly
@@ -113,7 +113,8 @@ class Surrogate(Strategy):
 
     def _spread_out(self, seed: int) -> list[Point]:
         """Return the first points: the middle, and others each as far as can be from those before it."""
-        count = min(len(self._grid), self.budget, max(2 * len(self.space.parameters) + 3, self.budget // 10))
+        few = max(2 * len(self.space.parameters) + 3, self.budget // 10)
+        count = min(len(self._grid), self.budget, few)
         random = np.random.default_rng(seed)
         chosen = [self.space.middle()]
         pool = [self._grid[at] for at in random.permutation(len(self._grid))[:500]]
