@@ -9,10 +9,12 @@ is no other case's meanwhile: cases of one target run one at a time.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
 import posixpath
+import re
 import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -23,7 +25,7 @@ from storagetest.agent.casekit import reservations, stamps
 from storagetest.agent.casekit.blocks import EDGE, RANGE
 from storagetest.agent.casekit.reservations import Request
 from storagetest.config import Variant
-from storagetest.errors import DeadlineExceeded
+from storagetest.errors import DeadlineExceeded, HostError
 from storagetest.hosts import Host, wait_until
 from storagetest.plugin.state import State
 from storagetest.plugin.two_clients import HandKeeper
@@ -155,19 +157,35 @@ def identify(attachment: Attachment) -> Callable[[str], int | None]:
 
 
 @pytest.fixture(scope="session")
-def promised(identify: Callable[[str], int | None]) -> str:
+def promised(identify: Callable[[str], int | None], attachment: Attachment) -> str:
     """Return where the target says that it has reservations, "" where it says nothing; skip where it says no.
 
-    A controller of NVMe says so by bit 5 of ONCS (Base 5.2.13.2.1, Identify Controller).
+    A controller of NVMe says so by bit 5 of ONCS (Base 5.2.13.2.1, Identify Controller). A SCSI device may
+    have reservations that do not outlive a loss of its power (SPC-4, REPORT CAPABILITIES, PTPL_C); the kernel
+    asks for such as do, always (sd_pr_register(), APTPL), so that it can register with none of these.
     """
     optional = identify("oncs")
     if optional is None:
+        if _forgets(attachment):
+            pytest.skip(
+                "the device keeps no registration over a loss of its power (PTPL_C is 0), and the client's "
+                "kernel asks for nothing less"
+            )
         return ""
     if not optional >> RESERVATIONS & 1:
         pytest.skip(
             f"the controller has no reservations: bit {RESERVATIONS} of its ONCS ({optional:x}h) is 0"
         )
     return f"bit {RESERVATIONS} of ONCS ({optional:x}h) says that the controller has reservations"
+
+
+def _forgets(attachment: Attachment) -> bool:
+    """Whether a SCSI device says so; one that cannot be asked, by want of sg_persist(8) too, says nothing."""
+    argv = ["sg_persist", "--no-inquiry", "--in", "--report-capabilities", attachment.path]
+    with contextlib.suppress(HostError):
+        said = attachment.client.run(argv, deadline=30, check=False).stdout
+        return re.search(r"\(PTPL_C\): 0$", said, re.MULTILINE) is not None
+    return False
 
 
 @pytest.fixture
