@@ -108,6 +108,15 @@ class Copy(AgentWorkload["Copy.Options"]):
                 found[f"{name}_files"] = phase.rate("files")
         return found
 
+    def invalid(self, answer: Answer, options: Copy.Options) -> tuple[str, ...]:
+        """A phase in which no block ended while all processes were at it has no bandwidth."""
+        return tuple(
+            f"{name}: no block ended while all {options.processes} processes were at it: more data are needed "
+            "(size), or more time (runtime)"
+            for name, phase in answer.phases.items()
+            if name in _MOVING and not phase.lanes["blocks"].bytes
+        )
+
     def operations(self, answer: Answer, options: Copy.Options) -> Mapping[str, Lane]:
         """Return, of a tree, what is done to a file."""
         if options.kind == "large":

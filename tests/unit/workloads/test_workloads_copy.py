@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from storagetest.measure.histogram import Histogram
+from storagetest.workloads._agent.answer import Answer, Lane, Phase
 from storagetest.workloads.base import Scale, workloads
 from storagetest.workloads.copy import Copy
 
@@ -106,3 +108,11 @@ def test_the_registry_finds_it_and_its_example_loads():
     workload = workloads.get("copy")
     assert workload.Options.model_validate(workload.example)
     assert workload().parameters(workload.Options())["block_size"] == "1MiB"
+
+
+@pytest.mark.parametrize("moved", [0, MIB])
+def test_a_phase_in_which_no_block_ended_while_all_were_at_it_has_no_bandwidth(moved):
+    blocks = Lane(ops=moved // MIB, total=3, bytes=moved, total_bytes=3 * MIB, latency=Histogram())
+    phase = Phase(0.1, 0.3, 0.1, 0.1, 0.5, overlap=True, lanes={"blocks": blocks})
+    invalid = LOAD.invalid(Answer({"write": phase}), LOAD.Options(processes=3))
+    assert [word.partition(":")[0] for word in invalid] == ([] if moved else ["write"])
