@@ -111,8 +111,8 @@ class Copy(AgentWorkload["Copy.Options"]):
     def invalid(self, answer: Answer, options: Copy.Options) -> tuple[str, ...]:
         """A phase in which no block ended while all processes were at it has no bandwidth."""
         return tuple(
-            f"{name}: no block ended while all {options.processes} processes were at it: more data are needed "
-            "(size), or more time (runtime)"
+            f"{name}: no block ended while all {options.processes} processes were at it: more data are "
+            "needed (size), or more time (runtime)"
             for name, phase in answer.phases.items()
             if name in _MOVING and not phase.lanes["blocks"].bytes
         )
