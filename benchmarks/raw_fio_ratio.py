@@ -39,7 +39,7 @@ DEPTH, BLOCK = 8, 4096
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure the pairs, print what came out, and return the exit status."""
     wanted = _parser().parse_args(arguments)
-    scale = Scale(wanted.size, wanted.ramp, wanted.runtime)
+    scale = Scale(wanted.size, wanted.ramp, wanted.runtime, interval=wanted.interval)
     try:
         with attached(wanted, "benchmarks/raw_fio_ratio.py") as (name, attachment):
             load = f"randwrite {format_size(BLOCK)} at depth {DEPTH}, {format_size(scale.size)}"
@@ -57,6 +57,12 @@ def _parser() -> argparse.ArgumentParser:
     place_options(parser)
     parser.add_argument("--runtime", type=parse_duration, default=3.0, help="of each run, such as 3s")
     parser.add_argument("--ramp", type=parse_duration, default=0.5)
+    parser.add_argument(
+        "--interval",
+        type=parse_duration,
+        default=0.0,
+        help="at which ours samples counters beside it (0: never)",
+    )
     parser.add_argument("--size", type=parse_size, default=64 << 20, help="of the data set, such as 64MiB")
     return parser
 
