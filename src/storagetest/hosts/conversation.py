@@ -74,6 +74,10 @@ class Line(ABC):
     def close(self) -> None:
         """Let go of our end."""
 
+    def abandon(self) -> None:
+        """Cut the line, so that whoever waits for it learns at once that it is lost."""
+        self.close()
+
 
 class Conversation:
     """What :meth:`Host.converse` yields. For one thread, but see :meth:`speak_while_hearing`."""
@@ -101,6 +105,10 @@ class Conversation:
     def speak_while_hearing(self) -> None:
         """Let one thread :meth:`hear` while another may :meth:`say`; from now on one always has to hear."""
         self._line.duplex = True
+
+    def abandon(self) -> None:
+        """Let go of our end at once: its host has fallen silent, and nobody waits for the command's end."""
+        self._line.abandon()
 
     def hear(self, deadline: float) -> str:
         """Return the next line, without its end; what is not UTF-8 becomes U+FFFD."""

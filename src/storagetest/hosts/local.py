@@ -156,10 +156,13 @@ class _Pipes(Line):
                 pass
         return status
 
-    def close(self) -> None:
+    def abandon(self) -> None:
         with suppress(ProcessLookupError):
             if self._process.poll() is None:
                 os.killpg(self._process.pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        self.abandon()
         self._process.wait()  # of our supervisor alone, which no target can hold up
         for stream in self._streams:
             with suppress(OSError):

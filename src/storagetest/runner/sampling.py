@@ -32,14 +32,13 @@ from storagetest.hosts.base import Host
 from storagetest.measure.run import Sample
 from storagetest.measure.series import Series, cut
 from storagetest.runner.flow import Watch
-from storagetest.workloads._agent.program import run_quickly
-from storagetest.workloads._agent.run import run_agent
+from storagetest.workloads._agent.run import end_agent, run_agent
 
 __all__ = ["Sampled", "Sampling", "align"]
 
 _LONGEST = 24 * 3600.0
 _START = 5.0
-_END = 10.0
+_TELL, _END, _IN_VAIN = 5.0, 10.0, 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +83,8 @@ class _Sampler:
             with suppress(StoragetestError):
                 middle = self._tell_to_end(self.pid)
         self.unwanted = self.pid is None
-        self.thread.join(_END)
+        told = middle is not None or self.pid is None
+        self.thread.join(_END if told else _IN_VAIN)
         if self.thread.is_alive():
             return Sampled(self.host.name, note="the sampler did not end when it was told to")
         if self.answer is None:
@@ -94,7 +94,7 @@ class _Sampler:
     def _tell_to_end(self, pid: int) -> float:
         """Return the middle of the round trip, by our own clock."""
         before = time.monotonic()
-        run_quickly(self.host, ["kill", "-TERM", str(pid)], deadline=_END, check=False)
+        end_agent(self.host, pid, deadline=_TELL)
         return (before + time.monotonic()) / 2
 
     def _run(self) -> None:

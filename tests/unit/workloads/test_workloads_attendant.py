@@ -16,7 +16,7 @@ from storagetest.errors import DeadlineExceeded, HostError, WorkloadError
 from storagetest.hosts import Conversation, Host, LocalHost
 from storagetest.workloads._agent.attendant import Attendant, Errand
 from storagetest.workloads._agent.program import Ran, run_program, run_quickly
-from storagetest.workloads._agent.run import run_agent, talk_with_agent
+from storagetest.workloads._agent.run import end_agent, run_agent, talk_with_agent
 from storagetest.workloads._fio.job import FioJob
 from storagetest.workloads._fio.run import run_fio
 
@@ -224,6 +224,30 @@ def test_a_host_that_is_closed_does_not_wait_for_its_program(tmp_path: Path) -> 
     assert not waiting.is_alive()
     assert ended
     assert until_gone(pid)
+
+
+def test_an_agent_is_told_to_end(host: Host) -> None:
+    host.far = True
+    request = {"command": "sample", "path": "its counters", "interval": 60, "paths": ["/proc/uptime"]}
+    told: list[int] = []
+
+    def hear(line: str) -> None:
+        pid = json.loads(line).get("pid")
+        if pid:
+            told.append(pid)
+            threading.Thread(target=end_agent, args=(host, pid), kwargs={"deadline": 20.0}).start()
+
+    assert run_agent(host, request, deadline=600, on_line=hear).more["count"] == 1
+    assert len(told) == 1
+
+
+def test_an_attendant_that_falls_silent_holds_nobody_up(tmp_path: Path) -> None:
+    with LocalHost() as host:
+        attendant = forebears(host)[1]
+        os.kill(attendant, signal.SIGSTOP)
+        with pytest.raises(HostError, match=r"said nothing for 0\.2 s"):
+            end_agent(host, 1, deadline=0.2)
+    assert until_gone(attendant)
 
 
 def test_a_client_without_python_has_none(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ The request has only a deadline, for the whole conversation. Then, a JSON object
 - ``n``, ``end``: its stdin ends; if it does not by :data:`_PATIENCE` seconds later it is told to (TERM), and
   killed :data:`_GRACE` seconds after that. The same happens at its deadline;
 - ``n``, ``kill``: the last of these, now;
+- ``term``: TERM to the agent that has this process id, now; a line of progress says so (``told``, the id);
 - ``bye``: the conversation is over.
 
 What an agent prints comes as it is, each line behind its number and a blank. When it has ended there is a
@@ -175,7 +176,9 @@ class _Attendant:
         *lines, self._rest = (self._rest + data).split(b"\n")
         orders = [json.loads(line) for line in lines]
         for order in orders:
-            if "bye" not in order:
+            if "term" in order:
+                self._terminate(order["term"])
+            elif "bye" not in order:
                 self._obey(order)
         return not any("bye" in order for order in orders)
 
@@ -196,6 +199,11 @@ class _Attendant:
         else:
             del agent.steps[:-1]
             agent.press()
+
+    def _terminate(self, pid: int) -> None:
+        if any(agent.pid == pid for agent in self._agents.values()):
+            os.kill(pid, signal.SIGTERM)
+        self._job.tell(told=pid)
 
     def _look_after(self, agent: _Agent) -> None:
         """Pass on what it says and hears; press it where it is late; say so when it has ended."""

@@ -128,6 +128,9 @@ class Attendant:
         self._errands: dict[int, Errand] = {}
         self._number = 0
         self._impossible = False
+        self._told = threading.Condition()
+        self._terminated: set[int] = set()
+        self._silent = False
 
     def there(self) -> bool:
         """Return whether there is one, which is started where it is not; none can be where Python is missing.
@@ -158,6 +161,19 @@ class Attendant:
                 raise HostError(f"{self._host.name}: its attendant is gone")
             self._talk.say(json.dumps(order))
 
+    def terminate(self, pid: int, limit: float) -> None:
+        """Send TERM to the agent of that process id. Raises :class:`HostError` if that takes longer."""
+        self.say({"term": pid})
+        with self._told:
+            if not self._told.wait_for(lambda: pid in self._terminated, timeout=limit):
+                self.is_silent()
+                raise HostError(f"{self._host.name}: its attendant said nothing for {limit:g} s")
+            self._terminated.discard(pid)
+
+    def is_silent(self) -> None:
+        """Take note that it did not answer in time: its host may be dead; nobody waits for it at the end."""
+        self._silent = True
+
     def forget(self, number: int) -> None:
         """Hear nothing more of an agent."""
         with self._turn:
@@ -166,6 +182,8 @@ class Attendant:
     def close(self) -> None:
         """End the attendant, if there is one, and with it the agents that others still wait for."""
         with self._starting:
+            if self._silent and self._talk is not None:
+                self._talk.abandon()
             with suppress(StoragetestError):
                 self.say({"bye": True})
             if self._listener is not None:
@@ -217,6 +235,7 @@ class Attendant:
             errand.lost(why)
 
     def _hand_on(self, line: str) -> None:
+        self._silent = False
         number, blank, rest = line.partition(" ")
         if blank and number.isdigit():
             errand = self._errands.get(int(number))
@@ -224,6 +243,10 @@ class Attendant:
                 errand.take(rest.encode() + b"\n")
             return
         said = _heard(line) or {}
+        if "told" in said:
+            with self._told:
+                self._terminated.add(said["told"])
+                self._told.notify_all()
         errand = self._errands.get(said.get("ended", 0))
         if errand is not None:
             errand.ended(said["status"], said["complaint"])

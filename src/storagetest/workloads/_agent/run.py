@@ -18,11 +18,13 @@ from storagetest.hosts.conversation import Conversation, LineLate, LineLost
 from storagetest.workloads._agent.answer import Answer, read_answer
 from storagetest.workloads._agent.attendant import Attendant, Errand
 
-__all__ = ["attended", "run_agent", "talk_with_agent"]
+__all__ = ["attended", "end_agent", "run_agent", "talk_with_agent"]
 
 _LATER = 15.0
 """Seconds after the agent's own deadline at which the host ends it: it should have said why before."""
-_PARTING = 6.0
+_SOON = 3.0
+"""The same where an attendant sees to it: it is there, and needs not be reached."""
+_PARTING = 4.0
 """Seconds that an agent takes to end at most: it is asked to, told to, and killed."""
 _MOST = 64 << 20
 """Bytes that an agent may say."""
@@ -50,7 +52,7 @@ def run_agent(
     name = f"{client.name}: {request['command'].replace('_', '-')} on {request['path']}"
     whole = {"deadline": deadline, **request}
     try:
-        done = _run(client, whole, deadline + _LATER, on_line)
+        done = _run(client, whole, deadline, on_line)
     except DeadlineExceeded as error:
         raise WorkloadError(
             f"{name}: the agent did not end within {deadline:g} s and was ended. The target may hang: look "
@@ -92,20 +94,33 @@ def talk_with_agent(client: Host, request: Mapping[str, Any], *, deadline: float
             )
 
 
+def end_agent(client: Host, pid: int, *, deadline: float) -> None:
+    """Tell the agent with that process id on ``client`` to end, and return when it has been told.
+
+    Raises :class:`HostError`.
+    """
+    if attended(client):
+        client.once(Attendant).terminate(pid, deadline)
+    else:
+        client.run(["kill", "-TERM", str(pid)], deadline=deadline, check=False)
+
+
 def _run(
-    client: Host, request: Mapping[str, Any], limit: float, on_line: Callable[[str], None] | None
+    client: Host, request: Mapping[str, Any], deadline: float, on_line: Callable[[str], None] | None
 ) -> Completed:
-    errand = client.once(Attendant).begin(request, deadline=limit) if attended(client) else None
+    errand = client.once(Attendant).begin(request, deadline=deadline + _SOON) if attended(client) else None
     if errand is None:
-        return client.run(ARGV, deadline=limit, check=False, stdin=message(request), on_line=on_line)
+        late = deadline + _LATER
+        return client.run(ARGV, deadline=late, check=False, stdin=message(request), on_line=on_line)
+    limit = deadline + _SOON + _PARTING
     began = time.monotonic()
     with closing(errand):
         try:
             said = "".join(_said(errand, limit, on_line or (lambda _: None)))
             status = errand.status(_PARTING)
-        except LineLate:
-            _part(errand)
-            raise DeadlineExceeded(f"{client.name}: the agent did not end within {limit:g} s") from None
+        except LineLate:  # the attendant itself would have ended it by now
+            client.once(Attendant).is_silent()
+            raise DeadlineExceeded(f"{client.name}: the agent did not end within {deadline:g} s") from None
         except LineLost as lost:
             raise HostError(f"{client.name}: the agent was lost: {lost}") from None
         except BaseException:
