@@ -129,18 +129,21 @@ def _sample(state: State, items: list[pytest.Item]) -> list[pytest.Item]:
     So every suite runs and every protocol is run over: on its first variant that can, as attaching another
     takes its time. Of a conformance module on the wire, which has its one protocol, a few cases are kept;
     cases through the mount count as one suite a directory; of an optional target, which may not be there at
-    all, there is one case.
+    all, there is one case, and that only where nothing else has its protocol.
     """
     order = {identifier: number for number, identifier in enumerate(state.variants)}
 
     def place(item: pytest.Item) -> int:
         return order[item_variant(item) or ""]
 
+    surely_there = {variant.protocol for variant in state.variants.values() if not variant.optional}
     kept: list[pytest.Item] = []
     shares: Counter[str] = Counter()
     suites: dict[Path, dict[str, pytest.Item]] = {}
     for item in items:
         variant = state.variants[item_variant(item) or ""]
+        if variant.optional and variant.protocol in surely_there:
+            continue
         if variant.optional:
             share, most = f"optional {variant.protocol}", 1
         elif item.get_closest_marker("external") or any(need.endswith("-wire") for need in _needs(item)):
