@@ -95,7 +95,7 @@ def test_nothing_is_left_of_a_command_that_does_not_listen(host: Host, marker, r
                 raise error  # noqa: TRY301  # this is the test
     except BaseException as raised:
         assert type(raised) is error
-    assert not running(marker)
+    wait_until(lambda: not running(marker), 20, "it and its supervisor to be gone")
     assert time.monotonic() - began < LIFE - 10
 
 

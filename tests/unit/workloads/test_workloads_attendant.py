@@ -165,8 +165,9 @@ def test_an_agent_that_is_killed_leaves_the_others_alone(host: Host, tmp_path: P
         run(host, *sleeper(tmp_path / "pid"))
     killer.join()
     assert forebears(host)[1] == attendant
-    os.kill(pid_in(tmp_path / "pid"), signal.SIGKILL)  # it left its session: ended with the attendant
     shutil.rmtree(Path((tmp_path / "pid.place").read_text().strip()))
+    host.close()
+    assert until_gone(pid_in(tmp_path / "pid"))  # what it had started ends with the attendant
 
 
 def test_agents_run_side_by_side(host: Host, tmp_path: Path) -> None:

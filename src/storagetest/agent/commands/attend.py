@@ -34,6 +34,7 @@ from typing import Any
 
 from storagetest.agent.crew import die_with
 from storagetest.agent.job import Job
+from storagetest.agent.marks import kill_marked
 from storagetest.agent.obey import command_of, obey
 
 __all__ = ["run"]
@@ -45,6 +46,8 @@ _LAST = 1.5
 _CHUNK = 1 << 16
 _MOST_COMPLAINT = 1 << 14
 _NEVER = float("inf")
+_MARK = "STORAGETEST_RUN"
+"""The supervisor's mark, which all that is started here has."""
 
 
 def run(_request: dict[str, Any], job: Job) -> dict[str, Any]:
@@ -152,6 +155,8 @@ class _Attendant:
                     self._look_after(agent)
                 if agent.until == _NEVER:  # killed; one that hangs in the kernel is left to the supervisor
                     self._agents.pop(agent.number, None)
+        if _MARK in os.environ:  # an agent that was killed may have left what it had started
+            kill_marked(_MARK, os.environ[_MARK])
 
     def _waited(self, *, stdin: bool) -> set[int]:
         """Wait until there is something to do; return the descriptors that have something."""

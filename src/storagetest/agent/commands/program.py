@@ -29,6 +29,7 @@ from typing import Any
 from storagetest.agent import files
 from storagetest.agent.crew import Failed
 from storagetest.agent.job import Job
+from storagetest.agent.marks import kill_marked
 
 __all__ = ["run"]
 
@@ -110,24 +111,7 @@ def _end(process: subprocess.Popen[bytes], mark: str, grace: float) -> None:
         os.killpg(process.pid, signal.SIGTERM)
     with suppress(subprocess.TimeoutExpired):
         process.wait(grace)
-    for _ in range(10):
-        marked = _marked(mark)
-        for pid in marked:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        if not marked:
-            break
-        time.sleep(0.1)
-
-
-def _marked(mark: str) -> list[int]:
-    """Return the processes that the program has started, by the mark in their environment."""
-    found = []
-    for path in glob.glob("/proc/[0-9]*/environ"):
-        with suppress(OSError), open(path, "rb") as file:
-            if f"{_MARK}={mark}".encode() in file.read().split(b"\0"):
-                found.append(int(path.split("/")[2]))
-    return found
+    kill_marked(_MARK, mark)
 
 
 def _texts(globs: list[str]) -> dict[str, str]:
