@@ -23,7 +23,6 @@ Rules:
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -36,7 +35,7 @@ import pytest
 
 from storagetest.config import Variant
 from storagetest.config.known import KnownIssue
-from storagetest.plugin.where import holds, refuse_unknown_names
+from storagetest.plugin.where import holds, read_table, refuse_unknown_names
 
 __all__ = ["KNOWN", "Deviation", "known_of", "read_known"]
 
@@ -77,12 +76,9 @@ def known_of(path: Path, case: str, *, key: str, name: str) -> Iterator[KnownIss
 @cache
 def read_known(path: Path) -> tuple[Deviation, ...]:
     """Return a table's entries, none where there is no file; :class:`pytest.UsageError` where it is wrong."""
-    if not path.is_file():
+    said = read_table(path)
+    if said is None:
         return ()
-    try:
-        said = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise pytest.UsageError(f"{path}: {error}") from None
     issues = said.get("issue")
     if set(said) - {*_SHARED, "issue"} or not isinstance(issues, list):
         raise pytest.UsageError(f"{path}: it holds [[issue]] tables, an owner, expires, and nothing else")

@@ -15,7 +15,6 @@ promise is kept all the same. What is expected of an implementation (``known.tom
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -31,7 +30,7 @@ from storagetest.plugin.deviations import KNOWN, read_known
 from storagetest.plugin.known import CLAIMS, expect_known
 from storagetest.plugin.matrix import item_variant
 from storagetest.plugin.state import KEY
-from storagetest.plugin.where import holds, refuse_unknown_names
+from storagetest.plugin.where import holds, read_table, refuse_unknown_names
 
 __all__ = ["Entry", "read"]
 
@@ -102,12 +101,9 @@ def _allowed(item: pytest.Item, message: str) -> str:
 @cache
 def read(path: Path) -> tuple[Entry, ...]:
     """Return a table's entries, none where there is no file; :class:`pytest.UsageError` where it is wrong."""
-    if not path.is_file():
+    said = read_table(path)
+    if said is None:
         return ()
-    try:
-        said = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise pytest.UsageError(f"{path}: {error}") from None
     if set(said) != {"expect"} or not isinstance(said["expect"], list):
         raise pytest.UsageError(f"{path}: it holds [[expect]] tables and nothing else")
     return tuple(_entry(path, number, one) for number, one in enumerate(said["expect"], start=1))

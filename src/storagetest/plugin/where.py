@@ -1,21 +1,35 @@
-"""``where``, by which a table beside a suite says which variants it is about.
+"""Tables beside a suite, and ``where``, by which they say which variants they are about.
 
-It asks for a variant's ``protocol``, its ``target``, its ``implementation`` and its protocol's options; for a
-value or one of a list of values; all of it has to hold. A name that no protocol has is an error.
+``where`` asks for a variant's ``protocol``, its ``target``, its ``implementation`` and its protocol's
+options; for a value or one of a list of values; all of it has to hold. A name that no protocol has is an
+error.
 """
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from storagetest.config import Variant
 from storagetest.protocols.base import protocols
 
-__all__ = ["holds", "refuse_unknown_names"]
+__all__ = ["holds", "read_table", "refuse_unknown_names"]
 
 _OF_VARIANT = ("protocol", "target", "implementation")
+
+
+def read_table(path: Path) -> dict[str, Any] | None:
+    """Return what a file says, None where there is none; :class:`pytest.UsageError` where it is no TOML."""
+    if not path.is_file():
+        return None
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise pytest.UsageError(f"{path}: {error}") from None
 
 
 def holds(variant: Variant, where: Mapping[str, object]) -> bool:

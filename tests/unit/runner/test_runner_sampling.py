@@ -39,7 +39,9 @@ def test_it_samples_until_it_is_told_to_end():
         sampling.start()
         time.sleep(1.0)
         before = time.time() - time.monotonic()
+        assert len(samplers()) == 1
         (found,) = sampling.stop()
+    assert samplers() == []
     assert found.note == ""
     assert len(found.moments) >= 3
     times = [moment.time for moment in found.moments]

@@ -242,12 +242,15 @@ def test_an_agent_is_told_to_end(host: Host) -> None:
     assert len(told) == 1
 
 
-def test_an_attendant_that_falls_silent_holds_nobody_up(tmp_path: Path) -> None:
+def test_an_attendant_that_falls_silent_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    reaped: list[str] = []  # which is done after waiting in vain, by another command on the silent host
+    monkeypatch.setattr(LocalHost, "_reap", lambda _, token: reaped.append(token))
     with LocalHost() as host:
         attendant = forebears(host)[1]
         os.kill(attendant, signal.SIGSTOP)
         with pytest.raises(HostError, match=r"said nothing for 0\.2 s"):
             end_agent(host, 1, deadline=0.2)
+    assert not reaped
     assert until_gone(attendant)
 
 

@@ -23,7 +23,7 @@ __all__ = ["attended", "end_agent", "run_agent", "talk_with_agent"]
 _LATER = 15.0
 """Seconds after the agent's own deadline at which the host ends it: it should have said why before."""
 _SOON = 3.0
-"""The same where an attendant sees to it: it is there, and needs not be reached."""
+"""The same where an attendant sees to it: it is there, and need not be reached."""
 _PARTING = 4.0
 """Seconds that an agent takes to end at most: it is asked to, told to, and killed."""
 _MOST = 64 << 20
@@ -76,7 +76,7 @@ def talk_with_agent(client: Host, request: Mapping[str, Any], *, deadline: float
     where there is no python3, and what a :class:`Conversation` does.
     """
     whole = {"deadline": deadline, **request}
-    errand = client.once(Attendant).begin(whole, deadline=deadline) if attended(client) else None
+    errand = client.once(Attendant).begin(whole, deadline=deadline) if client.far else None
     if errand is None:
         with client.converse(ARGV, deadline=deadline, first=message(whole) + b"\n") as talk:
             yield talk
@@ -108,7 +108,7 @@ def end_agent(client: Host, pid: int, *, deadline: float) -> None:
 def _run(
     client: Host, request: Mapping[str, Any], deadline: float, on_line: Callable[[str], None] | None
 ) -> Completed:
-    errand = client.once(Attendant).begin(request, deadline=deadline + _SOON) if attended(client) else None
+    errand = client.once(Attendant).begin(request, deadline=deadline + _SOON) if client.far else None
     if errand is None:
         late = deadline + _LATER
         return client.run(ARGV, deadline=late, check=False, stdin=message(request), on_line=on_line)
