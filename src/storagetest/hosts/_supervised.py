@@ -15,33 +15,25 @@ Rules:
    started is ended on the host before the error goes up.
 3. What ran when a connection was lost is ended on the host by its deadline at the latest, and by us as soon
    as there is a connection again, before anything else runs there.
-4. Output is bounded by :data:`OUTPUT_LIMIT` bytes each for stdout and stderr.
+4. Output is bounded (:mod:`storagetest.hosts._collected`).
 """
 
 from __future__ import annotations
 
-import codecs
 import uuid
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 
 from storagetest.errors import DeadlineExceeded, HostError
+from storagetest.hosts._collected import Collected, Ended, Lost, Overrun, TooMuch
 from storagetest.hosts.base import Completed, Host, failed, shown
 from storagetest.hosts.conversation import Conversation, Line, LineLate, LineLost
+from storagetest.hosts.shortcut import MOST_STDIN, hear_out
 
-__all__ = [
-    "OUTPUT_LIMIT",
-    "SETTLE",
-    "Collected",
-    "Ended",
-    "Lost",
-    "Overrun",
-    "SupervisedHost",
-    "Unreachable",
-    "bounded",
-]
+__all__ = ["SETTLE", "SupervisedHost", "Unreachable"]
 
 MARK = "STORAGETEST_RUN"
 GRACE = 2.0
@@ -54,7 +46,6 @@ _REACH = 60.0
 SETTLE = 1.0
 """Seconds without output after which a command that has ended is taken to have said all: something that it
 left behind (a daemon) holds its stdout open."""
-OUTPUT_LIMIT = 64 << 20
 
 _TAIL_LINES = 8
 _TIMED_OUT = {124, 137}  # timeout(1): the command timed out; it had to be killed
@@ -88,65 +79,6 @@ class Unreachable(HostError):  # our errors are named for what happened
     """The host could not be reached, so nothing was started there."""
 
 
-class Overrun(Exception):  # never leaves this room
-    """Our own deadline passed; our end of the line is cut already."""
-
-
-class Lost(Exception):  # never leaves this room
-    """The connection went away while a command ran; its text says which."""
-
-
-class TooMuch(Exception):  # never leaves this room
-    """A command printed more than :data:`OUTPUT_LIMIT` bytes."""
-
-
-class Collected:
-    """What comes out of one stream: kept up to the limit, and handed on line by line."""
-
-    def __init__(self, on_line: Callable[[str], None] | None = None) -> None:
-        self._chunks: list[bytes] = []
-        self._size = 0
-        self._on_line = on_line
-        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-        self._rest = ""
-        self.overflowed = False
-
-    def feed(self, data: bytes) -> None:
-        """Take the next bytes; ``on_line`` is called from here."""
-        self._size += len(data)
-        self.overflowed = self._size > OUTPUT_LIMIT
-        if not self.overflowed:
-            self._chunks.append(data)
-        if self._on_line is not None:
-            *lines, self._rest = (self._rest + self._decoder.decode(data)).split("\n")
-            for line in lines:
-                self._on_line(line)
-
-    def finish(self) -> None:
-        """Hand on a last line that had no end."""
-        if self._on_line is not None and (rest := self._rest + self._decoder.decode(b"", final=True)):
-            self._rest = ""
-            self._on_line(rest)
-
-    @property
-    def data(self) -> bytes:
-        """All bytes so far."""
-        return b"".join(self._chunks)
-
-    @property
-    def text(self) -> str:
-        """All text so far; what is not UTF-8 becomes U+FFFD."""
-        return self.data.decode(errors="replace")
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """How a transport's command line ended: exit status, and seconds from its start as seen from here."""
-
-    status: int
-    seconds: float
-
-
 @dataclass(frozen=True, slots=True)
 class _Task:
     """One run: what was asked for, and what it has said so far."""
@@ -177,7 +109,7 @@ class SupervisedHost(Host):
         """Execute ``argv`` (already supervised) to its end; our end is cut whenever this raises.
 
         Raises :class:`Overrun` after ``limit`` seconds, :class:`Lost`, :class:`Unreachable`, whatever ``out``
-        raises, and :class:`TooMuch` by way of :func:`bounded`.
+        raises, and :class:`TooMuch`.
         """
 
     @abstractmethod
@@ -193,6 +125,8 @@ class SupervisedHost(Host):
 
     def _suspect(self) -> None:
         """Called when the host did not answer: do not trust the present connection any more."""
+        if self.shortcut is not None:
+            self.shortcut.is_silent()
 
     def run(
         self,
@@ -217,16 +151,18 @@ class SupervisedHost(Host):
         return done
 
     @contextmanager
-    def converse(self, argv: Sequence[str], *, deadline: float, first: bytes = b"") -> Iterator[Conversation]:
+    def converse(
+        self, argv: Sequence[str], *, deadline: float, first: bytes = b"", name: str = ""
+    ) -> Iterator[Conversation]:
         """Converse with a command; see :meth:`Host.converse`. One of a connection's sessions is in use."""
-        token, command = uuid.uuid4().hex, shown(argv)
+        token, command = uuid.uuid4().hex, name or f"`{shown(argv)}`"
         self._reap_orphans()
         with self._turn(_REACH):
             try:
                 line = self._start(supervised(argv, token, deadline, {}), _REACH)
             except Lost as lost:
                 self._orphans.append(token)
-                raise HostError(f"{self.name}: {lost} while starting `{command}`") from None
+                raise HostError(f"{self.name}: {lost} while starting {command}") from None
             talk = Conversation(
                 self.name,
                 command,
@@ -242,7 +178,7 @@ class SupervisedHost(Host):
                     raise
                 if not self._part(line, token):
                     raise HostError(
-                        f"{self.name}: `{command}` cannot be killed: it hangs in the kernel "
+                        f"{self.name}: {command} cannot be killed: it hangs in the kernel "
                         "(is its target dead?)"
                     )
 
@@ -268,7 +204,7 @@ class SupervisedHost(Host):
             raise HostError(msg)
 
     def pull(self, path: str, *, deadline: float = 30.0) -> bytes:
-        """Read a file of up to :data:`OUTPUT_LIMIT` bytes; see :meth:`Host.pull`."""
+        """Read a file, as large as output may be; see :meth:`Host.pull`."""
         _must_be_absolute(path)
         ended, task = self._run(["cat", "--", path], deadline=deadline)
         if ended.status:
@@ -293,18 +229,35 @@ class SupervisedHost(Host):
             msg = f"{self.name}: `{task.command}` was not started: its time is over"
             raise DeadlineExceeded(msg)
         self._reap_orphans()
-        with self._turn(deadline):
-            ended = self._watched(supervised(argv, task.token, deadline, env or {}), task)
+        limit = deadline + MARGIN
+        line = self._by_shortcut(argv, task, env or {})
+        if line is not None:
+            ended = self._watched(partial(hear_out, line, out=task.out, err=task.err, limit=limit), task)
+            if ended.status in _TIMED_OUT:  # timeout(1) knows the process group alone
+                self._reap(task.token)
+        else:
+            with self._turn(deadline):
+                argv_there = supervised(argv, task.token, deadline, env or {})
+                streams = {"out": task.out, "err": task.err}
+                ended = self._watched(
+                    partial(self._execute, argv_there, stdin=task.stdin, limit=limit, **streams), task
+                )
         if ended.status in _TIMED_OUT and ended.seconds >= deadline * _SEEN_BY_ANOTHER_CLOCK:
             raise self._late(task, "and was killed")
         self._must_have_started(argv[0], ended.status, task.err.text)
         return ended, task
 
-    def _watched(self, line: Sequence[str], task: _Task) -> Ended:
-        """Execute ``line`` and end it on the host whenever the waiting for it ends early (rule 2)."""
-        limit = task.deadline + MARGIN
+    def _by_shortcut(self, argv: Sequence[str], task: _Task, env: Mapping[str, str]) -> Line | None:
+        """Start a task by the shortcut, where there is one that can be asked."""
+        if self.shortcut is None or len(task.stdin) > MOST_STDIN:
+            return None
+        whole = {**env, MARK: task.token}
+        return self.shortcut.start(argv, env=whole, stdin=task.stdin, deadline=task.deadline)
+
+    def _watched(self, execute: Callable[[], Ended], task: _Task) -> Ended:
+        """Have a task executed, and end it on the host whenever the waiting for it ends early (rule 2)."""
         try:
-            ended = self._execute(line, stdin=task.stdin, out=task.out, err=task.err, limit=limit)
+            ended = execute()
             task.out.finish()
         except Overrun:
             how = {
@@ -317,10 +270,9 @@ class SupervisedHost(Host):
             self._orphans.append(task.token)
             msg = f"{self.name}: {lost} while running `{task.command}`; the next command connects anew"
             raise HostError(msg) from None
-        except TooMuch:
+        except TooMuch as much:
             self._reap(task.token)
-            msg = f"{self.name}: `{task.command}` printed more than {OUTPUT_LIMIT >> 20} MiB and was killed"
-            raise HostError(msg) from None
+            raise HostError(f"{self.name}: `{task.command}` printed {much} and was killed") from None
         except Unreachable:
             raise
         except BaseException:
@@ -363,12 +315,6 @@ class SupervisedHost(Host):
         return DeadlineExceeded(
             f"{self.name}: `{task.command}` did not end within {task.deadline:g} s {how}{said}"
         )
-
-
-def bounded(out: Collected, err: Collected) -> None:
-    """Raise :class:`TooMuch` when either stream has passed its limit."""
-    if out.overflowed or err.overflowed:
-        raise TooMuch
 
 
 def supervised(argv: Sequence[str], token: str, deadline: float, env: Mapping[str, str]) -> list[str]:

@@ -21,6 +21,7 @@ from typing import Any, Protocol, TypeVar
 
 from storagetest.errors import HostError
 from storagetest.hosts.conversation import Conversation
+from storagetest.hosts.shortcut import Shortcut
 
 __all__ = ["Completed", "Host"]
 
@@ -77,6 +78,8 @@ class Host(ABC):
     name: str
     far = False
     """Whether to start a command there costs much more than here, as a login does."""
+    shortcut: Shortcut | None = None
+    """What starts commands there more quickly, while it is there."""
     _kept: dict[type, Any] | None = None
 
     @abstractmethod
@@ -99,12 +102,13 @@ class Host(ABC):
 
     @abstractmethod
     def converse(
-        self, argv: Sequence[str], *, deadline: float, first: bytes = b""
+        self, argv: Sequence[str], *, deadline: float, first: bytes = b"", name: str = ""
     ) -> AbstractContextManager[Conversation]:
         """Start ``argv``, say ``first`` to it, and yield the conversation; at its end nothing of it is left.
 
         ``deadline`` is the most seconds that all of it may last. At the end the command's stdin is closed,
-        whereupon it is to end by itself; else it is killed.
+        whereupon it is to end by itself; else it is killed. ``name`` is what messages call it, if not by its
+        command line.
         """
 
     @abstractmethod

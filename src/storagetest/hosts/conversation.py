@@ -85,8 +85,11 @@ class Conversation:
     def __init__(
         self, host: str, command: str, line: Line, *, explain: Callable[[int, str], None] = lambda *_: None
     ) -> None:
-        """``explain`` is called with status and stderr of a command that has ended; it may raise."""
-        self._who = f"{host}: `{command}`"
+        """``command`` is what messages call it.
+
+        ``explain`` is called with status and stderr of a command that has ended; it may raise.
+        """
+        self._who = f"{host}: {command}"
         self._line = line
         self._explain = explain
         self._rest = b""

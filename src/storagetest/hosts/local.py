@@ -12,16 +12,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import IO
 
-from storagetest.hosts._supervised import (
-    OUTPUT_LIMIT,
-    SETTLE,
-    Collected,
-    Ended,
-    Overrun,
-    SupervisedHost,
-    Unreachable,
-    bounded,
-)
+from storagetest.hosts._collected import OUTPUT_LIMIT, Collected, Ended, Overrun, bounded
+from storagetest.hosts._supervised import SETTLE, SupervisedHost, Unreachable
 from storagetest.hosts.conversation import Line, LineLate
 
 __all__ = ["LocalHost"]

@@ -24,7 +24,8 @@ import threading
 from collections.abc import Sequence
 from typing import IO
 
-from storagetest.hosts._supervised import Collected, Ended, Unreachable
+from storagetest.hosts._collected import Collected, Ended
+from storagetest.hosts._supervised import Unreachable
 from storagetest.hosts.conversation import Line
 from storagetest.hosts.local import LocalHost
 

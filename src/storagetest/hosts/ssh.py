@@ -19,20 +19,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from storagetest.errors import DeadlineExceeded
+from storagetest.hosts._collected import OUTPUT_LIMIT, Collected, Ended, Lost, Overrun, bounded
 from storagetest.hosts._paramiko import paramiko
 from storagetest.hosts._ssh_connect import Budget, log_in, reach
 from storagetest.hosts._ssh_settings import Endpoint, SshSettings, resolve
-from storagetest.hosts._supervised import (
-    OUTPUT_LIMIT,
-    SETTLE,
-    Collected,
-    Ended,
-    Lost,
-    Overrun,
-    SupervisedHost,
-    Unreachable,
-    bounded,
-)
+from storagetest.hosts._supervised import SETTLE, SupervisedHost, Unreachable
 from storagetest.hosts.conversation import Line, LineLate, LineLost
 from storagetest.hosts.wait import wait_until
 
@@ -85,6 +76,7 @@ class SshHost(SupervisedHost):
             self._sessions.release()
 
     def _suspect(self) -> None:
+        super()._suspect()
         if (transport := self._transport) is not None:
             self._set_apart(transport)
 

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from storagetest.hosts import Host, LocalHost, SlurmHost, SshHost, SshSettings, wait_until
+from storagetest.workloads._agent.attendant import Attendant
 
 sys.path.insert(0, str(Path(__file__).parent))  # for slurm_kit: importlib mode leaves sys.path alone
 
@@ -161,13 +162,21 @@ def slurm_host(slurm: slurm_kit.Slurm, monkeypatch: pytest.MonkeyPatch) -> Itera
         yield host
 
 
-@pytest.fixture(params=["local", "ssh", "slurm"])
-def host(request: pytest.FixtureRequest) -> Iterator[Host]:
-    """Each kind of host in turn."""
-    if request.param == "local":
-        yield LocalHost("client1")
-    else:
-        yield request.getfixturevalue(f"{request.param}_host")
+@pytest.fixture
+def local_host() -> Iterator[LocalHost]:
+    with LocalHost("client1") as host:
+        yield host
+
+
+@pytest.fixture(params=["local", "ssh", "slurm", "local by its attendant", "ssh by its attendant"])
+def host(request: pytest.FixtureRequest) -> Host:
+    """Each kind of host in turn, and those that have a shortcut."""
+    kind, _, attended = request.param.partition(" ")
+    host: Host = request.getfixturevalue(f"{kind}_host")
+    if attended:
+        assert host.once(Attendant).there()
+        assert host.shortcut is not None
+    return host
 
 
 @pytest.fixture

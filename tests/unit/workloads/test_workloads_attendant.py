@@ -15,7 +15,7 @@ import pytest
 from storagetest.errors import DeadlineExceeded, HostError, WorkloadError
 from storagetest.hosts import Conversation, Host, LocalHost
 from storagetest.workloads._agent.attendant import Attendant, Errand
-from storagetest.workloads._agent.program import Ran, run_program, run_quickly
+from storagetest.workloads._agent.program import Ran, run_program
 from storagetest.workloads._agent.run import end_agent, run_agent, talk_with_agent
 from storagetest.workloads._fio.job import FioJob
 from storagetest.workloads._fio.run import run_fio
@@ -265,18 +265,48 @@ def test_a_client_without_python_has_none(host: Host, monkeypatch: pytest.Monkey
     attendant = Attendant(host)
     assert not attendant.there()
     assert attendant.begin({"command": "program"}, deadline=10.0) is None
-    assert run_quickly(host, ["echo", "said"], deadline=10.0) == "said\n"
+    assert host.shortcut is None
 
 
-@pytest.mark.parametrize("far", [False, True])
-def test_a_small_command_is_run_as_any_other(host: Host, far: bool) -> None:
-    host.far = far
-    assert run_quickly(host, ["echo", "said"], deadline=10.0) == "said\n"
-    assert run_quickly(host, ["false"], deadline=10.0, check=False) == ""
-    with pytest.raises(HostError, match="no such place"):
-        run_quickly(host, ["sh", "-c", "echo no such place >&2; exit 2"], deadline=10.0)
-    with pytest.raises(HostError, match="is not installed"):
-        run_quickly(host, ["storagetest-no-such-program"], deadline=10.0)
+def test_it_is_the_hosts_shortcut_until_it_is_closed(host: Host) -> None:
+    attendant = host.once(Attendant)
+    assert host.shortcut is None
+    assert attendant.there()
+    parent = ["sh", "-c", "cut -d' ' -f4 /proc/$$/stat"]
+    ours = int(host.run(parent, deadline=10.0).stdout)
+    assert int(host.run(parent, deadline=10.0).stdout) == ours
+    host.close()
+    assert host.shortcut is None
+    assert int(host.run(parent, deadline=10.0).stdout) != ours
+
+
+def test_one_that_is_lost_is_no_shortcut(host: Host) -> None:
+    assert host.once(Attendant).there()
+    parent = ["sh", "-c", "cut -d' ' -f4 /proc/$$/stat"]
+    pid = int(host.run(parent, deadline=10.0).stdout)
+    with pytest.raises(HostError, match=r"its attendant ended .* 137 while running `sh"):
+        host.run(["sh", "-c", f"kill -KILL {pid}; sleep 60"], deadline=60.0)
+    assert int(host.run(parent, deadline=10.0).stdout) != pid
+
+
+def test_a_command_that_is_under_way_when_it_is_closed_ends(host: Host, tmp_path: Path) -> None:
+    assert host.once(Attendant).there()
+    told = tmp_path / "told"
+    failed: list[Exception] = []
+
+    def wait() -> None:
+        try:
+            host.run(sleeper(told), deadline=60.0)
+        except HostError as error:
+            failed.append(error)
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    left_its_session = pid_in(told)
+    host.close()
+    waiting.join(20.0)
+    assert "its attendant" in str(failed[0])
+    assert until_gone(left_its_session)
 
 
 @pytest.mark.parametrize("far", [False, True])

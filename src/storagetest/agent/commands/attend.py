@@ -7,6 +7,8 @@ it is a fork, and many agents talk over its one conversation.
 The request has only a deadline, for the whole conversation. Then, a JSON object a line:
 
 - ``n``, ``agent`` (the request of any other command), ``deadline`` (s): begin an agent, number ``n``;
+- ``n``, ``program`` (an argv), ``env`` (added to ours), ``stdin`` (all of it, in base 64), ``deadline`` (s):
+  start a program, number ``n``, in a session of its own;
 - ``n``, ``say``: a text for its stdin;
 - ``n``, ``end``: its stdin ends; if it does not by :data:`_PATIENCE` seconds later it is told to (TERM), and
   killed :data:`_GRACE` seconds after that. The same happens at its deadline;
@@ -14,14 +16,17 @@ The request has only a deadline, for the whole conversation. Then, a JSON object
 - ``term``: TERM to the agent that has this process id, now; a line of progress says so (``told``, the id);
 - ``bye``: the conversation is over.
 
-What an agent prints comes as it is, each line behind its number and a blank. When it has ended there is a
-line of progress: ``ended``, its number, with ``status`` (128 + its number, if a signal ended it) and
-``complaint`` (the end of what it wrote to stderr). The conversation is over too when stdin ends, and all
-agents end with it.
+What an agent prints comes as it is, each line behind its number and a blank. What a program prints is bytes,
+not lines: behind its number and a blank there is ``o`` or ``e`` (stdout, stderr), a blank, and base 64. When
+either has ended there is a line of progress: ``ended``, its number, with ``status`` (128 + its number, if a
+signal ended it; 124 where a program was late; 127 or 126 where there is none that could be started) and
+``complaint`` (the end of what an agent wrote to stderr). The conversation is over too when stdin ends, and
+all agents and programs end with it.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import select
@@ -44,10 +49,14 @@ _GRACE = 2.0
 _LAST = 1.5
 """Seconds that all agents have when the conversation is over: then the supervisor kills us."""
 _CHUNK = 1 << 16
+_MOST_CHUNKS = 16
+"""More than a pipe holds, so that all is read of who has ended."""
 _MOST_COMPLAINT = 1 << 14
 _NEVER = float("inf")
 _MARK = "STORAGETEST_RUN"
-"""The supervisor's mark, which all that is started here has."""
+"""The supervisor's mark, which all agents have, and what they start; a program has one of its own."""
+_LATE = 124  # timeout(1)
+_UNKNOWN, _NO_PROGRAM = 127, 126  # env(1)
 
 
 def run(_request: dict[str, Any], job: Job) -> dict[str, Any]:
@@ -70,7 +79,7 @@ class _Agent:
         self.stdin, self.stdout, self.stderr = streams
         self.until, self.steps = until, [signal.SIGTERM, signal.SIGKILL]
         self.orders, self.said, self.complaint = bytearray(), bytearray(), b""
-        self.ending = False
+        self.ending = self.late = False
         for stream in streams:
             os.set_blocking(stream, False)
 
@@ -97,6 +106,11 @@ class _Agent:
         del self.said[:end]
         return b"".join(b"%d %b" % (self.number, line) for line in lines.splitlines(keepends=True))
 
+    def ended(self, status: int) -> dict[str, Any]:
+        """Return how it has ended, from what waitpid(2) says."""
+        code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
+        return {"status": code, "complaint": self.complaint.decode("utf-8", "replace")}
+
     def end(self) -> None:
         """Let it see the end of its orders, and soon hear that it is to end."""
         if not self.ending:
@@ -122,6 +136,29 @@ class _Agent:
         os.close(self.stderr)
 
 
+class _Program(_Agent):
+    """A program: it is given all its input at once, and what it prints are bytes. ``mark`` is its run's."""
+
+    def __init__(
+        self, number: int, pid: int, until: float, streams: tuple[int, int, int], stdin: bytes, mark: str
+    ) -> None:
+        super().__init__(number, pid, until, streams)
+        self.mark = mark
+        self.orders += stdin
+        self.ending = True
+        self.write()
+
+    def read(self) -> bytes:
+        """Return what it has said since, in chunks."""
+        streams = ((b"o", self.stdout), (b"e", self.stderr))
+        said = [(kind, base64.b64encode(data)) for kind, stream in streams for data in _chunks(stream)]
+        return b"".join(b"%d %b %b\n" % (self.number, *chunk) for chunk in said)
+
+    def ended(self, status: int) -> dict[str, Any]:
+        """Return how it has ended, as timeout(1) would if it was late."""
+        return {**super().ended(status), **({"status": _LATE} if self.late else {})}
+
+
 class _Attendant:
     def __init__(self, job: Job) -> None:
         self.served = 0
@@ -142,8 +179,9 @@ class _Attendant:
         return time.monotonic() < self._job.until and (0 not in ready or self._listen())
 
     def leave(self) -> None:
-        """End all agents."""
+        """End all agents and programs."""
         last = time.monotonic() + _LAST
+        marks = [agent.mark for agent in self._agents.values() if isinstance(agent, _Program)]
         for agent in self._agents.values():
             agent.close_stdin()
             agent.press()
@@ -155,8 +193,9 @@ class _Attendant:
                     self._look_after(agent)
                 if agent.until == _NEVER:  # killed; one that hangs in the kernel is left to the supervisor
                     self._agents.pop(agent.number, None)
-        if _MARK in os.environ:  # an agent that was killed may have left what it had started
-            kill_marked(_MARK, os.environ[_MARK])
+        # What was killed may have left what it had started.
+        for mark in [*marks, *([os.environ[_MARK]] if _MARK in os.environ else [])]:
+            kill_marked(_MARK, mark)
 
     def _waited(self, *, stdin: bool) -> set[int]:
         """Wait until there is something to do; return the descriptors that have something."""
@@ -193,6 +232,10 @@ class _Attendant:
             self.served += 1
             self._agents[number] = self._fork(number, order["agent"], time.monotonic() + order["deadline"])
             return
+        if "program" in order:
+            self.served += 1
+            self._spawn(number, order)
+            return
         agent = self._agents.get(number)
         if agent is None:
             return  # it has ended, and that is being told
@@ -219,25 +262,44 @@ class _Attendant:
         if pid:
             self._agents.pop(agent.number)
             agent.close()
-            code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
-            self._job.tell(
-                ended=agent.number, status=code, complaint=agent.complaint.decode("utf-8", "replace")
-            )
+            self._job.tell(ended=agent.number, **agent.ended(status))
         elif time.monotonic() >= agent.until:
+            agent.late = True
             agent.press()
 
     def _fork(self, number: int, request: dict[str, Any], until: float) -> _Agent:
         with suppress(Exception):  # the child says what is wrong; to have it imported saves each child time
             command_of(request)
-        pipes = [os.pipe() for _ in range(3)]
-        theirs = (pipes[0][0], pipes[1][1], pipes[2][1])
-        ours = (pipes[0][1], pipes[1][0], pipes[2][0])
+        theirs, ours = _pipes()
         parent, pid = os.getpid(), os.fork()
         if pid == 0:
             self._become(request, parent, theirs, ours)
         for descriptor in theirs:
             os.close(descriptor)
         return _Agent(number, pid, until, ours)
+
+    def _spawn(self, number: int, order: dict[str, Any]) -> None:
+        """Start a program; where there is none, say so as env(1) would."""
+        argv, env = order["program"], {**os.environ, **order["env"]}
+        until = time.monotonic() + order["deadline"]
+        theirs, ours = _pipes()
+        try:
+            pid = os.posix_spawn(
+                _found(argv[0], env), argv, env, setsid=True,
+                file_actions=[(os.POSIX_SPAWN_DUP2, stream, at) for at, stream in enumerate(theirs)],
+                setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],  # which Python ignores
+            )  # fmt: skip
+        except OSError as error:
+            for descriptor in ours:
+                os.close(descriptor)
+            status = _UNKNOWN if isinstance(error, FileNotFoundError) else _NO_PROGRAM
+            self._job.tell(ended=number, status=status, complaint=f"env: {argv[0]}: {error.strerror}")
+            return
+        finally:
+            for descriptor in theirs:
+                os.close(descriptor)
+        stdin = base64.b64decode(order["stdin"])
+        self._agents[number] = _Program(number, pid, until, ours, stdin, env.get(_MARK, ""))
 
     def _become(
         self, request: dict[str, Any], parent: int, streams: tuple[int, ...], parents: tuple[int, ...]
@@ -262,11 +324,30 @@ class _Attendant:
             os._exit(status)
 
 
+def _pipes() -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+    """Return what becomes stdin, stdout and stderr of a child, and our ends of these."""
+    stdin, stdout, stderr = os.pipe(), os.pipe(), os.pipe()
+    return (stdin[0], stdout[1], stderr[1]), (stdin[1], stdout[0], stderr[0])
+
+
+def _found(program: str, env: dict[str, str]) -> str:
+    """Return the path of a program, looked for as execvp(3) does."""
+    if "/" in program:
+        return program
+    for place in os.get_exec_path(env):
+        if os.access(f"{place}/{program}", os.X_OK) and os.path.isfile(f"{place}/{program}"):
+            return f"{place}/{program}"
+    return program
+
+
 def _chunks(descriptor: int) -> Iterator[bytes]:
-    """Yield what can be read now without waiting."""
+    """Yield what can be read now without waiting; of who never stops, so much that others have their turn."""
     with suppress(BlockingIOError):
-        while data := os.read(descriptor, _CHUNK):
-            yield data
+        for _ in range(_MOST_CHUNKS):
+            if data := os.read(descriptor, _CHUNK):
+                yield data
+            else:
+                return
 
 
 def _write(data: bytes) -> None:

@@ -8,24 +8,26 @@ Rules:
 1. A client has one attendant for as long as we are connected; it is started when it is first wanted and ends
    with the host (:meth:`Host.once`), and all agents with it.
 2. Agents run side by side; each is an :class:`Errand`, a line as that of any other command.
-3. Where there is no Python that it runs on there is none, and whoever wants an agent starts it as any other
+3. While it is there it is the host's shortcut (:mod:`storagetest.hosts.shortcut`): it starts commands, too.
+4. Where there is no Python that it runs on there is none, and whoever wants an agent starts it as any other
    command. An attendant that is lost is given up; the next errand gets a new one.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from storagetest.agent.pack import ARGV, message
-from storagetest.errors import HostError, StoragetestError
+from storagetest.errors import DeadlineExceeded, HostError, StoragetestError
 from storagetest.hosts.base import Host
 from storagetest.hosts.conversation import Conversation, Line, LineLate, LineLost
 
-__all__ = ["Attendant", "Errand"]
+__all__ = ["Attendant", "Errand", "Started"]
 
 _LIFE = 12 * 3600.0
 """Seconds after which an attendant is ended wherever it is: no session of tests takes longer."""
@@ -38,7 +40,7 @@ class Errand(Line):
     """Our end of one agent's streams; ``begin`` of the attendant makes it. For one thread."""
 
     def __init__(self, attendant: Attendant, number: int) -> None:
-        self._attendant, self._number = attendant, number
+        self._attendant, self.number = attendant, number
         self._news = threading.Condition()
         self._said: list[bytes] = []
         self._status: int | None = None
@@ -100,12 +102,12 @@ class Errand(Line):
         """See :meth:`Line.close`; an agent that still runs is killed."""
         if self._status is None:
             self.kill()
-        self._attendant.forget(self._number)
+        self._attendant.forget(self.number)
 
     def _order(self, **what: object) -> None:
         if self._status is None and not self._lost:
             with suppress(StoragetestError):  # which will be heard
-                self._attendant.say({"n": self._number, **what})
+                self._attendant.say({"n": self.number, **what})
 
     def _wait(self, until: Any, limit: float) -> None:  # noqa: ANN401
         with self._news:
@@ -113,6 +115,43 @@ class Errand(Line):
                 raise LineLate
             if not until():
                 raise LineLost(self._lost)
+
+
+class Started(Errand):
+    """Our end of a command's streams, byte for byte. To close it does not end the command."""
+
+    def __init__(self, attendant: Attendant, number: int) -> None:
+        super().__init__(attendant, number)
+        self._complained: list[bytes] = []
+
+    def take(self, line: bytes) -> None:
+        """Take what the command has said, to stdout or to stderr."""
+        stream, _, data = line.partition(b" ")
+        with self._news:
+            (self._said if stream == b"o" else self._complained).append(base64.b64decode(data))
+            self._news.notify_all()
+
+    def ended(self, status: int, complaint: str) -> None:
+        """Take the command's end."""
+        with self._news:
+            self._complained.append(complaint.encode())
+        super().ended(status, "")
+
+    def lost(self, why: str) -> None:
+        """Take that nothing more will be heard of the command; what it means stands in the first line."""
+        super().lost(why.partition("\n")[0].rstrip(":"))
+
+    def complaint(self) -> str:
+        """See :meth:`Line.complaint`."""
+        with self._news:
+            return b"".join(self._complained).decode(errors="replace")
+
+    def close(self) -> None:
+        """See :meth:`Line.close`."""
+        self._attendant.forget(self.number)
+
+
+Asked = TypeVar("Asked", bound=Errand)
 
 
 class Attendant:
@@ -147,11 +186,30 @@ class Attendant:
         """
         if not self.there():
             return None
+        errand = self._new(Errand)
+        self.say({"n": errand.number, "agent": dict(request), "deadline": deadline})
+        return errand
+
+    def start(
+        self, argv: Sequence[str], *, env: Mapping[str, str], stdin: bytes, deadline: float
+    ) -> Started | None:
+        """Start a command, where the attendant is there: see :meth:`Shortcut.start`."""
+        if self._talk is None or self._silent:
+            return None
+        started = self._new(Started)
+        text = base64.b64encode(stdin).decode()
+        order = {"program": list(argv), "env": dict(env), "stdin": text, "deadline": deadline}
+        try:
+            self.say({"n": started.number, **order})
+        except StoragetestError:  # it cannot have begun: no whole line has come there
+            started.close()
+            return None
+        return started
+
+    def _new(self, kind: type[Asked]) -> Asked:
         with self._turn:
             self._number += 1
-            errand = self._errands[self._number] = Errand(self, self._number)
-            number = self._number
-        self.say({"n": number, "agent": dict(request), "deadline": deadline})
+            errand = self._errands[self._number] = kind(self, self._number)
         return errand
 
     def say(self, order: Mapping[str, Any]) -> None:
@@ -159,7 +217,11 @@ class Attendant:
         with self._turn:
             if self._talk is None:
                 raise HostError(f"{self._host.name}: its attendant is gone")
-            self._talk.say(json.dumps(order))
+            try:
+                self._talk.say(json.dumps(order))
+            except DeadlineExceeded:
+                self._talk.abandon()  # a part of a line may have gone, and what came next would be its rest
+                raise
 
     def terminate(self, pid: int, limit: float) -> None:
         """Send TERM to the agent of that process id. Raises :class:`HostError` if that takes longer."""
@@ -182,6 +244,7 @@ class Attendant:
     def close(self) -> None:
         """End the attendant, if there is one, and with it the agents that others still wait for."""
         with self._starting:
+            self._host.shortcut = None
             if self._silent and self._talk is not None:
                 self._talk.abandon()
             with suppress(StoragetestError):
@@ -194,7 +257,9 @@ class Attendant:
         self._give_up("")  # what is left of one that was lost
         first = message({"command": "attend", "deadline": _LIFE}) + b"\n"
         try:
-            talk = self._stack.enter_context(self._host.converse(ARGV, deadline=_LIFE, first=first))
+            talk = self._stack.enter_context(
+                self._host.converse(ARGV, deadline=_LIFE, first=first, name="its attendant")
+            )
             said = _heard(talk.hear(_READY))
             while said is None:  # a banner's line, say
                 said = _heard(talk.hear(_READY))
@@ -212,6 +277,7 @@ class Attendant:
             raise HostError(f"{self._host.name}: the attendant said {said} and did not begin")
         talk.speak_while_hearing()
         self._talk = talk
+        self._host.shortcut = self
         self._listener = threading.Thread(
             target=self._listen, args=(talk,), name=f"attendant-{self._host.name}", daemon=True
         )
@@ -224,9 +290,9 @@ class Attendant:
             while True:
                 self._hand_on(talk.hear(_LIFE))
         except StoragetestError as error:
-            why = str(error)
+            why = str(error).removeprefix(f"{self._host.name}: ")
         except Exception as error:  # a thread's exception would be lost
-            why = f"{self._host.name}: its attendant: {type(error).__name__}: {error}"
+            why = f"its attendant: {type(error).__name__}: {error}"
         with self._turn:
             if self._talk is talk:
                 self._talk = None

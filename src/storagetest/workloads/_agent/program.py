@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from storagetest.errors import DeadlineExceeded, HostError
-from storagetest.hosts.base import Completed, Host, failed, shown
-from storagetest.workloads._agent.run import attended, run_agent
+from storagetest.hosts.base import Host, shown
+from storagetest.workloads._agent.run import run_agent
 
-__all__ = ["Ran", "run_program", "run_quickly"]
+__all__ = ["Ran", "run_program"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +56,3 @@ def run_program(
         raise HostError(f"{host.name}: `{shown(argv)}` printed more than can be read at once")
     names = ("status", "out", "err", "seconds", "before", "after", "files")
     return Ran(**{name: said[name] for name in names})
-
-
-def run_quickly(host: Host, argv: Sequence[str], *, deadline: float, check: bool = True) -> str:
-    """Return what a small program prints, run by the client's attendant where it has one.
-
-    Raises what :meth:`Host.run` does.
-    """
-    ran = run_program(host, argv, deadline=deadline) if attended(host) else None
-    if ran is None:
-        return host.run(argv, deadline=deadline, check=check).stdout
-    if check and ran.status:
-        raise failed(Completed(host.name, tuple(argv), ran.status, ran.out, ran.err, ran.seconds))
-    return ran.out

@@ -77,11 +77,11 @@ def talk_with_agent(client: Host, request: Mapping[str, Any], *, deadline: float
     """
     whole = {"deadline": deadline, **request}
     errand = client.once(Attendant).begin(whole, deadline=deadline) if client.far else None
+    name = f"the agent's {request['command']}"
     if errand is None:
-        with client.converse(ARGV, deadline=deadline, first=message(whole) + b"\n") as talk:
+        with client.converse(ARGV, deadline=deadline, first=message(whole) + b"\n", name=name) as talk:
             yield talk
         return
-    name = f"the agent's {request['command']}"
     with closing(errand):
         try:
             yield Conversation(client.name, name, errand)
@@ -90,7 +90,7 @@ def talk_with_agent(client: Host, request: Mapping[str, Any], *, deadline: float
             raise
         if not _part(errand):
             raise HostError(
-                f"{client.name}: `{name}` cannot be killed: it hangs in the kernel (is its target dead?)"
+                f"{client.name}: {name} cannot be killed: it hangs in the kernel (is its target dead?)"
             )
 
 

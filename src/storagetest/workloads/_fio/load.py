@@ -29,7 +29,6 @@ from storagetest.measure.cache import Cache, unproven
 from storagetest.measure.run import METRICS, Sample
 from storagetest.protocols.base import Attachment, Gives
 from storagetest.units import format_size
-from storagetest.workloads._agent.program import run_quickly
 from storagetest.workloads._fio.job import FioJob
 from storagetest.workloads._fio.run import Done, check_engine, run_fio
 from storagetest.workloads.base import Scale, Workload
@@ -337,7 +336,7 @@ def _check_allocated(attachment: Attachment, filename: str, size: int) -> None:
 
     def whole() -> bool:
         nonlocal seen
-        seen = run_quickly(client, ["stat", "--format=%s %b %B", filename], deadline=_SLACK)
+        seen = client.run(["stat", "--format=%s %b %B", filename], deadline=_SLACK).stdout
         length, blocks, unit = (int(word) for word in seen.split())
         return length == size and blocks * unit >= size * _SHARE_OF_FREE
 
