@@ -33,6 +33,7 @@ import struct
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import cache
 from typing import Any
 
 from storagetest.agent import door
@@ -45,6 +46,7 @@ __all__ = [
     "become_worker",
     "bury",
     "die_with",
+    "find_prctl",
     "kill",
     "receive",
     "say_os_error",
@@ -278,14 +280,23 @@ class Crew:
 
 def die_with(parent: int, by: int) -> None:
     """Have the kernel send us the signal ``by`` when the parent ends, however it does."""
+    prctl = find_prctl()
+    if prctl is not None:  # else rule 2: the pipe's end ends us too
+        prctl(_PR_SET_PDEATHSIG, by)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+@cache
+def find_prctl() -> Callable[[int, int], int] | None:
+    """Return prctl(2), or None. Who forks much asks for it before, as it takes long to find."""
     try:
         import ctypes  # noqa: PLC0415  # not every minimal Python has it
 
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, by)
+        found: Callable[[int, int], int] = ctypes.CDLL(None).prctl
     except (ImportError, OSError, AttributeError):
-        pass  # rule 2: the pipe's end ends us too
-    if os.getppid() != parent:
-        os._exit(1)
+        return None
+    return found
 
 
 def become_worker(parent: int) -> None:

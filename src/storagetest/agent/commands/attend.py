@@ -37,7 +37,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from storagetest.agent.crew import die_with
+from storagetest.agent.crew import die_with, find_prctl
 from storagetest.agent.job import Job
 from storagetest.agent.marks import kill_marked
 from storagetest.agent.obey import command_of, obey
@@ -62,6 +62,7 @@ _UNKNOWN, _NO_PROGRAM = 127, 126  # env(1)
 def run(_request: dict[str, Any], job: Job) -> dict[str, Any]:
     """Do as told until stdin ends."""
     attendant = _Attendant(job)
+    find_prctl()  # once, rather than in each child
     job.tell(phase="ready")
     try:
         while attendant.turn():
