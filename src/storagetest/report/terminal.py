@@ -55,6 +55,7 @@ class _Column:
     cells: tuple[str, ...]
     right: bool = True
     is_id: bool = False
+    is_metric: bool = False
 
     @property
     def width(self) -> int:
@@ -104,6 +105,7 @@ def _columns(rows: Sequence[Record], headline: Sequence[str]) -> list[_Column]:
     return [
         _Column("variant", tuple(record.run.variant for record in rows), right=False, is_id=True),
         _Column("case", tuple(case_text(record.run) for record in rows), right=False, is_id=True),
+        *_clients(rows),
         *(_number(name, [value.get(name) for value in values]) for name in headline),
         _Column("verdict", tuple(_word(record) for record in rows), right=False),
     ]
@@ -111,7 +113,14 @@ def _columns(rows: Sequence[Record], headline: Sequence[str]) -> list[_Column]:
 
 def _number(metric: str, found: Sequence[Figure | None]) -> _Column:
     heading, text = _HEADINGS.get(metric, (metric, short))
-    return _Column(heading, tuple(text(figure) for figure in found))
+    return _Column(heading, tuple(text(figure) for figure in found), is_metric=True)
+
+
+def _clients(rows: Sequence[Record]) -> list[_Column]:
+    """Return the column that tells runs on several clients apart, if there are any."""
+    together = [next((one.together for one in record.run.samples if one.together), None) for record in rows]
+    counts = tuple(str(len(story.members) if story else 1) for story in together)
+    return [_Column("clients", counts)] if any(together) else []
 
 
 def _word(record: Record) -> str:
@@ -123,7 +132,7 @@ def _word(record: Record) -> str:
 
 def _fit(columns: list[_Column], width: int) -> list[_Column]:
     columns = list(columns)
-    numbers = columns[2:-1]
+    numbers = [column for column in columns if column.is_metric]
     for gone in (None, *reversed(numbers[1:-1]), *numbers[1:][-1:]):  # rule 2
         columns = [column for column in columns if column is not gone]
         spare = width - sum(column.width + _GAP for column in columns if not column.is_id) + _GAP

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from storagetest.measure.window import Member, Together
 from storagetest.report.base import Status
 from storagetest.report.terminal import shortened, summary_lines
 from storagetest.verdict.base import Outcome
@@ -50,6 +51,20 @@ def test_it_fits(mixed, width):
     lines = table(summary_lines(mixed, width=width))
     assert max(len(line) for line in lines) <= width
     assert all("51,645" in line for line in lines if line.startswith("nfs"))
+
+
+def test_runs_on_several_clients_say_on_how_many(make_record):
+    def on(*names):
+        record = make_record()
+        members = tuple(Member(name, {}, 0.0, 2.0) for name in names)
+        story = Together(0.01, 0.02, 0.001, 2.0, 2.0, 2.1, members, ())
+        samples = tuple(replace(sample, together=story) for sample in record.run.samples)
+        return replace(record, run=replace(record.run, samples=samples))
+
+    lines = table(summary_lines([make_record(), on("a", "b"), on("a", "b", "c", "d")], width=80))
+    assert "clients" in lines[0].split()
+    at = lines[0].index("clients")
+    assert [line[at : at + len("clients")].strip() for line in lines[2:]] == ["1", "2", "4"]
 
 
 def test_what_is_narrower_still_loses_columns_and_not_digits(mixed):
