@@ -78,7 +78,7 @@ class SlurmHost(LocalHost):
         ours, theirs = os.pipe()
         try:
             process = subprocess.Popen(
-                [*command, f"--error=/dev/fd/{theirs}", *argv],
+                [*command, f"--error=/proc/self/fd/{theirs}", *argv],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=words,

@@ -10,7 +10,7 @@ The variant is attached here, anew for each set of the protocol's options and on
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -37,6 +37,10 @@ EVIDENCE = "search"
 """The name of the table in a sample's evidence."""
 
 _BANDWIDTH = "bandwidth"
+_STRATEGIES: Mapping[str, Callable[[Space, int], Strategy]] = {
+    "surrogate": lambda space, budget: Surrogate(space, budget=budget),
+    "one-at-a-time": lambda space, budget: OneAtATime(space, budget=budget),
+}
 
 
 class Maximum:
@@ -62,25 +66,28 @@ class Maximum:
         workload: str,
         /,
         *,
-        strategy: Literal["surrogate", "one-at-a-time"] = "surrogate",
+        strategy: Literal["surrogate", "one-at-a-time"] | Callable[[Space, int], Strategy] = "surrogate",
         **parameters: Any,  # noqa: ANN401  # each workload has its own
     ) -> tuple[Run, Found]:
         """Search, measure and judge. A parameter that is a list is searched, any other one is given.
 
+        ``strategy`` may make one of your own from what is searched and how often may be measured.
         Raises AssertionError (a gate missed) or :class:`Invalid` (no verdict).
         """
         __tracebackhide__ = True
         searched = {name: tuple(value) for name, value in parameters.items() if isinstance(value, list)}
         fixed = {name: value for name, value in parameters.items() if name not in searched}
         space = space_of(self._protocol.searched, searched, len(self._machines))
-        chosen = _strategy(strategy, space, self._state.profile.search)
+        make = _STRATEGIES[strategy] if isinstance(strategy, str) else strategy
+        chosen = make(space, self._state.profile.search)
         tried: list[_Tried] = []
         while (point := chosen.ask()) is not None:
             tried.append(self._try(workload, fixed, space, point))
             chosen.tell(point, tried[-1].bandwidth)
         found = chosen.found()
         run, verdicts = self._at(found.values).judged(workload, **self._given(fixed, found.values))
-        told = _table(space, tried, found, strategy)
+        called = strategy if isinstance(strategy, str) else type(chosen).__name__
+        told = _table(space, tried, found, called)
         samples = tuple(
             replace(sample, evidence={EVIDENCE: told, **sample.evidence}) for sample in run.samples
         )
@@ -145,12 +152,6 @@ def space_of(
         return Space(tuple(Parameter(name, values) for name, values in every.items()))
     except ValueError as error:
         raise ConfigError(f"there is nothing to search: {error}") from None
-
-
-def _strategy(name: str, space: Space, budget: int) -> Strategy:
-    if name == "one-at-a-time":
-        return OneAtATime(space, budget=budget)
-    return Surrogate(space, budget=budget)
 
 
 def _named(values: Mapping[str, object]) -> str:
