@@ -77,7 +77,7 @@ class Host(ABC):
 
     name: str
     far = False
-    """Whether to start a command there costs much more than here, as a login does."""
+    """Whether to start a command there costs much more than here, as a login or a job step does."""
     shortcut: Shortcut | None = None
     """What starts commands there more quickly, while it is there."""
     _kept: dict[type, Any] | None = None

@@ -40,6 +40,8 @@ _REFUSED = re.compile(r"srun: (error|fatal): (?!\S+: tasks? )")
 class SlurmHost(LocalHost):
     """The node number ``node`` (from 0) of the job with the id ``job`` (0: the one in which we run)."""
 
+    far = True
+
     def __init__(self, name: str, node: int, *, job: int = 0) -> None:
         super().__init__(name)
         self._node, self._job = node, job

@@ -168,7 +168,10 @@ def local_host() -> Iterator[LocalHost]:
         yield host
 
 
-@pytest.fixture(params=["local", "ssh", "slurm", "local by its attendant", "ssh by its attendant"])
+ATTENDED = "by its attendant"
+
+
+@pytest.fixture(params=["local", "ssh", "slurm", f"local {ATTENDED}", f"ssh {ATTENDED}", f"slurm {ATTENDED}"])
 def host(request: pytest.FixtureRequest) -> Host:
     """Each kind of host in turn, and those that have a shortcut."""
     kind, _, attended = request.param.partition(" ")
