@@ -22,7 +22,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from storagetest.hosts import wait_until
-from storagetest.lab import Lab
+from storagetest.lab import Lab, overlays
+from storagetest.lab.paths import cache_root
 
 pytestmark = pytest.mark.lab
 
@@ -73,7 +74,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Watc
     overlay = tmp_path_factory.mktemp("overlay")
     _lay_slurm(overlay)
     _lay_pytest(overlay)
+    hashed = overlays.describe(overlay).hash
     lab = Lab.up(f"slurm-{os.getpid()}", clients=2, owner=os.getpid(), overlay=overlay)
+    shutil.rmtree(overlay)
     machines = {name: connect(lab, name) for name in ("appliance", "client1", "client2")}
     try:
         _start(machines)
@@ -82,6 +85,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Watc
         for machine in machines.values():
             machine.close()
         lab.down()
+        for packed in (cache_root() / "overlays").glob(f"{hashed}-*"):  # of no use to anybody else
+            packed.unlink()
 
 
 def test_pytest_in_a_job_measures_on_its_nodes(cluster: dict[str, WatchedHost]) -> None:
