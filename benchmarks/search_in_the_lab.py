@@ -10,8 +10,8 @@ unless the surrogate is shown to have lost more than 2 %.
     pytest benchmarks/search_in_the_lab.py --st-lab --st-target nfs-v4.2-nconnect1 --st-profile search -s
 
 On an emulated lab its processors are the limit, and what else they do hides everything: give the link of each
-client a delay first (``storagetest lab ssh client1 tc qdisc replace dev eth0 root netem delay 80ms``; the kernel
-module is sch_netem).
+client a delay first (``storagetest lab ssh client1 tc qdisc replace dev eth0 root netem delay 40ms``, once
+``modprobe sch_netem`` was said there).
 
 The profile is one of your targets file: ``search: {size: 64MiB, runtime: 1s, repeats: 1, max_repeats: 1,
 search: 1}``. What it says in ``search`` does not matter here, but that it is not 0.
@@ -77,7 +77,7 @@ def test_the_search_finds_what_the_grid_has(maximum: Maximum, capsys: pytest.Cap
 
         maximum(
             "mixed-access", strategy=strategy, direction="read", random_percent=99, queue_depth=4,
-            block_size=["4KiB", "16KiB", "32KiB", "64KiB"], jobs=[1, 2, 4],
+            block_size=["4KiB", "8KiB", "16KiB", "32KiB"], jobs=[1, 2, 4],
         )  # fmt: skip
         return made[0]
 
