@@ -232,6 +232,8 @@ def differences(options: Smb.Options, negotiated: Mapping[str, str]) -> tuple[Di
         "vers": options.dialect,
         "signed": "yes" if options.signing and not options.encryption else None,
         "encrypted": "yes" if options.encryption else None,
+        # The client says it of a mount that has them; where the server refuses them, it refuses to mount.
+        "posix": "yes" if options.posix else None,
         "channels": str(options.max_channels) if options.max_channels > 1 else None,
         "cache": options.cache,
         "rsize": str(options.rsize) if options.rsize else None,

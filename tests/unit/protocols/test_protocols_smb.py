@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from storagetest.errors import AttachError, OptionRefused, TargetDead
 from storagetest.protocols import smb
+from storagetest.protocols._mount import parse_mountinfo
 from storagetest.protocols.base import protocols
 
 Smb: Any = protocols.get("smb")
@@ -50,6 +51,17 @@ def test_words_of_mount_cifs() -> None:
         assert words in str(found)
         assert "hunter2" not in str(found)
     assert smb.explain("strange", options(), "c1") is None
+
+
+@pytest.mark.parametrize(("flags", "seen"), [("posix,posixpaths", ""), ("nounix", "nothing said")])
+def test_posix_extensions_that_were_asked_for_are_compared(flags: str, seen: str) -> None:
+    # Of Linux 6.12 with Samba 4.22, and of Linux 6.1 without the extensions.
+    line = f"36 30 0:32 / /mnt rw - cifs //10.77.0.1/fast rw,vers=3.1.1,cache=strict,soft,{flags},mapposix"
+    (entry,) = parse_mountinfo(line)
+    negotiated = smb.read_back(entry, "", "//10.77.0.1/fast")
+    found = {one.option: one.got for one in smb.differences(options(posix=True), negotiated)}
+    assert found == ({"posix": seen} if seen else {})
+    assert smb.differences(options(), negotiated) == ()
 
 
 @pytest.mark.parametrize(
