@@ -20,23 +20,28 @@ from storagetest.runner.crossing import Seen
 
 
 class Counted:
-    """A watch that has seen a given number of requests."""
+    """A watch that has seen a given number of requests, and more of them later."""
 
-    def __init__(self, count: int | None) -> None:
+    def __init__(self, count: int | None, *, later: int | None = None) -> None:
         self.count = count
+        self.later = later
 
     @contextmanager
     def over(self, sort: Sort) -> Iterator[Seen]:
         seen = Seen(sort)
         yield seen
-        seen.count, seen.how = self.count, "somebody"
+        seen.count, seen.how, seen.put_off = self.count, "somebody", self.later is not None
+
+    def recount(self, seen: Seen) -> None:
+        seen.count = self.later
 
 
-HAND = SimpleNamespace(name="client1")
+HAND = SimpleNamespace(name="client1", renew=lambda: None, call=lambda name, deadline: None)
 
 
-def wire(count: int | None) -> OnWire:
-    return OnWire({"client1": Counted(count)})  # type: ignore[dict-item]  # what is asked of a watch
+def wire(count: int | None, *, later: int | None = None) -> OnWire:
+    watch = Counted(count, later=later)
+    return OnWire({"client1": watch})  # type: ignore[dict-item]  # what is asked of a watch
 
 
 @pytest.mark.parametrize("error", [None, AssertionError("stale"), BlockingIOError(11, "locked")])
@@ -66,6 +71,28 @@ def test_what_crossed_ends_as_it_ended(error: Exception) -> None:
 def test_an_error_of_ours_stays_one_though_nothing_crossed() -> None:
     with pytest.raises(HostError), wire(0)(HAND, "lock"):
         raise HostError("lost")
+
+
+def test_what_is_put_off_may_cross_until_the_case_ends() -> None:
+    proof = wire(0, later=1)
+    with proof(HAND, "write"):
+        pass
+    proof.settle()
+
+
+def test_what_was_put_off_and_never_sent_is_invalid_whatever_was_found() -> None:
+    proof = wire(0, later=0)
+    with proof(HAND, "write"):
+        pass
+    said = r"INVALID: client1: no write request left this client, says somebody \(it found: stale\)"
+    with pytest.raises(Invalid, match=said):
+        proof.settle(AssertionError("stale"))
+    proof.settle()
+
+
+def test_a_failure_is_not_put_off() -> None:
+    with pytest.raises(Invalid, match="it found: stale"), wire(0, later=1)(HAND, "write"):
+        raise AssertionError("stale")
 
 
 def test_a_sort_that_nobody_knows_is_a_mistake() -> None:

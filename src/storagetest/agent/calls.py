@@ -143,6 +143,10 @@ class Calls:
         """fsync(2)."""
         os.fsync(descriptor)
 
+    def sync(self) -> None:
+        """sync(2)."""
+        os.sync()
+
     def ftruncate(self, descriptor: int, size: int) -> None:
         """ftruncate(2)."""
         os.ftruncate(descriptor, size)

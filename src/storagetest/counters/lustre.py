@@ -1,5 +1,5 @@
-"""What the Lustre client counts: llite and osc ``stats``, mdc ``md_stats`` (lctl get_param llite.*.stats;
-Lustre Operations Manual, section "Lustre Monitoring").
+"""What the Lustre client counts: llite, osc and mdc ``stats``, and ``md_stats`` (lctl get_param;
+Lustre Operations Manual, "Lustre Monitoring"). The stats of osc and mdc are of requests, md_stats of calls.
 
 A line is ``name count samples [unit] min max sum``; the last three are missing where only calls are counted.
 """
@@ -30,9 +30,11 @@ class Lustre(Source):
     paths = (
         "/proc/fs/lustre/llite/*/stats",
         "/proc/fs/lustre/osc/*/stats",
+        "/proc/fs/lustre/mdc/*/stats",
         "/proc/fs/lustre/mdc/*/md_stats",
         "/sys/kernel/debug/lustre/llite/*/stats",
         "/sys/kernel/debug/lustre/osc/*/stats",
+        "/sys/kernel/debug/lustre/mdc/*/stats",
         "/sys/kernel/debug/lustre/mdc/*/md_stats",
     )
     example: ClassVar[Mapping[str, str]] = {

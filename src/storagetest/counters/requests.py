@@ -6,9 +6,9 @@ requests are few and the same for all protocols (:class:`Sort`); which counters 
 file system.
 
 Sources: the operations of RFC 1813 and RFC 8881 as /proc/self/mountstats names them; the commands of
-MS-SMB2 2.2.1 as /proc/fs/cifs/Stats does; Lustre's md_stats and the object client's bytes. The locks of NFS
-version 3 are of a protocol of their own (NLM) that no counter counts: :data:`NLM` is its program number, to
-look for in a capture.
+MS-SMB2 2.2.1 as /proc/fs/cifs/Stats does; what Lustre's stats and md_stats name. The locks of NFS version 3
+are of a protocol of their own (NLM) that no counter counts: :data:`NLM` is its program number, to look for in
+a capture.
 """
 
 from __future__ import annotations
@@ -62,13 +62,18 @@ _CIFS: Mapping[Sort, tuple[str, ...]] = {
     Sort.LIST: ("QueryDirectories",),
     Sort.LOCK: ("Locks",),
 }
+# The client's md_stats count calls, also those that its own locks answer; its imports' stats count requests,
+# but not what changes a name or attributes (MDS_REINT), of which every call is one.
 _LUSTRE: Mapping[Sort, tuple[str, ...]] = {
-    Sort.ASK: ("mdc intent_lock calls", "mdc getattr calls", "mdc enqueue calls"),
-    Sort.READ: ("osc read_bytes calls",),
-    Sort.WRITE: ("osc write_bytes calls",),
+    Sort.ASK: (
+        *(f"mdc {name} calls" for name in ("ldlm_ibits_enqueue", "mds_getattr", "mds_getattr_lock")),
+        *(f"osc {name} calls" for name in ("ldlm_glimpse_enqueue", "ldlm_extent_enqueue")),
+    ),
+    Sort.READ: ("osc read_bytes calls", "mdc read_bytes calls"),
+    Sort.WRITE: ("osc write_bytes calls", "mdc write_bytes calls"),
     Sort.CHANGE: tuple(f"mdc {name} calls" for name in ("create", "link", "rename", "unlink", "setattr")),
-    Sort.LIST: ("mdc read_page calls",),
-    Sort.LOCK: ("mdc enqueue calls",),
+    Sort.LIST: ("mdc mds_readpage calls",),
+    Sort.LOCK: ("mdc ldlm_flock_enqueue calls",),
 }
 
 PATHS = (MOUNTSTATS, *Cifs.paths, *Lustre.paths)
@@ -77,15 +82,19 @@ PATHS = (MOUNTSTATS, *Cifs.paths, *Lustre.paths)
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Requests by sort, and whose counter says so. A sort that is missing is one that no counter tells of."""
+    """Requests by sort, and whose counter says so. A sort that is missing is one that no counter tells of.
+
+    What is of the sorts in ``put_off`` a client may keep back for as long as the target does not call for it.
+    """
 
     counts: Mapping[Sort, int]
     counter: str
+    put_off: frozenset[Sort] = frozenset()
 
     def since(self, before: Tally) -> Tally:
         """Return how many more there are than ``before``."""
         more = {sort: count - before.counts.get(sort, 0) for sort, count in self.counts.items()}
-        return Tally(more, self.counter)
+        return Tally(more, self.counter, self.put_off)
 
 
 def tally(texts: Mapping[str, str], path: str) -> Tally | None:
@@ -96,8 +105,20 @@ def tally(texts: Mapping[str, str], path: str) -> Tally | None:
     if kind in {"cifs", "smb3"}:
         return Tally(_sums(Cifs().parse(texts), _CIFS), "the SMB client's")
     if kind == "lustre":
-        return Tally(_sums(Lustre().parse(texts), _LUSTRE), "the Lustre client's")
+        # Who writes has the server's lock on what it writes, and sends it when another wants that.
+        return Tally(_lustre(texts), "the Lustre client's", frozenset({Sort.WRITE}))
     return None
+
+
+def _lustre(texts: Mapping[str, str]) -> dict[Sort, int]:
+    """Sum what is counted; what was never asked for has no line, so that its file says that it is counted."""
+    readings = Lustre().parse(texts)
+    files = {path.rpartition("/")[2] for path in texts if "/lustre/mdc/" in path}
+    return {
+        sort: int(sum(readings[name].value for name in names if name in readings))
+        for sort, names in _LUSTRE.items()
+        if ("md_stats" if sort is Sort.CHANGE else "stats") in files
+    }
 
 
 def _nfs(text: str, point: str) -> Tally | None:

@@ -15,7 +15,8 @@ Rules:
    case.
 4. What did not cross the wire says nothing of the target: INVALID, whatever the body found. So a failure
    inside ``wire`` is INVALID too where nothing crossed, and a case claims outside what the target might
-   answer by silence.
+   answer by silence. What a client may put off until the target calls for it (data that it writes under a
+   lock of Lustre's) is looked for at the end of the case, when the client has written back what it had left.
 5. Both machines are taken alone (:mod:`storagetest.plugin.guard`): the counters of a client are the proof.
 6. Where a suite overrides ``sides`` by ``sides_of_one_data`` the second client has the same files by another
    protocol (``same_data`` of the target). Which of the two is ``a`` is the suite's to say.
@@ -43,7 +44,7 @@ from storagetest.plugin.attaching import attached, hold_to_what_was_asked
 from storagetest.plugin.outcomes import Invalid
 from storagetest.plugin.state import State
 from storagetest.protocols.base import Attachment
-from storagetest.runner.crossing import Watch
+from storagetest.runner.crossing import Seen, Watch
 from storagetest.runner.hands import Hand, hand_on
 
 __all__ = [
@@ -67,6 +68,8 @@ _TIDYING = 20.0
 """Seconds after which what cannot be removed is an error."""
 _BACK = 180.0
 """Seconds that a client which was cut off may take to be heard: TCP sends ever more seldom meanwhile."""
+_WRITE_BACK = 60.0
+"""Seconds that a client may take to send what it has kept back."""
 _CONTROL = 30.0
 """Seconds that a control of the target may take."""
 
@@ -119,6 +122,7 @@ class OnWire:
 
     def __init__(self, watches: dict[str, Watch]) -> None:
         self._watches = watches
+        self._owed: list[tuple[Hand, Seen]] = []
 
     @contextmanager
     def __call__(self, hand: Hand, sort: str) -> Iterator[None]:
@@ -133,26 +137,53 @@ class OnWire:
             raise Invalid(
                 f"{hand.name}: neither counters nor a capture tell whether a {sort} crossed the wire"
             )
-        if seen.count <= 0:
-            found = f" (it found: {failed})" if failed else ""
-            raise Invalid(f"{hand.name}: no {sort} request left this client, says {seen.how}{found}")
+        if seen.count <= 0 and seen.put_off and failed is None:
+            self._owed.append((hand, seen))
+        elif seen.count <= 0:
+            raise _nothing_left(hand, seen, failed)
         if failed is not None:
             raise failed
+
+    def settle(self, failed: Exception | None = None) -> None:
+        """Raise :class:`Invalid` where what was put off has not been sent by the end of the case either."""
+        owed, self._owed = self._owed, []
+        for hand in {id(hand): hand for hand, _ in owed}.values():
+            hand.renew()
+            hand.call("sync", deadline=_WRITE_BACK)
+        for hand, seen in owed:
+            self._watches[hand.name].recount(seen)
+            if not seen.count:
+                raise _nothing_left(hand, seen, failed)
 
     def lease(self, hand: Hand) -> float | None:
         """Return the lease in seconds that the server gives the hand's client; None where it gives none."""
         return self._watches[hand.name].lease()
 
 
+def _nothing_left(hand: Hand, seen: Seen, failed: Exception | None) -> Invalid:
+    found = f" (it found: {failed})" if failed else ""
+    return Invalid(f"{hand.name}: no {seen.sort.value} request left this client, says {seen.how}{found}")
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
-    """Fail a case that a system call of its hands was refused: what the target refuses is its claim."""
+    """Fail a case that a system call of its hands was refused: what the target refuses is its claim.
+
+    Before there is a verdict, what may cross the wire until the end of the case must have done so.
+    """
+    wire = pyfuncitem.funcargs.get("wire")
+    owing = wire if isinstance(wire, OnWire) else None
     try:
-        return (yield)
-    except OSError as refused:
-        if "hands" not in pyfuncitem.fixturenames:
+        result = yield
+    except (AssertionError, OSError) as error:
+        if owing:
+            owing.settle(error)
+        if isinstance(error, AssertionError) or "hands" not in pyfuncitem.fixturenames:
             raise
-        raise AssertionError(f"refused: {type(refused).__name__}: {refused}") from refused
+        raise AssertionError(f"refused: {type(error).__name__}: {error}") from error
+    if owing:
+        owing.settle()
+    return result
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ capture.
     with watch.over(Sort.LOCK) as seen:
         hand.lock(fd, fcntl.F_WRLCK)
     seen.count          # requests of that sort, or None where nobody can tell
+    watch.recount(seen) # the same up to now, for what a client may put off (``seen.put_off``)
 
 The two readings are made by the hand's own process, beside the one that makes the calls, and read nothing
 that the target could hold up.
@@ -25,11 +26,16 @@ __all__ = ["Seen", "Watch"]
 
 @dataclass(slots=True)
 class Seen:
-    """What was seen of one sort of requests: ``count`` (None: nobody can tell) and ``how`` it was counted."""
+    """What was seen of one sort of requests: ``count`` (None: nobody can tell) and ``how`` it was counted.
+
+    ``put_off``: the client may keep it back until the target calls for it.
+    """
 
     sort: Sort
     count: int | None = None
     how: str = ""
+    put_off: bool = False
+    before: Tally | None = None
 
 
 class Watch:
@@ -49,12 +55,19 @@ class Watch:
         try:
             yield seen
         finally:
-            if counted and before is not None and (after := self._tally()) is not None:
-                seen.count, seen.how = after.since(before).counts.get(sort), f"{after.counter} counters"
+            if counted:
+                seen.before = before
+                self.recount(seen)
             elif captured:
                 calls = self._hand.tapped()
                 seen.count = sum(count for name, count in calls.items() if name.startswith(f"{NLM}."))
                 seen.how = "a capture of the NLM's calls"
+
+    def recount(self, seen: Seen) -> None:
+        """Count again, from where ``seen`` began until now."""
+        if seen.before is not None and (after := self._tally()) is not None:
+            seen.count = after.since(seen.before).counts.get(seen.sort)
+            seen.how, seen.put_off = f"{after.counter} counters", seen.sort in after.put_off
 
     def lease(self) -> float | None:
         """Return the lease time in seconds that the server keeps for this mount; None where it has none."""

@@ -61,6 +61,36 @@ def test_smb_counts_all_shares():
     assert found.counts[Sort.WRITE] == 10
 
 
+MDC = "/sys/kernel/debug/lustre/mdc/l-MDT0000-mdc-ffff8c12/stats"
+LUSTRE = {
+    "/proc/self/mountstats": "device nas@tcp:/l mounted on /run/storagetest/l with fstype lustre\n",
+    MDC: "ldlm_ibits_enqueue 9 samples [reqs] 1 1 9 9\nldlm_flock_enqueue 3 samples [reqs] 1 1 3 3\n",
+    "/sys/kernel/debug/lustre/osc/l-OST0000-osc-ffff8c12/stats": "write_bytes 2 samples [bytes] 1 9 10 82\n",
+    "/proc/fs/lustre/mdc/l-MDT0000-mdc-ffff8c12/md_stats": (
+        "intent_lock 20 samples [reqs]\nunlink 4 samples [reqs]\n"
+    ),
+}
+
+
+def test_lustre_counts_requests_and_not_what_the_clients_locks_answered():
+    found = tally(LUSTRE, "/run/storagetest/l/case")
+    assert found is not None
+    assert found.counts == {
+        Sort.ASK: 9,
+        Sort.READ: 0,
+        Sort.WRITE: 2,
+        Sort.CHANGE: 4,
+        Sort.LIST: 0,
+        Sort.LOCK: 3,
+    }
+
+
+def test_without_lustres_requests_only_its_changes_are_known():
+    found = tally({path: text for path, text in LUSTRE.items() if path != MDC}, "/run/storagetest/l/case")
+    assert found is not None
+    assert found.counts == {Sort.CHANGE: 4}
+
+
 def test_of_anything_else_nothing_is_known():
     assert tally({"/proc/self/mountstats": "device /dev/vda mounted on / with fstype ext4\n"}, "/tmp") is None
     assert tally({}, "/tmp") is None

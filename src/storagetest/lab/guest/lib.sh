@@ -20,10 +20,11 @@ second_address() {
     ip address replace "$1/24" dev eth0
 }
 
-# LNet takes the network's name when its module is loaded.
+# LNet takes the network's name when its module is loaded. Lustre counts its requests in debugfs.
 lustre_network() {
     mkdir -p /etc/modprobe.d
     echo "options lnet networks=tcp(eth0)" >/etc/modprobe.d/lustre.conf
+    mountpoint -q /sys/kernel/debug || mount -t debugfs debugfs /sys/kernel/debug
 }
 
 # one_at_a_time COMMAND …: services start side by side, and busybox's modprobe takes a module that another one

@@ -11,6 +11,7 @@ are skipped.
 from __future__ import annotations
 
 from storagetest.lab.services import ADDRESS, Service, Target
+from storagetest.lab.services.client import CUT_OFF
 
 __all__ = ["SERVICE"]
 
@@ -48,12 +49,14 @@ SERVICE = Service(
             "lustre",
             {
                 "protocol": "lustre",
+                "implementation": "lustre-wbcfs",
                 "server": "appliance",
                 "mgs": _NID,
                 "fsname": _FSNAME,
                 "clients": "all",
                 "optional": True,
                 "matrix": {"stripe_count": [1, 2]},
+                "controls": CUT_OFF,
             },
             "Served when an --overlay brings Lustre. Where a client lacks it, an optional target is skipped.",
         ),
