@@ -63,7 +63,8 @@ _CIFS: Mapping[Sort, tuple[str, ...]] = {
     Sort.LOCK: ("Locks",),
 }
 # The client's md_stats count calls, also those that its own locks answer; its imports' stats count requests,
-# but not what changes a name or attributes (MDS_REINT), of which every call is one.
+# but not what changes a name or attributes (MDS_REINT), of which every call is one. An open that may make a
+# file is the intent of a lock, like a look-up.
 _LUSTRE: Mapping[Sort, tuple[str, ...]] = {
     Sort.ASK: (
         *(f"mdc {name} calls" for name in ("ldlm_ibits_enqueue", "mds_getattr", "mds_getattr_lock")),
@@ -71,7 +72,10 @@ _LUSTRE: Mapping[Sort, tuple[str, ...]] = {
     ),
     Sort.READ: ("osc read_bytes calls", "mdc read_bytes calls"),
     Sort.WRITE: ("osc write_bytes calls", "mdc write_bytes calls"),
-    Sort.CHANGE: tuple(f"mdc {name} calls" for name in ("create", "link", "rename", "unlink", "setattr")),
+    Sort.CHANGE: tuple(
+        f"mdc {name} calls"
+        for name in ("create", "link", "rename", "unlink", "setattr", "ldlm_ibits_enqueue")
+    ),
     Sort.LIST: ("mdc mds_readpage calls",),
     Sort.LOCK: ("mdc ldlm_flock_enqueue calls",),
 }

@@ -1,8 +1,9 @@
 """Lustre, where an overlay brings its modules and tools: no package registry carries them (see overlays.py).
 
 MGS, MDT and two OSTs run in memory on osd-wbcfs, the OSD of Lustre 2.17 that needs no disk. Its limits, as
-seen: no ACLs, no user.* attributes, no quota, no symbolic links, `df` shows nothing used. Slab reclaim on the
-server destroys its objects, so the kernel is told to leave those caches alone.
+seen: no ACLs, no user.* attributes, no quota, no fallocate(), no symbolic links and special files, `df` shows
+nothing used (docs/findings/posix.md). Slab reclaim on the server destroys its objects, so the kernel is told
+to leave those caches alone.
 
 The targets are written into targets.yaml in any case, as optional ones: where the client has no Lustre they
 are skipped.
@@ -18,7 +19,8 @@ __all__ = ["SERVICE"]
 _FSNAME = "lustre"
 _NID = f"{ADDRESS}@tcp"
 
-# Ready is when the MDT has preallocated objects on both OSTs: a client that mounts before waits 25 s.
+# Ready is when the MDT has preallocated objects on both OSTs: a client that mounts before waits 25 s. A client
+# that says nothing is evicted after one and a half times the timeout, which is 100 s by itself.
 _SCRIPT = r"""
 . /run/lab/lib.sh
 command -v mount.lustre_tgt >/dev/null || exit $WITHOUT
@@ -39,6 +41,7 @@ preallocated() {
     [ "$(lctl get_param -n 'osp.@FSNAME@-OST000*-osc-MDT0000.prealloc_status' 2>&1 | tr '\n' ' ')" = "0 0 " ]
 }
 wait_until 60 preallocated
+lctl conf_param @FSNAME@.sys.timeout=40
 """
 
 SERVICE = Service(
