@@ -126,8 +126,11 @@ def test_a_wheel_a_checkout_and_an_editable_install_have_the_same_cases(programs
 
 def test_the_suites_run_from_an_empty_directory(programs: Path, empty: Path):
     options = ["--st-profile", "tiny", "--st-sample", "-q", "-rfE", "-p", "no:cacheprovider"]
-    said = run(programs / "pytest", "--pyargs", "storagetest.suites", *options, cwd=empty)
-    assert re.search(r"\d+ passed", said)
+    said = run(programs / "pytest", "--pyargs", "storagetest.suites", *options, cwd=empty, ok=False)
+    # On a busy machine a reader may miss its rate, which is INVALID: that says nothing of the package.
+    summary = said.splitlines()[-1]
+    assert re.search(r"\d+ passed", summary), said
+    assert not re.search(r"\d+ (failed|error)", summary), said
     cases_seen = {
         json.loads(line)["run"]["case"] for line in (empty / "results.jsonl").read_text().splitlines()
     }
