@@ -93,13 +93,15 @@ def test_the_search_finds_what_the_grid_has(maximum: Maximum, capsys: pytest.Cap
     best = max(points, key=lambda point: statistics.fmean(series[point]))
     lines = [f"{len(grid.space)} combinations; in {TURNS} turns:"]
     for point in points:
-        called = ["the best"] * (point == best) + ["of the grid's first three"] * (point in top)
-        called += ["the surrogate's"] * (point == surrogate.best()) + ["the climb's"] * (
-            point == climb.best()
-        )
+        names = {
+            "the best": point == best,
+            "of the grid's first three": point in top,
+            "the surrogate's": point == surrogate.best(),
+            "the climb's": point == climb.best(),
+        }
         at = ", ".join(f"{name}={value}" for name, value in grid.space.values(point).items())
         mean = format_throughput(statistics.fmean(series[point]))
-        lines.append(f"  {mean:>12}  {at}  {', '.join(called)}")
+        lines.append(f"  {mean:>12}  {at}  {', '.join(name for name, is_it in names.items() if is_it)}")
     upper = 1.0
     for name, strategy in (("surrogate", surrogate), ("climb", climb)):
         count = len(strategy.measured)

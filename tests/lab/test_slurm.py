@@ -52,6 +52,16 @@ NodeName=client2 NodeAddr=10.77.0.12 CPUs=1
 PartitionName=p Nodes=ALL Default=YES State=UP MaxTime=INFINITE
 """
 
+# slurmd wants a cgroup of its own, which systemd gives it where there is one.
+CGROUP_CONFIG = "CgroupPlugin=cgroup/v2\nIgnoreSystemd=yes\n"
+READY = r"""
+mkdir -p /run/munge /var/log/munge /var/lib/munge /var/spool/slurmctld /var/spool/slurmd
+chmod 0755 /run/munge && munged --force || exit
+mountpoint -q /sys/fs/cgroup || mount -t cgroup2 cgroup2 /sys/fs/cgroup || exit
+mkdir -p /sys/fs/cgroup/system.slice
+"$1" >/tmp/said 2>&1 || { cat /tmp/said; exit 1; }
+"""
+
 TARGETS = """\
 version: 1
 clients:
@@ -76,9 +86,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Watc
     _lay_pytest(overlay)
     hashed = overlays.describe(overlay).hash
     lab = Lab.up(f"slurm-{os.getpid()}", clients=2, owner=os.getpid(), overlay=overlay)
-    shutil.rmtree(overlay)
     machines = {name: connect(lab, name) for name in ("appliance", "client1", "client2")}
     try:
+        shutil.rmtree(overlay)
         _start(machines)
         yield machines
     finally:
@@ -160,17 +170,6 @@ def _need(name: str, needed: set[str]) -> None:
         wanted = Requirement(text)
         if wanted.marker is None or wanted.marker.evaluate({"extra": ""}):
             _need(wanted.name, needed)
-
-
-# slurmd wants a cgroup of its own, which systemd gives it where there is one.
-CGROUP_CONFIG = "CgroupPlugin=cgroup/v2\nIgnoreSystemd=yes\n"
-READY = r"""
-mkdir -p /run/munge /var/log/munge /var/lib/munge /var/spool/slurmctld /var/spool/slurmd
-chmod 0755 /run/munge && munged --force || exit
-mountpoint -q /sys/fs/cgroup || mount -t cgroup2 cgroup2 /sys/fs/cgroup || exit
-mkdir -p /sys/fs/cgroup/system.slice
-"$1" >/tmp/said 2>&1 || { cat /tmp/said; exit 1; }
-"""
 
 
 def _start(machines: dict[str, WatchedHost]) -> None:

@@ -1,7 +1,7 @@
 """A shortcut into a host: a process there that starts commands, where a login for each would cost much more.
 
 Theory. Over SSH a command costs a session, a login shell and the supervisor's programs. Whoever keeps a
-process on the host anyway (the agents' attendant) can start commands from it in a tenth of the time. It sets
+process on the host anyway (the agents' attendant) can start commands from it in a fraction of that. It sets
 :attr:`Host.shortcut` for as long as it can, and a host that has one uses it for :meth:`Host.run`.
 
 Rules:
