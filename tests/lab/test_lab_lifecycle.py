@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from storagetest.errors import LabError
-from storagetest.lab import Lab, image
+from storagetest.lab import Lab, image, roles
 from storagetest.lab.paths import package_root, state_root
 from storagetest.lab.process import wait_until
 
@@ -28,7 +28,7 @@ ENVIRONMENT = {"PYTHONPATH": str(package_root()), "PYTHONUNBUFFERED": "1"}
 
 @pytest.fixture(autouse=True, scope="module")
 def built() -> None:
-    image.build()
+    image.build(roles.load("kernel").recipe)
 
 
 @pytest.fixture(autouse=True)

@@ -34,9 +34,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
     up = _command(commands, "up", _up, "start a lab and leave it up")
     up.add_argument("--clients", type=int, default=2, metavar="N", help="how many clients (default: 2)")
-    up.add_argument(
-        "--appliance", default="kernel", metavar="ROLE", help=f"what serves: {', '.join(roles.names())}"
-    )
+    _appliance(up, "what serves")
     up.add_argument("--overlay", type=Path, metavar="DIR", help="a directory tree to lay over the image")
     up.add_argument("--owner", type=int, metavar="PID", help="end the lab when this process ends")
 
@@ -50,8 +48,14 @@ def add_parser(subparsers: Subparsers) -> None:
     ssh.add_argument("argv", nargs="*", metavar="CMD", help="after --; without it, a shell")
 
     images = _command(commands, "image", _image, "the image that the machines start from")
+    _appliance(images, "whose image")
     images.add_argument("--build", action="store_true", help="build it now unless it is built")
     images.add_argument("--print-kernel", action="store_true", help="print its kernel's release")
+
+
+def _appliance(parser: argparse.ArgumentParser, what: str) -> None:
+    known = ", ".join(roles.names())
+    parser.add_argument("--appliance", default="kernel", metavar="ROLE", help=f"{what}: {known}")
 
 
 def _command(commands: Subparsers, name: str, function: Command, help_text: str) -> argparse.ArgumentParser:
@@ -134,8 +138,10 @@ def _ssh(args: argparse.Namespace) -> int:
 
 
 def _image(args: argparse.Namespace) -> int:
-    found = image.build(_progress) if args.build else image.find()
+    recipe = roles.load(args.appliance).recipe
+    found = image.build(recipe, _progress) if args.build else image.find(recipe)
     if found is None:
-        raise LabError("the image is not built yet: `storagetest lab image --build` builds it")
+        command = f"storagetest lab image --appliance {args.appliance} --build"
+        raise LabError(f"the image is not built yet: `{command}` builds it")
     print(found.kernel_release if args.print_kernel else found.path)
     return 0

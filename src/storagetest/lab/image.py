@@ -1,6 +1,6 @@
-"""The one image that every machine of every lab starts from: a Debian with a stock kernel, as a squashfs.
+"""The image that every machine of a lab starts from: a Debian with a stock kernel, as a squashfs.
 
-It is built once, by mmdebstrap, without root where unprivileged user namespaces are allowed, from the apt
+There is one for each release of Debian that a role asks for. It is built once, by mmdebstrap, without root where unprivileged user namespaces are allowed, from the apt
 sources of this machine if it runs the same Debian. What makes it (the recipe) is hashed; the image lives in
 the cache under that hash, so another recipe is another image and a changed role or key is none.
 
@@ -23,7 +23,7 @@ import shlex
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -34,7 +34,7 @@ from storagetest.lab.initramfs import File, archive, load_order, normalised
 from storagetest.lab.paths import cache_root
 from storagetest.lab.process import bound_to_parent, require, run, tail
 
-__all__ = ["RECIPE", "Image", "Recipe", "build", "find", "mmdebstrap_argv"]
+__all__ = ["RECIPES", "Image", "Recipe", "build", "find", "mmdebstrap_argv"]
 
 _BUILD_DEADLINE = 1800.0
 _PREFIX = ".build-"
@@ -43,15 +43,26 @@ Progress = Callable[[str], None]
 # Run in the image's tree, by its own Python. Under emulation three quarters of the time that a module takes
 # to load is the check of its signature (linux/scripts/sign-file.c: 12 bytes of facts whose last 4 are the
 # signature's length, and a magic string end the file); a kernel that is not locked down loads it without.
+# Debian compresses modules since 13, and busybox's insmod wants them as they are.
 _UNSIGN = """
-import pathlib
+import lzma, pathlib, subprocess
 magic = b"~Module signature appended~\\n"
+for path in sorted(pathlib.Path("/usr/lib/modules").rglob("*.ko.xz")):
+    path.with_suffix("").write_bytes(lzma.decompress(path.read_bytes()))
+    path.unlink()
 for path in pathlib.Path("/usr/lib/modules").rglob("*.ko"):
     data = path.read_bytes()
     if data.endswith(magic):
         end = len(data) - len(magic)
         path.write_bytes(data[: end - 12 - int.from_bytes(data[end - 4 : end], "big")])
+for kernel in pathlib.Path("/usr/lib/modules").iterdir():
+    subprocess.run(["depmod", kernel.name], check=True)
 """
+
+_UNPACK = (
+    'cd "$1/tmp" && APT_CONFIG="$MMDEBSTRAP_APT_CONFIG" apt-get download {package} '
+    '&& dpkg-deb --extract {package}_*.deb "$1" && rm {package}_*.deb'
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,31 +74,48 @@ class Recipe:
     excludes: tuple[str, ...]
     early_modules: tuple[str, ...]
     version: int
+    unpacked: tuple[str, ...] = ()
+    """Packages whose files are laid over the others: what would not be installed beside them."""
 
     def hash(self) -> str:
         """Return the name of the image that this recipe makes."""
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:12]
 
 
-RECIPE = Recipe(
-    suite="bookworm",
-    packages=(
-        *("linux-image-cloud-amd64", "kmod", "busybox-static", "iproute2", "util-linux", "procps"),
-        *("openssh-server", "python3-minimal", "libpython3-stdlib", "fio"),
-        *("nfs-kernel-server", "nfs-common", "rpcbind", "nfs-ganesha", "nfs-ganesha-vfs"),
-        *("samba", "cifs-utils", "keyutils"),
-        *("open-iscsi", "tgt", "lsscsi", "nvme-cli"),
-        *("e2fsprogs", "xfsprogs", "dmsetup", "attr", "acl", "tcpdump"),
-        # What the tools of Lustre are linked with; they come in an overlay, see overlays.py.
-        *("libyaml-0-2", "libnl-3-200", "libnl-genl-3-200", "libreadline8", "libmount1", "libkeyutils1"),
-    ),
-    excludes=(
-        *("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/info/*", "/usr/share/locale/*"),
-        *("/usr/share/i18n/*", "/usr/share/bash-completion/*", "/usr/lib/udev/hwdb.d/*"),
-    ),
-    early_modules=("virtio_pci", "virtio_blk", "squashfs", "overlay", "virtio_net"),
-    version=2,
+_PACKAGES = (
+    *("linux-image-cloud-amd64", "kmod", "busybox-static", "iproute2", "util-linux", "procps"),
+    *("openssh-server", "python3-minimal", "libpython3-stdlib", "fio"),
+    *("nfs-kernel-server", "nfs-common", "rpcbind", "nfs-ganesha", "nfs-ganesha-vfs"),
+    *("samba", "cifs-utils", "keyutils"),
+    *("open-iscsi", "tgt", "lsscsi", "nvme-cli"),
+    *("e2fsprogs", "xfsprogs", "dmsetup", "attr", "acl", "tcpdump"),
+    # What the tools of Lustre are linked with; they come in an overlay, see overlays.py.
+    *("libyaml-0-2", "libnl-3-200", "libnl-genl-3-200", "libmount1", "libkeyutils1"),
 )
+
+
+def _debian(suite: str, *more: str, unpacked: tuple[str, ...] = ()) -> Recipe:
+    return Recipe(
+        suite=suite,
+        packages=(*_PACKAGES, *more),
+        excludes=(
+            *("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/info/*", "/usr/share/locale/*"),
+            *("/usr/share/i18n/*", "/usr/share/bash-completion/*", "/usr/lib/udev/hwdb.d/*"),
+        ),
+        early_modules=("virtio_pci", "virtio_blk", "squashfs", "overlay", "virtio_net"),
+        version=2,
+        unpacked=unpacked,
+    )
+
+
+RECIPES: Mapping[str, Recipe] = {
+    "bookworm": _debian("bookworm", "libreadline8"),
+    # ksmbd's tools declare a conflict with Samba: both want one port, which the lab gives to only one of them.
+    "trixie": _debian(
+        "trixie", "libreadline8t64", "libglib2.0-0t64", "libkrb5-3", unpacked=("ksmbd-tools",)
+    ),
+}
+"""By the release of Debian that a role runs on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +146,7 @@ class Image:
         return self.path / "initrd"
 
 
-def find(recipe: Recipe = RECIPE) -> Image | None:
+def find(recipe: Recipe) -> Image | None:
     """Return the image of ``recipe`` if it is in the cache and whole."""
     path = _images() / recipe.hash()
     try:
@@ -130,7 +158,7 @@ def find(recipe: Recipe = RECIPE) -> Image | None:
     return None
 
 
-def build(progress: Callable[[str], None] = print, recipe: Recipe = RECIPE) -> Image:
+def build(recipe: Recipe, progress: Callable[[str], None] = print) -> Image:
     """Return the image of ``recipe``, built now unless it is in the cache."""
     if image := find(recipe):
         return image
@@ -171,6 +199,7 @@ def mmdebstrap_argv(recipe: Recipe, sources: list[str]) -> list[str]:
         '--aptopt=Acquire::Languages "none"',
         *(f"--dpkgopt=path-exclude={pattern}" for pattern in recipe.excludes),
         "--dpkgopt=force-unsafe-io",
+        *(f"--customize-hook={_UNPACK.format(package=package)}" for package in recipe.unpacked),
         f'--customize-hook=chroot "$1" python3 -c {shlex.quote(_UNSIGN)}',
         recipe.suite,
         "-",

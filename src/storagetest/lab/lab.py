@@ -58,7 +58,7 @@ class Lab:
         if found := cls._up_already(name, shape, progress):
             return found
         start.check_host()
-        built = image.build(progress)
+        built = image.build(role.recipe, progress)
         packed = overlays.pack(tree, built, progress) if tree else None
         how = accel.choose(built.kernel, built.initrd)
         machines = qemu.machines(role.memory, role.services, clients, _CLIENT_MEMORY, (client.SERVICE,))

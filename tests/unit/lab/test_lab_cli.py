@@ -25,7 +25,7 @@ def empty(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("argv", "sentence"),
     [
-        (["up", "--appliance", "nas"], "no appliance is called 'nas'; there are: alternate, bare, kernel"),
+        (["up", "--appliance", "nas"], "no appliance is called 'nas'; there are: alternate, bare, kernel, smb"),
         (["up", "--clients", "-1"], "a lab has up to 64 clients: not -1"),
         (
             ["up", "--name", "A b"],
@@ -36,7 +36,7 @@ def empty(monkeypatch, tmp_path):
         (["ssh", "client1", "--", "true"], "lab default is not up: `storagetest lab up` starts it"),
         (
             ["image", "--print-kernel"],
-            "the image is not built yet: `storagetest lab image --build` builds it",
+            "the image is not built yet: `storagetest lab image --appliance kernel --build` builds it",
         ),
     ],
 )

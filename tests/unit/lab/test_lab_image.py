@@ -71,7 +71,7 @@ def test_the_hash_is_of_all_that_makes_an_image():
 
 
 def test_mmdebstrap_is_given_the_hosts_sources_and_no_mirror_of_ours():
-    argv = image.mmdebstrap_argv(image.RECIPE, ["/w/host.list"])
+    argv = image.mmdebstrap_argv(image.RECIPES["bookworm"], ["/w/host.list"])
     assert argv[-3:] == ["bookworm", "-", "/w/host.list"]
     assert not [argument for argument in argv if "://" in argument]
 
@@ -79,36 +79,36 @@ def test_mmdebstrap_is_given_the_hosts_sources_and_no_mirror_of_ours():
 def test_an_image_is_built_and_found(cache, fake):
     fake("cat tree.tar")
     said: list[str] = []
-    built = image.build(said.append, TINY)
+    built = image.build(TINY, said.append)
     assert built == image.find(TINY)
     assert built.kernel_release == "1.0"
     assert built.kernel.read_bytes() == b"kernel"
     assert b"modules/00-squashfs.ko" in built.initrd.read_bytes()
     assert left(cache) == [".lock", TINY.hash()]
-    assert image.build(said.append, TINY) == built
+    assert image.build(TINY, said.append) == built
     assert len(said) == 2
 
 
 def test_a_damaged_image_is_not_used_but_built_anew(cache, fake, tmp_path):
     fake("cat tree.tar")
-    built = image.build(lambda _: None, TINY)
+    built = image.build(TINY, lambda _: None)
     built.rootfs.write_bytes(b"short")
     assert image.find(TINY) is None
-    assert image.build(lambda _: None, TINY).rootfs.stat().st_size > 5
+    assert image.build(TINY, lambda _: None).rootfs.stat().st_size > 5
     assert (tmp_path / "runs").read_text() == "run\nrun\n"
 
 
 def test_a_build_that_fails_says_why_and_leaves_nothing(cache, fake):
     fake("echo 'E: no network' >&2; exit 1")
     with pytest.raises(LabError, match="E: no network"):
-        image.build(lambda _: None, TINY)
+        image.build(TINY, lambda _: None)
     assert left(cache) == [".lock"]
     assert image.find(TINY) is None
 
 
 def test_two_who_build_at_once_build_once(cache, fake, tmp_path):
     fake("sleep 0.5; cat tree.tar")
-    builders = [threading.Thread(target=image.build, args=(lambda _: None, TINY)) for _ in range(3)]
+    builders = [threading.Thread(target=image.build, args=(TINY, lambda _: None)) for _ in range(3)]
     for builder in builders:
         builder.start()
     for builder in builders:
@@ -119,7 +119,7 @@ def test_two_who_build_at_once_build_once(cache, fake, tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_an_interrupted_build_leaves_nothing_that_counts(cache, fake, tmp_path, number):
     fake("echo $$ >pid; exec sleep 60")
-    program = f"from storagetest.lab import image\nimage.build(print, image.{TINY!r})"
+    program = f"from storagetest.lab import image\nimage.build(image.{TINY!r}, print)"
     with subprocess.Popen(
         [sys.executable, "-c", program],
         env={**os.environ, "PYTHONPATH": str(package_root())},
@@ -136,14 +136,14 @@ def test_an_interrupted_build_leaves_nothing_that_counts(cache, fake, tmp_path, 
     )
     assert image.find(TINY) is None
     fake("cat tree.tar")
-    image.build(lambda _: None, TINY)
+    image.build(TINY, lambda _: None)
     assert left(cache) == [".lock", TINY.hash()]
 
 
 def test_missing_tools_come_with_their_packages(cache, monkeypatch, tmp_path):
     monkeypatch.setattr("shutil.which", lambda *_, **__: None)
     with pytest.raises(LabError, match="apt-get install mmdebstrap squashfs-tools"):
-        image.build(lambda _: None, TINY)
+        image.build(TINY, lambda _: None)
 
 
 def tree(path: Path, **files: str) -> Path:
@@ -171,7 +171,7 @@ def test_what_cannot_be_an_overlay_is_refused(tmp_path):
 
 def test_modules_for_another_kernel_are_refused(cache, fake, tmp_path):
     fake("cat tree.tar")
-    built = image.build(lambda _: None, TINY)
+    built = image.build(TINY, lambda _: None)
     overlay = overlays.describe(tree(tmp_path / "o", usr__lib__modules__9__x="x"))
     with pytest.raises(LabError, match=r"modules are for Linux 9; the image has 1\.0"):
         overlays.pack(overlay, built, lambda _: None)
@@ -180,7 +180,7 @@ def test_modules_for_another_kernel_are_refused(cache, fake, tmp_path):
 
 def test_an_overlay_is_packed_once(cache, fake, tmp_path):
     fake("cat tree.tar")
-    built = image.build(lambda _: None, TINY)
+    built = image.build(TINY, lambda _: None)
     overlay = overlays.describe(tree(tmp_path / "o", usr__sbin__tool="x"))
     said: list[str] = []
     packed = overlays.pack(overlay, built, said.append)

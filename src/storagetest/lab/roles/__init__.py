@@ -10,6 +10,7 @@ import pkgutil
 from dataclasses import dataclass
 
 from storagetest.errors import LabError
+from storagetest.lab.image import RECIPES, Recipe
 from storagetest.lab.services import Service, Target
 
 __all__ = ["Role", "load", "names"]
@@ -23,6 +24,13 @@ class Role:
     about: str
     services: tuple[Service, ...]
     memory: int = 3072
+    release: str = "bookworm"
+    """The Debian that the appliance and its clients run."""
+
+    @property
+    def recipe(self) -> Recipe:
+        """Return how the image of its machines is made."""
+        return RECIPES[self.release]
 
     @property
     def targets(self) -> tuple[Target, ...]:

@@ -1,7 +1,6 @@
 """Second implementations, in user space: NFS-Ganesha and tgt. What fails on one role only has met a bug.
 
-There is no second SMB server. ksmbd is in the kernel, but that of Debian 12 (6.1.192) crashes in its first
-CREATE, so that no mount comes to its end: see docs/findings/posix.md.
+There is no second SMB server here, for this Debian's ksmbd crashes: it is in the role ``smb``.
 """
 
 from __future__ import annotations

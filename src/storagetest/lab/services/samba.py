@@ -1,4 +1,4 @@
-"""Samba: SMB 2.1 to 3.1.1, and nothing older.
+"""Samba: SMB 2.1 to 3.1.1, and nothing older; with the POSIX extensions from Samba 4.22 on.
 
 Durable handles are only given where neither the kernel's leases nor POSIX locks are used for SMB's, so all
 three are off: nobody else opens these files, but for those of ``both``. A client that falls silent is noticed
@@ -10,6 +10,7 @@ c          tmpfs, 32 MiB: soon full
 x          ext4 on a disk in memory, 512 MiB: streams, extended attributes and ACLs
 encrypted  the files of a, for connections that encrypt; others are refused
 both       the files that the kernel's NFS server serves, too (knfsd.py), with its locks and leases
+posix      tmpfs, 512 MiB; root on the client is root here: only :data:`WITH_POSIX` has it
 =========  ==================================================================================
 """
 
@@ -18,7 +19,7 @@ from __future__ import annotations
 from storagetest.lab.services import ADDRESS, Secret, Service, Target, Value
 from storagetest.lab.services.client import CUT_OFF
 
-__all__ = ["SERVICE"]
+__all__ = ["SERVICE", "WITH_POSIX"]
 
 _PASSWORD = Secret("smb-password")
 
@@ -76,7 +77,20 @@ echo 'storagetest:x:1000:1000::/srv/smb:/usr/sbin/nologin' >>/etc/passwd
 echo 'storagetest:x:1000:' >>/etc/group
 password=$(cat $SECRETS/smb-password)
 printf '%s\n%s\n' "$password" "$password" | smbpasswd -a -s storagetest
-smbd --daemon
+"""
+_START = "smbd --daemon\n"
+
+# What root on the client may, root on the server must: the client asks as one account for all its users, and
+# looks at modes and owners itself.
+_POSIX = r"""
+mkdir $root/posix
+mount -t tmpfs -o mode=1777,size=512m tmpfs $root/posix
+sed -i 's/^.global.$/&\n    smb3 unix extensions = yes/' /etc/samba/smb.conf
+cat >>/etc/samba/smb.conf <<EOF
+[posix]
+    path = $root/posix
+    force user = root
+EOF
 """
 
 
@@ -97,7 +111,7 @@ def _target(**changes: Value) -> dict[str, Value]:
 
 SERVICE = Service(
     "samba",
-    _SCRIPT,
+    _SCRIPT + _START,
     ports={"smb": 445},
     targets=(
         Target(
@@ -111,3 +125,15 @@ SERVICE = Service(
     ),
     secrets=(_PASSWORD,),
 )
+
+WITH_POSIX = Service(
+    "samba",
+    _SCRIPT + _POSIX + _START,
+    ports={"smb": 445},
+    targets=(
+        Target("smb", _target(dialect="3.1.1", controls=CUT_OFF)),
+        Target("smb-posix", _target(share="posix", dialect="3.1.1", posix=True, controls=CUT_OFF)),
+    ),
+    secrets=(_PASSWORD,),
+)
+"""For a Samba that has them: 4.22 does, 4.17 does not."""

@@ -1,0 +1,79 @@
+"""ksmbd, the SMB server of the Linux kernel: SMB 2.1 to 3.1.1, with the POSIX extensions for who asks.
+
+It listens on a port of its own, so that it can stand beside Samba.
+
+=========  ====================================================================
+a          tmpfs, 512 MiB; root on the client is root here
+x          ext4 on a disk in memory, 512 MiB: streams and extended attributes
+=========  ====================================================================
+"""
+
+from __future__ import annotations
+
+from storagetest.lab.services import ADDRESS, Secret, Service, Target, Value
+from storagetest.lab.services.client import CUT_OFF
+
+__all__ = ["SERVICE"]
+
+_PASSWORD = Secret("ksmbd-password")
+_PORT = 4450
+
+_SCRIPT = rf"""
+. /run/lab/lib.sh
+root=/srv/ksmbd
+mkdir -p $root/a $root/x /etc/ksmbd
+mount -t tmpfs -o mode=1777,size=512m tmpfs $root/a
+disks ksmbd-x=512
+mkfs.ext4 -q -E nodiscard /dev/mapper/ksmbd-x
+mount -t ext4 /dev/mapper/ksmbd-x $root/x
+chmod 1777 $root/x
+cat >/etc/ksmbd/ksmbd.conf <<EOF
+[global]
+    tcp port = {_PORT}
+    server min protocol = SMB2_10
+    netbios name = APPLIANCE
+    workgroup = STORAGETEST
+    read only = no
+    create mask = 0777
+    directory mask = 0777
+    force user = root
+    force group = root
+[a]
+    path = $root/a
+    read only = no
+[x]
+    path = $root/x
+    read only = no
+    vfs objects = acl_xattr streams_xattr
+EOF
+ksmbd.adduser --add --password "$(cat $SECRETS/ksmbd-password)" storagetest
+modules ksmbd
+ksmbd.mountd
+"""
+
+
+def _target(**changes: Value) -> dict[str, Value]:
+    """Return the body of an SMB target."""
+    return {
+        "protocol": "smb",
+        "implementation": "ksmbd",
+        "server": "appliance",
+        "address": ADDRESS,
+        "port": _PORT,
+        "share": "a",
+        "username": "storagetest",
+        "password": _PASSWORD,
+        "clients": "all",
+        "dialect": "3.1.1",
+        "controls": CUT_OFF,
+        **changes,
+    }
+
+
+SERVICE = Service(
+    "ksmbd",
+    _SCRIPT,
+    ports={"ksmbd": _PORT},
+    targets=(Target("ksmbd", _target()), Target("ksmbd-posix", _target(posix=True))),
+    secrets=(_PASSWORD,),
+)
