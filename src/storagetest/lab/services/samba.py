@@ -90,6 +90,7 @@ cat >>/etc/samba/smb.conf <<EOF
 [posix]
     path = $root/posix
     force user = root
+    mangled names = no
 EOF
 """
 
@@ -126,13 +127,15 @@ SERVICE = Service(
     secrets=(_PASSWORD,),
 )
 
+_NEWER: dict[str, Value] = {"implementation": "samba-4.22", "dialect": "3.1.1", "controls": CUT_OFF}
+
 WITH_POSIX = Service(
     "samba",
     _SCRIPT + _POSIX + _START,
     ports={"smb": 445},
     targets=(
-        Target("smb", _target(dialect="3.1.1", controls=CUT_OFF)),
-        Target("smb-posix", _target(share="posix", dialect="3.1.1", posix=True, controls=CUT_OFF)),
+        Target("smb", _target(**_NEWER)),
+        Target("smb-posix", _target(**_NEWER, share="posix", posix=True)),
     ),
     secrets=(_PASSWORD,),
 )
