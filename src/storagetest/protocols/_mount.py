@@ -80,14 +80,7 @@ mounted() {{ [[ $(</proc/self/mountinfo) == *" $point "* ]]; }}
 status=0 stuck=
 if mounted; then
     within "$limit" rm -rf --one-file-system "$point/$own"
-    gone=$?
-    # A client may list for a second what is gone, and not list what is new: once more, in what time is left.
-    if [ $gone -ne 0 ] && [ $gone -ne 124 ] && [ $gone -ne 137 ] && [ $((SECONDS + 2)) -lt "$limit" ]; then
-        sleep 2
-        within $((limit - SECONDS)) rm -rf --one-file-system "$point/$own"
-        gone=$?
-    fi
-    case $gone in
+    case $? in
         0) ;;
         124 | 137) stuck=yes ;;
         *) status={LEFT_ON_TARGET} ;;

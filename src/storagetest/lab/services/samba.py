@@ -127,7 +127,7 @@ SERVICE = Service(
     secrets=(_PASSWORD,),
 )
 
-_NEWER: dict[str, Value] = {"implementation": "samba-4.22", "dialect": "3.1.1", "controls": CUT_OFF}
+_NEWER: dict[str, Value] = {"implementation": "samba-4-22", "dialect": "3.1.1", "controls": CUT_OFF}
 
 WITH_POSIX = Service(
     "samba",
