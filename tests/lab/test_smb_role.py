@@ -1,4 +1,4 @@
-"""Two SMB servers with POSIX extensions, Samba and ksmbd: the files of the posix suite through their mounts."""
+"""Two SMB servers with POSIX extensions, Samba and ksmbd: cases of the posix suite through their mounts."""
 
 from __future__ import annotations
 
@@ -27,9 +27,7 @@ def smb() -> Iterator[Lab]:
 
 
 @pytest.mark.parametrize(("variant", "modes"), [("smb-posix", True), ("ksmbd-posix", True), ("ksmbd", False)])
-def test_files_with_and_without_posix_extensions(
-    smb: Lab, tmp_path: Path, variant: str, modes: bool
-) -> None:
+def test_files_with_and_without_posix_extensions(smb: Lab, tmp_path: Path, variant: str, modes: bool) -> None:
     line = Line(tmp_path, smb.targets_yaml.read_text())
     config = ["-c", str(tmp_path / "pytest.ini"), "--rootdir", str(tmp_path), "--import-mode=importlib"]
     files = [str(SUITE / f"test_{module}.py") for module in MODULES]
@@ -40,4 +38,4 @@ def test_files_with_and_without_posix_extensions(
     assert outcomes["passed"] >= 40, outcomes
     assert not outcomes["failed"] + outcomes["error"], outcomes
     said = {case["id"]: case["outcome"] for case in cases}
-    assert (said["PSX-CHMOD-BITS"] == "passed") == modes, said["PSX-CHMOD-BITS"]
+    assert (said["PSX-CHMOD-0640"] == "passed") == modes, said["PSX-CHMOD-0640"]

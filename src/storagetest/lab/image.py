@@ -1,8 +1,9 @@
 """The image that every machine of a lab starts from: a Debian with a stock kernel, as a squashfs.
 
-There is one for each release of Debian that a role asks for. It is built once, by mmdebstrap, without root where unprivileged user namespaces are allowed, from the apt
-sources of this machine if it runs the same Debian. What makes it (the recipe) is hashed; the image lives in
-the cache under that hash, so another recipe is another image and a changed role or key is none.
+There is one for each release of Debian that a role asks for. It is built once, by mmdebstrap, without root
+where unprivileged user namespaces are allowed, from the apt sources of this machine if it runs the same
+Debian. What makes it (the recipe) is hashed; the image lives in the cache under that hash, so another recipe
+is another image and a changed role or key is none.
 
 Rules:
 
@@ -110,10 +111,8 @@ def _debian(suite: str, *more: str, unpacked: tuple[str, ...] = ()) -> Recipe:
 
 RECIPES: Mapping[str, Recipe] = {
     "bookworm": _debian("bookworm", "libreadline8"),
-    # ksmbd's tools declare a conflict with Samba: both want one port, which the lab gives to only one of them.
-    "trixie": _debian(
-        "trixie", "libreadline8t64", "libglib2.0-0t64", "libkrb5-3", unpacked=("ksmbd-tools",)
-    ),
+    # ksmbd's tools declare a conflict with Samba: both want one port, which the lab gives to only one.
+    "trixie": _debian("trixie", "libreadline8t64", "libglib2.0-0t64", "libkrb5-3", unpacked=("ksmbd-tools",)),
 }
 """By the release of Debian that a role runs on."""
 

@@ -25,7 +25,10 @@ def empty(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("argv", "sentence"),
     [
-        (["up", "--appliance", "nas"], "no appliance is called 'nas'; there are: alternate, bare, kernel, smb"),
+        (
+            ["up", "--appliance", "nas"],
+            "no appliance is called 'nas'; there are: alternate, bare, kernel, smb",
+        ),
         (["up", "--clients", "-1"], "a lab has up to 64 clients: not -1"),
         (
             ["up", "--name", "A b"],

@@ -44,7 +44,9 @@ def test_a_role_is_complete(name):
 
 
 def test_an_unknown_role_is_one_sentence():
-    with pytest.raises(LabError, match=r"no appliance is called 'x'; there are: alternate, bare, kernel, smb"):
+    with pytest.raises(
+        LabError, match=r"no appliance is called 'x'; there are: alternate, bare, kernel, smb"
+    ):
         roles.load("x")
 
 

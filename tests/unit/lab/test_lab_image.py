@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from storagetest.errors import LabError
-from storagetest.lab import accel, image, overlays
+from storagetest.lab import accel, image, overlays, roles
 from storagetest.lab.paths import package_root
 from storagetest.lab.process import wait_until
 
@@ -66,14 +66,29 @@ def test_the_hash_is_of_all_that_makes_an_image():
         replace(TINY, version=2).hash(),
         replace(TINY, early_modules=()).hash(),
         replace(TINY, excludes=("/usr/share/doc/*",)).hash(),
+        replace(TINY, unpacked=("one",)).hash(),
     }
-    assert len(others | {TINY.hash()}) == 5
+    assert len(others | {TINY.hash()}) == 6
 
 
 def test_mmdebstrap_is_given_the_hosts_sources_and_no_mirror_of_ours():
     argv = image.mmdebstrap_argv(image.RECIPES["bookworm"], ["/w/host.list"])
     assert argv[-3:] == ["bookworm", "-", "/w/host.list"]
     assert not [argument for argument in argv if "://" in argument]
+
+
+def test_what_would_not_be_installed_beside_the_others_is_laid_over_them():
+    argv = image.mmdebstrap_argv(replace(TINY, unpacked=("two", "three")), [])
+    assert "--include=one" in argv
+    hooks = [argument for argument in argv if argument.startswith("--customize-hook=")]
+    assert ["two" in hooks[0], "three" in hooks[1], len(hooks)] == [True, True, 3]
+
+
+def test_every_role_has_a_release_with_an_image():
+    found = {name: roles.load(name).recipe.suite for name in roles.names()}
+    assert found["kernel"] == "bookworm"
+    assert found["smb"] == "trixie"
+    assert len({recipe.hash() for recipe in image.RECIPES.values()}) == len(image.RECIPES)
 
 
 def test_an_image_is_built_and_found(cache, fake):

@@ -1,7 +1,7 @@
 """SMB by two servers that have the POSIX extensions of SMB 3.1.1: Samba and ksmbd, on a newer Debian.
 
-ksmbd of Debian 12's Linux crashes in its first CREATE, its Samba has no such extensions, and its client cannot
-mount what another server grants: see docs/findings/posix.md.
+Debian 12's ksmbd crashes in its first CREATE, its Samba has no such extensions, and its client cannot mount
+what another server grants: see docs/findings/posix.md.
 """
 
 from __future__ import annotations
