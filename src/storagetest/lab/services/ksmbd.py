@@ -1,6 +1,7 @@
 """ksmbd, the SMB server of the Linux kernel: SMB 2.1 to 3.1.1, with the POSIX extensions for who asks.
 
-It listens on a port of its own, so that it can stand beside Samba.
+It listens on a port of its own, so that it can stand beside Samba. It grants leases, as Samba does, and not
+only oplocks, with which Linux's client keeps its byte-range locks to itself (docs/findings/shared.md).
 
 =========  ====================================================================
 a          tmpfs, 512 MiB; root on the client is root here
@@ -33,6 +34,7 @@ cat >/etc/ksmbd/ksmbd.conf <<EOF
     server min protocol = SMB2_10
     netbios name = APPLIANCE
     workgroup = STORAGETEST
+    smb2 leases = yes
     read only = no
     create mask = 0777
     directory mask = 0777
