@@ -26,12 +26,12 @@ def smb() -> Iterator[Lab]:
     started.down()
 
 
-@pytest.mark.parametrize(("variant", "modes"), [("smb-posix", True), ("ksmbd-posix", True), ("ksmbd", False)])
-def test_files_with_and_without_posix_extensions(smb: Lab, tmp_path: Path, variant: str, modes: bool) -> None:
+@pytest.mark.parametrize(("target", "modes"), [("smb-posix", True), ("ksmbd-posix", True), ("ksmbd", False)])
+def test_files_with_and_without_posix_extensions(smb: Lab, tmp_path: Path, target: str, modes: bool) -> None:
     line = Line(tmp_path, smb.targets_yaml.read_text())
     config = ["-c", str(tmp_path / "pytest.ini"), "--rootdir", str(tmp_path), "--import-mode=importlib"]
     files = [str(SUITE / f"test_{module}.py") for module in MODULES]
-    status, output = line.run(*config, *only(variant), *files, timeout=400)
+    status, output = line.run(*config, *only(target), *files, timeout=400)
     assert status == 0, output
     cases = [json.loads(text) for text in (tmp_path / "cases.jsonl").read_text("utf-8").splitlines()]
     outcomes = Counter(case["outcome"] for case in cases)

@@ -3,10 +3,7 @@
 It listens on a port of its own, so that it can stand beside Samba. It grants leases, as Samba does, and not
 only oplocks, with which Linux's client keeps its byte-range locks to itself (docs/findings/shared.md).
 
-=========  ====================================================================
-a          tmpfs, 512 MiB; root on the client is root here
-x          ext4 on a disk in memory, 512 MiB: streams and extended attributes
-=========  ====================================================================
+Its share ``a`` is a tmpfs of 512 MiB, and root on the client is root here.
 """
 
 from __future__ import annotations
@@ -22,12 +19,8 @@ _PORT = 4450
 _SCRIPT = rf"""
 . /run/lab/lib.sh
 root=/srv/ksmbd
-mkdir -p $root/a $root/x /etc/ksmbd
+mkdir -p $root/a /etc/ksmbd
 mount -t tmpfs -o mode=1777,size=512m tmpfs $root/a
-disks ksmbd-x=512
-mkfs.ext4 -q -E nodiscard /dev/mapper/ksmbd-x
-mount -t ext4 /dev/mapper/ksmbd-x $root/x
-chmod 1777 $root/x
 cat >/etc/ksmbd/ksmbd.conf <<EOF
 [global]
     tcp port = {_PORT}
@@ -35,7 +28,6 @@ cat >/etc/ksmbd/ksmbd.conf <<EOF
     netbios name = APPLIANCE
     workgroup = STORAGETEST
     smb2 leases = yes
-    read only = no
     create mask = 0777
     directory mask = 0777
     force user = root
@@ -43,10 +35,6 @@ cat >/etc/ksmbd/ksmbd.conf <<EOF
 [a]
     path = $root/a
     read only = no
-[x]
-    path = $root/x
-    read only = no
-    vfs objects = acl_xattr streams_xattr
 EOF
 ksmbd.adduser --add --password "$(cat $SECRETS/ksmbd-password)" storagetest
 modules ksmbd
