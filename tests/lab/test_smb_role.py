@@ -35,7 +35,7 @@ def test_files_with_and_without_posix_extensions(smb: Lab, tmp_path: Path, targe
     assert status == 0, output
     cases = [json.loads(text) for text in (tmp_path / "cases.jsonl").read_text("utf-8").splitlines()]
     outcomes = Counter(case["outcome"] for case in cases)
-    assert outcomes["passed"] >= 40, outcomes
+    assert outcomes["passed"] >= 30, outcomes
     assert not outcomes["failed"] + outcomes["error"], outcomes
     said = {case["id"]: case["outcome"] for case in cases}
     assert (said["PSX-CHMOD-0640"] == "passed") == modes, said["PSX-CHMOD-0640"]
