@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-__all__ = ["Line", "only"]
+__all__ = ["Line", "only", "posix_cases"]
+
+POSIX = Path(__file__).parents[2] / "suites" / "conformance" / "posix"
 
 PROFILE = """
 profiles:
@@ -81,3 +85,15 @@ class Line:
 
 def only(*variants: str) -> list[str]:
     return [text for variant in variants for text in ("--st-target", variant)]
+
+
+def posix_cases(directory: Path, targets: str, variant: str, *modules: str) -> dict[str, dict[str, Any]]:
+    """Run modules of the posix suite on a variant, none of which may fail; return each case's record."""
+    config = ["-c", str(directory / "pytest.ini"), "--rootdir", str(directory), "--import-mode=importlib"]
+    files = [str(POSIX / f"test_{module}.py") for module in modules]
+    status, output = Line(directory, targets).run(*config, *only(variant), *files, timeout=400)
+    assert status == 0, output
+    text = (directory / "cases.jsonl").read_text(encoding="utf-8")
+    cases = [json.loads(one) for one in text.splitlines()]
+    assert len({case["id"] for case in cases}) == len(cases)
+    return {case["id"]: case for case in cases}

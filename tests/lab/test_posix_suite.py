@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from line_kit import Line, only
+from line_kit import posix_cases
 
 pytestmark = pytest.mark.lab
-
-SUITE = Path(__file__).parents[2] / "suites" / "conformance" / "posix"
 
 
 @pytest.fixture
@@ -19,15 +16,7 @@ def through(lab, tmp_path: Path, client):
     """Return a function that runs modules of the suite on a variant and returns what came of each case."""
 
     def run(variant: str, *modules: str) -> dict[str, dict[str, Any]]:
-        line = Line(tmp_path, lab.targets_yaml.read_text())
-        config = ["-c", str(tmp_path / "pytest.ini"), "--rootdir", str(tmp_path), "--import-mode=importlib"]
-        files = [str(SUITE / f"test_{module}.py") for module in modules]
-        status, output = line.run(*config, *only(variant), *files, timeout=400)
-        assert status == 0, output
-        text = (tmp_path / "cases.jsonl").read_text(encoding="utf-8")
-        cases = [json.loads(one) for one in text.splitlines()]
-        assert len({case["id"] for case in cases}) == len(cases)
-        return {case["id"]: case for case in cases}
+        return posix_cases(tmp_path, lab.targets_yaml.read_text(), variant, *modules)
 
     return run
 

@@ -45,7 +45,7 @@ Progress = Callable[[str], None]
 # to load is the check of its signature (linux/scripts/sign-file.c: 12 bytes of facts whose last 4 are the
 # signature's length, and a magic string end the file); a kernel that is not locked down loads it without.
 # Debian compresses modules since 13, and busybox's insmod wants them as they are.
-_UNSIGN = """
+_MODULES = """
 import lzma, pathlib, subprocess
 magic = b"~Module signature appended~\\n"
 for path in sorted(pathlib.Path("/usr/lib/modules").rglob("*.ko.xz")):
@@ -199,7 +199,7 @@ def mmdebstrap_argv(recipe: Recipe, sources: list[str]) -> list[str]:
         *(f"--dpkgopt=path-exclude={pattern}" for pattern in recipe.excludes),
         "--dpkgopt=force-unsafe-io",
         *(f"--customize-hook={_UNPACK.format(package=package)}" for package in recipe.unpacked),
-        f'--customize-hook=chroot "$1" python3 -c {shlex.quote(_UNSIGN)}',
+        f'--customize-hook=chroot "$1" python3 -c {shlex.quote(_MODULES)}',
         recipe.suite,
         "-",
         *sources,
