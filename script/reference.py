@@ -77,7 +77,7 @@ def protocols_page() -> str:
         "## Every target",
         "| key | meaning |\n|---|---|\n" + "\n".join(_common(schema)),
     ]
-    for name, kind in protocols.registered().items():
+    for name, kind in protocols.all().items():
         options = {
             key: value for key, value in schema["$defs"][name]["properties"].items() if key not in COMMON
         }
@@ -107,8 +107,8 @@ def protocols_page() -> str:
         "What is left out is the built-in profile's of that name, or else `standard`'s.",
         _options(schema["$defs"]["ProfileEntry"]["properties"], set(), schema, defaults=False),
         _profiles(),
-        "## Workloads of your own",
-        _options(schema["$defs"]["OwnWorkload"]["properties"], set(), schema),
+        "## Custom workloads",
+        _options(schema["$defs"]["CustomWorkloadEntry"]["properties"], set(), schema),
         "## Comparisons",
         _options(
             schema["$defs"]["ComparisonEntry"]["properties"],
@@ -122,7 +122,7 @@ def protocols_page() -> str:
 def metrics_page() -> str:
     """Return every metric that can be gated, with the workloads that measure it."""
     found: dict[str, tuple[Any, list[str]]] = {}
-    for name, kind in workloads.registered().items():
+    for name, kind in workloads.all().items():
         for metric in kind.metrics.values():
             found.setdefault(metric.name, (metric, []))[1].append(f"[`{name}`](workloads.md#{name})")
     rows = [
@@ -241,7 +241,7 @@ def _fixtures(modules: Sequence[Any]) -> Iterator[tuple[str, str]]:
 
 
 def _common(schema: Schema) -> Iterator[str]:
-    first = next(iter(protocols.registered()))
+    first = next(iter(protocols.all()))
     for key in COMMON:
         said = schema["$defs"][first]["properties"][key]
         text = (
@@ -399,7 +399,7 @@ def pages() -> dict[Path, str]:
     """Return every generated file of the reference, with what it is to hold."""
     return {
         REFERENCE / "targets.schema.json": schema_text(),
-        REFERENCE / "workloads.md": workloads_page(workloads.registered()),
+        REFERENCE / "workloads.md": workloads_page(workloads.all()),
         REFERENCE / "protocols.md": protocols_page(),
         REFERENCE / "metrics.md": metrics_page(),
         REFERENCE / "command-line.md": command_line_page(),

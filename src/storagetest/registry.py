@@ -1,17 +1,19 @@
-"""How a protocol, a workload or an external suite makes itself known.
+"""Registries: how a protocol, a workload, a counter or an external suite makes itself known.
 
 A kind is a package of ours (``storagetest.protocols``) and an entry-point group of the same name. A
-:class:`Registry` imports every public module of that package and every entry point of that group the first
-time somebody asks, and each ``@register`` met on the way files its class under its ``name``. So adding one
-is adding a module: nothing here, and nothing else, is edited.
+:class:`Registry` imports every public module of that package and every entry point of that group at its first
+use. Each ``@register`` met on the way files its class under its ``name``. So adding one is adding a module:
+nothing here, and nothing else, is edited.
 
 Rules:
 
 1. ``@register`` is the outermost decorator (a slotted dataclass is rebuilt below it).
 2. A name is filed once. A second class of the same name is an error that names both modules.
 3. A third party's broken entry point is an error that names it; it never disappears in silence.
-4. A targets file can bring classes of its own. They are adopted while that file is the one in use, and are no
-   part of what is registered: not of the schema, not of the reference.
+4. Nothing but ``@register`` changes a registry. The classes that a targets file defines belong to the
+   configuration that was read from it.
+5. This module imports no package of ours. What may not import a kind's package (``config``) gets its registry
+   here, by name: :func:`get_registry`.
 """
 
 from __future__ import annotations
@@ -19,12 +21,13 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Iterator, Mapping
+from functools import cache
 from importlib.metadata import entry_points
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from storagetest.errors import ConfigError
 
-__all__ = ["Named", "Registry"]
+__all__ = ["Named", "Registry", "get_registry"]
 
 
 class Named(Protocol):
@@ -45,17 +48,7 @@ class Registry(Generic[T]):
     def __init__(self, package: str) -> None:
         self._package = package
         self._entries: dict[str, type[T]] = {}
-        self._adopted: Mapping[str, type[T]] = {}
         self._loaded = False
-
-    def adopt(self, classes: Mapping[str, type[T]]) -> None:
-        """Let ``classes``, and no others that were adopted before, be found beside what is registered."""
-        self._adopted = dict(classes)
-
-    def registered(self) -> Mapping[str, type[T]]:
-        """Every registered class, sorted by name; none that is adopted."""
-        self._load()
-        return dict(sorted(self._entries.items()))
 
     def register(self, cls: type[T]) -> type[T]:
         """File ``cls`` under ``cls.name``; usable as a decorator."""
@@ -68,17 +61,17 @@ class Registry(Generic[T]):
         return cls
 
     def all(self) -> Mapping[str, type[T]]:
-        """Every registered and adopted class, sorted by name."""
-        return dict(sorted({**self.registered(), **self._adopted}.items()))
+        """Every registered class, sorted by name."""
+        self._load()
+        return dict(sorted(self._entries.items()))
 
     def get(self, name: str) -> type[T]:
         """Return the class called ``name``; :class:`ConfigError` lists the names there are."""
-        self._load()
-        found = self._entries.get(name) or self._adopted.get(name)
-        if found is None:
+        known = self.all()
+        if name not in known:
             kind = self._package.rpartition(".")[2]
-            raise ConfigError(f"no such entry in {kind}: {name!r}; there are: {', '.join(self.all())}")
-        return found
+            raise ConfigError(f"no such entry in {kind}: {name!r}; there are: {', '.join(known)}")
+        return known[name]
 
     def __iter__(self) -> Iterator[type[T]]:
         return iter(self.all().values())
@@ -98,3 +91,9 @@ class Registry(Generic[T]):
                 msg = f"{where} failed to load: {error}"
                 raise ConfigError(msg) from error
         self._loaded = True
+
+
+@cache
+def get_registry(package: str) -> Registry[Any]:
+    """Return the registry of ``package``: one a process."""
+    return Registry(package)

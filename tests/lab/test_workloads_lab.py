@@ -24,8 +24,8 @@ def test_multi_user(measure):
 def test_noisy_neighbour(measure):
     measure("noisy-neighbour", neighbours=2, neighbour_queue_depth=2)
 
-def test_own(measure, own_workload):
-    measure(own_workload)
+def test_own(measure, custom_workload):
+    measure(custom_workload)
 """
 OWN = """
 workloads:

@@ -18,6 +18,8 @@ ALLOWED = {
     "agent": set(),
     "measure": set(),
     "verdict": {"measure"},
+    # What config knows of protocols and workloads it gets from their registries, never by an import.
+    "config": {"registry", "measure", "verdict"},
     "hosts": {"config"},
     "protocols": {"hosts", "measure", "config", "registry"},
     "workloads": {"agent", "hosts", "measure", "config", "registry", "protocols", "counters"},

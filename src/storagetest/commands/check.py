@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import functools
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -31,11 +31,11 @@ from storagetest.protocols.base import Needs, Protocol, protocols
 from storagetest.runner import shared
 from storagetest.runner.locks import identity
 from storagetest.units import format_size
-from storagetest.workloads.base import workloads
 
 if TYPE_CHECKING:
     from storagetest.commands._say import Subparsers
     from storagetest.config import Config, Machine, Variant
+    from storagetest.config.kinds import WorkloadKind
 
 __all__ = ["add_parser"]
 
@@ -87,7 +87,7 @@ def _check(arguments: argparse.Namespace) -> int:
     servers = {variant.server.name: variant.server for variant in variants if variant.server is not None}
     hosts: dict[str, Host] = {}
     try:
-        for title, lines, host in _machines(wanted, servers, variants):
+        for title, lines, host in _machines(wanted, servers, variants, loaded.workloads):
             tell(title, lines)
             if host is not None:
                 hosts[host.name] = host
@@ -127,9 +127,13 @@ def _chosen(loaded: Config, arguments: argparse.Namespace) -> list[Variant]:
 
 
 def _machines(
-    clients: dict[str, Machine], servers: dict[str, Machine], variants: Sequence[Variant]
+    clients: dict[str, Machine],
+    servers: dict[str, Machine],
+    variants: Sequence[Variant],
+    workloads: Mapping[str, WorkloadKind],
 ) -> Iterator[tuple[str, list[Line], Host | None]]:
     """Ask all machines at once; yield title, lines, and the client's connection where it has one."""
+    tools = {role: _tools(workloads, role) for role in ("client", "server")}
     jobs = [(machine, "client") for machine in clients.values()]
     jobs += [(machine, "server") for machine in servers.values()]
 
@@ -141,17 +145,16 @@ def _machines(
             if role == "client" and machine.name in {client.name for client in variant.clients}
             and (needs := _needs(variant)).address
         ]  # fmt: skip
-        return _one_machine(machine, role, list(dict.fromkeys(addresses)))
+        return _one_machine(machine, role, tools[role], list(dict.fromkeys(addresses)))
 
     yield from _together([functools.partial(one, job) for job in jobs])
 
 
 def _one_machine(
-    machine: Machine, role: str, addresses: Sequence[str]
+    machine: Machine, role: str, tools: Sequence[Tool], addresses: Sequence[str]
 ) -> tuple[str, list[Line], Host | None]:
     where = "this machine" if machine.transport == "local" else machine.address
     title = f"{machine.name} ({role}, {where})"
-    tools = _tools(role)
     try:
         host, local = connect(machine), machine.transport == "local"
         clocks = [] if local else [_machine.offset(host)]
@@ -171,11 +174,11 @@ def _one_machine(
     return f"{title}: {_machine.describe(facts)}", lines, host if role == "client" else None
 
 
-def _tools(role: str) -> list[Tool]:
-    """Return the programs that the registered loads need; of a server only what sampling needs."""
+def _tools(workloads: Mapping[str, WorkloadKind], role: str) -> list[Tool]:
+    """Return the programs that the workloads need; of a server only what sampling needs."""
     users: dict[str, list[str]] = {}
     argvs: dict[str, tuple[str, ...]] = {}
-    for name, load in workloads.registered().items():
+    for name, load in workloads.items():
         for tool, argv in load.tools.items():
             users.setdefault(tool, []).append(name)
             argvs[tool] = argv

@@ -177,7 +177,7 @@ def _drafts(
     probe: bool,
 ) -> list[Draft]:
     """Return a target for each protocol that was asked for, or that answers."""
-    kinds = protocols.registered()
+    kinds = protocols.all()
     answers: dict[str, list[int]] = {}
     offers: dict[str, Sequence[Mapping[str, Any]]] = {}
     if probe and address:

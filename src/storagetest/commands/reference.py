@@ -25,7 +25,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def _workloads(_: argparse.Namespace) -> int:
-    sys.stdout.write(page(workloads.registered()))
+    sys.stdout.write(page(workloads.all()))
     return 0
 
 

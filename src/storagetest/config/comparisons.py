@@ -20,6 +20,7 @@ from pydantic import Field, ValidationError
 
 from storagetest.config.base import BlockOptions, Model
 from storagetest.config.gates import read_key, read_parameter
+from storagetest.config.kinds import WorkloadKind
 from storagetest.config.models import Variant
 from storagetest.config.problems import Problems, suggest
 from storagetest.config.yaml_source import Node
@@ -27,7 +28,6 @@ from storagetest.errors import ConfigError
 
 if TYPE_CHECKING:
     from storagetest.verdict import Threshold
-    from storagetest.workloads.base import Workload
 
 __all__ = ["Comparison", "ComparisonEntry", "read_comparisons"]
 
@@ -59,7 +59,10 @@ class Comparison:
 
 
 def read_comparisons(
-    section: Node, variants: Sequence[Variant], problems: Problems
+    section: Node,
+    variants: Sequence[Variant],
+    workloads: Mapping[str, WorkloadKind],
+    problems: Problems,
 ) -> tuple[Comparison, ...]:
     """Return what ``comparisons`` says; what is wrong is noted."""
     found = []
@@ -70,17 +73,23 @@ def read_comparisons(
         if entry is None:
             continue
         try:
-            found.append(_read(name, entry, node, variants))
+            found.append(_read(name, entry, node, variants, workloads))
         except ConfigError as error:
             problems.add_error(error, node.place)
     return tuple(found)
 
 
-def _read(name: str, entry: ComparisonEntry, node: Node, variants: Sequence[Variant]) -> Comparison:
+def _read(
+    name: str,
+    entry: ComparisonEntry,
+    node: Node,
+    variants: Sequence[Variant],
+    workloads: Mapping[str, WorkloadKind],
+) -> Comparison:
     from storagetest.verdict import Threshold, parse_comparison  # noqa: PLC0415  # keep config cheap to import
 
     places = {key: child.place for key, child in (node.mapping or {}).items()}
-    workload, parameters = _workload(entry.workload, places["workload"])
+    workload, parameters = _workload(entry.workload, places["workload"], workloads)
     metric = workload.metrics.get(entry.metric)
     if metric is None:
         hint = suggest(entry.metric, workload.metrics)
@@ -93,9 +102,11 @@ def _read(name: str, entry: ComparisonEntry, node: Node, variants: Sequence[Vari
     return Comparison(name, workload.name, parameters, left, right, threshold, node.key_place)
 
 
-def _workload(text: str, place: str) -> tuple[type[Workload[Any]], Mapping[str, Any]]:
+def _workload(
+    text: str, place: str, workloads: Mapping[str, WorkloadKind]
+) -> tuple[WorkloadKind, Mapping[str, Any]]:
     try:
-        workload, given = read_key(text)
+        workload, given = read_key(text, workloads)
         parameters = {name: read_parameter(workload, name, value) for name, value in given.items()}
         workload.Options.model_validate(parameters)
     except ConfigError as error:

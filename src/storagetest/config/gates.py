@@ -22,6 +22,7 @@ import yaml
 from pydantic import ValidationError, create_model
 
 from storagetest.config.base import Model, WorkloadOptions
+from storagetest.config.kinds import WorkloadKind
 from storagetest.config.models import Gate, Rule
 from storagetest.config.problems import Problems, suggest
 from storagetest.config.yaml_source import Node
@@ -29,19 +30,20 @@ from storagetest.errors import ConfigError
 
 if TYPE_CHECKING:
     from storagetest.verdict.base import Threshold
-    from storagetest.workloads.base import Workload
 
-__all__ = ["choose", "most", "read_key", "read_parameter", "read_rules"]
+__all__ = ["choose", "find_workload", "most", "read_key", "read_parameter", "read_rules"]
 
 _KEY = re.compile(r"([^\[\]]+)(?:\[([^\[\]]*)\])?")
 
 
-def read_rules(node: Node, where: str, problems: Problems) -> tuple[Rule, ...]:
+def read_rules(
+    node: Node, where: str, problems: Problems, workloads: Mapping[str, WorkloadKind]
+) -> tuple[Rule, ...]:
     """Return the rules of a ``thresholds`` mapping; what is wrong with them is noted."""
     rules = []
     for key, gates in problems.mapping(node, where).items():
         try:
-            workload, given = read_key(key)
+            workload, given = read_key(key, workloads)
             parameters = {name: read_parameter(workload, name, text) for name, text in given.items()}
         except ConfigError as error:
             problems.add_error(error, gates.key_place)
@@ -52,12 +54,12 @@ def read_rules(node: Node, where: str, problems: Problems) -> tuple[Rule, ...]:
     return tuple(rules)
 
 
-def read_key(key: str) -> tuple[type[Workload[Any]], dict[str, str]]:
+def read_key(key: str, workloads: Mapping[str, WorkloadKind]) -> tuple[WorkloadKind, dict[str, str]]:
     """Split ``sequential[direction=read]`` into the workload and its parameters' texts."""
     match = _KEY.fullmatch(key)
     if match is None:
         raise ConfigError(f"{key!r} is not a workload, or workload[parameter=value,…]")
-    workload = _workload(match[1].strip())
+    workload = find_workload(match[1].strip(), workloads)
     given: dict[str, str] = {}
     for pair in match[2].split(",") if match[2] is not None else ():
         name, equals, value = (part.strip() for part in pair.partition("="))
@@ -67,16 +69,14 @@ def read_key(key: str) -> tuple[type[Workload[Any]], dict[str, str]]:
     return workload, given
 
 
-def _workload(name: str) -> type[Workload[Any]]:
-    from storagetest.workloads.base import workloads  # noqa: PLC0415  # workloads build on config.base
-
-    known = workloads.all()
-    if name not in known:
-        raise ConfigError(f"there is no workload {name!r}{suggest(name, known)}")
-    return known[name]
+def find_workload(name: str, workloads: Mapping[str, WorkloadKind]) -> WorkloadKind:
+    """Return the workload called ``name``. Raises :class:`ConfigError` with the nearest name."""
+    if name not in workloads:
+        raise ConfigError(f"there is no workload {name!r}{suggest(name, workloads)}")
+    return workloads[name]
 
 
-def read_parameter(workload: type[Workload[Any]], name: str, text: str) -> object:
+def read_parameter(workload: WorkloadKind, name: str, text: str) -> object:
     """Return a parameter's value as the workload reads it, be it a number, a boolean or text."""
     if name not in workload.Options.model_fields:
         raise ConfigError(
@@ -107,9 +107,7 @@ def _parameter_model(options: type[WorkloadOptions], name: str) -> type[Model]:
     return create_model(f"{options.__name__}_{name}", __base__=Model, **fields)
 
 
-def _read_gates(
-    node: Node, workload: type[Workload[Any]], where: str, problems: Problems
-) -> tuple[Gate, ...]:
+def _read_gates(node: Node, workload: WorkloadKind, where: str, problems: Problems) -> tuple[Gate, ...]:
     gates: list[Gate] = []
     seen: dict[tuple[str, ...], str] = {}
     for item in problems.items(node, where):
@@ -131,41 +129,38 @@ def _read_gates(
     return tuple(gates)
 
 
-def _threshold(gate: Gate, workload: type[Workload[Any]]) -> Threshold:
+def _threshold(gate: Gate, workload: WorkloadKind) -> Threshold:
     from storagetest.verdict import parse_threshold  # noqa: PLC0415  # keep the import of config cheap
 
     return parse_threshold(gate.text, workload.metrics, place=gate.place)
 
 
 def choose(
-    levels: Iterable[Iterable[Rule]], workload: str, parameters: Mapping[str, Any]
+    levels: Iterable[Iterable[Rule]], workload: WorkloadKind, parameters: Mapping[str, Any]
 ) -> tuple[Threshold, ...]:
     """Return the thresholds of one case: ``levels`` are the file's rules, then the target's.
 
-    ``parameters`` are the case's, read by the workload or as text. Raises :class:`ConfigError` for a workload
-    that is not registered.
+    ``parameters`` are the case's, read by the workload or as text.
     """
-    kind = _workload(workload)
-    case = {name: _normal(kind, name, value) for name, value in parameters.items()}
+    case = {name: _normal(workload, name, value) for name, value in parameters.items()}
     chosen: dict[tuple[str, ...], Threshold] = {}
     for level in levels:
-        matching = [rule for rule in level if rule.workload == workload and _holds(case, rule.where)]
+        matching = [rule for rule in level if rule.workload == workload.name and _holds(case, rule.where)]
         for rule in sorted(matching, key=lambda rule: len(rule.where)):  # stable: the file's order within
             for gate in rule.gates:
-                threshold = _threshold(gate, kind)
+                threshold = _threshold(gate, workload)
                 chosen[threshold.metric.name, threshold.op, threshold.against] = threshold
     return tuple(chosen.values())
 
 
-def most(levels: Iterable[Iterable[Rule]], workload: str) -> int:
+def most(levels: Iterable[Iterable[Rule]], workload: WorkloadKind) -> int:
     """Return how many gates a case of ``workload`` can have at most, whatever its parameters."""
-    kind = _workload(workload)
-    rules = [rule for level in levels for rule in level if rule.workload == workload]
-    thresholds = [_threshold(gate, kind) for rule in rules for gate in rule.gates]
+    rules = [rule for level in levels for rule in level if rule.workload == workload.name]
+    thresholds = [_threshold(gate, workload) for rule in rules for gate in rule.gates]
     return len({(each.metric.name, each.op, each.against) for each in thresholds})
 
 
-def _normal(workload: type[Workload[Any]], name: str, value: object) -> object:
+def _normal(workload: WorkloadKind, name: str, value: object) -> object:
     """Return a case's parameter as the workload reads it; one that it does not know stays as it is."""
     if name in workload.Options.model_fields:
         with contextlib.suppress(ValidationError):

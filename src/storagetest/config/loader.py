@@ -6,17 +6,18 @@ Each section is read on its own, so that one mistake does not hide another; all 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from storagetest.config import gates
 from storagetest.config.comparisons import Comparison, read_comparisons
+from storagetest.config.custom_workloads import read_custom_workloads
+from storagetest.config.kinds import WorkloadKind, protocol_kinds, workload_kinds
 from storagetest.config.known import KnownIssue, read_known_issues
 from storagetest.config.machines import Machines
 from storagetest.config.models import PROFILES, Machine, Profile, ProfileEntry, Rule, Variant
 from storagetest.config.overrides import apply_overrides
-from storagetest.config.own import OwnWorkloads, read_own
 from storagetest.config.problems import Problems, suggest
 from storagetest.config.targets import Targets
 from storagetest.config.yaml_source import Node, Source, read
@@ -44,7 +45,8 @@ SECTIONS = (
 class Config:
     """What targets.yaml says, checked whole. ``variants`` are in the file's order.
 
-    ``own`` are the workloads that the file itself names.
+    ``workloads`` are those that are registered and the custom ones, which the file itself defines;
+    ``custom_workloads`` are the names of these.
     """
 
     path: Path
@@ -52,9 +54,10 @@ class Config:
     servers: Mapping[str, Machine]
     variants: tuple[Variant, ...]
     profiles: Mapping[str, Profile]
+    workloads: Mapping[str, WorkloadKind]
+    custom_workloads: tuple[str, ...]
     thresholds: tuple[Rule, ...]
     comparisons: tuple[Comparison, ...] = ()
-    own: OwnWorkloads = field(default_factory=dict)
     known_issues: tuple[KnownIssue, ...] = ()
 
     def profile(self, name: str) -> Profile:
@@ -64,15 +67,22 @@ class Config:
         except KeyError:
             raise ConfigError(f"there is no profile {name!r}{suggest(name, self.profiles)}") from None
 
+    def workload(self, name: str) -> WorkloadKind:
+        """Return the workload called ``name``; :class:`ConfigError` suggests the nearest name."""
+        return gates.find_workload(name, self.workloads)
+
     def thresholds_for(
         self, variant: Variant, workload: str, parameters: Mapping[str, Any]
     ) -> tuple[Threshold, ...]:
-        """Return the gates of one case; see :mod:`storagetest.config.gates` for which goes before which."""
-        return gates.choose((self.thresholds, variant.thresholds), workload, parameters)
+        """Return the gates of one case; see :mod:`storagetest.config.gates` for which goes before which.
+
+        Raises :class:`ConfigError` if there is no such workload.
+        """
+        return gates.choose((self.thresholds, variant.thresholds), self.workload(workload), parameters)
 
     def most_thresholds(self, variant: Variant, workload: str) -> int:
         """Return how many gates a case of ``workload`` can have at most on ``variant``."""
-        return gates.most((self.thresholds, variant.thresholds), workload)
+        return gates.most((self.thresholds, variant.thresholds), self.workload(workload))
 
 
 def load(path: Path | str, overrides: Iterable[str] = ()) -> Config:
@@ -93,17 +103,22 @@ def build(source: Source) -> Config:
         clients = {"local": Machine("local", "local")}
     profiles = _profiles(sections.get("profiles"), problems)
     path = Path(source.name)
-    own = read_own(sections.get("workloads"), path.parent, problems)
+    registered = workload_kinds()
+    custom = read_custom_workloads(sections.get("workloads"), path.parent, registered, problems)
+    workloads = {**registered, **custom}
     thresholds = sections.get("thresholds")
-    rules = gates.read_rules(thresholds, "thresholds", problems) if thresholds else ()
+    rules = gates.read_rules(thresholds, "thresholds", problems, workloads) if thresholds else ()
     broken = frozenset(_named(sections.get("clients"))) - set(clients)
-    variants = Targets(problems, clients, servers, broken).build(sections.get("targets"), source.root)
+    targets = Targets(problems, clients, servers, protocol_kinds(), workloads, broken)
+    variants = targets.build(sections.get("targets"), source.root)
     compared = sections.get("comparisons")
-    comparisons = read_comparisons(compared, variants, problems) if compared else ()
+    comparisons = read_comparisons(compared, variants, workloads, problems) if compared else ()
     known = sections.get("known_issues")
     issues = read_known_issues(known, source.directory, variants, problems) if known else ()
     problems.raise_any()
-    return Config(path, clients, servers, variants, profiles, rules, comparisons, own, issues)
+    return Config(
+        path, clients, servers, variants, profiles, workloads, tuple(custom), rules, comparisons, issues
+    )
 
 
 def _named(section: Node | None) -> list[str]:

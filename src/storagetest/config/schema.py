@@ -10,18 +10,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from storagetest.config.base import Model
 from storagetest.config.comparisons import ComparisonEntry
+from storagetest.config.custom_workloads import CustomWorkloadEntry
+from storagetest.config.kinds import ProtocolKind, WorkloadKind, protocol_kinds, workload_kinds
 from storagetest.config.known import KnownIssueEntry
 from storagetest.config.matrix import refuses_matrix
 from storagetest.config.models import NAME, LocalEntry, ProfileEntry, SlurmEntry, SshEntry, TargetEntry
-from storagetest.config.own import OwnWorkload
-
-if TYPE_CHECKING:
-    from storagetest.protocols.base import Protocol
-    from storagetest.workloads.base import Workload
 
 __all__ = ["json_schema", "make_schema", "schema_text"]
 
@@ -30,15 +27,10 @@ Schema = dict[str, Any]
 
 def json_schema() -> Schema:
     """Return the schema (draft 2020-12) for the protocols and workloads that are registered here."""
-    from storagetest.protocols.base import protocols  # noqa: PLC0415  # protocols build on config.base
-    from storagetest.workloads.base import workloads  # noqa: PLC0415
-
-    return make_schema(protocols.registered(), workloads.registered())
+    return make_schema(protocol_kinds(), workload_kinds())
 
 
-def make_schema(
-    protocols: Mapping[str, type[Protocol[Any]]], workloads: Mapping[str, type[Workload[Any]]]
-) -> Schema:
+def make_schema(protocols: Mapping[str, ProtocolKind], workloads: Mapping[str, WorkloadKind]) -> Schema:
     """Return the schema for the given protocols and workloads, by name."""
     definitions: Schema = {}
     over_ssh = {**_model(SshEntry, definitions), "required": ["transport"]}  # which a jump may leave out
@@ -63,8 +55,8 @@ def make_schema(
                 fewest=0,
             ),
             "workloads": _named(
-                _model(OwnWorkload, definitions),
-                "Loads of your own, with gates like any other: a fio job file, or a Python function.",
+                _model(CustomWorkloadEntry, definitions),
+                "Custom workloads, with gates like any other: a fio job file, or a Python function.",
                 fewest=0,
             ),
             "thresholds": {"$ref": "#/$defs/thresholds"},
@@ -108,7 +100,7 @@ def _model(model: type[Model], definitions: Schema, *, prefix: str = "") -> Sche
     return {"$ref": f"#/$defs/{name}"}
 
 
-def _target(kind: type[Protocol[Any]], definitions: Schema) -> Schema:
+def _target(kind: ProtocolKind, definitions: Schema) -> Schema:
     """File the schema of one protocol's targets: the common keys, its options, and these in a matrix."""
     options = definitions[_model(kind.Options, definitions, prefix=kind.name)["$ref"].rpartition("/")[2]]
     common = definitions.pop(_model(TargetEntry, definitions)["$ref"].rpartition("/")[2])
@@ -170,12 +162,12 @@ def _somewhere(name: str, in_matrix: bool) -> Schema:
     }
 
 
-def _thresholds(workloads: Mapping[str, type[Workload[Any]]]) -> Schema:
+def _thresholds(workloads: Mapping[str, WorkloadKind]) -> Schema:
     own = NAME.removeprefix("^").removesuffix("$")
     return {
         "type": "object",
         "description": "Gates by workload, or by workload[parameter=value,…].",
-        # Any name may be that of a load of one's own.
+        # Any name may be that of a custom workload.
         "propertyNames": {"pattern": rf"^ *{own} *(\[[^\[\]]+\])?$", "examples": sorted(workloads)},
         "additionalProperties": {
             "type": "array",

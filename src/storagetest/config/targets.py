@@ -7,17 +7,14 @@ import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
 
 from storagetest.config import gates, matrix
 from storagetest.config.base import TargetOptions
 from storagetest.config.crowds import how_many
-from storagetest.config.models import NO_CONTROLS, Machine, TargetEntry, Variant
+from storagetest.config.kinds import ProtocolKind, WorkloadKind
+from storagetest.config.models import NO_CONTROLS, Machine, Rule, TargetEntry, Variant
 from storagetest.config.problems import Problems, suggest
 from storagetest.config.yaml_source import Node
-
-if TYPE_CHECKING:
-    from storagetest.protocols.base import Protocol
 
 __all__ = ["TARGET_KEYS", "Targets"]
 
@@ -32,6 +29,8 @@ class Targets:
     problems: Problems
     clients: Mapping[str, Machine]
     servers: Mapping[str, Machine]
+    protocols: Mapping[str, ProtocolKind]
+    workloads: Mapping[str, WorkloadKind]
     broken: frozenset[str] = frozenset()
     """Clients that are there but wrong, which has been noted: what names them is no second mistake."""
 
@@ -72,14 +71,16 @@ class Targets:
         )
         entry = self.problems.validate(TargetEntry, common, where) if children else None
         if node.mapping is not None and not children:
-            self.problems.add(node.place, f"{where}.protocol: this is missing: {', '.join(_protocols())}")
+            self.problems.add(node.place, f"{where}.protocol: this is missing: {', '.join(self.protocols)}")
         thresholds = children.get("thresholds")
-        rules = gates.read_rules(thresholds, f"{where}.thresholds", self.problems) if thresholds else ()
+        rules: tuple[Rule, ...] = ()
+        if thresholds:
+            rules = gates.read_rules(thresholds, f"{where}.thresholds", self.problems, self.workloads)
         if entry is None:
             return []
-        protocol = _protocols().get(entry.protocol)
+        protocol = self.protocols.get(entry.protocol)
         if protocol is None:
-            hint = suggest(entry.protocol, _protocols())
+            hint = suggest(entry.protocol, self.protocols)
             self.problems.add(
                 children["protocol"].place, f"{where}.protocol: there is no protocol {entry.protocol!r}{hint}"
             )
@@ -152,7 +153,7 @@ class Targets:
             )
         return server
 
-    def _expand(self, base: Variant, node: Node, protocol: type[Protocol[Any]], where: str) -> list[Variant]:
+    def _expand(self, base: Variant, node: Node, protocol: ProtocolKind, where: str) -> list[Variant]:
         """Return the variants of a target: ``base``, once for each combination of the matrix."""
         children = node.mapping or {}
         fixed = {key: child for key, child in children.items() if key not in TARGET_KEYS}
@@ -196,12 +197,6 @@ class Targets:
             )
         self.ids.setdefault(made, place)
         return replace(base, id=made, options=options, matrix=parts)
-
-
-def _protocols() -> Mapping[str, type[Protocol[Any]]]:
-    from storagetest.protocols.base import protocols  # noqa: PLC0415  # protocols build on config.base
-
-    return protocols.all()
 
 
 def _impossible(node: Node, combination: matrix.Combination, message: str) -> tuple[str, str]:

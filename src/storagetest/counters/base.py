@@ -27,7 +27,7 @@ from typing import Any, ClassVar
 
 from storagetest.measure.run import Unit
 from storagetest.measure.series import Series
-from storagetest.registry import Registry
+from storagetest.registry import Registry, get_registry
 
 __all__ = [
     "Kind",
@@ -97,7 +97,7 @@ def _matches(path: str, globs: tuple[str, ...]) -> bool:
     return any(fnmatchcase(path, one) for one in globs)
 
 
-sources: Registry[Source] = Registry("storagetest.counters")
+sources: Registry[Source] = get_registry("storagetest.counters")
 register = sources.register
 
 

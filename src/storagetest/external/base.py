@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, ClassVar
 
-from storagetest.registry import Registry
+from storagetest.registry import Registry, get_registry
 
 __all__ = [
     "Ended",
@@ -133,5 +133,5 @@ class MountSuite(Suite):
         """Return how to run one test in ``place``; :meth:`files` are in ``scratch``."""
 
 
-suites: Registry[Suite] = Registry("storagetest.external")
+suites: Registry[Suite] = get_registry("storagetest.external")
 register = suites.register

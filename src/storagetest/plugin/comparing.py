@@ -24,7 +24,6 @@ from storagetest.plugin.transport import records_of
 from storagetest.protocols.base import Attachment
 from storagetest.report.base import Record
 from storagetest.runner import run_pair
-from storagetest.workloads.base import workloads
 
 __all__ = ["Compare", "right_side"]
 
@@ -52,7 +51,7 @@ class Compare:
         comparison, state = self._comparison, self._state
         # Not in the fixture: there it would be an error, and it is a failure.
         hold_to_what_was_asked(comparison.right, self._sides[1])
-        load = workloads.get(comparison.workload)()
+        load = state.workload(comparison.workload)()
         options = load.Options.model_validate(dict(comparison.parameters))
         left, right = (
             bench(self._item, load, options, variant, self._client, attachment, state)
@@ -94,7 +93,7 @@ def _check(comparison: Comparison, client: Host, state: State) -> None:
             " choose another with --st-client",
             place=comparison.place,
         )
-    load: Any = workloads.get(comparison.workload)
+    load: Any = state.workload(comparison.workload)
     for variant in (comparison.left, comparison.right):
         lacking = load.needs - _capabilities(variant, state)
         if lacking:

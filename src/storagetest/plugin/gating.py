@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ from storagetest.plugin.gatecount import GateCount, foreseen
 from storagetest.report import baseline
 from storagetest.runner import Case
 from storagetest.verdict import BASELINE, Plan, Reference, Threshold, parse_threshold
-from storagetest.workloads.base import Workload, workloads
+from storagetest.workloads.base import Workload
 
 if TYPE_CHECKING:
     from storagetest.config import Config, Variant
@@ -122,10 +121,6 @@ class _Counted:
         self._variants = variants
         self._known: dict[tuple[str, str], int] = {}
 
-    @cached_property
-    def _workloads(self) -> tuple[str, ...]:
-        return tuple(workloads.all())
-
     def of(self, item: pytest.Item, variant: str | None) -> int:
         fixtures = getattr(item, "fixturenames", ())
         if "comparison" in fixtures:
@@ -139,7 +134,9 @@ class _Counted:
             *(code.co_consts if code is not None else ()),
             *(callspec.params.values() if callspec is not None else ()),
         )
-        return marked + foreseen(constants, self._workloads, lambda name: self._most(variant, name))
+        return marked + foreseen(
+            constants, tuple(self._config.workloads), lambda name: self._most(variant, name)
+        )
 
     def _most(self, variant: str, workload: str) -> int:
         key = (variant, workload)

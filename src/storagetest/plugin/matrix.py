@@ -18,6 +18,9 @@ from storagetest.plugin.state import KEY, State
 
 __all__ = ["item_partner", "item_variant", "parametrize", "select"]
 
+_CUSTOM = {"custom_workload", "own_workload"}
+"""The fixture with the name of a custom workload; ``own_workload`` is its name of old, for one release."""
+
 _CASES_A_MODULE = 2
 """How many conformance cases of a module, or tests of a foreign suite, a sample keeps."""
 
@@ -38,11 +41,11 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
         ]
         metafunc.parametrize("variant", both, indirect=True, scope="session")
         return
-    if "own_workload" in metafunc.fixturenames:
-        named = state.loaded.own if state.loaded else {}
+    for fixture in _CUSTOM & set(metafunc.fixturenames):
+        named = state.loaded.custom_workloads if state.loaded else ()
         each = [(identifier, name) for name in named for identifier in state.variants]
         metafunc.parametrize(
-            ("variant", "own_workload"),
+            ("variant", fixture),
             each,
             ids=["-".join(ids) for ids in each],
             indirect=["variant"],

@@ -27,7 +27,7 @@ from storagetest.runner import Bench, Case, Crowd, Progress, run_bench
 from storagetest.runner.crowd import names_of
 from storagetest.runner.places import Data
 from storagetest.verdict import Outcome, Verdict
-from storagetest.workloads.base import Scale, Workload, workloads
+from storagetest.workloads.base import Scale, Workload
 
 __all__ = ["Measure", "bench", "case_of", "raise_for", "scale_of"]
 
@@ -73,7 +73,7 @@ class Measure:
     ) -> tuple[Run, tuple[Verdict, ...]]:
         """Measure and judge, and leave the rest to the caller; with ``repeats``, so often, without gates."""
         __tracebackhide__ = True
-        load = workloads.get(workload)()
+        load = self._state.workload(workload)()
         options = _options(load, parameters)
         lacking = load.needs - self._state.protocol(self._variant).capabilities(self._variant.options)
         if lacking:

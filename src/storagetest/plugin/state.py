@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from storagetest.config import Config, Machine, Profile, Variant
     from storagetest.config.comparisons import Comparison
     from storagetest.hosts import Host
+    from storagetest.workloads.base import Workload
 
 __all__ = ["KEY", "State"]
 
@@ -95,6 +96,10 @@ class State:
             for each in self.config.comparisons
             if each.left.id in self.variants and each.right.id in self.variants
         }
+
+    def workload(self, name: str) -> type[Workload[Any]]:
+        """The workload called ``name``, registered or custom; :class:`ConfigError` suggests the nearest."""
+        return cast("type[Workload[Any]]", self.config.workload(name))
 
     @staticmethod
     def protocol(variant: Variant) -> Protocol[Any]:

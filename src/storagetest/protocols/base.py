@@ -31,7 +31,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from storagetest.config.base import TargetOptions
 from storagetest.hosts.base import Host
-from storagetest.registry import Registry
+from storagetest.registry import Registry, get_registry
 
 __all__ = [
     "Attachment",
@@ -163,5 +163,5 @@ class Protocol(ABC, Generic[O]):
         return {}
 
 
-protocols: Registry[Protocol[Any]] = Registry("storagetest.protocols")
+protocols: Registry[Protocol[Any]] = get_registry("storagetest.protocols")
 register = protocols.register

@@ -21,7 +21,7 @@ _INTRODUCTION = """\
 What load there is, what it is told, and what it measures. This page is made by `storagetest workloads` from
 the code. How measuring and judging goes is in [How it measures and judges](../methodology.md); what is
 special to the agent's loads in [Workloads by the agent](workloads-agent.md). A fio job file or a Python
-function of your own becomes a workload too: see [targets.yaml](../targets.md#workloads-of-your-own).
+function becomes a custom workload: see [targets.yaml](../targets.md#custom-workloads).
 
 Every parameter may stand in the brackets of a threshold's key, and every metric in a threshold:
 `sequential[direction=read,block_size=1MiB]: ["bandwidth >= 900MiB/s"]`. How much and how long is the

@@ -17,7 +17,7 @@ from storagetest.config.base import WorkloadOptions
 from storagetest.measure.cache import Cache
 from storagetest.measure.run import HEADLINE, METRICS, Metric, Sample
 from storagetest.protocols.base import Attachment, Capability
-from storagetest.registry import Registry
+from storagetest.registry import Registry, get_registry
 
 __all__ = ["Scale", "Start", "Workload", "register", "workloads"]
 
@@ -134,5 +134,5 @@ def _word(name: str, value: object) -> str:
     return value if isinstance(value, str) else f"{name}={value}"
 
 
-workloads: Registry[Workload[Any]] = Registry("storagetest.workloads")
+workloads: Registry[Workload[Any]] = get_registry("storagetest.workloads")
 register = workloads.register

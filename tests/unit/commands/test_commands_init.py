@@ -17,7 +17,7 @@ from storagetest.commands import _probe, init
 from storagetest.hosts import LocalHost
 from storagetest.protocols.base import protocols
 
-REMOTE = [name for name, kind in protocols.registered().items() if kind.ports]
+REMOTE = [name for name, kind in protocols.all().items() if kind.ports]
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +26,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("name", sorted(protocols.registered()))
+@pytest.mark.parametrize("name", sorted(protocols.all()))
 def test_every_protocol_gets_a_file_that_loads_and_that_editors_can_check(name, here, capsys):
     address = [] if name == "local" else ["nas.example.net"]
     assert main(["init", *address, "--protocol", name, "--no-probe", "--client", "me@load1:2222"]) == 0
@@ -42,7 +42,7 @@ def test_every_protocol_gets_a_file_that_loads_and_that_editors_can_check(name, 
     assert "Next: storagetest check" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", sorted(protocols.registered()))
+@pytest.mark.parametrize("name", sorted(protocols.all()))
 def test_every_option_is_in_the_file_and_so_can_be_found(name, here):
     address = [] if name == "local" else ["nas.example.net"]
     assert main(["init", *address, "--protocol", name, "--no-probe"]) == 0
@@ -103,7 +103,7 @@ def test_only_the_given_address_is_tried_and_what_answers_is_found(monkeypatch, 
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_server(("127.0.0.1", 0)) as other:
         other.close()
         nfs, smb = protocols.get("nfs"), protocols.get("smb")
-        for kind in protocols.registered().values():
+        for kind in protocols.all().values():
             monkeypatch.setattr(kind, "ports", ())
         monkeypatch.setattr(nfs, "ports", (server.getsockname()[1],))
         monkeypatch.setattr(smb, "ports", (other.getsockname()[1] if other.fileno() >= 0 else 1,))
@@ -117,7 +117,7 @@ def test_only_the_given_address_is_tried_and_what_answers_is_found(monkeypatch, 
 
 def test_where_nothing_answers_nothing_is_written(monkeypatch, here, capsys):
     monkeypatch.setattr(_probe, "SECONDS", 1)
-    for kind in protocols.registered().values():
+    for kind in protocols.all().values():
         monkeypatch.setattr(kind, "ports", (1,) if kind.name == "nfs" else ())
     assert main(["init", "127.0.0.1"]) == 1
     assert "nothing answers there" in capsys.readouterr().err
@@ -133,7 +133,7 @@ def test_every_port_is_tried_with_a_deadline(monkeypatch):
             return super().run(argv, **more)
 
     with Watched() as host:
-        _probe.answering(host, "127.0.0.1", protocols.registered())
+        _probe.answering(host, "127.0.0.1", protocols.all())
     (argv,) = tried
     assert argv[4:6] == ["127.0.0.1", str(_probe.SECONDS)]
     wanted = {"111", "2049", "445", "3260", "4420", "988"}

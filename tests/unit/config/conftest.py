@@ -165,8 +165,8 @@ def shelf_yaml() -> str:
 def fake_kinds(kinds: SimpleNamespace) -> Iterator[SimpleNamespace]:
     """Put the four in the place of the real ones."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("storagetest.protocols.base.protocols", kinds.protocols)
-        patch.setattr("storagetest.workloads.base.workloads", kinds.workloads)
+        fakes = {"storagetest.protocols": kinds.protocols, "storagetest.workloads": kinds.workloads}
+        patch.setattr("storagetest.config.kinds.get_registry", fakes.__getitem__)
         yield kinds
 
 

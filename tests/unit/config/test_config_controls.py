@@ -58,7 +58,7 @@ def test_another_target_of_the_same_data(load_text):
 
 
 def test_the_schema_knows_them(kinds):
-    validator = Draft202012Validator(make_schema(kinds.protocols.registered(), kinds.workloads.registered()))
+    validator = Draft202012Validator(make_schema(kinds.protocols.all(), kinds.workloads.all()))
 
     def document(**more: object) -> dict[str, object]:
         return {"version": 1, "targets": {"first": {"protocol": "drawer", "number": 1, **more}}}

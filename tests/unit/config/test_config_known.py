@@ -99,7 +99,7 @@ def test_what_is_wrong_is_said_with_its_place(load_text, text: str, said: str):
 
 
 def test_the_schema_takes_both_forms(kinds):
-    validator = Draft202012Validator(make_schema(kinds.protocols.registered(), kinds.workloads.registered()))
+    validator = Draft202012Validator(make_schema(kinds.protocols.all(), kinds.workloads.all()))
     document = {"version": 1, "targets": {"first": {"protocol": "drawer", "number": 1}}}
     good = {"cases": ["A-1"], "reason": "r", "owner": "o", "expires": "2027-03-31"}
     for known in ("known.yaml", [good], [], [{**good, "strict": False, "reference": "x", "variants": ["*"]}]):

@@ -24,8 +24,8 @@ from storagetest.protocols.base import Attachment, Gives
 from storagetest.runner import Case, Crowd, FillCache, run_bench
 from storagetest.runner.gates import Gate, everywhere
 from storagetest.runner.meeting import ClientLost, meet
+from storagetest.workloads._custom.python import CustomPythonWorkload
 from storagetest.workloads._fio.job import waiting
-from storagetest.workloads._own.python import OwnPython
 from storagetest.workloads.base import Scale, Start, workloads
 from storagetest.workloads.small_random_write import SmallRandomWrite
 
@@ -194,7 +194,7 @@ def test_everywhere_keeps_the_order_and_raises_the_first_failure():
     assert everywhere(str, []) == []
 
 
-class Counting(OwnPython):
+class Counting(CustomPythonWorkload):
     """Figures by client, given beforehand."""
 
     name = "counting"

@@ -23,7 +23,7 @@ SMALL: dict[str, dict[str, Any]] = {
 }
 """What makes an example short."""
 
-each = pytest.mark.parametrize("kind", workloads.registered().values(), ids=lambda kind: kind.name)
+each = pytest.mark.parametrize("kind", workloads.all().values(), ids=lambda kind: kind.name)
 
 
 def needs(kind: type[Workload[Any]]) -> None:
@@ -67,7 +67,7 @@ def test_its_example_loads_and_shows_in_its_title_and_in_the_brackets_of_a_thres
     assert all(value is None or isinstance(value, bool | int | float | str)
                for value in load.parameters(options).values())  # fmt: skip
     name = next(iter(kind.example))
-    assert read_key(f"{kind.name}[{name}=1]")[1] == {name: "1"}
+    assert read_key(f"{kind.name}[{name}=1]", {kind.name: kind})[1] == {name: "1"}
 
 
 @each

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storagetest.errors import ConfigError
-from storagetest.workloads._own.job_file import read_jobs
+from storagetest.workloads._custom.job_file import read_jobs
 
 OLTP = """\
 ; an order database

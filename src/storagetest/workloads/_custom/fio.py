@@ -1,27 +1,29 @@
-"""A user's fio job file as a workload."""
+"""A custom workload from a fio job file."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from storagetest.config.base import WorkloadOptions
+from storagetest.config.custom_workloads import CustomWorkloadEntry
 from storagetest.errors import ConfigError
 from storagetest.measure.histogram import merge
 from storagetest.measure.run import METRICS, Sample
 from storagetest.protocols.base import Attachment
 from storagetest.units import format_size
+from storagetest.workloads._custom.base import CustomWorkload, register
+from storagetest.workloads._custom.job_file import CustomJob, read_jobs
 from storagetest.workloads._fio.job import FioJob, argv_of, scout, waiting
 from storagetest.workloads._fio.load import FioOptions, FioWorkload, Pattern, first_ios, headroom
 from storagetest.workloads._fio.parse import Expected, FioResult
 from storagetest.workloads._fio.run import SCOUT, run_command
 from storagetest.workloads._metrics import bandwidth, latencies, latency_values, rate
-from storagetest.workloads._own.job_file import OwnJob, read_jobs
-from storagetest.workloads.base import Scale, Workload
+from storagetest.workloads.base import Scale
 
-__all__ = ["OwnFio", "fio_workload"]
+__all__ = ["CustomFioWorkload"]
 
 _LARGEST = 1 << 20
 _SLACK = 60.0
@@ -30,21 +32,42 @@ _SLACK = 60.0
 class _DataSet(FioWorkload[FioOptions]):
     """The file or device that all workloads by fio share."""
 
-    name = "own"
+    name = "custom"
 
     def pattern(self, options: FioOptions) -> Pattern:  # noqa: ARG002
         return Pattern("randread", 4096, 1)
 
 
-class OwnFio(Workload[WorkloadOptions]):
-    """A load that a job file describes; :func:`fio_workload` makes the classes."""
+@register
+class CustomFioWorkload(CustomWorkload):
+    """A workload that a fio job file describes."""
 
-    Options = WorkloadOptions
-    example: ClassVar[Mapping[str, Any]] = {}
+    name = "fio"
     tools = FioWorkload.tools
-    jobs: ClassVar[tuple[OwnJob, ...]]
+    jobs: ClassVar[tuple[CustomJob, ...]]
     text: ClassVar[str]
     file: ClassVar[str]
+
+    @classmethod
+    def define(cls, name: str, entry: CustomWorkloadEntry, directory: Path, place: str) -> type[Self]:  # noqa: ARG003  # its path is absolute
+        """Read the job file; see :class:`CustomWorkload`."""
+        path = entry.fio or Path()
+        text = _read(path, place)
+        jobs = read_jobs(text, str(path))
+        metrics = dict(METRICS)
+        for job in jobs if len(jobs) > 1 else ():
+            metrics |= rate(f"{job.name}_iops") | bandwidth(f"{job.name}_bandwidth") | latencies(job.name)
+        members = {
+            "__doc__": f"The load of the job file {path.name}.",
+            "__module__": __name__,
+            "name": name,
+            "source": str(path),
+            "metrics": metrics,
+            "jobs": jobs,
+            "text": text,
+            "file": path.name,
+        }
+        return type(name, (cls,), members)
 
     def parameters(self, options: WorkloadOptions) -> Mapping[str, Any]:  # noqa: ARG002
         """Return the job file's name, and a digest of its text: another text is another load."""
@@ -91,38 +114,17 @@ class OwnFio(Workload[WorkloadOptions]):
         )
 
 
-def fio_workload(name: str, path: Path, place: str) -> type[OwnFio]:
-    """Return the workload ``name`` that runs the job file at ``path``.
-
-    Raises :class:`ConfigError`: with the job file's own place for what is wrong in it, with ``place`` where
-    it cannot be read.
-    """
+def _read(path: Path, place: str) -> str:
     try:
         with path.open(encoding="utf-8") as file:
-            text = file.read(_LARGEST)
+            return file.read(_LARGEST)
     except OSError as error:
         raise ConfigError(f"the job file {path} cannot be read: {error.strerror}", place=place) from None
     except UnicodeDecodeError:
         raise ConfigError(f"the job file {path} is not text in UTF-8", place=place) from None
-    jobs = read_jobs(text, str(path))
-    metrics = dict(METRICS)
-    if len(jobs) > 1:
-        for job in jobs:
-            metrics |= rate(f"{job.name}_iops") | bandwidth(f"{job.name}_bandwidth") | latencies(job.name)
-    members = {
-        "__doc__": f"What the job file {path.name} asks for.",
-        "__module__": __name__,
-        "name": name,
-        "source": str(path),
-        "metrics": metrics,
-        "jobs": jobs,
-        "text": text,
-        "file": path.name,
-    }
-    return type(name, (OwnFio,), members)
 
 
-def _section(job: OwnJob, place: FioJob, scale: Scale) -> list[str]:
+def _section(job: CustomJob, place: FioJob, scale: Scale) -> list[str]:
     """Return a job's options: the user's, then ours, of which fio takes the last."""
     options = [f"--name={job.name}", *(f"--{key}={value}" for key, value in job.options.items())]
     seeded = {"randseed", "randrepeat", "allrandrepeat"} & set(job.options)

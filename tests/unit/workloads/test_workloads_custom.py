@@ -1,18 +1,19 @@
-"""Users' own loads: named in a targets file, found like any other, and run with a real fio on a directory."""
+"""Custom workloads: defined in a targets file, and run with a real fio on a directory."""
 
 from __future__ import annotations
 
 import shlex
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from storagetest.config import Config, load
 from storagetest.config.schema import json_schema
 from storagetest.errors import ConfigError, WorkloadError
-from storagetest.workloads.base import Scale, workloads
+from storagetest.registry import get_registry
+from storagetest.workloads.base import Scale, Workload
 
 needs_fio = pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed here")
 SCALE = Scale(size=4 << 20, ramp=0, runtime=0.4)
@@ -65,11 +66,10 @@ NUMBER = 5
 """
 
 
-@pytest.fixture(autouse=True)
-def _forgotten() -> Iterator[None]:
-    """What a test adopts, the next does not find."""
-    yield
-    workloads.adopt({})
+def made(config: Config, name: str) -> Workload[Any]:
+    """Return the workload ``name`` of ``config``, as the plugin makes it."""
+    kind: Any = config.workload(name)
+    return kind()
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_a_job_file_is_a_workload_with_gates_like_any_other(named, tmp_path, dir
     (variant,) = config.variants
     texts = [threshold.text for threshold in config.thresholds_for(variant, "my-oltp", {})]
     assert texts == ["iops >= 10", "log_p99 <= 5ms"]
-    load_ = workloads.get("my-oltp")()
+    load_ = made(config, "my-oltp")
     assert load_.title(load_.Options()) == "my-oltp"
     assert load_.parameters(load_.Options())["job_file"] == "oltp.fio"
     load_.fill(directory, load_.Options(), SCALE)
@@ -122,8 +122,7 @@ def test_a_job_file_is_a_workload_with_gates_like_any_other(named, tmp_path, dir
 @needs_fio
 def test_one_job_has_the_usual_metrics_and_every_repeat_another_seed(named, tmp_path, directory):
     write(tmp_path, "one.fio", "[one]\nrw=randread\nioengine=libaio\ndirect=1\niodepth=4\nruntime=1h\n")
-    named("one: {fio: one.fio}")
-    load_ = workloads.get("one")()
+    load_ = made(named("one: {fio: one.fio}"), "one")
     load_.fill(directory, load_.Options(), SCALE)
     seen = []
     for repeat in range(2):
@@ -134,18 +133,19 @@ def test_one_job_has_the_usual_metrics_and_every_repeat_another_seed(named, tmp_
     assert not sample.operations
 
 
-def test_the_registry_forgets_what_another_file_named(named, tmp_path):
+def test_two_files_in_one_process_do_not_see_each_others(named, tmp_path):
     write(tmp_path, "one.fio", "[one]\n")
-    named("one: {fio: one.fio}")
-    assert "one" in workloads.all()
-    assert "one" not in workloads.registered()
-    before = workloads.get("one")().parameters({})
+    registered = dict(get_registry("storagetest.workloads").all())
+    first = named("one: {fio: one.fio}", "same: {fio: one.fio}")
     write(tmp_path, "one.fio", "[one]\nbs=8k\n")
-    named("two: {fio: one.fio}")
-    assert workloads.get("two")().parameters({})["digest"] != before["digest"]
-    assert "one" not in workloads.all()
-    with pytest.raises(ConfigError, match="no such entry in workloads: 'one'"):
-        workloads.get("one")
+    second = named("two: {fio: one.fio}", "same: {fio: one.fio}")
+    assert (first.custom_workloads, second.custom_workloads) == (("one", "same"), ("two", "same"))
+    assert made(first, "same").parameters({})["digest"] != made(second, "same").parameters({})["digest"]
+    for config, absent in ((first, "two"), (second, "one")):
+        assert config.workloads.keys() == {*registered, *config.custom_workloads}
+        with pytest.raises(ConfigError, match=f"there is no workload '{absent}'"):
+            config.thresholds_for(config.variants[0], absent, {})
+    assert get_registry("storagetest.workloads").all() == registered
 
 
 def test_a_function_is_one_too(named, tmp_path, directory):
@@ -156,7 +156,7 @@ def test_a_function_is_one_too(named, tmp_path, directory):
         more='thresholds: {mine: ["free >= 10"]}\n',
     )
     assert len(config.thresholds_for(config.variants[0], "mine", {})) == 1
-    load_ = workloads.get("mine")()
+    load_ = made(config, "mine")
     assert load_.needs == {"filesystem"}
     assert load_.headline == ("free", "repeat")
     sample = load_.measure(directory, load_.Options(), Scale(1, 0, 1, repeat=2))
@@ -167,8 +167,7 @@ def test_a_function_is_one_too(named, tmp_path, directory):
 
 def test_a_function_may_return_a_whole_sample(named, tmp_path, directory):
     write(tmp_path, "own_loads.py", FUNCTIONS)
-    named('mine: {python: "own_loads:rich"}')
-    load_ = workloads.get("mine")()
+    load_ = made(named('mine: {python: "own_loads:rich"}'), "mine")
     sample = load_.measure(directory, load_.Options(), SCALE)
     assert (sample.invalid, sample.latency.count) == (("too warm",), 3)
 
@@ -185,23 +184,22 @@ def test_a_function_may_return_a_whole_sample(named, tmp_path, directory):
 )
 def test_a_function_that_keeps_not_to_the_contract_is_an_error(named, tmp_path, directory, function, message):
     write(tmp_path, "own_loads.py", FUNCTIONS)
-    named(f'mine: {{python: "own_loads:{function}"}}')
-    load_ = workloads.get("mine")()
+    load_ = made(named(f'mine: {{python: "own_loads:{function}"}}'), "mine")
     with pytest.raises(WorkloadError, match=message):
         load_.measure(directory, load_.Options(), SCALE)
 
 
 def test_what_is_no_number_is_an_error_and_a_claim_is_the_targets(named, tmp_path, directory):
     write(tmp_path, "own_loads.py", FUNCTIONS)
-    named(
+    config = named(
         'mine: {python: "own_loads:text", metrics: {free: {unit: s, better: lower}}}',
         'other: {python: "own_loads:claims"}',
     )
-    load_ = workloads.get("mine")()
+    load_ = made(config, "mine")
     with pytest.raises(WorkloadError, match="free='much': a finite number is wanted"):
         load_.measure(directory, load_.Options(), SCALE)
     with pytest.raises(AssertionError, match="too large"):
-        workloads.get("other")().measure(directory, load_.Options(), SCALE)
+        made(config, "other").measure(directory, load_.Options(), SCALE)
 
 
 @pytest.mark.parametrize(
@@ -242,4 +240,6 @@ def test_what_is_wrong_in_the_file_says_where(named, tmp_path, own, message):
 
 
 def test_the_schema_describes_them():
-    assert json_schema()["properties"]["workloads"]["additionalProperties"]["$ref"].endswith("OwnWorkload")
+    assert json_schema()["properties"]["workloads"]["additionalProperties"]["$ref"].endswith(
+        "CustomWorkloadEntry"
+    )

@@ -1,4 +1,4 @@
-"""Loads that the targets file names itself: found, measured, judged and reported like any other."""
+"""Custom workloads, which the targets file defines: found, measured, judged and reported like any other."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 
 Line = Callable[..., pytest.RunResult]
 SUITE = """\
-def test_own(measure, own_workload):
-    measure(own_workload)
+def test_own(measure, custom_workload):
+    measure(custom_workload)
 """
 FUNCTION = """\
 def run(attachment, scale):
@@ -44,8 +44,9 @@ def test_they_run_on_each_variant_and_are_judged(line: Line, pytester: pytest.Py
     }
 
 
-def test_where_none_is_named_that_is_one_skip(line: Line):
-    line(suite=SUITE).assert_outcomes(skipped=1)
+@pytest.mark.parametrize("fixture", ["custom_workload", "own_workload"])
+def test_where_none_is_named_that_is_one_skip(line: Line, fixture: str):
+    line(suite=SUITE.replace("custom_workload", fixture)).assert_outcomes(skipped=1)
 
 
 def test_a_job_file_that_is_refused_ends_the_run_before_anything_is_contacted(

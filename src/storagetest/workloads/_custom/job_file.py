@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 from storagetest.errors import ConfigError
 
-__all__ = ["OwnJob", "read_jobs"]
+__all__ = ["CustomJob", "read_jobs"]
 
 
 def _words(text: str) -> frozenset[str]:
@@ -70,7 +70,7 @@ _DATA = _words("refill_buffers scramble_buffers zero_buffers buffer_compress_per
 
 
 @dataclass(frozen=True, slots=True)
-class OwnJob:
+class CustomJob:
     """One job: its name, the options that are kept, and the directions (``read``, ``write``) of its I/O."""
 
     name: str
@@ -88,7 +88,7 @@ class OwnJob:
         return bool(_DATA & set(self.options))
 
 
-def read_jobs(text: str, file: str) -> tuple[OwnJob, ...]:
+def read_jobs(text: str, file: str) -> tuple[CustomJob, ...]:
     """Return the jobs of a file. Raises :class:`ConfigError`, led by ``file:line:col``."""
     common: dict[str, str] = {}
     jobs: list[tuple[str, str, dict[str, str]]] = []
@@ -163,7 +163,7 @@ def _option(line: str, place: str) -> tuple[str | None, str]:
     return name, value if equals else "1"
 
 
-def _job(name: str, options: Mapping[str, str], place: str) -> OwnJob:
+def _job(name: str, options: Mapping[str, str], place: str) -> CustomJob:
     options = {key: value for key, value in options.items() if key != "description"}
     rw = options.get("rw", "read").partition(":")[0]
     directions = _DIRECTIONS.get(rw)
@@ -189,4 +189,4 @@ def _job(name: str, options: Mapping[str, str], place: str) -> OwnJob:
         raise ConfigError(
             f"[{name}]: rwmixread={options['rwmixread']} is no mix: say rw=read or write", place=place
         )
-    return OwnJob(name, {"ioengine": engine, **options}, directions)
+    return CustomJob(name, {"ioengine": engine, **options}, directions)

@@ -1,4 +1,4 @@
-"""A user's Python function as a workload.
+"""A custom workload from a Python function.
 
 The contract: ``function(attachment, scale)`` puts load on the attachment once, for about ``scale.runtime``
 seconds and with ``scale.size`` bytes, leaves nothing outside ``attachment.path``, and returns what it found:
@@ -18,23 +18,47 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from storagetest.config.base import WorkloadOptions
+from storagetest.config.custom_workloads import CustomWorkloadEntry
 from storagetest.errors import ConfigError, StoragetestError, WorkloadError
-from storagetest.measure.run import Metric, Sample
+from storagetest.measure.run import METRICS, Better, Metric, Sample, Unit
 from storagetest.protocols.base import Attachment
-from storagetest.workloads.base import Scale, Workload
+from storagetest.workloads._custom.base import CustomWorkload, register
+from storagetest.workloads.base import Scale
 
-__all__ = ["OwnPython", "python_workload"]
+__all__ = ["CustomPythonWorkload"]
 
 
-class OwnPython(Workload[WorkloadOptions]):
-    """A load that a function puts on; :func:`python_workload` makes the classes."""
+@register
+class CustomPythonWorkload(CustomWorkload):
+    """A workload that a Python function performs."""
 
-    Options = WorkloadOptions
-    example: ClassVar[Mapping[str, Any]] = {}
+    name = "python"
     function: ClassVar[Callable[[Attachment, Scale], object]]
+
+    @classmethod
+    def define(cls, name: str, entry: CustomWorkloadEntry, directory: Path, place: str) -> type[Self]:
+        """Import the function, also from ``directory``; see :class:`CustomWorkload`."""
+        reference = entry.python or ""
+        metrics = dict(METRICS)
+        if entry.metrics is not None:
+            metrics = {
+                key: Metric(key, Unit(metric.unit), Better(metric.better))
+                for key, metric in entry.metrics.items()
+            }
+        members = {
+            "__doc__": f"Calls {reference}.",
+            "__module__": __name__,
+            "name": name,
+            "source": reference,
+            "metrics": metrics,
+            "headline": tuple(metrics)[:4],
+            "needs": frozenset(entry.needs),
+            "function": staticmethod(_function(reference, directory, place)),
+        }
+        return type(name, (cls,), members)
 
     def measure(self, attachment: Attachment, options: WorkloadOptions, scale: Scale) -> Sample:  # noqa: ARG002
         """Call the function once."""
@@ -69,31 +93,6 @@ class OwnPython(Workload[WorkloadOptions]):
                 "or a storagetest.measure.run.Sample"
             )
         return Sample({str(name): value for name, value in found.items()}, elapsed, ios=0)
-
-
-def python_workload(
-    name: str,
-    reference: str,
-    directory: Path,
-    metrics: Mapping[str, Metric],
-    needs: frozenset[str],
-    place: str,
-) -> type[OwnPython]:
-    """Return the workload ``name`` that calls what ``reference`` (``package.module:function``) names.
-
-    Modules are looked for in ``directory`` too, that of the targets file. Raises :class:`ConfigError`.
-    """
-    members = {
-        "__doc__": f"What {reference} does.",
-        "__module__": __name__,
-        "name": name,
-        "source": reference,
-        "metrics": dict(metrics),
-        "headline": tuple(metrics)[:4],
-        "needs": needs,
-        "function": staticmethod(_function(reference, directory, place)),
-    }
-    return type(name, (OwnPython,), members)
 
 
 def _function(reference: str, directory: Path, place: str) -> Callable[[Attachment, Scale], object]:

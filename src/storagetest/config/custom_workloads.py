@@ -1,0 +1,101 @@
+"""The ``workloads`` section: custom workloads, each a fio job file or a Python function.
+
+    workloads:
+      my-oltp: {fio: jobs/oltp.fio}
+      my-restore: {python: "restore:run", metrics: {seconds: {unit: s, better: lower}}}
+
+The result are classes like those that are registered. They belong to the configuration that was read: two
+targets files in one process do not see each other's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from storagetest.config.base import Items, LocalPath, Model
+from storagetest.config.kinds import WorkloadKind
+from storagetest.config.problems import Problems
+from storagetest.config.yaml_source import Node
+from storagetest.errors import ConfigError
+from storagetest.registry import get_registry
+
+__all__ = ["CUSTOM_WORKLOADS", "CustomWorkloadEntry", "read_custom_workloads"]
+
+CUSTOM_WORKLOADS = "storagetest.workloads._custom"
+"""The registry of the kinds of custom workloads; a kind's name is its key in an entry."""
+
+_METRIC = re.compile(r"[A-Za-z][\w.-]*", re.ASCII)
+
+
+class CustomMetric(Model):
+    """A metric that a Python function returns."""
+
+    unit: Literal["B/s", "/s", "s", "ratio", "count"]
+    """The base unit that the function returns it in."""
+
+    better: Literal["higher", "lower"]
+    """Which way is good."""
+
+
+class CustomWorkloadEntry(Model):
+    """A custom workload: `fio` or `python`."""
+
+    fio: LocalPath | None = None
+    """A fio job file. Where the load goes, how much and how long are not its to say."""
+
+    python: Annotated[str | None, Field(min_length=3)] = None
+    """A Python function, package.module:function, called with (attachment, scale)."""
+
+    metrics: Mapping[str, CustomMetric] | None = None
+    """What the function returns, the most telling first; those of an I/O workload where this is left out."""
+
+    needs: Items[str] = ()
+    """What a target must have for the function: filesystem, block, …"""
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        if (self.fio is None) == (self.python is None):
+            raise ValueError("give either fio: a job file, or python: package.module:function")
+        if self.fio is not None and (self.metrics is not None or self.needs):
+            raise ValueError("metrics and needs belong to python: a job file's metrics are known")
+        for name in self.metrics or ():
+            if not _METRIC.fullmatch(name):
+                raise ValueError(f"metrics: {name!r} is no name: a letter, then letters, digits, _ . and -")
+        return self
+
+    @property
+    def kind(self) -> str:
+        """The key that says what kind of workload it is."""
+        return "python" if self.fio is None else "fio"
+
+
+def read_custom_workloads(
+    node: Node | None, directory: Path, registered: Mapping[str, WorkloadKind], problems: Problems
+) -> dict[str, WorkloadKind]:
+    """Return the workloads that the section defines, by name; what is wrong with them is noted.
+
+    ``directory`` is the targets file's.
+    """
+    found: dict[str, WorkloadKind] = {}
+    for name, node_of in problems.mapping(node, "workloads").items() if node is not None else ():
+        where = f"workloads.{name}"
+        problems.check_name(name, node_of, where)
+        if name in registered:
+            message = f"{where}: there is a workload of that name already: choose another"
+            problems.add(node_of.key_place, message)
+            continue
+        entry = problems.validate(CustomWorkloadEntry, node_of, where)
+        if entry is None:
+            continue
+        place = (node_of.child(entry.kind) or node_of).place
+        try:
+            kind = get_registry(CUSTOM_WORKLOADS).get(entry.kind)
+            found[name] = kind.define(name, entry, directory, place)
+        except ConfigError as error:
+            problems.add_error(error, node_of.place)
+    return found

@@ -1,0 +1,35 @@
+"""The base of custom workloads: each kind makes classes from entries of a targets file."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from storagetest.config.base import WorkloadOptions
+from storagetest.config.custom_workloads import CUSTOM_WORKLOADS, CustomWorkloadEntry
+from storagetest.registry import Registry, get_registry
+from storagetest.workloads.base import Workload
+
+__all__ = ["CustomWorkload", "register"]
+
+
+class CustomWorkload(Workload[WorkloadOptions]):
+    """One kind of custom workload. ``name`` is the entry's key that selects it (``fio``, ``python``)."""
+
+    Options = WorkloadOptions
+    example: ClassVar[Mapping[str, Any]] = {}
+
+    @classmethod
+    @abstractmethod
+    def define(cls, name: str, entry: CustomWorkloadEntry, directory: Path, place: str) -> type[Self]:
+        """Return the workload ``name`` that ``entry`` describes.
+
+        ``directory`` is the targets file's. Raises :class:`~storagetest.errors.ConfigError` with ``place``,
+        or with the place in the file that the entry names.
+        """
+
+
+custom_workloads: Registry[CustomWorkload] = get_registry(CUSTOM_WORKLOADS)
+register = custom_workloads.register

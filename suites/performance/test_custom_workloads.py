@@ -1,0 +1,6 @@
+"""Custom workloads: those that the targets file defines under `workloads`."""
+
+
+def test_custom_workload(measure, custom_workload):
+    """A fio job file, or a Python function, meets its gates like any other load."""
+    measure(custom_workload)
