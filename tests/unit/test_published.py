@@ -37,7 +37,9 @@ def test_the_reference_is_what_the_code_says():
     assert done.returncode == 0, done.stderr
 
 
-EXAMPLES = sorted([*(ROOT / "examples/targets").glob("*.yaml"), ROOT / "examples/custom-workloads/targets.yaml"])
+EXAMPLES = sorted(
+    [*(ROOT / "examples/targets").glob("*.yaml"), ROOT / "examples/custom-workloads/targets.yaml"]
+)
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)

@@ -305,6 +305,11 @@ class TargetOptions(Model):
     """host:port by which the machine that runs pytest reaches the target itself, where a client's address
     for it is of no use. Cases on the wire speak to it. Looked up like a secret: ${file:PATH} will do."""
 
+    @property
+    def target_label(self) -> str:
+        """The target as messages name it; a protocol adds its address and what else tells targets apart."""
+        return type(self).__qualname__.partition(".")[0].lower()
+
     def wire_endpoint(self, address: str, port: int) -> tuple[str, int]:
         """Return host and port for cases on the wire: what ``wire`` says, else ``address`` and ``port``."""
         if self.wire is None:

@@ -26,8 +26,8 @@ from storagetest.config.base import BlockOptions
 from storagetest.errors import AttachError, DataAtRisk, TargetDead
 from storagetest.hosts import Completed, Host
 from storagetest.protocols import _device
-from storagetest.protocols._hold import LEAST, WITHIN, Deadline, answering, released
-from storagetest.protocols._mount import mounted
+from storagetest.protocols._hold import LEAST, WITHIN, Attaching, Deadline, answering, released
+from storagetest.protocols._mount import MountRequest, mounted
 from storagetest.protocols.base import Attachment, Capability, Difference, Gives
 
 __all__ = ["LABEL", "Facts", "block_capabilities", "lent", "parse_facts", "tools", "why_not"]
@@ -135,24 +135,23 @@ def block_capabilities(options: BlockOptions) -> frozenset[Capability]:
 
 @contextmanager
 def lent(
-    client: Host,
+    attaching: Attaching,
     device: str,
     options: BlockOptions,
-    *,
-    target: str,
-    deadline: Deadline,
-    releasing: Deadline,
     negotiated: Mapping[str, str],
     differences: tuple[Difference, ...] = (),
 ) -> Iterator[Attachment]:
     """Check ``device`` by the rules above, make the file system if asked for, yield, and clear it.
 
-    Raises :class:`DataAtRisk`, :class:`TargetDead` at ``deadline``, or :class:`AttachError`.
+    Raises :class:`DataAtRisk`, :class:`TargetDead` at the deadline, or :class:`AttachError`.
     """
-    with answering(client, target, deadline, "examining the disk"):
-        facts = _examine(client, device, options, target, deadline)
-        if options.filesystem:
-            _make_filesystem(client, facts, options.filesystem, target, deadline)
+    client, target, kind = attaching.client, attaching.target, options.filesystem
+    with attaching.step("examining the disk"):
+        facts = _examine(attaching, device, options)
+        if kind:
+            made = attaching.run([*_MKFS[kind], facts.path])
+            if not made.ok:
+                raise AttachError(f"{target}: no {kind} could be made on it: {made.describe()}")
         elif facts.signatures:
             cleared = _clear(client, facts, CLEAR_SECONDS)
             if not cleared.ok:
@@ -162,36 +161,25 @@ def lent(
 
     def clear() -> None:
         if not died:
-            _clear_after_use(client, facts, target, releasing)
+            _clear_after_use(client, facts, target, attaching.releasing)
 
     with released(clear):
         try:
-            if options.filesystem is None:
+            if kind is None:
                 yield Attachment(client, facts.path, Gives.BLOCK, facts.size, negotiated, differences)
                 return
-            with mounted(
-                client,
-                fstype=options.filesystem,
-                source=facts.path,
-                options=["noatime"],
-                target=target,
-                deadline=deadline,
-                releasing=releasing,
-            ) as mount:
-                more = {**negotiated, "filesystem": options.filesystem}
+            with mounted(attaching, MountRequest(kind, facts.path, ["noatime"])) as mount:
+                more = {**negotiated, "filesystem": kind}
                 yield Attachment(client, mount.directory, Gives.FILESYSTEM, mount.size, more, differences)
         except TargetDead:
             died = True
             raise
 
 
-def _program(client: Host, *arguments: str, deadline: float) -> Completed:
-    source = Path(_device.__file__).read_bytes()
-    return client.run(["python3", "-", *arguments], stdin=source, deadline=deadline, check=False)
-
-
-def _examine(client: Host, device: str, options: BlockOptions, target: str, deadline: Deadline) -> Facts:
-    done = _program(client, "facts", device, deadline=deadline.left())
+def _examine(attaching: Attaching, device: str, options: BlockOptions) -> Facts:
+    client, target, source = attaching.client, attaching.target, Path(_device.__file__).read_bytes()
+    argv, seconds = ["python3", "-", "facts", device], attaching.deadline.left()
+    done = client.run(argv, stdin=source, deadline=seconds, check=False)
     if not done.ok:
         msg = f"{target}: {device} could not be examined, so it is left alone: {done.describe()}"
         raise AttachError(msg)
@@ -203,13 +191,6 @@ def _examine(client: Host, device: str, options: BlockOptions, target: str, dead
     if why is not None:
         raise DataAtRisk(f"{target}: {client.name}: {why}", facts=facts)
     return facts
-
-
-def _make_filesystem(client: Host, facts: Facts, kind: str, target: str, deadline: Deadline) -> None:
-    made = client.run([*_MKFS[kind], facts.path], deadline=deadline.left(), check=False)
-    if not made.ok:
-        msg = f"{target}: no {kind} could be made on it: {made.describe()}"
-        raise AttachError(msg)
 
 
 CLEAR = WITHIN + 'within "$1" python3 -c "$2" clear "$3" "$4"; status=$?; tail -n 2 "$log"; exit $status'

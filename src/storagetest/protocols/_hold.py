@@ -17,12 +17,12 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from storagetest.errors import AttachError, DeadlineExceeded, StoragetestError, TargetDead
 from storagetest.hosts import Completed, Host, Journal
 
-__all__ = ["RUN", "WITHIN", "Deadline", "answering", "held", "new_id", "one_line", "released"]
+__all__ = ["RUN", "WITHIN", "Attaching", "Deadline", "answering", "held", "new_id", "one_line", "released"]
 
 RUN = "/run/storagetest"
 """Where mount points and passing secrets live on a client: gone with a reboot, as they are."""
@@ -108,6 +108,28 @@ class Deadline:
             msg = f"the {self.seconds:g} s for this attach are over"
             raise DeadlineExceeded(msg)
         return left
+
+
+class Attaching:
+    """One attach: ``target`` names the target in messages; ``seconds`` each for attaching and releasing."""
+
+    def __init__(self, client: Host, target: str, seconds: float) -> None:
+        self.client = client
+        self.target = target
+        self.deadline = Deadline(seconds)
+        self.releasing = Deadline(seconds, running=False)
+
+    def run(self, argv: Sequence[str], *, check: bool = False) -> Completed:
+        """Run a command on the client before the deadline."""
+        return self.client.run(argv, deadline=self.deadline.left(), check=check)
+
+    def step(self, doing: str) -> AbstractContextManager[None]:
+        """Turn a missed deadline into :class:`TargetDead`; see :func:`answering`."""
+        return answering(self.client, self.target, self.deadline, doing)
+
+    def hold(self, what: str, release: Callable[[int], Sequence[str]]) -> AbstractContextManager[None]:
+        """Journal, let the body acquire and use, then release; see :func:`held`."""
+        return held(self.client, what, release, target=self.target, deadline=self.releasing)
 
 
 @contextmanager

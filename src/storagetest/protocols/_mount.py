@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from storagetest.errors import AttachError, ClientLacks, StoragetestError
-from storagetest.hosts import Completed, Host
-from storagetest.protocols._hold import FORCED, LEFT_ON_TARGET, RUN, WITHIN, Deadline, answering, held, new_id
+from storagetest.hosts import Completed
+from storagetest.protocols._hold import FORCED, LEFT_ON_TARGET, RUN, WITHIN, Attaching, new_id
 
-__all__ = ["MountEntry", "Mounted", "mounted", "parse_mountinfo"]
+__all__ = ["MountEntry", "MountRequest", "Mounted", "mounted", "parse_mountinfo"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,21 @@ class MountEntry:
     fstype: str
     source: str
     options: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class MountRequest:
+    """What is mounted. A ``secret`` goes into a file of mode 0600 for as long as mount(8) runs.
+
+    ``options`` are mount's, or what makes them of the path of that file. ``files`` are read right after the
+    mount.
+    """
+
+    fstype: str
+    source: str
+    options: Callable[[str], Sequence[str]] | Sequence[str]
+    secret: bytes = b""
+    files: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,39 +189,30 @@ def why_refused(
 
 @contextmanager
 def mounted(
-    client: Host,
-    *,
-    fstype: str,
-    source: str,
-    options: Callable[[str], Sequence[str]] | Sequence[str],
-    target: str,
-    deadline: Deadline,
-    releasing: Deadline,
+    attaching: Attaching,
+    request: MountRequest,
     explain: Callable[[str], StoragetestError | None] = lambda _: None,
-    secret: bytes = b"",
-    files: Sequence[str] = (),
 ) -> Iterator[Mounted]:
     """Mount, make the own directory, read back, yield, release and prove it.
 
-    ``target`` names it in messages. A ``secret`` goes into a file of mode 0600 for as long as mount(8) runs,
-    whose path ``options`` is then called with. ``files`` are read right after the mount. Raises
-    :class:`TargetDead` at ``deadline``, what ``explain`` makes of mount's stderr, or :class:`AttachError`.
+    Raises :class:`TargetDead` at the deadline, what ``explain`` makes of mount's stderr, or
+    :class:`AttachError`.
     """
+    client, target = attaching.client, attaching.target
     name = new_id()
     point = f"{RUN}/{name}"
-    hidden = f"{point}.secret" if secret else ""
-    mount = mount_argv(fstype, source, options(hidden) if callable(options) else options)
-    what = f"mount of {source} on {point}"
-    with held(client, what, partial(release_argv, point, name, hidden), target=target, deadline=releasing):
-        with answering(client, target, deadline, "mounting"):
-            if secret:
-                client.push(secret, hidden, mode=0o600, deadline=deadline.left())
-            acquire = ["sh", "-c", ACQUIRE, "storagetest-mount", point, hidden, *mount]
-            done = client.run(acquire, deadline=deadline.left(), check=False)
+    hidden = f"{point}.secret" if request.secret else ""
+    options = request.options(hidden) if callable(request.options) else request.options
+    mount = mount_argv(request.fstype, request.source, options)
+    what = f"mount of {request.source} on {point}"
+    with attaching.hold(what, partial(release_argv, point, name, hidden)):
+        with attaching.step("mounting"):
+            if request.secret:
+                client.push(request.secret, hidden, mode=0o600, deadline=attaching.deadline.left())
+            done = attaching.run(["sh", "-c", ACQUIRE, "storagetest-mount", point, hidden, *mount])
             if not done.ok:
                 raise why_refused(done, [*mount, point], target, explain)
-            look = ["sh", "-c", READ_BACK, "storagetest-look", point, name, *files]
-            seen = client.run(look, deadline=deadline.left(), check=False)
+            seen = attaching.run(["sh", "-c", READ_BACK, "storagetest-look", point, name, *request.files])
         if seen.status == 91:
             msg = (
                 f"{target}: root on {client.name} may not make a directory there: {seen.stderr.strip()}. "

@@ -8,8 +8,8 @@ is touched: where a session or a record for this target exists already, attachin
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -17,10 +17,11 @@ from pydantic import Field
 from storagetest.config.base import Address, BlockOptions, Items, Model, Port, Portal, SecretText
 from storagetest.errors import AttachError, ClientLacks, StoragetestError, TargetDead
 from storagetest.hosts import Completed, Host, wait_until
-from storagetest.protocols._block import block_capabilities, lent, tools
-from storagetest.protocols._hold import WITHIN, Deadline, answering, held, one_line
-from storagetest.protocols._reach import ask, check_client, collect
-from storagetest.protocols.base import Attachment, Capability, Difference, Gives, Needs, Protocol, register
+from storagetest.protocols._block import block_capabilities, tools
+from storagetest.protocols._hold import WITHIN, one_line
+from storagetest.protocols._reach import ask, collect
+from storagetest.protocols.base import Capability, Needs, register
+from storagetest.protocols.template import Attaching, Connection, DeviceProtocol, each_path
 
 __all__ = ["Iscsi"]
 
@@ -148,6 +149,9 @@ _NEGOTIATED = {
 _VAGUE = {4, 5, 8, 11, 19}
 """Exit statuses of iscsiadm that may mean a dead portal as well as a target that says no."""
 
+_DIGEST_KEYS = {"none": "None", "crc32c": "CRC32C"}
+"""The options' digests as RFC 7143 (13.1) and open-iscsi spell them."""
+
 _DIGEST = {"0": "None", "1": "CRC32C"}
 _SPELLED = {
     "HeaderDigest": _DIGEST,
@@ -176,12 +180,11 @@ class Authentication(Chap):
 
 
 @register
-class Iscsi(Protocol["Iscsi.Options"]):
+class Iscsi(DeviceProtocol["Iscsi.Options"]):
     """A LUN of an iSCSI target, logged in to by open-iscsi on a client."""
 
     name = "iscsi"
     title = "iSCSI"
-    gives = Gives.BLOCK
     ports = (3260,)
 
     class Options(BlockOptions):
@@ -217,6 +220,11 @@ class Iscsi(Protocol["Iscsi.Options"]):
         """More portals of the same target: a session through each, joined by the client's device mapper
         (dm-multipath). Such a target is for cases on a mount or a device; none on the wire is run on it."""
 
+        @property
+        def target_label(self) -> str:
+            """The target as messages name it."""
+            return f"iscsi {self.iqn} lun {self.lun} at {self.address}"
+
     searched: ClassVar[Mapping[str, tuple[object, ...]]] = {"queue_depth": (8, 32, 128)}
     example: ClassVar[Mapping[str, Any]] = {
         "address": "array.example.net",
@@ -247,46 +255,24 @@ class Iscsi(Protocol["Iscsi.Options"]):
         command = ["iscsiadm", "-m", "discovery", "-t", "sendtargets", "-p", portal, "-o", "nonpersistent"]
         return [{"iqn": name} for name in parse_discovery(ask(client, command, deadline=deadline))]
 
-    def server(self, options: Iscsi.Options) -> str:
-        """Return the portal's address."""
-        return options.address
+    def connection(self, options: Iscsi.Options) -> Connection:
+        """Return how the client logs in, finds the LUN, and logs out."""
+        return Connection(
+            description=f"iSCSI session and record of {options.iqn} at {options.address}",
+            existing=_script(EXISTING, options),
+            presence="has a session or node record for it",
+            remedy="Log out and delete it",
+            connect=partial(_connect, options),
+            release=lambda seconds: _script(RELEASE, options, str(seconds - 3), map_name(options)),
+        )
 
-    def probe(self, client: Host, options: Iscsi.Options) -> None:
-        """Try the portal's port from ``client``."""
-        _check(client, options, Deadline(options.deadline))
-
-    @contextmanager
-    def attach(self, client: Host, options: Iscsi.Options) -> Iterator[Attachment]:
-        """Log in, find the LUN, and lend it."""
-        deadline, target = Deadline(options.deadline), describe(options)
-        releasing = Deadline(options.deadline, running=False)
-        _check(client, options, deadline)
-        with answering(client, target, deadline, "looking for sessions"):
-            _refuse_existing(client, options, deadline)
-        with held(
-            client,
-            f"iSCSI session and record of {options.iqn} at {options.address}",
-            lambda seconds: _script(RELEASE, options, str(seconds - 3), map_name(options)),
-            target=target,
-            deadline=releasing,
-        ):
-            with answering(client, target, deadline, "logging in"):
-                for path in each_path(options):
-                    _log_in(client, path, record_settings(options), deadline)
-                seen, disks = _find(client, options, deadline)
-                device = _joined(client, options, disks, deadline) if options.more_paths else disks[0]
-            negotiated = read_back(seen) | ({"paths": " ".join(disks)} if options.more_paths else {})
-            with lent(
-                client,
-                f"/dev/{device}",
-                options,
-                target=target,
-                deadline=deadline,
-                releasing=releasing,
-                negotiated=negotiated,
-                differences=differences(options, negotiated),
-            ) as attachment:
-                yield attachment
+    def requested(self, options: Iscsi.Options) -> Mapping[str, object]:
+        """Return the digests and the queue depth that were asked for."""
+        return {
+            "HeaderDigest": _DIGEST_KEYS[options.header_digest],
+            "DataDigest": _DIGEST_KEYS[options.data_digest],
+            "queue_depth": options.queue_depth,
+        }
 
     def diagnose(self, client: Host, options: Iscsi.Options) -> Mapping[str, str]:
         """Collect the session's state, its statistics and what the kernel last said."""
@@ -301,17 +287,6 @@ class Iscsi(Protocol["Iscsi.Options"]):
 
 
 _HIDING_PASSWORDS = '"$@" | grep -v -i password'
-
-
-def describe(options: Iscsi.Options) -> str:
-    """Name the target in messages."""
-    return f"iscsi {options.iqn} lun {options.lun} at {options.address}"
-
-
-def each_path(options: Iscsi.Options) -> list[Iscsi.Options]:
-    """Return the options of each path: the target's own, and those with another portal."""
-    more = [{"address": one.address, "port": one.port or options.port} for one in options.more_paths]
-    return [options, *(options.model_copy(update={**portal, "more_paths": ()}) for portal in more)]
 
 
 def map_name(options: Iscsi.Options) -> str:
@@ -329,7 +304,6 @@ def record_settings(options: Iscsi.Options) -> dict[str, str]:
     another path it fails at once: the I/O is to be tried there.
     """
     patience, probe = (PATH_LOST_SECONDS, "2") if options.more_paths else (max(1, int(options.deadline)), "5")
-    digest = {"none": "None", "crc32c": "CRC32C"}
     settings = {
         "node.startup": "manual",
         "node.session.scan": "manual",
@@ -339,8 +313,8 @@ def record_settings(options: Iscsi.Options) -> dict[str, str]:
         "node.conn[0].timeo.logout_timeout": "5",
         "node.conn[0].timeo.noop_out_interval": probe,
         "node.conn[0].timeo.noop_out_timeout": probe,
-        "node.conn[0].iscsi.HeaderDigest": digest[options.header_digest],
-        "node.conn[0].iscsi.DataDigest": digest[options.data_digest],
+        "node.conn[0].iscsi.HeaderDigest": _DIGEST_KEYS[options.header_digest],
+        "node.conn[0].iscsi.DataDigest": _DIGEST_KEYS[options.data_digest],
         "node.session.auth.authmethod": "CHAP" if options.chap else "None",
     }
     if options.queue_depth is not None:
@@ -376,20 +350,6 @@ def read_back(seen: Mapping[str, str]) -> dict[str, str]:
     return {name: _SPELLED.get(name, {}).get(value, value) for name, value in named.items()}
 
 
-def differences(options: Iscsi.Options, negotiated: Mapping[str, str]) -> tuple[Difference, ...]:
-    """Compare what was asked for with what came out."""
-    asked = {
-        "HeaderDigest": options.header_digest,
-        "DataDigest": options.data_digest,
-        "queue_depth": None if options.queue_depth is None else str(options.queue_depth),
-    }
-    return tuple(
-        Difference(key, value, negotiated.get(key, "nothing said"))
-        for key, value in asked.items()
-        if value is not None and negotiated.get(key, "").lower() != value
-    )
-
-
 def parse_discovery(text: str) -> tuple[str, ...]:
     """Parse SendTargets' answer, lines ``ADDRESS:PORT,TPGT NAME``, into the targets' names."""
     return tuple(sorted({line.split()[1] for line in text.splitlines() if len(line.split()) == 2}))
@@ -402,7 +362,7 @@ def explain(
 
     ``offered`` are the targets that the portal names, where it was asked and answered.
     """
-    target = describe(options)
+    target = options.target_label
     said = " ".join((done.stderr.strip() or done.stdout.strip()).splitlines()[-2:])
     where = f"(iscsiadm on {done.host} exited {done.status}: {said})"
     if offered is not None and options.iqn not in offered:
@@ -433,7 +393,7 @@ def explain(
 def _refusal(options: Iscsi.Options, where: str) -> AttachError:
     digest = options.header_digest != "none" or options.data_digest != "none"
     return AttachError(
-        f"{describe(options)}: the target refuses the login: does it have this IQN, allow this initiator"
+        f"{options.target_label}: the target refuses the login: does it have this IQN, allow this initiator"
         f"{', offer these digests' if digest else ''} and want {'' if options.chap else 'no '}CHAP? {where}"
     )
 
@@ -458,51 +418,43 @@ def _script(script: str, options: Iscsi.Options, *more: str) -> list[str]:
     return ["bash", "-c", script, "storagetest-iscsi", options.iqn, portals, *more]
 
 
-def _check(client: Host, options: Iscsi.Options, deadline: Deadline) -> None:
-    target = describe(options)
-    with answering(client, target, deadline, "looking for it"):
-        for path in each_path(options):
-            check_client(client, Iscsi().needs(path), target=target, deadline=deadline.left())
+def _connect(options: Iscsi.Options, attaching: Attaching) -> tuple[str, Mapping[str, str]]:
+    for path in each_path(options):
+        _log_in(attaching, path, record_settings(options))
+    seen, disks = _find(attaching, options)
+    if not options.more_paths:
+        return disks[0], read_back(seen)
+    return _joined(attaching, options, disks), {**read_back(seen), "paths": " ".join(disks)}
 
 
-def _refuse_existing(client: Host, options: Iscsi.Options, deadline: Deadline) -> None:
-    found = client.run(_script(EXISTING, options), deadline=deadline.left()).stdout.split()
-    if found:
-        msg = (
-            f"{describe(options)}: {client.name} has a session or node record for it already "
-            f"({', '.join(found)}), which is left alone. Log out and delete it there, or run "
-            "`storagetest clean` if it is a leftover."
-        )
-        raise AttachError(msg)
-
-
-def _log_in(client: Host, options: Iscsi.Options, settings: Mapping[str, str], deadline: Deadline) -> None:
+def _log_in(attaching: Attaching, options: Iscsi.Options, settings: Mapping[str, str]) -> None:
     bracketed = f"[{options.address}]" if ":" in options.address else options.address
     portal = f"{bracketed}:{options.port}"
-    made = client.run(_script(NEW_RECORD, options, portal), deadline=deadline.left(), check=False)
+    made = attaching.run(_script(NEW_RECORD, options, portal))
     if not made.ok:
         raise explain(made, options)
     path, _, record = made.stdout.partition("\n")
     text = completed_record(record, settings)
-    client.push(text.encode(), path, mode=0o600, deadline=deadline.left())
+    attaching.client.push(text.encode(), path, mode=0o600, deadline=attaching.deadline.left())
     login = ["iscsiadm", "-m", "node", "-T", options.iqn, "-p", portal, "--login"]
-    done = client.run(login, deadline=deadline.left(), check=False)
+    done = attaching.run(login)
     if not done.ok:
-        raise _why_no_login(client, options, done, portal, deadline)
+        raise _why_no_login(attaching, options, done, portal)
 
 
 def _why_no_login(
-    client: Host, options: Iscsi.Options, done: Completed, portal: str, deadline: Deadline
+    attaching: Attaching, options: Iscsi.Options, done: Completed, portal: str
 ) -> StoragetestError:
     """Ask the portal which targets it has: iscsid tries again whatever the answer, and says "timed out"."""
     if done.status not in _VAGUE:
         return explain(done, options)
     discovery = ["iscsiadm", "-m", "discovery", "-t", "sendtargets", "-p", portal, "-o", "nonpersistent"]
-    asked = client.run(discovery, deadline=min(10.0, deadline.left()), check=False)
+    seconds = min(10.0, attaching.deadline.left())
+    asked = attaching.client.run(discovery, deadline=seconds, check=False)
     return explain(done, options, offered=parse_discovery(asked.stdout) if asked.ok else None)
 
 
-def _find(client: Host, options: Iscsi.Options, deadline: Deadline) -> tuple[dict[str, str], tuple[str, ...]]:
+def _find(attaching: Attaching, options: Iscsi.Options) -> tuple[dict[str, str], tuple[str, ...]]:
     """Scan for the LUN; return what sysfs says of the first session, and the disks: one a path."""
     lun, scan, wanted = str(options.lun), "scan", len(each_path(options))
     seen: dict[str, str] = {}
@@ -511,24 +463,27 @@ def _find(client: Host, options: Iscsi.Options, deadline: Deadline) -> tuple[dic
     def there() -> bool:
         nonlocal scan, seen, disks
         look = _script(LOOK, options, lun, scan, " ".join(_NEGOTIATED))
-        looked = client.run(look, deadline=deadline.left())
+        looked = attaching.run(look, check=True)
         scan = ""
         seen, disks = parse_look(looked.stdout), parse_disks(looked.stdout)
         # Writing to `scan` returns when the scan is over; only the disk driver's part is still to come.
         return len(disks) >= wanted or ("session" in seen and "lun" not in seen)
 
-    wait_until(there, deadline.left(), f"a disk for LUN {lun} of {options.iqn} on {client.name}")
+    client = attaching.client.name
+    wait_until(there, attaching.deadline.left(), f"a disk for LUN {lun} of {options.iqn} on {client}")
     if "block" not in seen:
-        msg = f"{describe(options)}: logged in, but the target shows {client.name} no LUN {lun}"
+        msg = f"{options.target_label}: logged in, but the target shows {client} no LUN {lun}"
         raise AttachError(msg)
     return seen, disks
 
 
-def _joined(client: Host, options: Iscsi.Options, disks: Sequence[str], deadline: Deadline) -> str:
+def _joined(attaching: Attaching, options: Iscsi.Options, disks: Sequence[str]) -> str:
     """Make one device of the paths; return its name under /dev."""
     argv = ["bash", "-c", JOIN, "storagetest-join", map_name(options), *disks]
-    made = client.run(argv, deadline=deadline.left(), check=False)
+    made = attaching.run(argv)
     if not made.ok:
-        msg = f"{describe(options)}: {', '.join(disks)} could not be joined to one device: {made.describe()}"
+        msg = (
+            f"{options.target_label}: {', '.join(disks)} could not be joined to one device: {made.describe()}"
+        )
         raise AttachError(msg)
     return f"mapper/{map_name(options)}"

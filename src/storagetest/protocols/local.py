@@ -10,12 +10,11 @@ from pydantic import Field, model_validator
 
 from storagetest.config.base import BlockOptions
 from storagetest.errors import AttachError
-from storagetest.hosts import Host
 from storagetest.protocols._block import block_capabilities, lent, tools
-from storagetest.protocols._hold import LEFT_ON_TARGET, WITHIN, Deadline, answering, held, new_id
+from storagetest.protocols._hold import LEFT_ON_TARGET, WITHIN, new_id
 from storagetest.protocols._mount import parse_mountinfo, parse_sections
-from storagetest.protocols._reach import check_client
-from storagetest.protocols.base import Attachment, Capability, Gives, Needs, Protocol, register
+from storagetest.protocols.base import Attachment, Capability, Gives, Needs, register
+from storagetest.protocols.template import Attaching, KernelProtocol
 
 __all__ = ["Local"]
 
@@ -40,7 +39,7 @@ tail -n 3 "$log"
 
 
 @register
-class Local(Protocol["Local.Options"]):
+class Local(KernelProtocol["Local.Options"]):
     """A directory or a block device of the client's own, as a yardstick or to try things out.
 
     A directory gets a subdirectory of ours, removed afterwards. A block device follows the same rules of
@@ -59,6 +58,11 @@ class Local(Protocol["Local.Options"]):
 
         device: Annotated[str | None, Field(pattern=r"^/dev/")] = None
         """A whole block device on the client; ``erase`` must name it. A loop device is known by its file."""
+
+        @property
+        def target_label(self) -> str:
+            """The target as messages name it."""
+            return f"local {self.path or self.device}"
 
         @model_validator(mode="after")
         def _one_of_both(self) -> Self:
@@ -85,49 +89,33 @@ class Local(Protocol["Local.Options"]):
         """Return ``local``: the client serves itself."""
         return "local"
 
+    def check(self, attaching: Attaching, options: Local.Options) -> None:
+        """Check the client's tools for a device; a directory takes nothing."""
+        if options.device is not None:
+            super().check(attaching, options)
+
     @contextmanager
-    def attach(self, client: Host, options: Local.Options) -> Iterator[Attachment]:
+    def acquire(self, attaching: Attaching, options: Local.Options) -> Iterator[Attachment]:
         """Make the own subdirectory, or lend the device."""
-        deadline = Deadline(options.deadline)
-        if options.path is not None:
-            yield from _own_directory(client, options.path, options.deadline)
+        if options.device is not None:
+            with lent(attaching, options.device, options, {}) as attachment:
+                yield attachment
             return
-        target = f"local {options.device}"
-        with answering(client, target, deadline, "looking for tools"):
-            check_client(client, self.needs(options), target=target, deadline=deadline.left())
-        device = str(options.device)
-        with lent(
-            client,
-            device,
-            options,
-            target=target,
-            deadline=deadline,
-            releasing=Deadline(options.deadline, running=False),
-            negotiated={},
-        ) as attachment:
-            yield attachment
+        parent, own = str(options.path), new_id()
+        path = f"{parent}/{own}"
+        remove = ["bash", "-c", REMOVE, "storagetest-remove", path]
+        with attaching.hold(f"directory {path}", lambda seconds: [*remove, str(seconds)]):
+            with attaching.step("making a directory"):
+                done = attaching.run(["sh", "-c", MAKE, "storagetest-make", parent, own])
+            if not done.ok:
+                msg = f"{attaching.target}: no directory can be made there on {attaching.client.name}: "
+                raise AttachError(msg + done.stderr.strip())
+            yield _own_directory(attaching, path, parse_sections(done.stdout))
 
 
-def _own_directory(client: Host, parent: str, seconds: float) -> Iterator[Attachment]:
-    deadline = Deadline(seconds)
-    target, own = f"local {parent}", new_id()
-    remove = ["bash", "-c", REMOVE, "storagetest-remove", f"{parent}/{own}"]
-    with held(
-        client,
-        f"directory {parent}/{own}",
-        lambda limit: [*remove, str(limit)],
-        target=target,
-        deadline=Deadline(seconds, running=False),
-    ):
-        with answering(client, target, deadline, "making a directory"):
-            make = ["sh", "-c", MAKE, "storagetest-make", parent, own]
-            done = client.run(make, deadline=deadline.left(), check=False)
-        if not done.ok:
-            msg = f"{target}: no directory can be made there on {client.name}: {done.stderr.strip()}"
-            raise AttachError(msg)
-        sections = parse_sections(done.stdout)
-        free, unit = sections["size"].split()
-        entries = [e for e in parse_mountinfo(sections["mountinfo"]) if e.point == sections["mount"].strip()]
-        negotiated = {"fstype": entries[-1].fstype, "source": entries[-1].source} if entries else {}
-        size = int(free) * int(unit)
-        yield Attachment(client, f"{parent}/{own}", Gives.FILESYSTEM, size, negotiated, remote=False)
+def _own_directory(attaching: Attaching, path: str, sections: Mapping[str, str]) -> Attachment:
+    free, unit = sections["size"].split()
+    entries = [e for e in parse_mountinfo(sections["mountinfo"]) if e.point == sections["mount"].strip()]
+    negotiated = {"fstype": entries[-1].fstype, "source": entries[-1].source} if entries else {}
+    size = int(free) * int(unit)
+    return Attachment(attaching.client, path, Gives.FILESYSTEM, size, negotiated, remote=False)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
@@ -12,10 +11,9 @@ from pydantic import Field
 from storagetest.config.base import Size, TargetOptions
 from storagetest.errors import AttachError, ClientLacks, OptionRefused, StoragetestError, TargetDead
 from storagetest.hosts import Completed, Host
-from storagetest.protocols._hold import Deadline, answering
-from storagetest.protocols._mount import mounted
-from storagetest.protocols._reach import check_client, collect
-from storagetest.protocols.base import Attachment, Capability, Difference, Gives, Needs, Protocol, register
+from storagetest.protocols._reach import collect
+from storagetest.protocols.base import Capability, Needs, register
+from storagetest.protocols.template import Attaching, Mounted, MountedProtocol, MountRequest
 
 __all__ = ["Lustre"]
 
@@ -36,12 +34,11 @@ exit $status
 
 
 @register
-class Lustre(Protocol["Lustre.Options"]):
+class Lustre(MountedProtocol["Lustre.Options"]):
     """A Lustre file system, mounted by a client's kernel, in a directory with a layout of its own."""
 
     name = "lustre"
     title = "Lustre"
-    gives = Gives.FILESYSTEM
     ports = (PORT,)
 
     class Options(TargetOptions):
@@ -66,6 +63,11 @@ class Lustre(Protocol["Lustre.Options"]):
 
         flock: bool = True
         """Coherent locks among clients; false is ``noflock``."""
+
+        @property
+        def target_label(self) -> str:
+            """The target as messages name it."""
+            return f"lustre {self.mgs}:/{self.fsname}"
 
     searched: ClassVar[Mapping[str, tuple[object, ...]]] = {
         "stripe_count": (1, 2, 4, -1),
@@ -102,58 +104,44 @@ class Lustre(Protocol["Lustre.Options"]):
         """Return the address in the MGS's NID."""
         return options.mgs.partition("@")[0]
 
-    def probe(self, client: Host, options: Lustre.Options) -> None:
-        """Try the MGS's port from ``client``, where its network is TCP."""
-        _check(client, options, Deadline(options.deadline))
+    def mount_request(self, options: Lustre.Options) -> MountRequest:
+        """Return what mount.lustre is given."""
+        source = f"{options.mgs}:/{options.fsname}"
+        return MountRequest("lustre", source, ["flock" if options.flock else "noflock"])
 
-    @contextmanager
-    def attach(self, client: Host, options: Lustre.Options) -> Iterator[Attachment]:
-        """Mount, make a directory of our own, and give it the layout."""
-        deadline, target = Deadline(options.deadline), describe(options)
-        _check(client, options, deadline)
-        with mounted(
-            client,
-            fstype="lustre",
-            source=f"{options.mgs}:/{options.fsname}",
-            options=["flock" if options.flock else "noflock"],
-            target=target,
-            deadline=deadline,
-            releasing=Deadline(options.deadline, running=False),
-            explain=lambda said: explain(said, options, client.name),
-        ) as mount:
-            with answering(client, target, deadline, "setting the layout"):
-                layout = [
-                    "sh",
-                    "-c",
-                    LAYOUT,
-                    "storagetest-layout",
-                    mount.directory,
-                    *setstripe_options(options),
-                ]
-                done = client.run(layout, deadline=deadline.left(), check=False)
-            if not done.ok:
-                raise _why_no_layout(done, options)
-            negotiated = read_back(done.stdout)
-            yield Attachment(
-                client,
-                mount.directory,
-                Gives.FILESYSTEM,
-                mount.size,
-                negotiated,
-                differences(options, negotiated),
-                root=mount.entry.point,
-            )
+    def negotiated(self, attaching: Attaching, options: Lustre.Options, mount: Mounted) -> Mapping[str, str]:
+        """Give the directory its layout, and return that of a new file."""
+        script = ["sh", "-c", LAYOUT, "storagetest-layout", mount.directory]
+        with attaching.step("setting the layout"):
+            done = attaching.run([*script, *setstripe_options(options)])
+        if not done.ok:
+            raise _why_no_layout(done, options)
+        return read_back(done.stdout)
+
+    def requested(self, options: Lustre.Options) -> Mapping[str, object]:
+        """Return the layout that was asked for; -1 (all OSTs) and 0 (the default) promise no number."""
+        return {
+            "stripe_count": options.stripe_count if (options.stripe_count or -1) > 0 else None,
+            "stripe_size": options.stripe_size,
+            "pool": options.pool,
+        }
+
+    def error_from_output(self, stderr: str, options: Lustre.Options, client: str) -> StoragetestError | None:
+        """Make an error of mount.lustre's words, or None where they are none we know."""
+        target, where = options.target_label, f"(mount.lustre on {client} says: {' '.join(stderr.split())})"
+        if re.search(r"Is the MGS running|timed out|Cannot send after transport|Connection refused", stderr):
+            return TargetDead(f"{target}: the MGS does not answer {where}")
+        if re.search(r"Is the MGS specification correct|Invalid argument|No such file or directory", stderr):
+            return AttachError(f"{target}: the MGS knows no file system {options.fsname!r} {where}")
+        if re.search(r"No such device|modules loaded", stderr):
+            return ClientLacks(f"{target}: {client}'s Lustre modules or LNet networks are not set up {where}")
+        return None
 
     def diagnose(self, client: Host, options: Lustre.Options) -> Mapping[str, str]:  # noqa: ARG002
         """Collect the devices, the imports' states and what the kernel last said."""
         return collect(
             client, {"devices": ["lctl", "dl"], "imports": ["lctl", "get_param", "-n", "*.*.import"]}
         )
-
-
-def describe(options: Lustre.Options) -> str:
-    """Name the target in messages."""
-    return f"lustre {options.mgs}:/{options.fsname}"
 
 
 def setstripe_options(options: Lustre.Options) -> list[str]:
@@ -182,40 +170,8 @@ def read_back(layout: str) -> dict[str, str]:
     return found
 
 
-def differences(options: Lustre.Options, negotiated: Mapping[str, str]) -> tuple[Difference, ...]:
-    """Compare what was asked for with a new file's layout; -1 (all) and 0 (default) promise no number."""
-    asked: dict[str, str | None] = {
-        "stripe_count": str(options.stripe_count) if (options.stripe_count or -1) > 0 else None,
-        "stripe_size": str(options.stripe_size) if options.stripe_size else None,
-        "pool": options.pool,
-    }
-    return tuple(
-        Difference(key, value, negotiated.get(key, "nothing said"))
-        for key, value in asked.items()
-        if value is not None and negotiated.get(key) != value
-    )
-
-
-def explain(said: str, options: Lustre.Options, client: str) -> StoragetestError | None:
-    """Make an error of mount.lustre's words, or None where they are none we know."""
-    target, where = describe(options), f"(mount.lustre on {client} says: {' '.join(said.split())})"
-    if re.search(r"Is the MGS running|timed out|Cannot send after transport|Connection refused", said):
-        return TargetDead(f"{target}: the MGS does not answer {where}")
-    if re.search(r"Is the MGS specification correct|Invalid argument|No such file or directory", said):
-        return AttachError(f"{target}: the MGS knows no file system {options.fsname!r} {where}")
-    if re.search(r"No such device|modules loaded", said):
-        return ClientLacks(f"{target}: {client}'s Lustre modules or LNet networks are not set up {where}")
-    return None
-
-
 def _why_no_layout(done: Completed, options: Lustre.Options) -> StoragetestError:
     said = " ".join((done.stderr.strip() or done.stdout.strip()).split())
     if done.status == 90:
-        return OptionRefused(f"{describe(options)}: the file system does not take this layout: {said}")
-    return AttachError(f"{describe(options)}: no file can be made with this layout on {done.host}: {said}")
-
-
-def _check(client: Host, options: Lustre.Options, deadline: Deadline) -> None:
-    target = describe(options)
-    with answering(client, target, deadline, "looking for it"):
-        check_client(client, Lustre().needs(options), target=target, deadline=deadline.left())
+        return OptionRefused(f"{options.target_label}: the file system does not take this layout: {said}")
+    return AttachError(f"{options.target_label}: no file can be made with this layout on {done.host}: {said}")

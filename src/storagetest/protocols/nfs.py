@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -12,10 +11,10 @@ from pydantic import Field
 from storagetest.config.base import Address, Port, Size, TargetOptions
 from storagetest.errors import AttachError, ClientLacks, OptionRefused, StoragetestError, TargetDead
 from storagetest.hosts import Host
-from storagetest.protocols._hold import Deadline, answering
-from storagetest.protocols._mount import MountEntry, mounted
-from storagetest.protocols._reach import ask, check_client, collect
-from storagetest.protocols.base import Attachment, Capability, Difference, Gives, Needs, Protocol, register
+from storagetest.protocols._mount import MountEntry
+from storagetest.protocols._reach import ask, collect
+from storagetest.protocols.base import Capability, Needs, register
+from storagetest.protocols.template import Attaching, Mounted, MountedProtocol, MountRequest
 
 __all__ = ["Nfs"]
 
@@ -26,7 +25,7 @@ _READ_BACK = ("vers", "rsize", "wsize", "nconnect", "proto", "sec", "hard", "sof
 
 
 @register
-class Nfs(Protocol["Nfs.Options"]):
+class Nfs(MountedProtocol["Nfs.Options"]):
     """NFS v3 to v4.2, mounted by a client's kernel.
 
     A mount is hard by default, as data deserves it: a server that stops answering makes the kernel wait. What
@@ -36,7 +35,6 @@ class Nfs(Protocol["Nfs.Options"]):
 
     name = "nfs"
     title = "NFS"
-    gives = Gives.FILESYSTEM
     ports = (PORT, 111)
 
     class Options(TargetOptions):
@@ -80,6 +78,11 @@ class Nfs(Protocol["Nfs.Options"]):
         lock: bool = True
         """v3: lock on the server (NLM; needs rpc.statd on the client); false: only within the client."""
 
+        @property
+        def target_label(self) -> str:
+            """The target as messages name it."""
+            return f"nfs {self.version} {source(self)}"
+
     searched: ClassVar[Mapping[str, tuple[object, ...]]] = {"nconnect": (1, 2, 4, 8, 16)}
     example: ClassVar[Mapping[str, Any]] = {
         "address": "nas.example.net",
@@ -108,49 +111,55 @@ class Nfs(Protocol["Nfs.Options"]):
         paths = [line.rpartition(" ")[0].strip() or line.strip() for line in said.splitlines()]
         return [{"export": path} for path in paths if path.startswith("/")]
 
-    def server(self, options: Nfs.Options) -> str:
-        """Return the server's address."""
-        return options.address
+    def mount_request(self, options: Nfs.Options) -> MountRequest:
+        """Return what mount.nfs is given."""
+        fstype = "nfs" if options.version == "3" else "nfs4"
+        return MountRequest(fstype, source(options), mount_options(options), files=[MOUNTSTATS])
 
-    def probe(self, client: Host, options: Nfs.Options) -> None:
-        """Try the NFS port from ``client``."""
-        _check(client, options, Deadline(options.deadline))
+    def negotiated(self, attaching: Attaching, options: Nfs.Options, mount: Mounted) -> Mapping[str, str]:  # noqa: ARG002
+        """Return the mount's options and transports."""
+        return read_back(mount.entry, mount.files.get(MOUNTSTATS, ""))
 
-    @contextmanager
-    def attach(self, client: Host, options: Nfs.Options) -> Iterator[Attachment]:
-        """Mount the export and make a directory of our own in it."""
-        deadline, target = Deadline(options.deadline), describe(options)
-        _check(client, options, deadline)
-        with mounted(
-            client,
-            fstype="nfs" if options.version == "3" else "nfs4",
-            source=source(options),
-            options=mount_options(options),
-            target=target,
-            deadline=deadline,
-            releasing=Deadline(options.deadline, running=False),
-            explain=lambda said: explain(said, options, client.name),
-            files=[MOUNTSTATS],
-        ) as mount:
-            negotiated = read_back(mount.entry, mount.files.get(MOUNTSTATS, ""))
-            yield Attachment(
-                client,
-                mount.directory,
-                Gives.FILESYSTEM,
-                mount.size,
-                negotiated,
-                differences(options, negotiated),
-                root=mount.entry.point,
+    def requested(self, options: Nfs.Options) -> Mapping[str, object]:
+        """Return the version, security flavour, transfer sizes and connections that were asked for."""
+        return {
+            "vers": options.version,
+            "sec": options.security,
+            "rsize": options.rsize,
+            "wsize": options.wsize,
+            "nconnect": options.nconnect,
+        }
+
+    def error_from_output(self, stderr: str, options: Nfs.Options, client: str) -> StoragetestError | None:
+        """Make an error of mount.nfs's words (English), or None where they are none we know."""
+        target, where = options.target_label, f"(mount.nfs on {client} says: {stderr.strip()})"
+        if re.search(
+            r"Protocol not supported|requested NFS version|NFS version or transport protocol", stderr
+        ):
+            return OptionRefused(f"{target}: version {options.version} is not offered there {where}")
+        if re.search(
+            r"Connection refused|No route to host|timed out|Host is down|Network is unreachable", stderr
+        ):
+            return TargetDead(f"{target}: the server does not answer {where}")
+        if "rpc.statd is not running" in stderr:
+            return ClientLacks(
+                f"{target}: locks over NFSv3 need rpc.statd on {client}: `systemctl start rpc-statd` there, "
+                f"or set `lock: false` {where}"
             )
+        if re.search(r"incorrect mount option|Invalid argument|an unsupported option", stderr):
+            return AttachError(f"{target}: {client}'s kernel does not take one of the options {where}")
+        if re.search(r"access denied|Permission denied|Operation not permitted", stderr):
+            return AttachError(
+                f"{target}: the server does not let {client} mount {options.export}: is it exported to this "
+                f"client, with sec={options.security}, and for its source port? {where}"
+            )
+        if re.search(r"No such file or directory|Not a directory", stderr):
+            return AttachError(f"{target}: the server has no export {options.export} {where}")
+        return None
 
     def diagnose(self, client: Host, options: Nfs.Options) -> Mapping[str, str]:  # noqa: ARG002
         """Collect mountstats and what the kernel last said."""
         return collect(client, {"mountstats": ["cat", MOUNTSTATS], "rpcinfo": ["cat", "/proc/net/rpc/nfs"]})
-
-
-def describe(options: Nfs.Options) -> str:
-    """Name the target in messages."""
-    return f"nfs {options.version} {source(options)}"
 
 
 def source(options: Nfs.Options) -> str:
@@ -196,49 +205,3 @@ def count_transports(mountstats: str, point: str) -> int:
         elif ours and line.strip().startswith("xprt:"):
             count += 1
     return count
-
-
-def differences(options: Nfs.Options, negotiated: Mapping[str, str]) -> tuple[Difference, ...]:
-    """Compare what was asked for with what came out."""
-    asked = {
-        "vers": options.version,
-        "sec": options.security,
-        "rsize": options.rsize,
-        "wsize": options.wsize,
-        "nconnect": options.nconnect,
-    }
-    return tuple(
-        Difference(key, str(value), negotiated.get(key, "nothing said"))
-        for key, value in asked.items()
-        if value is not None and negotiated.get(key) != str(value)
-    )
-
-
-def explain(said: str, options: Nfs.Options, client: str) -> StoragetestError | None:
-    """Make an error of mount.nfs's words (English), or None where they are none we know."""
-    target, where = describe(options), f"(mount.nfs on {client} says: {said.strip()})"
-    if re.search(r"Protocol not supported|requested NFS version|NFS version or transport protocol", said):
-        return OptionRefused(f"{target}: version {options.version} is not offered there {where}")
-    if re.search(r"Connection refused|No route to host|timed out|Host is down|Network is unreachable", said):
-        return TargetDead(f"{target}: the server does not answer {where}")
-    if "rpc.statd is not running" in said:
-        return ClientLacks(
-            f"{target}: locks over NFSv3 need rpc.statd on {client}: `systemctl start rpc-statd` there, "
-            f"or set `lock: false` {where}"
-        )
-    if re.search(r"incorrect mount option|Invalid argument|an unsupported option", said):
-        return AttachError(f"{target}: {client}'s kernel does not take one of the options {where}")
-    if re.search(r"access denied|Permission denied|Operation not permitted", said):
-        return AttachError(
-            f"{target}: the server does not let {client} mount {options.export}: is it exported to this "
-            f"client, with sec={options.security}, and for its source port? {where}"
-        )
-    if re.search(r"No such file or directory|Not a directory", said):
-        return AttachError(f"{target}: the server has no export {options.export} {where}")
-    return None
-
-
-def _check(client: Host, options: Nfs.Options, deadline: Deadline) -> None:
-    target = describe(options)
-    with answering(client, target, deadline, "looking for it"):
-        check_client(client, Nfs().needs(options), target=target, deadline=deadline.left())

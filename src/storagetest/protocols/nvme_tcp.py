@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field, model_validator
@@ -18,10 +18,11 @@ from pydantic import Field, model_validator
 from storagetest.config.base import Address, BlockOptions, Items, Port, Portal, SecretText
 from storagetest.errors import AttachError, DeadlineExceeded, OptionRefused, StoragetestError, TargetDead
 from storagetest.hosts import Completed, Host, wait_until
-from storagetest.protocols._block import block_capabilities, lent, tools
-from storagetest.protocols._hold import WITHIN, Deadline, answering, held
-from storagetest.protocols._reach import ask, check_client, collect
-from storagetest.protocols.base import Attachment, Capability, Difference, Gives, Needs, Protocol, register
+from storagetest.protocols._block import block_capabilities, tools
+from storagetest.protocols._hold import WITHIN
+from storagetest.protocols._reach import ask, collect
+from storagetest.protocols.base import Capability, Difference, Needs, register
+from storagetest.protocols.template import Attaching, Connection, DeviceProtocol, each_path
 
 __all__ = ["NvmeTcp"]
 
@@ -88,12 +89,11 @@ _NEGOTIATED = ("queue_count", "sqsize", "kato", "numa_node", "model", "firmware_
 
 
 @register
-class NvmeTcp(Protocol["NvmeTcp.Options"]):
+class NvmeTcp(DeviceProtocol["NvmeTcp.Options"]):
     """A namespace of an NVMe/TCP subsystem, connected by nvme-cli on a client."""
 
     name = "nvme-tcp"
     title = "NVMe/TCP"
-    gives = Gives.BLOCK
     ports = (4420, 8009)
 
     class Options(BlockOptions):
@@ -140,6 +140,11 @@ class NvmeTcp(Protocol["NvmeTcp.Options"]):
         keep_alive: Annotated[int, Field(ge=1)] = 5
         """Seconds of silence after which host and controller give each other up."""
 
+        @property
+        def target_label(self) -> str:
+            """The target as messages name it."""
+            return f"nvme-tcp {self.nqn} namespace {self.namespace} at {self.address}"
+
         @model_validator(mode="after")
         def _key_of_a_host(self) -> Self:
             if self.tls_key is not None and self.host_nqn is None:
@@ -181,59 +186,47 @@ class NvmeTcp(Protocol["NvmeTcp.Options"]):
                 return found
         return ()
 
-    def server(self, options: NvmeTcp.Options) -> str:
-        """Return the portal's address."""
-        return options.address
+    def check(self, attaching: Attaching, options: NvmeTcp.Options) -> None:
+        """Refuse a key, which the client would not use; then check every path."""
+        if options.tls_key is not None:
+            raise OptionRefused(
+                f"{attaching.target}: tls_key is for cases on the wire; no client's kernel is made to use it"
+            )
+        super().check(attaching, options)
 
-    def probe(self, client: Host, options: NvmeTcp.Options) -> None:
-        """Try the portal's port from ``client``."""
-        _check(client, options, Deadline(options.deadline))
-
-    @contextmanager
-    def attach(self, client: Host, options: NvmeTcp.Options) -> Iterator[Attachment]:
-        """Connect, find the namespace, and lend it."""
-        deadline, target = Deadline(options.deadline), describe(options)
-        releasing = Deadline(options.deadline, running=False)
-        _check(client, options, deadline)
-        with answering(client, target, deadline, "looking for controllers"):
-            _refuse_existing(client, options, deadline)
+    def connection(self, options: NvmeTcp.Options) -> Connection:
+        """Return how the client connects as a host of its own, finds the namespace, and disconnects."""
         host_id = str(uuid.uuid4())
         host_nqn = options.host_nqn or HOST_NQN_PREFIX + host_id
-        with held(
-            client,
-            f"NVMe/TCP controller of {options.nqn} at {options.address}",
-            lambda seconds: _script(RELEASE, options, host_nqn, str(seconds - 3)),
-            target=target,
-            deadline=releasing,
-        ):
-            with answering(client, target, deadline, "connecting"):
-                for path in each_path(options):
-                    connect = connect_argv(path, host_nqn, host_id)
-                    done = client.run(connect, deadline=deadline.left(), check=False)
-                    if not done.ok:
-                        raise _why_not_connected(client, path, done, deadline)
-                seen = _find(client, options, host_nqn, deadline)
-            negotiated = read_back(seen, options)
-            with lent(
-                client,
-                f"/dev/{seen['block']}",
-                options,
-                target=target,
-                deadline=deadline,
-                releasing=releasing,
-                negotiated=negotiated,
-                differences=differences(options, negotiated),
-            ) as attachment:
-                yield attachment
+        return Connection(
+            description=f"NVMe/TCP controller of {options.nqn} at {options.address}",
+            existing=_script(EXISTING, options, ""),
+            presence="is connected to this subsystem",
+            remedy="Disconnect it",
+            connect=partial(_connect, options, host_nqn, host_id),
+            release=lambda seconds: _script(RELEASE, options, host_nqn, str(seconds - 3)),
+        )
+
+    def option_mismatches(
+        self, options: NvmeTcp.Options, negotiated: Mapping[str, str]
+    ) -> tuple[Difference, ...]:
+        """Compare what was asked for with what came out."""
+        found = []
+        io_queues = int(negotiated.get("queue_count", "1")) - 1
+        depth = int(negotiated.get("sqsize", "-1")) + 1
+        if options.queues is not None and io_queues != options.queues:
+            found.append(Difference("queues", str(options.queues), str(io_queues)))
+        if options.queue_depth is not None and depth != options.queue_depth:
+            found.append(Difference("queue_depth", str(options.queue_depth), str(depth)))
+        if "paths" in negotiated and int(negotiated["paths"]) != len(each_path(options)):
+            found.append(Difference("paths", str(len(each_path(options))), negotiated["paths"]))
+        if "kato" in negotiated and negotiated["kato"] != str(options.keep_alive):
+            found.append(Difference("keep_alive", str(options.keep_alive), negotiated["kato"]))
+        return tuple(found)
 
     def diagnose(self, client: Host, options: NvmeTcp.Options) -> Mapping[str, str]:  # noqa: ARG002
         """Collect the state of every subsystem's paths and what the kernel last said."""
         return collect(client, {"subsystems": ["nvme", "list-subsys"]})
-
-
-def describe(options: NvmeTcp.Options) -> str:
-    """Name the target in messages."""
-    return f"nvme-tcp {options.nqn} namespace {options.namespace} at {options.address}"
 
 
 def parse_discovery(text: str) -> list[dict[str, Any]]:
@@ -248,12 +241,6 @@ def parse_discovery(text: str) -> list[dict[str, Any]]:
     except (ValueError, KeyError, TypeError, AttributeError):
         return []
     return [one for index, one in enumerate(found) if one not in found[:index]]
-
-
-def each_path(options: NvmeTcp.Options) -> list[NvmeTcp.Options]:
-    """Return the options of each path: the target's own, and those with another portal."""
-    more = [{"address": one.address, "port": one.port or options.port} for one in options.more_paths]
-    return [options, *(options.model_copy(update=portal) for portal in more)]
 
 
 def connect_argv(options: NvmeTcp.Options, host_nqn: str, host_id: str) -> list[str]:
@@ -306,25 +293,9 @@ def live_paths(seen: Mapping[str, str]) -> int:
     return sum(name.startswith("path-") and state == "live" for name, state in seen.items())
 
 
-def differences(options: NvmeTcp.Options, negotiated: Mapping[str, str]) -> tuple[Difference, ...]:
-    """Compare what was asked for with what came out."""
-    found = []
-    io_queues = int(negotiated.get("queue_count", "1")) - 1
-    depth = int(negotiated.get("sqsize", "-1")) + 1
-    if options.queues is not None and io_queues != options.queues:
-        found.append(Difference("queues", str(options.queues), str(io_queues)))
-    if options.queue_depth is not None and depth != options.queue_depth:
-        found.append(Difference("queue_depth", str(options.queue_depth), str(depth)))
-    if "paths" in negotiated and int(negotiated["paths"]) != len(each_path(options)):
-        found.append(Difference("paths", str(len(each_path(options))), negotiated["paths"]))
-    if "kato" in negotiated and negotiated["kato"] != str(options.keep_alive):
-        found.append(Difference("keep_alive", str(options.keep_alive), negotiated["kato"]))
-    return tuple(found)
-
-
 def explain(done: Completed, options: NvmeTcp.Options, kernel: str) -> StoragetestError:
     """Make an error of nvme-cli's words, which differ by version, and of the kernel's last ones."""
-    target = describe(options)
+    target = options.target_label
     text = (done.stderr.strip() or done.stdout.strip()).splitlines()
     said = text[-1] if text else ""
     where = f"(nvme connect on {done.host} says: {said}; its kernel: {' | '.join(kernel.splitlines())})"
@@ -336,68 +307,55 @@ def explain(done: Completed, options: NvmeTcp.Options, kernel: str) -> Storagete
     )
 
 
-def _why_not_connected(
-    client: Host, options: NvmeTcp.Options, done: Completed, deadline: Deadline
-) -> StoragetestError:
+def _why_not_connected(attaching: Attaching, options: NvmeTcp.Options, done: Completed) -> StoragetestError:
     """Find out whether the target said no or has died meanwhile: nvme-cli does not tell."""
     try:
-        _check(client, options, deadline)
+        NvmeTcp().check(attaching, options)
     except TargetDead as dead:
         return dead
     log = ["sh", "-c", "dmesg | grep -w -e nvme -e nvme_tcp | tail -n 2 | sed 's/^\\[[^]]*\\] *//'"]
-    return explain(done, options, client.run(log, deadline=deadline.left(), check=False).stdout)
+    return explain(done, options, attaching.run(log).stdout)
 
 
 def _script(script: str, options: NvmeTcp.Options, host_nqn: str, *more: str) -> list[str]:
     return ["bash", "-c", script, "storagetest-nvme", options.nqn, host_nqn, *more]
 
 
-def _check(client: Host, options: NvmeTcp.Options, deadline: Deadline) -> None:
-    target = describe(options)
-    if options.tls_key is not None:
-        raise OptionRefused(
-            f"{target}: tls_key is for cases on the wire; no client's kernel is made to use it"
-        )
-    with answering(client, target, deadline, "looking for it"):
-        for path in each_path(options):
-            check_client(client, NvmeTcp().needs(path), target=target, deadline=deadline.left())
+def _connect(
+    options: NvmeTcp.Options, host_nqn: str, host_id: str, attaching: Attaching
+) -> tuple[str, Mapping[str, str]]:
+    for path in each_path(options):
+        done = attaching.run(connect_argv(path, host_nqn, host_id))
+        if not done.ok:
+            raise _why_not_connected(attaching, path, done)
+    seen = _find(attaching, options, host_nqn)
+    return seen["block"], read_back(seen, options)
 
 
-def _refuse_existing(client: Host, options: NvmeTcp.Options, deadline: Deadline) -> None:
-    found = client.run(_script(EXISTING, options, ""), deadline=deadline.left()).stdout.split()
-    if found:
-        msg = (
-            f"{describe(options)}: {client.name} is connected to this subsystem already "
-            f"({', '.join(found)}), which is left alone. Disconnect it there, or run `storagetest clean` "
-            "if it is a leftover."
-        )
-        raise AttachError(msg)
-
-
-def _find(client: Host, options: NvmeTcp.Options, host_nqn: str, deadline: Deadline) -> dict[str, str]:
+def _find(attaching: Attaching, options: NvmeTcp.Options, host_nqn: str) -> dict[str, str]:
     """Wait for the namespace's disk and return what sysfs says of controller and disk."""
     seen: dict[str, str] = {}
     look = _script(LOOK, options, host_nqn, str(options.namespace), " ".join(("state", *_NEGOTIATED)))
 
     def there() -> bool:
         nonlocal seen
-        seen = parse_look(client.run(look, deadline=deadline.left()).stdout)
+        seen = parse_look(attaching.run(look, check=True).stdout)
         return "block" in seen
 
-    what = f"namespace {options.namespace} of {options.nqn} on {client.name}"
+    what = f"namespace {options.namespace} of {options.nqn} on {attaching.client.name}"
     try:
-        wait_until(there, min(deadline.left(), SCAN_SECONDS), what)
+        wait_until(there, min(attaching.deadline.left(), SCAN_SECONDS), what)
     except DeadlineExceeded:
         if seen.get("state") != "live":
             raise
     else:
         return seen
     if f"namespace-{options.namespace}" in seen:
-        wait_until(there, deadline.left(), f"a disk for {what}")
+        wait_until(there, attaching.deadline.left(), f"a disk for {what}")
         return seen
     others = sorted(name.removeprefix("namespace-") for name in seen if name.startswith("namespace-"))
     msg = (
-        f"{describe(options)}: connected, but the subsystem shows no namespace {options.namespace}; "
+        f"{options.target_label}: connected, but the subsystem shows no namespace {options.namespace}; "
         f"it shows {', '.join(others) or 'none'}"
     )
     raise AttachError(msg)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
@@ -12,10 +11,11 @@ from pydantic import Field, model_validator
 from storagetest.config.base import Address, Port, SecretText, Size, TargetOptions
 from storagetest.errors import AttachError, OptionRefused, StoragetestError, TargetDead
 from storagetest.hosts import Host
-from storagetest.protocols._hold import Deadline, answering, one_line
-from storagetest.protocols._mount import MountEntry, mounted
-from storagetest.protocols._reach import check_client, collect
-from storagetest.protocols.base import Attachment, Capability, Difference, Gives, Needs, Protocol, register
+from storagetest.protocols._hold import one_line
+from storagetest.protocols._mount import MountEntry
+from storagetest.protocols._reach import collect
+from storagetest.protocols.base import Capability, Needs, register
+from storagetest.protocols.template import Attaching, Mounted, MountedProtocol, MountRequest
 
 __all__ = ["Smb"]
 
@@ -26,12 +26,11 @@ _DIALECTS = {"0x210": "2.1", "0x300": "3.0", "0x302": "3.0.2", "0x311": "3.1.1"}
 
 
 @register
-class Smb(Protocol["Smb.Options"]):
+class Smb(MountedProtocol["Smb.Options"]):
     """SMB 2.1 to 3.1.1, mounted by a client's kernel, with signing and encryption."""
 
     name = "smb"
     title = "SMB"
-    gives = Gives.FILESYSTEM
     ports = (445,)
 
     class Options(TargetOptions):
@@ -81,6 +80,11 @@ class Smb(Protocol["Smb.Options"]):
         wsize: Annotated[Size, Field(ge=4096)] | None = None
         """Largest WRITE in bytes."""
 
+        @property
+        def target_label(self) -> str:
+            """The target as messages name it."""
+            return f"smb {self.dialect} {source(self)}"
+
         @model_validator(mode="after")
         def _possible(self) -> Self:
             if self.dialect == "2.1" and self.encryption:
@@ -114,50 +118,67 @@ class Smb(Protocol["Smb.Options"]):
             port=options.port,
         )
 
-    def server(self, options: Smb.Options) -> str:
-        """Return the server's address."""
-        return options.address
-
-    def probe(self, client: Host, options: Smb.Options) -> None:
-        """Try the SMB port from ``client``."""
-        _check(client, options, Deadline(options.deadline))
-
-    @contextmanager
-    def attach(self, client: Host, options: Smb.Options) -> Iterator[Attachment]:
-        """Mount the share and make a directory of our own in it."""
-        deadline, target = Deadline(options.deadline), describe(options)
-        _check(client, options, deadline)
-        with mounted(
-            client,
-            fstype="cifs",
-            source=source(options),
-            options=lambda secret: mount_options(options, secret),
-            target=target,
-            deadline=deadline,
-            releasing=Deadline(options.deadline, running=False),
-            explain=lambda said: explain(said, options, client.name),
+    def mount_request(self, options: Smb.Options) -> MountRequest:
+        """Return what mount.cifs is given."""
+        return MountRequest(
+            "cifs",
+            source(options),
+            lambda secret: mount_options(options, secret),
             secret=credentials(options),
             files=[DEBUG_DATA],
-        ) as mount:
-            negotiated = read_back(mount.entry, mount.files.get(DEBUG_DATA, ""), source(options))
-            yield Attachment(
-                client,
-                mount.directory,
-                Gives.FILESYSTEM,
-                mount.size,
-                negotiated,
-                differences(options, negotiated),
-                root=mount.entry.point,
-            )
+        )
+
+    def negotiated(self, attaching: Attaching, options: Smb.Options, mount: Mounted) -> Mapping[str, str]:  # noqa: ARG002
+        """Return the mount's options and its session's properties."""
+        return read_back(mount.entry, mount.files.get(DEBUG_DATA, ""), source(options))
+
+    def requested(self, options: Smb.Options) -> Mapping[str, object]:
+        """Return what was asked for; more security than that is the server's right."""
+        return {
+            "vers": options.dialect,
+            "signed": "yes" if options.signing and not options.encryption else None,
+            "encrypted": "yes" if options.encryption else None,
+            # The client says it of a mount that has them; where the server refuses them, it refuses to mount.
+            "posix": "yes" if options.posix else None,
+            "channels": options.max_channels if options.max_channels > 1 else None,
+            "cache": options.cache,
+            "rsize": options.rsize,
+            "wsize": options.wsize,
+        }
+
+    def error_from_output(self, stderr: str, options: Smb.Options, client: str) -> StoragetestError | None:
+        """Make an error of mount.cifs's words, by the errno(3) in them; None if it is not known."""
+        number = re.search(r"mount error\((\d+)\)", stderr)
+        if number is None:
+            return None
+        target, where = (
+            options.target_label,
+            f"(mount.cifs on {client} says: {stderr.strip().splitlines()[0]})",
+        )
+        match int(number[1]):
+            case 13 | 126 | 127 | 128 | 129:
+                return AttachError(
+                    f"{target}: the server refuses user {options.username!r}: wrong name or password, "
+                    f"or no right to the share {where}"
+                )
+            case 2 | 6:
+                return AttachError(f"{target}: the server has no share {options.share!r} {where}")
+            case 95:
+                extras = (
+                    f"{' with encryption' * options.encryption}{' with POSIX extensions' * options.posix}"
+                )
+                return OptionRefused(
+                    f"{target}: the server does not speak dialect {options.dialect}{extras} {where}"
+                )
+            case 22:
+                return AttachError(f"{target}: {client}'s kernel does not take one of the options {where}")
+            case 110 | 111 | 112 | 113 | 115:
+                return TargetDead(f"{target}: the server does not answer {where}")
+        return None
 
     def diagnose(self, client: Host, options: Smb.Options) -> Mapping[str, str]:  # noqa: ARG002
         """Collect what the cifs module tells of its sessions and counters."""
         return collect(client, {"DebugData": ["cat", DEBUG_DATA], "Stats": ["cat", "/proc/fs/cifs/Stats"]})
-
-
-def describe(options: Smb.Options) -> str:
-    """Name the target in messages."""
-    return f"smb {options.dialect} {source(options)}"
 
 
 def source(options: Smb.Options) -> str:
@@ -167,7 +188,7 @@ def source(options: Smb.Options) -> str:
 
 def credentials(options: Smb.Options) -> bytes:
     """Build the credentials file of mount.cifs(8)."""
-    password = one_line(options.password.reveal(), f"{describe(options)}: the password")
+    password = one_line(options.password.reveal(), f"{options.target_label}: the password")
     lines = {"username": options.username, "password": password, "domain": options.domain}
     return "".join(f"{key}={value}\n" for key, value in lines.items() if value is not None).encode()
 
@@ -224,55 +245,3 @@ def parse_debug_data(text: str, unc: str) -> dict[str, str]:
     channels = re.search(r"Extra Channels: (\d+)", block)
     seen["channels"] = str(1 + int(channels[1])) if channels else "1"
     return seen
-
-
-def differences(options: Smb.Options, negotiated: Mapping[str, str]) -> tuple[Difference, ...]:
-    """Compare what was asked for with what came out; more security than asked for is the server's right."""
-    asked: dict[str, str | None] = {
-        "vers": options.dialect,
-        "signed": "yes" if options.signing and not options.encryption else None,
-        "encrypted": "yes" if options.encryption else None,
-        # The client says it of a mount that has them; where the server refuses them, it refuses to mount.
-        "posix": "yes" if options.posix else None,
-        "channels": str(options.max_channels) if options.max_channels > 1 else None,
-        "cache": options.cache,
-        "rsize": str(options.rsize) if options.rsize else None,
-        "wsize": str(options.wsize) if options.wsize else None,
-    }
-    return tuple(
-        Difference(key, value, negotiated.get(key, "nothing said"))
-        for key, value in asked.items()
-        if value is not None and negotiated.get(key) != value
-    )
-
-
-def explain(said: str, options: Smb.Options, client: str) -> StoragetestError | None:
-    """Make an error of mount.cifs's words, whose number is errno(3), or None where they are none we know."""
-    number = re.search(r"mount error\((\d+)\)", said)
-    if number is None:
-        return None
-    target, where = describe(options), f"(mount.cifs on {client} says: {said.strip().splitlines()[0]})"
-    match int(number[1]):
-        case 13 | 126 | 127 | 128 | 129:
-            return AttachError(
-                f"{target}: the server refuses user {options.username!r}: wrong name or password, "
-                f"or no right to the share {where}"
-            )
-        case 2 | 6:
-            return AttachError(f"{target}: the server has no share {options.share!r} {where}")
-        case 95:
-            extras = f"{' with encryption' * options.encryption}{' with POSIX extensions' * options.posix}"
-            return OptionRefused(
-                f"{target}: the server does not speak dialect {options.dialect}{extras} {where}"
-            )
-        case 22:
-            return AttachError(f"{target}: {client}'s kernel does not take one of the options {where}")
-        case 110 | 111 | 112 | 113 | 115:
-            return TargetDead(f"{target}: the server does not answer {where}")
-    return None
-
-
-def _check(client: Host, options: Smb.Options, deadline: Deadline) -> None:
-    target = describe(options)
-    with answering(client, target, deadline, "looking for it"):
-        check_client(client, Smb().needs(options), target=target, deadline=deadline.left())

@@ -49,7 +49,7 @@ def test_read_back_of_a_composite_layout_takes_the_first_component() -> None:
     ],
 )
 def test_silent_changes_are_found(asked: dict[str, object], different: list[str]) -> None:
-    found = lustre.differences(options(**asked), lustre.read_back(LAYOUT))
+    found = Lustre().option_mismatches(options(**asked), lustre.read_back(LAYOUT))
     assert [str(one) for one in found] == different
 
 
@@ -94,13 +94,13 @@ def test_impossible_options(more: dict[str, object]) -> None:
 
 
 def test_words_of_mount_lustre() -> None:
-    dead = lustre.explain(
+    dead = Lustre().error_from_output(
         "mount.lustre: mount x at y failed: Input/output error\nIs the MGS running?", options(), "c1"
     )
     assert type(dead) is TargetDead
     unknown = "mount.lustre: mount x failed: No such file or directory\nIs the MGS specification correct?"
-    assert type(lustre.explain(unknown, options(), "c1")) is AttachError
-    assert lustre.explain("strange", options(), "c1") is None
+    assert type(Lustre().error_from_output(unknown, options(), "c1")) is AttachError
+    assert Lustre().error_from_output("strange", options(), "c1") is None
 
 
 def test_all_osts_and_one_are_two_variants():

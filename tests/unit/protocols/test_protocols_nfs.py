@@ -88,7 +88,7 @@ def test_one_connection_is_not_spelled_out_by_the_kernel() -> None:
 )
 def test_silent_changes_are_found(asked: dict[str, object], different: list[str]) -> None:
     (entry,) = parse_mountinfo(MOUNTINFO)
-    found = nfs.differences(options(**asked), nfs.read_back(entry, MOUNTSTATS))
+    found = Nfs().option_mismatches(options(**asked), nfs.read_back(entry, MOUNTSTATS))
     assert [str(one) for one in found] == different
 
 
@@ -126,14 +126,14 @@ def test_silent_changes_are_found(asked: dict[str, object], different: list[str]
     ],
 )
 def test_words_of_mount_nfs(said: str, error: type[Exception], words: str) -> None:
-    found = nfs.explain(said, options(), "c1")
+    found = Nfs().error_from_output(said, options(), "c1")
     assert type(found) is error
     assert words in str(found)
     assert said in str(found)
 
 
 def test_unknown_words_are_nobodys() -> None:
-    assert nfs.explain("mount.nfs: strange", options(), "c1") is None
+    assert Nfs().error_from_output("mount.nfs: strange", options(), "c1") is None
 
 
 @pytest.mark.parametrize(

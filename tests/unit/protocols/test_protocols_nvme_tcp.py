@@ -91,7 +91,7 @@ def test_read_back() -> None:
 )
 def test_silent_changes_are_found(asked: dict[str, object], different: list[str]) -> None:
     negotiated = nvme_tcp.read_back(nvme_tcp.parse_look(LOOK), options())
-    assert [str(one) for one in nvme_tcp.differences(options(**asked), negotiated)] == different
+    assert [str(one) for one in NvmeTcp().option_mismatches(options(**asked), negotiated)] == different
 
 
 SAID = "could not add new controller: failed to write to nvme-fabrics device"
@@ -139,7 +139,9 @@ def test_a_path_that_is_not_live_is_a_difference() -> None:
     seen = nvme_tcp.parse_look(LOOK + "path-nvme0:live\npath-nvme1:connecting\n")
     negotiated = nvme_tcp.read_back(seen, asked)
     assert negotiated["paths"] == "1"
-    assert [str(one) for one in nvme_tcp.differences(asked, negotiated)] == ["paths: asked for 2, got 1"]
+    assert [str(one) for one in NvmeTcp().option_mismatches(asked, negotiated)] == [
+        "paths: asked for 2, got 1"
+    ]
 
 
 def test_several_paths_are_for_a_client_and_not_for_the_wire() -> None:

@@ -44,13 +44,13 @@ def test_words_of_mount_cifs() -> None:
         113: (TargetDead, "does not answer"),
     }
     for number, (error, words) in cases.items():
-        found = smb.explain(
+        found = Smb().error_from_output(
             f"mount error({number}): Words\nRefer to the mount.cifs(8) manual page", options(), "c1"
         )
         assert type(found) is error
         assert words in str(found)
         assert "hunter2" not in str(found)
-    assert smb.explain("strange", options(), "c1") is None
+    assert Smb().error_from_output("strange", options(), "c1") is None
 
 
 @pytest.mark.parametrize(("flags", "seen"), [("posix,posixpaths", ""), ("nounix", "nothing said")])
@@ -59,9 +59,9 @@ def test_posix_extensions_that_were_asked_for_are_compared(flags: str, seen: str
     line = f"36 30 0:32 / /mnt rw - cifs //10.77.0.1/fast rw,vers=3.1.1,cache=strict,soft,{flags},mapposix"
     (entry,) = parse_mountinfo(line)
     negotiated = smb.read_back(entry, "", "//10.77.0.1/fast")
-    found = {one.option: one.got for one in smb.differences(options(posix=True), negotiated)}
+    found = {one.option: one.got for one in Smb().option_mismatches(options(posix=True), negotiated)}
     assert found == ({"posix": seen} if seen else {})
-    assert smb.differences(options(), negotiated) == ()
+    assert Smb().option_mismatches(options(), negotiated) == ()
 
 
 @pytest.mark.parametrize(
