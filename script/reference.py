@@ -23,6 +23,7 @@ import yaml
 from storagetest import cli
 from storagetest.config.models import PROFILES
 from storagetest.config.schema import json_schema, schema_text
+from storagetest.counters.base import all_sources
 from storagetest.plugin import hooks
 from storagetest.protocols.base import protocols
 from storagetest.units import format_duration, format_size
@@ -55,6 +56,10 @@ _METRICS = f"""\
 {MADE} A gate is a metric, `>=` or `<=`, and a value with its unit: `iops >= 20000`, `p99 <= 5ms`,
 `bandwidth >= 900MiB/s`, `client_cpu <= 80%`. A percentile that too few operations carry is INVALID; a
 metric that a workload does not measure is a mistake in the targets file."""
+_COUNTERS = f"""\
+{MADE} All are read around each load
+and, every `sample_interval`, on client and server while it runs. Those that count the bytes of a file system show how much of a load crossed to the target; those that count its
+requests prove that a case with two clients reached it."""
 _COMMANDS = f"""\
 {MADE} Tests are run with [pytest](pytest.md); `storagetest` does what is not a test run.
 [Exit status](exit-status.md) has a page of its own."""
@@ -142,6 +147,22 @@ def metrics_page() -> str:
             _table(("metric", "unit", "better", "operations wanted", "measured by"), rows),
         ]
     )
+
+
+def counters_page() -> str:
+    """Return every source of counters: its files, and what it counts besides series."""
+    rows = [
+        (
+            f"`{source.name}`",
+            _markdown(" ".join((inspect.getdoc(source) or "").split())),
+            ", ".join(f"`{path}`" for path in source.paths),
+            ", ".join(f"`{name}`" for name in sorted(source.counts_for)),
+            ", ".join(kind.value for kind in source.requests),
+        )
+        for source in all_sources()
+    ]
+    heads = ("counters", "what they count", "files", "bytes of", "requests")
+    return "\n\n".join(["# Counters", _COUNTERS, _table(heads, rows)]) + "\n"
 
 
 def command_line_page() -> str:
@@ -402,6 +423,7 @@ def pages() -> dict[Path, str]:
         REFERENCE / "workloads.md": workloads_page(workloads.all()),
         REFERENCE / "protocols.md": protocols_page(),
         REFERENCE / "metrics.md": metrics_page(),
+        REFERENCE / "counters.md": counters_page(),
         REFERENCE / "command-line.md": command_line_page(),
         REFERENCE / "pytest.md": pytest_page(),
     }

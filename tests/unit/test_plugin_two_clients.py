@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from storagetest.counters.requests import Sort
+from storagetest.counters.request_counts import RequestKind
 from storagetest.errors import HostError
 from storagetest.hosts import LocalHost
 from storagetest.plugin.outcomes import Invalid
@@ -27,7 +27,7 @@ class Counted:
         self.later = later
 
     @contextmanager
-    def over(self, sort: Sort) -> Iterator[Seen]:
+    def over(self, sort: RequestKind) -> Iterator[Seen]:
         seen = Seen(sort)
         yield seen
         seen.count, seen.how, seen.put_off = self.count, "somebody", self.later is not None

@@ -11,7 +11,9 @@ Rules:
 2. A reading is what the kernel counts: cumulative values stay cumulative (:attr:`Kind.RATE`,
    :attr:`Kind.QUOTIENT`). Only :func:`follow` takes differences, so a counter that started anew (a new
    mount, a reboot) is found out in one place: that interval has no point.
-3. A name is for people and stands for the same thing in all samples: ``eth0 received``, ``READ rtt``. It
+3. What a source offers besides series it declares on its class: requests by kind, bytes that crossed to the
+   target. Nothing else lists sources.
+4. A name is for people and stands for the same thing in all samples: ``eth0 received``, ``READ rtt``. It
    holds no address.
 """
 
@@ -23,6 +25,7 @@ from dataclasses import dataclass
 from enum import Enum
 from fnmatch import fnmatchcase
 from functools import lru_cache
+from pathlib import PurePosixPath
 from typing import Any, ClassVar
 
 from storagetest.measure.run import Unit
@@ -30,17 +33,28 @@ from storagetest.measure.series import Series
 from storagetest.registry import Registry, get_registry
 
 __all__ = [
+    "DEVICE",
+    "MOUNTS",
     "Kind",
     "Moment",
     "Reading",
+    "RequestCounts",
+    "RequestKind",
     "Source",
     "all_sources",
     "difference",
+    "file_system",
     "follow",
     "numbers",
     "register",
     "sources",
 ]
+
+MOUNTS = "/proc/self/mountstats"
+"""The file that names every mount point with the type of its file system."""
+
+DEVICE = "device"
+"""Stands among the types of file systems in :attr:`Source.counts_for` for a block device itself."""
 
 
 class Kind(Enum):
@@ -70,6 +84,35 @@ class Moment:
     texts: Mapping[str, str]
 
 
+class RequestKind(Enum):
+    """The purpose of a request."""
+
+    ASK = "ask"  # open, look up, get attributes: what is revalidated
+    READ = "read"
+    WRITE = "write"
+    CHANGE = "change"  # make, remove, rename, set attributes
+    LIST = "list"  # read a directory
+    LOCK = "lock"  # take, test or release a lock
+
+
+@dataclass(frozen=True, slots=True)
+class RequestCounts:
+    """Requests by kind, and which counter says so. A kind that is missing is one that no counter counts.
+
+    A client may keep back requests of the kinds in ``put_off`` for as long as the target does not call for
+    them.
+    """
+
+    counts: Mapping[RequestKind, int]
+    counter: str
+    put_off: frozenset[RequestKind] = frozenset()
+
+    def since(self, before: RequestCounts) -> RequestCounts:
+        """Return how many more there are than ``before``."""
+        more = {kind: count - before.counts.get(kind, 0) for kind, count in self.counts.items()}
+        return RequestCounts(more, self.counter, self.put_off)
+
+
 class Source(ABC):
     """One place to read counters from. Subclasses are stateless."""
 
@@ -79,6 +122,24 @@ class Source(ABC):
 
     lines: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """How the lines begin that matter, for paths of which not all do."""
+
+    counts_for: ClassVar[frozenset[str]] = frozenset()
+    """Types of file systems, or :data:`DEVICE`, of which it counts the bytes that cross to the target."""
+
+    transfers: ClassVar[tuple[str, str]] = ("", "")
+    """Names of the readings that are the bytes read from the target, and written to it."""
+
+    transfer_lines: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """How the lines begin that :meth:`transferred` needs, of paths of which it does not need all."""
+
+    requests: ClassVar[Mapping[RequestKind, frozenset[str]]] = {}
+    """Names of the readings that make up each kind of requests; empty: it counts none."""
+
+    put_off: ClassVar[frozenset[RequestKind]] = frozenset()
+    """Kinds of requests that the client may keep back; see :class:`RequestCounts`."""
+
+    counter: ClassVar[str] = ""
+    """Whose counter it is, in messages: ``the SMB client's``."""
 
     example: ClassVar[Mapping[str, str]]
     """Texts by path that the parser reads, as a kernel prints them."""
@@ -90,6 +151,43 @@ class Source(ABC):
     def select(self, texts: Mapping[str, str]) -> Mapping[str, str]:
         """Return those of ``texts`` that are this source's."""
         return {path: text for path, text in texts.items() if _matches(path, self.paths)}
+
+    def transferred(self, texts: Mapping[str, str], point: str) -> Mapping[str, tuple[int, int]]:  # noqa: ARG002
+        """Return whose counter → the bytes read and written so far, for the file system mounted on ``point``.
+
+        ``texts`` are this source's. Where several are returned, the one that moves most is right.
+        """
+        found = self.parse(texts)
+        if not any(name in found for name in self.transfers):
+            return {}
+        read, written = (round(found[name].value) if name in found else 0 for name in self.transfers)
+        return {self.counter: (read, written)}
+
+    def count_requests(self, texts: Mapping[str, str], point: str) -> RequestCounts | None:  # noqa: ARG002
+        """Return the requests so far for the file system mounted on ``point``, by this source's ``texts``."""
+        found = self.parse(texts)
+        counts = {
+            kind: int(sum(found[name].value for name in names if name in found))
+            for kind, names in self.requests.items()
+            if any(name in found for name in names)
+        }
+        return RequestCounts(counts, self.counter, self.put_off)
+
+    def lease_seconds(self, texts: Mapping[str, str], point: str) -> float | None:  # noqa: ARG002
+        """Return the seconds of the lease that the server gave the mount on ``point``, if there is one."""
+        return None
+
+
+def file_system(mountstats: str, path: str) -> tuple[str, str]:
+    """Return mount point and type of the file system that ``path`` is on; two empty texts if unknown."""
+    found = ("", "")
+    for line in mountstats.splitlines():
+        head, _, kind = line.partition(" with fstype ")
+        point = head.partition(" mounted on ")[2]
+        on_it = line.startswith("device ") and point and kind and PurePosixPath(path).is_relative_to(point)
+        if on_it and len(point) >= len(found[0]):
+            found = (point, kind.split()[0])
+    return found
 
 
 @lru_cache(maxsize=4096)  # the same few paths, once a second

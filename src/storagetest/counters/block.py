@@ -6,16 +6,31 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import ClassVar
 
-from storagetest.counters.base import Kind, Reading, Source, numbers, register
+from storagetest.counters.base import DEVICE, Kind, Reading, Source, numbers, register
 from storagetest.measure.run import Unit
 
-__all__ = ["Block", "device_readings"]
+__all__ = ["Block", "BlockSource", "device_readings"]
 
 _SECTOR = 512  # whatever the device's own sectors are
 
 
+class BlockSource(Source):
+    """A source whose readings :func:`device_readings` makes: it has the transferred bytes of each device."""
+
+    counts_for = frozenset({"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "xfs", "zfs", DEVICE})
+
+    def transferred(self, texts: Mapping[str, str], point: str) -> Mapping[str, tuple[int, int]]:  # noqa: ARG002
+        """Return the bytes of each device."""
+        found = self.parse(texts)
+        devices = [name.removesuffix(" in flight") for name in found if name.endswith(" in flight")]
+        return {
+            f"{device}'s": (round(found[f"{device} read"].value), round(found[f"{device} written"].value))
+            for device in devices
+        }
+
+
 @register
-class Block(Source):
+class Block(BlockSource):
     """What each block device was asked to do, after merging, and how long it took."""
 
     name = "block"

@@ -1,4 +1,7 @@
-"""What the SMB client counts: /proc/fs/cifs/Stats (admin-guide/cifs/usage.rst of the kernel's documents)."""
+"""What the SMB client counts: /proc/fs/cifs/Stats (admin-guide/cifs/usage.rst of the kernel's documents).
+
+Its operations are the commands of MS-SMB2 2.2.1.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import ClassVar
 
-from storagetest.counters.base import Reading, Source, register
+from storagetest.counters.base import Reading, RequestKind, Source, register
 from storagetest.measure.run import Unit
 
 __all__ = ["Cifs"]
@@ -25,6 +28,17 @@ class Cifs(Source):
 
     name = "cifs"
     paths = (_PATH,)
+    counts_for = frozenset({"cifs", "smb3"})
+    counter = "the SMB client's"
+    transfers = ("read", "written")
+    requests: ClassVar[Mapping[RequestKind, frozenset[str]]] = {
+        RequestKind.ASK: frozenset({"Creates", "QueryInfos"}),
+        RequestKind.READ: frozenset({"Reads"}),
+        RequestKind.WRITE: frozenset({"Writes"}),
+        RequestKind.CHANGE: frozenset({"Creates", "SetInfos"}),
+        RequestKind.LIST: frozenset({"QueryDirectories"}),
+        RequestKind.LOCK: frozenset({"Locks"}),
+    }
     example: ClassVar[Mapping[str, str]] = {
         _PATH: (
             "Resources in use\nCIFS Session: 1\n\n0 session 0 share reconnects\n"

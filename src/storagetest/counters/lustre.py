@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import ClassVar
 
-from storagetest.counters.base import Kind, Reading, Source, register
+from storagetest.counters.base import Kind, Reading, RequestCounts, RequestKind, Source, register
 from storagetest.measure.run import Unit
 
 __all__ = ["Lustre"]
@@ -37,6 +37,28 @@ class Lustre(Source):
         "/sys/kernel/debug/lustre/mdc/*/stats",
         "/sys/kernel/debug/lustre/mdc/*/md_stats",
     )
+    counts_for = frozenset({"lustre"})
+    counter = "the Lustre client's"
+    transfers = ("osc read_bytes", "osc write_bytes")
+    # The client's md_stats count calls, also those that its own locks answer; its imports' stats count
+    # requests, but not what changes a name or attributes (MDS_REINT), of which every call is one. An open
+    # that may make a file is the intent of a lock, like a look-up.
+    requests: ClassVar[Mapping[RequestKind, frozenset[str]]] = {
+        RequestKind.ASK: frozenset(
+            {f"mdc {name} calls" for name in ("ldlm_ibits_enqueue", "mds_getattr", "mds_getattr_lock")}
+            | {f"osc {name} calls" for name in ("ldlm_glimpse_enqueue", "ldlm_extent_enqueue")}
+        ),
+        RequestKind.READ: frozenset({"osc read_bytes calls", "mdc read_bytes calls"}),
+        RequestKind.WRITE: frozenset({"osc write_bytes calls", "mdc write_bytes calls"}),
+        RequestKind.CHANGE: frozenset(
+            f"mdc {name} calls"
+            for name in ("create", "link", "rename", "unlink", "setattr", "ldlm_ibits_enqueue")
+        ),
+        RequestKind.LIST: frozenset({"mdc mds_readpage calls"}),
+        RequestKind.LOCK: frozenset({"mdc ldlm_flock_enqueue calls"}),
+    }
+    # Who writes has the server's lock on what it writes, and sends it when another wants that.
+    put_off = frozenset({RequestKind.WRITE})
     example: ClassVar[Mapping[str, str]] = {
         "/sys/kernel/debug/lustre/llite/lustre-ffff8c1234/stats": (
             "snapshot_time             1700000000.123456789 secs.nsecs\n"
@@ -66,3 +88,14 @@ class Lustre(Source):
                     total / 1e6, Unit.SECONDS, Kind.QUOTIENT, per=calls[layer, name]
                 )
         return found
+
+    def count_requests(self, texts: Mapping[str, str], point: str) -> RequestCounts:  # noqa: ARG002
+        """Sum what is counted. What was never asked for has no line, so its file says that it is counted."""
+        found = self.parse(texts)
+        files = {path.rpartition("/")[2] for path in texts if "/lustre/mdc/" in path}
+        counts = {
+            kind: int(sum(found[name].value for name in names if name in found))
+            for kind, names in self.requests.items()
+            if ("md_stats" if kind is RequestKind.CHANGE else "stats") in files
+        }
+        return RequestCounts(counts, self.counter, self.put_off)

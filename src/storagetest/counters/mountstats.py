@@ -1,23 +1,34 @@
 """What the NFS client counts: /proc/self/mountstats (nfsiostat(8) and mountstats(8) read the same).
 
-Of every operation the kernel keeps: calls, transmissions, major time-outs, bytes sent and received, and the
-milliseconds spent queued, on the wire and back (RTT), and in all (execute): struct rpc_iostats in the
-kernel's include/linux/sunrpc/metrics.h. RTT is the network and the server; execute less RTT is the client.
+Of every operation (RFC 1813, RFC 8881) the kernel keeps: calls, transmissions, major time-outs, bytes sent
+and received, and the milliseconds spent queued, on the wire and back (RTT), and in all (execute): struct
+rpc_iostats in the kernel's include/linux/sunrpc/metrics.h. RTT is the network and the server; execute less
+RTT is the client.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from storagetest.counters.base import Kind, Reading, Source, numbers, register
+from storagetest.counters.base import (
+    MOUNTS,
+    Kind,
+    Reading,
+    RequestCounts,
+    RequestKind,
+    Source,
+    numbers,
+    register,
+)
 from storagetest.measure.run import Unit
 
 __all__ = ["Mount", "Mountstats", "parse_mounts"]
 
-_PATH = "/proc/self/mountstats"
 _COLUMNS = 8
+_OPEN = {"OPEN", "OPEN_NOATTR", "OPEN_DGRD"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +60,22 @@ class Mountstats(Source):
     """Calls, RTT and execute time of every NFS operation, and bytes read and written, by mount."""
 
     name = "mountstats"
-    paths = (_PATH,)
+    paths = (MOUNTS,)
+    counts_for = frozenset({"nfs", "nfs4"})
+    counter = "the NFS mount's"
+    transfer_lines: ClassVar[Mapping[str, tuple[str, ...]]] = {MOUNTS: ("\tbytes:",)}
+    requests: ClassVar[Mapping[RequestKind, frozenset[str]]] = {
+        RequestKind.ASK: frozenset({"LOOKUP", "LOOKUP_ROOT", "LOOKUPP", "GETATTR", "ACCESS"} | _OPEN),
+        RequestKind.READ: frozenset({"READ", "READ_PLUS"}),
+        RequestKind.WRITE: frozenset({"WRITE"}),
+        RequestKind.CHANGE: frozenset(
+            {"CREATE", "MKDIR", "SYMLINK", "MKNOD", "REMOVE", "RMDIR", "RENAME", "LINK", "SETATTR"} | _OPEN
+        ),
+        RequestKind.LIST: frozenset({"READDIR", "READDIRPLUS"}),
+        RequestKind.LOCK: frozenset({"LOCK", "LOCKU", "LOCKT"}),
+    }
     example: ClassVar[Mapping[str, str]] = {
-        _PATH: (
+        MOUNTS: (
             "device proc mounted on /proc with fstype proc\n"
             "device nas:/tank mounted on /mnt/tank with fstype nfs4 statvers=1.1\n"
             "\topts:\trw,vers=4.2\n"
@@ -64,12 +88,45 @@ class Mountstats(Source):
 
     def parse(self, texts: Mapping[str, str]) -> Mapping[str, Reading]:
         """Return the readings; where there are several mounts, names are led by the mount point."""
-        mounts = parse_mounts(texts.get(_PATH, ""))
+        mounts = parse_mounts(texts.get(MOUNTS, ""))
         found: dict[str, Reading] = {}
         for mount in mounts:
             prefix = f"{mount.path} " if len(mounts) > 1 else ""
             found |= {f"{prefix}{name}": reading for name, reading in _of_mount(mount).items()}
         return found
+
+    def transferred(self, texts: Mapping[str, str], point: str) -> Mapping[str, tuple[int, int]]:
+        """Return the bytes of the mount on ``point``."""
+        mount = _find(texts, point)
+        return {} if mount is None else {self.counter: (mount.read, mount.written)}
+
+    def count_requests(self, texts: Mapping[str, str], point: str) -> RequestCounts | None:
+        """Return the operations of the mount on ``point``."""
+        mount = _find(texts, point)
+        if mount is None:
+            return None
+        counts = {
+            kind: sum(one.calls for name, one in mount.operations.items() if name in names)
+            for kind, names in self.requests.items()
+        }
+        # Version 3 has no procedures for locks: what counts none is not what counts nothing.
+        if not self.requests[RequestKind.LOCK] & mount.operations.keys():
+            del counts[RequestKind.LOCK]
+        return RequestCounts(counts, self.counter)
+
+    def lease_seconds(self, texts: Mapping[str, str], point: str) -> float | None:
+        """Return what the ``nfsv4:`` line of the mount on ``point`` says."""
+        ours = False
+        for line in texts.get(MOUNTS, "").splitlines():
+            if line.startswith("device "):
+                ours = f" mounted on {point} " in line
+            elif ours and (found := re.search(r"\blease_time=(\d+)", line)):
+                return float(found[1])
+        return None
+
+
+def _find(texts: Mapping[str, str], point: str) -> Mount | None:
+    return next((one for one in parse_mounts(texts.get(MOUNTS, "")) if one.path == point), None)
 
 
 def parse_mounts(text: str) -> list[Mount]:

@@ -11,15 +11,15 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import ClassVar
 
-from storagetest.counters.base import Kind, Reading, Source, numbers, register
-from storagetest.counters.block import device_readings
+from storagetest.counters.base import Kind, Reading, numbers, register
+from storagetest.counters.block import BlockSource, device_readings
 from storagetest.measure.run import Unit
 
 __all__ = ["Nvme"]
 
 
 @register
-class Nvme(Source):
+class Nvme(BlockSource):
     """Whether each controller was live, how many queues it had, and what went over each path."""
 
     name = "nvme"

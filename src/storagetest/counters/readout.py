@@ -7,14 +7,12 @@ the series sampled in between are for people.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 
 from storagetest.counters.base import all_sources
 
 __all__ = ["command", "globs", "parse", "printed"]
 
 
-@cache
 def command() -> str:
     """Return the shell command (sh, GNU grep) that prints the files of all sources; it is silent of others.
 
@@ -23,7 +21,6 @@ def command() -> str:
     return f"grep -asHZ '' {' '.join(globs())}"
 
 
-@cache
 def globs() -> tuple[str, ...]:
     """Return the files of all sources, as globs."""
     return tuple(dict.fromkeys(path for source in all_sources() for path in source.paths))

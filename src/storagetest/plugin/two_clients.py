@@ -37,7 +37,7 @@ from functools import partial
 import pytest
 
 from storagetest.config import Variant
-from storagetest.counters.requests import Sort
+from storagetest.counters.request_counts import RequestKind
 from storagetest.errors import ConfigError, HostError
 from storagetest.hosts import Host, wait_until
 from storagetest.plugin.attaching import attached, hold_to_what_was_asked
@@ -117,7 +117,7 @@ class OnWire:
     """Callable: proves that what its body does makes a client send something to the target.
 
     ``wire(a, "lock")`` names the hand and what is to be sent: ask, read, write, change, list or lock (see
-    :class:`~storagetest.counters.requests.Sort`).
+    :class:`~storagetest.counters.request_counts.RequestKind`).
     """
 
     def __init__(self, watches: dict[str, Watch]) -> None:
@@ -128,7 +128,7 @@ class OnWire:
     def __call__(self, hand: Hand, sort: str) -> Iterator[None]:
         """Raise :class:`Invalid` at the end where nothing was sent, or nobody can tell."""
         failed: AssertionError | OSError | None = None
-        with self._watches[hand.name].over(Sort(sort)) as seen:
+        with self._watches[hand.name].over(RequestKind(sort)) as seen:
             try:
                 yield
             except (AssertionError, OSError) as error:

@@ -2,7 +2,7 @@
 capture.
 
     watch = Watch(hand, path)
-    with watch.over(Sort.LOCK) as seen:
+    with watch.over(RequestKind.LOCK) as seen:
         hand.lock(fd, fcntl.F_WRLCK)
     seen.count          # requests of that sort, or None where nobody can tell
     watch.recount(seen) # the same up to now, for what a client may put off (``seen.put_off``)
@@ -17,7 +17,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from storagetest.counters.requests import NLM, PATHS, Sort, Tally, lease_seconds, tally
+from storagetest.counters import request_counts
+from storagetest.counters.request_counts import (
+    NLM,
+    RequestCounts,
+    RequestKind,
+    count_requests,
+    nfs4_lease_seconds,
+)
 from storagetest.errors import ClientLacks
 from storagetest.runner.hands import Hand
 
@@ -31,11 +38,11 @@ class Seen:
     ``put_off``: the client may keep it back until the target calls for it.
     """
 
-    sort: Sort
+    sort: RequestKind
     count: int | None = None
     how: str = ""
     put_off: bool = False
-    before: Tally | None = None
+    before: RequestCounts | None = None
 
 
 class Watch:
@@ -46,12 +53,12 @@ class Watch:
         self._path = path
 
     @contextmanager
-    def over(self, sort: Sort) -> Iterator[Seen]:
+    def over(self, sort: RequestKind) -> Iterator[Seen]:
         """Count the requests of ``sort`` that the body causes; :class:`Seen` is filled in when it ends."""
         seen = Seen(sort)
         before = self._tally()
         counted = before is not None and sort in before.counts
-        captured = not counted and sort is Sort.LOCK and before is not None and self._capture()
+        captured = not counted and sort is RequestKind.LOCK and before is not None and self._capture()
         try:
             yield seen
         finally:
@@ -71,10 +78,10 @@ class Watch:
 
     def lease(self) -> float | None:
         """Return the lease time in seconds that the server keeps for this mount; None where it has none."""
-        return lease_seconds(self._hand.texts(PATHS), self._path)
+        return nfs4_lease_seconds(self._hand.texts(request_counts.paths()), self._path)
 
-    def _tally(self) -> Tally | None:
-        return tally(self._hand.texts(PATHS), self._path)
+    def _tally(self) -> RequestCounts | None:
+        return count_requests(self._hand.texts(request_counts.paths()), self._path)
 
     def _capture(self) -> bool:
         try:

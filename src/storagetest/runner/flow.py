@@ -1,9 +1,9 @@
 """What moves right now between the client and its target, while a load runs.
 
 The sampler that runs beside every load is asked to say, now and then, what the few counters hold that tell
-how many bytes crossed (:mod:`storagetest.counters._crossing`). Two such moments make a rate: it is the
-client kernel's own count, all of the client's traffic by that counter, and never the load generator's guess.
-Where no counter tells (a tmpfs, say) there is no rate.
+how many bytes crossed (:mod:`storagetest.counters._transferred_bytes`). Two such moments make a rate: it is
+the client kernel's own count, all of the client's traffic by that counter, and never the load generator's
+guess. Where no counter tells (a tmpfs, say) there is no rate.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from storagetest.counters._crossing import COUNTERS, LINES, crossing
+from storagetest.counters import _transferred_bytes
+from storagetest.counters._transferred_bytes import transferred_between
 from storagetest.counters.base import Moment
 
 __all__ = ["Flow", "Watch"]
@@ -47,7 +48,11 @@ class Watch:
     @property
     def request(self) -> dict[str, Any]:
         """What the agent's ``sample`` is asked for."""
-        return {"every": self._every, "paths": list(COUNTERS), "lines": dict(LINES)}
+        return {
+            "every": self._every,
+            "paths": list(_transferred_bytes.paths()),
+            "lines": dict(_transferred_bytes.lines()),
+        }
 
     def hear(self, said: Mapping[str, Any]) -> None:
         """Take in a line of the sampler's; what cannot be read is passed over, as it is for the eye only."""
@@ -59,7 +64,7 @@ class Watch:
         before, self._before = self._before, now
         if before is None or now.time <= before.time:
             return
-        crossed = crossing(before.texts, now.texts, self._path)
+        crossed = transferred_between(before.texts, now.texts, self._path)
         if crossed is not None:
             seconds = now.time - before.time
             self._on_flow(Flow(crossed.read / seconds, crossed.written / seconds, seconds, crossed.counter))

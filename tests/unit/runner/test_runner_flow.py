@@ -107,7 +107,7 @@ def test_a_case_tells_what_moves_in_the_phase_that_was_told(scripted, attachment
 
     moved = iter(range(10**6))
     monkeypatch.setattr(
-        "storagetest.runner.flow.crossing",
+        "storagetest.runner.flow.transferred_between",
         lambda *_: type("Crossed", (), {"read": next(moved), "written": 0, "counter": "a test's"}),
     )
     load = Slow([1.0, 1.0])

@@ -19,7 +19,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 from pydantic import Field, model_validator
 
 from storagetest.config.base import WorkloadOptions
-from storagetest.counters._crossing import crossing
+from storagetest.counters._transferred_bytes import transferred_between
 from storagetest.counters.base import difference
 from storagetest.counters.nic import Nic, traffic
 from storagetest.errors import DeadlineExceeded, WorkloadError
@@ -260,7 +260,7 @@ def first_ios(*runs: Done) -> tuple[float, ...]:
 
 def proven(sample: Sample, done: Done, state: Cache | None, path: str) -> Sample:
     """Return ``sample`` with what crossed the wire, and invalid where that does not show ``state``."""
-    crossed = crossing(done.counted.before, done.counted.after, path)
+    crossed = transferred_between(done.counted.before, done.counted.after, path)
     if crossed is None or state is None:
         why = unproven(state, moved=0, crossed=None) if state else ""
         return replace(sample, invalid=(*sample.invalid, why)) if why else sample
