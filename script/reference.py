@@ -57,9 +57,9 @@ _METRICS = f"""\
 `bandwidth >= 900MiB/s`, `client_cpu <= 80%`. A percentile that too few operations carry is INVALID; a
 metric that a workload does not measure is a mistake in the targets file."""
 _COUNTERS = f"""\
-{MADE} All are read around each load
-and, every `sample_interval`, on client and server while it runs. Those that count the bytes of a file system show how much of a load crossed to the target; those that count its
-requests prove that a case with two clients reached it."""
+{MADE} All are read around each load and, every `sample_interval`, on client and server while it runs.
+Those that count the bytes of a file system show how much of a load crossed to the target; those that count
+its requests prove that a case with two clients reached it."""
 _COMMANDS = f"""\
 {MADE} Tests are run with [pytest](pytest.md); `storagetest` does what is not a test run.
 [Exit status](exit-status.md) has a page of its own."""

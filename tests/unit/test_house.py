@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from storagetest.protocols.base import protocols
+
 SOURCE = Path(__file__).parents[2] / "src" / "storagetest"
 EVERYBODY = {"errors", "units"}
 
@@ -76,6 +78,24 @@ def test_a_module_imports_only_what_its_room_may(path: Path) -> None:
         assert others <= allowed, f"{mine} may not import {sorted(others - allowed)}"
     elif mine not in MAY_USE_REPORT:
         assert not others & ON_TOP, f"{mine} may not import {sorted(others & ON_TOP)}, which sit on top"
+
+
+SUITES = SOURCE.parents[1] / "suites"
+NAMES_PROTOCOLS = {"protocols", "wire", "lab", "suites"}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [*(path for path in modules() if room(path) not in NAMES_PROTOCOLS), *sorted(SUITES.rglob("*.py"))],
+    ids=lambda path: str(path.relative_to(SOURCE.parents[1])),
+)
+def test_no_code_depends_on_a_protocols_name(path: Path) -> None:
+    """What a protocol can do is a capability or an attribute of its class. ``local`` is a transport too."""
+    names = set(protocols.all()) - {"local"}
+    for node in ast.walk(ast.parse(path.read_text())):
+        compared = [node.left, *node.comparators] if isinstance(node, ast.Compare) else []
+        for part in (inner for each in compared for inner in ast.walk(each)):
+            assert not isinstance(part, ast.Constant) or part.value not in names, f"{path}:{node.lineno}"
 
 
 def test_only_one_module_imports_allure() -> None:

@@ -150,3 +150,12 @@ def test_a_record_without_any_metric_is_an_entry_without_any(make_record):
     bare = replace(run, samples=tuple(replace(sample, values={}) for sample in run.samples))
     (entry,) = entries_of([make_record(run=bare)]).values()
     assert dict(entry.metrics) == {}
+
+
+def test_a_case_of_ours_that_was_renamed_keeps_its_baseline(make_record, tmp_path):
+    path = tmp_path / "base.json"
+    new = "suites/performance/test_custom_workloads.py::test_custom_workload[disk-oltp]"
+    record = make_record()
+    old = replace(record.run, case="suites/performance/test_own.py::test_own[disk-oltp]")
+    save(path, [replace(record, run=old)])
+    assert [key.case for key in load(path).entries] == [new]

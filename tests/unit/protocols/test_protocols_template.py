@@ -1,0 +1,206 @@
+"""The steps of an attach in their order, for a file system and for a device; the client is scripted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from storagetest.config.base import BlockOptions, Items, Port, Portal, TargetOptions
+from storagetest.errors import AttachError, DataAtRisk, DeadlineExceeded, OptionRefused, TargetDead
+from storagetest.hosts import Completed, Journal, LocalHost
+from storagetest.protocols.base import Gives, Needs
+from storagetest.protocols.template import (
+    Attaching,
+    Connection,
+    DeviceProtocol,
+    Mounted,
+    MountedProtocol,
+    MountRequest,
+    each_path,
+)
+
+FACTS = {
+    "path": "/dev/sdx",
+    "identity": "naa.1",
+    "size": 4096,
+    "read_only": False,
+    "partition": False,
+    "partitions": [],
+    "holders": [],
+    "mounts": [],
+    "swap": False,
+    "twins": [],
+    "busy": "",
+    "signatures": [],
+}
+
+
+STEPS = {"reach", "mount", "look", "unmount", "existing", "connect", "release", "facts", "clear"}
+
+
+class Share(MountedProtocol["Share.Options"]):
+    """A share with a size."""
+
+    class Options(TargetOptions):
+        rsize: int = 4096
+
+        @property
+        def target_label(self) -> str:
+            return "the share"
+
+    def server(self, options: Share.Options) -> str:
+        return "nas"
+
+    def mount_request(self, options: Share.Options) -> MountRequest:
+        return MountRequest("sharefs", "nas:/a", lambda path: [f"secret={path}"], b"hunter2", ["/proc/share"])
+
+    def error_from_output(self, stderr: str, options: Share.Options, client: str) -> OptionRefused | None:
+        return OptionRefused(f"{client}: too old") if "old" in stderr else None
+
+    def negotiated(self, attaching: Attaching, options: Share.Options, mount: Mounted) -> Mapping[str, str]:
+        return {**mount.entry.options, "file": mount.files["/proc/share"]}
+
+    def requested(self, options: Share.Options) -> Mapping[str, object]:
+        return {"rsize": options.rsize, "wsize": None}
+
+
+class Disk(DeviceProtocol["Disk.Options"]):
+    """A disk behind a connection."""
+
+    class Options(BlockOptions):
+        address: str = "10.0.0.1"
+        port: Port = 3260
+        more_paths: Items[Portal] = ()
+
+    def needs(self, options: Disk.Options) -> Needs:
+        return Needs(address=options.address, port=options.port)
+
+    def connection(self, options: Disk.Options) -> Connection:
+        return Connection(
+            "a connection",
+            ["existing"],
+            "has a session",
+            "Log out",
+            connect=lambda attaching: (attaching.run(["connect"]).stdout, {"depth": "8"}),
+            release=lambda seconds: ["release", str(seconds)],
+        )
+
+
+class Scripted(LocalHost):
+    """Keeps its journal for real; commands of the protocols are answered as given and noted."""
+
+    def __init__(self, **says: tuple[int, str, str]) -> None:
+        super().__init__()
+        self.answers = says
+        self.steps: list[str] = []
+        self.mounted = ""
+
+    def run(self, argv: Any, **more: Any) -> Completed:
+        words = list(argv)
+        scripted = next((word for word in words if word.startswith("storagetest-")), "")
+        step = scripted.removeprefix("storagetest-") or (words[2] if words[0] == "python3" else words[0])
+        if step not in STEPS:  # the journal's
+            return super().run(argv, **more)
+        self.steps.append(step)
+        if step == "mount":
+            self.mounted = words[4]
+        if step in {"mount", "connect"}:
+            assert Journal(LocalHost()).entries(), "how to undo it is written before it is done"
+        look = f"1 2 0:5 / {self.mounted} rw - sharefs nas:/a rsize=1024\n== /proc/share\nfast"
+        look = f"== size\n2 4096\n== /proc/self/mountinfo\n{look}"
+        usual = {"look": look, "connect": "sdx", "facts": json.dumps(FACTS)}
+        status, out, err = self.answers.get(step, (0, usual.get(step, ""), ""))
+        if status == 124:
+            raise DeadlineExceeded("it hangs")
+        return Completed("c", tuple(words), status, out, err, 0.1)
+
+    def push(self, *_: Any, **__: Any) -> None:
+        self.steps.append("secret")
+
+
+@pytest.fixture(autouse=True)
+def _own_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, original = str(tmp_path / "journal"), Journal.__init__
+    monkeypatch.setattr(Journal, "__init__", lambda self, host, directory="": original(self, host, place))
+
+
+def entries() -> int:
+    return len(Journal(LocalHost()).entries())
+
+
+def test_a_file_system_is_checked_journalled_mounted_read_back_and_released():
+    client = Scripted()
+    with Share().attach(client, Share.Options()) as attachment:
+        assert client.steps == ["reach", "secret", "mount", "look"]
+        assert attachment.gives is Gives.FILESYSTEM
+        assert attachment.path.startswith(attachment.root)
+        assert (attachment.size, attachment.negotiated) == (8192, {"rsize": "1024", "file": "fast"})
+        assert [str(one) for one in attachment.differences] == ["rsize: asked for 4096, got 1024"]
+        assert entries() == 1
+    assert client.steps[4:] == ["unmount"]
+    assert entries() == 0
+
+
+def test_what_the_protocol_knows_of_a_refusal_is_the_error():
+    client = Scripted(mount=(32, "", "the server is too old"))
+    with pytest.raises(OptionRefused, match="too old"), Share().attach(client, Share.Options()):
+        pass
+    assert client.steps[-1] == "unmount"
+    assert entries() == 0
+
+
+def test_a_step_that_does_not_end_names_target_client_and_step():
+    client = Scripted(mount=(124, "", ""))
+    wanted = r"the share did not answer .*while mounting"
+    with pytest.raises(TargetDead, match=wanted), Share().attach(client, Share.Options()):
+        pass
+    assert entries() == 0
+
+
+def test_what_is_left_is_an_error_and_stays_in_the_journal():
+    client = Scripted(unmount=(1, "busy", ""))
+    wanted = r"mount of nas:/a .*is still there"
+    with pytest.raises(AttachError, match=wanted), Share().attach(client, Share.Options()):
+        pass
+    assert entries() == 1
+
+
+def test_a_device_is_connected_examined_lent_and_cleared():
+    client = Scripted()
+    with Disk().attach(client, Disk.Options(erase="naa.1")) as attachment:
+        assert client.steps == ["reach", "existing", "connect", "facts"]
+        assert (attachment.path, attachment.negotiated) == ("/dev/sdx", {"depth": "8"})
+        assert entries() == 1
+    assert client.steps[4:] == ["clear", "release"]
+    assert entries() == 0
+
+
+def test_a_device_that_may_not_be_overwritten_is_released_untouched():
+    client = Scripted()
+    with pytest.raises(DataAtRisk), Disk().attach(client, Disk.Options(erase="naa.2")):
+        pass
+    assert client.steps[-1] == "release"
+    assert "clear" not in client.steps
+
+
+def test_a_connection_of_somebody_elses_is_left_alone():
+    client = Scripted(existing=(0, "session3\n", ""))
+    wanted = r"disk: .* has a session already \(session3\), which is left alone. Log out there, or run"
+    with pytest.raises(AttachError, match=wanted), Disk().attach(client, Disk.Options()):
+        pass
+    assert client.steps == ["reach", "existing"]
+    assert entries() == 0
+
+
+def test_every_path_is_checked():
+    more = [{"address": "10.0.0.2"}, {"address": "10.0.0.3", "port": 1}]
+    options = Disk.Options.model_validate({"more_paths": more})
+    paths = [(path.address, path.port) for path in each_path(options)]
+    assert paths == [("10.0.0.1", 3260), ("10.0.0.2", 3260), ("10.0.0.3", 1)]
+    client = Scripted()
+    Disk().probe(client, options)
+    assert client.steps == ["reach"] * 3
