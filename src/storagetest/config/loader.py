@@ -10,15 +10,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from storagetest.config import gates
 from storagetest.config.comparisons import Comparison, read_comparisons
+from storagetest.config.hosts import Machines
 from storagetest.config.known import KnownIssue, read_known_issues
-from storagetest.config.machines import Machines
 from storagetest.config.models import PROFILES, Machine, Profile, ProfileEntry, Rule, Variant
 from storagetest.config.overrides import apply_overrides
 from storagetest.config.own import OwnWorkloads, read_own
-from storagetest.config.problems import Problems, suggest
 from storagetest.config.targets import Targets
+from storagetest.config.thresholds import choose, most, read_rules
+from storagetest.config.validation import Problems, suggest
 from storagetest.config.yaml_source import Node, Source, read
 from storagetest.errors import ConfigError
 
@@ -67,12 +67,12 @@ class Config:
     def thresholds_for(
         self, variant: Variant, workload: str, parameters: Mapping[str, Any]
     ) -> tuple[Threshold, ...]:
-        """Return the gates of one case; see :mod:`storagetest.config.gates` for which goes before which."""
-        return gates.choose((self.thresholds, variant.thresholds), workload, parameters)
+        """Return the gates of one case; their precedence: :mod:`storagetest.config.thresholds`."""
+        return choose((self.thresholds, variant.thresholds), workload, parameters)
 
     def most_thresholds(self, variant: Variant, workload: str) -> int:
         """Return how many gates a case of ``workload`` can have at most on ``variant``."""
-        return gates.most((self.thresholds, variant.thresholds), workload)
+        return most((self.thresholds, variant.thresholds), workload)
 
 
 def load(path: Path | str, overrides: Iterable[str] = ()) -> Config:
@@ -95,7 +95,7 @@ def build(source: Source) -> Config:
     path = Path(source.name)
     own = read_own(sections.get("workloads"), path.parent, problems)
     thresholds = sections.get("thresholds")
-    rules = gates.read_rules(thresholds, "thresholds", problems) if thresholds else ()
+    rules = read_rules(thresholds, "thresholds", problems) if thresholds else ()
     broken = frozenset(_named(sections.get("clients"))) - set(clients)
     variants = Targets(problems, clients, servers, broken).build(sections.get("targets"), source.root)
     compared = sections.get("comparisons")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from storagetest.config.base import Items, LocalPath, Model
-from storagetest.config.problems import Problems
+from storagetest.config.validation import Problems
 from storagetest.config.yaml_source import Node
 from storagetest.errors import ConfigError
 

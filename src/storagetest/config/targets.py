@@ -9,11 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from storagetest.config import gates, matrix
+from storagetest.config import matrix
 from storagetest.config.base import TargetOptions
-from storagetest.config.crowds import how_many
+from storagetest.config.client_counts import how_many
 from storagetest.config.models import NO_CONTROLS, Machine, TargetEntry, Variant
-from storagetest.config.problems import Problems, suggest
+from storagetest.config.thresholds import read_rules
+from storagetest.config.validation import Problems, suggest
 from storagetest.config.yaml_source import Node
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ class Targets:
         if node.mapping is not None and not children:
             self.problems.add(node.place, f"{where}.protocol: this is missing: {', '.join(_protocols())}")
         thresholds = children.get("thresholds")
-        rules = gates.read_rules(thresholds, f"{where}.thresholds", self.problems) if thresholds else ()
+        rules = read_rules(thresholds, f"{where}.thresholds", self.problems) if thresholds else ()
         if entry is None:
             return []
         protocol = _protocols().get(entry.protocol)

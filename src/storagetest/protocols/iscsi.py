@@ -17,9 +17,9 @@ from pydantic import Field
 from storagetest.config.base import Address, BlockOptions, Items, Model, Port, Portal, SecretText
 from storagetest.errors import AttachError, ClientLacks, StoragetestError, TargetDead
 from storagetest.hosts import Completed, Host, wait_until
-from storagetest.protocols._block import block_capabilities, lent, tools
-from storagetest.protocols._hold import WITHIN, Deadline, answering, held, one_line
-from storagetest.protocols._reach import ask, check_client, collect
+from storagetest.protocols._acquire import WITHIN, Deadline, answering, held, one_line
+from storagetest.protocols._block_device import block_capabilities, lent, tools
+from storagetest.protocols._preflight import ask, check_client, collect
 from storagetest.protocols.base import Attachment, Capability, Difference, Gives, Needs, Protocol, register
 
 __all__ = ["Iscsi"]

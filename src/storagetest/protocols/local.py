@@ -11,10 +11,10 @@ from pydantic import Field, model_validator
 from storagetest.config.base import BlockOptions
 from storagetest.errors import AttachError
 from storagetest.hosts import Host
-from storagetest.protocols._block import block_capabilities, lent, tools
-from storagetest.protocols._hold import LEFT_ON_TARGET, WITHIN, Deadline, answering, held, new_id
+from storagetest.protocols._acquire import LEFT_ON_TARGET, WITHIN, Deadline, answering, held, new_id
+from storagetest.protocols._block_device import block_capabilities, lent, tools
 from storagetest.protocols._mount import parse_mountinfo, parse_sections
-from storagetest.protocols._reach import check_client
+from storagetest.protocols._preflight import check_client
 from storagetest.protocols.base import Attachment, Capability, Gives, Needs, Protocol, register
 
 __all__ = ["Local"]

@@ -12,9 +12,9 @@ from pydantic import Field
 from storagetest.config.base import Size, TargetOptions
 from storagetest.errors import AttachError, ClientLacks, OptionRefused, StoragetestError, TargetDead
 from storagetest.hosts import Completed, Host
-from storagetest.protocols._hold import Deadline, answering
+from storagetest.protocols._acquire import Deadline, answering
 from storagetest.protocols._mount import mounted
-from storagetest.protocols._reach import check_client, collect
+from storagetest.protocols._preflight import check_client, collect
 from storagetest.protocols.base import Attachment, Capability, Difference, Gives, Needs, Protocol, register
 
 __all__ = ["Lustre"]

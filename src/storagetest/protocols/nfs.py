@@ -12,9 +12,9 @@ from pydantic import Field
 from storagetest.config.base import Address, Port, Size, TargetOptions
 from storagetest.errors import AttachError, ClientLacks, OptionRefused, StoragetestError, TargetDead
 from storagetest.hosts import Host
-from storagetest.protocols._hold import Deadline, answering
+from storagetest.protocols._acquire import Deadline, answering
 from storagetest.protocols._mount import MountEntry, mounted
-from storagetest.protocols._reach import ask, check_client, collect
+from storagetest.protocols._preflight import ask, check_client, collect
 from storagetest.protocols.base import Attachment, Capability, Difference, Gives, Needs, Protocol, register
 
 __all__ = ["Nfs"]

@@ -18,9 +18,9 @@ from pydantic import Field, model_validator
 from storagetest.config.base import Address, BlockOptions, Items, Port, Portal, SecretText
 from storagetest.errors import AttachError, DeadlineExceeded, OptionRefused, StoragetestError, TargetDead
 from storagetest.hosts import Completed, Host, wait_until
-from storagetest.protocols._block import block_capabilities, lent, tools
-from storagetest.protocols._hold import WITHIN, Deadline, answering, held
-from storagetest.protocols._reach import ask, check_client, collect
+from storagetest.protocols._acquire import WITHIN, Deadline, answering, held
+from storagetest.protocols._block_device import block_capabilities, lent, tools
+from storagetest.protocols._preflight import ask, check_client, collect
 from storagetest.protocols.base import Attachment, Capability, Difference, Gives, Needs, Protocol, register
 
 __all__ = ["NvmeTcp"]

@@ -12,9 +12,9 @@ from pydantic import Field, model_validator
 from storagetest.config.base import Address, Port, SecretText, Size, TargetOptions
 from storagetest.errors import AttachError, OptionRefused, StoragetestError, TargetDead
 from storagetest.hosts import Host
-from storagetest.protocols._hold import Deadline, answering, one_line
+from storagetest.protocols._acquire import Deadline, answering, one_line
 from storagetest.protocols._mount import MountEntry, mounted
-from storagetest.protocols._reach import check_client, collect
+from storagetest.protocols._preflight import check_client, collect
 from storagetest.protocols.base import Attachment, Capability, Difference, Gives, Needs, Protocol, register
 
 __all__ = ["Smb"]

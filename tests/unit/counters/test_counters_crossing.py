@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from storagetest.counters._crossing import Crossing, crossing, file_system
+from storagetest.counters._transferred_bytes import Crossing, crossing, file_system
 
 MOUNTS = """\
 device /dev/sda1 mounted on / with fstype ext4

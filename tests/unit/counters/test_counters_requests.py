@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from storagetest.counters.requests import Sort, lease_seconds, tally
+from storagetest.counters.request_counts import Sort, lease_seconds, tally
 
 V42 = """\
 device proc mounted on /proc with fstype proc

@@ -13,8 +13,8 @@ from storagetest.measure.histogram import merge
 from storagetest.measure.run import METRICS, Sample
 from storagetest.protocols.base import Attachment
 from storagetest.units import format_size
+from storagetest.workloads._fio.base import FioOptions, FioWorkload, Pattern, first_ios, headroom
 from storagetest.workloads._fio.job import FioJob, argv_of, scout, waiting
-from storagetest.workloads._fio.load import FioOptions, FioWorkload, Pattern, first_ios, headroom
 from storagetest.workloads._fio.parse import Expected, FioResult
 from storagetest.workloads._fio.run import SCOUT, run_command
 from storagetest.workloads._metrics import bandwidth, latencies, latency_values, rate

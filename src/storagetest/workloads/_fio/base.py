@@ -1,0 +1,351 @@
+"""What all workloads by fio share: options, the data set, filling it, and from fio's result to a sample.
+
+A workload of this kind states its options and its :class:`Pattern`; see ``small_random_write.py``.
+
+The data set is one file, or the start of a device, fully written with random data before anything is
+measured. All workloads of one size share it. It is ``scale.size`` bytes, or what the attachment has room
+for if that is less; whatever was used is in every sample's evidence, and said there when it is less than
+was asked for.
+"""
+
+from __future__ import annotations
+
+import zlib
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
+
+from pydantic import Field, model_validator
+
+from storagetest.config.base import WorkloadOptions
+from storagetest.counters._transferred_bytes import crossing
+from storagetest.counters.base import difference
+from storagetest.counters.nic import Nic, traffic
+from storagetest.errors import DeadlineExceeded, WorkloadError
+from storagetest.hosts.wait import wait_until
+from storagetest.measure.bottleneck import Headroom
+from storagetest.measure.cache import Cache, unproven
+from storagetest.measure.run import METRICS, Sample
+from storagetest.protocols.base import Attachment, Gives
+from storagetest.units import format_size
+from storagetest.workloads._fio.job import FioJob
+from storagetest.workloads._fio.run import Done, check_engine, run_fio
+from storagetest.workloads.base import Scale, Workload
+
+__all__ = ["FioOptions", "FioWorkload", "Pattern", "data_file", "data_key", "data_size", "first_ios"]
+
+_MIB = 1 << 20
+_SLACK = 60.0
+"""Seconds that fio may take beyond ramp and runtime: to start, and to get its last I/Os back."""
+
+_CEILING_SECONDS = 0.3
+"""It wants an idea, not a figure: a target is far below, or the client is its own limit."""
+
+_SLOWEST_FILL = 2 * _MIB
+"""Bytes per second. A target that fills slower is taken for one that hangs."""
+
+_SHARE_OF_FREE = 0.9
+"""How much of a file system's free space is used: some need room to breathe, and metadata takes its part."""
+
+_ALLOCATION_SETTLES = 30.0
+"""Seconds. Some servers (ZFS) count a file's blocks only when their transaction group is written."""
+
+
+class FioOptions(WorkloadOptions):
+    """What every workload by fio may be told."""
+
+    direct: bool = True
+    """Bypass the client's page cache (O_DIRECT)."""
+
+    cache: Literal["cold", "warm"] | None = None
+    """What the client's page cache holds of the data when reading begins: nothing, or all. It takes
+    direct: false. That reads crossed the wire, or did not, is proven by counters."""
+
+    engine: Literal["libaio", "io_uring", "psync", "mmap"] = "libaio"
+    """How fio submits I/O. One that is asked for and that the client has not got is a skip."""
+
+    sync: Literal["none", "sync", "dsync"] = "none"
+    """Whether every write is on stable storage before it counts as done (O_SYNC, O_DSYNC)."""
+
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 1
+    """The order of random I/O and the data written follow from it."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if self.engine == "libaio" and not self.direct:
+            raise ValueError(
+                "libaio with direct: false waits in the submission, so its completion latency means nothing: "
+                "use engine: psync or io_uring"
+            )
+        if self.engine == "mmap" and (self.direct or self.sync != "none"):
+            raise ValueError(
+                "mmap goes through the page cache and takes no sync: use direct: false, sync: none"
+            )
+        if self.cache is not None and self.direct:
+            raise ValueError(f"cache: {self.cache} is about the page cache, which direct: true bypasses")
+        depth = getattr(self, "queue_depth", 1)
+        if self.engine in {"psync", "mmap"} and depth > 1:
+            raise ValueError(
+                f"{self.engine} has one I/O in flight a job, not {depth}: use queue_depth: 1 and more jobs"
+            )
+        block_size = getattr(self, "block_size", 512)
+        if block_size < 512 or (self.direct and block_size % 512):
+            raise ValueError(f"block_size: {block_size} bytes is no multiple of 512")
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """The I/O itself: ``rw`` is fio's (``randwrite``, ``read`` …)."""
+
+    rw: str
+    block_size: int
+    queue_depth: int
+    jobs: int = 1
+    read_percent: int | None = None
+    random_percent: int | None = None
+
+
+O = TypeVar("O", bound=FioOptions)  # noqa: E741  # options
+
+
+class FioWorkload(Workload[O]):
+    """A load that fio puts on a file or a device. Subclasses state :meth:`pattern`."""
+
+    tools: ClassVar[Mapping[str, tuple[str, ...]]] = {"fio": ("fio", "--version")}
+
+    @abstractmethod
+    def pattern(self, options: O) -> Pattern:
+        """Return the I/O that these options ask for."""
+
+    def parameters(self, options: O) -> Mapping[str, Any]:
+        """Return the options, sizes as ``4KiB``; the workload's own come first."""
+        dumped = options.model_dump()
+        shared = {name: dumped.pop(name) for name in FioOptions.model_fields}
+        if shared["cache"] is None:
+            del shared["cache"]
+        found = {**dumped, **shared}
+        if "block_size" in found:
+            found["block_size"] = format_size(found["block_size"])
+        return found
+
+    def dataset(self, options: O, scale: Scale) -> str | None:  # noqa: ARG002
+        """Return a key of the size alone: every pattern runs on the same file."""
+        return data_key(scale)
+
+    def fill(self, attachment: Attachment, options: O, scale: Scale) -> None:  # noqa: ARG002
+        """Write the whole size once, in sequence, past the page cache, with incompressible data."""
+        size = data_size(attachment, scale)
+        fs = attachment.gives is Gives.FILESYSTEM
+        filename = data_file(attachment, scale)
+        job = FioJob(
+            "fill", filename, "write", _MIB, size, queue_depth=4, create=fs, offset=attachment.offset
+        )
+        done = run_fio(attachment.client, job, deadline=_SLACK + size / _SLOWEST_FILL, count=False)
+        if done.result.bytes != size:
+            written = f"{done.result.bytes} of {size} bytes"
+            raise WorkloadError(f"{attachment.client.name}: filling {filename} wrote {written}")
+        if fs:
+            _check_allocated(attachment, filename, size)
+
+    def measure(self, attachment: Attachment, options: O, scale: Scale) -> Sample:
+        """Run ramp and runtime once on the filled data set."""
+        job = self.job(attachment, options, scale)
+        if options.cache is not None and job.directions != ("read",):
+            raise WorkloadError(f"{self.name}: cache: {options.cache} is about loads that only read")
+        done = self.run(attachment, options, scale, job)
+        sample = _sample(done, {"size": _used(job.size, scale)})
+        return proven(sample, done, self.cache(options), job.filename)
+
+    def cache(self, options: O) -> Cache | None:
+        """Return the state of the caches; a buffered load that asks for none has none that is known."""
+        return Cache.DIRECT if options.direct else Cache(options.cache) if options.cache else None
+
+    def run(self, attachment: Attachment, options: O, scale: Scale, *jobs: FioJob) -> Done:
+        """Run ``jobs`` at once. :class:`ClientLacks` where the client has not got an engine asked for."""
+        warm = options.cache == "warm"
+        deadline = scale.ramp + scale.runtime + scale.cooldown + scale.patience + _SLACK
+        if warm:
+            deadline += jobs[0].size / _SLOWEST_FILL
+        door = scale.start.place if scale.start is not None else ""
+        try:
+            return run_fio(
+                attachment.client, *jobs, deadline=deadline, warm=warm, cooldown=scale.cooldown, door=door
+            )
+        except WorkloadError:
+            if "engine" in options.model_fields_set:
+                check_engine(attachment.client, options.engine)
+            raise
+
+    def ceiling(self, attachment: Attachment, options: O, scale: Scale) -> float | None:
+        """Run the same job for a moment with fio's null engine, which completes every I/O at once."""
+        job = replace(
+            self.job(attachment, options, scale),
+            engine="null",
+            direct=False,
+            sync="none",
+            ramp=0.0,
+            runtime=_CEILING_SECONDS,
+            log_interval=0.0,
+        )
+        result = run_fio(attachment.client, job, deadline=_SLACK, count=False).result
+        return result.ios / result.seconds
+
+    def job(self, attachment: Attachment, options: O, scale: Scale) -> FioJob:
+        """Return what fio is asked for. Raises :class:`WorkloadError` where that does not fit."""
+        pattern, size = self.pattern(options), data_size(attachment, scale)
+        if size < pattern.block_size * pattern.queue_depth * pattern.jobs:
+            msg = (
+                f"{attachment.client.name}: {self.name}: {pattern.queue_depth * pattern.jobs} blocks of "
+                f"{format_size(pattern.block_size)} do not fit into {format_size(size)}: use a larger size"
+            )
+            raise WorkloadError(msg)
+        return FioJob(
+            name=self.name,
+            filename=data_file(attachment, scale),
+            rw=pattern.rw,
+            block_size=pattern.block_size,
+            size=size,
+            queue_depth=pattern.queue_depth,
+            jobs=pattern.jobs,
+            direct=options.direct,
+            engine=options.engine,
+            sync=options.sync,
+            read_percent=pattern.read_percent,
+            random_percent=pattern.random_percent,
+            ramp=scale.ramp,
+            runtime=scale.runtime,
+            seed=zlib.crc32(f"{self.title(options)} {options.seed} {scale.repeat}".encode()),
+            log_interval=scale.interval,
+            invalidate=options.cache != "warm",
+            offset=attachment.offset,
+        )
+
+
+def _sample(done: Done, evidence: Mapping[str, str]) -> Sample:
+    result = done.result
+    values = {
+        "bandwidth": result.bytes / result.seconds,
+        "iops": result.ios / result.seconds,
+        "latency_mean": result.latency_mean,
+    }
+    for metric in METRICS.values():
+        if metric.quantile is not None:
+            values[metric.name] = result.latency.percentile(metric.quantile)
+    notes = dict(evidence)
+    if done.cpu is not None:
+        values["client_cpu"] = done.cpu.share
+        notes["cpu"] = (
+            f"{done.cpu.share:.1%} of {done.cpu.cores} cores busy, the busiest {done.cpu.busiest_core:.1%}"
+        )
+    return Sample(
+        values,
+        result.seconds,
+        result.ios,
+        result.latency,
+        {**done.evidence, **notes},
+        series=done.series,
+        began=done.began,
+        headroom=headroom(done),
+        first_ios=first_ios(done),
+    )
+
+
+def first_ios(*runs: Done) -> tuple[float, ...]:
+    """Return the first I/Os of runs that waited at a door; none where one of them is not known."""
+    known = tuple(done.first_io for done in runs if done.first_io is not None)
+    return known if len(known) == len(runs) else ()
+
+
+def proven(sample: Sample, done: Done, state: Cache | None, path: str) -> Sample:
+    """Return ``sample`` with what crossed the wire, and invalid where that does not show ``state``."""
+    crossed = crossing(done.counted.before, done.counted.after, path)
+    if crossed is None or state is None:
+        why = unproven(state, moved=0, crossed=None) if state else ""
+        return replace(sample, invalid=(*sample.invalid, why)) if why else sample
+    read = sum(one.read for one in done.results)
+    said = (
+        f"{crossed.read} bytes read and {crossed.written} written, by {crossed.counter} counters, with ramp"
+    )
+    sample = replace(sample, evidence={**sample.evidence, "crossed the wire": said})
+    moved, seen = read, crossed.read
+    if state is Cache.DIRECT:
+        moved, seen = sum(one.bytes for one in done.results), crossed.read + crossed.written
+    why = unproven(state, moved=moved, crossed=seen, counter=crossed.counter)
+    return replace(sample, invalid=(*sample.invalid, why)) if why else sample
+
+
+def headroom(done: Done) -> Headroom:
+    """Return how busy the client and its network card were around fio; the ceiling is for the runner."""
+    before, after = done.counted.before, done.counted.after
+    seconds = done.counted.seconds
+    cards = traffic(before)
+    shares = [
+        max(now.received - cards[name].received, now.sent - cards[name].sent) / seconds / now.speed
+        for name, now in traffic(after).items()
+        if name in cards and now.speed and seconds > 0
+    ]
+    readings = [Nic().parse(Nic().select(texts)).get("TCP retransmitted share") for texts in (before, after)]
+    resent = difference(readings[0], readings[1], seconds) if readings[0] and readings[1] else None
+    return Headroom(
+        rate=sum(one.ios for one in done.results) / max(one.seconds for one in done.results),
+        busiest_core=done.cpu.busiest_core if done.cpu else None,
+        network=max(shares, default=None),
+        resent=resent,
+    )
+
+
+def data_key(scale: Scale) -> str:
+    """Return the key of the data set that all loads of a size share."""
+    return f"fio:{scale.size}"
+
+
+def data_size(attachment: Attachment, scale: Scale) -> int:
+    """Return the bytes used: what was asked for or what there is room for, in whole MiB."""
+    room = attachment.size
+    if attachment.gives is Gives.FILESYSTEM:
+        room = int(room * _SHARE_OF_FREE)
+    size = min(scale.size, room) // _MIB * _MIB
+    if size <= 0:
+        msg = (
+            f"{attachment.client.name}: {attachment.path} has room for {format_size(attachment.size)}, "
+            f"and {format_size(scale.size)} are asked for: at least 1MiB is needed"
+        )
+        raise WorkloadError(msg)
+    return size
+
+
+def _used(size: int, scale: Scale) -> str:
+    if size == scale.size:
+        return format_size(size)
+    return f"{format_size(size)} (asked for {format_size(scale.size)}: that is all there is room for)"
+
+
+def data_file(attachment: Attachment, scale: Scale) -> str:
+    """Return the path of the data set's file, or of the device."""
+    if attachment.gives is Gives.BLOCK:
+        return attachment.path
+    return f"{attachment.path}/storagetest-{scale.size}.dat"
+
+
+def _check_allocated(attachment: Attachment, filename: str, size: int) -> None:
+    """Raise :class:`WorkloadError` unless the file has its size, and blocks behind it."""
+    client = attachment.client
+    seen = ""
+
+    def whole() -> bool:
+        nonlocal seen
+        seen = client.run(["stat", "--format=%s %b %B", filename], deadline=_SLACK).stdout
+        length, blocks, unit = (int(word) for word in seen.split())
+        return length == size and blocks * unit >= size * _SHARE_OF_FREE
+
+    try:
+        wait_until(whole, _ALLOCATION_SETTLES, f"blocks behind all of {filename}", interval=0.5)
+    except DeadlineExceeded:
+        length, blocks, unit = (int(word) for word in seen.split())
+        msg = (
+            f"{client.name}: {filename} was filled with {size} bytes, and the target says that it is "
+            f"{length} bytes long with {blocks * unit} allocated: holes would be measured, not data"
+        )
+        raise WorkloadError(msg) from None
