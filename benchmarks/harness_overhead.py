@@ -31,7 +31,7 @@ from storagetest.protocols.base import Attachment, Protocol, protocols
 from storagetest.protocols.local import Local
 from storagetest.runner import Case, FillCache, run_case
 from storagetest.units import format_duration, parse_duration, parse_size
-from storagetest.workloads._fio import load as fio_load
+from storagetest.workloads._fio import base as fio_load
 from storagetest.workloads._fio.run import Done, run_fio
 from storagetest.workloads.base import Scale
 from storagetest.workloads.small_random_write import SmallRandomWrite

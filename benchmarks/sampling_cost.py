@@ -20,8 +20,8 @@ from storagetest import config
 from storagetest.errors import StoragetestError
 from storagetest.hosts import Host, LocalHost
 from storagetest.hosts.connect import connect
-from storagetest.runner.flow import Watch
 from storagetest.runner.sampling import Sampling
+from storagetest.runner.throughput_watch import Watch
 from storagetest.units import parse_duration
 
 LIMIT = 0.005

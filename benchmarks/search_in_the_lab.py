@@ -28,7 +28,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from storagetest.measure.stats import mean_interval
-from storagetest.plugin.maximum import Maximum
+from storagetest.plugin.measure.find_maximum import Maximum
 from storagetest.search import OneAtATime, Point, Space, Strategy, Surrogate
 from storagetest.units import format_throughput
 

@@ -29,10 +29,10 @@ from pathlib import Path
 
 from storagetest.errors import StoragetestError
 from storagetest.hosts import LocalHost
+from storagetest.measure.merge_clients import SPREAD_LIMIT
 from storagetest.measure.run import Sample
-from storagetest.measure.together import SPREAD_LIMIT
-from storagetest.runner.gates import Gate, opened
-from storagetest.runner.meeting import meet
+from storagetest.runner.start_barriers import Gate, opened
+from storagetest.runner.synchronized_start import meet
 from storagetest.units import format_duration
 from storagetest.workloads._fio.job import FIRST, FioJob, argv
 from storagetest.workloads.base import Start

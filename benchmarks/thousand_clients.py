@@ -28,10 +28,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from storagetest.agent import bins
+from storagetest.agent import latency_bins
 from storagetest.errors import DeadlineExceeded, HostError, StoragetestError
 from storagetest.hosts.base import Completed, Host
-from storagetest.hosts.conversation import Conversation, Line, LineLate, LineLost
+from storagetest.hosts.interactive import Conversation, Line, LineLate, LineLost
 from storagetest.protocols.base import Attachment, Gives
 from storagetest.report.base import Record
 from storagetest.report.jsonl import JsonlReporter
@@ -228,7 +228,7 @@ async def _simulate(descriptor: int) -> None:
             client = clients.setdefault(name, _Client())
             await reader.readexactly(int(await reader.readline()))
             request = json.loads(await reader.readline())
-            if request["command"] == "gate":
+            if request["command"] == "start_barrier":
                 await _gate(client, reader, writer)
             else:
                 value = await _load(client, request, latencies[hash(name) % len(latencies)])
@@ -253,7 +253,7 @@ async def _gate(client: _Client, reader: asyncio.StreamReader, writer: asyncio.S
 
 
 async def _load(client: _Client, request: dict[str, Any], latency: dict[int, int]) -> dict[str, Any]:
-    if request["command"] == "fill":
+    if request["command"] == "loads.fill":
         return {"size": request["size"]}
     instant = time.monotonic_ns()
     if request.get("door") and client.gate is not None:
@@ -281,7 +281,7 @@ async def _load(client: _Client, request: dict[str, Any], latency: dict[int, int
 
 def _latencies(seed: int) -> dict[int, int]:
     drawn = random.Random(seed)
-    return bins.count([round(drawn.lognormvariate(13.0, 0.8)) for _ in range(2000)])
+    return latency_bins.count([round(drawn.lognormvariate(13.0, 0.8)) for _ in range(2000)])
 
 
 def _say(writer: asyncio.StreamWriter, **line: object) -> None:

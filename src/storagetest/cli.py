@@ -13,9 +13,9 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from storagetest import __version__, packaged
-from storagetest.commands import check, clean, completion, init, reference, targets
-from storagetest.config.problems import suggest
+from storagetest import __version__
+from storagetest.commands import check, clean, completion, init, installed_suites, reference, targets
+from storagetest.config.validation import suggest
 from storagetest.errors import ConfigError, StoragetestError
 from storagetest.lab import cli as lab_cli
 from storagetest.report import cli as report_cli
@@ -36,7 +36,7 @@ COMMANDS = (
     export_cli,
     page_cli,
     clean,
-    packaged,
+    installed_suites,
     lab_cli,
     reference,
     completion,

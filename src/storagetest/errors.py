@@ -73,7 +73,7 @@ class OptionRefused(AttachError):
 class DataAtRisk(AttachError):
     """A device may hold somebody's data, or the user has not said that it may be overwritten.
 
-    ``facts`` are what the client says of the device (:class:`storagetest.protocols._block.Facts`).
+    ``facts`` are what the client says of the device (:class:`storagetest.protocols._block_device.Facts`).
     """
 
     def __init__(self, message: str, *, facts: object = None) -> None:

@@ -15,7 +15,7 @@ import time
 from dataclasses import dataclass, field
 
 from storagetest.wire.nvme_tcp.tls import TlsKey
-from storagetest.wire.tls_child import psk_session
+from storagetest.wire.openssl_psk import psk_session
 
 __all__ = ["TlsFront"]
 

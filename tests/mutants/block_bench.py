@@ -25,7 +25,7 @@ import fuse_kit
 import pytest
 
 from storagetest.hosts.local import LocalHost
-from storagetest.runner.cases import CaseAnswer, CaseCall, Ended, run_cases
+from storagetest.runner.client_cases import CaseAnswer, CaseCall, Ended, run_cases
 
 __all__ = ["BlockCase", "Outcome", "collected", "loop_over", "run", "table", "why_not"]
 
@@ -159,8 +159,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     name = os.environ.get(_COLLECT)
     if name is None:
         return
-    from storagetest.plugin.calls import call_of
-    from storagetest.plugin.conformance import case_of
+    from storagetest.plugin.conformance.cases import case_of
+    from storagetest.plugin.conformance.client_calls import call_of
 
     with Path(name).open("w", encoding="utf-8") as file:
         for item in session.items:

@@ -15,7 +15,7 @@ from iscsi_talk import IscsiMutant, Talk, honest
 from mutant_bench import Bench
 from proxy import Hangup
 
-from storagetest.wire.iscsi.parts import Pdu
+from storagetest.wire.iscsi.encoding import Pdu
 from storagetest.wire.iscsi.pdu import R2T, DataIn, LoginResponse, NopIn
 
 __all__ = ["CASES", "NOTHING", "bench"]

@@ -11,7 +11,7 @@ from iscsi_rules import RFC, good, sets
 from iscsi_talk import MUTANTS, Talk, mutant, on_request
 
 from storagetest.wire.iscsi.codes import NO_TAG
-from storagetest.wire.iscsi.parts import Pdu
+from storagetest.wire.iscsi.encoding import Pdu
 from storagetest.wire.iscsi.pdu import (
     R2T,
     DataIn,
@@ -22,7 +22,7 @@ from storagetest.wire.iscsi.pdu import (
     ScsiResponse,
     TaskResponse,
 )
-from storagetest.wire.iscsi.session import before, plus
+from storagetest.wire.iscsi.validator import before, plus
 
 # Numbering
 

@@ -11,8 +11,8 @@ from iscsi_rules import RFC, sets, text, without
 from iscsi_talk import MUTANTS, Talk, mutant, on_request
 
 from storagetest.wire.iscsi.codes import LoginStatus
+from storagetest.wire.iscsi.encoding import Pdu
 from storagetest.wire.iscsi.keys import KEYS, Negotiation, format_text, parse_text
-from storagetest.wire.iscsi.parts import Pdu
 from storagetest.wire.iscsi.pdu import (
     LoginResponse,
     Reject,

@@ -11,7 +11,7 @@ from iscsi_rules import RFC, sets, text
 from iscsi_talk import Talk, mutant, on_request
 
 from storagetest.wire.iscsi.codes import NO_TAG
-from storagetest.wire.iscsi.parts import Pdu
+from storagetest.wire.iscsi.encoding import Pdu
 from storagetest.wire.iscsi.pdu import (
     DataIn,
     LoginResponse,

@@ -7,8 +7,8 @@ from typing import Any
 
 from iscsi_talk import Talk, mutant
 
+from storagetest.wire.iscsi.encoding import Pdu
 from storagetest.wire.iscsi.keys import format_text, parse_text
-from storagetest.wire.iscsi.parts import Pdu
 from storagetest.wire.iscsi.pdu import (
     LoginResponse,
     ScsiResponse,

@@ -10,7 +10,7 @@ from typing import Any
 from iscsi_rules import RFC, check, good
 from iscsi_talk import Talk, mutant
 
-from storagetest.wire.iscsi.parts import Pdu
+from storagetest.wire.iscsi.encoding import Pdu
 from storagetest.wire.iscsi.pdu import (
     DataIn,
     ScsiResponse,

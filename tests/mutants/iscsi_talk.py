@@ -19,8 +19,8 @@ from proxy import Rewrite
 from storagetest.errors import RemoteProtocolError
 from storagetest.wire.iscsi.codes import Stage
 from storagetest.wire.iscsi.connection import Frame, Framer
+from storagetest.wire.iscsi.encoding import Parts, Pdu
 from storagetest.wire.iscsi.keys import outcome, parse_text
-from storagetest.wire.iscsi.parts import Parts, Pdu
 from storagetest.wire.iscsi.pdu import DataOut, LoginRequest, LoginResponse, ScsiCommand, TaskRequest, decode
 
 __all__ = ["MUTANTS", "IscsiMutant", "Talk", "mutant", "on_request"]

@@ -8,7 +8,7 @@ from typing import Any
 from iscsi_rules import RFC, attention, check, good, sets
 from iscsi_talk import Talk, mutant, on_request
 
-from storagetest.wire.iscsi.parts import Pdu
+from storagetest.wire.iscsi.encoding import Pdu
 from storagetest.wire.iscsi.pdu import (
     DataIn,
     ScsiResponse,

@@ -312,7 +312,9 @@ class _Plugin:
         items[:] = kept
 
     def _wanted(self, item: pytest.Item) -> bool:
-        from storagetest.plugin.conformance import case_of  # not before pytest has rewritten its asserts
+        from storagetest.plugin.conformance.cases import (
+            case_of,  # not before pytest has rewritten its asserts
+        )
 
         name = _target(item)
         if name is None or case_of(item) is None:
@@ -324,7 +326,7 @@ class _Plugin:
 
     def _mutants(self, item: pytest.Item) -> list[BrokenRule]:
         """Return the mutants that the case claims to kill on the target of ``item``."""
-        from storagetest.plugin.conformance import case_of
+        from storagetest.plugin.conformance.cases import case_of
 
         case, kind = case_of(item), (_target(item) or "").removesuffix(BROKEN)
         if case is None:
@@ -387,7 +389,7 @@ class _Plugin:
 
 def _target(item: pytest.Item) -> str | None:
     """Return the target of ``item``; without a matrix its variant bears its name."""
-    from storagetest.plugin.matrix import item_variant
+    from storagetest.plugin.parametrize import item_variant
 
     return item_variant(item)
 

@@ -31,7 +31,7 @@ from mutant_bench import Attempt
 from posix_mutants import MUTANTS
 
 from storagetest.hosts.local import LocalHost
-from storagetest.runner.cases import CaseAnswer, CaseCall, run_cases
+from storagetest.runner.client_cases import CaseAnswer, CaseCall, run_cases
 
 __all__ = ["HONEST", "ClientCase", "collected", "run_all", "run_on"]
 
@@ -140,8 +140,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     name = os.environ.get(_COLLECT)
     if name is None:
         return
-    from storagetest.plugin.calls import call_of
-    from storagetest.plugin.conformance import case_of
+    from storagetest.plugin.conformance.cases import case_of
+    from storagetest.plugin.conformance.client_calls import call_of
 
     with Path(name).open("w", encoding="utf-8") as file:
         for item in session.items:

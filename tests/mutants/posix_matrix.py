@@ -17,7 +17,7 @@ from fuse_kit import FuseError
 from posix_bench import HONEST, collected, run_on
 from posix_mutants import MUTANTS
 
-from storagetest.runner.cases import CaseAnswer, Ended
+from storagetest.runner.client_cases import CaseAnswer, Ended
 
 MODULES = {
     "attribute": "times mode_owner create link sparse data statfs open remove rename",

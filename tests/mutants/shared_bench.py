@@ -28,8 +28,8 @@ from mutant_bench import ROOT, Attempt, Outcomes
 from shared_mutants import MUTANTS
 
 from storagetest.hosts import LocalHost
-from storagetest.plugin.conformance import case_of
-from storagetest.plugin.two_clients import HandKeeper, Side, shared_directory
+from storagetest.plugin.conformance.cases import case_of
+from storagetest.plugin.fixtures.two_clients import HandKeeper, Side, shared_directory
 
 __all__ = ["run"]
 

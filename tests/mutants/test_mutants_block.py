@@ -12,7 +12,7 @@ import block_bench
 import pytest
 from block_files import MUTANTS
 
-from storagetest.runner.cases import Ended
+from storagetest.runner.client_cases import Ended
 
 NOT_HERE = block_bench.why_not()
 TABLE = Path(__file__).parents[2] / "docs" / "mutants-block.md"

@@ -169,7 +169,7 @@ def test_a(x): assert x != 3
 
 WIRE = """
 import socket
-from storagetest.wire.link import Link
+from storagetest.wire.tcp import Link
 
 def words():
     return lambda outgoing, data: [(data.decode(), [])]

@@ -109,7 +109,7 @@ says = "X 1: it is not"
 ASKED = """\
 from pathlib import Path
 import pytest
-from storagetest.plugin.conformance import case_of
+from storagetest.plugin.conformance.cases import case_of
 from storagetest.plugin.deviations import known_of
 from storagetest.plugin.known import expect_known
 

@@ -23,7 +23,7 @@ import os
 
 import pytest
 
-from storagetest.agent.casekit import lacks, observe, refused
+from storagetest.agent.testlib import lacks, observe, refused
 
 pytestmark = [pytest.mark.needs("filesystem"), pytest.mark.case(level="MUST", section="X 1")]
 
@@ -264,7 +264,7 @@ def test_a_fixture_of_the_users_own_called_here_is_left_alone(run) -> None:
 SECOND = """\
 import os
 import pytest
-from storagetest.agent.casekit import observe
+from storagetest.agent.testlib import observe
 pytestmark = [pytest.mark.needs("filesystem"), pytest.mark.case(section="X", level="MUST")]
 
 @pytest.mark.alone

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from storagetest.agent.pack import OLDEST_PYTHON
+from storagetest.agent.bundle import OLDEST_PYTHON
 from storagetest.plugin.deviations import KNOWN, read_known
 from storagetest.plugin.expectations import EXPECTED, read
 
@@ -50,7 +50,7 @@ targets: {disk: {protocol: local, path: /var/tmp, clients: [here]}}
 """
 
 LIST = """\
-from storagetest.plugin.conformance import case_of
+from storagetest.plugin.conformance.cases import case_of
 
 def pytest_collection_finish(session):
     print(*(f"case {case_of(item).id} {case_of(item).section}" for item in session.items), sep="\\n")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from storagetest import packaged
+from storagetest.commands import installed_suites
 from storagetest.errors import StoragetestError
 
 ROOT = Path(__file__).parents[2]
@@ -15,25 +15,27 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize(
     ("nodeid", "path", "named"),
     [
-        ("../venv/x/storagetest/suites/a/test_b.py::test_c[d::e]", packaged.SUITES / "a/test_b.py",
+        ("../venv/x/storagetest/suites/a/test_b.py::test_c[d::e]", installed_suites.SUITES / "a/test_b.py",
          "suites/a/test_b.py::test_c[d::e]"),
-        ("test_b.py::test_c", packaged.SUITES / "test_b.py", "suites/test_b.py::test_c"),
+        ("test_b.py::test_c", installed_suites.SUITES / "test_b.py", "suites/test_b.py::test_c"),
         ("suites/a/test_b.py::test_c", Path("/home/me/suites/a/test_b.py"), "suites/a/test_b.py::test_c"),
         ("mine/test_b.py::test_c", Path("/home/me/mine/test_b.py"), "mine/test_b.py::test_c"),
     ],
 )  # fmt: skip
 def test_a_case_has_one_name(nodeid: str, path: Path, named: str):
-    assert packaged.case_name(nodeid, path) == named
+    assert installed_suites.case_name(nodeid, path) == named
 
 
 def test_the_suites_of_a_checkout_are_its_own():
-    assert packaged.SUITES.resolve() == ROOT / "suites"
+    assert installed_suites.SUITES.resolve() == ROOT / "suites"
 
 
 def test_every_directory_of_the_suites_is_a_package():
     """`--pyargs` finds packages only, and two files of one name need packages to be told apart."""
     directories = {
-        path.parent for path in packaged.SUITES.resolve().rglob("*") if path.suffix in {".py", ".toml"}
+        path.parent
+        for path in installed_suites.SUITES.resolve().rglob("*")
+        if path.suffix in {".py", ".toml"}
     }
     assert [
         str(one.relative_to(ROOT)) for one in sorted(directories) if not (one / "__init__.py").exists()
@@ -41,21 +43,21 @@ def test_every_directory_of_the_suites_is_a_package():
 
 
 def test_every_suite_says_what_it_is():
-    listed = packaged.listing()
+    listed = installed_suites.listing()
     assert "storagetest.suites.performance.test_copy" in listed
     assert [name for name, said in listed.items() if not said] == []
 
 
 def test_a_copy_overwrites_nothing(tmp_path: Path):
-    packaged.copy(tmp_path / "mine")
+    installed_suites.copy(tmp_path / "mine")
     assert (tmp_path / "mine/conformance/iscsi/known.toml").exists()
     (tmp_path / "mine/performance/test_copy.py").write_text("changed")
     with pytest.raises(StoragetestError, match="there already"):
-        packaged.copy(tmp_path / "mine")
+        installed_suites.copy(tmp_path / "mine")
     assert (tmp_path / "mine/performance/test_copy.py").read_text() == "changed"
 
 
 def test_a_copy_that_cannot_be_made_is_one_sentence(tmp_path: Path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StoragetestError, match="could not be copied"):
-        packaged.copy(tmp_path / "file/below")
+        installed_suites.copy(tmp_path / "file/below")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from storagetest.measure.run import METRICS, Better, Metric, Run, Sample, Unit
-from storagetest.plugin.benchmark import rounds_of
+from storagetest.plugin.output.pytest_benchmark import rounds_of
 
 SOME = {
     "boot": Metric("boot", Unit.SECONDS, Better.LOWER),

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from storagetest.plugin.gatecount import GateCount, foreseen
+from storagetest.plugin.measure.error_budget import GateCount, foreseen
 
 
 def test_what_was_foreseen_shares_alike_with_one_share_left_over():

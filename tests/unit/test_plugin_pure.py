@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from storagetest.plugin.schedule import target_of
+from storagetest.plugin.xdist_scheduler import target_of
 
 VARIANTS = {"nfs-v4": "nfs", "nfs-v4-nconnect2": "nfs", "nfs": "plain", "nas-4KiB": "nas"}
 

@@ -14,9 +14,9 @@ import pytest
 from storagetest.counters.request_counts import RequestKind
 from storagetest.errors import HostError
 from storagetest.hosts import LocalHost
+from storagetest.plugin.fixtures.two_clients import HandKeeper, OnWire, shared_directory
 from storagetest.plugin.outcomes import Invalid
-from storagetest.plugin.two_clients import HandKeeper, OnWire, shared_directory
-from storagetest.runner.crossing import Seen
+from storagetest.runner.request_evidence import Seen
 
 
 class Counted:

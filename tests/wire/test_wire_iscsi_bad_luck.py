@@ -13,7 +13,7 @@ from storagetest.errors import RemoteProtocolError
 from storagetest.wire.iscsi.codes import TaskFunction
 from storagetest.wire.iscsi.initiator import Initiator
 from storagetest.wire.iscsi.pdu import DataIn, LoginResponse, NopIn, ScsiResponse
-from storagetest.wire.link import Link
+from storagetest.wire.tcp import Link
 
 NOP = NopIn(exp_cmd_sn=1, max_cmd_sn=64).encode()
 PING = NopIn(ttt=5, exp_cmd_sn=1, max_cmd_sn=64).encode()

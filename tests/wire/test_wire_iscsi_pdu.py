@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from storagetest.errors import LocalProtocolError, RemoteProtocolError
 from storagetest.wire.crc import crc32c
 from storagetest.wire.iscsi.connection import CLOSED, NEED_DATA, Connection, Received
-from storagetest.wire.iscsi.parts import AHS_BIDIRECTIONAL, AHS_EXTENDED_CDB, COMMON, Ahs, Pdu, flat_lun
+from storagetest.wire.iscsi.encoding import AHS_BIDIRECTIONAL, AHS_EXTENDED_CDB, COMMON, Ahs, Pdu, flat_lun
 from storagetest.wire.iscsi.pdu import (
     PDUS,
     R2T,

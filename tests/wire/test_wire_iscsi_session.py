@@ -7,10 +7,10 @@ import pytest
 from storagetest.errors import RemoteProtocolError
 from storagetest.wire.iscsi.chap import hexadecimal, response
 from storagetest.wire.iscsi.connection import Connection, Received
+from storagetest.wire.iscsi.encoding import Pdu
 from storagetest.wire.iscsi.keys import format_text, parse_text
 from storagetest.wire.iscsi.ladder import make_decoder
 from storagetest.wire.iscsi.login import Credentials, Dialogue
-from storagetest.wire.iscsi.parts import Pdu
 from storagetest.wire.iscsi.pdu import (
     R2T,
     DataIn,
@@ -22,9 +22,9 @@ from storagetest.wire.iscsi.pdu import (
     ScsiCommand,
     ScsiResponse,
 )
-from storagetest.wire.iscsi.session import Numbers, Parameters, Phase, Watch, before, plus
+from storagetest.wire.iscsi.validator import Numbers, Parameters, Phase, Watch, before, plus
 from storagetest.wire.ladder import ladder
-from storagetest.wire.link import Chunk
+from storagetest.wire.tcp import Chunk
 
 WINDOW = {"exp_cmd_sn": 2, "max_cmd_sn": 33}
 

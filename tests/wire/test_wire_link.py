@@ -13,8 +13,8 @@ import pytest
 
 from storagetest.errors import RemoteProtocolError, TargetDead
 from storagetest.wire.ladder import ladder
-from storagetest.wire.link import Chunk, Link, Silence
 from storagetest.wire.pcap import pcap_of
+from storagetest.wire.tcp import Chunk, Link, Silence
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from storagetest.errors import LocalProtocolError, RemoteProtocolError
 from storagetest.wire.crc import crc32c
 from storagetest.wire.nvme.command import Command, Cqe
+from storagetest.wire.nvme_tcp.describe import decoder
 from storagetest.wire.nvme_tcp.pdu import (
     FIELDS,
     KINDS,
@@ -37,7 +38,6 @@ from storagetest.wire.nvme_tcp.pdu import (
     mangle,
 )
 from storagetest.wire.nvme_tcp.stream import NEED_DATA, Digests, EndOfStream, Role, State, Stream, cutter
-from storagetest.wire.nvme_tcp.words import decoder
 
 SQE = bytes(range(64))
 CQE = bytes(range(16))

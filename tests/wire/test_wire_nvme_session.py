@@ -15,7 +15,6 @@ import pytest
 
 from storagetest.errors import RemoteProtocolError, TargetDead
 from storagetest.wire.ladder import ladder
-from storagetest.wire.link import Closed, Link, Silence
 from storagetest.wire.nvme import admin, io
 from storagetest.wire.nvme.codes import Status
 from storagetest.wire.nvme.command import Command, Cqe
@@ -28,7 +27,7 @@ from storagetest.wire.nvme.structures import (
     reservation_status,
 )
 from storagetest.wire.nvme_tcp import Endpoint, Queue, Session, decoder, encode, mangle
-from storagetest.wire.nvme_tcp.bench import Bench, signature, wwids
+from storagetest.wire.nvme_tcp.harness import Bench, signature, wwids
 from storagetest.wire.nvme_tcp.pdu import (
     R2T,
     C2HData,
@@ -40,6 +39,7 @@ from storagetest.wire.nvme_tcp.pdu import (
     decode,
 )
 from storagetest.wire.nvme_tcp.queue import Terminated
+from storagetest.wire.tcp import Closed, Link, Silence
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "controllers"))
 from nvme_subsystem import Personality

@@ -17,7 +17,7 @@ import pytest
 from storagetest.errors import ConfigError, RemoteProtocolError, TargetDead
 from storagetest.wire.nvme_tcp.session import Endpoint, Identity, Session
 from storagetest.wire.nvme_tcp.tls import ConfiguredPsk, PskHash, TlsKey, retained_psk, tls_key, tls_psk
-from storagetest.wire.tls_child import Tls, psk_session
+from storagetest.wire.openssl_psk import Tls, psk_session
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "controllers"))
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from storagetest.errors import LocalProtocolError, RemoteProtocolError
-from storagetest.wire.layout import bit, bits, get, number, pack, put, raw, undefined, unpack
+from storagetest.wire.bitfields import bit, bits, get, number, pack, put, raw, undefined, unpack
 from storagetest.wire.scsi import cdb as c
 from storagetest.wire.scsi import data as d
 from storagetest.wire.scsi import reservations as r

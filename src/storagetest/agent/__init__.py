@@ -2,7 +2,7 @@
 
 Theory. What fio cannot do (metadata, mail-like and tree-like loads, many processes that boot) is done here,
 by one program that runs next to the mount, so that no latency of ours is measured. It needs Python 3.9 with
-its standard library and nothing of ours: :mod:`storagetest.agent.pack` packs this package into a zip, which
+its standard library and nothing of ours: :mod:`storagetest.agent.bundle` packs this package into a zip, which
 travels in front of the request on the program's stdin and is imported from memory. Nothing is installed on
 the client, so nothing is left there, and no version can be an old one.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 
-from storagetest.agent.obey import obey, say
+from storagetest.agent.dispatch import obey, say
 
 __all__ = ["main"]
 

@@ -18,22 +18,22 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import BaseModel
 
 from storagetest import config
-from storagetest.commands import _machine
-from storagetest.commands._machine import Tool
-from storagetest.commands._say import Level, Line, add_targets_file, console, show
+from storagetest.commands import _host_facts
+from storagetest.commands._console import Level, Line, add_targets_file, console, show
+from storagetest.commands._host_facts import Tool
 from storagetest.config.base import SecretText
 from storagetest.errors import ClientLacks, ConfigError, HostError, OptionRefused, StoragetestError
 from storagetest.hosts import Host
 from storagetest.hosts.connect import connect
-from storagetest.protocols._reach import examine, why_unreachable
-from storagetest.protocols._rehearse import Rehearsal, rehearse
+from storagetest.protocols._dry_run import Rehearsal, rehearse
+from storagetest.protocols._preflight import examine, why_unreachable
 from storagetest.protocols.base import Needs, Protocol, protocols
 from storagetest.runner import shared
 from storagetest.runner.locks import identity
 from storagetest.units import format_size
 
 if TYPE_CHECKING:
-    from storagetest.commands._say import Subparsers
+    from storagetest.commands._console import Subparsers
     from storagetest.config import Config, Machine, Variant
     from storagetest.config.kinds import WorkloadKind
 
@@ -157,9 +157,9 @@ def _one_machine(
     title = f"{machine.name} ({role}, {where})"
     try:
         host, local = connect(machine), machine.transport == "local"
-        clocks = [] if local else [_machine.offset(host)]
-        facts = _machine.ask(host, tools, addresses)
-        clocks += [] if local else [_machine.offset(host)]
+        clocks = [] if local else [_host_facts.offset(host)]
+        facts = _host_facts.ask(host, tools, addresses)
+        clocks += [] if local else [_host_facts.offset(host)]
     except (HostError, ConfigError) as error:
         return title, [Line(Level.FAIL, str(error))], None
     except ValueError:
@@ -168,10 +168,10 @@ def _one_machine(
             [Line(Level.FAIL, "it is no Linux with coreutils: `date +%s.%N` prints no number")],
             None,
         )
-    lines = _machine.judge(facts, tools, clocks)
+    lines = _host_facts.judge(facts, tools, clocks)
     if role == "server":
         host.close()
-    return f"{title}: {_machine.describe(facts)}", lines, host if role == "client" else None
+    return f"{title}: {_host_facts.describe(facts)}", lines, host if role == "client" else None
 
 
 def _tools(workloads: Mapping[str, WorkloadKind], role: str) -> list[Tool]:

@@ -6,12 +6,12 @@ import argparse
 from typing import TYPE_CHECKING
 
 from storagetest import config
-from storagetest.commands._say import add_targets_file, console
+from storagetest.commands._console import add_targets_file, console
 from storagetest.hosts import Outcomes, clean
 from storagetest.hosts.connect import connect
 
 if TYPE_CHECKING:
-    from storagetest.commands._say import Subparsers
+    from storagetest.commands._console import Subparsers
 
 __all__ = ["add_parser"]
 

@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from storagetest.commands._say import Subparsers
+    from storagetest.commands._console import Subparsers
 
 __all__ = ["add_parser", "complete"]
 

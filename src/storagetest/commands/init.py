@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from storagetest import config, packaged
-from storagetest.commands._probe import answering, port_list
-from storagetest.commands._say import console
-from storagetest.commands._template import Draft, required, targets_yaml
+from storagetest import config
+from storagetest.commands import installed_suites
+from storagetest.commands._console import console
+from storagetest.commands._port_scan import answering, port_list
+from storagetest.commands._targets_template import Draft, required, targets_yaml
 from storagetest.config import Machine
 from storagetest.config.base import Address
 from storagetest.config.schema import schema_text
@@ -32,7 +33,7 @@ from storagetest.protocols.base import Protocol, protocols
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from storagetest.commands._say import Subparsers
+    from storagetest.commands._console import Subparsers
 
 __all__ = ["add_parser"]
 
@@ -77,7 +78,7 @@ def _init(arguments: argparse.Namespace) -> int:
         raise StoragetestError(f"{target}: there is no directory {target.parent}")
     suites = target.parent / "suites"
     if arguments.suites:
-        packaged.check_free(suites)
+        installed_suites.check_free(suites)
     for name in arguments.protocol:
         protocols.get(name)
     given = _given(arguments.given)
@@ -91,7 +92,7 @@ def _init(arguments: argparse.Namespace) -> int:
     text = targets_yaml(machine, drafts, schema=SCHEMA)
     _write(target, text, force=arguments.force)
     if arguments.suites:
-        packaged.copy(suites)
+        installed_suites.copy(suites)
         out.print(f"{suites} is a copy of the suites, yours to edit.", soft_wrap=True)
     _say_next(out, target, drafts)
     return 0

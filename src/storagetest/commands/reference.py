@@ -11,7 +11,7 @@ from storagetest.workloads._reference import page
 from storagetest.workloads.base import workloads
 
 if TYPE_CHECKING:
-    from storagetest.commands._say import Subparsers
+    from storagetest.commands._console import Subparsers
 
 __all__ = ["add_parser"]
 

@@ -19,7 +19,7 @@ import pytest
 
 import storagetest
 from storagetest import config
-from storagetest.commands._say import add_targets_file, console
+from storagetest.commands._console import add_targets_file, console
 from storagetest.errors import StoragetestError
 from storagetest.protocols.base import protocols
 from storagetest.report.terminal import shortened
@@ -27,7 +27,7 @@ from storagetest.units import format_size
 from storagetest.workloads.base import workloads
 
 if TYPE_CHECKING:
-    from storagetest.commands._say import Subparsers
+    from storagetest.commands._console import Subparsers
     from storagetest.config import Config, Profile
 
 __all__ = ["add_parser"]

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field, ValidationError
 
 from storagetest.config.base import BlockOptions, Model
-from storagetest.config.gates import read_key, read_parameter
 from storagetest.config.kinds import WorkloadKind
 from storagetest.config.models import Variant
-from storagetest.config.problems import Problems, suggest
+from storagetest.config.thresholds import read_key, read_parameter
+from storagetest.config.validation import Problems, suggest
 from storagetest.config.yaml_source import Node
 from storagetest.errors import ConfigError
 

@@ -19,7 +19,7 @@ from pydantic import Field, model_validator
 
 from storagetest.config.base import Items, LocalPath, Model
 from storagetest.config.kinds import WorkloadKind
-from storagetest.config.problems import Problems
+from storagetest.config.validation import Problems
 from storagetest.config.yaml_source import Node
 from storagetest.errors import ConfigError
 from storagetest.registry import get_registry

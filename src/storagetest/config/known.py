@@ -29,7 +29,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from storagetest.config.base import Items, Model, Origin, Text
 from storagetest.config.models import Variant
-from storagetest.config.problems import Problems, suggest
+from storagetest.config.validation import Problems, suggest
 from storagetest.config.yaml_source import Node, read
 from storagetest.errors import ConfigError
 

@@ -10,16 +10,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from storagetest.config import gates
 from storagetest.config.comparisons import Comparison, read_comparisons
 from storagetest.config.custom_workloads import read_custom_workloads
+from storagetest.config.hosts import Machines
 from storagetest.config.kinds import WorkloadKind, protocol_kinds, workload_kinds
 from storagetest.config.known import KnownIssue, read_known_issues
-from storagetest.config.machines import Machines
 from storagetest.config.models import PROFILES, Machine, Profile, ProfileEntry, Rule, Variant
 from storagetest.config.overrides import apply_overrides
-from storagetest.config.problems import Problems, suggest
 from storagetest.config.targets import Targets
+from storagetest.config.thresholds import choose, find_workload, most, read_rules
+from storagetest.config.validation import Problems, suggest
 from storagetest.config.yaml_source import Node, Source, read
 from storagetest.errors import ConfigError
 
@@ -69,20 +69,20 @@ class Config:
 
     def workload(self, name: str) -> WorkloadKind:
         """Return the workload called ``name``; :class:`ConfigError` suggests the nearest name."""
-        return gates.find_workload(name, self.workloads)
+        return find_workload(name, self.workloads)
 
     def thresholds_for(
         self, variant: Variant, workload: str, parameters: Mapping[str, Any]
     ) -> tuple[Threshold, ...]:
-        """Return the gates of one case; see :mod:`storagetest.config.gates` for which goes before which.
+        """Return the gates of one case; see :mod:`storagetest.config.thresholds` for which goes before which.
 
         Raises :class:`ConfigError` if there is no such workload.
         """
-        return gates.choose((self.thresholds, variant.thresholds), self.workload(workload), parameters)
+        return choose((self.thresholds, variant.thresholds), self.workload(workload), parameters)
 
     def most_thresholds(self, variant: Variant, workload: str) -> int:
         """Return how many gates a case of ``workload`` can have at most on ``variant``."""
-        return gates.most((self.thresholds, variant.thresholds), self.workload(workload))
+        return most((self.thresholds, variant.thresholds), self.workload(workload))
 
 
 def load(path: Path | str, overrides: Iterable[str] = ()) -> Config:
@@ -107,7 +107,7 @@ def build(source: Source) -> Config:
     custom = read_custom_workloads(sections.get("workloads"), path.parent, registered, problems)
     workloads = {**registered, **custom}
     thresholds = sections.get("thresholds")
-    rules = gates.read_rules(thresholds, "thresholds", problems, workloads) if thresholds else ()
+    rules = read_rules(thresholds, "thresholds", problems, workloads) if thresholds else ()
     broken = frozenset(_named(sections.get("clients"))) - set(clients)
     targets = Targets(problems, clients, servers, protocol_kinds(), workloads, broken)
     variants = targets.build(sections.get("targets"), source.root)

@@ -20,7 +20,7 @@ from dataclasses import replace
 
 from storagetest import units
 from storagetest.config.base import Mark, SecretText, TargetOptions
-from storagetest.config.problems import Problems, mentions, nested_model, suggest
+from storagetest.config.validation import Problems, mentions, nested_model, suggest
 from storagetest.config.yaml_source import Node
 
 __all__ = ["Combination", "expand", "parts", "refuses_matrix", "shows_address"]

@@ -19,8 +19,8 @@ from storagetest.config.base import (
     Size,
     TargetOptions,
 )
+from storagetest.config.client_counts import Clients, Counts
 from storagetest.config.controls import Controls
-from storagetest.config.crowds import Clients, Counts
 
 __all__ = [
     "NAME",

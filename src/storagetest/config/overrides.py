@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from storagetest.config.problems import suggest
+from storagetest.config.validation import suggest
 from storagetest.config.yaml_source import Node, Source, parse
 from storagetest.errors import ConfigError
 

@@ -8,12 +8,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from storagetest.config import gates, matrix
+from storagetest.config import matrix
 from storagetest.config.base import TargetOptions
-from storagetest.config.crowds import how_many
+from storagetest.config.client_counts import how_many
 from storagetest.config.kinds import ProtocolKind, WorkloadKind
 from storagetest.config.models import NO_CONTROLS, Machine, Rule, TargetEntry, Variant
-from storagetest.config.problems import Problems, suggest
+from storagetest.config.thresholds import read_rules
+from storagetest.config.validation import Problems, suggest
 from storagetest.config.yaml_source import Node
 
 __all__ = ["TARGET_KEYS", "Targets"]
@@ -75,7 +76,7 @@ class Targets:
         thresholds = children.get("thresholds")
         rules: tuple[Rule, ...] = ()
         if thresholds:
-            rules = gates.read_rules(thresholds, f"{where}.thresholds", self.problems, self.workloads)
+            rules = read_rules(thresholds, f"{where}.thresholds", self.problems, self.workloads)
         if entry is None:
             return []
         protocol = self.protocols.get(entry.protocol)

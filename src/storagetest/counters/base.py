@@ -2,7 +2,7 @@
 
 A source says which files it wants (:attr:`Source.paths`) and what their texts mean (:meth:`Source.parse`);
 it never reads anything. Reading is done by the agent on the machine itself (many times, see
-``agent/commands/sample.py``) or around a load by :mod:`storagetest.counters.readout` (twice).
+``agent/commands/sample.py``) or around a load by :mod:`storagetest.counters.snapshot` (twice).
 
 Rules:
 

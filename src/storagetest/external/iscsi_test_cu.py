@@ -14,9 +14,9 @@ from storagetest.errors import RemoteProtocolError
 from storagetest.external.base import Ended, HereSuite, Invocation, Look, Verdict, register
 from storagetest.wire.iscsi.initiator import Initiator
 from storagetest.wire.iscsi.login import Credentials
-from storagetest.wire.link import Link
 from storagetest.wire.scsi.data import decode_designators, decode_inquiry, decode_vpd, wwids
-from storagetest.wire.scsi.unit import Unit
+from storagetest.wire.scsi.logical_unit import Unit
+from storagetest.wire.tcp import Link
 
 __all__ = ["IscsiTestCu"]
 

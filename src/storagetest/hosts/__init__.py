@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from storagetest.hosts.base import Completed, Host, failed
-from storagetest.hosts.conversation import Conversation
-from storagetest.hosts.journal import Entry, Journal, Opened, Outcome, Outcomes, Step, Unreadable, clean
+from storagetest.hosts.interactive import Conversation
 from storagetest.hosts.local import LocalHost
 from storagetest.hosts.slurm import SlurmHost
 from storagetest.hosts.ssh import SshHost, SshSettings
+from storagetest.hosts.undo_journal import Entry, Journal, Opened, Outcome, Outcomes, Step, Unreadable, clean
 from storagetest.hosts.wait import wait_until
 
 __all__ = [

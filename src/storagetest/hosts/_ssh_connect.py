@@ -17,7 +17,7 @@ from typing import Any
 
 from storagetest.hosts._paramiko import paramiko
 from storagetest.hosts._ssh_settings import Endpoint
-from storagetest.hosts._supervised import Unreachable
+from storagetest.hosts._supervised_host import Unreachable
 
 __all__ = ["Budget", "log_in", "reach"]
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from storagetest.hosts._paramiko import paramiko
-from storagetest.hosts._supervised import Unreachable
+from storagetest.hosts._supervised_host import Unreachable
 
 __all__ = ["Endpoint", "SshSettings", "resolve"]
 

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from storagetest.errors import HostError
-from storagetest.hosts.conversation import Conversation
-from storagetest.hosts.shortcut import Shortcut
+from storagetest.hosts.fast_exec import Shortcut
+from storagetest.hosts.interactive import Conversation
 
 __all__ = ["Completed", "Host"]
 

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import IO
 
-from storagetest.hosts._collected import OUTPUT_LIMIT, Collected, Ended, Overrun, bounded
-from storagetest.hosts._supervised import SETTLE, SupervisedHost, Unreachable
-from storagetest.hosts.conversation import Line, LineLate
+from storagetest.hosts._output import OUTPUT_LIMIT, Collected, Ended, Overrun, bounded
+from storagetest.hosts._supervised_host import SETTLE, SupervisedHost, Unreachable
+from storagetest.hosts.interactive import Line, LineLate
 
 __all__ = ["LocalHost"]
 

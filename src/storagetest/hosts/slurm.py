@@ -8,7 +8,7 @@ ends.
 Rules:
 
 1. A step shares the node with the others (``--overlap``): a gate, a load and a sampler run at once.
-2. On the node a command runs under the same supervisor as everywhere (:mod:`storagetest.hosts._supervised`).
+2. On the node a command runs under the same supervisor as everywhere (:mod:`storagetest.hosts._supervised_host`).
    What an srun that was ended leaves behind is ended by its mark, through another step.
 3. That a step could not be started is the host's fault, never the command's: srun says so before anything
    else.
@@ -24,9 +24,9 @@ import threading
 from collections.abc import Sequence
 from typing import IO
 
-from storagetest.hosts._collected import Collected, Ended
-from storagetest.hosts._supervised import Unreachable
-from storagetest.hosts.conversation import Line
+from storagetest.hosts._output import Collected, Ended
+from storagetest.hosts._supervised_host import Unreachable
+from storagetest.hosts.interactive import Line
 from storagetest.hosts.local import LocalHost
 
 __all__ = ["SlurmHost", "srun"]

@@ -19,12 +19,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from storagetest.errors import DeadlineExceeded
-from storagetest.hosts._collected import OUTPUT_LIMIT, Collected, Ended, Lost, Overrun, bounded
+from storagetest.hosts._output import OUTPUT_LIMIT, Collected, Ended, Lost, Overrun, bounded
 from storagetest.hosts._paramiko import paramiko
 from storagetest.hosts._ssh_connect import Budget, log_in, reach
 from storagetest.hosts._ssh_settings import Endpoint, SshSettings, resolve
-from storagetest.hosts._supervised import SETTLE, SupervisedHost, Unreachable
-from storagetest.hosts.conversation import Line, LineLate, LineLost
+from storagetest.hosts._supervised_host import SETTLE, SupervisedHost, Unreachable
+from storagetest.hosts.interactive import Line, LineLate, LineLost
 from storagetest.hosts.wait import wait_until
 
 __all__ = ["SshHost", "SshSettings"]

@@ -16,7 +16,7 @@ Rules, in this order; values are the medians of the repeats:
    (Mathis et al., The macroscopic behavior of the TCP congestion avoidance algorithm, 1997).
 5. Otherwise the target, if a ceiling or the processors are known; if neither is, unknown.
 
-What follows for a gate is :mod:`storagetest.verdict.limits`' business.
+What follows for a gate is :mod:`storagetest.verdict.client_bottleneck`' business.
 """
 
 from __future__ import annotations

@@ -13,10 +13,10 @@ from enum import Enum
 from typing import Any
 
 from storagetest.measure.bottleneck import Bottleneck, Headroom
+from storagetest.measure.common_window import Span, Together
 from storagetest.measure.histogram import Histogram
 from storagetest.measure.series import Series
 from storagetest.measure.unit import Unit
-from storagetest.measure.window import Span, Together
 
 __all__ = ["HEADLINE", "METRICS", "Better", "Metric", "Run", "Sample", "Unit"]
 

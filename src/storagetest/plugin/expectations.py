@@ -25,11 +25,11 @@ from typing import Any
 import pytest
 
 from storagetest.config import Variant
-from storagetest.plugin.conformance import case_of, lower
+from storagetest.plugin.conformance.cases import case_of, lower
 from storagetest.plugin.deviations import KNOWN, read_known
 from storagetest.plugin.known import CLAIMS, expect_known
-from storagetest.plugin.matrix import item_variant
-from storagetest.plugin.state import KEY
+from storagetest.plugin.parametrize import item_variant
+from storagetest.plugin.run_state import KEY
 from storagetest.plugin.where import holds, read_table, refuse_unknown_names
 
 __all__ = ["Entry", "read"]

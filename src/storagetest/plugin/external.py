@@ -38,7 +38,7 @@ from storagetest.config import Variant
 from storagetest.errors import DeadlineExceeded, WorkloadError
 from storagetest.external.base import Ended, HereSuite, Look, MountSuite, Suite, Verdict, suites
 from storagetest.hosts import LocalHost
-from storagetest.plugin.state import KEY, State
+from storagetest.plugin.run_state import KEY, State
 
 __all__ = ["ExternalFile", "ExternalItem", "HereItem", "Known", "Wanted", "conclude"]
 

@@ -17,9 +17,9 @@ import pytest
 from storagetest.errors import HostError
 from storagetest.external.base import MountSuite
 from storagetest.hosts import Completed, Host
-from storagetest.plugin.attaching import attached
+from storagetest.plugin.attach import attached
 from storagetest.plugin.external import ExternalItem, conclude
-from storagetest.plugin.state import KEY, State
+from storagetest.plugin.run_state import KEY, State
 from storagetest.protocols.base import Attachment
 
 __all__ = ["MountItem"]

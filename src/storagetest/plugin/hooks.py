@@ -10,24 +10,25 @@ from typing import Any
 import pytest
 
 from storagetest.errors import ConfigError, StoragetestError, TargetDead
-from storagetest.plugin import benchmark, evidence, matrix, outcomes, transport
-from storagetest.plugin.guard import Guard
+from storagetest.plugin import outcomes, parametrize
+from storagetest.plugin.case_guard import Guard
 from storagetest.plugin.options import MARKERS, add_options
-from storagetest.plugin.progressing import Progressing, tell_from_worker
-from storagetest.plugin.reporting import Reporting
-from storagetest.plugin.state import KEY, State
+from storagetest.plugin.output import diagnostics, pytest_benchmark, record_transport
+from storagetest.plugin.output.results import Reporting
+from storagetest.plugin.progress.plugin import Progressing, tell_from_worker
+from storagetest.plugin.run_state import KEY, State
 
 pytest_plugins = [
-    "storagetest.plugin.fixtures",
-    "storagetest.plugin.conformance",
+    "storagetest.plugin.fixtures.core",
+    "storagetest.plugin.conformance.cases",
     "storagetest.plugin.known",
     "storagetest.plugin.external",
-    "storagetest.plugin.two_clients",
-    "storagetest.plugin.junit",
-    "storagetest.plugin.summary",
+    "storagetest.plugin.fixtures.two_clients",
+    "storagetest.plugin.output.junit",
+    "storagetest.plugin.output.markdown",
     "storagetest.plugin.external_mount",
     "storagetest.plugin.expectations",
-    "storagetest.plugin.on_client",
+    "storagetest.plugin.conformance.client_cases",
 ]
 
 
@@ -52,8 +53,8 @@ def pytest_configure(config: pytest.Config) -> None:
     except ConfigError as error:
         raise pytest.UsageError(str(error)) from None
     config.pluginmanager.register(Guard(config), "storagetest-guard")
-    if benchmark.is_wanted(config):
-        config.pluginmanager.register(benchmark.Bridge(config), "storagetest-benchmark")
+    if pytest_benchmark.is_wanted(config):
+        config.pluginmanager.register(pytest_benchmark.Bridge(config), "storagetest-benchmark")
     if config.pluginmanager.hasplugin("xdist"):  # its own "dsession" is registered only after this
         config.pluginmanager.register(_Scheduling(), "storagetest-scheduling")
 
@@ -67,7 +68,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """One parameter per target variant."""
-    matrix.parametrize(metafunc)
+    parametrize.parametrize(metafunc)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -78,7 +79,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             _ = state.config
         except ConfigError as error:
             raise pytest.UsageError(str(error)) from None
-    dropped = matrix.select(state, items, sample=config.option.st_sample)
+    dropped = parametrize.select(state, items, sample=config.option.st_sample)
     if dropped:
         config.hook.pytest_deselected(items=dropped)
         gone = set(dropped)
@@ -89,7 +90,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Count the gates that share the suite's error."""
     state = session.config.stash[KEY]
     if state.loaded is not None:
-        items = [(item, matrix.item_variant(item)) for item in session.items]
+        items = [(item, parametrize.item_variant(item)) for item in session.items]
         state.gating.count(items, state.loaded, state.variants)
 
 
@@ -101,12 +102,12 @@ def pytest_runtest_makereport(
     report = yield
     outcomes.classify(report, call, full_trace=item.config.option.fulltrace)
     if report.when == "call":
-        transport.pack(report, transport.records_of(item))
-    state, identifier = item.config.stash[KEY], matrix.item_variant(item)
+        record_transport.pack(report, record_transport.records_of(item))
+    state, identifier = item.config.stash[KEY], parametrize.item_variant(item)
     if identifier is not None and call.excinfo is not None and isinstance(call.excinfo.value, TargetDead):
         state.note_broken(state.variants[identifier], call.excinfo.value)
     if identifier is not None and (report.when == "call" or report.failed):
-        evidence.attach(item, report, state.variants[identifier], state)
+        diagnostics.attach(item, report, state.variants[identifier], state)
     return report
 
 
@@ -122,7 +123,7 @@ class _Scheduling:
     @pytest.hookimpl
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> object:  # noqa: ANN401  # xdist's
         """Keep a target on one worker, unless the user asked for another distribution."""
-        from storagetest.plugin.schedule import TargetScheduling  # noqa: PLC0415  # needs xdist
+        from storagetest.plugin.xdist_scheduler import TargetScheduling  # noqa: PLC0415  # needs xdist
 
         return TargetScheduling(config, log) if config.option.dist == "load" else None
 

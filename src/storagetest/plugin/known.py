@@ -27,9 +27,9 @@ import pytest
 
 from storagetest.config.known import KnownIssue
 from storagetest.errors import RemoteProtocolError
-from storagetest.plugin.conformance import case_of
-from storagetest.plugin.matrix import item_variant
-from storagetest.plugin.state import KEY
+from storagetest.plugin.conformance.cases import case_of
+from storagetest.plugin.parametrize import item_variant
+from storagetest.plugin.run_state import KEY
 
 __all__ = ["CLAIMS", "expect_known"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from storagetest.plugin.display import MODES
+from storagetest.plugin.progress.render import MODES
 
 __all__ = ["MARKERS", "add_options"]
 

@@ -2,7 +2,7 @@
 
 The mount point is ``/run/storagetest/<id>``; the directory that cases may use is ``<id>`` on the target's own
 file system, so nothing of anybody's is touched and two clients never meet by accident. Releasing goes in
-steps of growing force, each bounded (see :mod:`storagetest.protocols._hold`): empty and remove the directory,
+steps of growing force, each bounded (see :mod:`storagetest.protocols._acquire`): empty and remove the directory,
 unmount, unmount by force and lazily; then the mount table is read, and only what it says counts.
 """
 
@@ -17,7 +17,7 @@ from functools import partial
 
 from storagetest.errors import AttachError, ClientLacks, StoragetestError
 from storagetest.hosts import Completed
-from storagetest.protocols._hold import FORCED, LEFT_ON_TARGET, RUN, WITHIN, Attaching, new_id
+from storagetest.protocols._acquire import FORCED, LEFT_ON_TARGET, RUN, WITHIN, Attaching, new_id
 
 __all__ = ["MountEntry", "MountRequest", "Mounted", "mounted", "parse_mountinfo"]
 

@@ -2,7 +2,7 @@
 
 ``attach()`` is a context manager with five steps, the same for every protocol:
 
-1. *journal*: write on the client how to undo what comes next (:mod:`storagetest.hosts.journal`);
+1. *journal*: write on the client how to undo what comes next (:mod:`storagetest.hosts.undo_journal`);
 2. *acquire*: mount, or log in and find the device;
 3. *verify*: read back from the kernel what was negotiated and compare it with what the variant asked for;
 4. yield the :class:`Attachment`;

@@ -17,9 +17,9 @@ from pydantic import Field
 from storagetest.config.base import Address, BlockOptions, Items, Model, Port, Portal, SecretText
 from storagetest.errors import AttachError, ClientLacks, StoragetestError, TargetDead
 from storagetest.hosts import Completed, Host, wait_until
-from storagetest.protocols._block import block_capabilities, tools
-from storagetest.protocols._hold import WITHIN, one_line
-from storagetest.protocols._reach import ask, collect
+from storagetest.protocols._acquire import WITHIN, one_line
+from storagetest.protocols._block_device import block_capabilities, tools
+from storagetest.protocols._preflight import ask, collect
 from storagetest.protocols.base import Capability, Needs, register
 from storagetest.protocols.template import Attaching, Connection, DeviceProtocol, each_path
 

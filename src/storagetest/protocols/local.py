@@ -10,8 +10,8 @@ from pydantic import Field, model_validator
 
 from storagetest.config.base import BlockOptions
 from storagetest.errors import AttachError
-from storagetest.protocols._block import block_capabilities, lent, tools
-from storagetest.protocols._hold import LEFT_ON_TARGET, WITHIN, new_id
+from storagetest.protocols._acquire import LEFT_ON_TARGET, WITHIN, new_id
+from storagetest.protocols._block_device import block_capabilities, lent, tools
 from storagetest.protocols._mount import parse_mountinfo, parse_sections
 from storagetest.protocols.base import Attachment, Capability, Gives, Needs, register
 from storagetest.protocols.template import Attaching, KernelProtocol

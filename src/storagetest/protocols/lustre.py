@@ -11,7 +11,7 @@ from pydantic import Field
 from storagetest.config.base import Size, TargetOptions
 from storagetest.errors import AttachError, ClientLacks, OptionRefused, StoragetestError, TargetDead
 from storagetest.hosts import Completed, Host
-from storagetest.protocols._reach import collect
+from storagetest.protocols._preflight import collect
 from storagetest.protocols.base import Capability, Needs, register
 from storagetest.protocols.template import Attaching, Mounted, MountedProtocol, MountRequest
 

@@ -12,7 +12,7 @@ from storagetest.config.base import Address, Port, Size, TargetOptions
 from storagetest.errors import AttachError, ClientLacks, OptionRefused, StoragetestError, TargetDead
 from storagetest.hosts import Host
 from storagetest.protocols._mount import MountEntry
-from storagetest.protocols._reach import ask, collect
+from storagetest.protocols._preflight import ask, collect
 from storagetest.protocols.base import Capability, Needs, register
 from storagetest.protocols.template import Attaching, Mounted, MountedProtocol, MountRequest
 

@@ -18,9 +18,9 @@ from pydantic import Field, model_validator
 from storagetest.config.base import Address, BlockOptions, Items, Port, Portal, SecretText
 from storagetest.errors import AttachError, DeadlineExceeded, OptionRefused, StoragetestError, TargetDead
 from storagetest.hosts import Completed, Host, wait_until
-from storagetest.protocols._block import block_capabilities, tools
-from storagetest.protocols._hold import WITHIN
-from storagetest.protocols._reach import ask, collect
+from storagetest.protocols._acquire import WITHIN
+from storagetest.protocols._block_device import block_capabilities, tools
+from storagetest.protocols._preflight import ask, collect
 from storagetest.protocols.base import Capability, Difference, Needs, register
 from storagetest.protocols.template import Attaching, Connection, DeviceProtocol, each_path
 

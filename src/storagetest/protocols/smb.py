@@ -11,9 +11,9 @@ from pydantic import Field, model_validator
 from storagetest.config.base import Address, Port, SecretText, Size, TargetOptions
 from storagetest.errors import AttachError, OptionRefused, StoragetestError, TargetDead
 from storagetest.hosts import Host
-from storagetest.protocols._hold import one_line
+from storagetest.protocols._acquire import one_line
 from storagetest.protocols._mount import MountEntry
-from storagetest.protocols._reach import collect
+from storagetest.protocols._preflight import collect
 from storagetest.protocols.base import Capability, Needs, register
 from storagetest.protocols.template import Attaching, Mounted, MountedProtocol, MountRequest
 

@@ -17,10 +17,10 @@ from typing import Any, ClassVar, TypeVar
 from storagetest.config.base import BlockOptions, Portal, TargetOptions
 from storagetest.errors import AttachError, StoragetestError
 from storagetest.hosts import Host
-from storagetest.protocols._block import lent
-from storagetest.protocols._hold import Attaching
+from storagetest.protocols._acquire import Attaching
+from storagetest.protocols._block_device import lent
 from storagetest.protocols._mount import Mounted, MountRequest, mounted
-from storagetest.protocols._reach import check_client
+from storagetest.protocols._preflight import check_client
 from storagetest.protocols.base import Attachment, Difference, Gives, Protocol
 
 __all__ = [
@@ -133,7 +133,7 @@ class Connection:
     ``description`` names it in the journal. The command ``existing`` prints what the client already has of
     it; if there is anything, the attach is refused with the words ``presence`` and ``remedy``. ``connect``
     returns the device under /dev and what was negotiated. ``release`` builds the command that undoes it, from
-    the seconds that it may take; see :func:`storagetest.protocols._hold.held`.
+    the seconds that it may take; see :func:`storagetest.protocols._acquire.held`.
     """
 
     description: str

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from storagetest.measure.distribution import FARTHEST, Distribution, distribution, nines
 from storagetest.measure.histogram import Histogram, merge
+from storagetest.measure.latency_cdf import FARTHEST, Distribution, distribution, nines
 from storagetest.measure.run import Run
 from storagetest.report.chart import LOOKS, Axis, Line, chart_svg
 from storagetest.units import format_duration

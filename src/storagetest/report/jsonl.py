@@ -28,10 +28,10 @@ from typing import Any
 
 from storagetest.errors import ResultError
 from storagetest.measure.bottleneck import Bottleneck, Headroom, Limit
+from storagetest.measure.common_window import Member, Together
 from storagetest.measure.histogram import Histogram
 from storagetest.measure.run import HEADLINE, Better, Metric, Run, Sample, Unit
 from storagetest.measure.series import Series
-from storagetest.measure.window import Member, Together
 from storagetest.report.base import Record, Status, Summary
 from storagetest.verdict.base import Interval, Outcome, Threshold, Verdict
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from storagetest.runner.case import Bench, Case, Phase, Progress, run_bench, run_case
-from storagetest.runner.crowd import Crowd
-from storagetest.runner.fills import FillCache
+from storagetest.runner.dataset_cache import FillCache
+from storagetest.runner.interleaved import run_pair
 from storagetest.runner.locks import exclusive, shared
-from storagetest.runner.pair import run_pair
+from storagetest.runner.measurement import Bench, Case, Phase, Progress, run_bench, run_case
+from storagetest.runner.multi_client import Crowd
 from storagetest.runner.versions import Versions
 
 __all__ = [

@@ -2,7 +2,7 @@
 
 Theory. One sampler a machine runs for the whole of a case, from before its first repeat to after its last, in
 a thread of ours that waits for it. It says its process id when it begins and everything else when it ends, so
-it sends nothing while load runs, unless somebody watches (:mod:`storagetest.runner.flow`). It is ended by a
+it sends nothing while load runs, unless somebody watches (:mod:`storagetest.runner.throughput_watch`). It is ended by a
 signal, and says when by its own clock that came; from this and from when we sent it follows how far the
 clocks of client, server and controller are apart, to half a round trip. So all series have one time axis:
 seconds since the measuring began, by the client's clock.
@@ -31,7 +31,7 @@ from storagetest.errors import StoragetestError, WorkloadError
 from storagetest.hosts.base import Host
 from storagetest.measure.run import Sample
 from storagetest.measure.series import Series, cut
-from storagetest.runner.flow import Watch
+from storagetest.runner.throughput_watch import Watch
 from storagetest.workloads._agent.run import end_agent, run_agent
 
 __all__ = ["Sampled", "Sampling", "align"]
@@ -99,7 +99,7 @@ class _Sampler:
 
     def _run(self) -> None:
         request: dict[str, Any] = {
-            "command": "sample",
+            "command": "sample_counters",
             "path": "its counters",
             "interval": self.interval,
             "paths": [path for source in all_sources() for path in source.paths],

@@ -14,8 +14,8 @@ best, and which parameter stands in the way of more, it says in the end. Two str
 from __future__ import annotations
 
 from storagetest.search.base import Found, Strategy
+from storagetest.search.bayesian import Surrogate
 from storagetest.search.one_at_a_time import OneAtATime
 from storagetest.search.space import Parameter, Point, Space
-from storagetest.search.surrogate import Surrogate
 
 __all__ = ["Found", "OneAtATime", "Parameter", "Point", "Space", "Strategy", "Surrogate"]

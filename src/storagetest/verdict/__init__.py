@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from storagetest.verdict.base import BASELINE, Interval, Outcome, Threshold, Verdict
 from storagetest.verdict.baseline import Reference
+from storagetest.verdict.client_bottleneck import allow_for_client
 from storagetest.verdict.judge import MINIMUM_REPEATS, judge, wants_more
-from storagetest.verdict.limits import allow_for_client
-from storagetest.verdict.relative import judge_pair
+from storagetest.verdict.relative_gates import judge_pair
 from storagetest.verdict.sequential import Plan
 from storagetest.verdict.threshold import Contest, parse_comparison, parse_threshold
 

@@ -1,7 +1,7 @@
 """Gates, judged on the confidence interval of a run's repeats and never on the point.
 
 What is said here holds for absolute gates (``iops >= 20000``); those against a baseline, or against another
-variant, are :mod:`storagetest.verdict.relative`'s.
+variant, are :mod:`storagetest.verdict.relative_gates`'s.
 
 PASS when the whole interval lies on the good side of the bound (which is itself good enough), FAIL when the
 whole lies on the bad side, else INVALID, with the precision that was reached. INVALID in any case:
@@ -29,8 +29,8 @@ from storagetest.measure.run import Run
 from storagetest.measure.stats import Estimate, Interval, counted, estimate
 from storagetest.verdict.base import BASELINE, Outcome, Threshold, Verdict
 from storagetest.verdict.baseline import Reference
-from storagetest.verdict.phrases import MINIMUM_REPEATS, digits_for, plain, precision, split, text, unfit
-from storagetest.verdict.relative import judge_regression
+from storagetest.verdict.formatting import MINIMUM_REPEATS, digits_for, plain, precision, split, text, unfit
+from storagetest.verdict.relative_gates import judge_regression
 from storagetest.verdict.sequential import Looked, Plan, State, look
 
 __all__ = ["MINIMUM_REPEATS", "judge", "wants_more"]

@@ -18,7 +18,7 @@ Theory and rules, for one gate of ``gates`` in a suite and a budget of ``max_rep
 5. An alarm that the fresh runs contradict, or do not confirm within the same budget again, is undecided.
 
 Which test is the caller's: Student's t for values against a bound (:func:`look`), a permutation test against
-the runs of a baseline (:mod:`storagetest.verdict.relative`). Tests assume independent runs. Runs that drift
+the runs of a baseline (:mod:`storagetest.verdict.relative_gates`). Tests assume independent runs. Runs that drift
 together break rule 2.
 Source: a share for each look is alpha spending; K. K. G. Lan, D. L. DeMets, "Discrete sequential boundaries
 for clinical trials", Biometrika 70 (1983).

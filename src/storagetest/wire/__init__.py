@@ -5,7 +5,7 @@ is fed, it gives an event or raises :class:`~storagetest.errors.RemoteProtocolEr
 text, never an exception of another kind. And it can be made to lie: every field can be overridden after
 encoding, because a conformance case mostly sends what no initiator would.
 
-- :mod:`~storagetest.wire.link`: the one module of sockets; it keeps a transcript;
+- :mod:`~storagetest.wire.tcp`: the one module of sockets; it keeps a transcript;
 - :mod:`~storagetest.wire.ladder` and :mod:`~storagetest.wire.pcap`: what a person, or Wireshark, reads of it;
-- :mod:`~storagetest.wire.show` and :mod:`~storagetest.wire.crc`: bytes in a message, CRC32C.
+- :mod:`~storagetest.wire.hexdump` and :mod:`~storagetest.wire.crc`: bytes in a message, CRC32C.
 """

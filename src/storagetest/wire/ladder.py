@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from storagetest.errors import RemoteProtocolError
-from storagetest.wire.link import Chunk
-from storagetest.wire.show import hex_lines
+from storagetest.wire.hexdump import hex_lines
+from storagetest.wire.tcp import Chunk
 
 __all__ = ["Decoder", "Rung", "ladder"]
 

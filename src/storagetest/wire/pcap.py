@@ -12,7 +12,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from storagetest.wire.link import Chunk
+from storagetest.wire.tcp import Chunk
 
 __all__ = ["pcap", "pcap_of"]
 

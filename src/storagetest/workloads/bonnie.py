@@ -12,8 +12,8 @@ from storagetest.config.base import Size
 from storagetest.measure.run import Metric
 from storagetest.protocols.base import Attachment
 from storagetest.units import format_throughput
-from storagetest.workloads._agent.answer import Answer, Lane
-from storagetest.workloads._agent.load import AgentOptions, AgentWorkload, room
+from storagetest.workloads._agent.base import AgentOptions, AgentWorkload, room
+from storagetest.workloads._agent.result import Answer, Lane
 from storagetest.workloads._metrics import bandwidth, client_cpu, latencies, rate, share
 from storagetest.workloads.base import Scale, register
 
@@ -95,7 +95,7 @@ class Bonnie(AgentWorkload["Bonnie.Options"]):
         phases = len(_STREAMS) - 2 * (not options.characters) + 1 + (len(_FILES) if files else 0)
         known = options.model_dump(exclude={"whole", "seed", "files", "chunk_size"})
         return {
-            "command": "bonnie",
+            "command": "loads.bonnie",
             "path": attachment.path,
             "size": size,
             "chunk": options.chunk_size,

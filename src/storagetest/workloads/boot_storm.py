@@ -15,8 +15,8 @@ from storagetest.measure.histogram import merge
 from storagetest.measure.run import METRICS, Better, Metric, Unit
 from storagetest.protocols.base import Attachment, Gives
 from storagetest.units import format_duration, format_size
-from storagetest.workloads._agent.answer import Answer, Lane
-from storagetest.workloads._agent.load import AgentOptions, AgentWorkload, room
+from storagetest.workloads._agent.base import AgentOptions, AgentWorkload, room
+from storagetest.workloads._agent.result import Answer, Lane
 from storagetest.workloads._agent.run import run_agent
 from storagetest.workloads._metrics import client_cpu, latencies
 from storagetest.workloads.base import Scale, register
@@ -102,7 +102,7 @@ class BootStorm(AgentWorkload["BootStorm.Options"]):
             )
         reads = options.reads or max(_FEWEST, scale.size // _BYTES_A_READ)
         return {
-            "command": "boot_storm",
+            "command": "loads.boot_storm",
             "step": "boot",
             "path": attachment.path,
             "block": attachment.gives is Gives.BLOCK,

@@ -10,8 +10,8 @@ from pydantic import Field, model_validator
 from storagetest.config.base import Size
 from storagetest.measure.run import Metric, Sample
 from storagetest.protocols.base import Attachment
-from storagetest.workloads._agent.answer import Answer, Lane
-from storagetest.workloads._agent.load import AgentOptions, AgentWorkload, room
+from storagetest.workloads._agent.base import AgentOptions, AgentWorkload, room
+from storagetest.workloads._agent.result import Answer, Lane
 from storagetest.workloads._metrics import bandwidth, client_cpu, latencies, rate
 from storagetest.workloads.base import Scale, register
 
@@ -83,7 +83,7 @@ class Copy(AgentWorkload["Copy.Options"]):
         size = min(room(attachment, scale, need=least), int(attachment.size * 0.45))
         known = options.model_dump(exclude={"whole", "seed", "kind", "method"})
         return {
-            "command": "copy",
+            "command": "loads.copy",
             "path": attachment.path,
             "large": options.kind == "large",
             "size": size,

@@ -12,9 +12,9 @@ from storagetest.errors import WorkloadError
 from storagetest.measure.run import Metric
 from storagetest.protocols.base import Attachment, Gives
 from storagetest.units import format_size
-from storagetest.workloads._agent.answer import Answer, Lane
-from storagetest.workloads._agent.load import AgentOptions, AgentWorkload, fill_data
-from storagetest.workloads._fio.load import data_file, data_key, data_size
+from storagetest.workloads._agent.base import AgentOptions, AgentWorkload, fill_data
+from storagetest.workloads._agent.result import Answer, Lane
+from storagetest.workloads._fio.base import data_file, data_key, data_size
 from storagetest.workloads._metrics import bandwidth, client_cpu, latencies, rate
 from storagetest.workloads.base import Scale, register
 
@@ -75,7 +75,7 @@ class Database(AgentWorkload["Database.Options"]):
                 f"{attachment.client.name}: {self.name}: {format_size(size)} has no room for pages"
             )
         return {
-            "command": "database",
+            "command": "loads.database",
             "path": data_file(attachment, scale),
             "logs": None if device else attachment.path,
             "log": log,

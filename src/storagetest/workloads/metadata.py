@@ -10,8 +10,8 @@ from pydantic import Field, model_validator
 from storagetest.config.base import Items, Size
 from storagetest.measure.run import Metric
 from storagetest.protocols.base import Attachment
-from storagetest.workloads._agent.answer import Answer, Lane
-from storagetest.workloads._agent.load import AgentOptions, AgentWorkload, room
+from storagetest.workloads._agent.base import AgentOptions, AgentWorkload, room
+from storagetest.workloads._agent.result import Answer, Lane
 from storagetest.workloads._metrics import client_cpu, rate, timed
 from storagetest.workloads.base import Scale, register
 
@@ -102,7 +102,7 @@ class Metadata(AgentWorkload["Metadata.Options"]):
         }
         phases = {*options.operations, "create", *(["mkdir"] if "rmdir" in options.operations else [])}
         return {
-            "command": "metadata",
+            "command": "loads.metadata",
             "path": attachment.path,
             "operations": list(options.operations),
             "files": _files(attachment, options, scale),

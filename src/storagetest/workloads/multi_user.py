@@ -13,7 +13,7 @@ from storagetest.measure.run import Better, Metric, Sample
 from storagetest.measure.scaling import knee
 from storagetest.protocols.base import Attachment
 from storagetest.units import format_count, format_duration
-from storagetest.workloads._fio.load import FioOptions, FioWorkload, Pattern
+from storagetest.workloads._fio.base import FioOptions, FioWorkload, Pattern
 from storagetest.workloads._metrics import client_cpu, counts, latencies, latency_values, rate
 from storagetest.workloads.base import Scale, register
 

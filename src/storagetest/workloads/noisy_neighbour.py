@@ -13,8 +13,8 @@ from storagetest.measure.run import Better, Metric, Sample
 from storagetest.measure.scaling import jain
 from storagetest.protocols.base import Attachment
 from storagetest.units import format_count, format_size
+from storagetest.workloads._fio.base import FioOptions, FioWorkload, Pattern, first_ios, headroom
 from storagetest.workloads._fio.job import FioJob
-from storagetest.workloads._fio.load import FioOptions, FioWorkload, Pattern, first_ios, headroom
 from storagetest.workloads._fio.parse import FioResult
 from storagetest.workloads._fio.run import Done
 from storagetest.workloads._metrics import (

@@ -11,8 +11,8 @@ from pydantic import Field, model_validator
 from storagetest.config.base import Size
 from storagetest.measure.run import Better, Metric, Sample
 from storagetest.protocols.base import Attachment
-from storagetest.workloads._agent.answer import Answer, Lane
-from storagetest.workloads._agent.load import AgentOptions, AgentWorkload, room
+from storagetest.workloads._agent.base import AgentOptions, AgentWorkload, room
+from storagetest.workloads._agent.result import Answer, Lane
 from storagetest.workloads._metrics import bandwidth, client_cpu, counts, latencies, rate
 from storagetest.workloads.base import Scale, register
 
@@ -114,7 +114,7 @@ class Postmark(AgentWorkload["Postmark.Options"]):
         fitting = int(attachment.size * 0.9) // (2 * options.high)
         wanted = options.files or max(least, pool // _BYTES_A_FILE)
         return {
-            "command": "postmark",
+            "command": "loads.postmark",
             "path": attachment.path,
             "files": min(wanted, fitting),
             "seconds": None if options.transactions is not None else scale.runtime,

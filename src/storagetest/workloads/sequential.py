@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from storagetest.config.base import Size
-from storagetest.workloads._fio.load import FioOptions, FioWorkload, Pattern
+from storagetest.workloads._fio.base import FioOptions, FioWorkload, Pattern
 from storagetest.workloads.base import register
 
 __all__ = ["Sequential"]

@@ -13,9 +13,9 @@ from storagetest.errors import WorkloadError
 from storagetest.measure.run import Better, Metric
 from storagetest.protocols.base import Attachment
 from storagetest.units import format_size
-from storagetest.workloads._agent.answer import Answer, Lane
-from storagetest.workloads._agent.load import AgentOptions, AgentWorkload, fill_data
-from storagetest.workloads._fio.load import data_file, data_key, data_size
+from storagetest.workloads._agent.base import AgentOptions, AgentWorkload, fill_data
+from storagetest.workloads._agent.result import Answer, Lane
+from storagetest.workloads._fio.base import data_file, data_key, data_size
 from storagetest.workloads._metrics import bandwidth, client_cpu, counts, latencies, seconds, share
 from storagetest.workloads.base import Scale, register
 
@@ -86,7 +86,7 @@ class Streaming(AgentWorkload["Streaming.Options"]):
                 "than two frames are no stream; use a longer runtime"
             )
         return {
-            "command": "streaming",
+            "command": "loads.streaming",
             "path": data_file(attachment, scale),
             "streams": options.streams,
             "frame": options.frame_size,

@@ -3,7 +3,7 @@
 ``both`` is the same device on two clients, reserved by nobody; ``disk`` a device that its server can make
 larger.
 
-Each writes and reads through a hand (:mod:`storagetest.runner.hands`), past its page cache, in a place that
+Each writes and reads through a hand (:mod:`storagetest.runner.syscall_session`), past its page cache, in a place that
 is no other case's meanwhile: cases of one target run one at a time.
 """
 
@@ -21,16 +21,16 @@ from dataclasses import dataclass
 
 import pytest
 
-from storagetest.agent.casekit import reservations, stamps
-from storagetest.agent.casekit.blocks import EDGE, RANGE
-from storagetest.agent.casekit.reservations import Request
+from storagetest.agent.testlib import block_patterns, pr_ioctl
+from storagetest.agent.testlib.block_range import EDGE, RANGE
+from storagetest.agent.testlib.pr_ioctl import Request
 from storagetest.config import Variant
 from storagetest.errors import DeadlineExceeded, HostError
 from storagetest.hosts import Host, wait_until
-from storagetest.plugin.state import State
-from storagetest.plugin.two_clients import HandKeeper
+from storagetest.plugin.fixtures.two_clients import HandKeeper
+from storagetest.plugin.run_state import State
 from storagetest.protocols.base import Attachment
-from storagetest.runner.hands import Hand
+from storagetest.runner.syscall_session import Hand
 
 SIZE = 4096
 """Bytes that are written at a time: whole blocks of any device."""
@@ -84,13 +84,13 @@ class Initiator:
         try:
             for _ in range(ATTENTIONS):
                 returned = int(self.hand.call("ioctl", self.fd, *request)[0])
-                if returned & 0xFF != reservations.CHECK_CONDITION:
+                if returned & 0xFF != pr_ioctl.CHECK_CONDITION:
                     break
         except OSError as error:
             if error.errno in (errno.EOPNOTSUPP, errno.ENOTTY):
                 pytest.skip(f"{self.hand.name}: neither kernel nor target has reservations here: {error}")
             raise
-        if reservations.unknown(returned):
+        if pr_ioctl.unknown(returned):
             assert not self.promised, (
                 f"{self.promised}, and yet the command is unknown (status {returned:x}h)"
             )
@@ -105,24 +105,24 @@ class Initiator:
     def refused(self, request: Request) -> None:
         """Make an ioctl that another's reservation, or the want of a key, is to keep out."""
         returned = self.ask(request)
-        assert reservations.conflicts(returned), f"{self.hand.name}: status {returned:x}h is no conflict"
+        assert pr_ioctl.conflicts(returned), f"{self.hand.name}: status {returned:x}h is no conflict"
 
     def join(self) -> None:
         """Register the key, whatever was registered."""
-        self.done(reservations.register(self.key, ignore=True))
+        self.done(pr_ioctl.register(self.key, ignore=True))
 
     def write(self, generation: int) -> None:
         """Write a generation."""
-        data = stamps.run_of(EDGE // 512, SIZE // 512, generation, self.seed, 512)
+        data = block_patterns.run_of(EDGE // 512, SIZE // 512, generation, self.seed, 512)
         assert self.hand.call("write_direct", self.fd, data, EDGE) == len(data)
 
     def generation(self) -> int:
         """Read; return which generation is there: 0 where it is none of this case's."""
         data = bytes(self.hand.call("read_direct", self.fd, SIZE, EDGE))
-        found = stamps.parse(data[:512])
+        found = block_patterns.parse(data[:512])
         if found is None or found.seed != self.seed:
             return 0
-        wrong = stamps.faults(data, EDGE // 512, found.generation, self.seed, 512)
+        wrong = block_patterns.faults(data, EDGE // 512, found.generation, self.seed, 512)
         assert not wrong, wrong
         return found.generation
 
@@ -138,7 +138,7 @@ class Initiator:
         try:
             call()  # type: ignore[operator]  # one of the two above
         except OSError as error:
-            assert error.errno == errno.EBADE, f"refused by {error}, and not by {reservations.CONFLICT}"
+            assert error.errno == errno.EBADE, f"refused by {error}, and not by {pr_ioctl.CONFLICT}"
             return False
         return True
 
@@ -227,7 +227,7 @@ def both(
 def free(pair: tuple[Initiator, Initiator]) -> None:
     """Remove every registration and reservation, whoever's they are."""
     pair[0].join()
-    pair[0].done(reservations.clear(pair[0].key))
+    pair[0].done(pr_ioctl.clear(pair[0].key))
 
 
 @dataclass
@@ -297,13 +297,13 @@ class Disk:
         fd = self.open()
         data = bytes(self.hand.call("read_direct", fd, size or self.chunk, place))
         self.hand.close(fd)
-        wrong = stamps.faults(data, place // self.logical, generation, self.seed, self.logical)
+        wrong = block_patterns.faults(data, place // self.logical, generation, self.seed, self.logical)
         assert not wrong, wrong
 
     def data(self, place: int, generation: int, size: int = 0) -> bytes:
         """Return what a generation of blocks at byte ``place`` consists of, a chunk or ``size`` bytes."""
         count = (size or self.chunk) // self.logical
-        return stamps.run_of(place // self.logical, count, generation, self.seed, self.logical)
+        return block_patterns.run_of(place // self.logical, count, generation, self.seed, self.logical)
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import threading
 
 import pytest
 
-from storagetest.agent.casekit import lacks, observe
-from storagetest.agent.casekit.crowd import together
+from storagetest.agent.testlib import lacks, observe
+from storagetest.agent.testlib.concurrent import together
 
 pytestmark = [pytest.mark.needs("block"), pytest.mark.case(level="MUST", section="NVM 2.1.4, SBC-3")]
 

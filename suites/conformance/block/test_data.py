@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from storagetest.agent.casekit.crowd import together
+from storagetest.agent.testlib.concurrent import together
 
 pytestmark = [pytest.mark.needs("block"), pytest.mark.case(level="MUST", section="NVM 3.3.6, SBC-3 WRITE")]
 

@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
-from storagetest.agent.casekit import lacks, observe
-from storagetest.agent.casekit.crowd import together
+from storagetest.agent.testlib import lacks, observe
+from storagetest.agent.testlib.concurrent import together
 
 pytestmark = [pytest.mark.needs("block"), pytest.mark.case(level="MUST", section="SAM-5, NVM Base 3.3.1")]
 

@@ -8,8 +8,8 @@ import errno
 
 import pytest
 
-from storagetest.agent.casekit import lacks, observe, refused
-from storagetest.agent.casekit.blocks import BLKDISCARD
+from storagetest.agent.testlib import lacks, observe, refused
+from storagetest.agent.testlib.block_range import BLKDISCARD
 
 pytestmark = [pytest.mark.needs("block"), pytest.mark.case(level="MUST", section="NVM 3.3.3, SBC-3 UNMAP")]
 

@@ -8,8 +8,8 @@ import os
 
 import pytest
 
-from storagetest.agent.casekit import lacks, observe
-from storagetest.agent.casekit.blocks import RWF_DSYNC
+from storagetest.agent.testlib import lacks, observe
+from storagetest.agent.testlib.block_range import RWF_DSYNC
 
 pytestmark = [
     pytest.mark.needs("block"),

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from storagetest.agent.casekit import lacks, observe, refused
+from storagetest.agent.testlib import lacks, observe, refused
 
 pytestmark = [pytest.mark.needs("block"), pytest.mark.case(level="MUST", section="Linux, ABI sysfs-block")]
 

@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from storagetest.agent.casekit import lacks, observe
-from storagetest.agent.casekit.beside import beside
-from storagetest.agent.casekit.paths import paths_of, within
+from storagetest.agent.testlib import lacks, observe
+from storagetest.agent.testlib.background_writers import beside
+from storagetest.agent.testlib.multipath import paths_of, within
 
 pytestmark = [
     pytest.mark.needs("block", "multipath"),

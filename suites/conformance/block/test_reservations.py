@@ -5,7 +5,7 @@ linux/pr.h; SPC-4 5.13 (persistent reservations); NVM Base 8.1.24. The six kinds
 
 import pytest
 
-from storagetest.agent.casekit.reservations import clear, preempt, register, release, reserve
+from storagetest.agent.testlib.pr_ioctl import clear, preempt, register, release, reserve
 
 pytestmark = [
     pytest.mark.needs("block", "shared", "two_clients"),

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import pytest
 
-from storagetest.agent.casekit.blocks import EDGE
+from storagetest.agent.testlib.block_range import EDGE
 
 pytestmark = [
     pytest.mark.needs("block", "resize"),

@@ -7,8 +7,8 @@ import struct
 
 import pytest
 
-from storagetest.agent.casekit import refused
-from storagetest.agent.casekit.blocks import BLKGETSIZE64
+from storagetest.agent.testlib import refused
+from storagetest.agent.testlib.block_range import BLKGETSIZE64
 
 pytestmark = [
     pytest.mark.needs("block"),

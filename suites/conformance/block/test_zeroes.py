@@ -7,8 +7,8 @@ import errno
 
 import pytest
 
-from storagetest.agent.casekit import lacks, observe, refused
-from storagetest.agent.casekit.blocks import BLKZEROOUT, FALLOC_FL_PUNCH_HOLE, FALLOC_FL_ZERO_RANGE
+from storagetest.agent.testlib import lacks, observe, refused
+from storagetest.agent.testlib.block_range import BLKZEROOUT, FALLOC_FL_PUNCH_HOLE, FALLOC_FL_ZERO_RANGE
 
 pytestmark = [
     pytest.mark.needs("block"),

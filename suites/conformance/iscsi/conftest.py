@@ -17,7 +17,7 @@ import pytest
 
 from storagetest.config import Variant
 from storagetest.errors import RemoteProtocolError
-from storagetest.plugin.conformance import WireLog, case_of
+from storagetest.plugin.conformance.cases import WireLog, case_of
 from storagetest.plugin.deviations import KNOWN, known_of
 from storagetest.plugin.known import expect_known
 from storagetest.wire.iscsi.initiator import Initiator, LoginRefused
@@ -25,7 +25,6 @@ from storagetest.wire.iscsi.keys import format_text
 from storagetest.wire.iscsi.ladder import PORT, make_decoder
 from storagetest.wire.iscsi.login import DEFAULT_OFFER, Credentials
 from storagetest.wire.iscsi.pdu import LoginRequest, LoginResponse
-from storagetest.wire.link import Closed, Link
 from storagetest.wire.scsi.data import (
     BlockLimits,
     Capacity,
@@ -38,7 +37,8 @@ from storagetest.wire.scsi.data import (
     decode_vpd,
     wwids,
 )
-from storagetest.wire.scsi.unit import Unit
+from storagetest.wire.scsi.logical_unit import Unit
+from storagetest.wire.tcp import Closed, Link
 
 DEADLINE = 10.0
 """Seconds for an answer, or the target's `deadline` where that is less; most come in milliseconds."""

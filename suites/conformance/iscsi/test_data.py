@@ -8,7 +8,7 @@ from storagetest.wire.iscsi.codes import NO_TAG, RejectReason
 from storagetest.wire.iscsi.initiator import Aftermath, Completion, Initiator
 from storagetest.wire.iscsi.pdu import R2T, DataOut, NopIn, NopOut, ScsiCommand, ScsiResponse
 from storagetest.wire.scsi.cdb import INQUIRY, READ_10, WRITE_10, cdb
-from storagetest.wire.scsi.unit import Unit
+from storagetest.wire.scsi.logical_unit import Unit
 
 pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(section="RFC 7143 11.7", level="MUST")]
 

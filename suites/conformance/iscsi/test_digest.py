@@ -8,7 +8,7 @@ from storagetest.wire.iscsi.codes import RejectReason
 from storagetest.wire.iscsi.initiator import Initiator
 from storagetest.wire.iscsi.pdu import R2T, DataOut, NopIn, NopOut, ScsiCommand, ScsiResponse
 from storagetest.wire.scsi.cdb import TEST_UNIT_READY, WRITE_10, cdb
-from storagetest.wire.scsi.unit import Unit
+from storagetest.wire.scsi.logical_unit import Unit
 
 pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(section="RFC 7143 7.8", level="MUST")]
 

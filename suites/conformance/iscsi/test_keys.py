@@ -16,7 +16,7 @@ from storagetest.wire.iscsi.keys import (
     legal_value,
     numeric,
 )
-from storagetest.wire.link import Closed
+from storagetest.wire.tcp import Closed
 
 pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(level="MUST")]
 

@@ -6,7 +6,7 @@ import pytest
 
 from storagetest.wire.iscsi.codes import LogoutReason, LogoutResult, SnackType
 from storagetest.wire.iscsi.pdu import DataIn, LogoutRequest, LogoutResponse, ScsiResponse, SnackRequest
-from storagetest.wire.iscsi.session import plus
+from storagetest.wire.iscsi.validator import plus
 from storagetest.wire.scsi.cdb import READ_10, cdb
 
 pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(section="RFC 7143 11.15", level="MUST")]

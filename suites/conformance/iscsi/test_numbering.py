@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from storagetest.wire.iscsi.codes import RejectReason, TaskFunction
+from storagetest.wire.iscsi.encoding import Pdu
 from storagetest.wire.iscsi.initiator import Initiator
-from storagetest.wire.iscsi.parts import Pdu
 from storagetest.wire.iscsi.pdu import NopIn, NopOut, Reject, ScsiCommand, ScsiResponse
-from storagetest.wire.iscsi.session import before, plus
+from storagetest.wire.iscsi.validator import before, plus
 from storagetest.wire.scsi.cdb import TEST_UNIT_READY, cdb
-from storagetest.wire.scsi.unit import Unit
+from storagetest.wire.scsi.logical_unit import Unit
 
 pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(section="RFC 7143 4.2.2.1", level="MUST")]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from storagetest.wire.iscsi.codes import NO_TAG, Attribute, RejectReason
+from storagetest.wire.iscsi.encoding import AHS_BIDIRECTIONAL, Ahs, flat_lun
 from storagetest.wire.iscsi.initiator import Aftermath
-from storagetest.wire.iscsi.parts import AHS_BIDIRECTIONAL, Ahs, flat_lun
 from storagetest.wire.iscsi.pdu import NopIn, NopOut, ScsiCommand, ScsiResponse, TextRequest
 from storagetest.wire.scsi.cdb import INQUIRY, TEST_UNIT_READY, WRITE_10, cdb
 from storagetest.wire.scsi.codes import Asc, SenseKey
-from storagetest.wire.scsi.unit import Unit
+from storagetest.wire.scsi.logical_unit import Unit
 
 pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(section="RFC 7143 11.2", level="MUST")]
 

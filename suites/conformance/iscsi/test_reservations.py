@@ -8,8 +8,8 @@ from storagetest.errors import DeadlineExceeded
 from storagetest.hosts import wait_until
 from storagetest.wire.scsi import cdb as c
 from storagetest.wire.scsi.codes import Asc, PrIn, PrOut, PrType, SenseKey
+from storagetest.wire.scsi.logical_unit import Unit
 from storagetest.wire.scsi.reservations import decode_capabilities, decode_full_status, out_list
-from storagetest.wire.scsi.unit import Unit
 
 pytestmark = [
     pytest.mark.needs("iscsi-wire"),

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from storagetest.wire.iscsi.codes import TaskFunction, TaskResult
+from storagetest.wire.iscsi.encoding import Pdu, flat_lun
 from storagetest.wire.iscsi.initiator import Initiator
-from storagetest.wire.iscsi.parts import Pdu, flat_lun
 from storagetest.wire.iscsi.pdu import R2T, Reject, ScsiCommand, ScsiResponse, TaskRequest, TaskResponse
-from storagetest.wire.iscsi.session import plus
+from storagetest.wire.iscsi.validator import plus
 from storagetest.wire.scsi.cdb import TEST_UNIT_READY, WRITE_10, cdb
 from storagetest.wire.scsi.codes import SenseKey
-from storagetest.wire.scsi.unit import Unit
+from storagetest.wire.scsi.logical_unit import Unit
 
 pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(section="RFC 7143 11.5, 11.6", level="MUST")]
 

@@ -12,13 +12,12 @@ import pytest
 
 from storagetest.config import Variant
 from storagetest.errors import RemoteProtocolError
-from storagetest.plugin.conformance import WireLog, case_of
+from storagetest.plugin.conformance.cases import WireLog, case_of
 from storagetest.plugin.deviations import KNOWN, known_of
 from storagetest.plugin.known import expect_known
-from storagetest.wire.link import Link
 from storagetest.wire.nvme import io
 from storagetest.wire.nvme_tcp import PORT, Endpoint, Queue, Session, decoder
-from storagetest.wire.nvme_tcp.bench import (
+from storagetest.wire.nvme_tcp.harness import (
     SIGNATURE_SPAN,
     Bench,
     Scratch,
@@ -26,6 +25,7 @@ from storagetest.wire.nvme_tcp.bench import (
     signature,
     wwids,
 )
+from storagetest.wire.tcp import Link
 
 TABLE = Path(__file__).with_name(KNOWN)
 """Deviations that are written down, with their readings (docs/findings/nvme-tcp.md)."""

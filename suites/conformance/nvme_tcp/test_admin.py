@@ -14,7 +14,7 @@ from storagetest.wire.nvme.codes import Cns, Feature, LogPage, Property, Status,
 from storagetest.wire.nvme.command import Command
 from storagetest.wire.nvme.structures import active_namespaces, ana_groups, descriptors
 from storagetest.wire.nvme_tcp import Completion, Session
-from storagetest.wire.nvme_tcp.bench import Bench
+from storagetest.wire.nvme_tcp.harness import Bench
 from storagetest.wire.nvme_tcp.session import CSTS_FATAL
 
 pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="Base 5.2.13")]

@@ -11,7 +11,7 @@ from storagetest.wire.nvme import io
 from storagetest.wire.nvme.codes import Io, Status, status_name
 from storagetest.wire.nvme.command import Command
 from storagetest.wire.nvme_tcp import Completion, Queue, Session
-from storagetest.wire.nvme_tcp.bench import Bench, Scratch
+from storagetest.wire.nvme_tcp.harness import Bench, Scratch
 
 pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="NVM 3.3")]
 

@@ -6,13 +6,13 @@ import contextlib
 
 import pytest
 
-from storagetest.wire.link import Closed
 from storagetest.wire.nvme import admin, fabrics, io
 from storagetest.wire.nvme.codes import Cns, Property, Status, status_name
 from storagetest.wire.nvme.command import Cqe
 from storagetest.wire.nvme_tcp import Completion, Queue, Session, mangle
-from storagetest.wire.nvme_tcp.bench import Bench, Scratch
+from storagetest.wire.nvme_tcp.harness import Bench, Scratch
 from storagetest.wire.nvme_tcp.pdu import R2T, C2HData, CapsuleResp, H2CData, ICReq
+from storagetest.wire.tcp import Closed
 
 pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="NVMe/TCP 3.3.1.1")]
 

@@ -13,7 +13,7 @@ from storagetest.wire.nvme.codes import Cns, Fctype, Property, Status, status_na
 from storagetest.wire.nvme.fabrics import DISCOVERY_NQN, ConnectData
 from storagetest.wire.nvme.structures import Cap
 from storagetest.wire.nvme_tcp import Completion, Identity, Queue, Session
-from storagetest.wire.nvme_tcp.bench import Bench
+from storagetest.wire.nvme_tcp.harness import Bench
 from storagetest.wire.nvme_tcp.session import (
     CC_ENABLE,
     CSTS_READY,

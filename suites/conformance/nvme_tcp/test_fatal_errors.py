@@ -21,7 +21,7 @@ from storagetest.errors import RemoteProtocolError
 from storagetest.wire.nvme import fabrics, io
 from storagetest.wire.nvme.codes import Property
 from storagetest.wire.nvme_tcp import Ending, Queue, Session, encode, mangle
-from storagetest.wire.nvme_tcp.bench import Bench, Scratch
+from storagetest.wire.nvme_tcp.harness import Bench, Scratch
 from storagetest.wire.nvme_tcp.pdu import (
     KINDS,
     R2T,

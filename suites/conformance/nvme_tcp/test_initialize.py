@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from storagetest.errors import RemoteProtocolError
-from storagetest.wire.nvme_tcp.bench import Bench
+from storagetest.wire.nvme_tcp.harness import Bench
 from storagetest.wire.nvme_tcp.pdu import (
     CH_LENGTH,
     FIELDS,

@@ -13,7 +13,7 @@ from storagetest.wire.nvme import admin, io
 from storagetest.wire.nvme.codes import LogPage, Rtype, Status, status_name
 from storagetest.wire.nvme.structures import ReservationStatus, reservation_status
 from storagetest.wire.nvme_tcp import Completion, Queue, Session
-from storagetest.wire.nvme_tcp.bench import Bench, Scratch
+from storagetest.wire.nvme_tcp.harness import Bench, Scratch
 
 pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="Base 8.1.24.1")]
 

@@ -10,12 +10,12 @@ import pytest
 
 from storagetest.config import Variant
 from storagetest.errors import RemoteProtocolError
-from storagetest.wire.link import Link
 from storagetest.wire.nvme_tcp import Endpoint, Identity, encode
-from storagetest.wire.nvme_tcp.bench import Bench
+from storagetest.wire.nvme_tcp.harness import Bench
 from storagetest.wire.nvme_tcp.pdu import ICReq
 from storagetest.wire.nvme_tcp.tls import ConfiguredPsk, PskHash, TlsKey, tls_key
-from storagetest.wire.tls_child import Tls
+from storagetest.wire.openssl_psk import Tls
+from storagetest.wire.tcp import Link
 
 pytestmark = [
     pytest.mark.needs("nvme-tcp-tls-wire"),

@@ -9,14 +9,14 @@ from dataclasses import replace
 import pytest
 
 from storagetest.errors import RemoteProtocolError
-from storagetest.wire.link import Closed, Silence
 from storagetest.wire.nvme import admin, fabrics, io
 from storagetest.wire.nvme.codes import Cns, Property, Status, status_name
 from storagetest.wire.nvme.command import Command, Cqe, in_capsule, sgl, transport_sgl
 from storagetest.wire.nvme_tcp import Completion, Queue, Session
-from storagetest.wire.nvme_tcp.bench import Bench, Scratch
+from storagetest.wire.nvme_tcp.harness import Bench, Scratch
 from storagetest.wire.nvme_tcp.pdu import R2T, C2HData, CapsuleCmd, CapsuleResp, H2CData, ICReq
 from storagetest.wire.nvme_tcp.queue import Terminated
+from storagetest.wire.tcp import Closed, Silence
 
 pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="NVMe/TCP 3.3.2.1")]
 

@@ -9,8 +9,8 @@ import struct
 
 import pytest
 
-from storagetest.agent.casekit import as_user, lacks, refused
-from storagetest.agent.casekit.files import a_file
+from storagetest.agent.testlib import as_user, lacks, refused
+from storagetest.agent.testlib.tmpfiles import a_file
 
 pytestmark = [
     pytest.mark.needs("filesystem"),

@@ -8,8 +8,8 @@ import stat
 
 import pytest
 
-from storagetest.agent.casekit import as_user, observe, refused
-from storagetest.agent.casekit.files import a_file, tick
+from storagetest.agent.testlib import as_user, observe, refused
+from storagetest.agent.testlib.tmpfiles import a_file, tick
 
 pytestmark = [pytest.mark.needs("filesystem"), pytest.mark.case(level="MUST")]
 

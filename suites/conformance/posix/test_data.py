@@ -9,8 +9,8 @@ import signal
 
 import pytest
 
-from storagetest.agent.casekit import as_user, elsewhere, lacks, observe, refused
-from storagetest.agent.casekit.files import a_file, opened, read_at, text_of
+from storagetest.agent.testlib import as_user, elsewhere, lacks, observe, refused
+from storagetest.agent.testlib.tmpfiles import a_file, opened, read_at, text_of
 
 pytestmark = [
     pytest.mark.needs("filesystem"),

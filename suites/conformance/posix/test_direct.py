@@ -8,8 +8,8 @@ import os
 
 import pytest
 
-from storagetest.agent.casekit import lacks, observe
-from storagetest.agent.casekit.files import a_file, opened, read_at, text_of
+from storagetest.agent.testlib import lacks, observe
+from storagetest.agent.testlib.tmpfiles import a_file, opened, read_at, text_of
 
 pytestmark = [
     pytest.mark.needs("filesystem"),

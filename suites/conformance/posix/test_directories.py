@@ -8,8 +8,8 @@ import os
 
 import pytest
 
-from storagetest.agent.casekit import observe, refused
-from storagetest.agent.casekit.files import a_file, opened
+from storagetest.agent.testlib import observe, refused
+from storagetest.agent.testlib.tmpfiles import a_file, opened
 
 pytestmark = [
     pytest.mark.needs("filesystem"),

@@ -7,8 +7,8 @@ import os
 
 import pytest
 
-from storagetest.agent.casekit import as_user, observe, refused
-from storagetest.agent.casekit.files import a_file, opened, tick
+from storagetest.agent.testlib import as_user, observe, refused
+from storagetest.agent.testlib.tmpfiles import a_file, opened, tick
 
 pytestmark = [
     pytest.mark.needs("filesystem"),

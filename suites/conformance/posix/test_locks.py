@@ -11,8 +11,8 @@ import time
 
 import pytest
 
-from storagetest.agent.casekit import Elsewhere, elsewhere, observe, refused
-from storagetest.agent.casekit.files import a_file, opened
+from storagetest.agent.testlib import Elsewhere, elsewhere, observe, refused
+from storagetest.agent.testlib.tmpfiles import a_file, opened
 
 pytestmark = [
     pytest.mark.needs("filesystem", "locks"),

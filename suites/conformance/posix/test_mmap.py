@@ -9,8 +9,8 @@ import signal
 
 import pytest
 
-from storagetest.agent.casekit import Signalled, elsewhere, refused
-from storagetest.agent.casekit.files import a_file, opened, read_at, text_of, tick
+from storagetest.agent.testlib import Signalled, elsewhere, refused
+from storagetest.agent.testlib.tmpfiles import a_file, opened, read_at, text_of, tick
 
 pytestmark = [
     pytest.mark.needs("filesystem"),

@@ -8,8 +8,8 @@ import unicodedata
 
 import pytest
 
-from storagetest.agent.casekit import observe, refused
-from storagetest.agent.casekit.files import a_file
+from storagetest.agent.testlib import observe, refused
+from storagetest.agent.testlib.tmpfiles import a_file
 
 pytestmark = [
     pytest.mark.needs("filesystem"),

@@ -11,8 +11,8 @@ import stat
 
 import pytest
 
-from storagetest.agent.casekit import as_user, refused
-from storagetest.agent.casekit.files import a_file
+from storagetest.agent.testlib import as_user, refused
+from storagetest.agent.testlib.tmpfiles import a_file
 
 pytestmark = [pytest.mark.needs("filesystem"), pytest.mark.case(level="MUST")]
 

@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from storagetest.agent.casekit import Elsewhere, as_user, observe, refused
-from storagetest.agent.casekit.calls import RENAME_EXCHANGE, RENAME_NOREPLACE, renameat2
-from storagetest.agent.casekit.files import a_file, opened, tick
+from storagetest.agent.testlib import Elsewhere, as_user, observe, refused
+from storagetest.agent.testlib.libc import RENAME_EXCHANGE, RENAME_NOREPLACE, renameat2
+from storagetest.agent.testlib.tmpfiles import a_file, opened, tick
 
 pytestmark = [
     pytest.mark.needs("filesystem"),

@@ -7,8 +7,8 @@ import os
 
 import pytest
 
-from storagetest.agent.casekit import lacks, observe, refused
-from storagetest.agent.casekit.calls import (
+from storagetest.agent.testlib import lacks, observe, refused
+from storagetest.agent.testlib.libc import (
     FALLOC_COLLAPSE_RANGE,
     FALLOC_INSERT_RANGE,
     FALLOC_KEEP_SIZE,
@@ -16,7 +16,7 @@ from storagetest.agent.casekit.calls import (
     FALLOC_ZERO_RANGE,
     fallocate,
 )
-from storagetest.agent.casekit.files import a_file, opened, read_at, text_of
+from storagetest.agent.testlib.tmpfiles import a_file, opened, read_at, text_of
 
 pytestmark = [
     pytest.mark.needs("filesystem"),

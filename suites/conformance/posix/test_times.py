@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from storagetest.agent.casekit import as_user, observe, refused
-from storagetest.agent.casekit.calls import UTIME_NOW, UTIME_OMIT, utimensat
-from storagetest.agent.casekit.files import a_file, opened, tick
+from storagetest.agent.testlib import as_user, observe, refused
+from storagetest.agent.testlib.libc import UTIME_NOW, UTIME_OMIT, utimensat
+from storagetest.agent.testlib.tmpfiles import a_file, opened, tick
 
 pytestmark = [
     pytest.mark.needs("filesystem"),

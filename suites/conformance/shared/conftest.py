@@ -15,7 +15,7 @@ import pytest
 
 from storagetest.errors import DeadlineExceeded
 from storagetest.hosts import wait_until
-from storagetest.runner.hands import Call, Hand
+from storagetest.runner.syscall_session import Call, Hand
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from storagetest.agent import pack
+from storagetest.agent import bundle
 
 METADATA = {
-    "command": "metadata",
+    "command": "loads.metadata",
     "deadline": 30,
     "operations": ["create", "stat", "unlink"],
     "processes": 2,
@@ -47,7 +47,7 @@ def python() -> str:
 def start(python: str, request: dict[str, Any]) -> subprocess.Popen[bytes]:
     """An agent as a client runs it, with its request given."""
     process = subprocess.Popen(
-        [python, "-I", "-S", "-c", pack.START],
+        [python, "-I", "-S", "-c", bundle.START],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -55,7 +55,7 @@ def start(python: str, request: dict[str, Any]) -> subprocess.Popen[bytes]:
         env={},
     )
     assert process.stdin
-    process.stdin.write(pack.message(request))
+    process.stdin.write(bundle.message(request))
     process.stdin.close()
     return process
 
@@ -78,8 +78,10 @@ def ask(python: str) -> Callable[..., dict[str, Any]]:
     """Run a request to its end and return the last line; nothing may stand on stderr."""
 
     def run(request: dict[str, Any], *, python: str = python) -> dict[str, Any]:
-        argv = [python, "-I", "-S", "-c", pack.START]
-        done = subprocess.run(argv, input=pack.message(request), capture_output=True, check=False, timeout=60)
+        argv = [python, "-I", "-S", "-c", bundle.START]
+        done = subprocess.run(
+            argv, input=bundle.message(request), capture_output=True, check=False, timeout=60
+        )
         lines = [json.loads(line) for line in done.stdout.splitlines()]
         assert not done.stderr
         assert (lines[-1]["t"] == "result") is (done.returncode == 0)

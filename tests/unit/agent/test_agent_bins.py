@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storagetest.agent import bins
-from storagetest.agent.lanes import Chain, Lane
+from storagetest.agent import latency_bins
+from storagetest.agent.op_log import Chain, Lane
 from storagetest.measure.histogram import RELATIVE_ERROR, Histogram
 
 LATENCIES = st.lists(st.one_of(st.integers(0, 300), st.integers(0, 2**35)), max_size=50)
@@ -14,20 +14,22 @@ LATENCIES = st.lists(st.one_of(st.integers(0, 300), st.integers(0, 2**35)), max_
 
 @given(LATENCIES)
 def test_they_are_the_histograms(latencies):
-    counted = Histogram.from_fio_bins(bins.count(latencies))
+    counted = Histogram.from_fio_bins(latency_bins.count(latencies))
     assert counted.count == len(latencies)
     assert counted == Histogram.of(ns * 1e-9 for ns in latencies)
 
 
 @given(st.integers(1, 2**34 - 1))
 def test_a_bin_is_within_the_error_that_is_stated(ns):
-    assert abs(bins.middle(ns) - ns) <= ns * RELATIVE_ERROR
+    assert abs(latency_bins.middle(ns) - ns) <= ns * RELATIVE_ERROR
 
 
 @given(LATENCIES, LATENCIES)
 def test_merging_on_the_other_side_is_counting_together(some, others):
-    merged = Histogram.from_fio_bins(bins.count(some)) + Histogram.from_fio_bins(bins.count(others))
-    assert merged == Histogram.from_fio_bins(bins.count(some + others))
+    merged = Histogram.from_fio_bins(latency_bins.count(some)) + Histogram.from_fio_bins(
+        latency_bins.count(others)
+    )
+    assert merged == Histogram.from_fio_bins(latency_bins.count(some + others))
 
 
 def test_a_lane_reports_what_ended_in_the_window():

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storagetest.agent.casekit import Lacks, crowd, stamps
-from storagetest.agent.casekit.beside import Load, beside
-from storagetest.agent.casekit.blocks import (
+from storagetest.agent.testlib import Lacks, block_patterns, concurrent
+from storagetest.agent.testlib.background_writers import Load, beside
+from storagetest.agent.testlib.block_range import (
     BLKDISCARD,
     EDGE,
     FALLOC_FL_PUNCH_HOLE,
@@ -24,11 +24,11 @@ from storagetest.agent.casekit.blocks import (
     disk_of,
     places,
 )
-from storagetest.agent.casekit.given import blocks as given_blocks
-from storagetest.agent.casekit.paths import paths_of, within
+from storagetest.agent.testlib.fixtures import block_range as given_blocks
+from storagetest.agent.testlib.multipath import paths_of, within
 
 SIZE = 512
-RIGHT = stamps.block(40, 3, 9, SIZE)
+RIGHT = block_patterns.block(40, 3, 9, SIZE)
 
 
 def changed(at: int, value: bytes) -> bytes:
@@ -40,35 +40,35 @@ def changed(at: int, value: bytes) -> bytes:
     [
         (RIGHT, ""),
         (bytes(SIZE), "zeroes instead of generation 3"),
-        (stamps.block(40, 2, 9, SIZE), "generation 2 instead of 3: a lost write, or a stale read"),
-        (stamps.block(40, 4, 9, SIZE), "generation 4, which is newer than 3"),
-        (stamps.block(41, 3, 9, SIZE), "data of block 41 (generation 3): misplaced"),
-        (stamps.block(40, 3, 8, SIZE), "data of another case or run (block 40, generation 3)"),
+        (block_patterns.block(40, 2, 9, SIZE), "generation 2 instead of 3: a lost write, or a stale read"),
+        (block_patterns.block(40, 4, 9, SIZE), "generation 4, which is newer than 3"),
+        (block_patterns.block(41, 3, 9, SIZE), "data of block 41 (generation 3): misplaced"),
+        (block_patterns.block(40, 3, 8, SIZE), "data of another case or run (block 40, generation 3)"),
         (changed(300, bytes([RIGHT[300] ^ 0x11])), "2 bits of generation 3 are flipped, from byte 300"),
-        (RIGHT[:256] + stamps.block(40, 1, 9, SIZE)[256:], "torn: generations 3 and 1"),
+        (RIGHT[:256] + block_patterns.block(40, 1, 9, SIZE)[256:], "torn: generations 3 and 1"),
         (RIGHT[:256] + bytes(256), "torn: generations 3 and 0 in one block, which meet at byte 256"),
         (b"\xff" * SIZE, "what nobody wrote, from byte 0: ffff"),
         (changed(100, bytes(range(64))), "damaged from byte 100: the CRC does not agree"),
     ],
 )
 def test_what_is_wrong_with_a_block_is_named(data: bytes, words: str) -> None:
-    said = stamps.what_is_wrong(data, 40, 3, 9)
+    said = block_patterns.what_is_wrong(data, 40, 3, 9)
     assert said == words or (words and said.startswith(words))
 
 
 @given(st.integers(0, SIZE - 1), st.integers(1, 255))
 def test_no_byte_can_change_unnoticed(at: int, difference: int) -> None:
-    assert stamps.what_is_wrong(changed(at, bytes([RIGHT[at] ^ difference])), 40, 3, 9)
-    found = stamps.parse(changed(at, bytes([RIGHT[at] ^ difference])))
+    assert block_patterns.what_is_wrong(changed(at, bytes([RIGHT[at] ^ difference])), 40, 3, 9)
+    found = block_patterns.parse(changed(at, bytes([RIGHT[at] ^ difference])))
     assert found is None or not found.whole
 
 
 def test_the_first_of_many_wrong_blocks_are_shown() -> None:
-    data = stamps.run_of(0, 4, 1, 9, SIZE) + bytes(6 * SIZE)
-    said = stamps.faults(data, 0, 1, 9, SIZE)
+    data = block_patterns.run_of(0, 4, 1, 9, SIZE) + bytes(6 * SIZE)
+    said = block_patterns.faults(data, 0, 1, 9, SIZE)
     assert said.startswith("block 4: zeroes instead of generation 1; block 5: ")
     assert said.endswith("and 2 more of 10")
-    assert stamps.faults(stamps.run_of(7, 3, 2, 9, SIZE), 7, 2, 9, SIZE) == ""
+    assert block_patterns.faults(block_patterns.run_of(7, 3, 2, 9, SIZE), 7, 2, 9, SIZE) == ""
 
 
 def test_a_crowd_raises_what_one_of_it_raised_and_tells_the_others() -> None:
@@ -80,7 +80,7 @@ def test_a_crowd_raises_what_one_of_it_raised_and_tells_the_others() -> None:
         assert over.wait(30)
 
     with pytest.raises(AssertionError, match="one"):
-        crowd.together(work, 3, over=over)
+        concurrent.together(work, 3, over=over)
 
 
 class Noted:

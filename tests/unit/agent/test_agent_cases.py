@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from storagetest.agent import pack
+from storagetest.agent import bundle
 from storagetest.hosts import wait_until
 
 SUITE = """
 import errno, os, signal, sys, time
 import pytest
-from storagetest.agent.casekit import as_user, elsewhere, lacks, observe, refused, Elsewhere, Signalled
+from storagetest.agent.testlib import as_user, elsewhere, lacks, observe, refused, Elsewhere, Signalled
 
 pytestmark = [pytest.mark.needs("filesystem"), pytest.mark.case(level="MUST")]
 
@@ -180,7 +180,7 @@ def cases(python: str, tmp_path: Path):
         **arguments: Any,
     ) -> dict[str, Any]:
         request = {
-            "command": "cases",
+            "command": "run_cases",
             "deadline": 60,
             "path": str(tmp_path),
             "each": each,
@@ -201,8 +201,8 @@ def cases(python: str, tmp_path: Path):
             ],
         }
         done = subprocess.run(
-            [python, "-I", "-S", "-c", pack.START],
-            input=pack.message(request),
+            [python, "-I", "-S", "-c", bundle.START],
+            input=bundle.message(request),
             capture_output=True,
             check=False,
             timeout=60,
@@ -337,7 +337,7 @@ def test_nothing_runs_beside_a_case_that_is_to_be_alone(cases, alone: str):
 def test_an_agent_that_is_attended_ends_when_nobody_is_there_any_more(python: str, tmp_path: Path):
     case = {"id": "x", "module": "m", "function": "hangs", "arguments": {}, "gives": "here"}
     request = {
-        "command": "cases",
+        "command": "run_cases",
         "deadline": 60,
         "path": str(tmp_path),
         "each": 50,
@@ -347,8 +347,8 @@ def test_an_agent_that_is_attended_ends_when_nobody_is_there_any_more(python: st
     }
     began = time.monotonic()
     done = subprocess.run(
-        [python, "-I", "-S", "-c", pack.START],
-        input=pack.message(request),
+        [python, "-I", "-S", "-c", bundle.START],
+        input=bundle.message(request),
         capture_output=True,
         timeout=60,
         check=False,
@@ -360,7 +360,7 @@ def test_an_agent_that_is_attended_ends_when_nobody_is_there_any_more(python: st
 def test_an_agent_that_is_told_to_end_ends_its_cases(started, tmp_path: Path):
     source = f"""
 import os, time
-from storagetest.agent.casekit import Elsewhere
+from storagetest.agent.testlib import Elsewhere
 
 def test_hang(here):
     other = Elsewhere(time.sleep, [60])
@@ -371,7 +371,7 @@ def test_hang(here):
     case = {"id": "x", "module": "m", "function": "test_hang", "arguments": {}, "gives": "here"}
     agent = started(
         {
-            "command": "cases",
+            "command": "run_cases",
             "deadline": 60,
             "path": str(tmp_path),
             "each": 50,

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from storagetest.agent.crew import Crew, Failed
-from storagetest.agent.lanes import Lane
+from storagetest.agent.op_log import Lane
+from storagetest.agent.worker_pool import Crew, Failed
 
 
 class Worker:

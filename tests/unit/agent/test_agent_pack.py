@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from storagetest import agent
-from storagetest.agent import pack
+from storagetest.agent import bundle
 
 FOLDER = Path(agent.__file__).parent
 TRAVELLING = sorted(path for path in FOLDER.rglob("*.py") if path.name != "pack.py")
@@ -27,16 +27,16 @@ SLOW = {
     "enum",
 }
 
-BODIES = {("pathlib", "casekit"), ("pathlib", "given"), ("subprocess", "casekit")}
+BODIES = {("pathlib", "testlib"), ("pathlib", "fixtures"), ("subprocess", "testlib")}
 """A body is given a path, and may start a program: its kit may import what that takes. No workload does."""
-STAYS = {("subprocess", "program.py")}
+STAYS = {("subprocess", "run_program.py")}
 """An attendant starts once a session, and starting programs is what it is for."""
 
 
 def test_the_zip_is_the_same_every_time():
-    first = pack.packed()
-    pack.packed.cache_clear()
-    assert pack.packed() == first
+    first = bundle.packed()
+    bundle.packed.cache_clear()
+    assert bundle.packed() == first
     with zipfile.ZipFile(io.BytesIO(first)) as archive:
         names = archive.namelist()
     assert names == [
@@ -47,7 +47,7 @@ def test_the_zip_is_the_same_every_time():
 
 @pytest.mark.parametrize("path", TRAVELLING, ids=lambda path: str(path.relative_to(FOLDER)))
 def test_a_module_is_one_that_the_oldest_python_takes_and_imports_little(path):
-    tree = ast.parse(path.read_text(), feature_version=pack.OLDEST_PYTHON)
+    tree = ast.parse(path.read_text(), feature_version=bundle.OLDEST_PYTHON)
     for node in ast.walk(tree):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
@@ -60,6 +60,6 @@ def test_a_module_is_one_that_the_oldest_python_takes_and_imports_little(path):
 def test_a_python_that_is_too_old_says_so(capsys, monkeypatch):
     monkeypatch.setattr(sys, "version_info", (3, 8, 1))
     with pytest.raises(SystemExit) as ended:
-        exec(pack.START, {})
+        exec(bundle.START, {})
     assert ended.value.code == 1
     assert capsys.readouterr().out == '{"t":"error","kind":"python","message":"3.8"}\n'

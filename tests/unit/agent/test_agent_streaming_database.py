@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from storagetest.agent.commands.streaming import _Reader
+from storagetest.agent.commands.loads.streaming import _Reader
 
 MIB = 1 << 20
 
@@ -16,7 +16,7 @@ MIB = 1 << 20
 def data(ask, tmp_path: Path) -> Path:
     path = tmp_path / "data"
     request = {
-        "command": "fill",
+        "command": "loads.fill",
         "path": str(path),
         "size": 2 * MIB + 5,
         "make": True,
@@ -28,13 +28,13 @@ def data(ask, tmp_path: Path) -> Path:
 
 
 def play(path: Path, **more):
-    request = {"command": "streaming", "deadline": 30, "path": str(path), "streams": 2, "frame": 4096,
+    request = {"command": "loads.streaming", "deadline": 30, "path": str(path), "streams": 2, "frame": 4096,
                "size": MIB, "rate": 50.0, "seconds": 0.2, "within": 5.0, "direct": False}  # fmt: skip
     return {**request, **more}
 
 
 def work(path: Path, **more):
-    request = {"command": "database", "deadline": 30, "path": str(path), "logs": str(path.parent), "log": MIB,
+    request = {"command": "loads.database", "deadline": 30, "path": str(path), "logs": str(path.parent), "log": MIB,
                "data": 2 * MIB, "record": 4096, "page": 8192, "workers": 2, "read_percent": 50,
                "direct": False, "seconds": 0.2, "seed": 1}  # fmt: skip
     return {**request, **more}
@@ -42,7 +42,7 @@ def work(path: Path, **more):
 
 def test_what_is_not_to_be_made_is_not(ask, tmp_path):
     request = {
-        "command": "fill",
+        "command": "loads.fill",
         "path": str(tmp_path / "x"),
         "size": 1,
         "make": False,

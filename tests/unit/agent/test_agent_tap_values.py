@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storagetest.agent.tap import calls_in
-from storagetest.agent.values import dress, undress
+from storagetest.agent.json_bytes import dress, undress
+from storagetest.agent.rpc_capture import calls_in
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text() | st.binary(),

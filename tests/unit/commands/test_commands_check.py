@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from storagetest.cli import main
-from storagetest.commands import _machine
-from storagetest.commands._machine import Facts, Route, Tool, judge, parse
-from storagetest.commands._say import Level
+from storagetest.commands import _host_facts
+from storagetest.commands._console import Level
+from storagetest.commands._host_facts import Facts, Route, Tool, judge, parse
 from storagetest.hosts import LocalHost
 
 FIO = Tool("fio", ("fio", "--version"), "9 workloads need it, such as bonnie")
@@ -88,8 +88,8 @@ def test_a_clock_that_jumps_is_a_failure_even_where_it_is_near() -> None:
 
 def test_this_machine_says_all_of_it() -> None:
     with LocalHost() as host:
-        facts = _machine.ask(host, [PYTHON, Tool("no-such-tool", ("no-such-tool",), "x")], ["127.0.0.1"])
-        away, within = _machine.offset(host)
+        facts = _host_facts.ask(host, [PYTHON, Tool("no-such-tool", ("no-such-tool",), "x")], ["127.0.0.1"])
+        away, within = _host_facts.offset(host)
     assert facts.kernel
     assert facts.cpus >= 1
     assert facts.memory > 1 << 20

@@ -13,7 +13,7 @@ import yaml
 
 from storagetest import config
 from storagetest.cli import main
-from storagetest.commands import _probe, init
+from storagetest.commands import _port_scan, init
 from storagetest.hosts import LocalHost
 from storagetest.protocols.base import protocols
 
@@ -116,7 +116,7 @@ def test_only_the_given_address_is_tried_and_what_answers_is_found(monkeypatch, 
 
 
 def test_where_nothing_answers_nothing_is_written(monkeypatch, here, capsys):
-    monkeypatch.setattr(_probe, "SECONDS", 1)
+    monkeypatch.setattr(_port_scan, "SECONDS", 1)
     for kind in protocols.all().values():
         monkeypatch.setattr(kind, "ports", (1,) if kind.name == "nfs" else ())
     assert main(["init", "127.0.0.1"]) == 1
@@ -133,9 +133,9 @@ def test_every_port_is_tried_with_a_deadline(monkeypatch):
             return super().run(argv, **more)
 
     with Watched() as host:
-        _probe.answering(host, "127.0.0.1", protocols.all())
+        _port_scan.answering(host, "127.0.0.1", protocols.all())
     (argv,) = tried
-    assert argv[4:6] == ["127.0.0.1", str(_probe.SECONDS)]
+    assert argv[4:6] == ["127.0.0.1", str(_port_scan.SECONDS)]
     wanted = {"111", "2049", "445", "3260", "4420", "988"}
     assert wanted <= set(argv[6:])
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import pytest
 
-from storagetest.counters import _transferred_bytes, readout, request_counts
+from storagetest.counters import _transferred_bytes, request_counts, snapshot
 from storagetest.counters._transferred_bytes import TransferredBytes, transferred_between
 from storagetest.counters.base import (
     MOUNTS,
@@ -23,7 +23,7 @@ from storagetest.counters.base import (
 )
 from storagetest.counters.request_counts import count_requests
 from storagetest.measure.run import Unit
-from storagetest.runner.flow import Watch
+from storagetest.runner.throughput_watch import Watch
 
 REFERENCE = Path(__file__).parents[3] / "script" / "reference.py"
 STATS = "/proc/fs/toyfs/stats"
@@ -59,8 +59,8 @@ def texts(read: int, written: int, locks: int) -> dict[str, str]:
 
 def test_it_is_sampled_and_read_around_each_load():
     assert "toy" in {source.name for source in all_sources()}
-    assert STATS in readout.globs()
-    assert STATS in readout.command()
+    assert STATS in snapshot.globs()
+    assert STATS in snapshot.command()
 
 
 def test_its_bytes_and_requests_are_those_of_its_file_system():

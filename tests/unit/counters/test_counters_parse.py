@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from storagetest.counters import readout
+from storagetest.counters import snapshot
 from storagetest.counters.base import Kind, Moment, Reading, Source, all_sources, difference, follow
 from storagetest.counters.block import Block
 from storagetest.counters.cifs import Cifs
@@ -178,8 +178,8 @@ def test_what_is_shown_of_two_readings(before, now, seconds, shown):
 
 def test_this_machines_own_counters_are_read_by_the_very_command():
     with LocalHost("here") as host:
-        done = host.run(["sh", "-c", readout.command()], deadline=30, check=False)
-    texts = readout.parse(done.stdout)
+        done = host.run(["sh", "-c", snapshot.command()], deadline=30, check=False)
+    texts = snapshot.parse(done.stdout)
     found = {source.name: source.parse(source.select(texts)) for source in all_sources()}
     assert found["cpu"]["all"].value > 0
     assert "TCP retransmits" in found["nic"]

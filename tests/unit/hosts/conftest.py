@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from storagetest.hosts import Host, LocalHost, SlurmHost, SshHost, SshSettings, wait_until
-from storagetest.workloads._agent.attendant import Attendant
+from storagetest.workloads._agent.fork_server import Attendant
 
 sys.path.insert(0, str(Path(__file__).parent))  # for slurm_kit: importlib mode leaves sys.path alone
 

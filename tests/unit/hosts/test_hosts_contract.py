@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from storagetest.errors import DeadlineExceeded, HostError
-from storagetest.hosts import Host, SlurmHost, _collected, wait_until
+from storagetest.hosts import Host, SlurmHost, _output, wait_until
 
 
 def test_a_command_gets_its_arguments_as_they_are(host: Host) -> None:
@@ -101,7 +101,7 @@ def test_lines_arrive_while_the_command_runs(host: Host, tmp_path: Path) -> None
 
 
 def test_too_much_output_is_an_error_and_ends_the_command(host: Host, marker, running, monkeypatch) -> None:
-    monkeypatch.setattr(_collected, "OUTPUT_LIMIT", 1 << 20)
+    monkeypatch.setattr(_output, "OUTPUT_LIMIT", 1 << 20)
     with pytest.raises(HostError, match="printed more than 1 MiB and was killed"):
         host.run(["yes", marker], deadline=60)
     assert running(marker) == []

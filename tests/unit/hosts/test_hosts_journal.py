@@ -17,7 +17,7 @@ import pytest
 from storagetest.errors import HostError
 from storagetest.hosts import Entry, Host, Journal, LocalHost, Outcomes, Step, Unreadable, clean, wait_until
 from storagetest.hosts.base import Completed
-from storagetest.hosts.journal import Owner, in_use, parse
+from storagetest.hosts.undo_journal import Owner, in_use, parse
 
 
 class Counting(LocalHost):

@@ -13,8 +13,8 @@ from storagetest.errors import DeadlineExceeded, HostError
 from storagetest.hosts import SlurmHost, wait_until
 from storagetest.hosts.connect import connect
 from storagetest.measure.run import Sample
-from storagetest.runner.gates import Gate
-from storagetest.runner.meeting import meet
+from storagetest.runner.start_barriers import Gate
+from storagetest.runner.synchronized_start import meet
 from storagetest.workloads._fio.job import waiting
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from storagetest.errors import DeadlineExceeded, HostError
-from storagetest.hosts import SshHost, SshSettings, _supervised, wait_until
+from storagetest.hosts import SshHost, SshSettings, _supervised_host, wait_until
 
 
 def client_port(host: SshHost) -> str:
@@ -92,8 +92,8 @@ def test_a_host_that_hangs_is_left_by_our_own_deadline(
     ssh_host, sshd, marker, running, monkeypatch, all_of_it, how
 ) -> None:
     """Its sshd is stopped: nothing comes any more, not even an error. The next command connects anew."""
-    monkeypatch.setattr(_supervised, "MARGIN", 0.5)
-    monkeypatch.setattr(_supervised, "REAP_LIMIT", 2.0)
+    monkeypatch.setattr(_supervised_host, "MARGIN", 0.5)
+    monkeypatch.setattr(_supervised_host, "REAP_LIMIT", 2.0)
 
     def stop(_: str) -> None:
         sshd.signal_connections(signal.SIGSTOP)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from storagetest.measure.curves import families, levels
 from storagetest.measure.histogram import Histogram
+from storagetest.measure.load_curves import families, levels
 from storagetest.measure.run import METRICS, Better, Metric, Run, Sample, Unit
 
 

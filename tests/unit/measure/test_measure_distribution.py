@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storagetest.measure.distribution import FARTHEST, distribution, nines
 from storagetest.measure.histogram import Histogram
+from storagetest.measure.latency_cdf import FARTHEST, distribution, nines
 
 
 def test_nothing_has_no_points():

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from storagetest.measure.relative_score import standings
 from storagetest.measure.run import Better
-from storagetest.measure.standing import standings
 from storagetest.measure.stats import Estimate, Interval
 
 

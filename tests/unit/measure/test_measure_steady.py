@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from storagetest.measure.run import Sample, Unit
 from storagetest.measure.series import LOAD, Series
-from storagetest.measure.steady import by_rounds, fit, within_a_round
+from storagetest.measure.steady_state import by_rounds, fit, within_a_round
 
 
 def rounds(*iops: float, p99: tuple[float, ...] = ()) -> list[dict[str, float]]:

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from storagetest.measure.common_window import Span, outliers, rate_within, window
 from storagetest.measure.histogram import Histogram
+from storagetest.measure.merge_clients import Part, together
 from storagetest.measure.run import METRICS, Better, Metric, Sample, Unit
 from storagetest.measure.series import LOAD, Series
-from storagetest.measure.together import Part, together
-from storagetest.measure.window import Span, outliers, rate_within, window
 
 HEADLINE = ("bandwidth", "iops", "latency_mean", "p99")
 

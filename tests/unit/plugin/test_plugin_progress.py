@@ -11,13 +11,12 @@ from _pytest._io import TerminalWriter
 from terminal_kit import Terminal
 
 from storagetest.measure.run import METRICS
-from storagetest.plugin import display
-from storagetest.plugin.display import Display, how
-from storagetest.plugin.link import Listener, sender
-from storagetest.plugin.progress import Now, clock, message, waiting
-from storagetest.plugin.screen import Screen
+from storagetest.plugin.progress.model import Now, clock, message, render, waiting
+from storagetest.plugin.progress.render import Display, how
+from storagetest.plugin.progress.terminal_overlay import Screen
+from storagetest.plugin.progress.xdist_channel import Listener, sender
 from storagetest.runner import Case, Phase, Progress
-from storagetest.runner.flow import Flow
+from storagetest.runner.throughput_watch import Flow
 
 CASE = Case("test_x", "sequential", "nas", "nas-v4.2-nconnect4", "nfs", "load1", "standard")
 MIB = 1 << 20
@@ -200,7 +199,7 @@ class Clock:
 
 def test_a_log_gets_a_line_now_and_then_and_nothing_for_what_is_short(reporter, terminal):
     ticks = Clock()
-    log = display._InLog(reporter, midline=False, clock=ticks)
+    log = render._InLog(reporter, midline=False, clock=ticks)
     now = Now()
     now.take(told(Phase.MEASURE, 0.0, repeat=1, of=3, expected=300.0), at=ticks.now)
     reporter._tw.write("test_a.py ")
@@ -222,8 +221,8 @@ def test_a_log_gets_a_line_now_and_then_and_nothing_for_what_is_short(reporter, 
 
 
 def test_the_display_renews_itself_and_ends_at_once(reporter, terminal, monkeypatch):
-    monkeypatch.setattr(display, "_TICK", 0.02)
-    monkeypatch.setattr(display, "_CALM", 0.0)
+    monkeypatch.setattr(render, "_TICK", 0.02)
+    monkeypatch.setattr(render, "_CALM", 0.0)
     shows = Display(options(st_progress="line"), reporter)
     shows.take("gw0", told(Phase.FILL, 0.0))
     _until(lambda: "    fill, 0:00" in terminal.shown)

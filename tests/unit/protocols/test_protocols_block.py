@@ -16,8 +16,8 @@ import pytest
 
 from storagetest.errors import AttachError, DataAtRisk
 from storagetest.hosts import Journal, LocalHost
-from storagetest.protocols import _device
-from storagetest.protocols._block import LABEL, Facts, parse_facts, tools, why_not
+from storagetest.protocols import _device_probe
+from storagetest.protocols._block_device import LABEL, Facts, parse_facts, tools, why_not
 from storagetest.protocols.base import Attachment, Gives, protocols
 
 Local: Any = protocols.get("local")
@@ -87,7 +87,7 @@ def test_a_device_that_is_not_there() -> None:
 
 def test_program_and_facts_agree_on_their_keys(tmp_path: Path) -> None:
     """The program imports nothing of ours, so only a test can hold the two together."""
-    assert _device.__doc__
+    assert _device_probe.__doc__
     fields = {field.name for field in dataclasses.fields(Facts)}
     assert fields == set(CLEAN.__slots__)
     assert parse_facts(
@@ -110,17 +110,17 @@ def sysfs(tmp_path: Path) -> Path:
 
 
 def test_a_multipath_map_is_known_by_its_paths(sysfs: Path) -> None:
-    assert _device.identity(sysfs / "dm-0") == "naa.1"
+    assert _device_probe.identity(sysfs / "dm-0") == "naa.1"
     (sysfs / "dm-0/dm/uuid").write_text("mpath-3600\n")
-    assert _device.identity(sysfs / "dm-0") == "naa.1"
+    assert _device_probe.identity(sysfs / "dm-0") == "naa.1"
 
 
 def test_a_map_of_another_kind_or_of_two_disks_is_known_by_nothing(sysfs: Path) -> None:
     (sysfs / "sdb/device/wwid").write_text("naa.2\n")
-    assert _device.identity(sysfs / "dm-0") == ""
+    assert _device_probe.identity(sysfs / "dm-0") == ""
     (sysfs / "sdb/device/wwid").write_text("naa.1\n")
     (sysfs / "dm-0/dm/uuid").write_text("LVM-xyz\n")
-    assert _device.identity(sysfs / "dm-0") == ""
+    assert _device_probe.identity(sysfs / "dm-0") == ""
 
 
 def can_loop() -> bool:
@@ -187,14 +187,14 @@ def test_file_system_is_made_mounted_and_removed(device: str, image: Path) -> No
         assert any(device in getattr(entry, "what", "") for entry in entries)
     assert not mounts_of(device)
     assert not Path(attachment.path).exists()
-    assert _device.facts(device)["signatures"] == []
+    assert _device_probe.facts(device)["signatures"] == []
 
 
 @real
 def test_leftover_of_ours_may_be_wiped(device: str, image: Path) -> None:
     run("mkfs.ext4", "-q", "-F", "-L", LABEL, device)
     with attach(device, erase=f"loop.{image}"):
-        assert _device.facts(device)["signatures"] == []
+        assert _device_probe.facts(device)["signatures"] == []
 
 
 def with_file_system(device: str) -> None:
@@ -286,7 +286,7 @@ def test_no_such_device(name: str) -> None:
 
 def test_clear_leaves_another_device_alone(image: Path) -> None:
     done = subprocess.run(
-        [sys.executable, _device.__file__, "clear", "/dev/null", "loop.x"],
+        [sys.executable, _device_probe.__file__, "clear", "/dev/null", "loop.x"],
         capture_output=True,
         text=True,
         check=False,

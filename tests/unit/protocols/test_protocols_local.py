@@ -13,8 +13,8 @@ from pydantic import ValidationError
 
 from storagetest.errors import AttachError, TargetDead, WorkloadError
 from storagetest.hosts import Journal, LocalHost, Outcomes, clean
-from storagetest.protocols import _hold
-from storagetest.protocols._hold import FORCED, LEFT_ON_TARGET, WITHIN, Deadline, held
+from storagetest.protocols import _acquire
+from storagetest.protocols._acquire import FORCED, LEFT_ON_TARGET, WITHIN, Deadline, held
 from storagetest.protocols.base import Gives, protocols
 
 Local: Any = protocols.get("local")
@@ -141,8 +141,8 @@ def test_unclean_release_says_so(status: int, error: type[Exception], words: str
 def test_release_that_hangs_is_a_dead_target_and_stays_in_the_journal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(_hold, "LEAST", 0.1)
-    monkeypatch.setattr(_hold, "_MARGIN", 0.1)
+    monkeypatch.setattr(_acquire, "LEAST", 0.1)
+    monkeypatch.setattr(_acquire, "_MARGIN", 0.1)
     with (
         pytest.raises(TargetDead, match="could not be released"),
         held(LocalHost(), "a thing", lambda _: ["sleep", "60"], target="t", deadline=Deadline(0.2)),

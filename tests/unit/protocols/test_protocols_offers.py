@@ -10,8 +10,8 @@ import pytest
 
 from storagetest.errors import DataAtRisk
 from storagetest.hosts import Completed, LocalHost
-from storagetest.protocols._block import Facts
-from storagetest.protocols._rehearse import rehearse
+from storagetest.protocols._block_device import Facts
+from storagetest.protocols._dry_run import rehearse
 from storagetest.protocols.base import protocols
 
 

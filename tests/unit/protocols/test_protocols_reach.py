@@ -9,7 +9,7 @@ import pytest
 
 from storagetest.errors import ClientLacks, TargetDead
 from storagetest.hosts import LocalHost
-from storagetest.protocols._reach import (
+from storagetest.protocols._preflight import (
     Findings,
     check_client,
     collect,

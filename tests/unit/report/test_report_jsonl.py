@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from storagetest.errors import ResultError
 from storagetest.measure.bottleneck import Bottleneck, Headroom, Limit
+from storagetest.measure.common_window import Member, Together
 from storagetest.measure.histogram import Histogram
 from storagetest.measure.run import Better, Metric, Run, Sample, Unit
 from storagetest.measure.series import Series
-from storagetest.measure.window import Member, Together
 from storagetest.report.base import Record, Status, Summary
 from storagetest.report.jsonl import SCHEMA, JsonlReporter, from_json, read, to_json
 from storagetest.verdict.base import Interval, Outcome, Threshold, Verdict

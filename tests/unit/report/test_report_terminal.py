@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from storagetest.measure.window import Member, Together
+from storagetest.measure.common_window import Member, Together
 from storagetest.report.base import Status
 from storagetest.report.terminal import shortened, summary_lines
 from storagetest.verdict.base import Outcome

@@ -13,7 +13,7 @@ from storagetest.measure.cache import Cache
 from storagetest.measure.run import Sample
 from storagetest.protocols.base import Attachment, Gives
 from storagetest.runner import Case, FillCache, Phase, run_case
-from storagetest.runner.caches import drop, twice_the_memory
+from storagetest.runner.page_cache import drop, twice_the_memory
 from storagetest.workloads.base import Scale
 from storagetest.workloads.small_random_read import SmallRandomRead
 

@@ -9,13 +9,13 @@ import pytest
 
 from storagetest.errors import HostError
 from storagetest.hosts import LocalHost, wait_until
-from storagetest.runner.cases import CaseCall, CasesUnderWay, Ended, run_cases
+from storagetest.runner.client_cases import CaseCall, CasesUnderWay, Ended, run_cases
 
 ONE = """\
 import os
 import time
 
-from storagetest.agent.casekit import observe
+from storagetest.agent.testlib import observe
 
 def good(here):
     observe(str(here))

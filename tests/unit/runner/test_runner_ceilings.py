@@ -9,7 +9,7 @@ import pytest
 from storagetest.errors import HostError, WorkloadError
 from storagetest.hosts.local import LocalHost
 from storagetest.runner import Case, FillCache, run_case
-from storagetest.runner.ceilings import Ceilings
+from storagetest.runner.client_ceilings import Ceilings
 from storagetest.workloads.base import Scale
 from storagetest.workloads.small_random_read import SmallRandomRead
 

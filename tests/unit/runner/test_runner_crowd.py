@@ -22,8 +22,8 @@ from storagetest.hosts.local import LocalHost
 from storagetest.measure.run import Run, Sample
 from storagetest.protocols.base import Attachment, Gives
 from storagetest.runner import Case, Crowd, FillCache, run_bench
-from storagetest.runner.gates import Gate, everywhere
-from storagetest.runner.meeting import ClientLost, meet
+from storagetest.runner.start_barriers import Gate, everywhere
+from storagetest.runner.synchronized_start import ClientLost, meet
 from storagetest.workloads._custom.python import CustomPythonWorkload
 from storagetest.workloads._fio.job import waiting
 from storagetest.workloads.base import Scale, Start, workloads

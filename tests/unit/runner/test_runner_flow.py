@@ -11,8 +11,8 @@ import pytest
 
 from storagetest.hosts.local import LocalHost
 from storagetest.runner import Case, FillCache, Phase, run_case
-from storagetest.runner.flow import Flow, Watch
 from storagetest.runner.sampling import Sampling
+from storagetest.runner.throughput_watch import Flow, Watch
 from storagetest.workloads.base import Scale
 
 MOUNT = """\
@@ -107,7 +107,7 @@ def test_a_case_tells_what_moves_in_the_phase_that_was_told(scripted, attachment
 
     moved = iter(range(10**6))
     monkeypatch.setattr(
-        "storagetest.runner.flow.transferred_between",
+        "storagetest.runner.throughput_watch.transferred_between",
         lambda *_: type("Crossed", (), {"read": next(moved), "written": 0, "counter": "a test's"}),
     )
     load = Slow([1.0, 1.0])

@@ -15,7 +15,7 @@ import pytest
 
 from storagetest.errors import ClientLacks, DeadlineExceeded, HostError
 from storagetest.hosts import LocalHost, wait_until
-from storagetest.runner.hands import Hand, hand_on
+from storagetest.runner.syscall_session import Hand, hand_on
 
 READY = json.dumps({"t": "progress", "phase": "ready", "boot": "b", "pid": 1})
 

@@ -9,7 +9,7 @@ import pytest
 from storagetest.errors import WorkloadError
 from storagetest.hosts.local import LocalHost
 from storagetest.protocols.base import Attachment, Gives
-from storagetest.runner.places import places
+from storagetest.runner.data_placement import places
 
 _GIB = 1 << 30
 

@@ -6,7 +6,7 @@ import pytest
 
 from storagetest.errors import HostError
 from storagetest.runner import Case, FillCache, run_case
-from storagetest.runner.served import ServerWrites
+from storagetest.runner.server_writes import ServerWrites
 from storagetest.workloads.base import Scale
 from storagetest.workloads.postmark import Postmark
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.optimize import approx_fprime
 
-from storagetest.search.process import Process
+from storagetest.search.gaussian_process import Process
 
 SHAPE = (5, 6, 4)
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from storagetest.errors import WorkloadError
-from storagetest.workloads._agent.answer import read_answer
+from storagetest.workloads._agent.result import read_answer
 
 LANE = {"ops": 3, "total": 4, "bins": {"100": 1, "129": 2}, "bytes": 30, "total_bytes": 40}
 PHASE = {

@@ -14,7 +14,7 @@ import pytest
 
 from storagetest.errors import DeadlineExceeded, HostError, WorkloadError
 from storagetest.hosts import Conversation, Host, LocalHost
-from storagetest.workloads._agent.attendant import Attendant, Errand
+from storagetest.workloads._agent.fork_server import Attendant, Errand
 from storagetest.workloads._agent.program import Ran, run_program
 from storagetest.workloads._agent.run import end_agent, run_agent, talk_with_agent
 from storagetest.workloads._fio.job import FioJob
@@ -187,7 +187,7 @@ def test_much_that_is_said_comes_whole(host: Host) -> None:
 
 def test_a_conversation_goes_both_ways(host: Host) -> None:
     host.far = True
-    request = {"command": "gate", "path": "its door"}
+    request = {"command": "start_barrier", "path": "its door"}
     with talk_with_agent(host, request, deadline=60) as talk:
         place = Path(json.loads(talk.hear(20))["place"])
         assert place.is_dir()
@@ -229,7 +229,12 @@ def test_a_host_that_is_closed_does_not_wait_for_its_program(tmp_path: Path) -> 
 
 def test_an_agent_is_told_to_end(host: Host) -> None:
     host.far = True
-    request = {"command": "sample", "path": "its counters", "interval": 60, "paths": ["/proc/uptime"]}
+    request = {
+        "command": "sample_counters",
+        "path": "its counters",
+        "interval": 60,
+        "paths": ["/proc/uptime"],
+    }
     told: list[int] = []
 
     def hear(line: str) -> None:
@@ -264,7 +269,7 @@ def test_a_client_without_python_has_none(host: Host, monkeypatch: pytest.Monkey
     host.far = True
     attendant = Attendant(host)
     assert not attendant.there()
-    assert attendant.begin({"command": "program"}, deadline=10.0) is None
+    assert attendant.begin({"command": "run_program"}, deadline=10.0) is None
     assert host.shortcut is None
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from storagetest.agent.commands import boot_storm as agent
+from storagetest.agent.commands.loads import boot_storm as agent
 from storagetest.errors import WorkloadError
 from storagetest.workloads.base import Scale, workloads
 from storagetest.workloads.boot_storm import BootStorm

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from storagetest.config.gates import read_key
+from storagetest.config.thresholds import read_key
 from storagetest.measure.run import METRICS
 from storagetest.verdict import parse_threshold
 from storagetest.workloads.base import Scale, Workload, workloads

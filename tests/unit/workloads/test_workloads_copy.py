@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from storagetest.measure.histogram import Histogram
-from storagetest.workloads._agent.answer import Answer, Lane, Phase
+from storagetest.workloads._agent.result import Answer, Lane, Phase
 from storagetest.workloads.base import Scale, workloads
 from storagetest.workloads.copy import Copy
 

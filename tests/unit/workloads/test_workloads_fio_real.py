@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from storagetest.errors import ClientLacks, WorkloadError
 from storagetest.measure.run import METRICS
 from storagetest.protocols.base import Attachment
-from storagetest.workloads._fio import load
+from storagetest.workloads._fio import base
 from storagetest.workloads._fio.job import FioJob
 from storagetest.workloads._fio.run import run_fio
 from storagetest.workloads.base import Scale, workloads
@@ -168,13 +168,13 @@ def test_more_in_flight_than_fits_is_refused(directory):
 
 
 def test_holes_are_found_out(directory, monkeypatch):
-    monkeypatch.setattr(load, "_ALLOCATION_SETTLES", 0.0)
+    monkeypatch.setattr(base, "_ALLOCATION_SETTLES", 0.0)
     path = Path(directory.path) / "sparse"
     path.touch()
     with path.open("r+b") as file:
         file.truncate(4 * MIB)
     with pytest.raises(WorkloadError, match=f"{4 * MIB} bytes long with 0 allocated: holes"):
-        load._check_allocated(directory, str(path), 4 * MIB)
+        base._check_allocated(directory, str(path), 4 * MIB)
 
 
 @needs_fio

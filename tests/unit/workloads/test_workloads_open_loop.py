@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from storagetest.agent.commands.open_loop import plan
+from storagetest.agent.commands.loads.open_loop import plan
 from storagetest.errors import WorkloadError
 from storagetest.protocols.base import Attachment
-from storagetest.workloads._agent.answer import Answer
+from storagetest.workloads._agent.result import Answer
 from storagetest.workloads.base import Scale
 from storagetest.workloads.open_loop import OpenLoop
 

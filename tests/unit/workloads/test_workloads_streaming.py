@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from storagetest.errors import WorkloadError
 from storagetest.protocols.base import Gives
-from storagetest.workloads._agent.answer import Answer
+from storagetest.workloads._agent.result import Answer
 from storagetest.workloads.base import Scale
 from storagetest.workloads.small_random_read import SmallRandomRead
 from storagetest.workloads.streaming import Streaming

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from storagetest.measure.relative_score import Standing, standings
 from storagetest.measure.run import Better, Metric
-from storagetest.measure.standing import Standing, standings
 from storagetest.measure.stats import Estimate
 from storagetest.report.base import Record, Status
 from storagetest.report.figures import Figure

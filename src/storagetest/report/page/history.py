@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from storagetest.measure.curves import known
+from storagetest.measure.load_curves import known
 from storagetest.measure.run import Run
 from storagetest.report.chart import Axis, Line
 from storagetest.report.page.figure import Charts

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from storagetest.measure.curves import families, known
 from storagetest.measure.histogram import merge
+from storagetest.measure.load_curves import families, known
 from storagetest.measure.run import METRICS, Run
 from storagetest.report.chart import LOOKS, Line
 from storagetest.report.distributions import DESCRIBED, SHARES, TIMES, curves

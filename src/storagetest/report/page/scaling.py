@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from storagetest.measure.curves import Family, Level, Levels, families, known, levels
+from storagetest.measure.load_curves import Family, Level, Levels, families, known, levels
 from storagetest.measure.run import Metric, Run
 from storagetest.measure.stats import Estimate
 from storagetest.report.chart import Axis, Line

@@ -2,6 +2,6 @@
 
 Sans-I/O: ``codes`` (numbers), ``parts`` and ``pdu`` (PDUs), ``connection`` (framing and digests), ``keys``
 (text negotiation), ``chap`` and ``login`` (the login phase), ``session`` (numbering, and the watch over the
-target's). ``initiator`` drives them over a :class:`~storagetest.wire.link.Link`; ``ladder`` shows what was
+target's). ``initiator`` drives them over a :class:`~storagetest.wire.tcp.Link`; ``ladder`` shows what was
 said.
 """

@@ -19,9 +19,9 @@ from typing import Literal
 
 from storagetest.errors import RemoteProtocolError
 from storagetest.wire.crc import crc32c
-from storagetest.wire.iscsi.parts import BHS_SIZE, Pdu
+from storagetest.wire.hexdump import show
+from storagetest.wire.iscsi.encoding import BHS_SIZE, Pdu
 from storagetest.wire.iscsi.pdu import decode
-from storagetest.wire.show import show
 
 __all__ = ["CLOSED", "NEED_DATA", "Connection", "Frame", "Framer", "Received", "Signal"]
 

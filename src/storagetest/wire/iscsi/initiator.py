@@ -1,4 +1,4 @@
-"""An initiator over a :class:`~storagetest.wire.link.Link`: log in, send, receive, run a command, log out.
+"""An initiator over a :class:`~storagetest.wire.tcp.Link`: log in, send, receive, run a command, log out.
 
 It does what RFC 7143 asks of an initiator unless a case asks for something else: :meth:`Initiator.send`
 numbers a PDU and takes overrides for any field, digest or padding. It answers a target's ping. Where an
@@ -15,11 +15,13 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from storagetest.errors import RemoteProtocolError
+from storagetest.wire.bitfields import Value
+from storagetest.wire.hexdump import show
 from storagetest.wire.iscsi.codes import NO_TAG, LoginStatus, TaskFunction
 from storagetest.wire.iscsi.connection import CLOSED, NEED_DATA, Connection, Received
+from storagetest.wire.iscsi.encoding import Parts, Pdu, flat_lun
 from storagetest.wire.iscsi.keys import Pairs, format_text, parse_text
 from storagetest.wire.iscsi.login import DEFAULT_OFFER, Credentials, Dialogue
-from storagetest.wire.iscsi.parts import Parts, Pdu, flat_lun
 from storagetest.wire.iscsi.pdu import (
     R2T,
     DataIn,
@@ -38,10 +40,8 @@ from storagetest.wire.iscsi.pdu import (
     TextRequest,
     TextResponse,
 )
-from storagetest.wire.iscsi.session import Numbers, Parameters, Watch
-from storagetest.wire.layout import Value
-from storagetest.wire.link import Closed, Link, Silence
-from storagetest.wire.show import show
+from storagetest.wire.iscsi.validator import Numbers, Parameters, Watch
+from storagetest.wire.tcp import Closed, Link, Silence
 
 __all__ = ["Aftermath", "Completion", "Initiator", "LoginRefused"]
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from storagetest.errors import RemoteProtocolError
-from storagetest.wire.show import show
+from storagetest.wire.hexdump import show
 
 __all__ = [
     "CERTAIN",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from storagetest.errors import RemoteProtocolError
+from storagetest.wire.hexdump import show
 from storagetest.wire.iscsi.codes import Stage
 from storagetest.wire.iscsi.connection import Frame, Framer
+from storagetest.wire.iscsi.encoding import Pdu
 from storagetest.wire.iscsi.keys import outcome, parse_text
-from storagetest.wire.iscsi.parts import Pdu
 from storagetest.wire.iscsi.pdu import (
     LoginRequest,
     LoginResponse,
@@ -20,7 +21,6 @@ from storagetest.wire.iscsi.pdu import (
 from storagetest.wire.ladder import Decoder, Rung
 from storagetest.wire.scsi.cdb import describe
 from storagetest.wire.scsi.sense import decode_sense
-from storagetest.wire.show import show
 
 __all__ = ["PORT", "make_decoder"]
 

@@ -3,7 +3,7 @@
 Rules:
 
 1. A PDU class is its opcode and its ``LAYOUT``; encoding, decoding, lying and the text for a person all come
-   from that table (:mod:`~storagetest.wire.iscsi.parts`).
+   from that table (:mod:`~storagetest.wire.iscsi.encoding`).
 2. Decoding is total. What has a known opcode becomes that PDU, whatever stands in its fields; an unknown
    opcode is a :class:`~storagetest.errors.RemoteProtocolError` that shows the header.
 """
@@ -14,10 +14,10 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from storagetest.errors import RemoteProtocolError
+from storagetest.wire.bitfields import bit, bits, get, number, raw, undefined, unpack
+from storagetest.wire.hexdump import show
 from storagetest.wire.iscsi.codes import NO_TAG, Opcode
-from storagetest.wire.iscsi.parts import BHS_SIZE, COMMON, Ahs, Pdu
-from storagetest.wire.layout import bit, bits, get, number, raw, undefined, unpack
-from storagetest.wire.show import show
+from storagetest.wire.iscsi.encoding import BHS_SIZE, COMMON, Ahs, Pdu
 
 __all__ = [
     "PDUS",

@@ -6,8 +6,8 @@ import struct
 from dataclasses import dataclass
 
 from storagetest.errors import LocalProtocolError, RemoteProtocolError
+from storagetest.wire.hexdump import show
 from storagetest.wire.nvme.codes import FABRICS, Admin, Fctype, Io, Status, status_name
-from storagetest.wire.show import show
 
 __all__ = ["NO_SGL", "Command", "Cqe", "command_name", "in_capsule", "sgl", "transport_sgl"]
 

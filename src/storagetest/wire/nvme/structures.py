@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from storagetest.errors import RemoteProtocolError
-from storagetest.wire.show import show
+from storagetest.wire.hexdump import show
 
 __all__ = [
     "Cap",

@@ -6,11 +6,11 @@
 - :mod:`.queue`: one connection and its queue; :mod:`.session`: a controller with its queues.
 """
 
+from storagetest.wire.nvme_tcp.describe import decoder
 from storagetest.wire.nvme_tcp.pdu import PORT, PduError, decode, encode, mangle
 from storagetest.wire.nvme_tcp.queue import Completion, Ending, Queue
 from storagetest.wire.nvme_tcp.session import Endpoint, Identity, Session
 from storagetest.wire.nvme_tcp.stream import NEED_DATA, Role, Stream
-from storagetest.wire.nvme_tcp.words import decoder
 
 __all__ = [
     "NEED_DATA",

@@ -25,7 +25,7 @@ from enum import IntEnum, IntFlag
 
 from storagetest.errors import LocalProtocolError, RemoteProtocolError
 from storagetest.wire.crc import crc32c
-from storagetest.wire.show import show
+from storagetest.wire.hexdump import show
 
 __all__ = [
     "FIELDS",

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from storagetest.errors import RemoteProtocolError
-from storagetest.wire.link import Closed, Link, Silence
+from storagetest.wire.hexdump import show
 from storagetest.wire.nvme.command import Command, Cqe, in_capsule, transport_sgl
 from storagetest.wire.nvme_tcp.pdu import (
     R2T,
@@ -38,7 +38,7 @@ from storagetest.wire.nvme_tcp.pdu import (
     encode,
 )
 from storagetest.wire.nvme_tcp.stream import Digests, EndOfStream, NeedData, Role, Stream
-from storagetest.wire.show import show
+from storagetest.wire.tcp import Closed, Link, Silence
 
 __all__ = ["ADMIN_IN_CAPSULE", "Completion", "Ending", "Lie", "Queue", "Terminated"]
 

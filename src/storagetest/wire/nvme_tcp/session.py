@@ -14,12 +14,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from storagetest.errors import RemoteProtocolError
-from storagetest.wire.link import Dial, Link
 from storagetest.wire.nvme import admin, fabrics
 from storagetest.wire.nvme.codes import Cns, Feature, Property, status_name
 from storagetest.wire.nvme.structures import Cap, ControllerData, NamespaceData, active_namespaces
 from storagetest.wire.nvme_tcp.pdu import ICReq
 from storagetest.wire.nvme_tcp.queue import Completion, Queue
+from storagetest.wire.tcp import Dial, Link
 
 __all__ = ["Endpoint", "Identity", "Session", "connect_queue", "open_queue"]
 

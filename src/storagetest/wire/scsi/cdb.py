@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from storagetest.errors import LocalProtocolError
-from storagetest.wire.layout import Place, Value, bit, bits, get, number, pack, put
+from storagetest.wire.bitfields import Place, Value, bit, bits, get, number, pack, put
 
 __all__ = [
     "COMMANDS",

@@ -6,7 +6,7 @@ import struct
 from dataclasses import dataclass
 
 from storagetest.errors import RemoteProtocolError
-from storagetest.wire.show import show
+from storagetest.wire.hexdump import show
 
 __all__ = [
     "Capabilities",

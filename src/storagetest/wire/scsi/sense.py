@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from storagetest.errors import RemoteProtocolError
+from storagetest.wire.hexdump import show
 from storagetest.wire.scsi.codes import Asc, SenseKey
-from storagetest.wire.show import show
 
 __all__ = ["Sense", "decode_sense", "fixed_sense"]
 

@@ -1,6 +1,6 @@
 """Running a program on a client by the agent, where that is quicker than by a session of its own.
 
-The other side is :mod:`storagetest.agent.commands.program`. Deadlines and errors are those of
+The other side is :mod:`storagetest.agent.commands.run_program`. Deadlines and errors are those of
 :meth:`Host.run`.
 """
 
@@ -44,7 +44,7 @@ def run_program(
 
     Raises :class:`DeadlineExceeded`, :class:`HostError`, and :class:`WorkloadError` where there is no Python.
     """
-    request = {"command": "program", "path": argv[0], "argv": list(argv)}
+    request = {"command": "run_program", "path": argv[0], "argv": list(argv)}
     said = run_agent(host, {**request, "count": list(count), "files": list(files)}, deadline=deadline).more
     if said.get("missing"):
         return None

@@ -1,7 +1,7 @@
 """Running the agent on a client: the zip and the request go in, an answer comes out, nothing stays there.
 
 On a client to which beginning costs much (:attr:`Host.far`) an agent is forked by the client's
-:class:`~storagetest.workloads._agent.attendant.Attendant`; elsewhere it is a command like any other.
+:class:`~storagetest.workloads._agent.fork_server.Attendant`; elsewhere it is a command like any other.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from typing import Any
 
-from storagetest.agent.pack import ARGV, message
+from storagetest.agent.bundle import ARGV, message
 from storagetest.errors import DeadlineExceeded, HostError, WorkloadError
 from storagetest.hosts.base import Completed, Host
-from storagetest.hosts.conversation import Conversation, LineLate, LineLost
-from storagetest.workloads._agent.answer import Answer, read_answer
-from storagetest.workloads._agent.attendant import Attendant, Errand
+from storagetest.hosts.interactive import Conversation, LineLate, LineLost
+from storagetest.workloads._agent.fork_server import Attendant, Errand
+from storagetest.workloads._agent.result import Answer, read_answer
 
 __all__ = ["attended", "end_agent", "run_agent", "talk_with_agent"]
 

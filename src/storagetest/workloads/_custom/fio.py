@@ -16,8 +16,8 @@ from storagetest.protocols.base import Attachment
 from storagetest.units import format_size
 from storagetest.workloads._custom.base import CustomWorkload, register
 from storagetest.workloads._custom.job_file import CustomJob, read_jobs
+from storagetest.workloads._fio.base import FioOptions, FioWorkload, Pattern, first_ios, headroom
 from storagetest.workloads._fio.job import FioJob, argv_of, scout, waiting
-from storagetest.workloads._fio.load import FioOptions, FioWorkload, Pattern, first_ios, headroom
 from storagetest.workloads._fio.parse import Expected, FioResult
 from storagetest.workloads._fio.run import SCOUT, run_command
 from storagetest.workloads._metrics import bandwidth, latencies, latency_values, rate

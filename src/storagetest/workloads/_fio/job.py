@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from storagetest.agent.door import LEAD
+from storagetest.agent.barrier import LEAD
 
 __all__ = ["FIRST", "LOG", "FioJob", "argv", "argv_of", "scout", "waiting"]
 

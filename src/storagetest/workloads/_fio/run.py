@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from storagetest.counters import readout
+from storagetest.counters import snapshot
 from storagetest.counters.cpu import Busy, busy, parse_stat
 from storagetest.errors import ClientLacks, DeadlineExceeded, HostError, WorkloadError
 from storagetest.hosts.base import Completed, Host
@@ -43,7 +43,7 @@ case $wanted in *files*)
   trap 'exit 143' TERM INT HUP PIPE
   cd "$place" || exit 1
 esac
-count() {{ case $wanted in *counters*) {readout.command()} {_LOGS}; esac; }}
+count() {{ case $wanted in *counters*) {snapshot.command()} {_LOGS}; esac; }}
 [ -z "$warm" ] || {{ exec 9< "$warm" && dd of=/dev/null bs=1M count="$size" status=none <&9; }} || exit 1
 [ -z "$tidy" ] || dd of="$tidy" oflag=nocache conv=notrunc,nocreat,fdatasync count=0 status=none || exit 1
 echo '{_BEFORE}'; count
@@ -179,12 +179,12 @@ def _by_agent(client: Host, command: tuple[str, ...], deadline: float, wanted: s
         client,
         command,
         deadline=deadline,
-        count=readout.globs() if "counters" in wanted else (),
+        count=snapshot.globs() if "counters" in wanted else (),
         files=_LOGS.split() if "files" in wanted else (),
     )
     if ran is None:
         return Completed(client.name, command, 0, f"{_MISSING}\n", "", 0.0)
-    before, after = readout.printed(ran.before), readout.printed({**ran.after, **ran.files})
+    before, after = snapshot.printed(ran.before), snapshot.printed({**ran.after, **ran.files})
     said = f"{_BEFORE}\n{before}0.00\n{_FIO}\n{ran.out}\n{_AFTER}\n{ran.seconds:.2f}\n{after}"
     return Completed(client.name, command, ran.status, said, ran.err, ran.seconds)
 
@@ -234,7 +234,7 @@ def _read(
     evidence = {"argv": shlex.join(command), "fio.json": report.strip()}
     if done.stderr.strip():
         evidence["fio.stderr"] = done.stderr.strip()
-    counted = Counted(readout.parse(before), readout.parse(after), _uptime(after) - _uptime(before))
+    counted = Counted(snapshot.parse(before), snapshot.parse(after), _uptime(after) - _uptime(before))
     first = results[0]
     start = began(after, log_interval) if log_interval > 0 else None
     if start is None and first.ended is not None:

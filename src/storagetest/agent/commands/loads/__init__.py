@@ -1,0 +1,1 @@
+"""Agent commands that put load on a target. Each module has a function ``run(request, context)``."""

@@ -1,0 +1,280 @@
+"""The system calls that a hand makes: each method is one of them, unless it says otherwise.
+
+Names are relative to the directory that :meth:`Calls.enter` was told. Descriptors are the process's own,
+and whatever is still open is closed by :meth:`Calls.let_go`. What a call returns is a JSON value or bytes;
+what it refuses is the OSError of the system.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+import struct
+import time
+from typing import Any
+
+from storagetest.agent import fsutil
+
+__all__ = ["Calls"]
+
+_FLOCK = struct.Struct("@hhqqi0q")
+"""struct flock of fcntl(2) where off_t has 64 bits: type, whence, start, length, process."""
+
+_OFD_SETLK, _OFD_SETLKW = 37, 38  # fcntl(2), open file description locks; Python 3.9 has no names for them
+
+
+class Calls:
+    """One process's calls, and what it has open."""
+
+    def __init__(self) -> None:
+        self._root = ""
+        self._open: set[int] = set()
+        self._maps: dict[int, mmap.mmap] = {}
+
+    def perform(self, name: str, arguments: list[Any]) -> Any:  # noqa: ANN401  # whatever it returns
+        """Make the call of that name."""
+        if name.startswith("_") or name == "perform" or not hasattr(self, name):
+            raise OSError(errno.ENOSYS, f"a hand knows no call {name!r}")
+        return getattr(self, name)(*arguments)
+
+    def enter(self, root: str) -> None:
+        """Take names as relative to ``root`` from now on; no system call."""
+        self._root = root
+
+    def let_go(self) -> None:
+        """Close and unmap everything: as many calls as there is."""
+        for number in list(self._maps):
+            self._maps.pop(number).close()
+        for descriptor in list(self._open):
+            self.close(descriptor)
+
+    # Whole files: several calls each.
+
+    def write_file(self, name: str, data: bytes, flags: int = os.O_CREAT | os.O_TRUNC) -> None:
+        """Open for writing, write all of ``data``, close."""
+        descriptor = os.open(self._at(name), os.O_WRONLY | flags, 0o666)
+        try:
+            fsutil.write_all(descriptor, data)
+        finally:
+            os.close(descriptor)
+
+    def read_file(self, name: str, size: int = 1 << 20) -> bytes:
+        """Open, read up to ``size`` bytes to the end, close."""
+        descriptor = os.open(self._at(name), os.O_RDONLY)
+        try:
+            found = b""
+            while len(found) < size:
+                data = os.read(descriptor, size - len(found))
+                if not data:
+                    break
+                found += data
+            return found
+        finally:
+            os.close(descriptor)
+
+    def remove(self, name: str) -> None:
+        """Remove a file or a tree; nothing is there: nothing is done."""
+        fsutil.remove(self._at(name).encode())
+
+    def forget(self, descriptor: int) -> None:
+        """Write back and drop from the page cache what it holds of a file (fsync, posix_fadvise)."""
+        fsutil.forget(descriptor)
+
+    def wait(self, seconds: float) -> None:
+        """Do nothing for a while; no call to the target."""
+        time.sleep(seconds)
+
+    # Open files.
+
+    def open(self, name: str, flags: int, mode: int = 0o666) -> int:
+        """open(2); returns the descriptor."""
+        descriptor = os.open(self._at(name), flags, mode)
+        self._open.add(descriptor)
+        return descriptor
+
+    def close(self, descriptor: int) -> None:
+        """close(2)."""
+        self._open.discard(descriptor)
+        os.close(descriptor)
+
+    def read(self, descriptor: int, size: int) -> bytes:
+        """read(2)."""
+        return os.read(descriptor, size)
+
+    def write(self, descriptor: int, data: bytes) -> int:
+        """write(2); returns how much was written."""
+        return os.write(descriptor, data)
+
+    def pread(self, descriptor: int, size: int, offset: int) -> bytes:
+        """pread(2)."""
+        return os.pread(descriptor, size, offset)
+
+    def pwrite(self, descriptor: int, data: bytes, offset: int) -> int:
+        """pwrite(2)."""
+        return os.pwrite(descriptor, data, offset)
+
+    def read_direct(self, descriptor: int, size: int, offset: int) -> bytes:
+        """pread(2) into memory that begins on a page, as O_DIRECT wants it."""
+        with mmap.mmap(-1, size) as buffer:
+            with memoryview(buffer) as view:
+                got = os.preadv(descriptor, [view], offset)
+            return buffer[:got]
+
+    def write_direct(self, descriptor: int, data: bytes, offset: int) -> int:
+        """pwrite(2) from memory that begins on a page, as O_DIRECT wants it."""
+        with mmap.mmap(-1, len(data)) as buffer:
+            buffer[:] = data
+            with memoryview(buffer) as view:
+                return os.pwritev(descriptor, [view], offset)
+
+    def ioctl(self, descriptor: int, request: int, data: bytes) -> list[Any]:
+        """ioctl(2); returns what it returned and what ``data`` has become."""
+        buffer = bytearray(data)
+        returned = fcntl.ioctl(descriptor, request, buffer, True)
+        return [returned, bytes(buffer)]
+
+    def seek(self, descriptor: int, offset: int, whence: int = os.SEEK_SET) -> int:
+        """lseek(2)."""
+        return os.lseek(descriptor, offset, whence)
+
+    def fsync(self, descriptor: int) -> None:
+        """fsync(2)."""
+        os.fsync(descriptor)
+
+    def sync(self) -> None:
+        """sync(2)."""
+        os.sync()
+
+    def ftruncate(self, descriptor: int, size: int) -> None:
+        """ftruncate(2)."""
+        os.ftruncate(descriptor, size)
+
+    def fallocate(self, descriptor: int, offset: int, size: int) -> None:
+        """posix_fallocate(3)."""
+        os.posix_fallocate(descriptor, offset, size)
+
+    def fstat(self, descriptor: int) -> dict[str, int]:
+        """fstat(2)."""
+        return _facts(os.fstat(descriptor))
+
+    # Names.
+
+    def stat(self, name: str) -> dict[str, int]:
+        """lstat(2)."""
+        return _facts(os.lstat(self._at(name)))
+
+    def truncate(self, name: str, size: int) -> None:
+        """truncate(2)."""
+        os.truncate(self._at(name), size)
+
+    def rename(self, old: str, new: str) -> None:
+        """rename(2)."""
+        os.rename(self._at(old), self._at(new))
+
+    def link(self, old: str, new: str) -> None:
+        """link(2)."""
+        os.link(self._at(old), self._at(new), follow_symlinks=False)
+
+    def symlink(self, text: str, name: str) -> None:
+        """symlink(2)."""
+        os.symlink(text, self._at(name))
+
+    def readlink(self, name: str) -> str:
+        """readlink(2)."""
+        return os.readlink(self._at(name))
+
+    def unlink(self, name: str) -> None:
+        """unlink(2)."""
+        os.unlink(self._at(name))
+
+    def mkdir(self, name: str, mode: int = 0o777) -> None:
+        """mkdir(2)."""
+        os.mkdir(self._at(name), mode)
+
+    def rmdir(self, name: str) -> None:
+        """rmdir(2)."""
+        os.rmdir(self._at(name))
+
+    def names(self, name: str = ".") -> list[str]:
+        """Read a whole directory (open, getdents, close); sorted, without ``.`` and ``..``."""
+        return sorted(os.listdir(self._at(name)))
+
+    def chmod(self, name: str, mode: int) -> None:
+        """chmod(2)."""
+        os.chmod(self._at(name), mode)
+
+    def utime(self, name: str, access: int, modification: int) -> None:
+        """utimensat(2), in nanoseconds since the epoch."""
+        os.utime(self._at(name), ns=(access, modification))
+
+    def setxattr(self, name: str, attribute: str, value: bytes) -> None:
+        """setxattr(2)."""
+        os.setxattr(self._at(name), attribute, value)
+
+    def getxattr(self, name: str, attribute: str) -> bytes:
+        """getxattr(2)."""
+        return os.getxattr(self._at(name), attribute)
+
+    # Locks.
+
+    def lock(self, descriptor: int, kind: int, start: int, length: int, wait: bool) -> None:
+        """fcntl(2), F_SETLK or, to ``wait``, F_SETLKW; ``kind`` is F_RDLCK, F_WRLCK or F_UNLCK."""
+        request = _FLOCK.pack(kind, os.SEEK_SET, start, length, 0)
+        fcntl.fcntl(descriptor, fcntl.F_SETLKW if wait else fcntl.F_SETLK, request)
+
+    def ofd_lock(self, descriptor: int, kind: int, start: int, length: int, wait: bool) -> None:
+        """fcntl(2), F_OFD_SETLK or F_OFD_SETLKW."""
+        request = _FLOCK.pack(kind, os.SEEK_SET, start, length, 0)
+        fcntl.fcntl(descriptor, _OFD_SETLKW if wait else _OFD_SETLK, request)
+
+    def tested(self, descriptor: int, kind: int, start: int, length: int) -> list[int]:
+        """fcntl(2), F_GETLK; returns type, start and length of a lock in the way (F_UNLCK: none is)."""
+        request = _FLOCK.pack(kind, os.SEEK_SET, start, length, 0)
+        answer = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, request))
+        return [answer[0], answer[2], answer[3]]
+
+    def flock(self, descriptor: int, operation: int) -> None:
+        """flock(2)."""
+        fcntl.flock(descriptor, operation)
+
+    # Memory.
+
+    def map(self, descriptor: int, size: int) -> int:
+        """mmap(2), shared, to read and write; returns a number for the map."""
+        number = len(self._maps) + 1
+        self._maps[number] = mmap.mmap(descriptor, size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+        return number
+
+    def peek(self, number: int, offset: int, size: int) -> bytes:
+        """Read from a map."""
+        return self._maps[number][offset : offset + size]
+
+    def poke(self, number: int, offset: int, data: bytes) -> None:
+        """Write into a map."""
+        self._maps[number][offset : offset + len(data)] = data
+
+    def msync(self, number: int) -> None:
+        """msync(2), MS_SYNC."""
+        self._maps[number].flush()
+
+    def unmap(self, number: int) -> None:
+        """munmap(2)."""
+        self._maps.pop(number).close()
+
+    def _at(self, name: str) -> str:
+        return f"{self._root}/{name}"
+
+
+def _facts(found: os.stat_result) -> dict[str, int]:
+    return {
+        "ino": found.st_ino,
+        "mode": found.st_mode,
+        "nlink": found.st_nlink,
+        "size": found.st_size,
+        "blocks": found.st_blocks,
+        "atime_ns": found.st_atime_ns,
+        "mtime_ns": found.st_mtime_ns,
+        "ctime_ns": found.st_ctime_ns,
+    }

@@ -1,0 +1,297 @@
+"""A range of a block device that a case has to itself, and the system calls on it.
+
+Blocks are logical blocks, numbered from 0 within the range; no call that writes reaches outside it, whatever
+a case asks for. Reading and writing go round the page cache (O_DIRECT), so what is read was asked of the
+device.
+Data are self-describing (:mod:`storagetest.agent.testlib.block_patterns`): ``write`` writes a generation of blocks,
+``expect`` reads them back and says what is wrong.
+
+The ioctls are those of linux/fs.h (BLKDISCARD, BLKZEROOUT, BLKFLSBUF, BLKSSZGET, BLKPBSZGET, BLKGETSIZE64);
+the modes of fallocate(2) on a device are described there under FALLOC_FL_PUNCH_HOLE and FALLOC_FL_ZERO_RANGE.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import glob
+import mmap
+import os
+import re
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from storagetest.agent.testlib import block_patterns
+
+__all__ = ["EDGE", "RANGE", "Blocks", "disk_of", "places"]
+
+EDGE = 1 << 20
+"""Bytes at a device's start and end that are no case's: they are wiped at every attach and detach."""
+
+RANGE = 1 << 20
+"""Bytes of a case's range."""
+
+BLKFLSBUF = 0x1261
+BLKSSZGET = 0x1268
+BLKDISCARD = 0x1277
+BLKPBSZGET = 0x127B
+BLKZEROOUT = 0x127F
+BLKGETSIZE64 = 0x80081272
+
+FALLOC_FL_KEEP_SIZE = 0x01
+FALLOC_FL_PUNCH_HOLE = 0x02
+FALLOC_FL_ZERO_RANGE = 0x10
+
+RWF_DSYNC = 0x02
+
+_HIDDEN = re.compile(r"(nvme\d+)c\d+(n\d+)")
+
+# Linux, Documentation/block/stat.rst.
+_STATISTICS = (
+    *("read_ios", "read_merges", "read_sectors", "read_ticks"),
+    *("write_ios", "write_merges", "write_sectors", "write_ticks"),
+    *("in_flight", "io_ticks", "time_in_queue"),
+    *("discard_ios", "discard_merges", "discard_sectors", "discard_ticks"),
+    *("flush_ios", "flush_ticks"),
+)
+
+
+def disk_of(name: str) -> str:
+    """Return the NVMe disk that ``name`` is a hidden path of (nvme0c1n1 of nvme0n1); else the name itself."""
+    hidden = _HIDDEN.fullmatch(name)
+    return hidden[1] + hidden[2] if hidden else name
+
+
+def places(size: int) -> int:
+    """Return how many ranges a device of ``size`` bytes has."""
+    return max(0, (size - 2 * EDGE) // RANGE)
+
+
+class Blocks:
+    """``length`` bytes from ``offset`` of ``device``. Use as a context manager, or call :meth:`close`.
+
+    ``logical`` and ``physical`` are block sizes in bytes, ``count`` the logical blocks of the range, ``size``
+    the bytes of the whole device. Raises OSError where the device cannot be opened, and ValueError for a
+    range that is not on the device or not whole blocks.
+    """
+
+    def __init__(self, device: str, offset: int, length: int, *, seed: int = 1) -> None:
+        self.device, self.offset, self.length, self.seed = device, offset, length, seed
+        self.fd = os.open(device, os.O_RDWR | os.O_DIRECT | os.O_CLOEXEC)
+        try:
+            self.logical = self._number(BLKSSZGET, "=i")
+            self.physical = self._number(BLKPBSZGET, "=I")
+            self.size = self._number(BLKGETSIZE64, "=Q")
+        except BaseException:
+            os.close(self.fd)
+            raise
+        if offset % self.logical or length % self.logical or offset + length > self.size or length <= 0:
+            os.close(self.fd)
+            span = f"{length} bytes at {offset}"
+            raise ValueError(f"{span} are no blocks of {self.logical} on {device} ({self.size} bytes)")
+        self.count = length // self.logical
+        number = os.stat(device).st_rdev
+        self.sysfs = f"/sys/dev/block/{os.major(number)}:{os.minor(number)}"
+
+    def __enter__(self) -> Blocks:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the device. Safe to call twice."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    @contextmanager
+    def opened(self, flags: int = 0) -> Iterator[int]:
+        """Open the device again, read-write and with ``flags``; yield the descriptor."""
+        descriptor = os.open(self.device, os.O_RDWR | os.O_CLOEXEC | flags)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def last(self, count: int) -> Blocks:
+        """Return the last ``count`` blocks of the device: they are in no range, and one case's alone."""
+        if count * self.logical > EDGE:
+            raise ValueError(f"{count} blocks are more than the edge that is no range")
+        place = self.size // self.logical - count
+        return Blocks(self.device, place * self.logical, count * self.logical, seed=self.seed)
+
+    @staticmethod
+    def buffer(data: bytes) -> memoryview:
+        """Return a copy of ``data`` in memory that O_DIRECT takes: it begins on a page."""
+        made = mmap.mmap(-1, max(1, len(data)))
+        made[: len(data)] = data
+        return memoryview(made)[: len(data)]
+
+    # What is written and read.
+
+    def write(
+        self, first: int, count: int = 1, generation: int = 1, *, fd: int | None = None, flags: int = 0
+    ) -> None:
+        """Write a generation of blocks in one call (pwritev2(2) with ``flags``); it has to take all."""
+        self.write_bytes(first, self.stamped(first, count, generation), fd=fd, flags=flags)
+
+    def write_bytes(self, first: int, data: bytes, *, fd: int | None = None, flags: int = 0) -> None:
+        """Write whole blocks of any data in one call; it has to take all."""
+        place = self.at(first, len(data) // self.logical)
+        written = os.pwritev(self.fd if fd is None else fd, [self.buffer(data)], place, flags)
+        assert written == len(data), f"a write of {len(data)} bytes took {written}"
+
+    def read(self, first: int, count: int = 1, *, fd: int | None = None) -> bytes:
+        """Read blocks in one call; it has to give all."""
+        place, size = self.at(first, count), count * self.logical
+        buffer = self.buffer(bytes(size))
+        got = os.preadv(self.fd if fd is None else fd, [buffer], place)
+        assert got == size, f"a read of {size} bytes gave {got}"
+        return bytes(buffer)
+
+    def stamped(self, first: int, count: int, generation: int) -> bytes:
+        """Return what a generation of blocks consists of."""
+        return block_patterns.run_of(self._number_of(first), count, generation, self.seed, self.logical)
+
+    def expect(self, first: int, count: int = 1, generation: int = 1, *, fd: int | None = None) -> None:
+        """Claim that the blocks are of that generation, all of them and whole."""
+        data = self.read(first, count, fd=fd)
+        wrong = block_patterns.faults(data, self._number_of(first), generation, self.seed, self.logical)
+        assert not wrong, wrong
+
+    def expect_either(self, first: int, count: int, generations: Sequence[int]) -> list[int]:
+        """Claim that each block is whole and of one of ``generations`` (0: zeroes); return which each is."""
+        data, found = self.read(first, count), []
+        for place in range(count):
+            piece = data[place * self.logical : (place + 1) * self.logical]
+            number = self._number_of(first) + place
+            words = {each: self._differs(piece, number, each) for each in generations}
+            right = [each for each, wrong in words.items() if not wrong]
+            assert right, f"block {number}: {words[max(generations)]}"
+            found.append(right[0])
+        return found
+
+    def expect_zeroes(self, first: int, count: int = 1) -> None:
+        """Claim that the blocks read as zeroes."""
+        data = self.read(first, count)
+        for place in range(0, len(data) if any(data) else 0, self.logical):
+            piece = data[place : place + self.logical]
+            if any(piece):
+                stamp = block_patterns.parse(piece)
+                what = f"generation {stamp.generation} of block {stamp.number}" if stamp else piece[:16].hex()
+                number = self._number_of(first) + place // self.logical
+                raise AssertionError(f"block {number} holds {what} and not zeroes")
+
+    def stamp(self, first: int) -> block_patterns.Stamp | None:
+        """Return what one block says of itself."""
+        return block_patterns.parse(self.read(first))
+
+    # What is asked of the device.
+
+    def flush(self, fd: int | None = None) -> None:
+        """Have all that was written made durable (fsync(2))."""
+        os.fsync(self.fd if fd is None else fd)
+
+    def discard(self, first: int, count: int) -> None:
+        """BLKDISCARD: the blocks' contents are no longer needed."""
+        self.span(BLKDISCARD, first * self.logical, count * self.logical)
+
+    def zero_out(self, first: int, count: int) -> None:
+        """BLKZEROOUT: the blocks read as zeroes from now on."""
+        self.span(BLKZEROOUT, first * self.logical, count * self.logical)
+
+    def span(self, request: int, start: int, length: int) -> None:
+        """Make an ioctl that takes a span of bytes, here counted from the range's start."""
+        if start < 0 or length < 0 or start + length > self.length:
+            raise ValueError(f"{length} bytes at {start} of a range of {self.length}")
+        fcntl.ioctl(self.fd, request, struct.pack("=QQ", self.offset + start, length))
+
+    def fallocate(self, mode: int, first: int, count: int) -> None:
+        """Punch or zero the blocks, by the system call of that name; FALLOC_FL_KEEP_SIZE is added."""
+        fallocate(self.fd, mode | FALLOC_FL_KEEP_SIZE, self.at(first, count), count * self.logical)
+
+    def forget(self) -> None:
+        """BLKFLSBUF: write back and drop what the page cache holds of the device."""
+        fcntl.ioctl(self.fd, BLKFLSBUF, 0)
+
+    def attribute(self, name: str, default: str = "") -> str:
+        """Return a file of the device's sysfs directory (``queue/write_cache``), stripped."""
+        try:
+            with open(f"{self.sysfs}/{name}", encoding="ascii", errors="replace") as file:
+                return file.read().strip()
+        except OSError:
+            return default
+
+    def listed(self, name: str) -> list[str]:
+        """Return what a directory of the device's sysfs directory holds; nothing where there is none."""
+        try:
+            return sorted(os.listdir(f"{self.sysfs}/{name}"))
+        except OSError:
+            return []
+
+    def statistics(self) -> dict[str, int]:
+        """Return the counters of the block layer for the whole device, by name.
+
+        Flushes are counted where requests are made: of a device of several paths, at the paths.
+        """
+        counted: dict[str, int] = {}
+        for place in self._below() or [self.sysfs]:
+            try:
+                with open(f"{place}/stat", encoding="ascii") as file:
+                    numbers = map(int, file.read().split())
+            except OSError:
+                continue  # a path that has gone meanwhile
+            for name, number in zip(_STATISTICS, numbers):
+                counted[name] = counted.get(name, 0) + number
+        return counted
+
+    def _below(self) -> list[str]:
+        """Return the sysfs directories of the paths that the device is made of."""
+        disk = os.path.basename(os.path.realpath(self.sysfs))
+        hidden = glob.glob("/sys/class/nvme/*/nvme*c*n*") if disk.startswith("nvme") else []
+        return [f"{self.sysfs}/slaves/{name}" for name in self.listed("slaves")] + [
+            place for place in hidden if disk_of(os.path.basename(place)) == disk
+        ]
+
+    def cut_power(self) -> bool:
+        """Cut the target's power and give it back; return whether there is a switch for it.
+
+        Today only a loop device can have one: a file beside its own whose name ends in ``.power``.
+        """
+        switch = f"{self.attribute('loop/backing_file')}.power"
+        if not os.path.exists(switch):
+            return False
+        with open(switch, "wb", buffering=0) as file:
+            file.write(b"cut")
+        return True
+
+    def at(self, first: int, count: int) -> int:
+        """Return the byte on the device at which ``count`` blocks from ``first`` begin; all in the range."""
+        if first < 0 or count < 1 or first + count > self.count:
+            raise ValueError(f"blocks {first} to {first + count - 1} of a range of {self.count}")
+        return self.offset + first * self.logical
+
+    def _number_of(self, first: int) -> int:
+        return self.offset // self.logical + first
+
+    def _differs(self, piece: bytes, number: int, generation: int) -> str:
+        if generation == 0:
+            return "no zeroes" if any(piece) else ""
+        return block_patterns.what_is_wrong(piece, number, generation, self.seed)
+
+    def _number(self, request: int, form: str) -> int:
+        packed = fcntl.ioctl(self.fd, request, bytes(struct.calcsize(form)))
+        return int(struct.unpack(form, packed)[0])
+
+
+def fallocate(descriptor: int, mode: int, offset: int, length: int) -> None:
+    """Make the system call with a mode, which Python's own does not take. Raises OSError as it does."""
+    call = ctypes.CDLL(None, use_errno=True).fallocate
+    call.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+    while call(descriptor, mode, offset, length) != 0:
+        number = ctypes.get_errno()
+        if number != errno.EINTR:
+            raise OSError(number, os.strerror(number))

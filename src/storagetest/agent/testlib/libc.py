@@ -1,0 +1,97 @@
+"""System calls that Python's standard library lacks, by the C library; they raise OSError as ``os`` does."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+from typing import Any
+
+from storagetest.agent.testlib.outcomes import lacks
+
+__all__ = [
+    "FALLOC_COLLAPSE_RANGE",
+    "FALLOC_INSERT_RANGE",
+    "FALLOC_KEEP_SIZE",
+    "FALLOC_PUNCH_HOLE",
+    "FALLOC_ZERO_RANGE",
+    "RENAME_EXCHANGE",
+    "RENAME_NOREPLACE",
+    "UTIME_NOW",
+    "UTIME_OMIT",
+    "fallocate",
+    "renameat2",
+    "utimensat",
+]
+
+# <linux/falloc.h>
+FALLOC_KEEP_SIZE = 0x01
+FALLOC_PUNCH_HOLE = 0x02
+FALLOC_COLLAPSE_RANGE = 0x08
+FALLOC_ZERO_RANGE = 0x10
+FALLOC_INSERT_RANGE = 0x20
+
+# <linux/fs.h>
+RENAME_NOREPLACE = 1
+RENAME_EXCHANGE = 2
+
+# <bits/stat.h>; instead of nanoseconds
+UTIME_NOW = (1 << 30) - 1
+UTIME_OMIT = (1 << 30) - 2
+
+_AT_FDCWD = -100
+_C = ctypes.CDLL(None, use_errno=True)
+
+
+def fallocate(descriptor: int, mode: int, offset: int, length: int) -> None:
+    """Allocate or free a range of a file.
+
+    See fallocate(2). It cannot be tried where the file system lacks the mode.
+    """
+    call = _function("fallocate")
+    try:
+        _checked(call(descriptor, mode, ctypes.c_int64(offset), ctypes.c_int64(length)))
+    except OSError as error:
+        if error.errno in (errno.EOPNOTSUPP, errno.ENOSYS):
+            lacks(f"this file system has no fallocate(2) of mode {mode:#x}")
+        raise
+
+
+def renameat2(old: os.PathLike[str], new: os.PathLike[str], flags: int) -> None:
+    """Rename with flags.
+
+    See renameat2(2). It cannot be tried where the file system lacks them (EINVAL).
+    """
+    call = _function("renameat2")
+    try:
+        _checked(call(_AT_FDCWD, os.fsencode(old), _AT_FDCWD, os.fsencode(new), ctypes.c_uint(flags)))
+    except OSError as error:
+        if error.errno in (errno.EINVAL, errno.ENOSYS):
+            lacks(f"this file system has no renameat2(2) with flags {flags}")
+        raise
+
+
+class _Timespec(ctypes.Structure):
+    _fields_ = [("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long)]
+
+
+def utimensat(path: os.PathLike[str], accessed: tuple[int, int], modified: tuple[int, int]) -> None:
+    """Set a file's times, each as seconds and nanoseconds, UTIME_NOW or UTIME_OMIT.
+
+    See utimensat(2); ``os.utime`` knows neither of the two.
+    """
+    times = (_Timespec * 2)(_Timespec(*accessed), _Timespec(*modified))
+    _checked(_function("utimensat")(_AT_FDCWD, os.fsencode(path), times, 0))
+
+
+def _function(name: str) -> Any:  # noqa: ANN401  # ctypes'
+    try:
+        return getattr(_C, name)
+    except AttributeError:
+        lacks(f"the client's C library has no {name}()")
+
+
+def _checked(result: int) -> None:
+    if result == -1:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))

@@ -1,0 +1,202 @@
+"""The paths by which a client's kernel reaches a device, as sysfs shows them.
+
+A path is an NVMe controller of the namespace's subsystem (native multipath), or a SCSI disk, alone or under a
+map of the device mapper. Only what belongs to the device itself is touched: never an address, a route or an
+interface, which others may be using.
+
+============ ============================================== ======================================
+step         NVMe                                           SCSI
+============ ============================================== ======================================
+``drop``     the controller is reset: its connections end   the session's connection is ended (ss)
+``lose``     the controller is deleted                      the disk is set offline
+``restore``  nvme connect, as before                        the disk runs; the map is told
+============ ============================================== ======================================
+
+Sources: Linux, ABI/testing/sysfs-class-nvme, scsi_transport_iscsi.c and dm-mpath.c; nvme-connect(1); ss(8).
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import subprocess
+import time
+from collections.abc import Callable
+
+from storagetest.agent.testlib.block_range import Blocks, disk_of
+from storagetest.agent.testlib.outcomes import lacks
+
+__all__ = ["Path", "paths_of", "within"]
+
+SECONDS = 20.0
+"""How long a path may take to be back; an emulated client is slow."""
+
+
+class Path:
+    """One path. ``name`` is the kernel's, ``address`` where it leads."""
+
+    def __init__(self, name: str, address: str) -> None:
+        self.name, self.address = name, address
+
+    def live(self) -> bool:
+        """Whether the kernel takes the path to work."""
+        raise NotImplementedError
+
+    def drop(self) -> None:
+        """End the path's connections; the kernel makes them anew."""
+        raise NotImplementedError
+
+    def lose(self) -> None:
+        """Take the path away."""
+        raise NotImplementedError
+
+    def restore(self) -> None:
+        """Give the path back; return when it works."""
+        raise NotImplementedError
+
+    def access(self) -> str:
+        """Return what the target says of the path: its ANA or ALUA state; "" where it says nothing."""
+        return ""
+
+
+class _Nvme(Path):
+    def __init__(self, name: str, disk: str) -> None:
+        self._at, self._disk = f"/sys/class/nvme/{name}", disk
+        names = ("address", "subsysnqn", "hostnqn", "hostid", "kato")
+        self._said = {each: _read(f"{self._at}/{each}") for each in names}
+        super().__init__(name, self._said["address"])
+
+    def live(self) -> bool:
+        return _read(f"{self._at}/state") == "live"
+
+    def drop(self) -> None:
+        _write(f"{self._at}/reset_controller", "1")
+        within(SECONDS, self.live, f"{self.name} is live again")
+
+    def lose(self) -> None:
+        _write(f"{self._at}/delete_controller", "1")
+
+    def restore(self) -> None:
+        where = dict(part.split("=", 1) for part in self.address.split(",") if "=" in part)
+        before = set(os.listdir("/sys/class/nvme"))
+        _run(
+            *("nvme", "connect", "--transport=tcp", f"--traddr={where['traddr']}"),
+            *(f"--trsvcid={where['trsvcid']}", f"--nqn={self._said['subsysnqn']}"),
+            *(f"--hostnqn={self._said['hostnqn']}", f"--hostid={self._said['hostid']}"),
+            *(f"--keep-alive-tmo={self._said['kato'] or 5}", "--reconnect-delay=2", "--ctrl-loss-tmo=60"),
+        )
+        (self.name,) = set(os.listdir("/sys/class/nvme")) - before
+        self._at = f"/sys/class/nvme/{self.name}"
+        within(SECONDS, lambda: self.live() and bool(self._path()), f"{self.address} is a path again")
+
+    def access(self) -> str:
+        return _read(f"{self._at}/{self._path()}/ana_state")
+
+    def _path(self) -> str:
+        found = (name for name in os.listdir(self._at) if disk_of(name) == self._disk)
+        return next(found, "")
+
+
+class _Scsi(Path):
+    def __init__(self, name: str, map_name: str) -> None:
+        self._at, self._map = f"/sys/block/{name}/device", map_name
+        session = re.search(r"/session(\d+)/", os.path.realpath(self._at))
+        self._session = session[1] if session else ""
+        at = f"/sys/class/iscsi_connection/connection{self._session}:0"
+        self._portal = (_read(f"{at}/persistent_address"), _read(f"{at}/persistent_port"))
+        super().__init__(name, ":".join(self._portal))
+
+    def live(self) -> bool:
+        logged_in = _read(f"/sys/class/iscsi_session/session{self._session}/state") == "LOGGED_IN"
+        return logged_in and _read(f"{self._at}/state") == "running" and not self._failed()
+
+    def drop(self) -> None:
+        sharing = [
+            at
+            for at in glob.glob("/sys/class/iscsi_connection/*")
+            if (_read(f"{at}/persistent_address"), _read(f"{at}/persistent_port")) == self._portal
+        ]
+        if len(sharing) != 1:
+            lacks(f"{len(sharing)} sessions lead to {self.address}: one cannot be ended alone")
+        address, port = self._portal
+        ended = _run("ss", "--no-header", "--tcp", "--kill", "dst", address, "dport", "=", f":{port}")
+        if not ended.strip():
+            lacks("this kernel does not end connections for ss(8) (CONFIG_INET_DIAG_DESTROY)")
+        within(SECONDS, lambda: not self.live(), f"{self.name} has noticed", gently=True)
+        within(SECONDS, self._back, f"the session to {self.address} is logged in again")
+
+    def lose(self) -> None:
+        _write(f"{self._at}/state", "offline\n")
+
+    def restore(self) -> None:
+        _write(f"{self._at}/state", "running\n")
+        within(SECONDS, self._back, f"{self.address} is a path again")
+
+    def access(self) -> str:
+        return _read(f"{self._at}/access_state")
+
+    def _back(self) -> bool:
+        if self._failed():
+            _run("dmsetup", "message", self._map, "0", f"reinstate_path {self._number()}")
+        return self.live()
+
+    def _number(self) -> str:
+        return _read(f"/sys/block/{self.name}/dev")
+
+    def _failed(self) -> bool:
+        """Whether the map has given the path up: ``F`` after its number in the status."""
+        if not self._map:
+            return False
+        words = _run("dmsetup", "status", self._map).split()
+        return words[words.index(self._number()) + 1] == "F" if self._number() in words else True
+
+
+def paths_of(blocks: Blocks) -> list[Path]:
+    """Return the device's paths; a case that wants them cannot be tried where the kernel shows none."""
+    disk = os.path.basename(os.path.realpath(blocks.sysfs))
+    found: list[Path] = []
+    if disk.startswith("nvme"):
+        for name in sorted(os.listdir("/sys/class/nvme")):
+            if disk in map(disk_of, os.listdir(f"/sys/class/nvme/{name}")):
+                found += [_Nvme(name, disk)]
+    elif disk.startswith("dm-"):
+        map_name = blocks.attribute("dm/name")
+        found += [_Scsi(name, map_name) for name in blocks.listed("slaves")]
+    elif disk.startswith("sd") and "/session" in os.path.realpath(f"{blocks.sysfs}/device"):
+        found.append(_Scsi(disk, ""))
+    if not found:
+        lacks(f"the kernel shows no path to {disk} that could be lost")
+    return found
+
+
+def within(seconds: float, true: Callable[[], bool], what: str, *, gently: bool = False) -> float:
+    """Wait until ``true()``; return how long it took. It fails where it takes longer, unless ``gently``."""
+    began = time.monotonic()
+    while not true():
+        if time.monotonic() - began > seconds:
+            assert gently, f"not within {seconds:g} s: {what}"
+            break
+        time.sleep(0.02)
+    return time.monotonic() - began
+
+
+def _run(*argv: str) -> str:
+    environment = {**os.environ, "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "DM_DISABLE_UDEV": "1"}
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=SECONDS, check=False, env=environment)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(argv)}: {done.stderr.strip() or done.stdout.strip()}")
+    return done.stdout
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="ascii", errors="replace") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def _write(path: str, text: str) -> None:
+    with open(path, "w", encoding="ascii") as file:
+        file.write(text)

@@ -1,0 +1,205 @@
+"""The text of a first targets.yaml: what is known, what is to be filled in, and what else there is."""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args, get_origin
+
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+
+from storagetest.commands import installed_suites
+from storagetest.config import Machine
+from storagetest.config.base import BlockOptions, SecretText
+from storagetest.config.validation import mentions
+from storagetest.protocols.base import Protocol
+
+__all__ = ["Draft", "required", "targets_yaml"]
+
+_HEAD = """\
+# yaml-language-server: $schema={schema}
+#
+# What storagetest tests, from where, and what is good enough; begun by `storagetest init`.
+#   storagetest check      see whether all that is named here is there, and what to do where it is not
+#   storagetest targets    what this expands to, and how long it takes
+#   {pytest} --st-profile smoke
+version: 1
+
+# Clients attach the targets and put load on them. They need root, python3, fio, and each protocol's tools.
+clients:
+  {client}
+
+# Targets are what is tested. Each combination of a `matrix` is a variant, and each case runs on each variant.
+targets:
+"""
+
+_TAIL = """
+# Gates: what a figure must be, judged on its confidence interval. Put yours in and take the # away.
+# thresholds:
+#   small-random-write: ["iops >= 5000", "p99 <= 20ms"]
+#   sequential[direction=read]: ["bandwidth >= 900MiB/s"]
+"""
+
+_PLAIN = re.compile(r"[A-Za-z_/~][A-Za-z0-9_./~-]*")
+_WORDS = {"true", "false", "yes", "no", "on", "off", "null", "y", "n"}  # not strings to every YAML parser
+_MARK = "CHANGE THIS: "
+_COMMENT_COLUMN = 40
+_WIDEST = 110
+
+
+@dataclass
+class Draft:
+    """A target in the making: ``known`` are options by name, ``others`` what else the machine offers."""
+
+    kind: type[Protocol[Any]]
+    address: str = ""
+    known: dict[str, Any] = field(default_factory=dict)
+    ports: tuple[int, ...] = ()
+    others: tuple[Mapping[str, Any], ...] = ()
+
+    @property
+    def name(self) -> str:
+        """What the target is called."""
+        return self.kind.name
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The options that somebody has said, the address included."""
+        fields = self.kind.Options.model_fields
+        address = {"address": self.address} if self.address and "address" in fields else {}
+        return {name: self._typed(name, value) for name, value in {**address, **self.known}.items()}
+
+    @property
+    def examples(self) -> dict[str, Any]:
+        """The options that a target cannot do without and that nobody has said, from the example."""
+        missing = [name for name, _, _ in required(self.kind) if name not in self.values]
+        if not any(name in self.values for name in self.kind.example):
+            missing = [name for name in self.kind.example if name != "erase"]
+        return {name: self.kind.example[name] for name in missing if name in self.kind.example}
+
+    def refuses(self, name: str, value: str) -> str:
+        """Say why ``value`` is none for the option ``name``; empty: it is."""
+        whole = {**self.kind.example, **self.values, name: self._typed(name, value)}
+        try:
+            self.kind.Options.model_validate(whole)
+        except ValidationError as error:
+            for one in error.errors():
+                if one["loc"][:1] == (name,):
+                    return one["msg"].removeprefix("Value error, ")
+        return ""
+
+    def _typed(self, name: str, value: object) -> object:
+        """Return text as the option's own type, where that is a number or a switch."""
+        if not isinstance(value, str):
+            return value
+        info = self.kind.Options.model_fields[name]
+        if mentions(info.annotation, bool) and value in {"true", "false"}:
+            return value == "true"
+        if (
+            mentions(info.annotation, int)
+            and not mentions(info.annotation, str)
+            and re.fullmatch(r"\d+", value)
+        ):
+            return int(value)
+        return value
+
+
+def required(kind: type[Protocol[Any]]) -> list[tuple[str, str, bool]]:
+    """Return the options that a target cannot do without: name, purpose, and whether it is a secret."""
+    return [
+        (name, _purpose(info), mentions(info.annotation, SecretText))
+        for name, info in kind.Options.model_fields.items()
+        if info.is_required()
+    ]
+
+
+def targets_yaml(machine: Machine, drafts: list[Draft], *, schema: str) -> str:
+    """Return the text of the file."""
+    client = (
+        f"{machine.name}: {{{', '.join(f'{name}: {_scalar(value)}' for name, value in _reach(machine))}}}"
+    )
+    targets = "\n".join("".join(f"{line}\n" for line in _target(draft, machine.name)) for draft in drafts)
+    return _HEAD.format(schema=schema, client=client, pytest=installed_suites.command()) + targets + _TAIL
+
+
+def _reach(machine: Machine) -> Iterator[tuple[str, object]]:
+    yield "transport", machine.transport
+    if machine.transport == "ssh":
+        yield "address", machine.address
+        for name in ("port", "user", "key"):
+            value = getattr(machine, name)
+            if value is not None:
+                yield name, value if name == "port" else str(value)
+
+
+def _target(draft: Draft, client: str) -> Iterator[str]:
+    kind, fields = draft.kind, draft.kind.Options.model_fields
+    answered = f" It answers on port {', '.join(map(str, draft.ports))}." if draft.ports else ""
+    yield f"  # {(kind.__doc__ or kind.title).strip().partition(chr(10))[0]}{answered}"
+    for other in draft.others[:12]:
+        yield "  # It offers as well: " + ", ".join(
+            f"{name}: {_scalar(value)}" for name, value in other.items()
+        )
+    yield f"  {draft.name}:"
+    yield f"    protocol: {kind.name}"
+    said = {**draft.examples, **draft.values}
+    for name in [*(one for one in fields if one in said)]:
+        mark = f"{_MARK}{_purpose(fields[name])}" if name in draft.examples else ""
+        yield _beside(f"    {name}: {_scalar(said[name])}", mark)
+    yield f"    clients: [{client}]"
+    if issubclass(kind.Options, BlockOptions) and "path" not in said:
+        yield "    # Nothing is written before `erase` names the device by its identity: `storagetest check`"
+        yield "    # attaches it, shows that identity, and lets go. All data on that device will be lost."
+        yield f"    # erase: {_scalar(str(kind.example.get('erase', 'naa.6001405…')))}"
+    choices = {name: found for name, info in fields.items() if (found := _choices(info)) and name not in said}
+    for name, found in list(choices.items())[:2]:
+        yield f"    # matrix: {{{name}: [{', '.join(map(_scalar, found))}]}}"
+    yield "    # More options, with their defaults:"
+    for name, info in fields.items():
+        if name not in said and name not in {"erase", "wire"} and not info.is_required():
+            default = "" if info.default is None else f" {_scalar(info.default)}"
+            yield _beside(f"    # {name}:{default}", _purpose(info))
+
+
+def _beside(text: str, comment: str) -> str:
+    room = max(30, _WIDEST - max(len(text), _COMMENT_COLUMN) - 4)
+    return (
+        f"{text.ljust(_COMMENT_COLUMN)}  # {textwrap.shorten(comment, room, placeholder=' …')}"
+        if comment
+        else text
+    )
+
+
+def _choices(info: FieldInfo) -> list[object]:
+    """Return the few values that an option can have, where it has few."""
+    if info.annotation is bool:
+        return [False, True]
+    return list(get_args(info.annotation)) if get_origin(info.annotation) is Literal else []
+
+
+def _purpose(info: FieldInfo) -> str:
+    text = " ".join((info.description or "").split()).replace("``", "`")
+    return text.partition(". ")[0].rstrip(".")
+
+
+def _scalar(value: object) -> str:
+    """Return ``value`` in YAML's flow style."""
+    match value:
+        case bool():
+            return str(value).lower()
+        case float() if value.is_integer():
+            return str(int(value))
+        case int() | float():
+            return str(value)
+        case dict():
+            return f"{{{', '.join(f'{name}: {_scalar(one)}' for name, one in value.items())}}}"
+        case list() | tuple():
+            return f"[{', '.join(map(_scalar, value))}]"
+        case _:
+            text = str(value)
+            plain = _PLAIN.fullmatch(text) and text.lower() not in _WORDS
+            return text if plain else json.dumps(text, ensure_ascii=False)

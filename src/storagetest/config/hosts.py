@@ -1,0 +1,102 @@
+"""Clients and servers: from their sections to :class:`~storagetest.config.models.Machine`, jumps resolved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from storagetest.config.models import LocalEntry, Machine, SlurmEntry, SshEntry
+from storagetest.config.validation import Problems, suggest
+from storagetest.config.yaml_source import Node
+
+__all__ = ["Machines"]
+
+_NOWHERE = Node("", "")
+
+
+@dataclass(slots=True)
+class Machines:
+    """Reads ``clients`` and ``servers``, whose entries may go through one another (``jump``)."""
+
+    problems: Problems
+    clients: Node | None
+    servers: Node | None
+    made: dict[tuple[str, str], Machine | None] = field(default_factory=dict)
+    going: list[tuple[str, str]] = field(default_factory=list)
+
+    def build(self, section: str) -> Mapping[str, Machine]:
+        """Return the machines of ``section``, ``clients`` or ``servers``; what is wrong is noted."""
+        node = self._section(section)
+        if node is None:
+            return {}
+        names = self.problems.mapping(node, section)
+        if node.mapping is not None and not names:
+            self.problems.add(node.place, f"{section}: there is none; leave the section out, or name one")
+        made = {name: self._machine(section, name) for name in names}
+        return {name: machine for name, machine in made.items() if machine is not None}
+
+    def _section(self, name: str) -> Node | None:
+        return self.clients if name == "clients" else self.servers
+
+    def _machine(self, section: str, name: str) -> Machine | None:
+        """Return the machine called ``name``; None where it is wrong, which has then been noted."""
+        key = (section, name)
+        if key not in self.made:
+            node = (self._section(section) or _NOWHERE).child(name) or _NOWHERE
+            self.problems.check_name(name, node, f"{section}.{name}")
+            self.going.append(key)
+            self.made[key] = self._read(section, name, node, f"{section}.{name}")
+            self.going.pop()
+        return self.made[key]
+
+    def _read(self, section: str, name: str, node: Node, where: str) -> Machine | None:
+        transport = node.child("transport")
+        if node.mapping is not None and transport is None:
+            self.problems.add(node.key_place, f"{where}.transport: this is missing: local, ssh or slurm")
+            return None
+        if transport is not None and transport.value not in {"local", "ssh", "slurm"}:
+            said = transport.raw or transport.kind
+            self.problems.add(transport.place, f"{where}.transport: {said} is not local, ssh or slurm")
+            return None
+        if transport is not None and transport.value == "local":
+            local = self.problems.validate(LocalEntry, node, where)
+            return Machine(name, "local", place=node.key_place) if local else None
+        if transport is not None and transport.value == "slurm":
+            of_job = self.problems.validate(SlurmEntry, node, where)
+            if of_job is None:
+                return None
+            return Machine(name, "slurm", place=node.key_place, node=of_job.node, job=of_job.job or 0)
+        entry = self.problems.validate(SshEntry, node, where)
+        return self._over_ssh(section, name, entry, node, where) if entry else None
+
+    def _over_ssh(self, section: str, name: str, entry: SshEntry, node: Node, where: str) -> Machine | None:
+        jump = None
+        hop = node.child("jump")
+        if isinstance(entry.jump, SshEntry) and hop is not None:
+            jump = self._over_ssh(section, f"{name}'s jump", entry.jump, hop, f"{where}.jump")
+        elif isinstance(entry.jump, str) and hop is not None:
+            jump = self._named_jump(section, entry.jump, hop, f"{where}.jump")
+        if entry.jump is not None and jump is None:
+            return None
+        said = {key: getattr(entry, key) for key in SshEntry.model_fields if key != "jump"}
+        return Machine(name, jump=jump, place=node.key_place, **said)
+
+    def _named_jump(self, section: str, name: str, hop: Node, where: str) -> Machine | None:
+        sections = (section, "servers" if section == "clients" else "clients")
+        known = {one: (self._section(one) or _NOWHERE).mapping or {} for one in sections}
+        home = next((one for one in sections if name in known[one]), None)
+        if home is None:
+            hint = suggest(name, [*known["clients"], *known["servers"]])
+            self.problems.add(hop.place, f"{where}: there is no client or server {name!r}{hint}")
+            return None
+        if (home, name) in self.going:
+            circle = [one for _, one in self.going[self.going.index((home, name)) :]]
+            self.problems.add(hop.place, f"{where}: the jumps go in a circle: {' → '.join([*circle, name])}")
+            return None
+        machine = self._machine(home, name)
+        if machine is not None and machine.transport != "ssh":
+            self.problems.add(
+                hop.place, f"{where}: {name!r} is not reached over ssh, so nothing can go through it"
+            )
+            return None
+        return machine

@@ -1,0 +1,37 @@
+"""How a case comes by an attachment: what is a skip, and what is a broken promise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from storagetest.config import Variant
+from storagetest.errors import ClientLacks, OptionRefused
+from storagetest.hosts import Host
+from storagetest.plugin.run_state import State
+from storagetest.protocols.base import Attachment
+
+__all__ = ["attached", "hold_to_what_was_asked"]
+
+
+@contextmanager
+def attached(variant: Variant, client: Host, state: State) -> Iterator[Attachment]:
+    """Attach ``variant``; skip where an option is refused, or where an optional one's client lacks a tool."""
+    try:
+        with state.attach(variant, client) as attachment:
+            yield attachment
+    except OptionRefused as refused:
+        pytest.skip(f"{variant.id}: {refused}")
+    except ClientLacks as lacks:
+        if not variant.optional:
+            raise
+        pytest.skip(f"{variant.id}: {lacks}")
+
+
+def hold_to_what_was_asked(variant: Variant, attachment: Attachment) -> None:
+    """Raise AssertionError where an option was changed in silence."""
+    if attachment.differences:
+        changed = "; ".join(map(str, attachment.differences))
+        raise AssertionError(f"{variant.id} on {attachment.client.name}: changed in silence: {changed}")

@@ -1,0 +1,112 @@
+"""What stands around every case that runs on a target: locks, known breakage, silent changes, diagnosis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from storagetest.config import Variant
+from storagetest.errors import StoragetestError
+from storagetest.plugin.attach import hold_to_what_was_asked
+from storagetest.plugin.conformance.client_calls import goes_on
+from storagetest.plugin.measure.client_selection import item_machines
+from storagetest.plugin.output import diagnostics
+from storagetest.plugin.parametrize import item_partner, item_variant
+from storagetest.plugin.progress.model import waiting
+from storagetest.plugin.run_state import KEY
+from storagetest.protocols.base import Attachment
+from storagetest.runner.locks import identity, mixed
+
+__all__ = ["Guard"]
+
+_LOCKS = pytest.StashKey[ExitStack]()
+
+
+class Guard:
+    """A plugin of its own, so that each hook can be read beside its counterpart."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._state = config.stash[KEY]
+        self._timeout: float = config.option.st_lock_timeout
+
+    def _variant(self, item: pytest.Item) -> Variant | None:
+        identifier = item_variant(item)
+        return None if identifier is None else self._state.variants[identifier]
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        """Skip what is known to be broken; wait until nobody else uses the client or the server."""
+        variant = self._variant(item)
+        if variant is None:
+            return
+        diagnostics.identify(item, variant, self._state)
+        why = self._state.why_broken(variant)
+        if why:
+            pytest.skip(why)
+        if _LOCKS not in item.stash:  # the case before it has not handed them on
+            item.stash[_LOCKS] = self._lock(item, variant)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
+        """Fail the case whose option was changed in silence; find out whether a broken case's target died."""
+        variant = self._variant(item)
+        attachment = getattr(item, "funcargs", {}).get("attachment")
+        if variant is None or not isinstance(attachment, Attachment):
+            yield
+            return
+        hold_to_what_was_asked(variant, attachment)
+        try:
+            yield
+        except StoragetestError:
+            self._state.check_alive(variant, attachment.client)
+            raise
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_teardown(self, item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+        """Let go of the locks, whatever became of the case, or hand them on within a round trip."""
+        try:
+            yield
+        finally:
+            self._state.teller.tell(None)
+            stack = item.stash.get(_LOCKS, None)
+            if stack is not None:
+                del item.stash[_LOCKS]
+                if nextitem is not None and goes_on(item, nextitem):
+                    nextitem.stash[_LOCKS] = stack
+                else:
+                    stack.close()
+
+    def _server(self, variant: Variant) -> str:
+        """Return what tells its serving machine from others: the machine that is named, or else its address.
+
+        An address may mean another machine in another network, as it does in two labs on one machine.
+        """
+        if variant.server is not None:
+            return identity(variant.server)
+        return str(self._state.protocol(variant).server(variant.options))
+
+    def _lock(self, item: pytest.Item, variant: Variant) -> ExitStack:
+        partner = item_partner(item, self._state)
+        servers = [self._server(one) for one in (variant, partner) if one is not None]
+        machines = [*item_machines(item, variant, self._state)]
+        uses = set(getattr(item, "fixturenames", ()))
+        if "second_client" in uses and (second := self._state.second_client(variant)) is not None:
+            machines.append(second)
+        clients = [f"client:{identity(machine)}" for machine in machines]
+        behind = [f"server:{server}" for server in servers]
+        if {"measure", "maximum", "comparison"} & uses:
+            alone, together = clients + behind, []
+        elif len(clients) > 1:  # what its clients count is the proof, so nobody else may make them count
+            alone, together = clients, behind
+        else:
+            alone, together = [], clients + behind
+        stack = ExitStack()
+        self._state.teller.tell(waiting(variant.id, item.name))
+        try:
+            locks = mixed(alone=alone, together=together, timeout=self._timeout, what=item.nodeid)
+            stack.enter_context(locks)
+        finally:
+            self._state.teller.tell(None)
+        return stack

@@ -1,0 +1,1 @@
+"""Conformance cases: marks, known issues, and cases that run on a client."""

@@ -1,0 +1,143 @@
+"""On which clients a case runs at once: from marks, option and file to machines, and to their attachments.
+
+A case that measures runs on the first client of its target, unless
+
+1. its mark ``clients`` names some, a number of them, or ``all``; or its mark ``scale`` gives several numbers,
+   each
+   of which is a case of its own; else
+2. ``--st-scale`` does; else
+3. the target's ``scale`` does.
+
+So the clients of a case are known when it is collected, and are locked all at once before it begins. Within a
+case ``measure(…, clients=2)`` takes fewer of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from storagetest.config.base import BlockOptions
+from storagetest.config.client_counts import ALL, how_many, read_counts
+from storagetest.errors import ConfigError
+from storagetest.plugin.attach import attached
+from storagetest.runner.start_barriers import everywhere
+
+if TYPE_CHECKING:
+    from storagetest.config import Machine, Variant
+    from storagetest.plugin.run_state import State
+    from storagetest.protocols.base import Attachment
+
+__all__ = ["attached_too", "chosen", "crowds", "item_machines", "machines_of"]
+
+
+def crowds(metafunc: pytest.Metafunc, variant: Variant, state: State) -> list[Any]:
+    """Return a parameter of the case for each time that it is to run; none where one client, as usual, will
+    do.
+
+    Each is the names of its clients; one that the variant has too few for is a skip that says so.
+    """
+    definition = metafunc.definition
+    if not {"measure", "maximum"} & set(metafunc.fixturenames):
+        return []
+    machines = state.clients(variant)
+    named = definition.get_closest_marker("clients")
+    if named is not None:
+        return [_named(named.args, variant, machines)]
+    marked = definition.get_closest_marker("scale")
+    counts = _counts(marked.args) if marked is not None else state.scale or variant.scale
+    if counts == (1,):
+        return []
+    return [_parameter(how_many(count, len(machines)), variant, machines) for count in counts]
+
+
+def _counts(arguments: Sequence[object]) -> tuple[int | str, ...]:
+    try:
+        return read_counts(list(arguments))
+    except ValueError as error:
+        raise ConfigError(f"mark scale{tuple(arguments)}: {error}") from None
+
+
+def _named(arguments: Sequence[object], variant: Variant, machines: Sequence[Machine]) -> Any:  # noqa: ANN401  # pytest.param's
+    if len(arguments) == 1 and (arguments[0] == ALL or isinstance(arguments[0], int)):
+        (count,) = _counts(arguments)
+        return _parameter(how_many(count, len(machines)), variant, machines)
+    known = {machine.name for machine in machines}
+    lacking = [str(name) for name in arguments if name not in known]
+    why = (
+        f"{variant.id} is not a target of {', '.join(lacking)}"
+        if lacking
+        else _alone(variant, len(arguments))
+    )
+    return _param(tuple(map(str, arguments)), "-".join(map(str, arguments)), why)
+
+
+def _parameter(count: int, variant: Variant, machines: Sequence[Machine]) -> Any:  # noqa: ANN401  # pytest.param's
+    name = f"{count}client{'s' * (count != 1)}"
+    why = _alone(variant, count)
+    if count > len(machines):
+        why = (
+            f"{variant.id} has {len(machines)} client{'s' * (len(machines) != 1)}, and {count} are asked for"
+        )
+    return _param(tuple(machine.name for machine in machines[:count]), name, why)
+
+
+def _param(names: tuple[str, ...], name: str, why: str) -> Any:  # noqa: ANN401  # pytest.param's
+    return pytest.param(names, id=name, marks=[pytest.mark.skip(reason=why)] if why else [])
+
+
+def _alone(variant: Variant, count: int) -> str:
+    """Return why the variant cannot be attached by several clients; empty: it can."""
+    if count > 1 and isinstance(variant.options, BlockOptions) and variant.options.filesystem:
+        return f"{variant.id}: a {variant.options.filesystem} on one device belongs to one client at a time"
+    return ""
+
+
+def item_machines(item: pytest.Item, variant: Variant, state: State) -> tuple[Machine, ...]:
+    """Return the clients that ``item`` runs on at once."""
+    callspec = getattr(item, "callspec", None)
+    return machines_of(callspec.params.get("crowd") if callspec else None, variant, state)
+
+
+def machines_of(names: Sequence[str] | None, variant: Variant, state: State) -> tuple[Machine, ...]:
+    """Return the clients of a case's parameter; without one, the client that is enough."""
+    if names is None:
+        return (state.client(variant),)
+    known = {machine.name: machine for machine in variant.clients}
+    return tuple(known[name] for name in names)
+
+
+@contextmanager
+def attached_too(
+    variant: Variant, machines: Sequence[Machine], first: Attachment, state: State
+) -> Iterator[tuple[Attachment, ...]]:
+    """Attach ``variant`` on all but the first of ``machines``, many at once, and yield all attachments."""
+    stacks = [ExitStack() for _ in machines[1:]]
+
+    def attach(number: int) -> Attachment:
+        return stacks[number].enter_context(attached(variant, state.host(machines[number + 1]), state))
+
+    def release() -> None:
+        everywhere(ExitStack.close, stacks, name="release")
+
+    with ExitStack() as whole:
+        whole.callback(release)
+        yield (first, *everywhere(attach, range(len(stacks)), name="attach"))
+
+
+def chosen(wanted: object, attachments: Sequence[Attachment], variant: Variant) -> Sequence[Attachment]:
+    """Return the attachments that ``measure(…, clients=wanted)`` means, of those that the case has."""
+    if wanted is None or wanted == ALL:
+        return attachments
+    if isinstance(wanted, int) and not isinstance(wanted, bool) and 1 <= wanted <= len(attachments):
+        return attachments[:wanted]
+    named = {attachment.client.name: attachment for attachment in attachments}
+    if isinstance(wanted, list | tuple) and wanted and all(name in named for name in wanted):
+        return [named[name] for name in dict.fromkeys(wanted)]
+    raise ConfigError(
+        f"{variant.id}: clients={wanted!r}: the case has {', '.join(named)}; mark it with"
+        ' @pytest.mark.clients("all") for more'
+    )

@@ -1,0 +1,104 @@
+"""The ``comparison`` fixture's working: two variants on one client, measured in turns, and how they stand.
+
+The left side is the case's variant and is attached as any case's is, so the cases of that variant share it.
+The right side is attached beside it for as long as the case runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from storagetest.config import Variant
+from storagetest.config.comparisons import Comparison
+from storagetest.errors import ConfigError
+from storagetest.hosts import Host
+from storagetest.measure.run import Run
+from storagetest.plugin.attach import attached, hold_to_what_was_asked
+from storagetest.plugin.measure.measure import bench, raise_for
+from storagetest.plugin.output.record_transport import records_of
+from storagetest.plugin.run_state import State
+from storagetest.protocols.base import Attachment
+from storagetest.report.base import Record
+from storagetest.runner import run_pair
+
+__all__ = ["Compare", "right_side"]
+
+
+class Compare:
+    """Callable: measure both sides in turns and hold them to the comparison's gate."""
+
+    def __init__(
+        self,
+        item: pytest.Item,
+        comparison: Comparison,
+        client: Host,
+        sides: tuple[Attachment, Attachment],
+        state: State,
+    ) -> None:
+        self._item = item
+        self._comparison = comparison
+        self._client = client
+        self._sides = sides
+        self._state = state
+
+    def __call__(self) -> tuple[Run, Run]:
+        """Measure and judge; return both runs. Raises AssertionError (missed) or Invalid (no verdict)."""
+        __tracebackhide__ = True
+        comparison, state = self._comparison, self._state
+        # Not in the fixture: there it would be an error, and it is a failure.
+        hold_to_what_was_asked(comparison.right, self._sides[1])
+        load = state.workload(comparison.workload)()
+        options = load.Options.model_validate(dict(comparison.parameters))
+        left, right = (
+            bench(self._item, load, options, variant, self._client, attachment, state)
+            for variant, attachment in zip((comparison.left, comparison.right), self._sides, strict=True)
+        )
+        profile = state.profile
+        first, second, verdicts = run_pair(
+            left,
+            right,
+            repeats=profile.repeats,
+            max_repeats=profile.max_repeats,
+            gates=(comparison.threshold,),
+            plan=state.gating.plan(self._item, 1, profile.max_repeats),
+        )
+        nodeid = self._item.nodeid
+        records_of(self._item).extend(
+            (Record(run=first, verdicts=verdicts, nodeid=nodeid), Record(run=second, nodeid=nodeid))
+        )
+        raise_for(first, verdicts)
+        return first, second
+
+
+@contextmanager
+def right_side(comparison: Comparison, client: Host, state: State) -> Iterator[Attachment]:
+    """Attach the right side; what is skipped or fails does so as it would in a case of its own."""
+    _check(comparison, client, state)
+    with attached(comparison.right, client, state) as attachment:
+        yield attachment
+
+
+def _check(comparison: Comparison, client: Host, state: State) -> None:
+    right = comparison.right
+    why = state.why_broken(right)
+    if why:
+        pytest.skip(why)
+    if client.name not in {machine.name for machine in right.clients}:
+        raise ConfigError(
+            f"{right.id} is not a target of client {client.name}, on which {comparison.left.id} is attached;"
+            " choose another with --st-client",
+            place=comparison.place,
+        )
+    load: Any = state.workload(comparison.workload)
+    for variant in (comparison.left, comparison.right):
+        lacking = load.needs - _capabilities(variant, state)
+        if lacking:
+            pytest.skip(f"{variant.id} has no {', '.join(sorted(lacking))}")
+
+
+def _capabilities(variant: Variant, state: State) -> frozenset[str]:
+    return state.protocol(variant).capabilities(variant.options)

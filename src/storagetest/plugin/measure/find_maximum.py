@@ -1,0 +1,181 @@
+"""The ``maximum`` fixture's working: which connections, block size, processes and clients give the most.
+
+A strategy (:mod:`storagetest.search`) names a point; it is attached there on as many clients as it says,
+measured once, and the strategy is told the bandwidth of all together. What it thinks is best in the end is
+measured and judged as any case is.
+
+The variant is attached here, anew for each set of the protocol's options and one set at a time: many of them
+(``nconnect``) are those of the first mount of a server for all that follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import pytest
+
+from storagetest.config import Machine, Variant
+from storagetest.errors import ConfigError
+from storagetest.measure.run import Run
+from storagetest.plugin.attach import attached
+from storagetest.plugin.measure.client_selection import attached_too
+from storagetest.plugin.measure.measure import Measure, raise_for
+from storagetest.plugin.outcomes import Invalid
+from storagetest.plugin.output.record_transport import records_of
+from storagetest.plugin.run_state import State
+from storagetest.report.base import Record
+from storagetest.search import Found, OneAtATime, Parameter, Point, Space, Strategy, Surrogate
+from storagetest.units import format_size, format_throughput
+
+__all__ = ["Maximum", "space_of"]
+
+CLIENTS = "clients"
+EVIDENCE = "search"
+"""The name of the table in a sample's evidence."""
+
+_BANDWIDTH = "bandwidth"
+_STRATEGIES: Mapping[str, Callable[[Space, int], Strategy]] = {
+    "surrogate": lambda space, budget: Surrogate(space, budget=budget),
+    "one-at-a-time": lambda space, budget: OneAtATime(space, budget=budget),
+}
+
+
+class Maximum:
+    """Callable: look for the maximum, measure it, and hold it to its gates. Use as a context manager."""
+
+    def __init__(
+        self, item: pytest.Item, variant: Variant, machines: Sequence[Machine], state: State
+    ) -> None:
+        self._item, self._variant, self._machines, self._state = item, variant, machines, state
+        self._protocol = state.protocol(variant)
+        self._attached: Mapping[str, object] | None = None
+        self._measure: Measure | None = None
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Maximum:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def __call__(
+        self,
+        workload: str,
+        /,
+        *,
+        strategy: Literal["surrogate", "one-at-a-time"] | Callable[[Space, int], Strategy] = "surrogate",
+        **parameters: Any,  # noqa: ANN401  # each workload has its own
+    ) -> tuple[Run, Found]:
+        """Search, measure and judge. A parameter that is a list is searched, any other one is given.
+
+        ``strategy`` may make one of your own from what is searched and how often may be measured.
+        Raises AssertionError (a gate missed) or :class:`Invalid` (no verdict).
+        """
+        __tracebackhide__ = True
+        searched = {name: tuple(value) for name, value in parameters.items() if isinstance(value, list)}
+        fixed = {name: value for name, value in parameters.items() if name not in searched}
+        space = space_of(self._protocol.searched, searched, len(self._machines))
+        make = _STRATEGIES[strategy] if isinstance(strategy, str) else strategy
+        chosen = make(space, self._state.profile.search)
+        tried: list[_Tried] = []
+        while (point := chosen.ask()) is not None:
+            tried.append(self._try(workload, fixed, space, point))
+            chosen.tell(point, tried[-1].bandwidth)
+        found = chosen.found()
+        run, verdicts = self._at(found.values).judged(workload, **self._given(fixed, found.values))
+        called = strategy if isinstance(strategy, str) else type(chosen).__name__
+        told = _table(space, tried, found, called)
+        samples = tuple(
+            replace(sample, evidence={EVIDENCE: told, **sample.evidence}) for sample in run.samples
+        )
+        run = replace(run, samples=samples)
+        record = Record(run=run, verdicts=verdicts, nodeid=self._item.nodeid)
+        records_of(self._item).append(record)
+        raise_for(run, verdicts)
+        return run, found
+
+    def _try(self, workload: str, fixed: Mapping[str, Any], space: Space, point: Point) -> _Tried:
+        values = space.values(point)
+        run, _ = self._at(values).judged(workload, repeats=1, **self._given(fixed, values))
+        bandwidth = run.samples[-1].values.get(_BANDWIDTH, 0.0) if run.samples else 0.0
+        if bandwidth <= 0:
+            raise Invalid(f"nothing was measured at {_named(values)}: {'; '.join(run.invalid)}")
+        return _Tried(point, bandwidth, run.invalid)
+
+    def _given(self, fixed: Mapping[str, Any], values: Mapping[str, object]) -> dict[str, Any]:
+        ours = {name: value for name, value in values.items() if name not in self._protocol.searched}
+        return {**fixed, CLIENTS: 1, **ours}
+
+    def _at(self, values: Mapping[str, object]) -> Measure:
+        """Return what measures with the protocol's options of ``values``, attached with them."""
+        wanted = {name: value for name, value in values.items() if name in self._protocol.searched}
+        if self._measure is None or wanted != self._attached:
+            self._stack.close()
+            self._measure = None
+            dumped = {**self._variant.options.model_dump(exclude_unset=True), **wanted}
+            options = type(self._variant.options).model_validate(dumped)
+            variant = replace(self._variant, options=options)
+            first = self._stack.enter_context(
+                attached(variant, self._state.host(self._machines[0]), self._state)
+            )
+            every = self._stack.enter_context(attached_too(variant, self._machines, first, self._state))
+            differing = [str(one) for attachment in every for one in attachment.differences]
+            if differing:
+                why = f"{variant.id} is not attached as the search asks: {'; '.join(differing)}"
+                raise Invalid(f"{why}. Is it attached already? Then run this case by itself")
+            self._measure = Measure(self._item, variant, every, self._state)
+            self._attached = wanted
+        return self._measure
+
+
+@dataclass(frozen=True, slots=True)
+class _Tried:
+    """One measurement; ``doubts`` say why it alone would carry no verdict."""
+
+    point: Point
+    bandwidth: float
+    doubts: tuple[str, ...]
+
+
+def space_of(
+    options: Mapping[str, tuple[object, ...]], searched: Mapping[str, tuple[object, ...]], clients: int
+) -> Space:
+    """Return what is searched: the protocol's options, the workload's, and powers of two of clients."""
+    if both := set(options) & set(searched):
+        raise ConfigError(f"{', '.join(sorted(both))}: an option of both the protocol and the workload")
+    counts = tuple(dict.fromkeys((*(2**at for at in range(clients.bit_length())), clients)))
+    every = {**options, **searched, **({CLIENTS: counts} if clients > 1 else {})}
+    try:
+        return Space(tuple(Parameter(name, values) for name, values in every.items()))
+    except ValueError as error:
+        raise ConfigError(f"there is nothing to search: {error}") from None
+
+
+def _named(values: Mapping[str, object]) -> str:
+    return ", ".join(f"{name}={_shown(value)}" for name, value in values.items())
+
+
+def _shown(value: object) -> str:
+    large = isinstance(value, int) and value >= 4096
+    return format_size(int(str(value))) if large else str(value)
+
+
+def _table(space: Space, tried: Sequence[_Tried], found: Found, strategy: str) -> str:
+    """Return what was found, and beneath it all that was measured, in its order."""
+    limits = ", ".join(found.limits) if found.limits else "none of them"
+    head = (
+        f"best: {_named(found.values)}; about {format_throughput(found.value)} by {found.measurements} "
+        f"measurements of {len(space)} combinations ({strategy})\n"
+        f"in the way of more, at its last value: {limits}\n"
+    )
+    rows = [[*(one.name for one in space.parameters), _BANDWIDTH, ""]]
+    for one in tried:
+        values = [_shown(value) for value in space.values(one.point).values()]
+        best = "best" if one.point == found.point else ""
+        doubt = "no verdict alone: " + one.doubts[0] if one.doubts else ""
+        rows.append([*values, format_throughput(one.bandwidth), "; ".join(filter(None, (best, doubt)))])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return head + "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)

@@ -1,0 +1,231 @@
+"""The ``measure`` fixture's working: workload → run → verdicts → record, and then the case's outcome."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from storagetest.commands.installed_suites import case_name
+from storagetest.config import Profile, Variant
+from storagetest.config.base import WorkloadOptions
+from storagetest.errors import ClientLacks, ConfigError
+from storagetest.hosts import Host
+from storagetest.measure.run import Run
+from storagetest.plugin.attach import hold_to_what_was_asked
+from storagetest.plugin.measure.client_selection import chosen
+from storagetest.plugin.outcomes import Invalid
+from storagetest.plugin.output.record_transport import records_of
+from storagetest.plugin.progress.model import message
+from storagetest.plugin.run_state import State
+from storagetest.protocols.base import Attachment
+from storagetest.report.base import Record
+from storagetest.runner import Bench, Case, Crowd, Progress, run_bench
+from storagetest.runner.data_placement import Data
+from storagetest.runner.multi_client import names_of
+from storagetest.verdict import Outcome, Verdict
+from storagetest.workloads.base import Scale, Workload
+
+__all__ = ["Measure", "bench", "case_of", "raise_for", "scale_of"]
+
+_LOG = logging.getLogger("storagetest")
+
+
+class Measure:
+    """Callable: run a workload on the case's attachment and hold it to its gates."""
+
+    def __init__(
+        self, item: pytest.Item, variant: Variant, attachments: Sequence[Attachment], state: State
+    ) -> None:
+        self._item = item
+        self._variant = variant
+        self._attachments = attachments
+        self._state = state
+
+    def __call__(
+        self,
+        workload: str,
+        /,
+        *,
+        clients: object = None,
+        data_set: Data | None = None,
+        **parameters: Any,  # noqa: ANN401  # each workload has its own
+    ) -> Run:
+        """Measure and judge. Raises AssertionError (a gate missed) or :class:`Invalid` (no verdict)."""
+        __tracebackhide__ = True
+        run, verdicts = self.judged(workload, clients=clients, data_set=data_set, **parameters)
+        records_of(self._item).append(Record(run=run, verdicts=verdicts, nodeid=self._item.nodeid))
+        raise_for(run, verdicts)
+        return run
+
+    def judged(
+        self,
+        workload: str,
+        /,
+        *,
+        clients: object = None,
+        data_set: Data | None = None,
+        repeats: int | None = None,
+        **parameters: Any,  # noqa: ANN401  # each workload has its own
+    ) -> tuple[Run, tuple[Verdict, ...]]:
+        """Measure and judge, and leave the rest to the caller; with ``repeats``, so often, without gates."""
+        __tracebackhide__ = True
+        load = self._state.workload(workload)()
+        options = _options(load, parameters)
+        lacking = load.needs - self._state.protocol(self._variant).capabilities(self._variant.options)
+        if lacking:
+            pytest.skip(f"{self._variant.id} has no {', '.join(sorted(lacking))}")
+        profile = self._state.profile
+        attachments = chosen(clients, self._attachments, self._variant)
+        for attachment in attachments[1:]:  # the first one is held to it before the case
+            hold_to_what_was_asked(self._variant, attachment)
+        names = names_of([attachment.client.name for attachment in attachments])
+        gating, case = self._state.gating, case_of(self._item, load, self._variant, names, self._state)
+        bench = self._bench(load, options, attachments, case, data_set or self._variant.data_set)
+        if repeats is not None:
+            return run_bench(bench, repeats=repeats, max_repeats=repeats, gates=())
+        gates = gating.gates(self._item, self._state.config, self._variant, load, options.model_dump())
+        try:
+            return run_bench(
+                bench,
+                repeats=gating.repeats(profile.repeats, profile.max_repeats),
+                max_repeats=profile.max_repeats,
+                gates=gates,
+                plan=gating.plan(self._item, len(gates), profile.max_repeats),
+                references=gating.references(case, gates, load.parameters(options)),
+            )
+        except ClientLacks as lacks:
+            pytest.skip(str(lacks))
+
+    def _bench(
+        self,
+        load: Workload[Any],
+        options: WorkloadOptions,
+        attachments: Sequence[Attachment],
+        case: Case,
+        data: Data,
+    ) -> Bench:
+        """Return the case made ready, on one client or on many."""
+        state, scale = self._state, scale_of(self._state.profile)
+        beside = state.beside(self._variant)
+        if len(attachments) == 1:
+            return Bench(
+                load,
+                options,
+                attachments[0],
+                scale,
+                case=case,
+                fills=state.fills,
+                on_progress=_told_to(state),
+                beside=beside,
+                watch=state.teller.every,
+            )
+        return Crowd(
+            load,
+            options,
+            attachments,
+            scale,
+            case=case,
+            fills=state.fills,
+            on_progress=_told_to(state),
+            beside=beside,
+            data=data,
+            limit=state.profile.start_spread,
+        )
+
+
+def case_of(item: pytest.Item, load: Workload[Any], variant: Variant, client: str, state: State) -> Case:
+    """Return the words that identify a case of ``item`` in every report."""
+    return Case(
+        case=case_name(item.nodeid, item.path),
+        workload=load.name,
+        target=variant.target,
+        variant=variant.id,
+        protocol=variant.protocol,
+        client=client,
+        profile=state.profile.name,
+    )
+
+
+def scale_of(profile: Profile) -> Scale:
+    """Return how much load the profile asks for."""
+    return Scale(
+        size=profile.size,
+        ramp=profile.ramp,
+        runtime=profile.runtime,
+        interval=profile.sample_interval,
+        cold_size=profile.cold_size,
+        steady=profile.steady,
+        steady_rounds=profile.steady_rounds,
+        cooldown=profile.cooldown,
+    )
+
+
+def bench(
+    item: pytest.Item,
+    load: Workload[Any],
+    options: WorkloadOptions,
+    variant: Variant,
+    client: Host,
+    attachment: Attachment,
+    state: State,
+) -> Bench:
+    """Return one side of a comparison, ready to be prepared."""
+    return Bench(
+        load,
+        options,
+        attachment,
+        scale_of(state.profile),
+        case=case_of(item, load, variant, client.name, state),
+        fills=state.fills,
+        on_progress=_told_to(state),
+        beside=state.beside(variant),
+        watch=state.teller.every,
+    )
+
+
+def _told_to(state: State) -> Callable[[Progress], None]:
+    """Return what says what begins now: on the terminal, and with ``--log-cli-level=INFO`` in the log."""
+
+    def tell(progress: Progress) -> None:
+        state.teller.tell(message(progress))
+        if progress.flow is not None:
+            return
+        repeat = f" {progress.repeat} of {progress.of}" if progress.of else ""
+        expected = f", about {progress.expected:.0f} s" if progress.expected else ""
+        _LOG.info(
+            "%s on %s: %s%s%s",
+            progress.case.workload,
+            progress.case.variant,
+            progress.phase.value,
+            repeat,
+            expected,
+        )
+
+    return tell
+
+
+def _options(load: Workload[Any], parameters: Mapping[str, Any]) -> Any:  # noqa: ANN401  # load.Options
+    try:
+        return load.Options.model_validate(parameters)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        msg = f"workload {load.name}: {where}: {first['msg']}"
+        raise ConfigError(msg) from None
+
+
+def raise_for(run: Run, verdicts: tuple[Verdict, ...]) -> None:
+    """Fail the case, or make it INVALID, as its verdicts say."""
+    __tracebackhide__ = True
+    where = f"{run.variant} on {run.client}"
+    failed = [verdict.reason for verdict in verdicts if verdict.outcome is Outcome.FAIL]
+    if failed:
+        raise AssertionError("\n".join(f"{where}: {reason}" for reason in failed))
+    undecided = [verdict.reason for verdict in verdicts if verdict.outcome is Outcome.INVALID]
+    undecided += [] if verdicts else list(run.invalid)
+    if undecided:
+        raise Invalid("\n".join(f"{where}: {reason}" for reason in undecided))

@@ -1,0 +1,1 @@
+"""Outputs of a run: results.jsonl, diagnostics, Markdown, JUnit, pytest-benchmark."""

@@ -1,0 +1,74 @@
+"""What a person would ask for: where the case belongs, what it measured, and why it failed.
+
+Told to Allure while the case is running (it keeps its state in the process that runs the case), and put on
+the case's JUnit properties. Diagnosis costs commands on the client, so only what did not pass is diagnosed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from storagetest.config import Variant
+from storagetest.errors import StoragetestError
+from storagetest.hosts import Host
+from storagetest.plugin.measure.client_selection import item_machines
+from storagetest.plugin.output.record_transport import records_of
+from storagetest.plugin.run_state import State
+from storagetest.report import allure
+from storagetest.report.junit import properties
+from storagetest.runner.multi_client import names_of
+
+__all__ = ["attach", "identify"]
+
+_FIXED = ("[XPASS(strict)]", "it passes: take ")  # pytest's words, and ours
+_DMESG = ["dmesg", "--ctime"]
+_DMESG_LINES = 200
+_DEADLINE = 20.0
+
+
+def identify(item: pytest.Item, variant: Variant, state: State) -> None:
+    """Say what the case is, before it gets anywhere."""
+    from storagetest.plugin.conformance.cases import case_of  # noqa: PLC0415  # pytest loads it, as a plugin
+
+    parameters: dict[str, Any] = dict(item.callspec.params)  # type: ignore[attr-defined]  # parametrised by variant
+    del parameters["variant"]
+    case = case_of(item)
+    parameters.pop("crowd", None)
+    allure.identify(
+        epic=state.protocol(variant).title,
+        feature=item.path.stem.removeprefix("test_").replace("_", "-"),
+        variant=variant.id,
+        requirement=case.section if case else "",
+        client=names_of([machine.name for machine in item_machines(item, variant, state)]),
+        parameters=parameters,
+    )
+
+
+def attach(item: pytest.Item, report: pytest.TestReport, variant: Variant, state: State) -> None:
+    """Attach what the case measured and, if it did not pass, what its client says."""
+    records = records_of(item)
+    for record in records:
+        item.user_properties.extend(properties(record))
+    if isinstance(report.longrepr, str) and report.longrepr.startswith(_FIXED):
+        allure.on_fixed()
+    allure.on_case(records, {} if report.passed or report.skipped else _diagnosis(variant, state))
+
+
+def _diagnosis(variant: Variant, state: State) -> Mapping[str, str]:
+    """Collect what the client says; that it cannot be asked is an answer too."""
+    client = state.host(state.client(variant))
+    found: dict[str, str] = {}
+    try:
+        found["dmesg"] = _dmesg(client)
+        found.update(state.protocol(variant).diagnose(client, variant.options))
+    except StoragetestError as error:
+        found["diagnosis"] = f"could not be collected: {error}"
+    return found
+
+
+def _dmesg(client: Host) -> str:
+    done = client.run(_DMESG, deadline=_DEADLINE, check=False)
+    return "\n".join(done.stdout.splitlines()[-_DMESG_LINES:]) if done.ok else done.describe()

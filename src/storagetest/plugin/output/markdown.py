@@ -1,0 +1,100 @@
+"""A run as Markdown: ``--st-markdown FILE``, and on GitHub the summary of the step without being asked.
+
+GitHub names a file in ``GITHUB_STEP_SUMMARY`` to which a step's Markdown is appended. A summary that cannot
+be written is said so in the terminal; it changes no outcome.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from storagetest.plugin.output.results import Reporting
+from storagetest.report.coverage import CaseRecord
+from storagetest.report.exports.markdown import Problem, Session, markdown
+
+__all__ = ["GITHUB", "Summary"]
+
+GITHUB = "GITHUB_STEP_SUMMARY"
+_PROBLEMS = ("failed", "error", "invalid", "warned", "xpassed")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare ``--st-markdown``."""
+    parser.getgroup("storagetest").addoption(
+        "--st-markdown",
+        metavar="FILE",
+        help="write the run as Markdown to FILE; on GitHub the step's summary needs no option",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Watch over the run in the controller alone, where somebody wants to read it."""
+    named: str | None = config.option.st_markdown
+    github = os.environ.get(GITHUB)
+    if hasattr(config, "workerinput") or config.option.collectonly or not (named or github):
+        return
+    config.pluginmanager.register(Summary(config, named, github), "storagetest-summary")
+
+
+class Summary:
+    """The hooks."""
+
+    def __init__(self, config: pytest.Config, named: str | None, github: str | None) -> None:
+        self._config = config
+        self._named, self._github = named, github
+        self._counts: Counter[str] = Counter()
+        self._problems: list[Problem] = []
+        self._cases: list[CaseRecord] = []
+        self._began = time.monotonic()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Count a case as the terminal counts it, and keep why it did not pass."""
+        document = getattr(report, "storagetest_case", None)
+        if document is not None:
+            self._cases.append(CaseRecord.from_json(document))
+        category: str = self._config.hook.pytest_report_teststatus(report=report, config=self._config)[0]
+        if not category:
+            return
+        self._counts[category] += 1
+        if category in _PROBLEMS:
+            self._problems.append(Problem(category, report.nodeid, _message(report)))
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Count what could not even be collected."""
+        if report.failed:
+            self._counts["error"] += 1
+            self._problems.append(Problem("error", report.nodeid, report.longreprtext))
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_terminal_summary(
+        self, terminalreporter: pytest.TerminalReporter, exitstatus: int | pytest.ExitCode
+    ) -> None:
+        """Write."""
+        reporting = self._config.pluginmanager.get_plugin("storagetest-reporting")
+        records = reporting.records if isinstance(reporting, Reporting) else ()
+        session = Session(self._counts, time.monotonic() - self._began, int(exitstatus), self._problems)
+        text = markdown(records, session=session, cases=self._cases)
+        for path, mode in ((self._named, "w"), (self._github, "a")):
+            if not path:
+                continue
+            try:
+                Path(path).parent.mkdir(parents=True, exist_ok=True)
+                with Path(path).open(mode, encoding="utf-8") as file:
+                    file.write(text)
+            except OSError as error:
+                terminalreporter.write_line(f"summary NOT WRITTEN: {path}: {error.strerror}", red=True)
+
+
+def _message(report: pytest.TestReport) -> str:
+    """Return why: the exception's own words where pytest keeps them, else all it says."""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    message = getattr(crash, "message", None)
+    document = getattr(report, "storagetest_case", None)
+    if report.outcome == "passed" and document is not None:  # a SHOULD that was not kept
+        return str(document["message"])
+    return str(message or report.longreprtext)

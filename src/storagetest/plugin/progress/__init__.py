@@ -1,0 +1,1 @@
+"""Live progress on the terminal, in a log and from xdist workers."""

@@ -1,0 +1,74 @@
+"""The hooks of progress: who shows it, and how what is measured comes there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from storagetest.plugin.progress.model import Teller
+from storagetest.plugin.progress.render import Display
+from storagetest.plugin.progress.xdist_channel import Listener, sender
+from storagetest.plugin.run_state import KEY
+
+__all__ = ["Progressing", "tell_from_worker"]
+
+_LINK, _EVERY = "storagetest_progress", "storagetest_progress_every"
+
+
+class Progressing:
+    """Registered in the controller alone."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._display: Display | None = None
+        self._listener: Listener | None = None
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionstart(self) -> None:
+        """Find out where pytest writes; its reporter is there by now."""
+        self._begin()
+
+    def configure_node(self, workerinput: dict[str, Any]) -> None:
+        """Tell a worker where to say what it measures."""
+        display = self._begin()
+        if display.every and self._listener is None:
+            self._listener = Listener(display.take)
+        if self._listener is not None:
+            workerinput[_LINK], workerinput[_EVERY] = self._listener.path, display.every
+
+    def node_down(self, worker: str) -> None:
+        """Forget what a worker measured that has gone."""
+        if self._display is not None:
+            self._display.take(worker, None)
+
+    def pytest_sessionfinish(self) -> None:
+        """Show nothing any more: what follows are pytest's summaries."""
+        self.close()
+
+    def pytest_unconfigure(self) -> None:
+        """Close what a broken session left open."""
+        self.close()
+
+    def close(self) -> None:
+        """Take away what is shown and let go of the socket."""
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+        if self._display is not None:
+            self._display.close()
+
+    def _begin(self) -> Display:
+        if self._display is None:
+            reporter = self._config.pluginmanager.getplugin("terminalreporter")
+            self._display = display = Display(self._config, reporter)
+            self._config.stash[KEY].teller = Teller(lambda said: display.take("", said), display.every)
+        return self._display
+
+
+def tell_from_worker(config: pytest.Config) -> None:
+    """Make the state of an xdist worker tell the controller, where that listens."""
+    given: dict[str, Any] = config.workerinput  # type: ignore[attr-defined]  # xdist's
+    if _LINK in given:
+        tell = sender(given[_LINK], str(given["workerid"]))
+        config.stash[KEY].teller = Teller(tell, float(given[_EVERY]))

@@ -1,0 +1,48 @@
+"""Attaching for the sake of finding out whether it would do: nothing is written on a device.
+
+A block target is attached without the user's permission to overwrite it. So attach itself, by its own rules,
+examines the device and lets go of it; what it saw is then held against the permission that was really given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from storagetest.config.base import BlockOptions, TargetOptions
+from storagetest.errors import DataAtRisk
+from storagetest.hosts import Host
+from storagetest.protocols._block_device import Facts, why_not
+from storagetest.protocols.base import Difference, Protocol
+
+__all__ = ["Rehearsal", "rehearse"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsal:
+    """What an attach found. ``at_risk`` says why the device may not be overwritten (empty: it may).
+
+    ``negotiated`` and ``differences`` are the attachment's; a device is let go before they are known.
+    """
+
+    negotiated: Mapping[str, str] = field(default_factory=dict)
+    differences: tuple[Difference, ...] = ()
+    device: Facts | None = None
+    at_risk: str = ""
+
+
+def rehearse(protocol: Protocol[Any], client: Host, options: TargetOptions) -> Rehearsal:
+    """Attach on ``client`` and let go; raises what attach raises, but for :class:`DataAtRisk`."""
+    asked: TargetOptions = options
+    erase: str | None = None
+    if isinstance(options, BlockOptions):
+        erase = options.erase
+        asked = options.model_copy(update={"erase": None, "filesystem": None})
+    try:
+        with protocol.attach(client, asked) as attachment:
+            return Rehearsal(attachment.negotiated, attachment.differences)
+    except DataAtRisk as risk:
+        if not isinstance(risk.facts, Facts):
+            raise
+        return Rehearsal(device=risk.facts, at_risk=why_not(risk.facts, erase) or "")

@@ -1,0 +1,60 @@
+"""Two cases measured in turns, A B B A, so that what drifts slowly is in both of a pair.
+
+Nothing is idle and nothing runs at once: while one is measured, the other is only attached. Both are prepared
+(filled) before either is measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from storagetest.measure.run import Run
+from storagetest.runner.measurement import Bench
+from storagetest.verdict import Plan, Threshold, Verdict, allow_for_client, judge_pair, wants_more
+
+__all__ = ["run_pair"]
+
+
+def run_pair(
+    left: Bench,
+    right: Bench,
+    *,
+    repeats: int,
+    max_repeats: int,
+    gates: Sequence[Threshold],
+    confidence: float = 0.99,
+    plan: Plan | None = None,
+) -> tuple[Run, Run, tuple[Verdict, ...]]:
+    """Measure at least ``repeats`` pairs, and further ones while a gate of ``left`` is undecided.
+
+    Budget and errors are those of :func:`storagetest.runner.measurement.run_case`, counted in pairs.
+    """
+    with left, right:
+        for bench in (left, right):
+            bench.prepare()
+        for bench in (left, right):
+            bench.settle(keep=False)
+        pairs = 0
+
+        def pair(of: int) -> None:
+            nonlocal pairs
+            for bench in (left, right) if pairs % 2 == 0 else (right, left):
+                bench.measure(of)
+            pairs += 1
+
+        for _ in range(max(1, repeats)):
+            pair(repeats)
+        verdicts = _judge(left.run, right.run, gates, confidence, plan)
+        while not right.run.invalid and wants_more(left.run, verdicts, max_repeats=max_repeats):
+            pair(pairs + 1)
+            verdicts = _judge(left.run, right.run, gates, confidence, plan)
+        for bench in (left, right):
+            bench.done()
+        runs = left.run, right.run
+        return *runs, tuple(allow_for_client(verdict, *runs) for verdict in verdicts)
+
+
+def _judge(
+    left: Run, right: Run, gates: Sequence[Threshold], confidence: float, plan: Plan | None
+) -> tuple[Verdict, ...]:
+    return tuple(judge_pair(left, right, gate, confidence=confidence, plan=plan) for gate in gates)

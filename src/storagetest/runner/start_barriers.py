@@ -1,0 +1,184 @@
+"""Gates: one a client, through which the controller knows its clock and lets its load begin.
+
+The other end of each is the agent's command ``gate``, whose module has the theory. A gate is opened once for
+a case and kept; it is a conversation on the client's one connection.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from storagetest.errors import DeadlineExceeded, HostError, StoragetestError
+from storagetest.hosts.base import Host
+from storagetest.hosts.interactive import Conversation
+from storagetest.workloads._agent.run import talk_with_agent
+
+__all__ = ["AT_ONCE", "Clock", "Gate", "clocks", "everywhere", "opened"]
+
+AT_ONCE = 64
+"""Clients that are logged in to, attached or filled at the same time."""
+
+_LONGEST = 24 * 3600.0
+_LATER = 15.0
+_BEGINS = 60.0
+_ANSWERS = 20.0
+_ROUND_TRIPS = 12
+_GOOD_ENOUGH = 250e-6
+"""Seconds of error with which nobody asks on; a start is allowed forty times that."""
+
+_AT_LEAST = 4
+_LISTENING = 16
+"""Clients whose clocks are compared at the same time: more would measure us waiting for each other."""
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """How far a client's CLOCK_MONOTONIC is ahead of ours (``offset``, s), give or take ``error``.
+
+    The error is half of the shortest round trip: the client looked at its clock somewhere within it. ``wall``
+    is how far the client's CLOCK_REALTIME is ahead of its CLOCK_MONOTONIC.
+    """
+
+    offset: float
+    error: float
+    wall: float = 0.0
+
+
+class Gate:
+    """One client's gate. Use as a context manager: at its end the client's loads are told to end."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.name = host.name
+        self.place = ""
+        self._stack = ExitStack()
+        self._talk: Conversation | None = None
+
+    def __enter__(self) -> Gate:
+        request = {"command": "start_barrier", "path": "its door", "deadline": _LONGEST}
+        talk = self._stack.enter_context(talk_with_agent(self.host, request, deadline=_LONGEST + _LATER))
+        self._talk = talk
+        try:
+            self.place = str(self.expect("place", _BEGINS)["place"])
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._talk = None
+        with suppress(StoragetestError):  # a client that is lost has been named already
+            self._stack.close()
+
+    def say(self, words: str) -> None:
+        """Tell the gate something. Raises :class:`HostError`."""
+        if self._talk is None:
+            raise HostError(f"{self.name}: its gate is closed")
+        self._talk.say(words)
+
+    def hear(self, seconds: float) -> dict[str, Any] | None:
+        """Return what the gate says within that time, or None. Raises :class:`HostError` where it is lost."""
+        if self._talk is None:
+            raise HostError(f"{self.name}: its gate is closed")
+        try:
+            line = self._talk.hear(seconds)
+        except DeadlineExceeded:
+            return None
+        try:
+            found = json.loads(line)
+        except ValueError:
+            return {}  # something else on the client prints here
+        if not isinstance(found, dict):
+            return {}
+        if found.get("t") == "error":
+            raise HostError(f"{self.name}: its gate failed: {found.get('message')}")
+        return found
+
+    def expect(self, what: str, seconds: float) -> dict[str, Any]:
+        """Return the next that the gate says with ``what`` in it; :class:`HostError` if that takes longer."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            heard = self.hear(left)
+            if heard and what in heard:
+                return heard
+        raise HostError(f"{self.name}: its gate said no {what!r} for {seconds:g} s")
+
+    def clock(self) -> Clock:
+        """Compare the client's clock with ours: of several round trips the shortest counts."""
+        best = Clock(0.0, float("inf"))
+        for number in range(_ROUND_TRIPS):
+            before = time.monotonic()
+            self.say("clock")
+            heard = self.expect("clock", _ANSWERS)
+            after = time.monotonic()
+            if (after - before) / 2 < best.error:
+                there, wall = float(heard["clock"]) * 1e-9, float(heard.get("wall", 0)) * 1e-9
+                best = Clock(there - (before + after) / 2, (after - before) / 2, wall)
+            if best.error <= _GOOD_ENOUGH and number + 1 >= _AT_LEAST:
+                break
+        return best
+
+
+def everywhere(
+    what: Callable[[T], U], these: Sequence[T], *, at_once: int = AT_ONCE, name: str = "client"
+) -> list[U]:
+    """Return ``what`` of each, at most ``at_once`` at the same time, in their order.
+
+    What is raised first is raised here, when none is under way any more; no other one is begun then.
+    """
+    found: dict[int, U] = {}
+    failures: list[BaseException] = []
+    numbers = iter(range(len(these)))
+    lock = threading.Lock()
+
+    def work() -> None:
+        while not failures:
+            with lock:
+                number = next(numbers, None)
+            if number is None:
+                return
+            try:
+                found[number] = what(these[number])
+            except BaseException as error:  # raised below, in the thread that asked
+                failures.append(error)
+
+    threads = [
+        threading.Thread(target=work, name=f"{name}-{number}", daemon=True)
+        for number in range(min(at_once, len(these)))
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        for thread in threads:
+            thread.join()
+    except BaseException as error:  # Ctrl-C: what is under way ends by its own deadline
+        failures.append(error)
+        raise
+    if failures:
+        raise failures[0]
+    return [found[number] for number in range(len(these))]
+
+
+def opened(hosts: Sequence[Host], stack: ExitStack) -> list[Gate]:
+    """Open a gate on each host; ``stack`` closes them, all at once."""
+    gates = [Gate(host) for host in hosts]
+
+    def close() -> None:
+        everywhere(lambda gate: gate.__exit__(), gates, name="gate")
+
+    stack.callback(close)
+    return everywhere(lambda gate: gate.__enter__(), gates, name="gate")
+
+
+def clocks(gates: Sequence[Gate]) -> list[Clock]:
+    """Return the clock of each."""
+    return everywhere(Gate.clock, gates, at_once=_LISTENING, name="clock")

@@ -1,0 +1,191 @@
+"""A model of what was measured chooses what to measure next, and knows when it is not worth it any more.
+
+Theory (Jones, Schonlau and Welch, Efficient Global Optimization, J. Global Optimization 13, 1998; with noise:
+Gramacy and Lee, 2011). After some spread-out points a Gaussian process (:mod:`storagetest.search.gaussian_process`)
+has, for every point of the grid, a guess and its error. The next point is the one from which the largest
+improvement over the best guess is expected: where the guess is high, or where little is known. Points that
+are almost surely worse are never asked for again: losers are dropped as soon as the noise allows it.
+
+Rules:
+
+1. The first tenth of the budget, or a few points for each parameter, is spread out. Then it goes on while an
+   improvement of :data:`ENOUGH` of the best is expected somewhere, and the budget is not spent.
+2. A value far below what was promised is measured once more at once: one that was disturbed must not hide the
+   best. The same goes for a direct neighbour of the best that seems far worse.
+3. Then the model is not believed alone. From the best, each parameter is walked both ways until it is clearly
+   worse. A model that is smooth places the edge of a plateau too far in, and without this walk it is content
+   with what lies behind the edge.
+4. What takes least, of all that seems as good as the best (:data:`AS_GOOD`), is measured too, and in the end
+   preferred.
+5. The end is a race: of the points that may be the best, the one that is known least is measured again, until
+   they are known to :data:`CERTAIN`, are worse, or were measured so often that it is too close to call.
+6. Whatever one of these steps finds out, the first one has its turn again.
+7. What is best is said by the model, from all measurements, and not by the highest reading.
+8. Everything follows from the seed and from what it was told.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr
+
+from storagetest.search.base import Strategy
+from storagetest.search.gaussian_process import Process
+from storagetest.search.space import Point, Space
+
+__all__ = ["Surrogate"]
+
+ENOUGH = 0.005
+"""Share of the best: an improvement that is expected to be smaller is not looked for."""
+
+AS_GOOD = 0.006
+"""Share of the best: who lacks no more than that is taken where it takes less of everything."""
+
+CERTAIN = 0.005
+"""Share: how well the best is known (standard error) when the race ends."""
+
+_DOUBTED = 2.0  # standard deviations below what was expected: measured once more
+_WORSE = 0.1  # of a logarithm below the best: nobody walks further that way, if two measurements say so
+_NOW_AND_THEN = 5  # measurements after which lengths and noise are learned anew
+_RACERS = 6
+_RACES = 16  # measurements of one point: what these leave open is too close to call
+
+Array = NDArray[np.float64]
+
+
+class Surrogate(Strategy):
+    """Efficient global optimization on a grid, with noise and an end of its own."""
+
+    def __init__(self, space: Space, *, budget: int, seed: int = 1) -> None:
+        super().__init__(space, budget=budget)
+        self._grid = list(space)
+        self._index = {point: at for at, point in enumerate(self._grid)}
+        self._scaled = space.scaled(self._grid)
+        self._process = Process(space.shape)
+        self._first = self._spread_out(seed)
+        self._learned = 0
+        self._again: Point | None = None
+
+    def ask(self) -> Point | None:
+        """Return where most is to be gained; then who is to be raced."""
+        if len(self.measured) >= self.budget:
+            return None
+        if len(self.measured) < len(self._first):
+            return self._first[len(self.measured)]
+        if self._again is not None:
+            again, self._again = self._again, None
+            return again
+        self._look()
+        gain = self._gain()
+        if gain.max() >= ENOUGH:
+            return self._grid[int(np.argmax(gain))]
+        return self._walk() or self._least() or self._race()
+
+    def tell(self, point: Point, value: float) -> None:
+        """Take in what was measured; a value far below what was promised there is measured once more."""
+        super().tell(point, value)
+        at = self._index[point]
+        if self._learned and sum(one == point for one, _ in self.measured) == 1:
+            spread = math.hypot(float(self._error[at]), self._process.noise)
+            if math.log(value) < float(self._mean[at]) - _DOUBTED * spread:
+                self._again = point
+        self._process.add(point, value)
+
+    def best(self) -> Point:
+        """Return, of the points that are as good as the best guess, the one of the least effort."""
+        self._look()
+        seen = list(dict.fromkeys(point for point, _ in self.measured))
+        high = max(map(self._height, seen))
+        good = [point for point in seen if self._height(point) >= high - AS_GOOD]
+        return min(good, key=lambda point: (sum(self._scaled[self._index[point]]), point))
+
+    def expected(self, points: Sequence[Point]) -> Sequence[float]:
+        """Return the model's guesses."""
+        if not self.measured:
+            return [math.nan] * len(points)
+        return [math.exp(self._height(point)) for point in points]
+
+    def _spread_out(self, seed: int) -> list[Point]:
+        """Return the first points: the middle, and others each as far as can be from those before it."""
+        few = max(2 * len(self.space.parameters) + 3, self.budget // 10)
+        count = min(len(self._grid), self.budget, few)
+        random = np.random.default_rng(seed)
+        chosen = [self.space.middle()]
+        pool = [self._grid[at] for at in random.permutation(len(self._grid))[:500]]
+        while len(chosen) < count:
+            here = np.asarray(self.space.scaled(chosen))
+            there = np.asarray(self.space.scaled(pool))
+            nearest = np.abs(there[:, None, :] - here[None, :, :]).sum(axis=2).min(axis=1)
+            # Corners are far from everything and tell least: what lies inside is preferred a little.
+            inside = 1.0 - 0.5 * np.abs(there - 0.5).mean(axis=1)
+            chosen.append(pool[int(np.argmax(nearest * inside))])
+        return list(dict.fromkeys(chosen))
+
+    def _look(self) -> None:
+        """Learn lengths and noise anew, if there is enough that is new."""
+        if len(self.measured) >= self._learned + _NOW_AND_THEN:
+            self._learned = len(self.measured)
+            self._process.learn()
+
+    def _height(self, point: Point) -> float:
+        return float(self._mean[self._index[point]])
+
+    @property
+    def _mean(self) -> Array:
+        return self._process.mean
+
+    @property
+    def _error(self) -> Array:
+        return np.sqrt(self._process.variance)
+
+    def _gain(self) -> Array:
+        """Return the improvement that is expected at each point, as a share of the best guess."""
+        seen = list({self._index[point] for point, _ in self.measured})
+        best = float(self._mean[seen].max())
+        z = (self._mean - best) / self._error
+        density = np.exp(-0.5 * z**2) / math.sqrt(2 * math.pi)
+        improvement: Array = (self._mean - best) * ndtr(z) + self._error * density
+        # What was measured is known as well as the noise allows: measuring again brings less than it seems.
+        noise = self._process.noise
+        return improvement * (1.0 - noise / np.sqrt(noise**2 + self._error**2))
+
+    def _walk(self) -> Point | None:
+        """Return what is not known on the lines through the best, the nearest first; None: all is known."""
+        taken = Counter(point for point, _ in self.measured)
+        best = max(taken, key=self._height)
+        unknown: list[tuple[int, float, Point]] = []
+        for number, step in product(range(len(best)), (-1, 1)):
+            for far in range(1, self.space.shape[number]):
+                point = (*best[:number], best[number] + far * step, *best[number + 1 :])
+                if point not in self._index:
+                    break
+                worse = self._height(best) - self._height(point)
+                if not taken[point] or (far == taken[point] == 1 and worse > _WORSE):
+                    unknown.append((far, worse, point))
+                if not taken[point] or worse > _WORSE:
+                    break
+        return min(unknown)[2] if unknown else None
+
+    def _least(self) -> Point | None:
+        """Return the point of the least effort that seems as good as the best; None: it was measured."""
+        seen = {point for point, _ in self.measured}
+        high = max(map(self._height, seen))
+        good = np.flatnonzero(self._mean >= high - AS_GOOD)
+        least = self._grid[min(good, key=lambda at: sum(self._scaled[at]))]
+        return None if least in seen else least
+
+    def _race(self) -> Point | None:
+        """Return the least known of those that may be the best, or None where it is known."""
+        counts = Counter(self._index[point] for point, _ in self.measured)
+        best = max(counts, key=lambda at: float(self._mean[at]))
+        high = float(self._mean[best]) + math.log1p(ENOUGH)
+        order = np.argsort(self._mean)[::-1][:_RACERS]
+        rivals = {best, *(int(at) for at in order if self._mean[at] + 2 * self._error[at] >= high)}
+        unsure = [at for at in rivals if self._error[at] > CERTAIN and counts[at] < _RACES]
+        return self._grid[max(unsure, key=lambda at: float(self._error[at]))] if unsure else None

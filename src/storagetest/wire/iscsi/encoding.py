@@ -1,0 +1,174 @@
+"""What all iSCSI PDUs share: the header's common fields, additional headers, and how to encode and to lie.
+
+Rules:
+
+1. A PDU is encoded into a :class:`Parts`, in which any field can be overridden (:meth:`Parts.lie`) before the
+   digests are put on by :meth:`Parts.wire`, and where the digests and the padding can be made to lie too.
+2. ``lun`` is the 8-byte field as a number (SAM-5 4.7); :func:`flat_lun` makes one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from storagetest.errors import LocalProtocolError, RemoteProtocolError
+from storagetest.wire.bitfields import Place, Value, bit, bits, number, pack, put
+from storagetest.wire.crc import crc32c
+from storagetest.wire.hexdump import show
+from storagetest.wire.iscsi.codes import NO_TAG, Opcode
+
+__all__ = ["AHS_BIDIRECTIONAL", "AHS_EXTENDED_CDB", "BHS_SIZE", "COMMON", "Ahs", "Parts", "Pdu", "flat_lun"]
+
+BHS_SIZE = 48
+"""Bytes of the Basic Header Segment (RFC 7143 11.2.1)."""
+
+COMMON = (
+    bit("immediate", 0, 6),  # 11.2.1.1
+    bits("opcode", 0, 0, 6),  # 11.2.1.2
+    number("ahs_words", 4, 1),  # TotalAHSLength, 11.2.1.5
+    number("data_length", 5, 3),  # DataSegmentLength, 11.2.1.6
+    number("itt", 16, 4),  # 11.2.1.8
+)
+"""What every header has (RFC 7143 11.2.1)."""
+
+AHS_EXTENDED_CDB, AHS_BIDIRECTIONAL = 1, 2
+"""AHSType (RFC 7143 11.2.2.1)."""
+
+
+def flat_lun(lun: int) -> int:
+    """Return the 8-byte field of a logical unit number below 16384 (SAM-5 4.7: peripheral or flat)."""
+    return lun << 48 if lun < 256 else (0x4000 | lun) << 48
+
+
+def _padded(data: bytes) -> bytes:
+    return data + bytes(-len(data) % 4)
+
+
+@dataclass(frozen=True, slots=True)
+class Ahs:
+    """One Additional Header Segment (RFC 7143 11.2.2); ``data`` is AHS-Specific, its first byte included."""
+
+    kind: int
+    data: bytes
+
+    def encode(self) -> bytes:
+        """Return AHSLength (of the specific bytes alone), AHSType, the specific bytes and padding."""
+        return _padded((len(self.data)).to_bytes(2, "big") + bytes((self.kind,)) + self.data)
+
+    @staticmethod
+    def decode_all(data: bytes) -> tuple[Ahs, ...]:
+        """Read the segments in ``data``. :class:`RemoteProtocolError` where a length points past the end."""
+        found, rest = [], data
+        while rest:
+            length = int.from_bytes(rest[:2], "big")
+            if len(rest) < 4 or 3 + length > len(rest):
+                raise RemoteProtocolError(
+                    f"iSCSI: an AHS says {length} bytes where {len(rest)} are left: {show(data)}"
+                )
+            found.append(Ahs(rest[2], rest[3 : 3 + length]))
+            rest = rest[len(_padded(rest[: 3 + length])) :]
+        return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """An encoded PDU before its digests. ``layout`` names the fields that :meth:`lie` may change."""
+
+    bhs: bytes
+    ahs: bytes = b""
+    data: bytes = b""
+    layout: tuple[Place, ...] = COMMON
+
+    def lie(self, **overrides: Value) -> Parts:
+        """Return these parts with header fields overridden, whatever they should be."""
+        places = {place.name: place for place in self.layout}
+        bhs = self.bhs
+        for name, value in overrides.items():
+            if name not in places:
+                raise LocalProtocolError(
+                    f"no field {name!r} in this header; there are: {', '.join(sorted(places))}"
+                )
+            bhs = put(bhs, places[name], value)
+        return Parts(bhs, self.ahs, self.data, self.layout)
+
+    def poke(self, offset: int, value: bytes) -> Parts:
+        """Return these parts with raw bytes of the header overridden: for reserved bits."""
+        return Parts(
+            self.bhs[:offset] + value + self.bhs[offset + len(value) :], self.ahs, self.data, self.layout
+        )
+
+    def wire(
+        self,
+        *,
+        header_digest: bool = False,
+        data_digest: bool = False,
+        spoil_header_digest: int = 0,
+        spoil_data_digest: int = 0,
+        padding: bytes | None = None,
+    ) -> bytes:
+        """Return what goes over the connection; ``spoil_…`` is XORed into a digest to make it wrong.
+
+        The data digest covers the padding (RFC 7143 11.2.3) and is there only where data is.
+        """
+        header = self.bhs + self.ahs
+        out = header
+        if header_digest:
+            out += (crc32c(header) ^ spoil_header_digest).to_bytes(4, "little")
+        if self.data:
+            data = _padded(self.data) if padding is None else self.data + padding
+            out += data
+            if data_digest:
+                out += (crc32c(data) ^ spoil_data_digest).to_bytes(4, "little")
+        return out
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pdu:
+    """What all PDUs have. Subclasses name their fields in :attr:`LAYOUT`; ``data`` is unpadded."""
+
+    OPCODE: ClassVar[Opcode]
+    LAYOUT: ClassVar[tuple[Place, ...]]
+
+    itt: int = NO_TAG
+    data: bytes = b""
+    ahs: tuple[Ahs, ...] = ()
+
+    def parts(self) -> Parts:
+        """Encode, with lengths that are true."""
+        ahs = b"".join(segment.encode() for segment in self.ahs)
+        values: dict[str, Value] = {place.name: getattr(self, place.name) for place in self.LAYOUT}
+        values |= {
+            "opcode": self.OPCODE,
+            "itt": self.itt,
+            "immediate": getattr(self, "immediate", False),
+            "ahs_words": len(ahs) // 4,
+            "data_length": len(self.data),
+        }
+        layout = (*COMMON, *self.LAYOUT)
+        try:
+            return Parts(pack(BHS_SIZE, layout, values), ahs, self.data, layout)
+        except ValueError as error:
+            raise LocalProtocolError(f"{type(self).__name__}: {error}") from None
+
+    def encode(self) -> bytes:
+        """Return the PDU without digests."""
+        return self.parts().wire()
+
+    def summary(self) -> str:
+        """Say what it is on one line: the fields that are not zero, then the length of the data."""
+        shown = []
+        for place in (*self.LAYOUT, COMMON[-1]):
+            value = getattr(self, place.name)
+            if value in (False, b"") or (value == 0 and not place.name.endswith("_sn")):
+                continue
+            if isinstance(value, bytes):
+                shown.append(f"{place.name}={value.hex()}")
+            elif place.flag:
+                shown.append(place.name)
+            else:
+                wide = place.size > 4 or place.name in {"itt", "ttt", "referenced_itt"}
+                shown.append(f"{place.name}={value:#x}" if wide else f"{place.name}={value}")
+        if self.data:
+            shown.append(f"data[{len(self.data)}]")
+        return f"{type(self).__name__} {' '.join(shown)}"

@@ -1,0 +1,366 @@
+"""An initiator's view of one session with one connection: what to number, and what the target must number.
+
+:class:`Numbers` fills in what an initiator owes (CmdSN, ExpStatSN, task tags; RFC 7143 4.2.2). :class:`Watch`
+reads what the target sends and notes each broken rule as a :class:`Violation`; it never stops the talk, so
+that a case about one rule is not ended by another. Serial numbers compare as RFC 1982 says (4.2.2.1).
+
+What is watched, by rule name:
+
+- ``stat-sn``: every response carries the next StatSN; R2T and an unsolicited NOP-In carry it without using it
+  (4.2.2.2, 11.8.3, 11.19.2)
+- ``exp-cmd-sn``: never backwards, never beyond what was sent (4.2.2.1)
+- ``max-cmd-sn``: never below ExpCmdSN - 1 (4.2.2.1)
+- ``data-sn``, ``r2t-sn``: from 0, by one, for each command (4.2.2.4)
+- ``data-order``, ``data-length``, ``data-burst``, ``data-status``: Data-In (11.7, 13.12, 13.13, 13.18)
+- ``r2t-order``, ``r2t-length``, ``r2t-outstanding``: R2T (11.8, 13.13, 13.17, 13.19)
+- ``exp-data-sn``: a response counts the Data-In of its command (11.4.8; RFC 3720 had it count the R2Ts too)
+- ``itt``: an answer is to a task that is outstanding (11.2.1.8); ``reserved``: undefined bits are zero (11)
+- ``phase``: a PDU that may be sent in this phase (4.2.4, 8.1.1)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from storagetest.wire.iscsi.codes import NO_TAG
+from storagetest.wire.iscsi.connection import Received
+from storagetest.wire.iscsi.encoding import Pdu
+from storagetest.wire.iscsi.keys import numeric
+from storagetest.wire.iscsi.pdu import (
+    R2T,
+    AsyncMessage,
+    DataIn,
+    DataOut,
+    LoginRequest,
+    LoginResponse,
+    LogoutRequest,
+    LogoutResponse,
+    NopIn,
+    NopOut,
+    Reject,
+    ScsiCommand,
+    ScsiResponse,
+    SnackRequest,
+    TaskRequest,
+    TaskResponse,
+    TextRequest,
+    TextResponse,
+    reserved_bits,
+)
+
+__all__ = ["TRANSITIONS", "Numbers", "Parameters", "Phase", "Violation", "Watch", "before", "plus"]
+
+_WRAP = 2**32
+
+
+def plus(number: int, step: int) -> int:
+    """Add to a 32-bit serial number."""
+    return (number + step) % _WRAP
+
+
+def before(first: int, second: int) -> bool:
+    """Say whether ``first`` is less than ``second`` (RFC 1982, SERIAL_BITS 32)."""
+    return 0 < (second - first) % _WRAP < _WRAP // 2
+
+
+class Phase(Enum):
+    """Where a connection is, as far as an initiator can tell (RFC 7143 8.1.1, abridged)."""
+
+    LOGIN = "login"
+    FULL_FEATURE = "full feature phase"
+    LOGOUT = "logout requested"
+    CLOSED = "logged out"
+
+
+_ANSWERS = (ScsiResponse, TaskResponse, DataIn, R2T, AsyncMessage, TextResponse, Reject, NopIn)
+TRANSITIONS: Mapping[tuple[Phase, type[Pdu]], Phase] = {
+    (Phase.LOGIN, LoginResponse): Phase.LOGIN,
+    **{(Phase.FULL_FEATURE, kind): Phase.FULL_FEATURE for kind in _ANSWERS},
+    **{(Phase.LOGOUT, kind): Phase.LOGOUT for kind in _ANSWERS},
+    (Phase.LOGOUT, LogoutResponse): Phase.CLOSED,
+}
+"""What a target may send in each phase, and the phase after it. What is not here breaks ``phase``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """What was negotiated (RFC 7143 13). ``max_recv`` is what we may be sent, ``max_send`` what it may."""
+
+    max_recv: int = 8192
+    max_send: int = 8192
+    max_burst: int = 262144
+    first_burst: int = 65536
+    initial_r2t: bool = True
+    immediate_data: bool = True
+    max_outstanding_r2t: int = 1
+    data_pdu_in_order: bool = True
+    data_sequence_in_order: bool = True
+    header_digest: bool = False
+    data_digest: bool = False
+    error_recovery_level: int = 0
+    protocol_level: int = 1
+
+    @classmethod
+    def of(cls, held: Mapping[str, str], *, max_recv: int) -> Parameters:
+        """Read the outcome of a negotiation (:func:`storagetest.wire.iscsi.keys.outcome`)."""
+
+        def count(name: str) -> int:
+            return numeric(held.get(name, "")) or 0
+
+        return cls(
+            max_recv=max_recv,
+            max_send=count("MaxRecvDataSegmentLength"),
+            max_burst=count("MaxBurstLength"),
+            first_burst=count("FirstBurstLength"),
+            initial_r2t=held.get("InitialR2T") == "Yes",
+            immediate_data=held.get("ImmediateData") == "Yes",
+            max_outstanding_r2t=count("MaxOutstandingR2T"),
+            data_pdu_in_order=held.get("DataPDUInOrder") == "Yes",
+            data_sequence_in_order=held.get("DataSequenceInOrder") == "Yes",
+            header_digest=held.get("HeaderDigest") == "CRC32C",
+            data_digest=held.get("DataDigest") == "CRC32C",
+            error_recovery_level=count("ErrorRecoveryLevel"),
+            protocol_level=count("iSCSIProtocolLevel"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A rule that the target broke, and where it stands."""
+
+    rule: str
+    section: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.text} (RFC 7143 {self.section})"
+
+
+@dataclass(slots=True)
+class Numbers:
+    """What an initiator numbers. ``cmd_sn`` is the next to use, ``exp_stat_sn`` the next expected."""
+
+    cmd_sn: int = 1
+    exp_stat_sn: int = 0
+    max_cmd_sn: int = 1
+    next_itt: int = 1
+
+    def itt(self) -> int:
+        """Return a task tag that is not in use; never the reserved one."""
+        tag, self.next_itt = self.next_itt, self.next_itt % 0x7FFFFFFF + 1
+        return tag
+
+    def stamp(self, pdu: Pdu) -> Pdu:
+        """Fill in CmdSN (used up by what is not immediate), ExpStatSN, and a task tag where none is set."""
+        if isinstance(pdu, (DataOut, SnackRequest)):
+            return replace(pdu, exp_stat_sn=self.exp_stat_sn)
+        if not isinstance(pdu, (ScsiCommand, TaskRequest, TextRequest, LogoutRequest, NopOut, LoginRequest)):
+            return pdu
+        stamped = replace(pdu, cmd_sn=self.cmd_sn, exp_stat_sn=self.exp_stat_sn)
+        if not pdu.immediate:
+            self.cmd_sn = plus(self.cmd_sn, 1)
+        return stamped
+
+
+@dataclass(slots=True)
+class _Task:
+    """What a command has had so far."""
+
+    read: int = 0
+    write: int = 0
+    next_data_sn: int = 0
+    next_r2t_sn: int = 0
+    next_offset: int = 0
+    burst: int = 0
+    r2t_offset: int | None = None
+    outstanding: dict[int, int] = field(default_factory=dict)
+
+
+class Watch:
+    """Reads what goes both ways; :attr:`violations` is what the target did wrong so far."""
+
+    def __init__(self, numbers: Numbers) -> None:
+        self.parameters = Parameters()
+        self.phase = Phase.LOGIN
+        self.violations: list[Violation] = []
+        self._numbers = numbers
+        self._tasks: dict[int, _Task] = {}
+        self._started = False
+        self._exp_cmd_sn: int | None = None
+
+    def broken(self, *rules: str) -> list[str]:
+        """Return what broke one of ``rules``; all there is when none is named."""
+        return [str(one) for one in self.violations if not rules or one.rule in rules]
+
+    @property
+    def waiting(self) -> bool:
+        """Whether an answer to any task is still to come."""
+        return bool(self._tasks)
+
+    def full_feature(self) -> None:
+        """Note that the login has ended well."""
+        self.phase = Phase.FULL_FEATURE
+        self._tasks.clear()
+
+    def sent(self, pdu: Pdu) -> None:
+        """Note a request that was sent and is meant to be right."""
+        match pdu:
+            case ScsiCommand():
+                size = pdu.expected_length
+                self._tasks[pdu.itt] = _Task(read=size if pdu.read else 0, write=size if pdu.write else 0)
+            case TaskRequest() | TextRequest() | LoginRequest():
+                self._tasks[pdu.itt] = _Task()
+            case NopOut() if pdu.itt != NO_TAG:
+                self._tasks[pdu.itt] = _Task()
+            case LogoutRequest():
+                self._tasks[pdu.itt] = _Task()
+                self.phase = Phase.LOGOUT
+            case DataOut() if pdu.final and pdu.itt in self._tasks:
+                self._tasks[pdu.itt].outstanding.pop(pdu.ttt, None)
+
+    def forget(self, itt: int) -> None:
+        """Expect no answer to this task any more (it was aborted)."""
+        self._tasks.pop(itt, None)
+
+    def received(self, event: Received) -> None:
+        """Check one PDU of the target's."""
+        pdu = event.pdu
+        after = TRANSITIONS.get((self.phase, type(pdu)))
+        if after is None:
+            self._note("phase", "4.2.4", f"{pdu.summary()} in the phase: {self.phase.value}")
+        else:
+            self.phase = after
+        if any(reserved_bits(event.frame.bhs)):
+            self._note(
+                "reserved",
+                "11",
+                f"{type(pdu).__name__} sets reserved bits: {reserved_bits(event.frame.bhs).hex()}",
+            )
+        self._stat_sn(pdu)
+        self._window(pdu)
+        if isinstance(pdu, DataIn):
+            self._data_in(pdu)
+        elif isinstance(pdu, R2T):
+            self._r2t(pdu)
+        elif isinstance(pdu, (ScsiResponse, TaskResponse, TextResponse, LoginResponse, LogoutResponse)) or (
+            isinstance(pdu, NopIn) and pdu.itt != NO_TAG
+        ):
+            self._answer(pdu)
+
+    def _note(self, rule: str, section: str, text: str) -> None:
+        self.violations.append(Violation(rule, section, text))
+
+    def _stat_sn(self, pdu: Pdu) -> None:
+        number = getattr(pdu, "stat_sn", None)
+        if number is None or (isinstance(pdu, DataIn) and not pdu.has_status):
+            return
+        uses = not (isinstance(pdu, R2T) or (isinstance(pdu, NopIn) and pdu.itt == NO_TAG))
+        if self._started and number != self._numbers.exp_stat_sn:
+            expected = self._numbers.exp_stat_sn
+            self._note(
+                "stat-sn", "4.2.2.2", f"{type(pdu).__name__} has StatSN {number:#x}, not {expected:#x}"
+            )
+        self._started = True
+        if uses:
+            self._numbers.exp_stat_sn = plus(number, 1)
+
+    def _window(self, pdu: Pdu) -> None:
+        expected, highest = getattr(pdu, "exp_cmd_sn", None), getattr(pdu, "max_cmd_sn", None)
+        if expected is None or highest is None:
+            return
+        name = type(pdu).__name__
+        if isinstance(pdu, LoginResponse) and pdu.status:
+            return  # 11.13.4: not meaningful where the login failed
+        if before(highest, plus(expected, -1)):
+            self._note(
+                "max-cmd-sn", "4.2.2.1", f"{name}: MaxCmdSN {highest:#x} is below ExpCmdSN {expected:#x} - 1"
+            )
+            return
+        if self._exp_cmd_sn is not None and before(expected, self._exp_cmd_sn):
+            self._note(
+                "exp-cmd-sn",
+                "4.2.2.1",
+                f"{name}: ExpCmdSN went back from {self._exp_cmd_sn:#x} to {expected:#x}",
+            )
+        if before(self._numbers.cmd_sn, expected):
+            self._note(
+                "exp-cmd-sn",
+                "4.2.2.1",
+                f"{name}: ExpCmdSN {expected:#x} is beyond the next CmdSN {self._numbers.cmd_sn:#x}",
+            )
+        self._exp_cmd_sn, self._numbers.max_cmd_sn = expected, highest
+
+    def _answer(self, pdu: Pdu) -> None:
+        task = self._tasks.pop(pdu.itt, None)
+        if task is None:
+            self._note("itt", "11.2.1.8", f"{pdu.summary()}: no task with this tag is outstanding")
+        elif isinstance(pdu, ScsiResponse) and pdu.response == 0:
+            had = task.next_data_sn + task.next_r2t_sn
+            if pdu.exp_data_sn not in ({had, 0} if task.write and not task.read else {had}):
+                self._note(
+                    "exp-data-sn",
+                    "11.4.8",
+                    f"ExpDataSN is {pdu.exp_data_sn} after {had} Data-In and R2T PDUs",
+                )
+
+    def _data_in(self, pdu: DataIn) -> None:
+        task = self._tasks.get(pdu.itt)
+        if task is None:
+            self._note("itt", "11.2.1.8", f"{pdu.summary()}: no task with this tag is outstanding")
+            return
+        if pdu.data_sn != task.next_data_sn:
+            self._note("data-sn", "4.2.2.4", f"DataSN is {pdu.data_sn}, not {task.next_data_sn}")
+        if self.parameters.data_pdu_in_order and pdu.buffer_offset != task.next_offset:
+            self._note(
+                "data-order", "13.18", f"Data-In at offset {pdu.buffer_offset}, not {task.next_offset}"
+            )
+        if len(pdu.data) > self.parameters.max_recv:
+            self._note(
+                "data-length", "13.12", f"Data-In of {len(pdu.data)} bytes, over {self.parameters.max_recv}"
+            )
+        if pdu.buffer_offset + len(pdu.data) > task.read:
+            self._note("data-length", "11.7.6", f"Data-In beyond the expected {task.read} bytes")
+        task.burst += len(pdu.data)
+        if task.burst > self.parameters.max_burst:
+            self._note(
+                "data-burst", "13.13", f"a sequence of {task.burst} bytes, over {self.parameters.max_burst}"
+            )
+        if pdu.has_status and not pdu.final:
+            self._note("data-status", "11.7.3", "S is set and F is not")
+        if pdu.has_status and pdu.status not in (0, 4, 16, 20):
+            self._note(
+                "data-status", "11.7.3", f"a Data-In carries status {pdu.status:#04x}, which needs a response"
+            )
+        task.burst = 0 if pdu.final else task.burst
+        task.next_data_sn, task.next_offset = pdu.data_sn + 1, pdu.buffer_offset + len(pdu.data)
+        if pdu.has_status:
+            del self._tasks[pdu.itt]
+
+    def _r2t(self, pdu: R2T) -> None:
+        task = self._tasks.get(pdu.itt)
+        if task is None:
+            self._note("itt", "11.2.1.8", f"{pdu.summary()}: no task with this tag is outstanding")
+            return
+        most = self.parameters.max_burst
+        if pdu.r2t_sn != task.next_r2t_sn:
+            self._note("r2t-sn", "4.2.2.4", f"R2TSN is {pdu.r2t_sn}, not {task.next_r2t_sn}")
+        if not 0 < pdu.desired_length <= most:
+            self._note(
+                "r2t-length", "11.8.4", f"an R2T for {pdu.desired_length} bytes; MaxBurstLength is {most}"
+            )
+        if pdu.buffer_offset + pdu.desired_length > task.write:
+            self._note("r2t-length", "11.8.4", f"an R2T beyond the expected {task.write} bytes")
+        in_order = self.parameters.data_sequence_in_order and task.r2t_offset is not None
+        if in_order and pdu.buffer_offset != task.r2t_offset:
+            self._note("r2t-order", "13.19", f"an R2T at offset {pdu.buffer_offset}, not {task.r2t_offset}")
+        if pdu.ttt == NO_TAG:
+            self._note("r2t-length", "11.8.5", "an R2T with the reserved Target Transfer Tag")
+        task.outstanding[pdu.ttt] = pdu.desired_length
+        if len(task.outstanding) > self.parameters.max_outstanding_r2t:
+            allowed = self.parameters.max_outstanding_r2t
+            self._note(
+                "r2t-outstanding", "13.17", f"{len(task.outstanding)} R2Ts outstanding, over {allowed}"
+            )
+        task.next_r2t_sn, task.r2t_offset = pdu.r2t_sn + 1, pdu.buffer_offset + pdu.desired_length

@@ -1,0 +1,254 @@
+"""What all workloads by the agent share: options, metrics by operation, and from an answer to a sample.
+
+A workload of this kind says what it asks of the agent (:meth:`AgentWorkload.request`), which of the
+answer's lanes are the operations whose latencies are metrics (:meth:`AgentWorkload.operations`), and which
+of its other numbers are metrics (:meth:`AgentWorkload.values`); see ``metadata.py``.
+
+How long: unless ``whole`` is asked for, every phase ends after its share of the profile's ``runtime``, so
+that a repeat takes a known time on any target. There is no ramp: a phase is the first of its kind on new
+files, and what the published programs measure begins with the first operation.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import abstractmethod
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import replace
+from typing import Annotated, Any, ClassVar, TypeVar, get_args
+
+from pydantic import Field
+from pydantic.fields import FieldInfo
+
+from storagetest.config.base import Mark, Size, WorkloadOptions
+from storagetest.errors import WorkloadError
+from storagetest.measure.bottleneck import Headroom
+from storagetest.measure.run import Sample, Unit
+from storagetest.measure.series import LOAD, Series
+from storagetest.protocols.base import Attachment, Gives
+from storagetest.units import format_size
+from storagetest.workloads._agent.result import Answer, Lane, Phase
+from storagetest.workloads._agent.run import run_agent
+from storagetest.workloads._fio.base import data_file, data_size
+from storagetest.workloads._metrics import latency_values
+from storagetest.workloads.base import Scale, Workload
+
+__all__ = ["AgentOptions", "AgentWorkload", "fill_data", "room"]
+
+_SLACK = 60.0
+"""Seconds for the start, for what is prepared and tidied between the phases, and for the last operations."""
+
+_SHARE_OF_FREE = 0.9
+"""How much of a file system's free space is used: some need room to breathe, and metadata takes its part."""
+
+_SLOWEST_FILL = 2 << 20
+"""Bytes per second. A target that fills slower is taken for one that hangs."""
+
+_CEILING_SECONDS = 1.0
+_CEILING_SIZE = 64 << 20
+_WORTH_A_CEILING = 3.0
+
+_FILL_SEED = 1
+_PLENTY = 4
+"""So many times the size that is asked for, and nobody needs to look how much is free."""
+
+
+class AgentOptions(WorkloadOptions):
+    """What every workload by the agent may be told."""
+
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 42
+    """Sizes, places and data follow from it."""
+
+    whole: bool = False
+    """Run every phase to its end, as the published program does, however long that takes."""
+
+
+O = TypeVar("O", bound=AgentOptions)  # noqa: E741  # options
+
+
+class AgentWorkload(Workload[O]):
+    """A load that the agent puts on a file system.
+
+    Subclasses state :meth:`request`, :meth:`operations` and :meth:`values`.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"filesystem"})
+    tools: ClassVar[Mapping[str, tuple[str, ...]]] = {"python3": ("python3", "--version")}
+
+    @abstractmethod
+    def request(self, attachment: Attachment, options: O, scale: Scale) -> dict[str, Any]:
+        """Return what is asked of the agent: ``command``, ``seconds`` (a phase; None: no limit) and more."""
+
+    @abstractmethod
+    def values(self, answer: Answer, options: O) -> dict[str, float]:
+        """Return the metrics' values; those of :meth:`operations` and ``client_cpu`` are added to them."""
+
+    def operations(self, answer: Answer, options: O) -> Mapping[str, Lane]:  # noqa: ARG002
+        """Return the lanes whose latencies are metrics (:func:`latencies`), by operation."""
+        return {}
+
+    def invalid(self, answer: Answer, options: O) -> tuple[str, ...]:  # noqa: ARG002
+        """Return why what was measured carries no verdict; nothing: it does."""
+        return ()
+
+    def patience(self, request: Mapping[str, Any], scale: Scale) -> float:  # noqa: ARG002
+        """Return the seconds that all phases may take where none has a limit."""
+        return 3600.0
+
+    def parameters(self, options: O) -> Mapping[str, Any]:
+        """Return the options, sizes as ``4KiB`` and lists as text; the workload's own come first."""
+        dumped = options.model_dump()
+        shared = {name: dumped.pop(name) for name in AgentOptions.model_fields}
+        fields = type(options).model_fields
+        return {name: _shown(fields[name], value) for name, value in {**dumped, **shared}.items()}
+
+    def measure(self, attachment: Attachment, options: O, scale: Scale) -> Sample:
+        """Run all phases once."""
+        request = {**self.request(attachment, options, scale), "course": scale.interval}
+        # All phases may take the runtime, and making and tidying what is between them as long again, twice.
+        limit = 4 * scale.runtime if request["seconds"] is not None else self.patience(request, scale)
+        door = {"door": scale.start.place} if scale.start is not None else {}
+        deadline = _SLACK + limit + scale.patience
+        answer = run_agent(attachment.client, {**request, **door}, deadline=deadline)
+        try:
+            sample = self._sample(answer, options, json.dumps(request))
+        except KeyError as error:  # what a phase or lane is called was damaged on the way
+            name = f"{attachment.client.name}: {self.name} on {attachment.path}"
+            raise WorkloadError(f"{name}: the agent's result cannot be trusted: it has no {error}") from None
+        first = min((phase.began for phase in answer.phases.values()), default=0.0)
+        if not first or not scale.interval:
+            return sample
+        series = _course(answer, attachment.client.name, first, scale.interval)
+        return replace(sample, series=series, began=first)
+
+    def ceiling(self, attachment: Attachment, options: O, scale: Scale) -> float | None:
+        """Run the same for a moment on the client's own memory, a tmpfs: what it does without a target.
+
+        None where a repeat is so short that this would be most of it, for loads with a data set, and for
+        those that run to their end.
+        """
+        if scale.runtime < _WORTH_A_CEILING or options.whole or self.dataset(options, scale) is not None:
+            return None
+        memory = replace(attachment, path="/dev/shm", gives=Gives.FILESYSTEM, size=_CEILING_SIZE)  # noqa: S108  # a tmpfs
+        short = replace(scale, size=_CEILING_SIZE // 4, ramp=0.0, runtime=_CEILING_SECONDS, interval=0.0)
+        headroom = self.measure(memory, options, short).headroom
+        return None if headroom is None else headroom.rate
+
+    def _sample(self, answer: Answer, options: O, request: str) -> Sample:
+        values = self.values(answer, options)
+        operations = {name: lane for name, lane in self.operations(answer, options).items() if lane.ops}
+        for name, lane in operations.items():
+            values |= latency_values(name, lane.latency)
+        phases = _story(answer, operations.values())
+        evidence = {"request": request, "phases": phases, **self.evidence(answer)}
+        if answer.cpu is not None:
+            values["client_cpu"] = answer.cpu.share
+            busiest = f"the busiest {answer.cpu.busiest_core:.1%}"
+            evidence["cpu"] = f"{answer.cpu.share:.1%} of {answer.cpu.cores} cores busy, {busiest}"
+        seconds = sum(phase.seconds for phase in answer.phases.values())
+        ios = sum(lane.ops for phase in answer.phases.values() for lane in phase.lanes.values())
+        busiest_core = answer.cpu.busiest_core if answer.cpu is not None else None
+        return Sample(
+            values=values,
+            seconds=seconds,
+            ios=ios,
+            evidence=evidence,
+            operations={name: lane.latency for name, lane in operations.items()},
+            invalid=self.invalid(answer, options),
+            headroom=Headroom(ios / seconds, busiest_core=busiest_core) if seconds > 0 else None,
+            spans={name: phase.times for name, phase in answer.phases.items() if phase.times is not None},
+        )
+
+    def evidence(self, answer: Answer) -> dict[str, str]:
+        """Return what the answer says beyond its phases, as texts."""
+        return {name: json.dumps(value) for name, value in answer.more.items() if value}
+
+
+def _course(answer: Answer, host: str, first: float, interval: float) -> tuple[Series, ...]:
+    """Return operations a second over time, by lane, in seconds since the ``first`` phase began.
+
+    The last interval of a phase is as long as the phase still lasted.
+    """
+    points: dict[str, list[tuple[float, float]]] = {}
+    for phase in answer.phases.values():
+        for name, lane in phase.lanes.items():
+            for slot in range(1 + max(lane.course, default=-1)):
+                end = min((slot + 1) * interval, phase.seconds)
+                rate = lane.course.get(slot, 0) / max(end - slot * interval, 1e-9)
+                points.setdefault(name, []).append((round(phase.began - first + end, 6), rate))
+    return tuple(
+        Series(LOAD, f"{name} operations", Unit.PER_SECOND, host, *map(tuple, zip(*pairs, strict=True)))
+        for name, pairs in points.items()
+    )
+
+
+def fill_data(attachment: Attachment, scale: Scale) -> None:
+    """Write the data set that loads by fio and by the agent share, whole, with incompressible data."""
+    size = data_size(attachment, scale)
+    request = {
+        "command": "loads.fill",
+        "path": data_file(attachment, scale),
+        "size": size,
+        "make": attachment.gives is Gives.FILESYSTEM,
+        "seed": _FILL_SEED,
+    }
+    run_agent(attachment.client, request, deadline=_SLACK + size / _SLOWEST_FILL)
+
+
+def room(attachment: Attachment, scale: Scale, *, need: int) -> int:
+    """Return the bytes to use: what the scale asks for, or what there is room for.
+
+    Raises :class:`WorkloadError` where that is less than ``need``.
+    """
+    free = attachment.size
+    if attachment.gives is Gives.FILESYSTEM:
+        if _PLENTY * max(need, scale.size) > free:  # then it matters what other loads have left there
+            free = min(free, _free(attachment))
+        free = int(free * _SHARE_OF_FREE)
+    size = min(scale.size, free)
+    if size < need:
+        raise WorkloadError(
+            f"{attachment.client.name}: {attachment.path} has room for {format_size(free)}, and the "
+            f"profile's size is {format_size(scale.size)}: at least {format_size(need)} is needed"
+        )
+    return size
+
+
+def _free(attachment: Attachment) -> int:
+    said = attachment.client.run(["stat", "-f", "--format=%a %S", attachment.path], deadline=_SLACK).stdout
+    blocks, size = (int(word) for word in said.split())
+    return blocks * size
+
+
+def _shown(field: FieldInfo, value: object) -> object:
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    if isinstance(value, int) and (Mark.SIZE in field.metadata or Size in get_args(field.annotation)):
+        return format_size(value)
+    return value
+
+
+def _story(answer: Answer, kept: Iterable[Lane]) -> str:
+    """Return all that was measured, so that nothing is lost of it: one phase a line.
+
+    The bins too, unless they are ``kept`` elsewhere.
+    """
+    elsewhere = {id(lane) for lane in kept}
+    return "\n".join(
+        json.dumps({"phase": name, **_told(phase, elsewhere)}) for name, phase in answer.phases.items()
+    )
+
+
+def _told(phase: Phase, elsewhere: Container[int]) -> dict[str, Any]:
+    lanes: dict[str, dict[str, Any]] = {
+        name: {
+            "ops": lane.ops,
+            "total": lane.total,
+            "bytes": lane.bytes,
+            "total_bytes": lane.total_bytes,
+            **({} if id(lane) in elsewhere else {"latency": lane.latency.to_json()}),
+        }
+        for name, lane in phase.lanes.items()
+    }
+    numbers = {name: getattr(phase, name) for name in ("seconds", "span", "spread", "tail", "cpu", "overlap")}
+    return {**numbers, "lanes": lanes}

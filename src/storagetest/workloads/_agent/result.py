@@ -1,0 +1,183 @@
+"""What the agent said, believed only where it fits together.
+
+The conversation is that of :mod:`storagetest.agent`. Other programs may print into it (a login's banner, a
+kernel's complaint), so lines that are no JSON objects are passed over; but there is one result, and its
+numbers agree with each other, or it is an error.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from storagetest.counters.cpu import Busy, busy, parse_stat
+from storagetest.errors import WorkloadError
+from storagetest.measure.common_window import Span
+from storagetest.measure.histogram import Histogram
+
+__all__ = ["Answer", "Lane", "Phase", "read_answer"]
+
+_ADVICE = {
+    "ENOSPC": "the target is full: make room there, or use a smaller size or fewer files",
+    "EDQUOT": "the user's quota is used up: raise it, or use a smaller size or fewer files",
+    "EINVAL": "the target may not do this; where direct is on, try direct: false",
+    "EROFS": "the target is read-only: look at its export and at the mount's options",
+    "EACCES": "the user may not do this there: look at the export's options (root_squash) and the mount's",
+    "EPERM": "the user may not do this there: look at the export's options (root_squash) and the mount's",
+    "EIO": "the target failed: look at the client's dmesg and at the target's log",
+    "ESTALE": "the target forgot the file: was it exported anew meanwhile?",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """Operations of one kind in a phase: those in its window, and in ``total``; bytes likewise (0: none).
+
+    ``course`` is how many ended in each interval of the window, by its number; empty: not asked for.
+    """
+
+    ops: int
+    total: int
+    bytes: int
+    total_bytes: int
+    latency: Histogram
+    course: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A phase of the agent's.
+
+    ``seconds`` is the window in which all workers were at work, and what ended in it was counted; ``span``
+    is from the first begin to the last end. ``spread`` and ``tail`` are the seconds between the first and the
+    last begin, and the first and the last end. ``cpu`` is the workers' share of one core. Without
+    ``overlap`` there was no moment when all were at work, and the window is the span. The window ``began``
+    then, in seconds since the epoch by the client's clock; ``times`` says by its monotonic clock when all
+    that was, where the agent tells.
+    """
+
+    seconds: float
+    span: float
+    spread: float
+    tail: float
+    cpu: float
+    overlap: bool
+    lanes: Mapping[str, Lane]
+    began: float = 0.0
+    times: Span | None = None
+
+    def rate(self, lane: str) -> float:
+        """Return the operations per second."""
+        return self.lanes[lane].ops / self.seconds
+
+    def bandwidth(self, lane: str) -> float:
+        """Return the bytes per second."""
+        return self.lanes[lane].bytes / self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A result: its phases by name in their order, the client's processor time, and what else it says."""
+
+    phases: Mapping[str, Phase]
+    cpu: Busy | None = None
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+
+def read_answer(stdout: str, stderr: str) -> Answer:
+    """Return what the agent's output says. Raises :class:`WorkloadError`."""
+    lines = [line for line in map(_object, stdout.splitlines()) if line.get("t") in {"result", "error"}]
+    if not lines:
+        tail = "\n".join((stderr.strip() or stdout.strip()).splitlines()[-8:])
+        raise WorkloadError("the agent ended without a result: it was killed" + (f"\n{tail}" if tail else ""))
+    if len(lines) > 1:
+        raise WorkloadError(f"the agent answered {len(lines)} times")
+    line = lines[0]
+    if line["t"] == "error":
+        raise WorkloadError(_complaint(line))
+    try:
+        return _answer(line["value"])
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise WorkloadError(f"the agent's result cannot be trusted: {error}") from None
+
+
+def _object(line: str) -> dict[str, Any]:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _complaint(line: Mapping[str, Any]) -> str:
+    kind, message = line.get("kind"), str(line.get("message"))
+    if kind == "os":
+        name = str(line.get("errno", ""))
+        what = " ".join(str(line[part]) for part in ("op", "path") if line.get(part))
+        advice = f"\n{_ADVICE[name]}" if name in _ADVICE else ""
+        return f"{what}: {message} ({name}){advice}"
+    if kind == "python":
+        return f"python3 is {message}, too old: the agent needs 3.9 or newer"
+    if kind == "deadline":
+        return f"{message}. The target may hang: look at the client's dmesg"
+    return message
+
+
+def _answer(value: Mapping[str, Any]) -> Answer:
+    phases = {name: _phase(name, phase) for name, phase in value.get("phases", {}).items()}
+    more = {name: found for name, found in value.items() if name not in {"phases", "cpu"}}
+    return Answer(phases, _cpu(*value.get("cpu", ("", ""))), more)
+
+
+def _phase(name: str, said: Mapping[str, Any]) -> Phase:
+    numbers = {
+        key: _number(f"{name}: {key}", said[key]) for key in ("seconds", "span", "spread", "tail", "cpu")
+    }
+    began = _number(f"{name}: began", said.get("began", 0.0))
+    if numbers["seconds"] > numbers["span"] * 1.000001:
+        raise ValueError(f"{name}: {numbers['seconds']} s of {numbers['span']} s were measured")
+    lanes = {lane: _lane(f"{name}: {lane}", found) for lane, found in said["lanes"].items()}
+    if numbers["seconds"] <= 0 or not any(lane.ops for lane in lanes.values()):
+        raise ValueError(f"{name}: nothing was done in {numbers['seconds']} s")
+    times = None
+    if "times" in said:
+        times = Span(*(_count(f"{name}: times", each) * 1e-9 for each in said["times"]))
+        if not times.first <= times.since <= times.until <= times.last:
+            raise ValueError(f"{name}: it began and ended at {said['times']}")
+    return Phase(**numbers, overlap=bool(said["overlap"]), lanes=lanes, began=began, times=times)
+
+
+def _lane(name: str, said: Mapping[str, Any]) -> Lane:
+    latency = Histogram.from_fio_bins(said["bins"])
+    ops, total = _count(name, said["ops"]), _count(name, said["total"])
+    moved, in_all = _count(name, said.get("bytes", 0)), _count(name, said.get("total_bytes", 0))
+    course = {int(slot): _count(name, count) for slot, count in said.get("course", {}).items()}
+    if course and sum(course.values()) != ops:
+        raise ValueError(f"{name}: {ops} operations, {sum(course.values())} in their course")
+    if latency.count != ops or ops > total or moved > in_all:
+        raise ValueError(
+            f"{name}: {ops} of {total} operations, {latency.count} latencies, {moved} of {in_all} B"
+        )
+    return Lane(ops, total, moved, in_all, latency, course)
+
+
+def _number(name: str, value: object) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value) or value < 0:
+        raise ValueError(f"{name} is {value!r}")
+    return float(value)
+
+
+def _count(name: str, value: object) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{name}: {value!r} is not a count")
+    return value
+
+
+def _cpu(before: str, after: str) -> Busy | None:
+    try:
+        return busy(parse_stat(before), parse_stat(after))
+    except ValueError:  # no /proc: the other figures are good, and a gate on this one says that it is missing
+        return None
