@@ -22,7 +22,7 @@ from storagetest.config.base import BlockOptions, Model
 from storagetest.config.kinds import WorkloadKind
 from storagetest.config.models import Variant
 from storagetest.config.thresholds import read_key, read_parameter
-from storagetest.config.validation import Problems, suggest
+from storagetest.config.validation import ValidationErrors, suggest
 from storagetest.config.yaml_source import Node
 from storagetest.errors import ConfigError
 
@@ -62,7 +62,7 @@ def read_comparisons(
     section: Node,
     variants: Sequence[Variant],
     workloads: Mapping[str, WorkloadKind],
-    problems: Problems,
+    problems: ValidationErrors,
 ) -> tuple[Comparison, ...]:
     """Return what ``comparisons`` says; what is wrong is noted."""
     found = []

@@ -12,9 +12,9 @@ from storagetest.config import matrix
 from storagetest.config.base import TargetOptions
 from storagetest.config.client_counts import how_many
 from storagetest.config.kinds import ProtocolKind, WorkloadKind
-from storagetest.config.models import NO_CONTROLS, Machine, Rule, TargetEntry, Variant
+from storagetest.config.models import NO_CONTROLS, Machine, ThresholdRule, TargetEntry, Variant
 from storagetest.config.thresholds import read_rules
-from storagetest.config.validation import Problems, suggest
+from storagetest.config.validation import ValidationErrors, suggest
 from storagetest.config.yaml_source import Node
 
 __all__ = ["TARGET_KEYS", "Targets"]
@@ -27,7 +27,7 @@ TARGET_KEYS = (*TargetEntry.model_fields, "matrix", "exclude", "thresholds")
 class Targets:
     """Reads ``targets``: finds each one's protocol, clients and server, and expands its matrix."""
 
-    problems: Problems
+    problems: ValidationErrors
     clients: Mapping[str, Machine]
     servers: Mapping[str, Machine]
     protocols: Mapping[str, ProtocolKind]
@@ -74,7 +74,7 @@ class Targets:
         if node.mapping is not None and not children:
             self.problems.add(node.place, f"{where}.protocol: this is missing: {', '.join(self.protocols)}")
         thresholds = children.get("thresholds")
-        rules: tuple[Rule, ...] = ()
+        rules: tuple[ThresholdRule, ...] = ()
         if thresholds:
             rules = read_rules(thresholds, f"{where}.thresholds", self.problems, self.workloads)
         if entry is None:

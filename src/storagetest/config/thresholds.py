@@ -23,8 +23,8 @@ from pydantic import ValidationError, create_model
 
 from storagetest.config.base import Model, WorkloadOptions
 from storagetest.config.kinds import WorkloadKind
-from storagetest.config.models import Gate, Rule
-from storagetest.config.validation import Problems, suggest
+from storagetest.config.models import ThresholdText, ThresholdRule
+from storagetest.config.validation import ValidationErrors, suggest
 from storagetest.config.yaml_source import Node
 from storagetest.errors import ConfigError
 
@@ -37,8 +37,8 @@ _KEY = re.compile(r"([^\[\]]+)(?:\[([^\[\]]*)\])?")
 
 
 def read_rules(
-    node: Node, where: str, problems: Problems, workloads: Mapping[str, WorkloadKind]
-) -> tuple[Rule, ...]:
+    node: Node, where: str, problems: ValidationErrors, workloads: Mapping[str, WorkloadKind]
+) -> tuple[ThresholdRule, ...]:
     """Return the rules of a ``thresholds`` mapping; what is wrong with them is noted."""
     rules = []
     for key, gates in problems.mapping(node, where).items():
@@ -49,7 +49,7 @@ def read_rules(
             problems.add_error(error, gates.key_place)
             continue
         rules.append(
-            Rule(workload.name, parameters, _read_gates(gates, workload, f"{where}.{key}", problems))
+            ThresholdRule(workload.name, parameters, _read_gates(gates, workload, f"{where}.{key}", problems))
         )
     return tuple(rules)
 
@@ -107,14 +107,14 @@ def _parameter_model(options: type[WorkloadOptions], name: str) -> type[Model]:
     return create_model(f"{options.__name__}_{name}", __base__=Model, **fields)
 
 
-def _read_gates(node: Node, workload: WorkloadKind, where: str, problems: Problems) -> tuple[Gate, ...]:
-    gates: list[Gate] = []
+def _read_gates(node: Node, workload: WorkloadKind, where: str, problems: ValidationErrors) -> tuple[ThresholdText, ...]:
+    gates: list[ThresholdText] = []
     seen: dict[tuple[str, ...], str] = {}
     for item in problems.items(node, where):
         if not isinstance(item.value, str):
             problems.add(item.place, f'{where}: a threshold is text such as "iops >= 20000", not {item.kind}')
             continue
-        gate = Gate(str(item.value), item.place)
+        gate = ThresholdText(str(item.value), item.place)
         try:
             threshold = _threshold(gate, workload)
         except ConfigError as error:
@@ -129,14 +129,14 @@ def _read_gates(node: Node, workload: WorkloadKind, where: str, problems: Proble
     return tuple(gates)
 
 
-def _threshold(gate: Gate, workload: WorkloadKind) -> Threshold:
+def _threshold(gate: ThresholdText, workload: WorkloadKind) -> Threshold:
     from storagetest.verdict import parse_threshold  # noqa: PLC0415  # keep the import of config cheap
 
     return parse_threshold(gate.text, workload.metrics, place=gate.place)
 
 
 def choose(
-    levels: Iterable[Iterable[Rule]], workload: WorkloadKind, parameters: Mapping[str, Any]
+    levels: Iterable[Iterable[ThresholdRule]], workload: WorkloadKind, parameters: Mapping[str, Any]
 ) -> tuple[Threshold, ...]:
     """Return the thresholds of one case: ``levels`` are the file's rules, then the target's.
 
@@ -153,7 +153,7 @@ def choose(
     return tuple(chosen.values())
 
 
-def most(levels: Iterable[Iterable[Rule]], workload: WorkloadKind) -> int:
+def most(levels: Iterable[Iterable[ThresholdRule]], workload: WorkloadKind) -> int:
     """Return how many gates a case of ``workload`` can have at most, whatever its parameters."""
     rules = [rule for level in levels for rule in level if rule.workload == workload.name]
     thresholds = [_threshold(gate, workload) for rule in rules for gate in rule.gates]

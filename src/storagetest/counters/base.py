@@ -36,15 +36,15 @@ __all__ = [
     "DEVICE",
     "MOUNTS",
     "Kind",
-    "Moment",
+    "Snapshot",
     "Reading",
     "RequestCounts",
     "RequestKind",
     "Source",
     "all_sources",
-    "difference",
+    "rate_between",
     "file_system",
-    "follow",
+    "to_series",
     "numbers",
     "register",
     "sources",
@@ -77,7 +77,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class Snapshot:
     """The texts of all files at one time: seconds of the machine's clock, path → text."""
 
     time: float
@@ -199,7 +199,7 @@ sources: Registry[Source] = get_registry("storagetest.counters")
 register = sources.register
 
 
-def follow(source: Source, host: str, moments: Sequence[Moment]) -> tuple[Series, ...]:
+def to_series(source: Source, host: str, moments: Sequence[Snapshot]) -> tuple[Series, ...]:
     """Return the series that ``source`` has in ``moments``, in the times of the moments.
 
     What was zero throughout is left out unless it is to be kept.
@@ -212,7 +212,7 @@ def follow(source: Source, host: str, moments: Sequence[Moment]) -> tuple[Series
         now = source.parse(source.select(moment.texts))
         for name, reading in now.items():
             shown[name] = reading
-            value = difference(before.get(name), reading, moment.time - at)
+            value = rate_between(before.get(name), reading, moment.time - at)
             if value is not None:
                 points.setdefault(name, []).append((moment.time, value))
         before, at = now, moment.time
@@ -225,7 +225,7 @@ def follow(source: Source, host: str, moments: Sequence[Moment]) -> tuple[Series
     return tuple(found)
 
 
-def difference(before: Reading | None, now: Reading, seconds: float) -> float | None:
+def rate_between(before: Reading | None, now: Reading, seconds: float) -> float | None:
     """Return what is shown of two readings that lie ``seconds`` apart; None where nothing can be said."""
     if now.kind is Kind.GAUGE:
         return now.value

@@ -17,10 +17,10 @@ from pydantic import Field
 from storagetest.config.base import Address, BlockOptions, Items, Model, Port, Portal, SecretText
 from storagetest.errors import AttachError, ClientLacks, StoragetestError, TargetDead
 from storagetest.hosts import Completed, Host, wait_until
-from storagetest.protocols._acquire import WITHIN, one_line
+from storagetest.protocols._acquire import WITHIN, reject_newlines
 from storagetest.protocols._block_device import block_capabilities, tools
-from storagetest.protocols._preflight import ask, collect
-from storagetest.protocols.base import Capability, Needs, register
+from storagetest.protocols._preflight import run_quietly, collect_diagnostics
+from storagetest.protocols.base import Capability, ClientRequirements, register
 from storagetest.protocols.template import Attaching, Connection, DeviceProtocol, each_path
 
 __all__ = ["Iscsi"]
@@ -237,10 +237,10 @@ class Iscsi(DeviceProtocol["Iscsi.Options"]):
         raw = set() if options.filesystem else {"scsi", "shared"}
         return block_capabilities(options) | {"multipath" if options.more_paths else "iscsi-wire"} | raw
 
-    def needs(self, options: Iscsi.Options) -> Needs:
+    def needs(self, options: Iscsi.Options) -> ClientRequirements:
         """Return open-iscsi, the modules, and the portal's port; of several paths the first one's."""
         joining = bool(options.more_paths)
-        return Needs(
+        return ClientRequirements(
             tools=("iscsiadm", *(("dmsetup",) if joining else ()), *tools(options)),
             # Without udev nobody loads the disks' driver.
             modules=("iscsi_tcp", "sd_mod", *(("dm_multipath", "dm_round_robin") if joining else ())),
@@ -249,11 +249,11 @@ class Iscsi(DeviceProtocol["Iscsi.Options"]):
             port=options.port,
         )
 
-    def offers(self, client: Host, address: str, *, deadline: float) -> Sequence[Mapping[str, Any]]:
+    def discover(self, client: Host, address: str, *, deadline: float) -> Sequence[Mapping[str, Any]]:
         """Ask the portal for its targets (SendTargets, RFC 7143, 3.3); no record is kept."""
         portal = f"[{address}]" if ":" in address else address
         command = ["iscsiadm", "-m", "discovery", "-t", "sendtargets", "-p", portal, "-o", "nonpersistent"]
-        return [{"iqn": name} for name in parse_discovery(ask(client, command, deadline=deadline))]
+        return [{"iqn": name} for name in parse_discovery(run_quietly(client, command, deadline=deadline))]
 
     def connection(self, options: Iscsi.Options) -> Connection:
         """Return how the client logs in, finds the LUN, and logs out."""
@@ -274,10 +274,10 @@ class Iscsi(DeviceProtocol["Iscsi.Options"]):
             "queue_depth": options.queue_depth,
         }
 
-    def diagnose(self, client: Host, options: Iscsi.Options) -> Mapping[str, str]:
+    def collect_diagnostics(self, client: Host, options: Iscsi.Options) -> Mapping[str, str]:
         """Collect the session's state, its statistics and what the kernel last said."""
         sessions = ["iscsiadm", "-m", "session", "-P", "2"]
-        return collect(
+        return collect_diagnostics(
             client,
             {
                 "session": ["sh", "-c", _HIDING_PASSWORDS, "storagetest-session", *sessions],
@@ -322,11 +322,11 @@ def record_settings(options: Iscsi.Options) -> dict[str, str]:
         settings["node.session.cmds_max"] = str(max(128, 1 << (options.queue_depth - 1).bit_length()))
     if options.chap is not None:
         settings["node.session.auth.username"] = options.chap.username
-        settings["node.session.auth.password"] = one_line(options.chap.password.reveal(), "the CHAP secret")
+        settings["node.session.auth.password"] = reject_newlines(options.chap.password.reveal(), "the CHAP secret")
         if options.chap.mutual is not None:
             settings["node.session.auth.username_in"] = options.chap.mutual.username
             secret = options.chap.mutual.password.reveal()
-            settings["node.session.auth.password_in"] = one_line(secret, "the target's CHAP secret")
+            settings["node.session.auth.password_in"] = reject_newlines(secret, "the target's CHAP secret")
     return settings
 
 

@@ -11,9 +11,9 @@ from pydantic import Field, model_validator
 from storagetest.config.base import BlockOptions
 from storagetest.errors import AttachError
 from storagetest.protocols._acquire import LEFT_ON_TARGET, WITHIN, new_id
-from storagetest.protocols._block_device import block_capabilities, lent, tools
+from storagetest.protocols._block_device import block_capabilities, leased_device, tools
 from storagetest.protocols._mount import parse_mountinfo, parse_sections
-from storagetest.protocols.base import Attachment, Capability, Gives, Needs, register
+from storagetest.protocols.base import Attachment, Capability, AttachmentKind, ClientRequirements, register
 from storagetest.protocols.template import Attaching, KernelProtocol
 
 __all__ = ["Local"]
@@ -48,7 +48,7 @@ class Local(KernelProtocol["Local.Options"]):
 
     name = "local"
     title = "Local"
-    gives = Gives.FILESYSTEM
+    gives = AttachmentKind.FILESYSTEM
 
     class Options(BlockOptions):
         """Either ``path`` or ``device``."""
@@ -80,10 +80,10 @@ class Local(KernelProtocol["Local.Options"]):
         """Return ``filesystem`` and ``locks`` for a directory, else what the device gives."""
         return block_capabilities(options) if options.device else frozenset({"filesystem", "locks"})
 
-    def needs(self, options: Local.Options) -> Needs:
+    def needs(self, options: Local.Options) -> ClientRequirements:
         """Return what lending a device takes; a directory takes nothing."""
         wanted = tuple(tools(options)) if options.device else ()
-        return Needs(tools=wanted, packages="python3, util-linux, e2fsprogs, xfsprogs")
+        return ClientRequirements(tools=wanted, packages="python3, util-linux, e2fsprogs, xfsprogs")
 
     def server(self, options: Local.Options) -> str:  # noqa: ARG002
         """Return ``local``: the client serves itself."""
@@ -98,7 +98,7 @@ class Local(KernelProtocol["Local.Options"]):
     def acquire(self, attaching: Attaching, options: Local.Options) -> Iterator[Attachment]:
         """Make the own subdirectory, or lend the device."""
         if options.device is not None:
-            with lent(attaching, options.device, options, {}) as attachment:
+            with leased_device(attaching, options.device, options, {}) as attachment:
                 yield attachment
             return
         parent, own = str(options.path), new_id()
@@ -118,4 +118,4 @@ def _own_directory(attaching: Attaching, path: str, sections: Mapping[str, str])
     entries = [e for e in parse_mountinfo(sections["mountinfo"]) if e.point == sections["mount"].strip()]
     negotiated = {"fstype": entries[-1].fstype, "source": entries[-1].source} if entries else {}
     size = int(free) * int(unit)
-    return Attachment(attaching.client, path, Gives.FILESYSTEM, size, negotiated, remote=False)
+    return Attachment(attaching.client, path, AttachmentKind.FILESYSTEM, size, negotiated, remote=False)

@@ -11,8 +11,8 @@ from pydantic import Field
 from storagetest.config.base import Size, TargetOptions
 from storagetest.errors import AttachError, ClientLacks, OptionRefused, StoragetestError, TargetDead
 from storagetest.hosts import Completed, Host
-from storagetest.protocols._preflight import collect
-from storagetest.protocols.base import Capability, Needs, register
+from storagetest.protocols._preflight import collect_diagnostics
+from storagetest.protocols.base import Capability, ClientRequirements, register
 from storagetest.protocols.template import Attaching, Mounted, MountedProtocol, MountRequest
 
 __all__ = ["Lustre"]
@@ -84,11 +84,11 @@ class Lustre(MountedProtocol["Lustre.Options"]):
         """Return what files can do here."""
         return frozenset({"filesystem", "shared"} | ({"locks"} if options.flock else set()))
 
-    def needs(self, options: Lustre.Options) -> Needs:
+    def needs(self, options: Lustre.Options) -> ClientRequirements:
         """Return Lustre's client, and the MGS's port where its network is TCP."""
         first = re.split(r"[,:](?=[^@]*@)", options.mgs)[0]
         address, _, network = first.partition("@")
-        return Needs(
+        return ClientRequirements(
             tools=("mount.lustre", "lfs"),
             modules=("lustre",),
             packages="Lustre's client (lustre-client-modules and lustre-client-utils)",
@@ -96,7 +96,7 @@ class Lustre(MountedProtocol["Lustre.Options"]):
             port=PORT,
         )
 
-    def offers(self, client: Host, address: str, *, deadline: float) -> Sequence[Mapping[str, Any]]:  # noqa: ARG002
+    def discover(self, client: Host, address: str, *, deadline: float) -> Sequence[Mapping[str, Any]]:  # noqa: ARG002
         """Return the NID that an MGS has there; what it serves it tells only to those who mount."""
         return [{"mgs": f"{address}@tcp"}] if ":" not in address else []
 
@@ -137,9 +137,9 @@ class Lustre(MountedProtocol["Lustre.Options"]):
             return ClientLacks(f"{target}: {client}'s Lustre modules or LNet networks are not set up {where}")
         return None
 
-    def diagnose(self, client: Host, options: Lustre.Options) -> Mapping[str, str]:  # noqa: ARG002
+    def collect_diagnostics(self, client: Host, options: Lustre.Options) -> Mapping[str, str]:  # noqa: ARG002
         """Collect the devices, the imports' states and what the kernel last said."""
-        return collect(
+        return collect_diagnostics(
             client, {"devices": ["lctl", "dl"], "imports": ["lctl", "get_param", "-n", "*.*.import"]}
         )
 

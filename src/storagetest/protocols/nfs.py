@@ -12,8 +12,8 @@ from storagetest.config.base import Address, Port, Size, TargetOptions
 from storagetest.errors import AttachError, ClientLacks, OptionRefused, StoragetestError, TargetDead
 from storagetest.hosts import Host
 from storagetest.protocols._mount import MountEntry
-from storagetest.protocols._preflight import ask, collect
-from storagetest.protocols.base import Capability, Needs, register
+from storagetest.protocols._preflight import run_quietly, collect_diagnostics
+from storagetest.protocols.base import Capability, ClientRequirements, register
 from storagetest.protocols.template import Attaching, Mounted, MountedProtocol, MountRequest
 
 __all__ = ["Nfs"]
@@ -95,9 +95,9 @@ class Nfs(MountedProtocol["Nfs.Options"]):
         extra = {"locks"} if options.lock or options.version != "3" else set()
         return frozenset({"filesystem", "shared", "multi_session", "nfs-wire", *extra})
 
-    def needs(self, options: Nfs.Options) -> Needs:
+    def needs(self, options: Nfs.Options) -> ClientRequirements:
         """Return mount.nfs, the version's module, and the server's port."""
-        return Needs(
+        return ClientRequirements(
             tools=("mount.nfs",),
             modules=("nfs" if options.version == "3" else "nfsv4",),
             packages="nfs-common (Debian) or nfs-utils",
@@ -105,9 +105,9 @@ class Nfs(MountedProtocol["Nfs.Options"]):
             port=options.port or PORT,
         )
 
-    def offers(self, client: Host, address: str, *, deadline: float) -> Sequence[Mapping[str, Any]]:
+    def discover(self, client: Host, address: str, *, deadline: float) -> Sequence[Mapping[str, Any]]:
         """Ask mountd for its exports (showmount(8)); a server of NFSv4 alone has none."""
-        said = ask(client, ["showmount", "--no-headers", "--exports", address], deadline=deadline)
+        said = run_quietly(client, ["showmount", "--no-headers", "--exports", address], deadline=deadline)
         paths = [line.rpartition(" ")[0].strip() or line.strip() for line in said.splitlines()]
         return [{"export": path} for path in paths if path.startswith("/")]
 
@@ -157,9 +157,9 @@ class Nfs(MountedProtocol["Nfs.Options"]):
             return AttachError(f"{target}: the server has no export {options.export} {where}")
         return None
 
-    def diagnose(self, client: Host, options: Nfs.Options) -> Mapping[str, str]:  # noqa: ARG002
+    def collect_diagnostics(self, client: Host, options: Nfs.Options) -> Mapping[str, str]:  # noqa: ARG002
         """Collect mountstats and what the kernel last said."""
-        return collect(client, {"mountstats": ["cat", MOUNTSTATS], "rpcinfo": ["cat", "/proc/net/rpc/nfs"]})
+        return collect_diagnostics(client, {"mountstats": ["cat", MOUNTSTATS], "rpcinfo": ["cat", "/proc/net/rpc/nfs"]})
 
 
 def source(options: Nfs.Options) -> str:

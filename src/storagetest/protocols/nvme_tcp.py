@@ -20,8 +20,8 @@ from storagetest.errors import AttachError, DeadlineExceeded, OptionRefused, Sto
 from storagetest.hosts import Completed, Host, wait_until
 from storagetest.protocols._acquire import WITHIN
 from storagetest.protocols._block_device import block_capabilities, tools
-from storagetest.protocols._preflight import ask, collect
-from storagetest.protocols.base import Capability, Difference, Needs, register
+from storagetest.protocols._preflight import run_quietly, collect_diagnostics
+from storagetest.protocols.base import Capability, OptionMismatch, ClientRequirements, register
 from storagetest.protocols.template import Attaching, Connection, DeviceProtocol, each_path
 
 __all__ = ["NvmeTcp"]
@@ -166,9 +166,9 @@ class NvmeTcp(DeviceProtocol["NvmeTcp.Options"]):
             block_capabilities(options) | {"multipath" if options.more_paths else wire, "multi_session"} | raw
         )
 
-    def needs(self, options: NvmeTcp.Options) -> Needs:
+    def needs(self, options: NvmeTcp.Options) -> ClientRequirements:
         """Return nvme-cli, the module, and the portal's port."""
-        return Needs(
+        return ClientRequirements(
             tools=("nvme", *tools(options)),
             modules=("nvme_tcp",),
             packages="nvme-cli",
@@ -176,12 +176,12 @@ class NvmeTcp(DeviceProtocol["NvmeTcp.Options"]):
             port=options.port,
         )
 
-    def offers(self, client: Host, address: str, *, deadline: float) -> Sequence[Mapping[str, Any]]:
+    def discover(self, client: Host, address: str, *, deadline: float) -> Sequence[Mapping[str, Any]]:
         """Ask the discovery controller (nvme-discover(1)) for its NVM subsystems over TCP."""
-        ask(client, ["modprobe", "-q", "nvme_tcp"], deadline=deadline)  # without udev nobody else loads it
+        run_quietly(client, ["modprobe", "-q", "nvme_tcp"], deadline=deadline)  # without udev nobody else loads it
         for port in self.ports:
             argv = ["nvme", "discover", "--transport=tcp", f"--traddr={address}", f"--trsvcid={port}"]
-            found = parse_discovery(ask(client, [*argv, "--output-format=json"], deadline=deadline))
+            found = parse_discovery(run_quietly(client, [*argv, "--output-format=json"], deadline=deadline))
             if found:
                 return found
         return ()
@@ -209,24 +209,24 @@ class NvmeTcp(DeviceProtocol["NvmeTcp.Options"]):
 
     def option_mismatches(
         self, options: NvmeTcp.Options, negotiated: Mapping[str, str]
-    ) -> tuple[Difference, ...]:
+    ) -> tuple[OptionMismatch, ...]:
         """Compare what was asked for with what came out."""
         found = []
         io_queues = int(negotiated.get("queue_count", "1")) - 1
         depth = int(negotiated.get("sqsize", "-1")) + 1
         if options.queues is not None and io_queues != options.queues:
-            found.append(Difference("queues", str(options.queues), str(io_queues)))
+            found.append(OptionMismatch("queues", str(options.queues), str(io_queues)))
         if options.queue_depth is not None and depth != options.queue_depth:
-            found.append(Difference("queue_depth", str(options.queue_depth), str(depth)))
+            found.append(OptionMismatch("queue_depth", str(options.queue_depth), str(depth)))
         if "paths" in negotiated and int(negotiated["paths"]) != len(each_path(options)):
-            found.append(Difference("paths", str(len(each_path(options))), negotiated["paths"]))
+            found.append(OptionMismatch("paths", str(len(each_path(options))), negotiated["paths"]))
         if "kato" in negotiated and negotiated["kato"] != str(options.keep_alive):
-            found.append(Difference("keep_alive", str(options.keep_alive), negotiated["kato"]))
+            found.append(OptionMismatch("keep_alive", str(options.keep_alive), negotiated["kato"]))
         return tuple(found)
 
-    def diagnose(self, client: Host, options: NvmeTcp.Options) -> Mapping[str, str]:  # noqa: ARG002
+    def collect_diagnostics(self, client: Host, options: NvmeTcp.Options) -> Mapping[str, str]:  # noqa: ARG002
         """Collect the state of every subsystem's paths and what the kernel last said."""
-        return collect(client, {"subsystems": ["nvme", "list-subsys"]})
+        return collect_diagnostics(client, {"subsystems": ["nvme", "list-subsys"]})
 
 
 def parse_discovery(text: str) -> list[dict[str, Any]]:

@@ -11,10 +11,10 @@ from pydantic import Field, model_validator
 from storagetest.config.base import Address, Port, SecretText, Size, TargetOptions
 from storagetest.errors import AttachError, OptionRefused, StoragetestError, TargetDead
 from storagetest.hosts import Host
-from storagetest.protocols._acquire import one_line
+from storagetest.protocols._acquire import reject_newlines
 from storagetest.protocols._mount import MountEntry
-from storagetest.protocols._preflight import collect
-from storagetest.protocols.base import Capability, Needs, register
+from storagetest.protocols._preflight import collect_diagnostics
+from storagetest.protocols.base import Capability, ClientRequirements, register
 from storagetest.protocols.template import Attaching, Mounted, MountedProtocol, MountRequest
 
 __all__ = ["Smb"]
@@ -108,9 +108,9 @@ class Smb(MountedProtocol["Smb.Options"]):
         more = {"multi_session"} if options.dialect != "2.1" else set()
         return frozenset({"filesystem", "shared", "locks", "smb-wire", *more})
 
-    def needs(self, options: Smb.Options) -> Needs:
+    def needs(self, options: Smb.Options) -> ClientRequirements:
         """Return mount.cifs, the module, and the server's port."""
-        return Needs(
+        return ClientRequirements(
             tools=("mount.cifs",),
             modules=("cifs",),
             packages="cifs-utils",
@@ -176,9 +176,9 @@ class Smb(MountedProtocol["Smb.Options"]):
                 return TargetDead(f"{target}: the server does not answer {where}")
         return None
 
-    def diagnose(self, client: Host, options: Smb.Options) -> Mapping[str, str]:  # noqa: ARG002
+    def collect_diagnostics(self, client: Host, options: Smb.Options) -> Mapping[str, str]:  # noqa: ARG002
         """Collect what the cifs module tells of its sessions and counters."""
-        return collect(client, {"DebugData": ["cat", DEBUG_DATA], "Stats": ["cat", "/proc/fs/cifs/Stats"]})
+        return collect_diagnostics(client, {"DebugData": ["cat", DEBUG_DATA], "Stats": ["cat", "/proc/fs/cifs/Stats"]})
 
 
 def source(options: Smb.Options) -> str:
@@ -188,7 +188,7 @@ def source(options: Smb.Options) -> str:
 
 def credentials(options: Smb.Options) -> bytes:
     """Build the credentials file of mount.cifs(8)."""
-    password = one_line(options.password.reveal(), f"{options.target_label}: the password")
+    password = reject_newlines(options.password.reveal(), f"{options.target_label}: the password")
     lines = {"username": options.username, "password": password, "domain": options.domain}
     return "".join(f"{key}={value}\n" for key, value in lines.items() if value is not None).encode()
 

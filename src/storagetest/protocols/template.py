@@ -18,10 +18,10 @@ from storagetest.config.base import BlockOptions, Portal, TargetOptions
 from storagetest.errors import AttachError, StoragetestError
 from storagetest.hosts import Host
 from storagetest.protocols._acquire import Attaching
-from storagetest.protocols._block_device import lent
+from storagetest.protocols._block_device import leased_device
 from storagetest.protocols._mount import Mounted, MountRequest, mounted
 from storagetest.protocols._preflight import check_client
-from storagetest.protocols.base import Attachment, Difference, Gives, Protocol
+from storagetest.protocols.base import Attachment, OptionMismatch, AttachmentKind, Protocol
 
 __all__ = [
     "Attaching",
@@ -76,10 +76,10 @@ class KernelProtocol(Protocol[O]):
         """Return what was asked for, by the names under which the kernel reports it; None: not asked for."""
         return {}
 
-    def option_mismatches(self, options: O, negotiated: Mapping[str, str]) -> tuple[Difference, ...]:
+    def option_mismatches(self, options: O, negotiated: Mapping[str, str]) -> tuple[OptionMismatch, ...]:
         """Compare :meth:`requested` with what the kernel reports."""
         return tuple(
-            Difference(name, str(value), negotiated.get(name, "nothing said"))
+            OptionMismatch(name, str(value), negotiated.get(name, "nothing said"))
             for name, value in self.requested(options).items()
             if value is not None and negotiated.get(name) != str(value)
         )
@@ -88,7 +88,7 @@ class KernelProtocol(Protocol[O]):
 class MountedProtocol(KernelProtocol[O]):
     """A protocol whose file system a client's kernel mounts."""
 
-    gives = Gives.FILESYSTEM
+    gives = AttachmentKind.FILESYSTEM
     remote: ClassVar[bool] = True
     """Whether the data is on another machine, where other clients see the same names."""
 
@@ -117,7 +117,7 @@ class MountedProtocol(KernelProtocol[O]):
             yield Attachment(
                 client,
                 mount.directory,
-                Gives.FILESYSTEM,
+                AttachmentKind.FILESYSTEM,
                 mount.size,
                 negotiated,
                 self.option_mismatches(options, negotiated),
@@ -155,7 +155,7 @@ def each_path(options: B) -> list[B]:
 class DeviceProtocol(KernelProtocol[B]):
     """A protocol that gives a client a block device. Options with ``more_paths`` have several paths."""
 
-    gives = Gives.BLOCK
+    gives = AttachmentKind.BLOCK
 
     @abstractmethod
     def connection(self, options: B) -> Connection:
@@ -182,5 +182,5 @@ class DeviceProtocol(KernelProtocol[B]):
             with attaching.step("connecting"):
                 device, negotiated = connection.connect(attaching)
             mismatches = self.option_mismatches(options, negotiated)
-            with lent(attaching, f"/dev/{device}", options, negotiated, mismatches) as attachment:
+            with leased_device(attaching, f"/dev/{device}", options, negotiated, mismatches) as attachment:
                 yield attachment

@@ -23,7 +23,7 @@ from storagetest.counters.base import (
 )
 from storagetest.counters.request_counts import count_requests
 from storagetest.measure.run import Unit
-from storagetest.runner.throughput_watch import Watch
+from storagetest.runner.throughput_watch import ThroughputWatch
 
 REFERENCE = Path(__file__).parents[3] / "script" / "reference.py"
 STATS = "/proc/fs/toyfs/stats"
@@ -76,7 +76,7 @@ def test_its_bytes_and_requests_are_those_of_its_file_system():
 
 
 def test_the_display_of_a_run_asks_for_it():
-    assert STATS in Watch("/mnt/toy", 2.0, print).request["paths"]
+    assert STATS in ThroughputWatch("/mnt/toy", 2.0, print).request["paths"]
 
 
 def test_the_reference_describes_it():

@@ -18,7 +18,7 @@ from storagetest import config
 from storagetest.cli import main
 from storagetest.config.base import Address, Port, TargetOptions
 from storagetest.config.schema import json_schema
-from storagetest.protocols.base import Attachment, Gives, Needs, protocols, register
+from storagetest.protocols.base import Attachment, AttachmentKind, ClientRequirements, protocols, register
 from storagetest.protocols.template import Attaching, KernelProtocol
 
 ROOT = Path(__file__).parents[3]
@@ -35,7 +35,7 @@ class Toy(KernelProtocol["Toy.Options"]):
 
     name = "toy"
     title = "Toy box"
-    gives = Gives.FILESYSTEM
+    gives = AttachmentKind.FILESYSTEM
 
     class Options(TargetOptions):
         """A share of a box."""
@@ -57,8 +57,8 @@ class Toy(KernelProtocol["Toy.Options"]):
     def capabilities(self, options: Toy.Options) -> frozenset[str]:
         return frozenset({"filesystem", "locks", "shared"} if options.level > 1 else {"filesystem"})
 
-    def needs(self, options: Toy.Options) -> Needs:
-        return Needs(tools=("sh",), packages="dash", address=options.address, port=options.port)
+    def needs(self, options: Toy.Options) -> ClientRequirements:
+        return ClientRequirements(tools=("sh",), packages="dash", address=options.address, port=options.port)
 
     def offers(self, client: Any, address: str, *, deadline: float) -> Sequence[Mapping[str, Any]]:
         return [{"share": "/toys"}]
@@ -67,7 +67,7 @@ class Toy(KernelProtocol["Toy.Options"]):
     def acquire(self, attaching: Attaching, options: Toy.Options) -> Iterator[Attachment]:
         negotiated = {"level": "1"}
         different = self.option_mismatches(options, negotiated)
-        yield Attachment(attaching.client, options.share, Gives.FILESYSTEM, 1 << 20, negotiated, different)
+        yield Attachment(attaching.client, options.share, AttachmentKind.FILESYSTEM, 1 << 20, negotiated, different)
 
     def requested(self, options: Toy.Options) -> Mapping[str, object]:
         return {"level": options.level}

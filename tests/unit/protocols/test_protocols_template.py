@@ -12,7 +12,7 @@ import pytest
 from storagetest.config.base import BlockOptions, Items, Port, Portal, TargetOptions
 from storagetest.errors import AttachError, DataAtRisk, DeadlineExceeded, OptionRefused, TargetDead
 from storagetest.hosts import Completed, Journal, LocalHost
-from storagetest.protocols.base import Gives, Needs
+from storagetest.protocols.base import AttachmentKind, ClientRequirements
 from storagetest.protocols.template import (
     Attaching,
     Connection,
@@ -76,8 +76,8 @@ class Disk(DeviceProtocol["Disk.Options"]):
         port: Port = 3260
         more_paths: Items[Portal] = ()
 
-    def needs(self, options: Disk.Options) -> Needs:
-        return Needs(address=options.address, port=options.port)
+    def needs(self, options: Disk.Options) -> ClientRequirements:
+        return ClientRequirements(address=options.address, port=options.port)
 
     def connection(self, options: Disk.Options) -> Connection:
         return Connection(
@@ -136,7 +136,7 @@ def test_a_file_system_is_checked_journalled_mounted_read_back_and_released():
     client = Scripted()
     with Share().attach(client, Share.Options()) as attachment:
         assert client.steps == ["reach", "secret", "mount", "look"]
-        assert attachment.gives is Gives.FILESYSTEM
+        assert attachment.gives is AttachmentKind.FILESYSTEM
         assert attachment.path.startswith(attachment.root)
         assert (attachment.size, attachment.negotiated) == (8192, {"rsize": "1024", "file": "fast"})
         assert [str(one) for one in attachment.differences] == ["rsize: asked for 4096, got 1024"]

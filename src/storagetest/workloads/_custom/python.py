@@ -26,7 +26,7 @@ from storagetest.errors import ConfigError, StoragetestError, WorkloadError
 from storagetest.measure.run import METRICS, Better, Metric, Sample, Unit
 from storagetest.protocols.base import Attachment
 from storagetest.workloads._custom.base import CustomWorkload, register
-from storagetest.workloads.base import Scale
+from storagetest.workloads.base import LoadSize
 
 __all__ = ["CustomPythonWorkload"]
 
@@ -36,7 +36,7 @@ class CustomPythonWorkload(CustomWorkload):
     """A workload that a Python function performs."""
 
     name = "python"
-    function: ClassVar[Callable[[Attachment, Scale], object]]
+    function: ClassVar[Callable[[Attachment, LoadSize], object]]
 
     @classmethod
     def define(cls, name: str, entry: CustomWorkloadEntry, directory: Path, place: str) -> type[Self]:
@@ -60,7 +60,7 @@ class CustomPythonWorkload(CustomWorkload):
         }
         return type(name, (cls,), members)
 
-    def measure(self, attachment: Attachment, options: WorkloadOptions, scale: Scale) -> Sample:  # noqa: ARG002
+    def measure(self, attachment: Attachment, options: WorkloadOptions, scale: LoadSize) -> Sample:  # noqa: ARG002
         """Call the function once."""
         if scale.start is not None:
             scale.start.arrive()
@@ -95,7 +95,7 @@ class CustomPythonWorkload(CustomWorkload):
         return Sample({str(name): value for name, value in found.items()}, elapsed, ios=0)
 
 
-def _function(reference: str, directory: Path, place: str) -> Callable[[Attachment, Scale], object]:
+def _function(reference: str, directory: Path, place: str) -> Callable[[Attachment, LoadSize], object]:
     module_name, colon, name = reference.partition(":")
     parts = [*module_name.split("."), *name.split(".")]
     if not colon or not all(part.isidentifier() for part in parts):
@@ -113,5 +113,5 @@ def _function(reference: str, directory: Path, place: str) -> Callable[[Attachme
         found = getattr(found, part, None)
     if not callable(found):
         raise ConfigError(f"{module_name} has no function {name}", place=place)
-    function: Callable[[Attachment, Scale], object] = found
+    function: Callable[[Attachment, LoadSize], object] = found
     return function
