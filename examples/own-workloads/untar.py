@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from storagetest.protocols.base import Attachment
-from storagetest.workloads.base import Scale
+from storagetest.workloads.base import LoadSize
 
 FILES = 200
 
 
-def run(attachment: Attachment, scale: Scale) -> dict[str, float]:
+def run(attachment: Attachment, scale: LoadSize) -> dict[str, float]:
     """Make a tree of small files on the target and pack it: how fast is the one, how long takes the other."""
     where = f"{attachment.path}/own-{scale.repeat}"
     make = f'mkdir "$1" && cd "$1" && for i in $(seq {FILES}); do echo "$i" > "$i"; done && sync -f .'

@@ -11,12 +11,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from storagetest.counters.request_counts import Sort
+from storagetest.counters.request_counts import RequestKind
 from storagetest.errors import HostError
 from storagetest.hosts import LocalHost
-from storagetest.plugin.fixtures.two_clients import HandKeeper, OnWire, shared_directory
+from storagetest.plugin.fixtures.two_clients import SyscallSessionPool, WireProof, shared_case_directory
 from storagetest.plugin.outcomes import Invalid
-from storagetest.runner.request_evidence import Seen
+from storagetest.runner.request_evidence import RequestEvidence
 
 
 class Counted:
@@ -27,21 +27,21 @@ class Counted:
         self.later = later
 
     @contextmanager
-    def over(self, sort: Sort) -> Iterator[Seen]:
-        seen = Seen(sort)
+    def over(self, sort: RequestKind) -> Iterator[RequestEvidence]:
+        seen = RequestEvidence(sort)
         yield seen
         seen.count, seen.how, seen.put_off = self.count, "somebody", self.later is not None
 
-    def recount(self, seen: Seen) -> None:
+    def recount(self, seen: RequestEvidence) -> None:
         seen.count = self.later
 
 
-HAND = SimpleNamespace(name="client1", renew=lambda: None, call=lambda name, deadline: None)
+HAND = SimpleNamespace(name="client1", restart_worker=lambda: None, call=lambda name, deadline: None)
 
 
-def wire(count: int | None, *, later: int | None = None) -> OnWire:
+def wire(count: int | None, *, later: int | None = None) -> WireProof:
     watch = Counted(count, later=later)
-    return OnWire({"client1": watch})  # type: ignore[dict-item]  # what is asked of a watch
+    return WireProof({"client1": watch})  # type: ignore[dict-item]  # what is asked of a watch
 
 
 @pytest.mark.parametrize("error", [None, AssertionError("stale"), BlockingIOError(11, "locked")])
@@ -101,16 +101,16 @@ def test_a_sort_that_nobody_knows_is_a_mistake() -> None:
 
 
 @pytest.fixture
-def keeper() -> Iterator[HandKeeper]:
-    made = HandKeeper()
+def keeper() -> Iterator[SyscallSessionPool]:
+    made = SyscallSessionPool()
     yield made
     made.close()
 
 
-def test_the_directory_is_both_hands_and_gone_in_the_end(keeper: HandKeeper, tmp_path: Path) -> None:
+def test_the_directory_is_both_hands_and_gone_in_the_end(keeper: SyscallSessionPool, tmp_path: Path) -> None:
     a, b = (keeper.hand(LocalHost(name)) for name in ("a", "b"))
     place = tmp_path / "case"
-    with shared_directory((a, b), (str(place), str(place))):
+    with shared_case_directory((a, b), (str(place), str(place))):
         a.write_file("f", b"x")
         assert b.read_file("f") == b"x"
         b.mkdir("d")
@@ -119,19 +119,19 @@ def test_the_directory_is_both_hands_and_gone_in_the_end(keeper: HandKeeper, tmp
     assert not place.exists()
 
 
-def test_it_is_gone_though_a_hand_died_or_its_line_broke(keeper: HandKeeper, tmp_path: Path) -> None:
+def test_it_is_gone_though_a_hand_died_or_its_line_broke(keeper: SyscallSessionPool, tmp_path: Path) -> None:
     hosts = [LocalHost("a"), LocalHost("b")]
     a, b = (keeper.hand(host) for host in hosts)
     place = tmp_path / "case"
-    with shared_directory((a, b), (str(place), str(place))):
+    with shared_case_directory((a, b), (str(place), str(place))):
         a.write_file("f", b"x")
-        a.die()
+        a.kill_worker()
         os.kill(b.pid, signal.SIGKILL)
         with pytest.raises(HostError):
-            b.names()
+            b.listdir()
     assert not place.exists()
     assert keeper.hand(hosts[0]) is a
     replaced = keeper.hand(hosts[1])
     assert replaced is not b
-    replaced.enter(str(tmp_path))
-    assert replaced.names() == []
+    replaced.chdir(str(tmp_path))
+    assert replaced.listdir() == []

@@ -19,17 +19,17 @@ from pydantic import BaseModel
 
 from storagetest import config
 from storagetest.commands import _host_facts
-from storagetest.commands._console import Level, Line, add_targets_file, console, show
-from storagetest.commands._host_facts import Tool
+from storagetest.commands._console import Message, Severity, add_targets_file, get_console, print_messages
+from storagetest.commands._host_facts import RequiredTool
 from storagetest.config.base import SecretText
 from storagetest.errors import ClientLacks, ConfigError, HostError, OptionRefused, StoragetestError
 from storagetest.hosts import Host
 from storagetest.hosts.connect import connect
-from storagetest.protocols._dry_run import Rehearsal, rehearse
-from storagetest.protocols._preflight import examine, why_unreachable
-from storagetest.protocols.base import Needs, Protocol, protocols
+from storagetest.protocols._dry_run import DryRunResult, dry_run
+from storagetest.protocols._preflight import preflight, why_unreachable
+from storagetest.protocols.base import ClientRequirements, Protocol, protocols
 from storagetest.runner import shared
-from storagetest.runner.locks import identity
+from storagetest.runner.locks import machine_id
 from storagetest.units import format_size
 from storagetest.workloads.base import workloads
 
@@ -72,12 +72,12 @@ def add_parser(subparsers: Subparsers) -> None:
 def _check(arguments: argparse.Namespace) -> int:
     loaded = config.load(arguments.targets, arguments.overrides)
     variants = _chosen(loaded, arguments)
-    out = console()
-    count = dict.fromkeys(Level, 0)
+    out = get_console()
+    count = dict.fromkeys(Severity, 0)
 
-    def tell(title: str, lines: Sequence[Line]) -> None:
+    def tell(title: str, lines: Sequence[Message]) -> None:
         out.print(title, soft_wrap=True)
-        show(out, lines)
+        print_messages(out, lines)
         for line in lines:
             count[line.level] += 1
 
@@ -102,9 +102,9 @@ def _check(arguments: argparse.Namespace) -> int:
         for host in hosts.values():
             with suppress(StoragetestError):
                 host.close()
-    said = [f"{count[Level.OK]} ok", f"{count[Level.NOTE]} notes", f"{count[Level.WARN]} warnings"]
-    out.print(f"{', '.join(said)}, {count[Level.FAIL]} failures")
-    return 1 if count[Level.FAIL] or (arguments.strict and count[Level.WARN]) else 0
+    said = [f"{count[Severity.OK]} ok", f"{count[Severity.NOTE]} notes", f"{count[Severity.WARN]} warnings"]
+    out.print(f"{', '.join(said)}, {count[Severity.FAIL]} failures")
+    return 1 if count[Severity.FAIL] or (arguments.strict and count[Severity.WARN]) else 0
 
 
 def _chosen(loaded: Config, arguments: argparse.Namespace) -> list[Variant]:
@@ -128,12 +128,12 @@ def _chosen(loaded: Config, arguments: argparse.Namespace) -> list[Variant]:
 
 def _machines(
     clients: dict[str, Machine], servers: dict[str, Machine], variants: Sequence[Variant]
-) -> Iterator[tuple[str, list[Line], Host | None]]:
+) -> Iterator[tuple[str, list[Message], Host | None]]:
     """Ask all machines at once; yield title, lines, and the client's connection where it has one."""
     jobs = [(machine, "client") for machine in clients.values()]
     jobs += [(machine, "server") for machine in servers.values()]
 
-    def one(job: tuple[Machine, str]) -> tuple[str, list[Line], Host | None]:
+    def one(job: tuple[Machine, str]) -> tuple[str, list[Message], Host | None]:
         machine, role = job
         addresses = [
             needs.address
@@ -148,30 +148,30 @@ def _machines(
 
 def _one_machine(
     machine: Machine, role: str, addresses: Sequence[str]
-) -> tuple[str, list[Line], Host | None]:
+) -> tuple[str, list[Message], Host | None]:
     where = "this machine" if machine.transport == "local" else machine.address
     title = f"{machine.name} ({role}, {where})"
     tools = _tools(role)
     try:
         host, local = connect(machine), machine.transport == "local"
-        clocks = [] if local else [_host_facts.offset(host)]
-        facts = _host_facts.ask(host, tools, addresses)
-        clocks += [] if local else [_host_facts.offset(host)]
+        clocks = [] if local else [_host_facts.clock_offset(host)]
+        facts = _host_facts.collect_facts(host, tools, addresses)
+        clocks += [] if local else [_host_facts.clock_offset(host)]
     except (HostError, ConfigError) as error:
-        return title, [Line(Level.FAIL, str(error))], None
+        return title, [Message(Severity.FAIL, str(error))], None
     except ValueError:
         return (
             title,
-            [Line(Level.FAIL, "it is no Linux with coreutils: `date +%s.%N` prints no number")],
+            [Message(Severity.FAIL, "it is no Linux with coreutils: `date +%s.%N` prints no number")],
             None,
         )
-    lines = _host_facts.judge(facts, tools, clocks)
+    lines = _host_facts.check_facts(facts, tools, clocks)
     if role == "server":
         host.close()
     return f"{title}: {_host_facts.describe(facts)}", lines, host if role == "client" else None
 
 
-def _tools(role: str) -> list[Tool]:
+def _tools(role: str) -> list[RequiredTool]:
     """Return the programs that the registered loads need; of a server only what sampling needs."""
     users: dict[str, list[str]] = {}
     argvs: dict[str, tuple[str, ...]] = {}
@@ -186,11 +186,11 @@ def _tools(role: str) -> list[Tool]:
         if tool == "python3":
             wanted = f"{wanted}, and so does the sampling of counters"
         if role == "client" or tool == "python3":
-            found.append(Tool(tool, argv, wanted))
+            found.append(RequiredTool(tool, argv, wanted))
     return found
 
 
-def _needs(variant: Variant) -> Needs:
+def _needs(variant: Variant) -> ClientRequirements:
     return _protocol(variant).needs(variant.options)
 
 
@@ -198,22 +198,22 @@ def _protocol(variant: Variant) -> Protocol[Any]:
     return protocols.get(variant.protocol)()
 
 
-def _target(variant: Variant, machine: Machine, client: Host, *, attach: bool) -> list[Line]:
+def _target(variant: Variant, machine: Machine, client: Host, *, attach: bool) -> list[Message]:
     """Try one variant from one client."""
     protocol, needs = _protocol(variant), _needs(variant)
     lines = list(_secrets(variant.options))
-    lacking = Level.WARN if variant.optional else Level.FAIL
+    lacking = Severity.WARN if variant.optional else Severity.FAIL
     try:
-        found = examine(client, needs, deadline=_EXAMINE)
+        found = preflight(client, needs, deadline=_EXAMINE)
     except StoragetestError as error:
-        return [Line(Level.FAIL, str(error))]
+        return [Message(Severity.FAIL, str(error))]
     lines += [
-        Line(lacking, f"no {tool} on {client.name}", f"install {needs.packages} there")
+        Message(lacking, f"no {tool} on {client.name}", f"install {needs.packages} there")
         for tool in found.tools
     ]
     for module in found.modules:
         advice = f"`modprobe {module}` there says why; cloud kernels lack some (Debian: linux-image-amd64)"
-        lines.append(Line(lacking, f"{client.name}'s kernel has no module {module}", advice))
+        lines.append(Message(lacking, f"{client.name}'s kernel has no module {module}", advice))
     if found.connect is not None:
         why = why_unreachable(*found.connect, needs.address)
         port = f"{needs.address} port {needs.port}"
@@ -221,17 +221,17 @@ def _target(variant: Variant, machine: Machine, client: Host, *, attach: bool) -
             advice = (
                 f"is {needs.address} right, is its service up, and do firewalls let {client.name} through?"
             )
-            lines.append(Line(Level.FAIL, f"{client.name} cannot reach {port}: {why}", advice))
+            lines.append(Message(Severity.FAIL, f"{client.name} cannot reach {port}: {why}", advice))
         else:
-            lines.append(Line(Level.OK, f"{port} answers"))
+            lines.append(Message(Severity.OK, f"{port} answers"))
     if not found.tools and not found.modules and needs.tools:
-        lines.append(Line(Level.OK, f"{', '.join((*needs.tools, *needs.modules))}: there"))
-    if attach and all(line.level is not lacking and line.level is not Level.FAIL for line in lines):
+        lines.append(Message(Severity.OK, f"{', '.join((*needs.tools, *needs.modules))}: there"))
+    if attach and all(line.level is not lacking and line.level is not Severity.FAIL for line in lines):
         lines += _attach(protocol, variant, machine, client)
     return lines
 
 
-def _secrets(model: BaseModel) -> Iterator[Line]:
+def _secrets(model: BaseModel) -> Iterator[Message]:
     """Look up what the options name only; what is found is shown to nobody."""
     for _, value in model:
         if isinstance(value, BaseModel):
@@ -240,51 +240,55 @@ def _secrets(model: BaseModel) -> Iterator[Line]:
             try:
                 value.reveal()
             except ConfigError as error:
-                yield Line(Level.FAIL, str(error))
+                yield Message(Severity.FAIL, str(error))
 
 
-def _attach(protocol: Protocol[Any], variant: Variant, machine: Machine, client: Host) -> list[Line]:
-    names = [f"client:{identity(machine)}", f"server:{protocol.server(variant.options)}"]
+def _attach(protocol: Protocol[Any], variant: Variant, machine: Machine, client: Host) -> list[Message]:
+    names = [f"client:{machine_id(machine)}", f"server:{protocol.server(variant.options)}"]
     try:
         with shared(names, timeout=_WAIT, what="storagetest check"):
-            return _seen(rehearse(protocol, client, variant.options), variant)
+            return _seen(dry_run(protocol, client, variant.options), variant)
     except OptionRefused as refused:
         return [
-            Line(Level.WARN, str(refused), "its cases will be skipped; drop the variant if that is for good")
+            Message(
+                Severity.WARN, str(refused), "its cases will be skipped; drop the variant if that is for good"
+            )
         ]
     except ClientLacks as lacks:
-        return [Line(Level.WARN if variant.optional else Level.FAIL, str(lacks))]
+        return [Message(Severity.WARN if variant.optional else Severity.FAIL, str(lacks))]
     except HostError as error:
         if " is in use by " in str(error):
             return [
-                Line(
-                    Level.NOTE,
+                Message(
+                    Severity.NOTE,
                     "not attached: " + str(error).partition(";")[0],
                     "check again when that run has ended",
                 )
             ]
-        return [Line(Level.FAIL, str(error))]
+        return [Message(Severity.FAIL, str(error))]
     except StoragetestError as error:
-        return [Line(Level.FAIL, str(error))]
+        return [Message(Severity.FAIL, str(error))]
 
 
-def _seen(rehearsal: Rehearsal, variant: Variant) -> list[Line]:
+def _seen(rehearsal: DryRunResult, variant: Variant) -> list[Message]:
     if rehearsal.device is not None:
         device = rehearsal.device
         text = f"{device.path}, {format_size(device.size)}, identity {device.identity or 'none'}"
         if rehearsal.at_risk:
-            return [Line(Level.FAIL, "attached and released; " + rehearsal.at_risk)]
-        return [Line(Level.OK, f"attached and released: {text}: may be overwritten, as `erase` says")]
-    lines = [Line(Level.OK, f"attached and released: {_brief(rehearsal)}")]
+            return [Message(Severity.FAIL, "attached and released; " + rehearsal.at_risk)]
+        return [Message(Severity.OK, f"attached and released: {text}: may be overwritten, as `erase` says")]
+    lines = [Message(Severity.OK, f"attached and released: {_brief(rehearsal)}")]
     return lines + [
-        Line(
-            Level.FAIL, f"changed in silence: {one}", f"ask for what it gives, or see why, at {variant.place}"
+        Message(
+            Severity.FAIL,
+            f"changed in silence: {one}",
+            f"ask for what it gives, or see why, at {variant.place}",
         )
         for one in rehearsal.differences
     ]
 
 
-def _brief(rehearsal: Rehearsal) -> str:
+def _brief(rehearsal: DryRunResult) -> str:
     words = [f"{name} {value}" for name, value in rehearsal.negotiated.items()]
     return ", ".join(words[:6]) or "nothing to negotiate"
 

@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from storagetest import config
-from storagetest.commands import installed_suites
-from storagetest.commands._console import console
+from storagetest import config, installed_suites
+from storagetest.commands._console import get_console
 from storagetest.commands._port_scan import answering, port_list
-from storagetest.commands._targets_template import Draft, required, targets_yaml
+from storagetest.commands._targets_template import TargetDraft, required, targets_yaml
 from storagetest.config import Machine
 from storagetest.config.base import Address
 from storagetest.config.schema import schema_text
@@ -67,8 +66,8 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def _init(arguments: argparse.Namespace) -> int:
-    out = console()
-    talk = Talk(out, asks=sys.stdin.isatty() and sys.stdout.isatty())
+    out = get_console()
+    talk = Prompter(out, asks=sys.stdin.isatty() and sys.stdout.isatty())
     target: Path = arguments.output
     if target.exists() and not arguments.force:
         raise StoragetestError(
@@ -99,7 +98,7 @@ def _init(arguments: argparse.Namespace) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Talk:
+class Prompter:
     """Asking a person, where there is one."""
 
     out: Console
@@ -116,7 +115,7 @@ class Talk:
             raise StoragetestError("no answer: nothing is written") from None
 
 
-def _address(talk: Talk, given: str | None) -> str:
+def _address(talk: Prompter, given: str | None) -> str:
     address = given or talk.ask("the storage's name or IP address", "")
     if not address:
         raise StoragetestError("whose storage? Give its address: storagetest init ADDRESS")
@@ -169,14 +168,14 @@ def _machine(text: str, key: Path | None) -> Machine:
 
 
 def _drafts(
-    talk: Talk,
+    talk: Prompter,
     machine: Machine,
     address: str,
     wanted: Sequence[str],
     given: Mapping[str, Mapping[str, str]],
     *,
     probe: bool,
-) -> list[Draft]:
+) -> list[TargetDraft]:
     """Return a target for each protocol that was asked for, or that answers."""
     kinds = protocols.registered()
     answers: dict[str, list[int]] = {}
@@ -186,14 +185,14 @@ def _drafts(
         with connect(machine) as host:
             answers = answering(host, address, kinds)
             for name in wanted or answers:
-                found = kinds[name]().offers(host, address, deadline=_OFFERS)
+                found = kinds[name]().discover(host, address, deadline=_OFFERS)
                 offers[name] = found
                 _say_found(talk.out, kinds[name], answers.get(name, []), found)
     if not wanted and not answers:
         tried = "nothing answers there" if probe else "nothing was tried"
         raise StoragetestError(f"{address}: {tried}; name what it speaks with --protocol: {', '.join(kinds)}")
     return [
-        Draft(
+        TargetDraft(
             kinds[name],
             address=address,
             known=dict(_first(talk, kinds[name], offers.get(name, ()))) | dict(given.get(name, {})),
@@ -213,7 +212,9 @@ def _say_found(
     out.print(f"  {kind.title} {where}" + (f"; offers {what}{more}" if what else ""), soft_wrap=True)
 
 
-def _first(talk: Talk, kind: type[Protocol[Any]], offers: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+def _first(
+    talk: Prompter, kind: type[Protocol[Any]], offers: Sequence[Mapping[str, Any]]
+) -> Mapping[str, Any]:
     """Return one of what is offered: the first, or the one that somebody chooses."""
     if len(offers) < 2:
         return offers[0] if offers else {}
@@ -224,7 +225,7 @@ def _first(talk: Talk, kind: type[Protocol[Any]], offers: Sequence[Mapping[str, 
     return offers[int(answer) - 1] if answer.isdecimal() and 0 < int(answer) <= len(offers) else offers[0]
 
 
-def _fill(talk: Talk, drafts: Sequence[Draft]) -> None:
+def _fill(talk: Prompter, drafts: Sequence[TargetDraft]) -> None:
     """Ask for the options that a target cannot do without and that nobody has said."""
     for draft in drafts:
         for name, purpose, secret in required(draft.kind):
@@ -258,7 +259,7 @@ def _write(target: Path, text: str, *, force: bool) -> None:
         part.unlink(missing_ok=True)
 
 
-def _say_next(out: Console, target: Path, drafts: Sequence[Draft]) -> None:
+def _say_next(out: Console, target: Path, drafts: Sequence[TargetDraft]) -> None:
     out.print(f"{target} is written, and {SCHEMA} beside it for your editor.", soft_wrap=True)
     marked = [f"{draft.name}.{name}" for draft in drafts for name in draft.examples]
     if marked:

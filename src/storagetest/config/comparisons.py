@@ -21,7 +21,7 @@ from pydantic import Field, ValidationError
 from storagetest.config.base import BlockOptions, Model
 from storagetest.config.models import Variant
 from storagetest.config.thresholds import read_key, read_parameter
-from storagetest.config.validation import Problems, suggest
+from storagetest.config.validation import ValidationErrors, suggest
 from storagetest.config.yaml_source import Node
 from storagetest.errors import ConfigError
 
@@ -59,7 +59,7 @@ class Comparison:
 
 
 def read_comparisons(
-    section: Node, variants: Sequence[Variant], problems: Problems
+    section: Node, variants: Sequence[Variant], problems: ValidationErrors
 ) -> tuple[Comparison, ...]:
     """Return what ``comparisons`` says; what is wrong is noted."""
     found = []

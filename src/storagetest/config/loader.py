@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 from storagetest.config.comparisons import Comparison, read_comparisons
 from storagetest.config.hosts import Machines
 from storagetest.config.known import KnownIssue, read_known_issues
-from storagetest.config.models import PROFILES, Machine, Profile, ProfileEntry, Rule, Variant
+from storagetest.config.models import PROFILES, Machine, Profile, ProfileEntry, ThresholdRule, Variant
 from storagetest.config.overrides import apply_overrides
 from storagetest.config.own import OwnWorkloads, read_own
 from storagetest.config.targets import Targets
 from storagetest.config.thresholds import choose, most, read_rules
-from storagetest.config.validation import Problems, suggest
+from storagetest.config.validation import ValidationErrors, suggest
 from storagetest.config.yaml_source import Node, Source, read
 from storagetest.errors import ConfigError
 
@@ -52,7 +52,7 @@ class Config:
     servers: Mapping[str, Machine]
     variants: tuple[Variant, ...]
     profiles: Mapping[str, Profile]
-    thresholds: tuple[Rule, ...]
+    thresholds: tuple[ThresholdRule, ...]
     comparisons: tuple[Comparison, ...] = ()
     own: OwnWorkloads = field(default_factory=dict)
     known_issues: tuple[KnownIssue, ...] = ()
@@ -85,7 +85,7 @@ def load(path: Path | str, overrides: Iterable[str] = ()) -> Config:
 
 def build(source: Source) -> Config:
     """Judge a file that has been read. Raises :class:`ConfigError` as :func:`load` does."""
-    problems = Problems()
+    problems = ValidationErrors()
     sections = _sections(source.root, problems)
     machines = Machines(problems, sections.get("clients"), sections.get("servers"))
     clients, servers = machines.build("clients"), machines.build("servers")
@@ -113,7 +113,7 @@ def _named(section: Node | None) -> list[str]:
     return [*(section.mapping or ()), *(item.raw for item in section.items or ())]
 
 
-def _sections(root: Node, problems: Problems) -> Mapping[str, Node]:
+def _sections(root: Node, problems: ValidationErrors) -> Mapping[str, Node]:
     sections = problems.mapping(root, "the file")
     for name, node in sections.items():
         if name not in SECTIONS and not name.startswith(
@@ -131,7 +131,7 @@ def _sections(root: Node, problems: Problems) -> Mapping[str, Node]:
     return sections
 
 
-def _profiles(section: Node | None, problems: Problems) -> Mapping[str, Profile]:
+def _profiles(section: Node | None, problems: ValidationErrors) -> Mapping[str, Profile]:
     profiles = dict(PROFILES)
     for name, node in problems.mapping(section, "profiles").items() if section else ():
         where = f"profiles.{name}"

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from storagetest.config.base import Items, LocalPath, Model
-from storagetest.config.validation import Problems
+from storagetest.config.validation import ValidationErrors
 from storagetest.config.yaml_source import Node
 from storagetest.errors import ConfigError
 
@@ -69,7 +69,7 @@ class OwnWorkload(Model):
         return self
 
 
-def read_own(node: Node | None, directory: Path, problems: Problems) -> OwnWorkloads:
+def read_own(node: Node | None, directory: Path, problems: ValidationErrors) -> OwnWorkloads:
     """Return the workloads that the section names, adopted by the registry; what is wrong with them is noted.
 
     ``directory`` is the targets file's.

@@ -14,7 +14,7 @@ from storagetest.config.base import TargetOptions
 from storagetest.config.client_counts import how_many
 from storagetest.config.models import NO_CONTROLS, Machine, TargetEntry, Variant
 from storagetest.config.thresholds import read_rules
-from storagetest.config.validation import Problems, suggest
+from storagetest.config.validation import ValidationErrors, suggest
 from storagetest.config.yaml_source import Node
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ TARGET_KEYS = (*TargetEntry.model_fields, "matrix", "exclude", "thresholds")
 class Targets:
     """Reads ``targets``: finds each one's protocol, clients and server, and expands its matrix."""
 
-    problems: Problems
+    problems: ValidationErrors
     clients: Mapping[str, Machine]
     servers: Mapping[str, Machine]
     broken: frozenset[str] = frozenset()

@@ -22,8 +22,8 @@ import yaml
 from pydantic import ValidationError, create_model
 
 from storagetest.config.base import Model, WorkloadOptions
-from storagetest.config.models import Gate, Rule
-from storagetest.config.validation import Problems, suggest
+from storagetest.config.models import ThresholdRule, ThresholdText
+from storagetest.config.validation import ValidationErrors, suggest
 from storagetest.config.yaml_source import Node
 from storagetest.errors import ConfigError
 
@@ -36,7 +36,7 @@ __all__ = ["choose", "most", "read_key", "read_parameter", "read_rules"]
 _KEY = re.compile(r"([^\[\]]+)(?:\[([^\[\]]*)\])?")
 
 
-def read_rules(node: Node, where: str, problems: Problems) -> tuple[Rule, ...]:
+def read_rules(node: Node, where: str, problems: ValidationErrors) -> tuple[ThresholdRule, ...]:
     """Return the rules of a ``thresholds`` mapping; what is wrong with them is noted."""
     rules = []
     for key, gates in problems.mapping(node, where).items():
@@ -47,7 +47,7 @@ def read_rules(node: Node, where: str, problems: Problems) -> tuple[Rule, ...]:
             problems.add_error(error, gates.key_place)
             continue
         rules.append(
-            Rule(workload.name, parameters, _read_gates(gates, workload, f"{where}.{key}", problems))
+            ThresholdRule(workload.name, parameters, _read_gates(gates, workload, f"{where}.{key}", problems))
         )
     return tuple(rules)
 
@@ -108,15 +108,15 @@ def _parameter_model(options: type[WorkloadOptions], name: str) -> type[Model]:
 
 
 def _read_gates(
-    node: Node, workload: type[Workload[Any]], where: str, problems: Problems
-) -> tuple[Gate, ...]:
-    gates: list[Gate] = []
+    node: Node, workload: type[Workload[Any]], where: str, problems: ValidationErrors
+) -> tuple[ThresholdText, ...]:
+    gates: list[ThresholdText] = []
     seen: dict[tuple[str, ...], str] = {}
     for item in problems.items(node, where):
         if not isinstance(item.value, str):
             problems.add(item.place, f'{where}: a threshold is text such as "iops >= 20000", not {item.kind}')
             continue
-        gate = Gate(str(item.value), item.place)
+        gate = ThresholdText(str(item.value), item.place)
         try:
             threshold = _threshold(gate, workload)
         except ConfigError as error:
@@ -131,14 +131,14 @@ def _read_gates(
     return tuple(gates)
 
 
-def _threshold(gate: Gate, workload: type[Workload[Any]]) -> Threshold:
+def _threshold(gate: ThresholdText, workload: type[Workload[Any]]) -> Threshold:
     from storagetest.verdict import parse_threshold  # noqa: PLC0415  # keep the import of config cheap
 
     return parse_threshold(gate.text, workload.metrics, place=gate.place)
 
 
 def choose(
-    levels: Iterable[Iterable[Rule]], workload: str, parameters: Mapping[str, Any]
+    levels: Iterable[Iterable[ThresholdRule]], workload: str, parameters: Mapping[str, Any]
 ) -> tuple[Threshold, ...]:
     """Return the thresholds of one case: ``levels`` are the file's rules, then the target's.
 
@@ -157,7 +157,7 @@ def choose(
     return tuple(chosen.values())
 
 
-def most(levels: Iterable[Iterable[Rule]], workload: str) -> int:
+def most(levels: Iterable[Iterable[ThresholdRule]], workload: str) -> int:
     """Return how many gates a case of ``workload`` can have at most, whatever its parameters."""
     kind = _workload(workload)
     rules = [rule for level in levels for rule in level if rule.workload == workload]

@@ -18,7 +18,7 @@ from storagetest.counters.lustre import Lustre
 from storagetest.counters.mountstats import parse_mounts
 from storagetest.counters.nvme import Nvme
 
-__all__ = ["COUNTERS", "LINES", "Crossing", "crossing"]
+__all__ = ["COUNTERS", "LINES", "TransferredBytes", "transferred_between"]
 
 _MOUNTSTATS = "/proc/self/mountstats"
 COUNTERS = (_MOUNTSTATS, *Cifs.paths, *Lustre.paths, *Block.paths, *Nvme.paths)
@@ -31,7 +31,7 @@ _ON_A_DEVICE = {"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "xfs", "zfs
 
 
 @dataclass(frozen=True, slots=True)
-class Crossing:
+class TransferredBytes:
     """Bytes that were read from and written to the target, and which counter says so."""
 
     read: int
@@ -39,7 +39,9 @@ class Crossing:
     counter: str
 
 
-def crossing(before: Mapping[str, str], after: Mapping[str, str], path: str) -> Crossing | None:
+def transferred_between(
+    before: Mapping[str, str], after: Mapping[str, str], path: str
+) -> TransferredBytes | None:
     """Return what crossed for the file or device at ``path``; None where no counter tells."""
     mounted, kind = file_system(after.get(_MOUNTSTATS, ""), path)
     if path.startswith("/dev/"):
@@ -65,33 +67,33 @@ def file_system(mountstats: str, path: str) -> tuple[str, str]:
     return found
 
 
-def _nfs(before: Mapping[str, str], after: Mapping[str, str], point: str) -> Crossing | None:
+def _nfs(before: Mapping[str, str], after: Mapping[str, str], point: str) -> TransferredBytes | None:
     was, now = (
         next((one for one in parse_mounts(texts.get(_MOUNTSTATS, "")) if one.path == point), None)
         for texts in (before, after)
     )
     if was is None or now is None:
         return None
-    return Crossing(max(0, now.read - was.read), max(0, now.written - was.written), "the NFS mount's")
+    return TransferredBytes(max(0, now.read - was.read), max(0, now.written - was.written), "the NFS mount's")
 
 
 def _of(
     source: Source, before: Mapping[str, str], after: Mapping[str, str], read: str, written: str, whose: str
-) -> Crossing | None:
+) -> TransferredBytes | None:
     was, now = (source.parse(source.select(texts)) for texts in (before, after))
     if read not in now and written not in now:
         return None
-    return Crossing(_more(was, now, read), _more(was, now, written), whose)
+    return TransferredBytes(_more(was, now, read), _more(was, now, written), whose)
 
 
-def _most(before: Mapping[str, str], after: Mapping[str, str]) -> Crossing | None:
+def _most(before: Mapping[str, str], after: Mapping[str, str]) -> TransferredBytes | None:
     was, now = (
         {**Block().parse(Block().select(texts)), **Nvme().parse(Nvme().select(texts))}
         for texts in (before, after)
     )
     devices = {name.removesuffix(" in flight") for name in now if name.endswith(" in flight")}
     moved = [
-        Crossing(_more(was, now, f"{one} read"), _more(was, now, f"{one} written"), f"{one}'s")
+        TransferredBytes(_more(was, now, f"{one} read"), _more(was, now, f"{one} written"), f"{one}'s")
         for one in sorted(devices)
     ]
     return max(moved, key=lambda one: one.read + one.written, default=None)

@@ -31,15 +31,15 @@ from storagetest.registry import Registry
 
 __all__ = [
     "Kind",
-    "Moment",
     "Reading",
+    "Snapshot",
     "Source",
     "all_sources",
-    "difference",
-    "follow",
     "numbers",
+    "rate_between",
     "register",
     "sources",
+    "to_series",
 ]
 
 
@@ -63,7 +63,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class Snapshot:
     """The texts of all files at one time: seconds of the machine's clock, path → text."""
 
     time: float
@@ -101,7 +101,7 @@ sources: Registry[Source] = Registry("storagetest.counters")
 register = sources.register
 
 
-def follow(source: Source, host: str, moments: Sequence[Moment]) -> tuple[Series, ...]:
+def to_series(source: Source, host: str, moments: Sequence[Snapshot]) -> tuple[Series, ...]:
     """Return the series that ``source`` has in ``moments``, in the times of the moments.
 
     What was zero throughout is left out unless it is to be kept.
@@ -114,7 +114,7 @@ def follow(source: Source, host: str, moments: Sequence[Moment]) -> tuple[Series
         now = source.parse(source.select(moment.texts))
         for name, reading in now.items():
             shown[name] = reading
-            value = difference(before.get(name), reading, moment.time - at)
+            value = rate_between(before.get(name), reading, moment.time - at)
             if value is not None:
                 points.setdefault(name, []).append((moment.time, value))
         before, at = now, moment.time
@@ -127,7 +127,7 @@ def follow(source: Source, host: str, moments: Sequence[Moment]) -> tuple[Series
     return tuple(found)
 
 
-def difference(before: Reading | None, now: Reading, seconds: float) -> float | None:
+def rate_between(before: Reading | None, now: Reading, seconds: float) -> float | None:
     """Return what is shown of two readings that lie ``seconds`` apart; None where nothing can be said."""
     if now.kind is Kind.GAUGE:
         return now.value

@@ -22,19 +22,19 @@ from typing import Any, ClassVar
 from storagetest.registry import Registry
 
 __all__ = [
-    "Ended",
-    "HereSuite",
+    "ClientSuite",
+    "ControllerSuite",
     "Invocation",
-    "Look",
-    "MountSuite",
+    "ItemOutcome",
+    "ItemResult",
     "Suite",
-    "Verdict",
+    "TargetInfo",
     "register",
     "suites",
 ]
 
 
-class Ended(Enum):
+class ItemOutcome(Enum):
     """How one test ended."""
 
     PASSED = "passed"
@@ -53,16 +53,16 @@ class Invocation:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ItemResult:
     """What a test's output says: ``reason`` is one line, ``details`` what a person would want to read."""
 
-    ended: Ended
+    ended: ItemOutcome
     reason: str = ""
     details: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class TargetInfo:
     """What a target says of itself before its first test.
 
     ``implementation`` is what known issues name it by (a vendor, a product); ``may_erase`` whether it is what
@@ -84,11 +84,11 @@ class Suite(ABC):
     """Where the program comes from, as it is said to a person who lacks it."""
 
     @abstractmethod
-    def verdict(self, test: str, *, status: int, stdout: str, stderr: str) -> Verdict:
+    def verdict(self, test: str, *, status: int, stdout: str, stderr: str) -> ItemResult:
         """Read the output of one test. Total: what cannot be read is BROKEN."""
 
 
-class HereSuite(Suite):
+class ControllerSuite(Suite):
     """Runs on the machine that runs pytest, and reaches the target by itself."""
 
     @abstractmethod
@@ -103,15 +103,15 @@ class HereSuite(Suite):
     def invocation(self, test: str, options: Any, *, may_erase: bool) -> Invocation:  # noqa: ANN401  # its protocol's
         """Return how to run one test against a target with these options."""
 
-    def look(self, options: Any) -> Look:  # noqa: ANN401, ARG002  # its protocol's
+    def look(self, options: Any) -> TargetInfo:  # noqa: ANN401, ARG002  # its protocol's
         """Look at the target, once before its tests and again when a test broke; by default nothing is seen.
 
         :class:`~storagetest.errors.TargetDead` where it does not answer: its other tests are skipped then.
         """
-        return Look()
+        return TargetInfo()
 
 
-class MountSuite(Suite):
+class ClientSuite(Suite):
     """Runs on the client, in an empty directory of the mount; ``program`` is looked for there.
 
     Its tests are known beforehand, since no client is asked when tests are collected.

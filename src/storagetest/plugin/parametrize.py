@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from storagetest.config import Variant
-from storagetest.plugin.measure.client_selection import crowds
-from storagetest.plugin.run_state import KEY, State
+from storagetest.plugin.measure.client_selection import client_parameters
+from storagetest.plugin.run_state import KEY, RunState
 
-__all__ = ["item_partner", "item_variant", "parametrize", "select"]
+__all__ = ["apply_needs_and_sample", "item_variant", "parametrize", "second_variant"]
 
 _CASES_A_MODULE = 2
 """How many conformance cases of a module, or tests of a foreign suite, a sample keeps."""
@@ -50,7 +50,7 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
         )
         return
     ids = _candidates(state, metafunc) if state.loaded else []
-    many = {identifier: crowds(metafunc, state.variants[identifier], state) for identifier in ids}
+    many = {identifier: client_parameters(metafunc, state.variants[identifier], state) for identifier in ids}
     if not any(many.values()):
         metafunc.parametrize("variant", ids, ids=ids, indirect=True, scope="session")
         return
@@ -62,7 +62,7 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize(("variant", "crowd"), both, indirect=True, scope="session")
 
 
-def _candidates(state: State, metafunc: pytest.Metafunc) -> list[str]:
+def _candidates(state: RunState, metafunc: pytest.Metafunc) -> list[str]:
     """Return the variants to try: for a case on the wire one a target, as their options are for clients only.
 
     Of a sample, a case through the mount needs only one a protocol: there are thousands of them. Where none
@@ -92,7 +92,7 @@ def item_variant(item: pytest.Item) -> str | None:
     return variant if isinstance(variant, str) else None
 
 
-def item_partner(item: pytest.Item, state: State) -> Variant | None:
+def second_variant(item: pytest.Item, state: RunState) -> Variant | None:
     """Return the variant that ``item`` uses beside its own: that of a comparison, or of the same data."""
     mark = item.get_closest_marker("compares")
     if mark is not None:
@@ -101,7 +101,7 @@ def item_partner(item: pytest.Item, state: State) -> Variant | None:
     return state.same_data(state.variants[identifier]) if identifier else None
 
 
-def select(state: State, items: list[pytest.Item], *, sample: bool) -> list[pytest.Item]:
+def apply_needs_and_sample(state: RunState, items: list[pytest.Item], *, sample: bool) -> list[pytest.Item]:
     """Mark what a variant cannot do as skipped, and return the items that ``sample`` leaves out."""
     able: list[pytest.Item] = []
     for item in items:
@@ -123,7 +123,7 @@ def select(state: State, items: list[pytest.Item], *, sample: bool) -> list[pyte
     return [item for item in items if item_variant(item) is not None and item not in kept]
 
 
-def _sample(state: State, items: list[pytest.Item]) -> list[pytest.Item]:
+def _sample(state: RunState, items: list[pytest.Item]) -> list[pytest.Item]:
     """Choose a little of everything: one case of each suite (a file), on the protocol with the fewest so far.
 
     So every suite runs and every protocol is run over: on its first variant that can, as attaching another
@@ -164,5 +164,5 @@ def _sample(state: State, items: list[pytest.Item]) -> list[pytest.Item]:
     return kept
 
 
-def _lacking(state: State, item: pytest.Item, identifier: str) -> set[str]:
+def _lacking(state: RunState, item: pytest.Item, identifier: str) -> set[str]:
     return _needs(item) - state.capabilities(state.variants[identifier])

@@ -15,32 +15,32 @@ from storagetest import config as targets_file
 from storagetest.config.client_counts import asked_counts
 from storagetest.errors import ConfigError, OptionRefused, StoragetestError, TargetDead
 from storagetest.hosts.connect import connect
-from storagetest.plugin.measure.thresholds import Gating
+from storagetest.plugin.measure.thresholds import ThresholdResolver
 from storagetest.plugin.progress.model import silent
 from storagetest.protocols.base import Attachment, Protocol, protocols
 from storagetest.report.base import Record
-from storagetest.runner import FillCache
-from storagetest.runner.locks import identity
+from storagetest.runner import PrefillCache
+from storagetest.runner.locks import machine_id
 
 if TYPE_CHECKING:
     from storagetest.config import Config, Machine, Profile, Variant
     from storagetest.config.comparisons import Comparison
     from storagetest.hosts import Host
 
-__all__ = ["KEY", "State"]
+__all__ = ["KEY", "RunState"]
 
-KEY = pytest.StashKey["State"]()
+KEY = pytest.StashKey["RunState"]()
 
 
-class State:
+class RunState:
     """One per process (so one per xdist worker); found at ``config.stash[KEY]``."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._options = config.option
         self._hosts: dict[str, Host] = {}
         self._broken: dict[str, str] = {}
-        self.fills = FillCache()
-        self.gating = Gating(config)
+        self.fills = PrefillCache()
+        self.gating = ThresholdResolver(config)
         self.wanted = False
         self.teller = silent
         self.scale = asked_counts(config.option.st_scale)
@@ -111,8 +111,8 @@ class State:
 
     def second_client(self, variant: Variant) -> Machine | None:
         """The other client of ``variant`` when it takes two: the next one that is another machine, if any."""
-        first = identity(self.client(variant))
-        return next((machine for machine in variant.clients if identity(machine) != first), None)
+        first = machine_id(self.client(variant))
+        return next((machine for machine in variant.clients if machine_id(machine) != first), None)
 
     def capabilities(self, variant: Variant) -> frozenset[str]:
         """What suites may ask of ``variant``: what its protocol can do, and what the file says of it.
@@ -121,7 +121,7 @@ class State:
         ``resize`` and ``cut_off``.
         """
         said = {
-            "two_clients": len({identity(machine) for machine in variant.clients}) > 1,
+            "two_clients": len({machine_id(machine) for machine in variant.clients}) > 1,
             "same_data": variant.same_data is not None,
             "resize": variant.controls.resizes,
             "cut_off": variant.controls.cuts_off,
@@ -144,7 +144,7 @@ class State:
             self._hosts[machine.name] = connect(machine)
         return self._hosts[machine.name]
 
-    def beside(self, variant: Variant) -> tuple[Host, ...]:
+    def monitored_hosts(self, variant: Variant) -> tuple[Host, ...]:
         """Return the machines that are sampled besides the client: the server, where one is given."""
         return () if variant.server is None else (self.host(variant.server),)
 
@@ -154,11 +154,11 @@ class State:
             host.close()
         self._hosts.clear()
 
-    def why_broken(self, variant: Variant) -> str | None:
+    def failure_reason(self, variant: Variant) -> str | None:
         """Why no case of this variant can run any more, if so."""
         return self._broken.get(variant.target) or self._broken.get(variant.id)
 
-    def note_broken(self, variant: Variant, error: StoragetestError) -> None:
+    def mark_failed(self, variant: Variant, error: StoragetestError) -> None:
         """Remember that ``variant`` cannot be used: the whole of its target if that is dead."""
         first_line = str(error).partition("\n")[0]
         if isinstance(error, TargetDead):
@@ -177,7 +177,7 @@ class State:
                 finally:
                     self.fills.forget(attachment)
         except StoragetestError as error:
-            self.note_broken(variant, error)
+            self.mark_failed(variant, error)
             raise
 
     def check_alive(self, variant: Variant, client: Host) -> None:
@@ -185,7 +185,7 @@ class State:
         try:
             self.protocol(variant).probe(client, variant.options)
         except TargetDead as error:
-            self.note_broken(variant, error)
+            self.mark_failed(variant, error)
             raise
         except StoragetestError:
             return  # the case's own error says more

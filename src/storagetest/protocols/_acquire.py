@@ -22,7 +22,16 @@ from contextlib import contextmanager
 from storagetest.errors import AttachError, DeadlineExceeded, StoragetestError, TargetDead
 from storagetest.hosts import Completed, Host, Journal
 
-__all__ = ["RUN", "WITHIN", "Deadline", "answering", "held", "new_id", "one_line", "released"]
+__all__ = [
+    "RUN",
+    "WITHIN",
+    "Deadline",
+    "acquired",
+    "as_target_dead",
+    "new_id",
+    "reject_newlines",
+    "release_after",
+]
 
 RUN = "/run/storagetest"
 """Where mount points and passing secrets live on a client: gone with a reboot, as they are."""
@@ -77,7 +86,7 @@ def new_id() -> str:
     return f"storagetest-{secrets.token_hex(4)}"
 
 
-def one_line(secret: str, what: str) -> str:
+def reject_newlines(secret: str, what: str) -> str:
     """Return ``secret`` if it fits a line of a file that is made of lines; else :class:`AttachError`."""
     if any(character in secret for character in "\n\r\0"):
         msg = f"{what} holds a line break, which a password cannot have"
@@ -111,7 +120,7 @@ class Deadline:
 
 
 @contextmanager
-def answering(client: Host, target: str, deadline: Deadline, step: str) -> Iterator[None]:
+def as_target_dead(client: Host, target: str, deadline: Deadline, step: str) -> Iterator[None]:
     """Turn a command's end by deadline into :class:`TargetDead` that names target, client and ``step``.
 
     Its cause shows the command and what it said.
@@ -127,7 +136,7 @@ def answering(client: Host, target: str, deadline: Deadline, step: str) -> Itera
 
 
 @contextmanager
-def held(
+def acquired(
     client: Host, what: str, release: Callable[[int], Sequence[str]], *, target: str, deadline: Deadline
 ) -> Iterator[None]:
     """Journal, let the body acquire and use, then run the release and strike the entry out.
@@ -143,16 +152,16 @@ def held(
         seconds = deadline.at_least(LEAST)
         done = _run_release(client, release(int(seconds)), target, seconds + _MARGIN)
         if done.status in {0, LEFT_ON_TARGET, FORCED}:
-            entry.strike()
+            entry.remove()
         if done.status:
             raise _why_not_clean(done, what, target)
 
-    with released(let_go):
+    with release_after(let_go):
         yield
 
 
 @contextmanager
-def released(let_go: Callable[[], None]) -> Iterator[None]:
+def release_after(let_go: Callable[[], None]) -> Iterator[None]:
     """Call ``let_go`` after the body, however it ends; see rule 3."""
     try:
         yield

@@ -26,11 +26,19 @@ from storagetest.config.base import BlockOptions
 from storagetest.errors import AttachError, DataAtRisk, TargetDead
 from storagetest.hosts import Completed, Host
 from storagetest.protocols import _device_probe
-from storagetest.protocols._acquire import LEAST, WITHIN, Deadline, answering, released
+from storagetest.protocols._acquire import LEAST, WITHIN, Deadline, as_target_dead, release_after
 from storagetest.protocols._mount import mounted
-from storagetest.protocols.base import Attachment, Capability, Difference, Gives
+from storagetest.protocols.base import Attachment, AttachmentKind, Capability, OptionMismatch
 
-__all__ = ["LABEL", "Facts", "block_capabilities", "lent", "parse_facts", "tools", "why_not"]
+__all__ = [
+    "LABEL",
+    "DeviceFacts",
+    "block_capabilities",
+    "leased_device",
+    "parse_facts",
+    "refusal_reason",
+    "tools",
+]
 
 LABEL = "storagetest"
 """The label of every file system of ours; xfs allows 12 characters."""
@@ -50,7 +58,7 @@ def tools(options: BlockOptions) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class DeviceFacts:
     """What the client says of a device: see :func:`storagetest.protocols._device_probe.facts`."""
 
     path: str
@@ -68,12 +76,12 @@ class Facts:
     problem: str = ""
 
 
-def parse_facts(text: str) -> Facts:
+def parse_facts(text: str) -> DeviceFacts:
     """Parse the JSON object; a device that could not be examined is an :class:`AttachError`."""
     found: Mapping[str, Any] = json.loads(text)
     if "path" not in found:
         raise AttachError(str(found["problem"]))
-    return Facts(
+    return DeviceFacts(
         **{
             **found,
             **{key: tuple(found[key]) for key in ("partitions", "holders", "mounts", "twins")},
@@ -82,7 +90,7 @@ def parse_facts(text: str) -> Facts:
     )
 
 
-def why_not(facts: Facts, erase: str | None) -> str | None:
+def refusal_reason(facts: DeviceFacts, erase: str | None) -> str | None:
     """Say why the device may not be overwritten, or None when it may."""
     where = f"{facts.path}, identity {facts.identity!r},"
     line = f"\n    erase: {json.dumps(facts.identity)}"
@@ -104,7 +112,7 @@ def why_not(facts: Facts, erase: str | None) -> str | None:
     return f"{where} is read-only" if facts.read_only else None
 
 
-def _in_use(facts: Facts) -> str:
+def _in_use(facts: DeviceFacts) -> str:
     """Say what shows that somebody may need the device; the first sign is enough, the plainest first."""
     foreign = [
         kind + (f" (label {label!r})" if label else "")
@@ -134,7 +142,7 @@ def block_capabilities(options: BlockOptions) -> frozenset[Capability]:
 
 
 @contextmanager
-def lent(
+def leased_device(
     client: Host,
     device: str,
     options: BlockOptions,
@@ -143,13 +151,13 @@ def lent(
     deadline: Deadline,
     releasing: Deadline,
     negotiated: Mapping[str, str],
-    differences: tuple[Difference, ...] = (),
+    differences: tuple[OptionMismatch, ...] = (),
 ) -> Iterator[Attachment]:
     """Check ``device`` by the rules above, make the file system if asked for, yield, and clear it.
 
     Raises :class:`DataAtRisk`, :class:`TargetDead` at ``deadline``, or :class:`AttachError`.
     """
-    with answering(client, target, deadline, "examining the disk"):
+    with as_target_dead(client, target, deadline, "examining the disk"):
         facts = _examine(client, device, options, target, deadline)
         if options.filesystem:
             _make_filesystem(client, facts, options.filesystem, target, deadline)
@@ -164,10 +172,12 @@ def lent(
         if not died:
             _clear_after_use(client, facts, target, releasing)
 
-    with released(clear):
+    with release_after(clear):
         try:
             if options.filesystem is None:
-                yield Attachment(client, facts.path, Gives.BLOCK, facts.size, negotiated, differences)
+                yield Attachment(
+                    client, facts.path, AttachmentKind.BLOCK, facts.size, negotiated, differences
+                )
                 return
             with mounted(
                 client,
@@ -179,7 +189,9 @@ def lent(
                 releasing=releasing,
             ) as mount:
                 more = {**negotiated, "filesystem": options.filesystem}
-                yield Attachment(client, mount.directory, Gives.FILESYSTEM, mount.size, more, differences)
+                yield Attachment(
+                    client, mount.directory, AttachmentKind.FILESYSTEM, mount.size, more, differences
+                )
         except TargetDead:
             died = True
             raise
@@ -190,7 +202,9 @@ def _program(client: Host, *arguments: str, deadline: float) -> Completed:
     return client.run(["python3", "-", *arguments], stdin=source, deadline=deadline, check=False)
 
 
-def _examine(client: Host, device: str, options: BlockOptions, target: str, deadline: Deadline) -> Facts:
+def _examine(
+    client: Host, device: str, options: BlockOptions, target: str, deadline: Deadline
+) -> DeviceFacts:
     done = _program(client, "facts", device, deadline=deadline.left())
     if not done.ok:
         msg = f"{target}: {device} could not be examined, so it is left alone: {done.describe()}"
@@ -199,13 +213,13 @@ def _examine(client: Host, device: str, options: BlockOptions, target: str, dead
         facts = parse_facts(done.stdout)
     except AttachError as error:
         raise AttachError(f"{target}: {client.name}: {error}") from None
-    why = why_not(facts, options.erase)
+    why = refusal_reason(facts, options.erase)
     if why is not None:
         raise DataAtRisk(f"{target}: {client.name}: {why}", facts=facts)
     return facts
 
 
-def _make_filesystem(client: Host, facts: Facts, kind: str, target: str, deadline: Deadline) -> None:
+def _make_filesystem(client: Host, facts: DeviceFacts, kind: str, target: str, deadline: Deadline) -> None:
     made = client.run([*_MKFS[kind], facts.path], deadline=deadline.left(), check=False)
     if not made.ok:
         msg = f"{target}: no {kind} could be made on it: {made.describe()}"
@@ -215,15 +229,15 @@ def _make_filesystem(client: Host, facts: Facts, kind: str, target: str, deadlin
 CLEAR = WITHIN + 'within "$1" python3 -c "$2" clear "$3" "$4"; status=$?; tail -n 2 "$log"; exit $status'
 
 
-def _clear(client: Host, facts: Facts, seconds: int) -> Completed:
+def _clear(client: Host, facts: DeviceFacts, seconds: int) -> Completed:
     """Clear the device. A disk whose target died may hold the program in the kernel: it is not waited for."""
     source = Path(_device_probe.__file__).read_text()
     argv = ["bash", "-c", CLEAR, "storagetest-clear", str(seconds), source, facts.path, facts.identity]
     return client.run(argv, deadline=seconds + 10, check=False)
 
 
-def _clear_after_use(client: Host, facts: Facts, target: str, releasing: Deadline) -> None:
-    with answering(client, target, releasing, "clearing the disk"):
+def _clear_after_use(client: Host, facts: DeviceFacts, target: str, releasing: Deadline) -> None:
+    with as_target_dead(client, target, releasing, "clearing the disk"):
         done = _clear(client, facts, int(min(CLEAR_SECONDS, releasing.at_least(LEAST))))
     said = " ".join(done.stdout.split())
     if done.status in {_device_probe.GONE, 124, 137}:

@@ -23,8 +23,8 @@ from storagetest.protocols._acquire import (
     RUN,
     WITHIN,
     Deadline,
-    answering,
-    held,
+    acquired,
+    as_target_dead,
     new_id,
 )
 
@@ -206,8 +206,10 @@ def mounted(
     hidden = f"{point}.secret" if secret else ""
     mount = mount_argv(fstype, source, options(hidden) if callable(options) else options)
     what = f"mount of {source} on {point}"
-    with held(client, what, partial(release_argv, point, name, hidden), target=target, deadline=releasing):
-        with answering(client, target, deadline, "mounting"):
+    with acquired(
+        client, what, partial(release_argv, point, name, hidden), target=target, deadline=releasing
+    ):
+        with as_target_dead(client, target, deadline, "mounting"):
             if secret:
                 client.push(secret, hidden, mode=0o600, deadline=deadline.left())
             acquire = ["sh", "-c", ACQUIRE, "storagetest-mount", point, hidden, *mount]

@@ -35,10 +35,10 @@ from storagetest.registry import Registry
 
 __all__ = [
     "Attachment",
+    "AttachmentKind",
     "Capability",
-    "Difference",
-    "Gives",
-    "Needs",
+    "ClientRequirements",
+    "OptionMismatch",
     "Protocol",
     "protocols",
     "register",
@@ -48,7 +48,7 @@ Capability = str
 """What a suite may ask for with ``@pytest.mark.needs``: ``filesystem``, ``block``, ``multi_session`` …"""
 
 
-class Gives(Enum):
+class AttachmentKind(Enum):
     """What a client gets from an attach."""
 
     FILESYSTEM = "filesystem"
@@ -56,7 +56,7 @@ class Gives(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class OptionMismatch:
     """An option that was asked for and silently came out otherwise."""
 
     option: str
@@ -68,7 +68,7 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Needs:
+class ClientRequirements:
     """What an attach takes: commands and kernel modules on the client, and a TCP port that answers it.
 
     ``modules`` may be file system types as well, for kernels that have them built in. ``packages`` says in
@@ -96,10 +96,10 @@ class Attachment:
 
     client: Host
     path: str
-    gives: Gives
+    gives: AttachmentKind
     size: int
     negotiated: Mapping[str, str] = field(default_factory=dict)
-    differences: tuple[Difference, ...] = ()
+    differences: tuple[OptionMismatch, ...] = ()
     remote: bool = True
     root: str = ""
     offset: int = 0
@@ -115,7 +115,7 @@ class Protocol(ABC, Generic[O]):
     title: ClassVar[str]
     """The name as people write it, for reports."""
 
-    gives: ClassVar[Gives]
+    gives: ClassVar[AttachmentKind]
     Options: ClassVar[type[TargetOptions]]
     """The YAML of a target of this protocol. Every field may also stand in the target's ``matrix``."""
 
@@ -131,15 +131,15 @@ class Protocol(ABC, Generic[O]):
 
     def capabilities(self, options: O) -> frozenset[Capability]:
         """Return what a variant with these options can do; no target is contacted."""
-        if self.gives is Gives.BLOCK and getattr(options, "filesystem", None) is None:
+        if self.gives is AttachmentKind.BLOCK and getattr(options, "filesystem", None) is None:
             return frozenset({"block"})
         return frozenset({"filesystem"})
 
-    def needs(self, options: O) -> Needs:  # noqa: ARG002
+    def needs(self, options: O) -> ClientRequirements:  # noqa: ARG002
         """Return what an attach with these options takes; nothing is contacted."""
-        return Needs()
+        return ClientRequirements()
 
-    def offers(self, client: Host, address: str, *, deadline: float) -> Sequence[Mapping[str, Any]]:  # noqa: ARG002
+    def discover(self, client: Host, address: str, *, deadline: float) -> Sequence[Mapping[str, Any]]:  # noqa: ARG002
         """Ask the machine at ``address``, from ``client``, what it serves to anybody who asks.
 
         Returns options of targets, as far as it says (``[{"export": "/srv"}]``); nothing where it cannot be
@@ -158,7 +158,7 @@ class Protocol(ABC, Generic[O]):
     def probe(self, client: Host, options: O) -> None:  # a local target cannot die
         """Ask from ``client`` whether the target still answers; :class:`TargetDead` if not."""
 
-    def diagnose(self, client: Host, options: O) -> Mapping[str, str]:  # noqa: ARG002
+    def collect_diagnostics(self, client: Host, options: O) -> Mapping[str, str]:  # noqa: ARG002
         """Collect what a person would ask for after a failure, as {name: text}; never raises for its own."""
         return {}
 

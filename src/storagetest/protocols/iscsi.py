@@ -17,10 +17,18 @@ from pydantic import Field
 from storagetest.config.base import Address, BlockOptions, Items, Model, Port, Portal, SecretText
 from storagetest.errors import AttachError, ClientLacks, StoragetestError, TargetDead
 from storagetest.hosts import Completed, Host, wait_until
-from storagetest.protocols._acquire import WITHIN, Deadline, answering, held, one_line
-from storagetest.protocols._block_device import block_capabilities, lent, tools
-from storagetest.protocols._preflight import ask, check_client, collect
-from storagetest.protocols.base import Attachment, Capability, Difference, Gives, Needs, Protocol, register
+from storagetest.protocols._acquire import WITHIN, Deadline, acquired, as_target_dead, reject_newlines
+from storagetest.protocols._block_device import block_capabilities, leased_device, tools
+from storagetest.protocols._preflight import check_client, collect_diagnostics, run_quietly
+from storagetest.protocols.base import (
+    Attachment,
+    AttachmentKind,
+    Capability,
+    ClientRequirements,
+    OptionMismatch,
+    Protocol,
+    register,
+)
 
 __all__ = ["Iscsi"]
 
@@ -181,7 +189,7 @@ class Iscsi(Protocol["Iscsi.Options"]):
 
     name = "iscsi"
     title = "iSCSI"
-    gives = Gives.BLOCK
+    gives = AttachmentKind.BLOCK
     ports = (3260,)
 
     class Options(BlockOptions):
@@ -229,10 +237,10 @@ class Iscsi(Protocol["Iscsi.Options"]):
         raw = set() if options.filesystem else {"scsi", "shared"}
         return block_capabilities(options) | {"multipath" if options.more_paths else "iscsi-wire"} | raw
 
-    def needs(self, options: Iscsi.Options) -> Needs:
+    def needs(self, options: Iscsi.Options) -> ClientRequirements:
         """Return open-iscsi, the modules, and the portal's port; of several paths the first one's."""
         joining = bool(options.more_paths)
-        return Needs(
+        return ClientRequirements(
             tools=("iscsiadm", *(("dmsetup",) if joining else ()), *tools(options)),
             # Without udev nobody loads the disks' driver.
             modules=("iscsi_tcp", "sd_mod", *(("dm_multipath", "dm_round_robin") if joining else ())),
@@ -241,11 +249,11 @@ class Iscsi(Protocol["Iscsi.Options"]):
             port=options.port,
         )
 
-    def offers(self, client: Host, address: str, *, deadline: float) -> Sequence[Mapping[str, Any]]:
+    def discover(self, client: Host, address: str, *, deadline: float) -> Sequence[Mapping[str, Any]]:
         """Ask the portal for its targets (SendTargets, RFC 7143, 3.3); no record is kept."""
         portal = f"[{address}]" if ":" in address else address
         command = ["iscsiadm", "-m", "discovery", "-t", "sendtargets", "-p", portal, "-o", "nonpersistent"]
-        return [{"iqn": name} for name in parse_discovery(ask(client, command, deadline=deadline))]
+        return [{"iqn": name} for name in parse_discovery(run_quietly(client, command, deadline=deadline))]
 
     def server(self, options: Iscsi.Options) -> str:
         """Return the portal's address."""
@@ -261,22 +269,22 @@ class Iscsi(Protocol["Iscsi.Options"]):
         deadline, target = Deadline(options.deadline), describe(options)
         releasing = Deadline(options.deadline, running=False)
         _check(client, options, deadline)
-        with answering(client, target, deadline, "looking for sessions"):
+        with as_target_dead(client, target, deadline, "looking for sessions"):
             _refuse_existing(client, options, deadline)
-        with held(
+        with acquired(
             client,
             f"iSCSI session and record of {options.iqn} at {options.address}",
             lambda seconds: _script(RELEASE, options, str(seconds - 3), map_name(options)),
             target=target,
             deadline=releasing,
         ):
-            with answering(client, target, deadline, "logging in"):
+            with as_target_dead(client, target, deadline, "logging in"):
                 for path in each_path(options):
                     _log_in(client, path, record_settings(options), deadline)
                 seen, disks = _find(client, options, deadline)
                 device = _joined(client, options, disks, deadline) if options.more_paths else disks[0]
             negotiated = read_back(seen) | ({"paths": " ".join(disks)} if options.more_paths else {})
-            with lent(
+            with leased_device(
                 client,
                 f"/dev/{device}",
                 options,
@@ -288,10 +296,10 @@ class Iscsi(Protocol["Iscsi.Options"]):
             ) as attachment:
                 yield attachment
 
-    def diagnose(self, client: Host, options: Iscsi.Options) -> Mapping[str, str]:
+    def collect_diagnostics(self, client: Host, options: Iscsi.Options) -> Mapping[str, str]:
         """Collect the session's state, its statistics and what the kernel last said."""
         sessions = ["iscsiadm", "-m", "session", "-P", "2"]
-        return collect(
+        return collect_diagnostics(
             client,
             {
                 "session": ["sh", "-c", _HIDING_PASSWORDS, "storagetest-session", *sessions],
@@ -348,11 +356,13 @@ def record_settings(options: Iscsi.Options) -> dict[str, str]:
         settings["node.session.cmds_max"] = str(max(128, 1 << (options.queue_depth - 1).bit_length()))
     if options.chap is not None:
         settings["node.session.auth.username"] = options.chap.username
-        settings["node.session.auth.password"] = one_line(options.chap.password.reveal(), "the CHAP secret")
+        settings["node.session.auth.password"] = reject_newlines(
+            options.chap.password.reveal(), "the CHAP secret"
+        )
         if options.chap.mutual is not None:
             settings["node.session.auth.username_in"] = options.chap.mutual.username
             secret = options.chap.mutual.password.reveal()
-            settings["node.session.auth.password_in"] = one_line(secret, "the target's CHAP secret")
+            settings["node.session.auth.password_in"] = reject_newlines(secret, "the target's CHAP secret")
     return settings
 
 
@@ -376,7 +386,7 @@ def read_back(seen: Mapping[str, str]) -> dict[str, str]:
     return {name: _SPELLED.get(name, {}).get(value, value) for name, value in named.items()}
 
 
-def differences(options: Iscsi.Options, negotiated: Mapping[str, str]) -> tuple[Difference, ...]:
+def differences(options: Iscsi.Options, negotiated: Mapping[str, str]) -> tuple[OptionMismatch, ...]:
     """Compare what was asked for with what came out."""
     asked = {
         "HeaderDigest": options.header_digest,
@@ -384,7 +394,7 @@ def differences(options: Iscsi.Options, negotiated: Mapping[str, str]) -> tuple[
         "queue_depth": None if options.queue_depth is None else str(options.queue_depth),
     }
     return tuple(
-        Difference(key, value, negotiated.get(key, "nothing said"))
+        OptionMismatch(key, value, negotiated.get(key, "nothing said"))
         for key, value in asked.items()
         if value is not None and negotiated.get(key, "").lower() != value
     )
@@ -460,7 +470,7 @@ def _script(script: str, options: Iscsi.Options, *more: str) -> list[str]:
 
 def _check(client: Host, options: Iscsi.Options, deadline: Deadline) -> None:
     target = describe(options)
-    with answering(client, target, deadline, "looking for it"):
+    with as_target_dead(client, target, deadline, "looking for it"):
         for path in each_path(options):
             check_client(client, Iscsi().needs(path), target=target, deadline=deadline.left())
 

@@ -11,11 +11,18 @@ from pydantic import Field, model_validator
 from storagetest.config.base import BlockOptions
 from storagetest.errors import AttachError
 from storagetest.hosts import Host
-from storagetest.protocols._acquire import LEFT_ON_TARGET, WITHIN, Deadline, answering, held, new_id
-from storagetest.protocols._block_device import block_capabilities, lent, tools
+from storagetest.protocols._acquire import LEFT_ON_TARGET, WITHIN, Deadline, acquired, as_target_dead, new_id
+from storagetest.protocols._block_device import block_capabilities, leased_device, tools
 from storagetest.protocols._mount import parse_mountinfo, parse_sections
 from storagetest.protocols._preflight import check_client
-from storagetest.protocols.base import Attachment, Capability, Gives, Needs, Protocol, register
+from storagetest.protocols.base import (
+    Attachment,
+    AttachmentKind,
+    Capability,
+    ClientRequirements,
+    Protocol,
+    register,
+)
 
 __all__ = ["Local"]
 
@@ -49,7 +56,7 @@ class Local(Protocol["Local.Options"]):
 
     name = "local"
     title = "Local"
-    gives = Gives.FILESYSTEM
+    gives = AttachmentKind.FILESYSTEM
 
     class Options(BlockOptions):
         """Either ``path`` or ``device``."""
@@ -76,10 +83,10 @@ class Local(Protocol["Local.Options"]):
         """Return ``filesystem`` and ``locks`` for a directory, else what the device gives."""
         return block_capabilities(options) if options.device else frozenset({"filesystem", "locks"})
 
-    def needs(self, options: Local.Options) -> Needs:
+    def needs(self, options: Local.Options) -> ClientRequirements:
         """Return what lending a device takes; a directory takes nothing."""
         wanted = tuple(tools(options)) if options.device else ()
-        return Needs(tools=wanted, packages="python3, util-linux, e2fsprogs, xfsprogs")
+        return ClientRequirements(tools=wanted, packages="python3, util-linux, e2fsprogs, xfsprogs")
 
     def server(self, options: Local.Options) -> str:  # noqa: ARG002
         """Return ``local``: the client serves itself."""
@@ -93,10 +100,10 @@ class Local(Protocol["Local.Options"]):
             yield from _own_directory(client, options.path, options.deadline)
             return
         target = f"local {options.device}"
-        with answering(client, target, deadline, "looking for tools"):
+        with as_target_dead(client, target, deadline, "looking for tools"):
             check_client(client, self.needs(options), target=target, deadline=deadline.left())
         device = str(options.device)
-        with lent(
+        with leased_device(
             client,
             device,
             options,
@@ -112,14 +119,14 @@ def _own_directory(client: Host, parent: str, seconds: float) -> Iterator[Attach
     deadline = Deadline(seconds)
     target, own = f"local {parent}", new_id()
     remove = ["bash", "-c", REMOVE, "storagetest-remove", f"{parent}/{own}"]
-    with held(
+    with acquired(
         client,
         f"directory {parent}/{own}",
         lambda limit: [*remove, str(limit)],
         target=target,
         deadline=Deadline(seconds, running=False),
     ):
-        with answering(client, target, deadline, "making a directory"):
+        with as_target_dead(client, target, deadline, "making a directory"):
             make = ["sh", "-c", MAKE, "storagetest-make", parent, own]
             done = client.run(make, deadline=deadline.left(), check=False)
         if not done.ok:
@@ -130,4 +137,4 @@ def _own_directory(client: Host, parent: str, seconds: float) -> Iterator[Attach
         entries = [e for e in parse_mountinfo(sections["mountinfo"]) if e.point == sections["mount"].strip()]
         negotiated = {"fstype": entries[-1].fstype, "source": entries[-1].source} if entries else {}
         size = int(free) * int(unit)
-        yield Attachment(client, f"{parent}/{own}", Gives.FILESYSTEM, size, negotiated, remote=False)
+        yield Attachment(client, f"{parent}/{own}", AttachmentKind.FILESYSTEM, size, negotiated, remote=False)

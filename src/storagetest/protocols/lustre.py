@@ -12,10 +12,18 @@ from pydantic import Field
 from storagetest.config.base import Size, TargetOptions
 from storagetest.errors import AttachError, ClientLacks, OptionRefused, StoragetestError, TargetDead
 from storagetest.hosts import Completed, Host
-from storagetest.protocols._acquire import Deadline, answering
+from storagetest.protocols._acquire import Deadline, as_target_dead
 from storagetest.protocols._mount import mounted
-from storagetest.protocols._preflight import check_client, collect
-from storagetest.protocols.base import Attachment, Capability, Difference, Gives, Needs, Protocol, register
+from storagetest.protocols._preflight import check_client, collect_diagnostics
+from storagetest.protocols.base import (
+    Attachment,
+    AttachmentKind,
+    Capability,
+    ClientRequirements,
+    OptionMismatch,
+    Protocol,
+    register,
+)
 
 __all__ = ["Lustre"]
 
@@ -41,7 +49,7 @@ class Lustre(Protocol["Lustre.Options"]):
 
     name = "lustre"
     title = "Lustre"
-    gives = Gives.FILESYSTEM
+    gives = AttachmentKind.FILESYSTEM
     ports = (PORT,)
 
     class Options(TargetOptions):
@@ -82,11 +90,11 @@ class Lustre(Protocol["Lustre.Options"]):
         """Return what files can do here."""
         return frozenset({"filesystem", "shared"} | ({"locks"} if options.flock else set()))
 
-    def needs(self, options: Lustre.Options) -> Needs:
+    def needs(self, options: Lustre.Options) -> ClientRequirements:
         """Return Lustre's client, and the MGS's port where its network is TCP."""
         first = re.split(r"[,:](?=[^@]*@)", options.mgs)[0]
         address, _, network = first.partition("@")
-        return Needs(
+        return ClientRequirements(
             tools=("mount.lustre", "lfs"),
             modules=("lustre",),
             packages="Lustre's client (lustre-client-modules and lustre-client-utils)",
@@ -94,7 +102,7 @@ class Lustre(Protocol["Lustre.Options"]):
             port=PORT,
         )
 
-    def offers(self, client: Host, address: str, *, deadline: float) -> Sequence[Mapping[str, Any]]:  # noqa: ARG002
+    def discover(self, client: Host, address: str, *, deadline: float) -> Sequence[Mapping[str, Any]]:  # noqa: ARG002
         """Return the NID that an MGS has there; what it serves it tells only to those who mount."""
         return [{"mgs": f"{address}@tcp"}] if ":" not in address else []
 
@@ -121,7 +129,7 @@ class Lustre(Protocol["Lustre.Options"]):
             releasing=Deadline(options.deadline, running=False),
             explain=lambda said: explain(said, options, client.name),
         ) as mount:
-            with answering(client, target, deadline, "setting the layout"):
+            with as_target_dead(client, target, deadline, "setting the layout"):
                 layout = [
                     "sh",
                     "-c",
@@ -137,16 +145,16 @@ class Lustre(Protocol["Lustre.Options"]):
             yield Attachment(
                 client,
                 mount.directory,
-                Gives.FILESYSTEM,
+                AttachmentKind.FILESYSTEM,
                 mount.size,
                 negotiated,
                 differences(options, negotiated),
                 root=mount.entry.point,
             )
 
-    def diagnose(self, client: Host, options: Lustre.Options) -> Mapping[str, str]:  # noqa: ARG002
+    def collect_diagnostics(self, client: Host, options: Lustre.Options) -> Mapping[str, str]:  # noqa: ARG002
         """Collect the devices, the imports' states and what the kernel last said."""
-        return collect(
+        return collect_diagnostics(
             client, {"devices": ["lctl", "dl"], "imports": ["lctl", "get_param", "-n", "*.*.import"]}
         )
 
@@ -182,7 +190,7 @@ def read_back(layout: str) -> dict[str, str]:
     return found
 
 
-def differences(options: Lustre.Options, negotiated: Mapping[str, str]) -> tuple[Difference, ...]:
+def differences(options: Lustre.Options, negotiated: Mapping[str, str]) -> tuple[OptionMismatch, ...]:
     """Compare what was asked for with a new file's layout; -1 (all) and 0 (default) promise no number."""
     asked: dict[str, str | None] = {
         "stripe_count": str(options.stripe_count) if (options.stripe_count or -1) > 0 else None,
@@ -190,7 +198,7 @@ def differences(options: Lustre.Options, negotiated: Mapping[str, str]) -> tuple
         "pool": options.pool,
     }
     return tuple(
-        Difference(key, value, negotiated.get(key, "nothing said"))
+        OptionMismatch(key, value, negotiated.get(key, "nothing said"))
         for key, value in asked.items()
         if value is not None and negotiated.get(key) != value
     )
@@ -217,5 +225,5 @@ def _why_no_layout(done: Completed, options: Lustre.Options) -> StoragetestError
 
 def _check(client: Host, options: Lustre.Options, deadline: Deadline) -> None:
     target = describe(options)
-    with answering(client, target, deadline, "looking for it"):
+    with as_target_dead(client, target, deadline, "looking for it"):
         check_client(client, Lustre().needs(options), target=target, deadline=deadline.left())

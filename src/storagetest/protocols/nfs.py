@@ -12,10 +12,18 @@ from pydantic import Field
 from storagetest.config.base import Address, Port, Size, TargetOptions
 from storagetest.errors import AttachError, ClientLacks, OptionRefused, StoragetestError, TargetDead
 from storagetest.hosts import Host
-from storagetest.protocols._acquire import Deadline, answering
+from storagetest.protocols._acquire import Deadline, as_target_dead
 from storagetest.protocols._mount import MountEntry, mounted
-from storagetest.protocols._preflight import ask, check_client, collect
-from storagetest.protocols.base import Attachment, Capability, Difference, Gives, Needs, Protocol, register
+from storagetest.protocols._preflight import check_client, collect_diagnostics, run_quietly
+from storagetest.protocols.base import (
+    Attachment,
+    AttachmentKind,
+    Capability,
+    ClientRequirements,
+    OptionMismatch,
+    Protocol,
+    register,
+)
 
 __all__ = ["Nfs"]
 
@@ -36,7 +44,7 @@ class Nfs(Protocol["Nfs.Options"]):
 
     name = "nfs"
     title = "NFS"
-    gives = Gives.FILESYSTEM
+    gives = AttachmentKind.FILESYSTEM
     ports = (PORT, 111)
 
     class Options(TargetOptions):
@@ -92,9 +100,9 @@ class Nfs(Protocol["Nfs.Options"]):
         extra = {"locks"} if options.lock or options.version != "3" else set()
         return frozenset({"filesystem", "shared", "multi_session", "nfs-wire", *extra})
 
-    def needs(self, options: Nfs.Options) -> Needs:
+    def needs(self, options: Nfs.Options) -> ClientRequirements:
         """Return mount.nfs, the version's module, and the server's port."""
-        return Needs(
+        return ClientRequirements(
             tools=("mount.nfs",),
             modules=("nfs" if options.version == "3" else "nfsv4",),
             packages="nfs-common (Debian) or nfs-utils",
@@ -102,9 +110,9 @@ class Nfs(Protocol["Nfs.Options"]):
             port=options.port or PORT,
         )
 
-    def offers(self, client: Host, address: str, *, deadline: float) -> Sequence[Mapping[str, Any]]:
+    def discover(self, client: Host, address: str, *, deadline: float) -> Sequence[Mapping[str, Any]]:
         """Ask mountd for its exports (showmount(8)); a server of NFSv4 alone has none."""
-        said = ask(client, ["showmount", "--no-headers", "--exports", address], deadline=deadline)
+        said = run_quietly(client, ["showmount", "--no-headers", "--exports", address], deadline=deadline)
         paths = [line.rpartition(" ")[0].strip() or line.strip() for line in said.splitlines()]
         return [{"export": path} for path in paths if path.startswith("/")]
 
@@ -136,16 +144,18 @@ class Nfs(Protocol["Nfs.Options"]):
             yield Attachment(
                 client,
                 mount.directory,
-                Gives.FILESYSTEM,
+                AttachmentKind.FILESYSTEM,
                 mount.size,
                 negotiated,
                 differences(options, negotiated),
                 root=mount.entry.point,
             )
 
-    def diagnose(self, client: Host, options: Nfs.Options) -> Mapping[str, str]:  # noqa: ARG002
+    def collect_diagnostics(self, client: Host, options: Nfs.Options) -> Mapping[str, str]:  # noqa: ARG002
         """Collect mountstats and what the kernel last said."""
-        return collect(client, {"mountstats": ["cat", MOUNTSTATS], "rpcinfo": ["cat", "/proc/net/rpc/nfs"]})
+        return collect_diagnostics(
+            client, {"mountstats": ["cat", MOUNTSTATS], "rpcinfo": ["cat", "/proc/net/rpc/nfs"]}
+        )
 
 
 def describe(options: Nfs.Options) -> str:
@@ -198,7 +208,7 @@ def count_transports(mountstats: str, point: str) -> int:
     return count
 
 
-def differences(options: Nfs.Options, negotiated: Mapping[str, str]) -> tuple[Difference, ...]:
+def differences(options: Nfs.Options, negotiated: Mapping[str, str]) -> tuple[OptionMismatch, ...]:
     """Compare what was asked for with what came out."""
     asked = {
         "vers": options.version,
@@ -208,7 +218,7 @@ def differences(options: Nfs.Options, negotiated: Mapping[str, str]) -> tuple[Di
         "nconnect": options.nconnect,
     }
     return tuple(
-        Difference(key, str(value), negotiated.get(key, "nothing said"))
+        OptionMismatch(key, str(value), negotiated.get(key, "nothing said"))
         for key, value in asked.items()
         if value is not None and negotiated.get(key) != str(value)
     )
@@ -240,5 +250,5 @@ def explain(said: str, options: Nfs.Options, client: str) -> StoragetestError | 
 
 def _check(client: Host, options: Nfs.Options, deadline: Deadline) -> None:
     target = describe(options)
-    with answering(client, target, deadline, "looking for it"):
+    with as_target_dead(client, target, deadline, "looking for it"):
         check_client(client, Nfs().needs(options), target=target, deadline=deadline.left())

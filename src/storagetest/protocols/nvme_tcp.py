@@ -18,10 +18,18 @@ from pydantic import Field, model_validator
 from storagetest.config.base import Address, BlockOptions, Items, Port, Portal, SecretText
 from storagetest.errors import AttachError, DeadlineExceeded, OptionRefused, StoragetestError, TargetDead
 from storagetest.hosts import Completed, Host, wait_until
-from storagetest.protocols._acquire import WITHIN, Deadline, answering, held
-from storagetest.protocols._block_device import block_capabilities, lent, tools
-from storagetest.protocols._preflight import ask, check_client, collect
-from storagetest.protocols.base import Attachment, Capability, Difference, Gives, Needs, Protocol, register
+from storagetest.protocols._acquire import WITHIN, Deadline, acquired, as_target_dead
+from storagetest.protocols._block_device import block_capabilities, leased_device, tools
+from storagetest.protocols._preflight import check_client, collect_diagnostics, run_quietly
+from storagetest.protocols.base import (
+    Attachment,
+    AttachmentKind,
+    Capability,
+    ClientRequirements,
+    OptionMismatch,
+    Protocol,
+    register,
+)
 
 __all__ = ["NvmeTcp"]
 
@@ -93,7 +101,7 @@ class NvmeTcp(Protocol["NvmeTcp.Options"]):
 
     name = "nvme-tcp"
     title = "NVMe/TCP"
-    gives = Gives.BLOCK
+    gives = AttachmentKind.BLOCK
     ports = (4420, 8009)
 
     class Options(BlockOptions):
@@ -161,9 +169,9 @@ class NvmeTcp(Protocol["NvmeTcp.Options"]):
             block_capabilities(options) | {"multipath" if options.more_paths else wire, "multi_session"} | raw
         )
 
-    def needs(self, options: NvmeTcp.Options) -> Needs:
+    def needs(self, options: NvmeTcp.Options) -> ClientRequirements:
         """Return nvme-cli, the module, and the portal's port."""
-        return Needs(
+        return ClientRequirements(
             tools=("nvme", *tools(options)),
             modules=("nvme_tcp",),
             packages="nvme-cli",
@@ -171,12 +179,14 @@ class NvmeTcp(Protocol["NvmeTcp.Options"]):
             port=options.port,
         )
 
-    def offers(self, client: Host, address: str, *, deadline: float) -> Sequence[Mapping[str, Any]]:
+    def discover(self, client: Host, address: str, *, deadline: float) -> Sequence[Mapping[str, Any]]:
         """Ask the discovery controller (nvme-discover(1)) for its NVM subsystems over TCP."""
-        ask(client, ["modprobe", "-q", "nvme_tcp"], deadline=deadline)  # without udev nobody else loads it
+        run_quietly(
+            client, ["modprobe", "-q", "nvme_tcp"], deadline=deadline
+        )  # without udev nobody else loads it
         for port in self.ports:
             argv = ["nvme", "discover", "--transport=tcp", f"--traddr={address}", f"--trsvcid={port}"]
-            found = parse_discovery(ask(client, [*argv, "--output-format=json"], deadline=deadline))
+            found = parse_discovery(run_quietly(client, [*argv, "--output-format=json"], deadline=deadline))
             if found:
                 return found
         return ()
@@ -195,18 +205,18 @@ class NvmeTcp(Protocol["NvmeTcp.Options"]):
         deadline, target = Deadline(options.deadline), describe(options)
         releasing = Deadline(options.deadline, running=False)
         _check(client, options, deadline)
-        with answering(client, target, deadline, "looking for controllers"):
+        with as_target_dead(client, target, deadline, "looking for controllers"):
             _refuse_existing(client, options, deadline)
         host_id = str(uuid.uuid4())
         host_nqn = options.host_nqn or HOST_NQN_PREFIX + host_id
-        with held(
+        with acquired(
             client,
             f"NVMe/TCP controller of {options.nqn} at {options.address}",
             lambda seconds: _script(RELEASE, options, host_nqn, str(seconds - 3)),
             target=target,
             deadline=releasing,
         ):
-            with answering(client, target, deadline, "connecting"):
+            with as_target_dead(client, target, deadline, "connecting"):
                 for path in each_path(options):
                     connect = connect_argv(path, host_nqn, host_id)
                     done = client.run(connect, deadline=deadline.left(), check=False)
@@ -214,7 +224,7 @@ class NvmeTcp(Protocol["NvmeTcp.Options"]):
                         raise _why_not_connected(client, path, done, deadline)
                 seen = _find(client, options, host_nqn, deadline)
             negotiated = read_back(seen, options)
-            with lent(
+            with leased_device(
                 client,
                 f"/dev/{seen['block']}",
                 options,
@@ -226,9 +236,9 @@ class NvmeTcp(Protocol["NvmeTcp.Options"]):
             ) as attachment:
                 yield attachment
 
-    def diagnose(self, client: Host, options: NvmeTcp.Options) -> Mapping[str, str]:  # noqa: ARG002
+    def collect_diagnostics(self, client: Host, options: NvmeTcp.Options) -> Mapping[str, str]:  # noqa: ARG002
         """Collect the state of every subsystem's paths and what the kernel last said."""
-        return collect(client, {"subsystems": ["nvme", "list-subsys"]})
+        return collect_diagnostics(client, {"subsystems": ["nvme", "list-subsys"]})
 
 
 def describe(options: NvmeTcp.Options) -> str:
@@ -306,19 +316,19 @@ def live_paths(seen: Mapping[str, str]) -> int:
     return sum(name.startswith("path-") and state == "live" for name, state in seen.items())
 
 
-def differences(options: NvmeTcp.Options, negotiated: Mapping[str, str]) -> tuple[Difference, ...]:
+def differences(options: NvmeTcp.Options, negotiated: Mapping[str, str]) -> tuple[OptionMismatch, ...]:
     """Compare what was asked for with what came out."""
     found = []
     io_queues = int(negotiated.get("queue_count", "1")) - 1
     depth = int(negotiated.get("sqsize", "-1")) + 1
     if options.queues is not None and io_queues != options.queues:
-        found.append(Difference("queues", str(options.queues), str(io_queues)))
+        found.append(OptionMismatch("queues", str(options.queues), str(io_queues)))
     if options.queue_depth is not None and depth != options.queue_depth:
-        found.append(Difference("queue_depth", str(options.queue_depth), str(depth)))
+        found.append(OptionMismatch("queue_depth", str(options.queue_depth), str(depth)))
     if "paths" in negotiated and int(negotiated["paths"]) != len(each_path(options)):
-        found.append(Difference("paths", str(len(each_path(options))), negotiated["paths"]))
+        found.append(OptionMismatch("paths", str(len(each_path(options))), negotiated["paths"]))
     if "kato" in negotiated and negotiated["kato"] != str(options.keep_alive):
-        found.append(Difference("keep_alive", str(options.keep_alive), negotiated["kato"]))
+        found.append(OptionMismatch("keep_alive", str(options.keep_alive), negotiated["kato"]))
     return tuple(found)
 
 
@@ -358,7 +368,7 @@ def _check(client: Host, options: NvmeTcp.Options, deadline: Deadline) -> None:
         raise OptionRefused(
             f"{target}: tls_key is for cases on the wire; no client's kernel is made to use it"
         )
-    with answering(client, target, deadline, "looking for it"):
+    with as_target_dead(client, target, deadline, "looking for it"):
         for path in each_path(options):
             check_client(client, NvmeTcp().needs(path), target=target, deadline=deadline.left())
 

@@ -12,10 +12,18 @@ from pydantic import Field, model_validator
 from storagetest.config.base import Address, Port, SecretText, Size, TargetOptions
 from storagetest.errors import AttachError, OptionRefused, StoragetestError, TargetDead
 from storagetest.hosts import Host
-from storagetest.protocols._acquire import Deadline, answering, one_line
+from storagetest.protocols._acquire import Deadline, as_target_dead, reject_newlines
 from storagetest.protocols._mount import MountEntry, mounted
-from storagetest.protocols._preflight import check_client, collect
-from storagetest.protocols.base import Attachment, Capability, Difference, Gives, Needs, Protocol, register
+from storagetest.protocols._preflight import check_client, collect_diagnostics
+from storagetest.protocols.base import (
+    Attachment,
+    AttachmentKind,
+    Capability,
+    ClientRequirements,
+    OptionMismatch,
+    Protocol,
+    register,
+)
 
 __all__ = ["Smb"]
 
@@ -31,7 +39,7 @@ class Smb(Protocol["Smb.Options"]):
 
     name = "smb"
     title = "SMB"
-    gives = Gives.FILESYSTEM
+    gives = AttachmentKind.FILESYSTEM
     ports = (445,)
 
     class Options(TargetOptions):
@@ -104,9 +112,9 @@ class Smb(Protocol["Smb.Options"]):
         more = {"multi_session"} if options.dialect != "2.1" else set()
         return frozenset({"filesystem", "shared", "locks", "smb-wire", *more})
 
-    def needs(self, options: Smb.Options) -> Needs:
+    def needs(self, options: Smb.Options) -> ClientRequirements:
         """Return mount.cifs, the module, and the server's port."""
-        return Needs(
+        return ClientRequirements(
             tools=("mount.cifs",),
             modules=("cifs",),
             packages="cifs-utils",
@@ -143,16 +151,18 @@ class Smb(Protocol["Smb.Options"]):
             yield Attachment(
                 client,
                 mount.directory,
-                Gives.FILESYSTEM,
+                AttachmentKind.FILESYSTEM,
                 mount.size,
                 negotiated,
                 differences(options, negotiated),
                 root=mount.entry.point,
             )
 
-    def diagnose(self, client: Host, options: Smb.Options) -> Mapping[str, str]:  # noqa: ARG002
+    def collect_diagnostics(self, client: Host, options: Smb.Options) -> Mapping[str, str]:  # noqa: ARG002
         """Collect what the cifs module tells of its sessions and counters."""
-        return collect(client, {"DebugData": ["cat", DEBUG_DATA], "Stats": ["cat", "/proc/fs/cifs/Stats"]})
+        return collect_diagnostics(
+            client, {"DebugData": ["cat", DEBUG_DATA], "Stats": ["cat", "/proc/fs/cifs/Stats"]}
+        )
 
 
 def describe(options: Smb.Options) -> str:
@@ -167,7 +177,7 @@ def source(options: Smb.Options) -> str:
 
 def credentials(options: Smb.Options) -> bytes:
     """Build the credentials file of mount.cifs(8)."""
-    password = one_line(options.password.reveal(), f"{describe(options)}: the password")
+    password = reject_newlines(options.password.reveal(), f"{describe(options)}: the password")
     lines = {"username": options.username, "password": password, "domain": options.domain}
     return "".join(f"{key}={value}\n" for key, value in lines.items() if value is not None).encode()
 
@@ -226,7 +236,7 @@ def parse_debug_data(text: str, unc: str) -> dict[str, str]:
     return seen
 
 
-def differences(options: Smb.Options, negotiated: Mapping[str, str]) -> tuple[Difference, ...]:
+def differences(options: Smb.Options, negotiated: Mapping[str, str]) -> tuple[OptionMismatch, ...]:
     """Compare what was asked for with what came out; more security than asked for is the server's right."""
     asked: dict[str, str | None] = {
         "vers": options.dialect,
@@ -240,7 +250,7 @@ def differences(options: Smb.Options, negotiated: Mapping[str, str]) -> tuple[Di
         "wsize": str(options.wsize) if options.wsize else None,
     }
     return tuple(
-        Difference(key, value, negotiated.get(key, "nothing said"))
+        OptionMismatch(key, value, negotiated.get(key, "nothing said"))
         for key, value in asked.items()
         if value is not None and negotiated.get(key) != value
     )
@@ -274,5 +284,5 @@ def explain(said: str, options: Smb.Options, client: str) -> StoragetestError | 
 
 def _check(client: Host, options: Smb.Options, deadline: Deadline) -> None:
     target = describe(options)
-    with answering(client, target, deadline, "looking for it"):
+    with as_target_dead(client, target, deadline, "looking for it"):
         check_client(client, Smb().needs(options), target=target, deadline=deadline.left())

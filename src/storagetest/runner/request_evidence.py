@@ -17,41 +17,48 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from storagetest.counters.request_counts import NLM, PATHS, Sort, Tally, lease_seconds, tally
+from storagetest.counters.request_counts import (
+    NLM,
+    PATHS,
+    RequestCounts,
+    RequestKind,
+    count_requests,
+    nfs4_lease_seconds,
+)
 from storagetest.errors import ClientLacks
-from storagetest.runner.syscall_session import Hand
+from storagetest.runner.syscall_session import SyscallSession
 
-__all__ = ["Seen", "Watch"]
+__all__ = ["RequestCounter", "RequestEvidence"]
 
 
 @dataclass(slots=True)
-class Seen:
+class RequestEvidence:
     """What was seen of one sort of requests: ``count`` (None: nobody can tell) and ``how`` it was counted.
 
     ``put_off``: the client may keep it back until the target calls for it.
     """
 
-    sort: Sort
+    sort: RequestKind
     count: int | None = None
     how: str = ""
     put_off: bool = False
-    before: Tally | None = None
+    before: RequestCounts | None = None
 
 
-class Watch:
+class RequestCounter:
     """Watches what leaves ``hand``'s client for the file system that ``path`` is on there."""
 
-    def __init__(self, hand: Hand, path: str) -> None:
+    def __init__(self, hand: SyscallSession, path: str) -> None:
         self._hand = hand
         self._path = path
 
     @contextmanager
-    def over(self, sort: Sort) -> Iterator[Seen]:
+    def over(self, sort: RequestKind) -> Iterator[RequestEvidence]:
         """Count the requests of ``sort`` that the body causes; :class:`Seen` is filled in when it ends."""
-        seen = Seen(sort)
+        seen = RequestEvidence(sort)
         before = self._tally()
         counted = before is not None and sort in before.counts
-        captured = not counted and sort is Sort.LOCK and before is not None and self._capture()
+        captured = not counted and sort is RequestKind.LOCK and before is not None and self._capture()
         try:
             yield seen
         finally:
@@ -59,11 +66,11 @@ class Watch:
                 seen.before = before
                 self.recount(seen)
             elif captured:
-                calls = self._hand.tapped()
+                calls = self._hand.stop_rpc_capture()
                 seen.count = sum(count for name, count in calls.items() if name.startswith(f"{NLM}."))
                 seen.how = "a capture of the NLM's calls"
 
-    def recount(self, seen: Seen) -> None:
+    def recount(self, seen: RequestEvidence) -> None:
         """Count again, from where ``seen`` began until now."""
         if seen.before is not None and (after := self._tally()) is not None:
             seen.count = after.since(seen.before).counts.get(seen.sort)
@@ -71,14 +78,14 @@ class Watch:
 
     def lease(self) -> float | None:
         """Return the lease time in seconds that the server keeps for this mount; None where it has none."""
-        return lease_seconds(self._hand.texts(PATHS), self._path)
+        return nfs4_lease_seconds(self._hand.read_files(PATHS), self._path)
 
-    def _tally(self) -> Tally | None:
-        return tally(self._hand.texts(PATHS), self._path)
+    def _tally(self) -> RequestCounts | None:
+        return count_requests(self._hand.read_files(PATHS), self._path)
 
     def _capture(self) -> bool:
         try:
-            self._hand.tap()
+            self._hand.start_rpc_capture()
         except ClientLacks:
             return False
         return True

@@ -15,14 +15,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from storagetest.counters._transferred_bytes import COUNTERS, LINES, crossing
-from storagetest.counters.base import Moment
+from storagetest.counters._transferred_bytes import COUNTERS, LINES, transferred_between
+from storagetest.counters.base import Snapshot
 
-__all__ = ["Flow", "Watch"]
+__all__ = ["Throughput", "ThroughputWatch"]
 
 
 @dataclass(frozen=True, slots=True)
-class Flow:
+class Throughput:
     """Bytes a second that were read from and written to the target over the last ``seconds``.
 
     ``counter`` says whose count it is.
@@ -34,15 +34,15 @@ class Flow:
     counter: str
 
 
-class Watch:
+class ThroughputWatch:
     """Follows what a sampler tells, and calls ``on_flow`` with each rate, in the sampler's thread.
 
     ``path`` is the file or device under load, ``every`` the seconds between two tellings.
     """
 
-    def __init__(self, path: str, every: float, on_flow: Callable[[Flow], None]) -> None:
+    def __init__(self, path: str, every: float, on_flow: Callable[[Throughput], None]) -> None:
         self._path, self._every, self._on_flow = path, every, on_flow
-        self._before: Moment | None = None
+        self._before: Snapshot | None = None
 
     @property
     def request(self) -> dict[str, Any]:
@@ -53,13 +53,15 @@ class Watch:
         """Take in a line of the sampler's; what cannot be read is passed over, as it is for the eye only."""
         try:
             texts = json.loads(zlib.decompress(base64.b64decode(said["now"])))
-            now = Moment(float(said["at"]), {str(path): str(text) for path, text in texts.items()})
+            now = Snapshot(float(said["at"]), {str(path): str(text) for path, text in texts.items()})
         except (KeyError, TypeError, ValueError, AttributeError, zlib.error):
             return
         before, self._before = self._before, now
         if before is None or now.time <= before.time:
             return
-        crossed = crossing(before.texts, now.texts, self._path)
+        crossed = transferred_between(before.texts, now.texts, self._path)
         if crossed is not None:
             seconds = now.time - before.time
-            self._on_flow(Flow(crossed.read / seconds, crossed.written / seconds, seconds, crossed.counter))
+            self._on_flow(
+                Throughput(crossed.read / seconds, crossed.written / seconds, seconds, crossed.counter)
+            )

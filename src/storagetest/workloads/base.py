@@ -19,11 +19,11 @@ from storagetest.measure.run import HEADLINE, METRICS, Metric, Sample
 from storagetest.protocols.base import Attachment, Capability
 from storagetest.registry import Registry
 
-__all__ = ["Scale", "Start", "Workload", "register", "workloads"]
+__all__ = ["LoadSize", "StartBarrierRef", "Workload", "register", "workloads"]
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class StartBarrierRef:
     """How a load on one of many clients waits until it may begin with the others: it is ready, and sleeps.
 
     A load that runs on the client waits at the door in ``place`` there (:mod:`storagetest.agent.barrier`), each
@@ -38,7 +38,7 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class Scale:
+class LoadSize:
     """How much: ``size`` in bytes, ``ramp`` and ``runtime`` in seconds (a ramp is run but not counted).
 
     ``repeat`` counts from 0. Random seeds follow from it, so that no repeat writes what another did. Every
@@ -59,7 +59,7 @@ class Scale:
     steady: Literal["none", "pts", "slope"] = "none"
     steady_rounds: int = 25
     cooldown: float = 0.0
-    start: Start | None = None
+    start: StartBarrierRef | None = None
 
     @property
     def patience(self) -> float:
@@ -106,18 +106,18 @@ class Workload(ABC, Generic[O]):
         words = [_word(name, value) for name, value in self.parameters(options).items() if name in asked]
         return " ".join((self.name, *words))
 
-    def dataset(self, options: O, scale: Scale) -> str | None:  # noqa: ARG002
+    def dataset(self, options: O, scale: LoadSize) -> str | None:  # noqa: ARG002
         """Return the key of the data set this load works on, or None. Equal keys are filled once."""
         return None
 
-    def fill(self, attachment: Attachment, options: O, scale: Scale) -> None:
+    def fill(self, attachment: Attachment, options: O, scale: LoadSize) -> None:
         """Write the data set fully, so that no hole is measured."""
 
     def cache(self, options: O) -> Cache | None:  # noqa: ARG002
         """Return the state of the caches that these options ask for; the runner drops them for ``cold``."""
         return None
 
-    def ceiling(self, attachment: Attachment, options: O, scale: Scale) -> float | None:  # noqa: ARG002
+    def ceiling(self, attachment: Attachment, options: O, scale: LoadSize) -> float | None:  # noqa: ARG002
         """Measure what the client does (I/Os per second) of this load on a target that takes no time.
 
         None: this load cannot tell. Raises :class:`~storagetest.errors.WorkloadError`.
@@ -125,7 +125,7 @@ class Workload(ABC, Generic[O]):
         return None
 
     @abstractmethod
-    def measure(self, attachment: Attachment, options: O, scale: Scale) -> Sample:
+    def measure(self, attachment: Attachment, options: O, scale: LoadSize) -> Sample:
         """Run ramp and runtime once. Raises :class:`~storagetest.errors.WorkloadError`."""
 
 

@@ -25,7 +25,7 @@ from storagetest.config.base import (
     TargetOptions,
     WorkloadOptions,
 )
-from storagetest.protocols.base import Gives, Protocol
+from storagetest.protocols.base import AttachmentKind, Protocol
 from storagetest.registry import Registry
 from storagetest.workloads.base import Workload
 
@@ -57,7 +57,7 @@ class ShelfProtocol(Protocol["ShelfProtocol.Options"]):
     """A file system on a shelf."""
 
     name = "shelf"
-    gives = Gives.FILESYSTEM
+    gives = AttachmentKind.FILESYSTEM
 
     class Options(TargetOptions):
         short: ClassVar[Mapping[str, str]] = {"version": "v"}
@@ -101,7 +101,7 @@ class DrawerProtocol(Protocol["DrawerProtocol.Options"]):
     """A block device in a drawer."""
 
     name = "drawer"
-    gives = Gives.BLOCK
+    gives = AttachmentKind.BLOCK
 
     class Options(BlockOptions):
         number: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from storagetest.counters._transferred_bytes import Crossing, crossing, file_system
+from storagetest.counters._transferred_bytes import TransferredBytes, file_system, transferred_between
 
 MOUNTS = """\
 device /dev/sda1 mounted on / with fstype ext4
@@ -31,28 +31,28 @@ def texts(nfs: int, smb: int, lustre: int, sectors: int, more: int = 0) -> dict[
 @pytest.mark.parametrize(
     ("path", "found"),
     [
-        ("/run/storagetest/a/x/data", Crossing(100, 100, "the NFS mount's")),
-        ("/mnt/smb/data", Crossing(7, 14, "the SMB client's")),
-        ("/mnt/lustre/data", Crossing(9, 0, "the Lustre client's")),
-        ("/var/data", Crossing(10 * 512, 10 * 512, "sda's")),
-        ("/dev/disk/by-id/x", Crossing(10 * 512, 10 * 512, "sda's")),
+        ("/run/storagetest/a/x/data", TransferredBytes(100, 100, "the NFS mount's")),
+        ("/mnt/smb/data", TransferredBytes(7, 14, "the SMB client's")),
+        ("/mnt/lustre/data", TransferredBytes(9, 0, "the Lustre client's")),
+        ("/var/data", TransferredBytes(10 * 512, 10 * 512, "sda's")),
+        ("/dev/disk/by-id/x", TransferredBytes(10 * 512, 10 * 512, "sda's")),
         ("/run/data", None),
         ("/mnt/fuse/data", None),
     ],
 )
 def test_the_file_system_decides_which_counter_tells(path, found):
-    assert crossing(texts(50, 3, 1, 5, 1), texts(150, 10, 10, 15, 2), path) == found
+    assert transferred_between(texts(50, 3, 1, 5, 1), texts(150, 10, 10, 15, 2), path) == found
 
 
 def test_a_counter_that_began_anew_is_not_negative():
-    assert crossing(texts(150, 0, 0, 0), texts(50, 0, 0, 0), "/run/storagetest/a/d") == Crossing(
-        0, 0, "the NFS mount's"
-    )
+    assert transferred_between(
+        texts(150, 0, 0, 0), texts(50, 0, 0, 0), "/run/storagetest/a/d"
+    ) == TransferredBytes(0, 0, "the NFS mount's")
 
 
 def test_without_counters_nothing_is_known():
-    assert crossing({}, {}, "/var/data") is None
-    assert crossing({}, {"/proc/self/mountstats": MOUNTS}, "/run/storagetest/a/d") is None
+    assert transferred_between({}, {}, "/var/data") is None
+    assert transferred_between({}, {"/proc/self/mountstats": MOUNTS}, "/run/storagetest/a/d") is None
 
 
 def test_the_longest_mount_point_is_the_paths():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from storagetest.counters.request_counts import Sort, lease_seconds, tally
+from storagetest.counters.request_counts import RequestKind, count_requests, nfs4_lease_seconds
 
 V42 = """\
 device proc mounted on /proc with fstype proc
@@ -33,32 +33,34 @@ def texts(lock: int = 0) -> dict[str, str]:
 
 
 def test_nfs_counts_its_own_mount_and_knows_its_lease():
-    found = tally(texts(lock=4), "/run/storagetest/x/case")
+    found = count_requests(texts(lock=4), "/run/storagetest/x/case")
     assert found is not None
-    assert found.counts[Sort.LOCK] == 4
-    assert found.counts[Sort.ASK] == 11
-    assert (found.counts[Sort.READ], found.counts[Sort.WRITE]) == (2, 10)
-    more = found.since(tally(texts(lock=1), "/run/storagetest/x"))
-    assert more.counts[Sort.LOCK] == 3
-    assert more.counts[Sort.READ] == 0
-    assert lease_seconds(texts(), "/run/storagetest/x/case") == 10.0
+    assert found.counts[RequestKind.LOCK] == 4
+    assert found.counts[RequestKind.ASK] == 11
+    assert (found.counts[RequestKind.READ], found.counts[RequestKind.WRITE]) == (2, 10)
+    more = found.since(count_requests(texts(lock=1), "/run/storagetest/x"))
+    assert more.counts[RequestKind.LOCK] == 3
+    assert more.counts[RequestKind.READ] == 0
+    assert nfs4_lease_seconds(texts(), "/run/storagetest/x/case") == 10.0
 
 
 def test_no_counter_of_version_3_tells_of_locks():
-    found = tally(texts(), "/run/storagetest/y/case")
+    found = count_requests(texts(), "/run/storagetest/y/case")
     assert found is not None
-    assert Sort.LOCK not in found.counts
-    assert found.counts[Sort.CHANGE] == 2
-    assert lease_seconds(texts(), "/run/storagetest/y/case") is None
+    assert RequestKind.LOCK not in found.counts
+    assert found.counts[RequestKind.CHANGE] == 2
+    assert nfs4_lease_seconds(texts(), "/run/storagetest/y/case") is None
 
 
 def test_smb_counts_all_shares():
     mounts = "device //nas/a mounted on /run/storagetest/z with fstype cifs\n"
     stats = "SMBs: 29\nReads: 2 total 0 failed\nWrites: 10 total 0 failed\nLocks: 5 total 1 failed\n"
-    found = tally({"/proc/self/mountstats": mounts, "/proc/fs/cifs/Stats": stats}, "/run/storagetest/z/case")
+    found = count_requests(
+        {"/proc/self/mountstats": mounts, "/proc/fs/cifs/Stats": stats}, "/run/storagetest/z/case"
+    )
     assert found is not None
-    assert found.counts[Sort.LOCK] == 5
-    assert found.counts[Sort.WRITE] == 10
+    assert found.counts[RequestKind.LOCK] == 5
+    assert found.counts[RequestKind.WRITE] == 10
 
 
 MDC = "/sys/kernel/debug/lustre/mdc/l-MDT0000-mdc-ffff8c12/stats"
@@ -73,24 +75,29 @@ LUSTRE = {
 
 
 def test_lustre_counts_requests_and_not_what_the_clients_locks_answered():
-    found = tally(LUSTRE, "/run/storagetest/l/case")
+    found = count_requests(LUSTRE, "/run/storagetest/l/case")
     assert found is not None
     assert found.counts == {
-        Sort.ASK: 9,
-        Sort.READ: 0,
-        Sort.WRITE: 2,
-        Sort.CHANGE: 13,
-        Sort.LIST: 0,
-        Sort.LOCK: 3,
+        RequestKind.ASK: 9,
+        RequestKind.READ: 0,
+        RequestKind.WRITE: 2,
+        RequestKind.CHANGE: 13,
+        RequestKind.LIST: 0,
+        RequestKind.LOCK: 3,
     }
 
 
 def test_without_lustres_requests_only_its_changes_are_known():
-    found = tally({path: text for path, text in LUSTRE.items() if path != MDC}, "/run/storagetest/l/case")
+    found = count_requests(
+        {path: text for path, text in LUSTRE.items() if path != MDC}, "/run/storagetest/l/case"
+    )
     assert found is not None
-    assert found.counts == {Sort.CHANGE: 4}
+    assert found.counts == {RequestKind.CHANGE: 4}
 
 
 def test_of_anything_else_nothing_is_known():
-    assert tally({"/proc/self/mountstats": "device /dev/vda mounted on / with fstype ext4\n"}, "/tmp") is None
-    assert tally({}, "/tmp") is None
+    assert (
+        count_requests({"/proc/self/mountstats": "device /dev/vda mounted on / with fstype ext4\n"}, "/tmp")
+        is None
+    )
+    assert count_requests({}, "/tmp") is None

@@ -20,17 +20,17 @@ from storagetest.config.base import WorkloadOptions
 from storagetest.errors import WorkloadError
 from storagetest.hosts.local import LocalHost
 from storagetest.measure.run import Run, Sample
-from storagetest.protocols.base import Attachment, Gives
-from storagetest.runner import Case, Crowd, FillCache, run_bench
-from storagetest.runner.start_barriers import Gate, everywhere
-from storagetest.runner.synchronized_start import ClientLost, meet
-from storagetest.workloads._fio.job import waiting
+from storagetest.protocols.base import Attachment, AttachmentKind
+from storagetest.runner import CaseInfo, MultiClientMeasurement, PrefillCache, run_bench
+from storagetest.runner.start_barriers import StartBarrier, run_concurrently
+from storagetest.runner.synchronized_start import ClientLost, run_synchronized
+from storagetest.workloads._fio.job import barrier_option
 from storagetest.workloads._own.python import OwnPython
-from storagetest.workloads.base import Scale, Start, workloads
+from storagetest.workloads.base import LoadSize, StartBarrierRef, workloads
 from storagetest.workloads.small_random_write import SmallRandomWrite
 
-CASE = Case("test_x", "scripted", "t", "t-v", "local", "many", "smoke")
-SCALE = Scale(size=1 << 20, ramp=0.0, runtime=0.2)
+CASE = CaseInfo("test_x", "scripted", "t", "t-v", "local", "many", "smoke")
+SCALE = LoadSize(size=1 << 20, ramp=0.0, runtime=0.2)
 UPTIME = "read up _ < /proc/uptime; echo $up"
 PATIENT = 60.0  # seconds of spread that a loaded machine may need
 
@@ -42,9 +42,9 @@ def hosts() -> Iterator[list[LocalHost]]:
 
 
 @pytest.fixture
-def gates(hosts) -> Iterator[list[Gate]]:
+def gates(hosts) -> Iterator[list[StartBarrier]]:
     with ExitStack() as stack:
-        yield [stack.enter_context(Gate(host)) for host in hosts]
+        yield [stack.enter_context(StartBarrier(host)) for host in hosts]
 
 
 @pytest.fixture
@@ -53,16 +53,18 @@ def attachments(hosts, tmp_path: Path) -> list[Attachment]:
     for host in hosts:
         (tmp_path / host.name).mkdir()
         made.append(
-            Attachment(host, str(tmp_path / host.name), Gives.FILESYSTEM, 1 << 30, root=str(tmp_path))
+            Attachment(
+                host, str(tmp_path / host.name), AttachmentKind.FILESYSTEM, 1 << 30, root=str(tmp_path)
+            )
         )
     return made
 
 
-def at_the_door(gate: Gate, *, says: str = "", then: str = ""):
+def at_the_door(gate: StartBarrier, *, says: str = "", then: str = ""):
     """A load as fio is one: it waits for a shell that waits at the door, and goes on."""
 
-    def load(start: Start) -> Sample:
-        (option,) = waiting(start.place, 1)
+    def load(start: StartBarrierRef) -> Sample:
+        (option,) = barrier_option(start.place, 1)
         wait = shlex.quote(option.removeprefix("--exec_prerun="))
         script = f"sh -c {wait}; {then or ':'}; echo {says}"
         done = gate.host.run(["sh", "-c", script], deadline=60)
@@ -74,11 +76,11 @@ def at_the_door(gate: Gate, *, says: str = "", then: str = ""):
 def test_all_wait_for_the_last_and_begin_at_the_instant(gates):
     late = threading.Event()
 
-    def tardy(start: Start) -> Sample:
+    def tardy(start: StartBarrierRef) -> Sample:
         late.wait(0.5)
         return at_the_door(gates[2], then=UPTIME)(start)
 
-    came = meet(gates, [*(at_the_door(gate, then=UPTIME) for gate in gates[:2]), tardy])
+    came = run_synchronized(gates, [*(at_the_door(gate, then=UPTIME) for gate in gates[:2]), tardy])
     assert [one.client for one in came] == ["c0", "c1", "c2"]
     for one in came:
         (went_in,) = map(float, one.sample.evidence["said"].split())
@@ -90,67 +92,67 @@ def test_all_wait_for_the_last_and_begin_at_the_instant(gates):
 
 def test_a_gate_serves_one_start_after_another(gates):
     for _ in range(3):
-        came = meet(gates, [at_the_door(gate, says=gate.name) for gate in gates])
+        came = run_synchronized(gates, [at_the_door(gate, says=gate.name) for gate in gates])
         assert [one.sample.evidence["said"].strip() for one in came] == ["c0", "c1", "c2"]
 
 
 def test_first_ios_that_a_load_knows_are_told_by_our_clock(gates):
-    def load(start: Start) -> Sample:
+    def load(start: StartBarrierRef) -> Sample:
         at_the_door(gates[0])(start)
         return Sample({"iops": 1.0}, 0.1, 1, first_ios=(time.time(),))
 
-    (one,) = meet(gates[:1], [load])
+    (one,) = run_synchronized(gates[:1], [load])
     (first,) = one.starts
     assert one.instant - one.clock.error <= first <= time.monotonic() + one.clock.error
 
 
 def test_who_begins_several_times_waits_each_time(gates):
-    came = meet(gates, [at_the_door(gate, then=_again(gate)) for gate in gates])
+    came = run_synchronized(gates, [at_the_door(gate, then=_again(gate)) for gate in gates])
     assert {len(one.instants) for one in came} == {2}
     assert {len(set(one.instants)) for one in came} == {2}
 
 
-def _again(gate: Gate) -> str:
-    (option,) = waiting(gate.place, 1)
+def _again(gate: StartBarrier) -> str:
+    (option,) = barrier_option(gate.place, 1)
     return f"sh -c {shlex.quote(option.removeprefix('--exec_prerun='))}"
 
 
 def test_loads_of_our_own_machine_wait_here(gates):
-    def load(start: Start) -> Sample:
+    def load(start: StartBarrierRef) -> Sample:
         start.arrive()
         return Sample({"iops": 1.0}, 0.1, 1)
 
-    came = meet(gates, [load] * 3)
+    came = run_synchronized(gates, [load] * 3)
     assert all(one.starts[0] >= one.instant for one in came)
 
 
 def test_one_that_fails_calls_the_others_off_and_is_what_is_raised(gates):
     ended = []
 
-    def waits(start: Start) -> Sample:
+    def waits(start: StartBarrierRef) -> Sample:
         try:
             return at_the_door(gates[0])(start)
         finally:
             ended.append("waiting")
 
-    def fails(start: Start) -> Sample:
+    def fails(start: StartBarrierRef) -> Sample:
         time.sleep(0.3)
         raise WorkloadError("c1: no room")
 
     with pytest.raises(WorkloadError, match="c1: no room"):
-        meet(gates[:2], [waits, fails])
+        run_synchronized(gates[:2], [waits, fails])
     assert ended == ["waiting"]
     with pytest.raises(ClientLost, match=r"143|Terminated"):  # a gate that was stopped lets nobody in
-        meet(gates[:1], [at_the_door(gates[0])])
+        run_synchronized(gates[:1], [at_the_door(gates[0])])
 
 
 def test_a_client_that_goes_away_in_mid_run_is_named_and_the_others_are_ended(gates, tmp_path):
     running = tmp_path / "running"
 
-    def runs(start: Start) -> Sample:
+    def runs(start: StartBarrierRef) -> Sample:
         return at_the_door(gates[0], then=f"touch {running}; exec sleep 60")(start)
 
-    def dies(start: Start) -> Sample:
+    def dies(start: StartBarrierRef) -> Sample:
         sample = at_the_door(gates[1])(start)
         while not running.exists():
             time.sleep(0.01)
@@ -161,12 +163,12 @@ def test_a_client_that_goes_away_in_mid_run_is_named_and_the_others_are_ended(ga
 
     began = time.monotonic()
     with pytest.raises(ClientLost, match=r"^c1 was lost in mid-run"):
-        meet(gates[:2], [runs, dies])
+        run_synchronized(gates[:2], [runs, dies])
     assert time.monotonic() - began < 55  # the other one did not sleep to its end
     shutil.rmtree(gates[1].place)
 
 
-def _gate_pids(gate: Gate) -> list[int]:
+def _gate_pids(gate: StartBarrier) -> list[int]:
     """The process that has the gate's FIFOs open."""
     found = []
     for entry in Path("/proc").iterdir():
@@ -181,17 +183,17 @@ def _gate_pids(gate: Gate) -> list[int]:
 
 
 def test_nothing_of_a_gate_is_left(hosts):
-    with Gate(hosts[0]) as gate:
+    with StartBarrier(hosts[0]) as gate:
         place = Path(gate.place)
         assert (place / "door").is_dir()
     assert not place.exists()
 
 
 def test_everywhere_keeps_the_order_and_raises_the_first_failure():
-    assert everywhere(lambda number: number * 2, range(100), at_once=7) == [n * 2 for n in range(100)]
+    assert run_concurrently(lambda number: number * 2, range(100), at_once=7) == [n * 2 for n in range(100)]
     with pytest.raises(ZeroDivisionError):
-        everywhere(lambda number: 1 // (number - 3), range(10), at_once=2)
-    assert everywhere(str, []) == []
+        run_concurrently(lambda number: 1 // (number - 3), range(10), at_once=2)
+    assert run_concurrently(str, []) == []
 
 
 class Counting(OwnPython):
@@ -205,17 +207,19 @@ class Counting(OwnPython):
     figures: ClassVar[dict[str, float]] = {"c0": 100.0, "c1": 200.0, "c2": 300.0}
 
     @staticmethod
-    def function(attachment: Attachment, scale: Scale) -> Sample:
+    def function(attachment: Attachment, scale: LoadSize) -> Sample:
         time.sleep(scale.runtime)
         return Sample({"iops": Counting.figures[attachment.client.name]}, scale.runtime, 10)
 
 
-def crowd(load, attachments, scale=SCALE, **more) -> Crowd:
+def crowd(load, attachments, scale=SCALE, **more) -> MultiClientMeasurement:
     options = more.pop("options", None) or WorkloadOptions()
-    return Crowd(load, options, attachments, scale, case=CASE, fills=FillCache(), limit=PATIENT, **more)
+    return MultiClientMeasurement(
+        load, options, attachments, scale, case=CASE, fills=PrefillCache(), limit=PATIENT, **more
+    )
 
 
-def run(bench: Crowd, repeats: int = 2) -> Run:
+def run(bench: MultiClientMeasurement, repeats: int = 2) -> Run:
     return run_bench(bench, repeats=repeats, max_repeats=repeats, gates=[])[0]
 
 
@@ -244,7 +248,7 @@ def test_a_lost_client_leaves_the_repeats_that_were_whole(attachments, monkeypat
         taken: ClassVar[list[int]] = []
 
         @staticmethod
-        def function(attachment: Attachment, scale: Scale) -> Sample:
+        def function(attachment: Attachment, scale: LoadSize) -> Sample:
             if scale.repeat == 1 and attachment.client.name == "c1":
                 for gate in bench._gates:
                     if gate.name == "c1":

@@ -10,10 +10,10 @@ import zlib
 import pytest
 
 from storagetest.hosts.local import LocalHost
-from storagetest.runner import Case, FillCache, Phase, run_case
-from storagetest.runner.sampling import Sampling
-from storagetest.runner.throughput_watch import Flow, Watch
-from storagetest.workloads.base import Scale
+from storagetest.runner import CaseInfo, MeasurementPhase, PrefillCache, run_case
+from storagetest.runner.sampling import CounterSampling
+from storagetest.runner.throughput_watch import Throughput, ThroughputWatch
+from storagetest.workloads.base import LoadSize
 
 MOUNT = """\
 device proc mounted on /proc with fstype proc
@@ -31,13 +31,13 @@ def mount(at: float, read: int, written: int) -> dict:
 
 
 def test_two_moments_make_a_rate():
-    heard: list[Flow] = []
-    watch = Watch("/mnt/dir/file", 2.0, heard.append)
+    heard: list[Throughput] = []
+    watch = ThroughputWatch("/mnt/dir/file", 2.0, heard.append)
     watch.hear(mount(10.0, 1000, 0))
     assert heard == []
     watch.hear(mount(12.0, 5000, 300))
     watch.hear(mount(14.5, 5000, 300))
-    assert heard == [Flow(2000, 150, 2.0, "the NFS mount's"), Flow(0, 0, 2.5, "the NFS mount's")]
+    assert heard == [Throughput(2000, 150, 2.0, "the NFS mount's"), Throughput(0, 0, 2.5, "the NFS mount's")]
 
 
 @pytest.mark.parametrize(
@@ -52,8 +52,8 @@ def test_two_moments_make_a_rate():
     ],
 )
 def test_what_cannot_be_read_is_passed_over(said):
-    heard: list[Flow] = []
-    watch = Watch("/mnt", 2.0, heard.append)
+    heard: list[Throughput] = []
+    watch = ThroughputWatch("/mnt", 2.0, heard.append)
     watch.hear(mount(0.0, 0, 0))
     watch.hear(said)
     watch.hear(mount(2.0, 100, 0))
@@ -61,8 +61,8 @@ def test_what_cannot_be_read_is_passed_over(said):
 
 
 def test_where_no_counter_tells_there_is_no_rate():
-    heard: list[Flow] = []
-    watch = Watch("/tmp/x", 2.0, heard.append)
+    heard: list[Throughput] = []
+    watch = ThroughputWatch("/tmp/x", 2.0, heard.append)
     for at in range(3):
         watch.hear(
             line(float(at), {"/proc/self/mountstats": "device tmpfs mounted on /tmp with fstype tmpfs\n"})
@@ -73,13 +73,13 @@ def test_where_no_counter_tells_there_is_no_rate():
 def test_a_real_sampler_tells_while_it_samples_and_what_it_brings_is_the_same(tmp_path):
     told = []
 
-    class Listens(Watch):
+    class Listens(ThroughputWatch):
         def hear(self, said):
             told.append(said)
             super().hear(said)
 
     with LocalHost("here") as host:
-        sampling = Sampling((host,), 0.05, watch=Listens(str(tmp_path), 0.1, lambda _: None))
+        sampling = CounterSampling((host,), 0.05, watch=Listens(str(tmp_path), 0.1, lambda _: None))
         sampling.start()
         end = time.monotonic() + 30
         while len(told) < 3:
@@ -107,7 +107,7 @@ def test_a_case_tells_what_moves_in_the_phase_that_was_told(scripted, attachment
 
     moved = iter(range(10**6))
     monkeypatch.setattr(
-        "storagetest.runner.throughput_watch.crossing",
+        "storagetest.runner.throughput_watch.transferred_between",
         lambda *_: type("Crossed", (), {"read": next(moved), "written": 0, "counter": "a test's"}),
     )
     load = Slow([1.0, 1.0])
@@ -115,18 +115,25 @@ def test_a_case_tells_what_moves_in_the_phase_that_was_told(scripted, attachment
         load,
         load.Options(),
         attachment,
-        Scale(1 << 20, 0.0, 0.1, interval=0.05),
+        LoadSize(1 << 20, 0.0, 0.1, interval=0.05),
         repeats=2,
         max_repeats=2,
         gates=[],
-        case=Case("test_x", "scripted", "t", "t-v", "local", "here", "smoke"),
-        fills=FillCache(),
+        case=CaseInfo("test_x", "scripted", "t", "t-v", "local", "here", "smoke"),
+        fills=PrefillCache(),
         on_progress=seen.append,
         watch=0.05,
     )
     assert len(run.samples) == 2
     flows = [one for one in seen if one.flow]
-    assert all(one.phase in {Phase.FILL, Phase.MEASURE, Phase.CEILING} for one in flows)
+    assert all(
+        one.phase in {MeasurementPhase.FILL, MeasurementPhase.MEASURE, MeasurementPhase.CEILING}
+        for one in flows
+    )
     begins = [(one.phase, one.repeat) for one in seen if not one.flow]
-    assert begins[-3:] == [(Phase.MEASURE, 1), (Phase.MEASURE, 2), (Phase.DONE, 2)]
+    assert begins[-3:] == [
+        (MeasurementPhase.MEASURE, 1),
+        (MeasurementPhase.MEASURE, 2),
+        (MeasurementPhase.DONE, 2),
+    ]
     assert seen[-1].last[0][0].name == "iops"

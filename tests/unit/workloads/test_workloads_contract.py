@@ -13,9 +13,9 @@ from pydantic import ValidationError
 from storagetest.config.thresholds import read_key
 from storagetest.measure.run import METRICS
 from storagetest.verdict import parse_threshold
-from storagetest.workloads.base import Scale, Workload, workloads
+from storagetest.workloads.base import LoadSize, Workload, workloads
 
-SCALE = Scale(size=4 << 20, ramp=0, runtime=0.6)
+SCALE = LoadSize(size=4 << 20, ramp=0, runtime=0.6)
 SMALL: dict[str, dict[str, Any]] = {
     "boot-storm": {"vms": 2, "think": 0},
     "multi-user": {"levels": [1, 2]},

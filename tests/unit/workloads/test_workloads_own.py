@@ -12,10 +12,10 @@ import pytest
 from storagetest.config import Config, load
 from storagetest.config.schema import json_schema
 from storagetest.errors import ConfigError, WorkloadError
-from storagetest.workloads.base import Scale, workloads
+from storagetest.workloads.base import LoadSize, workloads
 
 needs_fio = pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed here")
-SCALE = Scale(size=4 << 20, ramp=0, runtime=0.4)
+SCALE = LoadSize(size=4 << 20, ramp=0, runtime=0.4)
 TARGETS = """\
 version: 1
 targets:
@@ -127,7 +127,7 @@ def test_one_job_has_the_usual_metrics_and_every_repeat_another_seed(named, tmp_
     load_.fill(directory, load_.Options(), SCALE)
     seen = []
     for repeat in range(2):
-        sample = load_.measure(directory, load_.Options(), Scale(4 << 20, 0.1, 0.3, repeat))
+        sample = load_.measure(directory, load_.Options(), LoadSize(4 << 20, 0.1, 0.3, repeat))
         seen += [word for word in shlex.split(sample.evidence["argv"]) if "seed" in word]
         assert 0.25 <= sample.seconds < 1
     assert len(set(seen)) == 2
@@ -159,7 +159,7 @@ def test_a_function_is_one_too(named, tmp_path, directory):
     load_ = workloads.get("mine")()
     assert load_.needs == {"filesystem"}
     assert load_.headline == ("free", "repeat")
-    sample = load_.measure(directory, load_.Options(), Scale(1, 0, 1, repeat=2))
+    sample = load_.measure(directory, load_.Options(), LoadSize(1, 0, 1, repeat=2))
     assert sample.values["repeat"] == 2
     assert sample.values["free"] > 0
     assert sample.seconds > 0

@@ -17,19 +17,19 @@ from storagetest.config.comparisons import Comparison
 from storagetest.errors import ConfigError
 from storagetest.hosts import Host
 from storagetest.measure.run import Run
-from storagetest.plugin.attach import attached, hold_to_what_was_asked
+from storagetest.plugin.attach import attach_or_skip, fail_on_option_mismatch
 from storagetest.plugin.measure.measure import bench, raise_for
 from storagetest.plugin.output.record_transport import records_of
-from storagetest.plugin.run_state import State
+from storagetest.plugin.run_state import RunState
 from storagetest.protocols.base import Attachment
 from storagetest.report.base import Record
-from storagetest.runner import run_pair
+from storagetest.runner import run_interleaved
 from storagetest.workloads.base import workloads
 
-__all__ = ["Compare", "right_side"]
+__all__ = ["ComparisonRunner", "right_side"]
 
 
-class Compare:
+class ComparisonRunner:
     """Callable: measure both sides in turns and hold them to the comparison's gate."""
 
     def __init__(
@@ -38,7 +38,7 @@ class Compare:
         comparison: Comparison,
         client: Host,
         sides: tuple[Attachment, Attachment],
-        state: State,
+        state: RunState,
     ) -> None:
         self._item = item
         self._comparison = comparison
@@ -51,7 +51,7 @@ class Compare:
         __tracebackhide__ = True
         comparison, state = self._comparison, self._state
         # Not in the fixture: there it would be an error, and it is a failure.
-        hold_to_what_was_asked(comparison.right, self._sides[1])
+        fail_on_option_mismatch(comparison.right, self._sides[1])
         load = workloads.get(comparison.workload)()
         options = load.Options.model_validate(dict(comparison.parameters))
         left, right = (
@@ -59,7 +59,7 @@ class Compare:
             for variant, attachment in zip((comparison.left, comparison.right), self._sides, strict=True)
         )
         profile = state.profile
-        first, second, verdicts = run_pair(
+        first, second, verdicts = run_interleaved(
             left,
             right,
             repeats=profile.repeats,
@@ -76,16 +76,16 @@ class Compare:
 
 
 @contextmanager
-def right_side(comparison: Comparison, client: Host, state: State) -> Iterator[Attachment]:
+def right_side(comparison: Comparison, client: Host, state: RunState) -> Iterator[Attachment]:
     """Attach the right side; what is skipped or fails does so as it would in a case of its own."""
     _check(comparison, client, state)
-    with attached(comparison.right, client, state) as attachment:
+    with attach_or_skip(comparison.right, client, state) as attachment:
         yield attachment
 
 
-def _check(comparison: Comparison, client: Host, state: State) -> None:
+def _check(comparison: Comparison, client: Host, state: RunState) -> None:
     right = comparison.right
-    why = state.why_broken(right)
+    why = state.failure_reason(right)
     if why:
         pytest.skip(why)
     if client.name not in {machine.name for machine in right.clients}:
@@ -101,5 +101,5 @@ def _check(comparison: Comparison, client: Host, state: State) -> None:
             pytest.skip(f"{variant.id} has no {', '.join(sorted(lacking))}")
 
 
-def _capabilities(variant: Variant, state: State) -> frozenset[str]:
+def _capabilities(variant: Variant, state: RunState) -> frozenset[str]:
     return state.protocol(variant).capabilities(variant.options)

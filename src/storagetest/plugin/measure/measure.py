@@ -9,36 +9,36 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from storagetest.commands.installed_suites import case_name
 from storagetest.config import Profile, Variant
 from storagetest.config.base import WorkloadOptions
 from storagetest.errors import ClientLacks, ConfigError
 from storagetest.hosts import Host
+from storagetest.installed_suites import case_name
 from storagetest.measure.run import Run
-from storagetest.plugin.attach import hold_to_what_was_asked
-from storagetest.plugin.measure.client_selection import chosen
+from storagetest.plugin.attach import fail_on_option_mismatch
+from storagetest.plugin.measure.client_selection import select_attachments
 from storagetest.plugin.outcomes import Invalid
 from storagetest.plugin.output.record_transport import records_of
 from storagetest.plugin.progress.model import message
-from storagetest.plugin.run_state import State
+from storagetest.plugin.run_state import RunState
 from storagetest.protocols.base import Attachment
 from storagetest.report.base import Record
-from storagetest.runner import Bench, Case, Crowd, Progress, run_bench
-from storagetest.runner.data_placement import Data
-from storagetest.runner.multi_client import names_of
+from storagetest.runner import CaseInfo, Measurement, MultiClientMeasurement, ProgressEvent, run_bench
+from storagetest.runner.data_placement import DataSharing
+from storagetest.runner.multi_client import format_client_names
 from storagetest.verdict import Outcome, Verdict
-from storagetest.workloads.base import Scale, Workload, workloads
+from storagetest.workloads.base import LoadSize, Workload, workloads
 
-__all__ = ["Measure", "bench", "case_of", "raise_for", "scale_of"]
+__all__ = ["MeasureFixture", "bench", "case_of", "raise_for", "scale_of"]
 
 _LOG = logging.getLogger("storagetest")
 
 
-class Measure:
+class MeasureFixture:
     """Callable: run a workload on the case's attachment and hold it to its gates."""
 
     def __init__(
-        self, item: pytest.Item, variant: Variant, attachments: Sequence[Attachment], state: State
+        self, item: pytest.Item, variant: Variant, attachments: Sequence[Attachment], state: RunState
     ) -> None:
         self._item = item
         self._variant = variant
@@ -51,7 +51,7 @@ class Measure:
         /,
         *,
         clients: object = None,
-        data_set: Data | None = None,
+        data_set: DataSharing | None = None,
         **parameters: Any,  # noqa: ANN401  # each workload has its own
     ) -> Run:
         """Measure and judge. Raises AssertionError (a gate missed) or :class:`Invalid` (no verdict)."""
@@ -67,7 +67,7 @@ class Measure:
         /,
         *,
         clients: object = None,
-        data_set: Data | None = None,
+        data_set: DataSharing | None = None,
         repeats: int | None = None,
         **parameters: Any,  # noqa: ANN401  # each workload has its own
     ) -> tuple[Run, tuple[Verdict, ...]]:
@@ -79,10 +79,10 @@ class Measure:
         if lacking:
             pytest.skip(f"{self._variant.id} has no {', '.join(sorted(lacking))}")
         profile = self._state.profile
-        attachments = chosen(clients, self._attachments, self._variant)
+        attachments = select_attachments(clients, self._attachments, self._variant)
         for attachment in attachments[1:]:  # the first one is held to it before the case
-            hold_to_what_was_asked(self._variant, attachment)
-        names = names_of([attachment.client.name for attachment in attachments])
+            fail_on_option_mismatch(self._variant, attachment)
+        names = format_client_names([attachment.client.name for attachment in attachments])
         gating, case = self._state.gating, case_of(self._item, load, self._variant, names, self._state)
         bench = self._bench(load, options, attachments, case, data_set or self._variant.data_set)
         if repeats is not None:
@@ -105,14 +105,14 @@ class Measure:
         load: Workload[Any],
         options: WorkloadOptions,
         attachments: Sequence[Attachment],
-        case: Case,
-        data: Data,
-    ) -> Bench:
+        case: CaseInfo,
+        data: DataSharing,
+    ) -> Measurement:
         """Return the case made ready, on one client or on many."""
         state, scale = self._state, scale_of(self._state.profile)
-        beside = state.beside(self._variant)
+        beside = state.monitored_hosts(self._variant)
         if len(attachments) == 1:
-            return Bench(
+            return Measurement(
                 load,
                 options,
                 attachments[0],
@@ -123,7 +123,7 @@ class Measure:
                 beside=beside,
                 watch=state.teller.every,
             )
-        return Crowd(
+        return MultiClientMeasurement(
             load,
             options,
             attachments,
@@ -137,9 +137,11 @@ class Measure:
         )
 
 
-def case_of(item: pytest.Item, load: Workload[Any], variant: Variant, client: str, state: State) -> Case:
+def case_of(
+    item: pytest.Item, load: Workload[Any], variant: Variant, client: str, state: RunState
+) -> CaseInfo:
     """Return the words that identify a case of ``item`` in every report."""
-    return Case(
+    return CaseInfo(
         case=case_name(item.nodeid, item.path),
         workload=load.name,
         target=variant.target,
@@ -150,9 +152,9 @@ def case_of(item: pytest.Item, load: Workload[Any], variant: Variant, client: st
     )
 
 
-def scale_of(profile: Profile) -> Scale:
+def scale_of(profile: Profile) -> LoadSize:
     """Return how much load the profile asks for."""
-    return Scale(
+    return LoadSize(
         size=profile.size,
         ramp=profile.ramp,
         runtime=profile.runtime,
@@ -171,10 +173,10 @@ def bench(
     variant: Variant,
     client: Host,
     attachment: Attachment,
-    state: State,
-) -> Bench:
+    state: RunState,
+) -> Measurement:
     """Return one side of a comparison, ready to be prepared."""
-    return Bench(
+    return Measurement(
         load,
         options,
         attachment,
@@ -182,15 +184,15 @@ def bench(
         case=case_of(item, load, variant, client.name, state),
         fills=state.fills,
         on_progress=_told_to(state),
-        beside=state.beside(variant),
+        beside=state.monitored_hosts(variant),
         watch=state.teller.every,
     )
 
 
-def _told_to(state: State) -> Callable[[Progress], None]:
+def _told_to(state: RunState) -> Callable[[ProgressEvent], None]:
     """Return what says what begins now: on the terminal, and with ``--log-cli-level=INFO`` in the log."""
 
-    def tell(progress: Progress) -> None:
+    def tell(progress: ProgressEvent) -> None:
         state.teller.tell(message(progress))
         if progress.flow is not None:
             return

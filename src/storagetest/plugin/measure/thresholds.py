@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from storagetest.errors import ConfigError, ResultError
-from storagetest.plugin.measure.error_budget import GateCount, foreseen
+from storagetest.plugin.measure.error_budget import ErrorBudget, max_gates
 from storagetest.report import baseline
-from storagetest.runner import Case
-from storagetest.verdict import BASELINE, Plan, Reference, Threshold, parse_threshold
+from storagetest.runner import CaseInfo
+from storagetest.verdict import BASELINE, ErrorPlan, Reference, Threshold, parse_threshold
 from storagetest.workloads.base import Workload, workloads
 
 if TYPE_CHECKING:
     from storagetest.config import Config, Variant
 
-__all__ = ["Gating"]
+__all__ = ["ThresholdResolver"]
 
 
-class Gating:
+class ThresholdResolver:
     """One a process. A baseline that cannot be read ends the run before it starts (:class:`ConfigError`)."""
 
     def __init__(self, config: pytest.Config) -> None:
@@ -31,7 +31,7 @@ class Gating:
         self.named = Path(named) if named else None
         self.saving = Path(saving) if saving else None
         self._workers = int(getattr(config, "workerinput", {}).get("workercount", 1))
-        self._count = GateCount({})
+        self._count = ErrorBudget({})
         self._stored: Mapping[baseline.Key, baseline.Entry] = {}
         try:
             self._read()
@@ -61,11 +61,11 @@ class Gating:
         """Take in what was collected, items with their variants' ids; to be called before the first case."""
         counted = _Counted(config, variants)
         allotted = {item.nodeid: counted.of(item, variant) for item, variant in items}
-        self._count = GateCount(allotted, workers=self._workers)
+        self._count = ErrorBudget(allotted, workers=self._workers)
 
-    def plan(self, item: pytest.Item, gates: int, max_repeats: int) -> Plan:
+    def plan(self, item: pytest.Item, gates: int, max_repeats: int) -> ErrorPlan:
         """Return the errors for the ``gates`` of one measurement of ``item``."""
-        return Plan(gates=self._count.take(item.nodeid, gates), max_repeats=max_repeats)
+        return ErrorPlan(gates=self._count.take(item.nodeid, gates), max_repeats=max_repeats)
 
     def gates(
         self,
@@ -98,7 +98,7 @@ class Gating:
         return tuple(gate for gate in gates if gate not in against)
 
     def references(
-        self, case: Case, gates: Sequence[Threshold], parameters: Mapping[str, Any]
+        self, case: CaseInfo, gates: Sequence[Threshold], parameters: Mapping[str, Any]
     ) -> dict[str, Reference]:
         """Return what the baseline holds of the case, for the metrics of the ``gates`` against it."""
         key = baseline.make_key(case.case, case.workload, case.variant, case.client, case.profile, parameters)
@@ -139,7 +139,7 @@ class _Counted:
             *(code.co_consts if code is not None else ()),
             *(callspec.params.values() if callspec is not None else ()),
         )
-        return marked + foreseen(constants, self._workloads, lambda name: self._most(variant, name))
+        return marked + max_gates(constants, self._workloads, lambda name: self._most(variant, name))
 
     def _most(self, variant: str, workload: str) -> int:
         key = (variant, workload)

@@ -19,19 +19,19 @@ from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 from pydantic import Field, model_validator
 
 from storagetest.config.base import WorkloadOptions
-from storagetest.counters._transferred_bytes import crossing
-from storagetest.counters.base import difference
+from storagetest.counters._transferred_bytes import transferred_between
+from storagetest.counters.base import rate_between
 from storagetest.counters.nic import Nic, traffic
 from storagetest.errors import DeadlineExceeded, WorkloadError
 from storagetest.hosts.wait import wait_until
-from storagetest.measure.bottleneck import Headroom
-from storagetest.measure.cache import Cache, unproven
+from storagetest.measure.bottleneck import Utilisation
+from storagetest.measure.cache import Cache, why_cache_state_unproven
 from storagetest.measure.run import METRICS, Sample
-from storagetest.protocols.base import Attachment, Gives
+from storagetest.protocols.base import Attachment, AttachmentKind
 from storagetest.units import format_size
 from storagetest.workloads._fio.job import FioJob
-from storagetest.workloads._fio.run import Done, check_engine, run_fio
-from storagetest.workloads.base import Scale, Workload
+from storagetest.workloads._fio.run import FioOutcome, check_engine, run_fio
+from storagetest.workloads.base import LoadSize, Workload
 
 __all__ = ["FioOptions", "FioWorkload", "Pattern", "data_file", "data_key", "data_size", "first_ios"]
 
@@ -130,14 +130,14 @@ class FioWorkload(Workload[O]):
             found["block_size"] = format_size(found["block_size"])
         return found
 
-    def dataset(self, options: O, scale: Scale) -> str | None:  # noqa: ARG002
+    def dataset(self, options: O, scale: LoadSize) -> str | None:  # noqa: ARG002
         """Return a key of the size alone: every pattern runs on the same file."""
         return data_key(scale)
 
-    def fill(self, attachment: Attachment, options: O, scale: Scale) -> None:  # noqa: ARG002
+    def fill(self, attachment: Attachment, options: O, scale: LoadSize) -> None:  # noqa: ARG002
         """Write the whole size once, in sequence, past the page cache, with incompressible data."""
         size = data_size(attachment, scale)
-        fs = attachment.gives is Gives.FILESYSTEM
+        fs = attachment.gives is AttachmentKind.FILESYSTEM
         filename = data_file(attachment, scale)
         job = FioJob(
             "fill", filename, "write", _MIB, size, queue_depth=4, create=fs, offset=attachment.offset
@@ -149,20 +149,20 @@ class FioWorkload(Workload[O]):
         if fs:
             _check_allocated(attachment, filename, size)
 
-    def measure(self, attachment: Attachment, options: O, scale: Scale) -> Sample:
+    def measure(self, attachment: Attachment, options: O, scale: LoadSize) -> Sample:
         """Run ramp and runtime once on the filled data set."""
         job = self.job(attachment, options, scale)
         if options.cache is not None and job.directions != ("read",):
             raise WorkloadError(f"{self.name}: cache: {options.cache} is about loads that only read")
         done = self.run(attachment, options, scale, job)
         sample = _sample(done, {"size": _used(job.size, scale)})
-        return proven(sample, done, self.cache(options), job.filename)
+        return with_cache_proof(sample, done, self.cache(options), job.filename)
 
     def cache(self, options: O) -> Cache | None:
         """Return the state of the caches; a buffered load that asks for none has none that is known."""
         return Cache.DIRECT if options.direct else Cache(options.cache) if options.cache else None
 
-    def run(self, attachment: Attachment, options: O, scale: Scale, *jobs: FioJob) -> Done:
+    def run(self, attachment: Attachment, options: O, scale: LoadSize, *jobs: FioJob) -> FioOutcome:
         """Run ``jobs`` at once. :class:`ClientLacks` where the client has not got an engine asked for."""
         warm = options.cache == "warm"
         deadline = scale.ramp + scale.runtime + scale.cooldown + scale.patience + _SLACK
@@ -178,7 +178,7 @@ class FioWorkload(Workload[O]):
                 check_engine(attachment.client, options.engine)
             raise
 
-    def ceiling(self, attachment: Attachment, options: O, scale: Scale) -> float | None:
+    def ceiling(self, attachment: Attachment, options: O, scale: LoadSize) -> float | None:
         """Run the same job for a moment with fio's null engine, which completes every I/O at once."""
         job = replace(
             self.job(attachment, options, scale),
@@ -192,7 +192,7 @@ class FioWorkload(Workload[O]):
         result = run_fio(attachment.client, job, deadline=_SLACK, count=False).result
         return result.ios / result.seconds
 
-    def job(self, attachment: Attachment, options: O, scale: Scale) -> FioJob:
+    def job(self, attachment: Attachment, options: O, scale: LoadSize) -> FioJob:
         """Return what fio is asked for. Raises :class:`WorkloadError` where that does not fit."""
         pattern, size = self.pattern(options), data_size(attachment, scale)
         if size < pattern.block_size * pattern.queue_depth * pattern.jobs:
@@ -223,7 +223,7 @@ class FioWorkload(Workload[O]):
         )
 
 
-def _sample(done: Done, evidence: Mapping[str, str]) -> Sample:
+def _sample(done: FioOutcome, evidence: Mapping[str, str]) -> Sample:
     result = done.result
     values = {
         "bandwidth": result.bytes / result.seconds,
@@ -247,22 +247,22 @@ def _sample(done: Done, evidence: Mapping[str, str]) -> Sample:
         {**done.evidence, **notes},
         series=done.series,
         began=done.began,
-        headroom=headroom(done),
+        headroom=utilisation(done),
         first_ios=first_ios(done),
     )
 
 
-def first_ios(*runs: Done) -> tuple[float, ...]:
+def first_ios(*runs: FioOutcome) -> tuple[float, ...]:
     """Return the first I/Os of runs that waited at a door; none where one of them is not known."""
     known = tuple(done.first_io for done in runs if done.first_io is not None)
     return known if len(known) == len(runs) else ()
 
 
-def proven(sample: Sample, done: Done, state: Cache | None, path: str) -> Sample:
+def with_cache_proof(sample: Sample, done: FioOutcome, state: Cache | None, path: str) -> Sample:
     """Return ``sample`` with what crossed the wire, and invalid where that does not show ``state``."""
-    crossed = crossing(done.counted.before, done.counted.after, path)
+    crossed = transferred_between(done.counted.before, done.counted.after, path)
     if crossed is None or state is None:
-        why = unproven(state, moved=0, crossed=None) if state else ""
+        why = why_cache_state_unproven(state, moved=0, crossed=None) if state else ""
         return replace(sample, invalid=(*sample.invalid, why)) if why else sample
     read = sum(one.read for one in done.results)
     said = (
@@ -272,11 +272,11 @@ def proven(sample: Sample, done: Done, state: Cache | None, path: str) -> Sample
     moved, seen = read, crossed.read
     if state is Cache.DIRECT:
         moved, seen = sum(one.bytes for one in done.results), crossed.read + crossed.written
-    why = unproven(state, moved=moved, crossed=seen, counter=crossed.counter)
+    why = why_cache_state_unproven(state, moved=moved, crossed=seen, counter=crossed.counter)
     return replace(sample, invalid=(*sample.invalid, why)) if why else sample
 
 
-def headroom(done: Done) -> Headroom:
+def utilisation(done: FioOutcome) -> Utilisation:
     """Return how busy the client and its network card were around fio; the ceiling is for the runner."""
     before, after = done.counted.before, done.counted.after
     seconds = done.counted.seconds
@@ -287,8 +287,8 @@ def headroom(done: Done) -> Headroom:
         if name in cards and now.speed and seconds > 0
     ]
     readings = [Nic().parse(Nic().select(texts)).get("TCP retransmitted share") for texts in (before, after)]
-    resent = difference(readings[0], readings[1], seconds) if readings[0] and readings[1] else None
-    return Headroom(
+    resent = rate_between(readings[0], readings[1], seconds) if readings[0] and readings[1] else None
+    return Utilisation(
         rate=sum(one.ios for one in done.results) / max(one.seconds for one in done.results),
         busiest_core=done.cpu.busiest_core if done.cpu else None,
         network=max(shares, default=None),
@@ -296,15 +296,15 @@ def headroom(done: Done) -> Headroom:
     )
 
 
-def data_key(scale: Scale) -> str:
+def data_key(scale: LoadSize) -> str:
     """Return the key of the data set that all loads of a size share."""
     return f"fio:{scale.size}"
 
 
-def data_size(attachment: Attachment, scale: Scale) -> int:
+def data_size(attachment: Attachment, scale: LoadSize) -> int:
     """Return the bytes used: what was asked for or what there is room for, in whole MiB."""
     room = attachment.size
-    if attachment.gives is Gives.FILESYSTEM:
+    if attachment.gives is AttachmentKind.FILESYSTEM:
         room = int(room * _SHARE_OF_FREE)
     size = min(scale.size, room) // _MIB * _MIB
     if size <= 0:
@@ -316,15 +316,15 @@ def data_size(attachment: Attachment, scale: Scale) -> int:
     return size
 
 
-def _used(size: int, scale: Scale) -> str:
+def _used(size: int, scale: LoadSize) -> str:
     if size == scale.size:
         return format_size(size)
     return f"{format_size(size)} (asked for {format_size(scale.size)}: that is all there is room for)"
 
 
-def data_file(attachment: Attachment, scale: Scale) -> str:
+def data_file(attachment: Attachment, scale: LoadSize) -> str:
     """Return the path of the data set's file, or of the device."""
-    if attachment.gives is Gives.BLOCK:
+    if attachment.gives is AttachmentKind.BLOCK:
         return attachment.path
     return f"{attachment.path}/storagetest-{scale.size}.dat"
 

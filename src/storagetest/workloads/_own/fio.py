@@ -13,13 +13,13 @@ from storagetest.measure.histogram import merge
 from storagetest.measure.run import METRICS, Sample
 from storagetest.protocols.base import Attachment
 from storagetest.units import format_size
-from storagetest.workloads._fio.base import FioOptions, FioWorkload, Pattern, first_ios, headroom
-from storagetest.workloads._fio.job import FioJob, argv_of, scout, waiting
-from storagetest.workloads._fio.parse import Expected, FioResult
+from storagetest.workloads._fio.base import FioOptions, FioWorkload, Pattern, first_ios, utilisation
+from storagetest.workloads._fio.job import FioJob, argv_of, barrier_option, first_io_job
+from storagetest.workloads._fio.parse import ExpectedReport, FioResult
 from storagetest.workloads._fio.run import SCOUT, run_command
 from storagetest.workloads._metrics import bandwidth, latencies, latency_values, rate
 from storagetest.workloads._own.job_file import OwnJob, read_jobs
-from storagetest.workloads.base import Scale, Workload
+from storagetest.workloads.base import LoadSize, Workload
 
 __all__ = ["OwnFio", "fio_workload"]
 
@@ -50,23 +50,23 @@ class OwnFio(Workload[WorkloadOptions]):
         """Return the job file's name, and a digest of its text: another text is another load."""
         return {"job_file": self.file, "digest": hashlib.sha256(self.text.encode()).hexdigest()[:12]}
 
-    def dataset(self, options: WorkloadOptions, scale: Scale) -> str | None:  # noqa: ARG002
+    def dataset(self, options: WorkloadOptions, scale: LoadSize) -> str | None:  # noqa: ARG002
         """Return the key of the data set of all workloads by fio."""
         return _DataSet().dataset(FioOptions(), scale)
 
-    def fill(self, attachment: Attachment, options: WorkloadOptions, scale: Scale) -> None:  # noqa: ARG002
+    def fill(self, attachment: Attachment, options: WorkloadOptions, scale: LoadSize) -> None:  # noqa: ARG002
         """Write it fully."""
         _DataSet().fill(attachment, FioOptions(), scale)
 
-    def measure(self, attachment: Attachment, options: WorkloadOptions, scale: Scale) -> Sample:  # noqa: ARG002
+    def measure(self, attachment: Attachment, options: WorkloadOptions, scale: LoadSize) -> Sample:  # noqa: ARG002
         """Run all jobs of the file at once, on the data set."""
         place = _DataSet().job(attachment, FioOptions(), scale)
         door = scale.start.place if scale.start is not None else ""
-        wait = waiting(door, sum(int(job.options.get("numjobs", "1")) for job in self.jobs) + 1)
+        wait = barrier_option(door, sum(int(job.options.get("numjobs", "1")) for job in self.jobs) + 1)
         sections = [[*_section(job, place, scale), *wait] for job in self.jobs]
-        expected = [Expected(job.directions, scale.runtime, job.in_flight) for job in self.jobs]
+        expected = [ExpectedReport(job.directions, scale.runtime, job.in_flight) for job in self.jobs]
         if door:
-            sections.append(scout(sections[0]))
+            sections.append(first_io_job(sections[0]))
             expected.append(SCOUT)
         command = argv_of(sections)
         deadline = scale.ramp + scale.runtime + scale.patience + _SLACK
@@ -86,7 +86,7 @@ class OwnFio(Workload[WorkloadOptions]):
             evidence={**done.evidence, "job file": self.text, "size": format_size(place.size)},
             operations={name: result.latency for name, result in named.items()} if len(named) > 1 else {},
             began=done.began,
-            headroom=headroom(done),
+            headroom=utilisation(done),
             first_ios=first_ios(done),
         )
 
@@ -122,7 +122,7 @@ def fio_workload(name: str, path: Path, place: str) -> type[OwnFio]:
     return type(name, (OwnFio,), members)
 
 
-def _section(job: OwnJob, place: FioJob, scale: Scale) -> list[str]:
+def _section(job: OwnJob, place: FioJob, scale: LoadSize) -> list[str]:
     """Return a job's options: the user's, then ours, of which fio takes the last."""
     options = [f"--name={job.name}", *(f"--{key}={value}" for key, value in job.options.items())]
     seeded = {"randseed", "randrepeat", "allrandrepeat"} & set(job.options)

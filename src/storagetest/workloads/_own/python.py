@@ -24,7 +24,7 @@ from storagetest.config.base import WorkloadOptions
 from storagetest.errors import ConfigError, StoragetestError, WorkloadError
 from storagetest.measure.run import Metric, Sample
 from storagetest.protocols.base import Attachment
-from storagetest.workloads.base import Scale, Workload
+from storagetest.workloads.base import LoadSize, Workload
 
 __all__ = ["OwnPython", "python_workload"]
 
@@ -34,9 +34,9 @@ class OwnPython(Workload[WorkloadOptions]):
 
     Options = WorkloadOptions
     example: ClassVar[Mapping[str, Any]] = {}
-    function: ClassVar[Callable[[Attachment, Scale], object]]
+    function: ClassVar[Callable[[Attachment, LoadSize], object]]
 
-    def measure(self, attachment: Attachment, options: WorkloadOptions, scale: Scale) -> Sample:  # noqa: ARG002
+    def measure(self, attachment: Attachment, options: WorkloadOptions, scale: LoadSize) -> Sample:  # noqa: ARG002
         """Call the function once."""
         if scale.start is not None:
             scale.start.arrive()
@@ -96,7 +96,7 @@ def python_workload(
     return type(name, (OwnPython,), members)
 
 
-def _function(reference: str, directory: Path, place: str) -> Callable[[Attachment, Scale], object]:
+def _function(reference: str, directory: Path, place: str) -> Callable[[Attachment, LoadSize], object]:
     module_name, colon, name = reference.partition(":")
     parts = [*module_name.split("."), *name.split(".")]
     if not colon or not all(part.isidentifier() for part in parts):
@@ -114,5 +114,5 @@ def _function(reference: str, directory: Path, place: str) -> Callable[[Attachme
         found = getattr(found, part, None)
     if not callable(found):
         raise ConfigError(f"{module_name} has no function {name}", place=place)
-    function: Callable[[Attachment, Scale], object] = found
+    function: Callable[[Attachment, LoadSize], object] = found
     return function
