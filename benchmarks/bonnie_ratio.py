@@ -25,7 +25,7 @@ from side_by_side import CONFIDENCE, attached, pairs, place_options, ratio
 
 from storagetest.errors import StoragetestError
 from storagetest.protocols.base import Attachment
-from storagetest.workloads.base import Scale
+from storagetest.workloads.base import LoadSize
 from storagetest.workloads.bonnie import Bonnie
 
 CHUNK = 8192
@@ -94,7 +94,7 @@ def _ours(attachment: Attachment, wanted: argparse.Namespace) -> dict[str, float
             "cold": False,
         }
     )
-    values = load.measure(attachment, options, Scale(wanted.size << 20, 0, 1)).values
+    values = load.measure(attachment, options, LoadSize(wanted.size << 20, 0, 1)).values
     return {name: values[name] for name in FIELDS}
 
 

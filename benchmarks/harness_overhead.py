@@ -29,11 +29,11 @@ from storagetest.hosts import Host, LocalHost
 from storagetest.hosts.connect import connect
 from storagetest.protocols.base import Attachment, Protocol, protocols
 from storagetest.protocols.local import Local
-from storagetest.runner import Case, FillCache, run_case
+from storagetest.runner import CaseInfo, PrefillCache, run_case
 from storagetest.units import format_duration, parse_duration, parse_size
 from storagetest.workloads._fio import base as fio_load
-from storagetest.workloads._fio.run import Done, run_fio
-from storagetest.workloads.base import Scale
+from storagetest.workloads._fio.run import FioOutcome, run_fio
+from storagetest.workloads.base import LoadSize
 from storagetest.workloads.small_random_write import SmallRandomWrite
 
 LOCAL_LIMIT = 0.1
@@ -43,7 +43,7 @@ LAB_SHARE = 0.05
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the cases, print what came out, and return the exit status."""
     wanted = _parser().parse_args(arguments)
-    scale = Scale(wanted.size, wanted.ramp, wanted.runtime, interval=wanted.interval)
+    scale = LoadSize(wanted.size, wanted.ramp, wanted.runtime, interval=wanted.interval)
     try:
         client, beside, protocol, options = _found(wanted)
         with client:
@@ -95,13 +95,13 @@ def _case(
     beside: tuple[Host, ...],
     protocol: Protocol[Any],
     options: TargetOptions,
-    scale: Scale,
+    scale: LoadSize,
     repeats: int,
 ) -> tuple[float, float]:
     """Return the seconds of a whole case, and those of them that were neither attach, detach nor fio."""
     load: list[float] = []
 
-    def watched(client: Host, *jobs: Any, **more: Any) -> Done:  # noqa: ANN401  # as it comes
+    def watched(client: Host, *jobs: Any, **more: Any) -> FioOutcome:  # noqa: ANN401  # as it comes
         done = run_fio(client, *jobs, **more)
         if all(job.engine != "null" for job in jobs):  # the ceiling is ours
             load.append(done.counted.seconds)
@@ -121,7 +121,7 @@ def _case(
     return ended - began, measured - attached - sum(load)
 
 
-def _run(attachment: Attachment, beside: tuple[Host, ...], scale: Scale, repeats: int) -> None:
+def _run(attachment: Attachment, beside: tuple[Host, ...], scale: LoadSize, repeats: int) -> None:
     load = SmallRandomWrite()
     run_case(
         load,
@@ -131,8 +131,8 @@ def _run(attachment: Attachment, beside: tuple[Host, ...], scale: Scale, repeats
         repeats=repeats,
         max_repeats=repeats,
         gates=(),
-        case=Case("overhead", load.name, "t", "v", "p", attachment.client.name),
-        fills=FillCache(),
+        case=CaseInfo("overhead", load.name, "t", "v", "p", attachment.client.name),
+        fills=PrefillCache(),
         beside=beside,
     )
 

@@ -33,12 +33,12 @@ from scipy.special import stdtrit
 
 from storagetest.config.models import PROFILES
 from storagetest.measure.run import METRICS, Run, Sample
-from storagetest.verdict import Outcome, Plan, Reference, Threshold, judge, parse_threshold
-from storagetest.verdict.sequential import FIRST_LOOK, State, look
+from storagetest.verdict import ErrorPlan, Outcome, Reference, Threshold, judge, parse_threshold
+from storagetest.verdict.sequential import FIRST_LOOK, DecisionState, sequential_test
 
 BOUND, FIXED, GATES, SLOW = 0.95, 10, 20, 0.9
 OPEN, PASSED, ALARMED, FAILED, CONTRADICTED = range(5)
-STATES = dict(zip(State, range(5), strict=True))
+STATES = dict(zip(DecisionState, range(5), strict=True))
 RESAMPLES = 9999
 Array = np.ndarray
 Simulate = Callable[[np.random.Generator, int, float, float, float], tuple[Array, Array, float]]
@@ -59,7 +59,7 @@ def values(rng: np.random.Generator, rows: int, runs: int, noise: float, rho: fl
     return np.asarray((1 + noise * (ar + drift)) * outlier)
 
 
-def replayed(rows: int, plan: Plan, test: Test) -> tuple[Array, Array]:
+def replayed(rows: int, plan: ErrorPlan, test: Test) -> tuple[Array, Array]:
     """Return state and runs used, by row: storagetest.verdict.sequential.replay for many gates at once."""
     state, first = np.zeros(rows, int), np.zeros(rows, int)
     used = np.full(rows, plan.last)
@@ -80,7 +80,7 @@ def replayed(rows: int, plan: Plan, test: Test) -> tuple[Array, Array]:
     return state, used
 
 
-def by_t(x: Array, bound: float, plan: Plan) -> Test:
+def by_t(x: Array, bound: float, plan: ErrorPlan) -> Test:
     """Return the t test of runs (or of logarithms of pairs' ratios) against ``bound``; more is better."""
 
     def test(rows: Array, first: Array, end: int, runs: int) -> tuple[Array, Array]:
@@ -92,7 +92,7 @@ def by_t(x: Array, bound: float, plan: Plan) -> Test:
     return test
 
 
-def by_permutation(rng: np.random.Generator, before: Array, y: Array, floor: Array, plan: Plan) -> Test:
+def by_permutation(rng: np.random.Generator, before: Array, y: Array, floor: Array, plan: ErrorPlan) -> Test:
     """Return the permutation test of logarithms ``y`` against those of the baseline."""
     worst = np.log(np.minimum(BOUND, 1 - floor))
 
@@ -143,7 +143,7 @@ class Sort:
 
 
 def absolute(
-    plan: Plan,
+    plan: ErrorPlan,
 ) -> Simulate:
     """Gates on a value."""
 
@@ -152,14 +152,16 @@ def absolute(
     ) -> tuple[Array, Array, float]:
         x = level * values(rng, rows, 2 * plan.last, noise, rho)
         state, used = replayed(rows, plan, by_t(x, BOUND, plan))
-        own = [STATES[look(x[i].tolist(), BOUND, higher=True, plan=plan).state] for i in range(100)]
+        own = [
+            STATES[sequential_test(x[i].tolist(), BOUND, higher=True, plan=plan).state] for i in range(100)
+        ]
         return state, used, float(np.mean(state[:100] == own))
 
     return simulate
 
 
 def pairs(
-    plan: Plan,
+    plan: ErrorPlan,
 ) -> Simulate:
     """Gates on the ratio of two that are measured in turns."""
 
@@ -172,13 +174,16 @@ def pairs(
         ratios = a - b + math.log(level)
         state, used = replayed(rows, plan, by_t(ratios, math.log(BOUND), plan))
         bound = math.log(BOUND)
-        own = [STATES[look(ratios[i].tolist(), bound, higher=True, plan=plan).state] for i in range(100)]
+        own = [
+            STATES[sequential_test(ratios[i].tolist(), bound, higher=True, plan=plan).state]
+            for i in range(100)
+        ]
         return state, used, float(np.mean(state[:100] == own))
 
     return simulate
 
 
-def against(plan: Plan, stored: int) -> Simulate:
+def against(plan: ErrorPlan, stored: int) -> Simulate:
     """Gates against three sessions of ``stored`` runs in all."""
     each = stored // 3
     gate = parse_threshold("iops >= baseline - 5 %", METRICS)
@@ -206,7 +211,7 @@ def against(plan: Plan, stored: int) -> Simulate:
     return simulate
 
 
-def _through_the_code(gate: Threshold, plan: Plan, sessions: list[Array], runs: Array) -> Outcome:
+def _through_the_code(gate: Threshold, plan: ErrorPlan, sessions: list[Array], runs: Array) -> Outcome:
     samples = tuple(Sample({"iops": float(value)}, 1.0, 10**6) for value in runs)
     run = Run("case", "load", "t", "t-v", "local", "c", {}, {}, samples, 0.0)
     return judge(
@@ -225,7 +230,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="simulate only the gates whose name starts so")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
-    rng, plan = np.random.default_rng(args.seed), Plan(gates=GATES, max_repeats=args.max_repeats)
+    rng, plan = np.random.default_rng(args.seed), ErrorPlan(gates=GATES, max_repeats=args.max_repeats)
     sorts = [
         Sort("absolute", absolute(plan), args.suites * GATES),
         Sort("pairs", pairs(plan), args.suites * GATES),

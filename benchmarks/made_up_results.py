@@ -6,7 +6,7 @@ import itertools
 import random
 from collections.abc import Iterator
 
-from storagetest.measure.bottleneck import Bottleneck, Limit
+from storagetest.measure.bottleneck import Bottleneck, Limiter
 from storagetest.measure.histogram import Histogram, bucket
 from storagetest.measure.run import METRICS, Run, Sample, Unit
 from storagetest.measure.series import LOAD, Series
@@ -60,7 +60,7 @@ def record(
         started=1_790_000_000.0 + number,
         profile=profile,
         versions={"fio": "3.33", "kernel": "6.1.0"},
-        limited_by=Bottleneck(Limit.TARGET, "client and network had room: 12 % of its ceiling"),
+        limited_by=Bottleneck(Limiter.TARGET, "client and network had room: 12 % of its ceiling"),
     )
     return Record(run, (Verdict(outcome, threshold, interval, reason),), nodeid=run.case)
 

@@ -27,7 +27,7 @@ from side_by_side import CONFIDENCE, attached, pairs, place_options, ratio
 
 from storagetest.errors import StoragetestError
 from storagetest.protocols.base import Attachment
-from storagetest.workloads.base import Scale
+from storagetest.workloads.base import LoadSize
 from storagetest.workloads.metadata import Metadata
 
 # The workload's operation → mdtest's line. Its "File read" is left out: it opens for reading and writing, and
@@ -81,7 +81,7 @@ def _ours(attachment: Attachment, wanted: argparse.Namespace) -> dict[str, float
             "operations": list(COMPARED),
         }
     )
-    sample = load.measure(attachment, options, Scale(1 << 40, 0, 1))
+    sample = load.measure(attachment, options, LoadSize(1 << 40, 0, 1))
     phases = [json.loads(line) for line in sample.evidence["phases"].splitlines()]
     return {each["phase"]: each["lanes"][each["phase"]]["total"] / each["span"] for each in phases}
 

@@ -26,10 +26,10 @@ from side_by_side import CONFIDENCE, attached, place_options
 
 from storagetest.errors import StoragetestError
 from storagetest.measure.stats import Interval, mean_interval
-from storagetest.protocols.base import Attachment, Gives
-from storagetest.runner import Case, FillCache, run_case
+from storagetest.protocols.base import Attachment, AttachmentKind
+from storagetest.runner import CaseInfo, PrefillCache, run_case
 from storagetest.units import format_duration, format_size, parse_duration, parse_size
-from storagetest.workloads.base import Scale
+from storagetest.workloads.base import LoadSize
 from storagetest.workloads.small_random_write import SmallRandomWrite
 
 HALF_WIDTH = 0.03
@@ -39,7 +39,7 @@ DEPTH, BLOCK = 8, 4096
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure the pairs, print what came out, and return the exit status."""
     wanted = _parser().parse_args(arguments)
-    scale = Scale(wanted.size, wanted.ramp, wanted.runtime, interval=wanted.interval)
+    scale = LoadSize(wanted.size, wanted.ramp, wanted.runtime, interval=wanted.interval)
     try:
         with attached(wanted, "benchmarks/raw_fio_ratio.py") as (name, attachment):
             load = f"randwrite {format_size(BLOCK)} at depth {DEPTH}, {format_size(scale.size)}"
@@ -67,10 +67,10 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _measure(name: str, attachment: Attachment, scale: Scale, pairs: int) -> list[float]:
+def _measure(name: str, attachment: Attachment, scale: LoadSize, pairs: int) -> list[float]:
     """Return storagetest's IOPS over fio's, pair by pair. A first pair warms up and is not counted."""
-    fills = FillCache()
-    case = Case("raw_fio_ratio", SmallRandomWrite.name, name, name, "", attachment.client.name)
+    fills = PrefillCache()
+    case = CaseInfo("raw_fio_ratio", SmallRandomWrite.name, name, name, "", attachment.client.name)
 
     def ours() -> float:
         load = SmallRandomWrite()
@@ -100,10 +100,10 @@ def _measure(name: str, attachment: Attachment, scale: Scale, pairs: int) -> lis
     return ratios
 
 
-def _raw_fio(attachment: Attachment, scale: Scale) -> float:
+def _raw_fio(attachment: Attachment, scale: LoadSize) -> float:
     """Return the IOPS that fio prints when somebody types this command."""
     path = attachment.path
-    if attachment.gives is Gives.FILESYSTEM:
+    if attachment.gives is AttachmentKind.FILESYSTEM:
         path = f"{path}/storagetest-{scale.size}.dat"  # the file that the first run of ours has filled
     size = min(scale.size, attachment.size)
     command = ["fio", "--name=byhand", f"--filename={path.replace(':', chr(92) + ':')}", f"--size={size}"]

@@ -20,8 +20,8 @@ from storagetest import config
 from storagetest.errors import StoragetestError
 from storagetest.hosts import Host, LocalHost
 from storagetest.hosts.connect import connect
-from storagetest.runner.sampling import Sampling
-from storagetest.runner.throughput_watch import Watch
+from storagetest.runner.sampling import CounterSampling
+from storagetest.runner.throughput_watch import ThroughputWatch
 from storagetest.units import parse_duration
 
 LIMIT = 0.005
@@ -39,8 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with _host(wanted.targets, wanted.machine) as host:
             host.run(["true"], deadline=60)  # log in first
-            watch = Watch("/", wanted.watch, lambda _: None) if wanted.watch else None
-            sampling = Sampling((host,), wanted.interval, watch=watch)
+            watch = ThroughputWatch("/", wanted.watch, lambda _: None) if wanted.watch else None
+            sampling = CounterSampling((host,), wanted.interval, watch=watch)
             sampling.start()
             time.sleep(wanted.seconds)
             (found,) = sampling.stop()

@@ -28,8 +28,8 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from storagetest.measure.stats import mean_interval
-from storagetest.plugin.measure.find_maximum import Maximum
-from storagetest.search import OneAtATime, Point, Space, Strategy, Surrogate
+from storagetest.plugin.measure.find_maximum import MaximumSearch
+from storagetest.search import BayesianSearch, OneAtATime, Point, Space, Strategy
 from storagetest.units import format_throughput
 
 CONFIDENCE = 0.95
@@ -67,7 +67,9 @@ class InTurns(EveryPoint):
 
 
 @pytest.mark.clients("all")
-def test_the_search_finds_what_the_grid_has(maximum: Maximum, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_search_finds_what_the_grid_has(
+    find_maximum: MaximumSearch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """What the surrogate found is not shown to give 2 % less than the best that is known."""
 
     def searched(make: Callable[[Space, int], Strategy]) -> Strategy:
@@ -77,14 +79,14 @@ def test_the_search_finds_what_the_grid_has(maximum: Maximum, capsys: pytest.Cap
             made.append(make(space, budget))
             return made[0]
 
-        maximum(
+        find_maximum(
             "mixed-access", strategy=strategy, direction="read", random_percent=99, queue_depth=2,
             block_size=["4KiB", "8KiB", "16KiB", "32KiB"], jobs=[1, 2, 4],
         )  # fmt: skip
         return made[0]
 
     grid = searched(lambda space, _: EveryPoint(space, budget=len(space)))
-    surrogate = searched(lambda space, _: Surrogate(space, budget=int(SHARE * len(space))))
+    surrogate = searched(lambda space, _: BayesianSearch(space, budget=int(SHARE * len(space))))
     climb = searched(lambda space, _: OneAtATime(space, budget=int(SHARE * len(space)), repeats=CLIMBING))
     means = grid.means()
     top = sorted(means, key=means.__getitem__, reverse=True)[:3]

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import binomtest
 
-from storagetest.search import OneAtATime, Parameter, Point, Space, Strategy, Surrogate
+from storagetest.search import BayesianSearch, OneAtATime, Parameter, Point, Space, Strategy
 
 NEAR, OFTEN, SHARE = 0.02, 0.95, 0.15
 DISTURBED, SLOWED = 0.02, 0.6
@@ -66,7 +66,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     noise = " or ".join(f"{share:.0%}" for share in wanted.noise)
     print(f"{len(made)} surfaces of {grids[0]} to {grids[-1]} points, noise {noise}, seed {wanted.seed}")
     climbed = _race(made, lambda one, _: OneAtATime(one.space, budget=len(one.space)))
-    led = _race(made, lambda one, seed: Surrogate(one.space, budget=int(SHARE * len(one.space)), seed=seed))
+    led = _race(
+        made, lambda one, seed: BayesianSearch(one.space, budget=int(SHARE * len(one.space)), seed=seed)
+    )
     _report("one at a time, 3 runs a value", made, climbed)
     hit, most = _report("surrogate", made, led)
     good = hit >= OFTEN and most <= SHARE
@@ -124,7 +126,7 @@ def _race(made: Sequence[Surface], strategy: Callable[[Surface, int], Strategy])
             value = one.truth[point] * math.exp(random.normal(0.0, one.noise))
             if random.random() < DISTURBED:
                 value *= SLOWED
-            looking.tell(point, value)
+            looking.record(point, value)
         best = looking.found()
         found.append((1 - one.truth[best.point] / one.best, best.measurements / len(one.space)))
     return found

@@ -23,7 +23,7 @@ from storagetest.measure.stats import mean_interval
 from storagetest.protocols.base import Attachment, Protocol, protocols
 from storagetest.protocols.local import Local
 from storagetest.runner import exclusive
-from storagetest.runner.locks import identity
+from storagetest.runner.locks import machine_id
 
 __all__ = ["CONFIDENCE", "Ratio", "attached", "pairs", "place_options", "ratio"]
 
@@ -82,7 +82,7 @@ def attached(wanted: argparse.Namespace, what: str) -> Iterator[tuple[str, Attac
             if machine is None:
                 raise StoragetestError(f"{variant.id} has no client {wanted.client!r}: {', '.join(named)}")
             name, protocol, options = variant.id, protocols.get(variant.protocol)(), variant.options
-            client, locks = stack.enter_context(connect(machine)), [f"client:{identity(machine)}"]
+            client, locks = stack.enter_context(connect(machine)), [f"client:{machine_id(machine)}"]
         locks.append(f"server:{protocol.server(options)}")
         stack.enter_context(exclusive(locks, timeout=600, what=what))
         yield name, stack.enter_context(protocol.attach(client, options))

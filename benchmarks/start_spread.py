@@ -31,11 +31,11 @@ from storagetest.errors import StoragetestError
 from storagetest.hosts import LocalHost
 from storagetest.measure.merge_clients import SPREAD_LIMIT
 from storagetest.measure.run import Sample
-from storagetest.runner.start_barriers import Gate, opened
-from storagetest.runner.synchronized_start import meet
+from storagetest.runner.start_barriers import StartBarrier, open_barriers
+from storagetest.runner.synchronized_start import run_synchronized
 from storagetest.units import format_duration
 from storagetest.workloads._fio.job import FIRST, FioJob, argv
-from storagetest.workloads.base import Start
+from storagetest.workloads.base import StartBarrierRef
 
 PORT = 18765
 RUNTIME = 1.0
@@ -84,7 +84,7 @@ def _compare(place: Path, job: FioJob, count: int, starts: int) -> int:
     theirs: list[float] = []
     with ExitStack() as stack:
         hosts = [stack.enter_context(LocalHost(home.name)) for home in homes]
-        gates = opened(hosts, stack)
+        gates = open_barriers(hosts, stack)
         servers = _servers(homes, stack)
         print("spread of first I/O, ms:  ours  (as a run says)  fio client/server")
         for number in range(starts):
@@ -109,9 +109,11 @@ def _summary(found: Sequence[float]) -> str:
     return f"median {1000 * middle:.1f} ms, {1000 * low:.1f} to {1000 * high:.1f} ms, {len(found)} starts"
 
 
-def _ours(gates: Sequence[Gate], jobs: Mapping[Path, FioJob]) -> tuple[float, float]:
+def _ours(gates: Sequence[StartBarrier], jobs: Mapping[Path, FioJob]) -> tuple[float, float]:
     _settle(jobs)
-    meet(gates, [partial(_load, gate, *one) for gate, one in zip(gates, jobs.items(), strict=True)])
+    run_synchronized(
+        gates, [partial(_load, gate, *one) for gate, one in zip(gates, jobs.items(), strict=True)]
+    )
     return _spread(home / f"{ALL}_clat.log" for home in jobs), _spread(
         home / f"{FIRST}_clat.log" for home in jobs
     )
@@ -125,7 +127,7 @@ def _settle(jobs: Mapping[Path, FioJob]) -> None:
             log.unlink()
 
 
-def _load(gate: Gate, home: Path, job: FioJob, start: Start) -> Sample:
+def _load(gate: StartBarrier, home: Path, job: FioJob, start: StartBarrierRef) -> Sample:
     program, name, *options = argv(job, door=start.place)
     script = f"cd {shlex.quote(str(home))} && exec {shlex.join([program, name, *LOGS, *options])}"
     gate.host.run(["sh", "-c", script], deadline=DEADLINE)

@@ -31,13 +31,13 @@ from typing import Any
 from storagetest.agent import latency_bins
 from storagetest.errors import DeadlineExceeded, HostError, StoragetestError
 from storagetest.hosts.base import Completed, Host
-from storagetest.hosts.interactive import Conversation, Line, LineLate, LineLost
-from storagetest.protocols.base import Attachment, Gives
+from storagetest.hosts.interactive import Channel, ChannelLost, ChannelTimeout, InteractiveProcess
+from storagetest.protocols.base import Attachment, AttachmentKind
 from storagetest.report.base import Record
 from storagetest.report.jsonl import JsonlReporter
 from storagetest.report.terminal import summary_lines
-from storagetest.runner import Case, Crowd, FillCache, run_bench
-from storagetest.workloads.base import Scale
+from storagetest.runner import CaseInfo, MultiClientMeasurement, PrefillCache, run_bench
+from storagetest.workloads.base import LoadSize
 from storagetest.workloads.open_loop import OpenLoop
 
 START_LIMIT, REPORT_LIMIT, MEMORY_LIMIT = 15.0, 5.0, 1 << 30
@@ -76,13 +76,13 @@ def _many_files() -> None:
 
 def _measure(count: int, port: int) -> int:
     hosts = [Simulated(f"sim{number + 1:04}", port) for number in range(count)]
-    places = [Attachment(host, "/simulated", Gives.FILESYSTEM, 1 << 50) for host in hosts]
+    places = [Attachment(host, "/simulated", AttachmentKind.FILESYSTEM, 1 << 50) for host in hosts]
     load = OpenLoop()
-    case = Case("thousand", load.name, "simulated", "simulated", "simulated", "many")
-    scale = Scale(size=1 << 20, ramp=0.0, runtime=RUNTIME)
+    case = CaseInfo("thousand", load.name, "simulated", "simulated", "simulated", "many")
+    scale = LoadSize(size=1 << 20, ramp=0.0, runtime=RUNTIME)
     options = load.Options.model_validate({"rate": 1000})
     began = time.monotonic()
-    crowd = Crowd(load, options, places, scale, case=case, fills=FillCache(), limit=60.0)
+    crowd = MultiClientMeasurement(load, options, places, scale, case=case, fills=PrefillCache(), limit=60.0)
     run, verdicts = run_bench(crowd, repeats=1, max_repeats=1, gates=[])
     if run.invalid:
         raise StoragetestError("; ".join(run.invalid)[:2000])
@@ -142,11 +142,13 @@ class Simulated(Host):
         return Completed(self.name, tuple(argv), 0, b"".join(said).decode(), "", time.monotonic() - began)
 
     @contextmanager
-    def converse(self, argv: Sequence[str], *, deadline: float, first: bytes = b"") -> Iterator[Conversation]:
+    def converse(
+        self, argv: Sequence[str], *, deadline: float, first: bytes = b""
+    ) -> Iterator[InteractiveProcess]:
         """Converse with the gate."""
         with self._connected(deadline) as line:
             line.sendall(first)
-            yield Conversation(self.name, argv[0], _Socket(line))
+            yield InteractiveProcess(self.name, argv[0], _Socket(line))
 
     def push(self, data: bytes, path: str, *, mode: int = 0o600, deadline: float = 30.0) -> None:  # noqa: ARG002  # a host takes it
         """Nothing is pushed here."""
@@ -169,7 +171,7 @@ class Simulated(Host):
             yield line
 
 
-class _Socket(Line):
+class _Socket(Channel):
     """Our end of a conversation."""
 
     def __init__(self, line: socket.socket) -> None:
@@ -180,23 +182,23 @@ class _Socket(Line):
         try:
             self._line.sendall(data)
         except OSError as error:
-            raise LineLost(str(error)) from None
+            raise ChannelLost(str(error)) from None
 
     def receive(self, limit: float) -> bytes:
         if limit <= 0:
-            raise LineLate
+            raise ChannelTimeout
         self._line.settimeout(limit)
         try:
             return self._line.recv(1 << 16)
         except TimeoutError:
-            raise LineLate from None
+            raise ChannelTimeout from None
         except OSError as error:
-            raise LineLost(str(error)) from None
+            raise ChannelLost(str(error)) from None
 
-    def complaint(self) -> str:
+    def stderr_text(self) -> str:
         return ""
 
-    def hang_up(self) -> None:
+    def close_stdin(self) -> None:
         with suppress(OSError):
             self._line.shutdown(socket.SHUT_WR)
 
@@ -256,7 +258,7 @@ async def _load(client: _Client, request: dict[str, Any], latency: dict[int, int
     if request["command"] == "loads.fill":
         return {"size": request["size"]}
     instant = time.monotonic_ns()
-    if request.get("door") and client.gate is not None:
+    if request.get("barrier") and client.gate is not None:
         client.instant = asyncio.get_running_loop().create_future()
         _say(client.gate, t="progress", ready=1)
         instant = await client.instant

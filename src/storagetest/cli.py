@@ -13,8 +13,8 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from storagetest import __version__
-from storagetest.commands import check, clean, completion, init, installed_suites, reference, targets
+from storagetest import __version__, installed_suites
+from storagetest.commands import check, clean, completion, init, reference, targets
 from storagetest.config.validation import suggest
 from storagetest.errors import ConfigError, StoragetestError
 from storagetest.lab import cli as lab_cli

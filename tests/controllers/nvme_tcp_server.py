@@ -139,7 +139,7 @@ class Connection:
                 pass
 
     def _leave(self) -> None:
-        self.hang_up()
+        self.close_stdin()
         if self.controller is not None and self.qid is not None:
             self.controller.queues.discard(self.qid)
             self.controller.hangups.pop(self.qid, None)
@@ -148,7 +148,7 @@ class Connection:
             if self.qid == 0:
                 self.controller.gone()
 
-    def hang_up(self) -> None:
+    def close_stdin(self) -> None:
         """Close, from any thread."""
         with contextlib.suppress(OSError):
             self.sock.shutdown(socket.SHUT_RDWR)
@@ -338,7 +338,7 @@ class Connection:
                 raise Refused(Status.CONNECT_INCOMPATIBLE_FORMAT)
             if not self.qid:
                 raise Refused(Status.DISCONNECT_INVALID_QUEUE_TYPE)
-            threading.Timer(0.01, self.hang_up).start()
+            threading.Timer(0.01, self.close_stdin).start()
             return Answer()
         raise Refused(Status.INVALID_FIELD)  # Base 4.1.2
 
@@ -366,7 +366,7 @@ class Connection:
         self.flow_control = not (cattr & 4 and self.traits.disable_flow_control)
         controller.queues.add(qid)
         if qid:
-            controller.hangups[qid] = self.hang_up
+            controller.hangups[qid] = self.close_stdin
         if qid == 0:
             controller.port = self.port
             controller.notify.append(self._notify)
@@ -378,7 +378,7 @@ class Connection:
             raise Refused(Status.CONNECT_INVALID_PARAMETERS, result=16 | 1 << 16)
         if not kato and data.subnqn != DISCOVERY_NQN:
             raise Refused(Status.KEEP_ALIVE_INVALID)  # the timer is not disabled over TCP (Base 3.9.1)
-        return self.subsystem.admit(data, kato, self.hang_up)
+        return self.subsystem.admit(data, kato, self.close_stdin)
 
     def _join(self, data: ConnectData, qid: int) -> Controller:
         controller = self.subsystem.controllers.get(data.cntlid)
@@ -443,7 +443,7 @@ class Server:
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         for connection in list(self.connections):
-            connection.hang_up()
+            connection.close_stdin()
         for thread in list(self._threads):
             thread.join(5)
 
@@ -464,7 +464,7 @@ class Server:
         try:
             connection.serve()
         except RemoteProtocolError:
-            connection.hang_up()
+            connection.close_stdin()
         finally:
             self.connections.remove(connection)
 

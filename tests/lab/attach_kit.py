@@ -8,7 +8,7 @@ from typing import Any
 from storagetest.hosts import Host, Journal, SshHost, SshSettings
 from storagetest.lab import Lab
 from storagetest.lab.services import lio, nvmet
-from storagetest.protocols.base import Attachment, Gives, protocols
+from storagetest.protocols.base import Attachment, AttachmentKind, protocols
 
 APPLIANCE = "10.77.0.1"
 NOBODY = "10.77.0.99"
@@ -96,7 +96,7 @@ def lustre(**more: object) -> Any:
 
 def check_data(attachment: Attachment) -> None:
     """Write 2 MiB past the page cache, read them back the same way, compare."""
-    directory = attachment.gives is Gives.FILESYSTEM
+    directory = attachment.gives is AttachmentKind.FILESYSTEM
     target = f"{attachment.path}/check" if directory else attachment.path
     attachment.client.run(["sh", "-c", CHECK, "check", target], deadline=60)
     assert attachment.size >= 1 << 20

@@ -17,8 +17,8 @@ import pytest
 from attach_kit import attach, connect, iscsi, nfs, nvme, smb
 
 from storagetest.errors import HostError, StoragetestError, TargetDead
-from storagetest.hosts import Outcomes, clean
-from storagetest.protocols.base import Gives, protocols
+from storagetest.hosts import UndoStatus, clean
+from storagetest.protocols.base import AttachmentKind, protocols
 
 pytestmark = [pytest.mark.lab, pytest.mark.evidence]
 DEADLINE = 20.0
@@ -139,7 +139,7 @@ def test_standing_still_in_use(lab, client, secrets) -> None:
     targets = {name: all_targets[name] for name in ("nfs 4.2", "smb", "iscsi ext4", "nvme")}
 
     def use(attachment: Any) -> None:
-        directory = attachment.gives is Gives.FILESYSTEM
+        directory = attachment.gives is AttachmentKind.FILESYSTEM
         path = f"{attachment.path}/file" if directory else attachment.path
         client.run(["dd", "if=/dev/zero", f"of={path}", "bs=64k", "count=16", "oflag=direct"], deadline=4)
 
@@ -200,5 +200,5 @@ def test_sigkill_is_undone_by_clean(lab, client, secrets) -> None:
     shown = [line for line in left for secret in secrets.values() if secret in line]
     assert shown == []
     outcomes = clean(client)
-    assert {outcome.result for outcome in outcomes} == {Outcomes.UNDONE}, outcomes
+    assert {outcome.result for outcome in outcomes} == {UndoStatus.UNDONE}, outcomes
     assert client.left() == []

@@ -5,7 +5,7 @@ from attach_kit import APPLIANCE, IQN, attach, check_data, iscsi
 
 from storagetest.errors import AttachError, DataAtRisk, TargetDead
 from storagetest.lab.services import lio
-from storagetest.protocols.base import Gives
+from storagetest.protocols.base import AttachmentKind
 
 pytestmark = pytest.mark.lab
 DISK = "/dev/mapper/iscsi-plain-2"
@@ -21,7 +21,7 @@ def content(appliance) -> str:
 def test_digests(client, header, data) -> None:
     with attach(client, "iscsi", iscsi(header_digest=header, data_digest=data)) as attachment:
         assert attachment.differences == ()
-        assert attachment.gives is Gives.BLOCK
+        assert attachment.gives is AttachmentKind.BLOCK
         assert attachment.size == 64 << 20
         seen = [attachment.negotiated[key].lower() for key in ("HeaderDigest", "DataDigest")]
         assert seen == [header, data]
@@ -39,7 +39,7 @@ def test_nothing_stays_on_the_disk(client, appliance) -> None:
 def test_file_system(client, filesystem) -> None:
     # xfs wants 300 MiB: LUN 0 has 512.
     with attach(client, "iscsi", iscsi(lun=0, disk=0, filesystem=filesystem)) as attachment:
-        assert attachment.gives is Gives.FILESYSTEM
+        assert attachment.gives is AttachmentKind.FILESYSTEM
         assert attachment.negotiated["filesystem"] == filesystem
         check_data(attachment)
 

@@ -5,7 +5,7 @@ from attach_kit import APPLIANCE, NQN, attach, check_data, nvme
 
 from storagetest.errors import AttachError, DataAtRisk, TargetDead
 from storagetest.lab.services import nvmet
-from storagetest.protocols.base import Gives
+from storagetest.protocols.base import AttachmentKind
 
 pytestmark = pytest.mark.lab
 DISK = "/dev/mapper/nvme-lab2-1"
@@ -16,7 +16,7 @@ DISK = "/dev/mapper/nvme-lab2-1"
 def test_digests(client, header, data) -> None:
     with attach(client, "nvme-tcp", nvme(header_digest=header, data_digest=data)) as attachment:
         assert attachment.differences == ()
-        assert attachment.gives is Gives.BLOCK
+        assert attachment.gives is AttachmentKind.BLOCK
         assert attachment.size == 64 << 20
         check_data(attachment)
 
@@ -29,7 +29,7 @@ def test_second_namespace(client) -> None:
 @pytest.mark.parametrize("filesystem", ["ext4", "xfs"])
 def test_file_system(client, filesystem) -> None:
     with attach(client, "nvme-tcp", nvme("lab1", 1, 1, filesystem=filesystem)) as attachment:
-        assert attachment.gives is Gives.FILESYSTEM
+        assert attachment.gives is AttachmentKind.FILESYSTEM
         check_data(attachment)
 
 

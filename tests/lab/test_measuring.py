@@ -12,18 +12,18 @@ from attach_kit import WatchedHost, attach, connect, iscsi, nfs, nvme, smb
 from storagetest.errors import HostError, StoragetestError
 from storagetest.lab import Lab
 from storagetest.protocols.base import Attachment
-from storagetest.runner import Case, FillCache, run_case
-from storagetest.workloads.base import Scale
+from storagetest.runner import CaseInfo, PrefillCache, run_case
+from storagetest.workloads.base import LoadSize
 from storagetest.workloads.open_loop import OpenLoop
 from storagetest.workloads.random_mixed import RandomMixed
 from storagetest.workloads.small_random_read import SmallRandomRead
 
 pytestmark = pytest.mark.lab
-CASE = Case("c", "random-mixed", "t", "v", "p", "client1")
-SCALE = Scale(size=4 << 20, ramp=3.0, runtime=4.0, interval=0.5)
+CASE = CaseInfo("c", "random-mixed", "t", "v", "p", "client1")
+SCALE = LoadSize(size=4 << 20, ramp=3.0, runtime=4.0, interval=0.5)
 
 
-def run_on(attachment: Attachment, *beside: WatchedHost, scale: Scale = SCALE):
+def run_on(attachment: Attachment, *beside: WatchedHost, scale: LoadSize = SCALE):
     load = RandomMixed()
     return run_case(
         load,
@@ -34,7 +34,7 @@ def run_on(attachment: Attachment, *beside: WatchedHost, scale: Scale = SCALE):
         max_repeats=1,
         gates=[],
         case=CASE,
-        fills=FillCache(),
+        fills=PrefillCache(),
         beside=beside,
     )[0]
 
@@ -100,7 +100,7 @@ def test_a_client_that_loses_power_in_mid_run_is_an_error_that_says_so(lab: Lab,
         try:
             with attach(victim, "nfs", nfs()) as attachment:
                 began.set()
-                run_on(attachment, scale=Scale(4 << 20, 0.0, 60.0, interval=1.0))
+                run_on(attachment, scale=LoadSize(4 << 20, 0.0, 60.0, interval=1.0))
         except StoragetestError as error:
             caught.append(error)
 
@@ -123,10 +123,10 @@ def test_a_client_that_loses_power_in_mid_run_is_an_error_that_says_so(lab: Lab,
 
 
 BUFFERED = {"direct": False, "engine": "psync", "queue_depth": 1}
-READ = Scale(size=4 << 20, ramp=0.5, runtime=2.0, cold_size=48 << 20)
+READ = LoadSize(size=4 << 20, ramp=0.5, runtime=2.0, cold_size=48 << 20)
 
 
-def read_on(attachment: Attachment, *beside: WatchedHost, scale: Scale = READ, **options: object):
+def read_on(attachment: Attachment, *beside: WatchedHost, scale: LoadSize = READ, **options: object):
     load = SmallRandomRead()
     return run_case(
         load,
@@ -137,7 +137,7 @@ def read_on(attachment: Attachment, *beside: WatchedHost, scale: Scale = READ, *
         max_repeats=1,
         gates=[],
         case=CASE,
-        fills=FillCache(),
+        fills=PrefillCache(),
         beside=beside,
     )[0]
 
@@ -174,12 +174,12 @@ def test_an_open_loop_reaches_its_rate_over_the_network(client):
             load,
             options,
             attachment,
-            Scale(size=4 << 20, ramp=0.0, runtime=5.0),
+            LoadSize(size=4 << 20, ramp=0.0, runtime=5.0),
             repeats=1,
             max_repeats=1,
             gates=[],
             case=CASE,
-            fills=FillCache(),
+            fills=PrefillCache(),
         )
     (sample,) = run.samples
     assert run.invalid == ()

@@ -21,30 +21,30 @@ import pytest
 pytestmark = [pytest.mark.needs("shared", "two_clients"), pytest.mark.case(section="X", level="MUST")]
 
 @pytest.mark.case("TWO-OPEN")
-def test_both_have_it_open(hands, wire):
-    a, b = hands
+def test_both_have_it_open(client_sessions, crossed_wire):
+    a, b = client_sessions
     mine, yours = a.open("f", O_CREAT | O_RDWR), b.open("f", O_RDWR)
-    with wire(a, "lock"):
+    with crossed_wire(a, "lock"):
         a.lock(mine, F_WRLCK, 0, 10)
-    assert not b.may_lock(yours, F_WRLCK, 5, 10)
+    assert not b.try_lock(yours, F_WRLCK, 5, 10)
 
 @pytest.mark.case("ONE-TRUSTS")
-def test_one_has_it_to_itself(hands, wire):
-    a, b = hands
+def test_one_has_it_to_itself(client_sessions, crossed_wire):
+    a, b = client_sessions
     a.write_file("f", bytes(100))
     fd = a.open("f")
     a.read(fd, 10)
-    with wire(a, "lock"):
+    with crossed_wire(a, "lock"):
         a.lock(fd, F_RDLCK, 0, 10)
 
 @pytest.mark.case("WRITE-READ")
-def test_what_one_wrote_the_other_reads(hands, wire):
-    a, b = hands
-    with wire(a, "write"):
+def test_what_one_wrote_the_other_reads(client_sessions, crossed_wire):
+    a, b = client_sessions
+    with crossed_wire(a, "write"):
         a.write_file("f", b"x" * 5000)
-    with wire(b, "read"):
+    with crossed_wire(b, "read"):
         assert b.read_file("f") == b"x" * 5000
-    a.die()
+    a.kill_worker()
 """
 
 NO_LOCK = """\

@@ -82,11 +82,11 @@ def test_after_the_iscsi_cases_no_session_is_left(lab: Lab, appliance: WatchedHo
 def test_sessions_are_seen_where_there_are_some(lab: Lab, appliance: WatchedHost) -> None:
     """What the other test finds none of is found here."""
     from storagetest.wire.iscsi.initiator import Initiator
-    from storagetest.wire.tcp import Link
+    from storagetest.wire.tcp import RecordedConnection
 
     port = next(host.ports["iscsi"] for host in lab.status().hosts if "iscsi" in host.ports)
     name = "iqn.2024-01.org.storagetest:seen"
-    with Link.connect("127.0.0.1", port, deadline=10) as link:
+    with RecordedConnection.connect("127.0.0.1", port, deadline=10) as link:
         stays = Initiator(link, name=name)
         stays.login(target="iqn.2026-11.org.storagetest:lab-plain")
         assert sessions(appliance)[name] == 1

@@ -25,7 +25,7 @@ import fuse_kit
 import pytest
 
 from storagetest.hosts.local import LocalHost
-from storagetest.runner.client_cases import CaseAnswer, CaseCall, Ended, run_cases
+from storagetest.runner.client_cases import ClientCase, ClientCaseResult, ClientCaseStatus, run_cases
 
 __all__ = ["BlockCase", "Outcome", "collected", "loop_over", "run", "table", "why_not"]
 
@@ -43,19 +43,21 @@ class BlockCase:
 
     id: str
     kills: tuple[str, ...]
-    call: CaseCall
+    call: ClientCase
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What became of the cases on one disk, by their ids; ``acted`` is whether it broke its promise."""
 
-    answers: dict[str, CaseAnswer]
+    answers: dict[str, ClientCaseResult]
     acted: bool
 
     def failed(self) -> list[str]:
         """Return the ids of the cases that failed."""
-        return sorted(name for name, answer in self.answers.items() if answer.ended is Ended.FAILED)
+        return sorted(
+            name for name, answer in self.answers.items() if answer.ended is ClientCaseStatus.FAILED
+        )
 
 
 def why_not() -> str | None:
@@ -147,7 +149,7 @@ def collected() -> list[BlockCase]:
 
 
 def _case(said: dict[str, Any]) -> BlockCase:
-    call = CaseCall(said["case"], Path(said["module"]), said["function"], said["arguments"], "blocks")
+    call = ClientCase(said["case"], Path(said["module"]), said["function"], said["arguments"], "block_range")
     return BlockCase(said["case"], tuple(said["kills"]), call)
 
 
@@ -160,11 +162,11 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if name is None:
         return
     from storagetest.plugin.conformance.cases import case_of
-    from storagetest.plugin.conformance.client_calls import call_of
+    from storagetest.plugin.conformance.client_calls import client_call
 
     with Path(name).open("w", encoding="utf-8") as file:
         for item in session.items:
-            case, call = case_of(item), call_of(item)
+            case, call = case_of(item), client_call(item)
             if case is None or call is None:
                 continue
             said = {"case": case.id, "kills": case.kills, "module": str(call.module)}

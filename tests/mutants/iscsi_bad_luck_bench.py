@@ -53,7 +53,7 @@ def _zeros(talk: Talk, pdu: Pdu) -> Any:
 
 
 def _announces(talk: Talk, pdu: Pdu) -> Any:
-    return pdu.parts().lie(data_length=0xFFFFFF).wire(header_digest=False, data_digest=False)[:48]
+    return pdu.parts().override_fields(data_length=0xFFFFFF).wire(header_digest=False, data_digest=False)[:48]
 
 
 def _far(talk: Talk, pdu: Pdu) -> Any:

@@ -127,7 +127,7 @@ answers_early(
 
 @mutant("reserved-set", RFC + "11", "a reserved bit is set in a SCSI Response")
 def reserved_set(talk: Talk, pdu: Pdu) -> Any:
-    return pdu.parts().poke(8, b"\x01") if isinstance(pdu, ScsiResponse) else pdu
+    return pdu.parts().override_bytes(8, b"\x01") if isinstance(pdu, ScsiResponse) else pdu
 
 
 @mutant("itt-unknown", RFC + "11.2.1.8", "a response to a task that nobody has started")

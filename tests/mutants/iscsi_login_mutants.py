@@ -16,7 +16,7 @@ from storagetest.wire.iscsi.keys import KEYS, Negotiation, format_text, parse_te
 from storagetest.wire.iscsi.pdu import (
     LoginResponse,
     Reject,
-    reserved_bits,
+    set_reserved_bits,
 )
 
 
@@ -145,7 +145,7 @@ def login_in_ffp(talk: Talk, pdu: Pdu) -> Pdu | None:
 @on_request("login-reserved-checked", RFC + "11", "reserved bits of a login are an error")
 def login_reserved(talk: Talk, pdu: Pdu) -> Pdu | None:
     frame = talk.memory["frame"]
-    if talk.login is not None and any(reserved_bits(frame.bhs)):
+    if talk.login is not None and any(set_reserved_bits(frame.bhs)):
         talk.say(LoginResponse(itt=pdu.itt, status=LoginStatus.INITIATOR_ERROR))
         return None
     return pdu

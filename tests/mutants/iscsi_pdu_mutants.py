@@ -23,7 +23,7 @@ from storagetest.wire.iscsi.pdu import (
     ScsiResponse,
     SnackRequest,
     TextResponse,
-    reserved_bits,
+    set_reserved_bits,
 )
 
 _MOST = 262144
@@ -104,7 +104,7 @@ def padding_missing(talk: Talk, pdu: Pdu) -> Any:
 @on_request("reserved-checked", RFC + "11", "reserved bits of a request are an error")
 def reserved_checked(talk: Talk, pdu: Pdu) -> Pdu | None:
     frame, last = talk.memory["frame"], talk.last
-    if isinstance(pdu, ScsiCommand) and any(reserved_bits(frame.bhs)) and last is not None:
+    if isinstance(pdu, ScsiCommand) and any(set_reserved_bits(frame.bhs)) and last is not None:
         talk.say(Reject(reason=9, stat_sn=pdu.exp_stat_sn, data=frame.bhs))
         return None
     return pdu

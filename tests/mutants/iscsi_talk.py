@@ -19,7 +19,7 @@ from proxy import Rewrite
 from storagetest.errors import RemoteProtocolError
 from storagetest.wire.iscsi.codes import Stage
 from storagetest.wire.iscsi.connection import Frame, Framer
-from storagetest.wire.iscsi.encoding import Parts, Pdu
+from storagetest.wire.iscsi.encoding import EncodedPdu, Pdu
 from storagetest.wire.iscsi.keys import outcome, parse_text
 from storagetest.wire.iscsi.pdu import DataOut, LoginRequest, LoginResponse, ScsiCommand, TaskRequest, decode
 
@@ -146,7 +146,7 @@ class Talk(Rewrite):
     def passes_close(self, *, from_target: bool) -> bool:
         return not (from_target and self.mutant.keeps_open and self.active)
 
-    def say(self, *pdus: Pdu | Parts) -> None:
+    def say(self, *pdus: Pdu | EncodedPdu) -> None:
         """Send something to the initiator, out of turn."""
         for pdu in pdus:
             self.send_to_host(self.wire(pdu))
@@ -156,8 +156,8 @@ class Talk(Rewrite):
         for pdu in pdus:
             self.send_to_target(self.wire(pdu))
 
-    def wire(self, pdu: Pdu | Parts, **spoil: Any) -> bytes:
-        parts = pdu if isinstance(pdu, Parts) else pdu.parts()
+    def wire(self, pdu: Pdu | EncodedPdu, **spoil: Any) -> bytes:
+        parts = pdu if isinstance(pdu, EncodedPdu) else pdu.parts()
         header, data = self.digests
         return parts.wire(header_digest=header, data_digest=data, **spoil)
 

@@ -11,7 +11,7 @@ from proxy import Hangup
 
 from storagetest.wire.nvme.codes import Fctype, Status
 from storagetest.wire.nvme.command import Command, Cqe
-from storagetest.wire.nvme_tcp.pdu import CapsuleCmd, CapsuleResp, Received, mangle
+from storagetest.wire.nvme_tcp.pdu import CapsuleCmd, CapsuleResp, Received, override_field
 
 target("sgl-not-checked", "NVMe/TCP 3.3.2", "any SGL type is taken", accepts(Status.SGL_TYPE_INVALID))
 target(
@@ -59,7 +59,7 @@ target(
     "NVMe/TCP 3.6.2.7",
     "FLAGS of CapsuleResp is 10h",
     lambda t, got: (
-        [mangle(got.raw, "FLAGS", got.raw[1] | 0x10)] if isinstance(got.pdu, CapsuleResp) else None
+        [override_field(got.raw, "FLAGS", got.raw[1] | 0x10)] if isinstance(got.pdu, CapsuleResp) else None
     ),
 )
 target("resp-pdo", "NVMe/TCP 3.6.2.7", "PDO of CapsuleResp is 24", field(CapsuleResp, "PDO", 24))

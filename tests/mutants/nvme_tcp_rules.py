@@ -25,7 +25,7 @@ from storagetest.wire.nvme_tcp.pdu import (
     H2CData,
     PduError,
     Received,
-    mangle,
+    override_field,
 )
 
 MUTANTS: dict[str, Mutant] = {}
@@ -71,7 +71,7 @@ def tolerant(name: str, section: str, description: str, bad: Bad) -> None:
 
 def field(kind: type, name: str, value: int | bytes) -> Rule:
     """Set a field of every PDU of one class."""
-    return lambda _, got: [mangle(got.raw, name, value)] if isinstance(got.pdu, kind) else None
+    return lambda _, got: [override_field(got.raw, name, value)] if isinstance(got.pdu, kind) else None
 
 
 def response(change: Callable[[Through, Command | None, Cqe], Cqe | None]) -> Rule:

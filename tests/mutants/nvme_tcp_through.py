@@ -25,7 +25,7 @@ from storagetest.wire.nvme_tcp.pdu import (
     decode,
     encode,
 )
-from storagetest.wire.nvme_tcp.stream import NEED_DATA, Digests, Role, Stream, cutter
+from storagetest.wire.nvme_tcp.stream import NEED_DATA, Digests, Role, Stream, make_splitter
 
 __all__ = ["Item", "Rule", "Through", "splitter"]
 
@@ -36,7 +36,7 @@ Rule = Callable[["Through", Received], Iterable[Item] | None]
 
 def splitter(from_target: bool) -> Splitter:
     """Cut either direction; framing is the same."""
-    return cutter()
+    return make_splitter()
 
 
 @dataclass

@@ -35,7 +35,7 @@ from storagetest.wire.nvme_tcp.pdu import (
     PduError,
     Received,
     encode,
-    mangle,
+    override_field,
 )
 
 # ICReq and ICResp (3.1, 3.6.2.2, 3.6.2.3)
@@ -113,7 +113,7 @@ target(
     "icresp-with-digest",
     "NVMe/TCP 3.3.1.1",
     "ICResp carries a header digest",
-    lambda t, got: [mangle(got.raw, "PLEN", 132) + bytes(4)] if isinstance(got.pdu, ICResp) else None,
+    lambda t, got: [override_field(got.raw, "PLEN", 132) + bytes(4)] if isinstance(got.pdu, ICResp) else None,
 )
 
 
@@ -155,7 +155,7 @@ def term(change: Callable[[C2HTermReq], Item | None]) -> Rule:
 
 
 def too_long(pdu: C2HTermReq) -> bytes:
-    return mangle(encode(replace(pdu, data=pdu.data.ljust(128, b"\0"))) + bytes(8), "PLEN", 160)
+    return override_field(encode(replace(pdu, data=pdu.data.ljust(128, b"\0"))) + bytes(8), "PLEN", 160)
 
 
 tolerant("fatal-ignored", "NVMe/TCP 3.5", "a PDU in error is dropped and the connection lives on", drops)
@@ -183,7 +183,7 @@ tolerant(
     "hlen-ignored",
     "NVMe/TCP 3.6.2.6",
     "HLEN is not looked at",
-    lambda t, raw, error: [mangle(raw, "HLEN", 72)] if raw[0] == 4 and error.fei == 2 else [raw],
+    lambda t, raw, error: [override_field(raw, "HLEN", 72)] if raw[0] == 4 and error.fei == 2 else [raw],
 )
 tolerant(
     "hdgstf-not-checked",
@@ -306,14 +306,16 @@ target(
     "NVMe/TCP 3.3.1.1",
     "HDGST of responses is wrong",
     lambda t, got: (
-        [mangle(got.raw, "HDGST", 1)] if got.header_digest_ok and isinstance(got.pdu, CapsuleResp) else None
+        [override_field(got.raw, "HDGST", 1)]
+        if got.header_digest_ok and isinstance(got.pdu, CapsuleResp)
+        else None
     ),
 )
 target(
     "ddgst-wrong",
     "NVMe/TCP 3.3.1.1",
     "DDGST of C2HData is wrong",
-    lambda t, got: [mangle(got.raw, "DDGST", 1)] if got.data_digest_ok else None,
+    lambda t, got: [override_field(got.raw, "DDGST", 1)] if got.data_digest_ok else None,
 )
 target(
     "digest-flags-lost",
@@ -373,8 +375,8 @@ def success_and_response(through: Through, got: Received) -> Iterable[Item] | No
 def one_dword_on(raw: bytes) -> bytes:
     """Move the data one dword on: PDO and PLEN agree, but not with HPDA."""
     pdo, plen = raw[3], int.from_bytes(raw[4:8], "little")
-    moved = mangle(raw[:pdo] + bytes(4) + raw[pdo:], "PLEN", plen + 4)
-    return mangle(moved, "PDO", pdo + 4)
+    moved = override_field(raw[:pdo] + bytes(4) + raw[pdo:], "PLEN", plen + 4)
+    return override_field(moved, "PDO", pdo + 4)
 
 
 target(

@@ -31,9 +31,9 @@ from mutant_bench import Attempt
 from posix_mutants import MUTANTS
 
 from storagetest.hosts.local import LocalHost
-from storagetest.runner.client_cases import CaseAnswer, CaseCall, run_cases
+from storagetest.runner.client_cases import ClientCase, ClientCaseResult, run_cases
 
-__all__ = ["HONEST", "ClientCase", "collected", "run_all", "run_on"]
+__all__ = ["HONEST", "BodyCase", "collected", "run_all", "run_on"]
 
 ROOT = Path(__file__).parents[2]
 SUITES = ROOT / "suites" / "conformance"
@@ -48,17 +48,17 @@ _COLLECT = "CLIENT_CASES"
 
 
 @dataclass(frozen=True, slots=True)
-class ClientCase:
+class BodyCase:
     """A case whose body runs on a client."""
 
     id: str
     level: str
     kills: tuple[str, ...]
     spares: str
-    call: CaseCall
+    call: ClientCase
 
 
-def run_on(files: str, cases: Sequence[ClientCase]) -> dict[str, CaseAnswer]:
+def run_on(files: str, cases: Sequence[BodyCase]) -> dict[str, ClientCaseResult]:
     """Run ``cases`` on one file system, ``module:class``; return their answers by id."""
     with tempfile.TemporaryDirectory(prefix="storagetest-posix-") as place:
         below, at = Path(place, "below"), Path(place, "at")
@@ -70,7 +70,7 @@ def run_on(files: str, cases: Sequence[ClientCase]) -> dict[str, CaseAnswer]:
     return {answer.id: answer for answer in answers}
 
 
-def run_all(cases: Sequence[ClientCase], mutants: Iterable[str]) -> dict[str, list[Attempt]]:
+def run_all(cases: Sequence[BodyCase], mutants: Iterable[str]) -> dict[str, list[Attempt]]:
     """Run each of ``mutants`` before the cases that name it, a few at the same time."""
     wanted = {name: [case for case in cases if name in case.kills] for name in mutants}
     with ThreadPoolExecutor(BESIDE) as pool:
@@ -87,13 +87,13 @@ def run_all(cases: Sequence[ClientCase], mutants: Iterable[str]) -> dict[str, li
     }
 
 
-def _attempt(mutant: str, answer: CaseAnswer) -> Attempt:
+def _attempt(mutant: str, answer: ClientCaseResult) -> Attempt:
     return Attempt(
         mutant, answer.id, answer.ended.value, acted=True, message=answer.message, seconds=answer.seconds
     )
 
 
-def collected(suite: str) -> list[ClientCase]:
+def collected(suite: str) -> list[BodyCase]:
     """Return a suite's cases whose body runs on a client; pytest collects them, in a process of its own."""
     with tempfile.TemporaryDirectory() as place:
         targets, found = Path(place, "targets.yaml"), Path(place, "cases.jsonl")
@@ -118,13 +118,13 @@ def collected(suite: str) -> list[ClientCase]:
     return [_case(json.loads(line)) for line in lines]
 
 
-def _case(said: dict[str, Any]) -> ClientCase:
+def _case(said: dict[str, Any]) -> BodyCase:
     claims = _claims()
     kills = tuple(dict.fromkeys([*said["kills"], *claims["kills"].get(said["id"], ())]))
     reasons = [why for glob, why in claims["spares"].items() if fnmatchcase(said["id"], glob)]
     spares = said["spares"] or ("" if kills else next(iter(reasons), ""))
-    call = CaseCall(said["id"], Path(said["module"]), said["function"], said["arguments"], said["gives"])
-    return ClientCase(said["id"], said["level"], kills, spares, call)
+    call = ClientCase(said["id"], Path(said["module"]), said["function"], said["arguments"], said["fixture"])
+    return BodyCase(said["id"], said["level"], kills, spares, call)
 
 
 @cache
@@ -141,13 +141,13 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if name is None:
         return
     from storagetest.plugin.conformance.cases import case_of
-    from storagetest.plugin.conformance.client_calls import call_of
+    from storagetest.plugin.conformance.client_calls import client_call
 
     with Path(name).open("w", encoding="utf-8") as file:
         for item in session.items:
-            case, call = case_of(item), call_of(item)
+            case, call = case_of(item), client_call(item)
             if case is None or call is None:
                 continue
             said = {"id": case.id, "level": case.level.value, "kills": case.kills, "spares": case.spares}
-            said |= {"module": str(call.module), "function": call.function, "gives": call.gives}
+            said |= {"module": str(call.module), "function": call.function, "fixture": call.fixture}
             file.write(json.dumps({**said, "arguments": dict(call.arguments)}) + "\n")

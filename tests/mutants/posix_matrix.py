@@ -17,7 +17,7 @@ from fuse_kit import FuseError
 from posix_bench import HONEST, collected, run_on
 from posix_mutants import MUTANTS
 
-from storagetest.runner.client_cases import CaseAnswer, Ended
+from storagetest.runner.client_cases import ClientCaseResult, ClientCaseStatus
 
 MODULES = {
     "attribute": "times mode_owner create link sparse data statfs open remove rename",
@@ -55,11 +55,11 @@ def _module(path: Path) -> str:
     return path.stem.removeprefix("test_")
 
 
-def _not_passed(answers: dict[str, CaseAnswer]) -> dict[str, list[str]]:
+def _not_passed(answers: dict[str, ClientCaseResult]) -> dict[str, list[str]]:
     return {
         case: [one.ended.value, one.message[:300]]
         for case, one in answers.items()
-        if one.ended is not Ended.PASSED
+        if one.ended is not ClientCaseStatus.PASSED
     }
 
 

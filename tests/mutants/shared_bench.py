@@ -29,7 +29,7 @@ from shared_mutants import MUTANTS
 
 from storagetest.hosts import LocalHost
 from storagetest.plugin.conformance.cases import case_of
-from storagetest.plugin.fixtures.two_clients import HandKeeper, Side, shared_directory
+from storagetest.plugin.fixtures.two_clients import ClientSide, SyscallSessionPool, shared_case_directory
 
 __all__ = ["run"]
 
@@ -73,28 +73,28 @@ def pytest_configure(config: pytest.Config) -> None:
 
 class _Bench:
     def __init__(self) -> None:
-        self._keeper = HandKeeper()
+        self._keeper = SyscallSessionPool()
         self._roots = ("", "")
         self._honest: list[dict[str, Any]] = []
         self._attempts: list[dict[str, Any]] = []
 
     @pytest.fixture
-    def sides(self, request: pytest.FixtureRequest) -> Iterator[tuple[Side, Side]]:
+    def sides(self, request: pytest.FixtureRequest) -> Iterator[tuple[ClientSide, ClientSide]]:
         with self._pair(request) as pair:
             yield pair
 
     @pytest.fixture
-    def sides_of_one_data(self, request: pytest.FixtureRequest) -> Iterator[tuple[Side, Side]]:
+    def sides_of_one_data(self, request: pytest.FixtureRequest) -> Iterator[tuple[ClientSide, ClientSide]]:
         with self._pair(request) as pair:
             yield pair
 
     @contextmanager
-    def _pair(self, request: pytest.FixtureRequest) -> Iterator[tuple[Side, Side]]:
+    def _pair(self, request: pytest.FixtureRequest) -> Iterator[tuple[ClientSide, ClientSide]]:
         a, b = (self._keeper.hand(LocalHost(name)) for name in ("a", "b"))
         case = request.node.name.replace("/", "-")[:80]
         places = (f"{self._roots[0]}/{case}", f"{self._roots[1]}/{case}")
-        with shared_directory((a, b), places):
-            yield Side(a, places[0]), Side(b, places[1])
+        with shared_case_directory((a, b), places):
+            yield ClientSide(a, places[0]), ClientSide(b, places[1])
 
     @pytest.fixture
     def cut_off(self) -> Any:

@@ -12,7 +12,7 @@ import block_bench
 import pytest
 from block_files import MUTANTS
 
-from storagetest.runner.client_cases import Ended
+from storagetest.runner.client_cases import ClientCaseStatus
 
 NOT_HERE = block_bench.why_not()
 TABLE = Path(__file__).parents[2] / "docs" / "mutants-block.md"
@@ -38,11 +38,11 @@ def test_an_honest_disk_fails_no_case() -> None:
     outcome = block_bench.run(None, cases())
     bad = {name: answer.message for name, answer in outcome.answers.items() if answer.ended not in GOOD}
     assert not bad
-    tried = sum(answer.ended is Ended.PASSED for answer in outcome.answers.values())
+    tried = sum(answer.ended is ClientCaseStatus.PASSED for answer in outcome.answers.values())
     assert tried >= 60, f"only {tried} of {len(outcome.answers)} cases could be tried"
 
 
-GOOD = (Ended.PASSED, Ended.LACKS)
+GOOD = (ClientCaseStatus.PASSED, ClientCaseStatus.LACKS)
 
 
 @pytest.mark.parametrize("name", sorted(MUTANTS))
@@ -50,7 +50,11 @@ def test_it_is_killed_by_every_case_that_claims_to(name: str, request: pytest.Fi
     outcome = block_bench.run(name, [case for case in cases() if name in case.kills])
     assert outcome.answers, f"no case claims to kill {name}"
     assert outcome.acted, f"{name} did nothing"
-    spared = {case: answer for case, answer in outcome.answers.items() if answer.ended is not Ended.FAILED}
+    spared = {
+        case: answer
+        for case, answer in outcome.answers.items()
+        if answer.ended is not ClientCaseStatus.FAILED
+    }
     assert not spared, f"{name} lives"
 
 

@@ -20,8 +20,8 @@ SUITE = """
 import pytest
 
 @pytest.mark.clients("all")
-def test_most(maximum):
-    run, found = maximum(
+def test_most(find_maximum):
+    run, found = find_maximum(
         "small-random-write", strategy="STRATEGY", direct=False, engine="psync", queue_depth=1,
         block_size=["4KiB", "64KiB"], jobs=[1, 2],
     )
@@ -51,8 +51,8 @@ def test_without_measurements_there_is_no_search(line, tmp_path):
 
 def test_nothing_to_search_is_a_mistake_of_the_case(line, tmp_path):
     suite = """
-def test_most(maximum):
-    maximum("small-random-write")
+def test_most(find_maximum):
+    find_maximum("small-random-write")
 """
     given = TARGETS.format(disk=tmp_path, more=", search: 8")
     result = line(targets=given, suite=suite)

@@ -265,7 +265,7 @@ TWO = """
 pytestmark = [pytest.mark.needs("filesystem", "two_clients"), pytest.mark.case(section="X", level="MUST")]
 
 @pytest.mark.case("A-1")
-def test_two(hands): pass
+def test_two(client_sessions): pass
 """
 ONE_MACHINE = """\
 version: 1

@@ -23,43 +23,43 @@ import os
 
 import pytest
 
-from storagetest.agent.testlib import lacks, observe, refused
+from storagetest.agent.testlib import skip, record_observation, assert_errno
 
 pytestmark = [pytest.mark.needs("filesystem"), pytest.mark.case(level="MUST", section="X 1")]
 
 @pytest.mark.case("C-1")
-def test_good(here):
-    assert type(here).__name__ == "PosixPath"
-    assert os.listdir(here) == []
-    observe(f"process {os.getppid()}")
+def test_good(client_dir):
+    assert type(client_dir).__name__ == "PosixPath"
+    assert os.listdir(client_dir) == []
+    record_observation(f"process {os.getppid()}")
 
 @pytest.mark.case("C-2")
-def test_bad(here):
+def test_bad(client_dir):
     number = 4
     assert number == 5
 
 @pytest.mark.case("C-3")
-def test_lacks(here):
-    lacks("not on this one")
+def test_lacks(client_dir):
+    skip("not on this one")
 
 @pytest.mark.case("C-4", level="SHOULD")
-def test_should(here):
-    refused(errno.EEXIST, os.mkdir, here / "d")
+def test_should(client_dir):
+    assert_errno(errno.EEXIST, os.mkdir, client_dir / "d")
 
 @pytest.mark.case("C-5", level="MAY")
-def test_may(here):
-    os.rmdir(here / "absent")
+def test_may(client_dir):
+    os.rmdir(client_dir / "absent")
 
 @pytest.mark.case("C-6")
-def test_dies(here):
+def test_dies(client_dir):
     print("last words")
     os._exit(1)
 
 @pytest.mark.parametrize("word", [
     pytest.param(word, id=word, marks=pytest.mark.case(f"P-{word}")) for word in ("one", "two")
 ])
-def test_each(here, word):
-    observe(f"process {os.getppid()}")
+def test_each(client_dir, word):
+    record_observation(f"process {os.getppid()}")
     assert word in ("one", "two")
 """
 
@@ -105,7 +105,7 @@ def test_each_item_reports_its_own_answer(run, pytester: pytest.Pytester) -> Non
     assert all(0 < one["seconds"] < 20 for name, one in seen.items() if name != "C-3")
     assert list((pytester.path / "disk").iterdir()) == []
     result.stdout.fnmatch_lines(
-        ["4 == 5", "test_suite.py:*:", "  def test_bad(here):", ">     assert number == 5"]
+        ["4 == 5", "test_suite.py:*:", "  def test_bad(client_dir):", ">     assert number == 5"]
     )
     assert "last words" in result.stdout.str()
     assert "on_client.py" not in result.stdout.str(), "no traceback of the plugin's"
@@ -245,9 +245,12 @@ def test_a_table_that_is_wrong_ends_the_run_before_it_starts(
 @pytest.mark.parametrize(
     ("head", "words"),
     [
-        ("def test_odd(here, tmp_path): pass", "this one takes tmp_path"),
-        ("@pytest.mark.parametrize('x', [b'1'])\ndef test_odd(here, x): pass", "cannot be sent to a client"),
-        ("class TestOdd:\n    def test_odd(self, here): pass", "this one stands in a class"),
+        ("def test_odd(client_dir, tmp_path): pass", "this one takes tmp_path"),
+        (
+            "@pytest.mark.parametrize('x', [b'1'])\ndef test_odd(client_dir, x): pass",
+            "cannot be sent to a client",
+        ),
+        ("class TestOdd:\n    def test_odd(self, client_dir): pass", "this one stands in a class"),
     ],
 )
 def test_a_body_that_cannot_be_sent_ends_the_run_before_it_starts(run, head: str, words: str) -> None:
@@ -257,20 +260,20 @@ def test_a_body_that_cannot_be_sent_ends_the_run_before_it_starts(run, head: str
 
 
 def test_a_fixture_of_the_users_own_called_here_is_left_alone(run) -> None:
-    suite = "import pytest\n@pytest.fixture\ndef here(): return 3\ndef test_mine(here): assert here == 3\n"
+    suite = "import pytest\n@pytest.fixture\ndef client_dir(): return 3\ndef test_mine(client_dir): assert client_dir == 3\n"
     run(suite=suite).assert_outcomes(passed=1)
 
 
 SECOND = """\
 import os
 import pytest
-from storagetest.agent.testlib import observe
+from storagetest.agent.testlib import record_observation
 pytestmark = [pytest.mark.needs("filesystem"), pytest.mark.case(section="X", level="MUST")]
 
 @pytest.mark.alone
 @pytest.mark.case("S-1")
-def test_second(here):
-    observe(f"process {os.getppid()}")
+def test_second(client_dir):
+    record_observation(f"process {os.getppid()}")
 """
 
 
@@ -325,7 +328,7 @@ def test_a_module_may_be_broken(run, pytester: pytest.Pytester) -> None:
         if "storagetest.plugin.hooks" not in sys.modules:
             import no_such_module
         @pytest.mark.case("B-1")
-        def test_b(here): pass
+        def test_b(client_dir): pass
         """
     )
     result = run("--st-target", "disk", "-k", "test_good or test_broken")

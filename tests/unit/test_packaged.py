@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from storagetest.commands import installed_suites
+from storagetest import installed_suites
 from storagetest.errors import StoragetestError
 
 ROOT = Path(__file__).parents[2]

@@ -6,16 +6,16 @@ import random
 
 import pytest
 
-from storagetest.plugin.measure.error_budget import GateCount, foreseen
+from storagetest.plugin.measure.error_budget import ErrorBudget, max_gates
 
 
 def test_what_was_foreseen_shares_alike_with_one_share_left_over():
-    count = GateCount({"a": 2, "b": 1})
+    count = ErrorBudget({"a": 2, "b": 1})
     assert [count.take("a", 2), count.take("b", 1)] == [4, 4]
 
 
 def test_what_was_not_foreseen_takes_ever_smaller_parts_of_the_last_share():
-    count = GateCount({"a": 1})
+    count = ErrorBudget({"a": 1})
     assert [count.take("a", 1), count.take("a", 1), count.take("x", 1)] == [2, 4, 8]
 
 
@@ -23,7 +23,7 @@ def test_what_was_not_foreseen_takes_ever_smaller_parts_of_the_last_share():
 def test_the_shares_never_add_up_to_more_than_one(seed):
     draw = random.Random(seed)
     allotted = {str(i): draw.randrange(4) for i in range(30)}
-    count = GateCount(allotted)
+    count = ErrorBudget(allotted)
     spent = 0.0
     for _ in range(100):
         gates = draw.randrange(5)
@@ -32,7 +32,7 @@ def test_the_shares_never_add_up_to_more_than_one(seed):
 
 
 def test_each_worker_has_a_last_share_of_its_own():
-    assert GateCount({"a": 3}, workers=4).take("a", 3) == 7
+    assert ErrorBudget({"a": 3}, workers=4).take("a", 3) == 7
 
 
 @pytest.mark.parametrize(
@@ -46,4 +46,4 @@ def test_each_worker_has_a_last_share_of_its_own():
 )
 def test_a_function_is_counted_by_the_workloads_that_it_names(constants, expected):
     most = {"stream": 2, "drip": 5, "idle": 0}
-    assert foreseen(constants, most, most.__getitem__) == expected
+    assert max_gates(constants, most, most.__getitem__) == expected

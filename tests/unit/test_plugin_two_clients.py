@@ -36,7 +36,7 @@ class Counted:
         seen.count = self.later
 
 
-HAND = SimpleNamespace(name="client1", renew=lambda: None, call=lambda name, deadline: None)
+HAND = SimpleNamespace(name="client1", restart_worker=lambda: None, call=lambda name, deadline: None)
 
 
 def wire(count: int | None, *, later: int | None = None) -> WireProof:

@@ -13,7 +13,7 @@ from storagetest.errors import RemoteProtocolError
 from storagetest.wire.iscsi.codes import TaskFunction
 from storagetest.wire.iscsi.initiator import Initiator
 from storagetest.wire.iscsi.pdu import DataIn, LoginResponse, NopIn, ScsiResponse
-from storagetest.wire.tcp import Link
+from storagetest.wire.tcp import RecordedConnection
 
 NOP = NopIn(exp_cmd_sn=1, max_cmd_sn=64).encode()
 PING = NopIn(ttt=5, exp_cmd_sn=1, max_cmd_sn=64).encode()
@@ -45,9 +45,9 @@ def target(behave: Behave, *, deadline: float = 0.3) -> Iterator[Initiator]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
-        link = Link.connect("127.0.0.1", listener.getsockname()[1], deadline=5)
+        link = RecordedConnection.connect("127.0.0.1", listener.getsockname()[1], deadline=5)
         made = Initiator(link, name="iqn.2024-01.org.storagetest:t", deadline=deadline)
-        made.established({"HeaderDigest": "None", "DataDigest": "None"}, max_recv=8192)
+        made.enter_full_feature({"HeaderDigest": "None", "DataDigest": "None"}, max_recv=8192)
         try:
             yield made
         finally:
@@ -72,7 +72,7 @@ BAD_LUCK: dict[str, Behave] = {
     "nops": floods(NOP),
     "pings": floods(PING),
     "noise": lambda sock: sock.sendall(bytes(range(1, 256)) * 16),
-    "16 MiB - 1": lambda sock: sock.sendall(NopIn().parts().lie(data_length=0xFFFFFF).bhs),
+    "16 MiB - 1": lambda sock: sock.sendall(NopIn().parts().override_fields(data_length=0xFFFFFF).bhs),
     "a login": lambda sock: sock.sendall(LoginResponse(itt=0).encode()),
 }
 
@@ -101,7 +101,7 @@ def test_after_a_provocation_a_flood_is_cut_off_too() -> None:
     with target(floods(NOP)) as made:
         made.send_raw(bytes(48))
         with pytest.raises(RemoteProtocolError, match=r"the answer to a ping did not come, among \d+ PDUs"):
-            made.aftermath()
+            made.probe_alive()
 
 
 def test_data_at_4_gib_are_refused_and_not_made_room_for() -> None:

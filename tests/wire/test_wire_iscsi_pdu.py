@@ -32,7 +32,7 @@ from storagetest.wire.iscsi.pdu import (
     TaskResponse,
     TextRequest,
     TextResponse,
-    reserved_bits,
+    set_reserved_bits,
 )
 
 LUN1 = flat_lun(1)
@@ -149,7 +149,7 @@ def test_the_table_has_every_pdu() -> None:
 def test_a_pdu_is_written_as_the_figure_says(pdu: Pdu, text: str) -> None:
     assert pdu.encode() == bytes.fromhex(text)
     assert type(pdu).__name__ in pdu.summary()
-    assert not any(reserved_bits(pdu.encode()[:48]))
+    assert not any(set_reserved_bits(pdu.encode()[:48]))
 
 
 @pytest.mark.parametrize(("pdu", "text"), TABLE, ids=case_id)
@@ -219,21 +219,21 @@ def test_any_field_can_lie_after_encoding() -> None:
     parts = ScsiCommand(itt=1, data=b"abcd").parts()
     for place in parts.layout:
         top = b"\xff" * place.size if not place.width else place.mask >> place.shift
-        changed = parts.lie(**{place.name: top})
+        changed = parts.override_fields(**{place.name: top})
         assert changed.bhs != parts.bhs or changed == parts
         assert changed.data == b"abcd"
-    assert parts.lie(data_length=0xFFFFFF).bhs[5:8] == b"\xff\xff\xff"
-    assert parts.poke(2, b"\xaa\xbb").bhs[2:4] == b"\xaa\xbb"
+    assert parts.override_fields(data_length=0xFFFFFF).bhs[5:8] == b"\xff\xff\xff"
+    assert parts.override_bytes(2, b"\xaa\xbb").bhs[2:4] == b"\xaa\xbb"
     assert parts.wire(padding=b"!")[-5:] == b"abcd!"
     with pytest.raises(LocalProtocolError, match="no field 'nonsense'"):
-        parts.lie(nonsense=1)
+        parts.override_fields(nonsense=1)
     with pytest.raises(LocalProtocolError, match="does not fit"):
         ScsiCommand(itt=1 << 32).parts()
 
 
 def test_a_pdu_that_is_too_long_ends_in_an_error_that_stays() -> None:
     stream = Connection(limit=1024)
-    stream.receive_data(NopIn(itt=1).parts().lie(data_length=0xFFFFFF).bhs)
+    stream.receive_data(NopIn(itt=1).parts().override_fields(data_length=0xFFFFFF).bhs)
     for _ in range(2):
         with pytest.raises(RemoteProtocolError, match="16777263 bytes, over 1024: 20800000"):
             stream.next_event()
@@ -290,7 +290,7 @@ def test_whatever_is_decoded_is_encoded_the_same_but_for_reserved_bits(
     event = stream.next_event()
     assert isinstance(event, Received)
     again = event.pdu.encode()
-    undefined = reserved_bits(bhs)
+    undefined = set_reserved_bits(bhs)
     assert bytes(a | b for a, b in zip(again[:48], undefined, strict=True)) == bhs
     assert again[48 : 48 + len(data)] == data
     assert len(COMMON) == 5

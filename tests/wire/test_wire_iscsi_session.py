@@ -10,7 +10,7 @@ from storagetest.wire.iscsi.connection import Connection, Received
 from storagetest.wire.iscsi.encoding import Pdu
 from storagetest.wire.iscsi.keys import format_text, parse_text
 from storagetest.wire.iscsi.ladder import make_decoder
-from storagetest.wire.iscsi.login import Credentials, Dialogue
+from storagetest.wire.iscsi.login import Credentials, LoginNegotiation
 from storagetest.wire.iscsi.pdu import (
     R2T,
     DataIn,
@@ -22,7 +22,14 @@ from storagetest.wire.iscsi.pdu import (
     ScsiCommand,
     ScsiResponse,
 )
-from storagetest.wire.iscsi.validator import Numbers, Parameters, Phase, Watch, before, plus
+from storagetest.wire.iscsi.validator import (
+    Parameters,
+    Phase,
+    SequenceNumbers,
+    SessionValidator,
+    before,
+    plus,
+)
 from storagetest.wire.ladder import ladder
 from storagetest.wire.tcp import Chunk
 
@@ -37,8 +44,8 @@ def event(pdu: Pdu) -> Received:
     return found
 
 
-def watched(*sent: Pdu, **parameters: object) -> Watch:
-    watch = Watch(Numbers(cmd_sn=2, exp_stat_sn=10))
+def watched(*sent: Pdu, **parameters: object) -> SessionValidator:
+    watch = SessionValidator(SequenceNumbers(cmd_sn=2, exp_stat_sn=10))
     watch.parameters = Parameters(**parameters)  # type: ignore[arg-type]
     watch.full_feature()
     watch.received(event(NopIn(stat_sn=10, **WINDOW)))
@@ -105,7 +112,7 @@ def test_a_broken_rule_is_noted_under_its_name(
 
 def test_reserved_bits_are_noted() -> None:
     watch = watched(READ)
-    raw = ScsiResponse(itt=1, stat_sn=10, **WINDOW).parts().poke(8, b"\x01").bhs
+    raw = ScsiResponse(itt=1, stat_sn=10, **WINDOW).parts().override_bytes(8, b"\x01").bhs
     stream = Connection()
     stream.receive_data(raw)
     found = stream.next_event()
@@ -136,7 +143,7 @@ def test_serial_numbers_wrap() -> None:
     assert before(0xFFFFFFFF, 1)
     assert not before(1, 0xFFFFFFFF)
     assert not before(5, 5)
-    numbers = Numbers(cmd_sn=0xFFFFFFFF)
+    numbers = SequenceNumbers(cmd_sn=0xFFFFFFFF)
     assert numbers.stamp(NopOut(itt=1)).cmd_sn == 0xFFFFFFFF  # type: ignore[attr-defined]
     assert numbers.cmd_sn == 0
     numbers.stamp(NopOut(itt=2, immediate=True))
@@ -152,7 +159,7 @@ IDENTITY = {"InitiatorName": "iqn.a", "SessionType": "Normal", "TargetName": "iq
 
 
 def test_a_plain_login_is_one_exchange() -> None:
-    dialogue = Dialogue(IDENTITY, offer={"MaxBurstLength": "65536"})
+    dialogue = LoginNegotiation(IDENTITY, offer={"MaxBurstLength": "65536"})
     first = dialogue.first()
     assert (first.csg, first.nsg, first.transit) == (1, 3, True)
     assert dict(parse_text(first.data)) == {**IDENTITY, "MaxBurstLength": "65536"}
@@ -161,7 +168,7 @@ def test_a_plain_login_is_one_exchange() -> None:
 
 
 def test_what_the_target_proposes_is_answered() -> None:
-    dialogue = Dialogue(IDENTITY, offer={})
+    dialogue = LoginNegotiation(IDENTITY, offer={})
     dialogue.first()
     request = dialogue.next(answer(1, 0, ("MaxOutstandingR2T", "8"), ("Foo", "1"), ("TargetAlias", "x")))
     assert request is not None
@@ -169,7 +176,7 @@ def test_what_the_target_proposes_is_answered() -> None:
 
 
 def test_text_that_goes_on_is_asked_for() -> None:
-    dialogue = Dialogue(IDENTITY, offer={})
+    dialogue = LoginNegotiation(IDENTITY, offer={})
     dialogue.first()
     request = dialogue.next(LoginResponse(itt=0, continues=True, csg=1, data=b"MaxBurst"))
     assert request is not None
@@ -181,7 +188,7 @@ def test_text_that_goes_on_is_asked_for() -> None:
 @pytest.mark.parametrize("honest", [True, False], ids=["right", "wrong"])
 def test_chap_both_ways(honest: bool) -> None:
     known = Credentials("alice", b"secret-a", "target", b"secret-t")
-    dialogue = Dialogue(IDENTITY, offer={}, credentials=known)
+    dialogue = LoginNegotiation(IDENTITY, offer={}, credentials=known)
     assert dict(parse_text(dialogue.first().data))["AuthMethod"] == "CHAP"
     second = dialogue.next(answer(0, 0, ("AuthMethod", "CHAP")))
     assert second is not None
@@ -208,18 +215,18 @@ def test_chap_both_ways(honest: bool) -> None:
     ids=["stage", "next stage", "reserved stage"],
 )
 def test_a_response_that_cannot_be_followed_is_the_targets_fault(bad: LoginResponse) -> None:
-    dialogue = Dialogue(IDENTITY, offer={})
+    dialogue = LoginNegotiation(IDENTITY, offer={})
     dialogue.first()
     with pytest.raises(RemoteProtocolError):
         dialogue.next(bad)
 
 
 def test_a_refusal_is_a_status_and_endless_logins_end() -> None:
-    dialogue = Dialogue(IDENTITY, offer={})
+    dialogue = LoginNegotiation(IDENTITY, offer={})
     dialogue.first()
     assert dialogue.next(LoginResponse(itt=0, status=0x0201)) is None
     assert dialogue.status == 0x0201
-    dialogue = Dialogue(IDENTITY, offer={})
+    dialogue = LoginNegotiation(IDENTITY, offer={})
     dialogue.first()
     with pytest.raises(RemoteProtocolError, match="more than 32 exchanges"):
         for _ in range(40):
@@ -229,7 +236,11 @@ def test_a_refusal_is_a_status_and_endless_logins_end() -> None:
 def test_the_ladder_shows_keys_commands_and_sense_and_hides_proofs() -> None:
     sense = bytes.fromhex("0012700005000000000a00000000240000000000")
     chunks = [
-        Chunk(1.0, outgoing=True, data=Dialogue(IDENTITY, offer={"HeaderDigest": "CRC32C"}).first().encode()),
+        Chunk(
+            1.0,
+            outgoing=True,
+            data=LoginNegotiation(IDENTITY, offer={"HeaderDigest": "CRC32C"}).first().encode(),
+        ),
         Chunk(
             1.1, outgoing=False, data=answer(1, 3, ("HeaderDigest", "CRC32C"), ("CHAP_R", "0xabcd")).encode()
         ),
@@ -244,7 +255,9 @@ def test_the_ladder_shows_keys_commands_and_sense_and_hides_proofs() -> None:
             data=ScsiResponse(itt=1, status=2, data=sense).parts().wire(header_digest=True),
         ),
         Chunk(1.4, outgoing=True, data=NopOut(itt=2).parts().wire(header_digest=True, spoil_header_digest=1)),
-        Chunk(1.5, outgoing=False, data=NopIn().parts().lie(opcode=0x07).wire(header_digest=True)),
+        Chunk(
+            1.5, outgoing=False, data=NopIn().parts().override_fields(opcode=0x07).wire(header_digest=True)
+        ),
     ]
     text = ladder(chunks, make_decoder())
     for wanted in (

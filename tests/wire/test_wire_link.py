@@ -14,7 +14,7 @@ import pytest
 from storagetest.errors import RemoteProtocolError, TargetDead
 from storagetest.wire.ladder import ladder
 from storagetest.wire.pcap import pcap_of
-from storagetest.wire.tcp import Chunk, Link, Silence
+from storagetest.wire.tcp import Chunk, RecordedConnection, ResponseTimeout
 
 
 @contextmanager
@@ -38,8 +38,8 @@ def server(behave: Callable[[socket.socket], None]) -> Iterator[int]:
             thread.join(5)
 
 
-def connect(port: int, **more: int) -> Link:
-    return Link.connect("127.0.0.1", port, deadline=5, **more)
+def connect(port: int, **more: int) -> RecordedConnection:
+    return RecordedConnection.connect("127.0.0.1", port, deadline=5, **more)
 
 
 def test_it_keeps_what_went_both_ways() -> None:
@@ -57,7 +57,7 @@ def test_silence_shows_the_last_bytes() -> None:
         link.send(b"\x01\x02\x03\x04\x05")
         began = time.monotonic()
         with pytest.raises(
-            Silence, match=r"neither answered nor closed within 0\.05 s; last sent: 01020304 05"
+            ResponseTimeout, match=r"neither answered nor closed within 0\.05 s; last sent: 01020304 05"
         ):
             link.receive(deadline=0.05)
         assert time.monotonic() - began < 5
@@ -108,7 +108,7 @@ def test_a_flood_ends() -> None:
 
 
 def test_a_peer_that_takes_nothing_ends_at_the_deadline() -> None:
-    wanted = pytest.raises(Silence, match="took no more of")
+    wanted = pytest.raises(ResponseTimeout, match="took no more of")
     with server(lambda sock: None) as port, connect(port) as link, wanted:
         link.send(bytes(64 << 20), deadline=0.2)
 

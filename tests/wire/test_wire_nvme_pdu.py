@@ -35,9 +35,17 @@ from storagetest.wire.nvme_tcp.pdu import (
     Received,
     decode,
     encode,
-    mangle,
+    override_field,
 )
-from storagetest.wire.nvme_tcp.stream import NEED_DATA, Digests, EndOfStream, Role, State, Stream, cutter
+from storagetest.wire.nvme_tcp.stream import (
+    NEED_DATA,
+    Digests,
+    EndOfStream,
+    Role,
+    State,
+    Stream,
+    make_splitter,
+)
 
 SQE = bytes(range(64))
 CQE = bytes(range(16))
@@ -149,14 +157,14 @@ WRONG = {
     "the other way": (State.READY, encode(CapsuleResp(CQE)), Fes.INVALID_HEADER_FIELD, 0),
     "command first": (State.NEW, encode(CapsuleCmd(SQE)), Fes.SEQUENCE_ERROR, 0),
     "ICReq again": (State.READY, encode(ICReq()), Fes.SEQUENCE_ERROR, 0),
-    "HLEN": (State.READY, mangle(encode(CapsuleCmd(SQE)), "HLEN", 71), Fes.INVALID_HEADER_FIELD, 2),
-    "PDO": (State.READY, mangle(encode(CapsuleCmd(SQE, b"data")), "PDO", 70), Fes.INVALID_HEADER_FIELD, 3),
+    "HLEN": (State.READY, override_field(encode(CapsuleCmd(SQE)), "HLEN", 71), Fes.INVALID_HEADER_FIELD, 2),
+    "PDO": (State.READY, override_field(encode(CapsuleCmd(SQE, b"data")), "PDO", 70), Fes.INVALID_HEADER_FIELD, 3),
     "PDO alignment": (State.READY, encode(CapsuleCmd(SQE, b"data")), Fes.INVALID_HEADER_FIELD, 3),
-    "PLEN 0": (State.READY, mangle(encode(CapsuleCmd(SQE)), "PLEN", 0), Fes.INVALID_HEADER_FIELD, 4),
+    "PLEN 0": (State.READY, override_field(encode(CapsuleCmd(SQE)), "PLEN", 0), Fes.INVALID_HEADER_FIELD, 4),
     "PLEN 4 GiB":
-        (State.READY, mangle(encode(CapsuleCmd(SQE)), "PLEN", 0xFFFFFFFF), Fes.INVALID_HEADER_FIELD, 4),
+        (State.READY, override_field(encode(CapsuleCmd(SQE)), "PLEN", 0xFFFFFFFF), Fes.INVALID_HEADER_FIELD, 4),
     "DATAL":
-        (State.READY, mangle(ALIGNED, "DATAL", 5), Fes.INVALID_HEADER_FIELD, 4),
+        (State.READY, override_field(ALIGNED, "DATAL", 5), Fes.INVALID_HEADER_FIELD, 4),
 }  # fmt: skip
 
 
@@ -190,7 +198,7 @@ def test_one_flipped_bit_under_a_header_digest_is_never_believed(bit: int) -> No
 def test_a_wrong_header_digest_carries_what_was_received() -> None:
     stream = Stream(Role.CONTROLLER)
     stream.state, stream.digests = State.READY, Digests(header=True)
-    stream.receive_data(mangle(encode(CapsuleCmd(SQE), header_digest=True), "HDGST", 0xCAFEF00D))
+    stream.receive_data(override_field(encode(CapsuleCmd(SQE), header_digest=True), "HDGST", 0xCAFEF00D))
     with pytest.raises(PduError) as caught:
         stream.next_event()
     assert (caught.value.fes, caught.value.fei) == (Fes.HEADER_DIGEST_ERROR, 0xCAFEF00D)
@@ -199,7 +207,7 @@ def test_a_wrong_header_digest_carries_what_was_received() -> None:
 def test_a_wrong_data_digest_is_an_event() -> None:
     stream = Stream(Role.CONTROLLER)
     stream.state, stream.digests = State.READY, Digests(data=True)
-    stream.receive_data(mangle(encode(CapsuleCmd(SQE, b"data"), data_digest=True), "DDGST", 1))
+    stream.receive_data(override_field(encode(CapsuleCmd(SQE, b"data"), data_digest=True), "DDGST", 1))
     event = stream.next_event()
     assert isinstance(event, Received)
     assert event.data_digest_ok is False
@@ -223,13 +231,13 @@ def test_every_field_can_lie(kind: PduType) -> None:
         if where.offset + where.size > len(raw):
             continue
         new = bytes(byte ^ 0xFF for byte in raw[where.offset : where.offset + where.size])
-        lied = mangle(raw, name, new)
+        lied = override_field(raw, name, new)
         assert lied[where.offset : where.offset + where.size] == new
         if raw[1] & 1 and name not in ("TYPE", "FLAGS", "HLEN"):
             hlen = raw[2]
             assert lied[hlen : hlen + 4] == crc32c(lied[:hlen]).to_bytes(4, "little"), "the only lie"
     with pytest.raises(LocalProtocolError):
-        mangle(raw, "PLEN", b"\0")
+        override_field(raw, "PLEN", b"\0")
 
 
 def test_what_does_not_fit_is_our_own_fault() -> None:
@@ -296,7 +304,7 @@ def test_flipped_bits_of_a_recorded_session() -> None:
 
 
 def test_a_cutter_takes_trailing_data_and_gives_up_on_nonsense() -> None:
-    cut = cutter()
+    cut = make_splitter()
     raw = encode(ICReq())
     assert cut(raw + raw[:50]) == [raw]
     assert cut(raw[50:] + raw) == [raw, raw]

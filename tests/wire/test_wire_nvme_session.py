@@ -26,8 +26,8 @@ from storagetest.wire.nvme.structures import (
     discovery_entries,
     reservation_status,
 )
-from storagetest.wire.nvme_tcp import Endpoint, Queue, Session, decoder, encode, mangle
-from storagetest.wire.nvme_tcp.harness import Bench, signature, wwids
+from storagetest.wire.nvme_tcp import Endpoint, Queue, Session, decoder, encode, override_field
+from storagetest.wire.nvme_tcp.harness import Harness, signature, wwids
 from storagetest.wire.nvme_tcp.pdu import (
     R2T,
     C2HData,
@@ -39,7 +39,7 @@ from storagetest.wire.nvme_tcp.pdu import (
     decode,
 )
 from storagetest.wire.nvme_tcp.queue import Terminated
-from storagetest.wire.tcp import Closed, Link, Silence
+from storagetest.wire.tcp import PeerClosed, RecordedConnection, ResponseTimeout
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "controllers"))
 from nvme_subsystem import Personality
@@ -88,9 +88,9 @@ def test_a_refused_connect_is_one_clear_message() -> None:
 
 
 def test_a_bench_leaves_nothing() -> None:
-    links: list[Link] = []
+    links: list[RecordedConnection] = []
     with Server() as server:
-        with Bench(endpoint(server.port), lambda link, what: links.append(link)) as bench:
+        with Harness(endpoint(server.port), lambda link, what: links.append(link)) as bench:
             bench.session().io_queue()
             bench.queue()
             bench.link()
@@ -100,8 +100,8 @@ def test_a_bench_leaves_nothing() -> None:
 
 
 def test_a_ladder_reads_like_the_conversation() -> None:
-    links: list[Link] = []
-    with Server() as server, Bench(endpoint(server.port), lambda link, what: links.append(link)) as bench:
+    links: list[RecordedConnection] = []
+    with Server() as server, Harness(endpoint(server.port), lambda link, what: links.append(link)) as bench:
         assert bench.session().controller.raw
         queue = bench.queue()
         queue.send_raw(b"\x08" + bytes(23))
@@ -183,27 +183,31 @@ def garbage(sock: socket.socket) -> None:
 
 
 BAD_LUCK = {
-    "closes at once": (lambda sock: sock.close(), Closed, r"closed \((fin|rst)\) where an answer was due"),
+    "closes at once": (
+        lambda sock: sock.close(),
+        PeerClosed,
+        r"closed \((fin|rst)\) where an answer was due",
+    ),
     "resets": (
         lambda sock: (
             sock.recv(1),  # a reset before that may meet the connect itself
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)),
             sock.close(),
         ),
-        Closed,
+        PeerClosed,
         r"closed \(rst\)",
     ),
-    "hangs": (lambda sock: None, Silence, r"neither answered nor closed within 0\.\d+ s; last sent"),
-    "half a PDU": (answers(encode(ICResp())[:60]), Silence, "last received: 0{3}"),
+    "hangs": (lambda sock: None, ResponseTimeout, r"neither answered nor closed within 0\.\d+ s; last sent"),
+    "half a PDU": (answers(encode(ICResp())[:60]), ResponseTimeout, "last received: 0{3}"),
     "half a PDU and the end": (
         lambda sock: (answers(encode(ICResp())[:60])(sock), sock.close()),
-        Closed,
+        PeerClosed,
         "unfinished: 0100",
     ),
     "garbage": (garbage, RemoteProtocolError, r"PDU type 48h is reserved .*48545450"),
     "floods": (flood, RemoteProtocolError, "has no place in a connection that is READY"),
     "4 GiB": (
-        answers(mangle(encode(ICResp()), "PLEN", 0xFFFFFFFF)),
+        answers(override_field(encode(ICResp()), "PLEN", 0xFFFFFFFF)),
         RemoteProtocolError,
         "PLEN is 4294967295: 01008000 ffffffff",
     ),
@@ -228,7 +232,7 @@ def test_bad_luck_ends_in_its_deadline(
     began = time.monotonic()
     with (
         peer(behave) as port,
-        Link.connect("127.0.0.1", port, deadline=2, limit=1 << 20) as link,
+        RecordedConnection.connect("127.0.0.1", port, deadline=2, limit=1 << 20) as link,
         pytest.raises(error, match=words),
     ):
         Queue.open(link, deadline=0.4).receive(deadline=0.4)
@@ -247,7 +251,7 @@ def pair() -> Iterator[tuple[Queue, socket.socket]]:
     """A queue after its ICResp, and the other end of its connection, to be played by the test."""
     ours, theirs = socket.socketpair()
     theirs.sendall(encode(ICResp(maxh2cdata=4096)))
-    queue = Queue.open(Link(ours), deadline=2)
+    queue = Queue.open(RecordedConnection(ours), deadline=2)
     theirs.recv(128)
     yield queue, theirs
     queue.close()

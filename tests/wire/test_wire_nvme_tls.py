@@ -17,7 +17,7 @@ import pytest
 from storagetest.errors import ConfigError, RemoteProtocolError, TargetDead
 from storagetest.wire.nvme_tcp.session import Endpoint, Identity, Session
 from storagetest.wire.nvme_tcp.tls import ConfiguredPsk, PskHash, TlsKey, retained_psk, tls_key, tls_psk
-from storagetest.wire.openssl_psk import Tls, psk_session
+from storagetest.wire.openssl_psk import PskTls, psk_session
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "controllers"))
 
@@ -110,8 +110,8 @@ def test_a_retained_psk_is_taken_as_it_is() -> None:
 # The handshake
 
 
-def dial(key: TlsKey) -> Tls:
-    return Tls(key.identity, key.key, key.hash.suite, key.hash.number)
+def dial(key: TlsKey) -> PskTls:
+    return PskTls(key.identity, key.key, key.hash.suite, key.hash.number)
 
 
 def made(

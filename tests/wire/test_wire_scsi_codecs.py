@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from storagetest.errors import LocalProtocolError, RemoteProtocolError
-from storagetest.wire.bitfields import bit, bits, get, number, pack, put, raw, undefined, unpack
+from storagetest.wire.bitfields import bitfield, flag, get, octets, pack, put, reserved_bits, uint, unpack
 from storagetest.wire.scsi import cdb as c
 from storagetest.wire.scsi import data as d
 from storagetest.wire.scsi import reservations as r
@@ -52,11 +52,11 @@ def test_describing_a_cdb_is_total(data: bytes) -> None:
 
 
 def test_layouts_go_both_ways_and_know_what_is_undefined() -> None:
-    layout = (bit("flag", 0, 7), bits("low", 0, 0, 3), number("word", 2, 2), raw("tail", 4, 2))
+    layout = (flag("flag", 0, 7), bitfield("low", 0, 0, 3), uint("word", 2, 2), octets("tail", 4, 2))
     packed = pack(6, layout, {"flag": True, "low": 5, "word": 0x1234, "tail": b"ab"})
     assert packed == b"\x85\x00\x12\x34ab"
     assert unpack(packed, layout) == {"flag": True, "low": 5, "word": 0x1234, "tail": b"ab"}
-    assert undefined(b"\xff" * 6, layout) == b"\x78\xff\0\0\0\0"
+    assert reserved_bits(b"\xff" * 6, layout) == b"\x78\xff\0\0\0\0"
     assert get(b"\x85", layout[2]) == 0
     with pytest.raises(ValueError, match="does not fit"):
         put(packed, layout[1], 8)

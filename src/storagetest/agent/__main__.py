@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 
-from storagetest.agent.dispatch import obey, say
+from storagetest.agent.dispatch import run_request, write_message
 
 __all__ = ["main"]
 
@@ -15,6 +15,6 @@ def main() -> int:
     try:
         request = json.loads(sys.stdin.buffer.readline())
     except ValueError as error:
-        say({"t": "error", "kind": "bug", "message": f"{type(error).__name__}: {error}"})
+        write_message({"t": "error", "kind": "bug", "message": f"{type(error).__name__}: {error}"})
         return 1
-    return obey(request)
+    return run_request(request)

@@ -15,7 +15,7 @@ import os
 import select
 import time
 
-__all__ = ["GO", "LEAD", "PARENT", "READY", "SCRIPT", "wait"]
+__all__ = ["GO", "LEAD", "PARENT", "READY", "SCRIPT", "wait_at_barrier"]
 
 READY, GO = "ready", "go"
 PARENT = "parent"
@@ -30,7 +30,7 @@ SCRIPT = (
 """What a shell runs at the door, with ``workers`` set; its parent is the load."""
 
 
-def wait(place: str, until: float) -> int | None:
+def wait_at_barrier(place: str, until: float) -> int | None:
     """Wait at the door in ``place``; return the instant, or None past ``until`` (``time.monotonic``)."""
     ready = os.open(f"{place}/door/{READY}", os.O_WRONLY)
     go = os.open(f"{place}/door/{GO}", os.O_RDONLY | os.O_NONBLOCK)

@@ -26,10 +26,10 @@ from contextlib import AbstractContextManager, suppress
 from types import CodeType, ModuleType, TracebackType
 from typing import Any
 
-from storagetest.agent.testlib.outcomes import OBSERVED, Lacks, name_of
-from storagetest.agent.worker_pool import become_worker, receive, send
+from storagetest.agent.testlib.outcomes import OBSERVED, CannotRun, name_of
+from storagetest.agent.worker_pool import init_worker, receive, send
 
-__all__ = ["CaseProcess"]
+__all__ = ["CaseWorker"]
 
 Place = AbstractContextManager[Any]  # of what the body is given
 
@@ -43,13 +43,13 @@ _KEPT = ("Umask", "Uid", "Gid", "Groups", "Threads", "SigBlk", "SigIgn", "SigCgt
 """Lines of /proc/self/status (proc(5)) that a case leaves as they were."""
 
 
-class CaseProcess:
+class CaseWorker:
     """A process that runs cases, the parent's side. ``case`` is the one under way, if any.
 
     ``answers`` is a descriptor that can be read when there may be something for :meth:`heard`.
     """
 
-    def __init__(self, modules: dict[str, ModuleType], path: str, others: Sequence[CaseProcess]) -> None:
+    def __init__(self, modules: dict[str, ModuleType], path: str, others: Sequence[CaseWorker]) -> None:
         orders, self._orders = os.pipe()
         self.answers, answers = os.pipe()
         self._printed = os.memfd_create("printed")
@@ -64,10 +64,10 @@ class CaseProcess:
             return
         try:
             for other in others:  # a pipe's end that a sister holds open would never end
-                other.let_go()
+                other.close_fds()
             os.close(self._orders)
             os.close(self.answers)
-            become_worker(parent)
+            init_worker(parent)
             os.setsid()
             os.dup2(self._printed, 1)
             os.dup2(self._printed, 2)
@@ -77,7 +77,7 @@ class CaseProcess:
         finally:
             os._exit(0)
 
-    def begin(self, case: dict[str, Any], seconds: float) -> None:
+    def submit(self, case: dict[str, Any], seconds: float) -> None:
         """Have it run a case, which may take so many seconds."""
         self.case, self._seconds, self._said = case, seconds, b""
         self._began = time.monotonic()
@@ -85,7 +85,7 @@ class CaseProcess:
         with suppress(BrokenPipeError):  # it has died, which its answer says
             send(self._orders, case)
 
-    def heard(self) -> dict[str, Any] | None:
+    def poll_result(self) -> dict[str, Any] | None:
         """Return the answer of the case under way, once it has ended in any way.
 
         ``spent`` in it: the process is of no use any more, and gone; ``stuck``: it cannot be killed.
@@ -109,7 +109,7 @@ class CaseProcess:
                 answer["stuck"] = True
         answer.update(printed=self._text(), seconds=time.monotonic() - self._began)
         if answer.get("spent"):
-            self.let_go()
+            self.close_fds()
         return answer
 
     def end(self) -> int | None:
@@ -127,9 +127,9 @@ class CaseProcess:
         """Kill it, where it is not gone yet."""
         if self.answers >= 0:
             self.end()
-            self.let_go()
+            self.close_fds()
 
-    def let_go(self) -> None:
+    def close_fds(self) -> None:
         """Close our ends of its pipes. Safe to call twice."""
         if self.answers >= 0:
             for descriptor in (self._orders, self.answers, self._printed):
@@ -189,7 +189,7 @@ def _serve(orders: int, answers: int, modules: dict[str, ModuleType], path: str)
         OBSERVED.clear()
         os.lseek(1, 0, os.SEEK_SET)
         os.ftruncate(1, 0)
-        given = importlib.import_module(f"storagetest.agent.testlib.fixtures.{case['gives']}")
+        given = importlib.import_module(f"storagetest.agent.testlib.fixtures.{case['fixture']}")
         said = _outcome(case, modules[case["module"]], given.give(path, case))
         spent = said["ended"] not in {"passed", "lacks"} or _trace() != before
         sys.stdout.flush()
@@ -222,7 +222,7 @@ def _outcome(case: dict[str, Any], module: ModuleType, place: Place) -> dict[str
     try:
         given = place.__enter__()
         step = "the body"
-        getattr(module, case["function"])(**case["arguments"], **{case["gives"]: given})
+        getattr(module, case["function"])(**case["arguments"], **{case["argument"]: given})
         step = "what it made could not be removed"
         place.__exit__(None, None, None)
     except BaseException as error:  # all that a body can raise
@@ -245,7 +245,7 @@ def _why(error: BaseException, module: ModuleType, step: str) -> dict[str, Any]:
     kind = type(error).__name__
     if step != "the body":
         return {"ended": "error", "message": f"{step}: {kind}: {message}", "lines": lines}
-    if isinstance(error, Lacks):
+    if isinstance(error, CannotRun):
         return {"ended": "lacks", "message": message}
     if isinstance(error, AssertionError):
         return {"ended": "failed", "message": message, "lines": lines}

@@ -8,15 +8,15 @@ from types import TracebackType
 from typing import Any
 
 from storagetest.agent import fsutil
-from storagetest.agent.worker_pool import Crew, Failed
+from storagetest.agent.worker_pool import CommandError, WorkerPool
 
-__all__ = ["Job"]
+__all__ = ["CommandContext"]
 
 _LAST_TIDYING = {"stopped": 1.5, "deadline": 8.0}
 """Seconds that removing files may take: who told us to end waits for two, past the deadline for some more."""
 
 
-class Job:
+class CommandContext:
     """What a command is given. Use as a context manager: at its end its workers and directories are gone."""
 
     def __init__(
@@ -27,12 +27,12 @@ class Job:
         self._slot = slot
         self._place = place
         self._say = say
-        self._crew: Crew | None = None
+        self._crew: WorkerPool | None = None
         self._places: list[bytes] = []
         self._phases: dict[str, Any] = {}
         self._cpu = ["", ""]
 
-    def __enter__(self) -> Job:
+    def __enter__(self) -> CommandContext:
         return self
 
     def __exit__(
@@ -41,24 +41,24 @@ class Job:
         if self._crew is not None:
             self._crew.close()
         limit = self.until
-        if isinstance(error, Failed) and error.fields["kind"] in _LAST_TIDYING:
+        if isinstance(error, CommandError) and error.fields["kind"] in _LAST_TIDYING:
             limit = time.monotonic() + _LAST_TIDYING[error.fields["kind"]]
         for place in self._places:
-            with Crew(1, lambda _: _Tidier(), limit) as tidier:
+            with WorkerPool(1, lambda _: _Tidier(), limit) as tidier:
                 try:
                     tidier.call("remove", place)
-                except Failed:
+                except CommandError:
                     if kind is None:
                         raise
 
-    def owns(self, place: bytes) -> bytes:
+    def remove_at_end(self, place: bytes) -> bytes:
         """Note a directory or file that is removed at the end, be it there or not; return it."""
         self._places.append(place)
         return place
 
-    def crew(self, count: int, make: Callable[[int], object]) -> Crew:
+    def start_workers(self, count: int, make: Callable[[int], object]) -> WorkerPool:
         """Start the command's workers."""
-        self._crew = Crew(count, make, self.until, slot=self._slot, place=self._place)
+        self._crew = WorkerPool(count, make, self.until, slot=self._slot, place=self._place)
         return self._crew
 
     def phase(
@@ -71,7 +71,7 @@ class Job:
     ) -> dict[str, Any]:
         """Run a phase of the crew, or of some of it, keep its report under ``name``, and return it."""
         if self._crew is None:
-            raise Failed("bug", "a phase without a crew")
+            raise CommandError("bug", "a phase without a crew")
         self._say({"t": "progress", "phase": name})
         if not self._cpu[0]:
             self._cpu[0] = _processors()
@@ -79,7 +79,7 @@ class Job:
         self._cpu[1] = _processors()
         return report
 
-    def tell(self, **fields: Any) -> None:  # noqa: ANN401  # JSON values
+    def progress(self, **fields: Any) -> None:  # noqa: ANN401  # JSON values
         """Say something while the command runs: a line of progress."""
         self._say({"t": "progress", **fields})
 

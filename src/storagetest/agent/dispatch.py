@@ -11,49 +11,49 @@ import time
 from types import ModuleType
 from typing import Any
 
-from storagetest.agent.command_context import Job
-from storagetest.agent.worker_pool import Failed, say_os_error
+from storagetest.agent.command_context import CommandContext
+from storagetest.agent.worker_pool import CommandError, os_error_fields
 
-__all__ = ["command_of", "obey", "say"]
+__all__ = ["load_command", "run_request", "write_message"]
 
 
-def obey(request: dict[str, Any]) -> int:
+def run_request(request: dict[str, Any]) -> int:
     """Run the request's command, and return the exit status: 0 when the last line is a result."""
     signal.signal(signal.SIGTERM, _stop)
     signal.signal(signal.SIGINT, _stop)
     try:
         line = {"t": "result", "value": _answer(request)}
-    except Failed as failed:
+    except CommandError as failed:
         line = {"t": "error", **failed.fields}
     except OSError as error:
-        line = {"t": "error", **say_os_error(error)}
+        line = {"t": "error", **os_error_fields(error)}
     except (ValueError, KeyError, TypeError) as error:
         line = {"t": "error", "kind": "bug", "message": f"{type(error).__name__}: {error}"}
-    say(line)
+    write_message(line)
     return 0 if line["t"] == "result" else 1
 
 
-def command_of(request: dict[str, Any]) -> ModuleType:
+def load_command(request: dict[str, Any]) -> ModuleType:
     """Return the module of the request's command. Raises :class:`Failed`."""
     name = request["command"]
     if not re.fullmatch(r"(loads\.)?[a-z][a-z_]*", name):
-        raise Failed("request", f"no command is called {name!r}")
+        raise CommandError("request", f"no command is called {name!r}")
     try:
         return importlib.import_module(f"storagetest.agent.commands.{name}")
     except ModuleNotFoundError:
-        raise Failed("request", f"no command is called {name!r}") from None
+        raise CommandError("request", f"no command is called {name!r}") from None
 
 
 def _answer(request: dict[str, Any]) -> dict[str, Any]:
-    command = command_of(request)
+    command = load_command(request)
     until = time.monotonic() + request["deadline"]
-    slot, place = request.get("course", 0.0), request.get("door", "")
-    with Job(until, say, slot=slot, place=place) as job:
+    slot, place = request.get("timeline_interval", 0.0), request.get("barrier", "")
+    with CommandContext(until, write_message, slot=slot, place=place) as job:
         found: dict[str, Any] = command.run(request, job)
     return found
 
 
-def say(line: dict[str, Any]) -> None:
+def write_message(line: dict[str, Any]) -> None:
     """Write one line of the conversation."""
     data = memoryview(json.dumps(line, separators=(",", ":")).encode() + b"\n")
     while data:
@@ -64,4 +64,4 @@ def _stop(number: int, _frame: object) -> None:
     # A second signal must not interrupt the killing of workers that the first one began.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    raise Failed("stopped", f"told to end ({signal.Signals(number).name})")
+    raise CommandError("stopped", f"told to end ({signal.Signals(number).name})")

@@ -6,12 +6,21 @@ import mmap
 import os
 from random import Random
 
-__all__ = ["Pool", "aligned", "drop_caches", "forget", "leaves", "make_tree", "remove", "write_all"]
+__all__ = [
+    "RandomDataPool",
+    "aligned",
+    "drop_caches",
+    "evict_page_cache",
+    "leaf_directories",
+    "make_tree",
+    "remove",
+    "write_all",
+]
 
 _STRIDE = 4099  # a prime: blocks taken one after another begin at other places for a long time
 
 
-class Pool:
+class RandomDataPool:
     """Incompressible data, the same for the same seed; blocks taken one after another differ."""
 
     def __init__(self, seed: int, size: int = 1 << 20) -> None:
@@ -44,7 +53,7 @@ def write_all(descriptor: int, data: memoryview | bytes | bytearray) -> None:
         written = os.write(descriptor, data)
 
 
-def leaves(root: bytes, depth: int, width: int) -> list[bytes]:
+def leaf_directories(root: bytes, depth: int, width: int) -> list[bytes]:
     """Return the directories of the lowest level of a tree; ``root`` itself where ``depth`` is 0."""
     level = [root]
     for _ in range(depth):
@@ -56,7 +65,7 @@ def make_tree(root: bytes, depth: int, width: int) -> None:
     """Make the tree, ``root`` included, of which :func:`leaves` names the lowest level."""
     os.mkdir(root)
     for down in range(1, depth + 1):
-        for directory in leaves(root, down, width):
+        for directory in leaf_directories(root, down, width):
             os.mkdir(directory)
 
 
@@ -78,7 +87,7 @@ def remove(place: bytes) -> None:
     os.rmdir(place)
 
 
-def forget(descriptor: int) -> None:
+def evict_page_cache(descriptor: int) -> None:
     """Write back what the page cache holds of a file and let go of it, so that it is read from the target."""
     os.fsync(descriptor)
     os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)

@@ -10,29 +10,29 @@ import base64
 import zlib
 from typing import Any
 
-__all__ = ["dress", "undress"]
+__all__ = ["decode_bytes", "encode_bytes"]
 
 
-def dress(value: Any) -> Any:  # noqa: ANN401  # any value
+def encode_bytes(value: Any) -> Any:  # noqa: ANN401  # any value
     """Return ``value`` as JSON takes it."""
     if isinstance(value, (bytes, bytearray, memoryview)):
         return {"bytes": base64.b64encode(zlib.compress(bytes(value), 1)).decode()}
     if isinstance(value, (list, tuple)):
-        return [dress(one) for one in value]
+        return [encode_bytes(one) for one in value]
     if isinstance(value, dict):
-        return {name: dress(one) for name, one in value.items()}
+        return {name: encode_bytes(one) for name, one in value.items()}
     return value
 
 
-def undress(value: Any) -> Any:  # noqa: ANN401  # any value
+def decode_bytes(value: Any) -> Any:  # noqa: ANN401  # any value
     """Return what :func:`dress` was given. Raises :class:`ValueError`."""
     if isinstance(value, list):
-        return [undress(one) for one in value]
+        return [decode_bytes(one) for one in value]
     if isinstance(value, dict):
         if set(value) == {"bytes"}:
             try:
                 return zlib.decompress(base64.b64decode(value["bytes"], validate=True))
             except (zlib.error, TypeError) as error:
                 raise ValueError(f"these are no bytes: {error}") from None
-        return {name: undress(one) for name, one in value.items()}
+        return {name: decode_bytes(one) for name, one in value.items()}
     return value

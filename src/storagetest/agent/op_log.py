@@ -12,12 +12,12 @@ from typing import Any
 
 from storagetest.agent import latency_bins
 
-__all__ = ["Chain", "Lane", "now"]
+__all__ = ["BackToBackOpLog", "OpLog", "now"]
 
 now = time.monotonic_ns
 
 
-class Lane:
+class OpLog:
     """Operations of one kind, in the order in which they ended; ``sizes`` are bytes, where there are any."""
 
     def __init__(self, *, sized: bool = False) -> None:
@@ -51,14 +51,14 @@ class Lane:
             "bins": latency_bins.count(self.latencies[first:end]),
         }
         if slot:
-            found["course"] = _course(self.ends, (first, end), since, slot)
+            found["timeline"] = _course(self.ends, (first, end), since, slot)
         if self.sizes is not None:
             found["bytes"] = sum(self.sizes[first:end])
             found["total_bytes"] = sum(self.sizes)
         return found
 
 
-class Chain(Lane):
+class BackToBackOpLog(OpLog):
     """Operations of one kind without a pause: one look at the clock ends an operation and begins the next.
 
     So the loop's own time (some 0.1 µs) is part of each latency, and latencies add up to the whole. A segment

@@ -10,7 +10,7 @@ from __future__ import annotations
 import socket
 import struct
 
-__all__ = ["Tap", "calls_in"]
+__all__ = ["RpcCapture", "rpc_calls_in"]
 
 _EVERYTHING = 0x0003  # ETH_P_ALL of <linux/if_ether.h>
 _BUFFER = 8 << 20
@@ -19,7 +19,7 @@ _HEADER = struct.Struct("!6I")
 _TCP, _UDP = 6, 17
 
 
-class Tap:
+class RpcCapture:
     """A capture under way. Raises OSError where packets may not be looked at (it wants root)."""
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Tap:
             while True:
                 data, address = self._socket.recvfrom(_LONGEST)
                 if address[2] == socket.PACKET_OUTGOING:
-                    for name in calls_in(data):
+                    for name in rpc_calls_in(data):
                         found[name] = found.get(name, 0) + 1
         except BlockingIOError:
             return found
@@ -42,7 +42,7 @@ class Tap:
             self._socket.close()
 
 
-def calls_in(packet: bytes) -> list[str]:
+def rpc_calls_in(packet: bytes) -> list[str]:
     """Return the calls, as ``program.procedure``, that begin in an IP packet."""
     kind, payload = _payload(packet)
     if kind == _UDP:

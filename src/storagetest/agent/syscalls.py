@@ -17,7 +17,7 @@ from typing import Any
 
 from storagetest.agent import fsutil
 
-__all__ = ["Calls"]
+__all__ = ["Syscalls"]
 
 _FLOCK = struct.Struct("@hhqqi0q")
 """struct flock of fcntl(2) where off_t has 64 bits: type, whence, start, length, process."""
@@ -25,7 +25,7 @@ _FLOCK = struct.Struct("@hhqqi0q")
 _OFD_SETLK, _OFD_SETLKW = 37, 38  # fcntl(2), open file description locks; Python 3.9 has no names for them
 
 
-class Calls:
+class Syscalls:
     """One process's calls, and what it has open."""
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ class Calls:
 
     def forget(self, descriptor: int) -> None:
         """Write back and drop from the page cache what it holds of a file (fsync, posix_fadvise)."""
-        fsutil.forget(descriptor)
+        fsutil.evict_page_cache(descriptor)
 
     def wait(self, seconds: float) -> None:
         """Do nothing for a while; no call to the target."""

@@ -37,20 +37,20 @@ from functools import cache
 from typing import Any
 
 from storagetest.agent import barrier
-from storagetest.agent.op_log import Lane, now
+from storagetest.agent.op_log import OpLog, now
 
 __all__ = [
-    "Crew",
-    "Failed",
-    "Gate",
-    "become_worker",
-    "bury",
-    "die_with",
-    "find_prctl",
+    "CommandError",
+    "PhaseBarrier",
+    "WorkerPool",
+    "init_worker",
     "kill",
+    "load_prctl",
+    "os_error_fields",
+    "reap",
     "receive",
-    "say_os_error",
     "send",
+    "set_parent_death_signal",
 ]
 
 _HEAD = struct.Struct("!I")
@@ -59,7 +59,7 @@ _BURIAL = 2.0
 """Seconds that a killed worker may take to be gone; one that hangs in the kernel is left to its fate."""
 
 
-class Failed(Exception):
+class CommandError(Exception):
     """The command cannot give a number; ``fields`` become the agent's error line."""
 
     def __init__(self, kind: str, message: str, **fields: Any) -> None:  # noqa: ANN401  # JSON values
@@ -67,7 +67,7 @@ class Failed(Exception):
         self.fields = {"kind": kind, "message": message, **fields}
 
 
-def say_os_error(error: OSError, op: str = "") -> dict[str, Any]:
+def os_error_fields(error: OSError, op: str = "") -> dict[str, Any]:
     """Return the fields of an error line for what a system call said."""
     name = errno.errorcode.get(error.errno or 0, "")
     path = error.filename if error.filename is not None else ""
@@ -75,7 +75,7 @@ def say_os_error(error: OSError, op: str = "") -> dict[str, Any]:
     return {"kind": "os", "errno": name, "message": error.strerror or str(error), "op": op, "path": path}
 
 
-class Gate:
+class PhaseBarrier:
     """Where a worker waits until all are ready. ``began`` is when it was let go."""
 
     def __init__(self, orders: int, answers: int) -> None:
@@ -112,7 +112,7 @@ class _Member:
         return value
 
 
-class Crew:
+class WorkerPool:
     """``count`` workers, each an object that ``make(index)`` returned in a process of its own.
 
     Use as a context manager: at its end no worker is left. ``until`` is the deadline (``time.monotonic``).
@@ -142,7 +142,7 @@ class Crew:
             self.close()
             raise
 
-    def __enter__(self) -> Crew:
+    def __enter__(self) -> WorkerPool:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -201,9 +201,9 @@ class Crew:
         """Return when all begin: soon, or when those of all clients do."""
         if not self._place:
             return now() + 2_000_000 + 500_000 * members
-        instant = barrier.wait(self._place, self._until)
+        instant = barrier.wait_at_barrier(self._place, self._until)
         if instant is None:
-            raise Failed("stopped", "the clients' common start was called off")
+            raise CommandError("stopped", "the clients' common start was called off")
         return instant
 
     def close(self) -> None:
@@ -212,7 +212,7 @@ class Crew:
             kill(member.pid)
         end = time.monotonic() + _BURIAL
         for member in self._members:
-            bury(member.pid, end)
+            reap(member.pid, end)
             os.close(member.orders)
             os.close(member.answers)
         self._members = []
@@ -234,7 +234,7 @@ class Crew:
                 os.close(other.answers)
             os.close(orders_out)
             os.close(answers_in)
-            become_worker(parent)
+            init_worker(parent)
             _serve(make, index, orders_in, answers_out)
         finally:
             os._exit(0)
@@ -255,14 +255,16 @@ class Crew:
         while waiting:
             left = self._until - time.monotonic()
             if left <= 0:
-                raise Failed("deadline", f"{len(waiting)} of {len(members)} workers were not done in time")
+                raise CommandError(
+                    "deadline", f"{len(waiting)} of {len(members)} workers were not done in time"
+                )
             for descriptor, _ in poll.poll(min(left, 1.0) * 1000):
                 member = waiting[descriptor]
                 frame = self._read(member)
                 if frame is not None:
                     if frame[0] == "failed":
                         fields = dict(frame[1])
-                        raise Failed(fields.pop("kind"), fields.pop("message"), **fields)
+                        raise CommandError(fields.pop("kind"), fields.pop("message"), **fields)
                     found[member.index] = frame
                     poll.unregister(descriptor)
                     del waiting[descriptor]
@@ -273,14 +275,14 @@ class Crew:
         data = os.read(member.answers, 1 << 16)
         if not data:
             message = f"worker {member.index} (process {member.pid}) died: killed, or out of memory"
-            raise Failed("died", message)
+            raise CommandError("died", message)
         member.received += data
         return member.frame()
 
 
-def die_with(parent: int, by: int) -> None:
+def set_parent_death_signal(parent: int, by: int) -> None:
     """Have the kernel send us the signal ``by`` when the parent ends, however it does."""
-    prctl = find_prctl()
+    prctl = load_prctl()
     if prctl is not None:  # else rule 2: the pipe's end ends us too
         prctl(_PR_SET_PDEATHSIG, by)
     if os.getppid() != parent:
@@ -288,7 +290,7 @@ def die_with(parent: int, by: int) -> None:
 
 
 @cache
-def find_prctl() -> Callable[[int, int], int] | None:
+def load_prctl() -> Callable[[int, int], int] | None:
     """Return prctl(2), or None. Who forks much asks for it before, as it takes long to find."""
     try:
         import ctypes  # noqa: PLC0415  # not every minimal Python has it
@@ -299,9 +301,9 @@ def find_prctl() -> Callable[[int, int], int] | None:
     return found
 
 
-def become_worker(parent: int) -> None:
+def init_worker(parent: int) -> None:
     """Die with the parent, keep none of its streams open, and take signals as they come."""
-    die_with(parent, signal.SIGKILL)
+    set_parent_death_signal(parent, signal.SIGKILL)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     null = os.open(os.devnull, os.O_RDWR)
@@ -322,16 +324,16 @@ def _serve(make: Callable[[int], object], index: int, orders: int, answers: int)
             if kind == "call":
                 send(answers, ("done", getattr(worker, op)(*arguments)))
                 continue
-            gate = Gate(orders, answers)
-            lanes: dict[str, Lane] = getattr(worker, op)(gate, *arguments)
+            gate = PhaseBarrier(orders, answers)
+            lanes: dict[str, OpLog] = getattr(worker, op)(gate, *arguments)
             cpu = time.process_time_ns() - gate.cpu
             end = max([gate.began, *(lane.last for lane in lanes.values())])
             send(answers, ("ended", (gate.began, end, cpu)))
             window = receive(orders)
             send(answers, ("done", {name: lane.report(*window) for name, lane in lanes.items()}))
     except OSError as error:
-        send(answers, ("failed", say_os_error(error, op)))
-    except Failed as failed:
+        send(answers, ("failed", os_error_fields(error, op)))
+    except CommandError as failed:
         send(answers, ("failed", failed.fields))
     except Exception as error:  # the parent tells the other side
         send(answers, ("failed", {"kind": "bug", "message": f"{op}: {type(error).__name__}: {error}"}))
@@ -358,7 +360,7 @@ def kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def bury(pid: int, end: float) -> bool:
+def reap(pid: int, end: float) -> bool:
     """Wait for a killed child until ``end``; return whether it is gone."""
     while True:
         try:

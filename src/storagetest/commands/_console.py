@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     # Written so by argparse itself: the class has no public name.
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001
 
-__all__ = ["Level", "Line", "add_targets_file", "console", "show"]
+__all__ = ["Message", "Severity", "add_targets_file", "get_console", "print_messages"]
 
 
-class Level(Enum):
+class Severity(Enum):
     """How much a line matters."""
 
     OK = "ok"
@@ -34,24 +34,24 @@ class Level(Enum):
     FAIL = "FAIL"
 
 
-_STYLES = {Level.OK: "green", Level.NOTE: "cyan", Level.WARN: "yellow", Level.FAIL: "bold red"}
+_STYLES = {Severity.OK: "green", Severity.NOTE: "cyan", Severity.WARN: "yellow", Severity.FAIL: "bold red"}
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class Message:
     """What was found, and what to do about it (empty: nothing)."""
 
-    level: Level
+    level: Severity
     what: str
     advice: str = ""
 
 
-def console(*, error: bool = False) -> Console:
+def get_console(*, error: bool = False) -> Console:
     """Return the console of stdout, or of stderr."""
     return Console(file=sys.stderr if error else sys.stdout, highlight=False, markup=False, emoji=False)
 
 
-def show(out: Console, lines: Iterable[Line]) -> None:
+def print_messages(out: Console, lines: Iterable[Message]) -> None:
     """Print ``lines``, what to do beneath each."""
     for line in lines:
         first, *rest = _wrapped(line.what, out.width - 7)

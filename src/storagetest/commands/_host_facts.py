@@ -11,12 +11,22 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from storagetest.commands._console import Level, Line
+from storagetest.commands._console import Message, Severity
 from storagetest.errors import HostError
 from storagetest.hosts import Host
 from storagetest.units import format_duration
 
-__all__ = ["Facts", "Offset", "Route", "Tool", "ask", "describe", "judge", "offset", "parse"]
+__all__ = [
+    "HostFacts",
+    "Offset",
+    "RequiredTool",
+    "RouteInfo",
+    "check_facts",
+    "clock_offset",
+    "collect_facts",
+    "describe",
+    "parse",
+]
 
 SECONDS = 120.0
 """For all of the questions; a machine under load takes long to start a program."""
@@ -79,7 +89,7 @@ Offset = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class RouteInfo:
     """The way to a target: network card, its speed (Mbit/s; None: it does not say) and MTU (bytes).
 
     ``whole`` says whether a packet of that size arrives unsplit; None: nobody answers such questions there.
@@ -93,7 +103,7 @@ class Route:
 
 
 @dataclass(frozen=True, slots=True)
-class Tool:
+class RequiredTool:
     """A program that loads or sampling need: the argv that prints its version, and who needs it."""
 
     name: str
@@ -102,7 +112,7 @@ class Tool:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class HostFacts:
     """What a machine says. ``memory`` in bytes; ``tools`` maps those that are there to what they print."""
 
     root: bool = False
@@ -113,10 +123,10 @@ class Facts:
     memory: int = 0
     governors: tuple[str, ...] = ()
     tools: Mapping[str, str] = field(default_factory=dict)
-    routes: tuple[Route, ...] = ()
+    routes: tuple[RouteInfo, ...] = ()
 
 
-def ask(host: Host, tools: Sequence[Tool], addresses: Sequence[str]) -> Facts:
+def collect_facts(host: Host, tools: Sequence[RequiredTool], addresses: Sequence[str]) -> HostFacts:
     """Ask ``host``; raises :class:`~storagetest.errors.HostError` where it cannot be reached."""
     words = [f"{tool.name}={shlex.join(tool.argv)}" for tool in tools]
     argv = ["sh", "-c", SCRIPT, "storagetest-check", " ".join(addresses), *words]
@@ -129,13 +139,13 @@ def ask(host: Host, tools: Sequence[Tool], addresses: Sequence[str]) -> Facts:
     return parse(done.stdout)
 
 
-def parse(text: str) -> Facts:
+def parse(text: str) -> HostFacts:
     """Parse the script's lines: a word for what it is, and the rest."""
     lines = [line.partition(" ")[::2] for line in text.splitlines()]
     one = dict(reversed(lines))
     number, _, user = one.get("user", "").partition(" ")
     routes = [words for kind, rest in lines if kind == "route" and len(words := rest.split()) == 5]
-    return Facts(
+    return HostFacts(
         root=number == "0",
         user=user,
         kernel=one.get("kernel", ""),
@@ -147,7 +157,9 @@ def parse(text: str) -> Facts:
             name: said for kind, rest in lines if kind == "tool" for name, _, said in [rest.partition(" ")]
         },
         routes=tuple(
-            Route(address, card, _positive(speed), _number(mtu) or 0, {"yes": True, "no": False}.get(whole))
+            RouteInfo(
+                address, card, _positive(speed), _number(mtu) or 0, {"yes": True, "no": False}.get(whole)
+            )
             for address, card, speed, mtu, whole in routes
         ),
     )
@@ -162,14 +174,16 @@ def _positive(text: str) -> int | None:
     return found if found and found > 0 else None
 
 
-def describe(facts: Facts) -> str:
+def describe(facts: HostFacts) -> str:
     """Say in a line what machine it is."""
     cpus = f"{facts.cpus} CPU{'s' * (facts.cpus != 1)}"
     words = [facts.system, f"Linux {facts.kernel}", cpus, f"{facts.memory / (1 << 30):.1f} GiB of memory"]
     return ", ".join(word for word in words if word)
 
 
-def judge(facts: Facts, tools: Sequence[Tool], clocks: Sequence[Offset] = ()) -> list[Line]:
+def check_facts(
+    facts: HostFacts, tools: Sequence[RequiredTool], clocks: Sequence[Offset] = ()
+) -> list[Message]:
     """Return a line for each thing that a measurement on this machine hangs on.
 
     ``clocks`` is how far its clock was from ours, before and after the questions; none: it is ours.
@@ -182,36 +196,38 @@ def judge(facts: Facts, tools: Sequence[Tool], clocks: Sequence[Offset] = ()) ->
     return lines + [line for route in facts.routes for line in _network(route)]
 
 
-def _user(facts: Facts) -> Line:
+def _user(facts: HostFacts) -> Message:
     if facts.root:
-        return Line(Level.OK, "root: may mount, log in and load modules")
-    return Line(
-        Level.FAIL,
+        return Message(Severity.OK, "root: may mount, log in and load modules")
+    return Message(
+        Severity.FAIL,
         f"the user {facts.user} is not root, and mounting and logging in want root",
         "log in as root (`user: root` in the targets file), or run pytest with sudo for a local client",
     )
 
 
-def _tool(facts: Facts, tool: Tool) -> Line:
+def _tool(facts: HostFacts, tool: RequiredTool) -> Message:
     said = facts.tools.get(tool.name)
     if said is None:
-        return Line(
-            Level.FAIL, f"{tool.name} is missing; {tool.wanted_by}", f"install the package {tool.name} there"
+        return Message(
+            Severity.FAIL,
+            f"{tool.name} is missing; {tool.wanted_by}",
+            f"install the package {tool.name} there",
         )
     version = re.search(r"(\d+)\.(\d+)", said)
     if tool.name == "python3" and version and (int(version[1]), int(version[2])) < OLDEST_PYTHON:
         oldest = ".".join(map(str, OLDEST_PYTHON))
-        return Line(
-            Level.FAIL, f"{said} is too old; {tool.wanted_by}", f"install Python {oldest} or newer there"
+        return Message(
+            Severity.FAIL, f"{said} is too old; {tool.wanted_by}", f"install Python {oldest} or newer there"
         )
-    return Line(Level.OK, f"{tool.name}: {said}")
+    return Message(Severity.OK, f"{tool.name}: {said}")
 
 
-def _clock(clocks: Sequence[Offset]) -> Line:
+def _clock(clocks: Sequence[Offset]) -> Message:
     (first, about), (away, within) = clocks[0], clocks[-1]
     if abs(away - first) - about - within > MOST_OFFSET:
-        return Line(
-            Level.FAIL,
+        return Message(
+            Severity.FAIL,
             f"the clock jumps: by {format_duration(abs(away - first))} while this was asked; deadlines and "
             "durations there mean nothing",
             "restart the machine, or change /sys/devices/system/clocksource/clocksource0/current_clocksource",
@@ -219,41 +235,42 @@ def _clock(clocks: Sequence[Offset]) -> Line:
     direction = "ahead of" if away > 0 else "behind"
     text = f"clock {format_duration(abs(away))} {direction} this machine's, within {format_duration(within)}"
     if abs(away) - within <= MOST_OFFSET:
-        return Line(Level.OK, text)
-    return Line(Level.WARN, text, "let both follow a time service (Debian: apt install chrony)")
+        return Message(Severity.OK, text)
+    return Message(Severity.WARN, text, "let both follow a time service (Debian: apt install chrony)")
 
 
-def _governor(facts: Facts) -> Line:
+def _governor(facts: HostFacts) -> Message:
     if not facts.governors:
-        return Line(
-            Level.OK, "processor frequency is not the kernel's to set there (a virtual machine, or firmware)"
+        return Message(
+            Severity.OK,
+            "processor frequency is not the kernel's to set there (a virtual machine, or firmware)",
         )
     if facts.governors == ("performance",):
-        return Line(Level.OK, "processor frequency: governor performance")
-    return Line(
-        Level.WARN,
+        return Message(Severity.OK, "processor frequency: governor performance")
+    return Message(
+        Severity.WARN,
         f"processor frequency: governor {', '.join(facts.governors)}; latencies will vary with the load",
         "cpupower frequency-set -g performance (Debian: package linux-cpupower), until the next boot",
     )
 
 
-def _network(route: Route) -> list[Line]:
+def _network(route: RouteInfo) -> list[Message]:
     speed = f"{route.speed} Mbit/s" if route.speed else "of unknown speed (virtual)"
     text = f"{route.address} by {route.card}, {speed}, MTU {route.mtu}"
     lines = []
     if route.speed and route.speed < _SLOW:
         lines.append(
-            Line(Level.WARN, text, "that limits every figure: use a faster card, cable or switch port")
+            Message(Severity.WARN, text, "that limits every figure: use a faster card, cable or switch port")
         )
     elif route.speed and route.speed >= _FAST and route.mtu <= 1500:
         advice = f"if switch and target take it too: ip link set {route.card} mtu 9000"
-        lines.append(Line(Level.NOTE, text, advice))
+        lines.append(Message(Severity.NOTE, text, advice))
     else:
-        lines.append(Line(Level.OK, text))
+        lines.append(Message(Severity.OK, text))
     if route.whole is False:
         lines.append(
-            Line(
-                Level.FAIL,
+            Message(
+                Severity.FAIL,
                 f"packets of {route.mtu} bytes do not reach {route.address}, small ones do",
                 f"something between has a smaller MTU: set {route.card}'s to what all of the way can carry",
             )
@@ -261,7 +278,7 @@ def _network(route: Route) -> list[Line]:
     return lines
 
 
-def offset(host: Host, *, rounds: int = 3) -> Offset:
+def clock_offset(host: Host, *, rounds: int = 3) -> Offset:
     """Return how far ``host``'s clock is ahead of ours, and how well that is known, in seconds.
 
     The best of some round trips: the offset is known to half of the shortest one.

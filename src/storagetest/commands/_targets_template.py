@@ -12,13 +12,13 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from storagetest.commands import installed_suites
+from storagetest import installed_suites
 from storagetest.config import Machine
 from storagetest.config.base import BlockOptions, SecretText
 from storagetest.config.validation import mentions
 from storagetest.protocols.base import Protocol
 
-__all__ = ["Draft", "required", "targets_yaml"]
+__all__ = ["TargetDraft", "required", "targets_yaml"]
 
 _HEAD = """\
 # yaml-language-server: $schema={schema}
@@ -52,7 +52,7 @@ _WIDEST = 110
 
 
 @dataclass
-class Draft:
+class TargetDraft:
     """A target in the making: ``known`` are options by name, ``others`` what else the machine offers."""
 
     kind: type[Protocol[Any]]
@@ -117,7 +117,7 @@ def required(kind: type[Protocol[Any]]) -> list[tuple[str, str, bool]]:
     ]
 
 
-def targets_yaml(machine: Machine, drafts: list[Draft], *, schema: str) -> str:
+def targets_yaml(machine: Machine, drafts: list[TargetDraft], *, schema: str) -> str:
     """Return the text of the file."""
     client = (
         f"{machine.name}: {{{', '.join(f'{name}: {_scalar(value)}' for name, value in _reach(machine))}}}"
@@ -136,7 +136,7 @@ def _reach(machine: Machine) -> Iterator[tuple[str, object]]:
                 yield name, value if name == "port" else str(value)
 
 
-def _target(draft: Draft, client: str) -> Iterator[str]:
+def _target(draft: TargetDraft, client: str) -> Iterator[str]:
     kind, fields = draft.kind, draft.kind.Options.model_fields
     answered = f" It answers on port {', '.join(map(str, draft.ports))}." if draft.ports else ""
     yield f"  # {(kind.__doc__ or kind.title).strip().partition(chr(10))[0]}{answered}"

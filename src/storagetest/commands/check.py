@@ -19,7 +19,7 @@ from pydantic import BaseModel
 
 from storagetest import config
 from storagetest.commands import _host_facts
-from storagetest.commands._console import Severity, Message, add_targets_file, get_console, print_messages
+from storagetest.commands._console import Message, Severity, add_targets_file, get_console, print_messages
 from storagetest.commands._host_facts import RequiredTool
 from storagetest.config.base import SecretText
 from storagetest.errors import ClientLacks, ConfigError, HostError, OptionRefused, StoragetestError
@@ -253,7 +253,9 @@ def _attach(protocol: Protocol[Any], variant: Variant, machine: Machine, client:
             return _seen(dry_run(protocol, client, variant.options), variant)
     except OptionRefused as refused:
         return [
-            Message(Severity.WARN, str(refused), "its cases will be skipped; drop the variant if that is for good")
+            Message(
+                Severity.WARN, str(refused), "its cases will be skipped; drop the variant if that is for good"
+            )
         ]
     except ClientLacks as lacks:
         return [Message(Severity.WARN if variant.optional else Severity.FAIL, str(lacks))]
@@ -281,7 +283,9 @@ def _seen(rehearsal: DryRunResult, variant: Variant) -> list[Message]:
     lines = [Message(Severity.OK, f"attached and released: {_brief(rehearsal)}")]
     return lines + [
         Message(
-            Severity.FAIL, f"changed in silence: {one}", f"ask for what it gives, or see why, at {variant.place}"
+            Severity.FAIL,
+            f"changed in silence: {one}",
+            f"ask for what it gives, or see why, at {variant.place}",
         )
         for one in rehearsal.differences
     ]

@@ -6,8 +6,8 @@ import argparse
 from typing import TYPE_CHECKING
 
 from storagetest import config
-from storagetest.commands._console import add_targets_file, console
-from storagetest.hosts import Outcomes, clean
+from storagetest.commands._console import add_targets_file, get_console
+from storagetest.hosts import UndoStatus, clean
 from storagetest.hosts.connect import connect
 
 if TYPE_CHECKING:
@@ -26,11 +26,11 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def _clean(arguments: argparse.Namespace) -> int:
     loaded = config.load(arguments.targets, arguments.overrides)
-    out, left = console(), 0
+    out, left = get_console(), 0
     for name, machine in loaded.clients.items():
         with connect(machine) as host:
             for outcome in clean(host, force=arguments.force):
                 words = filter(None, (name, outcome.what, outcome.result.value, outcome.detail))
                 out.print(": ".join(words), soft_wrap=True)
-                left += outcome.result is not Outcomes.UNDONE
+                left += outcome.result is not UndoStatus.UNDONE
     return 1 if left else 0

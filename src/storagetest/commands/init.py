@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from storagetest import config
-from storagetest.commands import installed_suites
+from storagetest import config, installed_suites
 from storagetest.commands._console import get_console
 from storagetest.commands._port_scan import answering, port_list
 from storagetest.commands._targets_template import TargetDraft, required, targets_yaml
@@ -213,7 +212,9 @@ def _say_found(
     out.print(f"  {kind.title} {where}" + (f"; offers {what}{more}" if what else ""), soft_wrap=True)
 
 
-def _first(talk: Prompter, kind: type[Protocol[Any]], offers: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+def _first(
+    talk: Prompter, kind: type[Protocol[Any]], offers: Sequence[Mapping[str, Any]]
+) -> Mapping[str, Any]:
     """Return one of what is offered: the first, or the one that somebody chooses."""
     if len(offers) < 2:
         return offers[0] if offers else {}

@@ -19,7 +19,7 @@ import pytest
 
 import storagetest
 from storagetest import config
-from storagetest.commands._console import add_targets_file, console
+from storagetest.commands._console import add_targets_file, get_console
 from storagetest.errors import StoragetestError
 from storagetest.protocols.base import protocols
 from storagetest.report.terminal import shortened
@@ -69,14 +69,14 @@ def _targets(arguments: argparse.Namespace) -> int:
     profile = loaded.profile(arguments.profile)
     suites = [] if arguments.no_cost else [Path(one) for one in arguments.suites] or _suites()
     cases = _collect(suites, arguments) if suites else None
-    out = console()
+    out = get_console()
     for line in table(loaded, cases, profile, width=out.width if out.is_terminal else WIDEST):
         out.print(line, soft_wrap=True)
     return 0
 
 
 def _kinds() -> int:
-    out = console()
+    out = get_console()
     for title, registry in (("protocols", protocols), ("workloads", workloads)):
         out.print(f"{title}:")
         for name, kind in registry.all().items():

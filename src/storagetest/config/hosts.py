@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from storagetest.config.models import LocalEntry, Machine, SlurmEntry, SshEntry
-from storagetest.config.validation import Problems, suggest
+from storagetest.config.validation import ValidationErrors, suggest
 from storagetest.config.yaml_source import Node
 
 __all__ = ["Machines"]
@@ -18,7 +18,7 @@ _NOWHERE = Node("", "")
 class Machines:
     """Reads ``clients`` and ``servers``, whose entries may go through one another (``jump``)."""
 
-    problems: Problems
+    problems: ValidationErrors
     clients: Node | None
     servers: Node | None
     made: dict[tuple[str, str], Machine | None] = field(default_factory=dict)

@@ -29,7 +29,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from storagetest.config.base import Items, Model, Origin, Text
 from storagetest.config.models import Variant
-from storagetest.config.validation import Problems, suggest
+from storagetest.config.validation import ValidationErrors, suggest
 from storagetest.config.yaml_source import Node, read
 from storagetest.errors import ConfigError
 
@@ -102,7 +102,7 @@ class KnownIssue:
 
 
 def read_known_issues(
-    section: Node, directory: Path, variants: Sequence[Variant], problems: Problems
+    section: Node, directory: Path, variants: Sequence[Variant], problems: ValidationErrors
 ) -> tuple[KnownIssue, ...]:
     """Return what ``known_issues`` says; what is wrong is noted. A file's path starts from ``directory``."""
     if isinstance(section.value, str):
@@ -147,7 +147,7 @@ def _with_day(node: Node, directory: Path) -> Node:
     return replace(node, mapping={**node.mapping, "expires": text})
 
 
-def _check_variants(node: Node, variants: Sequence[Variant], where: str, problems: Problems) -> None:
+def _check_variants(node: Node, variants: Sequence[Variant], where: str, problems: ValidationErrors) -> None:
     globs = node.child("variants")
     for child in (globs.items if globs is not None else None) or ():
         if not any(_matches_variant(variant, (child.raw,)) for variant in variants):

@@ -20,7 +20,7 @@ from dataclasses import replace
 
 from storagetest import units
 from storagetest.config.base import Mark, SecretText, TargetOptions
-from storagetest.config.validation import Problems, mentions, nested_model, suggest
+from storagetest.config.validation import ValidationErrors, mentions, nested_model, suggest
 from storagetest.config.yaml_source import Node
 
 __all__ = ["Combination", "expand", "parts", "refuses_matrix", "shows_address"]
@@ -39,7 +39,7 @@ def expand(
     fixed: Mapping[str, Node],
     *,
     where: str,
-    problems: Problems,
+    problems: ValidationErrors,
 ) -> list[Combination]:
     """Return the combinations of ``matrix`` in its order, less the excluded; problems are noted."""
     before = len(problems.found)
@@ -88,7 +88,7 @@ def _axis(
     fixed: Mapping[str, Node],
     *,
     where: str,
-    problems: Problems,
+    problems: ValidationErrors,
 ) -> list[Node]:
     """Return the values of one option, each with the option's place as its key place."""
     if name not in options.model_fields:
@@ -124,7 +124,7 @@ def _exclude(
     axes: Mapping[str, Sequence[Node]],
     exclude: Node,
     where: str,
-    problems: Problems,
+    problems: ValidationErrors,
 ) -> list[Combination]:
     """Drop every combination that holds all the values of an item of ``exclude``."""
     dropped: set[int] = set()

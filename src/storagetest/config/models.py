@@ -25,15 +25,15 @@ from storagetest.config.controls import Controls
 __all__ = [
     "NAME",
     "PROFILES",
-    "Gate",
     "LocalEntry",
     "Machine",
     "Profile",
     "ProfileEntry",
-    "Rule",
     "SlurmEntry",
     "SshEntry",
     "TargetEntry",
+    "ThresholdRule",
+    "ThresholdText",
     "Variant",
 ]
 
@@ -239,7 +239,7 @@ PROFILES: Mapping[str, Profile] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
+class ThresholdText:
     """A threshold as it was written, such as ``p99 <= 5ms``, and where."""
 
     text: str
@@ -247,12 +247,12 @@ class Gate:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class ThresholdRule:
     """The gates of a workload, or only of its cases whose parameters hold all of ``where``."""
 
     workload: str
     where: Mapping[str, Any]
-    gates: tuple[Gate, ...]
+    gates: tuple[ThresholdText, ...]
 
 
 NO_CONTROLS = Controls()
@@ -275,7 +275,7 @@ class Variant:
     clients: tuple[Machine, ...]
     server: Machine | None
     optional: bool
-    thresholds: tuple[Rule, ...]
+    thresholds: tuple[ThresholdRule, ...]
     matrix: Mapping[str, str]
     place: str
     implementation: str = ""

@@ -12,7 +12,7 @@ from storagetest.config import matrix
 from storagetest.config.base import TargetOptions
 from storagetest.config.client_counts import how_many
 from storagetest.config.kinds import ProtocolKind, WorkloadKind
-from storagetest.config.models import NO_CONTROLS, Machine, ThresholdRule, TargetEntry, Variant
+from storagetest.config.models import NO_CONTROLS, Machine, TargetEntry, ThresholdRule, Variant
 from storagetest.config.thresholds import read_rules
 from storagetest.config.validation import ValidationErrors, suggest
 from storagetest.config.yaml_source import Node

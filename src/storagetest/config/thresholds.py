@@ -23,7 +23,7 @@ from pydantic import ValidationError, create_model
 
 from storagetest.config.base import Model, WorkloadOptions
 from storagetest.config.kinds import WorkloadKind
-from storagetest.config.models import ThresholdText, ThresholdRule
+from storagetest.config.models import ThresholdRule, ThresholdText
 from storagetest.config.validation import ValidationErrors, suggest
 from storagetest.config.yaml_source import Node
 from storagetest.errors import ConfigError
@@ -107,7 +107,9 @@ def _parameter_model(options: type[WorkloadOptions], name: str) -> type[Model]:
     return create_model(f"{options.__name__}_{name}", __base__=Model, **fields)
 
 
-def _read_gates(node: Node, workload: WorkloadKind, where: str, problems: ValidationErrors) -> tuple[ThresholdText, ...]:
+def _read_gates(
+    node: Node, workload: WorkloadKind, where: str, problems: ValidationErrors
+) -> tuple[ThresholdText, ...]:
     gates: list[ThresholdText] = []
     seen: dict[tuple[str, ...], str] = {}
     for item in problems.items(node, where):

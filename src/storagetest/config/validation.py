@@ -18,10 +18,10 @@ from pydantic_core import ErrorDetails
 
 from storagetest.config.base import SecretText
 from storagetest.config.models import NAME
-from storagetest.config.yaml_source import Node, Unusable
+from storagetest.config.yaml_source import AmbiguousScalar, Node
 from storagetest.errors import ConfigError
 
-__all__ = ["Problems", "mentions", "nested_model", "suggest"]
+__all__ = ["ValidationErrors", "mentions", "nested_model", "suggest"]
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -43,7 +43,7 @@ def mentions(annotation: object, *wanted: object) -> bool:
 
 
 @dataclass(slots=True)
-class Problems:
+class ValidationErrors:
     """What has been found wrong so far: (place, sentence)."""
 
     found: list[tuple[str, str]] = field(default_factory=list)
@@ -246,7 +246,7 @@ def _sentence(at: Node, details: ErrorDetails, *, secret: bool) -> str:
         return _quoting(at, secret=secret) if scalar else f"text is wanted, not {at.kind}"
     if kind in {"literal_error", "enum"}:
         return _choice(at, str(context.get("expected", "")), secret=secret, scalar=scalar)
-    if isinstance(at.value, Unusable) and not secret:
+    if isinstance(at.value, AmbiguousScalar) and not secret:
         return (
             f'{at.raw} is {at.kind} that YAML reads in its own way; write it plainly, or quote it: "{at.raw}"'
         )

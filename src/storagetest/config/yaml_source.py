@@ -27,7 +27,7 @@ import yaml
 from storagetest.config.base import Origin, Text
 from storagetest.errors import ConfigError
 
-__all__ = ["Key", "KeyPath", "Node", "Source", "Unusable", "parse", "read"]
+__all__ = ["AmbiguousScalar", "Key", "KeyPath", "Node", "Source", "parse", "read"]
 
 _LARGEST_FILE = 1 << 20
 _MOST_NODES = 20_000
@@ -42,7 +42,7 @@ Key: TypeAlias = str | int
 KeyPath: TypeAlias = Sequence[Key]
 
 
-class Unusable:
+class AmbiguousScalar:
     """The value of a scalar that YAML 1.1 and a person read differently; no model accepts it."""
 
 
@@ -275,11 +275,11 @@ def _construct(kind: str, raw: str) -> object:
     if kind == "null":
         return None
     if kind == "bool":
-        return yaml.constructor.SafeConstructor.bool_values.get(raw.lower(), Unusable())
+        return yaml.constructor.SafeConstructor.bool_values.get(raw.lower(), AmbiguousScalar())
     if kind == "int":
         if not _INTEGER.fullmatch(raw):
-            return Unusable()
+            return AmbiguousScalar()
         return int(raw, 0) if raw.startswith("0x") else int(raw)
     if kind == "float" and _FLOAT.fullmatch(raw) and math.isfinite(float(raw)):
         return float(raw)
-    return Unusable()
+    return AmbiguousScalar()

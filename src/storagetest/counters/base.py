@@ -36,18 +36,18 @@ __all__ = [
     "DEVICE",
     "MOUNTS",
     "Kind",
-    "Snapshot",
     "Reading",
     "RequestCounts",
     "RequestKind",
+    "Snapshot",
     "Source",
     "all_sources",
-    "rate_between",
     "file_system",
-    "to_series",
     "numbers",
+    "rate_between",
     "register",
     "sources",
+    "to_series",
 ]
 
 MOUNTS = "/proc/self/mountstats"

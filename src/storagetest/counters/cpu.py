@@ -9,7 +9,7 @@ from typing import ClassVar
 from storagetest.counters.base import Kind, Reading, Source, register
 from storagetest.measure.run import Unit
 
-__all__ = ["Busy", "Cpu", "CpuTimes", "busy", "parse_stat"]
+__all__ = ["Cpu", "CpuTimes", "CpuUsage", "busy", "parse_stat"]
 
 _IDLE = (3, 4)  # the columns idle and iowait; guest time (8, 9) is already part of user and nice
 _COUNTED = 8
@@ -25,7 +25,7 @@ class CpuTimes:
 
 
 @dataclass(frozen=True, slots=True)
-class Busy:
+class CpuUsage:
     """Shares of 1: of all cores together, and of the busiest one. ``cores`` is how many there were."""
 
     share: float
@@ -54,7 +54,7 @@ def parse_stat(text: str) -> CpuTimes:
     return CpuTimes(*whole, found)
 
 
-def busy(before: CpuTimes, after: CpuTimes) -> Busy | None:
+def busy(before: CpuTimes, after: CpuTimes) -> CpuUsage | None:
     """Return how busy the machine was between two readings; None where no tick went by.
 
     iowait may run backwards (proc_stat(5)), so shares are held between 0 and 1.
@@ -65,7 +65,7 @@ def busy(before: CpuTimes, after: CpuTimes) -> Busy | None:
         _share(before.cores[name], now) for name, now in after.cores.items() if name in before.cores
     ]  # a core that came or went meanwhile has no share
     whole = _share((before.busy, before.total), (after.busy, after.total))
-    return Busy(whole, max(shares, default=whole), len(after.cores))
+    return CpuUsage(whole, max(shares, default=whole), len(after.cores))
 
 
 def _share(before: tuple[int, int], after: tuple[int, int]) -> float:

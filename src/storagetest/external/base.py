@@ -22,19 +22,19 @@ from typing import Any, ClassVar
 from storagetest.registry import Registry, get_registry
 
 __all__ = [
-    "TestOutcome",
+    "ClientSuite",
     "ControllerSuite",
     "Invocation",
-    "TargetInfo",
-    "ClientSuite",
+    "ItemOutcome",
+    "ItemResult",
     "Suite",
-    "TestResult",
+    "TargetInfo",
     "register",
     "suites",
 ]
 
 
-class TestOutcome(Enum):
+class ItemOutcome(Enum):
     """How one test ended."""
 
     PASSED = "passed"
@@ -53,10 +53,10 @@ class Invocation:
 
 
 @dataclass(frozen=True, slots=True)
-class TestResult:
+class ItemResult:
     """What a test's output says: ``reason`` is one line, ``details`` what a person would want to read."""
 
-    ended: TestOutcome
+    ended: ItemOutcome
     reason: str = ""
     details: str = ""
 
@@ -84,7 +84,7 @@ class Suite(ABC):
     """Where the program comes from, as it is said to a person who lacks it."""
 
     @abstractmethod
-    def verdict(self, test: str, *, status: int, stdout: str, stderr: str) -> TestResult:
+    def verdict(self, test: str, *, status: int, stdout: str, stderr: str) -> ItemResult:
         """Read the output of one test. Total: what cannot be read is BROKEN."""
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from storagetest.external.base import Ended, Invocation, MountSuite, Verdict, register
+from storagetest.external.base import ClientSuite, Invocation, ItemOutcome, ItemResult, register
 
 __all__ = ["Cthon04"]
 
@@ -18,7 +18,7 @@ _END = "All tests completed"
 
 
 @register
-class Cthon04(MountSuite):
+class Cthon04(ClientSuite):
     """The Connectathon tests, run on the client: one item for each of their four parts."""
 
     name: ClassVar[str] = "cthon04"
@@ -35,13 +35,13 @@ class Cthon04(MountSuite):
         script = 'cd "$1" && exec ./runtests "$2" -f "$3"'
         return Invocation(("sh", "-c", script, "sh", program, _PARTS[test], f"{place}/t"), deadline=_DEADLINE)
 
-    def verdict(self, test: str, *, status: int, stdout: str, stderr: str) -> Verdict:
+    def verdict(self, test: str, *, status: int, stdout: str, stderr: str) -> ItemResult:
         """Pass where it says that all tests were completed; its exit status alone says too little."""
         said = (stdout + "\n" + stderr).strip()
         if status == 0 and _END in stdout:
-            return Verdict(Ended.PASSED)
+            return ItemResult(ItemOutcome.PASSED)
         tail = "\n".join(said.splitlines()[-30:])
         reason = next((line.strip() for line in said.splitlines() if "fail" in line.lower()), "")
         if reason:
-            return Verdict(Ended.FAILED, reason, tail)
-        return Verdict(Ended.BROKEN, f"{test}: exit status {status} and no end", tail)
+            return ItemResult(ItemOutcome.FAILED, reason, tail)
+        return ItemResult(ItemOutcome.BROKEN, f"{test}: exit status {status} and no end", tail)

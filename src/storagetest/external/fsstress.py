@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from storagetest.external.base import Ended, Invocation, MountSuite, Verdict, register
+from storagetest.external.base import ClientSuite, Invocation, ItemOutcome, ItemResult, register
 
 __all__ = ["Fsstress"]
 
@@ -21,7 +21,7 @@ _SCRIPT = 'command -v "$1" >/dev/null || exit 127; "$@" && ls -lR "$3" >/dev/nul
 
 
 @register
-class Fsstress(MountSuite):
+class Fsstress(ClientSuite):
     """fsstress, run on the client: random operations on a tree, which is listed and removed at the end."""
 
     name: ClassVar[str] = "fsstress"
@@ -37,14 +37,14 @@ class Fsstress(MountSuite):
         argv = (program, "-d", place, "-p", str(processes), "-n", str(operations), "-s", str(seed))
         return Invocation(("sh", "-c", _SCRIPT, "sh", *argv), deadline=_DEADLINE)
 
-    def verdict(self, test: str, *, status: int, stdout: str, stderr: str) -> Verdict:
+    def verdict(self, test: str, *, status: int, stdout: str, stderr: str) -> ItemResult:
         """Pass where the program, the listing and the removal did."""
         if status == 0:
-            return Verdict(Ended.PASSED)
+            return ItemResult(ItemOutcome.PASSED)
         tail = "\n".join((stdout + stderr).strip().splitlines()[-20:])
         if status == 127 or "usage" in tail.lower():
-            return Verdict(Ended.BROKEN, f"{test}: exit status {status}", tail)
+            return ItemResult(ItemOutcome.BROKEN, f"{test}: exit status {status}", tail)
         reason = next(
             (line for line in reversed(stderr.strip().splitlines()) if line), f"exit status {status}"
         )
-        return Verdict(Ended.FAILED, reason, tail)
+        return ItemResult(ItemOutcome.FAILED, reason, tail)

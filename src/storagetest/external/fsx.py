@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import ClassVar
 
-from storagetest.external.base import Ended, Invocation, MountSuite, Verdict, register
+from storagetest.external.base import ClientSuite, Invocation, ItemOutcome, ItemResult, register
 
 __all__ = ["Fsx"]
 
@@ -45,7 +45,7 @@ _REFUSED = re.compile(r'Os \{ code: (\d+), kind: \w+, message: "([^"]+)" \}')
 
 
 @register
-class Fsx(MountSuite):
+class Fsx(ClientSuite):
     """The crate fsx, run on the client: one file, random operations, every read compared."""
 
     name: ClassVar[str] = "fsx"
@@ -65,18 +65,18 @@ class Fsx(MountSuite):
         argv = (program, "-N", str(_OPERATIONS), "-S", str(seed), "-f", f"{scratch}/fsx.toml", "-P", scratch)
         return Invocation((*argv, f"{place}/fsx"), deadline=_DEADLINE)
 
-    def verdict(self, test: str, *, status: int, stdout: str, stderr: str) -> Verdict:
+    def verdict(self, test: str, *, status: int, stdout: str, stderr: str) -> ItemResult:
         """Read what fsx found first; a call that is refused ends it with a panic."""
         if status == 0:
-            return Verdict(Ended.PASSED)
+            return ItemResult(ItemOutcome.PASSED)
         said = _COLOUR.sub("", stdout + stderr).strip()
         tail = "\n".join(said.splitlines()[:60])
         found, refused = _FOUND.search(said), _REFUSED.search(said)
         if refused is not None:
             number, words = int(refused[1]), refused[2]
             if test == "allocated" and number == errno.EOPNOTSUPP:
-                return Verdict(Ended.SKIPPED, f"posix_fallocate: {words}")
-            return Verdict(Ended.FAILED, f"a call that is to succeed was refused: {words}", tail)
+                return ItemResult(ItemOutcome.SKIPPED, f"posix_fallocate: {words}")
+            return ItemResult(ItemOutcome.FAILED, f"a call that is to succeed was refused: {words}", tail)
         if found is not None:
-            return Verdict(Ended.FAILED, found[1], tail)
-        return Verdict(Ended.BROKEN, f"{test}: exit status {status}", tail)
+            return ItemResult(ItemOutcome.FAILED, found[1], tail)
+        return ItemResult(ItemOutcome.BROKEN, f"{test}: exit status {status}", tail)

@@ -11,12 +11,19 @@ from collections import Counter
 from typing import Any, ClassVar
 
 from storagetest.errors import RemoteProtocolError
-from storagetest.external.base import Ended, HereSuite, Invocation, Look, Verdict, register
+from storagetest.external.base import (
+    ControllerSuite,
+    Invocation,
+    ItemOutcome,
+    ItemResult,
+    TargetInfo,
+    register,
+)
 from storagetest.wire.iscsi.initiator import Initiator
 from storagetest.wire.iscsi.login import Credentials
 from storagetest.wire.scsi.data import decode_designators, decode_inquiry, decode_vpd, wwids
-from storagetest.wire.scsi.logical_unit import Unit
-from storagetest.wire.tcp import Link
+from storagetest.wire.scsi.logical_unit import LogicalUnit
+from storagetest.wire.tcp import RecordedConnection
 
 __all__ = ["IscsiTestCu"]
 
@@ -29,7 +36,7 @@ _DEADLINE = 120.0
 
 
 @register
-class IscsiTestCu(HereSuite):
+class IscsiTestCu(ControllerSuite):
     """libiscsi's iscsi-test-cu, run on this machine."""
 
     name: ClassVar[str] = "iscsi-test-cu"
@@ -62,30 +69,34 @@ class IscsiTestCu(HereSuite):
         argv = (self.program, "--normal", *(["--dataloss"] if may_erase else []), f"--test=ALL.{test}", url)
         return Invocation(argv, env, min(_DEADLINE, 2 * options.deadline))
 
-    def verdict(self, test: str, *, status: int, stdout: str, stderr: str) -> Verdict:
+    def verdict(self, test: str, *, status: int, stdout: str, stderr: str) -> ItemResult:
         """Read what one test printed; what it says before CUnit's banner is about the unit, not the test."""
         before, banner, said = stdout.partition(_BANNER)
         counts = _COUNTS.search(said)
         if not banner or counts is None:
             tail = "\n".join((before + said + stderr).strip().splitlines()[-8:])
-            return Verdict(Ended.BROKEN, f"{test}: exit status {status} and no summary", tail)
+            return ItemResult(ItemOutcome.BROKEN, f"{test}: exit status {status} and no summary", tail)
         notes = [(kind, text.strip()) for kind, text in _SAID.findall(said)]
         if int(counts[4]) or status not in (0, 1):
             assertions = _ASSERTION.findall(said) or [f"exit status {status}"]
-            return Verdict(Ended.FAILED, _first(notes, "FAILED") or assertions[0], _details(notes, said))
+            return ItemResult(
+                ItemOutcome.FAILED, _first(notes, "FAILED") or assertions[0], _details(notes, said)
+            )
         skipped = _first(notes, "SKIPPED")
         if skipped or not int(counts[2]):
-            return Verdict(Ended.SKIPPED, skipped or "the program ran nothing", _details(notes, said))
-        return Verdict(Ended.PASSED)
+            return ItemResult(
+                ItemOutcome.SKIPPED, skipped or "the program ran nothing", _details(notes, said)
+            )
+        return ItemResult(ItemOutcome.PASSED)
 
-    def look(self, options: Any) -> Look:  # noqa: ANN401  # Iscsi.Options
+    def look(self, options: Any) -> TargetInfo:  # noqa: ANN401  # Iscsi.Options
         """Log in; return the unit's vendor (INQUIRY), and whether ``erase`` is among its names (VPD 83h)."""
         address, port = options.wire_endpoint(options.address, options.port)
         known = None
         if options.chap is not None:
             known = Credentials(options.chap.username, options.chap.password.reveal().encode())
         vendor, may_erase = "", False
-        with Link.connect(address, port, deadline=options.deadline) as link:
+        with RecordedConnection.connect(address, port, deadline=options.deadline) as link:
             asker = Initiator(
                 link,
                 name="iqn.2024-01.org.storagetest:identity",
@@ -94,7 +105,7 @@ class IscsiTestCu(HereSuite):
             )
             try:
                 asker.login(target=options.iqn, credentials=known)
-                unit = Unit(asker)
+                unit = LogicalUnit(asker)
                 unit.clear_attentions()
                 vendor = decode_inquiry(unit.inquiry().data).vendor.strip()
                 names = wwids(decode_designators(decode_vpd(unit.inquiry(0x83).data)))
@@ -103,7 +114,7 @@ class IscsiTestCu(HereSuite):
                 pass  # it answers; what is wrong with it, the tests say one by one
             finally:
                 asker.close()
-        return Look(vendor, may_erase)
+        return TargetInfo(vendor, may_erase)
 
 
 def _first(notes: list[tuple[str, str]], kind: str) -> str:

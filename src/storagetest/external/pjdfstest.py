@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import ClassVar
 
-from storagetest.external.base import Ended, Invocation, MountSuite, Verdict, register
+from storagetest.external.base import ClientSuite, Invocation, ItemOutcome, ItemResult, register
 
 __all__ = ["Pjdfstest"]
 
@@ -51,7 +51,7 @@ _SUMMARY = "\nSummary: "
 
 
 @register
-class Pjdfstest(MountSuite):
+class Pjdfstest(ClientSuite):
     """The POSIX file system tests by Pawel Jakub Dawidek, as rewritten in Rust, run on the client."""
 
     name: ClassVar[str] = "pjdfstest"
@@ -69,21 +69,23 @@ class Pjdfstest(MountSuite):
         argv = (program, "-c", f"{scratch}/pjdfstest.toml", "-p", place, "--", f"{test}::")
         return Invocation(argv, deadline=_DEADLINE)
 
-    def verdict(self, test: str, *, status: int, stdout: str, stderr: str) -> Verdict:
+    def verdict(self, test: str, *, status: int, stdout: str, stderr: str) -> ItemResult:
         """Read how each test of this call ended; the pattern ``link::`` runs those of ``unlink``, too."""
         if _SUMMARY not in stdout:
             tail = "\n".join((stdout + stderr).strip().splitlines()[-20:])
-            return Verdict(Ended.BROKEN, f"{test}: exit status {status} and no summary", tail)
+            return ItemResult(ItemOutcome.BROKEN, f"{test}: exit status {status} and no summary", tail)
         ended = {name: word for name, word in _ENDED.findall(stdout) if name.startswith(f"{test}::")}
         failed = [name for name, word in ended.items() if word == "FAILED"]
         passed = sum(word == "ok" for word in ended.values())
         if failed:
             shown = ", ".join(failed[:3]) + " …" * (len(failed) > 3)
             said = _without_backtraces(stdout)
-            return Verdict(Ended.FAILED, f"{len(failed)} of {len(ended)} tests fail: {shown}", said)
+            return ItemResult(ItemOutcome.FAILED, f"{len(failed)} of {len(ended)} tests fail: {shown}", said)
         if not passed:
-            return Verdict(Ended.SKIPPED, f"the program skips all of its {len(ended)} tests of {test}")
-        return Verdict(Ended.PASSED)
+            return ItemResult(
+                ItemOutcome.SKIPPED, f"the program skips all of its {len(ended)} tests of {test}"
+            )
+        return ItemResult(ItemOutcome.PASSED)
 
 
 def _without_backtraces(said: str) -> str:

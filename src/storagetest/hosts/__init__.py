@@ -3,28 +3,37 @@
 from __future__ import annotations
 
 from storagetest.hosts.base import Completed, Host, failed
-from storagetest.hosts.interactive import Conversation
+from storagetest.hosts.interactive import InteractiveProcess
 from storagetest.hosts.local import LocalHost
 from storagetest.hosts.slurm import SlurmHost
 from storagetest.hosts.ssh import SshHost, SshSettings
-from storagetest.hosts.undo_journal import Entry, Journal, Opened, Outcome, Outcomes, Step, Unreadable, clean
+from storagetest.hosts.undo_journal import (
+    Entry,
+    EntryHandle,
+    Journal,
+    Step,
+    UndoResult,
+    UndoStatus,
+    UnreadableEntry,
+    clean,
+)
 from storagetest.hosts.wait import wait_until
 
 __all__ = [
     "Completed",
-    "Conversation",
     "Entry",
+    "EntryHandle",
     "Host",
+    "InteractiveProcess",
     "Journal",
     "LocalHost",
-    "Opened",
-    "Outcome",
-    "Outcomes",
     "SlurmHost",
     "SshHost",
     "SshSettings",
     "Step",
-    "Unreadable",
+    "UndoResult",
+    "UndoStatus",
+    "UnreadableEntry",
     "clean",
     "failed",
     "wait_until",

@@ -6,25 +6,33 @@ import codecs
 from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["OUTPUT_LIMIT", "Collected", "Ended", "Lost", "Overrun", "TooMuch", "bounded"]
+__all__ = [
+    "OUTPUT_LIMIT",
+    "ConnectionLost",
+    "DeadlinePassed",
+    "ExitInfo",
+    "OutputBuffer",
+    "OutputTooLarge",
+    "bounded",
+]
 
 OUTPUT_LIMIT = 64 << 20
 """Bytes that a command may write to stdout, and as many to stderr."""
 
 
-class Overrun(Exception):  # never leaves this room
+class DeadlinePassed(Exception):  # never leaves this room
     """Our own deadline passed; our end of the line is cut already."""
 
 
-class Lost(Exception):  # never leaves this room
+class ConnectionLost(Exception):  # never leaves this room
     """The connection went away while a command ran; its text says which."""
 
 
-class TooMuch(Exception):  # never leaves this room
+class OutputTooLarge(Exception):  # never leaves this room
     """A command printed more than :data:`OUTPUT_LIMIT` bytes; its text says how many."""
 
 
-class Collected:
+class OutputBuffer:
     """What comes out of one stream: kept up to the limit, and handed on line by line."""
 
     def __init__(self, on_line: Callable[[str], None] | None = None) -> None:
@@ -64,14 +72,14 @@ class Collected:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class ExitInfo:
     """How a transport's command line ended: exit status, and seconds from its start as seen from here."""
 
     status: int
     seconds: float
 
 
-def bounded(out: Collected, err: Collected) -> None:
+def bounded(out: OutputBuffer, err: OutputBuffer) -> None:
     """Raise :class:`TooMuch` when either stream has passed its limit."""
     if out.overflowed or err.overflowed:
-        raise TooMuch(f"more than {OUTPUT_LIMIT >> 20} MiB")
+        raise OutputTooLarge(f"more than {OUTPUT_LIMIT >> 20} MiB")

@@ -19,7 +19,7 @@ from storagetest.hosts._paramiko import paramiko
 from storagetest.hosts._ssh_settings import Endpoint
 from storagetest.hosts._supervised_host import Unreachable
 
-__all__ = ["Budget", "log_in", "reach"]
+__all__ = ["TimeBudget", "authenticate", "tcp_connect"]
 
 _KEEPALIVE = 15
 """Seconds between keepalives, so that no firewall forgets an idle connection."""
@@ -28,7 +28,7 @@ _UNACKNOWLEDGED_MS = 60_000
 _USUAL_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
 
 
-class Budget:
+class TimeBudget:
     """The seconds that the steps of one connection share."""
 
     def __init__(self, endpoint: Endpoint, seconds: float) -> None:
@@ -51,7 +51,7 @@ class Budget:
         )
 
 
-def reach(endpoint: Endpoint, budget: Budget) -> socket.socket:
+def tcp_connect(endpoint: Endpoint, budget: TimeBudget) -> socket.socket:
     """Connect to ``endpoint`` by TCP."""
     wrong: OSError | None = None
     for family, kind, protocol, _, address in _addresses(endpoint, budget):
@@ -71,7 +71,9 @@ def reach(endpoint: Endpoint, budget: Budget) -> socket.socket:
     raise Unreachable(f"{endpoint.name}: {_why_not(wrong, endpoint.where)}") from wrong
 
 
-def log_in(endpoint: Endpoint, line: socket.socket | paramiko.Channel, budget: Budget) -> paramiko.Transport:
+def authenticate(
+    endpoint: Endpoint, line: socket.socket | paramiko.Channel, budget: TimeBudget
+) -> paramiko.Transport:
     """Speak SSH over ``line``, check the host's key and log in; ``line`` is closed if that fails."""
     transport = paramiko.Transport(line)
     try:
@@ -85,7 +87,7 @@ def log_in(endpoint: Endpoint, line: socket.socket | paramiko.Channel, budget: B
     return transport
 
 
-def _addresses(endpoint: Endpoint, budget: Budget) -> list[Any]:
+def _addresses(endpoint: Endpoint, budget: TimeBudget) -> list[Any]:
     """Resolve the address, beside us in a thread: getaddrinfo(3) has no time-out."""
     answer: list[Any] = []
 
@@ -119,7 +121,7 @@ def _why_not(error: OSError, where: str) -> str:
     return f"cannot connect to {where}: {error.strerror or error}"
 
 
-def _exchange_keys(transport: paramiko.Transport, endpoint: Endpoint, budget: Budget) -> None:
+def _exchange_keys(transport: paramiko.Transport, endpoint: Endpoint, budget: TimeBudget) -> None:
     """Agree on keys with the server, and make sure that it is the one we know."""
     name = endpoint.address if endpoint.port == 22 else f"[{endpoint.address}]:{endpoint.port}"
     known = _known_keys(endpoint, name) if endpoint.check_host_key else []
@@ -187,7 +189,7 @@ def _described(key: paramiko.PKey) -> str:
     return f"{key.get_name()} {key.fingerprint}"
 
 
-def _authenticate(transport: paramiko.Transport, endpoint: Endpoint, budget: Budget) -> None:
+def _authenticate(transport: paramiko.Transport, endpoint: Endpoint, budget: TimeBudget) -> None:
     tried: list[str] = []
     taken: list[str] = []
     broken: Exception | None = None

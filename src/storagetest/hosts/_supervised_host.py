@@ -28,10 +28,10 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from storagetest.errors import DeadlineExceeded, HostError
-from storagetest.hosts._output import Collected, Ended, Lost, Overrun, TooMuch
-from storagetest.hosts.base import Completed, Host, failed, shown
-from storagetest.hosts.fast_exec import MOST_STDIN, hear_out
-from storagetest.hosts.interactive import Conversation, Line, LineLate, LineLost
+from storagetest.hosts._output import ConnectionLost, DeadlinePassed, ExitInfo, OutputBuffer, OutputTooLarge
+from storagetest.hosts.base import Completed, Host, failed, format_command
+from storagetest.hosts.fast_exec import MOST_STDIN, collect_output
+from storagetest.hosts.interactive import Channel, ChannelLost, ChannelTimeout, InteractiveProcess
 
 __all__ = ["SETTLE", "SupervisedHost", "Unreachable"]
 
@@ -86,8 +86,8 @@ class _Task:
     command: str
     deadline: float
     stdin: bytes
-    out: Collected
-    err: Collected
+    out: OutputBuffer
+    err: OutputBuffer
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def tail(self) -> str:
@@ -104,8 +104,8 @@ class SupervisedHost(Host):
 
     @abstractmethod
     def _execute(
-        self, argv: Sequence[str], *, stdin: bytes, out: Collected, err: Collected, limit: float
-    ) -> Ended:
+        self, argv: Sequence[str], *, stdin: bytes, out: OutputBuffer, err: OutputBuffer, limit: float
+    ) -> ExitInfo:
         """Execute ``argv`` (already supervised) to its end; our end is cut whenever this raises.
 
         Raises :class:`Overrun` after ``limit`` seconds, :class:`Lost`, :class:`Unreachable`, whatever ``out``
@@ -113,17 +113,17 @@ class SupervisedHost(Host):
         """
 
     @abstractmethod
-    def _start(self, argv: Sequence[str], limit: float) -> Line:
+    def _start(self, argv: Sequence[str], limit: float) -> Channel:
         """Start ``argv`` (already supervised) and return our end of its streams.
 
         Raises :class:`Lost` or :class:`Unreachable`; ``limit`` is for reaching the host.
         """
 
-    def _turn(self, deadline: float) -> AbstractContextManager[None]:  # noqa: ARG002
+    def _session_slot(self, deadline: float) -> AbstractContextManager[None]:  # noqa: ARG002
         """Wait for one's turn, where a transport carries only so many commands at once."""
         return nullcontext()
 
-    def _suspect(self) -> None:
+    def _distrust_connection(self) -> None:
         """Called when the host did not answer: do not trust the present connection any more."""
         if self.shortcut is not None:
             self.shortcut.is_silent()
@@ -153,17 +153,17 @@ class SupervisedHost(Host):
     @contextmanager
     def converse(
         self, argv: Sequence[str], *, deadline: float, first: bytes = b"", name: str = ""
-    ) -> Iterator[Conversation]:
+    ) -> Iterator[InteractiveProcess]:
         """Converse with a command; see :meth:`Host.converse`. One of a connection's sessions is in use."""
-        token, command = uuid.uuid4().hex, name or f"`{shown(argv)}`"
-        self._reap_orphans()
-        with self._turn(_REACH):
+        token, command = uuid.uuid4().hex, name or f"`{format_command(argv)}`"
+        self._kill_orphans()
+        with self._session_slot(_REACH):
             try:
                 line = self._start(supervised(argv, token, deadline, {}), _REACH)
-            except Lost as lost:
+            except ConnectionLost as lost:
                 self._orphans.append(token)
                 raise HostError(f"{self.name}: {lost} while starting {command}") from None
-            talk = Conversation(
+            talk = InteractiveProcess(
                 self.name,
                 command,
                 line,
@@ -171,25 +171,25 @@ class SupervisedHost(Host):
             )
             with closing(line):
                 try:
-                    talk.say(first)
+                    talk.send_line(first)
                     yield talk
                 except BaseException:
-                    self._part(line, token)
+                    self._stop_interactive(line, token)
                     raise
-                if not self._part(line, token):
+                if not self._stop_interactive(line, token):
                     raise HostError(
                         f"{self.name}: {command} cannot be killed: it hangs in the kernel "
                         "(is its target dead?)"
                     )
 
-    def _part(self, line: Line, token: str) -> bool:
+    def _stop_interactive(self, line: Channel, token: str) -> bool:
         """End a conversation's command; whether it is gone, or will be as soon as there is a connection."""
-        line.hang_up()
+        line.close_stdin()
         try:
             line.status(GRACE)
-        except LineLost:
+        except ChannelLost:
             self._orphans.append(token)
-        except LineLate:
+        except ChannelTimeout:
             return self._reap(token) is not False
         return True
 
@@ -220,26 +220,28 @@ class SupervisedHost(Host):
         stdin: bytes = b"",
         env: Mapping[str, str] | None = None,
         on_line: Callable[[str], None] | None = None,
-    ) -> tuple[Ended, _Task]:
+    ) -> tuple[ExitInfo, _Task]:
         if not argv:
             msg = f"{self.name}: there is no command to run"
             raise HostError(msg)
-        task = _Task(shown(argv), deadline, stdin, Collected(on_line), Collected())
+        task = _Task(format_command(argv), deadline, stdin, OutputBuffer(on_line), OutputBuffer())
         if deadline <= 0:
             msg = f"{self.name}: `{task.command}` was not started: its time is over"
             raise DeadlineExceeded(msg)
-        self._reap_orphans()
+        self._kill_orphans()
         limit = deadline + MARGIN
         line = self._by_shortcut(argv, task, env or {})
         if line is not None:
-            ended = self._watched(partial(hear_out, line, out=task.out, err=task.err, limit=limit), task)
+            ended = self._run_watched(
+                partial(collect_output, line, out=task.out, err=task.err, limit=limit), task
+            )
             if ended.status in _TIMED_OUT:  # timeout(1) knows the process group alone
                 self._reap(task.token)
         else:
-            with self._turn(deadline):
+            with self._session_slot(deadline):
                 argv_there = supervised(argv, task.token, deadline, env or {})
                 streams = {"out": task.out, "err": task.err}
-                ended = self._watched(
+                ended = self._run_watched(
                     partial(self._execute, argv_there, stdin=task.stdin, limit=limit, **streams), task
                 )
         if ended.status in _TIMED_OUT and ended.seconds >= deadline * _SEEN_BY_ANOTHER_CLOCK:
@@ -247,30 +249,30 @@ class SupervisedHost(Host):
         self._must_have_started(argv[0], ended.status, task.err.text)
         return ended, task
 
-    def _by_shortcut(self, argv: Sequence[str], task: _Task, env: Mapping[str, str]) -> Line | None:
+    def _by_shortcut(self, argv: Sequence[str], task: _Task, env: Mapping[str, str]) -> Channel | None:
         """Start a task by the shortcut, where there is one that can be asked."""
         if self.shortcut is None or len(task.stdin) > MOST_STDIN:
             return None
         whole = {**env, MARK: task.token}
         return self.shortcut.start(argv, env=whole, stdin=task.stdin, deadline=task.deadline)
 
-    def _watched(self, execute: Callable[[], Ended], task: _Task) -> Ended:
+    def _run_watched(self, execute: Callable[[], ExitInfo], task: _Task) -> ExitInfo:
         """Have a task executed, and end it on the host whenever the waiting for it ends early (rule 2)."""
         try:
             ended = execute()
             task.out.finish()
-        except Overrun:
+        except DeadlinePassed:
             how = {
                 True: "and was killed",
                 False: "and cannot be killed: it hangs in the kernel (is its target dead?)",
                 None: "and the host no longer answers",
             }[self._reap(task.token)]
             raise self._late(task, how) from None
-        except Lost as lost:
+        except ConnectionLost as lost:
             self._orphans.append(task.token)
             msg = f"{self.name}: {lost} while running `{task.command}`; the next command connects anew"
             raise HostError(msg) from None
-        except TooMuch as much:
+        except OutputTooLarge as much:
             self._reap(task.token)
             raise HostError(f"{self.name}: `{task.command}` printed {much} and was killed") from None
         except Unreachable:
@@ -284,14 +286,14 @@ class SupervisedHost(Host):
         """End what is left of a run: whether all of it is gone, or None where the host does not answer."""
         line = ["sh", "-c", f"run=$1; {_REAP}reap TERM KILL", "reap", token]
         try:
-            ended = self._execute(line, stdin=b"", out=Collected(), err=Collected(), limit=REAP_LIMIT)
-        except (Overrun, Lost, HostError):
-            self._suspect()
+            ended = self._execute(line, stdin=b"", out=OutputBuffer(), err=OutputBuffer(), limit=REAP_LIMIT)
+        except (DeadlinePassed, ConnectionLost, HostError):
+            self._distrust_connection()
             self._orphans.append(token)
             return None
         return ended.status == 0
 
-    def _reap_orphans(self) -> None:
+    def _kill_orphans(self) -> None:
         tokens, self._orphans = self._orphans, []
         while tokens and self._reap(tokens.pop()) is not None:
             pass

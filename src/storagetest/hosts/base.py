@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from storagetest.errors import HostError
-from storagetest.hosts.fast_exec import Shortcut
-from storagetest.hosts.interactive import Conversation
+from storagetest.hosts.fast_exec import FastExec
+from storagetest.hosts.interactive import InteractiveProcess
 
 __all__ = ["Completed", "Host"]
 
@@ -50,16 +50,18 @@ class Completed:
     def describe(self) -> str:
         """Say what ran where, how it ended, and the last lines of what it complained about."""
         tail = "\n".join((self.stderr.strip() or self.stdout.strip()).splitlines()[-_TAIL_LINES:])
-        return f"{self.host}: `{shown(self.argv)}` exited {self.status}" + (f":\n{tail}" if tail else "")
+        return f"{self.host}: `{format_command(self.argv)}` exited {self.status}" + (
+            f":\n{tail}" if tail else ""
+        )
 
 
-def shown(argv: Sequence[str]) -> str:
+def format_command(argv: Sequence[str]) -> str:
     """Return a command as messages show it: one line, the rest of a long one left out."""
     line = " ".join(shlex.join(argv).split())
     return line if len(line) <= 240 else f"{line[:240]}…"
 
 
-class Kept(Protocol):
+class HostResource(Protocol):
     """What :meth:`Host.once` makes."""
 
     def __init__(self, host: Host) -> None: ...
@@ -68,7 +70,7 @@ class Kept(Protocol):
         """End it. Safe to call twice."""
 
 
-Made = TypeVar("Made", bound=Kept)
+Made = TypeVar("Made", bound=HostResource)
 _MAKING = threading.Lock()
 
 
@@ -76,9 +78,9 @@ class Host(ABC):
     """A client or server. Use as a context manager, or call :meth:`close`."""
 
     name: str
-    far = False
+    expensive_exec = False
     """Whether to start a command there costs much more than here, as a login or a job step does."""
-    shortcut: Shortcut | None = None
+    shortcut: FastExec | None = None
     """What starts commands there more quickly, while it is there."""
     _kept: dict[type, Any] | None = None
 
@@ -103,7 +105,7 @@ class Host(ABC):
     @abstractmethod
     def converse(
         self, argv: Sequence[str], *, deadline: float, first: bytes = b"", name: str = ""
-    ) -> AbstractContextManager[Conversation]:
+    ) -> AbstractContextManager[InteractiveProcess]:
         """Start ``argv``, say ``first`` to it, and yield the conversation; at its end nothing of it is left.
 
         ``deadline`` is the most seconds that all of it may last. At the end the command's stdin is closed,
@@ -123,7 +125,7 @@ class Host(ABC):
     def close(self) -> None:
         """Let go of the transport, and of what was made by :meth:`once` before it. Safe to call twice."""
 
-    def once(self, make: type[Made]) -> Made:
+    def resource(self, make: type[Made]) -> Made:
         """Return the one ``make(self)`` of this host, made when it is first asked for.
 
         It is closed before the host is.

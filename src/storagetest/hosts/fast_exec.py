@@ -18,21 +18,21 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Protocol
 
-from storagetest.hosts._output import Collected, Ended, Lost, Overrun, bounded
-from storagetest.hosts.interactive import Line, LineLate, LineLost
+from storagetest.hosts._output import ConnectionLost, DeadlinePassed, ExitInfo, OutputBuffer, bounded
+from storagetest.hosts.interactive import Channel, ChannelLost, ChannelTimeout
 
-__all__ = ["MOST_STDIN", "Shortcut", "hear_out"]
+__all__ = ["MOST_STDIN", "FastExec", "collect_output"]
 
 MOST_STDIN = 1 << 20
 """Bytes that a command may be given through a shortcut, which others wait to use."""
 
 
-class Shortcut(Protocol):
+class FastExec(Protocol):
     """What a host's shortcut is."""
 
     def start(
         self, argv: Sequence[str], *, env: Mapping[str, str], stdin: bytes, deadline: float
-    ) -> Line | None:
+    ) -> Channel | None:
         """Start ``argv`` with ``env`` added to its environment, and ``stdin`` as all of its input.
 
         It is told to end after ``deadline`` seconds, and soon killed; its status is then that of timeout(1).
@@ -43,7 +43,7 @@ class Shortcut(Protocol):
         """Take note that the host did not answer: it is not asked again until it has said something."""
 
 
-def hear_out(line: Line, *, out: Collected, err: Collected, limit: float) -> Ended:
+def collect_output(line: Channel, *, out: OutputBuffer, err: OutputBuffer, limit: float) -> ExitInfo:
     """Collect what a command says until it ends.
 
     Raises :class:`Overrun` after ``limit`` seconds, :class:`Lost`, whatever ``out`` raises, and
@@ -56,11 +56,11 @@ def hear_out(line: Line, *, out: Collected, err: Collected, limit: float) -> End
                 out.feed(data)
                 bounded(out, err)
             status = line.status(max(0.0, began + limit - time.monotonic()))
-        except LineLate:
-            raise Overrun from None
-        except LineLost as lost:
-            raise Lost(str(lost)) from None
+        except ChannelTimeout:
+            raise DeadlinePassed from None
+        except ChannelLost as lost:
+            raise ConnectionLost(str(lost)) from None
         finally:
-            err.feed(line.complaint().encode())
+            err.feed(line.stderr_text().encode())
     bounded(out, err)
-    return Ended(status, time.monotonic() - began)
+    return ExitInfo(status, time.monotonic() - began)

@@ -24,7 +24,7 @@ from collections.abc import Callable
 
 from storagetest.errors import DeadlineExceeded, HostError
 
-__all__ = ["Conversation", "Line", "LineLate", "LineLost"]
+__all__ = ["Channel", "ChannelLost", "ChannelTimeout", "InteractiveProcess"]
 
 LONGEST = 64 << 20
 """Bytes that one line may have."""
@@ -32,18 +32,18 @@ LONGEST = 64 << 20
 _TAIL_LINES = 8
 
 
-class LineLate(Exception):  # never leaves this room
+class ChannelTimeout(Exception):  # never leaves this room
     """The time for this step is over; the line is as it was."""
 
 
-class LineLost(Exception):  # never leaves this room
+class ChannelLost(Exception):  # never leaves this room
     """The connection went away; its text says which."""
 
 
-class Line(ABC):
+class Channel(ABC):
     """Our end of a running command's streams, as a transport has it. ``limit`` is in seconds throughout.
 
-    Every method but :meth:`close` and :meth:`hang_up` raises :class:`LineLate` or :class:`LineLost`.
+    Every method but :meth:`close` and :meth:`close_stdin` raises :class:`LineLate` or :class:`LineLost`.
     ``duplex`` is set where one thread receives all the time while others send; else sending takes in what
     comes meanwhile.
     """
@@ -59,11 +59,11 @@ class Line(ABC):
         """Return the next bytes of the command's stdout; none at its end."""
 
     @abstractmethod
-    def complaint(self) -> str:
+    def stderr_text(self) -> str:
         """Return what the command has written to stderr so far."""
 
     @abstractmethod
-    def hang_up(self) -> None:
+    def close_stdin(self) -> None:
         """End the command's stdin."""
 
     @abstractmethod
@@ -79,11 +79,11 @@ class Line(ABC):
         self.close()
 
 
-class Conversation:
+class InteractiveProcess:
     """What :meth:`Host.converse` yields. For one thread, but see :meth:`speak_while_hearing`."""
 
     def __init__(
-        self, host: str, command: str, line: Line, *, explain: Callable[[int, str], None] = lambda *_: None
+        self, host: str, command: str, line: Channel, *, explain: Callable[[int, str], None] = lambda *_: None
     ) -> None:
         """``command`` is what messages call it.
 
@@ -95,17 +95,17 @@ class Conversation:
         self._rest = b""
         self._lines: list[bytes] = []
 
-    def say(self, words: bytes | str, *, deadline: float = 30.0) -> None:
+    def send_line(self, words: bytes | str, *, deadline: float = 30.0) -> None:
         """Send ``words``, and a line's end after a text; bytes go as they are."""
         data = words if isinstance(words, bytes) else words.encode() + b"\n"
         try:
             self._line.send(data, deadline)
-        except LineLate:
+        except ChannelTimeout:
             raise DeadlineExceeded(f"{self._who} did not listen for {deadline:g} s") from None
-        except LineLost as lost:
+        except ChannelLost as lost:
             raise HostError(f"{self._who}: {lost}") from None
 
-    def speak_while_hearing(self) -> None:
+    def enable_full_duplex(self) -> None:
         """Let one thread :meth:`hear` while another may :meth:`say`; from now on one always has to hear."""
         self._line.duplex = True
 
@@ -113,7 +113,7 @@ class Conversation:
         """Let go of our end at once: its host has fallen silent, and nobody waits for the command's end."""
         self._line.abandon()
 
-    def hear(self, deadline: float) -> str:
+    def read_line(self, deadline: float) -> str:
         """Return the next line, without its end; what is not UTF-8 becomes U+FFFD."""
         until = time.monotonic() + deadline
         while not self._lines:
@@ -121,9 +121,9 @@ class Conversation:
                 data = self._line.receive(max(0.0, until - time.monotonic()))
                 if not data:
                     raise self._ended(max(1.0, until - time.monotonic()))
-            except LineLate:
+            except ChannelTimeout:
                 raise DeadlineExceeded(f"{self._who} said nothing for {deadline:g} s{self._tail()}") from None
-            except LineLost as lost:
+            except ChannelLost as lost:
                 raise HostError(f"{self._who}: {lost}{self._tail()}") from None
             *self._lines, self._rest = (self._rest + data).split(b"\n")
             if len(self._rest) > LONGEST:
@@ -132,11 +132,11 @@ class Conversation:
 
     def _ended(self, limit: float) -> HostError:
         status = self._line.status(limit)
-        self._explain(status, self._line.complaint())
+        self._explain(status, self._line.stderr_text())
         unfinished = self._rest.decode(errors="replace")[-200:]
         word = f"; its last word was {unfinished!r}" if unfinished else ""
         return HostError(f"{self._who} ended in mid-conversation with status {status}{word}{self._tail()}")
 
     def _tail(self) -> str:
-        said = self._line.complaint().strip().splitlines()[-_TAIL_LINES:]
+        said = self._line.stderr_text().strip().splitlines()[-_TAIL_LINES:]
         return ":\n" + "\n".join(said) if said else ""

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import IO
 
-from storagetest.hosts._output import OUTPUT_LIMIT, Collected, Ended, Overrun, bounded
+from storagetest.hosts._output import OUTPUT_LIMIT, DeadlinePassed, ExitInfo, OutputBuffer, bounded
 from storagetest.hosts._supervised_host import SETTLE, SupervisedHost, Unreachable
-from storagetest.hosts.interactive import Line, LineLate
+from storagetest.hosts.interactive import Channel, ChannelTimeout
 
 __all__ = ["LocalHost"]
 
@@ -33,14 +33,14 @@ class LocalHost(SupervisedHost):
         self._close_kept()
 
     def _execute(
-        self, argv: Sequence[str], *, stdin: bytes, out: Collected, err: Collected, limit: float
-    ) -> Ended:
+        self, argv: Sequence[str], *, stdin: bytes, out: OutputBuffer, err: OutputBuffer, limit: float
+    ) -> ExitInfo:
         started = time.monotonic()
         process = self._popen(argv)
         streams = [stream for stream in (process.stdin, process.stdout, process.stderr) if stream]
         try:
             _pump(process, stdin, out, err, started + limit)
-            return Ended(_status(process, started + limit), time.monotonic() - started)
+            return ExitInfo(_status(process, started + limit), time.monotonic() - started)
         except BaseException:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -51,7 +51,7 @@ class LocalHost(SupervisedHost):
                 with suppress(OSError):  # an unwritten rest of stdin
                     stream.close()
 
-    def _start(self, argv: Sequence[str], limit: float) -> Line:  # noqa: ARG002  # nothing is far
+    def _start(self, argv: Sequence[str], limit: float) -> Channel:  # noqa: ARG002  # nothing is far
         return _Pipes(self._popen(argv))
 
     def _popen(self, argv: Sequence[str]) -> subprocess.Popen[bytes]:
@@ -63,7 +63,7 @@ class LocalHost(SupervisedHost):
             raise Unreachable(msg) from error
 
 
-class _Pipes(Line):
+class _Pipes(Channel):
     """The three pipes of a child process."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
@@ -99,7 +99,7 @@ class _Pipes(Line):
         with suppress(BrokenPipeError):
             while rest:
                 if not room.poll(max(0.0, until - time.monotonic()) * 1000):
-                    raise LineLate
+                    raise ChannelTimeout
                 with suppress(BlockingIOError):
                     rest = rest[os.write(self._in, rest[:_CHUNK]) :]
 
@@ -114,7 +114,7 @@ class _Pipes(Line):
         """Wait until something can be done, take in what was said, and return the streams that were ready."""
         ready = {one for one, _ in self._poll.poll(max(0.0, until - time.monotonic()) * 1000)}
         if not ready:
-            raise LineLate
+            raise ChannelTimeout
         if self._err in ready and not self._complain():
             self._poll.unregister(self._err)
         if self._out in ready:
@@ -130,10 +130,10 @@ class _Pipes(Line):
         self._said = (self._said + data)[-OUTPUT_LIMIT:]
         return bool(data)
 
-    def complaint(self) -> str:
+    def stderr_text(self) -> str:
         return self._said.decode(errors="replace")
 
-    def hang_up(self) -> None:
+    def close_stdin(self) -> None:
         with suppress(OSError):
             self._streams[0].close()
 
@@ -141,7 +141,7 @@ class _Pipes(Line):
         try:
             status = self._process.wait(limit)
         except subprocess.TimeoutExpired:
-            raise LineLate from None
+            raise ChannelTimeout from None
         os.set_blocking(self._err, False)
         with suppress(BlockingIOError):  # a daemon that it left behind may hold it open
             while self._complain():
@@ -162,7 +162,7 @@ class _Pipes(Line):
 
 
 def _pump(
-    process: subprocess.Popen[bytes], stdin: bytes, out: Collected, err: Collected, until: float
+    process: subprocess.Popen[bytes], stdin: bytes, out: OutputBuffer, err: OutputBuffer, until: float
 ) -> None:
     """Move bytes until both outputs have ended, or the process has and is quiet; :class:`Overrun` then."""
     assert process.stdin is not None
@@ -178,11 +178,11 @@ def _pump(
         while any(key.data for key in selector.get_map().values()):
             now = time.monotonic()
             if now >= until:
-                raise Overrun
+                raise DeadlinePassed
             ready = selector.select(min(_POLL, until - now))
             for key, _ in ready:
                 stream: IO[bytes] = key.fileobj  # type: ignore[assignment]  # registered above
-                if isinstance(key.data, Collected):
+                if isinstance(key.data, OutputBuffer):
                     alive = _read(stream, key.data)
                 else:
                     rest = _write(stream, rest)
@@ -203,10 +203,10 @@ def _status(process: subprocess.Popen[bytes], until: float) -> int:
     try:
         return process.wait(max(until - time.monotonic(), 0))
     except subprocess.TimeoutExpired:
-        raise Overrun from None
+        raise DeadlinePassed from None
 
 
-def _read(stream: IO[bytes], into: Collected) -> bool:
+def _read(stream: IO[bytes], into: OutputBuffer) -> bool:
     data = os.read(stream.fileno(), _CHUNK)
     into.feed(data)
     return bool(data)

@@ -24,9 +24,9 @@ import threading
 from collections.abc import Sequence
 from typing import IO
 
-from storagetest.hosts._output import Collected, Ended
+from storagetest.hosts._output import ExitInfo, OutputBuffer
 from storagetest.hosts._supervised_host import Unreachable
-from storagetest.hosts.interactive import Line
+from storagetest.hosts.interactive import Channel
 from storagetest.hosts.local import LocalHost
 
 __all__ = ["SlurmHost", "srun"]
@@ -49,8 +49,8 @@ class SlurmHost(LocalHost):
         """Where this thread's srun puts its own words."""
 
     def _execute(
-        self, argv: Sequence[str], *, stdin: bytes, out: Collected, err: Collected, limit: float
-    ) -> Ended:
+        self, argv: Sequence[str], *, stdin: bytes, out: OutputBuffer, err: OutputBuffer, limit: float
+    ) -> ExitInfo:
         with tempfile.TemporaryFile() as words:
             self._own.words = words
             ended = super()._execute(argv, stdin=stdin, out=out, err=err, limit=limit)
@@ -60,7 +60,7 @@ class SlurmHost(LocalHost):
             raise Unreachable(f"{self.name}: no step on node {self._node}: {said.strip()}")
         return ended
 
-    def _start(self, argv: Sequence[str], limit: float) -> Line:
+    def _start(self, argv: Sequence[str], limit: float) -> Channel:
         self._own.words = None
         return super()._start(argv, limit)
 

@@ -19,12 +19,19 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from storagetest.errors import DeadlineExceeded
-from storagetest.hosts._output import OUTPUT_LIMIT, Collected, Ended, Lost, Overrun, bounded
+from storagetest.hosts._output import (
+    OUTPUT_LIMIT,
+    ConnectionLost,
+    DeadlinePassed,
+    ExitInfo,
+    OutputBuffer,
+    bounded,
+)
 from storagetest.hosts._paramiko import paramiko
-from storagetest.hosts._ssh_connect import Budget, log_in, reach
+from storagetest.hosts._ssh_connect import TimeBudget, authenticate, tcp_connect
 from storagetest.hosts._ssh_settings import Endpoint, SshSettings, resolve
 from storagetest.hosts._supervised_host import SETTLE, SupervisedHost, Unreachable
-from storagetest.hosts.interactive import Line, LineLate, LineLost
+from storagetest.hosts.interactive import Channel, ChannelLost, ChannelTimeout
 from storagetest.hosts.wait import wait_until
 
 __all__ = ["SshHost", "SshSettings"]
@@ -64,7 +71,7 @@ class SshHost(SupervisedHost):
             self._jump.close()
 
     @contextmanager
-    def _turn(self, deadline: float) -> Iterator[None]:
+    def _session_slot(self, deadline: float) -> Iterator[None]:
         if not self._sessions.acquire(timeout=deadline):
             msg = (
                 f"{self.name}: {_SESSIONS} commands, all a connection carries, ran for all of {deadline:g} s"
@@ -75,14 +82,14 @@ class SshHost(SupervisedHost):
         finally:
             self._sessions.release()
 
-    def _suspect(self) -> None:
-        super()._suspect()
+    def _distrust_connection(self) -> None:
+        super()._distrust_connection()
         if (transport := self._transport) is not None:
-            self._set_apart(transport)
+            self._retire_connection(transport)
 
     def _execute(
-        self, argv: Sequence[str], *, stdin: bytes, out: Collected, err: Collected, limit: float
-    ) -> Ended:
+        self, argv: Sequence[str], *, stdin: bytes, out: OutputBuffer, err: OutputBuffer, limit: float
+    ) -> ExitInfo:
         channel = self._open_channel(self._session, patience=limit)
         started = time.monotonic()
         late = threading.Event()
@@ -96,26 +103,26 @@ class SshHost(SupervisedHost):
         watchdog.start()
         try:
             status = self._exchange(channel, shlex.join(argv), stdin, out, err)
-        except Lost:
+        except ConnectionLost:
             if late.is_set():
-                raise Overrun from None
+                raise DeadlinePassed from None
             raise
         finally:
             watchdog.cancel()
             channel.close()
         if late.is_set():
-            raise Overrun
-        return Ended(status, time.monotonic() - started)
+            raise DeadlinePassed
+        return ExitInfo(status, time.monotonic() - started)
 
     def _exchange(
-        self, channel: paramiko.Channel, line: str, stdin: bytes, out: Collected, err: Collected
+        self, channel: paramiko.Channel, line: str, stdin: bytes, out: OutputBuffer, err: OutputBuffer
     ) -> int:
         """Start ``line``, feed it and collect what it says; return its exit status."""
         channel.settimeout(_POLL)
         try:
             channel.exec_command(line)
         except _BROKEN as error:
-            raise Lost(self._lost()) from error
+            raise ConnectionLost(self._lost()) from error
         helpers = [threading.Thread(target=_drain, args=(channel, err), daemon=True)]
         if stdin:
             helpers.append(threading.Thread(target=_feed, args=(channel, stdin), daemon=True))
@@ -138,16 +145,18 @@ class SshHost(SupervisedHost):
                 helper.join(2 * _POLL)
         if status == _NO_STATUS:
             channel.get_transport().join(_POLL)  # it wakes us before it is quite dead itself
-            raise Lost(self._lost() if not channel.get_transport().is_active() else "its shell was killed")
+            raise ConnectionLost(
+                self._lost() if not channel.get_transport().is_active() else "its shell was killed"
+            )
         return status
 
-    def _start(self, argv: Sequence[str], limit: float) -> Line:
+    def _start(self, argv: Sequence[str], limit: float) -> Channel:
         channel = self._open_channel(self._session, patience=limit)
         try:
             channel.exec_command(shlex.join(argv))
         except _BROKEN as error:
             channel.close()
-            raise Lost(self._lost()) from error
+            raise ConnectionLost(self._lost()) from error
         return _Channel(channel, self._lost())
 
     def _session(self, transport: paramiko.Transport, seconds: float) -> paramiko.Channel:
@@ -169,7 +178,7 @@ class SshHost(SupervisedHost):
         msg = f"{where} takes no more sessions ({refusals[-1].text}); see its MaxSessions"
         raise Unreachable(msg) from refusals[-1]
 
-    def onward(self, to: Endpoint, budget: Budget) -> paramiko.Channel:
+    def open_tunnel(self, to: Endpoint, budget: TimeBudget) -> paramiko.Channel:
         """Connect from this host to ``to``, which is behind it (RFC 4254 section 7.2)."""
 
         def tunnel(transport: paramiko.Transport, seconds: float) -> paramiko.Channel:
@@ -195,7 +204,7 @@ class SshHost(SupervisedHost):
             try:
                 return opened(transport, min(self._settings.connect_timeout, patience))
             except _BROKEN as error:
-                self._set_apart(transport)
+                self._retire_connection(transport)
                 if fresh:
                     msg = f"{self.name}: {self._lost()} as soon as it was made ({str(error) or 'it hung up'})"
                     raise Unreachable(msg) from error
@@ -213,13 +222,13 @@ class SshHost(SupervisedHost):
 
     def _connect(self, patience: float) -> paramiko.Transport:
         endpoint = self._endpoint = self._endpoint or resolve(self._settings)
-        budget = Budget(endpoint, min(endpoint.connect_timeout, patience))
+        budget = TimeBudget(endpoint, min(endpoint.connect_timeout, patience))
         if endpoint.jump is None:
-            return log_in(endpoint, reach(endpoint, budget), budget)
+            return authenticate(endpoint, tcp_connect(endpoint, budget), budget)
         self._jump = self._jump or SshHost(endpoint.jump)
-        return log_in(endpoint, self._jump.onward(endpoint, budget), budget)
+        return authenticate(endpoint, self._jump.open_tunnel(endpoint, budget), budget)
 
-    def _set_apart(self, transport: paramiko.Transport) -> None:
+    def _retire_connection(self, transport: paramiko.Transport) -> None:
         with self._lock:
             self._set_aside.append(transport)
             if self._transport is transport:
@@ -232,7 +241,7 @@ class SshHost(SupervisedHost):
         return f"connection to {self._where()} lost"
 
 
-class _Channel(Line):
+class _Channel(Channel):
     """A channel of an SSH connection. ``lost`` are the words for a connection that is no more."""
 
     def __init__(self, channel: paramiko.Channel, lost: str) -> None:
@@ -253,7 +262,7 @@ class _Channel(Line):
             except OSError:
                 if self._channel.get_transport().is_active():
                     return  # the command does not read any more, or is gone
-                raise LineLost(self._lost) from None
+                raise ChannelLost(self._lost) from None
 
     def receive(self, limit: float) -> bytes:
         heard, self._heard = self._heard, b""
@@ -268,13 +277,13 @@ class _Channel(Line):
             except TimeoutError:
                 continue
             if not data and not self._channel.get_transport().is_active():
-                raise LineLost(self._lost)
+                raise ChannelLost(self._lost)
             return data
 
     def _time_out(self, until: float) -> None:
         left = until - time.monotonic()
         if left <= 0:
-            raise LineLate
+            raise ChannelTimeout
         self._channel.settimeout(min(left, _POLL))
 
     def _complain(self) -> None:
@@ -284,11 +293,11 @@ class _Channel(Line):
             if not data:
                 return
 
-    def complaint(self) -> str:
+    def stderr_text(self) -> str:
         self._complain()
         return self._said.decode(errors="replace")
 
-    def hang_up(self) -> None:
+    def close_stdin(self) -> None:
         _end_input(self._channel)
 
     def status(self, limit: float) -> int:
@@ -296,12 +305,12 @@ class _Channel(Line):
         while not self._channel.status_event.wait(_POLL):
             self._complain()
             if not self._channel.get_transport().is_active():
-                raise LineLost(self._lost)
+                raise ChannelLost(self._lost)
             if time.monotonic() >= until:
-                raise LineLate
+                raise ChannelTimeout
         status: int = self._channel.exit_status
         if status == _NO_STATUS:
-            raise LineLost(self._lost)
+            raise ChannelLost(self._lost)
         return status
 
     def close(self) -> None:
@@ -330,7 +339,7 @@ def _chunks(receive: Callable[[int], bytes], channel: paramiko.Channel) -> Itera
         yield data
 
 
-def _drain(channel: paramiko.Channel, err: Collected) -> None:
+def _drain(channel: paramiko.Channel, err: OutputBuffer) -> None:
     for data in _chunks(channel.recv_stderr, channel):
         err.feed(data)
 

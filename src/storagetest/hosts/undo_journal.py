@@ -35,7 +35,17 @@ from typing import Any
 from storagetest.errors import HostError
 from storagetest.hosts.base import Host
 
-__all__ = ["Entry", "Journal", "Opened", "Outcome", "Outcomes", "Owner", "Step", "Unreadable", "clean"]
+__all__ = [
+    "Entry",
+    "EntryHandle",
+    "Journal",
+    "Owner",
+    "Step",
+    "UndoResult",
+    "UndoStatus",
+    "UnreadableEntry",
+    "clean",
+]
 
 SCHEMA = 1
 _DEADLINE = 20.0
@@ -68,7 +78,7 @@ class Owner:
     boot_id: str
 
     @classmethod
-    def me(cls) -> Owner:
+    def current(cls) -> Owner:
         """Return this very process."""
         return cls(socket.gethostname(), os.getpid(), _start_time(os.getpid()) or 0, _boot_id())
 
@@ -97,14 +107,14 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Unreadable:
+class UnreadableEntry:
     """A file in the journal that we do not understand: of another version, or damaged."""
 
     id: str
     why: str
 
 
-class Outcomes(Enum):
+class UndoStatus(Enum):
     """What became of an entry."""
 
     UNDONE = "undone"
@@ -114,31 +124,31 @@ class Outcomes(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class UndoResult:
     """What became of one entry; ``detail`` says why it is still there, and is empty when it is not."""
 
     id: str
     what: str
-    result: Outcomes
+    result: UndoStatus
     detail: str = ""
 
 
-class Opened:
+class EntryHandle:
     """An entry that this process has written."""
 
     def __init__(self, journal: Journal, entry: Entry) -> None:
         self._journal = journal
         self.entry = entry
 
-    def amend(self, undo: Sequence[StepLike]) -> None:
+    def update(self, undo: Sequence[StepLike]) -> None:
         """Replace the steps, now that more is known about what there is to undo."""
         old = self.entry
         self.entry = Entry(old.id, old.what, old.owner, _steps(undo), old.created)
         self._journal.write(self.entry)
 
-    def strike(self) -> None:
+    def remove(self) -> None:
         """Strike the entry out: what it spoke of is proven gone. Safe to call twice."""
-        self._journal.strike(self.entry.id)
+        self._journal.remove(self.entry.id)
 
 
 class Journal:
@@ -148,36 +158,40 @@ class Journal:
         self._host = host
         self._directory = directory
 
-    def open(self, what: str, undo: Sequence[StepLike]) -> Opened:
+    def open(self, what: str, undo: Sequence[StepLike]) -> EntryHandle:
         """Write an entry before ``what`` is acquired; :class:`HostError` where that fails."""
         created = datetime.now(UTC).isoformat(timespec="seconds")
         entry = Entry(
-            f"{created[:19].replace(':', '')}-{secrets.token_hex(4)}", what, Owner.me(), _steps(undo), created
+            f"{created[:19].replace(':', '')}-{secrets.token_hex(4)}",
+            what,
+            Owner.current(),
+            _steps(undo),
+            created,
         )
         self.write(entry)
-        return Opened(self, entry)
+        return EntryHandle(self, entry)
 
     def write(self, entry: Entry) -> None:
         """Put ``entry`` on the host, in place of one of the same id."""
         data = json.dumps({"schema": SCHEMA, **asdict(entry)}).encode()
         self._do(_WRITE, entry.id, str(len(data)), stdin=data)
 
-    def strike(self, entry_id: str) -> None:
+    def remove(self, entry_id: str) -> None:
         """Remove the entry of that id, if it is there."""
         self._do(_STRIKE, entry_id)
 
-    def entries(self) -> list[Entry | Unreadable]:
+    def entries(self) -> list[Entry | UnreadableEntry]:
         """Return all entries, the oldest first."""
         lines = self._do(_LIST).splitlines()
         return [parse(*line.split("\t", 1)) for line in sorted(lines)]
 
-    def undo(self, entry: Entry, *, deadline: float = 30.0) -> Outcome:
+    def undo(self, entry: Entry, *, deadline: float = 30.0) -> UndoResult:
         """Try all steps of ``entry``, each within ``deadline`` seconds; strike it out if nothing is left."""
         failures = [why for step in entry.undo if (why := self._undo_step(step, deadline))]
         if failures:
-            return Outcome(entry.id, entry.what, Outcomes.FAILED, "\n".join(failures))
-        self.strike(entry.id)
-        return Outcome(entry.id, entry.what, Outcomes.UNDONE)
+            return UndoResult(entry.id, entry.what, UndoStatus.FAILED, "\n".join(failures))
+        self.remove(entry.id)
+        return UndoResult(entry.id, entry.what, UndoStatus.UNDONE)
 
     def _undo_step(self, step: Step, deadline: float) -> str:
         """Return why ``step`` failed; nothing, if it did not."""
@@ -204,15 +218,15 @@ class Journal:
         return done.stdout
 
 
-def clean(host: Host, *, force: bool = False, directory: str = "") -> list[Outcome]:
+def clean(host: Host, *, force: bool = False, directory: str = "") -> list[UndoResult]:
     """Undo what dead owners left on ``host``, the newest first; with ``force`` what living ones hold, too."""
     journal = Journal(host, directory)
     outcomes = []
     for entry in reversed(journal.entries()):
-        if isinstance(entry, Unreadable):
-            outcomes.append(Outcome(entry.id, "?", Outcomes.UNREADABLE, entry.why))
-        elif not force and (why := in_use(entry.owner, Owner.me())):
-            outcomes.append(Outcome(entry.id, entry.what, Outcomes.IN_USE, why))
+        if isinstance(entry, UnreadableEntry):
+            outcomes.append(UndoResult(entry.id, "?", UndoStatus.UNREADABLE, entry.why))
+        elif not force and (why := in_use(entry.owner, Owner.current())):
+            outcomes.append(UndoResult(entry.id, entry.what, UndoStatus.IN_USE, why))
         else:
             outcomes.append(journal.undo(entry))
     return outcomes
@@ -227,16 +241,18 @@ def in_use(owner: Owner, me: Owner) -> str:
     return f"its owner, process {owner.pid}, is still running; end it first, or clean by force"
 
 
-def parse(entry_id: str, text: str) -> Entry | Unreadable:
+def parse(entry_id: str, text: str) -> Entry | UnreadableEntry:
     """Read the JSON of an entry."""
     try:
         raw: Any = json.loads(text)
         if raw["schema"] != SCHEMA:
-            return Unreadable(entry_id, f"it is of schema {raw['schema']!r}; this version knows {SCHEMA}")
+            return UnreadableEntry(
+                entry_id, f"it is of schema {raw['schema']!r}; this version knows {SCHEMA}"
+            )
         owner = Owner(**raw["owner"])
         return Entry(entry_id, str(raw["what"]), owner, _steps(raw["undo"]), str(raw["created"]))
     except (ValueError, KeyError, TypeError) as error:
-        return Unreadable(entry_id, f"it is damaged ({type(error).__name__}: {error})")
+        return UnreadableEntry(entry_id, f"it is damaged ({type(error).__name__}: {error})")
 
 
 def _steps(undo: Sequence[StepLike]) -> tuple[Step, ...]:

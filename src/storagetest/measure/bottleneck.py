@@ -28,7 +28,7 @@ from enum import Enum
 
 from storagetest.units import format_count, format_ratio
 
-__all__ = ["Bottleneck", "Headroom", "Limit", "bottleneck"]
+__all__ = ["Bottleneck", "Limiter", "Utilisation", "bottleneck"]
 
 FULL_CARD = 0.90
 NEAR_CEILING = 0.80
@@ -36,7 +36,7 @@ BUSY_CORE = 0.95
 LOSSY = 0.01
 
 
-class Limit(Enum):
+class Limiter(Enum):
     """Who."""
 
     CLIENT = "client"
@@ -46,7 +46,7 @@ class Limit(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Headroom:
+class Utilisation:
     """What is known of one repeat; None: not known.
 
     ``rate`` and ``ceiling`` are I/Os per second; the others are shares of 1: of the busiest core's time, of
@@ -64,11 +64,11 @@ class Headroom:
 class Bottleneck:
     """Who, and ``why`` in one sentence."""
 
-    who: Limit
+    who: Limiter
     why: str
 
 
-def bottleneck(repeats: Sequence[Headroom], *, remote: bool = True) -> Bottleneck | None:
+def bottleneck(repeats: Sequence[Utilisation], *, remote: bool = True) -> Bottleneck | None:
     """Return who limited these repeats; None where there is none.
 
     Without ``remote`` client and target are one machine, so whoever it was, it was the target.
@@ -81,22 +81,22 @@ def bottleneck(repeats: Sequence[Headroom], *, remote: bool = True) -> Bottlenec
     resent = _median(repeats, lambda one: one.resent)
     known = _known(repeats, of_ceiling, core, card)
     if not remote:
-        return Bottleneck(Limit.TARGET, f"client and target are one machine: {known}")
+        return Bottleneck(Limiter.TARGET, f"client and target are one machine: {known}")
     if card is not None and card >= FULL_CARD:
-        return Bottleneck(Limit.NETWORK, f"the network card was full: {known}")
+        return Bottleneck(Limiter.NETWORK, f"the network card was full: {known}")
     if of_ceiling is not None and of_ceiling >= NEAR_CEILING:
-        return Bottleneck(Limit.CLIENT, f"the client can hardly ask for more: {known}")
+        return Bottleneck(Limiter.CLIENT, f"the client can hardly ask for more: {known}")
     if core is not None and core >= BUSY_CORE:
-        return Bottleneck(Limit.CLIENT, f"one of the client's cores had no time left: {known}")
+        return Bottleneck(Limiter.CLIENT, f"one of the client's cores had no time left: {known}")
     if resent is not None and resent >= LOSSY:
-        return Bottleneck(Limit.NETWORK, f"TCP had to send {format_ratio(resent)} again: {known}")
+        return Bottleneck(Limiter.NETWORK, f"TCP had to send {format_ratio(resent)} again: {known}")
     if of_ceiling is None and core is None:
-        return Bottleneck(Limit.UNKNOWN, f"nothing is known of the client: {known}")
-    return Bottleneck(Limit.TARGET, f"client and network had room: {known}")
+        return Bottleneck(Limiter.UNKNOWN, f"nothing is known of the client: {known}")
+    return Bottleneck(Limiter.TARGET, f"client and network had room: {known}")
 
 
 def _known(
-    repeats: Sequence[Headroom], of_ceiling: float | None, core: float | None, card: float | None
+    repeats: Sequence[Utilisation], of_ceiling: float | None, core: float | None, card: float | None
 ) -> str:
     parts = []
     if of_ceiling is not None:
@@ -108,6 +108,6 @@ def _known(
     return ", ".join(parts)
 
 
-def _median(repeats: Sequence[Headroom], of: Callable[[Headroom], float | None]) -> float | None:
+def _median(repeats: Sequence[Utilisation], of: Callable[[Utilisation], float | None]) -> float | None:
     values = [value for value in map(of, repeats) if value is not None]
     return statistics.median(values) if values else None

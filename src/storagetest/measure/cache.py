@@ -17,7 +17,7 @@ from enum import Enum
 
 from storagetest.units import format_ratio, format_size
 
-__all__ = ["Cache", "unproven"]
+__all__ = ["Cache", "why_cache_state_unproven"]
 
 MOSTLY = 0.90
 HARDLY = 0.10
@@ -31,7 +31,7 @@ class Cache(Enum):
     DIRECT = "direct"
 
 
-def unproven(state: Cache, *, moved: int, crossed: int | None, counter: str = "") -> str:
+def why_cache_state_unproven(state: Cache, *, moved: int, crossed: int | None, counter: str = "") -> str:
     """Return why ``state`` is not shown by the counters; an empty text where it is.
 
     ``moved`` are the bytes that the load read (``direct``: and wrote), ``crossed`` those that crossed (None:

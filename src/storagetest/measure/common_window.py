@@ -12,13 +12,21 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-__all__ = ["Member", "Span", "Together", "Window", "outliers", "rate_within", "window"]
+__all__ = [
+    "ActivitySpan",
+    "ClientSummary",
+    "ConcurrencySummary",
+    "Window",
+    "outliers",
+    "rate_in_window",
+    "window",
+]
 
 _FEWEST_FOR_FENCES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class ActivitySpan:
     """When a client was at work: its ``first`` worker began, its last one (``since``); the first of them
     ended (``until``), and the ``last`` one. In seconds by a monotonic clock.
     """
@@ -28,9 +36,9 @@ class Span:
     until: float
     last: float
 
-    def by(self, offset: float) -> Span:
+    def by(self, offset: float) -> ActivitySpan:
         """Return it by a clock that is ``offset`` seconds behind."""
-        return Span(self.first - offset, self.since - offset, self.until - offset, self.last - offset)
+        return ActivitySpan(self.first - offset, self.since - offset, self.until - offset, self.last - offset)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +61,7 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class ClientSummary:
     """One client of many in a repeat.
 
     ``values`` are the metrics of its summary. ``started`` is when its first I/O began and ``ended`` when it
@@ -69,7 +77,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Together:
+class ConcurrencySummary:
     """How many clients worked together in a repeat; times in seconds after the agreed instant.
 
     ``spread`` is the time between the first I/O of the first and of the last client (None: not known),
@@ -83,11 +91,11 @@ class Together:
     seconds: float
     first_done: float
     last_done: float
-    members: tuple[Member, ...]
+    members: tuple[ClientSummary, ...]
     outliers: tuple[str, ...] = ()
 
 
-def window(spans: Sequence[Span]) -> Window:
+def window(spans: Sequence[ActivitySpan]) -> Window:
     """Return the window of ``spans``, of which there is at least one."""
     return Window(
         began=max(span.since for span in spans),
@@ -96,7 +104,9 @@ def window(spans: Sequence[Span]) -> Window:
     )
 
 
-def rate_within(rate: float, span: Span, common: Window, course: Sequence[tuple[float, float]] = ()) -> float:
+def rate_in_window(
+    rate: float, span: ActivitySpan, common: Window, course: Sequence[tuple[float, float]] = ()
+) -> float:
     """Return a client's mean rate in the window ``common``; 0 where that is empty.
 
     ``rate`` is its mean over its whole span, ``course`` its rate over time: each value is that of the time

@@ -18,14 +18,14 @@ from dataclasses import dataclass
 from storagetest.measure.run import Metric, Run
 from storagetest.measure.stats import Estimate, counted, estimate
 
-__all__ = ["Family", "Level", "Levels", "families", "known", "levels"]
+__all__ = ["Curve", "CurvePoint", "ParameterSweep", "curves", "metric_value", "parameter_sweeps"]
 
 _NAME = re.compile(r"([a-z][a-z_]*?)_(\d+)_([a-z].*)")
 _FEWEST = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class CurvePoint:
     """One level: its number, and the figure of each quantity (``iops``, ``p99`` …) with its metric."""
 
     at: int
@@ -33,15 +33,15 @@ class Level:
 
 
 @dataclass(frozen=True, slots=True)
-class Levels:
+class Curve:
     """A run's curve: ``name`` is what the numbers count (``threads``), levels ascending."""
 
     name: str
-    levels: Sequence[Level]
+    levels: Sequence[CurvePoint]
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class ParameterSweep:
     """Runs that differ in ``parameter`` only, ascending in it; ``fixed`` are their other parameters."""
 
     workload: str
@@ -53,7 +53,7 @@ class Family:
     runs: Sequence[tuple[float, Run]]
 
 
-def known(run: Run, metric: Metric) -> Estimate | None:
+def metric_value(run: Run, metric: Metric) -> Estimate | None:
     """Return the metric's figure; None where there is none, or too few I/Os for a percentile."""
     found = estimate(run, metric)
     if found is None or counted(run, metric) < metric.samples_wanted:
@@ -61,22 +61,22 @@ def known(run: Run, metric: Metric) -> Estimate | None:
     return found
 
 
-def levels(run: Run) -> list[Levels]:
+def curves(run: Run) -> list[Curve]:
     """Return the curves that the run measured level by level; those of a single level are none."""
     curves: dict[str, dict[int, dict[str, tuple[Metric, Estimate]]]] = {}
     for name, metric in run.metrics.items():
         match = _NAME.fullmatch(name)
-        found = known(run, metric) if match else None
+        found = metric_value(run, metric) if match else None
         if match and found:
             curves.setdefault(match[1], {}).setdefault(int(match[2]), {})[match[3]] = (metric, found)
     return [
-        Levels(name, tuple(Level(at, figures) for at, figures in sorted(each.items())))
+        Curve(name, tuple(CurvePoint(at, figures) for at, figures in sorted(each.items())))
         for name, each in curves.items()
         if len(each) > 1
     ]
 
 
-def families(runs: Iterable[Run]) -> list[Family]:
+def parameter_sweeps(runs: Iterable[Run]) -> list[ParameterSweep]:
     """Return the families among ``runs``, in the order of their first run; of equal runs the last counts."""
     groups: dict[tuple[str, str, str, str, str, str], tuple[Run, dict[float, Run]]] = {}
     for run in runs:
@@ -88,7 +88,9 @@ def families(runs: Iterable[Run]) -> list[Family]:
             key = (run.workload, run.variant, run.client, run.profile, name, text)
             groups.setdefault(key, (run, {}))[1][float(value)] = run
     return [
-        Family(workload, variant, client, profile, name, _without(first, name), sorted(members.items()))
+        ParameterSweep(
+            workload, variant, client, profile, name, _without(first, name), sorted(members.items())
+        )
         for (workload, variant, client, profile, name, _), (first, members) in groups.items()
         if len(members) >= _FEWEST
     ]

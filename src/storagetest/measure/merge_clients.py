@@ -22,14 +22,22 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from storagetest.measure.bottleneck import Headroom
-from storagetest.measure.common_window import Member, Span, Together, Window, outliers, rate_within, window
+from storagetest.measure.bottleneck import Utilisation
+from storagetest.measure.common_window import (
+    ActivitySpan,
+    ClientSummary,
+    ConcurrencySummary,
+    Window,
+    outliers,
+    rate_in_window,
+    window,
+)
 from storagetest.measure.histogram import Histogram, merge
 from storagetest.measure.run import Better, Metric, Sample, Unit
 from storagetest.measure.series import LOAD, Series
 from storagetest.units import format_duration, format_ratio, format_value
 
-__all__ = ["SPREAD_LIMIT", "Part", "together", "with_series"]
+__all__ = ["SPREAD_LIMIT", "ClientSample", "attach_series", "merge_client_samples"]
 
 SPREAD_LIMIT = 0.010
 """Seconds between the first I/O of the first and of the last client."""
@@ -44,7 +52,7 @@ _RATES = {Unit.PER_SECOND, Unit.BYTES_PER_SECOND}
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ClientSample:
     """One client's share of a repeat.
 
     ``starts`` is when its first I/O began, once for each time that all waited for each other; ``spans`` (by
@@ -55,12 +63,12 @@ class Part:
     client: str
     sample: Sample
     starts: tuple[float, ...] = ()
-    spans: Mapping[str, Span] = field(default_factory=dict)
+    spans: Mapping[str, ActivitySpan] = field(default_factory=dict)
     clock_error: float = 0.0
 
 
-def together(
-    parts: Sequence[Part],
+def merge_client_samples(
+    parts: Sequence[ClientSample],
     metrics: Mapping[str, Metric],
     headline: Sequence[str],
     *,
@@ -82,7 +90,7 @@ def together(
         for name, metric in metrics.items()
         if (value := _of_all(parts, metric, windows, merged)) is not None
     }
-    story = Together(
+    story = ConcurrencySummary(
         spread=_spread(parts),
         limit=limit,
         clock_error=max(part.clock_error for part in parts),
@@ -114,18 +122,18 @@ def together(
     )
 
 
-def with_series(whole: Sample, samples: Mapping[str, Sample]) -> Sample:
+def attach_series(whole: Sample, samples: Mapping[str, Sample]) -> Sample:
     """Return ``whole`` with what the clients' ``samples`` have over time by now, and their texts."""
     return replace(whole, series=_series(samples), evidence={**_evidence(samples), **whole.evidence})
 
 
-def _windows(parts: Sequence[Part]) -> dict[str, Window]:
+def _windows(parts: Sequence[ClientSample]) -> dict[str, Window]:
     """Return the window of each phase that all parts know."""
     names = [name for name in parts[0].spans if all(name in part.spans for part in parts)]
     return {name: window([part.spans[name] for part in parts]) for name in names}
 
 
-def _spread(parts: Sequence[Part]) -> float | None:
+def _spread(parts: Sequence[ClientSample]) -> float | None:
     """Return the largest distance of first I/Os, of all times that they began together; None: not known."""
     rounds = {len(part.starts) for part in parts}
     if len(rounds) != 1 or not max(rounds):
@@ -138,7 +146,7 @@ def _spread(parts: Sequence[Part]) -> float | None:
 
 
 def _of_all(
-    parts: Sequence[Part],
+    parts: Sequence[ClientSample],
     metric: Metric,
     windows: Mapping[str, Window],
     merged: Mapping[str | None, Histogram],
@@ -152,7 +160,7 @@ def _of_all(
             return sum(known)
         ((phase, common),) = windows.items()
         return sum(
-            rate_within(value, part.spans[phase], common, _course(part.sample, metric.unit))
+            rate_in_window(value, part.spans[phase], common, _course(part.sample, metric.unit))
             for value, part in zip(known, parts, strict=True)
         )
     if metric.unit is Unit.SECONDS:
@@ -175,14 +183,16 @@ def _course(sample: Sample, unit: Unit) -> list[tuple[float, float]]:
     return sorted(points.items())
 
 
-def _member(part: Part, headline: Sequence[str]) -> Member:
+def _member(part: ClientSample, headline: Sequence[str]) -> ClientSummary:
     values = {name: part.sample.values[name] for name in headline if name in part.sample.values}
     ended = max((span.last for span in part.spans.values()), default=None)
-    return Member(part.client, values, part.starts[0] if part.starts else None, ended, part.clock_error)
+    return ClientSummary(
+        part.client, values, part.starts[0] if part.starts else None, ended, part.clock_error
+    )
 
 
 def _outliers(
-    parts: Sequence[Part], metrics: Mapping[str, Metric], headline: Sequence[str]
+    parts: Sequence[ClientSample], metrics: Mapping[str, Metric], headline: Sequence[str]
 ) -> tuple[str, ...]:
     """Compare the clients by the first rate of the headline, or by its first metric."""
     rates = [name for name in headline if name in metrics and metrics[name].unit in _RATES]
@@ -190,7 +200,7 @@ def _outliers(
     return outliers({part.client: part.sample.values[name] for part in parts if name in part.sample.values})
 
 
-def _doubts(story: Together, windows: Mapping[str, Window]) -> list[str]:
+def _doubts(story: ConcurrencySummary, windows: Mapping[str, Window]) -> list[str]:
     found = []
     limit = format_duration(story.limit)
     if story.spread is None:
@@ -210,7 +220,7 @@ def _doubts(story: Together, windows: Mapping[str, Window]) -> list[str]:
     return found
 
 
-def _start(story: Together, windows: Mapping[str, Window]) -> str:
+def _start(story: ConcurrencySummary, windows: Mapping[str, Window]) -> str:
     spread = "not known" if story.spread is None else format_duration(story.spread)
     clocks = f"clocks known to ±{format_duration(story.clock_error)}"
     lines = [f"first I/Os spread over {spread}, {format_duration(story.limit)} are allowed; {clocks}"]
@@ -223,7 +233,7 @@ def _start(story: Together, windows: Mapping[str, Window]) -> str:
     return "\n".join(lines)
 
 
-def _table(story: Together, metrics: Mapping[str, Metric], headline: Sequence[str]) -> str:
+def _table(story: ConcurrencySummary, metrics: Mapping[str, Metric], headline: Sequence[str]) -> str:
     """Return the clients as a table; outliers are marked."""
     names = [name for name in headline if any(name in member.values for member in story.members)]
     rows = [["client", *names, "began", "done", "clock", ""]]
@@ -271,18 +281,18 @@ def _series(samples: Mapping[str, Sample]) -> tuple[Series, ...]:
     return (*found, *(others if len(samples) <= _MOST_SERIES else ()))
 
 
-def _headroom(known: Sequence[Headroom | None]) -> Headroom | None:
+def _headroom(known: Sequence[Utilisation | None]) -> Utilisation | None:
     """Return what is known of all clients: rates and ceilings add up; of shares, the typical client's."""
     all_known = [one for one in known if one is not None]
     if not all_known or len(all_known) < len(known):
         return None
     ceilings = [one.ceiling for one in all_known if one.ceiling is not None]
 
-    def typical(of: Callable[[Headroom], float | None]) -> float | None:
+    def typical(of: Callable[[Utilisation], float | None]) -> float | None:
         values = [value for value in map(of, all_known) if value is not None]
         return statistics.median(values) if values else None
 
-    return Headroom(
+    return Utilisation(
         rate=sum(one.rate for one in all_known),
         ceiling=sum(ceilings) if len(ceilings) == len(all_known) else None,
         busiest_core=typical(lambda one: one.busiest_core),

@@ -13,18 +13,18 @@ from dataclasses import dataclass
 from storagetest.measure.run import Better
 from storagetest.measure.stats import Estimate, Interval
 
-__all__ = ["Standing", "standings"]
+__all__ = ["RelativeScore", "relative_scores"]
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class RelativeScore:
     """``share`` is what the figure reaches of the best: 1 for the best, 0.5 for half as good."""
 
     share: float
     level: bool
 
 
-def standings(figures: Sequence[Estimate | None], better: Better) -> list[Standing | None]:
+def relative_scores(figures: Sequence[Estimate | None], better: Better) -> list[RelativeScore | None]:
     """Return how each stands to the best of them; None where there is none, or no share of it.
 
     Only values above zero have a share, and it takes two of them to compare.
@@ -34,13 +34,13 @@ def standings(figures: Sequence[Estimate | None], better: Better) -> list[Standi
         return [None] * len(figures)
     pick = max if better is Better.HIGHER else min
     best = pick(fit, key=lambda one: one.value)
-    found: list[Standing | None] = []
+    found: list[RelativeScore | None] = []
     for one in figures:
         if one is None or not 0 < one.value < math.inf:
             found.append(None)
             continue
         share = one.value / best.value if better is Better.HIGHER else best.value / one.value
-        found.append(Standing(share, one.value == best.value or _overlap(one.interval, best.interval)))
+        found.append(RelativeScore(share, one.value == best.value or _overlap(one.interval, best.interval)))
     return found
 
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from storagetest.measure.bottleneck import Bottleneck, Headroom
-from storagetest.measure.common_window import Span, Together
+from storagetest.measure.bottleneck import Bottleneck, Utilisation
+from storagetest.measure.common_window import ActivitySpan, ConcurrencySummary
 from storagetest.measure.histogram import Histogram
 from storagetest.measure.series import Series
 from storagetest.measure.unit import Unit
@@ -97,10 +97,10 @@ class Sample:
     invalid: tuple[str, ...] = ()
     series: tuple[Series, ...] = ()
     began: float | None = None
-    headroom: Headroom | None = None
-    spans: Mapping[str, Span] = field(default_factory=dict, compare=False)
+    headroom: Utilisation | None = None
+    spans: Mapping[str, ActivitySpan] = field(default_factory=dict, compare=False)
     first_ios: tuple[float, ...] = field(default=(), compare=False)
-    together: Together | None = None
+    together: ConcurrencySummary | None = None
 
     def histogram(self, metric: Metric) -> Histogram | None:
         """Return the latencies that a latency metric is computed from, where they were kept."""

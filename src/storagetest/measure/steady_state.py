@@ -24,7 +24,7 @@ from storagetest.measure.stats import mean
 from storagetest.measure.unit import Unit
 from storagetest.units import format_ratio
 
-__all__ = ["WINDOW", "Steadiness", "by_rounds", "fit", "within_a_round"]
+__all__ = ["WINDOW", "SteadyStateCheck", "by_rounds", "fit", "within_a_round"]
 
 WINDOW = 5
 """Rounds that ``pts`` looks at."""
@@ -36,7 +36,7 @@ FEWEST = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Steadiness:
+class SteadyStateCheck:
     """Whether it was steady, and in words how steady."""
 
     steady: bool
@@ -44,29 +44,29 @@ class Steadiness:
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class LinearFit:
     """Of some values, as shares of their mean: largest less smallest, and how far the fitted line moves."""
 
     range: float
     move: float
 
 
-def fit(values: Sequence[float]) -> Fit:
+def fit(values: Sequence[float]) -> LinearFit:
     """Return how far values at even distances spread and move; :class:`ValueError` for fewer than two."""
     if len(values) < 2:
         raise ValueError("a line takes two values")
     centre, middle = mean(values), (len(values) - 1) / 2
     if centre <= 0:
-        return Fit(0.0, 0.0) if not any(values) else Fit(float("inf"), float("inf"))
+        return LinearFit(0.0, 0.0) if not any(values) else LinearFit(float("inf"), float("inf"))
     over = sum((at - middle) * (value - centre) for at, value in enumerate(values))
     slope = over / sum((at - middle) ** 2 for at in range(len(values)))
-    return Fit((max(values) - min(values)) / centre, abs(slope) * (len(values) - 1) / centre)
+    return LinearFit((max(values) - min(values)) / centre, abs(slope) * (len(values) - 1) / centre)
 
 
-def by_rounds(rounds: Sequence[Mapping[str, float]], metrics: Sequence[str]) -> Steadiness:
+def by_rounds(rounds: Sequence[Mapping[str, float]], metrics: Sequence[str]) -> SteadyStateCheck:
     """Judge the last five rounds' values of ``metrics`` (name → value) by the rule ``pts``."""
     if len(rounds) < WINDOW:
-        return Steadiness(False, f"{len(rounds)} of {WINDOW} rounds")
+        return SteadyStateCheck(False, f"{len(rounds)} of {WINDOW} rounds")
     steady, said = True, []
     for name in metrics:
         values = [one[name] for one in rounds[-WINDOW:] if name in one]
@@ -76,11 +76,11 @@ def by_rounds(rounds: Sequence[Mapping[str, float]], metrics: Sequence[str]) -> 
         steady = steady and found.range <= RANGE and found.move <= MOVE
         said.append(f"{name} ranges over {format_ratio(found.range)} and moves by {format_ratio(found.move)}")
     if not said:
-        return Steadiness(False, "no metric was measured in all of the last rounds")
-    return Steadiness(steady, ", ".join(said))
+        return SteadyStateCheck(False, "no metric was measured in all of the last rounds")
+    return SteadyStateCheck(steady, ", ".join(said))
 
 
-def within_a_round(sample: Sample) -> Steadiness:
+def within_a_round(sample: Sample) -> SteadyStateCheck:
     """Judge one round's own course by the rule ``slope``."""
     steady, said = True, []
     for name, unit, together in (("throughput", Unit.PER_SECOND, sum), ("mean latency", Unit.SECONDS, mean)):
@@ -90,8 +90,8 @@ def within_a_round(sample: Sample) -> Steadiness:
                 for at, value in zip(one.times, one.values, strict=True):
                     points.setdefault(at, []).append(value)
         if len(points) < FEWEST:
-            return Steadiness(False, f"{len(points)} points in time are too few: {FEWEST} are needed")
+            return SteadyStateCheck(False, f"{len(points)} points in time are too few: {FEWEST} are needed")
         found = fit([together(values) for _, values in sorted(points.items())])
         steady = steady and found.move <= MOVE
         said.append(f"{name} moves by {format_ratio(found.move)}")
-    return Steadiness(steady, ", ".join(said))
+    return SteadyStateCheck(steady, ", ".join(said))

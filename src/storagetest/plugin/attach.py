@@ -10,14 +10,14 @@ import pytest
 from storagetest.config import Variant
 from storagetest.errors import ClientLacks, OptionRefused
 from storagetest.hosts import Host
-from storagetest.plugin.run_state import State
+from storagetest.plugin.run_state import RunState
 from storagetest.protocols.base import Attachment
 
-__all__ = ["attached", "hold_to_what_was_asked"]
+__all__ = ["attach_or_skip", "fail_on_option_mismatch"]
 
 
 @contextmanager
-def attached(variant: Variant, client: Host, state: State) -> Iterator[Attachment]:
+def attach_or_skip(variant: Variant, client: Host, state: RunState) -> Iterator[Attachment]:
     """Attach ``variant``; skip where an option is refused, or where an optional one's client lacks a tool."""
     try:
         with state.attach(variant, client) as attachment:
@@ -30,7 +30,7 @@ def attached(variant: Variant, client: Host, state: State) -> Iterator[Attachmen
         pytest.skip(f"{variant.id}: {lacks}")
 
 
-def hold_to_what_was_asked(variant: Variant, attachment: Attachment) -> None:
+def fail_on_option_mismatch(variant: Variant, attachment: Attachment) -> None:
     """Raise AssertionError where an option was changed in silence."""
     if attachment.differences:
         changed = "; ".join(map(str, attachment.differences))

@@ -9,22 +9,22 @@ import pytest
 
 from storagetest.config import Variant
 from storagetest.errors import StoragetestError
-from storagetest.plugin.attach import hold_to_what_was_asked
-from storagetest.plugin.conformance.client_calls import goes_on
+from storagetest.plugin.attach import fail_on_option_mismatch
+from storagetest.plugin.conformance.client_calls import same_batch
 from storagetest.plugin.measure.client_selection import item_machines
 from storagetest.plugin.output import diagnostics
-from storagetest.plugin.parametrize import item_partner, item_variant
+from storagetest.plugin.parametrize import item_variant, second_variant
 from storagetest.plugin.progress.model import waiting
 from storagetest.plugin.run_state import KEY
 from storagetest.protocols.base import Attachment
-from storagetest.runner.locks import identity, mixed
+from storagetest.runner.locks import acquire, machine_id
 
-__all__ = ["Guard"]
+__all__ = ["CaseGuard"]
 
 _LOCKS = pytest.StashKey[ExitStack]()
 
 
-class Guard:
+class CaseGuard:
     """A plugin of its own, so that each hook can be read beside its counterpart."""
 
     def __init__(self, config: pytest.Config) -> None:
@@ -41,8 +41,8 @@ class Guard:
         variant = self._variant(item)
         if variant is None:
             return
-        diagnostics.identify(item, variant, self._state)
-        why = self._state.why_broken(variant)
+        diagnostics.set_allure_identity(item, variant, self._state)
+        why = self._state.failure_reason(variant)
         if why:
             pytest.skip(why)
         if _LOCKS not in item.stash:  # the case before it has not handed them on
@@ -56,7 +56,7 @@ class Guard:
         if variant is None or not isinstance(attachment, Attachment):
             yield
             return
-        hold_to_what_was_asked(variant, attachment)
+        fail_on_option_mismatch(variant, attachment)
         try:
             yield
         except StoragetestError:
@@ -73,7 +73,7 @@ class Guard:
             stack = item.stash.get(_LOCKS, None)
             if stack is not None:
                 del item.stash[_LOCKS]
-                if nextitem is not None and goes_on(item, nextitem):
+                if nextitem is not None and same_batch(item, nextitem):
                     nextitem.stash[_LOCKS] = stack
                 else:
                     stack.close()
@@ -84,17 +84,17 @@ class Guard:
         An address may mean another machine in another network, as it does in two labs on one machine.
         """
         if variant.server is not None:
-            return identity(variant.server)
+            return machine_id(variant.server)
         return str(self._state.protocol(variant).server(variant.options))
 
     def _lock(self, item: pytest.Item, variant: Variant) -> ExitStack:
-        partner = item_partner(item, self._state)
+        partner = second_variant(item, self._state)
         servers = [self._server(one) for one in (variant, partner) if one is not None]
         machines = [*item_machines(item, variant, self._state)]
         uses = set(getattr(item, "fixturenames", ()))
         if "second_client" in uses and (second := self._state.second_client(variant)) is not None:
             machines.append(second)
-        clients = [f"client:{identity(machine)}" for machine in machines]
+        clients = [f"client:{machine_id(machine)}" for machine in machines]
         behind = [f"server:{server}" for server in servers]
         if {"measure", "maximum", "comparison"} & uses:
             alone, together = clients + behind, []
@@ -105,7 +105,7 @@ class Guard:
         stack = ExitStack()
         self._state.teller.tell(waiting(variant.id, item.name))
         try:
-            locks = mixed(alone=alone, together=together, timeout=self._timeout, what=item.nodeid)
+            locks = acquire(alone=alone, together=together, timeout=self._timeout, what=item.nodeid)
             stack.enter_context(locks)
         finally:
             self._state.teller.tell(None)

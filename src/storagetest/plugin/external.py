@@ -36,14 +36,22 @@ import pytest
 
 from storagetest.config import Variant
 from storagetest.errors import DeadlineExceeded, WorkloadError
-from storagetest.external.base import Ended, HereSuite, Look, MountSuite, Suite, Verdict, suites
+from storagetest.external.base import (
+    ClientSuite,
+    ControllerSuite,
+    ItemOutcome,
+    ItemResult,
+    Suite,
+    TargetInfo,
+    suites,
+)
 from storagetest.hosts import LocalHost
-from storagetest.plugin.run_state import KEY, State
+from storagetest.plugin.run_state import KEY, RunState
 
 __all__ = ["ExternalFile", "ExternalItem", "HereItem", "Known", "Wanted", "conclude"]
 
 SUFFIX = ".external.toml"
-_LOOKS = pytest.StashKey[dict[str, Look]]()
+_LOOKS = pytest.StashKey[dict[str, TargetInfo]]()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +109,7 @@ class ExternalFile(pytest.File):
         if state.loaded is None:
             return
         variants = [one for one in state.variants.values() if _gives(state, one, suite)]
-        if isinstance(suite, HereSuite):
+        if isinstance(suite, ControllerSuite):
             program = wanted.program or suite.program
             if shutil.which(program) is None:
                 yield self._absent(suite, f"{program} is not installed here: {suite.package}")
@@ -117,7 +125,7 @@ class ExternalFile(pytest.File):
     def _item(self, suite: Suite, test: str, variant: Variant, wanted: Wanted) -> pytest.Item:
         from storagetest.plugin.external_mount import MountItem  # noqa: PLC0415  # which is made of this module
 
-        kind = MountItem if isinstance(suite, MountSuite) else HereItem
+        kind = MountItem if isinstance(suite, ClientSuite) else HereItem
         item: ExternalItem = kind.from_parent(
             self, name=f"{test}[{variant.id}]", suite=suite, test=test, variant=variant, wanted=wanted
         )
@@ -188,11 +196,11 @@ class HereItem(ExternalItem):
             raise
         self.add_report_section("call", "stdout", done.stdout)
         verdict = suite.verdict(self.test, status=done.status, stdout=done.stdout, stderr=done.stderr)
-        if verdict.ended is Ended.BROKEN:
+        if verdict.ended is ItemOutcome.BROKEN:
             suite.look(options)
         conclude(verdict, known, self.path.name)
 
-    def _look(self) -> Look:
+    def _look(self) -> TargetInfo:
         """Look at the target once."""
         looks = self.config.stash.setdefault(_LOOKS, {})
         if self.variant.target not in looks:
@@ -200,19 +208,19 @@ class HereItem(ExternalItem):
         return looks[self.variant.target]
 
 
-def conclude(verdict: Verdict, known: Known | None, file: str) -> None:
+def conclude(verdict: ItemResult, known: Known | None, file: str) -> None:
     """End an item as its test has ended; what is known to fail is expected to."""
     said = f"{verdict.reason}\n{verdict.details}".strip()
     match verdict.ended:
-        case Ended.PASSED if known is not None and known.strict:
+        case ItemOutcome.PASSED if known is not None and known.strict:
             pytest.fail(f"it passes: take it out of {file} ({known.reason})", pytrace=False)
-        case Ended.SKIPPED:
+        case ItemOutcome.SKIPPED:
             pytest.skip(verdict.reason)
-        case Ended.FAILED if known is not None:
+        case ItemOutcome.FAILED if known is not None:
             pytest.xfail(f"{known.on}: {known.reason}")
-        case Ended.FAILED:
+        case ItemOutcome.FAILED:
             pytest.fail(said, pytrace=False)
-        case Ended.BROKEN:
+        case ItemOutcome.BROKEN:
             raise WorkloadError(said)
 
 
@@ -259,19 +267,19 @@ def _any(test: str, globs: tuple[str, ...]) -> bool:
 
 def _chosen(suite: Suite, wanted: Wanted, path: Path) -> list[str]:
     """Return the tests that the file wants; :class:`pytest.UsageError` where it names none that there is."""
-    if isinstance(suite, HereSuite):
+    if isinstance(suite, ControllerSuite):
         listing = suite.listing()
         argv = (wanted.program, *listing.argv[1:]) if wanted.program else listing.argv
         with LocalHost() as host:
             done = host.run(argv, deadline=listing.deadline, check=False)
         tests, said = suite.tests(done.stdout), f"\n{done.describe()}"
     else:
-        tests, said = suite.tests if isinstance(suite, MountSuite) else (), ""
+        tests, said = suite.tests if isinstance(suite, ClientSuite) else (), ""
     chosen = [test for test in tests if wanted.has(test)]
     if not chosen:
         raise pytest.UsageError(f"{path}: {suite.name} lists no test that is wanted{said}")
     return chosen
 
 
-def _gives(state: State, variant: Variant, suite: Suite) -> bool:
+def _gives(state: RunState, variant: Variant, suite: Suite) -> bool:
     return suite.needs <= state.protocol(variant).capabilities(variant.options)

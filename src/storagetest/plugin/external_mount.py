@@ -15,11 +15,11 @@ from contextlib import ExitStack, contextmanager, suppress
 import pytest
 
 from storagetest.errors import HostError
-from storagetest.external.base import MountSuite
+from storagetest.external.base import ClientSuite
 from storagetest.hosts import Completed, Host
-from storagetest.plugin.attach import attached
+from storagetest.plugin.attach import attach_or_skip
 from storagetest.plugin.external import ExternalItem, conclude
-from storagetest.plugin.run_state import KEY, State
+from storagetest.plugin.run_state import KEY, RunState
 from storagetest.protocols.base import Attachment
 
 __all__ = ["MountItem"]
@@ -34,7 +34,7 @@ _PRESENT = pytest.StashKey[dict[tuple[str, str], bool]]()
 class MountItem(ExternalItem):
     """A test that runs on the client."""
 
-    suite: MountSuite
+    suite: ClientSuite
 
     def setup(self) -> None:
         """Attach the variant, unless the item before has left it so; skip where the program is not there."""
@@ -69,11 +69,11 @@ class MountItem(ExternalItem):
             present[key] = client.run(self.suite.presence(self.program), deadline=_SHORT, check=False).ok
         return present[key]
 
-    def _attach(self, state: State, client: Host) -> Attachment:
+    def _attach(self, state: RunState, client: Host) -> Attachment:
         kept = self.config.stash.setdefault(_ATTACHED, {})
         if self.variant.id not in kept:
             stack = ExitStack()
-            kept[self.variant.id] = stack, stack.enter_context(attached(self.variant, client, state))
+            kept[self.variant.id] = stack, stack.enter_context(attach_or_skip(self.variant, client, state))
         return kept[self.variant.id][1]
 
     def release(self) -> None:

@@ -11,12 +11,12 @@ import pytest
 
 from storagetest.errors import ConfigError, StoragetestError, TargetDead
 from storagetest.plugin import outcomes, parametrize
-from storagetest.plugin.case_guard import Guard
+from storagetest.plugin.case_guard import CaseGuard
 from storagetest.plugin.options import MARKERS, add_options
 from storagetest.plugin.output import diagnostics, pytest_benchmark, record_transport
 from storagetest.plugin.output.results import Reporting
-from storagetest.plugin.progress.plugin import Progressing, tell_from_worker
-from storagetest.plugin.run_state import KEY, State
+from storagetest.plugin.progress.plugin import ProgressPlugin, forward_progress
+from storagetest.plugin.run_state import KEY, RunState
 
 pytest_plugins = [
     "storagetest.plugin.fixtures.core",
@@ -42,17 +42,17 @@ def pytest_configure(config: pytest.Config) -> None:
     for marker in MARKERS:
         config.addinivalue_line("markers", marker)
     try:
-        config.stash[KEY] = State(config)
+        config.stash[KEY] = RunState(config)
         if is_worker(config):
-            tell_from_worker(config)
+            forward_progress(config)
         else:
             config.pluginmanager.register(Reporting(config), "storagetest-reporting")
-            config.pluginmanager.register(Progressing(config), "storagetest-progress")
+            config.pluginmanager.register(ProgressPlugin(config), "storagetest-progress")
             _ensure_lab(config)
         _use_lab(config)
     except ConfigError as error:
         raise pytest.UsageError(str(error)) from None
-    config.pluginmanager.register(Guard(config), "storagetest-guard")
+    config.pluginmanager.register(CaseGuard(config), "storagetest-guard")
     if pytest_benchmark.is_wanted(config):
         config.pluginmanager.register(pytest_benchmark.Bridge(config), "storagetest-benchmark")
     if config.pluginmanager.hasplugin("xdist"):  # its own "dsession" is registered only after this
@@ -79,7 +79,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             _ = state.config
         except ConfigError as error:
             raise pytest.UsageError(str(error)) from None
-    dropped = parametrize.select(state, items, sample=config.option.st_sample)
+    dropped = parametrize.apply_needs_and_sample(state, items, sample=config.option.st_sample)
     if dropped:
         config.hook.pytest_deselected(items=dropped)
         gone = set(dropped)
@@ -102,12 +102,12 @@ def pytest_runtest_makereport(
     report = yield
     outcomes.classify(report, call, full_trace=item.config.option.fulltrace)
     if report.when == "call":
-        record_transport.pack(report, record_transport.records_of(item))
+        record_transport.attach_records(report, record_transport.records_of(item))
     state, identifier = item.config.stash[KEY], parametrize.item_variant(item)
     if identifier is not None and call.excinfo is not None and isinstance(call.excinfo.value, TargetDead):
-        state.note_broken(state.variants[identifier], call.excinfo.value)
+        state.mark_failed(state.variants[identifier], call.excinfo.value)
     if identifier is not None and (report.when == "call" or report.failed):
-        diagnostics.attach(item, report, state.variants[identifier], state)
+        diagnostics.attach_diagnostics(item, report, state.variants[identifier], state)
     return report
 
 
@@ -130,13 +130,13 @@ class _Scheduling:
     @pytest.hookimpl
     def pytest_configure_node(self, node: Any) -> None:  # noqa: ANN401  # xdist's
         """Let a worker say what it measures."""
-        progressing: Progressing = node.config.pluginmanager.getplugin("storagetest-progress")
+        progressing: ProgressPlugin = node.config.pluginmanager.getplugin("storagetest-progress")
         progressing.configure_node(node.workerinput)
 
     @pytest.hookimpl
     def pytest_testnodedown(self, node: Any) -> None:  # noqa: ANN401  # xdist's
         """Forget what a worker measured that has gone."""
-        progressing: Progressing = node.config.pluginmanager.getplugin("storagetest-progress")
+        progressing: ProgressPlugin = node.config.pluginmanager.getplugin("storagetest-progress")
         progressing.node_down(node.gateway.id)
 
 

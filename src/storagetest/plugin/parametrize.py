@@ -16,7 +16,7 @@ from storagetest.config import Variant
 from storagetest.plugin.measure.client_selection import client_parameters
 from storagetest.plugin.run_state import KEY, RunState
 
-__all__ = ["second_variant", "item_variant", "parametrize", "apply_needs_and_sample"]
+__all__ = ["apply_needs_and_sample", "item_variant", "parametrize", "second_variant"]
 
 _CUSTOM = {"custom_workload", "own_workload"}
 """The fixture with the name of a custom workload; ``own_workload`` is its name of old, for one release."""

@@ -1,7 +1,7 @@
 """Holding something on a client: journalled before it is acquired, proven gone before it is struck out.
 
 Every step of an attach that leaves a trace on the client (a mount, a session, a record, a controller) goes
-through :func:`held`. Its rules:
+through :func:`acquired`. Its rules:
 
 1. How to undo it is in the client's journal before the first thing is acquired.
 2. What undoes it after a SIGKILL is the very command that releases it in the ordinary way, so the rare way
@@ -22,7 +22,17 @@ from contextlib import AbstractContextManager, contextmanager
 from storagetest.errors import AttachError, DeadlineExceeded, StoragetestError, TargetDead
 from storagetest.hosts import Completed, Host, Journal
 
-__all__ = ["RUN", "WITHIN", "Attaching", "Deadline", "as_target_dead", "acquired", "new_id", "reject_newlines", "release_after"]
+__all__ = [
+    "RUN",
+    "WITHIN",
+    "Attaching",
+    "Deadline",
+    "acquired",
+    "as_target_dead",
+    "new_id",
+    "reject_newlines",
+    "release_after",
+]
 
 RUN = "/run/storagetest"
 """Where mount points and passing secrets live on a client: gone with a reboot, as they are."""
@@ -124,11 +134,11 @@ class Attaching:
         return self.client.run(argv, deadline=self.deadline.left(), check=check)
 
     def step(self, doing: str) -> AbstractContextManager[None]:
-        """Turn a missed deadline into :class:`TargetDead`; see :func:`answering`."""
+        """Turn a missed deadline into :class:`TargetDead`; see :func:`as_target_dead`."""
         return as_target_dead(self.client, self.target, self.deadline, doing)
 
     def hold(self, what: str, release: Callable[[int], Sequence[str]]) -> AbstractContextManager[None]:
-        """Journal, let the body acquire and use, then release; see :func:`held`."""
+        """Journal, let the body acquire and use, then release; see :func:`acquired`."""
         return acquired(self.client, what, release, target=self.target, deadline=self.releasing)
 
 

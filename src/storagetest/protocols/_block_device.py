@@ -28,9 +28,17 @@ from storagetest.hosts import Completed, Host
 from storagetest.protocols import _device_probe
 from storagetest.protocols._acquire import LEAST, WITHIN, Attaching, Deadline, as_target_dead, release_after
 from storagetest.protocols._mount import MountRequest, mounted
-from storagetest.protocols.base import Attachment, Capability, OptionMismatch, AttachmentKind
+from storagetest.protocols.base import Attachment, AttachmentKind, Capability, OptionMismatch
 
-__all__ = ["LABEL", "DeviceFacts", "block_capabilities", "leased_device", "parse_facts", "tools", "refusal_reason"]
+__all__ = [
+    "LABEL",
+    "DeviceFacts",
+    "block_capabilities",
+    "leased_device",
+    "parse_facts",
+    "refusal_reason",
+    "tools",
+]
 
 LABEL = "storagetest"
 """The label of every file system of ours; xfs allows 12 characters."""
@@ -166,11 +174,15 @@ def leased_device(
     with release_after(clear):
         try:
             if kind is None:
-                yield Attachment(client, facts.path, AttachmentKind.BLOCK, facts.size, negotiated, differences)
+                yield Attachment(
+                    client, facts.path, AttachmentKind.BLOCK, facts.size, negotiated, differences
+                )
                 return
             with mounted(attaching, MountRequest(kind, facts.path, ["noatime"])) as mount:
                 more = {**negotiated, "filesystem": kind}
-                yield Attachment(client, mount.directory, AttachmentKind.FILESYSTEM, mount.size, more, differences)
+                yield Attachment(
+                    client, mount.directory, AttachmentKind.FILESYSTEM, mount.size, more, differences
+                )
         except TargetDead:
             died = True
             raise

@@ -13,26 +13,26 @@ from typing import Any
 from storagetest.config.base import BlockOptions, TargetOptions
 from storagetest.errors import DataAtRisk
 from storagetest.hosts import Host
-from storagetest.protocols._block_device import Facts, why_not
-from storagetest.protocols.base import Difference, Protocol
+from storagetest.protocols._block_device import DeviceFacts, refusal_reason
+from storagetest.protocols.base import OptionMismatch, Protocol
 
-__all__ = ["Rehearsal", "rehearse"]
+__all__ = ["DryRunResult", "dry_run"]
 
 
 @dataclass(frozen=True, slots=True)
-class Rehearsal:
+class DryRunResult:
     """What an attach found. ``at_risk`` says why the device may not be overwritten (empty: it may).
 
     ``negotiated`` and ``differences`` are the attachment's; a device is let go before they are known.
     """
 
     negotiated: Mapping[str, str] = field(default_factory=dict)
-    differences: tuple[Difference, ...] = ()
-    device: Facts | None = None
+    differences: tuple[OptionMismatch, ...] = ()
+    device: DeviceFacts | None = None
     at_risk: str = ""
 
 
-def rehearse(protocol: Protocol[Any], client: Host, options: TargetOptions) -> Rehearsal:
+def dry_run(protocol: Protocol[Any], client: Host, options: TargetOptions) -> DryRunResult:
     """Attach on ``client`` and let go; raises what attach raises, but for :class:`DataAtRisk`."""
     asked: TargetOptions = options
     erase: str | None = None
@@ -41,8 +41,8 @@ def rehearse(protocol: Protocol[Any], client: Host, options: TargetOptions) -> R
         asked = options.model_copy(update={"erase": None, "filesystem": None})
     try:
         with protocol.attach(client, asked) as attachment:
-            return Rehearsal(attachment.negotiated, attachment.differences)
+            return DryRunResult(attachment.negotiated, attachment.differences)
     except DataAtRisk as risk:
-        if not isinstance(risk.facts, Facts):
+        if not isinstance(risk.facts, DeviceFacts):
             raise
-        return Rehearsal(device=risk.facts, at_risk=why_not(risk.facts, erase) or "")
+        return DryRunResult(device=risk.facts, at_risk=refusal_reason(risk.facts, erase) or "")

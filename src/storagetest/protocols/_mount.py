@@ -2,8 +2,8 @@
 
 The mount point is ``/run/storagetest/<id>``; the directory that cases may use is ``<id>`` on the target's own
 file system, so nothing of anybody's is touched and two clients never meet by accident. Releasing goes in
-steps of growing force, each bounded (see :mod:`storagetest.protocols._acquire`): empty and remove the directory,
-unmount, unmount by force and lazily; then the mount table is read, and only what it says counts.
+steps of growing force, each bounded (see :mod:`storagetest.protocols._acquire`): empty and remove the
+directory, unmount, unmount by force and lazily; then the mount table is read, and only what it says counts.
 """
 
 from __future__ import annotations

@@ -13,9 +13,17 @@ from dataclasses import dataclass
 
 from storagetest.errors import ClientLacks, StoragetestError, TargetDead
 from storagetest.hosts import Host
-from storagetest.protocols.base import Needs
+from storagetest.protocols.base import ClientRequirements
 
-__all__ = ["Findings", "ask", "check_client", "collect", "examine", "parse_findings", "refuse"]
+__all__ = [
+    "PreflightResult",
+    "check_client",
+    "collect_diagnostics",
+    "parse_findings",
+    "preflight",
+    "raise_for_findings",
+    "run_quietly",
+]
 
 CONNECT_SECONDS = 8
 """How long a TCP handshake may take: three SYNs (at 0, 1 and 3 s), and time for the last one's answer."""
@@ -40,7 +48,7 @@ exit 0
 
 
 @dataclass(frozen=True, slots=True)
-class Findings:
+class PreflightResult:
     """What the client lacks, and how its connection attempt ended (None: none was made)."""
 
     root: bool
@@ -55,7 +63,7 @@ def argv(address: str, port: int, modules: Sequence[str], tools: Sequence[str]) 
     return [*script, address, str(port), str(CONNECT_SECONDS), " ".join(modules), " ".join(tools)]
 
 
-def parse_findings(text: str) -> Findings:
+def parse_findings(text: str) -> PreflightResult:
     """Parse the command's lines: ``root no``, ``tool NAME``, ``module NAME``, ``connect STATUS TEXT``."""
     lines = [line.partition(" ")[::2] for line in text.splitlines()]
     connect = None
@@ -63,7 +71,7 @@ def parse_findings(text: str) -> Findings:
         if kind == "connect":
             status, _, said = value.partition(" ")
             connect = (int(status), said)
-    return Findings(
+    return PreflightResult(
         root=("root", "no") not in lines,
         tools=tuple(value for kind, value in lines if kind == "tool"),
         modules=tuple(value for kind, value in lines if kind == "module"),
@@ -89,7 +97,9 @@ def why_unreachable(status: int, said: str, address: str) -> str | None:
     return next((words for text, words in reasons.items() if text in said), said or f"status {status}")
 
 
-def refuse(findings: Findings, *, client: str, target: str, address: str, port: int, packages: str) -> None:
+def raise_for_findings(
+    findings: PreflightResult, *, client: str, target: str, address: str, port: int, packages: str
+) -> None:
     """Raise :class:`ClientLacks` or :class:`TargetDead` for what was found; return when all is well."""
     if findings.tools:
         msg = f"{client} has no {', '.join(findings.tools)}, wanted for {target}: install {packages} there"
@@ -110,16 +120,16 @@ def refuse(findings: Findings, *, client: str, target: str, address: str, port: 
             raise TargetDead(f"{target}: {client} cannot reach {address} port {port}: {why}")
 
 
-def examine(client: Host, needs: Needs, *, deadline: float) -> Findings:
+def preflight(client: Host, needs: ClientRequirements, *, deadline: float) -> PreflightResult:
     """Find out what ``client`` lacks of ``needs``, in one command that takes ``deadline`` seconds at most."""
     done = client.run(argv(needs.address, needs.port, needs.modules, needs.tools), deadline=deadline)
     return parse_findings(done.stdout)
 
 
-def check_client(client: Host, needs: Needs, *, target: str, deadline: float) -> None:
+def check_client(client: Host, needs: ClientRequirements, *, target: str, deadline: float) -> None:
     """See the module; raises :class:`ClientLacks` or :class:`TargetDead`. ``deadline`` in seconds."""
-    refuse(
-        examine(client, needs, deadline=deadline),
+    raise_for_findings(
+        preflight(client, needs, deadline=deadline),
         client=client.name,
         target=target,
         address=needs.address,
@@ -128,7 +138,7 @@ def check_client(client: Host, needs: Needs, *, target: str, deadline: float) ->
     )
 
 
-def ask(client: Host, command: Sequence[str], *, deadline: float) -> str:
+def run_quietly(client: Host, command: Sequence[str], *, deadline: float) -> str:
     """Return what ``command`` prints; empty where it fails, for whatever reason. Never raises for its own."""
     try:
         done = client.run(command, deadline=deadline, check=False)
@@ -137,7 +147,7 @@ def ask(client: Host, command: Sequence[str], *, deadline: float) -> str:
     return done.stdout if done.ok else ""
 
 
-def collect(client: Host, commands: Mapping[str, Sequence[str]]) -> dict[str, str]:
+def collect_diagnostics(client: Host, commands: Mapping[str, Sequence[str]]) -> dict[str, str]:
     """Run what may say something after a failure; what cannot be had says why instead. Never raises."""
     found = {}
     for name, command in {**commands, "dmesg": ["sh", "-c", "dmesg | tail -n 100"]}.items():

@@ -16,8 +16,8 @@ Which error means what:
 - :class:`~storagetest.errors.DataAtRisk`: the device is not ours to overwrite;
 - :class:`~storagetest.errors.AttachError`: anything else (mount refused, wrong secret …).
 
-An option that the target changed in silence is no error: it becomes a :class:`Difference` on the attachment,
-and the case that was to measure it fails with it.
+An option that the target changed in silence is no error: it becomes a :class:`OptionMismatch` on the
+attachment, and the case that was to measure it fails with it.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from storagetest.registry import Registry, get_registry
 
 __all__ = [
     "Attachment",
-    "Capability",
-    "OptionMismatch",
     "AttachmentKind",
+    "Capability",
     "ClientRequirements",
+    "OptionMismatch",
     "Protocol",
     "protocols",
     "register",
@@ -86,12 +86,13 @@ class ClientRequirements:
 class Attachment:
     """A target as one client has it.
 
-    ``path`` is a directory of our own on the target (``Gives.FILESYSTEM``; empty when yielded, emptied on
-    release) or the path of a device that may be overwritten (``Gives.BLOCK``). ``size`` is the bytes that may
-    be used there. ``negotiated`` is what the kernel says of the connection, names as in the kernel's own
-    words (``vers``, ``rsize``, ``nconnect``, ``HeaderDigest``, ``queue_count`` …). ``remote`` is false where
-    client and target are one machine. ``root`` is the directory under which other clients of the target see
-    the same names as this one (empty: there is none). What may be used of a device begins at byte ``offset``.
+    ``path`` is a directory of our own on the target (``AttachmentKind.FILESYSTEM``; empty when yielded,
+    emptied on release) or the path of a device that may be overwritten (``AttachmentKind.BLOCK``). ``size`` is
+    the bytes that may be used there. ``negotiated`` is what the kernel reports of the connection, by the
+    kernel's own names (``vers``, ``rsize``, ``nconnect``, ``HeaderDigest``, ``queue_count`` …). ``remote`` is
+    false if client and target are one machine. ``root`` is the directory under which other clients of the
+    target see the same names as this one (empty: there is none). What may be used of a device begins at byte
+    ``offset``.
     """
 
     client: Host

@@ -19,7 +19,7 @@ from storagetest.errors import AttachError, ClientLacks, StoragetestError, Targe
 from storagetest.hosts import Completed, Host, wait_until
 from storagetest.protocols._acquire import WITHIN, reject_newlines
 from storagetest.protocols._block_device import block_capabilities, tools
-from storagetest.protocols._preflight import run_quietly, collect_diagnostics
+from storagetest.protocols._preflight import collect_diagnostics, run_quietly
 from storagetest.protocols.base import Capability, ClientRequirements, register
 from storagetest.protocols.template import Attaching, Connection, DeviceProtocol, each_path
 
@@ -322,7 +322,9 @@ def record_settings(options: Iscsi.Options) -> dict[str, str]:
         settings["node.session.cmds_max"] = str(max(128, 1 << (options.queue_depth - 1).bit_length()))
     if options.chap is not None:
         settings["node.session.auth.username"] = options.chap.username
-        settings["node.session.auth.password"] = reject_newlines(options.chap.password.reveal(), "the CHAP secret")
+        settings["node.session.auth.password"] = reject_newlines(
+            options.chap.password.reveal(), "the CHAP secret"
+        )
         if options.chap.mutual is not None:
             settings["node.session.auth.username_in"] = options.chap.mutual.username
             secret = options.chap.mutual.password.reveal()
@@ -344,7 +346,7 @@ def completed_record(record: str, settings: Mapping[str, str]) -> str:
     return "\n".join([*kept, *added, "# END RECORD", ""])
 
 
-def read_back(seen: Mapping[str, str]) -> dict[str, str]:
+def parse_negotiated(seen: Mapping[str, str]) -> dict[str, str]:
     """Say what was negotiated, under the names of RFC 7143."""
     named = {name: seen[key] for key, name in _NEGOTIATED.items() if seen.get(key)}
     return {name: _SPELLED.get(name, {}).get(value, value) for name, value in named.items()}
@@ -355,7 +357,7 @@ def parse_discovery(text: str) -> tuple[str, ...]:
     return tuple(sorted({line.split()[1] for line in text.splitlines() if len(line.split()) == 2}))
 
 
-def explain(
+def error_from_output(
     done: Completed, options: Iscsi.Options, *, offered: tuple[str, ...] | None = None
 ) -> StoragetestError:
     """Make an error of iscsiadm's exit status (iscsiadm(8), EXIT STATUS).
@@ -423,8 +425,8 @@ def _connect(options: Iscsi.Options, attaching: Attaching) -> tuple[str, Mapping
         _log_in(attaching, path, record_settings(options))
     seen, disks = _find(attaching, options)
     if not options.more_paths:
-        return disks[0], read_back(seen)
-    return _joined(attaching, options, disks), {**read_back(seen), "paths": " ".join(disks)}
+        return disks[0], parse_negotiated(seen)
+    return _joined(attaching, options, disks), {**parse_negotiated(seen), "paths": " ".join(disks)}
 
 
 def _log_in(attaching: Attaching, options: Iscsi.Options, settings: Mapping[str, str]) -> None:
@@ -432,7 +434,7 @@ def _log_in(attaching: Attaching, options: Iscsi.Options, settings: Mapping[str,
     portal = f"{bracketed}:{options.port}"
     made = attaching.run(_script(NEW_RECORD, options, portal))
     if not made.ok:
-        raise explain(made, options)
+        raise error_from_output(made, options)
     path, _, record = made.stdout.partition("\n")
     text = completed_record(record, settings)
     attaching.client.push(text.encode(), path, mode=0o600, deadline=attaching.deadline.left())
@@ -447,11 +449,11 @@ def _why_no_login(
 ) -> StoragetestError:
     """Ask the portal which targets it has: iscsid tries again whatever the answer, and says "timed out"."""
     if done.status not in _VAGUE:
-        return explain(done, options)
+        return error_from_output(done, options)
     discovery = ["iscsiadm", "-m", "discovery", "-t", "sendtargets", "-p", portal, "-o", "nonpersistent"]
     seconds = min(10.0, attaching.deadline.left())
     asked = attaching.client.run(discovery, deadline=seconds, check=False)
-    return explain(done, options, offered=parse_discovery(asked.stdout) if asked.ok else None)
+    return error_from_output(done, options, offered=parse_discovery(asked.stdout) if asked.ok else None)
 
 
 def _find(attaching: Attaching, options: Iscsi.Options) -> tuple[dict[str, str], tuple[str, ...]]:

@@ -13,7 +13,7 @@ from storagetest.errors import AttachError
 from storagetest.protocols._acquire import LEFT_ON_TARGET, WITHIN, new_id
 from storagetest.protocols._block_device import block_capabilities, leased_device, tools
 from storagetest.protocols._mount import parse_mountinfo, parse_sections
-from storagetest.protocols.base import Attachment, Capability, AttachmentKind, ClientRequirements, register
+from storagetest.protocols.base import Attachment, AttachmentKind, Capability, ClientRequirements, register
 from storagetest.protocols.template import Attaching, KernelProtocol
 
 __all__ = ["Local"]

@@ -116,7 +116,7 @@ class Lustre(MountedProtocol["Lustre.Options"]):
             done = attaching.run([*script, *setstripe_options(options)])
         if not done.ok:
             raise _why_no_layout(done, options)
-        return read_back(done.stdout)
+        return parse_negotiated(done.stdout)
 
     def requested(self, options: Lustre.Options) -> Mapping[str, object]:
         """Return the layout that was asked for; -1 (all OSTs) and 0 (the default) promise no number."""
@@ -155,7 +155,7 @@ def setstripe_options(options: Lustre.Options) -> list[str]:
     return argv or ["--stripe-count", "0"]
 
 
-def read_back(layout: str) -> dict[str, str]:
+def parse_negotiated(layout: str) -> dict[str, str]:
     """Parse lfs-getstripe(1)'s YAML of a file: its first component's count, size, pattern and pool."""
     names = {
         "lmm_stripe_count": "stripe_count",

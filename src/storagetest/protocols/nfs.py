@@ -12,7 +12,7 @@ from storagetest.config.base import Address, Port, Size, TargetOptions
 from storagetest.errors import AttachError, ClientLacks, OptionRefused, StoragetestError, TargetDead
 from storagetest.hosts import Host
 from storagetest.protocols._mount import MountEntry
-from storagetest.protocols._preflight import run_quietly, collect_diagnostics
+from storagetest.protocols._preflight import collect_diagnostics, run_quietly
 from storagetest.protocols.base import Capability, ClientRequirements, register
 from storagetest.protocols.template import Attaching, Mounted, MountedProtocol, MountRequest
 
@@ -118,7 +118,7 @@ class Nfs(MountedProtocol["Nfs.Options"]):
 
     def negotiated(self, attaching: Attaching, options: Nfs.Options, mount: Mounted) -> Mapping[str, str]:  # noqa: ARG002
         """Return the mount's options and transports."""
-        return read_back(mount.entry, mount.files.get(MOUNTSTATS, ""))
+        return parse_negotiated(mount.entry, mount.files.get(MOUNTSTATS, ""))
 
     def requested(self, options: Nfs.Options) -> Mapping[str, object]:
         """Return the version, security flavour, transfer sizes and connections that were asked for."""
@@ -159,7 +159,9 @@ class Nfs(MountedProtocol["Nfs.Options"]):
 
     def collect_diagnostics(self, client: Host, options: Nfs.Options) -> Mapping[str, str]:  # noqa: ARG002
         """Collect mountstats and what the kernel last said."""
-        return collect_diagnostics(client, {"mountstats": ["cat", MOUNTSTATS], "rpcinfo": ["cat", "/proc/net/rpc/nfs"]})
+        return collect_diagnostics(
+            client, {"mountstats": ["cat", MOUNTSTATS], "rpcinfo": ["cat", "/proc/net/rpc/nfs"]}
+        )
 
 
 def source(options: Nfs.Options) -> str:
@@ -186,7 +188,7 @@ def mount_options(options: Nfs.Options) -> list[str]:
     return [*(f"{key}={value}" for key, value in said.items() if value is not None), *flags]
 
 
-def read_back(entry: MountEntry, mountstats: str) -> dict[str, str]:
+def parse_negotiated(entry: MountEntry, mountstats: str) -> dict[str, str]:
     """Say what the kernel negotiated: mountinfo's options and, from mountstats, the transports in use."""
     seen = {key: entry.options[key] or "yes" for key in _READ_BACK if key in entry.options}
     transports = count_transports(mountstats, entry.point)

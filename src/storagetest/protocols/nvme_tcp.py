@@ -20,8 +20,8 @@ from storagetest.errors import AttachError, DeadlineExceeded, OptionRefused, Sto
 from storagetest.hosts import Completed, Host, wait_until
 from storagetest.protocols._acquire import WITHIN
 from storagetest.protocols._block_device import block_capabilities, tools
-from storagetest.protocols._preflight import run_quietly, collect_diagnostics
-from storagetest.protocols.base import Capability, OptionMismatch, ClientRequirements, register
+from storagetest.protocols._preflight import collect_diagnostics, run_quietly
+from storagetest.protocols.base import Capability, ClientRequirements, OptionMismatch, register
 from storagetest.protocols.template import Attaching, Connection, DeviceProtocol, each_path
 
 __all__ = ["NvmeTcp"]
@@ -178,7 +178,9 @@ class NvmeTcp(DeviceProtocol["NvmeTcp.Options"]):
 
     def discover(self, client: Host, address: str, *, deadline: float) -> Sequence[Mapping[str, Any]]:
         """Ask the discovery controller (nvme-discover(1)) for its NVM subsystems over TCP."""
-        run_quietly(client, ["modprobe", "-q", "nvme_tcp"], deadline=deadline)  # without udev nobody else loads it
+        run_quietly(
+            client, ["modprobe", "-q", "nvme_tcp"], deadline=deadline
+        )  # without udev nobody else loads it
         for port in self.ports:
             argv = ["nvme", "discover", "--transport=tcp", f"--traddr={address}", f"--trsvcid={port}"]
             found = parse_discovery(run_quietly(client, [*argv, "--output-format=json"], deadline=deadline))
@@ -275,7 +277,7 @@ def parse_look(text: str) -> dict[str, str]:
     return {name: " ".join(value.split()) for name, value in lines}
 
 
-def read_back(seen: Mapping[str, str], options: NvmeTcp.Options) -> dict[str, str]:
+def parse_negotiated(seen: Mapping[str, str], options: NvmeTcp.Options) -> dict[str, str]:
     """Say what sysfs tells of the controller.
 
     ``queue_count`` counts the admin queue too, and ``sqsize`` is zero-based (so the depth is one more), as in
@@ -293,7 +295,7 @@ def live_paths(seen: Mapping[str, str]) -> int:
     return sum(name.startswith("path-") and state == "live" for name, state in seen.items())
 
 
-def explain(done: Completed, options: NvmeTcp.Options, kernel: str) -> StoragetestError:
+def error_from_output(done: Completed, options: NvmeTcp.Options, kernel: str) -> StoragetestError:
     """Make an error of nvme-cli's words, which differ by version, and of the kernel's last ones."""
     target = options.target_label
     text = (done.stderr.strip() or done.stdout.strip()).splitlines()
@@ -314,7 +316,7 @@ def _why_not_connected(attaching: Attaching, options: NvmeTcp.Options, done: Com
     except TargetDead as dead:
         return dead
     log = ["sh", "-c", "dmesg | grep -w -e nvme -e nvme_tcp | tail -n 2 | sed 's/^\\[[^]]*\\] *//'"]
-    return explain(done, options, attaching.run(log).stdout)
+    return error_from_output(done, options, attaching.run(log).stdout)
 
 
 def _script(script: str, options: NvmeTcp.Options, host_nqn: str, *more: str) -> list[str]:
@@ -329,7 +331,7 @@ def _connect(
         if not done.ok:
             raise _why_not_connected(attaching, path, done)
     seen = _find(attaching, options, host_nqn)
-    return seen["block"], read_back(seen, options)
+    return seen["block"], parse_negotiated(seen, options)
 
 
 def _find(attaching: Attaching, options: NvmeTcp.Options, host_nqn: str) -> dict[str, str]:

@@ -130,7 +130,7 @@ class Smb(MountedProtocol["Smb.Options"]):
 
     def negotiated(self, attaching: Attaching, options: Smb.Options, mount: Mounted) -> Mapping[str, str]:  # noqa: ARG002
         """Return the mount's options and its session's properties."""
-        return read_back(mount.entry, mount.files.get(DEBUG_DATA, ""), source(options))
+        return parse_negotiated(mount.entry, mount.files.get(DEBUG_DATA, ""), source(options))
 
     def requested(self, options: Smb.Options) -> Mapping[str, object]:
         """Return what was asked for; more security than that is the server's right."""
@@ -178,7 +178,9 @@ class Smb(MountedProtocol["Smb.Options"]):
 
     def collect_diagnostics(self, client: Host, options: Smb.Options) -> Mapping[str, str]:  # noqa: ARG002
         """Collect what the cifs module tells of its sessions and counters."""
-        return collect_diagnostics(client, {"DebugData": ["cat", DEBUG_DATA], "Stats": ["cat", "/proc/fs/cifs/Stats"]})
+        return collect_diagnostics(
+            client, {"DebugData": ["cat", DEBUG_DATA], "Stats": ["cat", "/proc/fs/cifs/Stats"]}
+        )
 
 
 def source(options: Smb.Options) -> str:
@@ -216,7 +218,7 @@ def mount_options(options: Smb.Options, secret: str) -> list[str]:
     ]
 
 
-def read_back(entry: MountEntry, debug_data: str, unc: str) -> dict[str, str]:
+def parse_negotiated(entry: MountEntry, debug_data: str, unc: str) -> dict[str, str]:
     """Say what the kernel negotiated: mountinfo's options and DebugData's session."""
     keys = ("vers", "rsize", "wsize", "cache", "max_channels", "sec")
     seen = {key: entry.options[key] for key in keys if key in entry.options}

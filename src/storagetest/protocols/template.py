@@ -21,7 +21,7 @@ from storagetest.protocols._acquire import Attaching
 from storagetest.protocols._block_device import leased_device
 from storagetest.protocols._mount import Mounted, MountRequest, mounted
 from storagetest.protocols._preflight import check_client
-from storagetest.protocols.base import Attachment, OptionMismatch, AttachmentKind, Protocol
+from storagetest.protocols.base import Attachment, AttachmentKind, OptionMismatch, Protocol
 
 __all__ = [
     "Attaching",
@@ -133,7 +133,7 @@ class Connection:
     ``description`` names it in the journal. The command ``existing`` prints what the client already has of
     it; if there is anything, the attach is refused with the words ``presence`` and ``remedy``. ``connect``
     returns the device under /dev and what was negotiated. ``release`` builds the command that undoes it, from
-    the seconds that it may take; see :func:`storagetest.protocols._acquire.held`.
+    the seconds that it may take; see :func:`storagetest.protocols._acquire.acquired`.
     """
 
     description: str

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from storagetest.measure.run import Metric
 from storagetest.report.baseline import Key, Stored
 from storagetest.units import format_value
-from storagetest.verdict.regression import Change, Comparison, compare
+from storagetest.verdict.regression import ComparisonResult, Direction, compare
 
 __all__ = ["Row", "compare_stored", "remarks", "status", "table"]
 
@@ -28,7 +28,7 @@ class Row:
     metric: Metric
     a: float
     b: float
-    comparison: Comparison
+    comparison: ComparisonResult
 
     @property
     def case(self) -> str:
@@ -55,10 +55,10 @@ def compare_stored(a: Stored, b: Stored, *, floor: float = 0.0) -> tuple[Row, ..
 
 def status(rows: Sequence[Row]) -> int:
     """Return 0 without a regression, 1 with one, 2 where nothing could be compared."""
-    judged = [row for row in rows if row.comparison.change is not Change.TOO_FEW]
+    judged = [row for row in rows if row.comparison.change is not Direction.TOO_FEW]
     if not judged:
         return 2
-    return int(any(row.comparison.change is Change.WORSE for row in judged))
+    return int(any(row.comparison.change is Direction.WORSE for row in judged))
 
 
 def table(rows: Sequence[Row]) -> list[str]:

@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import Any
 
 from storagetest.errors import ResultError
-from storagetest.measure.bottleneck import Bottleneck, Headroom, Limit
-from storagetest.measure.common_window import Member, Together
+from storagetest.measure.bottleneck import Bottleneck, Limiter, Utilisation
+from storagetest.measure.common_window import ClientSummary, ConcurrencySummary
 from storagetest.measure.histogram import Histogram
 from storagetest.measure.run import HEADLINE, Better, Metric, Run, Sample, Unit
 from storagetest.measure.series import Series
@@ -213,7 +213,7 @@ def _run_from_json(document: Mapping[str, Any]) -> Run:
 
 
 def _bottleneck_from_json(document: Mapping[str, Any] | None) -> Bottleneck | None:
-    return Bottleneck(Limit(document["who"]), document["why"]) if document else None
+    return Bottleneck(Limiter(document["who"]), document["why"]) if document else None
 
 
 def _sample_to_json(sample: Sample) -> Object:
@@ -246,12 +246,12 @@ def _sample_from_json(document: Mapping[str, Any]) -> Sample:
         invalid=tuple(document.get("invalid", ())),
         series=tuple(_series_from_json(series) for series in document.get("series", ())),
         began=document.get("began"),
-        headroom=Headroom(**document["headroom"]) if document.get("headroom") else None,
+        headroom=Utilisation(**document["headroom"]) if document.get("headroom") else None,
         together=_together_from_json(document["together"]) if document.get("together") else None,
     )
 
 
-def _together_to_json(story: Together) -> Object:
+def _together_to_json(story: ConcurrencySummary) -> Object:
     members = [
         {
             "client": member.client,
@@ -274,13 +274,13 @@ def _together_to_json(story: Together) -> Object:
     }
 
 
-def _together_from_json(document: Mapping[str, Any]) -> Together:
+def _together_from_json(document: Mapping[str, Any]) -> ConcurrencySummary:
     members = [
-        Member(**{**each, "values": {name: float(value) for name, value in each["values"].items()}})
+        ClientSummary(**{**each, "values": {name: float(value) for name, value in each["values"].items()}})
         for each in document["clients"]
     ]
     numbers = {name: value for name, value in document.items() if name not in {"clients", "outliers"}}
-    return Together(**numbers, members=tuple(members), outliers=tuple(document["outliers"]))
+    return ConcurrencySummary(**numbers, members=tuple(members), outliers=tuple(document["outliers"]))
 
 
 def _series_to_json(series: Series) -> Object:

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from storagetest.runner.dataset_cache import FillCache
-from storagetest.runner.interleaved import run_pair
+from storagetest.runner.dataset_cache import PrefillCache
+from storagetest.runner.interleaved import run_interleaved
 from storagetest.runner.locks import exclusive, shared
-from storagetest.runner.measurement import Bench, Case, Phase, Progress, run_bench, run_case
-from storagetest.runner.multi_client import Crowd
+from storagetest.runner.measurement import (
+    CaseInfo,
+    Measurement,
+    MeasurementPhase,
+    ProgressEvent,
+    run_bench,
+    run_case,
+)
+from storagetest.runner.multi_client import MultiClientMeasurement
 from storagetest.runner.versions import Versions
 
 __all__ = [
-    "Bench",
-    "Case",
-    "Crowd",
-    "FillCache",
-    "Phase",
-    "Progress",
+    "CaseInfo",
+    "Measurement",
+    "MeasurementPhase",
+    "MultiClientMeasurement",
+    "PrefillCache",
+    "ProgressEvent",
     "Versions",
     "exclusive",
     "run_bench",
     "run_case",
-    "run_pair",
+    "run_interleaved",
     "shared",
 ]

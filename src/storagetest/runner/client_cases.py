@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import Any
 
 from storagetest.errors import DeadlineExceeded, HostError, StoragetestError, WorkloadError
-from storagetest.hosts import Conversation, Host
+from storagetest.hosts import Host, InteractiveProcess
 from storagetest.workloads._agent.result import read_answer
-from storagetest.workloads._agent.run import talk_with_agent
+from storagetest.workloads._agent.run import open_agent_session
 
-__all__ = ["EACH", "CaseAnswer", "CaseCall", "CasesUnderWay", "Ended", "run_cases"]
+__all__ = ["EACH", "ClientCase", "ClientCaseBatch", "ClientCaseResult", "ClientCaseStatus", "run_cases"]
 
 EACH = 30.0
 """Seconds that a case may take; an emulated client on a busy machine is slow."""
@@ -38,7 +38,7 @@ _WHOLE = 4 * 3600.0
 """Seconds after which the agent ends wherever it is; it ends long before, when we hang up."""
 
 
-class Ended(Enum):
+class ClientCaseStatus(Enum):
     """How a case ended: see :mod:`storagetest.agent.commands.run_cases`."""
 
     PASSED = "passed"
@@ -49,7 +49,7 @@ class Ended(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class CaseCall:
+class ClientCase:
     """One case: ``function`` of ``module``, called with ``arguments`` (JSON values) and what it is given.
 
     ``id`` is unique within a round trip; ``gives`` is ``here`` or ``blocks``. No other case runs beside one
@@ -60,12 +60,13 @@ class CaseCall:
     module: Path
     function: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
-    gives: str = "here"
-    alone: bool = False
+    fixture: str = "client_dir"
+    exclusive: bool = False
+    argument: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class CaseAnswer:
+class ClientCaseResult:
     """What came of a case. ``lines`` are those of its module where it broke, the outermost first.
 
     ``errno`` is the name of a system call's error that broke it, ``observed`` the legal alternatives that
@@ -73,7 +74,7 @@ class CaseAnswer:
     """
 
     id: str
-    ended: Ended
+    ended: ClientCaseStatus
     message: str = ""
     lines: tuple[int, ...] = ()
     errno: str = ""
@@ -82,7 +83,7 @@ class CaseAnswer:
     seconds: float = 0.0
 
 
-class CasesUnderWay:
+class ClientCaseBatch:
     """A round trip: ``calls`` in the directory or on the device ``place`` of ``host``.
 
     A case may take ``each`` seconds; ``beside`` is how many run at once, where it is not for what they are
@@ -91,22 +92,22 @@ class CasesUnderWay:
     """
 
     def __init__(
-        self, host: Host, calls: Sequence[CaseCall], *, place: str, each: float = EACH, beside: int = 0
+        self, host: Host, calls: Sequence[ClientCase], *, place: str, each: float = EACH, beside: int = 0
     ) -> None:
         self._host, self._place, self._each = host, place, each
         self._asked = {call.id for call in calls}
-        self._answers: dict[str, CaseAnswer] = {}
+        self._answers: dict[str, ClientCaseResult] = {}
         self._words: list[str] = []
         self._why = ""
         self._stack = ExitStack()
-        self._talk: Conversation | None = None
+        self._talk: InteractiveProcess | None = None
         request = _request(calls, place, each, beside)
         try:
-            self._talk = self._stack.enter_context(talk_with_agent(host, request, deadline=_WHOLE))
+            self._talk = self._stack.enter_context(open_agent_session(host, request, deadline=_WHOLE))
         except StoragetestError as error:
             self._why = self._explained(error)
 
-    def __enter__(self) -> CasesUnderWay:
+    def __enter__(self) -> ClientCaseBatch:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -123,17 +124,17 @@ class CasesUnderWay:
         """Whether that case is one of these, and its answer has not been taken yet."""
         return case in self._asked
 
-    def answer(self, case: str) -> CaseAnswer:
+    def answer(self, case: str) -> ClientCaseResult:
         """Wait for the answer of a case, and take it."""
         while case not in self._answers and self._talk is not None:
             self._listen(self._talk)
         self._asked.discard(case)
-        return self._answers.pop(case, None) or CaseAnswer(case, Ended.ERROR, self._why)
+        return self._answers.pop(case, None) or ClientCaseResult(case, ClientCaseStatus.ERROR, self._why)
 
-    def _listen(self, talk: Conversation) -> None:
+    def _listen(self, talk: InteractiveProcess) -> None:
         """Hear one line."""
         try:
-            line = talk.hear(self._each + _SILENCE)
+            line = talk.read_line(self._each + _SILENCE)
         except StoragetestError as error:
             self._why = self._explained(error)
             self.close()
@@ -171,14 +172,14 @@ class CasesUnderWay:
 
 
 def run_cases(
-    host: Host, calls: Sequence[CaseCall], *, place: str, each: float = EACH, beside: int = 0
-) -> list[CaseAnswer]:
+    host: Host, calls: Sequence[ClientCase], *, place: str, each: float = EACH, beside: int = 0
+) -> list[ClientCaseResult]:
     """Run ``calls`` on ``host`` as :class:`CasesUnderWay` does; return their answers in order."""
-    with CasesUnderWay(host, calls, place=place, each=each, beside=beside) as under_way:
+    with ClientCaseBatch(host, calls, place=place, each=each, beside=beside) as under_way:
         return [under_way.answer(call.id) for call in calls]
 
 
-def _request(calls: Sequence[CaseCall], place: str, each: float, beside: int) -> dict[str, Any]:
+def _request(calls: Sequence[ClientCase], place: str, each: float, beside: int) -> dict[str, Any]:
     """Build the agent's request. What a case that dies leaves is in nobody's way: names are new each time."""
     batch = secrets.token_hex(3)
     files = dict.fromkeys(call.module for call in calls)
@@ -189,15 +190,16 @@ def _request(calls: Sequence[CaseCall], place: str, each: float, beside: int) ->
             "module": str(call.module),
             "function": call.function,
             "arguments": dict(call.arguments),
-            "gives": call.gives,
-            "alone": call.alone,
+            "fixture": call.fixture,
+            "argument": call.argument or call.fixture,
+            "exclusive": call.exclusive,
             "index": index,
             "name": f"{batch}-{index}",
         }
         for index, call in enumerate(calls)
     ]
-    what = {"path": place, "each": each, "beside": beside, "modules": modules, "cases": cases}
-    return {"command": "run_cases", "deadline": _WHOLE, "attended": True, **what}
+    what = {"path": place, "timeout": each, "concurrency": beside, "modules": modules, "cases": cases}
+    return {"command": "run_cases", "deadline": _WHOLE, "end_on_eof": True, **what}
 
 
 def _is_last(line: str) -> bool:
@@ -208,13 +210,13 @@ def _is_last(line: str) -> bool:
         return False
 
 
-def _answer(line: str) -> CaseAnswer | None:
+def _answer(line: str) -> ClientCaseResult | None:
     """Return the answer that a line of the agent's is, if it is one."""
     try:
         said = json.loads(line)
-        return CaseAnswer(
+        return ClientCaseResult(
             id=said["case"],
-            ended=Ended(said["ended"]),
+            ended=ClientCaseStatus(said["ended"]),
             message=str(said.get("message", "")),
             lines=tuple(int(number) for number in said.get("lines", ())),
             errno=str(said.get("errno", "")),

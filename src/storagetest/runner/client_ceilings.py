@@ -8,16 +8,16 @@ from weakref import WeakKeyDictionary
 from storagetest.errors import WorkloadError
 from storagetest.hosts.base import Host
 
-__all__ = ["Ceilings"]
+__all__ = ["ClientCeilings"]
 
 
-class Ceilings:
+class ClientCeilings:
     """Remembers ceilings (I/Os per second) by connection and load. None: the load cannot tell."""
 
     def __init__(self) -> None:
         self._known: WeakKeyDictionary[Host, dict[str, float | None]] = WeakKeyDictionary()
 
-    def of(self, client: Host, load: str, measure: Callable[[], float | None]) -> float | None:
+    def get(self, client: Host, load: str, measure: Callable[[], float | None]) -> float | None:
         """Return the ceiling of ``load`` on ``client``; it is measured the first time.
 
         Raises :class:`HostError` where the client cannot be reached. A generator that cannot do it leaves the

@@ -13,18 +13,18 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from storagetest.errors import WorkloadError
-from storagetest.protocols.base import Attachment, Gives
+from storagetest.protocols.base import Attachment, AttachmentKind
 
-__all__ = ["Data", "Place", "places"]
+__all__ = ["DataPlacement", "DataSharing", "place_data"]
 
-Data = Literal["own", "shared"]
+DataSharing = Literal["own", "shared"]
 """Whose data set a client works on: its own, or the one that all share."""
 
 _MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DataPlacement:
     """Where a client works (``use``), and where it fills a data set first (None: it does not).
 
     ``origin`` is the attachment as it was made.
@@ -42,16 +42,18 @@ class Place:
         return f"{dataset} at {fill.offset} within {fill.size}"
 
 
-def places(attachments: Sequence[Attachment], data: Data, *, rotated: bool = False) -> tuple[Place, ...]:
+def place_data(
+    attachments: Sequence[Attachment], data: DataSharing, *, rotated: bool = False
+) -> tuple[DataPlacement, ...]:
     """Return the place of each client. :class:`WorkloadError` where they would have to share, and cannot."""
     count = len(attachments)
-    block = attachments[0].gives is Gives.BLOCK
+    block = attachments[0].gives is AttachmentKind.BLOCK
     room = min(attachment.size for attachment in attachments)
     if data == "shared":
         same = [replace(each, size=room) for each in attachments]
         uses = same if block else [_seen(each, attachments[0]) for each in same]
         return tuple(
-            Place(each, use, use if number == 0 else None)
+            DataPlacement(each, use, use if number == 0 else None)
             for number, (each, use) in enumerate(zip(attachments, uses, strict=True))
         )
     share = room // count // _MIB * _MIB
@@ -64,7 +66,7 @@ def places(attachments: Sequence[Attachment], data: Data, *, rotated: bool = Fal
             [_seen(each, own[(number + 1) % count]) for number, each in enumerate(own)] if rotated else own
         )
     uses = next_ if rotated else own
-    return tuple(Place(*each) for each in zip(attachments, uses, own, strict=True))
+    return tuple(DataPlacement(*each) for each in zip(attachments, uses, own, strict=True))
 
 
 def _seen(mine: Attachment, other: Attachment) -> Attachment:

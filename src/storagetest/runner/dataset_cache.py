@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from storagetest.protocols.base import Attachment
 
-__all__ = ["FillCache"]
+__all__ = ["PrefillCache"]
 
 
-class FillCache:
+class PrefillCache:
     """What is filled, by the attachment itself and the key.
 
     Not by its path: the next attach at the same place starts empty.
@@ -19,7 +19,7 @@ class FillCache:
         # The attachment is kept beside the keys, so that its id() stays its own.
         self._filled: dict[int, tuple[Attachment, set[str]]] = {}
 
-    def once(self, attachment: Attachment, dataset: str, fill: Callable[[], None]) -> bool:
+    def prefill_once(self, attachment: Attachment, dataset: str, fill: Callable[[], None]) -> bool:
         """Call ``fill`` unless ``dataset`` is there; whether it was called. A failed one is called again."""
         _, keys = self._filled.setdefault(id(attachment), (attachment, set()))
         if dataset in keys:

@@ -9,21 +9,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from storagetest.measure.run import Run
-from storagetest.runner.measurement import Bench
-from storagetest.verdict import Plan, Threshold, Verdict, allow_for_client, judge_pair, wants_more
+from storagetest.runner.measurement import Measurement
+from storagetest.verdict import ErrorPlan, Threshold, Verdict, judge_pair, mark_client_limited, wants_more
 
-__all__ = ["run_pair"]
+__all__ = ["run_interleaved"]
 
 
-def run_pair(
-    left: Bench,
-    right: Bench,
+def run_interleaved(
+    left: Measurement,
+    right: Measurement,
     *,
     repeats: int,
     max_repeats: int,
     gates: Sequence[Threshold],
     confidence: float = 0.99,
-    plan: Plan | None = None,
+    plan: ErrorPlan | None = None,
 ) -> tuple[Run, Run, tuple[Verdict, ...]]:
     """Measure at least ``repeats`` pairs, and further ones while a gate of ``left`` is undecided.
 
@@ -33,7 +33,7 @@ def run_pair(
         for bench in (left, right):
             bench.prepare()
         for bench in (left, right):
-            bench.settle(keep=False)
+            bench.reach_steady_state(keep=False)
         pairs = 0
 
         def pair(of: int) -> None:
@@ -49,12 +49,12 @@ def run_pair(
             pair(pairs + 1)
             verdicts = _judge(left.run, right.run, gates, confidence, plan)
         for bench in (left, right):
-            bench.done()
+            bench.finish()
         runs = left.run, right.run
-        return *runs, tuple(allow_for_client(verdict, *runs) for verdict in verdicts)
+        return *runs, tuple(mark_client_limited(verdict, *runs) for verdict in verdicts)
 
 
 def _judge(
-    left: Run, right: Run, gates: Sequence[Threshold], confidence: float, plan: Plan | None
+    left: Run, right: Run, gates: Sequence[Threshold], confidence: float, plan: ErrorPlan | None
 ) -> tuple[Verdict, ...]:
     return tuple(judge_pair(left, right, gate, confidence=confidence, plan=plan) for gate in gates)

@@ -38,7 +38,7 @@ from storagetest.config.models import Machine
 from storagetest.errors import DeadlineExceeded, HostError
 from storagetest.hosts.wait import wait_until
 
-__all__ = ["exclusive", "identity", "lock_directory", "mixed", "shared"]
+__all__ = ["acquire", "exclusive", "lock_directory", "machine_id", "shared"]
 
 _INTERVAL = 0.05
 
@@ -50,19 +50,19 @@ def exclusive(names: Iterable[str], *, timeout: float, what: str) -> Iterator[No
     ``what`` says to others what they wait for. Raises :class:`HostError` that names a holder when not all are
     free within ``timeout`` seconds; nothing is held then.
     """
-    with mixed(alone=names, timeout=timeout, what=what):
+    with acquire(alone=names, timeout=timeout, what=what):
         yield
 
 
 @contextmanager
 def shared(names: Iterable[str], *, timeout: float, what: str) -> Iterator[None]:
     """Hold the machines ``names`` together with other shared holders; otherwise like :func:`exclusive`."""
-    with mixed(together=names, timeout=timeout, what=what):
+    with acquire(together=names, timeout=timeout, what=what):
         yield
 
 
 @contextmanager
-def mixed(
+def acquire(
     *, alone: Iterable[str] = (), together: Iterable[str] = (), timeout: float, what: str
 ) -> Iterator[None]:
     """Hold some machines alone and others with other shared holders; otherwise like :func:`exclusive`."""
@@ -71,7 +71,7 @@ def mixed(
         yield
 
 
-def identity(machine: Machine) -> str:
+def machine_id(machine: Machine) -> str:
     """Return what tells a machine from others in any run here: not its name, which each file chooses."""
     if machine.transport == "local":
         return "local"

@@ -26,24 +26,32 @@ from storagetest.hosts.base import Host
 from storagetest.measure.bottleneck import bottleneck
 from storagetest.measure.cache import Cache
 from storagetest.measure.run import Metric, Run, Sample
-from storagetest.measure.steady_state import WINDOW, Steadiness, by_rounds, within_a_round
+from storagetest.measure.steady_state import WINDOW, SteadyStateCheck, by_rounds, within_a_round
 from storagetest.protocols.base import Attachment
-from storagetest.runner.client_ceilings import Ceilings
-from storagetest.runner.data_placement import Place
-from storagetest.runner.dataset_cache import FillCache
+from storagetest.runner.client_ceilings import ClientCeilings
+from storagetest.runner.data_placement import DataPlacement
+from storagetest.runner.dataset_cache import PrefillCache
 from storagetest.runner.page_cache import drop, twice_the_memory
-from storagetest.runner.sampling import Sampling, align
+from storagetest.runner.sampling import CounterSampling, align_series
 from storagetest.runner.server_writes import ServerWrites
-from storagetest.runner.throughput_watch import Flow, Watch
+from storagetest.runner.throughput_watch import Throughput, ThroughputWatch
 from storagetest.runner.versions import Versions
-from storagetest.verdict import Plan, Reference, Threshold, Verdict, allow_for_client, judge, wants_more
-from storagetest.workloads.base import Scale, Start, Workload
+from storagetest.verdict import (
+    ErrorPlan,
+    Reference,
+    Threshold,
+    Verdict,
+    judge,
+    mark_client_limited,
+    wants_more,
+)
+from storagetest.workloads.base import LoadSize, StartBarrierRef, Workload
 
-__all__ = ["Bench", "Case", "Phase", "Progress", "run_bench", "run_case"]
+__all__ = ["CaseInfo", "Measurement", "MeasurementPhase", "ProgressEvent", "run_bench", "run_case"]
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class CaseInfo:
     """Whose run it is: the words that identify it in every report."""
 
     case: str
@@ -55,7 +63,7 @@ class Case:
     profile: str = ""
 
 
-class Phase(Enum):
+class MeasurementPhase(Enum):
     """What a case is doing."""
 
     CEILING = "ceiling"
@@ -67,7 +75,7 @@ class Phase(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class ProgressEvent:
     """What begins now: repeat ``repeat`` (from 1) of ``of``, for about ``expected`` seconds (None: unknown).
 
     ``of`` grows while a gate stays undecided; of rounds that settle a target it is the most there will be.
@@ -76,8 +84,8 @@ class Progress:
     the steady state. With ``flow`` nothing begins: it is what moves now, in the phase that was told before.
     """
 
-    case: Case
-    phase: Phase
+    case: CaseInfo
+    phase: MeasurementPhase
     elapsed: float
     repeat: int = 0
     of: int = 0
@@ -85,14 +93,14 @@ class Progress:
     title: str = ""
     last: tuple[tuple[Metric, float], ...] = ()
     settled: str = ""
-    flow: Flow | None = None
+    flow: Throughput | None = None
 
 
 _VERSIONS = Versions()
-_CEILINGS = Ceilings()
+_CEILINGS = ClientCeilings()
 
 
-class Bench:
+class Measurement:
     """One case made ready: :meth:`prepare` once, then :meth:`measure` as often as its verdict takes.
 
     Several of them can be measured in turns (:mod:`storagetest.runner.interleaved`). Use as a context manager: at
@@ -106,16 +114,16 @@ class Bench:
         workload: Workload[Any],
         options: WorkloadOptions,
         attachment: Attachment,
-        scale: Scale,
+        scale: LoadSize,
         *,
-        case: Case,
-        fills: FillCache,
-        on_progress: Callable[[Progress], None] | None = None,
+        case: CaseInfo,
+        fills: PrefillCache,
+        on_progress: Callable[[ProgressEvent], None] | None = None,
         beside: Sequence[Host] = (),
         watch: float = 0.0,
-        place: Place | None = None,
+        place: DataPlacement | None = None,
     ) -> None:
-        self._place = place or Place(attachment, attachment, attachment)
+        self._place = place or DataPlacement(attachment, attachment, attachment)
         self._workload, self._options, self._attachment, self._scale = workload, options, attachment, scale
         self._case, self._fills, self._on_progress = case, fills, on_progress
         self._began = time.monotonic()
@@ -123,8 +131,8 @@ class Bench:
         self._started = 0.0
         self._versions: Mapping[str, str] = {}
         self._called: tuple[float, ...] = ()
-        watching = Watch(attachment.path, watch, self._flows) if watch > 0 and on_progress else None
-        self._sampling = Sampling((attachment.client, *beside), scale.interval, watch=watching)
+        watching = ThroughputWatch(attachment.path, watch, self._flows) if watch > 0 and on_progress else None
+        self._sampling = CounterSampling((attachment.client, *beside), scale.interval, watch=watching)
         self._ceiling: float | None = None
         self._beside = tuple(beside)
         self._cold = workload.cache(options) is Cache.COLD
@@ -132,9 +140,9 @@ class Bench:
         self._settled = ""
         self._settling = ""
         self._unsettled: tuple[str, ...] = ()
-        self._told: Progress | None = None
+        self._told: ProgressEvent | None = None
 
-    def __enter__(self) -> Bench:
+    def __enter__(self) -> Measurement:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -143,26 +151,28 @@ class Bench:
     def prepare(self) -> None:
         """Ask for the versions, measure the ceiling, fill the data set: each where that is not done yet."""
         self._started = time.time()
-        self._versions = _VERSIONS.of(self._attachment.client, self._workload.tools)
+        self._versions = _VERSIONS.get(self._attachment.client, self._workload.tools)
         if self._cold:
             size = self._scale.cold_size or twice_the_memory((self._attachment.client, *self._beside))
             self._scale = replace(self._scale, size=size, ramp=0.0)
         load = f"{self._workload.name} {self._workload.parameters(self._options)}"
-        self._ceiling = _CEILINGS.of(self._attachment.client, load, self._measure_ceiling)
+        self._ceiling = _CEILINGS.get(self._attachment.client, load, self._measure_ceiling)
         self._sampling.start()  # it begins while the data set is filled, or in the ramp
         dataset = self._workload.dataset(self._options, self._scale)
         if dataset is not None and self._place.fill is not None:
-            self._fills.once(self._place.origin, self._place.key(dataset, self._scale.size), self._fill)
+            self._fills.prefill_once(
+                self._place.origin, self._place.key(dataset, self._scale.size), self._fill
+            )
 
     def _measure_ceiling(self) -> float | None:
-        self._tell(Phase.CEILING)
+        self._tell(MeasurementPhase.CEILING)
         return self._workload.ceiling(self._attachment, self._options, self._scale)
 
     def _fill(self) -> None:
-        self._tell(Phase.FILL)
+        self._tell(MeasurementPhase.FILL)
         self._workload.fill(self._place.fill or self._attachment, self._options, self._scale)
 
-    def settle(self, *, keep: bool = True) -> None:
+    def reach_steady_state(self, *, keep: bool = True) -> None:
         """Measure rounds until the target is steady, where the scale asks for it.
 
         The rounds that show it (five of ``pts``, one of ``slope``) are the run's first repeats unless they
@@ -173,10 +183,10 @@ class Bench:
         if rule == "none":
             return
         window = WINDOW if rule == "pts" else 1
-        found = Steadiness(False, "")
+        found = SteadyStateCheck(False, "")
         for number in range(budget):
-            self._repeat(Phase.SETTLE, number + 1, budget)
-            if self.in_vain:
+            self._repeat(MeasurementPhase.SETTLE, number + 1, budget)
+            if self.not_steady:
                 break
             found = self._steadiness(window)
             self._settling = found.said
@@ -188,7 +198,7 @@ class Bench:
         since = len(self._samples) - (window if keep else 0)
         self._samples, self._called = self._samples[since:], self._called[since:]
 
-    def _steadiness(self, window: int) -> Steadiness:
+    def _steadiness(self, window: int) -> SteadyStateCheck:
         if window == 1:
             return within_a_round(self._samples[-1])
         headline, values = self._workload.headline, self._samples[-1].values
@@ -196,7 +206,7 @@ class Bench:
         return by_rounds([sample.values for sample in self._samples], named)
 
     @property
-    def in_vain(self) -> bool:
+    def not_steady(self) -> bool:
         """Whether the rounds ran out before the target was steady; nothing more is measured then."""
         return bool(self._unsettled)
 
@@ -205,17 +215,19 @@ class Bench:
         """How many repeats there are so far."""
         return len(self._samples)
 
-    def measure(self, of: int, *, start: Start | None = None) -> None:
+    def measure(self, of: int, *, start: StartBarrierRef | None = None) -> None:
         """Measure one repeat; ``of`` is how many there are to be as far as is known.
 
         With ``start`` the load waits there for those of other clients.
         """
-        self._repeat(Phase.MEASURE, len(self._samples) + 1, of, start)
+        self._repeat(MeasurementPhase.MEASURE, len(self._samples) + 1, of, start)
 
-    def _repeat(self, phase: Phase, number: int, of: int, start: Start | None = None) -> None:
+    def _repeat(
+        self, phase: MeasurementPhase, number: int, of: int, start: StartBarrierRef | None = None
+    ) -> None:
         caches = ""
         if self._cold:
-            self._tell(Phase.DROP, number, of)
+            self._tell(MeasurementPhase.DROP, number, of)
             caches = drop(self._attachment.client, self._beside)
         self._tell(phase, number, of, self._scale.ramp + self._scale.runtime + self._scale.cooldown)
         called = time.monotonic() + self._scale.ramp
@@ -234,13 +246,13 @@ class Bench:
             sample = replace(sample, headroom=replace(sample.headroom, ceiling=self._ceiling))
         self._samples, self._called = (*self._samples, sample), (*self._called, called)
 
-    def done(self) -> None:
+    def finish(self) -> None:
         """Say that no repeat follows, and take in what was sampled beside them."""
         sampled = self._sampling.stop()
-        self._samples = align(self._samples, self._called, sampled, self._scale.interval)
-        self._tell(Phase.DONE, len(self._samples), len(self._samples))
+        self._samples = align_series(self._samples, self._called, sampled, self._scale.interval)
+        self._tell(MeasurementPhase.DONE, len(self._samples), len(self._samples))
 
-    def began_at(self, moment: float) -> None:
+    def set_measure_start(self, moment: float) -> None:
         """Say when the measuring of the last repeat began, by our monotonic clock: it had been waiting."""
         self._called = (*self._called[:-1], moment)
 
@@ -294,10 +306,12 @@ class Bench:
             ),
         )
 
-    def _tell(self, phase: Phase, repeat: int = 0, of: int = 0, expected: float | None = None) -> None:
+    def _tell(
+        self, phase: MeasurementPhase, repeat: int = 0, of: int = 0, expected: float | None = None
+    ) -> None:
         if self._on_progress is None:
             return
-        self._told = Progress(
+        self._told = ProgressEvent(
             self._case,
             phase,
             time.monotonic() - self._began,
@@ -317,9 +331,9 @@ class Bench:
         named = [name for name in self._workload.headline if name in values and name in metrics]
         return tuple((metrics[name], values[name]) for name in named)
 
-    def _flows(self, flow: Flow) -> None:
+    def _flows(self, flow: Throughput) -> None:
         told = self._told
-        if told is not None and told.phase is not Phase.DONE and self._on_progress is not None:
+        if told is not None and told.phase is not MeasurementPhase.DONE and self._on_progress is not None:
             self._on_progress(replace(told, elapsed=time.monotonic() - self._began, flow=flow))
 
 
@@ -327,16 +341,16 @@ def run_case(
     workload: Workload[Any],
     options: WorkloadOptions,
     attachment: Attachment,
-    scale: Scale,
+    scale: LoadSize,
     *,
     repeats: int,
     max_repeats: int,
     gates: Sequence[Threshold],
-    case: Case,
-    fills: FillCache,
+    case: CaseInfo,
+    fills: PrefillCache,
     confidence: float = 0.99,
-    plan: Plan | None = None,
-    on_progress: Callable[[Progress], None] | None = None,
+    plan: ErrorPlan | None = None,
+    on_progress: Callable[[ProgressEvent], None] | None = None,
     beside: Sequence[Host] = (),
     references: Mapping[str, Reference] | None = None,
     watch: float = 0.0,
@@ -350,7 +364,7 @@ def run_case(
     Raises :class:`~storagetest.errors.WorkloadError` and what the attachment's client raises, and
     :class:`~storagetest.errors.ConfigError` for a gate on a metric that the workload does not measure.
     """
-    bench = Bench(
+    bench = Measurement(
         workload,
         options,
         attachment,
@@ -373,20 +387,20 @@ def run_case(
 
 
 def run_bench(
-    bench: Bench,
+    bench: Measurement,
     *,
     repeats: int,
     max_repeats: int,
     gates: Sequence[Threshold],
     confidence: float = 0.99,
-    plan: Plan | None = None,
+    plan: ErrorPlan | None = None,
     references: Mapping[str, Reference] | None = None,
 ) -> tuple[Run, tuple[Verdict, ...]]:
     """Measure a case that is made ready, and judge it, as :func:`run_case` does."""
     with bench:
         bench.prepare()
-        bench.settle()
-        while not bench.in_vain and bench.repeats < max(1, repeats):
+        bench.reach_steady_state()
+        while not bench.not_steady and bench.repeats < max(1, repeats):
             bench.measure(repeats)
         run = bench.run
         verdicts = _judge(run, gates, confidence, plan, references or {})
@@ -394,16 +408,16 @@ def run_bench(
             bench.measure(len(run.samples) + 1)
             run = bench.run
             verdicts = _judge(run, gates, confidence, plan, references or {})
-        bench.done()
+        bench.finish()
         run = bench.run
-        return run, tuple(allow_for_client(verdict, run) for verdict in verdicts)
+        return run, tuple(mark_client_limited(verdict, run) for verdict in verdicts)
 
 
 def _judge(
     run: Run,
     gates: Sequence[Threshold],
     confidence: float,
-    plan: Plan | None,
+    plan: ErrorPlan | None,
     references: Mapping[str, Reference],
 ) -> tuple[Verdict, ...]:
     return tuple(

@@ -20,25 +20,25 @@ from typing import Any
 from storagetest.config.base import WorkloadOptions
 from storagetest.hosts.base import Host
 from storagetest.measure.cache import Cache
-from storagetest.measure.common_window import Span
-from storagetest.measure.merge_clients import SPREAD_LIMIT, Part, together, with_series
+from storagetest.measure.common_window import ActivitySpan
+from storagetest.measure.merge_clients import SPREAD_LIMIT, ClientSample, attach_series, merge_client_samples
 from storagetest.measure.run import Run, Sample
 from storagetest.protocols.base import Attachment
-from storagetest.runner.data_placement import Data, Place, places
-from storagetest.runner.dataset_cache import FillCache
-from storagetest.runner.measurement import Bench, Case, Phase, Progress
+from storagetest.runner.data_placement import DataPlacement, DataSharing, place_data
+from storagetest.runner.dataset_cache import PrefillCache
+from storagetest.runner.measurement import CaseInfo, Measurement, MeasurementPhase, ProgressEvent
 from storagetest.runner.page_cache import twice_the_memory
-from storagetest.runner.start_barriers import Gate, everywhere, opened
-from storagetest.runner.synchronized_start import Attended, ClientLost, meet
-from storagetest.workloads.base import Scale, Start, Workload
+from storagetest.runner.start_barriers import StartBarrier, open_barriers, run_concurrently
+from storagetest.runner.synchronized_start import ClientLost, ClientRun, run_synchronized
+from storagetest.workloads.base import LoadSize, StartBarrierRef, Workload
 
-__all__ = ["Crowd", "names_of"]
+__all__ = ["MultiClientMeasurement", "format_client_names"]
 
 _FEW = 4
 """Clients that are all named where a run says where it ran."""
 
 
-class Crowd(Bench):
+class MultiClientMeasurement(Measurement):
     """A bench of many clients, one ``attachment`` each. ``limit`` is how far first I/Os may be apart (s)."""
 
     def __init__(
@@ -46,17 +46,17 @@ class Crowd(Bench):
         workload: Workload[Any],
         options: WorkloadOptions,
         attachments: Sequence[Attachment],
-        scale: Scale,
+        scale: LoadSize,
         *,
-        case: Case,
-        fills: FillCache,
-        on_progress: Callable[[Progress], None] | None = None,
+        case: CaseInfo,
+        fills: PrefillCache,
+        on_progress: Callable[[ProgressEvent], None] | None = None,
         beside: Sequence[Host] = (),
-        data: Data = "own",
+        data: DataSharing = "own",
         limit: float = SPREAD_LIMIT,
     ) -> None:
         cold = workload.cache(options) is Cache.COLD
-        self._places = places(attachments, data, rotated=cold and data == "own")
+        self._places = place_data(attachments, data, rotated=cold and data == "own")
         self._wanted = scale
         super().__init__(
             workload, options, self._places[0].use, scale, case=case, fills=fills, on_progress=on_progress
@@ -64,29 +64,29 @@ class Crowd(Bench):
         self._others = tuple(beside)
         self._limit = limit
         self._data, self._rotated = data, cold and data == "own"
-        self._members: list[Bench] = []
-        self._gates: list[Gate] = []
-        self._came: list[list[Attended]] = []
+        self._members: list[Measurement] = []
+        self._gates: list[StartBarrier] = []
+        self._came: list[list[ClientRun]] = []
         self._lost = ""
         self._stack = ExitStack()
 
-    def __enter__(self) -> Crowd:
+    def __enter__(self) -> MultiClientMeasurement:
         return self
 
     def __exit__(self, *_: object) -> None:
         with self._stack:
-            everywhere(lambda member: member.__exit__(), self._members)
+            run_concurrently(lambda member: member.__exit__(), self._members)
 
     def prepare(self) -> None:
         """Make every client ready, as a client alone is, and open its gate."""
         self._started = time.time()
-        self._tell(Phase.FILL)
+        self._tell(MeasurementPhase.FILL)
         hosts = [place.use.client for place in self._places]
         if self._cold:  # of one size everywhere: a reader takes what its neighbour wrote
             size = self._wanted.cold_size or twice_the_memory((*hosts, *self._others))
             self._wanted = replace(self._wanted, cold_size=size)
         self._members = [self._member(number, place) for number, place in enumerate(self._places)]
-        self._gates = opened(hosts, self._stack)
+        self._gates = open_barriers(hosts, self._stack)
         # Who fills what others use is first.
         for filling in (True, False):
             these = [
@@ -94,11 +94,11 @@ class Crowd(Bench):
                 for member, place in zip(self._members, self._places, strict=True)
                 if (place.fill is not None) is filling
             ]
-            everywhere(Bench.prepare, these)
+            run_concurrently(Measurement.prepare, these)
 
-    def _member(self, number: int, place: Place) -> Bench:
+    def _member(self, number: int, place: DataPlacement) -> Measurement:
         case = replace(self._case, client=place.use.client.name)
-        return Bench(
+        return Measurement(
             self._workload,
             self._options,
             place.use,
@@ -110,63 +110,71 @@ class Crowd(Bench):
         )
 
     @property
-    def in_vain(self) -> bool:
+    def not_steady(self) -> bool:
         """Whether nothing more can be measured: a client was lost, or no steady state was reached."""
-        return bool(self._lost) or super().in_vain
+        return bool(self._lost) or super().not_steady
 
-    def _repeat(self, phase: Phase, number: int, of: int, start: Start | None = None) -> None:  # noqa: ARG002
+    def _repeat(
+        self,
+        phase: MeasurementPhase,
+        number: int,
+        of: int,
+        start: StartBarrierRef | None = None,  # noqa: ARG002
+    ) -> None:
         if self._lost:
             return
         self._tell(phase, number, of, self._scale.ramp + self._scale.runtime + self._scale.cooldown)
         called = time.monotonic()
         try:
-            came = meet(self._gates, [partial(_measured, member, of) for member in self._members])
+            came = run_synchronized(self._gates, [partial(_measured, member, of) for member in self._members])
         except ClientLost as lost:
             self._lost = str(lost)
             return
         for member, one in zip(self._members, came, strict=True):
             if one.instant:
-                member.began_at(one.instant + member.ramp)
+                member.set_measure_start(one.instant + member.ramp)
         self._came.append(came)
         self._samples = (*self._samples, self._together(came, [one.sample for one in came]))
         self._called = (*self._called, called)
 
-    def _together(self, came: Sequence[Attended], samples: Sequence[Sample]) -> Sample:
+    def _together(self, came: Sequence[ClientRun], samples: Sequence[Sample]) -> Sample:
         parts = [self._part(one, sample) for one, sample in zip(came, samples, strict=True)]
-        whole = together(parts, self._workload.metrics, self._workload.headline, limit=self._limit)
+        whole = merge_client_samples(
+            parts, self._workload.metrics, self._workload.headline, limit=self._limit
+        )
         data = f"{self._data}, each reads its neighbour's" if self._rotated else self._data
         evidence = {**whole.evidence, "data set": data}
         if self._settled:
             evidence["steady state"] = self._settled
         return replace(whole, evidence=evidence)
 
-    def _part(self, one: Attended, sample: Sample) -> Part:
+    def _part(self, one: ClientRun, sample: Sample) -> ClientSample:
         """Return a client's share by our own clock, from the instant of the first start on."""
         if sample.spans:  # the load itself knows when it began
             spans = {name: span.by(one.clock.offset + one.instant) for name, span in sample.spans.items()}
             starts = tuple(span.first for span in spans.values())
-            return Part(one.client, sample, starts, spans, one.clock.error)
+            return ClientSample(one.client, sample, starts, spans, one.clock.error)
         starts = tuple(at - one.instant for at in one.starts)
         spans = {}
         if len(starts) == 1:
             began = starts[0] + self._members[0].ramp
-            spans[""] = Span(starts[0], began, began + sample.seconds, began + sample.seconds)
-        return Part(one.client, sample, starts, spans, one.clock.error)
+            spans[""] = ActivitySpan(starts[0], began, began + sample.seconds, began + sample.seconds)
+        return ClientSample(one.client, sample, starts, spans, one.clock.error)
 
     @property
-    def last_meeting(self) -> Sequence[Attended]:
+    def last_meeting(self) -> Sequence[ClientRun]:
         """What each client's load brought in the last repeat that was whole."""
         return self._came[-1] if self._came else ()
 
     def done(self) -> None:
         """Say that no repeat follows, and take in what was sampled beside them on every client."""
-        everywhere(Bench.done, self._members)
+        run_concurrently(Measurement.finish, self._members)
         since = len(self._came) - len(self._samples)
         self._samples = tuple(
-            with_series(whole, {member.client: member.samples[since + number] for member in self._members})
+            attach_series(whole, {member.client: member.samples[since + number] for member in self._members})
             for number, whole in enumerate(self._samples)
         )
-        self._tell(Phase.DONE, len(self._samples), len(self._samples))
+        self._tell(MeasurementPhase.DONE, len(self._samples), len(self._samples))
 
     @property
     def run(self) -> Run:
@@ -175,19 +183,19 @@ class Crowd(Bench):
         names = [place.use.client.name for place in self._places]
         return replace(
             whole,
-            client=names_of(names),
+            client=format_client_names(names),
             versions=_alike(names, [member.versions for member in self._members]),
             negotiated=_alike(names, [place.use.negotiated for place in self._places]),
             invalid=(*((self._lost,) if self._lost else ()), *whole.invalid),
         )
 
 
-def _measured(member: Bench, of: int, start: Start) -> Sample:
+def _measured(member: Measurement, of: int, start: StartBarrierRef) -> Sample:
     member.measure(of, start=start)
     return member.samples[-1]
 
 
-def names_of(names: Sequence[str]) -> str:
+def format_client_names(names: Sequence[str]) -> str:
     """Return where a run ran, for people: all names while they are few."""
     if len(names) <= _FEW:
         return ", ".join(names)

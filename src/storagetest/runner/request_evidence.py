@@ -28,7 +28,7 @@ from storagetest.counters.request_counts import (
 from storagetest.errors import ClientLacks
 from storagetest.runner.syscall_session import SyscallSession
 
-__all__ = ["RequestEvidence", "RequestCounter"]
+__all__ = ["RequestCounter", "RequestEvidence"]
 
 
 @dataclass(slots=True)

@@ -26,15 +26,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from storagetest.counters.base import Moment, all_sources, follow
+from storagetest.counters.base import Snapshot, all_sources, to_series
 from storagetest.errors import StoragetestError, WorkloadError
 from storagetest.hosts.base import Host
 from storagetest.measure.run import Sample
 from storagetest.measure.series import Series, cut
-from storagetest.runner.throughput_watch import Watch
-from storagetest.workloads._agent.run import end_agent, run_agent
+from storagetest.runner.throughput_watch import ThroughputWatch
+from storagetest.workloads._agent.run import run_agent, terminate_agent
 
-__all__ = ["Sampled", "Sampling", "align"]
+__all__ = ["CounterSampling", "SampleResult", "align_series"]
 
 _LONGEST = 24 * 3600.0
 _START = 5.0
@@ -42,7 +42,7 @@ _TELL, _END, _IN_VAIN = 5.0, 10.0, 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Sampled:
+class SampleResult:
     """What one machine's sampler brought.
 
     ``clock`` is what the machine's clock (seconds since the epoch) was ahead of ours (``time.monotonic``).
@@ -51,7 +51,7 @@ class Sampled:
     """
 
     host: str
-    moments: tuple[Moment, ...] = ()
+    moments: tuple[Snapshot, ...] = ()
     clock: float = 0.0
     cost: float = 0.0
     note: str = ""
@@ -63,7 +63,7 @@ class _Sampler:
 
     host: Host
     interval: float
-    watch: Watch | None = None
+    watch: ThroughputWatch | None = None
     answer: Mapping[str, Any] | None = None
     note: str = ""
     pid: int | None = None
@@ -75,7 +75,7 @@ class _Sampler:
         self.thread = threading.Thread(target=self._run, name=f"sampling-{self.host.name}", daemon=True)
         self.thread.start()
 
-    def stop(self) -> Sampled:
+    def stop(self) -> SampleResult:
         assert self.thread is not None
         self.begun.wait(_START)
         middle = None
@@ -86,15 +86,15 @@ class _Sampler:
         told = middle is not None or self.pid is None
         self.thread.join(_END if told else _IN_VAIN)
         if self.thread.is_alive():
-            return Sampled(self.host.name, note="the sampler did not end when it was told to")
+            return SampleResult(self.host.name, note="the sampler did not end when it was told to")
         if self.answer is None:
-            return Sampled(self.host.name, note=self.note or "the sampler gave no answer")
+            return SampleResult(self.host.name, note=self.note or "the sampler gave no answer")
         return _read(self.host.name, self.answer, middle)
 
     def _tell_to_end(self, pid: int) -> float:
         """Return the middle of the round trip, by our own clock."""
         before = time.monotonic()
-        end_agent(self.host, pid, deadline=_TELL)
+        terminate_agent(self.host, pid, deadline=_TELL)
         return (before + time.monotonic()) / 2
 
     def _run(self) -> None:
@@ -128,13 +128,15 @@ class _Sampler:
                 self.watch.hear(json.loads(line))
 
 
-class Sampling:
+class CounterSampling:
     """Samplers on ``hosts``, from :meth:`start` to :meth:`stop`. With interval 0 there is none.
 
     ``watch`` is told what moves on the first of the hosts, the client.
     """
 
-    def __init__(self, hosts: Sequence[Host], interval: float, *, watch: Watch | None = None) -> None:
+    def __init__(
+        self, hosts: Sequence[Host], interval: float, *, watch: ThroughputWatch | None = None
+    ) -> None:
         unique = list({host.name: host for host in hosts}.values()) if interval > 0 else []
         self._samplers = [_Sampler(host, interval, None if n else watch) for n, host in enumerate(unique)]
 
@@ -143,13 +145,13 @@ class Sampling:
         for sampler in self._samplers:
             sampler.start()
 
-    def stop(self) -> tuple[Sampled, ...]:
+    def stop(self) -> tuple[SampleResult, ...]:
         """End the samplers, all at once, and return what they brought, in the order of the hosts.
 
         What was not started, or has been stopped, brings nothing.
         """
         samplers, self._samplers = [one for one in self._samplers if one.thread is not None], []
-        found: dict[int, Sampled] = {}
+        found: dict[int, SampleResult] = {}
 
         def one(index: int) -> None:
             found[index] = samplers[index].stop()
@@ -162,8 +164,8 @@ class Sampling:
         return tuple(found[index] for index in sorted(found))
 
 
-def align(
-    samples: Sequence[Sample], called: Sequence[float], sampled: Sequence[Sampled], interval: float
+def align_series(
+    samples: Sequence[Sample], called: Sequence[float], sampled: Sequence[SampleResult], interval: float
 ) -> tuple[Sample, ...]:
     """Return ``samples`` with the series of what was sampled meanwhile.
 
@@ -191,7 +193,7 @@ def align(
     return tuple(made)
 
 
-def _series(one: Sampled, windows: Sequence[tuple[float, float]], margin: float) -> tuple[Series, ...]:
+def _series(one: SampleResult, windows: Sequence[tuple[float, float]], margin: float) -> tuple[Series, ...]:
     """Return one machine's series, by our own clock, in all ``windows`` and ``margin`` seconds around each.
 
     Each moment is read once, however many windows it is near to: reading is what takes time here. A point
@@ -200,11 +202,11 @@ def _series(one: Sampled, windows: Sequence[tuple[float, float]], margin: float)
     if not one.clock:
         return ()
     near = [
-        Moment(moment.time - one.clock, moment.texts)
+        Snapshot(moment.time - one.clock, moment.texts)
         for moment in one.moments
         if any(since - margin <= moment.time - one.clock <= until + margin for since, until in windows)
     ]
-    return tuple(series for source in all_sources() for series in follow(source, one.host, near))
+    return tuple(series for source in all_sources() for series in to_series(source, one.host, near))
 
 
 def _since(began: float, series: Series) -> Series:
@@ -216,7 +218,7 @@ def _since(began: float, series: Series) -> Series:
     )
 
 
-def _notes(sampled: Sequence[Sampled]) -> dict[str, str]:
+def _notes(sampled: Sequence[SampleResult]) -> dict[str, str]:
     lines = [
         f"{one.host}: not sampled: {one.note}" if one.note else f"{one.host}: took {one.cost:.2%} of a core"
         for one in sampled
@@ -224,7 +226,7 @@ def _notes(sampled: Sequence[Sampled]) -> dict[str, str]:
     return {"sampling": "\n".join(lines)}
 
 
-def _read(host: str, answer: Mapping[str, Any], middle: float | None) -> Sampled:
+def _read(host: str, answer: Mapping[str, Any], middle: float | None) -> SampleResult:
     """Return what a sampler's answer says, which was told to end at ``middle`` by our clock.
 
     One that cannot be read is a note.
@@ -236,9 +238,9 @@ def _read(host: str, answer: Mapping[str, Any], middle: float | None) -> Sampled
         for line in lines:
             at, changed = json.loads(line)
             texts = {path: text for path, text in {**texts, **changed}.items() if text is not None}
-            moments.append(Moment(float(at) + float(answer["wall"]), texts))
+            moments.append(Snapshot(float(at) + float(answer["wall"]), texts))
         span = float(answer["span"])
         cost = float(answer["cost"]) / span if span > 0 else 0.0
     except (KeyError, TypeError, ValueError, zlib.error) as error:
-        return Sampled(host, note=str(WorkloadError(f"the sampler's answer cannot be read: {error}")))
-    return Sampled(host, tuple(moments), clock, cost)
+        return SampleResult(host, note=str(WorkloadError(f"the sampler's answer cannot be read: {error}")))
+    return SampleResult(host, tuple(moments), clock, cost)

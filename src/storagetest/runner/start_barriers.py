@@ -16,10 +16,17 @@ from typing import Any, TypeVar
 
 from storagetest.errors import DeadlineExceeded, HostError, StoragetestError
 from storagetest.hosts.base import Host
-from storagetest.hosts.interactive import Conversation
-from storagetest.workloads._agent.run import talk_with_agent
+from storagetest.hosts.interactive import InteractiveProcess
+from storagetest.workloads._agent.run import open_agent_session
 
-__all__ = ["AT_ONCE", "Clock", "Gate", "clocks", "everywhere", "opened"]
+__all__ = [
+    "AT_ONCE",
+    "ClockOffset",
+    "StartBarrier",
+    "measure_clock_offsets",
+    "open_barriers",
+    "run_concurrently",
+]
 
 AT_ONCE = 64
 """Clients that are logged in to, attached or filled at the same time."""
@@ -41,7 +48,7 @@ U = TypeVar("U")
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class ClockOffset:
     """How far a client's CLOCK_MONOTONIC is ahead of ours (``offset``, s), give or take ``error``.
 
     The error is half of the shortest round trip: the client looked at its clock somewhere within it. ``wall``
@@ -53,7 +60,7 @@ class Clock:
     wall: float = 0.0
 
 
-class Gate:
+class StartBarrier:
     """One client's gate. Use as a context manager: at its end the client's loads are told to end."""
 
     def __init__(self, host: Host) -> None:
@@ -61,11 +68,11 @@ class Gate:
         self.name = host.name
         self.place = ""
         self._stack = ExitStack()
-        self._talk: Conversation | None = None
+        self._talk: InteractiveProcess | None = None
 
-    def __enter__(self) -> Gate:
+    def __enter__(self) -> StartBarrier:
         request = {"command": "start_barrier", "path": "its door", "deadline": _LONGEST}
-        talk = self._stack.enter_context(talk_with_agent(self.host, request, deadline=_LONGEST + _LATER))
+        talk = self._stack.enter_context(open_agent_session(self.host, request, deadline=_LONGEST + _LATER))
         self._talk = talk
         try:
             self.place = str(self.expect("place", _BEGINS)["place"])
@@ -79,18 +86,18 @@ class Gate:
         with suppress(StoragetestError):  # a client that is lost has been named already
             self._stack.close()
 
-    def say(self, words: str) -> None:
+    def send_line(self, words: str) -> None:
         """Tell the gate something. Raises :class:`HostError`."""
         if self._talk is None:
             raise HostError(f"{self.name}: its gate is closed")
-        self._talk.say(words)
+        self._talk.send_line(words)
 
-    def hear(self, seconds: float) -> dict[str, Any] | None:
+    def read_line(self, seconds: float) -> dict[str, Any] | None:
         """Return what the gate says within that time, or None. Raises :class:`HostError` where it is lost."""
         if self._talk is None:
             raise HostError(f"{self.name}: its gate is closed")
         try:
-            line = self._talk.hear(seconds)
+            line = self._talk.read_line(seconds)
         except DeadlineExceeded:
             return None
         try:
@@ -107,28 +114,28 @@ class Gate:
         """Return the next that the gate says with ``what`` in it; :class:`HostError` if that takes longer."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
-            heard = self.hear(left)
+            heard = self.read_line(left)
             if heard and what in heard:
                 return heard
         raise HostError(f"{self.name}: its gate said no {what!r} for {seconds:g} s")
 
-    def clock(self) -> Clock:
+    def clock(self) -> ClockOffset:
         """Compare the client's clock with ours: of several round trips the shortest counts."""
-        best = Clock(0.0, float("inf"))
+        best = ClockOffset(0.0, float("inf"))
         for number in range(_ROUND_TRIPS):
             before = time.monotonic()
-            self.say("clock")
+            self.send_line("clock")
             heard = self.expect("clock", _ANSWERS)
             after = time.monotonic()
             if (after - before) / 2 < best.error:
                 there, wall = float(heard["clock"]) * 1e-9, float(heard.get("wall", 0)) * 1e-9
-                best = Clock(there - (before + after) / 2, (after - before) / 2, wall)
+                best = ClockOffset(there - (before + after) / 2, (after - before) / 2, wall)
             if best.error <= _GOOD_ENOUGH and number + 1 >= _AT_LEAST:
                 break
         return best
 
 
-def everywhere(
+def run_concurrently(
     what: Callable[[T], U], these: Sequence[T], *, at_once: int = AT_ONCE, name: str = "client"
 ) -> list[U]:
     """Return ``what`` of each, at most ``at_once`` at the same time, in their order.
@@ -168,17 +175,17 @@ def everywhere(
     return [found[number] for number in range(len(these))]
 
 
-def opened(hosts: Sequence[Host], stack: ExitStack) -> list[Gate]:
+def open_barriers(hosts: Sequence[Host], stack: ExitStack) -> list[StartBarrier]:
     """Open a gate on each host; ``stack`` closes them, all at once."""
-    gates = [Gate(host) for host in hosts]
+    gates = [StartBarrier(host) for host in hosts]
 
     def close() -> None:
-        everywhere(lambda gate: gate.__exit__(), gates, name="gate")
+        run_concurrently(lambda gate: gate.__exit__(), gates, name="gate")
 
     stack.callback(close)
-    return everywhere(lambda gate: gate.__enter__(), gates, name="gate")
+    return run_concurrently(lambda gate: gate.__enter__(), gates, name="gate")
 
 
-def clocks(gates: Sequence[Gate]) -> list[Clock]:
+def measure_clock_offsets(gates: Sequence[StartBarrier]) -> list[ClockOffset]:
     """Return the clock of each."""
-    return everywhere(Gate.clock, gates, at_once=_LISTENING, name="clock")
+    return run_concurrently(StartBarrier.clock, gates, at_once=_LISTENING, name="clock")

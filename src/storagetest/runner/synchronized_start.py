@@ -27,12 +27,12 @@ from dataclasses import dataclass, field
 
 from storagetest.errors import HostError, StoragetestError, WorkloadError
 from storagetest.measure.run import Sample
-from storagetest.runner.start_barriers import Clock, Gate, clocks
-from storagetest.workloads.base import Start
+from storagetest.runner.start_barriers import ClockOffset, StartBarrier, measure_clock_offsets
+from storagetest.workloads.base import StartBarrierRef
 
-__all__ = ["Attended", "ClientLost", "meet"]
+__all__ = ["ClientLost", "ClientRun", "run_synchronized"]
 
-Load = Callable[[Start], Sample]
+Load = Callable[[StartBarrierRef], Sample]
 
 _AHEAD = 0.1
 """Seconds from the naming of an instant to the instant, at the least."""
@@ -57,7 +57,7 @@ class ClientLost(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Attended:
+class ClientRun:
     """What one client's load brought.
 
     ``instants`` are when it was to begin, ``starts`` when its first I/Os were (as many, where it knows); both
@@ -66,7 +66,7 @@ class Attended:
 
     client: str
     sample: Sample
-    clock: Clock
+    clock: ClockOffset
     instants: tuple[float, ...] = ()
     starts: tuple[float, ...] = ()
 
@@ -77,11 +77,11 @@ class Attended:
 
 
 @dataclass
-class _Guest:
+class _Participant:
     """One client's load, and the thread that waits for it."""
 
-    gate: Gate
-    clock: Clock
+    gate: StartBarrier
+    clock: ClockOffset
     load: Load
     sample: Sample | None = None
     failure: BaseException | None = None
@@ -105,7 +105,7 @@ class _Guest:
 
     def _run(self) -> None:
         try:
-            self.sample = self.load(Start(self.gate.place, self._arrive, _PATIENCE))
+            self.sample = self.load(StartBarrierRef(self.gate.place, self._arrive, _PATIENCE))
         except BaseException as error:  # raised where the meeting is held
             self.failure, self.failed_at = error, time.monotonic()
 
@@ -120,7 +120,7 @@ class _Guest:
 
     def listen(self, seconds: float) -> None:
         """Take in what its gate says."""
-        heard = self.gate.hear(seconds)
+        heard = self.gate.read_line(seconds)
         if not heard:
             return
         if "ready" in heard:
@@ -133,16 +133,16 @@ class _Guest:
             self.here = False
             self.go.set()
         else:
-            self.gate.say(f"go {round((instant + self.clock.offset) * 1e9)}")
+            self.gate.send_line(f"go {round((instant + self.clock.offset) * 1e9)}")
 
 
-def meet(gates: Sequence[Gate], loads: Sequence[Load]) -> list[Attended]:
+def run_synchronized(gates: Sequence[StartBarrier], loads: Sequence[Load]) -> list[ClientRun]:
     """Run each of ``loads`` on its client, begun together, and return what they brought, in their order.
 
     Raises :class:`ClientLost`, or what the first load that failed raised.
     """
     known = _clocks(gates)
-    guests = [_Guest(*each) for each in zip(gates, known, loads, strict=True)]
+    guests = [_Participant(*each) for each in zip(gates, known, loads, strict=True)]
     with _seldom_switched(len(guests)):
         for guest in guests:
             guest.begin()
@@ -165,14 +165,14 @@ def _seldom_switched(threads: int) -> Iterator[None]:
         sys.setswitchinterval(before)
 
 
-def _clocks(gates: Sequence[Gate]) -> list[Clock]:
+def _clocks(gates: Sequence[StartBarrier]) -> list[ClockOffset]:
     try:
-        return clocks(gates)
+        return measure_clock_offsets(gates)
     except HostError as error:
         raise ClientLost(f"a client was lost before the start: {error}") from error
 
 
-def _gather(guests: Sequence[_Guest]) -> list[_Guest]:
+def _gather(guests: Sequence[_Participant]) -> list[_Participant]:
     """Wait until all that are not done are ready, and return them; none, when all are done."""
     while True:
         pending = [guest for guest in guests if not guest.over and not guest.ready]
@@ -187,7 +187,7 @@ def _gather(guests: Sequence[_Guest]) -> list[_Guest]:
                 raise _lost(guest, error) from error
 
 
-def _let_go(guests: Sequence[_Guest]) -> None:
+def _let_go(guests: Sequence[_Participant]) -> None:
     error = max(guest.clock.error for guest in guests)
     ahead = _AHEAD + _AHEAD_A_CLIENT * len(guests) + 2 * _ROUND_TRIPS_AHEAD * error
     instant = time.monotonic() + ahead
@@ -198,7 +198,7 @@ def _let_go(guests: Sequence[_Guest]) -> None:
             raise _lost(guest, lost) from lost
 
 
-def _look_for_failure(guests: Sequence[_Guest]) -> None:
+def _look_for_failure(guests: Sequence[_Participant]) -> None:
     """Raise what the first load that failed raised, if one has."""
     failed = [guest for guest in guests if guest.over and guest.failure is not None]
     if not failed:
@@ -214,25 +214,25 @@ def _look_for_failure(guests: Sequence[_Guest]) -> None:
     raise _lost(first, HostError(str(first.failure))) from first.failure
 
 
-def _lost(guest: _Guest, error: HostError) -> ClientLost:
+def _lost(guest: _Participant, error: HostError) -> ClientLost:
     return ClientLost(f"{guest.gate.name} was lost in mid-run: {error}")
 
 
-def _call_off(guests: Sequence[_Guest]) -> None:
+def _call_off(guests: Sequence[_Participant]) -> None:
     """Tell every load to end, and wait until they have."""
     for guest in guests:
         guest.called_off = True
         guest.go.set()
         with suppress(StoragetestError):
-            guest.gate.say("stop")
+            guest.gate.send_line("stop")
     until = time.monotonic() + _ENDS
     for guest in guests:
         assert guest.thread is not None
         guest.thread.join(max(0.0, until - time.monotonic()))
 
 
-def _attended(guest: _Guest) -> Attended:
+def _attended(guest: _Participant) -> ClientRun:
     assert guest.sample is not None
     ahead = guest.clock.offset + guest.clock.wall
     starts = (*guest.starts, *(at - ahead for at in guest.sample.first_ios))
-    return Attended(guest.gate.name, guest.sample, guest.clock, tuple(guest.instants), starts)
+    return ClientRun(guest.gate.name, guest.sample, guest.clock, tuple(guest.instants), starts)

@@ -31,12 +31,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from storagetest.agent.json_bytes import dress, undress
+from storagetest.agent.json_bytes import decode_bytes, encode_bytes
 from storagetest.errors import ClientLacks, DeadlineExceeded, HostError
-from storagetest.hosts import Conversation, Host
-from storagetest.workloads._agent.run import talk_with_agent
+from storagetest.hosts import Host, InteractiveProcess
+from storagetest.workloads._agent.run import open_agent_session
 
-__all__ = ["Call", "Hand", "Later", "Stat", "hand_on"]
+__all__ = ["Call", "PendingCalls", "StatResult", "SyscallSession", "open_syscall_session"]
 
 Call = tuple[Any, ...]
 """A call's name and its arguments, such as ``("pwrite", fd, b"x", 0)``."""
@@ -51,7 +51,7 @@ _MARGIN = 15.0
 
 
 @dataclass(frozen=True, slots=True)
-class Stat:
+class StatResult:
     """What stat(2) says; times in nanoseconds since the epoch."""
 
     ino: int
@@ -64,10 +64,10 @@ class Stat:
     ctime_ns: int
 
 
-class Later:
+class PendingCalls:
     """Calls that were started; their answers come in time."""
 
-    def __init__(self, hand: Hand, number: int, calls: Sequence[Call], deadline: float) -> None:
+    def __init__(self, hand: SyscallSession, number: int, calls: Sequence[Call], deadline: float) -> None:
         self._hand, self._number, self._calls, self._deadline = hand, number, calls, deadline
 
     def done(self, within: float = 0.0) -> bool:
@@ -87,14 +87,14 @@ class Later:
         return found
 
 
-class Hand:
+class SyscallSession:
     """The controller's side of a hand. For one thread; made by :func:`hand_on`.
 
     ``name`` is the client's. ``boot`` tells its kernel from others (the boot id of random(4)); ``pid`` is the
     process that speaks there. ``usable`` is false once the line to it is broken.
     """
 
-    def __init__(self, name: str, talk: Conversation) -> None:
+    def __init__(self, name: str, talk: InteractiveProcess) -> None:
         self.name = name
         self.usable = True
         self._talk = talk
@@ -108,10 +108,10 @@ class Hand:
 
     # The hand itself.
 
-    def start(self, *calls: Call, deadline: float = _USUAL) -> Later:
+    def start(self, *calls: Call, deadline: float = _USUAL) -> PendingCalls:
         """Begin to make ``calls``, one after the other, all within ``deadline`` seconds."""
         wanted = [[name, list(arguments)] for name, *arguments in calls]
-        return Later(self, self._ask(calls=dress(wanted), deadline=deadline), calls, deadline)
+        return PendingCalls(self, self._ask(calls=encode_bytes(wanted), deadline=deadline), calls, deadline)
 
     def each(self, calls: Sequence[Call], *, deadline: float = _USUAL) -> list[Any]:
         """Make ``calls`` in one round trip; return of each its value, or the OSError that it raised."""
@@ -121,37 +121,37 @@ class Hand:
         """Make one call and return its value. Raises OSError as the call did."""
         return self.start((name, *arguments), deadline=deadline).result()
 
-    def die(self) -> None:
+    def kill_worker(self) -> None:
         """Kill the hand's process with what it holds, as SIGKILL does; it is gone on return."""
         self._must_be_gone(self._answer(self._ask(kill=True), _MARGIN))
 
-    def renew(self) -> None:
+    def restart_worker(self) -> None:
         """Give the hand a fresh process, which holds nothing."""
         self._must_be_gone(self._answer(self._ask(renew=True), _MARGIN))
 
-    def texts(self, globs: Sequence[str]) -> Mapping[str, str]:
+    def read_files(self, globs: Sequence[str]) -> Mapping[str, str]:
         """Read files of the client itself, such as counters in /proc: path → text."""
         texts: Mapping[str, str] = self._answer(self._ask(texts=list(globs)), _MARGIN)["texts"]
         return texts
 
-    def tap(self) -> None:
+    def start_rpc_capture(self) -> None:
         """Begin to capture the remote procedure calls that leave the client. Raises :class:`ClientLacks`."""
         refused = self._answer(self._ask(tap=True), _MARGIN).get("refused")
         if refused:
             raise ClientLacks(f"{self.name}: packets cannot be captured there: {refused}")
 
-    def tapped(self) -> Mapping[str, int]:
+    def stop_rpc_capture(self) -> Mapping[str, int]:
         """End the capture, and return how many calls there were: ``program.procedure`` → count."""
         rpcs: Mapping[str, int] = self._answer(self._ask(tapped=True), _MARGIN)["rpcs"]
         return rpcs
 
     # Calls; see storagetest.agent.syscalls.
 
-    def enter(self, directory: str) -> None:
+    def chdir(self, directory: str) -> None:
         """Take names as relative to ``directory``."""
         self.call("enter", directory)
 
-    def let_go(self) -> None:
+    def close_all(self) -> None:
         """Close and unmap everything."""
         self.call("let_go")
 
@@ -203,13 +203,13 @@ class Hand:
         """ftruncate(2)."""
         self.call("ftruncate", fd, size)
 
-    def fstat(self, fd: int) -> Stat:
+    def fstat(self, fd: int) -> StatResult:
         """fstat(2)."""
-        return Stat(**self.call("fstat", fd))
+        return StatResult(**self.call("fstat", fd))
 
-    def stat(self, name: str) -> Stat:
+    def stat(self, name: str) -> StatResult:
         """lstat(2)."""
-        return Stat(**self.call("stat", name))
+        return StatResult(**self.call("stat", name))
 
     def exists(self, name: str) -> bool:
         """Whether lstat(2) finds something."""
@@ -219,7 +219,7 @@ class Hand:
             return False
         return True
 
-    def opens(self, name: str) -> bool:
+    def can_open(self, name: str) -> bool:
         """Whether open(2) finds something."""
         try:
             self.close(self.open(name))
@@ -259,7 +259,7 @@ class Hand:
         """rmdir(2)."""
         self.call("rmdir", name)
 
-    def names(self, name: str = ".") -> list[str]:
+    def listdir(self, name: str = ".") -> list[str]:
         """All names in a directory, sorted."""
         return list(self.call("names", name))
 
@@ -278,7 +278,7 @@ class Hand:
         except PermissionError as refused:  # POSIX lets a system say EACCES for EAGAIN
             raise BlockingIOError(errno.EAGAIN, refused.strerror) from None
 
-    def may_lock(self, fd: int, kind: int, start: int = 0, length: int = 0) -> bool:
+    def try_lock(self, fd: int, kind: int, start: int = 0, length: int = 0) -> bool:
         """Whether :meth:`lock` is granted; it is held then."""
         try:
             self.lock(fd, kind, start, length)
@@ -286,11 +286,13 @@ class Hand:
             return False
         return True
 
-    def wait_for_lock(self, fd: int, kind: int, start: int = 0, length: int = 0, *, deadline: float) -> Later:
+    def wait_for_lock(
+        self, fd: int, kind: int, start: int = 0, length: int = 0, *, deadline: float
+    ) -> PendingCalls:
         """fcntl(2), F_SETLKW, begun."""
         return self.start(("lock", fd, kind, start, length, True), deadline=deadline)
 
-    def lock_in_the_way(
+    def get_conflicting_lock(
         self, fd: int, kind: int, start: int = 0, length: int = 0
     ) -> tuple[int, int, int] | None:
         """fcntl(2), F_GETLK: kind, start and length of a lock in the way of this one, if there is one."""
@@ -317,7 +319,7 @@ class Hand:
     def _ask(self, **request: Any) -> int:  # noqa: ANN401  # JSON values
         self._asked += 1
         with self._or_unusable():
-            self._talk.say(json.dumps({"n": self._asked, **request}))
+            self._talk.send_line(json.dumps({"n": self._asked, **request}))
         return self._asked
 
     @contextmanager
@@ -351,9 +353,9 @@ class Hand:
             self._early[known] = said
 
     def _hear(self, deadline: float) -> dict[str, Any]:
-        line = self._talk.hear(deadline)
+        line = self._talk.read_line(deadline)
         try:
-            found = undress(json.loads(line))
+            found = decode_bytes(json.loads(line))
         except ValueError:
             found = None
         if not isinstance(found, dict):
@@ -388,14 +390,14 @@ class Hand:
 
 
 @contextmanager
-def hand_on(client: Host) -> Iterator[Hand]:
+def open_syscall_session(client: Host) -> Iterator[SyscallSession]:
     """Start a hand on ``client`` and yield it; nothing of it is left afterwards.
 
     Raises :class:`ClientLacks` where there is no Python that it runs on, and :class:`HostError`.
     """
-    with talk_with_agent(client, {"command": "syscall_session"}, deadline=_LIFE) as talk:
+    with open_agent_session(client, {"command": "syscall_session"}, deadline=_LIFE) as talk:
         try:
-            hand = Hand(client.name, talk)
+            hand = SyscallSession(client.name, talk)
         except HostError as error:
             if "`python3` is not installed" in str(error):
                 raise ClientLacks(

@@ -67,4 +67,6 @@ class ThroughputWatch:
         crossed = transferred_between(before.texts, now.texts, self._path)
         if crossed is not None:
             seconds = now.time - before.time
-            self._on_flow(Throughput(crossed.read / seconds, crossed.written / seconds, seconds, crossed.counter))
+            self._on_flow(
+                Throughput(crossed.read / seconds, crossed.written / seconds, seconds, crossed.counter)
+            )

@@ -20,7 +20,7 @@ class Versions:
     def __init__(self) -> None:
         self._known: WeakKeyDictionary[Host, dict[str, str]] = WeakKeyDictionary()
 
-    def of(self, client: Host, tools: Mapping[str, tuple[str, ...]]) -> Mapping[str, str]:
+    def get(self, client: Host, tools: Mapping[str, tuple[str, ...]]) -> Mapping[str, str]:
         """Return ``{"kernel": "6.1.0-18-amd64", "fio": "fio-3.33"}``: the kernel and ``tools`` (name → argv).
 
         One command on the client asks for all that is not known yet. Raises :class:`HostError` where the

@@ -13,9 +13,9 @@ best, and which parameter stands in the way of more, it says in the end. Two str
 
 from __future__ import annotations
 
-from storagetest.search.base import Found, Strategy
-from storagetest.search.bayesian import Surrogate
+from storagetest.search.base import SearchResult, Strategy
+from storagetest.search.bayesian import BayesianSearch
 from storagetest.search.one_at_a_time import OneAtATime
 from storagetest.search.space import Parameter, Point, Space
 
-__all__ = ["Found", "OneAtATime", "Parameter", "Point", "Space", "Strategy", "Surrogate"]
+__all__ = ["BayesianSearch", "OneAtATime", "Parameter", "Point", "SearchResult", "Space", "Strategy"]

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 
 from storagetest.search.space import Point, Space
 
-__all__ = ["Found", "Strategy"]
+__all__ = ["SearchResult", "Strategy"]
 
 WORTH_IT = 0.02
 """A difference that matters: 2 % of the best."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchResult:
     """The best point, what is to be expected there, and how many measurements it took.
 
     ``limits`` are the parameters that stand in the way of more: their last value is the best, and the one
@@ -53,7 +53,7 @@ class Strategy(ABC):
     def expected(self, points: Sequence[Point]) -> Sequence[float]:
         """Return what is to be expected at ``points``; NaN where nothing is known."""
 
-    def tell(self, point: Point, value: float) -> None:
+    def record(self, point: Point, value: float) -> None:
         """Take in what was measured. Raises ValueError for what cannot be a throughput."""
         if not math.isfinite(value) or value <= 0:
             raise ValueError(f"{value} at {self.space.values(point)}: a value is finite and above zero")
@@ -66,13 +66,13 @@ class Strategy(ABC):
             logs.setdefault(point, []).append(math.log(value))
         return {point: math.exp(statistics.fmean(values)) for point, values in logs.items()}
 
-    def found(self) -> Found:
+    def found(self) -> SearchResult:
         """Return the best so far. Raises ValueError where nothing was measured."""
         if not self.measured:
             raise ValueError("nothing was measured")
         best = self.best()
         (value,) = self.expected([best])
-        return Found(best, self.space.values(best), value, len(self.measured), self._limits(best))
+        return SearchResult(best, self.space.values(best), value, len(self.measured), self._limits(best))
 
     def best(self) -> Point:
         """Return the best of the points that were measured."""

@@ -36,10 +36,10 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from storagetest.search.base import Strategy
-from storagetest.search.gaussian_process import Process
+from storagetest.search.gaussian_process import GaussianProcess
 from storagetest.search.space import Point, Space
 
-__all__ = ["Surrogate"]
+__all__ = ["BayesianSearch"]
 
 ENOUGH = 0.005
 """Share of the best: an improvement that is expected to be smaller is not looked for."""
@@ -59,7 +59,7 @@ _RACES = 16  # measurements of one point: what these leave open is too close to 
 Array = NDArray[np.float64]
 
 
-class Surrogate(Strategy):
+class BayesianSearch(Strategy):
     """Efficient global optimization on a grid, with noise and an end of its own."""
 
     def __init__(self, space: Space, *, budget: int, seed: int = 1) -> None:
@@ -67,7 +67,7 @@ class Surrogate(Strategy):
         self._grid = list(space)
         self._index = {point: at for at, point in enumerate(self._grid)}
         self._scaled = space.scaled(self._grid)
-        self._process = Process(space.shape)
+        self._process = GaussianProcess(space.shape)
         self._first = self._spread_out(seed)
         self._learned = 0
         self._again: Point | None = None
@@ -87,9 +87,9 @@ class Surrogate(Strategy):
             return self._grid[int(np.argmax(gain))]
         return self._walk() or self._least() or self._race()
 
-    def tell(self, point: Point, value: float) -> None:
+    def record(self, point: Point, value: float) -> None:
         """Take in what was measured; a value far below what was promised there is measured once more."""
-        super().tell(point, value)
+        super().record(point, value)
         at = self._index[point]
         if self._learned and sum(one == point for one, _ in self.measured) == 1:
             spread = math.hypot(float(self._error[at]), self._process.noise)

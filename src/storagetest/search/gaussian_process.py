@@ -31,7 +31,7 @@ from scipy.optimize import minimize
 
 from storagetest.search.space import Point
 
-__all__ = ["Process"]
+__all__ = ["GaussianProcess"]
 
 Array = NDArray[np.float64]
 
@@ -47,7 +47,7 @@ _ROOM = 32  # further measurements, before everything is laid out anew
 _EFFORT = {"maxiter": 15}
 
 
-class Process:
+class GaussianProcess:
     """Over the grid of ``shape``, told by :meth:`add`, learning by :meth:`learn`.
 
     :attr:`mean` and :attr:`variance` have one number for each point of the grid, the last parameter running

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from storagetest.verdict.base import BASELINE, Interval, Outcome, Threshold, Verdict
 from storagetest.verdict.baseline import Reference
-from storagetest.verdict.client_bottleneck import allow_for_client
+from storagetest.verdict.client_bottleneck import mark_client_limited
 from storagetest.verdict.judge import MINIMUM_REPEATS, judge, wants_more
 from storagetest.verdict.relative_gates import judge_pair
-from storagetest.verdict.sequential import Plan
-from storagetest.verdict.threshold import Contest, parse_comparison, parse_threshold
+from storagetest.verdict.sequential import ErrorPlan
+from storagetest.verdict.threshold import VariantComparison, parse_comparison, parse_threshold
 
 __all__ = [
     "BASELINE",
     "MINIMUM_REPEATS",
-    "Contest",
+    "ErrorPlan",
     "Interval",
     "Outcome",
-    "Plan",
     "Reference",
     "Threshold",
+    "VariantComparison",
     "Verdict",
-    "allow_for_client",
     "judge",
     "judge_pair",
+    "mark_client_limited",
     "parse_comparison",
     "parse_threshold",
     "wants_more",

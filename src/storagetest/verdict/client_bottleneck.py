@@ -15,18 +15,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from storagetest.measure.bottleneck import Limit
+from storagetest.measure.bottleneck import Limiter
 from storagetest.measure.run import Run
 from storagetest.verdict.base import Outcome, Verdict
 
-__all__ = ["allow_for_client"]
+__all__ = ["mark_client_limited"]
 
 _OF_THE_CLIENT = {"client_cpu"}
 
 
-def allow_for_client(verdict: Verdict, *runs: Run) -> Verdict:
+def mark_client_limited(verdict: Verdict, *runs: Run) -> Verdict:
     """Return ``verdict`` as it stands when it is known who limited the ``runs`` that it was built on."""
-    limited = next((run for run in runs if run.limited_by and run.limited_by.who is Limit.CLIENT), None)
+    limited = next((run for run in runs if run.limited_by and run.limited_by.who is Limiter.CLIENT), None)
     if limited is None or limited.limited_by is None or verdict.threshold.metric.name in _OF_THE_CLIENT:
         return verdict
     why = limited.limited_by.why

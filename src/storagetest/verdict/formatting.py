@@ -8,7 +8,15 @@ from storagetest.measure.run import Metric, Run, Unit
 from storagetest.measure.stats import Interval, counted
 from storagetest.units import format_value
 
-__all__ = ["MINIMUM_REPEATS", "digits_for", "plain", "precision", "split", "text", "unfit"]
+__all__ = [
+    "MINIMUM_REPEATS",
+    "digits_for",
+    "format_bound",
+    "format_metric",
+    "relative_half_width",
+    "split_unit",
+    "why_not_judgeable",
+]
 
 MINIMUM_REPEATS = 3
 """With fewer there is a number, but no verdict."""
@@ -16,7 +24,7 @@ MINIMUM_REPEATS = 3
 _NUMBER = re.compile(r"[-\d.,]+")
 
 
-def unfit(run: Run, metric: Metric) -> str | None:
+def why_not_judgeable(run: Run, metric: Metric) -> str | None:
     """Return why no verdict on ``metric`` can be built on ``run``, whatever its values are; None: it can."""
     if run.invalid:
         return f"no verdict: {'; '.join(run.invalid)}"
@@ -28,7 +36,7 @@ def unfit(run: Run, metric: Metric) -> str | None:
     return None
 
 
-def precision(interval: Interval) -> str:
+def relative_half_width(interval: Interval) -> str:
     """Return half of the interval's width, as a share of its mean."""
     half = (interval.high - interval.low) / 2
     return f"{half / abs(interval.mean) * 100:.3g} %" if interval.mean else f"{half:.3g}"
@@ -38,25 +46,25 @@ def digits_for(bound: float, value: float, interval: Interval, unit: Unit) -> in
     """Return how many digits it takes to tell the interval's ends and the value from the bound."""
     others = [other for other in (value, interval.low, interval.high) if other != bound]
     for digits in range(3, 9):
-        if all(text(other, unit, digits) != text(bound, unit, digits) for other in others):
+        if all(format_metric(other, unit, digits) != format_metric(bound, unit, digits) for other in others):
             return digits
     return 9
 
 
-def text(value: float, unit: Unit, digits: int) -> str:
+def format_metric(value: float, unit: Unit, digits: int) -> str:
     """Print for people; a rate of I/Os in full, because ``18,412/s`` says more than ``18.4k/s``."""
     if unit is Unit.PER_SECOND and abs(value) >= 1000:
         return f"{value:,.{max(0, digits - 6)}f}/s"
     return format_value(value, unit.value, digits=digits)
 
 
-def plain(value: float, unit: Unit) -> str:
+def format_bound(value: float, unit: Unit) -> str:
     """Print what somebody wrote: without the zeros behind the point that it did not have."""
-    number, symbol = split(text(value, unit, 9))
+    number, symbol = split_unit(format_metric(value, unit, 9))
     return (number.rstrip("0").rstrip(".") if "." in number else number) + symbol
 
 
-def split(shown: str) -> tuple[str, str]:
+def split_unit(shown: str) -> tuple[str, str]:
     """Return the number and its unit."""
     match = _NUMBER.match(shown)
     end = match.end() if match else 0

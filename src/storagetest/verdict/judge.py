@@ -29,9 +29,17 @@ from storagetest.measure.run import Run
 from storagetest.measure.stats import Estimate, Interval, counted, estimate
 from storagetest.verdict.base import BASELINE, Outcome, Threshold, Verdict
 from storagetest.verdict.baseline import Reference
-from storagetest.verdict.formatting import MINIMUM_REPEATS, digits_for, plain, precision, split, text, unfit
+from storagetest.verdict.formatting import (
+    MINIMUM_REPEATS,
+    digits_for,
+    format_bound,
+    format_metric,
+    relative_half_width,
+    split_unit,
+    why_not_judgeable,
+)
 from storagetest.verdict.relative_gates import judge_regression
-from storagetest.verdict.sequential import Looked, Plan, State, look
+from storagetest.verdict.sequential import DecisionState, ErrorPlan, SequentialResult, sequential_test
 
 __all__ = ["MINIMUM_REPEATS", "judge", "wants_more"]
 
@@ -41,7 +49,7 @@ def judge(
     threshold: Threshold,
     *,
     confidence: float = 0.99,
-    plan: Plan | None = None,
+    plan: ErrorPlan | None = None,
     reference: Reference | None = None,
 ) -> Verdict:
     """Return what became of ``threshold``, by looks as ``plan`` says if one is given.
@@ -74,7 +82,7 @@ def judge(
         interval,
         _sentence(run, threshold, found, why),
         alarmed_at=looked.alarmed_at if looked else None,
-        final=looked is not None and looked.state is State.CONTRADICTED,
+        final=looked is not None and looked.state is DecisionState.CONTRADICTED,
     )
 
 
@@ -99,37 +107,37 @@ def _wants_more(run: Run, verdict: Verdict, budget: int) -> bool:
     return repeats < budget and counted(run, metric) / repeats * budget >= metric.samples_wanted
 
 
-def _looked(run: Run, threshold: Threshold, plan: Plan) -> Looked:
+def _looked(run: Run, threshold: Threshold, plan: ErrorPlan) -> SequentialResult:
     metric = threshold.metric
     values = [sample.values[metric.name] for sample in run.samples if metric.name in sample.values]
     widen = RELATIVE_ERROR if metric.quantile is not None else 0.0
-    return look(values, threshold.bound, higher=threshold.op == ">=", plan=plan, widen=widen)
+    return sequential_test(values, threshold.bound, higher=threshold.op == ">=", plan=plan, widen=widen)
 
 
 _UNDECIDED = {
-    State.ALARMED: "alarmed, but not confirmed by the fresh runs so far",
-    State.CONTRADICTED: "alarmed, but the fresh runs meet the threshold: something changed while measuring",
+    DecisionState.ALARMED: "alarmed, but not confirmed by the fresh runs so far",
+    DecisionState.CONTRADICTED: "alarmed, but the fresh runs meet the threshold: something changed while measuring",
 }
 
 
 def _decide(
-    run: Run, threshold: Threshold, interval: Interval | None, looked: Looked | None = None
+    run: Run, threshold: Threshold, interval: Interval | None, looked: SequentialResult | None = None
 ) -> tuple[Outcome, str]:
-    why = unfit(run, threshold.metric)
+    why = why_not_judgeable(run, threshold.metric)
     if why is not None or interval is None:
         return Outcome.INVALID, why or "no verdict: nothing was measured"
     higher = threshold.op == ">="
     if looked is not None:
-        if looked.state is State.PASSED:
+        if looked.state is DecisionState.PASSED:
             return Outcome.PASS, "meets the threshold"
-        if looked.state is State.FAILED:
+        if looked.state is DecisionState.FAILED:
             side = "below" if higher else "above"
             fresh = looked.runs - (looked.alarmed_at or 0)
             return Outcome.FAIL, f"{side} the threshold, confirmed by {fresh} fresh runs"
         if looked.state in _UNDECIDED:
-            return Outcome.INVALID, f"undecided: {_UNDECIDED[looked.state]}, ±{precision(interval)}"
+            return Outcome.INVALID, f"undecided: {_UNDECIDED[looked.state]}, ±{relative_half_width(interval)}"
         return Outcome.INVALID, (
-            f"undecided: the threshold lies inside the interval, ±{precision(interval)} after"
+            f"undecided: the threshold lies inside the interval, ±{relative_half_width(interval)} after"
             f" {interval.count} runs; more or longer runs would narrow it"
         )
     worst, best = (interval.low, interval.high) if higher else (interval.high, interval.low)
@@ -138,7 +146,7 @@ def _decide(
     if best < threshold.bound if higher else best > threshold.bound:
         return Outcome.FAIL, f"{'below' if higher else 'above'} the threshold"
     return Outcome.INVALID, (
-        f"undecided: the threshold lies inside the interval, ±{precision(interval)} after"
+        f"undecided: the threshold lies inside the interval, ±{relative_half_width(interval)} after"
         f" {interval.count} runs; more or longer runs would narrow it"
     )
 
@@ -150,19 +158,22 @@ def _widened(interval: Interval) -> Interval:
 
 def _sentence(run: Run, threshold: Threshold, found: Estimate | None, why: str) -> str:
     unit = threshold.metric.unit
-    asked = f"{threshold.metric.name}: asked {threshold.op} {plain(threshold.bound, unit)}"
+    asked = f"{threshold.metric.name}: asked {threshold.op} {format_bound(threshold.bound, unit)}"
     if found is None:
         return f"{asked}, measured nothing: {why}"
     runs = f"{len(run.samples)} run{'s' * (len(run.samples) != 1)}"
     interval = found.interval
     if interval is None:
-        return f"{asked}, measured {text(found.value, unit, 3)} ({runs}): {why}"
+        return f"{asked}, measured {format_metric(found.value, unit, 3)} ({runs}): {why}"
     digits = digits_for(threshold.bound, found.value, interval, unit)
-    low, high = text(max(interval.low, 0.0), unit, digits), text(interval.high, unit, digits)
-    number, symbol = split(low)
-    if split(high)[1] == symbol:
+    low, high = (
+        format_metric(max(interval.low, 0.0), unit, digits),
+        format_metric(interval.high, unit, digits),
+    )
+    number, symbol = split_unit(low)
+    if split_unit(high)[1] == symbol:
         low = number
     return (
-        f"{asked}, measured {text(found.value, unit, digits)}"
+        f"{asked}, measured {format_metric(found.value, unit, digits)}"
         f" ({interval.confidence * 100:.4g} % interval {low}..{high}, {runs}): {why}"
     )

@@ -18,12 +18,12 @@ from functools import lru_cache
 from storagetest.measure.run import Better
 from storagetest.measure.stats import Interval
 
-__all__ = ["Change", "Comparison", "compare", "p_above", "ratio_interval"]
+__all__ = ["ComparisonResult", "Direction", "compare", "p_above", "ratio_interval"]
 
 _RESAMPLES = 9999
 
 
-class Change(Enum):
+class Direction(Enum):
     """What B is against A."""
 
     WORSE = "worse"
@@ -33,19 +33,19 @@ class Change(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class ComparisonResult:
     """``effect`` is B/A - 1, ``low`` and ``high`` its interval at 1 - alpha, ``p`` the two-sided p-value."""
 
     effect: float
     low: float
     high: float
     p: float
-    change: Change
+    change: Direction
 
 
 def compare(
     a: Sequence[float], b: Sequence[float], better: Better, *, alpha: float = 0.05, floor: float = 0.0
-) -> Comparison | None:
+) -> ComparisonResult | None:
     """Compare runs ``b`` with ``a``; None where a side has fewer than two or a value is not positive."""
     if min(len(a), len(b)) < 2 or not all(0 < value < math.inf for value in (*a, *b)):
         return None
@@ -54,7 +54,7 @@ def compare(
     p = _permuted(y, x, "two-sided")
     effect = sum(b) / len(b) / (sum(a) / len(a)) - 1
     ways = math.comb(len(a) + len(b), len(a))
-    return Comparison(
+    return ComparisonResult(
         effect,
         math.expm1(min(around.low, 700.0)),
         math.expm1(min(around.high, 700.0)),
@@ -101,10 +101,10 @@ def _permuted(y: tuple[float, ...], x: tuple[float, ...], alternative: str) -> f
     return float(tested.pvalue)
 
 
-def _change(effect: float, p: float, alpha: float, floor: float, better: Better, ways: int) -> Change:
+def _change(effect: float, p: float, alpha: float, floor: float, better: Better, ways: int) -> Direction:
     # The smallest p there is: the arrangement seen and, with equal sides, its mirror image.
     if 2 / ways > alpha:
-        return Change.TOO_FEW
+        return Direction.TOO_FEW
     if p > alpha or abs(effect) < floor or effect == 0:
-        return Change.SAME
-    return Change.BETTER if (effect > 0) is (better is Better.HIGHER) else Change.WORSE
+        return Direction.SAME
+    return Direction.BETTER if (effect > 0) is (better is Better.HIGHER) else Direction.WORSE

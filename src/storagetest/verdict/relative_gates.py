@@ -31,9 +31,21 @@ from storagetest.measure.run import Metric, Run
 from storagetest.measure.stats import Interval, mean, mean_interval
 from storagetest.verdict.base import Outcome, Threshold, Verdict
 from storagetest.verdict.baseline import Reference
-from storagetest.verdict.formatting import MINIMUM_REPEATS, precision, text, unfit
+from storagetest.verdict.formatting import (
+    MINIMUM_REPEATS,
+    format_metric,
+    relative_half_width,
+    why_not_judgeable,
+)
 from storagetest.verdict.regression import p_above, ratio_interval
-from storagetest.verdict.sequential import Look, Looked, Plan, State, Test, replay
+from storagetest.verdict.sequential import (
+    DecisionState,
+    ErrorPlan,
+    InterimTest,
+    SequentialResult,
+    Test,
+    replay_tests,
+)
 
 __all__ = ["judge_pair", "judge_regression"]
 
@@ -46,18 +58,20 @@ def judge_regression(
     reference: Reference | None,
     *,
     confidence: float = 0.99,
-    plan: Plan | None = None,
+    plan: ErrorPlan | None = None,
 ) -> Verdict:
     """Return what became of a gate ``against`` the baseline; without ``reference`` it has none (INVALID)."""
     metric = threshold.metric
     values = _values(run, metric)
     asked = f"{metric.name}: asked {threshold.op} baseline {_margin(threshold)}"
-    why = unfit(run, metric) or _unfit_reference(reference, metric)
+    why = why_not_judgeable(run, metric) or _unfit_reference(reference, metric)
     if why is None and not _positive(values):
         why = "no verdict: a value that is not above zero has no ratio"
     if why is not None or reference is None:
-        hopeless = unfit(run, metric) is None
-        measured = f", measured {text(mean(values), metric.unit, 3)}" if values else ", measured nothing"
+        hopeless = why_not_judgeable(run, metric) is None
+        measured = (
+            f", measured {format_metric(mean(values), metric.unit, 3)}" if values else ", measured nothing"
+        )
         return Verdict(Outcome.INVALID, threshold, None, f"{asked}{measured}: {why}", final=hopeless)
     logs, before = _logs(values), _logs(reference.values)
     looked = _look(logs, _against(before, threshold, reference.floor or 0.0), confidence, plan)
@@ -66,11 +80,11 @@ def judge_regression(
     effect = math.exp(mean(logs) - mean(before)) - 1
     outcome, said = _decided(looked, interval, worse=_worse(threshold, reference))
     within = _within_floor(effect, threshold, reference)
-    if looked.state is State.OPEN and within is not None:
+    if looked.state is DecisionState.OPEN and within is not None:
         said = f"{said}; {within}"
     reason = (
-        f"{asked}, measured {text(mean(values), metric.unit, 4)} against"
-        f" {text(mean(reference.values), metric.unit, 4)} of {len(reference.values)} runs:"
+        f"{asked}, measured {format_metric(mean(values), metric.unit, 4)} against"
+        f" {format_metric(mean(reference.values), metric.unit, 4)} of {len(reference.values)} runs:"
         f" {effect * 100:+.3g} %{_around(interval, len(values), 'run')[:-1]}, detectable"
         f" {detectable * 100:.2g} %): {said}"
     )
@@ -78,14 +92,14 @@ def judge_regression(
 
 
 def judge_pair(
-    left: Run, right: Run, threshold: Threshold, *, confidence: float = 0.99, plan: Plan | None = None
+    left: Run, right: Run, threshold: Threshold, *, confidence: float = 0.99, plan: ErrorPlan | None = None
 ) -> Verdict:
     """Return what became of a gate of ``left`` ``against`` ``right``; their runs are paired in order."""
     metric = threshold.metric
     pairs = list(zip(_values(left, metric), _values(right, metric), strict=False))
     factor = f"{threshold.bound:g} x " if threshold.bound != 1 else ""
     asked = f"{metric.name}: asked {left.variant} {threshold.op} {factor}{threshold.against}"
-    why = unfit(left, metric) or unfit(right, metric)
+    why = why_not_judgeable(left, metric) or why_not_judgeable(right, metric)
     if why is None and not all(_positive(pair) for pair in pairs):
         why = "no verdict: a value that is not above zero has no ratio"
     if why is not None:
@@ -97,19 +111,19 @@ def judge_pair(
     outcome, said = _decided(looked, interval, what="pair")
     ours, theirs = (mean([pair[side] for pair in pairs]) for side in (0, 1))
     reason = (
-        f"{asked}, measured {text(ours, metric.unit, 4)} against {text(theirs, metric.unit, 4)}:"
+        f"{asked}, measured {format_metric(ours, metric.unit, 4)} against {format_metric(theirs, metric.unit, 4)}:"
         f" {math.exp(mean(ratios)):.3g} x{_around(interval, len(pairs), 'pair', factor=True)}: {said}"
     )
     return _verdict(outcome, threshold, interval, reason, looked)
 
 
-def _look(values: Logs, test: Test, confidence: float, plan: Plan | None) -> Looked:
+def _look(values: Logs, test: Test, confidence: float, plan: ErrorPlan | None) -> SequentialResult:
     """Replay ``plan``; without one, look once at ``confidence``, and take an alarm at its word."""
     if plan is not None:
-        return replay(values, plan, test)
+        return replay_tests(values, plan, test)
     seen = test(values, (1 - confidence) / 2, (1 - confidence) / 2)
-    state = State.PASSED if seen.good else State.FAILED if seen.bad else State.OPEN
-    return Looked(state, seen.interval, len(values))
+    state = DecisionState.PASSED if seen.good else DecisionState.FAILED if seen.bad else DecisionState.OPEN
+    return SequentialResult(state, seen.interval, len(values))
 
 
 def _against(before: Logs, threshold: Threshold, floor: float) -> Test:
@@ -119,13 +133,13 @@ def _against(before: Logs, threshold: Threshold, floor: float) -> Test:
     worst = math.log(max(1 - allowed, 1e-9) if higher else 1 + allowed)
     slack = _bins(threshold.metric) * (1 if higher else -1)
 
-    def test(values: Sequence[float], passing: float, alarm: float) -> Look:
+    def test(values: Sequence[float], passing: float, alarm: float) -> InterimTest:
         seen = tuple(values)
         p_good = _p_better(seen, tuple(x + good_enough + slack for x in before), higher=higher)
         if p_good <= passing:
-            return Look(True, False)
+            return InterimTest(True, False)
         p_bad = _p_better(seen, tuple(x + worst - slack for x in before), higher=not higher)
-        return Look(False, p_bad <= alarm)
+        return InterimTest(False, p_bad <= alarm)
 
     return test
 
@@ -134,12 +148,12 @@ def _of_pairs(threshold: Threshold) -> Test:
     higher = threshold.op == ">="
     bound, slack = math.log(threshold.bound), _bins(threshold.metric)
 
-    def test(values: Sequence[float], passing: float, alarm: float) -> Look:
+    def test(values: Sequence[float], passing: float, alarm: float) -> InterimTest:
         seen = _widened(values, 1 - 2 * passing, slack)
         if seen.low >= bound if higher else seen.high <= bound:
-            return Look(True, False, seen)
+            return InterimTest(True, False, seen)
         seen = _widened(values, 1 - 2 * alarm, slack)
-        return Look(False, seen.high < bound if higher else seen.low > bound, seen)
+        return InterimTest(False, seen.high < bound if higher else seen.low > bound, seen)
 
     return test
 
@@ -163,21 +177,21 @@ def _bins(metric: Metric) -> float:
 
 
 def _decided(
-    looked: Looked, interval: Interval | None, *, worse: str = "worse than asked", what: str = "run"
+    looked: SequentialResult, interval: Interval | None, *, worse: str = "worse than asked", what: str = "run"
 ) -> tuple[Outcome, str]:
-    reached = f", ±{precision(interval)}" if interval is not None else ""
+    reached = f", ±{relative_half_width(interval)}" if interval is not None else ""
     match looked.state:
-        case State.PASSED:
+        case DecisionState.PASSED:
             return Outcome.PASS, "meets the threshold"
-        case State.FAILED:
+        case DecisionState.FAILED:
             fresh = looked.runs - looked.alarmed_at if looked.alarmed_at else 0
             return Outcome.FAIL, f"{worse}{f', confirmed by {fresh} fresh {what}s' * bool(fresh)}"
-        case State.ALARMED:
+        case DecisionState.ALARMED:
             return (
                 Outcome.INVALID,
                 f"undecided: alarmed, but not confirmed by the fresh {what}s so far{reached}",
             )
-        case State.CONTRADICTED:
+        case DecisionState.CONTRADICTED:
             return Outcome.INVALID, (
                 f"undecided: alarmed, but the fresh {what}s meet the threshold: something changed while"
                 f" measuring{reached}"
@@ -259,7 +273,7 @@ def _around(interval: Interval | None, count: int, what: str, *, factor: bool = 
 
 
 def _verdict(
-    outcome: Outcome, threshold: Threshold, interval: Interval | None, reason: str, looked: Looked
+    outcome: Outcome, threshold: Threshold, interval: Interval | None, reason: str, looked: SequentialResult
 ) -> Verdict:
     return Verdict(
         outcome,
@@ -267,5 +281,5 @@ def _verdict(
         interval,
         reason,
         alarmed_at=looked.alarmed_at,
-        final=looked.state is State.CONTRADICTED,
+        final=looked.state is DecisionState.CONTRADICTED,
     )

@@ -34,12 +34,20 @@ from typing import TypeAlias
 
 from storagetest.measure.stats import Interval, mean_interval
 
-__all__ = ["FIRST_LOOK", "Look", "Looked", "Plan", "State", "look", "replay"]
+__all__ = [
+    "FIRST_LOOK",
+    "DecisionState",
+    "ErrorPlan",
+    "InterimTest",
+    "SequentialResult",
+    "replay_tests",
+    "sequential_test",
+]
 
 FIRST_LOOK = 3
 
 
-class State(Enum):
+class DecisionState(Enum):
     """Where a gate stands after the runs so far."""
 
     OPEN = "open"
@@ -50,7 +58,7 @@ class State(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ErrorPlan:
     """The error rates: ``false_alarm`` for the suite of ``gates``, ``miss`` for a look of one gate."""
 
     gates: int = 1
@@ -79,17 +87,17 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class SequentialResult:
     """``interval`` is two-sided, at the level of the test that decided; ``runs`` were used up to then."""
 
-    state: State
+    state: DecisionState
     interval: Interval | None
     runs: int
     alarmed_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class InterimTest:
     """One look: are the values good, are they bad, at the levels asked for; and the interval to show."""
 
     good: bool
@@ -97,11 +105,11 @@ class Look:
     interval: Interval | None = None
 
 
-Test: TypeAlias = Callable[[Sequence[float], float, float], Look]
+Test: TypeAlias = Callable[[Sequence[float], float, float], InterimTest]
 """From values and the levels at which to pass and to alarm to what is seen."""
 
 
-def replay(values: Sequence[float], plan: Plan, test: Test) -> Looked:
+def replay_tests(values: Sequence[float], plan: ErrorPlan, test: Test) -> SequentialResult:
     """Replay the looks at ``values``, in order of measuring; runs after the decision do not change it."""
     alarmed_at: int | None = None
     first = 0
@@ -113,29 +121,33 @@ def replay(values: Sequence[float], plan: Plan, test: Test) -> Looked:
         seen = test(values[first:end], plan.miss, plan.alarm(runs))
         interval = seen.interval
         if seen.good:
-            state = State.PASSED if alarmed_at is None else State.CONTRADICTED
-            return Looked(state, interval, end, alarmed_at)
+            state = DecisionState.PASSED if alarmed_at is None else DecisionState.CONTRADICTED
+            return SequentialResult(state, interval, end, alarmed_at)
         if seen.bad:
             if alarmed_at is not None:
-                return Looked(State.FAILED, interval, end, alarmed_at)
+                return SequentialResult(DecisionState.FAILED, interval, end, alarmed_at)
             alarmed_at = first = end
-    return Looked(State.OPEN if alarmed_at is None else State.ALARMED, interval, len(values), alarmed_at)
+    return SequentialResult(
+        DecisionState.OPEN if alarmed_at is None else DecisionState.ALARMED, interval, len(values), alarmed_at
+    )
 
 
-def look(values: Sequence[float], bound: float, *, higher: bool, plan: Plan, widen: float = 0.0) -> Looked:
+def sequential_test(
+    values: Sequence[float], bound: float, *, higher: bool, plan: ErrorPlan, widen: float = 0.0
+) -> SequentialResult:
     """Replay the looks at ``values`` against ``bound``, by one-sided t tests.
 
     ``widen`` is the relative error of each value (histogram bins), added to the interval on both sides.
     """
 
-    def test(seen: Sequence[float], passing: float, alarm: float) -> Look:
+    def test(seen: Sequence[float], passing: float, alarm: float) -> InterimTest:
         interval = _interval(seen, passing, widen)
         if interval.low >= bound if higher else interval.high <= bound:
-            return Look(True, False, interval)
+            return InterimTest(True, False, interval)
         interval = _interval(seen, alarm, widen)
-        return Look(False, interval.high < bound if higher else interval.low > bound, interval)
+        return InterimTest(False, interval.high < bound if higher else interval.low > bound, interval)
 
-    return replay(values, plan, test)
+    return replay_tests(values, plan, test)
 
 
 def _interval(values: Sequence[float], error: float, widen: float) -> Interval:

@@ -17,7 +17,7 @@ from storagetest.measure.run import Better, Metric, Unit
 from storagetest.units import parse_value
 from storagetest.verdict.base import BASELINE, Threshold
 
-__all__ = ["Contest", "parse_comparison", "parse_threshold"]
+__all__ = ["VariantComparison", "parse_comparison", "parse_threshold"]
 
 _GATE = re.compile(r"\s*([A-Za-z][\w.-]*)\s*([<>=!~≤≥]+)\s*([^\s<>=!~≤≥].*?)\s*")
 _BASELINE = re.compile(r"baseline\b\s*(.*)", re.IGNORECASE)
@@ -52,7 +52,7 @@ def parse_threshold(text: str, metrics: Mapping[str, Metric], *, place: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Contest:
+class VariantComparison:
     """``left`` is to have at least (``>=``) or at most (``<=``) ``factor`` times what ``right`` has."""
 
     left: str
@@ -61,7 +61,7 @@ class Contest:
     right: str
 
 
-def parse_comparison(text: str, metric: Metric, *, place: str = "") -> Contest:
+def parse_comparison(text: str, metric: Metric, *, place: str = "") -> VariantComparison:
     """Return what ``text``, such as ``iscsi >= 1.0 x nfs``, states of ``metric`` on two variants or targets.
 
     Raises :class:`ConfigError`, led by ``place``, for other text, a comparison of one with itself, a factor
@@ -79,7 +79,7 @@ def parse_comparison(text: str, metric: Metric, *, place: str = "") -> Contest:
         raise _error(text, f"{left} is compared with itself", place)
     if float(factor or 1) == 0:
         raise _error(text, "a factor of 0 compares nothing", place)
-    return Contest(left, op, float(factor or 1), right)
+    return VariantComparison(left, op, float(factor or 1), right)
 
 
 def _factor(text: str, metric: Metric, value: str, place: str) -> float:

@@ -10,14 +10,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-__all__ = ["Place", "Value", "bit", "bits", "get", "number", "pack", "put", "raw", "undefined", "unpack"]
+__all__ = [
+    "Field",
+    "Value",
+    "bitfield",
+    "flag",
+    "get",
+    "octets",
+    "pack",
+    "put",
+    "reserved_bits",
+    "uint",
+    "unpack",
+]
 
 Value = int | bool | bytes
 """What stands in a field: a flag is a bool, a number an int, an opaque field bytes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Field:
     """One field: ``size`` bytes at ``offset``, of them ``width`` bits from ``shift`` (0: all, as bytes)."""
 
     name: str
@@ -34,27 +46,27 @@ class Place:
         return ((1 << width) - 1) << self.shift
 
 
-def number(name: str, offset: int, size: int) -> Place:
+def uint(name: str, offset: int, size: int) -> Field:
     """Declare an unsigned number of whole bytes."""
-    return Place(name, offset, size, 0, size * 8)
+    return Field(name, offset, size, 0, size * 8)
 
 
-def bits(name: str, offset: int, shift: int, width: int) -> Place:
+def bitfield(name: str, offset: int, shift: int, width: int) -> Field:
     """Declare a number of ``width`` bits within one byte, its lowest at bit ``shift``."""
-    return Place(name, offset, 1, shift, width)
+    return Field(name, offset, 1, shift, width)
 
 
-def bit(name: str, offset: int, shift: int) -> Place:
+def flag(name: str, offset: int, shift: int) -> Field:
     """Declare a flag."""
-    return Place(name, offset, 1, shift, 1, flag=True)
+    return Field(name, offset, 1, shift, 1, flag=True)
 
 
-def raw(name: str, offset: int, size: int) -> Place:
+def octets(name: str, offset: int, size: int) -> Field:
     """Declare bytes that are left as they are (a CDB, an ISID)."""
-    return Place(name, offset, size)
+    return Field(name, offset, size)
 
 
-def get(data: bytes, place: Place) -> Value:
+def get(data: bytes, place: Field) -> Value:
     """Return the field of ``data``; a field beyond its end reads as zero."""
     piece = bytes(data[place.offset : place.offset + place.size]).ljust(place.size, b"\0")
     if not place.width:
@@ -63,7 +75,7 @@ def get(data: bytes, place: Place) -> Value:
     return bool(value) if place.flag else value
 
 
-def put(data: bytes, place: Place, value: Value) -> bytes:
+def put(data: bytes, place: Field, value: Value) -> bytes:
     """Return ``data`` with the field changed. :class:`ValueError` when ``value`` does not fit there."""
     if isinstance(value, bytes):
         if place.width or len(value) > place.size:
@@ -78,7 +90,7 @@ def put(data: bytes, place: Place, value: Value) -> bytes:
     return data[: place.offset] + piece + data[place.offset + place.size :]
 
 
-def pack(length: int, layout: Iterable[Place], values: Mapping[str, Value]) -> bytes:
+def pack(length: int, layout: Iterable[Field], values: Mapping[str, Value]) -> bytes:
     """Return ``length`` bytes with every field of ``layout`` taken from ``values`` by name."""
     data = bytes(length)
     for place in layout:
@@ -86,12 +98,12 @@ def pack(length: int, layout: Iterable[Place], values: Mapping[str, Value]) -> b
     return data
 
 
-def unpack(data: bytes, layout: Iterable[Place]) -> dict[str, Value]:
+def unpack(data: bytes, layout: Iterable[Field]) -> dict[str, Value]:
     """Return every field by name."""
     return {place.name: get(data, place) for place in layout}
 
 
-def undefined(data: bytes, layout: Iterable[Place]) -> bytes:
+def reserved_bits(data: bytes, layout: Iterable[Field]) -> bytes:
     """Return ``data`` with every defined bit cleared: what is left is reserved, and should be zero."""
     for place in layout:
         data = put(data, place, bytes(place.size) if not place.width else 0)

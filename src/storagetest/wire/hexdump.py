@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-__all__ = ["hex_lines", "show"]
+__all__ = ["hex_short", "hexdump"]
 
 _WORD = 4
 
 
-def show(data: bytes, *, limit: int = 64) -> str:
+def hex_short(data: bytes, *, limit: int = 64) -> str:
     """Return ``data`` in hexadecimal, four bytes a word, cut: ``00018000 80000000 … (128 bytes)``."""
     head = data[:limit].hex(" ", -_WORD)
     if not data:
@@ -15,7 +15,7 @@ def show(data: bytes, *, limit: int = 64) -> str:
     return head if len(data) <= limit else f"{head} … ({len(data)} bytes)"
 
 
-def hex_lines(data: bytes, *, limit: int = 256) -> list[str]:
+def hexdump(data: bytes, *, limit: int = 256) -> list[str]:
     """Return ``data`` as lines of 16 bytes with their offset, cut after ``limit`` bytes."""
     lines = [f"{at:04x}  {data[at : at + 16].hex(' ', -_WORD)}" for at in range(0, min(len(data), limit), 16)]
     if len(data) > limit:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from storagetest.errors import RemoteProtocolError
-from storagetest.wire.hexdump import hex_lines
+from storagetest.wire.hexdump import hexdump
 from storagetest.wire.tcp import Chunk
 
 __all__ = ["Decoder", "Rung", "ladder"]
@@ -48,4 +48,4 @@ def ladder(transcript: Sequence[Chunk], decoder: Decoder, *, title: str = "") ->
 
 
 def _raw(lead: str, data: bytes) -> list[str]:
-    return [f"{lead} {len(data)} bytes", *(f"{'':16}{line}" for line in hex_lines(data, limit=96))]
+    return [f"{lead} {len(data)} bytes", *(f"{'':16}{line}" for line in hexdump(data, limit=96))]

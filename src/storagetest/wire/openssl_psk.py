@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 
 from storagetest.errors import ConfigError, RemoteProtocolError, TargetDead
 
-__all__ = ["Tls", "psk_session"]
+__all__ = ["PskTls", "psk_session"]
 
 ESTABLISHED = b"CONNECTION ESTABLISHED"
 TLS_1_3 = 0x0304
@@ -36,7 +36,7 @@ _LAST_WORDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Tls:
+class PskTls:
     """A pre-shared key with its ``identity`` and its one cipher ``suite`` (OpenSSL's name and its number)."""
 
     identity: str
@@ -74,7 +74,7 @@ class Tls:
         finally:
             os.close(session)
             theirs.close()
-        tunnel = _Tunnel(ours, child, (address, port))
+        tunnel = _ChildSocket(ours, child, (address, port))
         try:
             self._check(_handshake(child, until), f"{address}:{port}", late=time.monotonic() >= until)
         except BaseException:
@@ -117,7 +117,7 @@ class Tls:
             raise _failed(where, said, late=late)
 
 
-class _Tunnel(socket.socket):
+class _ChildSocket(socket.socket):
     """Our end of the pair: it knows its real peer, and ends the child when it is closed."""
 
     def __init__(self, ours: socket.socket, child: subprocess.Popen[bytes], peer: tuple[str, int]) -> None:

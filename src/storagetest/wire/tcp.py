@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from storagetest.errors import RemoteProtocolError, TargetDead
-from storagetest.wire.hexdump import show
+from storagetest.wire.hexdump import hex_short
 
-__all__ = ["Chunk", "Closed", "Dial", "Link", "Silence"]
+__all__ = ["Chunk", "Connector", "PeerClosed", "RecordedConnection", "ResponseTimeout"]
 
 LIMIT = 64 * 1024 * 1024
 """Bytes that one link receives before it calls that a flood."""
@@ -32,15 +32,15 @@ LIMIT = 64 * 1024 * 1024
 _PIECE = 256 * 1024
 _TAIL = 48
 
-Dial = Callable[[str, int, float], socket.socket]
+Connector = Callable[[str, int, float], socket.socket]
 """Connects to an address and a port within so many seconds: TLS, where the transport has it."""
 
 
-class Silence(RemoteProtocolError):  # what happened, in the case's words
+class ResponseTimeout(RemoteProtocolError):  # what happened, in the case's words
     """The peer neither answered nor closed before the deadline (or took nothing of what we sent)."""
 
 
-class Closed(RemoteProtocolError):  # likewise
+class PeerClosed(RemoteProtocolError):  # likewise
     """The peer closed the connection where an answer was due."""
 
 
@@ -53,7 +53,7 @@ class Chunk:
     data: bytes
 
 
-class Link:
+class RecordedConnection:
     """One TCP connection. Make it with :meth:`connect`; use it as a context manager, or :meth:`close` it."""
 
     def __init__(self, sock: socket.socket, *, limit: int = LIMIT) -> None:
@@ -66,8 +66,8 @@ class Link:
 
     @classmethod
     def connect(
-        cls, address: str, port: int, *, deadline: float, limit: int = LIMIT, dial: Dial | None = None
-    ) -> Link:
+        cls, address: str, port: int, *, deadline: float, limit: int = LIMIT, dial: Connector | None = None
+    ) -> RecordedConnection:
         """Connect within ``deadline`` seconds; :class:`TargetDead` where nobody listens or nobody answers.
 
         ``dial`` makes the connection in another way, and raises what it finds.
@@ -120,7 +120,7 @@ class Link:
         if self._received > self._limit:
             raise RemoteProtocolError(
                 f"{self.peer}: sent more than {self._limit} bytes, which no case asks for; "
-                f"last: {show(data[-_TAIL:])}"
+                f"last: {hex_short(data[-_TAIL:])}"
             )
         return data
 
@@ -150,13 +150,13 @@ class Link:
                     break
         return tail[-most:]
 
-    def _silence(self, deadline: float, what: str) -> Silence:
-        return Silence(
+    def _silence(self, deadline: float, what: str) -> ResponseTimeout:
+        return ResponseTimeout(
             f"{self.peer}: {what} within {deadline:g} s; "
-            f"last sent: {show(self.last(outgoing=True))}; last received: {show(self.last(outgoing=False))}"
+            f"last sent: {hex_short(self.last(outgoing=True))}; last received: {hex_short(self.last(outgoing=False))}"
         )
 
-    def __enter__(self) -> Link:
+    def __enter__(self) -> RecordedConnection:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -2,7 +2,7 @@
 opinion, no YAML file.
 
 A workload is told *where* (an :class:`~storagetest.protocols.base.Attachment`) and *how much* (a
-:class:`Scale`, from the profile). It never reads targets.yaml and never decides whether a figure is good.
+:class:`LoadSize`, from the profile). It never reads targets.yaml and never decides whether a figure is good.
 The runner owns the order of things: ``fill`` once, then ``measure`` as often as a verdict needs.
 """
 

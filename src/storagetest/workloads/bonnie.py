@@ -13,9 +13,9 @@ from storagetest.measure.run import Metric
 from storagetest.protocols.base import Attachment
 from storagetest.units import format_throughput
 from storagetest.workloads._agent.base import AgentOptions, AgentWorkload, room
-from storagetest.workloads._agent.result import Answer, Lane
+from storagetest.workloads._agent.result import AgentResult, OpStats
 from storagetest.workloads._metrics import bandwidth, client_cpu, latencies, rate, share
-from storagetest.workloads.base import Scale, register
+from storagetest.workloads.base import LoadSize, register
 
 __all__ = ["Bonnie"]
 
@@ -88,7 +88,7 @@ class Bonnie(AgentWorkload["Bonnie.Options"]):
                 raise ValueError(f"chunk_size: {self.chunk_size} is no power of two")
             return self
 
-    def request(self, attachment: Attachment, options: Bonnie.Options, scale: Scale) -> dict[str, Any]:
+    def request(self, attachment: Attachment, options: Bonnie.Options, scale: LoadSize) -> dict[str, Any]:
         """Ask for one run; the time is divided evenly among the phases."""
         size = room(attachment, scale, need=_MIB) // _MIB * _MIB
         files = size // _BYTES_A_FILE if options.files is None else options.files
@@ -105,12 +105,12 @@ class Bonnie(AgentWorkload["Bonnie.Options"]):
             **known,
         }
 
-    def patience(self, request: Mapping[str, Any], scale: Scale) -> float:  # noqa: ARG002
+    def patience(self, request: Mapping[str, Any], scale: LoadSize) -> float:  # noqa: ARG002
         """Return the time for 100 kB/s by the character, 20 chunks/s otherwise, and 50 ms a file."""
         size, chunk = request["size"], request["chunk"]
         return float(2 * size / 1e5 + 0.05 * (4 * size / chunk + 2 * request["seeks"] + 6 * request["files"]))
 
-    def values(self, answer: Answer, options: Bonnie.Options) -> dict[str, float]:  # noqa: ARG002
+    def values(self, answer: AgentResult, options: Bonnie.Options) -> dict[str, float]:  # noqa: ARG002
         """Return Bonnie++'s figures in bytes/s and per second, with the processor's share beside each."""
         found: dict[str, float] = {}
         for name, phase in answer.phases.items():
@@ -121,13 +121,13 @@ class Bonnie(AgentWorkload["Bonnie.Options"]):
             found[f"{name}_cpu"] = phase.cpu
         return found
 
-    def operations(self, answer: Answer, options: Bonnie.Options) -> Mapping[str, Lane]:  # noqa: ARG002
+    def operations(self, answer: AgentResult, options: Bonnie.Options) -> Mapping[str, OpStats]:  # noqa: ARG002
         """Return the seeks, and what is done to empty files."""
         return {
             name: phase.lanes[_lane(name)] for name, phase in answer.phases.items() if name not in _STREAMS
         }
 
-    def evidence(self, answer: Answer) -> dict[str, str]:
+    def evidence(self, answer: AgentResult) -> dict[str, str]:
         """Return the file's size, and whether characters were limited by the client."""
         said = {"size": json.dumps(answer.more["size"])}
         for name, ceiling in answer.more["ceilings"].items():

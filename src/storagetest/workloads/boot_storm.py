@@ -13,13 +13,13 @@ from storagetest.config.base import Duration, Size
 from storagetest.errors import WorkloadError
 from storagetest.measure.histogram import merge
 from storagetest.measure.run import METRICS, Better, Metric, Unit
-from storagetest.protocols.base import Attachment, Gives
+from storagetest.protocols.base import Attachment, AttachmentKind
 from storagetest.units import format_duration, format_size
 from storagetest.workloads._agent.base import AgentOptions, AgentWorkload, room
-from storagetest.workloads._agent.result import Answer, Lane
+from storagetest.workloads._agent.result import AgentResult, OpStats
 from storagetest.workloads._agent.run import run_agent
 from storagetest.workloads._metrics import client_cpu, latencies
-from storagetest.workloads.base import Scale, register
+from storagetest.workloads.base import LoadSize, register
 
 __all__ = ["BootStorm"]
 
@@ -89,10 +89,10 @@ class BootStorm(AgentWorkload["BootStorm.Options"]):
                     raise ValueError(f"{name}: {format_size(size)} is no multiple of 1MiB")
             return self
 
-    def request(self, attachment: Attachment, options: BootStorm.Options, scale: Scale) -> dict[str, Any]:
+    def request(self, attachment: Attachment, options: BootStorm.Options, scale: LoadSize) -> dict[str, Any]:
         """Ask for the storm; clones and image share what room there is."""
         clones = options.vms * options.clone_size
-        free = room(attachment, Scale(1 << 62, 0, 0), need=clones + _MIB)
+        free = room(attachment, LoadSize(1 << 62, 0, 0), need=clones + _MIB)
         wanted = options.image_size or scale.size
         image = min(wanted, free - clones) // _MIB * _MIB
         if options.image_size is not None and image < wanted:
@@ -105,7 +105,7 @@ class BootStorm(AgentWorkload["BootStorm.Options"]):
             "command": "loads.boot_storm",
             "step": "boot",
             "path": attachment.path,
-            "block": attachment.gives is Gives.BLOCK,
+            "block": attachment.gives is AttachmentKind.BLOCK,
             "image": image,
             "clone": options.clone_size,
             "reads": reads,
@@ -115,24 +115,24 @@ class BootStorm(AgentWorkload["BootStorm.Options"]):
             **options.model_dump(include={"vms", "think", "direct", "interval", "seed"}),
         }
 
-    def patience(self, request: Mapping[str, Any], scale: Scale) -> float:  # noqa: ARG002
+    def patience(self, request: Mapping[str, Any], scale: LoadSize) -> float:  # noqa: ARG002
         """Return the time of all thinking, and of 50 ms for each request of every machine."""
         requests = request["reads"] + 2 * request["writes"]
         return float(requests * (5 * request["think"] + _SLOWEST_IO * request["vms"]))
 
-    def dataset(self, options: BootStorm.Options, scale: Scale) -> str | None:
+    def dataset(self, options: BootStorm.Options, scale: LoadSize) -> str | None:
         """Return a key of what :meth:`fill` writes: the image, and on a device the clones' regions."""
         return (
             f"boot-storm:{options.image_size or scale.size}:{options.vms}:{options.clone_size}:{options.seed}"
         )
 
-    def fill(self, attachment: Attachment, options: BootStorm.Options, scale: Scale) -> None:
+    def fill(self, attachment: Attachment, options: BootStorm.Options, scale: LoadSize) -> None:
         """Write the base image, and on a device all regions, with incompressible data."""
         request = {**self.request(attachment, options, scale), "step": "fill"}
         size = request["image"] + request["vms"] * request["clone"]
         run_agent(attachment.client, request, deadline=_SLACK + size / _SLOWEST_FILL)
 
-    def values(self, answer: Answer, options: BootStorm.Options) -> dict[str, float]:  # noqa: ARG002
+    def values(self, answer: AgentResult, options: BootStorm.Options) -> dict[str, float]:  # noqa: ARG002
         """Return the times to boot, and rates over the whole storm."""
         phase = answer.phases["boot"]
         boots = sorted(answer.more["boots"])
@@ -146,11 +146,11 @@ class BootStorm(AgentWorkload["BootStorm.Options"]):
             "latency_mean": merge((lanes["read"].latency, lanes["write"].latency)).mean,
         }
 
-    def operations(self, answer: Answer, options: BootStorm.Options) -> Mapping[str, Lane]:  # noqa: ARG002
+    def operations(self, answer: AgentResult, options: BootStorm.Options) -> Mapping[str, OpStats]:  # noqa: ARG002
         """Return reads, writes and flushes."""
         return answer.phases["boot"].lanes
 
-    def evidence(self, answer: Answer) -> dict[str, str]:
+    def evidence(self, answer: AgentResult) -> dict[str, str]:
         """Return when each machine had booted, and latencies over time."""
         boots = ", ".join(format_duration(each) for each in sorted(answer.more["boots"]))
         return {"boots": boots, "series": json.dumps(answer.more["series"])}

@@ -11,9 +11,9 @@ from storagetest.config.base import Size
 from storagetest.measure.run import Metric, Sample
 from storagetest.protocols.base import Attachment
 from storagetest.workloads._agent.base import AgentOptions, AgentWorkload, room
-from storagetest.workloads._agent.result import Answer, Lane
+from storagetest.workloads._agent.result import AgentResult, OpStats
 from storagetest.workloads._metrics import bandwidth, client_cpu, latencies, rate
-from storagetest.workloads.base import Scale, register
+from storagetest.workloads.base import LoadSize, register
 
 __all__ = ["Copy"]
 
@@ -77,7 +77,7 @@ class Copy(AgentWorkload["Copy.Options"]):
                 )
             return self
 
-    def request(self, attachment: Attachment, options: Copy.Options, scale: Scale) -> dict[str, Any]:
+    def request(self, attachment: Attachment, options: Copy.Options, scale: LoadSize) -> dict[str, Any]:
         """Ask for the four phases; source and copy share what room there is."""
         least = options.processes * (_MIB if options.kind == "large" else options.file_size)
         size = min(room(attachment, scale, need=least), int(attachment.size * 0.45))
@@ -94,11 +94,11 @@ class Copy(AgentWorkload["Copy.Options"]):
             **known,
         }
 
-    def patience(self, request: Mapping[str, Any], scale: Scale) -> float:  # noqa: ARG002
+    def patience(self, request: Mapping[str, Any], scale: LoadSize) -> float:  # noqa: ARG002
         """Return the time for 1 MiB/s, or 0.4 s a file where that is more."""
         return float(max(5 * request["size"] / _MIB, 0 if request["large"] else 0.4 * request["files"]))
 
-    def values(self, answer: Answer, options: Copy.Options) -> dict[str, float]:
+    def values(self, answer: AgentResult, options: Copy.Options) -> dict[str, float]:
         """Return bandwidths, and of a tree the files per second."""
         found: dict[str, float] = {}
         for name, phase in answer.phases.items():
@@ -108,7 +108,7 @@ class Copy(AgentWorkload["Copy.Options"]):
                 found[f"{name}_files"] = phase.rate("files")
         return found
 
-    def invalid(self, answer: Answer, options: Copy.Options) -> tuple[str, ...]:
+    def invalid(self, answer: AgentResult, options: Copy.Options) -> tuple[str, ...]:
         """A phase in which no block ended while all processes were at it has no bandwidth."""
         return tuple(
             f"{name}: no block ended while all {options.processes} processes were at it: more data are "
@@ -117,13 +117,13 @@ class Copy(AgentWorkload["Copy.Options"]):
             if name in _MOVING and not phase.lanes["blocks"].bytes
         )
 
-    def operations(self, answer: Answer, options: Copy.Options) -> Mapping[str, Lane]:
+    def operations(self, answer: AgentResult, options: Copy.Options) -> Mapping[str, OpStats]:
         """Return, of a tree, what is done to a file."""
         if options.kind == "large":
             return {}
         return {name: phase.lanes["files"] for name, phase in answer.phases.items()}
 
-    def measure(self, attachment: Attachment, options: Copy.Options, scale: Scale) -> Sample:
+    def measure(self, attachment: Attachment, options: Copy.Options, scale: LoadSize) -> Sample:
         """Run the four phases. A copy that differs is the target's failure: :class:`AssertionError`."""
         sample = super().measure(attachment, options, scale)
         differs = sample.evidence.get("differs")

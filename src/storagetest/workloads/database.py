@@ -10,13 +10,13 @@ from pydantic import Field
 from storagetest.config.base import Size
 from storagetest.errors import WorkloadError
 from storagetest.measure.run import Metric
-from storagetest.protocols.base import Attachment, Gives
+from storagetest.protocols.base import Attachment, AttachmentKind
 from storagetest.units import format_size
 from storagetest.workloads._agent.base import AgentOptions, AgentWorkload, fill_data
-from storagetest.workloads._agent.result import Answer, Lane
+from storagetest.workloads._agent.result import AgentResult, OpStats
 from storagetest.workloads._fio.base import data_file, data_key, data_size
 from storagetest.workloads._metrics import bandwidth, client_cpu, latencies, rate
-from storagetest.workloads.base import Scale, register
+from storagetest.workloads.base import LoadSize, register
 
 __all__ = ["Database"]
 
@@ -64,11 +64,11 @@ class Database(AgentWorkload["Database.Options"]):
         direct: bool = True
         """Read and write pages past the client's page cache (O_DIRECT). The log is flushed in any case."""
 
-    def request(self, attachment: Attachment, options: Database.Options, scale: Scale) -> dict[str, Any]:
+    def request(self, attachment: Attachment, options: Database.Options, scale: LoadSize) -> dict[str, Any]:
         """Ask for log writer and page workers."""
         size = data_size(attachment, scale)
         log = min(_LARGEST_LOG, max(_MIB, size // _LOG_PART // _MIB * _MIB))
-        device = attachment.gives is Gives.BLOCK
+        device = attachment.gives is AttachmentKind.BLOCK
         data = size - log if device else size
         if data <= 0:
             raise WorkloadError(
@@ -89,15 +89,15 @@ class Database(AgentWorkload["Database.Options"]):
             "seed": options.seed + scale.repeat,
         }
 
-    def dataset(self, options: Database.Options, scale: Scale) -> str:  # noqa: ARG002
+    def dataset(self, options: Database.Options, scale: LoadSize) -> str:  # noqa: ARG002
         """Return the key of the data set that loads by fio use too."""
         return data_key(scale)
 
-    def fill(self, attachment: Attachment, options: Database.Options, scale: Scale) -> None:  # noqa: ARG002
+    def fill(self, attachment: Attachment, options: Database.Options, scale: LoadSize) -> None:  # noqa: ARG002
         """Write it whole, with incompressible data."""
         fill_data(attachment, scale)
 
-    def values(self, answer: Answer, options: Database.Options) -> dict[str, float]:  # noqa: ARG002
+    def values(self, answer: AgentResult, options: Database.Options) -> dict[str, float]:  # noqa: ARG002
         """Return commits and pages per second."""
         work = answer.phases["work"]
         pages = [name for name in work.lanes if name.startswith("page_")]
@@ -108,6 +108,6 @@ class Database(AgentWorkload["Database.Options"]):
             "page_bandwidth": sum(work.bandwidth(name) for name in pages),
         }
 
-    def operations(self, answer: Answer, options: Database.Options) -> Mapping[str, Lane]:  # noqa: ARG002
+    def operations(self, answer: AgentResult, options: Database.Options) -> Mapping[str, OpStats]:  # noqa: ARG002
         """Return commits, and what is done to pages."""
         return answer.phases["work"].lanes

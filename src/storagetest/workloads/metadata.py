@@ -11,9 +11,9 @@ from storagetest.config.base import Items, Size
 from storagetest.measure.run import Metric
 from storagetest.protocols.base import Attachment
 from storagetest.workloads._agent.base import AgentOptions, AgentWorkload, room
-from storagetest.workloads._agent.result import Answer, Lane
+from storagetest.workloads._agent.result import AgentResult, OpStats
 from storagetest.workloads._metrics import client_cpu, rate, timed
-from storagetest.workloads.base import Scale, register
+from storagetest.workloads.base import LoadSize, register
 
 __all__ = ["OPERATIONS", "Metadata"]
 
@@ -94,7 +94,7 @@ class Metadata(AgentWorkload["Metadata.Options"]):
             """Directories with files in them, in one tree."""
             return int(self.width**self.depth)
 
-    def request(self, attachment: Attachment, options: Metadata.Options, scale: Scale) -> dict[str, Any]:
+    def request(self, attachment: Attachment, options: Metadata.Options, scale: LoadSize) -> dict[str, Any]:
         """Ask for the operations; the time is divided evenly among them."""
         known = {
             name: getattr(options, name)
@@ -111,23 +111,23 @@ class Metadata(AgentWorkload["Metadata.Options"]):
             **known,
         }
 
-    def patience(self, request: Mapping[str, Any], scale: Scale) -> float:  # noqa: ARG002
+    def patience(self, request: Mapping[str, Any], scale: LoadSize) -> float:  # noqa: ARG002
         """Return 50 ms for each operation on each file."""
         return float(0.05 * request["files"] * (len(OPERATIONS) + 3))
 
-    def values(self, answer: Answer, options: Metadata.Options) -> dict[str, float]:
+    def values(self, answer: AgentResult, options: Metadata.Options) -> dict[str, float]:
         """Return the rate of each operation that was asked for and that the target has."""
         found = {f"{name}_ops": answer.phases[name].rate(name) for name in self.operations(answer, options)}
         if "readdir" in options.operations:
             found["readdir_entries"] = answer.phases["readdir"].bandwidth("readdir")
         return found
 
-    def operations(self, answer: Answer, options: Metadata.Options) -> Mapping[str, Lane]:
+    def operations(self, answer: AgentResult, options: Metadata.Options) -> Mapping[str, OpStats]:
         """Return each operation that was asked for and that the target has."""
         return {name: answer.phases[name].lanes[name] for name in options.operations if name in answer.phases}
 
 
-def _files(attachment: Attachment, options: Metadata.Options, scale: Scale) -> int:
+def _files(attachment: Attachment, options: Metadata.Options, scale: LoadSize) -> int:
     """Return how many files all processes have together, as far as there is room for them."""
     a_file = max(_BYTES_A_FILE, options.file_size)
     most = attachment.size // a_file

@@ -15,7 +15,7 @@ from storagetest.protocols.base import Attachment
 from storagetest.units import format_count, format_duration
 from storagetest.workloads._fio.base import FioOptions, FioWorkload, Pattern
 from storagetest.workloads._metrics import client_cpu, counts, latencies, latency_values, rate
-from storagetest.workloads.base import Scale, register
+from storagetest.workloads.base import LoadSize, register
 
 __all__ = ["LEVELS", "MultiUser"]
 
@@ -84,7 +84,7 @@ class MultiUser(FioWorkload["MultiUser.Options"]):
         mixed = options.read_percent if rw == "randrw" else None
         return Pattern(rw, options.block_size, options.queue_depth, threads, read_percent=mixed)
 
-    def measure(self, attachment: Attachment, options: MultiUser.Options, scale: Scale) -> Sample:
+    def measure(self, attachment: Attachment, options: MultiUser.Options, scale: LoadSize) -> Sample:
         """Run the levels one after another."""
         levels = options.levels or _fitting(scale)
         share = replace(scale, ramp=scale.ramp / len(levels), runtime=scale.runtime / len(levels))
@@ -96,13 +96,13 @@ class MultiUser(FioWorkload["MultiUser.Options"]):
         }
         return _sample(found)
 
-    def ceiling(self, attachment: Attachment, options: MultiUser.Options, scale: Scale) -> float | None:
+    def ceiling(self, attachment: Attachment, options: MultiUser.Options, scale: LoadSize) -> float | None:
         """Return what the most threads do on this client without a target."""
         most = (options.levels or _fitting(scale))[-1]
         return super().ceiling(attachment, options.model_copy(update={"levels": (most,)}), scale)
 
 
-def _fitting(scale: Scale) -> Sequence[int]:
+def _fitting(scale: LoadSize) -> Sequence[int]:
     return LEVELS[: max(2, int(scale.runtime / _SHORTEST))]
 
 

@@ -13,10 +13,10 @@ from storagetest.measure.run import Better, Metric, Sample
 from storagetest.measure.scaling import jain
 from storagetest.protocols.base import Attachment
 from storagetest.units import format_count, format_size
-from storagetest.workloads._fio.base import FioOptions, FioWorkload, Pattern, first_ios, headroom
+from storagetest.workloads._fio.base import FioOptions, FioWorkload, Pattern, first_ios, utilisation
 from storagetest.workloads._fio.job import FioJob
 from storagetest.workloads._fio.parse import FioResult
-from storagetest.workloads._fio.run import Done
+from storagetest.workloads._fio.run import FioOutcome
 from storagetest.workloads._metrics import (
     bandwidth,
     client_cpu,
@@ -26,7 +26,7 @@ from storagetest.workloads._metrics import (
     rate,
     share,
 )
-from storagetest.workloads.base import Scale, register
+from storagetest.workloads.base import LoadSize, register
 
 __all__ = ["NoisyNeighbour"]
 
@@ -94,7 +94,7 @@ class NoisyNeighbour(FioWorkload["NoisyNeighbour.Options"]):
         """Return the victim's I/O."""
         return Pattern(f"rand{options.direction}", options.block_size, options.queue_depth)
 
-    def measure(self, attachment: Attachment, options: NoisyNeighbour.Options, scale: Scale) -> Sample:
+    def measure(self, attachment: Attachment, options: NoisyNeighbour.Options, scale: LoadSize) -> Sample:
         """Run the victim alone, then all together."""
         half = replace(scale, ramp=scale.ramp / 2, runtime=scale.runtime / 2)
         victim = self.job(attachment, options, half)
@@ -103,9 +103,8 @@ class NoisyNeighbour(FioWorkload["NoisyNeighbour.Options"]):
         beside = self.run(attachment, options, half, victim, *others)
         return _sample(alone, beside, victim.size)
 
-    def ceiling(self, attachment: Attachment, options: NoisyNeighbour.Options, scale: Scale) -> float | None:  # noqa: ARG002
-        """Return None: of loads that are unlike, no one figure is the client's."""
-        return None
+    def ceiling(self, *_: object) -> None:
+        """Return None: no single figure describes the client under loads of different kinds."""
 
 
 def _neighbour(victim: FioJob, options: NoisyNeighbour.Options, number: int) -> FioJob:
@@ -122,7 +121,7 @@ def _neighbour(victim: FioJob, options: NoisyNeighbour.Options, number: int) -> 
     )
 
 
-def _sample(alone: Done, beside: Done, size: int) -> Sample:
+def _sample(alone: FioOutcome, beside: FioOutcome, size: int) -> Sample:
     victim, *neighbours = beside.results
     rates = [_rate(each) for each in neighbours]
     pooled = sum((each.latency for each in neighbours[1:]), start=neighbours[0].latency)
@@ -150,7 +149,7 @@ def _sample(alone: Done, beside: Done, size: int) -> Sample:
         },
         operations=operations,
         began=alone.began,
-        headroom=headroom(beside),
+        headroom=utilisation(beside),
         first_ios=first_ios(alone, beside),
     )
 

@@ -14,10 +14,10 @@ from storagetest.measure.run import Better, Metric
 from storagetest.protocols.base import Attachment
 from storagetest.units import format_size
 from storagetest.workloads._agent.base import AgentOptions, AgentWorkload, fill_data
-from storagetest.workloads._agent.result import Answer, Lane
+from storagetest.workloads._agent.result import AgentResult, OpStats
 from storagetest.workloads._fio.base import data_file, data_key, data_size
 from storagetest.workloads._metrics import bandwidth, client_cpu, latencies, rate, share
-from storagetest.workloads.base import Scale, register
+from storagetest.workloads.base import LoadSize, register
 
 __all__ = ["OpenLoop"]
 
@@ -72,7 +72,7 @@ class OpenLoop(AgentWorkload["OpenLoop.Options"]):
         direct: bool = True
         """Bypass the client's page cache (O_DIRECT)."""
 
-    def request(self, attachment: Attachment, options: OpenLoop.Options, scale: Scale) -> dict[str, Any]:
+    def request(self, attachment: Attachment, options: OpenLoop.Options, scale: LoadSize) -> dict[str, Any]:
         """Ask for the requests, drawn anew for each repeat."""
         size = data_size(attachment, scale) // options.block_size * options.block_size
         if not size:
@@ -99,15 +99,15 @@ class OpenLoop(AgentWorkload["OpenLoop.Options"]):
             "seconds": scale.runtime,
         }
 
-    def dataset(self, options: OpenLoop.Options, scale: Scale) -> str:  # noqa: ARG002
+    def dataset(self, options: OpenLoop.Options, scale: LoadSize) -> str:  # noqa: ARG002
         """Return the key of the data set that loads by fio use too."""
         return data_key(scale)
 
-    def fill(self, attachment: Attachment, options: OpenLoop.Options, scale: Scale) -> None:  # noqa: ARG002
+    def fill(self, attachment: Attachment, options: OpenLoop.Options, scale: LoadSize) -> None:  # noqa: ARG002
         """Write it whole, with incompressible data."""
         fill_data(attachment, scale)
 
-    def values(self, answer: Answer, options: OpenLoop.Options) -> dict[str, float]:
+    def values(self, answer: AgentResult, options: OpenLoop.Options) -> dict[str, float]:
         """Return what was done a second, and how much of the rate that was asked for was begun."""
         phase = answer.phases["requests"]
         return {
@@ -116,11 +116,11 @@ class OpenLoop(AgentWorkload["OpenLoop.Options"]):
             "achieved": self._achieved(answer, options),
         }
 
-    def operations(self, answer: Answer, options: OpenLoop.Options) -> Mapping[str, Lane]:  # noqa: ARG002
+    def operations(self, answer: AgentResult, options: OpenLoop.Options) -> Mapping[str, OpStats]:  # noqa: ARG002
         """Return response and service time of the requests."""
         return answer.phases["requests"].lanes
 
-    def invalid(self, answer: Answer, options: OpenLoop.Options) -> tuple[str, ...]:
+    def invalid(self, answer: AgentResult, options: OpenLoop.Options) -> tuple[str, ...]:
         """Say so where the rate was not reached: then this was not the load that was asked for."""
         reached = self._achieved(answer, options)
         if reached >= _ASKED:
@@ -128,12 +128,12 @@ class OpenLoop(AgentWorkload["OpenLoop.Options"]):
         rate = f"{reached * options.rate:.4g} of {options.rate:g} requests/s ({reached:.1%})"
         return (f"{options.workers} workers reached {rate}: under {_ASKED:.0%} of what was asked",)
 
-    def evidence(self, answer: Answer) -> dict[str, str]:
+    def evidence(self, answer: AgentResult) -> dict[str, str]:
         """Return what each worker did."""
         return {"workers": "\n".join(json.dumps(worker) for worker in answer.more["workers"])}
 
     @staticmethod
-    def _achieved(answer: Answer, options: OpenLoop.Options) -> float:
+    def _achieved(answer: AgentResult, options: OpenLoop.Options) -> float:
         """Return the rate at which requests were begun over the one asked for; late ones stretch the time."""
         made = sum(worker["made"] for worker in answer.more["workers"])
         last = max(worker["last"] for worker in answer.more["workers"])

@@ -12,9 +12,9 @@ from storagetest.config.base import Size
 from storagetest.measure.run import Better, Metric, Sample
 from storagetest.protocols.base import Attachment
 from storagetest.workloads._agent.base import AgentOptions, AgentWorkload, room
-from storagetest.workloads._agent.result import Answer, Lane
+from storagetest.workloads._agent.result import AgentResult, OpStats
 from storagetest.workloads._metrics import bandwidth, client_cpu, counts, latencies, rate
-from storagetest.workloads.base import Scale, register
+from storagetest.workloads.base import LoadSize, register
 
 __all__ = ["Postmark"]
 
@@ -105,7 +105,7 @@ class Postmark(AgentWorkload["Postmark.Options"]):
                     raise ValueError(f"{name}: {number} are too few for {self.processes} processes")
             return self
 
-    def request(self, attachment: Attachment, options: Postmark.Options, scale: Scale) -> dict[str, Any]:
+    def request(self, attachment: Attachment, options: Postmark.Options, scale: LoadSize) -> dict[str, Any]:
         """Ask for one run of PostMark."""
         known = options.model_dump(exclude={"whole", "seed", "files"})
         least = max(_FEWEST, options.processes)
@@ -122,11 +122,11 @@ class Postmark(AgentWorkload["Postmark.Options"]):
             **known,
         }
 
-    def patience(self, request: Mapping[str, Any], scale: Scale) -> float:  # noqa: ARG002
+    def patience(self, request: Mapping[str, Any], scale: LoadSize) -> float:  # noqa: ARG002
         """Return 0.1 s for each file and each transaction."""
         return float(0.1 * (3 * request["files"] + 4 * request["transactions"]))
 
-    def values(self, answer: Answer, options: Postmark.Options) -> dict[str, float]:  # noqa: ARG002
+    def values(self, answer: AgentResult, options: Postmark.Options) -> dict[str, float]:  # noqa: ARG002
         """Return PostMark's own figures.
 
         As published, data rates are bytes over the whole time, creation and deletion of the pool included.
@@ -157,6 +157,6 @@ class Postmark(AgentWorkload["Postmark.Options"]):
             evidence={**sample.evidence, "server writes": said},
         )
 
-    def operations(self, answer: Answer, options: Postmark.Options) -> Mapping[str, Lane]:  # noqa: ARG002
+    def operations(self, answer: AgentResult, options: Postmark.Options) -> Mapping[str, OpStats]:  # noqa: ARG002
         """Return the transactions, and what they are made of."""
         return answer.phases["transactions"].lanes

@@ -14,10 +14,10 @@ from storagetest.measure.run import Better, Metric
 from storagetest.protocols.base import Attachment
 from storagetest.units import format_size
 from storagetest.workloads._agent.base import AgentOptions, AgentWorkload, fill_data
-from storagetest.workloads._agent.result import Answer, Lane
+from storagetest.workloads._agent.result import AgentResult, OpStats
 from storagetest.workloads._fio.base import data_file, data_key, data_size
 from storagetest.workloads._metrics import bandwidth, client_cpu, counts, latencies, seconds, share
-from storagetest.workloads.base import Scale, register
+from storagetest.workloads.base import LoadSize, register
 
 __all__ = ["Streaming"]
 
@@ -72,7 +72,7 @@ class Streaming(AgentWorkload["Streaming.Options"]):
         direct: bool = True
         """Bypass the client's page cache (O_DIRECT)."""
 
-    def request(self, attachment: Attachment, options: Streaming.Options, scale: Scale) -> dict[str, Any]:
+    def request(self, attachment: Attachment, options: Streaming.Options, scale: LoadSize) -> dict[str, Any]:
         """Ask for the readers, each with its share of the data set."""
         size = data_size(attachment, scale) // options.streams // options.frame_size * options.frame_size
         if not size:
@@ -97,15 +97,15 @@ class Streaming(AgentWorkload["Streaming.Options"]):
             "seconds": scale.runtime,
         }
 
-    def dataset(self, options: Streaming.Options, scale: Scale) -> str:  # noqa: ARG002
+    def dataset(self, options: Streaming.Options, scale: LoadSize) -> str:  # noqa: ARG002
         """Return the key of the data set that loads by fio use too."""
         return data_key(scale)
 
-    def fill(self, attachment: Attachment, options: Streaming.Options, scale: Scale) -> None:  # noqa: ARG002
+    def fill(self, attachment: Attachment, options: Streaming.Options, scale: LoadSize) -> None:  # noqa: ARG002
         """Write it whole, with incompressible data."""
         fill_data(attachment, scale)
 
-    def values(self, answer: Answer, options: Streaming.Options) -> dict[str, float]:  # noqa: ARG002
+    def values(self, answer: AgentResult, options: Streaming.Options) -> dict[str, float]:  # noqa: ARG002
         """Return what was missed, the longest gap, and what was read."""
         readers = answer.more["readers"]
         frames, missed = (sum(reader[name] for reader in readers) for name in ("frames", "missed"))
@@ -118,11 +118,11 @@ class Streaming(AgentWorkload["Streaming.Options"]):
             "bandwidth": answer.phases["play"].bandwidth("service"),
         }
 
-    def operations(self, answer: Answer, options: Streaming.Options) -> Mapping[str, Lane]:  # noqa: ARG002
+    def operations(self, answer: AgentResult, options: Streaming.Options) -> Mapping[str, OpStats]:  # noqa: ARG002
         """Return response and service time of the frames."""
         return answer.phases["play"].lanes
 
-    def invalid(self, answer: Answer, options: Streaming.Options) -> tuple[str, ...]:
+    def invalid(self, answer: AgentResult, options: Streaming.Options) -> tuple[str, ...]:
         """Say so where a reader did not keep up: then this was not the load that was asked for."""
         slowest = min(reader["achieved"] for reader in answer.more["readers"])
         if slowest >= _ASKED:
@@ -131,6 +131,6 @@ class Streaming(AgentWorkload["Streaming.Options"]):
         reached = f"reached {slowest * rate:.3g} of {rate:g} frames/s of {size} ({slowest:.1%})"
         return (f"the slowest of {options.streams} readers {reached}: under {_ASKED:.0%} of what was asked",)
 
-    def evidence(self, answer: Answer) -> dict[str, str]:
+    def evidence(self, answer: AgentResult) -> dict[str, str]:
         """Return what each reader had."""
         return {"readers": "\n".join(json.dumps(reader) for reader in answer.more["readers"])}

@@ -27,10 +27,10 @@ from storagetest.agent.testlib.pr_ioctl import Request
 from storagetest.config import Variant
 from storagetest.errors import DeadlineExceeded, HostError
 from storagetest.hosts import Host, wait_until
-from storagetest.plugin.fixtures.two_clients import HandKeeper
-from storagetest.plugin.run_state import State
+from storagetest.plugin.fixtures.two_clients import SyscallSessionPool
+from storagetest.plugin.run_state import RunState
 from storagetest.protocols.base import Attachment
-from storagetest.runner.syscall_session import Hand
+from storagetest.runner.syscall_session import SyscallSession
 
 SIZE = 4096
 """Bytes that are written at a time: whole blocks of any device."""
@@ -62,7 +62,7 @@ class Initiator:
     ``promised`` is where the target says that it has reservations; "" where it says nothing.
     """
 
-    hand: Hand
+    hand: SyscallSession
     path: str
     key: int
     seed: int
@@ -71,8 +71,8 @@ class Initiator:
 
     def open(self) -> None:
         """Open the device with a fresh process."""
-        self.hand.renew()
-        self.hand.enter("")
+        self.hand.restart_worker()
+        self.hand.chdir("")
         self.fd = self.hand.open(self.path, os.O_RDWR | os.O_DIRECT)
 
     def ask(self, request: Request) -> int:
@@ -113,7 +113,7 @@ class Initiator:
 
     def write(self, generation: int) -> None:
         """Write a generation."""
-        data = block_patterns.run_of(EDGE // 512, SIZE // 512, generation, self.seed, 512)
+        data = block_patterns.make_blocks(EDGE // 512, SIZE // 512, generation, self.seed, 512)
         assert self.hand.call("write_direct", self.fd, data, EDGE) == len(data)
 
     def generation(self) -> int:
@@ -122,7 +122,7 @@ class Initiator:
         found = block_patterns.parse(data[:512])
         if found is None or found.seed != self.seed:
             return 0
-        wrong = block_patterns.faults(data, EDGE // 512, found.generation, self.seed, 512)
+        wrong = block_patterns.describe_mismatches(data, EDGE // 512, found.generation, self.seed, 512)
         assert not wrong, wrong
         return found.generation
 
@@ -193,7 +193,7 @@ def both(
     variant: Variant,
     attachment: Attachment,
     second_attachment: Attachment,
-    hand_keeper: HandKeeper,
+    hand_keeper: SyscallSessionPool,
     promised: str,
 ) -> Iterator[tuple[Initiator, Initiator]]:
     """Yield the device on both clients; nobody is registered with it, before and after."""
@@ -221,7 +221,7 @@ def both(
                 each.open()
         free(pair)
         for each in pair:
-            each.hand.renew()
+            each.hand.restart_worker()
 
 
 def free(pair: tuple[Initiator, Initiator]) -> None:
@@ -234,7 +234,7 @@ def free(pair: tuple[Initiator, Initiator]) -> None:
 class Disk:
     """The device as the client has it, and its server, which can change its size."""
 
-    hand: Hand
+    hand: SyscallSession
     path: str
     client: Host
     server: Host
@@ -297,23 +297,27 @@ class Disk:
         fd = self.open()
         data = bytes(self.hand.call("read_direct", fd, size or self.chunk, place))
         self.hand.close(fd)
-        wrong = block_patterns.faults(data, place // self.logical, generation, self.seed, self.logical)
+        wrong = block_patterns.describe_mismatches(
+            data, place // self.logical, generation, self.seed, self.logical
+        )
         assert not wrong, wrong
 
     def data(self, place: int, generation: int, size: int = 0) -> bytes:
         """Return what a generation of blocks at byte ``place`` consists of, a chunk or ``size`` bytes."""
         count = (size or self.chunk) // self.logical
-        return block_patterns.run_of(place // self.logical, count, generation, self.seed, self.logical)
+        return block_patterns.make_blocks(place // self.logical, count, generation, self.seed, self.logical)
 
 
 @pytest.fixture
-def disk(variant: Variant, attachment: Attachment, hand_keeper: HandKeeper, st: State) -> Iterator[Disk]:
+def disk(
+    variant: Variant, attachment: Attachment, hand_keeper: SyscallSessionPool, st: RunState
+) -> Iterator[Disk]:
     """Yield the device; its size is as it was before and after."""
     assert variant.server is not None, "controls of a server are refused without one"
     assert attachment.size >= EDGE + RANGE
     hand = hand_keeper.hand(attachment.client)
-    hand.renew()
-    hand.enter("")
+    hand.restart_worker()
+    hand.chdir("")
     server = st.host(variant.server)
     found = Disk(hand, attachment.path, attachment.client, server, variant, secrets.randbits(48))
     was = found.size()
@@ -321,10 +325,10 @@ def disk(variant: Variant, attachment: Attachment, hand_keeper: HandKeeper, st: 
         yield found
     finally:
         if hand.usable:
-            hand.renew()
+            hand.restart_worker()
         found.shrink()
         found.rescan()
         hand = hand_keeper.hand(attachment.client)
-        hand.enter("")
+        hand.chdir("")
         found.hand = hand
         found.comes_to(lambda size: size == was, f"{was} bytes as before the case")

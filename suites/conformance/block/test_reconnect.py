@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from storagetest.agent.testlib import observe
-from storagetest.agent.testlib.background_writers import beside
-from storagetest.agent.testlib.multipath import paths_of
+from storagetest.agent.testlib import record_observation
+from storagetest.agent.testlib.background_writers import with_background_writers
+from storagetest.agent.testlib.multipath import device_paths
 
 pytestmark = [
     pytest.mark.needs("block"),
@@ -21,51 +21,51 @@ pytestmark = [
 
 
 @pytest.mark.case("BLK-CONN-01")
-def test_what_was_written_is_read_after_a_reconnect(blocks):
+def test_what_was_written_is_read_after_a_reconnect(block_range):
     """What was written is read after a reconnect."""
-    paths = paths_of(blocks)
-    blocks.write(0, blocks.count, generation=1)
-    blocks.write(64, 64, generation=2)
+    paths = device_paths(block_range)
+    block_range.write(0, block_range.count, generation=1)
+    block_range.write(64, 64, generation=2)
     for path in paths:
-        path.drop()
-    blocks.expect(0, 64, generation=1)
-    blocks.expect(64, 64, generation=2)
-    blocks.expect(128, blocks.count - 128, generation=1)
+        path.reset()
+    block_range.assert_generation(0, 64, generation=1)
+    block_range.assert_generation(64, 64, generation=2)
+    block_range.assert_generation(128, block_range.count - 128, generation=1)
 
 
 @pytest.mark.case("BLK-CONN-02")
-def test_what_was_written_by_force_is_read_after_a_reconnect(blocks):
+def test_what_was_written_by_force_is_read_after_a_reconnect(block_range):
     """What was written by force is read after a reconnect."""
-    paths = paths_of(blocks)
-    blocks.write(0, 32, generation=1)
-    blocks.flush()
+    paths = device_paths(block_range)
+    block_range.write(0, 32, generation=1)
+    block_range.flush()
     for path in paths:
-        path.drop()
-    blocks.expect(0, 32, generation=1)
-    blocks.write(0, 32, generation=2)
-    blocks.flush()
-    blocks.expect(0, 32, generation=2)
+        path.reset()
+    block_range.assert_generation(0, 32, generation=1)
+    block_range.write(0, 32, generation=2)
+    block_range.flush()
+    block_range.assert_generation(0, 32, generation=2)
 
 
 @pytest.mark.case("BLK-CONN-03")
-def test_every_write_that_was_answered_beside_a_reconnect_is_there(blocks):
+def test_every_write_that_was_answered_beside_a_reconnect_is_there(block_range):
     """Every write that was answered beside a reconnect is there."""
-    load = beside(blocks, paths_of(blocks)[0].drop)
+    load = with_background_writers(block_range, device_paths(block_range)[0].reset)
     load.expect()
-    observe(f"the longest write beside a reconnect took {load.longest:.1f} s")
+    record_observation(f"the longest write beside a reconnect took {load.longest:.1f} s")
 
 
 @pytest.mark.case("BLK-CONN-04")
-def test_no_write_is_done_again_after_a_later_one(blocks):
+def test_no_write_is_done_again_after_a_later_one(block_range):
     """No write is done again after a later one."""
-    path = paths_of(blocks)[0]
+    path = device_paths(block_range)[0]
 
     def drop_twice():
-        path.drop()
+        path.reset()
         time.sleep(0.1)
-        path.drop()
+        path.reset()
 
-    load = beside(blocks, drop_twice, writers=1, places=1, width=8)
+    load = with_background_writers(block_range, drop_twice, writers=1, places=1, width=8)
     for _ in range(10):
         load.expect()
         time.sleep(0.05)

@@ -159,7 +159,7 @@ def test_a_reservation_outlives_the_process_that_made_it(both):
     a.write(1)
     a.join()
     a.done(reserve(a.key, WE))
-    a.hand.die()
+    a.hand.kill_worker()
     assert not b.may_write(2)
     assert b.generation() == 1
 

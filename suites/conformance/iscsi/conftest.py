@@ -37,8 +37,8 @@ from storagetest.wire.scsi.data import (
     decode_vpd,
     wwids,
 )
-from storagetest.wire.scsi.logical_unit import Unit
-from storagetest.wire.tcp import Closed, Link
+from storagetest.wire.scsi.logical_unit import LogicalUnit
+from storagetest.wire.tcp import PeerClosed, RecordedConnection
 
 DEADLINE = 10.0
 """Seconds for an answer, or the target's `deadline` where that is less; most come in milliseconds."""
@@ -125,7 +125,9 @@ class Connections:
 
     def open(self, letter: str = "a", *, lun: int | None = None) -> Initiator:
         """Connect and no more."""
-        link = Link.connect(self.portal.address, self.portal.port, deadline=self.portal.deadline)
+        link = RecordedConnection.connect(
+            self.portal.address, self.portal.port, deadline=self.portal.deadline
+        )
         self._log.add(link, name=letter, decoder=make_decoder, port=PORT)
         made = Initiator(
             link,
@@ -145,14 +147,14 @@ class Connections:
         more.setdefault("credentials", self.portal.credentials)
         made.login(offer=offer, **more)
         if clear and more["target"]:
-            Unit(made).clear_attentions()
+            LogicalUnit(made).clear_attentions()
         return made
 
     def refused(self, letter: str = "r", **more: Any) -> RemoteProtocolError:
         """Claim that a login is refused, or ends in a close; return how."""
         try:
             self.login(letter, clear=False, **more)
-        except (LoginRefused, Closed) as refusal:
+        except (LoginRefused, PeerClosed) as refusal:
             return refusal
         raise AssertionError("the login was accepted")
 
@@ -212,26 +214,26 @@ def discovery(connections: Connections, portal: Portal) -> Initiator:
 
 
 @pytest.fixture
-def unit(session: Initiator, facts: Facts) -> Unit:
+def unit(session: Initiator, facts: Facts) -> LogicalUnit:
     """Return the logical unit, through ``session``."""
-    return Unit(session, block_size=facts.capacity.block_size)
+    return LogicalUnit(session, block_size=facts.capacity.block_size)
 
 
 @pytest.fixture
-def two(connections: Connections, facts: Facts) -> tuple[Unit, Unit]:
+def two(connections: Connections, facts: Facts) -> tuple[LogicalUnit, LogicalUnit]:
     """Return the logical unit through two initiators of different names: two I_T nexuses."""
     size = facts.capacity.block_size
     first, second = connections.login("a"), connections.login("b")
-    return Unit(first, block_size=size), Unit(second, block_size=size)
+    return LogicalUnit(first, block_size=size), LogicalUnit(second, block_size=size)
 
 
 @pytest.fixture(scope="session")
 def facts(portal: Portal) -> Facts:
     """Ask the logical unit what it is, once."""
-    with Link.connect(portal.address, portal.port, deadline=portal.deadline) as link:
+    with RecordedConnection.connect(portal.address, portal.port, deadline=portal.deadline) as link:
         asker = Initiator(link, name=f"{_NAME}facts", lun=portal.lun, deadline=portal.deadline)
         asker.login(target=portal.iqn, credentials=portal.credentials)
-        unit = Unit(asker)
+        unit = LogicalUnit(asker)
         unit.clear_attentions()
         vendor = decode_inquiry(unit.inquiry().data).vendor.strip()
         capacity = decode_capacity16(unit.capacity16().data)
@@ -258,9 +260,9 @@ def scratch(portal: Portal, facts: Facts) -> Scratch:
 
 @pytest.fixture
 def unreserved(
-    two: tuple[Unit, Unit],
+    two: tuple[LogicalUnit, LogicalUnit],
     scratch: Scratch,  # noqa: ARG001  # a reservation is a write
-) -> Iterator[tuple[Unit, Unit]]:
+) -> Iterator[tuple[LogicalUnit, LogicalUnit]]:
     """Yield ``two`` on a unit without registrations or reservations, and leave it so."""
     first, _ = two
     _clear(first)
@@ -271,7 +273,7 @@ def unreserved(
             _clear(first)
 
 
-def _clear(unit: Unit) -> None:
+def _clear(unit: LogicalUnit) -> None:
     """Remove every registration and reservation, whoever's they are."""
     from storagetest.wire.scsi.codes import PrOut  # noqa: PLC0415
 

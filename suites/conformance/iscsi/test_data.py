@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from storagetest.wire.iscsi.codes import NO_TAG, RejectReason
-from storagetest.wire.iscsi.initiator import Aftermath, Completion, Initiator
+from storagetest.wire.iscsi.initiator import Completion, Initiator, ProbeOutcome
 from storagetest.wire.iscsi.pdu import R2T, DataOut, NopIn, NopOut, ScsiCommand, ScsiResponse
 from storagetest.wire.scsi.cdb import INQUIRY, READ_10, WRITE_10, cdb
-from storagetest.wire.scsi.logical_unit import Unit
+from storagetest.wire.scsi.logical_unit import LogicalUnit
 
 pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(section="RFC 7143 11.7", level="MUST")]
 
@@ -20,7 +20,7 @@ def write_cdb(scratch, blocks: int) -> bytes:
 
 def read_back(session: Initiator, scratch, blocks: int) -> bytes:
     """Read the first blocks of the scratch area."""
-    answer = Unit(session, block_size=scratch.block_size).read(scratch.lba, blocks)
+    answer = LogicalUnit(session, block_size=scratch.block_size).read(scratch.lba, blocks)
     assert answer.good, answer
     return answer.data
 
@@ -28,7 +28,7 @@ def read_back(session: Initiator, scratch, blocks: int) -> bytes:
 def prepared(connections, scratch, blocks: int = 16, **offer: str) -> Initiator:
     """Log in with ``offer``, and write a first pattern (seed 0) to the scratch area."""
     session = connections.login(offer=offer)
-    answer = Unit(session, block_size=scratch.block_size).write(scratch.lba, scratch.pattern(blocks))
+    answer = LogicalUnit(session, block_size=scratch.block_size).write(scratch.lba, scratch.pattern(blocks))
     assert answer.good, answer
     return session
 
@@ -44,7 +44,7 @@ def not_written(session: Initiator, scratch, blocks: int = 16) -> None:
     assert read_back(session, scratch, blocks) == scratch.pattern(blocks), "the refused data were written"
 
 
-def refused(after: Aftermath, observe, *reasons: RejectReason) -> None:
+def refused(after: ProbeOutcome, observe, *reasons: RejectReason) -> None:
     """Claim that a provocation was met: by a Reject, a response that is not GOOD, or a close."""
     observe(str(after))
     responses = [pdu for pdu in after.pdus if isinstance(pdu, ScsiResponse)]
@@ -216,7 +216,7 @@ def test_no_more_r2ts_are_outstanding_than_max_outstanding_r2t(connections, scra
     session = prepared(connections, scratch, ImmediateData="No", InitialR2T="Yes",
                        MaxBurstLength="1024", FirstBurstLength="512", MaxOutstandingR2T="1")  # fmt: skip
     command, r2t = first_r2t(session, scratch, 16)
-    after = session.aftermath()
+    after = session.probe_alive()
     assert not after.pdus, f"a second R2T while the first is outstanding: {after}"
     data = scratch.pattern(16)
     session.send_data(
@@ -301,7 +301,7 @@ def test_immediate_data_over_first_burst_length_are_refused_and_not_written(conn
     if not session.parameters.immediate_data:
         pytest.skip("ImmediateData=No")
     session.start(write_cdb(scratch, 16), data=scratch.pattern(16, seed=5))
-    after = session.aftermath()
+    after = session.probe_alive()
     refused(after, observe)
     not_written(connections.login("b"), scratch)
 
@@ -310,7 +310,7 @@ def test_immediate_data_over_first_burst_length_are_refused_and_not_written(conn
 def test_immediate_data_are_refused_where_immediate_data_is_no(connections, scratch, observe):
     session = prepared(connections, scratch, ImmediateData="No")
     session.start(write_cdb(scratch, 4), data=scratch.pattern(4, seed=6))
-    after = session.aftermath()
+    after = session.probe_alive()
     refused(after, observe)
     not_written(connections.login("b"), scratch, 4)
 
@@ -321,7 +321,7 @@ def test_unsolicited_data_out_are_not_taken_where_initial_r2t_is_yes(connections
     size = 4 * scratch.block_size
     command = session.start(write_cdb(scratch, 4), write=size, final=False)
     session.send_data(command, scratch.pattern(4, seed=7), start=0, end=size)
-    after = session.aftermath()
+    after = session.probe_alive()
     observe(str(after))
     done = [pdu for pdu in after.pdus if isinstance(pdu, ScsiResponse)]
     assert not any(pdu.status == 0 for pdu in done), f"taken: {after}"
@@ -342,7 +342,7 @@ def test_data_out_with_an_unknown_target_transfer_tag_are_not_written(connection
     command, r2t = first_r2t(session, scratch, 4)
     data = scratch.pattern(4, seed=8)
     session.send_data(command, data, start=0, end=len(data), ttt=(r2t.ttt + 0x1234) % 0xFFFFFFFF)
-    after = session.aftermath()
+    after = session.probe_alive()
     observe(str(after))
     assert not any(isinstance(pdu, ScsiResponse) and not pdu.status for pdu in after.pdus), f"taken: {after}"
     not_written(connections.login("b"), scratch, 4)
@@ -355,7 +355,7 @@ def test_data_out_at_an_offset_that_was_not_asked_for_are_refused(connections, s
     size = scratch.block_size
     session.send(DataOut(itt=command.itt, ttt=r2t.ttt, lun=r2t.lun, buffer_offset=4 * size,
                          data=scratch.pattern(8, seed=9)[4 * size :]))  # fmt: skip
-    after = session.aftermath()
+    after = session.probe_alive()
     observe(str(after))
     assert not any(isinstance(pdu, ScsiResponse) and not pdu.status for pdu in after.pdus), f"taken: {after}"
 
@@ -369,7 +369,7 @@ def test_data_out_beyond_what_the_r2t_asked_for_are_refused(connections, scratch
     command, r2t = first_r2t(session, scratch, 8)
     data = scratch.pattern(8, seed=10)
     session.send(DataOut(itt=command.itt, ttt=r2t.ttt, lun=r2t.lun, data=data[: r2t.desired_length + 512]))
-    after = session.aftermath()
+    after = session.probe_alive()
     observe(str(after))
     went_on = [pdu for pdu in after.pdus if isinstance(pdu, R2T)]
     assert not went_on, f"the overrun was taken, and the next data are asked for: {after}"
@@ -384,7 +384,7 @@ def test_a_sequence_without_its_final_bit_does_not_end_the_command(connections, 
     command, r2t = first_r2t(session, scratch, 4)
     data = scratch.pattern(4, seed=11)
     session.send(DataOut(itt=command.itt, ttt=r2t.ttt, lun=r2t.lun, final=False, data=data))
-    after = session.aftermath()
+    after = session.probe_alive()
     observe(str(after))
     good = [pdu for pdu in after.pdus if isinstance(pdu, ScsiResponse) and not pdu.status]
     assert not good, f"the command ended: {after}"
@@ -398,7 +398,7 @@ def test_data_out_with_a_data_sn_out_of_sequence_are_not_taken_as_if_nothing_wer
     command, r2t = first_r2t(session, scratch, 4)
     data = scratch.pattern(4, seed=12)
     session.send(DataOut(itt=command.itt, ttt=r2t.ttt, lun=r2t.lun, data_sn=7, data=data))
-    after = session.aftermath()
+    after = session.probe_alive()
     observe(str(after))
     assert not any(isinstance(pdu, ScsiResponse) and not pdu.status for pdu in after.pdus), f"taken: {after}"
 
@@ -407,10 +407,10 @@ def test_data_out_with_a_data_sn_out_of_sequence_are_not_taken_as_if_nothing_wer
 def test_the_data_of_a_refused_data_out_are_not_taken_for_pdus(connections, scratch, observe):
     session = prepared(connections, scratch, ImmediateData="No", InitialR2T="Yes")
     command, r2t = first_r2t(session, scratch, 4)
-    hidden = session.stamped(NopOut(immediate=True, itt=0x7777)).encode()
+    hidden = session.numbered(NopOut(immediate=True, itt=0x7777)).encode()
     data = hidden.ljust(4 * scratch.block_size, b"\0")
     session.send(DataOut(itt=command.itt, ttt=r2t.ttt, lun=r2t.lun, data_sn=7, data=data))
-    after = session.aftermath()
+    after = session.probe_alive()
     observe(str(after)[:200])
     answered = [pdu for pdu in after.pdus if isinstance(pdu, NopIn) and pdu.itt == 0x7777]
     assert not answered, f"a ping that stood in the data was answered: {after}"
@@ -420,7 +420,7 @@ def test_the_data_of_a_refused_data_out_are_not_taken_for_pdus(connections, scra
 def test_data_out_for_a_task_that_does_not_exist_do_no_harm(connections, scratch, observe):
     session = prepared(connections, scratch)
     session.send(DataOut(itt=0x4444, ttt=NO_TAG, data=scratch.pattern(1, seed=13)))
-    after = session.aftermath()
+    after = session.probe_alive()
     observe(str(after))
     assert not any(isinstance(pdu, ScsiResponse) for pdu in after.pdus), str(after)
     not_written(connections.login("b"), scratch, 1)
@@ -440,7 +440,7 @@ def test_a_data_out_over_the_targets_max_recv_data_segment_length_is_refused(con
     blocks = most // scratch.block_size + 2
     command, r2t = first_r2t(session, scratch, blocks)
     session.send(DataOut(itt=command.itt, ttt=r2t.ttt, lun=r2t.lun, data=bytes(most + scratch.block_size)))
-    after = session.aftermath()
+    after = session.probe_alive()
     refused(after, observe)
 
 

@@ -8,7 +8,7 @@ from storagetest.wire.iscsi.codes import RejectReason
 from storagetest.wire.iscsi.initiator import Initiator
 from storagetest.wire.iscsi.pdu import R2T, DataOut, NopIn, NopOut, ScsiCommand, ScsiResponse
 from storagetest.wire.scsi.cdb import TEST_UNIT_READY, WRITE_10, cdb
-from storagetest.wire.scsi.logical_unit import Unit
+from storagetest.wire.scsi.logical_unit import LogicalUnit
 
 pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(section="RFC 7143 7.8", level="MUST")]
 
@@ -54,7 +54,7 @@ def with_digests(connections, *, header: str, data: str, letter: str = "a", **of
 @pytest.mark.case(section="RFC 7143 11.2.3, 13.1", level="MUST")
 def test_digests_are_right_both_ways_in_every_combination(connections, scratch, header, data):
     session = with_digests(connections, header=header, data=data)
-    unit = Unit(session, block_size=scratch.block_size)
+    unit = LogicalUnit(session, block_size=scratch.block_size)
     written = scratch.pattern(64, seed=1)
     assert unit.write(scratch.lba, written).good
     assert unit.read(scratch.lba, 64).data == written
@@ -66,7 +66,7 @@ def test_a_pdu_with_a_wrong_header_digest_is_never_answered(connections, observe
     session = with_digests(connections, header="yes", data="no")
     session.send(ScsiCommand(itt=0x99, lun=session.lun, cdb=READY, immediate=True),
                  lie={"immediate": False}, spoil_header_digest=1)  # fmt: skip
-    after = session.aftermath()
+    after = session.probe_alive()
     observe(str(after))
     assert not any(pdu.itt == 0x99 for pdu in after.pdus), f"answered: {after}"
 
@@ -78,7 +78,7 @@ def test_a_pdu_with_a_wrong_header_digest_is_never_answered(connections, observe
 )
 def test_immediate_data_with_a_wrong_digest_are_rejected_and_not_written(connections, scratch, observe):
     session = with_digests(connections, header="no", data="yes")
-    unit = Unit(session, block_size=scratch.block_size)
+    unit = LogicalUnit(session, block_size=scratch.block_size)
     assert unit.write(scratch.lba, scratch.pattern(2)).good
     data = scratch.pattern(2, seed=2)
     session.send(
@@ -86,9 +86,9 @@ def test_immediate_data_with_a_wrong_digest_are_rejected_and_not_written(connect
                     cdb=cdb(WRITE_10, lba=scratch.lba, blocks=2).ljust(16, b"\0")),
         spoil_data_digest=1,
     )  # fmt: skip
-    after = session.aftermath()
+    after = session.probe_alive()
     observe(str(after))
-    fresh = Unit(connections.login("b"), block_size=scratch.block_size)
+    fresh = LogicalUnit(connections.login("b"), block_size=scratch.block_size)
     assert fresh.read(scratch.lba, 2).data == scratch.pattern(2), "data with a wrong digest were written"
     assert after.closed or after.reject, f"neither a Reject nor a close: {after}"
     if after.reject:
@@ -98,15 +98,15 @@ def test_immediate_data_with_a_wrong_digest_are_rejected_and_not_written(connect
 @pytest.mark.case("ISC-DIGEST-07", section="RFC 7143 7.8, 11.17.1", kills=("data-digest-not-checked",))
 def test_data_out_with_a_wrong_digest_are_rejected_and_not_written(connections, scratch, observe):
     session = with_digests(connections, header="no", data="yes", ImmediateData="No", InitialR2T="Yes")
-    unit = Unit(session, block_size=scratch.block_size)
+    unit = LogicalUnit(session, block_size=scratch.block_size)
     assert unit.write(scratch.lba, scratch.pattern(2)).good
     data = scratch.pattern(2, seed=3)
     command = session.start(cdb(WRITE_10, lba=scratch.lba, blocks=2), write=len(data))
     r2t = session.expect(R2T)
     session.send(DataOut(itt=command.itt, ttt=r2t.ttt, lun=r2t.lun, data=data), spoil_data_digest=1)
-    after = session.aftermath()
+    after = session.probe_alive()
     observe(str(after))
-    fresh = Unit(connections.login("b"), block_size=scratch.block_size)
+    fresh = LogicalUnit(connections.login("b"), block_size=scratch.block_size)
     assert fresh.read(scratch.lba, 2).data == scratch.pattern(2), "data with a wrong digest were written"
     assert not any(isinstance(pdu, ScsiResponse) and not pdu.status for pdu in after.pdus), str(after)
     assert after.closed or after.reject or after.pdus, f"nothing was said of the wrong digest: {after}"
@@ -118,7 +118,7 @@ def test_data_out_with_a_wrong_digest_are_rejected_and_not_written(connections, 
 def test_a_reject_for_a_wrong_data_digest_carries_the_whole_header(connections, observe):
     session = with_digests(connections, header="no", data="yes")
     sent = session.send(NopOut(immediate=True, itt=0x66, data=b"ping"), spoil_data_digest=1)
-    after = session.aftermath()
+    after = session.probe_alive()
     observe(str(after))
     assert not any(isinstance(pdu, NopIn) and pdu.itt == 0x66 for pdu in after.pdus), "answered all the same"
     if after.reject:
@@ -152,7 +152,7 @@ def test_the_login_phase_itself_has_no_digests(connections):
 def test_a_wrong_data_digest_harms_no_other_command(connections, observe):
     session = with_digests(connections, header="no", data="yes")
     session.send(NopOut(immediate=True, itt=0x68, data=b"bad"), spoil_data_digest=0xFFFFFFFF)
-    after = session.aftermath()
+    after = session.probe_alive()
     observe("closed" if after.closed else "the connection lives")
     if not after.closed:
-        assert Unit(session).ready().good
+        assert LogicalUnit(session).ready().good

@@ -16,7 +16,7 @@ from storagetest.wire.iscsi.keys import (
     legal_value,
     numeric,
 )
-from storagetest.wire.tcp import Closed
+from storagetest.wire.tcp import PeerClosed
 
 pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(level="MUST")]
 
@@ -129,7 +129,7 @@ def offered(connections, portal, key: str, value: str) -> dict[str, str] | None:
     one = connections.open()
     try:
         one.login(target=portal.iqn, offer={key: value}, credentials=portal.credentials)
-    except (LoginRefused, Closed):
+    except (LoginRefused, PeerClosed):
         return None
     return dict(one.replied)
 

@@ -10,7 +10,7 @@ from storagetest.wire.iscsi.initiator import Initiator
 from storagetest.wire.iscsi.pdu import NopIn, NopOut, Reject, ScsiCommand, ScsiResponse
 from storagetest.wire.iscsi.validator import before, plus
 from storagetest.wire.scsi.cdb import TEST_UNIT_READY, cdb
-from storagetest.wire.scsi.logical_unit import Unit
+from storagetest.wire.scsi.logical_unit import LogicalUnit
 
 pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(section="RFC 7143 4.2.2.1", level="MUST")]
 
@@ -181,7 +181,7 @@ def test_the_answer_to_a_nop_out_uses_a_stat_sn(session):
 @pytest.mark.case("ISC-STATSN-04", section="RFC 7143 11.8.3", kills=("stat-sn-r2t",))
 def test_an_r2t_carries_the_next_stat_sn_and_does_not_use_it(connections, scratch):
     made = connections.login(offer={"ImmediateData": "No", "InitialR2T": "Yes"})
-    answer = Unit(made, block_size=scratch.block_size).write(scratch.lba, scratch.pattern(4))
+    answer = LogicalUnit(made, block_size=scratch.block_size).write(scratch.lba, scratch.pattern(4))
     assert answer.good, answer
     assert not made.watch.broken("stat-sn")
 

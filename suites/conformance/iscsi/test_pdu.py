@@ -6,18 +6,18 @@ import pytest
 
 from storagetest.wire.iscsi.codes import NO_TAG, Attribute, RejectReason
 from storagetest.wire.iscsi.encoding import AHS_BIDIRECTIONAL, Ahs, flat_lun
-from storagetest.wire.iscsi.initiator import Aftermath
+from storagetest.wire.iscsi.initiator import ProbeOutcome
 from storagetest.wire.iscsi.pdu import NopIn, NopOut, ScsiCommand, ScsiResponse, TextRequest
 from storagetest.wire.scsi.cdb import INQUIRY, TEST_UNIT_READY, WRITE_10, cdb
 from storagetest.wire.scsi.codes import Asc, SenseKey
-from storagetest.wire.scsi.logical_unit import Unit
+from storagetest.wire.scsi.logical_unit import LogicalUnit
 
 pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(section="RFC 7143 11.2", level="MUST")]
 
 READY = cdb(TEST_UNIT_READY).ljust(16, b"\0")
 
 
-def met(after: Aftermath, observe, *reasons: RejectReason) -> None:
+def met(after: ProbeOutcome, observe, *reasons: RejectReason) -> None:
     """Claim that a format error was met with a Reject (of one of ``reasons``) or a close (RFC 7143 7.7)."""
     observe(str(after))
     assert after.closed or after.reject, f"neither a Reject nor a close: {after}"
@@ -223,7 +223,7 @@ def test_a_reserved_task_attribute_is_refused(session, observe):
 
 @pytest.mark.case("ISC-PDU-21", section="RFC 7143 11.2.1.7, SAM-5 4.7", kills=("wrong-lun-answered",))
 def test_a_command_to_a_logical_unit_that_is_not_there_is_not_executed(session):
-    answer = Unit.answer(session.command(READY, lun=flat_lun(0x2FF)), "TEST UNIT READY to LUN 767")
+    answer = LogicalUnit.answer(session.command(READY, lun=flat_lun(0x2FF)), "TEST UNIT READY to LUN 767")
     assert answer.check(SenseKey.ILLEGAL_REQUEST, Asc.LOGICAL_UNIT_NOT_SUPPORTED), answer
 
 
@@ -286,7 +286,7 @@ def test_a_connection_that_ends_within_a_write_leaves_the_unit_usable(connection
     first.receive()
     first.link.close()
     first.logged_in = False
-    unit = Unit(connections.login("b"), block_size=scratch.block_size)
+    unit = LogicalUnit(connections.login("b"), block_size=scratch.block_size)
     assert unit.write(scratch.lba, scratch.pattern(8)).good
     assert unit.read(scratch.lba, 8).data == scratch.pattern(8)
 

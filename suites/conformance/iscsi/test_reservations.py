@@ -8,7 +8,7 @@ from storagetest.errors import DeadlineExceeded
 from storagetest.hosts import wait_until
 from storagetest.wire.scsi import cdb as c
 from storagetest.wire.scsi.codes import Asc, PrIn, PrOut, PrType, SenseKey
-from storagetest.wire.scsi.logical_unit import Unit
+from storagetest.wire.scsi.logical_unit import LogicalUnit
 from storagetest.wire.scsi.reservations import decode_capabilities, decode_full_status, out_list
 
 pytestmark = [
@@ -19,7 +19,7 @@ pytestmark = [
 KEY_A, KEY_B = 0xA1A2A3A4A5A6A7A8, 0xB1B2B3B4B5B6B7B8
 
 
-def reserved(a: Unit, kind: PrType) -> None:
+def reserved(a: LogicalUnit, kind: PrType) -> None:
     """Register ``a`` and let it reserve."""
     for answer in (a.register(KEY_A), a.reserve(kind, KEY_A)):
         assert answer.good, answer
@@ -343,7 +343,7 @@ def test_a_reservation_outlives_the_session_of_its_holder(unreserved, connection
     isid = a.runs.isid
     a.runs.logout()
     claim(b.write(scratch.lba, scratch.pattern(1)), allowed=False)
-    again = Unit(connections.login("a", isid=isid), block_size=facts.capacity.block_size)
+    again = LogicalUnit(connections.login("a", isid=isid), block_size=facts.capacity.block_size)
     claim(again.write(scratch.lba, scratch.pattern(1)), allowed=True)
     assert again.reserve_out(PrOut.CLEAR, key=KEY_A).good
 
@@ -358,7 +358,7 @@ def test_a_registration_is_of_one_i_t_nexus_and_not_of_the_initiator_name(
 ):
     a, _ = unreserved
     reserved(a, PrType.WRITE_EXCLUSIVE)
-    other = Unit(connections.login("a"), block_size=facts.capacity.block_size)
+    other = LogicalUnit(connections.login("a"), block_size=facts.capacity.block_size)
     assert other.runs.isid != a.runs.isid
     claim(other.write(scratch.lba, scratch.pattern(1)), allowed=False)
 

@@ -11,7 +11,7 @@ from storagetest.wire.iscsi.pdu import R2T, Reject, ScsiCommand, ScsiResponse, T
 from storagetest.wire.iscsi.validator import plus
 from storagetest.wire.scsi.cdb import TEST_UNIT_READY, WRITE_10, cdb
 from storagetest.wire.scsi.codes import SenseKey
-from storagetest.wire.scsi.logical_unit import Unit
+from storagetest.wire.scsi.logical_unit import LogicalUnit
 
 pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(section="RFC 7143 11.5, 11.6", level="MUST")]
 
@@ -75,7 +75,7 @@ def test_abort_of_a_task_that_does_not_exist_says_so(session):
 def test_abort_task_ends_a_write_that_waits_for_data(connections, scratch):
     session, command, r2t = waiting_write(connections, scratch)
     said, others = end(session, command, r2t, abort(command))
-    after = session.aftermath()
+    after = session.probe_alive()
     answered = [pdu for pdu in (*others, *after.pdus) if pdu.itt == command.itt]
     if said == "TASK_DOES_NOT_EXIST":  # it ended before it could be aborted: then it has answered
         assert answered, "the task does not exist, and never ended"
@@ -106,7 +106,7 @@ def test_logical_unit_reset_ends_a_write_that_waits_for_data(connections, scratc
     request = TaskRequest(function=TaskFunction.LOGICAL_UNIT_RESET, lun=session.lun)
     said, _ = end(session, command, r2t, request)
     assert said == "COMPLETE", said
-    after = session.aftermath()
+    after = session.probe_alive()
     late = [pdu for pdu in after.pdus if pdu.itt == command.itt and isinstance(pdu, ScsiResponse)]
     assert all(pdu.status for pdu in late), f"the task ended well after its reset: {after}"
 
@@ -201,7 +201,7 @@ def test_each_function_is_done_or_refused_and_the_session_goes_on(session, obser
     answer = session.task(function)
     observe(result(answer))
     assert answer.response in (TaskResult.COMPLETE, TaskResult.AUTHORIZATION_FAILED, *UNSUPPORTED)
-    Unit(session).clear_attentions()
+    LogicalUnit(session).clear_attentions()
     session.ping()
 
 
@@ -281,8 +281,8 @@ def test_abort_task_set_leaves_the_tasks_of_another_initiator(connections, scrat
 def test_a_session_works_after_its_task_was_aborted(connections, scratch):
     session, command, r2t = waiting_write(connections, scratch)
     end(session, command, r2t, abort(command))
-    session.aftermath()
-    unit = Unit(session, block_size=scratch.block_size)
+    session.probe_alive()
+    unit = LogicalUnit(session, block_size=scratch.block_size)
     unit.clear_attentions()
     assert unit.write(scratch.lba, scratch.pattern(4, seed=22)).good
     assert unit.read(scratch.lba, 4).data == scratch.pattern(4, seed=22)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from storagetest.wire.iscsi.codes import NO_TAG, LogoutReason, LogoutResult, RejectReason, TaskFunction
-from storagetest.wire.iscsi.initiator import Aftermath
+from storagetest.wire.iscsi.initiator import ProbeOutcome
 from storagetest.wire.iscsi.keys import NOT_UNDERSTOOD, REJECT, parse_text
 from storagetest.wire.iscsi.pdu import (
     LogoutRequest,
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(section="RFC 714
 READY = cdb(TEST_UNIT_READY).ljust(16, b"\0")
 
 
-def met(after: Aftermath, observe) -> None:
+def met(after: ProbeOutcome, observe) -> None:
     """Claim that a request was met with a Reject or a close."""
     observe(str(after))
     assert after.closed or after.reject, f"neither a Reject nor a close: {after}"

@@ -19,13 +19,13 @@ from storagetest.wire.nvme import io
 from storagetest.wire.nvme_tcp import PORT, Endpoint, Queue, Session, decoder
 from storagetest.wire.nvme_tcp.harness import (
     SIGNATURE_SPAN,
-    Bench,
+    Harness,
     Scratch,
     implementation,
     signature,
     wwids,
 )
-from storagetest.wire.tcp import Link
+from storagetest.wire.tcp import RecordedConnection
 
 TABLE = Path(__file__).with_name(KNOWN)
 """Deviations that are written down, with their readings (docs/findings/nvme-tcp.md)."""
@@ -67,20 +67,20 @@ def known_issue(request: pytest.FixtureRequest, about: dict[str, object]) -> boo
 
 
 @pytest.fixture
-def bench(endpoint: Endpoint, wire_log: WireLog, known_issue: bool) -> Iterator[Bench]:
+def bench(endpoint: Endpoint, wire_log: WireLog, known_issue: bool) -> Iterator[Harness]:
     """Yield a bench whose connections are in the case's log, and are closed at its end."""
     if known_issue:  # what is known not to come need not be waited for
         endpoint = replace(endpoint, deadline=min(endpoint.deadline, 1.5), patience=0.4)
 
-    def note(link: Link, what: str) -> None:
+    def note(link: RecordedConnection, what: str) -> None:
         wire_log.add(link, name=what, decoder=decoder, port=PORT)
 
-    with Bench(endpoint, note) as made:
+    with Harness(endpoint, note) as made:
         yield made
 
 
 @pytest.fixture
-def session(bench: Bench) -> Session:
+def session(bench: Harness) -> Session:
     """Return a controller that is ready, of a host of this case's own."""
     return bench.session()
 

@@ -14,7 +14,7 @@ from storagetest.wire.nvme.codes import Cns, Feature, LogPage, Property, Status,
 from storagetest.wire.nvme.command import Command
 from storagetest.wire.nvme.structures import active_namespaces, ana_groups, descriptors
 from storagetest.wire.nvme_tcp import Completion, Session
-from storagetest.wire.nvme_tcp.harness import Bench
+from storagetest.wire.nvme_tcp.harness import Harness
 from storagetest.wire.nvme_tcp.session import CSTS_FATAL
 
 pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="Base 5.2.13")]
@@ -287,7 +287,7 @@ def test_the_async_event_configuration_is_kept(session: Session) -> None:
 
 
 @pytest.mark.case("NVA-FEAT-KATO-01", section="Base 5.2.26.1.8", kills=("feature-forgotten",))
-def test_the_keep_alive_timeout_is_kept(bench: Bench) -> None:
+def test_the_keep_alive_timeout_is_kept(bench: Harness) -> None:
     session = bench.session(kato=30000)
     unit = max(session.controller["kas"] * 100, 1)
 
@@ -397,14 +397,14 @@ def test_an_event_request_is_aborted_or_said_not_to_be(session: Session, observe
 
 
 @pytest.mark.case("NVA-KA-01", section="Base 5.2.14", kills=("keep-alive-refused",))
-def test_keep_alive_is_answered(bench: Bench) -> None:
+def test_keep_alive_is_answered(bench: Harness) -> None:
     session = bench.session(kato=30000)
     assert session.admin.run(admin.keep_alive()).ok
 
 
 @pytest.mark.slow
 @pytest.mark.case("NVA-KA-02", section="Base 3.9.5", kills=("keep-alive-never",))
-def test_a_host_that_falls_silent_is_given_up(bench: Bench, observe: Observe) -> None:
+def test_a_host_that_falls_silent_is_given_up(bench: Harness, observe: Observe) -> None:
     data = bench.session().controller
     kato, cleanup = max(1000, data["kas"] * 100), data["cqt"] / 1000
     session = bench.session(kato=kato)
@@ -420,7 +420,7 @@ def test_a_host_that_falls_silent_is_given_up(bench: Bench, observe: Observe) ->
 
 @pytest.mark.slow
 @pytest.mark.case("NVA-KA-03", section="Base 3.9.3.1", kills=("keep-alive-deaf",))
-def test_a_host_that_keeps_alive_is_not_given_up(bench: Bench) -> None:
+def test_a_host_that_keeps_alive_is_not_given_up(bench: Harness) -> None:
     kato = max(1000, bench.session().controller["kas"] * 100)
     session = bench.session(kato=kato)
     until = time.monotonic() + 2.5 * kato / 1000

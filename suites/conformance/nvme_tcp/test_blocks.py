@@ -11,7 +11,7 @@ from storagetest.wire.nvme import io
 from storagetest.wire.nvme.codes import Io, Status, status_name
 from storagetest.wire.nvme.command import Command
 from storagetest.wire.nvme_tcp import Completion, Queue, Session
-from storagetest.wire.nvme_tcp.harness import Bench, Scratch
+from storagetest.wire.nvme_tcp.harness import Harness, Scratch
 
 pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="NVM 3.3")]
 
@@ -65,7 +65,9 @@ def test_a_write_leaves_its_neighbours_alone(queue: Queue, scratch: Scratch) -> 
 
 
 @pytest.mark.case("NVB-RW-03", section="NVM 3.3.6", kills=("write-lost",))
-def test_what_is_written_is_read_by_another_controller(queue: Queue, bench: Bench, scratch: Scratch) -> None:
+def test_what_is_written_is_read_by_another_controller(
+    queue: Queue, bench: Harness, scratch: Scratch
+) -> None:
     data = put(queue, scratch, 8, 4)
     assert get(bench.session().io_queue(), scratch, 8) == data
 

@@ -9,10 +9,10 @@ import pytest
 from storagetest.wire.nvme import admin, fabrics, io
 from storagetest.wire.nvme.codes import Cns, Property, Status, status_name
 from storagetest.wire.nvme.command import Cqe
-from storagetest.wire.nvme_tcp import Completion, Queue, Session, mangle
-from storagetest.wire.nvme_tcp.harness import Bench, Scratch
+from storagetest.wire.nvme_tcp import Completion, Queue, Session, override_field
+from storagetest.wire.nvme_tcp.harness import Harness, Scratch
 from storagetest.wire.nvme_tcp.pdu import R2T, C2HData, CapsuleResp, H2CData, ICReq
-from storagetest.wire.tcp import Closed
+from storagetest.wire.tcp import PeerClosed
 
 pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="NVMe/TCP 3.3.1.1")]
 
@@ -47,20 +47,20 @@ def needs_digests(queue: Queue) -> None:
 
 
 @combinations("NVT-DGST-NEGOTIATE", {"": ("icresp-digest-unasked",), "HD": ("icresp-hlen",)})
-def test_a_digest_is_enabled_only_where_the_host_asked(bench: Bench, icreq: ICReq) -> None:
+def test_a_digest_is_enabled_only_where_the_host_asked(bench: Harness, icreq: ICReq) -> None:
     icresp = bench.queue(icreq).icresp
     assert icresp.header_digest <= icreq.header_digest, "3.3.1.1: HDGST_ENABLE was not asked for"
     assert icresp.data_digest <= icreq.data_digest, "3.3.1.1: DDGST_ENABLE was not asked for"
 
 
 @pytest.mark.case("NVT-DGST-UNASKED", kills=("icresp-digest-unasked",))
-def test_no_digest_is_enabled_that_was_not_asked_for(bench: Bench) -> None:
+def test_no_digest_is_enabled_that_was_not_asked_for(bench: Harness) -> None:
     icresp = bench.queue(ICReq()).icresp
     assert (icresp.header_digest, icresp.data_digest) == (False, False)
 
 
 @combinations("NVT-DGST-ADMIN", {"": ("digest-unwanted",), "H": HEADER, "HD": HEADER})
-def test_responses_carry_what_was_negotiated(bench: Bench, icreq: ICReq) -> None:
+def test_responses_carry_what_was_negotiated(bench: Harness, icreq: ICReq) -> None:
     session = bench.session(icreq=icreq)
     needs_digests(session.admin)
     done = session.admin.run(fabrics.property_get(Property.VS))
@@ -72,7 +72,7 @@ def test_responses_carry_what_was_negotiated(bench: Bench, icreq: ICReq) -> None
 @combinations(
     "NVT-DGST-READ", {"": ("digest-flags-lost",), "NONE": ("digest-unwanted",), "D": DATA, "HD": DATA}
 )
-def test_data_to_the_host_carries_what_was_negotiated(bench: Bench, icreq: ICReq) -> None:
+def test_data_to_the_host_carries_what_was_negotiated(bench: Harness, icreq: ICReq) -> None:
     session = bench.session(icreq=icreq)
     needs_digests(session.admin)
     done = session.admin.run(admin.identify(Cns.CONTROLLER), reads=4096)
@@ -83,7 +83,7 @@ def test_data_to_the_host_carries_what_was_negotiated(bench: Bench, icreq: ICReq
 
 
 @combinations("NVT-DGST-WRITE", {"": ("write-lost",)})
-def test_data_written_is_data_read(bench: Bench, icreq: ICReq, scratch: Scratch) -> None:
+def test_data_written_is_data_read(bench: Harness, icreq: ICReq, scratch: Scratch) -> None:
     session = bench.session(icreq=icreq)
     queue = session.io_queue()
     needs_digests(queue)
@@ -95,7 +95,7 @@ def test_data_written_is_data_read(bench: Bench, icreq: ICReq, scratch: Scratch)
 
 @pytest.mark.case("NVT-DGST-CAPSULE", section="NVMe/TCP 3.5", kills=("ddgst-not-checked",))
 def test_a_capsule_whose_data_is_damaged_is_a_transient_transport_error(
-    bench: Bench, scratch: Scratch
+    bench: Harness, scratch: Scratch
 ) -> None:
     queue = bench.session(icreq=ICReq(data_digest=True)).io_queue()
     needs_digests(queue)
@@ -105,11 +105,11 @@ def test_a_capsule_whose_data_is_damaged_is_a_transient_transport_error(
 
 
 @pytest.mark.case("NVT-DGST-CAPSULE-NOT-WRITTEN", section="NVMe/TCP 3.5", kills=("ddgst-not-checked",))
-def test_damaged_data_in_a_capsule_is_not_written(bench: Bench, scratch: Scratch) -> None:
+def test_damaged_data_in_a_capsule_is_not_written(bench: Harness, scratch: Scratch) -> None:
     queue = bench.session(icreq=ICReq(data_digest=True)).io_queue()
     needs_digests(queue)
     _write(queue, scratch, 1)
-    with contextlib.suppress(Closed):  # which breaks another rule
+    with contextlib.suppress(PeerClosed):  # which breaks another rule
         assert not _write(queue, scratch, 2, damaged=True).ok, "3.5: a data digest error is a failed command"
     again = bench.session().io_queue()
     done = again.run(io.read(scratch.nsid, scratch.lba, 1), reads=scratch.block_size)
@@ -117,7 +117,7 @@ def test_damaged_data_in_a_capsule_is_not_written(bench: Bench, scratch: Scratch
 
 
 @pytest.mark.case("NVT-DGST-CAPSULE-LIVES", section="NVMe/TCP 3.5", kills=("ddgst-fatal",))
-def test_the_connection_outlives_damaged_data_in_a_capsule(bench: Bench, scratch: Scratch) -> None:
+def test_the_connection_outlives_damaged_data_in_a_capsule(bench: Harness, scratch: Scratch) -> None:
     queue = bench.session(icreq=ICReq(data_digest=True)).io_queue()
     needs_digests(queue)
     _write(queue, scratch, 2, damaged=True)
@@ -125,7 +125,7 @@ def test_the_connection_outlives_damaged_data_in_a_capsule(bench: Bench, scratch
 
 
 @pytest.mark.case("NVT-DGST-DATA", section="NVMe/TCP 3.5", kills=("ddgst-not-checked",))
-def test_h2cdata_that_is_damaged_is_a_transient_transport_error(bench: Bench, scratch: Scratch) -> None:
+def test_h2cdata_that_is_damaged_is_a_transient_transport_error(bench: Harness, scratch: Scratch) -> None:
     queue = bench.session(icreq=ICReq(data_digest=True)).io_queue()
     needs_digests(queue)
     cqe = _write_damaged(queue, scratch)
@@ -133,7 +133,7 @@ def test_h2cdata_that_is_damaged_is_a_transient_transport_error(bench: Bench, sc
 
 
 @pytest.mark.case("NVT-DGST-DATA-LIVES", section="NVMe/TCP 3.5", kills=("ddgst-fatal",))
-def test_the_connection_outlives_damaged_h2cdata(bench: Bench, scratch: Scratch) -> None:
+def test_the_connection_outlives_damaged_h2cdata(bench: Harness, scratch: Scratch) -> None:
     queue = bench.session(icreq=ICReq(data_digest=True)).io_queue()
     needs_digests(queue)
     _write_damaged(queue, scratch)
@@ -141,7 +141,7 @@ def test_the_connection_outlives_damaged_h2cdata(bench: Bench, scratch: Scratch)
 
 
 @pytest.mark.case("NVT-DGST-ICREQ", section="NVMe/TCP 3.3.1.1", kills=("icresp-with-digest",))
-def test_icreq_and_icresp_have_no_digest(bench: Bench) -> None:
+def test_icreq_and_icresp_have_no_digest(bench: Harness) -> None:
     queue = bench.queue(ICReq(header_digest=True, data_digest=True))
     received = queue.link.transcript[-1].data
     assert len(received) == 128, "3.3.1.1: ICResp carries no digest, whatever it negotiates"
@@ -160,7 +160,7 @@ def _pattern(size: int, seed: int) -> bytes:
 
 
 def _write(queue: Queue, scratch: Scratch, seed: int, *, damaged: bool = False) -> Completion:
-    lie = (lambda raw: mangle(raw, "DDGST", 0xDEADBEEF)) if damaged else None
+    lie = (lambda raw: override_field(raw, "DDGST", 0xDEADBEEF)) if damaged else None
     cid = queue.submit(
         io.write(scratch.nsid, scratch.lba, 1), data=_pattern(scratch.block_size, seed), inside=True, lie=lie
     )
@@ -181,4 +181,4 @@ def _write_damaged(queue: Queue, scratch: Scratch) -> Cqe:
         for pdu in queue.pieces(r2t, data[r2t.offset : r2t.offset + r2t.length]):
             assert isinstance(pdu, H2CData)
             damaged = pdu.offset == 0
-            queue.send(pdu, lie=(lambda raw: mangle(raw, "DDGST", 0xDEADBEEF)) if damaged else None)
+            queue.send(pdu, lie=(lambda raw: override_field(raw, "DDGST", 0xDEADBEEF)) if damaged else None)

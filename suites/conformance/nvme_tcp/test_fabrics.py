@@ -13,7 +13,7 @@ from storagetest.wire.nvme.codes import Cns, Fctype, Property, Status, status_na
 from storagetest.wire.nvme.fabrics import DISCOVERY_NQN, ConnectData
 from storagetest.wire.nvme.structures import Cap
 from storagetest.wire.nvme_tcp import Completion, Identity, Queue, Session
-from storagetest.wire.nvme_tcp.harness import Bench
+from storagetest.wire.nvme_tcp.harness import Harness
 from storagetest.wire.nvme_tcp.session import (
     CC_ENABLE,
     CSTS_READY,
@@ -53,25 +53,25 @@ def test_connect_returns_the_controllers_id(session: Session) -> None:
 
 
 @pytest.mark.case("NVF-CONNECT-02", kills=("connect-cntlid-shared",))
-def test_two_hosts_get_two_controllers(bench: Bench) -> None:
+def test_two_hosts_get_two_controllers(bench: Harness) -> None:
     first, second = bench.session(), bench.session()
     assert first.cntlid != second.cntlid, "6.3: no controller is allocated that is associated with a host"
 
 
 @pytest.mark.case("NVF-CONNECT-03", kills=("connect-wrong-status",))
-def test_an_unknown_subsystem_is_refused(bench: Bench) -> None:
+def test_an_unknown_subsystem_is_refused(bench: Harness) -> None:
     done = connect_queue(bench.queue(), subnqn="nqn.2024-01.org.example:no-such", identity=Identity.fresh())
     refused(done, Status.CONNECT_INVALID_PARAMETERS)
 
 
 @pytest.mark.case("NVF-CONNECT-04", kills=("connect-ipo",))
-def test_a_refused_connect_says_that_subnqn_is_wrong(bench: Bench) -> None:
+def test_a_refused_connect_says_that_subnqn_is_wrong(bench: Harness) -> None:
     done = connect_queue(bench.queue(), subnqn="nqn.2024-01.org.example:no-such", identity=Identity.fresh())
     assert done.cqe.dw0 == 256 | IN_DATA, f"6.3: IATTR 1 and IPO 256 (SUBNQN), not {done.cqe.dw0:#x}"
 
 
 @pytest.mark.case("NVF-CONNECT-05", kills=("connect-wrong-status",))
-def test_a_cntlid_is_refused_in_the_dynamic_model(bench: Bench, observe: Observe) -> None:
+def test_a_cntlid_is_refused_in_the_dynamic_model(bench: Harness, observe: Observe) -> None:
     done = connect_queue(
         bench.queue(), subnqn=bench.endpoint.subnqn, identity=Identity.fresh(), cntlid=0x7FF0
     )
@@ -80,19 +80,19 @@ def test_a_cntlid_is_refused_in_the_dynamic_model(bench: Bench, observe: Observe
 
 
 @pytest.mark.case("NVF-CONNECT-06", kills=("connect-wrong-status",))
-def test_sqsize_0_is_refused(bench: Bench) -> None:
+def test_sqsize_0_is_refused(bench: Harness) -> None:
     done = connect_queue(bench.queue(), subnqn=bench.endpoint.subnqn, identity=Identity.fresh(), sqsize=0)
     refused(done, Status.CONNECT_INVALID_PARAMETERS)
 
 
 @pytest.mark.case("NVF-CONNECT-07", kills=("connect-ipo",))
-def test_a_refused_connect_says_that_sqsize_is_wrong(bench: Bench) -> None:
+def test_a_refused_connect_says_that_sqsize_is_wrong(bench: Harness) -> None:
     done = connect_queue(bench.queue(), subnqn=bench.endpoint.subnqn, identity=Identity.fresh(), sqsize=0)
     assert done.cqe.dw0 == 44, f"6.3: IATTR 0 and IPO 44 (SQSIZE), not {done.cqe.dw0:#x}"
 
 
 @pytest.mark.case("NVF-CONNECT-08", kills=("connect-wrong-status",))
-def test_an_io_queue_over_mqes_is_refused(session: Session, bench: Bench) -> None:
+def test_an_io_queue_over_mqes_is_refused(session: Session, bench: Harness) -> None:
     mqes = session.cap.mqes
     if mqes == 0xFFFF:
         pytest.skip("CAP.MQES is as large as SQSIZE can be")
@@ -100,7 +100,7 @@ def test_an_io_queue_over_mqes_is_refused(session: Session, bench: Bench) -> Non
 
 
 @pytest.mark.case("NVF-CONNECT-09", kills=("connect-wrong-status",))
-def test_an_unknown_record_format_is_refused(bench: Bench) -> None:
+def test_an_unknown_record_format_is_refused(bench: Harness) -> None:
     done = connect_queue(bench.queue(), subnqn=bench.endpoint.subnqn, identity=Identity.fresh(), recfmt=7)
     refused(done, Status.CONNECT_INCOMPATIBLE_FORMAT)
 
@@ -112,13 +112,13 @@ def test_a_second_connect_on_a_queue_is_a_sequence_error(session: Session) -> No
 
 
 @pytest.mark.case("NVF-CONNECT-11", kills=("connect-wrong-status",))
-def test_an_io_queue_of_a_disabled_controller_is_refused(bench: Bench) -> None:
+def test_an_io_queue_of_a_disabled_controller_is_refused(bench: Harness) -> None:
     session = bench.session(enable=False)
     refused(_io_connect(bench, session), Status.CONNECT_INVALID_PARAMETERS)
 
 
 @pytest.mark.case("NVF-CONNECT-12", kills=("connect-wrong-status",))
-def test_an_io_queue_of_no_controller_is_refused(bench: Bench) -> None:
+def test_an_io_queue_of_no_controller_is_refused(bench: Harness) -> None:
     done = connect_queue(
         bench.queue(), subnqn=bench.endpoint.subnqn, identity=Identity.fresh(), qid=1, cntlid=0x7FF0
     )
@@ -126,49 +126,49 @@ def test_an_io_queue_of_no_controller_is_refused(bench: Bench) -> None:
 
 
 @pytest.mark.case("NVF-CONNECT-13", kills=("connect-wrong-status",))
-def test_an_io_queue_of_another_hosts_controller_is_refused(session: Session, bench: Bench) -> None:
+def test_an_io_queue_of_another_hosts_controller_is_refused(session: Session, bench: Harness) -> None:
     done = _io_connect(bench, session, identity=Identity.fresh())
     refused(done, Status.CONNECT_INVALID_PARAMETERS, Status.CONNECT_INVALID_HOST)
 
 
 @pytest.mark.case("NVF-CONNECT-14", kills=("connect-wrong-status",))
-def test_an_io_queue_with_another_host_identifier_is_refused(session: Session, bench: Bench) -> None:
+def test_an_io_queue_with_another_host_identifier_is_refused(session: Session, bench: Harness) -> None:
     other = replace(session.identity, hostid=Identity.fresh().hostid)
     refused(_io_connect(bench, session, identity=other), Status.CONNECT_INVALID_PARAMETERS)
 
 
 @pytest.mark.case("NVF-CONNECT-15", section="Base 3.3.2.3", kills=("connect-sequence",))
-def test_a_queue_that_is_connected_already_is_refused(session: Session, bench: Bench) -> None:
+def test_a_queue_that_is_connected_already_is_refused(session: Session, bench: Harness) -> None:
     session.io_queue(qid=1)
     refused(_io_connect(bench, session, qid=1), *QUEUE_EXISTS)
 
 
 @pytest.mark.case("NVF-CONNECT-16", section="Base 5.2.26.2.1", level="MAY")
-def test_a_queue_beyond_those_granted(session: Session, bench: Bench, observe: Observe) -> None:
+def test_a_queue_beyond_those_granted(session: Session, bench: Harness, observe: Observe) -> None:
     observe(f"QID FFFEh: {status_name(_io_connect(bench, session, qid=0xFFFE).status)}")
 
 
 @pytest.mark.case("NVF-CONNECT-17", kills=("connect-refused-keeps-qid",))
-def test_a_queue_is_still_free_after_a_refused_connect(session: Session, bench: Bench) -> None:
+def test_a_queue_is_still_free_after_a_refused_connect(session: Session, bench: Harness) -> None:
     _io_connect(bench, session, qid=1, identity=Identity.fresh())
     assert _works(session, session.io_queue(qid=1)), "6.3: a refused Connect leaves nothing"
 
 
 @pytest.mark.case("NVF-CONNECT-18", section="Base 4.7", kills=("connect-wrong-status",))
-def test_a_subsystem_nqn_without_its_end_is_refused(bench: Bench) -> None:
+def test_a_subsystem_nqn_without_its_end_is_refused(bench: Harness) -> None:
     done = connect_queue(bench.queue(), subnqn=b"n" * 256, identity=Identity.fresh())
     refused(done, Status.CONNECT_INVALID_PARAMETERS)
 
 
 @pytest.mark.case("NVF-CONNECT-19", section="Base 4.7", kills=("connect-wrong-status",))
-def test_an_empty_host_nqn_is_refused(bench: Bench) -> None:
+def test_an_empty_host_nqn_is_refused(bench: Harness) -> None:
     identity = Identity("", Identity.fresh().hostid)
     done = connect_queue(bench.queue(), subnqn=bench.endpoint.subnqn, identity=identity)
     refused(done, Status.CONNECT_INVALID_PARAMETERS, Status.CONNECT_INVALID_HOST)
 
 
 @pytest.mark.case("NVF-CONNECT-20", section="Base 4.3.2", kills=("sgl-length-ignored-connect",))
-def test_connect_data_that_is_too_short_is_refused(bench: Bench) -> None:
+def test_connect_data_that_is_too_short_is_refused(bench: Harness) -> None:
     queue = bench.queue()
     raw = ConnectData(bytes(16), fabrics.ANY_CONTROLLER, bench.endpoint.subnqn, Identity.fresh().nqn).encode()
     done = queue.run(fabrics.connect(qid=0, sqsize=31), data=raw[:512], inside=True)
@@ -189,7 +189,7 @@ def test_an_io_queue_of_two_entries_works(session: Session) -> None:
 
 
 @pytest.mark.case("NVF-CONNECT-23", kills=("host-only-once",))
-def test_the_same_host_may_connect_again(bench: Bench) -> None:
+def test_the_same_host_may_connect_again(bench: Harness) -> None:
     identity = Identity.fresh()
     bench.session(identity=identity).close()
     assert bench.session(identity=identity).namespaces(), (
@@ -198,7 +198,7 @@ def test_the_same_host_may_connect_again(bench: Bench) -> None:
 
 
 @pytest.mark.case("NVF-CONNECT-25", kills=("connect-sqhd-unasked",))
-def test_sq_flow_control_is_not_disabled_unasked(bench: Bench) -> None:
+def test_sq_flow_control_is_not_disabled_unasked(bench: Harness) -> None:
     done = connect_queue(bench.queue(), subnqn=bench.endpoint.subnqn, identity=Identity.fresh())
     assert done.ok, f"a Connect is not {status_name(done.status)}"
     assert done.cqe.sqhd != 0xFFFF, "6.3: SQHD is FFFFh only where DISSQFC was set"
@@ -209,7 +209,7 @@ def test_sq_flow_control_is_not_disabled_unasked(bench: Bench) -> None:
     pytest.param(0x00, marks=pytest.mark.case("NVF-PSDT-CONNECT-00B")),
     pytest.param(0x80, marks=pytest.mark.case("NVF-PSDT-CONNECT-10B")),
 ])  # fmt: skip
-def test_a_connect_by_either_psdt_of_fabrics_commands_succeeds(bench: Bench, psdt: int) -> None:
+def test_a_connect_by_either_psdt_of_fabrics_commands_succeeds(bench: Harness, psdt: int) -> None:
     queue, name = bench.queue(), Identity.fresh()
     raw = ConnectData(name.hostid, fabrics.ANY_CONTROLLER, bench.endpoint.subnqn, name.nqn).encode()
     done = queue.run(replace(fabrics.connect(qid=0, sqsize=31, kato=KATO), flags=psdt), data=raw, inside=True)
@@ -235,7 +235,7 @@ def test_a_property_get_whose_byte_1_is_0_succeeds(session: Session) -> None:
         )
     ],
 )
-def test_nothing_goes_before_connect(bench: Bench, early: object, observe: Observe) -> None:
+def test_nothing_goes_before_connect(bench: Harness, early: object, observe: Observe) -> None:
     queue = bench.queue()
     queue.submit(early)  # type: ignore[arg-type]
     done = _next_status(queue)
@@ -249,7 +249,7 @@ def test_nothing_goes_before_connect(bench: Bench, early: object, observe: Obser
 
 
 @pytest.mark.case("NVF-ENABLE-01", section="Base 3.3.2.3", kills=("cc-en-ignored",))
-def test_admin_commands_wait_until_the_controller_is_enabled(bench: Bench) -> None:
+def test_admin_commands_wait_until_the_controller_is_enabled(bench: Harness) -> None:
     session = bench.session(enable=False)
     done = session.admin.run(admin.identify(Cns.CONTROLLER), reads=4096)
     refused(done, Status.COMMAND_SEQUENCE_ERROR)
@@ -394,7 +394,7 @@ def test_authentication_where_none_is_required(session: Session, observe: Observ
 
 
 @pytest.mark.case("NVF-DISCOVERY-01", section="Base 3.1.3.3", kills=("discovery-type",))
-def test_the_discovery_subsystem_says_what_it_is(bench: Bench) -> None:
+def test_the_discovery_subsystem_says_what_it_is(bench: Harness) -> None:
     discovery = _discovery(bench)
     data = discovery.controller
     if data["ver"] >= 0x00010400:
@@ -403,7 +403,7 @@ def test_the_discovery_subsystem_says_what_it_is(bench: Bench) -> None:
 
 
 @pytest.mark.case("NVF-DISCOVERY-02", section="Base 5.2.12.3.3", kills=("discovery-empty",))
-def test_the_discovery_log_names_the_subsystem(bench: Bench) -> None:
+def test_the_discovery_log_names_the_subsystem(bench: Harness) -> None:
     from storagetest.wire.nvme.structures import discovery_entries  # noqa: PLC0415  # needed here alone
 
     queue = _discovery(bench).admin
@@ -417,7 +417,7 @@ def test_the_discovery_log_names_the_subsystem(bench: Bench) -> None:
 
 
 @pytest.mark.case("NVF-DISCOVERY-03", section="Base 3.1.3.3", kills=("discovery-io",))
-def test_the_discovery_subsystem_has_no_io_queues(bench: Bench) -> None:
+def test_the_discovery_subsystem_has_no_io_queues(bench: Harness) -> None:
     discovery = _discovery(bench)
     done = connect_queue(
         bench.queue(what="I/O queue"),
@@ -441,7 +441,7 @@ def test_an_association_ends_with_its_admin_queue(session: Session) -> None:
 
 
 @pytest.mark.case("NVF-LOSS-02", section="Base 3.3.2.4", kills=("loss-takes-all",))
-def test_another_host_does_not_notice(session: Session, bench: Bench) -> None:
+def test_another_host_does_not_notice(session: Session, bench: Harness) -> None:
     other = bench.session()
     other.io_queue().submit(io.flush(other.namespaces()[0]))
     other.admin.close()
@@ -449,7 +449,7 @@ def test_another_host_does_not_notice(session: Session, bench: Bench) -> None:
 
 
 def _io_connect(
-    bench: Bench, session: Session, *, qid: int = 1, sqsize: int = 15, identity: Identity | None = None
+    bench: Harness, session: Session, *, qid: int = 1, sqsize: int = 15, identity: Identity | None = None
 ) -> Completion:
     """Connect an I/O queue to ``session``'s controller, perhaps as somebody else."""
     return connect_queue(
@@ -480,7 +480,7 @@ def _next_status(queue: Queue) -> int | None:
         return None
 
 
-def _discovery(bench: Bench) -> Session:
+def _discovery(bench: Harness) -> Session:
     try:
         return bench.session(subnqn=DISCOVERY_NQN, what="discovery")
     except RemoteProtocolError as error:

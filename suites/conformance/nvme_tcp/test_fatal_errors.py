@@ -20,8 +20,8 @@ import pytest
 from storagetest.errors import RemoteProtocolError
 from storagetest.wire.nvme import fabrics, io
 from storagetest.wire.nvme.codes import Property
-from storagetest.wire.nvme_tcp import Ending, Queue, Session, encode, mangle
-from storagetest.wire.nvme_tcp.harness import Bench, Scratch
+from storagetest.wire.nvme_tcp import ConnectionEnd, Queue, Session, encode, override_field
+from storagetest.wire.nvme_tcp.harness import Harness, Scratch
 from storagetest.wire.nvme_tcp.pdu import (
     KINDS,
     R2T,
@@ -121,14 +121,14 @@ INVALID, SEQUENCE, RANGE, LIMIT = (
 
 VIOLATIONS = [
     # ICReq (3.1: an invalid field, or an unsupported parameter)
-    violation("ICREQ-PFV", "3.1", "new", lambda at: mangle(encode(ICReq()), "PFV", 1),
+    violation("ICREQ-PFV", "3.1", "new", lambda at: override_field(encode(ICReq()), "PFV", 1),
               [INVALID, Fes.UNSUPPORTED_PARAMETER], 8, kills=("icreq-values-ignored",)),
-    violation("ICREQ-HLEN", "3.1", "new", lambda at: mangle(encode(ICReq()), "HLEN", 120), [INVALID], 2),
-    violation("ICREQ-PLEN-LONG", "3.1", "new", lambda at: mangle(encode(ICReq()), "PLEN", 136) + bytes(8),
+    violation("ICREQ-HLEN", "3.1", "new", lambda at: override_field(encode(ICReq()), "HLEN", 120), [INVALID], 2),
+    violation("ICREQ-PLEN-LONG", "3.1", "new", lambda at: override_field(encode(ICReq()), "PLEN", 136) + bytes(8),
               [INVALID], 4),
-    violation("ICREQ-PLEN-SHORT", "3.1", "new", lambda at: mangle(encode(ICReq()), "PLEN", 64)[:64],
+    violation("ICREQ-PLEN-SHORT", "3.1", "new", lambda at: override_field(encode(ICReq()), "PLEN", 64)[:64],
               [INVALID], 4),
-    violation("ICREQ-HPDA", "3.1", "new", lambda at: mangle(encode(ICReq()), "HPDA", 32),
+    violation("ICREQ-HPDA", "3.1", "new", lambda at: override_field(encode(ICReq()), "HPDA", 32),
               [INVALID, Fes.UNSUPPORTED_PARAMETER], 10, kills=("icreq-values-ignored",)),
     # The order of PDUs (3.1)
     violation("ORDER-CMD-FIRST", "3.1", "new", command, [SEQUENCE], level="SHOULD"),
@@ -147,16 +147,16 @@ VIOLATIONS = [
         )
     ),
     # CapsuleCmd (3.6.2.6)
-    violation("CMD-HLEN", "3.6.2.6", "connected", lambda at: mangle(command(at), "HLEN", 64), [INVALID], 2,
+    violation("CMD-HLEN", "3.6.2.6", "connected", lambda at: override_field(command(at), "HLEN", 64), [INVALID], 2,
               kills=("hlen-ignored",), level="SHOULD"),
-    violation("CMD-PLEN-SHORT", "3.6.2.6", "connected", lambda at: mangle(command(at), "PLEN", 64)[:64],
+    violation("CMD-PLEN-SHORT", "3.6.2.6", "connected", lambda at: override_field(command(at), "PLEN", 64)[:64],
               [INVALID], 4, level="SHOULD"),
-    violation("CMD-PLEN-4GIB", "3.6.2.6", "connected", lambda at: mangle(command(at), "PLEN", 0xFFFFFFFF),
+    violation("CMD-PLEN-4GIB", "3.6.2.6", "connected", lambda at: override_field(command(at), "PLEN", 0xFFFFFFFF),
               [INVALID], 4, level="SHOULD", spares=UNCUT),
     violation("CMD-PDO", "3.6.2.6", "connected",
-              lambda at: mangle(at.queue.encode(CapsuleCmd(command(at)[8:72], bytes(64))), "PDO", 8),
+              lambda at: override_field(at.queue.encode(CapsuleCmd(command(at)[8:72], bytes(64))), "PDO", 8),
               [INVALID], 3, level="SHOULD"),
-    violation("CMD-HDGST", "3.5", "connected", lambda at: mangle(command(at), "HDGST", 0xBADBAD00),
+    violation("CMD-HDGST", "3.5", "connected", lambda at: override_field(command(at), "HDGST", 0xBADBAD00),
               [Fes.HEADER_DIGEST_ERROR], 0xBADBAD00, icreq=DIGESTS, kills=("hdgst-not-checked",)),
     violation("CMD-HEADER-BIT", "3.5", "connected",
               lambda at: command(at)[:30] + bytes([command(at)[30] ^ 1]) + command(at)[31:],
@@ -179,19 +179,19 @@ VIOLATIONS = [
               kills=("data-range-ignored",)),
     violation("DATA-OFFSET-HUGE", "3.3.2.2", "asked", lambda at: data(at, offset=0xFFFFFE00),
               [RANGE, SEQUENCE], kills=("data-range-ignored",)),
-    violation("DATA-DATAL", "3.6.2.8", "asked", lambda at: mangle(data(at), "DATAL", 1024), [INVALID, RANGE],
+    violation("DATA-DATAL", "3.6.2.8", "asked", lambda at: override_field(data(at), "DATAL", 1024), [INVALID, RANGE],
               ANY, level="SHOULD"),
-    violation("DATA-HLEN", "3.6.2.8", "asked", lambda at: mangle(data(at), "HLEN", 32), [INVALID], 2,
+    violation("DATA-HLEN", "3.6.2.8", "asked", lambda at: override_field(data(at), "HLEN", 32), [INVALID], 2,
               level="SHOULD"),
-    violation("DATA-PLEN-4GIB", "3.6.2.8", "asked", lambda at: mangle(data(at), "PLEN", 0xFFFFFFFF),
+    violation("DATA-PLEN-4GIB", "3.6.2.8", "asked", lambda at: override_field(data(at), "PLEN", 0xFFFFFFFF),
               [INVALID], 4, level="SHOULD", spares=UNCUT),
-    violation("DATA-HDGST", "3.5", "asked", lambda at: mangle(data(at), "HDGST", 0x0BADF00D),
+    violation("DATA-HDGST", "3.5", "asked", lambda at: override_field(data(at), "HDGST", 0x0BADF00D),
               [Fes.HEADER_DIGEST_ERROR], 0x0BADF00D, icreq=DIGESTS, kills=("hdgst-not-checked",)),
 ]  # fmt: skip
 
 
 @pytest.fixture
-def prepared(bench: Bench, broken: Violation, request: pytest.FixtureRequest) -> Stage:
+def prepared(bench: Harness, broken: Violation, request: pytest.FixtureRequest) -> Stage:
     """Go as far as the rule that is broken."""
     if broken.stage == "new":
         return Stage(bench.new_queue(broken.icreq))
@@ -242,7 +242,7 @@ def told(broken: Violation) -> tuple[str, ...]:
     return tuple(names)
 
 
-def break_rule(prepared: Stage, broken: Violation) -> tuple[bytes, Ending]:
+def break_rule(prepared: Stage, broken: Violation) -> tuple[bytes, ConnectionEnd]:
     """Send the violation and wait for what becomes of the connection."""
     raw = broken.breaks(prepared)
     prepared.queue.send_raw(raw)
@@ -275,7 +275,7 @@ def test_a_fatal_error_is_told_by_c2htermreq(prepared: Stage, broken: Violation)
 
 
 @pytest.mark.case("NVT-FATAL-ISOLATED", section="NVMe/TCP 3.2", kills=("fatal-takes-all",))
-def test_a_fatal_error_ends_no_other_connection(bench: Bench, session: Session) -> None:
+def test_a_fatal_error_ends_no_other_connection(bench: Harness, session: Session) -> None:
     other = bench.queue(what="the one that errs")
     other.send_raw(of_type(0x08)(Stage(other)))
     other.ending()
@@ -320,7 +320,7 @@ def test_h2ctermreq_is_not_answered(queue: Queue) -> None:
 
 
 @pytest.mark.case("NVT-H2CTERM-03", section="NVMe/TCP 3.5", kills=("h2cterm-ignored",))
-def test_h2ctermreq_before_icreq_ends_the_connection(bench: Bench) -> None:
+def test_h2ctermreq_before_icreq_ends_the_connection(bench: Harness) -> None:
     queue = bench.new_queue()
     queue.send_raw(encode(H2CTermReq(Fes.INVALID_HEADER_FIELD)))
     assert queue.ending(deadline=GRACE * queue.patience).ended, "3.5: the connection is over"
@@ -332,7 +332,7 @@ def test_h2ctermreq_before_icreq_ends_the_connection(bench: Bench) -> None:
     pytest.param(160, marks=pytest.mark.case("NVT-H2CTERM-PLEN-160", kills=("fatal-ignored",))),
 ])  # fmt: skip
 def test_h2ctermreq_of_unsuitable_length_is_not_answered(queue: Queue, unsuitable: int) -> None:
-    raw = mangle(
+    raw = override_field(
         encode(H2CTermReq(Fes.SEQUENCE_ERROR, 0, bytes(136)[: max(unsuitable - 24, 0)])), "PLEN", unsuitable
     )
     queue.send_raw(raw[:unsuitable])

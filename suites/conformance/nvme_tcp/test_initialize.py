@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from storagetest.errors import RemoteProtocolError
-from storagetest.wire.nvme_tcp.harness import Bench
+from storagetest.wire.nvme_tcp.harness import Harness
 from storagetest.wire.nvme_tcp.pdu import (
     CH_LENGTH,
     FIELDS,
@@ -19,7 +19,7 @@ from storagetest.wire.nvme_tcp.pdu import (
     PduType,
     Received,
     encode,
-    mangle,
+    override_field,
 )
 from storagetest.wire.nvme_tcp.queue import Terminated
 
@@ -29,7 +29,7 @@ Observe = Callable[[str], None]
 
 
 @pytest.fixture
-def answer(bench: Bench) -> Received:
+def answer(bench: Harness) -> Received:
     """Return the PDU that answers an ICReq."""
     queue = bench.new_queue()
     queue.send_raw(encode(queue.icreq))
@@ -37,7 +37,7 @@ def answer(bench: Bench) -> Received:
 
 
 @pytest.mark.case("NVT-ICRESP-01", section="NVMe/TCP 3.1", kills=("icresp-twice",))
-def test_an_icreq_is_answered_by_one_icresp(bench: Bench) -> None:
+def test_an_icreq_is_answered_by_one_icresp(bench: Harness) -> None:
     queue = bench.queue()
     with pytest.raises(RemoteProtocolError, match="neither answered nor closed"):
         queue.receive(deadline=0.1)
@@ -90,7 +90,7 @@ def test_icresp_has_128_bytes(answer: Received) -> None:
     section="NVMe/TCP 2",
     spares="the proxy cuts the stream into whole PDUs, so no rewrite sees in how many pieces one came",
 )
-def test_icreq_may_arrive_in_pieces(bench: Bench) -> None:
+def test_icreq_may_arrive_in_pieces(bench: Harness) -> None:
     queue = bench.new_queue()
     raw = encode(queue.icreq)
     for at in range(0, 128, 50):
@@ -112,7 +112,7 @@ def test_icreq_may_arrive_in_pieces(bench: Bench) -> None:
     ],
 )
 def test_every_legal_hpda_is_accepted_or_called_unsupported(
-    bench: Bench, hpda: int, observe: Observe
+    bench: Harness, hpda: int, observe: Observe
 ) -> None:
     accepted_or_unsupported(bench, ICReq(hpda=hpda), "HPDA", observe)
 
@@ -130,11 +130,13 @@ def test_every_legal_hpda_is_accepted_or_called_unsupported(
         for name, value in (("1", 0), ("16", 15), ("MAX", 0xFFFFFFFF))
     ],
 )
-def test_every_maxr2t_is_accepted_or_called_unsupported(bench: Bench, maxr2t: int, observe: Observe) -> None:
+def test_every_maxr2t_is_accepted_or_called_unsupported(
+    bench: Harness, maxr2t: int, observe: Observe
+) -> None:
     accepted_or_unsupported(bench, ICReq(maxr2t=maxr2t), "MAXR2T", observe)
 
 
-def accepted_or_unsupported(bench: Bench, icreq: ICReq, field: str, observe: Observe) -> None:
+def accepted_or_unsupported(bench: Harness, icreq: ICReq, field: str, observe: Observe) -> None:
     """3.1: what a controller does not support, it says by a C2HTermReq (Unsupported Parameter)."""
     try:
         assert isinstance(bench.queue(icreq).icresp, ICResp)
@@ -146,15 +148,15 @@ def accepted_or_unsupported(bench: Bench, icreq: ICReq, field: str, observe: Obs
 
 
 @pytest.mark.case("NVT-ICREQ-RSVD", section="Base 1.4.1.6", level="MAY")
-def test_reserved_bytes_of_icreq_may_be_looked_at(bench: Bench, observe: Observe) -> None:
+def test_reserved_bytes_of_icreq_may_be_looked_at(bench: Harness, observe: Observe) -> None:
     queue = bench.new_queue()
-    queue.send_raw(mangle(encode(queue.icreq), "RSVD", b"\xa5" * 112))
+    queue.send_raw(override_field(encode(queue.icreq), "RSVD", b"\xa5" * 112))
     answer = queue.receive()
     observe("not looked at" if isinstance(answer.pdu, ICResp) else "reserved bytes that are set are refused")
 
 
 @pytest.mark.case("NVT-ICREQ-SLOW", section="NVMe/TCP 3.1", level="MAY")
-def test_a_connection_without_icreq_is_kept_for_a_while(bench: Bench, observe: Observe) -> None:
+def test_a_connection_without_icreq_is_kept_for_a_while(bench: Harness, observe: Observe) -> None:
     link = bench.link("silent link")
     try:
         link.receive(deadline=0.2)
@@ -165,7 +167,7 @@ def test_a_connection_without_icreq_is_kept_for_a_while(bench: Bench, observe: O
 
 
 @pytest.mark.case("NVT-ICREQ-FIN", section="Base 3.3.2.4", level="SHOULD", kills=("half-close-ignored",))
-def test_a_host_that_closes_is_let_go(bench: Bench) -> None:
+def test_a_host_that_closes_is_let_go(bench: Harness) -> None:
     queue = bench.queue()
     queue.link.shutdown_write()
     ending = queue.ending()

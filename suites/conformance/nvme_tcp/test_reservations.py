@@ -13,7 +13,7 @@ from storagetest.wire.nvme import admin, io
 from storagetest.wire.nvme.codes import LogPage, Rtype, Status, status_name
 from storagetest.wire.nvme.structures import ReservationStatus, reservation_status
 from storagetest.wire.nvme_tcp import Completion, Queue, Session
-from storagetest.wire.nvme_tcp.harness import Bench, Scratch
+from storagetest.wire.nvme_tcp.harness import Harness, Scratch
 
 pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="Base 8.1.24.1")]
 
@@ -62,7 +62,7 @@ class Host:
 
 
 @pytest.fixture
-def hosts(bench: Bench, scratch: Scratch, about: dict[str, object]) -> Iterator[tuple[Host, Host]]:
+def hosts(bench: Harness, scratch: Scratch, about: dict[str, object]) -> Iterator[tuple[Host, Host]]:
     """Yield two hosts on a namespace without registrants; none is left at the end."""
     if not about["reserves"]:
         pytest.skip("ONCS: reservations are not supported")
@@ -417,7 +417,7 @@ def test_a_preempted_host_is_told(hosts: tuple[Host, Host]) -> None:
 
 
 @pytest.mark.case("NVR-PERSIST-01", section="Base 8.1.24.1", kills=("registration-lost",))
-def test_a_registration_outlives_the_association(hosts: tuple[Host, Host], bench: Bench) -> None:
+def test_a_registration_outlives_the_association(hosts: tuple[Host, Host], bench: Harness) -> None:
     first, second = hosts
     _hold(first, EA)
     first.session.close()

@@ -11,11 +11,11 @@ import pytest
 from storagetest.config import Variant
 from storagetest.errors import RemoteProtocolError
 from storagetest.wire.nvme_tcp import Endpoint, Identity, encode
-from storagetest.wire.nvme_tcp.harness import Bench
+from storagetest.wire.nvme_tcp.harness import Harness
 from storagetest.wire.nvme_tcp.pdu import ICReq
 from storagetest.wire.nvme_tcp.tls import ConfiguredPsk, PskHash, TlsKey, tls_key
-from storagetest.wire.openssl_psk import Tls
-from storagetest.wire.tcp import Link
+from storagetest.wire.openssl_psk import PskTls
+from storagetest.wire.tcp import RecordedConnection
 
 pytestmark = [
     pytest.mark.needs("nvme-tcp-tls-wire"),
@@ -45,14 +45,14 @@ def psk(variant: Variant) -> ConfiguredPsk:
     return ConfiguredPsk.decode(variant.options.tls_key.reveal())
 
 
-def dialled(endpoint: Endpoint, key: TlsKey) -> Link:
-    dial = Tls(key.identity, key.key, key.hash.suite, key.hash.number).dial
-    return Link.connect(endpoint.address, endpoint.port, deadline=endpoint.deadline, dial=dial)
+def dialled(endpoint: Endpoint, key: TlsKey) -> RecordedConnection:
+    dial = PskTls(key.identity, key.key, key.hash.suite, key.hash.number).dial
+    return RecordedConnection.connect(endpoint.address, endpoint.port, deadline=endpoint.deadline, dial=dial)
 
 
-def session_of(bench: Bench, name: Identity, key: TlsKey) -> list[int]:
+def session_of(bench: Harness, name: Identity, key: TlsKey) -> list[int]:
     """Connect with ``key``; return the active namespaces."""
-    dial = Tls(key.identity, key.key, key.hash.suite, key.hash.number).dial
+    dial = PskTls(key.identity, key.key, key.hash.suite, key.hash.number).dial
     bench.endpoint = replace(bench.endpoint, dial=dial)
     session = bench.session(identity=name)
     session.io_queue()
@@ -60,12 +60,12 @@ def session_of(bench: Bench, name: Identity, key: TlsKey) -> list[int]:
 
 
 @pytest.mark.case("NVT-TLS-SHA256", section="NVMe/TCP 3.6.1.2")
-def test_a_session_by_tls_aes_128_gcm_sha256(bench: Bench, name: Identity, psk: ConfiguredPsk) -> None:
+def test_a_session_by_tls_aes_128_gcm_sha256(bench: Harness, name: Identity, psk: ConfiguredPsk) -> None:
     assert session_of(bench, name, tls_key(psk, name.nqn, bench.endpoint.subnqn))
 
 
 @pytest.mark.case("NVT-TLS-SHA384", section="NVMe/TCP 3.6.1.2", level="SHOULD")
-def test_a_session_by_tls_aes_256_gcm_sha384(bench: Bench, name: Identity, psk: ConfiguredPsk) -> None:
+def test_a_session_by_tls_aes_256_gcm_sha384(bench: Harness, name: Identity, psk: ConfiguredPsk) -> None:
     key = tls_key(psk, name.nqn, bench.endpoint.subnqn, psk_hash=PskHash.SHA384)
     assert session_of(bench, name, key)
 
@@ -101,14 +101,14 @@ def test_the_identity_of_another_subsystem_is_refused(
 @pytest.mark.case("NVT-TLS-EARLY-DATA", section="NVMe/TCP 3.6.1.6")
 def test_early_data_is_not_used(endpoint: Endpoint, name: Identity, psk: ConfiguredPsk) -> None:
     key = tls_key(psk, name.nqn, endpoint.subnqn)
-    tls = Tls(key.identity, key.key, key.hash.suite, key.hash.number)
+    tls = PskTls(key.identity, key.key, key.hash.suite, key.hash.number)
     said = tls.early(endpoint.address, endpoint.port, endpoint.deadline, encode(ICReq()))
     assert said != "accepted", "3.6.1.6: 0-RTT data shall not be used"
 
 
 @pytest.mark.case("NVT-TLS-CLEAR", section="NVMe/TCP 3.6.1.6", level="MAY")
 def test_an_icreq_in_clear(endpoint: Endpoint, observe: Observe) -> None:
-    with Link.connect(endpoint.address, endpoint.port, deadline=endpoint.deadline) as link:
+    with RecordedConnection.connect(endpoint.address, endpoint.port, deadline=endpoint.deadline) as link:
         link.send(encode(ICReq()))
         try:
             answer = link.receive(deadline=0.5)

@@ -13,10 +13,10 @@ from storagetest.wire.nvme import admin, fabrics, io
 from storagetest.wire.nvme.codes import Cns, Property, Status, status_name
 from storagetest.wire.nvme.command import Command, Cqe, in_capsule, sgl, transport_sgl
 from storagetest.wire.nvme_tcp import Completion, Queue, Session
-from storagetest.wire.nvme_tcp.harness import Bench, Scratch
+from storagetest.wire.nvme_tcp.harness import Harness, Scratch
 from storagetest.wire.nvme_tcp.pdu import R2T, C2HData, CapsuleCmd, CapsuleResp, H2CData, ICReq
 from storagetest.wire.nvme_tcp.queue import Terminated
-from storagetest.wire.tcp import Closed, Silence
+from storagetest.wire.tcp import PeerClosed, ResponseTimeout
 
 pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="NVMe/TCP 3.3.2.1")]
 
@@ -101,10 +101,10 @@ def test_no_response_follows_success(session: Session, scratch: Scratch) -> None
         for value in (1, 3, 15, 31)
     ],
 )
-def test_data_begins_where_hpda_wants_it(bench: Bench, hpda: int) -> None:
+def test_data_begins_where_hpda_wants_it(bench: Harness, hpda: int) -> None:
     try:
         session = bench.session(icreq=ICReq(hpda=hpda, header_digest=True))
-    except (Closed, Terminated) as refused:
+    except (PeerClosed, Terminated) as refused:
         pytest.skip(f"the controller does not support HPDA {hpda} (NVT-ICREQ-HPDA-{hpda}): {refused}")
     done = session.admin.run(admin.identify(Cns.CONTROLLER), reads=4096)
     for one in done.of(C2HData):
@@ -165,11 +165,13 @@ def test_r2ts_cover_the_data_once_and_in_order(queue: Queue, scratch: Scratch) -
         for value in (0, 1, 3)
     ],
 )
-def test_no_more_r2ts_are_outstanding_than_maxr2t_allows(bench: Bench, scratch: Scratch, maxr2t: int) -> None:
+def test_no_more_r2ts_are_outstanding_than_maxr2t_allows(
+    bench: Harness, scratch: Scratch, maxr2t: int
+) -> None:
     queue = bench.session(icreq=ICReq(maxr2t=maxr2t)).io_queue()
     cid, _ = asked_for(queue, scratch, bulk(queue))
     outstanding = 1
-    with contextlib.suppress(Silence):
+    with contextlib.suppress(ResponseTimeout):
         while True:  # nothing of it is answered, so what comes now is outstanding all at once
             received = queue.receive(deadline=0.15)
             outstanding += isinstance(received.pdu, R2T) and received.pdu.cccid == cid
@@ -284,7 +286,7 @@ def test_in_capsule_data_over_the_limit_is_refused(queue: Queue, scratch: Scratc
 
 
 @pytest.mark.case("NVT-SGL-03", section="NVMe/TCP 3.3.1", kills=("admin-capsule-small",))
-def test_the_admin_queue_takes_8192_bytes_in_a_capsule(bench: Bench) -> None:
+def test_the_admin_queue_takes_8192_bytes_in_a_capsule(bench: Harness) -> None:
     session = bench.session()
     command = replace(fabrics.property_get(Property.VS), cid=5, dptr=in_capsule(8192))
     session.admin.send(CapsuleCmd(command.encode(), bytes(8192)))

@@ -9,8 +9,8 @@ import struct
 
 import pytest
 
-from storagetest.agent.testlib import as_user, lacks, refused
-from storagetest.agent.testlib.tmpfiles import a_file
+from storagetest.agent.testlib import assert_errno, run_as_user, skip
+from storagetest.agent.testlib.tmpfiles import make_file
 
 pytestmark = [
     pytest.mark.needs("filesystem"),
@@ -43,7 +43,7 @@ def set_acl(path, *entries, kind: str = ACCESS) -> None:
         os.setxattr(path, kind, packed(*entries))
     except OSError as error:
         if error.errno == errno.EOPNOTSUPP:
-            lacks("there are no POSIX ACLs on this mount (setxattr(2), ENOTSUP)")
+            skip("there are no POSIX ACLs on this mount (setxattr(2), ENOTSUP)")
         raise
 
 
@@ -51,135 +51,135 @@ BASE = (("u", 6, ANY), ("user", 4, READER), ("g", 0, ANY), ("mask", 6, ANY), ("o
 
 
 @pytest.mark.case("PSX-ACL-KEPT", section="acl(5): ACL ENTRIES", kills=("acl-ignored",))
-def test_an_acl_is_kept(here):
+def test_an_acl_is_kept(client_dir):
     """What was set is what is returned, entry by entry."""
-    set_acl(a_file(here / "f"), *BASE)
-    assert unpacked(os.getxattr(here / "f", ACCESS)) == list(BASE)
+    set_acl(make_file(client_dir / "f"), *BASE)
+    assert unpacked(os.getxattr(client_dir / "f", ACCESS)) == list(BASE)
 
 
 @pytest.mark.case("PSX-ACL-NAMED-USER", kills=("acl-default-grants",))
-def test_a_named_user_gets_what_his_entry_grants(here):
+def test_a_named_user_gets_what_his_entry_grants(client_dir):
     """If the effective user ID matches a named user entry, that entry and the mask decide."""
-    set_acl(a_file(here / "f", b"x"), *BASE)
-    with as_user(READER, OTHER):
-        assert (here / "f").read_bytes() == b"x"
-        refused(errno.EACCES, os.open, here / "f", os.O_WRONLY)
-    with as_user(OTHER, OTHER):
-        refused(errno.EACCES, os.open, here / "f", os.O_RDONLY)
+    set_acl(make_file(client_dir / "f", b"x"), *BASE)
+    with run_as_user(READER, OTHER):
+        assert (client_dir / "f").read_bytes() == b"x"
+        assert_errno(errno.EACCES, os.open, client_dir / "f", os.O_WRONLY)
+    with run_as_user(OTHER, OTHER):
+        assert_errno(errno.EACCES, os.open, client_dir / "f", os.O_RDONLY)
 
 
 @pytest.mark.case("PSX-ACL-NAMED-GROUP", kills=("acl-default-grants", "acl-ignored", "groups-ignored"))
-def test_a_named_group_gets_what_its_entry_grants(here):
+def test_a_named_group_gets_what_its_entry_grants(client_dir):
     """If a group of the process matches a named group entry that grants it, access is granted."""
     entries = (("u", 6, ANY), ("g", 0, ANY), ("group", 4, TEAM), ("mask", 4, ANY), ("o", 0, ANY))
-    set_acl(a_file(here / "f", b"x"), *entries)
-    with as_user(OTHER, OTHER, TEAM):
-        assert (here / "f").read_bytes() == b"x"
-    with as_user(OTHER, OTHER):
-        refused(errno.EACCES, os.open, here / "f", os.O_RDONLY)
+    set_acl(make_file(client_dir / "f", b"x"), *entries)
+    with run_as_user(OTHER, OTHER, TEAM):
+        assert (client_dir / "f").read_bytes() == b"x"
+    with run_as_user(OTHER, OTHER):
+        assert_errno(errno.EACCES, os.open, client_dir / "f", os.O_RDONLY)
 
 
 @pytest.mark.case("PSX-ACL-MASK", kills=("acl-default-grants",))
-def test_the_mask_limits_named_entries(here):
+def test_the_mask_limits_named_entries(client_dir):
     """The mask entry denotes the maximum that named users, the group and named groups are granted."""
     entries = (("u", 6, ANY), ("user", 6, READER), ("g", 6, ANY), ("mask", 4, ANY), ("o", 0, ANY))
-    set_acl(a_file(here / "f", b"x"), *entries)
-    with as_user(READER, OTHER):
-        assert (here / "f").read_bytes() == b"x"
-        refused(errno.EACCES, os.open, here / "f", os.O_WRONLY)
+    set_acl(make_file(client_dir / "f", b"x"), *entries)
+    with run_as_user(READER, OTHER):
+        assert (client_dir / "f").read_bytes() == b"x"
+        assert_errno(errno.EACCES, os.open, client_dir / "f", os.O_WRONLY)
 
 
 @pytest.mark.case("PSX-ACL-DENY", kills=("acl-ignored",))
-def test_a_named_user_entry_is_not_topped_up_by_others(here):
+def test_a_named_user_entry_is_not_topped_up_by_others(client_dir):
     """Where an entry matches that does not grant it, access is denied, whatever others may do."""
     entries = (("u", 6, ANY), ("user", 0, READER), ("g", 4, ANY), ("mask", 4, ANY), ("o", 4, ANY))
-    set_acl(a_file(here / "f", b"x"), *entries)
-    with as_user(READER, READER):
-        refused(errno.EACCES, os.open, here / "f", os.O_RDONLY)
-    with as_user(OTHER, OTHER):
-        assert (here / "f").read_bytes() == b"x"
+    set_acl(make_file(client_dir / "f", b"x"), *entries)
+    with run_as_user(READER, READER):
+        assert_errno(errno.EACCES, os.open, client_dir / "f", os.O_RDONLY)
+    with run_as_user(OTHER, OTHER):
+        assert (client_dir / "f").read_bytes() == b"x"
 
 
 @pytest.mark.case("PSX-ACL-MODE", section=mode_bits, kills=("acl-ignored",))
-def test_the_group_bits_of_the_mode_show_the_mask(here):
+def test_the_group_bits_of_the_mode_show_the_mask(client_dir):
     """With a mask entry, the group class bits of the mode correspond to it."""
-    set_acl(a_file(here / "f"), *BASE)
-    assert stat.S_IMODE(os.stat(here / "f").st_mode) == 0o660
+    set_acl(make_file(client_dir / "f"), *BASE)
+    assert stat.S_IMODE(os.stat(client_dir / "f").st_mode) == 0o660
 
 
 @pytest.mark.case("PSX-ACL-CHMOD", section=mode_bits, kills=("acl-ignored",))
-def test_chmod_changes_the_mask(here):
+def test_chmod_changes_the_mask(client_dir):
     """Modification of the file permission bits results in the modification of the associated entries."""
-    set_acl(a_file(here / "f"), *BASE)
-    os.chmod(here / "f", 0o640)
-    entries = unpacked(os.getxattr(here / "f", ACCESS))
+    set_acl(make_file(client_dir / "f"), *BASE)
+    os.chmod(client_dir / "f", 0o640)
+    entries = unpacked(os.getxattr(client_dir / "f", ACCESS))
     assert ("mask", 4, ANY) in entries
     assert ("g", 0, ANY) in entries
 
 
 @pytest.mark.case("PSX-ACL-MINIMAL", section=mode_bits, kills=("acl-ignored",))
-def test_an_acl_of_three_entries_is_the_mode(here):
+def test_an_acl_of_three_entries_is_the_mode(client_dir):
     """A minimal ACL has three entries, and they are the permission bits."""
-    a_file(here / "f")
-    set_acl(here / "f", ("u", 6, ANY), ("g", 4, ANY), ("o", 0, ANY))
-    assert stat.S_IMODE(os.stat(here / "f").st_mode) == 0o640
+    make_file(client_dir / "f")
+    set_acl(client_dir / "f", ("u", 6, ANY), ("g", 4, ANY), ("o", 0, ANY))
+    assert stat.S_IMODE(os.stat(client_dir / "f").st_mode) == 0o640
 
 
 @pytest.mark.case("PSX-ACL-INVALID", section="acl(5): VALID ACLs")
-def test_an_acl_that_is_not_valid(here):
+def test_an_acl_that_is_not_valid(client_dir):
     """[EINVAL] Named entries want a mask; owner, group and others are wanted once each."""
-    set_acl(a_file(here / "f"), *BASE)
+    set_acl(make_file(client_dir / "f"), *BASE)
     no_mask = (("u", 6, ANY), ("user", 4, READER), ("g", 0, ANY), ("o", 0, ANY))
     no_others = (("u", 6, ANY), ("g", 0, ANY))
     for entries in (no_mask, no_others):
-        refused(errno.EINVAL, os.setxattr, here / "f", ACCESS, packed(*entries))
+        assert_errno(errno.EINVAL, os.setxattr, client_dir / "f", ACCESS, packed(*entries))
 
 
 @pytest.mark.case("PSX-ACL-EPERM", section="acl(5): ACCESS CHECK ALGORITHM")
-def test_an_acl_is_set_by_the_owner(here):
+def test_an_acl_is_set_by_the_owner(client_dir):
     """[EPERM] The process neither owns the file nor is privileged."""
-    here.chmod(0o777)
-    set_acl(a_file(here / "f", mode=0o666), ("u", 6, ANY), ("g", 6, ANY), ("o", 6, ANY))
-    with as_user(READER, READER):
-        refused((errno.EPERM, errno.EACCES), os.setxattr, here / "f", ACCESS, packed(*BASE))
+    client_dir.chmod(0o777)
+    set_acl(make_file(client_dir / "f", mode=0o666), ("u", 6, ANY), ("g", 6, ANY), ("o", 6, ANY))
+    with run_as_user(READER, READER):
+        assert_errno((errno.EPERM, errno.EACCES), os.setxattr, client_dir / "f", ACCESS, packed(*BASE))
 
 
 @pytest.mark.case("PSX-ACL-DEFAULT-FILE", section=default, kills=("acl-not-inherited",))
-def test_a_new_file_inherits_the_default_acl(here):
+def test_a_new_file_inherits_the_default_acl(client_dir):
     """The object inherits the default ACL as its access ACL, less what its mode does not grant."""
-    (here / "d").mkdir()
-    set_acl(here / "d", *BASE, kind=DEFAULT)
-    os.close(os.open(here / "d" / "f", os.O_CREAT | os.O_WRONLY, 0o640))
-    entries = unpacked(os.getxattr(here / "d" / "f", ACCESS))
+    (client_dir / "d").mkdir()
+    set_acl(client_dir / "d", *BASE, kind=DEFAULT)
+    os.close(os.open(client_dir / "d" / "f", os.O_CREAT | os.O_WRONLY, 0o640))
+    entries = unpacked(os.getxattr(client_dir / "d" / "f", ACCESS))
     assert ("user", 4, READER) in entries
     assert ("mask", 4, ANY) in entries
-    refused(errno.ENODATA, os.getxattr, here / "d" / "f", DEFAULT)
+    assert_errno(errno.ENODATA, os.getxattr, client_dir / "d" / "f", DEFAULT)
 
 
 @pytest.mark.case("PSX-ACL-DEFAULT-UMASK", section=default)
-def test_the_umask_is_not_used_where_there_is_a_default_acl(here):
+def test_the_umask_is_not_used_where_there_is_a_default_acl(client_dir):
     """If a default ACL exists, the file creation mask is ignored."""
-    (here / "d").mkdir()
-    set_acl(here / "d", ("u", 7, ANY), ("g", 6, ANY), ("o", 6, ANY), kind=DEFAULT)
+    (client_dir / "d").mkdir()
+    set_acl(client_dir / "d", ("u", 7, ANY), ("g", 6, ANY), ("o", 6, ANY), kind=DEFAULT)
     os.umask(0o077)
-    os.close(os.open(here / "d" / "f", os.O_CREAT | os.O_WRONLY, 0o666))
-    assert stat.S_IMODE(os.stat(here / "d" / "f").st_mode) == 0o666
+    os.close(os.open(client_dir / "d" / "f", os.O_CREAT | os.O_WRONLY, 0o666))
+    assert stat.S_IMODE(os.stat(client_dir / "d" / "f").st_mode) == 0o666
 
 
 @pytest.mark.case("PSX-ACL-DEFAULT-DIRECTORY", section=default, kills=("acl-not-inherited",))
-def test_a_new_directory_inherits_the_default_acl_twice(here):
+def test_a_new_directory_inherits_the_default_acl_twice(client_dir):
     """A new directory has its parent's default ACL as its own default ACL and as its access ACL."""
-    (here / "d").mkdir()
-    set_acl(here / "d", *BASE, kind=DEFAULT)
-    (here / "d" / "e").mkdir()
-    assert unpacked(os.getxattr(here / "d" / "e", DEFAULT)) == list(BASE)
-    assert ("user", 4, READER) in unpacked(os.getxattr(here / "d" / "e", ACCESS))
+    (client_dir / "d").mkdir()
+    set_acl(client_dir / "d", *BASE, kind=DEFAULT)
+    (client_dir / "d" / "e").mkdir()
+    assert unpacked(os.getxattr(client_dir / "d" / "e", DEFAULT)) == list(BASE)
+    assert ("user", 4, READER) in unpacked(os.getxattr(client_dir / "d" / "e", ACCESS))
 
 
 @pytest.mark.case("PSX-ACL-REMOVE", section="acl(5): ACL TYPES", kills=("xattr-remove-ignored",))
-def test_a_removed_acl_leaves_the_mode(here):
+def test_a_removed_acl_leaves_the_mode(client_dir):
     """Without an extended ACL the permission bits are all there is."""
-    set_acl(a_file(here / "f", b"x"), *BASE)
-    os.removexattr(here / "f", ACCESS)
-    with as_user(READER, OTHER):
-        refused(errno.EACCES, os.open, here / "f", os.O_RDONLY)
+    set_acl(make_file(client_dir / "f", b"x"), *BASE)
+    os.removexattr(client_dir / "f", ACCESS)
+    with run_as_user(READER, OTHER):
+        assert_errno(errno.EACCES, os.open, client_dir / "f", os.O_RDONLY)

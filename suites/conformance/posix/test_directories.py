@@ -8,8 +8,8 @@ import os
 
 import pytest
 
-from storagetest.agent.testlib import observe, refused
-from storagetest.agent.testlib.tmpfiles import a_file, opened
+from storagetest.agent.testlib import assert_errno, record_observation
+from storagetest.agent.testlib.tmpfiles import make_file, open_fd
 
 pytestmark = [
     pytest.mark.needs("filesystem"),
@@ -86,30 +86,30 @@ def filled(path, count: int = MANY) -> list:
 
 
 @pytest.mark.case("PSX-DIR-DOTS")
-def test_dot_and_dot_dot_are_listed_at_most_once(here):
+def test_dot_and_dot_dot_are_listed_at_most_once(client_dir):
     """If entries for dot or dot-dot exist, one entry shall be returned for each."""
-    (here / "d").mkdir()
-    with Stream(here / "d") as stream:
+    (client_dir / "d").mkdir()
+    with Stream(client_dir / "d") as stream:
         names = stream.rest()
     assert sorted(names) in ([".", ".."], [])
-    observe("dot and dot-dot are " + ("listed" if names else "not listed"))
+    record_observation("dot and dot-dot are " + ("listed" if names else "not listed"))
 
 
 @pytest.mark.alone
 @pytest.mark.case("PSX-DIR-ALL", kills=("readdir-doubles", "readdir-ends-early", "readdir-loses"))
-def test_every_entry_is_listed_once(here):
+def test_every_entry_is_listed_once(client_dir):
     """readdir() returns each entry of the directory once, however many there are."""
-    names = filled(here / "d")
-    assert sorted(os.listdir(here / "d")) == names
+    names = filled(client_dir / "d")
+    assert sorted(os.listdir(client_dir / "d")) == names
 
 
 @pytest.mark.case("PSX-DIR-TYPES", section="readdir(3): d_type", kills=("readdir-type-wrong",))
-def test_the_types_that_are_listed_are_those_of_the_files(here):
+def test_the_types_that_are_listed_are_those_of_the_files(client_dir):
     """d_type indicates the file type, or says that it is unknown."""
-    a_file(here / "file")
-    (here / "directory").mkdir()
-    os.mkfifo(here / "fifo")
-    with os.scandir(here) as entries:
+    make_file(client_dir / "file")
+    (client_dir / "directory").mkdir()
+    os.mkfifo(client_dir / "fifo")
+    with os.scandir(client_dir) as entries:
         seen = {entry.name: (entry.is_file(), entry.is_dir()) for entry in entries}
     assert seen == {"file": (True, False), "directory": (False, True), "fifo": (False, False)}
 
@@ -120,45 +120,45 @@ def test_the_types_that_are_listed_are_those_of_the_files(here):
     level="SHOULD",
     kills=("inode-not-stable", "readdir-ino-wrong"),
 )
-def test_the_serial_numbers_that_are_listed_are_those_of_the_files(here):
+def test_the_serial_numbers_that_are_listed_are_those_of_the_files(client_dir):
     """d_ino is the file serial number that stat() returns."""
     for number in range(10):
-        a_file(here / str(number))
-    with os.scandir(here) as entries:
+        make_file(client_dir / str(number))
+    with os.scandir(client_dir) as entries:
         assert {entry.name: entry.inode() for entry in entries} == {
-            str(number): os.stat(here / str(number)).st_ino for number in range(10)
+            str(number): os.stat(client_dir / str(number)).st_ino for number in range(10)
         }
 
 
 @pytest.mark.case("PSX-DIR-REMOVED", kills=("readdir-stale",))
-def test_what_was_removed_is_not_listed_any_more(here):
+def test_what_was_removed_is_not_listed_any_more(client_dir):
     """A directory that is opened after an entry was removed does not return it."""
-    names = filled(here / "d", 20)
+    names = filled(client_dir / "d", 20)
     for name in names[::2]:
-        os.rmdir(here / "d" / name)
-        assert name not in os.listdir(here / "d")
-    assert sorted(os.listdir(here / "d")) == names[1::2]
+        os.rmdir(client_dir / "d" / name)
+        assert name not in os.listdir(client_dir / "d")
+    assert sorted(os.listdir(client_dir / "d")) == names[1::2]
 
 
 @pytest.mark.case("PSX-DIR-ADDED", kills=("readdir-stale",))
-def test_what_was_added_is_listed_at_once(here):
+def test_what_was_added_is_listed_at_once(client_dir):
     """A directory that is opened after an entry was added returns it."""
     for number in range(10):
-        os.listdir(here)
-        a_file(here / str(number))
-        assert str(number) in os.listdir(here)
+        os.listdir(client_dir)
+        make_file(client_dir / str(number))
+        assert str(number) in os.listdir(client_dir)
 
 
 @pytest.mark.case(
     "PSX-DIR-REWIND", section="POSIX.1-2024 rewinddir(): DESCRIPTION", kills=("readdir-stale", "rewind-stale")
 )
-def test_rewinddir_begins_anew_and_sees_the_present_state(here):
+def test_rewinddir_begins_anew_and_sees_the_present_state(client_dir):
     """The stream shall refer to the current state of the directory, as opendir() would have it."""
-    filled(here / "d", 20)
-    with Stream(here / "d") as stream:
+    filled(client_dir / "d", 20)
+    with Stream(client_dir / "d") as stream:
         first = stream.rest()
-        (here / "d" / "late").mkdir()
-        os.rmdir(here / "d" / "entry-00000")
+        (client_dir / "d" / "late").mkdir()
+        os.rmdir(client_dir / "d" / "entry-00000")
         stream.rewind()
         again = stream.rest()
     assert set(again) == set(first) - {"entry-00000"} | {"late"}
@@ -167,19 +167,19 @@ def test_rewinddir_begins_anew_and_sees_the_present_state(here):
 
 @pytest.mark.alone
 @pytest.mark.case("PSX-DIR-CHURN-KEPT", kills=("readdir-ends-early",))
-def test_entries_that_stay_are_listed_once_while_others_come_and_go(here):
+def test_entries_that_stay_are_listed_once_while_others_come_and_go(client_dir):
     """What is added or removed meanwhile may be returned or not; the others are, once each."""
-    names = filled(here / "d")
+    names = filled(client_dir / "d")
     gone = set()
-    with Stream(here / "d") as stream:
+    with Stream(client_dir / "d") as stream:
         seen = []
         for number, name in enumerate(iter(stream.read, None)):
             seen.append(name)
             if number % 25 == 0 and number // 25 < len(names) // 30:
                 victim = names[number // 25 * 30 + 7]
-                os.unlink(here / "d" / victim)
+                os.unlink(client_dir / "d" / victim)
                 gone.add(victim)
-                os.mknod(here / "d" / f"late-{number:05}")
+                os.mknod(client_dir / "d" / f"late-{number:05}")
     kept = [name for name in names if name not in gone]
     counted = {name: seen.count(name) for name in kept}
     assert {name: count for name, count in counted.items() if count != 1} == {}
@@ -188,22 +188,22 @@ def test_entries_that_stay_are_listed_once_while_others_come_and_go(here):
 
 @pytest.mark.alone
 @pytest.mark.case("PSX-DIR-REMOVE-WHILE-READING", kills=("readdir-doubles",))
-def test_a_directory_is_emptied_while_it_is_read(here):
+def test_a_directory_is_emptied_while_it_is_read(client_dir):
     """What rm -r does: each entry is removed as it is returned, and none is missed."""
-    filled(here / "d")
-    with Stream(here / "d") as stream:
+    filled(client_dir / "d")
+    with Stream(client_dir / "d") as stream:
         for name in iter(stream.read, None):
             if name not in (".", ".."):
-                os.unlink(here / "d" / name)
-    assert os.listdir(here / "d") == []
+                os.unlink(client_dir / "d" / name)
+    assert os.listdir(client_dir / "d") == []
 
 
 @pytest.mark.alone
 @pytest.mark.case("PSX-DIR-COOKIES", section=seek)
-def test_a_position_leads_back_to_where_it_was_taken(here):
+def test_a_position_leads_back_to_where_it_was_taken(client_dir):
     """seekdir() sets the position to that which telldir() returned: the same entries follow."""
-    filled(here / "d")
-    with Stream(here / "d") as stream:
+    filled(client_dir / "d")
+    with Stream(client_dir / "d") as stream:
         places = []
         while True:
             place = stream.tell()
@@ -222,10 +222,10 @@ def test_a_position_leads_back_to_where_it_was_taken(here):
 
 @pytest.mark.alone
 @pytest.mark.case("PSX-DIR-COOKIES-UNIQUE", section=seek, kills=("readdir-doubles",))
-def test_no_two_entries_have_one_position(here):
+def test_no_two_entries_have_one_position(client_dir):
     """A position stands for one place in the directory."""
-    filled(here / "d")
-    with Stream(here / "d") as stream:
+    filled(client_dir / "d")
+    with Stream(client_dir / "d") as stream:
         places = [stream.tell() for _ in iter(stream.read, None)]
     assert len(set(places)) == len(places)
 
@@ -234,17 +234,17 @@ def test_no_two_entries_have_one_position(here):
 @pytest.mark.case(
     "PSX-DIR-COOKIES-CHURN", section=seek, kills=("readdir-cookie-is-index", "readdir-ends-early")
 )
-def test_a_position_stays_good_while_other_entries_come_and_go(here):
+def test_a_position_stays_good_while_other_entries_come_and_go(client_dir):
     """From a position on, entries that stayed are returned as before, whatever came or went before it."""
-    names = filled(here / "d")
-    with Stream(here / "d") as stream:
+    names = filled(client_dir / "d")
+    with Stream(client_dir / "d") as stream:
         before = [stream.read() for _ in range(MANY // 2)]
         place = stream.tell()
         after = stream.rest()
         for name in [name for name in before if name not in (".", "..")][::3]:
-            os.unlink(here / "d" / name)
+            os.unlink(client_dir / "d" / name)
         for number in range(10):
-            os.mknod(here / "d" / f"new-{number}")
+            os.mknod(client_dir / "d" / f"new-{number}")
         stream.seek(place)
         again = stream.rest()
     missing = [name for name in after if name in names and name not in again]
@@ -253,43 +253,43 @@ def test_a_position_stays_good_while_other_entries_come_and_go(here):
 
 
 @pytest.mark.case("PSX-DIR-TWO-STREAMS", section="POSIX.1-2024 opendir(): DESCRIPTION")
-def test_two_streams_have_a_position_each(here):
+def test_two_streams_have_a_position_each(client_dir):
     """Each opendir() gives a stream of its own."""
-    names = filled(here / "d", 20)
-    with Stream(here / "d") as one, Stream(here / "d") as two:
+    names = filled(client_dir / "d", 20)
+    with Stream(client_dir / "d") as one, Stream(client_dir / "d") as two:
         first = [one.read() for _ in range(8)]
         assert two.rest() == first + one.rest()
     assert len(names) == 20
 
 
 @pytest.mark.case("PSX-DIR-REMOVED-OPEN", section="POSIX.1-2024 readdir(): DESCRIPTION")
-def test_a_directory_removed_while_open_is_empty(here):
+def test_a_directory_removed_while_open_is_empty(client_dir):
     """A stream of a directory that is gone returns no entry of its, and no error but ENOENT or ESTALE."""
-    (here / "d").mkdir()
-    with opened(here / "d", os.O_RDONLY | os.O_DIRECTORY) as descriptor:
-        os.rmdir(here / "d")
+    (client_dir / "d").mkdir()
+    with open_fd(client_dir / "d", os.O_RDONLY | os.O_DIRECTORY) as descriptor:
+        os.rmdir(client_dir / "d")
         try:
             assert os.listdir(descriptor) == []
         except OSError as error:
             assert error.errno in (errno.ENOENT, errno.ESTALE)
-            observe(f"a removed directory is read by {errno.errorcode[error.errno]}")
+            record_observation(f"a removed directory is read by {errno.errorcode[error.errno]}")
 
 
 @pytest.mark.case("PSX-DIR-ENOTDIR", section="POSIX.1-2024 opendir(): ERRORS")
-def test_a_file_is_not_read_as_a_directory(here):
+def test_a_file_is_not_read_as_a_directory(client_dir):
     """[ENOTDIR] A component of dirname names a file that is not a directory."""
-    a_file(here / "f")
-    refused(errno.ENOTDIR, os.listdir, here / "f")
+    make_file(client_dir / "f")
+    assert_errno(errno.ENOTDIR, os.listdir, client_dir / "f")
 
 
 @pytest.mark.alone
 @pytest.mark.case("PSX-DIR-LONG-NAMES", kills=("readdir-name-cut",))
-def test_a_directory_of_long_names(here):
+def test_a_directory_of_long_names(client_dir):
     """Entries of the greatest length, of which few fit a reply, are all listed."""
     names = sorted(f"{number:03}" + "x" * 240 for number in range(60))
     for name in names:
-        os.mknod(here / name)
-    assert sorted(os.listdir(here)) == names
+        os.mknod(client_dir / name)
+    assert sorted(os.listdir(client_dir)) == names
 
 
 @pytest.mark.case(
@@ -298,11 +298,11 @@ def test_a_directory_of_long_names(here):
     level="MAY",
     kills=("directory-links-not-counted",),
 )
-def test_sub_directories_are_counted_or_not_at_all(here):
+def test_sub_directories_are_counted_or_not_at_all(client_dir):
     """The link count of a directory is 2 and one for each sub-directory, or always 1."""
     for number in range(5):
-        (here / str(number)).mkdir()
-        a_file(here / f"f{number}")
-    count = os.stat(here).st_nlink
-    observe(f"a directory of 5 directories has a link count of {count}")
+        (client_dir / str(number)).mkdir()
+        make_file(client_dir / f"f{number}")
+    count = os.stat(client_dir).st_nlink
+    record_observation(f"a directory of 5 directories has a link count of {count}")
     assert count in (7, 1, 2)

@@ -7,8 +7,8 @@ import os
 
 import pytest
 
-from storagetest.agent.testlib import as_user, observe, refused
-from storagetest.agent.testlib.tmpfiles import a_file, opened, tick
+from storagetest.agent.testlib import assert_errno, record_observation, run_as_user
+from storagetest.agent.testlib.tmpfiles import make_file, open_fd, wait_clock_tick
 
 pytestmark = [
     pytest.mark.needs("filesystem"),
@@ -20,123 +20,123 @@ NOBODY = 54321
 
 
 @pytest.mark.case("PSX-LINK-SAME-FILE", kills=("inode-not-stable",))
-def test_both_names_are_one_file(here):
+def test_both_names_are_one_file(client_dir):
     """link() shall create a new link for the existing file: same serial number, mode and content."""
-    a_file(here / "a", b"shared", 0o604)
-    os.link(here / "a", here / "b")
-    assert os.path.samestat(os.stat(here / "a"), os.stat(here / "b"))
-    assert (here / "b").read_bytes() == b"shared"
+    make_file(client_dir / "a", b"shared", 0o604)
+    os.link(client_dir / "a", client_dir / "b")
+    assert os.path.samestat(os.stat(client_dir / "a"), os.stat(client_dir / "b"))
+    assert (client_dir / "b").read_bytes() == b"shared"
 
 
 @pytest.mark.case("PSX-LINK-NLINK", kills=("link-not-counted",))
-def test_the_link_count_is_one_more(here):
+def test_the_link_count_is_one_more(client_dir):
     """The link count of the file shall be incremented by one."""
-    a_file(here / "a")
+    make_file(client_dir / "a")
     for count in range(2, 12):
-        os.link(here / "a", here / str(count))
-        assert os.stat(here / "a").st_nlink == count
+        os.link(client_dir / "a", client_dir / str(count))
+        assert os.stat(client_dir / "a").st_nlink == count
 
 
 @pytest.mark.case("PSX-LINK-WRITE-THROUGH")
-def test_what_is_written_by_one_name_is_read_by_the_other(here):
+def test_what_is_written_by_one_name_is_read_by_the_other(client_dir):
     """Both names are the same file, size and data."""
-    a_file(here / "a", b"old")
-    os.link(here / "a", here / "b")
-    with opened(here / "b", os.O_WRONLY | os.O_TRUNC) as descriptor:
+    make_file(client_dir / "a", b"old")
+    os.link(client_dir / "a", client_dir / "b")
+    with open_fd(client_dir / "b", os.O_WRONLY | os.O_TRUNC) as descriptor:
         os.write(descriptor, b"newer")
-    assert (here / "a").read_bytes() == b"newer"
-    assert os.stat(here / "a").st_size == 5
+    assert (client_dir / "a").read_bytes() == b"newer"
+    assert os.stat(client_dir / "a").st_size == 5
 
 
 @pytest.mark.case("PSX-LINK-CHMOD-THROUGH", kills=("attributes-stale", "link-copies"))
-def test_a_mode_set_by_one_name_is_seen_by_the_other(here):
+def test_a_mode_set_by_one_name_is_seen_by_the_other(client_dir):
     """Attributes are the file's, not the name's."""
-    a_file(here / "a", mode=0o644)
-    os.link(here / "a", here / "b")
-    os.chmod(here / "a", 0o600)
-    assert os.stat(here / "b").st_mode & 0o777 == 0o600
+    make_file(client_dir / "a", mode=0o644)
+    os.link(client_dir / "a", client_dir / "b")
+    os.chmod(client_dir / "a", 0o600)
+    assert os.stat(client_dir / "b").st_mode & 0o777 == 0o600
 
 
 @pytest.mark.case("PSX-LINK-DIRECTORY", section=errors)
-def test_a_directory_gets_no_second_name(here):
+def test_a_directory_gets_no_second_name(client_dir):
     """[EPERM] The file is a directory, and the implementation prohibits link() on directories."""
-    (here / "d").mkdir()
-    refused(errno.EPERM, os.link, here / "d", here / "e")
+    (client_dir / "d").mkdir()
+    assert_errno(errno.EPERM, os.link, client_dir / "d", client_dir / "e")
 
 
 @pytest.mark.case(
     "PSX-LINK-CTIME", kills=("directory-mtime-not-moved", "link-copies", "link-ctime-not-moved")
 )
-def test_link_stamps_the_file_and_the_directory(here):
+def test_link_stamps_the_file_and_the_directory(client_dir):
     """The file's ctime, and mtime and ctime of the directory with the new entry, are marked for update."""
-    (here / "d").mkdir()
-    a_file(here / "a")
-    file, directory = os.stat(here / "a"), os.stat(here / "d")
-    tick(here)
-    os.link(here / "a", here / "d" / "b")
-    assert os.stat(here / "a").st_ctime_ns > file.st_ctime_ns
-    assert os.stat(here / "a").st_mtime_ns == file.st_mtime_ns
-    assert os.stat(here / "d").st_mtime_ns > directory.st_mtime_ns
+    (client_dir / "d").mkdir()
+    make_file(client_dir / "a")
+    file, directory = os.stat(client_dir / "a"), os.stat(client_dir / "d")
+    wait_clock_tick(client_dir)
+    os.link(client_dir / "a", client_dir / "d" / "b")
+    assert os.stat(client_dir / "a").st_ctime_ns > file.st_ctime_ns
+    assert os.stat(client_dir / "a").st_mtime_ns == file.st_mtime_ns
+    assert os.stat(client_dir / "d").st_mtime_ns > directory.st_mtime_ns
 
 
 @pytest.mark.case("PSX-LINK-TO-SYMLINK")
-def test_a_link_to_a_symbolic_link(here):
+def test_a_link_to_a_symbolic_link(client_dir):
     """Whether link() follows a symbolic link is implementation-defined; linkat() without a flag does not."""
-    a_file(here / "f")
-    os.symlink("f", here / "s")
-    os.link(here / "s", here / "hard", follow_symlinks=False)
-    assert os.readlink(here / "hard") == "f"
-    assert os.lstat(here / "s").st_nlink == 2
+    make_file(client_dir / "f")
+    os.symlink("f", client_dir / "s")
+    os.link(client_dir / "s", client_dir / "hard", follow_symlinks=False)
+    assert os.readlink(client_dir / "hard") == "f"
+    assert os.lstat(client_dir / "s").st_nlink == 2
 
 
 @pytest.mark.case("PSX-LINK-FOLLOWS", kills=("link-copies",))
-def test_linkat_follows_where_it_is_told_to(here):
+def test_linkat_follows_where_it_is_told_to(client_dir):
     """With AT_SYMLINK_FOLLOW a new link for the target of the symbolic link shall be created."""
-    a_file(here / "f", b"target")
-    os.symlink("f", here / "s")
-    directory = os.open(here, os.O_RDONLY)
-    os.link("s", here / "hard", src_dir_fd=directory, follow_symlinks=True)
+    make_file(client_dir / "f", b"target")
+    os.symlink("f", client_dir / "s")
+    directory = os.open(client_dir, os.O_RDONLY)
+    os.link("s", client_dir / "hard", src_dir_fd=directory, follow_symlinks=True)
     os.close(directory)
-    assert os.path.samestat(os.lstat(here / "hard"), os.stat(here / "f"))
+    assert os.path.samestat(os.lstat(client_dir / "hard"), os.stat(client_dir / "f"))
 
 
 @pytest.mark.case("PSX-LINK-FIFO", kills=("fifo-is-a-file",))
-def test_a_fifo_has_a_second_name(here):
+def test_a_fifo_has_a_second_name(client_dir):
     """The existing file may be of any kind but a directory."""
-    os.mkfifo(here / "a")
-    os.link(here / "a", here / "b")
-    assert os.path.samestat(os.lstat(here / "a"), os.lstat(here / "b"))
+    os.mkfifo(client_dir / "a")
+    os.link(client_dir / "a", client_dir / "b")
+    assert os.path.samestat(os.lstat(client_dir / "a"), os.lstat(client_dir / "b"))
 
 
 @pytest.mark.case("PSX-LINK-REMOVED", section=errors)
-def test_a_file_that_is_gone_gets_no_name(here):
+def test_a_file_that_is_gone_gets_no_name(client_dir):
     """[ENOENT] A removed file that is still open cannot be given a name by its old one."""
-    with opened(a_file(here / "a")):
-        os.unlink(here / "a")
-        refused(errno.ENOENT, os.link, here / "a", here / "b")
+    with open_fd(make_file(client_dir / "a")):
+        os.unlink(client_dir / "a")
+        assert_errno(errno.ENOENT, os.link, client_dir / "a", client_dir / "b")
 
 
 @pytest.mark.case("PSX-LINK-MAX", section=errors, kills=("link-not-counted",))
-def test_a_file_has_as_many_links_as_it_may(here):
+def test_a_file_has_as_many_links_as_it_may(client_dir):
     """[EMLINK] is for more than {LINK_MAX} links: fewer are made (at most 32 are tried here), and counted."""
-    a_file(here / "a")
-    count = min(os.pathconf(here / "a", "PC_LINK_MAX"), 32)
+    make_file(client_dir / "a")
+    count = min(os.pathconf(client_dir / "a", "PC_LINK_MAX"), 32)
     assert count >= 8, "_POSIX_LINK_MAX"
     for number in range(count - 1):
-        os.link(here / "a", here / str(number))
-    assert os.stat(here / "a").st_nlink == count
+        os.link(client_dir / "a", client_dir / str(number))
+    assert os.stat(client_dir / "a").st_nlink == count
 
 
 @pytest.mark.case("PSX-LINK-OTHERS-FILE", section=errors)
-def test_a_link_to_a_file_of_somebody_elses(here):
+def test_a_link_to_a_file_of_somebody_elses(client_dir):
     """[EACCES] or [EPERM] Permission to access the file may be wanted (Linux: protected_hardlinks)."""
-    here.chmod(0o777)
-    a_file(here / "a", mode=0o600)
-    with as_user(NOBODY, NOBODY):
+    client_dir.chmod(0o777)
+    make_file(client_dir / "a", mode=0o600)
+    with run_as_user(NOBODY, NOBODY):
         try:
-            os.link(here / "a", here / "b")
+            os.link(client_dir / "a", client_dir / "b")
         except OSError as error:
             assert error.errno in (errno.EPERM, errno.EACCES)
-            observe("who may not read a file may not link it")
+            record_observation("who may not read a file may not link it")
         else:
-            observe("who may not read a file may link it")
+            record_observation("who may not read a file may link it")

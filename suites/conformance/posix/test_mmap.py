@@ -9,8 +9,8 @@ import signal
 
 import pytest
 
-from storagetest.agent.testlib import Signalled, elsewhere, refused
-from storagetest.agent.testlib.tmpfiles import a_file, opened, read_at, text_of, tick
+from storagetest.agent.testlib import KilledBySignal, assert_errno, call_in_subprocess
+from storagetest.agent.testlib.tmpfiles import make_file, open_fd, pattern_bytes, read_at, wait_clock_tick
 
 pytestmark = [
     pytest.mark.needs("filesystem"),
@@ -20,10 +20,10 @@ PAGE = mmap.PAGESIZE
 
 
 @pytest.mark.case("PSX-MMAP-READ")
-def test_a_mapping_shows_the_file(here):
+def test_a_mapping_shows_the_file(client_dir):
     """References within the mapping are to the file's contents, from the offset on."""
-    data = text_of(3 * PAGE)
-    with opened(a_file(here / "f", data), os.O_RDONLY) as descriptor:
+    data = pattern_bytes(3 * PAGE)
+    with open_fd(make_file(client_dir / "f", data), os.O_RDONLY) as descriptor:
         with mmap.mmap(descriptor, 0, mmap.MAP_SHARED, mmap.PROT_READ) as mapped:
             assert mapped[:] == data
         with mmap.mmap(descriptor, PAGE, mmap.MAP_PRIVATE, mmap.PROT_READ, offset=2 * PAGE) as mapped:
@@ -31,20 +31,23 @@ def test_a_mapping_shows_the_file(here):
 
 
 @pytest.mark.case("PSX-MMAP-WRITE", kills=("mapped-write-lost", "write-not-done"))
-def test_a_write_to_a_shared_mapping_is_a_write_to_the_file(here):
+def test_a_write_to_a_shared_mapping_is_a_write_to_the_file(client_dir):
     """With MAP_SHARED, write references shall change the underlying object."""
-    with opened(a_file(here / "f", text_of(2 * PAGE))) as descriptor:
+    with open_fd(make_file(client_dir / "f", pattern_bytes(2 * PAGE))) as descriptor:
         with mmap.mmap(descriptor, 0) as mapped:
             mapped[PAGE - 2 : PAGE + 2] = b"edge"
             mapped.flush()
         assert os.pread(descriptor, 4, PAGE - 2) == b"edge"
-    assert read_at(here / "f", 4, PAGE - 2) == b"edge"
+    assert read_at(client_dir / "f", 4, PAGE - 2) == b"edge"
 
 
 @pytest.mark.case("PSX-MMAP-READ-AFTER-WRITE", kills=("mapped-write-lost", "read-stale", "write-not-done"))
-def test_a_write_is_seen_in_a_mapping_and_the_other_way_round(here):
+def test_a_write_is_seen_in_a_mapping_and_the_other_way_round(client_dir):
     """On Linux a shared mapping and read() and write() see each other's changes at once (mmap(2))."""
-    with opened(a_file(here / "f", bytes(PAGE))) as descriptor, mmap.mmap(descriptor, PAGE) as mapped:
+    with (
+        open_fd(make_file(client_dir / "f", bytes(PAGE))) as descriptor,
+        mmap.mmap(descriptor, PAGE) as mapped,
+    ):
         os.pwrite(descriptor, b"written", 100)
         assert mapped[100:107] == b"written"
         mapped[200:206] = b"mapped"
@@ -52,32 +55,38 @@ def test_a_write_is_seen_in_a_mapping_and_the_other_way_round(here):
 
 
 @pytest.mark.case("PSX-MMAP-PRIVATE")
-def test_a_write_to_a_private_mapping_stays_there(here):
+def test_a_write_to_a_private_mapping_stays_there(client_dir):
     """With MAP_PRIVATE, modifications shall be visible only to the process, and not change the object."""
-    with opened(a_file(here / "f", b"a" * PAGE)) as file, mmap.mmap(file, PAGE, mmap.MAP_PRIVATE) as mapped:
+    with (
+        open_fd(make_file(client_dir / "f", b"a" * PAGE)) as file,
+        mmap.mmap(file, PAGE, mmap.MAP_PRIVATE) as mapped,
+    ):
         mapped[0:3] = b"xyz"
         assert mapped[0:4] == b"xyza"
         assert os.pread(file, 4, 0) == b"aaaa"
-    assert read_at(here / "f", 4) == b"aaaa"
+    assert read_at(client_dir / "f", 4) == b"aaaa"
 
 
 @pytest.mark.case("PSX-MMAP-OTHER-PROCESS")
-def test_two_processes_share_a_mapping(here):
+def test_two_processes_share_a_mapping(client_dir):
     """A change by one process is seen by all that have the same part mapped MAP_SHARED."""
-    with opened(a_file(here / "f", bytes(PAGE))) as descriptor, mmap.mmap(descriptor, PAGE) as mapped:
+    with (
+        open_fd(make_file(client_dir / "f", bytes(PAGE))) as descriptor,
+        mmap.mmap(descriptor, PAGE) as mapped,
+    ):
 
         def change():
-            with opened(here / "f") as mine, mmap.mmap(mine, PAGE) as other:
+            with open_fd(client_dir / "f") as mine, mmap.mmap(mine, PAGE) as other:
                 other[10:15] = b"hello"
 
-        elsewhere(change)
+        call_in_subprocess(change)
         assert mapped[10:15] == b"hello"
 
 
 @pytest.mark.case("PSX-MMAP-TAIL")
-def test_the_rest_of_the_last_page_is_zero_and_not_written(here):
+def test_the_rest_of_the_last_page_is_zero_and_not_written(client_dir):
     """The system shall always zero-fill any partial page at the end, and shall never write it out."""
-    with opened(a_file(here / "f", b"x" * 100)) as descriptor, mmap.mmap(descriptor, 100) as mapped:
+    with open_fd(make_file(client_dir / "f", b"x" * 100)) as descriptor, mmap.mmap(descriptor, 100) as mapped:
         assert mapped[:] == b"x" * 100
         os.ftruncate(descriptor, 50)
         os.ftruncate(descriptor, 200)
@@ -85,10 +94,10 @@ def test_the_rest_of_the_last_page_is_zero_and_not_written(here):
 
 
 @pytest.mark.case("PSX-MMAP-SIGBUS")
-def test_a_reference_past_the_end_of_the_file(here):
+def test_a_reference_past_the_end_of_the_file(client_dir):
     """References to whole pages following the end of an object shall result in a SIGBUS signal."""
     with (
-        opened(a_file(here / "f", text_of(4 * PAGE))) as descriptor,
+        open_fd(make_file(client_dir / "f", pattern_bytes(4 * PAGE))) as descriptor,
         mmap.mmap(descriptor, 4 * PAGE) as mapped,
     ):
         os.ftruncate(descriptor, PAGE)
@@ -98,69 +107,72 @@ def test_a_reference_past_the_end_of_the_file(here):
             return mapped[3 * PAGE]
 
         try:
-            elsewhere(touch)
-        except Signalled as signalled:
+            call_in_subprocess(touch)
+        except KilledBySignal as signalled:
             assert signalled.number == signal.SIGBUS
             return
     raise AssertionError("the page could be read")
 
 
 @pytest.mark.case("PSX-MMAP-CLOSED")
-def test_a_mapping_outlives_its_descriptor(here):
+def test_a_mapping_outlives_its_descriptor(client_dir):
     """A reference is added to the file, which a close of the descriptor does not remove."""
-    descriptor = os.open(a_file(here / "f", text_of(PAGE)), os.O_RDWR)
+    descriptor = os.open(make_file(client_dir / "f", pattern_bytes(PAGE)), os.O_RDWR)
     with mmap.mmap(descriptor, PAGE) as mapped:
         os.close(descriptor)
         mapped[0:4] = b"late"
         mapped.flush()
-        assert read_at(here / "f", 4) == b"late"
+        assert read_at(client_dir / "f", 4) == b"late"
 
 
 @pytest.mark.case("PSX-MMAP-UNLINKED")
-def test_a_mapping_outlives_the_name(here):
+def test_a_mapping_outlives_the_name(client_dir):
     """The mapping keeps the file until it is unmapped."""
-    with opened(a_file(here / "f", text_of(PAGE))) as descriptor:
+    with open_fd(make_file(client_dir / "f", pattern_bytes(PAGE))) as descriptor:
         mapped = mmap.mmap(descriptor, PAGE)
-    os.unlink(here / "f")
-    assert mapped[:] == text_of(PAGE)
+    os.unlink(client_dir / "f")
+    assert mapped[:] == pattern_bytes(PAGE)
     mapped[0:4] = b"gone"
     mapped.close()
 
 
 @pytest.mark.case("PSX-MMAP-EACCES", section="POSIX.1-2024 mmap(): ERRORS")
-def test_a_mapping_needs_a_descriptor_that_fits(here):
+def test_a_mapping_needs_a_descriptor_that_fits(client_dir):
     """[EACCES] Not open for reading; or not for writing, with PROT_WRITE and MAP_SHARED."""
-    a_file(here / "f", bytes(PAGE))
-    with opened(here / "f", os.O_WRONLY) as descriptor:
-        refused(errno.EACCES, mmap.mmap, descriptor, PAGE, mmap.MAP_SHARED, mmap.PROT_WRITE)
-    with opened(here / "f", os.O_RDONLY) as descriptor:
+    make_file(client_dir / "f", bytes(PAGE))
+    with open_fd(client_dir / "f", os.O_WRONLY) as descriptor:
+        assert_errno(errno.EACCES, mmap.mmap, descriptor, PAGE, mmap.MAP_SHARED, mmap.PROT_WRITE)
+    with open_fd(client_dir / "f", os.O_RDONLY) as descriptor:
         both = mmap.PROT_READ | mmap.PROT_WRITE
-        refused(errno.EACCES, mmap.mmap, descriptor, PAGE, mmap.MAP_SHARED, both)
+        assert_errno(errno.EACCES, mmap.mmap, descriptor, PAGE, mmap.MAP_SHARED, both)
         mmap.mmap(descriptor, PAGE, mmap.MAP_PRIVATE, both).close()
 
 
 @pytest.mark.case(
     "PSX-MMAP-TIMES", section="POSIX.1-2024 mmap(): DESCRIPTION", kills=("write-mtime-not-moved",)
 )
-def test_a_write_through_a_mapping_stamps_the_file(here):
+def test_a_write_through_a_mapping_stamps_the_file(client_dir):
     """The file's mtime and ctime are marked between the write reference and the next msync() with MS_SYNC."""
-    with opened(a_file(here / "f", bytes(PAGE))) as descriptor, mmap.mmap(descriptor, PAGE) as mapped:
-        before = os.stat(here / "f")
-        tick(here)
+    with (
+        open_fd(make_file(client_dir / "f", bytes(PAGE))) as descriptor,
+        mmap.mmap(descriptor, PAGE) as mapped,
+    ):
+        before = os.stat(client_dir / "f")
+        wait_clock_tick(client_dir)
         mapped[0] = 1
         mapped.flush()
         os.fsync(descriptor)
-        assert os.stat(here / "f").st_mtime_ns > before.st_mtime_ns
+        assert os.stat(client_dir / "f").st_mtime_ns > before.st_mtime_ns
 
 
 @pytest.mark.case("PSX-MMAP-SPARSE", kills=("hole-reads-garbage",))
-def test_a_hole_is_written_through_a_mapping(here):
+def test_a_hole_is_written_through_a_mapping(client_dir):
     """A part of the file that was never written reads as zeroes in a mapping and can be written there."""
-    with opened(here / "f", os.O_CREAT | os.O_RDWR) as descriptor:
+    with open_fd(client_dir / "f", os.O_CREAT | os.O_RDWR) as descriptor:
         os.ftruncate(descriptor, 64 * PAGE)
         with mmap.mmap(descriptor, 64 * PAGE) as mapped:
             assert mapped[32 * PAGE : 33 * PAGE] == bytes(PAGE)
             mapped[40 * PAGE : 40 * PAGE + 6] = b"island"
             mapped.flush()
         os.fsync(descriptor)
-    assert read_at(here / "f", 8, 40 * PAGE - 1) == b"\0island\0"
+    assert read_at(client_dir / "f", 8, 40 * PAGE - 1) == b"\0island\0"

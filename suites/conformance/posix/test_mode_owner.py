@@ -8,8 +8,8 @@ import stat
 
 import pytest
 
-from storagetest.agent.testlib import as_user, observe, refused
-from storagetest.agent.testlib.tmpfiles import a_file, opened, tick
+from storagetest.agent.testlib import assert_errno, record_observation, run_as_user
+from storagetest.agent.testlib.tmpfiles import make_file, open_fd, wait_clock_tick
 
 pytestmark = [pytest.mark.needs("filesystem"), pytest.mark.case(level="MUST")]
 chmod = "POSIX.1-2024 chmod(): DESCRIPTION"
@@ -32,105 +32,105 @@ def mode_of(path) -> int:
     ],
 )
 @pytest.mark.case(section=chmod, kills=("chmod-ignored",))
-def test_chmod_sets_all_twelve_bits(here, mode):
+def test_chmod_sets_all_twelve_bits(client_dir, mode):
     """chmod() shall change S_ISUID, S_ISGID, S_ISVTX and the permission bits to those of mode."""
-    a_file(here / "f")
-    os.chmod(here / "f", mode)
-    assert mode_of(here / "f") == mode
+    make_file(client_dir / "f")
+    os.chmod(client_dir / "f", mode)
+    assert mode_of(client_dir / "f") == mode
 
 
 @pytest.mark.case("PSX-CHMOD-DIRECTORY", section=chmod)
-def test_chmod_of_a_directory(here):
+def test_chmod_of_a_directory(client_dir):
     """chmod() takes a directory, and set-group-ID and sticky bit of it are kept."""
-    (here / "d").mkdir()
+    (client_dir / "d").mkdir()
     for mode in (0o700, 0o1777, 0o2775, 0o755):
-        os.chmod(here / "d", mode)
-        assert mode_of(here / "d") == mode
+        os.chmod(client_dir / "d", mode)
+        assert mode_of(client_dir / "d") == mode
 
 
 @pytest.mark.case("PSX-CHMOD-FOLLOWS", section=chmod)
-def test_chmod_follows_links(here):
+def test_chmod_follows_links(client_dir):
     """chmod() acts on the file that a symbolic link names."""
-    a_file(here / "f", mode=0o644)
-    os.symlink("f", here / "link")
-    os.chmod(here / "link", 0o600)
-    assert mode_of(here / "f") == 0o600
+    make_file(client_dir / "f", mode=0o644)
+    os.symlink("f", client_dir / "link")
+    os.chmod(client_dir / "link", 0o600)
+    assert mode_of(client_dir / "f") == 0o600
 
 
 @pytest.mark.case("PSX-CHMOD-FCHMOD", section="POSIX.1-2024 fchmod(): DESCRIPTION")
-def test_fchmod_acts_on_an_open_file(here):
+def test_fchmod_acts_on_an_open_file(client_dir):
     """fchmod() is chmod() of the file that a descriptor refers to, be it removed."""
-    with opened(a_file(here / "f")) as descriptor:
+    with open_fd(make_file(client_dir / "f")) as descriptor:
         os.fchmod(descriptor, 0o640)
-        assert mode_of(here / "f") == 0o640
-        os.unlink(here / "f")
+        assert mode_of(client_dir / "f") == 0o640
+        os.unlink(client_dir / "f")
         os.fchmod(descriptor, 0o600)
         assert stat.S_IMODE(os.fstat(descriptor).st_mode) == 0o600
 
 
 @pytest.mark.case("PSX-CHMOD-CTIME", section=chmod, kills=("chmod-ctime-not-moved",))
-def test_chmod_stamps_the_file(here):
+def test_chmod_stamps_the_file(client_dir):
     """Upon success the last file status change time stamp is marked for update, and no other."""
-    before = os.stat(a_file(here / "f"))
-    tick(here)
-    os.chmod(here / "f", 0o600)
-    after = os.stat(here / "f")
+    before = os.stat(make_file(client_dir / "f"))
+    wait_clock_tick(client_dir)
+    os.chmod(client_dir / "f", 0o600)
+    after = os.stat(client_dir / "f")
     assert after.st_ctime_ns > before.st_ctime_ns
     assert after.st_mtime_ns == before.st_mtime_ns
 
 
 @pytest.mark.case("PSX-CHMOD-EPERM", section=chmod_errors, kills=("chmod-by-anybody",))
-def test_chmod_is_the_owners(here):
+def test_chmod_is_the_owners(client_dir):
     """[EPERM] The effective user ID does not match the owner, and the process is not privileged."""
-    here.chmod(0o777)
-    a_file(here / "f", mode=0o666)
-    with as_user(NOBODY, NOBODY):
-        refused(errno.EPERM, os.chmod, here / "f", 0o600)
-    assert mode_of(here / "f") == 0o666
+    client_dir.chmod(0o777)
+    make_file(client_dir / "f", mode=0o666)
+    with run_as_user(NOBODY, NOBODY):
+        assert_errno(errno.EPERM, os.chmod, client_dir / "f", 0o600)
+    assert mode_of(client_dir / "f") == 0o666
 
 
 @pytest.mark.case("PSX-CHMOD-OWNER", section=chmod)
-def test_the_owner_may_chmod_a_file_that_he_may_not_read(here):
+def test_the_owner_may_chmod_a_file_that_he_may_not_read(client_dir):
     """It takes the ownership alone: no permission bit is asked for."""
-    a_file(here / "f")
-    os.chown(here / "f", NOBODY, NOBODY)
-    os.chmod(here / "f", 0)
-    with as_user(NOBODY, NOBODY):
-        os.chmod(here / "f", 0o640)
-    assert mode_of(here / "f") == 0o640
+    make_file(client_dir / "f")
+    os.chown(client_dir / "f", NOBODY, NOBODY)
+    os.chmod(client_dir / "f", 0)
+    with run_as_user(NOBODY, NOBODY):
+        os.chmod(client_dir / "f", 0o640)
+    assert mode_of(client_dir / "f") == 0o640
 
 
 @pytest.mark.case("PSX-CHMOD-SETGID-CLEARED", section=chmod, kills=("setgid-kept-on-chmod",))
-def test_set_group_id_is_not_given_by_who_is_not_in_the_group(here):
+def test_set_group_id_is_not_given_by_who_is_not_in_the_group(client_dir):
     """Without privilege, where the file's group is none of the process's, S_ISGID shall be cleared."""
-    a_file(here / "f")
-    os.chown(here / "f", NOBODY, NOBODY + 1)
-    with as_user(NOBODY, NOBODY):
-        os.chmod(here / "f", 0o2755)
-    assert mode_of(here / "f") == 0o755
+    make_file(client_dir / "f")
+    os.chown(client_dir / "f", NOBODY, NOBODY + 1)
+    with run_as_user(NOBODY, NOBODY):
+        os.chmod(client_dir / "f", 0o2755)
+    assert mode_of(client_dir / "f") == 0o755
 
 
 @pytest.mark.case("PSX-CHMOD-STICKY-FILE", section=chmod_errors, level="MAY", kills=("chmod-ignored",))
-def test_the_sticky_bit_of_a_file_is_not_everybodys(here):
+def test_the_sticky_bit_of_a_file_is_not_everybodys(client_dir):
     """An implementation may refuse or ignore S_ISVTX on a file for who is not privileged; Linux takes it."""
-    a_file(here / "f")
-    os.chown(here / "f", NOBODY, NOBODY)
-    with as_user(NOBODY, NOBODY):
-        os.chmod(here / "f", 0o1644)
-    observe(f"the mode becomes {mode_of(here / 'f'):o}")
-    assert mode_of(here / "f") == 0o1644
+    make_file(client_dir / "f")
+    os.chown(client_dir / "f", NOBODY, NOBODY)
+    with run_as_user(NOBODY, NOBODY):
+        os.chmod(client_dir / "f", 0o1644)
+    record_observation(f"the mode becomes {mode_of(client_dir / 'f'):o}")
+    assert mode_of(client_dir / "f") == 0o1644
 
 
 @pytest.mark.case("PSX-CHMOD-OPEN-STAYS", section=chmod, kills=("open-truncates",))
-def test_a_descriptor_outlives_the_permission(here):
+def test_a_descriptor_outlives_the_permission(client_dir):
     """A descriptor that was opened with a permission keeps it: reading and writing go on."""
-    here.chmod(0o777)
-    with as_user(NOBODY, NOBODY), opened(a_file(here / "f", b"x", 0o600)) as descriptor:
-        os.chmod(here / "f", 0)
+    client_dir.chmod(0o777)
+    with run_as_user(NOBODY, NOBODY), open_fd(make_file(client_dir / "f", b"x", 0o600)) as descriptor:
+        os.chmod(client_dir / "f", 0)
         assert os.pread(descriptor, 1, 0) == b"x"
         assert os.pwrite(descriptor, b"y", 0) == 1
         os.fsync(descriptor)
-    assert (here / "f").read_bytes() == b"y"
+    assert (client_dir / "f").read_bytes() == b"y"
 
 
 @pytest.mark.parametrize(
@@ -147,65 +147,65 @@ def test_a_descriptor_outlives_the_permission(here):
     ],
 )
 @pytest.mark.case(section=chown)
-def test_chown_sets_owner_and_group(here, user, group):
+def test_chown_sets_owner_and_group(client_dir, user, group):
     """The user ID and group ID shall be set; the value -1 leaves the corresponding ID as it is."""
-    a_file(here / "f")
-    os.chown(here / "f", 7, 8)
-    os.chown(here / "f", user, group)
-    found = os.stat(here / "f")
+    make_file(client_dir / "f")
+    os.chown(client_dir / "f", 7, 8)
+    os.chown(client_dir / "f", user, group)
+    found = os.stat(client_dir / "f")
     assert (found.st_uid, found.st_gid) == (7 if user == -1 else user, 8 if group == -1 else group)
 
 
 @pytest.mark.case("PSX-CHOWN-LCHOWN", section="POSIX.1-2024 lchown(): DESCRIPTION", kills=("chown-ignored",))
-def test_lchown_acts_on_the_link(here):
+def test_lchown_acts_on_the_link(client_dir):
     """lchown() of a symbolic link changes the link's own ownership, not that of the file."""
-    a_file(here / "f")
-    os.symlink("f", here / "link")
-    os.lchown(here / "link", NOBODY, NOBODY)
-    assert os.lstat(here / "link").st_uid == NOBODY
-    assert os.stat(here / "f").st_uid == 0
+    make_file(client_dir / "f")
+    os.symlink("f", client_dir / "link")
+    os.lchown(client_dir / "link", NOBODY, NOBODY)
+    assert os.lstat(client_dir / "link").st_uid == NOBODY
+    assert os.stat(client_dir / "f").st_uid == 0
 
 
 @pytest.mark.case("PSX-CHOWN-FOLLOWS", section=chown, kills=("chown-ignored",))
-def test_chown_follows_links(here):
+def test_chown_follows_links(client_dir):
     """chown() acts on the file that a symbolic link names."""
-    a_file(here / "f")
-    os.symlink("f", here / "link")
-    os.chown(here / "link", NOBODY, NOBODY)
-    assert os.stat(here / "f").st_uid == NOBODY
-    assert os.lstat(here / "link").st_uid == 0
+    make_file(client_dir / "f")
+    os.symlink("f", client_dir / "link")
+    os.chown(client_dir / "link", NOBODY, NOBODY)
+    assert os.stat(client_dir / "f").st_uid == NOBODY
+    assert os.lstat(client_dir / "link").st_uid == 0
 
 
 @pytest.mark.case("PSX-CHOWN-CTIME", section=chown, kills=("chown-ctime-not-moved", "chown-ignored"))
-def test_chown_stamps_the_file(here):
+def test_chown_stamps_the_file(client_dir):
     """Upon success the last file status change time stamp is marked for update."""
-    before = os.stat(a_file(here / "f"))
-    tick(here)
-    os.chown(here / "f", NOBODY, NOBODY)
-    after = os.stat(here / "f")
+    before = os.stat(make_file(client_dir / "f"))
+    wait_clock_tick(client_dir)
+    os.chown(client_dir / "f", NOBODY, NOBODY)
+    after = os.stat(client_dir / "f")
     assert after.st_ctime_ns > before.st_ctime_ns
     assert after.st_mtime_ns == before.st_mtime_ns
 
 
 @pytest.mark.case("PSX-CHOWN-EPERM-GIVE", section=chown_errors, kills=("chown-by-anybody", "chown-ignored"))
-def test_a_file_cannot_be_given_away(here):
+def test_a_file_cannot_be_given_away(client_dir):
     """[EPERM] _POSIX_CHOWN_RESTRICTED: only a privileged process changes the user ID."""
-    here.chmod(0o777)
-    with as_user(NOBODY, NOBODY):
-        a_file(here / "f")
-        refused(errno.EPERM, os.chown, here / "f", NOBODY + 1, -1)
-    assert os.stat(here / "f").st_uid == NOBODY
+    client_dir.chmod(0o777)
+    with run_as_user(NOBODY, NOBODY):
+        make_file(client_dir / "f")
+        assert_errno(errno.EPERM, os.chown, client_dir / "f", NOBODY + 1, -1)
+    assert os.stat(client_dir / "f").st_uid == NOBODY
 
 
 @pytest.mark.case("PSX-CHOWN-EPERM-TAKE", section=chown_errors, kills=("chown-by-anybody", "chown-ignored"))
-def test_a_file_cannot_be_taken(here):
+def test_a_file_cannot_be_taken(client_dir):
     """[EPERM] The effective user ID does not match the owner, and the process is not privileged."""
-    here.chmod(0o777)
-    a_file(here / "f", mode=0o666)
-    with as_user(NOBODY, NOBODY):
-        refused(errno.EPERM, os.chown, here / "f", NOBODY, -1)
-        refused(errno.EPERM, os.chown, here / "f", -1, NOBODY)
-    assert os.stat(here / "f").st_uid == 0
+    client_dir.chmod(0o777)
+    make_file(client_dir / "f", mode=0o666)
+    with run_as_user(NOBODY, NOBODY):
+        assert_errno(errno.EPERM, os.chown, client_dir / "f", NOBODY, -1)
+        assert_errno(errno.EPERM, os.chown, client_dir / "f", -1, NOBODY)
+    assert os.stat(client_dir / "f").st_uid == 0
 
 
 @pytest.mark.case(
@@ -213,49 +213,49 @@ def test_a_file_cannot_be_taken(here):
     section=chown_errors,
     kills=("chown-by-anybody", "chown-minus-one", "groups-ignored"),
 )
-def test_a_group_that_the_owner_is_not_in_is_refused(here):
+def test_a_group_that_the_owner_is_not_in_is_refused(client_dir):
     """[EPERM] The owner may change the group to one of his own, and to no other."""
-    here.chmod(0o777)
-    with as_user(NOBODY, NOBODY, NOBODY + 1):
-        a_file(here / "f")
-        os.chown(here / "f", -1, NOBODY + 1)
-        refused(errno.EPERM, os.chown, here / "f", -1, NOBODY + 2)
-    assert os.stat(here / "f").st_gid == NOBODY + 1
+    client_dir.chmod(0o777)
+    with run_as_user(NOBODY, NOBODY, NOBODY + 1):
+        make_file(client_dir / "f")
+        os.chown(client_dir / "f", -1, NOBODY + 1)
+        assert_errno(errno.EPERM, os.chown, client_dir / "f", -1, NOBODY + 2)
+    assert os.stat(client_dir / "f").st_gid == NOBODY + 1
 
 
 @pytest.mark.case(
     "PSX-CHOWN-CLEARS-SUID", section=chown, kills=("chown-ignored", "chown-minus-one", "setuid-kept-on-chown")
 )
-def test_chown_without_privilege_clears_set_user_id_and_set_group_id(here):
+def test_chown_without_privilege_clears_set_user_id_and_set_group_id(client_dir):
     """Of a regular file with execute bits, both bits shall be cleared when the process is not privileged."""
-    here.chmod(0o777)
-    with as_user(NOBODY, NOBODY, NOBODY + 1):
-        a_file(here / "f", mode=0o755)
-        os.chmod(here / "f", 0o6755)
-        os.chown(here / "f", -1, NOBODY + 1)
-    assert mode_of(here / "f") & 0o6000 == 0
+    client_dir.chmod(0o777)
+    with run_as_user(NOBODY, NOBODY, NOBODY + 1):
+        make_file(client_dir / "f", mode=0o755)
+        os.chmod(client_dir / "f", 0o6755)
+        os.chown(client_dir / "f", -1, NOBODY + 1)
+    assert mode_of(client_dir / "f") & 0o6000 == 0
 
 
 @pytest.mark.case("PSX-CHOWN-CLEARS-SUID-ROOT", section=chown, level="MAY", kills=("chown-ignored",))
-def test_chown_with_privilege_may_clear_them_too(here):
+def test_chown_with_privilege_may_clear_them_too(client_dir):
     """Whether they are cleared for a privileged process is implementation-defined; Linux clears them."""
-    a_file(here / "f", mode=0o755)
-    os.chmod(here / "f", 0o6755)
-    os.chown(here / "f", NOBODY, NOBODY)
-    assert mode_of(here / "f") & 0o6000 == 0
+    make_file(client_dir / "f", mode=0o755)
+    os.chmod(client_dir / "f", 0o6755)
+    os.chown(client_dir / "f", NOBODY, NOBODY)
+    assert mode_of(client_dir / "f") & 0o6000 == 0
 
 
 @pytest.mark.case("PSX-WRITE-CLEARS-SUID", section="POSIX.1-2024 write(): DESCRIPTION")
-def test_a_write_without_privilege_clears_set_user_id(here):
+def test_a_write_without_privilege_clears_set_user_id(client_dir):
     """S_ISUID and S_ISGID may be cleared by a write; Linux clears them for who lacks CAP_FSETID."""
-    a_file(here / "f", mode=0o777)
-    os.chmod(here / "f", 0o6777)
-    here.chmod(0o777)
-    with as_user(NOBODY, NOBODY), opened(here / "f", os.O_WRONLY) as descriptor:
+    make_file(client_dir / "f", mode=0o777)
+    os.chmod(client_dir / "f", 0o6777)
+    client_dir.chmod(0o777)
+    with run_as_user(NOBODY, NOBODY), open_fd(client_dir / "f", os.O_WRONLY) as descriptor:
         os.write(descriptor, b"x")
         os.fsync(descriptor)
-    observe(f"the mode becomes {mode_of(here / 'f'):o}")
-    assert mode_of(here / "f") & 0o1777 == 0o777
+    record_observation(f"the mode becomes {mode_of(client_dir / 'f'):o}")
+    assert mode_of(client_dir / "f") & 0o1777 == 0o777
 
 
 ACCESS = [
@@ -280,44 +280,44 @@ ACCESS = [
     ],
 )
 @pytest.mark.case(section="POSIX.1-2024 access(): DESCRIPTION")
-def test_access_says_what_the_mode_grants(here, mode, who, what, may):
+def test_access_says_what_the_mode_grants(client_dir, mode, who, what, may):
     """access() checks the file for the accessibility that is asked for, with the real user and group IDs."""
-    a_file(here / "f")
-    os.chown(here / "f", NOBODY, NOBODY)
-    os.chmod(here / "f", mode)
+    make_file(client_dir / "f")
+    os.chown(client_dir / "f", NOBODY, NOBODY)
+    os.chmod(client_dir / "f", mode)
     if who == "root":
-        assert os.access(here / "f", what) is may
+        assert os.access(client_dir / "f", what) is may
         return
     ids = {"owner": (NOBODY, 1), "group": (NOBODY + 1, NOBODY), "other": (NOBODY + 1, NOBODY + 1)}
-    with as_user(*ids[who]):
-        assert os.access(here / "f", what) is may
+    with run_as_user(*ids[who]):
+        assert os.access(client_dir / "f", what) is may
 
 
 @pytest.mark.case("PSX-ACCESS-ENOENT", section="POSIX.1-2024 access(): ERRORS")
-def test_access_of_what_is_not_there(here):
+def test_access_of_what_is_not_there(client_dir):
     """[ENOENT] A component of path does not name an existing file: no access of any kind."""
-    assert not os.access(here / "absent", os.F_OK)
+    assert not os.access(client_dir / "absent", os.F_OK)
 
 
 @pytest.mark.case("PSX-DIRECTORY-R-WITHOUT-X", section="POSIX.1-2024 File Access Permissions")
-def test_a_directory_that_may_be_read_and_not_searched(here):
+def test_a_directory_that_may_be_read_and_not_searched(client_dir):
     """Read permission lists the names; search permission is what reaching a file takes."""
-    (here / "d").mkdir()
-    a_file(here / "d" / "f", mode=0o666)
-    os.chmod(here / "d", 0o744)
-    with as_user(NOBODY, NOBODY):
-        assert os.listdir(here / "d") == ["f"]
-        refused(errno.EACCES, os.stat, here / "d" / "f")
+    (client_dir / "d").mkdir()
+    make_file(client_dir / "d" / "f", mode=0o666)
+    os.chmod(client_dir / "d", 0o744)
+    with run_as_user(NOBODY, NOBODY):
+        assert os.listdir(client_dir / "d") == ["f"]
+        assert_errno(errno.EACCES, os.stat, client_dir / "d" / "f")
 
 
 @pytest.mark.case(
     "PSX-DIRECTORY-X-WITHOUT-R", section="POSIX.1-2024 File Access Permissions", kills=("readdir-by-anybody",)
 )
-def test_a_directory_that_may_be_searched_and_not_read(here):
+def test_a_directory_that_may_be_searched_and_not_read(client_dir):
     """Search permission reaches a file whose name is known; listing takes read permission."""
-    (here / "d").mkdir()
-    a_file(here / "d" / "f", b"x", 0o666)
-    os.chmod(here / "d", 0o711)
-    with as_user(NOBODY, NOBODY):
-        assert (here / "d" / "f").read_bytes() == b"x"
-        refused(errno.EACCES, os.listdir, here / "d")
+    (client_dir / "d").mkdir()
+    make_file(client_dir / "d" / "f", b"x", 0o666)
+    os.chmod(client_dir / "d", 0o711)
+    with run_as_user(NOBODY, NOBODY):
+        assert (client_dir / "d" / "f").read_bytes() == b"x"
+        assert_errno(errno.EACCES, os.listdir, client_dir / "d")

@@ -8,8 +8,8 @@ import unicodedata
 
 import pytest
 
-from storagetest.agent.testlib import observe, refused
-from storagetest.agent.testlib.tmpfiles import a_file
+from storagetest.agent.testlib import assert_errno, record_observation
+from storagetest.agent.testlib.tmpfiles import make_file
 
 pytestmark = [
     pytest.mark.needs("filesystem"),
@@ -54,94 +54,94 @@ NAMES = [
     "name",
     [pytest.param(name, id=what.lower(), marks=pytest.mark.case(f"PSX-NAME-{what}")) for what, name in NAMES],
 )
-def test_a_name_is_kept_as_it_is(here, name):
+def test_a_name_is_kept_as_it_is(client_dir, name):
     """A filename is of any characters but slash and null; it is found, listed and removed under itself."""
-    a_file(here / name, name.encode())
-    assert os.listdir(here) == [name]
-    assert (here / name).read_bytes() == name.encode()
-    os.rename(here / name, here / "plain")
-    os.rename(here / "plain", here / name)
-    os.unlink(here / name)
-    assert os.listdir(here) == []
+    make_file(client_dir / name, name.encode())
+    assert os.listdir(client_dir) == [name]
+    assert (client_dir / name).read_bytes() == name.encode()
+    os.rename(client_dir / name, client_dir / "plain")
+    os.rename(client_dir / "plain", client_dir / name)
+    os.unlink(client_dir / name)
+    assert os.listdir(client_dir) == []
 
 
 @pytest.mark.case("PSX-NAME-LONGEST", kills=("name-cut", "name-max-refused", "statfs-name-max"))
-def test_a_name_of_the_greatest_length(here):
+def test_a_name_of_the_greatest_length(client_dir):
     """A filename may be {NAME_MAX} bytes long."""
-    name = "n" * os.pathconf(here, "PC_NAME_MAX")
-    a_file(here / name, b"x")
-    assert os.listdir(here) == [name]
-    assert (here / name).read_bytes() == b"x"
+    name = "n" * os.pathconf(client_dir, "PC_NAME_MAX")
+    make_file(client_dir / name, b"x")
+    assert os.listdir(client_dir) == [name]
+    assert (client_dir / name).read_bytes() == b"x"
 
 
 @pytest.mark.case("PSX-NAME-LONGEST-UNICODE", level="SHOULD", kills=("name-cut", "name-max-refused"))
-def test_a_long_name_of_wide_characters(here):
+def test_a_long_name_of_wide_characters(client_dir):
     """{NAME_MAX} counts bytes: 85 characters of three bytes each are 255."""
-    name = "文" * (min(os.pathconf(here, "PC_NAME_MAX"), 255) // 3)
-    a_file(here / name)
-    assert os.listdir(here) == [name]
+    name = "文" * (min(os.pathconf(client_dir, "PC_NAME_MAX"), 255) // 3)
+    make_file(client_dir / name)
+    assert os.listdir(client_dir) == [name]
 
 
 @pytest.mark.case("PSX-NAME-MAX", section="POSIX.1-2024 pathconf(): DESCRIPTION")
-def test_name_max_is_at_least_what_posix_wants(here):
+def test_name_max_is_at_least_what_posix_wants(client_dir):
     """{NAME_MAX} is at least {_POSIX_NAME_MAX}, 14; XSI systems have 255."""
-    longest = os.pathconf(here, "PC_NAME_MAX")
-    observe(f"NAME_MAX is {longest}")
+    longest = os.pathconf(client_dir, "PC_NAME_MAX")
+    record_observation(f"NAME_MAX is {longest}")
     assert longest >= 255
 
 
 @pytest.mark.case("PSX-NAME-CASE", kills=("name-case-folded",))
-def test_case_tells_names_apart(here):
+def test_case_tells_names_apart(client_dir):
     """Filenames are compared byte by byte: README and readme are two files."""
-    a_file(here / "readme", b"small")
-    a_file(here / "README", b"capital")
-    assert sorted(os.listdir(here)) == ["README", "readme"]
-    assert (here / "readme").read_bytes() == b"small"
-    refused(errno.ENOENT, os.stat, here / "Readme")
+    make_file(client_dir / "readme", b"small")
+    make_file(client_dir / "README", b"capital")
+    assert sorted(os.listdir(client_dir)) == ["README", "readme"]
+    assert (client_dir / "readme").read_bytes() == b"small"
+    assert_errno(errno.ENOENT, os.stat, client_dir / "Readme")
 
 
 @pytest.mark.case("PSX-NAME-NORMALIZATION", kills=("name-normalised",))
-def test_composed_and_decomposed_letters_are_two_names(here):
+def test_composed_and_decomposed_letters_are_two_names(client_dir):
     """Names are bytes: the two normal forms of a letter (NFC and NFD) are two names, and stay as they are."""
     composed, decomposed = (unicodedata.normalize(form, "é") for form in ("NFC", "NFD"))
-    a_file(here / composed, b"one")
-    a_file(here / decomposed, b"two")
-    assert sorted(os.listdir(here)) == sorted([composed, decomposed])
-    assert (here / composed).read_bytes() == b"one"
+    make_file(client_dir / composed, b"one")
+    make_file(client_dir / decomposed, b"two")
+    assert sorted(os.listdir(client_dir)) == sorted([composed, decomposed])
+    assert (client_dir / composed).read_bytes() == b"one"
 
 
 @pytest.mark.case("PSX-NAME-NOT-UTF8")
-def test_bytes_that_are_no_text(here):
+def test_bytes_that_are_no_text(client_dir):
     """A filename need not be valid in any encoding; NFSv4 may refuse what is no UTF-8 (RFC 7530 12.7)."""
-    name = os.fsencode(here) + b"/latin-\xe9\xff"
+    name = os.fsencode(client_dir) + b"/latin-\xe9\xff"
     try:
         os.mkdir(name)
     except OSError as error:
         assert error.errno in (errno.EINVAL, errno.EILSEQ)
-        observe(f"a name that is no UTF-8 is refused by {errno.errorcode[error.errno]}")
+        record_observation(f"a name that is no UTF-8 is refused by {errno.errorcode[error.errno]}")
         return
-    observe("a name that is no UTF-8 is kept")
-    assert os.listdir(os.fsencode(here)) == [b"latin-\xe9\xff"]
+    record_observation("a name that is no UTF-8 is kept")
+    assert os.listdir(os.fsencode(client_dir)) == [b"latin-\xe9\xff"]
 
 
 @pytest.mark.case("PSX-NAME-DEEP", section="POSIX.1-2024 Pathname Resolution")
-def test_a_tree_deeper_than_any_path(here):
+def test_a_tree_deeper_than_any_path(client_dir):
     """Directories may be nested deeper than {PATH_MAX}; relative paths reach them, absolute ones do not."""
-    os.chdir(here)
+    os.chdir(client_dir)
     for _ in range(25):
         os.mkdir("d" * 200)
         os.chdir("d" * 200)
     with open("bottom", "xb") as file:
         file.write(b"x")
     assert os.stat("bottom").st_size == 1
-    refused(errno.ENAMETOOLONG, os.stat, str(here) + ("/" + "d" * 200) * 25 + "/bottom")
+    assert_errno(errno.ENAMETOOLONG, os.stat, str(client_dir) + ("/" + "d" * 200) * 25 + "/bottom")
 
 
 @pytest.mark.case("PSX-NAME-PATH-LONGEST", section="POSIX.1-2024 Pathname Resolution")
-def test_a_path_of_the_greatest_length(here):
+def test_a_path_of_the_greatest_length(client_dir):
     """A path of {PATH_MAX} bytes, its null byte included, is resolved."""
-    a_file(here / "f", b"x")
-    path = f"{here}/" + "./" * 3000
-    path = path[: os.pathconf(here, "PC_PATH_MAX") - 3]
+    make_file(client_dir / "f", b"x")
+    path = f"{client_dir}/" + "./" * 3000
+    path = path[: os.pathconf(client_dir, "PC_PATH_MAX") - 3]
     path += "/f" if not path.endswith("/") else "f"
     assert os.stat(path).st_size == 1

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from storagetest.agent.testlib import as_user, elsewhere, observe, refused
-from storagetest.agent.testlib.tmpfiles import a_file, opened, tick
+from storagetest.agent.testlib import assert_errno, call_in_subprocess, record_observation, run_as_user
+from storagetest.agent.testlib.tmpfiles import make_file, open_fd, wait_clock_tick
 
 pytestmark = [
     pytest.mark.needs("filesystem"),
@@ -24,87 +24,87 @@ NOBODY = 54321
 
 
 @pytest.mark.case("PSX-OPEN-EXCL", section=errors, kills=("exclusive-not",))
-def test_exclusive_creation_of_a_file_that_exists(here):
+def test_exclusive_creation_of_a_file_that_exists(client_dir):
     """[EEXIST] O_CREAT and O_EXCL are set, and the named file exists."""
-    a_file(here / "f", b"kept")
-    refused(errno.EEXIST, os.open, here / "f", os.O_CREAT | os.O_EXCL | os.O_RDWR)
-    assert (here / "f").read_bytes() == b"kept"
+    make_file(client_dir / "f", b"kept")
+    assert_errno(errno.EEXIST, os.open, client_dir / "f", os.O_CREAT | os.O_EXCL | os.O_RDWR)
+    assert (client_dir / "f").read_bytes() == b"kept"
 
 
 @pytest.mark.case("PSX-OPEN-EXCL-LINK", kills=("exclusive-not",))
-def test_exclusive_creation_does_not_follow_a_link(here):
+def test_exclusive_creation_does_not_follow_a_link(client_dir):
     """If O_EXCL and O_CREAT are set, and path names a symbolic link, open() shall fail with [EEXIST]."""
-    os.symlink("absent", here / "link")
-    refused(errno.EEXIST, os.open, here / "link", os.O_CREAT | os.O_EXCL | os.O_RDWR)
-    assert not os.path.lexists(here / "absent")
+    os.symlink("absent", client_dir / "link")
+    assert_errno(errno.EEXIST, os.open, client_dir / "link", os.O_CREAT | os.O_EXCL | os.O_RDWR)
+    assert not os.path.lexists(client_dir / "absent")
 
 
 @pytest.mark.case("PSX-OPEN-CREAT-LINK")
-def test_creation_through_a_dangling_link_makes_what_it_names(here):
+def test_creation_through_a_dangling_link_makes_what_it_names(client_dir):
     """O_CREAT without O_EXCL follows a symbolic link, and the file that it names is created."""
-    os.symlink("made", here / "link")
-    with opened(here / "link", os.O_CREAT | os.O_WRONLY) as descriptor:
+    os.symlink("made", client_dir / "link")
+    with open_fd(client_dir / "link", os.O_CREAT | os.O_WRONLY) as descriptor:
         assert os.write(descriptor, b"x") == 1
-    assert stat.S_ISREG(os.lstat(here / "made").st_mode)
-    assert os.stat(here / "made").st_size == 1
+    assert stat.S_ISREG(os.lstat(client_dir / "made").st_mode)
+    assert os.stat(client_dir / "made").st_size == 1
 
 
 @pytest.mark.case("PSX-OPEN-CREAT-EXISTS")
-def test_creation_of_a_file_that_exists_only_opens_it(here):
+def test_creation_of_a_file_that_exists_only_opens_it(client_dir):
     """If the file exists, O_CREAT without O_EXCL has no effect: mode and content stay."""
-    a_file(here / "f", b"kept", 0o604)
-    with opened(here / "f", os.O_CREAT | os.O_RDWR, 0o777) as descriptor:
+    make_file(client_dir / "f", b"kept", 0o604)
+    with open_fd(client_dir / "f", os.O_CREAT | os.O_RDWR, 0o777) as descriptor:
         assert os.read(descriptor, 10) == b"kept"
         assert os.fstat(descriptor).st_mode & 0o777 == 0o604
 
 
 @pytest.mark.case("PSX-OPEN-CREAT-MODE", kills=("create-mode-ignored", "mask-ignored"))
-def test_a_new_files_mode_is_what_was_asked_less_the_umask(here):
+def test_a_new_files_mode_is_what_was_asked_less_the_umask(client_dir):
     """The file's permission bits shall be those of mode, less those that the file mode mask has."""
     os.umask(0o027)
-    with opened(here / "f", os.O_CREAT | os.O_WRONLY, 0o666) as descriptor:
+    with open_fd(client_dir / "f", os.O_CREAT | os.O_WRONLY, 0o666) as descriptor:
         assert os.fstat(descriptor).st_mode & 0o7777 == 0o640
 
 
 @pytest.mark.case("PSX-OPEN-CREAT-READONLY")
-def test_the_mode_of_a_new_file_does_not_bind_the_open_that_makes_it(here):
+def test_the_mode_of_a_new_file_does_not_bind_the_open_that_makes_it(client_dir):
     """The mode argument does not affect whether the file is open for reading, writing or both."""
-    here.chmod(0o777)
-    with as_user(NOBODY, NOBODY), opened(here / "f", os.O_CREAT | os.O_RDWR, 0o000) as descriptor:
+    client_dir.chmod(0o777)
+    with run_as_user(NOBODY, NOBODY), open_fd(client_dir / "f", os.O_CREAT | os.O_RDWR, 0o000) as descriptor:
         assert os.write(descriptor, b"written") == 7
         assert os.pread(descriptor, 7, 0) == b"written"
 
 
 @pytest.mark.case("PSX-OPEN-CREAT-OWNER", kills=("owner-not-caller",))
-def test_a_new_file_belongs_to_who_makes_it(here):
+def test_a_new_file_belongs_to_who_makes_it(client_dir):
     """The file's user ID is the process's effective one; its group the process's or the directory's."""
-    here.chmod(0o777)
-    with as_user(NOBODY, NOBODY + 1):
-        a_file(here / "f")
-    found = os.stat(here / "f")
+    client_dir.chmod(0o777)
+    with run_as_user(NOBODY, NOBODY + 1):
+        make_file(client_dir / "f")
+    found = os.stat(client_dir / "f")
     assert found.st_uid == NOBODY
-    assert found.st_gid in {NOBODY + 1, os.stat(here).st_gid}
-    observe(
+    assert found.st_gid in {NOBODY + 1, os.stat(client_dir).st_gid}
+    record_observation(
         "a new file has " + ("its maker's group" if found.st_gid == NOBODY + 1 else "its directory's group")
     )
 
 
 @pytest.mark.case("PSX-OPEN-TRUNC", kills=("open-trunc-ignored",))
-def test_o_trunc_empties_a_regular_file(here):
+def test_o_trunc_empties_a_regular_file(client_dir):
     """If the file is a regular file and opened O_RDWR or O_WRONLY, its length shall be truncated to 0."""
-    a_file(here / "f", b"content", 0o604)
-    with opened(here / "f", os.O_WRONLY | os.O_TRUNC) as descriptor:
+    make_file(client_dir / "f", b"content", 0o604)
+    with open_fd(client_dir / "f", os.O_WRONLY | os.O_TRUNC) as descriptor:
         assert os.fstat(descriptor).st_size == 0
-    assert (here / "f").read_bytes() == b""
+    assert (client_dir / "f").read_bytes() == b""
 
 
 @pytest.mark.case("PSX-OPEN-TRUNC-KEEPS")
-def test_o_trunc_leaves_mode_and_owner(here):
+def test_o_trunc_leaves_mode_and_owner(client_dir):
     """O_TRUNC: the mode and owner shall be unchanged."""
-    a_file(here / "f", b"content", 0o604)
-    before = os.stat(here / "f")
-    os.close(os.open(here / "f", os.O_WRONLY | os.O_TRUNC))
-    after = os.stat(here / "f")
+    make_file(client_dir / "f", b"content", 0o604)
+    before = os.stat(client_dir / "f")
+    os.close(os.open(client_dir / "f", os.O_WRONLY | os.O_TRUNC))
+    after = os.stat(client_dir / "f")
     assert (after.st_mode, after.st_uid, after.st_gid, after.st_ino) == (
         before.st_mode,
         before.st_uid,
@@ -114,25 +114,25 @@ def test_o_trunc_leaves_mode_and_owner(here):
 
 
 @pytest.mark.case("PSX-OPEN-TRUNC-TIMES", kills=("open-trunc-ignored", "write-ctime-not-moved"))
-def test_o_trunc_stamps_the_file(here):
+def test_o_trunc_stamps_the_file(client_dir):
     """O_TRUNC: the last data modification and last file status change time stamps are marked for update."""
-    a_file(here / "f", b"content")
-    before = os.stat(here / "f")
-    tick(here)
-    os.close(os.open(here / "f", os.O_WRONLY | os.O_TRUNC))
-    after = os.stat(here / "f")
+    make_file(client_dir / "f", b"content")
+    before = os.stat(client_dir / "f")
+    wait_clock_tick(client_dir)
+    os.close(os.open(client_dir / "f", os.O_WRONLY | os.O_TRUNC))
+    after = os.stat(client_dir / "f")
     assert after.st_mtime_ns > before.st_mtime_ns
     assert after.st_ctime_ns > before.st_ctime_ns
 
 
 @pytest.mark.case("PSX-OPEN-CREAT-TIMES", kills=("directory-mtime-not-moved",))
-def test_creation_stamps_file_and_directory(here):
+def test_creation_stamps_file_and_directory(client_dir):
     """On creation the file's three time stamps, and its directory's mtime and ctime, are marked."""
-    directory = here / "d"
+    directory = client_dir / "d"
     directory.mkdir()
     before = os.stat(directory)
-    tick(here)
-    made = os.stat(a_file(directory / "f"))
+    wait_clock_tick(client_dir)
+    made = os.stat(make_file(directory / "f"))
     after = os.stat(directory)
     assert after.st_mtime_ns > before.st_mtime_ns
     assert after.st_ctime_ns > before.st_ctime_ns
@@ -140,115 +140,115 @@ def test_creation_stamps_file_and_directory(here):
 
 
 @pytest.mark.case("PSX-OPEN-CREAT-EXISTS-TIMES")
-def test_opening_what_exists_with_o_creat_does_not_stamp_the_directory(here):
+def test_opening_what_exists_with_o_creat_does_not_stamp_the_directory(client_dir):
     """Only where the file did not previously exist are the directory's time stamps marked."""
-    a_file(here / "f")
-    before = os.stat(here)
-    tick(here / "..")
-    os.close(os.open(here / "f", os.O_CREAT | os.O_RDWR))
-    assert os.stat(here).st_mtime_ns == before.st_mtime_ns
+    make_file(client_dir / "f")
+    before = os.stat(client_dir)
+    wait_clock_tick(client_dir / "..")
+    os.close(os.open(client_dir / "f", os.O_CREAT | os.O_RDWR))
+    assert os.stat(client_dir).st_mtime_ns == before.st_mtime_ns
 
 
 @pytest.mark.case("PSX-OPEN-APPEND", kills=("append-ignored",))
-def test_o_append_writes_at_the_end_wherever_the_offset_is(here):
+def test_o_append_writes_at_the_end_wherever_the_offset_is(client_dir):
     """If O_APPEND is set, the file offset shall be set to the end of the file prior to each write."""
-    a_file(here / "f", b"first")
-    with opened(here / "f", os.O_RDWR | os.O_APPEND) as descriptor:
+    make_file(client_dir / "f", b"first")
+    with open_fd(client_dir / "f", os.O_RDWR | os.O_APPEND) as descriptor:
         os.lseek(descriptor, 0, os.SEEK_SET)
         assert os.write(descriptor, b" second") == 7
         assert os.lseek(descriptor, 0, os.SEEK_CUR) == 12
-    assert (here / "f").read_bytes() == b"first second"
+    assert (client_dir / "f").read_bytes() == b"first second"
 
 
 @pytest.mark.case("PSX-OPEN-APPEND-TWO", kills=("append-ignored", "append-lost"))
-def test_two_who_append_do_not_overwrite_each_other(here):
+def test_two_who_append_do_not_overwrite_each_other(client_dir):
     """With O_APPEND no intervening modification occurs between setting the offset and the write."""
-    a_file(here / "f")
+    make_file(client_dir / "f")
     with (
-        opened(here / "f", os.O_WRONLY | os.O_APPEND) as one,
-        opened(here / "f", os.O_WRONLY | os.O_APPEND) as two,
+        open_fd(client_dir / "f", os.O_WRONLY | os.O_APPEND) as one,
+        open_fd(client_dir / "f", os.O_WRONLY | os.O_APPEND) as two,
     ):
         for number in range(8):
             os.write(one if number % 2 else two, b"%d" % number)
-    assert (here / "f").read_bytes() == b"01234567"
+    assert (client_dir / "f").read_bytes() == b"01234567"
 
 
 @pytest.mark.case("PSX-OPEN-DIRECTORY", section=errors)
-def test_o_directory_on_a_file(here):
+def test_o_directory_on_a_file(client_dir):
     """[ENOTDIR] O_DIRECTORY was specified and the path names an existing file that is no directory."""
-    a_file(here / "f")
-    refused(errno.ENOTDIR, os.open, here / "f", os.O_RDONLY | os.O_DIRECTORY)
+    make_file(client_dir / "f")
+    assert_errno(errno.ENOTDIR, os.open, client_dir / "f", os.O_RDONLY | os.O_DIRECTORY)
 
 
 @pytest.mark.case("PSX-OPEN-NOFOLLOW", section=errors)
-def test_o_nofollow_on_a_link(here):
+def test_o_nofollow_on_a_link(client_dir):
     """[ELOOP] O_NOFOLLOW was specified and the path names a symbolic link."""
-    a_file(here / "f")
-    os.symlink("f", here / "link")
-    refused(errno.ELOOP, os.open, here / "link", os.O_RDONLY | os.O_NOFOLLOW)
+    make_file(client_dir / "f")
+    os.symlink("f", client_dir / "link")
+    assert_errno(errno.ELOOP, os.open, client_dir / "link", os.O_RDONLY | os.O_NOFOLLOW)
 
 
 @pytest.mark.case("PSX-OPEN-NOFOLLOW-PREFIX")
-def test_o_nofollow_follows_links_in_the_prefix(here):
+def test_o_nofollow_follows_links_in_the_prefix(client_dir):
     """O_NOFOLLOW is of the last component only."""
-    (here / "d").mkdir()
-    a_file(here / "d" / "f", b"x")
-    os.symlink("d", here / "link")
-    with opened(here / "link" / "f", os.O_RDONLY | os.O_NOFOLLOW) as descriptor:
+    (client_dir / "d").mkdir()
+    make_file(client_dir / "d" / "f", b"x")
+    os.symlink("d", client_dir / "link")
+    with open_fd(client_dir / "link" / "f", os.O_RDONLY | os.O_NOFOLLOW) as descriptor:
         assert os.read(descriptor, 2) == b"x"
 
 
 @pytest.mark.case("PSX-OPEN-EISDIR", section=errors)
-def test_a_directory_cannot_be_opened_for_writing(here):
+def test_a_directory_cannot_be_opened_for_writing(client_dir):
     """[EISDIR] The named file is a directory and oflag includes O_WRONLY or O_RDWR."""
-    (here / "d").mkdir()
-    refused(errno.EISDIR, os.open, here / "d", os.O_WRONLY)
-    refused(errno.EISDIR, os.open, here / "d", os.O_RDWR)
+    (client_dir / "d").mkdir()
+    assert_errno(errno.EISDIR, os.open, client_dir / "d", os.O_WRONLY)
+    assert_errno(errno.EISDIR, os.open, client_dir / "d", os.O_RDWR)
 
 
 @pytest.mark.case("PSX-OPEN-ELOOP", section=errors)
-def test_a_link_to_itself_cannot_be_opened(here):
+def test_a_link_to_itself_cannot_be_opened(client_dir):
     """[ELOOP] A loop exists in symbolic links encountered during resolution of the path."""
-    os.symlink("self", here / "self")
-    refused(errno.ELOOP, os.open, here / "self", os.O_RDONLY)
+    os.symlink("self", client_dir / "self")
+    assert_errno(errno.ELOOP, os.open, client_dir / "self", os.O_RDONLY)
 
 
 @pytest.mark.case("PSX-OPEN-SLASH", section=errors)
-def test_a_file_with_a_slash_after_its_name(here):
+def test_a_file_with_a_slash_after_its_name(client_dir):
     """[ENOTDIR] The path ends in a slash, and the last component names a file that is no directory."""
-    a_file(here / "f")
-    refused(errno.ENOTDIR, os.open, f"{here}/f/", os.O_RDONLY)
+    make_file(client_dir / "f")
+    assert_errno(errno.ENOTDIR, os.open, f"{client_dir}/f/", os.O_RDONLY)
 
 
 @pytest.mark.case("PSX-OPEN-FIFO-ENXIO", section=errors, kills=("fifo-is-a-file",))
-def test_a_fifo_that_nobody_reads_is_not_opened_for_writing(here):
+def test_a_fifo_that_nobody_reads_is_not_opened_for_writing(client_dir):
     """[ENXIO] O_NONBLOCK and O_WRONLY are set, and no process has the FIFO open for reading."""
-    os.mkfifo(here / "fifo")
-    refused(errno.ENXIO, os.open, here / "fifo", os.O_WRONLY | os.O_NONBLOCK)
+    os.mkfifo(client_dir / "fifo")
+    assert_errno(errno.ENXIO, os.open, client_dir / "fifo", os.O_WRONLY | os.O_NONBLOCK)
 
 
 @pytest.mark.case("PSX-OPEN-FIFO-TALK", kills=("fifo-is-a-file",))
-def test_two_processes_talk_through_a_fifo(here):
+def test_two_processes_talk_through_a_fifo(client_dir):
     """A FIFO's reader gets what its writer wrote."""
-    os.mkfifo(here / "fifo")
-    reader = os.open(here / "fifo", os.O_RDONLY | os.O_NONBLOCK)
+    os.mkfifo(client_dir / "fifo")
+    reader = os.open(client_dir / "fifo", os.O_RDONLY | os.O_NONBLOCK)
 
     def write() -> int:
-        with opened(here / "fifo", os.O_WRONLY) as descriptor:
+        with open_fd(client_dir / "fifo", os.O_WRONLY) as descriptor:
             return os.write(descriptor, b"hello")
 
-    assert elsewhere(write) == 5
+    assert call_in_subprocess(write) == 5
     assert os.read(reader, 10) == b"hello"
     os.close(reader)
 
 
 @pytest.mark.case("PSX-OPEN-SOCKET", section=errors)
-def test_a_socket_cannot_be_opened(here):
+def test_a_socket_cannot_be_opened(client_dir):
     """[EOPNOTSUPP] The path names a socket; Linux says ENXIO (open(2))."""
-    os.chdir(here)
+    os.chdir(client_dir)
     with socket.socket(socket.AF_UNIX) as made:
         made.bind("s")
-    refused((errno.EOPNOTSUPP, errno.ENXIO), os.open, here / "s", os.O_RDWR)
+    assert_errno((errno.EOPNOTSUPP, errno.ENXIO), os.open, client_dir / "s", os.O_RDWR)
 
 
 PERMITTED = [
@@ -277,61 +277,61 @@ PERMITTED = [
     ],
 )
 @pytest.mark.case(section="POSIX.1-2024 File Access Permissions")
-def test_the_mode_says_who_may_open(here, mode, who, flags, may):
+def test_the_mode_says_who_may_open(client_dir, mode, who, flags, may):
     """The class of the process (owner, group, others) is found first, and its bits alone decide."""
-    here.chmod(0o777)
-    a_file(here / "f", b"data")
-    os.chown(here / "f", NOBODY, NOBODY + 1)
-    os.chmod(here / "f", mode)
+    client_dir.chmod(0o777)
+    make_file(client_dir / "f", b"data")
+    os.chown(client_dir / "f", NOBODY, NOBODY + 1)
+    os.chmod(client_dir / "f", mode)
     user, group, *extra = {
         "owner": (NOBODY, NOBODY),
         "group": (NOBODY + 2, NOBODY + 1),
         "extra": (NOBODY + 2, NOBODY, NOBODY + 1),
         "other": (NOBODY + 2, NOBODY + 2),
     }[who]
-    with as_user(user, group, *extra):
+    with run_as_user(user, group, *extra):
         if may:
-            os.close(os.open(here / "f", flags))
+            os.close(os.open(client_dir / "f", flags))
         else:
-            refused(errno.EACCES, os.open, here / "f", flags)
-    assert os.stat(here / "f").st_size == 4
+            assert_errno(errno.EACCES, os.open, client_dir / "f", flags)
+    assert os.stat(client_dir / "f").st_size == 4
 
 
 @pytest.mark.case("PSX-OPEN-ETXTBSY", section="open(2): ERRORS", level="SHOULD")
-def test_a_program_that_runs_is_not_opened_for_writing(here):
+def test_a_program_that_runs_is_not_opened_for_writing(client_dir):
     """[ETXTBSY] The path refers to an executable image which is being executed and write access was asked."""
-    program = a_file(here / "program", Path("/bin/sleep").read_bytes(), 0o755)
+    program = make_file(client_dir / "program", Path("/bin/sleep").read_bytes(), 0o755)
     running = os.posix_spawn(program, ["sleep", "30"], {})
     try:
-        refused(errno.ETXTBSY, os.open, program, os.O_WRONLY)
+        assert_errno(errno.ETXTBSY, os.open, program, os.O_WRONLY)
     finally:
         os.kill(running, signal.SIGKILL)
         os.waitpid(running, 0)
 
 
 @pytest.mark.case("PSX-OPEN-READ-ON-WRITE-ONLY", section="POSIX.1-2024 read(): ERRORS")
-def test_a_descriptor_for_writing_does_not_read(here):
+def test_a_descriptor_for_writing_does_not_read(client_dir):
     """[EBADF] The descriptor is not open for reading."""
-    with opened(a_file(here / "f", b"x"), os.O_WRONLY) as descriptor:
-        refused(errno.EBADF, os.read, descriptor, 1)
+    with open_fd(make_file(client_dir / "f", b"x"), os.O_WRONLY) as descriptor:
+        assert_errno(errno.EBADF, os.read, descriptor, 1)
 
 
 @pytest.mark.case(
     "PSX-OPEN-WRITE-ON-READ-ONLY", section="POSIX.1-2024 write(): ERRORS", kills=("write-not-done",)
 )
-def test_a_descriptor_for_reading_does_not_write(here):
+def test_a_descriptor_for_reading_does_not_write(client_dir):
     """[EBADF] The descriptor is not open for writing."""
-    with opened(a_file(here / "f", b"x"), os.O_RDONLY) as descriptor:
-        refused(errno.EBADF, os.write, descriptor, b"y")
-    assert (here / "f").read_bytes() == b"x"
+    with open_fd(make_file(client_dir / "f", b"x"), os.O_RDONLY) as descriptor:
+        assert_errno(errno.EBADF, os.write, descriptor, b"y")
+    assert (client_dir / "f").read_bytes() == b"x"
 
 
 @pytest.mark.case("PSX-OPEN-UNLINKED", kills=("unlink-not-done", "unlinked-open-stale"))
-def test_a_file_removed_while_open_can_still_be_used(here):
+def test_a_file_removed_while_open_can_still_be_used(client_dir):
     """unlink(): when processes have the file open, its contents stay until all references are closed."""
-    with opened(a_file(here / "f", b"before")) as descriptor:
-        os.unlink(here / "f")
-        assert not os.path.lexists(here / "f")
+    with open_fd(make_file(client_dir / "f", b"before")) as descriptor:
+        os.unlink(client_dir / "f")
+        assert not os.path.lexists(client_dir / "f")
         assert os.pwrite(descriptor, b"after.", 0) == 6
         assert os.pread(descriptor, 6, 0) == b"after."
 
@@ -339,15 +339,15 @@ def test_a_file_removed_while_open_can_still_be_used(here):
 @pytest.mark.case(
     "PSX-OPEN-TMPFILE", section="open(2): O_TMPFILE", level="MAY", kills=("tmpfile-not-linkable",)
 )
-def test_a_file_without_a_name_gets_one_by_linkat(here):
+def test_a_file_without_a_name_gets_one_by_linkat(client_dir):
     """O_TMPFILE creates an unnamed file; linkat() can give it a name."""
     try:
-        descriptor = os.open(here, os.O_TMPFILE | os.O_RDWR, 0o600)
+        descriptor = os.open(client_dir, os.O_TMPFILE | os.O_RDWR, 0o600)
     except OSError as error:
         assert error.errno in {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL}
         raise AssertionError("O_TMPFILE is not supported") from None
     os.write(descriptor, b"nameless")
-    assert os.listdir(here) == []
-    os.link(f"/proc/self/fd/{descriptor}", here / "named", src_dir_fd=descriptor, follow_symlinks=True)
+    assert os.listdir(client_dir) == []
+    os.link(f"/proc/self/fd/{descriptor}", client_dir / "named", src_dir_fd=descriptor, follow_symlinks=True)
     os.close(descriptor)
-    assert (here / "named").read_bytes() == b"nameless"
+    assert (client_dir / "named").read_bytes() == b"nameless"

@@ -11,8 +11,8 @@ import stat
 
 import pytest
 
-from storagetest.agent.testlib import as_user, refused
-from storagetest.agent.testlib.tmpfiles import a_file
+from storagetest.agent.testlib import assert_errno, run_as_user
+from storagetest.agent.testlib.tmpfiles import make_file
 
 pytestmark = [pytest.mark.needs("filesystem"), pytest.mark.case(level="MUST")]
 
@@ -68,91 +68,91 @@ def each(what: str, calls=CALLS):
     return pytest.mark.parametrize("call", cases)
 
 
-def is_refused(number: int, call: str, path, here) -> None:
+def is_refused(number: int, call: str, path, client_dir) -> None:
     """Claim that the call on ``path`` is refused, where its other path is a good one."""
-    good = here / "good"
+    good = client_dir / "good"
     if not call.endswith("-from"):
-        a_file(good)
+        make_file(good)
     _, name, made = CALLS[call]
 
     def the_call():
         return made(path, good)
 
     the_call.__name__ = name
-    refused(number, the_call)
+    assert_errno(number, the_call)
 
 
 @each("PREFIX-ENOENT")
-def test_the_prefix_does_not_exist(here, call):
+def test_the_prefix_does_not_exist(client_dir, call):
     """[ENOENT] A component of the path prefix does not name an existing file."""
-    is_refused(errno.ENOENT, call, here / "absent" / "x", here)
+    is_refused(errno.ENOENT, call, client_dir / "absent" / "x", client_dir)
 
 
 @each("ENOENT", [name for name in CALLS if name not in MAKE])
-def test_the_file_does_not_exist(here, call):
+def test_the_file_does_not_exist(client_dir, call):
     """[ENOENT] The path does not name an existing file."""
-    is_refused(errno.ENOENT, call, here / "absent", here)
+    is_refused(errno.ENOENT, call, client_dir / "absent", client_dir)
 
 
 @each("EMPTY-PATH")
-def test_the_path_is_empty(here, call):
+def test_the_path_is_empty(client_dir, call):
     """[ENOENT] The path is an empty string."""
-    is_refused(errno.ENOENT, call, "", here)
+    is_refused(errno.ENOENT, call, "", client_dir)
 
 
 @each("PREFIX-ENOTDIR")
-def test_the_prefix_is_no_directory(here, call):
+def test_the_prefix_is_no_directory(client_dir, call):
     """[ENOTDIR] A component of the path prefix names a file that is neither a directory nor a link to one."""
-    is_refused(errno.ENOTDIR, call, a_file(here / "file") / "x", here)
+    is_refused(errno.ENOTDIR, call, make_file(client_dir / "file") / "x", client_dir)
 
 
 @each("NAME-ENAMETOOLONG")
 @pytest.mark.case(kills=("name-too-long-cut",))
-def test_a_component_is_too_long(here, call):
+def test_a_component_is_too_long(client_dir, call):
     """[ENAMETOOLONG] The length of a component is larger than {NAME_MAX}."""
-    longest = os.pathconf(here, "PC_NAME_MAX")
-    is_refused(errno.ENAMETOOLONG, call, here / ("n" * (longest + 1)), here)
+    longest = os.pathconf(client_dir, "PC_NAME_MAX")
+    is_refused(errno.ENAMETOOLONG, call, client_dir / ("n" * (longest + 1)), client_dir)
 
 
 @each("PATH-ENAMETOOLONG")
-def test_the_path_is_too_long(here, call):
+def test_the_path_is_too_long(client_dir, call):
     """[ENAMETOOLONG] The length of the path exceeds {PATH_MAX}, its terminating null byte included."""
-    longest = os.pathconf(here, "PC_PATH_MAX")
-    path = f"{here}/" + "./" * longest
-    is_refused(errno.ENAMETOOLONG, call, path[: longest - 1] + "x", here)
+    longest = os.pathconf(client_dir, "PC_PATH_MAX")
+    path = f"{client_dir}/" + "./" * longest
+    is_refused(errno.ENAMETOOLONG, call, path[: longest - 1] + "x", client_dir)
 
 
 @each("PREFIX-ELOOP")
-def test_the_prefix_is_a_loop_of_links(here, call):
+def test_the_prefix_is_a_loop_of_links(client_dir, call):
     """[ELOOP] A loop exists in symbolic links encountered during resolution of the path."""
-    os.symlink("second", here / "first")
-    os.symlink("first", here / "second")
-    is_refused(errno.ELOOP, call, here / "first" / "x", here)
+    os.symlink("second", client_dir / "first")
+    os.symlink("first", client_dir / "second")
+    is_refused(errno.ELOOP, call, client_dir / "first" / "x", client_dir)
 
 
 @each("SEARCH-EACCES")
-def test_the_prefix_may_not_be_searched(here, call):
+def test_the_prefix_may_not_be_searched(client_dir, call):
     """[EACCES] Search permission is denied for a component of the path prefix."""
-    here.chmod(0o777)
-    closed = here / "closed"
+    client_dir.chmod(0o777)
+    closed = client_dir / "closed"
     closed.mkdir()
-    a_file(closed / "x", mode=0o666)
+    make_file(closed / "x", mode=0o666)
     closed.chmod(0o600)
-    with as_user(NOBODY, NOBODY):
-        is_refused(errno.EACCES, call, closed / "x", here)
+    with run_as_user(NOBODY, NOBODY):
+        is_refused(errno.EACCES, call, closed / "x", client_dir)
 
 
 @each("WRITE-EACCES", sorted(MAKE | {"unlink", "rmdir", "rename-from"}))
 @pytest.mark.case(kills=("names-by-anybody",))
-def test_the_directory_may_not_be_written(here, call):
+def test_the_directory_may_not_be_written(client_dir, call):
     """[EACCES] Write permission is denied on the directory whose entry is to be made or removed."""
-    here.chmod(0o777)
-    closed = here / "closed"
+    client_dir.chmod(0o777)
+    closed = client_dir / "closed"
     closed.mkdir()
     if call == "rmdir":
         (closed / "x").mkdir()
     elif call not in MAKE:
-        a_file(closed / "x", mode=0o666)
+        make_file(closed / "x", mode=0o666)
     closed.chmod(0o555)
-    with as_user(NOBODY, NOBODY):
-        is_refused(errno.EACCES, call, closed / "x", here)
+    with run_as_user(NOBODY, NOBODY):
+        is_refused(errno.EACCES, call, closed / "x", client_dir)

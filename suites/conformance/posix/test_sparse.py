@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from storagetest.agent.testlib import lacks, observe, refused
+from storagetest.agent.testlib import assert_errno, record_observation, skip
 from storagetest.agent.testlib.libc import (
     FALLOC_COLLAPSE_RANGE,
     FALLOC_INSERT_RANGE,
@@ -16,7 +16,7 @@ from storagetest.agent.testlib.libc import (
     FALLOC_ZERO_RANGE,
     fallocate,
 )
-from storagetest.agent.testlib.tmpfiles import a_file, opened, read_at, text_of
+from storagetest.agent.testlib.tmpfiles import make_file, open_fd, pattern_bytes, read_at
 
 pytestmark = [
     pytest.mark.needs("filesystem"),
@@ -29,43 +29,43 @@ MIB = 1 << 20
 
 
 @pytest.mark.case("PSX-SEEK-HOLE-END", kills=("seek-hole-in-data", "write-last-byte-lost"))
-def test_there_is_a_hole_at_the_end(here):
+def test_there_is_a_hole_at_the_end(client_dir):
     """A file is considered to have a virtual hole just past its last byte."""
-    with opened(a_file(here / "f", text_of(10_000))) as descriptor:
+    with open_fd(make_file(client_dir / "f", pattern_bytes(10_000))) as descriptor:
         os.fsync(descriptor)
         assert os.lseek(descriptor, 0, os.SEEK_HOLE) == 10_000
         assert os.lseek(descriptor, 9_999, os.SEEK_HOLE) == 10_000
 
 
 @pytest.mark.case("PSX-SEEK-DATA-DATA", kills=("seek-data-skips",))
-def test_data_are_where_they_were_written(here):
+def test_data_are_where_they_were_written(client_dir):
     """SEEK_DATA sets the offset to the next location not less than offset that contains data."""
-    with opened(a_file(here / "f", text_of(10_000))) as descriptor:
+    with open_fd(make_file(client_dir / "f", pattern_bytes(10_000))) as descriptor:
         assert os.lseek(descriptor, 0, os.SEEK_DATA) == 0
         assert os.lseek(descriptor, 5_000, os.SEEK_DATA) == 5_000
 
 
 @pytest.mark.case("PSX-SEEK-ENXIO", section="POSIX.1-2024 lseek(): ERRORS", kills=("seek-past-end-accepted",))
-def test_a_search_at_or_past_the_end(here):
+def test_a_search_at_or_past_the_end(client_dir):
     """[ENXIO] offset is beyond the end, or there are no data past it."""
-    with opened(a_file(here / "f", text_of(10_000))) as descriptor:
-        refused(errno.ENXIO, os.lseek, descriptor, 10_000, os.SEEK_DATA)
-        refused(errno.ENXIO, os.lseek, descriptor, 10_001, os.SEEK_HOLE)
-        refused(errno.ENXIO, os.lseek, descriptor, 99_999, os.SEEK_DATA)
+    with open_fd(make_file(client_dir / "f", pattern_bytes(10_000))) as descriptor:
+        assert_errno(errno.ENXIO, os.lseek, descriptor, 10_000, os.SEEK_DATA)
+        assert_errno(errno.ENXIO, os.lseek, descriptor, 10_001, os.SEEK_HOLE)
+        assert_errno(errno.ENXIO, os.lseek, descriptor, 99_999, os.SEEK_DATA)
 
 
 @pytest.mark.case(
     "PSX-SEEK-HOLE-MIDDLE", kills=("hole-reads-garbage", "seek-data-skips", "seek-hole-in-data")
 )
-def test_a_hole_is_never_data_that_were_written(here):
+def test_a_hole_is_never_data_that_were_written(client_dir):
     """Between two runs of data a hole may be reported (or none); what was written is never in it."""
-    with opened(here / "f", os.O_CREAT | os.O_RDWR) as descriptor:
+    with open_fd(client_dir / "f", os.O_CREAT | os.O_RDWR) as descriptor:
         os.pwrite(descriptor, b"a" * 4096, 0)
         os.pwrite(descriptor, b"b" * 4096, 4 * MIB)
         os.fsync(descriptor)
         hole = os.lseek(descriptor, 0, os.SEEK_HOLE)
         assert 4096 <= hole <= 4 * MIB + 4096
-        observe("holes are " + ("seen" if hole < 4 * MIB else "not seen"))
+        record_observation("holes are " + ("seen" if hole < 4 * MIB else "not seen"))
         if hole < 4 * MIB:
             data = os.lseek(descriptor, hole, os.SEEK_DATA)
             assert hole < data <= 4 * MIB
@@ -73,9 +73,9 @@ def test_a_hole_is_never_data_that_were_written(here):
 
 
 @pytest.mark.case("PSX-SEEK-DATA-UNWRITTEN", kills=("seek-data-skips", "seek-hole-in-data"))
-def test_data_that_are_not_yet_on_the_target_are_data(here):
+def test_data_that_are_not_yet_on_the_target_are_data(client_dir):
     """SEEK_DATA finds what was written a moment ago, also where it is only in the client's cache."""
-    with opened(here / "f", os.O_CREAT | os.O_RDWR) as descriptor:
+    with open_fd(client_dir / "f", os.O_CREAT | os.O_RDWR) as descriptor:
         os.ftruncate(descriptor, 4 * MIB)
         os.pwrite(descriptor, b"x" * 4096, 2 * MIB)
         found = os.lseek(descriptor, 0, os.SEEK_DATA)
@@ -86,59 +86,59 @@ def test_data_that_are_not_yet_on_the_target_are_data(here):
 @pytest.mark.case(
     "PSX-SPARSE-BLOCKS", section="POSIX.1-2024 <sys/stat.h>", level="MAY", kills=("blocks-full",)
 )
-def test_a_hole_takes_no_blocks(here):
+def test_a_hole_takes_no_blocks(client_dir):
     """A file system may leave holes without storage: st_blocks counts what is allocated."""
-    with opened(here / "f", os.O_CREAT | os.O_RDWR) as descriptor:
+    with open_fd(client_dir / "f", os.O_CREAT | os.O_RDWR) as descriptor:
         os.ftruncate(descriptor, 64 * MIB)
         os.fsync(descriptor)
-    assert os.stat(here / "f").st_blocks * 512 < MIB
+    assert os.stat(client_dir / "f").st_blocks * 512 < MIB
 
 
 @pytest.mark.case(
     "PSX-SPARSE-BLOCKS-WRITTEN", section="POSIX.1-2024 <sys/stat.h>", level="SHOULD", kills=("blocks-zero",)
 )
-def test_data_take_blocks(here):
+def test_data_take_blocks(client_dir):
     """st_blocks is the number of blocks allocated: a MiB that nothing compresses has some."""
-    with opened(a_file(here / "f", os.urandom(MIB))) as descriptor:
+    with open_fd(make_file(client_dir / "f", os.urandom(MIB))) as descriptor:
         os.fsync(descriptor)
-    assert os.stat(here / "f").st_blocks * 512 >= MIB // 2
+    assert os.stat(client_dir / "f").st_blocks * 512 >= MIB // 2
 
 
 @pytest.mark.case(
     "PSX-FALLOCATE-EXTENDS", section=falloc, kills=("fallocate-erases", "fallocate-ignored", "size-stale")
 )
-def test_fallocate_makes_the_file_longer(here):
+def test_fallocate_makes_the_file_longer(client_dir):
     """The file size will be changed if offset+len is greater; the space reads as zeroes."""
-    with opened(a_file(here / "f", b"abc")) as descriptor:
+    with open_fd(make_file(client_dir / "f", b"abc")) as descriptor:
         fallocate(descriptor, 0, 0, MIB)
         assert os.fstat(descriptor).st_size == MIB
         assert os.pread(descriptor, MIB, 0) == b"abc" + bytes(MIB - 3)
 
 
 @pytest.mark.case("PSX-FALLOCATE-ALLOCATES", section=falloc, kills=("fallocate-erases", "fallocate-ignored"))
-def test_fallocate_takes_the_space(here):
+def test_fallocate_takes_the_space(client_dir):
     """After it, writes into the range are guaranteed not to fail for lack of space."""
-    with opened(a_file(here / "f")) as descriptor:
+    with open_fd(make_file(client_dir / "f")) as descriptor:
         fallocate(descriptor, 0, 0, 4 * MIB)
         os.fsync(descriptor)
-    assert os.stat(here / "f").st_blocks * 512 >= 4 * MIB
+    assert os.stat(client_dir / "f").st_blocks * 512 >= 4 * MIB
 
 
 @pytest.mark.case("PSX-FALLOCATE-KEEP-SIZE", section=falloc, kills=("fallocate-size-not-kept",))
-def test_fallocate_keep_size_leaves_the_size(here):
+def test_fallocate_keep_size_leaves_the_size(client_dir):
     """With FALLOC_FL_KEEP_SIZE the file size is not changed even if offset+len is greater."""
-    with opened(a_file(here / "f", b"abc")) as descriptor:
+    with open_fd(make_file(client_dir / "f", b"abc")) as descriptor:
         fallocate(descriptor, FALLOC_KEEP_SIZE, 0, MIB)
         assert os.fstat(descriptor).st_size == 3
 
 
 @pytest.mark.case("PSX-FALLOCATE-KEEPS-DATA", section=falloc, kills=("fallocate-erases", "fallocate-ignored"))
-def test_fallocate_leaves_data_that_are_there(here):
+def test_fallocate_leaves_data_that_are_there(client_dir):
     """Any subregion within the range that contained data before is left unchanged."""
-    data = text_of(20_000)
-    with opened(a_file(here / "f", data)) as descriptor:
+    data = pattern_bytes(20_000)
+    with open_fd(make_file(client_dir / "f", data)) as descriptor:
         fallocate(descriptor, 0, 0, 50_000)
-    assert (here / "f").read_bytes() == data + bytes(30_000)
+    assert (client_dir / "f").read_bytes() == data + bytes(30_000)
 
 
 @pytest.mark.case(
@@ -146,14 +146,14 @@ def test_fallocate_leaves_data_that_are_there(here):
     section="POSIX.1-2024 posix_fallocate(): DESCRIPTION",
     kills=("fallocate-erases", "fallocate-ignored", "size-stale"),
 )
-def test_posix_fallocate_makes_the_file_longer(here):
+def test_posix_fallocate_makes_the_file_longer(client_dir):
     """If offset+len is beyond the current file size, it shall adjust the size; otherwise leave it."""
-    with opened(a_file(here / "f", b"abc")) as descriptor:
+    with open_fd(make_file(client_dir / "f", b"abc")) as descriptor:
         try:
             os.posix_fallocate(descriptor, 0, 100_000)
         except OSError as error:
             if error.errno in (errno.EOPNOTSUPP, errno.EINVAL):
-                lacks("this file system has no posix_fallocate()")
+                skip("this file system has no posix_fallocate()")
             raise
         assert os.fstat(descriptor).st_size == 100_000
         os.posix_fallocate(descriptor, 0, 10)
@@ -162,33 +162,33 @@ def test_posix_fallocate_makes_the_file_longer(here):
 
 
 @pytest.mark.case("PSX-FALLOCATE-EINVAL", section=falloc_errors)
-def test_a_range_that_is_none(here):
+def test_a_range_that_is_none(client_dir):
     """[EINVAL] offset was less than 0, or len was less than or equal to 0."""
-    with opened(a_file(here / "f")) as descriptor:
+    with open_fd(make_file(client_dir / "f")) as descriptor:
         fallocate(descriptor, 0, 0, 4096)
-        refused(errno.EINVAL, fallocate, descriptor, 0, -1, 4096)
-        refused(errno.EINVAL, fallocate, descriptor, 0, 0, 0)
+        assert_errno(errno.EINVAL, fallocate, descriptor, 0, -1, 4096)
+        assert_errno(errno.EINVAL, fallocate, descriptor, 0, 0, 0)
 
 
 @pytest.mark.case("PSX-FALLOCATE-READ-ONLY", section=falloc_errors)
-def test_a_descriptor_for_reading_does_not_allocate(here):
+def test_a_descriptor_for_reading_does_not_allocate(client_dir):
     """[EBADF] fd is not opened for writing."""
-    with opened(a_file(here / "f"), os.O_RDONLY) as descriptor:
-        refused(errno.EBADF, fallocate, descriptor, 0, 0, 4096)
+    with open_fd(make_file(client_dir / "f"), os.O_RDONLY) as descriptor:
+        assert_errno(errno.EBADF, fallocate, descriptor, 0, 0, 4096)
 
 
 @pytest.mark.case("PSX-FALLOCATE-ENOSPC", section=falloc_errors, kills=("fallocate-ignored",))
-def test_what_no_file_system_has_room_for(here):
+def test_what_no_file_system_has_room_for(client_dir):
     """[EFBIG] offset+len exceeds the maximum file size, or [ENOSPC] there is not enough space left."""
-    with opened(a_file(here / "f")) as descriptor:
+    with open_fd(make_file(client_dir / "f")) as descriptor:
         fallocate(descriptor, 0, 0, 4096)
-        refused((errno.ENOSPC, errno.EFBIG), fallocate, descriptor, 0, 0, 1 << 62)
+        assert_errno((errno.ENOSPC, errno.EFBIG), fallocate, descriptor, 0, 0, 1 << 62)
 
 
-def punched(here, offset: int, length: int, size: int = MIB) -> bytes:
+def punched(client_dir, offset: int, length: int, size: int = MIB) -> bytes:
     """Punch a hole in a file of text, and return what it should be."""
-    data = text_of(size)
-    with opened(a_file(here / "f", data)) as descriptor:
+    data = pattern_bytes(size)
+    with open_fd(make_file(client_dir / "f", data)) as descriptor:
         fallocate(descriptor, FALLOC_PUNCH_HOLE | FALLOC_KEEP_SIZE, offset, length)
         assert os.fstat(descriptor).st_size == size
     return (data[:offset] + bytes(length) + data[offset + length :])[:size]
@@ -208,10 +208,10 @@ def punched(here, offset: int, length: int, size: int = MIB) -> bytes:
     ],
 )
 @pytest.mark.case(section="fallocate(2): FALLOC_FL_PUNCH_HOLE", kills=("punch-hole-ignored",))
-def test_a_hole_that_is_punched_reads_as_zeroes(here, offset, length):
+def test_a_hole_that_is_punched_reads_as_zeroes(client_dir, offset, length):
     """Partial blocks are zeroed, whole ones removed; the range reads as zeroes, the size stays."""
-    wanted = punched(here, offset, length)
-    assert read_at(here / "f", 2 * MIB) == wanted
+    wanted = punched(client_dir, offset, length)
+    assert read_at(client_dir / "f", 2 * MIB) == wanted
 
 
 @pytest.mark.case(
@@ -219,14 +219,14 @@ def test_a_hole_that_is_punched_reads_as_zeroes(here, offset, length):
     section="fallocate(2): FALLOC_FL_PUNCH_HOLE",
     kills=("blocks-full", "blocks-zero", "punch-hole-ignored"),
 )
-def test_a_hole_that_is_punched_gives_its_blocks_back(here):
+def test_a_hole_that_is_punched_gives_its_blocks_back(client_dir):
     """Space is deallocated: whole blocks within the range are removed from the file."""
-    with opened(a_file(here / "f", os.urandom(2 * MIB))) as descriptor:
+    with open_fd(make_file(client_dir / "f", os.urandom(2 * MIB))) as descriptor:
         os.fsync(descriptor)
         before = os.fstat(descriptor).st_blocks
         fallocate(descriptor, FALLOC_PUNCH_HOLE | FALLOC_KEEP_SIZE, 0, MIB)
         os.fsync(descriptor)
-    assert os.stat(here / "f").st_blocks <= before - MIB // 512 // 2
+    assert os.stat(client_dir / "f").st_blocks <= before - MIB // 512 // 2
 
 
 @pytest.mark.case(
@@ -234,9 +234,9 @@ def test_a_hole_that_is_punched_gives_its_blocks_back(here):
     section="fallocate(2): FALLOC_FL_PUNCH_HOLE",
     kills=("punch-hole-ignored", "seek-data-skips"),
 )
-def test_a_hole_that_is_punched_is_found(here):
+def test_a_hole_that_is_punched_is_found(client_dir):
     """What was removed from the file is a hole to SEEK_HOLE and SEEK_DATA."""
-    with opened(a_file(here / "f", os.urandom(2 * MIB))) as descriptor:
+    with open_fd(make_file(client_dir / "f", os.urandom(2 * MIB))) as descriptor:
         os.fsync(descriptor)
         fallocate(descriptor, FALLOC_PUNCH_HOLE | FALLOC_KEEP_SIZE, 0, MIB)
         os.fsync(descriptor)
@@ -249,9 +249,9 @@ def test_a_hole_that_is_punched_is_found(here):
     section="fallocate(2): FALLOC_FL_PUNCH_HOLE",
     kills=("hole-reads-garbage", "punch-hole-ignored"),
 )
-def test_what_was_cached_is_gone_with_the_hole(here):
+def test_what_was_cached_is_gone_with_the_hole(client_dir):
     """A read after the call returns zeroes, whatever was written or read just before."""
-    with opened(a_file(here / "f", text_of(100_000))) as descriptor:
+    with open_fd(make_file(client_dir / "f", pattern_bytes(100_000))) as descriptor:
         assert os.pread(descriptor, 100, 50_000) != bytes(100)
         os.pwrite(descriptor, b"fresh", 50_000)
         fallocate(descriptor, FALLOC_PUNCH_HOLE | FALLOC_KEEP_SIZE, 40_960, 20_480)
@@ -261,27 +261,27 @@ def test_what_was_cached_is_gone_with_the_hole(here):
 @pytest.mark.case(
     "PSX-ZERO-RANGE", section="fallocate(2): FALLOC_FL_ZERO_RANGE", kills=("zero-range-ignored",)
 )
-def test_a_range_that_is_zeroed_reads_as_zeroes(here):
+def test_a_range_that_is_zeroed_reads_as_zeroes(client_dir):
     """After a successful call, subsequent reads from this range will return zeroes."""
-    data = text_of(200_000)
-    with opened(a_file(here / "f", data)) as descriptor:
+    data = pattern_bytes(200_000)
+    with open_fd(make_file(client_dir / "f", data)) as descriptor:
         fallocate(descriptor, FALLOC_ZERO_RANGE, 10_001, 100_003)
-    assert (here / "f").read_bytes() == data[:10_001] + bytes(100_003) + data[110_004:]
+    assert (client_dir / "f").read_bytes() == data[:10_001] + bytes(100_003) + data[110_004:]
 
 
 @pytest.mark.case("PSX-COLLAPSE-RANGE", section="fallocate(2): FALLOC_FL_COLLAPSE_RANGE")
-def test_a_range_that_is_collapsed_is_cut_out(here):
+def test_a_range_that_is_collapsed_is_cut_out(client_dir):
     """The contents after offset+len are appended at offset, and the file is len bytes smaller."""
-    data = text_of(MIB)
-    with opened(a_file(here / "f", data)) as descriptor:
+    data = pattern_bytes(MIB)
+    with open_fd(make_file(client_dir / "f", data)) as descriptor:
         fallocate(descriptor, FALLOC_COLLAPSE_RANGE, 262_144, 131_072)
-    assert (here / "f").read_bytes() == data[:262_144] + data[393_216:]
+    assert (client_dir / "f").read_bytes() == data[:262_144] + data[393_216:]
 
 
 @pytest.mark.case("PSX-INSERT-RANGE", section="fallocate(2): FALLOC_FL_INSERT_RANGE")
-def test_a_range_that_is_inserted_pushes_the_rest_on(here):
+def test_a_range_that_is_inserted_pushes_the_rest_on(client_dir):
     """Data from offset on are shifted upwards by len bytes; a hole is made there."""
-    data = text_of(MIB)
-    with opened(a_file(here / "f", data)) as descriptor:
+    data = pattern_bytes(MIB)
+    with open_fd(make_file(client_dir / "f", data)) as descriptor:
         fallocate(descriptor, FALLOC_INSERT_RANGE, 262_144, 131_072)
-    assert (here / "f").read_bytes() == data[:262_144] + bytes(131_072) + data[262_144:]
+    assert (client_dir / "f").read_bytes() == data[:262_144] + bytes(131_072) + data[262_144:]

@@ -7,8 +7,8 @@ import os
 
 import pytest
 
-from storagetest.agent.testlib import observe, refused
-from storagetest.agent.testlib.tmpfiles import a_file, opened
+from storagetest.agent.testlib import assert_errno, record_observation
+from storagetest.agent.testlib.tmpfiles import make_file, open_fd
 
 pytestmark = [
     pytest.mark.needs("filesystem"),
@@ -17,9 +17,9 @@ pytestmark = [
 
 
 @pytest.mark.case("PSX-STATVFS-SANE", kills=("statfs-more-free-than-all", "statfs-zero"))
-def test_free_is_not_more_than_all(here):
+def test_free_is_not_more_than_all(client_dir):
     """f_bavail (for who is not privileged) <= f_bfree <= f_blocks, in units of f_frsize."""
-    found = os.statvfs(here)
+    found = os.statvfs(client_dir)
     assert found.f_frsize > 0
     assert found.f_bsize > 0
     assert found.f_blocks > 0
@@ -27,38 +27,38 @@ def test_free_is_not_more_than_all(here):
 
 
 @pytest.mark.case("PSX-STATVFS-FILES")
-def test_free_serial_numbers_are_not_more_than_all(here):
+def test_free_serial_numbers_are_not_more_than_all(client_dir):
     """f_ffree is of f_files; a file system without a fixed number of them may say 0 for both."""
-    found = os.statvfs(here)
-    observe("the number of files is " + ("limited" if found.f_files else "not said"))
+    found = os.statvfs(client_dir)
+    record_observation("the number of files is " + ("limited" if found.f_files else "not said"))
     assert found.f_favail <= found.f_ffree <= found.f_files
 
 
 @pytest.mark.case("PSX-STATVFS-NAME-MAX")
-def test_f_namemax_is_what_pathconf_says(here):
+def test_f_namemax_is_what_pathconf_says(client_dir):
     """f_namemax is the maximum filename length: {NAME_MAX}."""
-    assert os.statvfs(here).f_namemax == os.pathconf(here, "PC_NAME_MAX")
+    assert os.statvfs(client_dir).f_namemax == os.pathconf(client_dir, "PC_NAME_MAX")
 
 
 @pytest.mark.case("PSX-STATVFS-FSTATVFS", section="POSIX.1-2024 fstatvfs(): DESCRIPTION")
-def test_fstatvfs_is_of_the_same_file_system(here):
+def test_fstatvfs_is_of_the_same_file_system(client_dir):
     """fstatvfs() obtains the information of the file system that contains the open file."""
-    with opened(a_file(here / "f")) as descriptor:
-        one, other = os.statvfs(descriptor), os.statvfs(here)
+    with open_fd(make_file(client_dir / "f")) as descriptor:
+        one, other = os.statvfs(descriptor), os.statvfs(client_dir)
     assert (one.f_blocks, one.f_frsize, one.f_namemax) == (other.f_blocks, other.f_frsize, other.f_namemax)
 
 
 @pytest.mark.alone
 @pytest.mark.case("PSX-STATVFS-LESS", level="SHOULD", kills=("statfs-more-free-than-all",))
-def test_what_is_written_is_taken_from_what_is_free(here):
+def test_what_is_written_is_taken_from_what_is_free(client_dir):
     """f_bfree counts free blocks: 8 MiB that nothing compresses leave fewer, when they are on the target."""
 
     def free():
-        found = os.statvfs(here)
+        found = os.statvfs(client_dir)
         return found.f_bfree * found.f_frsize
 
     before = free()
-    with opened(here / "f", os.O_CREAT | os.O_WRONLY) as descriptor:
+    with open_fd(client_dir / "f", os.O_CREAT | os.O_WRONLY) as descriptor:
         for _ in range(8):
             os.write(descriptor, os.urandom(1 << 20))
         os.fsync(descriptor)
@@ -66,40 +66,40 @@ def test_what_is_written_is_taken_from_what_is_free(here):
 
 
 @pytest.mark.case("PSX-STATVFS-RDONLY", section="POSIX.1-2024 <sys/statvfs.h>: ST_RDONLY")
-def test_a_file_system_that_takes_files_is_not_read_only(here):
+def test_a_file_system_that_takes_files_is_not_read_only(client_dir):
     """ST_RDONLY is set in f_flag for a read-only file system, and not here."""
-    a_file(here / "f")
-    assert not os.statvfs(here).f_flag & os.ST_RDONLY
+    make_file(client_dir / "f")
+    assert not os.statvfs(client_dir).f_flag & os.ST_RDONLY
 
 
 @pytest.mark.case("PSX-STAT-BLKSIZE", section="POSIX.1-2024 <sys/stat.h>")
-def test_the_preferred_block_size_is_one(here):
+def test_the_preferred_block_size_is_one(client_dir):
     """st_blksize is a file-system-specific preferred I/O block size: a positive number."""
-    assert os.stat(a_file(here / "f")).st_blksize > 0
+    assert os.stat(make_file(client_dir / "f")).st_blksize > 0
 
 
 @pytest.mark.case("PSX-STAT-DEVICE", section="POSIX.1-2024 <sys/stat.h>")
-def test_files_of_one_file_system_are_of_one_device(here):
+def test_files_of_one_file_system_are_of_one_device(client_dir):
     """st_dev is the same for all files of a file system."""
-    (here / "d").mkdir()
-    assert os.stat(a_file(here / "d" / "f")).st_dev == os.stat(here).st_dev
+    (client_dir / "d").mkdir()
+    assert os.stat(make_file(client_dir / "d" / "f")).st_dev == os.stat(client_dir).st_dev
 
 
 @pytest.mark.case("PSX-PATHCONF-EINVAL", section="POSIX.1-2024 pathconf(): ERRORS")
-def test_a_variable_that_does_not_exist(here):
+def test_a_variable_that_does_not_exist(client_dir):
     """[EINVAL] The value of name is not valid."""
-    refused(errno.EINVAL, os.pathconf, here, 9999)
+    assert_errno(errno.EINVAL, os.pathconf, client_dir, 9999)
 
 
 @pytest.mark.case("PSX-PATHCONF-PIPE-BUF", section="POSIX.1-2024 pathconf(): DESCRIPTION")
-def test_pipe_buf_of_a_fifo(here):
+def test_pipe_buf_of_a_fifo(client_dir):
     """{PIPE_BUF} of a FIFO is at least {_POSIX_PIPE_BUF}, 512."""
-    os.mkfifo(here / "fifo")
-    assert os.pathconf(here / "fifo", "PC_PIPE_BUF") >= 512
+    os.mkfifo(client_dir / "fifo")
+    assert os.pathconf(client_dir / "fifo", "PC_PIPE_BUF") >= 512
 
 
 @pytest.mark.case("PSX-STATVFS-DANGLING", section="POSIX.1-2024 statvfs(): ERRORS")
-def test_statvfs_follows_links(here):
+def test_statvfs_follows_links(client_dir):
     """[ENOENT] A component does not name an existing file: a dangling link leads to none."""
-    os.symlink("absent", here / "link")
-    refused(errno.ENOENT, os.statvfs, here / "link")
+    os.symlink("absent", client_dir / "link")
+    assert_errno(errno.ENOENT, os.statvfs, client_dir / "link")

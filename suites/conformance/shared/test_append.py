@@ -26,21 +26,21 @@ def _record(who: str, number: int) -> bytes:
 
 
 @pytest.mark.case("SHR-APPEND-01")
-def test_records_appended_in_turn_stand_in_their_order(a, b, wire):
+def test_records_appended_in_turn_stand_in_their_order(a, b, crossed_wire):
     a.write_file("f", b"")
     for number in range(12):
         hand = (a, b)[number % 2]
-        with wire(hand, "write"):
+        with crossed_wire(hand, "write"):
             hand.write_file("f", _record("x", number), O_APPEND)
     assert a.read_file("f") == b"".join(_record("x", number) for number in range(12))
 
 
 @pytest.mark.case("SHR-APPEND-02", section="RFC 7530 10.3.2; POSIX.1-2024 write()")
-def test_under_a_lock_no_record_is_lost_though_both_keep_the_file_open(a, b, wire):
+def test_under_a_lock_no_record_is_lost_though_both_keep_the_file_open(a, b, crossed_wire):
     files = [(a, a.open("f", O_CREAT | O_WRONLY | O_APPEND)), (b, b.open("f", O_WRONLY | O_APPEND))]
     for number in range(12):
         hand, fd = files[number % 2]
-        with wire(hand, "lock"):
+        with crossed_wire(hand, "lock"):
             hand.lock(fd, F_WRLCK)
         hand.write(fd, _record("x", number))
         hand.lock(fd, F_UNLCK)
@@ -50,7 +50,7 @@ def test_under_a_lock_no_record_is_lost_though_both_keep_the_file_open(a, b, wir
 
 
 @pytest.mark.case("SHR-APPEND-03", section="RFC 7530 10.3.2; POSIX.1-2024 write()")
-def test_nor_when_both_are_at_it_at_once(a, b, race, wire):
+def test_nor_when_both_are_at_it_at_once(a, b, race, crossed_wire):
     a.write_file("f", b"")
     fds = [hand.open("f", O_WRONLY | O_APPEND) for hand in (a, b)]
 
@@ -60,7 +60,7 @@ def test_nor_when_both_are_at_it_at_once(a, b, race, wire):
             yield ("write", fd, _record(who, number))
             yield ("lock", fd, F_UNLCK, 0, 0, False)
 
-    with wire(a, "lock"):
+    with crossed_wire(a, "lock"):
         answers = race(records("a", fds[0]), records("b", fds[1]))
     refused = [answer for side in answers for answer in side if isinstance(answer, OSError)]
     assert not refused, refused[0]
@@ -74,10 +74,10 @@ def test_nor_when_both_are_at_it_at_once(a, b, race, wire):
 
 
 @pytest.mark.case("SHR-APPEND-04", level="MAY", section="open(2), O_APPEND", kills=())
-def test_without_a_lock_records_may_be_lost(a, b, race, wire, observe):
+def test_without_a_lock_records_may_be_lost(a, b, race, crossed_wire, observe):
     a.write_file("f", b"")
     fds = [hand.open("f", O_WRONLY | O_APPEND) for hand in (a, b)]
-    with wire(a, "write"):
+    with crossed_wire(a, "write"):
         race(
             *(
                 [("write", fd, _record(who, number)) for number in range(RECORDS)] + [("close", fd)]

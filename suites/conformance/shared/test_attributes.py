@@ -16,60 +16,60 @@ pytestmark = [
 
 
 @pytest.mark.case("SHR-ATTR-01")
-def test_a_new_size_is_seen(a, b, wire, eventually):
+def test_a_new_size_is_seen(a, b, crossed_wire, eventually):
     a.write_file("f", b"x" * 10)
     assert b.stat("f").size == 10
-    with wire(a, "write"):
+    with crossed_wire(a, "write"):
         a.write_file("f", b"x" * 2000)
-    with wire(b, "ask"):
+    with crossed_wire(b, "ask"):
         eventually(lambda: b.stat("f").size == 2000, "the size that the other client's write gave the file")
 
 
 @pytest.mark.case("SHR-ATTR-02")
-def test_a_new_time_is_seen(a, b, wire, eventually):
+def test_a_new_time_is_seen(a, b, crossed_wire, eventually):
     a.write_file("f", b"x")
     b.stat("f")
-    with wire(a, "change"):
+    with crossed_wire(a, "change"):
         a.utime("f", 10**18, 10**18)
-    with wire(b, "ask"):
+    with crossed_wire(b, "ask"):
         eventually(lambda: b.stat("f").mtime_ns == 10**18, "the time that the other client set")
 
 
 @pytest.mark.case("SHR-ATTR-03")
-def test_a_new_link_is_counted(a, b, wire, eventually):
+def test_a_new_link_is_counted(a, b, crossed_wire, eventually):
     a.write_file("f", b"x")
     assert b.stat("f").nlink == 1
-    with wire(a, "change"):
+    with crossed_wire(a, "change"):
         a.link("f", "g")
-    with wire(b, "ask"):
+    with crossed_wire(b, "ask"):
         eventually(lambda: b.stat("f").nlink == 2, "the second link, which the other client made")
 
 
 @pytest.mark.case("SHR-ATTR-04")
-def test_an_open_file_follows_too(a, b, wire, eventually):
+def test_an_open_file_follows_too(a, b, crossed_wire, eventually):
     a.write_file("f", b"one")
     fd = b.open("f")
     assert b.pread(fd, 100) == b"one"
-    with wire(a, "write"):
+    with crossed_wire(a, "write"):
         a.write_file("f", b"two, and longer")
-    with wire(b, "ask"):
+    with crossed_wire(b, "ask"):
         eventually(lambda: b.fstat(fd).size == 15, "the new size, through the open file")
         eventually(lambda: b.pread(fd, 100) == b"two, and longer", "the new data, through the open file")
 
 
 @pytest.mark.slow
 @pytest.mark.case("SHR-ATTR-05", section="RFC 7530 10.8; nfs(5)", kills=("names-never-expire",))
-def test_names_that_were_looked_up_are_looked_up_again(a, b, wire, eventually):
+def test_names_that_were_looked_up_are_looked_up_again(a, b, crossed_wire, eventually):
     a.write_file("removed", b"x")
     a.write_file("renamed", b"x")
     assert b.exists("removed")
     assert b.exists("renamed")
     assert not b.exists("made")
-    with wire(a, "change"):
+    with crossed_wire(a, "change"):
         a.unlink("removed")
         a.rename("renamed", "new")
         a.write_file("made", b"x")
-    with wire(b, "ask"):
+    with crossed_wire(b, "ask"):
         eventually(lambda: not b.exists("removed"), "that the other client removed a file")
         eventually(lambda: not b.exists("renamed"), "that the other client renamed a file")
         eventually(lambda: b.exists("made"), "the file that the other client made where there was none")
@@ -77,11 +77,11 @@ def test_names_that_were_looked_up_are_looked_up_again(a, b, wire, eventually):
 
 @pytest.mark.slow
 @pytest.mark.case("SHR-ATTR-06", section="RFC 7530 10.8; nfs(5)", kills=("names-never-expire",))
-def test_so_is_a_symbolic_link_that_was_made_anew(a, b, wire, eventually):
+def test_so_is_a_symbolic_link_that_was_made_anew(a, b, crossed_wire, eventually):
     a.symlink("one", "f")
     assert b.readlink("f") == "one"
-    with wire(a, "change"):
+    with crossed_wire(a, "change"):
         a.unlink("f")
         a.symlink("two", "f")
-    with wire(b, "ask"):
+    with crossed_wire(b, "ask"):
         eventually(lambda: b.readlink("f") == "two", "the symbolic link that the other client made anew")

@@ -21,100 +21,100 @@ LATE = ("close-keeps-data-back",)
 
 
 @pytest.mark.case("SHR-CTO-01", kills=LATE)
-def test_what_was_written_before_the_close_is_read_after_the_open(a, b, wire):
-    with wire(a, "write"):
+def test_what_was_written_before_the_close_is_read_after_the_open(a, b, crossed_wire):
+    with crossed_wire(a, "write"):
         a.write_file("f", b"written by a")
-    with wire(b, "ask"):
+    with crossed_wire(b, "ask"):
         assert b.read_file("f") == b"written by a"
 
 
 @pytest.mark.case("SHR-CTO-02", kills=("names-appear-late", "close-keeps-data-back"))
-def test_and_the_other_way_round(a, b, wire):
-    with wire(b, "write"):
+def test_and_the_other_way_round(a, b, crossed_wire):
+    with crossed_wire(b, "write"):
         b.write_file("f", b"written by b")
-    with wire(a, "ask"):
+    with crossed_wire(a, "ask"):
         assert a.read_file("f") == b"written by b"
 
 
 @pytest.mark.case("SHR-CTO-03", kills=STALE)
-def test_cached_data_are_revalidated_by_the_next_open(a, b, wire):
+def test_cached_data_are_revalidated_by_the_next_open(a, b, crossed_wire):
     a.write_file("f", b"first" * 100)
     assert b.read_file("f") == b"first" * 100
-    with wire(a, "write"):
+    with crossed_wire(a, "write"):
         a.write_file("f", b"other" * 100)
     assert b.read_file("f") == b"other" * 100
 
 
 @pytest.mark.case("SHR-CTO-04", kills=STALE)
-def test_what_is_overwritten_again_and_again_is_seen_every_time(a, b, wire):
+def test_what_is_overwritten_again_and_again_is_seen_every_time(a, b, crossed_wire):
     # Faster than a time stamp's resolution may be: it is the change attribute that tells.
     for generation in range(20):
-        with wire(a, "write"):
+        with crossed_wire(a, "write"):
             a.write_file("f", b"%08d" % generation, O_CREAT)
         assert b.read_file("f") == b"%08d" % generation
 
 
 @pytest.mark.case("SHR-CTO-05", kills=("open-finds-old-size",))
-def test_a_file_that_was_cut_off_is_short_for_the_next_to_open_it(a, b, wire):
+def test_a_file_that_was_cut_off_is_short_for_the_next_to_open_it(a, b, crossed_wire):
     a.write_file("f", b"x" * 10000)
     assert len(b.read_file("f")) == 10000
-    with wire(a, "change"):
+    with crossed_wire(a, "change"):
         a.truncate("f", 17)
     assert b.read_file("f") == b"x" * 17
 
 
 @pytest.mark.case("SHR-CTO-06", kills=("open-finds-old-size",))
-def test_a_file_that_was_made_longer_ends_in_zeros(a, b, wire):
+def test_a_file_that_was_made_longer_ends_in_zeros(a, b, crossed_wire):
     a.write_file("f", b"x" * 10)
     assert b.read_file("f") == b"x" * 10
-    with wire(a, "change"):
+    with crossed_wire(a, "change"):
         a.truncate("f", 5000)
     assert b.read_file("f") == b"x" * 10 + bytes(4990)
 
 
 @pytest.mark.case("SHR-CTO-07", kills=("open-finds-old-size",))
-def test_a_file_that_was_emptied_by_an_open_is_empty(a, b, wire):
+def test_a_file_that_was_emptied_by_an_open_is_empty(a, b, crossed_wire):
     a.write_file("f", b"x" * 5000)
     assert b.read_file("f") == b"x" * 5000
-    with wire(a, "change"):
+    with crossed_wire(a, "change"):
         a.write_file("f", b"")
     assert b.read_file("f") == b""
 
 
 @pytest.mark.case("SHR-CTO-08", kills=("open-finds-old-size",))
-def test_what_was_appended_is_there_after_the_open(a, b, wire):
+def test_what_was_appended_is_there_after_the_open(a, b, crossed_wire):
     a.write_file("f", b"one,")
     assert b.read_file("f") == b"one,"
-    with wire(a, "write"):
+    with crossed_wire(a, "write"):
         a.write_file("f", b"two", O_APPEND)
     assert b.read_file("f") == b"one,two"
 
 
 @pytest.mark.case("SHR-CTO-09", kills=LATE, section="RFC 7530 16.3; fsync(2)")
-def test_what_was_synced_is_read_though_the_file_is_still_open(a, b, wire):
+def test_what_was_synced_is_read_though_the_file_is_still_open(a, b, crossed_wire):
     fd = a.open("f", O_CREAT | O_WRONLY)
-    with wire(a, "write"):
+    with crossed_wire(a, "write"):
         a.write(fd, b"synced")
         a.fsync(fd)
     assert b.read_file("f") == b"synced"
 
 
 @pytest.mark.case("SHR-CTO-10", section="RFC 7530 10.6", kills=("attributes-never-expire",))
-def test_the_attributes_of_what_was_opened_are_fresh(a, b, wire):
+def test_the_attributes_of_what_was_opened_are_fresh(a, b, crossed_wire):
     a.write_file("f", b"x")
     assert b.stat("f").size == 1
-    with wire(a, "write"):
+    with crossed_wire(a, "write"):
         a.write_file("f", b"x" * 3000)
     fd = b.open("f")
     assert b.fstat(fd).size == 3000
 
 
 @pytest.mark.case("SHR-CTO-11", section="RFC 7530 10.6", kills=("attributes-never-expire",))
-def test_so_is_the_mode(a, b, wire, at_once):
+def test_so_is_the_mode(a, b, crossed_wire, at_once):
     a.write_file("f", b"x")
     a.chmod("f", 0o600)
     was = b.stat("f").mode & 0o777
-    with wire(a, "change"):
+    with crossed_wire(a, "change"):
         a.chmod("f", 0o444)
     if a.stat("f").mode & 0o777 == was:
         pytest.skip("modes cannot be changed here: the mount gives every file the same one")
@@ -123,31 +123,31 @@ def test_so_is_the_mode(a, b, wire, at_once):
 
 
 @pytest.mark.case("SHR-CTO-12", kills=("open-finds-the-old-file",), section="RFC 7530 10.8")
-def test_a_file_made_anew_under_the_old_name_is_the_one_that_is_opened(a, b, wire):
+def test_a_file_made_anew_under_the_old_name_is_the_one_that_is_opened(a, b, crossed_wire):
     a.write_file("f", b"the old one")
     assert b.read_file("f") == b"the old one"
-    with wire(a, "change"):
+    with crossed_wire(a, "change"):
         a.unlink("f")
         a.write_file("f", b"the new one")
     assert b.read_file("f") == b"the new one"
 
 
 @pytest.mark.case("SHR-CTO-13", kills=("open-finds-the-old-file",), section="RFC 7530 10.8")
-def test_a_file_renamed_over_the_old_one_is_the_one_that_is_opened(a, b, wire):
+def test_a_file_renamed_over_the_old_one_is_the_one_that_is_opened(a, b, crossed_wire):
     a.write_file("f", b"the old one")
     assert b.read_file("f") == b"the old one"
     a.write_file("new", b"the new one")
-    with wire(a, "change"):
+    with crossed_wire(a, "change"):
         a.rename("new", "f")
     assert b.read_file("f") == b"the new one"
 
 
 @pytest.mark.case("SHR-CTO-14", kills=LATE, section="RFC 7530 10.7; mmap(2)")
-def test_what_was_written_through_a_map_is_read_after_the_open(a, b, wire):
+def test_what_was_written_through_a_map_is_read_after_the_open(a, b, crossed_wire):
     a.write_file("f", bytes(8192))
     fd = a.open("f", O_RDWR)
     number = a.call("map", fd, 8192)
-    with wire(a, "write"):
+    with crossed_wire(a, "write"):
         a.call("poke", number, 4090, b"across pages")
         a.call("msync", number)
         a.call("unmap", number)
@@ -156,30 +156,30 @@ def test_what_was_written_through_a_map_is_read_after_the_open(a, b, wire):
 
 
 @pytest.mark.case("SHR-CTO-15", kills=STALE, section="RFC 7530 10.7; mmap(2)")
-def test_a_map_of_what_was_just_opened_shows_it(a, b, wire):
+def test_a_map_of_what_was_just_opened_shows_it(a, b, crossed_wire):
     a.write_file("f", b"a" * 8192)
     assert b.read_file("f") == b"a" * 8192
-    with wire(a, "write"):
+    with crossed_wire(a, "write"):
         a.write_file("f", b"b" * 8192)
     fd = b.open("f", O_RDWR)
     assert b.call("peek", b.call("map", fd, 8192), 4000, 200) == b"b" * 200
 
 
 @pytest.mark.case("SHR-CTO-16", kills=LATE)
-def test_a_large_file_arrives_whole(a, b, wire):
+def test_a_large_file_arrives_whole(a, b, crossed_wire):
     data = bytes(range(256)) * 12345
-    with wire(a, "write"):
+    with crossed_wire(a, "write"):
         a.write_file("f", data)
-    with wire(b, "read"):
+    with crossed_wire(b, "read"):
         assert b.call("read_file", "f", 1 << 23) == data
 
 
 @pytest.mark.case("SHR-CTO-17", kills=("writes-are-whole-pages",))
-def test_parts_of_one_page_that_two_clients_write_in_turn_are_both_kept(a, b, wire):
+def test_parts_of_one_page_that_two_clients_write_in_turn_are_both_kept(a, b, crossed_wire):
     a.write_file("f", b"." * 300)
     for turn, (hand, offset) in enumerate([(a, 0), (b, 100), (a, 200), (b, 50)]):
         fd = hand.open("f", O_RDWR)
-        with wire(hand, "write"):
+        with crossed_wire(hand, "write"):
             hand.pwrite(fd, b"%d" % turn * 50, offset)
             hand.close(fd)
     expected = b"0" * 50 + b"3" * 50 + b"1" * 50 + b"." * 50 + b"2" * 50 + b"." * 50
@@ -187,11 +187,11 @@ def test_parts_of_one_page_that_two_clients_write_in_turn_are_both_kept(a, b, wi
 
 
 @pytest.mark.case("SHR-CTO-18", kills=LATE)
-def test_what_lies_between_the_end_and_a_later_write_reads_as_zeros(a, b, wire):
+def test_what_lies_between_the_end_and_a_later_write_reads_as_zeros(a, b, crossed_wire):
     a.write_file("f", b"begin")
     assert b.read_file("f") == b"begin"
     fd = a.open("f", O_WRONLY)
-    with wire(a, "write"):
+    with crossed_wire(a, "write"):
         a.pwrite(fd, b"end", 70000)
         a.close(fd)
     found = b.read_file("f")
@@ -200,11 +200,11 @@ def test_what_lies_between_the_end_and_a_later_write_reads_as_zeros(a, b, wire):
 
 
 @pytest.mark.case("SHR-CTO-19", kills=STALE)
-def test_an_open_file_need_not_follow_but_one_opened_again_does(a, b, wire):
+def test_an_open_file_need_not_follow_but_one_opened_again_does(a, b, crossed_wire):
     a.write_file("f", b"first")
     fd = b.open("f")
     assert b.pread(fd, 10) == b"first"
-    with wire(a, "write"):
+    with crossed_wire(a, "write"):
         a.write_file("f", b"later", O_CREAT)
     b.close(fd)
     assert b.read_file("f") == b"later"

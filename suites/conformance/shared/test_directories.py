@@ -25,87 +25,87 @@ def _files(first: int, last: int) -> list[str]:
 
 
 @pytest.mark.case("SHR-DIR-01")
-def test_a_file_that_another_made_is_listed(a, b, wire, eventually):
+def test_a_file_that_another_made_is_listed(a, b, crossed_wire, eventually):
     a.mkdir("d")
     a.write_file("d/one", b"")
-    assert b.names("d") == ["one"]
-    with wire(a, "change"):
+    assert b.listdir("d") == ["one"]
+    with crossed_wire(a, "change"):
         a.write_file("d/two", b"")
-    eventually(lambda: b.names("d") == ["one", "two"], "the file that the other client made")
+    eventually(lambda: b.listdir("d") == ["one", "two"], "the file that the other client made")
 
 
 @pytest.mark.case("SHR-DIR-02")
-def test_a_file_that_another_removed_is_not_listed(a, b, wire, eventually):
+def test_a_file_that_another_removed_is_not_listed(a, b, crossed_wire, eventually):
     a.mkdir("d")
     for name in ("one", "two"):
         a.write_file(f"d/{name}", b"")
-    assert b.names("d") == ["one", "two"]
-    with wire(a, "change"):
+    assert b.listdir("d") == ["one", "two"]
+    with crossed_wire(a, "change"):
         a.unlink("d/one")
-    eventually(lambda: b.names("d") == ["two"], "that the other client removed a file")
+    eventually(lambda: b.listdir("d") == ["two"], "that the other client removed a file")
 
 
 @pytest.mark.case("SHR-DIR-03")
-def test_a_file_that_another_renamed_is_listed_once(a, b, wire, eventually):
+def test_a_file_that_another_renamed_is_listed_once(a, b, crossed_wire, eventually):
     a.mkdir("d")
     a.write_file("d/one", b"")
-    assert b.names("d") == ["one"]
-    with wire(a, "change"):
+    assert b.listdir("d") == ["one"]
+    with crossed_wire(a, "change"):
         a.rename("d/one", "d/two")
-    eventually(lambda: b.names("d") == ["two"], "that the other client renamed a file")
+    eventually(lambda: b.listdir("d") == ["two"], "that the other client renamed a file")
 
 
 @pytest.mark.case(
     "SHR-DIR-04", section="RFC 7530 16.24; POSIX.1-2024 readdir()", kills=("readdir-ends-early",)
 )
-def test_a_large_directory_is_listed_whole(a, b, wire):
+def test_a_large_directory_is_listed_whole(a, b, crossed_wire):
     a.mkdir("d")
     a.each([("write_file", f"d/{name}", b"") for name in _files(0, MANY)], deadline=120)
-    with wire(b, "list"):
-        assert b.names("d") == _files(0, MANY)
+    with crossed_wire(b, "list"):
+        assert b.listdir("d") == _files(0, MANY)
 
 
 @pytest.mark.case("SHR-DIR-05", section="POSIX.1-2024 readdir()", kills=("readdir-doubles",))
-def test_what_was_there_throughout_is_listed_once_while_another_adds(a, b, race, wire):
+def test_what_was_there_throughout_is_listed_once_while_another_adds(a, b, race, crossed_wire):
     a.mkdir("d")
     a.each([("write_file", f"d/{name}", b"") for name in _files(0, MANY)], deadline=120)
     more = [("write_file", f"d/{name}", b"") for name in _files(MANY, MANY + 60)]
-    with wire(b, "list"):
+    with crossed_wire(b, "list"):
         _, listings = race(more, [("names", "d")] * 8)
     for listing in listings:
         assert [name for name in listing if name < f"file-{MANY:05}"] == _files(0, MANY)
 
 
 @pytest.mark.case("SHR-DIR-06", section="POSIX.1-2024 readdir()", kills=("readdir-ends-early",))
-def test_what_was_there_throughout_is_listed_once_while_another_removes(a, b, race, wire):
+def test_what_was_there_throughout_is_listed_once_while_another_removes(a, b, race, crossed_wire):
     a.mkdir("d")
     a.each([("write_file", f"d/{name}", b"") for name in _files(0, MANY + 60)], deadline=120)
     fewer = [("unlink", f"d/{name}") for name in _files(MANY, MANY + 60)]
-    with wire(b, "list"):
+    with crossed_wire(b, "list"):
         _, listings = race(fewer, [("names", "d")] * 8)
     for listing in listings:
         assert [name for name in listing if name < f"file-{MANY:05}"] == _files(0, MANY)
 
 
 @pytest.mark.case("SHR-DIR-07", section="POSIX.1-2024 rmdir() [ENOTEMPTY]", kills=("rmdir-full",))
-def test_a_directory_that_another_filled_is_not_removed(a, b, wire):
+def test_a_directory_that_another_filled_is_not_removed(a, b, crossed_wire):
     a.mkdir("d")
-    assert a.names("d") == []
-    with wire(b, "change"):
+    assert a.listdir("d") == []
+    with crossed_wire(b, "change"):
         b.write_file("d/f", b"mine")
-    with wire(a, "change"), pytest.raises(OSError, match=r"not empty|exists"):
+    with crossed_wire(a, "change"), pytest.raises(OSError, match=r"not empty|exists"):
         a.rmdir("d")
     assert b.read_file("d/f") == b"mine"
 
 
 @pytest.mark.case("SHR-DIR-08", section="POSIX.1-2024 rmdir()", kills=("unlink-not-done",))
-def test_a_directory_that_another_emptied_is_removed(a, b, wire, at_once):
+def test_a_directory_that_another_emptied_is_removed(a, b, crossed_wire, at_once):
     a.mkdir("d")
     a.write_file("d/f", b"x")
-    assert a.names("d") == ["f"]
-    with wire(b, "change"):
+    assert a.listdir("d") == ["f"]
+    with crossed_wire(b, "change"):
         b.unlink("d/f")
-    with wire(a, "change"):
+    with crossed_wire(a, "change"):
         at_once(lambda: _removed(a, "d"), "the directory is empty, and can be removed")
     with pytest.raises(FileNotFoundError):
         b.open("d/f")
@@ -124,21 +124,21 @@ def _removed(hand, name: str) -> bool:
 @pytest.mark.case(
     "SHR-DIR-09", section="POSIX.1-2024 open() [ENOENT]", kills=("removed-directories-take-files",)
 )
-def test_nothing_is_made_in_a_directory_that_another_removed(a, b, wire):
+def test_nothing_is_made_in_a_directory_that_another_removed(a, b, crossed_wire):
     a.mkdir("d")
-    assert b.names("d") == []
-    with wire(a, "change"):
+    assert b.listdir("d") == []
+    with crossed_wire(a, "change"):
         a.rmdir("d")
     with pytest.raises(OSError, match=r"No such file|[Ss]tale"):
         b.open("d/f", O_CREAT | O_EXCL | O_WRONLY)
 
 
 @pytest.mark.case("SHR-DIR-10", section="RFC 7530 10.8; nfs(5)", kills=("names-appear-late",))
-def test_a_tree_that_another_made_is_walked_at_once(a, b, wire):
-    with wire(a, "change"):
+def test_a_tree_that_another_made_is_walked_at_once(a, b, crossed_wire):
+    with crossed_wire(a, "change"):
         a.mkdir("d")
         a.mkdir("d/e")
         a.write_file("d/e/f", b"deep")
-    with wire(b, "ask"):
+    with crossed_wire(b, "ask"):
         assert b.read_file("d/e/f") == b"deep"
-    assert b.names("d") == ["e"]
+    assert b.listdir("d") == ["e"]

@@ -35,12 +35,12 @@ def _winners(answers, loss: type[OSError]) -> list[bool]:
 
 
 @pytest.fixture
-def elect(b, race, wire):
+def elect(b, race, crossed_wire):
     """Return what lets both make their calls, ``b`` from the other end: each is won by one."""
 
     def run(mine, yours, loss: type[OSError]) -> None:
         # Who comes too late to what is gone need not ask for more than where it is.
-        with wire(b, "ask" if loss is FileNotFoundError else "change"):
+        with crossed_wire(b, "ask" if loss is FileNotFoundError else "change"):
             ours, theirs = race(mine, list(reversed(yours)))
         won, lost = _winners(ours, loss), _winners(theirs[::-1], loss)
         both = [call[1:] for call, x, y in zip(mine, won, lost, strict=True) if x and y]
@@ -117,44 +117,44 @@ def test_one_client_renames_a_file(a, b, elect):
             [("rename", name, f"{name}-b") for name in names],
             FileNotFoundError,
         )
-        found = [name for name in b.names() if name.startswith(f"{turn}-")]
+        found = [name for name in b.listdir() if name.startswith(f"{turn}-")]
         assert sorted(name[:-2] for name in found) == sorted(names)
 
 
 @pytest.mark.case("SHR-ELECT-08", kills=("exclusive-not",))
-def test_a_name_known_to_be_absent_is_not_taken_twice(a, b, wire):
+def test_a_name_known_to_be_absent_is_not_taken_twice(a, b, crossed_wire):
     assert not b.exists("f")
-    with wire(a, "change"):
+    with crossed_wire(a, "change"):
         a.close(a.open("f", O_CREAT | O_EXCL | O_WRONLY))
-    with wire(b, "change"), pytest.raises(FileExistsError):
+    with crossed_wire(b, "change"), pytest.raises(FileExistsError):
         b.open("f", O_CREAT | O_EXCL | O_WRONLY)
 
 
 @pytest.mark.case("SHR-ELECT-09", section="POSIX.1-2024 mkdir() [EEXIST]", kills=("mkdir-exists-accepted",))
-def test_nor_is_a_directorys(a, b, wire):
+def test_nor_is_a_directorys(a, b, crossed_wire):
     assert not b.exists("d")
-    with wire(a, "change"):
+    with crossed_wire(a, "change"):
         a.mkdir("d")
-    with wire(b, "change"), pytest.raises(FileExistsError):
+    with crossed_wire(b, "change"), pytest.raises(FileExistsError):
         b.mkdir("d")
 
 
 @pytest.mark.case("SHR-ELECT-10", kills=("names-never-expire",))
-def test_a_name_that_another_removed_can_be_made_again(a, b, wire, at_once):
+def test_a_name_that_another_removed_can_be_made_again(a, b, crossed_wire, at_once):
     a.write_file("f", b"x")
     assert b.read_file("f") == b"x"
-    with wire(a, "change"):
+    with crossed_wire(a, "change"):
         a.unlink("f")
-    with wire(b, "change"):
+    with crossed_wire(b, "change"):
         at_once(lambda: _made(b, "f"), "the name is free, and can be made")
 
 
 @pytest.mark.case("SHR-ELECT-11", kills=("names-never-expire",), section="RFC 7530 10.8")
-def test_who_removed_a_file_sees_that_another_has_made_it_again(a, b, wire, at_once):
+def test_who_removed_a_file_sees_that_another_has_made_it_again(a, b, crossed_wire, at_once):
     a.write_file("f", b"x")
     a.unlink("f")
     assert not a.exists("f")
-    with wire(b, "change"):
+    with crossed_wire(b, "change"):
         b.write_file("f", b"again")
     at_once(
         lambda: a.exists("f") and a.read_file("f") == b"again",

@@ -30,56 +30,56 @@ def trusted(a):
 
 
 @pytest.mark.case("SHR-RECALL-01", kills=("open-finds-old-data",))
-def test_a_write_by_another_is_seen_by_who_trusted_its_cache(a, b, trusted, wire):
-    with wire(b, "write"):
+def test_a_write_by_another_is_seen_by_who_trusted_its_cache(a, b, trusted, crossed_wire):
+    with crossed_wire(b, "write"):
         b.write_file(trusted, b"later")
     assert a.read_file(trusted) == b"later"
 
 
 @pytest.mark.case("SHR-RECALL-02", kills=("open-finds-the-old-file",))
-def test_so_is_a_rename_over_it(a, b, trusted, wire, at_once):
+def test_so_is_a_rename_over_it(a, b, trusted, crossed_wire, at_once):
     b.write_file("new", b"later")
-    with wire(b, "change"):
+    with crossed_wire(b, "change"):
         b.rename("new", trusted)
     at_once(lambda: a.read_file(trusted) == b"later", "the file that the other client put in its place")
 
 
 @pytest.mark.case("SHR-RECALL-03", kills=("open-finds-the-old-file",))
-def test_so_is_its_removal(a, b, trusted, wire, at_once):
-    with wire(b, "change"):
+def test_so_is_its_removal(a, b, trusted, crossed_wire, at_once):
+    with crossed_wire(b, "change"):
         b.unlink(trusted)
-    at_once(lambda: not a.opens(trusted), "that the other client removed it")
+    at_once(lambda: not a.can_open(trusted), "that the other client removed it")
 
 
 @pytest.mark.case("SHR-RECALL-04", kills=("open-finds-old-size",))
-def test_so_is_a_truncation(a, b, trusted, wire):
-    with wire(b, "change"):
+def test_so_is_a_truncation(a, b, trusted, crossed_wire):
+    with crossed_wire(b, "change"):
         b.truncate(trusted, 2)
     assert a.read_file(trusted) == b"fi"
 
 
 @pytest.mark.case("SHR-RECALL-05", kills=("attributes-never-expire",))
-def test_so_is_a_change_of_its_times(a, b, trusted, wire, at_once):
-    with wire(b, "change"):
+def test_so_is_a_change_of_its_times(a, b, trusted, crossed_wire, at_once):
+    with crossed_wire(b, "change"):
         b.utime(trusted, 10**18, 10**18)
     at_once(lambda: a.fstat(a.open(trusted)).mtime_ns == 10**18, "the time that the other client set")
 
 
 @pytest.mark.case("SHR-RECALL-06", kills=("open-finds-old-data",))
-def test_who_still_has_it_open_gives_it_back_too(a, b, trusted, wire):
+def test_who_still_has_it_open_gives_it_back_too(a, b, trusted, crossed_wire):
     fd = a.open(trusted)
     assert a.pread(fd, 10) == b"first"
-    with wire(b, "write"):
+    with crossed_wire(b, "write"):
         b.write_file(trusted, b"later", O_CREAT)
     assert a.read_file(trusted) == b"later"
 
 
 @pytest.mark.case("SHR-RECALL-07", kills=("close-keeps-data-back",))
-def test_what_was_written_and_closed_is_there_whoever_had_it_to_itself(a, b, trusted, wire):
+def test_what_was_written_and_closed_is_there_whoever_had_it_to_itself(a, b, trusted, crossed_wire):
     fd = a.open(trusted, O_RDWR)
     for number in range(5):
         a.pwrite(fd, b"%05d" % number)
-    with wire(a, "write"):
+    with crossed_wire(a, "write"):
         a.close(fd)
         assert b.read_file(trusted) == b"00004"
 
@@ -96,11 +96,11 @@ def test_what_was_written_and_not_closed_may_be_there(a, b, trusted, observe):
 
 
 @pytest.mark.case("SHR-RECALL-09", kills=("open-finds-old-data",))
-def test_it_goes_back_and_forth(a, b, wire):
+def test_it_goes_back_and_forth(a, b, crossed_wire):
     a.write_file("f", b"%04d" % 0)
     for turn in range(1, 13):
         reader, writer = ((a, b), (b, a))[turn % 2]
         assert reader.read_file("f") == b"%04d" % (turn - 1)
-        with wire(writer, "write"):
+        with crossed_wire(writer, "write"):
             writer.write_file("f", b"%04d" % turn, O_CREAT)
     assert a.read_file("f") == b.read_file("f") == b"0012"

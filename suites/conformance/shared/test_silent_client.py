@@ -36,10 +36,10 @@ KEPT = 60.0
 
 
 @pytest.fixture
-def forgotten(a, wire, patience):
+def forgotten(a, crossed_wire, visibility_timeout):
     """Return the seconds after which a client that says nothing must have been given up."""
-    lease = wire.lease(a)
-    return patience + KEPT if lease is None else LEASES * lease + MORE
+    lease = crossed_wire.lease(a)
+    return visibility_timeout + KEPT if lease is None else LEASES * lease + MORE
 
 
 def granted(ask, seconds: float) -> float | None:
@@ -54,45 +54,47 @@ def granted(ask, seconds: float) -> float | None:
 
 @pytest.mark.case("SHR-SILENT-01", section="RFC 7530 9.6.1, 9.6.3.1", spares=NOT_HERE)
 def test_its_lock_is_its_own_for_a_lease_and_anothers_afterwards(
-    a, b, fds, wire, cut_off, forgotten, observe
+    a, b, fds, crossed_wire, network_cut, forgotten, observe
 ):
-    with wire(a, "lock"):
+    with crossed_wire(a, "lock"):
         a.lock(fds[0], F_WRLCK, 0, 10)
-    with cut_off(a):
-        with wire(b, "lock"):
-            assert not b.may_lock(fds[1], F_WRLCK, 0, 10), "given away though its holder has just been heard"
-        took = granted(lambda: b.may_lock(fds[1], F_WRLCK, 0, 10), forgotten)
+    with network_cut(a):
+        with crossed_wire(b, "lock"):
+            assert not b.try_lock(fds[1], F_WRLCK, 0, 10), "given away though its holder has just been heard"
+        took = granted(lambda: b.try_lock(fds[1], F_WRLCK, 0, 10), forgotten)
         assert took is not None, f"a client that was silent for {forgotten:g} s keeps its lock"
     observe(f"a silent client's lock is given away within {30 * (1 + int(took / 30))} s")
 
 
 @pytest.mark.case("SHR-SILENT-02", section="RFC 7530 9.6.3.1; flock(2)", spares=NOT_HERE)
-def test_so_is_a_lock_of_the_whole_file(a, b, fds, wire, cut_off, forgotten):
-    with wire(a, "lock"):
+def test_so_is_a_lock_of_the_whole_file(a, b, fds, crossed_wire, network_cut, forgotten):
+    with crossed_wire(a, "lock"):
         a.flock(fds[0], LOCK_EX)
-    with cut_off(a):
+    with network_cut(a):
         assert not b.may_flock(fds[1], LOCK_EX)
-        with wire(b, "lock"):
+        with crossed_wire(b, "lock"):
             took = granted(lambda: b.may_flock(fds[1], LOCK_EX), forgotten)
         assert took is not None, f"a client that was silent for {forgotten:g} s keeps its lock"
 
 
 @pytest.mark.case("SHR-SILENT-03", section="RFC 7530 9.4, 9.6.3.1", spares=NOT_HERE)
-def test_who_waits_for_its_lock_is_granted_it(a, b, fds, wire, cut_off, forgotten):
-    with wire(a, "lock"):
+def test_who_waits_for_its_lock_is_granted_it(a, b, fds, crossed_wire, network_cut, forgotten):
+    with crossed_wire(a, "lock"):
         a.lock(fds[0], F_WRLCK, 0, 10)
-    with cut_off(a):
+    with network_cut(a):
         waiting = b.wait_for_lock(fds[1], F_WRLCK, 0, 10, deadline=2 * forgotten)
         assert waiting.done(within=forgotten), f"not granted within {forgotten:g} s of silence"
         waiting.result()
 
 
 @pytest.mark.case("SHR-SILENT-04", section="RFC 7530 9.6.3; fcntl(2), Lost locks", spares=NOT_HERE)
-def test_who_comes_back_does_not_write_by_a_lock_that_is_anothers(a, b, fds, wire, cut_off, forgotten):
-    with wire(a, "lock"):
+def test_who_comes_back_does_not_write_by_a_lock_that_is_anothers(
+    a, b, fds, crossed_wire, network_cut, forgotten
+):
+    with crossed_wire(a, "lock"):
         a.lock(fds[0], F_WRLCK, 0, 10)
-    with cut_off(a):
-        took = granted(lambda: b.may_lock(fds[1], F_WRLCK, 0, 10), forgotten)
+    with network_cut(a):
+        took = granted(lambda: b.try_lock(fds[1], F_WRLCK, 0, 10), forgotten)
         assert took is not None, f"a client that was silent for {forgotten:g} s keeps its lock"
         b.pwrite(fds[1], b"b's", 0)
         b.fsync(fds[1])
@@ -104,12 +106,14 @@ def test_who_comes_back_does_not_write_by_a_lock_that_is_anothers(a, b, fds, wir
 
 
 @pytest.mark.case("SHR-SILENT-05", section="RFC 7530 10.4.6; MS-SMB2 3.3.6.1", spares=NOT_HERE)
-def test_who_had_a_file_to_itself_does_not_keep_others_out(a, b, wire, cut_off, forgotten, at_once, observe):
+def test_who_had_a_file_to_itself_does_not_keep_others_out(
+    a, b, crossed_wire, network_cut, forgotten, at_once, observe
+):
     a.write_file("f", b"first")
     for _ in range(3):
         assert a.read_file("f") == b"first"
     a.open("f")
-    with cut_off(a), wire(b, "ask"):
+    with network_cut(a), crossed_wire(b, "ask"):
         began = time.monotonic()
         fd = b.start(("open", "f", O_RDWR), deadline=forgotten).result()
         took = time.monotonic() - began

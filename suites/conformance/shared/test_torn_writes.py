@@ -39,7 +39,7 @@ def _writes(fd: int, first: int) -> list[tuple]:
 
 
 @pytest.mark.case("SHR-TORN-01")
-def test_a_reader_under_a_lock_sees_one_writers_data_whole(a, fds, race, wire):
+def test_a_reader_under_a_lock_sees_one_writers_data_whole(a, fds, race, crossed_wire):
     a.pwrite(fds[0], bytes(SIZE))
     a.fsync(fds[0])
     reads = [
@@ -47,7 +47,7 @@ def test_a_reader_under_a_lock_sees_one_writers_data_whole(a, fds, race, wire):
         ("pread", fds[1], SIZE, 0),
         ("lock", fds[1], F_UNLCK, 0, SIZE, False),
     ]
-    with wire(a, "lock"):
+    with crossed_wire(a, "lock"):
         _, found = race(_writes(fds[0], 1), reads * TIMES)
     assert not [answer for answer in found if isinstance(answer, OSError)]
     assert {len(data) for data in found[1::3]} == {SIZE}
@@ -55,8 +55,8 @@ def test_a_reader_under_a_lock_sees_one_writers_data_whole(a, fds, race, wire):
 
 
 @pytest.mark.case("SHR-TORN-02")
-def test_of_two_writers_under_a_lock_the_last_ones_data_stand_whole(a, b, fds, race, wire):
-    with wire(a, "lock"):
+def test_of_two_writers_under_a_lock_the_last_ones_data_stand_whole(a, b, fds, race, crossed_wire):
+    with crossed_wire(a, "lock"):
         race(_writes(fds[0], 1), _writes(fds[1], 101))
     a.close(fds[0])
     b.close(fds[1])
@@ -67,13 +67,13 @@ def test_of_two_writers_under_a_lock_the_last_ones_data_stand_whole(a, b, fds, r
 
 
 @pytest.mark.case("SHR-TORN-03", kills=("writes-are-whole-pages",))
-def test_neighbours_in_one_page_do_not_overwrite_each_other(a, b, wire, observe):
+def test_neighbours_in_one_page_do_not_overwrite_each_other(a, b, crossed_wire, observe):
     a.write_file("f", bytes(4096))
     fds = a.open("f", O_RDWR), b.open("f", O_RDWR)
     assert b.pread(fds[1], 4096) == bytes(4096)
     for part in range(8):
         hand, fd = ((a, fds[0]), (b, fds[1]))[part % 2]
-        with wire(hand, "lock"):
+        with crossed_wire(hand, "lock"):
             hand.lock(fd, F_WRLCK, part * 512, 512)
         hand.pwrite(fd, bytes([65 + part]) * 512, part * 512)
     wanted = b"".join(bytes([65 + part]) * 512 for part in range(8))
@@ -89,7 +89,7 @@ def test_neighbours_in_one_page_do_not_overwrite_each_other(a, b, wire, observe)
 
 
 @pytest.mark.case("SHR-TORN-04", level="MAY", section="POSIX.1-2024 2.9.7; RFC 1813 4.11", kills=())
-def test_without_a_lock_a_reader_may_see_parts_of_two(a, fds, race, wire, observe):
+def test_without_a_lock_a_reader_may_see_parts_of_two(a, fds, race, crossed_wire, observe):
     a.pwrite(fds[0], bytes(SIZE))
     a.fsync(fds[0])
     writes = [
@@ -97,6 +97,6 @@ def test_without_a_lock_a_reader_may_see_parts_of_two(a, fds, race, wire, observ
         for number in range(TIMES)
         for call in (("pwrite", fds[0], bytes([1 + number]) * SIZE, 0), ("fsync", fds[0]))
     ]
-    with wire(a, "write"):
+    with crossed_wire(a, "write"):
         _, found = race(writes, [("forget", fds[1]), ("pread", fds[1], SIZE, 0)] * TIMES)
     observe("without a lock reads were torn" if _torn(found) else "without a lock no read was torn")

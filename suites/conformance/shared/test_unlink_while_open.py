@@ -22,13 +22,13 @@ DATA = b"still here" * 1000
 
 
 @pytest.mark.case("SHR-UNLINK-01", kills=("unlinked-open-stale",))
-def test_who_unlinked_its_open_file_still_reads_and_writes_it(a, b, wire):
+def test_who_unlinked_its_open_file_still_reads_and_writes_it(a, b, crossed_wire):
     a.write_file("f", DATA)
     fd = a.open("f", O_RDWR)
-    with wire(a, "change"):
+    with crossed_wire(a, "change"):
         a.unlink("f")
     a.forget(fd)
-    with wire(a, "read"):
+    with crossed_wire(a, "read"):
         assert a.pread(fd, len(DATA)) == DATA
     a.pwrite(fd, b"written")
     a.fsync(fd)
@@ -38,36 +38,36 @@ def test_who_unlinked_its_open_file_still_reads_and_writes_it(a, b, wire):
 
 
 @pytest.mark.case("SHR-UNLINK-02", kills=("unlink-not-done",))
-def test_nothing_is_left_after_the_last_close(a, b, wire, eventually):
+def test_nothing_is_left_after_the_last_close(a, b, crossed_wire, eventually):
     a.write_file("f", DATA)
     fd = a.open("f", O_RDWR)
-    with wire(a, "change"):
+    with crossed_wire(a, "change"):
         a.unlink("f")
-    with wire(a, "ask"):
+    with crossed_wire(a, "ask"):
         a.close(fd)
-        assert a.names() == []
-    eventually(lambda: b.names() == [], "the directory is empty after the last close")
+        assert a.listdir() == []
+    eventually(lambda: b.listdir() == [], "the directory is empty after the last close")
 
 
 @pytest.mark.case("SHR-UNLINK-03", kills=("unlink-not-done",))
-def test_nor_after_the_death_of_who_had_it_open(a, b, wire, eventually):
+def test_nor_after_the_death_of_who_had_it_open(a, b, crossed_wire, eventually):
     a.write_file("f", DATA)
     a.open("f", O_RDWR)
-    with wire(a, "change"):
+    with crossed_wire(a, "change"):
         a.unlink("f")
-    a.die()
-    with wire(b, "list"):
-        eventually(lambda: b.names() == [], "the directory is empty after the death of its only user")
+    a.kill_worker()
+    with crossed_wire(b, "list"):
+        eventually(lambda: b.listdir() == [], "the directory is empty after the death of its only user")
 
 
 @pytest.mark.case("SHR-UNLINK-04", kills=("unlinked-open-stale",))
-def test_a_new_file_of_the_old_name_is_another_one(a, b, wire):
+def test_a_new_file_of_the_old_name_is_another_one(a, b, crossed_wire):
     a.write_file("f", DATA)
     fd = a.open("f", O_RDWR)
-    with wire(a, "change"):
+    with crossed_wire(a, "change"):
         a.unlink("f")
         a.close(a.open("f", O_CREAT | O_EXCL | O_RDWR))
-    with wire(b, "write"):
+    with crossed_wire(b, "write"):
         b.write_file("f", b"the new one")
     a.forget(fd)
     assert a.pread(fd, len(DATA)) == DATA
@@ -75,26 +75,26 @@ def test_a_new_file_of_the_old_name_is_another_one(a, b, wire):
 
 
 @pytest.mark.case("SHR-UNLINK-05", section="POSIX.1-2024 rename()", kills=("rename-copies-into-place",))
-def test_who_renamed_over_its_open_file_still_reads_it(a, b, wire):
+def test_who_renamed_over_its_open_file_still_reads_it(a, b, crossed_wire):
     a.write_file("f", DATA)
     a.write_file("new", b"the new one")
     fd = a.open("f", O_RDWR)
-    with wire(a, "change"):
+    with crossed_wire(a, "change"):
         a.rename("new", "f")
     a.forget(fd)
     assert a.pread(fd, len(DATA)) == DATA
-    with wire(b, "ask"):
+    with crossed_wire(b, "ask"):
         assert b.read_file("f") == b"the new one"
 
 
 @pytest.mark.case(
     "SHR-UNLINK-06", level="MAY", section="RFC 8881 18.16.3; RFC 1813 4.10; MS-FSA 2.1.5.5", kills=()
 )
-def test_what_another_client_unlinked_may_be_lost_to_who_has_it_open(a, b, wire, observe):
+def test_what_another_client_unlinked_may_be_lost_to_who_has_it_open(a, b, crossed_wire, observe):
     a.write_file("f", DATA)
     fd = a.open("f", O_RDWR)
     try:
-        with wire(b, "change"):
+        with crossed_wire(b, "change"):
             b.unlink("f")
     except OSError:
         observe("a file that another client has open cannot be unlinked")
@@ -111,11 +111,11 @@ def test_what_another_client_unlinked_may_be_lost_to_who_has_it_open(a, b, wire,
 
 
 @pytest.mark.case("SHR-UNLINK-07", level="MAY", section="RFC 1813 3.3.12, IMPLEMENTATION", kills=())
-def test_a_directory_with_an_open_unlinked_file_may_count_as_full(a, b, wire, observe):
+def test_a_directory_with_an_open_unlinked_file_may_count_as_full(a, b, crossed_wire, observe):
     a.mkdir("d")
     a.write_file("d/f", DATA)
     a.open("d/f", O_RDWR)
-    with wire(a, "change"):
+    with crossed_wire(a, "change"):
         a.unlink("d/f")
     try:
         b.rmdir("d")
@@ -126,10 +126,10 @@ def test_a_directory_with_an_open_unlinked_file_may_count_as_full(a, b, wire, ob
 
 
 @pytest.mark.case("SHR-UNLINK-08", kills=("unlink-not-done",))
-def test_the_name_is_gone_though_the_file_is_open(a, b, wire):
+def test_the_name_is_gone_though_the_file_is_open(a, b, crossed_wire):
     a.write_file("f", DATA)
     a.open("f", O_RDWR)
-    with wire(a, "change"):
+    with crossed_wire(a, "change"):
         a.unlink("f")
-    with wire(b, "list"):
-        assert "f" not in b.names(), "a name that was unlinked is listed"
+    with crossed_wire(b, "list"):
+        assert "f" not in b.listdir(), "a name that was unlinked is listed"

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storagetest.agent import latency_bins
-from storagetest.agent.op_log import Chain, Lane
+from storagetest.agent.op_log import BackToBackOpLog, OpLog
 from storagetest.measure.histogram import RELATIVE_ERROR, Histogram
 
 LATENCIES = st.lists(st.one_of(st.integers(0, 300), st.integers(0, 2**35)), max_size=50)
@@ -33,7 +33,7 @@ def test_merging_on_the_other_side_is_counting_together(some, others):
 
 
 def test_a_lane_reports_what_ended_in_the_window():
-    lane = Lane(sized=True)
+    lane = OpLog(sized=True)
     for end, latency, size in ((10, 3, 100), (20, 4, 200), (30, 5, 400)):
         lane.ends.append(end)
         lane.latencies.append(latency)
@@ -46,21 +46,21 @@ def test_a_lane_reports_what_ended_in_the_window():
         "total_bytes": 700,
     }
     assert lane.last == 30
-    assert Lane().last == 0
+    assert OpLog().last == 0
 
 
 def test_the_course_of_a_lane_is_what_ended_in_each_slot_of_its_window():
-    lane = Lane()
+    lane = OpLog()
     for end in (5, 11, 20, 21, 45, 50):
         lane.ends.append(end)
         lane.latencies.append(1)
     report = lane.report(10, 50, 10)  # 11 and 20 end in the first ten after 10, 21 in the second
-    assert report["course"] == {0: 2, 1: 1, 3: 2}
-    assert sum(report["course"].values()) == report["ops"] == 5
+    assert report["timeline"] == {0: 2, 1: 1, 3: 2}
+    assert sum(report["timeline"].values()) == report["ops"] == 5
 
 
 def test_a_chain_counts_nothing_between_its_segments():
-    chain = Chain()
+    chain = BackToBackOpLog()
     for stamps in ((100, 103, 107), (1000,), (2000, 2010)):
         segment = chain.segment()
         del segment[:]

@@ -13,22 +13,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storagetest.agent.testlib import Lacks, block_patterns, concurrent
-from storagetest.agent.testlib.background_writers import Load, beside
+from storagetest.agent.testlib import CannotRun, block_patterns, concurrent
+from storagetest.agent.testlib.background_writers import WriterStats, with_background_writers
 from storagetest.agent.testlib.block_range import (
     BLKDISCARD,
     EDGE,
     FALLOC_FL_PUNCH_HOLE,
     RANGE,
-    Blocks,
+    BlockRange,
     disk_of,
-    places,
+    range_count,
 )
 from storagetest.agent.testlib.fixtures import block_range as given_blocks
-from storagetest.agent.testlib.multipath import paths_of, within
+from storagetest.agent.testlib.multipath import device_paths, wait_until
 
 SIZE = 512
-RIGHT = block_patterns.block(40, 3, 9, SIZE)
+RIGHT = block_patterns.make_block(40, 3, 9, SIZE)
 
 
 def changed(at: int, value: bytes) -> bytes:
@@ -40,35 +40,40 @@ def changed(at: int, value: bytes) -> bytes:
     [
         (RIGHT, ""),
         (bytes(SIZE), "zeroes instead of generation 3"),
-        (block_patterns.block(40, 2, 9, SIZE), "generation 2 instead of 3: a lost write, or a stale read"),
-        (block_patterns.block(40, 4, 9, SIZE), "generation 4, which is newer than 3"),
-        (block_patterns.block(41, 3, 9, SIZE), "data of block 41 (generation 3): misplaced"),
-        (block_patterns.block(40, 3, 8, SIZE), "data of another case or run (block 40, generation 3)"),
+        (
+            block_patterns.make_block(40, 2, 9, SIZE),
+            "generation 2 instead of 3: a lost write, or a stale read",
+        ),
+        (block_patterns.make_block(40, 4, 9, SIZE), "generation 4, which is newer than 3"),
+        (block_patterns.make_block(41, 3, 9, SIZE), "data of block 41 (generation 3): misplaced"),
+        (block_patterns.make_block(40, 3, 8, SIZE), "data of another case or run (block 40, generation 3)"),
         (changed(300, bytes([RIGHT[300] ^ 0x11])), "2 bits of generation 3 are flipped, from byte 300"),
-        (RIGHT[:256] + block_patterns.block(40, 1, 9, SIZE)[256:], "torn: generations 3 and 1"),
+        (RIGHT[:256] + block_patterns.make_block(40, 1, 9, SIZE)[256:], "torn: generations 3 and 1"),
         (RIGHT[:256] + bytes(256), "torn: generations 3 and 0 in one block, which meet at byte 256"),
         (b"\xff" * SIZE, "what nobody wrote, from byte 0: ffff"),
         (changed(100, bytes(range(64))), "damaged from byte 100: the CRC does not agree"),
     ],
 )
 def test_what_is_wrong_with_a_block_is_named(data: bytes, words: str) -> None:
-    said = block_patterns.what_is_wrong(data, 40, 3, 9)
+    said = block_patterns.describe_mismatch(data, 40, 3, 9)
     assert said == words or (words and said.startswith(words))
 
 
 @given(st.integers(0, SIZE - 1), st.integers(1, 255))
 def test_no_byte_can_change_unnoticed(at: int, difference: int) -> None:
-    assert block_patterns.what_is_wrong(changed(at, bytes([RIGHT[at] ^ difference])), 40, 3, 9)
+    assert block_patterns.describe_mismatch(changed(at, bytes([RIGHT[at] ^ difference])), 40, 3, 9)
     found = block_patterns.parse(changed(at, bytes([RIGHT[at] ^ difference])))
     assert found is None or not found.whole
 
 
 def test_the_first_of_many_wrong_blocks_are_shown() -> None:
-    data = block_patterns.run_of(0, 4, 1, 9, SIZE) + bytes(6 * SIZE)
-    said = block_patterns.faults(data, 0, 1, 9, SIZE)
+    data = block_patterns.make_blocks(0, 4, 1, 9, SIZE) + bytes(6 * SIZE)
+    said = block_patterns.describe_mismatches(data, 0, 1, 9, SIZE)
     assert said.startswith("block 4: zeroes instead of generation 1; block 5: ")
     assert said.endswith("and 2 more of 10")
-    assert block_patterns.faults(block_patterns.run_of(7, 3, 2, 9, SIZE), 7, 2, 9, SIZE) == ""
+    assert (
+        block_patterns.describe_mismatches(block_patterns.make_blocks(7, 3, 2, 9, SIZE), 7, 2, 9, SIZE) == ""
+    )
 
 
 def test_a_crowd_raises_what_one_of_it_raised_and_tells_the_others() -> None:
@@ -80,7 +85,7 @@ def test_a_crowd_raises_what_one_of_it_raised_and_tells_the_others() -> None:
         assert over.wait(30)
 
     with pytest.raises(AssertionError, match="one"):
-        concurrent.together(work, 3, over=over)
+        concurrent.run_threads(work, 3, over=over)
 
 
 class Noted:
@@ -94,13 +99,13 @@ class Noted:
         if not self.lose:
             self.held.update(dict.fromkeys(range(first, first + count), generation))
 
-    def expect(self, first: int, count: int, generation: int) -> None:
+    def assert_generation(self, first: int, count: int, generation: int) -> None:
         found = [self.held.get(number, 0) for number in range(first, first + count)]
         assert found == [generation] * count, f"blocks from {first}"
 
 
 def test_a_load_expects_the_last_write_of_every_place() -> None:
-    load = Load(Noted(), writers=2, places=3, width=2)  # type: ignore[arg-type]  # as good
+    load = WriterStats(Noted(), writers=2, places=3, width=2)  # type: ignore[arg-type]  # as good
     for who in (0, 0, 0, 0, 0, 1):
         load.write(who)
     load.expect()
@@ -110,22 +115,22 @@ def test_a_load_expects_the_last_write_of_every_place() -> None:
 
 def test_a_write_that_is_lost_beside_something_is_missed() -> None:
     noted = Noted()
-    beside(noted, lambda: None, writers=2, places=2).expect()  # type: ignore[arg-type]  # as above
-    load = beside(noted, lambda: setattr(noted, "lose", True), writers=2, places=2)  # type: ignore[arg-type]
+    with_background_writers(noted, lambda: None, writers=2, places=2).expect()  # type: ignore[arg-type]  # as above
+    load = with_background_writers(noted, lambda: setattr(noted, "lose", True), writers=2, places=2)  # type: ignore[arg-type]
     with pytest.raises(AssertionError, match="blocks from"):
         load.expect()
 
 
 def test_ranges_leave_the_edges_alone() -> None:
-    assert places(64 << 20) == 62
-    assert places(2 * EDGE + RANGE) == 1
-    assert places(2 * EDGE) == places(0) == 0
+    assert range_count(64 << 20) == 62
+    assert range_count(2 * EDGE + RANGE) == 1
+    assert range_count(2 * EDGE) == range_count(0) == 0
 
 
 def test_waiting_has_an_end() -> None:
-    assert within(5, lambda: True, "never") < 5
+    assert wait_until(5, lambda: True, "never") < 5
     with pytest.raises(AssertionError, match=r"not within 0.01 s: it is there"):
-        within(0.01, lambda: False, "it is there")
+        wait_until(0.01, lambda: False, "it is there")
 
 
 @pytest.mark.parametrize(
@@ -156,14 +161,14 @@ def device(tmp_path: Path) -> Iterator[str]:
 
 @real
 def test_a_range_is_written_read_and_judged(device: str) -> None:
-    with Blocks(device, EDGE, RANGE, seed=5) as blocks:
+    with BlockRange(device, EDGE, RANGE, seed=5) as blocks:
         assert (blocks.count, blocks.size) == (RANGE // blocks.logical, 8 << 20)
         blocks.write(3, 4)
-        blocks.expect(3, 4)
+        blocks.assert_generation(3, 4)
         with pytest.raises(AssertionError, match="zeroes instead of generation 1"):
-            blocks.expect(2, 2)
+            blocks.assert_generation(2, 2)
         with pytest.raises(AssertionError, match="generation 1 instead of 2"):
-            blocks.expect(3, 1, generation=2)
+            blocks.assert_generation(3, 1, generation=2)
         assert blocks.expect_either(2, 2, (0, 1)) == [0, 1]
         with pytest.raises(AssertionError, match="generation 1 instead of 2"):
             blocks.expect_either(3, 1, (0, 2))
@@ -178,26 +183,26 @@ def test_a_range_is_written_read_and_judged(device: str) -> None:
         assert not blocks.cut_power()
         blocks.flush()
         assert blocks.statistics()["write_ios"] > 0
-        with pytest.raises(Lacks, match="no path to loop"):
-            paths_of(blocks)
+        with pytest.raises(CannotRun, match="no path to loop"):
+            device_paths(blocks)
 
 
 @real
 def test_nothing_outside_the_range_can_be_written(device: str) -> None:
-    with Blocks(device, EDGE, RANGE) as blocks:
+    with BlockRange(device, EDGE, RANGE) as blocks:
         for first, count in ((-1, 1), (blocks.count, 1), (blocks.count - 1, 2), (0, 0)):
             with pytest.raises(ValueError, match="of a range of"):
                 blocks.write(first, count)
         for start, length in ((-512, 512), (RANGE, 512), (0, RANGE + 512)):
             with pytest.raises(ValueError, match="of a range of"):
-                blocks.span(BLKDISCARD, start, length)
+                blocks.range_ioctl(BLKDISCARD, start, length)
         with pytest.raises(ValueError, match="more than the edge"):
             blocks.last(EDGE // blocks.logical + 1)
         with pytest.raises(OSError, match=os.strerror(errno.EINVAL)):
-            blocks.span(BLKDISCARD, 1, blocks.logical)
+            blocks.range_ioctl(BLKDISCARD, 1, blocks.logical)
     for offset, length in ((1, 512), (0, 0), (8 << 20, 512)):
         with pytest.raises(ValueError, match="are no blocks of"):
-            Blocks(device, offset, length)
+            BlockRange(device, offset, length)
 
 
 @real

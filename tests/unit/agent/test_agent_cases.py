@@ -17,150 +17,150 @@ from storagetest.hosts import wait_until
 SUITE = """
 import errno, os, signal, sys, time
 import pytest
-from storagetest.agent.testlib import as_user, elsewhere, lacks, observe, refused, Elsewhere, Signalled
+from storagetest.agent.testlib import run_as_user, call_in_subprocess, skip, record_observation, assert_errno, SubprocessCall, KilledBySignal
 
 pytestmark = [pytest.mark.needs("filesystem"), pytest.mark.case(level="MUST")]
 
 @pytest.mark.case("A-1", section="here")
-def passes(here):
-    assert os.listdir(here) == []
-    observe("one of two")
-    observe("one of two")
+def passes(client_dir):
+    assert os.listdir(client_dir) == []
+    record_observation("one of two")
+    record_observation("one of two")
 
 @pytest.mark.parametrize("word", [pytest.param("x", id="x")])
-def takes(here, word):
+def takes(client_dir, word):
     assert word == "x"
 
-def fails(here):
+def fails(client_dir):
     limit = 5
     assert 4 < limit < limit - 1, "too small"
 
-def fails_without_words(here):
-    assert os.path.exists(here / "absent")
+def fails_without_words(client_dir):
+    assert os.path.exists(client_dir / "absent")
 
-def fails_in_a_helper(here):
+def fails_in_a_helper(client_dir):
     helper()
 
 def helper():
     assert "a" in "b"
 
-def is_not_refused(here):
-    refused(errno.EEXIST, os.mkdir, here / "d")
+def is_not_refused(client_dir):
+    assert_errno(errno.EEXIST, os.mkdir, client_dir / "d")
 
-def is_refused_otherwise(here):
-    refused((errno.EEXIST, errno.ENOTEMPTY), os.rmdir, here / "absent")
+def is_refused_otherwise(client_dir):
+    assert_errno((errno.EEXIST, errno.ENOTEMPTY), os.rmdir, client_dir / "absent")
 
-def is_refused_by_one_of_two(here):
-    refused((errno.EEXIST, errno.ENOENT), os.rmdir, here / "absent")
+def is_refused_by_one_of_two(client_dir):
+    assert_errno((errno.EEXIST, errno.ENOENT), os.rmdir, client_dir / "absent")
 
-def an_error_that_is_no_claim(here):
-    os.unlink(here / "absent")
+def an_error_that_is_no_claim(client_dir):
+    os.unlink(client_dir / "absent")
 
-def cannot(here):
-    lacks("no such thing here")
+def cannot(client_dir):
+    skip("no such thing here")
 
-def exits(here):
+def exits(client_dir):
     os._exit(0)
 
-def leaves(here):
+def leaves(client_dir):
     sys.exit(3)
 
-def crashes(here):
+def crashes(client_dir):
     os.kill(os.getpid(), signal.SIGSEGV)
 
-def hangs(here):
+def hangs(client_dir):
     time.sleep(60)
 
-def hangs_with_a_child(here):
-    Elsewhere(time.sleep, [60])
+def hangs_with_a_child(client_dir):
+    SubprocessCall(time.sleep, [60])
     time.sleep(60)
 
-def leaves_hanging(here):
+def leaves_hanging(client_dir):
     time.sleep(60)
 
-def leaves_a_child(here):
-    Elsewhere(time.sleep, [60])
+def leaves_a_child(client_dir):
+    SubprocessCall(time.sleep, [60])
 
-def prints(here):
+def prints(client_dir):
     print("a word")
     os.write(1, b'{"t":"result","value":{}}\\n{"case":"prints","ended":"failed"}\\n')
     os.write(2, b"\\xff\\xfe")
 
-def scribbles(here):
+def scribbles(client_dir):
     for descriptor in range(3, 20):
         try:
             os.write(descriptor, b"garbage\\n")
         except OSError:
             pass
 
-def is_wrong(here):
+def is_wrong(client_dir):
     None.nothing
 
-def is_given_a_deep_tree(here):
-    os.chdir(here)
+def is_given_a_deep_tree(client_dir):
+    os.chdir(client_dir)
     for _ in range(40):
         os.mkdir("d" * 200)
         os.chdir("d" * 200)
 
-def says_its_process(here):
-    observe(str(os.getpid()))
+def says_its_process(client_dir):
+    record_observation(str(os.getpid()))
 
-def says_its_process_too(here):
-    observe(str(os.getpid()))
+def says_its_process_too(client_dir):
+    record_observation(str(os.getpid()))
 
-def says_its_process_at_last(here):
-    observe(str(os.getpid()))
+def says_its_process_at_last(client_dir):
+    record_observation(str(os.getpid()))
 
-def leaves_a_descriptor(here):
+def leaves_a_descriptor(client_dir):
     os.open("/", os.O_RDONLY)
 
-def leaves_a_mask(here):
+def leaves_a_mask(client_dir):
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
 
-def leaves_a_handler(here):
+def leaves_a_handler(client_dir):
     signal.signal(signal.SIGUSR1, lambda *_: None)
 
-def leaves_a_timer(here):
+def leaves_a_timer(client_dir):
     signal.alarm(50)
 
-def leaves_another_user(here):
+def leaves_another_user(client_dir):
     os.setresgid(1, 1, 0)
 
-def leaves_a_limit(here):
+def leaves_a_limit(client_dir):
     import resource
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
-def leaves_a_thread(here):
+def leaves_a_thread(client_dir):
     import threading
     threading.Thread(target=time.sleep, args=(50,), daemon=True).start()
 
-def meets(here):
-    meet(here)
+def meets(client_dir):
+    meet(client_dir)
 
-def meets_too(here):
-    meet(here)
+def meets_too(client_dir):
+    meet(client_dir)
 
-def meet(here):
-    mine = here.parent / f"met-{os.getpid()}"
+def meet(client_dir):
+    mine = client_dir.parent / f"met-{os.getpid()}"
     mine.mkdir()
     until = time.monotonic() + 5
-    while len(list(here.parent.glob("met-*"))) < 2:
+    while len(list(client_dir.parent.glob("met-*"))) < 2:
         if time.monotonic() > until:
             mine.rmdir()
-            lacks("nobody came")
+            skip("nobody came")
         time.sleep(0.01)
     time.sleep(0.5)
     mine.rmdir()
 
-def fails_elsewhere(here):
+def fails_elsewhere(client_dir):
     def other():
         assert 1 == 2
-    elsewhere(other)
+    call_in_subprocess(other)
 
-def dies_elsewhere(here):
+def dies_elsewhere(client_dir):
     try:
-        elsewhere(lambda: os.kill(os.getpid(), signal.SIGBUS))
-    except Signalled as signalled:
+        call_in_subprocess(lambda: os.kill(os.getpid(), signal.SIGBUS))
+    except KilledBySignal as signalled:
         assert signalled.number == signal.SIGBUS
         return
     assert False
@@ -183,8 +183,8 @@ def cases(python: str, tmp_path: Path):
             "command": "run_cases",
             "deadline": 60,
             "path": str(tmp_path),
-            "each": each,
-            "beside": beside,
+            "timeout": each,
+            "concurrency": beside,
             "modules": {"m": {"file": "/suites/test_m.py", "source": source}},
             "cases": [
                 {
@@ -192,10 +192,11 @@ def cases(python: str, tmp_path: Path):
                     "module": "m",
                     "function": name,
                     "arguments": arguments,
-                    "gives": "here",
+                    "fixture": "client_dir",
+                    "argument": "client_dir",
                     "index": index,
                     "name": f"c{index}",
-                    "alone": name == alone,
+                    "exclusive": name == alone,
                 }
                 for index, name in enumerate(names)
             ],
@@ -335,13 +336,20 @@ def test_nothing_runs_beside_a_case_that_is_to_be_alone(cases, alone: str):
 
 
 def test_an_agent_that_is_attended_ends_when_nobody_is_there_any_more(python: str, tmp_path: Path):
-    case = {"id": "x", "module": "m", "function": "hangs", "arguments": {}, "gives": "here"}
+    case = {
+        "id": "x",
+        "module": "m",
+        "function": "hangs",
+        "arguments": {},
+        "fixture": "client_dir",
+        "argument": "client_dir",
+    }
     request = {
         "command": "run_cases",
         "deadline": 60,
         "path": str(tmp_path),
-        "each": 50,
-        "attended": True,
+        "timeout": 50,
+        "end_on_eof": True,
         "modules": {"m": {"file": "m.py", "source": SUITE}},
         "cases": [{**case, "index": 0, "name": "c0"}],
     }
@@ -360,21 +368,28 @@ def test_an_agent_that_is_attended_ends_when_nobody_is_there_any_more(python: st
 def test_an_agent_that_is_told_to_end_ends_its_cases(started, tmp_path: Path):
     source = f"""
 import os, time
-from storagetest.agent.testlib import Elsewhere
+from storagetest.agent.testlib import SubprocessCall
 
-def test_hang(here):
-    other = Elsewhere(time.sleep, [60])
+def test_hang(client_dir):
+    other = SubprocessCall(time.sleep, [60])
     with open({str(tmp_path / "pids")!r}, "w") as file:
         file.write(f"{{os.getpid()}} {{other.pid}} ")
     time.sleep(60)
 """
-    case = {"id": "x", "module": "m", "function": "test_hang", "arguments": {}, "gives": "here"}
+    case = {
+        "id": "x",
+        "module": "m",
+        "function": "test_hang",
+        "arguments": {},
+        "fixture": "client_dir",
+        "argument": "client_dir",
+    }
     agent = started(
         {
             "command": "run_cases",
             "deadline": 60,
             "path": str(tmp_path),
-            "each": 50,
+            "timeout": 50,
             "modules": {"m": {"file": "m.py", "source": source}},
             "cases": [{**case, "index": 0, "name": "c0"}],
         }

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from storagetest.agent.op_log import Lane
-from storagetest.agent.worker_pool import Crew, Failed
+from storagetest.agent.op_log import OpLog
+from storagetest.agent.worker_pool import CommandError, WorkerPool
 
 
 class Worker:
@@ -21,7 +21,7 @@ class Worker:
         return self.index, os.getpid()
 
     def made_up(self, gate, ends):
-        lane = Lane(sized=True)
+        lane = OpLog(sized=True)
         began = gate.wait()
         for number in range(ends[self.index]):
             lane.ends.append(began + (number + 1) * 1_000_000)
@@ -31,7 +31,7 @@ class Worker:
 
     def idle(self, gate):
         gate.wait()
-        return {"op": Lane()}
+        return {"op": OpLog()}
 
     def fails(self, gate):
         if self.index == 1:
@@ -51,7 +51,7 @@ class Worker:
 
 @pytest.fixture
 def crew():
-    with Crew(3, Worker, time.monotonic() + 20) as workers:
+    with WorkerPool(3, Worker, time.monotonic() + 20) as workers:
         yield workers
 
 
@@ -92,7 +92,7 @@ def test_where_all_were_never_at_work_at_once_the_span_is_the_window(crew):
 
 
 def test_one_that_fails_is_a_failure_of_all(crew):
-    with pytest.raises(Failed) as failed:
+    with pytest.raises(CommandError) as failed:
         crew.phase("fails")
     assert failed.value.fields == {
         "kind": "os",
@@ -108,15 +108,15 @@ def test_one_that_fails_is_a_failure_of_all(crew):
     [("breaks", "bug", "ZeroDivisionError: oops"), ("leaves", "died", "died")],
 )
 def test_one_that_breaks_or_dies_is_too(crew, method, kind, message):
-    with pytest.raises(Failed, match=message) as failed:
+    with pytest.raises(CommandError, match=message) as failed:
         crew.call(method)
     assert failed.value.fields["kind"] == kind
 
 
 def test_nobody_waits_past_the_deadline_and_nobody_is_left():
-    with Crew(2, Worker, time.monotonic() + 0.3) as crew:
+    with WorkerPool(2, Worker, time.monotonic() + 0.3) as crew:
         pids = [pid for _, pid in crew.call("who")]
-        with pytest.raises(Failed, match="2 of 2 workers were not done in time"):
+        with pytest.raises(CommandError, match="2 of 2 workers were not done in time"):
             crew.call("sleeps")
     for pid in pids:
         with pytest.raises(ProcessLookupError):

@@ -14,7 +14,7 @@ from storagetest import agent
 from storagetest.agent import bundle
 
 FOLDER = Path(agent.__file__).parent
-TRAVELLING = sorted(path for path in FOLDER.rglob("*.py") if path.name != "pack.py")
+TRAVELLING = sorted(path for path in FOLDER.rglob("*.py") if path.name != "bundle.py")
 SLOW = {
     "dataclasses",
     "inspect",

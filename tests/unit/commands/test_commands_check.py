@@ -10,13 +10,13 @@ import pytest
 
 from storagetest.cli import main
 from storagetest.commands import _host_facts
-from storagetest.commands._console import Level
-from storagetest.commands._host_facts import Facts, Route, Tool, judge, parse
+from storagetest.commands._console import Severity
+from storagetest.commands._host_facts import HostFacts, RequiredTool, RouteInfo, check_facts, parse
 from storagetest.hosts import LocalHost
 
-FIO = Tool("fio", ("fio", "--version"), "9 workloads need it, such as bonnie")
-PYTHON = Tool("python3", ("python3", "--version"), "the sampling of counters needs it")
-GOOD = Facts(
+FIO = RequiredTool("fio", ("fio", "--version"), "9 workloads need it, such as bonnie")
+PYTHON = RequiredTool("python3", ("python3", "--version"), "the sampling of counters needs it")
+GOOD = HostFacts(
     root=True,
     user="root",
     kernel="6.1.0",
@@ -25,40 +25,46 @@ GOOD = Facts(
     memory=2 << 30,
     governors=("performance",),
     tools={"fio": "fio-3.33", "python3": "Python 3.11.2"},
-    routes=(Route("nas", "eth0", 10000, 9000, True),),
+    routes=(RouteInfo("nas", "eth0", 10000, 9000, True),),
 )
 
 
-def verdicts(facts: Facts, apart: tuple[float, float] | None = (0.01, 0.002)) -> dict[Level, list[str]]:
-    found: dict[Level, list[str]] = {}
-    for line in judge(facts, [FIO, PYTHON], [apart] if apart else []):
+def verdicts(
+    facts: HostFacts, apart: tuple[float, float] | None = (0.01, 0.002)
+) -> dict[Severity, list[str]]:
+    found: dict[Severity, list[str]] = {}
+    for line in check_facts(facts, [FIO, PYTHON], [apart] if apart else []):
         found.setdefault(line.level, []).append(f"{line.what} | {line.advice}")
     return found
 
 
 def test_a_good_machine_has_nothing_to_do() -> None:
     found = verdicts(GOOD)
-    assert set(found) == {Level.OK}
-    assert all(line.endswith("| ") for line in found[Level.OK])
+    assert set(found) == {Severity.OK}
+    assert all(line.endswith("| ") for line in found[Severity.OK])
 
 
 @pytest.mark.parametrize(
     ("change", "level", "words"),
     [
-        ({"root": False, "user": "me"}, Level.FAIL, "the user me is not root"),
-        ({"tools": {"python3": "Python 3.11.2"}}, Level.FAIL, "fio is missing"),
+        ({"root": False, "user": "me"}, Severity.FAIL, "the user me is not root"),
+        ({"tools": {"python3": "Python 3.11.2"}}, Severity.FAIL, "fio is missing"),
         (
             {"tools": {"fio": "fio-3.33", "python3": "Python 3.7.1"}},
-            Level.FAIL,
+            Severity.FAIL,
             "install Python 3.9 or newer",
         ),
-        ({"governors": ("powersave", "schedutil")}, Level.WARN, "governor powersave, schedutil"),
-        ({"routes": (Route("nas", "eth0", 100, 1500, True),)}, Level.WARN, "100 Mbit/s"),
-        ({"routes": (Route("nas", "eth0", 25000, 1500, None),)}, Level.NOTE, "mtu 9000"),
-        ({"routes": (Route("nas", "eth0", 10000, 9000, False),)}, Level.FAIL, "packets of 9000 bytes do not"),
+        ({"governors": ("powersave", "schedutil")}, Severity.WARN, "governor powersave, schedutil"),
+        ({"routes": (RouteInfo("nas", "eth0", 100, 1500, True),)}, Severity.WARN, "100 Mbit/s"),
+        ({"routes": (RouteInfo("nas", "eth0", 25000, 1500, None),)}, Severity.NOTE, "mtu 9000"),
+        (
+            {"routes": (RouteInfo("nas", "eth0", 10000, 9000, False),)},
+            Severity.FAIL,
+            "packets of 9000 bytes do not",
+        ),
     ],
 )
-def test_what_is_wrong_is_named_with_what_to_do(change: dict, level: Level, words: str) -> None:
+def test_what_is_wrong_is_named_with_what_to_do(change: dict, level: Severity, words: str) -> None:
     from dataclasses import replace
 
     (line,) = verdicts(replace(GOOD, **change))[level]
@@ -69,10 +75,10 @@ def test_what_is_wrong_is_named_with_what_to_do(change: dict, level: Level, word
 @pytest.mark.parametrize(
     ("apart", "level"),
     [
-        ((0.9, 0.001), Level.OK),
-        ((-3.0, 0.001), Level.WARN),
-        ((3.0, 4.0), Level.OK),
-        ((90.0, 0.1), Level.WARN),
+        ((0.9, 0.001), Severity.OK),
+        ((-3.0, 0.001), Severity.WARN),
+        ((3.0, 4.0), Severity.OK),
+        ((90.0, 0.1), Severity.WARN),
     ],
 )
 def test_a_clock_far_off_is_a_warning_unless_it_may_be_the_way_there(apart, level) -> None:
@@ -80,16 +86,20 @@ def test_a_clock_far_off_is_a_warning_unless_it_may_be_the_way_there(apart, leve
 
 
 def test_a_clock_that_jumps_is_a_failure_even_where_it_is_near() -> None:
-    (line,) = [one for one in judge(GOOD, [], [(-0.9, 0.01), (0.9, 0.01)]) if one.level is Level.FAIL]
+    (line,) = [
+        one for one in check_facts(GOOD, [], [(-0.9, 0.01), (0.9, 0.01)]) if one.level is Severity.FAIL
+    ]
     assert "jumps: by 1.80 s" in line.what
-    slow = judge(GOOD, [], [(0.0, 0.5), (1.9, 0.5)])  # may be the way there
-    assert all(one.level is not Level.FAIL for one in slow)
+    slow = check_facts(GOOD, [], [(0.0, 0.5), (1.9, 0.5)])  # may be the way there
+    assert all(one.level is not Severity.FAIL for one in slow)
 
 
 def test_this_machine_says_all_of_it() -> None:
     with LocalHost() as host:
-        facts = _host_facts.ask(host, [PYTHON, Tool("no-such-tool", ("no-such-tool",), "x")], ["127.0.0.1"])
-        away, within = _host_facts.offset(host)
+        facts = _host_facts.collect_facts(
+            host, [PYTHON, RequiredTool("no-such-tool", ("no-such-tool",), "x")], ["127.0.0.1"]
+        )
+        away, within = _host_facts.clock_offset(host)
     assert facts.kernel
     assert facts.cpus >= 1
     assert facts.memory > 1 << 20
@@ -101,13 +111,13 @@ def test_this_machine_says_all_of_it() -> None:
 
 
 def test_what_a_machine_says_is_parsed_whatever_is_missing() -> None:
-    assert parse("") == Facts()
+    assert parse("") == HostFacts()
     text = "user 0 root\nnoise\nmemory x\ntool fio\nmissing y\nroute nas eth0 -1 1500 unknown\nroute z\n"
     facts = parse(text)
     assert facts.root
     assert facts.memory == 0
     assert facts.tools == {"fio": ""}
-    assert facts.routes == (Route("nas", "eth0", None, 1500, None),)
+    assert facts.routes == (RouteInfo("nas", "eth0", None, 1500, None),)
 
 
 @pytest.fixture

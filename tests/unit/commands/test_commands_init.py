@@ -107,7 +107,7 @@ def test_only_the_given_address_is_tried_and_what_answers_is_found(monkeypatch, 
             monkeypatch.setattr(kind, "ports", ())
         monkeypatch.setattr(nfs, "ports", (server.getsockname()[1],))
         monkeypatch.setattr(smb, "ports", (other.getsockname()[1] if other.fileno() >= 0 else 1,))
-        monkeypatch.setattr(nfs, "offers", lambda *_, **__: [{"export": "/a"}, {"export": "/b c"}])
+        monkeypatch.setattr(nfs, "discover", lambda *_, **__: [{"export": "/a"}, {"export": "/b c"}])
         assert main(["init", "127.0.0.1"]) == 0
     loaded = config.load(here / "targets.yaml")
     assert [(one.protocol, one.options.export) for one in loaded.variants] == [("nfs", "/a")]

@@ -9,7 +9,7 @@ from textwrap import dedent
 
 import pytest
 
-from storagetest.config import Gate
+from storagetest.config import ThresholdText
 from storagetest.config.models import PROFILES
 from storagetest.errors import ConfigError
 
@@ -156,7 +156,7 @@ def test_a_threshold_knows_its_place_and_bound(load_text):
     (threshold, _) = config.thresholds_for(config.variants[0], "stream", {})
     assert (threshold.metric.name, threshold.op, threshold.bound) == ("iops", ">=", 10)
     assert threshold.place == "t.yaml:3:12"
-    assert config.thresholds[0].gates[1] == Gate("p99 <= 5ms", "t.yaml:3:24")
+    assert config.thresholds[0].gates[1] == ThresholdText("p99 <= 5ms", "t.yaml:3:24")
 
 
 def test_a_workload_without_thresholds_has_none_and_an_unknown_one_is_an_error(load_text):

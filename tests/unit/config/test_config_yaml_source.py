@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from storagetest.config.base import Text
-from storagetest.config.yaml_source import Unusable, parse, read
+from storagetest.config.yaml_source import AmbiguousScalar, parse, read
 from storagetest.errors import ConfigError
 
 BOMB = "\n".join(
@@ -101,7 +101,7 @@ def test_merge_of_several_takes_the_first():
 )
 def test_numbers_that_a_person_reads_otherwise_are_unusable(raw):
     node = parse(f"a: {raw}", name="f").root.child("a")
-    assert isinstance(node.value, Unusable)
+    assert isinstance(node.value, AmbiguousScalar)
     assert node.raw == raw
 
 

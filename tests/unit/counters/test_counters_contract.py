@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 
 import pytest
 
-from storagetest.counters.base import Moment, Source, all_sources, follow, sources
+from storagetest.counters.base import Snapshot, Source, all_sources, sources, to_series
 
 ALL = all_sources()
 every_source = pytest.mark.parametrize("source", ALL, ids=lambda source: source.name)
@@ -56,8 +56,8 @@ def test_an_example_cut_off_anywhere_is_no_error(source: Source):
 
 @every_source
 def test_standing_still_is_a_series_of_zeros_at_most(source: Source):
-    moments = [Moment(float(second), source.example) for second in range(3)]
-    for series in follow(source, "here", moments):
+    moments = [Snapshot(float(second), source.example) for second in range(3)]
+    for series in to_series(source, "here", moments):
         assert series.host == "here"
         assert series.source == source.name
         assert list(series.times) == sorted(series.times)

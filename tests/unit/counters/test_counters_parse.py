@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from storagetest.counters import snapshot
-from storagetest.counters.base import Kind, Moment, Reading, Source, all_sources, difference, follow
+from storagetest.counters.base import Kind, Reading, Snapshot, Source, all_sources, rate_between, to_series
 from storagetest.counters.block import Block
 from storagetest.counters.cifs import Cifs
 from storagetest.counters.cpu import Cpu
@@ -19,8 +19,8 @@ from storagetest.measure.run import Unit
 
 
 def values(source: Source, *texts: dict[str, str]) -> dict[str, list[float]]:
-    moments = [Moment(10.0 + 2 * number, each) for number, each in enumerate(texts)]
-    return {one.name: list(one.values) for one in follow(source, "h", moments)}
+    moments = [Snapshot(10.0 + 2 * number, each) for number, each in enumerate(texts)]
+    return {one.name: list(one.values) for one in to_series(source, "h", moments)}
 
 
 def test_a_block_devices_counters_become_rates_and_times():
@@ -173,7 +173,7 @@ def test_processors_are_shown_even_at_rest():
     ],
 )
 def test_what_is_shown_of_two_readings(before, now, seconds, shown):
-    assert difference(before, now, seconds) == shown
+    assert rate_between(before, now, seconds) == shown
 
 
 def test_this_machines_own_counters_are_read_by_the_very_command():

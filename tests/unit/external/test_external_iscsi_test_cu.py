@@ -11,7 +11,7 @@ import pytest
 
 from storagetest.config.base import SecretText
 from storagetest.errors import TargetDead
-from storagetest.external.base import Ended, Look, suites
+from storagetest.external.base import ItemOutcome, TargetInfo, suites
 from storagetest.external.iscsi_test_cu import IscsiTestCu
 from storagetest.protocols.iscsi import Authentication, Iscsi
 
@@ -79,7 +79,7 @@ def test_a_target_that_talks_nonsense_is_not_dead_and_may_not_be_erased() -> Non
         here = Iscsi.Options(
             **{**OPTIONS, "address": "127.0.0.1", "port": port, "deadline": 2, "erase": "naa.1"}
         )
-        assert SUITE.look(here) == Look("", may_erase=False)
+        assert SUITE.look(here) == TargetInfo("", may_erase=False)
         thread.join(5)
 
 
@@ -88,19 +88,19 @@ def verdict(said: str, status: int = 0):
 
 
 def test_a_pass_is_a_pass_whatever_is_skipped_before_it_begins() -> None:
-    assert verdict(PREAMBLE + summary(passed=1, failed=0)).ended is Ended.PASSED
+    assert verdict(PREAMBLE + summary(passed=1, failed=0)).ended is ItemOutcome.PASSED
 
 
 def test_a_skip_that_the_program_counts_as_passed_is_a_skip() -> None:
     found = verdict(PREAMBLE + "    [SKIPPED] ORWRITE is not implemented.\n" + summary(passed=1, failed=0))
-    assert (found.ended, found.reason) == (Ended.SKIPPED, "ORWRITE is not implemented.")
+    assert (found.ended, found.reason) == (ItemOutcome.SKIPPED, "ORWRITE is not implemented.")
 
 
 def test_a_failure_keeps_its_sense_data_and_says_things_once() -> None:
     line = "    [FAILED] VERIFY10 failed with wrong sense: (null)(0x05)/(0x0e03)\n"
     said = PREAMBLE + 3 * line + "    1. test_x.c:71  - CU_ASSERT_EQUAL(_r,0)\n" + summary(passed=0, failed=1)
     found = verdict(said, status=1)
-    assert found.ended is Ended.FAILED
+    assert found.ended is ItemOutcome.FAILED
     assert "(0x05)/(0x0e03)" in found.reason
     assert "(3 times)" in found.details
     assert "test_x.c:71" in found.details
@@ -109,5 +109,5 @@ def test_a_failure_keeps_its_sense_data_and_says_things_once() -> None:
 @pytest.mark.parametrize("said", ["", "Failed to log in to target\n", PREAMBLE + "Segmentation fault"])
 def test_a_crash_or_a_refused_login_is_broken_and_not_a_pass(said: str) -> None:
     found = verdict(said, status=10)
-    assert found.ended is Ended.BROKEN
+    assert found.ended is ItemOutcome.BROKEN
     assert "no summary" in found.reason

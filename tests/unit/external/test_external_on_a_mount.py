@@ -6,17 +6,17 @@ import tomllib
 
 import pytest
 
-from storagetest.external.base import Ended, MountSuite, suites
+from storagetest.external.base import ClientSuite, ItemOutcome, suites
 from storagetest.external.cthon04 import Cthon04
 from storagetest.external.fsstress import Fsstress
 from storagetest.external.fsx import Fsx
 from storagetest.external.pjdfstest import Pjdfstest
 
-ON_A_MOUNT = [kind for kind in suites.all().values() if issubclass(kind, MountSuite)]
+ON_A_MOUNT = [kind for kind in suites.all().values() if issubclass(kind, ClientSuite)]
 
 
 @pytest.mark.parametrize("kind", ON_A_MOUNT, ids=lambda kind: kind.name)
-def test_each_keeps_the_same_contract(kind: type[MountSuite]):
+def test_each_keeps_the_same_contract(kind: type[ClientSuite]):
     suite = kind()
     assert kind.__doc__
     assert kind.tests
@@ -31,8 +31,11 @@ def test_each_keeps_the_same_contract(kind: type[MountSuite]):
             assert f"/tmp/scratch/{name}" in run.argv
             assert tomllib.loads(text)
         nothing = suite.verdict(test, status=0, stdout="", stderr="")
-        assert nothing.ended in {Ended.PASSED, Ended.BROKEN}
-        assert suite.verdict(test, status=-9, stdout="", stderr="").ended in {Ended.BROKEN, Ended.FAILED}
+        assert nothing.ended in {ItemOutcome.PASSED, ItemOutcome.BROKEN}
+        assert suite.verdict(test, status=-9, stdout="", stderr="").ended in {
+            ItemOutcome.BROKEN,
+            ItemOutcome.FAILED,
+        }
 
 
 MISCOMPARE = """\
@@ -50,16 +53,34 @@ called `Result::unwrap()` on an `Err` value: Os { code: %d, kind: InvalidInput, 
 @pytest.mark.parametrize(
     ("test", "status", "stderr", "ended", "reason"),
     [
-        ("all", 0, "", Ended.PASSED, ""),
-        ("all", 1, MISCOMPARE, Ended.FAILED, "miscompare: offset= 0xd2df, size = 0x5fea"),
-        ("all", 101, PANIC % 22, Ended.FAILED, "a call that is to succeed was refused: Invalid argument"),
-        ("all", 101, PANIC % 95, Ended.FAILED, "a call that is to succeed was refused: Invalid argument"),
-        ("allocated", 101, PANIC % 95, Ended.SKIPPED, "posix_fallocate: Invalid argument"),
-        ("all", 1, "Error reading config file: No such file or directory (os error 2)", Ended.BROKEN, None),
-        ("all", 2, "error: unexpected argument '-N' found", Ended.BROKEN, "all: exit status 2"),
+        ("all", 0, "", ItemOutcome.PASSED, ""),
+        ("all", 1, MISCOMPARE, ItemOutcome.FAILED, "miscompare: offset= 0xd2df, size = 0x5fea"),
+        (
+            "all",
+            101,
+            PANIC % 22,
+            ItemOutcome.FAILED,
+            "a call that is to succeed was refused: Invalid argument",
+        ),
+        (
+            "all",
+            101,
+            PANIC % 95,
+            ItemOutcome.FAILED,
+            "a call that is to succeed was refused: Invalid argument",
+        ),
+        ("allocated", 101, PANIC % 95, ItemOutcome.SKIPPED, "posix_fallocate: Invalid argument"),
+        (
+            "all",
+            1,
+            "Error reading config file: No such file or directory (os error 2)",
+            ItemOutcome.BROKEN,
+            None,
+        ),
+        ("all", 2, "error: unexpected argument '-N' found", ItemOutcome.BROKEN, "all: exit status 2"),
     ],
 )
-def test_fsx(test: str, status: int, stderr: str, ended: Ended, reason: str | None):
+def test_fsx(test: str, status: int, stderr: str, ended: ItemOutcome, reason: str | None):
     said = Fsx().verdict(test, status=status, stdout="", stderr=stderr)
     assert said.ended is ended
     assert reason is None or said.reason == reason
@@ -90,43 +111,45 @@ Summary: 2 failed, 1 skipped, 1 passed, 0 expected failures, 4 total
 
 def test_pjdfstest_counts_the_tests_of_its_call():
     said = Pjdfstest().verdict("chmod", status=1, stdout=CHMOD, stderr="Error: Some tests have failed")
-    assert (said.ended, said.reason) == (Ended.FAILED, "1 of 3 tests fail: chmod::change_perm::char")
+    assert (said.ended, said.reason) == (ItemOutcome.FAILED, "1 of 3 tests fail: chmod::change_perm::char")
     assert "assertion" in said.details
     assert "libc-start" not in said.details
-    assert Pjdfstest().verdict("fchmod", status=1, stdout=CHMOD, stderr="").ended is Ended.FAILED
+    assert Pjdfstest().verdict("fchmod", status=1, stdout=CHMOD, stderr="").ended is ItemOutcome.FAILED
     good = CHMOD.replace("FAILED", "    ok")
-    assert Pjdfstest().verdict("chmod", status=0, stdout=good, stderr="").ended is Ended.PASSED
+    assert Pjdfstest().verdict("chmod", status=0, stdout=good, stderr="").ended is ItemOutcome.PASSED
     nothing = Pjdfstest().verdict("mkdir", status=0, stdout=good, stderr="")
     assert (nothing.ended, nothing.reason) == (
-        Ended.SKIPPED,
+        ItemOutcome.SKIPPED,
         "the program skips all of its 0 tests of mkdir",
     )
     assert (
-        Pjdfstest().verdict("chmod", status=101, stdout="chmod::x ok\n", stderr="boom").ended is Ended.BROKEN
+        Pjdfstest().verdict("chmod", status=101, stdout="chmod::x ok\n", stderr="boom").ended
+        is ItemOutcome.BROKEN
     )
 
 
 def test_cthon04_has_come_to_its_end_or_it_has_not():
-    def verdict(status: int, said: str) -> Ended:
+    def verdict(status: int, said: str) -> ItemOutcome:
         return Cthon04().verdict("basic", status=status, stdout=said, stderr="").ended
 
     assert (
-        verdict(0, "...\nCongratulations, you passed the basic tests!\nAll tests completed\n") is Ended.PASSED
+        verdict(0, "...\nCongratulations, you passed the basic tests!\nAll tests completed\n")
+        is ItemOutcome.PASSED
     )
-    assert verdict(1, "test4: can't create x: I/O error\nbasic tests failed\n") is Ended.FAILED
-    assert verdict(0, "") is Ended.BROKEN
-    assert verdict(127, "sh: 1: ./runtests: not found\n") is Ended.BROKEN
+    assert verdict(1, "test4: can't create x: I/O error\nbasic tests failed\n") is ItemOutcome.FAILED
+    assert verdict(0, "") is ItemOutcome.BROKEN
+    assert verdict(127, "sh: 1: ./runtests: not found\n") is ItemOutcome.BROKEN
 
 
 def test_fsstress_passes_with_what_is_done_afterwards():
-    def verdict(status: int, stderr: str) -> tuple[Ended, str]:
+    def verdict(status: int, stderr: str) -> tuple[ItemOutcome, str]:
         said = Fsstress().verdict("one-process", status=status, stdout="seed = 1\n", stderr=stderr)
         return said.ended, said.reason
 
-    assert verdict(0, "") == (Ended.PASSED, "")
+    assert verdict(0, "") == (ItemOutcome.PASSED, "")
     assert verdict(1, "rm: cannot remove 'd0': Directory not empty\n") == (
-        Ended.FAILED,
+        ItemOutcome.FAILED,
         "rm: cannot remove 'd0': Directory not empty",
     )
-    assert verdict(127, "")[0] is Ended.BROKEN
-    assert verdict(1, "Usage: fsstress -d dir\n")[0] is Ended.BROKEN
+    assert verdict(127, "")[0] is ItemOutcome.BROKEN
+    assert verdict(1, "Usage: fsstress -d dir\n")[0] is ItemOutcome.BROKEN

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from storagetest.hosts import Host, LocalHost, SlurmHost, SshHost, SshSettings, wait_until
-from storagetest.workloads._agent.fork_server import Attendant
+from storagetest.workloads._agent.fork_server import ForkServer
 
 sys.path.insert(0, str(Path(__file__).parent))  # for slurm_kit: importlib mode leaves sys.path alone
 
@@ -177,7 +177,7 @@ def host(request: pytest.FixtureRequest) -> Host:
     kind, _, attended = request.param.partition(" ")
     host: Host = request.getfixturevalue(f"{kind}_host")
     if attended:
-        assert host.once(Attendant).there()
+        assert host.resource(ForkServer).there()
         assert host.shortcut is not None
     return host
 

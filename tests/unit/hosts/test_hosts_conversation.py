@@ -17,36 +17,36 @@ LIFE = 60
 def test_lines_go_in_and_come_out(host: Host) -> None:
     with host.converse(["cat"], deadline=LIFE) as talk:
         for words in ("one", "", "zwei, größer", "x" * 300_000):
-            talk.say(words)
-            assert talk.hear(20) == words
+            talk.send_line(words)
+            assert talk.read_line(20) == words
 
 
 def test_several_lines_at_once_are_heard_one_by_one(host: Host) -> None:
     with host.converse(["sh", "-c", "printf 'a\\nb\\nc'; printf 'd\\n'; cat"], deadline=LIFE) as talk:
-        assert [talk.hear(20) for _ in range(3)] == ["a", "b", "cd"]
+        assert [talk.read_line(20) for _ in range(3)] == ["a", "b", "cd"]
 
 
 def test_what_is_said_first_are_bytes_as_they_are(host: Host) -> None:
     with host.converse(
         ["sh", "-c", "head -c 3 | od -An -tx1; cat"], deadline=LIFE, first=b"\0\xff\n"
     ) as talk:
-        assert talk.hear(20).split() == ["00", "ff", "0a"]
+        assert talk.read_line(20).split() == ["00", "ff", "0a"]
 
 
 def test_a_command_ends_when_its_stdin_does(host: Host, tmp_path) -> None:
     end = tmp_path / "end"
     with host.converse(["sh", "-c", f"cat; echo bye >{end}"], deadline=LIFE) as talk:
-        talk.say("x")
-        assert talk.hear(20) == "x"
+        talk.send_line("x")
+        assert talk.read_line(20) == "x"
     assert end.read_text() == "bye\n"
 
 
 def test_silence_is_late_and_the_line_goes_on(host: Host) -> None:
     with host.converse(["sh", "-c", "read x; echo $x"], deadline=LIFE) as talk:
         with pytest.raises(DeadlineExceeded, match=r"client1: `sh .*` said nothing for 0\.2 s"):
-            talk.hear(0.2)
-        talk.say("here")
-        assert talk.hear(20) == "here"
+            talk.read_line(0.2)
+        talk.send_line("here")
+        assert talk.read_line(20) == "here"
 
 
 def test_a_command_that_ended_says_how(host: Host) -> None:
@@ -56,16 +56,16 @@ def test_a_command_that_ended_says_how(host: Host) -> None:
         ),
         host.converse(["sh", "-c", "printf half; echo oh >&2; exit 3"], deadline=LIFE) as talk,
     ):
-        talk.hear(20)
+        talk.read_line(20)
 
 
 def test_to_speak_to_a_command_that_ended_is_no_error_but_to_listen_is(host: Host) -> None:
     with host.converse(["true"], deadline=LIFE) as talk:
         with pytest.raises(HostError, match="status 0"):
-            talk.hear(20)
-        talk.say("x" * 100_000)
+            talk.read_line(20)
+        talk.send_line("x" * 100_000)
         with pytest.raises(HostError, match="status 0"):
-            talk.hear(20)
+            talk.read_line(20)
 
 
 def test_a_command_that_is_not_installed_is_named(host: Host) -> None:
@@ -73,7 +73,7 @@ def test_a_command_that_is_not_installed_is_named(host: Host) -> None:
         pytest.raises(HostError, match="`no-such-tool` is not installed"),
         host.converse(["no-such-tool"], deadline=LIFE) as talk,
     ):
-        talk.hear(20)
+        talk.read_line(20)
 
 
 def test_the_whole_has_a_deadline(host: Host) -> None:
@@ -81,7 +81,7 @@ def test_the_whole_has_a_deadline(host: Host) -> None:
         pytest.raises(HostError, match="status 124"),
         host.converse(["sleep", "1000"], deadline=0.3) as talk,
     ):
-        talk.hear(30)
+        talk.read_line(30)
 
 
 @pytest.mark.parametrize("error", [None, KeyboardInterrupt, AssertionError])
@@ -106,8 +106,8 @@ def test_a_lost_connection_is_an_error_and_the_command_does_not_survive_it(
         pytest.raises(HostError, match=r"connection to .* lost"),
         ssh_host.converse(["sh", "-c", f"echo up; sleep 1000 # {marker}"], deadline=LIFE) as talk,
     ):
-        assert talk.hear(20) == "up"
+        assert talk.read_line(20) == "up"
         sshd.signal_connections(signal.SIGKILL)
-        talk.hear(20)
+        talk.read_line(20)
     assert ssh_host.run(["true"], deadline=20).ok  # connects anew, and ends what was lost
     wait_until(lambda: not running(marker), 20, "the command to be gone")

@@ -15,7 +15,17 @@ from pathlib import Path
 import pytest
 
 from storagetest.errors import HostError
-from storagetest.hosts import Entry, Host, Journal, LocalHost, Outcomes, Step, Unreadable, clean, wait_until
+from storagetest.hosts import (
+    Entry,
+    Host,
+    Journal,
+    LocalHost,
+    Step,
+    UndoStatus,
+    UnreadableEntry,
+    clean,
+    wait_until,
+)
 from storagetest.hosts.base import Completed
 from storagetest.hosts.undo_journal import Owner, in_use, parse
 
@@ -46,7 +56,7 @@ def dead() -> Owner:
     """A process of this machine that is no more."""
     gone = subprocess.Popen(["true"])
     gone.wait()
-    return replace(Owner.me(), pid=gone.pid, start_time=1)
+    return replace(Owner.current(), pid=gone.pid, start_time=1)
 
 
 def write_for(owner: Owner, journal: Journal, undo: Sequence[Step]) -> Entry:
@@ -63,20 +73,20 @@ def test_an_entry_lives_from_open_to_strike(journal: Journal, place: Path) -> No
     assert (found.what, found.undo, found.owner) == (
         "the mount of nas:/vol on /mnt/x",
         (Step(("umount", "/mnt/x")),),
-        Owner.me(),
+        Owner.current(),
     )
     [file] = place.iterdir()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert json.loads(file.read_text())["schema"] == 1
 
-    opened.amend([{"argv": ["umount", "-l", "/mnt/x\t\n'ü"], "unless": ["false"]}])
+    opened.update([{"argv": ["umount", "-l", "/mnt/x\t\n'ü"], "unless": ["false"]}])
     [amended] = journal.entries()
     assert isinstance(amended, Entry)
     assert amended.undo == (Step(("umount", "-l", "/mnt/x\t\n'ü"), ("false",)),)
     assert (amended.id, amended.created) == (found.id, found.created)
 
-    opened.strike()
-    opened.strike()
+    opened.remove()
+    opened.remove()
     assert journal.entries() == []
     assert list(place.iterdir()) == []
 
@@ -86,11 +96,11 @@ def test_each_act_is_one_round_trip(place: Path) -> None:
     journal = Journal(host, str(place))
     opened = journal.open("a thing", [["true"]])
     assert host.trips == 1
-    opened.amend([["false"]])
+    opened.update([["false"]])
     assert host.trips == 2
     journal.entries()
     assert host.trips == 3
-    opened.strike()
+    opened.remove()
     assert host.trips == 4
 
 
@@ -113,7 +123,7 @@ def test_undo_tries_every_step_in_order_and_strikes_out_on_success(journal: Jour
     log = tmp_path / "log"
     say = ["sh", "-c", f'echo "$1" >> {log}', "say"]
     entry = write_for(dead(), journal, [Step((*say, "one")), Step((*say, "two"))])
-    assert journal.undo(entry).result is Outcomes.UNDONE
+    assert journal.undo(entry).result is UndoStatus.UNDONE
     assert log.read_text() == "one\ntwo\n"
     assert journal.entries() == []
 
@@ -126,7 +136,7 @@ def test_a_failed_undo_keeps_the_entry_and_still_tries_the_rest(journal: Journal
     ]
     entry = write_for(dead(), journal, steps)
     outcome = journal.undo(entry)
-    assert outcome.result is Outcomes.FAILED
+    assert outcome.result is UndoStatus.FAILED
     assert "exited 32:\ntarget is busy" in outcome.detail
     assert "`no-such-tool` is not installed" in outcome.detail
     assert (tmp_path / "reached").exists()
@@ -145,12 +155,12 @@ def test_what_is_verifiably_gone_needs_no_undoing(journal: Journal, tmp_path: Pa
     thing = tmp_path / "thing"
     gone = ("test", "!", "-e", str(thing))
     first = Step(("touch", str(tmp_path / "undone")), unless=gone)
-    assert journal.undo(write_for(dead(), journal, [first])).result is Outcomes.UNDONE
+    assert journal.undo(write_for(dead(), journal, [first])).result is UndoStatus.UNDONE
     assert not (tmp_path / "undone").exists()
 
     thing.touch()
     second = Step(("sh", "-c", 'rm "$1"; exit 1', "x", str(thing)), unless=gone)
-    assert journal.undo(write_for(dead(), journal, [second])).result is Outcomes.UNDONE
+    assert journal.undo(write_for(dead(), journal, [second])).result is UndoStatus.UNDONE
     assert journal.entries() == []
 
 
@@ -175,14 +185,14 @@ def test_what_a_killed_owner_held_is_undone_and_what_a_living_one_holds_is_not(
         assert owner.stdout is not None
         assert owner.stdout.readline() == "held\n"
         [outcome] = clean(host, directory=str(place))
-        assert outcome.result is Outcomes.IN_USE
+        assert outcome.result is UndoStatus.IN_USE
         assert f"process {owner.pid}, is still running" in outcome.detail
         assert thing.exists()
 
         owner.send_signal(signal.SIGKILL)
-        wait_until(lambda: in_use(Owner(**_owner_of(place)), Owner.me()) == "", 10, "the owner's death")
+        wait_until(lambda: in_use(Owner(**_owner_of(place)), Owner.current()) == "", 10, "the owner's death")
         [outcome] = clean(host, directory=str(place))
-        assert (outcome.result, outcome.what) == (Outcomes.UNDONE, f"the directory {thing}")
+        assert (outcome.result, outcome.what) == (UndoStatus.UNDONE, f"the directory {thing}")
         assert not thing.exists()
         assert clean(host, directory=str(place)) == []
     finally:
@@ -200,13 +210,15 @@ def _owner_of(place: Path) -> dict:
 def test_force_undoes_what_a_living_owner_holds(place: Path, tmp_path: Path) -> None:
     host = LocalHost()
     Journal(host, str(place)).open("a thing", [["touch", str(tmp_path / "undone")]])
-    assert [outcome.result for outcome in clean(host, directory=str(place))] == [Outcomes.IN_USE]
-    assert [outcome.result for outcome in clean(host, force=True, directory=str(place))] == [Outcomes.UNDONE]
+    assert [outcome.result for outcome in clean(host, directory=str(place))] == [UndoStatus.IN_USE]
+    assert [outcome.result for outcome in clean(host, force=True, directory=str(place))] == [
+        UndoStatus.UNDONE
+    ]
     assert (tmp_path / "undone").exists()
 
 
 def test_who_counts_as_living() -> None:
-    me = Owner.me()
+    me = Owner.current()
     assert me.pid == os.getpid()
     assert "still running" in in_use(me, me)
     assert in_use(replace(me, start_time=me.start_time + 1), me) == ""  # another process has the pid now
@@ -228,9 +240,9 @@ def test_who_counts_as_living() -> None:
 def test_what_is_not_understood_is_reported_and_stays(place: Path, text: str, why: str) -> None:
     place.mkdir()
     (place / "x.json").write_text(text)
-    assert isinstance(parse("x", text), Unreadable)
+    assert isinstance(parse("x", text), UnreadableEntry)
     [outcome] = clean(LocalHost(), force=True, directory=str(place))
-    assert (outcome.id, outcome.result) == ("x", Outcomes.UNREADABLE)
+    assert (outcome.id, outcome.result) == ("x", UndoStatus.UNREADABLE)
     assert why in outcome.detail
     assert (place / "x.json").read_text() == text
 
@@ -245,5 +257,5 @@ def test_the_newest_is_undone_first(place: Path, tmp_path: Path) -> None:
 
 
 def test_an_entry_reads_back_as_it_was() -> None:
-    entry = Entry("x", "what", Owner.me(), (Step(("a",), ("b",)), Step(("c",))), "now")
+    entry = Entry("x", "what", Owner.current(), (Step(("a",), ("b",)), Step(("c",))), "now")
     assert parse("x", json.dumps({"schema": 1, **asdict(entry)})) == entry

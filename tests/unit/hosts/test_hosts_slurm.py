@@ -13,9 +13,9 @@ from storagetest.errors import DeadlineExceeded, HostError
 from storagetest.hosts import SlurmHost, wait_until
 from storagetest.hosts.connect import connect
 from storagetest.measure.run import Sample
-from storagetest.runner.start_barriers import Gate
-from storagetest.runner.synchronized_start import meet
-from storagetest.workloads._fio.job import waiting
+from storagetest.runner.start_barriers import StartBarrier
+from storagetest.runner.synchronized_start import run_synchronized
+from storagetest.workloads._fio.job import barrier_option
 
 
 def test_each_node_is_a_host_of_its_own(slurm, slurm_host):
@@ -61,11 +61,11 @@ def test_no_step_is_left_of_a_command_that_hung(slurm, slurm_host, marker, runni
 def test_loads_on_the_nodes_begin_together(slurm, slurm_host):
     with ExitStack() as stack:
         hosts = [stack.enter_context(SlurmHost(f"c{number}", number, job=slurm.job)) for number in range(2)]
-        gates = [stack.enter_context(Gate(host)) for host in hosts]
+        gates = [stack.enter_context(StartBarrier(host)) for host in hosts]
 
-        def load(gate: Gate):
+        def load(gate: StartBarrier):
             def run(start) -> Sample:
-                (option,) = waiting(start.place, 1)
+                (option,) = barrier_option(start.place, 1)
                 script = f"sh -c {shlex.quote(option.removeprefix('--exec_prerun='))}; cat /proc/uptime"
                 return Sample(
                     {}, 0.1, 1, evidence={"up": gate.host.run(["sh", "-c", script], deadline=60).stdout}
@@ -73,7 +73,7 @@ def test_loads_on_the_nodes_begin_together(slurm, slurm_host):
 
             return run
 
-        came = meet(gates, [load(gate) for gate in gates])
+        came = run_synchronized(gates, [load(gate) for gate in gates])
     assert [one.client for one in came] == ["c0", "c1"]
     assert all(float(one.sample.evidence["up"].split()[0]) >= one.instant - 0.05 for one in came)
     assert all(abs(one.clock.wall - (time.time() - time.monotonic())) < 5 for one in came)

@@ -130,7 +130,7 @@ def test_other_commands_outlive_a_connection_that_is_set_aside(ssh_host: SshHost
     thread.start()
     try:
         assert up.wait(30)
-        ssh_host._suspect()
+        ssh_host._distrust_connection()
         assert client_port(ssh_host) != before
     finally:
         (tmp_path / "go").touch()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from storagetest.measure.cache import Cache, unproven
+from storagetest.measure.cache import Cache, why_cache_state_unproven
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ from storagetest.measure.cache import Cache, unproven
     ],
 )
 def test_what_is_shown_and_what_is_not(state, moved, crossed, said):
-    found = unproven(state, moved=moved, crossed=crossed, counter="eth's")
+    found = why_cache_state_unproven(state, moved=moved, crossed=crossed, counter="eth's")
     assert bool(found) == bool(said)
     assert said in found
     assert not found or found.startswith(f"cache {state.value}: not proven: ")

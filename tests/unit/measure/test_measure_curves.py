@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from storagetest.measure.histogram import Histogram
-from storagetest.measure.load_curves import families, levels
+from storagetest.measure.load_curves import curves, parameter_sweeps
 from storagetest.measure.run import METRICS, Better, Metric, Run, Sample, Unit
 
 
@@ -24,7 +24,7 @@ def metric(name: str, quantile: float | None = None, operation: str | None = Non
 
 def test_levels_are_read_off_the_metrics_names():
     names = ("threads_4_iops", "threads_16_iops", "threads_1_iops", "iops_at_peak")
-    (found,) = levels(run(dict.fromkeys(names, 1.0), {name: metric(name) for name in names}))
+    (found,) = curves(run(dict.fromkeys(names, 1.0), {name: metric(name) for name in names}))
     assert found.name == "threads"
     assert [level.at for level in found.levels] == [1, 4, 16]
     assert found.levels[0].figures["iops"][1].value == 1.0
@@ -36,13 +36,13 @@ def test_a_percentile_of_too_few_ios_is_no_point():
         "threads_4_p99": metric("threads_4_p99", 0.99, "threads_4"),
         "threads_8_iops": metric("threads_8_iops"),
     }
-    (found,) = levels(run(dict.fromkeys(metrics, 1.0), metrics))
+    (found,) = curves(run(dict.fromkeys(metrics, 1.0), metrics))
     assert set(found.levels[0].figures) == {"p50"}
 
 
 def test_one_level_is_no_curve():
-    assert levels(run({"threads_4_iops": 1.0}, {"threads_4_iops": metric("threads_4_iops")})) == []
-    assert levels(run({"iops": 1.0})) == []
+    assert curves(run({"threads_4_iops": 1.0}, {"threads_4_iops": metric("threads_4_iops")})) == []
+    assert curves(run({"iops": 1.0})) == []
 
 
 def test_runs_that_differ_in_one_number_are_a_family():
@@ -51,7 +51,7 @@ def test_runs_that_differ_in_one_number_are_a_family():
         for way in ("read", "write")
         for size in (4096, 1024, 65536)
     ]
-    found = families(runs)
+    found = parameter_sweeps(runs)
     assert [(one.parameter, one.fixed["direction"]) for one in found] == [
         ("block_size", "read"),
         ("block_size", "write"),
@@ -61,4 +61,4 @@ def test_runs_that_differ_in_one_number_are_a_family():
 
 def test_two_values_and_other_variants_are_none():
     runs = [run({"iops": 1.0}, parameters={"depth": depth}, variant=v) for depth in (1, 2) for v in "ab"]
-    assert families(runs) == []
+    assert parameter_sweeps(runs) == []

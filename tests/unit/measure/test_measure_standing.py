@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from storagetest.measure.relative_score import standings
+from storagetest.measure.relative_score import relative_scores
 from storagetest.measure.run import Better
 from storagetest.measure.stats import Estimate, Interval
 
@@ -15,23 +15,23 @@ def figure(value: float, half: float | None = None) -> Estimate:
 
 
 def test_higher_is_better():
-    found = standings([figure(50.0, 1.0), None, figure(100.0, 1.0), figure(99.5, 1.0)], Better.HIGHER)
+    found = relative_scores([figure(50.0, 1.0), None, figure(100.0, 1.0), figure(99.5, 1.0)], Better.HIGHER)
     assert found[1] is None
     assert [(one.share, one.level) for one in found if one] == [(0.5, False), (1.0, True), (0.995, True)]
 
 
 def test_lower_is_better():
-    low, high = standings([figure(2.0), figure(4.0)], Better.LOWER)
+    low, high = relative_scores([figure(2.0), figure(4.0)], Better.LOWER)
     assert low is not None
     assert high is not None
     assert (low.share, high.share) == (1.0, 0.5)
 
 
 def test_without_an_interval_nothing_is_level_but_the_best():
-    found = standings([figure(100.0, 5.0), figure(99.0)], Better.HIGHER)
+    found = relative_scores([figure(100.0, 5.0), figure(99.0)], Better.HIGHER)
     assert [one.level for one in found if one] == [True, False]
 
 
 @pytest.mark.parametrize("figures", [[], [figure(1.0)], [figure(1.0), None], [figure(1.0), figure(0.0)]])
 def test_it_takes_two_to_compare(figures):
-    assert standings(figures, Better.HIGHER) == [None] * len(figures)
+    assert relative_scores(figures, Better.HIGHER) == [None] * len(figures)

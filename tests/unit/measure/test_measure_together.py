@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storagetest.measure.common_window import Span, outliers, rate_within, window
+from storagetest.measure.common_window import ActivitySpan, outliers, rate_in_window, window
 from storagetest.measure.histogram import Histogram
-from storagetest.measure.merge_clients import Part, together
+from storagetest.measure.merge_clients import ClientSample, merge_client_samples
 from storagetest.measure.run import METRICS, Better, Metric, Sample, Unit
 from storagetest.measure.series import LOAD, Series
 
 HEADLINE = ("bandwidth", "iops", "latency_mean", "p99")
 
 moments = st.floats(0, 1000, allow_nan=False)
-spans = st.lists(moments, min_size=4, max_size=4).map(lambda four: Span(*sorted(four)))
+spans = st.lists(moments, min_size=4, max_size=4).map(lambda four: ActivitySpan(*sorted(four)))
 many_spans = st.lists(spans, min_size=1, max_size=20)
 rates = st.floats(0, 1e7)
 
@@ -53,15 +53,15 @@ courses = st.lists(st.tuples(st.floats(0.01, 50), rates), max_size=8).map(sorted
 def test_in_its_own_span_a_client_did_what_was_counted(rate, span, course):
     if span.until - span.since < 1e-6:
         return
-    alone = window([Span(span.since, span.since, span.until, span.until)])
-    assert rate_within(rate, span, alone, course) == pytest.approx(rate, rel=1e-6, abs=1e-6)
+    alone = window([ActivitySpan(span.since, span.since, span.until, span.until)])
+    assert rate_in_window(rate, span, alone, course) == pytest.approx(rate, rel=1e-6, abs=1e-6)
 
 
 @given(rates, st.floats(1, 100), st.floats(0.1, 0.9), courses)
 def test_what_is_in_the_window_and_what_is_outside_add_up(rate, length, part, course):
-    span, cut = Span(0, 0, length, length), length * part
-    first, rest = (window([Span(low, low, high, high)]) for low, high in ((0, cut), (cut, length)))
-    both = rate_within(rate, span, first, course) * cut + rate_within(rate, span, rest, course) * (
+    span, cut = ActivitySpan(0, 0, length, length), length * part
+    first, rest = (window([ActivitySpan(low, low, high, high)]) for low, high in ((0, cut), (cut, length)))
+    both = rate_in_window(rate, span, first, course) * cut + rate_in_window(rate, span, rest, course) * (
         length - cut
     )
     assert both == pytest.approx(rate * length, rel=1e-6, abs=1e-6)
@@ -70,7 +70,7 @@ def test_what_is_in_the_window_and_what_is_outside_add_up(rate, length, part, co
 @given(rates, spans, spans, courses)
 def test_no_window_no_rate_and_never_a_negative_one(rate, mine, other, course):
     common = window([mine, other])
-    found = rate_within(rate, mine, common, course)
+    found = rate_in_window(rate, mine, common, course)
     assert found >= 0
     if not common.seconds:
         assert found == 0
@@ -78,7 +78,7 @@ def test_no_window_no_rate_and_never_a_negative_one(rate, mine, other, course):
 
 def part(
     name: str, iops: float, *, starts=(0.0,), began=0.0, seconds=10.0, latencies=(1e-3,), error=1e-4, **more
-) -> Part:
+) -> ClientSample:
     latency = Histogram.of(latencies)
     values = {
         "bandwidth": iops * 4096,
@@ -88,12 +88,12 @@ def part(
         "client_cpu": 0.1,
     }
     sample = Sample(values, seconds, round(iops * seconds), latency, **more)
-    span = Span(began, began, began + seconds, began + seconds)
-    return Part(name, sample, starts, {"": span}, error)
+    span = ActivitySpan(began, began, began + seconds, began + seconds)
+    return ClientSample(name, sample, starts, {"": span}, error)
 
 
-def whole(*parts: Part, **more) -> Sample:
-    return together(parts, METRICS, HEADLINE, **more)
+def whole(*parts: ClientSample, **more) -> Sample:
+    return merge_client_samples(parts, METRICS, HEADLINE, **more)
 
 
 def test_rates_are_summed_and_the_busiest_client_counts():
@@ -181,9 +181,9 @@ def test_the_table_has_a_row_for_each_and_marks_the_outlier():
 
 def test_phases_have_a_window_each():
     metrics = {"create_ops": Metric("create_ops", Unit.PER_SECOND, Better.HIGHER)}
-    spans_ = {"create": Span(0, 0, 2, 2), "stat": Span(3, 3, 5, 6)}
-    parts = [Part(name, Sample({"create_ops": 50.0}, 4, 200), (0.0, 3.0), spans_) for name in "ab"]
-    found = together(parts, metrics, ("create_ops",))
+    spans_ = {"create": ActivitySpan(0, 0, 2, 2), "stat": ActivitySpan(3, 3, 5, 6)}
+    parts = [ClientSample(name, Sample({"create_ops": 50.0}, 4, 200), (0.0, 3.0), spans_) for name in "ab"]
+    found = merge_client_samples(parts, metrics, ("create_ops",))
     assert found.values == {"create_ops": 100.0}
     assert found.seconds == pytest.approx(4)
     assert "stat: all at work" in found.evidence["start"]

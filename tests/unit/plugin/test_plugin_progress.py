@@ -11,32 +11,41 @@ from _pytest._io import TerminalWriter
 from terminal_kit import Terminal
 
 from storagetest.measure.run import METRICS
-from storagetest.plugin.progress.model import Now, clock, message, render, waiting
-from storagetest.plugin.progress.render import Display, how
-from storagetest.plugin.progress.terminal_overlay import Screen
-from storagetest.plugin.progress.xdist_channel import Listener, sender
-from storagetest.runner import Case, Phase, Progress
-from storagetest.runner.throughput_watch import Flow
+from storagetest.plugin.progress import render
+from storagetest.plugin.progress.model import ProgressState, clock, message, waiting
+from storagetest.plugin.progress.render import ProgressDisplay, how
+from storagetest.plugin.progress.terminal_overlay import TerminalOverlay
+from storagetest.plugin.progress.xdist_channel import ProgressListener, sender
+from storagetest.runner import CaseInfo, MeasurementPhase, ProgressEvent
+from storagetest.runner.throughput_watch import Throughput
 
-CASE = Case("test_x", "sequential", "nas", "nas-v4.2-nconnect4", "nfs", "load1", "standard")
+CASE = CaseInfo("test_x", "sequential", "nas", "nas-v4.2-nconnect4", "nfs", "load1", "standard")
 MIB = 1 << 20
 
 
-def told(phase: Phase, elapsed: float, **more) -> dict:
-    return message(Progress(CASE, phase, elapsed, title="sequential read 1MiB", **more))
+def told(phase: MeasurementPhase, elapsed: float, **more) -> dict:
+    return message(ProgressEvent(CASE, phase, elapsed, title="sequential read 1MiB", **more))
 
 
 def test_a_repeat_is_told_with_its_time_its_rate_and_the_whole_case():
-    now = Now()
-    now.take(told(Phase.FILL, 0.0), at=100.0)
+    now = ProgressState()
+    now.take(told(MeasurementPhase.FILL, 0.0), at=100.0)
     assert now.lines(100, at=112.4) == [
         "  nas-v4.2-nconnect4 on load1: sequential read 1MiB, 0:12",
         "    fill, 0:12",
     ]
-    now.take(told(Phase.MEASURE, 20.0, repeat=1, of=3, expected=35.0), at=120.0)
-    now.take(told(Phase.MEASURE, 56.0, repeat=2, of=3, expected=35.0), at=156.0)
+    now.take(told(MeasurementPhase.MEASURE, 20.0, repeat=1, of=3, expected=35.0), at=120.0)
+    now.take(told(MeasurementPhase.MEASURE, 56.0, repeat=2, of=3, expected=35.0), at=156.0)
     now.take(
-        told(Phase.MEASURE, 58.0, repeat=2, of=3, expected=35.0, flow=Flow(50 * MIB, 0, 2, "x")), at=158.0
+        told(
+            MeasurementPhase.MEASURE,
+            58.0,
+            repeat=2,
+            of=3,
+            expected=35.0,
+            flow=Throughput(50 * MIB, 0, 2, "x"),
+        ),
+        at=158.0,
     )
     assert now.lines(100, at=159.0) == [
         "  nas-v4.2-nconnect4 on load1: sequential read 1MiB, 0:59 of about 2:08",  # 56 + 2 repeats of 36 s
@@ -45,31 +54,34 @@ def test_a_repeat_is_told_with_its_time_its_rate_and_the_whole_case():
 
 
 def test_a_rate_that_is_old_is_not_shown_and_one_of_nothing_says_so():
-    now = Now()
-    now.take(told(Phase.MEASURE, 0.0, repeat=1, of=1, expected=35.0), at=0.0)
-    now.take(told(Phase.MEASURE, 2.0, repeat=1, of=1, expected=35.0, flow=Flow(0, 0, 2, "x")), at=2.0)
+    now = ProgressState()
+    now.take(told(MeasurementPhase.MEASURE, 0.0, repeat=1, of=1, expected=35.0), at=0.0)
+    now.take(
+        told(MeasurementPhase.MEASURE, 2.0, repeat=1, of=1, expected=35.0, flow=Throughput(0, 0, 2, "x")),
+        at=2.0,
+    )
     assert now.lines(100, at=3.0)[1].endswith(", no data moves")
     assert now.lines(100, at=9.0)[1].endswith("0:09 of 0:35")
-    both = Flow(3 * MIB, 1536, 2, "x")  # 1.5 KiB/s are nothing beside it
-    now.take(told(Phase.MEASURE, 9.0, repeat=1, of=1, expected=35.0, flow=both), at=9.0)
+    both = Throughput(3 * MIB, 1536, 2, "x")  # 1.5 KiB/s are nothing beside it
+    now.take(told(MeasurementPhase.MEASURE, 9.0, repeat=1, of=1, expected=35.0, flow=both), at=9.0)
     assert now.lines(100, at=9.0)[1].endswith(", reading 3.00 MiB/s")
 
 
 def test_a_rate_belongs_to_its_phase_only():
-    now = Now()
-    now.take(told(Phase.FILL, 0.0), at=0.0)
-    now.take(told(Phase.FILL, 2.0, flow=Flow(0, 80 * MIB, 2, "x")), at=2.0)
+    now = ProgressState()
+    now.take(told(MeasurementPhase.FILL, 0.0), at=0.0)
+    now.take(told(MeasurementPhase.FILL, 2.0, flow=Throughput(0, 80 * MIB, 2, "x")), at=2.0)
     assert "writing 80.0 MiB/s" in now.lines(100, at=2.5)[1]
-    now.take(told(Phase.MEASURE, 3.0, repeat=1, of=3, expected=35.0), at=3.0)
+    now.take(told(MeasurementPhase.MEASURE, 3.0, repeat=1, of=3, expected=35.0), at=3.0)
     assert "MiB/s" not in now.lines(100, at=3.5)[1]
 
 
 def test_settling_says_how_far_from_steady_it_is_and_promises_no_end():
-    now = Now()
+    now = ProgressState()
     said = "iops ranges over 23.1% and moves by 4.20%"
     last = ((METRICS["iops"], 13337.0), (METRICS["p99"], 0.00412))
     now.take(
-        told(Phase.SETTLE, 70.0, repeat=3, of=25, expected=35.0, settled=said, last=last),
+        told(MeasurementPhase.SETTLE, 70.0, repeat=3, of=25, expected=35.0, settled=said, last=last),
         at=70.0,
     )
     first, second = now.lines(120, at=71.0)
@@ -79,10 +91,13 @@ def test_settling_says_how_far_from_steady_it_is_and_promises_no_end():
 
 @pytest.mark.parametrize("width", [20, 39, 79, 99, 160])
 def test_no_line_is_wider_than_the_screen(width: int):
-    now = Now()
-    flow = Flow(1234 * MIB, 987 * MIB, 2, "x")
+    now = ProgressState()
+    flow = Throughput(1234 * MIB, 987 * MIB, 2, "x")
     now.take(
-        told(Phase.MEASURE, 5000.0, repeat=11, of=12, expected=3500.0, flow=flow, settled="s" * 60), at=5000.0
+        told(
+            MeasurementPhase.MEASURE, 5000.0, repeat=11, of=12, expected=3500.0, flow=flow, settled="s" * 60
+        ),
+        at=5000.0,
     )
     lines = now.lines(width, at=5001.0)
     assert max(map(len, lines)) <= width
@@ -90,15 +105,15 @@ def test_no_line_is_wider_than_the_screen(width: int):
 
 
 def test_what_a_case_is_called_moves_no_cursor():
-    now = Now()
+    now = ProgressState()
     now.take({**waiting("nas", "test\x1b[2J\r\nx"), "settled": "\x07"}, at=0.0)
     assert all(line.isprintable() for line in now.lines(100, at=1.0))
 
 
 def test_another_case_begins_anew():
-    now = Now()
-    now.take(told(Phase.MEASURE, 50.0, repeat=3, of=3, expected=10.0), at=50.0)
-    now.take(told(Phase.FILL, 0.0), at=60.0)  # of the same name: elapsed says that it is another
+    now = ProgressState()
+    now.take(told(MeasurementPhase.MEASURE, 50.0, repeat=3, of=3, expected=10.0), at=50.0)
+    now.take(told(MeasurementPhase.FILL, 0.0), at=60.0)  # of the same name: elapsed says that it is another
     assert now.lines(100, at=61.0) == [
         "  nas-v4.2-nconnect4 on load1: sequential read 1MiB, 0:01",
         "    fill, 0:01",
@@ -121,7 +136,7 @@ def reporter(terminal: Terminal) -> SimpleNamespace:
 
 
 def test_lines_stand_beneath_what_pytest_writes_and_it_goes_on_where_it_was(reporter, terminal):
-    screen, writer = Screen(reporter), reporter._tw
+    screen, writer = TerminalOverlay(reporter), reporter._tw
     writer.write("test_a.py ..")
     screen.show(["one", "two"])
     assert terminal.shown == ["test_a.py ..", "one", "two"]
@@ -141,14 +156,14 @@ def test_lines_stand_beneath_what_pytest_writes_and_it_goes_on_where_it_was(repo
 
 
 def test_a_full_line_of_pytests_is_left_alone(reporter, terminal):
-    screen = Screen(reporter)
+    screen = TerminalOverlay(reporter)
     reporter._tw.write("n" * 80)
     screen.show(["one"])
     assert terminal.shown == ["n" * 80]
 
 
 def test_a_terminal_that_has_gone_is_no_error(reporter, terminal):
-    screen = Screen(reporter)
+    screen = TerminalOverlay(reporter)
     terminal.close()
     screen.show(["one"])
     screen.hide()
@@ -199,9 +214,9 @@ class Clock:
 
 def test_a_log_gets_a_line_now_and_then_and_nothing_for_what_is_short(reporter, terminal):
     ticks = Clock()
-    log = render._InLog(reporter, midline=False, clock=ticks)
-    now = Now()
-    now.take(told(Phase.MEASURE, 0.0, repeat=1, of=3, expected=300.0), at=ticks.now)
+    log = render._LogRenderer(reporter, midline=False, clock=ticks)
+    now = ProgressState()
+    now.take(told(MeasurementPhase.MEASURE, 0.0, repeat=1, of=3, expected=300.0), at=ticks.now)
     reporter._tw.write("test_a.py ")
     shown = []
     for _ in range(200):
@@ -223,25 +238,25 @@ def test_a_log_gets_a_line_now_and_then_and_nothing_for_what_is_short(reporter, 
 def test_the_display_renews_itself_and_ends_at_once(reporter, terminal, monkeypatch):
     monkeypatch.setattr(render, "_TICK", 0.02)
     monkeypatch.setattr(render, "_CALM", 0.0)
-    shows = Display(options(st_progress="line"), reporter)
-    shows.take("gw0", told(Phase.FILL, 0.0))
+    shows = ProgressDisplay(options(st_progress="line"), reporter)
+    shows.take("gw0", told(MeasurementPhase.FILL, 0.0))
     _until(lambda: "    fill, 0:00" in terminal.shown)
-    shows.take("gw1", told(Phase.MEASURE, 3.0, repeat=1, of=3, expected=5.0))
+    shows.take("gw1", told(MeasurementPhase.MEASURE, 3.0, repeat=1, of=3, expected=5.0))
     _until(lambda: len(terminal.shown) == 4)
     shows.take("gw0", None)
     _until(lambda: len(terminal.shown) == 2)
-    shows.take("gw1", told(Phase.DONE, 8.0))
+    shows.take("gw1", told(MeasurementPhase.DONE, 8.0))
     _until(lambda: terminal.shown == [])
     shows.close()
-    shows.take("gw0", told(Phase.FILL, 0.0))
+    shows.take("gw0", told(MeasurementPhase.FILL, 0.0))
     assert terminal.shown == []
 
 
 def test_a_worker_tells_the_controller_and_never_waits_for_it():
     heard = []
-    listener = Listener(lambda worker, said: heard.append((worker, said)))
+    listener = ProgressListener(lambda worker, said: heard.append((worker, said)))
     tell = sender(listener.path, "gw3")
-    tell(told(Phase.FILL, 1.5))
+    tell(told(MeasurementPhase.FILL, 1.5))
     tell(None)
     _until(lambda: len(heard) == 2)
     assert heard[0][0] == "gw3"
@@ -249,7 +264,7 @@ def test_a_worker_tells_the_controller_and_never_waits_for_it():
     assert heard[1] == ("gw3", None)
     listener.close()
     for _ in range(1000):
-        tell(told(Phase.FILL, 1.5))  # to nobody
+        tell(told(MeasurementPhase.FILL, 1.5))  # to nobody
 
 
 def _until(true) -> None:

@@ -17,12 +17,12 @@ import pytest
 from storagetest.errors import AttachError, DataAtRisk
 from storagetest.hosts import Journal, LocalHost
 from storagetest.protocols import _device_probe
-from storagetest.protocols._block_device import LABEL, Facts, parse_facts, tools, why_not
-from storagetest.protocols.base import Attachment, Gives, protocols
+from storagetest.protocols._block_device import LABEL, DeviceFacts, parse_facts, refusal_reason, tools
+from storagetest.protocols.base import Attachment, AttachmentKind, protocols
 
 Local: Any = protocols.get("local")
 
-CLEAN = Facts(
+CLEAN = DeviceFacts(
     path="/dev/sdx",
     identity="naa.1",
     size=1 << 30,
@@ -57,25 +57,25 @@ CLEAN = Facts(
     ],
 )
 def test_any_sign_of_use_is_a_refusal(change: dict[str, Any], words: str) -> None:
-    why = why_not(dataclasses.replace(CLEAN, **change), "naa.1")
+    why = refusal_reason(dataclasses.replace(CLEAN, **change), "naa.1")
     assert why is not None
     assert re.search(words, why)
 
 
 def test_the_named_device_is_granted() -> None:
-    assert why_not(CLEAN, "naa.1") is None
-    assert why_not(dataclasses.replace(CLEAN, signatures=(("ext4", LABEL),)), "naa.1") is None
+    assert refusal_reason(CLEAN, "naa.1") is None
+    assert refusal_reason(dataclasses.replace(CLEAN, signatures=(("ext4", LABEL),)), "naa.1") is None
 
 
 @pytest.mark.parametrize("erase", [None, "naa.2", "naa.11", "NAA.1", ""])
 def test_erase_must_be_exact_and_the_message_says_the_line(erase: str | None) -> None:
-    why = why_not(CLEAN, erase)
+    why = refusal_reason(CLEAN, erase)
     assert why is not None
     assert why.endswith('\n    erase: "naa.1"')
 
 
 def test_a_sign_of_use_comes_before_the_invitation_to_erase() -> None:
-    why = why_not(dataclasses.replace(CLEAN, mounts=("/",)), None)
+    why = refusal_reason(dataclasses.replace(CLEAN, mounts=("/",)), None)
     assert why is not None
     assert "erase:" not in why
 
@@ -88,7 +88,7 @@ def test_a_device_that_is_not_there() -> None:
 def test_program_and_facts_agree_on_their_keys(tmp_path: Path) -> None:
     """The program imports nothing of ours, so only a test can hold the two together."""
     assert _device_probe.__doc__
-    fields = {field.name for field in dataclasses.fields(Facts)}
+    fields = {field.name for field in dataclasses.fields(DeviceFacts)}
     assert fields == set(CLEAN.__slots__)
     assert parse_facts(
         json.dumps({**dataclasses.asdict(CLEAN), "signatures": [{"type": "a", "label": "b"}]})
@@ -166,7 +166,11 @@ def mounts_of(device: str) -> list[str]:
 def test_raw_device_is_lent_and_cleared(device: str, image: Path) -> None:
     with attach(device, erase=f"loop.{image}") as attachment:
         assert isinstance(attachment, Attachment)
-        assert (attachment.path, attachment.gives, attachment.size) == (device, Gives.BLOCK, 64 << 20)
+        assert (attachment.path, attachment.gives, attachment.size) == (
+            device,
+            AttachmentKind.BLOCK,
+            64 << 20,
+        )
         run("mkfs.ext4", "-q", "-F", "-L", "by chance", device)
     content = image.read_bytes()
     assert not any(content[: 1 << 20])
@@ -177,7 +181,7 @@ def test_raw_device_is_lent_and_cleared(device: str, image: Path) -> None:
 @real
 def test_file_system_is_made_mounted_and_removed(device: str, image: Path) -> None:
     with attach(device, erase=f"loop.{image}", filesystem="ext4") as attachment:
-        assert attachment.gives is Gives.FILESYSTEM
+        assert attachment.gives is AttachmentKind.FILESYSTEM
         assert 0 < attachment.size < 64 << 20
         assert attachment.negotiated == {"filesystem": "ext4"}
         assert list(Path(attachment.path).iterdir()) == []

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from storagetest.config.base import BlockOptions, TargetOptions
 from storagetest.errors import HostError
 from storagetest.hosts import Completed, LocalHost
-from storagetest.protocols.base import Gives, Protocol, protocols
+from storagetest.protocols.base import AttachmentKind, Protocol, protocols
 
 ALL = list(protocols.all().values())
 every_protocol = pytest.mark.parametrize("protocol", ALL, ids=lambda protocol: protocol.name)
@@ -64,7 +64,7 @@ def test_capabilities_say_what_it_gives(protocol: type[Protocol[Any]]) -> None:
     options = load(protocol)
     capabilities = protocol().capabilities(options)  # type: ignore[abstract]
     assert len(capabilities & {"block", "filesystem"}) == 1
-    if protocol.gives is Gives.BLOCK:
+    if protocol.gives is AttachmentKind.BLOCK:
         assert isinstance(options, BlockOptions)
         assert "block" in capabilities
         with_files = protocol().capabilities(load(protocol, filesystem="ext4"))  # type: ignore[abstract]
@@ -138,5 +138,5 @@ def test_a_machine_that_cannot_be_asked_offers_nothing_and_is_no_error(protocol:
             return Completed("c", tuple(argv), 0, "{\x00 noise\n\n]", "", 0.1)
 
     for client in (Lost(), Fails(), Noise()):
-        for one in protocol().offers(client, "nas.example.net", deadline=1):  # type: ignore[abstract]
+        for one in protocol().discover(client, "nas.example.net", deadline=1):  # type: ignore[abstract]
             assert set(one) <= set(protocol.Options.model_fields)

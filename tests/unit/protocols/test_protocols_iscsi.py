@@ -95,7 +95,7 @@ def test_a_deep_queue_gets_as_many_commands(depth: int, commands: str) -> None:
 def test_read_back_speaks_the_rfc() -> None:
     seen = iscsi.parse_look(LOOK)
     assert seen["block"] == "sda"
-    assert iscsi.read_back(seen) == {
+    assert iscsi.parse_negotiated(seen) == {
         "HeaderDigest": "CRC32C",
         "DataDigest": "None",
         "MaxRecvDataSegmentLength": "262144",
@@ -124,7 +124,7 @@ def test_read_back_speaks_the_rfc() -> None:
     ],
 )
 def test_silent_changes_are_found(asked: dict[str, object], different: list[str]) -> None:
-    negotiated = iscsi.read_back(iscsi.parse_look(LOOK))
+    negotiated = iscsi.parse_negotiated(iscsi.parse_look(LOOK))
     assert [str(one) for one in Iscsi().option_mismatches(options(**asked), negotiated)] == different
 
 
@@ -142,7 +142,7 @@ def test_silent_changes_are_found(asked: dict[str, object], different: list[str]
 def test_exit_status_of_iscsiadm(status: int, error: type[Exception], words: str) -> None:
     chap = {"username": "me", "password": "hunter2"}
     done = Completed("c1", ("iscsiadm",), status, "", "iscsiadm: first\niscsiadm: second\n", 0.1)
-    found = iscsi.explain(done, options(chap=chap))
+    found = iscsi.error_from_output(done, options(chap=chap))
     assert type(found) is error
     assert words in str(found)
     assert "iscsiadm: second" in str(found)
@@ -157,10 +157,10 @@ def test_what_the_portal_offers_settles_a_vague_failure() -> None:
     done = Completed("c1", ("iscsiadm",), 8, "", "iscsiadm: connection timed out", 0.1)
     offered = iscsi.parse_discovery(OFFERED)
     assert offered == ("iqn.2024-01.lab:other",)
-    unknown = iscsi.explain(done, options(), offered=offered)
+    unknown = iscsi.error_from_output(done, options(), offered=offered)
     assert type(unknown) is AttachError
     assert "no such target; it offers iqn.2024-01.lab:other" in str(unknown)
-    known = iscsi.explain(done, options(), offered=("iqn.2024-01.lab:fast",))
+    known = iscsi.error_from_output(done, options(), offered=("iqn.2024-01.lab:fast",))
     assert type(known) is AttachError
     assert "refuses the login" in str(known)
 

@@ -12,10 +12,10 @@ import pytest
 from pydantic import ValidationError
 
 from storagetest.errors import AttachError, TargetDead, WorkloadError
-from storagetest.hosts import Journal, LocalHost, Outcomes, clean
+from storagetest.hosts import Journal, LocalHost, UndoStatus, clean
 from storagetest.protocols import _acquire
-from storagetest.protocols._acquire import FORCED, LEFT_ON_TARGET, WITHIN, Deadline, held
-from storagetest.protocols.base import Gives, protocols
+from storagetest.protocols._acquire import FORCED, LEFT_ON_TARGET, WITHIN, Deadline, acquired
+from storagetest.protocols.base import AttachmentKind, protocols
 
 Local: Any = protocols.get("local")
 
@@ -42,7 +42,7 @@ def test_own_directory_is_made_and_removed(tmp_path: Path) -> None:
         own = Path(attachment.path)
         assert own.parent == tmp_path
         assert own.name.startswith("storagetest-")
-        assert attachment.gives is Gives.FILESYSTEM
+        assert attachment.gives is AttachmentKind.FILESYSTEM
         assert attachment.size > 0
         assert attachment.negotiated["fstype"]
         assert attachment.differences == ()
@@ -91,7 +91,9 @@ def test_sigkill_is_undone_by_clean(tmp_path: Path, own_journal: Path) -> None:
     assert killed.returncode == -signal.SIGKILL
     (left,) = home.iterdir()
     assert (left / "file").exists()
-    assert [outcome.result for outcome in clean(LocalHost(), directory=str(own_journal))] == [Outcomes.UNDONE]
+    assert [outcome.result for outcome in clean(LocalHost(), directory=str(own_journal))] == [
+        UndoStatus.UNDONE
+    ]
     assert list(home.iterdir()) == []
     assert Journal(LocalHost()).entries() == []
 
@@ -115,7 +117,7 @@ def test_impossible_options(said: dict[str, str]) -> None:
 
 def hold(status: int, deadline: float = 10.0) -> Any:
     release = ["sh", "-c", f"echo why >&2; exit {status}"]
-    return held(LocalHost(), "a thing", lambda _: release, target="t", deadline=Deadline(deadline))
+    return acquired(LocalHost(), "a thing", lambda _: release, target="t", deadline=Deadline(deadline))
 
 
 def test_clean_release_strikes_the_entry() -> None:
@@ -145,7 +147,7 @@ def test_release_that_hangs_is_a_dead_target_and_stays_in_the_journal(
     monkeypatch.setattr(_acquire, "_MARGIN", 0.1)
     with (
         pytest.raises(TargetDead, match="could not be released"),
-        held(LocalHost(), "a thing", lambda _: ["sleep", "60"], target="t", deadline=Deadline(0.2)),
+        acquired(LocalHost(), "a thing", lambda _: ["sleep", "60"], target="t", deadline=Deadline(0.2)),
     ):
         pass
     assert len(Journal(LocalHost()).entries()) == 1

@@ -30,12 +30,16 @@ lmm_objects:
 
 
 def test_read_back() -> None:
-    assert lustre.read_back(LAYOUT) == {"stripe_count": "2", "stripe_size": "1048576", "pattern": "raid0"}
+    assert lustre.parse_negotiated(LAYOUT) == {
+        "stripe_count": "2",
+        "stripe_size": "1048576",
+        "pattern": "raid0",
+    }
 
 
 def test_read_back_of_a_composite_layout_takes_the_first_component() -> None:
     composite = "  lcm_entry_count: 2\ncomponent0:\n  sub_layout:\n    lmm_stripe_count:  1\n" + LAYOUT
-    assert lustre.read_back(composite)["stripe_count"] == "1"
+    assert lustre.parse_negotiated(composite)["stripe_count"] == "1"
 
 
 @pytest.mark.parametrize(
@@ -49,7 +53,7 @@ def test_read_back_of_a_composite_layout_takes_the_first_component() -> None:
     ],
 )
 def test_silent_changes_are_found(asked: dict[str, object], different: list[str]) -> None:
-    found = Lustre().option_mismatches(options(**asked), lustre.read_back(LAYOUT))
+    found = Lustre().option_mismatches(options(**asked), lustre.parse_negotiated(LAYOUT))
     assert [str(one) for one in found] == different
 
 

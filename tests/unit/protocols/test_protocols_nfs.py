@@ -56,7 +56,7 @@ def test_ipv6_is_bracketed_and_asks_for_tcp6() -> None:
 
 def test_read_back() -> None:
     (entry,) = parse_mountinfo(MOUNTINFO)
-    seen = nfs.read_back(entry, MOUNTSTATS)
+    seen = nfs.parse_negotiated(entry, MOUNTSTATS)
     assert seen == {
         "vers": "4.2",
         "rsize": "1048576",
@@ -73,7 +73,7 @@ def test_read_back() -> None:
 
 def test_one_connection_is_not_spelled_out_by_the_kernel() -> None:
     (entry,) = parse_mountinfo(MOUNTINFO.replace("nconnect=4,", ""))
-    assert nfs.read_back(entry, "")["nconnect"] == "1"
+    assert nfs.parse_negotiated(entry, "")["nconnect"] == "1"
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_one_connection_is_not_spelled_out_by_the_kernel() -> None:
 )
 def test_silent_changes_are_found(asked: dict[str, object], different: list[str]) -> None:
     (entry,) = parse_mountinfo(MOUNTINFO)
-    found = Nfs().option_mismatches(options(**asked), nfs.read_back(entry, MOUNTSTATS))
+    found = Nfs().option_mismatches(options(**asked), nfs.parse_negotiated(entry, MOUNTSTATS))
     assert [str(one) for one in found] == different
 
 

@@ -66,7 +66,7 @@ def test_what_is_not_asked_for_is_not_said() -> None:
 def test_read_back() -> None:
     seen = nvme_tcp.parse_look(LOOK)
     assert seen["block"] == "nvme0n1"
-    assert nvme_tcp.read_back(seen, options(data_digest=True)) == {
+    assert nvme_tcp.parse_negotiated(seen, options(data_digest=True)) == {
         "queue_count": "3",
         "sqsize": "127",
         "kato": "5",
@@ -90,7 +90,7 @@ def test_read_back() -> None:
     ],
 )
 def test_silent_changes_are_found(asked: dict[str, object], different: list[str]) -> None:
-    negotiated = nvme_tcp.read_back(nvme_tcp.parse_look(LOOK), options())
+    negotiated = nvme_tcp.parse_negotiated(nvme_tcp.parse_look(LOOK), options())
     assert [str(one) for one in NvmeTcp().option_mismatches(options(**asked), negotiated)] == different
 
 
@@ -110,7 +110,7 @@ SAID = "could not add new controller: failed to write to nvme-fabrics device"
     ],
 )
 def test_words_of_nvme_connect_and_of_the_kernel(kernel: str, error: type[Exception], words: str) -> None:
-    found = nvme_tcp.explain(Completed("c1", ("nvme",), 1, "", SAID, 0.1), options(), kernel)
+    found = nvme_tcp.error_from_output(Completed("c1", ("nvme",), 1, "", SAID, 0.1), options(), kernel)
     assert type(found) is error
     assert words in str(found)
     assert SAID in str(found)
@@ -137,7 +137,7 @@ def test_each_portal_is_a_path_of_its_own() -> None:
 def test_a_path_that_is_not_live_is_a_difference() -> None:
     asked = options(more_paths=[{"address": "10.77.0.2"}])
     seen = nvme_tcp.parse_look(LOOK + "path-nvme0:live\npath-nvme1:connecting\n")
-    negotiated = nvme_tcp.read_back(seen, asked)
+    negotiated = nvme_tcp.parse_negotiated(seen, asked)
     assert negotiated["paths"] == "1"
     assert [str(one) for one in NvmeTcp().option_mismatches(asked, negotiated)] == [
         "paths: asked for 2, got 1"

@@ -60,14 +60,16 @@ class Toy(KernelProtocol["Toy.Options"]):
     def needs(self, options: Toy.Options) -> ClientRequirements:
         return ClientRequirements(tools=("sh",), packages="dash", address=options.address, port=options.port)
 
-    def offers(self, client: Any, address: str, *, deadline: float) -> Sequence[Mapping[str, Any]]:
+    def discover(self, client: Any, address: str, *, deadline: float) -> Sequence[Mapping[str, Any]]:
         return [{"share": "/toys"}]
 
     @contextmanager
     def acquire(self, attaching: Attaching, options: Toy.Options) -> Iterator[Attachment]:
         negotiated = {"level": "1"}
         different = self.option_mismatches(options, negotiated)
-        yield Attachment(attaching.client, options.share, AttachmentKind.FILESYSTEM, 1 << 20, negotiated, different)
+        yield Attachment(
+            attaching.client, options.share, AttachmentKind.FILESYSTEM, 1 << 20, negotiated, different
+        )
 
     def requested(self, options: Toy.Options) -> Mapping[str, object]:
         return {"level": options.level}

@@ -10,52 +10,58 @@ import pytest
 from storagetest.errors import ClientLacks, TargetDead
 from storagetest.hosts import LocalHost
 from storagetest.protocols._preflight import (
-    Findings,
+    PreflightResult,
     check_client,
-    collect,
+    collect_diagnostics,
     parse_findings,
-    refuse,
+    raise_for_findings,
     why_unreachable,
 )
-from storagetest.protocols.base import Needs
+from storagetest.protocols.base import ClientRequirements
 
-GOOD = Findings(root=True, tools=(), modules=(), connect=(0, ""))
+GOOD = PreflightResult(root=True, tools=(), modules=(), connect=(0, ""))
 
 
-def say(findings: Findings) -> None:
-    refuse(findings, client="c1", target="nfs h:/e", address="h", port=2049, packages="nfs-common")
+def say(findings: PreflightResult) -> None:
+    raise_for_findings(
+        findings, client="c1", target="nfs h:/e", address="h", port=2049, packages="nfs-common"
+    )
 
 
 def test_parse() -> None:
     text = "root no\ntool mount.nfs\ntool x\nmodule nfsv4\nconnect 1 bash: connect: Connection refused\n"
-    assert parse_findings(text) == Findings(
+    assert parse_findings(text) == PreflightResult(
         False, ("mount.nfs", "x"), ("nfsv4",), (1, "bash: connect: Connection refused")
     )
     assert parse_findings("connect 0 \n") == GOOD
-    assert parse_findings("") == Findings(True, (), (), None)
+    assert parse_findings("") == PreflightResult(True, (), (), None)
 
 
 def test_nothing_lacking_is_silent() -> None:
     say(GOOD)
-    say(Findings(True, (), (), None))
+    say(PreflightResult(True, (), (), None))
 
 
 @pytest.mark.parametrize(
     ("findings", "error", "words"),
     [
-        (Findings(True, ("mount.nfs",), (), (0, "")), ClientLacks, "c1 has no mount.nfs.*install nfs-common"),
-        (Findings(True, (), ("nfsv4",), (0, "")), ClientLacks, "c1's kernel has no nfsv4"),
-        (Findings(False, (), ("nfsv4",), None), ClientLacks, "not root and cannot load modules"),
-        (Findings(False, (), (), (0, "")), ClientLacks, "want root on c1"),
         (
-            Findings(True, (), (), (1, "x: Connection refused")),
+            PreflightResult(True, ("mount.nfs",), (), (0, "")),
+            ClientLacks,
+            "c1 has no mount.nfs.*install nfs-common",
+        ),
+        (PreflightResult(True, (), ("nfsv4",), (0, "")), ClientLacks, "c1's kernel has no nfsv4"),
+        (PreflightResult(False, (), ("nfsv4",), None), ClientLacks, "not root and cannot load modules"),
+        (PreflightResult(False, (), (), (0, "")), ClientLacks, "want root on c1"),
+        (
+            PreflightResult(True, (), (), (1, "x: Connection refused")),
             TargetDead,
             "c1 cannot reach h port 2049: .*refused",
         ),
-        (Findings(True, (), (), (124, "")), TargetDead, "no answer within"),
+        (PreflightResult(True, (), (), (124, "")), TargetDead, "no answer within"),
     ],
 )
-def test_each_lack_has_its_error(findings: Findings, error: type[Exception], words: str) -> None:
+def test_each_lack_has_its_error(findings: PreflightResult, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         say(findings)
 
@@ -72,7 +78,7 @@ def listener() -> Iterator[int]:
 
 
 def check(address: str, port: int, **more: object) -> None:
-    needs = Needs(address=address, port=port, **more)  # type: ignore[arg-type]  # tools or modules
+    needs = ClientRequirements(address=address, port=port, **more)  # type: ignore[arg-type]  # tools or modules
     check_client(LocalHost(), needs, target="a target", deadline=30)
 
 
@@ -102,7 +108,9 @@ def test_missing_tool_and_module_are_found() -> None:
 
 
 def test_collect_never_raises() -> None:
-    found = collect(LocalHost(), {"good": ["echo", "x"], "bad": ["false"], "missing": ["no-such-tool"]})
+    found = collect_diagnostics(
+        LocalHost(), {"good": ["echo", "x"], "bad": ["false"], "missing": ["no-such-tool"]}
+    )
     assert found["good"] == "x\n"
     assert "exited 1" in found["bad"]
     assert "not installed" in found["missing"]

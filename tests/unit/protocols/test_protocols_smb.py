@@ -58,7 +58,7 @@ def test_posix_extensions_that_were_asked_for_are_compared(flags: str, seen: str
     # Of Linux 6.12 with Samba 4.22, and of Linux 6.1 without the extensions.
     line = f"36 30 0:32 / /mnt rw - cifs //10.77.0.1/fast rw,vers=3.1.1,cache=strict,soft,{flags},mapposix"
     (entry,) = parse_mountinfo(line)
-    negotiated = smb.read_back(entry, "", "//10.77.0.1/fast")
+    negotiated = smb.parse_negotiated(entry, "", "//10.77.0.1/fast")
     found = {one.option: one.got for one in Smb().option_mismatches(options(posix=True), negotiated)}
     assert found == ({"posix": seen} if seen else {})
     assert Smb().option_mismatches(options(), negotiated) == ()

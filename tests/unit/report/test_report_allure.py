@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from allure_commons import hookimpl, plugin_manager
 
-from storagetest.measure.bottleneck import Bottleneck, Limit
+from storagetest.measure.bottleneck import Bottleneck, Limiter
 from storagetest.measure.run import Unit
 from storagetest.measure.series import Series
 from storagetest.report import allure
@@ -153,7 +153,7 @@ def test_each_repeats_series_are_drawn_and_who_limited_it_is_said(make_record):
     record = make_record()
     course = Series("load", "read IOPS", Unit.PER_SECOND, "client1", (1.0, 2.0), (5.0, 6.0))
     samples = tuple(replace(sample, series=(course,)) for sample in record.run.samples[:2])
-    limit = Bottleneck(Limit.CLIENT, "one of <its> cores")
+    limit = Bottleneck(Limiter.CLIENT, "one of <its> cores")
     run = replace(record.run, samples=samples, limited_by=limit)
     listener = Listener()
     plugin_manager.register(listener)

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storagetest.errors import ResultError
-from storagetest.measure.bottleneck import Bottleneck, Headroom, Limit
-from storagetest.measure.common_window import Member, Together
+from storagetest.measure.bottleneck import Bottleneck, Limiter, Utilisation
+from storagetest.measure.common_window import ClientSummary, ConcurrencySummary
 from storagetest.measure.histogram import Histogram
 from storagetest.measure.run import Better, Metric, Run, Sample, Unit
 from storagetest.measure.series import Series
@@ -54,10 +54,10 @@ series = st.builds(
     st.tuples(text, text, text),
 )
 shares = st.none() | st.floats(0, 1)
-headrooms = st.builds(Headroom, st.floats(0, 1e9), st.none() | st.floats(0, 1e9), shares, shares, shares)
+headrooms = st.builds(Utilisation, st.floats(0, 1e9), st.none() | st.floats(0, 1e9), shares, shares, shares)
 seconds_ = st.floats(0, 1e6)
 members = st.builds(
-    Member,
+    ClientSummary,
     text,
     st.dictionaries(text, numbers, max_size=3),
     st.none() | seconds_,
@@ -65,7 +65,7 @@ members = st.builds(
     seconds_,
 )
 stories = st.builds(
-    Together,
+    ConcurrencySummary,
     spread=st.none() | seconds_,
     limit=seconds_,
     clock_error=seconds_,
@@ -105,7 +105,7 @@ runs = st.builds(
     versions=texts,
     invalid=st.lists(text, max_size=2).map(tuple),
     metrics=st.dictionaries(text, metrics, max_size=2),
-    limited_by=st.none() | st.builds(Bottleneck, st.sampled_from(Limit), text),
+    limited_by=st.none() | st.builds(Bottleneck, st.sampled_from(Limiter), text),
     headline=st.lists(text, max_size=2).map(tuple),
 )
 verdicts = st.builds(

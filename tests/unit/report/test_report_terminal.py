@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from storagetest.measure.common_window import Member, Together
+from storagetest.measure.common_window import ClientSummary, ConcurrencySummary
 from storagetest.report.base import Status
 from storagetest.report.terminal import shortened, summary_lines
 from storagetest.verdict.base import Outcome
@@ -56,8 +56,8 @@ def test_it_fits(mixed, width):
 def test_runs_on_several_clients_say_on_how_many(make_record):
     def on(*names):
         record = make_record()
-        members = tuple(Member(name, {}, 0.0, 2.0) for name in names)
-        story = Together(0.01, 0.02, 0.001, 2.0, 2.0, 2.1, members, ())
+        members = tuple(ClientSummary(name, {}, 0.0, 2.0) for name in names)
+        story = ConcurrencySummary(0.01, 0.02, 0.001, 2.0, 2.0, 2.1, members, ())
         samples = tuple(replace(sample, together=story) for sample in record.run.samples)
         return replace(record, run=replace(record.run, samples=samples))
 

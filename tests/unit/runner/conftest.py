@@ -10,8 +10,8 @@ from storagetest.config.base import WorkloadOptions
 from storagetest.errors import WorkloadError
 from storagetest.hosts.local import LocalHost
 from storagetest.measure.run import Sample
-from storagetest.protocols.base import Attachment, Gives
-from storagetest.workloads.base import Scale, Workload
+from storagetest.protocols.base import Attachment, AttachmentKind
+from storagetest.workloads.base import LoadSize, Workload
 
 
 class Scripted(Workload["Scripted.Options"]):
@@ -30,15 +30,15 @@ class Scripted(Workload["Scripted.Options"]):
         self.fill_fails = fill_fails
         self.did: list[str] = []
 
-    def dataset(self, options: Any, scale: Scale) -> str:
+    def dataset(self, options: Any, scale: LoadSize) -> str:
         return f"set-{scale.size}"
 
-    def fill(self, attachment: Attachment, options: Any, scale: Scale) -> None:
+    def fill(self, attachment: Attachment, options: Any, scale: LoadSize) -> None:
         self.did.append("fill")
         if self.fill_fails:
             raise WorkloadError("no room")
 
-    def measure(self, attachment: Attachment, options: Any, scale: Scale) -> Sample:
+    def measure(self, attachment: Attachment, options: Any, scale: LoadSize) -> Sample:
         self.did.append(f"measure {scale.repeat}")
         return Sample({"iops": self.figures[scale.repeat]}, scale.runtime, 1000)
 
@@ -46,7 +46,7 @@ class Scripted(Workload["Scripted.Options"]):
 @pytest.fixture
 def attachment(tmp_path: Path) -> Iterator[Attachment]:
     with LocalHost("here") as client:
-        yield Attachment(client, str(tmp_path), Gives.FILESYSTEM, 1 << 30, {"fstype": "ext4"})
+        yield Attachment(client, str(tmp_path), AttachmentKind.FILESYSTEM, 1 << 30, {"fstype": "ext4"})
 
 
 @pytest.fixture

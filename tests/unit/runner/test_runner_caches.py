@@ -11,13 +11,13 @@ from storagetest.hosts.base import Completed
 from storagetest.hosts.local import LocalHost
 from storagetest.measure.cache import Cache
 from storagetest.measure.run import Sample
-from storagetest.protocols.base import Attachment, Gives
-from storagetest.runner import Case, FillCache, Phase, run_case
+from storagetest.protocols.base import Attachment, AttachmentKind
+from storagetest.runner import CaseInfo, MeasurementPhase, PrefillCache, run_case
 from storagetest.runner.page_cache import drop, twice_the_memory
-from storagetest.workloads.base import Scale
+from storagetest.workloads.base import LoadSize
 from storagetest.workloads.small_random_read import SmallRandomRead
 
-CASE = Case("c", "w", "t", "v", "p", "a")
+CASE = CaseInfo("c", "w", "t", "v", "p", "a")
 
 
 class Said(LocalHost):
@@ -56,7 +56,7 @@ def test_a_client_that_may_not_drop_is_an_error_and_a_server_that_may_not_is_sai
 
 
 def test_what_is_cold_has_no_ramp_its_own_size_and_its_caches_dropped_before_each_repeat(scripted):
-    scales: list[Scale] = []
+    scales: list[LoadSize] = []
 
     class Cold(scripted):
         def cache(self, options):
@@ -71,19 +71,21 @@ def test_what_is_cold_has_no_ramp_its_own_size_and_its_caches_dropped_before_eac
     run, _ = run_case(
         load,
         load.Options(),
-        Attachment(client, "/x", Gives.FILESYSTEM, 1 << 30),
-        Scale(1 << 20, ramp=5.0, runtime=1.0),
+        Attachment(client, "/x", AttachmentKind.FILESYSTEM, 1 << 30),
+        LoadSize(1 << 20, ramp=5.0, runtime=1.0),
         repeats=2,
         max_repeats=2,
         gates=[],
         case=CASE,
-        fills=FillCache(),
+        fills=PrefillCache(),
         beside=(server,),
         on_progress=told.append,
     )
     assert {(scale.size, scale.ramp) for scale in scales} == {(256 * 1024, 0.0)}
-    drops = [event.phase for event in told if event.phase in (Phase.DROP, Phase.MEASURE)]
-    assert drops == [Phase.DROP, Phase.MEASURE] * 2
+    drops = [
+        event.phase for event in told if event.phase in (MeasurementPhase.DROP, MeasurementPhase.MEASURE)
+    ]
+    assert drops == [MeasurementPhase.DROP, MeasurementPhase.MEASURE] * 2
     assert sum("drop_caches" in asked for asked in server.asked) == 2
     assert run.samples[0].evidence["caches"] == "dropped on a, dropped on b"
 

@@ -10,13 +10,13 @@ import pytest
 
 from storagetest.errors import ConfigError, WorkloadError
 from storagetest.measure.run import METRICS
-from storagetest.runner import Case, FillCache, Phase, run_case
+from storagetest.runner import CaseInfo, MeasurementPhase, PrefillCache, run_case
 from storagetest.verdict import Outcome, parse_threshold
-from storagetest.workloads.base import Scale
+from storagetest.workloads.base import LoadSize
 from storagetest.workloads.small_random_write import SmallRandomWrite
 
-SCALE = Scale(size=1 << 20, ramp=0.5, runtime=2.0)
-CASE = Case("test_x", "scripted", "t", "t-v", "local", "here", "smoke")
+SCALE = LoadSize(size=1 << 20, ramp=0.5, runtime=2.0)
+CASE = CaseInfo("test_x", "scripted", "t", "t-v", "local", "here", "smoke")
 STEADY = [1000.0, 1001.0, 999.0] * 4
 
 
@@ -34,7 +34,7 @@ def run(load, attachment, *gates, repeats=3, max_repeats=8, fills=None, on_progr
         max_repeats=max_repeats,
         gates=[gate(text) for text in gates],
         case=CASE,
-        fills=FillCache() if fills is None else fills,
+        fills=PrefillCache() if fills is None else fills,
         on_progress=on_progress,
     )
 
@@ -55,7 +55,7 @@ def test_a_run_says_everything_about_itself(scripted, attachment):
 
 
 def test_it_fills_first_and_once_an_attachment(scripted, attachment):
-    fills, load = FillCache(), scripted(STEADY)
+    fills, load = PrefillCache(), scripted(STEADY)
     run(load, attachment, fills=fills)
     run(load, attachment, fills=fills)
     measured = ["measure 0", "measure 1", "measure 2"]
@@ -68,7 +68,7 @@ def test_it_fills_first_and_once_an_attachment(scripted, attachment):
 
 
 def test_a_fill_that_failed_is_tried_again(scripted, attachment):
-    fills, load = FillCache(), scripted(STEADY, fill_fails=True)
+    fills, load = PrefillCache(), scripted(STEADY, fill_fails=True)
     for _ in range(2):
         with pytest.raises(WorkloadError, match="no room"):
             run(load, attachment, fills=fills)
@@ -120,15 +120,15 @@ def test_progress_is_told_before_each_step(scripted, attachment):
     told = []
     run(scripted([900.0, 1100.0] * 4), attachment, "iops >= 1000", max_repeats=4, on_progress=told.append)
     assert [(event.phase, event.repeat, event.of) for event in told] == [
-        (Phase.CEILING, 0, 0),
-        (Phase.FILL, 0, 0),
-        (Phase.MEASURE, 1, 3),
-        (Phase.MEASURE, 2, 3),
-        (Phase.MEASURE, 3, 3),
-        (Phase.MEASURE, 4, 4),
-        (Phase.DONE, 4, 4),
+        (MeasurementPhase.CEILING, 0, 0),
+        (MeasurementPhase.FILL, 0, 0),
+        (MeasurementPhase.MEASURE, 1, 3),
+        (MeasurementPhase.MEASURE, 2, 3),
+        (MeasurementPhase.MEASURE, 3, 3),
+        (MeasurementPhase.MEASURE, 4, 4),
+        (MeasurementPhase.DONE, 4, 4),
     ]
-    assert {event.expected for event in told if event.phase is Phase.MEASURE} == {2.5}
+    assert {event.expected for event in told if event.phase is MeasurementPhase.MEASURE} == {2.5}
     assert [event.elapsed for event in told] == sorted(event.elapsed for event in told)
 
 
@@ -139,12 +139,12 @@ def test_the_whole_way_with_a_real_fio(attachment):
         load,
         load.Options.model_validate({"block_size": "4KiB", "queue_depth": 4}),
         attachment,
-        Scale(size=2 << 20, ramp=0.1, runtime=0.3),
+        LoadSize(size=2 << 20, ramp=0.1, runtime=0.3),
         repeats=3,
         max_repeats=3,
         gates=[gate("bandwidth >= 1B/s"), gate("p50 <= 1ns")],
         case=replace(CASE, workload=load.name),
-        fills=FillCache(),
+        fills=PrefillCache(),
     )
     assert good.outcome in (Outcome.PASS, Outcome.INVALID)  # INVALID where this machine is very busy
     assert bad.outcome in (Outcome.FAIL, Outcome.INVALID)

@@ -9,30 +9,30 @@ import pytest
 
 from storagetest.errors import HostError
 from storagetest.hosts import LocalHost, wait_until
-from storagetest.runner.client_cases import CaseCall, CasesUnderWay, Ended, run_cases
+from storagetest.runner.client_cases import ClientCase, ClientCaseBatch, ClientCaseStatus, run_cases
 
 ONE = """\
 import os
 import time
 
-from storagetest.agent.testlib import observe
+from storagetest.agent.testlib import record_observation
 
-def good(here):
-    observe(str(here))
+def good(client_dir):
+    record_observation(str(client_dir))
 
-def bad(here, number):
+def bad(client_dir, number):
     assert number == 2
 
-def waits(here):
-    (here.parent / "pid").write_text(str(os.getpid()))
+def waits(client_dir):
+    (client_dir.parent / "pid").write_text(str(os.getpid()))
     time.sleep(60)
 
-def dies(here):
+def dies(client_dir):
     os.kill(os.getppid(), 9)
 """
 
 TWO = """\
-def good(here):
+def good(client_dir):
     pass
 """
 
@@ -46,15 +46,19 @@ def suite(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def call(suite: Path, function: str, *, module: str = "one", **arguments: object) -> CaseCall:
-    return CaseCall(f"{module}.{function}", suite / module / "test_same.py", function, arguments)
+def call(suite: Path, function: str, *, module: str = "one", **arguments: object) -> ClientCase:
+    return ClientCase(f"{module}.{function}", suite / module / "test_same.py", function, arguments)
 
 
 def test_modules_of_one_name_go_in_one_round_trip(suite: Path) -> None:
     calls = [call(suite, "good"), call(suite, "bad", number=1), call(suite, "good", module="two")]
     with LocalHost() as host:
         answers = run_cases(host, calls, place=str(suite / "place"))
-    assert [answer.ended for answer in answers] == [Ended.PASSED, Ended.FAILED, Ended.PASSED]
+    assert [answer.ended for answer in answers] == [
+        ClientCaseStatus.PASSED,
+        ClientCaseStatus.FAILED,
+        ClientCaseStatus.PASSED,
+    ]
     assert answers[1].message == "1 == 2"
     assert answers[1].lines == (10,)
     assert all(answer.seconds > 0 for answer in answers)
@@ -63,15 +67,15 @@ def test_modules_of_one_name_go_in_one_round_trip(suite: Path) -> None:
 
 def test_an_answer_is_there_before_the_others_have_ended(suite: Path) -> None:
     calls = [call(suite, "good"), call(suite, "waits")]
-    with LocalHost() as host, CasesUnderWay(host, calls, place=str(suite / "place")) as under_way:
+    with LocalHost() as host, ClientCaseBatch(host, calls, place=str(suite / "place")) as under_way:
         began = time.monotonic()
-        assert under_way.answer("one.good").ended is Ended.PASSED
+        assert under_way.answer("one.good").ended is ClientCaseStatus.PASSED
         assert "one.good" not in under_way
         assert "one.waits" in under_way
         waits = suite / "place" / "pid"
         wait_until(lambda: waits.exists() and waits.read_text(), 20, "the other case to begin")
         under_way.close()
-        assert under_way.answer("one.waits").ended is Ended.ERROR
+        assert under_way.answer("one.waits").ended is ClientCaseStatus.ERROR
         assert time.monotonic() - began < 40
     wait_until(lambda: not Path(f"/proc/{waits.read_text()}").exists(), 10, "its process to be gone")
 
@@ -88,7 +92,11 @@ def test_what_was_answered_before_the_agent_was_killed_counts(suite: Path) -> No
     calls = [call(suite, "good"), call(suite, "dies"), call(suite, "bad", number=2)]
     with LocalHost() as host:
         answers = run_cases(host, calls, place=str(suite / "place"), beside=1)
-    assert [answer.ended for answer in answers] == [Ended.PASSED, Ended.ERROR, Ended.ERROR]
+    assert [answer.ended for answer in answers] == [
+        ClientCaseStatus.PASSED,
+        ClientCaseStatus.ERROR,
+        ClientCaseStatus.ERROR,
+    ]
     assert "the agent ended without a result: it was killed" in answers[1].message
 
 
@@ -101,12 +109,12 @@ def test_a_client_that_cannot_be_reached_is_each_cases_error(suite: Path) -> Non
     calls = [call(suite, "good"), call(suite, "bad", number=2)]
     answers = run_cases(Gone(), calls, place="/")
     assert {(answer.ended, answer.message) for answer in answers} == {
-        (Ended.ERROR, "client1: no route to host")
+        (ClientCaseStatus.ERROR, "client1: no route to host")
     }
 
 
 def test_a_place_that_is_not_there(suite: Path) -> None:
     with LocalHost() as host:
         (answer,) = run_cases(host, [call(suite, "good")], place=str(suite / "absent"))
-    assert answer.ended is Ended.ERROR
+    assert answer.ended is ClientCaseStatus.ERROR
     assert "a place of its own could not be made: FileNotFoundError" in answer.message

@@ -8,21 +8,23 @@ import pytest
 
 from storagetest.errors import HostError, WorkloadError
 from storagetest.hosts.local import LocalHost
-from storagetest.runner import Case, FillCache, run_case
-from storagetest.runner.client_ceilings import Ceilings
-from storagetest.workloads.base import Scale
+from storagetest.runner import CaseInfo, PrefillCache, run_case
+from storagetest.runner.client_ceilings import ClientCeilings
+from storagetest.workloads.base import LoadSize
 from storagetest.workloads.small_random_read import SmallRandomRead
 
 
 def test_it_is_measured_once_a_client_and_load():
-    ceilings, asked = Ceilings(), []
+    ceilings, asked = ClientCeilings(), []
 
     def measure() -> float:
         asked.append(1)
         return 7.0
 
     with LocalHost("a") as a, LocalHost("b") as b:
-        assert [ceilings.of(*each, measure) for each in ((a, "x"), (a, "x"), (a, "y"), (b, "x"))] == [7.0] * 4
+        assert [ceilings.get(*each, measure) for each in ((a, "x"), (a, "x"), (a, "y"), (b, "x"))] == [
+            7.0
+        ] * 4
     assert len(asked) == 3
 
 
@@ -34,9 +36,9 @@ def test_a_generator_that_cannot_leaves_it_unknown_and_a_lost_client_is_an_error
         raise HostError("gone")
 
     with LocalHost("a") as host:
-        assert Ceilings().of(host, "x", cannot) is None
+        assert ClientCeilings().get(host, "x", cannot) is None
         with pytest.raises(HostError):
-            Ceilings().of(host, "x", lost)
+            ClientCeilings().get(host, "x", lost)
 
 
 @pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed here")
@@ -46,12 +48,12 @@ def test_a_run_says_who_limited_it(attachment):
         load,
         load.Options.model_validate({"queue_depth": 1}),
         attachment,
-        Scale(size=2 << 20, ramp=0.1, runtime=0.4),
+        LoadSize(size=2 << 20, ramp=0.1, runtime=0.4),
         repeats=1,
         max_repeats=1,
         gates=[],
-        case=Case("c", load.name, "t", "v", "local", "here"),
-        fills=FillCache(),
+        case=CaseInfo("c", load.name, "t", "v", "local", "here"),
+        fills=PrefillCache(),
     )
     (sample,) = run.samples
     assert sample.headroom is not None

@@ -53,7 +53,9 @@ def attachments(hosts, tmp_path: Path) -> list[Attachment]:
     for host in hosts:
         (tmp_path / host.name).mkdir()
         made.append(
-            Attachment(host, str(tmp_path / host.name), AttachmentKind.FILESYSTEM, 1 << 30, root=str(tmp_path))
+            Attachment(
+                host, str(tmp_path / host.name), AttachmentKind.FILESYSTEM, 1 << 30, root=str(tmp_path)
+            )
         )
     return made
 
@@ -212,7 +214,9 @@ class Counting(CustomPythonWorkload):
 
 def crowd(load, attachments, scale=SCALE, **more) -> MultiClientMeasurement:
     options = more.pop("options", None) or WorkloadOptions()
-    return MultiClientMeasurement(load, options, attachments, scale, case=CASE, fills=PrefillCache(), limit=PATIENT, **more)
+    return MultiClientMeasurement(
+        load, options, attachments, scale, case=CASE, fills=PrefillCache(), limit=PATIENT, **more
+    )
 
 
 def run(bench: MultiClientMeasurement, repeats: int = 2) -> Run:

@@ -10,7 +10,7 @@ import zlib
 import pytest
 
 from storagetest.hosts.local import LocalHost
-from storagetest.runner import CaseInfo, PrefillCache, MeasurementPhase, run_case
+from storagetest.runner import CaseInfo, MeasurementPhase, PrefillCache, run_case
 from storagetest.runner.sampling import CounterSampling
 from storagetest.runner.throughput_watch import Throughput, ThroughputWatch
 from storagetest.workloads.base import LoadSize
@@ -126,7 +126,14 @@ def test_a_case_tells_what_moves_in_the_phase_that_was_told(scripted, attachment
     )
     assert len(run.samples) == 2
     flows = [one for one in seen if one.flow]
-    assert all(one.phase in {MeasurementPhase.FILL, MeasurementPhase.MEASURE, MeasurementPhase.CEILING} for one in flows)
+    assert all(
+        one.phase in {MeasurementPhase.FILL, MeasurementPhase.MEASURE, MeasurementPhase.CEILING}
+        for one in flows
+    )
     begins = [(one.phase, one.repeat) for one in seen if not one.flow]
-    assert begins[-3:] == [(MeasurementPhase.MEASURE, 1), (MeasurementPhase.MEASURE, 2), (MeasurementPhase.DONE, 2)]
+    assert begins[-3:] == [
+        (MeasurementPhase.MEASURE, 1),
+        (MeasurementPhase.MEASURE, 2),
+        (MeasurementPhase.DONE, 2),
+    ]
     assert seen[-1].last[0][0].name == "iops"

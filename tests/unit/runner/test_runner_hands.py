@@ -15,32 +15,32 @@ import pytest
 
 from storagetest.errors import ClientLacks, DeadlineExceeded, HostError
 from storagetest.hosts import LocalHost, wait_until
-from storagetest.runner.syscall_session import Hand, hand_on
+from storagetest.runner.syscall_session import SyscallSession, open_syscall_session
 
 READY = json.dumps({"t": "progress", "phase": "ready", "boot": "b", "pid": 1})
 
 
 @pytest.fixture
-def hands(tmp_path: Path) -> Iterator[tuple[Hand, Hand]]:
-    with hand_on(LocalHost("a")) as a, hand_on(LocalHost("b")) as b:
-        a.enter(str(tmp_path))
-        b.enter(str(tmp_path))
+def hands(tmp_path: Path) -> Iterator[tuple[SyscallSession, SyscallSession]]:
+    with open_syscall_session(LocalHost("a")) as a, open_syscall_session(LocalHost("b")) as b:
+        a.chdir(str(tmp_path))
+        b.chdir(str(tmp_path))
         yield a, b
 
 
 @pytest.fixture
-def hand(hands: tuple[Hand, Hand]) -> Hand:
+def hand(hands: tuple[SyscallSession, SyscallSession]) -> SyscallSession:
     return hands[0]
 
 
 @contextmanager
-def scripted(script: str) -> Iterator[Hand]:
+def scripted(script: str) -> Iterator[SyscallSession]:
     """A hand whose other side is a few lines of shell."""
     with LocalHost("c").converse(["sh", "-c", f"echo '{READY}'; {script}"], deadline=60) as talk:
-        yield Hand("c", talk)
+        yield SyscallSession("c", talk)
 
 
-def test_calls_are_the_systems(hand: Hand, tmp_path: Path) -> None:
+def test_calls_are_the_systems(hand: SyscallSession, tmp_path: Path) -> None:
     fd = hand.open("f", os.O_CREAT | os.O_RDWR)
     assert hand.write(fd, b"0123456789") == 10
     assert hand.pwrite(fd, b"X", 3) == 1
@@ -59,7 +59,7 @@ def test_calls_are_the_systems(hand: Hand, tmp_path: Path) -> None:
     seen = hand.stat("g")
     assert (seen.nlink, seen.mode & 0o777, seen.mtime_ns) == (2, 0o640, 2 * 10**9)
     assert hand.readlink("s") == "g"
-    assert hand.names() == ["d", "g", "s"]
+    assert hand.listdir() == ["d", "g", "s"]
     assert hand.exists("g")
     assert not hand.exists("f")
     hand.truncate("g", 0)
@@ -68,16 +68,16 @@ def test_calls_are_the_systems(hand: Hand, tmp_path: Path) -> None:
     hand.write_file("g", bytes(range(256)) * 500)
     assert hand.read_file("g") == bytes(range(256)) * 500
     hand.remove("g")
-    assert hand.names() == ["s"]
+    assert hand.listdir() == ["s"]
 
 
-def test_a_refusal_is_the_systems_error_and_says_who_said_it(hand: Hand) -> None:
+def test_a_refusal_is_the_systems_error_and_says_who_said_it(hand: SyscallSession) -> None:
     with pytest.raises(FileNotFoundError, match=r"No such file or directory \(a: open\).*/none") as caught:
         hand.open("none")
     assert caught.value.errno == errno.ENOENT
 
 
-def test_many_calls_in_one_round_trip_give_each_its_answer(hand: Hand) -> None:
+def test_many_calls_in_one_round_trip_give_each_its_answer(hand: SyscallSession) -> None:
     flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
     found = hand.each([("open", "x", flags), ("open", "x", flags), ("names", ".")])
     assert isinstance(found[0], int)
@@ -85,7 +85,7 @@ def test_many_calls_in_one_round_trip_give_each_its_answer(hand: Hand) -> None:
     assert found[2] == ["x"]
 
 
-def test_a_call_that_nobody_knows_is_an_error(hand: Hand) -> None:
+def test_a_call_that_nobody_knows_is_an_error(hand: SyscallSession) -> None:
     for name in ("system", "_at", "perform"):
         with pytest.raises(OSError, match="knows no call"):
             hand.call(name, "x")
@@ -94,7 +94,7 @@ def test_a_call_that_nobody_knows_is_an_error(hand: Hand) -> None:
     assert hand.usable
 
 
-def test_a_map_shows_the_file(hand: Hand) -> None:
+def test_a_map_shows_the_file(hand: SyscallSession) -> None:
     fd = hand.open("m", os.O_CREAT | os.O_RDWR)
     hand.ftruncate(fd, 4096)
     number = hand.call("map", fd, 4096)
@@ -106,45 +106,51 @@ def test_a_map_shows_the_file(hand: Hand) -> None:
     hand.call("unmap", number)
 
 
-def test_locks_exclude_each_other_and_say_who_is_in_the_way(hands: tuple[Hand, Hand]) -> None:
+def test_locks_exclude_each_other_and_say_who_is_in_the_way(
+    hands: tuple[SyscallSession, SyscallSession],
+) -> None:
     a, b = hands
     fds = [hand.open("l", os.O_CREAT | os.O_RDWR) for hand in hands]
     a.lock(fds[0], fcntl.F_WRLCK, 5, 10)
     with pytest.raises(BlockingIOError):
         b.lock(fds[1], fcntl.F_RDLCK, 14, 1)
-    assert b.lock_in_the_way(fds[1], fcntl.F_RDLCK, 0, 0) == (fcntl.F_WRLCK, 5, 10)
-    assert b.lock_in_the_way(fds[1], fcntl.F_RDLCK, 15, 0) is None
+    assert b.get_conflicting_lock(fds[1], fcntl.F_RDLCK, 0, 0) == (fcntl.F_WRLCK, 5, 10)
+    assert b.get_conflicting_lock(fds[1], fcntl.F_RDLCK, 15, 0) is None
     waiting = b.wait_for_lock(fds[1], fcntl.F_WRLCK, 5, 1, deadline=30)
     assert not waiting.done(within=0.2)
     a.lock(fds[0], fcntl.F_UNLCK, 5, 10)
     assert waiting.result() is None
 
 
-def test_a_hand_that_dies_lets_go_of_its_locks_and_can_be_renewed(hands: tuple[Hand, Hand]) -> None:
+def test_a_hand_that_dies_lets_go_of_its_locks_and_can_be_renewed(
+    hands: tuple[SyscallSession, SyscallSession],
+) -> None:
     a, b = hands
     fds = [hand.open("l", os.O_CREAT | os.O_RDWR) for hand in hands]
     a.lock(fds[0], fcntl.F_WRLCK)
-    a.die()
+    a.kill_worker()
     b.lock(fds[1], fcntl.F_WRLCK)
     with pytest.raises(HostError, match="a: the hand's process died while it was to do: names"):
-        a.names()
-    a.renew()
-    a.enter("/")
-    assert "tmp" in a.names()
+        a.listdir()
+    a.restart_worker()
+    a.chdir("/")
+    assert "tmp" in a.listdir()
 
 
-def test_a_waiting_hand_can_be_killed(hands: tuple[Hand, Hand]) -> None:
+def test_a_waiting_hand_can_be_killed(hands: tuple[SyscallSession, SyscallSession]) -> None:
     a, b = hands
     fds = [hand.open("l", os.O_CREAT | os.O_RDWR) for hand in hands]
     a.lock(fds[0], fcntl.F_WRLCK)
     waiting = b.wait_for_lock(fds[1], fcntl.F_WRLCK, deadline=30)
     assert not waiting.done(within=0.1)
-    b.die()
+    b.kill_worker()
     with pytest.raises(HostError, match="died while it was to do: lock"):
         waiting.results()
 
 
-def test_a_call_that_hangs_is_late_and_takes_nobody_with_it(hands: tuple[Hand, Hand]) -> None:
+def test_a_call_that_hangs_is_late_and_takes_nobody_with_it(
+    hands: tuple[SyscallSession, SyscallSession],
+) -> None:
     a, b = hands
     fd = a.open("l", os.O_CREAT | os.O_RDWR)
     a.lock(fd, fcntl.F_WRLCK)
@@ -152,21 +158,21 @@ def test_a_call_that_hangs_is_late_and_takes_nobody_with_it(hands: tuple[Hand, H
         a.call("wait", 60, deadline=0.3)
     b.lock(b.open("l", os.O_RDWR), fcntl.F_WRLCK)  # what the hung one held is free
     assert a.usable
-    a.renew()
-    a.enter("/")
-    assert a.names()
+    a.restart_worker()
+    a.chdir("/")
+    assert a.listdir()
 
 
-def test_a_second_order_while_it_is_busy_is_refused(hand: Hand) -> None:
+def test_a_second_order_while_it_is_busy_is_refused(hand: SyscallSession) -> None:
     first = hand.start(("wait", 0.3), deadline=20)
     with pytest.raises(HostError, match="busy"):
-        hand.names()
+        hand.listdir()
     assert first.result() is None
 
 
-def test_counters_are_read_while_a_call_hangs(hand: Hand) -> None:
+def test_counters_are_read_while_a_call_hangs(hand: SyscallSession) -> None:
     waiting = hand.start(("wait", 0.3), deadline=20)
-    assert "processor" in hand.texts(["/proc/cpuinfo", "/no/such/*"])["/proc/cpuinfo"]
+    assert "processor" in hand.read_files(["/proc/cpuinfo", "/no/such/*"])["/proc/cpuinfo"]
     assert waiting.result() is None
 
 
@@ -185,22 +191,22 @@ def test_counters_are_read_while_a_call_hangs(hand: Hand) -> None:
 )
 def test_garbage_is_never_an_answer(answer: str, words: str) -> None:
     with scripted(f"read x; printf '%s\\n' '{answer}'; cat") as hand, pytest.raises(HostError, match=words):
-        hand.names()
+        hand.listdir()
 
 
 def test_a_line_that_breaks_makes_the_hand_useless() -> None:
     with scripted("read x; exit 9") as hand:
         with pytest.raises(HostError, match="ended in mid-conversation with status 9"):
-            hand.names()
+            hand.listdir()
         assert not hand.usable
 
 
 def test_an_agent_that_is_killed_is_an_error_and_leaves_no_worker(tmp_path: Path) -> None:
-    with hand_on(LocalHost("a")) as hand:
+    with open_syscall_session(LocalHost("a")) as hand:
         workers = _children(hand.pid)
         os.kill(hand.pid, signal.SIGKILL)
         with pytest.raises(HostError, match="mid-conversation"):
-            hand.names()
+            hand.listdir()
         assert not hand.usable
         assert workers
         wait_until(
@@ -211,7 +217,7 @@ def test_an_agent_that_is_killed_is_an_error_and_leaves_no_worker(tmp_path: Path
 def test_a_banner_before_the_first_word_is_passed_over() -> None:
     banner = json.dumps({"t": "progress", "phase": "sampling"})
     with LocalHost("c").converse(["sh", "-c", f"echo '{banner}'; echo '{READY}'; cat"], deadline=60) as talk:
-        assert Hand("c", talk).boot == "b"
+        assert SyscallSession("c", talk).boot == "b"
 
 
 def test_a_python_that_is_too_old_is_something_the_client_lacks() -> None:
@@ -220,11 +226,11 @@ def test_a_python_that_is_too_old_is_something_the_client_lacks() -> None:
         LocalHost("c").converse(["sh", "-c", f"echo '{said}'"], deadline=60) as talk,
         pytest.raises(ClientLacks, match=r"python3 is 3\.8, too old"),
     ):
-        Hand("c", talk)
+        SyscallSession("c", talk)
 
 
 def test_nothing_is_left_when_a_case_is_interrupted() -> None:
-    with pytest.raises(KeyboardInterrupt), hand_on(LocalHost("a")) as hand:
+    with pytest.raises(KeyboardInterrupt), open_syscall_session(LocalHost("a")) as hand:
         family = {hand.pid, *_children(hand.pid)}
         hand.start(("wait", 600), deadline=900)
         raise KeyboardInterrupt

@@ -15,7 +15,7 @@ import pytest
 from storagetest.errors import HostError
 from storagetest.hosts.wait import wait_until
 from storagetest.runner import locks
-from storagetest.runner.locks import exclusive, lock_directory, mixed, shared
+from storagetest.runner.locks import acquire, exclusive, lock_directory, shared
 
 HOLD = """
 import sys
@@ -113,7 +113,7 @@ def test_shared_holders_keep_only_exclusive_ones_out(other, name):
 
 def test_some_alone_and_others_together_are_taken_in_one_call(other, name):
     server = f"server:{name.removeprefix('client:')}"
-    with mixed(alone=[name], together=[server], timeout=10, what="mine"):
+    with acquire(alone=[name], together=[server], timeout=10, what="mine"):
         with pytest.raises(HostError), shared([name], timeout=0.2, what="another"):
             pytest.fail("it was to be alone")
         with shared([server], timeout=10, what="another"):

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from storagetest.measure.run import METRICS
-from storagetest.runner import Bench, Case, FillCache, run_pair
-from storagetest.verdict import Outcome, Plan, Threshold
-from storagetest.workloads.base import Scale
+from storagetest.runner import CaseInfo, Measurement, PrefillCache, run_interleaved
+from storagetest.verdict import ErrorPlan, Outcome, Threshold
+from storagetest.workloads.base import LoadSize
 
-CASE = Case("test_x", "scripted", "t", "a", "local", "here", "smoke")
+CASE = CaseInfo("test_x", "scripted", "t", "a", "local", "here", "smoke")
 GATE = Threshold(METRICS["iops"], ">=", 1.5, "iops: a >= 1.5 x b", "", "b")
 
 
@@ -32,17 +32,19 @@ def pair(scripted, attachment):
 
             load.did = Told(name)
             benches.append(
-                Bench(
+                Measurement(
                     load,
                     load.Options(),
                     replace(attachment),
-                    Scale(size=1 << 20, ramp=0.0, runtime=0.1),
+                    LoadSize(size=1 << 20, ramp=0.0, runtime=0.1),
                     case=replace(CASE, variant=name),
-                    fills=FillCache(),
+                    fills=PrefillCache(),
                 )
             )
-        plan = Plan(gates=2, max_repeats=more.get("max_repeats", 8))
-        return did, run_pair(*benches, repeats=3, max_repeats=plan.max_repeats, gates=[GATE], plan=plan)
+        plan = ErrorPlan(gates=2, max_repeats=more.get("max_repeats", 8))
+        return did, run_interleaved(
+            *benches, repeats=3, max_repeats=plan.max_repeats, gates=[GATE], plan=plan
+        )
 
     return measure
 

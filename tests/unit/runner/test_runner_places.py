@@ -8,8 +8,8 @@ import pytest
 
 from storagetest.errors import WorkloadError
 from storagetest.hosts.local import LocalHost
-from storagetest.protocols.base import Attachment, Gives
-from storagetest.runner.data_placement import places
+from storagetest.protocols.base import Attachment, AttachmentKind
+from storagetest.runner.data_placement import place_data
 
 _GIB = 1 << 30
 
@@ -19,7 +19,7 @@ def mounts(count: int, root: str = "/mnt/{}") -> list[Attachment]:
         Attachment(
             LocalHost(f"c{number}"),
             f"/mnt/{number}/own-{number}",
-            Gives.FILESYSTEM,
+            AttachmentKind.FILESYSTEM,
             _GIB,
             root=root.format(number),
         )
@@ -28,24 +28,27 @@ def mounts(count: int, root: str = "/mnt/{}") -> list[Attachment]:
 
 
 def devices(count: int) -> list[Attachment]:
-    return [Attachment(LocalHost(f"c{n}"), f"/dev/sd{'abc'[n]}", Gives.BLOCK, _GIB + 5) for n in range(count)]
+    return [
+        Attachment(LocalHost(f"c{n}"), f"/dev/sd{'abc'[n]}", AttachmentKind.BLOCK, _GIB + 5)
+        for n in range(count)
+    ]
 
 
 def test_a_data_set_of_its_own_is_in_its_own_directory_with_a_share_of_the_room():
-    found = places(mounts(4), "own")
+    found = place_data(mounts(4), "own")
     assert [place.use.path for place in found] == [f"/mnt/{n}/own-{n}" for n in range(4)]
     assert {place.use.size for place in found} == {_GIB // 4}
     assert all(place.fill == place.use for place in found)
 
 
 def test_rotated_readers_read_what_their_neighbour_filled():
-    found = places(mounts(3), "own", rotated=True)
+    found = place_data(mounts(3), "own", rotated=True)
     assert [place.use.path for place in found] == ["/mnt/0/own-1", "/mnt/1/own-2", "/mnt/2/own-0"]
     assert [place.fill.path for place in found if place.fill] == [f"/mnt/{n}/own-{n}" for n in range(3)]
 
 
 def test_a_shared_data_set_is_filled_by_the_first_and_seen_by_all():
-    found = places(mounts(3), "shared")
+    found = place_data(mounts(3), "shared")
     assert [place.use.path for place in found] == [f"/mnt/{n}/own-0" for n in range(3)]
     assert [place.fill is not None for place in found] == [True, False, False]
 
@@ -53,23 +56,23 @@ def test_a_shared_data_set_is_filled_by_the_first_and_seen_by_all():
 @pytest.mark.parametrize("how", [{"data": "shared"}, {"data": "own", "rotated": True}])
 def test_clients_that_share_no_storage_are_told_so(how):
     with pytest.raises(WorkloadError, match=r"c\d does not see what c\d has"):
-        places(mounts(2, root=""), **how)
+        place_data(mounts(2, root=""), **how)
 
 
 def test_on_a_device_each_has_a_region_and_none_overlap():
-    found = places(devices(3), "own")
+    found = place_data(devices(3), "own")
     regions = sorted((place.use.offset, place.use.offset + place.use.size) for place in found)
     assert regions[0][0] == 0
     assert regions[-1][1] <= _GIB
     assert all(one[1] <= other[0] for one, other in pairwise(regions))
-    rotated = places(devices(3), "own", rotated=True)
+    rotated = place_data(devices(3), "own", rotated=True)
     assert [place.use.offset for place in rotated] == [found[n].use.offset for n in (1, 2, 0)]
-    shared = places(devices(3), "shared")
+    shared = place_data(devices(3), "shared")
     assert {(place.use.offset, place.use.size) for place in shared} == {(0, _GIB + 5)}
 
 
 def test_what_is_filled_anyway_is_not_filled_again_for_a_crowd():
-    (first, second) = places(devices(2), "own")
+    (first, second) = place_data(devices(2), "own")
     assert first.key("fio:1", 1 << 20) == "fio:1"
     assert second.key("fio:1", 1 << 20) != "fio:1"
     assert first.key("fio:1", _GIB) != "fio:1"  # it has not that much room with another client

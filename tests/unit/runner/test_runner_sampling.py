@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from storagetest.counters.base import Moment
+from storagetest.counters.base import Snapshot
 from storagetest.errors import HostError, WorkloadError
 from storagetest.hosts.local import LocalHost
 from storagetest.measure.run import Sample, Unit
 from storagetest.measure.series import Series
-from storagetest.runner import Case, FillCache, run_case
-from storagetest.runner.sampling import Sampled, Sampling, align
-from storagetest.workloads.base import Scale
+from storagetest.runner import CaseInfo, PrefillCache, run_case
+from storagetest.runner.sampling import CounterSampling, SampleResult, align_series
+from storagetest.workloads.base import LoadSize
 
-CASE = Case("test_x", "scripted", "t", "t-v", "local", "here", "smoke")
+CASE = CaseInfo("test_x", "scripted", "t", "t-v", "local", "here", "smoke")
 
 
 def samplers() -> list[str]:
@@ -35,7 +35,7 @@ def samplers() -> list[str]:
 
 def test_it_samples_until_it_is_told_to_end():
     with LocalHost("here") as host:
-        sampling = Sampling((host,), 0.1)
+        sampling = CounterSampling((host,), 0.1)
         sampling.start()
         time.sleep(1.0)
         before = time.time() - time.monotonic()
@@ -56,7 +56,7 @@ def test_it_samples_until_it_is_told_to_end():
 
 def test_interval_0_samples_nothing_and_nothing_is_started():
     with LocalHost("here") as host:
-        sampling = Sampling((host,), 0)
+        sampling = CounterSampling((host,), 0)
         sampling.start()
         assert sampling.stop() == ()
 
@@ -66,11 +66,11 @@ def test_a_machine_without_python_is_a_note_and_no_error(monkeypatch: pytest.Mon
         def run(self, argv, **more):
             raise HostError("bare: `python3` is not installed (not on PATH)")
 
-    sampling = Sampling((Bare("bare"),), 0.1)
+    sampling = CounterSampling((Bare("bare"),), 0.1)
     sampling.start()
     (found,) = sampling.stop()
     assert "python3 is missing" in found.note
-    (sample,) = align([Sample({}, 1.0, 1)], [0.0], [found], 0.1)
+    (sample,) = align_series([Sample({}, 1.0, 1)], [0.0], [found], 0.1)
     assert sample.series == ()
     assert sample.evidence["sampling"].startswith("bare: not sampled: ")
 
@@ -86,12 +86,12 @@ def test_a_case_has_its_series_and_leaves_no_sampler(scripted, attachment):
         load,
         load.Options(),
         attachment,
-        Scale(1 << 20, 0.0, 0.6, interval=0.2),
+        LoadSize(1 << 20, 0.0, 0.6, interval=0.2),
         repeats=3,
         max_repeats=3,
         gates=[],
         case=CASE,
-        fills=FillCache(),
+        fills=PrefillCache(),
     )
     last = run.samples[-1]
     cpu = next(one for one in last.series if (one.source, one.name) == ("cpu", "all"))
@@ -113,30 +113,30 @@ def test_a_case_that_breaks_leaves_no_sampler(scripted, attachment):
             load,
             load.Options(),
             attachment,
-            Scale(1 << 20, 0.0, 0.1, interval=0.1),
+            LoadSize(1 << 20, 0.0, 0.1, interval=0.1),
             repeats=1,
             max_repeats=1,
             gates=[],
             case=CASE,
-            fills=FillCache(),
+            fills=PrefillCache(),
         )
     assert samplers() == []
 
 
-def moments(start: float, busy: list[int]) -> tuple[Moment, ...]:
+def moments(start: float, busy: list[int]) -> tuple[Snapshot, ...]:
     return tuple(
-        Moment(start + second, {"/proc/stat": f"cpu {ticks} 0 0 {100 * second - ticks} 0\n"})
+        Snapshot(start + second, {"/proc/stat": f"cpu {ticks} 0 0 {100 * second - ticks} 0\n"})
         for second, ticks in enumerate(busy)
     )
 
 
 def test_machines_whose_clocks_differ_stand_on_one_time_axis():
     # Our clock says 1000 when the measuring begins; the client's is 5000 ahead, the server's 9000.
-    client = Sampled("client", moments(5998.0, [0, 0, 0, 50, 100, 100]), clock=5000.0, cost=0.001)
-    server = Sampled("server", moments(9998.0, [0, 0, 0, 100, 100, 100]), clock=9000.0)
+    client = SampleResult("client", moments(5998.0, [0, 0, 0, 50, 100, 100]), clock=5000.0, cost=0.001)
+    server = SampleResult("server", moments(9998.0, [0, 0, 0, 100, 100, 100]), clock=9000.0)
     load = Series("load", "read IOPS", Unit.PER_SECOND, "client", (1.0,), (7.0,))
     sample = Sample({}, 2.0, 1, series=(load,), began=6000.0)
-    (found,) = align([sample], [999.0], [client, server], 1.0)
+    (found,) = align_series([sample], [999.0], [client, server], 1.0)
     assert found.series[0] == load
     by_host = {one.host: dict(zip(one.times, one.values, strict=True)) for one in found.series[1:]}
     assert by_host["client"] == {-1.0: 0.0, 0.0: 0.0, 1.0: 0.5, 2.0: 0.5, 3.0: 0.0}
@@ -144,7 +144,7 @@ def test_machines_whose_clocks_differ_stand_on_one_time_axis():
 
 
 def test_where_the_load_does_not_say_when_it_began_the_asking_stands_in():
-    client = Sampled("client", moments(5998.0, [0, 0, 0, 50, 100]), clock=5000.0)
-    (found,) = align([Sample({}, 1.0, 1)], [1000.0], [client], 1.0)
+    client = SampleResult("client", moments(5998.0, [0, 0, 0, 50, 100]), clock=5000.0)
+    (found,) = align_series([Sample({}, 1.0, 1)], [1000.0], [client], 1.0)
     (cpu,) = found.series
     assert cpu.times == (-1.0, 0.0, 1.0, 2.0)

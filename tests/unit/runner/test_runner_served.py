@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from storagetest.errors import HostError
-from storagetest.runner import Case, FillCache, run_case
+from storagetest.runner import CaseInfo, PrefillCache, run_case
 from storagetest.runner.server_writes import ServerWrites
-from storagetest.workloads.base import Scale
+from storagetest.workloads.base import LoadSize
 from storagetest.workloads.postmark import Postmark
 
 STAT = "/sys/block/{}/stat\0  10 0 80 5 {} 0 800 9 0 12 14\n"
@@ -53,12 +53,12 @@ def test_postmark_says_how_many_writes_a_transaction_costs_the_server(attachment
         load,
         load.Options.model_validate({"files": 20, "transactions": 50}),
         attachment,
-        Scale(1 << 20, ramp=0.0, runtime=1.0),
+        LoadSize(1 << 20, ramp=0.0, runtime=1.0),
         repeats=1,
         max_repeats=1,
         gates=[],
-        case=Case("c", "postmark", "t", "v", "local", "here"),
-        fills=FillCache(),
+        case=CaseInfo("c", "postmark", "t", "v", "local", "here"),
+        fills=PrefillCache(),
         beside=(Server({"vda": 100}, {"vda": 175}),),
     )
     assert run.samples[0].values["server_writes_per_transaction"] == 75 / 50

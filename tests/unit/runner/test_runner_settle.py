@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from storagetest.measure.run import METRICS, Sample, Unit
 from storagetest.measure.series import LOAD, Series
-from storagetest.runner import Case, FillCache, Phase, run_case
+from storagetest.runner import CaseInfo, MeasurementPhase, PrefillCache, run_case
 from storagetest.verdict import Outcome, parse_threshold
-from storagetest.workloads.base import Scale
+from storagetest.workloads.base import LoadSize
 
-CASE = Case("test_x", "scripted", "t", "t-v", "local", "here")
-PTS = Scale(size=1 << 20, ramp=0.0, runtime=1.0, steady="pts", steady_rounds=10)
+CASE = CaseInfo("test_x", "scripted", "t", "t-v", "local", "here")
+PTS = LoadSize(size=1 << 20, ramp=0.0, runtime=1.0, steady="pts", steady_rounds=10)
 FALLING = [900.0, 700, 500, 400, 302, 300, 301, 299, 300, 298, 300, 301]
 
 
@@ -25,7 +25,7 @@ def run(load, attachment, scale, *gates, repeats=3, told=None):
         max_repeats=8,
         gates=[parse_threshold(text, METRICS) for text in gates],
         case=CASE,
-        fills=FillCache(),
+        fills=PrefillCache(),
         on_progress=None if told is None else told.append,
     )
 
@@ -36,8 +36,8 @@ def test_the_steady_rounds_are_the_run_and_the_others_do_not_count(scripted, att
     assert [sample.values["iops"] for sample in result.samples] == FALLING[4:9]
     assert verdict.outcome is Outcome.PASS
     assert result.invalid == ()
-    assert [event.phase for event in told].count(Phase.SETTLE) == 9
-    assert Phase.MEASURE not in [event.phase for event in told]  # five are more than three
+    assert [event.phase for event in told].count(MeasurementPhase.SETTLE) == 9
+    assert MeasurementPhase.MEASURE not in [event.phase for event in told]  # five are more than three
 
 
 def test_more_repeats_than_the_window_are_measured_after_it(scripted, attachment):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.optimize import approx_fprime
 
-from storagetest.search.gaussian_process import Process
+from storagetest.search.gaussian_process import GaussianProcess
 
 SHAPE = (5, 6, 4)
 
@@ -16,7 +16,7 @@ SHAPE = (5, 6, 4)
 def told(*, count=40, noise=0.03, slowed=(), seed=1):
     """Return a process that was told of a hill at ``count`` random points."""
     random = np.random.default_rng(seed)
-    process = Process(SHAPE)
+    process = GaussianProcess(SHAPE)
     for number in range(count):
         point = tuple(int(random.integers(values)) for values in SHAPE)
         log = 5 - 0.3 * abs(point[0] - 2) - 0.2 * point[1] + random.normal(0.0, noise)
@@ -66,7 +66,7 @@ def test_what_was_slowed_is_left_out_of_account():
 
 
 def test_where_little_was_measured_less_is_known():
-    process = Process((9,))
+    process = GaussianProcess((9,))
     for _ in range(4):
         process.add((1,), 100.0)
     assert process.variance[1] < process.variance[2] < process.variance[8]

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from storagetest.search import OneAtATime, Parameter, Space, Surrogate
+from storagetest.search import BayesianSearch, OneAtATime, Parameter, Space
 
 SPACE = Space(
     (
@@ -24,7 +24,7 @@ def looked(strategy, value, *, noise=0.0, seed=1):
     while (point := strategy.ask()) is not None:
         asked.append(point)
         assert len(asked) <= strategy.budget
-        strategy.tell(point, value(point) * math.exp(random.normal(0.0, noise)))
+        strategy.record(point, value(point) * math.exp(random.normal(0.0, noise)))
     return strategy.found(), asked
 
 
@@ -40,7 +40,7 @@ def ridge(point):
     return 1000 * math.exp(-0.4 * abs(block - 2) - 0.5 * abs(connections + 2 * clients - 7) + 0.25 * clients)
 
 
-BOTH = [lambda: OneAtATime(SPACE, budget=len(SPACE)), lambda: Surrogate(SPACE, budget=60)]
+BOTH = [lambda: OneAtATime(SPACE, budget=len(SPACE)), lambda: BayesianSearch(SPACE, budget=60)]
 
 
 @pytest.mark.parametrize("make", BOTH, ids=["one-at-a-time", "surrogate"])
@@ -57,7 +57,7 @@ def test_a_ridge_is_found_by_the_surrogate_in_noise():
     hits = 0
     best = max(map(ridge, SPACE))
     for seed in range(10):
-        found, _ = looked(Surrogate(SPACE, budget=60, seed=seed), ridge, noise=0.02, seed=seed)
+        found, _ = looked(BayesianSearch(SPACE, budget=60, seed=seed), ridge, noise=0.02, seed=seed)
         hits += ridge(found.point) >= 0.98 * best
     assert hits >= 9
 
@@ -76,7 +76,7 @@ def test_a_measurement_that_something_slowed_hides_no_good_point():
         return hill(point) * (0.4 if value.count in (4, 9) else 1.0)
 
     value.count = 0
-    found, _ = looked(Surrogate(SPACE, budget=60), value)
+    found, _ = looked(BayesianSearch(SPACE, budget=60), value)
     assert hill(found.point) >= 0.98 * max(map(hill, SPACE))
 
 
@@ -86,15 +86,15 @@ def test_the_same_seed_and_answers_ask_the_same(make):
 
 
 def test_a_small_budget_is_kept():
-    found, asked = looked(Surrogate(SPACE, budget=3), hill)
+    found, asked = looked(BayesianSearch(SPACE, budget=3), hill)
     assert len(asked) == found.measurements == 3
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf])
 def test_what_is_no_throughput_is_refused_with_its_place(value):
-    strategy = Surrogate(SPACE, budget=5)
+    strategy = BayesianSearch(SPACE, budget=5)
     with pytest.raises(ValueError, match="'clients': 3"):
-        strategy.tell(SPACE.middle(), value)
+        strategy.record(SPACE.middle(), value)
 
 
 def test_nothing_measured_is_nothing_found():
@@ -110,11 +110,11 @@ def test_a_space_says_what_is_wrong_with_it():
     with pytest.raises(ValueError, match="each of them once"):
         Space((Parameter("a", (1,)), Parameter("a", (2,))))
     with pytest.raises(ValueError, match="finds nothing"):
-        Surrogate(SPACE, budget=0)
+        BayesianSearch(SPACE, budget=0)
 
 
 def test_a_space_of_one_point_is_found_at_once():
-    found, asked = looked(Surrogate(Space((Parameter("a", (1,)),)), budget=10), lambda _: 5.0)
+    found, asked = looked(BayesianSearch(Space((Parameter("a", (1,)),)), budget=10), lambda _: 5.0)
     assert found.value == pytest.approx(5.0)
     assert found.limits == ()
     assert set(asked) == {(0,)}
@@ -125,7 +125,7 @@ def test_every_parameter_that_limits_is_named_in_noise():
         block, connections, clients = point
         return 1000 * math.exp(0.2 * block - 0.4 * abs(connections - 2) + 0.3 * clients)
 
-    found, _ = looked(Surrogate(SPACE, budget=60), slope, noise=0.02)
+    found, _ = looked(BayesianSearch(SPACE, budget=60), slope, noise=0.02)
     assert found.values == {"block": "16MiB", "connections": 4, "clients": 4}
     assert found.limits == ("block", "clients")
 
@@ -135,7 +135,7 @@ def test_on_a_plateau_nothing_limits_and_what_needs_least_is_taken():
         block, connections, clients = point
         return 1000 * min(1.0, 0.4 * (1 + block), 0.3 * (1 + connections), 0.5 * (1 + clients))
 
-    found, _ = looked(Surrogate(SPACE, budget=60), plateau, noise=0.005)
+    found, _ = looked(BayesianSearch(SPACE, budget=60), plateau, noise=0.005)
     assert found.point == (2, 3, 1)
     assert found.limits == ()
 
@@ -149,5 +149,5 @@ def test_the_edge_of_a_plateau_is_found_where_a_model_alone_would_round_it_off()
         return 1000 * math.exp(-0.8 * before - 0.004 * sum(max(0, at - 2) for at in point))
 
     for seed in (2, 4):  # with these, without the walk along each parameter, it lost 2.4 and 2.8 %
-        found, _ = looked(Surrogate(space, budget=76, seed=seed), edge, noise=0.02, seed=seed)
+        found, _ = looked(BayesianSearch(space, budget=76, seed=seed), edge, noise=0.02, seed=seed)
         assert edge(found.point) >= 0.98 * 1000

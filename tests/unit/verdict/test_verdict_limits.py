@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from storagetest.measure.bottleneck import Bottleneck, Limit
+from storagetest.measure.bottleneck import Bottleneck, Limiter
 from storagetest.measure.run import METRICS, Run, Sample
-from storagetest.verdict import Outcome, allow_for_client, judge, parse_threshold
+from storagetest.verdict import Outcome, judge, mark_client_limited, parse_threshold
 
 
-def run(who: Limit | None, metric: str, *values: float) -> Run:
+def run(who: Limiter | None, metric: str, *values: float) -> Run:
     return Run(
         case="c",
         workload="w",
@@ -28,32 +28,32 @@ def run(who: Limit | None, metric: str, *values: float) -> Run:
 @pytest.mark.parametrize(
     ("who", "gate", "outcome"),
     [
-        (Limit.CLIENT, "iops >= 500", Outcome.PASS),
-        (Limit.CLIENT, "iops >= 2000", Outcome.INVALID),
-        (Limit.CLIENT, "iops >= 1000", Outcome.INVALID),
-        (Limit.TARGET, "iops >= 2000", Outcome.FAIL),
-        (Limit.NETWORK, "iops >= 2000", Outcome.FAIL),
-        (Limit.UNKNOWN, "iops >= 2000", Outcome.FAIL),
+        (Limiter.CLIENT, "iops >= 500", Outcome.PASS),
+        (Limiter.CLIENT, "iops >= 2000", Outcome.INVALID),
+        (Limiter.CLIENT, "iops >= 1000", Outcome.INVALID),
+        (Limiter.TARGET, "iops >= 2000", Outcome.FAIL),
+        (Limiter.NETWORK, "iops >= 2000", Outcome.FAIL),
+        (Limiter.UNKNOWN, "iops >= 2000", Outcome.FAIL),
         (None, "iops >= 2000", Outcome.FAIL),
     ],
 )
 def test_only_a_miss_is_harmed_and_only_by_the_client(who, gate, outcome):
     measured = run(who, "iops", 1000.0, 1001.0, 999.0)
     verdict = judge(measured, parse_threshold(gate, METRICS))
-    found = allow_for_client(verdict, measured)
+    found = mark_client_limited(verdict, measured)
     assert found.outcome is outcome
     named = "the client was the bottleneck (its busiest core 99% busy)" in found.reason
-    assert named == (who is Limit.CLIENT and verdict.outcome is not Outcome.INVALID)
+    assert named == (who is Limiter.CLIENT and verdict.outcome is not Outcome.INVALID)
 
 
 def test_a_gate_on_the_client_itself_stands():
-    measured = run(Limit.CLIENT, "client_cpu", 0.9, 0.91, 0.92)
+    measured = run(Limiter.CLIENT, "client_cpu", 0.9, 0.91, 0.92)
     verdict = judge(measured, parse_threshold("client_cpu <= 50%", METRICS))
     assert verdict.outcome is Outcome.FAIL
-    assert allow_for_client(verdict, measured) is verdict
+    assert mark_client_limited(verdict, measured) is verdict
 
 
 def test_of_a_pair_one_limited_client_is_enough():
-    left, right = run(None, "iops", 1.0, 1.0, 1.0), run(Limit.CLIENT, "iops", 1.0, 1.0, 1.0)
+    left, right = run(None, "iops", 1.0, 1.0, 1.0), run(Limiter.CLIENT, "iops", 1.0, 1.0, 1.0)
     verdict = judge(left, parse_threshold("iops >= 2", METRICS))
-    assert allow_for_client(verdict, left, right).outcome is Outcome.INVALID
+    assert mark_client_limited(verdict, left, right).outcome is Outcome.INVALID

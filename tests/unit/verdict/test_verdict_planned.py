@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from storagetest.measure.run import METRICS, Run, Sample
-from storagetest.verdict import Outcome, Plan, Verdict, judge, parse_threshold, wants_more
+from storagetest.verdict import ErrorPlan, Outcome, Verdict, judge, parse_threshold, wants_more
 
-PLAN = Plan(gates=20, max_repeats=12)
+PLAN = ErrorPlan(gates=20, max_repeats=12)
 GATE = parse_threshold("iops >= 950", METRICS)
 GOOD, BAD = [1000.0, 1001.0, 999.0, 1000.5], [800.0, 801.0, 799.0]
 

@@ -12,8 +12,8 @@ from storagetest.errors import ConfigError
 from storagetest.measure.run import METRICS, Run, Sample
 from storagetest.verdict import (
     BASELINE,
+    ErrorPlan,
     Outcome,
-    Plan,
     Reference,
     Threshold,
     judge,
@@ -23,7 +23,7 @@ from storagetest.verdict import (
 )
 from storagetest.verdict.baseline import noise_floor
 
-PLAN = Plan(gates=20, max_repeats=12)
+PLAN = ErrorPlan(gates=20, max_repeats=12)
 AROUND = [1.0, 0.99, 1.01, 1.005, 0.995, 1.002, 0.992, 1.008, 0.998, 1.003]
 STEADY = Reference((tuple(1000 * each for each in AROUND),) * 3, "base.json")
 

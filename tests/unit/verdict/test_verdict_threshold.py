@@ -6,7 +6,7 @@ import pytest
 
 from storagetest.errors import ConfigError
 from storagetest.measure.run import METRICS
-from storagetest.verdict import Contest, Threshold, parse_comparison, parse_threshold
+from storagetest.verdict import Threshold, VariantComparison, parse_comparison, parse_threshold
 
 
 @pytest.mark.parametrize(
@@ -113,9 +113,9 @@ def test_what_is_no_gate_against_a_baseline_is_refused_with_its_place(text, mess
 @pytest.mark.parametrize(
     ("text", "metric", "contest"),
     [
-        ("iscsi >= 1.0 x nfs", "iops", Contest("iscsi", ">=", 1.0, "nfs")),
-        ("nfs-v4.2 <= 1.1x nfs-v3", "p99", Contest("nfs-v4.2", "<=", 1.1, "nfs-v3")),
-        ("a >= b", "iops", Contest("a", ">=", 1.0, "b")),
+        ("iscsi >= 1.0 x nfs", "iops", VariantComparison("iscsi", ">=", 1.0, "nfs")),
+        ("nfs-v4.2 <= 1.1x nfs-v3", "p99", VariantComparison("nfs-v4.2", "<=", 1.1, "nfs-v3")),
+        ("a >= b", "iops", VariantComparison("a", ">=", 1.0, "b")),
     ],
 )
 def test_a_comparison_is_read(text, metric, contest):

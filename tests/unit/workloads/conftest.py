@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from storagetest.hosts.local import LocalHost
-from storagetest.protocols.base import Attachment, Gives
+from storagetest.protocols.base import Attachment, AttachmentKind
 
 MIB = 1 << 20
 
@@ -19,7 +19,7 @@ def client() -> Iterator[LocalHost]:
 
 @pytest.fixture
 def directory(client: LocalHost, tmp_path: Path) -> Attachment:
-    return Attachment(client, str(tmp_path), Gives.FILESYSTEM, 1 << 30)
+    return Attachment(client, str(tmp_path), AttachmentKind.FILESYSTEM, 1 << 30)
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def device(client: LocalHost, tmp_path: Path) -> Attachment:
     """A file stands in for a device: 8 MiB, the last of which we watch."""
     path = tmp_path / "device"
     path.write_bytes(b"x" * 8 * MIB)
-    return Attachment(client, str(path), Gives.BLOCK, 8 * MIB)
+    return Attachment(client, str(path), AttachmentKind.BLOCK, 8 * MIB)
 
 
 @pytest.fixture

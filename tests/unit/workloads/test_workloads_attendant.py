@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from storagetest.errors import DeadlineExceeded, HostError, WorkloadError
-from storagetest.hosts import Conversation, Host, LocalHost
-from storagetest.workloads._agent.fork_server import Attendant, Errand
-from storagetest.workloads._agent.program import Ran, run_program
-from storagetest.workloads._agent.run import end_agent, run_agent, talk_with_agent
+from storagetest.hosts import Host, InteractiveProcess, LocalHost
+from storagetest.workloads._agent.fork_server import AgentChannel, ForkServer
+from storagetest.workloads._agent.program import ProgramResult, run_program
+from storagetest.workloads._agent.run import open_agent_session, run_agent, terminate_agent
 from storagetest.workloads._fio.job import FioJob
 from storagetest.workloads._fio.run import run_fio
 
@@ -46,8 +46,8 @@ def sleeper(told: Path) -> tuple[str, ...]:
     )
 
 
-def run(host: Host, *argv: str, deadline: float = 30.0, **more: tuple[str, ...]) -> Ran:
-    host.far = True
+def run(host: Host, *argv: str, deadline: float = 30.0, **more: tuple[str, ...]) -> ProgramResult:
+    host.expensive_exec = True
     ran = run_program(host, argv, deadline=deadline, **more)
     assert ran is not None
     return ran
@@ -90,7 +90,7 @@ def test_a_signal_is_told_as_a_shell_tells_it(host: Host) -> None:
 
 
 def test_a_program_that_is_not_there_is_told(host: Host) -> None:
-    host.far = True
+    host.expensive_exec = True
     assert run_program(host, ["storagetest-no-such-program"], deadline=10.0) is None
 
 
@@ -118,12 +118,12 @@ def test_an_interrupt_here_ends_the_program_there(
 ) -> None:
     assert run(host, "true").status == 0
 
-    def interrupted(_self: Errand, _deadline: float) -> bytes:
+    def interrupted(_self: AgentChannel, _deadline: float) -> bytes:
         pid_in(tmp_path / "pid")
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(Errand, "receive", interrupted)
+        patched.setattr(AgentChannel, "receive", interrupted)
         with pytest.raises(KeyboardInterrupt):
             run(host, *sleeper(tmp_path / "pid"))
     assert until_gone(pid_in(tmp_path / "pid"))
@@ -186,17 +186,17 @@ def test_much_that_is_said_comes_whole(host: Host) -> None:
 
 
 def test_a_conversation_goes_both_ways(host: Host) -> None:
-    host.far = True
+    host.expensive_exec = True
     request = {"command": "start_barrier", "path": "its door"}
-    with talk_with_agent(host, request, deadline=60) as talk:
-        place = Path(json.loads(talk.hear(20))["place"])
+    with open_agent_session(host, request, deadline=60) as talk:
+        place = Path(json.loads(talk.read_line(20))["place"])
         assert place.is_dir()
         assert run(host, "echo", "beside it").out == "beside it\n"
     assert not place.exists()
 
 
 def test_what_is_wrong_with_a_request_is_said(host: Host) -> None:
-    host.far = True
+    host.expensive_exec = True
     with pytest.raises(WorkloadError, match="no command is called 'nonsense'"):
         run_agent(host, {"command": "nonsense", "path": "nothing"}, deadline=10)
     assert run(host, "echo", "on").out == "on\n"
@@ -228,7 +228,7 @@ def test_a_host_that_is_closed_does_not_wait_for_its_program(tmp_path: Path) -> 
 
 
 def test_an_agent_is_told_to_end(host: Host) -> None:
-    host.far = True
+    host.expensive_exec = True
     request = {
         "command": "sample_counters",
         "path": "its counters",
@@ -241,7 +241,7 @@ def test_an_agent_is_told_to_end(host: Host) -> None:
         pid = json.loads(line).get("pid")
         if pid:
             told.append(pid)
-            threading.Thread(target=end_agent, args=(host, pid), kwargs={"deadline": 20.0}).start()
+            threading.Thread(target=terminate_agent, args=(host, pid), kwargs={"deadline": 20.0}).start()
 
     assert run_agent(host, request, deadline=600, on_line=hear).more["count"] == 1
     assert len(told) == 1
@@ -254,27 +254,27 @@ def test_an_attendant_that_falls_silent_holds_nobody_up(monkeypatch: pytest.Monk
         attendant = forebears(host)[1]
         os.kill(attendant, signal.SIGSTOP)
         with pytest.raises(HostError, match=r"said nothing for 0\.2 s"):
-            end_agent(host, 1, deadline=0.2)
+            terminate_agent(host, 1, deadline=0.2)
     assert not reaped
     assert until_gone(attendant)
 
 
 def test_a_client_without_python_has_none(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     @contextmanager
-    def no_python(*_: object, **__: object) -> Iterator[Conversation]:
+    def no_python(*_: object, **__: object) -> Iterator[InteractiveProcess]:
         raise HostError("localhost: `python3` is not installed")
         yield
 
     monkeypatch.setattr(host, "converse", no_python)
-    host.far = True
-    attendant = Attendant(host)
+    host.expensive_exec = True
+    attendant = ForkServer(host)
     assert not attendant.there()
-    assert attendant.begin({"command": "run_program"}, deadline=10.0) is None
+    assert attendant.start_program({"command": "run_program"}, deadline=10.0) is None
     assert host.shortcut is None
 
 
 def test_it_is_the_hosts_shortcut_until_it_is_closed(host: Host) -> None:
-    attendant = host.once(Attendant)
+    attendant = host.resource(ForkServer)
     assert host.shortcut is None
     assert attendant.there()
     parent = ["sh", "-c", "cut -d' ' -f4 /proc/$$/stat"]
@@ -286,7 +286,7 @@ def test_it_is_the_hosts_shortcut_until_it_is_closed(host: Host) -> None:
 
 
 def test_one_that_is_lost_is_no_shortcut(host: Host) -> None:
-    assert host.once(Attendant).there()
+    assert host.resource(ForkServer).there()
     parent = ["sh", "-c", "cut -d' ' -f4 /proc/$$/stat"]
     pid = int(host.run(parent, deadline=10.0).stdout)
     with pytest.raises(HostError, match=r"its attendant ended .* 137 while running `sh"):
@@ -295,7 +295,7 @@ def test_one_that_is_lost_is_no_shortcut(host: Host) -> None:
 
 
 def test_a_command_that_is_under_way_when_it_is_closed_ends(host: Host, tmp_path: Path) -> None:
-    assert host.once(Attendant).there()
+    assert host.resource(ForkServer).there()
     told = tmp_path / "told"
     failed: list[Exception] = []
 
@@ -316,7 +316,7 @@ def test_a_command_that_is_under_way_when_it_is_closed_ends(host: Host, tmp_path
 
 @pytest.mark.parametrize("far", [False, True])
 def test_fio_measures_the_same_by_it_as_by_the_script(host: Host, tmp_path: Path, far: bool) -> None:
-    host.far = far  # a client over SSH is
+    host.expensive_exec = far  # a client over SSH is
     job = FioJob(
         name="load", filename=str(tmp_path / "f"), size=1 << 20, rw="randwrite", block_size=4096,
         queue_depth=1, engine="psync", ramp=0.0, runtime=1.0, direct=False, log_interval=0.25, create=True,
@@ -332,7 +332,7 @@ def test_fio_measures_the_same_by_it_as_by_the_script(host: Host, tmp_path: Path
 
 
 def test_fio_that_is_missing_is_told_by_it_too(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    host.far = True
+    host.expensive_exec = True
     monkeypatch.setattr("storagetest.workloads._fio.run.run_program", lambda *_, **__: None)
     job = FioJob(name="load", filename="/dev/null", size=4096, rw="read", block_size=4096)
     with pytest.raises(Exception, match="fio is missing: install the package fio"):

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from storagetest.workloads.base import Scale, workloads
+from storagetest.workloads.base import LoadSize, workloads
 from storagetest.workloads.bonnie import Bonnie
 
 MIB = 1 << 20
-SCALE = Scale(size=MIB, ramp=0, runtime=0.6)
+SCALE = LoadSize(size=MIB, ramp=0, runtime=0.6)
 LOAD = Bonnie()
 
 

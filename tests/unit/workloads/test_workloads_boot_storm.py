@@ -12,11 +12,11 @@ from pydantic import ValidationError
 
 from storagetest.agent.commands.loads import boot_storm as agent
 from storagetest.errors import WorkloadError
-from storagetest.workloads.base import Scale, workloads
+from storagetest.workloads.base import LoadSize, workloads
 from storagetest.workloads.boot_storm import BootStorm
 
 MIB = 1 << 20
-SCALE = Scale(size=4 * MIB, ramp=0, runtime=1)
+SCALE = LoadSize(size=4 * MIB, ramp=0, runtime=1)
 LOAD = BootStorm()
 SMALL = {"vms": 4, "reads": 20, "writes": 32, "think": "0s", "direct": False}
 

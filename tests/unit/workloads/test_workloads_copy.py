@@ -11,12 +11,12 @@ import pytest
 from pydantic import ValidationError
 
 from storagetest.measure.histogram import Histogram
-from storagetest.workloads._agent.result import Answer, Lane, Phase
-from storagetest.workloads.base import Scale, workloads
+from storagetest.workloads._agent.result import AgentResult, OpStats, PhaseStats
+from storagetest.workloads.base import LoadSize, workloads
 from storagetest.workloads.copy import Copy
 
 MIB = 1 << 20
-SCALE = Scale(size=4 * MIB, ramp=0, runtime=0.8)
+SCALE = LoadSize(size=4 * MIB, ramp=0, runtime=0.8)
 LOAD = Copy()
 
 
@@ -112,7 +112,7 @@ def test_the_registry_finds_it_and_its_example_loads():
 
 @pytest.mark.parametrize("moved", [0, MIB])
 def test_a_phase_in_which_no_block_ended_while_all_were_at_it_has_no_bandwidth(moved):
-    blocks = Lane(ops=moved // MIB, total=3, bytes=moved, total_bytes=3 * MIB, latency=Histogram())
-    phase = Phase(0.1, 0.3, 0.1, 0.1, 0.5, overlap=True, lanes={"blocks": blocks})
-    invalid = LOAD.invalid(Answer({"write": phase}), LOAD.Options(processes=3))
+    blocks = OpStats(ops=moved // MIB, total=3, bytes=moved, total_bytes=3 * MIB, latency=Histogram())
+    phase = PhaseStats(0.1, 0.3, 0.1, 0.1, 0.5, overlap=True, lanes={"blocks": blocks})
+    invalid = LOAD.invalid(AgentResult({"write": phase}), LOAD.Options(processes=3))
     assert [word.partition(":")[0] for word in invalid] == ([] if moved else ["write"])

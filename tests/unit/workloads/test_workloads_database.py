@@ -10,12 +10,12 @@ import pytest
 from pydantic import ValidationError
 
 from storagetest.errors import WorkloadError
-from storagetest.workloads._agent.result import Answer
-from storagetest.workloads.base import Scale
+from storagetest.workloads._agent.result import AgentResult
+from storagetest.workloads.base import LoadSize
 from storagetest.workloads.database import Database
 
 MIB = 1 << 20
-SCALE = Scale(size=4 * MIB, ramp=0, runtime=0.4)
+SCALE = LoadSize(size=4 * MIB, ramp=0, runtime=0.4)
 LOAD = Database()
 
 
@@ -90,7 +90,7 @@ def test_a_device_without_room_for_pages_is_refused(device):
 
 def test_an_answer_without_its_lanes_is_an_error_and_not_a_figure(directory, monkeypatch):
     LOAD.fill(directory, LOAD.Options(), SCALE)
-    monkeypatch.setattr("storagetest.workloads._agent.base.run_agent", lambda *_, **__: Answer({}))
+    monkeypatch.setattr("storagetest.workloads._agent.base.run_agent", lambda *_, **__: AgentResult({}))
     with pytest.raises(WorkloadError, match=r"^here: database on .*cannot be trusted: it has no 'work'"):
         LOAD.measure(directory, LOAD.Options(), SCALE)
 

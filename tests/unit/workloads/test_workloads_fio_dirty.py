@@ -15,17 +15,17 @@ import pytest
 
 from storagetest.errors import WorkloadError
 from storagetest.hosts.local import LocalHost
-from storagetest.protocols.base import Attachment, Gives
+from storagetest.protocols.base import Attachment, AttachmentKind
 from storagetest.workloads._fio.job import FioJob
 from storagetest.workloads._fio.run import run_fio
-from storagetest.workloads.base import Scale
+from storagetest.workloads.base import LoadSize
 from storagetest.workloads.small_random_write import SmallRandomWrite
 
 # As fio 3.33 printed it: 4 KiB randwrite at depth 8 for 0.5 s after a ramp of 0.2 s.
 CLEAN = Path(__file__).parent / "fio-3.33-randwrite.json"
 LINES = len(CLEAN.read_text().splitlines())
 MIB = 1 << 20
-SCALE = Scale(size=4 * MIB, ramp=0.2, runtime=0.5, interval=0.1)
+SCALE = LoadSize(size=4 * MIB, ramp=0.2, runtime=0.5, interval=0.1)
 LOAD = SmallRandomWrite()
 LOGGING = FioJob("w", "/f", "randwrite", 4096, 4096, runtime=0.1, log_interval=0.1)  # logs want a directory
 NOISE = "fio: this platform does not support process shared mutexes, forcing use of threads."
@@ -162,7 +162,7 @@ def tiny(client: LocalHost, tmp_path: Path) -> Iterator[Attachment]:
     ):
         pytest.skip("a small file system can be mounted by root only")
     try:
-        yield Attachment(client, str(tmp_path), Gives.FILESYSTEM, 8 * MIB)
+        yield Attachment(client, str(tmp_path), AttachmentKind.FILESYSTEM, 8 * MIB)
     finally:
         subprocess.run(["umount", str(tmp_path)], check=True)
 

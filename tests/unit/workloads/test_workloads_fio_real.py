@@ -17,7 +17,7 @@ from storagetest.protocols.base import Attachment
 from storagetest.workloads._fio import base
 from storagetest.workloads._fio.job import FioJob
 from storagetest.workloads._fio.run import run_fio
-from storagetest.workloads.base import Scale, workloads
+from storagetest.workloads.base import LoadSize, workloads
 from storagetest.workloads.mixed_access import MixedAccess
 from storagetest.workloads.random_mixed import RandomMixed
 from storagetest.workloads.sequential import Sequential
@@ -26,7 +26,7 @@ from storagetest.workloads.small_random_write import SmallRandomWrite
 
 needs_fio = pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed here")
 MIB = 1 << 20
-SCALE = Scale(size=4 * MIB, ramp=0.1, runtime=0.3)
+SCALE = LoadSize(size=4 * MIB, ramp=0.1, runtime=0.3)
 WRITE = SmallRandomWrite()
 STREAM = Sequential()
 
@@ -121,7 +121,7 @@ def test_every_repeat_writes_something_else_and_the_same_next_time(directory):
     options = WRITE.Options()
     WRITE.fill(directory, options, SCALE)
 
-    def seed(scale: Scale) -> str:
+    def seed(scale: LoadSize) -> str:
         argv = shlex.split(WRITE.measure(directory, options, scale).evidence["argv"])
         return next(option for option in argv if option.startswith("--randseed="))
 
@@ -131,7 +131,7 @@ def test_every_repeat_writes_something_else_and_the_same_next_time(directory):
 
 @needs_fio
 def test_a_device_is_written_within_the_size_and_never_created(device):
-    scale = Scale(size=4 * MIB, ramp=0, runtime=0.2)
+    scale = LoadSize(size=4 * MIB, ramp=0, runtime=0.2)
     STREAM.fill(device, STREAM.Options(), scale)
     WRITE.measure(device, WRITE.Options(), scale)
     data = Path(device.path).read_bytes()
@@ -146,7 +146,7 @@ def test_a_device_is_written_within_the_size_and_never_created(device):
 
 @needs_fio
 def test_where_there_is_less_room_less_is_used_and_said(device, directory):
-    scale = Scale(size=64 * MIB, ramp=0, runtime=0.2)
+    scale = LoadSize(size=64 * MIB, ramp=0, runtime=0.2)
     STREAM.fill(device, STREAM.Options(), scale)
     sample = STREAM.measure(device, STREAM.Options(), scale)
     assert sample.evidence["size"] == "8MiB (asked for 64MiB: that is all there is room for)"

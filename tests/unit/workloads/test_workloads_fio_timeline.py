@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from storagetest.workloads._fio.timeline import began, first_io, timeline
-from storagetest.workloads.base import Scale
+from storagetest.workloads.base import LoadSize
 from storagetest.workloads.random_mixed import RandomMixed
 
 LOGS = "\n".join(
@@ -51,7 +51,7 @@ def test_a_half_written_log_has_fewer_points_and_is_no_error(text):
 
 @pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed here")
 def test_a_real_fios_course_agrees_with_its_report(directory):
-    load, scale = RandomMixed(), Scale(size=4 << 20, ramp=0.3, runtime=1.5, interval=0.5)
+    load, scale = RandomMixed(), LoadSize(size=4 << 20, ramp=0.3, runtime=1.5, interval=0.5)
     options = load.Options.model_validate({"engine": "psync", "queue_depth": 1, "jobs": 2})
     load.fill(directory, options, scale)
     sample = load.measure(directory, options, scale)

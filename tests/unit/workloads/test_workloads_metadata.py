@@ -16,11 +16,11 @@ from pydantic import ValidationError
 
 from storagetest.errors import WorkloadError
 from storagetest.hosts.wait import wait_until
-from storagetest.workloads.base import Scale, workloads
+from storagetest.workloads.base import LoadSize, workloads
 from storagetest.workloads.metadata import OPERATIONS, Metadata
 
 MIB = 1 << 20
-SCALE = Scale(size=MIB, ramp=0, runtime=0.3)
+SCALE = LoadSize(size=MIB, ramp=0, runtime=0.3)
 LOAD = Metadata()
 OPTIONAL = {"xattr"}  # not on every file system that a test may find
 

@@ -11,13 +11,13 @@ from pydantic import ValidationError
 
 from storagetest.errors import WorkloadError
 from storagetest.measure.scaling import jain
-from storagetest.workloads.base import Scale
+from storagetest.workloads.base import LoadSize
 from storagetest.workloads.multi_user import LEVELS, MultiUser
 from storagetest.workloads.noisy_neighbour import NoisyNeighbour
 
 pytestmark = pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed here")
 MIB = 1 << 20
-SCALE = Scale(size=4 * MIB, ramp=0, runtime=0.6)
+SCALE = LoadSize(size=4 * MIB, ramp=0, runtime=0.6)
 USERS = MultiUser()
 NOISY = NoisyNeighbour()
 

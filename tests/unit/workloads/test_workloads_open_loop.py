@@ -12,12 +12,12 @@ import pytest
 from storagetest.agent.commands.loads.open_loop import plan
 from storagetest.errors import WorkloadError
 from storagetest.protocols.base import Attachment
-from storagetest.workloads._agent.result import Answer
-from storagetest.workloads.base import Scale
+from storagetest.workloads._agent.result import AgentResult
+from storagetest.workloads.base import LoadSize
 from storagetest.workloads.open_loop import OpenLoop
 
 LOAD = OpenLoop()
-SCALE = Scale(size=4 << 20, ramp=0.0, runtime=1.0)
+SCALE = LoadSize(size=4 << 20, ramp=0.0, runtime=1.0)
 
 
 def test_evenly_spaced_requests_are_evenly_spaced():
@@ -58,7 +58,7 @@ def test_each_request_is_made_once_however_many_workers_race_for_it(directory: A
     options = LOAD.Options.model_validate(
         {"rate": 20_000, "workers": 8, "direct": False, "block_size": "512B"}
     )
-    scale = Scale(size=1 << 20, ramp=0.0, runtime=0.1)
+    scale = LoadSize(size=1 << 20, ramp=0.0, runtime=0.1)
     LOAD.fill(directory, options, scale)
     for _ in range(3):
         sample = LOAD.measure(directory, options, scale)
@@ -68,7 +68,7 @@ def test_each_request_is_made_once_however_many_workers_race_for_it(directory: A
 def test_a_stall_is_charged_to_every_request_behind_it(directory: Attachment, monkeypatch):
     """One worker is asked for 80 GiB/s, which no memory gives: each request waits for all before it."""
     slow = LOAD.Options.model_validate({"rate": 20_000, "workers": 1, "direct": False, "block_size": "4MiB"})
-    scale = Scale(size=8 << 20, ramp=0.0, runtime=0.2)
+    scale = LoadSize(size=8 << 20, ramp=0.0, runtime=0.2)
     LOAD.fill(directory, slow, scale)
     sample = LOAD.measure(directory, slow, scale)
     assert sample.values["response_p99"] > 5 * sample.values["service_p99"]
@@ -77,9 +77,9 @@ def test_a_stall_is_charged_to_every_request_behind_it(directory: Attachment, mo
     assert "under 99% of what was asked" in why
 
 
-def answer(made: list[int], last: list[float], planned: int = 100) -> Answer:
+def answer(made: list[int], last: list[float], planned: int = 100) -> AgentResult:
     workers = [{"made": one, "last": at} for one, at in zip(made, last, strict=True)]
-    return Answer({}, more={"planned": planned, "workers": workers})
+    return AgentResult({}, more={"planned": planned, "workers": workers})
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,11 @@ import pytest
 from pydantic import ValidationError
 
 from storagetest.errors import WorkloadError
-from storagetest.workloads.base import Scale, workloads
+from storagetest.workloads.base import LoadSize, workloads
 from storagetest.workloads.postmark import Postmark
 
 MIB = 1 << 20
-SCALE = Scale(size=4 * MIB, ramp=0, runtime=0.2)
+SCALE = LoadSize(size=4 * MIB, ramp=0, runtime=0.2)
 LOAD = Postmark()
 PUBLISHED = {"files": 500, "transactions": 500}
 

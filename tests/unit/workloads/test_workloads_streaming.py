@@ -10,14 +10,14 @@ import pytest
 from pydantic import ValidationError
 
 from storagetest.errors import WorkloadError
-from storagetest.protocols.base import Gives
-from storagetest.workloads._agent.result import Answer
-from storagetest.workloads.base import Scale
+from storagetest.protocols.base import AttachmentKind
+from storagetest.workloads._agent.result import AgentResult
+from storagetest.workloads.base import LoadSize
 from storagetest.workloads.small_random_read import SmallRandomRead
 from storagetest.workloads.streaming import Streaming
 
 MIB = 1 << 20
-SCALE = Scale(size=4 * MIB, ramp=0, runtime=0.5)
+SCALE = LoadSize(size=4 * MIB, ramp=0, runtime=0.5)
 LOAD = Streaming()
 
 
@@ -75,7 +75,7 @@ def test_on_a_device_nothing_beyond_the_size_is_written(device):
     run(device, {"streams": 2})
     data = Path(device.path).read_bytes()
     assert data[4 * MIB :] == b"x" * 4 * MIB
-    assert device.gives is Gives.BLOCK
+    assert device.gives is AttachmentKind.BLOCK
 
 
 def test_a_reader_goes_round_in_its_own_part(directory):
@@ -114,4 +114,4 @@ def test_options_that_make_no_sense_are_refused(options, message):
 @pytest.mark.parametrize(("achieved", "valid"), [(1.0, True), (0.99, True), (0.9899, False), (0.0, False)])
 def test_under_99_percent_of_the_rate_is_invalid(achieved, valid):
     readers = [{"achieved": 1.0}, {"achieved": achieved}]
-    assert (LOAD.invalid(Answer({}, more={"readers": readers}), LOAD.Options()) == ()) is valid
+    assert (LOAD.invalid(AgentResult({}, more={"readers": readers}), LOAD.Options()) == ()) is valid

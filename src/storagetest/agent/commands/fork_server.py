@@ -20,7 +20,7 @@ What an agent prints comes as it is, each line behind its number and a blank. Wh
 not lines: behind its number and a blank there is ``o`` or ``e`` (stdout, stderr), a blank, and base 64. When
 either has ended there is a line of progress: ``ended``, its number, with ``status`` (128 + its number, if a
 signal ended it; 124 where a program was late; 127 or 126 where there is none that could be started) and
-``complaint`` (the end of what an agent wrote to stderr). The conversation is over too when stdin ends, and
+``stderr`` (the end of what an agent wrote to stderr). The conversation is over too when stdin ends, and
 all agents and programs end with it.
 """
 
@@ -37,10 +37,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from storagetest.agent.command_context import Job
-from storagetest.agent.dispatch import command_of, obey
+from storagetest.agent.command_context import CommandContext
+from storagetest.agent.dispatch import load_command, run_request
 from storagetest.agent.process_markers import kill_marked
-from storagetest.agent.worker_pool import die_with, find_prctl
+from storagetest.agent.worker_pool import load_prctl, set_parent_death_signal
 
 __all__ = ["run"]
 
@@ -51,7 +51,7 @@ _LAST = 1.5
 _CHUNK = 1 << 16
 _MOST_CHUNKS = 16
 """More than a pipe holds, so that all is read of who has ended."""
-_MOST_COMPLAINT = 1 << 14
+_MOST_STDERR = 1 << 14
 _NEVER = float("inf")
 _MARK = "STORAGETEST_RUN"
 """The supervisor's mark, which all agents have, and what they start; a program has one of its own."""
@@ -59,11 +59,11 @@ _LATE = 124  # timeout(1)
 _UNKNOWN, _NO_PROGRAM = 127, 126  # env(1)
 
 
-def run(_request: dict[str, Any], job: Job) -> dict[str, Any]:
+def run(_request: dict[str, Any], job: CommandContext) -> dict[str, Any]:
     """Do as told until stdin ends."""
-    attendant = _Attendant(job)
-    find_prctl()  # once, rather than in each child
-    job.tell(phase="ready")
+    attendant = _ForkServer(job)
+    load_prctl()  # once, rather than in each child
+    job.progress(phase="ready")
     try:
         while attendant.turn():
             pass
@@ -72,14 +72,14 @@ def run(_request: dict[str, Any], job: Job) -> dict[str, Any]:
     return {"served": attendant.served}
 
 
-class _Agent:
+class _AgentProcess:
     """One agent, as its parent sees it."""
 
     def __init__(self, number: int, pid: int, until: float, streams: tuple[int, int, int]) -> None:
         self.number, self.pid = number, pid
         self.stdin, self.stdout, self.stderr = streams
         self.until, self.steps = until, [signal.SIGTERM, signal.SIGKILL]
-        self.orders, self.said, self.complaint = bytearray(), bytearray(), b""
+        self.orders, self.said, self.error_output = bytearray(), bytearray(), b""
         self.ending = self.late = False
         for stream in streams:
             os.set_blocking(stream, False)
@@ -99,7 +99,7 @@ class _Agent:
     def read(self) -> bytes:
         """Return the lines that it has said since, each behind its number."""
         for data in _chunks(self.stderr):
-            self.complaint = (self.complaint + data)[-_MOST_COMPLAINT:]
+            self.error_output = (self.error_output + data)[-_MOST_STDERR:]
         for data in _chunks(self.stdout):
             self.said += data
         end = self.said.rfind(b"\n") + 1
@@ -110,7 +110,7 @@ class _Agent:
     def ended(self, status: int) -> dict[str, Any]:
         """Return how it has ended, from what waitpid(2) says."""
         code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
-        return {"status": code, "complaint": self.complaint.decode("utf-8", "replace")}
+        return {"status": code, "stderr": self.error_output.decode("utf-8", "replace")}
 
     def end(self) -> None:
         """Let it see the end of its orders, and soon hear that it is to end."""
@@ -137,7 +137,7 @@ class _Agent:
         os.close(self.stderr)
 
 
-class _Program(_Agent):
+class _ChildProgram(_AgentProcess):
     """A program: it is given all its input at once, and what it prints are bytes. ``mark`` is its run's."""
 
     def __init__(
@@ -160,11 +160,11 @@ class _Program(_Agent):
         return {**super().ended(status), **({"status": _LATE} if self.late else {})}
 
 
-class _Attendant:
-    def __init__(self, job: Job) -> None:
+class _ForkServer:
+    def __init__(self, job: CommandContext) -> None:
         self.served = 0
         self._job = job
-        self._agents: dict[int, _Agent] = {}
+        self._agents: dict[int, _AgentProcess] = {}
         self._rest = b""
         self._wake, told = os.pipe()
         os.set_blocking(self._wake, False)
@@ -182,7 +182,7 @@ class _Attendant:
     def leave(self) -> None:
         """End all agents and programs."""
         last = time.monotonic() + _LAST
-        marks = [agent.mark for agent in self._agents.values() if isinstance(agent, _Program)]
+        marks = [agent.mark for agent in self._agents.values() if isinstance(agent, _ChildProgram)]
         for agent in self._agents.values():
             agent.close_stdin()
             agent.press()
@@ -252,9 +252,9 @@ class _Attendant:
     def _terminate(self, pid: int) -> None:
         if any(agent.pid == pid for agent in self._agents.values()):
             os.kill(pid, signal.SIGTERM)
-        self._job.tell(told=pid)
+        self._job.progress(told=pid)
 
-    def _look_after(self, agent: _Agent) -> None:
+    def _look_after(self, agent: _AgentProcess) -> None:
         """Pass on what it says and hears; press it where it is late; say so when it has ended."""
         pid, status = os.waitpid(agent.pid, os.WNOHANG)  # before its last words are read
         _write(agent.read())
@@ -263,21 +263,21 @@ class _Attendant:
         if pid:
             self._agents.pop(agent.number)
             agent.close()
-            self._job.tell(ended=agent.number, **agent.ended(status))
+            self._job.progress(ended=agent.number, **agent.ended(status))
         elif time.monotonic() >= agent.until:
             agent.late = True
             agent.press()
 
-    def _fork(self, number: int, request: dict[str, Any], until: float) -> _Agent:
+    def _fork(self, number: int, request: dict[str, Any], until: float) -> _AgentProcess:
         with suppress(Exception):  # the child says what is wrong; to have it imported saves each child time
-            command_of(request)
+            load_command(request)
         theirs, ours = _pipes()
         parent, pid = os.getpid(), os.fork()
         if pid == 0:
             self._become(request, parent, theirs, ours)
         for descriptor in theirs:
             os.close(descriptor)
-        return _Agent(number, pid, until, ours)
+        return _AgentProcess(number, pid, until, ours)
 
     def _spawn(self, number: int, order: dict[str, Any]) -> None:
         """Start a program; where there is none, say so as env(1) would."""
@@ -294,13 +294,13 @@ class _Attendant:
             for descriptor in ours:
                 os.close(descriptor)
             status = _UNKNOWN if isinstance(error, FileNotFoundError) else _NO_PROGRAM
-            self._job.tell(ended=number, status=status, complaint=f"env: {argv[0]}: {error.strerror}")
+            self._job.progress(ended=number, status=status, stderr=f"env: {argv[0]}: {error.strerror}")
             return
         finally:
             for descriptor in theirs:
                 os.close(descriptor)
         stdin = base64.b64decode(order["stdin"])
-        self._agents[number] = _Program(number, pid, until, ours, stdin, env.get(_MARK, ""))
+        self._agents[number] = _ChildProgram(number, pid, until, ours, stdin, env.get(_MARK, ""))
 
     def _become(
         self, request: dict[str, Any], parent: int, streams: tuple[int, ...], parents: tuple[int, ...]
@@ -317,8 +317,8 @@ class _Attendant:
                 os.close(stream)
             for agent in self._agents.values():
                 agent.close()  # or their ends would not be seen as long as we live
-            die_with(parent, signal.SIGTERM)
-            status = obey(request)
+            set_parent_death_signal(parent, signal.SIGTERM)
+            status = run_request(request)
         except BaseException:
             os.write(2, traceback.format_exc().encode())
         finally:

@@ -1,7 +1,8 @@
 """System-call cases of a suite: each in a place of its own, several at once, answered as they end.
 
 The request has ``modules`` (name → ``file`` and ``source``), ``cases`` (each with ``id``, ``module``,
-``function``, ``arguments``, ``gives``: the argument's name and :mod:`storagetest.agent.testlib.fixtures` module,
+``function``, ``arguments``, ``fixture``: a module of :mod:`storagetest.agent.testlib.fixtures`, ``argument``: the
+name of the parameter that takes the fixture,
 ``index``, ``name``, ``alone``), ``path`` (the directory or device) and ``each`` (seconds that a case may
 take). With ``beside`` it says how many run at once, else what they are given does. Where it is ``attended``,
 it ends when stdin does.
@@ -39,8 +40,8 @@ from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
-from storagetest.agent.case_worker import CaseProcess
-from storagetest.agent.command_context import Job
+from storagetest.agent.case_worker import CaseWorker
+from storagetest.agent.command_context import CommandContext
 from storagetest.agent.testlib import pytest_stub
 from storagetest.agent.testlib.assert_rewrite import EXPLAIN, compiled, explain
 
@@ -53,17 +54,17 @@ _LOOK = 0.25
 """Seconds between two looks for processes that have died in silence."""
 
 
-def run(request: dict[str, Any], job: Job) -> dict[str, Any]:
+def run(request: dict[str, Any], job: CommandContext) -> dict[str, Any]:
     """Run the cases in their order; return how many were begun."""
     sys.modules["pytest"] = pytest_stub
     found = {name: _imported(**said) for name, said in request["modules"].items()}
-    givers = {case["gives"] for case in request["cases"]}
+    givers = {case["fixture"] for case in request["cases"]}
     given = [importlib.import_module(f"storagetest.agent.testlib.fixtures.{name}") for name in givers]
     with suppress(ImportError):  # what the cases' processes need is imported once
         import ctypes  # noqa: F401, PLC0415  # not every minimal Python has it
     gc.freeze()
-    beside = request.get("beside") or min((giver.BESIDE for giver in given), default=1)
-    crowd = _Crowd(request, job, found, beside)
+    beside = request.get("concurrency") or min((giver.BESIDE for giver in given), default=1)
+    crowd = _CasePool(request, job, found, beside)
     try:
         crowd.run()
     finally:
@@ -71,22 +72,22 @@ def run(request: dict[str, Any], job: Job) -> dict[str, Any]:
     return {"begun": crowd.begun}
 
 
-class _Crowd:
+class _CasePool:
     """The processes, and the cases that wait for one. ``begun`` counts those that wait no more."""
 
     def __init__(
-        self, request: dict[str, Any], job: Job, found: dict[str, ModuleType | str], beside: int
+        self, request: dict[str, Any], job: CommandContext, found: dict[str, ModuleType | str], beside: int
     ) -> None:
         self.begun = 0
         self._job, self._beside = job, beside
-        self._path, self._each = request["path"], request["each"]
-        self._attended = bool(request.get("attended"))
+        self._path, self._each = request["path"], request["timeout"]
+        self._attended = bool(request.get("end_on_eof"))
         self._modules = {name: one for name, one in found.items() if isinstance(one, ModuleType)}
         self._broken = {name: one for name, one in found.items() if isinstance(one, str)}
         self._waiting = deque(request["cases"])
         self._hung: Counter[str] = Counter()
-        self._idle: list[CaseProcess] = []
-        self._busy: list[CaseProcess] = []
+        self._idle: list[CaseWorker] = []
+        self._busy: list[CaseWorker] = []
         self._left_alone = False
 
     def run(self) -> None:
@@ -109,7 +110,7 @@ class _Crowd:
         if self._left_alone or time.monotonic() >= self._job.until:
             self._waiting.clear()
             return False
-        alone = case.get("alone") or any(one.case.get("alone") for one in self._busy if one.case)
+        alone = case.get("exclusive") or any(one.case.get("exclusive") for one in self._busy if one.case)
         return len(self._busy) < (1 if alone else self._beside)
 
     def _begin(self, case: dict[str, Any]) -> None:
@@ -117,12 +118,12 @@ class _Crowd:
             return
         self.begun += 1
         if case["module"] in self._broken:
-            self._job.tell(case=case["id"], ended="error", message=self._broken[case["module"]])
+            self._job.progress(case=case["id"], ended="error", message=self._broken[case["module"]])
             return
         sisters = [*self._busy, *self._idle]
-        process = self._idle.pop() if self._idle else CaseProcess(self._modules, self._path, sisters)
+        process = self._idle.pop() if self._idle else CaseWorker(self._modules, self._path, sisters)
         self._busy.append(process)
-        process.begin(case, min(self._each, self._job.until - time.monotonic()))
+        process.submit(case, min(self._each, self._job.until - time.monotonic()))
 
     def _wait(self) -> None:
         """Return when there may be something to look at."""
@@ -138,9 +139,9 @@ class _Crowd:
                 self.close()
                 self._busy, self._idle = [], []
 
-    def _look_at(self, process: CaseProcess) -> None:
+    def _look_at(self, process: CaseWorker) -> None:
         case = process.case
-        answer = process.heard()
+        answer = process.poll_result()
         if case is None or answer is None:
             return
         self._busy.remove(process)
@@ -148,7 +149,7 @@ class _Crowd:
             self._idle.append(process)
         self._hung[case["module"]] += answer["ended"] == "hung"
         self._left_alone |= bool(answer.get("stuck"))
-        self._job.tell(case=case["id"], **answer)
+        self._job.progress(case=case["id"], **answer)
 
 
 def _imported(*, file: str, source: str) -> ModuleType | str:

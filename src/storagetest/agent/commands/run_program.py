@@ -27,9 +27,9 @@ from contextlib import suppress
 from typing import Any
 
 from storagetest.agent import fsutil
-from storagetest.agent.command_context import Job
+from storagetest.agent.command_context import CommandContext
 from storagetest.agent.process_markers import kill_marked
-from storagetest.agent.worker_pool import Failed
+from storagetest.agent.worker_pool import CommandError
 
 __all__ = ["run"]
 
@@ -44,7 +44,7 @@ _MARK = "STORAGETEST_PROGRAM"
 _MEMORY, _ELSE = "/dev/shm", "/tmp"  # noqa: S108  # a directory is made there, never one taken that is there
 
 
-def run(request: dict[str, Any], job: Job) -> dict[str, Any]:
+def run(request: dict[str, Any], job: CommandContext) -> dict[str, Any]:
     """Run the program; see the module."""
     parent = _MEMORY if os.path.isdir(_MEMORY) else _ELSE
     place = f"{parent}/storagetest-program-{os.getpid()}-{os.urandom(4).hex()}"
@@ -99,7 +99,7 @@ def _wait(process: subprocess.Popen[bytes], until: float) -> bool:
     try:
         readable, _, _ = select.select([0, ended], [], [], max(0.0, until - time.monotonic()))
         if 0 in readable and ended not in readable:
-            raise Failed("stopped", "whoever wanted the program has gone")  # nobody speaks meanwhile
+            raise CommandError("stopped", "whoever wanted the program has gone")  # nobody speaks meanwhile
         return ended in readable
     finally:
         os.close(ended)

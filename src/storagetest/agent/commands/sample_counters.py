@@ -31,7 +31,7 @@ import time
 import zlib
 from typing import Any
 
-from storagetest.agent.command_context import Job
+from storagetest.agent.command_context import CommandContext
 
 __all__ = ["run"]
 
@@ -45,7 +45,7 @@ _MOST_TOLD = 16 << 20
 """Bytes told in all: whoever listens keeps what it hears."""
 
 
-def run(request: dict[str, Any], job: Job) -> dict[str, Any]:
+def run(request: dict[str, Any], job: CommandContext) -> dict[str, Any]:
     """Sample until something ends it; return the result."""
     interval = float(request["interval"])
     wake, told = os.pipe()
@@ -55,11 +55,11 @@ def run(request: dict[str, Any], job: Job) -> dict[str, Any]:
     ends = select.poll()
     ends.register(wake, select.POLLIN)
     ends.register(1, 0)  # POLLERR comes unasked when the reader has gone
-    job.tell(phase="sampling", pid=os.getpid())
+    job.progress(phase="sampling", pid=os.getpid())
     began = due = time.monotonic()
     wall, cpu = time.time() - began, time.process_time()
-    tape = _Tape(request["paths"], request.get("lines", {}))
-    teller = _Teller(request["tell"], tape, job) if "tell" in request else None
+    tape = _SampleBuffer(request["paths"], request.get("lines", {}))
+    teller = _LiveReporter(request["tell"], tape, job) if "tell" in request else None
     while True:
         tape.read(time.monotonic())
         if teller is not None:
@@ -79,7 +79,7 @@ def run(request: dict[str, Any], job: Job) -> dict[str, Any]:
     }
 
 
-class _Tape:
+class _SampleBuffer:
     """What was read, packed as it comes."""
 
     def __init__(self, globs: list[str], lines: dict[str, list[str]]) -> None:
@@ -131,10 +131,10 @@ class _Tape:
         return base64.b64encode(b"".join(self._packed)).decode()
 
 
-class _Teller:
+class _LiveReporter:
     """Says now and then what a few of the files hold."""
 
-    def __init__(self, request: dict[str, Any], tape: _Tape, job: Job) -> None:
+    def __init__(self, request: dict[str, Any], tape: _SampleBuffer, job: CommandContext) -> None:
         self._every = float(request["every"])
         self._paths = request["paths"]
         self._lines = request["lines"]
@@ -153,7 +153,7 @@ class _Teller:
             texts[path] = b"\n".join(kept).decode("utf-8", "replace")
         packed = base64.b64encode(zlib.compress(json.dumps(texts).encode(), 1)).decode()
         self._told += len(packed)
-        self._job.tell(at=round(now, 4), now=packed)
+        self._job.progress(at=round(now, 4), now=packed)
 
 
 def _matches(pattern: str) -> list[str]:

@@ -40,9 +40,9 @@ from typing import Any
 
 from storagetest.agent import fsutil
 from storagetest.agent.barrier import GO, LEAD, PARENT, READY, SCRIPT
-from storagetest.agent.command_context import Job
+from storagetest.agent.command_context import CommandContext
 from storagetest.agent.op_log import now
-from storagetest.agent.worker_pool import Failed
+from storagetest.agent.worker_pool import CommandError
 
 __all__ = ["run"]
 
@@ -51,14 +51,14 @@ _DISK = "/tmp"  # noqa: S108  # made with a name that nobody can guess, for us a
 _CHUNK = 1 << 16
 
 
-def run(_request: dict[str, Any], job: Job) -> dict[str, Any]:
+def run(_request: dict[str, Any], job: CommandContext) -> dict[str, Any]:
     """Keep the gate until stdin ends."""
     parent = _MEMORY if os.access(_MEMORY, os.W_OK | os.X_OK) else None
     place = os.path.join(parent or _DISK, f"storagetest-gate-{os.urandom(6).hex()}")
     os.mkdir(place, 0o700)
-    gate = _Gate(place, job)
+    gate = _BarrierServer(place, job)
     try:
-        job.tell(place=place)
+        job.progress(place=place)
         gate.keep()
     finally:
         gate.stop()
@@ -67,7 +67,7 @@ def run(_request: dict[str, Any], job: Job) -> dict[str, Any]:
     return {"doors": gate.doors}
 
 
-class _Door:
+class _BarrierFifos:
     """Two FIFOs, of which this process keeps the other ends."""
 
     def __init__(self, path: str) -> None:
@@ -108,17 +108,17 @@ class _Door:
         self.ready = self.go = -1
 
 
-class _Gate:
+class _BarrierServer:
     """The one who keeps it."""
 
-    def __init__(self, place: str, job: Job) -> None:
+    def __init__(self, place: str, job: CommandContext) -> None:
         self.doors = 0
         self._place, self._job = place, job
         self._rest = b""
         self._instant: int | None = None
         self._told = False
         self._stopped = False
-        self._open: _Door | None = None
+        self._open: _BarrierFifos | None = None
         self._let_in: list[tuple[int, str]] = []
         with open(f"{place}/wait", "w", encoding="ascii") as script:
             script.write(SCRIPT.format(place=place))
@@ -133,7 +133,7 @@ class _Gate:
                 poll.register(self._door.ready, select.POLLIN)
             limit = self._job.until - time.monotonic()
             if limit <= 0:
-                raise Failed("deadline", "the gate's time is over")
+                raise CommandError("deadline", "the gate's time is over")
             if self._instant is not None:
                 limit = min(limit, (self._instant - LEAD - now()) * 1e-9)
             ready = {one for one, _ in poll.poll(max(0.0, limit) * 1000)}
@@ -158,9 +158,9 @@ class _Gate:
         if os.path.isdir(self._place):
             self._door = self._hang()
         with suppress(OSError):
-            self._job.tell(stopped=told)
+            self._job.progress(stopped=told)
 
-    def _hang(self) -> _Door:
+    def _hang(self) -> _BarrierFifos:
         """Hang a door into the way; the one that is there stays open to those who hold on to it."""
         self.doors += 1
         self._told = False
@@ -168,7 +168,7 @@ class _Gate:
         with suppress(FileNotFoundError):
             os.rename(way, f"{self._place}/door.{self.doors}")
         fresh = f"{self._place}/next"
-        door = _Door(fresh)
+        door = _BarrierFifos(fresh)
         os.rename(fresh, way)
         return door
 
@@ -178,7 +178,7 @@ class _Gate:
             self.stop()
         elif self._door.complete:
             self._told = True
-            self._job.tell(ready=len(self._door.waiting))
+            self._job.progress(ready=len(self._door.waiting))
         elif not held:  # whoever waited has gone again
             self._door.close()
             self._door = self._hang()
@@ -192,7 +192,7 @@ class _Gate:
             word, _, rest = line.partition(b" ")
             if word == b"clock":
                 at = now()
-                self._job.tell(clock=at, wall=time.time_ns() - at)
+                self._job.progress(clock=at, wall=time.time_ns() - at)
             elif word == b"go":
                 self._name(int(rest))
             elif word == b"stop":
@@ -206,7 +206,7 @@ class _Gate:
         self._instant = instant
         late = max(0, now() - instant)
         os.write(self._open.go, b"%d\n" % instant)
-        self._job.tell(late=late)
+        self._job.progress(late=late)
 
     def _let_go(self) -> None:
         assert self._instant is not None

@@ -34,11 +34,11 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from storagetest.agent.command_context import Job
-from storagetest.agent.json_bytes import dress, undress
-from storagetest.agent.rpc_capture import Tap
-from storagetest.agent.syscalls import Calls
-from storagetest.agent.worker_pool import become_worker, bury, kill, receive, send
+from storagetest.agent.command_context import CommandContext
+from storagetest.agent.json_bytes import decode_bytes, encode_bytes
+from storagetest.agent.rpc_capture import RpcCapture
+from storagetest.agent.syscalls import Syscalls
+from storagetest.agent.worker_pool import init_worker, kill, reap, receive, send
 
 __all__ = ["run"]
 
@@ -47,28 +47,28 @@ _BURIAL = 5.0
 """Seconds that a killed worker may take to be gone: it may have a file to close on a slow target."""
 
 
-def run(_request: dict[str, Any], job: Job) -> dict[str, Any]:
+def run(_request: dict[str, Any], job: CommandContext) -> dict[str, Any]:
     """Do as told until stdin ends."""
-    hand = _Hand(job)
+    hand = _SessionServer(job)
     try:
-        job.tell(phase="ready", boot=_boot(), pid=os.getpid())
+        job.progress(phase="ready", boot=_boot(), pid=os.getpid())
         hand.serve()
     finally:
         hand.end()
     return {"served": hand.served}
 
 
-class _Hand:
+class _SessionServer:
     """The process that speaks. ``served`` counts the requests."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: CommandContext) -> None:
         self.served = 0
         self._job = job
         self._worker = _Worker()
         self._busy: int | None = None
         self._until = 0.0
         self._rest = b""
-        self._tap: Tap | None = None
+        self._tap: RpcCapture | None = None
 
     def serve(self) -> None:
         while True:
@@ -113,7 +113,7 @@ class _Hand:
                 return
             self._busy, self._until = number, time.monotonic() + request["deadline"]
             with suppress(BrokenPipeError):  # it died: whoever waits for its answer finds out
-                send(self._worker.orders, undress(request["calls"]))
+                send(self._worker.orders, decode_bytes(request["calls"]))
         elif "texts" in request:
             self._say(
                 number, texts={path: _text(path) for one in request["texts"] for path in glob.glob(one)}
@@ -134,7 +134,7 @@ class _Hand:
         self._tap = None
         try:
             if begin:
-                self._tap = Tap()
+                self._tap = RpcCapture()
         except OSError as error:
             return {"refused": error.strerror or str(error)}
         return {"rpcs": rpcs}
@@ -151,7 +151,7 @@ class _Hand:
         self._say(number, answers=found)
 
     def _say(self, number: int, **fields: Any) -> None:  # noqa: ANN401  # JSON values
-        self._job.tell(n=number, **dress(fields))
+        self._job.progress(n=number, **encode_bytes(fields))
 
 
 class _Worker:
@@ -170,7 +170,7 @@ class _Worker:
         try:
             os.close(self.orders)
             os.close(self.answers)
-            become_worker(parent)
+            init_worker(parent)
             _work(orders_in, answers_out)
         finally:
             os._exit(0)
@@ -183,12 +183,12 @@ class _Worker:
                 os.close(descriptor)
         if not self.gone:
             kill(self._pid)
-            self.gone = bury(self._pid, time.monotonic() + _BURIAL)
+            self.gone = reap(self._pid, time.monotonic() + _BURIAL)
         return self.gone
 
 
 def _work(orders: int, answers: int) -> None:
-    calls = Calls()
+    calls = Syscalls()
     while True:
         try:
             wanted = receive(orders)
@@ -197,7 +197,7 @@ def _work(orders: int, answers: int) -> None:
         send(answers, [_perform(calls, name, arguments) for name, arguments in wanted])
 
 
-def _perform(calls: Calls, name: str, arguments: list[Any]) -> dict[str, Any]:
+def _perform(calls: Syscalls, name: str, arguments: list[Any]) -> dict[str, Any]:
     try:
         return {"value": calls.perform(name, arguments)}
     except OSError as error:

@@ -8,7 +8,21 @@ Rule: this package and its modules import at their top only what a case mostly n
 a second under emulation.
 """
 
-from storagetest.agent.testlib.outcomes import Lacks, lacks, observe, refused
-from storagetest.agent.testlib.processes import Elsewhere, Signalled, as_user, elsewhere
+from storagetest.agent.testlib.outcomes import CannotRun, assert_errno, record_observation, skip
+from storagetest.agent.testlib.processes import (
+    KilledBySignal,
+    SubprocessCall,
+    call_in_subprocess,
+    run_as_user,
+)
 
-__all__ = ["Elsewhere", "Lacks", "Signalled", "as_user", "elsewhere", "lacks", "observe", "refused"]
+__all__ = [
+    "CannotRun",
+    "KilledBySignal",
+    "SubprocessCall",
+    "assert_errno",
+    "call_in_subprocess",
+    "record_observation",
+    "run_as_user",
+    "skip",
+]

@@ -13,19 +13,19 @@ import threading
 import time
 from collections.abc import Callable
 
-from storagetest.agent.testlib.block_range import Blocks
-from storagetest.agent.testlib.concurrent import together
+from storagetest.agent.testlib.block_range import BlockRange
+from storagetest.agent.testlib.concurrent import run_threads
 
-__all__ = ["Load", "beside"]
+__all__ = ["WriterStats", "with_background_writers"]
 
 PAUSE = 0.1
 """Seconds of writing before and after what happens beside it."""
 
 
-class Load:
+class WriterStats:
     """What the writers did. ``longest`` is how long a write took at most, in seconds."""
 
-    def __init__(self, blocks: Blocks, writers: int, places: int, width: int) -> None:
+    def __init__(self, blocks: BlockRange, writers: int, places: int, width: int) -> None:
         self.blocks, self.places, self.width = blocks, places, width
         self.answered = [0] * writers
         self.longest = 0.0
@@ -42,17 +42,17 @@ class Load:
         for who, turns in enumerate(self.answered):
             for place in range(min(self.places, turns)):
                 last = 1 + (turns - 1 - place) // self.places
-                self.blocks.expect(self._first(who, place), self.width, last)
+                self.blocks.assert_generation(self._first(who, place), self.width, last)
 
     def _first(self, who: int, place: int) -> int:
         return (who * self.places + place) * self.width
 
 
-def beside(
-    blocks: Blocks, what: Callable[[], object], *, writers: int = 4, places: int = 32, width: int = 1
-) -> Load:
+def with_background_writers(
+    blocks: BlockRange, what: Callable[[], object], *, writers: int = 4, places: int = 32, width: int = 1
+) -> WriterStats:
     """Call ``what`` while ``writers`` write ``width`` blocks at a time, each in ``places`` of its own."""
-    load = Load(blocks, writers, places, width)
+    load = WriterStats(blocks, writers, places, width)
     over = threading.Event()
 
     def work(who: int) -> None:
@@ -67,5 +67,5 @@ def beside(
         finally:
             over.set()
 
-    together(work, writers + 1, over=over)
+    run_threads(work, writers + 1, over=over)
     return load

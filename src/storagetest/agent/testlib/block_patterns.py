@@ -17,7 +17,7 @@ import struct
 import zlib
 from functools import lru_cache
 
-__all__ = ["Stamp", "block", "faults", "parse", "run_of", "what_is_wrong"]
+__all__ = ["BlockHeader", "describe_mismatch", "describe_mismatches", "make_block", "make_blocks", "parse"]
 
 MAGIC = b"STBLOCK1"
 _HEAD = struct.Struct("<8sQQQ")
@@ -26,7 +26,7 @@ _FEW_BITS = 16
 _SHOWN = 4
 
 
-class Stamp:
+class BlockHeader:
     """What a block says of itself; ``whole`` is whether its CRC agrees."""
 
     __slots__ = ("generation", "number", "seed", "whole")
@@ -36,30 +36,30 @@ class Stamp:
 
 
 @lru_cache(maxsize=8192)
-def block(number: int, generation: int, seed: int, size: int) -> bytes:
+def make_block(number: int, generation: int, seed: int, size: int) -> bytes:
     """Return the ``size`` bytes of block ``number`` in a generation."""
     head = _HEAD.pack(MAGIC, number, generation, seed)
     data = head + hashlib.shake_128(head).digest(size - _HEAD.size - _CRC.size)
     return data + _CRC.pack(zlib.crc32(data))
 
 
-def run_of(first: int, count: int, generation: int, seed: int, size: int) -> bytes:
+def make_blocks(first: int, count: int, generation: int, seed: int, size: int) -> bytes:
     """Return ``count`` blocks one after another."""
-    return b"".join(block(number, generation, seed, size) for number in range(first, first + count))
+    return b"".join(make_block(number, generation, seed, size) for number in range(first, first + count))
 
 
-def parse(data: bytes) -> Stamp | None:
+def parse(data: bytes) -> BlockHeader | None:
     """Return what a block says of itself, or None where it bears no head of ours."""
     magic, number, generation, seed = _HEAD.unpack_from(data)
     if magic != MAGIC:
         return None
     end = len(data) - _CRC.size
-    return Stamp(number, generation, seed, _CRC.unpack_from(data, end)[0] == zlib.crc32(data[:end]))
+    return BlockHeader(number, generation, seed, _CRC.unpack_from(data, end)[0] == zlib.crc32(data[:end]))
 
 
-def what_is_wrong(data: bytes, number: int, generation: int, seed: int) -> str:
+def describe_mismatch(data: bytes, number: int, generation: int, seed: int) -> str:
     """Say what a block holds instead of what it should; "" where it is right."""
-    wanted = block(number, generation, seed, len(data))
+    wanted = make_block(number, generation, seed, len(data))
     if data == wanted:
         return ""
     if not any(data):
@@ -73,7 +73,7 @@ def what_is_wrong(data: bytes, number: int, generation: int, seed: int) -> str:
     if bits <= _FEW_BITS:
         return f"{bits} bits of generation {generation} are flipped, from byte {at}"
     for older in range(generation):
-        before = block(number, older, seed, len(data)) if older else bytes(len(data))
+        before = make_block(number, older, seed, len(data)) if older else bytes(len(data))
         if all(got in (new, old) for got, new, old in zip(data, wanted, before)):
             return f"torn: generations {generation} and {older} in one block, which meet at byte {at}"
     if found is None:
@@ -81,7 +81,7 @@ def what_is_wrong(data: bytes, number: int, generation: int, seed: int) -> str:
     return f"damaged from byte {at}: the CRC does not agree"
 
 
-def _of_another(found: Stamp, number: int, generation: int, seed: int) -> str:
+def _of_another(found: BlockHeader, number: int, generation: int, seed: int) -> str:
     if found.seed != seed:
         return f"data of another case or run (block {found.number}, generation {found.generation})"
     if found.number != number:
@@ -91,14 +91,14 @@ def _of_another(found: Stamp, number: int, generation: int, seed: int) -> str:
     return f"generation {found.generation}, which is newer than {generation}"
 
 
-def faults(data: bytes, first: int, generation: int, seed: int, size: int) -> str:
+def describe_mismatches(data: bytes, first: int, generation: int, seed: int, size: int) -> str:
     """Say which of the blocks in ``data`` are wrong, and how; "" where all are right."""
-    if data == run_of(first, len(data) // size, generation, seed, size):
+    if data == make_blocks(first, len(data) // size, generation, seed, size):
         return ""
     wrong = []
     for place in range(0, len(data), size):
         number = first + place // size
-        words = what_is_wrong(data[place : place + size], number, generation, seed)
+        words = describe_mismatch(data[place : place + size], number, generation, seed)
         if words:
             wrong.append(f"block {number}: {words}")
     more = [f"and {len(wrong) - _SHOWN} more of {len(data) // size}"] if len(wrong) > _SHOWN else []

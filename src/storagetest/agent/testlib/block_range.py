@@ -25,7 +25,7 @@ from contextlib import contextmanager
 
 from storagetest.agent.testlib import block_patterns
 
-__all__ = ["EDGE", "RANGE", "Blocks", "disk_of", "places"]
+__all__ = ["EDGE", "RANGE", "BlockRange", "disk_of", "range_count"]
 
 EDGE = 1 << 20
 """Bytes at a device's start and end that are no case's: they are wiped at every attach and detach."""
@@ -64,12 +64,12 @@ def disk_of(name: str) -> str:
     return hidden[1] + hidden[2] if hidden else name
 
 
-def places(size: int) -> int:
+def range_count(size: int) -> int:
     """Return how many ranges a device of ``size`` bytes has."""
     return max(0, (size - 2 * EDGE) // RANGE)
 
 
-class Blocks:
+class BlockRange:
     """``length`` bytes from ``offset`` of ``device``. Use as a context manager, or call :meth:`close`.
 
     ``logical`` and ``physical`` are block sizes in bytes, ``count`` the logical blocks of the range, ``size``
@@ -95,7 +95,7 @@ class Blocks:
         number = os.stat(device).st_rdev
         self.sysfs = f"/sys/dev/block/{os.major(number)}:{os.minor(number)}"
 
-    def __enter__(self) -> Blocks:
+    def __enter__(self) -> BlockRange:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -116,12 +116,12 @@ class Blocks:
         finally:
             os.close(descriptor)
 
-    def last(self, count: int) -> Blocks:
+    def last(self, count: int) -> BlockRange:
         """Return the last ``count`` blocks of the device: they are in no range, and one case's alone."""
         if count * self.logical > EDGE:
             raise ValueError(f"{count} blocks are more than the edge that is no range")
         place = self.size // self.logical - count
-        return Blocks(self.device, place * self.logical, count * self.logical, seed=self.seed)
+        return BlockRange(self.device, place * self.logical, count * self.logical, seed=self.seed)
 
     @staticmethod
     def buffer(data: bytes) -> memoryview:
@@ -136,7 +136,7 @@ class Blocks:
         self, first: int, count: int = 1, generation: int = 1, *, fd: int | None = None, flags: int = 0
     ) -> None:
         """Write a generation of blocks in one call (pwritev2(2) with ``flags``); it has to take all."""
-        self.write_bytes(first, self.stamped(first, count, generation), fd=fd, flags=flags)
+        self.write_bytes(first, self.pattern(first, count, generation), fd=fd, flags=flags)
 
     def write_bytes(self, first: int, data: bytes, *, fd: int | None = None, flags: int = 0) -> None:
         """Write whole blocks of any data in one call; it has to take all."""
@@ -152,14 +152,18 @@ class Blocks:
         assert got == size, f"a read of {size} bytes gave {got}"
         return bytes(buffer)
 
-    def stamped(self, first: int, count: int, generation: int) -> bytes:
+    def pattern(self, first: int, count: int, generation: int) -> bytes:
         """Return what a generation of blocks consists of."""
-        return block_patterns.run_of(self._number_of(first), count, generation, self.seed, self.logical)
+        return block_patterns.make_blocks(self._number_of(first), count, generation, self.seed, self.logical)
 
-    def expect(self, first: int, count: int = 1, generation: int = 1, *, fd: int | None = None) -> None:
+    def assert_generation(
+        self, first: int, count: int = 1, generation: int = 1, *, fd: int | None = None
+    ) -> None:
         """Claim that the blocks are of that generation, all of them and whole."""
         data = self.read(first, count, fd=fd)
-        wrong = block_patterns.faults(data, self._number_of(first), generation, self.seed, self.logical)
+        wrong = block_patterns.describe_mismatches(
+            data, self._number_of(first), generation, self.seed, self.logical
+        )
         assert not wrong, wrong
 
     def expect_either(self, first: int, count: int, generations: Sequence[int]) -> list[int]:
@@ -185,7 +189,7 @@ class Blocks:
                 number = self._number_of(first) + place // self.logical
                 raise AssertionError(f"block {number} holds {what} and not zeroes")
 
-    def stamp(self, first: int) -> block_patterns.Stamp | None:
+    def stamp(self, first: int) -> block_patterns.BlockHeader | None:
         """Return what one block says of itself."""
         return block_patterns.parse(self.read(first))
 
@@ -197,13 +201,13 @@ class Blocks:
 
     def discard(self, first: int, count: int) -> None:
         """BLKDISCARD: the blocks' contents are no longer needed."""
-        self.span(BLKDISCARD, first * self.logical, count * self.logical)
+        self.range_ioctl(BLKDISCARD, first * self.logical, count * self.logical)
 
     def zero_out(self, first: int, count: int) -> None:
         """BLKZEROOUT: the blocks read as zeroes from now on."""
-        self.span(BLKZEROOUT, first * self.logical, count * self.logical)
+        self.range_ioctl(BLKZEROOUT, first * self.logical, count * self.logical)
 
-    def span(self, request: int, start: int, length: int) -> None:
+    def range_ioctl(self, request: int, start: int, length: int) -> None:
         """Make an ioctl that takes a span of bytes, here counted from the range's start."""
         if start < 0 or length < 0 or start + length > self.length:
             raise ValueError(f"{length} bytes at {start} of a range of {self.length}")
@@ -213,7 +217,7 @@ class Blocks:
         """Punch or zero the blocks, by the system call of that name; FALLOC_FL_KEEP_SIZE is added."""
         fallocate(self.fd, mode | FALLOC_FL_KEEP_SIZE, self.at(first, count), count * self.logical)
 
-    def forget(self) -> None:
+    def drop_cache(self) -> None:
         """BLKFLSBUF: write back and drop what the page cache holds of the device."""
         fcntl.ioctl(self.fd, BLKFLSBUF, 0)
 
@@ -280,7 +284,7 @@ class Blocks:
     def _differs(self, piece: bytes, number: int, generation: int) -> str:
         if generation == 0:
             return "no zeroes" if any(piece) else ""
-        return block_patterns.what_is_wrong(piece, number, generation, self.seed)
+        return block_patterns.describe_mismatch(piece, number, generation, self.seed)
 
     def _number(self, request: int, form: str) -> int:
         packed = fcntl.ioctl(self.fd, request, bytes(struct.calcsize(form)))

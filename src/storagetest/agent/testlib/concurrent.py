@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-__all__ = ["together"]
+__all__ = ["run_threads"]
 
 
-def together(work: Callable[[int], object], count: int, *, over: threading.Event | None = None) -> None:
+def run_threads(work: Callable[[int], object], count: int, *, over: threading.Event | None = None) -> None:
     """Call ``work(0)`` to ``work(count - 1)``, each in a thread, begun at once; return when all have ended.
 
     What the first of them raised is raised here; ``over`` is set then, for those that go on until told.

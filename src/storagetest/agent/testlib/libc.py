@@ -7,7 +7,7 @@ import errno
 import os
 from typing import Any
 
-from storagetest.agent.testlib.outcomes import lacks
+from storagetest.agent.testlib.outcomes import skip
 
 __all__ = [
     "FALLOC_COLLAPSE_RANGE",
@@ -53,7 +53,7 @@ def fallocate(descriptor: int, mode: int, offset: int, length: int) -> None:
         _checked(call(descriptor, mode, ctypes.c_int64(offset), ctypes.c_int64(length)))
     except OSError as error:
         if error.errno in (errno.EOPNOTSUPP, errno.ENOSYS):
-            lacks(f"this file system has no fallocate(2) of mode {mode:#x}")
+            skip(f"this file system has no fallocate(2) of mode {mode:#x}")
         raise
 
 
@@ -67,7 +67,7 @@ def renameat2(old: os.PathLike[str], new: os.PathLike[str], flags: int) -> None:
         _checked(call(_AT_FDCWD, os.fsencode(old), _AT_FDCWD, os.fsencode(new), ctypes.c_uint(flags)))
     except OSError as error:
         if error.errno in (errno.EINVAL, errno.ENOSYS):
-            lacks(f"this file system has no renameat2(2) with flags {flags}")
+            skip(f"this file system has no renameat2(2) with flags {flags}")
         raise
 
 
@@ -88,7 +88,7 @@ def _function(name: str) -> Any:  # noqa: ANN401  # ctypes'
     try:
         return getattr(_C, name)
     except AttributeError:
-        lacks(f"the client's C library has no {name}()")
+        skip(f"the client's C library has no {name}()")
 
 
 def _checked(result: int) -> None:

@@ -24,16 +24,16 @@ import subprocess
 import time
 from collections.abc import Callable
 
-from storagetest.agent.testlib.block_range import Blocks, disk_of
-from storagetest.agent.testlib.outcomes import lacks
+from storagetest.agent.testlib.block_range import BlockRange, disk_of
+from storagetest.agent.testlib.outcomes import skip
 
-__all__ = ["Path", "paths_of", "within"]
+__all__ = ["DevicePath", "device_paths", "wait_until"]
 
 SECONDS = 20.0
 """How long a path may take to be back; an emulated client is slow."""
 
 
-class Path:
+class DevicePath:
     """One path. ``name`` is the kernel's, ``address`` where it leads."""
 
     def __init__(self, name: str, address: str) -> None:
@@ -43,11 +43,11 @@ class Path:
         """Whether the kernel takes the path to work."""
         raise NotImplementedError
 
-    def drop(self) -> None:
+    def reset(self) -> None:
         """End the path's connections; the kernel makes them anew."""
         raise NotImplementedError
 
-    def lose(self) -> None:
+    def remove(self) -> None:
         """Take the path away."""
         raise NotImplementedError
 
@@ -55,12 +55,12 @@ class Path:
         """Give the path back; return when it works."""
         raise NotImplementedError
 
-    def access(self) -> str:
+    def ana_state(self) -> str:
         """Return what the target says of the path: its ANA or ALUA state; "" where it says nothing."""
         return ""
 
 
-class _Nvme(Path):
+class _Nvme(DevicePath):
     def __init__(self, name: str, disk: str) -> None:
         self._at, self._disk = f"/sys/class/nvme/{name}", disk
         names = ("address", "subsysnqn", "hostnqn", "hostid", "kato")
@@ -70,11 +70,11 @@ class _Nvme(Path):
     def live(self) -> bool:
         return _read(f"{self._at}/state") == "live"
 
-    def drop(self) -> None:
+    def reset(self) -> None:
         _write(f"{self._at}/reset_controller", "1")
-        within(SECONDS, self.live, f"{self.name} is live again")
+        wait_until(SECONDS, self.live, f"{self.name} is live again")
 
-    def lose(self) -> None:
+    def remove(self) -> None:
         _write(f"{self._at}/delete_controller", "1")
 
     def restore(self) -> None:
@@ -88,9 +88,9 @@ class _Nvme(Path):
         )
         (self.name,) = set(os.listdir("/sys/class/nvme")) - before
         self._at = f"/sys/class/nvme/{self.name}"
-        within(SECONDS, lambda: self.live() and bool(self._path()), f"{self.address} is a path again")
+        wait_until(SECONDS, lambda: self.live() and bool(self._path()), f"{self.address} is a path again")
 
-    def access(self) -> str:
+    def ana_state(self) -> str:
         return _read(f"{self._at}/{self._path()}/ana_state")
 
     def _path(self) -> str:
@@ -98,7 +98,7 @@ class _Nvme(Path):
         return next(found, "")
 
 
-class _Scsi(Path):
+class _Scsi(DevicePath):
     def __init__(self, name: str, map_name: str) -> None:
         self._at, self._map = f"/sys/block/{name}/device", map_name
         session = re.search(r"/session(\d+)/", os.path.realpath(self._at))
@@ -111,29 +111,29 @@ class _Scsi(Path):
         logged_in = _read(f"/sys/class/iscsi_session/session{self._session}/state") == "LOGGED_IN"
         return logged_in and _read(f"{self._at}/state") == "running" and not self._failed()
 
-    def drop(self) -> None:
+    def reset(self) -> None:
         sharing = [
             at
             for at in glob.glob("/sys/class/iscsi_connection/*")
             if (_read(f"{at}/persistent_address"), _read(f"{at}/persistent_port")) == self._portal
         ]
         if len(sharing) != 1:
-            lacks(f"{len(sharing)} sessions lead to {self.address}: one cannot be ended alone")
+            skip(f"{len(sharing)} sessions lead to {self.address}: one cannot be ended alone")
         address, port = self._portal
         ended = _run("ss", "--no-header", "--tcp", "--kill", "dst", address, "dport", "=", f":{port}")
         if not ended.strip():
-            lacks("this kernel does not end connections for ss(8) (CONFIG_INET_DIAG_DESTROY)")
-        within(SECONDS, lambda: not self.live(), f"{self.name} has noticed", gently=True)
-        within(SECONDS, self._back, f"the session to {self.address} is logged in again")
+            skip("this kernel does not end connections for ss(8) (CONFIG_INET_DIAG_DESTROY)")
+        wait_until(SECONDS, lambda: not self.live(), f"{self.name} has noticed", gently=True)
+        wait_until(SECONDS, self._back, f"the session to {self.address} is logged in again")
 
-    def lose(self) -> None:
+    def remove(self) -> None:
         _write(f"{self._at}/state", "offline\n")
 
     def restore(self) -> None:
         _write(f"{self._at}/state", "running\n")
-        within(SECONDS, self._back, f"{self.address} is a path again")
+        wait_until(SECONDS, self._back, f"{self.address} is a path again")
 
-    def access(self) -> str:
+    def ana_state(self) -> str:
         return _read(f"{self._at}/access_state")
 
     def _back(self) -> bool:
@@ -152,10 +152,10 @@ class _Scsi(Path):
         return words[words.index(self._number()) + 1] == "F" if self._number() in words else True
 
 
-def paths_of(blocks: Blocks) -> list[Path]:
+def device_paths(blocks: BlockRange) -> list[DevicePath]:
     """Return the device's paths; a case that wants them cannot be tried where the kernel shows none."""
     disk = os.path.basename(os.path.realpath(blocks.sysfs))
-    found: list[Path] = []
+    found: list[DevicePath] = []
     if disk.startswith("nvme"):
         for name in sorted(os.listdir("/sys/class/nvme")):
             if disk in map(disk_of, os.listdir(f"/sys/class/nvme/{name}")):
@@ -166,11 +166,11 @@ def paths_of(blocks: Blocks) -> list[Path]:
     elif disk.startswith("sd") and "/session" in os.path.realpath(f"{blocks.sysfs}/device"):
         found.append(_Scsi(disk, ""))
     if not found:
-        lacks(f"the kernel shows no path to {disk} that could be lost")
+        skip(f"the kernel shows no path to {disk} that could be lost")
     return found
 
 
-def within(seconds: float, true: Callable[[], bool], what: str, *, gently: bool = False) -> float:
+def wait_until(seconds: float, true: Callable[[], bool], what: str, *, gently: bool = False) -> float:
     """Wait until ``true()``; return how long it took. It fails where it takes longer, unless ``gently``."""
     began = time.monotonic()
     while not true():

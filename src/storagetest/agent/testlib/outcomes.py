@@ -6,28 +6,33 @@ import errno
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["OBSERVED", "Lacks", "lacks", "observe", "refused"]
+__all__ = ["OBSERVED", "CannotRun", "assert_errno", "record_observation", "skip"]
 
 OBSERVED: list[str] = []
 """What this case's process has observed so far; it is forked empty."""
 
 
-class Lacks(Exception):
+class CannotRun(Exception):
     """The case cannot be tried here: a skip with its reason."""
 
 
-def lacks(reason: str) -> None:
+def skip(reason: str) -> None:
     """End the case as one that cannot be tried here, because of ``reason``."""
-    raise Lacks(reason)
+    raise CannotRun(reason)
 
 
-def observe(what: str) -> None:
+def record_observation(what: str) -> None:
     """Record which of several legal alternatives was seen."""
     if what not in OBSERVED:
         OBSERVED.append(what)
 
 
-def refused(number: int | tuple[int, ...], call: Callable[..., Any], *arguments: Any, **named: Any) -> str:  # noqa: ANN401  # any system call
+def assert_errno(
+    number: int | tuple[int, ...],
+    call: Callable[..., Any],
+    *arguments: Any,  # noqa: ANN401  # any system call's
+    **named: Any,  # noqa: ANN401  # as above
+) -> str:
     """Call, and claim that it is refused by ``number`` (one of errno(3), or several that are as good).
 
     Return the name of the error; where several would be as good, the one that came is observed.
@@ -42,7 +47,7 @@ def refused(number: int | tuple[int, ...], call: Callable[..., Any], *arguments:
         if error.errno not in wanted:
             raise AssertionError(f"{what} was to be refused by {names}; it was refused by {came}") from None
         if len(wanted) > 1:
-            observe(f"{what} is refused by {came}")
+            record_observation(f"{what} is refused by {came}")
         return came
     raise AssertionError(f"{what} was to be refused by {names}; it succeeded ({got!r})")
 

@@ -11,20 +11,20 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from storagetest.agent.testlib.outcomes import Lacks, lacks
-from storagetest.agent.worker_pool import become_worker
+from storagetest.agent.testlib.outcomes import CannotRun, skip
+from storagetest.agent.worker_pool import init_worker
 
-__all__ = ["Elsewhere", "Signalled", "as_user", "elsewhere"]
+__all__ = ["KilledBySignal", "SubprocessCall", "call_in_subprocess", "run_as_user"]
 
 
 @contextmanager
-def as_user(user: int, group: int, *others: int) -> Iterator[None]:
+def run_as_user(user: int, group: int, *others: int) -> Iterator[None]:
     """Be another user, of ``group`` and the ``others``, real and effective, for as long as the body lasts.
 
     Needs a process that may: root's. Otherwise the case cannot be tried.
     """
     if os.geteuid() != 0:
-        lacks("the cases do not run as root on this client, so that another user cannot be tried")
+        skip("the cases do not run as root on this client, so that another user cannot be tried")
     had = os.getgroups()
     os.setgroups(list(others))
     os.setresgid(group, group, 0)
@@ -37,7 +37,7 @@ def as_user(user: int, group: int, *others: int) -> Iterator[None]:
         os.setgroups(had)
 
 
-class Signalled(Exception):
+class KilledBySignal(Exception):
     """The other process was ended by a signal: ``number``."""
 
     def __init__(self, number: int) -> None:
@@ -45,7 +45,7 @@ class Signalled(Exception):
         self.number = number
 
 
-class Elsewhere:
+class SubprocessCall:
     """A call that is under way in another process; it dies with this one."""
 
     def __init__(self, call: Callable[..., Any], arguments: Sequence[Any]) -> None:
@@ -54,7 +54,7 @@ class Elsewhere:
         self.pid = os.fork()
         if self.pid == 0:
             try:
-                become_worker(parent)
+                init_worker(parent)
                 _answer_for(call, arguments, answer)
             finally:
                 os._exit(0)
@@ -84,12 +84,12 @@ class Elsewhere:
         os.close(self._answers)
         _, status = os.waitpid(self.pid, 0)
         if os.WIFSIGNALED(status):
-            raise Signalled(os.WTERMSIG(status))
+            raise KilledBySignal(os.WTERMSIG(status))
         said = json.loads(self._said)
         if "errno" in said:
             raise OSError(said["errno"], os.strerror(said["errno"]))
         if "lacks" in said:
-            raise Lacks(said["lacks"])
+            raise CannotRun(said["lacks"])
         if "failed" in said:
             raise AssertionError(f"in the other process: {said['failed']}")
         if "bug" in said:
@@ -103,9 +103,9 @@ class Elsewhere:
         os.close(self._answers)
 
 
-def elsewhere(call: Callable[..., Any], *arguments: Any, within: float = 10.0) -> Any:  # noqa: ANN401
+def call_in_subprocess(call: Callable[..., Any], *arguments: Any, within: float = 10.0) -> Any:  # noqa: ANN401
     """Make ``call`` in another process, whose locks and descriptors end with it; return its result."""
-    return Elsewhere(call, arguments).result(within=within)
+    return SubprocessCall(call, arguments).result(within=within)
 
 
 def _answer_for(call: Callable[..., Any], arguments: Sequence[Any], answer: int) -> None:
@@ -114,7 +114,7 @@ def _answer_for(call: Callable[..., Any], arguments: Sequence[Any], answer: int)
         said = {"value": call(*arguments)}
     except OSError as error:
         said = {"errno": error.errno}
-    except Lacks as lacking:
+    except CannotRun as lacking:
         said = {"lacks": str(lacking)}
     except AssertionError as error:
         said = {"failed": str(error)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from storagetest.agent.testlib.outcomes import Lacks
+from storagetest.agent.testlib.outcomes import CannotRun
 
 __all__ = ["fail", "fixture", "mark", "param", "skip"]
 
@@ -35,7 +35,7 @@ def fixture(*arguments: Any, **_: Any) -> Callable[..., Any]:  # noqa: ANN401  #
 
 def skip(reason: str = "") -> NoReturn:
     """End the case as one that cannot be tried here."""
-    raise Lacks(reason)
+    raise CannotRun(reason)
 
 
 def fail(reason: str = "") -> NoReturn:

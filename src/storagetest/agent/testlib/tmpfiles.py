@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["a_file", "opened", "read_at", "text_of", "tick"]
+__all__ = ["make_file", "open_fd", "pattern_bytes", "read_at", "wait_clock_tick"]
 
 _TICKS = 4.0
 """Seconds after which a target's clock has moved on: the coarsest time stamps known are two seconds apart."""
 
 
-def a_file(path: Path, data: bytes = b"", mode: int | None = None) -> Path:
+def make_file(path: Path, data: bytes = b"", mode: int | None = None) -> Path:
     """Make a file that holds ``data``, of exactly that mode where one is given, and return its path."""
     descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644 if mode is None else mode)
     try:
@@ -28,7 +28,7 @@ def a_file(path: Path, data: bytes = b"", mode: int | None = None) -> Path:
 
 
 @contextmanager
-def opened(path: Path, flags: int = os.O_RDWR, mode: int = 0o644) -> Iterator[int]:
+def open_fd(path: Path, flags: int = os.O_RDWR, mode: int = 0o644) -> Iterator[int]:
     """Open a file for the body, and close it."""
     descriptor = os.open(path, flags, mode)
     try:
@@ -39,11 +39,11 @@ def opened(path: Path, flags: int = os.O_RDWR, mode: int = 0o644) -> Iterator[in
 
 def read_at(path: Path, size: int, offset: int = 0) -> bytes:
     """Open, read up to ``size`` bytes at ``offset``, close."""
-    with opened(path, os.O_RDONLY) as descriptor:
+    with open_fd(path, os.O_RDONLY) as descriptor:
         return os.pread(descriptor, size, offset)
 
 
-def tick(here: Path) -> int:
+def wait_clock_tick(here: Path) -> int:
     """Wait until the clock that stamps files has moved on; return its time before, in ns.
 
     What is stamped from now on has a later time than what was stamped before. AssertionError where the clock
@@ -69,7 +69,7 @@ def _stamp(probe: Path) -> int:
     return os.stat(probe).st_mtime_ns
 
 
-def text_of(size: int) -> bytes:
+def pattern_bytes(size: int) -> bytes:
     """Return ``size`` bytes of which each 16 say their own offset, so that a shifted block is seen."""
     lines = b"".join(b"%015d\n" % offset for offset in range(0, size, 16))
     return lines[:size]

@@ -36,21 +36,29 @@ from storagetest.report import allure
 from storagetest.report.coverage import CaseOutcome, CaseRecord, Level, coverage
 from storagetest.wire.ladder import Decoder, ladder
 from storagetest.wire.pcap import pcap_of
-from storagetest.wire.tcp import Link
+from storagetest.wire.tcp import RecordedConnection
 
-__all__ = ["Case", "Conformance", "WireLog", "case_of", "lower", "observed", "took"]
+__all__ = [
+    "CaseMark",
+    "Conformance",
+    "WireLog",
+    "case_of",
+    "downgrade_to_may",
+    "record_observation",
+    "set_duration",
+]
 
 _ATTRIBUTE = "storagetest_case"
 _OBSERVED = pytest.StashKey[list[str]]()
 _LOG = pytest.StashKey["WireLog"]()
-_CASE = pytest.StashKey["Case"]()
+_CASE = pytest.StashKey["CaseMark"]()
 _TOOK = pytest.StashKey[float]()
 _SHOWN_LINES = 60
 _WORDS = {"warned": ("w", "WARNED"), "observed": ("o", "OBSERVED")}
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class CaseMark:
     """What a ``case`` mark says. ``spares`` is why it can kill no mutant, where it claims to kill none."""
 
     id: str
@@ -62,7 +70,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class _Logged:
-    link: Link
+    link: RecordedConnection
     name: str
     decoder: Callable[[], Decoder]
     port: int
@@ -74,7 +82,7 @@ class WireLog:
     def __init__(self) -> None:
         self._links: list[_Logged] = []
 
-    def add(self, link: Link, *, name: str, decoder: Callable[[], Decoder], port: int) -> None:
+    def add(self, link: RecordedConnection, *, name: str, decoder: Callable[[], Decoder], port: int) -> None:
         """Keep ``link``; ``decoder`` makes a fresh decoder for its ladder."""
         self._links.append(_Logged(link, name, decoder, port))
 
@@ -119,7 +127,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Conformance(config), "storagetest-conformance")
 
 
-def case_of(item: pytest.Item) -> Case | None:
+def case_of(item: pytest.Item) -> CaseMark | None:
     """Return what the marks of ``item`` say together; :class:`pytest.UsageError` if they say too little."""
     callspec = getattr(item, "callspec", None)
     nearest = [mark for mark in callspec.marks if mark.name == "case"] if callspec else []
@@ -140,7 +148,7 @@ def case_of(item: pytest.Item) -> Case | None:
         raise pytest.UsageError(
             f"{item.nodeid}: {said['level']!r} is no level: MUST, SHOULD or MAY"
         ) from None
-    return Case(
+    return CaseMark(
         str(identifier),
         str(said["section"]),
         level,
@@ -158,22 +166,22 @@ def wire_log(request: pytest.FixtureRequest) -> WireLog:
 @pytest.fixture
 def observe(request: pytest.FixtureRequest) -> Callable[[str], None]:
     """Return a function that records which of several legal alternatives the target chose."""
-    return partial(observed, request.node)
+    return partial(record_observation, request.node)
 
 
-def observed(item: pytest.Item, what: str) -> None:
+def record_observation(item: pytest.Item, what: str) -> None:
     """Record ``what`` was observed: what :func:`observe` does, for who runs a case."""
     seen: list[str] = item.stash.setdefault(_OBSERVED, [])
     if what not in seen:
         seen.append(what)
 
 
-def took(item: pytest.Item, seconds: float) -> None:
+def set_duration(item: pytest.Item, seconds: float) -> None:
     """Say how long the case itself took, where pytest's own time is not that."""
     item.stash[_TOOK] = seconds
 
 
-def lower(item: pytest.Item) -> None:
+def downgrade_to_may(item: pytest.Item) -> None:
     """Take the case for a MAY from here on: the target's protocol does not promise what it checks."""
     case = item.stash.get(_CASE, None)
     if case is not None:
@@ -243,7 +251,7 @@ class Conformance:
         return report
 
     def _judge(
-        self, item: pytest.Item, case: Case, report: pytest.TestReport, call: pytest.CallInfo[None]
+        self, item: pytest.Item, case: CaseMark, report: pytest.TestReport, call: pytest.CallInfo[None]
     ) -> None:
         error = call.excinfo.value if call.excinfo else None
         broken = isinstance(error, (AssertionError, RemoteProtocolError, pytest.fail.Exception))

@@ -10,30 +10,30 @@ import json
 import pytest
 
 from storagetest.plugin.parametrize import item_variant
-from storagetest.runner.client_cases import CaseCall
+from storagetest.runner.client_cases import ClientCase
 
-__all__ = ["GIVEN", "call_of", "goes_on", "named"]
+__all__ = ["GIVEN", "client_call", "declared_arguments", "same_batch"]
 
-GIVEN = ("here", "blocks")
+GIVEN = ("client_dir", "block_range")
 """The fixtures that stand for a place on the client."""
 _FIXTURES = "storagetest.plugin.conformance.client_cases"
 
 
-def goes_on(item: pytest.Item, following: pytest.Item | None) -> bool:
+def same_batch(item: pytest.Item, following: pytest.Item | None) -> bool:
     """Whether both are cases that go to a client in one round trip, where the first one does."""
     if following is None or item_variant(item) != item_variant(following):
         return False
-    return call_of(item) is not None and call_of(following) is not None
+    return client_call(item) is not None and client_call(following) is not None
 
 
-def call_of(item: pytest.Item) -> CaseCall | None:
+def client_call(item: pytest.Item) -> ClientCase | None:
     """Return the call that ``item`` is on a client, or None where it runs here.
 
     Raises :class:`pytest.UsageError` where it takes what cannot be sent there.
     """
     if not isinstance(item, pytest.Function):
         return None
-    names = named(item)
+    names = declared_arguments(item)
     gives = [name for name in names if name in GIVEN and _is_ours(item, name)]
     if not gives:
         return None
@@ -52,10 +52,10 @@ def call_of(item: pytest.Item) -> CaseCall | None:
             f"{item.nodeid}: its parameters cannot be sent to a client: {error}"
         ) from None
     alone = item.get_closest_marker("alone") is not None
-    return CaseCall(item.nodeid, item.path, item.originalname, arguments, gives[0], alone)
+    return ClientCase(item.nodeid, item.path, item.originalname, arguments, gives[0], alone)
 
 
-def named(item: pytest.Function) -> tuple[str, ...]:
+def declared_arguments(item: pytest.Function) -> tuple[str, ...]:
     """Return the fixtures and parameters that the function itself names."""
     return item._fixtureinfo.argnames  # noqa: SLF001  # what the function itself names; there is no other way
 

@@ -23,15 +23,15 @@ import pytest
 
 from storagetest.errors import WorkloadError
 from storagetest.plugin.conformance import cases
-from storagetest.plugin.conformance.client_calls import GIVEN, call_of, goes_on, named
+from storagetest.plugin.conformance.client_calls import GIVEN, client_call, declared_arguments, same_batch
 from storagetest.plugin.parametrize import item_variant
 from storagetest.plugin.run_state import KEY
 from storagetest.protocols.base import Attachment
-from storagetest.runner.client_cases import CaseAnswer, CaseCall, CasesUnderWay, Ended
+from storagetest.runner.client_cases import ClientCase, ClientCaseBatch, ClientCaseResult, ClientCaseStatus
 
-__all__ = ["Given", "blocks", "here"]
+__all__ = ["ClientCaseRunner", "block_range", "client_dir"]
 
-_UNDER_WAY = pytest.StashKey["Given"]()
+_UNDER_WAY = pytest.StashKey["ClientCaseRunner"]()
 _AROUND = 4
 """Lines of the body that are shown before the one that broke."""
 
@@ -39,19 +39,19 @@ _LOST = {"EIO", "ENOTCONN", "EHOSTDOWN", "EHOSTUNREACH", "ETIMEDOUT", "ESTALE", 
 """Errors after which the target is asked whether it still lives."""
 
 
-class Given:
+class ClientCaseRunner:
     """What ``here`` and ``blocks`` are here: where the client has them, and what is under way there."""
 
     def __init__(self, attachment: Attachment) -> None:
         self.attachment = attachment
-        self._under_way: CasesUnderWay | None = None
+        self._under_way: ClientCaseBatch | None = None
 
-    def answer(self, item: pytest.Function) -> CaseAnswer:
+    def answer(self, item: pytest.Function) -> ClientCaseResult:
         """Return the item's answer; it is sent with those that follow it, where it has not been."""
         if self._under_way is None or item.nodeid not in self._under_way:
             self.close()
             calls = list(_from(item))
-            self._under_way = CasesUnderWay(self.attachment.client, calls, place=self.attachment.path)
+            self._under_way = ClientCaseBatch(self.attachment.client, calls, place=self.attachment.path)
         return self._under_way.answer(item.nodeid)
 
     def close(self) -> None:
@@ -62,30 +62,32 @@ class Given:
 
 
 @pytest.fixture(scope="session")
-def here(attachment: Attachment) -> Iterator[Given]:
+def client_dir(attachment: Attachment) -> Iterator[ClientCaseRunner]:
     """Run the case on the client, in an empty directory of its own on the mount (a :class:`pathlib.Path`)."""
-    with closing(Given(attachment)) as given:
+    with closing(ClientCaseRunner(attachment)) as given:
         yield given
 
 
 @pytest.fixture(scope="session")
-def blocks(attachment: Attachment) -> Iterator[Given]:
+def block_range(attachment: Attachment) -> Iterator[ClientCaseRunner]:
     """Run the case on the client, with a range of its own on the device."""
-    with closing(Given(attachment)) as given:
+    with closing(ClientCaseRunner(attachment)) as given:
         yield given
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Refuse a body that cannot be sent."""
     for item in items:
-        call_of(item)
+        client_call(item)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     """Have the client run it, where it takes ``here`` or ``blocks``."""
-    given = next((pyfuncitem.funcargs.get(name) for name in GIVEN if name in named(pyfuncitem)), None)
-    if not isinstance(given, Given):
+    given = next(
+        (pyfuncitem.funcargs.get(name) for name in GIVEN if name in declared_arguments(pyfuncitem)), None
+    )
+    if not isinstance(given, ClientCaseRunner):
         return None
     pyfuncitem.config.stash[_UNDER_WAY] = given
     _conclude(pyfuncitem, given.answer(pyfuncitem), given.attachment)
@@ -96,11 +98,11 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     """End the round trip with the last of its cases, whether all were asked for or not."""
     given = item.config.stash.get(_UNDER_WAY, None)
-    if given is not None and not goes_on(item, nextitem):
+    if given is not None and not same_batch(item, nextitem):
         given.close()
 
 
-def _from(item: pytest.Function) -> Iterator[CaseCall]:
+def _from(item: pytest.Function) -> Iterator[ClientCase]:
     """Yield the calls of this item and of those that follow it, up to the first that is none on this variant.
 
     A case that is run again follows those that have their answers: it is sent alone with what comes after it.
@@ -108,36 +110,36 @@ def _from(item: pytest.Function) -> Iterator[CaseCall]:
     items = item.session.items
     previous: pytest.Item = item
     for other in items[items.index(item) :]:
-        call = call_of(other)
-        if call is None or not goes_on(previous, other):
+        call = client_call(other)
+        if call is None or not same_batch(previous, other):
             return
         if other is item or not other.get_closest_marker("skip"):
             yield call
         previous = other
 
 
-def _conclude(item: pytest.Function, answer: CaseAnswer, attachment: Attachment) -> None:
+def _conclude(item: pytest.Function, answer: ClientCaseResult, attachment: Attachment) -> None:
     __tracebackhide__ = True
     for what in answer.observed:
-        cases.observed(item, what)
-    cases.took(item, answer.seconds)
+        cases.record_observation(item, what)
+    cases.set_duration(item, answer.seconds)
     if answer.printed:
         item.add_report_section("call", "on client", answer.printed)
     where = f"on {attachment.client.name}, under {attachment.path}"
-    if answer.ended is Ended.LACKS:
+    if answer.ended is ClientCaseStatus.LACKS:
         # As pytest's own marks do: the skip is said to be the suite's, not this line's.
         raise pytest.skip.Exception(answer.message, _use_item_location=True)
-    if answer.ended is Ended.FAILED:
+    if answer.ended is ClientCaseStatus.FAILED:
         if answer.errno in _LOST:
             state, variant = item.config.stash[KEY], item_variant(item)
             state.check_alive(state.variants[variant or ""], attachment.client)
         pytest.fail(f"{answer.message}\n{_shown(item, answer)}\n{where}", pytrace=False)
-    if answer.ended is not Ended.PASSED:
+    if answer.ended is not ClientCaseStatus.PASSED:
         shown = f"\n{_shown(item, answer)}" if answer.lines else ""
         raise WorkloadError(f"{item.originalname}: {answer.message}{shown}\n{where}")
 
 
-def _shown(item: pytest.Item, answer: CaseAnswer) -> str:
+def _shown(item: pytest.Item, answer: ClientCaseResult) -> str:
     """Return the lines of the body up to the one that broke, which is marked."""
     if not answer.lines:
         return ""

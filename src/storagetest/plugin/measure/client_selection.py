@@ -23,18 +23,18 @@ import pytest
 from storagetest.config.base import BlockOptions
 from storagetest.config.client_counts import ALL, how_many, read_counts
 from storagetest.errors import ConfigError
-from storagetest.plugin.attach import attached
-from storagetest.runner.start_barriers import everywhere
+from storagetest.plugin.attach import attach_or_skip
+from storagetest.runner.start_barriers import run_concurrently
 
 if TYPE_CHECKING:
     from storagetest.config import Machine, Variant
-    from storagetest.plugin.run_state import State
+    from storagetest.plugin.run_state import RunState
     from storagetest.protocols.base import Attachment
 
-__all__ = ["attached_too", "chosen", "crowds", "item_machines", "machines_of"]
+__all__ = ["attach_other_clients", "client_parameters", "item_machines", "machines_of", "select_attachments"]
 
 
-def crowds(metafunc: pytest.Metafunc, variant: Variant, state: State) -> list[Any]:
+def client_parameters(metafunc: pytest.Metafunc, variant: Variant, state: RunState) -> list[Any]:
     """Return a parameter of the case for each time that it is to run; none where one client, as usual, will
     do.
 
@@ -96,13 +96,13 @@ def _alone(variant: Variant, count: int) -> str:
     return ""
 
 
-def item_machines(item: pytest.Item, variant: Variant, state: State) -> tuple[Machine, ...]:
+def item_machines(item: pytest.Item, variant: Variant, state: RunState) -> tuple[Machine, ...]:
     """Return the clients that ``item`` runs on at once."""
     callspec = getattr(item, "callspec", None)
     return machines_of(callspec.params.get("crowd") if callspec else None, variant, state)
 
 
-def machines_of(names: Sequence[str] | None, variant: Variant, state: State) -> tuple[Machine, ...]:
+def machines_of(names: Sequence[str] | None, variant: Variant, state: RunState) -> tuple[Machine, ...]:
     """Return the clients of a case's parameter; without one, the client that is enough."""
     if names is None:
         return (state.client(variant),)
@@ -111,24 +111,26 @@ def machines_of(names: Sequence[str] | None, variant: Variant, state: State) -> 
 
 
 @contextmanager
-def attached_too(
-    variant: Variant, machines: Sequence[Machine], first: Attachment, state: State
+def attach_other_clients(
+    variant: Variant, machines: Sequence[Machine], first: Attachment, state: RunState
 ) -> Iterator[tuple[Attachment, ...]]:
     """Attach ``variant`` on all but the first of ``machines``, many at once, and yield all attachments."""
     stacks = [ExitStack() for _ in machines[1:]]
 
     def attach(number: int) -> Attachment:
-        return stacks[number].enter_context(attached(variant, state.host(machines[number + 1]), state))
+        return stacks[number].enter_context(attach_or_skip(variant, state.host(machines[number + 1]), state))
 
     def release() -> None:
-        everywhere(ExitStack.close, stacks, name="release")
+        run_concurrently(ExitStack.close, stacks, name="release")
 
     with ExitStack() as whole:
         whole.callback(release)
-        yield (first, *everywhere(attach, range(len(stacks)), name="attach"))
+        yield (first, *run_concurrently(attach, range(len(stacks)), name="attach"))
 
 
-def chosen(wanted: object, attachments: Sequence[Attachment], variant: Variant) -> Sequence[Attachment]:
+def select_attachments(
+    wanted: object, attachments: Sequence[Attachment], variant: Variant
+) -> Sequence[Attachment]:
     """Return the attachments that ``measure(…, clients=wanted)`` means, of those that the case has."""
     if wanted is None or wanted == ALL:
         return attachments

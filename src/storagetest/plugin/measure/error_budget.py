@@ -15,10 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-__all__ = ["GateCount", "foreseen"]
+__all__ = ["ErrorBudget", "max_gates"]
 
 
-class GateCount:
+class ErrorBudget:
     """Shares a suite's error out. ``allotted`` are the gates foreseen, by node id."""
 
     def __init__(self, allotted: Mapping[str, int], *, workers: int = 1) -> None:
@@ -36,7 +36,7 @@ class GateCount:
         return int(self._total * 2 ** min(self._unforeseen, 200))
 
 
-def foreseen(constants: Iterable[object], workloads: Iterable[str], most: Callable[[str], int]) -> int:
+def max_gates(constants: Iterable[object], workloads: Iterable[str], most: Callable[[str], int]) -> int:
     """Return the most gates that a case with these ``constants`` in its code and parameters can have."""
     known = list(workloads)
     named = {constant for constant in constants if isinstance(constant, str)} & set(known)

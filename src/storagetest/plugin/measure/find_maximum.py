@@ -20,17 +20,17 @@ import pytest
 from storagetest.config import Machine, Variant
 from storagetest.errors import ConfigError
 from storagetest.measure.run import Run
-from storagetest.plugin.attach import attached
-from storagetest.plugin.measure.client_selection import attached_too
-from storagetest.plugin.measure.measure import Measure, raise_for
+from storagetest.plugin.attach import attach_or_skip
+from storagetest.plugin.measure.client_selection import attach_other_clients
+from storagetest.plugin.measure.measure import MeasureFixture, raise_for
 from storagetest.plugin.outcomes import Invalid
 from storagetest.plugin.output.record_transport import records_of
-from storagetest.plugin.run_state import State
+from storagetest.plugin.run_state import RunState
 from storagetest.report.base import Record
-from storagetest.search import Found, OneAtATime, Parameter, Point, Space, Strategy, Surrogate
+from storagetest.search import BayesianSearch, OneAtATime, Parameter, Point, SearchResult, Space, Strategy
 from storagetest.units import format_size, format_throughput
 
-__all__ = ["Maximum", "space_of"]
+__all__ = ["MaximumSearch", "space_of"]
 
 CLIENTS = "clients"
 EVIDENCE = "search"
@@ -38,24 +38,24 @@ EVIDENCE = "search"
 
 _BANDWIDTH = "bandwidth"
 _STRATEGIES: Mapping[str, Callable[[Space, int], Strategy]] = {
-    "surrogate": lambda space, budget: Surrogate(space, budget=budget),
+    "surrogate": lambda space, budget: BayesianSearch(space, budget=budget),
     "one-at-a-time": lambda space, budget: OneAtATime(space, budget=budget),
 }
 
 
-class Maximum:
+class MaximumSearch:
     """Callable: look for the maximum, measure it, and hold it to its gates. Use as a context manager."""
 
     def __init__(
-        self, item: pytest.Item, variant: Variant, machines: Sequence[Machine], state: State
+        self, item: pytest.Item, variant: Variant, machines: Sequence[Machine], state: RunState
     ) -> None:
         self._item, self._variant, self._machines, self._state = item, variant, machines, state
         self._protocol = state.protocol(variant)
         self._attached: Mapping[str, object] | None = None
-        self._measure: Measure | None = None
+        self._measure: MeasureFixture | None = None
         self._stack = ExitStack()
 
-    def __enter__(self) -> Maximum:
+    def __enter__(self) -> MaximumSearch:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -68,7 +68,7 @@ class Maximum:
         *,
         strategy: Literal["surrogate", "one-at-a-time"] | Callable[[Space, int], Strategy] = "surrogate",
         **parameters: Any,  # noqa: ANN401  # each workload has its own
-    ) -> tuple[Run, Found]:
+    ) -> tuple[Run, SearchResult]:
         """Search, measure and judge. A parameter that is a list is searched, any other one is given.
 
         ``strategy`` may make one of your own from what is searched and how often may be measured.
@@ -80,10 +80,10 @@ class Maximum:
         space = space_of(self._protocol.searched, searched, len(self._machines))
         make = _STRATEGIES[strategy] if isinstance(strategy, str) else strategy
         chosen = make(space, self._state.profile.search)
-        tried: list[_Tried] = []
+        tried: list[_Trial] = []
         while (point := chosen.ask()) is not None:
             tried.append(self._try(workload, fixed, space, point))
-            chosen.tell(point, tried[-1].bandwidth)
+            chosen.record(point, tried[-1].bandwidth)
         found = chosen.found()
         run, verdicts = self._at(found.values).judged(workload, **self._given(fixed, found.values))
         called = strategy if isinstance(strategy, str) else type(chosen).__name__
@@ -97,19 +97,19 @@ class Maximum:
         raise_for(run, verdicts)
         return run, found
 
-    def _try(self, workload: str, fixed: Mapping[str, Any], space: Space, point: Point) -> _Tried:
+    def _try(self, workload: str, fixed: Mapping[str, Any], space: Space, point: Point) -> _Trial:
         values = space.values(point)
         run, _ = self._at(values).judged(workload, repeats=1, **self._given(fixed, values))
         bandwidth = run.samples[-1].values.get(_BANDWIDTH, 0.0) if run.samples else 0.0
         if bandwidth <= 0:
             raise Invalid(f"nothing was measured at {_named(values)}: {'; '.join(run.invalid)}")
-        return _Tried(point, bandwidth, run.invalid)
+        return _Trial(point, bandwidth, run.invalid)
 
     def _given(self, fixed: Mapping[str, Any], values: Mapping[str, object]) -> dict[str, Any]:
         ours = {name: value for name, value in values.items() if name not in self._protocol.searched}
         return {**fixed, CLIENTS: 1, **ours}
 
-    def _at(self, values: Mapping[str, object]) -> Measure:
+    def _at(self, values: Mapping[str, object]) -> MeasureFixture:
         """Return what measures with the protocol's options of ``values``, attached with them."""
         wanted = {name: value for name, value in values.items() if name in self._protocol.searched}
         if self._measure is None or wanted != self._attached:
@@ -119,20 +119,22 @@ class Maximum:
             options = type(self._variant.options).model_validate(dumped)
             variant = replace(self._variant, options=options)
             first = self._stack.enter_context(
-                attached(variant, self._state.host(self._machines[0]), self._state)
+                attach_or_skip(variant, self._state.host(self._machines[0]), self._state)
             )
-            every = self._stack.enter_context(attached_too(variant, self._machines, first, self._state))
+            every = self._stack.enter_context(
+                attach_other_clients(variant, self._machines, first, self._state)
+            )
             differing = [str(one) for attachment in every for one in attachment.differences]
             if differing:
                 why = f"{variant.id} is not attached as the search asks: {'; '.join(differing)}"
                 raise Invalid(f"{why}. Is it attached already? Then run this case by itself")
-            self._measure = Measure(self._item, variant, every, self._state)
+            self._measure = MeasureFixture(self._item, variant, every, self._state)
             self._attached = wanted
         return self._measure
 
 
 @dataclass(frozen=True, slots=True)
-class _Tried:
+class _Trial:
     """One measurement; ``doubts`` say why it alone would carry no verdict."""
 
     point: Point
@@ -163,7 +165,7 @@ def _shown(value: object) -> str:
     return format_size(int(str(value))) if large else str(value)
 
 
-def _table(space: Space, tried: Sequence[_Tried], found: Found, strategy: str) -> str:
+def _table(space: Space, tried: Sequence[_Trial], found: SearchResult, strategy: str) -> str:
     """Return what was found, and beneath it all that was measured, in its order."""
     limits = ", ".join(found.limits) if found.limits else "none of them"
     head = (

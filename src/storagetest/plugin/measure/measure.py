@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from storagetest.commands.installed_suites import case_name
 from storagetest.config import Profile, Variant
 from storagetest.config.base import WorkloadOptions
 from storagetest.errors import ClientLacks, ConfigError
 from storagetest.hosts import Host
+from storagetest.installed_suites import case_name
 from storagetest.measure.run import Run
 from storagetest.plugin.attach import fail_on_option_mismatch
 from storagetest.plugin.measure.client_selection import select_attachments
@@ -23,7 +23,7 @@ from storagetest.plugin.progress.model import message
 from storagetest.plugin.run_state import RunState
 from storagetest.protocols.base import Attachment
 from storagetest.report.base import Record
-from storagetest.runner import Measurement, CaseInfo, MultiClientMeasurement, ProgressEvent, run_bench
+from storagetest.runner import CaseInfo, Measurement, MultiClientMeasurement, ProgressEvent, run_bench
 from storagetest.runner.data_placement import DataSharing
 from storagetest.runner.multi_client import format_client_names
 from storagetest.verdict import Outcome, Verdict
@@ -137,7 +137,9 @@ class MeasureFixture:
         )
 
 
-def case_of(item: pytest.Item, load: Workload[Any], variant: Variant, client: str, state: RunState) -> CaseInfo:
+def case_of(
+    item: pytest.Item, load: Workload[Any], variant: Variant, client: str, state: RunState
+) -> CaseInfo:
     """Return the words that identify a case of ``item`` in every report."""
     return CaseInfo(
         case=case_name(item.nodeid, item.path),

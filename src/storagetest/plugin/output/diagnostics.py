@@ -16,12 +16,12 @@ from storagetest.errors import StoragetestError
 from storagetest.hosts import Host
 from storagetest.plugin.measure.client_selection import item_machines
 from storagetest.plugin.output.record_transport import records_of
-from storagetest.plugin.run_state import State
+from storagetest.plugin.run_state import RunState
 from storagetest.report import allure
 from storagetest.report.junit import properties
-from storagetest.runner.multi_client import names_of
+from storagetest.runner.multi_client import format_client_names
 
-__all__ = ["attach", "identify"]
+__all__ = ["attach_diagnostics", "set_allure_identity"]
 
 _FIXED = ("[XPASS(strict)]", "it passes: take ")  # pytest's words, and ours
 _DMESG = ["dmesg", "--ctime"]
@@ -29,7 +29,7 @@ _DMESG_LINES = 200
 _DEADLINE = 20.0
 
 
-def identify(item: pytest.Item, variant: Variant, state: State) -> None:
+def set_allure_identity(item: pytest.Item, variant: Variant, state: RunState) -> None:
     """Say what the case is, before it gets anywhere."""
     from storagetest.plugin.conformance.cases import case_of  # noqa: PLC0415  # pytest loads it, as a plugin
 
@@ -42,12 +42,14 @@ def identify(item: pytest.Item, variant: Variant, state: State) -> None:
         feature=item.path.stem.removeprefix("test_").replace("_", "-"),
         variant=variant.id,
         requirement=case.section if case else "",
-        client=names_of([machine.name for machine in item_machines(item, variant, state)]),
+        client=format_client_names([machine.name for machine in item_machines(item, variant, state)]),
         parameters=parameters,
     )
 
 
-def attach(item: pytest.Item, report: pytest.TestReport, variant: Variant, state: State) -> None:
+def attach_diagnostics(
+    item: pytest.Item, report: pytest.TestReport, variant: Variant, state: RunState
+) -> None:
     """Attach what the case measured and, if it did not pass, what its client says."""
     records = records_of(item)
     for record in records:
@@ -57,13 +59,13 @@ def attach(item: pytest.Item, report: pytest.TestReport, variant: Variant, state
     allure.on_case(records, {} if report.passed or report.skipped else _diagnosis(variant, state))
 
 
-def _diagnosis(variant: Variant, state: State) -> Mapping[str, str]:
+def _diagnosis(variant: Variant, state: RunState) -> Mapping[str, str]:
     """Collect what the client says; that it cannot be asked is an answer too."""
     client = state.host(state.client(variant))
     found: dict[str, str] = {}
     try:
         found["dmesg"] = _dmesg(client)
-        found.update(state.protocol(variant).diagnose(client, variant.options))
+        found.update(state.protocol(variant).collect_diagnostics(client, variant.options))
     except StoragetestError as error:
         found["diagnosis"] = f"could not be collected: {error}"
     return found

@@ -85,7 +85,7 @@ class Bridge:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Hand a case's runs over; pytest-benchmark writes them when the session ends."""
-        for number, record in enumerate(record_transport.load(report), start=1):
+        for number, record in enumerate(record_transport.read_records(report), start=1):
             self._add(record, number)
 
     def _add(self, record: Record, number: int) -> None:

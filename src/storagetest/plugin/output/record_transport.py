@@ -14,7 +14,7 @@ from storagetest.plugin.run_state import RECORDS
 from storagetest.report.base import Record
 from storagetest.report.jsonl import from_json, to_json
 
-__all__ = ["load", "pack", "records_of"]
+__all__ = ["attach_records", "read_records", "records_of"]
 
 _ATTRIBUTE = "storagetest_records"
 
@@ -24,12 +24,12 @@ def records_of(item: pytest.Item) -> list[Record]:
     return item.stash.setdefault(RECORDS, [])
 
 
-def pack(report: pytest.TestReport, records: list[Record]) -> None:
+def attach_records(report: pytest.TestReport, records: list[Record]) -> None:
     """Put ``records`` on ``report``."""
     setattr(report, _ATTRIBUTE, [to_json(record) for record in records])
 
 
-def load(report: pytest.TestReport) -> list[Record]:
+def read_records(report: pytest.TestReport) -> list[Record]:
     """Take the records off ``report``."""
     packed: list[dict[str, Any]] = getattr(report, _ATTRIBUTE, [])
     return [from_json(document) for document in packed]

@@ -36,7 +36,7 @@ class Reporting:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Take in a case's records."""
-        for record in record_transport.load(report):
+        for record in record_transport.read_records(report):
             self._records.append(record)
             if self._jsonl is None:
                 self._jsonl = JsonlReporter(self._path)

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from storagetest.report.terminal import shortened
-from storagetest.runner import Phase, Progress
+from storagetest.runner import MeasurementPhase, ProgressEvent
 from storagetest.units import format_throughput, format_value
 
-__all__ = ["Message", "Now", "Teller", "clock", "message", "silent", "waiting"]
+__all__ = ["Message", "ProgressSink", "ProgressState", "clock", "message", "silent", "waiting"]
 
 Message = dict[str, Any]
 _STALE = 3
@@ -26,7 +26,7 @@ _NOTHING = 0.005 * (1 << 20)
 
 
 @dataclass(frozen=True, slots=True)
-class Teller:
+class ProgressSink:
     """Where a process says what it measures: :meth:`tell` a message, or None when it measures no more.
 
     ``every`` is how often somebody wants to know what moves, in seconds; 0: nobody does.
@@ -36,10 +36,10 @@ class Teller:
     every: float = 0.0
 
 
-silent = Teller(lambda _: None)
+silent = ProgressSink(lambda _: None)
 
 
-def message(progress: Progress) -> Message:
+def message(progress: ProgressEvent) -> Message:
     """Return what ``progress`` says."""
     case, flow = progress.case, progress.flow
     headline = progress.last[:1] + progress.last[1:][-1:]
@@ -49,13 +49,13 @@ def message(progress: Progress) -> Message:
         "phase": progress.phase.value,
         "repeat": progress.repeat,
         "of": progress.of,
-        "at_most": progress.phase is Phase.SETTLE,
+        "at_most": progress.phase is MeasurementPhase.SETTLE,
         "elapsed": progress.elapsed,
         "expected": progress.expected,
         "settled": progress.settled,
         "last": ", ".join(f"{one.name} {format_value(value, one.unit.value)}" for one, value in headline),
         "flow": None if flow is None else [flow.read, flow.written, flow.seconds],
-        "done": progress.phase is Phase.DONE,
+        "done": progress.phase is MeasurementPhase.DONE,
     }
 
 
@@ -65,7 +65,7 @@ def waiting(who: str, what: str) -> Message:
 
 
 @dataclass
-class Now:
+class ProgressState:
     """What one process measures: the messages so far, and when they came by this machine's clock."""
 
     said: Message = field(default_factory=dict)
@@ -84,7 +84,7 @@ class Now:
         if not same_case or float(said.get("elapsed") or 0.0) < at - self.case_since - 5.0:
             self.case_since, self.lasted, before = at - float(said.get("elapsed") or 0.0), [], {}
         if _step(before) != _step(said):
-            if before.get("phase") == Phase.MEASURE.value:
+            if before.get("phase") == MeasurementPhase.MEASURE.value:
                 self.lasted.append(at - self.phase_since)
             self.phase_since, self.flow = at, None
         flow = said.get("flow")

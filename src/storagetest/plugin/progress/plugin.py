@@ -6,23 +6,23 @@ from typing import Any
 
 import pytest
 
-from storagetest.plugin.progress.model import Teller
-from storagetest.plugin.progress.render import Display
-from storagetest.plugin.progress.xdist_channel import Listener, sender
+from storagetest.plugin.progress.model import ProgressSink
+from storagetest.plugin.progress.render import ProgressDisplay
+from storagetest.plugin.progress.xdist_channel import ProgressListener, sender
 from storagetest.plugin.run_state import KEY
 
-__all__ = ["Progressing", "tell_from_worker"]
+__all__ = ["ProgressPlugin", "forward_progress"]
 
 _LINK, _EVERY = "storagetest_progress", "storagetest_progress_every"
 
 
-class Progressing:
+class ProgressPlugin:
     """Registered in the controller alone."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
-        self._display: Display | None = None
-        self._listener: Listener | None = None
+        self._display: ProgressDisplay | None = None
+        self._listener: ProgressListener | None = None
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionstart(self) -> None:
@@ -33,7 +33,7 @@ class Progressing:
         """Tell a worker where to say what it measures."""
         display = self._begin()
         if display.every and self._listener is None:
-            self._listener = Listener(display.take)
+            self._listener = ProgressListener(display.take)
         if self._listener is not None:
             workerinput[_LINK], workerinput[_EVERY] = self._listener.path, display.every
 
@@ -58,17 +58,17 @@ class Progressing:
         if self._display is not None:
             self._display.close()
 
-    def _begin(self) -> Display:
+    def _begin(self) -> ProgressDisplay:
         if self._display is None:
             reporter = self._config.pluginmanager.getplugin("terminalreporter")
-            self._display = display = Display(self._config, reporter)
-            self._config.stash[KEY].teller = Teller(lambda said: display.take("", said), display.every)
+            self._display = display = ProgressDisplay(self._config, reporter)
+            self._config.stash[KEY].teller = ProgressSink(lambda said: display.take("", said), display.every)
         return self._display
 
 
-def tell_from_worker(config: pytest.Config) -> None:
+def forward_progress(config: pytest.Config) -> None:
     """Make the state of an xdist worker tell the controller, where that listens."""
     given: dict[str, Any] = config.workerinput  # type: ignore[attr-defined]  # xdist's
     if _LINK in given:
         tell = sender(given[_LINK], str(given["workerid"]))
-        config.stash[KEY].teller = Teller(tell, float(given[_EVERY]))
+        config.stash[KEY].teller = ProgressSink(tell, float(given[_EVERY]))

@@ -20,10 +20,10 @@ from typing import Protocol
 
 import pytest
 
-from storagetest.plugin.progress.model import Message, Now
-from storagetest.plugin.progress.terminal_overlay import Screen, duplicate
+from storagetest.plugin.progress.model import Message, ProgressState
+from storagetest.plugin.progress.terminal_overlay import TerminalOverlay, duplicate
 
-__all__ = ["AGAIN", "FIRST", "MODES", "Display", "how"]
+__all__ = ["AGAIN", "FIRST", "MODES", "ProgressDisplay", "how"]
 
 MODES = ("auto", "line", "log", "off")
 """What ``--st-progress`` takes."""
@@ -58,25 +58,25 @@ def how(config: pytest.Config, reporter: pytest.TerminalReporter | None, env: Ma
 
 
 class _Shows(Protocol):
-    def show(self, now: Mapping[str, Now]) -> None: ...
+    def show(self, now: Mapping[str, ProgressState]) -> None: ...
 
     def close(self) -> None: ...
 
 
-class Display:
+class ProgressDisplay:
     """What is measured now by each process, shown again every second by a thread of its own."""
 
     def __init__(self, config: pytest.Config, reporter: pytest.TerminalReporter | None) -> None:
         mode = how(config, reporter, os.environ)
         self.every = _LOOKS.get(mode, 0.0)
-        self._now: dict[str, Now] = {}
+        self._now: dict[str, ProgressState] = {}
         self._lock = threading.Lock()
         self._begun, self._ended = threading.Event(), threading.Event()
         self._shows: _Shows | None = None
         if reporter is not None and mode == "line":
-            self._shows = _OnScreen(reporter)
+            self._shows = _TerminalRenderer(reporter)
         elif reporter is not None and mode == "log":
-            self._shows = _InLog(reporter, midline=_begins_a_line(config, reporter))
+            self._shows = _LogRenderer(reporter, midline=_begins_a_line(config, reporter))
         self._thread = threading.Thread(target=self._run, name="storagetest-progress", daemon=True)
 
     def take(self, who: str, said: Message | None) -> None:
@@ -88,7 +88,7 @@ class Display:
                 self._now.pop(who, None)
                 self._shows.show(dict(self._now))
             else:
-                self._now.setdefault(who, Now()).take(said)
+                self._now.setdefault(who, ProgressState()).take(said)
                 self._begun.set()
                 if self._thread.ident is None:
                     self._thread.start()
@@ -113,11 +113,11 @@ class Display:
             self._ended.wait(_TICK)
 
 
-class _OnScreen:
+class _TerminalRenderer:
     def __init__(self, reporter: pytest.TerminalReporter) -> None:
-        self._screen = Screen(reporter)
+        self._screen = TerminalOverlay(reporter)
 
-    def show(self, now: Mapping[str, Now]) -> None:
+    def show(self, now: Mapping[str, ProgressState]) -> None:
         at = time.monotonic()
         lasting = [one for one in now.values() if at - min(one.case_since, one.phase_since) >= _CALM]
         if not lasting:
@@ -132,7 +132,7 @@ class _OnScreen:
         self._screen.close()
 
 
-class _InLog:
+class _LogRenderer:
     """Lines of a log. With ``midline`` pytest goes on with a line break of its own."""
 
     def __init__(
@@ -147,7 +147,7 @@ class _InLog:
         self._out = duplicate(self._writer._file)  # noqa: SLF001
         self._last = 0.0
 
-    def show(self, now: Mapping[str, Now]) -> None:
+    def show(self, now: Mapping[str, ProgressState]) -> None:
         at = self._clock()
         long = [one for one in now.values() if at - one.case_since >= FIRST]
         if not long or at - self._last < AGAIN:

@@ -21,7 +21,7 @@ from typing import Any, TextIO, cast
 
 import pytest
 
-__all__ = ["Screen", "duplicate"]
+__all__ = ["TerminalOverlay", "duplicate"]
 
 
 def duplicate(file: TextIO) -> TextIO:
@@ -29,12 +29,12 @@ def duplicate(file: TextIO) -> TextIO:
     try:
         descriptor = os.dup(file.fileno())
     except OSError:  # it stands for no file of the system's
-        return cast("TextIO", _Lent(file))
+        return cast("TextIO", _BorrowedFile(file))
     encoding = getattr(file, "encoding", None)
     return open(descriptor, "w", encoding=encoding, errors="replace")  # noqa: PTH123  # a descriptor
 
 
-class Screen:
+class TerminalOverlay:
     """The lines that are shown now, and the lock under which anybody writes."""
 
     def __init__(self, writer: pytest.TerminalReporter) -> None:
@@ -43,7 +43,7 @@ class Screen:
         self._file: TextIO = self._writer._file  # noqa: SLF001
         self._shown, self._column = 0, 0
         self._out = duplicate(self._file)
-        self._writer._file = _Wrapped(self, self._file)  # noqa: SLF001
+        self._writer._file = _InterceptedFile(self, self._file)  # noqa: SLF001
 
     @property
     def width(self) -> int:
@@ -87,10 +87,10 @@ class Screen:
             self._shown = 0
 
 
-class _Wrapped:
+class _InterceptedFile:
     """pytest's file, before each write to which the lines are taken away."""
 
-    def __init__(self, screen: Screen, file: TextIO) -> None:
+    def __init__(self, screen: TerminalOverlay, file: TextIO) -> None:
         self._screen, self._file = screen, file
 
     def write(self, text: str) -> int:
@@ -102,7 +102,7 @@ class _Wrapped:
         return getattr(self._file, name)
 
 
-class _Lent(io.TextIOBase):
+class _BorrowedFile(io.TextIOBase):
     """Another's file, which closing this one leaves open."""
 
     def __init__(self, file: TextIO) -> None:

@@ -17,12 +17,12 @@ from pathlib import Path
 
 from storagetest.plugin.progress.model import Message
 
-__all__ = ["Listener", "sender"]
+__all__ = ["ProgressListener", "sender"]
 
 _LARGEST = 1 << 16
 
 
-class Listener:
+class ProgressListener:
     """The controller's end: calls ``take`` with worker and message, in a thread of its own."""
 
     def __init__(self, take: Callable[[str, Message | None], None]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from storagetest.measure.relative_score import Standing, standings
+from storagetest.measure.relative_score import RelativeScore, relative_scores
 from storagetest.measure.run import Better, Metric
 from storagetest.measure.stats import Estimate
 from storagetest.report.base import Record, Status
@@ -89,7 +89,7 @@ def _cells(found: Given, metric: Metric, by_variant: Mapping[str, Record], varia
         else None
         for record, figure in zip(records, shown, strict=True)
     ]
-    stands = standings(values, metric.better)
+    stands = relative_scores(values, metric.better)
     return "".join(map(_cell, records, shown, stands))
 
 
@@ -98,7 +98,7 @@ def _fit(record: Record) -> bool:
     return not record.run.invalid and record.status is not Status.ERROR
 
 
-def _cell(record: Record | None, figure: Figure | None, stand: Standing | None) -> str:
+def _cell(record: Record | None, figure: Figure | None, stand: RelativeScore | None) -> str:
     if record is None or figure is None:
         return '<td class="none">-</td>'
     value = f'<a href="#{identity(record)}">{escaped(figure.text)}</a>'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from storagetest.measure.load_curves import known
+from storagetest.measure.load_curves import metric_value
 from storagetest.measure.run import Run
 from storagetest.report.chart import Axis, Line
 from storagetest.report.page.figure import Charts
@@ -46,7 +46,7 @@ def section(found: Given) -> Section:
 
 
 def _line(runs: list[Run], name: str) -> Line:
-    values = [(run.started, known(run, run.metrics[name])) for run in runs if name in run.metrics]
+    values = [(run.started, metric_value(run, run.metrics[name])) for run in runs if name in run.metrics]
     kept = [(at, value) for at, value in values if value is not None]
     return Line(
         runs[-1].variant,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from storagetest.measure.histogram import merge
-from storagetest.measure.load_curves import families, known
+from storagetest.measure.load_curves import metric_value, parameter_sweeps
 from storagetest.measure.run import METRICS, Run
 from storagetest.report.chart import LOOKS, Line
 from storagetest.report.distributions import DESCRIBED, SHARES, TIMES, curves
@@ -52,7 +52,7 @@ def _against(charts: Charts, runs: Sequence[Run]) -> None:
             lines.append(Line(run.variant, points))
         charts.add(lines, x, y, title, f"A line for each variant, a point for each number of {name}.")
     joined: dict[tuple[str, ...], list[Line]] = {}
-    for family in families(runs):
+    for family in parameter_sweeps(runs):
         points = tuple(point for _, run in family.runs if (point := _point(run)))
         key = (family.workload, asked(family.fixed), family.parameter, family.client, family.profile)
         if len(points) > 1:
@@ -60,7 +60,7 @@ def _against(charts: Charts, runs: Sequence[Run]) -> None:
     for (workload, fixed, parameter, client, profile), lines in joined.items():
         title = ", ".join(filter(None, (workload, fixed, client, profile)))
         charts.add(lines, x, y, f"{title}, by {parameter}", f"A point for each value of {parameter}.")
-    drawn = {id(run) for family in families(runs) for _, run in family.runs}
+    drawn = {id(run) for family in parameter_sweeps(runs) for _, run in family.runs}
     for title, alike in _alike([run for run in runs if id(run) not in drawn]).items():
         lines = [
             Line(run.variant, (point,), joined=False) for run in alike if (point := _point(run)) is not None
@@ -72,7 +72,7 @@ def _against(charts: Charts, runs: Sequence[Run]) -> None:
 def _point(run: Run) -> tuple[float, float] | None:
     if not {_RATE.name, _LATENCY.name} <= run.metrics.keys():
         return None
-    rate, latency = (known(run, run.metrics[metric.name]) for metric in (_RATE, _LATENCY))
+    rate, latency = (metric_value(run, run.metrics[metric.name]) for metric in (_RATE, _LATENCY))
     return (rate.value, latency.value) if rate and latency else None
 
 

@@ -9,13 +9,13 @@ from storagetest.report.compare import Row
 from storagetest.report.page.given import Given, Section, escaped, table
 from storagetest.units import format_value
 from storagetest.verdict import BASELINE, Outcome
-from storagetest.verdict.regression import Change
+from storagetest.verdict.regression import Direction
 
 __all__ = ["section"]
 
 _MOST = 500
-_ORDER = (Change.WORSE, Change.BETTER, Change.SAME, Change.TOO_FEW)
-_WORDS = {Change.SAME: "no change shown", Change.TOO_FEW: "too few runs to tell"}
+_ORDER = (Direction.WORSE, Direction.BETTER, Direction.SAME, Direction.TOO_FEW)
+_WORDS = {Direction.SAME: "no change shown", Direction.TOO_FEW: "too few runs to tell"}
 
 
 def section(found: Given) -> Section:
@@ -60,7 +60,7 @@ def _compared(rows: Sequence[Row], baseline: str) -> str:
     counts = Counter(row.comparison.change for row in rows)
     said = ", ".join(f"{counts[each]:,} {_WORDS.get(each, each.value)}" for each in _ORDER if counts[each])
     ordered = sorted(rows, key=lambda row: (_ORDER.index(row.comparison.change), -abs(row.comparison.effect)))
-    told = [row for row in ordered if row.comparison.change in (Change.WORSE, Change.BETTER)]
+    told = [row for row in ordered if row.comparison.change in (Direction.WORSE, Direction.BETTER)]
     rest = ordered[len(told) :]
     return (
         f"<p>Compared with <code>{escaped(baseline)}</code>: {said}. An effect below the noise floor that a "

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from storagetest.measure.load_curves import Family, Level, Levels, families, known, levels
+from storagetest.measure.load_curves import (
+    Curve,
+    CurvePoint,
+    ParameterSweep,
+    curves,
+    metric_value,
+    parameter_sweeps,
+)
 from storagetest.measure.run import Metric, Run
 from storagetest.measure.stats import Estimate
 from storagetest.report.chart import Axis, Line
@@ -20,17 +27,17 @@ _NOTHING = (
     "(<code>multi-user</code>), and where at least three cases differ in one number only, such as the block "
     "size or the queue depth.</p>"
 )
-Curve = tuple[Levels, Run]
+RunCurve = tuple[Curve, Run]
 
 
 def section(found: Given) -> Section:
     """Return the section."""
     charts = Charts("scaling")
     runs = usable(found)
-    for (title, name), curves in curves_of(runs).items():
-        _levels(charts, title, name, curves)
-    grown: dict[tuple[str, ...], list[Family]] = {}
-    for family in families(runs):
+    for (title, name), found_curves in curves_of(runs).items():
+        _levels(charts, title, name, found_curves)
+    grown: dict[tuple[str, ...], list[ParameterSweep]] = {}
+    for family in parameter_sweeps(runs):
         key = (family.workload, family.parameter, family.client, family.profile, asked(family.fixed))
         grown.setdefault(key, []).append(family)
     for members in grown.values():
@@ -43,15 +50,15 @@ def usable(found: Given) -> list[Run]:
     return [record.run for record in found.records if record.run.samples and not record.run.invalid]
 
 
-def curves_of(runs: Sequence[Run]) -> Mapping[tuple[str, str], list[Curve]]:
+def curves_of(runs: Sequence[Run]) -> Mapping[tuple[str, str], list[RunCurve]]:
     """Return the curves measured level by level, by case and by what the levels count."""
-    curves: dict[tuple[str, str], list[Curve]] = {}
+    found: dict[tuple[str, str], list[RunCurve]] = {}
     for run in runs:
-        for one in levels(run):
-            curves.setdefault((f"{case_of(run)}, {run.client}, {run.profile}", one.name), []).append(
+        for one in curves(run):
+            found.setdefault((f"{case_of(run)}, {run.client}, {run.profile}", one.name), []).append(
                 (one, run)
             )
-    return curves
+    return found
 
 
 def axis_of(metric: Metric, name: str = "", *, log: bool = False) -> Axis:
@@ -59,7 +66,7 @@ def axis_of(metric: Metric, name: str = "", *, log: bool = False) -> Axis:
     return Axis(name or metric.name, lambda value: format_value(value, metric.unit.value), log=log)
 
 
-def _levels(charts: Charts, title: str, name: str, curves: Sequence[Curve]) -> None:
+def _levels(charts: Charts, title: str, name: str, curves: Sequence[RunCurve]) -> None:
     first = curves[0][0].levels[0]
     for quantity in [each for each in ("iops", "bandwidth", "p99") if each in first.figures][:2]:
         metric = first.figures[quantity][0]
@@ -70,7 +77,7 @@ def _levels(charts: Charts, title: str, name: str, curves: Sequence[Curve]) -> N
         charts.add(lines, x, y, f"{title}: {quantity} by {name}", "A line for each variant.")
 
 
-def _line(variant: str, curve: Sequence[Level], quantity: str) -> Line:
+def _line(variant: str, curve: Sequence[CurvePoint], quantity: str) -> Line:
     found = [(float(level.at), level.figures[quantity][1]) for level in curve if quantity in level.figures]
     return _of(variant, found)
 
@@ -88,7 +95,7 @@ def bar(one: Estimate) -> tuple[float, float] | None:
     return None if one.interval is None else (max(0.0, one.interval.low), one.interval.high)
 
 
-def _family(charts: Charts, members: Sequence[Family]) -> None:
+def _family(charts: Charts, members: Sequence[ParameterSweep]) -> None:
     first = members[0]
     run = first.runs[0][1]
     for name in (run.headline[0], run.headline[-1]):
@@ -97,7 +104,7 @@ def _family(charts: Charts, members: Sequence[Family]) -> None:
             continue
         lines = []
         for family in members:
-            values = [(at, known(one, metric)) for at, one in family.runs]
+            values = [(at, metric_value(one, metric)) for at, one in family.runs]
             kept = [(at, value) for at, value in values if value is not None]
             if len(kept) > 1:
                 lines.append(_of(family.variant, kept))

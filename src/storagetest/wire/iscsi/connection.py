@@ -19,7 +19,7 @@ from typing import Literal
 
 from storagetest.errors import RemoteProtocolError
 from storagetest.wire.crc import crc32c
-from storagetest.wire.hexdump import show
+from storagetest.wire.hexdump import hex_short
 from storagetest.wire.iscsi.encoding import BHS_SIZE, Pdu
 from storagetest.wire.iscsi.pdu import decode
 
@@ -105,7 +105,7 @@ class Framer:
             if not self._ended:
                 return NEED_DATA
             if buffer:
-                raise self.fail(f"iSCSI: the connection ended within a PDU: {show(bytes(buffer))}")
+                raise self.fail(f"iSCSI: the connection ended within a PDU: {hex_short(bytes(buffer))}")
             return CLOSED
         ahs, header_digest, data, padding, data_digest = sizes[1:]
         at = BHS_SIZE + ahs
@@ -133,7 +133,7 @@ class Framer:
         ahs = self._buffer[4] * 4
         data = int.from_bytes(self._buffer[5:8], "big")
         if BHS_SIZE + ahs + data > self._limit:
-            head = show(bytes(self._buffer[:BHS_SIZE]))
+            head = hex_short(bytes(self._buffer[:BHS_SIZE]))
             raise self.fail(f"iSCSI: a PDU of {BHS_SIZE + ahs + data} bytes, over {self._limit}: {head}")
         return (
             BHS_SIZE,

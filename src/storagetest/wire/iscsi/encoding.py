@@ -13,22 +13,31 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from storagetest.errors import LocalProtocolError, RemoteProtocolError
-from storagetest.wire.bitfields import Place, Value, bit, bits, number, pack, put
+from storagetest.wire.bitfields import Field, Value, bitfield, flag, pack, put, uint
 from storagetest.wire.crc import crc32c
-from storagetest.wire.hexdump import show
+from storagetest.wire.hexdump import hex_short
 from storagetest.wire.iscsi.codes import NO_TAG, Opcode
 
-__all__ = ["AHS_BIDIRECTIONAL", "AHS_EXTENDED_CDB", "BHS_SIZE", "COMMON", "Ahs", "Parts", "Pdu", "flat_lun"]
+__all__ = [
+    "AHS_BIDIRECTIONAL",
+    "AHS_EXTENDED_CDB",
+    "BHS_SIZE",
+    "COMMON",
+    "Ahs",
+    "EncodedPdu",
+    "Pdu",
+    "flat_lun",
+]
 
 BHS_SIZE = 48
 """Bytes of the Basic Header Segment (RFC 7143 11.2.1)."""
 
 COMMON = (
-    bit("immediate", 0, 6),  # 11.2.1.1
-    bits("opcode", 0, 0, 6),  # 11.2.1.2
-    number("ahs_words", 4, 1),  # TotalAHSLength, 11.2.1.5
-    number("data_length", 5, 3),  # DataSegmentLength, 11.2.1.6
-    number("itt", 16, 4),  # 11.2.1.8
+    flag("immediate", 0, 6),  # 11.2.1.1
+    bitfield("opcode", 0, 0, 6),  # 11.2.1.2
+    uint("ahs_words", 4, 1),  # TotalAHSLength, 11.2.1.5
+    uint("data_length", 5, 3),  # DataSegmentLength, 11.2.1.6
+    uint("itt", 16, 4),  # 11.2.1.8
 )
 """What every header has (RFC 7143 11.2.1)."""
 
@@ -64,7 +73,7 @@ class Ahs:
             length = int.from_bytes(rest[:2], "big")
             if len(rest) < 4 or 3 + length > len(rest):
                 raise RemoteProtocolError(
-                    f"iSCSI: an AHS says {length} bytes where {len(rest)} are left: {show(data)}"
+                    f"iSCSI: an AHS says {length} bytes where {len(rest)} are left: {hex_short(data)}"
                 )
             found.append(Ahs(rest[2], rest[3 : 3 + length]))
             rest = rest[len(_padded(rest[: 3 + length])) :]
@@ -72,15 +81,15 @@ class Ahs:
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class EncodedPdu:
     """An encoded PDU before its digests. ``layout`` names the fields that :meth:`lie` may change."""
 
     bhs: bytes
     ahs: bytes = b""
     data: bytes = b""
-    layout: tuple[Place, ...] = COMMON
+    layout: tuple[Field, ...] = COMMON
 
-    def lie(self, **overrides: Value) -> Parts:
+    def override_fields(self, **overrides: Value) -> EncodedPdu:
         """Return these parts with header fields overridden, whatever they should be."""
         places = {place.name: place for place in self.layout}
         bhs = self.bhs
@@ -90,11 +99,11 @@ class Parts:
                     f"no field {name!r} in this header; there are: {', '.join(sorted(places))}"
                 )
             bhs = put(bhs, places[name], value)
-        return Parts(bhs, self.ahs, self.data, self.layout)
+        return EncodedPdu(bhs, self.ahs, self.data, self.layout)
 
-    def poke(self, offset: int, value: bytes) -> Parts:
+    def override_bytes(self, offset: int, value: bytes) -> EncodedPdu:
         """Return these parts with raw bytes of the header overridden: for reserved bits."""
-        return Parts(
+        return EncodedPdu(
             self.bhs[:offset] + value + self.bhs[offset + len(value) :], self.ahs, self.data, self.layout
         )
 
@@ -128,13 +137,13 @@ class Pdu:
     """What all PDUs have. Subclasses name their fields in :attr:`LAYOUT`; ``data`` is unpadded."""
 
     OPCODE: ClassVar[Opcode]
-    LAYOUT: ClassVar[tuple[Place, ...]]
+    LAYOUT: ClassVar[tuple[Field, ...]]
 
     itt: int = NO_TAG
     data: bytes = b""
     ahs: tuple[Ahs, ...] = ()
 
-    def parts(self) -> Parts:
+    def parts(self) -> EncodedPdu:
         """Encode, with lengths that are true."""
         ahs = b"".join(segment.encode() for segment in self.ahs)
         values: dict[str, Value] = {place.name: getattr(self, place.name) for place in self.LAYOUT}
@@ -147,7 +156,7 @@ class Pdu:
         }
         layout = (*COMMON, *self.LAYOUT)
         try:
-            return Parts(pack(BHS_SIZE, layout, values), ahs, self.data, layout)
+            return EncodedPdu(pack(BHS_SIZE, layout, values), ahs, self.data, layout)
         except ValueError as error:
             raise LocalProtocolError(f"{type(self).__name__}: {error}") from None
 

@@ -16,12 +16,12 @@ from typing import Any, TypeVar
 
 from storagetest.errors import RemoteProtocolError
 from storagetest.wire.bitfields import Value
-from storagetest.wire.hexdump import show
+from storagetest.wire.hexdump import hex_short
 from storagetest.wire.iscsi.codes import NO_TAG, LoginStatus, TaskFunction
 from storagetest.wire.iscsi.connection import CLOSED, NEED_DATA, Connection, Received
-from storagetest.wire.iscsi.encoding import Parts, Pdu, flat_lun
+from storagetest.wire.iscsi.encoding import EncodedPdu, Pdu, flat_lun
 from storagetest.wire.iscsi.keys import Pairs, format_text, parse_text
-from storagetest.wire.iscsi.login import DEFAULT_OFFER, Credentials, Dialogue
+from storagetest.wire.iscsi.login import DEFAULT_OFFER, Credentials, LoginNegotiation
 from storagetest.wire.iscsi.pdu import (
     R2T,
     DataIn,
@@ -40,10 +40,10 @@ from storagetest.wire.iscsi.pdu import (
     TextRequest,
     TextResponse,
 )
-from storagetest.wire.iscsi.validator import Numbers, Parameters, Watch
-from storagetest.wire.tcp import Closed, Link, Silence
+from storagetest.wire.iscsi.validator import Parameters, SequenceNumbers, SessionValidator
+from storagetest.wire.tcp import PeerClosed, RecordedConnection, ResponseTimeout
 
-__all__ = ["Aftermath", "Completion", "Initiator", "LoginRefused"]
+__all__ = ["Completion", "Initiator", "LoginRefused", "ProbeOutcome"]
 
 P = TypeVar("P", bound=Pdu)
 DEADLINE = 10.0
@@ -90,7 +90,7 @@ class Completion:
 
 
 @dataclass(frozen=True, slots=True)
-class Aftermath:
+class ProbeOutcome:
     """What came of a provocation: the PDUs up to the answer to a ping, or to the close, or to silence."""
 
     pdus: tuple[Pdu, ...]
@@ -111,14 +111,16 @@ class Aftermath:
 class Initiator:
     """One connection of one session. A context manager; it closes, and logs out where it can."""
 
-    def __init__(self, link: Link, *, name: str, lun: int = 0, deadline: float = DEADLINE) -> None:
+    def __init__(
+        self, link: RecordedConnection, *, name: str, lun: int = 0, deadline: float = DEADLINE
+    ) -> None:
         self.link = link
         self.name = name
         self.lun = flat_lun(lun)
         self.deadline = deadline
         self.stream = Connection()
-        self.numbers = Numbers()
-        self.watch = Watch(self.numbers)
+        self.numbers = SequenceNumbers()
+        self.watch = SessionValidator(self.numbers)
         self.parameters = Parameters()
         self.held: dict[str, str] = {}
         self.replied: Pairs = ()
@@ -129,7 +131,7 @@ class Initiator:
 
     # Sending
 
-    def stamped(self, pdu: P) -> P:
+    def numbered(self, pdu: P) -> P:
         """Number ``pdu`` and give it a task tag where it wants one."""
         if pdu.itt == NO_TAG and not isinstance(pdu, (DataOut, NopOut)):
             pdu = replace(pdu, itt=self.numbers.itt())
@@ -146,9 +148,9 @@ class Initiator:
         padding: bytes | None = None,
     ) -> P:
         """Send ``pdu`` and return it as it was meant. ``lie`` overrides header fields after all else."""
-        meant = self.stamped(pdu) if stamp else pdu
+        meant = self.numbered(pdu) if stamp else pdu
         self.watch.sent(meant)
-        parts = meant.parts().lie(**(lie or {}))
+        parts = meant.parts().override_fields(**(lie or {}))
         wire = parts.wire(
             header_digest=self.parameters.header_digest,
             data_digest=self.parameters.data_digest,
@@ -159,7 +161,7 @@ class Initiator:
         self.send_raw(wire)
         return meant
 
-    def send_parts(self, parts: Parts) -> None:
+    def send_parts(self, parts: EncodedPdu) -> None:
         """Send an encoded PDU, digests put on as negotiated, unknown to the watch."""
         digests = self.parameters
         self.send_raw(parts.wire(header_digest=digests.header_digest, data_digest=digests.data_digest))
@@ -203,7 +205,7 @@ class Initiator:
         raise self._talks_on(what)
 
     def _talks_on(self, what: str) -> RemoteProtocolError:
-        last = show(self.link.last(outgoing=False))
+        last = hex_short(self.link.last(outgoing=False))
         said = f"{what} did not come, among {len(self.frames)} PDUs so far"
         return RemoteProtocolError(f"{self.link.peer}: {said}; last received: {last}")
 
@@ -217,17 +219,17 @@ class Initiator:
     def _odd(self, due: str, pdu: Pdu | None) -> RemoteProtocolError:
         if pdu is not None:
             return RemoteProtocolError(f"{self.link.peer}: a {due} was due, and came {self._seen(pdu)}")
-        last = show(self.link.last(outgoing=True))
-        return Closed(f"{self.link.peer}: closed where a {due} was due; last sent: {last}")
+        last = hex_short(self.link.last(outgoing=True))
+        return PeerClosed(f"{self.link.peer}: closed where a {due} was due; last sent: {last}")
 
     def _seen(self, pdu: Pdu) -> str:
         """Say what the PDU that was received last is, and its header in bytes."""
-        return f"{pdu.summary()} ({show(self.frames[-1].frame.raw[:48])})"
+        return f"{pdu.summary()} ({hex_short(self.frames[-1].frame.raw[:48])})"
 
     def _took(self, event: Received) -> None:
         if event.frame.header_digest_wrong or event.frame.data_digest_wrong:
             raise RemoteProtocolError(
-                f"{self.link.peer}: a digest of the target's is wrong: {show(event.frame.raw)}"
+                f"{self.link.peer}: a digest of the target's is wrong: {hex_short(event.frame.raw)}"
             )
         self.frames.append(event)
         self.watch.received(event)
@@ -255,21 +257,23 @@ class Initiator:
         identity = {"InitiatorName": self.name, "SessionType": "Normal" if target else "Discovery"}
         if target:
             identity["TargetName"] = target
-        dialogue = Dialogue(identity, offer=offered, credentials=credentials, isid=isid, tsih=tsih, cid=cid)
+        dialogue = LoginNegotiation(
+            identity, offer=offered, credentials=credentials, isid=isid, tsih=tsih, cid=cid
+        )
         request: LoginRequest | None = dialogue.first()
         while request is not None:
-            request = dialogue.next(self.exchange(request))
+            request = dialogue.next(self.send_login(request))
         if dialogue.status:
             raise LoginRefused(dialogue.status, self.link.peer)
-        self.established(dialogue.held, max_recv=int(offered.get("MaxRecvDataSegmentLength", "8192")))
+        self.enter_full_feature(dialogue.held, max_recv=int(offered.get("MaxRecvDataSegmentLength", "8192")))
         self.replied, self.isid, self.tsih = dialogue.replied, dialogue.isid, dialogue.tsih
 
-    def exchange(self, request: LoginRequest, *, lie: Mapping[str, Value] | None = None) -> LoginResponse:
+    def send_login(self, request: LoginRequest, *, lie: Mapping[str, Value] | None = None) -> LoginResponse:
         """Send one login request as it is (only numbered) and return the response."""
         self.send(request, lie=lie)
         return self.expect(LoginResponse)
 
-    def established(self, held: Mapping[str, str], *, max_recv: int) -> None:
+    def enter_full_feature(self, held: Mapping[str, str], *, max_recv: int) -> None:
         """Enter the full feature phase with what was negotiated; digests start here."""
         self.held = dict(held)
         self.parameters = self.watch.parameters = Parameters.of(held, max_recv=max_recv)
@@ -287,7 +291,7 @@ class Initiator:
                 return pdu
             if pdu is None:
                 break
-        raise Closed(f"{self.link.peer}: closed where a Logout Response was due")
+        raise PeerClosed(f"{self.link.peer}: closed where a Logout Response was due")
 
     # What a session is for
 
@@ -299,7 +303,7 @@ class Initiator:
             raise RemoteProtocolError(f"{self.link.peer}: a NOP-In of another tag: {answer.summary()}")
         return answer
 
-    def aftermath(self) -> Aftermath:
+    def probe_alive(self) -> ProbeOutcome:
         """Ping, and return what came before the answer; so silence costs one round trip and little waiting.
 
         A ping overtakes a command that is being executed: where nothing has come and a task is outstanding,
@@ -317,14 +321,14 @@ class Initiator:
                 else:
                     answered, end = True, time.monotonic() + SETTLE
                 if answered and (came or not self.watch.waiting):
-                    return Aftermath(tuple(came), closed=False)
+                    return ProbeOutcome(tuple(came), closed=False)
                 if time.monotonic() > end:
                     raise self._talks_on("the answer to a ping")
-        except Silence:
+        except ResponseTimeout:
             self.logged_in = self.logged_in and answered
-            return Aftermath(tuple(came), closed=False, silent=not answered)
+            return ProbeOutcome(tuple(came), closed=False, silent=not answered)
         self.logged_in = False
-        return Aftermath(tuple(came), closed=True)
+        return ProbeOutcome(tuple(came), closed=True)
 
     def text(self, *pairs: tuple[str, str]) -> Pairs:
         """Send a Text Request and return the keys of the whole answer (RFC 7143 11.10, 11.11)."""
@@ -347,7 +351,7 @@ class Initiator:
                 return pdu
             if pdu is None:
                 break
-        raise Closed(f"{self.link.peer}: closed where a Task Management Response was due")
+        raise PeerClosed(f"{self.link.peer}: closed where a Task Management Response was due")
 
     def start(
         self,
@@ -426,7 +430,7 @@ class Initiator:
         came: list[Pdu] = []
         for pdu in self.answers(f"the end of {command.summary()}", times=_TRANSFER):
             if pdu is None:
-                raise Closed(f"{self.link.peer}: closed where the answer to {command.summary()} was due")
+                raise PeerClosed(f"{self.link.peer}: closed where the answer to {command.summary()} was due")
             if pdu.itt != command.itt:
                 raise RemoteProtocolError(
                     f"{self.link.peer}: the answer to {command.summary()} was due, and came {self._seen(pdu)}"

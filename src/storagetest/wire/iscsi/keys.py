@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from storagetest.errors import RemoteProtocolError
-from storagetest.wire.hexdump import show
+from storagetest.wire.hexdump import hex_short
 
 __all__ = [
     "CERTAIN",
@@ -146,11 +146,11 @@ def parse_text(data: bytes) -> Pairs:
             continue
         name, equals, value = piece.partition(b"=")
         if not equals or not name or len(name) > MAX_NAME:
-            raise RemoteProtocolError(f"iSCSI: {piece[:80]!r} is not key=value: {show(data)}")
+            raise RemoteProtocolError(f"iSCSI: {piece[:80]!r} is not key=value: {hex_short(data)}")
         try:
             pairs.append((name.decode("ascii"), value.decode("utf-8")))
         except UnicodeDecodeError:
-            raise RemoteProtocolError(f"iSCSI: {piece[:80]!r} is not text: {show(data)}") from None
+            raise RemoteProtocolError(f"iSCSI: {piece[:80]!r} is not text: {hex_short(data)}") from None
     return tuple(pairs)
 
 

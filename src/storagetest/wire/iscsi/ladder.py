@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from storagetest.errors import RemoteProtocolError
-from storagetest.wire.hexdump import show
+from storagetest.wire.hexdump import hex_short
 from storagetest.wire.iscsi.codes import Stage
 from storagetest.wire.iscsi.connection import Frame, Framer
 from storagetest.wire.iscsi.encoding import Pdu
@@ -44,7 +44,7 @@ def make_decoder() -> Decoder:
             try:
                 pdu = decode(frame.bhs, frame.ahs, frame.data)
             except RemoteProtocolError:
-                rungs.append((f"opcode {frame.bhs[0] & 0x3F:#04x}", [show(frame.raw)]))
+                rungs.append((f"opcode {frame.bhs[0] & 0x3F:#04x}", [hex_short(frame.raw)]))
                 continue
             rungs.append((pdu.summary() + _digests(frame), details(pdu)))
             if isinstance(pdu, LoginRequest):
@@ -75,7 +75,7 @@ def details(pdu: Pdu) -> list[str]:
             except RemoteProtocolError as error:
                 return [str(error)]
         case Reject():
-            return [f"of {show(pdu.data)}"]
+            return [f"of {hex_short(pdu.data)}"]
     return []
 
 
@@ -83,7 +83,7 @@ def _pairs(pdu: Pdu) -> list[tuple[str, str]]:
     try:
         return list(parse_text(pdu.data))
     except RemoteProtocolError:
-        return [("(not key=value)", show(pdu.data))]
+        return [("(not key=value)", hex_short(pdu.data))]
 
 
 def _digests(frame: Frame) -> str:

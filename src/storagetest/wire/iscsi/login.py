@@ -35,7 +35,7 @@ from storagetest.wire.iscsi.keys import (
 )
 from storagetest.wire.iscsi.pdu import LoginRequest, LoginResponse
 
-__all__ = ["DEFAULT_OFFER", "Credentials", "Dialogue", "random_isid"]
+__all__ = ["DEFAULT_OFFER", "Credentials", "LoginNegotiation", "random_isid"]
 
 DEFAULT_OFFER: Mapping[str, str] = {
     "HeaderDigest": "None",
@@ -75,7 +75,7 @@ class Credentials:
         return f"Credentials({self.name!r})"
 
 
-class Dialogue:
+class LoginNegotiation:
     """One login. ``identity`` is what is declared first: InitiatorName, SessionType, TargetName."""
 
     def __init__(

@@ -14,8 +14,8 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from storagetest.errors import RemoteProtocolError
-from storagetest.wire.bitfields import bit, bits, get, number, raw, undefined, unpack
-from storagetest.wire.hexdump import show
+from storagetest.wire.bitfields import bitfield, flag, get, octets, reserved_bits, uint, unpack
+from storagetest.wire.hexdump import hex_short
 from storagetest.wire.iscsi.codes import NO_TAG, Opcode
 from storagetest.wire.iscsi.encoding import BHS_SIZE, COMMON, Ahs, Pdu
 
@@ -40,17 +40,17 @@ __all__ = [
     "TextRequest",
     "TextResponse",
     "decode",
-    "reserved_bits",
+    "set_reserved_bits",
 ]
 
-_FINAL = bit("final", 1, 7)
-_LUN = number("lun", 8, 8)
-_TTT = number("ttt", 20, 4)
-_CMD_SN = number("cmd_sn", 24, 4)
-_EXP_STAT_SN = number("exp_stat_sn", 28, 4)
-_STAT_SN = number("stat_sn", 24, 4)
-_WINDOW = (number("exp_cmd_sn", 28, 4), number("max_cmd_sn", 32, 4))
-_DATA_SN = number("data_sn", 36, 4)
+_FINAL = flag("final", 1, 7)
+_LUN = uint("lun", 8, 8)
+_TTT = uint("ttt", 20, 4)
+_CMD_SN = uint("cmd_sn", 24, 4)
+_EXP_STAT_SN = uint("exp_stat_sn", 28, 4)
+_STAT_SN = uint("stat_sn", 24, 4)
+_WINDOW = (uint("exp_cmd_sn", 28, 4), uint("max_cmd_sn", 32, 4))
+_DATA_SN = uint("data_sn", 36, 4)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,14 +60,14 @@ class ScsiCommand(Pdu):
     OPCODE = Opcode.SCSI_COMMAND
     LAYOUT = (
         _FINAL,
-        bit("read", 1, 6),
-        bit("write", 1, 5),
-        bits("attribute", 1, 0, 3),
+        flag("read", 1, 6),
+        flag("write", 1, 5),
+        bitfield("attribute", 1, 0, 3),
         _LUN,
-        number("expected_length", 20, 4),
+        uint("expected_length", 20, 4),
         _CMD_SN,
         _EXP_STAT_SN,
-        raw("cdb", 32, 16),
+        octets("cdb", 32, 16),
     )
     immediate: bool = False
     final: bool = True
@@ -88,18 +88,18 @@ class ScsiResponse(Pdu):
     OPCODE = Opcode.SCSI_RESPONSE
     LAYOUT = (
         _FINAL,
-        bit("bidi_overflow", 1, 4),
-        bit("bidi_underflow", 1, 3),
-        bit("overflow", 1, 2),
-        bit("underflow", 1, 1),
-        number("response", 2, 1),
-        number("status", 3, 1),
-        number("snack_tag", 20, 4),
+        flag("bidi_overflow", 1, 4),
+        flag("bidi_underflow", 1, 3),
+        flag("overflow", 1, 2),
+        flag("underflow", 1, 1),
+        uint("response", 2, 1),
+        uint("status", 3, 1),
+        uint("snack_tag", 20, 4),
         _STAT_SN,
         *_WINDOW,
-        number("exp_data_sn", 36, 4),
-        number("bidi_residual", 40, 4),
-        number("residual", 44, 4),
+        uint("exp_data_sn", 36, 4),
+        uint("bidi_residual", 40, 4),
+        uint("residual", 44, 4),
     )
     final: bool = True
     bidi_overflow: bool = False
@@ -130,13 +130,13 @@ class TaskRequest(Pdu):
     OPCODE = Opcode.TASK_REQUEST
     LAYOUT = (
         _FINAL,
-        bits("function", 1, 0, 7),
+        bitfield("function", 1, 0, 7),
         _LUN,
-        number("referenced_itt", 20, 4),
+        uint("referenced_itt", 20, 4),
         _CMD_SN,
         _EXP_STAT_SN,
-        number("ref_cmd_sn", 32, 4),
-        number("exp_data_sn", 36, 4),
+        uint("ref_cmd_sn", 32, 4),
+        uint("exp_data_sn", 36, 4),
     )
     immediate: bool = True
     final: bool = True
@@ -154,7 +154,7 @@ class TaskResponse(Pdu):
     """Task Management Function Response (RFC 7143 11.6)."""
 
     OPCODE = Opcode.TASK_RESPONSE
-    LAYOUT = (_FINAL, number("response", 2, 1), _STAT_SN, *_WINDOW)
+    LAYOUT = (_FINAL, uint("response", 2, 1), _STAT_SN, *_WINDOW)
     final: bool = True
     response: int = 0
     stat_sn: int = 0
@@ -167,7 +167,7 @@ class DataOut(Pdu):
     """SCSI Data-Out (RFC 7143 11.7)."""
 
     OPCODE = Opcode.DATA_OUT
-    LAYOUT = (_FINAL, _LUN, _TTT, _EXP_STAT_SN, _DATA_SN, number("buffer_offset", 40, 4))
+    LAYOUT = (_FINAL, _LUN, _TTT, _EXP_STAT_SN, _DATA_SN, uint("buffer_offset", 40, 4))
     final: bool = True
     lun: int = 0
     ttt: int = NO_TAG
@@ -183,18 +183,18 @@ class DataIn(Pdu):
     OPCODE = Opcode.DATA_IN
     LAYOUT = (
         _FINAL,
-        bit("acknowledge", 1, 6),
-        bit("overflow", 1, 2),
-        bit("underflow", 1, 1),
-        bit("has_status", 1, 0),
-        number("status", 3, 1),
+        flag("acknowledge", 1, 6),
+        flag("overflow", 1, 2),
+        flag("underflow", 1, 1),
+        flag("has_status", 1, 0),
+        uint("status", 3, 1),
         _LUN,
         _TTT,
         _STAT_SN,
         *_WINDOW,
         _DATA_SN,
-        number("buffer_offset", 40, 4),
-        number("residual", 44, 4),
+        uint("buffer_offset", 40, 4),
+        uint("residual", 44, 4),
     )
     final: bool = True
     acknowledge: bool = False
@@ -223,9 +223,9 @@ class R2T(Pdu):
         _TTT,
         _STAT_SN,
         *_WINDOW,
-        number("r2t_sn", 36, 4),
-        number("buffer_offset", 40, 4),
-        number("desired_length", 44, 4),
+        uint("r2t_sn", 36, 4),
+        uint("buffer_offset", 40, 4),
+        uint("desired_length", 44, 4),
     )
     final: bool = True
     lun: int = 0
@@ -248,11 +248,11 @@ class AsyncMessage(Pdu):
         _LUN,
         _STAT_SN,
         *_WINDOW,
-        number("event", 36, 1),
-        number("vendor_code", 37, 1),
-        number("parameter1", 38, 2),
-        number("parameter2", 40, 2),
-        number("parameter3", 42, 2),
+        uint("event", 36, 1),
+        uint("vendor_code", 37, 1),
+        uint("parameter1", 38, 2),
+        uint("parameter2", 40, 2),
+        uint("parameter3", 42, 2),
     )
     final: bool = True
     lun: int = 0
@@ -271,7 +271,7 @@ class TextRequest(Pdu):
     """Text Request (RFC 7143 11.10)."""
 
     OPCODE = Opcode.TEXT_REQUEST
-    LAYOUT = (_FINAL, bit("continues", 1, 6), _LUN, _TTT, _CMD_SN, _EXP_STAT_SN)
+    LAYOUT = (_FINAL, flag("continues", 1, 6), _LUN, _TTT, _CMD_SN, _EXP_STAT_SN)
     immediate: bool = False
     final: bool = True
     continues: bool = False
@@ -286,7 +286,7 @@ class TextResponse(Pdu):
     """Text Response (RFC 7143 11.11)."""
 
     OPCODE = Opcode.TEXT_RESPONSE
-    LAYOUT = (_FINAL, bit("continues", 1, 6), _LUN, _TTT, _STAT_SN, *_WINDOW)
+    LAYOUT = (_FINAL, flag("continues", 1, 6), _LUN, _TTT, _STAT_SN, *_WINDOW)
     final: bool = True
     continues: bool = False
     lun: int = 0
@@ -296,8 +296,8 @@ class TextResponse(Pdu):
     max_cmd_sn: int = 0
 
 
-_STAGES = (bit("transit", 1, 7), bit("continues", 1, 6), bits("csg", 1, 2, 2), bits("nsg", 1, 0, 2))
-_SESSION_ID = (raw("isid", 8, 6), number("tsih", 14, 2))
+_STAGES = (flag("transit", 1, 7), flag("continues", 1, 6), bitfield("csg", 1, 2, 2), bitfield("nsg", 1, 0, 2))
+_SESSION_ID = (octets("isid", 8, 6), uint("tsih", 14, 2))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -307,10 +307,10 @@ class LoginRequest(Pdu):
     OPCODE = Opcode.LOGIN_REQUEST
     LAYOUT = (
         *_STAGES,
-        number("version_max", 2, 1),
-        number("version_min", 3, 1),
+        uint("version_max", 2, 1),
+        uint("version_min", 3, 1),
         *_SESSION_ID,
-        number("cid", 20, 2),
+        uint("cid", 20, 2),
         _CMD_SN,
         _EXP_STAT_SN,
     )
@@ -335,12 +335,12 @@ class LoginResponse(Pdu):
     OPCODE = Opcode.LOGIN_RESPONSE
     LAYOUT = (
         *_STAGES,
-        number("version_max", 2, 1),
-        number("version_active", 3, 1),
+        uint("version_max", 2, 1),
+        uint("version_active", 3, 1),
         *_SESSION_ID,
         _STAT_SN,
         *_WINDOW,
-        number("status", 36, 2),
+        uint("status", 36, 2),
     )
     transit: bool = False
     continues: bool = False
@@ -361,7 +361,7 @@ class LogoutRequest(Pdu):
     """Logout Request (RFC 7143 11.14)."""
 
     OPCODE = Opcode.LOGOUT_REQUEST
-    LAYOUT = (_FINAL, bits("reason", 1, 0, 7), number("cid", 20, 2), _CMD_SN, _EXP_STAT_SN)
+    LAYOUT = (_FINAL, bitfield("reason", 1, 0, 7), uint("cid", 20, 2), _CMD_SN, _EXP_STAT_SN)
     immediate: bool = True
     final: bool = True
     reason: int = 0
@@ -377,11 +377,11 @@ class LogoutResponse(Pdu):
     OPCODE = Opcode.LOGOUT_RESPONSE
     LAYOUT = (
         _FINAL,
-        number("response", 2, 1),
+        uint("response", 2, 1),
         _STAT_SN,
         *_WINDOW,
-        number("time2wait", 40, 2),
-        number("time2retain", 42, 2),
+        uint("time2wait", 40, 2),
+        uint("time2retain", 42, 2),
     )
     final: bool = True
     response: int = 0
@@ -399,12 +399,12 @@ class SnackRequest(Pdu):
     OPCODE = Opcode.SNACK
     LAYOUT = (
         _FINAL,
-        bits("kind", 1, 0, 4),
+        bitfield("kind", 1, 0, 4),
         _LUN,
-        number("ttt", 20, 4),
+        uint("ttt", 20, 4),
         _EXP_STAT_SN,
-        number("beg_run", 40, 4),
-        number("run_length", 44, 4),
+        uint("beg_run", 40, 4),
+        uint("run_length", 44, 4),
     )
     final: bool = True
     kind: int = 0
@@ -420,7 +420,7 @@ class Reject(Pdu):
     """Reject (RFC 7143 11.17); ``data`` is the header of the PDU that was rejected."""
 
     OPCODE = Opcode.REJECT
-    LAYOUT = (_FINAL, number("reason", 2, 1), _STAT_SN, *_WINDOW, _DATA_SN)
+    LAYOUT = (_FINAL, uint("reason", 2, 1), _STAT_SN, *_WINDOW, _DATA_SN)
     final: bool = True
     reason: int = 0
     stat_sn: int = 0
@@ -473,7 +473,7 @@ def decode(bhs: bytes, ahs: bytes = b"", data: bytes = b"") -> Pdu:
     opcode = get(bhs, COMMON[1])
     kind = PDUS.get(int(opcode)) if not isinstance(opcode, bytes) else None
     if kind is None or len(bhs) != BHS_SIZE:
-        raise RemoteProtocolError(f"iSCSI: no PDU has opcode {opcode!r}: {show(bhs)}")
+        raise RemoteProtocolError(f"iSCSI: no PDU has opcode {opcode!r}: {hex_short(bhs)}")
     values: dict[str, Any] = dict(unpack(bhs, kind.LAYOUT))
     values["itt"] = get(bhs, COMMON[-1])
     if any(field.name == "immediate" for field in fields(kind)):
@@ -481,8 +481,8 @@ def decode(bhs: bytes, ahs: bytes = b"", data: bytes = b"") -> Pdu:
     return kind(data=data, ahs=Ahs.decode_all(ahs), **values)
 
 
-def reserved_bits(bhs: bytes) -> bytes:
+def set_reserved_bits(bhs: bytes) -> bytes:
     """Return the header with every bit cleared that RFC 7143 11 defines for its opcode; all zero is right."""
     opcode = bhs[0] & 0x3F
     common = COMMON if opcode < Opcode.NOP_IN else COMMON[1:]  # the I bit is the initiator's
-    return undefined(bhs, (*common, *PDUS[opcode].LAYOUT))
+    return reserved_bits(bhs, (*common, *PDUS[opcode].LAYOUT))

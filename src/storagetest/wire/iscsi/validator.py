@@ -47,10 +47,19 @@ from storagetest.wire.iscsi.pdu import (
     TaskResponse,
     TextRequest,
     TextResponse,
-    reserved_bits,
+    set_reserved_bits,
 )
 
-__all__ = ["TRANSITIONS", "Numbers", "Parameters", "Phase", "Violation", "Watch", "before", "plus"]
+__all__ = [
+    "TRANSITIONS",
+    "Parameters",
+    "Phase",
+    "SequenceNumbers",
+    "SessionValidator",
+    "Violation",
+    "before",
+    "plus",
+]
 
 _WRAP = 2**32
 
@@ -139,7 +148,7 @@ class Violation:
 
 
 @dataclass(slots=True)
-class Numbers:
+class SequenceNumbers:
     """What an initiator numbers. ``cmd_sn`` is the next to use, ``exp_stat_sn`` the next expected."""
 
     cmd_sn: int = 1
@@ -178,10 +187,10 @@ class _Task:
     outstanding: dict[int, int] = field(default_factory=dict)
 
 
-class Watch:
+class SessionValidator:
     """Reads what goes both ways; :attr:`violations` is what the target did wrong so far."""
 
-    def __init__(self, numbers: Numbers) -> None:
+    def __init__(self, numbers: SequenceNumbers) -> None:
         self.parameters = Parameters()
         self.phase = Phase.LOGIN
         self.violations: list[Violation] = []
@@ -232,11 +241,11 @@ class Watch:
             self._note("phase", "4.2.4", f"{pdu.summary()} in the phase: {self.phase.value}")
         else:
             self.phase = after
-        if any(reserved_bits(event.frame.bhs)):
+        if any(set_reserved_bits(event.frame.bhs)):
             self._note(
                 "reserved",
                 "11",
-                f"{type(pdu).__name__} sets reserved bits: {reserved_bits(event.frame.bhs).hex()}",
+                f"{type(pdu).__name__} sets reserved bits: {set_reserved_bits(event.frame.bhs).hex()}",
             )
         self._stat_sn(pdu)
         self._window(pdu)

@@ -6,7 +6,7 @@ import struct
 from dataclasses import dataclass
 
 from storagetest.errors import LocalProtocolError, RemoteProtocolError
-from storagetest.wire.hexdump import show
+from storagetest.wire.hexdump import hex_short
 from storagetest.wire.nvme.codes import FABRICS, Admin, Fctype, Io, Status, status_name
 
 __all__ = ["NO_SGL", "Command", "Cqe", "command_name", "in_capsule", "sgl", "transport_sgl"]
@@ -69,7 +69,9 @@ class Command:
     def decode(cls, raw: bytes) -> Command:
         """Read a submission queue entry of 64 bytes."""
         if len(raw) != _SQE.size:
-            raise RemoteProtocolError(f"a submission queue entry has 64 bytes, not {len(raw)}: {show(raw)}")
+            raise RemoteProtocolError(
+                f"a submission queue entry has 64 bytes, not {len(raw)}: {hex_short(raw)}"
+            )
         opcode, flags, cid, nsid, cdw2, cdw3, mptr, dptr, *words = _SQE.unpack(raw)
         return cls(opcode, cid, nsid, flags, cdw2, cdw3, mptr, dptr, *words)
 
@@ -111,7 +113,9 @@ class Cqe:
     def decode(cls, raw: bytes) -> Cqe:
         """Read a completion queue entry of 16 bytes."""
         if len(raw) != _CQE.size:
-            raise RemoteProtocolError(f"a completion queue entry has 16 bytes, not {len(raw)}: {show(raw)}")
+            raise RemoteProtocolError(
+                f"a completion queue entry has 16 bytes, not {len(raw)}: {hex_short(raw)}"
+            )
         result, sqhd, sqid, cid, status = _CQE.unpack(raw)
         return cls(
             cid=cid,

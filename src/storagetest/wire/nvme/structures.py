@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from storagetest.errors import RemoteProtocolError
-from storagetest.wire.hexdump import show
+from storagetest.wire.hexdump import hex_short
 
 __all__ = [
     "Cap",
@@ -99,7 +99,7 @@ def _number(raw: bytes, place: tuple[int, int]) -> int:
 
 def _checked(raw: bytes, least: int, what: str) -> bytes:
     if len(raw) < least:
-        raise RemoteProtocolError(f"{what}: {len(raw)} bytes, not {least}: {show(raw)}")
+        raise RemoteProtocolError(f"{what}: {len(raw)} bytes, not {least}: {hex_short(raw)}")
     return raw
 
 

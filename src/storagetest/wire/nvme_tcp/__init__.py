@@ -7,8 +7,8 @@
 """
 
 from storagetest.wire.nvme_tcp.describe import decoder
-from storagetest.wire.nvme_tcp.pdu import PORT, PduError, decode, encode, mangle
-from storagetest.wire.nvme_tcp.queue import Completion, Ending, Queue
+from storagetest.wire.nvme_tcp.pdu import PORT, PduError, decode, encode, override_field
+from storagetest.wire.nvme_tcp.queue import Completion, ConnectionEnd, Queue
 from storagetest.wire.nvme_tcp.session import Endpoint, Identity, Session
 from storagetest.wire.nvme_tcp.stream import NEED_DATA, Role, Stream
 
@@ -16,7 +16,7 @@ __all__ = [
     "NEED_DATA",
     "PORT",
     "Completion",
-    "Ending",
+    "ConnectionEnd",
     "Endpoint",
     "Identity",
     "PduError",
@@ -27,5 +27,5 @@ __all__ = [
     "decode",
     "decoder",
     "encode",
-    "mangle",
+    "override_field",
 ]

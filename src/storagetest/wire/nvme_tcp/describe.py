@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from storagetest.errors import RemoteProtocolError
-from storagetest.wire.hexdump import show
+from storagetest.wire.hexdump import hex_short
 from storagetest.wire.ladder import Decoder, Rung
 from storagetest.wire.nvme.codes import FABRICS, Fctype
 from storagetest.wire.nvme.command import Command, Cqe, command_name
@@ -25,27 +25,27 @@ from storagetest.wire.nvme_tcp.pdu import (
     Received,
     decode,
 )
-from storagetest.wire.nvme_tcp.stream import cutter
+from storagetest.wire.nvme_tcp.stream import make_splitter
 
 __all__ = ["decoder"]
 
 
 def decoder() -> Decoder:
     """Return a decoder for one connection's ladder."""
-    cut = {True: cutter(), False: cutter()}
-    words = _Words()
+    cut = {True: make_splitter(), False: make_splitter()}
+    words = _Describer()
 
     def rungs(outgoing: bool, data: bytes) -> Iterator[Rung]:  # a Decoder's signature
         try:
             pdus = cut[outgoing](data)
         except ValueError as error:
-            raise RemoteProtocolError(f"{error}: {show(data)}") from None
+            raise RemoteProtocolError(f"{error}: {hex_short(data)}") from None
         return (words.rung(raw) for raw in pdus)
 
     return rungs
 
 
-class _Words:
+class _Describer:
     """Remembers whether this is the admin queue: the same opcode means different things."""
 
     def __init__(self) -> None:
@@ -85,16 +85,18 @@ class _Words:
                 return f"CID {cccid} {offset} + {len(data)}"
             case R2T(cccid, ttag, offset, length):
                 return f"CID {cccid} TTAG {ttag} {offset} + {length}"
-        return show(received.raw)
+        return hex_short(received.raw)
 
     def _details(self, received: Received) -> list[str]:
         match received.pdu:
             case CapsuleCmd(sqe):
                 command = Command.decode(sqe)
                 words = (command.cdw10, command.cdw11, command.cdw12, command.cdw13)
-                return [f"SGL {show(command.dptr)}  CDW10-13 " + " ".join(f"{word:08x}" for word in words)]
+                return [
+                    f"SGL {hex_short(command.dptr)}  CDW10-13 " + " ".join(f"{word:08x}" for word in words)
+                ]
             case H2CTermReq(data=data) | C2HTermReq(data=data):
-                return [show(data)]
+                return [hex_short(data)]
         return []
 
 

@@ -12,11 +12,11 @@ from storagetest.errors import RemoteProtocolError
 from storagetest.wire.nvme.codes import Cns
 from storagetest.wire.nvme.structures import ControllerData, NamespaceData, descriptors
 from storagetest.wire.nvme_tcp.pdu import ICReq, encode
-from storagetest.wire.nvme_tcp.queue import Ending, Lie, Queue
+from storagetest.wire.nvme_tcp.queue import ConnectionEnd, Lie, Queue
 from storagetest.wire.nvme_tcp.session import KATO, Endpoint, Identity, Note, Session, open_queue
-from storagetest.wire.tcp import Link
+from storagetest.wire.tcp import RecordedConnection
 
-__all__ = ["Bench", "Scratch", "implementation", "signature", "wwids"]
+__all__ = ["Harness", "Scratch", "implementation", "signature", "wwids"]
 
 SIGNATURES = (
     (0x438, b"\x53\xef", "ext2, ext3 or ext4"),
@@ -46,7 +46,7 @@ class Scratch:
     end: int
 
 
-class Bench:
+class Harness:
     """A context manager; ``note`` is told of every link."""
 
     def __init__(self, endpoint: Endpoint, note: Note) -> None:
@@ -54,11 +54,11 @@ class Bench:
         self._note = note
         self._stack = ExitStack()
 
-    def link(self, what: str = "link") -> Link:
+    def link(self, what: str = "link") -> RecordedConnection:
         """Return a TCP connection on which nothing was sent."""
         where = self.endpoint
         link = self._stack.enter_context(
-            Link.connect(where.address, where.port, deadline=where.deadline, dial=where.dial)
+            RecordedConnection.connect(where.address, where.port, deadline=where.deadline, dial=where.dial)
         )
         self._note(link, what)
         return link
@@ -95,7 +95,7 @@ class Bench:
             )
         )
 
-    def ending_of_icreq(self, lie: Lie, icreq: ICReq | None = None) -> Ending:
+    def ending_of_icreq(self, lie: Lie, icreq: ICReq | None = None) -> ConnectionEnd:
         """Send an ICReq with a lie in it and wait for what becomes of the connection."""
         queue = self.new_queue(icreq)
         queue.send_raw(lie(encode(queue.icreq)))
@@ -105,7 +105,7 @@ class Bench:
         """Close everything."""
         self._stack.close()
 
-    def __enter__(self) -> Bench:
+    def __enter__(self) -> Harness:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -25,7 +25,7 @@ from enum import IntEnum, IntFlag
 
 from storagetest.errors import LocalProtocolError, RemoteProtocolError
 from storagetest.wire.crc import crc32c
-from storagetest.wire.hexdump import show
+from storagetest.wire.hexdump import hex_short
 
 __all__ = [
     "FIELDS",
@@ -51,7 +51,7 @@ __all__ = [
     "Received",
     "decode",
     "encode",
-    "mangle",
+    "override_field",
     "plen_of",
 ]
 
@@ -112,7 +112,7 @@ class PduError(RemoteProtocolError):
     """The peer's PDU is wrong; ``fes`` and ``fei`` are what a TermReq says of it."""
 
     def __init__(self, message: str, raw: bytes, *, fes: Fes, fei: int = 0) -> None:
-        super().__init__(f"{message}: {show(raw)}")
+        super().__init__(f"{message}: {hex_short(raw)}")
         self.fes = fes
         self.fei = fei
         self.raw = raw
@@ -503,7 +503,7 @@ def _read(pdu_type: PduType, raw: bytes, data: bytes, flags: int) -> Pdu:
     return C2HData(cccid, offset, data, last, bool(flags & Flag.SUCCESS))
 
 
-def mangle(raw: bytes, field: str, value: int | bytes, *, redigest: bool = True) -> bytes:
+def override_field(raw: bytes, field: str, value: int | bytes, *, redigest: bool = True) -> bytes:
     """Return ``raw`` with ``field`` overridden: a name of :data:`FIELDS`, or HDGST or DDGST.
 
     Unless ``redigest`` is false, a header digest that is there is made right again, so that this is the only

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from storagetest.errors import RemoteProtocolError
-from storagetest.wire.hexdump import show
+from storagetest.wire.hexdump import hex_short
 from storagetest.wire.nvme.command import Command, Cqe, in_capsule, transport_sgl
 from storagetest.wire.nvme_tcp.pdu import (
     R2T,
@@ -38,9 +38,9 @@ from storagetest.wire.nvme_tcp.pdu import (
     encode,
 )
 from storagetest.wire.nvme_tcp.stream import Digests, EndOfStream, NeedData, Role, Stream
-from storagetest.wire.tcp import Closed, Link, Silence
+from storagetest.wire.tcp import PeerClosed, RecordedConnection, ResponseTimeout
 
-__all__ = ["ADMIN_IN_CAPSULE", "Completion", "Ending", "Lie", "Queue", "Terminated"]
+__all__ = ["ADMIN_IN_CAPSULE", "Completion", "ConnectionEnd", "Lie", "Queue", "Terminated"]
 
 ADMIN_IN_CAPSULE = 8192
 """Bytes of in-capsule data that every controller takes on the admin queue (3.3.1)."""
@@ -81,7 +81,7 @@ class Completion:
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class ConnectionEnd:
     """What a controller did about a connection: ``term`` if it sent a C2HTermReq, and how it closed.
 
     ``closed`` is None where it had not closed yet; ``before`` are the PDUs that came first.
@@ -128,7 +128,7 @@ class _Transfer:
 class Queue:
     """A connection after its ICResp. Make it with :meth:`open`."""
 
-    def __init__(self, link: Link, icreq: ICReq, *, deadline: float) -> None:
+    def __init__(self, link: RecordedConnection, icreq: ICReq, *, deadline: float) -> None:
         self.link = link
         self.icreq = icreq
         self.deadline = deadline
@@ -145,7 +145,7 @@ class Queue:
         self._answer_r2t = True
 
     @classmethod
-    def open(cls, link: Link, icreq: ICReq | None = None, *, deadline: float = 10.0) -> Queue:
+    def open(cls, link: RecordedConnection, icreq: ICReq | None = None, *, deadline: float = 10.0) -> Queue:
         """Send ``icreq`` on ``link`` and take the ICResp. ``deadline`` in seconds, also for every answer."""
         queue = cls(link, icreq or ICReq(), deadline=deadline)
         queue.link.send(encode(queue.icreq))
@@ -235,10 +235,10 @@ class Queue:
             if isinstance(event, Received):
                 return event
             if isinstance(event, EndOfStream):
-                unfinished = f"; unfinished: {show(event.leftover)}" if event.leftover else ""
-                raise Closed(
+                unfinished = f"; unfinished: {hex_short(event.leftover)}" if event.leftover else ""
+                raise PeerClosed(
                     f"{self.link.peer}: closed ({self.link.closed_how}) where an answer was due; "
-                    f"last sent: {show(self.link.last(outgoing=True))}{unfinished}"
+                    f"last sent: {hex_short(self.link.last(outgoing=True))}{unfinished}"
                 )
             assert isinstance(event, NeedData)
             self.stream.receive_data(self.link.receive(deadline=until - time.monotonic()))
@@ -259,26 +259,26 @@ class Queue:
         """Submit a command and wait for its end."""
         return self.wait(self.submit(command, data=data, reads=reads, inside=inside))
 
-    def ending(self, *, deadline: float | None = None) -> Ending:
+    def ending(self, *, deadline: float | None = None) -> ConnectionEnd:
         """Wait for the controller to end the connection, with a C2HTermReq or without."""
         until = time.monotonic() + (self.patience if deadline is None else deadline)
         before: list[Received] = []
         while True:
             try:
                 received = self.receive(deadline=max(until - time.monotonic(), 0.001))
-            except Closed:
-                return Ending(None, self.link.closed_how, tuple(before))
-            except Silence:
-                return Ending(None, None, tuple(before))
+            except PeerClosed:
+                return ConnectionEnd(None, self.link.closed_how, tuple(before))
+            except ResponseTimeout:
+                return ConnectionEnd(None, None, tuple(before))
             if isinstance(received.pdu, C2HTermReq):
-                return Ending(received, self.link.closed_how, tuple(before))
+                return ConnectionEnd(received, self.link.closed_how, tuple(before))
             before.append(received)
 
     def terminated(self, term: C2HTermReq) -> Terminated:
         """Return the error for a C2HTermReq where an answer was due."""
         return Terminated(
             f"{self.link.peer}: C2HTermReq FES {term.fes:02x}h FEI {term.fei:#x} where an answer was due; "
-            f"it carries {show(term.data)}",
+            f"it carries {hex_short(term.data)}",
             term,
         )
 
@@ -303,7 +303,7 @@ class Queue:
             case C2HTermReq() as term:
                 raise self.terminated(term)
             case _:
-                raise RemoteProtocolError(f"{received.pdu!r:.80} is no answer: {show(received.raw)}")
+                raise RemoteProtocolError(f"{received.pdu!r:.80} is no answer: {hex_short(received.raw)}")
 
     def _transfer(self, cid: int, received: Received) -> _Transfer:
         transfer = self._open.get(cid)
@@ -368,4 +368,4 @@ class Queue:
 
 
 def _broken(what: str, section: str, received: Received) -> RemoteProtocolError:
-    return RemoteProtocolError(f"{what} (NVMe/TCP {section}): {show(received.raw)}")
+    return RemoteProtocolError(f"{what} (NVMe/TCP {section}): {hex_short(received.raw)}")

@@ -19,7 +19,7 @@ from storagetest.wire.nvme.codes import Cns, Feature, Property, status_name
 from storagetest.wire.nvme.structures import Cap, ControllerData, NamespaceData, active_namespaces
 from storagetest.wire.nvme_tcp.pdu import ICReq
 from storagetest.wire.nvme_tcp.queue import Completion, Queue
-from storagetest.wire.tcp import Dial, Link
+from storagetest.wire.tcp import Connector, RecordedConnection
 
 __all__ = ["Endpoint", "Identity", "Session", "connect_queue", "open_queue"]
 
@@ -47,7 +47,7 @@ class Endpoint:
     subnqn: str
     deadline: float = 10.0
     patience: float = 10.0
-    dial: Dial | None = None
+    dial: Connector | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +64,11 @@ class Identity:
         return cls(f"nqn.2014-08.org.nvmexpress:uuid:{name}", name.bytes)
 
 
-Note = Callable[[Link, str], None]
+Note = Callable[[RecordedConnection, str], None]
 """Is told of each link that is made, and what it is for."""
 
 
-def _ignore(link: Link, what: str) -> None:
+def _ignore(link: RecordedConnection, what: str) -> None:
     """Keep no log."""
 
 
@@ -76,7 +76,9 @@ def open_queue(
     endpoint: Endpoint, icreq: ICReq | None = None, *, what: str = "queue", note: Note = _ignore
 ) -> Queue:
     """Connect to ``endpoint`` and exchange ICReq and ICResp; no Connect command yet."""
-    link = Link.connect(endpoint.address, endpoint.port, deadline=endpoint.deadline, dial=endpoint.dial)
+    link = RecordedConnection.connect(
+        endpoint.address, endpoint.port, deadline=endpoint.deadline, dial=endpoint.dial
+    )
     note(link, what)
     try:
         queue = Queue.open(link, icreq, deadline=endpoint.deadline)

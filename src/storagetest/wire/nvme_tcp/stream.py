@@ -34,7 +34,17 @@ from storagetest.wire.nvme_tcp.pdu import (
     plen_of,
 )
 
-__all__ = ["NEED_DATA", "Digests", "EndOfStream", "Event", "NeedData", "Role", "State", "Stream", "cutter"]
+__all__ = [
+    "NEED_DATA",
+    "Digests",
+    "EndOfStream",
+    "Event",
+    "NeedData",
+    "Role",
+    "State",
+    "Stream",
+    "make_splitter",
+]
 
 LIMIT = 16 * 1024 * 1024
 """Bytes of the largest PDU that is accepted: no transfer of a case's comes near."""
@@ -190,7 +200,7 @@ class Stream:
                 raise PduError(why, received.raw, fes=Fes.INVALID_HEADER_FIELD, fei=1)
 
 
-def cutter() -> Callable[[bytes], list[bytes]]:
+def make_splitter() -> Callable[[bytes], list[bytes]]:
     """Return a function that is fed bytes and returns the whole PDUs so far, undecoded and unjudged.
 
     It raises :class:`ValueError` once PLEN cannot be (a ladder or a proxy wants to see what is wrong, too).

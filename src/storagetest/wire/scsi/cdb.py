@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from storagetest.errors import LocalProtocolError
-from storagetest.wire.bitfields import Place, Value, bit, bits, get, number, pack, put
+from storagetest.wire.bitfields import Field, Value, bitfield, flag, get, pack, put, uint
 
 __all__ = [
     "COMMANDS",
@@ -62,87 +62,87 @@ class Command:
     name: str
     opcode: int
     length: int
-    fields: tuple[Place, ...] = ()
+    fields: tuple[Field, ...] = ()
     service_action: int | None = None
 
 
-_DPO, _FUA = bit("dpo", 1, 4), bit("fua", 1, 3)
-_PROTECT = bits("protect", 1, 5, 3)
-_SA = bits("service_action", 1, 0, 5)
+_DPO, _FUA = flag("dpo", 1, 4), flag("fua", 1, 3)
+_PROTECT = bitfield("protect", 1, 5, 3)
+_SA = bitfield("service_action", 1, 0, 5)
 
 
-def _at(lba: tuple[int, int], blocks: tuple[int, int]) -> tuple[Place, ...]:
-    return (number("lba", *lba), number("blocks", *blocks))
+def _at(lba: tuple[int, int], blocks: tuple[int, int]) -> tuple[Field, ...]:
+    return (uint("lba", *lba), uint("blocks", *blocks))
 
 
-_IO6 = (bits("lba_high", 1, 0, 5), number("lba", 2, 2), number("blocks", 4, 1))
+_IO6 = (bitfield("lba_high", 1, 0, 5), uint("lba", 2, 2), uint("blocks", 4, 1))
 _AT10, _AT12, _AT16 = _at((2, 4), (7, 2)), _at((2, 4), (6, 4)), _at((2, 8), (10, 4))
 _IO10, _IO12, _IO16 = ((_PROTECT, _DPO, _FUA, *at) for at in (_AT10, _AT12, _AT16))
-_VERIFY = (_PROTECT, _DPO, bits("bytchk", 1, 1, 2))
-_SAME = (_PROTECT, bit("anchor", 1, 4), bit("unmap", 1, 3))
+_VERIFY = (_PROTECT, _DPO, bitfield("bytchk", 1, 1, 2))
+_SAME = (_PROTECT, flag("anchor", 1, 4), flag("unmap", 1, 3))
 _MODE = (
-    bit("llbaa", 1, 4),
-    bit("dbd", 1, 3),
-    bits("page_control", 2, 6, 2),
-    bits("page", 2, 0, 6),
-    number("subpage", 3, 1),
+    flag("llbaa", 1, 4),
+    flag("dbd", 1, 3),
+    bitfield("page_control", 2, 6, 2),
+    bitfield("page", 2, 0, 6),
+    uint("subpage", 3, 1),
 )
 
 TEST_UNIT_READY = Command("TEST UNIT READY", 0x00, 6)
-REQUEST_SENSE = Command("REQUEST SENSE", 0x03, 6, (bit("desc", 1, 0), number("allocation", 4, 1)))
+REQUEST_SENSE = Command("REQUEST SENSE", 0x03, 6, (flag("desc", 1, 0), uint("allocation", 4, 1)))
 READ_6 = Command("READ(6)", 0x08, 6, _IO6)
 WRITE_6 = Command("WRITE(6)", 0x0A, 6, _IO6)
 INQUIRY = Command(
     "INQUIRY",
     0x12,
     6,
-    (bit("cmddt", 1, 1), bit("evpd", 1, 0), number("page", 2, 1), number("allocation", 3, 2)),
+    (flag("cmddt", 1, 1), flag("evpd", 1, 0), uint("page", 2, 1), uint("allocation", 3, 2)),
 )
 RESERVE_6 = Command("RESERVE(6)", 0x16, 6)
 RELEASE_6 = Command("RELEASE(6)", 0x17, 6)
-MODE_SENSE_6 = Command("MODE SENSE(6)", 0x1A, 6, (*_MODE, number("allocation", 4, 1)))
-START_STOP_UNIT = Command("START STOP UNIT", 0x1B, 6, (bit("immed", 1, 0), bit("start", 4, 0)))
-READ_CAPACITY_10 = Command("READ CAPACITY(10)", 0x25, 10, (number("lba", 2, 4), bit("pmi", 8, 0)))
+MODE_SENSE_6 = Command("MODE SENSE(6)", 0x1A, 6, (*_MODE, uint("allocation", 4, 1)))
+START_STOP_UNIT = Command("START STOP UNIT", 0x1B, 6, (flag("immed", 1, 0), flag("start", 4, 0)))
+READ_CAPACITY_10 = Command("READ CAPACITY(10)", 0x25, 10, (uint("lba", 2, 4), flag("pmi", 8, 0)))
 READ_10 = Command("READ(10)", 0x28, 10, _IO10)
 WRITE_10 = Command("WRITE(10)", 0x2A, 10, _IO10)
 WRITE_AND_VERIFY_10 = Command("WRITE AND VERIFY(10)", 0x2E, 10, (*_VERIFY, *_AT10))
 VERIFY_10 = Command("VERIFY(10)", 0x2F, 10, (*_VERIFY, *_AT10))
-PRE_FETCH_10 = Command("PRE-FETCH(10)", 0x34, 10, (bit("immed", 1, 1), *_AT10))
-SYNCHRONIZE_CACHE_10 = Command("SYNCHRONIZE CACHE(10)", 0x35, 10, (bit("immed", 1, 1), *_AT10))
+PRE_FETCH_10 = Command("PRE-FETCH(10)", 0x34, 10, (flag("immed", 1, 1), *_AT10))
+SYNCHRONIZE_CACHE_10 = Command("SYNCHRONIZE CACHE(10)", 0x35, 10, (flag("immed", 1, 1), *_AT10))
 WRITE_SAME_10 = Command("WRITE SAME(10)", 0x41, 10, (*_SAME, *_AT10))
-UNMAP = Command("UNMAP", 0x42, 10, (bit("anchor", 1, 0), number("allocation", 7, 2)))
-MODE_SENSE_10 = Command("MODE SENSE(10)", 0x5A, 10, (*_MODE, number("allocation", 7, 2)))
-PERSISTENT_RESERVE_IN = Command("PERSISTENT RESERVE IN", 0x5E, 10, (_SA, number("allocation", 7, 2)))
+UNMAP = Command("UNMAP", 0x42, 10, (flag("anchor", 1, 0), uint("allocation", 7, 2)))
+MODE_SENSE_10 = Command("MODE SENSE(10)", 0x5A, 10, (*_MODE, uint("allocation", 7, 2)))
+PERSISTENT_RESERVE_IN = Command("PERSISTENT RESERVE IN", 0x5E, 10, (_SA, uint("allocation", 7, 2)))
 PERSISTENT_RESERVE_OUT = Command(
     "PERSISTENT RESERVE OUT",
     0x5F,
     10,
-    (_SA, bits("scope", 2, 4, 4), bits("type", 2, 0, 4), number("allocation", 5, 4)),
+    (_SA, bitfield("scope", 2, 4, 4), bitfield("type", 2, 0, 4), uint("allocation", 5, 4)),
 )
 READ_16 = Command("READ(16)", 0x88, 16, _IO16)
 COMPARE_AND_WRITE = Command(
-    "COMPARE AND WRITE", 0x89, 16, (_PROTECT, _DPO, _FUA, number("lba", 2, 8), number("blocks", 13, 1))
+    "COMPARE AND WRITE", 0x89, 16, (_PROTECT, _DPO, _FUA, uint("lba", 2, 8), uint("blocks", 13, 1))
 )
 WRITE_16 = Command("WRITE(16)", 0x8A, 16, _IO16)
 ORWRITE_16 = Command("ORWRITE(16)", 0x8B, 16, _IO16)
 VERIFY_16 = Command("VERIFY(16)", 0x8F, 16, (*_VERIFY, *_AT16))
-SYNCHRONIZE_CACHE_16 = Command("SYNCHRONIZE CACHE(16)", 0x91, 16, (bit("immed", 1, 1), *_AT16))
-WRITE_SAME_16 = Command("WRITE SAME(16)", 0x93, 16, (*_SAME, bit("ndob", 1, 0), *_AT16))
+SYNCHRONIZE_CACHE_16 = Command("SYNCHRONIZE CACHE(16)", 0x91, 16, (flag("immed", 1, 1), *_AT16))
+WRITE_SAME_16 = Command("WRITE SAME(16)", 0x93, 16, (*_SAME, flag("ndob", 1, 0), *_AT16))
 READ_CAPACITY_16 = Command(
-    "READ CAPACITY(16)", 0x9E, 16, (number("lba", 2, 8), number("allocation", 10, 4)), 0x10
+    "READ CAPACITY(16)", 0x9E, 16, (uint("lba", 2, 8), uint("allocation", 10, 4)), 0x10
 )
-GET_LBA_STATUS = Command("GET LBA STATUS", 0x9E, 16, (number("lba", 2, 8), number("allocation", 10, 4)), 0x12)
-REPORT_LUNS = Command("REPORT LUNS", 0xA0, 12, (number("select", 2, 1), number("allocation", 6, 4)))
+GET_LBA_STATUS = Command("GET LBA STATUS", 0x9E, 16, (uint("lba", 2, 8), uint("allocation", 10, 4)), 0x12)
+REPORT_LUNS = Command("REPORT LUNS", 0xA0, 12, (uint("select", 2, 1), uint("allocation", 6, 4)))
 REPORT_SUPPORTED_OPERATION_CODES = Command(
     "REPORT SUPPORTED OPERATION CODES",
     0xA3,
     12,
     (
-        bit("rctd", 2, 7),
-        bits("options", 2, 0, 3),
-        number("requested_opcode", 3, 1),
-        number("requested_action", 4, 2),
-        number("allocation", 6, 4),
+        flag("rctd", 2, 7),
+        bitfield("options", 2, 0, 3),
+        uint("requested_opcode", 3, 1),
+        uint("requested_action", 4, 2),
+        uint("allocation", 6, 4),
     ),
     0x0C,
 )
@@ -167,7 +167,7 @@ def cdb(command: Command, **values: Value) -> bytes:
         data = pack(command.length, command.fields, filled)
     except ValueError as error:
         raise LocalProtocolError(f"{command.name}: {error}") from None
-    data = put(data, number("opcode", 0, 1), command.opcode)
+    data = put(data, uint("opcode", 0, 1), command.opcode)
     return data if command.service_action is None else put(data, _SA, command.service_action)
 
 

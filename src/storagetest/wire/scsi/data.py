@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from storagetest.errors import RemoteProtocolError
-from storagetest.wire.hexdump import show
+from storagetest.wire.hexdump import hex_short
 
 __all__ = [
     "BlockLimits",
@@ -36,7 +36,9 @@ __all__ = [
 
 def _want(data: bytes, size: int, what: str) -> None:
     if len(data) < size:
-        raise RemoteProtocolError(f"SCSI: {what} of {len(data)} bytes, at least {size} are due: {show(data)}")
+        raise RemoteProtocolError(
+            f"SCSI: {what} of {len(data)} bytes, at least {size} are due: {hex_short(data)}"
+        )
 
 
 @dataclass(frozen=True, slots=True)

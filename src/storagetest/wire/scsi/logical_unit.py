@@ -23,12 +23,12 @@ from storagetest.wire.scsi.reservations import (
 )
 from storagetest.wire.scsi.sense import Sense, decode_sense
 
-__all__ = ["Answer", "Completed", "Runs", "Unit"]
+__all__ = ["CommandCompletion", "CommandRunner", "LogicalUnit", "ScsiResult"]
 
 ALLOCATION = 4096
 
 
-class Completed(Protocol):
+class CommandCompletion(Protocol):
     """How a command ended, as any transport says it."""
 
     @property
@@ -39,14 +39,14 @@ class Completed(Protocol):
     def data(self) -> bytes: ...  # noqa: D102
 
 
-class Runs(Protocol):
+class CommandRunner(Protocol):
     """What runs a command: ``read`` bytes are expected in, ``data`` goes out."""
 
-    def command(self, cdb: bytes, *, read: int = 0, data: bytes = b"") -> Completed: ...  # noqa: D102
+    def command(self, cdb: bytes, *, read: int = 0, data: bytes = b"") -> CommandCompletion: ...  # noqa: D102
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Answer:
+class ScsiResult:
     """A command's end, and what was asked."""
 
     asked: str
@@ -87,27 +87,27 @@ class Answer:
     __repr__ = __str__
 
 
-class Unit:
+class LogicalUnit:
     """One logical unit through one I_T nexus. ``block_size`` is needed for what moves blocks."""
 
-    def __init__(self, runs: Runs, *, block_size: int = 512) -> None:
+    def __init__(self, runs: CommandRunner, *, block_size: int = 512) -> None:
         self.runs = runs
         self.block_size = block_size
 
-    def run(self, command: Command, *, read: int = 0, data: bytes = b"", **fields: Any) -> Answer:  # noqa: ANN401  # Value
+    def run(self, command: Command, *, read: int = 0, data: bytes = b"", **fields: Any) -> ScsiResult:  # noqa: ANN401  # Value
         """Run any command."""
         block = cdb(command, **fields)
         return self.answer(self.runs.command(block, read=read, data=data), c.describe(block))
 
     @staticmethod
-    def answer(done: Completed, asked: str) -> Answer:
+    def answer(done: CommandCompletion, asked: str) -> ScsiResult:
         """Read a completion; CHECK CONDITION without sense data is the target's fault (SAM-5 5.13)."""
         if done.status == Status.CHECK_CONDITION and not done.sense:
             raise RemoteProtocolError(f"{asked}: CHECK CONDITION without sense data")
         sense = decode_sense(done.sense) if done.sense else None
-        return Answer(asked, done.status, sense, done.data)
+        return ScsiResult(asked, done.status, sense, done.data)
 
-    def ready(self) -> Answer:
+    def ready(self) -> ScsiResult:
         """TEST UNIT READY."""
         return self.run(c.TEST_UNIT_READY)
 
@@ -119,38 +119,38 @@ class Unit:
             seen.append(answer.sense)
         return seen
 
-    def inquiry(self, page: int | None = None, *, allocation: int = 255) -> Answer:
+    def inquiry(self, page: int | None = None, *, allocation: int = 255) -> ScsiResult:
         """INQUIRY: standard data, or a VPD page."""
         evpd = page is not None
         return self.run(c.INQUIRY, read=allocation, evpd=evpd, page=page or 0, allocation=allocation)
 
-    def capacity16(self, *, allocation: int = 32) -> Answer:
+    def capacity16(self, *, allocation: int = 32) -> ScsiResult:
         """READ CAPACITY(16)."""
         return self.run(c.READ_CAPACITY_16, read=allocation, allocation=allocation)
 
-    def luns(self, *, select: int = 0, allocation: int = ALLOCATION) -> Answer:
+    def luns(self, *, select: int = 0, allocation: int = ALLOCATION) -> ScsiResult:
         """REPORT LUNS."""
         return self.run(c.REPORT_LUNS, read=allocation, select=select, allocation=allocation)
 
-    def read(self, lba: int, blocks: int = 1, *, command: Command = c.READ_16, **fields: Any) -> Answer:  # noqa: ANN401  # Value
+    def read(self, lba: int, blocks: int = 1, *, command: Command = c.READ_16, **fields: Any) -> ScsiResult:  # noqa: ANN401  # Value
         """READ, by READ(16) unless another is named."""
         return self.run(command, read=blocks * self.block_size, lba=lba, blocks=blocks, **fields)
 
-    def write(self, lba: int, data: bytes, *, command: Command = c.WRITE_16, **fields: Any) -> Answer:  # noqa: ANN401  # Value
+    def write(self, lba: int, data: bytes, *, command: Command = c.WRITE_16, **fields: Any) -> ScsiResult:  # noqa: ANN401  # Value
         """WRITE whole blocks, by WRITE(16) unless another is named."""
         return self.run(command, data=data, lba=lba, blocks=len(data) // self.block_size, **fields)
 
-    def unmap(self, *ranges: tuple[int, int]) -> Answer:
+    def unmap(self, *ranges: tuple[int, int]) -> ScsiResult:
         """UNMAP."""
         data = unmap_list(*ranges)
         return self.run(c.UNMAP, data=data, allocation=len(data))
 
-    def compare_and_write(self, lba: int, compare: bytes, write: bytes) -> Answer:
+    def compare_and_write(self, lba: int, compare: bytes, write: bytes) -> ScsiResult:
         """COMPARE AND WRITE."""
         blocks = len(compare) // self.block_size
         return self.run(c.COMPARE_AND_WRITE, data=compare + write, lba=lba, blocks=blocks)
 
-    def reserve_in(self, action: PrIn, *, allocation: int = ALLOCATION) -> Answer:
+    def reserve_in(self, action: PrIn, *, allocation: int = ALLOCATION) -> ScsiResult:
         """PERSISTENT RESERVE IN."""
         return self.run(
             c.PERSISTENT_RESERVE_IN, read=allocation, service_action=int(action), allocation=allocation
@@ -165,7 +165,7 @@ class Unit:
         type: int = 0,  # noqa: A002  # the standard's word
         scope: int = 0,
         aptpl: bool = False,
-    ) -> Answer:
+    ) -> ScsiResult:
         """PERSISTENT RESERVE OUT with the basic parameter list."""
         data = out_list(key, action_key, aptpl=aptpl)
         return self.run(
@@ -177,19 +177,19 @@ class Unit:
             allocation=len(data),
         )
 
-    def register(self, new: int, *, key: int = 0, aptpl: bool = False) -> Answer:
+    def register(self, new: int, *, key: int = 0, aptpl: bool = False) -> ScsiResult:
         """REGISTER: ``new`` in the place of ``key``; ``new`` 0 unregisters."""
         return self.reserve_out(PrOut.REGISTER, key=key, action_key=new, aptpl=aptpl)
 
-    def reserve(self, kind: PrType | int, key: int) -> Answer:
+    def reserve(self, kind: PrType | int, key: int) -> ScsiResult:
         """RESERVE."""
         return self.reserve_out(PrOut.RESERVE, key=key, type=kind)
 
-    def release(self, kind: PrType | int, key: int) -> Answer:
+    def release(self, kind: PrType | int, key: int) -> ScsiResult:
         """RELEASE."""
         return self.reserve_out(PrOut.RELEASE, key=key, type=kind)
 
-    def preempt(self, kind: PrType | int, key: int, victim: int, *, abort: bool = False) -> Answer:
+    def preempt(self, kind: PrType | int, key: int, victim: int, *, abort: bool = False) -> ScsiResult:
         """PREEMPT, or PREEMPT AND ABORT, the registrations of ``victim``."""
         action = PrOut.PREEMPT_AND_ABORT if abort else PrOut.PREEMPT
         return self.reserve_out(action, key=key, action_key=victim, type=kind)
@@ -202,7 +202,7 @@ class Unit:
         """READ RESERVATION, decoded. :class:`RemoteProtocolError` where it fails."""
         return decode_reservation(self._good(self.reserve_in(PrIn.READ_RESERVATION)))
 
-    def _good(self, answer: Answer) -> bytes:
+    def _good(self, answer: ScsiResult) -> bytes:
         if not answer.good:
             raise RemoteProtocolError(str(answer))
         return answer.data

@@ -6,7 +6,7 @@ import struct
 from dataclasses import dataclass
 
 from storagetest.errors import RemoteProtocolError
-from storagetest.wire.hexdump import show
+from storagetest.wire.hexdump import hex_short
 
 __all__ = [
     "Capabilities",
@@ -68,11 +68,11 @@ class FullStatus:
 
 def _header(data: bytes, what: str) -> tuple[int, bytes]:
     if len(data) < 8:
-        raise RemoteProtocolError(f"SCSI: {what} data of {len(data)} bytes: {show(data)}")
+        raise RemoteProtocolError(f"SCSI: {what} data of {len(data)} bytes: {hex_short(data)}")
     generation, length = struct.unpack(">II", data[:8])
     if length > len(data) - 8:
         raise RemoteProtocolError(
-            f"SCSI: {what} says {length} bytes where {len(data) - 8} follow: {show(data)}"
+            f"SCSI: {what} says {length} bytes where {len(data) - 8} follow: {hex_short(data)}"
         )
     return generation, data[8 : 8 + length]
 
@@ -89,7 +89,7 @@ def decode_reservation(data: bytes) -> Reservation:
     if not body:
         return Reservation(generation, held=False)
     if len(body) < 16:
-        raise RemoteProtocolError(f"SCSI: a reservation descriptor of {len(body)} bytes: {show(data)}")
+        raise RemoteProtocolError(f"SCSI: a reservation descriptor of {len(body)} bytes: {hex_short(data)}")
     return Reservation(generation, True, int.from_bytes(body[:8], "big"), body[13] >> 4, body[13] & 0x0F)
 
 
@@ -100,7 +100,7 @@ _MASK = ((4, 7, 7), (4, 6, 6), (4, 5, 5), (4, 3, 3), (4, 1, 1), (5, 0, 8))
 def decode_capabilities(data: bytes) -> Capabilities:
     """Read REPORT CAPABILITIES data."""
     if len(data) < 8:
-        raise RemoteProtocolError(f"SCSI: REPORT CAPABILITIES data of {len(data)} bytes: {show(data)}")
+        raise RemoteProtocolError(f"SCSI: REPORT CAPABILITIES data of {len(data)} bytes: {hex_short(data)}")
     types = frozenset(kind for byte, shift, kind in _MASK if data[byte] >> shift & 1)
     return Capabilities(
         length=int.from_bytes(data[:2], "big"),
@@ -120,7 +120,7 @@ def decode_full_status(data: bytes) -> tuple[FullStatus, ...]:
     while rest:
         extra = int.from_bytes(rest[20:24], "big")
         if len(rest) < 24 + extra:
-            raise RemoteProtocolError(f"SCSI: a full status descriptor past the end: {show(data)}")
+            raise RemoteProtocolError(f"SCSI: a full status descriptor past the end: {hex_short(data)}")
         found.append(
             FullStatus(
                 key=int.from_bytes(rest[:8], "big"),

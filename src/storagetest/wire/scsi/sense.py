@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from storagetest.errors import RemoteProtocolError
-from storagetest.wire.hexdump import show
+from storagetest.wire.hexdump import hex_short
 from storagetest.wire.scsi.codes import Asc, SenseKey
 
 __all__ = ["Sense", "decode_sense", "fixed_sense"]
@@ -42,7 +42,7 @@ def decode_sense(data: bytes) -> Sense:
         return _fixed(data, code)
     if code in _DESCRIPTOR and len(data) >= 8:
         return _with_descriptors(data, code)
-    raise RemoteProtocolError(f"SCSI: this is no sense data: {show(data)}")
+    raise RemoteProtocolError(f"SCSI: this is no sense data: {hex_short(data)}")
 
 
 def _fixed(data: bytes, code: int) -> Sense:

@@ -22,16 +22,16 @@ from pydantic.fields import FieldInfo
 
 from storagetest.config.base import Mark, Size, WorkloadOptions
 from storagetest.errors import WorkloadError
-from storagetest.measure.bottleneck import Headroom
+from storagetest.measure.bottleneck import Utilisation
 from storagetest.measure.run import Sample, Unit
 from storagetest.measure.series import LOAD, Series
-from storagetest.protocols.base import Attachment, Gives
+from storagetest.protocols.base import Attachment, AttachmentKind
 from storagetest.units import format_size
-from storagetest.workloads._agent.result import Answer, Lane, Phase
+from storagetest.workloads._agent.result import AgentResult, OpStats, PhaseStats
 from storagetest.workloads._agent.run import run_agent
 from storagetest.workloads._fio.base import data_file, data_size
 from storagetest.workloads._metrics import latency_values
-from storagetest.workloads.base import Scale, Workload
+from storagetest.workloads.base import LoadSize, Workload
 
 __all__ = ["AgentOptions", "AgentWorkload", "fill_data", "room"]
 
@@ -76,22 +76,22 @@ class AgentWorkload(Workload[O]):
     tools: ClassVar[Mapping[str, tuple[str, ...]]] = {"python3": ("python3", "--version")}
 
     @abstractmethod
-    def request(self, attachment: Attachment, options: O, scale: Scale) -> dict[str, Any]:
+    def request(self, attachment: Attachment, options: O, scale: LoadSize) -> dict[str, Any]:
         """Return what is asked of the agent: ``command``, ``seconds`` (a phase; None: no limit) and more."""
 
     @abstractmethod
-    def values(self, answer: Answer, options: O) -> dict[str, float]:
+    def values(self, answer: AgentResult, options: O) -> dict[str, float]:
         """Return the metrics' values; those of :meth:`operations` and ``client_cpu`` are added to them."""
 
-    def operations(self, answer: Answer, options: O) -> Mapping[str, Lane]:  # noqa: ARG002
+    def operations(self, answer: AgentResult, options: O) -> Mapping[str, OpStats]:  # noqa: ARG002
         """Return the lanes whose latencies are metrics (:func:`latencies`), by operation."""
         return {}
 
-    def invalid(self, answer: Answer, options: O) -> tuple[str, ...]:  # noqa: ARG002
+    def invalid(self, answer: AgentResult, options: O) -> tuple[str, ...]:  # noqa: ARG002
         """Return why what was measured carries no verdict; nothing: it does."""
         return ()
 
-    def patience(self, request: Mapping[str, Any], scale: Scale) -> float:  # noqa: ARG002
+    def patience(self, request: Mapping[str, Any], scale: LoadSize) -> float:  # noqa: ARG002
         """Return the seconds that all phases may take where none has a limit."""
         return 3600.0
 
@@ -102,12 +102,12 @@ class AgentWorkload(Workload[O]):
         fields = type(options).model_fields
         return {name: _shown(fields[name], value) for name, value in {**dumped, **shared}.items()}
 
-    def measure(self, attachment: Attachment, options: O, scale: Scale) -> Sample:
+    def measure(self, attachment: Attachment, options: O, scale: LoadSize) -> Sample:
         """Run all phases once."""
-        request = {**self.request(attachment, options, scale), "course": scale.interval}
+        request = {**self.request(attachment, options, scale), "timeline_interval": scale.interval}
         # All phases may take the runtime, and making and tidying what is between them as long again, twice.
         limit = 4 * scale.runtime if request["seconds"] is not None else self.patience(request, scale)
-        door = {"door": scale.start.place} if scale.start is not None else {}
+        door = {"barrier": scale.start.place} if scale.start is not None else {}
         deadline = _SLACK + limit + scale.patience
         answer = run_agent(attachment.client, {**request, **door}, deadline=deadline)
         try:
@@ -121,7 +121,7 @@ class AgentWorkload(Workload[O]):
         series = _course(answer, attachment.client.name, first, scale.interval)
         return replace(sample, series=series, began=first)
 
-    def ceiling(self, attachment: Attachment, options: O, scale: Scale) -> float | None:
+    def ceiling(self, attachment: Attachment, options: O, scale: LoadSize) -> float | None:
         """Run the same for a moment on the client's own memory, a tmpfs: what it does without a target.
 
         None where a repeat is so short that this would be most of it, for loads with a data set, and for
@@ -129,12 +129,12 @@ class AgentWorkload(Workload[O]):
         """
         if scale.runtime < _WORTH_A_CEILING or options.whole or self.dataset(options, scale) is not None:
             return None
-        memory = replace(attachment, path="/dev/shm", gives=Gives.FILESYSTEM, size=_CEILING_SIZE)  # noqa: S108  # a tmpfs
+        memory = replace(attachment, path="/dev/shm", gives=AttachmentKind.FILESYSTEM, size=_CEILING_SIZE)  # noqa: S108  # a tmpfs
         short = replace(scale, size=_CEILING_SIZE // 4, ramp=0.0, runtime=_CEILING_SECONDS, interval=0.0)
         headroom = self.measure(memory, options, short).headroom
         return None if headroom is None else headroom.rate
 
-    def _sample(self, answer: Answer, options: O, request: str) -> Sample:
+    def _sample(self, answer: AgentResult, options: O, request: str) -> Sample:
         values = self.values(answer, options)
         operations = {name: lane for name, lane in self.operations(answer, options).items() if lane.ops}
         for name, lane in operations.items():
@@ -155,16 +155,16 @@ class AgentWorkload(Workload[O]):
             evidence=evidence,
             operations={name: lane.latency for name, lane in operations.items()},
             invalid=self.invalid(answer, options),
-            headroom=Headroom(ios / seconds, busiest_core=busiest_core) if seconds > 0 else None,
+            headroom=Utilisation(ios / seconds, busiest_core=busiest_core) if seconds > 0 else None,
             spans={name: phase.times for name, phase in answer.phases.items() if phase.times is not None},
         )
 
-    def evidence(self, answer: Answer) -> dict[str, str]:
+    def evidence(self, answer: AgentResult) -> dict[str, str]:
         """Return what the answer says beyond its phases, as texts."""
         return {name: json.dumps(value) for name, value in answer.more.items() if value}
 
 
-def _course(answer: Answer, host: str, first: float, interval: float) -> tuple[Series, ...]:
+def _course(answer: AgentResult, host: str, first: float, interval: float) -> tuple[Series, ...]:
     """Return operations a second over time, by lane, in seconds since the ``first`` phase began.
 
     The last interval of a phase is as long as the phase still lasted.
@@ -182,26 +182,26 @@ def _course(answer: Answer, host: str, first: float, interval: float) -> tuple[S
     )
 
 
-def fill_data(attachment: Attachment, scale: Scale) -> None:
+def fill_data(attachment: Attachment, scale: LoadSize) -> None:
     """Write the data set that loads by fio and by the agent share, whole, with incompressible data."""
     size = data_size(attachment, scale)
     request = {
         "command": "loads.fill",
         "path": data_file(attachment, scale),
         "size": size,
-        "make": attachment.gives is Gives.FILESYSTEM,
+        "make": attachment.gives is AttachmentKind.FILESYSTEM,
         "seed": _FILL_SEED,
     }
     run_agent(attachment.client, request, deadline=_SLACK + size / _SLOWEST_FILL)
 
 
-def room(attachment: Attachment, scale: Scale, *, need: int) -> int:
+def room(attachment: Attachment, scale: LoadSize, *, need: int) -> int:
     """Return the bytes to use: what the scale asks for, or what there is room for.
 
     Raises :class:`WorkloadError` where that is less than ``need``.
     """
     free = attachment.size
-    if attachment.gives is Gives.FILESYSTEM:
+    if attachment.gives is AttachmentKind.FILESYSTEM:
         if _PLENTY * max(need, scale.size) > free:  # then it matters what other loads have left there
             free = min(free, _free(attachment))
         free = int(free * _SHARE_OF_FREE)
@@ -228,7 +228,7 @@ def _shown(field: FieldInfo, value: object) -> object:
     return value
 
 
-def _story(answer: Answer, kept: Iterable[Lane]) -> str:
+def _story(answer: AgentResult, kept: Iterable[OpStats]) -> str:
     """Return all that was measured, so that nothing is lost of it: one phase a line.
 
     The bins too, unless they are ``kept`` elsewhere.
@@ -239,7 +239,7 @@ def _story(answer: Answer, kept: Iterable[Lane]) -> str:
     )
 
 
-def _told(phase: Phase, elsewhere: Container[int]) -> dict[str, Any]:
+def _told(phase: PhaseStats, elsewhere: Container[int]) -> dict[str, Any]:
     lanes: dict[str, dict[str, Any]] = {
         name: {
             "ops": lane.ops,

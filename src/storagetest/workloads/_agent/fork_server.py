@@ -25,9 +25,9 @@ from typing import Any, TypeVar
 from storagetest.agent.bundle import ARGV, message
 from storagetest.errors import DeadlineExceeded, HostError, StoragetestError
 from storagetest.hosts.base import Host
-from storagetest.hosts.interactive import Conversation, Line, LineLate, LineLost
+from storagetest.hosts.interactive import Channel, ChannelLost, ChannelTimeout, InteractiveProcess
 
-__all__ = ["Attendant", "Errand", "Started"]
+__all__ = ["AgentChannel", "ForkServer", "ProgramChannel"]
 
 _LIFE = 12 * 3600.0
 """Seconds after which an attendant is ended wherever it is: no session of tests takes longer."""
@@ -36,15 +36,15 @@ _PATIENCE = 5.0
 """Seconds that the agents have to end when the host is closed."""
 
 
-class Errand(Line):
+class AgentChannel(Channel):
     """Our end of one agent's streams; ``begin`` of the attendant makes it. For one thread."""
 
-    def __init__(self, attendant: Attendant, number: int) -> None:
+    def __init__(self, attendant: ForkServer, number: int) -> None:
         self._attendant, self.number = attendant, number
         self._news = threading.Condition()
         self._said: list[bytes] = []
         self._status: int | None = None
-        self._complaint = ""
+        self._stderr = ""
         self._lost = ""
 
     # What the attendant hears.
@@ -58,7 +58,7 @@ class Errand(Line):
     def ended(self, status: int, complaint: str) -> None:
         """Take the agent's end."""
         with self._news:
-            self._status, self._complaint = status, complaint
+            self._status, self._stderr = status, complaint
             self._news.notify_all()
 
     def lost(self, why: str) -> None:
@@ -80,12 +80,12 @@ class Errand(Line):
             said, self._said = b"".join(self._said), []
         return said
 
-    def complaint(self) -> str:
-        """See :meth:`Line.complaint`: it comes when the agent has ended."""
-        return self._complaint
+    def stderr_text(self) -> str:
+        """See :meth:`Line.stderr_text`: it comes when the agent has ended."""
+        return self._stderr
 
-    def hang_up(self) -> None:
-        """See :meth:`Line.hang_up`."""
+    def close_stdin(self) -> None:
+        """See :meth:`Line.close_stdin`."""
         self._order(end=True)
 
     def status(self, limit: float) -> int:
@@ -107,20 +107,20 @@ class Errand(Line):
     def _order(self, **what: object) -> None:
         if self._status is None and not self._lost:
             with suppress(StoragetestError):  # which will be heard
-                self._attendant.say({"n": self.number, **what})
+                self._attendant.send_line({"n": self.number, **what})
 
     def _wait(self, until: Any, limit: float) -> None:  # noqa: ANN401
         with self._news:
             if not self._news.wait_for(lambda: until() or self._lost, timeout=limit):
-                raise LineLate
+                raise ChannelTimeout
             if not until():
-                raise LineLost(self._lost)
+                raise ChannelLost(self._lost)
 
 
-class Started(Errand):
+class ProgramChannel(AgentChannel):
     """Our end of a command's streams, byte for byte. To close it does not end the command."""
 
-    def __init__(self, attendant: Attendant, number: int) -> None:
+    def __init__(self, attendant: ForkServer, number: int) -> None:
         super().__init__(attendant, number)
         self._complained: list[bytes] = []
 
@@ -141,8 +141,8 @@ class Started(Errand):
         """Take that nothing more will be heard of the command; what it means stands in the first line."""
         super().lost(why.partition("\n")[0].rstrip(":"))
 
-    def complaint(self) -> str:
-        """See :meth:`Line.complaint`."""
+    def stderr_text(self) -> str:
+        """See :meth:`Line.stderr_text`."""
         with self._news:
             return b"".join(self._complained).decode(errors="replace")
 
@@ -151,10 +151,10 @@ class Started(Errand):
         self._attendant.forget(self.number)
 
 
-Asked = TypeVar("Asked", bound=Errand)
+Asked = TypeVar("Asked", bound=AgentChannel)
 
 
-class Attendant:
+class ForkServer:
     """The controller's side. ``host.once(Attendant)`` is a host's own; it is started when first wanted."""
 
     def __init__(self, host: Host) -> None:
@@ -162,9 +162,9 @@ class Attendant:
         self._starting = threading.Lock()
         self._turn = threading.Lock()
         self._stack = ExitStack()
-        self._talk: Conversation | None = None
+        self._talk: InteractiveProcess | None = None
         self._listener: threading.Thread | None = None
-        self._errands: dict[int, Errand] = {}
+        self._errands: dict[int, AgentChannel] = {}
         self._number = 0
         self._impossible = False
         self._told = threading.Condition()
@@ -179,28 +179,28 @@ class Attendant:
         with self._starting:
             return not self._impossible and (self._talk is not None or self._start())
 
-    def begin(self, request: Mapping[str, Any], *, deadline: float) -> Errand | None:
+    def start_program(self, request: Mapping[str, Any], *, deadline: float) -> AgentChannel | None:
         """Have an agent forked that ends within ``deadline`` seconds; None where none can be.
 
         Raises :class:`HostError`.
         """
         if not self.there():
             return None
-        errand = self._new(Errand)
-        self.say({"n": errand.number, "agent": dict(request), "deadline": deadline})
+        errand = self._new(AgentChannel)
+        self.send_line({"n": errand.number, "agent": dict(request), "deadline": deadline})
         return errand
 
     def start(
         self, argv: Sequence[str], *, env: Mapping[str, str], stdin: bytes, deadline: float
-    ) -> Started | None:
+    ) -> ProgramChannel | None:
         """Start a command, where the attendant is there: see :meth:`Shortcut.start`."""
         if self._talk is None or self._silent:
             return None
-        started = self._new(Started)
+        started = self._new(ProgramChannel)
         text = base64.b64encode(stdin).decode()
         order = {"program": list(argv), "env": dict(env), "stdin": text, "deadline": deadline}
         try:
-            self.say({"n": started.number, **order})
+            self.send_line({"n": started.number, **order})
         except StoragetestError:  # it cannot have begun: no whole line has come there
             started.close()
             return None
@@ -212,20 +212,20 @@ class Attendant:
             errand = self._errands[self._number] = kind(self, self._number)
         return errand
 
-    def say(self, order: Mapping[str, Any]) -> None:
+    def send_line(self, order: Mapping[str, Any]) -> None:
         """Tell the attendant something. Raises :class:`HostError`."""
         with self._turn:
             if self._talk is None:
                 raise HostError(f"{self._host.name}: its attendant is gone")
             try:
-                self._talk.say(json.dumps(order))
+                self._talk.send_line(json.dumps(order))
             except DeadlineExceeded:
                 self._talk.abandon()  # a part of a line may have gone, and what came next would be its rest
                 raise
 
     def terminate(self, pid: int, limit: float) -> None:
         """Send TERM to the agent of that process id. Raises :class:`HostError` if that takes longer."""
-        self.say({"term": pid})
+        self.send_line({"term": pid})
         with self._told:
             if not self._told.wait_for(lambda: pid in self._terminated, timeout=limit):
                 self.is_silent()
@@ -248,7 +248,7 @@ class Attendant:
             if self._silent and self._talk is not None:
                 self._talk.abandon()
             with suppress(StoragetestError):
-                self.say({"bye": True})
+                self.send_line({"bye": True})
             if self._listener is not None:
                 self._listener.join(_PATIENCE)
             self._give_up("it was ended, as its host is closed")
@@ -260,9 +260,9 @@ class Attendant:
             talk = self._stack.enter_context(
                 self._host.converse(ARGV, deadline=_LIFE, first=first, name="its attendant")
             )
-            said = _heard(talk.hear(_READY))
+            said = _heard(talk.read_line(_READY))
             while said is None:  # a banner's line, say
-                said = _heard(talk.hear(_READY))
+                said = _heard(talk.read_line(_READY))
         except HostError as error:
             self._give_up(str(error))
             if "`python3` is not installed" not in str(error):
@@ -275,7 +275,7 @@ class Attendant:
         if said.get("phase") != "ready":
             self._give_up("")
             raise HostError(f"{self._host.name}: the attendant said {said} and did not begin")
-        talk.speak_while_hearing()
+        talk.enable_full_duplex()
         self._talk = talk
         self._host.shortcut = self
         self._listener = threading.Thread(
@@ -284,11 +284,11 @@ class Attendant:
         self._listener.start()
         return True
 
-    def _listen(self, talk: Conversation) -> None:
+    def _listen(self, talk: InteractiveProcess) -> None:
         """Hand on what agents say, until the attendant ends."""
         try:
             while True:
-                self._hand_on(talk.hear(_LIFE))
+                self._hand_on(talk.read_line(_LIFE))
         except StoragetestError as error:
             why = str(error).removeprefix(f"{self._host.name}: ")
         except Exception as error:  # a thread's exception would be lost
@@ -315,7 +315,7 @@ class Attendant:
                 self._told.notify_all()
         errand = self._errands.get(said.get("ended", 0))
         if errand is not None:
-            errand.ended(said["status"], said["complaint"])
+            errand.ended(said["status"], said["stderr"])
 
     def _give_up(self, why: str) -> None:
         with self._turn:

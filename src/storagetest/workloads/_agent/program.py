@@ -10,14 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from storagetest.errors import DeadlineExceeded, HostError
-from storagetest.hosts.base import Host, shown
+from storagetest.hosts.base import Host, format_command
 from storagetest.workloads._agent.run import run_agent
 
-__all__ = ["Ran", "run_program"]
+__all__ = ["ProgramResult", "run_program"]
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class ProgramResult:
     """What became of a program: exit status (128 + n, if signal n ended it), seconds, and what it left."""
 
     status: int
@@ -36,7 +36,7 @@ def run_program(
     deadline: float,
     count: Sequence[str] = (),
     files: Sequence[str] = (),
-) -> Ran | None:
+) -> ProgramResult | None:
     """Run ``argv`` and return what became of it; None where there is no such program.
 
     The texts of what the globs ``count`` match are read before and after it. ``files`` are names of files
@@ -50,9 +50,9 @@ def run_program(
         return None
     if said.get("late"):
         raise DeadlineExceeded(
-            f"{host.name}: `{shown(argv)}` did not end within {deadline:g} s and was killed"
+            f"{host.name}: `{format_command(argv)}` did not end within {deadline:g} s and was killed"
         )
     if said.get("long"):
-        raise HostError(f"{host.name}: `{shown(argv)}` printed more than can be read at once")
+        raise HostError(f"{host.name}: `{format_command(argv)}` printed more than can be read at once")
     names = ("status", "out", "err", "seconds", "before", "after", "files")
-    return Ran(**{name: said[name] for name in names})
+    return ProgramResult(**{name: said[name] for name in names})

@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from storagetest.counters.cpu import Busy, busy, parse_stat
+from storagetest.counters.cpu import CpuUsage, busy, parse_stat
 from storagetest.errors import WorkloadError
-from storagetest.measure.common_window import Span
+from storagetest.measure.common_window import ActivitySpan
 from storagetest.measure.histogram import Histogram
 
-__all__ = ["Answer", "Lane", "Phase", "read_answer"]
+__all__ = ["AgentResult", "OpStats", "PhaseStats", "read_answer"]
 
 _ADVICE = {
     "ENOSPC": "the target is full: make room there, or use a smaller size or fewer files",
@@ -33,7 +33,7 @@ _ADVICE = {
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class OpStats:
     """Operations of one kind in a phase: those in its window, and in ``total``; bytes likewise (0: none).
 
     ``course`` is how many ended in each interval of the window, by its number; empty: not asked for.
@@ -48,7 +48,7 @@ class Lane:
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
+class PhaseStats:
     """A phase of the agent's.
 
     ``seconds`` is the window in which all workers were at work, and what ended in it was counted; ``span``
@@ -65,9 +65,9 @@ class Phase:
     tail: float
     cpu: float
     overlap: bool
-    lanes: Mapping[str, Lane]
+    lanes: Mapping[str, OpStats]
     began: float = 0.0
-    times: Span | None = None
+    times: ActivitySpan | None = None
 
     def rate(self, lane: str) -> float:
         """Return the operations per second."""
@@ -79,15 +79,15 @@ class Phase:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class AgentResult:
     """A result: its phases by name in their order, the client's processor time, and what else it says."""
 
-    phases: Mapping[str, Phase]
-    cpu: Busy | None = None
+    phases: Mapping[str, PhaseStats]
+    cpu: CpuUsage | None = None
     more: Mapping[str, Any] = field(default_factory=dict)
 
 
-def read_answer(stdout: str, stderr: str) -> Answer:
+def read_answer(stdout: str, stderr: str) -> AgentResult:
     """Return what the agent's output says. Raises :class:`WorkloadError`."""
     lines = [line for line in map(_object, stdout.splitlines()) if line.get("t") in {"result", "error"}]
     if not lines:
@@ -126,13 +126,13 @@ def _complaint(line: Mapping[str, Any]) -> str:
     return message
 
 
-def _answer(value: Mapping[str, Any]) -> Answer:
+def _answer(value: Mapping[str, Any]) -> AgentResult:
     phases = {name: _phase(name, phase) for name, phase in value.get("phases", {}).items()}
     more = {name: found for name, found in value.items() if name not in {"phases", "cpu"}}
-    return Answer(phases, _cpu(*value.get("cpu", ("", ""))), more)
+    return AgentResult(phases, _cpu(*value.get("cpu", ("", ""))), more)
 
 
-def _phase(name: str, said: Mapping[str, Any]) -> Phase:
+def _phase(name: str, said: Mapping[str, Any]) -> PhaseStats:
     numbers = {
         key: _number(f"{name}: {key}", said[key]) for key in ("seconds", "span", "spread", "tail", "cpu")
     }
@@ -144,24 +144,24 @@ def _phase(name: str, said: Mapping[str, Any]) -> Phase:
         raise ValueError(f"{name}: nothing was done in {numbers['seconds']} s")
     times = None
     if "times" in said:
-        times = Span(*(_count(f"{name}: times", each) * 1e-9 for each in said["times"]))
+        times = ActivitySpan(*(_count(f"{name}: times", each) * 1e-9 for each in said["times"]))
         if not times.first <= times.since <= times.until <= times.last:
             raise ValueError(f"{name}: it began and ended at {said['times']}")
-    return Phase(**numbers, overlap=bool(said["overlap"]), lanes=lanes, began=began, times=times)
+    return PhaseStats(**numbers, overlap=bool(said["overlap"]), lanes=lanes, began=began, times=times)
 
 
-def _lane(name: str, said: Mapping[str, Any]) -> Lane:
+def _lane(name: str, said: Mapping[str, Any]) -> OpStats:
     latency = Histogram.from_fio_bins(said["bins"])
     ops, total = _count(name, said["ops"]), _count(name, said["total"])
     moved, in_all = _count(name, said.get("bytes", 0)), _count(name, said.get("total_bytes", 0))
-    course = {int(slot): _count(name, count) for slot, count in said.get("course", {}).items()}
+    course = {int(slot): _count(name, count) for slot, count in said.get("timeline", {}).items()}
     if course and sum(course.values()) != ops:
         raise ValueError(f"{name}: {ops} operations, {sum(course.values())} in their course")
     if latency.count != ops or ops > total or moved > in_all:
         raise ValueError(
             f"{name}: {ops} of {total} operations, {latency.count} latencies, {moved} of {in_all} B"
         )
-    return Lane(ops, total, moved, in_all, latency, course)
+    return OpStats(ops, total, moved, in_all, latency, course)
 
 
 def _number(name: str, value: object) -> float:
@@ -176,7 +176,7 @@ def _count(name: str, value: object) -> int:
     return value
 
 
-def _cpu(before: str, after: str) -> Busy | None:
+def _cpu(before: str, after: str) -> CpuUsage | None:
     try:
         return busy(parse_stat(before), parse_stat(after))
     except ValueError:  # no /proc: the other figures are good, and a gate on this one says that it is missing

@@ -14,11 +14,11 @@ from typing import Any
 from storagetest.agent.bundle import ARGV, message
 from storagetest.errors import DeadlineExceeded, HostError, WorkloadError
 from storagetest.hosts.base import Completed, Host
-from storagetest.hosts.interactive import Conversation, LineLate, LineLost
-from storagetest.workloads._agent.fork_server import Attendant, Errand
-from storagetest.workloads._agent.result import Answer, read_answer
+from storagetest.hosts.interactive import ChannelLost, ChannelTimeout, InteractiveProcess
+from storagetest.workloads._agent.fork_server import AgentChannel, ForkServer
+from storagetest.workloads._agent.result import AgentResult, read_answer
 
-__all__ = ["attended", "end_agent", "run_agent", "talk_with_agent"]
+__all__ = ["has_fork_server", "open_agent_session", "run_agent", "terminate_agent"]
 
 _LATER = 15.0
 """Seconds after the agent's own deadline at which the host ends it: it should have said why before."""
@@ -30,9 +30,9 @@ _MOST = 64 << 20
 """Bytes that an agent may say."""
 
 
-def attended(client: Host) -> bool:
+def has_fork_server(client: Host) -> bool:
     """Return whether agents are forked there by an attendant. Raises :class:`HostError`."""
-    return client.far and client.once(Attendant).there()
+    return client.expensive_exec and client.resource(ForkServer).there()
 
 
 def run_agent(
@@ -41,7 +41,7 @@ def run_agent(
     *,
     deadline: float,
     on_line: Callable[[str], None] | None = None,
-) -> Answer:
+) -> AgentResult:
     """Run the command that ``request`` names on ``client``, within ``deadline`` seconds.
 
     ``on_line`` is called with each line that the agent says, as it comes.
@@ -49,7 +49,9 @@ def run_agent(
     Raises :class:`WorkloadError`, whose message says what to do next, and :class:`HostError` where the client
     itself is lost.
     """
-    name = f"{client.name}: {request['command'].replace('_', '-')} on {request['path']}"
+    name = (
+        f"{client.name}: {request['command'].removeprefix('loads.').replace('_', '-')} on {request['path']}"
+    )
     whole = {"deadline": deadline, **request}
     try:
         done = _run(client, whole, deadline, on_line)
@@ -69,14 +71,18 @@ def run_agent(
 
 
 @contextmanager
-def talk_with_agent(client: Host, request: Mapping[str, Any], *, deadline: float) -> Iterator[Conversation]:
+def open_agent_session(
+    client: Host, request: Mapping[str, Any], *, deadline: float
+) -> Iterator[InteractiveProcess]:
     """Begin the command that ``request`` names on ``client``, and yield a conversation with it.
 
     It is over when the block is left, and by ``deadline`` seconds from now. Raises :class:`HostError`, also
     where there is no python3, and what a :class:`Conversation` does.
     """
     whole = {"deadline": deadline, **request}
-    errand = client.once(Attendant).begin(whole, deadline=deadline) if client.far else None
+    errand = (
+        client.resource(ForkServer).start_program(whole, deadline=deadline) if client.expensive_exec else None
+    )
     name = f"the agent's {request['command']}"
     if errand is None:
         with client.converse(ARGV, deadline=deadline, first=message(whole) + b"\n", name=name) as talk:
@@ -84,7 +90,7 @@ def talk_with_agent(client: Host, request: Mapping[str, Any], *, deadline: float
         return
     with closing(errand):
         try:
-            yield Conversation(client.name, name, errand)
+            yield InteractiveProcess(client.name, name, errand)
         except BaseException:
             _part(errand)
             raise
@@ -94,13 +100,13 @@ def talk_with_agent(client: Host, request: Mapping[str, Any], *, deadline: float
             )
 
 
-def end_agent(client: Host, pid: int, *, deadline: float) -> None:
+def terminate_agent(client: Host, pid: int, *, deadline: float) -> None:
     """Tell the agent with that process id on ``client`` to end, and return when it has been told.
 
     Raises :class:`HostError`.
     """
-    if attended(client):
-        client.once(Attendant).terminate(pid, deadline)
+    if has_fork_server(client):
+        client.resource(ForkServer).terminate(pid, deadline)
     else:
         client.run(["kill", "-TERM", str(pid)], deadline=deadline, check=False)
 
@@ -108,7 +114,11 @@ def end_agent(client: Host, pid: int, *, deadline: float) -> None:
 def _run(
     client: Host, request: Mapping[str, Any], deadline: float, on_line: Callable[[str], None] | None
 ) -> Completed:
-    errand = client.once(Attendant).begin(request, deadline=deadline + _SOON) if client.far else None
+    errand = (
+        client.resource(ForkServer).start_program(request, deadline=deadline + _SOON)
+        if client.expensive_exec
+        else None
+    )
     if errand is None:
         late = deadline + _LATER
         return client.run(ARGV, deadline=late, check=False, stdin=message(request), on_line=on_line)
@@ -118,18 +128,18 @@ def _run(
         try:
             said = "".join(_said(errand, limit, on_line or (lambda _: None)))
             status = errand.status(_PARTING)
-        except LineLate:  # the attendant itself would have ended it by now
-            client.once(Attendant).is_silent()
+        except ChannelTimeout:  # the attendant itself would have ended it by now
+            client.resource(ForkServer).is_silent()
             raise DeadlineExceeded(f"{client.name}: the agent did not end within {deadline:g} s") from None
-        except LineLost as lost:
+        except ChannelLost as lost:
             raise HostError(f"{client.name}: the agent was lost: {lost}") from None
         except BaseException:
             _part(errand)
             raise
-    return Completed(client.name, ARGV, status, said, errand.complaint(), time.monotonic() - began)
+    return Completed(client.name, ARGV, status, said, errand.stderr_text(), time.monotonic() - began)
 
 
-def _said(errand: Errand, limit: float, on_line: Callable[[str], None]) -> Iterator[str]:
+def _said(errand: AgentChannel, limit: float, on_line: Callable[[str], None]) -> Iterator[str]:
     """Yield what an agent says until it ends. Raises what a :class:`Line` does, and :class:`HostError`."""
     until, size = time.monotonic() + limit, 0
     while data := errand.receive(max(0.0, until - time.monotonic())):
@@ -142,18 +152,18 @@ def _said(errand: Errand, limit: float, on_line: Callable[[str], None]) -> Itera
         yield text
 
 
-def _part(errand: Errand) -> bool:
+def _part(errand: AgentChannel) -> bool:
     """End an agent; whether it is gone, or goes as soon as its client is back."""
-    errand.hang_up()
-    with suppress(LineLost):
+    errand.close_stdin()
+    with suppress(ChannelLost):
         try:
             errand.status(_PARTING)
-        except LineLate:
+        except ChannelTimeout:
             return False
     return True
 
 
-def _read(name: str, done: Completed) -> Answer:
+def _read(name: str, done: Completed) -> AgentResult:
     try:
         answer = read_answer(done.stdout, done.stderr)
     except WorkloadError as error:

@@ -17,7 +17,7 @@ from storagetest.units import format_size
 from storagetest.workloads._custom.base import CustomWorkload, register
 from storagetest.workloads._custom.job_file import CustomJob, read_jobs
 from storagetest.workloads._fio.base import FioOptions, FioWorkload, Pattern, first_ios, utilisation
-from storagetest.workloads._fio.job import FioJob, argv_of, first_io_job, barrier_option
+from storagetest.workloads._fio.job import FioJob, argv_of, barrier_option, first_io_job
 from storagetest.workloads._fio.parse import ExpectedReport, FioResult
 from storagetest.workloads._fio.run import SCOUT, run_command
 from storagetest.workloads._metrics import bandwidth, latencies, latency_values, rate

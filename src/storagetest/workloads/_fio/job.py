@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from storagetest.agent.barrier import LEAD
 
-__all__ = ["FIRST", "LOG", "FioJob", "argv", "argv_of", "scout", "waiting"]
+__all__ = ["FIRST", "LOG", "FioJob", "argv", "argv_of", "barrier_option", "first_io_job"]
 
 LOG = "load"
 """How the names of the files of fio's logs begin."""
@@ -74,11 +74,11 @@ def argv(*jobs: FioJob, door: str = "") -> tuple[str, ...]:
     with them the first job's :func:`scout`, whose report is the last.
     """
     workers = sum(job.jobs for job in jobs) + 1
-    every = [[*_options(job, at_once=bool(door)), *waiting(door, workers, job.delay)] for job in jobs]
-    return argv_of([*every, scout(every[0])] if door else every)
+    every = [[*_options(job, at_once=bool(door)), *barrier_option(door, workers, job.delay)] for job in jobs]
+    return argv_of([*every, first_io_job(every[0])] if door else every)
 
 
-def scout(section: Sequence[str]) -> list[str]:
+def first_io_job(section: Sequence[str]) -> list[str]:
     """Return the options of a worker that does the first I/O of the job in ``section``, and no other one.
 
     fio tells when an I/O was only in a log of every I/O, which is too much of a whole load. The scout
@@ -97,7 +97,7 @@ def scout(section: Sequence[str]) -> list[str]:
     return [f"--name={FIRST}", *like, *once, *log]
 
 
-def waiting(door: str, workers: int, delay: float = 0.0) -> tuple[str, ...]:
+def barrier_option(door: str, workers: int, delay: float = 0.0) -> tuple[str, ...]:
     """Return the option by which one of ``workers`` waits at the ``door``; none without one.
 
     fio runs it when a worker is set up, right before it looks at the clock for its first I/O. One that is to

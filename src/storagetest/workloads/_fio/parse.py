@@ -29,7 +29,7 @@ from typing import Any
 from storagetest.errors import WorkloadError
 from storagetest.measure.histogram import Histogram, merge
 
-__all__ = ["MINIMUM_VERSION", "Expected", "FioResult", "parse", "parse_all"]
+__all__ = ["MINIMUM_VERSION", "ExpectedReport", "FioResult", "parse", "parse_all"]
 
 MINIMUM_VERSION = (3, 7)
 """The bins are where we read them, in nanoseconds, from 3.2 on; 3.7 is the oldest in use."""
@@ -61,7 +61,7 @@ class FioResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class ExpectedReport:
     """What a job must report: ``directions`` (``read``, ``write`` or both), and how long it was to run.
 
     ``runtime`` is in seconds (None: a pass over the size), ``in_flight`` how many I/Os fio keeps going: by as
@@ -81,10 +81,10 @@ def parse(
 
     Raises :class:`WorkloadError`.
     """
-    return parse_all(stdout, stderr, [Expected(directions, runtime, in_flight)])[0]
+    return parse_all(stdout, stderr, [ExpectedReport(directions, runtime, in_flight)])[0]
 
 
-def parse_all(stdout: str, stderr: str, expected: Sequence[Expected]) -> tuple[FioResult, ...]:
+def parse_all(stdout: str, stderr: str, expected: Sequence[ExpectedReport]) -> tuple[FioResult, ...]:
     """Return what fio reports of each of its jobs that has directions, in their order.
 
     Raises :class:`WorkloadError`.
@@ -102,14 +102,14 @@ def parse_all(stdout: str, stderr: str, expected: Sequence[Expected]) -> tuple[F
             for job, one in zip(_jobs(report, len(expected)), expected, strict=True)
             if one.directions
         )
-    except _DoubtError as doubt:
+    except _ImplausibleReport as doubt:
         raise WorkloadError(f"{doubt}{_tail(stdout, stderr)}") from None
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         what = f"fio's report cannot be trusted ({type(error).__name__}: {error})"
         raise WorkloadError(f"{what}{_tail(stdout, stderr)}") from None
 
 
-class _DoubtError(Exception):
+class _ImplausibleReport(Exception):
     """Why the report is not believed."""
 
 
@@ -118,23 +118,23 @@ def _report(stdout: str) -> Mapping[str, Any]:
     lines = stdout.splitlines()
     starts = [number for number, line in enumerate(lines) if _START.fullmatch(line)]
     if not starts:
-        raise _DoubtError("fio gave no report: it failed, or was ended before it was done")
+        raise _ImplausibleReport("fio gave no report: it failed, or was ended before it was done")
     if len(starts) > 1:
-        raise _DoubtError(f"fio gave {len(starts)} reports where one was asked for")
+        raise _ImplausibleReport(f"fio gave {len(starts)} reports where one was asked for")
     inside = ["{"]
     for line in lines[starts[0] + 1 :]:
         if not line[:1].isalpha():
             inside.append(line)
         elif _JSON_IN_LINE.search(line):
-            raise _DoubtError("fio's report is damaged: a diagnostic swallowed a part of it")
+            raise _ImplausibleReport("fio's report is damaged: a diagnostic swallowed a part of it")
         if line.rstrip() == "}":
             break
     else:
-        raise _DoubtError("fio's report breaks off")
+        raise _ImplausibleReport("fio's report breaks off")
     try:
         report = json.loads("\n".join(inside))
     except ValueError as error:
-        raise _DoubtError(f"fio's report is damaged ({error})") from None
+        raise _ImplausibleReport(f"fio's report is damaged ({error})") from None
     return dict(report)
 
 
@@ -145,7 +145,7 @@ def _version(report: Mapping[str, Any]) -> str:
         raise ValueError(f"fio version is {text!r}")
     if (int(match[1]), int(match[2])) < MINIMUM_VERSION:
         wanted = ".".join(map(str, MINIMUM_VERSION))
-        raise _DoubtError(f"{text} is too old: fio {wanted} or newer is needed for latency histograms")
+        raise _ImplausibleReport(f"{text} is too old: fio {wanted} or newer is needed for latency histograms")
     return text
 
 
@@ -161,12 +161,12 @@ def _jobs(report: Mapping[str, Any], count: int) -> Sequence[Mapping[str, Any]]:
     jobs: Sequence[Mapping[str, Any]] = report["jobs"]
     if len(jobs) != count:
         wanted = "one group was" if count == 1 else f"{count} were"
-        raise _DoubtError(f"fio reports {len(jobs)} jobs where {wanted} asked for")
+        raise _ImplausibleReport(f"fio reports {len(jobs)} jobs where {wanted} asked for")
     for job in jobs:
         code = _whole(job, "error")
         if code:
             name = errno.errorcode.get(code, "unknown error")
-            raise _DoubtError(f"fio's I/O failed: {os.strerror(code)} ({name})")
+            raise _ImplausibleReport(f"fio's I/O failed: {os.strerror(code)} ({name})")
     return jobs
 
 
@@ -174,16 +174,16 @@ def _result(section: Mapping[str, Any], version: str, runtime: float | None, in_
     ios, total = _whole(section, "total_ios"), _whole(section, "io_bytes")
     milliseconds = _whole(section, "runtime")
     if not ios or not total:
-        raise _DoubtError("fio did no I/O")
+        raise _ImplausibleReport("fio did no I/O")
     if milliseconds <= 0 or (
         runtime is not None and milliseconds / 1000 < runtime * _SHORTEST - _MILLISECOND
     ):
         asked = f" of {runtime:g} s" if runtime is not None else ""
-        raise _DoubtError(f"fio ended early: it measured {milliseconds / 1000:g} s{asked}")
+        raise _ImplausibleReport(f"fio ended early: it measured {milliseconds / 1000:g} s{asked}")
     seconds = milliseconds / 1000
     completion = section["clat_ns"]
     if "bins" not in completion:
-        raise _DoubtError(f"{version} gives no latency bins")
+        raise _ImplausibleReport(f"{version} gives no latency bins")
     latency = _latency(completion)
     mean = _number(completion, "mean") * 1e-9
     _agree("I/O rate", _number(section, "iops"), ios / seconds, slack=0)
@@ -211,24 +211,28 @@ def _latency(completion: Mapping[str, Any]) -> Histogram:
     """Return the histogram, if fio's own order, count and percentiles are those of its bins."""
     keys = [int(key) for key in completion["bins"]]
     if keys != sorted(keys):
-        raise _DoubtError("fio's report is damaged: its latency bins are not in order")
+        raise _ImplausibleReport("fio's report is damaged: its latency bins are not in order")
     latency = Histogram.from_fio_bins(completion["bins"])
     count = completion.get("N", latency.count)  # old versions have no N
     if latency.count != count:
-        raise _DoubtError(f"fio's report contradicts itself: {count} latencies, {latency.count} in bins")
+        raise _ImplausibleReport(
+            f"fio's report contradicts itself: {count} latencies, {latency.count} in bins"
+        )
     for percent, ns in completion.get("percentile", {}).items():
         # fio's rank may be the next one where ours is whole, because it computes it in floats.
         low, high = (
             latency.percentile(min(1.0, float(percent) / 100 * near)) for near in (1 - 1e-9, 1 + 1e-9)
         )
         if not round(low * 1e9) <= ns <= round(high * 1e9):
-            raise _DoubtError(f"fio's report contradicts itself: p{float(percent):g} is not that of its bins")
+            raise _ImplausibleReport(
+                f"fio's report contradicts itself: p{float(percent):g} is not that of its bins"
+            )
     return latency
 
 
 def _agree(what: str, one: float, other: float, *, slack: float) -> None:
     if not abs(one - other) <= _RATE_TOLERANCE * abs(other) + slack:
-        raise _DoubtError(f"fio's report contradicts itself: {what} {one:g} against {other:g}")
+        raise _ImplausibleReport(f"fio's report contradicts itself: {what} {one:g} against {other:g}")
 
 
 def _whole(section: Mapping[str, Any], name: str) -> int:

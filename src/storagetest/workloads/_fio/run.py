@@ -8,17 +8,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from storagetest.counters import snapshot
-from storagetest.counters.cpu import Busy, busy, parse_stat
+from storagetest.counters.cpu import CpuUsage, busy, parse_stat
 from storagetest.errors import ClientLacks, DeadlineExceeded, HostError, WorkloadError
 from storagetest.hosts.base import Completed, Host
 from storagetest.measure.series import Series
 from storagetest.workloads._agent.program import run_program
-from storagetest.workloads._agent.run import attended
+from storagetest.workloads._agent.run import has_fork_server
 from storagetest.workloads._fio.job import FIRST, LOG, FioJob, argv
-from storagetest.workloads._fio.parse import Expected, FioResult, parse_all
+from storagetest.workloads._fio.parse import ExpectedReport, FioResult, parse_all
 from storagetest.workloads._fio.timeline import began, first_io, timeline
 
-__all__ = ["SCOUT", "Counted", "Done", "check_engine", "run_command", "run_fio"]
+__all__ = ["SCOUT", "CounterWindow", "FioOutcome", "check_engine", "run_command", "run_fio"]
 
 _BEFORE, _FIO, _AFTER = "@@ storagetest: before", "@@ storagetest: fio", "@@ storagetest: after"
 _MISSING = "@@ storagetest: fio is missing"
@@ -56,7 +56,7 @@ exit $status
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class CounterWindow:
     """The client's counters (path → text) before and after fio, and how long fio took, with ramp."""
 
     before: Mapping[str, str] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class Counted:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class FioOutcome:
     """What fio measured, how busy the client was meanwhile (set-up and ramp included), and the evidence.
 
     ``result`` is that of the first job, ``results`` those of all. ``began`` is when the measuring began, in
@@ -74,16 +74,16 @@ class Done:
     """
 
     result: FioResult
-    cpu: Busy | None
+    cpu: CpuUsage | None
     evidence: Mapping[str, str]
     results: tuple[FioResult, ...] = ()
-    counted: Counted = field(default_factory=Counted)
+    counted: CounterWindow = field(default_factory=CounterWindow)
     series: tuple[Series, ...] = ()
     began: float | None = None
     first_io: float | None = None
 
 
-SCOUT = Expected((), None, 1)
+SCOUT = ExpectedReport((), None, 1)
 """What is expected of a scout."""
 
 
@@ -95,7 +95,7 @@ def run_fio(
     count: bool = True,
     cooldown: float = 0.0,
     door: str = "",
-) -> Done:
+) -> FioOutcome:
     """Run ``jobs`` at once on ``client``; with ``warm`` the cache then holds what the first one uses.
 
     Without ``count`` no counters are read around them. When their runtime is over others like them go on for
@@ -104,7 +104,7 @@ def run_fio(
     Raises :class:`WorkloadError`: its message says what to do next.
     """
     every = [*jobs, *(_cooling(job, cooldown) for job in jobs if cooldown > 0)]
-    expected = [Expected(job.directions, job.runtime, job.queue_depth * job.jobs) for job in every]
+    expected = [ExpectedReport(job.directions, job.runtime, job.queue_depth * job.jobs) for job in every]
     expected += [SCOUT] if door else []
     interval = max(job.log_interval for job in jobs)
     hold = (jobs[0].filename, str(jobs[0].size >> 20)) if warm else ("", "0")
@@ -142,7 +142,7 @@ def _cooling(job: FioJob, seconds: float) -> FioJob:
 def run_command(
     client: Host,
     command: tuple[str, ...],
-    expected: Sequence[Expected],
+    expected: Sequence[ExpectedReport],
     *,
     deadline: float,
     log_interval: float = 0.0,
@@ -151,7 +151,7 @@ def run_command(
     tidy: str = "",
     cooldown: float = 0.0,
     quickly: bool = False,
-) -> Done:
+) -> FioOutcome:
     """Run a command line of fio's that must report what is ``expected``, as :func:`run_fio` does.
 
     Before it the page cache lets go of the file ``tidy``. The last ``cooldown`` seconds are not the first
@@ -159,7 +159,7 @@ def run_command(
     for holding a file, letting go of one, and the door.
     """
     try:
-        if quickly and attended(client):
+        if quickly and has_fork_server(client):
             done = _by_agent(client, command, deadline, wanted)
         else:
             script = ["sh", "-c", _SCRIPT, "storagetest-fio", *hold, wanted, tidy, *command]
@@ -217,11 +217,11 @@ def _probe(client: Host, engine: str) -> Completed | None:
 def _read(
     name: str,
     command: tuple[str, ...],
-    expected: Sequence[Expected],
+    expected: Sequence[ExpectedReport],
     done: Completed,
     log_interval: float,
     cooldown: float,
-) -> Done:
+) -> FioOutcome:
     if done.stdout.startswith(_MISSING):
         raise WorkloadError(f"{name}: fio is missing: install the package fio there")
     before, report, after = _sections(done.stdout)
@@ -234,7 +234,7 @@ def _read(
     evidence = {"argv": shlex.join(command), "fio.json": report.strip()}
     if done.stderr.strip():
         evidence["fio.stderr"] = done.stderr.strip()
-    counted = Counted(snapshot.parse(before), snapshot.parse(after), _uptime(after) - _uptime(before))
+    counted = CounterWindow(snapshot.parse(before), snapshot.parse(after), _uptime(after) - _uptime(before))
     first = results[0]
     start = began(after, log_interval) if log_interval > 0 else None
     if start is None and first.ended is not None:
@@ -242,7 +242,7 @@ def _read(
     series: tuple[Series, ...] = ()
     if start is not None and log_interval > 0:
         series = timeline(after, name, start=start, interval=log_interval)
-    return Done(first, _cpu(counted), evidence, results, counted, series, start, first_io(after))
+    return FioOutcome(first, _cpu(counted), evidence, results, counted, series, start, first_io(after))
 
 
 def _failed(name: str, why: str, command: tuple[str, ...], done: Completed) -> WorkloadError:
@@ -262,7 +262,7 @@ def _uptime(section: str) -> float:
     return float(match[1]) if match else 0.0
 
 
-def _cpu(counted: Counted) -> Busy | None:
+def _cpu(counted: CounterWindow) -> CpuUsage | None:
     before, after = (texts.get("/proc/stat", "") for texts in (counted.before, counted.after))
     try:
         return busy(parse_stat(before), parse_stat(after))

@@ -33,9 +33,9 @@ from random import Random
 from typing import Any
 
 from storagetest.agent import fsutil
-from storagetest.agent.command_context import Job
-from storagetest.agent.op_log import Chain, Lane, now
-from storagetest.agent.worker_pool import Gate
+from storagetest.agent.command_context import CommandContext
+from storagetest.agent.op_log import BackToBackOpLog, OpLog, now
+from storagetest.agent.worker_pool import PhaseBarrier
 
 __all__ = ["run"]
 
@@ -45,11 +45,11 @@ _BATCH = 4096  # characters between two looks at the clock
 _LETTERS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 
 
-def run(request: dict[str, Any], job: Job) -> dict[str, Any]:
+def run(request: dict[str, Any], job: CommandContext) -> dict[str, Any]:
     """Run the phases; see the module."""
-    root = job.owns(os.path.join(os.fsencode(request["path"]), b"storagetest-bonnie"))
+    root = job.remove_at_end(os.path.join(os.fsencode(request["path"]), b"storagetest-bonnie"))
     seekers = request["seekers"]
-    crew = job.crew(1 + seekers, lambda index: _Worker(request, root, index))
+    crew = job.start_workers(1 + seekers, lambda index: _Worker(request, root, index))
     crew.call("begin", only=0)
     ceilings: dict[str, float] = crew.call("ceilings", only=0)[0]
     limit = None if request["seconds"] is None else int(request["seconds"] * 1e9)
@@ -83,7 +83,7 @@ class _Worker:
         self.files = b"%s/files" % root
         self.chunk, self.size = request["chunk"], request["size"]
         self.random = Random(request["seed"] * 4096 + index)  # noqa: S311  # an order of things, not a secret
-        self.pool = fsutil.Pool(request["seed"], max(1 << 20, self.chunk))
+        self.pool = fsutil.RandomDataPool(request["seed"], max(1 << 20, self.chunk))
         self.names: list[bytes] = []
 
     def begin(self) -> None:
@@ -95,7 +95,7 @@ class _Worker:
 
     def forget(self) -> None:
         descriptor = os.open(self.file, os.O_RDWR)
-        fsutil.forget(descriptor)
+        fsutil.evict_page_cache(descriptor)
         os.close(descriptor)
 
     # By the character
@@ -106,7 +106,7 @@ class _Worker:
             return {}
         found = {}
         for name, path in (("char_write", b"/dev/null"), ("char_read", b"/dev/zero")):
-            began, lane = now(), Lane(sized=True)
+            began, lane = now(), OpLog(sized=True)
             if name == "char_write":
                 self._put(path, lane, began, began + _TRIAL, _FOREVER, sync=False)
             else:
@@ -114,19 +114,19 @@ class _Worker:
             found[name] = sum(lane.sizes or ()) / max(1, lane.last - began) * 1e9
         return found
 
-    def char_write(self, gate: Gate, limit: int | None) -> dict[str, Lane]:
-        lane = Lane(sized=True)
+    def char_write(self, gate: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
+        lane = OpLog(sized=True)
         began = gate.wait()
         self._put(self.file, lane, began, began + (limit or _FOREVER), self.size, sync=True)
         return {"char_write": lane}
 
-    def char_read(self, gate: Gate, limit: int | None) -> dict[str, Lane]:
-        lane = Lane(sized=True)
+    def char_read(self, gate: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
+        lane = OpLog(sized=True)
         began = gate.wait()
         self._get(self.file, lane, began, began + (limit or _FOREVER), self.size)
         return {"char_read": lane}
 
-    def _put(self, path: bytes, lane: Lane, began: int, end: int, size: int, *, sync: bool) -> None:
+    def _put(self, path: bytes, lane: OpLog, began: int, end: int, size: int, *, sync: bool) -> None:
         letters = [bytes([each]) for each in self.pool.take(_BATCH)]
         batches, rest = divmod(size, _BATCH)
         buffering = 0 if self.request["char_io"] == "syscall" else os.stat(self.root).st_blksize
@@ -145,7 +145,7 @@ class _Worker:
                 os.fsync(stream.fileno())
         lane.add(began)
 
-    def _get(self, path: bytes, lane: Lane, began: int, end: int, size: int) -> None:
+    def _get(self, path: bytes, lane: OpLog, began: int, end: int, size: int) -> None:
         buffering = 0 if self.request["char_io"] == "syscall" else os.stat(self.root).st_blksize
         seen = 0
         with open(path, "rb", buffering=buffering) as stream:
@@ -158,8 +158,8 @@ class _Worker:
 
     # By the block
 
-    def block_write(self, gate: Gate, limit: int | None) -> dict[str, Lane]:
-        lane, chunk, sync = Lane(sized=True), self.chunk, self.request["sync"]
+    def block_write(self, gate: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
+        lane, chunk, sync = OpLog(sized=True), self.chunk, self.request["sync"]
         began = gate.wait()
         end = began + (limit or _FOREVER)
         descriptor = os.open(self.file, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
@@ -174,8 +174,8 @@ class _Worker:
         self._close(descriptor, lane, began)
         return {"block_write": lane}
 
-    def rewrite(self, gate: Gate, limit: int | None) -> dict[str, Lane]:
-        lane = Lane(sized=True)
+    def rewrite(self, gate: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
+        lane = OpLog(sized=True)
         began = gate.wait()
         end = began + (limit or _FOREVER)
         descriptor = os.open(self.file, os.O_RDWR)
@@ -189,8 +189,8 @@ class _Worker:
         self._close(descriptor, lane, began)
         return {"rewrite": lane}
 
-    def block_read(self, gate: Gate, limit: int | None) -> dict[str, Lane]:
-        lane, chunk = Lane(sized=True), self.chunk
+    def block_read(self, gate: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
+        lane, chunk = OpLog(sized=True), self.chunk
         began = gate.wait()
         end = began + (limit or _FOREVER)
         descriptor = os.open(self.file, os.O_RDONLY)
@@ -202,8 +202,8 @@ class _Worker:
         os.close(descriptor)
         return {"block_read": lane}
 
-    def seek(self, gate: Gate, size: int, limit: int | None) -> dict[str, Lane]:
-        lane, chunk, random = Lane(sized=True), self.chunk, self.random
+    def seek(self, gate: PhaseBarrier, size: int, limit: int | None) -> dict[str, OpLog]:
+        lane, chunk, random = OpLog(sized=True), self.chunk, self.random
         seekers, chunks = self.request["seekers"], max(1, size // self.chunk)
         mine = self.request["seeks"] // seekers + (self.index <= self.request["seeks"] % seekers)
         began = gate.wait()
@@ -234,7 +234,7 @@ class _Worker:
                 os.fsync(descriptor)
         return len(data)
 
-    def _close(self, descriptor: int, lane: Lane, began: int) -> None:
+    def _close(self, descriptor: int, lane: OpLog, began: int) -> None:
         """Close what was written; what that takes is part of the time, and of nobody's bytes."""
         if self.request["sync_on_close"]:
             os.fsync(descriptor)
@@ -257,25 +257,27 @@ class _Worker:
         os.chdir(b"/")
         fsutil.remove(self.files)
 
-    def create(self, gate: Gate, order: str, limit: int | None) -> dict[str, Lane]:  # noqa: ARG002
+    def create(self, gate: PhaseBarrier, order: str, limit: int | None) -> dict[str, OpLog]:  # noqa: ARG002
         chain = self._each(gate, "create", limit, self.names)
         self.names = self.names[: chain.count]
         return {"create": chain}
 
-    def stat(self, gate: Gate, order: str, limit: int | None) -> dict[str, Lane]:
+    def stat(self, gate: PhaseBarrier, order: str, limit: int | None) -> dict[str, OpLog]:
         names: Iterable[bytes] = _listed()
         if order == "random":
             names = self.random.choices(self.names, k=len(self.names))
         return {"stat": self._each(gate, "stat", limit, names)}
 
-    def delete(self, gate: Gate, order: str, limit: int | None) -> dict[str, Lane]:
+    def delete(self, gate: PhaseBarrier, order: str, limit: int | None) -> dict[str, OpLog]:
         names: Iterable[bytes] = _listed()
         if order == "random":
             names = self.random.sample(self.names, k=len(self.names))
         return {"delete": self._each(gate, "delete", limit, names)}
 
-    def _each(self, gate: Gate, what: str, limit: int | None, names: Iterable[bytes]) -> Chain:
-        chain = Chain()
+    def _each(
+        self, gate: PhaseBarrier, what: str, limit: int | None, names: Iterable[bytes]
+    ) -> BackToBackOpLog:
+        chain = BackToBackOpLog()
         sync = self.request["sync"] and what != "stat"
         acts: dict[str, Callable[[bytes], object]] = {"create": _create, "stat": os.stat, "delete": os.unlink}
         act = acts[what]

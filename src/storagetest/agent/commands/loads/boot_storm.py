@@ -27,9 +27,9 @@ from random import Random
 from typing import Any
 
 from storagetest.agent import fsutil
-from storagetest.agent.command_context import Job
-from storagetest.agent.op_log import Lane, now
-from storagetest.agent.worker_pool import Gate
+from storagetest.agent.command_context import CommandContext
+from storagetest.agent.op_log import OpLog, now
+from storagetest.agent.worker_pool import PhaseBarrier
 
 __all__ = ["run"]
 
@@ -42,15 +42,15 @@ _HOT = 8  # one part in eight of the image holds what a boot needs
 _FILL = 1 << 20
 
 
-def run(request: dict[str, Any], job: Job) -> dict[str, Any]:
+def run(request: dict[str, Any], job: CommandContext) -> dict[str, Any]:
     """Fill or boot; see the module."""
     if request["step"] == "fill":
-        with job.crew(1, lambda _: _Filler(request)) as crew:
+        with job.start_workers(1, lambda _: _Filler(request)) as crew:
             return {"size": crew.call("fill")[0]}
     clones = os.path.join(os.fsencode(request["path"]), b"storagetest-boot")
     if not request["block"]:
-        job.owns(clones)
-    crew = job.crew(request["vms"], lambda index: _Machine(request, clones, index))
+        job.remove_at_end(clones)
+    crew = job.start_workers(request["vms"], lambda index: _Machine(request, clones, index))
     if not request["block"]:
         crew.call("begin", only=0)
     crew.call("plug_in")
@@ -87,11 +87,11 @@ class _Filler:
     def fill(self) -> int:
         request = self.request
         size = request["image"] + (request["vms"] * request["clone"] if request["block"] else 0)
-        pool = fsutil.Pool(request["seed"], _FILL)
+        pool = fsutil.RandomDataPool(request["seed"], _FILL)
         descriptor = os.open(_base(request), os.O_WRONLY | (0 if request["block"] else os.O_CREAT), 0o600)
         for place in range(0, size, _FILL):
             fsutil.write_all(descriptor, pool.take(min(_FILL, size - place)))
-        fsutil.forget(descriptor)
+        fsutil.evict_page_cache(descriptor)
         os.close(descriptor)
         return int(size)
 
@@ -101,7 +101,7 @@ class _Machine:
 
     def __init__(self, request: dict[str, Any], clones: bytes, index: int) -> None:
         self.request, self.clones, self.index = request, clones, index
-        self.reading, self.writing, self.flushing = Lane(sized=True), Lane(sized=True), Lane()
+        self.reading, self.writing, self.flushing = OpLog(sized=True), OpLog(sized=True), OpLog()
         self.list = _boot_list(request)
         self.own = 0
         if request["block"]:
@@ -127,10 +127,10 @@ class _Machine:
             self.clone = os.open(clone, os.O_RDWR | os.O_CREAT | direct, 0o600)
         self.data = fsutil.aligned(_LARGEST)
         seed = (request["seed"] * 4096 + request["repeat"]) * 4096 + self.index
-        self.data.write(bytes(fsutil.Pool(seed, _LARGEST).take(_LARGEST)))
+        self.data.write(bytes(fsutil.RandomDataPool(seed, _LARGEST).take(_LARGEST)))
         self.buffer = fsutil.aligned(_LARGEST)
 
-    def boot(self, gate: Gate) -> dict[str, Lane]:
+    def boot(self, gate: PhaseBarrier) -> dict[str, OpLog]:
         """Work through the list."""
         here, there = memoryview(self.buffer or b""), memoryview(self.data)
         gate.wait()

@@ -24,19 +24,19 @@ from random import Random
 from typing import Any
 
 from storagetest.agent import fsutil
-from storagetest.agent.command_context import Job
-from storagetest.agent.op_log import Lane, now
-from storagetest.agent.worker_pool import Gate
+from storagetest.agent.command_context import CommandContext
+from storagetest.agent.op_log import OpLog, now
+from storagetest.agent.worker_pool import PhaseBarrier
 
 __all__ = ["run"]
 
 _FOREVER = 1 << 62
 
 
-def run(request: dict[str, Any], job: Job) -> dict[str, Any]:
+def run(request: dict[str, Any], job: CommandContext) -> dict[str, Any]:
     """Run the four phases; see the module."""
-    root = job.owns(os.path.join(os.fsencode(request["path"]), b"storagetest-copy"))
-    crew = job.crew(request["processes"], lambda index: _Worker(request, root, index))
+    root = job.remove_at_end(os.path.join(os.fsencode(request["path"]), b"storagetest-copy"))
+    crew = job.start_workers(request["processes"], lambda index: _Worker(request, root, index))
     crew.call("begin", only=0)
     crew.call("plant")
     limit = None if request["seconds"] is None else int(request["seconds"] * 1e9)
@@ -55,7 +55,7 @@ class _Worker:
         self.mine = b"%s/p%d" % (root, index)
         self.sources, self.copies = self.mine + b"/a", self.mine + b"/b"
         self.block = request["block_size"]
-        self.pool = fsutil.Pool(request["seed"] * 4096 + index, max(1 << 20, self.block))
+        self.pool = fsutil.RandomDataPool(request["seed"] * 4096 + index, max(1 << 20, self.block))
         self.random = Random(request["seed"] * 4096 + index)  # noqa: S311  # sizes, not a secret
         self.sizes = self._sizes(index)
         self.written: list[tuple[bytes, int]] = []
@@ -79,7 +79,8 @@ class _Worker:
         for top in (self.sources, self.copies):
             fsutil.make_tree(top, depth, self.request["width"])
         tree = [
-            leaf[len(self.sources) :] for leaf in fsutil.leaves(self.sources, depth, self.request["width"])
+            leaf[len(self.sources) :]
+            for leaf in fsutil.leaf_directories(self.sources, depth, self.request["width"])
         ]
         self.names = [b"%b/%d" % (tree[number % len(tree)], number) for number in range(len(self.sizes))]
 
@@ -87,14 +88,14 @@ class _Worker:
         """Let the copies leave the client's cache."""
         for name, _ in self.copied:
             descriptor = os.open(self.copies + name, os.O_RDWR)
-            fsutil.forget(descriptor)
+            fsutil.evict_page_cache(descriptor)
             os.close(descriptor)
 
     def findings(self) -> list[str]:
         return self.found
 
-    def write(self, gate: Gate, limit: int | None) -> dict[str, Lane]:
-        whole, blocks = Lane(sized=True), Lane(sized=True)
+    def write(self, gate: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
+        whole, blocks = OpLog(sized=True), OpLog(sized=True)
         gate.wait()
         end = gate.began + (limit or _FOREVER)
         for number, size in enumerate(self.sizes):
@@ -115,8 +116,8 @@ class _Worker:
                 break
         return {"files": whole, "blocks": blocks}
 
-    def copy(self, gate: Gate, limit: int | None) -> dict[str, Lane]:
-        whole, blocks = Lane(sized=True), Lane(sized=True)
+    def copy(self, gate: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
+        whole, blocks = OpLog(sized=True), OpLog(sized=True)
         gate.wait()
         end = gate.began + (limit or _FOREVER)
         move = _by_server if self.request["server"] else _by_client
@@ -139,8 +140,8 @@ class _Worker:
                 break
         return {"files": whole, "blocks": blocks}
 
-    def read(self, gate: Gate, limit: int | None) -> dict[str, Lane]:
-        whole, blocks = Lane(sized=True), Lane(sized=True)
+    def read(self, gate: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
+        whole, blocks = OpLog(sized=True), OpLog(sized=True)
         gate.wait()
         end = gate.began + (limit or _FOREVER)
         for number, (name, size) in enumerate(self.copied):
@@ -160,8 +161,8 @@ class _Worker:
                 break
         return {"files": whole, "blocks": blocks}
 
-    def delete(self, gate: Gate, limit: int | None) -> dict[str, Lane]:
-        lane = Lane()
+    def delete(self, gate: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
+        lane = OpLog()
         gate.wait()
         end = gate.began + (limit or _FOREVER)
         doomed = [self.sources + name for name, _ in self.written] + [

@@ -22,23 +22,23 @@ from random import Random
 from typing import Any
 
 from storagetest.agent import fsutil
-from storagetest.agent.command_context import Job
-from storagetest.agent.op_log import Lane, now
-from storagetest.agent.worker_pool import Gate
+from storagetest.agent.command_context import CommandContext
+from storagetest.agent.op_log import OpLog, now
+from storagetest.agent.worker_pool import PhaseBarrier
 
 __all__ = ["run"]
 
 
-def run(request: dict[str, Any], job: Job) -> dict[str, Any]:
+def run(request: dict[str, Any], job: CommandContext) -> dict[str, Any]:
     """Work; see the module."""
     log = os.fsencode(request["path"])
     if request["logs"] is not None:
-        log = job.owns(os.path.join(os.fsencode(request["logs"]), b"storagetest-database-log"))
+        log = job.remove_at_end(os.path.join(os.fsencode(request["logs"]), b"storagetest-database-log"))
 
     def make(index: int) -> object:
         return _Pages(request, index) if index else _Log(request, log)
 
-    crew = job.crew(1 + request["workers"], make)
+    crew = job.start_workers(1 + request["workers"], make)
     crew.call("open")
     job.phase("work", "work", int(request["seconds"] * 1e9))
     return job.result()
@@ -50,7 +50,7 @@ class _Log:
     def __init__(self, request: dict[str, Any], path: bytes) -> None:
         self.path, self.record = path, request["record"]
         self.records = request["log"] // self.record
-        self.pool = fsutil.Pool(request["seed"], 1 << 20)
+        self.pool = fsutil.RandomDataPool(request["seed"], 1 << 20)
         self.make = request["logs"] is not None
 
     def open(self) -> None:
@@ -60,9 +60,9 @@ class _Log:
             fsutil.write_all(self.descriptor, self.pool.take(self.record))
         os.fsync(self.descriptor)
 
-    def work(self, gate: Gate, limit: int) -> dict[str, Lane]:
+    def work(self, gate: PhaseBarrier, limit: int) -> dict[str, OpLog]:
         """Commit after commit."""
-        lane, record, number = Lane(sized=True), self.record, 0
+        lane, record, number = OpLog(sized=True), self.record, 0
         write, flush, take = os.pwrite, os.fdatasync, self.pool.take
         began = gate.wait()
         end = began + limit
@@ -87,16 +87,16 @@ class _Pages:
         self.pages = request["data"] // self.page
         self.share = request["read_percent"] / 100
         self.random = Random(f"{request['seed']} {index}")  # noqa: S311  # places, not a secret
-        self.pool = fsutil.Pool(request["seed"] * 4096 + index, 1 << 20)
+        self.pool = fsutil.RandomDataPool(request["seed"] * 4096 + index, 1 << 20)
         self.direct = os.O_DIRECT if request["direct"] else 0
 
     def open(self) -> None:
         self.descriptor = os.open(self.path, os.O_RDWR | self.direct)
         self.here, self.there = fsutil.aligned(self.page), fsutil.aligned(self.page)
 
-    def work(self, gate: Gate, limit: int) -> dict[str, Lane]:
+    def work(self, gate: PhaseBarrier, limit: int) -> dict[str, OpLog]:
         """Read or overwrite one page after another."""
-        reads, writes = Lane(sized=True), Lane(sized=True)
+        reads, writes = OpLog(sized=True), OpLog(sized=True)
         here, there, page = memoryview(self.here), memoryview(self.there), self.page
         chance, any_page = self.random.random, self.random.randrange
         began = gate.wait()

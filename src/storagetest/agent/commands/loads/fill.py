@@ -10,16 +10,16 @@ import os
 from typing import Any
 
 from storagetest.agent import fsutil
-from storagetest.agent.command_context import Job
+from storagetest.agent.command_context import CommandContext
 
 __all__ = ["run"]
 
 _FILL = 1 << 20
 
 
-def run(request: dict[str, Any], job: Job) -> dict[str, Any]:
+def run(request: dict[str, Any], job: CommandContext) -> dict[str, Any]:
     """Write it; see the module."""
-    with job.crew(1, lambda _: _Filler(request)) as crew:
+    with job.start_workers(1, lambda _: _Filler(request)) as crew:
         return {"size": crew.call("fill")[0]}
 
 
@@ -31,11 +31,11 @@ class _Filler:
 
     def fill(self) -> int:
         request, size = self.request, self.request["size"]
-        pool = fsutil.Pool(request["seed"], _FILL)
+        pool = fsutil.RandomDataPool(request["seed"], _FILL)
         flags = os.O_WRONLY | (os.O_CREAT if request["make"] else 0)
         descriptor = os.open(os.fsencode(request["path"]), flags, 0o600)
         for place in range(0, size, _FILL):
             fsutil.write_all(descriptor, pool.take(min(_FILL, size - place)))
-        fsutil.forget(descriptor)
+        fsutil.evict_page_cache(descriptor)
         os.close(descriptor)
         return int(size)

@@ -23,10 +23,10 @@ from contextlib import suppress
 from typing import Any
 
 from storagetest.agent import fsutil
-from storagetest.agent.command_context import Job
+from storagetest.agent.command_context import CommandContext
 from storagetest.agent.fast_stat import PLACE, stat
-from storagetest.agent.op_log import Chain, Lane, now
-from storagetest.agent.worker_pool import Failed, Gate
+from storagetest.agent.op_log import BackToBackOpLog, OpLog, now
+from storagetest.agent.worker_pool import CommandError, PhaseBarrier
 
 __all__ = ["ORDER", "run"]
 
@@ -44,11 +44,11 @@ Names = Sequence[Any]
 Loop = Callable[[Names, Callable[[int], None], int], bool]
 
 
-def run(request: dict[str, Any], job: Job) -> dict[str, Any]:
+def run(request: dict[str, Any], job: CommandContext) -> dict[str, Any]:
     """Run the phases asked for, in :data:`ORDER`; see the module."""
     asked = set(request["operations"])
-    root = job.owns(os.path.join(os.fsencode(request["path"]), b"storagetest-metadata"))
-    crew = job.crew(request["processes"], lambda index: _Worker(request, root, index))
+    root = job.remove_at_end(os.path.join(os.fsencode(request["path"]), b"storagetest-metadata"))
+    crew = job.start_workers(request["processes"], lambda index: _Worker(request, root, index))
     crew.call("begin", only=0)
     crew.call("plant")
     lacking: dict[str, str] = crew.call("probe", sorted(asked & {"xattr", "link", "symlink"}), only=0)[0]
@@ -76,7 +76,7 @@ class _Worker:
         self.depth, self.width = request["depth"], request["width"]
         top = b"%s/shared" % root if self.shared else b"%s/p%d" % (root, index)
         self.top = top
-        self.leaves = fsutil.leaves(top, self.depth, self.width)
+        self.leaves = fsutil.leaf_directories(top, self.depth, self.width)
         share = request["files"] // request["processes"]
         share += index < request["files"] % request["processes"]
         counts = [share // len(self.leaves)] * len(self.leaves)
@@ -85,7 +85,7 @@ class _Worker:
         self.planned = counts
         self.made: list[list[bytes]] = [[] for _ in counts]
         size = request["file_size"]
-        self.data = bytes(fsutil.Pool(request["seed"] + index, max(1, size)).take(size))
+        self.data = bytes(fsutil.RandomDataPool(request["seed"] + index, max(1, size)).take(size))
         self.undo: Callable[[], None] = _nothing
 
     # What is not timed
@@ -128,7 +128,7 @@ class _Worker:
         try:
             fsutil.drop_caches()
         except PermissionError:
-            raise Failed("request", "only root can drop the client's caches: cold needs root") from None
+            raise CommandError("request", "only root can drop the client's caches: cold needs root") from None
 
     def tidy(self, name: str) -> None:  # noqa: ARG002  # every phase notes itself what it leaves
         self.undo()
@@ -136,32 +136,32 @@ class _Worker:
 
     # The phases. Each: prepare, wait at the gate, loop.
 
-    def mkdir(self, gate: Gate, limit: int | None) -> dict[str, Lane]:
+    def mkdir(self, gate: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
         names = self._fresh(b"d")
         chain = self._rounds(gate, limit, names, _mkdir)
         self.directories = _done(names, chain)
         return {"mkdir": chain}
 
-    def rmdir(self, gate: Gate, limit: int | None) -> dict[str, Lane]:
+    def rmdir(self, gate: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
         chain = self._rounds(gate, limit, self.directories, _rmdir)
         left = _rest(self.directories, chain)
         self.undo = lambda: self._each(left, os.rmdir)
         return {"rmdir": chain}
 
-    def create(self, gate: Gate, limit: int | None) -> dict[str, Lane]:
+    def create(self, gate: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
         names = self._fresh(b"f")
         chain = self._rounds(gate, limit, names, _creating(self.data) if self.data else _create)
         self.made = _done(names, chain)
         return {"create": chain}
 
-    def open(self, gate: Gate, limit: int | None) -> dict[str, Lane]:
+    def open(self, gate: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
         return {"open": self._rounds(gate, limit, self.made, _open, again=not self.cold)}
 
-    def stat(self, gate: Gate, limit: int | None) -> dict[str, Lane]:
+    def stat(self, gate: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
         return {"stat": self._rounds(gate, limit, self.made, _stat, again=not self.cold)}
 
-    def readdir(self, gate: Gate, limit: int | None) -> dict[str, Lane]:
-        listed = Lane(sized=True)
+    def readdir(self, gate: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
+        listed = OpLog(sized=True)
         gate.wait()
         end = gate.began + (limit or _FOREVER)
         began = now()
@@ -175,13 +175,13 @@ class _Worker:
                 break
         return {"readdir": listed}
 
-    def setattr(self, gate: Gate, limit: int | None) -> dict[str, Lane]:
+    def setattr(self, gate: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
         return {"setattr": self._rounds(gate, limit, self.made, _setattr, again=True)}
 
-    def xattr(self, gate: Gate, limit: int | None) -> dict[str, Lane]:
+    def xattr(self, gate: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
         return {"xattr": self._rounds(gate, limit, self.made, _xattr, again=True)}
 
-    def rename(self, gate: Gate, limit: int | None) -> dict[str, Lane]:
+    def rename(self, gate: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
         there = [[(name, b"r" + name) for name in names] for names in self.made]
         back = [[(new, old) for old, new in names] for names in there]
         chain = self._rounds(gate, limit, there, _rename, again=True, odd=back)
@@ -190,14 +190,14 @@ class _Worker:
         self.undo = lambda: self._each(moved, lambda pair: os.rename(pair[1], pair[0]))
         return {"rename": chain}
 
-    def link(self, gate: Gate, limit: int | None) -> dict[str, Lane]:
+    def link(self, gate: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
         names = [[(name, b"l" + name) for name in names] for names in self.made]
         return {"link": self._making(gate, limit, names, _link, lambda pair: os.unlink(pair[1]))}
 
-    def symlink(self, gate: Gate, limit: int | None) -> dict[str, Lane]:
+    def symlink(self, gate: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
         return {"symlink": self._making(gate, limit, self._fresh(b"s"), _symlink, os.unlink)}
 
-    def unlink(self, gate: Gate, limit: int | None) -> dict[str, Lane]:
+    def unlink(self, gate: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
         return {"unlink": self._rounds(gate, limit, self.made, _unlink)}
 
     # How they loop
@@ -207,19 +207,19 @@ class _Worker:
 
     def _rounds(
         self,
-        gate: Gate,
+        gate: PhaseBarrier,
         limit: int | None,
         names: Sequence[Names],
         loop: Loop,
         *,
         again: bool = False,
         odd: Sequence[Names] | None = None,
-    ) -> Chain:
+    ) -> BackToBackOpLog:
         """Do ``loop`` on the names of each directory, once or ``again`` and again.
 
         ``odd`` are the names for every other time.
         """
-        chain = Chain()
+        chain = BackToBackOpLog()
         both = (names, odd or names)
         turn = 0
         gate.wait()
@@ -235,12 +235,12 @@ class _Worker:
 
     def _making(
         self,
-        gate: Gate,
+        gate: PhaseBarrier,
         limit: int | None,
         names: Sequence[Names],
         loop: Loop,
         take_away: Callable[[Any], None],
-    ) -> Chain:
+    ) -> BackToBackOpLog:
         chain = self._rounds(gate, limit, names, loop)
         made = list(_first(names, chain.count))
         self.undo = lambda: self._each(made, take_away)
@@ -271,11 +271,11 @@ def _after(names: Sequence[Names], count: int) -> list[Names]:
     return [batch[len(first) :] for batch, first in zip(names, _first(names, count))]
 
 
-def _done(names: list[list[bytes]], chain: Chain) -> list[list[bytes]]:
+def _done(names: list[list[bytes]], chain: BackToBackOpLog) -> list[list[bytes]]:
     return [list(batch) for batch in _first(names, chain.count)]
 
 
-def _rest(names: list[list[bytes]], chain: Chain) -> list[Names]:
+def _rest(names: list[list[bytes]], chain: BackToBackOpLog) -> list[Names]:
     return _after(names, chain.count)
 
 

@@ -26,9 +26,9 @@ from array import array
 from typing import Any
 
 from storagetest.agent import fsutil
-from storagetest.agent.command_context import Job
-from storagetest.agent.op_log import Lane, now
-from storagetest.agent.worker_pool import Failed, Gate
+from storagetest.agent.command_context import CommandContext
+from storagetest.agent.op_log import OpLog, now
+from storagetest.agent.worker_pool import CommandError, PhaseBarrier
 
 __all__ = ["plan", "run"]
 
@@ -36,7 +36,7 @@ _DUE = 8
 """Bytes of a moment in the plan."""
 
 
-def run(request: dict[str, Any], job: Job) -> dict[str, Any]:
+def run(request: dict[str, Any], job: CommandContext) -> dict[str, Any]:
     """Make the requests; see the module."""
     moments = plan(request["rate"], request["seconds"], request["process"], request["seed"])
     memory = os.memfd_create("storagetest-plan")
@@ -44,7 +44,7 @@ def run(request: dict[str, Any], job: Job) -> dict[str, Any]:
     # Opened by a name, reads move the position one after another; through memfd_create's own descriptor they
     # do not lock it (no FMODE_ATOMIC_POS), and two workers now and then took one request.
     tickets = os.open(f"/proc/self/fd/{memory}", os.O_RDONLY)
-    crew = job.crew(request["workers"], lambda index: _Worker(request, index, tickets))
+    crew = job.start_workers(request["workers"], lambda index: _Worker(request, index, tickets))
     crew.call("open")
     job.phase("requests", "work", to_the_last=True)
     return job.result(planned=len(moments), workers=crew.call("story"))
@@ -56,7 +56,7 @@ def plan(rate: float, seconds: float, process: str, seed: int) -> array[int]:
     if process == "linear":
         return array("q", (int(number / rate * 1e9) for number in range(count)))
     if process != "poisson":
-        raise Failed("request", f"no process is called {process!r}")
+        raise CommandError("request", f"no process is called {process!r}")
     drawn = random.Random(seed)  # noqa: S311  # repeatable on purpose
     return array("q", sorted(int(drawn.random() * seconds * 1e9) for _ in range(count)))
 
@@ -72,7 +72,7 @@ class _Worker:
         self.flags = os.O_RDWR if self.read_share < 1 else os.O_RDONLY
         self.flags |= os.O_DIRECT if request["direct"] else 0
         self.random = random.Random(request["seed"] * 1000 + index)  # noqa: S311  # repeatable on purpose
-        self.service, self.response = Lane(sized=True), Lane()
+        self.service, self.response = OpLog(sized=True), OpLog()
         self.last = 0
 
     def open(self) -> None:
@@ -80,7 +80,7 @@ class _Worker:
         self.buffer = fsutil.aligned(self.block)
         self.buffer[:] = os.urandom(self.block)
 
-    def work(self, gate: Gate) -> dict[str, Lane]:
+    def work(self, gate: PhaseBarrier) -> dict[str, OpLog]:
         """Take requests until there are none."""
         here, service, response = [memoryview(self.buffer)], self.service, self.response
         block, blocks, draw = self.block, self.blocks, self.random.random

@@ -28,19 +28,19 @@ from random import Random
 from typing import Any
 
 from storagetest.agent import fsutil
-from storagetest.agent.command_context import Job
-from storagetest.agent.op_log import Lane, now
-from storagetest.agent.worker_pool import Gate
+from storagetest.agent.command_context import CommandContext
+from storagetest.agent.op_log import OpLog, now
+from storagetest.agent.worker_pool import PhaseBarrier
 
 __all__ = ["run"]
 
 _OUT_OF = 10
 
 
-def run(request: dict[str, Any], job: Job) -> dict[str, Any]:
+def run(request: dict[str, Any], job: CommandContext) -> dict[str, Any]:
     """Run the three phases; see the module."""
-    root = job.owns(os.path.join(os.fsencode(request["path"]), b"storagetest-postmark"))
-    crew = job.crew(request["processes"], lambda index: _Worker(request, root, index))
+    root = job.remove_at_end(os.path.join(os.fsencode(request["path"]), b"storagetest-postmark"))
+    crew = job.start_workers(request["processes"], lambda index: _Worker(request, root, index))
     crew.call("begin", only=0)
     crew.call("plant")
     job.phase("create", "fill")
@@ -63,7 +63,7 @@ class _Worker:
         self.mine = b"%s/p%d" % (root, index)
         self.request = request
         self.random = Random(request["seed"] * 4096 + index)  # noqa: S311  # an order of things, not a secret
-        self.pool = fsutil.Pool(request["seed"] + index)
+        self.pool = fsutil.RandomDataPool(request["seed"] + index)
         self.count = _share(request["files"], request["processes"], index)
         wanted = request["transactions"]
         self.wanted = None if wanted is None else _share(wanted, request["processes"], index)
@@ -71,7 +71,7 @@ class _Worker:
         self.table: list[tuple[bytes, int]] = []
         self.names = 0
         self.read_unit, self.write_unit = request["read_block"], request["write_block"]
-        self.lanes: dict[str, Lane] = {}
+        self.lanes: dict[str, OpLog] = {}
 
     def begin(self) -> None:
         """Make the common directory; what an agent that was killed left is removed first."""
@@ -88,17 +88,17 @@ class _Worker:
             unit = os.stat(b".").st_blksize
             self.read_unit, self.write_unit = max(unit, self.read_unit), max(unit, self.write_unit)
 
-    def fill(self, gate: Gate) -> dict[str, Lane]:
+    def fill(self, gate: PhaseBarrier) -> dict[str, OpLog]:
         """Create the pool."""
-        lane = Lane(sized=True)
+        lane = OpLog(sized=True)
         gate.wait()
         for _ in range(self.count):
             self._create(lane)
         return {"create": lane}
 
-    def transact(self, gate: Gate, limit: int | None) -> dict[str, Lane]:
+    def transact(self, gate: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
         """Do the transactions; a transaction's own lane holds the pairs."""
-        lanes = {name: Lane(sized=True) for name in ("read", "append", "create", "delete", "transaction")}
+        lanes = {name: OpLog(sized=True) for name in ("read", "append", "create", "delete", "transaction")}
         reads, creates = self.request["read_bias"], self.request["create_bias"]
         chance, full = self.random.randrange, 2 * self.count
         began = gate.wait()
@@ -119,9 +119,9 @@ class _Worker:
             done += 1
         return lanes
 
-    def empty(self, gate: Gate) -> dict[str, Lane]:
+    def empty(self, gate: PhaseBarrier) -> dict[str, OpLog]:
         """Delete all there is."""
-        lane = Lane()
+        lane = OpLog()
         gate.wait()
         while self.table:
             self._delete(lane)
@@ -133,7 +133,7 @@ class _Worker:
 
     # The four operations: each takes the time and adds itself to its lane.
 
-    def _create(self, lane: Lane) -> None:
+    def _create(self, lane: OpLog) -> None:
         subdirectories = self.request["subdirectories"]
         name = b"%d" % self.names
         if subdirectories:
@@ -147,7 +147,7 @@ class _Worker:
         lane.add(began, size)
         self.table.append((name, size))
 
-    def _read(self, lane: Lane) -> None:
+    def _read(self, lane: OpLog) -> None:
         name, size = self.table[self.random.randrange(len(self.table))]
         read, unit, seen = os.read, self.read_unit, 0
         began = now()
@@ -159,7 +159,7 @@ class _Worker:
         if seen != size:
             raise OSError(5, f"read {seen} bytes of a file of {size}", name)
 
-    def _append(self, lane: Lane) -> None:
+    def _append(self, lane: OpLog) -> None:
         place = self.random.randrange(len(self.table))
         name, size = self.table[place]
         if size >= self.high:
@@ -172,7 +172,7 @@ class _Worker:
         lane.add(began, more)
         self.table[place] = (name, size + more)
 
-    def _delete(self, lane: Lane) -> None:
+    def _delete(self, lane: OpLog) -> None:
         place = self.random.randrange(len(self.table))
         name, _ = self.table[place]
         self.table[place] = self.table[-1]

@@ -24,16 +24,16 @@ import time
 from typing import Any
 
 from storagetest.agent import fsutil
-from storagetest.agent.command_context import Job
-from storagetest.agent.op_log import Lane, now
-from storagetest.agent.worker_pool import Gate
+from storagetest.agent.command_context import CommandContext
+from storagetest.agent.op_log import OpLog, now
+from storagetest.agent.worker_pool import PhaseBarrier
 
 __all__ = ["run"]
 
 
-def run(request: dict[str, Any], job: Job) -> dict[str, Any]:
+def run(request: dict[str, Any], job: CommandContext) -> dict[str, Any]:
     """Play; see the module."""
-    crew = job.crew(request["streams"], lambda index: _Reader(request, index))
+    crew = job.start_workers(request["streams"], lambda index: _Reader(request, index))
     crew.call("open")
     job.phase("play", "play", to_the_last=True)
     return job.result(readers=crew.call("story"))
@@ -51,14 +51,14 @@ class _Reader:
         self.limit = int((request["seconds"] + request["within"]) * 1e9)
         self.offset = int(1e9 / self.rate * index / request["streams"])
         self.direct = os.O_DIRECT if request["direct"] else 0
-        self.service, self.response = Lane(sized=True), Lane()
+        self.service, self.response = OpLog(sized=True), OpLog()
         self.gap = 0
 
     def open(self) -> None:
         self.descriptor = os.open(self.path, os.O_RDONLY | self.direct)
         self.buffer = fsutil.aligned(self.frame)
 
-    def play(self, gate: Gate) -> dict[str, Lane]:
+    def play(self, gate: PhaseBarrier) -> dict[str, OpLog]:
         """Read the frames, each when it is due."""
         here, read, frame = [memoryview(self.buffer)], os.preadv, self.frame
         gate.wait()
