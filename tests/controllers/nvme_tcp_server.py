@@ -19,9 +19,9 @@ from nvme_subsystem import (
     MAX_QID,
     MQES,
     Answer,
+    CommandFailed,
     Controller,
-    Personality,
-    Refused,
+    ControllerConfig,
     Subsystem,
     is_read,
     is_write,
@@ -139,7 +139,7 @@ class Connection:
                 pass
 
     def _leave(self) -> None:
-        self.close_stdin()
+        self.drop_connection()
         if self.controller is not None and self.qid is not None:
             self.controller.queues.discard(self.qid)
             self.controller.hangups.pop(self.qid, None)
@@ -148,7 +148,7 @@ class Connection:
             if self.qid == 0:
                 self.controller.gone()
 
-    def close_stdin(self) -> None:
+    def drop_connection(self) -> None:
         """Close, from any thread."""
         with contextlib.suppress(OSError):
             self.sock.shutdown(socket.SHUT_RDWR)
@@ -181,9 +181,11 @@ class Connection:
             raise PduError("in-capsule data", event.raw, fes=Fes.INVALID_HEADER_FIELD, fei=4)
         try:
             if event.data_digest_ok is False:
-                raise Refused(Status.TRANSIENT_TRANSPORT_ERROR, dnr=False)
+                raise CommandFailed(Status.TRANSIENT_TRANSPORT_ERROR, dnr=False)
             if command.flags >> 6 == 3 or (command.opcode != FABRICS and command.flags >> 6 != 1):
-                raise Refused(Status.INVALID_FIELD)  # PSDT is 01b (Base 4.1.1), of fabrics commands 0 or 10b
+                raise CommandFailed(
+                    Status.INVALID_FIELD
+                )  # PSDT is 01b (Base 4.1.1), of fabrics commands 0 or 10b
             inside = capsule.data
             if is_write(command):
                 wanted = self._wanted(command)
@@ -196,11 +198,11 @@ class Connection:
             answer = self._execute(command, b"")
             if answer is not None and is_read(command) and answer.data:
                 if command.dptr[15] != 0x5A:
-                    raise Refused(Status.SGL_TYPE_INVALID)
+                    raise CommandFailed(Status.SGL_TYPE_INVALID)
                 if int.from_bytes(command.dptr[8:12], "little") < len(answer.data):
-                    raise Refused(Status.DATA_SGL_LENGTH_INVALID)
+                    raise CommandFailed(Status.DATA_SGL_LENGTH_INVALID)
             self._finish(command, answer)
-        except Refused as refused:
+        except CommandFailed as refused:
             self._refuse(command, refused)
 
     def _wanted(self, command: Command) -> int:
@@ -221,15 +223,15 @@ class Connection:
             int.from_bytes(command.dptr[8:12], "little"),
         )
         if command.dptr[15] not in (0x01, 0x5A):
-            raise Refused(Status.SGL_TYPE_INVALID)
+            raise CommandFailed(Status.SGL_TYPE_INVALID)
         if length != wanted:
-            raise Refused(Status.DATA_SGL_LENGTH_INVALID)
+            raise CommandFailed(Status.DATA_SGL_LENGTH_INVALID)
         if command.dptr[15] == 0x5A:
             return b"", length
         if offset > len(inside):
-            raise Refused(Status.SGL_OFFSET_INVALID)
+            raise CommandFailed(Status.SGL_OFFSET_INVALID)
         if offset + length > len(inside):
-            raise Refused(Status.DATA_SGL_LENGTH_INVALID)
+            raise CommandFailed(Status.DATA_SGL_LENGTH_INVALID)
         return inside[offset : offset + length], 0
 
     def _execute(self, command: Command, data: bytes) -> Answer | None:
@@ -237,14 +239,14 @@ class Connection:
         if command.opcode == FABRICS:
             return self._fabrics(command, data)
         if self.controller is None:
-            raise Refused(Status.COMMAND_SEQUENCE_ERROR)
+            raise CommandFailed(Status.COMMAND_SEQUENCE_ERROR)
         if self.qid:
             if is_read(command):
                 length = self.controller.transfer_length(command) or 0
                 if command.dptr[15] != 0x5A:
-                    raise Refused(Status.SGL_TYPE_INVALID)
+                    raise CommandFailed(Status.SGL_TYPE_INVALID)
                 if int.from_bytes(command.dptr[8:12], "little") != length:
-                    raise Refused(Status.DATA_SGL_LENGTH_INVALID)
+                    raise CommandFailed(Status.DATA_SGL_LENGTH_INVALID)
             return self.controller.io(command, data)
         if command.opcode == Admin.ASYNCHRONOUS_EVENT_REQUEST:
             return self._wait_for_event(command)
@@ -285,9 +287,9 @@ class Connection:
             del self.transfers[pdu.ttag]
             try:
                 if transfer.damaged:
-                    raise Refused(Status.TRANSIENT_TRANSPORT_ERROR, dnr=False)
+                    raise CommandFailed(Status.TRANSIENT_TRANSPORT_ERROR, dnr=False)
                 self._finish(transfer.command, self._execute(transfer.command, bytes(transfer.got)))
-            except Refused as refused:
+            except CommandFailed as refused:
                 self._refuse(transfer.command, refused)
         elif end == transfer.asked:
             self._ask(transfer)
@@ -309,7 +311,7 @@ class Connection:
         if not success:
             self._complete(Cqe(command.cid, result=answer.result))
 
-    def _refuse(self, command: Command, refused: Refused) -> None:
+    def _refuse(self, command: Command, refused: CommandFailed) -> None:
         self._complete(Cqe(command.cid, refused.status, refused.result, dnr=refused.dnr))
 
     def _complete(self, cqe: Cqe) -> None:
@@ -323,10 +325,10 @@ class Connection:
         if fctype == Fctype.CONNECT:
             return self._connect(command, data)
         if self.controller is None:
-            raise Refused(Status.COMMAND_SEQUENCE_ERROR)
+            raise CommandFailed(Status.COMMAND_SEQUENCE_ERROR)
         if fctype in (Fctype.PROPERTY_GET, Fctype.PROPERTY_SET):
             if self.qid:
-                raise Refused(Status.INVALID_FIELD)
+                raise CommandFailed(Status.INVALID_FIELD)
             run = (
                 self.controller.property_get
                 if fctype == Fctype.PROPERTY_GET
@@ -335,38 +337,38 @@ class Connection:
             return run(command)
         if fctype == Fctype.DISCONNECT:
             if command.cdw10 & 0xFFFF:
-                raise Refused(Status.CONNECT_INCOMPATIBLE_FORMAT)
+                raise CommandFailed(Status.CONNECT_INCOMPATIBLE_FORMAT)
             if not self.qid:
-                raise Refused(Status.DISCONNECT_INVALID_QUEUE_TYPE)
-            threading.Timer(0.01, self.close_stdin).start()
+                raise CommandFailed(Status.DISCONNECT_INVALID_QUEUE_TYPE)
+            threading.Timer(0.01, self.drop_connection).start()
             return Answer()
-        raise Refused(Status.INVALID_FIELD)  # Base 4.1.2
+        raise CommandFailed(Status.INVALID_FIELD)  # Base 4.1.2
 
     def _connect(self, command: Command, raw: bytes) -> Answer:
         """Connect (6.3). The result of a refusal says which field: IPO, and IATTR in bit 16."""
         recfmt, qid = command.cdw10 & 0xFFFF, command.cdw10 >> 16
         sqsize, cattr = command.cdw11 & 0xFFFF, command.cdw11 >> 16 & 0xFF
         if recfmt:
-            raise Refused(Status.CONNECT_INCOMPATIBLE_FORMAT)
+            raise CommandFailed(Status.CONNECT_INCOMPATIBLE_FORMAT)
         if self.controller is not None:
-            raise Refused(Status.COMMAND_SEQUENCE_ERROR)
+            raise CommandFailed(Status.COMMAND_SEQUENCE_ERROR)
         if not 1 <= sqsize <= MQES:
-            raise Refused(Status.CONNECT_INVALID_PARAMETERS, result=44)
+            raise CommandFailed(Status.CONNECT_INVALID_PARAMETERS, result=44)
         if qid > MAX_QID:
-            raise Refused(Status.CONNECT_INVALID_PARAMETERS, result=42)
+            raise CommandFailed(Status.CONNECT_INVALID_PARAMETERS, result=42)
         data = ConnectData.decode(raw)
         if raw[256:512].find(b"\0") < 1 or raw[512:768].find(b"\0") < 1:
             at = 256 if raw[256:512].find(b"\0") < 1 else 512
-            raise Refused(Status.CONNECT_INVALID_PARAMETERS, result=at | 1 << 16)
+            raise CommandFailed(Status.CONNECT_INVALID_PARAMETERS, result=at | 1 << 16)
         if data.subnqn not in (self.subsystem.nqn, DISCOVERY_NQN) or (data.subnqn == DISCOVERY_NQN and qid):
-            raise Refused(Status.CONNECT_INVALID_PARAMETERS, result=256 | 1 << 16)
+            raise CommandFailed(Status.CONNECT_INVALID_PARAMETERS, result=256 | 1 << 16)
         with self.subsystem.lock:
             controller = self._admit(data, command.cdw12) if qid == 0 else self._join(data, qid)
         self.controller, self.qid, self.sqsize, self.sqhd = controller, qid, sqsize, 1
         self.flow_control = not (cattr & 4 and self.traits.disable_flow_control)
         controller.queues.add(qid)
         if qid:
-            controller.hangups[qid] = self.close_stdin
+            controller.hangups[qid] = self.drop_connection
         if qid == 0:
             controller.port = self.port
             controller.notify.append(self._notify)
@@ -375,23 +377,23 @@ class Connection:
 
     def _admit(self, data: ConnectData, kato: int) -> Controller:
         if data.cntlid != 0xFFFF:
-            raise Refused(Status.CONNECT_INVALID_PARAMETERS, result=16 | 1 << 16)
+            raise CommandFailed(Status.CONNECT_INVALID_PARAMETERS, result=16 | 1 << 16)
         if not kato and data.subnqn != DISCOVERY_NQN:
-            raise Refused(Status.KEEP_ALIVE_INVALID)  # the timer is not disabled over TCP (Base 3.9.1)
-        return self.subsystem.admit(data, kato, self.close_stdin)
+            raise CommandFailed(Status.KEEP_ALIVE_INVALID)  # the timer is not disabled over TCP (Base 3.9.1)
+        return self.subsystem.admit(data, kato, self.drop_connection)
 
     def _join(self, data: ConnectData, qid: int) -> Controller:
         controller = self.subsystem.controllers.get(data.cntlid)
         if controller is None or controller.discovery:
-            raise Refused(Status.CONNECT_INVALID_PARAMETERS, result=16 | 1 << 16)
+            raise CommandFailed(Status.CONNECT_INVALID_PARAMETERS, result=16 | 1 << 16)
         if controller.hostnqn != data.hostnqn:
-            raise Refused(Status.CONNECT_INVALID_PARAMETERS, result=512 | 1 << 16)
+            raise CommandFailed(Status.CONNECT_INVALID_PARAMETERS, result=512 | 1 << 16)
         if controller.hostid != data.hostid:
-            raise Refused(Status.CONNECT_INVALID_PARAMETERS, result=0 | 1 << 16)
+            raise CommandFailed(Status.CONNECT_INVALID_PARAMETERS, result=0 | 1 << 16)
         if not controller.csts & 1:
-            raise Refused(Status.CONNECT_INVALID_PARAMETERS)
+            raise CommandFailed(Status.CONNECT_INVALID_PARAMETERS)
         if qid in controller.queues:
-            raise Refused(Status.COMMAND_SEQUENCE_ERROR)
+            raise CommandFailed(Status.COMMAND_SEQUENCE_ERROR)
         return controller
 
     # Events (Base 5.2.2) and Abort (5.2.1)
@@ -399,11 +401,11 @@ class Connection:
     def _wait_for_event(self, command: Command) -> Answer | None:
         assert self.controller is not None
         if not self.controller.csts & 1:
-            raise Refused(Status.COMMAND_SEQUENCE_ERROR)
+            raise CommandFailed(Status.COMMAND_SEQUENCE_ERROR)
         if self.events:
             return Answer(result=self.events.pop(0))
         if len(self.waiting) > AERL:
-            raise Refused(Status.AER_LIMIT_EXCEEDED)
+            raise CommandFailed(Status.AER_LIMIT_EXCEEDED)
         self.waiting.append(command.cid)
         return None
 
@@ -426,7 +428,7 @@ class Connection:
 class Server:
     """A context manager that listens on loopback."""
 
-    def __init__(self, *, nqn: str = NQN, personality: Personality | None = None, port: int = 0) -> None:
+    def __init__(self, *, nqn: str = NQN, personality: ControllerConfig | None = None, port: int = 0) -> None:
         self.subsystem = Subsystem(nqn, personality=personality)
         self._listener = socket.create_server(("127.0.0.1", port), backlog=64)
         self.port: int = self._listener.getsockname()[1]
@@ -443,7 +445,7 @@ class Server:
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         for connection in list(self.connections):
-            connection.close_stdin()
+            connection.drop_connection()
         for thread in list(self._threads):
             thread.join(5)
 
@@ -464,7 +466,7 @@ class Server:
         try:
             connection.serve()
         except RemoteProtocolError:
-            connection.close_stdin()
+            connection.drop_connection()
         finally:
             self.connections.remove(connection)
 

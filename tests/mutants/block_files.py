@@ -16,8 +16,8 @@ import select
 import threading
 from pathlib import Path
 
-from fuse_files import PassThrough
-from fuse_wire import DIRECT_IO, Attributes, Call, Later, Opened, answer
+from fuse_passthrough import PassThrough
+from fuse_protocol import DIRECT_IO, Attributes, Call, Later, Opened, answer
 
 __all__ = ["ACTED", "DISK", "MUTANTS", "POWER", "Disk"]
 

@@ -1,6 +1,6 @@
 """Locks kept by the file system (fcntl(2), flock(2)), where the kernel would keep them itself.
 
-Honest, like :mod:`fuse_files`: locks of one owner replace each other, others' conflict unless both are
+Honest, like :mod:`fuse_passthrough`: locks of one owner replace each other, others' conflict unless both are
 shared, who waits is answered when he can have it, a close gives up what its owner held.
 """
 
@@ -11,8 +11,8 @@ import fcntl
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fuse_files import PassThrough
-from fuse_wire import FLOCK_LOCKS, POSIX_LOCKS, Call, Init, Later
+from fuse_passthrough import PassThrough
+from fuse_protocol import FLOCK_LOCKS, POSIX_LOCKS, Call, Init, Later
 
 __all__ = ["Held", "Locking"]
 

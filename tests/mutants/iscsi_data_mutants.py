@@ -7,8 +7,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from iscsi_proxy_connection import MUTANTS, ProxyConnection, mutant, on_request
 from iscsi_rules import RFC, good, sets
-from iscsi_talk import MUTANTS, Talk, mutant, on_request
 
 from storagetest.wire.iscsi.codes import NO_TAG
 from storagetest.wire.iscsi.encoding import Pdu
@@ -68,13 +68,13 @@ sets(
 
 
 @mutant("exp-cmd-sn-stuck", RFC + "4.2.2.1", "ExpCmdSN does not move")
-def exp_cmd_sn_stuck(talk: Talk, pdu: Pdu) -> Pdu:
+def exp_cmd_sn_stuck(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     number = getattr(pdu, "exp_cmd_sn", None)
     return pdu if number is None else replace(pdu, exp_cmd_sn=talk.memory.setdefault("first", number))
 
 
 @mutant("immediate-counts", RFC + "4.2.2.1", "an immediate request moves ExpCmdSN")
-def immediate_counts(talk: Talk, pdu: Pdu) -> Pdu:
+def immediate_counts(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     if not isinstance(pdu, NopIn):
         return pdu
     talk.memory["pings"] = talk.memory.get("pings", 0) + 1
@@ -82,12 +82,12 @@ def immediate_counts(talk: Talk, pdu: Pdu) -> Pdu:
 
 
 @mutant("exp-cmd-sn-back", RFC + "4.2.2.1", "ExpCmdSN goes back")
-def exp_cmd_sn_back(talk: Talk, pdu: Pdu) -> Pdu:
+def exp_cmd_sn_back(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     return replace(pdu, exp_cmd_sn=plus(pdu.exp_cmd_sn, -3)) if isinstance(pdu, NopIn) else pdu
 
 
 @mutant("cmd-sn-wrap", RFC + "4.2.2.1", "ExpCmdSN does not wrap round")
-def cmd_sn_wrap(talk: Talk, pdu: Pdu) -> Pdu:
+def cmd_sn_wrap(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     number = getattr(pdu, "exp_cmd_sn", 0xFFFF)
     wraps = number < 16 and talk.login is not None and talk.login.cmd_sn > 0xFFFFFFF0
     return replace(pdu, exp_cmd_sn=0xFFFFFFFF) if wraps else pdu
@@ -95,11 +95,11 @@ def cmd_sn_wrap(talk: Talk, pdu: Pdu) -> Pdu:
 
 def answers_early(name: str, description: str, when: Any) -> None:
     @on_request(name, RFC + "4.2.2.1", description)
-    def change(talk: Talk, pdu: Pdu) -> Pdu:
+    def change(talk: ProxyConnection, pdu: Pdu) -> Pdu:
         if isinstance(pdu, ScsiCommand) and not pdu.immediate and talk.last is not None:
             last: Any = talk.last
             if when(pdu, last):
-                talk.say(
+                talk.send_to_initiator(
                     ScsiResponse(
                         itt=pdu.itt,
                         stat_sn=pdu.exp_stat_sn,
@@ -126,12 +126,12 @@ answers_early(
 
 
 @mutant("reserved-set", RFC + "11", "a reserved bit is set in a SCSI Response")
-def reserved_set(talk: Talk, pdu: Pdu) -> Any:
+def reserved_set(talk: ProxyConnection, pdu: Pdu) -> Any:
     return pdu.parts().override_bytes(8, b"\x01") if isinstance(pdu, ScsiResponse) else pdu
 
 
 @mutant("itt-unknown", RFC + "11.2.1.8", "a response to a task that nobody has started")
-def itt_unknown(talk: Talk, pdu: Pdu) -> Any:
+def itt_unknown(talk: ProxyConnection, pdu: Pdu) -> Any:
     return [pdu, replace(pdu, itt=0x0BAD)] if isinstance(pdu, ScsiResponse) else pdu
 
 
@@ -140,7 +140,7 @@ def itt_unknown(talk: Talk, pdu: Pdu) -> Any:
 
 def data_in(name: str, section: str, description: str, change: Any) -> None:
     @mutant(name, RFC + section, description)
-    def reply(talk: Talk, pdu: Pdu) -> Any:
+    def reply(talk: ProxyConnection, pdu: Pdu) -> Any:
         return change(pdu, talk) if isinstance(pdu, DataIn) else pdu
 
 
@@ -175,7 +175,7 @@ data_in("data-in-acknowledge", "11.7.2", "an acknowledgement is asked for at lev
 
 
 @mutant("data-in-long", RFC + "11.7.1", "Data-In are longer than MaxRecvDataSegmentLength")
-def data_in_long(talk: Talk, pdu: Pdu) -> Any:
+def data_in_long(talk: ProxyConnection, pdu: Pdu) -> Any:
     if not isinstance(pdu, DataIn):
         return pdu
     held = talk.memory.pop("held", b"") + pdu.data
@@ -186,12 +186,12 @@ def data_in_long(talk: Talk, pdu: Pdu) -> Any:
 
 
 @mutant("exp-data-sn", RFC + "11.4.8", "ExpDataSN does not count")
-def exp_data_sn(talk: Talk, pdu: Pdu) -> Pdu:
+def exp_data_sn(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     return replace(pdu, exp_data_sn=pdu.exp_data_sn + 1) if isinstance(pdu, ScsiResponse) else pdu
 
 
 @mutant("data-in-beyond", RFC + "11.3.4", "data are sent where none are expected")
-def data_in_beyond(talk: Talk, pdu: Pdu) -> Any:
+def data_in_beyond(talk: ProxyConnection, pdu: Pdu) -> Any:
     command = talk.commands.get(pdu.itt)
     if isinstance(pdu, ScsiResponse) and command is not None and command.read and not command.expected_length:
         return [
@@ -202,7 +202,7 @@ def data_in_beyond(talk: Talk, pdu: Pdu) -> Any:
 
 
 @mutant("residual-write-underflow", RFC + "11.4.5", "a write of less than expected has no residual")
-def residual_write(talk: Talk, pdu: Pdu) -> Pdu:
+def residual_write(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     command = talk.commands.get(pdu.itt)
     return good(pdu) if isinstance(pdu, ScsiResponse) and command is not None and command.write else pdu
 
@@ -218,7 +218,7 @@ sets(
 
 
 @mutant("r2t-unneeded", RFC + "11.3.4", "an R2T asks again for what came with the command")
-def r2t_unneeded(talk: Talk, pdu: Pdu) -> Any:
+def r2t_unneeded(talk: ProxyConnection, pdu: Pdu) -> Any:
     command = talk.commands.get(pdu.itt)
     if not isinstance(pdu, ScsiResponse) or command is None or not command.data:
         return pdu
@@ -228,19 +228,19 @@ def r2t_unneeded(talk: Talk, pdu: Pdu) -> Any:
 
 
 @mutant("r2t-outstanding", RFC + "13.17", "a second R2T while the first is outstanding")
-def r2t_outstanding(talk: Talk, pdu: Pdu) -> Any:
+def r2t_outstanding(talk: ProxyConnection, pdu: Pdu) -> Any:
     return [pdu, replace(pdu, r2t_sn=pdu.r2t_sn + 1, ttt=pdu.ttt ^ 0x8000)] if isinstance(pdu, R2T) else pdu
 
 
 @mutant("r2t-no-tag", RFC + "11.8.5", "an R2T has the reserved tag")
-def r2t_no_tag(talk: Talk, pdu: Pdu) -> Pdu:
+def r2t_no_tag(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     if not isinstance(pdu, R2T):
         return pdu
     talk.memory["tag"] = pdu.ttt
     return replace(pdu, ttt=NO_TAG)
 
 
-def restores_tag(talk: Talk, pdu: Pdu) -> Pdu:
+def restores_tag(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     return replace(pdu, ttt=talk.memory["tag"]) if isinstance(pdu, DataOut) and "tag" in talk.memory else pdu
 
 
@@ -248,11 +248,11 @@ MUTANTS["r2t-no-tag"].request = restores_tag
 
 
 @mutant("r2t-order", RFC + "11.8", "an R2T asks again for what has been sent")
-def r2t_order(talk: Talk, pdu: Pdu) -> Pdu:
+def r2t_order(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     return replace(pdu, buffer_offset=pdu.buffer_offset - 512) if isinstance(pdu, R2T) and pdu.r2t_sn else pdu
 
 
-def restores_offset(talk: Talk, pdu: Pdu) -> Pdu:
+def restores_offset(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     if not isinstance(pdu, DataOut) or not isinstance(talk.last, R2T) or not talk.last.r2t_sn:
         return pdu
     return replace(pdu, buffer_offset=pdu.buffer_offset + 512)
@@ -262,11 +262,11 @@ MUTANTS["r2t-order"].request = restores_offset
 
 
 @mutant("r2t-over-burst", RFC + "11.8.4", "two R2Ts are put together into one over MaxBurstLength")
-def r2t_over_burst(talk: Talk, pdu: Pdu) -> Any:
+def r2t_over_burst(talk: ProxyConnection, pdu: Pdu) -> Any:
     if not isinstance(pdu, R2T):
         return pdu
     if "rest" in talk.memory:
-        talk.tell(*talk.data_out(pdu, talk.memory.pop("rest")))
+        talk.send_to_target(*talk.data_out(pdu, talk.memory.pop("rest")))
         return None
     left = talk.commands[pdu.itt].expected_length - pdu.buffer_offset
     asked = min(2 * pdu.desired_length, left)
@@ -274,7 +274,7 @@ def r2t_over_burst(talk: Talk, pdu: Pdu) -> Any:
     return replace(pdu, desired_length=asked)
 
 
-def splits_data(talk: Talk, pdu: Pdu) -> Any:
+def splits_data(talk: ProxyConnection, pdu: Pdu) -> Any:
     if not isinstance(pdu, DataOut) or "true" not in talk.memory:
         return pdu
     talk.memory["got"] += pdu.data
@@ -289,10 +289,10 @@ def splits_data(talk: Talk, pdu: Pdu) -> Any:
 MUTANTS["r2t-over-burst"].request = splits_data
 
 
-def feeds(talk: Talk, pdu: Pdu) -> Pdu | None:
+def feeds(talk: ProxyConnection, pdu: Pdu) -> Pdu | None:
     """Answer an R2T from what the initiator sent too early."""
     if isinstance(pdu, R2T) and pdu.itt in talk.memory.get("early", {}):
-        talk.tell(*talk.data_out(pdu, talk.memory["early"][pdu.itt]))
+        talk.send_to_target(*talk.data_out(pdu, talk.memory["early"][pdu.itt]))
         return None
     return pdu
 
@@ -301,7 +301,7 @@ def takes_early(name: str, section: str, description: str, keep: Any) -> None:
     """A mutant that takes immediate data that it must refuse; ``keep`` says how much may stay."""
 
     @on_request(name, RFC + section, description)
-    def change(talk: Talk, pdu: Pdu) -> Pdu:
+    def change(talk: ProxyConnection, pdu: Pdu) -> Pdu:
         if isinstance(pdu, ScsiCommand) and len(pdu.data) > keep(talk):
             talk.memory.setdefault("early", {})[pdu.itt] = pdu.data
             return replace(pdu, data=pdu.data[: keep(talk)], final=True)
@@ -319,7 +319,7 @@ takes_early(
 
 
 @on_request("unsolicited-taken", RFC + "13.11", "unsolicited Data-Out are taken where InitialR2T is Yes")
-def unsolicited_taken(talk: Talk, pdu: Pdu) -> Pdu | None:
+def unsolicited_taken(talk: ProxyConnection, pdu: Pdu) -> Pdu | None:
     if isinstance(pdu, ScsiCommand) and pdu.write and not pdu.final:
         talk.memory["early"] = {pdu.itt: b""}
         talk.memory["command"] = pdu
@@ -335,7 +335,7 @@ MUTANTS["unsolicited-taken"].reply = feeds
 
 def data_out(name: str, section: str, description: str, change: Any) -> None:
     @on_request(name, RFC + section, description)
-    def request(talk: Talk, pdu: Pdu) -> Pdu:
+    def request(talk: ProxyConnection, pdu: Pdu) -> Pdu:
         return change(pdu, talk.last) if isinstance(pdu, DataOut) and isinstance(talk.last, R2T) else pdu
 
 
@@ -357,10 +357,10 @@ data_out("data-sn-not-checked", "7.9", "any DataSN is taken", lambda pdu, r2t: r
 
 
 @on_request("data-out-unknown-task", RFC + "11.7", "data for no task are answered")
-def data_out_unknown(talk: Talk, pdu: Pdu) -> Pdu:
+def data_out_unknown(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     if isinstance(pdu, DataOut) and pdu.itt not in talk.commands:
         last: Any = talk.last
-        talk.say(
+        talk.send_to_initiator(
             ScsiResponse(
                 itt=pdu.itt, stat_sn=pdu.exp_stat_sn, exp_cmd_sn=last.exp_cmd_sn, max_cmd_sn=last.max_cmd_sn
             )

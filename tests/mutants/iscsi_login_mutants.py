@@ -7,8 +7,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from iscsi_proxy_connection import MUTANTS, ProxyConnection, mutant, on_request
 from iscsi_rules import RFC, sets, text, without
-from iscsi_talk import MUTANTS, Talk, mutant, on_request
 
 from storagetest.wire.iscsi.codes import LoginStatus
 from storagetest.wire.iscsi.encoding import Pdu
@@ -20,7 +20,7 @@ from storagetest.wire.iscsi.pdu import (
 )
 
 
-def accepted(talk: Talk, pdu: LoginResponse) -> LoginResponse:
+def accepted(talk: ProxyConnection, pdu: LoginResponse) -> LoginResponse:
     """A refusal made into what an acceptance would be."""
     request = talk.login
     assert request is not None
@@ -35,7 +35,7 @@ def accepts(name: str, section: str, description: str, *statuses: int, **more: A
     """A mutant that accepts the logins that are refused with one of ``statuses`` (none: any)."""
 
     @mutant(name, RFC + section, description, **more)
-    def change(talk: Talk, pdu: Pdu) -> Pdu:
+    def change(talk: ProxyConnection, pdu: Pdu) -> Pdu:
         if isinstance(pdu, LoginResponse) and pdu.status and (not statuses or pdu.status in statuses):
             return accepted(talk, pdu)
         return pdu
@@ -79,13 +79,13 @@ sets(
 
 
 @mutant("chap-refused", RFC + "12.1.3", "the right secret is refused", kind="chap")
-def chap_refused(talk: Talk, pdu: Pdu) -> Pdu:
+def chap_refused(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     refused = isinstance(pdu, LoginResponse) and pdu.csg == 0 and pdu.transit
     return replace(pdu, status=LoginStatus.AUTHENTICATION_FAILED, transit=False) if refused else pdu
 
 
 @mutant("chap-same-challenge", RFC + "12.1.3", "every login gets the same challenge", kind="chap")
-def chap_same_challenge(talk: Talk, pdu: Pdu) -> Pdu:
+def chap_same_challenge(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     if not isinstance(pdu, LoginResponse) or b"CHAP_C" not in pdu.data:
         return pdu
     pairs = [(name, "0x" + "5a" * 16 if name == "CHAP_C" else value) for name, value in parse_text(pdu.data)]
@@ -93,7 +93,7 @@ def chap_same_challenge(talk: Talk, pdu: Pdu) -> Pdu:
 
 
 @mutant("chap-algorithm", RFC + "12.1.3", "the algorithm is one that was not offered", kind="chap")
-def chap_algorithm(talk: Talk, pdu: Pdu) -> Pdu:
+def chap_algorithm(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     if not isinstance(pdu, LoginResponse) or b"CHAP_A" not in pdu.data:
         return pdu
     pairs = [(name, "7" if name == "CHAP_A" else value) for name, value in parse_text(pdu.data)]
@@ -101,7 +101,7 @@ def chap_algorithm(talk: Talk, pdu: Pdu) -> Pdu:
 
 
 @mutant("chap-reflected", RFC + "9.2.1", "the target answers its own challenge", kind="chap")
-def chap_reflected(talk: Talk, pdu: Pdu) -> Pdu:
+def chap_reflected(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     said = dict(talk.offered)
     if not isinstance(pdu, LoginResponse) or "CHAP_C" not in said:
         return pdu
@@ -109,7 +109,7 @@ def chap_reflected(talk: Talk, pdu: Pdu) -> Pdu:
 
 
 @mutant("second-session-refused", RFC + "6.3.1", "an initiator may have one session and no second")
-def second_session_refused(talk: Talk, pdu: Pdu) -> Pdu:
+def second_session_refused(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     if not isinstance(pdu, LoginResponse) or pdu.status or talk.login is None:
         return pdu
     first = talk.shared.setdefault(talk.name, talk.login.isid)
@@ -118,7 +118,7 @@ def second_session_refused(talk: Talk, pdu: Pdu) -> Pdu:
 
 
 @mutant("login-transit-unasked", RFC + "11.13.6", "the target goes to full feature phase unasked")
-def transit_unasked(talk: Talk, pdu: Pdu) -> Pdu:
+def transit_unasked(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     stays = isinstance(pdu, LoginResponse) and talk.login is not None and not talk.login.transit
     return replace(pdu, transit=True, nsg=3) if stays else pdu
 
@@ -126,27 +126,27 @@ def transit_unasked(talk: Talk, pdu: Pdu) -> Pdu:
 @mutant(
     "login-refused-open", RFC + "11.13.5", "the connection stays open after a refused login", keeps_open=True
 )
-def refused_open(talk: Talk, pdu: Pdu) -> Pdu:
+def refused_open(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     return pdu
 
 
 @mutant("login-reinstatement", RFC + "6.3.1", "the old session lives on", keeps_open=True)
-def keeps_the_old(talk: Talk, pdu: Pdu) -> Pdu:
+def keeps_the_old(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     return pdu
 
 
 @mutant("login-in-ffp", RFC + "4.2.4", "a login in full feature phase is passed over", keeps_open=True)
-def login_in_ffp(talk: Talk, pdu: Pdu) -> Pdu | None:
+def login_in_ffp(talk: ProxyConnection, pdu: Pdu) -> Pdu | None:
     return (
         None if isinstance(pdu, (Reject, LoginResponse)) and talk.last is not None and talk.last.itt else pdu
     )
 
 
 @on_request("login-reserved-checked", RFC + "11", "reserved bits of a login are an error")
-def login_reserved(talk: Talk, pdu: Pdu) -> Pdu | None:
+def login_reserved(talk: ProxyConnection, pdu: Pdu) -> Pdu | None:
     frame = talk.memory["frame"]
     if talk.login is not None and any(set_reserved_bits(frame.bhs)):
-        talk.say(LoginResponse(itt=pdu.itt, status=LoginStatus.INITIATOR_ERROR))
+        talk.send_to_initiator(LoginResponse(itt=pdu.itt, status=LoginStatus.INITIATOR_ERROR))
         return None
     return pdu
 
@@ -190,7 +190,7 @@ def illegal(key: str, proposed: str) -> str:
 
 
 def answers_wrongly(key: str) -> None:
-    def rewrite(pairs: list[tuple[str, str]], talk: Talk) -> list[tuple[str, str]]:
+    def rewrite(pairs: list[tuple[str, str]], talk: ProxyConnection) -> list[tuple[str, str]]:
         offered = dict(talk.offered)
         if key not in offered:
             return pairs

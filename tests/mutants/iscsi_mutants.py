@@ -8,6 +8,6 @@ import iscsi_pdu_mutants  # noqa: F401
 import iscsi_reservation_mutants  # noqa: F401
 import iscsi_scsi_mutants  # noqa: F401
 import iscsi_task_mutants  # noqa: F401
-from iscsi_talk import MUTANTS
+from iscsi_proxy_connection import MUTANTS
 
 __all__ = ["MUTANTS"]

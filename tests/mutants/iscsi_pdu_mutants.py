@@ -7,8 +7,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from iscsi_proxy_connection import ProxyConnection, mutant, on_request
 from iscsi_rules import RFC, sets, text
-from iscsi_talk import Talk, mutant, on_request
 
 from storagetest.wire.iscsi.codes import NO_TAG
 from storagetest.wire.iscsi.encoding import Pdu
@@ -33,12 +33,12 @@ _MOST = 262144
 
 
 @on_request("header-digest-not-checked", RFC + "7.8", "a wrong header digest is not noticed")
-def header_digest_not_checked(talk: Talk, pdu: Pdu) -> Any:
+def header_digest_not_checked(talk: ProxyConnection, pdu: Pdu) -> Any:
     return talk.wire(pdu) if talk.memory["frame"].header_digest_wrong else pdu
 
 
 @on_request("data-digest-not-checked", RFC + "7.8", "a wrong data digest is not noticed")
-def data_digest_not_checked(talk: Talk, pdu: Pdu) -> Any:
+def data_digest_not_checked(talk: ProxyConnection, pdu: Pdu) -> Any:
     return talk.wire(pdu) if talk.memory["frame"].data_digest_wrong else pdu
 
 
@@ -48,7 +48,7 @@ def data_digest_not_checked(talk: Talk, pdu: Pdu) -> Any:
     "the target's header digest is wrong",
     spoil={"spoil_header_digest": 1},
 )
-def header_digest_of_target(talk: Talk, pdu: Pdu) -> Pdu:
+def header_digest_of_target(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     return pdu
 
 
@@ -58,7 +58,7 @@ def header_digest_of_target(talk: Talk, pdu: Pdu) -> Pdu:
     "the target's data digest is wrong",
     spoil={"spoil_data_digest": 1},
 )
-def data_digest_of_target(talk: Talk, pdu: Pdu) -> Pdu:
+def data_digest_of_target(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     return pdu
 
 
@@ -68,7 +68,7 @@ def data_digest_of_target(talk: Talk, pdu: Pdu) -> Pdu:
     "a wrong data digest is passed over in silence",
     keeps_open=True,
 )
-def reject_missing(talk: Talk, pdu: Pdu) -> Pdu | None:
+def reject_missing(talk: ProxyConnection, pdu: Pdu) -> Pdu | None:
     return None if isinstance(pdu, Reject) else pdu
 
 
@@ -76,63 +76,63 @@ sets("reject-header-lost", "11.17.4", "a Reject does not carry the header", Reje
 
 
 @mutant("digest-unasked", RFC + "13.1", "PDUs have a header digest though none was negotiated")
-def digest_unasked(talk: Talk, pdu: Pdu) -> Any:
+def digest_unasked(talk: ProxyConnection, pdu: Pdu) -> Any:
     plain = not isinstance(pdu, LoginResponse) and talk.digests == (False, False)
     return pdu.parts().wire(header_digest=True, data_digest=False) if plain else pdu
 
 
 @mutant("digest-in-login", RFC + "13.1", "digests begin in the login phase")
-def digest_in_login(talk: Talk, pdu: Pdu) -> Any:
+def digest_in_login(talk: ProxyConnection, pdu: Pdu) -> Any:
     return pdu.parts().wire(header_digest=True, data_digest=False) if isinstance(pdu, LoginResponse) else pdu
 
 
 @mutant("digest-on-empty-data", RFC + "11.2.3", "a PDU without data has a data digest")
-def digest_on_empty(talk: Talk, pdu: Pdu) -> Any:
+def digest_on_empty(talk: ProxyConnection, pdu: Pdu) -> Any:
     return [pdu, bytes(4)] if talk.digests[1] and not pdu.data and not isinstance(pdu, LoginResponse) else pdu
 
 
 @mutant("padding-not-zero", RFC + "11.1", "the padding is not zero", padding=b"\xee")
-def padding_not_zero(talk: Talk, pdu: Pdu) -> Pdu:
+def padding_not_zero(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     return pdu
 
 
 @mutant("padding-missing", RFC + "11.1", "a data segment is not padded")
-def padding_missing(talk: Talk, pdu: Pdu) -> Any:
+def padding_missing(talk: ProxyConnection, pdu: Pdu) -> Any:
     return talk.wire(pdu, padding=b"") if len(pdu.data) % 4 and not isinstance(pdu, LoginResponse) else pdu
 
 
 @on_request("reserved-checked", RFC + "11", "reserved bits of a request are an error")
-def reserved_checked(talk: Talk, pdu: Pdu) -> Pdu | None:
+def reserved_checked(talk: ProxyConnection, pdu: Pdu) -> Pdu | None:
     frame, last = talk.memory["frame"], talk.last
     if isinstance(pdu, ScsiCommand) and any(set_reserved_bits(frame.bhs)) and last is not None:
-        talk.say(Reject(reason=9, stat_sn=pdu.exp_stat_sn, data=frame.bhs))
+        talk.send_to_initiator(Reject(reason=9, stat_sn=pdu.exp_stat_sn, data=frame.bhs))
         return None
     return pdu
 
 
 @mutant("opcode-ignored", RFC + "11.2.1.2", "an unknown opcode is passed over", keeps_open=True)
-def opcode_ignored(talk: Talk, pdu: Pdu) -> Pdu | None:
+def opcode_ignored(talk: ProxyConnection, pdu: Pdu) -> Pdu | None:
     return None if isinstance(pdu, Reject) else pdu
 
 
 @mutant("reject-swallowed", RFC + "11.17", "nothing is ever rejected", keeps_open=True)
-def reject_swallowed(talk: Talk, pdu: Pdu) -> Pdu | None:
+def reject_swallowed(talk: ProxyConnection, pdu: Pdu) -> Pdu | None:
     return None if isinstance(pdu, Reject) else pdu
 
 
 @on_request("ping-long-taken", RFC + "13.12", "a ping over MaxRecvDataSegmentLength is answered")
-def ping_long_taken(talk: Talk, pdu: Pdu) -> Pdu:
+def ping_long_taken(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     return replace(pdu, data=pdu.data[:4]) if isinstance(pdu, NopOut) and len(pdu.data) > _MOST else pdu
 
 
 @mutant("coalesced-lost", RFC + "11.1", "of several PDUs in one segment one is lost")
-def coalesced_lost(talk: Talk, pdu: Pdu) -> Pdu | None:
+def coalesced_lost(talk: ProxyConnection, pdu: Pdu) -> Pdu | None:
     talk.memory["count"] = talk.memory.get("count", 0) + isinstance(pdu, NopIn)
     return None if isinstance(pdu, NopIn) and talk.memory["count"] == 3 else pdu
 
 
 @mutant("reject-then-deaf", RFC + "7.3", "after a Reject nothing is answered", keeps_open=True)
-def reject_then_deaf(talk: Talk, pdu: Pdu) -> Pdu | None:
+def reject_then_deaf(talk: ProxyConnection, pdu: Pdu) -> Pdu | None:
     if talk.memory.get("deaf"):
         return None
     talk.memory["deaf"] = isinstance(pdu, Reject)
@@ -144,7 +144,7 @@ def reject_then_deaf(talk: Talk, pdu: Pdu) -> Pdu | None:
 
 def nop(name: str, section: str, description: str, change: Any) -> None:
     @mutant(name, RFC + section, description)
-    def reply(talk: Talk, pdu: Pdu) -> Any:
+    def reply(talk: ProxyConnection, pdu: Pdu) -> Any:
         return change(pdu) if isinstance(pdu, NopIn) else pdu
 
 
@@ -155,17 +155,17 @@ nop("nop-final", "11.19", "a NOP-In has not its fixed bit", lambda pdu: replace(
 
 
 @on_request("nop-unasked", RFC + "11.19", "a NOP-Out that wants no answer gets one")
-def nop_unasked(talk: Talk, pdu: Pdu) -> Pdu:
+def nop_unasked(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     if isinstance(pdu, NopOut) and pdu.itt == NO_TAG:
         last: Any = talk.last
-        talk.say(
+        talk.send_to_initiator(
             NopIn(itt=1, stat_sn=pdu.exp_stat_sn, exp_cmd_sn=last.exp_cmd_sn, max_cmd_sn=last.max_cmd_sn)
         )
     return pdu
 
 
 @mutant("nop-order", RFC + "4.2.2.1", "pings are answered out of their order")
-def nop_order(talk: Talk, pdu: Pdu) -> Any:
+def nop_order(talk: ProxyConnection, pdu: Pdu) -> Any:
     if not isinstance(pdu, NopIn):
         return pdu
     held = talk.memory.pop("held", None)
@@ -206,10 +206,10 @@ def speaks(name: str, section: str, description: str, kind: type[Pdu], answer: A
     """A mutant that answers a request itself, besides whatever the target does."""
 
     @on_request(name, RFC + section, description)
-    def request(talk: Talk, pdu: Pdu) -> Pdu:
+    def request(talk: ProxyConnection, pdu: Pdu) -> Pdu:
         if isinstance(pdu, kind) and talk.last is not None:
             last: Any = talk.last
-            talk.say(
+            talk.send_to_initiator(
                 replace(answer(pdu), itt=pdu.itt, exp_cmd_sn=last.exp_cmd_sn, max_cmd_sn=last.max_cmd_sn)
             )
         return pdu
@@ -243,10 +243,10 @@ sets(
 
 
 @on_request("logout-reason", RFC + "11.14.1", "a logout for a reserved reason succeeds")
-def logout_reason(talk: Talk, pdu: Pdu) -> Pdu | None:
+def logout_reason(talk: ProxyConnection, pdu: Pdu) -> Pdu | None:
     if type(pdu).__name__ == "LogoutRequest" and pdu.reason > 2:  # type: ignore[attr-defined]
         last: Any = talk.last
-        talk.say(
+        talk.send_to_initiator(
             LogoutResponse(
                 itt=pdu.itt, stat_sn=last.stat_sn + 1, exp_cmd_sn=last.exp_cmd_sn, max_cmd_sn=last.max_cmd_sn
             )
@@ -256,10 +256,10 @@ def logout_reason(talk: Talk, pdu: Pdu) -> Pdu | None:
 
 
 @on_request("leading-key-renegotiated", RFC + "13", "MaxBurstLength is negotiated again in a Text Request")
-def leading_key_renegotiated(talk: Talk, pdu: Pdu) -> Pdu | None:
+def leading_key_renegotiated(talk: ProxyConnection, pdu: Pdu) -> Pdu | None:
     if type(pdu).__name__ == "TextRequest" and b"MaxBurstLength" in pdu.data:
         last: Any = talk.last
-        talk.say(
+        talk.send_to_initiator(
             TextResponse(
                 itt=pdu.itt, stat_sn=last.stat_sn + 1, exp_cmd_sn=last.exp_cmd_sn, max_cmd_sn=last.max_cmd_sn,
                 final=True, data=pdu.data,
@@ -270,10 +270,10 @@ def leading_key_renegotiated(talk: Talk, pdu: Pdu) -> Pdu | None:
 
 
 @on_request("logout-recovery", RFC + "11.15.1", "removal for recovery succeeds at level 0")
-def logout_recovery(talk: Talk, pdu: Pdu) -> Pdu | None:
+def logout_recovery(talk: ProxyConnection, pdu: Pdu) -> Pdu | None:
     if type(pdu).__name__ == "LogoutRequest" and pdu.reason == 2:  # type: ignore[attr-defined]
         last: Any = talk.last
-        talk.say(
+        talk.send_to_initiator(
             LogoutResponse(
                 itt=pdu.itt, stat_sn=last.stat_sn + 1, exp_cmd_sn=last.exp_cmd_sn, max_cmd_sn=last.max_cmd_sn
             )
@@ -283,5 +283,5 @@ def logout_recovery(talk: Talk, pdu: Pdu) -> Pdu | None:
 
 
 @mutant("logout-open", RFC + "11.15", "the connection stays open after the logout", keeps_open=True)
-def logout_open(talk: Talk, pdu: Pdu) -> Pdu:
+def logout_open(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     return pdu

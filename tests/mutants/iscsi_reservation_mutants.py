@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from iscsi_proxy_connection import ProxyConnection, mutant
 from iscsi_rules import attention, good
-from iscsi_talk import Talk, mutant
 
 from storagetest.wire.iscsi.encoding import Pdu
 from storagetest.wire.iscsi.pdu import (
@@ -33,7 +33,7 @@ def enforces(
     """A mutant that turns a RESERVATION CONFLICT into GOOD, or GOOD into a conflict."""
 
     @mutant(name, _PR, description)
-    def reply(talk: Talk, pdu: Pdu) -> Pdu:
+    def reply(talk: ProxyConnection, pdu: Pdu) -> Pdu:
         block = talk.cdb(pdu)
         ends = isinstance(pdu, ScsiResponse) or (isinstance(pdu, DataIn) and pdu.has_status)
         if not ends or block[0] not in opcodes or not talk.name.endswith(who):
@@ -74,7 +74,7 @@ enforces("reserve6-ignored", "RESERVE(6) keeps nobody out", _WRITES | {0x16}, co
 
 def told(name: str, asc: int, description: str) -> None:
     @mutant(name, _PR + ", unit attention", description)
-    def reply(talk: Talk, pdu: Pdu) -> Pdu:
+    def reply(talk: ProxyConnection, pdu: Pdu) -> Pdu:
         return good(pdu) if attention(pdu) and decode_sense(pdu.sense).asc == asc else pdu
 
 
@@ -85,43 +85,43 @@ told("preempt-attention", 0x2A05, "nobody is told of a preemption")
 
 def pr_in(name: str, action: int, description: str, change: Any) -> None:
     @mutant(name, "SPC-4 PERSISTENT RESERVE IN", description)
-    def reply(talk: Talk, pdu: Pdu) -> Pdu:
+    def reply(talk: ProxyConnection, pdu: Pdu) -> Pdu:
         block = talk.cdb(pdu)
         if not isinstance(pdu, DataIn) or block[0] != 0x5E or block[1] & 0x1F != action:
             return pdu
         return replace(pdu, data=bytes(change(bytearray(pdu.data), talk)))
 
 
-def forget_last(data: bytearray, talk: Talk) -> bytes:
+def forget_last(data: bytearray, talk: ProxyConnection) -> bytes:
     body = bytes(data[8:])[:-8]
     return bytes(data[:4]) + len(body).to_bytes(4, "big") + body
 
 
-def other_type(data: bytearray, talk: Talk) -> bytes:
+def other_type(data: bytearray, talk: ProxyConnection) -> bytes:
     if len(data) > 21:
         data[21] = data[21] % 8 + 1
     return data
 
 
-def stuck(data: bytearray, talk: Talk) -> bytes:
+def stuck(data: bytearray, talk: ProxyConnection) -> bytes:
     return talk.shared.setdefault("generation", bytes(data[:4])) + bytes(data[4:])
 
 
-def ghost(data: bytearray, talk: Talk) -> bytes:
+def ghost(data: bytearray, talk: ProxyConnection) -> bytes:
     return bytes(data[:4]) + b"\0\0\0\x08" + bytes.fromhex("a1a2a3a4a5a6a7a8")
 
 
-def old_holder(data: bytearray, talk: Talk) -> bytes:
+def old_holder(data: bytearray, talk: ProxyConnection) -> bytes:
     if len(data) >= 24:
         data[8:16] = bytes.fromhex("a1a2a3a4a5a6a7a8")
     return data
 
 
-def nobody(data: bytearray, talk: Talk) -> bytes:
+def nobody(data: bytearray, talk: ProxyConnection) -> bytes:
     return bytes(data[:4]) + bytes(4)
 
 
-def no_holder(data: bytearray, talk: Talk) -> bytes:
+def no_holder(data: bytearray, talk: ProxyConnection) -> bytes:
     if len(data) > 20:
         data[20] &= 0xFE
     if len(data) > 8 + 24 + 12:

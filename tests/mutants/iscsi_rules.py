@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from iscsi_talk import Talk, mutant
+from iscsi_proxy_connection import ProxyConnection, mutant
 
 from storagetest.wire.iscsi.encoding import Pdu
 from storagetest.wire.iscsi.keys import format_text, parse_text
@@ -24,7 +24,7 @@ def sets(name: str, section: str, description: str, kind: type[Pdu], **values: A
     """A mutant that sets fields of every PDU of a kind; a callable is given the PDU."""
 
     @mutant(name, section if section[0] == "S" else RFC + section, description)
-    def change(talk: Talk, pdu: Pdu) -> Pdu:
+    def change(talk: ProxyConnection, pdu: Pdu) -> Pdu:
         if not isinstance(pdu, kind):
             return pdu
         return replace(
@@ -36,7 +36,7 @@ def text(name: str, section: str, description: str, rewrite: Any, kind: type[Pdu
     """A mutant that rewrites the keys of a response: ``rewrite(pairs, talk)``."""
 
     @mutant(name, RFC + section, description)
-    def change(talk: Talk, pdu: Pdu) -> Pdu:
+    def change(talk: ProxyConnection, pdu: Pdu) -> Pdu:
         if not isinstance(pdu, kind) or (isinstance(pdu, LoginResponse) and pdu.status):
             return pdu
         pairs = list(parse_text(pdu.data))

@@ -7,8 +7,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from iscsi_proxy_connection import ProxyConnection, mutant
 from iscsi_rules import RFC, check, good
-from iscsi_talk import Talk, mutant
 
 from storagetest.wire.iscsi.encoding import Pdu
 from storagetest.wire.iscsi.pdu import (
@@ -26,7 +26,7 @@ def scsi(
     """A mutant that changes the data of a command; ``change(bytearray, cdb)`` in place, or returns new data."""
 
     @mutant(name, section, description)
-    def reply(talk: Talk, pdu: Pdu) -> Pdu:
+    def reply(talk: ProxyConnection, pdu: Pdu) -> Pdu:
         block = talk.cdb(pdu)
         if (
             not isinstance(pdu, DataIn)
@@ -119,12 +119,12 @@ scsi("mode10-length", "SPC-4 MODE SENSE(10)", "MODE DATA LENGTH is one too many"
 
 
 @mutant("tur-busy", "SPC-4 TEST UNIT READY", "the unit is BUSY for ever")
-def tur_busy(talk: Talk, pdu: Pdu) -> Pdu:
+def tur_busy(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     return replace(pdu, status=8) if isinstance(pdu, ScsiResponse) and talk.cdb(pdu)[0] == 0 else pdu
 
 
 @mutant("sense-lost", "SAM-5 5.13", "CHECK CONDITION comes without sense data")
-def sense_lost(talk: Talk, pdu: Pdu) -> Pdu:
+def sense_lost(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     return (
         replace(pdu, data=b"")
         if isinstance(pdu, ScsiResponse) and pdu.status == 2 and talk.cdb(pdu)[0] == 0xFF
@@ -133,7 +133,7 @@ def sense_lost(talk: Talk, pdu: Pdu) -> Pdu:
 
 
 @mutant("sense-length", RFC + "11.4.7.2", "SenseLength is more than there is")
-def sense_length(talk: Talk, pdu: Pdu) -> Pdu:
+def sense_length(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     bad = isinstance(pdu, ScsiResponse) and pdu.status == 2 and talk.cdb(pdu)[0] == 0xFF
     return replace(pdu, data=b"\x01\x00" + pdu.data[2:]) if bad else pdu
 
@@ -144,7 +144,7 @@ def forgives(
     """A mutant that answers GOOD where the sense data say otherwise."""
 
     @mutant(name, section, description)
-    def reply(talk: Talk, pdu: Pdu) -> Pdu:
+    def reply(talk: ProxyConnection, pdu: Pdu) -> Pdu:
         if not isinstance(pdu, ScsiResponse) or not pdu.sense or talk.cdb(pdu)[0] not in opcodes:
             return pdu
         sense = decode_sense(pdu.sense)
@@ -195,7 +195,7 @@ def refuses(name: str, section: str, description: str, opcode: int, when: Any = 
     """A mutant that answers INVALID FIELD IN CDB where a command was GOOD."""
 
     @mutant(name, section, description)
-    def reply(talk: Talk, pdu: Pdu) -> Pdu:
+    def reply(talk: ProxyConnection, pdu: Pdu) -> Pdu:
         block = talk.cdb(pdu)
         ends = isinstance(pdu, ScsiResponse) or (isinstance(pdu, DataIn) and pdu.has_status)
         mine = ends and block[0] == opcode and when(block)
@@ -212,13 +212,13 @@ refuses("inquiry-zero-refused", _INQ, "an allocation length of zero is refused",
 
 
 @mutant("request-sense-hardware", "SPC-4 REQUEST SENSE", "DESC ends in a hardware error")
-def request_sense_hardware(talk: Talk, pdu: Pdu) -> Pdu:
+def request_sense_hardware(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     block = talk.cdb(pdu)
     return check(pdu, 4, 0x4400) if block[0] == 0x03 and block[1] & 1 and hasattr(pdu, "status") else pdu
 
 
 @mutant("miscompare-offset", "SBC-3 COMPARE AND WRITE", "INFORMATION is not the offset of the miscompare")
-def miscompare_offset(talk: Talk, pdu: Pdu) -> Pdu:
+def miscompare_offset(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     if not isinstance(pdu, ScsiResponse) or talk.cdb(pdu)[0] != 0x89 or not pdu.sense:
         return pdu
     sense = fixed_sense(0xE, 0x1D00, information=1)

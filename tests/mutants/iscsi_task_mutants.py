@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from iscsi_proxy_connection import ProxyConnection, mutant, on_request
 from iscsi_rules import RFC, attention, check, good, sets
-from iscsi_talk import Talk, mutant, on_request
 
 from storagetest.wire.iscsi.encoding import Pdu
 from storagetest.wire.iscsi.pdu import (
@@ -21,7 +21,7 @@ from storagetest.wire.iscsi.pdu import (
 
 def task(name: str, section: str, description: str, functions: set[int], response: int) -> None:
     @mutant(name, section, description)
-    def reply(talk: Talk, pdu: Pdu) -> Pdu:
+    def reply(talk: ProxyConnection, pdu: Pdu) -> Pdu:
         asked = talk.tasks.get(pdu.itt)
         mine = isinstance(pdu, TaskResponse) and asked is not None and asked.function in functions
         return replace(pdu, response=response) if mine else pdu
@@ -44,11 +44,11 @@ def does(name: str, section: str, description: str, functions: set[int]) -> None
     """A mutant that reports functions as done which the target does not even know."""
 
     @on_request(name, section, description)
-    def request(talk: Talk, pdu: Pdu) -> Pdu | None:
+    def request(talk: ProxyConnection, pdu: Pdu) -> Pdu | None:
         if not isinstance(pdu, TaskRequest) or pdu.function not in functions:
             return pdu
         last: Any = talk.last
-        talk.say(
+        talk.send_to_initiator(
             TaskResponse(
                 itt=pdu.itt, stat_sn=pdu.exp_stat_sn, exp_cmd_sn=last.exp_cmd_sn, max_cmd_sn=last.max_cmd_sn
             )
@@ -66,7 +66,7 @@ def not_done(name: str, function: int) -> None:
     @mutant(
         name, RFC + "4.2.3.3, 11.5.1", "the function is reported as done, and the task ends well all the same"
     )
-    def reply(talk: Talk, pdu: Pdu) -> Any:
+    def reply(talk: ProxyConnection, pdu: Pdu) -> Any:
         asked = talk.tasks.get(pdu.itt)
         if isinstance(pdu, TaskResponse) and asked is not None and asked.function == function:
             writes = [one for one in talk.commands.values() if one.write]
@@ -84,12 +84,12 @@ not_done("abort-not-done", 1)
 
 
 @mutant("unit-attention-lost", "SAM-5 5.14", "a unit attention is never reported")
-def attention_lost(talk: Talk, pdu: Pdu) -> Pdu:
+def attention_lost(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     return good(pdu) if attention(pdu) else pdu
 
 
 @mutant("unit-attention-twice", "SAM-5 5.14", "a unit attention is reported twice")
-def attention_twice(talk: Talk, pdu: Pdu) -> Pdu:
+def attention_twice(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     if attention(pdu):
         talk.memory["again"] = pdu
         return pdu
@@ -100,6 +100,6 @@ def attention_twice(talk: Talk, pdu: Pdu) -> Pdu:
 
 
 @mutant("attention-on-inquiry", "SAM-5 5.14", "INQUIRY reports a unit attention")
-def attention_on_inquiry(talk: Talk, pdu: Pdu) -> Pdu:
+def attention_on_inquiry(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     pending = isinstance(pdu, DataIn) and pdu.has_status and talk.cdb(pdu)[0] == 0x12
     return check(pdu, 6, 0x2900) if pending else pdu

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from nvme_tcp_proxy_connection import Item, ProxyConnection
 from nvme_tcp_rules import accepts, fabrics, field, host, on_io, response, target
-from nvme_tcp_through import Item, Through
 from proxy import Hangup
 
 from storagetest.wire.nvme.codes import Fctype, Status
@@ -40,7 +40,7 @@ host(
 )
 
 
-def over_the_limit(through: Through, got: Received) -> Iterable[Item] | None:
+def over_the_limit(through: ProxyConnection, got: Received) -> Iterable[Item] | None:
     if isinstance(got.pdu, CapsuleCmd) and through.qid and len(got.pdu.data) > 4096:
         through.reply(Cqe(Command.decode(got.pdu.sqe).cid, sqhd=1))
         return []

@@ -7,9 +7,11 @@ import struct
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from nvme_tcp_proxy_connection import Item, ProxyConnection, Rule
 from nvme_tcp_rules import (
     accepts,
     add,
+    drops_command,
     fabrics,
     feature,
     host,
@@ -23,10 +25,8 @@ from nvme_tcp_rules import (
     response,
     results,
     shared,
-    swallows,
     target,
 )
-from nvme_tcp_through import Item, Rule, Through
 
 from storagetest.wire.nvme.codes import FABRICS, Admin, Cns, Fctype, Feature, Io, LogPage, Property, Status
 from storagetest.wire.nvme.command import Command, Cqe
@@ -115,7 +115,7 @@ target(
 )
 
 
-def refused_qids(seen: set[object], through: Through, got: Received) -> Iterable[Item] | None:
+def refused_qids(seen: set[object], through: ProxyConnection, got: Received) -> Iterable[Item] | None:
     """A queue whose Connect was refused is taken for connected."""
     command = through.command_of(got)
     if (
@@ -134,7 +134,7 @@ def refused_qids(seen: set[object], through: Through, got: Received) -> Iterable
     return None
 
 
-def hosts_met(seen: set[object], through: Through, got: Received) -> Iterable[Item] | None:
+def hosts_met(seen: set[object], through: ProxyConnection, got: Received) -> Iterable[Item] | None:
     """A host is admitted once: its Connect is passed on with another subsystem's name the next time."""
     if not isinstance(got.pdu, CapsuleCmd):
         return None
@@ -152,13 +152,13 @@ shared(
     "connect-refused-keeps-qid",
     "Base 6.3",
     "a refused Connect keeps its Queue ID",
-    lambda seen: Through(of_target=lambda t, got: refused_qids(seen, t, got)),
+    lambda seen: ProxyConnection(of_target=lambda t, got: refused_qids(seen, t, got)),
 )
 shared(
     "host-only-once",
     "Base 6.3",
     "a host that was connected is not let in again",
-    lambda seen: Through(of_host=lambda t, got: hosts_met(seen, t, got)),
+    lambda seen: ProxyConnection(of_host=lambda t, got: hosts_met(seen, t, got)),
 )
 target(
     "cc-en-ignored",
@@ -204,7 +204,7 @@ target(
 )
 
 
-def notes_sets(through: Through, got: Received) -> Iterable[Item] | None:
+def notes_sets(through: ProxyConnection, got: Received) -> Iterable[Item] | None:
     command = Command.decode(got.pdu.sqe) if isinstance(got.pdu, CapsuleCmd) else None
     if command and fabrics(Fctype.PROPERTY_SET)(through, command) and command.cdw11 != Property.CC:
         through.memory.setdefault("set", {})[command.cdw11] = command.cdw12
@@ -215,7 +215,7 @@ add(
     "property-read-only",
     "Base 3.1.4",
     "read-only properties are set",
-    lambda: Through(
+    lambda: ProxyConnection(
         of_host=notes_sets,
         of_target=results(
             lambda t, c, old: t.memory.get("set", {}).get(c.cdw11, old), when=fabrics(Fctype.PROPERTY_GET)
@@ -230,7 +230,7 @@ target(
 )
 
 
-def no_reset(through: Through, c: Command) -> bool:
+def no_reset(through: ProxyConnection, c: Command) -> bool:
     off = fabrics(Fctype.PROPERTY_SET, cdw11=Property.CC)(through, c) and not c.cdw12 & 1
     through.memory["off"] = through.memory.get("off") or off
     return off
@@ -240,8 +240,8 @@ add(
     "reset-ignored",
     "Base 3.7.2",
     "a controller reset leaves the I/O queues",
-    lambda: Through(
-        of_host=swallows(no_reset),
+    lambda: ProxyConnection(
+        of_host=drops_command(no_reset),
         of_target=results(
             lambda t, c, old: old & ~1 if t.memory.get("off") else old,
             when=fabrics(Fctype.PROPERTY_GET, cdw11=Property.CSTS),
@@ -252,7 +252,7 @@ host(
     "disconnect-ignored",
     "Base 6.4",
     "Disconnect succeeds and ends nothing",
-    swallows(lambda t, c: bool(t.qid) and fabrics(Fctype.DISCONNECT)(t, c)),
+    drops_command(lambda t, c: bool(t.qid) and fabrics(Fctype.DISCONNECT)(t, c)),
 )
 target(
     "disconnect-refused",
@@ -463,7 +463,7 @@ host(
     "aer-at-once",
     "Base 5.2.2",
     "an event request is completed at once",
-    swallows(on_admin(Admin.ASYNCHRONOUS_EVENT_REQUEST)),
+    drops_command(on_admin(Admin.ASYNCHRONOUS_EVENT_REQUEST)),
 )
 target("aer-limit", "Base 5.2.2.1", "there is no limit to event requests", accepts(Status.AER_LIMIT_EXCEEDED))
 target(
@@ -474,7 +474,7 @@ target(
 )
 
 
-def no_aborted(through: Through, got: Received) -> Iterable[Item] | None:
+def no_aborted(through: ProxyConnection, got: Received) -> Iterable[Item] | None:
     aborted = isinstance(got.pdu, CapsuleResp) and Cqe.decode(got.pdu.cqe).status == Status.ABORTED_BY_REQUEST
     return [CapsuleResp(replace(Cqe.decode(got.pdu.cqe), status=0).encode())] if aborted else None
 
@@ -490,7 +490,7 @@ host(
     "keep-alive-deaf",
     "Base 3.9.3.1",
     "Keep Alive does not start the timer again",
-    swallows(on_admin(Admin.KEEP_ALIVE)),
+    drops_command(on_admin(Admin.KEEP_ALIVE)),
 )
 host(
     "keep-alive-never",
@@ -505,7 +505,7 @@ host(
 
 # I/O commands (NVM 3.3)
 
-host("write-lost", "NVM 3.3.6", "writes succeed and are lost", swallows(on_io(Io.WRITE)))
+host("write-lost", "NVM 3.3.6", "writes succeed and are lost", drops_command(on_io(Io.WRITE)))
 target(
     "read-flipped",
     "NVM 3.3.4",
@@ -567,7 +567,7 @@ target(
     "Compare always fails",
     refuses(Status.COMPARE_FAILURE, when=on_io(Io.COMPARE)),
 )
-host("zeroes-ignored", "NVM 3.3.8", "Write Zeroes does nothing", swallows(on_io(Io.WRITE_ZEROES)))
+host("zeroes-ignored", "NVM 3.3.8", "Write Zeroes does nothing", drops_command(on_io(Io.WRITE_ZEROES)))
 
 
 def dsm(change: Callable[[bytes], bytes]) -> Rule:
@@ -613,7 +613,7 @@ target(
     "Verify fails",
     refuses(Status.UNRECOVERED_READ_ERROR, when=on_io(Io.VERIFY)),
 )
-host("copy-ignored", "NVM 3.3.2", "Copy does nothing", swallows(on_io(Io.COPY)))
+host("copy-ignored", "NVM 3.3.2", "Copy does nothing", drops_command(on_io(Io.COPY)))
 target("copy-limits", "NVM 3.3.2", "Copy has no limits", accepts(Status.COMMAND_SIZE_LIMIT_EXCEEDED))
 
 target(

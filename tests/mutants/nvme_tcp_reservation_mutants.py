@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 
+from nvme_tcp_proxy_connection import ProxyConnection
 from nvme_tcp_rules import (
     accepts,
     action,
+    drops_command,
     host,
     on_admin,
     on_io,
@@ -14,10 +16,8 @@ from nvme_tcp_rules import (
     put,
     refuses,
     results,
-    swallows,
     target,
 )
-from nvme_tcp_through import Through
 
 from storagetest.wire.nvme.codes import Admin, Io, Status
 from storagetest.wire.nvme.command import Command
@@ -54,7 +54,7 @@ host(
     "reservation-outlives",
     "Base 8.1.24.4",
     "unregistering does nothing",
-    swallows(action(Io.RESERVATION_REGISTER, 1)),
+    drops_command(action(Io.RESERVATION_REGISTER, 1)),
 )
 target(
     "rtype-unchecked",
@@ -82,16 +82,24 @@ target(
     "GEN counts reports too",
     patch(lambda raw: next(GENERATION).to_bytes(4, "little") + raw[4:], when=REPORT),
 )
-host("release-ignored", "Base 8.1.24.6", "Release does nothing", swallows(action(Io.RESERVATION_RELEASE, 0)))
+host(
+    "release-ignored",
+    "Base 8.1.24.6",
+    "Release does nothing",
+    drops_command(action(Io.RESERVATION_RELEASE, 0)),
+)
 target(
     "release-type",
     "Base 7.7",
     "Release does not look at the type",
     accepts(Status.INVALID_FIELD, when=action(Io.RESERVATION_RELEASE)),
 )
-host("clear-ignored", "Base 8.1.24.8", "Clear does nothing", swallows(action(Io.RESERVATION_RELEASE, 1)))
+host("clear-ignored", "Base 8.1.24.8", "Clear does nothing", drops_command(action(Io.RESERVATION_RELEASE, 1)))
 host(
-    "preempt-ignored", "Base 8.1.24.7", "Preempt does nothing", swallows(action(Io.RESERVATION_ACQUIRE, 1, 2))
+    "preempt-ignored",
+    "Base 8.1.24.7",
+    "Preempt does nothing",
+    drops_command(action(Io.RESERVATION_ACQUIRE, 1, 2)),
 )
 target(
     "preempt-unknown",
@@ -124,14 +132,14 @@ host(
     "iekey-ignored",
     "Base 7.6",
     "Ignore Existing Key is ignored",
-    swallows(
+    drops_command(
         lambda t, c: action(Io.RESERVATION_REGISTER, 2)(t, c) and c.cdw10 >> 3 & 1 == 1,
         status=Status.RESERVATION_CONFLICT,
     ),
 )
 
 
-def second_acquire(through: Through, c: Command) -> bool:
+def second_acquire(through: ProxyConnection, c: Command) -> bool:
     if not action(Io.RESERVATION_ACQUIRE, 0)(through, c):
         return False
     through.memory["acquired"] = through.memory.get("acquired", 0) + 1
@@ -142,5 +150,5 @@ host(
     "acquire-again-refused",
     "Base 8.1.24.5",
     "the holder may not acquire again",
-    swallows(second_acquire, status=Status.RESERVATION_CONFLICT),
+    drops_command(second_acquire, status=Status.RESERVATION_CONFLICT),
 )

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from nvme_tcp_through import Item, Rule, Through
+from nvme_tcp_proxy_connection import Item, ProxyConnection, Rule
 from proxy import Mutant, Rewrite
 
 from storagetest.wire.nvme.codes import FABRICS, Admin
@@ -30,40 +30,40 @@ from storagetest.wire.nvme_tcp.pdu import (
 
 MUTANTS: dict[str, Mutant] = {}
 
-When = Callable[[Through, Command], bool]
-Bad = Callable[[Through, bytes, PduError], Iterable[bytes]]
+When = Callable[[ProxyConnection, Command], bool]
+Bad = Callable[[ProxyConnection, bytes, PduError], Iterable[bytes]]
 
 
-def add(name: str, section: str, description: str, make: Callable[[], Through]) -> None:
+def add(name: str, section: str, description: str, make: Callable[[], ProxyConnection]) -> None:
     assert name not in MUTANTS, name
     MUTANTS[name] = Mutant(name, section, description, make)
 
 
 @dataclass(frozen=True)
-class Shared(Mutant):
+class CrossConnectionMutant(Mutant):
     """A mutant whose connections know of each other: they share a set, empty at the start of each run."""
 
-    sharing: Callable[[set[object]], Through] = lambda _: Through()
+    sharing: Callable[[set[object]], ProxyConnection] = lambda _: ProxyConnection()
 
     def rewrites(self) -> Callable[[], Rewrite]:
         return partial(self.sharing, set())
 
 
-def shared(name: str, section: str, description: str, make: Callable[[set[object]], Through]) -> None:
+def shared(name: str, section: str, description: str, make: Callable[[set[object]], ProxyConnection]) -> None:
     assert name not in MUTANTS, name
-    MUTANTS[name] = Shared(name, section, description, Through, sharing=make)
+    MUTANTS[name] = CrossConnectionMutant(name, section, description, ProxyConnection, sharing=make)
 
 
 def target(name: str, section: str, description: str, rule: Rule) -> None:
-    add(name, section, description, lambda: Through(of_target=rule))
+    add(name, section, description, lambda: ProxyConnection(of_target=rule))
 
 
 def host(name: str, section: str, description: str, rule: Rule) -> None:
-    add(name, section, description, lambda: Through(of_host=rule))
+    add(name, section, description, lambda: ProxyConnection(of_host=rule))
 
 
-def tolerant(name: str, section: str, description: str, bad: Bad) -> None:
-    add(name, section, description, lambda: Through(bad=bad))
+def accepts_bad(name: str, section: str, description: str, bad: Bad) -> None:
+    add(name, section, description, lambda: ProxyConnection(bad=bad))
 
 
 # What a mutant does
@@ -74,10 +74,10 @@ def field(kind: type, name: str, value: int | bytes) -> Rule:
     return lambda _, got: [override_field(got.raw, name, value)] if isinstance(got.pdu, kind) else None
 
 
-def response(change: Callable[[Through, Command | None, Cqe], Cqe | None]) -> Rule:
+def response(change: Callable[[ProxyConnection, Command | None, Cqe], Cqe | None]) -> Rule:
     """Change completion queue entries; None keeps them."""
 
-    def rule(through: Through, got: Received) -> Iterable[Item] | None:
+    def rule(through: ProxyConnection, got: Received) -> Iterable[Item] | None:
         if not isinstance(got.pdu, CapsuleResp):
             return None
         cqe = change(through, through.command_of(got), Cqe.decode(got.pdu.cqe))
@@ -106,7 +106,7 @@ def refuses(status: int, *, when: When) -> Rule:
     )
 
 
-def results(value: Callable[[Through, Command, int], int], *, when: When) -> Rule:
+def results(value: Callable[[ProxyConnection, Command, int], int], *, when: When) -> Rule:
     """Change the result of commands that succeed."""
     return response(
         lambda t, command, cqe: (
@@ -117,7 +117,7 @@ def results(value: Callable[[Through, Command, int], int], *, when: When) -> Rul
     )
 
 
-def data(change: Callable[[Through, C2HData], Iterable[Item]]) -> Rule:
+def data(change: Callable[[ProxyConnection, C2HData], Iterable[Item]]) -> Rule:
     """Change C2HData."""
     return lambda t, got: list(change(t, got.pdu)) if isinstance(got.pdu, C2HData) else None
 
@@ -125,7 +125,7 @@ def data(change: Callable[[Through, C2HData], Iterable[Item]]) -> Rule:
 def patch(change: Callable[[bytes], bytes], *, when: When) -> Rule:
     """Change the data that a command returns (its first PDU)."""
 
-    def rule(through: Through, got: Received) -> Iterable[Item] | None:
+    def rule(through: ProxyConnection, got: Received) -> Iterable[Item] | None:
         command = through.command_of(got)
         if (
             not isinstance(got.pdu, C2HData)
@@ -144,10 +144,10 @@ def put(offset: int, new: bytes) -> Callable[[bytes], bytes]:
     return lambda raw: raw[:offset] + new + raw[offset + len(new) :]
 
 
-def swallows(when: When, *, status: int = 0) -> Rule:
+def drops_command(when: When, *, status: int = 0) -> Rule:
     """Answer a command without passing it on; data that belongs to it is asked for and dropped."""
 
-    def rule(through: Through, got: Received) -> Iterable[Item] | None:
+    def rule(through: ProxyConnection, got: Received) -> Iterable[Item] | None:
         match got.pdu:
             case CapsuleCmd(sqe):
                 command = Command.decode(sqe)

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from nvme_tcp_proxy_connection import Item, ProxyConnection, Rule
 from nvme_tcp_rules import (
     Bad,
+    accepts_bad,
     add,
     data,
     fabrics,
     field,
     host,
     target,
-    tolerant,
 )
-from nvme_tcp_through import Item, Rule, Through
 from proxy import Hangup
 
 from storagetest.wire.crc import crc32c
@@ -72,7 +72,7 @@ target(
 )
 
 
-class Deaf(Through):
+class Deaf(ProxyConnection):
     """Passes no close on."""
 
     def passes_close(self, *, from_target: bool) -> bool:
@@ -117,7 +117,7 @@ target(
 )
 
 
-class Contagious(Through):
+class Contagious(ProxyConnection):
     """When its host closes, every connection is closed."""
 
     def passes_close(self, *, from_target: bool) -> bool:
@@ -126,7 +126,7 @@ class Contagious(Through):
         return True
 
 
-def _contagious() -> Through:
+def _contagious() -> ProxyConnection:
     EVERYBODY.append(Contagious(of_host=doomed))
     return EVERYBODY[-1]
 
@@ -136,7 +136,7 @@ add("loss-takes-all", "Base 3.3.2.4", "one host's lost connection ends the other
 # Fatal errors (3.5)
 
 
-def drops(through: Through, raw: bytes, error: PduError) -> Iterable[bytes]:
+def drops(through: ProxyConnection, raw: bytes, error: PduError) -> Iterable[bytes]:
     return []
 
 
@@ -145,7 +145,7 @@ def drops_if(wanted: Callable[[bytes, PduError], bool]) -> Bad:
 
 
 def term(change: Callable[[C2HTermReq], Item | None]) -> Rule:
-    def rule(through: Through, got: Received) -> Iterable[Item] | None:
+    def rule(through: ProxyConnection, got: Received) -> Iterable[Item] | None:
         if not isinstance(got.pdu, C2HTermReq):
             return None
         new = change(got.pdu)
@@ -158,8 +158,8 @@ def too_long(pdu: C2HTermReq) -> bytes:
     return override_field(encode(replace(pdu, data=pdu.data.ljust(128, b"\0"))) + bytes(8), "PLEN", 160)
 
 
-tolerant("fatal-ignored", "NVMe/TCP 3.5", "a PDU in error is dropped and the connection lives on", drops)
-tolerant(
+accepts_bad("fatal-ignored", "NVMe/TCP 3.5", "a PDU in error is dropped and the connection lives on", drops)
+accepts_bad(
     "icreq-again",
     "NVMe/TCP 3.1",
     "a second ICReq is answered by ICResp",
@@ -167,31 +167,31 @@ tolerant(
         _answer(t, encode(t.icresp)) if raw[0] == 0 and error.fes == Fes.SEQUENCE_ERROR else [raw]
     ),
 )
-tolerant(
+accepts_bad(
     "reserved-type-ignored",
     "NVMe/TCP 3.3",
     "PDUs of a reserved type are skipped",
     drops_if(lambda raw, error: raw[0] in {8, 0xC, 0xFF}),
 )
-tolerant(
+accepts_bad(
     "wrong-way-ignored",
     "NVMe/TCP 3.3",
     "PDUs that only a controller sends are skipped",
     drops_if(lambda raw, error: raw[0] in {5, 7, 9}),
 )
-tolerant(
+accepts_bad(
     "hlen-ignored",
     "NVMe/TCP 3.6.2.6",
     "HLEN is not looked at",
     lambda t, raw, error: [override_field(raw, "HLEN", 72)] if raw[0] == 4 and error.fei == 2 else [raw],
 )
-tolerant(
+accepts_bad(
     "hdgstf-not-checked",
     "NVMe/TCP 3.3.1.1",
     "a missing header digest is made up for",
     lambda t, raw, error: [t.encode(CapsuleCmd(raw[8:72]))] if raw[0] == 4 and error.fei == 1 else [raw],
 )
-tolerant(
+accepts_bad(
     "hdgst-not-checked",
     "NVMe/TCP 3.5",
     "a wrong header digest is put right",
@@ -234,7 +234,7 @@ host(
 )
 
 
-def _answer(through: Through, raw: bytes) -> list[bytes]:
+def _answer(through: ProxyConnection, raw: bytes) -> list[bytes]:
     through.send_to_host(raw)
     return []
 
@@ -244,13 +244,13 @@ def _right_hdgst(raw: bytes) -> bytes:
     return raw[:hlen] + crc32c(raw[:hlen]).to_bytes(4, "little") + raw[hlen + 4 :]
 
 
-def processes_after(through: Through, raw: bytes, error: PduError) -> Iterable[bytes]:
+def processes_after(through: ProxyConnection, raw: bytes, error: PduError) -> Iterable[bytes]:
     """Skip the bad PDU; after the next command is answered, hang up."""
     through.memory["errs"] = True
     return []
 
 
-def hangs_up_late(through: Through, got: Received) -> Iterable[Item] | None:
+def hangs_up_late(through: ProxyConnection, got: Received) -> Iterable[Item] | None:
     if through.memory.get("errs") and isinstance(got.pdu, CapsuleResp):
         through.send_to_host(got.raw)
         raise Hangup
@@ -261,26 +261,26 @@ add(
     "processes-after-fatal",
     "NVMe/TCP 3.5",
     "a command after a PDU in error is carried out",
-    lambda: Through(bad=processes_after, of_target=hangs_up_late),
+    lambda: ProxyConnection(bad=processes_after, of_target=hangs_up_late),
 )
 
-EVERYBODY: list[Through] = []
+EVERYBODY: list[ProxyConnection] = []
 
 
-def takes_all(through: Through, raw: bytes, error: PduError) -> Iterable[bytes]:
+def takes_all(through: ProxyConnection, raw: bytes, error: PduError) -> Iterable[bytes]:
     for other in EVERYBODY:
         other.memory["doomed"] = True
     return [raw]
 
 
-def doomed(through: Through, got: Received) -> Iterable[Item] | None:
+def doomed(through: ProxyConnection, got: Received) -> Iterable[Item] | None:
     if through.memory.get("doomed"):
         raise Hangup
     return None
 
 
-def _one_of_all() -> Through:
-    EVERYBODY.append(Through(bad=takes_all, of_host=doomed))
+def _one_of_all() -> ProxyConnection:
+    EVERYBODY.append(ProxyConnection(bad=takes_all, of_host=doomed))
     return EVERYBODY[-1]
 
 
@@ -289,11 +289,11 @@ add("fatal-takes-all", "NVMe/TCP 3.5", "a fatal error ends every host's connecti
 # Digests (3.3.1.1, 3.5)
 
 
-def right_ddgst(through: Through, got: Received) -> Iterable[Item] | None:
+def right_ddgst(through: ProxyConnection, got: Received) -> Iterable[Item] | None:
     return [got.pdu] if got.data_digest_ok is False else None
 
 
-def fatal_ddgst(through: Through, got: Received) -> Iterable[Item] | None:
+def fatal_ddgst(through: ProxyConnection, got: Received) -> Iterable[Item] | None:
     if got.data_digest_ok is False:
         raise Hangup
     return None
@@ -348,7 +348,7 @@ def halves(pdu: C2HData) -> tuple[C2HData, C2HData]:
     )
 
 
-def success_without_disabling(through: Through, got: Received) -> Iterable[Item] | None:
+def success_without_disabling(through: ProxyConnection, got: Received) -> Iterable[Item] | None:
     match got.pdu:
         case C2HData(last=True) as pdu if not pdu.success:
             through.memory["done"] = pdu.cccid
@@ -360,12 +360,12 @@ def success_without_disabling(through: Through, got: Received) -> Iterable[Item]
     return None
 
 
-def _connects(through: Through, got: Received) -> bool:
+def _connects(through: ProxyConnection, got: Received) -> bool:
     command = through.command_of(got) if isinstance(got.pdu, CapsuleResp) else None
     return command is not None and fabrics(Fctype.CONNECT)(through, command)
 
 
-def success_and_response(through: Through, got: Received) -> Iterable[Item] | None:
+def success_and_response(through: ProxyConnection, got: Received) -> Iterable[Item] | None:
     match got.pdu:
         case C2HData(success=True) as pdu:
             return [pdu, CapsuleResp(Cqe(pdu.cccid, sqhd=0xFFFF).encode())]
@@ -436,7 +436,7 @@ target(
 # R2T and H2CData (3.3.2.2, 3.6.2.10)
 
 
-def one_too_many(through: Through, got: Received) -> Iterable[Item] | None:
+def one_too_many(through: ProxyConnection, got: Received) -> Iterable[Item] | None:
     match got.pdu:
         case R2T(cid, ttag, offset, length):
             through.memory["split"] = (ttag, offset + length)
@@ -446,7 +446,7 @@ def one_too_many(through: Through, got: Received) -> Iterable[Item] | None:
     return None
 
 
-def joined(through: Through, got: Received) -> Iterable[Item] | None:
+def joined(through: ProxyConnection, got: Received) -> Iterable[Item] | None:
     ttag, end = through.memory.get("split", (None, 0))
     match got.pdu:
         case H2CData() as pdu if pdu.ttag == ttag and pdu.last and pdu.offset + len(pdu.data) != end:
@@ -458,7 +458,7 @@ add(
     "r2t-over-limit",
     "NVMe/TCP 3.3.2.2",
     "one R2T more is outstanding than MAXR2T allows",
-    lambda: Through(of_target=one_too_many, of_host=joined),
+    lambda: ProxyConnection(of_target=one_too_many, of_host=joined),
 )
 
 
@@ -491,12 +491,12 @@ target(
 )
 
 
-def data_rule(wrong: Callable[[Through, H2CData], bool]) -> Rule:
+def data_rule(wrong: Callable[[ProxyConnection, H2CData], bool]) -> Rule:
     """H2CData that is wrong is dropped."""
     return lambda t, got: [] if isinstance(got.pdu, H2CData) and wrong(t, got.pdu) else None
 
 
-def repaired_cccid(through: Through, got: Received) -> Iterable[Item] | None:
+def repaired_cccid(through: ProxyConnection, got: Received) -> Iterable[Item] | None:
     asked = through.r2ts.get(got.pdu.ttag) if isinstance(got.pdu, H2CData) else None
     asked = asked or through.memory.get("asked")
     if isinstance(got.pdu, H2CData) and asked and asked.cccid != got.pdu.cccid:
@@ -504,7 +504,7 @@ def repaired_cccid(through: Through, got: Received) -> Iterable[Item] | None:
     return None
 
 
-def remember(through: Through, got: Received) -> Iterable[Item] | None:
+def remember(through: ProxyConnection, got: Received) -> Iterable[Item] | None:
     if isinstance(got.pdu, R2T):
         through.memory.setdefault("asked", got.pdu)
         through.memory["latest"] = got.pdu
@@ -512,7 +512,7 @@ def remember(through: Through, got: Received) -> Iterable[Item] | None:
 
 
 def watching(name: str, section: str, description: str, rule: Rule) -> None:
-    add(name, section, description, lambda: Through(of_target=remember, of_host=rule))
+    add(name, section, description, lambda: ProxyConnection(of_target=remember, of_host=rule))
 
 
 watching(
@@ -548,7 +548,7 @@ watching(
 )
 
 
-def in_pieces(through: Through, got: Received) -> Iterable[Item] | None:
+def in_pieces(through: ProxyConnection, got: Received) -> Iterable[Item] | None:
     most = 4096
     match got.pdu:
         case H2CData() as pdu if len(pdu.data) > through.icresp.maxh2cdata:
@@ -567,7 +567,7 @@ def in_pieces(through: Through, got: Received) -> Iterable[Item] | None:
 host("maxh2cdata-not-checked", "NVMe/TCP 3.3.2.2", "H2CData over MAXH2CDATA is taken", in_pieces)
 
 
-def seen_last(through: Through, got: Received) -> Iterable[Item] | None:
+def seen_last(through: ProxyConnection, got: Received) -> Iterable[Item] | None:
     match got.pdu:
         case H2CData(last=last, offset=offset):
             if through.memory.get("over") and offset == 0:

@@ -7,8 +7,8 @@ import stat
 import time
 from pathlib import Path
 
-from fuse_files import PassThrough
-from fuse_wire import Attributes, Call, Opened
+from fuse_passthrough import PassThrough
+from fuse_protocol import Attributes, Call, Opened
 from posix_rules import mutant
 
 

@@ -6,8 +6,8 @@ import errno
 import os
 from pathlib import Path
 
-from fuse_files import PassThrough
-from fuse_wire import Call
+from fuse_passthrough import PassThrough
+from fuse_protocol import Call
 from posix_rules import mutant, size_of
 
 PUNCH_HOLE, KEEP_SIZE, COLLAPSE, ZERO = 2, 1, 8, 16

@@ -6,8 +6,8 @@ import os
 import stat
 from pathlib import Path
 
-from fuse_files import PassThrough
-from fuse_wire import Call, Opened
+from fuse_passthrough import PassThrough
+from fuse_protocol import Call, Opened
 from posix_rules import mutant
 
 Entries = list[tuple[int, int, int, bytes]]
@@ -16,7 +16,7 @@ DOTS = (b".", b"..")
 
 def whole(handle: int) -> Entries:
     """Return every entry, in the order that the file system below has."""
-    from fuse_files import _entries
+    from fuse_passthrough import _entries
 
     os.lseek(handle, 0, os.SEEK_SET)
     found: Entries = []

@@ -6,7 +6,7 @@ import errno
 from dataclasses import replace
 
 from fuse_locks import FREE, LAST, READ, WRITE, Held, Locking
-from fuse_wire import Call
+from fuse_protocol import Call
 from posix_rules import mutant
 
 

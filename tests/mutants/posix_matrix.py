@@ -13,9 +13,9 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from fuse_kit import FuseError
-from posix_bench import HONEST, collected, run_on
+from fuse_mount import FuseError
 from posix_mutants import MUTANTS
+from posix_mutation_run import HONEST, collected, run_on
 
 from storagetest.runner.client_cases import ClientCaseResult, ClientCaseStatus
 

@@ -10,8 +10,8 @@ import time
 import unicodedata
 from pathlib import Path
 
-from fuse_files import PassThrough, attributes
-from fuse_wire import Attributes, Call, Opened
+from fuse_passthrough import PassThrough, attributes
+from fuse_protocol import Attributes, Call, Opened
 from posix_rules import asked_by, makes, mutant, opens_with
 
 

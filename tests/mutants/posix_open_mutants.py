@@ -7,8 +7,8 @@ import os
 import stat
 from pathlib import Path
 
-from fuse_files import PassThrough
-from fuse_wire import Call, Opened
+from fuse_passthrough import PassThrough
+from fuse_protocol import Call, Opened
 from posix_rules import asked_by, makes, mutant, opens_with, size_of
 
 

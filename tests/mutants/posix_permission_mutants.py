@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import stat
 
-from fuse_files import PassThrough
-from fuse_wire import Attributes, Call, Opened
+from fuse_passthrough import PassThrough
+from fuse_protocol import Attributes, Call, Opened
 from posix_rules import asked_by, mutant
 
 

@@ -7,15 +7,15 @@ import platform
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fuse_files import PassThrough
-from fuse_wire import Call
+from fuse_passthrough import PassThrough
+from fuse_protocol import Call
 
 __all__ = ["MUTANTS", "PosixMutant", "asked_by", "makes", "mutant", "opens_with", "size_of"]
 
 
 @dataclass(frozen=True, slots=True)
 class PosixMutant:
-    """One broken promise. ``section`` says who promises it, ``files`` is how ``fuse_kit`` names its class."""
+    """One broken promise. ``section`` says who promises it, ``files`` is how ``fuse_mount`` names its class."""
 
     name: str
     section: str

@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 import os
 
-from fuse_files import PassThrough
-from fuse_wire import Call
+from fuse_passthrough import PassThrough
+from fuse_protocol import Call
 from posix_rules import mutant
 
 CREATE, REPLACE = os.XATTR_CREATE, os.XATTR_REPLACE

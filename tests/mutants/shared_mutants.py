@@ -16,9 +16,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from fuse_files import ROOT, Attributes, PassThrough
 from fuse_locks import Held, Locking
-from fuse_wire import Call, Opened
+from fuse_passthrough import ROOT, Attributes, PassThrough
+from fuse_protocol import Call, Opened
 from posix_mutants import MUTANTS as POSIX
 from posix_rules import asked_by
 
@@ -27,7 +27,7 @@ __all__ = ["MUTANTS", "SharedMutant"]
 
 @dataclass(frozen=True, slots=True)
 class SharedMutant:
-    """One broken promise; ``files`` is how ``fuse_kit`` names it. ``apart``: a mount for each client."""
+    """One broken promise; ``files`` is how ``fuse_mount`` names it. ``apart``: a mount for each client."""
 
     name: str
     section: str
@@ -54,7 +54,7 @@ def mutant(
     return note
 
 
-class Knowing(PassThrough):
+class RemembersContent(PassThrough):
     """Honest; it knows what a file had in it, and its attributes, when this mount first looked."""
 
     def __init__(self, below: Path) -> None:
@@ -102,7 +102,7 @@ class Knowing(PassThrough):
 @mutant(
     "open-finds-old-data", "RFC 7530 10.3.1", "what a client once read it reads again, whatever others wrote"
 )
-class OpenFindsOldData(Knowing):
+class OpenFindsOldData(RemembersContent):
     def read(self, call: Call, node: int, handle: int, offset: int, size: int) -> bytes:
         return self.remember(node)[offset : offset + size]
 
@@ -119,7 +119,7 @@ class OpenFindsOldSize(OpenFindsOldData):
 
 
 @mutant("attributes-never-expire", "RFC 7530 10.6; nfs(5)", "attributes are believed for ever")
-class AttributesNeverExpire(Knowing):
+class AttributesNeverExpire(RemembersContent):
     def getattr(self, call: Call, node: int, handle: int | None) -> Attributes:
         if not stat.S_ISREG(os.fstat(self.fd(node)).st_mode):
             return super().getattr(call, node, handle)
@@ -150,7 +150,7 @@ class CloseKeepsDataBack(PassThrough):
         """Keep every node: it may be dirty."""
 
 
-class Names(PassThrough):
+class RemembersNames(PassThrough):
     """Honest; it knows which node every name once led to, or that there was none."""
 
     lost = False
@@ -203,17 +203,17 @@ class Names(PassThrough):
 
 
 @mutant("open-finds-the-old-file", "RFC 7530 10.8", "a name leads to the file that it led to once, for ever")
-class OpenFindsTheOldFile(Names):
+class OpenFindsTheOldFile(RemembersNames):
     pass
 
 
 @mutant("names-never-expire", "RFC 7530 10.8; nfs(5)", "names are believed for ever, and so is their absence")
-class NamesNeverExpire(Names):
+class NamesNeverExpire(RemembersNames):
     lost = True
 
 
 @mutant("names-appear-late", "RFC 7530 10.8", "what another client made is not found at first")
-class NamesAppearLate(Names):
+class NamesAppearLate(RemembersNames):
     def __init__(self, below: Path) -> None:
         super().__init__(below)
         self.late: dict[tuple[int, bytes], int] = {}
@@ -265,7 +265,7 @@ class ListingsNeverExpire(PassThrough):
     "RFC 7530 10.3.2",
     "who writes a part of a page writes all of it, as he last saw it",
 )
-class WritesAreWholePages(Knowing):
+class WritesAreWholePages(RemembersContent):
     def write(self, call: Call, node: int, handle: int, offset: int, data: bytes) -> int:
         page = bytearray(self.remember(node))
         page.extend(bytes(max(0, offset + len(data) - len(page))))
@@ -384,7 +384,7 @@ class RemovalAlwaysSucceeds(PassThrough):
 @mutant(
     "removed-directories-take-files", "POSIX.1-2024 open() [ENOENT]", "files are made in what was removed"
 )
-class RemovedDirectoriesTakeFiles(Names):
+class RemovedDirectoriesTakeFiles(RemembersNames):
     def create(
         self, call: Call, parent: int, name: bytes, flags: int, mode: int, umask: int
     ) -> tuple[int, Opened]:

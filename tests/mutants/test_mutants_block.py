@@ -8,13 +8,13 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-import block_bench
+import block_mutation_run
 import pytest
 from block_files import MUTANTS
 
 from storagetest.runner.client_cases import ClientCaseStatus
 
-NOT_HERE = block_bench.why_not()
+NOT_HERE = block_mutation_run.why_not()
 TABLE = Path(__file__).parents[2] / "docs" / "mutants-block.md"
 HEAD = """# Mutants: block devices
 
@@ -31,11 +31,11 @@ crash it.
 
 pytestmark = pytest.mark.skipif(NOT_HERE is not None, reason=str(NOT_HERE))
 
-cases = cache(block_bench.collected)
+cases = cache(block_mutation_run.collected)
 
 
 def test_an_honest_disk_fails_no_case() -> None:
-    outcome = block_bench.run(None, cases())
+    outcome = block_mutation_run.run(None, cases())
     bad = {name: answer.message for name, answer in outcome.answers.items() if answer.ended not in GOOD}
     assert not bad
     tried = sum(answer.ended is ClientCaseStatus.PASSED for answer in outcome.answers.values())
@@ -47,7 +47,7 @@ GOOD = (ClientCaseStatus.PASSED, ClientCaseStatus.LACKS)
 
 @pytest.mark.parametrize("name", sorted(MUTANTS))
 def test_it_is_killed_by_every_case_that_claims_to(name: str, request: pytest.FixtureRequest) -> None:
-    outcome = block_bench.run(name, [case for case in cases() if name in case.kills])
+    outcome = block_mutation_run.run(name, [case for case in cases() if name in case.kills])
     assert outcome.answers, f"no case claims to kill {name}"
     assert outcome.acted, f"{name} did nothing"
     spared = {
@@ -65,7 +65,7 @@ def test_a_case_names_mutants_that_there_are() -> None:
 
 def test_the_table_is_that_of_these_mutants(request: pytest.FixtureRequest) -> None:
     claims = {name: sorted(case.id for case in cases() if name in case.kills) for name in MUTANTS}
-    wanted = HEAD + block_bench.table(claims)
+    wanted = HEAD + block_mutation_run.table(claims)
     if request.config.getoption("--write-mutants"):
         TABLE.write_text(wanted, encoding="utf-8")
     assert TABLE.read_text(encoding="utf-8") == wanted, "write it again: --write-mutants"

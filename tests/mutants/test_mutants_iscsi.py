@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 from iscsi_mutants import MUTANTS
-from mutant_bench import ROOT, Outcomes, run, silent, survivors, table
+from mutation_run import ROOT, Outcomes, run, surviving, table, unexplained_cases
 
 from storagetest.lab import Lab
 from storagetest.plugin.deviations import read_known
@@ -41,7 +41,7 @@ def outcomes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         if Lab.find(name) is None:
             lab = Lab.up(name, clients=0, owner=os.getpid(), progress=lambda _: None)
             stack.callback(lab.down)
-        yield run("iscsi_bench", tmp_path_factory.mktemp("mutants"), only=only)
+        yield run("iscsi_mutation_run", tmp_path_factory.mktemp("mutants"), only=only)
 
 
 def test_no_case_fails_because_of_the_proxy(outcomes: Outcomes) -> None:
@@ -62,7 +62,7 @@ def test_every_claim_to_kill_names_a_mutant_and_every_mutant_is_claimed(outcomes
 
 
 def test_a_case_that_kills_nothing_says_why(outcomes: Outcomes) -> None:
-    assert not silent(outcomes)
+    assert not unexplained_cases(outcomes)
 
 
 def test_every_known_issue_is_a_case(outcomes: Outcomes) -> None:
@@ -72,7 +72,7 @@ def test_every_known_issue_is_a_case(outcomes: Outcomes) -> None:
 
 @pytest.mark.parametrize("name", sorted(MUTANTS))
 def test_mutant_is_killed_by_a_case_that_names_its_rule(outcomes: Outcomes, name: str) -> None:
-    assert not survivors(MUTANTS, outcomes, [name])
+    assert not surviving(MUTANTS, outcomes, [name])
 
 
 def test_the_page_lists_every_mutant(outcomes: Outcomes, pytestconfig: pytest.Config) -> None:

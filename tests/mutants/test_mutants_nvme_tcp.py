@@ -9,7 +9,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from mutant_bench import ROOT, Outcomes, run, silent, survivors, table, untrue
+from mutation_run import ROOT, Outcomes, false_claims, run, surviving, table, unexplained_cases
 from nvme_tcp_mutants import MUTANTS
 
 from storagetest.plugin.deviations import read_known
@@ -43,7 +43,9 @@ def outcomes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     second = [name for name in names if name not in first]
     with ThreadPoolExecutor() as pool:
         parts = [
-            pool.submit(run, "nvme_tcp_bench", where / name, only=only, honest=honest and name == "first")
+            pool.submit(
+                run, "nvme_tcp_mutation_run", where / name, only=only, honest=honest and name == "first"
+            )
             for name, only in (("first", first), ("second", second))
             if only
         ]
@@ -70,11 +72,11 @@ def test_every_claim_is_a_mutant_and_every_mutant_is_claimed(outcomes: Outcomes)
 
 
 def test_every_claim_to_kill_is_true(outcomes: Outcomes) -> None:
-    assert not untrue(outcomes), "\n".join(untrue(outcomes))
+    assert not false_claims(outcomes), "\n".join(false_claims(outcomes))
 
 
 def test_a_case_that_kills_nothing_says_why(outcomes: Outcomes) -> None:
-    assert not silent(outcomes)
+    assert not unexplained_cases(outcomes)
 
 
 def test_every_known_issue_is_a_case(outcomes: Outcomes) -> None:
@@ -84,7 +86,7 @@ def test_every_known_issue_is_a_case(outcomes: Outcomes) -> None:
 
 @pytest.mark.parametrize("name", sorted(MUTANTS))
 def test_mutant_is_killed_by_a_case_that_names_its_rule(outcomes: Outcomes, name: str) -> None:
-    assert not survivors(MUTANTS, outcomes, [name])
+    assert not surviving(MUTANTS, outcomes, [name])
 
 
 def test_the_page_lists_every_mutant(outcomes: Outcomes, pytestconfig: pytest.Config) -> None:

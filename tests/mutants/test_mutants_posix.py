@@ -1,6 +1,6 @@
 """The posix suite, tested: a broken promise is noticed by every case that names it, an honest one by none.
 
-The file systems are those of :mod:`fuse_files` and ``posix_*_mutants``, mounted on this machine. With
+The file systems are those of :mod:`fuse_passthrough` and ``posix_*_mutants``, mounted on this machine. With
 ``--write-mutants`` the table of docs/ is written again.
 """
 
@@ -9,13 +9,13 @@ from __future__ import annotations
 import tomllib
 from fnmatch import fnmatchcase
 
-import fuse_kit
+import fuse_mount
 import pytest
-from mutant_bench import ROOT, Outcomes, silent, survivors, table, untrue
-from posix_bench import CLAIMS, HONEST, collected, run_all, run_on
+from mutation_run import ROOT, Outcomes, false_claims, surviving, table, unexplained_cases
 from posix_mutants import MUTANTS
+from posix_mutation_run import CLAIMS, HONEST, collected, run_all, run_on
 
-NOT_HERE = fuse_kit.why_not()
+NOT_HERE = fuse_mount.why_not()
 pytestmark = pytest.mark.skipif(NOT_HERE is not None, reason=str(NOT_HERE))
 
 PAGE = ROOT / "docs" / "mutants-posix.md"
@@ -71,11 +71,11 @@ def test_every_claim_is_a_mutant_and_every_mutant_is_claimed(outcomes: Outcomes)
 
 
 def test_every_claim_to_kill_is_true(outcomes: Outcomes) -> None:
-    assert not untrue(outcomes), "\n".join(untrue(outcomes))
+    assert not false_claims(outcomes), "\n".join(false_claims(outcomes))
 
 
 def test_a_case_that_kills_nothing_says_why(outcomes: Outcomes) -> None:
-    assert not silent(outcomes)
+    assert not unexplained_cases(outcomes)
 
 
 def test_what_is_claimed_beside_the_marks_is_claimed_of_cases(outcomes: Outcomes) -> None:
@@ -92,7 +92,7 @@ def test_a_case_does_not_both_kill_and_spare(outcomes: Outcomes) -> None:
 
 @pytest.mark.parametrize("name", sorted(MUTANTS))
 def test_mutant_is_killed_by_a_case_that_names_it(outcomes: Outcomes, name: str) -> None:
-    assert not survivors(MUTANTS, outcomes, [name])
+    assert not surviving(MUTANTS, outcomes, [name])
 
 
 def test_the_page_lists_every_mutant(outcomes: Outcomes, pytestconfig: pytest.Config) -> None:

@@ -1,19 +1,19 @@
 """The suite of two clients, tested: a broken promise is noticed by every case that names it, an honest one
 by none.
 
-The file systems are those of :mod:`fuse_files`, ``posix_*_mutants`` and :mod:`shared_mutants`, mounted on
+The file systems are those of :mod:`fuse_passthrough`, ``posix_*_mutants`` and :mod:`shared_mutants`, mounted on
 this machine: no lab is needed. With ``--write-mutants`` the table of docs/ is written again.
 """
 
 from __future__ import annotations
 
-import fuse_kit
+import fuse_mount
 import pytest
-from mutant_bench import ROOT, Outcomes, survivors, table
-from shared_bench import run
+from mutation_run import ROOT, Outcomes, surviving, table
 from shared_mutants import MUTANTS
+from shared_mutation_run import run
 
-NOT_HERE = fuse_kit.why_not()
+NOT_HERE = fuse_mount.why_not()
 pytestmark = pytest.mark.skipif(NOT_HERE is not None, reason=str(NOT_HERE))
 
 PAGE = ROOT / "docs" / "mutants-shared.md"
@@ -68,7 +68,7 @@ def test_every_claim_to_kill_names_a_mutant_and_is_true(outcomes: Outcomes) -> N
 
 def test_every_mutant_of_two_clients_is_killed(outcomes: Outcomes) -> None:
     own = [name for name, one in MUTANTS.items() if one.files.startswith("shared_mutants:")]
-    assert not survivors(MUTANTS, outcomes, own)
+    assert not surviving(MUTANTS, outcomes, own)
 
 
 def test_the_page_lists_every_mutant_that_is_killed(outcomes: Outcomes, pytestconfig: pytest.Config) -> None:

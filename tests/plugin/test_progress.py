@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from terminal_kit import Terminal
+from fake_terminal import FakeTerminal
 
 SLOW = """\
 import time
@@ -136,7 +136,7 @@ HEAD = re.compile(r"disk on here: slow, 0:0\d of about 0:0\d")
 
 
 def seen(text: str) -> list[str]:
-    terminal = Terminal()
+    terminal = FakeTerminal()
     terminal.write(text.replace("\r\n", "\n"))
     return terminal.shown
 

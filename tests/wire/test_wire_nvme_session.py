@@ -42,14 +42,14 @@ from storagetest.wire.nvme_tcp.queue import Terminated
 from storagetest.wire.tcp import PeerClosed, RecordedConnection, ResponseTimeout
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "controllers"))
-from nvme_subsystem import Personality
+from nvme_subsystem import ControllerConfig
 from nvme_tcp_server import NQN, Server
 
 PERSONALITIES = {
-    "plain": Personality(),
-    "aligned": Personality(cpda=7),
-    "small": Personality(maxh2cdata=4096, in_capsule=0, read_piece=512, r2t_piece=512),
-    "responses": Personality(success_flag=False, disable_flow_control=False),
+    "plain": ControllerConfig(),
+    "aligned": ControllerConfig(cpda=7),
+    "small": ControllerConfig(maxh2cdata=4096, in_capsule=0, read_piece=512, r2t_piece=512),
+    "responses": ControllerConfig(success_flag=False, disable_flow_control=False),
 }
 
 
@@ -59,7 +59,7 @@ def endpoint(port: int, *, deadline: float = 5.0) -> Endpoint:
 
 @pytest.mark.parametrize("digests", [(False, False), (True, False), (False, True), (True, True)])
 @pytest.mark.parametrize("traits", PERSONALITIES.values(), ids=PERSONALITIES)
-def test_a_session_writes_and_reads(traits: Personality, digests: tuple[bool, bool]) -> None:
+def test_a_session_writes_and_reads(traits: ControllerConfig, digests: tuple[bool, bool]) -> None:
     icreq = ICReq(hpda=3, header_digest=digests[0], data_digest=digests[1])
     with Server(personality=traits) as server:
         with Session.connect(endpoint(server.port), icreq=icreq) as session:

@@ -22,7 +22,7 @@ from storagetest.wire.openssl_psk import PskTls, psk_session
 sys.path.insert(0, str(Path(__file__).parents[1] / "controllers"))
 
 from nvme_tcp_server import NQN, Server
-from tls_front import TlsFront
+from tls_terminator import TlsTerminator
 
 ROOT = Path(__file__).parents[2]
 
@@ -130,7 +130,7 @@ def controller() -> Iterator[Server]:
 @pytest.mark.parametrize("psk_hash", list(PskHash))
 def test_a_session_over_tls(controller: Server, psk_hash: PskHash) -> None:
     name, key = made(psk_hash)
-    with TlsFront(key, controller.port) as front:
+    with TlsTerminator(key, controller.port) as front:
         where = Endpoint("127.0.0.1", front.listens, NQN, dial=dial(key).dial)
         with Session.connect(where, identity=name) as session:
             assert session.namespaces() == [1, 2]
@@ -143,7 +143,7 @@ def test_a_wrong_psk_or_identity_is_refused_in_the_handshake(controller: Server,
     _, key = made()
     other = made(key=KEY32[::-1])[1] if wrong == "psk" else made(subnqn="nqn.another")[1]
     refused = pytest.raises(RemoteProtocolError, match=r"TLS: the handshake failed: .*alert")
-    with TlsFront(key, controller.port) as front, refused:
+    with TlsTerminator(key, controller.port) as front, refused:
         dial(other).dial("127.0.0.1", front.listens, 10.0)
     assert not controller.subsystem.controllers, "no Connect came through"
 
@@ -151,7 +151,7 @@ def test_a_wrong_psk_or_identity_is_refused_in_the_handshake(controller: Server,
 @pytest.mark.parametrize(("early", "said"), [(0, "rejected"), (4096, "accepted")])
 def test_whether_early_data_is_taken_is_told(controller: Server, early: int, said: str) -> None:
     _, key = made()
-    with TlsFront(key, controller.port, early=early) as front:
+    with TlsTerminator(key, controller.port, early=early) as front:
         assert dial(key).early("127.0.0.1", front.listens, 10.0, bytes(128)) == said
 
 
@@ -182,7 +182,7 @@ def test_without_openssl_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_process_is_left_and_none_shows_the_key(controller: Server) -> None:
     name, key = made()
     before = children()
-    with TlsFront(key, controller.port) as front:
+    with TlsTerminator(key, controller.port) as front:
         where = Endpoint("127.0.0.1", front.listens, NQN, dial=dial(key).dial)
         with Session.connect(where, identity=name):
             running = {line for pid in children() - before if "s_client" in (line := command(pid))}
@@ -245,7 +245,7 @@ def suite(where: Path, port: int, name: Identity) -> dict[str, str]:
 
 def test_the_suites_tls_cases(controller: Server, tmp_path: Path) -> None:
     name, key = made()
-    with TlsFront(key, controller.port) as front:
+    with TlsTerminator(key, controller.port) as front:
         outcomes = suite(tmp_path, front.listens, name)
     # This front has one key, of SHA-256; another hash is a SHOULD.
     wanted = dict.fromkeys(CASES, "passed") | {"NVT-TLS-SHA384": "warned", "NVT-TLS-CLEAR": "observed"}
@@ -267,13 +267,13 @@ def erring(case: str) -> TlsKey:
 def test_a_server_that_takes_what_it_must_refuse_fails_the_case(
     controller: Server, tmp_path: Path, case: str
 ) -> None:
-    with TlsFront(erring(case), controller.port) as front:
+    with TlsTerminator(erring(case), controller.port) as front:
         assert suite(tmp_path, front.listens, made()[0])[case] == "failed"
 
 
 def test_a_server_that_takes_early_data_fails_its_case(controller: Server, tmp_path: Path) -> None:
     name, key = made()
-    with TlsFront(key, controller.port, early=4096) as front:
+    with TlsTerminator(key, controller.port, early=4096) as front:
         assert suite(tmp_path, front.listens, name)["NVT-TLS-EARLY-DATA"] == "failed"
 
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 from _pytest._io import TerminalWriter
-from terminal_kit import Terminal
+from fake_terminal import FakeTerminal
 
 from storagetest.measure.run import METRICS
 from storagetest.plugin.progress import render
@@ -125,13 +125,13 @@ def test_times_are_written_as_a_clock_shows_them():
 
 
 @pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+def terminal(monkeypatch: pytest.MonkeyPatch) -> FakeTerminal:
     monkeypatch.setenv("COLUMNS", "80")
-    return Terminal()
+    return FakeTerminal()
 
 
 @pytest.fixture
-def reporter(terminal: Terminal) -> SimpleNamespace:
+def reporter(terminal: FakeTerminal) -> SimpleNamespace:
     return SimpleNamespace(_tw=TerminalWriter(terminal), verbosity=0, isatty=True, currentfspath="x")
 
 

@@ -1,4 +1,4 @@
-"""Mount a file system of :mod:`fuse_files` for the time of a ``with``; nothing of it is ever left behind.
+"""Mount a file system of :mod:`fuse_passthrough` for the time of a ``with``; nothing of it is ever left behind.
 
 The server is a process of its own (this module, run as a program). It ends, and takes its mount along,
 
@@ -120,7 +120,7 @@ def _end(server: subprocess.Popen[bytes], at: Path, deadline: float) -> str:
 
 
 def _main(files: str, below: str, at: str) -> None:
-    from fuse_wire import serve
+    from fuse_protocol import serve
 
     _allow_many_files()
     module, _, name = files.partition(":")

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from iscsi_mutants import MUTANTS
-from mutant_bench import Bench, Kind
+from mutation_run import MutationRun, TargetKind
 
 from storagetest.lab import Lab
 
@@ -31,7 +31,7 @@ CHAP: dict[str, Any] = {
 }
 
 
-def bench() -> Bench:
+def bench() -> MutationRun:
     """Return the bench of the lab that is up."""
     lab = Lab.find(os.environ.get("STORAGETEST_LAB", "default"))
     assert lab is not None, "the lab is down"
@@ -43,10 +43,10 @@ def bench() -> Bench:
     def serve() -> Iterator[tuple[str, int]]:
         yield "127.0.0.1", port
 
-    return Bench(
+    return MutationRun(
         "iscsi",
         MUTANTS,
-        {"plain": Kind(PLAIN, serve), "chap": Kind(chap, serve)},
+        {"plain": TargetKind(PLAIN, serve), "chap": TargetKind(chap, serve)},
         lambda _from_target: lambda data: [data],  # a talk cuts the stream itself: digests begin late
         modules={"chap": "test_chap.py"},
         options=("-m", "not slow"),

@@ -23,13 +23,13 @@ from storagetest.wire.iscsi.encoding import EncodedPdu, Pdu
 from storagetest.wire.iscsi.keys import outcome, parse_text
 from storagetest.wire.iscsi.pdu import DataOut, LoginRequest, LoginResponse, ScsiCommand, TaskRequest, decode
 
-__all__ = ["MUTANTS", "IscsiMutant", "Talk", "mutant", "on_request"]
+__all__ = ["MUTANTS", "IscsiMutant", "ProxyConnection", "mutant", "on_request"]
 
 Out = Any
-Change = Callable[["Talk", Pdu], Out]
+Change = Callable[["ProxyConnection", Pdu], Out]
 
 
-def honest(talk: Talk, pdu: Pdu) -> Out:
+def honest(talk: ProxyConnection, pdu: Pdu) -> Out:
     return pdu
 
 
@@ -45,10 +45,10 @@ class IscsiMutant:
     spoil: dict[str, int] = field(default_factory=dict)
     padding: bytes | None = None
 
-    def rewrites(self) -> Callable[[], Talk]:
+    def rewrites(self) -> Callable[[], ProxyConnection]:
         """Return what makes the talk of each connection; they share what the mutant remembers of all."""
         shared: dict[str, Any] = {}
-        return lambda: Talk(self, shared)
+        return lambda: ProxyConnection(self, shared)
 
 
 MUTANTS: dict[str, IscsiMutant] = {}
@@ -76,7 +76,7 @@ def on_request(name: str, section: str, description: str, **more: Any) -> Callab
     return register
 
 
-class Talk(Rewrite):
+class ProxyConnection(Rewrite):
     """A connection. ``memory`` is its own, ``shared`` that of all connections of the mutant."""
 
     def __init__(self, mutant: IscsiMutant, shared: dict[str, Any]) -> None:
@@ -146,12 +146,12 @@ class Talk(Rewrite):
     def passes_close(self, *, from_target: bool) -> bool:
         return not (from_target and self.mutant.keeps_open and self.active)
 
-    def say(self, *pdus: Pdu | EncodedPdu) -> None:
+    def send_to_initiator(self, *pdus: Pdu | EncodedPdu) -> None:
         """Send something to the initiator, out of turn."""
         for pdu in pdus:
             self.send_to_host(self.wire(pdu))
 
-    def tell(self, *pdus: Pdu) -> None:
+    def send_to_target(self, *pdus: Pdu) -> None:
         """Send something to the target, out of turn."""
         for pdu in pdus:
             self.send_to_target(self.wire(pdu))

@@ -27,10 +27,10 @@ from storagetest.wire.nvme_tcp.pdu import (
 )
 from storagetest.wire.nvme_tcp.stream import NEED_DATA, Digests, Role, Stream, make_splitter
 
-__all__ = ["Item", "Rule", "Through", "splitter"]
+__all__ = ["Item", "ProxyConnection", "Rule", "splitter"]
 
 Item = bytes | Pdu
-Rule = Callable[["Through", Received], Iterable[Item] | None]
+Rule = Callable[["ProxyConnection", Received], Iterable[Item] | None]
 """What goes on instead of a PDU; None: the PDU itself."""
 
 
@@ -40,7 +40,7 @@ def splitter(from_target: bool) -> Splitter:
 
 
 @dataclass
-class Through(Rewrite):
+class ProxyConnection(Rewrite):
     """``of_target`` and ``of_host`` are asked about every PDU; ``bad`` about host PDUs that break a rule.
 
     ``commands`` are those outstanding, by CID; ``r2ts`` those unanswered, by TTAG; ``memory`` is the rule's.
@@ -48,7 +48,7 @@ class Through(Rewrite):
 
     of_target: Rule | None = None
     of_host: Rule | None = None
-    bad: Callable[[Through, bytes, PduError], Iterable[bytes]] | None = None
+    bad: Callable[[ProxyConnection, bytes, PduError], Iterable[bytes]] | None = None
     digests: Digests = field(default_factory=Digests)
     icreq: ICReq = field(default_factory=ICReq)
     icresp: ICResp = field(default_factory=ICResp)

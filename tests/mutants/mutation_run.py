@@ -38,16 +38,16 @@ from proxy import Proxy, Rewrite, Splitter
 
 __all__ = [
     "Attempt",
-    "Bench",
     "BrokenRule",
-    "Kind",
-    "Listed",
+    "MutantInfo",
+    "MutationRun",
     "Outcomes",
+    "TargetKind",
+    "false_claims",
     "run",
-    "silent",
-    "survivors",
+    "surviving",
     "table",
-    "untrue",
+    "unexplained_cases",
 ]
 
 ROOT = Path(__file__).parents[2]
@@ -56,7 +56,7 @@ _RECORD = "storagetest_case"
 """Where the plugin keeps a case's record on pytest's report."""
 
 
-class Listed(Protocol):
+class MutantInfo(Protocol):
     """A mutant as the tables have it: who says the rule, and what is broken."""
 
     @property
@@ -80,7 +80,7 @@ class BrokenRule(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class TargetKind:
     """A sort of target: its options in the targets file, and how to reach a real one.
 
     ``serve`` yields host and port. With ``fresh`` each attempt has a target of its own, so that what one
@@ -93,7 +93,7 @@ class Kind:
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
+class MutationRun:
     """``suite`` under suites/conformance, its ``mutants`` by name and the ``kinds`` of targets by name.
 
     ``modules`` (globs of file names) says for a kind which modules are run on the honest proxy; all, where
@@ -103,7 +103,7 @@ class Bench:
 
     suite: str
     mutants: Mapping[str, BrokenRule]
-    kinds: Mapping[str, Kind]
+    kinds: Mapping[str, TargetKind]
     splitter: Callable[[bool], Splitter]
     modules: Mapping[str, str] | None = None
     patience: float = 1.0
@@ -156,7 +156,7 @@ def run(
 
     ``honest`` says otherwise, so that a bench whose targets are its own can be run in parts, side by side.
     """
-    made: Bench = importlib.import_module(module).bench()
+    made: MutationRun = importlib.import_module(module).bench()
     where.mkdir(parents=True, exist_ok=True)
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join(map(str, [*_paths(), os.environ.get("PYTHONPATH", "")])),
@@ -165,7 +165,7 @@ def run(
         "MUTANTS_ONLY": "" if only is None else ",".join(only),
         "MUTANTS_HONEST": "1" if (only is None if honest is None else honest) else "",
     }
-    argv = [sys.executable, "-m", "pytest", "-q", "--tb=line", "-p", "mutant_bench"]
+    argv = [sys.executable, "-m", "pytest", "-q", "--tb=line", "-p", "mutation_run"]
     argv += ["-p", "no:cacheprovider", "-p", "no:randomly", "-p", "no:xdist"]
     argv += ["--rootdir", str(ROOT), "-c", str(ROOT / "pyproject.toml")]
     argv += ["--st-cases", str(where / "cases.jsonl"), "--st-results", str(where / "results.jsonl")]
@@ -183,7 +183,7 @@ def run(
     return Outcomes(_lines(where / "cases.jsonl"), attempts)
 
 
-def survivors(mutants: Mapping[str, Listed], outcomes: Outcomes, names: Iterable[str]) -> list[str]:
+def surviving(mutants: Mapping[str, MutantInfo], outcomes: Outcomes, names: Iterable[str]) -> list[str]:
     """Return a line for each of ``names`` that no case killed, with what became of the cases that tried."""
     lines = []
     for name in names:
@@ -197,7 +197,7 @@ def survivors(mutants: Mapping[str, Listed], outcomes: Outcomes, names: Iterable
     return lines
 
 
-def untrue(outcomes: Outcomes) -> list[str]:
+def false_claims(outcomes: Outcomes) -> list[str]:
     """Return a line for each claim to kill a mutant that is not true."""
     return [
         f"{one.case} does not kill {one.mutant}: {one.outcome}{'' if one.acted else ', it did nothing'}"
@@ -207,7 +207,7 @@ def untrue(outcomes: Outcomes) -> list[str]:
     ]
 
 
-def silent(outcomes: Outcomes) -> list[str]:
+def unexplained_cases(outcomes: Outcomes) -> list[str]:
     """Return the cases that kill nothing and do not say why.
 
     A MAY allows both outcomes, so nothing can be broken about it.
@@ -219,7 +219,7 @@ def silent(outcomes: Outcomes) -> list[str]:
     ]
 
 
-def table(mutants: Mapping[str, Listed], outcomes: Outcomes) -> str:
+def table(mutants: Mapping[str, MutantInfo], outcomes: Outcomes) -> str:
     """Return the table of mutants as Markdown."""
     lines = ["| mutant | section | what is broken | killed by |", "| --- | --- | --- | --- |"]
     for name, mutant in sorted(mutants.items()):
@@ -243,10 +243,10 @@ def _lines(path: Path) -> list[dict[str, Any]]:
 # What follows runs inside pytest, as a plugin.
 
 
-class _Stand:
+class _MutantProxy:
     """One proxy before one kind of target. It counts as having acted what any of its rewrites did."""
 
-    def __init__(self, bench: Bench, kind: Kind) -> None:
+    def __init__(self, bench: MutationRun, kind: TargetKind) -> None:
         self._kind = kind
         self._stack = ExitStack()
         self._made: list[Rewrite] = []
@@ -278,10 +278,12 @@ class _Stand:
 
 
 class _Plugin:
-    def __init__(self, bench: Bench, where: Path, only: set[str], *, honestly: bool) -> None:
+    def __init__(self, bench: MutationRun, where: Path, only: set[str], *, honestly: bool) -> None:
         self.bench, self.where, self.only, self.honestly = bench, where, only, honestly
         self.stands = {
-            kind + end: _Stand(bench, what) for kind, what in bench.kinds.items() for end in (HONEST, BROKEN)
+            kind + end: _MutantProxy(bench, what)
+            for kind, what in bench.kinds.items()
+            for end in (HONEST, BROKEN)
         }
         self.primed: set[str] = set()
         self.honest = ExitStack()

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import iscsi_bench
-from iscsi_talk import IscsiMutant, Talk, honest
-from mutant_bench import Bench
+import iscsi_mutation_run
+from iscsi_proxy_connection import IscsiMutant, ProxyConnection, honest
+from mutation_run import MutationRun
 from proxy import Hangup
 
 from storagetest.wire.iscsi.encoding import Pdu
@@ -29,42 +29,42 @@ NOTHING = "nothing"
 _NOISE = random.Random(7143).randbytes(4096)  # the same noise each time
 
 
-def _closes(talk: Talk, pdu: Pdu) -> Any:
+def _closes(talk: ProxyConnection, pdu: Pdu) -> Any:
     raise Hangup
 
 
-def _hangs(talk: Talk, pdu: Pdu) -> Any:
+def _hangs(talk: ProxyConnection, pdu: Pdu) -> Any:
     return None
 
 
-def _floods(talk: Talk, pdu: Pdu) -> Any:
+def _floods(talk: ProxyConnection, pdu: Pdu) -> Any:
     nop = NopIn(**{name: getattr(pdu, name, 0) for name in ("stat_sn", "exp_cmd_sn", "max_cmd_sn")})
     many = nop.encode() * 4096
     while True:  # until the host has had enough, and closes
         talk.send_to_host(many)
 
 
-def _noise(talk: Talk, pdu: Pdu) -> Any:
+def _noise(talk: ProxyConnection, pdu: Pdu) -> Any:
     return _NOISE
 
 
-def _zeros(talk: Talk, pdu: Pdu) -> Any:
+def _zeros(talk: ProxyConnection, pdu: Pdu) -> Any:
     return bytes(4096)
 
 
-def _announces(talk: Talk, pdu: Pdu) -> Any:
+def _announces(talk: ProxyConnection, pdu: Pdu) -> Any:
     return pdu.parts().override_fields(data_length=0xFFFFFF).wire(header_digest=False, data_digest=False)[:48]
 
 
-def _far(talk: Talk, pdu: Pdu) -> Any:
+def _far(talk: ProxyConnection, pdu: Pdu) -> Any:
     """Speak of bytes 4 GiB away: of what is read, or of what is to be written."""
     if isinstance(pdu, DataIn):
         return replace(pdu, buffer_offset=0xFFFFFE00)
     return replace(pdu, desired_length=0xFFFFFFFF) if isinstance(pdu, R2T) else pdu
 
 
-def _befalls(name: str, what: Callable[[Talk, Pdu], Any], *, login: bool) -> IscsiMutant:
-    def reply(talk: Talk, pdu: Pdu) -> Any:
+def _befalls(name: str, what: Callable[[ProxyConnection, Pdu], Any], *, login: bool) -> IscsiMutant:
+    def reply(talk: ProxyConnection, pdu: Pdu) -> Any:
         return what(talk, pdu) if login or not isinstance(pdu, LoginResponse) else pdu
 
     return IscsiMutant(name, "bad luck", what.__name__.strip("_"), reply=reply, keeps_open=True)
@@ -86,9 +86,9 @@ def _chosen(case: str) -> Sequence[str]:
     return tuple(MUTANTS) if case in CASES else ()
 
 
-def bench() -> Bench:
+def bench() -> MutationRun:
     """Return the mutants' bench with misfortunes in place of mutants, and without the honest run."""
-    known = iscsi_bench.bench()
+    known = iscsi_mutation_run.bench()
     plain = {"plain": known.kinds["plain"]}
     nowhere = {"plain": "no_such_module.py"}
     return replace(known, mutants=MUTANTS, kinds=plain, modules=nowhere, patience=0.7, chosen=_chosen)

@@ -1,7 +1,7 @@
 """The suite of two clients on file systems that break a promise: one pytest, each mutant before its killers.
 
 This module is the plugin of that pytest. In the place of two clients stand two hands on this machine, in a
-mount of :mod:`fuse_kit`, or in one each. Nothing crosses a wire here, so ``wire`` proves nothing and lets
+mount of :mod:`fuse_mount`, or in one each. Nothing crosses a wire here, so ``wire`` proves nothing and lets
 all pass.
 
 - Every case is run on the honest file systems: one mount that keeps locks; and, but for the cases that
@@ -23,8 +23,8 @@ from typing import Any
 
 import pytest
 from _pytest.runner import runtestprotocol
-from fuse_kit import mounted
-from mutant_bench import ROOT, Attempt, Outcomes
+from fuse_mount import mounted
+from mutation_run import ROOT, Attempt, Outcomes
 from shared_mutants import MUTANTS
 
 from storagetest.hosts import LocalHost
@@ -34,7 +34,7 @@ from storagetest.plugin.fixtures.two_clients import ClientSide, SyscallSessionPo
 __all__ = ["run"]
 
 SUITE = ROOT / "suites" / "conformance" / "shared"
-TOGETHER, APART = "fuse_locks:Locking", "fuse_files:PassThrough"
+TOGETHER, APART = "fuse_locks:Locking", "fuse_passthrough:PassThrough"
 _OUT, _ONLY = "SHARED_BENCH_OUT", "SHARED_BENCH_ONLY"
 _RECORD = "storagetest_case"
 _PATIENCE = 1.5
@@ -47,7 +47,7 @@ def run(only: Sequence[str] | None = None) -> Outcomes:
         out = Path(place, "out")
         paths = [str(Path(__file__).parent), str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
         more = {_OUT: str(out), _ONLY: "" if only is None else " ".join(only), "PYTHONPATH": ":".join(paths)}
-        argv = [sys.executable, "-m", "pytest", "-q", "-p", "shared_bench", "-p", "no:cacheprovider"]
+        argv = [sys.executable, "-m", "pytest", "-q", "-p", "shared_mutation_run", "-p", "no:cacheprovider"]
         argv += ["--rootdir", place, "-c", os.devnull, "--import-mode=importlib", str(SUITE)]
         done = subprocess.run(
             argv, cwd=place, env={**os.environ, **more}, capture_output=True, text=True, timeout=_LONGEST,

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fuse_wire import Attributes, Call, Entry, Init, Opened
+from fuse_protocol import Attributes, Call, Entry, Init, Opened
 
 __all__ = ["ROOT", "Node", "PassThrough", "attributes", "kind_of"]
 
@@ -56,7 +56,7 @@ class Node:
 
 
 class PassThrough:
-    """The honest file system. Every method is an operation of :mod:`fuse_wire`."""
+    """The honest file system. Every method is an operation of :mod:`fuse_protocol`."""
 
     init = Init()
     name_lasts = 0.0

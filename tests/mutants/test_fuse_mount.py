@@ -10,14 +10,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import fuse_kit
+import fuse_mount
 import pytest
-from fuse_files import PassThrough
-from fuse_kit import FuseError, is_mounted, mounted
+from fuse_mount import FuseError, is_mounted, mounted
+from fuse_passthrough import PassThrough
 
-NOT_HERE = fuse_kit.why_not()
+NOT_HERE = fuse_mount.why_not()
 pytestmark = pytest.mark.skipif(NOT_HERE is not None, reason=str(NOT_HERE))
-HONEST = "fuse_files:PassThrough"
+HONEST = "fuse_passthrough:PassThrough"
 
 
 class Hangs(PassThrough):
@@ -90,7 +90,7 @@ def test_it_is_unmounted_when_the_test_is_killed(places: tuple[Path, Path]) -> N
 import sys, time
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 from pathlib import Path
-from fuse_kit import mounted
+from fuse_mount import mounted
 with mounted({HONEST!r}, Path({str(below)!r}), Path({str(at)!r})):
     print("up", flush=True)
     time.sleep(600)
@@ -109,7 +109,7 @@ def test_the_mount_of_a_killed_server_goes_with_the_next(places: tuple[Path, Pat
     other = tmp_path / "other"
     other.mkdir()
     with mounted(HONEST, below, at):
-        pid = next(pid for point, pid in fuse_kit._mounts() if point == at)
+        pid = next(pid for point, pid in fuse_mount._mounts() if point == at)
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)  # its files are closed by then: a request sent before would be cut off instead
         with pytest.raises(OSError, match="endpoint is not connected"):
@@ -120,7 +120,7 @@ def test_the_mount_of_a_killed_server_goes_with_the_next(places: tuple[Path, Pat
 
 def test_who_waits_for_a_server_that_hangs_is_released(places: tuple[Path, Path]) -> None:
     below, at = places
-    with mounted("test_fuse_kit:Hangs", below, at, deadline=5.0):
+    with mounted("test_fuse_mount:Hangs", below, at, deadline=5.0):
         waits = subprocess.Popen(["stat", at / "hang"], stderr=subprocess.PIPE, text=True)
         assert until(lambda: "stat" in Path(f"/proc/{waits.pid}/comm").read_text(encoding="ascii"))
         time.sleep(0.2)
@@ -135,12 +135,15 @@ def test_a_mistake_of_ours_is_an_error_and_not_a_mutant(places: tuple[Path, Path
     (below / "link").symlink_to("x")
     with (
         pytest.raises(FuseError, match="ZeroDivisionError: a mistake"),
-        mounted("test_fuse_kit:Breaks", below, at),
+        mounted("test_fuse_mount:Breaks", below, at),
         pytest.raises(OSError, match="Input/output error"),
     ):
         (at / "link").readlink()
 
 
 def test_what_cannot_be_made_is_not_mounted(places: tuple[Path, Path]) -> None:
-    with pytest.raises(FuseError, match="no attribute 'Nothing'"), mounted("fuse_files:Nothing", *places):
+    with (
+        pytest.raises(FuseError, match="no attribute 'Nothing'"),
+        mounted("fuse_passthrough:Nothing", *places),
+    ):
         pytest.fail("it is mounted")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import io
 import re
 
-__all__ = ["Terminal"]
+__all__ = ["FakeTerminal"]
 
 
-class Terminal(io.StringIO):
+class FakeTerminal(io.StringIO):
     """Takes what is written and knows what would be seen."""
 
     def __init__(self) -> None:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import block_files
-import fuse_kit
+import fuse_mount
 import pytest
 
 from storagetest.hosts.local import LocalHost
@@ -64,7 +64,7 @@ def why_not() -> str | None:
     """Return why no such disk can be had here, or None."""
     if not Path("/dev/loop-control").exists():
         return "there is no /dev/loop-control: the kernel has no loop devices"
-    return fuse_kit.why_not()
+    return fuse_mount.why_not()
 
 
 def run(name: str | None, cases: Sequence[BlockCase]) -> Outcome:
@@ -88,7 +88,7 @@ def loop_over(name: str | None) -> Iterator[tuple[str, Path]]:
         with (below / block_files.DISK).open("wb") as disk:
             disk.truncate(SIZE)
         (below / block_files.POWER).touch()
-        with fuse_kit.mounted(f"block_files:{kind}", below, at):
+        with fuse_mount.mounted(f"block_files:{kind}", below, at):
             attach = ["losetup", "--find", "--show", "--direct-io=on", str(at / block_files.DISK)]
             device = _said(attach).strip()
             try:
@@ -132,7 +132,7 @@ def collected() -> list[BlockCase]:
         target = {"protocol": "local", "device": "/dev/null", "erase": "nothing"}
         document = {"version": 1, "clients": {"here": {"transport": "local"}}, "targets": {"disk": target}}
         targets.write_text(json.dumps(document), encoding="utf-8")
-        argv = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "block_bench"]
+        argv = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "block_mutation_run"]
         argv += ["-p", "no:cacheprovider", "-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT)]
         argv += ["--st-targets", str(targets), str(SUITE)]
         path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])

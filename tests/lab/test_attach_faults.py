@@ -177,7 +177,7 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from contextlib import ExitStack
 from attach_kit import attach
-from test_attach_bad_luck import everything
+from test_attach_faults import everything
 from storagetest.hosts import SshHost, SshSettings
 place = Path(sys.argv[2])
 secrets = {file.name: file.read_text().strip() for file in place.parent.glob("*-password")}

@@ -1,6 +1,6 @@
 """The posix suite on file systems that break one promise: each mutant before the cases that name it.
 
-The cases run here as they do on a client, by the agent, in a mount of :mod:`fuse_kit`. pytest is asked once,
+The cases run here as they do on a client, by the agent, in a mount of :mod:`fuse_mount`. pytest is asked once,
 in a process of its own, which cases there are (:func:`collected`). Rules of the count:
 
 - A mutant is killed by a case that names it (``kills=``) and fails, where it passes on the honest one.
@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fuse_kit import mounted
-from mutant_bench import Attempt
+from fuse_mount import mounted
+from mutation_run import Attempt
 from posix_mutants import MUTANTS
 
 from storagetest.hosts.local import LocalHost
@@ -37,7 +37,7 @@ __all__ = ["HONEST", "BodyCase", "collected", "run_all", "run_on"]
 
 ROOT = Path(__file__).parents[2]
 SUITES = ROOT / "suites" / "conformance"
-HONEST = ("fuse_files:PassThrough", "fuse_locks:Locking")
+HONEST = ("fuse_passthrough:PassThrough", "fuse_locks:Locking")
 """The kernel keeps the locks of the first, the second keeps them itself."""
 EACH = 20.0
 """Seconds that a case may take."""
@@ -103,7 +103,7 @@ def collected(suite: str) -> list[BodyCase]:
             "targets": {"mount": {"protocol": "local", "path": place}},
         }
         targets.write_text(json.dumps(document), encoding="utf-8")
-        argv = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "posix_bench"]
+        argv = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "posix_mutation_run"]
         argv += ["-p", "no:cacheprovider", "-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT)]
         argv += ["--st-targets", str(targets), str(SUITES / suite)]
         path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])

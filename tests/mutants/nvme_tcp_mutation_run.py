@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from mutant_bench import Bench, Kind
+from mutation_run import MutationRun, TargetKind
 from nvme_tcp_mutants import MUTANTS
+from nvme_tcp_proxy_connection import splitter
 from nvme_tcp_server import NQN, Server
-from nvme_tcp_through import splitter
 
 __all__ = ["bench"]
 
@@ -23,8 +23,8 @@ def serve() -> Iterator[tuple[str, int]]:
         yield "127.0.0.1", server.port
 
 
-def bench() -> Bench:
+def bench() -> MutationRun:
     """Return the bench."""
     options = {"protocol": "nvme-tcp", "nqn": NQN, "erase": "uuid.22222222-2222-4222-8222-222222222201"}
-    kinds = {"second": Kind(options, serve, fresh=True)}
-    return Bench("nvme_tcp", MUTANTS, kinds, splitter, patience=PATIENCE)
+    kinds = {"second": TargetKind(options, serve, fresh=True)}
+    return MutationRun("nvme_tcp", MUTANTS, kinds, splitter, patience=PATIENCE)

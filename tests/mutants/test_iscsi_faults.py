@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from iscsi_bad_luck_bench import CASES, MUTANTS, NOTHING
-from mutant_bench import Attempt, Outcomes, run
+from iscsi_faults import CASES, MUTANTS, NOTHING
+from mutation_run import Attempt, Outcomes, run
 
 from storagetest.lab import Lab
 
@@ -26,7 +26,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcomes]:
         if Lab.find(name) is None:
             lab = Lab.up(name, clients=0, owner=os.getpid(), progress=lambda _: None)
             stack.callback(lab.down)
-        yield run("iscsi_bad_luck_bench", tmp_path_factory.mktemp("bad-luck"), timeout=200)
+        yield run("iscsi_faults", tmp_path_factory.mktemp("bad-luck"), timeout=200)
 
 
 def said(one: Attempt) -> str:

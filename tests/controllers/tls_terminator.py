@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from storagetest.wire.nvme_tcp.tls import TlsKey
 from storagetest.wire.openssl_psk import psk_session
 
-__all__ = ["TlsFront"]
+__all__ = ["TlsTerminator"]
 
 
 @dataclass
-class TlsFront:
+class TlsTerminator:
     """A context manager; it listens on ``listens``."""
 
     key: TlsKey
@@ -33,7 +33,7 @@ class TlsFront:
     _sockets: list[socket.socket] = field(default_factory=list)
     _threads: list[threading.Thread] = field(default_factory=list)
 
-    def __enter__(self) -> TlsFront:
+    def __enter__(self) -> TlsTerminator:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.listens = self._listener.getsockname()[1]
         self._start(self._accept)
