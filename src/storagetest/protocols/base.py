@@ -87,8 +87,8 @@ class Attachment:
     """A target as one client has it.
 
     ``path`` is a directory of our own on the target (``AttachmentKind.FILESYSTEM``; empty when yielded,
-    emptied on release) or the path of a device that may be overwritten (``AttachmentKind.BLOCK``). ``size`` is
-    the bytes that may be used there. ``negotiated`` is what the kernel reports of the connection, by the
+    emptied on release) or the path of a device that may be overwritten (``AttachmentKind.BLOCK``). ``size``
+    is the bytes that may be used there. ``negotiated`` is what the kernel reports of the connection, by the
     kernel's own names (``vers``, ``rsize``, ``nconnect``, ``HeaderDigest``, ``queue_count`` …). ``remote`` is
     false if client and target are one machine. ``root`` is the directory under which other clients of the
     target see the same names as this one (empty: there is none). What may be used of a device begins at byte

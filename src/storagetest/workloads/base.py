@@ -24,12 +24,12 @@ __all__ = ["LoadSize", "StartBarrierRef", "Workload", "register", "workloads"]
 
 @dataclass(frozen=True, slots=True)
 class StartBarrierRef:
-    """How a load on one of many clients waits until it may begin with the others: it is ready, and sleeps.
+    """The start barrier at which a load on one of many clients waits until all may start.
 
-    A load that runs on the client waits at the door in ``place`` there (:mod:`storagetest.agent.barrier`), each
-    time that it begins. One that runs here calls ``arrive``, which returns at the instant. ``patience`` is
-    how many seconds that may take on top of the load's own time. ``arrive`` raises
-    :class:`~storagetest.errors.WorkloadError` where the start is called off.
+    A load that runs on the client waits at the barrier in the directory ``place`` there
+    (:mod:`storagetest.agent.barrier`), each time that it starts. One that runs here calls ``arrive``, which
+    returns at the start. ``patience`` is the timeout in seconds on top of the load's own time. ``arrive``
+    raises :class:`~storagetest.errors.WorkloadError` if the start is called off.
     """
 
     place: str
@@ -45,8 +45,8 @@ class LoadSize:
     ``interval`` seconds the load notes how it is doing (0: it does not). ``cold_size`` is the size for what
     is read with cold caches (None: twice the memory of client or server, whichever has more). ``steady`` is
     the rule by which the target has to settle before anything counts (see
-    :mod:`storagetest.measure.steady_state`), within ``steady_rounds`` rounds. For ``cooldown`` seconds after the
-    runtime load goes on and is not counted. With ``start`` the load, set up and ready, waits for those of
+    :mod:`storagetest.measure.steady_state`), within ``steady_rounds`` rounds. For ``cooldown`` seconds after
+    the runtime load goes on and is not counted. With ``start`` the load, set up and ready, waits for those of
     other clients.
     """
 
