@@ -11,12 +11,15 @@ from __future__ import annotations
 __all__ = [
     "AttachError",
     "ClientLacks",
+    "CommandEnded",
     "ConfigError",
     "DataAtRisk",
     "DeadlineExceeded",
     "HostError",
+    "InUse",
     "LabError",
     "LocalProtocolError",
+    "NotInstalled",
     "OptionRefused",
     "RemoteProtocolError",
     "ReportError",
@@ -48,6 +51,22 @@ class HostError(StoragetestError):
 
 class DeadlineExceeded(HostError):
     """A command did not end in the time it was given; it has been killed."""
+
+
+class NotInstalled(HostError):
+    """A command is not installed on a host."""
+
+
+class CommandEnded(HostError):
+    """An interactive command ended while the controller was waiting for its next line."""
+
+
+class InUse(HostError):
+    """Another process holds the lock of a client or server. ``reason`` names the lock and its holder."""
+
+    def __init__(self, reason: str, advice: str) -> None:
+        super().__init__(f"{reason}; {advice}")
+        self.reason = reason
 
 
 class LabError(StoragetestError):

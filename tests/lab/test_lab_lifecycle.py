@@ -17,7 +17,7 @@ import pytest
 from storagetest.errors import LabError
 from storagetest.lab import Lab, image, roles
 from storagetest.lab.paths import package_root, state_root
-from storagetest.lab.process import wait_until
+from storagetest.polling import wait_until
 
 pytestmark = pytest.mark.lab
 

@@ -14,7 +14,7 @@ import pytest
 from line_kit import Line, only
 
 from storagetest.errors import DeadlineExceeded
-from storagetest.hosts import wait_until
+from storagetest.polling import wait_until
 
 pytestmark = pytest.mark.lab
 

@@ -21,9 +21,9 @@ from attach_kit import WatchedHost, connect
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from storagetest.hosts import wait_until
 from storagetest.lab import Lab, overlays
 from storagetest.lab.paths import cache_root
+from storagetest.polling import wait_until
 
 pytestmark = pytest.mark.lab
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from attach_kit import WatchedHost
 
-from storagetest.hosts import wait_until
 from storagetest.lab import Lab
+from storagetest.polling import wait_until
 
 pytestmark = pytest.mark.lab
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from attach_kit import WatchedHost
 
-from storagetest.hosts import wait_until
 from storagetest.lab import Lab
 from storagetest.lab.services import nvmet
+from storagetest.polling import wait_until
 from storagetest.wire.nvme_tcp.session import Endpoint, Session
 
 pytestmark = pytest.mark.lab

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
 from storagetest.agent import fsutil
 from storagetest.agent.worker_pool import CommandError, WorkerPool
 
-__all__ = ["CommandContext"]
+__all__ = ["CLEANUP_LIMIT", "CLEANUP_MESSAGE", "CLEANUP_STALL", "CommandContext"]
 
-_LAST_TIDYING = {"stopped": 1.5, "deadline": 8.0}
-"""Seconds that removing files may take: who told us to end waits for two, past the deadline for some more."""
+CLEANUP_LIMIT = 600.0
+"""Seconds that removing files may take past the deadline, while files are being removed (chosen)."""
+CLEANUP_STALL = 8.0
+"""Seconds past the deadline without a removed file after which the target is taken to hang (chosen)."""
+_CLEANUP_STOPPED = 1.5
+"""Seconds that removing files may take after SIGTERM: the sender sends SIGKILL after two seconds."""
+_CLEANUP_TURN = 0.5
+"""Seconds between two progress messages while files are being removed (chosen)."""
+CLEANUP_MESSAGE = '{"t":"progress","cleanup":'
+"""Start of these messages: the parent extends the agent's deadline for each."""
 
 
 class CommandContext:
@@ -40,16 +50,28 @@ class CommandContext:
     ) -> None:
         if self._crew is not None:
             self._crew.close()
-        limit = self.until
-        if isinstance(error, CommandError) and error.fields["kind"] in _LAST_TIDYING:
-            limit = time.monotonic() + _LAST_TIDYING[error.fields["kind"]]
+        stopped = isinstance(error, CommandError) and error.fields["kind"] == "stopped"
+        end = time.monotonic() + _CLEANUP_STOPPED if stopped else self.until + CLEANUP_LIMIT
         for place in self._places:
-            with WorkerPool(1, lambda _: _Tidier(), limit) as tidier:
-                try:
-                    tidier.call("remove", place)
-                except CommandError:
-                    if kind is None:
-                        raise
+            try:
+                self._remove(place, end)
+            except CommandError:
+                if kind is None:
+                    raise
+
+    def _remove(self, place: bytes, end: float) -> None:
+        """Remove ``place`` in a worker until ``end`` (``time.monotonic``), and send progress messages.
+
+        Raises :class:`CommandError` at ``end``, and if the deadline is over and nothing is removed for
+        :data:`CLEANUP_STALL` seconds.
+        """
+        with WorkerPool(1, lambda _: _Remover(place), end) as remover:
+            more = True
+            while more:
+                with suppress(OSError):  # the reader has gone: the files are removed all the same
+                    self.progress(cleanup=os.fsdecode(place))
+                remover.until = min(end, max(self.until, time.monotonic() + CLEANUP_STALL))
+                more = remover.call("remove")[0]
 
     def remove_at_end(self, place: bytes) -> bytes:
         """Note a directory or file that is removed at the end, be it there or not; return it."""
@@ -88,11 +110,16 @@ class CommandContext:
         return {"phases": self._phases, "cpu": self._cpu, **more}
 
 
-class _Tidier:
+class _Remover:
     """The worker that removes what a command left."""
 
-    def remove(self, place: bytes) -> None:
-        fsutil.remove(place)
+    def __init__(self, place: bytes) -> None:
+        self._removal = fsutil.removal(place)
+
+    def remove(self) -> bool:
+        """Go on for :data:`_CLEANUP_TURN` seconds; return whether there may be more to remove."""
+        end = time.monotonic() + _CLEANUP_TURN
+        return any(time.monotonic() >= end for _ in self._removal)
 
 
 def _processors() -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+from collections.abc import Iterator
 from random import Random
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "evict_page_cache",
     "leaf_directories",
     "make_tree",
+    "removal",
     "remove",
     "write_all",
 ]
@@ -69,22 +71,33 @@ def make_tree(root: bytes, depth: int, width: int) -> None:
             os.mkdir(directory)
 
 
-def remove(place: bytes) -> None:
-    """Remove a file or a directory with all that is in it; nothing is there: nothing is done."""
+def remove(path: bytes) -> None:
+    """Remove a file or a directory tree; do nothing if it does not exist."""
+    for _ in removal(path):
+        pass
+
+
+def removal(path: bytes) -> Iterator[None]:
+    """Remove a file or a directory tree, and yield after each entry that was listed or removed."""
     try:
-        entries = os.scandir(place)
+        scan = os.scandir(path)
     except FileNotFoundError:
         return
     except NotADirectoryError:
-        os.unlink(place)
+        os.unlink(path)
         return
-    with entries:
-        for entry in list(entries):
-            if entry.is_dir(follow_symlinks=False):
-                remove(entry.path)
-            else:
-                os.unlink(entry.path)
-    os.rmdir(place)
+    entries = []
+    with scan:
+        for entry in scan:
+            entries.append(entry)
+            yield
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False):
+            yield from removal(entry.path)
+        else:
+            os.unlink(entry.path)
+        yield
+    os.rmdir(path)
 
 
 def evict_page_cache(descriptor: int) -> None:

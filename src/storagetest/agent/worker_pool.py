@@ -129,7 +129,7 @@ class WorkerPool:
         slot: float = 0.0,
         place: str = "",
     ) -> None:
-        self._until = until
+        self.until = until
         self._slot = round(slot * 1e9)
         self._place = place
         self._members: list[_Member] = []
@@ -201,7 +201,7 @@ class WorkerPool:
         """Return when all begin: soon, or when those of all clients do."""
         if not self._place:
             return now() + 2_000_000 + 500_000 * members
-        instant = barrier.wait_at_barrier(self._place, self._until)
+        instant = barrier.wait_at_barrier(self._place, self.until)
         if instant is None:
             raise CommandError("stopped", "the clients' common start was called off")
         return instant
@@ -253,7 +253,7 @@ class WorkerPool:
         for descriptor in waiting:
             poll.register(descriptor, select.POLLIN)
         while waiting:
-            left = self._until - time.monotonic()
+            left = self.until - time.monotonic()
             if left <= 0:
                 raise CommandError(
                     "deadline", f"{len(waiting)} of {len(members)} workers were not done in time"

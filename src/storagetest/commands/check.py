@@ -8,12 +8,10 @@ on a device, even where that is permitted; on a file system a directory of our o
 from __future__ import annotations
 
 import argparse
-import functools
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
@@ -21,8 +19,9 @@ from storagetest import config
 from storagetest.commands import _host_facts
 from storagetest.commands._console import Message, Severity, add_targets_file, get_console, print_messages
 from storagetest.commands._host_facts import RequiredTool
+from storagetest.concurrency import results_in_order
 from storagetest.config.base import SecretText
-from storagetest.errors import ClientLacks, ConfigError, HostError, OptionRefused, StoragetestError
+from storagetest.errors import ClientLacks, ConfigError, HostError, InUse, OptionRefused, StoragetestError
 from storagetest.hosts import Host
 from storagetest.hosts.connect import connect
 from storagetest.protocols._dry_run import DryRunResult, dry_run
@@ -43,8 +42,6 @@ _WAIT = 5.0
 """Seconds that a check waits for machines that a run measures on."""
 
 _EXAMINE = 60.0
-
-T = TypeVar("T")
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -147,7 +144,7 @@ def _machines(
         ]  # fmt: skip
         return _one_machine(machine, role, tools[role], list(dict.fromkeys(addresses)))
 
-    yield from _together([functools.partial(one, job) for job in jobs])
+    yield from results_in_order(one, jobs, at_once=len(jobs), name="check")
 
 
 def _one_machine(
@@ -259,16 +256,10 @@ def _attach(protocol: Protocol[Any], variant: Variant, machine: Machine, client:
         ]
     except ClientLacks as lacks:
         return [Message(Severity.WARN if variant.optional else Severity.FAIL, str(lacks))]
-    except HostError as error:
-        if " is in use by " in str(error):
-            return [
-                Message(
-                    Severity.NOTE,
-                    "not attached: " + str(error).partition(";")[0],
-                    "check again when that run has ended",
-                )
-            ]
-        return [Message(Severity.FAIL, str(error))]
+    except InUse as error:
+        return [
+            Message(Severity.NOTE, f"not attached: {error.reason}", "check again when that run has ended")
+        ]
     except StoragetestError as error:
         return [Message(Severity.FAIL, str(error))]
 
@@ -294,25 +285,3 @@ def _seen(rehearsal: DryRunResult, variant: Variant) -> list[Message]:
 def _brief(rehearsal: DryRunResult) -> str:
     words = [f"{name} {value}" for name, value in rehearsal.negotiated.items()]
     return ", ".join(words[:6]) or "nothing to negotiate"
-
-
-def _together(jobs: Sequence[Callable[[], T]]) -> Iterator[T]:
-    """Run ``jobs`` at once and yield what they return, in their order; Ctrl-C does not wait for them."""
-    done: dict[int, T] = {}
-    failed: dict[int, BaseException] = {}
-
-    def run(index: int) -> None:
-        try:
-            done[index] = jobs[index]()
-        except BaseException as error:  # raised again by whoever waits
-            failed[index] = error
-
-    threads = [threading.Thread(target=run, args=(index,), daemon=True) for index in range(len(jobs))]
-    for thread in threads:
-        thread.start()
-    for index, thread in enumerate(threads):
-        while thread.is_alive():
-            thread.join(0.2)
-        if index in failed:
-            raise failed[index]
-        yield done[index]

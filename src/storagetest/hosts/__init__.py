@@ -17,7 +17,6 @@ from storagetest.hosts.undo_journal import (
     UnreadableEntry,
     clean,
 )
-from storagetest.hosts.wait import wait_until
 
 __all__ = [
     "Completed",
@@ -36,5 +35,4 @@ __all__ = [
     "UnreadableEntry",
     "clean",
     "failed",
-    "wait_until",
 ]

@@ -12,7 +12,8 @@ Rules:
 1. The host's own clock is what normally ends a command. Ours runs out :data:`MARGIN` seconds later, when the
    supervisor or the whole host hangs; then we ask, on a line of its own, whether anything is left.
 2. However the waiting ends early (deadline, Ctrl-C, an error in ``on_line``, too much output), what was
-   started is ended on the host before the error goes up.
+   started is ended on the host before the error goes up: no process with the run's mark is left, and none
+   that would start one. If that cannot be proven, the error says that the command may still run.
 3. What ran when a connection was lost is ended on the host by its deadline at the latest, and by us as soon
    as there is a connection again, before anything else runs there.
 4. Output is bounded (:mod:`storagetest.hosts._output`).
@@ -27,7 +28,7 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from dataclasses import dataclass, field
 from functools import partial
 
-from storagetest.errors import DeadlineExceeded, HostError
+from storagetest.errors import DeadlineExceeded, HostError, NotInstalled
 from storagetest.hosts._output import ConnectionLost, DeadlinePassed, ExitInfo, OutputBuffer, OutputTooLarge
 from storagetest.hosts.base import Completed, Host, failed, format_command
 from storagetest.hosts.fast_exec import MOST_STDIN, collect_output
@@ -40,7 +41,8 @@ GRACE = 2.0
 """Seconds between TERM and KILL."""
 MARGIN = GRACE + 5.0
 """Seconds after the host's deadline at which ours passes."""
-REAP_LIMIT = 6.0
+REAP_LIMIT = 15.0
+"""Seconds that ending what is left of a run may take on the host."""
 _REACH = 60.0
 """Seconds that reaching the host for a conversation may take."""
 SETTLE = 1.0
@@ -52,20 +54,28 @@ _TIMED_OUT = {124, 137}  # timeout(1): the command timed out; it had to be kille
 _SEEN_BY_ANOTHER_CLOCK = 0.95
 
 # One line, so that it also survives a login shell that is no POSIX shell.
+_MARKED = 'marked() { grep -lszxF "' + MARK + '=$run" /proc/[0-9]*/environ | cut -d/ -f3; }; '
 _REAP = (
-    'marked() { grep -lszxF "' + MARK + '=$run" /proc/[0-9]*/environ | cut -d/ -f3; }; '
     # What is told to end may be starting more, so KILL is repeated; TERM is not: some take two for a KILL.
-    "reap() { for signal; do tries=0; "
+    "reap() { most=$1; shift; for signal; do tries=0; "
     'while pids=$(marked); [ -n "$pids" ]; do '
     "[ $signal = TERM ] && [ $tries -gt 0 ] || kill -$signal $pids 2>/dev/null; "
-    "[ $tries -lt 10 ] || break; tries=$((tries + 1)); sleep 0.1; "
+    "[ $tries -lt $most ] || break; tries=$((tries + 1)); sleep 0.1; "
     'done; done; [ -z "$pids" ]; }; '
+)
+_REAP_FROM_OUTSIDE = (
+    # The supervisor, and `timeout` and `env` before the command starts, have the token in their command line.
+    # This script reads it from stdin, and no process of this function has it in its own.
+    "read -r run; "
+    + _MARKED.replace("marked()", "started()")
+    + "starting() { printf '%s\\n' $run | grep -lszF -f - /proc/[0-9]*/cmdline | cut -d/ -f3; }; "
+    "marked() { started; starting; }; " + _REAP + "reap 40 TERM KILL"
 )
 _SUPERVISE = (
     "run=$1 grace=$2 deadline=$3; shift 3; "
     "PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin; LC_ALL=C; export PATH LC_ALL; "
     'timeout -k "$grace" "$deadline" env "' + MARK + '=$run" "$@"; status=$?; '
-    "case $status in 124) reap TERM KILL;; 137) reap KILL;; esac; exit $status"
+    "case $status in 124) reap 10 TERM KILL;; 137) reap 10 KILL;; esac; exit $status"
 )
 _PUSH = (
     'path=$1 mode=$2 size=$3 part=$4; set -e; mkdir -p "${path%/*}/"; trap \'rm -f "$part"\' EXIT; '
@@ -235,8 +245,6 @@ class SupervisedHost(Host):
             ended = self._run_watched(
                 partial(collect_output, line, out=task.out, err=task.err, limit=limit), task
             )
-            if ended.status in _TIMED_OUT:  # timeout(1) knows the process group alone
-                self._reap(task.token)
         else:
             with self._session_slot(deadline):
                 argv_there = supervised(argv, task.token, deadline, env or {})
@@ -245,7 +253,8 @@ class SupervisedHost(Host):
                     partial(self._execute, argv_there, stdin=task.stdin, limit=limit, **streams), task
                 )
         if ended.status in _TIMED_OUT and ended.seconds >= deadline * _SEEN_BY_ANOTHER_CLOCK:
-            raise self._late(task, "and was killed")
+            # The supervisor gives up after some tries; a fork server knows the process group alone.
+            raise self._late(task, self._killed(task.token))
         self._must_have_started(argv[0], ended.status, task.err.text)
         return ended, task
 
@@ -262,19 +271,16 @@ class SupervisedHost(Host):
             ended = execute()
             task.out.finish()
         except DeadlinePassed:
-            how = {
-                True: "and was killed",
-                False: "and cannot be killed: it hangs in the kernel (is its target dead?)",
-                None: "and the host no longer answers",
-            }[self._reap(task.token)]
-            raise self._late(task, how) from None
+            raise self._late(task, self._killed(task.token)) from None
         except ConnectionLost as lost:
             self._orphans.append(task.token)
-            msg = f"{self.name}: {lost} while running `{task.command}`; the next command connects anew"
-            raise HostError(msg) from None
+            raise HostError(
+                f"{self.name}: {lost} while running `{task.command}`, which may still run there. The next "
+                "command connects anew, and ends it first"
+            ) from None
         except OutputTooLarge as much:
-            self._reap(task.token)
-            raise HostError(f"{self.name}: `{task.command}` printed {much} and was killed") from None
+            how = self._killed(task.token)
+            raise HostError(f"{self.name}: `{task.command}` printed {much} {how}") from None
         except Unreachable:
             raise
         except BaseException:
@@ -282,11 +288,20 @@ class SupervisedHost(Host):
             raise
         return ended
 
+    def _killed(self, token: str) -> str:
+        """End what is left of a run, and return the words of a message for what became of it."""
+        return {
+            True: "and was killed",
+            False: "and cannot be killed: it still runs, and hangs in the kernel (is its target dead?)",
+            None: "and may still run: the host no longer answers",
+        }[self._reap(token)]
+
     def _reap(self, token: str) -> bool | None:
         """End what is left of a run: whether all of it is gone, or None where the host does not answer."""
-        line = ["sh", "-c", f"run=$1; {_REAP}reap TERM KILL", "reap", token]
+        line = ["sh", "-c", _REAP_FROM_OUTSIDE]
+        stdin = f"{token}\n".encode()
         try:
-            ended = self._execute(line, stdin=b"", out=OutputBuffer(), err=OutputBuffer(), limit=REAP_LIMIT)
+            ended = self._execute(line, stdin=stdin, out=OutputBuffer(), err=OutputBuffer(), limit=REAP_LIMIT)
         except (DeadlinePassed, ConnectionLost, HostError):
             self._distrust_connection()
             self._orphans.append(token)
@@ -304,13 +319,10 @@ class SupervisedHost(Host):
         words = [line for line in err.splitlines() if line.startswith("env: ")]  # a launcher may add its own
         if status not in {126, 127} or not words or command not in words[-1]:
             return
-        what = (
-            "is not installed (not on PATH, /usr/sbin and /sbin included)"
-            if status == 127
-            else "cannot be executed (permission denied)"
-        )
-        msg = f"{self.name}: `{command}` {what}"
-        raise HostError(msg)
+        if status == 127:
+            where = "(not on PATH, /usr/sbin and /sbin included)"
+            raise NotInstalled(f"{self.name}: `{command}` is not installed {where}")
+        raise HostError(f"{self.name}: `{command}` cannot be executed (permission denied)")
 
     def _late(self, task: _Task, how: str) -> DeadlineExceeded:
         said = f"; it said:\n{tail}" if (tail := task.tail()) else ""
@@ -322,7 +334,7 @@ class SupervisedHost(Host):
 def supervised(argv: Sequence[str], token: str, deadline: float, env: Mapping[str, str]) -> list[str]:
     """Return the argv that runs ``argv`` under the supervisor."""
     settings = [f"{name}={value}" for name, value in env.items()]
-    script = ["sh", "-c", _REAP + _SUPERVISE, "storagetest", token, f"{GRACE:g}", f"{deadline:.3f}"]
+    script = ["sh", "-c", _MARKED + _REAP + _SUPERVISE, "storagetest", token, f"{GRACE:g}", f"{deadline:.3f}"]
     return [*script, *settings, *argv]
 
 

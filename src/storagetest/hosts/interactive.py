@@ -22,7 +22,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
-from storagetest.errors import DeadlineExceeded, HostError
+from storagetest.errors import CommandEnded, DeadlineExceeded, HostError
 
 __all__ = ["Channel", "ChannelLost", "ChannelTimeout", "InteractiveProcess"]
 
@@ -130,12 +130,12 @@ class InteractiveProcess:
                 raise HostError(f"{self._who} said a line of more than {LONGEST >> 20} MiB")
         return self._lines.pop(0).decode(errors="replace")
 
-    def _ended(self, limit: float) -> HostError:
+    def _ended(self, limit: float) -> CommandEnded:
         status = self._line.status(limit)
         self._explain(status, self._line.stderr_text())
         unfinished = self._rest.decode(errors="replace")[-200:]
         word = f"; its last word was {unfinished!r}" if unfinished else ""
-        return HostError(f"{self._who} ended in mid-conversation with status {status}{word}{self._tail()}")
+        return CommandEnded(f"{self._who} ended in mid-conversation with status {status}{word}{self._tail()}")
 
     def _tail(self) -> str:
         said = self._line.stderr_text().strip().splitlines()[-_TAIL_LINES:]

@@ -32,7 +32,7 @@ from storagetest.hosts._ssh_connect import TimeBudget, authenticate, tcp_connect
 from storagetest.hosts._ssh_settings import Endpoint, SshSettings, resolve
 from storagetest.hosts._supervised_host import SETTLE, SupervisedHost, Unreachable
 from storagetest.hosts.interactive import Channel, ChannelLost, ChannelTimeout
-from storagetest.hosts.wait import wait_until
+from storagetest.polling import wait_until
 
 __all__ = ["SshHost", "SshSettings"]
 

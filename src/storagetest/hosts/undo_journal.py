@@ -44,6 +44,7 @@ __all__ = [
     "UndoResult",
     "UndoStatus",
     "UnreadableEntry",
+    "agent_journal",
     "clean",
 ]
 
@@ -216,6 +217,15 @@ class Journal:
             msg = f"{self._host.name}: the journal of what is to be undone cannot be used: {said}"
             raise HostError(msg)
         return done.stdout
+
+
+def agent_journal(directory: str = "") -> dict[str, Any]:
+    """Return what an agent needs to write entries of this process: see :mod:`storagetest.agent.undo`."""
+    return {
+        "write": ["sh", "-c", _WRITE, "journal", directory],
+        "remove": ["sh", "-c", _STRIKE, "journal", directory],
+        "head": {"schema": SCHEMA, "owner": asdict(Owner.current())},
+    }
 
 
 def clean(host: Host, *, force: bool = False, directory: str = "") -> list[UndoResult]:

@@ -23,9 +23,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from storagetest.errors import LabError
 from storagetest.lab.keeper import LOCK
 from storagetest.lab.paths import state_root
-from storagetest.lab.process import wait_until
+from storagetest.polling import wait_until
 
 __all__ = ["alive", "claimed", "end", "prune"]
 
@@ -93,6 +94,7 @@ def end(directory: Path) -> None:
         lambda: _keeper(directory) is not None or not alive(directory),
         _END,
         f"the keeper of lab {directory.name}",
+        error=LabError,
     )
     number = _keeper(directory)
     if number is not None:

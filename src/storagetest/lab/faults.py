@@ -22,9 +22,9 @@ from typing import Literal
 
 from storagetest.errors import LabError
 from storagetest.lab import keeper, qmp
-from storagetest.lab.process import wait_until
 from storagetest.lab.qemu import APPLIANCE, socket_name
 from storagetest.lab.status import HostStatus, LabStatus
+from storagetest.polling import wait_until
 
 __all__ = ["Network", "Vm"]
 
@@ -56,7 +56,7 @@ class Vm:
     def kill(self) -> None:
         """Cut its power."""
         qmp.execute(self._qmp, "quit")
-        wait_until(lambda: self._host().state == "ended", _BOOT, f"{self.name}'s QEMU to end")
+        wait_until(lambda: self._host().state == "ended", _BOOT, f"{self.name}'s QEMU to end", error=LabError)
 
     def power_on(self, *, wait: float = _BOOT) -> None:
         """Give it power again and wait up to ``wait`` seconds until it is ready (0: do not wait)."""
@@ -67,7 +67,13 @@ class Vm:
         if self.name == APPLIANCE:
             self._replug_clients()
         if wait:
-            wait_until(lambda: self._host().boots > boots, wait, f"{self.name} to be ready", every=0.2)
+            wait_until(
+                lambda: self._host().boots > boots,
+                wait,
+                f"{self.name} to be ready",
+                interval=0.2,
+                error=LabError,
+            )
 
     def reset(self, *, wait: float = _BOOT) -> None:
         """Cut its power and give it again."""

@@ -11,9 +11,10 @@ from storagetest.lab import accel, claims, image, overlays, qemu, roles, ssh, st
 from storagetest.lab.faults import Vm
 from storagetest.lab.keeper import LOCK, STATES
 from storagetest.lab.paths import lab_dir, state_root
-from storagetest.lab.process import tail, wait_until
+from storagetest.lab.process import tail
 from storagetest.lab.services import client
 from storagetest.lab.status import HostStatus, LabStatus, Shape
+from storagetest.polling import wait_until
 
 __all__ = ["Lab"]
 
@@ -102,7 +103,8 @@ class Lab:
                 lambda: cls.find(name) is not None or not claims.alive(directory),
                 _SOMEBODY_ELSE,
                 f"lab {name}, which somebody else is starting",
-                every=0.5,
+                interval=0.5,
+                error=LabError,
             )
             found = cls.find(name)
         if found is None:

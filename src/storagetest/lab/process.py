@@ -1,8 +1,8 @@
-"""Small things about time and processes that the whole lab shares.
+"""Helpers to start programs, and to connect to Unix sockets, for all modules of the lab.
 
 Rules:
 
-1. Whatever is waited for has a name and a time after which waiting ends.
+1. Every wait has a timeout.
 2. A child that must not outlive its parent asks the kernel to see to that (PR_SET_PDEATHSIG, prctl(2)): it
    works where no handler of the parent's runs, on SIGKILL. The signal comes when the parent's *thread* ends,
    so such children are started from a thread that lives as long as they do.
@@ -16,13 +16,12 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from storagetest.errors import LabError
 
-__all__ = ["bound_to_parent", "connected", "require", "run", "tail", "wait_until"]
+__all__ = ["bound_to_parent", "connected", "require", "run", "tail"]
 
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -38,15 +37,6 @@ _PACKAGES = {
     "ssh": "openssh-client",
     "ssh-keygen": "openssh-client",
 }
-
-
-def wait_until(predicate: Callable[[], bool], timeout: float, what: str, *, every: float = 0.05) -> None:
-    """Return as soon as ``predicate()`` holds; :class:`LabError` names ``what`` after ``timeout`` seconds."""
-    deadline = time.monotonic() + timeout
-    while not predicate():
-        if time.monotonic() > deadline:
-            raise LabError(f"waited {timeout:g} s for {what}")
-        time.sleep(every)
 
 
 def require(tools: Iterable[str]) -> None:

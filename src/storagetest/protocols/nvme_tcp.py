@@ -17,7 +17,8 @@ from pydantic import Field, model_validator
 
 from storagetest.config.base import Address, BlockOptions, Items, Port, Portal, SecretText
 from storagetest.errors import AttachError, DeadlineExceeded, OptionRefused, StoragetestError, TargetDead
-from storagetest.hosts import Completed, Host, wait_until
+from storagetest.hosts import Completed, Host
+from storagetest.polling import wait_until
 from storagetest.protocols._acquire import WITHIN
 from storagetest.protocols._block_device import block_capabilities, tools
 from storagetest.protocols._preflight import collect_diagnostics, run_quietly

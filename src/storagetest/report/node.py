@@ -20,13 +20,13 @@ import re
 import shutil
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from storagetest.errors import ReportError
+from storagetest.polling import wait_until
 
 __all__ = ["NODE_WANTED", "Node", "cache_directory", "find_node", "install", "run"]
 
@@ -190,19 +190,16 @@ def run(
 
 @contextmanager
 def _locked(path: Path, deadline: float) -> Iterator[None]:
-    """Hold an exclusive lock on ``path``; the kernel drops it when we die.
-
-    Polled, because flock has no deadline of its own; this room may not use the hosts' ``wait_until``.
-    """
+    """Hold an exclusive lock on ``path``; the kernel drops it when we die."""
     with path.open("w") as file:
-        end = time.monotonic() + deadline
-        while True:
+
+        def locked() -> bool:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
             except BlockingIOError:
-                if time.monotonic() > end:
-                    msg = f"{path} has been locked by another run for {deadline:g} s"
-                    raise ReportError(msg) from None
-                time.sleep(0.2)
+                return False
+            return True
+
+        what = f"the lock of {path}, which another run holds"
+        wait_until(locked, deadline, what, interval=0.2, error=ReportError)
         yield

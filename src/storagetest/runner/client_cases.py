@@ -21,10 +21,11 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from storagetest.errors import DeadlineExceeded, HostError, StoragetestError, WorkloadError
+from storagetest.errors import CommandEnded, DeadlineExceeded, NotInstalled, StoragetestError, WorkloadError
 from storagetest.hosts import Host, InteractiveProcess
+from storagetest.hosts.undo_journal import agent_journal
 from storagetest.workloads._agent.result import read_answer
-from storagetest.workloads._agent.run import open_agent_session
+from storagetest.workloads._agent.run import NO_PYTHON, open_agent_session
 
 __all__ = ["EACH", "ClientCase", "ClientCaseBatch", "ClientCaseResult", "ClientCaseStatus", "run_cases"]
 
@@ -158,17 +159,13 @@ class ClientCaseBatch:
         return f"{self._host.name}: cases on {self._place}"
 
     def _explained(self, error: StoragetestError) -> str:
-        text = str(error)
         if isinstance(error, DeadlineExceeded):
             return f"{self._name}: the agent fell silent. The target may hang: look at the client's dmesg"
-        if "`python3` is not installed" in text:
-            return (
-                f"{self._name}: python3 is missing: install python3-minimal and libpython3-stdlib (Debian), "
-                "or python3, there; 3.9 or newer"
-            )
-        if isinstance(error, HostError) and "in mid-conversation" in text:
-            return f"{self._name}: the agent ended without a result: it was killed\n{text}"
-        return text
+        if isinstance(error, NotInstalled):
+            return f"{self._name}: {NO_PYTHON}"
+        if isinstance(error, CommandEnded):
+            return f"{self._name}: the agent ended without a result: it was killed\n{error}"
+        return str(error)
 
 
 def run_cases(
@@ -199,7 +196,13 @@ def _request(calls: Sequence[ClientCase], place: str, each: float, beside: int) 
         for index, call in enumerate(calls)
     ]
     what = {"path": place, "timeout": each, "concurrency": beside, "modules": modules, "cases": cases}
-    return {"command": "run_cases", "deadline": _WHOLE, "end_on_eof": True, **what}
+    return {
+        "command": "run_cases",
+        "deadline": _WHOLE,
+        "end_on_eof": True,
+        "journal": agent_journal(),
+        **what,
+    }
 
 
 def _is_last(line: str) -> bool:

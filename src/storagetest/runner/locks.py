@@ -35,8 +35,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from storagetest.config.models import Machine
-from storagetest.errors import DeadlineExceeded, HostError
-from storagetest.hosts.wait import wait_until
+from storagetest.errors import DeadlineExceeded, HostError, InUse
+from storagetest.polling import wait_until
 
 __all__ = ["acquire", "exclusive", "lock_directory", "machine_id", "shared"]
 
@@ -105,7 +105,7 @@ def _hold(modes: Mapping[str, int], timeout: float, what: str) -> Iterator[None]
                     waiting.callback(os.close, turnstile)
                     lock = _take(directory, file, mode, end)
                 except DeadlineExceeded:
-                    raise HostError(_busy(directory, name, file, timeout, what)) from None
+                    raise _busy(directory, name, file, timeout, what) from None
                 stack.callback(os.close, lock)
                 _sign(lock, what)
         yield
@@ -151,7 +151,7 @@ def _sign(lock: int, what: str) -> None:
     os.pwrite(lock, json.dumps({"pid": os.getpid(), "what": what}).encode(), 0)
 
 
-def _busy(directory: int, name: str, file: str, timeout: float, what: str) -> str:
+def _busy(directory: int, name: str, file: str, timeout: float, what: str) -> InUse:
     holder = "another process"
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
@@ -161,7 +161,5 @@ def _busy(directory: int, name: str, file: str, timeout: float, what: str) -> st
             os.close(descriptor)
         os.kill(signed["pid"], 0)
         holder = f"process {signed['pid']} ({signed['what']})"
-    return (
-        f"{name} is in use by {holder}; {what} waited {timeout:g} s for it. "
-        "Let that end, or wait longer with --st-lock-timeout"
-    )
+    advice = f"{what} waited {timeout:g} s for it. Let that end, or wait longer with --st-lock-timeout"
+    return InUse(f"{name} is in use by {holder}", advice)

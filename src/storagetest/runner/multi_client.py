@@ -17,6 +17,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from storagetest.concurrency import run_concurrently
 from storagetest.config.base import WorkloadOptions
 from storagetest.hosts.base import Host
 from storagetest.measure.cache import Cache
@@ -28,7 +29,7 @@ from storagetest.runner.data_placement import DataPlacement, DataSharing, place_
 from storagetest.runner.dataset_cache import PrefillCache
 from storagetest.runner.measurement import CaseInfo, Measurement, MeasurementPhase, ProgressEvent
 from storagetest.runner.page_cache import twice_the_memory
-from storagetest.runner.start_barriers import StartBarrier, open_barriers, run_concurrently
+from storagetest.runner.start_barriers import StartBarrier, open_barriers
 from storagetest.runner.synchronized_start import ClientLost, ClientRun, run_synchronized
 from storagetest.workloads.base import LoadSize, StartBarrierRef, Workload
 

@@ -26,6 +26,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from storagetest.concurrency import run_concurrently
 from storagetest.counters.base import Snapshot, all_sources, to_series
 from storagetest.errors import StoragetestError, WorkloadError
 from storagetest.hosts.base import Host
@@ -151,17 +152,7 @@ class CounterSampling:
         What was not started, or has been stopped, brings nothing.
         """
         samplers, self._samplers = [one for one in self._samplers if one.thread is not None], []
-        found: dict[int, SampleResult] = {}
-
-        def one(index: int) -> None:
-            found[index] = samplers[index].stop()
-
-        threads = [threading.Thread(target=one, args=(index,), daemon=True) for index in range(len(samplers))]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        return tuple(found[index] for index in sorted(found))
+        return tuple(run_concurrently(_Sampler.stop, samplers, at_once=len(samplers), name="stop-sampler"))
 
 
 def align_series(

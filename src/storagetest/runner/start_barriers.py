@@ -7,29 +7,19 @@ a case and kept; it is a conversation on the client's one connection.
 from __future__ import annotations
 
 import json
-import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
+from storagetest.concurrency import run_concurrently
 from storagetest.errors import DeadlineExceeded, HostError, StoragetestError
 from storagetest.hosts.base import Host
 from storagetest.hosts.interactive import InteractiveProcess
 from storagetest.workloads._agent.run import open_agent_session
 
-__all__ = [
-    "AT_ONCE",
-    "ClockOffset",
-    "StartBarrier",
-    "measure_clock_offsets",
-    "open_barriers",
-    "run_concurrently",
-]
-
-AT_ONCE = 64
-"""Clients that are logged in to, attached or filled at the same time."""
+__all__ = ["ClockOffset", "StartBarrier", "measure_clock_offsets", "open_barriers"]
 
 _LONGEST = 24 * 3600.0
 _LATER = 15.0
@@ -42,9 +32,6 @@ _GOOD_ENOUGH = 250e-6
 _AT_LEAST = 4
 _LISTENING = 16
 """Clients whose clocks are compared at the same time: more would measure us waiting for each other."""
-
-T = TypeVar("T")
-U = TypeVar("U")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,46 +120,6 @@ class StartBarrier:
             if best.error <= _GOOD_ENOUGH and number + 1 >= _AT_LEAST:
                 break
         return best
-
-
-def run_concurrently(
-    what: Callable[[T], U], these: Sequence[T], *, at_once: int = AT_ONCE, name: str = "client"
-) -> list[U]:
-    """Return ``what`` of each, at most ``at_once`` at the same time, in their order.
-
-    What is raised first is raised here, when none is under way any more; no other one is begun then.
-    """
-    found: dict[int, U] = {}
-    failures: list[BaseException] = []
-    numbers = iter(range(len(these)))
-    lock = threading.Lock()
-
-    def work() -> None:
-        while not failures:
-            with lock:
-                number = next(numbers, None)
-            if number is None:
-                return
-            try:
-                found[number] = what(these[number])
-            except BaseException as error:  # raised below, in the thread that asked
-                failures.append(error)
-
-    threads = [
-        threading.Thread(target=work, name=f"{name}-{number}", daemon=True)
-        for number in range(min(at_once, len(these)))
-    ]
-    for thread in threads:
-        thread.start()
-    try:
-        for thread in threads:
-            thread.join()
-    except BaseException as error:  # Ctrl-C: what is under way ends by its own deadline
-        failures.append(error)
-        raise
-    if failures:
-        raise failures[0]
-    return [found[number] for number in range(len(these))]
 
 
 def open_barriers(hosts: Sequence[Host], stack: ExitStack) -> list[StartBarrier]:

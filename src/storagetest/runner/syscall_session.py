@@ -32,9 +32,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from storagetest.agent.json_bytes import decode_bytes, encode_bytes
-from storagetest.errors import ClientLacks, DeadlineExceeded, HostError
+from storagetest.errors import ClientLacks, DeadlineExceeded, HostError, NotInstalled
 from storagetest.hosts import Host, InteractiveProcess
-from storagetest.workloads._agent.run import open_agent_session
+from storagetest.workloads._agent.run import NO_PYTHON, open_agent_session
 
 __all__ = ["Call", "PendingCalls", "StatResult", "SyscallSession", "open_syscall_session"]
 
@@ -398,13 +398,8 @@ def open_syscall_session(client: Host) -> Iterator[SyscallSession]:
     with open_agent_session(client, {"command": "syscall_session"}, deadline=_LIFE) as talk:
         try:
             hand = SyscallSession(client.name, talk)
-        except HostError as error:
-            if "`python3` is not installed" in str(error):
-                raise ClientLacks(
-                    f"{client.name} has no python3: install python3-minimal and libpython3-stdlib (Debian), "
-                    "or python3, there; 3.9 or newer"
-                ) from error
-            raise
+        except NotInstalled as error:
+            raise ClientLacks(f"{client.name}: {NO_PYTHON}") from error
         yield hand
 
 

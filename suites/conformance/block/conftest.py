@@ -26,9 +26,10 @@ from storagetest.agent.testlib.block_range import EDGE, RANGE
 from storagetest.agent.testlib.pr_ioctl import Request
 from storagetest.config import Variant
 from storagetest.errors import DeadlineExceeded, HostError
-from storagetest.hosts import Host, wait_until
+from storagetest.hosts import Host
 from storagetest.plugin.fixtures.two_clients import SyscallSessionPool
 from storagetest.plugin.run_state import RunState
+from storagetest.polling import wait_until
 from storagetest.protocols.base import Attachment
 from storagetest.runner.syscall_session import SyscallSession
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from storagetest.errors import DeadlineExceeded
-from storagetest.hosts import wait_until
+from storagetest.polling import wait_until
 from storagetest.wire.scsi import cdb as c
 from storagetest.wire.scsi.codes import Asc, PrIn, PrOut, PrType, SenseKey
 from storagetest.wire.scsi.logical_unit import LogicalUnit

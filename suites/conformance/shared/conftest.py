@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from storagetest.errors import DeadlineExceeded
-from storagetest.hosts import wait_until
+from storagetest.polling import wait_until
 from storagetest.runner.syscall_session import Call, SyscallSession
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from storagetest.agent import bundle
-from storagetest.hosts import wait_until
+from storagetest.polling import wait_until
 
 SUITE = """
 import errno, os, signal, sys, time

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from storagetest.hosts.wait import wait_until
+from storagetest.polling import wait_until
 
 FOREVER = {"seconds": 60, "deadline": 120}
 

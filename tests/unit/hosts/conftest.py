@@ -17,7 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from storagetest.hosts import Host, LocalHost, SlurmHost, SshHost, SshSettings, wait_until
+from storagetest.hosts import Host, LocalHost, SlurmHost, SshHost, SshSettings
+from storagetest.polling import wait_until
 from storagetest.workloads._agent.fork_server import ForkServer
 
 sys.path.insert(0, str(Path(__file__).parent))  # for slurm_kit: importlib mode leaves sys.path alone

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from storagetest.hosts import wait_until
+from storagetest.polling import wait_until
 
 NODES = 2
 PATH = f"{os.environ['PATH']}:/usr/sbin:/sbin"

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import stat
+import subprocess
 import threading
 from pathlib import Path
 
 import pytest
 
-from storagetest.errors import DeadlineExceeded, HostError
-from storagetest.hosts import Host, SlurmHost, _output, wait_until
+from storagetest.errors import DeadlineExceeded, HostError, NotInstalled
+from storagetest.hosts import Host, LocalHost, SlurmHost, _output, _supervised_host
+from storagetest.polling import wait_until
 
 
 def test_a_command_gets_its_arguments_as_they_are(host: Host) -> None:
@@ -30,7 +32,7 @@ def test_failure_names_host_command_status_and_stderr(host: Host) -> None:
 
 @pytest.mark.parametrize("check", [True, False])
 def test_a_command_that_is_not_installed_is_named(host: Host, check: bool) -> None:
-    with pytest.raises(HostError, match=r"client1: `no-such-tool` is not installed \(not on PATH"):
+    with pytest.raises(NotInstalled, match=r"client1: `no-such-tool` is not installed \(not on PATH"):
         host.run(["no-such-tool", "--version"], deadline=20, check=check)
 
 
@@ -123,6 +125,43 @@ def test_deadline_ends_what_ignores_sigterm_or_left_for_a_session_of_its_own(
     with pytest.raises(DeadlineExceeded, match="and was killed"):
         host.run(["sh", "-c", f'setsid sh -c "$1" & {stubborn}', "x", stubborn], deadline=1)
     assert running(marker) == []
+
+
+def test_deadline_ends_what_the_supervisor_on_the_host_did_not_end(
+    host: Host, marker, running, monkeypatch
+) -> None:
+    """As under load, when its tries are over too soon."""
+    monkeypatch.setattr(
+        _supervised_host, "_SUPERVISE", _supervised_host._SUPERVISE.replace("reap 10", ": reap")
+    )
+    with pytest.raises(DeadlineExceeded, match="and was killed"):
+        host.run(["sh", "-c", f"setsid sh -c 'sleep 300; : {marker}' & sleep 300; : {marker}"], deadline=1)
+    assert running(marker) == []
+
+
+@pytest.mark.parametrize(("gone", "how"), [(False, "still runs"), (None, "may still run")])
+def test_a_command_that_is_not_proven_gone_is_said_to_run(
+    local_host: LocalHost, monkeypatch, gone: bool | None, how: str
+) -> None:
+    monkeypatch.setattr(local_host, "_reap", lambda _: gone)
+    with pytest.raises(DeadlineExceeded, match=f"did not end within 0.1 s .*{how}"):
+        local_host.run(["sleep", "300"], deadline=0.1)
+
+
+def test_a_command_that_has_not_started_yet_is_ended_too(
+    local_host: LocalHost, marker, running, monkeypatch, tmp_path: Path
+) -> None:
+    """The supervisor is at work, but `timeout` has not started the command, so nothing has the run's mark."""
+    slow = tmp_path / "timeout"
+    slow.write_text(f"#!/bin/sh\n: >{tmp_path}/started\nsleep 300\n")
+    slow.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    argv = _supervised_host.supervised(["sh", "-c", f": {marker}"], "0123456789abcdef" * 2, 200.0, {})
+    with subprocess.Popen(argv, start_new_session=True) as process:
+        wait_until((tmp_path / "started").exists, 30, "the slow timeout(1)", interval=0.01)
+        assert local_host._reap("0123456789abcdef" * 2)
+        assert running(marker) == []
+        process.wait(30)
 
 
 def test_no_time_at_all_starts_nothing(host: Host, tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ import time
 import pytest
 
 from storagetest.errors import DeadlineExceeded, HostError
-from storagetest.hosts import Host, wait_until
+from storagetest.hosts import Host
+from storagetest.polling import wait_until
 
 LIFE = 60
 

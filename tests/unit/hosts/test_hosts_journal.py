@@ -24,10 +24,10 @@ from storagetest.hosts import (
     UndoStatus,
     UnreadableEntry,
     clean,
-    wait_until,
 )
 from storagetest.hosts.base import Completed
 from storagetest.hosts.undo_journal import Owner, in_use, parse
+from storagetest.polling import wait_until
 
 
 class Counting(LocalHost):

@@ -10,9 +10,10 @@ import pytest
 
 from storagetest.config.models import Machine
 from storagetest.errors import DeadlineExceeded, HostError
-from storagetest.hosts import SlurmHost, wait_until
+from storagetest.hosts import SlurmHost
 from storagetest.hosts.connect import connect
 from storagetest.measure.run import Sample
+from storagetest.polling import wait_until
 from storagetest.runner.start_barriers import StartBarrier
 from storagetest.runner.synchronized_start import run_synchronized
 from storagetest.workloads._fio.job import barrier_option

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from storagetest.errors import DeadlineExceeded, HostError
-from storagetest.hosts import SshHost, SshSettings, wait_until
+from storagetest.hosts import SshHost, SshSettings
+from storagetest.polling import wait_until
 
 
 def refusal(settings: SshSettings) -> str:

@@ -17,7 +17,7 @@ import pytest
 from storagetest.errors import LabError
 from storagetest.lab import accel, image, overlays, roles
 from storagetest.lab.paths import package_root
-from storagetest.lab.process import wait_until
+from storagetest.polling import wait_until
 
 TINY = image.Recipe(suite="tiny", packages=("one",), excludes=(), early_modules=("squashfs",), version=1)
 

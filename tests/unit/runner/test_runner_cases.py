@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from storagetest.errors import HostError
-from storagetest.hosts import LocalHost, wait_until
+from storagetest.hosts import LocalHost
+from storagetest.polling import wait_until
 from storagetest.runner.client_cases import ClientCase, ClientCaseBatch, ClientCaseStatus, run_cases
 
 ONE = """\

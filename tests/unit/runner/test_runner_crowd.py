@@ -22,7 +22,7 @@ from storagetest.hosts.local import LocalHost
 from storagetest.measure.run import Run, Sample
 from storagetest.protocols.base import Attachment, AttachmentKind
 from storagetest.runner import CaseInfo, MultiClientMeasurement, PrefillCache, run_bench
-from storagetest.runner.start_barriers import StartBarrier, run_concurrently
+from storagetest.runner.start_barriers import StartBarrier
 from storagetest.runner.synchronized_start import ClientLost, run_synchronized
 from storagetest.workloads._custom.python import CustomPythonWorkload
 from storagetest.workloads._fio.job import barrier_option
@@ -187,13 +187,6 @@ def test_nothing_of_a_gate_is_left(hosts):
         place = Path(gate.place)
         assert (place / "door").is_dir()
     assert not place.exists()
-
-
-def test_everywhere_keeps_the_order_and_raises_the_first_failure():
-    assert run_concurrently(lambda number: number * 2, range(100), at_once=7) == [n * 2 for n in range(100)]
-    with pytest.raises(ZeroDivisionError):
-        run_concurrently(lambda number: 1 // (number - 3), range(10), at_once=2)
-    assert run_concurrently(str, []) == []
 
 
 class Counting(CustomPythonWorkload):

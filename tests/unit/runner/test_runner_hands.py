@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from storagetest.errors import ClientLacks, DeadlineExceeded, HostError
-from storagetest.hosts import LocalHost, wait_until
+from storagetest.hosts import LocalHost
+from storagetest.polling import wait_until
 from storagetest.runner.syscall_session import SyscallSession, open_syscall_session
 
 READY = json.dumps({"t": "progress", "phase": "ready", "boot": "b", "pid": 1})

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from storagetest.errors import HostError
-from storagetest.hosts.wait import wait_until
+from storagetest.polling import wait_until
 from storagetest.runner import locks
 from storagetest.runner.locks import acquire, exclusive, lock_directory, shared
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from storagetest.counters.base import Snapshot
-from storagetest.errors import HostError, WorkloadError
+from storagetest.errors import NotInstalled, WorkloadError
 from storagetest.hosts.local import LocalHost
 from storagetest.measure.run import Sample, Unit
 from storagetest.measure.series import Series
@@ -64,7 +64,7 @@ def test_interval_0_samples_nothing_and_nothing_is_started():
 def test_a_machine_without_python_is_a_note_and_no_error(monkeypatch: pytest.MonkeyPatch):
     class Bare(LocalHost):
         def run(self, argv, **more):
-            raise HostError("bare: `python3` is not installed (not on PATH)")
+            raise NotInstalled("bare: `python3` is not installed (not on PATH)")
 
     sampling = CounterSampling((Bare("bare"),), 0.1)
     sampling.start()

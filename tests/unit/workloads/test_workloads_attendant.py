@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from storagetest.errors import DeadlineExceeded, HostError, WorkloadError
+from storagetest.errors import DeadlineExceeded, HostError, NotInstalled, WorkloadError
 from storagetest.hosts import Host, InteractiveProcess, LocalHost
 from storagetest.workloads._agent.fork_server import AgentChannel, ForkServer
 from storagetest.workloads._agent.program import ProgramResult, run_program
@@ -262,7 +262,7 @@ def test_an_attendant_that_falls_silent_holds_nobody_up(monkeypatch: pytest.Monk
 def test_a_client_without_python_has_none(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     @contextmanager
     def no_python(*_: object, **__: object) -> Iterator[InteractiveProcess]:
-        raise HostError("localhost: `python3` is not installed")
+        raise NotInstalled("localhost: `python3` is not installed")
         yield
 
     monkeypatch.setattr(host, "converse", no_python)

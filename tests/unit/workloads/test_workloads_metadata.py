@@ -15,7 +15,7 @@ import pytest
 from pydantic import ValidationError
 
 from storagetest.errors import WorkloadError
-from storagetest.hosts.wait import wait_until
+from storagetest.polling import wait_until
 from storagetest.workloads.base import LoadSize, workloads
 from storagetest.workloads.metadata import OPERATIONS, Metadata
 

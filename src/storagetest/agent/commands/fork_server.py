@@ -11,7 +11,8 @@ The request has only a deadline, for the whole conversation. Then, a JSON object
   start a program, number ``n``, in a session of its own;
 - ``n``, ``say``: a text for its stdin;
 - ``n``, ``end``: its stdin ends; if it does not by :data:`_PATIENCE` seconds later it is told to (TERM), and
-  killed :data:`_GRACE` seconds after that. The same happens at its deadline;
+  killed :data:`_GRACE` seconds after that. The same happens at its deadline, which is extended while
+  it removes its files (:data:`~storagetest.agent.command_context.CLEANUP_MESSAGE`);
 - ``n``, ``kill``: the last of these, now;
 - ``term``: TERM to the agent that has this process id, now; a line of progress says so (``told``, the id);
 - ``bye``: the conversation is over.
@@ -33,11 +34,11 @@ import select
 import signal
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import suppress
 from typing import Any
 
-from storagetest.agent.command_context import CommandContext
+from storagetest.agent.command_context import CLEANUP_LIMIT, CLEANUP_MESSAGE, CLEANUP_STALL, CommandContext
 from storagetest.agent.dispatch import load_command, run_request
 from storagetest.agent.process_markers import kill_marked
 from storagetest.agent.worker_pool import load_prctl, set_parent_death_signal
@@ -53,6 +54,7 @@ _MOST_CHUNKS = 16
 """More than a pipe holds, so that all is read of who has ended."""
 _MOST_STDERR = 1 << 14
 _NEVER = float("inf")
+_CLEANUP = CLEANUP_MESSAGE.encode()
 _MARK = "STORAGETEST_RUN"
 """The supervisor's mark, which all agents have, and what they start; a program has one of its own."""
 _LATE = 124  # timeout(1)
@@ -79,6 +81,9 @@ class _AgentProcess:
         self.number, self.pid = number, pid
         self.stdin, self.stdout, self.stderr = streams
         self.until, self.steps = until, [signal.SIGTERM, signal.SIGKILL]
+        self.last = until + CLEANUP_LIMIT
+        self.readable = {self.stdout, self.stderr}
+        """The streams that have not ended: poll(2) would report the others again and again (POLLHUP)."""
         self.orders, self.said, self.error_output = bytearray(), bytearray(), b""
         self.ending = self.late = False
         for stream in streams:
@@ -98,14 +103,26 @@ class _AgentProcess:
 
     def read(self) -> bytes:
         """Return the lines that it has said since, each behind its number."""
-        for data in _chunks(self.stderr):
+        for data in self.chunks(self.stderr):
             self.error_output = (self.error_output + data)[-_MOST_STDERR:]
-        for data in _chunks(self.stdout):
+        for data in self.chunks(self.stdout):
             self.said += data
         end = self.said.rfind(b"\n") + 1
         lines = bytes(self.said[:end])
         del self.said[:end]
+        if lines.startswith(_CLEANUP) or b"\n" + _CLEANUP in lines:
+            self.cleans_up()
         return b"".join(b"%d %b" % (self.number, line) for line in lines.splitlines(keepends=True))
+
+    def cleans_up(self) -> None:
+        """Extend the deadline of an agent that removes its files, unless it has been told to end."""
+        if len(self.steps) > 1 and not self.ending:
+            self.until = max(self.until, min(self.last, time.monotonic() + CLEANUP_STALL + _GRACE))
+
+    def chunks(self, stream: int) -> Iterator[bytes]:
+        """Yield what can be read now from stdout or stderr without waiting, up to a limit."""
+        if stream in self.readable and not (yield from _chunks(stream)):
+            self.readable.discard(stream)
 
     def ended(self, status: int) -> dict[str, Any]:
         """Return how it has ended, from what waitpid(2) says."""
@@ -152,7 +169,7 @@ class _ChildProgram(_AgentProcess):
     def read(self) -> bytes:
         """Return what it has said since, in chunks."""
         streams = ((b"o", self.stdout), (b"e", self.stderr))
-        said = [(kind, base64.b64encode(data)) for kind, stream in streams for data in _chunks(stream)]
+        said = [(kind, base64.b64encode(data)) for kind, stream in streams for data in self.chunks(stream)]
         return b"".join(b"%d %b %b\n" % (self.number, *chunk) for chunk in said)
 
     def ended(self, status: int) -> dict[str, Any]:
@@ -204,8 +221,8 @@ class _ForkServer:
         for descriptor in (self._wake, *((0,) if stdin else ())):
             waits.register(descriptor, select.POLLIN)
         for agent in self._agents.values():
-            waits.register(agent.stdout, select.POLLIN)
-            waits.register(agent.stderr, select.POLLIN)
+            for stream in agent.readable:
+                waits.register(stream, select.POLLIN)
             if agent.orders:
                 waits.register(agent.stdin, select.POLLOUT)
         next_step = min([self._job.until, *(agent.until for agent in self._agents.values())])
@@ -341,14 +358,14 @@ def _found(program: str, env: dict[str, str]) -> str:
     return program
 
 
-def _chunks(descriptor: int) -> Iterator[bytes]:
-    """Yield what can be read now without waiting; of who never stops, so much that others have their turn."""
+def _chunks(descriptor: int) -> Generator[bytes, None, bool]:
+    """Yield what can be read now without waiting, up to a limit; return False at the end of the stream."""
     with suppress(BlockingIOError):
         for _ in range(_MOST_CHUNKS):
-            if data := os.read(descriptor, _CHUNK):
-                yield data
-            else:
-                return
+            if not (data := os.read(descriptor, _CHUNK)):
+                return False
+            yield data
+    return True
 
 
 def _write(data: bytes) -> None:

@@ -5,7 +5,7 @@ The request has ``modules`` (name → ``file`` and ``source``), ``cases`` (each 
 name of the parameter that takes the fixture,
 ``index``, ``name``, ``alone``), ``path`` (the directory or device) and ``each`` (seconds that a case may
 take). With ``beside`` it says how many run at once, else what they are given does. Where it is ``attended``,
-it ends when stdin does.
+it ends when stdin does. ``journal`` says how a case writes undo entries (:mod:`storagetest.agent.undo`).
 
 Each case ends with a line of progress: ``case`` (its id), ``ended`` (see below), ``message``, ``lines`` (of
 its module, the outermost first, where it broke), ``errno`` (a name, where a system call's error broke it),
@@ -40,6 +40,7 @@ from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
+from storagetest.agent import undo
 from storagetest.agent.case_worker import CaseWorker
 from storagetest.agent.command_context import CommandContext
 from storagetest.agent.testlib import pytest_stub
@@ -57,6 +58,7 @@ _LOOK = 0.25
 def run(request: dict[str, Any], job: CommandContext) -> dict[str, Any]:
     """Run the cases in their order; return how many were begun."""
     sys.modules["pytest"] = pytest_stub
+    undo.configure(request.get("journal", {}))
     found = {name: _imported(**said) for name, said in request["modules"].items()}
     givers = {case["fixture"] for case in request["cases"]}
     given = [importlib.import_module(f"storagetest.agent.testlib.fixtures.{name}") for name in givers]

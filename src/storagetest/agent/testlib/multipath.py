@@ -22,15 +22,23 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from storagetest.agent.testlib.block_range import BlockRange, disk_of
 from storagetest.agent.testlib.outcomes import skip
+from storagetest.agent.undo import Entry
 
 __all__ = ["DevicePath", "device_paths", "wait_until"]
 
 SECONDS = 20.0
 """How long a path may take to be back; an emulated client is slow."""
+
+_SCSI_RESTORE = 'echo running >"$1" && { [ -z "$2" ] || dmsetup message "$2" 0 "reinstate_path $3"; }'
+_NVME_DONE = (
+    # Succeeds if there is a controller with that address, or none of the subsystem: then it was disconnected.
+    'for each in "$1"/*; do [ "$(cat "$each/subsysnqn" 2>/dev/null)" = "$2" ] || continue; '
+    'grep -qF "$3" "$each/address" && exit 0; other=yes; done; [ -z "$other" ]'
+)
 
 
 class DevicePath:
@@ -48,11 +56,23 @@ class DevicePath:
         raise NotImplementedError
 
     def remove(self) -> None:
-        """Take the path away."""
-        raise NotImplementedError
+        """Take the path away. How to restore it is in the undo journal before."""
+        self._entry = Entry(f"path {self.name} ({self.address})", self._undo())
+        self._remove()
 
     def restore(self) -> None:
         """Give the path back; return when it works."""
+        self._reconnect()
+        self._entry.remove()
+
+    def _undo(self) -> Mapping[str, Sequence[str]]:
+        """Return the step of the undo journal that restores the path."""
+        raise NotImplementedError
+
+    def _remove(self) -> None:
+        raise NotImplementedError
+
+    def _reconnect(self) -> None:
         raise NotImplementedError
 
     def ana_state(self) -> str:
@@ -66,6 +86,7 @@ class _Nvme(DevicePath):
         names = ("address", "subsysnqn", "hostnqn", "hostid", "kato")
         self._said = {each: _read(f"{self._at}/{each}") for each in names}
         super().__init__(name, self._said["address"])
+        self._where = dict(part.split("=", 1) for part in self.address.split(",") if "=" in part)
 
     def live(self) -> bool:
         return _read(f"{self._at}/state") == "live"
@@ -74,18 +95,25 @@ class _Nvme(DevicePath):
         _write(f"{self._at}/reset_controller", "1")
         wait_until(SECONDS, self.live, f"{self.name} is live again")
 
-    def remove(self) -> None:
+    def _undo(self) -> Mapping[str, Sequence[str]]:
+        where = f"traddr={self._where['traddr']},trsvcid={self._where['trsvcid']}"
+        done = ("sh", "-c", _NVME_DONE, "restored", "/sys/class/nvme", self._said["subsysnqn"], where)
+        return {"argv": self._connect(), "unless": done}
+
+    def _remove(self) -> None:
         _write(f"{self._at}/delete_controller", "1")
 
-    def restore(self) -> None:
-        where = dict(part.split("=", 1) for part in self.address.split(",") if "=" in part)
-        before = set(os.listdir("/sys/class/nvme"))
-        _run(
-            *("nvme", "connect", "--transport=tcp", f"--traddr={where['traddr']}"),
-            *(f"--trsvcid={where['trsvcid']}", f"--nqn={self._said['subsysnqn']}"),
+    def _connect(self) -> tuple[str, ...]:
+        return (
+            *("nvme", "connect", "--transport=tcp", f"--traddr={self._where['traddr']}"),
+            *(f"--trsvcid={self._where['trsvcid']}", f"--nqn={self._said['subsysnqn']}"),
             *(f"--hostnqn={self._said['hostnqn']}", f"--hostid={self._said['hostid']}"),
             *(f"--keep-alive-tmo={self._said['kato'] or 5}", "--reconnect-delay=2", "--ctrl-loss-tmo=60"),
         )
+
+    def _reconnect(self) -> None:
+        before = set(os.listdir("/sys/class/nvme"))
+        _run(*self._connect())
         (self.name,) = set(os.listdir("/sys/class/nvme")) - before
         self._at = f"/sys/class/nvme/{self.name}"
         wait_until(SECONDS, lambda: self.live() and bool(self._path()), f"{self.address} is a path again")
@@ -126,10 +154,15 @@ class _Scsi(DevicePath):
         wait_until(SECONDS, lambda: not self.live(), f"{self.name} has noticed", gently=True)
         wait_until(SECONDS, self._back, f"the session to {self.address} is logged in again")
 
-    def remove(self) -> None:
+    def _undo(self) -> Mapping[str, Sequence[str]]:
+        state = f"{self._at}/state"
+        argv = ("sh", "-c", _SCSI_RESTORE, "restore", state, self._map, self._number())
+        return {"argv": argv, "unless": ("test", "!", "-e", state)}
+
+    def _remove(self) -> None:
         _write(f"{self._at}/state", "offline\n")
 
-    def restore(self) -> None:
+    def _reconnect(self) -> None:
         _write(f"{self._at}/state", "running\n")
         wait_until(SECONDS, self._back, f"{self.address} is a path again")
 

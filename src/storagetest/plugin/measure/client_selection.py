@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from storagetest.concurrency import run_concurrently
 from storagetest.config.base import BlockOptions
 from storagetest.config.client_counts import ALL, how_many, read_counts
 from storagetest.errors import ConfigError
 from storagetest.plugin.attach import attach_or_skip
-from storagetest.runner.start_barriers import run_concurrently
 
 if TYPE_CHECKING:
     from storagetest.config import Machine, Variant

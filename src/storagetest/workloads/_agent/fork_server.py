@@ -23,7 +23,7 @@ from contextlib import ExitStack, suppress
 from typing import Any, TypeVar
 
 from storagetest.agent.bundle import ARGV, message
-from storagetest.errors import DeadlineExceeded, HostError, StoragetestError
+from storagetest.errors import DeadlineExceeded, HostError, NotInstalled, StoragetestError
 from storagetest.hosts.base import Host
 from storagetest.hosts.interactive import Channel, ChannelLost, ChannelTimeout, InteractiveProcess
 
@@ -263,11 +263,11 @@ class ForkServer:
             said = _heard(talk.read_line(_READY))
             while said is None:  # a banner's line, say
                 said = _heard(talk.read_line(_READY))
+        except NotInstalled:
+            said = {"kind": "python"}
         except HostError as error:
             self._give_up(str(error))
-            if "`python3` is not installed" not in str(error):
-                raise
-            said = {"kind": "python"}
+            raise
         if said.get("kind") == "python":  # missing, or too old
             self._impossible = True
             self._give_up("")

@@ -12,18 +12,22 @@ from contextlib import closing, contextmanager, suppress
 from typing import Any
 
 from storagetest.agent.bundle import ARGV, message
-from storagetest.errors import DeadlineExceeded, HostError, WorkloadError
+from storagetest.agent.command_context import CLEANUP_LIMIT, CLEANUP_MESSAGE, CLEANUP_STALL
+from storagetest.errors import DeadlineExceeded, HostError, NotInstalled, WorkloadError
 from storagetest.hosts.base import Completed, Host
 from storagetest.hosts.interactive import ChannelLost, ChannelTimeout, InteractiveProcess
 from storagetest.workloads._agent.fork_server import AgentChannel, ForkServer
 from storagetest.workloads._agent.result import AgentResult, read_answer
 
-__all__ = ["has_fork_server", "open_agent_session", "run_agent", "terminate_agent"]
+__all__ = ["NO_PYTHON", "has_fork_server", "open_agent_session", "run_agent", "terminate_agent"]
+
+NO_PYTHON = (
+    "python3 is missing: install python3-minimal and libpython3-stdlib (Debian), or python3; 3.9 or newer"
+)
+"""The end of a message, where a client has no Python."""
 
 _LATER = 15.0
-"""Seconds after the agent's own deadline at which the host ends it: it should have said why before."""
-_SOON = 3.0
-"""The same where an attendant sees to it: it is there, and need not be reached."""
+"""Seconds after the agent's own deadline at which it is ended, unless it still removes its files."""
 _PARTING = 4.0
 """Seconds that an agent takes to end at most: it is asked to, told to, and killed."""
 _MOST = 64 << 20
@@ -60,13 +64,8 @@ def run_agent(
             f"{name}: the agent did not end within {deadline:g} s and was ended. The target may hang: look "
             "at the client's dmesg"
         ) from error
-    except HostError as error:
-        if "`python3` is not installed" in str(error):
-            raise WorkloadError(
-                f"{name}: python3 is missing: install python3-minimal and libpython3-stdlib (Debian), or "
-                "python3, there; 3.9 or newer"
-            ) from error
-        raise
+    except NotInstalled as error:
+        raise WorkloadError(f"{name}: {NO_PYTHON}") from error
     return _read(name, done)
 
 
@@ -115,14 +114,14 @@ def _run(
     client: Host, request: Mapping[str, Any], deadline: float, on_line: Callable[[str], None] | None
 ) -> Completed:
     errand = (
-        client.resource(ForkServer).start_program(request, deadline=deadline + _SOON)
+        client.resource(ForkServer).start_program(request, deadline=deadline + _LATER)
         if client.expensive_exec
         else None
     )
     if errand is None:
-        late = deadline + _LATER
+        late = deadline + CLEANUP_LIMIT + _LATER
         return client.run(ARGV, deadline=late, check=False, stdin=message(request), on_line=on_line)
-    limit = deadline + _SOON + _PARTING
+    limit = deadline + _LATER + _PARTING
     began = time.monotonic()
     with closing(errand):
         try:
@@ -142,12 +141,15 @@ def _run(
 def _said(errand: AgentChannel, limit: float, on_line: Callable[[str], None]) -> Iterator[str]:
     """Yield what an agent says until it ends. Raises what a :class:`Line` does, and :class:`HostError`."""
     until, size = time.monotonic() + limit, 0
+    last = until + CLEANUP_LIMIT
     while data := errand.receive(max(0.0, until - time.monotonic())):
         size += len(data)
         if size > _MOST:
             raise HostError(f"the agent said more than {_MOST >> 20} MiB")
         text = data.decode(errors="replace")
         for line in text.splitlines():
+            if line.startswith(CLEANUP_MESSAGE):
+                until = max(until, min(last, time.monotonic() + CLEANUP_STALL + _LATER))
             on_line(line)
         yield text
 

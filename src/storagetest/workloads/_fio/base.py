@@ -23,10 +23,10 @@ from storagetest.counters._transferred_bytes import transferred_between
 from storagetest.counters.base import rate_between
 from storagetest.counters.nic import Nic, traffic
 from storagetest.errors import DeadlineExceeded, WorkloadError
-from storagetest.hosts.wait import wait_until
 from storagetest.measure.bottleneck import Utilisation
 from storagetest.measure.cache import Cache, why_cache_state_unproven
 from storagetest.measure.run import METRICS, Sample
+from storagetest.polling import wait_until
 from storagetest.protocols.base import Attachment, AttachmentKind
 from storagetest.units import format_size
 from storagetest.workloads._fio.job import FioJob

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from storagetest.errors import DeadlineExceeded
-from storagetest.hosts import wait_until
+from storagetest.polling import wait_until
 
 
 def test_it_returns_what_became_true() -> None:

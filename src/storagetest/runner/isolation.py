@@ -1,0 +1,46 @@
+"""Isolate a client from a target, by the target's controls, and reconnect it whatever becomes of the run."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from storagetest.config.controls import Controls
+from storagetest.hosts import Host, Journal
+from storagetest.polling import wait_until
+from storagetest.protocols._acquire import release_after
+
+__all__ = ["isolated"]
+
+_CONTROL = 30.0
+"""Timeout in seconds of a control command."""
+_RECONNECTED = 180.0
+"""Seconds that a client may take to reach its target again: TCP retransmits at growing intervals."""
+
+
+@contextmanager
+def isolated(
+    client: Host, controls: Controls, *, target: str, reconnected: Callable[[], bool]
+) -> Iterator[None]:
+    """Isolate ``client`` for the body of the ``with``; return when ``reconnected()`` is true.
+
+    How to reconnect it is in the client's undo journal before. That control may fail if the client is not
+    isolated, so the journal's step then isolates it and tries again: only a control that fails always is an
+    error.
+    """
+    assert controls.cut_off is not None, "needs('cut_off')"
+    assert controls.let_back is not None, "needs('cut_off')"
+    isolate, reconnect = controls.cut_off, controls.let_back
+    back = shlex.join(reconnect)
+    undo = ["sh", "-c", f"{back} || {{ {shlex.join(isolate)} && {back}; }}"]
+    entry = Journal(client).open(f"isolation from {target}", [undo])
+
+    def let_go() -> None:
+        client.run(reconnect, deadline=_CONTROL)
+        wait_until(reconnected, _RECONNECTED, f"{client.name} to reach {target} again")
+        entry.remove()
+
+    with release_after(let_go):
+        client.run(isolate, deadline=_CONTROL)
+        yield
