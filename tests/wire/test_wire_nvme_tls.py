@@ -173,9 +173,9 @@ def test_nobody_listens() -> None:
         dial(made()[1]).dial("127.0.0.1", port, 10.0)
 
 
-def test_without_openssl_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_openssl_dialling_is_a_configuration_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda _: None)
-    with pytest.raises(ConfigError, match="openssl, which is not installed"):
+    with pytest.raises(ConfigError, match="openssl is not installed"):
         dial(made()[1]).dial("127.0.0.1", 1, 1.0)
 
 

@@ -7,10 +7,10 @@ Rules:
 
 1. The key never stands in an argument or in a file: it goes through a pipe that only the child reads
    (``-psk_session /dev/fd/N``, an SSL_SESSION as OpenSSL writes one down). ``-psk`` would show it to ``ps``.
-2. :meth:`Tls.dial` returns after the handshake, or raises within its deadline. TLS 1.3 and the one cipher
-   suite are asked for, and read back.
+2. :meth:`PskTls.dial` returns after the handshake, or raises within its deadline, also if the child exits in
+   the middle of a line or never stops writing. TLS 1.3 and the one cipher suite are requested and verified.
 3. No early data is ever sent (0-RTT: NVMe/TCP 3.6.1.6 forbids it).
-4. Closing the socket ends the child and waits for it: no process is left.
+4. Closing the socket ends the child and waits for it: no process is left. Every wait has a timeout.
 """
 
 from __future__ import annotations
@@ -18,21 +18,24 @@ from __future__ import annotations
 import base64
 import contextlib
 import os
+import re
 import select
 import shutil
 import socket
 import subprocess
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from storagetest.errors import ConfigError, RemoteProtocolError, TargetDead
+from storagetest.errors import ConfigError, LocalProtocolError, RemoteProtocolError, TargetDead
 
 __all__ = ["PskTls", "psk_session"]
 
-ESTABLISHED = b"CONNECTION ESTABLISHED"
 TLS_1_3 = 0x0304
-_LAST_WORDS = 2.0
-"""Seconds that a child is given to say goodbye to its peer."""
+_ESTABLISHED = re.compile(rb"^CONNECTION ESTABLISHED\n(?:.*\n)*?Ciphersuite: (.*)\n", re.MULTILINE)
+"""What ``s_client -brief`` writes to stderr after the handshake: whole lines, with the cipher suite."""
+_EXIT_TIMEOUT = 2.0
+"""Seconds for the child to close its connection and exit; the same again after SIGKILL (chosen)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +60,11 @@ class PskTls:
         Raises :class:`TargetDead` where nobody listens, :class:`RemoteProtocolError` where the handshake
         fails or is not over within ``deadline`` seconds, :class:`ConfigError` without OpenSSL.
         """
-        program = shutil.which("openssl")
-        if program is None:
-            raise ConfigError("TLS on the wire is spoken by openssl, which is not installed here")
+        program = _openssl()
         until = time.monotonic() + deadline
-        ours, theirs = socket.socketpair()
-        session = _pipe(psk_session(self.key, self.number))
-        try:
+        with contextlib.ExitStack() as stack:
+            ours, theirs = (stack.enter_context(end) for end in socket.socketpair())
+            session = stack.enter_context(_pipe(psk_session(self.key, self.number)))
             child = subprocess.Popen(
                 self.argv(program, address, port, session),
                 stdin=theirs.fileno(),
@@ -71,10 +72,7 @@ class PskTls:
                 stderr=subprocess.PIPE,
                 pass_fds=(session,),
             )
-        finally:
-            os.close(session)
-            theirs.close()
-        tunnel = _ChildSocket(ours, child, (address, port))
+            tunnel = _ChildSocket(ours, child, (address, port))
         try:
             self._check(_handshake(child, until), f"{address}:{port}", late=time.monotonic() >= until)
         except BaseException:
@@ -87,34 +85,29 @@ class PskTls:
 
         Raises :class:`RemoteProtocolError` where the handshake fails or the deadline passes.
         """
-        program = shutil.which("openssl")
-        if program is None:
-            raise ConfigError("TLS on the wire is spoken by openssl, which is not installed here")
-        session = _pipe(psk_session(self.key, self.number, early=len(data)))
-        offered = _pipe(data)
-        argv = [one for one in self.argv(program, address, port, session) if one != "-brief"]
-        try:
-            done = subprocess.run(
-                [*argv, "-early_data", f"/dev/fd/{offered}"],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                pass_fds=(session, offered),
-                timeout=deadline,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            raise RemoteProtocolError(f"{address}:{port}: TLS: the handshake is not over in time") from None
-        finally:
-            os.close(session)
-            os.close(offered)
+        program = _openssl()
+        with _pipe(psk_session(self.key, self.number, early=len(data))) as session, _pipe(data) as offered:
+            argv = [arg for arg in self.argv(program, address, port, session) if arg != "-brief"]
+            try:
+                done = subprocess.run(
+                    [*argv, "-early_data", f"/dev/fd/{offered}"],
+                    stdin=subprocess.DEVNULL,
+                    capture_output=True,
+                    pass_fds=(session, offered),
+                    timeout=deadline,
+                    check=False,
+                )
+            except subprocess.TimeoutExpired:
+                raise _failed(f"{address}:{port}", b"", late=True) from None
         _, found, rest = done.stdout.partition(b"Early data was ")
         if not found or b"TLSv1.3, Cipher is " not in done.stdout:
             raise _failed(f"{address}:{port}", done.stderr, late=False)
         return rest.partition(b"\n")[0].decode("ascii", "replace").strip()
 
-    def _check(self, said: bytes, where: str, *, late: bool) -> None:
-        if ESTABLISHED not in said or f"Ciphersuite: {self.suite}".encode() not in said:
-            raise _failed(where, said, late=late)
+    def _check(self, output: bytes, where: str, *, late: bool) -> None:
+        found = _ESTABLISHED.search(output)
+        if found is None or found[1] != self.suite.encode():
+            raise _failed(where, output, late=late)
 
 
 class _ChildSocket(socket.socket):
@@ -131,44 +124,59 @@ class _ChildSocket(socket.socket):
         """Close, and wait for the child. Safe to call twice."""
         super().close()
         try:
-            self._child.wait(_LAST_WORDS)
+            self._child.wait(_EXIT_TIMEOUT)
         except subprocess.TimeoutExpired:
             self._child.kill()
-            self._child.wait()
-        if self._child.stderr:
-            self._child.stderr.close()
+            self._child.wait(_EXIT_TIMEOUT)
+        finally:
+            if self._child.stderr:
+                self._child.stderr.close()
+
+
+def _openssl() -> str:
+    program = shutil.which("openssl")
+    if program is None:
+        raise ConfigError("TLS: openssl is not installed here. Install it to run the TLS cases.")
+    return program
 
 
 def _handshake(child: subprocess.Popen[bytes], until: float) -> bytes:
-    """Return what the child says until its handshake is told of, it ends, or the time is over."""
+    """Return the child's stderr until the handshake is complete, the child exits, or ``until`` has passed."""
     assert child.stderr is not None
-    said = b""
-    while not (ESTABLISHED in said and b"Ciphersuite: " in said.partition(ESTABLISHED)[2]):
-        ready, _, _ = select.select([child.stderr], [], [], max(0.0, until - time.monotonic()))
+    output = b""
+    while not _ESTABLISHED.search(output) and (remaining := until - time.monotonic()) > 0:
+        ready, _, _ = select.select([child.stderr], [], [], remaining)
         data = os.read(child.stderr.fileno(), 4096) if ready else b""
         if not data:
-            return said
-        said += data
-    while not said.endswith(b"\n"):  # the line with the cipher suite, whole
-        said += os.read(child.stderr.fileno(), 4096)
-    return said
+            break
+        output += data
+    return output
 
 
-def _failed(where: str, said: bytes, *, late: bool) -> Exception:
-    lines = [line for line in said.decode("utf-8", "replace").splitlines() if line.strip()]
+def _failed(where: str, output: bytes, *, late: bool) -> Exception:
+    lines = [line for line in output.decode("utf-8", "replace").splitlines() if line.strip()]
     if any("connect:errno" in line or "Connection refused" in line for line in lines):
         return TargetDead(f"{where}: cannot connect: {lines[-1]}")
     why = "the handshake is not over in time" if late else "the handshake failed"
     errors = [line for line in lines if "alert" in line or "error" in line]
-    return RemoteProtocolError(f"{where}: TLS: {why}: {(errors or lines or ['nothing was said'])[0]}")
+    return RemoteProtocolError(f"{where}: TLS: {why}: {(errors or lines or ['openssl wrote nothing'])[0]}")
 
 
-def _pipe(data: bytes) -> int:
-    """Return a descriptor from which ``data`` is read, once. It is far smaller than a pipe."""
+@contextlib.contextmanager
+def _pipe(data: bytes) -> Iterator[int]:
+    """Yield a descriptor that ``data`` can be read from once.
+
+    Raises :class:`LocalProtocolError` for more data than a pipe is sure to hold: the write would block.
+    """
+    if len(data) > select.PIPE_BUF:
+        raise LocalProtocolError(f"TLS: {len(data)} bytes do not fit into a pipe of {select.PIPE_BUF}")
     reader, writer = os.pipe()
-    with contextlib.closing(os.fdopen(writer, "wb")) as file:
-        file.write(data)
-    return reader
+    try:
+        with os.fdopen(writer, "wb") as file:
+            file.write(data)
+        yield reader
+    finally:
+        os.close(reader)
 
 
 def psk_session(key: bytes, suite: int, *, early: int = 0) -> bytes:
