@@ -1,8 +1,13 @@
 """Which remote procedure calls leave this machine: a capture, for what no counter counts (NFSv3's locks).
 
-A packet socket (packet(7)) keeps what is sent from :meth:`Tap.__init__` on; :meth:`Tap.close` looks through
-it. Calls are recognised by their header (RFC 5531 section 9: xid, CALL, RPC version 2, program, version,
-procedure), over TCP behind a record mark (section 11) where a segment begins with one, as small calls do.
+A packet socket (packet(7)) keeps what is sent from :meth:`RpcCapture.__init__` on;
+:meth:`RpcCapture.close` reads it. Calls are recognised by their header (RFC 5531 section 9: xid, CALL, RPC
+version 2, program, version, procedure), over TCP behind a record mark (section 11) if a segment begins with
+one, as small calls do.
+
+A capture that may have missed a call reports it: :meth:`RpcCapture.close` counts packets that the kernel
+dropped because the socket's buffer was full, packets that were cut short, and packets whose calls cannot be
+read.
 """
 
 from __future__ import annotations
@@ -13,10 +18,15 @@ import struct
 __all__ = ["RpcCapture", "rpc_calls_in"]
 
 _EVERYTHING = 0x0003  # ETH_P_ALL of <linux/if_ether.h>
+_SO_RCVBUFFORCE = 33  # <asm-generic/socket.h>; not limited by net.core.rmem_max
+_SOL_PACKET, _PACKET_STATISTICS = 263, 6  # <linux/socket.h>, <linux/if_packet.h>
+_STATISTICS = struct.Struct("=II")  # struct tpacket_stats: tp_packets (dropped ones included), tp_drops
 _BUFFER = 8 << 20
 _LONGEST = 1 << 16
 _HEADER = struct.Struct("!6I")
 _TCP, _UDP = 6, 17
+_HOP_BY_HOP, _ROUTING, _FRAGMENT, _DESTINATION = 0, 43, 44, 60  # IPv6 extension headers, RFC 8200 section 4
+_ENCRYPTED = (50, 51)  # ESP and AH, RFC 4303 and RFC 4302: the calls inside cannot be read
 
 
 class RpcCapture:
@@ -24,47 +34,69 @@ class RpcCapture:
 
     def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(_EVERYTHING))
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER)
+        try:
+            self._socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER)
+        except OSError:  # it needs CAP_NET_ADMIN
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER)
         self._socket.setblocking(False)
 
-    def close(self) -> dict[str, int]:
-        """End the capture, and return the calls: ``program.procedure`` → how many."""
+    def close(self) -> tuple[dict[str, int], int]:
+        """End the capture. Return the calls, ``program.procedure`` → count, and the number of lost packets.
+
+        A lost packet was dropped, cut short or not readable: it may have carried any call.
+        """
         found: dict[str, int] = {}
         try:
-            while True:
-                data, address = self._socket.recvfrom(_LONGEST)
+            statistics = self._socket.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, _STATISTICS.size)
+            packets, lost = _STATISTICS.unpack(statistics)
+            for unread in range(packets - lost, 0, -1):  # what arrives from now on is not of this capture
+                try:
+                    data, _, flags, address = self._socket.recvmsg(_LONGEST)
+                except OSError:
+                    return found, lost + unread
                 if address[2] == socket.PACKET_OUTGOING:
-                    for name in rpc_calls_in(data):
+                    names, hidden = rpc_calls_in(data)
+                    lost += hidden or bool(flags & socket.MSG_TRUNC)
+                    for name in names:
                         found[name] = found.get(name, 0) + 1
-        except BlockingIOError:
-            return found
+            return found, lost
         finally:
             self._socket.close()
 
 
-def rpc_calls_in(packet: bytes) -> list[str]:
-    """Return the calls, as ``program.procedure``, that begin in an IP packet."""
-    kind, payload = _payload(packet)
-    if kind == _UDP:
-        return _call(payload[8:])
-    if kind != _TCP or len(payload) < 20:
-        return []
+def rpc_calls_in(packet: bytes) -> tuple[list[str], bool]:
+    """Return the calls, as ``program.procedure``, that begin in an IP packet; and whether it may hide more.
+
+    Hidden is what is encrypted, and a call behind another one whose header goes on in the next segment.
+    """
+    protocol, payload = _payload(packet)
+    if protocol == _UDP:
+        return _call(payload[8:]), False
+    if protocol != _TCP or len(payload) < 20:
+        return [], protocol in _ENCRYPTED
     records = payload[(payload[12] >> 4) * 4 :]
     found: list[str] = []
     while len(records) >= 4 + _HEADER.size:
         (mark,) = struct.unpack_from("!I", records)
         found += _call(records[4:])
         records = records[4 + (mark & 0x7FFFFFFF) :]
-    return found
+    return found, bool(found and records)
 
 
 def _payload(packet: bytes) -> tuple[int, bytes]:
-    """Return protocol and payload of an IP packet; of IPv6 one without extension headers."""
-    if len(packet) < 20:
+    """Return protocol and payload of an IP packet; nothing of a fragment that is not the first."""
+    version = packet[0] >> 4 if packet else 0
+    if version == 4 and len(packet) >= 20:
+        later = struct.unpack_from("!H", packet, 6)[0] & 0x1FFF  # fragment offset, RFC 791 section 3.1
+        return (0, b"") if later else (packet[9], packet[(packet[0] & 15) * 4 :])
+    if version != 6 or len(packet) < 40:
         return 0, b""
-    if packet[0] >> 4 == 4:
-        return packet[9], packet[(packet[0] & 15) * 4 :]
-    return (packet[6], packet[40:]) if packet[0] >> 4 == 6 else (0, b"")
+    protocol, rest = packet[6], packet[40:]
+    while protocol in (_HOP_BY_HOP, _ROUTING, _FRAGMENT, _DESTINATION) and len(rest) >= 8:
+        if protocol == _FRAGMENT and struct.unpack_from("!H", rest, 2)[0] >> 3:
+            return 0, b""
+        protocol, rest = rest[0], rest[8 if protocol == _FRAGMENT else (rest[1] + 1) * 8 :]
+    return protocol, rest
 
 
 def _call(data: bytes) -> list[str]:

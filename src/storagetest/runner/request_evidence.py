@@ -1,10 +1,10 @@
 """Did it cross the wire? What a hand's client sent to the target, by counters or, where none counts, by
 capture.
 
-    watch = Watch(hand, path)
+    watch = RequestCounter(hand, path)
     with watch.over(RequestKind.LOCK) as seen:
         hand.lock(fd, fcntl.F_WRLCK)
-    seen.count          # requests of that sort, or None where nobody can tell
+    seen.count          # requests of that sort, or None if they could not be counted
     watch.recount(seen) # the same up to now, for what a client may put off (``seen.put_off``)
 
 The two readings are made by the hand's own process, beside the one that makes the calls, and read nothing
@@ -33,8 +33,9 @@ __all__ = ["RequestCounter", "RequestEvidence"]
 
 @dataclass(slots=True)
 class RequestEvidence:
-    """What was seen of one sort of requests: ``count`` (None: nobody can tell) and ``how`` it was counted.
+    """What was seen of one sort of requests: ``count`` and ``how`` it was counted.
 
+    ``count`` is None if there is no counter and no capture, or if the capture found none and lost packets.
     ``put_off``: the client may keep it back until the target calls for it.
     """
 
@@ -54,7 +55,7 @@ class RequestCounter:
 
     @contextmanager
     def over(self, sort: RequestKind) -> Iterator[RequestEvidence]:
-        """Count the requests of ``sort`` that the body causes; :class:`Seen` is filled in when it ends."""
+        """Count the requests of ``sort`` that the body causes; the result is complete when it ends."""
         seen = RequestEvidence(sort)
         before = self._tally()
         counted = before is not None and sort in before.counts
@@ -67,8 +68,10 @@ class RequestCounter:
                 self.recount(seen)
             elif captured:
                 calls = self._hand.stop_rpc_capture()
-                seen.count = sum(count for name, count in calls.items() if name.startswith(f"{NLM}."))
+                count = sum(count for name, count in calls.counts.items() if name.startswith(f"{NLM}."))
+                seen.count = count or (None if calls.lost else 0)
                 seen.how = "a capture of the NLM's calls"
+                seen.how += f" that lost {calls.lost} packets" if calls.lost else ""
 
     def recount(self, seen: RequestEvidence) -> None:
         """Count again, from where ``seen`` began until now."""

@@ -1,7 +1,7 @@
 """A hand on a client: system calls made there, one at a time, as if they were made here.
 
-    with hand_on(client) as a:
-        a.enter("/mnt/nas/case-7")
+    with open_syscall_session(client) as a:
+        a.chdir("/mnt/nas/case-7")
         fd = a.open("f", os.O_CREAT | os.O_RDWR)
         a.lock(fd, fcntl.F_WRLCK, 0, 10)
 
@@ -10,14 +10,14 @@ system call did. The other side is :mod:`storagetest.agent.commands.syscall_sess
 
 Rules:
 
-1. A hand is one process: what it has open, and the locks that it holds, end with it (:meth:`Hand.die`), and a
-   fresh one (:meth:`Hand.renew`) knows nothing of them.
-2. A call that hangs kills the hand's process, and is :class:`DeadlineExceeded` here, never an answer that
-   comes later. Renewed, the hand can be used again.
+1. A session's calls are made by one worker process: what it has open, and the locks that it holds, end with
+   it (:meth:`SyscallSession.kill_worker`). A new one (:meth:`SyscallSession.restart_worker`) has none.
+2. A call that hangs kills the worker, and is :class:`DeadlineExceeded` here, never an answer that
+   comes later. With its worker restarted, the session can be used again.
 3. What the line says must be the answer to what was asked. Anything else is :class:`HostError`, and the
    hand is not to be used any more.
-4. :meth:`Hand.start` makes calls without waiting for them, so that two hands can be at work at once; the
-   answer is had from :meth:`Later.result`.
+4. :meth:`SyscallSession.start` starts calls without waiting for them, so that two sessions can be at work at
+   once; :meth:`PendingCalls.result` returns the result.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from storagetest.errors import ClientLacks, DeadlineExceeded, HostError, NotInst
 from storagetest.hosts import Host, InteractiveProcess
 from storagetest.workloads._agent.run import NO_PYTHON, open_agent_session
 
-__all__ = ["Call", "PendingCalls", "StatResult", "SyscallSession", "open_syscall_session"]
+__all__ = ["Call", "CapturedCalls", "PendingCalls", "StatResult", "SyscallSession", "open_syscall_session"]
 
 Call = tuple[Any, ...]
 """A call's name and its arguments, such as ``("pwrite", fd, b"x", 0)``."""
@@ -64,6 +64,14 @@ class StatResult:
     ctime_ns: int
 
 
+@dataclass(frozen=True, slots=True)
+class CapturedCalls:
+    """Calls by ``program.procedure`` that a capture found; packets that it ``lost`` may have held more."""
+
+    counts: Mapping[str, int]
+    lost: int
+
+
 class PendingCalls:
     """Calls that were started; their answers come in time."""
 
@@ -88,7 +96,7 @@ class PendingCalls:
 
 
 class SyscallSession:
-    """The controller's side of a hand. For one thread; made by :func:`hand_on`.
+    """The controller's side of a hand. For one thread; made by :func:`open_syscall_session`.
 
     ``name`` is the client's. ``boot`` tells its kernel from others (the boot id of random(4)); ``pid`` is the
     process that speaks there. ``usable`` is false once the line to it is broken.
@@ -140,10 +148,10 @@ class SyscallSession:
         if refused:
             raise ClientLacks(f"{self.name}: packets cannot be captured there: {refused}")
 
-    def stop_rpc_capture(self) -> Mapping[str, int]:
-        """End the capture, and return how many calls there were: ``program.procedure`` → count."""
-        rpcs: Mapping[str, int] = self._answer(self._ask(tapped=True), _MARGIN)["rpcs"]
-        return rpcs
+    def stop_rpc_capture(self) -> CapturedCalls:
+        """End the capture, and return how many calls there were."""
+        result = self._answer(self._ask(tapped=True), _MARGIN)
+        return CapturedCalls(result["rpcs"], result["lost"])
 
     # Calls; see storagetest.agent.syscalls.
 

@@ -15,7 +15,8 @@ The request has only a deadline, for the whole conversation. Then, a JSON object
 - ``kill``: kill the worker; ``gone`` says whether it is gone (one that hangs in the kernel is not).
 - ``renew``: put a fresh worker in the place of the old.
 - ``tap``: begin to capture what remote procedure calls are sent; ``tapped``: end it, and ``rpcs`` has how
-  many of each (see :mod:`storagetest.agent.rpc_capture`). ``refused`` says why there can be no capture.
+  many of each, ``lost`` how many packets the capture lost (see :mod:`storagetest.agent.rpc_capture`).
+  ``refused`` says why there can be no capture.
 - ``texts`` (globs): the texts of files of this machine, path → text, such as the counters in /proc.
 
 Requests may overlap, but for ``calls``: there is one worker, and a second order while it is busy is
@@ -130,14 +131,14 @@ class _SessionServer:
             self._say(number, gone=gone)
 
     def _tapping(self, begin: bool) -> dict[str, Any]:
-        rpcs = self._tap.close() if self._tap is not None else {}
+        rpcs, lost = self._tap.close() if self._tap is not None else ({}, 0)
         self._tap = None
         try:
             if begin:
                 self._tap = RpcCapture()
         except OSError as error:
             return {"refused": error.strerror or str(error)}
-        return {"rpcs": rpcs}
+        return {"rpcs": rpcs, "lost": lost}
 
     def _answer(self) -> None:
         number, self._busy = self._busy, None
