@@ -197,6 +197,61 @@ def test_what_went_over_the_wire_is_shown_and_kept(pytester: pytest.Pytester):
     assert b"go away" in raw
 
 
+TARGETS = """\
+version: 1
+clients:
+  here: {transport: local}
+targets:
+  fast: {protocol: iscsi, address: 127.0.0.1, iqn: "iqn.2024-01.example:x"}
+  slow: {protocol: iscsi, address: 127.0.0.1, iqn: "iqn.2024-01.example:y"}
+"""
+
+WIRE_AGAIN = """
+from storagetest.wire.tcp import Chunk
+
+class Link:
+    peer = "array"
+    def __init__(self, text): self.transcript = [Chunk(0.0, outgoing=True, data=text.encode())]
+
+def log(wire_log, text):
+    wire_log.add(Link(text), name="x", decoder=lambda: lambda outgoing, data: [(data.decode(), [])], port=1)
+
+@pytest.mark.parametrize("x", [
+    pytest.param(x, marks=pytest.mark.case(f"P/{x}", section="1", level="MUST")) for x in ("one", "..two")
+])
+def test_a(wire_log, variant, x): log(wire_log, f"{variant.id} {x}")
+"""
+
+REPEAT = """
+from _pytest.runner import runtestprotocol
+
+def pytest_runtest_protocol(item, nextitem):
+    for _ in range(2):
+        reports = runtestprotocol(item, nextitem=None if _ == 0 else nextitem, log=True)
+    return True
+"""
+
+
+@pytest.mark.parametrize("arguments", [(), ("-n", "2")], ids=["one process", "two workers"])
+def test_captures_of_variants_parameters_and_repeated_runs_are_all_kept(
+    pytester: pytest.Pytester, arguments: tuple[str, ...]
+):
+    (pytester.path / "targets.yaml").write_text(TARGETS, encoding="utf-8")
+    pytester.makeconftest(REPEAT)
+    for _ in range(2):
+        run(pytester, WIRE_AGAIN, "--st-wire", "wire", *arguments)
+    wanted = {
+        f"{target}/P%2F{x}{number}.{kind}": f"{target} {x}".encode()
+        for target in ("fast", "slow")
+        for x in ("one", "..two")
+        for number in ("", ".2", ".3", ".4")
+        for kind in ("pcap", "txt")
+    }
+    directory = pytester.path / "wire"
+    assert {str(path.relative_to(directory)) for path in directory.glob("*/*")} == set(wanted)
+    assert all(text in (directory / name).read_bytes() for name, text in wanted.items())
+
+
 def test_allure_has_the_ladder_and_a_capture(pytester: pytest.Pytester):
     run(pytester, WIRE, "--alluredir", "allure")
     (path,) = (pytester.path / "allure").glob("*-result.json")

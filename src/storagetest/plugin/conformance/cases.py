@@ -15,16 +15,20 @@ leaves out is taken from the function's, the class's or the module's mark. Rules
 5. A wire case (``needs("nvme-tcp-wire")``: any need that ends in ``-wire``) speaks to the target itself, so
    it runs once a target, on its first variant, and nowhere where that need is not met.
 6. ``wire_log`` keeps the case's connections; their ladder is shown when the case fails. The ladder and a
-   capture (pcap) of every case are in Allure's report, and with ``--st-wire DIR`` they are written there.
+   capture (pcap) of every case are in Allure's report. With ``--st-wire DIR`` they are written to
+   ``DIR/VARIANT/CASE.txt`` and ``.pcap``; the next run of a case is ``CASE.2``: nothing is overwritten.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import count
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -54,6 +58,8 @@ _LOG = pytest.StashKey["WireLog"]()
 _CASE = pytest.StashKey["CaseMark"]()
 _TOOK = pytest.StashKey[float]()
 _SHOWN_LINES = 60
+_LONGEST_NAME = 200
+"""Characters of a file name without its number and ending: file systems allow 255 bytes."""
 _WORDS = {"warned": ("w", "WARNED"), "observed": ("o", "OBSERVED")}
 
 
@@ -107,7 +113,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("storagetest")
     group.addoption("--st-strict", action="store_true", help="a SHOULD that is not kept fails")
     group.addoption(
-        "--st-wire", metavar="DIR", help="write every wire case's ladder and capture (pcap) there"
+        "--st-wire", metavar="DIR", help="write every wire case's ladder and capture to DIR/VARIANT/CASE.pcap"
     )
     group.addoption(
         "--st-cases",
@@ -288,9 +294,9 @@ class Conformance:
         report.user_properties.append(
             ("case", f"{case.id} {case.section} {case.level.value} {outcome.value}")
         )
-        self._show(record, item.stash.get(_LOG, WireLog()), report)
+        self._show(record, variant or "", item.stash.get(_LOG, WireLog()), report)
 
-    def _show(self, record: CaseRecord, log: WireLog, report: pytest.TestReport) -> None:
+    def _show(self, record: CaseRecord, variant: str, log: WireLog, report: pytest.TestReport) -> None:
         """Put the conversation where somebody will look for it; what nobody will see is not rendered."""
         shown = record.outcome in (CaseOutcome.FAILED, CaseOutcome.WARNED, CaseOutcome.ERROR)
         wanted = self._allure or self._wire is not None
@@ -299,10 +305,8 @@ class Conformance:
         if self._allure:
             allure.on_conformance(record, ladders=ladders, capture=capture)
         if self._wire is not None and log:
-            directory = Path(self._wire)
-            directory.mkdir(parents=True, exist_ok=True)
-            (directory / f"{record.id}.txt").write_text(ladders, encoding="utf-8")
-            (directory / f"{record.id}.pcap").write_bytes(capture)
+            path = _write_new(Path(self._wire) / _file_name(variant), _file_name(record.id), capture)
+            path.with_name(f"{path.stem}.txt").write_text(ladders, encoding="utf-8")
         if shown and log:
             lines = ladders.splitlines()
             cut = [f"({len(lines) - _SHOWN_LINES} lines before)"] if len(lines) > _SHOWN_LINES else []
@@ -347,6 +351,22 @@ def _owner(item: pytest.Item) -> tuple[object, ...]:
         item.nodeid.partition("[")[0],
         *sorted((name, repr(value)) for name, value in params.items() if name != "variant"),
     )
+
+
+def _file_name(text: str) -> str:
+    """Return ``text`` as a file name: percent-encoded but for letters, digits and ``_.-~``."""
+    return quote(text, safe="").lstrip(".")[:_LONGEST_NAME]
+
+
+def _write_new(directory: Path, name: str, capture: bytes) -> Path:
+    """Write ``capture`` to ``NAME.pcap`` or, if that exists, ``NAME.2.pcap`` and so on; return the path."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for number in count(1):
+        path = directory / f"{name}{f'.{number}' if number > 1 else ''}.pcap"
+        with suppress(FileExistsError), path.open("xb") as file:
+            file.write(capture)
+            return path
+    raise AssertionError("unreachable")
 
 
 def _outcome(report: pytest.TestReport, level: Level, *, broken: bool, strict: bool) -> CaseOutcome:
