@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from storagetest.errors import LocalProtocolError, RemoteProtocolError
 from storagetest.wire.crc import crc32c
 from storagetest.wire.iscsi.connection import CLOSED, NEED_DATA, Connection, Received
-from storagetest.wire.iscsi.encoding import AHS_BIDIRECTIONAL, AHS_EXTENDED_CDB, COMMON, Ahs, Pdu, flat_lun
+from storagetest.wire.iscsi.encoding import (
+    AHS_BIDIRECTIONAL,
+    AHS_EXTENDED_CDB,
+    Ahs,
+    Pdu,
+    flat_lun,
+    header_layout,
+)
 from storagetest.wire.iscsi.pdu import (
     PDUS,
     R2T,
@@ -152,6 +159,28 @@ def test_a_pdu_is_written_as_the_figure_says(pdu: Pdu, text: str) -> None:
     assert not any(set_reserved_bits(pdu.encode()[:48]))
 
 
+@pytest.mark.parametrize("kind", PDUS.values())
+def test_fields_of_one_header_do_not_overlap(kind: type[Pdu]) -> None:
+    bits = [
+        field.offset * 8 + at
+        for field in header_layout(kind)
+        for at in range(field.size * 8)
+        if field.mask >> (field.size * 8 - 1 - at) & 1
+    ]
+    assert len(bits) == len(set(bits))
+    assert max(bits) < 48 * 8
+
+
+@pytest.mark.parametrize(
+    ("pdu", "reserved"),
+    [(DataOut(), True), (NopIn(), True), (NopOut(), False), (LoginRequest(), False)],
+    ids=case_id,
+)
+def test_the_immediate_bit_is_reserved_in_what_is_no_numbered_request(pdu: Pdu, reserved: bool) -> None:
+    bhs = pdu.encode()[:48]
+    assert any(set_reserved_bits(bytes((bhs[0] | 0x40,)) + bhs[1:])) == reserved
+
+
 @pytest.mark.parametrize(("pdu", "text"), TABLE, ids=case_id)
 @pytest.mark.parametrize("digests", [False, True], ids=["plain", "digests"])
 @pytest.mark.parametrize("piece", [1, 7, 10_000])
@@ -217,9 +246,9 @@ def test_an_additional_header_past_the_end_is_the_peers_fault(bad: bytes) -> Non
 
 def test_any_field_can_lie_after_encoding() -> None:
     parts = ScsiCommand(itt=1, data=b"abcd").parts()
-    for place in parts.layout:
-        top = b"\xff" * place.size if not place.width else place.mask >> place.shift
-        changed = parts.override_fields(**{place.name: top})
+    for field in parts.layout:
+        top = b"\xff" * field.size if not field.width else field.mask >> field.shift
+        changed = parts.override_fields(**{field.name: top})
         assert changed.bhs != parts.bhs or changed == parts
         assert changed.data == b"abcd"
     assert parts.override_fields(data_length=0xFFFFFF).bhs[5:8] == b"\xff\xff\xff"
@@ -293,4 +322,3 @@ def test_whatever_is_decoded_is_encoded_the_same_but_for_reserved_bits(
     undefined = set_reserved_bits(bhs)
     assert bytes(a | b for a, b in zip(again[:48], undefined, strict=True)) == bhs
     assert again[48 : 48 + len(data)] == data
-    assert len(COMMON) == 5

@@ -1,14 +1,19 @@
-"""Big-endian fields at fixed places, declared once and used both ways: SCSI and iSCSI headers are no more.
+"""Big-endian fields of a header, declared once and used both ways, for SCSI and iSCSI.
 
-A layout is a tuple of :class:`Place`. One table packs a dataclass, unpacks it, names each field for a lie
-(:func:`put`), and knows which bits nobody has defined (:func:`undefined`), so that "reserved bits are zero"
-is computed and not a list kept by hand.
+A layout is a tuple of :class:`Field`, written out, or read from the annotations of a dataclass
+(:func:`layout_of`). It packs and unpacks values by name, overrides a field of encoded bytes (:func:`put`),
+and gives the bits that no field defines (:func:`reserved_bits`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import get_type_hints
+
+from storagetest.errors import RemoteProtocolError
+from storagetest.wire.hexdump import hex_short
 
 __all__ = [
     "Field",
@@ -16,16 +21,18 @@ __all__ = [
     "bitfield",
     "flag",
     "get",
+    "layout_of",
     "octets",
     "pack",
     "put",
+    "require_bytes",
     "reserved_bits",
     "uint",
     "unpack",
 ]
 
 Value = int | bool | bytes
-"""What stands in a field: a flag is a bool, a number an int, an opaque field bytes."""
+"""The value of a field: bool for a flag, int for a number, bytes for an opaque field."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,45 +73,74 @@ def octets(name: str, offset: int, size: int) -> Field:
     return Field(name, offset, size)
 
 
-def get(data: bytes, place: Field) -> Value:
+def layout_of(record: type) -> tuple[Field, ...]:
+    """Return the fields of a dataclass in header order: each attribute annotated ``Annotated[TYPE, Field]``.
+
+    A field's name is that of its attribute.
+    """
+    return _read_layout(record)
+
+
+@cache
+def _read_layout(record: type) -> tuple[Field, ...]:
+    hints = get_type_hints(record, include_extras=True)
+    found = [
+        replace(field, name=name)
+        for name, hint in hints.items()
+        for field in getattr(hint, "__metadata__", ())
+        if isinstance(field, Field)
+    ]
+    return tuple(sorted(found, key=lambda field: (field.offset, -field.shift)))
+
+
+def require_bytes(data: bytes, size: int, what: str) -> bytes:
+    """Return ``data``. Raises :class:`RemoteProtocolError` if it is shorter than ``size`` bytes."""
+    if len(data) < size:
+        raise RemoteProtocolError(
+            f"{what}: {len(data)} bytes, at least {size} are required: {hex_short(data)}"
+        )
+    return data
+
+
+def get(data: bytes, field: Field) -> Value:
     """Return the field of ``data``; a field beyond its end reads as zero."""
-    piece = bytes(data[place.offset : place.offset + place.size]).ljust(place.size, b"\0")
-    if not place.width:
+    piece = bytes(data[field.offset : field.offset + field.size]).ljust(field.size, b"\0")
+    if not field.width:
         return piece
-    value = (int.from_bytes(piece, "big") & place.mask) >> place.shift
-    return bool(value) if place.flag else value
+    value = (int.from_bytes(piece, "big") & field.mask) >> field.shift
+    return bool(value) if field.flag else value
 
 
-def put(data: bytes, place: Field, value: Value) -> bytes:
+def put(data: bytes, field: Field, value: Value) -> bytes:
     """Return ``data`` with the field changed. :class:`ValueError` when ``value`` does not fit there."""
     if isinstance(value, bytes):
-        if place.width or len(value) > place.size:
-            raise ValueError(f"{place.name} is not {len(value)} bytes")
-        piece = value.ljust(place.size, b"\0")
+        if field.width or len(value) > field.size:
+            raise ValueError(f"{field.name} is not {len(value)} bytes")
+        piece = value.ljust(field.size, b"\0")
     else:
-        moved = int(value) << place.shift
-        if value < 0 or moved & ~place.mask:
-            raise ValueError(f"{place.name} is {place.width} bits; {value} does not fit")
-        old = int.from_bytes(data[place.offset : place.offset + place.size], "big")
-        piece = (old & ~place.mask | moved).to_bytes(place.size, "big")
-    return data[: place.offset] + piece + data[place.offset + place.size :]
+        moved = int(value) << field.shift
+        if value < 0 or moved & ~field.mask:
+            raise ValueError(f"{field.name} is {field.width} bits; {value} does not fit")
+        old = int.from_bytes(data[field.offset : field.offset + field.size], "big")
+        piece = (old & ~field.mask | moved).to_bytes(field.size, "big")
+    return data[: field.offset] + piece + data[field.offset + field.size :]
 
 
 def pack(length: int, layout: Iterable[Field], values: Mapping[str, Value]) -> bytes:
     """Return ``length`` bytes with every field of ``layout`` taken from ``values`` by name."""
     data = bytes(length)
-    for place in layout:
-        data = put(data, place, values[place.name])
+    for field in layout:
+        data = put(data, field, values[field.name])
     return data
 
 
 def unpack(data: bytes, layout: Iterable[Field]) -> dict[str, Value]:
     """Return every field by name."""
-    return {place.name: get(data, place) for place in layout}
+    return {field.name: get(data, field) for field in layout}
 
 
 def reserved_bits(data: bytes, layout: Iterable[Field]) -> bytes:
     """Return ``data`` with every defined bit cleared: what is left is reserved, and should be zero."""
-    for place in layout:
-        data = put(data, place, bytes(place.size) if not place.width else 0)
+    for field in layout:
+        data = put(data, field, bytes(field.size) if not field.width else 0)
     return data

@@ -1,19 +1,20 @@
-"""What all iSCSI PDUs share: the header's common fields, additional headers, and how to encode and to lie.
+"""What all iSCSI PDUs share: the header's common fields, additional headers, and how to encode and override.
 
 Rules:
 
-1. A PDU is encoded into a :class:`Parts`, in which any field can be overridden (:meth:`Parts.lie`) before the
-   digests are put on by :meth:`Parts.wire`, and where the digests and the padding can be made to lie too.
+1. A PDU is encoded into an :class:`EncodedPdu`, in which any field can be overridden
+   (:meth:`EncodedPdu.override_fields`) before :meth:`EncodedPdu.wire` adds the digests; that can make digests
+   and padding wrong too.
 2. ``lun`` is the 8-byte field as a number (SAM-5 4.7); :func:`flat_lun` makes one.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from storagetest.errors import LocalProtocolError, RemoteProtocolError
-from storagetest.wire.bitfields import Field, Value, bitfield, flag, pack, put, uint
+from storagetest.wire.bitfields import Field, Value, bitfield, layout_of, pack, put, uint
 from storagetest.wire.crc import crc32c
 from storagetest.wire.hexdump import hex_short
 from storagetest.wire.iscsi.codes import NO_TAG, Opcode
@@ -22,24 +23,22 @@ __all__ = [
     "AHS_BIDIRECTIONAL",
     "AHS_EXTENDED_CDB",
     "BHS_SIZE",
-    "COMMON",
     "Ahs",
     "EncodedPdu",
     "Pdu",
     "flat_lun",
+    "header_layout",
 ]
 
 BHS_SIZE = 48
 """Bytes of the Basic Header Segment (RFC 7143 11.2.1)."""
 
-COMMON = (
-    flag("immediate", 0, 6),  # 11.2.1.1
+_FRAMING = (
     bitfield("opcode", 0, 0, 6),  # 11.2.1.2
     uint("ahs_words", 4, 1),  # TotalAHSLength, 11.2.1.5
     uint("data_length", 5, 3),  # DataSegmentLength, 11.2.1.6
-    uint("itt", 16, 4),  # 11.2.1.8
 )
-"""What every header has (RFC 7143 11.2.1)."""
+"""What every header has and no PDU states: its opcode and its lengths (RFC 7143 11.2.1)."""
 
 AHS_EXTENDED_CDB, AHS_BIDIRECTIONAL = 1, 2
 """AHSType (RFC 7143 11.2.2.1)."""
@@ -82,23 +81,23 @@ class Ahs:
 
 @dataclass(frozen=True, slots=True)
 class EncodedPdu:
-    """An encoded PDU before its digests. ``layout`` names the fields that :meth:`lie` may change."""
+    """An encoded PDU before its digests. ``layout`` has the fields that :meth:`override_fields` changes."""
 
     bhs: bytes
     ahs: bytes = b""
     data: bytes = b""
-    layout: tuple[Field, ...] = COMMON
+    layout: tuple[Field, ...] = _FRAMING
 
     def override_fields(self, **overrides: Value) -> EncodedPdu:
         """Return these parts with header fields overridden, whatever they should be."""
-        places = {place.name: place for place in self.layout}
+        fields = {field.name: field for field in self.layout}
         bhs = self.bhs
         for name, value in overrides.items():
-            if name not in places:
+            if name not in fields:
                 raise LocalProtocolError(
-                    f"no field {name!r} in this header; there are: {', '.join(sorted(places))}"
+                    f"no field {name!r} in this header; there are: {', '.join(sorted(fields))}"
                 )
-            bhs = put(bhs, places[name], value)
+            bhs = put(bhs, fields[name], value)
         return EncodedPdu(bhs, self.ahs, self.data, self.layout)
 
     def override_bytes(self, offset: int, value: bytes) -> EncodedPdu:
@@ -134,27 +133,24 @@ class EncodedPdu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pdu:
-    """What all PDUs have. Subclasses name their fields in :attr:`LAYOUT`; ``data`` is unpadded."""
+    """What all PDUs have. A field of the header is annotated with its position; ``data`` is unpadded."""
 
     OPCODE: ClassVar[Opcode]
-    LAYOUT: ClassVar[tuple[Field, ...]]
 
-    itt: int = NO_TAG
+    itt: Annotated[int, uint("itt", 16, 4)] = NO_TAG  # 11.2.1.8
     data: bytes = b""
     ahs: tuple[Ahs, ...] = ()
 
     def parts(self) -> EncodedPdu:
         """Encode, with lengths that are true."""
         ahs = b"".join(segment.encode() for segment in self.ahs)
-        values: dict[str, Value] = {place.name: getattr(self, place.name) for place in self.LAYOUT}
-        values |= {
+        values: dict[str, Value] = {
             "opcode": self.OPCODE,
-            "itt": self.itt,
-            "immediate": getattr(self, "immediate", False),
             "ahs_words": len(ahs) // 4,
             "data_length": len(self.data),
         }
-        layout = (*COMMON, *self.LAYOUT)
+        values |= {field.name: getattr(self, field.name) for field in layout_of(type(self))}
+        layout = header_layout(type(self))
         try:
             return EncodedPdu(pack(BHS_SIZE, layout, values), ahs, self.data, layout)
         except ValueError as error:
@@ -167,17 +163,22 @@ class Pdu:
     def summary(self) -> str:
         """Say what it is on one line: the fields that are not zero, then the length of the data."""
         shown = []
-        for place in (*self.LAYOUT, COMMON[-1]):
-            value = getattr(self, place.name)
-            if value in (False, b"") or (value == 0 and not place.name.endswith("_sn")):
+        for field in layout_of(type(self)):
+            value = getattr(self, field.name)
+            if value in (False, b"") or (value == 0 and not field.name.endswith("_sn")):
                 continue
             if isinstance(value, bytes):
-                shown.append(f"{place.name}={value.hex()}")
-            elif place.flag:
-                shown.append(place.name)
+                shown.append(f"{field.name}={value.hex()}")
+            elif field.flag:
+                shown.append(field.name)
             else:
-                wide = place.size > 4 or place.name in {"itt", "ttt", "referenced_itt"}
-                shown.append(f"{place.name}={value:#x}" if wide else f"{place.name}={value}")
+                wide = field.size > 4 or field.name in {"itt", "ttt", "referenced_itt"}
+                shown.append(f"{field.name}={value:#x}" if wide else f"{field.name}={value}")
         if self.data:
             shown.append(f"data[{len(self.data)}]")
         return f"{type(self).__name__} {' '.join(shown)}"
+
+
+def header_layout(kind: type[Pdu]) -> tuple[Field, ...]:
+    """Return every defined field of the header of ``kind``."""
+    return (*_FRAMING, *layout_of(kind))

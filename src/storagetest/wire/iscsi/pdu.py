@@ -1,23 +1,25 @@
-"""Every iSCSI PDU as a value: opcode, fields by table, additional headers, a data segment (RFC 7143 11).
+"""Every iSCSI PDU as a value: opcode, fields, additional headers, a data segment (RFC 7143 11).
 
 Rules:
 
-1. A PDU class is its opcode and its ``LAYOUT``; encoding, decoding, lying and the text for a person all come
-   from that table (:mod:`~storagetest.wire.iscsi.encoding`).
-2. Decoding is total. What has a known opcode becomes that PDU, whatever stands in its fields; an unknown
-   opcode is a :class:`~storagetest.errors.RemoteProtocolError` that shows the header.
+1. A PDU class states its opcode and, for each field, its type, its bits in the header and its default.
+   Encoding, overriding, decoding, reserved bits and the text for a person derive from that
+   (:func:`~storagetest.wire.bitfields.layout_of`, :mod:`~storagetest.wire.iscsi.encoding`).
+2. Decoding is total. A known opcode becomes that PDU, whatever its fields contain; an unknown opcode is a
+   :class:`~storagetest.errors.RemoteProtocolError` that shows the header.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any
 
 from storagetest.errors import RemoteProtocolError
-from storagetest.wire.bitfields import bitfield, flag, get, octets, reserved_bits, uint, unpack
+from storagetest.wire.bitfields import bitfield, flag, layout_of, octets, reserved_bits, uint, unpack
 from storagetest.wire.hexdump import hex_short
 from storagetest.wire.iscsi.codes import NO_TAG, Opcode
-from storagetest.wire.iscsi.encoding import BHS_SIZE, COMMON, Ahs, Pdu
+from storagetest.wire.iscsi.encoding import BHS_SIZE, Ahs, Pdu, header_layout
 
 __all__ = [
     "PDUS",
@@ -32,6 +34,8 @@ __all__ = [
     "NopIn",
     "NopOut",
     "Reject",
+    "Request",
+    "Response",
     "ScsiCommand",
     "ScsiResponse",
     "SnackRequest",
@@ -43,78 +47,88 @@ __all__ = [
     "set_reserved_bits",
 ]
 
-_FINAL = flag("final", 1, 7)
-_LUN = uint("lun", 8, 8)
-_TTT = uint("ttt", 20, 4)
-_CMD_SN = uint("cmd_sn", 24, 4)
-_EXP_STAT_SN = uint("exp_stat_sn", 28, 4)
-_STAT_SN = uint("stat_sn", 24, 4)
-_WINDOW = (uint("exp_cmd_sn", 28, 4), uint("max_cmd_sn", 32, 4))
-_DATA_SN = uint("data_sn", 36, 4)
+# Positions without a name: a field has the name of the attribute that it annotates.
+_uint, _bits, _flag, _octets = (
+    partial(uint, ""),
+    partial(bitfield, ""),
+    partial(flag, ""),
+    partial(octets, ""),
+)
+
+# Fields that several PDUs have in the same place.
+_Immediate = Annotated[bool, _flag(0, 6)]  # RFC 7143 11.2.1.1
+_Final = Annotated[bool, _flag(1, 7)]  # 11.2.1.3
+_Continues = Annotated[bool, _flag(1, 6)]  # 11.10.2, 11.12.2
+_Overflow = Annotated[bool, _flag(1, 2)]  # 11.4.1, 11.7.2
+_Underflow = Annotated[bool, _flag(1, 1)]  # 11.4.1, 11.7.2
+_ResponseCode = Annotated[int, _uint(2, 1)]  # 11.4.3, 11.6.1, 11.15.1
+_Status = Annotated[int, _uint(3, 1)]  # 11.4.2, 11.7.2
+_Lun = Annotated[int, _uint(8, 8)]  # 11.2.1.7
+_Ttt = Annotated[int, _uint(20, 4)]  # 11.7.4
+_Cid = Annotated[int, _uint(20, 2)]  # 11.12.7, 11.14.3
+_ExpStatSn = Annotated[int, _uint(28, 4)]  # 4.2.2.2
+_DataSn = Annotated[int, _uint(36, 4)]  # 11.7.5
+_ExpDataSn = Annotated[int, _uint(36, 4)]  # 11.4.8, 11.5.6
+_BufferOffset = Annotated[int, _uint(40, 4)]  # 11.7.6, 11.8.4
+_Residual = Annotated[int, _uint(44, 4)]  # 11.4.5.1
+
+# Fields of both login PDUs.
+_Transit = Annotated[bool, _flag(1, 7)]  # 11.12.1
+_Csg = Annotated[int, _bits(1, 2, 2)]  # 11.12.3
+_Nsg = Annotated[int, _bits(1, 0, 2)]  # 11.12.3
+_VersionMax = Annotated[int, _uint(2, 1)]  # 11.12.4.1
+_Isid = Annotated[bytes, _octets(8, 6)]  # 11.12.5
+_Tsih = Annotated[int, _uint(14, 2)]  # 11.12.6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScsiCommand(Pdu):
+class Request(Pdu):
+    """What the PDUs share that an initiator numbers (RFC 7143 4.2.2.1)."""
+
+    immediate: _Immediate = False
+    cmd_sn: Annotated[int, _uint(24, 4)] = 0
+    exp_stat_sn: _ExpStatSn = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Response(Pdu):
+    """What all PDUs of a target share: StatSN (RFC 7143 4.2.2.2) and the command window (4.2.2.1)."""
+
+    stat_sn: Annotated[int, _uint(24, 4)] = 0
+    exp_cmd_sn: Annotated[int, _uint(28, 4)] = 0
+    max_cmd_sn: Annotated[int, _uint(32, 4)] = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScsiCommand(Request):
     """SCSI Command (RFC 7143 11.3). A CDB over 16 bytes goes on in an AHS (11.2.2.3)."""
 
     OPCODE = Opcode.SCSI_COMMAND
-    LAYOUT = (
-        _FINAL,
-        flag("read", 1, 6),
-        flag("write", 1, 5),
-        bitfield("attribute", 1, 0, 3),
-        _LUN,
-        uint("expected_length", 20, 4),
-        _CMD_SN,
-        _EXP_STAT_SN,
-        octets("cdb", 32, 16),
-    )
-    immediate: bool = False
-    final: bool = True
-    read: bool = False
-    write: bool = False
-    attribute: int = 1
-    lun: int = 0
-    expected_length: int = 0
-    cmd_sn: int = 0
-    exp_stat_sn: int = 0
-    cdb: bytes = bytes(16)
+    final: _Final = True
+    read: Annotated[bool, _flag(1, 6)] = False
+    write: Annotated[bool, _flag(1, 5)] = False
+    attribute: Annotated[int, _bits(1, 0, 3)] = 1
+    lun: _Lun = 0
+    expected_length: Annotated[int, _uint(20, 4)] = 0
+    cdb: Annotated[bytes, _octets(32, 16)] = bytes(16)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScsiResponse(Pdu):
+class ScsiResponse(Response):
     """SCSI Response (RFC 7143 11.4)."""
 
     OPCODE = Opcode.SCSI_RESPONSE
-    LAYOUT = (
-        _FINAL,
-        flag("bidi_overflow", 1, 4),
-        flag("bidi_underflow", 1, 3),
-        flag("overflow", 1, 2),
-        flag("underflow", 1, 1),
-        uint("response", 2, 1),
-        uint("status", 3, 1),
-        uint("snack_tag", 20, 4),
-        _STAT_SN,
-        *_WINDOW,
-        uint("exp_data_sn", 36, 4),
-        uint("bidi_residual", 40, 4),
-        uint("residual", 44, 4),
-    )
-    final: bool = True
-    bidi_overflow: bool = False
-    bidi_underflow: bool = False
-    overflow: bool = False
-    underflow: bool = False
-    response: int = 0
-    status: int = 0
-    snack_tag: int = 0
-    stat_sn: int = 0
-    exp_cmd_sn: int = 0
-    max_cmd_sn: int = 0
-    exp_data_sn: int = 0
-    bidi_residual: int = 0
-    residual: int = 0
+    final: _Final = True
+    bidi_overflow: Annotated[bool, _flag(1, 4)] = False
+    bidi_underflow: Annotated[bool, _flag(1, 3)] = False
+    overflow: _Overflow = False
+    underflow: _Underflow = False
+    response: _ResponseCode = 0
+    status: _Status = 0
+    snack_tag: Annotated[int, _uint(20, 4)] = 0
+    exp_data_sn: _ExpDataSn = 0
+    bidi_residual: Annotated[int, _uint(40, 4)] = 0
+    residual: _Residual = 0
 
     @property
     def sense(self) -> bytes:
@@ -124,42 +138,26 @@ class ScsiResponse(Pdu):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskRequest(Pdu):
+class TaskRequest(Request):
     """Task Management Function Request (RFC 7143 11.5)."""
 
     OPCODE = Opcode.TASK_REQUEST
-    LAYOUT = (
-        _FINAL,
-        bitfield("function", 1, 0, 7),
-        _LUN,
-        uint("referenced_itt", 20, 4),
-        _CMD_SN,
-        _EXP_STAT_SN,
-        uint("ref_cmd_sn", 32, 4),
-        uint("exp_data_sn", 36, 4),
-    )
-    immediate: bool = True
-    final: bool = True
-    function: int = 0
-    lun: int = 0
-    referenced_itt: int = NO_TAG
-    cmd_sn: int = 0
-    exp_stat_sn: int = 0
-    ref_cmd_sn: int = 0
-    exp_data_sn: int = 0
+    immediate: _Immediate = True
+    final: _Final = True
+    function: Annotated[int, _bits(1, 0, 7)] = 0
+    lun: _Lun = 0
+    referenced_itt: Annotated[int, _uint(20, 4)] = NO_TAG
+    ref_cmd_sn: Annotated[int, _uint(32, 4)] = 0
+    exp_data_sn: _ExpDataSn = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskResponse(Pdu):
+class TaskResponse(Response):
     """Task Management Function Response (RFC 7143 11.6)."""
 
     OPCODE = Opcode.TASK_RESPONSE
-    LAYOUT = (_FINAL, uint("response", 2, 1), _STAT_SN, *_WINDOW)
-    final: bool = True
-    response: int = 0
-    stat_sn: int = 0
-    exp_cmd_sn: int = 0
-    max_cmd_sn: int = 0
+    final: _Final = True
+    response: _ResponseCode = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,229 +165,134 @@ class DataOut(Pdu):
     """SCSI Data-Out (RFC 7143 11.7)."""
 
     OPCODE = Opcode.DATA_OUT
-    LAYOUT = (_FINAL, _LUN, _TTT, _EXP_STAT_SN, _DATA_SN, uint("buffer_offset", 40, 4))
-    final: bool = True
-    lun: int = 0
-    ttt: int = NO_TAG
-    exp_stat_sn: int = 0
-    data_sn: int = 0
-    buffer_offset: int = 0
+    final: _Final = True
+    lun: _Lun = 0
+    ttt: _Ttt = NO_TAG
+    exp_stat_sn: _ExpStatSn = 0
+    data_sn: _DataSn = 0
+    buffer_offset: _BufferOffset = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DataIn(Pdu):
+class DataIn(Response):
     """SCSI Data-In (RFC 7143 11.7); ``status`` counts only where ``has_status`` is set."""
 
     OPCODE = Opcode.DATA_IN
-    LAYOUT = (
-        _FINAL,
-        flag("acknowledge", 1, 6),
-        flag("overflow", 1, 2),
-        flag("underflow", 1, 1),
-        flag("has_status", 1, 0),
-        uint("status", 3, 1),
-        _LUN,
-        _TTT,
-        _STAT_SN,
-        *_WINDOW,
-        _DATA_SN,
-        uint("buffer_offset", 40, 4),
-        uint("residual", 44, 4),
-    )
-    final: bool = True
-    acknowledge: bool = False
-    overflow: bool = False
-    underflow: bool = False
-    has_status: bool = False
-    status: int = 0
-    lun: int = 0
-    ttt: int = NO_TAG
-    stat_sn: int = 0
-    exp_cmd_sn: int = 0
-    max_cmd_sn: int = 0
-    data_sn: int = 0
-    buffer_offset: int = 0
-    residual: int = 0
+    final: _Final = True
+    acknowledge: Annotated[bool, _flag(1, 6)] = False
+    overflow: _Overflow = False
+    underflow: _Underflow = False
+    has_status: Annotated[bool, _flag(1, 0)] = False
+    status: _Status = 0
+    lun: _Lun = 0
+    ttt: _Ttt = NO_TAG
+    data_sn: _DataSn = 0
+    buffer_offset: _BufferOffset = 0
+    residual: _Residual = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class R2T(Pdu):
+class R2T(Response):
     """Ready To Transfer (RFC 7143 11.8)."""
 
     OPCODE = Opcode.R2T
-    LAYOUT = (
-        _FINAL,
-        _LUN,
-        _TTT,
-        _STAT_SN,
-        *_WINDOW,
-        uint("r2t_sn", 36, 4),
-        uint("buffer_offset", 40, 4),
-        uint("desired_length", 44, 4),
-    )
-    final: bool = True
-    lun: int = 0
-    ttt: int = 0
-    stat_sn: int = 0
-    exp_cmd_sn: int = 0
-    max_cmd_sn: int = 0
-    r2t_sn: int = 0
-    buffer_offset: int = 0
-    desired_length: int = 0
+    final: _Final = True
+    lun: _Lun = 0
+    ttt: _Ttt = 0
+    r2t_sn: Annotated[int, _uint(36, 4)] = 0
+    buffer_offset: _BufferOffset = 0
+    desired_length: Annotated[int, _uint(44, 4)] = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AsyncMessage(Pdu):
+class AsyncMessage(Response):
     """Asynchronous Message (RFC 7143 11.9)."""
 
     OPCODE = Opcode.ASYNC
-    LAYOUT = (
-        _FINAL,
-        _LUN,
-        _STAT_SN,
-        *_WINDOW,
-        uint("event", 36, 1),
-        uint("vendor_code", 37, 1),
-        uint("parameter1", 38, 2),
-        uint("parameter2", 40, 2),
-        uint("parameter3", 42, 2),
-    )
-    final: bool = True
-    lun: int = 0
-    stat_sn: int = 0
-    exp_cmd_sn: int = 0
-    max_cmd_sn: int = 0
-    event: int = 0
-    vendor_code: int = 0
-    parameter1: int = 0
-    parameter2: int = 0
-    parameter3: int = 0
+    final: _Final = True
+    lun: _Lun = 0
+    event: Annotated[int, _uint(36, 1)] = 0
+    vendor_code: Annotated[int, _uint(37, 1)] = 0
+    parameter1: Annotated[int, _uint(38, 2)] = 0
+    parameter2: Annotated[int, _uint(40, 2)] = 0
+    parameter3: Annotated[int, _uint(42, 2)] = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TextRequest(Pdu):
+class TextRequest(Request):
     """Text Request (RFC 7143 11.10)."""
 
     OPCODE = Opcode.TEXT_REQUEST
-    LAYOUT = (_FINAL, flag("continues", 1, 6), _LUN, _TTT, _CMD_SN, _EXP_STAT_SN)
-    immediate: bool = False
-    final: bool = True
-    continues: bool = False
-    lun: int = 0
-    ttt: int = NO_TAG
-    cmd_sn: int = 0
-    exp_stat_sn: int = 0
+    final: _Final = True
+    continues: _Continues = False
+    lun: _Lun = 0
+    ttt: _Ttt = NO_TAG
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TextResponse(Pdu):
+class TextResponse(Response):
     """Text Response (RFC 7143 11.11)."""
 
     OPCODE = Opcode.TEXT_RESPONSE
-    LAYOUT = (_FINAL, flag("continues", 1, 6), _LUN, _TTT, _STAT_SN, *_WINDOW)
-    final: bool = True
-    continues: bool = False
-    lun: int = 0
-    ttt: int = NO_TAG
-    stat_sn: int = 0
-    exp_cmd_sn: int = 0
-    max_cmd_sn: int = 0
-
-
-_STAGES = (flag("transit", 1, 7), flag("continues", 1, 6), bitfield("csg", 1, 2, 2), bitfield("nsg", 1, 0, 2))
-_SESSION_ID = (octets("isid", 8, 6), uint("tsih", 14, 2))
+    final: _Final = True
+    continues: _Continues = False
+    lun: _Lun = 0
+    ttt: _Ttt = NO_TAG
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoginRequest(Pdu):
+class LoginRequest(Request):
     """Login Request (RFC 7143 11.12); it is always immediate."""
 
     OPCODE = Opcode.LOGIN_REQUEST
-    LAYOUT = (
-        *_STAGES,
-        uint("version_max", 2, 1),
-        uint("version_min", 3, 1),
-        *_SESSION_ID,
-        uint("cid", 20, 2),
-        _CMD_SN,
-        _EXP_STAT_SN,
-    )
-    immediate: bool = True
-    transit: bool = True
-    continues: bool = False
-    csg: int = 1
-    nsg: int = 3
-    version_max: int = 0
-    version_min: int = 0
-    isid: bytes = bytes(6)
-    tsih: int = 0
-    cid: int = 0
-    cmd_sn: int = 0
-    exp_stat_sn: int = 0
+    immediate: _Immediate = True
+    transit: _Transit = True
+    continues: _Continues = False
+    csg: _Csg = 1
+    nsg: _Nsg = 3
+    version_max: _VersionMax = 0
+    version_min: Annotated[int, _uint(3, 1)] = 0
+    isid: _Isid = bytes(6)
+    tsih: _Tsih = 0
+    cid: _Cid = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoginResponse(Pdu):
+class LoginResponse(Response):
     """Login Response (RFC 7143 11.13); ``status`` is class and detail as one number."""
 
     OPCODE = Opcode.LOGIN_RESPONSE
-    LAYOUT = (
-        *_STAGES,
-        uint("version_max", 2, 1),
-        uint("version_active", 3, 1),
-        *_SESSION_ID,
-        _STAT_SN,
-        *_WINDOW,
-        uint("status", 36, 2),
-    )
-    transit: bool = False
-    continues: bool = False
-    csg: int = 0
-    nsg: int = 0
-    version_max: int = 0
-    version_active: int = 0
-    isid: bytes = bytes(6)
-    tsih: int = 0
-    stat_sn: int = 0
-    exp_cmd_sn: int = 0
-    max_cmd_sn: int = 0
-    status: int = 0
+    transit: _Transit = False
+    continues: _Continues = False
+    csg: _Csg = 0
+    nsg: _Nsg = 0
+    version_max: _VersionMax = 0
+    version_active: Annotated[int, _uint(3, 1)] = 0
+    isid: _Isid = bytes(6)
+    tsih: _Tsih = 0
+    status: Annotated[int, _uint(36, 2)] = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogoutRequest(Pdu):
+class LogoutRequest(Request):
     """Logout Request (RFC 7143 11.14)."""
 
     OPCODE = Opcode.LOGOUT_REQUEST
-    LAYOUT = (_FINAL, bitfield("reason", 1, 0, 7), uint("cid", 20, 2), _CMD_SN, _EXP_STAT_SN)
-    immediate: bool = True
-    final: bool = True
-    reason: int = 0
-    cid: int = 0
-    cmd_sn: int = 0
-    exp_stat_sn: int = 0
+    immediate: _Immediate = True
+    final: _Final = True
+    reason: Annotated[int, _bits(1, 0, 7)] = 0
+    cid: _Cid = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogoutResponse(Pdu):
+class LogoutResponse(Response):
     """Logout Response (RFC 7143 11.15)."""
 
     OPCODE = Opcode.LOGOUT_RESPONSE
-    LAYOUT = (
-        _FINAL,
-        uint("response", 2, 1),
-        _STAT_SN,
-        *_WINDOW,
-        uint("time2wait", 40, 2),
-        uint("time2retain", 42, 2),
-    )
-    final: bool = True
-    response: int = 0
-    stat_sn: int = 0
-    exp_cmd_sn: int = 0
-    max_cmd_sn: int = 0
-    time2wait: int = 0
-    time2retain: int = 0
+    final: _Final = True
+    response: _ResponseCode = 0
+    time2wait: Annotated[int, _uint(40, 2)] = 0
+    time2retain: Annotated[int, _uint(42, 2)] = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -397,64 +300,43 @@ class SnackRequest(Pdu):
     """SNACK Request (RFC 7143 11.16)."""
 
     OPCODE = Opcode.SNACK
-    LAYOUT = (
-        _FINAL,
-        bitfield("kind", 1, 0, 4),
-        _LUN,
-        uint("ttt", 20, 4),
-        _EXP_STAT_SN,
-        uint("beg_run", 40, 4),
-        uint("run_length", 44, 4),
-    )
-    final: bool = True
-    kind: int = 0
-    lun: int = 0
-    ttt: int = NO_TAG
-    exp_stat_sn: int = 0
-    beg_run: int = 0
-    run_length: int = 0
+    final: _Final = True
+    kind: Annotated[int, _bits(1, 0, 4)] = 0
+    lun: _Lun = 0
+    ttt: _Ttt = NO_TAG
+    exp_stat_sn: _ExpStatSn = 0
+    beg_run: Annotated[int, _uint(40, 4)] = 0
+    run_length: Annotated[int, _uint(44, 4)] = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reject(Pdu):
+class Reject(Response):
     """Reject (RFC 7143 11.17); ``data`` is the header of the PDU that was rejected."""
 
     OPCODE = Opcode.REJECT
-    LAYOUT = (_FINAL, uint("reason", 2, 1), _STAT_SN, *_WINDOW, _DATA_SN)
-    final: bool = True
-    reason: int = 0
-    stat_sn: int = 0
-    exp_cmd_sn: int = 0
-    max_cmd_sn: int = 0
-    data_sn: int = 0
+    final: _Final = True
+    reason: Annotated[int, _uint(2, 1)] = 0
+    data_sn: _DataSn = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NopOut(Pdu):
+class NopOut(Request):
     """NOP-Out (RFC 7143 11.18)."""
 
     OPCODE = Opcode.NOP_OUT
-    LAYOUT = (_FINAL, _LUN, _TTT, _CMD_SN, _EXP_STAT_SN)
-    immediate: bool = False
-    final: bool = True
-    lun: int = 0
-    ttt: int = NO_TAG
-    cmd_sn: int = 0
-    exp_stat_sn: int = 0
+    final: _Final = True
+    lun: _Lun = 0
+    ttt: _Ttt = NO_TAG
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NopIn(Pdu):
+class NopIn(Response):
     """NOP-In (RFC 7143 11.19)."""
 
     OPCODE = Opcode.NOP_IN
-    LAYOUT = (_FINAL, _LUN, _TTT, _STAT_SN, *_WINDOW)
-    final: bool = True
-    lun: int = 0
-    ttt: int = NO_TAG
-    stat_sn: int = 0
-    exp_cmd_sn: int = 0
-    max_cmd_sn: int = 0
+    final: _Final = True
+    lun: _Lun = 0
+    ttt: _Ttt = NO_TAG
 
 
 PDUS: dict[int, type[Pdu]] = {
@@ -469,20 +351,14 @@ PDUS: dict[int, type[Pdu]] = {
 
 
 def decode(bhs: bytes, ahs: bytes = b"", data: bytes = b"") -> Pdu:
-    """Return the PDU of a header, its additional headers and its unpadded data; see rule 3."""
-    opcode = get(bhs, COMMON[1])
-    kind = PDUS.get(int(opcode)) if not isinstance(opcode, bytes) else None
-    if kind is None or len(bhs) != BHS_SIZE:
-        raise RemoteProtocolError(f"iSCSI: no PDU has opcode {opcode!r}: {hex_short(bhs)}")
-    values: dict[str, Any] = dict(unpack(bhs, kind.LAYOUT))
-    values["itt"] = get(bhs, COMMON[-1])
-    if any(field.name == "immediate" for field in fields(kind)):
-        values["immediate"] = get(bhs, COMMON[0])
+    """Return the PDU of a header, its additional headers and its unpadded data; see rule 2."""
+    kind = PDUS.get(bhs[0] & 0x3F) if len(bhs) == BHS_SIZE else None
+    if kind is None:
+        raise RemoteProtocolError(f"iSCSI: no PDU has this opcode and length: {hex_short(bhs)}")
+    values: dict[str, Any] = dict(unpack(bhs, layout_of(kind)))
     return kind(data=data, ahs=Ahs.decode_all(ahs), **values)
 
 
 def set_reserved_bits(bhs: bytes) -> bytes:
     """Return the header with every bit cleared that RFC 7143 11 defines for its opcode; all zero is right."""
-    opcode = bhs[0] & 0x3F
-    common = COMMON if opcode < Opcode.NOP_IN else COMMON[1:]  # the I bit is the initiator's
-    return reserved_bits(bhs, (*common, *PDUS[opcode].LAYOUT))
+    return reserved_bits(bhs, header_layout(PDUS[bhs[0] & 0x3F]))

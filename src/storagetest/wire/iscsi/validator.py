@@ -1,8 +1,9 @@
 """An initiator's view of one session with one connection: what to number, and what the target must number.
 
-:class:`Numbers` fills in what an initiator owes (CmdSN, ExpStatSN, task tags; RFC 7143 4.2.2). :class:`Watch`
-reads what the target sends and notes each broken rule as a :class:`Violation`; it never stops the talk, so
-that a case about one rule is not ended by another. Serial numbers compare as RFC 1982 says (4.2.2.1).
+:class:`SequenceNumbers` fills in what an initiator owes (CmdSN, ExpStatSN, task tags; RFC 7143 4.2.2).
+:class:`SessionValidator` reads what the target sends and records each broken rule as a :class:`Violation`; it
+never ends the session, so that a case about one rule is not ended by another. Serial numbers compare as RFC
+1982 says (4.2.2.1).
 
 What is watched, by rule name:
 
@@ -40,6 +41,8 @@ from storagetest.wire.iscsi.pdu import (
     NopIn,
     NopOut,
     Reject,
+    Request,
+    Response,
     ScsiCommand,
     ScsiResponse,
     SnackRequest,
@@ -165,7 +168,7 @@ class SequenceNumbers:
         """Fill in CmdSN (used up by what is not immediate), ExpStatSN, and a task tag where none is set."""
         if isinstance(pdu, (DataOut, SnackRequest)):
             return replace(pdu, exp_stat_sn=self.exp_stat_sn)
-        if not isinstance(pdu, (ScsiCommand, TaskRequest, TextRequest, LogoutRequest, NopOut, LoginRequest)):
+        if not isinstance(pdu, Request):
             return pdu
         stamped = replace(pdu, cmd_sn=self.cmd_sn, exp_stat_sn=self.exp_stat_sn)
         if not pdu.immediate:
@@ -262,9 +265,9 @@ class SessionValidator:
         self.violations.append(Violation(rule, section, text))
 
     def _stat_sn(self, pdu: Pdu) -> None:
-        number = getattr(pdu, "stat_sn", None)
-        if number is None or (isinstance(pdu, DataIn) and not pdu.has_status):
+        if not isinstance(pdu, Response) or (isinstance(pdu, DataIn) and not pdu.has_status):
             return
+        number = pdu.stat_sn
         uses = not (isinstance(pdu, R2T) or (isinstance(pdu, NopIn) and pdu.itt == NO_TAG))
         if self._started and number != self._numbers.exp_stat_sn:
             expected = self._numbers.exp_stat_sn
@@ -276,12 +279,9 @@ class SessionValidator:
             self._numbers.exp_stat_sn = plus(number, 1)
 
     def _window(self, pdu: Pdu) -> None:
-        expected, highest = getattr(pdu, "exp_cmd_sn", None), getattr(pdu, "max_cmd_sn", None)
-        if expected is None or highest is None:
-            return
-        name = type(pdu).__name__
-        if isinstance(pdu, LoginResponse) and pdu.status:
-            return  # 11.13.4: not meaningful where the login failed
+        if not isinstance(pdu, Response) or (isinstance(pdu, LoginResponse) and pdu.status):
+            return  # 11.13.4: not meaningful if the login failed
+        expected, highest, name = pdu.exp_cmd_sn, pdu.max_cmd_sn, type(pdu).__name__
         if before(highest, plus(expected, -1)):
             self._note(
                 "max-cmd-sn", "4.2.2.1", f"{name}: MaxCmdSN {highest:#x} is below ExpCmdSN {expected:#x} - 1"

@@ -10,8 +10,7 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from storagetest.errors import RemoteProtocolError
-from storagetest.wire.hexdump import hex_short
+from storagetest.wire.bitfields import require_bytes
 
 __all__ = [
     "Cap",
@@ -97,12 +96,6 @@ def _number(raw: bytes, place: tuple[int, int]) -> int:
     return int.from_bytes(raw[place[0] : place[0] + place[1]], "little")
 
 
-def _checked(raw: bytes, least: int, what: str) -> bytes:
-    if len(raw) < least:
-        raise RemoteProtocolError(f"{what}: {len(raw)} bytes, not {least}: {hex_short(raw)}")
-    return raw
-
-
 @dataclass(frozen=True, slots=True)
 class ControllerData:
     """Identify Controller. Any field of :data:`CONTROLLER` is an attribute."""
@@ -112,7 +105,7 @@ class ControllerData:
     @classmethod
     def decode(cls, raw: bytes) -> ControllerData:
         """Read 4096 bytes."""
-        return cls(_checked(raw, IDENTIFY_LENGTH, "Identify Controller"))
+        return cls(require_bytes(raw, IDENTIFY_LENGTH, "Identify Controller"))
 
     def __getitem__(self, name: str) -> int:
         return _number(self.raw, CONTROLLER[name])
@@ -120,7 +113,7 @@ class ControllerData:
     def text(self, name: str) -> str:
         """Return a field of :data:`CONTROLLER_TEXT`, without its padding."""
         offset, size = CONTROLLER_TEXT[name]
-        return self.raw[offset : offset + size].partition(b"\0")[0].decode("utf-8", "replace").strip()
+        return _text(self.raw[offset : offset + size])
 
     @property
     def in_capsule_limit(self) -> int:
@@ -137,7 +130,7 @@ class NamespaceData:
     @classmethod
     def decode(cls, raw: bytes) -> NamespaceData:
         """Read 4096 bytes."""
-        return cls(_checked(raw, IDENTIFY_LENGTH, "Identify Namespace"))
+        return cls(require_bytes(raw, IDENTIFY_LENGTH, "Identify Namespace"))
 
     def __getitem__(self, name: str) -> int:
         return _number(self.raw, NAMESPACE[name])
@@ -161,7 +154,7 @@ class NamespaceData:
 
 def active_namespaces(raw: bytes) -> list[int]:
     """Read the Active Namespace ID list (Base 5.2.13.2.2), up to its first zero."""
-    numbers = struct.unpack("<1024I", _checked(raw, IDENTIFY_LENGTH, "Active Namespace ID list")[:4096])
+    numbers = struct.unpack("<1024I", require_bytes(raw, IDENTIFY_LENGTH, "Active Namespace ID list")[:4096])
     return list(numbers[: numbers.index(0)] if 0 in numbers else numbers)
 
 
@@ -170,7 +163,7 @@ def descriptors(raw: bytes) -> list[tuple[int, bytes]]:
     found, at = [], 0
     while at + 4 <= len(raw) and raw[at + 1]:
         kind, length = raw[at], raw[at + 1]
-        found.append((kind, _checked(raw, at + 4 + length, "descriptor list")[at + 4 : at + 4 + length]))
+        found.append((kind, require_bytes(raw, at + 4 + length, "descriptor list")[at + 4 : at + 4 + length]))
         at += 4 + length
     return found
 
@@ -219,7 +212,7 @@ class ReservationStatus:
 
 def reservation_status(raw: bytes) -> ReservationStatus:
     """Read the extended structure; registrants beyond the buffer are left out."""
-    _checked(raw, 64, "Reservation Status")
+    require_bytes(raw, 64, "Reservation Status")
     generation, rtype, count, persistence = struct.unpack_from("<IBH2xB", raw)
     found = []
     for at in range(64, min(64 + 64 * count, len(raw) - 63), 64):
@@ -239,13 +232,13 @@ class AnaGroup:
 
 def ana_groups(raw: bytes) -> tuple[int, tuple[AnaGroup, ...]]:
     """Read the Asymmetric Namespace Access log page: its change count and its groups."""
-    _checked(raw, 16, "ANA log page")
+    require_bytes(raw, 16, "ANA log page")
     change, count = struct.unpack_from("<QH", raw)
     at, groups = 16, []
     for _ in range(count):
-        _checked(raw, at + 32, "ANA log page")
+        require_bytes(raw, at + 32, "ANA log page")
         number, names = struct.unpack_from("<II", raw, at)
-        _checked(raw, at + 32 + 4 * names, "ANA log page")
+        require_bytes(raw, at + 32 + 4 * names, "ANA log page")
         namespaces = struct.unpack_from(f"<{names}I", raw, at + 32)
         groups.append(AnaGroup(number, raw[at + 16] & 0xF, namespaces))
         at += 32 + 4 * names
@@ -268,7 +261,7 @@ class DiscoveryEntry:
 
 def discovery_entries(raw: bytes) -> tuple[int, int, tuple[DiscoveryEntry, ...]]:
     """Read the Discovery log page: generation counter, number of records, and the entries that are there."""
-    _checked(raw, 1024, "Discovery log page")
+    require_bytes(raw, 1024, "Discovery log page")
     generation, count = struct.unpack_from("<QQ", raw)
     entries = []
     for at in range(1024, min(1024 + 1024 * count, len(raw) - 1023), 1024):

@@ -11,7 +11,7 @@ Rules:
 2. :func:`decode` is total: any bytes give a :class:`Received`, or a :class:`PduError` that carries the Fatal
    Error Status and the Fatal Error Information that a receiver answers with (3.6.2.4, 3.6.2.5).
 3. A wrong digest is no decoding error; it is told (:attr:`Received.header_digest_ok`, ``data_digest_ok``).
-4. To lie, encode the truth and then :func:`mangle` a field of it.
+4. To lie, encode the truth and then :func:`override_field` a field of it.
 
 All numbers are little-endian.
 """
@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 
 from storagetest.errors import LocalProtocolError, RemoteProtocolError
+from storagetest.wire.bitfields import Field, octets, put
 from storagetest.wire.crc import crc32c
 from storagetest.wire.hexdump import hex_short
 
@@ -37,7 +38,6 @@ __all__ = [
     "CapsuleCmd",
     "CapsuleResp",
     "Fes",
-    "Field",
     "Flag",
     "H2CData",
     "H2CTermReq",
@@ -118,18 +118,9 @@ class PduError(RemoteProtocolError):
         self.raw = raw
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
-    """Where a field stands in its PDU, in bytes."""
-
-    name: str
-    offset: int
-    size: int
-
-
 def _fields(*fields: tuple[str, int, int]) -> Mapping[str, Field]:
     common = (("TYPE", 0, 1), ("FLAGS", 1, 1), ("HLEN", 2, 1), ("PDO", 3, 1), ("PLEN", 4, 4))
-    return {name: Field(name, offset, size) for name, offset, size in common + fields}
+    return {name: octets(name, offset, size) for name, offset, size in common + fields}
 
 
 _TERM = (("FES", 8, 2), ("FEI", 10, 4), ("RSVD", 14, 10))
@@ -152,7 +143,23 @@ FIELDS: Mapping[PduType, Mapping[str, Field]] = {
     PduType.KD_REQ: _fields(),
     PduType.KD_RESP: _fields(),
 }
-"""Every field of every PDU (3.6.2.2 to 3.6.2.10), for :func:`mangle` and for the FEI of a TermReq."""
+"""Every field of every PDU (3.6.2.2 to 3.6.2.10): for encoding, decoding, overriding, and the FEI."""
+
+
+def _body_struct(fields: Mapping[str, Field]) -> struct.Struct:
+    """Return the header after the common one: numbers of up to four bytes, else bytes; RSVD is zero."""
+    codes = {1: "B", 2: "H", 4: "I"}
+    return struct.Struct(
+        "<"
+        + "".join(
+            f"{field.size}x" if name.startswith("RSVD") else codes.get(field.size, f"{field.size}s")
+            for name, field in fields.items()
+            if field.offset >= CH_LENGTH
+        )
+    )
+
+
+_BODIES = {pdu_type: _body_struct(fields) for pdu_type, fields in FIELDS.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,9 +320,6 @@ _TYPES: Mapping[type, PduType] = {
     KdResp: PduType.KD_RESP,
 }
 
-_IC = struct.Struct("<HBBI112x")
-_TERM_BODY = struct.Struct("<HI10x")
-_DATA_BODY = struct.Struct("<HHII4x")
 _CH = struct.Struct("<BBBBI")
 
 
@@ -381,22 +385,23 @@ def _digest(data: bytes) -> bytes:
 
 def _body(pdu: Pdu) -> tuple[bytes, bytes, int]:
     """Return the header after the common one, the data, and the flags that are not digests'."""
+    pack = _BODIES[_TYPES[type(pdu)]].pack
     match pdu:
         case ICReq(pfv, pda, header, data, last) | ICResp(pfv, pda, header, data, last):
-            return _IC.pack(pfv, pda, header | data << 1, last), b"", 0
+            return pack(pfv, pda, header | data << 1, last), b"", 0
         case H2CTermReq(fes, fei, term_data) | C2HTermReq(fes, fei, term_data):
-            return _TERM_BODY.pack(fes, fei), term_data, 0
+            return pack(fes, fei), term_data, 0
         case CapsuleCmd(sqe, in_capsule):
             return _exactly(sqe, 64), in_capsule, 0
         case CapsuleResp(cqe):
             return _exactly(cqe, 16), b"", 0
         case H2CData(cccid, ttag, offset, payload, is_last):
-            return _DATA_BODY.pack(cccid, ttag, offset, len(payload)), payload, Flag.LAST_PDU * is_last
+            return pack(cccid, ttag, offset, len(payload)), payload, Flag.LAST_PDU * is_last
         case C2HData(cccid, offset, payload, is_last, success):
             flags = Flag.LAST_PDU * is_last | Flag.SUCCESS * success
-            return _DATA_BODY.pack(cccid, 0, offset, len(payload)), payload, flags
+            return pack(cccid, offset, len(payload)), payload, flags
         case R2T(cccid, ttag, offset, length):
-            return _DATA_BODY.pack(cccid, ttag, offset, length), b"", 0
+            return pack(cccid, ttag, offset, length), b"", 0
         case KdReq(body) | KdResp(body):
             return body, b"", 0
 
@@ -474,33 +479,34 @@ def _data(raw: bytes, kind: Kind, flags: int, pdo: int, end: int) -> tuple[bytes
 
 
 def _read(pdu_type: PduType, raw: bytes, data: bytes, flags: int) -> Pdu:
+    values = _BODIES[pdu_type].unpack_from(raw, CH_LENGTH)
     match pdu_type:
         case PduType.ICREQ | PduType.ICRESP:
-            pfv, pda, digests, last = _IC.unpack_from(raw, CH_LENGTH)
+            pfv, pda, digests, last = values
             cls = ICReq if pdu_type is PduType.ICREQ else ICResp
             return cls(pfv, pda, bool(digests & 1), bool(digests & 2), last)
         case PduType.H2C_TERM_REQ | PduType.C2H_TERM_REQ:
-            fes, fei = _TERM_BODY.unpack_from(raw, CH_LENGTH)
             term = H2CTermReq if pdu_type is PduType.H2C_TERM_REQ else C2HTermReq
-            return term(fes, fei, data)
+            return term(values[0], values[1], data)
         case PduType.CAPSULE_CMD:
-            return CapsuleCmd(raw[8:72], data)
+            return CapsuleCmd(values[0], data)
         case PduType.CAPSULE_RESP:
-            return CapsuleResp(raw[8:24])
-    cccid, ttag, offset, length = _DATA_BODY.unpack_from(raw, CH_LENGTH)
-    if pdu_type is PduType.R2T:
-        return R2T(cccid, ttag, offset, length)
-    if length != len(data):
+            return CapsuleResp(*values)
+        case PduType.R2T:
+            return R2T(*values)
+    if values[-1] != len(data):
         raise PduError(
-            f"{KINDS[pdu_type].name}: DATAL is {length}, but {len(data)} bytes of data are there",
+            f"{KINDS[pdu_type].name}: DATAL is {values[-1]}, but {len(data)} bytes of data are there",
             raw,
             fes=Fes.INVALID_HEADER_FIELD,
             fei=4,
         )
-    last = bool(flags & Flag.LAST_PDU)
+    last_pdu = bool(flags & Flag.LAST_PDU)
     if pdu_type is PduType.H2C_DATA:
-        return H2CData(cccid, ttag, offset, data, last)
-    return C2HData(cccid, offset, data, last, bool(flags & Flag.SUCCESS))
+        cccid, ttag, offset, _ = values
+        return H2CData(cccid, ttag, offset, data, last_pdu)
+    cccid, offset, _ = values
+    return C2HData(cccid, offset, data, last_pdu, bool(flags & Flag.SUCCESS))
 
 
 def override_field(raw: bytes, field: str, value: int | bytes, *, redigest: bool = True) -> bytes:
@@ -511,15 +517,15 @@ def override_field(raw: bytes, field: str, value: int | bytes, *, redigest: bool
     """
     pdu_type, flags, hlen = PduType(raw[0]), raw[1], raw[2]
     if field == "HDGST":
-        where = Field(field, hlen, DIGEST_LENGTH)
+        where = octets(field, hlen, DIGEST_LENGTH)
     elif field == "DDGST":
-        where = Field(field, len(raw) - DIGEST_LENGTH, DIGEST_LENGTH)
+        where = octets(field, len(raw) - DIGEST_LENGTH, DIGEST_LENGTH)
     else:
         where = FIELDS[pdu_type][field]
     new = value if isinstance(value, bytes) else value.to_bytes(where.size, "little")
     if len(new) != where.size:
         raise LocalProtocolError(f"{field} has {where.size} bytes, not {len(new)}")
-    out = raw[: where.offset] + new + raw[where.offset + where.size :]
+    out = put(raw, where, new)
     if redigest and field not in ("HDGST", "DDGST") and flags & Flag.HDGSTF & KINDS[pdu_type].flags:
         out = out[:hlen] + _digest(out[:hlen]) + out[hlen + DIGEST_LENGTH :]
     return out

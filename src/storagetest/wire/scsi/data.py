@@ -10,8 +10,7 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from storagetest.errors import RemoteProtocolError
-from storagetest.wire.hexdump import hex_short
+from storagetest.wire.bitfields import require_bytes
 
 __all__ = [
     "BlockLimits",
@@ -34,13 +33,6 @@ __all__ = [
 ]
 
 
-def _want(data: bytes, size: int, what: str) -> None:
-    if len(data) < size:
-        raise RemoteProtocolError(
-            f"SCSI: {what} of {len(data)} bytes, at least {size} are due: {hex_short(data)}"
-        )
-
-
 @dataclass(frozen=True, slots=True)
 class Inquiry:
     """Standard INQUIRY data (SPC-4, table of standard INQUIRY data format)."""
@@ -60,7 +52,7 @@ class Inquiry:
 
 def decode_inquiry(data: bytes) -> Inquiry:
     """Read standard INQUIRY data of at least 36 bytes."""
-    _want(data, 36, "standard INQUIRY data")
+    require_bytes(data, 36, "SCSI: standard INQUIRY data")
 
     def text(start: int, end: int) -> str:
         return data[start:end].decode("ascii", "replace")
@@ -92,9 +84,9 @@ class VpdPage:
 
 def decode_vpd(data: bytes) -> VpdPage:
     """Read any VPD page whole."""
-    _want(data, 4, "a VPD page")
+    require_bytes(data, 4, "SCSI: a VPD page")
     length = int.from_bytes(data[2:4], "big")
-    _want(data, 4 + length, f"VPD page {data[1]:02x}h")
+    require_bytes(data, 4 + length, f"SCSI: VPD page {data[1]:02x}h")
     return VpdPage(data[0] >> 5, data[0] & 0x1F, data[1], data[4 : 4 + length])
 
 
@@ -112,8 +104,8 @@ def decode_designators(page: VpdPage) -> tuple[Designator, ...]:
     """Read the descriptors of page 83h."""
     found, rest = [], page.body
     while rest:
-        _want(rest, 4, "a designation descriptor")
-        _want(rest, 4 + rest[3], "a designation descriptor")
+        require_bytes(rest, 4, "SCSI: a designation descriptor")
+        require_bytes(rest, 4 + rest[3], "SCSI: a designation descriptor")
         found.append(Designator(rest[0] & 0x0F, rest[1] >> 4 & 0x3, rest[1] & 0x0F, rest[4 : 4 + rest[3]]))
         rest = rest[4 + rest[3] :]
     return tuple(found)
@@ -153,7 +145,7 @@ class BlockLimits:
 
 def decode_block_limits(page: VpdPage) -> BlockLimits:
     """Read page B0h; the short page of SBC-2 (0Ch) reports no unmap limits."""
-    _want(page.body, 12, "the Block Limits page")
+    require_bytes(page.body, 12, "SCSI: the Block Limits page")
     body = page.body.ljust(60, b"\0")
     return BlockLimits(
         max_compare_and_write=body[1],
@@ -181,7 +173,7 @@ class Provisioning:
 
 def decode_provisioning(page: VpdPage) -> Provisioning:
     """Read page B2h."""
-    _want(page.body, 4, "the Logical Block Provisioning page")
+    require_bytes(page.body, 4, "SCSI: the Logical Block Provisioning page")
     flags = page.body[1]
     return Provisioning(
         unmap=bool(flags & 0x80),
@@ -211,27 +203,27 @@ class Capacity:
 
 def decode_capacity10(data: bytes) -> Capacity:
     """Read READ CAPACITY(10) data."""
-    _want(data, 8, "READ CAPACITY(10) data")
+    require_bytes(data, 8, "SCSI: READ CAPACITY(10) data")
     return Capacity(*struct.unpack(">II", data[:8]))
 
 
 def decode_capacity16(data: bytes) -> Capacity:
     """Read READ CAPACITY(16) data."""
-    _want(data, 32, "READ CAPACITY(16) data")
+    require_bytes(data, 32, "SCSI: READ CAPACITY(16) data")
     last, size = struct.unpack(">QI", data[:12])
     return Capacity(last, size, bool(data[14] & 0x80), bool(data[14] & 0x40), bool(data[12] & 0x01))
 
 
 def decode_luns(data: bytes) -> tuple[int, ...]:
     """Read REPORT LUNS data: 8-byte logical unit numbers. A list that is cut short gives what is there."""
-    _want(data, 8, "REPORT LUNS data")
+    require_bytes(data, 8, "SCSI: REPORT LUNS data")
     listed = data[8 : 8 + int.from_bytes(data[:4], "big")]
     return tuple(int.from_bytes(listed[at : at + 8], "big") for at in range(0, len(listed) - 7, 8))
 
 
 def decode_mode6(data: bytes) -> Mapping[int, bytes]:
     """Read MODE SENSE(6) data: pages by code (page_0 format only), without their two header bytes."""
-    _want(data, 4, "MODE SENSE(6) data")
+    require_bytes(data, 4, "SCSI: MODE SENSE(6) data")
     rest, pages = data[4 + data[3] : data[0] + 1], {}
     while len(rest) >= 2 and not rest[0] & 0x40 and len(rest) >= 2 + rest[1]:
         pages[rest[0] & 0x3F] = rest[2 : 2 + rest[1]]
