@@ -169,7 +169,7 @@ def test_a(x): assert x != 3
 
 WIRE = """
 import socket
-from storagetest.wire.tcp import Link
+from storagetest.wire.tcp import RecordedConnection
 
 def words():
     return lambda outgoing, data: [(data.decode(), [])]
@@ -177,7 +177,7 @@ def words():
 @pytest.mark.case("W-1", section="1", level="MUST")
 def test_wire(wire_log):
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        with Link.connect(*listener.getsockname(), deadline=5) as link:
+        with RecordedConnection.connect(*listener.getsockname(), deadline=5) as link:
             peer, _ = listener.accept()
             wire_log.add(link, name="greeting", decoder=words, port=4420)
             link.send(b"hello")
