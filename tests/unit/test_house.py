@@ -10,7 +10,7 @@ import pytest
 from storagetest.protocols.base import protocols
 
 SOURCE = Path(__file__).parents[2] / "src" / "storagetest"
-EVERYBODY = {"errors", "units", "polling", "concurrency"}
+EVERYBODY = {"concurrency", "deprecation", "errors", "polling", "units"}
 
 # What a room may import of ours, besides itself and these leaf modules. A room that is not named may
 # import any room but those on top.

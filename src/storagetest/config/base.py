@@ -26,10 +26,12 @@ from pydantic import (
     Strict,
     WithJsonSchema,
     field_validator,
+    model_validator,
 )
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from storagetest import units
+from storagetest.deprecation import warn_renamed
 from storagetest.errors import ConfigError
 
 __all__ = [
@@ -282,6 +284,24 @@ class Model(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True, hide_input_in_errors=True
     )
+
+    renamed_keys: ClassVar[Mapping[str, str]] = {}
+    """Old keys that are accepted for one release, with the key that replaces each."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _accept_renamed_keys(cls, data: object) -> object:
+        if not isinstance(data, dict) or not cls.renamed_keys.keys() & data.keys():
+            return data
+        accepted: dict[object, object] = {}
+        for key, value in data.items():
+            new = cls.renamed_keys.get(key, key)
+            if new != key:
+                if new in data:
+                    raise ValueError(f"{key} is the old name of {new}: give one of them")
+                warn_renamed("key", key, new, "targets file")
+            accepted[new] = value
+        return accepted
 
     @field_validator("*")
     @classmethod

@@ -1,4 +1,4 @@
-"""What takes an administrator: command lines by which a suite has a server or a client do it.
+"""The ``controls`` of a target: command lines for actions that only an administrator can perform.
 
     targets:
       san:
@@ -8,12 +8,13 @@
           grow: [sh, -c, "lvextend --size 2g vg/lun0"]     # on the server
           shrink: [sh, -c, "lvreduce --yes --size 1g vg/lun0"]
 
-Nothing is done that is not written there: a case that takes a control is skipped where there is none.
+A suite runs only the command lines that the targets file gives. A case that needs another one is skipped.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, model_validator
 
@@ -22,29 +23,31 @@ from storagetest.config.base import Items, Model
 __all__ = ["Command", "Controls"]
 
 Command = Annotated[Items[str], Field(min_length=1)]
-"""A program and its arguments, which no shell looks at."""
+"""A program and its arguments. No shell interprets them."""
 
 
 class Controls(Model):
-    """Command lines, in pairs: what one does the other undoes."""
+    """Pairs of command lines: the second of a pair undoes the first."""
+
+    renamed_keys: ClassVar[Mapping[str, str]] = {"cut_off": "isolate", "let_back": "reconnect"}
 
     grow: Command | None = None
     """Run on the target's `server`: makes the device larger."""
 
     shrink: Command | None = None
-    """Run on the target's `server`: makes the device as it was before `grow`."""
+    """Run on the target's `server`: restores the size that the device had before `grow`."""
 
-    cut_off: Command | None = None
-    """Run on a client: from now on nothing that it sends reaches the target, as if it had lost its power."""
+    isolate: Command | None = None
+    """Run on a client: drop all packets between the client and the target, as after a power loss."""
 
-    let_back: Command | None = None
-    """Run on a client: undoes `cut_off`."""
+    reconnect: Command | None = None
+    """Run on a client: undo `isolate`."""
 
     @model_validator(mode="after")
     def _in_pairs(self) -> Self:
-        for one, other in (("grow", "shrink"), ("cut_off", "let_back")):
+        for one, other in (("grow", "shrink"), ("isolate", "reconnect")):
             if (getattr(self, one) is None) is not (getattr(self, other) is None):
-                raise ValueError(f"{one} and {other} go together: what one does the other undoes")
+                raise ValueError(f"{one} and {other} go together: the second undoes the first")
         return self
 
     @property
@@ -53,6 +56,6 @@ class Controls(Model):
         return self.grow is not None
 
     @property
-    def cuts_off(self) -> bool:
-        """Whether a client can be cut off."""
-        return self.cut_off is not None
+    def isolates(self) -> bool:
+        """Whether a client can be isolated from the target."""
+        return self.isolate is not None

@@ -123,13 +123,13 @@ class RunState:
         """What suites may ask of ``variant``: what its protocol can do, and what the file says of it.
 
         That is ``two_clients``, ``same_data`` (another target serves the same files) and, by its controls,
-        ``resize`` and ``cut_off``.
+        ``resize`` and ``isolation``.
         """
         said = {
             "two_clients": len({machine_id(machine) for machine in variant.clients}) > 1,
             "same_data": variant.same_data is not None,
             "resize": variant.controls.resizes,
-            "cut_off": variant.controls.cuts_off,
+            "isolation": variant.controls.isolates,
         }
         more = {name for name, holds in said.items() if holds}
         return self.protocol(variant).capabilities(variant.options) | more

@@ -29,9 +29,9 @@ def isolated(
     isolated, so the journal's step then isolates it and tries again: only a control that fails always is an
     error.
     """
-    assert controls.cut_off is not None, "needs('cut_off')"
-    assert controls.let_back is not None, "needs('cut_off')"
-    isolate, reconnect = controls.cut_off, controls.let_back
+    assert controls.isolate is not None, "needs('isolation')"
+    assert controls.reconnect is not None, "needs('isolation')"
+    isolate, reconnect = controls.isolate, controls.reconnect
     back = shlex.join(reconnect)
     undo = ["sh", "-c", f"{back} || {{ {shlex.join(isolate)} && {back}; }}"]
     entry = Journal(client).open(f"isolation from {target}", [undo])

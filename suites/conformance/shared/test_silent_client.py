@@ -24,7 +24,7 @@ import pytest
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.needs("filesystem", "shared", "two_clients", "cut_off"),
+    pytest.mark.needs("filesystem", "shared", "two_clients", "isolation"),
     pytest.mark.case(section="RFC 7530 9.6; MS-SMB2 3.3.7.1", level="MUST", kills=()),
 ]
 

@@ -6,6 +6,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from storagetest.config.schema import make_schema
+from storagetest.deprecation import StoragetestDeprecationWarning
 from storagetest.errors import ConfigError
 
 HEAD = """\
@@ -22,21 +23,21 @@ def target(said: str, *, server: str = "server: array") -> str:
 
 def test_controls_are_command_lines_in_pairs(load_text):
     said = (
-        "controls: {grow: [lvextend, -L, 2g], shrink: [lvreduce, -L, 1g], cut_off: [cut], let_back: [mend]}"
+        "controls: {grow: [lvextend, -L, 2g], shrink: [lvreduce, -L, 1g], isolate: [cut], reconnect: [mend]}"
     )
     (variant,) = load_text(target(said)).variants
     assert variant.controls.grow == ("lvextend", "-L", "2g")
-    assert variant.controls.let_back == ("mend",)
-    assert (variant.controls.resizes, variant.controls.cuts_off) == (True, True)
+    assert variant.controls.reconnect == ("mend",)
+    assert (variant.controls.resizes, variant.controls.isolates) == (True, True)
     (plain,) = load_text(target("optional: false")).variants
-    assert (plain.controls.resizes, plain.controls.cuts_off) == (False, False)
+    assert (plain.controls.resizes, plain.controls.isolates) == (False, False)
 
 
 @pytest.mark.parametrize(
     ("said", "server", "sentence"),
     [
         ("controls: {grow: [x]}", "server: array", "grow and shrink go together"),
-        ("controls: {let_back: [x]}", "server: array", "cut_off and let_back go together"),
+        ("controls: {reconnect: [x]}", "server: array", "isolate and reconnect go together"),
         ("controls: {grow: [], shrink: [x]}", "server: array", "grow"),
         ("controls: {grow: ls -l, shrink: [x]}", "server: array", "grow"),
         ("controls: {halt: [x]}", "server: array", "halt"),
@@ -66,3 +67,14 @@ def test_the_schema_knows_them(kinds):
     validator.validate(document(controls={"grow": ["x"], "shrink": ["y"]}, same_data="second"))
     for bad in ({"halt": ["x"]}, {"grow": []}, {"grow": "x"}):
         assert list(validator.iter_errors(document(controls=bad)))
+
+
+def test_the_old_keys_are_accepted_with_a_warning(load_text):
+    text = target("controls: {cut_off: [cut], let_back: [mend]}")
+    with pytest.warns(
+        StoragetestDeprecationWarning, match="the key (cut_off|let_back) .* Use (isolate|reconnect)"
+    ):
+        (variant,) = load_text(text).variants
+    assert variant.controls.isolate == ("cut",)
+    with pytest.raises(ConfigError, match="cut_off is the old name of isolate: give one of them"):
+        load_text(target("controls: {cut_off: [a], isolate: [b], reconnect: [c]}"))

@@ -30,7 +30,7 @@ from storagetest.config.controls import Controls
 from storagetest.hosts import LocalHost, undo_journal
 from storagetest.runner.isolation import isolated
 undo_journal.Journal.__init__.__defaults__ = (sys.argv[1],)
-controls = Controls.model_validate({"cut_off": ["touch", sys.argv[2]], "let_back": ["rm", sys.argv[2]]})
+controls = Controls.model_validate({"isolate": ["touch", sys.argv[2]], "reconnect": ["rm", sys.argv[2]]})
 with isolated(LocalHost(), controls, target="nas", reconnected=lambda: True):
     print("changed", flush=True)
     time.sleep(300)
@@ -120,7 +120,7 @@ def test_a_lost_path_is_restored(
 
 
 def test_a_client_that_is_reconnected_by_the_run_has_no_entry(default: Path, flag: Path) -> None:
-    controls = Controls.model_validate({"cut_off": ["touch", str(flag)], "let_back": ["rm", str(flag)]})
+    controls = Controls.model_validate({"isolate": ["touch", str(flag)], "reconnect": ["rm", str(flag)]})
     with isolated(LocalHost(), controls, target="nas", reconnected=lambda: True):
         assert flag.exists()
         [entry] = Journal(LocalHost()).entries()
@@ -134,7 +134,7 @@ def test_a_client_that_is_reconnected_by_the_run_has_no_entry(default: Path, fla
 
 @pytest.mark.usefixtures("default")
 def test_a_client_that_cannot_be_reconnected_keeps_its_entry() -> None:
-    controls = Controls.model_validate({"cut_off": ["true"], "let_back": ["false"]})
+    controls = Controls.model_validate({"isolate": ["true"], "reconnect": ["false"]})
     with (
         pytest.raises(HostError, match="`false` exited 1"),
         isolated(LocalHost(), controls, target="nas", reconnected=lambda: True),

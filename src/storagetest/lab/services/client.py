@@ -11,8 +11,8 @@ from storagetest.lab.services import Service, Value
 __all__ = ["CUT_OFF", "SERVICE"]
 
 CUT_OFF: dict[str, Value] = {
-    "cut_off": ["tc", "qdisc", "replace", "dev", "eth0", "root", "netem", "loss", "100%"],
-    "let_back": ["tc", "qdisc", "delete", "dev", "eth0", "root"],
+    "isolate": ["tc", "qdisc", "replace", "dev", "eth0", "root", "netem", "loss", "100%"],
+    "reconnect": ["tc", "qdisc", "delete", "dev", "eth0", "root"],
 }
 """Controls of a target (storagetest.config.controls): nothing that the client sends gets onto the network."""
 
