@@ -20,7 +20,7 @@ from storagetest.errors import HostError, StoragetestError, TargetDead
 from storagetest.hosts import UndoStatus, clean
 from storagetest.protocols.base import AttachmentKind, protocols
 
-pytestmark = [pytest.mark.lab, pytest.mark.evidence]
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
 DEADLINE = 20.0
 
 

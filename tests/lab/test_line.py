@@ -187,7 +187,7 @@ def test_a_client_that_does_not_exist(line: Line) -> None:
     errs_once(line, "no-such-host.invalid")
 
 
-@pytest.mark.evidence
+@pytest.mark.slow
 def test_a_target_that_hangs_in_mid_run_is_found_dead_once(line: Line, lab, client) -> None:
     machine = lab.vm("appliance")
     process = line.start(*only("nfs-v4.2-nconnect1"), profile="long")

@@ -90,7 +90,7 @@ def test_what_crossed_the_wire_is_what_the_load_says(client, appliance):
     assert sample.headroom.network is None  # a virtual card has no speed
 
 
-@pytest.mark.evidence
+@pytest.mark.slow
 def test_a_client_that_loses_power_in_mid_run_is_an_error_that_says_so(lab: Lab, client: WatchedHost):
     victim = connect(lab, "client1")  # with a connection of its own, so that the others' is not suspected
     caught: list[StoragetestError] = []

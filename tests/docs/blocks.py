@@ -2,7 +2,7 @@
 
 A block of shell says in a comment above it what is to become of it:
 
-    <!-- run -->            run by tests/published, in the page's own directory; ``run: exit 0, 1`` allows
+    <!-- run -->            run by tests/docs, in the page's own directory; ``run: exit 0, 1`` allows
                             these statuses, ``run: root`` wants root
     <!-- lab -->            run by tests/lab/test_tutorial.py; ``lab: exit 1``; ``lab: html`` wants npm's
                             registry, and is run by hand

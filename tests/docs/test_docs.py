@@ -22,7 +22,7 @@ def each(wanted: list[Block]) -> pytest.MarkDecorator:
 
 @each([block for block in ALL if block.language in SHELL])
 def test_what_becomes_of_a_command_is_said(block: Block):
-    assert block.word, "a comment above it says run, lab, or by hand and why (tests/published/blocks.py)"
+    assert block.word, "a comment above it says run, lab, or by hand and why (tests/docs/blocks.py)"
     assert block.word != "by hand" or block.more, "by hand: why?"
 
 
