@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "published"))  # importlib mode leaves sys.path alone
+sys.path.insert(0, str(Path(__file__).parents[1] / "docs"))  # importlib mode leaves sys.path alone
 
 from blocks import ROOT, Shell, blocks
 
