@@ -7,6 +7,7 @@ Nothing is idle and nothing runs at once: while one is measured, the other is on
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from storagetest.measure.run import Run
 from storagetest.runner.measurement import Measurement
@@ -28,12 +29,15 @@ def run_interleaved(
     """Measure at least ``repeats`` pairs, and further ones while a gate of ``left`` is undecided.
 
     Budget and errors are those of :func:`storagetest.runner.measurement.run_case`, counted in pairs.
+    If a side reaches no steady state, no pair is measured, and both runs are INVALID with that reason.
     """
     with left, right:
         for bench in (left, right):
             bench.prepare()
         for bench in (left, right):
             bench.reach_steady_state(keep=False)
+        if left.not_steady or right.not_steady:
+            return _not_measured(left, right, gates, confidence)
         pairs = 0
 
         def pair(of: int) -> None:
@@ -52,6 +56,22 @@ def run_interleaved(
             bench.finish()
         runs = left.run, right.run
         return *runs, tuple(mark_client_limited(verdict, *runs) for verdict in verdicts)
+
+
+def _not_measured(
+    left: Measurement, right: Measurement, gates: Sequence[Threshold], confidence: float
+) -> tuple[Run, Run, tuple[Verdict, ...]]:
+    """Return both runs without repeats: each is INVALID by itself, or because of the other."""
+    for bench in (left, right):
+        bench.finish()
+    runs = left.run, right.run
+    first, second = (
+        run
+        if run.invalid
+        else replace(run, invalid=tuple(f"{other.variant}: {why}" for why in other.invalid))
+        for run, other in (runs, runs[::-1])
+    )
+    return first, second, _judge(first, second, gates, confidence, None)
 
 
 def _judge(

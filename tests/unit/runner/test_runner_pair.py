@@ -12,6 +12,8 @@ from storagetest.verdict import ErrorPlan, Outcome, Threshold
 from storagetest.workloads.base import LoadSize
 
 CASE = CaseInfo("test_x", "scripted", "t", "a", "local", "here", "smoke")
+SCALE = LoadSize(size=1 << 20, ramp=0.0, runtime=0.1)
+PTS = replace(SCALE, steady="pts", steady_rounds=6)
 GATE = Threshold(METRICS["iops"], ">=", 1.5, "iops: a >= 1.5 x b", "", "b")
 
 
@@ -36,7 +38,7 @@ def pair(scripted, attachment):
                     load,
                     load.Options(),
                     replace(attachment),
-                    LoadSize(size=1 << 20, ramp=0.0, runtime=0.1),
+                    more.get("scale", SCALE),
                     case=replace(CASE, variant=name),
                     fills=PrefillCache(),
                 )
@@ -72,3 +74,23 @@ def test_what_cannot_be_told_stops_at_the_budget(pair):
     _, (left, _, (verdict,)) = pair([100.0, 200.0] * 4, [100.0] * 8, max_repeats=5)
     assert verdict.outcome is Outcome.INVALID
     assert len(left.samples) == 5
+
+
+@pytest.mark.parametrize("unsteady", ["a", "b"])
+def test_without_a_steady_state_of_both_no_pair_is_measured_and_both_are_invalid(pair, unsteady):
+    falling, level = [1000.0 / (1 + number) for number in range(12)], [100.0] * 12
+    figures = (falling, level) if unsteady == "a" else (level, falling)
+    did, (left, right, (verdict,)) = pair(*figures, scale=PTS)
+    assert len(did) == 2 + 6 + 5  # the fills, the budget of one, and the window of the other
+    assert verdict.outcome is Outcome.INVALID
+    assert "no steady state (pts, 6 rounds: iops ranges over " in verdict.reason
+    for run in (left, right):
+        assert run.samples == ()
+        assert "no steady state" in run.invalid[0]
+        assert run.invalid[0].startswith(f"{unsteady}: ") == (run.variant != unsteady)
+
+
+def test_pairs_are_measured_once_both_are_steady(pair):
+    _, (left, right, (verdict,)) = pair([200.0] * 12, [100.0] * 12, scale=PTS)
+    assert verdict.outcome is Outcome.PASS
+    assert [len(run.samples) for run in (left, right)] == [3, 3]
