@@ -25,9 +25,9 @@ from pathlib import Path
 import made_up_results
 
 from storagetest.errors import StoragetestError
-from storagetest.report.html import generate
+from storagetest.report.allure.html import generate
 from storagetest.report.page.document import document
-from storagetest.report.page.given import given
+from storagetest.report.page.model import build_page_data
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "unit" / "report"))  # the browser's
 
@@ -45,7 +45,7 @@ import sys
 sys.path.insert(0, {benchmarks!r})
 import made_up_results
 import pytest
-from storagetest.report import allure
+from storagetest.report.allure import reporter as allure
 
 RECORDS = list(made_up_results.records({count}))
 
@@ -103,14 +103,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _comparison(place: Path, count: int) -> Path:
     began = time.monotonic()
-    found = given(
+    data = build_page_data(
         made_up_results.records(count, evidence=False),
         cases=tuple(made_up_results.cases(count // 10)),
         sources=["made up"],
     )
     made = time.monotonic()
     page = place / "comparison.html"
-    page.write_text(document(found, title=f"{count:,} made-up cases"), encoding="utf-8")
+    page.write_text(document(data, title=f"{count:,} made-up cases"), encoding="utf-8")
     print(
         f"comparison  made in {time.monotonic() - made:.1f} s (the results in {made - began:.1f} s)",
         flush=True,

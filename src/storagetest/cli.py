@@ -14,14 +14,11 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from storagetest import __version__, installed_suites
-from storagetest.commands import check, clean, completion, init, reference, targets
+from storagetest.commands import check, clean, compare, completion, init, reference, targets
 from storagetest.config.validation import suggest
 from storagetest.errors import ConfigError, StoragetestError
 from storagetest.lab import cli as lab_cli
 from storagetest.report import cli as report_cli
-from storagetest.report import coverage_page
-from storagetest.report.exports import cli as export_cli
-from storagetest.report.page import cli as page_cli
 
 __all__ = ["main"]
 
@@ -32,9 +29,7 @@ COMMANDS = (
     check,
     targets,
     report_cli,
-    coverage_page,
-    export_cli,
-    page_cli,
+    compare,
     clean,
     installed_suites,
     lab_cli,
@@ -45,10 +40,10 @@ COMMANDS = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
-    parser = _parser()
-    completion.complete(parser)
-    arguments = parser.parse_args(argv)
     try:
+        parser = _parser()
+        completion.complete(parser)
+        arguments = parser.parse_args(report_cli.current_spelling(sys.argv[1:] if argv is None else argv))
         status: int = arguments.func(arguments)
     except ConfigError as error:
         # The same override is pytest's --st-set and our --set.

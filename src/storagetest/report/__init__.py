@@ -1,8 +1,10 @@
-"""Subscribers of finished runs and verdicts: each prints or files what it is given and computes nothing.
+"""Subscribers of finished runs and verdicts: each prints or writes them and computes nothing.
 
-- ``base``: what they are given (:class:`~storagetest.report.base.Record`) and what they are;
-- ``figures``: a record's values as text, the same in every report;
+- ``base``: :class:`~storagetest.report.base.Record` and :class:`~storagetest.report.base.Summary`;
+- ``metric_values``: a record's values as text, the same in every report;
 - ``jsonl``: results.jsonl, written and read; ``terminal``: the table; ``junit``: properties;
-- ``allure`` and ``categories``: what Allure is told; ``html``, ``node`` and ``offline``: its page, made here;
-- ``cli``: ``storagetest report``.
+- ``baseline``, ``compare``, ``coverage``: what is stored, compared and counted;
+- ``chart``, ``latency_chart``, ``timeline``: drawings; ``templates``: the HTML templates;
+- ``allure``: Allure's results and HTML report; ``page``: the comparison report;
+- ``formats``: ONE module a report format; ``cli``: ``storagetest report``.
 """

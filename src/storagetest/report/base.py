@@ -1,11 +1,11 @@
-"""What a report is given: one :class:`Record` for every finished case, and a :class:`Summary` at the end.
+"""What a report subscribes to: a :class:`Record` of every finished case, and a :class:`Summary` at the end.
 
 Reports subscribe and print. None of them computes a figure: values come from the samples, intervals from the
 verdicts, and what must be aggregated is aggregated by :mod:`storagetest.measure`.
 
 Records are made where the case runs and reported by the controlling process alone, so one process writes each
-file. The one exception is Allure, which must be spoken to inside the running test, in the process that runs
-it.
+file. The one exception is Allure, whose hooks are called inside the running test, in the process that
+runs it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["Record", "Reporter", "Status", "Summary"]
 
 
 class Status(Enum):
-    """How a case ended. INVALID is neither a pass nor a fail; ERROR says that our own line broke."""
+    """How a case ended. INVALID is neither a pass nor a fail; ERROR is a fault of our infrastructure."""
 
     PASSED = "passed"
     FAILED = "failed"

@@ -35,10 +35,10 @@ from storagetest.verdict.baseline import Reference
 __all__ = [
     "MOST_SESSIONS",
     "SCHEMA",
-    "Entry",
-    "Key",
-    "Session",
-    "Stored",
+    "BaselineEntry",
+    "BaselineFile",
+    "BaselineSession",
+    "CaseKey",
     "entries_of",
     "key_of",
     "load",
@@ -53,7 +53,7 @@ Object = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Key:
+class CaseKey:
     """What a case is known by; ``parameters`` are JSON with sorted names."""
 
     case: str
@@ -65,7 +65,7 @@ class Key:
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class BaselineSession:
     """The values of one session's runs by metric, in base units; ``started`` in seconds since the epoch."""
 
     started: float
@@ -74,49 +74,49 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class BaselineEntry:
     """One case's sessions, the oldest first, and what the names of its metrics mean."""
 
-    key: Key
+    key: CaseKey
     metrics: Mapping[str, Metric]
-    sessions: tuple[Session, ...]
+    sessions: tuple[BaselineSession, ...]
 
     def reference(self, metric: str, source: str = "") -> Reference:
         """Return what the case's ``metric`` was in each session that has it."""
         values = (session.values.get(metric, ()) for session in self.sessions)
         return Reference(tuple(each for each in values if each), source)
 
-    def joined(self, other: Entry) -> Entry:
+    def joined(self, other: BaselineEntry) -> BaselineEntry:
         """Return both entries' sessions, the oldest first."""
         sessions = sorted((*self.sessions, *other.sessions), key=lambda session: session.started)
         return replace(self, metrics={**self.metrics, **other.metrics}, sessions=tuple(sessions))
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class BaselineFile:
     """What a path holds. ``learned``: it is a baseline; ``left_out`` records were INVALID by themselves."""
 
-    entries: Mapping[Key, Entry]
+    entries: Mapping[CaseKey, BaselineEntry]
     learned: bool = False
     left_out: int = 0
 
 
-def key_of(run: Run) -> Key:
+def key_of(run: Run) -> CaseKey:
     """Return what the run's case is known by."""
     return make_key(run.case, run.workload, run.variant, run.client, run.profile, run.parameters)
 
 
 def make_key(
     case: str, workload: str, variant: str, client: str, profile: str, parameters: Mapping[str, Any]
-) -> Key:
+) -> CaseKey:
     """Return what such a case is known by."""
     plain = json.dumps(jsonl.plain(parameters), sort_keys=True, ensure_ascii=False)
-    return Key(case, workload, variant, client, profile, plain)
+    return CaseKey(case, workload, variant, client, profile, plain)
 
 
-def entries_of(records: Iterable[Record]) -> Mapping[Key, Entry]:
+def entries_of(records: Iterable[Record]) -> Mapping[CaseKey, BaselineEntry]:
     """Return an entry for each case, with a session for each of its records that is valid."""
-    entries: dict[Key, Entry] = {}
+    entries: dict[CaseKey, BaselineEntry] = {}
     for record in records:
         run = record.run
         if run.invalid or not run.samples:
@@ -125,30 +125,32 @@ def entries_of(records: Iterable[Record]) -> Mapping[Key, Entry]:
         for sample in run.samples:
             for name, value in sample.values.items():
                 values.setdefault(name, []).append(value)
-        session = Session(run.started, {name: tuple(each) for name, each in values.items()}, run.versions)
+        session = BaselineSession(
+            run.started, {name: tuple(each) for name, each in values.items()}, run.versions
+        )
         metrics = {name: metric for name, metric in run.metrics.items() if name in values}
-        entry = Entry(key_of(run), metrics, (session,))
+        entry = BaselineEntry(key_of(run), metrics, (session,))
         entries[entry.key] = entries[entry.key].joined(entry) if entry.key in entries else entry
     return entries
 
 
-def load(path: Path, *, on_torn: Callable[[str], None] | None = None) -> Stored:
+def load(path: Path, *, on_torn: Callable[[str], None] | None = None) -> BaselineFile:
     """Return what a baseline (file or directory) or a results.jsonl holds.
 
     Raises :class:`ResultError` that starts with the path.
     """
     if path.is_dir():
-        entries: dict[Key, Entry] = {}
+        entries: dict[CaseKey, BaselineEntry] = {}
         for file in sorted(path.glob("*.json")):
             _merge(entries, _read(file, _text(file)))
-        return Stored(entries, learned=True)
+        return BaselineFile(entries, learned=True)
     text = _text(path)
     if not text.lstrip().startswith("{") or f'"{SCHEMA.partition("/")[0]}/' not in text[:200]:
         records = jsonl.read(path, on_torn=on_torn)
-        return Stored(entries_of(records), left_out=sum(bool(record.run.invalid) for record in records))
-    found: dict[Key, Entry] = {}
+        return BaselineFile(entries_of(records), left_out=sum(bool(record.run.invalid) for record in records))
+    found: dict[CaseKey, BaselineEntry] = {}
     _merge(found, _read(path, text))
-    return Stored(found, learned=True)
+    return BaselineFile(found, learned=True)
 
 
 def save(path: Path, records: Iterable[Record]) -> int:
@@ -181,20 +183,20 @@ def _is_fit(record: Record) -> bool:
     return not regressed and record.ended not in (Status.ERROR, Status.FAILED)
 
 
-def _joined(file: Path, fresh: Mapping[Key, Entry]) -> Mapping[Key, Entry]:
-    entries: dict[Key, Entry] = {}
+def _joined(file: Path, fresh: Mapping[CaseKey, BaselineEntry]) -> Mapping[CaseKey, BaselineEntry]:
+    entries: dict[CaseKey, BaselineEntry] = {}
     if file.exists():
         _merge(entries, _read(file, _text(file)))
     _merge(entries, fresh.values())
     return {key: replace(entry, sessions=entry.sessions[-MOST_SESSIONS:]) for key, entry in entries.items()}
 
 
-def _merge(entries: dict[Key, Entry], more: Iterable[Entry]) -> None:
+def _merge(entries: dict[CaseKey, BaselineEntry], more: Iterable[BaselineEntry]) -> None:
     for entry in more:
         entries[entry.key] = entries[entry.key].joined(entry) if entry.key in entries else entry
 
 
-def _file_name(key: Key) -> str:
+def _file_name(key: CaseKey) -> str:
     words = re.sub(r"[^A-Za-z0-9.]+", "-", f"{key.workload}-{key.variant}").strip("-")
     digest = hashlib.sha256(json.dumps(_key_to_json(key), sort_keys=True).encode()).hexdigest()
     return f"{words[:80]}-{digest[:10]}.json"
@@ -209,7 +211,7 @@ def _text(path: Path) -> str:
         raise ResultError(f"{path}: not text in UTF-8") from None
 
 
-def _write(path: Path, entries: Mapping[Key, Entry]) -> None:
+def _write(path: Path, entries: Mapping[CaseKey, BaselineEntry]) -> None:
     document = {"schema": SCHEMA, "cases": [_to_json(entry) for _, entry in sorted(entries.items())]}
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
     text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)
@@ -220,7 +222,7 @@ def _write(path: Path, entries: Mapping[Key, Entry]) -> None:
         scratch.unlink(missing_ok=True)
 
 
-def _key_to_json(key: Key) -> Object:
+def _key_to_json(key: CaseKey) -> Object:
     return {
         "case": key.case,
         "workload": key.workload,
@@ -231,7 +233,7 @@ def _key_to_json(key: Key) -> Object:
     }
 
 
-def _to_json(entry: Entry) -> Object:
+def _to_json(entry: BaselineEntry) -> Object:
     floors = {name: entry.reference(name).floor for name in entry.metrics}
     return {
         **_key_to_json(entry.key),
@@ -248,7 +250,7 @@ def _to_json(entry: Entry) -> Object:
     }
 
 
-def _read(path: Path, text: str) -> list[Entry]:
+def _read(path: Path, text: str) -> list[BaselineEntry]:
     try:
         document = json.loads(text)
     except ValueError as error:
@@ -271,7 +273,7 @@ _RENAMED = {
 """Cases of our suites that had another node id in an earlier version; a baseline of then is still read."""
 
 
-def _from_json(document: Mapping[str, Any]) -> Entry:
+def _from_json(document: Mapping[str, Any]) -> BaselineEntry:
     case, workload, variant, client, profile = (
         str(document[name]) for name in ("case", "workload", "variant", "client", "profile")
     )
@@ -279,7 +281,7 @@ def _from_json(document: Mapping[str, Any]) -> Entry:
         case = case.replace(old, new)
     key = make_key(case, workload, variant, client, profile, document["parameters"])
     sessions = tuple(
-        Session(
+        BaselineSession(
             float(session["started"]),
             {str(name): tuple(map(float, values)) for name, values in session["values"].items()},
             dict(session.get("versions", {})),
@@ -287,4 +289,4 @@ def _from_json(document: Mapping[str, Any]) -> Entry:
         for session in document["sessions"]
     )
     metrics = {str(name): jsonl.metric_from_json(each) for name, each in document["metrics"].items()}
-    return Entry(key, metrics, sessions)
+    return BaselineEntry(key, metrics, sessions)

@@ -21,7 +21,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["COLOURS", "LOOKS", "Axis", "Line", "chart_svg", "chart_table"]
+__all__ = ["COLOURS", "LOOKS", "Axis", "ChartTable", "Line", "chart_svg", "chart_table"]
 
 LOOKS = 8
 """How many lines can be told apart in one chart."""
@@ -72,6 +72,15 @@ class Line:
     joined: bool = True
     dashed_from: float | None = None
     ranges: Sequence[tuple[float, float] | None] = field(default=())
+
+
+@dataclass(frozen=True, slots=True)
+class ChartTable:
+    """The values of a chart: ``heads`` and ``rows`` of texts, the first column for the x axis."""
+
+    caption: str
+    heads: Sequence[str]
+    rows: Sequence[Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,24 +138,17 @@ def chart_svg(
     return "".join([*parts, *legend, "</svg>"])
 
 
-def chart_table(lines: Sequence[Line], x: Axis, y: Axis, *, most: int = 40) -> str:
-    """Return what the chart shows as an HTML table: a row for each x, a column for each line."""
+def chart_table(lines: Sequence[Line], x: Axis, y: Axis, *, most: int = 40) -> ChartTable:
+    """Return the chart's values as a table: a row for each x, a column for each line."""
     values = [dict(line.points) for line in lines]
     rows = sorted({at for line in lines for at, _ in line.points})
     if len(rows) > most:  # a curve of many points: its first and last and some between
         step = (len(rows) - 1) / (most - 1)
         rows = [rows[round(number * step)] for number in range(most)]
-    head = "".join(f'<th scope="col" class="n">{html.escape(line.name)}</th>' for line in lines)
-    body = "".join(
-        f'<tr><th scope="row">{html.escape(x.text(at))}</th>'
-        + "".join(f'<td class="n">{html.escape(y.text(own[at])) if at in own else ""}</td>' for own in values)
-        + "</tr>"
-        for at in rows
-    )
-    return (
-        f'<div class="wide"><table><caption>{html.escape(y.title)} by {html.escape(x.title)}</caption>'
-        f'<thead><tr><th scope="col">{html.escape(x.title)}</th>{head}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div>"
+    return ChartTable(
+        f"{y.title} by {x.title}",
+        [x.title, *(line.name for line in lines)],
+        [[x.text(at), *(y.text(own[at]) if at in own else "" for own in values)] for at in rows],
     )
 
 

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from storagetest.measure.run import Metric
-from storagetest.report.baseline import Key, Stored
+from storagetest.report.baseline import BaselineFile, CaseKey
 from storagetest.units import format_value
 from storagetest.verdict.regression import ComparisonResult, Direction, compare
 
-__all__ = ["Row", "compare_stored", "remarks", "status", "table"]
+__all__ = ["Row", "compare_stored", "notes", "status", "table"]
 
 _CASE = 26
 
@@ -24,7 +24,7 @@ _CASE = 26
 class Row:
     """One metric of one case in both files; means in the metric's base unit."""
 
-    key: Key
+    key: CaseKey
     metric: Metric
     a: float
     b: float
@@ -36,7 +36,7 @@ class Row:
         return self.key.case
 
 
-def compare_stored(a: Stored, b: Stored, *, floor: float = 0.0) -> tuple[Row, ...]:
+def compare_stored(a: BaselineFile, b: BaselineFile, *, floor: float = 0.0) -> tuple[Row, ...]:
     """Return a row for each metric that both sides measured for the same case, in the order of ``a``."""
     rows = []
     for key, ours in a.entries.items():
@@ -76,17 +76,17 @@ def table(rows: Sequence[Row]) -> list[str]:
     return lines
 
 
-def remarks(a: Stored, b: Stored) -> list[str]:
-    """Return what the table does not show: what was left out, and what stands on one side only."""
-    said = []
+def notes(a: BaselineFile, b: BaselineFile) -> list[str]:
+    """Return what the table does not show: INVALID runs that are left out, and cases that one side lacks."""
+    lines = []
     for name, side in (("A", a), ("B", b)):
         if side.left_out:
-            said.append(f"{side.left_out} INVALID run{'s' * (side.left_out != 1)} of {name} left out")
+            lines.append(f"{side.left_out} INVALID run{'s' * (side.left_out != 1)} of {name} left out")
     for name, one, other in (("A", a, b), ("B", b, a)):
-        alone = len(one.entries.keys() - other.entries.keys())
-        if alone:
-            said.append(f"{alone} case{'s' * (alone != 1)} in {name} only")
-    return said
+        only = len(one.entries.keys() - other.entries.keys())
+        if only:
+            lines.append(f"{only} case{'s' * (only != 1)} in {name} only")
+    return lines
 
 
 def _percent(value: float) -> str:

@@ -1,8 +1,7 @@
-"""Which sections of a standard were checked, by how many cases, and what became of them.
+"""Which sections of a standard were checked, by how many cases, and with what outcomes.
 
 A :class:`CaseRecord` is one conformance case on one target; a file of them has one JSON object a line. From
-those, and nothing else, :func:`coverage` counts; the pages are written by
-:mod:`storagetest.report.coverage_page`.
+those, and nothing else, :func:`coverage` counts. :mod:`storagetest.report.formats.coverage` writes the pages.
 """
 
 from __future__ import annotations
@@ -18,7 +17,20 @@ from typing import Any
 
 from storagetest.errors import ResultError
 
-__all__ = ["CaseOutcome", "CaseRecord", "Coverage", "Level", "coverage", "latest", "load", "standard"]
+__all__ = [
+    "CaseOutcome",
+    "CaseRecord",
+    "Coverage",
+    "Level",
+    "SectionRow",
+    "SectionTable",
+    "count_text",
+    "coverage",
+    "latest",
+    "load",
+    "sections",
+    "standard",
+]
 
 
 class Level(Enum):
@@ -30,10 +42,10 @@ class Level(Enum):
 
 
 class CaseOutcome(Enum):
-    """What became of a case.
+    """The outcome of a case.
 
-    WARNED is a SHOULD that is not kept; OBSERVED a MAY, recorded; KNOWN a deviation that is written down for
-    this implementation; INVALID says that nothing can be said; ERROR that our own line broke.
+    WARNED is a SHOULD that is not kept; OBSERVED a MAY, recorded; KNOWN a known issue of this
+    implementation; INVALID means that there is no result; ERROR that our own infrastructure failed.
     """
 
     PASSED = "passed"
@@ -66,6 +78,11 @@ class CaseRecord:
     nodeid: str = ""
     kills: tuple[str, ...] = ()
     spares: str = ""
+
+    @property
+    def remark(self) -> str:
+        """What was observed, and why the case did not pass: the first line."""
+        return "; ".join((*self.observed, self.message)).strip("; ").partition("\n")[0]
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -102,6 +119,43 @@ class Coverage:
         for counts in self.by_section.values():
             total.update(counts)
         return total
+
+
+@dataclass(frozen=True, slots=True)
+class SectionRow:
+    """One section: its cases, their number by outcome, and the shares of the outcomes in percent."""
+
+    name: str
+    cases: Sequence[CaseRecord]
+    counts: Sequence[int]
+    bar: Sequence[tuple[str, float]]
+    failed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SectionTable:
+    """Sections against the ``outcomes`` that occur, for one target."""
+
+    outcomes: Sequence[str]
+    sections: Sequence[SectionRow]
+
+
+def sections(records: Sequence[CaseRecord]) -> SectionTable:
+    """Return one target's cases by section, for the pages that show them."""
+    counted = coverage(records)
+    outcomes = [outcome for outcome in CaseOutcome if counted.totals.get(outcome)]
+    rows = []
+    for name, counts in counted.by_section.items():
+        cases = sorted((record for record in records if record.section == name), key=lambda case: case.id)
+        bar = [(each.value, 100 * counts[each] / len(cases)) for each in outcomes if counts.get(each)]
+        failed = any(counts.get(each) for each in (CaseOutcome.FAILED, CaseOutcome.ERROR))
+        rows.append(SectionRow(name, cases, [counts.get(each, 0) for each in outcomes], bar, failed))
+    return SectionTable([outcome.value for outcome in outcomes], rows)
+
+
+def count_text(totals: Mapping[CaseOutcome, int]) -> str:
+    """Return ``3 passed, 1 failed``."""
+    return ", ".join(f"{totals[each]} {each.value}" for each in CaseOutcome if totals.get(each))
 
 
 def load(path: Path) -> list[CaseRecord]:

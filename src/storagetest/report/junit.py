@@ -1,4 +1,4 @@
-"""What a record adds to its case in the JUnit file: flat properties, values in base units.
+"""Properties that a record adds to its case in the JUnit file: flat, with values in base units.
 
 CI systems draw trends from such properties, so a value is a bare number and its name carries metric and unit.
 """
@@ -6,7 +6,7 @@ CI systems draw trends from such properties, so a value is a bare number and its
 from __future__ import annotations
 
 from storagetest.report.base import Record
-from storagetest.report.figures import figures, parameter_text
+from storagetest.report.metric_values import metric_values, parameter_text
 
 __all__ = ["properties"]
 
@@ -32,14 +32,14 @@ def properties(record: Record) -> list[tuple[str, str]]:
         (f"storagetest.parameter.{name}", parameter_text(name, value))
         for name, value in run.parameters.items()
     ]
-    for name, figure in figures(record).items():
-        if not figure.enough:
+    for name, value in metric_values(record).items():
+        if not value.enough:
             continue
-        unit = f"[{figure.metric.unit.value}]"
-        pairs.append((f"storagetest.{name} {unit}", repr(figure.value)))
-        if figure.interval is not None:
-            pairs.append((f"storagetest.{name}.low {unit}", repr(figure.interval.low)))
-            pairs.append((f"storagetest.{name}.high {unit}", repr(figure.interval.high)))
+        unit = f"[{value.metric.unit.value}]"
+        pairs.append((f"storagetest.{name} {unit}", repr(value.value)))
+        if value.interval is not None:
+            pairs.append((f"storagetest.{name}.low {unit}", repr(value.interval.low)))
+            pairs.append((f"storagetest.{name}.high {unit}", repr(value.interval.high)))
     pairs += [
         ("storagetest.verdict", f"{verdict.outcome.value} {verdict.threshold.text}: {verdict.reason}")
         for verdict in record.verdicts

@@ -19,14 +19,14 @@ from dataclasses import dataclass
 
 from storagetest.measure.run import HEADLINE
 from storagetest.report.base import Record, Status
-from storagetest.report.figures import Figure, case_text, figures, in_mib, short, whole
+from storagetest.report.metric_values import MetricValue, case_text, in_mib, metric_values, short, whole
 from storagetest.units import format_duration
 
 __all__ = ["summary_lines"]
 
 _GAP = 2
 _SHORTEST_ID = 16
-_HEADINGS: Mapping[str, tuple[str, Callable[[Figure | None], str]]] = {
+_HEADINGS: Mapping[str, tuple[str, Callable[[MetricValue | None], str]]] = {
     "bandwidth": ("MiB/s", in_mib),
     "iops": ("IOPS", whole),
     "latency_mean": ("mean", short),
@@ -101,7 +101,7 @@ def _table(rows: Sequence[Record], headline: Sequence[str], *, width: int, colou
 
 
 def _columns(rows: Sequence[Record], headline: Sequence[str]) -> list[_Column]:
-    values = [figures(record) for record in rows]
+    values = [metric_values(record) for record in rows]
     return [
         _Column("variant", tuple(record.run.variant for record in rows), right=False, is_id=True),
         _Column("case", tuple(case_text(record.run) for record in rows), right=False, is_id=True),
@@ -111,9 +111,9 @@ def _columns(rows: Sequence[Record], headline: Sequence[str]) -> list[_Column]:
     ]
 
 
-def _number(metric: str, found: Sequence[Figure | None]) -> _Column:
+def _number(metric: str, found: Sequence[MetricValue | None]) -> _Column:
     heading, text = _HEADINGS.get(metric, (metric, short))
-    return _Column(heading, tuple(text(figure) for figure in found), is_metric=True)
+    return _Column(heading, tuple(text(value) for value in found), is_metric=True)
 
 
 def _clients(rows: Sequence[Record]) -> list[_Column]:

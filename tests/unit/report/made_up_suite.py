@@ -5,7 +5,7 @@ from conftest import build, verdict
 
 from storagetest.errors import AttachError
 from storagetest.measure.run import METRICS
-from storagetest.report import allure
+from storagetest.report.allure import reporter as allure
 from storagetest.verdict.base import BASELINE, Outcome, Threshold, Verdict
 
 VARIANTS = {

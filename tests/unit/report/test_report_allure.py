@@ -13,8 +13,8 @@ from allure_commons import hookimpl, plugin_manager
 from storagetest.measure.bottleneck import Bottleneck, Limiter
 from storagetest.measure.run import Unit
 from storagetest.measure.series import Series
-from storagetest.report import allure
-from storagetest.report.categories import CATEGORIES, categories_json
+from storagetest.report.allure import reporter as allure
+from storagetest.report.allure.categories import CATEGORIES, categories_json
 
 
 @pytest.fixture(scope="module")

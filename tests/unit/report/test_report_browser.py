@@ -15,12 +15,12 @@ import pytest
 from browser_kit import Browser, browser, missing
 
 from storagetest.measure.run import Better, Metric, Unit
-from storagetest.report.baseline import Stored, entries_of
+from storagetest.report.allure.html import generate
+from storagetest.report.baseline import BaselineFile, entries_of
 from storagetest.report.compare import compare_stored
 from storagetest.report.coverage import CaseOutcome, CaseRecord, Level
-from storagetest.report.html import generate
 from storagetest.report.page.document import document
-from storagetest.report.page.given import given
+from storagetest.report.page.model import build_page_data
 from storagetest.verdict.base import Outcome
 
 LOOKS = [(width, dark) for width in (1280, 390) for dark in (False, True)]
@@ -131,10 +131,10 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for target in ("array", "box")
         for number, outcome in enumerate([*CaseOutcome, *CaseOutcome])
     ]
-    rows = compare_stored(Stored(entries_of(every[:12])), Stored(entries_of(every)))
-    found = given(every, cases=cases, rows=rows, baseline="before.jsonl", sources=["results.jsonl"])
+    rows = compare_stored(BaselineFile(entries_of(every[:12])), BaselineFile(entries_of(every)))
+    data = build_page_data(every, cases=cases, rows=rows, baseline="before.jsonl", sources=["results.jsonl"])
     path = tmp_path_factory.mktemp("page") / "page.html"
-    path.write_text(document(found, title="Made up, to be looked at"), encoding="utf-8")
+    path.write_text(document(data, title="Made up, to be looked at"), encoding="utf-8")
     return path
 
 

@@ -10,7 +10,7 @@ import pytest
 from storagetest.cli import main
 from storagetest.errors import ResultError
 from storagetest.report.coverage import CaseOutcome, CaseRecord, Level, coverage, latest, load
-from storagetest.report.coverage_page import html_page, markdown
+from storagetest.report.formats.coverage import html_page, markdown
 
 
 def record(
@@ -83,13 +83,13 @@ def test_the_command_prints_or_writes_by_the_name(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["coverage"]) == 1
+    assert main(["report", "coverage"]) == 1
     assert "cases.jsonl: there is no such file" in capsys.readouterr().err
     lines = "".join(json.dumps(one.to_json()) + "\n" for one in RECORDS)
     Path("cases.jsonl").write_text(lines, encoding="utf-8")
-    assert main(["coverage"]) == 0
+    assert main(["report", "coverage"]) == 0
     assert "| 3.9 | 3 | 1 | 1 | 1 |" in capsys.readouterr().out
-    assert main(["coverage", "-o", "out/page.html"]) == 0
+    assert main(["report", "coverage", "-o", "out/page.html"]) == 0
     assert capsys.readouterr().out == "out/page.html\n"
     assert Path("out/page.html").read_text(encoding="utf-8").startswith("<!doctype html>")
 

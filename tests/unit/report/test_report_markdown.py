@@ -6,7 +6,7 @@ import re
 
 from storagetest.cli import main
 from storagetest.report.coverage import CaseOutcome, CaseRecord, Level
-from storagetest.report.exports.markdown import MOST_BYTES, Problem, Session, markdown
+from storagetest.report.formats.markdown import MOST_BYTES, FailedCase, SessionSummary, markdown
 from storagetest.report.jsonl import JsonlReporter
 from storagetest.verdict.base import Outcome
 
@@ -16,7 +16,7 @@ def rows(text: str) -> list[list[str]]:
 
 
 def test_the_head_says_how_it_ended():
-    session = Session({"passed": 12, "failed": 1, "invalid": 2, "odd": 1}, 61.4, 1)
+    session = SessionSummary({"passed": 12, "failed": 1, "invalid": 2, "odd": 1}, 61.4, 1)
     (head,) = markdown([], session=session).splitlines()
     assert head == "## storagetest: ❌ 1 failed, ❔ 2 INVALID, ✅ 12 passed, 1 odd in 61 s (exit status 1)"
     assert markdown([]).strip() == "## storagetest: no case ran"
@@ -40,16 +40,18 @@ def test_values_stand_with_their_intervals(make_record):
 
 
 def test_no_text_of_a_case_is_mark_up():
-    problem = Problem("failed", "t.py::t[a|b_c*d]", "<img src=x> `code` **bold** [l](http://x)\n<b>more</b>")
-    text = markdown([], session=Session({"failed": 1}, 0, 1, [problem]))
+    problem = FailedCase(
+        "failed", "t.py::t[a|b_c*d]", "<img src=x> `code` **bold** [l](http://x)\n<b>more</b>"
+    )
+    text = markdown([], session=SessionSummary({"failed": 1}, 0, 1, [problem]))
     assert "<img" not in text
     assert "\\*\\*bold\\*\\* \\[l\\](http://x)" in text
     assert "<pre>&lt;b&gt;more&lt;/b&gt;</pre>" in text
 
 
 def test_long_runs_have_an_end_and_say_so(make_record):
-    problems = [Problem("failed", f"t.py::t{number}", "why " * 4000) for number in range(150)]
-    text = markdown([make_record()] * 450, session=Session({"failed": 150}, 0, 1, problems))
+    problems = [FailedCase("failed", f"t.py::t{number}", "why " * 4000) for number in range(150)]
+    text = markdown([make_record()] * 450, session=SessionSummary({"failed": 150}, 0, 1, problems))
     assert "…and 50 more cases" in text
     assert "…and 50 more rows" in text
     cases = [
@@ -72,5 +74,5 @@ def test_sections_of_the_standards_are_folded_by_target():
 def test_the_command(tmp_path, make_record, capsys):
     path = tmp_path / "results.jsonl"
     JsonlReporter(path).on_record(make_record())
-    assert main(["export", "markdown", str(path)]) == 0
+    assert main(["report", "markdown", str(path)]) == 0
     assert capsys.readouterr().out.startswith("## storagetest: ✅ 1 passed\n")

@@ -10,7 +10,7 @@ from storagetest.cli import main
 from storagetest.errors import ResultError
 from storagetest.measure.run import Better, Metric, Unit
 from storagetest.measure.stats import estimate
-from storagetest.report.exports.openmetrics import openmetrics
+from storagetest.report.formats.openmetrics import openmetrics
 from storagetest.report.jsonl import JsonlReporter
 from storagetest.verdict.base import Outcome
 
@@ -103,16 +103,16 @@ def test_two_metrics_of_one_name_are_refused(make_record):
 def test_the_command_prints_or_writes(tmp_path, make_record, capsys):
     path = tmp_path / "results.jsonl"
     JsonlReporter(path).on_record(make_record())
-    assert main(["export", "openmetrics", str(path)]) == 0
+    assert main(["report", "openmetrics", str(path)]) == 0
     printed = capsys.readouterr().out
     assert printed.endswith("# EOF\n")
-    assert main(["export", "openmetrics", str(path), "-o", str(tmp_path / "deep" / "st.prom")]) == 0
+    assert main(["report", "openmetrics", str(path), "-o", str(tmp_path / "deep" / "st.prom")]) == 0
     assert (tmp_path / "deep" / "st.prom").read_text() == printed
 
 
 def test_what_cannot_be_read_is_one_message(tmp_path, capsys):
-    assert main(["export", "openmetrics", str(tmp_path / "none.jsonl")]) == 1
-    assert capsys.readouterr().err.startswith("storagetest export: ")
+    assert main(["report", "openmetrics", str(tmp_path / "none.jsonl")]) == 1
+    assert capsys.readouterr().err.startswith("storagetest report openmetrics: ")
     with pytest.raises(SystemExit) as ended:
-        main(["export", "graphite", "x"])
+        main(["report", "graphite", "x"])
     assert ended.value.code == 2

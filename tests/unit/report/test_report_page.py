@@ -11,12 +11,12 @@ import pytest
 from storagetest.cli import main
 from storagetest.measure.histogram import Histogram
 from storagetest.measure.run import Better, Metric, Unit
-from storagetest.report.baseline import Stored, entries_of
+from storagetest.report.baseline import BaselineFile, entries_of
 from storagetest.report.compare import compare_stored
 from storagetest.report.coverage import CaseOutcome, CaseRecord, Level
 from storagetest.report.jsonl import JsonlReporter
 from storagetest.report.page.document import SECTIONS, document
-from storagetest.report.page.given import given
+from storagetest.report.page.model import build_page_data
 from storagetest.verdict.base import Outcome
 
 VOID = {"meta", "link", "br", "rect", "line", "path", "circle", "polyline"}
@@ -49,7 +49,7 @@ class Reader(HTMLParser):
 
 
 def page_of(records, **more) -> str:
-    return document(given(records, sources=["results.jsonl"], **more), title="A <title>")
+    return document(build_page_data(records, sources=["results.jsonl"], **more), title="A <title>")
 
 
 def part(page: str, name: str) -> str:
@@ -106,7 +106,7 @@ def test_nothing_at_all_is_said_in_every_section():
     page = page_of([])
     Reader(page)
     for module in SECTIONS:
-        body = module.section(given([])).body
+        body = module.section(build_page_data([])).body
         assert re.search(r"nothing|Nothing|no |No |once|From", body), module
 
 
@@ -170,9 +170,9 @@ def test_changes_against_a_baseline_are_listed_worst_first(make_record):
         )
         return replace(record, run=replace(record.run, samples=samples))
 
-    before = Stored(entries_of([of(1.0, "a"), of(1.0, "b")]))
+    before = BaselineFile(entries_of([of(1.0, "a"), of(1.0, "b")]))
     now = [of(1.0, "a"), of(0.5, "b")]
-    rows = compare_stored(before, Stored(entries_of(now)))
+    rows = compare_stored(before, BaselineFile(entries_of(now)))
     text = part(page_of(now, rows=rows, baseline="base"), "regressions")
     assert "1 worse, 1 no change shown" in text
     assert text.index("-50 %") < text.index("no change shown</b>")
@@ -230,7 +230,17 @@ def test_the_command(tmp_path, several, capsys):
         JsonlReporter(results).on_record(record)
     cases.write_text("")
     page = tmp_path / "deep" / "page.html"
-    argv = ["page", str(results), "--cases", str(cases), "--baseline", str(results), "-o", str(page)]
+    argv = [
+        "report",
+        "page",
+        str(results),
+        "--cases",
+        str(cases),
+        "--baseline",
+        str(results),
+        "-o",
+        str(page),
+    ]
     assert main(argv) == 0
     assert capsys.readouterr().out == f"{page}\n"
     assert "<code>results.jsonl</code>, <code>cases.jsonl</code>" in page.read_text()
@@ -241,9 +251,27 @@ def test_the_command(tmp_path, several, capsys):
 def test_what_cannot_be_read_or_written_is_one_message(tmp_path, make_record, capsys, option):
     good = tmp_path / "results.jsonl"
     JsonlReporter(good).on_record(make_record())
-    argv = ["page", str(tmp_path / "none.jsonl" if option == "results" else good)]
+    argv = ["report", "page", str(tmp_path / "none.jsonl" if option == "results" else good)]
     argv += ["-o", str(good / "x.html" if option == "-o" else tmp_path / "p.html")]
     argv += [option, str(tmp_path / "none")] if option in ("--cases", "--baseline") else []
     assert main(argv) == 1
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("storagetest page: ")
+    assert line.startswith("storagetest report page: ")
+
+
+def test_no_text_of_a_user_is_mark_up_anywhere(make_record):
+    mark = "<script>'\"&"
+    records = [
+        make_record(
+            variant=f"{mark}{number}", workload=mark, parameters={"direction": mark, "block_size": size}
+        )
+        for number in range(2)
+        for size in (4096, 8192, 16384)
+    ]
+    records += [replace(record, failure=mark, verdicts=()) for record in records[:1]]
+    cases = [CaseRecord(mark, mark, Level.MUST, CaseOutcome.FAILED, target=mark, message=mark)]
+    page = page_of(records, cases=cases, baseline=mark)
+    Reader(page)
+    assert "<svg" in part(page, "scaling")
+    assert "<script" not in page
+    assert page.count("&lt;script&gt;") > 20

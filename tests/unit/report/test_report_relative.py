@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from storagetest.report.figures import figures
 from storagetest.report.jsonl import from_json, to_json
+from storagetest.report.metric_values import metric_values
 from storagetest.verdict import BASELINE, Interval, Outcome, Threshold, Verdict
 
 
@@ -30,7 +30,7 @@ def test_results_of_before_there_were_such_gates_are_read(make_record):
 
 
 def test_the_interval_of_a_ratio_is_not_shown_as_the_metrics(make_record):
-    shown = figures(against(make_record(), BASELINE))["iops"]
+    shown = metric_values(against(make_record(), BASELINE))["iops"]
     assert shown.interval is not None
     assert shown.interval.low > 1000
     assert shown.gate_text == "iops >= baseline - 5 %: PASS"

@@ -36,7 +36,7 @@ from storagetest.errors import RemoteProtocolError
 from storagetest.plugin.outcomes import Invalid
 from storagetest.plugin.parametrize import item_variant
 from storagetest.plugin.run_state import KEY
-from storagetest.report import allure
+from storagetest.report.allure import reporter as allure
 from storagetest.report.coverage import CaseOutcome, CaseRecord, Level, coverage
 from storagetest.wire.ladder import Decoder, ladder
 from storagetest.wire.pcap import pcap_of

@@ -31,7 +31,7 @@ class ThresholdResolver:
         self.saving = Path(saving) if saving else None
         self._workers = int(getattr(config, "workerinput", {}).get("workercount", 1))
         self._count = ErrorBudget({})
-        self._stored: Mapping[baseline.Key, baseline.Entry] = {}
+        self._stored: Mapping[baseline.CaseKey, baseline.BaselineEntry] = {}
         try:
             self._read()
         except ResultError as error:

@@ -17,7 +17,7 @@ from storagetest.hosts import Host
 from storagetest.plugin.measure.client_selection import item_machines
 from storagetest.plugin.output.record_transport import records_of
 from storagetest.plugin.run_state import RunState
-from storagetest.report import allure
+from storagetest.report.allure import reporter as allure
 from storagetest.report.junit import properties
 from storagetest.runner.multi_client import format_client_names
 

@@ -15,7 +15,7 @@ import pytest
 
 from storagetest.plugin.output.results import Reporting
 from storagetest.report.coverage import CaseRecord
-from storagetest.report.exports.markdown import Problem, Session, markdown
+from storagetest.report.formats.markdown import FailedCase, SessionSummary, markdown
 
 __all__ = ["GITHUB", "Summary"]
 
@@ -48,7 +48,7 @@ class Summary:
         self._config = config
         self._named, self._github = named, github
         self._counts: Counter[str] = Counter()
-        self._problems: list[Problem] = []
+        self._problems: list[FailedCase] = []
         self._cases: list[CaseRecord] = []
         self._began = time.monotonic()
 
@@ -62,13 +62,13 @@ class Summary:
             return
         self._counts[category] += 1
         if category in _PROBLEMS:
-            self._problems.append(Problem(category, report.nodeid, _message(report)))
+            self._problems.append(FailedCase(category, report.nodeid, _message(report)))
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """Count what could not even be collected."""
         if report.failed:
             self._counts["error"] += 1
-            self._problems.append(Problem("error", report.nodeid, report.longreprtext))
+            self._problems.append(FailedCase("error", report.nodeid, report.longreprtext))
 
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(
@@ -77,7 +77,9 @@ class Summary:
         """Write."""
         reporting = self._config.pluginmanager.get_plugin("storagetest-reporting")
         records = reporting.records if isinstance(reporting, Reporting) else ()
-        session = Session(self._counts, time.monotonic() - self._began, int(exitstatus), self._problems)
+        session = SessionSummary(
+            self._counts, time.monotonic() - self._began, int(exitstatus), self._problems
+        )
         text = markdown(records, session=session, cases=self._cases)
         for path, mode in ((self._named, "w"), (self._github, "a")):
             if not path:

@@ -11,7 +11,8 @@ import pytest
 from storagetest import __version__
 from storagetest.errors import ResultError
 from storagetest.plugin.output import record_transport
-from storagetest.report import allure, baseline
+from storagetest.report import baseline
+from storagetest.report.allure import reporter as allure
 from storagetest.report.base import Record
 from storagetest.report.jsonl import JsonlReporter
 from storagetest.report.terminal import summary_lines

@@ -1,4 +1,4 @@
-"""What the same case measured in session after session, as far as these files go back."""
+"""What the same case measured session by session, as far back as the files go."""
 
 from __future__ import annotations
 
@@ -7,28 +7,26 @@ from datetime import UTC, datetime
 from storagetest.measure.load_curves import metric_value
 from storagetest.measure.run import Run
 from storagetest.report.chart import Axis, Line
-from storagetest.report.page.figure import Charts
-from storagetest.report.page.given import Given, Section, case_of
+from storagetest.report.metric_values import case_text
+from storagetest.report.page.chart_block import ChartList
+from storagetest.report.page.model import PageData, Section
 from storagetest.report.page.scaling import axis_of, bar
+from storagetest.report.templates import render
 
 __all__ = ["section"]
 
-_NOTHING = (
-    "<p>Every case is in these files once. pytest appends to results.jsonl: with several sessions in it, or "
-    "several files, each case's figures are drawn here session by session.</p>"
-)
 _DAY = 86400.0
 
 
-def section(found: Given) -> Section:
+def section(data: PageData) -> Section:
     """Return the section."""
-    charts = Charts("history")
+    charts = ChartList("history")
     alike: dict[tuple[str, ...], list[list[Run]]] = {}
-    for records in found.sessions.values():
+    for records in data.sessions.values():
         runs = [record.run for record in records if record.run.samples and not record.run.invalid]
         if len(runs) > 1:
             last = runs[-1]
-            alike.setdefault((case_of(last), last.client, last.profile), []).append(runs)
+            alike.setdefault((case_text(last), last.client, last.profile), []).append(runs)
     for (title, client, profile), cases in alike.items():
         last = cases[0][-1]
         name = last.headline[0]
@@ -42,7 +40,7 @@ def section(found: Given) -> Section:
                 f"{title}, {client}, {profile}: {name}",
                 "A line for each variant, a point for each session; bars are 95 % intervals.",
             )
-    return Section("history", "History", charts.html() if charts else _NOTHING)
+    return Section("history", "History", render("history.html.j2", charts=charts))
 
 
 def _line(runs: list[Run], name: str) -> Line:

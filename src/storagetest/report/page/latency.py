@@ -8,41 +8,29 @@ from storagetest.measure.histogram import merge
 from storagetest.measure.load_curves import metric_value, parameter_sweeps
 from storagetest.measure.run import METRICS, Run
 from storagetest.report.chart import LOOKS, Line
-from storagetest.report.distributions import DESCRIBED, SHARES, TIMES, curves
-from storagetest.report.page.figure import Charts
-from storagetest.report.page.given import Given, Section, asked, case_of
+from storagetest.report.latency_chart import DESCRIBED, SHARES, TIMES, curves
+from storagetest.report.metric_values import case_text
+from storagetest.report.page.chart_block import ChartList
+from storagetest.report.page.model import PageData, Section, format_parameters
 from storagetest.report.page.scaling import axis_of, curves_of, usable
+from storagetest.report.templates import render
 
 __all__ = ["section"]
 
 _RATE, _LATENCY = METRICS["iops"], METRICS["latency_mean"]
-_EXPLAINED = (
-    "<p>Lower and further right is better. Where a case was measured at several loads, a line joins them, "
-    "from the lightest to the heaviest; otherwise a variant is one point. Latencies are means; the tails are "
-    "in the distributions below.</p>"
-)
 
 
-def section(found: Given) -> Section:
+def section(data: PageData) -> Section:
     """Return the section."""
-    runs = usable(found)
-    against, tails = Charts("latency"), Charts("tails")
+    runs = usable(data)
+    against, distributions = ChartList("latency"), ChartList("tails")
     _against(against, runs)
-    _distributions(tails, runs)
-    body = (
-        f"<h3>Latency against IOPS</h3>{_EXPLAINED}{against.html()}"
-        if against
-        else "<h3>Latency against IOPS</h3><p>No case in these results has both.</p>"
-    )
-    body += "<h3>Latency distributions</h3>" + (
-        f"<p>{DESCRIBED} In brackets: how many I/Os.</p>{tails.html()}"
-        if tails
-        else "<p>No case in these results has kept its latencies.</p>"
-    )
+    _distributions(distributions, runs)
+    body = render("latency.html.j2", against=against, distributions=distributions, description=DESCRIBED)
     return Section("latency", "Latency", body)
 
 
-def _against(charts: Charts, runs: Sequence[Run]) -> None:
+def _against(charts: ChartList, runs: Sequence[Run]) -> None:
     x, y = axis_of(_RATE, "IOPS"), axis_of(_LATENCY, "mean latency", log=True)
     for (title, name), several in curves_of(runs).items():
         lines = []
@@ -54,7 +42,13 @@ def _against(charts: Charts, runs: Sequence[Run]) -> None:
     joined: dict[tuple[str, ...], list[Line]] = {}
     for family in parameter_sweeps(runs):
         points = tuple(point for _, run in family.runs if (point := _point(run)))
-        key = (family.workload, asked(family.fixed), family.parameter, family.client, family.profile)
+        key = (
+            family.workload,
+            format_parameters(family.fixed),
+            family.parameter,
+            family.client,
+            family.profile,
+        )
         if len(points) > 1:
             joined.setdefault(key, []).append(Line(family.variant, points))
     for (workload, fixed, parameter, client, profile), lines in joined.items():
@@ -80,11 +74,11 @@ def _alike(runs: Sequence[Run]) -> dict[str, list[Run]]:
     """Return the runs that were asked the same on the same client."""
     found: dict[str, list[Run]] = {}
     for run in runs:
-        found.setdefault(f"{case_of(run)}, {run.client}, {run.profile}", []).append(run)
+        found.setdefault(f"{case_text(run)}, {run.client}, {run.profile}", []).append(run)
     return found
 
 
-def _distributions(charts: Charts, runs: Sequence[Run]) -> None:
+def _distributions(charts: ChartList, runs: Sequence[Run]) -> None:
     for title, alike in _alike(runs).items():
         kept = {
             run.variant: merge(sample.latency for sample in run.samples if sample.latency is not None)

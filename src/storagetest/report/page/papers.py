@@ -7,37 +7,18 @@ the gates of that case.
 from __future__ import annotations
 
 from storagetest.report.base import Record
-from storagetest.report.page.given import WORDS, Given, Section, case_of, escaped, table
+from storagetest.report.metric_values import case_text
+from storagetest.report.page.model import STATUS_WORDS, PageData, Section
+from storagetest.report.templates import render
 
 __all__ = ["section"]
 
-_NOTHING = (
-    "<p>No published experiment was rerun in these results, so nothing is said about how any publication's "
-    "figures compare with these targets.</p>"
-)
 
-
-def section(found: Given) -> Section:
+def section(data: PageData) -> Section:
     """Return the section."""
-    title = "Published experiments"
-    reruns = [record for record in found.records if _is_rerun(record)]
-    if not reruns:
-        return Section("papers", title, _NOTHING)
-    rows = [
-        [
-            escaped(case_of(record.run)),
-            escaped(record.run.variant),
-            "<br>".join(
-                f"{escaped(verdict.threshold.text)}: <b>{verdict.outcome.value}</b> {escaped(verdict.reason)}"
-                for verdict in record.verdicts
-            )
-            or "no claim was judged",
-            WORDS[record.status],
-        ]
-        for record in reruns
-    ]
-    heads = ["experiment", "variant", "claims", "outcome"]
-    return Section("papers", title, table(heads, rows, caption="Reruns and the claims that were judged"))
+    reruns = [record for record in data.records if _is_rerun(record)]
+    body = render("papers.html.j2", reruns=reruns, words=STATUS_WORDS, case_text=case_text)
+    return Section("papers", "Published experiments", body)
 
 
 def _is_rerun(record: Record) -> bool:

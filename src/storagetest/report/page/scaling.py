@@ -15,39 +15,41 @@ from storagetest.measure.load_curves import (
 from storagetest.measure.run import Metric, Run
 from storagetest.measure.stats import Estimate
 from storagetest.report.chart import Axis, Line
-from storagetest.report.figures import parameter_text
-from storagetest.report.page.figure import Charts
-from storagetest.report.page.given import Given, Section, asked, case_of
+from storagetest.report.metric_values import case_text, parameter_text
+from storagetest.report.page.chart_block import ChartList
+from storagetest.report.page.model import PageData, Section, format_parameters
+from storagetest.report.templates import render
 from storagetest.units import format_value
 
 __all__ = ["axis_of", "bar", "curves_of", "section", "usable"]
 
-_NOTHING = (
-    "<p>There is no curve in these results. One is drawn where a workload goes through levels "
-    "(<code>multi-user</code>), and where at least three cases differ in one number only, such as the block "
-    "size or the queue depth.</p>"
-)
 RunCurve = tuple[Curve, Run]
 
 
-def section(found: Given) -> Section:
+def section(data: PageData) -> Section:
     """Return the section."""
-    charts = Charts("scaling")
-    runs = usable(found)
-    for (title, name), found_curves in curves_of(runs).items():
-        _levels(charts, title, name, found_curves)
+    charts = ChartList("scaling")
+    runs = usable(data)
+    for (title, name), found in curves_of(runs).items():
+        _levels(charts, title, name, found)
     grown: dict[tuple[str, ...], list[ParameterSweep]] = {}
     for family in parameter_sweeps(runs):
-        key = (family.workload, family.parameter, family.client, family.profile, asked(family.fixed))
+        key = (
+            family.workload,
+            family.parameter,
+            family.client,
+            family.profile,
+            format_parameters(family.fixed),
+        )
         grown.setdefault(key, []).append(family)
     for members in grown.values():
         _family(charts, members)
-    return Section("scaling", "Scaling", charts.html() if charts else _NOTHING)
+    return Section("scaling", "Scaling", render("scaling.html.j2", charts=charts))
 
 
-def usable(found: Given) -> list[Run]:
+def usable(data: PageData) -> list[Run]:
     """Return the runs that figures may be drawn of: not those that are INVALID by themselves."""
-    return [record.run for record in found.records if record.run.samples and not record.run.invalid]
+    return [record.run for record in data.records if record.run.samples and not record.run.invalid]
 
 
 def curves_of(runs: Sequence[Run]) -> Mapping[tuple[str, str], list[RunCurve]]:
@@ -55,7 +57,7 @@ def curves_of(runs: Sequence[Run]) -> Mapping[tuple[str, str], list[RunCurve]]:
     found: dict[tuple[str, str], list[RunCurve]] = {}
     for run in runs:
         for one in curves(run):
-            found.setdefault((f"{case_of(run)}, {run.client}, {run.profile}", one.name), []).append(
+            found.setdefault((f"{case_text(run)}, {run.client}, {run.profile}", one.name), []).append(
                 (one, run)
             )
     return found
@@ -66,7 +68,7 @@ def axis_of(metric: Metric, name: str = "", *, log: bool = False) -> Axis:
     return Axis(name or metric.name, lambda value: format_value(value, metric.unit.value), log=log)
 
 
-def _levels(charts: Charts, title: str, name: str, curves: Sequence[RunCurve]) -> None:
+def _levels(charts: ChartList, title: str, name: str, curves: Sequence[RunCurve]) -> None:
     first = curves[0][0].levels[0]
     for quantity in [each for each in ("iops", "bandwidth", "p99") if each in first.figures][:2]:
         metric = first.figures[quantity][0]
@@ -95,7 +97,7 @@ def bar(one: Estimate) -> tuple[float, float] | None:
     return None if one.interval is None else (max(0.0, one.interval.low), one.interval.high)
 
 
-def _family(charts: Charts, members: Sequence[ParameterSweep]) -> None:
+def _family(charts: ChartList, members: Sequence[ParameterSweep]) -> None:
     first = members[0]
     run = first.runs[0][1]
     for name in (run.headline[0], run.headline[-1]):
@@ -112,7 +114,7 @@ def _family(charts: Charts, members: Sequence[ParameterSweep]) -> None:
             numbers = sorted({at for family in members for at, _ in family.runs})
             log = numbers[0] > 0 and numbers[-1] / numbers[0] >= 8
             x = Axis(first.parameter, _texts(first.parameter), log=log, ticks=tuple(numbers) if log else ())
-            title = ", ".join(filter(None, (asked(first.fixed), first.client, first.profile)))
+            title = ", ".join(filter(None, (format_parameters(first.fixed), first.client, first.profile)))
             charts.add(
                 lines,
                 x,

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from storagetest.report.base import Status
 from storagetest.report.coverage import CaseOutcome
-from storagetest.report.page.given import WORDS, Given, Section, case_of, escaped, group, identity, table
+from storagetest.report.metric_values import case_text
+from storagetest.report.page.model import STATUS_WORDS, PageData, Section, case_anchor, group, plural
+from storagetest.report.templates import render
 
 __all__ = ["section"]
 
@@ -15,87 +18,72 @@ _MOST = 100
 _BAD = (Status.FAILED, Status.ERROR, Status.INVALID)
 
 
-def section(found: Given) -> Section:
+def section(data: PageData) -> Section:
     """Return the section."""
-    parts = [f"<p>{_when(found)}</p>", _outcomes(found), _bad(found), _machines(found)]
-    return Section("summary", "Summary", "".join(filter(None, parts)))
-
-
-def _when(found: Given) -> str:
-    sources = ", ".join(f"<code>{escaped(name)}</code>" for name in found.sources)
-    moments = [record.run.started for record in found.records if record.run.started > 0]
-    if not moments:
-        return f"From {sources}."
-    first, last = (
-        datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M") for at in (min(moments), max(moments))
-    )
-    again = sum(len(each) > 1 for each in found.sessions.values())
-    more = (
-        f" {again:,} case{'s' * (again != 1)} ran more than once: the last counts, History has the others."
-        if again
-        else ""
-    )
-    return f"From {sources}. Measured {first} to {last} UTC.{more}"
-
-
-def _outcomes(found: Given) -> str:
-    if not found.records and not found.cases:
-        return "<p>There is nothing in these files.</p>"
-    parts = []
-    if found.records:
-        seen = [status for status in Status if any(record.status is status for record in found.records)]
-        rows = []
-        for (target,), records in group(found.records, lambda record: (record.run.target,)).items():
-            counts = Counter(record.status for record in records)
-            no_gate = sum(record.status is Status.PASSED and not record.verdicts for record in records)
-            rows.append(
-                [
-                    escaped(target),
-                    escaped(records[0].run.protocol),
-                    *(f"{counts[status]:,}" if counts[status] else "" for status in seen),
-                    f"{no_gate:,}" if no_gate else "",
-                ]
-            )
-        heads = ["target", "protocol", *(WORDS[status] for status in seen), "of the passes, without a gate"]
-        parts.append(table(heads, rows, caption="Measured cases", numbers=range(2, len(heads))))
-    if found.cases:
-        seen_outcomes = [each for each in CaseOutcome if any(case.outcome is each for case in found.cases)]
-        rows = []
-        for target in sorted({case.target for case in found.cases}):
-            tally = Counter(case.outcome for case in found.cases if case.target == target)
-            counted = (f"{tally[each]:,}" if tally[each] else "" for each in seen_outcomes)
-            rows.append([escaped(target or "-"), *counted])
-        heads = ["target", *(each.value for each in seen_outcomes)]
-        parts.append(table(heads, rows, caption="Conformance cases", numbers=range(1, len(heads))))
-    return "".join(parts)
-
-
-def _bad(found: Given) -> str:
-    bad = [record for record in found.records if record.status in _BAD]
-    if not bad:
-        return ""
+    bad = [record for record in data.records if record.status in _BAD]
     bad.sort(key=lambda record: _BAD.index(record.status))
-    items = "".join(
-        f'<li><b class="{record.status.value}">{WORDS[record.status]}</b> '
-        f'<a href="#{identity(record)}">{escaped(case_of(record.run))} on {escaped(record.run.variant)}</a>: '
-        f"{escaped(_first_line(record.reasons))}</li>"
-        for record in bad[:_MOST]
+    again = sum(len(each) > 1 for each in data.sessions.values())
+    body = render(
+        "summary.html.j2",
+        sources=data.sources,
+        period=_period(data),
+        again=plural(again, "case") if again else "",
+        tables=[*_measured(data), *_conformance(data)],
+        bad=bad[:_MOST],
+        left_out=max(0, len(bad) - _MOST),
+        versions=_versions(data),
+        words=STATUS_WORDS,
+        case_text=case_text,
+        case_anchor=case_anchor,
     )
-    left = len(bad) - _MOST
-    more = f"<p>And {left:,} more, in the list of all cases.</p>" if left > 0 else ""
-    return f'<h3>What did not pass</h3><ul class="bad">{items}</ul>{more}'
+    return Section("summary", "Summary", body)
 
 
-def _first_line(reasons: tuple[str, ...]) -> str:
-    return reasons[0].partition("\n")[0] if reasons else ""
+def _period(data: PageData) -> tuple[str, ...]:
+    """Return the first and the last start (UTC); nothing if no record has one."""
+    starts = [record.run.started for record in data.records if record.run.started > 0]
+    if not starts:
+        return ()
+    ends = min(starts), max(starts)
+    return tuple(datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M") for at in ends)
 
 
-def _machines(found: Given) -> str:
-    versions: dict[str, dict[str, str]] = {}
-    for record in found.records:
-        versions.setdefault(record.run.client, {}).update(record.run.versions)
-    rows = [
-        [escaped(client), escaped(", ".join(f"{name} {text}" for name, text in said.items()))]
-        for client, said in sorted(versions.items())
+def _measured(data: PageData) -> list[Mapping[str, object]]:
+    if not data.records:
+        return []
+    seen = [status for status in Status if any(record.status is status for record in data.records)]
+    rows = []
+    for (target,), records in group(data.records, lambda record: (record.run.target,)).items():
+        counts = Counter(record.status for record in records)
+        no_gate = sum(record.status is Status.PASSED and not record.verdicts for record in records)
+        numbers = _counts([*(counts[status] for status in seen), no_gate])
+        rows.append([target, records[0].run.protocol, *numbers])
+    heads = ["target", "protocol", *(STATUS_WORDS[each] for each in seen), "of the passes, without a gate"]
+    return [{"caption": "Measured cases", "heads": heads, "rows": rows, "numbers": range(2, len(heads))}]
+
+
+def _conformance(data: PageData) -> list[Mapping[str, object]]:
+    if not data.cases:
+        return []
+    seen = [outcome for outcome in CaseOutcome if any(case.outcome is outcome for case in data.cases)]
+    rows = []
+    for target in sorted({case.target for case in data.cases}):
+        counts = Counter(case.outcome for case in data.cases if case.target == target)
+        rows.append([target or "-", *_counts([counts[each] for each in seen])])
+    heads = ["target", *(each.value for each in seen)]
+    return [{"caption": "Conformance cases", "heads": heads, "rows": rows, "numbers": range(1, len(heads))}]
+
+
+def _counts(numbers: Sequence[int]) -> list[str]:
+    return [f"{number:,}" if number else "" for number in numbers]
+
+
+def _versions(data: PageData) -> list[tuple[str, str]]:
+    """Return each client with the versions of its kernel and tools."""
+    found: dict[str, dict[str, str]] = {}
+    for record in data.records:
+        found.setdefault(record.run.client, {}).update(record.run.versions)
+    return [
+        (client, ", ".join(f"{name} {version}" for name, version in versions.items()))
+        for client, versions in sorted(found.items())
     ]
-    return table(["client", "versions"], rows, caption="Where the load came from") if rows else ""

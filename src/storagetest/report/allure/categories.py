@@ -1,4 +1,4 @@
-"""Why a case did not pass, as Allure groups it: told apart by status, verdict and message.
+"""Why a case did not pass, as Allure groups it: by status, verdict and message.
 
 One table for both of Allure's ways: ``categories.json`` beside the results (any Allure, matches messages) and
 our own generator's configuration (matches the verdict's label, which no wording can break). A case that
@@ -20,7 +20,7 @@ VERDICT_LABEL = "verdict"
 """The label that carries the worst outcome of a case's gates: what :func:`verdict_word` returns."""
 
 FIXED = "FIXED"
-"""The label's value where a case passes that is known to fail; Allure is given no message of such a case."""
+"""The label's value where a case passes that is known to fail; Allure has no message of such a case."""
 
 _REGRESSION = "REGRESSION"
 

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import argparse
 import html
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from storagetest.report.base import Record, Status
 from storagetest.report.coverage import CaseOutcome, CaseRecord, coverage
-from storagetest.report.figures import Figure, case_text, figures
+from storagetest.report.formats.base import ResultsFormat, register
+from storagetest.report.metric_values import MetricValue, case_text, metric_values
 
-__all__ = ["MOST_BYTES", "Problem", "Session", "add_parser", "markdown"]
+__all__ = ["MOST_BYTES", "FailedCase", "MarkdownFormat", "SessionSummary", "markdown"]
 
-NAME = "markdown"
 MOST_BYTES = 1_000_000
 """No text is longer (in UTF-8)."""
 
@@ -37,7 +37,7 @@ _ORDER = list(_MARKS)
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class FailedCase:
     """A case that did not pass: ``outcome`` as pytest counts it, its node id, and why."""
 
     outcome: str
@@ -46,39 +46,42 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class SessionSummary:
     """What only pytest knows: cases by outcome, wall ``seconds``, exit status, and what did not pass."""
 
     counts: Mapping[str, int]
     seconds: float
     exit_status: int
-    problems: Sequence[Problem] = field(default_factory=tuple)
+    problems: Sequence[FailedCase] = field(default_factory=tuple)
 
 
-def add_parser(formats: argparse._SubParsersAction[argparse.ArgumentParser]) -> Callable[..., str]:
-    """Add the format; return the function that writes it."""
-    formats.add_parser(
-        NAME,
-        help="Markdown, for GitHub's and GitLab's pages of a job",
-        description="Write results as Markdown. A run of pytest writes the same, with every case in it, by "
-        "--st-markdown FILE, and on GitHub by itself.",
-    )
-    return lambda records, _: markdown(records)
+@register
+class MarkdownFormat(ResultsFormat):
+    """Write results as Markdown. A run of pytest writes the same, with every case in it, by --st-markdown
+    FILE, and on GitHub by itself.
+    """
+
+    name = "markdown"
+    summary = "Markdown, for GitHub's and GitLab's pages of a job"
+
+    def render(self, records: Sequence[Record], args: argparse.Namespace) -> str:  # noqa: ARG002  # no options
+        """Return the text."""
+        return markdown(records)
 
 
 def markdown(
-    records: Sequence[Record], *, session: Session | None = None, cases: Sequence[CaseRecord] = ()
+    records: Sequence[Record], *, session: SessionSummary | None = None, cases: Sequence[CaseRecord] = ()
 ) -> str:
     """Return the text: the outcome, what did not pass, what was measured, sections of the standards."""
-    told = session if session is not None else _session(records)
-    lines = [f"## storagetest: {_headline(told)}", ""]
-    lines += _problems(told.problems)
+    session = _session(records) if session is None else session
+    lines = [f"## storagetest: {_headline(session)}", ""]
+    lines += _problems(session.problems)
     lines += _measured(records)
     lines += _conformance(cases)
     return _bounded(lines)
 
 
-def _session(records: Iterable[Record]) -> Session:
+def _session(records: Iterable[Record]) -> SessionSummary:
     """Return what the records alone say."""
     counts: dict[str, int] = {}
     problems = []
@@ -86,21 +89,21 @@ def _session(records: Iterable[Record]) -> Session:
         word = record.status.value
         counts[word] = counts.get(word, 0) + 1
         if record.reasons:
-            problems.append(Problem(word, record.nodeid or record.run.case, "\n".join(record.reasons)))
-    return Session(counts, 0.0, 0, problems)
+            problems.append(FailedCase(word, record.nodeid or record.run.case, "\n".join(record.reasons)))
+    return SessionSummary(counts, 0.0, 0, problems)
 
 
-def _headline(session: Session) -> str:
+def _headline(session: SessionSummary) -> str:
     names = sorted(session.counts, key=lambda name: (_ORDER.index(name) if name in _ORDER else 99, name))
-    said = ", ".join(
+    counts = ", ".join(
         f"{_MARKS.get(name, '')} {session.counts[name]} {_WORDS.get(name, name)}".strip() for name in names
     )
     lasted = f" in {session.seconds:.0f} s" if session.seconds else ""
     status = f" (exit status {session.exit_status})" if session.exit_status else ""
-    return f"{said or 'no case ran'}{lasted}{status}"
+    return f"{counts or 'no case ran'}{lasted}{status}"
 
 
-def _problems(problems: Sequence[Problem]) -> list[str]:
+def _problems(problems: Sequence[FailedCase]) -> list[str]:
     if not problems:
         return []
     lines = ["### What did not pass", ""]
@@ -126,7 +129,7 @@ def _measured(records: Sequence[Record]) -> list[str]:
         lines += ["", _row(["variant", "case", *headline, "verdict"])]
         lines.append(_row(["---", "---", *("---:" for _ in headline), "---"]))
         for record in alike[:_MOST_ROWS]:
-            found = figures(record)
+            found = metric_values(record)
             cells = [_value(found.get(name)) for name in headline]
             lines.append(
                 _row([_text(record.run.variant), _text(case_text(record.run)), *cells, _verdict(record)])
@@ -135,12 +138,12 @@ def _measured(records: Sequence[Record]) -> list[str]:
     return ["### What was measured", *lines, ""] if lines else []
 
 
-def _value(figure: Figure | None) -> str:
-    if figure is None:
+def _value(value: MetricValue | None) -> str:
+    if value is None:
         return ""
-    if figure.range_text == "-":
-        return _text(figure.text)
-    return f"{_text(figure.text)}<br><sub>{_text(figure.range_text)}</sub>"
+    if value.range_text == "-":
+        return _text(value.text)
+    return f"{_text(value.text)}<br><sub>{_text(value.range_text)}</sub>"
 
 
 def _verdict(record: Record) -> str:

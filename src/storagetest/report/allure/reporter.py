@@ -1,10 +1,10 @@
-"""What we tell Allure; the only module that knows it.
+"""Write a case's labels, values and diagnostics to Allure; the only module that imports it.
 
 Allure keeps the state of the running test in the process that runs it (under xdist the worker), so there,
 once a case, :func:`identify` is called during its setup and :func:`on_case` or :func:`on_conformance` after
 its call and before its teardown has ended; :func:`write_extras` is called once, at the end, by the
-controlling process. They speak through Allure's own hooks, which nobody listens to unless ``--alluredir``
-was given: then all but the last do nothing.
+controlling process. They call Allure's own hooks, which have no implementation without
+``--alluredir``: then all but the last do nothing.
 
 The tree is epic (protocol) → feature (suite or workload) → story (requirement): a standard's section, or what
 the gates ask for. The variant is a parameter and a tag.
@@ -13,7 +13,6 @@ the gates ask for. The variant is a parameter and a tag.
 from __future__ import annotations
 
 import csv
-import html
 import io
 import json
 import re
@@ -24,11 +23,12 @@ from pathlib import Path
 from allure_commons import plugin_manager
 from allure_commons.types import LabelType, LinkType
 
+from storagetest.report.allure.categories import FIXED, VERDICT_LABEL, categories_json, verdict_word
 from storagetest.report.base import Record, Status
-from storagetest.report.categories import FIXED, VERDICT_LABEL, categories_json, verdict_word
 from storagetest.report.coverage import CaseRecord
-from storagetest.report.distributions import distribution_svg
-from storagetest.report.figures import Figure, case_text, figures, parameter_text
+from storagetest.report.latency_chart import distribution_svg
+from storagetest.report.metric_values import MetricValue, case_text, metric_values, parameter_text
+from storagetest.report.templates import render
 from storagetest.report.timeline import timeline_svg
 
 __all__ = ["identify", "on_case", "on_conformance", "on_fixed", "write_extras"]
@@ -48,7 +48,7 @@ def identify(
     labels: Mapping[str, str] | None = None,
     links: Mapping[str, str] | None = None,
 ) -> None:
-    """Say what the running test is, so that it is found in the tree even if it never gets further than setup.
+    """Label the running test, so that the tree has it even if its setup fails.
 
     ``epic`` is the protocol's name as people write it, ``feature`` the suite's or the workload's,
     ``requirement`` a standard's section, where the case has one (what gates ask for is known when it has
@@ -72,7 +72,7 @@ def identify(
 
 
 def on_case(records: Sequence[Record], artefacts: Mapping[str, str] | None = None) -> None:
-    """Put what the running test measured on it: parameters, verdict, the table of values, and the evidence.
+    """Add measured values to the running test: parameters, verdict, the table of values, and diagnostics.
 
     A case has mostly one record. ``artefacts`` (name → text) are attached too: dmesg and mountstats of a case
     that failed before it had any.
@@ -81,8 +81,8 @@ def on_case(records: Sequence[Record], artefacts: Mapping[str, str] | None = Non
     tables = []
     for record in records:
         run = record.run
-        shown = figures(record)
-        tables.append(_table_html(record, shown))
+        shown = metric_values(record)
+        tables.append(_description(record, shown))
         prefix = f"{case_text(run)} on {run.variant}: " if len(records) > 1 else ""
         _attach(f"{prefix}values", _table_csv(shown), "text/csv", "csv")
         drawing = distribution_svg(run, f"{case_text(run)} on {run.variant}: latencies")
@@ -114,14 +114,14 @@ def on_case(records: Sequence[Record], artefacts: Mapping[str, str] | None = Non
 
 
 def on_fixed() -> None:
-    """Say that the running test passes though it is known to fail."""
+    """Label the running test as one that passes although it is known to fail."""
     plugin_manager.hook.add_label(label_type=VERDICT_LABEL, labels=(FIXED,))
 
 
 def on_conformance(case: CaseRecord, *, ladders: str = "", capture: bytes = b"") -> None:
-    """Put a conformance case on the running test: what it checks, what was observed, and what was said.
+    """Add a conformance case to the running test: what it checks, what was observed, and its PDUs.
 
-    ``ladders`` is the conversation for reading, ``capture`` the same as a pcap (empty: nothing was said).
+    ``ladders`` is the exchange of PDUs as text, ``capture`` the same as a pcap (empty: there was none).
     """
     hook = plugin_manager.hook
     hook.add_label(label_type=LabelType.TAG, labels=(case.section, case.level.value, case.outcome.value))
@@ -147,7 +147,7 @@ def write_extras(results_dir: Path, environment: Mapping[str, str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """Text that Allure shows as it is: it prints a parameter's ``repr``, a string's in quotes."""
+    """Text that Allure shows unchanged: it prints a parameter's ``repr``, which quotes a string."""
 
     text: str
 
@@ -191,23 +191,23 @@ def _escaped(text: str, *, key: bool = False) -> str:
     return re.sub(r"([=: #!])", r"\\\1", text) if key else text
 
 
-def _rows(shown: Mapping[str, Figure]) -> Iterable[tuple[str, ...]]:
+def _rows(shown: Mapping[str, MetricValue]) -> Iterable[tuple[str, ...]]:
     yield "metric", "value", "interval", "repeats", "gate"
-    for name, figure in shown.items():
-        yield name, figure.text, figure.range_text, str(figure.repeats), figure.gate_text
+    for name, value in shown.items():
+        yield name, value.text, value.range_text, str(value.repeats), value.gate_text
 
 
-def _table_csv(shown: Mapping[str, Figure]) -> str:
+def _table_csv(shown: Mapping[str, MetricValue]) -> str:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(_rows(shown))
     return text.getvalue()
 
 
-def _table_html(record: Record, shown: Mapping[str, Figure]) -> str:
-    head, *body = _rows(shown)
-    rows = ["<tr>" + "".join(f"<th>{html.escape(cell)}</th>" for cell in head) + "</tr>"]
-    rows += ["<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in body]
-    reasons = "".join(f"<p><b>{html.escape(reason)}</b></p>" for reason in record.reasons)
+def _description(record: Record, shown: Mapping[str, MetricValue]) -> str:
+    """Return the case's description: why it did not pass, who limited it, and its values."""
+    heads, *rows = _rows(shown)
     limit = record.run.limited_by
-    limited = html.escape(f"Limited by the {limit.who.value}: {limit.why}") if limit else ""
-    return f"{reasons}<p>{limited}</p><table>{''.join(rows)}</table>"
+    limited = f"Limited by the {limit.who.value}: {limit.why}" if limit else ""
+    return render(
+        "allure_description.html.j2", reasons=record.reasons, limited=limited, heads=heads, rows=rows
+    )

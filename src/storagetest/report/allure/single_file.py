@@ -24,14 +24,18 @@ from pathlib import Path
 
 from storagetest.errors import ReportError
 
-__all__ = ["assembled", "bundles"]
+__all__ = ["build_single_file", "iter_bundles"]
 
 _BUNDLE = 256 << 10
 _UNFOLDED = 100
-_UNFOLDS = "void 0===e||Boolean(e?.failed||e?.broken)"  # in the program, as the generator has shortened it
+_UNFOLDS = b"void 0===e||Boolean(e?.failed||e?.broken)"
+"""Whether a group is unfolded, as the generator's minified program writes it."""
+_UNFOLDS_COUNT = 4
+"""How often it is in the program of Allure 3.18.0: its modules have a copy each."""
+_FOLDS = f"void 0===e||e.total<={_UNFOLDED}&&Boolean(e?.failed||e?.broken)".encode()
 _SHELL = {".html", ".js", ".css", ".woff", ".woff2", ".map"}
 
-_ASKED = """<script>
+_DATA_PROXY = """<script>
 (() => {
   const kept = new Map();
   const unpacked = name => {
@@ -75,26 +79,41 @@ _TAG = re.compile(
 )
 
 
-def assembled(directory: Path) -> str:
-    """Return the report in ``directory`` (what holds index.html) as one page.
+def build_single_file(directory: Path, *, version: str) -> str:
+    """Return the report in ``directory`` (the one with index.html) as one page.
 
-    Raises :class:`ReportError` where it is not laid out as the pinned generator does it.
+    ``version`` is the generator's, for the message. Raises :class:`ReportError` if the report is not laid out
+    as the pinned generator does it.
     """
     page = (directory / "index.html").read_text(encoding="utf-8")
-    page, found = _READY.subn("", page)
-    if not found:
-        raise ReportError("the generated report loads its data in another way: the generator has changed")
+    ready = len(_READY.findall(page))
+    _expect(ready, 1, "<script async>window.allureReportDataReady = true;</script>", "index.html", version)
+    _expect(page.count("<head>"), 1, "<head>", "index.html", version)
+    page = _READY.sub("", page)
+    unfolds = sum(
+        _read(directory, match["js"]).count(_UNFOLDS) for match in _TAG.finditer(page) if match["js"]
+    )
+    _expect(unfolds, _UNFOLDS_COUNT, _UNFOLDS.decode(), "the program", version)
     page = _TAG.sub(lambda match: _inlined(directory, match), page)
     index: dict[str, tuple[int, int, int]] = {}
-    packed = [_script(str(number), bundle) for number, bundle in enumerate(bundles(directory, index))]
+    packed = [_script(str(number), bundle) for number, bundle in enumerate(iter_bundles(directory, index))]
     packed.append(_script("index", json.dumps(index, separators=(",", ":")).encode()))
-    head, body = page.replace("<head>", f"<head>{_ASKED}", 1), "".join(packed)
+    head, body = page.replace("<head>", f"<head>{_DATA_PROXY}", 1), "".join(packed)
     before, end, after = head.rpartition("</body>")
     return f"{before}{body}{end}{after}"
 
 
-def bundles(directory: Path, index: dict[str, tuple[int, int, int]]) -> Iterator[bytes]:
-    """Yield the data files' bytes in bundles; ``index`` gets each one's bundle, place and length."""
+def _expect(count: int, expected: int, text: str, where: str, version: str) -> None:
+    """Raise :class:`ReportError` unless ``text`` is ``expected`` times in ``where``."""
+    if count != expected:
+        raise ReportError(
+            f"report of Allure {version}: {where} has {text!r} {count} times, not {expected}: "
+            "the generator has changed. Install the version that storagetest pins, or report this."
+        )
+
+
+def iter_bundles(directory: Path, index: dict[str, tuple[int, int, int]]) -> Iterator[bytes]:
+    """Yield the data files' bytes in bundles; ``index`` gets each one's bundle, offset and length."""
     names = (path.relative_to(directory) for path in directory.rglob("*") if path.is_file())
     # An attachment is data whatever it is called.
     data = [name for name in names if name.parts[0] == "data" or name.suffix not in _SHELL]
@@ -120,13 +139,12 @@ def _script(name: str, content: bytes) -> str:
 
 
 def _inlined(directory: Path, match: re.Match[str]) -> str:
-    said: Mapping[str, str | None] = match.groupdict()
-    if said["js"]:
-        folded = f"void 0===e||e.total<={_UNFOLDED}&&Boolean(e?.failed||e?.broken)"
-        program = _read(directory, said["js"]).replace(_UNFOLDS.encode(), folded.encode())
+    tag: Mapping[str, str | None] = match.groupdict()
+    if tag["js"]:
+        program = _read(directory, tag["js"]).replace(_UNFOLDS, _FOLDS)
         return f'<script src="data:text/javascript;base64,{base64.b64encode(program).decode()}"></script>'
-    if said["css"]:
-        style = base64.b64encode(_read(directory, said["css"])).decode()
+    if tag["css"]:
+        style = base64.b64encode(_read(directory, tag["css"])).decode()
         return f'<link rel="stylesheet" href="data:text/css;base64,{style}">'
     return ""
 

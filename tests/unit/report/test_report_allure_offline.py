@@ -6,7 +6,7 @@ import base64
 
 import pytest
 
-from storagetest.report.offline import make_offline, outside_urls
+from storagetest.report.allure.offline import make_offline, outside_urls
 
 
 def data_url(kind: str, text: str) -> str:

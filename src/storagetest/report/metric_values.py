@@ -1,4 +1,4 @@
-"""A record's values as a person reads them; every report prints from here, so they all say the same.
+"""A record's values as text; every report prints them from here, so that all reports agree.
 
 Nothing is estimated here: means and intervals are :mod:`storagetest.measure.stats`', percentiles are those of
 the merged histogram, and where a gate was judged its own interval is shown.
@@ -15,11 +15,11 @@ from storagetest.report.base import Record
 from storagetest.units import format_size, format_value
 from storagetest.verdict.base import Verdict
 
-__all__ = ["Figure", "case_text", "figures", "in_mib", "parameter_text", "short", "whole"]
+__all__ = ["MetricValue", "case_text", "in_mib", "metric_values", "parameter_text", "short", "whole"]
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class MetricValue:
     """One metric of one run: ``value`` (base unit), its ``interval`` where there is one, and its gates.
 
     ``enough`` is false for a percentile of fewer I/Os than it needs to mean anything; it is not shown then.
@@ -54,10 +54,10 @@ class Figure:
         return "; ".join(f"{verdict.threshold.text}: {verdict.outcome.value}" for verdict in self.verdicts)
 
 
-def figures(record: Record) -> dict[str, Figure]:
+def metric_values(record: Record) -> dict[str, MetricValue]:
     """Return the run's metrics, in their workload's order; what has no value is left out."""
     run = record.run
-    found: dict[str, Figure] = {}
+    found: dict[str, MetricValue] = {}
     for name, metric in run.metrics.items():
         known = estimate(run, metric)
         if known is None:
@@ -66,7 +66,7 @@ def figures(record: Record) -> dict[str, Figure]:
         absolute = [verdict.interval for verdict in verdicts if not verdict.threshold.against]
         judged = next((interval for interval in absolute if interval is not None), None)
         samples = [sample for sample in run.samples if name in sample.values]
-        found[name] = Figure(
+        found[name] = MetricValue(
             metric=metric,
             value=known.value,
             interval=judged or known.interval,
@@ -89,18 +89,18 @@ def parameter_text(name: str, value: object) -> str:
     return str(value)
 
 
-def in_mib(figure: Figure | None) -> str:
+def in_mib(value: MetricValue | None) -> str:
     """Return a bandwidth in MiB/s, the unit left to the column's heading."""
-    return "-" if figure is None else f"{figure.value / 2**20:,.1f}"
+    return "-" if value is None else f"{value.value / 2**20:,.1f}"
 
 
-def short(figure: Figure | None) -> str:
+def short(value: MetricValue | None) -> str:
     """Return a value with its unit for a narrow cell."""
-    if figure is None:
+    if value is None:
         return "-"
-    return figure.text if figure.enough else "too few"
+    return value.text if value.enough else "too few"
 
 
-def whole(figure: Figure | None) -> str:
+def whole(value: MetricValue | None) -> str:
     """Return a rate per second without decimals, the unit left to the column's heading."""
-    return "-" if figure is None else f"{figure.value:,.0f}"
+    return "-" if value is None else f"{value.value:,.0f}"

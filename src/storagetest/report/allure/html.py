@@ -1,11 +1,12 @@
-"""The HTML report: Allure 3, generated here, in one file that opens from disk and asks nobody for anything.
+"""The HTML report of Allure 3: generated here, one file that opens from disk and loads nothing.
 
 One file, because a browser refuses a page from ``file://`` to fetch its neighbours: the directory form of the
 report wants a web server. It weighs about 3.6 MB of program plus the results, packed.
 
-Steps: :func:`configuration` (pure) → the generator, from the pinned packages (:mod:`storagetest.report.node`)
-→ one page of its directory (:mod:`storagetest.report.packing`) →
-:func:`storagetest.report.offline.make_offline` (pure) → the page, put in place by one rename.
+Steps: :func:`configuration` (pure) → the generator, from the pinned packages
+(:mod:`storagetest.report.allure.nodejs`) → one page of its directory
+(:mod:`storagetest.report.allure.single_file`) →
+:func:`storagetest.report.allure.offline.make_offline` (pure) → the page, put in place by one rename.
 
 History: the generator keeps it in one file of JSON lines, one run a line, which it reads and appends to. It
 works on a copy of the user's, which is put back by one rename when the page is there: a report that failed
@@ -24,12 +25,15 @@ from pathlib import Path
 from typing import Any
 
 from storagetest.errors import ReportError
-from storagetest.report.categories import CATEGORIES, VERDICT_LABEL, Category
-from storagetest.report.node import Node, cache_directory, find_node, install, run
-from storagetest.report.offline import make_offline, outside_urls
-from storagetest.report.packing import assembled
+from storagetest.report.allure.categories import CATEGORIES, VERDICT_LABEL, Category
+from storagetest.report.allure.nodejs import Node, cache_directory, find_node, install, run
+from storagetest.report.allure.offline import make_offline, outside_urls
+from storagetest.report.allure.single_file import build_single_file
 
 __all__ = ["HISTORY_RUNS", "configuration", "generate"]
+
+_PACKAGE = Path("node_modules", "allure")
+"""The generator, in the directory of the installed packages."""
 
 _DEADLINE = 300.0
 _PASSED_ON = ("HOME", "LANG", "LC_ALL", "NODE_OPTIONS", "PATH", "TMPDIR", "TZ")
@@ -74,7 +78,7 @@ def generate(
         msg = f"no Allure results in {results_dir}: run pytest with --alluredir={results_dir} first"
         raise ReportError(msg)
     found = find_node(node)
-    with as_file(files("storagetest.report") / "allure3") as manifest:
+    with as_file(files("storagetest.report.allure") / "npm") as manifest:
         packages = install(found, manifest, cache=cache_directory(), progress=progress)
     progress(f"generating the report of {count} results")
     with tempfile.TemporaryDirectory(prefix="storagetest-report-") as scratch:
@@ -175,7 +179,7 @@ def _generated(
     config.write_text(json.dumps(configuration(title, output, history)), encoding="utf-8")
     argv = [
         *node.node,
-        str(packages / "node_modules" / "allure" / "cli.js"),
+        str(packages / _PACKAGE / "cli.js"),
         "generate",
         f"--config={config}",
         f"--cwd={scratch}",
@@ -183,9 +187,10 @@ def _generated(
         str(results),
     ]
     env = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-    said = run(node, argv, cwd=scratch, deadline=_DEADLINE, env=env)
+    output_text = run(node, argv, cwd=scratch, deadline=_DEADLINE, env=env)
     pages = sorted(output.rglob("index.html"), key=lambda path: len(path.parts))
     if not pages:
-        msg = f"the report generator left no page for {results}; it said:\n{said.strip()}"
+        msg = f"the report generator left no page for {results}; its output:\n{output_text.strip()}"
         raise ReportError(msg)
-    return assembled(pages[0].parent)
+    version = json.loads((packages / _PACKAGE / "package.json").read_text(encoding="utf-8"))["version"]
+    return build_single_file(pages[0].parent, version=version)

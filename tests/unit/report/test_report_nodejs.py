@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from storagetest.errors import ReportError
-from storagetest.report import node as node_module
-from storagetest.report.node import Node, cache_directory, find_node, install, major, run
+from storagetest.report.allure import nodejs
+from storagetest.report.allure.nodejs import Node, cache_directory, find_node, install, major, run
 
-PINNED = Path(node_module.__file__).parent / "allure3"
+PINNED = Path(nodejs.__file__).parent / "npm"
 
 
 def program(path: Path, body: str) -> Path:
@@ -83,7 +83,7 @@ def test_one_that_is_too_old_gives_way_to_the_wheels(tmp_path, monkeypatch):
 def test_none_says_what_to_install(tmp_path, monkeypatch):
     program(tmp_path / "bin" / "node", "echo v18.20.4")
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/bin")
-    monkeypatch.setattr(node_module.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(nodejs.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ReportError, match=r"node is v18\.20\.4\.\n.*pip install 'storagetest\[html\]'"):
         find_node()
     with pytest.raises(ReportError, match=r"/no/such/node is not a Node\.js"):

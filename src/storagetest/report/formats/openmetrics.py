@@ -22,19 +22,18 @@ from __future__ import annotations
 import argparse
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from storagetest.errors import ResultError
 from storagetest.measure.run import Run, Unit
 from storagetest.report.base import Record, Status
 from storagetest.report.baseline import key_of
-from storagetest.report.figures import Figure, figures, parameter_text
+from storagetest.report.formats.base import ResultsFormat, register
+from storagetest.report.metric_values import MetricValue, metric_values, parameter_text
 from storagetest.verdict.base import Outcome
 
-__all__ = ["add_parser", "openmetrics"]
-
-NAME = "openmetrics"
+__all__ = ["OpenMetricsFormat", "openmetrics"]
 
 _UNITS: Mapping[Unit, str] = {
     Unit.BYTES_PER_SECOND: "bytes_per_second",
@@ -63,17 +62,24 @@ class _Family:
         self.samples.setdefault(labels, {}).setdefault(at, {})[more] = value
 
 
-def add_parser(formats: argparse._SubParsersAction[argparse.ArgumentParser]) -> Callable[..., str]:
-    """Add the format; return the function that writes it."""
-    parser = formats.add_parser(
-        NAME,
-        help="OpenMetrics text, for Prometheus and Grafana",
-        description="Write results as OpenMetrics text. Without --timestamps: the last record of each case, "
-        "for node_exporter's textfile collector or a Pushgateway. With it: every record, for promtool tsdb "
-        "create-blocks-from openmetrics.",
-    )
-    parser.add_argument("--timestamps", action="store_true", help="every record, at the second it began")
-    return lambda records, args: openmetrics(records, timestamps=args.timestamps)
+@register
+class OpenMetricsFormat(ResultsFormat):
+    """Write results as OpenMetrics text. Without --timestamps: the last record of each case, for
+    node_exporter's textfile collector or a Pushgateway. With it: every record, for promtool tsdb
+    create-blocks-from openmetrics.
+    """
+
+    name = "openmetrics"
+    summary = "OpenMetrics text, for Prometheus and Grafana"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the arguments."""
+        super().add_arguments(parser)
+        parser.add_argument("--timestamps", action="store_true", help="every record, at the second it began")
+
+    def render(self, records: Sequence[Record], args: argparse.Namespace) -> str:
+        """Return the text."""
+        return openmetrics(records, timestamps=args.timestamps)
 
 
 def openmetrics(records: Iterable[Record], *, timestamps: bool = False) -> str:
@@ -97,9 +103,9 @@ def _identity(record: Record) -> tuple[object, ...]:
 def _add(families: dict[str, _Family], record: Record, at: float | None) -> None:
     run = record.run
     labels = _labels(run)
-    for metric, figure in figures(record).items():
-        if figure.enough:
-            _figure(families, metric, figure, labels, at)
+    for metric, value in metric_values(record).items():
+        if value.enough:
+            _add_value(families, metric, value, labels, at)
     for status in Status:
         state = (("storagetest_status", status.value),)
         _put(families, "status", "stateset", "How the case ended.").add(
@@ -121,22 +127,22 @@ def _add(families: dict[str, _Family], record: Record, at: float | None) -> None
         _put(families, "started_timestamp_seconds", "gauge", "When the case began.", "seconds").add(
             labels, repr(float(run.started)), at
         )
-    said = {f"version_{name}": text for name, text in run.versions.items()}
-    said |= {f"negotiated_{name}": text for name, text in run.negotiated.items()}
-    info = tuple((_sane(name), text) for name, text in said.items())
+    texts = {f"version_{name}": text for name, text in run.versions.items()}
+    texts |= {f"negotiated_{name}": text for name, text in run.negotiated.items()}
+    info = tuple((_sane(name), text) for name, text in texts.items())
     family = _put(families, "run", "info", "Versions, and what was negotiated.")
     family.suffix = "_info"
     family.add((*labels, *info), "1", at)
 
 
-def _figure(
-    families: dict[str, _Family], metric: str, figure: Figure, labels: Labels, at: float | None
+def _add_value(
+    families: dict[str, _Family], metric: str, measured: MetricValue, labels: Labels, at: float | None
 ) -> None:
-    unit = _UNITS[figure.metric.unit]
+    unit = _UNITS[measured.metric.unit]
     words = re.sub(r"(?<![a-z])iops(?![a-z])", "ios", metric) if unit == "per_second" else metric
     stem = _sane(words)
-    values = [("", figure.value, f"{metric}, {figure.metric.better.value} is better.")]
-    interval = figure.interval
+    values = [("", measured.value, f"{metric}, {measured.metric.better.value} is better.")]
+    interval = measured.interval
     if interval is not None and math.isfinite(interval.low) and math.isfinite(interval.high):
         values.append(("_interval_low", interval.low, f"{metric}: where its confidence interval begins."))
         values.append(("_interval_high", interval.high, f"{metric}: where its confidence interval ends."))

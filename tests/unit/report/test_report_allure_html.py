@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from storagetest.errors import ReportError
-from storagetest.report.categories import CATEGORIES
-from storagetest.report.html import configuration, generate
-from storagetest.report.offline import outside_urls
+from storagetest.report.allure.categories import CATEGORIES
+from storagetest.report.allure.html import configuration, generate
+from storagetest.report.allure.offline import outside_urls
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,67 @@
+"""``storagetest report page``: the comparison report, one HTML file that needs nothing else."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from storagetest.report.baseline import BaselineFile, entries_of, load
+from storagetest.report.compare import Row, compare_stored
+from storagetest.report.coverage import latest
+from storagetest.report.coverage import load as load_cases
+from storagetest.report.formats.base import (
+    ReportFormat,
+    add_results,
+    print_message,
+    read_results,
+    register,
+    write_output,
+)
+from storagetest.report.page.document import document
+from storagetest.report.page.model import build_page_data
+
+__all__ = ["PageFormat"]
+
+
+@register
+class PageFormat(ReportFormat):
+    """Write the comparison report: targets side by side, scaling, latency against IOPS, changes against a
+    baseline, history, conformance. One HTML file without scripts; it opens from disk, prints, and loads
+    nothing. Of a case that ran more than once the last run counts.
+    """
+
+    name = "page"
+    summary = "one HTML page that puts targets side by side"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the arguments."""
+        add_results(parser)
+        parser.add_argument("-o", "--output", metavar="PAGE", type=Path, default=Path("comparison.html"),
+                            help="the file to write (default: comparison.html)")  # fmt: skip
+        parser.add_argument("--cases", metavar="FILE", type=Path, action="append", default=[],
+                            help="conformance cases (what --st-cases wrote); may be repeated")  # fmt: skip
+        parser.add_argument("--baseline", metavar="PATH", type=Path,
+                            help="a baseline, or an older results.jsonl, to compare with")  # fmt: skip
+        parser.add_argument("--title", default="Storage targets compared", help="the page's title")
+
+    def write(self, args: argparse.Namespace) -> None:
+        """Write the page and print its path."""
+        records = read_results(args.results)
+        cases = latest(case for path in args.cases for case in load_cases(path))
+        if not records:
+            print_message(f"{', '.join(map(str, args.results))}: no runs in there")
+        rows: Sequence[Row] = ()
+        if args.baseline is not None:
+            before = load(args.baseline, on_torn=print_message)
+            rows = compare_stored(before, BaselineFile(entries_of(records)))
+        data = build_page_data(
+            records,
+            cases=cases,
+            rows=rows,
+            baseline=str(args.baseline or ""),
+            sources=[path.name for path in (*args.results, *args.cases)],
+        )
+        write_output(args.output, document(data, title=args.title))
+        sys.stdout.write(f"{args.output}\n")

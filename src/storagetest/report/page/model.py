@@ -1,0 +1,111 @@
+"""What the page is made of: the records and cases that its sections show."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from markupsafe import Markup
+
+from storagetest.report.base import Record, Status
+from storagetest.report.baseline import CaseKey, key_of
+from storagetest.report.compare import Row
+from storagetest.report.coverage import CaseRecord
+from storagetest.report.metric_values import MetricValue, metric_values, parameter_text
+
+__all__ = [
+    "STATUS_WORDS",
+    "PageData",
+    "Section",
+    "build_page_data",
+    "case_anchor",
+    "format_parameters",
+    "group",
+    "plural",
+]
+
+STATUS_WORDS: Mapping[Status, str] = {
+    Status.PASSED: "pass",
+    Status.FAILED: "fail",
+    Status.INVALID: "INVALID",
+    Status.ERROR: "error",
+    Status.SKIPPED: "skip",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of the page: its anchor, its heading, and its HTML."""
+
+    id: str
+    title: str
+    body: Markup
+
+
+@dataclass(frozen=True, slots=True)
+class PageData:
+    """``records`` are the latest of each case, by target and variant; ``sessions`` all of them, by case.
+
+    ``rows`` are the comparisons with ``baseline`` (its name; empty: none was given). ``sources`` are the
+    files that were read.
+    """
+
+    records: Sequence[Record]
+    sessions: Mapping[CaseKey, Sequence[Record]] = field(default_factory=dict)
+    cases: Sequence[CaseRecord] = ()
+    rows: Sequence[Row] = ()
+    baseline: str = ""
+    sources: Sequence[str] = ()
+    _values: dict[int, Mapping[str, MetricValue]] = field(default_factory=dict)
+
+    def values(self, record: Record) -> Mapping[str, MetricValue]:
+        """Return the record's metric values; they are kept, because several sections show them."""
+        if id(record) not in self._values:
+            self._values[id(record)] = metric_values(record)
+        return self._values[id(record)]
+
+
+def build_page_data(
+    records: Iterable[Record],
+    *,
+    cases: Sequence[CaseRecord] = (),
+    rows: Sequence[Row] = (),
+    baseline: str = "",
+    sources: Sequence[str] = (),
+) -> PageData:
+    """Return the records sorted for the page, the latest of each case apart."""
+    sessions: dict[CaseKey, list[Record]] = {}
+    for record in sorted(records, key=lambda each: each.run.started):
+        sessions.setdefault(key_of(record.run), []).append(record)
+    latest = [each[-1] for each in sessions.values()]
+    latest.sort(key=lambda each: (each.run.protocol, each.run.target, each.run.variant, each.run.workload))
+    return PageData(latest, sessions, cases, rows, baseline, sources)
+
+
+def group(
+    records: Iterable[Record], by: Callable[[Record], tuple[str, ...]]
+) -> dict[tuple[str, ...], list[Record]]:
+    """Return the records by the key that ``by`` returns of each, in their order."""
+    groups: dict[tuple[str, ...], list[Record]] = {}
+    for record in records:
+        groups.setdefault(by(record), []).append(record)
+    return groups
+
+
+def case_anchor(record: Record) -> str:
+    """Return the anchor of a case: the same in every page of the same case."""
+    fields = repr(key_of(record.run)).partition("(")[2]  # without the class's name, which may change
+    return "c" + hashlib.sha256(fields.encode()).hexdigest()[:12]
+
+
+def format_parameters(parameters: Mapping[str, object]) -> str:
+    """Return parameters as ``name=value, …``, without those left to their defaults (None)."""
+    return ", ".join(
+        f"{name}={parameter_text(name, value)}" for name, value in parameters.items() if value is not None
+    )
+
+
+def plural(count: int, word: str) -> str:
+    """Return ``1 case`` or ``1,200 cases``."""
+    return f"{count:,} {word}{'s' * (count != 1)}"
