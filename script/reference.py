@@ -1,6 +1,6 @@
-"""Writes the reference pages of the docs from the code; with ``--check`` it only compares.
+"""Write the reference pages of the docs from the code; with ``--check`` only compare them.
 
-Protocols, workloads, metrics, options and commands are what is registered and declared.
+The pages list the registered protocols and workloads, and the declared metrics, options and commands.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from storagetest.workloads._reference import page as workloads_page
 from storagetest.workloads.base import workloads
 
 REFERENCE = Path(__file__).resolve().parents[1] / "docs" / "reference"
-MADE = "This page is made from the code by `script/reference.py`."
+MADE = "`script/reference.py` generates this page from the code."
 COMMON = (
     "protocol",
     "client",
@@ -43,32 +43,32 @@ COMMON = (
     "exclude",
     "thresholds",
 )
-"""The keys of every target; `deadline` is an option that all protocols have."""
+"""The keys of every target; `deadline` is an option of all protocols."""
 
 _PROTOCOLS = f"""\
-{MADE} What the file is for, and how its parts go together, is in [targets.yaml](../targets.md); editors take
-all of this from [its JSON Schema](targets.schema.json).
+{MADE} [targets.yaml](../targets.md) describes the purpose and the structure of the file. Editors use
+[its JSON Schema](targets.schema.json).
 
-Every option of a protocol may stand in the `matrix` as a list, save addresses and secrets. Sizes are written
-`4KiB`, `1GiB`; times `500ms`, `30s`, `5min`. An option without a default that is not *required* is left to
-the client's kernel or to the target."""
+Every option of a protocol may be a list in the `matrix`, except addresses and secrets. Sizes are written
+`4KiB`, `1GiB`; times `500ms`, `30s`, `5min`. The client's kernel or the target determines an option that has
+no default and is not *required*."""
 _METRICS = f"""\
 {MADE} A gate is a metric, `>=` or `<=`, and a value with its unit: `iops >= 20000`, `p99 <= 5ms`,
-`bandwidth >= 900MiB/s`, `client_cpu <= 80%`. A percentile that too few operations carry is INVALID; a
-metric that a workload does not measure is a mistake in the targets file."""
+`bandwidth >= 900MiB/s`, `client_cpu <= 80%`. A percentile of too few operations is INVALID. A metric
+that a workload does not measure is an error in the targets file."""
 _COUNTERS = f"""\
-{MADE} All are read around each load and, every `sample_interval`, on client and server while it runs.
-Those that count the bytes of a file system show how much of a load crossed to the target; those that count
-its requests prove that a case with two clients reached it."""
+{MADE} All counters are read before and after each load, and every `sample_interval` on client and server
+during the load. Counters of a file system's bytes show how much of a load crossed the wire. Counters of its
+requests prove that a case of two clients reached the server."""
 _COMMANDS = f"""\
-{MADE} Tests are run with [pytest](pytest.md); `storagetest` does what is not a test run.
-[Exit status](exit-status.md) has a page of its own."""
+{MADE} [pytest](pytest.md) runs the tests; `storagetest` has all other commands.
+[Exit statuses](exit-status.md) are on a separate page."""
 _PLUGIN = f"""\
-{MADE} The plugin is loaded wherever storagetest is installed; without a targets file and without its fixtures
-it does nothing."""
+{MADE} pytest loads the plugin if storagetest is installed. Without a targets file and without its fixtures
+the plugin does nothing."""
 _PYTESTS_OWN = """\
-pytest's own that serve well: `-k` and `-m` choose cases, `-n 2` runs targets side by side (never two cases
-that measure on one client or server), `--junit-xml FILE`, `--alluredir DIR`, `--collect-only`."""
+Useful options of pytest: `-k` and `-m` select cases, `-n 2` runs targets in parallel (never two measuring
+cases on one client or server), `--junit-xml FILE`, `--alluredir DIR`, `--collect-only`."""
 
 Schema = Mapping[str, Any]
 
@@ -104,12 +104,12 @@ def protocols_page() -> str:
     machine, node = schema["$defs"]["SshEntry"], schema["$defs"]["SlurmEntry"]
     parts += [
         "## Clients and servers",
-        "`transport: local` is the machine that runs pytest, and has no options. With `transport: ssh`:",
+        "`transport: local` is the machine that runs pytest; it has no options. Options of `transport: ssh`:",
         _options(machine["properties"], {"transport", *machine.get("required", ())}, schema),
-        "With `transport: slurm`, a node of a Slurm job:",
+        "Options of `transport: slurm`, a node of a Slurm job:",
         _options(node["properties"], set(node["required"]), schema),
         "## Profiles",
-        "What is left out is the built-in profile's of that name, or else `standard`'s.",
+        "An omitted option has the value of the built-in profile of that name, or else of `standard`.",
         _options(schema["$defs"]["ProfileEntry"]["properties"], set(), schema, defaults=False),
         _profiles(),
         "## Custom workloads",
@@ -144,7 +144,7 @@ def metrics_page() -> str:
         [
             "# Metrics",
             _METRICS,
-            _table(("metric", "unit", "better", "operations wanted", "measured by"), rows),
+            _table(("metric", "unit", "better", "operations needed", "measured by"), rows),
         ]
     )
 
@@ -200,7 +200,7 @@ def pytest_page() -> str:
             "## Marks",
             _table(("mark", "meaning"), [(f"`{name}`", said) for name, said in _marks()]),
             "## Fixtures",
-            "Each needs the one before it, so a case names only the last one that it uses.",
+            "Each fixture requests the ones that it needs, so a case names only the last one that it uses.",
             _table(("fixture", "meaning"), list(_fixtures(modules))),
         ]
     )
@@ -266,7 +266,7 @@ def _common(schema: Schema) -> Iterator[str]:
     for key in COMMON:
         said = schema["$defs"][first]["properties"][key]
         text = (
-            "Gates, as at the top level; they go before the file's."
+            "Gates, as at the top level; they override those of the file."
             if "$ref" in said
             else said["description"]
         )

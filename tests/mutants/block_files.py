@@ -105,7 +105,7 @@ class Disk(PassThrough):
 
 
 class WriteLost(Disk):
-    """one write of seven is acknowledged and not done"""
+    """one write of seven is acknowledged and not executed"""
 
     section = "NVM 3.3.6"
 
@@ -115,7 +115,7 @@ class WriteLost(Disk):
 
 
 class WriteTorn(Disk):
-    """a write of several blocks leaves the last half of them as they were"""
+    """a write of several blocks does not change the second half of them"""
 
     section = "NVM 3.3.6"
 
@@ -125,7 +125,7 @@ class WriteTorn(Disk):
 
 
 class WriteHalfABlock(Disk):
-    """one block of three written keeps the last half of what was there"""
+    """one written block of three keeps its old second half"""
 
     section = "NVM 2.1.4"
 
@@ -134,7 +134,7 @@ class WriteHalfABlock(Disk):
 
 
 class WriteMisplaced(Disk):
-    """one write of five goes to the block after the one that was meant"""
+    """one write of five goes to the block after the requested one"""
 
     section = "NVM 3.3.6"
 
@@ -143,7 +143,7 @@ class WriteMisplaced(Disk):
 
 
 class WriteSpillsOver(Disk):
-    """a write changes the block after its last one, too"""
+    """a write also changes the block after its last one"""
 
     section = "NVM 3.3.6"
 
@@ -154,7 +154,7 @@ class WriteSpillsOver(Disk):
 
 
 class WriteSwapped(Disk):
-    """of two neighbouring blocks written soon after one another, each gets the other's data"""
+    """two adjacent blocks that are written in quick succession get each other's data"""
 
     section = "NVM 3.3.6"
     SOON = 64  # writes: more than a case has threads, so that how they take turns makes no difference
@@ -179,7 +179,7 @@ class WriteSwapped(Disk):
 
 
 class WriteLate(Disk):
-    """of two writes that overlap, one after the other, the older one is done last"""
+    """of two overlapping consecutive writes, the older one is executed last"""
 
     section = "NVM 3.3.6"
     before = (0, b"")
@@ -193,7 +193,7 @@ class WriteLate(Disk):
 
 
 class WriteAgain(Disk):
-    """every write is done a second time two writes later, as by a retry of what had succeeded"""
+    """every write is executed again two writes later, like a retry of a successful write"""
 
     section = "NVM Base 9.6"
 
@@ -209,7 +209,7 @@ class WriteAgain(Disk):
 
 
 class WriteCutShort(Disk):
-    """a write across a boundary of 64 KiB is done up to it"""
+    """a write across a boundary of 64 KiB is executed up to the boundary"""
 
     section = "NVM 3.3.6"
 
@@ -221,7 +221,7 @@ class WriteCutShort(Disk):
 
 
 class FlipOnWrite(Disk):
-    """a bit of one block of eight changes on its way to the disk"""
+    """one written block of eight is stored with a flipped bit"""
 
     section = "NVM 3.3.6"
 
@@ -234,7 +234,7 @@ class FlipOnWrite(Disk):
 
 
 class FlipOnRead(Disk):
-    """a bit of one read of twenty changes on its way from the disk"""
+    """one read of twenty returns a flipped bit"""
 
     section = "NVM 3.3.4"
 
@@ -246,7 +246,7 @@ class FlipOnRead(Disk):
 
 
 class ReadStale(Disk):
-    """a block that was read before is read from a cache that writes do not reach"""
+    """a second read of a block comes from a cache that writes do not update"""
 
     section = "NVM 3.3.4"
 
@@ -264,7 +264,7 @@ class ReadStale(Disk):
 
 
 class ReadNextBlock(Disk):
-    """a read of a single block that is not the first of eight gives the block after it"""
+    """a read of a single block that is not the first of eight returns the block after it"""
 
     section = "NVM 3.3.4"
 
@@ -274,7 +274,7 @@ class ReadNextBlock(Disk):
 
 
 class ReadSwapped(Disk):
-    """of reads that wait at once, one of four is answered with what another had asked for"""
+    """one of four concurrent reads returns the data of another"""
 
     section = "NVM Base 3.3.1"
     before = (0, 0)
@@ -287,7 +287,7 @@ class ReadSwapped(Disk):
 
 
 class ReadShort(Disk):
-    """a read of more than 32 KiB gives zeroes after that much"""
+    """a read of more than 32 KiB returns zeroes after the first 32 KiB"""
 
     section = "NVM 3.3.4"
 
@@ -297,7 +297,7 @@ class ReadShort(Disk):
 
 
 class ZeroesInstead(Disk):
-    """a block that was written once reads as zeroes until it is written again"""
+    """a block that was written once reads as zeroes until a second write"""
 
     section = "NVM 3.3.6"
 
@@ -315,7 +315,7 @@ class ZeroesInstead(Disk):
 
 
 class ZeroesNowAndThen(Disk):
-    """one read of thirty gives zeroes"""
+    """one read of thirty returns zeroes"""
 
     section = "NVM 3.3.4"
 
@@ -324,7 +324,7 @@ class ZeroesNowAndThen(Disk):
 
 
 class CompressesBadly(Disk):
-    """a write of one byte repeated changes every block of the same contents as the first of it"""
+    """a write of a repeated byte changes every block that equals its first block"""
 
     section = "NVM 3.3.6"
 
@@ -335,7 +335,7 @@ class CompressesBadly(Disk):
 
 
 class WriteLostWhenCrowded(Disk):
-    """of writes that wait at once, one of six is acknowledged and not done"""
+    """one of six concurrent writes is acknowledged and not executed"""
 
     section = "NVM Base 3.3.1"
 
@@ -345,7 +345,7 @@ class WriteLostWhenCrowded(Disk):
 
 
 class TearsWhileRead(Disk):
-    """a reader who comes while a block is being written sees half of it"""
+    """a read during a write of a block returns half of the write"""
 
     section = "NVM 2.1.4"
 
@@ -365,7 +365,7 @@ class TearsWhileRead(Disk):
 
 
 class FlushIgnored(Disk):
-    """a flush is acknowledged and not done"""
+    """a flush is acknowledged and not executed"""
 
     section = "NVM Base 7.2"
 
@@ -374,7 +374,7 @@ class FlushIgnored(Disk):
 
 
 class FlushFails(Disk):
-    """every flush is an input/output error"""
+    """every flush fails with an input/output error"""
 
     section = "NVM Base 7.2"
 
@@ -384,7 +384,7 @@ class FlushFails(Disk):
 
 
 class FlushLoses(Disk):
-    """a flush takes back the write before it"""
+    """a flush reverts the write before it"""
 
     section = "NVM Base 7.2"
 
@@ -396,7 +396,7 @@ class FlushLoses(Disk):
 
 
 class DiscardMisplaced(Disk):
-    """a discard takes the blocks after those that were meant"""
+    """a discard affects the blocks after the requested ones"""
 
     section = "NVM 3.3.3"
 
@@ -406,7 +406,7 @@ class DiscardMisplaced(Disk):
 
 
 class DiscardSpills(Disk):
-    """a discard takes the block before its first, too"""
+    """a discard also affects the block before its first"""
 
     section = "NVM 3.3.3"
 
@@ -416,7 +416,7 @@ class DiscardSpills(Disk):
 
 
 class DiscardRoundsUp(Disk):
-    """a discard takes whole units of 4 KiB, also those of which it was told a part"""
+    """a discard affects whole units of 4 KiB, even if only a part is requested"""
 
     section = "NVM 3.3.3"
 
@@ -427,7 +427,7 @@ class DiscardRoundsUp(Disk):
 
 
 class DiscardGivesOthers(Disk):
-    """a discarded block reads as what is in the blocks before the discarded ones"""
+    """a discarded block reads as the contents of the blocks before the discarded ones"""
 
     section = "NVM 3.3.3.2.1"
 
@@ -437,7 +437,7 @@ class DiscardGivesOthers(Disk):
 
 
 class DiscardUnsteady(Disk):
-    """a discarded block reads as another thing each time"""
+    """a discarded block returns other data on each read"""
 
     section = "NVM 3.3.3.2.1"
 
@@ -456,7 +456,7 @@ class DiscardUnsteady(Disk):
 
 
 class DiscardLate(Disk):
-    """a discard is done after the write that follows it"""
+    """a discard is executed after the write that follows it"""
 
     section = "NVM 3.3.3"
     held: tuple[int, int] | None = None
@@ -483,7 +483,7 @@ class ZeroingIgnored(Disk):
 
 
 class ZeroingShort(Disk):
-    """the last of the blocks to be zeroed is left out"""
+    """the last of the blocks to be zeroed is omitted"""
 
     section = "NVM 3.3.8"
 
@@ -495,7 +495,7 @@ class ZeroingShort(Disk):
 
 
 class ZeroingSpills(Disk):
-    """the block after those to be zeroed is zeroed, too"""
+    """the block after those to be zeroed is also zeroed"""
 
     section = "NVM 3.3.8"
 
@@ -533,7 +533,7 @@ class ZeroingLate(Disk):
 
 
 class SizeLiesAndWraps(Disk):
-    """the disk says that it is twice as large as it is, and begins again at its end"""
+    """the disk reports twice its size, and wraps round at its end"""
 
     section = "NVM Identify NSZE"
 
@@ -552,7 +552,7 @@ class SizeLiesAndWraps(Disk):
 
 
 class SizeLiesAndFails(SizeLiesAndWraps):
-    """the disk says that it is twice as large as it is, and past its end there are errors"""
+    """the disk reports twice its size, and returns errors past its end"""
 
     def get(self, offset: int, size: int) -> bytes:
         self._held(offset, size)

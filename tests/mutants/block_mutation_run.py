@@ -121,7 +121,7 @@ def table(killers: dict[str, list[str]]) -> str:
     for name, kind in sorted(block_files.MUTANTS.items()):
         cases = killers.get(name, [])
         shown = ", ".join(cases[:4]) + (f" and {len(cases) - 4} more" if len(cases) > 4 else "")
-        lines.append(f"| {name} | {kind.section} | {kind.__doc__} | {shown or '**nobody**'} |")
+        lines.append(f"| {name} | {kind.section} | {kind.__doc__} | {shown or '**none**'} |")
     return "\n".join(lines) + "\n"
 
 

@@ -27,12 +27,12 @@ from storagetest.wire.iscsi.validator import before, plus
 # Numbering
 
 sets("stat-sn-skips", "4.2.2.2", "StatSN jumps", ScsiResponse, stat_sn=lambda pdu: plus(pdu.stat_sn, 5))
-sets("stat-sn-task", "4.2.2.2", "a task management response does not count in StatSN", TaskResponse,
+sets("stat-sn-task", "4.2.2.2", "a task management response does not increment StatSN", TaskResponse,
      stat_sn=lambda pdu: plus(pdu.stat_sn, -1))  # fmt: skip
 sets(
     "stat-sn-nop",
     "11.19.2",
-    "the answer to a ping does not count in StatSN",
+    "the response to a ping does not increment StatSN",
     NopIn,
     stat_sn=lambda pdu: plus(pdu.stat_sn, -1),
 )
@@ -43,11 +43,11 @@ sets(
     LogoutResponse,
     stat_sn=lambda pdu: plus(pdu.stat_sn, -1),
 )
-sets("stat-sn-r2t", "11.8.3", "an R2T uses up a StatSN", R2T, stat_sn=lambda pdu: plus(pdu.stat_sn, 1))
+sets("stat-sn-r2t", "11.8.3", "an R2T increments StatSN", R2T, stat_sn=lambda pdu: plus(pdu.stat_sn, 1))
 sets(
     "exp-cmd-sn-gap",
     "4.2.2.1",
-    "ExpCmdSN passes a gap",
+    "ExpCmdSN advances over a gap",
     NopIn,
     exp_cmd_sn=lambda pdu: plus(pdu.exp_cmd_sn, 1),
 )
@@ -61,19 +61,19 @@ sets(
 sets(
     "max-cmd-sn-closed",
     "4.2.2.1",
-    "an idle session's window is closed",
+    "the command window of an idle session is closed",
     NopIn,
     max_cmd_sn=lambda pdu: plus(pdu.exp_cmd_sn, -1),
 )
 
 
-@mutant("exp-cmd-sn-stuck", RFC + "4.2.2.1", "ExpCmdSN does not move")
+@mutant("exp-cmd-sn-stuck", RFC + "4.2.2.1", "ExpCmdSN does not advance")
 def exp_cmd_sn_stuck(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     number = getattr(pdu, "exp_cmd_sn", None)
     return pdu if number is None else replace(pdu, exp_cmd_sn=talk.memory.setdefault("first", number))
 
 
-@mutant("immediate-counts", RFC + "4.2.2.1", "an immediate request moves ExpCmdSN")
+@mutant("immediate-counts", RFC + "4.2.2.1", "an immediate request advances ExpCmdSN")
 def immediate_counts(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     if not isinstance(pdu, NopIn):
         return pdu
@@ -81,7 +81,7 @@ def immediate_counts(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     return replace(pdu, exp_cmd_sn=plus(pdu.exp_cmd_sn, talk.memory["pings"]))
 
 
-@mutant("exp-cmd-sn-back", RFC + "4.2.2.1", "ExpCmdSN goes back")
+@mutant("exp-cmd-sn-back", RFC + "4.2.2.1", "ExpCmdSN decreases")
 def exp_cmd_sn_back(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     return replace(pdu, exp_cmd_sn=plus(pdu.exp_cmd_sn, -3)) if isinstance(pdu, NopIn) else pdu
 
@@ -130,7 +130,7 @@ def reserved_set(talk: ProxyConnection, pdu: Pdu) -> Any:
     return pdu.parts().override_bytes(8, b"\x01") if isinstance(pdu, ScsiResponse) else pdu
 
 
-@mutant("itt-unknown", RFC + "11.2.1.8", "a response to a task that nobody has started")
+@mutant("itt-unknown", RFC + "11.2.1.8", "a response to a task that does not exist")
 def itt_unknown(talk: ProxyConnection, pdu: Pdu) -> Any:
     return [pdu, replace(pdu, itt=0x0BAD)] if isinstance(pdu, ScsiResponse) else pdu
 
@@ -152,7 +152,7 @@ data_in(
 data_in(
     "data-in-burst",
     "11.7.1",
-    "a sequence is not ended at MaxBurstLength",
+    "a sequence does not end at MaxBurstLength",
     lambda pdu, talk: replace(pdu, final=pdu.has_status),
 )
 data_in(
@@ -162,15 +162,15 @@ data_in("residual-underflow", "11.4.5", "an underflow is not reported",
         lambda pdu, talk: replace(pdu, underflow=False, residual=0) if pdu.underflow else pdu)  # fmt: skip
 data_in("residual-overflow", "11.4.5", "an overflow is not reported",
         lambda pdu, talk: replace(pdu, overflow=False, residual=0) if pdu.overflow else pdu)  # fmt: skip
-data_in("residual-spurious", "11.4.5", "a residual where there is none",
+data_in("residual-spurious", "11.4.5", "a residual is reported although there is none",
         lambda pdu, talk: replace(pdu, underflow=True, residual=1) if pdu.has_status else pdu)  # fmt: skip
 data_in(
     "data-in-ttt",
     "11.7.4",
-    "a Data-In has a tag though it asks for nothing",
+    "a Data-In has a tag without an acknowledgement request",
     lambda pdu, talk: replace(pdu, ttt=5),
 )
-data_in("data-in-acknowledge", "11.7.2", "an acknowledgement is asked for at level 0",
+data_in("data-in-acknowledge", "11.7.2", "an acknowledgement is requested at level 0",
         lambda pdu, talk: replace(pdu, acknowledge=True, ttt=5))  # fmt: skip
 
 
@@ -211,13 +211,13 @@ sets("r2t-sn", "4.2.2.4", "R2TSN counts from one", R2T, r2t_sn=lambda pdu: pdu.r
 sets(
     "r2t-beyond",
     "11.3.4",
-    "an R2T asks beyond the expected length",
+    "an R2T requests data beyond the expected length",
     R2T,
     desired_length=lambda pdu: pdu.desired_length + 512,
 )
 
 
-@mutant("r2t-unneeded", RFC + "11.3.4", "an R2T asks again for what came with the command")
+@mutant("r2t-unneeded", RFC + "11.3.4", "an R2T requests data again that came with the command")
 def r2t_unneeded(talk: ProxyConnection, pdu: Pdu) -> Any:
     command = talk.commands.get(pdu.itt)
     if not isinstance(pdu, ScsiResponse) or command is None or not command.data:
@@ -247,7 +247,7 @@ def restores_tag(talk: ProxyConnection, pdu: Pdu) -> Pdu:
 MUTANTS["r2t-no-tag"].request = restores_tag
 
 
-@mutant("r2t-order", RFC + "11.8", "an R2T asks again for what has been sent")
+@mutant("r2t-order", RFC + "11.8", "an R2T requests data again that have been sent")
 def r2t_order(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     return replace(pdu, buffer_offset=pdu.buffer_offset - 512) if isinstance(pdu, R2T) and pdu.r2t_sn else pdu
 
@@ -261,7 +261,7 @@ def restores_offset(talk: ProxyConnection, pdu: Pdu) -> Pdu:
 MUTANTS["r2t-order"].request = restores_offset
 
 
-@mutant("r2t-over-burst", RFC + "11.8.4", "two R2Ts are put together into one over MaxBurstLength")
+@mutant("r2t-over-burst", RFC + "11.8.4", "two R2Ts are merged into one over MaxBurstLength")
 def r2t_over_burst(talk: ProxyConnection, pdu: Pdu) -> Any:
     if not isinstance(pdu, R2T):
         return pdu
@@ -311,14 +311,14 @@ def takes_early(name: str, section: str, description: str, keep: Any) -> None:
 
 
 takes_early(
-    "first-burst-ignored", "13.12", "immediate data over FirstBurstLength are taken", lambda talk: 1024
+    "first-burst-ignored", "13.12", "immediate data over FirstBurstLength are accepted", lambda talk: 1024
 )
 takes_early(
-    "immediate-data-taken", "13.11", "immediate data are taken where ImmediateData is No", lambda talk: 0
+    "immediate-data-taken", "13.11", "immediate data are accepted with ImmediateData=No", lambda talk: 0
 )
 
 
-@on_request("unsolicited-taken", RFC + "13.11", "unsolicited Data-Out are taken where InitialR2T is Yes")
+@on_request("unsolicited-taken", RFC + "13.11", "unsolicited Data-Out are accepted with InitialR2T=Yes")
 def unsolicited_taken(talk: ProxyConnection, pdu: Pdu) -> Pdu | None:
     if isinstance(pdu, ScsiCommand) and pdu.write and not pdu.final:
         talk.memory["early"] = {pdu.itt: b""}
@@ -339,12 +339,12 @@ def data_out(name: str, section: str, description: str, change: Any) -> None:
         return change(pdu, talk.last) if isinstance(pdu, DataOut) and isinstance(talk.last, R2T) else pdu
 
 
-data_out("offset-not-checked", "11.8", "data at another offset are taken",
+data_out("offset-not-checked", "11.8", "data at a wrong offset are accepted",
          lambda pdu, r2t: replace(pdu, buffer_offset=r2t.buffer_offset, data=pdu.data.ljust(r2t.desired_length, b"\0")))  # fmt: skip
 data_out(
     "overrun-taken",
     "11.8",
-    "data beyond the R2T are cut off and taken",
+    "data beyond the R2T are truncated and accepted",
     lambda pdu, r2t: replace(pdu, data=pdu.data[: r2t.desired_length]),
 )
 data_out(
@@ -353,10 +353,10 @@ data_out(
     "a sequence ends without its F bit",
     lambda pdu, r2t: replace(pdu, final=True),
 )
-data_out("data-sn-not-checked", "7.9", "any DataSN is taken", lambda pdu, r2t: replace(pdu, data_sn=0))
+data_out("data-sn-not-checked", "7.9", "any DataSN is accepted", lambda pdu, r2t: replace(pdu, data_sn=0))
 
 
-@on_request("data-out-unknown-task", RFC + "11.7", "data for no task are answered")
+@on_request("data-out-unknown-task", RFC + "11.7", "data for an unknown task get a response")
 def data_out_unknown(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     if isinstance(pdu, DataOut) and pdu.itt not in talk.commands:
         last: Any = talk.last

@@ -46,12 +46,22 @@ def accepts(name: str, section: str, description: str, *statuses: int, **more: A
 accepts(
     "login-version-accepted",
     "11.13.2",
-    "a version that is not there is accepted",
+    "an unsupported version is accepted",
     LoginStatus.UNSUPPORTED_VERSION,
 )
 accepts("login-tsih-accepted", "6.3.1", "a TSIH of no session is accepted", LoginStatus.NO_SESSION)
-accepts("login-name-missing-accepted", "6.3", "no InitiatorName is needed", LoginStatus.MISSING_PARAMETER)
-accepts("login-target-missing-accepted", "6.3", "no TargetName is needed", LoginStatus.MISSING_PARAMETER)
+accepts(
+    "login-name-missing-accepted",
+    "6.3",
+    "a login without InitiatorName is accepted",
+    LoginStatus.MISSING_PARAMETER,
+)
+accepts(
+    "login-target-missing-accepted",
+    "6.3",
+    "a login without TargetName is accepted",
+    LoginStatus.MISSING_PARAMETER,
+)
 accepts("login-stage-accepted", "6.3", "a reserved stage is accepted", keeps_open=True)
 accepts("login-connections-accepted", "13.2", "a connection over MaxConnections is accepted")
 accepts("login-session-type", "13.21", "any SessionType is accepted")
@@ -64,21 +74,21 @@ sets("tsih-zero", "11.13.3", "a new session has TSIH 0", LoginResponse, tsih=0)
 sets(
     "login-itt-lost",
     "11.12",
-    "the Login Response has another task tag",
+    "the Login Response has a wrong task tag",
     LoginResponse,
     itt=lambda pdu: pdu.itt ^ 1,
 )
-sets("login-isid-changed", "11.13", "the Login Response has another ISID", LoginResponse, isid=b"\x80other")
+sets("login-isid-changed", "11.13", "the Login Response has a wrong ISID", LoginResponse, isid=b"\x80other")
 sets(
     "login-version-active",
     "11.13.2",
-    "Version-active is one that the initiator has not",
+    "Version-active is a version that the initiator does not support",
     LoginResponse,
     version_active=1,
 )
 
 
-@mutant("chap-refused", RFC + "12.1.3", "the right secret is refused", kind="chap")
+@mutant("chap-refused", RFC + "12.1.3", "the correct secret is refused", kind="chap")
 def chap_refused(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     refused = isinstance(pdu, LoginResponse) and pdu.csg == 0 and pdu.transit
     return replace(pdu, status=LoginStatus.AUTHENTICATION_FAILED, transit=False) if refused else pdu
@@ -92,7 +102,7 @@ def chap_same_challenge(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     return replace(pdu, data=format_text(pairs))
 
 
-@mutant("chap-algorithm", RFC + "12.1.3", "the algorithm is one that was not offered", kind="chap")
+@mutant("chap-algorithm", RFC + "12.1.3", "the target selects an algorithm that was not offered", kind="chap")
 def chap_algorithm(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     if not isinstance(pdu, LoginResponse) or b"CHAP_A" not in pdu.data:
         return pdu
@@ -108,7 +118,7 @@ def chap_reflected(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     return replace(accepted(talk, pdu), data=format_text([("CHAP_N", "target"), ("CHAP_R", said["CHAP_R"])]))
 
 
-@mutant("second-session-refused", RFC + "6.3.1", "an initiator may have one session and no second")
+@mutant("second-session-refused", RFC + "6.3.1", "an initiator may have only one session")
 def second_session_refused(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     if not isinstance(pdu, LoginResponse) or pdu.status or talk.login is None:
         return pdu
@@ -117,7 +127,7 @@ def second_session_refused(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     return replace(pdu, status=LoginStatus.OUT_OF_RESOURCES, transit=False) if refused else pdu
 
 
-@mutant("login-transit-unasked", RFC + "11.13.6", "the target goes to full feature phase unasked")
+@mutant("login-transit-unasked", RFC + "11.13.6", "the target enters full feature phase without a request")
 def transit_unasked(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     stays = isinstance(pdu, LoginResponse) and talk.login is not None and not talk.login.transit
     return replace(pdu, transit=True, nsg=3) if stays else pdu
@@ -130,12 +140,12 @@ def refused_open(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     return pdu
 
 
-@mutant("login-reinstatement", RFC + "6.3.1", "the old session lives on", keeps_open=True)
+@mutant("login-reinstatement", RFC + "6.3.1", "the old session remains", keeps_open=True)
 def keeps_the_old(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     return pdu
 
 
-@mutant("login-in-ffp", RFC + "4.2.4", "a login in full feature phase is passed over", keeps_open=True)
+@mutant("login-in-ffp", RFC + "4.2.4", "a login in full feature phase is ignored", keeps_open=True)
 def login_in_ffp(talk: ProxyConnection, pdu: Pdu) -> Pdu | None:
     return (
         None if isinstance(pdu, (Reject, LoginResponse)) and talk.last is not None and talk.last.itt else pdu
@@ -157,15 +167,15 @@ text("max-recv-declared", "13.12", "MaxRecvDataSegmentLength is declared as 0",
      lambda pairs, talk: [*without("MaxRecvDataSegmentLength")(pairs, talk), ("MaxRecvDataSegmentLength", "0")])  # fmt: skip
 text("not-understood", "6.2", "an unknown key is answered with a value",
      lambda pairs, talk: [(name, "1" if value == "NotUnderstood" else value) for name, value in pairs])  # fmt: skip
-text("key-case", "6.1", "key names are compared without regard to case",
+text("key-case", "6.1", "key names are compared case-insensitively",
      lambda pairs, talk: [(name, "65536" if name == "maxburstlength" else value) for name, value in pairs])  # fmt: skip
-text("key-hexadecimal", "6.1", "a hexadecimal number is taken for its first digit",
+text("key-hexadecimal", "6.1", "only the first digit of a hexadecimal number is used",
      lambda pairs, talk: [(name, "0" if name == "MaxBurstLength" else value) for name, value in pairs])  # fmt: skip
 text("first-burst-over-max", "13.14", "FirstBurstLength ends up over MaxBurstLength",
      lambda pairs, talk: [(name, "65536" if name == "FirstBurstLength" else value) for name, value in pairs])  # fmt: skip
 
 
-text("discovery-key", "6.2", "a key that means nothing in a discovery session is not understood",
+text("discovery-key", "6.2", "a key that is irrelevant in a discovery session is answered with NotUnderstood",
      lambda pairs, talk: [*without("InitialR2T")(pairs, talk), ("InitialR2T", "NotUnderstood")]
      if dict(talk.offered).get("SessionType") == "Discovery" else pairs)  # fmt: skip
 text("auth-method-unknown", "6.3.2", "an unknown AuthMethod is accepted",
@@ -196,7 +206,12 @@ def answers_wrongly(key: str) -> None:
             return pairs
         return [*without(key)(pairs, talk), (key, illegal(key, offered[key]))]
 
-    text(f"key-{key}", f"6.2, {KEYS[key].section}", f"{key} is answered as no responder may", rewrite)
+    text(
+        f"key-{key}",
+        f"6.2, {KEYS[key].section}",
+        f"{key} is answered with a value that the RFC forbids",
+        rewrite,
+    )
 
 
 for _key in ("HeaderDigest", "DataDigest", "MaxBurstLength", "FirstBurstLength", "MaxOutstandingR2T",

@@ -32,12 +32,12 @@ _MOST = 262144
 # Digests and PDUs
 
 
-@on_request("header-digest-not-checked", RFC + "7.8", "a wrong header digest is not noticed")
+@on_request("header-digest-not-checked", RFC + "7.8", "a wrong header digest is not detected")
 def header_digest_not_checked(talk: ProxyConnection, pdu: Pdu) -> Any:
     return talk.wire(pdu) if talk.memory["frame"].header_digest_wrong else pdu
 
 
-@on_request("data-digest-not-checked", RFC + "7.8", "a wrong data digest is not noticed")
+@on_request("data-digest-not-checked", RFC + "7.8", "a wrong data digest is not detected")
 def data_digest_not_checked(talk: ProxyConnection, pdu: Pdu) -> Any:
     return talk.wire(pdu) if talk.memory["frame"].data_digest_wrong else pdu
 
@@ -65,23 +65,23 @@ def data_digest_of_target(talk: ProxyConnection, pdu: Pdu) -> Pdu:
 @mutant(
     "data-digest-reject-missing",
     RFC + "7.8",
-    "a wrong data digest is passed over in silence",
+    "a wrong data digest is not rejected",
     keeps_open=True,
 )
 def reject_missing(talk: ProxyConnection, pdu: Pdu) -> Pdu | None:
     return None if isinstance(pdu, Reject) else pdu
 
 
-sets("reject-header-lost", "11.17.4", "a Reject does not carry the header", Reject, data=b"")
+sets("reject-header-lost", "11.17.4", "a Reject does not contain the header", Reject, data=b"")
 
 
-@mutant("digest-unasked", RFC + "13.1", "PDUs have a header digest though none was negotiated")
+@mutant("digest-unasked", RFC + "13.1", "PDUs have a header digest that was not negotiated")
 def digest_unasked(talk: ProxyConnection, pdu: Pdu) -> Any:
     plain = not isinstance(pdu, LoginResponse) and talk.digests == (False, False)
     return pdu.parts().wire(header_digest=True, data_digest=False) if plain else pdu
 
 
-@mutant("digest-in-login", RFC + "13.1", "digests begin in the login phase")
+@mutant("digest-in-login", RFC + "13.1", "digests start in the login phase")
 def digest_in_login(talk: ProxyConnection, pdu: Pdu) -> Any:
     return pdu.parts().wire(header_digest=True, data_digest=False) if isinstance(pdu, LoginResponse) else pdu
 
@@ -110,12 +110,12 @@ def reserved_checked(talk: ProxyConnection, pdu: Pdu) -> Pdu | None:
     return pdu
 
 
-@mutant("opcode-ignored", RFC + "11.2.1.2", "an unknown opcode is passed over", keeps_open=True)
+@mutant("opcode-ignored", RFC + "11.2.1.2", "an unknown opcode is ignored", keeps_open=True)
 def opcode_ignored(talk: ProxyConnection, pdu: Pdu) -> Pdu | None:
     return None if isinstance(pdu, Reject) else pdu
 
 
-@mutant("reject-swallowed", RFC + "11.17", "nothing is ever rejected", keeps_open=True)
+@mutant("reject-swallowed", RFC + "11.17", "no PDU is ever rejected", keeps_open=True)
 def reject_swallowed(talk: ProxyConnection, pdu: Pdu) -> Pdu | None:
     return None if isinstance(pdu, Reject) else pdu
 
@@ -125,13 +125,13 @@ def ping_long_taken(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     return replace(pdu, data=pdu.data[:4]) if isinstance(pdu, NopOut) and len(pdu.data) > _MOST else pdu
 
 
-@mutant("coalesced-lost", RFC + "11.1", "of several PDUs in one segment one is lost")
+@mutant("coalesced-lost", RFC + "11.1", "one of several PDUs in one TCP segment is lost")
 def coalesced_lost(talk: ProxyConnection, pdu: Pdu) -> Pdu | None:
     talk.memory["count"] = talk.memory.get("count", 0) + isinstance(pdu, NopIn)
     return None if isinstance(pdu, NopIn) and talk.memory["count"] == 3 else pdu
 
 
-@mutant("reject-then-deaf", RFC + "7.3", "after a Reject nothing is answered", keeps_open=True)
+@mutant("reject-then-deaf", RFC + "7.3", "after a Reject no request is answered", keeps_open=True)
 def reject_then_deaf(talk: ProxyConnection, pdu: Pdu) -> Pdu | None:
     if talk.memory.get("deaf"):
         return None
@@ -149,12 +149,12 @@ def nop(name: str, section: str, description: str, change: Any) -> None:
 
 
 nop("nop-echo", "11.19", "the last byte of a ping is lost", lambda pdu: replace(pdu, data=pdu.data[:-1]))
-nop("nop-itt", "11.19", "a ping's answer has another tag", lambda pdu: replace(pdu, itt=pdu.itt ^ 1))
-nop("nop-ttt", "11.19.1", "a ping's answer has a target transfer tag", lambda pdu: replace(pdu, ttt=1))
-nop("nop-final", "11.19", "a NOP-In has not its fixed bit", lambda pdu: replace(pdu, final=False))
+nop("nop-itt", "11.19", "the response to a ping has a wrong tag", lambda pdu: replace(pdu, itt=pdu.itt ^ 1))
+nop("nop-ttt", "11.19.1", "the response to a ping has a target transfer tag", lambda pdu: replace(pdu, ttt=1))
+nop("nop-final", "11.19", "a NOP-In lacks its fixed bit", lambda pdu: replace(pdu, final=False))
 
 
-@on_request("nop-unasked", RFC + "11.19", "a NOP-Out that wants no answer gets one")
+@on_request("nop-unasked", RFC + "11.19", "a NOP-Out without a response request gets a response")
 def nop_unasked(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     if isinstance(pdu, NopOut) and pdu.itt == NO_TAG:
         last: Any = talk.last
@@ -164,7 +164,7 @@ def nop_unasked(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     return pdu
 
 
-@mutant("nop-order", RFC + "4.2.2.1", "pings are answered out of their order")
+@mutant("nop-order", RFC + "4.2.2.1", "pings are answered out of order")
 def nop_order(talk: ProxyConnection, pdu: Pdu) -> Any:
     if not isinstance(pdu, NopIn):
         return pdu
@@ -184,19 +184,19 @@ def listing(name: str, description: str, rewrite: Any) -> None:
 
 listing(
     "send-targets-name",
-    "a target is left out of the list",
+    "a target is missing from the list",
     lambda pairs, talk: [pair for pair in pairs if pair[0] != "TargetName"] or pairs,
 )
 listing("send-targets-address", "an address has no portal group tag",
         lambda pairs, talk: [(name, value.partition(",")[0] if name == "TargetAddress" else value) for name, value in pairs])  # fmt: skip
-listing("send-targets-first", "an address stands before its target", lambda pairs, talk: pairs[::-1])
-listing("send-targets-other", "other targets than the one asked for are listed",
+listing("send-targets-first", "an address precedes its target", lambda pairs, talk: pairs[::-1])
+listing("send-targets-other", "other targets than the requested one are listed",
         lambda pairs, talk: [*pairs, ("TargetName", "iqn.2024-01.org.example:another")])  # fmt: skip
-sets("text-itt", "11.11.3", "a Text Response has another tag", TextResponse, itt=lambda pdu: pdu.itt ^ 0x100)
+sets("text-itt", "11.11.3", "a Text Response has a wrong tag", TextResponse, itt=lambda pdu: pdu.itt ^ 0x100)
 sets(
     "text-not-final",
     "11.11.1",
-    "an answer that is not final has no tag to go on with",
+    "a response that is not final has no target transfer tag",
     TextResponse,
     final=False,
 )
@@ -225,18 +225,22 @@ speaks(
 speaks(
     "snack-answered",
     "11.16",
-    "a SNACK is served at level 0",
+    "a SNACK is accepted at level 0",
     SnackRequest,
     lambda pdu: DataIn(data=bytes(36)),
 )
 sets("logout-failed", "11.15.1", "a logout fails", LogoutResponse, response=3)
 sets(
-    "logout-cid", "11.15.1", "a logout of a connection that is not there succeeds", LogoutResponse, response=0
+    "logout-cid",
+    "11.15.1",
+    "a logout of a connection that does not exist succeeds",
+    LogoutResponse,
+    response=0,
 )
 sets(
     "logout-itt",
     "11.15",
-    "a Logout Response has another tag",
+    "a Logout Response has a wrong tag",
     LogoutResponse,
     itt=lambda pdu: pdu.itt ^ 0x100,
 )

@@ -52,11 +52,11 @@ def enforces(
         return good(pdu) if not conflict and status == 0x18 else pdu
 
 
-enforces("reservation-write", "others may write", _WRITES, conflict=False)
-enforces("reservation-read", "others may read under exclusive access", _READS, conflict=False)
+enforces("reservation-write", "other initiators may write", _WRITES, conflict=False)
+enforces("reservation-read", "other initiators may read under exclusive access", _READS, conflict=False)
 enforces("registrant-write", "a registrant may not write", _WRITES, conflict=True, who="-b")
 enforces("registrant-read", "a registrant may not read", _READS, conflict=True, who="-b")
-enforces("release-ignored", "nobody may write after a release", _WRITES, conflict=True, who="-b")
+enforces("release-ignored", "no initiator may write after a release", _WRITES, conflict=True, who="-b")
 enforces("register-any-key", "REGISTER with a wrong key succeeds", {0x5F}, conflict=False, actions={0})
 enforces(
     "reserve-any-key",
@@ -65,11 +65,15 @@ enforces(
     conflict=False,
     actions={1},
 )
-enforces("preempt-no-such-key", "PREEMPT of nobody succeeds", {0x5F}, conflict=False, actions={4})
-enforces("reservation-sync", "SYNCHRONIZE CACHE of others is done", {0x35, 0x91}, conflict=False)
+enforces(
+    "preempt-no-such-key", "PREEMPT of an unregistered key succeeds", {0x5F}, conflict=False, actions={4}
+)
+enforces(
+    "reservation-sync", "SYNCHRONIZE CACHE of other initiators is executed", {0x35, 0x91}, conflict=False
+)
 enforces("reserve-refused", "a registrant may not reserve", {0x5F}, conflict=True, actions={1})
 enforces("reservation-inquiry", "INQUIRY conflicts with a reservation", {0x12}, conflict=True, who="-b")
-enforces("reserve6-ignored", "RESERVE(6) keeps nobody out", _WRITES | {0x16}, conflict=False)
+enforces("reserve6-ignored", "RESERVE(6) excludes no initiator", _WRITES | {0x16}, conflict=False)
 
 
 def told(name: str, asc: int, description: str) -> None:
@@ -78,9 +82,9 @@ def told(name: str, asc: int, description: str) -> None:
         return good(pdu) if attention(pdu) and decode_sense(pdu.sense).asc == asc else pdu
 
 
-told("release-attention", 0x2A04, "nobody is told of a release")
-told("clear-attention", 0x2A03, "nobody is told of a clear")
-told("preempt-attention", 0x2A05, "nobody is told of a preemption")
+told("release-attention", 0x2A04, "a RELEASE sets no unit attention")
+told("clear-attention", 0x2A03, "a CLEAR sets no unit attention")
+told("preempt-attention", 0x2A05, "a PREEMPT sets no unit attention")
 
 
 def pr_in(name: str, action: int, description: str, change: Any) -> None:
@@ -133,13 +137,13 @@ def no_holder(data: bytearray, talk: ProxyConnection) -> bytes:
 
 pr_in("registration-lost", 0, "a registration is not listed", forget_last)
 pr_in("generation-stuck", 0, "PRGENERATION does not count", stuck)
-pr_in("clear-ignored", 0, "a registration is left after CLEAR", ghost)
+pr_in("clear-ignored", 0, "a registration remains after CLEAR", ghost)
 pr_in("keys-truncation", 0, "ADDITIONAL LENGTH follows the allocation length",
       lambda data, talk: bytes(data[:4]) + (len(data) - 8).to_bytes(4, "big") + bytes(data[8:]))  # fmt: skip
-pr_in("reservation-type", 1, "another type is reported", other_type)
+pr_in("reservation-type", 1, "a wrong type is reported", other_type)
 pr_in("preempt-ignored", 1, "the old holder is reported after PREEMPT", old_holder)
-pr_in("release-foreign", 1, "a release by another ends the reservation", nobody)
+pr_in("release-foreign", 1, "a release by another initiator ends the reservation", nobody)
 pr_in("capabilities-length", 2, "LENGTH is not 8", lambda data, talk: b"\0\x07" + bytes(data[2:]))
 pr_in("power-loss-inactive", 2, "PTPL_A is not set after a registration with APTPL",
       lambda data, talk: bytes(data[:3]) + bytes((data[3] & 0xFE,)) + bytes(data[4:]))  # fmt: skip
-pr_in("full-status-holder", 3, "the holder is not marked", no_holder)
+pr_in("full-status-holder", 3, "R_HOLDER is not set for the holder", no_holder)

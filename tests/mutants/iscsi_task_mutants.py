@@ -29,12 +29,12 @@ def task(name: str, section: str, description: str, functions: set[int], respons
 
 task("abort-ignored", RFC + "11.5.1", "ABORT TASK is not supported", {1}, 5)
 task("lu-reset-refused", RFC + "11.5.1", "LOGICAL UNIT RESET is not supported", {5}, 5)
-task("task-response-undefined", RFC + "11.6.1", "a response that is not defined", {2, 3, 4, 6}, 99)
-task("reassign-complete", RFC + "7.2.2", "TASK REASSIGN is done at level 0", {8}, 0)
+task("task-response-undefined", RFC + "11.6.1", "the response code is undefined", {2, 3, 4, 6}, 99)
+task("reassign-complete", RFC + "7.2.2", "TASK REASSIGN is executed at level 0", {8}, 0)
 sets(
     "task-itt",
     "11.6",
-    "a task management response has another tag",
+    "a task management response has a wrong tag",
     TaskResponse,
     itt=lambda pdu: pdu.itt ^ 0x100,
 )
@@ -56,15 +56,21 @@ def does(name: str, section: str, description: str, functions: set[int]) -> None
         return None
 
 
-does("function-unknown-complete", RFC + "11.5.1", "an undefined function is done", {0, 13, 127})
-does("query-without-level", "RFC 7144 6.3", "QUERY TASK is done without protocol level 2", {9, 10, 12})
-does("nexus-reset-without-level", "RFC 7144 6.3", "I_T NEXUS RESET is done without protocol level 2", {11})
-does("task-in-discovery", RFC + "4.3", "task management is done in a discovery session", {5})
+does(
+    "function-unknown-complete", RFC + "11.5.1", "an undefined function is reported as complete", {0, 13, 127}
+)
+does("query-without-level", "RFC 7144 6.3", "QUERY TASK is executed without protocol level 2", {9, 10, 12})
+does(
+    "nexus-reset-without-level", "RFC 7144 6.3", "I_T NEXUS RESET is executed without protocol level 2", {11}
+)
+does("task-in-discovery", RFC + "4.3", "task management is executed in a discovery session", {5})
 
 
 def not_done(name: str, function: int) -> None:
     @mutant(
-        name, RFC + "4.2.3.3, 11.5.1", "the function is reported as done, and the task ends well all the same"
+        name,
+        RFC + "4.2.3.3, 11.5.1",
+        "the function is reported as complete, and the task still ends with GOOD",
     )
     def reply(talk: ProxyConnection, pdu: Pdu) -> Any:
         asked = talk.tasks.get(pdu.itt)

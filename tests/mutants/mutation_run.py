@@ -225,7 +225,7 @@ def table(mutants: Mapping[str, MutantInfo], outcomes: Outcomes) -> str:
     for name, mutant in sorted(mutants.items()):
         cases = outcomes.killers(name)
         shown = ", ".join(cases[:4]) + (f" and {len(cases) - 4} more" if len(cases) > 4 else "")
-        lines.append(f"| {name} | {mutant.section} | {mutant.description} | {shown or '**nobody**'} |")
+        lines.append(f"| {name} | {mutant.section} | {mutant.description} | {shown or '**none**'} |")
     return "\n".join(lines) + "\n"
 
 

@@ -13,29 +13,29 @@ from storagetest.wire.nvme.codes import Fctype, Status
 from storagetest.wire.nvme.command import Command, Cqe
 from storagetest.wire.nvme_tcp.pdu import CapsuleCmd, CapsuleResp, Received, override_field
 
-target("sgl-not-checked", "NVMe/TCP 3.3.2", "any SGL type is taken", accepts(Status.SGL_TYPE_INVALID))
+target("sgl-not-checked", "NVMe/TCP 3.3.2", "any SGL type is accepted", accepts(Status.SGL_TYPE_INVALID))
 target(
     "sgl-length-ignored",
     "Base 4.3.2",
-    "lengths and offsets of SGLs are not looked at",
+    "lengths and offsets of SGLs are not checked",
     accepts(Status.DATA_SGL_LENGTH_INVALID, Status.SGL_OFFSET_INVALID, when=on_io()),
 )
 target(
     "sgl-length-ignored-connect",
     "Base 4.3.2",
-    "Connect with too little data is taken",
+    "Connect with too little data is accepted",
     accepts(Status.DATA_SGL_LENGTH_INVALID, when=fabrics(Fctype.CONNECT)),
 )
 target(
     "psdt-ignored",
     "Base 4.1.1",
-    "PSDT is not looked at",
+    "PSDT is not checked",
     accepts(Status.INVALID_FIELD, when=lambda t, c: c.flags >> 6 != 1),
 )
 host(
     "admin-capsule-small",
     "NVMe/TCP 3.3.1",
-    "8,192 bytes in an admin capsule are too many",
+    "8,192 bytes in an admin capsule are refused",
     lambda t, got: _hang_up() if isinstance(got.pdu, CapsuleCmd) and len(got.pdu.data) > 4096 else None,
 )
 
@@ -47,11 +47,11 @@ def over_the_limit(through: ProxyConnection, got: Received) -> Iterable[Item] | 
     return None
 
 
-host("capsule-over-taken", "NVMe/TCP 3.3.1", "in-capsule data over the limit is taken", over_the_limit)
+host("capsule-over-taken", "NVMe/TCP 3.3.1", "in-capsule data over the limit is accepted", over_the_limit)
 target(
     "answer-lost",
     "NVMe/TCP 3.6.2.7",
-    "one answer of many is lost",
+    "one response of many is lost",
     lambda t, got: [] if isinstance(got.pdu, CapsuleResp) and Cqe.decode(got.pdu.cqe).cid == 110 else None,
 )
 target(
@@ -64,20 +64,20 @@ target(
 )
 target("resp-pdo", "NVMe/TCP 3.6.2.7", "PDO of CapsuleResp is 24", field(CapsuleResp, "PDO", 24))
 target(
-    "resp-phase", "Base 4.2.2", "there is a phase tag", response(lambda t, c, cqe: replace(cqe, phase=True))
+    "resp-phase", "Base 4.2.2", "the phase tag is set", response(lambda t, c, cqe: replace(cqe, phase=True))
 )
 target("resp-sqid", "Base 4.2.2", "SQID is set", response(lambda t, c, cqe: replace(cqe, sqid=5)))
-target("sqhd-stuck", "Base 4.2.1", "SQHD does not move", response(lambda t, c, cqe: replace(cqe, sqhd=3)))
+target("sqhd-stuck", "Base 4.2.1", "SQHD does not advance", response(lambda t, c, cqe: replace(cqe, sqhd=3)))
 target(
     "resp-wrong-cid",
     "NVMe/TCP 3.6.2.7",
-    "CID of the answer is another",
+    "CID of the response is wrong",
     response(lambda t, c, cqe: replace(cqe, cid=cqe.cid ^ 0x40)),
 )
 target(
     "resp-twice",
     "NVMe/TCP 3.6.2.7",
-    "every answer comes twice",
+    "every response is sent twice",
     lambda t, got: [got.raw, got.raw] if isinstance(got.pdu, CapsuleResp) else None,
 )
 

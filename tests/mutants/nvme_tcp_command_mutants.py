@@ -55,7 +55,7 @@ target(
 target(
     "connect-wrong-status",
     "Base 6.3",
-    "a refused Connect says Invalid Field",
+    "a refused Connect ends with Invalid Field",
     response(
         lambda t, c, cqe: (
             replace(cqe, status=Status.INVALID_FIELD)
@@ -67,7 +67,7 @@ target(
 target(
     "connect-ipo",
     "Base 6.3",
-    "a refused Connect does not say where",
+    "a refused Connect does not report the invalid field",
     response(
         lambda t, c, cqe: (
             replace(cqe, result=0) if c and fabrics(Fctype.CONNECT)(t, c) and not cqe.ok else None
@@ -89,7 +89,7 @@ target(
 target(
     "connect-first",
     "Base 3.3.2.2",
-    "commands before Connect are carried out",
+    "commands before Connect are executed",
     accepts(Status.COMMAND_SEQUENCE_ERROR, when=lambda t, c: not fabrics(Fctype.CONNECT)(t, c)),
 )
 target(
@@ -104,7 +104,7 @@ target(
 target(
     "connect-sqhd-unasked",
     "Base 6.3",
-    "SQ flow control is disabled, though nobody asked",
+    "SQ flow control is disabled without a request",
     response(lambda t, c, cqe: replace(cqe, sqhd=0xFFFF) if c and fabrics(Fctype.CONNECT)(t, c) else None),
 )
 target(
@@ -157,7 +157,7 @@ shared(
 shared(
     "host-only-once",
     "Base 6.3",
-    "a host that was connected is not let in again",
+    "a host that was connected cannot connect again",
     lambda seen: ProxyConnection(of_host=lambda t, got: hosts_met(seen, t, got)),
 )
 target(
@@ -214,7 +214,7 @@ def notes_sets(through: ProxyConnection, got: Received) -> Iterable[Item] | None
 add(
     "property-read-only",
     "Base 3.1.4",
-    "read-only properties are set",
+    "read-only properties can be set",
     lambda: ProxyConnection(
         of_host=notes_sets,
         of_target=results(
@@ -239,7 +239,7 @@ def no_reset(through: ProxyConnection, c: Command) -> bool:
 add(
     "reset-ignored",
     "Base 3.7.2",
-    "a controller reset leaves the I/O queues",
+    "a controller reset does not delete the I/O queues",
     lambda: ProxyConnection(
         of_host=drops_command(no_reset),
         of_target=results(
@@ -251,13 +251,13 @@ add(
 host(
     "disconnect-ignored",
     "Base 6.4",
-    "Disconnect succeeds and ends nothing",
+    "Disconnect succeeds and has no effect",
     drops_command(lambda t, c: bool(t.qid) and fabrics(Fctype.DISCONNECT)(t, c)),
 )
 target(
     "disconnect-refused",
     "Base 6.4",
-    "Disconnect is refused, though OFCS says that it is supported",
+    "Disconnect is refused although OFCS reports support",
     refuses(Status.INVALID_OPCODE, when=fabrics(Fctype.DISCONNECT)),
 )
 target(
@@ -275,13 +275,13 @@ target(
 target(
     "discovery-type",
     "Base 3.1.3.3",
-    "the discovery controller says that it is an I/O controller",
+    "the discovery controller reports the type I/O controller",
     patch(put(111, b"\1"), when=identify(Cns.CONTROLLER)),
 )
 target(
     "discovery-io",
     "Base 3.1.3.3",
-    "a discovery controller takes an I/O queue",
+    "a discovery controller accepts an I/O queue",
     accepts(
         Status.CONNECT_INVALID_PARAMETERS,
         when=lambda t, c: fabrics(Fctype.CONNECT)(t, c) and c.cdw10 >> 16 != 0,
@@ -311,7 +311,7 @@ target("identify-kas", "NVMe/TCP 3.4", "KAS is 0", patch(put(320, bytes(2)), whe
 target(
     "identify-subnqn",
     "Base 5.2.13.2.1",
-    "SUBNQN is another's",
+    "SUBNQN is that of another subsystem",
     patch(put(768, b"nqn.1999-01"), when=CONTROLLER),
 )
 target("identify-maxcmd", "Base 5.2.13.2.1", "MAXCMD is 0", patch(put(514, bytes(2)), when=CONTROLLER))
@@ -319,7 +319,7 @@ target("identify-ascii", "Base 1.4.2", "SN is not ASCII", patch(put(4, b"\x01"),
 target(
     "identify-flbas",
     "NVM 4.1.5.1",
-    "FLBAS names no format",
+    "FLBAS is not a valid format",
     patch(put(26, b"\x0f"), when=identify(Cns.NAMESPACE)),
 )
 target(
@@ -338,7 +338,7 @@ target(
 target(
     "identify-list-from",
     "Base 5.2.13.2.2",
-    "the active list does not begin after NSID",
+    "the active list does not start after NSID",
     patch(put(0, struct.pack("<II", 1, 2)), when=ACTIVE),
 )
 target(
@@ -350,7 +350,7 @@ target(
 target(
     "identify-inactive",
     "NVM 4.1.5.1",
-    "an inactive namespace is not all zero",
+    "the data of an inactive namespace is not all zero",
     patch(lambda raw: raw if any(raw) else b"\1" + raw[1:], when=identify(Cns.NAMESPACE)),
 )
 target(
@@ -359,11 +359,11 @@ target(
     "a namespace has no identifier",
     patch(lambda raw: bytes(4096), when=identify(Cns.DESCRIPTORS)),
 )
-target("nsid-not-checked", "Base 3.2.1.5", "any NSID is taken", accepts(Status.INVALID_NAMESPACE))
+target("nsid-not-checked", "Base 3.2.1.5", "any NSID is accepted", accepts(Status.INVALID_NAMESPACE))
 target(
     "cns-accepted",
     "Base 5.2.13.1",
-    "any CNS is taken",
+    "any CNS is accepted",
     accepts(Status.INVALID_FIELD, when=on_admin(Admin.IDENTIFY)),
 )
 
@@ -372,13 +372,13 @@ target(
 target(
     "log-page-lost",
     "Base 3.1.3.5",
-    "mandatory log pages are not there",
+    "mandatory log pages are missing",
     refuses(Status.INVALID_LOG_PAGE, when=log(1, 2, 3, 4)),
 )
 target(
     "log-length",
     "Base 5.2.12",
-    "a short read of a log page is not its beginning",
+    "a short read of a log page does not return its beginning",
     patch(lambda raw: raw if len(raw) > 64 else raw[::-1], when=log(LogPage.FIRMWARE_SLOT)),
 )
 host(
@@ -394,26 +394,26 @@ host(
 target(
     "log-offset-unchecked",
     "Base 5.2.12",
-    "LPO past the end is taken",
+    "LPO past the end is accepted",
     accepts(Status.INVALID_FIELD, when=log()),
 )
-target("log-page-accepted", "Base 5.2.12", "any log page is there", accepts(Status.INVALID_LOG_PAGE))
+target("log-page-accepted", "Base 5.2.12", "any log page is accepted", accepts(Status.INVALID_LOG_PAGE))
 target(
     "log-effects",
     "Base 5.2.12.1.6",
-    "the effects log lists nothing",
+    "the effects log is empty",
     patch(lambda raw: bytes(len(raw)), when=log(LogPage.EFFECTS)),
 )
 target(
     "queues-granted",
     "Base 5.2.26.2.1",
-    "Get Features returns other queues than were granted",
+    "Get Features returns another number of queues than was granted",
     results(lambda t, c, old: old + 1, when=feature(Admin.GET_FEATURES, Feature.NUMBER_OF_QUEUES)),
 )
 target(
     "queues-ffff",
     "Base 5.2.26.2.1",
-    "65,536 queues may be asked for",
+    "a request for 65,536 queues is accepted",
     accepts(Status.INVALID_FIELD, when=feature(Admin.SET_FEATURES, Feature.NUMBER_OF_QUEUES)),
 )
 target(
@@ -425,7 +425,7 @@ target(
 target(
     "feature-accepted",
     "Base 4.2.3.1",
-    "any feature is there",
+    "any feature is accepted",
     accepts(
         Status.INVALID_FIELD,
         when=lambda t, c: feature(Admin.GET_FEATURES, 0x60)(t, c) or feature(Admin.SET_FEATURES, 0x60)(t, c),
@@ -440,7 +440,7 @@ target(
 target(
     "hostid-wrong",
     "Base 5.2.26.1.32",
-    "the Host Identifier is another",
+    "the Host Identifier is wrong",
     patch(lambda raw: raw[::-1], when=feature(Admin.GET_FEATURES, Feature.HOST_IDENTIFIER)),
 )
 target(
@@ -462,14 +462,14 @@ target("opcode-accepted", "Base 4.2.3.1", "unknown opcodes succeed", accepts(Sta
 host(
     "aer-at-once",
     "Base 5.2.2",
-    "an event request is completed at once",
+    "an event request is completed immediately",
     drops_command(on_admin(Admin.ASYNCHRONOUS_EVENT_REQUEST)),
 )
-target("aer-limit", "Base 5.2.2.1", "there is no limit to event requests", accepts(Status.AER_LIMIT_EXCEEDED))
+target("aer-limit", "Base 5.2.2.1", "event requests are not limited", accepts(Status.AER_LIMIT_EXCEEDED))
 target(
     "abort-unknown",
     "Base 5.2.1.2",
-    "Abort says that it aborted what is not there",
+    "Abort reports the abort of a command that does not exist",
     results(lambda t, c, old: 0, when=on_admin(Admin.ABORT)),
 )
 
@@ -489,13 +489,13 @@ target(
 host(
     "keep-alive-deaf",
     "Base 3.9.3.1",
-    "Keep Alive does not start the timer again",
+    "Keep Alive does not restart the timer",
     drops_command(on_admin(Admin.KEEP_ALIVE)),
 )
 host(
     "keep-alive-never",
     "Base 3.9.5",
-    "the Keep Alive Timer runs for a day, whatever KATO says",
+    "the Keep Alive Timer is one day, for any KATO",
     lambda t, got: (
         [CapsuleCmd(replace(Command.decode(got.pdu.sqe), cdw12=86_400_000).encode(), got.pdu.data)]
         if isinstance(got.pdu, CapsuleCmd) and fabrics(Fctype.CONNECT)(t, Command.decode(got.pdu.sqe))
@@ -521,7 +521,7 @@ target(
 host(
     "write-spills",
     "NVM 3.3.6",
-    "a write of one block goes to the next one too",
+    "a write of one block also changes the next one",
     lambda t, got: (
         [_wider(got.pdu)]
         if isinstance(got.pdu, CapsuleCmd)
@@ -540,7 +540,7 @@ def _wider(capsule: CapsuleCmd) -> CapsuleCmd:
     return CapsuleCmd(replace(one, cdw12=one.cdw12 + 1, dptr=dptr).encode(), data)
 
 
-target("lba-not-checked", "NVM 3.3", "LBAs past the end are taken", accepts(Status.LBA_OUT_OF_RANGE))
+target("lba-not-checked", "NVM 3.3", "LBAs past the end are accepted", accepts(Status.LBA_OUT_OF_RANGE))
 target(
     "last-block-refused",
     "NVM 3.3.4",
@@ -550,13 +550,13 @@ target(
 target(
     "mdts-ignored",
     "Base 5.2.13.2.1",
-    "MDTS is not looked at",
+    "MDTS is not checked",
     accepts(Status.INVALID_FIELD, when=on_io(Io.READ)),
 )
 target(
     "fuse-ignored",
     "Base 3.4.2",
-    "FUSE is not looked at",
+    "FUSE is not checked",
     accepts(Status.INVALID_FIELD, when=lambda t, c: bool(c.flags & 3)),
 )
 target("flush-refused", "Base 7.2", "Flush is refused", refuses(Status.INVALID_OPCODE, when=on_io(Io.FLUSH)))
@@ -604,7 +604,7 @@ target(
 target(
     "dsm-half",
     "NVM 3.3.3.2.1",
-    "blocks that read as zeroes read as garbage",
+    "blocks that are reported to read as zeroes read as garbage",
     patch(lambda raw: raw if any(raw) else b"\x5a" * len(raw), when=on_io(Io.READ)),
 )
 target(
@@ -619,6 +619,6 @@ target("copy-limits", "NVM 3.3.2", "Copy has no limits", accepts(Status.COMMAND_
 target(
     "ana-lost",
     "Base 5.2.12.1.13",
-    "the ANA log is not there",
+    "the ANA log is missing",
     refuses(Status.INVALID_LOG_PAGE, when=log(LogPage.ANA)),
 )

@@ -26,13 +26,13 @@ REPORT = on_io(Io.RESERVATION_REPORT)
 target(
     "reservation-not-enforced",
     "Base 8.1.24.1",
-    "a reservation binds nobody",
+    "a reservation excludes no host",
     accepts(Status.RESERVATION_CONFLICT),
 )
 target(
     "reservation-too-strict",
     "Base 8.1.24.1",
-    "a reservation binds everybody",
+    "a reservation excludes every host",
     refuses(Status.RESERVATION_CONFLICT, when=on_io(Io.READ, Io.WRITE)),
 )
 target(
@@ -47,7 +47,7 @@ target(
 target(
     "reservation-stolen",
     "Base 8.1.24.5",
-    "a held reservation may be acquired",
+    "a reservation of another host may be acquired",
     accepts(Status.RESERVATION_CONFLICT, when=action(Io.RESERVATION_ACQUIRE, 0)),
 )
 host(
@@ -59,14 +59,14 @@ host(
 target(
     "rtype-unchecked",
     "Base 7.5",
-    "any type is taken",
+    "any type is accepted",
     accepts(Status.INVALID_FIELD, when=action(Io.RESERVATION_ACQUIRE)),
 )
-target("report-empty", "Base 7.8", "the report lists nobody", patch(put(5, bytes(2)), when=REPORT))
+target("report-empty", "Base 7.8", "the report lists no registrant", patch(put(5, bytes(2)), when=REPORT))
 target(
     "report-holder-lost",
     "Base 7.8",
-    "the report names no holder",
+    "the report has no holder",
     patch(
         lambda raw: b"".join(
             [raw[:64], *(raw[at : at + 2] + b"\0" + raw[at + 3 : at + 64] for at in range(64, len(raw), 64))]
@@ -91,7 +91,7 @@ host(
 target(
     "release-type",
     "Base 7.7",
-    "Release does not look at the type",
+    "Release does not check the type",
     accepts(Status.INVALID_FIELD, when=action(Io.RESERVATION_RELEASE)),
 )
 host("clear-ignored", "Base 8.1.24.8", "Clear does nothing", drops_command(action(Io.RESERVATION_RELEASE, 1)))
@@ -104,28 +104,31 @@ host(
 target(
     "preempt-unknown",
     "Base 8.1.24.7",
-    "Preempt of an unknown key succeeds where all registrants hold",
+    "Preempt of an unknown key succeeds for an all-registrants reservation",
     accepts(Status.RESERVATION_CONFLICT, when=action(Io.RESERVATION_ACQUIRE, 1)),
 )
 target(
-    "release-by-anybody", "Base 8.1.24.6", "a release by anybody releases", patch(put(4, b"\0"), when=REPORT)
+    "release-by-anybody",
+    "Base 8.1.24.6",
+    "a release by any host releases the reservation",
+    patch(put(4, b"\0"), when=REPORT),
 )
 target(
     "preempt-takes",
     "Base 8.1.24.7",
-    "the report counts preempted registrants still",
+    "the report still counts preempted registrants",
     patch(lambda raw: raw[:5] + b"\2\0" + raw[7:] if raw[4] and raw[5] == 1 else raw, when=REPORT),
 )
 target(
     "notice-lost",
     "Base 8.1.24.7",
-    "a preempted host is told of another event",
+    "a preempted host gets another event",
     results(lambda t, c, old: 0x020002, when=on_admin(Admin.ASYNCHRONOUS_EVENT_REQUEST)),
 )
 target(
     "registration-lost",
     "Base 8.1.24.1",
-    "a registration ends with the association",
+    "a registration ends together with the association",
     accepts(Status.RESERVATION_CONFLICT, when=on_io(Io.READ)),
 )
 host(

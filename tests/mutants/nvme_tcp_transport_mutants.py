@@ -51,7 +51,7 @@ target("icresp-maxh2cdata-small", "NVMe/TCP 3.6.2.3", "MAXH2CDATA is 2048", fiel
 target(
     "icresp-maxh2cdata-odd",
     "NVMe/TCP 3.6.2.3",
-    "MAXH2CDATA is no number of dwords",
+    "MAXH2CDATA is not a multiple of 4",
     field(ICResp, "MAXH2CDATA", 8190),
 )
 target("icresp-cpda", "NVMe/TCP 3.6.2.3", "CPDA is 32", field(ICResp, "CPDA", 32))
@@ -67,7 +67,7 @@ target("icresp-hlen", "NVMe/TCP 3.6.2.3", "HLEN is 127", field(ICResp, "HLEN", 1
 target(
     "icresp-digest-unasked",
     "NVMe/TCP 3.3.1.1",
-    "digests are enabled that nobody asked for",
+    "digests are enabled that were not requested",
     field(ICResp, "DGST", 3),
 )
 
@@ -80,7 +80,7 @@ class Deaf(ProxyConnection):
         return False
 
 
-add("half-close-ignored", "Base 3.3.2.4", "a host that closes is kept", Deaf)
+add("half-close-ignored", "Base 3.3.2.4", "a connection that the host has closed stays open", Deaf)
 
 
 def _hang_up() -> Iterable[Item]:
@@ -96,7 +96,7 @@ host(
 host(
     "icreq-values-ignored",
     "NVMe/TCP 3.1",
-    "PFV and HPDA of ICReq are not looked at",
+    "PFV and HPDA of ICReq are not checked",
     lambda t, got: (
         [replace(got.pdu, pfv=0, hpda=0)]
         if isinstance(got.pdu, ICReq) and (got.pdu.pfv or got.pdu.hpda > 31)
@@ -112,7 +112,7 @@ host(
 target(
     "icresp-with-digest",
     "NVMe/TCP 3.3.1.1",
-    "ICResp carries a header digest",
+    "ICResp has a header digest",
     lambda t, got: [override_field(got.raw, "PLEN", 132) + bytes(4)] if isinstance(got.pdu, ICResp) else None,
 )
 
@@ -158,7 +158,7 @@ def too_long(pdu: C2HTermReq) -> bytes:
     return override_field(encode(replace(pdu, data=pdu.data.ljust(128, b"\0"))) + bytes(8), "PLEN", 160)
 
 
-accepts_bad("fatal-ignored", "NVMe/TCP 3.5", "a PDU in error is dropped and the connection lives on", drops)
+accepts_bad("fatal-ignored", "NVMe/TCP 3.5", "a PDU in error is dropped and the connection stays open", drops)
 accepts_bad(
     "icreq-again",
     "NVMe/TCP 3.1",
@@ -182,23 +182,23 @@ accepts_bad(
 accepts_bad(
     "hlen-ignored",
     "NVMe/TCP 3.6.2.6",
-    "HLEN is not looked at",
+    "HLEN is not checked",
     lambda t, raw, error: [override_field(raw, "HLEN", 72)] if raw[0] == 4 and error.fei == 2 else [raw],
 )
 accepts_bad(
     "hdgstf-not-checked",
     "NVMe/TCP 3.3.1.1",
-    "a missing header digest is made up for",
+    "a missing header digest is added",
     lambda t, raw, error: [t.encode(CapsuleCmd(raw[8:72]))] if raw[0] == 4 and error.fei == 1 else [raw],
 )
 accepts_bad(
     "hdgst-not-checked",
     "NVMe/TCP 3.5",
-    "a wrong header digest is put right",
+    "a wrong header digest is corrected",
     lambda t, raw, error: [_right_hdgst(raw)] if error.fes == Fes.HEADER_DIGEST_ERROR else [raw],
 )
 target("term-swallowed", "NVMe/TCP 3.5", "no C2HTermReq is sent", term(lambda pdu: None))
-target("term-fes", "NVMe/TCP 3.6.2.5", "FES is another", term(lambda pdu: replace(pdu, fes=7)))
+target("term-fes", "NVMe/TCP 3.6.2.5", "FES is wrong", term(lambda pdu: replace(pdu, fes=7)))
 target(
     "term-fei",
     "NVMe/TCP 3.6.2.5",
@@ -208,7 +208,7 @@ target(
 target(
     "term-no-header",
     "NVMe/TCP 3.6.2.5",
-    "the header in error is left out",
+    "the header in error is missing",
     term(lambda pdu: replace(pdu, data=b"")),
 )
 target(
@@ -260,7 +260,7 @@ def hangs_up_late(through: ProxyConnection, got: Received) -> Iterable[Item] | N
 add(
     "processes-after-fatal",
     "NVMe/TCP 3.5",
-    "a command after a PDU in error is carried out",
+    "a command after a PDU in error is executed",
     lambda: ProxyConnection(bad=processes_after, of_target=hangs_up_late),
 )
 
@@ -299,7 +299,7 @@ def fatal_ddgst(through: ProxyConnection, got: Received) -> Iterable[Item] | Non
     return None
 
 
-host("ddgst-not-checked", "NVMe/TCP 3.5", "a wrong data digest is put right", right_ddgst)
+host("ddgst-not-checked", "NVMe/TCP 3.5", "a wrong data digest is corrected", right_ddgst)
 host("ddgst-fatal", "NVMe/TCP 3.5", "a wrong data digest ends the connection", fatal_ddgst)
 target(
     "hdgst-wrong",
@@ -329,7 +329,7 @@ target(
 target(
     "digest-unwanted",
     "NVMe/TCP 3.3.1.1",
-    "PDUs carry a header digest that was not negotiated",
+    "PDUs have a header digest that was not negotiated",
     lambda t, got: (
         [encode(got.pdu, header_digest=True)]
         if isinstance(got.pdu, (CapsuleResp, C2HData)) and not t.digests.header
@@ -380,7 +380,10 @@ def one_dword_on(raw: bytes) -> bytes:
 
 
 target(
-    "c2h-gap", "NVMe/TCP 3.3.2.1", "DATAO jumps", data(lambda t, pdu: [replace(pdu, offset=pdu.offset + 4)])
+    "c2h-gap",
+    "NVMe/TCP 3.3.2.1",
+    "DATAO has a gap",
+    data(lambda t, pdu: [replace(pdu, offset=pdu.offset + 4)]),
 )
 target(
     "c2h-swapped",
@@ -391,7 +394,7 @@ target(
 target(
     "c2h-short",
     "NVMe/TCP 3.3.2.1",
-    "the last 4 bytes are left out",
+    "the last 4 bytes are missing",
     data(lambda t, pdu: [replace(pdu, data=pdu.data[:-4]) if pdu.last else pdu]),
 )
 target(
@@ -409,7 +412,7 @@ target(
 target(
     "c2h-last-early",
     "NVMe/TCP 3.6.2.9",
-    "LAST_PDU is on every PDU",
+    "LAST_PDU is set in every PDU",
     data(lambda t, pdu: [replace(half, last=True) for half in halves(pdu)]),
 )
 target(
@@ -422,14 +425,14 @@ target("c2h-success-and-response", "NVMe/TCP 3.3.2.1", "a CapsuleResp follows SU
 target(
     "c2h-misaligned",
     "NVMe/TCP 3.3",
-    "data begins one dword late, whatever HPDA says",
+    "data starts one dword late, for any HPDA",
     lambda t, got: [one_dword_on(got.raw)] if isinstance(got.pdu, C2HData) else None,
 )
 target("c2h-reserved", "NVMe/TCP 3.6.2.9", "reserved bytes are set", field(C2HData, "RSVD", 1))
 target(
     "c2h-wrong-cid",
     "NVMe/TCP 3.3.2.1",
-    "CCCID is another",
+    "CCCID is wrong",
     data(lambda t, pdu: [replace(pdu, cccid=pdu.cccid ^ 3)]),
 )
 
@@ -457,7 +460,7 @@ def joined(through: ProxyConnection, got: Received) -> Iterable[Item] | None:
 add(
     "r2t-over-limit",
     "NVMe/TCP 3.3.2.2",
-    "one R2T more is outstanding than MAXR2T allows",
+    "one R2T more than MAXR2T is outstanding",
     lambda: ProxyConnection(of_target=one_too_many, of_host=joined),
 )
 
@@ -466,11 +469,13 @@ def r2t(change: Callable[[R2T], Iterable[Item]]) -> Rule:
     return lambda t, got: list(change(got.pdu)) if isinstance(got.pdu, R2T) else None
 
 
-target("r2t-gap", "NVMe/TCP 3.3.2.2", "R2TO jumps", r2t(lambda pdu: [replace(pdu, offset=pdu.offset + 512)]))
+target(
+    "r2t-gap", "NVMe/TCP 3.3.2.2", "R2TO has a gap", r2t(lambda pdu: [replace(pdu, offset=pdu.offset + 512)])
+)
 target(
     "r2t-overrun",
     "NVMe/TCP 3.3.2.2",
-    "R2TL reaches past the data",
+    "R2TL extends past the data",
     r2t(lambda pdu: [replace(pdu, length=1 << 20)]),
 )
 target("r2t-zero", "NVMe/TCP 3.3.2.2", "R2TL is 0", r2t(lambda pdu: [replace(pdu, length=0)]))
@@ -478,13 +483,13 @@ target("r2t-reserved", "NVMe/TCP 3.6.2.10", "reserved bytes are set", field(R2T,
 target(
     "r2t-wrong-cid",
     "NVMe/TCP 3.3.2.2",
-    "CCCID is another",
+    "CCCID is wrong",
     r2t(lambda pdu: [replace(pdu, cccid=pdu.cccid ^ 1)]),
 )
 target(
     "r2t-small-never",
     "NVMe/TCP 3.3.2",
-    "little data is never asked for",
+    "no R2T is sent for small writes",
     lambda t, got: (
         [] if isinstance(got.pdu, R2T) and got.pdu.length <= 4096 and got.pdu.offset == 0 else None
     ),
@@ -518,7 +523,7 @@ def watching(name: str, section: str, description: str, rule: Rule) -> None:
 watching(
     "unsolicited-data-ignored",
     "NVMe/TCP 3.3.2.2",
-    "H2CData that nobody asked for is skipped",
+    "H2CData that was not requested is skipped",
     data_rule(lambda t, pdu: "asked" not in t.memory),
 )
 watching(
@@ -527,7 +532,7 @@ watching(
     "H2CData of an unknown TTAG is skipped",
     data_rule(lambda t, pdu: "asked" in t.memory and pdu.ttag != t.memory["asked"].ttag),
 )
-watching("cccid-not-checked", "NVMe/TCP 3.6.2.8", "CCCID of H2CData is not looked at", repaired_cccid)
+watching("cccid-not-checked", "NVMe/TCP 3.6.2.8", "CCCID of H2CData is not checked", repaired_cccid)
 watching(
     "data-gap-ignored",
     "NVMe/TCP 3.3.2.2",
@@ -564,7 +569,7 @@ def in_pieces(through: ProxyConnection, got: Received) -> Iterable[Item] | None:
     return None
 
 
-host("maxh2cdata-not-checked", "NVMe/TCP 3.3.2.2", "H2CData over MAXH2CDATA is taken", in_pieces)
+host("maxh2cdata-not-checked", "NVMe/TCP 3.3.2.2", "H2CData over MAXH2CDATA is accepted", in_pieces)
 
 
 def seen_last(through: ProxyConnection, got: Received) -> Iterable[Item] | None:

@@ -20,7 +20,7 @@ class _KeepingTimes(PassThrough):
         os.utime(path, ns=(os.stat(path).st_atime_ns, before.st_mtime_ns))
 
 
-@mutant("write-mtime-not-moved", "write(3p)", "a write does not mark the modification time")
+@mutant("write-mtime-not-moved", "write(3p)", "a write does not update the modification time")
 class WriteMtimeNotMoved(_KeepingTimes):
     def write(self, call: Call, node: int, handle: int, offset: int, data: bytes) -> int:
         before = os.fstat(handle)
@@ -29,7 +29,7 @@ class WriteMtimeNotMoved(_KeepingTimes):
         return done
 
 
-@mutant("truncate-mtime-not-moved", "truncate(3p)", "truncate does not mark the modification time")
+@mutant("truncate-mtime-not-moved", "truncate(3p)", "truncate does not update the modification time")
 class TruncateMtimeNotMoved(_KeepingTimes):
     def truncate(self, call: Call, node: int, handle: int | None, size: int) -> None:
         before = os.stat(self.nodes[node].path)
@@ -38,7 +38,9 @@ class TruncateMtimeNotMoved(_KeepingTimes):
 
 
 @mutant(
-    "directory-mtime-not-moved", "open(3p), unlink(3p)", "names that come and go do not mark the directory"
+    "directory-mtime-not-moved",
+    "open(3p), unlink(3p)",
+    "creating and removing names does not update the directory's times",
 )
 class DirectoryMtimeNotMoved(PassThrough):
     def __init__(self, below: Path) -> None:
@@ -72,21 +74,21 @@ class _OldCtime(PassThrough):
         return found
 
 
-@mutant("chmod-ctime-not-moved", "chmod(3p)", "chmod does not mark the status-change time")
+@mutant("chmod-ctime-not-moved", "chmod(3p)", "chmod does not update the status-change time")
 class ChmodCtimeNotMoved(_OldCtime):
     def chmod(self, call: Call, node: int, mode: int) -> None:
         self.hold(node)
         super().chmod(call, node, mode)
 
 
-@mutant("chown-ctime-not-moved", "chown(3p)", "chown does not mark the status-change time")
+@mutant("chown-ctime-not-moved", "chown(3p)", "chown does not update the status-change time")
 class ChownCtimeNotMoved(_OldCtime):
     def chown(self, call: Call, node: int, uid: int, gid: int) -> None:
         self.hold(node)
         super().chown(call, node, uid, gid)
 
 
-@mutant("link-ctime-not-moved", "link(3p), unlink(3p)", "links do not mark the status-change time")
+@mutant("link-ctime-not-moved", "link(3p), unlink(3p)", "link does not update the status-change time")
 class LinkCtimeNotMoved(_OldCtime):
     def link(self, call: Call, old: int, parent: int, name: bytes) -> int:
         self.hold(old)
@@ -99,14 +101,14 @@ class LinkCtimeNotMoved(_OldCtime):
         self.forget(node, 1)
 
 
-@mutant("write-ctime-not-moved", "write(3p)", "a write does not mark the status-change time")
+@mutant("write-ctime-not-moved", "write(3p)", "a write does not update the status-change time")
 class WriteCtimeNotMoved(_OldCtime):
     def write(self, call: Call, node: int, handle: int, offset: int, data: bytes) -> int:
         self.hold(node)
         return super().write(call, node, handle, offset, data)
 
 
-@mutant("utimens-ctime-not-moved", "futimens(3p)", "setting times does not mark the status-change time")
+@mutant("utimens-ctime-not-moved", "futimens(3p)", "setting times does not update the status-change time")
 class UtimensCtimeNotMoved(_OldCtime):
     def utimens(self, call: Call, node: int, atime: int | str | None, mtime: int | str | None) -> None:
         self.hold(node)
@@ -117,7 +119,7 @@ def _seconds(when: int | str | None) -> int | str | None:
     return -(-when // 10**9) * 10**9 if isinstance(when, int) else when
 
 
-@mutant("utimens-rounds", "futimens(3p)", "times that are set are rounded up to the second")
+@mutant("utimens-rounds", "futimens(3p)", "times are rounded up to the second")
 class UtimensRounds(PassThrough):
     def utimens(self, call: Call, node: int, atime: int | str | None, mtime: int | str | None) -> None:
         super().utimens(call, node, _seconds(atime), _seconds(mtime))
@@ -129,13 +131,13 @@ class UtimensAtimeIgnored(PassThrough):
         super().utimens(call, node, None, mtime)
 
 
-@mutant("utimens-now-ignored", "futimens(3p) UTIME_NOW", "a time that is to be now stays what it was")
+@mutant("utimens-now-ignored", "futimens(3p) UTIME_NOW", "UTIME_NOW does not change a time")
 class UtimensNowIgnored(PassThrough):
     def utimens(self, call: Call, node: int, atime: int | str | None, mtime: int | str | None) -> None:
         super().utimens(call, node, *(None if one == "now" else one for one in (atime, mtime)))
 
 
-@mutant("utimens-omit-is-now", "futimens(3p) UTIME_OMIT", "a time that is to be left as it is becomes now")
+@mutant("utimens-omit-is-now", "futimens(3p) UTIME_OMIT", "UTIME_OMIT sets a time to now")
 class UtimensOmitIsNow(PassThrough):
     def utimens(self, call: Call, node: int, atime: int | str | None, mtime: int | str | None) -> None:
         super().utimens(call, node, *("now" if one is None else one for one in (atime, mtime)))
@@ -148,7 +150,7 @@ class UtimensEarlyClamped(PassThrough):
         super().utimens(call, node, *times)
 
 
-@mutant("attributes-stale", "fstat(3p)", "for ten seconds a file has the attributes that it had before")
+@mutant("attributes-stale", "fstat(3p)", "a file's attributes are stale for ten seconds")
 class AttributesStale(PassThrough):
     LAST = 10.0
 
@@ -164,7 +166,7 @@ class AttributesStale(PassThrough):
         return found
 
 
-@mutant("size-stale", "fstat(3p) st_size", "a file's size is what it was when it was opened")
+@mutant("size-stale", "fstat(3p) st_size", "a file's size is that at its open")
 class SizeStale(PassThrough):
     def __init__(self, below: Path) -> None:
         super().__init__(below)
@@ -195,7 +197,7 @@ class SizeStale(PassThrough):
         return found
 
 
-@mutant("blocks-zero", "<sys/stat.h> st_blocks", "every file takes no block")
+@mutant("blocks-zero", "<sys/stat.h> st_blocks", "no file uses any block")
 class BlocksZero(PassThrough):
     def getattr(self, call: Call, node: int, handle: int | None) -> Attributes:
         found = super().getattr(call, node, handle)
@@ -203,7 +205,7 @@ class BlocksZero(PassThrough):
         return found
 
 
-@mutant("blocks-full", "<sys/stat.h> st_blocks", "a hole takes as many blocks as data would")
+@mutant("blocks-full", "<sys/stat.h> st_blocks", "a hole uses as many blocks as data")
 class BlocksFull(PassThrough):
     def getattr(self, call: Call, node: int, handle: int | None) -> Attributes:
         found = super().getattr(call, node, handle)
@@ -211,7 +213,7 @@ class BlocksFull(PassThrough):
         return found
 
 
-@mutant("mode-bits-dropped", "chmod(3p) S_ISUID, S_ISGID, S_ISVTX", "chmod keeps only the permission bits")
+@mutant("mode-bits-dropped", "chmod(3p) S_ISUID, S_ISGID, S_ISVTX", "chmod sets only the permission bits")
 class ModeBitsDropped(PassThrough):
     def chmod(self, call: Call, node: int, mode: int) -> None:
         super().chmod(call, node, mode & 0o777)
@@ -229,26 +231,26 @@ class ChownIgnored(PassThrough):
         """Change nothing."""
 
 
-@mutant("chown-minus-one", "chown(3p)", "an id of -1 does not leave it as it is, but makes it 0")
+@mutant("chown-minus-one", "chown(3p)", "an id of -1 sets the id to 0")
 class ChownMinusOne(PassThrough):
     def chown(self, call: Call, node: int, uid: int, gid: int) -> None:
         super().chown(call, node, max(uid, 0), max(gid, 0))
 
 
-@mutant("statfs-more-free-than-all", "fstatvfs(3p)", "more blocks are free than there are")
+@mutant("statfs-more-free-than-all", "fstatvfs(3p)", "more blocks are free than the file system has")
 class StatfsMoreFreeThanAll(PassThrough):
     def statfs(self, call: Call, node: int) -> dict[str, int]:
         found = super().statfs(call, node)
         return {**found, "bfree": found["blocks"] + 1, "bavail": found["blocks"] + 1}
 
 
-@mutant("statfs-name-max", "fstatvfs(3p) f_namemax", "names can be longer than they are said to be")
+@mutant("statfs-name-max", "fstatvfs(3p) f_namemax", "names can be longer than f_namemax")
 class StatfsNameMax(PassThrough):
     def statfs(self, call: Call, node: int) -> dict[str, int]:
         return {**super().statfs(call, node), "namelen": 1000}
 
 
-@mutant("statfs-zero", "fstatvfs(3p)", "the file system says that it has no size")
+@mutant("statfs-zero", "fstatvfs(3p)", "the file system reports a size of 0")
 class StatfsZero(PassThrough):
     def statfs(self, call: Call, node: int) -> dict[str, int]:
         return {**super().statfs(call, node), "blocks": 0, "bfree": 0, "bavail": 0, "bsize": 0, "frsize": 0}

@@ -32,7 +32,7 @@ class _Truncating(PassThrough):
         raise NotImplementedError
 
 
-@mutant("truncate-keeps-old-data", "truncate(3p)", "what was cut off is there again when the file grows")
+@mutant("truncate-keeps-old-data", "truncate(3p)", "truncated data reappears when the file grows")
 class TruncateKeepsOldData(_Truncating):
     def __init__(self, below: Path) -> None:
         super().__init__(below)
@@ -66,7 +66,7 @@ class TruncateRoundsUp(PassThrough):
         super().truncate(call, node, handle, min(-(-size // 512) * 512, (1 << 63) - 1))
 
 
-@mutant("hole-reads-garbage", "lseek(3p), write(3p)", "what was never written does not read as zeroes")
+@mutant("hole-reads-garbage", "lseek(3p), write(3p)", "bytes that were never written do not read as zeroes")
 class HoleReadsGarbage(PassThrough):
     def read(self, call: Call, node: int, handle: int, offset: int, size: int) -> bytes:
         data = bytearray(super().read(call, node, handle, offset, size))
@@ -82,7 +82,7 @@ class HoleReadsGarbage(PassThrough):
         return bytes(data)
 
 
-@mutant("write-last-byte-lost", "write(3p)", "of a long write the last byte is not stored")
+@mutant("write-last-byte-lost", "write(3p)", "the last byte of a long write is not stored")
 class WriteLastByteLost(PassThrough):
     def write(self, call: Call, node: int, handle: int, offset: int, data: bytes) -> int:
         kept = data[:-1] if len(data) >= 4096 else data
@@ -97,7 +97,7 @@ class WriteNotDone(PassThrough):
         return super().write(call, node, handle, offset, nothing)
 
 
-@mutant("write-at-wrong-offset", "pwrite(3p)", "beyond 4 GiB an offset begins again at 0")
+@mutant("write-at-wrong-offset", "pwrite(3p)", "an offset beyond 4 GiB wraps round to 0")
 class WriteAtWrongOffset(PassThrough):
     def write(self, call: Call, node: int, handle: int, offset: int, data: bytes) -> int:
         return super().write(call, node, handle, offset & 0xFFFF_FFFF, data)
@@ -116,9 +116,7 @@ class LargeOffsetRefused(PassThrough):
         super().truncate(call, node, handle, size)
 
 
-@mutant(
-    "mapped-write-lost", "mmap(3p) MAP_SHARED, msync(3p)", "what is written to mapped pages is not stored"
-)
+@mutant("mapped-write-lost", "mmap(3p) MAP_SHARED, msync(3p)", "writes to mapped pages are not stored")
 class MappedWriteLost(PassThrough):
     def write(self, call: Call, node: int, handle: int, offset: int, data: bytes) -> int:
         if call.from_cache:
@@ -126,7 +124,7 @@ class MappedWriteLost(PassThrough):
         return super().write(call, node, handle, offset, data)
 
 
-@mutant("read-stale", "read(3p)", "after a file was first read its first page reads as it did then")
+@mutant("read-stale", "read(3p)", "the first page of a file always reads as at the first read")
 class ReadStale(PassThrough):
     def __init__(self, below: Path) -> None:
         super().__init__(below)
@@ -140,21 +138,21 @@ class ReadStale(PassThrough):
         return (stale + found[len(stale) :])[: len(found)]
 
 
-@mutant("seek-hole-in-data", "lseek(2) SEEK_HOLE", "SEEK_HOLE finds a hole where data are")
+@mutant("seek-hole-in-data", "lseek(2) SEEK_HOLE", "SEEK_HOLE finds a hole in data")
 class SeekHoleInData(PassThrough):
     def lseek(self, call: Call, node: int, handle: int, offset: int, whence: int) -> int:
         found = super().lseek(call, node, handle, offset, whence)
         return offset if whence == os.SEEK_HOLE else found
 
 
-@mutant("seek-data-skips", "lseek(2) SEEK_DATA", "SEEK_DATA passes over data")
+@mutant("seek-data-skips", "lseek(2) SEEK_DATA", "SEEK_DATA skips data")
 class SeekDataSkips(PassThrough):
     def lseek(self, call: Call, node: int, handle: int, offset: int, whence: int) -> int:
         found = super().lseek(call, node, handle, offset, whence)
         return size_of(handle) - 1 if whence == os.SEEK_DATA and found < size_of(handle) - 1 else found
 
 
-@mutant("seek-past-end-accepted", "lseek(2) [ENXIO]", "SEEK_DATA and SEEK_HOLE past the end find something")
+@mutant("seek-past-end-accepted", "lseek(2) [ENXIO]", "SEEK_DATA and SEEK_HOLE past the end succeed")
 class SeekPastEndAccepted(PassThrough):
     def lseek(self, call: Call, node: int, handle: int, offset: int, whence: int) -> int:
         try:
@@ -165,7 +163,7 @@ class SeekPastEndAccepted(PassThrough):
             return offset
 
 
-@mutant("fallocate-ignored", "posix_fallocate(3p)", "space is promised and the file does not grow")
+@mutant("fallocate-ignored", "posix_fallocate(3p)", "allocating space succeeds and the file does not grow")
 class FallocateIgnored(PassThrough):
     def fallocate(self, call: Call, node: int, handle: int, offset: int, length: int, mode: int) -> None:
         if mode:
@@ -173,7 +171,9 @@ class FallocateIgnored(PassThrough):
 
 
 @mutant(
-    "fallocate-size-not-kept", "fallocate(2) FALLOC_FL_KEEP_SIZE", "FALLOC_FL_KEEP_SIZE makes a file grow"
+    "fallocate-size-not-kept",
+    "fallocate(2) FALLOC_FL_KEEP_SIZE",
+    "FALLOC_FL_KEEP_SIZE changes the file's size",
 )
 class FallocateSizeNotKept(PassThrough):
     def fallocate(self, call: Call, node: int, handle: int, offset: int, length: int, mode: int) -> None:
@@ -190,7 +190,7 @@ class FallocateErases(PassThrough):
             super().fallocate(call, node, handle, offset, length, PUNCH_HOLE | KEEP_SIZE)
 
 
-@mutant("punch-hole-ignored", "fallocate(2) FALLOC_FL_PUNCH_HOLE", "what is punched out is still there")
+@mutant("punch-hole-ignored", "fallocate(2) FALLOC_FL_PUNCH_HOLE", "a punched hole keeps its data")
 class PunchHoleIgnored(PassThrough):
     def fallocate(self, call: Call, node: int, handle: int, offset: int, length: int, mode: int) -> None:
         if not mode & PUNCH_HOLE:
@@ -200,14 +200,14 @@ class PunchHoleIgnored(PassThrough):
         return super().read(call, node, handle, offset, size)
 
 
-@mutant("zero-range-ignored", "fallocate(2) FALLOC_FL_ZERO_RANGE", "what is zeroed is still there")
+@mutant("zero-range-ignored", "fallocate(2) FALLOC_FL_ZERO_RANGE", "a zeroed range keeps its data")
 class ZeroRangeIgnored(PassThrough):
     def fallocate(self, call: Call, node: int, handle: int, offset: int, length: int, mode: int) -> None:
         if not mode & ZERO:
             super().fallocate(call, node, handle, offset, length, mode)
 
 
-@mutant("copy-range-short", "copy_file_range(2)", "a copy says that it copied more than it did")
+@mutant("copy-range-short", "copy_file_range(2)", "a copy reports more bytes than it copied")
 class CopyRangeShort(PassThrough):
     def copy_file_range(
         self, call: Call, node: int, source: int, start: int, to_node: int, sink: int, to: int, length: int

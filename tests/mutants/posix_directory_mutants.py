@@ -25,7 +25,11 @@ def whole(handle: int) -> Entries:
     return found
 
 
-@mutant("readdir-cookie-is-index", "readdir(3p)", "where a reader is, is a count: what goes makes it skip")
+@mutant(
+    "readdir-cookie-is-index",
+    "readdir(3p)",
+    "the position in a directory is a count, so removed entries make a reader skip",
+)
 class ReaddirCookieIsIndex(PassThrough):
     MOST = 32
 
@@ -34,7 +38,7 @@ class ReaddirCookieIsIndex(PassThrough):
         return [(ino, offset + at + 1, kind, name) for at, (ino, _, kind, name) in enumerate(found)]
 
 
-@mutant("readdir-doubles", "readdir(3p)", "an entry comes twice where one answer ends and the next begins")
+@mutant("readdir-doubles", "readdir(3p)", "an entry is returned twice at the boundary of two responses")
 class ReaddirDoubles(PassThrough):
     MOST = 32
 
@@ -52,7 +56,7 @@ class ReaddirDoubles(PassThrough):
         return [(again[0], offset, again[2], again[3]), *found]
 
 
-@mutant("readdir-loses", "readdir(3p)", "of a directory with many entries one is not listed")
+@mutant("readdir-loses", "readdir(3p)", "one entry of a large directory is not listed")
 class ReaddirLoses(PassThrough):
     MOST = 64
 
@@ -72,7 +76,7 @@ class ReaddirEndsEarly(PassThrough):
 
 
 @mutant(
-    "readdir-stale", "readdir(3p), opendir(3p)", "a directory is listed as it was when it was first opened"
+    "readdir-stale", "readdir(3p), opendir(3p)", "a listing always shows the directory as at its first open"
 )
 class ReaddirStale(PassThrough):
     def __init__(self, below: Path) -> None:
@@ -84,7 +88,7 @@ class ReaddirStale(PassThrough):
         return [(ino, offset + at + 1, kind, name) for at, (ino, _, kind, name) in enumerate(found)]
 
 
-@mutant("rewind-stale", "rewinddir(3p)", "after rewinddir a directory is listed as before")
+@mutant("rewind-stale", "rewinddir(3p)", "rewinddir does not refresh the listing")
 class RewindStale(PassThrough):
     def __init__(self, below: Path) -> None:
         super().__init__(below)
@@ -100,7 +104,7 @@ class RewindStale(PassThrough):
         return [(ino, offset + at + 1, kind, name) for at, (ino, _, kind, name) in enumerate(found)]
 
 
-@mutant("readdir-type-wrong", "readdir(3) d_type", "every entry is said to be a regular file")
+@mutant("readdir-type-wrong", "readdir(3) d_type", "d_type of every entry is a regular file")
 class ReaddirTypeWrong(PassThrough):
     def readdir(self, call: Call, node: int, handle: int, offset: int, size: int) -> Entries:
         regular = stat.S_IFREG >> 12
@@ -110,7 +114,7 @@ class ReaddirTypeWrong(PassThrough):
         ]
 
 
-@mutant("readdir-ino-wrong", "readdir(3p) d_ino", "an entry's number is not the file's")
+@mutant("readdir-ino-wrong", "readdir(3p) d_ino", "an entry's d_ino differs from st_ino")
 class ReaddirInoWrong(PassThrough):
     def readdir(self, call: Call, node: int, handle: int, offset: int, size: int) -> Entries:
         return [
@@ -119,7 +123,7 @@ class ReaddirInoWrong(PassThrough):
         ]
 
 
-@mutant("readdir-name-cut", "readdir(3p) d_name", "a name that is listed is cut after 100 bytes")
+@mutant("readdir-name-cut", "readdir(3p) d_name", "a listed name is truncated after 100 bytes")
 class ReaddirNameCut(PassThrough):
     def readdir(self, call: Call, node: int, handle: int, offset: int, size: int) -> Entries:
         return [
@@ -128,7 +132,11 @@ class ReaddirNameCut(PassThrough):
         ]
 
 
-@mutant("directory-links-not-counted", "<sys/stat.h> st_nlink", "mkdir and rmdir leave the directory's links")
+@mutant(
+    "directory-links-not-counted",
+    "<sys/stat.h> st_nlink",
+    "mkdir and rmdir do not change the directory's link count",
+)
 class DirectoryLinksNotCounted(PassThrough):
     def getattr(self, call, node, handle):  # type: ignore[no-untyped-def]  # as the one that it overrides
         found = super().getattr(call, node, handle)

@@ -59,13 +59,15 @@ class Renaming(PassThrough):
         super().rename(call, parent, self.renamed(old), where, self.renamed(new), flags)
 
 
-@mutant("name-cut", "pathconf(3p) _PC_NAME_MAX", "a name is stored with its first 200 bytes only")
+@mutant("name-cut", "pathconf(3p) _PC_NAME_MAX", "only the first 200 bytes of a name are stored")
 class NameCut(Renaming):
     def renamed(self, name: bytes) -> bytes:
         return name[:200]
 
 
-@mutant("name-too-long-cut", "open(3p) [ENAMETOOLONG]", "a name over NAME_MAX is cut and not refused")
+@mutant(
+    "name-too-long-cut", "open(3p) [ENAMETOOLONG]", "a name over NAME_MAX is truncated instead of refused"
+)
 class NameTooLongCut(Renaming):
     def renamed(self, name: bytes) -> bytes:
         return name[:255]
@@ -79,20 +81,24 @@ class NameMaxRefused(Renaming):
         return name
 
 
-@mutant("name-normalised", "XBD 4.13", "two spellings of a letter (NFC, NFD) are one name")
+@mutant("name-normalised", "XBD 4.13", "the NFC and NFD forms of a letter are one name")
 class NameNormalised(Renaming):
     def renamed(self, name: bytes) -> bytes:
         text = name.decode(errors="surrogateescape")
         return unicodedata.normalize("NFC", text).encode(errors="surrogateescape")
 
 
-@mutant("name-case-folded", "XBD 3.170", "upper and lower case are one name")
+@mutant("name-case-folded", "XBD 3.170", "names are case-insensitive")
 class NameCaseFolded(Renaming):
     def renamed(self, name: bytes) -> bytes:
         return name.lower()
 
 
-@mutant("name-odd-refused", "XBD 3.170", "a name with a character that another system forbids is refused")
+@mutant(
+    "name-odd-refused",
+    "XBD 3.170",
+    "a name with a character that another operating system forbids is refused",
+)
 class NameOddRefused(Renaming):
     def renamed(self, name: bytes) -> bytes:
         if any(one in name for one in b'\\:*?"<>|') or any(one < 0x20 for one in name):
@@ -100,13 +106,13 @@ class NameOddRefused(Renaming):
         return name
 
 
-@mutant("name-space-stripped", "XBD 3.170", "a space or a dot at a name's end is lost")
+@mutant("name-space-stripped", "XBD 3.170", "a space or a dot at the end of a name is removed")
 class NameSpaceStripped(Renaming):
     def renamed(self, name: bytes) -> bytes:
         return name.rstrip(b" .") or name
 
 
-@mutant("absent-wrong-errno", "open(3p) [ENOENT]", "what is not there is an error of the device")
+@mutant("absent-wrong-errno", "open(3p) [ENOENT]", "a missing file is an input/output error")
 class AbsentWrongErrno(PassThrough):
     def lookup(self, call: Call, parent: int, name: bytes) -> int:
         try:
@@ -117,7 +123,7 @@ class AbsentWrongErrno(PassThrough):
             raise OSError(errno.EIO, "name") from None
 
 
-@mutant("rename-not-atomic", "rename(3p)", "a name that is renamed over is absent for a moment")
+@mutant("rename-not-atomic", "rename(3p)", "a name that a rename replaces is absent for a moment")
 class RenameNotAtomic(PassThrough):
     ABSENT = 2.0
 
@@ -137,7 +143,7 @@ class RenameNotAtomic(PassThrough):
         return super().lookup(call, parent, name)
 
 
-@mutant("rename-old-stays", "rename(3p)", "a file that is renamed is there under its old name, too")
+@mutant("rename-old-stays", "rename(3p)", "a renamed file also keeps its old name")
 class RenameOldStays(PassThrough):
     def rename(self, call: Call, parent: int, old: bytes, where: int, new: bytes, flags: int) -> None:
         mode = os.stat(old, dir_fd=self.fd(parent), follow_symlinks=False).st_mode
@@ -146,7 +152,7 @@ class RenameOldStays(PassThrough):
             os.link(new, old, src_dir_fd=self.fd(where), dst_dir_fd=self.fd(parent))
 
 
-@mutant("rename-copies", "rename(3p)", "a file that is renamed is another file under its new name")
+@mutant("rename-copies", "rename(3p)", "a renamed file is a new file")
 class RenameCopies(PassThrough):
     def rename(self, call: Call, parent: int, old: bytes, where: int, new: bytes, flags: int) -> None:
         source = os.stat(old, dir_fd=self.fd(parent), follow_symlinks=False)
@@ -160,7 +166,7 @@ class RenameCopies(PassThrough):
         os.unlink(old, dir_fd=self.fd(parent))
 
 
-@mutant("rename-full-directory", "rename(3p) [ENOTEMPTY]", "a directory that is not empty is renamed over")
+@mutant("rename-full-directory", "rename(3p) [ENOTEMPTY]", "a rename replaces a directory that is not empty")
 class RenameFullDirectory(PassThrough):
     def rename(self, call: Call, parent: int, old: bytes, where: int, new: bytes, flags: int) -> None:
         target = f"/proc/self/fd/{self.fd(where)}/{os.fsdecode(new)}"
@@ -169,7 +175,7 @@ class RenameFullDirectory(PassThrough):
         super().rename(call, parent, old, where, new, flags)
 
 
-@mutant("rename-noreplace-ignored", "renameat2(2) RENAME_NOREPLACE", "RENAME_NOREPLACE replaces")
+@mutant("rename-noreplace-ignored", "renameat2(2) RENAME_NOREPLACE", "RENAME_NOREPLACE replaces the target")
 class RenameNoreplaceIgnored(PassThrough):
     def lookup(self, call: Call, parent: int, name: bytes) -> int:
         if asked_by(call, "renameat2"):
@@ -182,13 +188,13 @@ class RenameNoreplaceIgnored(PassThrough):
         super().rename(call, parent, old, where, new, flags & ~1)
 
 
-@mutant("rename-exchange-moves", "renameat2(2) RENAME_EXCHANGE", "RENAME_EXCHANGE replaces")
+@mutant("rename-exchange-moves", "renameat2(2) RENAME_EXCHANGE", "RENAME_EXCHANGE replaces the target")
 class RenameExchangeMoves(PassThrough):
     def rename(self, call: Call, parent: int, old: bytes, where: int, new: bytes, flags: int) -> None:
         super().rename(call, parent, old, where, new, flags & ~2)
 
 
-@mutant("link-copies", "link(3p)", "a link is a copy")
+@mutant("link-copies", "link(3p)", "link creates a copy")
 class LinkCopies(PassThrough):
     def link(self, call: Call, old: int, parent: int, name: bytes) -> int:
         self.as_caller(call)
@@ -201,7 +207,7 @@ class LinkCopies(PassThrough):
         return self.node_at(self.fd(parent), name)
 
 
-@mutant("link-not-counted", "link(3p), <sys/stat.h> st_nlink", "every file has one link, however many")
+@mutant("link-not-counted", "link(3p), <sys/stat.h> st_nlink", "the link count of every file is one")
 class LinkNotCounted(PassThrough):
     def getattr(self, call: Call, node: int, handle: int | None) -> Attributes:
         found = super().getattr(call, node, handle)
@@ -210,7 +216,11 @@ class LinkNotCounted(PassThrough):
         return found
 
 
-@mutant("unlinked-still-counted", "unlink(3p), <sys/stat.h> st_nlink", "an unlinked open file has a link")
+@mutant(
+    "unlinked-still-counted",
+    "unlink(3p), <sys/stat.h> st_nlink",
+    "the link count of an unlinked open file is one",
+)
 class UnlinkedStillCounted(PassThrough):
     def getattr(self, call: Call, node: int, handle: int | None) -> Attributes:
         found = super().getattr(call, node, handle)
@@ -218,14 +228,14 @@ class UnlinkedStillCounted(PassThrough):
         return found
 
 
-@mutant("unlink-not-done", "unlink(3p)", "an unlinked name is still there")
+@mutant("unlink-not-done", "unlink(3p)", "an unlinked name still exists")
 class UnlinkNotDone(PassThrough):
     def unlink(self, call: Call, parent: int, name: bytes) -> None:
         self.as_caller(call)
         os.stat(name, dir_fd=self.fd(parent), follow_symlinks=False)
 
 
-@mutant("unlinked-open-stale", "unlink(3p)", "a file that is unlinked while open is a stale handle")
+@mutant("unlinked-open-stale", "unlink(3p)", "a file that is unlinked while open returns ESTALE")
 class UnlinkedOpenStale(PassThrough):
     def _still(self, node: int) -> None:
         if os.fstat(self.fd(node)).st_nlink == 0:
@@ -240,19 +250,21 @@ class UnlinkedOpenStale(PassThrough):
         return super().write(call, node, handle, offset, data)
 
 
-@mutant("symlink-target-cut", "readlink(3p)", "a symbolic link's target is cut after 100 bytes")
+@mutant("symlink-target-cut", "readlink(3p)", "a symbolic link's target is truncated after 100 bytes")
 class SymlinkTargetCut(PassThrough):
     def symlink(self, call: Call, parent: int, name: bytes, target: bytes) -> int:
         return super().symlink(call, parent, name, target[:100])
 
 
-@mutant("symlink-target-tidied", "symlink(3p)", "a symbolic link's target is tidied: a//b becomes a/b")
+@mutant("symlink-target-tidied", "symlink(3p)", "a symbolic link's target is normalized: a//b becomes a/b")
 class SymlinkTargetTidied(PassThrough):
     def symlink(self, call: Call, parent: int, name: bytes, target: bytes) -> int:
         return super().symlink(call, parent, name, os.path.normpath(target))
 
 
-@mutant("symlink-size-zero", "<sys/stat.h> st_size", "a symbolic link's size is not its target's length")
+@mutant(
+    "symlink-size-zero", "<sys/stat.h> st_size", "a symbolic link's size differs from its target's length"
+)
 class SymlinkSizeZero(PassThrough):
     def getattr(self, call: Call, node: int, handle: int | None) -> Attributes:
         found = super().getattr(call, node, handle)
@@ -261,7 +273,7 @@ class SymlinkSizeZero(PassThrough):
         return found
 
 
-@mutant("fifo-is-a-file", "mkfifo(3p)", "a FIFO that is made is a regular file")
+@mutant("fifo-is-a-file", "mkfifo(3p)", "mkfifo creates a regular file")
 class FifoIsAFile(PassThrough):
     def mknod(self, call: Call, parent: int, name: bytes, mode: int, device: int, umask: int) -> int:
         if stat.S_ISFIFO(mode):
@@ -275,7 +287,7 @@ class DeviceNumberLost(PassThrough):
         return super().mknod(call, parent, name, mode, 0, umask)
 
 
-@mutant("inode-not-stable", "<sys/stat.h> st_ino", "a file has another number each time it is asked for")
+@mutant("inode-not-stable", "<sys/stat.h> st_ino", "st_ino changes with each call")
 class InodeNotStable(PassThrough):
     def getattr(self, call: Call, node: int, handle: int | None) -> Attributes:
         found = attributes(os.fstat(self.fd(node)))

@@ -27,7 +27,7 @@ class ExclusiveNot(PassThrough):
         return super().create(call, parent, name, flags & ~os.O_EXCL, mode, umask)
 
 
-@mutant("mkdir-exists-accepted", "mkdir(3p) [EEXIST]", "a directory that exists is made once more")
+@mutant("mkdir-exists-accepted", "mkdir(3p) [EEXIST]", "mkdir of an existing directory succeeds")
 class MkdirExistsAccepted(PassThrough):
     def lookup(self, call: Call, parent: int, name: bytes) -> int:
         if asked_by(call, "mkdir") and makes(call, name):
@@ -44,7 +44,7 @@ class MkdirExistsAccepted(PassThrough):
 @mutant(
     "made-over-what-exists",
     "mkdir(3p), symlink(3p), link(3p) [EEXIST]",
-    "what exists is replaced by what is made",
+    "an existing file is replaced by the new one",
 )
 class MadeOverWhatExists(PassThrough):
     """The kernel would say EEXIST by itself: so the last name is kept from a call that makes one."""
@@ -78,13 +78,13 @@ class MadeOverWhatExists(PassThrough):
         return super().link(call, old, parent, name)
 
 
-@mutant("open-trunc-ignored", "open(3p) O_TRUNC", "O_TRUNC leaves the file as it is")
+@mutant("open-trunc-ignored", "open(3p) O_TRUNC", "O_TRUNC does not change the file")
 class OpenTruncIgnored(PassThrough):
     def open(self, call: Call, node: int, flags: int) -> Opened:
         return super().open(call, node, flags & ~os.O_TRUNC)
 
 
-@mutant("open-truncates", "open(3p)", "opening for writing empties the file")
+@mutant("open-truncates", "open(3p)", "open for writing truncates the file")
 class OpenTruncates(PassThrough):
     def open(self, call: Call, node: int, flags: int) -> Opened:
         return super().open(call, node, flags | (os.O_TRUNC if flags & os.O_ACCMODE else 0))
@@ -123,25 +123,25 @@ class _Appending(PassThrough):
         raise NotImplementedError
 
 
-@mutant("append-lost", "open(3p) O_APPEND", "who appends knows only the end that his own writes have made")
+@mutant("append-lost", "open(3p) O_APPEND", "O_APPEND writes at the end of the writer's own data")
 class AppendLost(_Appending):
     def start(self, handle: int) -> int:
         return size_of(handle)
 
 
-@mutant("append-ignored", "open(3p) O_APPEND", "O_APPEND writes from the file's beginning")
+@mutant("append-ignored", "open(3p) O_APPEND", "O_APPEND writes at the beginning of the file")
 class AppendIgnored(_Appending):
     def start(self, handle: int) -> int:
         return 0
 
 
-@mutant("mask-ignored", "umask(3p)", "a new file has the bits that the mask takes away")
+@mutant("mask-ignored", "umask(3p)", "umask is ignored for a new file")
 class MaskIgnored(PassThrough):
     def as_caller(self, call: Call, umask: int = 0) -> None:
         super().as_caller(call, 0)
 
 
-@mutant("create-mode-ignored", "open(3p) O_CREAT", "a new file's mode is 0600, whatever was asked for")
+@mutant("create-mode-ignored", "open(3p) O_CREAT", "a new file's mode is always 0600")
 class CreateModeIgnored(PassThrough):
     def create(
         self, call: Call, parent: int, name: bytes, flags: int, mode: int, umask: int
@@ -149,13 +149,13 @@ class CreateModeIgnored(PassThrough):
         return super().create(call, parent, name, flags, 0o600, umask)
 
 
-@mutant("mkdir-mode-ignored", "mkdir(3p)", "a new directory's mode is 0755, whatever was asked for")
+@mutant("mkdir-mode-ignored", "mkdir(3p)", "a new directory's mode is always 0755")
 class MkdirModeIgnored(PassThrough):
     def mkdir(self, call: Call, parent: int, name: bytes, mode: int, umask: int) -> int:
         return super().mkdir(call, parent, name, 0o755, 0)
 
 
-@mutant("owner-not-caller", "open(3p) O_CREAT", "a new file is root's and not his who made it")
+@mutant("owner-not-caller", "open(3p) O_CREAT", "a new file belongs to root instead of its creator")
 class OwnerNotCaller(PassThrough):
     def create(
         self, call: Call, parent: int, name: bytes, flags: int, mode: int, umask: int
@@ -166,7 +166,9 @@ class OwnerNotCaller(PassThrough):
         return node, opened
 
 
-@mutant("setgid-group-not-inherited", "mkdir(2) S_ISGID", "a set-group-ID directory does not give its group")
+@mutant(
+    "setgid-group-not-inherited", "mkdir(2) S_ISGID", "files in a set-group-ID directory do not get its group"
+)
 class SetgidGroupNotInherited(PassThrough):
     def create(
         self, call: Call, parent: int, name: bytes, flags: int, mode: int, umask: int
@@ -183,7 +185,11 @@ class SetgidGroupNotInherited(PassThrough):
         return node
 
 
-@mutant("setgid-bit-not-inherited", "mkdir(2) S_ISGID", "a directory in a set-group-ID one lacks the bit")
+@mutant(
+    "setgid-bit-not-inherited",
+    "mkdir(2) S_ISGID",
+    "a new directory in a set-group-ID directory lacks the bit",
+)
 class SetgidBitNotInherited(PassThrough):
     def mkdir(self, call: Call, parent: int, name: bytes, mode: int, umask: int) -> int:
         node = super().mkdir(call, parent, name, mode, umask)
@@ -192,7 +198,7 @@ class SetgidBitNotInherited(PassThrough):
         return node
 
 
-@mutant("rmdir-full", "rmdir(3p) [ENOTEMPTY]", "a directory that is not empty is removed")
+@mutant("rmdir-full", "rmdir(3p) [ENOTEMPTY]", "rmdir removes a directory that is not empty")
 class RmdirFull(PassThrough):
     def rmdir(self, call: Call, parent: int, name: bytes) -> None:
         target = Path(f"/proc/self/fd/{self.fd(parent)}/{os.fsdecode(name)}")
@@ -204,7 +210,9 @@ class RmdirFull(PassThrough):
         super().rmdir(call, parent, name)
 
 
-@mutant("rmdir-full-wrong-errno", "rmdir(3p) [ENOTEMPTY]", "a directory that is not empty gives EPERM")
+@mutant(
+    "rmdir-full-wrong-errno", "rmdir(3p) [ENOTEMPTY]", "rmdir of a directory that is not empty returns EPERM"
+)
 class RmdirFullWrongErrno(PassThrough):
     def rmdir(self, call: Call, parent: int, name: bytes) -> None:
         try:
@@ -213,7 +221,7 @@ class RmdirFullWrongErrno(PassThrough):
             raise OSError(errno.EPERM if error.errno == errno.ENOTEMPTY else error.errno, "rmdir") from None
 
 
-@mutant("tmpfile-not-linkable", "open(2) O_TMPFILE", "a file without a name cannot be given one")
+@mutant("tmpfile-not-linkable", "open(2) O_TMPFILE", "an O_TMPFILE file cannot be linked")
 class TmpfileNotLinkable(PassThrough):
     def link(self, call: Call, old: int, parent: int, name: bytes) -> int:
         if os.fstat(self.fd(old)).st_nlink == 0:

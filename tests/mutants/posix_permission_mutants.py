@@ -14,19 +14,21 @@ def as_root(call: Call) -> Call:
     return Call(call.unique, call.node, 0, 0, call.pid)
 
 
-@mutant("open-by-anybody", "open(3p) [EACCES]", "a file opens for whom its mode shuts out")
+@mutant("open-by-anybody", "open(3p) [EACCES]", "open succeeds without permission")
 class OpenByAnybody(PassThrough):
     def open(self, call: Call, node: int, flags: int) -> Opened:
         return super().open(as_root(call), node, flags)
 
 
-@mutant("search-by-anybody", "open(3p) [EACCES]", "names are found in a directory that may not be searched")
+@mutant("search-by-anybody", "open(3p) [EACCES]", "names are found in a directory without search permission")
 class SearchByAnybody(PassThrough):
     def lookup(self, call: Call, parent: int, name: bytes) -> int:
         return super().lookup(as_root(call), parent, name)
 
 
-@mutant("create-by-anybody", "open(3p) [EACCES]", "files are made in a directory that may not be written")
+@mutant(
+    "create-by-anybody", "open(3p) [EACCES]", "files can be created in a directory without write permission"
+)
 class CreateByAnybody(PassThrough):
     def create(
         self, call: Call, parent: int, name: bytes, flags: int, mode: int, umask: int
@@ -36,26 +38,26 @@ class CreateByAnybody(PassThrough):
         return node, opened
 
 
-@mutant("mkdir-by-anybody", "mkdir(3p) [EACCES]", "directories are made where nothing may be written")
+@mutant("mkdir-by-anybody", "mkdir(3p) [EACCES]", "directories can be created without write permission")
 class MkdirByAnybody(PassThrough):
     def mkdir(self, call: Call, parent: int, name: bytes, mode: int, umask: int) -> int:
         return super().mkdir(as_root(call), parent, name, mode, umask)
 
 
-@mutant("unlink-by-anybody", "unlink(3p) [EACCES]", "names are removed where nothing may be written")
+@mutant("unlink-by-anybody", "unlink(3p) [EACCES]", "names can be removed without write permission")
 class UnlinkByAnybody(PassThrough):
     def unlink(self, call: Call, parent: int, name: bytes) -> None:
         super().unlink(as_root(call), parent, name)
 
 
-@mutant("rename-by-anybody", "rename(3p) [EACCES]", "names are changed where nothing may be written")
+@mutant("rename-by-anybody", "rename(3p) [EACCES]", "names can be changed without write permission")
 class RenameByAnybody(PassThrough):
     def rename(self, call: Call, parent: int, old: bytes, where: int, new: bytes, flags: int) -> None:
         super().rename(as_root(call), parent, old, where, new, flags)
 
 
 @mutant(
-    "names-by-anybody", "mkdir(3p), unlink(3p) [EACCES]", "any name is made, removed or changed by anybody"
+    "names-by-anybody", "mkdir(3p), unlink(3p) [EACCES]", "any user can create, remove or rename any name"
 )
 class NamesByAnybody(PassThrough):
     def create(
@@ -85,49 +87,49 @@ class NamesByAnybody(PassThrough):
         super().rename(as_root(call), parent, old, where, new, flags)
 
 
-@mutant("chmod-by-anybody", "chmod(3p) [EPERM]", "who does not own a file changes its mode")
+@mutant("chmod-by-anybody", "chmod(3p) [EPERM]", "a user who does not own a file can change its mode")
 class ChmodByAnybody(PassThrough):
     def chmod(self, call: Call, node: int, mode: int) -> None:
         super().chmod(as_root(call), node, mode)
 
 
-@mutant("chown-by-anybody", "chown(3p) [EPERM]", "an owner gives his file away")
+@mutant("chown-by-anybody", "chown(3p) [EPERM]", "an owner can give a file to another user")
 class ChownByAnybody(PassThrough):
     def chown(self, call: Call, node: int, uid: int, gid: int) -> None:
         super().chown(as_root(call), node, uid, gid)
 
 
-@mutant("utimens-by-anybody", "futimens(3p) [EPERM]", "who does not own a file sets its times")
+@mutant("utimens-by-anybody", "futimens(3p) [EPERM]", "a user who does not own a file can set its times")
 class UtimensByAnybody(PassThrough):
     def utimens(self, call: Call, node: int, atime: int | str | None, mtime: int | str | None) -> None:
         super().utimens(as_root(call), node, atime, mtime)
 
 
-@mutant("truncate-by-anybody", "truncate(3p) [EACCES]", "a file is cut by whom its mode shuts out")
+@mutant("truncate-by-anybody", "truncate(3p) [EACCES]", "a file can be truncated without permission")
 class TruncateByAnybody(PassThrough):
     def truncate(self, call: Call, node: int, handle: int | None, size: int) -> None:
         super().truncate(as_root(call), node, handle, size)
 
 
-@mutant("readdir-by-anybody", "opendir(3p) [EACCES]", "a directory is listed by whom its mode shuts out")
+@mutant("readdir-by-anybody", "opendir(3p) [EACCES]", "a directory can be listed without permission")
 class ReaddirByAnybody(PassThrough):
     def opendir(self, call: Call, node: int) -> Opened:
         return super().opendir(as_root(call), node)
 
 
-@mutant("access-always", "access(3p) [EACCES]", "access says yes to everybody")
+@mutant("access-always", "access(3p) [EACCES]", "access succeeds for every user")
 class AccessAlways(PassThrough):
     def access(self, call: Call, node: int, mask: int) -> None:
         """Say yes."""
 
 
-@mutant("xattr-by-anybody", "setxattr(2) [EACCES]", "who may not write a file sets its attributes")
+@mutant("xattr-by-anybody", "setxattr(2) [EACCES]", "attributes can be set without write permission")
 class XattrByAnybody(PassThrough):
     def setxattr(self, call: Call, node: int, name: bytes, value: bytes, flags: int) -> None:
         super().setxattr(as_root(call), node, name, value, flags)
 
 
-@mutant("groups-ignored", "setgroups(2), XBD 4.7", "a supplementary group opens nothing")
+@mutant("groups-ignored", "setgroups(2), XBD 4.7", "supplementary groups give no permission")
 class GroupsIgnored(PassThrough):
     def as_caller(self, call: Call, umask: int = 0) -> None:
         # 0 is no process: it has no groups.
@@ -137,7 +139,7 @@ class GroupsIgnored(PassThrough):
 @mutant(
     "sticky-ignored",
     "unlink(3p), rename(3p) [EPERM] S_ISVTX",
-    "in a sticky directory all names are anybody's",
+    "the sticky bit of a directory is ignored",
 )
 class StickyIgnored(PassThrough):
     """The kernel looks at the bit by itself: so it is kept from it while a name is to go."""
@@ -158,7 +160,7 @@ class StickyIgnored(PassThrough):
         super().rename(as_root(call), parent, old, where, new, flags)
 
 
-@mutant("setuid-kept-on-chown", "chown(3p) S_ISUID", "a change of owner leaves the set-user-ID bit")
+@mutant("setuid-kept-on-chown", "chown(3p) S_ISUID", "chown does not clear the set-user-ID bit")
 class SetuidKeptOnChown(PassThrough):
     def chown(self, call: Call, node: int, uid: int, gid: int) -> None:
         path = self.nodes[node].path
@@ -169,7 +171,11 @@ class SetuidKeptOnChown(PassThrough):
             os.chmod(path, stat.S_IMODE(mode))
 
 
-@mutant("setgid-kept-on-chmod", "chmod(3p) S_ISGID", "who is not of a file's group sets its set-group-ID bit")
+@mutant(
+    "setgid-kept-on-chmod",
+    "chmod(3p) S_ISGID",
+    "a user outside of a file's group can set its set-group-ID bit",
+)
 class SetgidKeptOnChmod(PassThrough):
     def chmod(self, call: Call, node: int, mode: int) -> None:
         super().chmod(call, node, mode)
@@ -178,14 +184,14 @@ class SetgidKeptOnChmod(PassThrough):
             os.chmod(self.nodes[node].path, mode)
 
 
-@mutant("acl-ignored", "acl(5)", "an access ACL is taken and not kept")
+@mutant("acl-ignored", "acl(5)", "an access ACL is accepted and not stored")
 class AclIgnored(PassThrough):
     def setxattr(self, call: Call, node: int, name: bytes, value: bytes, flags: int) -> None:
         if name != b"system.posix_acl_access":
             super().setxattr(call, node, name, value, flags)
 
 
-@mutant("acl-not-inherited", "acl(5)", "a default ACL is not passed on")
+@mutant("acl-not-inherited", "acl(5)", "a default ACL is not inherited")
 class AclNotInherited(PassThrough):
     def _drop(self, path: str) -> None:
         self.as_nobody_else()
@@ -206,7 +212,7 @@ class AclNotInherited(PassThrough):
         return node
 
 
-@mutant("acl-default-grants", "acl(5)", "permission is given by the mode alone, whatever the ACL says")
+@mutant("acl-default-grants", "acl(5)", "permission depends on the mode only, not on the ACL")
 class AclDefaultGrants(PassThrough):
     def open(self, call: Call, node: int, flags: int) -> Opened:
         found = os.stat(self.nodes[node].path)

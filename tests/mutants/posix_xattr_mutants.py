@@ -12,21 +12,25 @@ from posix_rules import mutant
 CREATE, REPLACE = os.XATTR_CREATE, os.XATTR_REPLACE
 
 
-@mutant("xattr-create-ignored", "setxattr(2) XATTR_CREATE [EEXIST]", "XATTR_CREATE replaces what is there")
+@mutant(
+    "xattr-create-ignored", "setxattr(2) XATTR_CREATE [EEXIST]", "XATTR_CREATE replaces an existing attribute"
+)
 class XattrCreateIgnored(PassThrough):
     def setxattr(self, call: Call, node: int, name: bytes, value: bytes, flags: int) -> None:
         super().setxattr(call, node, name, value, flags & ~CREATE)
 
 
 @mutant(
-    "xattr-replace-ignored", "setxattr(2) XATTR_REPLACE [ENODATA]", "XATTR_REPLACE makes what is not there"
+    "xattr-replace-ignored",
+    "setxattr(2) XATTR_REPLACE [ENODATA]",
+    "XATTR_REPLACE creates a missing attribute",
 )
 class XattrReplaceIgnored(PassThrough):
     def setxattr(self, call: Call, node: int, name: bytes, value: bytes, flags: int) -> None:
         super().setxattr(call, node, name, value, flags & ~REPLACE)
 
 
-@mutant("xattr-absent-empty", "getxattr(2) [ENODATA]", "an attribute that is not there is empty")
+@mutant("xattr-absent-empty", "getxattr(2) [ENODATA]", "a missing attribute reads as empty")
 class XattrAbsentEmpty(PassThrough):
     def getxattr(self, call: Call, node: int, name: bytes) -> bytes:
         try:
@@ -37,7 +41,7 @@ class XattrAbsentEmpty(PassThrough):
             raise
 
 
-@mutant("xattr-absent-wrong-errno", "getxattr(2) [ENODATA]", "an attribute that is not there gives ENOENT")
+@mutant("xattr-absent-wrong-errno", "getxattr(2) [ENODATA]", "a missing attribute returns ENOENT")
 class XattrAbsentWrongErrno(PassThrough):
     def getxattr(self, call: Call, node: int, name: bytes) -> bytes:
         try:
@@ -48,7 +52,7 @@ class XattrAbsentWrongErrno(PassThrough):
             raise
 
 
-@mutant("xattr-remove-absent-accepted", "removexattr(2) [ENODATA]", "what is not there is removed")
+@mutant("xattr-remove-absent-accepted", "removexattr(2) [ENODATA]", "removal of a missing attribute succeeds")
 class XattrRemoveAbsentAccepted(PassThrough):
     def removexattr(self, call: Call, node: int, name: bytes) -> None:
         try:
@@ -58,13 +62,13 @@ class XattrRemoveAbsentAccepted(PassThrough):
                 raise
 
 
-@mutant("xattr-remove-ignored", "removexattr(2)", "an attribute that is removed is still there")
+@mutant("xattr-remove-ignored", "removexattr(2)", "a removed attribute still exists")
 class XattrRemoveIgnored(PassThrough):
     def removexattr(self, call: Call, node: int, name: bytes) -> None:
         super().getxattr(call, node, name)
 
 
-@mutant("xattr-value-cut", "setxattr(2)", "a value is cut after 100 bytes")
+@mutant("xattr-value-cut", "setxattr(2)", "a value is truncated after 100 bytes")
 class XattrValueCut(PassThrough):
     def setxattr(self, call: Call, node: int, name: bytes, value: bytes, flags: int) -> None:
         super().setxattr(call, node, name, value[:100] if name.startswith(b"user.") else value, flags)
@@ -91,7 +95,7 @@ class XattrNotListed(PassThrough):
         return super().listxattr(call, node)[:-1]
 
 
-@mutant("xattr-case-folded", "xattr(7)", "upper and lower case are one name")
+@mutant("xattr-case-folded", "xattr(7)", "names are case-insensitive")
 class XattrCaseFolded(PassThrough):
     def setxattr(self, call: Call, node: int, name: bytes, value: bytes, flags: int) -> None:
         super().setxattr(call, node, name.lower(), value, flags)
@@ -100,7 +104,11 @@ class XattrCaseFolded(PassThrough):
         return super().getxattr(call, node, name.lower())
 
 
-@mutant("xattr-size-not-checked", "getxattr(2) [ERANGE]", "a value that does not fit is cut and not refused")
+@mutant(
+    "xattr-size-not-checked",
+    "getxattr(2) [ERANGE]",
+    "a value that does not fit is truncated instead of refused",
+)
 class XattrSizeNotChecked(PassThrough):
     def getxattr(self, call: Call, node: int, name: bytes) -> bytes:
         value = super().getxattr(call, node, name)

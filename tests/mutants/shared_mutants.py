@@ -99,17 +99,13 @@ class RemembersContent(PassThrough):
         """Keep every node: what is remembered of it would be another's."""
 
 
-@mutant(
-    "open-finds-old-data", "RFC 7530 10.3.1", "what a client once read it reads again, whatever others wrote"
-)
+@mutant("open-finds-old-data", "RFC 7530 10.3.1", "data is cached forever after the first read")
 class OpenFindsOldData(RemembersContent):
     def read(self, call: Call, node: int, handle: int, offset: int, size: int) -> bytes:
         return self.remember(node)[offset : offset + size]
 
 
-@mutant(
-    "open-finds-old-size", "RFC 7530 10.3.1, 10.6", "a file that another made shorter or longer is as it was"
-)
+@mutant("open-finds-old-size", "RFC 7530 10.3.1, 10.6", "a change of size by another client is not visible")
 class OpenFindsOldSize(OpenFindsOldData):
     def getattr(self, call: Call, node: int, handle: int | None) -> Attributes:
         found = super().getattr(call, node, handle)
@@ -118,7 +114,7 @@ class OpenFindsOldSize(OpenFindsOldData):
         return found
 
 
-@mutant("attributes-never-expire", "RFC 7530 10.6; nfs(5)", "attributes are believed for ever")
+@mutant("attributes-never-expire", "RFC 7530 10.6; nfs(5)", "attributes are cached forever")
 class AttributesNeverExpire(RemembersContent):
     def getattr(self, call: Call, node: int, handle: int | None) -> Attributes:
         if not stat.S_ISREG(os.fstat(self.fd(node)).st_mode):
@@ -127,7 +123,9 @@ class AttributesNeverExpire(RemembersContent):
 
 
 @mutant(
-    "close-keeps-data-back", "RFC 7530 10.3.1", "what was written stays with the client after close and fsync"
+    "close-keeps-data-back",
+    "RFC 7530 10.3.1",
+    "written data stays in the client's cache after close and fsync",
 )
 class CloseKeepsDataBack(PassThrough):
     def __init__(self, below: Path) -> None:
@@ -202,17 +200,17 @@ class RemembersNames(PassThrough):
         super().rename(call, parent, old, where, new, flags)
 
 
-@mutant("open-finds-the-old-file", "RFC 7530 10.8", "a name leads to the file that it led to once, for ever")
+@mutant("open-finds-the-old-file", "RFC 7530 10.8", "the file of a name is cached forever")
 class OpenFindsTheOldFile(RemembersNames):
     pass
 
 
-@mutant("names-never-expire", "RFC 7530 10.8; nfs(5)", "names are believed for ever, and so is their absence")
+@mutant("names-never-expire", "RFC 7530 10.8; nfs(5)", "existing and missing names are cached forever")
 class NamesNeverExpire(RemembersNames):
     lost = True
 
 
-@mutant("names-appear-late", "RFC 7530 10.8", "what another client made is not found at first")
+@mutant("names-appear-late", "RFC 7530 10.8", "a name that another client created is not found at first")
 class NamesAppearLate(RemembersNames):
     def __init__(self, below: Path) -> None:
         super().__init__(below)
@@ -244,7 +242,7 @@ class NamesAppearLate(RemembersNames):
 @mutant(
     "listings-never-expire",
     "RFC 7530 10.9; nfs(5)",
-    "a directory that was listed once has that list for ever",
+    "a listing is cached forever",
 )
 class ListingsNeverExpire(PassThrough):
     def __init__(self, below: Path) -> None:
@@ -263,7 +261,7 @@ class ListingsNeverExpire(PassThrough):
 @mutant(
     "writes-are-whole-pages",
     "RFC 7530 10.3.2",
-    "who writes a part of a page writes all of it, as he last saw it",
+    "a write of a part of a page writes the whole page from the client's cache",
 )
 class WritesAreWholePages(RemembersContent):
     def write(self, call: Call, node: int, handle: int, offset: int, data: bytes) -> int:
@@ -282,7 +280,7 @@ class WritesAreWholePages(RemembersContent):
 @mutant(
     "reads-are-torn",
     "RFC 7530 10.3.2",
-    "a reader gets the second half as it was before the last write",
+    "a read returns the second half as before the last write",
     apart=False,
 )
 class ReadsAreTorn(Locking):
@@ -303,7 +301,7 @@ class ReadsAreTorn(Locking):
 @mutant(
     "writes-follow-the-name",
     "POSIX.1-2024 rename()",
-    "who writes writes into what has the name now",
+    "a write goes to the file that has the name now",
     apart=False,
 )
 class WritesFollowTheName(PassThrough):
@@ -330,9 +328,7 @@ class WritesFollowTheName(PassThrough):
         """Keep every node."""
 
 
-@mutant(
-    "rename-empties-directories", "POSIX.1-2024 rename()", "a directory that is renamed is empty", apart=False
-)
+@mutant("rename-empties-directories", "POSIX.1-2024 rename()", "a renamed directory is empty", apart=False)
 class RenameEmptiesDirectories(PassThrough):
     def rename(self, call: Call, parent: int, old: bytes, where: int, new: bytes, flags: int) -> None:
         tree = stat.S_ISDIR(os.stat(old, dir_fd=self.fd(parent), follow_symlinks=False).st_mode)
@@ -345,7 +341,7 @@ class RenameEmptiesDirectories(PassThrough):
 @mutant(
     "removal-always-succeeds",
     "POSIX.1-2024 unlink(), rmdir() [ENOENT]",
-    "what is gone is removed again",
+    "removal of a missing name succeeds",
     apart=False,
 )
 class RemovalAlwaysSucceeds(PassThrough):
@@ -382,7 +378,9 @@ class RemovalAlwaysSucceeds(PassThrough):
 
 
 @mutant(
-    "removed-directories-take-files", "POSIX.1-2024 open() [ENOENT]", "files are made in what was removed"
+    "removed-directories-take-files",
+    "POSIX.1-2024 open() [ENOENT]",
+    "files can be created in a removed directory",
 )
 class RemovedDirectoriesTakeFiles(RemembersNames):
     def create(
@@ -397,7 +395,10 @@ class RemovedDirectoriesTakeFiles(RemembersNames):
 
 
 @mutant(
-    "dead-waiters-are-granted", "fcntl(2) F_SETLKW", "who died while he waited gets the lock", apart=False
+    "dead-waiters-are-granted",
+    "fcntl(2) F_SETLKW",
+    "a process that died while waiting gets the lock",
+    apart=False,
 )
 class DeadWaitersAreGranted(Locking):
     def __init__(self, below: Path) -> None:
@@ -419,7 +420,10 @@ class DeadWaitersAreGranted(Locking):
 
 
 @mutant(
-    "rename-copies-into-place", "POSIX.1-2024 rename()", "what is renamed over is overwritten", apart=False
+    "rename-copies-into-place",
+    "POSIX.1-2024 rename()",
+    "rename overwrites the replaced file's data",
+    apart=False,
 )
 class RenameCopiesIntoPlace(PassThrough):
     def rename(self, call: Call, parent: int, old: bytes, where: int, new: bytes, flags: int) -> None:

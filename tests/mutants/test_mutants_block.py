@@ -18,14 +18,14 @@ NOT_HERE = block_mutation_run.why_not()
 TABLE = Path(__file__).parents[2] / "docs" / "mutants-block.md"
 HEAD = """# Mutants: block devices
 
-Each is a disk that breaks one promise: a file served over FUSE, under a loop device
-(`tests/mutants/block_files.py`). `tox -e mutants` runs them all; written by
-`pytest tests/mutants/test_mutants_block.py --write-mutants`.
+Each mutant is a disk that violates one rule: a file served over FUSE, under a loop device
+(`tests/mutants/block_files.py`). `tox -e mutants` runs all of them; `pytest
+tests/mutants/test_mutants_block.py --write-mutants` writes this page.
 
-`flush-ignored` shows that a flush that is acknowledged and not done is noticed where somebody cuts the power:
-the mutant keeps what was not flushed apart, and loses it when it is told to. Of a target whose power nobody
-can cut, the same cases say that they cannot be tried. Whether a real array keeps its word is for tests that
-crash it.
+`flush-ignored` shows that the cases detect a flush that is acknowledged and not executed, if the test can
+cut the power: the mutant stores unflushed data separately, and discards it on request. On a target whose
+power cannot be cut, these cases are skipped with that reason. Crash tests check whether a real array keeps
+flushed data.
 
 """
 

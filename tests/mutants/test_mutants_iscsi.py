@@ -22,9 +22,10 @@ pytestmark = pytest.mark.lab
 PAGE = ROOT / "docs" / "mutants-iscsi.md"
 HEAD = """# Mutants: iSCSI
 
-A proxy between the suite and the lab's LIO breaks one rule at a time (`tests/mutants/iscsi_*_mutants.py`).
-Each line is one of them, the rule that it breaks, and the cases that notice. `tox -e mutants` runs them all;
-written by `pytest tests/mutants/test_mutants_iscsi.py --write-mutants`.
+A proxy between the suite and the lab's LIO violates one rule at a time
+(`tests/mutants/iscsi_*_mutants.py`). Each line lists a mutant, the violated rule, and the cases that detect
+it. `tox -e mutants` runs all of them; `pytest tests/mutants/test_mutants_iscsi.py --write-mutants` writes
+this page.
 
 """
 KEPT = ("passed", "observed", "known", "skipped")
@@ -83,4 +84,4 @@ def test_the_page_lists_every_mutant(outcomes: Outcomes, pytestconfig: pytest.Co
     page = PAGE.read_text(encoding="utf-8")
     missing = [name for name, one in MUTANTS.items() if f"| {name} | {one.section} |" not in page]
     assert not missing, f"docs/{PAGE.name} does not list {', '.join(missing)}"
-    assert "**nobody**" not in page
+    assert "**none**" not in page

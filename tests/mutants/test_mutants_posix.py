@@ -21,10 +21,11 @@ pytestmark = pytest.mark.skipif(NOT_HERE is not None, reason=str(NOT_HERE))
 PAGE = ROOT / "docs" / "mutants-posix.md"
 HEAD = """# Mutants: system calls on a mount
 
-A file system in user space hands every request on to a directory, as the one who asks, and breaks one promise
-(`tests/mutants/posix_*_mutants.py`). Each line is one of them, who promises it, and the cases of the posix
-suite that notice: each is run on each mutant that it names, and fails. The honest file system fails none.
-`tox -e mutants` runs them all; written by `pytest tests/mutants/test_mutants_posix.py --write-mutants`.
+A file system in user space passes every request to a directory, with the caller's credentials, and violates
+one rule (`tests/mutants/posix_*_mutants.py`). Each line lists a mutant, the violated rule, and the cases of
+the posix suite that detect it: each case runs on each mutant that it names, and fails. No case fails on the
+correct file system. `tox -e mutants` runs all of them; `pytest tests/mutants/test_mutants_posix.py
+--write-mutants` writes this page.
 
 """
 KEPT = ("passed", "lacks")
@@ -102,4 +103,4 @@ def test_the_page_lists_every_mutant(outcomes: Outcomes, pytestconfig: pytest.Co
     page = PAGE.read_text(encoding="utf-8")
     missing = [name for name, one in MUTANTS.items() if f"| {name} | {one.section} |" not in page]
     assert not missing, f"docs/{PAGE.name} does not list {', '.join(missing)}"
-    assert "**nobody**" not in page
+    assert "**none**" not in page

@@ -19,11 +19,11 @@ pytestmark = pytest.mark.skipif(NOT_HERE is not None, reason=str(NOT_HERE))
 PAGE = ROOT / "docs" / "mutants-shared.md"
 HEAD = """# Mutants: two clients
 
-Two hands on one machine work in a file system in user space, each in a mount of its own or both in one,
-that breaks one promise (`tests/mutants/shared_mutants.py`, `tests/mutants/posix_*_mutants.py`). Each line
-is one of them, who promises it, and the cases of the shared suite that notice: each is run on each mutant
-that it names, and fails. The honest file systems fail none. Written by `pytest
-tests/mutants/test_mutants_shared.py --write-mutants`.
+Two syscall sessions on one machine work in a file system in user space that violates one rule, each in its
+own mount or both in one (`tests/mutants/shared_mutants.py`, `tests/mutants/posix_*_mutants.py`). Each line
+lists a mutant, the violated rule, and the cases of the shared suite that detect it: each case runs on each
+mutant that it names, and fails. No case fails on the correct file systems. `pytest
+tests/mutants/test_mutants_shared.py --write-mutants` writes this page.
 
 """
 KEPT = ("passed", "observed", "skipped")

@@ -18,15 +18,14 @@ __all__ = ["page"]
 _INTRODUCTION = """\
 # Workloads
 
-What load there is, what it is told, and what it measures. This page is made by `storagetest workloads` from
-the code. How measuring and judging goes is in [How it measures and judges](../methodology.md); what is
-special to the agent's loads in [Workloads by the agent](workloads-agent.md). A fio job file or a Python
+This page lists the workloads with their parameters and metrics. `storagetest workloads` generates it from the
+code. [How storagetest measures and judges](../methodology.md) describes the method, and
+[Workloads by the agent](workloads-agent.md) the properties of the agent's loads. A fio job file or a Python
 function becomes a custom workload: see [targets.yaml](../targets.md#custom-workloads).
 
-Every parameter may stand in the brackets of a threshold's key, and every metric in a threshold:
-`sequential[direction=read,block_size=1MiB]: ["bandwidth >= 900MiB/s"]`. How much and how long is the
-profile's to say. Latencies are in seconds; a p99 needs 10,000 operations to mean anything, and a p99.9 needs
-100,000.
+Every parameter can be in the brackets of a threshold's key, and every metric in a threshold:
+`sequential[direction=read,block_size=1MiB]: ["bandwidth >= 900MiB/s"]`. The profile sets the size and the
+duration. Latencies are in seconds. A p99 needs 10,000 operations, and a p99.9 needs 100,000.
 """
 
 _UNITS = {
