@@ -93,7 +93,7 @@ def _measure(count: int, port: int) -> int:
         lines = summary_lines([record])
         written = path.stat().st_size
     ended = time.monotonic()
-    story = run.samples[0].together
+    story = run.samples[0].concurrency
     assert story is not None
     came = crowd.last_meeting
     start_up = min(one.instant for one in came) - began

@@ -84,10 +84,10 @@ def test_what_crossed_the_wire_is_what_the_load_says(client, appliance):
     said = sum(load.values) / len(load.values)
     assert sum(middle) / len(middle) == pytest.approx(said, rel=0.5)
     assert run.limited_by is not None
-    assert sample.headroom is not None
-    assert sample.headroom.ceiling is not None
-    assert sample.headroom.ceiling > sample.headroom.rate
-    assert sample.headroom.network is None  # a virtual card has no speed
+    assert sample.utilisation is not None
+    assert sample.utilisation.ceiling is not None
+    assert sample.utilisation.ceiling > sample.utilisation.rate
+    assert sample.utilisation.network is None  # a virtual card has no speed
 
 
 @pytest.mark.slow

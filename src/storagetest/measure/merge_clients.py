@@ -117,8 +117,8 @@ def merge_client_samples(
         ),
         series=_series(own),
         began=parts[0].sample.began,
-        headroom=_headroom([part.sample.headroom for part in parts]),
-        together=story,
+        utilisation=_headroom([part.sample.utilisation for part in parts]),
+        concurrency=story,
     )
 
 

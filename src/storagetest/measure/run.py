@@ -97,10 +97,10 @@ class Sample:
     invalid: tuple[str, ...] = ()
     series: tuple[Series, ...] = ()
     began: float | None = None
-    headroom: Utilisation | None = None
+    utilisation: Utilisation | None = None
     spans: Mapping[str, ActivitySpan] = field(default_factory=dict, compare=False)
     first_ios: tuple[float, ...] = field(default=(), compare=False)
-    together: ConcurrencySummary | None = None
+    concurrency: ConcurrencySummary | None = None
 
     def histogram(self, metric: Metric) -> Histogram | None:
         """Return the latencies that a latency metric is computed from, where they were kept."""

@@ -2,8 +2,8 @@
 
 Rules:
 
-1. ``schema`` leads every object. A reader refuses another version by name; within a version, members are only
-   ever added. The published JSON Schema is ``docs/reference/result.schema.json``.
+1. ``schema`` leads every object. Within a version, members are only added. A reader also accepts the version
+   before its own and refuses any other by name. The JSON Schema is ``docs/reference/result.schema.json``.
 2. :func:`to_json` and :func:`from_json` are exact inverses, for parameters made of JSON values (a tuple
    becomes a list, and anything else its text). Values are in base units, floats in full precision; what is
    not finite is the text ``"nan"``, ``"inf"`` or ``"-inf"``, because JSON has no number for it. ``status`` is
@@ -46,11 +46,15 @@ __all__ = [
     "to_json",
 ]
 
-SCHEMA = "storagetest.result/1"
+SCHEMA = "storagetest.result/2"
+
+_PREVIOUS_SCHEMA = "storagetest.result/1"
+_RENAMED_MEMBERS = {"headroom": "utilisation", "together": "concurrency"}
+"""Members of a sample in version 1, with their names in version 2."""
 
 Object = dict[str, Any]
 
-_START = f'{{"schema":"{SCHEMA}"'.encode()
+_STARTS = tuple(f'{{"schema":"{version}"'.encode() for version in (SCHEMA, _PREVIOUS_SCHEMA))
 
 
 def to_json(record: Record) -> Object:
@@ -70,8 +74,8 @@ def to_json(record: Record) -> Object:
 def from_json(document: Mapping[str, Any]) -> Record:
     """Return the record that :func:`to_json` was given. Raises :class:`ResultError`."""
     schema = document.get("schema")
-    if schema != SCHEMA:
-        msg = f"schema is {schema!r}; this version reads {SCHEMA!r}"
+    if schema not in (SCHEMA, _PREVIOUS_SCHEMA):
+        msg = f"schema is {schema!r}; this version reads {SCHEMA!r} and {_PREVIOUS_SCHEMA!r}"
         raise ResultError(msg)
     try:
         return Record(
@@ -165,7 +169,8 @@ def _parse(line: bytes) -> Record:
 
 
 def _is_torn(line: bytes) -> bool:
-    return _START.startswith(line[: len(_START)]) and not line.rstrip().endswith(b"}")
+    starts = any(start.startswith(line[: len(start)]) for start in _STARTS)
+    return starts and not line.rstrip().endswith(b"}")
 
 
 def _run_to_json(run: Run) -> Object:
@@ -226,13 +231,14 @@ def _sample_to_json(sample: Sample) -> Object:
         "invalid": list(sample.invalid),
         "series": [_series_to_json(series) for series in sample.series],
         "began": sample.began,
-        "headroom": None if sample.headroom is None else asdict(sample.headroom),
-        "together": None if sample.together is None else _together_to_json(sample.together),
+        "utilisation": None if sample.utilisation is None else asdict(sample.utilisation),
+        "concurrency": None if sample.concurrency is None else _concurrency_to_json(sample.concurrency),
         "evidence": dict(sample.evidence),
     }
 
 
 def _sample_from_json(document: Mapping[str, Any]) -> Sample:
+    document = {_RENAMED_MEMBERS.get(name, name): value for name, value in document.items()}
     latency = document["latency"]
     return Sample(
         values={name: float(value) for name, value in document["values"].items()},
@@ -246,12 +252,12 @@ def _sample_from_json(document: Mapping[str, Any]) -> Sample:
         invalid=tuple(document.get("invalid", ())),
         series=tuple(_series_from_json(series) for series in document.get("series", ())),
         began=document.get("began"),
-        headroom=Utilisation(**document["headroom"]) if document.get("headroom") else None,
-        together=_together_from_json(document["together"]) if document.get("together") else None,
+        utilisation=Utilisation(**document["utilisation"]) if document.get("utilisation") else None,
+        concurrency=_concurrency_from_json(document["concurrency"]) if document.get("concurrency") else None,
     )
 
 
-def _together_to_json(story: ConcurrencySummary) -> Object:
+def _concurrency_to_json(story: ConcurrencySummary) -> Object:
     members = [
         {
             "client": member.client,
@@ -274,7 +280,7 @@ def _together_to_json(story: ConcurrencySummary) -> Object:
     }
 
 
-def _together_from_json(document: Mapping[str, Any]) -> ConcurrencySummary:
+def _concurrency_from_json(document: Mapping[str, Any]) -> ConcurrencySummary:
     members = [
         ClientSummary(**{**each, "values": {name: float(value) for name, value in each["values"].items()}})
         for each in document["clients"]

@@ -118,7 +118,9 @@ def _number(metric: str, found: Sequence[MetricValue | None]) -> _Column:
 
 def _clients(rows: Sequence[Record]) -> list[_Column]:
     """Return the column that tells runs on several clients apart, if there are any."""
-    together = [next((one.together for one in record.run.samples if one.together), None) for record in rows]
+    together = [
+        next((one.concurrency for one in record.run.samples if one.concurrency), None) for record in rows
+    ]
     counts = tuple(str(len(story.members) if story else 1) for story in together)
     return [_Column("clients", counts)] if any(together) else []
 
@@ -180,7 +182,7 @@ def _crowds(rows: Sequence[Record], *, width: int) -> list[str]:
     """Return a line for each case on many clients: how closely they began, and who was unlike the others."""
     lines: list[str] = []
     for record in rows:
-        stories = [sample.together for sample in record.run.samples if sample.together is not None]
+        stories = [sample.concurrency for sample in record.run.samples if sample.concurrency is not None]
         if not stories:
             continue
         spreads = [story.spread for story in stories if story.spread is not None]

@@ -242,8 +242,8 @@ class Measurement:
             sample = replace(sample, evidence={**sample.evidence, "caches": caches})
         if self._settled:
             sample = replace(sample, evidence={**sample.evidence, "steady state": self._settled})
-        if sample.headroom is not None:
-            sample = replace(sample, headroom=replace(sample.headroom, ceiling=self._ceiling))
+        if sample.utilisation is not None:
+            sample = replace(sample, utilisation=replace(sample.utilisation, ceiling=self._ceiling))
         self._samples, self._called = (*self._samples, sample), (*self._called, called)
 
     def finish(self) -> None:
@@ -301,7 +301,7 @@ class Measurement:
             metrics=workload.metrics,
             headline=workload.headline,
             limited_by=bottleneck(
-                [one.headroom for one in self._samples if one.headroom is not None],
+                [one.utilisation for one in self._samples if one.utilisation is not None],
                 remote=self._attachment.remote,
             ),
         )

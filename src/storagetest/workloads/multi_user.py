@@ -139,7 +139,7 @@ def _sample(found: Mapping[int, Sample]) -> Sample:
         operations=operations,
         invalid=tuple(dict.fromkeys(why for sample in found.values() for why in sample.invalid)),
         began=first.began,
-        headroom=found[peak].headroom,
+        utilisation=found[peak].utilisation,
     )
 
 

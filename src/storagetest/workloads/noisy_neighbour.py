@@ -149,7 +149,7 @@ def _sample(alone: FioOutcome, beside: FioOutcome, size: int) -> Sample:
         },
         operations=operations,
         began=alone.began,
-        headroom=utilisation(beside),
+        utilisation=utilisation(beside),
         first_ios=first_ios(alone, beside),
     )
 

@@ -18,7 +18,7 @@ def test_the_table_of_an_old_run(tmp_path, make_record, capsys, monkeypatch):
     path = tmp_path / "results.jsonl"
     JsonlReporter(path).on_record(make_record(variant="nas-v3"))
     with path.open("a") as file:
-        file.write('{"schema":"storagetest.result/1","no')
+        file.write('{"schema":"storagetest.result/2","no')
     assert report("table", path) == 0
     printed = capsys.readouterr()
     assert printed.out.splitlines()[0].split() == [

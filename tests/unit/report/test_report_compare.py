@@ -124,6 +124,6 @@ def test_a_line_that_a_crash_cut_off_is_left_out(make_record, tmp_path, capsys):
     a = results(tmp_path / "a.jsonl", scaled(make_record(), 1.0))
     b = results(tmp_path / "b.jsonl", scaled(make_record(), 1.0))
     with (tmp_path / "b.jsonl").open("a") as file:
-        file.write('{"schema":"storagetest.result/1","nodeid":"x')
+        file.write('{"schema":"storagetest.result/2","nodeid":"x')
     assert main(["compare", a, b]) == 0
     assert "cut off" in capsys.readouterr().err

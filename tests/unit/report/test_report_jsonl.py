@@ -54,7 +54,9 @@ series = st.builds(
     st.tuples(text, text, text),
 )
 shares = st.none() | st.floats(0, 1)
-headrooms = st.builds(Utilisation, st.floats(0, 1e9), st.none() | st.floats(0, 1e9), shares, shares, shares)
+utilisations = st.builds(
+    Utilisation, st.floats(0, 1e9), st.none() | st.floats(0, 1e9), shares, shares, shares
+)
 seconds_ = st.floats(0, 1e6)
 members = st.builds(
     ClientSummary,
@@ -86,8 +88,8 @@ samples = st.builds(
     invalid=st.lists(text, max_size=2).map(tuple),
     series=st.lists(series, max_size=2).map(tuple),
     began=st.none() | st.floats(0, 2e9),
-    headroom=st.none() | headrooms,
-    together=st.none() | stories,
+    utilisation=st.none() | utilisations,
+    concurrency=st.none() | stories,
 )
 runs = st.builds(
     Run,
@@ -131,6 +133,20 @@ def test_to_json_and_from_json_are_inverse(record):
     document = to_json(record)
     assert from_json(document) == record
     assert from_json(json.loads(json.dumps(document, allow_nan=False))) == record
+
+
+@given(records)
+def test_a_file_of_the_previous_version_is_read(record):
+    document = to_json(record)
+    old = {**document, "schema": "storagetest.result/1", "run": {**document["run"]}}
+    old["run"]["samples"] = [
+        {
+            {"utilisation": "headroom", "concurrency": "together"}.get(name, name): value
+            for name, value in one.items()
+        }
+        for one in document["run"]["samples"]
+    ]
+    assert from_json(old) == record
 
 
 @given(records)
@@ -196,9 +212,9 @@ def test_a_torn_line_is_reported_and_the_rest_is_read(tmp_path, make_record, kep
         ('{"other": 1', "damaged"),
         ("[]", "not a JSON object"),
         ("{}", "schema is None"),
-        ('{"schema": "storagetest.result/2"}', r"schema is 'storagetest\.result/2'; this version reads"),
-        ('{"schema": "storagetest.result/1"}', "member 'run' is missing"),
-        ('{"schema": "storagetest.result/1", "run": 3}', "not a result"),
+        ('{"schema": "storagetest.result/3"}', r"schema is 'storagetest\.result/3'; this version reads"),
+        ('{"schema": "storagetest.result/2"}', "member 'run' is missing"),
+        ('{"schema": "storagetest.result/2", "run": 3}', "not a result"),
         ("\x00\x01", "damaged"),
     ],
 )

@@ -58,7 +58,7 @@ def test_runs_on_several_clients_say_on_how_many(make_record):
         record = make_record()
         members = tuple(ClientSummary(name, {}, 0.0, 2.0) for name in names)
         story = ConcurrencySummary(0.01, 0.02, 0.001, 2.0, 2.0, 2.1, members, ())
-        samples = tuple(replace(sample, together=story) for sample in record.run.samples)
+        samples = tuple(replace(sample, concurrency=story) for sample in record.run.samples)
         return replace(record, run=replace(record.run, samples=samples))
 
     lines = table(summary_lines([make_record(), on("a", "b"), on("a", "b", "c", "d")], width=80))

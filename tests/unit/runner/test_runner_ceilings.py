@@ -56,10 +56,10 @@ def test_a_run_says_who_limited_it(attachment):
         fills=PrefillCache(),
     )
     (sample,) = run.samples
-    assert sample.headroom is not None
-    assert sample.headroom.rate == pytest.approx(sample.values["iops"])
-    assert sample.headroom.ceiling is not None
-    assert sample.headroom.ceiling > 0
-    assert 0 < (sample.headroom.busiest_core or 0) <= 1
+    assert sample.utilisation is not None
+    assert sample.utilisation.rate == pytest.approx(sample.values["iops"])
+    assert sample.utilisation.ceiling is not None
+    assert sample.utilisation.ceiling > 0
+    assert 0 < (sample.utilisation.busiest_core or 0) <= 1
     assert run.limited_by is not None
     assert "without a target" in run.limited_by.why

@@ -222,8 +222,8 @@ def test_a_crowd_is_one_run_of_all(attachments):
     assert len(result.samples) == 2
     for sample in result.samples:
         assert 0 < sample.values["iops"] <= 600.001
-        assert sample.together is not None
-        assert [member.client for member in sample.together.members] == ["c0", "c1", "c2"]
+        assert sample.concurrency is not None
+        assert [member.client for member in sample.concurrency.members] == ["c0", "c1", "c2"]
         assert sample.ios == 30
     assert result.invalid == ()
 
@@ -276,8 +276,8 @@ def test_with_a_real_fio_and_a_cooldown(attachments, data):
     result = run(crowd(load, attachments, scale, options=options, data=data), repeats=1)
     (sample,) = result.samples
     assert result.invalid == ()
-    assert sample.together is not None
-    assert sample.together.spread is not None
+    assert sample.concurrency is not None
+    assert sample.concurrency.spread is not None
     assert sample.latency is not None
     assert sample.latency.count == pytest.approx(sample.ios, rel=0.01)
     assert sample.values["iops"] > 0
@@ -290,7 +290,7 @@ def test_every_phase_of_an_agent_begins_together(attachments):
     options = load.Options.model_validate({"processes": 1, "files": 20})
     result = run(crowd(load, attachments, replace(SCALE, runtime=1.0), options=options), repeats=1)
     (sample,) = result.samples
-    assert sample.together is not None
-    assert sample.together.spread is not None
+    assert sample.concurrency is not None
+    assert sample.concurrency.spread is not None
     assert sample.evidence["start"].count("all at work") == len(sample.evidence["start"].splitlines()) - 1
     assert sample.values["create_ops"] > 0

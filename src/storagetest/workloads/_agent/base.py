@@ -131,7 +131,7 @@ class AgentWorkload(Workload[O]):
             return None
         memory = replace(attachment, path="/dev/shm", gives=AttachmentKind.FILESYSTEM, size=_CEILING_SIZE)  # noqa: S108  # a tmpfs
         short = replace(scale, size=_CEILING_SIZE // 4, ramp=0.0, runtime=_CEILING_SECONDS, interval=0.0)
-        headroom = self.measure(memory, options, short).headroom
+        headroom = self.measure(memory, options, short).utilisation
         return None if headroom is None else headroom.rate
 
     def _sample(self, answer: AgentResult, options: O, request: str) -> Sample:
@@ -155,7 +155,7 @@ class AgentWorkload(Workload[O]):
             evidence=evidence,
             operations={name: lane.latency for name, lane in operations.items()},
             invalid=self.invalid(answer, options),
-            headroom=Utilisation(ios / seconds, busiest_core=busiest_core) if seconds > 0 else None,
+            utilisation=Utilisation(ios / seconds, busiest_core=busiest_core) if seconds > 0 else None,
             spans={name: phase.times for name, phase in answer.phases.items() if phase.times is not None},
         )
 

@@ -109,7 +109,7 @@ class CustomFioWorkload(CustomWorkload):
             evidence={**done.evidence, "job file": self.text, "size": format_size(place.size)},
             operations={name: result.latency for name, result in named.items()} if len(named) > 1 else {},
             began=done.began,
-            headroom=utilisation(done),
+            utilisation=utilisation(done),
             first_ios=first_ios(done),
         )
 

@@ -247,7 +247,7 @@ def _sample(done: FioOutcome, evidence: Mapping[str, str]) -> Sample:
         {**done.evidence, **notes},
         series=done.series,
         began=done.began,
-        headroom=utilisation(done),
+        utilisation=utilisation(done),
         first_ios=first_ios(done),
     )
 
