@@ -1,6 +1,6 @@
-"""The lab that every test here runs on: the standing one if there is one, else one for this run.
+"""The lab that the tests use: the running one, or one for this run.
 
-``STORAGETEST_LAB`` names another lab than ``default``.
+The environment variable ``STORAGETEST_LAB`` is the lab's name (default: ``default``).
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))  # for attach_kit: importlib mode leaves sys.path alone
+sys.path.insert(0, str(Path(__file__).parent))  # for attach_helpers: importlib mode leaves sys.path alone
 
-from attach_kit import WatchedHost, connect
+from attach_helpers import RecordingHost, connect
 
 from storagetest.lab import Lab
 
@@ -22,9 +22,9 @@ from storagetest.lab import Lab
 @pytest.fixture(scope="session")
 def lab() -> Iterator[Lab]:
     name = os.environ.get("STORAGETEST_LAB", "default")
-    standing = Lab.find(name)
-    if standing is not None:
-        yield standing
+    running = Lab.find(name)
+    if running is not None:
+        yield running
         return
     started = Lab.up(name, clients=2, owner=os.getpid())
     yield started
@@ -32,19 +32,19 @@ def lab() -> Iterator[Lab]:
 
 
 @pytest.fixture(scope="session")
-def client1(lab: Lab) -> Iterator[WatchedHost]:
+def client1(lab: Lab) -> Iterator[RecordingHost]:
     with connect(lab, "client1") as host:
         yield host
 
 
 @pytest.fixture(scope="session")
-def client2(lab: Lab) -> Iterator[WatchedHost]:
+def client2(lab: Lab) -> Iterator[RecordingHost]:
     with connect(lab, "client2") as host:
         yield host
 
 
 @pytest.fixture(scope="session")
-def appliance(lab: Lab) -> Iterator[WatchedHost]:
+def appliance(lab: Lab) -> Iterator[RecordingHost]:
     with connect(lab, "appliance") as host:
         yield host
 
@@ -56,17 +56,17 @@ def secrets(lab: Lab) -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def clean_client(client1: WatchedHost) -> WatchedHost:
-    assert client1.left() == [], "clear it up before these tests can say anything"
+def clean_client(client1: RecordingHost) -> RecordingHost:
+    assert client1.left() == [], "run `storagetest clean` first"
     return client1
 
 
 @pytest.fixture
-def client(clean_client: WatchedHost, secrets: dict[str, str]) -> Iterator[WatchedHost]:
-    """client1, with nothing left on it before and after, and no secret on any command line."""
+def client(clean_client: RecordingHost, secrets: dict[str, str]) -> Iterator[RecordingHost]:
+    """client1; nothing is attached before and after the test, and no command line contains a secret."""
     client1 = clean_client
     client1.commands.clear()
     yield client1
     assert client1.left() == []
-    shown = [line for line in client1.commands for secret in secrets.values() if secret in line]
-    assert shown == []
+    leaked = [line for line in client1.commands for secret in secrets.values() if secret in line]
+    assert leaked == []

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attach_kit import attach, connect, iscsi, nfs, nvme, smb
+from attach_helpers import attach, connect, iscsi, nfs, nvme, smb
 
 from storagetest.errors import HostError, StoragetestError, TargetDead
 from storagetest.hosts import UndoStatus, clean
@@ -176,7 +176,7 @@ import os, signal, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from contextlib import ExitStack
-from attach_kit import attach
+from attach_helpers import attach
 from test_attach_faults import everything
 from storagetest.hosts import SshHost, SshSettings
 place = Path(sys.argv[2])

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from attach_kit import APPLIANCE, IQN, attach, check_data, iscsi
+from attach_helpers import APPLIANCE, IQN, attach, check_data, iscsi
 
 from storagetest.errors import AttachError, DataAtRisk, TargetDead
 from storagetest.lab.services import lio

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from attach_kit import NOBODY, attach, check_data, lustre
+from attach_helpers import UNUSED_ADDRESS, attach, check_data, lustre
 
 from storagetest.errors import AttachError, ClientLacks, OptionRefused, TargetDead
 
@@ -46,7 +46,7 @@ def test_more_stripes_than_targets_is_a_difference(lustre_client) -> None:
     [
         ({"pool": "flash"}, OptionRefused, "does not take this layout"),
         ({"fsname": "nosuch"}, AttachError, "the MGS knows no file system 'nosuch'"),
-        ({"mgs": f"{NOBODY}@tcp"}, TargetDead, "client1 cannot reach"),
+        ({"mgs": f"{UNUSED_ADDRESS}@tcp"}, TargetDead, "client1 cannot reach"),
     ],
 )
 def test_refusals(lustre_client, asked, error, words) -> None:

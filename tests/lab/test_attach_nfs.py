@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from attach_kit import NO_NETWORK, NOBODY, attach, check_data, nfs
+from attach_helpers import NO_NETWORK, UNUSED_ADDRESS, attach, check_data, nfs
 
 from storagetest.errors import AttachError, TargetDead
 
@@ -55,7 +55,7 @@ def test_no_such_export(client, version) -> None:
     [
         ("no-such-host.invalid", None, "the name 'no-such-host.invalid' (is not known|cannot be resolved)"),
         (NO_NETWORK, None, "no route to that network"),
-        (NOBODY, None, "no route to that host|no answer within"),
+        (UNUSED_ADDRESS, None, "no route to that host|no answer within"),
         ("10.77.0.1", 2050, "port 2050: the connection is refused"),
     ],
 )

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from attach_kit import APPLIANCE, NQN, attach, check_data, nvme
+from attach_helpers import APPLIANCE, NQN, attach, check_data, nvme
 
 from storagetest.errors import AttachError, DataAtRisk, TargetDead
 from storagetest.lab.services import nvmet

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from attach_kit import attach, check_data, smb
+from attach_helpers import attach, check_data, smb
 
 from storagetest.errors import AttachError, TargetDead
 

@@ -1,4 +1,4 @@
-"""A lab's life, on real machines: it serves, and whatever ends it leaves no process, directory or socket."""
+"""Life cycle of a lab on real machines: it serves, and its end leaves no process, directory or socket."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def built() -> None:
 
 @pytest.fixture(autouse=True)
 def state(monkeypatch, tmp_path) -> Iterator[Path]:
-    """A state directory of this test's own, longer than a socket's path may be; empty again at its end."""
+    """A state directory per test, longer than the limit of a socket's path; empty after the test."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / ("x" * 100)))
     yield state_root()
     for name in Lab.names():
@@ -42,7 +42,7 @@ def state(monkeypatch, tmp_path) -> Iterator[Path]:
 
 
 def processes() -> dict[int, str]:
-    """The keepers and machines of this test, by their working directory (removed directories count)."""
+    """The supervisors and machines of this test, by their working directory, even if that is removed."""
     found = {}
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -85,38 +85,40 @@ def test_up_serve_reuse_break_down():
     assert ssh(lab, "appliance", "cat", "/srv/nfs/a/file") == "data\n"
     ssh(lab, "client1", "umount", "/mnt")
 
-    said: list[str] = []
-    assert Lab.up("one", clients=1, progress=said.append).status() == lab.status()
-    assert said == ["lab one is up already: kernel appliance, 1 client"]
-    with pytest.raises(LabError, match=r"lab one is up as another one \(kernel appliance, 1 client\)"):
+    messages: list[str] = []
+    assert Lab.up("one", clients=1, progress=messages.append).status() == lab.status()
+    assert messages == ["lab one is up already: kernel appliance, 1 client"]
+    with pytest.raises(
+        LabError, match=r"is up with other parameters \(kernel appliance, 1 client\)"
+    ):
         Lab.up("one", clients=2)
 
-    def answers() -> bool:
+    def reachable() -> bool:
         probe = ["timeout", "2", "bash", "-c", "</dev/tcp/10.77.0.1/2049"]
         done = subprocess.run(lab.ssh_argv("client1", probe), capture_output=True, timeout=60, check=False)
         return done.returncode == 0
 
     appliance = lab.vm("appliance")
-    for breaks, mends in (
+    for inject, repair in (
         (appliance.pause, appliance.resume),
         (lambda: appliance.set_link("data", up=False), lambda: appliance.set_link("data", up=True)),
     ):
-        breaks()
-        assert not answers()
-        mends()
-        wait_until(answers, SOON, "the appliance to answer again")
+        inject()
+        assert not reachable()
+        repair()
+        wait_until(reachable, SOON, "the appliance to answer again")
 
-    with pytest.raises(LabError, match="appliance is not off"):
+    with pytest.raises(LabError, match="power_on failed"):
         appliance.power_on()
     appliance.reset()
     assert lab.status().host("appliance").boots == 2
-    wait_until(answers, SOON, "the appliance to answer after its reset")
+    wait_until(reachable, SOON, "the appliance to answer after its reset")
     ssh(lab, "client1", "mount", "-t", "nfs", "-o", "vers=4.2", "10.77.0.1:/a", "/mnt")
     assert ssh(lab, "client1", "ls", "/mnt") == ""
 
     lab.vm("client1").kill()
     assert lab.status().host("client1").state == "ended"
-    with pytest.raises(LabError, match="client1 is not any more"):
+    with pytest.raises(LabError, match="client1 has stopped"):
         Lab.up("one", clients=1)
     lab.down()
     assert nothing_left()
@@ -124,27 +126,27 @@ def test_up_serve_reuse_break_down():
         lab.status()
 
 
-def test_a_killed_owner_takes_its_lab_along():
+def test_a_killed_owner_ends_its_lab():
     program = (
         "import os, time; from storagetest.lab import Lab\n"
-        "print(Lab.up('own', clients=0, appliance='bare', owner=os.getpid()).name); time.sleep(600)"
+        "print(Lab.up('own', clients=0, appliance='empty', owner=os.getpid()).name); time.sleep(600)"
     )
     with start("-c", program) as owner:
         try:
             assert owner.stdout is not None
-            said = list(itertools.takewhile(lambda line: line != "own\n", owner.stdout))
+            messages = list(itertools.takewhile(lambda line: line != "own\n", owner.stdout))
             lab = Lab.find("own")
-            assert lab is not None, said
+            assert lab is not None, messages
             assert lab.status().owner == owner.pid
         finally:
             owner.kill()
     wait_until(nothing_left, SOON, "nothing to be left of the owner's lab")
 
 
-def test_a_killed_keeper_takes_the_machines_along_and_the_next_one_cleans_up():
-    lab = Lab.up("kept", clients=1, appliance="bare", progress=lambda _: None)
+def test_a_killed_supervisor_ends_the_machines_and_the_next_lab_cleans_up():
+    lab = Lab.up("kept", clients=1, appliance="empty", progress=lambda _: None)
     assert len(processes()) == 3
-    os.kill(lab.status().keeper, signal.SIGKILL)
+    os.kill(lab.status().supervisor, signal.SIGKILL)
     wait_until(lambda: not processes(), SOON, "the machines to end")
     assert Lab.find("kept") is None
     assert nothing_left()
@@ -158,15 +160,15 @@ def test_an_up_that_is_interrupted_leaves_nothing(number):
         wait_until(lambda: len(processes()) >= 4, BOOT, "the machines to be started")
         assert Lab.find("cut") is None
         up.send_signal(number)
-        said = up.communicate(timeout=SOON)[0]
+        messages = up.communicate(timeout=SOON)[0]
     assert up.returncode in {130, -number}
-    assert "Traceback" not in said
+    assert "Traceback" not in messages
     wait_until(nothing_left, SOON, "nothing to be left")
 
 
 @pytest.fixture
 def fake_qemu(tmp_path, monkeypatch) -> Callable[[str], None]:
-    """Put a QEMU first on the PATH that is the real one but for the shell text that is given."""
+    """Install a QEMU wrapper first on the PATH that runs the given shell text."""
 
     def install(text: str) -> None:
         real = shutil.which("qemu-system-x86_64")
@@ -182,17 +184,17 @@ def fake_qemu(tmp_path, monkeypatch) -> Callable[[str], None]:
 def test_a_machine_that_hangs_at_its_start_is_started_once_more(tmp_path, fake_qemu):
     hung = tmp_path / "hung"
     fake_qemu(f"*'-name client1 '*) [ -e {hung} ] || {{ touch {hung}; exec sleep 600; }}")
-    said: list[str] = []
-    lab = Lab.up("again", clients=1, appliance="bare", progress=said.append, patience=15.0)
-    assert "boot: client1 again (silent for 15 s after 'power on')" in said
+    messages: list[str] = []
+    lab = Lab.up("again", clients=1, appliance="empty", progress=messages.append, boot_timeout=15.0)
+    assert "boot: client1 again (no milestone within 15 s after 'power on')" in messages
     assert ssh(lab, "client1", "hostname") == "client1\n"
     states = json.loads((state_root() / "again/states.json").read_text())
     assert states["client1"]["attempts"] == 1
     ssh(lab, "client1", "bash", "-c", "</dev/tcp/10.77.0.1/22")
 
 
-def test_a_machine_that_does_not_start_is_one_sentence_and_leaves_nothing(fake_qemu):
+def test_a_machine_that_does_not_start_is_one_error_and_leaves_nothing(fake_qemu):
     fake_qemu("*'-name appliance '*) echo 'no such machine' >&2; exit 1")
-    with pytest.raises(LabError, match="appliance did not start: QEMU ended: no such machine"):
+    with pytest.raises(LabError, match="appliance did not start: QEMU exited: no such machine"):
         Lab.up("never", clients=0, progress=lambda _: None)
     assert nothing_left()

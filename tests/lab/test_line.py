@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from line_kit import Line, only
+from pytest_run import PytestRun, select_targets
 
 from storagetest.errors import DeadlineExceeded
 from storagetest.polling import wait_until
@@ -22,12 +22,12 @@ ONE_OF_EACH = ["nfs-v4.2-nconnect1", "smb-v3.1.1", "iscsi-hdgstcrc32c", "nvme-tc
 
 
 @pytest.fixture
-def line(lab, tmp_path: Path) -> Line:
-    return Line(tmp_path, lab.targets_yaml.read_text())
+def line(lab, tmp_path: Path) -> PytestRun:
+    return PytestRun(tmp_path, lab.targets_yaml.read_text())
 
 
-def test_one_variant_of_each_protocol_from_yaml_to_results(line: Line, client, tmp_path: Path) -> None:
-    status, output = line.run(*only(*ONE_OF_EACH), "--alluredir", "allure")
+def test_one_variant_of_each_protocol_from_yaml_to_results(line: PytestRun, client, tmp_path: Path) -> None:
+    status, output = line.run(*select_targets(*ONE_OF_EACH), "--alluredir", "allure")
     assert status == 0, output
     assert "8 passed" in output
     runs = [json.loads(text)["run"] for text in (tmp_path / "results.jsonl").read_text().splitlines()]
@@ -36,8 +36,8 @@ def test_one_variant_of_each_protocol_from_yaml_to_results(line: Line, client, t
     assert len(list((tmp_path / "allure").glob("*-result.json"))) == 8
 
 
-def test_two_workers_share_the_targets_without_meeting(line: Line, client) -> None:
-    status, output = line.run("-n", "2", *only("nfs-v4.2-nconnect1", "nvme-tcp-hdgst-ddgst"))
+def test_two_workers_share_the_targets_without_meeting(line: PytestRun, client) -> None:
+    status, output = line.run("-n", "2", *select_targets("nfs-v4.2-nconnect1", "nvme-tcp-hdgst-ddgst"))
     assert status == 0, output
     assert "4 passed" in output
     by_worker = {(text.split()[0], "nfs" in text) for text in output.splitlines() if "PASSED" in text}
@@ -53,11 +53,11 @@ comparisons:
 """
 
 
-def test_two_protocols_are_compared_in_turns_on_one_client(line: Line, client, tmp_path: Path) -> None:
+def test_two_protocols_are_compared_in_turns_on_one_client(line: PytestRun, client, tmp_path: Path) -> None:
     targets = tmp_path / "targets.yaml"
     targets.write_text(targets.read_text().replace("max_repeats: 3}", "max_repeats: 12}") + COMPARISON)
     (tmp_path / "test_suite.py").write_text("def test_comparison(comparison):\n    comparison()\n")
-    status, output = line.run(*only("nvme-tcp-hdgst-ddgst", "iscsi-hdgstcrc32c"))
+    status, output = line.run(*select_targets("nvme-tcp-hdgst-ddgst", "iscsi-hdgstcrc32c"))
     assert status == 0, output
     records = [json.loads(text) for text in (tmp_path / "results.jsonl").read_text().splitlines()]
     assert {record["run"]["variant"] for record in records} == {"nvme-tcp-hdgst-ddgst", "iscsi-hdgstcrc32c"}
@@ -66,10 +66,10 @@ def test_two_protocols_are_compared_in_turns_on_one_client(line: Line, client, t
     assert "nvme-tcp-hdgst-ddgst" in output
 
 
-def test_lustre_is_skipped_with_its_reason_where_no_overlay_brings_it(line: Line, client) -> None:
+def test_lustre_is_skipped_with_its_reason_where_no_overlay_brings_it(line: PytestRun, client) -> None:
     if client.has("lfs"):
         pytest.skip("this lab has an overlay with Lustre")
-    status, output = line.run(*only("lustre"))
+    status, output = line.run(*select_targets("lustre"))
     assert status == 0, output
     assert "skipped" in output
     assert "client1 has no" in output
@@ -82,8 +82,8 @@ def wait_for_attach(host) -> None:
         pytest.fail(str(error))
 
 
-def test_ctrl_c_in_mid_run_leaves_nothing(line: Line, client) -> None:
-    process = line.start(*only("nfs-v4.2-nconnect1"), profile="long")
+def test_ctrl_c_in_mid_run_leaves_nothing(line: PytestRun, client) -> None:
+    process = line.start(*select_targets("nfs-v4.2-nconnect1"), profile="long")
     wait_for_attach(client)
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=60)
@@ -93,8 +93,8 @@ def test_ctrl_c_in_mid_run_leaves_nothing(line: Line, client) -> None:
     assert client.run(["pgrep", "-x", "fio"], deadline=15, check=False).stdout == ""
 
 
-def test_what_a_killed_run_left_is_undone_by_clean(line: Line, client) -> None:
-    process = line.start(*only("iscsi-hdgstcrc32c"), profile="long")
+def test_what_a_killed_run_left_is_undone_by_clean(line: PytestRun, client) -> None:
+    process = line.start(*select_targets("iscsi-hdgstcrc32c"), profile="long")
     wait_for_attach(client)
     process.kill()
     process.communicate(timeout=60)
@@ -115,9 +115,9 @@ def replaced(client, path: str, text: str | None) -> Iterator[None]:
         client.run(["mv", f"{path}.real", path], deadline=15)
 
 
-def test_fio_missing_on_the_client(line: Line, client) -> None:
+def test_fio_missing_on_the_client(line: PytestRun, client) -> None:
     with replaced(client, "/usr/bin/fio", None):
-        status, output = line.run(*only("nfs-v4.2-nconnect1"), "-k", "writes")
+        status, output = line.run(*select_targets("nfs-v4.2-nconnect1"), "-k", "writes")
     assert status == 1
     assert "ERROR" in output
     assert "Traceback" not in output
@@ -134,24 +134,24 @@ END
 """
 
 
-def test_fio_too_old_on_the_client(line: Line, client) -> None:
+def test_fio_too_old_on_the_client(line: PytestRun, client) -> None:
     with replaced(client, "/usr/bin/fio", OLD_FIO):
-        status, output = line.run(*only("nfs-v4.2-nconnect1"), "-k", "writes")
+        status, output = line.run(*select_targets("nfs-v4.2-nconnect1"), "-k", "writes")
     assert status == 1
     assert "Traceback" not in output
     assert [text for text in output.splitlines() if "client1" in text and "2.1.11" in text], output
 
 
-def client1_by(line: Line, entry: str) -> None:
+def client1_by(line: PytestRun, entry: str) -> None:
     """Have the targets file reach client1 in another way."""
     path = line.directory / "targets.yaml"
     rows = path.read_text().splitlines()
     path.write_text("\n".join(f"  client1: {entry}" if "  client1:" in row else row for row in rows) + "\n")
 
 
-def errs_once(line: Line, *wanted: str) -> None:
+def errs_once(line: PytestRun, *wanted: str) -> None:
     """One case errs with one line that names the client and says ``wanted``; the other is skipped."""
-    status, output = line.run(*only("nfs-v4.2-nconnect1"))
+    status, output = line.run(*select_targets("nfs-v4.2-nconnect1"))
     assert status == 1
     assert "1 skipped, 1 error" in output, output
     assert "Traceback" not in output
@@ -159,7 +159,7 @@ def errs_once(line: Line, *wanted: str) -> None:
     assert [text for text in output.splitlines() if all(word in text.lower() for word in words)], output
 
 
-def test_a_client_whose_host_key_has_changed(line: Line, lab, tmp_path: Path, client) -> None:
+def test_a_client_whose_host_key_has_changed(line: PytestRun, lab, tmp_path: Path, client) -> None:
     config = tmp_path / "ssh_config"
     known = tmp_path / "known_hosts"
     text = lab.ssh_config.read_text()
@@ -173,7 +173,7 @@ def test_a_client_whose_host_key_has_changed(line: Line, lab, tmp_path: Path, cl
     errs_once(line, "host key")
 
 
-def test_a_wrong_key_to_log_in_with(line: Line, lab, tmp_path: Path, client) -> None:
+def test_a_wrong_key_to_log_in_with(line: PytestRun, lab, tmp_path: Path, client) -> None:
     subprocess.run(
         ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "wrong"], check=True, timeout=30
     )
@@ -182,15 +182,15 @@ def test_a_wrong_key_to_log_in_with(line: Line, lab, tmp_path: Path, client) -> 
     errs_once(line, "key")
 
 
-def test_a_client_that_does_not_exist(line: Line) -> None:
+def test_a_client_that_does_not_exist(line: PytestRun) -> None:
     client1_by(line, "{transport: ssh, address: no-such-host.invalid}")
     errs_once(line, "no-such-host.invalid")
 
 
 @pytest.mark.slow
-def test_a_target_that_hangs_in_mid_run_is_found_dead_once(line: Line, lab, client) -> None:
+def test_a_target_that_hangs_in_mid_run_is_found_dead_once(line: PytestRun, lab, client) -> None:
     machine = lab.vm("appliance")
-    process = line.start(*only("nfs-v4.2-nconnect1"), profile="long")
+    process = line.start(*select_targets("nfs-v4.2-nconnect1"), profile="long")
     wait_for_attach(client)
     load = ["pgrep", "-f", "^fio --name=small-random-write .*libaio"]  # its ceiling needs no target
     wait_until(lambda: client.run(load, deadline=15, check=False).ok, 60, "the load")

@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 
 import pytest
-from attach_kit import WatchedHost, attach, connect, iscsi, nfs, nvme, smb
+from attach_helpers import RecordingHost, attach, connect, iscsi, nfs, nvme, smb
 
 from storagetest.errors import HostError, StoragetestError
 from storagetest.lab import Lab
@@ -23,7 +23,7 @@ CASE = CaseInfo("c", "random-mixed", "t", "v", "p", "client1")
 SCALE = LoadSize(size=4 << 20, ramp=3.0, runtime=4.0, interval=0.5)
 
 
-def run_on(attachment: Attachment, *beside: WatchedHost, scale: LoadSize = SCALE):
+def run_on(attachment: Attachment, *beside: RecordingHost, scale: LoadSize = SCALE):
     load = RandomMixed()
     return run_case(
         load,
@@ -91,7 +91,7 @@ def test_what_crossed_the_wire_is_what_the_load_says(client, appliance):
 
 
 @pytest.mark.slow
-def test_a_client_that_loses_power_in_mid_run_is_an_error_that_says_so(lab: Lab, client: WatchedHost):
+def test_a_client_that_loses_power_in_mid_run_is_an_error_that_says_so(lab: Lab, client: RecordingHost):
     victim = connect(lab, "client1")  # with a connection of its own, so that the others' is not suspected
     caught: list[StoragetestError] = []
     began = threading.Event()
@@ -126,7 +126,7 @@ BUFFERED = {"direct": False, "engine": "psync", "queue_depth": 1}
 READ = LoadSize(size=4 << 20, ramp=0.5, runtime=2.0, cold_size=48 << 20)
 
 
-def read_on(attachment: Attachment, *beside: WatchedHost, scale: LoadSize = READ, **options: object):
+def read_on(attachment: Attachment, *beside: RecordingHost, scale: LoadSize = READ, **options: object):
     load = SmallRandomRead()
     return run_case(
         load,

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from line_kit import posix_cases
+from pytest_run import posix_cases
 
 pytestmark = pytest.mark.lab
 

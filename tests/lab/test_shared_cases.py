@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from line_kit import Line, only
+from pytest_run import PytestRun, select_targets
 
 pytestmark = pytest.mark.lab
 
@@ -22,9 +22,9 @@ GOOD = {"passed", "observed", "skipped", "known"}
     ],
 )
 def test_no_case_fails(lab, client1, client2, tmp_path: Path, on, module, chosen, wanted) -> None:
-    line = Line(tmp_path, lab.targets_yaml.read_text())
+    line = PytestRun(tmp_path, lab.targets_yaml.read_text())
     status, output = line.run(
-        *only(on), f"--rootdir={tmp_path}", "-k", chosen, str(SUITE / module), timeout=500
+        *select_targets(on), f"--rootdir={tmp_path}", "-k", chosen, str(SUITE / module), timeout=500
     )
     records = [json.loads(text) for text in (tmp_path / "cases.jsonl").read_text().splitlines()]
     bad = {one["id"]: one["message"][:300] for one in records if one["outcome"] not in GOOD}

@@ -17,7 +17,7 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
-from attach_kit import WatchedHost, connect
+from attach_helpers import RecordingHost, connect
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -75,7 +75,7 @@ profiles:
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, WatchedHost]]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, RecordingHost]]:
     """The machines by name, with two idle nodes."""
     if sys.version_info[:2] != PYTHON:
         pytest.skip(f"the image's Python is 3.{PYTHON[1]}, and ours has other extension modules")
@@ -99,7 +99,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Watc
             packed.unlink()
 
 
-def test_pytest_in_a_job_measures_on_its_nodes(cluster: dict[str, WatchedHost]) -> None:
+def test_pytest_in_a_job_measures_on_its_nodes(cluster: dict[str, RecordingHost]) -> None:
     suite = "/opt/storagetest/suites/performance/test_small_random_read.py"
     arguments = f"{suite} -k 4KiB --st-targets /root/targets.yaml --st-profile tiny --st-scale 1,2"
     run = f"python3 -m pytest {arguments} --st-results /root/results.jsonl -p no:cacheprovider"
@@ -172,7 +172,7 @@ def _need(name: str, needed: set[str]) -> None:
             _need(wanted.name, needed)
 
 
-def _start(machines: dict[str, WatchedHost]) -> None:
+def _start(machines: dict[str, RecordingHost]) -> None:
     """Start munged and Slurm's daemons, and wait until both nodes are idle."""
     key = os.urandom(1024)
     for name, machine in machines.items():

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from line_kit import Line, only
+from pytest_run import PytestRun, select_targets
 
 from storagetest.hosts import Host
 
@@ -60,8 +60,8 @@ NO_LOCK = """\
 
 
 @pytest.fixture
-def line(tmp_path: Path, lab) -> Line:
-    made = Line(tmp_path, lab.targets_yaml.read_text())
+def line(tmp_path: Path, lab) -> PytestRun:
+    made = PytestRun(tmp_path, lab.targets_yaml.read_text())
     made.edit("targets:\n", "targets:\n" + NO_LOCK)
     (tmp_path / "test_suite.py").write_text(CASES)
     return made
@@ -72,10 +72,10 @@ def agents(client: Host) -> set[str]:
     return set(client.run(["pgrep", "-f", "[s]toragetest-agent"], deadline=30, check=False).stdout.split())
 
 
-def test_what_did_not_cross_the_wire_is_invalid(line: Line, client1, client2) -> None:
+def test_what_did_not_cross_the_wire_is_invalid(line: PytestRun, client1, client2) -> None:
     variants = ("nolock", "nfs-v3-nconnect1", "nfs-v4.2-nconnect1", "smb-v3.1.1")
     ours = {client.name: agents(client) for client in (client1, client2)}
-    status, output = line.run(*only(*variants), timeout=500)
+    status, output = line.run(*select_targets(*variants), timeout=500)
     lines = (line.directory / "cases.jsonl").read_text().splitlines()
     seen = {(one["id"], one["nodeid"].partition("[")[2][:-1]): one for one in map(json.loads, lines)}
     outcomes = {key: one["outcome"] for key, one in seen.items()}

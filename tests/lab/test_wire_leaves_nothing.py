@@ -12,7 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from attach_kit import WatchedHost
+from attach_helpers import RecordingHost
 
 from storagetest.lab import Lab
 from storagetest.polling import wait_until
@@ -38,7 +38,7 @@ STAYS = {"ISC-TMF-23": "a_function_that_is_not_immediate_uses_a_cmd_sn"}
 """Cases after which LIO itself never ends the session (docs/findings/iscsi.md), by their functions' names."""
 
 
-def sessions(appliance: WatchedHost) -> Counter[str]:
+def sessions(appliance: RecordingHost) -> Counter[str]:
     """Return the initiators that LIO has sessions of."""
     done = appliance.run(["sh", "-c", SESSIONS], deadline=20)
     return Counter(done.stdout.split())
@@ -71,7 +71,7 @@ def run(lab: Lab, where: Path, *selected: str) -> str:
     return done.stdout
 
 
-def test_after_the_iscsi_cases_no_session_is_left(lab: Lab, appliance: WatchedHost, tmp_path: Path) -> None:
+def test_after_the_iscsi_cases_no_session_is_left(lab: Lab, appliance: RecordingHost, tmp_path: Path) -> None:
     before = sessions(appliance)
     said = run(lab, tmp_path, *PART)
     assert " passed" in said
@@ -79,7 +79,7 @@ def test_after_the_iscsi_cases_no_session_is_left(lab: Lab, appliance: WatchedHo
     assert not sessions(appliance) - before
 
 
-def test_sessions_are_seen_where_there_are_some(lab: Lab, appliance: WatchedHost) -> None:
+def test_sessions_are_seen_where_there_are_some(lab: Lab, appliance: RecordingHost) -> None:
     """What the other test finds none of is found here."""
     from storagetest.wire.iscsi.initiator import Initiator
     from storagetest.wire.tcp import RecordedConnection

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from attach_kit import WatchedHost
+from attach_helpers import RecordingHost
 
 from storagetest.lab import Lab
 from storagetest.lab.services import nvmet
@@ -52,17 +52,17 @@ def outcome(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> str:
     return done.stdout
 
 
-def connections(appliance: WatchedHost) -> list[str]:
+def connections(appliance: RecordingHost) -> list[str]:
     """Return the TCP connections to nvmet that are not closed, as the appliance sees them."""
     done = appliance.run(["ss", "-Htn", "state", "connected", "sport", "=", ":4420"], deadline=30.0)
     return [line for line in done.stdout.splitlines() if "TIME-WAIT" not in line]
 
 
-def test_no_connection_is_left(outcome: str, appliance: WatchedHost) -> None:
+def test_no_connection_is_left(outcome: str, appliance: RecordingHost) -> None:
     wait_until(lambda: not connections(appliance), RELEASED, "every connection to nvmet to be closed")
 
 
-def test_no_controller_is_left(outcome: str, lab: Lab, appliance: WatchedHost) -> None:
+def test_no_controller_is_left(outcome: str, lab: Lab, appliance: RecordingHost) -> None:
     # nvmet gives a new controller the lowest number that is free: 1, if it has none.
     def first() -> bool:
         with Session.connect(Endpoint("127.0.0.1", port_of(lab), NQN)) as session:
@@ -71,7 +71,7 @@ def test_no_controller_is_left(outcome: str, lab: Lab, appliance: WatchedHost) -
     wait_until(first, RELEASED, "nvmet to have no controller of an earlier case")
 
 
-def test_the_kernel_is_well(outcome: str, appliance: WatchedHost) -> None:
+def test_the_kernel_is_well(outcome: str, appliance: RecordingHost) -> None:
     said = appliance.run(["dmesg", "--level=emerg,alert,crit"], deadline=30.0).stdout
     assert "nvmet" not in said, said
 

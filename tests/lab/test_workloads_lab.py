@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from line_kit import Line, only
+from pytest_run import PytestRun, select_targets
 
 pytestmark = pytest.mark.lab
 
@@ -41,8 +41,8 @@ def run(attachment, scale):
 
 
 @pytest.fixture
-def line(lab, tmp_path: Path) -> Line:
-    made = Line(tmp_path, lab.targets_yaml.read_text().replace("\nthresholds:", f"{OWN}\nthresholds:"))
+def line(lab, tmp_path: Path) -> PytestRun:
+    made = PytestRun(tmp_path, lab.targets_yaml.read_text().replace("\nthresholds:", f"{OWN}\nthresholds:"))
     (tmp_path / "test_suite.py").write_text(SUITE)
     (tmp_path / "oltp.fio").write_text(JOB)
     (tmp_path / "lists.py").write_text(FUNCTION)
@@ -50,9 +50,11 @@ def line(lab, tmp_path: Path) -> Line:
 
 
 @pytest.mark.parametrize("where", ONE_OF_EACH)
-def test_every_load_runs_on_it_and_leaves_nothing(line: Line, client, tmp_path: Path, where: str) -> None:
+def test_every_load_runs_and_leaves_nothing(
+    line: PytestRun, client, tmp_path: Path, where: str
+) -> None:
     line.edit("runtime: 300ms", "runtime: 1s")
-    _, output = line.run(*only(where), timeout=600)
+    _, output = line.run(*select_targets(where), timeout=600)
     runs = [json.loads(text)["run"] for text in (tmp_path / "results.jsonl").read_text().splitlines()]
     assert "ERROR" not in output, output
     assert "FAILED" not in output, output

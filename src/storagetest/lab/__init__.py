@@ -1,4 +1,4 @@
-"""A hermetic lab: one appliance that serves storage and clients that use it, as rootless virtual machines.
+"""A hermetic lab: one appliance that serves storage, and clients, as virtual machines without root.
 
 ::
 
@@ -7,14 +7,14 @@
     lab.vm("appliance").pause()
     lab.down()
 
-Real servers, real kernel clients, a real network between them, and nothing on this machine but files in the
-user's cache and state directories. This package knows nothing of pytest.
+The lab has real servers and kernel clients with a network between them. On the host it only creates files in
+the user's cache and state directories. This package does not depend on pytest.
 """
 
 from __future__ import annotations
 
-from storagetest.lab.faults import Network, Vm
+from storagetest.lab.fault_injection import FaultableVm, Network
 from storagetest.lab.lab import Lab
-from storagetest.lab.status import HostStatus, LabStatus, Shape
+from storagetest.lab.status import HostStatus, LabSpec, LabStatus
 
-__all__ = ["HostStatus", "Lab", "LabStatus", "Network", "Shape", "Vm"]
+__all__ = ["FaultableVm", "HostStatus", "Lab", "LabSpec", "LabStatus", "Network"]

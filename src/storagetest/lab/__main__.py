@@ -1,4 +1,4 @@
-"""``python -m storagetest.lab``: the ``lab`` subcommand by itself."""
+"""``python -m storagetest.lab``: the same as ``storagetest lab``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from storagetest.lab.cli import add_parser
 
 
 def main() -> int:
-    """Run ``lab`` with this process's arguments."""
+    """Run ``lab`` with the arguments of this process; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m storagetest.lab")
     add_parser(parser.add_subparsers(required=True))
     args = parser.parse_args(["lab", *sys.argv[1:]])

@@ -1,7 +1,7 @@
-"""Which of this machine's apt sources can make the image: those of the same Debian, and no third party's.
+"""Select this machine's apt sources for an image: those of Debian itself, of the image's release.
 
-So a mirror or a proxy that the machine is set up with is used for the image too. Where nothing fits (another
-release, another distribution) mmdebstrap's own default is right.
+So the image build uses the same mirror or proxy as this machine. If no source matches (another release or
+distribution), mmdebstrap uses its default.
 """
 
 from __future__ import annotations
@@ -15,34 +15,39 @@ _ETC = Path("/etc/apt")
 _LINE = re.compile(r"deb\s+(?:\[(?P<options>[^]]*)\]\s+)?\S+\s+(?P<suite>\S+)\s+(?P<components>.+)")
 
 
-def _fits(suite: str, suites: list[str], components: list[str], signed_by: str) -> bool:
-    ours = {suite, f"{suite}-updates", f"{suite}-security"}
-    return bool(suites) and set(suites) <= ours and "main" in components and _debian(signed_by)
+def _matches(suite: str, suites: list[str], components: list[str], signed_by: str) -> bool:
+    suites_of_release = {suite, f"{suite}-updates", f"{suite}-security"}
+    return (
+        bool(suites)
+        and set(suites) <= suites_of_release
+        and "main" in components
+        and _signed_by_debian(signed_by)
+    )
 
 
-def _debian(signed_by: str) -> bool:
+def _signed_by_debian(signed_by: str) -> bool:
     return not signed_by or "debian-archive" in signed_by
 
 
 def select_lines(text: str, suite: str) -> str:
-    """Return the lines of a one-line-style file (sources.list(5)) that are of ``suite``."""
-    kept = []
+    """Return the lines of a one-line-style file (sources.list(5)) that match ``suite``."""
+    selected = []
     for line in text.splitlines():
-        found = _LINE.fullmatch(line.partition("#")[0].strip())
-        if found is None:
+        match = _LINE.fullmatch(line.partition("#")[0].strip())
+        if match is None:
             continue
-        options = dict(option.split("=", 1) for option in (found["options"] or "").split() if "=" in option)
-        if _fits(suite, [found["suite"]], found["components"].split(), options.get("signed-by", "")):
-            kept.append(line)
-    return "".join(f"{line}\n" for line in kept)
+        options = dict(option.split("=", 1) for option in (match["options"] or "").split() if "=" in option)
+        if _matches(suite, [match["suite"]], match["components"].split(), options.get("signed-by", "")):
+            selected.append(line)
+    return "".join(f"{line}\n" for line in selected)
 
 
 def select_deb822(text: str, suite: str) -> str:
-    """Return the stanzas of a deb822-style file (sources.list(5)) that are of ``suite``."""
-    return "\n\n".join(stanza for stanza in re.split(r"\n\s*\n", text) if _stanza_fits(stanza, suite))
+    """Return the stanzas of a deb822-style file (sources.list(5)) that match ``suite``."""
+    return "\n\n".join(stanza for stanza in re.split(r"\n\s*\n", text) if _stanza_matches(stanza, suite))
 
 
-def _stanza_fits(stanza: str, suite: str) -> bool:
+def _stanza_matches(stanza: str, suite: str) -> bool:
     fields: dict[str, str] = {}
     name = ""
     for line in stanza.splitlines():
@@ -57,11 +62,11 @@ def _stanza_fits(stanza: str, suite: str) -> bool:
     if "deb" not in fields.get("types", "").split() or fields.get("enabled", "yes").lower() == "no":
         return False
     components = fields.get("components", "").split()
-    return _fits(suite, fields.get("suites", "").split(), components, fields.get("signed-by", ""))
+    return _matches(suite, fields.get("suites", "").split(), components, fields.get("signed-by", ""))
 
 
 def matching(suite: str, work: Path, etc: Path = _ETC) -> list[str]:
-    """Write the sources that fit ``suite`` to files in ``work`` and return their paths, or none."""
+    """Write the sources that match ``suite`` to files in ``work``; return the paths, empty if none match."""
     lines = "".join(select_lines(_read(file), suite) for file in [etc / "sources.list", *_parts(etc, "list")])
     stanzas = "\n\n".join(
         filter(None, (select_deb822(_read(file), suite) for file in _parts(etc, "sources")))

@@ -1,16 +1,16 @@
-"""What can be done to a machine from outside, without its goodwill.
+"""Fault injection for lab machines: pause, kill, power on, unplug a network card.
 
-=========  ==========================================================================================
-pause      it stands still and answers nothing; its connections stay (a hung server)
-resume     it goes on, and has not noticed
-set_link   the cable of one network card is out, or in again (a partition)
-kill       the power is out: its QEMU ends; what was in memory is gone, and so are disks in memory
-power_on   the power is in again: it boots, and serves under the addresses and ports that it had
+=========  ===============================================================================================
+pause      stop the processors; connections stay open (a server that hangs)
+resume     continue after pause
+set_link   unplug or plug in one network card (a network partition)
+kill       end QEMU without a shutdown (a power failure); memory and in-memory disks are lost
+power_on   boot again after kill, with the same addresses and ports
 reset      kill and power_on
-=========  ==========================================================================================
+=========  ===============================================================================================
 
-A reset is not QEMU's system_reset: under emulation that is four times slower than a new QEMU, because code
-that was translated before it has to be invalidated piece by piece.
+Why reset does not use QEMU's system_reset: under emulation it takes four times as long as a new QEMU process,
+because QEMU has to invalidate all translated code.
 """
 
 from __future__ import annotations
@@ -21,73 +21,78 @@ from pathlib import Path
 from typing import Literal
 
 from storagetest.errors import LabError
-from storagetest.lab import keeper, qmp
+from storagetest.lab import qmp, supervisor
 from storagetest.lab.qemu import APPLIANCE, socket_name
 from storagetest.lab.status import HostStatus, LabStatus
 from storagetest.polling import wait_until
 
-__all__ = ["Network", "Vm"]
+__all__ = ["FaultableVm", "Network"]
 
 Network = Literal["data", "admin"]
-_BOOT = 120.0
+_BOOT_TIMEOUT = 120.0  # seconds; for emulation on a loaded host
 
 
-class Vm:
-    """One machine of a lab that is up; from :meth:`storagetest.lab.Lab.vm`."""
+class FaultableVm:
+    """One machine of a running lab; returned by :meth:`storagetest.lab.Lab.vm`."""
 
-    def __init__(self, name: str, directory: Path, look: Callable[[], LabStatus]) -> None:
+    def __init__(self, name: str, directory: Path, query: Callable[[], LabStatus]) -> None:
         self.name = name
         self._directory = directory
         self._qmp = directory / f"qmp-{name}"
-        self._look = look
+        self._query = query
 
     def pause(self) -> None:
-        """Stop its processors."""
+        """Stop the processors."""
         qmp.execute(self._qmp, "stop")
 
     def resume(self) -> None:
-        """Let its processors run again."""
+        """Continue after :meth:`pause`."""
         qmp.execute(self._qmp, "cont")
 
     def set_link(self, network: Network, up: bool) -> None:
-        """Put the cable of its card on ``network`` in or out: "data" carries storage, "admin" carries SSH."""
+        """Plug in or unplug the card on ``network``: "data" carries storage traffic, "admin" carries SSH."""
         qmp.execute(self._qmp, "set_link", name=f"nic-{network}", up=up)
 
     def kill(self) -> None:
-        """Cut its power."""
+        """End QEMU without a shutdown and wait until it has exited."""
         qmp.execute(self._qmp, "quit")
-        wait_until(lambda: self._host().state == "ended", _BOOT, f"{self.name}'s QEMU to end", error=LabError)
+        wait_until(
+            lambda: self._host().state == "ended",
+            _BOOT_TIMEOUT,
+            f"{self.name}'s QEMU to exit",
+            error=LabError,
+        )
 
-    def power_on(self, *, wait: float = _BOOT) -> None:
-        """Give it power again and wait up to ``wait`` seconds until it is ready (0: do not wait)."""
+    def power_on(self, *, timeout: float = _BOOT_TIMEOUT) -> None:
+        """Boot after :meth:`kill`; wait up to ``timeout`` seconds until the machine is ready (0: no wait)."""
         boots = self._host().boots
         if self._host().state != "ended":
-            raise LabError(f"{self.name} is not off")
-        keeper.ask(self._directory, json.dumps({"start": self.name}))
+            raise LabError(f"{self.name}: power_on failed: it is running. Call kill() first.")
+        supervisor.send_request(self._directory, json.dumps({"start": self.name}))
         if self.name == APPLIANCE:
             self._replug_clients()
-        if wait:
+        if timeout:
             wait_until(
                 lambda: self._host().boots > boots,
-                wait,
+                timeout,
                 f"{self.name} to be ready",
                 interval=0.2,
                 error=LabError,
             )
 
-    def reset(self, *, wait: float = _BOOT) -> None:
-        """Cut its power and give it again."""
+    def reset(self, *, timeout: float = _BOOT_TIMEOUT) -> None:
+        """Kill and boot the machine."""
         self.kill()
-        self.power_on(wait=wait)
+        self.power_on(timeout=timeout)
 
     def _host(self) -> HostStatus:
-        found = self._look().host(self.name)
-        assert found is not None
-        return found
+        host = self._query().host(self.name)
+        assert host is not None
+        return host
 
     def _replug_clients(self) -> None:
-        """Connect the clients' links anew: QEMU 7.2 gives a link up when the other end is gone."""
-        for client in self._look().hosts:
+        """Reconnect the clients' links: QEMU 7.2 does not reconnect a stream socket after its peer's exit."""
+        for client in self._query().hosts:
             if client.name == APPLIANCE or client.state == "ended":
                 continue
             path, link = self._directory / f"qmp-{client.name}", f"link-{client.name}"

@@ -1,7 +1,7 @@
-"""What goes into a machine at its start: the second half of its initramfs (see initramfs.py).
+"""Files of one machine: the second part of its initramfs (see initramfs.py).
 
-Everything lies under /lab there, and under /run/lab in the running machine: the boot script, this machine's
-settings and keys, and one script for each service.
+They are under /lab in the initramfs and under /run/lab in the running machine: the boot script, the machine's
+settings and keys, and one script per service.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ Subsystem sftp internal-sftp
 
 def files(
     machine: Machine,
-    everyone: Sequence[Machine],
+    machines: Sequence[Machine],
     *,
     host_key: bytes,
     authorized_key: bytes,
     secrets: Mapping[str, str],
     overlay: bool,
 ) -> dict[str, File]:
-    """Return the files of ``machine``, by path in the initramfs."""
+    """Return the files of ``machine`` by their path in the initramfs. ``machines`` go into /etc/hosts."""
     settings = {
         "LAB_HOSTNAME": machine.name,
         "LAB_ADDRESS": machine.address,
         "LAB_UUID": machine.uuid,
     }
-    hosts = ["127.0.0.1 localhost", *(f"{other.address} {other.name}" for other in everyone)]
-    wanted = {secret.name for service in machine.services for secret in service.secrets}
-    made = {
+    hosts = ["127.0.0.1 localhost", *(f"{other.address} {other.name}" for other in machines)]
+    secret_names = {secret.name for service in machine.services for secret in service.secrets}
+    files_by_path = {
         "init": File(_script("init.sh"), 0o755),
         "lab/boot.sh": File(_script("boot.sh")),
         "lab/lib.sh": File(_script("lib.sh")),
@@ -61,12 +61,12 @@ def files(
         "lab/authorized_keys": File(authorized_key, 0o600),
     }
     for service in machine.services:
-        made[f"lab/services/{service.name}.sh"] = File(service.script.encode())
-    for name in sorted(wanted):
-        made[f"lab/secrets/{name}"] = File(secrets[name].encode(), 0o600)
+        files_by_path[f"lab/services/{service.name}.sh"] = File(service.boot_script.encode())
+    for name in sorted(secret_names):
+        files_by_path[f"lab/secrets/{name}"] = File(secrets[name].encode(), 0o600)
     if overlay:
-        made["lab/overlay"] = File()
-    return made
+        files_by_path["lab/overlay"] = File()
+    return files_by_path
 
 
 def _script(name: str) -> bytes:

@@ -1,16 +1,16 @@
-"""The image that every machine of a lab starts from: a Debian with a stock kernel, as a squashfs.
+"""Build the image that the lab's machines boot from: Debian with its stock kernel, as a squashfs.
 
-There is one for each release of Debian that a role asks for. It is built once, by mmdebstrap, without root
-where unprivileged user namespaces are allowed, from the apt sources of this machine if it runs the same
-Debian. What makes it (the recipe) is hashed; the image lives in the cache under that hash, so another recipe
-is another image and a changed role or key is none.
+There is one image per Debian release. mmdebstrap builds it, without root if unprivileged user namespaces are
+allowed, and from this machine's apt sources if it runs the same Debian release. The cache stores the image
+under the hash of its recipe: a changed recipe is a new image. Changed scripts, targets and keys need no new
+image.
 
-Rules:
+Invariants:
 
-1. An image is built in a directory of its own and renamed into place when it is whole: there is no partial
-   image, only leftovers, which the next builder removes.
-2. One builds at a time (a lock); who waited finds the image built.
-3. A file that has not the size it was built with is not used.
+1. An image is built in a temporary directory and renamed when it is complete. The next build removes
+   leftovers.
+2. A lock allows one build at a time. A process that waited for it uses the image of the other process.
+3. An image is used only if all its files have the sizes that they were built with.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ import shlex
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from storagetest.errors import LabError
-from storagetest.lab import aptsources
+from storagetest.lab import apt_sources
 from storagetest.lab.initramfs import File, archive, load_order, normalised
 from storagetest.lab.paths import cache_root
-from storagetest.lab.process import bound_to_parent, require, run, tail
+from storagetest.lab.subprocess_util import die_with_parent, require, run, tail
 
-__all__ = ["RECIPES", "Image", "Recipe", "build", "find", "mmdebstrap_argv"]
+__all__ = ["Image", "Recipe", "build", "find", "mmdebstrap_argv"]
 
-_BUILD_DEADLINE = 1800.0
+_BUILD_TIMEOUT = 1800.0  # seconds; chosen: a build takes about a minute
 _PREFIX = ".build-"
 Progress = Callable[[str], None]
 
-# Run in the image's tree, by its own Python. Under emulation three quarters of the time that a module takes
-# to load is the check of its signature (linux/scripts/sign-file.c: 12 bytes of facts whose last 4 are the
-# signature's length, and a magic string end the file); a kernel that is not locked down loads it without.
-# Debian compresses modules since 13, and busybox's insmod wants them as they are.
+# Run in the image's tree with its Python. Decompresses the kernel modules (Debian 13 has .ko.xz, which
+# busybox's insmod cannot load) and removes their signatures: under emulation the signature check is three
+# quarters of a module's load time, and a kernel without lockdown loads unsigned modules. A signed module ends
+# with the signature, 12 bytes whose last 4 are its length, and a magic string (linux/scripts/sign-file.c).
 _MODULES = """
 import lzma, pathlib, subprocess
 magic = b"~Module signature appended~\\n"
@@ -66,87 +66,79 @@ _UNPACK = (
 )
 
 
+_BASE_PACKAGES = (
+    *("linux-image-cloud-amd64", "kmod", "busybox-static", "iproute2", "util-linux", "procps"),
+    *("openssh-server", "python3-minimal", "libpython3-stdlib"),
+    *("e2fsprogs", "xfsprogs", "dmsetup", "attr", "acl", "tcpdump"),
+)
+"""Packages of every machine; those of a service are in its module."""
+
+_EXCLUDES = (
+    *("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/info/*", "/usr/share/locale/*"),
+    *("/usr/share/i18n/*", "/usr/share/bash-completion/*", "/usr/lib/udev/hwdb.d/*"),
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """All that decides what is in an image."""
+    """Everything that the content of an image depends on."""
 
     suite: str
+    """The Debian release."""
     packages: tuple[str, ...]
     excludes: tuple[str, ...]
     early_modules: tuple[str, ...]
     version: int
     unpacked: tuple[str, ...] = ()
-    """Packages whose files are laid over the others: what would not be installed beside them."""
+    """Packages to unpack without installation, because they conflict with installed ones."""
+
+    @classmethod
+    def of(cls, suite: str, packages: Iterable[str], unpacked: Iterable[str]) -> Recipe:
+        """Return the recipe of an image with ``packages`` in addition to what every machine needs."""
+        return cls(
+            suite=suite,
+            packages=tuple(sorted({*_BASE_PACKAGES, *packages})),
+            excludes=_EXCLUDES,
+            early_modules=("virtio_pci", "virtio_blk", "squashfs", "overlay", "virtio_net"),
+            version=3,
+            unpacked=tuple(sorted(set(unpacked))),
+        )
 
     def hash(self) -> str:
-        """Return the name of the image that this recipe makes."""
+        """Return the name of the image."""
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:12]
-
-
-_PACKAGES = (
-    *("linux-image-cloud-amd64", "kmod", "busybox-static", "iproute2", "util-linux", "procps"),
-    *("openssh-server", "python3-minimal", "libpython3-stdlib", "fio"),
-    *("nfs-kernel-server", "nfs-common", "rpcbind", "nfs-ganesha", "nfs-ganesha-vfs"),
-    *("samba", "cifs-utils", "keyutils"),
-    *("open-iscsi", "tgt", "lsscsi", "nvme-cli"),
-    *("e2fsprogs", "xfsprogs", "dmsetup", "attr", "acl", "tcpdump"),
-    # What the tools of Lustre are linked with; they come in an overlay, see overlays.py.
-    *("libyaml-0-2", "libnl-3-200", "libnl-genl-3-200", "libmount1", "libkeyutils1"),
-)
-
-
-def _debian(suite: str, *more: str, unpacked: tuple[str, ...] = ()) -> Recipe:
-    return Recipe(
-        suite=suite,
-        packages=(*_PACKAGES, *more),
-        excludes=(
-            *("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/info/*", "/usr/share/locale/*"),
-            *("/usr/share/i18n/*", "/usr/share/bash-completion/*", "/usr/lib/udev/hwdb.d/*"),
-        ),
-        early_modules=("virtio_pci", "virtio_blk", "squashfs", "overlay", "virtio_net"),
-        version=2,
-        unpacked=unpacked,
-    )
-
-
-RECIPES: Mapping[str, Recipe] = {
-    "bookworm": _debian("bookworm", "libreadline8"),
-    # ksmbd's tools declare a conflict with Samba: both want one port, which the lab gives to only one.
-    "trixie": _debian("trixie", "libreadline8t64", "libglib2.0-0t64", "libkrb5-3", unpacked=("ksmbd-tools",)),
-}
-"""By the release of Debian that a role runs on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A built image: a directory of the cache."""
+    """A built image: one directory in the cache."""
 
     path: Path
     kernel_release: str
 
     @property
     def hash(self) -> str:
-        """Its name."""
+        """The hash of its recipe."""
         return self.path.name
 
     @property
     def rootfs(self) -> Path:
-        """The root file system, a squashfs."""
+        """The squashfs of the root file system."""
         return self.path / "rootfs.squashfs"
 
     @property
     def kernel(self) -> Path:
-        """The kernel, as QEMU's -kernel takes it."""
+        """The kernel, for QEMU's -kernel."""
         return self.path / "vmlinuz"
 
     @property
     def initrd(self) -> Path:
-        """The half of the initramfs that all machines share."""
+        """The part of the initramfs that is the same for all machines."""
         return self.path / "initrd"
 
 
 def find(recipe: Recipe) -> Image | None:
-    """Return the image of ``recipe`` if it is in the cache and whole."""
+    """Return the image of ``recipe`` if the cache has it and all its files have the right size."""
     path = _images() / recipe.hash()
     try:
         facts = json.loads((path / "image.json").read_text())
@@ -158,36 +150,36 @@ def find(recipe: Recipe) -> Image | None:
 
 
 def build(recipe: Recipe, progress: Callable[[str], None] = print) -> Image:
-    """Return the image of ``recipe``, built now unless it is in the cache."""
+    """Return the image of ``recipe``; build it if the cache does not have it."""
     if image := find(recipe):
         return image
-    namespaces = ["newuidmap"] if os.geteuid() else []  # mmdebstrap's way to do without root
+    namespaces = ["newuidmap"] if os.geteuid() else []  # mmdebstrap needs it without root
     require(["mmdebstrap", "mksquashfs", "unsquashfs", *namespaces])
     with _one_builder(progress):
         if image := find(recipe):
             return image
         for leftover in _images().glob(f"{_PREFIX}*"):
             shutil.rmtree(leftover, ignore_errors=True)
-        progress("image: building (first time only, about a minute)")
+        progress("image: building it (once, about a minute)")
         work = _images() / f"{_PREFIX}{os.getpid()}"
         work.mkdir()
         try:
             _build_in(work, recipe)
             final = _images() / recipe.hash()
-            if final.exists():  # damaged, or find() had returned it
+            if final.exists():  # damaged: find() has not returned it
                 shutil.rmtree(final)
             (work / "new").rename(final)
         finally:
             shutil.rmtree(work, ignore_errors=True)
     image = find(recipe)
     if image is None:
-        raise LabError(f"the image that was just built in {_images()} is not whole: is the disk full?")
+        raise LabError(f"{_images()}: the new image is incomplete. Check for free disk space.")
     progress(f"image: built, {image.rootfs.stat().st_size >> 20} MiB")
     return image
 
 
 def mmdebstrap_argv(recipe: Recipe, sources: list[str]) -> list[str]:
-    """Return the command that writes the image's tree to stdout as a tar archive."""
+    """Return the command that writes the image's file tree to stdout as a tar archive."""
     return [
         "mmdebstrap",
         "--mode=auto",
@@ -217,7 +209,7 @@ def _one_builder(progress: Progress) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            progress("image: somebody else is building it, waiting")
+            progress("image: another process builds it, waiting")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
@@ -231,7 +223,7 @@ def _build_in(work: Path, recipe: Recipe) -> None:
     run(["unsquashfs", "-quiet", "-no-progress", "-dest", tree, rootfs, *wanted], timeout=120)
     modules = next(iter(sorted((tree / "usr/lib/modules").iterdir())), None)
     if modules is None:
-        raise LabError("the image has no kernel: mmdebstrap did not do what it was asked")
+        raise LabError("image: no kernel in /usr/lib/modules after mmdebstrap")
     shutil.copyfile(tree / "boot" / f"vmlinuz-{modules.name}", new / "vmlinuz")
     (new / "initrd").write_bytes(_early(modules, tree / "usr/bin/busybox", recipe))
     sizes = {file.name: file.stat().st_size for file in new.iterdir()}
@@ -239,48 +231,50 @@ def _build_in(work: Path, recipe: Recipe) -> None:
 
 
 def _bootstrap(work: Path, recipe: Recipe, rootfs: Path) -> None:
-    """Pipe mmdebstrap's tree into mksquashfs; neither outlives this process."""
+    """Pipe mmdebstrap's output into mksquashfs; both end with this process."""
     log = work / "mmdebstrap.log"
-    environ = os.environ | {"TMPDIR": str(work), "INITRD": "No"}  # Debian's initramfs is never booted
+    environ = os.environ | {"TMPDIR": str(work), "INITRD": "No"}  # Debian's initramfs is not used
     squash = ["mksquashfs", "-", str(rootfs), "-tar", "-quiet", "-no-progress", *("-comp", "lz4")]
-    argv = mmdebstrap_argv(recipe, aptsources.matching(recipe.suite, work))
-    # SIGTERM and not SIGKILL: mmdebstrap cleans up after itself, which nobody else may in its user namespace.
-    bound = bound_to_parent(signal.SIGTERM)
-    with log.open("wb") as complaints:
-        maker = subprocess.Popen(
+    argv = mmdebstrap_argv(recipe, apt_sources.matching(recipe.suite, work))
+    # SIGTERM, not SIGKILL: only mmdebstrap itself can remove the files of its user namespace.
+    preexec = die_with_parent(signal.SIGTERM)
+    with log.open("wb") as stderr:
+        bootstrap = subprocess.Popen(
             argv,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=complaints,
+            stderr=stderr,
             env=environ,
-            preexec_fn=bound,  # noqa: PLW1509  # see there
-            process_group=0,  # so that its children hear of an interruption too
+            preexec_fn=preexec,  # noqa: PLW1509  # safe with threads, see die_with_parent
+            process_group=0,  # so that killpg reaches its children
         )
-        packer = subprocess.Popen(
+        squash_process = subprocess.Popen(
             squash,
-            stdin=maker.stdout,
-            stdout=complaints,
-            stderr=complaints,
-            preexec_fn=bound,  # noqa: PLW1509  # see there
+            stdin=bootstrap.stdout,
+            stdout=stderr,
+            stderr=stderr,
+            preexec_fn=preexec,  # noqa: PLW1509  # safe with threads, see die_with_parent
         )
-        assert maker.stdout is not None
-        maker.stdout.close()
+        assert bootstrap.stdout is not None
+        bootstrap.stdout.close()
         try:
-            failed = bool(packer.wait(_BUILD_DEADLINE)) | bool(maker.wait(60))
+            failed = bool(squash_process.wait(_BUILD_TIMEOUT)) | bool(bootstrap.wait(60))
         except subprocess.TimeoutExpired:
-            raise LabError(f"the image was not built within {_BUILD_DEADLINE:g} s:\n{tail(log)}") from None
+            raise LabError(
+                f"image: the build did not end within {_BUILD_TIMEOUT:g} s:\n{tail(log)}"
+            ) from None
         finally:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(maker.pid, signal.SIGTERM)
-            maker.wait()
-            packer.kill()
-            packer.wait()
+                os.killpg(bootstrap.pid, signal.SIGTERM)
+            bootstrap.wait()
+            squash_process.kill()
+            squash_process.wait()
     if failed:
-        raise LabError(f"mmdebstrap could not build the image:\n{tail(log, 12)}")
+        raise LabError(f"image: mmdebstrap failed:\n{tail(log, 12)}")
 
 
 def _early(modules: Path, busybox: Path, recipe: Recipe) -> bytes:
-    """Return the half of the initramfs that all machines share: busybox and the way to the root."""
+    """Return the initramfs part for all machines: busybox and the modules for the root file system."""
     depends, builtin = ((modules / f"modules.{kind}").read_text() for kind in ("dep", "builtin"))
     files = {"bin/busybox": File(busybox.read_bytes(), 0o755)}
     for number, path in enumerate(load_order(depends, recipe.early_modules, builtin)):

@@ -1,13 +1,13 @@
-"""The initramfs, made without root and without tools: a cpio writer and the order of the modules.
+"""Write the initramfs without root and without external tools: a cpio writer and the modules' load order.
 
-The kernel unpacks any number of cpio archives (format "newc", Documentation/driver-api/early-userspace/
-buffer-format.rst) that stand behind one another, so there are two:
+The kernel unpacks several concatenated cpio archives (format "newc",
+Documentation/driver-api/early-userspace/ buffer-format.rst). There are two:
 
-1. one that comes with the image: busybox and the few modules that lead to the root file system;
-2. one that is made for each machine at each start: our init script and what only this machine knows (its
-   name, addresses, keys, passwords, role). So neither a role nor a key ever rebuilds the image.
+1. the image's part: busybox and the modules for the root file system;
+2. the machine's part, written at each start: the init script, name, addresses, keys, passwords and services.
+   So a change of a role's scripts or of keys needs no new image.
 
-Nothing is compressed: under emulation unpacking costs more than reading.
+They are not compressed, because under emulation decompression takes longer than reading.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TRAILER = "TRAILER!!!"
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file of an archive: its bytes and mode, or where it points when ``link`` is set."""
+    """A file in an archive: content and mode. With ``link``, ``data`` is the target of a symbolic link."""
 
     data: bytes = b""
     mode: int = 0o644
@@ -62,29 +62,29 @@ def _padded(data: bytes) -> bytes:
 
 
 def normalised(module: str) -> str:
-    """Return the name the kernel knows a module by: no directory, no suffix, underscores."""
+    """Return the module name that the kernel uses: no directory, no suffix, underscores."""
     return PurePosixPath(module).name.partition(".ko")[0].replace("-", "_")
 
 
 def load_order(modules_dep: str, wanted: Iterable[str], builtin: str = "") -> list[str]:
-    """Return the paths of ``wanted`` modules and of all they need, in an order in which they load.
+    """Return the paths of the ``wanted`` modules and of their dependencies, in load order.
 
-    ``modules_dep`` is depmod's text: ``path: dependency dependency``, where the last is needed first.
-    A module that ``builtin`` (the text of modules.builtin) names needs no loading.
+    ``modules_dep`` is the text of modules.dep: ``path: dependency dependency``, the last dependency loads
+    first. ``builtin`` is the text of modules.builtin; its modules are skipped.
     """
-    needs: dict[str, list[str]] = {}
+    dependencies_of: dict[str, list[str]] = {}
     paths: dict[str, str] = {}
     for line in modules_dep.splitlines():
         path, _, dependencies = line.partition(":")
-        needs[path] = dependencies.split()
+        dependencies_of[path] = dependencies.split()
         paths[normalised(path)] = path
-    inside = {normalised(path) for path in builtin.split()}
+    built_in = {normalised(path) for path in builtin.split()}
     order: dict[str, None] = {}
     for name in map(normalised, wanted):
-        if name in inside:
+        if name in built_in:
             continue
         if name not in paths:
-            raise LabError(f"the image's kernel has no module {name}")
+            raise LabError(f"image: its kernel has no module {name}")
         path = paths[name]
-        order.update(dict.fromkeys([*reversed(needs[path]), path]))
+        order.update(dict.fromkeys([*reversed(dependencies_of[path]), path]))
     return list(order)

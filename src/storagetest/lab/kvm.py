@@ -1,10 +1,9 @@
-"""KVM or emulation? Whether /dev/kvm exists says little; whether a guest runs under it says all.
+"""Choose between KVM and emulation by a test boot under KVM.
 
-Inside virtual machines /dev/kvm may be there, may be opened, may answer every ioctl and may even run a few
-instructions of real mode, and a kernel still hangs in it. So the image's own kernel is started under KVM, on
-the processor model that the lab would use, as far as the first process. A few seconds without that mean
-emulation. The answer is remembered in the cache for as long as this machine is up and this QEMU is
-installed; permissions are looked at every time.
+Why: inside a virtual machine, /dev/kvm can exist, accept all ioctls and run real-mode code, and a kernel
+still hangs under it. So the image's kernel boots under KVM, with the lab's processor model, up to its first
+process. If that does not start within a few seconds, the lab uses emulation. The cache stores the result
+until this host reboots or QEMU changes. Permissions are checked every time.
 """
 
 from __future__ import annotations
@@ -20,58 +19,58 @@ from pathlib import Path
 
 from storagetest.lab.initramfs import File, archive
 from storagetest.lab.paths import cache_root
-from storagetest.lab.process import bound_to_parent
+from storagetest.lab.subprocess_util import die_with_parent
 
-__all__ = ["Accel", "choose", "judge", "probe_argv"]
+__all__ = ["Accelerator", "choose", "parse_probe", "probe_argv"]
 
 _KVM = Path("/dev/kvm")
-_DEADLINE = 6.0
+_TIMEOUT = 6.0  # seconds; chosen: a guest under KVM needs less than one
 _GREETING = "storagetest: a guest runs"
 _INIT = f"#!/bin/busybox sh\n/bin/busybox echo '{_GREETING}' >/dev/console\n/bin/busybox poweroff -f\n"
 
 
 @dataclass(frozen=True, slots=True)
-class Accel:
-    """How guests are run, and why not by KVM where they are not."""
+class Accelerator:
+    """KVM or emulation; ``reason`` and ``detail`` say why not KVM."""
 
     kvm: bool
-    why: str = ""
+    reason: str = ""
     detail: str = ""
 
     def describe(self) -> str:
-        """Say it in a few words."""
-        return "KVM" if self.kvm else f"emulation ({self.why})"
+        """Return a short text for messages."""
+        return "KVM" if self.kvm else f"emulation ({self.reason})"
 
 
-def choose(kernel: Path, initrd: Path) -> Accel:
-    """Return what works on this machine for that kernel; ``initrd`` must hold busybox."""
+def choose(kernel: Path, initrd: Path) -> Accelerator:
+    """Return the accelerator that works for ``kernel`` on this host; ``initrd`` contains busybox."""
     if not _KVM.exists():
-        return Accel(kvm=False, why="no /dev/kvm")
+        return Accelerator(kvm=False, reason="no /dev/kvm")
     if not os.access(_KVM, os.R_OK | os.W_OK):
-        return Accel(kvm=False, why="/dev/kvm is not open to this user; group kvm?")
-    memory = cache_root() / "kvm.json"
+        return Accelerator(kvm=False, reason="no permission for /dev/kvm: add the user to group kvm")
+    cached = cache_root() / "kvm.json"
     key = _key()
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
-        known = json.loads(memory.read_text())
-        if known["key"] == key:
-            return Accel(**known["accel"])
+        entry = json.loads(cached.read_text())
+        if entry["key"] == key:
+            return Accelerator(**entry["accel"])
     accel = _probe(kernel, initrd)
-    memory.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", dir=memory.parent, delete=False) as file:
+    cached.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", dir=cached.parent, delete=False) as file:
         json.dump({"key": key, "accel": asdict(accel)}, file)
-    Path(file.name).replace(memory)
+    Path(file.name).replace(cached)
     return accel
 
 
 def _key() -> str:
-    """Return what the answer depends on: this boot of this kernel, and this QEMU."""
+    """Return what the result depends on: this boot of the host, and this QEMU."""
     qemu = shutil.which("qemu-system-x86_64") or ""
     modified = Path(qemu).stat().st_mtime_ns if qemu else 0
     return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {qemu} {modified}"
 
 
 def probe_argv(kernel: Path, initrd: Path) -> list[str]:
-    """Return the command that runs a guest under KVM to its first process and no further."""
+    """Return the command that boots a guest under KVM up to its first process."""
     return [
         "qemu-system-x86_64",
         *("-M", "q35"),
@@ -88,15 +87,15 @@ def probe_argv(kernel: Path, initrd: Path) -> list[str]:
     ]
 
 
-def judge(console: str, complaint: str) -> Accel:
-    """Return the answer from what a probe wrote to its console and QEMU to its stderr, dead or timed out."""
+def parse_probe(console: str, stderr: str) -> Accelerator:
+    """Return the result of a test boot from the guest's console and QEMU's stderr."""
     if _GREETING in console:
-        return Accel(kvm=True)
-    first = (complaint.strip().splitlines() or [f"a guest does not start within {_DEADLINE:g} s"])[0]
-    return Accel(kvm=False, why="KVM does not work here", detail=first)
+        return Accelerator(kvm=True)
+    error = (stderr.strip().splitlines() or [f"no guest output within {_TIMEOUT:g} s"])[0]
+    return Accelerator(kvm=False, reason="KVM does not work here", detail=error)
 
 
-def _probe(kernel: Path, initrd: Path) -> Accel:
+def _probe(kernel: Path, initrd: Path) -> Accelerator:
     with tempfile.TemporaryDirectory(prefix="storagetest-kvm-") as directory:
         probe = Path(directory, "initrd")
         probe.write_bytes(initrd.read_bytes() + archive({"init": File(_INIT.encode(), 0o755)}))
@@ -107,14 +106,14 @@ def _probe(kernel: Path, initrd: Path) -> Accel:
             stderr=subprocess.PIPE,
             text=True,
             errors="replace",
-            preexec_fn=bound_to_parent(),  # noqa: PLW1509  # see there
+            preexec_fn=die_with_parent(),  # noqa: PLW1509  # safe with threads, see there
         )
         try:
-            console, complaint = child.communicate(timeout=_DEADLINE)
+            console, stderr = child.communicate(timeout=_TIMEOUT)
         except subprocess.TimeoutExpired:
             child.kill()
-            console, complaint = child.communicate()
+            console, stderr = child.communicate()
         finally:
             child.kill()
             child.wait()
-    return judge(console, complaint)
+    return parse_probe(console, stderr)

@@ -1,13 +1,13 @@
-"""Who has which lab: directories and locks, and nothing that could be left wrong by a crash.
+"""Lab directories and their locks; no crash leaves a wrong state.
 
-A lab is alive as long as somebody holds the lock (flock(2)) on ``lock`` in its directory: first `up`, then
-the keeper, who inherits the very same open file. The kernel lets go of it when the last holder ends, however
-it ends. A directory whose lock nobody holds is litter, its machines died with the keeper, and whoever comes
-across it removes it. Directories come and are pruned under one more lock, so that nobody takes a directory
-between its making and its locking for litter.
+A lab is alive while a process holds the lock (flock(2)) on the file ``lock`` in its directory: first `up`,
+then the supervisor, which inherits the open file. The kernel releases the lock when the last holder ends. A
+directory without a lock holder is stale, because its machines ended with the supervisor; any process removes
+it. A second lock serializes creation and removal, so that a directory is never removed between its creation
+and its locking.
 
-Only processes that are known to be ours are ever signalled: the keeper's number stands in the lock file, and
-it counts only while the lock is held.
+Only the supervisor of a lab gets signals: its pid is in the lock file and is valid only while the lock is
+held.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from pathlib import Path
 from typing import BinaryIO
 
 from storagetest.errors import LabError
-from storagetest.lab.keeper import LOCK
 from storagetest.lab.paths import state_root
+from storagetest.lab.supervisor import LOCK
 from storagetest.polling import wait_until
 
-__all__ = ["alive", "claimed", "end", "prune"]
+__all__ = ["alive", "create_locked", "end", "prune"]
 
-_END = 30.0
+_END_TIMEOUT = 30.0  # seconds
 
 
 @contextmanager
-def _registry() -> Iterator[None]:
-    """Hold the lock under which directories come and are pruned; never for long."""
+def _directories_lock() -> Iterator[None]:
+    """Hold the lock for creation and removal of lab directories, for a short time only."""
     root = state_root()
     root.mkdir(parents=True, exist_ok=True)
     with (root / ".lock").open("w") as lock:
@@ -44,7 +44,7 @@ def _registry() -> Iterator[None]:
 
 
 def alive(directory: Path) -> bool:
-    """Whether a keeper, or an `up` that has not started one yet, holds the lab's lock."""
+    """Return whether a supervisor, or an `up` that has not started one yet, holds the lab's lock."""
     try:
         with (directory / LOCK).open("rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -56,8 +56,8 @@ def alive(directory: Path) -> bool:
 
 
 def prune() -> None:
-    """Remove what killed keepers left."""
-    with _registry():
+    """Remove stale lab directories."""
+    with _directories_lock():
         _prune()
 
 
@@ -68,55 +68,55 @@ def _prune() -> None:
 
 
 @contextmanager
-def claimed(directory: Path) -> Iterator[BinaryIO]:
-    """Make a lab's directory and hold its lock; whoever inherits the lock goes on holding it.
+def create_locked(directory: Path) -> Iterator[BinaryIO]:
+    """Create a lab's directory and hold its lock; a child that inherits the lock continues to hold it.
 
-    Raises :class:`FileExistsError` where the lab is alive. On an exception the directory goes.
+    Raises :class:`FileExistsError` if the lab is alive. Removes the directory on an exception.
     """
-    with _registry():
+    with _directories_lock():
         _prune()
         directory.mkdir(mode=0o700)
         lock = (directory / LOCK).open("w+b")
-        fcntl.flock(lock, fcntl.LOCK_EX)  # at most somebody is just looking
+        fcntl.flock(lock, fcntl.LOCK_EX)  # waits only for a process in alive()
     try:
         with lock:
             yield lock
     except BaseException:
-        shutil.rmtree(
-            directory, ignore_errors=True
-        )  # a keeper, if there was one, has renamed it before it ended
+        # A supervisor, if one was started, renamed the directory before it ended.
+        shutil.rmtree(directory, ignore_errors=True)
         raise
 
 
 def end(directory: Path) -> None:
-    """Have the keeper end the lab, and wait until nothing is left of it."""
+    """End the lab and wait until its supervisor has exited and its directory is removed."""
     wait_until(
-        lambda: _keeper(directory) is not None or not alive(directory),
-        _END,
-        f"the keeper of lab {directory.name}",
+        lambda: _supervisor(directory) is not None or not alive(directory),
+        _END_TIMEOUT,
+        f"the supervisor of lab {directory.name}",
+        interval=0.05,
         error=LabError,
     )
-    number = _keeper(directory)
-    if number is not None:
+    pid = _supervisor(directory)
+    if pid is not None:
         with contextlib.suppress(ProcessLookupError):
-            descriptor = os.pidfd_open(number)
+            descriptor = os.pidfd_open(pid)
             try:
-                if alive(directory):  # still: so that number is the keeper's, and not a later process's
-                    _signal(descriptor)
+                if alive(directory):  # so the pid was not reused when the pidfd was opened
+                    _terminate(descriptor)
             finally:
                 os.close(descriptor)
     prune()
 
 
-def _keeper(directory: Path) -> int | None:
+def _supervisor(directory: Path) -> int | None:
     try:
         return int((directory / LOCK).read_text())
     except (OSError, ValueError):
         return None
 
 
-def _signal(keeper: int) -> None:
+def _terminate(pidfd: int) -> None:
     for number in (signal.SIGTERM, signal.SIGKILL):
-        signal.pidfd_send_signal(keeper, number)
-        if select.select([keeper], [], [], _END)[0]:
+        signal.pidfd_send_signal(pidfd, number)
+        if select.select([pidfd], [], [], _END_TIMEOUT)[0]:
             return

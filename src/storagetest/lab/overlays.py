@@ -1,8 +1,8 @@
-"""A directory tree that the user lays over the image: modules and tools that no package registry carries.
+"""Overlay: a directory tree of the user, mounted over the image, for files that Debian does not package.
 
-The tree becomes a second squashfs, which the machines' overlayfs puts over the image's. Kernel modules need
-more than being there: depmod has to see them together with the image's own, so its tables are made here, over
-both, and go into the overlay. What was packed is kept in the cache by the hashes of tree and image.
+The tree is packed into a second squashfs, which the machines mount over the image with overlayfs. If it
+contains kernel modules, depmod runs over the modules of both, and its tables go into the overlay. The cache
+stores the packed overlay under the hashes of the tree and of the image.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ from pathlib import Path
 from storagetest.errors import LabError
 from storagetest.lab.image import Image
 from storagetest.lab.paths import cache_root
-from storagetest.lab.process import require, run
+from storagetest.lab.subprocess_util import require, run
 
 __all__ = ["Overlay", "describe", "pack"]
 
 _MODULES = Path("usr/lib/modules")
-# Links to usr/… in the image: a directory of that name in an overlay would hide all that is behind the link.
+# Symbolic links to usr/… in the image: a directory of that name in an overlay would hide the link's target.
 _LINKS = ("bin", "lib", "lib32", "lib64", "libx32", "sbin")
 
 
 @dataclass(frozen=True, slots=True)
 class Overlay:
-    """A tree, and the hash of all that is in it."""
+    """A directory tree and the hash of its content and modes."""
 
     path: Path
     hash: str
 
 
 def describe(path: Path) -> Overlay:
-    """Return the overlay at ``path``; :class:`LabError` if that cannot be one."""
+    """Return the overlay at ``path``. Raises :class:`LabError` if the tree is not usable."""
     if not path.is_dir():
-        raise LabError(f"{path} is not a directory, so it cannot be an overlay")
+        raise LabError(f"--overlay {path}: not a directory")
     if hidden := [name for name in _LINKS if (path / name).is_dir()]:
         raise LabError(
-            f"{path}: {hidden[0]}/ would hide the image's own; put its files under usr/{hidden[0]}/"
+            f"--overlay {path}: {hidden[0]}/ would hide the image's own. Move its files to usr/{hidden[0]}/."
         )
     digest = hashlib.sha256()
     for file in _walk(path):
@@ -65,7 +65,7 @@ def _hash(file: Path) -> bytes:
 
 
 def pack(overlay: Overlay, image: Image, progress: Callable[[str], None] = print) -> Path:
-    """Return the squashfs of ``overlay`` for ``image``, made now unless it is in the cache."""
+    """Return the squashfs of ``overlay`` for ``image``; pack it if the cache does not have it."""
     cache = cache_root() / "overlays"
     packed = cache / f"{overlay.hash}-{image.hash}.squashfs"
     if packed.exists():
@@ -88,16 +88,16 @@ def pack(overlay: Overlay, image: Image, progress: Callable[[str], None] = print
 
 
 def _add_tables(work: Path, tree: Path, image: Image) -> None:
-    """Put depmod's tables over the image's and the overlay's modules into the overlay."""
+    """Run depmod over the modules of image and overlay and add its tables to the overlay."""
     release = image.kernel_release
-    ours = tree / _MODULES / release
-    if not ours.is_dir():
-        there = ", ".join(sorted(path.name for path in (tree / _MODULES).iterdir()))
-        raise LabError(f"the overlay's modules are for Linux {there}; the image has {release}")
+    own_modules = tree / _MODULES / release
+    if not own_modules.is_dir():
+        releases = ", ".join(sorted(path.name for path in (tree / _MODULES).iterdir()))
+        raise LabError(f"--overlay: its modules are for Linux {releases}, but the image has {release}")
     merged = work / "merged"
     run(["unsquashfs", "-quiet", "-no-progress", "-dest", merged, image.rootfs, str(_MODULES)], timeout=120)
-    shutil.copytree(ours, merged / _MODULES / release, symlinks=True, dirs_exist_ok=True)
+    shutil.copytree(own_modules, merged / _MODULES / release, symlinks=True, dirs_exist_ok=True)
     (merged / "lib").symlink_to("usr/lib")  # where depmod looks
     run(["depmod", "-b", merged, release], timeout=120)
     for table in (merged / _MODULES / release).glob("modules.*"):
-        shutil.copyfile(table, ours / table.name)
+        shutil.copyfile(table, own_modules / table.name)

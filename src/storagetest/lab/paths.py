@@ -1,7 +1,7 @@
-"""Where the lab keeps things: the XDG base directories, and nothing elsewhere.
+"""Directories of the lab, below the XDG base directories.
 
-The cache (images, packed overlays, the answer of the KVM probe) may be deleted at any time. The state holds
-one directory for each lab that is up, and is empty when none is.
+The cache (images, packed overlays, the result of the KVM test) may be deleted at any time. The state
+directory contains one directory per running lab.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from storagetest.errors import LabError
 
-__all__ = ["cache_root", "check_name", "lab_dir", "package_root", "state_root", "tilde"]
+__all__ = ["cache_root", "check_name", "lab_dir", "package_root", "shorten_home", "state_root"]
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 
@@ -23,12 +23,12 @@ def _xdg(variable: str, default: str) -> Path:
 
 
 def cache_root() -> Path:
-    """Return the directory of images and the like."""
+    """Return the cache directory."""
     return _xdg("XDG_CACHE_HOME", ".cache") / "storagetest" / "lab"
 
 
 def state_root() -> Path:
-    """Return the directory that holds one directory for each lab that is up."""
+    """Return the directory with one directory per running lab."""
     return _xdg("XDG_STATE_HOME", ".local/state") / "storagetest" / "lab"
 
 
@@ -38,19 +38,19 @@ def lab_dir(name: str) -> Path:
 
 
 def check_name(name: str) -> str:
-    """Return ``name`` if a lab may be called that."""
+    """Return ``name``. Raises :class:`LabError` if it is not a valid lab name."""
     if not _NAME.fullmatch(name):
-        raise LabError(f"a lab's name has up to 32 lower-case letters, digits and dashes: not {name!r}")
+        raise LabError(f"invalid lab name {name!r}: use up to 32 lower-case letters, digits and dashes")
     return name
 
 
 def package_root() -> Path:
-    """Return the directory that holds the ``storagetest`` package, for a child's PYTHONPATH."""
+    """Return the directory that contains the ``storagetest`` package, for a child's PYTHONPATH."""
     return Path(__file__).parents[2]
 
 
-def tilde(path: Path) -> str:
-    """Write ``path`` with ``~`` where it lies in the home directory: the same text on every machine."""
+def shorten_home(path: Path) -> str:
+    """Return ``path`` with ``~`` for the home directory."""
     try:
         return f"~/{path.relative_to(Path.home())}"
     except ValueError:

@@ -1,18 +1,19 @@
-"""The machines as QEMU command lines. Pure: nothing here is run.
+"""QEMU command lines of the machines. Pure: no process is started here.
 
-The network is a hub in the appliance's QEMU, with one stream socket to each client's; a second card carries
-SSH and the forwarded ports, and reaches nothing but this machine's loopback (``restrict=on``). All of it is
-rootless, and nothing leaves the machine.
+The data network is a hub in the appliance's QEMU with one stream socket per client. A second card carries SSH
+and the forwarded ports; it connects to the host's loopback only (``restrict=on``). No part needs root, and no
+packet leaves the host.
 
 Rules:
 
-1. Paths are relative to the lab's directory, where QEMU is started: a socket's path may have 107 bytes only.
-2. The hub's sockets are opened by the keeper and handed to QEMU listening (``{fd:NAME}``), so clients can
-   connect while the appliance's QEMU is still starting. (Datagram sockets, which would need no connection,
-   carry a tenth: net.unix.max_dgram_qlen is 10.)
-3. Forwarded ports are asked for as port 0 and read back: no port is ever guessed to be free. A machine that
-   is started anew gets the ones it had.
-4. ``-M q35`` and not ``microvm``, which hangs in every fifth boot under emulation.
+1. Paths are relative to the lab's directory, which is QEMU's working directory: a socket's path has at most
+   107 bytes.
+2. The supervisor opens the hub's listening sockets and passes them to QEMU (``{fd:NAME}``), so clients can
+   connect while the appliance's QEMU still starts. Why not datagram sockets: they have a tenth of the
+   throughput, because net.unix.max_dgram_qlen is 10.
+3. Forwarded ports are requested as port 0 and read back from QEMU, so they are always free. A machine that is
+   restarted keeps its ports.
+4. ``-M q35``, because ``microvm`` hangs in every fifth boot under emulation (measured).
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ __all__ = [
 ]
 
 APPLIANCE = "appliance"
-OLDEST = (7, 2)  # the first that has stream networks
+OLDEST = (7, 2)  # the first version with -netdev stream
 _SSH = 22
 _NETWORK = ADDRESS.rpartition(".")[0]
-_FIRST_CLIENT = 10  # client N is .10+N
-_TRANSLATED = 256  # MiB of translated code; by itself QEMU goes up to 1 GiB for each machine
+_FIRST_CLIENT = 10  # client N has the address .10+N
+_TRANSLATION_CACHE = 256  # MiB per machine; QEMU's default is up to 1 GiB
 _UUIDS = uuid.UUID("57057e57-0000-4000-8000-000000000000")
 
 
@@ -56,28 +57,28 @@ class Machine:
 
     @property
     def name(self) -> str:
-        """Its host name."""
+        """The host name."""
         return f"client{self.number}" if self.number else APPLIANCE
 
     @property
     def address(self) -> str:
-        """Its address on the lab's network."""
+        """The address on the lab's data network."""
         return f"{_NETWORK}.{_FIRST_CLIENT + self.number}" if self.number else ADDRESS
 
     @property
     def uuid(self) -> str:
-        """What it calls itself where a UUID is wanted: the same each time, like its name."""
+        """The machine's UUID, derived from its name."""
         return str(uuid.uuid5(_UUIDS, self.name))
 
     @property
     def forwards(self) -> dict[str, int]:
-        """The guest's ports that are reachable on the host's loopback, by what listens there."""
+        """The guest's forwarded ports by name."""
         return {"ssh": _SSH, **self.ports}
 
 
 @dataclass(frozen=True, slots=True)
 class Boot:
-    """What all machines of a lab start from, and how."""
+    """Boot parameters that all machines of a lab share."""
 
     kernel: str
     rootfs: str
@@ -86,9 +87,9 @@ class Boot:
 
 
 def version(text: str) -> tuple[int, int]:
-    """Return QEMU's version from what ``--version`` prints; (0, 0) where there is none."""
-    found = re.search(r"version (\d+)\.(\d+)", text)
-    return (int(found[1]), int(found[2])) if found else (0, 0)
+    """Return QEMU's version from the output of ``--version``; (0, 0) if it contains none."""
+    match = re.search(r"version (\d+)\.(\d+)", text)
+    return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
 def machines(
@@ -104,20 +105,20 @@ def machines(
     return [appliance, *(Machine(number, client_memory, client_services) for number in range(1, clients + 1))]
 
 
-def listeners(machine: Machine, everyone: Sequence[Machine]) -> list[str]:
-    """Return the sockets that ``machine``'s QEMU listens on: the appliance has one for each client."""
-    return [] if machine.number else [socket_name(client.name) for client in everyone if client.number]
+def listeners(machine: Machine, all_machines: Sequence[Machine]) -> list[str]:
+    """Return the sockets that ``machine``'s QEMU listens on; the appliance has one per client."""
+    return [] if machine.number else [socket_name(client.name) for client in all_machines if client.number]
 
 
 def argv(
-    machine: Machine, boot: Boot, everyone: Sequence[Machine], ports: Mapping[str, int] | None = None
+    machine: Machine, boot: Boot, all_machines: Sequence[Machine], ports: Mapping[str, int] | None = None
 ) -> list[str]:
-    """Return the command of one machine; ``ports`` are the host's for its forwards, if they are known."""
+    """Return the command of one machine. ``ports`` are the host's forwarded ports of an earlier start."""
     return [
         "qemu-system-x86_64",
         *("-name", machine.name),
         *("-M", "q35"),
-        *("-accel", "kvm" if boot.kvm else f"tcg,thread=multi,tb-size={_TRANSLATED}"),
+        *("-accel", "kvm" if boot.kvm else f"tcg,thread=multi,tb-size={_TRANSLATION_CACHE}"),
         *("-cpu", "host" if boot.kvm else "max"),
         *("-smp", "2" if boot.kvm else "1"),
         *("-m", str(machine.memory)),
@@ -132,13 +133,13 @@ def argv(
         *("-serial", "chardev:console"),
         *("-qmp", f"unix:qmp-{machine.name},server=on,wait=off"),
         *_disks(boot),
-        *_data_network(machine, everyone),
+        *_data_network(machine, all_machines),
         *_admin_network(machine, ports or {}),
     ]
 
 
 def _command_line() -> str:
-    # No mitigations, no KASLR: they protect nothing here and cost start-up time under emulation.
+    # Mitigations and KASLR have no use in a lab and cost boot time under emulation.
     return (
         "console=ttyS0 quiet panic=5 net.ifnames=0 mitigations=off nokaslr random.trust_cpu=on "
         "tsc=reliable audit=0 apparmor=0"
@@ -149,29 +150,29 @@ def _disks(boot: Boot) -> list[str]:
     disks = [boot.rootfs] if boot.overlay is None else [boot.rootfs, boot.overlay]
     found = []
     for number, path in enumerate(disks):
-        # The host's page cache holds the image once for all machines.
+        # Not O_DIRECT: all machines share the image in the host's page cache.
         found += [
             "-drive",
-            f"file={_comma(path)},format=raw,if=none,id=disk{number},readonly=on,cache=unsafe",
+            f"file={_escape_commas(path)},format=raw,if=none,id=disk{number},readonly=on,cache=unsafe",
         ]
         found += ["-device", f"virtio-blk-pci,drive=disk{number},serial=disk{number},addr={4 + number:#x}"]
     return found
 
 
-def _data_network(machine: Machine, everyone: Sequence[Machine]) -> list[str]:
-    """Return the card on the lab's network, a hub behind it, and the hub's links.
+def _data_network(machine: Machine, all_machines: Sequence[Machine]) -> list[str]:
+    """Return the options of the data card, its hub and the hub's links.
 
-    A client's hub has one link only, and is there so that the link can be replugged (see Vm.power_on).
+    A client's hub has only one link; with a hub, the link can be replugged (see FaultableVm.power_on).
     """
-    peers = [client for client in everyone if client.number] if not machine.number else [machine]
-    plugged = [
+    peers = [client for client in all_machines if client.number] if not machine.number else [machine]
+    netdevs = [
         argument for peer in peers for netdev in _links(machine, peer) for argument in ("-netdev", netdev)
     ]
-    return ["-netdev", "hubport,id=data,hubid=0", *plugged, "-device", _card("data", machine, slot=8)]
+    return ["-netdev", "hubport,id=data,hubid=0", *netdevs, "-device", _card("data", machine, slot=8)]
 
 
 def _links(machine: Machine, client: Machine) -> list[str]:
-    """Return ``machine``'s end of the link between ``client`` and the appliance, and what plugs it in."""
+    """Return the netdevs of ``machine``'s end of the link between ``client`` and the appliance."""
     end = (
         f"server=off,addr.type=unix,addr.path={socket_name(client.name)}"
         if machine.number
@@ -183,7 +184,7 @@ def _links(machine: Machine, client: Machine) -> list[str]:
 
 def _admin_network(machine: Machine, ports: Mapping[str, int]) -> list[str]:
     forwards = "".join(
-        f",hostfwd=tcp:127.0.0.1:{ports.get(what, 0)}-:{port}" for what, port in machine.forwards.items()
+        f",hostfwd=tcp:127.0.0.1:{ports.get(name, 0)}-:{port}" for name, port in machine.forwards.items()
     )
     return [
         "-netdev",
@@ -199,10 +200,10 @@ def _card(network: str, machine: Machine, slot: int) -> str:
 
 
 def socket_name(client: str) -> str:
-    """Return the name of the socket that the link of ``client`` is made over."""
+    """Return the name of the socket of the link between ``client`` and the appliance."""
     return f"net-{client}"
 
 
-def _comma(path: str) -> str:
-    """Write a path as QEMU's option syntax wants it: a comma is two."""
+def _escape_commas(path: str) -> str:
+    """Return ``path`` for an option of QEMU: each comma is doubled."""
     return path.replace(",", ",,")

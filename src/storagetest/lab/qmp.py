@@ -1,6 +1,6 @@
-"""QEMU's machine protocol (docs/interop/qmp-spec.txt of QEMU), as much of it as a lab needs.
+"""Client of QMP, the QEMU Machine Protocol (docs/interop/qmp-spec.txt in QEMU).
 
-One connection carries one command: QEMU serves one client at a time, and nobody shall hold the line.
+Each command uses a new connection, because QEMU serves one QMP client at a time.
 """
 
 from __future__ import annotations
@@ -11,47 +11,47 @@ import socket
 from pathlib import Path
 
 from storagetest.errors import LabError
-from storagetest.lab.process import connected
+from storagetest.lab.subprocess_util import connect_unix
 
 __all__ = ["execute", "forwarded", "parse_usernet"]
 
-_DEADLINE = 15.0
+_TIMEOUT = 15.0  # seconds
 
 
 def execute(path: Path, command: str, **arguments: object) -> object:
-    """Run ``command`` in the QEMU that listens at ``path`` and return what it returns."""
+    """Run ``command`` in the QEMU that listens on the socket ``path``; return the value of its ``return``."""
     message: dict[str, object] = {"execute": command, "arguments": arguments}
     try:
-        with connected(path, _DEADLINE) as connection, connection.makefile("rwb", buffering=0) as line:
-            json.loads(line.readline())  # the greeting
-            _exchange(line, {"execute": "qmp_capabilities"})
-            return _exchange(line, message)
+        with connect_unix(path, _TIMEOUT) as connection, connection.makefile("rwb", buffering=0) as stream:
+            json.loads(stream.readline())  # the greeting
+            _exchange(stream, {"execute": "qmp_capabilities"})
+            return _exchange(stream, message)
     except (OSError, ValueError) as error:
-        raise LabError(f"{path.name}: QEMU does not answer {command}: {error}") from error
+        raise LabError(f"{path.name}: QMP command {command} failed: {error}") from error
 
 
-def _exchange(line: socket.SocketIO, message: dict[str, object]) -> object:
-    line.write(json.dumps(message).encode() + b"\n")
+def _exchange(stream: socket.SocketIO, message: dict[str, object]) -> object:
+    stream.write(json.dumps(message).encode() + b"\n")
     while True:
-        raw = line.readline()
+        raw = stream.readline()
         if not raw:
             if message["execute"] == "quit":
                 return None
-            raise LabError(f"QEMU closed the line at {message['execute']}")
-        answer = json.loads(raw)
-        if "return" in answer:
-            return answer["return"]
-        if "error" in answer:
-            raise LabError(f"QEMU refuses {message['execute']}: {answer['error'].get('desc')}")
-        # anything else is an event
+            raise LabError(f"QMP command {message['execute']} failed: QEMU closed the connection")
+        response = json.loads(raw)
+        if "return" in response:
+            return response["return"]
+        if "error" in response:
+            raise LabError(f"QMP command {message['execute']} failed: {response['error'].get('desc')}")
+        # other messages are events
 
 
 def forwarded(path: Path) -> dict[int, int]:
-    """Return the host's port of each forwarded port of the guest."""
+    """Return the forwarded ports: guest port to host port."""
     return parse_usernet(str(execute(path, "human-monitor-command", **{"command-line": "info usernet"})))
 
 
 def parse_usernet(text: str) -> dict[int, int]:
-    """Read QEMU's ``info usernet``: protocol[state], fd, source and port, destination and port, queues."""
+    """Parse ``info usernet``: protocol[state], fd, source and port, destination and port, queues."""
     rows = re.findall(r"TCP\[HOST_FORWARD\]\s+\d+\s+\S+\s+(\d+)\s+\S+\s+(\d+)", text)
     return {int(guest): int(host) for host, guest in rows}

@@ -1,7 +1,7 @@
-"""Keys, and the files that ssh (and whatever reads its configuration) finds the machines by.
+"""SSH keys, ssh_config and known_hosts of a lab.
 
-Every lab has keys of its own, made before its machines start: no machine spends time on that, and host keys
-are known and checked from the first connection.
+Each lab has its own keys, generated on the host before the machines start. So the guests spend no time on
+them, and host keys are checked from the first connection on.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from storagetest.lab.process import run
+from storagetest.lab.subprocess_util import run
 
 __all__ = ["argv", "config", "known_hosts", "make_key"]
 
@@ -18,13 +18,13 @@ _LOOPBACK = "127.0.0.1"
 
 
 def make_key(path: Path, comment: str) -> Path:
-    """Make a key pair at ``path`` and ``path``.pub."""
+    """Generate a key pair in ``path`` and ``path``.pub; return ``path``."""
     run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", path], timeout=30)
     return path
 
 
 def config(ports: Mapping[str, int], identity: Path, known: Path) -> str:
-    """Return the text of a configuration (ssh_config(5)) that reaches each machine by its name."""
+    """Return the text of an ssh_config(5) file with one entry per machine."""
     return "".join(
         f"Host {name}\n"
         f"    HostName {_LOOPBACK}\n"
@@ -40,14 +40,14 @@ def config(ports: Mapping[str, int], identity: Path, known: Path) -> str:
 
 
 def known_hosts(ports: Mapping[str, int], public_keys: Mapping[str, str]) -> str:
-    """Return the text of a known_hosts file (sshd(8)); a key's comment is left out."""
+    """Return the text of a known_hosts file (sshd(8)), without the comments of the keys."""
     return "".join(
         f"[{_LOOPBACK}]:{port} {' '.join(public_keys[name].split()[:2])}\n" for name, port in ports.items()
     )
 
 
 def argv(config_path: Path, host: str, command: Sequence[str]) -> list[str]:
-    """Return the command that runs ``command`` on ``host``, or a shell there when it is empty."""
+    """Return the ssh command that runs ``command`` on ``host``, or a shell if ``command`` is empty."""
     remote = ["--", shlex.join(command)] if command else []
     return ["ssh", "-F", str(config_path), host, *remote]
 

@@ -1,8 +1,8 @@
-"""Starting a lab: what is prepared before the keeper, the keeper's other side, and what is published after.
+"""Start of a lab: write the supervisor's input, run the supervisor, publish the result.
 
-The order matters, and `Lab.up` keeps it: the keeper inherits the lab's lock (see claims.py) and listens to a
-pipe until `up` commits, which `up` does last, after the files that others read are written. So there is no
-moment in which `up` can die and leave a lab behind.
+The order prevents that a killed `up` leaves a lab running: the supervisor inherits the lab's lock (see
+lab_locks.py) and ends when its pipe from `up` closes. `up` commits on that pipe as its last step, after it
+has written the files that other programs read.
 """
 
 from __future__ import annotations
@@ -19,50 +19,60 @@ from pathlib import Path
 from typing import BinaryIO
 
 from storagetest.errors import LabError
-from storagetest.lab import guestfiles, initramfs, qemu, qmp, ssh, status
-from storagetest.lab.keeper import COMMIT, PLAN
+from storagetest.lab import guest_files, initramfs, qemu, qmp, ssh, status
 from storagetest.lab.paths import package_root
-from storagetest.lab.process import require, run, tail
-from storagetest.lab.services import Target, Wire
+from storagetest.lab.services import ForwardedPort, Target
 from storagetest.lab.status import HostStatus, LabStatus
+from storagetest.lab.subprocess_util import require, run, tail
+from storagetest.lab.supervisor import COMMIT, PLAN
 from storagetest.lab.targets import targets_yaml
 
-__all__ = ["FACTS", "Keeper", "Plan", "check_host", "prepare", "publish", "running", "write_plan"]
+__all__ = [
+    "FACTS",
+    "Plan",
+    "SupervisorHandle",
+    "check_host",
+    "host_status",
+    "prepare",
+    "publish",
+    "write_plan",
+]
 
 FACTS = "lab.json"
+"""Written last: a lab directory with this file belongs to a lab that is up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the keeper is to run. ``patience`` is in seconds, see policy.py."""
+    """Input of the supervisor. ``boot_timeout`` is in seconds, see supervisor_fsm.py."""
 
     machines: Sequence[qemu.Machine]
     boot: qemu.Boot
-    patience: float
+    boot_timeout: float
     owner: int | None
 
 
 def check_host() -> None:
-    """Raise :class:`LabError`, saying what to do, where this machine cannot have a lab."""
+    """Raise :class:`LabError` if this machine cannot run a lab."""
     if platform.machine() != "x86_64":
-        raise LabError(f"the lab's machines are x86-64, and so must this one be: not {platform.machine()}")
+        raise LabError(f"the lab needs an x86-64 host; this one is {platform.machine()}")
     require(["qemu-system-x86_64", "ssh", "ssh-keygen"])
     found = qemu.version(run(["qemu-system-x86_64", "--version"], timeout=30))
     if found < qemu.OLDEST:
-        oldest, here = (".".join(map(str, version)) for version in (qemu.OLDEST, found))
-        raise LabError(f"the lab needs QEMU {oldest} or later; here is {here}")
+        oldest, present = (".".join(map(str, version)) for version in (qemu.OLDEST, found))
+        raise LabError(f"the lab needs QEMU {oldest} or later; this host has {present}")
 
 
 def prepare(directory: Path, plan: Plan, early: bytes) -> None:
-    """Write all that the keeper needs: keys, passwords, the plan, and each machine's initramfs.
+    """Write the keys, the passwords, each machine's initramfs and the plan.
 
-    ``early`` is the half of the initramfs that came with the image.
+    ``early`` is the image's part of the initramfs.
     """
     authorized = ssh.make_key(directory / "id_ed25519", "storagetest-lab").with_suffix(".pub").read_bytes()
     passwords = _passwords(directory, plan.machines)
     for machine in plan.machines:
         key = ssh.make_key(directory / f"host-key-{machine.name}", machine.name)
-        files = guestfiles.files(
+        files = guest_files.files(
             machine,
             plan.machines,
             host_key=key.read_bytes(),
@@ -75,7 +85,7 @@ def prepare(directory: Path, plan: Plan, early: bytes) -> None:
 
 
 def write_plan(directory: Path, plan: Plan, ports: Mapping[str, Mapping[str, int]]) -> None:
-    """Write what the keeper runs, with the ``ports`` of the machines whose ports are known."""
+    """Write the plan. ``ports`` are the forwarded ports of machines that have run before."""
     machines = [
         {
             "name": machine.name,
@@ -84,14 +94,16 @@ def write_plan(directory: Path, plan: Plan, ports: Mapping[str, Mapping[str, int
         }
         for machine in plan.machines
     ]
-    text = json.dumps({"machines": machines, "patience": plan.patience, "owner": plan.owner}, indent=1)
+    text = json.dumps(
+        {"machines": machines, "boot_timeout": plan.boot_timeout, "owner": plan.owner}, indent=1
+    )
     new = directory / f"{PLAN}.new"
     new.write_text(text)
     new.replace(directory / PLAN)
 
 
 def _passwords(directory: Path, machines: Sequence[qemu.Machine]) -> dict[str, str]:
-    """Make a password for each secret of the machines' services, each a file that only its owner may read."""
+    """Generate a password per secret of the machines' services; write each to a file of mode 0600."""
     made = {}
     for machine in machines:
         for service in machine.services:
@@ -103,15 +115,15 @@ def _passwords(directory: Path, machines: Sequence[qemu.Machine]) -> dict[str, s
     return made
 
 
-class Keeper:
-    """`up`'s side of the keeper: leaving it without a commit ends the lab."""
+class SupervisorHandle:
+    """The supervisor as `up` sees it; leaving the context without :meth:`commit` ends the lab."""
 
     def __init__(self, directory: Path, lock: BinaryIO) -> None:
         self._directory = directory
         path = os.pathsep.join(filter(None, (str(package_root()), os.environ.get("PYTHONPATH"))))
-        with (directory / "keeper.log").open("wb") as log:
+        with (directory / "supervisor.log").open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "storagetest.lab.keeper", str(directory)],
+                [sys.executable, "-m", "storagetest.lab.supervisor", str(directory)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -121,7 +133,7 @@ class Keeper:
             )
         self._committed = False
 
-    def __enter__(self) -> Keeper:
+    def __enter__(self) -> SupervisorHandle:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -129,59 +141,57 @@ class Keeper:
         assert self._process.stdout is not None
         self._process.stdin.close()
         if not self._committed:
-            while self._process.stdout.read(1 << 16):  # it closes its end when nothing is left of the lab
+            while self._process.stdout.read(1 << 16):  # end of file: the supervisor has removed the lab
                 pass
         self._process.stdout.close()
         self._process.wait()
 
     def wait_up(self, progress: Callable[[str], None]) -> None:
-        """Return when all machines are up; :class:`LabError` says which is not."""
+        """Wait until all machines are up. Raises :class:`LabError` with the machine that failed."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            told = json.loads(line)
-            match told["event"]:
+            event = json.loads(line)
+            match event["event"]:
                 case "up":
                     return
                 case "retry":
-                    progress(f"boot: {told['machine']} again ({told['why']})")
+                    progress(f"boot: {event['machine']} again ({event['reason']})")
                 case "failed":
-                    raise LabError(self._failure(told["machine"], told["why"]))
-        raise LabError(f"the lab's keeper ended: {tail(self._directory / 'keeper.log')}")
+                    raise LabError(self._failure(event["machine"], event["reason"]))
+        raise LabError(f"the lab's supervisor exited: {tail(self._directory / 'supervisor.log')}")
 
     def commit(self) -> None:
-        """From here on the lab is not `up`'s any more."""
+        """Let the lab outlive `up`."""
         assert self._process.stdin is not None
         self._process.stdin.write(COMMIT)
         self._process.stdin.flush()
         self._committed = True
 
-    def _failure(self, machine: str, why: str) -> str:
+    def _failure(self, machine: str, reason: str) -> str:
         console = tail(self._directory / f"console-{machine}.log", 12)
-        return f"{machine} did not start: {why}" + (
-            f"\nThe end of its console:\n{console}" if console else ""
-        )
+        return f"{machine} did not start: {reason}" + (f"\nEnd of its console:\n{console}" if console else "")
 
 
-def running(directory: Path, machine: qemu.Machine) -> HostStatus:
-    """Return the status of a machine that has just become ready, with the ports that its QEMU was given."""
-    given = qmp.forwarded(directory / f"qmp-{machine.name}")
+def host_status(directory: Path, machine: qemu.Machine) -> HostStatus:
+    """Return the status of a ready machine, with its forwarded ports as QEMU reports them."""
+    forwarded = qmp.forwarded(directory / f"qmp-{machine.name}")
     return HostStatus(
         name=machine.name,
         address=machine.address,
         services=tuple(service.name for service in machine.services),
-        ports={what: given[port] for what, port in machine.forwards.items()},
+        ports={name: forwarded[port] for name, port in machine.forwards.items()},
     )
 
 
 def publish(directory: Path, facts: LabStatus, targets: tuple[Target, ...]) -> None:
-    """Write the files that others read; the one that says that the lab is up comes last, and whole."""
+    """Write the files that other programs read; the status file last, with an atomic rename."""
     ports = {host.name: host.ports["ssh"] for host in facts.hosts}
     keys = {name: (directory / f"host-key-{name}.pub").read_text() for name in ports}
     known = directory / "known_hosts"
     known.write_text(ssh.known_hosts(ports, keys))
     (directory / "ssh_config").write_text(ssh.config(ports, directory / "id_ed25519", known))
-    for what, port in next(host.ports for host in facts.hosts if host.name == qemu.APPLIANCE).items():
-        (directory / Wire(what).file).write_text(f"127.0.0.1:{port}\n")
+    for name, port in next(host.ports for host in facts.hosts if host.name == qemu.APPLIANCE).items():
+        (directory / ForwardedPort(name).file).write_text(f"127.0.0.1:{port}\n")
     clients = [host.name for host in facts.hosts if host.name != qemu.APPLIANCE]
     text = targets_yaml(facts.name, facts.shape.describe(), directory, clients, targets)
     (directory / "targets.yaml").write_text(text)

@@ -1,8 +1,8 @@
-"""What can be said about a lab that is up, as data: for people, for ``--json``, for the next command.
+"""Status of a running lab as data, for messages, ``--json`` and other commands.
 
-``lab.json`` in the lab's directory is the part that does not change while the lab is up; `up` writes it when
-everything runs, so a directory without it belongs to a lab that is still starting. What changes (a machine
-that reboots) is in the keeper's ``states.json``.
+``lab.json`` in the lab's directory is the constant part. `up` writes it when all machines are ready, so a
+directory without it belongs to a lab that is still starting. The machines' states are in the supervisor's
+``states.json``.
 """
 
 from __future__ import annotations
@@ -12,26 +12,28 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["HostStatus", "LabStatus", "Shape", "dump", "parse"]
+from storagetest.lab import roles
+
+__all__ = ["HostStatus", "LabSpec", "LabStatus", "dump", "parse", "read"]
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
-    """What was asked for. Two labs of one shape are as good as each other."""
+class LabSpec:
+    """The parameters of a lab: labs with equal parameters are interchangeable."""
 
     clients: int
     appliance: str
     overlay: str | None = None
 
     def describe(self) -> str:
-        """Say it in a few words."""
+        """Return a short text for messages."""
         overlay = f", overlay {self.overlay}" if self.overlay else ""
         return f"{self.appliance} appliance, {self.clients} client{'s' * (self.clients != 1)}{overlay}"
 
 
 @dataclass(frozen=True, slots=True)
 class HostStatus:
-    """One machine. ``ports`` are forwarded: what listens in the machine, and the port of 127.0.0.1 for it."""
+    """One machine. ``ports`` are the forwarded ports of 127.0.0.1, by the name of the guest's port."""
 
     name: str
     address: str
@@ -43,15 +45,15 @@ class HostStatus:
 
 @dataclass(frozen=True, slots=True)
 class LabStatus:
-    """A lab that is up."""
+    """A running lab. ``supervisor`` and ``owner`` are pids, ``seconds`` is how long the start took."""
 
     name: str
-    shape: Shape
+    shape: LabSpec
     accelerator: str
     kernel_release: str
     image: str
     owner: int | None
-    keeper: int
+    supervisor: int
     seconds: float
     ssh_config: str
     targets: str
@@ -64,23 +66,30 @@ class LabStatus:
 
 def dump(status: LabStatus) -> str:
     """Return ``status`` as JSON text."""
-    return json.dumps(asdict(status), indent=2) + "\n"
+    # `keeper` is the former name of `supervisor`, kept for one release.
+    return json.dumps({**asdict(status), "keeper": status.supervisor}, indent=2) + "\n"
 
 
 def parse(text: str, states: str = "{}") -> LabStatus:
-    """Return the status that :func:`dump` wrote, with what the keeper's ``states`` say meanwhile."""
+    """Return the status that :func:`dump` wrote, updated with the supervisor's ``states``.
+
+    The text may be from an earlier release, with former names of a role and of ``supervisor``.
+    """
     facts: dict[str, Any] = json.loads(text)
     now: dict[str, Any] = json.loads(states)
+    facts["supervisor"] = facts.pop("keeper")
+    shape: dict[str, Any] = facts.pop("shape")
+    shape["appliance"] = roles.RENAMED.get(shape["appliance"], shape["appliance"])
     hosts = []
     for host in facts.pop("hosts"):
         state = now.get(host["name"], {})
         fresh = {"state": state.get("phase", host["state"]), "boots": state.get("boots", host["boots"])}
         hosts.append(HostStatus(**{**host, **fresh, "services": tuple(host["services"])}))
-    return LabStatus(**{**facts, "shape": Shape(**facts["shape"]), "hosts": tuple(hosts)})
+    return LabStatus(**{**facts, "shape": LabSpec(**shape), "hosts": tuple(hosts)})
 
 
 def read(directory: Path, lab: str, states: str) -> LabStatus | None:
-    """Return the status in ``directory``, or None where a lab is still starting."""
+    """Return the status in ``directory``, or None if the lab is not up yet."""
     try:
         text = (directory / lab).read_text()
     except FileNotFoundError:

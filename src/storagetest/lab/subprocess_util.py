@@ -1,11 +1,8 @@
-"""Helpers to start programs, and to connect to Unix sockets, for all modules of the lab.
+"""Helpers for child processes and Unix sockets.
 
-Rules:
-
-1. Every wait has a timeout.
-2. A child that must not outlive its parent asks the kernel to see to that (PR_SET_PDEATHSIG, prctl(2)): it
-   works where no handler of the parent's runs, on SIGKILL. The signal comes when the parent's *thread* ends,
-   so such children are started from a thread that lives as long as they do.
+A child that must not outlive its parent gets PR_SET_PDEATHSIG (prctl(2)), which works even if the parent is
+killed with SIGKILL. The kernel sends the signal when the parent's *thread* ends, so such children are started
+by a thread that lives as long as they do.
 """
 
 from __future__ import annotations
@@ -21,12 +18,12 @@ from pathlib import Path
 
 from storagetest.errors import LabError
 
-__all__ = ["bound_to_parent", "connected", "require", "run", "tail"]
+__all__ = ["connect_unix", "die_with_parent", "require", "run", "tail"]
 
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
-# Which Debian package brings which tool.
+# Tool -> Debian package.
 _PACKAGES = {
     "depmod": "kmod",
     "mksquashfs": "squashfs-tools",
@@ -40,34 +37,34 @@ _PACKAGES = {
 
 
 def require(tools: Iterable[str]) -> None:
-    """Raise :class:`LabError`, with the Debian packages to install, unless all ``tools`` are on the PATH.
+    """Raise :class:`LabError` with the Debian packages to install unless all ``tools`` are on the PATH.
 
-    The sbin directories count: a user's PATH often lacks them.
+    The sbin directories are searched too, because a user's PATH often does not have them.
     """
     path = f"{os.environ.get('PATH', os.defpath)}:/usr/local/sbin:/usr/sbin:/sbin"
     missing = [tool for tool in tools if shutil.which(tool, path=path) is None]
     if missing:
         packages = " ".join(sorted({_PACKAGES[tool] for tool in missing}))
-        raise LabError(f"the lab needs {', '.join(missing)}, not found here: apt-get install {packages}")
+        raise LabError(f"missing tools: {', '.join(missing)}. Run: apt-get install {packages}")
 
 
-def bound_to_parent(sig: signal.Signals = signal.SIGKILL) -> Callable[[], None]:
-    """Return a ``preexec_fn`` that has the child sent ``sig`` when its parent ends, however that ends.
+def die_with_parent(sig: signal.Signals = signal.SIGKILL) -> Callable[[], None]:
+    """Return a ``preexec_fn`` that makes the kernel send ``sig`` to the child when its parent ends.
 
-    It may be used where there are threads: all it does between fork and exec is two system calls.
+    It is safe in programs with threads: between fork and exec it makes only two system calls.
     """
     parent = os.getpid()
 
-    def bind() -> None:
+    def preexec() -> None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, int(sig))
-        if os.getppid() != parent:  # it ended before the kernel knew: nothing would ever be sent
+        if os.getppid() != parent:  # the parent ended before prctl: the signal would never be sent
             os._exit(1)
 
-    return bind
+    return preexec
 
 
 def run(argv: Sequence[str | os.PathLike[str]], *, timeout: float, stdin: bytes = b"") -> str:
-    """Run ``argv`` to its end and return its stdout; :class:`LabError` says what it complained about."""
+    """Run ``argv`` and return its stdout. Raises :class:`LabError` with its stderr if it fails."""
     try:
         done = subprocess.run(argv, input=stdin, capture_output=True, timeout=timeout, check=False)
     except subprocess.TimeoutExpired:
@@ -75,15 +72,15 @@ def run(argv: Sequence[str | os.PathLike[str]], *, timeout: float, stdin: bytes 
     except OSError as error:
         raise LabError(f"{argv[0]}: {error.strerror}") from error
     if done.returncode:
-        complaint = tail((done.stderr or done.stdout).decode(errors="replace"))
-        raise LabError(f"{argv[0]} exited {done.returncode}: {complaint}")
+        stderr = tail((done.stderr or done.stdout).decode(errors="replace"))
+        raise LabError(f"{argv[0]}: exit status {done.returncode}: {stderr}")
     return done.stdout.decode(errors="replace")
 
 
-def connected(path: Path, timeout: float) -> socket.socket:
-    """Return a connection to the Unix socket at ``path``; every operation on it has ``timeout`` seconds.
+def connect_unix(path: Path, timeout: float) -> socket.socket:
+    """Return a connection to the Unix socket at ``path``; ``timeout`` in seconds applies to each operation.
 
-    A socket's path may have 107 bytes (unix(7)). By way of its directory's descriptor it always has few.
+    A socket's path has at most 107 bytes (unix(7)), so the path goes through the directory's descriptor.
     """
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -100,7 +97,7 @@ def connected(path: Path, timeout: float) -> socket.socket:
 
 
 def tail(text: str | Path, lines: int = 5) -> str:
-    """Return the last lines of a text or of a file that may not exist."""
+    """Return the last lines of a text, or of a file; an empty string if the file does not exist."""
     if isinstance(text, Path):
         try:
             text = text.read_text(errors="replace")

@@ -1,16 +1,18 @@
-"""The keeper: the small process that a lab lives and dies with.
+"""The supervisor: one process per lab that starts its machines, reads their consoles and kills them.
 
-``python -m storagetest.lab.keeper DIRECTORY`` starts the machines as its children, reads their consoles, and
-ends them. What lives must die in every case, so no case depends on anybody's goodwill:
+``python -m storagetest.lab.supervisor DIRECTORY`` runs the machines as its children. No process outlives the
+lab:
 
-* the machines die with the keeper, also when it is killed: the kernel sends them SIGKILL (see process.py);
-* the keeper notices the end of `up` (a pipe) and of the lab's owner (a pidfd) from the kernel, at once;
-* the keeper holds the lab's lock (see claims.py), which no crash leaves behind.
+* the machines end with the supervisor, even if it is killed: the kernel sends SIGKILL (see
+  subprocess_util.py);
+* the kernel notifies the supervisor at once when `up` ends (a pipe) or the lab's owner ends (a pidfd);
+* the supervisor holds the lab's lock (see lab_locks.py), which the kernel releases when it ends.
 
-It listens on a socket for one request, ``{"start": MACHINE}``: a child has to be started by it.
+It accepts one request on a socket, ``{"start": MACHINE}``, because only the supervisor can start its
+children.
 
-The directory is renamed before it is removed, so that a new lab of the same name never meets the old one's
-remains. What to do when is decided in policy.py.
+The directory is renamed before it is removed, so a new lab with the same name never sees files of the old
+one. supervisor_fsm.py decides what to do.
 """
 
 from __future__ import annotations
@@ -30,35 +32,36 @@ from pathlib import Path
 from typing import Any
 
 from storagetest.errors import LabError
-from storagetest.lab.policy import Action, End, Event, Policy, Report, Start
-from storagetest.lab.process import bound_to_parent, connected, tail
+from storagetest.lab.subprocess_util import connect_unix, die_with_parent, tail
+from storagetest.lab.supervisor_fsm import Action, LabEvent, Notify, StartMachine, StopLab, SupervisorFsm
 
-__all__ = ["COMMIT", "LOCK", "PLAN", "STATES", "Keeper", "ask"]
+__all__ = ["COMMIT", "LOCK", "PLAN", "STATES", "LabSupervisor", "send_request"]
 
 PLAN, STATES, LOCK = "plan.json", "states.json", "lock"
-_CONTROL, _GONE = "control", ".gone-"
+_CONTROL, _REMOVED = "control", ".gone-"
 COMMIT = b"keep\n"
-_CONSOLE_LIMIT = 8 << 20
+"""Message of `up` on stdin: the lab may outlive it."""
+_CONSOLE_LIMIT = 8 << 20  # bytes per log file
 _CHUNK = 1 << 16
-_ANSWER = 10.0
+_REQUEST_TIMEOUT = 10.0  # seconds
 
 
 class _Machine:
-    """A machine's QEMU and the console that is read from it."""
+    """A machine's QEMU process and its console."""
 
     def __init__(self, plan: dict[str, Any]) -> None:
         self.name: str = plan["name"]
         listening = {name: _listen(name) for name in plan["listen"]}
         descriptors = {name: end.fileno() for name, end in listening.items()}
         self._rest = b""
-        with Path(f"qemu-{self.name}.log").open("ab") as complaints:
+        with Path(f"qemu-{self.name}.log").open("ab") as stderr:
             self.process = subprocess.Popen(
-                [_filled(argument, descriptors) for argument in plan["argv"]],
+                [_with_descriptors(argument, descriptors) for argument in plan["argv"]],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
-                stderr=complaints,
+                stderr=stderr,
                 pass_fds=list(descriptors.values()),
-                preexec_fn=bound_to_parent(),  # noqa: PLW1509  # see there
+                preexec_fn=die_with_parent(),  # noqa: PLW1509  # safe with threads, see there
             )
         for end in listening.values():
             end.close()
@@ -67,7 +70,7 @@ class _Machine:
         self._log = Path(f"console-{self.name}.log").open("ab")  # noqa: SIM115  # closed by end()
 
     def read(self) -> list[str] | None:
-        """Return the lines that have come in, or None when QEMU has ended."""
+        """Return the complete lines that were received, or None if QEMU has exited."""
         data = os.read(self.console.fileno(), _CHUNK)
         if not data:
             return None
@@ -78,7 +81,7 @@ class _Machine:
         self._rest = self._rest[-_CHUNK:]
         return [line.decode(errors="replace").rstrip("\r") for line in lines]
 
-    def complaint(self) -> str:
+    def stderr_tail(self) -> str:
         return tail(Path(f"qemu-{self.name}.log"), 3) or f"exit status {self.process.returncode}"
 
     def end(self) -> None:
@@ -88,86 +91,88 @@ class _Machine:
         self._log.close()
 
 
-def _filled(argument: str, descriptors: dict[str, int]) -> str:
+def _with_descriptors(argument: str, descriptors: dict[str, int]) -> str:
     for name, descriptor in descriptors.items():
         argument = argument.replace(f"{{fd:{name}}}", str(descriptor))
     return argument
 
 
-class Keeper:
-    """Runs one lab in the current directory until it is to end."""
+class LabSupervisor:
+    """Runs one lab in the current directory until an event ends it."""
 
     def __init__(self) -> None:
         plan = _plan()
-        self._policy = Policy([machine["name"] for machine in plan["machines"]], plan["patience"])
+        self._fsm = SupervisorFsm([machine["name"] for machine in plan["machines"]], plan["boot_timeout"])
         self._machines: dict[str, _Machine] = {}
         self._selector = selectors.DefaultSelector()
-        self._ending = ""
+        self._stop_reason = ""
         self._written = ""
         self._watch_lab(plan["owner"])
 
     def run(self) -> str:
-        """Keep the lab; return why it ended. No machine runs any more by then."""
+        """Run the lab until it ends; kill its machines and return the reason."""
         try:
-            self._do(self._policy.begin(time.monotonic()))
-            while not self._ending:
-                tick = self._policy.next_tick()
-                timeout = None if tick is None else max(0.0, tick - time.monotonic())
+            self._do(self._fsm.begin(time.monotonic()))
+            while not self._stop_reason:
+                end = self._fsm.next_timeout()
+                timeout = None if end is None else max(0.0, end - time.monotonic())
                 for key, _ in self._selector.select(timeout):
                     self._do(key.data())
-                self._do(self._policy.tick(time.monotonic()))
+                self._do(self._fsm.on_timer(time.monotonic()))
         finally:
             for machine in self._machines.values():
                 machine.end()
-        return self._ending
+        return self._stop_reason
 
-    def _asked(self, control: socket.socket) -> list[Action]:
-        """Take one request; who asks has a moment to do so."""
+    def _accept_request(self, control: socket.socket) -> list[Action]:
+        """Read and handle one request."""
         connection, _ = control.accept()
         with connection:
-            connection.settimeout(_ANSWER)
+            connection.settimeout(_REQUEST_TIMEOUT)
             try:
                 machine = json.loads(connection.recv(_CHUNK))["start"]
-                actions = self._policy.power_on(machine, time.monotonic())
+                actions = self._fsm.power_on(machine, time.monotonic())
                 connection.sendall(b"done\n")
             except (OSError, ValueError, KeyError, TypeError):
                 return []
         return actions
 
     def _watch_lab(self, owner: int | None) -> None:
-        """Have the selector wake up for whatever may end the lab."""
+        """Register the events that may end the lab: signals, the pipe from `up`, the owner's end."""
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda *_: None)
         awake, wake = socket.socketpair()
         for end in (awake, wake):
             end.setblocking(False)
         signal.set_wakeup_fd(wake.fileno())
-        self._wake = wake  # kept open
-        self._selector.register(awake, selectors.EVENT_READ, lambda: self._policy.lab(Event.ASKED))
-        self._selector.register(0, selectors.EVENT_READ, self._heard)
+        self._wakeup = wake  # stays open for set_wakeup_fd
+        self._selector.register(
+            awake, selectors.EVENT_READ, lambda: self._fsm.on_lab_event(LabEvent.STOP_REQUESTED)
+        )
+        self._selector.register(0, selectors.EVENT_READ, self._read_pipe)
         control = _listen(_CONTROL)
-        self._selector.register(control, selectors.EVENT_READ, lambda: self._asked(control))
+        self._selector.register(control, selectors.EVENT_READ, lambda: self._accept_request(control))
         if owner is not None:
             try:
                 descriptor = os.pidfd_open(owner)
             except ProcessLookupError:
-                self._ending = Event.OWNER_ENDED.value
+                self._stop_reason = LabEvent.OWNER_EXITED.value
                 return
             self._selector.register(
-                descriptor, selectors.EVENT_READ, lambda: self._policy.lab(Event.OWNER_ENDED)
+                descriptor, selectors.EVENT_READ, lambda: self._fsm.on_lab_event(LabEvent.OWNER_EXITED)
             )
 
-    def _heard(self) -> list[Action]:
+    def _read_pipe(self) -> list[Action]:
         """Read the pipe from `up`."""
         data = os.read(0, _CHUNK)
         if data == COMMIT:
             self._detach()
-            return self._policy.lab(Event.COMMITTED)
+            return self._fsm.on_lab_event(LabEvent.COMMITTED)
         self._selector.unregister(0)
-        return self._policy.lab(Event.UP_LEFT)
+        return self._fsm.on_lab_event(LabEvent.UP_EXITED)
 
     def _detach(self) -> None:
-        """Let go of `up`'s pipes: it may end now, and need not read any more."""
+        """Close the pipes to `up`, which may exit now."""
         self._selector.unregister(0)
         null = os.open(os.devnull, os.O_RDWR)
         os.dup2(null, 0)
@@ -177,13 +182,13 @@ class Keeper:
     def _do(self, actions: list[Action]) -> None:
         for action in actions:
             match action:
-                case Start(machine):
+                case StartMachine(machine):
                     self._start(machine)
-                case Report(event, facts):
+                case Notify(event, facts):
                     with contextlib.suppress(OSError):
                         os.write(1, json.dumps({"event": event, **facts}).encode() + b"\n")
-                case End(why):
-                    self._ending = self._ending or why
+                case StopLab(reason):
+                    self._stop_reason = self._stop_reason or reason
         self._write_states()
 
     def _start(self, name: str) -> None:
@@ -196,7 +201,7 @@ class Keeper:
         self._selector.register(machine.console, selectors.EVENT_READ, lambda: self._console(machine))
 
     def _console(self, machine: _Machine) -> list[Action]:
-        if self._machines.get(machine.name) is not machine:  # replaced while its event was on the way
+        if self._machines.get(machine.name) is not machine:  # replaced after the selector returned its event
             return []
         lines = machine.read()
         now = time.monotonic()
@@ -204,11 +209,11 @@ class Keeper:
             self._selector.unregister(machine.console)
             del self._machines[machine.name]
             machine.end()
-            return self._policy.ended(machine.name, machine.complaint(), now)
-        return [action for line in lines for action in self._policy.line(machine.name, line, now)]
+            return self._fsm.on_exit(machine.name, machine.stderr_tail(), now)
+        return [action for line in lines for action in self._fsm.on_console_line(machine.name, line, now)]
 
     def _write_states(self) -> None:
-        text = json.dumps({name: asdict(state) for name, state in self._policy.states.items()})
+        text = json.dumps({name: asdict(state) for name, state in self._fsm.states.items()})
         if text != self._written:
             self._written = text
             Path(f"{STATES}.new").write_text(text)
@@ -216,9 +221,9 @@ class Keeper:
 
 
 def _plan() -> dict[str, Any]:
-    """Read the plan; once the lab is up it holds the ports that the machines were given."""
-    found: dict[str, Any] = json.loads(Path(PLAN).read_text())
-    return found
+    """Read the plan. After the lab is up it contains the forwarded ports of the machines."""
+    plan: dict[str, Any] = json.loads(Path(PLAN).read_text())
+    return plan
 
 
 def _listen(name: str) -> socket.socket:
@@ -229,33 +234,33 @@ def _listen(name: str) -> socket.socket:
     return listening
 
 
-def ask(directory: Path, request: str) -> None:
-    """Have the keeper of the lab in ``directory`` do ``request``, and wait until it is on its way."""
+def send_request(directory: Path, request: str) -> None:
+    """Send ``request`` to the supervisor of the lab in ``directory`` and wait for its confirmation."""
     try:
-        with connected(directory / _CONTROL, _ANSWER) as connection:
+        with connect_unix(directory / _CONTROL, _REQUEST_TIMEOUT) as connection:
             connection.sendall(request.encode())
-            answer = connection.recv(_CHUNK)
+            response = connection.recv(_CHUNK)
     except OSError as error:
-        raise LabError(f"the keeper of lab {directory.name} does not answer: {error}") from error
-    if not answer:
-        raise LabError(f"the keeper of lab {directory.name} does not understand {request}")
+        raise LabError(f"lab {directory.name}: no response from its supervisor: {error}") from error
+    if not response:
+        raise LabError(f"lab {directory.name}: its supervisor rejected {request}")
 
 
 def main() -> int:
-    """Become a process of its own, keep the lab, remove its directory."""
+    """Fork into the background, run the lab, remove its directory."""
     directory = Path(sys.argv[1])
     os.chdir(directory)
-    if os.fork():  # `up` waits for this one; the keeper itself is nobody's child, so nobody's zombie
+    if os.fork():  # `up` waits for this process; init reaps the supervisor
         os._exit(0)
-    Path(LOCK).write_text(f"{os.getpid()}\n")  # the lock itself was inherited, on an open descriptor
+    Path(LOCK).write_text(f"{os.getpid()}\n")  # the flock was inherited, on an open descriptor
     try:
-        why = Keeper().run()
+        reason = LabSupervisor().run()
     finally:
-        gone = directory.with_name(f"{_GONE}{directory.name}-{os.getpid()}")
+        removed = directory.with_name(f"{_REMOVED}{directory.name}-{os.getpid()}")
         with contextlib.suppress(OSError):
-            directory.rename(gone)
-        shutil.rmtree(gone, ignore_errors=True)
-    print(why, file=sys.stderr)
+            directory.rename(removed)
+        shutil.rmtree(removed, ignore_errors=True)
+    print(reason, file=sys.stderr)
     return 0
 
 

@@ -1,15 +1,15 @@
-"""What the keeper decides, without doing any of it: events in, actions out.
+"""The decisions of the supervisor as a pure state machine: events in, actions out.
 
-    start ──▶ every machine STARTING ──▶ all READY: "up" ──▶ committed ──▶ … ──▶ End
-                 │ silent for too long, or QEMU ended
-                 └▶ started once more (with the appliance everybody is: they hang on its hub), then "failed"
+    start ──▶ all machines STARTING ──▶ all READY: "up" ──▶ committed ──▶ … ──▶ StopLab
+                 │ boot timeout, or QEMU exited
+                 └▶ start it once more (the appliance: all machines, they use its hub), then "failed"
 
 Rules:
 
-1. Until `up` has committed, the lab is `up`'s: if `up` ends, however it ends, the lab ends.
-2. From then on it is its owner's, if it has one: when that process ends, the lab ends.
-3. Patience is counted from a machine's last milestone, not from its start: a loaded host is slow, not hung.
-4. When the lab is up, a machine that reboots or ends is the business of whoever did that to it.
+1. Until `up` commits, the lab ends when `up` ends, for whatever reason.
+2. After the commit, the lab ends with its owner process, if it has one.
+3. The boot timeout starts anew at each milestone of a machine: a slow host does not trigger it.
+4. After all machines were ready once, a machine that reboots or exits is not restarted.
 """
 
 from __future__ import annotations
@@ -21,14 +21,24 @@ from typing import Any
 
 from storagetest.lab.qemu import APPLIANCE
 
-__all__ = ["Action", "End", "Event", "Phase", "Policy", "Report", "Start", "State"]
+__all__ = [
+    "Action",
+    "LabEvent",
+    "MachinePhase",
+    "MachineState",
+    "Notify",
+    "StartMachine",
+    "StopLab",
+    "SupervisorFsm",
+]
 
-_ATTEMPTS = 2
+_MAX_ATTEMPTS = 2
 _MARK = "storagetest: "
+"""Prefix of a milestone on the console; see guest/boot.sh."""
 
 
-class Phase(StrEnum):
-    """Where a machine is."""
+class MachinePhase(StrEnum):
+    """Phase of a machine."""
 
     STARTING = "starting"
     READY = "ready"
@@ -37,10 +47,10 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class State:
-    """A machine as the keeper knows it; ``boots`` counts how often it became ready."""
+class MachineState:
+    """State of a machine. ``boots`` counts how often it became ready; ``since`` is when ``milestone`` was."""
 
-    phase: Phase = Phase.STARTING
+    phase: MachinePhase = MachinePhase.STARTING
     attempts: int = 0
     boots: int = 0
     since: float = 0.0
@@ -48,45 +58,45 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
-    """Start this machine, ending what runs of it."""
+class StartMachine:
+    """Start a machine; kill its QEMU first if it runs."""
 
     machine: str
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """Tell `up`."""
+class Notify:
+    """Send an event to `up`."""
 
     event: str
     facts: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class End:
-    """End all machines, remove the lab's directory, end."""
+class StopLab:
+    """Kill all machines, remove the lab's directory, exit."""
 
-    why: str
-
-
-Action = Start | Report | End
+    reason: str
 
 
-class Event(Enum):
-    """What can happen to the whole lab."""
+Action = StartMachine | Notify | StopLab
+
+
+class LabEvent(Enum):
+    """Events that concern the whole lab; the value of those that end it is the reason."""
 
     COMMITTED = "committed"
-    UP_LEFT = "`up` ended before the lab was up"
-    OWNER_ENDED = "the process that owns the lab ended"
-    ASKED = "asked to end"
+    UP_EXITED = "`up` ended before the lab was up"
+    OWNER_EXITED = "the owner process of the lab ended"
+    STOP_REQUESTED = "stop requested"
 
 
-class Policy:
-    """The decisions for one lab. ``now`` is a monotonic clock's reading in seconds."""
+class SupervisorFsm:
+    """State machine of one lab. ``now`` is a monotonic time and ``boot_timeout`` a duration, in seconds."""
 
-    def __init__(self, machines: Iterable[str], patience: float) -> None:
-        self.states = dict.fromkeys(machines, State())
-        self._patience = patience
+    def __init__(self, machines: Iterable[str], boot_timeout: float) -> None:
+        self.states = dict.fromkeys(machines, MachineState())
+        self._boot_timeout = boot_timeout
         self._up = False
         self._committed = False
 
@@ -94,17 +104,17 @@ class Policy:
         """Return the first actions."""
         return self._start(list(self.states), now)
 
-    def lab(self, event: Event) -> list[Action]:
-        """Return what follows from an event of the whole lab."""
-        if event is Event.COMMITTED:
+    def on_lab_event(self, event: LabEvent) -> list[Action]:
+        """Handle an event of the whole lab."""
+        if event is LabEvent.COMMITTED:
             self._committed = True
             return []
-        if event is Event.UP_LEFT and self._committed:
+        if event is LabEvent.UP_EXITED and self._committed:
             return []
-        return [End(event.value)]
+        return [StopLab(event.value)]
 
-    def line(self, machine: str, text: str, now: float) -> list[Action]:
-        """Return what follows from a line on a machine's console."""
+    def on_console_line(self, machine: str, text: str, now: float) -> list[Action]:
+        """Handle a line on a machine's console."""
         _, mark, rest = text.partition(_MARK)
         if not mark:
             return []
@@ -112,59 +122,60 @@ class Policy:
         state = replace(self.states[machine], since=now, milestone=rest.strip())
         self.states[machine] = state
         if word == "failed:":
-            self.states[machine] = replace(state, phase=Phase.FAILED)
+            self.states[machine] = replace(state, phase=MachinePhase.FAILED)
             return [] if self._up else self._give_up(machine, more)
         if word == "kernel":
-            self.states[machine] = replace(state, phase=Phase.STARTING)
+            self.states[machine] = replace(state, phase=MachinePhase.STARTING)
         if word != "ready":
             return []
-        self.states[machine] = replace(state, phase=Phase.READY, boots=state.boots + 1)
-        actions: list[Action] = [Report("ready", {"machine": machine})]
-        if not self._up and all(other.phase is Phase.READY for other in self.states.values()):
+        self.states[machine] = replace(state, phase=MachinePhase.READY, boots=state.boots + 1)
+        actions: list[Action] = [Notify("ready", {"machine": machine})]
+        if not self._up and all(other.phase is MachinePhase.READY for other in self.states.values()):
             self._up = True
-            actions.append(Report("up", {}))
+            actions.append(Notify("up", {}))
         return actions
 
-    def ended(self, machine: str, complaint: str, now: float) -> list[Action]:
-        """Return what follows from the end of a machine's QEMU."""
-        self.states[machine] = replace(self.states[machine], phase=Phase.ENDED)
-        return [] if self._up else self._retry(machine, f"QEMU ended: {complaint}", now)
+    def on_exit(self, machine: str, stderr: str, now: float) -> list[Action]:
+        """Handle the exit of a machine's QEMU."""
+        self.states[machine] = replace(self.states[machine], phase=MachinePhase.ENDED)
+        return [] if self._up else self._retry(machine, f"QEMU exited: {stderr}", now)
 
     def power_on(self, machine: str, now: float) -> list[Action]:
-        """Return what follows from somebody asking for a machine whose QEMU has ended."""
-        return self._start([machine], now) if self.states[machine].phase is Phase.ENDED else []
+        """Handle a request to start a machine; without effect unless its QEMU has exited."""
+        return self._start([machine], now) if self.states[machine].phase is MachinePhase.ENDED else []
 
-    def tick(self, now: float) -> list[Action]:
-        """Return what follows from nothing having happened until ``now``."""
+    def on_timer(self, now: float) -> list[Action]:
+        """Handle the time ``now``: restart a machine whose boot timeout is over."""
         for machine, state in self.states.items():
-            if self._watched(state) and now >= state.since + self._patience:
-                return self._retry(machine, f"silent for {self._patience:g} s after {state.milestone!r}", now)
+            if self._has_timeout(state) and now >= state.since + self._boot_timeout:
+                reason = f"no milestone within {self._boot_timeout:g} s after {state.milestone!r}"
+                return self._retry(machine, reason, now)
         return []
 
-    def next_tick(self) -> float | None:
-        """Return when :meth:`tick` has something to say at the earliest."""
+    def next_timeout(self) -> float | None:
+        """Return the time of the next boot timeout, or None."""
         return min(
-            (state.since + self._patience for state in self.states.values() if self._watched(state)),
+            (state.since + self._boot_timeout for state in self.states.values() if self._has_timeout(state)),
             default=None,
         )
 
-    def _watched(self, state: State) -> bool:
-        return not self._up and state.phase is Phase.STARTING
+    def _has_timeout(self, state: MachineState) -> bool:
+        return not self._up and state.phase is MachinePhase.STARTING
 
     def _start(self, machines: list[str], now: float) -> list[Action]:
         for machine in machines:
             self.states[machine] = replace(
-                self.states[machine], phase=Phase.STARTING, since=now, milestone="power on"
+                self.states[machine], phase=MachinePhase.STARTING, since=now, milestone="power on"
             )
-        return [Start(machine) for machine in machines]
+        return [StartMachine(machine) for machine in machines]
 
-    def _retry(self, machine: str, why: str, now: float) -> list[Action]:
+    def _retry(self, machine: str, reason: str, now: float) -> list[Action]:
         attempts = self.states[machine].attempts + 1
-        if attempts >= _ATTEMPTS:
-            return self._give_up(machine, why)
+        if attempts >= _MAX_ATTEMPTS:
+            return self._give_up(machine, reason)
         self.states[machine] = replace(self.states[machine], attempts=attempts)
         again = list(self.states) if machine == APPLIANCE else [machine]
-        return [Report("retry", {"machine": machine, "why": why}), *self._start(again, now)]
+        return [Notify("retry", {"machine": machine, "reason": reason}), *self._start(again, now)]
 
-    def _give_up(self, machine: str, why: str) -> list[Action]:
-        return [Report("failed", {"machine": machine, "why": why}), End(f"{machine}: {why}")]
+    def _give_up(self, machine: str, reason: str) -> list[Action]:
+        return [Notify("failed", {"machine": machine, "reason": reason}), StopLab(f"{machine}: {reason}")]

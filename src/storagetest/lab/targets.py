@@ -1,7 +1,7 @@
-"""The ready targets.yaml of a lab: text for a program to read and for a person to learn from.
+"""Write the targets.yaml of a lab, with comments that explain the format.
 
-For labs of one shape it is the same text on every machine and every time: addresses are the lab's own, what
-differs (keys, ports, passwords) is in files of the lab's directory, and paths are written with ``~``.
+Labs with equal parameters have the same text on every host: addresses are fixed, keys, ports and passwords
+are in files of the lab's directory, and paths begin with ``~``.
 """
 
 from __future__ import annotations
@@ -10,32 +10,42 @@ import json
 import re
 from pathlib import Path
 
-from storagetest.lab.paths import tilde
-from storagetest.lab.services import Secret, Target, Value, Wire
+from storagetest.lab.paths import shorten_home
+from storagetest.lab.services import ForwardedPort, Secret, Target, YamlValue
 
 __all__ = ["targets_yaml"]
 
-# What needs no quotes: a word or a path, a qualified name, an IPv4 address (LNet's NIDs end in @tcp).
+# Strings without quotes: a word or a path, a qualified name, an IPv4 address (LNet's NIDs end in @tcp).
 _PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_./-]*(:[A-Za-z0-9_./-]+)*|\d+(\.\d+){3}(@[a-z0-9]+)?")
-_WORDS = {"true", "false", "yes", "no", "on", "off", "null", "y", "n"}  # not strings to every YAML parser
+_WORDS = {
+    "true",
+    "false",
+    "yes",
+    "no",
+    "on",
+    "off",
+    "null",
+    "y",
+    "n",
+}  # YAML 1.1 parsers read these as booleans or null
 _HEAD = """\
-# The targets of the lab `{name}` ({shape}), written by `storagetest lab up`.
-# A copy of this file is a good start for targets of your own.
+# The targets of the lab `{name}` ({spec}), written by `storagetest lab up`.
+# Copy this file and edit it to test other targets.
 version: 1
 
-# Clients attach a target and put load on it. The lab's are reached over SSH.
+# Clients attach targets and generate load. The lab's clients are reached over SSH.
 clients:
 {clients}
-# Servers may be looked at while load runs, and be broken by a fault. Leave out what is not yours to break.
+# Servers can be monitored under load, and fault tests can break them. List only servers that may be broken.
 servers:
   appliance: {appliance}
 
-# Targets are what is tested. Each combination of a matrix is one variant of its target.
-targets:{nothing}
+# Targets are tested. Each combination of a matrix is one variant of its target.
+targets:{empty}
 """
 _TAIL = """
-# Gates: what a figure must be, judged on its confidence interval. The lab is emulated, so these only say that
-# something moves. On real hardware they are the point of the exercise: p99 <= 5ms, bandwidth >= 900MiB/s.
+# Gates: thresholds for metrics, compared with their confidence interval. These are low, because the lab may
+# be emulated. Typical gates on real hardware: p99 <= 5ms, bandwidth >= 900MiB/s.
 thresholds:
   small-random-write: [iops >= 20]
   small-random-read: [iops >= 20]
@@ -44,20 +54,20 @@ thresholds:
 
 
 def targets_yaml(
-    name: str, shape: str, directory: Path, clients: list[str], targets: tuple[Target, ...]
+    name: str, spec: str, directory: Path, clients: list[str], targets: tuple[Target, ...]
 ) -> str:
     """Return the text of targets.yaml for a lab in ``directory``."""
-    config = tilde(directory / "ssh_config")
+    config = shorten_home(directory / "ssh_config")
 
-    def reach(host: str) -> str:
+    def ssh_host(host: str) -> str:
         return f"{{transport: ssh, address: {host}, ssh_config: {config}}}"
 
     head = _HEAD.format(
         name=name,
-        shape=shape,
-        clients="".join(f"  {client}: {reach(client)}\n" for client in clients),
-        appliance=reach("appliance"),
-        nothing="" if targets and clients else " {}",
+        spec=spec,
+        clients="".join(f"  {client}: {ssh_host(client)}\n" for client in clients),
+        appliance=ssh_host("appliance"),
+        empty="" if targets and clients else " {}",
     )
     return head + "\n".join(_target(target, directory) for target in targets if clients) + _TAIL
 
@@ -68,13 +78,13 @@ def _target(target: Target, directory: Path) -> str:
     return f"{comment}  {target.name}:\n{''.join(lines)}"
 
 
-def _flow(value: Value, directory: Path) -> str:
+def _flow(value: YamlValue, directory: Path) -> str:
     """Return ``value`` in YAML's flow style."""
     match value:
         case Secret():
-            return _string(f"${{file:{tilde(directory / value.name)}}}")
-        case Wire():
-            return _string(f"${{file:{tilde(directory / value.file)}}}")
+            return _string(f"${{file:{shorten_home(directory / value.name)}}}")
+        case ForwardedPort():
+            return _string(f"${{file:{shorten_home(directory / value.file)}}}")
         case bool():
             return str(value).lower()
         case int():

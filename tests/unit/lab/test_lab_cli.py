@@ -1,4 +1,4 @@
-"""Bad input to `storagetest lab` is one clear sentence."""
+"""Errors and warnings of `storagetest lab`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 
 import pytest
 
+from storagetest.lab import roles
 from storagetest.lab.cli import add_parser
 
 
@@ -17,37 +18,47 @@ def run(*argv: str) -> int:
 
 
 @pytest.fixture(autouse=True)
-def empty(monkeypatch, tmp_path):
+def empty_directories(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 @pytest.mark.parametrize(
-    ("argv", "sentence"),
+    ("argv", "message"),
     [
         (
             ["up", "--appliance", "nas"],
-            "no appliance is called 'nas'; there are: alternate, bare, kernel, smb",
+            f"--appliance nas: unknown role. Known roles: {', '.join(roles.names())}.",
         ),
-        (["up", "--clients", "-1"], "a lab has up to 64 clients: not -1"),
+        (["up", "--clients", "-1"], "--clients -1: use 0 to 64"),
         (
             ["up", "--name", "A b"],
-            "a lab's name has up to 32 lower-case letters, digits and dashes: not 'A b'",
+            "invalid lab name 'A b': use up to 32 lower-case letters, digits and dashes",
         ),
-        (["up", "--overlay", "/nowhere"], "/nowhere is not a directory, so it cannot be an overlay"),
+        (["up", "--overlay", "/nowhere"], "--overlay /nowhere: not a directory"),
         (["status"], "lab default is not up"),
-        (["ssh", "client1", "--", "true"], "lab default is not up: `storagetest lab up` starts it"),
+        (["ssh", "client1", "--", "true"], "lab default is not up. Run `storagetest lab up`."),
         (
             ["image", "--print-kernel"],
-            "the image is not built yet: `storagetest lab image --appliance kernel --build` builds it",
+            "the image is not built yet. Run `storagetest lab image --appliance kernel --build`.",
         ),
     ],
 )
-def test_one_sentence(capsys, argv, sentence):
+def test_an_error_is_one_line(capsys, argv, message):
     assert run(*argv) == 2
-    assert capsys.readouterr() == ("", f"storagetest lab: {sentence}\n")
+    assert capsys.readouterr() == ("", f"storagetest lab: {message}\n")
 
 
-def test_down_of_what_is_not_up_is_no_error(capsys):
+def test_down_without_a_lab_is_no_error(capsys):
     assert run("down", "--name", "x") == 0
     assert capsys.readouterr().err == "lab x is not up\n"
+
+
+@pytest.mark.parametrize(("old", "new"), roles.RENAMED.items())
+def test_a_former_role_name_is_accepted_with_a_warning(capsys, old, new):
+    assert run("image", "--appliance", old) == 2
+    warning, error = capsys.readouterr().err.splitlines()
+    assert warning.startswith("storagetest lab: warning: --appliance: ")
+    assert old in warning
+    assert new in warning
+    assert f"--appliance {new} --build" in error

@@ -1,4 +1,4 @@
-"""Building images and packing overlays: whole or not at all, once, and named by what they are made of."""
+"""Image builds and overlays: complete or absent, built once, named by the hash of their recipe."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from storagetest.errors import LabError
-from storagetest.lab import accel, image, overlays, roles
+from storagetest.lab import image, kvm, overlays
 from storagetest.lab.paths import package_root
 from storagetest.polling import wait_until
 
@@ -30,7 +30,7 @@ def cache(monkeypatch, tmp_path) -> Path:
 
 @pytest.fixture
 def fake(monkeypatch, tmp_path):
-    """A mmdebstrap that runs a shell script instead, and what a tiny tree looks like."""
+    """Install a fake mmdebstrap that runs a shell script; tree.tar is a minimal image tree."""
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w") as tar:
         for name, data in {
@@ -59,7 +59,7 @@ def left(cache: Path) -> list[str]:
     return sorted(path.name for path in (cache / "images").iterdir())
 
 
-def test_the_hash_is_of_all_that_makes_an_image():
+def test_the_hash_covers_the_whole_recipe():
     assert TINY.hash() == replace(TINY).hash()
     others = {
         replace(TINY, packages=("two",)).hash(),
@@ -71,40 +71,33 @@ def test_the_hash_is_of_all_that_makes_an_image():
     assert len(others | {TINY.hash()}) == 6
 
 
-def test_mmdebstrap_is_given_the_hosts_sources_and_no_mirror_of_ours():
-    argv = image.mmdebstrap_argv(image.RECIPES["bookworm"], ["/w/host.list"])
+def test_mmdebstrap_gets_the_hosts_sources_and_no_fixed_mirror():
+    argv = image.mmdebstrap_argv(image.Recipe.of("bookworm", (), ()), ["/w/host.list"])
     assert argv[-3:] == ["bookworm", "-", "/w/host.list"]
     assert not [argument for argument in argv if "://" in argument]
 
 
-def test_what_would_not_be_installed_beside_the_others_is_laid_over_them():
+def test_conflicting_packages_are_only_unpacked():
     argv = image.mmdebstrap_argv(replace(TINY, unpacked=("two", "three")), [])
     assert "--include=one" in argv
     hooks = [argument for argument in argv if argument.startswith("--customize-hook=")]
     assert ["two" in hooks[0], "three" in hooks[1], len(hooks)] == [True, True, 3]
 
 
-def test_every_role_has_a_release_with_an_image():
-    found = {name: roles.load(name).recipe.suite for name in roles.names()}
-    assert found["kernel"] == "bookworm"
-    assert found["smb"] == "trixie"
-    assert len({recipe.hash() for recipe in image.RECIPES.values()}) == len(image.RECIPES)
-
-
 def test_an_image_is_built_and_found(cache, fake):
     fake("cat tree.tar")
-    said: list[str] = []
-    built = image.build(TINY, said.append)
+    messages: list[str] = []
+    built = image.build(TINY, messages.append)
     assert built == image.find(TINY)
     assert built.kernel_release == "1.0"
     assert built.kernel.read_bytes() == b"kernel"
     assert b"modules/00-squashfs.ko" in built.initrd.read_bytes()
     assert left(cache) == [".lock", TINY.hash()]
-    assert image.build(TINY, said.append) == built
-    assert len(said) == 2
+    assert image.build(TINY, messages.append) == built
+    assert len(messages) == 2
 
 
-def test_a_damaged_image_is_not_used_but_built_anew(cache, fake, tmp_path):
+def test_a_damaged_image_is_rebuilt(cache, fake, tmp_path):
     fake("cat tree.tar")
     built = image.build(TINY, lambda _: None)
     built.rootfs.write_bytes(b"short")
@@ -113,7 +106,7 @@ def test_a_damaged_image_is_not_used_but_built_anew(cache, fake, tmp_path):
     assert (tmp_path / "runs").read_text() == "run\nrun\n"
 
 
-def test_a_build_that_fails_says_why_and_leaves_nothing(cache, fake):
+def test_a_failed_build_has_the_tools_stderr_and_leaves_nothing(cache, fake):
     fake("echo 'E: no network' >&2; exit 1")
     with pytest.raises(LabError, match="E: no network"):
         image.build(TINY, lambda _: None)
@@ -121,7 +114,7 @@ def test_a_build_that_fails_says_why_and_leaves_nothing(cache, fake):
     assert image.find(TINY) is None
 
 
-def test_two_who_build_at_once_build_once(cache, fake, tmp_path):
+def test_concurrent_builds_build_once(cache, fake, tmp_path):
     fake("sleep 0.5; cat tree.tar")
     builders = [threading.Thread(target=image.build, args=(TINY, lambda _: None)) for _ in range(3)]
     for builder in builders:
@@ -132,7 +125,7 @@ def test_two_who_build_at_once_build_once(cache, fake, tmp_path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_an_interrupted_build_leaves_nothing_that_counts(cache, fake, tmp_path, number):
+def test_an_interrupted_build_leaves_no_image(cache, fake, tmp_path, number):
     fake("echo $$ >pid; exec sleep 60")
     program = f"from storagetest.lab import image\nimage.build(image.{TINY!r}, print)"
     with subprocess.Popen(
@@ -155,7 +148,7 @@ def test_an_interrupted_build_leaves_nothing_that_counts(cache, fake, tmp_path, 
     assert left(cache) == [".lock", TINY.hash()]
 
 
-def test_missing_tools_come_with_their_packages(cache, monkeypatch, tmp_path):
+def test_missing_tools_are_an_error_with_their_packages(cache, monkeypatch, tmp_path):
     monkeypatch.setattr("shutil.which", lambda *_, **__: None)
     with pytest.raises(LabError, match="apt-get install mmdebstrap squashfs-tools"):
         image.build(TINY, lambda _: None)
@@ -169,7 +162,7 @@ def tree(path: Path, **files: str) -> Path:
     return path
 
 
-def test_an_overlay_is_known_by_what_is_in_it(tmp_path):
+def test_an_overlays_hash_covers_content_and_modes(tmp_path):
     first = overlays.describe(tree(tmp_path / "a", usr__sbin__tool="x"))
     assert overlays.describe(tree(tmp_path / "b", usr__sbin__tool="x")).hash == first.hash
     assert overlays.describe(tree(tmp_path / "c", usr__sbin__tool="y")).hash != first.hash
@@ -177,18 +170,18 @@ def test_an_overlay_is_known_by_what_is_in_it(tmp_path):
     assert overlays.describe(tmp_path / "a").hash != first.hash
 
 
-def test_what_cannot_be_an_overlay_is_refused(tmp_path):
+def test_unusable_overlays_are_rejected(tmp_path):
     with pytest.raises(LabError, match="not a directory"):
         overlays.describe(tmp_path / "nowhere")
-    with pytest.raises(LabError, match="put its files under usr/sbin/"):
+    with pytest.raises(LabError, match="Move its files to usr/sbin/"):
         overlays.describe(tree(tmp_path, sbin__tool="x"))
 
 
-def test_modules_for_another_kernel_are_refused(cache, fake, tmp_path):
+def test_modules_for_another_kernel_are_rejected(cache, fake, tmp_path):
     fake("cat tree.tar")
     built = image.build(TINY, lambda _: None)
     overlay = overlays.describe(tree(tmp_path / "o", usr__lib__modules__9__x="x"))
-    with pytest.raises(LabError, match=r"modules are for Linux 9; the image has 1\.0"):
+    with pytest.raises(LabError, match=r"modules are for Linux 9, but the image has 1\.0"):
         overlays.pack(overlay, built, lambda _: None)
     assert list((cache / "overlays").iterdir()) == []
 
@@ -197,16 +190,16 @@ def test_an_overlay_is_packed_once(cache, fake, tmp_path):
     fake("cat tree.tar")
     built = image.build(TINY, lambda _: None)
     overlay = overlays.describe(tree(tmp_path / "o", usr__sbin__tool="x"))
-    said: list[str] = []
-    packed = overlays.pack(overlay, built, said.append)
-    assert overlays.pack(overlay, built, said.append) == packed
-    assert len(said) == 1
+    messages: list[str] = []
+    packed = overlays.pack(overlay, built, messages.append)
+    assert overlays.pack(overlay, built, messages.append) == packed
+    assert len(messages) == 1
     assert packed.read_bytes()[:4] == b"hsqs"
 
 
-def test_a_guest_that_greets_means_kvm_and_silence_means_emulation():
-    assert accel.judge("…\r\nstoragetest: a guest runs\r\n", "").kvm
-    silent = accel.judge("", "")
+def test_the_probes_output_decides_between_kvm_and_emulation():
+    assert kvm.parse_probe("…\r\nstoragetest: a guest runs\r\n", "").kvm
+    silent = kvm.parse_probe("", "")
     assert not silent.kvm
-    assert "does not start within" in silent.detail
-    assert accel.judge("", "qemu: failed to set MSR\nmore").detail == "qemu: failed to set MSR"
+    assert "no guest output within" in silent.detail
+    assert kvm.parse_probe("", "qemu: failed to set MSR\nmore").detail == "qemu: failed to set MSR"

@@ -1,4 +1,4 @@
-"""The machines' command lines: one hub, no guessed port, no absolute socket path."""
+"""QEMU command lines: one hub, ports chosen by the kernel, relative socket paths."""
 
 from __future__ import annotations
 

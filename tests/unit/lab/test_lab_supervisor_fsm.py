@@ -1,107 +1,116 @@
-"""What the keeper decides, event by event."""
+"""Decisions of the supervisor, event by event."""
 
 from __future__ import annotations
 
 import pytest
 
-from storagetest.lab.policy import End, Event, Phase, Policy, Report, Start
+from storagetest.lab.supervisor_fsm import (
+    LabEvent,
+    MachinePhase,
+    Notify,
+    StartMachine,
+    StopLab,
+    SupervisorFsm,
+)
 
 MACHINES = ["appliance", "client1", "client2"]
 
 
 @pytest.fixture
-def policy() -> Policy:
-    policy = Policy(MACHINES, patience=10)
-    assert policy.begin(0) == [Start(machine) for machine in MACHINES]
-    return policy
+def fsm() -> SupervisorFsm:
+    fsm = SupervisorFsm(MACHINES, boot_timeout=10)
+    assert fsm.begin(0) == [StartMachine(machine) for machine in MACHINES]
+    return fsm
 
 
-def ready(policy: Policy, *machines: str, now: float = 1) -> list:
-    return [action for machine in machines for action in policy.line(machine, "storagetest: ready", now)]
+def ready(fsm: SupervisorFsm, *machines: str, now: float = 1) -> list:
+    lines = [fsm.on_console_line(machine, "storagetest: ready", now) for machine in machines]
+    return [action for actions in lines for action in actions]
 
 
-def test_up_is_told_once_when_the_last_machine_is_ready(policy):
-    assert ready(policy, "client1", "appliance") == [
-        Report("ready", {"machine": "client1"}),
-        Report("ready", {"machine": "appliance"}),
+def test_up_is_sent_once_when_the_last_machine_is_ready(fsm):
+    assert ready(fsm, "client1", "appliance") == [
+        Notify("ready", {"machine": "client1"}),
+        Notify("ready", {"machine": "appliance"}),
     ]
-    assert ready(policy, "client2")[-1] == Report("up", {})
-    assert policy.next_tick() is None
-    assert ready(policy, "client2") == [Report("ready", {"machine": "client2"})]
+    assert ready(fsm, "client2")[-1] == Notify("up", {})
+    assert fsm.next_timeout() is None
+    assert ready(fsm, "client2") == [Notify("ready", {"machine": "client2"})]
 
 
-def test_other_lines_of_the_console_mean_nothing(policy):
-    assert policy.line("client1", "[    0.000000] Linux version 6.1", 1) == []
-    assert policy.states["client1"].milestone == "power on"
+def test_other_console_lines_are_ignored(fsm):
+    assert fsm.on_console_line("client1", "[    0.000000] Linux version 6.1", 1) == []
+    assert fsm.states["client1"].milestone == "power on"
 
 
-def test_patience_counts_from_the_last_milestone(policy):
-    assert policy.next_tick() == 10
+def test_the_boot_timeout_starts_at_the_last_milestone(fsm):
+    assert fsm.next_timeout() == 10
     for machine in MACHINES:
-        policy.line(machine, "storagetest: kernel", 8)
-    assert policy.next_tick() == 18
-    assert policy.tick(17.9) == []
-    assert policy.tick(18) != []
+        fsm.on_console_line(machine, "storagetest: kernel", 8)
+    assert fsm.next_timeout() == 18
+    assert fsm.on_timer(17.9) == []
+    assert fsm.on_timer(18) != []
 
 
-def test_a_silent_client_is_started_once_more_alone(policy):
-    ready(policy, "appliance", "client1")
-    report, start = policy.tick(10)
-    assert report == Report("retry", {"machine": "client2", "why": "silent for 10 s after 'power on'"})
-    assert start == Start("client2")
-    assert policy.next_tick() == 20
-    failed, end = policy.tick(20)
+def test_a_client_without_milestones_is_restarted_once(fsm):
+    ready(fsm, "appliance", "client1")
+    notify, start = fsm.on_timer(10)
+    reason = "no milestone within 10 s after 'power on'"
+    assert notify == Notify("retry", {"machine": "client2", "reason": reason})
+    assert start == StartMachine("client2")
+    assert fsm.next_timeout() == 20
+    failed, end = fsm.on_timer(20)
     assert failed.event == "failed"
-    assert isinstance(end, End)
+    assert isinstance(end, StopLab)
 
 
-def test_with_a_silent_appliance_everybody_starts_once_more(policy):
-    ready(policy, "client1", "client2")
-    actions = policy.tick(10)
-    assert actions[1:] == [Start(machine) for machine in MACHINES]
-    assert all(state.phase is Phase.STARTING for state in policy.states.values())
-    assert policy.states["client1"].attempts == 0
+def test_an_appliance_without_milestones_restarts_all_machines(fsm):
+    ready(fsm, "client1", "client2")
+    actions = fsm.on_timer(10)
+    assert actions[1:] == [StartMachine(machine) for machine in MACHINES]
+    assert all(state.phase is MachinePhase.STARTING for state in fsm.states.values())
+    assert fsm.states["client1"].attempts == 0
 
 
-def test_a_qemu_that_ends_at_once_is_tried_once_more(policy):
-    assert policy.ended("client1", "no such CPU", 1)[1:] == [Start("client1")]
-    failed, _ = policy.ended("client1", "no such CPU", 2)
-    assert failed == Report("failed", {"machine": "client1", "why": "QEMU ended: no such CPU"})
+def test_a_qemu_that_exits_is_restarted_once(fsm):
+    assert fsm.on_exit("client1", "no such CPU", 1)[1:] == [StartMachine("client1")]
+    failed, _ = fsm.on_exit("client1", "no such CPU", 2)
+    assert failed == Notify("failed", {"machine": "client1", "reason": "QEMU exited: no such CPU"})
 
 
-def test_a_service_that_fails_fails_the_lab_and_is_not_tried_again(policy):
-    failed, end = policy.line("appliance", "storagetest: failed: samba: no space", 3)
-    assert failed == Report("failed", {"machine": "appliance", "why": "samba: no space"})
-    assert end == End("appliance: samba: no space")
+def test_a_failed_service_fails_the_lab_without_retry(fsm):
+    failed, end = fsm.on_console_line("appliance", "storagetest: failed: samba: no space", 3)
+    assert failed == Notify("failed", {"machine": "appliance", "reason": "samba: no space"})
+    assert end == StopLab("appliance: samba: no space")
 
 
-def test_the_lab_is_ups_until_it_commits(policy):
-    assert policy.lab(Event.UP_LEFT) == [End(Event.UP_LEFT.value)]
-    assert policy.lab(Event.COMMITTED) == []
-    assert policy.lab(Event.UP_LEFT) == []
-    assert policy.lab(Event.OWNER_ENDED) == [End(Event.OWNER_ENDED.value)]
-    assert policy.lab(Event.ASKED) == [End(Event.ASKED.value)]
+def test_before_the_commit_the_end_of_up_ends_the_lab(fsm):
+    assert fsm.on_lab_event(LabEvent.UP_EXITED) == [StopLab(LabEvent.UP_EXITED.value)]
+    assert fsm.on_lab_event(LabEvent.COMMITTED) == []
+    assert fsm.on_lab_event(LabEvent.UP_EXITED) == []
+    assert fsm.on_lab_event(LabEvent.OWNER_EXITED) == [StopLab(LabEvent.OWNER_EXITED.value)]
+    assert fsm.on_lab_event(LabEvent.STOP_REQUESTED) == [StopLab(LabEvent.STOP_REQUESTED.value)]
 
 
-def test_when_it_is_up_reboots_and_deaths_are_only_noted(policy):
-    ready(policy, *MACHINES)
-    assert policy.line("appliance", "storagetest: kernel", 50) == []
-    assert policy.states["appliance"].phase is Phase.STARTING
-    assert policy.tick(500) == []
-    ready(policy, "appliance", now=501)
-    assert policy.states["appliance"].boots == 2
-    assert policy.ended("client1", "killed", 502) == []
-    assert policy.states["client1"].phase is Phase.ENDED
-    assert policy.line("client2", "storagetest: failed: client: x", 503) == []
-    assert policy.states["client2"].phase is Phase.FAILED
+def test_after_up_reboots_and_exits_are_only_recorded(fsm):
+    ready(fsm, *MACHINES)
+    assert fsm.on_console_line("appliance", "storagetest: kernel", 50) == []
+    assert fsm.states["appliance"].phase is MachinePhase.STARTING
+    assert fsm.on_timer(500) == []
+    ready(fsm, "appliance", now=501)
+    assert fsm.states["appliance"].boots == 2
+    assert fsm.on_exit("client1", "killed", 502) == []
+    assert fsm.states["client1"].phase is MachinePhase.ENDED
+    assert fsm.on_console_line("client2", "storagetest: failed: client: x", 503) == []
+    assert fsm.states["client2"].phase is MachinePhase.FAILED
 
 
-def test_only_a_machine_that_is_off_is_powered_on(policy):
-    ready(policy, *MACHINES)
-    assert policy.power_on("client1", 60) == []
-    policy.ended("client1", "quit", 61)
-    assert policy.power_on("client1", 62) == [Start("client1")]
-    assert policy.states["client1"].phase is Phase.STARTING
-    assert policy.next_tick() is None
-    ready(policy, "client1", now=70)
-    assert policy.states["client1"].boots == 2
+def test_only_an_ended_machine_is_powered_on(fsm):
+    ready(fsm, *MACHINES)
+    assert fsm.power_on("client1", 60) == []
+    fsm.on_exit("client1", "quit", 61)
+    assert fsm.power_on("client1", 62) == [StartMachine("client1")]
+    assert fsm.states["client1"].phase is MachinePhase.STARTING
+    assert fsm.next_timeout() is None
+    ready(fsm, "client1", now=70)
+    assert fsm.states["client1"].boots == 2

@@ -1,4 +1,4 @@
-"""Texts that are written for others, and texts of others that are read."""
+"""Files that the lab writes for other programs, and output of other programs that it parses."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from storagetest.errors import LabError
-from storagetest.lab import aptsources, paths, qmp, roles, ssh, status
+from storagetest.lab import apt_sources, paths, qmp, roles, ssh, status
 from storagetest.lab.services import Target
-from storagetest.lab.status import HostStatus, LabStatus, Shape
+from storagetest.lab.status import HostStatus, LabSpec, LabStatus
 from storagetest.lab.targets import targets_yaml
 
 CLIENTS = ["client1", "client2"]
@@ -26,11 +26,11 @@ def home(monkeypatch, tmp_path) -> Path:
 
 
 def text(role: str, clients: list[str] = CLIENTS) -> str:
-    return targets_yaml("default", "a shape", paths.lab_dir("default"), clients, roles.load(role).targets)
+    return targets_yaml("default", "a spec", paths.lab_dir("default"), clients, roles.load(role).targets)
 
 
 @pytest.mark.parametrize("role", roles.names())
-def test_the_targets_are_yaml_and_hold_neither_a_secret_nor_this_home(home, role):
+def test_the_targets_are_yaml_without_secrets_and_home_directory(home, role):
     found = yaml.safe_load(text(role))
     assert set(found) >= {"version", "clients", "servers", "targets"}
     for target in found["targets"].values():
@@ -52,18 +52,18 @@ def test_the_default_labs_targets(home):
     assert {"smb", "smb-signed", "smb-encrypted", "iscsi-chap"} <= set(found)
 
 
-def test_a_lab_without_clients_has_targets_for_nobody(home):
+def test_a_lab_without_clients_has_no_targets(home):
     assert yaml.safe_load(text("kernel", []))["targets"] == {}
 
 
-def test_a_lab_has_the_clients_it_has(home):
+def test_the_clients_are_listed(home):
     assert set(yaml.safe_load(text("kernel", ["client1"]))["clients"]) == {"client1"}
     eight = [f"client{number}" for number in range(1, 9)]
     assert list(yaml.safe_load(text("kernel", eight))["clients"]) == eight
 
 
 @pytest.mark.parametrize("value", ["yes", "4.1", "a b", "", "a: b", "#x", "~", "10.77.0.1", "1e3", "a:b"])
-def test_every_string_comes_back_as_that_string(home, value):
+def test_every_string_survives_a_round_trip(home, value):
     target = Target("t", {"value": value, "in": [value, {"deeper": value}]})
     found = yaml.safe_load(targets_yaml("n", "s", Path("/d"), CLIENTS, (target,)))["targets"]["t"]
     assert found == {"value": value, "in": [value, {"deeper": value}]}
@@ -83,12 +83,12 @@ def test_known_hosts_go_by_port():
     )
 
 
-def test_quoting_is_done_once():
+def test_ssh_arguments_are_quoted_once():
     assert ssh.argv(Path("c"), "client1", ["echo", "a b", "$x"])[-2:] == ["--", "echo 'a b' '$x'"]
     assert ssh.argv(Path("c"), "client1", []) == ["ssh", "-F", "c", "client1"]
 
 
-def test_usernet_as_qemu_prints_it():
+def test_parse_usernet():
     printed = (
         "Hub -1 (admin):\r\n"
         "  Protocol[State]    FD  Source Address  Port   Dest. Address  Port RecvQ SendQ\r\n"
@@ -101,12 +101,12 @@ def test_usernet_as_qemu_prints_it():
 
 STATUS = LabStatus(
     name="x",
-    shape=Shape(1, "kernel"),
+    shape=LabSpec(1, "kernel"),
     accelerator="KVM",
     kernel_release="6.1",
     image="abc",
     owner=None,
-    keeper=1,
+    supervisor=1,
     seconds=1.5,
     ssh_config="/c",
     targets="/t",
@@ -114,12 +114,21 @@ STATUS = LabStatus(
 )
 
 
-def test_a_status_is_read_as_it_was_written():
+def test_a_status_is_parsed_as_it_was_dumped():
     assert status.parse(status.dump(STATUS)) == STATUS
     assert json.loads(status.dump(STATUS))["hosts"][0]["ports"] == {"ssh": 1}
 
 
-def test_what_the_keeper_saw_meanwhile_is_in_the_status():
+def test_a_lab_of_an_earlier_release_is_found_under_its_new_role():
+    text = status.dump(STATUS).replace('"appliance": "kernel"', '"appliance": "alternate"')
+    old = json.loads(text)
+    del old["supervisor"]  # the name was `keeper`
+    found = status.parse(json.dumps(old))
+    assert found.shape == LabSpec(1, "userspace")
+    assert found.supervisor == 1
+
+
+def test_the_supervisors_states_update_the_status():
     found = status.parse(
         status.dump(STATUS), json.dumps({"appliance": {"phase": "starting", "boots": 2, "x": 0}})
     )
@@ -130,14 +139,14 @@ def test_what_the_keeper_saw_meanwhile_is_in_the_status():
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", "A", "-x", "x" * 33, "a b", ".x"])
-def test_a_labs_name_is_a_word(name):
-    with pytest.raises(LabError, match="a lab's name"):
+def test_an_invalid_lab_name_is_rejected(name):
+    with pytest.raises(LabError, match="invalid lab name"):
         paths.lab_dir(name)
 
 
-def test_a_path_is_written_with_a_tilde_where_it_can_be(home):
-    assert paths.tilde(home / "a" / "b") == "~/a/b"
-    assert paths.tilde(Path("/elsewhere")) == "/elsewhere"
+def test_the_home_directory_is_written_as_a_tilde(home):
+    assert paths.shorten_home(home / "a" / "b") == "~/a/b"
+    assert paths.shorten_home(Path("/elsewhere")) == "/elsewhere"
 
 
 LINES = """\
@@ -177,22 +186,22 @@ Components: main
 """
 
 
-def test_only_debians_own_sources_of_the_release_are_taken():
-    assert aptsources.select_lines(LINES, "bookworm").splitlines() == LINES.splitlines()[:2]
-    chosen = aptsources.select_deb822(STANZAS, "bookworm").split("\n\n")
+def test_only_debians_sources_of_the_release_are_selected():
+    assert apt_sources.select_lines(LINES, "bookworm").splitlines() == LINES.splitlines()[:2]
+    chosen = apt_sources.select_deb822(STANZAS, "bookworm").split("\n\n")
     assert [stanza.split("URIs: ")[1].split("\n")[0] for stanza in chosen] == [
         "http://mirror.example/debian",
         "http://security.example",
     ]
 
 
-def test_sources_that_fit_are_written_for_mmdebstrap(tmp_path):
+def test_matching_sources_are_written_for_mmdebstrap(tmp_path):
     etc = tmp_path / "apt"
     (etc / "sources.list.d").mkdir(parents=True)
-    assert aptsources.matching("bookworm", tmp_path, etc) == []
+    assert apt_sources.matching("bookworm", tmp_path, etc) == []
     (etc / "sources.list").write_text(LINES)
     (etc / "sources.list.d" / "debian.sources").write_text(STANZAS)
-    assert aptsources.matching("bookworm", tmp_path, etc) == [
+    assert apt_sources.matching("bookworm", tmp_path, etc) == [
         str(tmp_path / "host.list"),
         str(tmp_path / "host.sources"),
     ]

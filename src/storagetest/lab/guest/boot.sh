@@ -1,7 +1,7 @@
 #!/bin/busybox sh
-# Second stage and process 1 of every machine: the network, sshd, then this machine's services side by side.
-# What only this machine knows is in /run/lab (see guestfiles.py). Milestones go to the console, where the
-# keeper reads them: "storagetest: WORD …".
+# Second stage and process 1 of every machine: configure the network, start sshd, start the services
+# concurrently. The files of this machine are in /run/lab (see guest_files.py). Milestones go to the console,
+# which the supervisor reads: "storagetest: WORD …".
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8
 cd /
 mount -t proc proc /proc
@@ -39,7 +39,7 @@ done
 wait
 echo "storagetest: ready"
 
-# Process 1 must live and must reap what it inherits: wait does both.
+# Process 1 must not exit and must reap orphans; wait does both.
 while :; do
     sleep 99999d &
     wait $!

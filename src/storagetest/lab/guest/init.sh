@@ -1,6 +1,6 @@
 #!/bin/busybox sh
-# First stage, in the initramfs: find the root file system (a read-only squashfs with a tmpfs over it, and
-# the user's overlay between the two) and go there. Every process here costs milliseconds under emulation.
+# First stage, in the initramfs: mount the root file system and switch to it. It is an overlayfs of a
+# read-only squashfs, the user's overlay and a tmpfs. Every process costs milliseconds under emulation.
 /bin/busybox mount -t devtmpfs devtmpfs /dev
 exec </dev/console >/dev/console 2>&1
 b=/bin/busybox

@@ -1,11 +1,11 @@
-# What the service scripts share; each sources it. All of them run under busybox's shell, whose own mkdir, ln,
-# mount and so on cost a tenth of starting a program under emulation.
+# Functions for the service scripts, which source it. They run in busybox's shell: under emulation its
+# built-in mkdir, ln and mount take a tenth of the time of a new process.
 LAB=/run/lab
 SECRETS=$LAB/secrets
 
-WITHOUT=77 # the exit status of a service that this machine has no means to offer
+WITHOUT=77 # exit status of a service that is not available on this machine
 
-# wait_until SECONDS COMMAND …
+# wait_until SECONDS COMMAND …: run COMMAND until it succeeds; fail after SECONDS
 wait_until() {
     deadline=$(($(cut -d. -f1 /proc/uptime) + $1))
     shift
@@ -15,20 +15,20 @@ wait_until() {
     done
 }
 
-# second_address ADDRESS: one more on the lab's network, for what is served on more than one path.
+# second_address ADDRESS: add an address on the data network, for targets with two paths
 second_address() {
     ip address replace "$1/24" dev eth0
 }
 
-# LNet takes the network's name when its module is loaded. Lustre counts its requests in debugfs.
+# Configure LNet before its module is loaded, and mount debugfs, which has Lustre's request counters.
 lustre_network() {
     mkdir -p /etc/modprobe.d
     echo "options lnet networks=tcp(eth0)" >/etc/modprobe.d/lustre.conf
     mountpoint -q /sys/kernel/debug || mount -t debugfs debugfs /sys/kernel/debug
 }
 
-# one_at_a_time COMMAND …: services start side by side, and busybox's modprobe takes a module that another one
-# is still loading for loaded.
+# one_at_a_time COMMAND …: run COMMAND under a lock. Services start concurrently, and busybox's modprobe
+# treats a module as loaded while another modprobe still loads it.
 one_at_a_time() {
     (
         flock 9
@@ -49,9 +49,10 @@ mount_configfs() {
     mountpoint -q /sys/kernel/config || mount -t configfs configfs /sys/kernel/config
 }
 
-# disks NAME=MIB …: make /dev/mapper/NAME for each, a disk in memory that takes memory only where it was
-# written and gives it back on discard. NAME=MIB/MOST is one that can grow. It stands behind a linear device-mapper table, so that a fault
-# (flakey, delay, error) is a swap of that table under whatever uses the disk.
+# disks NAME=MIB …: create a disk in memory /dev/mapper/NAME for each argument. It uses memory for written
+# blocks only and frees it on discard. NAME=MIB/MAX creates a disk that can grow to MAX. Each has a linear
+# device-mapper table, so a fault (flakey, delay, error) can be injected by a change of the table while the
+# disk is in use.
 disks() {
     configfs
     modules dm-mod
@@ -60,22 +61,22 @@ disks() {
     for disk in "$@"; do
         name=${disk%=*}
         size=${disk#*=}
-        most=${size#*/}
+        max=${size#*/}
         size=${size%/*}
         nullb=/sys/kernel/config/nullb/$name
         mkdir "$nullb"
-        for setting in size=$most blocksize=512 max_sectors=2048 memory_backed=1 discard=1 irqmode=0 power=1; do
+        for setting in size=$max blocksize=512 max_sectors=2048 memory_backed=1 discard=1 irqmode=0 power=1; do
             echo "${setting#*=}" >"$nullb/${setting%=*}"
         done
-        device=/dev/$name # older kernels call it by its index
+        device=/dev/$name # older kernels name the device by its index
         [ -b "$device" ] || device=/dev/nullb$(cat "$nullb/index")
         tables="$tables;$name,,,,0 $((size * 2048)) linear $device 0"
     done
-    # Without udev the library has to make the nodes itself.
+    # Without udev, libdevmapper must create the device nodes.
     DM_DISABLE_UDEV=1 dmsetup create --concise "${tables#;}"
 }
 
-# resize NAME MIB: give one of the disks another size, whoever uses it.
+# resize NAME MIB: change the size of a disk while it is in use
 resize() {
     device=$(DM_DISABLE_UDEV=1 dmsetup table "$1" | cut -d' ' -f4)
     DM_DISABLE_UDEV=1 dmsetup reload "$1" --table "0 $(($2 * 2048)) linear $device 0"

@@ -1,6 +1,9 @@
-"""What the appliance is: one module a role, each of them one `ROLE`, a choice of services.
+"""Appliance roles: one module per role, each with one ``ROLE`` that lists the services of the appliance.
 
-``storagetest lab up --appliance NAME`` takes the module's name. Adding a role is adding a module.
+``storagetest lab up --appliance NAME`` takes the module's name. A new role is one new module here, plus one
+module in :mod:`storagetest.lab.services` per new server. Everything else is derived from these modules: the
+choices of the command line, the image, targets.yaml, the reference page of the docs, and the test of the
+role.
 """
 
 from __future__ import annotations
@@ -9,44 +12,81 @@ import importlib
 import pkgutil
 from dataclasses import dataclass
 
+from storagetest.deprecation import warn_renamed
 from storagetest.errors import LabError
-from storagetest.lab.image import RECIPES, Recipe
-from storagetest.lab.services import Service, Target
+from storagetest.lab.image import Recipe
+from storagetest.lab.services import Service, Target, client
 
-__all__ = ["Role", "load", "names"]
+__all__ = ["RENAMED", "Role", "SmokeTest", "current_name", "load", "names"]
+
+RENAMED = {"alternate": "userspace", "bare": "empty"}
+"""Former names of roles; accepted with a warning for one release."""
+
+
+@dataclass(frozen=True, slots=True)
+class SmokeTest:
+    """One run of a suite on a lab with this role. No case may fail; tests/lab/test_roles.py runs it."""
+
+    variants: tuple[str, ...]
+    """Variants to select, as ``--st-target`` takes them."""
+    paths: tuple[str, ...] = ()
+    """Paths below suites/; empty for a random-write and a sequential-read measurement."""
+    options: tuple[str, ...] = ()
+    """Further pytest options."""
+    min_passed: int = 1
+    """How many cases pass at least."""
+    passed: tuple[str, ...] = ()
+    """Ids of cases that pass."""
+    not_passed: tuple[str, ...] = ()
+    """Ids of cases that run with another outcome than ``passed``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """What an appliance serves, and the memory it needs in MiB."""
+    """The services of an appliance, and the virtual machines that the lab needs for them."""
 
-    name: str
-    about: str
-    services: tuple[Service, ...]
+    summary: str
+    """What the appliance serves, in a few words; for the command line's help and the docs."""
+    services: tuple[Service, ...] = ()
     memory: int = 3072
-    release: str = "bookworm"
-    """The Debian that the appliance and its clients run."""
+    """Memory of the appliance in MiB."""
+    debian: str = "bookworm"
+    """The Debian release of the appliance and of its clients."""
+    smoke_tests: tuple[SmokeTest, ...] = ()
 
     @property
     def recipe(self) -> Recipe:
-        """Return how the image of its machines is made."""
-        return RECIPES[self.release]
+        """Return the recipe of the image. All roles on one Debian release share one image."""
+        roles = [role for role in (self, *map(load, names())) if role.debian == self.debian]
+        services = [client.SERVICE, *(service for role in roles for service in role.services)]
+        return Recipe.of(
+            self.debian,
+            packages={package for service in services for package in service.packages},
+            unpacked={package for service in services for package in service.unpacked},
+        )
 
     @property
     def targets(self) -> tuple[Target, ...]:
         """Return the targets of all services."""
-        return tuple(target for service in self.services for target in service.targets)
+        return tuple(target for service in self.services for target in service.all_targets)
 
 
 def names() -> list[str]:
-    """Return the names of all roles."""
+    """Return the names of all roles, sorted."""
     return sorted(module.name for module in pkgutil.iter_modules(__path__))
 
 
+def current_name(name: str) -> str:
+    """Return the present name of a role; warn if ``name`` is a former one."""
+    if name in RENAMED:
+        warn_renamed("role", name, RENAMED[name], "--appliance")
+    return RENAMED.get(name, name)
+
+
 def load(name: str) -> Role:
-    """Return the role called ``name``."""
+    """Return the role called ``name``. Raises :class:`LabError` with the known names if there is none."""
     if name not in names():
-        raise LabError(f"no appliance is called {name!r}; there are: {', '.join(names())}")
+        raise LabError(f"--appliance {name}: unknown role. Known roles: {', '.join(names())}.")
     role = importlib.import_module(f"{__name__}.{name}").ROLE
     assert isinstance(role, Role)
     return role

@@ -1,4 +1,4 @@
-"""Nothing: for tests of the lab itself, and for a server that is being tried out by hand."""
+"""No services: for tests of the lab itself, and for servers that are installed by hand."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from storagetest.lab.roles import Role
 
 __all__ = ["ROLE"]
 
-ROLE = Role(name="bare", about="nothing", services=(), memory=1024)
+ROLE = Role(summary="no services", memory=1024)

@@ -1,4 +1,4 @@
-"""The servers of the Linux kernel, and Samba: NFS, SMB, iSCSI, NVMe/TCP; Lustre where an overlay has it."""
+"""The servers of the Linux kernel, and Samba: NFS, SMB, iSCSI, NVMe/TCP; Lustre if an overlay contains it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from storagetest.lab.services import knfsd, lio, lustre, nvmet, samba
 __all__ = ["ROLE"]
 
 ROLE = Role(
-    name="kernel",
-    about="knfsd, Samba, LIO, nvmet, and Lustre where there is",
+    summary="knfsd, Samba, LIO, nvmet; Lustre if an overlay contains it",
     services=(knfsd.SERVICE, samba.SERVICE, lio.SERVICE, nvmet.SERVICE, lustre.SERVICE),
 )

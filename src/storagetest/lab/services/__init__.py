@@ -1,37 +1,46 @@
-"""What a machine of the lab serves: one module a server (knfsd, Samba, LIO …), each of them one `SERVICE`.
+"""Services of a lab machine: one module per server (knfsd, Samba, LIO …), each with one ``SERVICE``.
 
-A service is data: the script that starts it in the guest, the ports that are forwarded to the host, and the
-targets that it contributes to the ready targets.yaml. A role (see roles/) is a choice of services, so two
-roles share nothing that they do not both name.
+A service is data: its Debian packages and kernel modules, the script that starts it in the guest, the ports
+that are forwarded to the host, and its targets in the generated targets.yaml. A role (see roles/) is a list
+of services.
 
-The scripts run at boot, side by side, by busybox's ``sh -eu``; what they print is kept in the guest under
-/run/lab/log. They find shell functions in /run/lab/lib.sh, this machine's settings in /run/lab/machine.env
-and secrets in /run/lab/secrets.
+The scripts run at boot, concurrently, with busybox's ``sh -eu``, after lib.sh is sourced and ``modules`` are
+loaded. Their output is in /run/lab/log in the guest. The machine's settings are in /run/lab/machine.env,
+secrets in /run/lab/secrets.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-__all__ = ["ADDRESS", "SECOND_ADDRESS", "Secret", "Service", "Target", "Value", "Wire", "resizing"]
+__all__ = [
+    "ADDRESS",
+    "SECOND_ADDRESS",
+    "ForwardedPort",
+    "Secret",
+    "Service",
+    "Target",
+    "YamlValue",
+    "resize_controls",
+]
 
-# The appliance's address on the lab's network, the same in every lab: the networks never meet.
+# The appliance's address on the lab's network; the same in every lab, because the networks are isolated.
 ADDRESS = "10.77.0.1"
 SECOND_ADDRESS = "10.77.0.2"
-"""One more of the appliance's, on the same network: a second path to what is served through several."""
+"""A second address of the appliance on the same network, for targets with two paths."""
 
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """A password that each lab makes anew: a file in the lab's directory, in the guest's secrets too."""
+    """A password, generated per lab: a file in the lab's directory and in the guest's /run/lab/secrets."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class Wire:
-    """The host:port that a port is forwarded from, which is known once the lab is up: a file, too."""
+class ForwardedPort:
+    """The host:port that forwards to a service's port; written to a file when the lab is up."""
 
     name: str
 
@@ -41,15 +50,18 @@ class Wire:
         return f"wire-{self.name}"
 
 
-Value = str | int | bool | Secret | Wire | list["Value"] | dict[str, "Value"]
+YamlValue = str | int | bool | Secret | ForwardedPort | list["YamlValue"] | dict[str, "YamlValue"]
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One entry under ``targets:``; ``comment`` teaches the reader of the file."""
+    """One entry under ``targets:``, without the keys that :attr:`Service.all_targets` adds.
+
+    ``comment`` is written above the entry.
+    """
 
     name: str
-    body: Mapping[str, Value]
+    body: Mapping[str, YamlValue]
     comment: str = ""
 
 
@@ -59,18 +71,46 @@ class Service:
 
     name: str
     script: str
+    implementation: str = ""
+    """The ``implementation`` of the targets, which known issues are listed under."""
+    packages: tuple[str, ...] = ()
+    """Debian packages to install."""
+    unpacked: tuple[str, ...] = ()
+    """Debian packages to unpack without installation, because they conflict with installed ones."""
+    modules: tuple[str, ...] = ()
+    """Kernel modules to load before the script runs."""
     ports: Mapping[str, int] = field(default_factory=dict)
+    """Guest ports to forward from the host's loopback, by name."""
     targets: tuple[Target, ...] = ()
     secrets: tuple[Secret, ...] = ()
 
+    @property
+    def all_targets(self) -> tuple[Target, ...]:
+        """The targets, with the keys that all targets of an appliance have."""
+        common: dict[str, YamlValue] = {
+            "implementation": self.implementation,
+            "server": "appliance",
+            "clients": "all",
+        }
+        return tuple(
+            replace(target, body={"protocol": target.body["protocol"], **common, **target.body})
+            for target in self.targets
+        )
 
-def resizing(disk: str, size: int, most: int, then: str = "") -> dict[str, Value]:
-    """Return controls (storagetest.config.controls) by which a disk of ``size`` MiB grows to ``most``.
+    @property
+    def boot_script(self) -> str:
+        """The script as the guest runs it."""
+        load = f"modules {' '.join(self.modules)}\n" if self.modules else ""
+        return f". /run/lab/lib.sh\n{load}{self.script.lstrip()}"
 
-    ``then`` is what tells the server, in words of the shell.
+
+def resize_controls(disk: str, size: int, max_size: int, notify: str = "") -> dict[str, YamlValue]:
+    """Return target controls (storagetest.config.controls) that resize a disk between two sizes in MiB.
+
+    ``notify`` is a shell command that makes the server read the new size.
     """
 
-    def to(mebibytes: int) -> list[Value]:
-        return ["sh", "-euc", f". /run/lab/lib.sh; resize {disk} {mebibytes}" + (then and f"; {then}")]
+    def resize(mebibytes: int) -> list[YamlValue]:
+        return ["sh", "-euc", f". /run/lab/lib.sh; resize {disk} {mebibytes}" + (notify and f"; {notify}")]
 
-    return {"grow": to(most), "shrink": to(size)}
+    return {"grow": resize(max_size), "shrink": resize(size)}

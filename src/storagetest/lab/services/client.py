@@ -1,23 +1,22 @@
-"""What every client runs: the daemons that the kernel's NFS and iSCSI clients cannot do without.
+"""Services of every client: the daemons that the kernel's NFS and iSCSI clients need.
 
-Modules are left to whoever attaches a target, as on any client. Names that must be a client's own (the
-initiator's, the NVMe host's) would otherwise come from the image, the same for all.
+Kernel modules of a protocol are loaded by the program that attaches a target, as on any client. The iSCSI
+initiator name and the NVMe host NQN are set per client; otherwise all clients would have those of the image.
 """
 
 from __future__ import annotations
 
-from storagetest.lab.services import Service, Value
+from storagetest.lab.services import Service, YamlValue
 
-__all__ = ["CUT_OFF", "SERVICE"]
+__all__ = ["ISOLATE_CONTROLS", "SERVICE"]
 
-CUT_OFF: dict[str, Value] = {
-    "isolate": ["tc", "qdisc", "replace", "dev", "eth0", "root", "netem", "loss", "100%"],
-    "reconnect": ["tc", "qdisc", "delete", "dev", "eth0", "root"],
+ISOLATE_CONTROLS: dict[str, YamlValue] = {
+    "cut_off": ["tc", "qdisc", "replace", "dev", "eth0", "root", "netem", "loss", "100%"],
+    "let_back": ["tc", "qdisc", "delete", "dev", "eth0", "root"],
 }
-"""Controls of a target (storagetest.config.controls): nothing that the client sends gets onto the network."""
+"""Target controls (storagetest.config.controls) that drop all packets that a client sends."""
 
 _SCRIPT = r"""
-. /run/lab/lib.sh
 . /run/lab/machine.env
 mkdir -p /etc/iscsi /etc/nvme
 echo "InitiatorName=iqn.2026-11.org.storagetest:$LAB_HOSTNAME" >/etc/iscsi/initiatorname.iscsi
@@ -29,4 +28,12 @@ rpcbind -w
 rpc.statd --no-notify
 """
 
-SERVICE = Service("client", _SCRIPT)
+SERVICE = Service(
+    "client",
+    _SCRIPT,
+    packages=(
+        *("fio", "nfs-common", "rpcbind", "cifs-utils", "keyutils", "open-iscsi", "lsscsi", "nvme-cli"),
+        # Libraries of the Lustre tools, which come in an overlay (see overlays.py).
+        *("libyaml-0-2", "libnl-3-200", "libnl-genl-3-200", "libmount1", "libkeyutils1", "libreadline8"),
+    ),
+)

@@ -1,26 +1,25 @@
-"""NFS-Ganesha, an NFS server in user space: versions 3, 4.0, 4.1 and 4.2 over ext4 in memory.
+"""NFS-Ganesha, an NFS server in user space: versions 3, 4.0, 4.1 and 4.2 on ext4 in memory.
 
-Its FSAL VFS refuses tmpfs. Paths of version 3 are those of version 4 (``mount_path_pseudo``), so the exports
-have the names that knfsd's have.
+FSAL VFS does not export tmpfs. NFSv3 uses the paths of NFSv4 (``mount_path_pseudo``), so the exports have the
+same names as those of knfsd.
 
 ====  ========================================================
 /a    ext4, 512 MiB
 /b    ext4, 128 MiB
-/c    ext4, 32 MiB: soon full
+/c    ext4, 32 MiB, for tests of a full file system
 ====  ========================================================
 """
 
 from __future__ import annotations
 
 from storagetest.lab.services import ADDRESS, Service, Target
-from storagetest.lab.services.client import CUT_OFF
+from storagetest.lab.services.client import ISOLATE_CONTROLS
 
 __all__ = ["SERVICE"]
 
 _PORTS = {"rpcbind": 111, "nfs": 2049, "mountd": 20048, "statd": 32765, "lockd": 32768}
 
 _SCRIPT = r"""
-. /run/lab/lib.sh
 disks nfs-a=512 nfs-b=128 nfs-c=32
 mkdir -p /run/ganesha /var/lib/nfs/ganesha
 cat >/run/lab/ganesha.conf <<EOF
@@ -64,19 +63,18 @@ wait_until 30 rpcinfo -t 127.0.0.1 nfs 4
 SERVICE = Service(
     "ganesha",
     _SCRIPT,
+    implementation="ganesha",
+    packages=("nfs-ganesha", "nfs-ganesha-vfs", "nfs-common", "rpcbind", "e2fsprogs"),
     ports=_PORTS,
     targets=(
         Target(
             "nfs",
             {
                 "protocol": "nfs",
-                "implementation": "ganesha",
-                "server": "appliance",
                 "address": ADDRESS,
                 "export": "/a",
-                "clients": "all",
                 "matrix": {"version": ["3", "4.0", "4.1", "4.2"], "nconnect": [1, 2]},
-                "controls": CUT_OFF,
+                "controls": ISOLATE_CONTROLS,
             },
             "Each combination of the matrix is one variant of the target: nfs-v4.2-nconnect2, and so on.",
         ),

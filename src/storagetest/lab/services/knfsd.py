@@ -1,31 +1,30 @@
 """The kernel's NFS server: versions 3, 4.0, 4.1 and 4.2 over the same exports.
 
-Each export is a file system of its own, with an fsid of its own; the root of version 4's name space is one
-too, since an overlay cannot be exported. ``rootdir`` makes /a the same path for version 3. Leases and grace
-are short, and nfsdcld remembers clients over a restart of the server: that grace ends early when there is
-nobody to wait for.
+Each export is a separate file system with its own fsid. So is the NFSv4 root, because overlayfs cannot be
+exported. ``rootdir`` makes the paths of NFSv3 equal to those of NFSv4. Lease and grace times are short.
+nfsdcld keeps client records over a server restart, so the grace period ends early if no client has state to
+reclaim.
 
 =====  ========================================================================================
-/a     tmpfs, 512 MiB: fast
-/b     tmpfs, 512 MiB: a second one, for whatever goes from one export to another
-/c     tmpfs, 32 MiB: soon full
-/x     ext4 on a disk in memory, 512 MiB: extended attributes, real allocation
-/both  tmpfs, 128 MiB, which Samba serves, too (samba.py)
+/a     tmpfs, 512 MiB
+/b     tmpfs, 512 MiB, for operations between two exports
+/c     tmpfs, 32 MiB, for tests of a full file system
+/x     ext4 on a disk in memory, 512 MiB: extended attributes, block allocation
+/both  tmpfs, 128 MiB, also served by Samba (samba.py)
 =====  ========================================================================================
 """
 
 from __future__ import annotations
 
 from storagetest.lab.services import ADDRESS, Service, Target
-from storagetest.lab.services.client import CUT_OFF
+from storagetest.lab.services.client import ISOLATE_CONTROLS
 
 __all__ = ["SERVICE"]
 
-# mountd, statd and lockd would take any port; the wire suites reach them from the host.
+# mountd, statd and lockd get fixed ports, because the wire suites connect to them from the host.
 _PORTS = {"rpcbind": 111, "nfs": 2049, "mountd": 20048, "statd": 32765, "lockd": 32768}
 
 _SCRIPT = r"""
-. /run/lab/lib.sh
 root=/srv/nfs
 mkdir -p $root
 mount -t tmpfs -o mode=755,size=1m tmpfs $root
@@ -68,10 +67,9 @@ cat >/etc/exports <<EOF
 /both *($options,fsid=5)
 EOF
 rpcbind -w
-modules nfsd lockd
 sysctl -q -w fs.nfs.nlm_tcpport=32768 fs.nfs.nlm_udpport=32768
 mountpoint -q /proc/fs/nfsd || mount -t nfsd nfsd /proc/fs/nfsd
-echo 1048576 >/proc/fs/nfsd/max_block_size # by itself it goes by the memory there is
+echo 1048576 >/proc/fs/nfsd/max_block_size # the default depends on the memory size
 mkdir -p /var/lib/nfs/rpc_pipefs /var/lib/nfs/nfsdcld
 mount -t rpc_pipefs rpc_pipefs /var/lib/nfs/rpc_pipefs
 nfsdcld
@@ -84,19 +82,19 @@ rpc.mountd
 SERVICE = Service(
     "knfsd",
     _SCRIPT,
+    implementation="knfsd",
+    packages=("nfs-kernel-server", "nfs-common", "rpcbind", "e2fsprogs"),
+    modules=("nfsd", "lockd"),
     ports=_PORTS,
     targets=(
         Target(
             "nfs",
             {
                 "protocol": "nfs",
-                "implementation": "knfsd",
-                "server": "appliance",
                 "address": ADDRESS,
                 "export": "/a",
-                "clients": "all",
                 "matrix": {"version": ["3", "4.0", "4.1", "4.2"], "nconnect": [1, 2]},
-                "controls": CUT_OFF,
+                "controls": ISOLATE_CONTROLS,
             },
             "Each combination of the matrix is one variant of the target: nfs-v4.2-nconnect2, and so on.",
         ),
@@ -104,28 +102,22 @@ SERVICE = Service(
             "nfs-ext4",
             {
                 "protocol": "nfs",
-                "implementation": "knfsd",
-                "server": "appliance",
                 "address": ADDRESS,
                 "export": "/x",
-                "clients": "all",
                 "matrix": {"version": ["4.2"]},
             },
-            "An export on ext4 has what the one on tmpfs lacks: user.* attributes and blocks to allocate.",
+            "An export on ext4 supports user.* attributes and block allocation; the one on tmpfs does not.",
         ),
         Target(
             "nfs-both",
             {
                 "protocol": "nfs",
-                "implementation": "knfsd",
-                "server": "appliance",
                 "address": ADDRESS,
                 "export": "/both",
-                "clients": "all",
                 "matrix": {"version": ["3", "4.2"]},
                 "same_data": "smb-both",
             },
-            "The files of smb-both, for cases about what one protocol's clients see of the other's.",
+            "The same files as smb-both, for cases about one data set that two protocols serve.",
         ),
     ),
 )

@@ -1,15 +1,15 @@
-"""ksmbd, the SMB server of the Linux kernel: SMB 2.1 to 3.1.1, with the POSIX extensions for who asks.
+"""ksmbd, the SMB server of the Linux kernel: SMB 2.1 to 3.1.1, with the POSIX extensions.
 
-It listens on a port of its own, so that it can stand beside Samba. It grants leases, as Samba does, and not
-only oplocks, with which Linux's client keeps its byte-range locks to itself (docs/findings/shared.md).
+It listens on port 4450, so that Samba can run on the same machine. It grants leases, as Samba does: with
+oplocks only, Linux's client does not send its byte-range locks to the server (docs/findings/shared.md).
 
-Its share ``a`` is a tmpfs of 512 MiB, and root on the client is root here.
+The share ``a`` is a tmpfs of 512 MiB. The client's root is root on the server.
 """
 
 from __future__ import annotations
 
-from storagetest.lab.services import ADDRESS, Secret, Service, Target, Value
-from storagetest.lab.services.client import CUT_OFF
+from storagetest.lab.services import ADDRESS, Secret, Service, Target, YamlValue
+from storagetest.lab.services.client import ISOLATE_CONTROLS
 
 __all__ = ["SERVICE"]
 
@@ -17,7 +17,6 @@ _PASSWORD = Secret("ksmbd-password")
 _PORT = 4450
 
 _SCRIPT = rf"""
-. /run/lab/lib.sh
 root=/srv/ksmbd
 mkdir -p $root/a /etc/ksmbd
 mount -t tmpfs -o mode=1777,size=512m tmpfs $root/a
@@ -37,25 +36,21 @@ cat >/etc/ksmbd/ksmbd.conf <<EOF
     read only = no
 EOF
 ksmbd.adduser --add --password "$(cat $SECRETS/ksmbd-password)" storagetest
-modules ksmbd
 ksmbd.mountd
 """
 
 
-def _target(**changes: Value) -> dict[str, Value]:
+def _target(**changes: YamlValue) -> dict[str, YamlValue]:
     """Return the body of an SMB target."""
     return {
         "protocol": "smb",
-        "implementation": "ksmbd",
-        "server": "appliance",
         "address": ADDRESS,
         "port": _PORT,
         "share": "a",
         "username": "storagetest",
         "password": _PASSWORD,
-        "clients": "all",
         "dialect": "3.1.1",
-        "controls": CUT_OFF,
+        "controls": ISOLATE_CONTROLS,
         **changes,
     }
 
@@ -63,6 +58,12 @@ def _target(**changes: Value) -> dict[str, Value]:
 SERVICE = Service(
     "ksmbd",
     _SCRIPT,
+    implementation="ksmbd",
+    # ksmbd-tools conflicts with samba, because both use port 445 by default. The libraries are its
+    # dependencies.
+    packages=("libglib2.0-0", "libkrb5-3", "libnl-3-200", "libnl-genl-3-200"),
+    unpacked=("ksmbd-tools",),
+    modules=("ksmbd",),
     ports={"ksmbd": _PORT},
     targets=(Target("ksmbd", _target()), Target("ksmbd-posix", _target(posix=True))),
     secrets=(_PASSWORD,),

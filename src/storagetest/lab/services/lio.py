@@ -1,21 +1,30 @@
-"""LIO, the kernel's iSCSI target, set up through configfs: targetcli takes 15 s where this takes none.
+"""LIO, the kernel's iSCSI target, configured through configfs: targetcli would add 15 s to each start.
 
-Access is by "demo mode" (any initiator gets an ACL made for it), write allowed. Every LUN is a disk in
-memory behind device-mapper (see disks in guest/lib.sh) with a fixed serial number: LIO makes the NAA
-identifier of the first 25 hexadecimal digits of it (SPC-4 7.8.6.6.5, NAA type 6, company id 00:14:05), so
-what a client's kernel shows as the disk's wwid is known before the lab is up.
+Access is by "demo mode" (LIO creates an ACL for any initiator), with write access. Every LUN is a disk in
+memory behind device-mapper (see disks in guest/lib.sh) with a fixed serial number. LIO builds the NAA
+identifier from the first 25 hexadecimal digits of the serial number (SPC-4 7.8.6.6.5, NAA type 6, company id
+00:14:05), so the disk's wwid on a client is known before the lab is up.
 
 ===========  ===========================================================================================
-lab-plain    LUN 0 of 512 MiB, LUN 1 of 128 MiB, LUN 2 of 64 MiB; digests as the initiator asks
-lab-chap     LUN 0 of 64 MiB, which can grow to 96; the initiator has to log in
-lab-mutual   LUN 0 of 64 MiB; both sides have to
+lab-plain    LUN 0 of 512 MiB, LUN 1 of 128 MiB, LUN 2 of 64 MiB; digests as the initiator requests
+lab-chap     LUN 0 of 64 MiB, can grow to 96 MiB; CHAP
+lab-mutual   LUN 0 of 64 MiB; mutual CHAP
 lab-paths    LUN 0 of 64 MiB, through two addresses
 ===========  ===========================================================================================
 """
 
 from __future__ import annotations
 
-from storagetest.lab.services import ADDRESS, SECOND_ADDRESS, Secret, Service, Target, Value, Wire, resizing
+from storagetest.lab.services import (
+    ADDRESS,
+    SECOND_ADDRESS,
+    ForwardedPort,
+    Secret,
+    Service,
+    Target,
+    YamlValue,
+    resize_controls,
+)
 
 __all__ = ["SERVICE", "wwid"]
 
@@ -26,15 +35,13 @@ _PASSWORD, _MUTUAL = Secret("chap-password"), Secret("chap-mutual-password")
 _SERIAL_DIGITS = 25
 
 _SCRIPT = r"""
-. /run/lab/lib.sh
 configfs
-mkdir -p /etc/target/pr # where LIO keeps registrations that outlive a power loss; it complains without
-modules target_core_mod target_core_iblock iscsi_target_mod
+mkdir -p /etc/target/pr # LIO writes persistent reservations here (APTPL)
 core=/sys/kernel/config/target/core/iblock_0
 fabric=/sys/kernel/config/target/iscsi
 mkdir -p $core $fabric
 
-# target NAME AUTHENTICATION
+# target NAME AUTHENTICATION: create a target; AUTHENTICATION is 0 or 1
 target() {
     tpg=$fabric/@IQN@:$1/tpgt_1
     mkdir -p "$tpg/np/0.0.0.0:@PORT@"
@@ -43,7 +50,7 @@ target() {
     done
 }
 
-# lun NUMBER DISK SERIAL: to the target made last
+# lun NUMBER DISK SERIAL: add a LUN to the target that was created last
 lun() {
     mkdir "$core/$2"
     echo "udev_path=/dev/mapper/$2" >"$core/$2/control"
@@ -92,7 +99,7 @@ def _serial(number: int) -> str:
 
 
 def wwid(number: int) -> str:
-    """Return the wwid of LUN ``number`` (counted over all targets), as sysfs shows it on a client."""
+    """Return the wwid of LUN ``number`` (counted over all targets), as in sysfs on a client."""
     return f"naa.6001405{_serial(number)}"
 
 
@@ -105,18 +112,15 @@ def _script() -> str:
     return text
 
 
-def _target(name: str, number: int, **more: Value) -> dict[str, Value]:
+def _target(name: str, number: int, **more: YamlValue) -> dict[str, YamlValue]:
     """Return the body of an iSCSI target."""
     return {
         "protocol": "iscsi",
-        "server": "appliance",
         "address": ADDRESS,
         "port": _PORT,
-        "wire": Wire("iscsi"),
+        "wire": ForwardedPort("iscsi"),
         "iqn": f"{_IQN}:{name}",
         "lun": 0,
-        "implementation": "lio",
-        "clients": "all",
         "erase": wwid(number),
         **more,
     }
@@ -125,12 +129,14 @@ def _target(name: str, number: int, **more: Value) -> dict[str, Value]:
 SERVICE = Service(
     "lio",
     _script(),
+    implementation="lio",
+    modules=("target_core_mod", "target_core_iblock", "iscsi_target_mod"),
     ports={"iscsi": _PORT},
     targets=(
         Target(
             "iscsi",
             _target("lab-plain", 0, matrix={"header_digest": ["none", "crc32c"]}),
-            "Data on a block device is destroyed only where `erase` names the very device, by its wwid.",
+            "Data on a block device is overwritten only if `erase` contains the wwid of that device.",
         ),
         Target(
             "iscsi-chap",
@@ -138,14 +144,14 @@ SERVICE = Service(
                 "lab-chap",
                 3,
                 chap={"username": _USER, "password": _PASSWORD},
-                controls=resizing("iscsi-chap-0", 64, 96),
+                controls=resize_controls("iscsi-chap-0", 64, 96),
             ),
-            "What takes an administrator is done by command lines: its server can make this one larger.",
+            "`controls` are commands on the server or a client. Here they resize the device on the server.",
         ),
         Target(
             "iscsi-paths",
             _target("lab-paths", 5, more_paths=[{"address": SECOND_ADDRESS}], optional=True),
-            "One LUN through two portals, joined by device-mapper on the client, if that has it.",
+            "One LUN through two portals, combined by device-mapper multipath if the client has it.",
         ),
     ),
     secrets=(_PASSWORD, _MUTUAL),

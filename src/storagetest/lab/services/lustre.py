@@ -1,28 +1,25 @@
-"""Lustre, where an overlay brings its modules and tools: no package registry carries them (see overlays.py).
+"""Lustre, if an overlay contains its modules and tools: Debian has no packages of them (see overlays.py).
 
-MGS, MDT and two OSTs run in memory on osd-wbcfs, the OSD of Lustre 2.17 that needs no disk. Its limits, as
-seen: no ACLs, no user.* attributes, no quota, no fallocate(), no symbolic links and special files, `df` shows
-nothing used (docs/findings/posix.md). Slab reclaim on the server destroys its objects, so the kernel is told
-to leave those caches alone.
+MGS, MDT and two OSTs run in memory on osd-wbcfs, the OSD of Lustre 2.17 that needs no disk. It has no ACLs,
+no user.* attributes, no quota, no fallocate(), no symbolic links and no special files, and `df` always shows
+0 used (docs/findings/posix.md). Slab reclaim on the server destroys its objects, so the script disables that.
 
-The targets are written into targets.yaml in any case, as optional ones: where the client has no Lustre they
-are skipped.
+targets.yaml always contains the targets, as optional ones: they are skipped on clients without Lustre.
 """
 
 from __future__ import annotations
 
 from storagetest.lab.services import ADDRESS, Service, Target
-from storagetest.lab.services.client import CUT_OFF
+from storagetest.lab.services.client import ISOLATE_CONTROLS
 
 __all__ = ["SERVICE"]
 
 _FSNAME = "lustre"
 _NID = f"{ADDRESS}@tcp"
 
-# Ready is when the MDT has preallocated objects on both OSTs: a client that mounts before waits 25 s. The
-# timeout is 100 s by itself; the longer it is, the later is a silent client evicted.
+# The service is ready when the MDT has preallocated objects on both OSTs: a client that mounts earlier waits
+# 25 s. sys.timeout (default: 100 s) decides when a client that does not respond is evicted.
 _SCRIPT = r"""
-. /run/lab/lib.sh
 command -v mount.lustre_tgt >/dev/null || exit $WITHOUT
 lustre_network
 sysctl -q -w vm.vfs_cache_pressure=0
@@ -47,23 +44,21 @@ lctl conf_param @FSNAME@.sys.timeout=40
 SERVICE = Service(
     "lustre",
     _SCRIPT.replace("@FSNAME@", _FSNAME).replace("@NID@", _NID),
+    implementation="lustre-wbcfs",
     targets=(
         Target(
             "lustre",
             {
                 "protocol": "lustre",
-                "implementation": "lustre-wbcfs",
-                "server": "appliance",
                 "mgs": _NID,
                 "fsname": _FSNAME,
-                "clients": "all",
                 "optional": True,
-                # Under emulation each file that is removed takes 30 ms, and a run may leave many.
+                # Under emulation the removal of one file takes 30 ms, and a run may leave many files.
                 "deadline": "3min",
                 "matrix": {"stripe_count": [1, 2]},
-                "controls": CUT_OFF,
+                "controls": ISOLATE_CONTROLS,
             },
-            "Served when an --overlay brings Lustre. Where a client lacks it, an optional target is skipped.",
+            "Served if an --overlay contains Lustre. A client without Lustre skips an optional target.",
         ),
     ),
 )

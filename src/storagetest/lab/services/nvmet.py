@@ -1,18 +1,25 @@
-"""The kernel's NVMe/TCP target, set up through configfs. Any host may connect; digests are the host's choice.
+"""nvmet, the kernel's NVMe/TCP target, configured through configfs. Any host may connect and enable digests.
 
 ====  =====================================================================================
-lab1  namespace 1 of 512 MiB, which can grow to 544, namespace 2 of 64 MiB
+lab1  namespace 1 of 512 MiB, can grow to 544 MiB; namespace 2 of 64 MiB
 lab2  namespace 1 of 64 MiB
-lab3  namespace 1 of 64 MiB, through two ports; by ANA the second is not optimized
+lab3  namespace 1 of 64 MiB, through two ports; the ANA state of the second is non-optimized
 ====  =====================================================================================
 
-The namespaces' UUIDs are fixed, so what a client's kernel shows as the disk's wwid is known before the lab
-is up.
+The namespaces have fixed UUIDs, so the disk's wwid on a client is known before the lab is up.
 """
 
 from __future__ import annotations
 
-from storagetest.lab.services import ADDRESS, SECOND_ADDRESS, Service, Target, Value, Wire, resizing
+from storagetest.lab.services import (
+    ADDRESS,
+    SECOND_ADDRESS,
+    ForwardedPort,
+    Service,
+    Target,
+    YamlValue,
+    resize_controls,
+)
 
 __all__ = ["SERVICE", "wwid"]
 
@@ -21,9 +28,7 @@ _PORT = 4420
 _SECOND_PORT = 4421
 
 _SCRIPT = r"""
-. /run/lab/lib.sh
 configfs
-modules nvmet nvmet-tcp
 nvmet=/sys/kernel/config/nvmet
 
 # port NUMBER ADDRESS TCP-PORT
@@ -49,7 +54,7 @@ subsystem() {
     ln -s "$subsystem" "$nvmet/ports/1/subsystems/"
 }
 
-# namespace NUMBER DISK UUID: to the subsystem made last
+# namespace NUMBER DISK UUID: add a namespace to the subsystem that was created last
 namespace() {
     namespace=$subsystem/namespaces/$1
     mkdir "$namespace"
@@ -77,7 +82,7 @@ def _uuid(number: int) -> str:
 
 
 def wwid(number: int) -> str:
-    """Return the wwid of namespace ``number`` (counted over all subsystems), as sysfs shows it."""
+    """Return the wwid of namespace ``number`` (counted over all subsystems), as in sysfs on a client."""
     return f"uuid.{_uuid(number)}"
 
 
@@ -90,29 +95,28 @@ def _script() -> str:
     return text
 
 
-def _target(subsystem: str, disk: int, **more: Value) -> dict[str, Value]:
+def _target(subsystem: str, disk: int, **more: YamlValue) -> dict[str, YamlValue]:
     """Return the body of an NVMe/TCP target."""
     return {
         "protocol": "nvme-tcp",
-        "implementation": "nvmet",
-        "server": "appliance",
         "address": ADDRESS,
         "port": _PORT,
-        "wire": Wire("nvme-tcp"),
+        "wire": ForwardedPort("nvme-tcp"),
         "nqn": f"{_NQN}:{subsystem}",
         "namespace": 1,
-        "clients": "all",
         "erase": wwid(disk),
         **more,
     }
 
 
-_TELL = f"echo 1 >/sys/kernel/config/nvmet/subsystems/{_NQN}:lab1/namespaces/1/revalidate_size"
-_MORE: Value = [{"address": SECOND_ADDRESS, "port": _SECOND_PORT}]
+_NOTIFY = f"echo 1 >/sys/kernel/config/nvmet/subsystems/{_NQN}:lab1/namespaces/1/revalidate_size"
+_SECOND_PATH: YamlValue = [{"address": SECOND_ADDRESS, "port": _SECOND_PORT}]
 
 SERVICE = Service(
     "nvmet",
     _script(),
+    implementation="nvmet",
+    modules=("nvmet", "nvmet-tcp"),
     ports={"nvme-tcp": _PORT},
     targets=(
         Target(
@@ -121,13 +125,13 @@ SERVICE = Service(
                 "lab1",
                 1,
                 matrix={"header_digest": [False, True], "data_digest": [False, True]},
-                controls=resizing("nvme-lab1-1", 512, 544, _TELL),
+                controls=resize_controls("nvme-lab1-1", 512, 544, _NOTIFY),
             ),
         ),
         Target(
             "nvme-tcp-paths",
-            _target("lab3", 4, more_paths=_MORE, optional=True),
-            "One namespace through two ports, joined by the client's kernel.",
+            _target("lab3", 4, more_paths=_SECOND_PATH, optional=True),
+            "One namespace through two ports, combined by the client's kernel (native multipath).",
         ),
     ),
 )

@@ -1,30 +1,30 @@
-"""Samba: SMB 2.1 to 3.1.1, and nothing older; with the POSIX extensions from Samba 4.22 on.
+"""Samba: SMB 2.1 to 3.1.1; with the POSIX extensions from Samba 4.22 on.
 
-Durable handles are only given where neither the kernel's leases nor POSIX locks are used for SMB's, so all
-three are off: nobody else opens these files, but for those of ``both``. A client that falls silent is noticed
-after about 16 s, as short as the leases of NFS.
+Samba grants durable handles only if kernel oplocks, kernel share modes and POSIX locking are off. They are
+off, because no other server opens these files, except for those of ``both``. TCP keepalive detects a lost
+client after about 16 s, similar to the lease time of the NFS servers.
 
 =========  ==================================================================================
-a, b       tmpfs, 512 MiB each: fast
-c          tmpfs, 32 MiB: soon full
+a, b       tmpfs, 512 MiB each
+c          tmpfs, 32 MiB, for tests of a full file system
 x          ext4 on a disk in memory, 512 MiB: streams, extended attributes and ACLs
-encrypted  the files of a, for connections that encrypt; others are refused
-both       the files that the kernel's NFS server serves, too (knfsd.py), with its locks and leases
-posix      tmpfs, 512 MiB; root on the client is root here: only :data:`WITH_POSIX` has it
+encrypted  the files of ``a``; unencrypted connections are refused
+both       files also served by knfsd (knfsd.py), with kernel locks and leases
+posix      tmpfs, 512 MiB; the client's root is root on the server; only in :data:`WITH_POSIX`
 =========  ==================================================================================
 """
 
 from __future__ import annotations
 
-from storagetest.lab.services import ADDRESS, Secret, Service, Target, Value
-from storagetest.lab.services.client import CUT_OFF
+from storagetest.lab.services import ADDRESS, Secret, Service, Target, YamlValue
+from storagetest.lab.services.client import ISOLATE_CONTROLS
 
 __all__ = ["SERVICE", "WITH_POSIX"]
 
 _PASSWORD = Secret("smb-password")
+_PACKAGES = ("samba", "e2fsprogs")
 
 _SCRIPT = r"""
-. /run/lab/lib.sh
 root=/srv/smb
 mkdir -p $root/a $root/b $root/c $root/x /run/samba /var/lib/samba/private /var/log/samba
 for size in a=512m b=512m c=32m; do
@@ -80,8 +80,8 @@ printf '%s\n%s\n' "$password" "$password" | smbpasswd -a -s storagetest
 """
 _START = "smbd --daemon\n"
 
-# What root on the client may, root on the server must: the client asks as one account for all its users, and
-# looks at modes and owners itself.
+# The client uses one account for all its users and checks modes and owners itself, so the server must run all
+# operations as root.
 _POSIX = r"""
 mkdir $root/posix
 mount -t tmpfs -o mode=1777,size=512m tmpfs $root/posix
@@ -95,17 +95,14 @@ EOF
 """
 
 
-def _target(**changes: Value) -> dict[str, Value]:
+def _target(**changes: YamlValue) -> dict[str, YamlValue]:
     """Return the body of an SMB target."""
     return {
         "protocol": "smb",
-        "implementation": "samba",
-        "server": "appliance",
         "address": ADDRESS,
         "share": "a",
         "username": "storagetest",
         "password": _PASSWORD,
-        "clients": "all",
         **changes,
     }
 
@@ -113,12 +110,14 @@ def _target(**changes: Value) -> dict[str, Value]:
 SERVICE = Service(
     "samba",
     _SCRIPT + _START,
+    implementation="samba",
+    packages=_PACKAGES,
     ports={"smb": 445},
     targets=(
         Target(
             "smb",
-            _target(matrix={"dialect": ["2.1", "3.0", "3.1.1"]}, controls=CUT_OFF),
-            "A password never stands in this file: it comes from a file or from the environment.",
+            _target(matrix={"dialect": ["2.1", "3.0", "3.1.1"]}, controls=ISOLATE_CONTROLS),
+            "This file contains no passwords: they come from files or from the environment.",
         ),
         Target("smb-signed", _target(signing=True, matrix={"dialect": ["3.1.1"]})),
         Target("smb-encrypted", _target(share="encrypted", encryption=True, matrix={"dialect": ["3.1.1"]})),
@@ -127,16 +126,18 @@ SERVICE = Service(
     secrets=(_PASSWORD,),
 )
 
-_NEWER: dict[str, Value] = {"implementation": "samba-4-22", "dialect": "3.1.1", "controls": CUT_OFF}
+_SAMBA_4_22: dict[str, YamlValue] = {"dialect": "3.1.1", "controls": ISOLATE_CONTROLS}
 
 WITH_POSIX = Service(
     "samba",
     _SCRIPT + _POSIX + _START,
+    implementation="samba-4-22",
+    packages=_PACKAGES,
     ports={"smb": 445},
     targets=(
-        Target("smb", _target(**_NEWER)),
-        Target("smb-posix", _target(**_NEWER, share="posix", posix=True)),
+        Target("smb", _target(**_SAMBA_4_22)),
+        Target("smb-posix", _target(**_SAMBA_4_22, share="posix", posix=True)),
     ),
     secrets=(_PASSWORD,),
 )
-"""For a Samba that has them: 4.22 does, 4.17 does not."""
+"""Needs Samba 4.22 or later; Debian 12 has 4.17."""

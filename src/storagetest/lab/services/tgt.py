@@ -1,15 +1,23 @@
-"""tgt, an iSCSI target in user space. Its LUN 0 is a controller of its own; disks begin at LUN 1.
+"""tgt, an iSCSI target in user space. Its LUN 0 is a controller; disks begin at LUN 1.
 
 ==========  ==========================================
 lab-plain   LUN 1 of 512 MiB, LUN 2 of 64 MiB
-lab-chap    LUN 1 of 64 MiB; the initiator has to log in
+lab-chap    LUN 1 of 64 MiB; CHAP
 lab-paths   LUN 1 of 64 MiB, through two addresses
 ==========  ==========================================
 """
 
 from __future__ import annotations
 
-from storagetest.lab.services import ADDRESS, SECOND_ADDRESS, Secret, Service, Target, Value, Wire
+from storagetest.lab.services import (
+    ADDRESS,
+    SECOND_ADDRESS,
+    ForwardedPort,
+    Secret,
+    Service,
+    Target,
+    YamlValue,
+)
 
 __all__ = ["SERVICE", "wwid"]
 
@@ -21,24 +29,23 @@ _PASSWORD = Secret("chap-password")
 
 _SCRIPT = (
     r"""
-. /run/lab/lib.sh
 disks iscsi-plain-1=512 iscsi-plain-2=64 iscsi-chap-1=64 iscsi-paths-1=64
 second_address @SECOND@
 tgtd
 admin() { tgtadm --lld iscsi "$@"; }
 wait_until 30 admin --op show --mode system >/dev/null
 
-# target TID NAME
+# target TID NAME: create a target
 target() {
     tid=$1
     admin --op new --mode target --tid $tid -T @IQN@:$2
     admin --op bind --mode target --tid $tid -I ALL
-    for digest in HeaderDigest DataDigest; do # otherwise it refuses to be asked for them
+    for digest in HeaderDigest DataDigest; do # the default is to refuse digests
         admin --op update --mode target --tid $tid --name $digest --value CRC32C,None
     done
 }
 
-# lun NUMBER DISK SERIAL: to the target made last
+# lun NUMBER DISK SERIAL: add a LUN to the target that was created last
 lun() {
     admin --op new --mode logicalunit --tid $tid --lun $1 -b /dev/mapper/$2
     admin --op update --mode logicalunit --tid $tid --lun $1 --params scsi_sn=$3,scsi_id=$3
@@ -61,22 +68,19 @@ lun 1 iscsi-paths-1 @SERIAL@4
 
 
 def wwid(number: int) -> str:
-    """Return the wwid of disk ``number``, as sysfs shows it: tgt fills an NAA identifier with zeroes."""
+    """Return the wwid of disk ``number``, as in sysfs on a client: tgt pads the NAA identifier with zeros."""
     return f"naa.6{f'{_SERIAL}{number}':0>31}"
 
 
-def _target(name: str, disk: int, **more: Value) -> dict[str, Value]:
+def _target(name: str, disk: int, **more: YamlValue) -> dict[str, YamlValue]:
     """Return the body of an iSCSI target."""
     return {
         "protocol": "iscsi",
-        "server": "appliance",
         "address": ADDRESS,
         "port": _PORT,
-        "wire": Wire("iscsi"),
+        "wire": ForwardedPort("iscsi"),
         "iqn": f"{_IQN}:{name}",
         "lun": 1,
-        "implementation": "tgt",
-        "clients": "all",
         "erase": wwid(disk),
         **more,
     }
@@ -85,12 +89,14 @@ def _target(name: str, disk: int, **more: Value) -> dict[str, Value]:
 SERVICE = Service(
     "tgt",
     _SCRIPT,
+    implementation="tgt",
+    packages=("tgt",),
     ports={"iscsi": _PORT},
     targets=(
         Target(
             "iscsi",
             _target("lab-plain", 1, matrix={"header_digest": ["none", "crc32c"]}),
-            "Data on a block device is destroyed only where `erase` names the very device, by its wwid.",
+            "Data on a block device is overwritten only if `erase` contains the wwid of that device.",
         ),
         Target(
             "iscsi-chap",
@@ -99,7 +105,7 @@ SERVICE = Service(
         Target(
             "iscsi-paths",
             _target("lab-paths", 4, more_paths=[{"address": SECOND_ADDRESS}], optional=True),
-            "One LUN through two portals, joined by device-mapper on the client, if that has it.",
+            "One LUN through two portals, combined by device-mapper multipath if the client has it.",
         ),
     ),
     secrets=(_PASSWORD,),

@@ -1,4 +1,4 @@
-"""pytest in a process of its own, on a lab's targets file: what a user does."""
+"""Run pytest as a user does: in a child process, with a lab's targets file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-__all__ = ["Line", "only", "posix_cases"]
+__all__ = ["PytestRun", "posix_cases", "select_targets"]
 
 POSIX = Path(__file__).parents[2] / "suites" / "conformance" / "posix"
 
@@ -32,19 +32,19 @@ def test_reads(measure):
 """
 
 
-class Line:
-    """A directory with the lab's targets.yaml and a suite in it, to run pytest in."""
+class PytestRun:
+    """A directory with the lab's targets.yaml and a suite, and pytest runs in it."""
 
     def __init__(self, directory: Path, targets: str) -> None:
         self.directory = directory
-        # These tests are of the line. How fast an emulated appliance is on a busy machine is none of theirs.
+        # Without thresholds: the speed of an emulated appliance is not tested.
         ungated = targets.partition("\nthresholds:")[0] + "\n"
         (directory / "targets.yaml").write_text(ungated + PROFILE)
         (directory / "test_suite.py").write_text(SUITE)
         (directory / "pytest.ini").write_text("[pytest]\n")
 
     def edit(self, old: str, new: str) -> None:
-        """Change the targets file."""
+        """Replace ``old`` by ``new`` in the targets file."""
         path = self.directory / "targets.yaml"
         text = path.read_text()
         assert old in text
@@ -61,7 +61,7 @@ class Line:
         )
 
     def run(self, *arguments: str, profile: str = "tiny", timeout: float = 240) -> tuple[int, str]:
-        """Return pytest's exit status and everything it said."""
+        """Return pytest's exit status and its output."""
         process = self.start(*arguments, profile=profile)
         try:
             output, _ = process.communicate(timeout=timeout)
@@ -83,17 +83,17 @@ class Line:
         return done.stdout + done.stderr
 
 
-def only(*variants: str) -> list[str]:
+def select_targets(*variants: str) -> list[str]:
     return [text for variant in variants for text in ("--st-target", variant)]
 
 
 def posix_cases(directory: Path, targets: str, variant: str, *modules: str) -> dict[str, dict[str, Any]]:
-    """Run modules of the posix suite on a variant, none of which may fail; return each case's record."""
+    """Run modules of the posix suite on a variant; return the record of each case by id. None may fail."""
     config = ["-c", str(directory / "pytest.ini"), "--rootdir", str(directory), "--import-mode=importlib"]
     files = [str(POSIX / f"test_{module}.py") for module in modules]
-    status, output = Line(directory, targets).run(*config, *only(variant), *files, timeout=400)
+    status, output = PytestRun(directory, targets).run(*config, *select_targets(variant), *files, timeout=400)
     assert status == 0, output
     text = (directory / "cases.jsonl").read_text(encoding="utf-8")
-    cases = [json.loads(one) for one in text.splitlines()]
+    cases = [json.loads(line) for line in text.splitlines()]
     assert len({case["id"] for case in cases}) == len(cases)
     return {case["id"]: case for case in cases}

@@ -1,4 +1,4 @@
-"""What the attach tests share: the lab's targets as options, and a check that an attachment holds data."""
+"""Helpers of the attach tests: options of the lab's targets, and a data check of an attachment."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from storagetest.lab.services import lio, nvmet
 from storagetest.protocols.base import Attachment, AttachmentKind, protocols
 
 APPLIANCE = "10.77.0.1"
-NOBODY = "10.77.0.99"
+UNUSED_ADDRESS = "10.77.0.99"
 """An address on the lab's network that no machine has."""
 NO_NETWORK = "198.51.100.7"
 """An address for which there is no route (TEST-NET-2, RFC 5737); the clients have no default route."""
@@ -37,14 +37,14 @@ exit 0
 """
 
 
-class WatchedHost(SshHost):
-    """A client over SSH that remembers every command line, to look for secrets in them afterwards."""
+class RecordingHost(SshHost):
+    """A host over SSH that records all command lines, so that a test can search them for secrets."""
 
     def __init__(self, settings: SshSettings) -> None:
         super().__init__(settings)
         self.commands: list[str] = []
         self.before: Callable[[Sequence[str]], None] = lambda argv: None
-        """Called with each command line right before it is executed."""
+        """Called with each command line before it is executed."""
 
     def _execute(self, argv, **more):
         self.commands.append(" ".join(argv))
@@ -52,13 +52,13 @@ class WatchedHost(SshHost):
         return super()._execute(argv, **more)
 
     def left(self) -> list[str]:
-        """What an attach could have left: mounts, files, sessions, records, controllers, journal entries."""
+        """Return leftovers of an attach: mounts, files, sessions, records, controllers, journal entries."""
         found = self.run(["bash", "-c", LEFT], deadline=30).stdout.splitlines()
         return found + [f"journal: {getattr(entry, 'what', entry)}" for entry in Journal(self).entries()]
 
 
-def connect(lab: Lab, name: str) -> WatchedHost:
-    return WatchedHost(SshSettings(name, name, ssh_config=lab.ssh_config))
+def connect(lab: Lab, name: str) -> RecordingHost:
+    return RecordingHost(SshSettings(name, name, ssh_config=lab.ssh_config))
 
 
 def options(protocol: str, **more: object) -> Any:
@@ -95,7 +95,7 @@ def lustre(**more: object) -> Any:
 
 
 def check_data(attachment: Attachment) -> None:
-    """Write 2 MiB past the page cache, read them back the same way, compare."""
+    """Write 2 MiB with O_DIRECT, read them back with O_DIRECT, compare."""
     directory = attachment.gives is AttachmentKind.FILESYSTEM
     target = f"{attachment.path}/check" if directory else attachment.path
     attachment.client.run(["sh", "-c", CHECK, "check", target], deadline=60)
