@@ -24,6 +24,7 @@ from storagetest import cli
 from storagetest.config.models import PROFILES
 from storagetest.config.schema import json_schema, schema_text
 from storagetest.counters.base import all_sources
+from storagetest.lab.reference import page as lab_page
 from storagetest.plugin import hooks
 from storagetest.protocols.base import protocols
 from storagetest.units import format_duration, format_size
@@ -426,6 +427,7 @@ def pages() -> dict[Path, str]:
         REFERENCE / "counters.md": counters_page(),
         REFERENCE / "command-line.md": command_line_page(),
         REFERENCE / "pytest.md": pytest_page(),
+        REFERENCE / "lab.md": lab_page(),
     }
 
 

@@ -12,7 +12,7 @@ from storagetest import config
 from storagetest.config.schema import schema_text
 from storagetest.lab import roles
 from storagetest.lab.paths import lab_dir
-from storagetest.lab.status import Shape
+from storagetest.lab.status import LabSpec
 from storagetest.lab.targets import targets_yaml
 from storagetest.workloads._reference import page
 from storagetest.workloads.base import workloads
@@ -55,7 +55,7 @@ def test_the_targets_file_at_the_root_is_the_labs(monkeypatch: pytest.MonkeyPatc
 
 
 def default_targets() -> str:
-    shape = Shape(2, "kernel", None)
+    spec = LabSpec(2, "kernel", None)
     clients = ["client1", "client2"]
     targets = roles.load("kernel").targets
-    return targets_yaml("default", shape.describe(), lab_dir("default"), clients, targets)
+    return targets_yaml("default", spec.describe(), lab_dir("default"), clients, targets)
