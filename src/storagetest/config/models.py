@@ -124,8 +124,8 @@ class TargetEntry(Model):
     """Whether cases are skipped, rather than errors, on a client that lacks the protocol."""
 
     implementation: Annotated[str | None, Field(pattern=NAME)] = None
-    """What serves it, where the protocol does not say: `knfsd`, `ganesha`, `samba`, `ksmbd`. What such a
-    server is known to do against the standard is expected of it."""
+    """The server implementation, for example `knfsd`. Its known issues are expected. The lab's are listed with
+    its roles (`storagetest lab up --help`)."""
 
     same_data: Annotated[str | None, Field(pattern=NAME)] = None
     """Another target, by its name: it serves the same files by another protocol, and from its root on they
