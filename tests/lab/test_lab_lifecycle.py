@@ -88,9 +88,7 @@ def test_up_serve_reuse_break_down():
     messages: list[str] = []
     assert Lab.up("one", clients=1, progress=messages.append).status() == lab.status()
     assert messages == ["lab one is up already: kernel appliance, 1 client"]
-    with pytest.raises(
-        LabError, match=r"is up with other parameters \(kernel appliance, 1 client\)"
-    ):
+    with pytest.raises(LabError, match=r"is up with other parameters \(kernel appliance, 1 client\)"):
         Lab.up("one", clients=2)
 
     def reachable() -> bool:

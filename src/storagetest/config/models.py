@@ -124,8 +124,7 @@ class TargetEntry(Model):
     """Whether cases are skipped, rather than errors, on a client that lacks the protocol."""
 
     implementation: Annotated[str | None, Field(pattern=NAME)] = None
-    """The server implementation, for example `knfsd`. Its known issues are expected. The lab's are listed with
-    its roles (`storagetest lab up --help`)."""
+    """The server implementation, for example `knfsd`. Cases expect its known issues."""
 
     same_data: Annotated[str | None, Field(pattern=NAME)] = None
     """Another target, by its name: it serves the same files by another protocol, and from its root on they
