@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -41,10 +42,14 @@ def run(smoke: roles.SmokeTest, directory: Path, targets: str) -> None:
         timeout=400,
     )
     assert status == 0, output
-    cases = [json.loads(text) for text in (directory / "cases.jsonl").read_text().splitlines()]
-    outcomes = Counter(case["outcome"] for case in cases)
-    assert outcomes["passed"] >= smoke.min_passed, outcomes
+    passed = re.search(r"(\d+) passed", output.splitlines()[-1])
+    outcomes = Counter(passed=int(passed[1]) if passed else 0)
+    outcome_of: dict[str, str] = {}
+    if smoke.paths:  # conformance cases have more outcomes than pytest
+        records = [json.loads(text) for text in (directory / "cases.jsonl").read_text().splitlines()]
+        outcome_of = {record["id"]: record["outcome"] for record in records}
+        outcomes = Counter(record["outcome"] for record in records)
+    assert outcomes["passed"] >= smoke.min_passed, output
     assert not outcomes["failed"] + outcomes["error"], outcomes
-    outcome_of = {case["id"]: case["outcome"] for case in cases}
     assert {outcome_of[case] for case in smoke.passed} <= {"passed"}
     assert "passed" not in {outcome_of[case] for case in smoke.not_passed}

@@ -1,7 +1,7 @@
 """Write the initramfs without root and without external tools: a cpio writer and the modules' load order.
 
 The kernel unpacks several concatenated cpio archives (format "newc",
-Documentation/driver-api/early-userspace/ buffer-format.rst). There are two:
+Documentation/driver-api/early-userspace/buffer-format.rst). There are two:
 
 1. the image's part: busybox and the modules for the root file system;
 2. the machine's part, written at each start: the init script, name, addresses, keys, passwords and services.

@@ -15,7 +15,7 @@ ROLE = Role(
     summary="NFS-Ganesha and tgt",
     services=(ganesha.SERVICE, tgt.SERVICE),
     smoke_tests=(
-        SmokeTest(("nfs-v3-nconnect1", "nfs-v4.2-nconnect1", "iscsi*")),
+        SmokeTest(("nfs-v3-nconnect1", "nfs-v4.2-nconnect1", "iscsi*"), min_passed=12),
         SmokeTest((), paths=("conformance/iscsi",), options=("-m", "not slow"), min_passed=160),
     ),
 )
