@@ -11,8 +11,8 @@ from storagetest.lab.services import Service, YamlValue
 __all__ = ["ISOLATE_CONTROLS", "SERVICE"]
 
 ISOLATE_CONTROLS: dict[str, YamlValue] = {
-    "cut_off": ["tc", "qdisc", "replace", "dev", "eth0", "root", "netem", "loss", "100%"],
-    "let_back": ["tc", "qdisc", "delete", "dev", "eth0", "root"],
+    "isolate": ["tc", "qdisc", "replace", "dev", "eth0", "root", "netem", "loss", "100%"],
+    "reconnect": ["tc", "qdisc", "delete", "dev", "eth0", "root"],
 }
 """Target controls (storagetest.config.controls) that drop all packets that a client sends."""
 
