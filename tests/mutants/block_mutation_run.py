@@ -162,7 +162,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if name is None:
         return
     from storagetest.plugin.conformance.cases import case_of
-    from storagetest.plugin.conformance.client_calls import client_call
+    from storagetest.plugin.conformance.client_cases import client_call
 
     with Path(name).open("w", encoding="utf-8") as file:
         for item in session.items:

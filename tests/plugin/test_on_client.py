@@ -260,7 +260,10 @@ def test_a_body_that_cannot_be_sent_ends_the_run_before_it_starts(run, head: str
 
 
 def test_a_fixture_of_the_users_own_called_here_is_left_alone(run) -> None:
-    suite = "import pytest\n@pytest.fixture\ndef client_dir(): return 3\ndef test_mine(client_dir): assert client_dir == 3\n"
+    suite = (
+        "import pytest\n@pytest.fixture\ndef client_dir(): return 3\n"
+        "def test_mine(client_dir): assert client_dir == 3\n"
+    )
     run(suite=suite).assert_outcomes(passed=1)
 
 
@@ -270,7 +273,6 @@ import pytest
 from storagetest.agent.testlib import record_observation
 pytestmark = [pytest.mark.needs("filesystem"), pytest.mark.case(section="X", level="MUST")]
 
-@pytest.mark.alone
 @pytest.mark.case("S-1")
 def test_second(client_dir):
     record_observation(f"process {os.getppid()}")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from storagetest.hosts.base import Completed, Host, failed
 from storagetest.hosts.interactive import InteractiveProcess
 from storagetest.hosts.local import LocalHost
 from storagetest.hosts.slurm import SlurmHost
-from storagetest.hosts.ssh import SshHost, SshSettings
 from storagetest.hosts.undo_journal import (
     Entry,
     EntryHandle,
@@ -17,6 +18,9 @@ from storagetest.hosts.undo_journal import (
     UnreadableEntry,
     clean,
 )
+
+if TYPE_CHECKING:
+    from storagetest.hosts.ssh import SshHost, SshSettings
 
 __all__ = [
     "Completed",
@@ -36,3 +40,12 @@ __all__ = [
     "clean",
     "failed",
 ]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401  # SshHost or SshSettings
+    """Import SshHost and SshSettings at their first use: paramiko is slow to import."""
+    if name in {"SshHost", "SshSettings"}:
+        from storagetest.hosts import ssh  # noqa: PLC0415  # as above
+
+        return getattr(ssh, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

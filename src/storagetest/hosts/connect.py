@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from storagetest.config.models import Machine
 from storagetest.hosts.base import Host
 from storagetest.hosts.local import LocalHost
 from storagetest.hosts.slurm import SlurmHost
-from storagetest.hosts.ssh import SshHost, SshSettings
+
+if TYPE_CHECKING:
+    from storagetest.hosts.ssh import SshSettings
 
 __all__ = ["connect"]
 
@@ -17,10 +21,14 @@ def connect(machine: Machine) -> Host:
         return LocalHost(machine.name)
     if machine.transport == "slurm":
         return SlurmHost(machine.name, machine.node, job=machine.job)
+    from storagetest.hosts.ssh import SshHost  # noqa: PLC0415  # paramiko is slow to import
+
     return SshHost(_settings(machine))
 
 
 def _settings(machine: Machine) -> SshSettings:
+    from storagetest.hosts.ssh import SshSettings  # noqa: PLC0415  # as above
+
     return SshSettings(
         name=machine.name,
         address=machine.address,

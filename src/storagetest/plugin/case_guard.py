@@ -10,7 +10,7 @@ import pytest
 from storagetest.config import Variant
 from storagetest.errors import StoragetestError
 from storagetest.plugin.attach import fail_on_option_mismatch
-from storagetest.plugin.conformance.client_calls import same_batch
+from storagetest.plugin.conformance.client_cases import is_exclusive, under_way
 from storagetest.plugin.measure.client_selection import item_machines
 from storagetest.plugin.output import diagnostics
 from storagetest.plugin.parametrize import item_variant, second_variant
@@ -21,8 +21,6 @@ from storagetest.runner.locks import acquire, machine_id
 
 __all__ = ["CaseGuard"]
 
-_LOCKS = pytest.StashKey[ExitStack]()
-
 
 class CaseGuard:
     """A plugin of its own, so that each hook can be read beside its counterpart."""
@@ -30,6 +28,7 @@ class CaseGuard:
     def __init__(self, config: pytest.Config) -> None:
         self._state = config.stash[KEY]
         self._timeout: float = config.option.st_lock_timeout
+        self._locks: ExitStack | None = None
 
     def _variant(self, item: pytest.Item) -> Variant | None:
         identifier = item_variant(item)
@@ -45,8 +44,8 @@ class CaseGuard:
         why = self._state.failure_reason(variant)
         if why:
             pytest.skip(why)
-        if _LOCKS not in item.stash:  # the case before it has not handed them on
-            item.stash[_LOCKS] = self._lock(item, variant)
+        if self._locks is None:  # else it is of the round trip that holds them
+            self._locks = self._lock(item, variant)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
@@ -64,19 +63,15 @@ class CaseGuard:
             raise
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_teardown(self, item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
-        """Let go of the locks, whatever became of the case, or hand them on within a round trip."""
+    def pytest_runtest_teardown(self, nextitem: pytest.Item | None) -> Iterator[None]:
+        """Release the locks, whatever became of the case, unless the next one is of the same round trip."""
         try:
             yield
         finally:
             self._state.teller.tell(None)
-            stack = item.stash.get(_LOCKS, None)
-            if stack is not None:
-                del item.stash[_LOCKS]
-                if nextitem is not None and same_batch(item, nextitem):
-                    nextitem.stash[_LOCKS] = stack
-                else:
-                    stack.close()
+            if self._locks is not None and not under_way(nextitem):
+                self._locks.close()
+                self._locks = None
 
     def _server(self, variant: Variant) -> str:
         """Return what tells its serving machine from others: the machine that is named, or else its address.
@@ -96,16 +91,15 @@ class CaseGuard:
             machines.append(second)
         clients = [f"client:{machine_id(machine)}" for machine in machines]
         behind = [f"server:{server}" for server in servers]
-        if {"measure", "maximum", "comparison"} & uses:
-            alone, together = clients + behind, []
-        elif len(clients) > 1:  # what its clients count is the proof, so nobody else may make them count
-            alone, together = clients, behind
-        else:
-            alone, together = [], clients + behind
+        measures = bool({"measure", "find_maximum", "comparison"} & uses)
+        # What several clients count is the proof of a case, so nobody else may make them count.
+        alone = clients if measures or len(clients) > 1 else []
+        if measures or is_exclusive(item):
+            alone = alone + behind
         stack = ExitStack()
         self._state.teller.tell(waiting(variant.id, item.name))
         try:
-            locks = acquire(alone=alone, together=together, timeout=self._timeout, what=item.nodeid)
+            locks = acquire(alone=alone, together=clients + behind, timeout=self._timeout, what=item.nodeid)
             stack.enter_context(locks)
         finally:
             self._state.teller.tell(None)

@@ -50,7 +50,6 @@ from storagetest.plugin.run_state import KEY, RunState
 
 __all__ = ["ExternalFile", "ExternalItem", "HereItem", "Known", "Wanted", "conclude"]
 
-SUFFIX = ".external.toml"
 _LOOKS = pytest.StashKey[dict[str, TargetInfo]]()
 
 
@@ -82,19 +81,6 @@ class Wanted:
     def issue(self, test: str, implementation: str) -> Known | None:
         """Return what is known of ``test`` there."""
         return next((one for one in self.known if one.on == implementation and _any(test, one.tests)), None)
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Register the mark by which a sample knows these items."""
-    config.addinivalue_line("markers", "external: a test of a foreign suite (set by *.external.toml)")
-
-
-def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    """Collect ``*.external.toml``."""
-    if not file_path.name.endswith(SUFFIX):
-        return None
-    file: ExternalFile = ExternalFile.from_parent(parent, path=file_path)
-    return file
 
 
 class ExternalFile(pytest.File):

@@ -1,35 +1,35 @@
-"""The pytest hooks: each one line or two, the work is next door."""
+"""The entry point, which every pytest loads: options, marks, fixtures, and what makes the rest load.
+
+Importing the rest takes a second, so it is imported at the first use (:func:`start`): a targets file, an
+option ``--st-*``, a test that takes the fixture ``variant`` or is marked ``case``, or a foreign suite. This
+module and those of the fixtures import only pytest and what is as light.
+"""
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Generator
-from typing import Any
+from pathlib import Path
 
 import pytest
 
-from storagetest.errors import ConfigError, StoragetestError, TargetDead
-from storagetest.plugin import outcomes, parametrize
-from storagetest.plugin.case_guard import CaseGuard
-from storagetest.plugin.options import MARKERS, add_options
-from storagetest.plugin.output import diagnostics, pytest_benchmark, record_transport
-from storagetest.plugin.output.results import Reporting
-from storagetest.plugin.progress.plugin import ProgressPlugin, forward_progress
-from storagetest.plugin.run_state import KEY, RunState
+from storagetest.plugin.options import MARKERS, add_options, is_any_given
 
-pytest_plugins = [
-    "storagetest.plugin.fixtures.core",
-    "storagetest.plugin.conformance.cases",
-    "storagetest.plugin.known",
-    "storagetest.plugin.external",
-    "storagetest.plugin.fixtures.two_clients",
-    "storagetest.plugin.output.junit",
-    "storagetest.plugin.output.markdown",
-    "storagetest.plugin.external_mount",
-    "storagetest.plugin.expectations",
-    "storagetest.plugin.conformance.client_cases",
-]
+__all__ = ["start"]
+
+pytest_plugins = ["storagetest.plugin.fixtures.core", "storagetest.plugin.fixtures.two_clients"]
+
+_STARTED = pytest.StashKey[bool]()
+_FOREIGN_SUITE = ".external.toml"
+
+
+def start(config: pytest.Config) -> None:
+    """Load what does the work, unless it is loaded. Raises :class:`pytest.UsageError`."""
+    if config.stash.get(_STARTED, False):
+        return
+    config.stash[_STARTED] = True
+    config.pluginmanager.unregister(name="storagetest-until-used")
+    from storagetest.plugin import run_hooks  # noqa: PLC0415  # see above
+
+    run_hooks.start(config)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -38,129 +38,52 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Read the targets file; a mistake in it ends the run with exit code 4."""
+    """Declare the marks, and start where it is known by now that storagetest is used."""
     for marker in MARKERS:
         config.addinivalue_line("markers", marker)
-    try:
-        config.stash[KEY] = RunState(config)
-        if is_worker(config):
-            forward_progress(config)
-        else:
-            config.pluginmanager.register(Reporting(config), "storagetest-reporting")
-            config.pluginmanager.register(ProgressPlugin(config), "storagetest-progress")
-            _ensure_lab(config)
-        _use_lab(config)
-    except ConfigError as error:
-        raise pytest.UsageError(str(error)) from None
-    config.pluginmanager.register(CaseGuard(config), "storagetest-guard")
-    if pytest_benchmark.is_wanted(config):
-        config.pluginmanager.register(pytest_benchmark.Bridge(config), "storagetest-benchmark")
-    if config.pluginmanager.hasplugin("xdist"):  # its own "dsession" is registered only after this
-        config.pluginmanager.register(_Scheduling(), "storagetest-scheduling")
-
-
-def pytest_unconfigure(config: pytest.Config) -> None:
-    """Close every connection."""
-    state = config.stash.get(KEY, None)
-    if state is not None:
-        state.close()
+    config.pluginmanager.register(_UntilUsed(config), "storagetest-until-used")
+    if is_any_given(config) or (config.rootpath / "targets.yaml").exists():
+        start(config)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """One parameter per target variant."""
+    """One parameter per target variant, where ``variant`` is our fixture and not another project's."""
+    fixtures = metafunc.definition._fixtureinfo.name2fixturedefs.get("variant")  # noqa: SLF001  # no other way
+    if not fixtures or fixtures[-1].func.__module__ != "storagetest.plugin.fixtures.core":
+        return
+    start(metafunc.config)
+    from storagetest.plugin import parametrize  # noqa: PLC0415  # see above
+
     parametrize.parametrize(metafunc)
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip what a variant cannot do; with ``--st-sample`` keep a little of everything."""
-    state = config.stash[KEY]
-    if state.wanted and state.loaded is None:
-        try:
-            _ = state.config
-        except ConfigError as error:
-            raise pytest.UsageError(str(error)) from None
-    dropped = parametrize.apply_needs_and_sample(state, items, sample=config.option.st_sample)
-    if dropped:
-        config.hook.pytest_deselected(items=dropped)
-        gone = set(dropped)
-        items[:] = [item for item in items if item not in gone]
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    """Collect ``*.external.toml``."""
+    if not file_path.name.endswith(_FOREIGN_SUITE):
+        return None
+    start(parent.config)
+    from storagetest.plugin.external import ExternalFile  # noqa: PLC0415  # see above
+
+    file: ExternalFile = ExternalFile.from_parent(parent, path=file_path)
+    return file
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Count the gates that share the suite's error."""
-    state = session.config.stash[KEY]
-    if state.loaded is not None:
-        items = [(item, parametrize.item_variant(item)) for item in session.items]
-        state.gating.count(items, state.loaded, state.variants)
+class _UntilUsed:
+    """Registered until the start."""
 
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item, call: pytest.CallInfo[None]
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Tell failure, error and INVALID apart, and put the case's records on its report."""
-    report = yield
-    outcomes.classify(report, call, full_trace=item.config.option.fulltrace)
-    if report.when == "call":
-        record_transport.attach_records(report, record_transport.records_of(item))
-    state, identifier = item.config.stash[KEY], parametrize.item_variant(item)
-    if identifier is not None and call.excinfo is not None and isinstance(call.excinfo.value, TargetDead):
-        state.mark_failed(state.variants[identifier], call.excinfo.value)
-    if identifier is not None and (report.when == "call" or report.failed):
-        diagnostics.attach_diagnostics(item, report, state.variants[identifier], state)
-    return report
+    def pytest_itemcollected(self, item: pytest.Item) -> None:
+        """Start at the first conformance case."""
+        if item.get_closest_marker("case") is not None:
+            start(self._config)
 
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
-    """Show errors of the call phase as errors, and INVALID as what it is."""
-    return outcomes.status_word(report)
-
-
-class _Scheduling:
-    """Registered only where xdist is: pluggy refuses hooks that nobody specifies."""
-
-    @pytest.hookimpl
-    def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> object:  # noqa: ANN401  # xdist's
-        """Keep a target on one worker, unless the user asked for another distribution."""
-        from storagetest.plugin.xdist_scheduler import TargetScheduling  # noqa: PLC0415  # needs xdist
-
-        return TargetScheduling(config, log) if config.option.dist == "load" else None
-
-    @pytest.hookimpl
-    def pytest_configure_node(self, node: Any) -> None:  # noqa: ANN401  # xdist's
-        """Let a worker say what it measures."""
-        progressing: ProgressPlugin = node.config.pluginmanager.getplugin("storagetest-progress")
-        progressing.configure_node(node.workerinput)
-
-    @pytest.hookimpl
-    def pytest_testnodedown(self, node: Any) -> None:  # noqa: ANN401  # xdist's
-        """Forget what a worker measured that has gone."""
-        progressing: ProgressPlugin = node.config.pluginmanager.getplugin("storagetest-progress")
-        progressing.node_down(node.gateway.id)
-
-
-def is_worker(config: pytest.Config) -> bool:
-    """Whether this process is one of xdist's workers."""
-    return hasattr(config, "workerinput")
-
-
-def _ensure_lab(config: pytest.Config) -> None:
-    name: str | None = config.option.st_lab
-    if name is None or config.option.collectonly:
-        return
-    from storagetest.lab import Lab  # noqa: PLC0415  # only who asks for a lab pays for it
-
-    try:
-        if Lab.find(name) is None:
-            Lab.up(name=name, owner=os.getpid(), progress=lambda line: print(line, file=sys.stderr))  # noqa: T201
-    except StoragetestError as error:
-        raise pytest.UsageError(f"--st-lab: {error}") from None
-
-
-def _use_lab(config: pytest.Config) -> None:
-    name: str | None = config.option.st_lab
-    if name is not None:
-        from storagetest.lab.paths import lab_dir  # noqa: PLC0415  # as above
-
-        config.stash[KEY].use_lab(lab_dir(name) / "targets.yaml")
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Start in xdist's controller, which collects nothing, at the first report of a worker that did."""
+        if any(name.startswith("storagetest_") for name in vars(report)):
+            manager = self._config.pluginmanager
+            before = manager.get_plugins()
+            start(self._config)
+            manager.subset_hook_caller("pytest_runtest_logreport", before)(report=report)

@@ -31,7 +31,7 @@ from storagetest.plugin.conformance.cases import case_of
 from storagetest.plugin.parametrize import item_variant
 from storagetest.plugin.run_state import KEY
 
-__all__ = ["CLAIMS", "expect_known"]
+__all__ = ["CLAIMS", "expect_known", "register"]
 
 CLAIMS = (AssertionError, RemoteProtocolError, pytest.fail.Exception)
 """What a case raises where the target breaks its promise; anything else is no known issue."""
@@ -68,7 +68,7 @@ def _words(issue: KnownIssue) -> str:
     return f"known until {issue.expires}: {issue}"
 
 
-def pytest_configure(config: pytest.Config) -> None:
+def register(config: pytest.Config) -> None:
     """Say at the end what is known and what has expired, once."""
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Summary(), "storagetest-known")

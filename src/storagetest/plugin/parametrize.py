@@ -62,7 +62,7 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
         for identifier in ids
         for each in many[identifier] or (pytest.param(None, id="1client"),)
     ]
-    metafunc.parametrize(("variant", "crowd"), both, indirect=True, scope="session")
+    metafunc.parametrize(("variant", "clients"), both, indirect=True, scope="session")
 
 
 def _candidates(state: RunState, metafunc: pytest.Metafunc) -> list[str]:
@@ -114,7 +114,7 @@ def apply_needs_and_sample(state: RunState, items: list[pytest.Item], *, sample:
         lacking = _lacking(state, item, identifier)
         if lacking:
             item.add_marker(pytest.mark.skip(reason=f"{identifier} has no {', '.join(sorted(lacking))}"))
-        elif "maximum" in getattr(item, "fixturenames", ()) and not state.profile.search:
+        elif "find_maximum" in getattr(item, "fixturenames", ()) and not state.profile.search:
             name = state.profile.name
             why = f"profile {name} has no measurements for a search: say `search: 40` there"
             item.add_marker(pytest.mark.skip(reason=why))

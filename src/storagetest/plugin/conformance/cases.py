@@ -25,7 +25,6 @@ import json
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import count
 from pathlib import Path
 from urllib.parse import quote
@@ -49,7 +48,9 @@ __all__ = [
     "case_of",
     "downgrade_to_may",
     "record_observation",
+    "register",
     "set_duration",
+    "wire_log_of",
 ]
 
 _ATTRIBUTE = "storagetest_case"
@@ -108,28 +109,8 @@ class WireLog:
         return bool(self._links)
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Declare the options of conformance cases."""
-    group = parser.getgroup("storagetest")
-    group.addoption("--st-strict", action="store_true", help="a SHOULD that is not kept fails")
-    group.addoption(
-        "--st-wire", metavar="DIR", help="write every wire case's ladder and capture to DIR/VARIANT/CASE.pcap"
-    )
-    group.addoption(
-        "--st-cases",
-        metavar="FILE",
-        default="cases.jsonl",
-        help="append the outcome of every conformance case to this file (default: cases.jsonl)",
-    )
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Register the mark and what watches over it."""
-    config.addinivalue_line(
-        "markers",
-        "case(id, *, section, level, kills): a conformance case: standard and section; MUST, SHOULD or MAY",
-    )
-    config.addinivalue_line("markers", "slow: waits for a time-out that the standard sets")
+def register(config: pytest.Config) -> None:
+    """Register what watches over the cases."""
     config.pluginmanager.register(Conformance(config), "storagetest-conformance")
 
 
@@ -163,20 +144,13 @@ def case_of(item: pytest.Item) -> CaseMark | None:
     )
 
 
-@pytest.fixture
-def wire_log(request: pytest.FixtureRequest) -> WireLog:
-    """Return the log that this case's connections are to be added to."""
-    return request.node.stash.setdefault(_LOG, WireLog())  # type: ignore[no-any-return]  # the node is untyped
-
-
-@pytest.fixture
-def observe(request: pytest.FixtureRequest) -> Callable[[str], None]:
-    """Return a function that records which of several legal alternatives the target chose."""
-    return partial(record_observation, request.node)
+def wire_log_of(item: pytest.Item) -> WireLog:
+    """Return the log that the item's connections are to be added to."""
+    return item.stash.setdefault(_LOG, WireLog())
 
 
 def record_observation(item: pytest.Item, what: str) -> None:
-    """Record ``what`` was observed: what :func:`observe` does, for who runs a case."""
+    """Record ``what`` was observed: what the fixture ``observe`` does."""
     seen: list[str] = item.stash.setdefault(_OBSERVED, [])
     if what not in seen:
         seen.append(what)

@@ -41,7 +41,7 @@ def client_parameters(metafunc: pytest.Metafunc, variant: Variant, state: RunSta
     Each is the names of its clients; one that the variant has too few for is a skip that says so.
     """
     definition = metafunc.definition
-    if not {"measure", "maximum"} & set(metafunc.fixturenames):
+    if not {"measure", "find_maximum"} & set(metafunc.fixturenames):
         return []
     machines = state.clients(variant)
     named = definition.get_closest_marker("clients")
@@ -99,7 +99,7 @@ def _alone(variant: Variant, count: int) -> str:
 def item_machines(item: pytest.Item, variant: Variant, state: RunState) -> tuple[Machine, ...]:
     """Return the clients that ``item`` runs on at once."""
     callspec = getattr(item, "callspec", None)
-    return machines_of(callspec.params.get("crowd") if callspec else None, variant, state)
+    return machines_of(callspec.params.get("clients") if callspec else None, variant, state)
 
 
 def machines_of(names: Sequence[str] | None, variant: Variant, state: RunState) -> tuple[Machine, ...]:

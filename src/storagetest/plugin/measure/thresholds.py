@@ -125,7 +125,7 @@ class _Counted:
         fixtures = getattr(item, "fixturenames", ())
         if "comparison" in fixtures:
             return 1
-        if not {"measure", "maximum"} & set(fixtures) or variant is None:
+        if not {"measure", "find_maximum"} & set(fixtures) or variant is None:
             return 0
         marked = sum(len(mark.args) for mark in item.iter_markers("gate"))
         code = getattr(getattr(item, "function", None), "__code__", None)

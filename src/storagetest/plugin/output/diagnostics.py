@@ -36,7 +36,7 @@ def set_allure_identity(item: pytest.Item, variant: Variant, state: RunState) ->
     parameters: dict[str, Any] = dict(item.callspec.params)  # type: ignore[attr-defined]  # parametrised by variant
     del parameters["variant"]
     case = case_of(item)
-    parameters.pop("crowd", None)
+    parameters.pop("clients", None)
     allure.identify(
         epic=state.protocol(variant).title,
         feature=item.path.stem.removeprefix("test_").replace("_", "-"),

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-__all__ = ["Junit"]
+__all__ = ["Junit", "register"]
 
 
-def pytest_configure(config: pytest.Config) -> None:
+def register(config: pytest.Config) -> None:
     """Watch over pytest's writer, where there is one."""
     if getattr(config.option, "xmlpath", None) and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Junit(config), "storagetest-junit")

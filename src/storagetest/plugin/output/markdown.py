@@ -17,22 +17,13 @@ from storagetest.plugin.output.results import Reporting
 from storagetest.report.coverage import CaseRecord
 from storagetest.report.formats.markdown import FailedCase, SessionSummary, markdown
 
-__all__ = ["GITHUB", "Summary"]
+__all__ = ["GITHUB", "Summary", "register"]
 
 GITHUB = "GITHUB_STEP_SUMMARY"
 _PROBLEMS = ("failed", "error", "invalid", "warned", "xpassed")
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Declare ``--st-markdown``."""
-    parser.getgroup("storagetest").addoption(
-        "--st-markdown",
-        metavar="FILE",
-        help="write the run as Markdown to FILE; on GitHub the step's summary needs no option",
-    )
-
-
-def pytest_configure(config: pytest.Config) -> None:
+def register(config: pytest.Config) -> None:
     """Watch over the run in the controller alone, where somebody wants to read it."""
     named: str | None = config.option.st_markdown
     github = os.environ.get(GITHUB)

@@ -24,8 +24,8 @@ class ProgressPlugin:
         self._display: ProgressDisplay | None = None
         self._listener: ProgressListener | None = None
 
-    @pytest.hookimpl(trylast=True)
-    def pytest_sessionstart(self) -> None:
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self) -> None:
         """Find out where pytest writes; its reporter is there by now."""
         self._begin()
 

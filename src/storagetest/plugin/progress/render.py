@@ -6,7 +6,8 @@ Rules:
 2. A log gets no control characters; nothing for cases shorter than :data:`FIRST`, then something every
    :data:`AGAIN` seconds, so that whoever ends silent jobs sees that this one lives.
 3. ``-q`` keeps logs as short as they were asked to be: nothing there. ``-qq`` shows nothing anywhere.
-4. Under xdist the workers tell the controller (:mod:`storagetest.plugin.progress.xdist_channel`); it alone writes.
+4. Under xdist the workers tell the controller (:mod:`storagetest.plugin.progress.xdist_channel`); it alone
+   writes.
 """
 
 from __future__ import annotations
@@ -23,10 +24,7 @@ import pytest
 from storagetest.plugin.progress.model import Message, ProgressState
 from storagetest.plugin.progress.terminal_overlay import TerminalOverlay, duplicate
 
-__all__ = ["AGAIN", "FIRST", "MODES", "ProgressDisplay", "how"]
-
-MODES = ("auto", "line", "log", "off")
-"""What ``--st-progress`` takes."""
+__all__ = ["AGAIN", "FIRST", "ProgressDisplay", "how"]
 
 FIRST = 30.0
 AGAIN = 60.0

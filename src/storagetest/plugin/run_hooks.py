@@ -1,0 +1,155 @@
+"""The hooks of a run in which storagetest is used: each one line or two, the work is next door.
+
+:mod:`storagetest.plugin.hooks` is loaded by every pytest, and calls :func:`start` at the first use.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+from storagetest.errors import ConfigError, StoragetestError, TargetDead
+from storagetest.plugin import expectations, external_mount, known, outcomes, parametrize
+from storagetest.plugin.case_guard import CaseGuard
+from storagetest.plugin.conformance import cases, client_cases
+from storagetest.plugin.output import diagnostics, junit, markdown, pytest_benchmark, record_transport
+from storagetest.plugin.output.results import Reporting
+from storagetest.plugin.progress.plugin import ProgressPlugin, forward_progress
+from storagetest.plugin.run_state import KEY, RunState
+
+__all__ = ["start"]
+
+_MODULES = (sys.modules[__name__], cases, known, external_mount, expectations, client_cases)
+"""The modules that have hooks. Of those of one name the last one's is called first."""
+
+
+def start(config: pytest.Config) -> None:
+    """Read the targets file and register everything; a mistake in the file ends the run with exit code 4."""
+    plugins = config.pluginmanager
+    for module in _MODULES:
+        plugins.register(module, module.__name__)
+    for part in (markdown, junit, known, cases):
+        part.register(config)
+    try:
+        config.stash[KEY] = RunState(config)
+        if is_worker(config):
+            forward_progress(config)
+        else:
+            plugins.register(Reporting(config), "storagetest-reporting")
+            plugins.register(ProgressPlugin(config), "storagetest-progress")
+            _ensure_lab(config)
+        _use_lab(config)
+    except ConfigError as error:
+        raise pytest.UsageError(str(error)) from None
+    plugins.register(CaseGuard(config), "storagetest-guard")
+    if pytest_benchmark.is_wanted(config):
+        plugins.register(pytest_benchmark.Bridge(config), "storagetest-benchmark")
+    if plugins.hasplugin("xdist"):  # its own "dsession" is registered only after this
+        plugins.register(_Scheduling(), "storagetest-scheduling")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Close every connection."""
+    state = config.stash.get(KEY, None)
+    if state is not None:  # it is None where the targets file has a mistake
+        state.close()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skip what a variant cannot do; with ``--st-sample`` keep a little of everything."""
+    state = config.stash[KEY]
+    if state.wanted and state.loaded is None:
+        try:
+            _ = state.config
+        except ConfigError as error:
+            raise pytest.UsageError(str(error)) from None
+    dropped = parametrize.apply_needs_and_sample(state, items, sample=config.option.st_sample)
+    if dropped:
+        config.hook.pytest_deselected(items=dropped)
+        gone = set(dropped)
+        items[:] = [item for item in items if item not in gone]
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Count the gates that share the suite's error."""
+    state = session.config.stash[KEY]
+    if state.loaded is not None:
+        items = [(item, parametrize.item_variant(item)) for item in session.items]
+        state.gating.count(items, state.loaded, state.variants)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Tell failure, error and INVALID apart, and put the case's records on its report."""
+    report = yield
+    outcomes.classify(report, call, full_trace=item.config.option.fulltrace)
+    if report.when == "call":
+        record_transport.attach_records(report, record_transport.records_of(item))
+    state, identifier = item.config.stash[KEY], parametrize.item_variant(item)
+    if identifier is not None and call.excinfo is not None and isinstance(call.excinfo.value, TargetDead):
+        state.mark_failed(state.variants[identifier], call.excinfo.value)
+    if identifier is not None and (report.when == "call" or report.failed):
+        diagnostics.attach_diagnostics(item, report, state.variants[identifier], state)
+    return report
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
+    """Show errors of the call phase as errors, and INVALID as what it is."""
+    return outcomes.status_word(report)
+
+
+class _Scheduling:
+    """Registered only where xdist is: pluggy refuses hooks that nobody specifies."""
+
+    @pytest.hookimpl
+    def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> object:  # noqa: ANN401  # xdist's
+        """Keep a target on one worker, unless the user asked for another distribution."""
+        from storagetest.plugin.xdist_scheduler import TargetScheduling  # noqa: PLC0415  # needs xdist
+
+        return TargetScheduling(config, log) if config.option.dist == "load" else None
+
+    @pytest.hookimpl
+    def pytest_configure_node(self, node: Any) -> None:  # noqa: ANN401  # xdist's
+        """Let a worker know how cases are distributed, and say what it measures."""
+        node.workerinput[client_cases.DIST] = node.config.option.dist
+        progressing: ProgressPlugin = node.config.pluginmanager.getplugin("storagetest-progress")
+        progressing.configure_node(node.workerinput)
+
+    @pytest.hookimpl
+    def pytest_testnodedown(self, node: Any) -> None:  # noqa: ANN401  # xdist's
+        """Forget what a worker measured that has gone."""
+        progressing: ProgressPlugin = node.config.pluginmanager.getplugin("storagetest-progress")
+        progressing.node_down(node.gateway.id)
+
+
+def is_worker(config: pytest.Config) -> bool:
+    """Whether this process is one of xdist's workers."""
+    return hasattr(config, "workerinput")
+
+
+def _ensure_lab(config: pytest.Config) -> None:
+    name: str | None = config.option.st_lab
+    if name is None or config.option.collectonly:
+        return
+    from storagetest.lab import Lab  # noqa: PLC0415  # only who asks for a lab pays for it
+
+    try:
+        if Lab.find(name) is None:
+            Lab.up(name=name, owner=os.getpid(), progress=lambda line: print(line, file=sys.stderr))  # noqa: T201
+    except StoragetestError as error:
+        raise pytest.UsageError(f"--st-lab: {error}") from None
+
+
+def _use_lab(config: pytest.Config) -> None:
+    name: str | None = config.option.st_lab
+    if name is not None:
+        from storagetest.lab.paths import lab_dir  # noqa: PLC0415  # as above
+
+        config.stash[KEY].use_lab(lab_dir(name) / "targets.yaml")
