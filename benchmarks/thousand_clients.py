@@ -275,7 +275,7 @@ async def _load(client: _Client, request: dict[str, Any], latency: dict[int, int
         "cpu": 0.1,
         "overlap": True,
         "times": [instant, instant, end, end],
-        "lanes": {"service": lane, "response": lane},
+        "operations": {"service": lane, "response": lane},
     }
     workers = [{"made": count, "last": request["seconds"]}]
     return {"phases": {"requests": phase}, "cpu": ["", ""], "planned": count, "workers": workers}

@@ -1,4 +1,4 @@
-"""The program: read the request, run its command, say what came of it."""
+"""The program: read the request, run its command, write the result."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["main"]
 
 
 def main() -> int:
-    """Answer the request on stdin's first line; the exit status is 0 when the last line is a result."""
+    """Run the request in stdin's first line; return the exit status, 0 if the last line is a result."""
     try:
         request = json.loads(sys.stdin.buffer.readline())
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""The agent as it travels: a zip of this package, the same bytes for the same source, and what starts it."""
+"""Build the zip of this package that is sent to a client, and the command line that starts the agent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["ARGV", "OLDEST_PYTHON", "START", "message", "packed"]
 OLDEST_PYTHON = (3, 9)
 """The oldest Python that the agent runs on."""
 
-# One expression a line, and no line that an old Python cannot at least read.
+# One statement per line, and no syntax that an old Python cannot compile: it has to print its version.
 START = (
     "import sys\n"
     f"if sys.version_info < {OLDEST_PYTHON}:\n"
@@ -35,13 +35,13 @@ START = (
 ARGV = ("python3", "-I", "-S", "-c", START)
 """The command line of an agent."""
 
-_LEFT_OUT = {"bundle.py"}
+_EXCLUDED = {"bundle.py"}
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 @cache
 def packed() -> bytes:
-    """Return the zip. Its bytes follow from the source alone."""
+    """Return the zip. Its bytes depend only on the source."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(zipfile.ZipInfo("storagetest/__init__.py", _EPOCH), b"")
@@ -53,16 +53,16 @@ def packed() -> bytes:
 
 
 def message(request: Mapping[str, Any]) -> bytes:
-    """Return what :data:`START` reads: the zip's length, the zip, and the request."""
+    """Return the stdin of :data:`START`: the zip's length, the zip, and the request."""
     program = packed()
     return b"%d\n%b%b" % (len(program), program, json.dumps(request).encode())
 
 
 def _sources(folder: Traversable, prefix: str) -> dict[str, bytes]:
-    found: dict[str, bytes] = {}
+    sources: dict[str, bytes] = {}
     for entry in folder.iterdir():
         if entry.is_dir() and entry.name != "__pycache__":
-            found.update(_sources(entry, f"{prefix}/{entry.name}"))
-        elif entry.name.endswith(".py") and entry.name not in _LEFT_OUT:
-            found[f"{prefix}/{entry.name}"] = entry.read_bytes()
-    return found
+            sources.update(_sources(entry, f"{prefix}/{entry.name}"))
+        elif entry.name.endswith(".py") and entry.name not in _EXCLUDED:
+            sources[f"{prefix}/{entry.name}"] = entry.read_bytes()
+    return sources

@@ -1,15 +1,15 @@
-"""The processes that run the bodies of cases: one case after the other, as long as each leaves no trace.
+"""Worker processes that run the bodies of cases: one case after the other, if each leaves no trace.
 
-Theory. A process of its own a case is what keeps cases apart, and is what costs most: to fork an interpreter
-takes some 30 ms under emulation, most of a case's time. So a process takes the next case when the one before
-came to its end and left the process as it had found it (:func:`_trace`): its descriptors, children, threads,
-users, mask, signals, timers and limits. After any other end there is a new one.
+Theory. A process per case isolates the cases, but forking an interpreter takes about 30 ms under emulation,
+most of a case's time. So a process takes the next case if the previous one returned or was skipped, and left
+the process unchanged (:func:`_process_state`): descriptors, children, threads, users, mask, signals, timers
+and limits. After any other end a new process is started.
 
 Rules:
 
-1. A case that fails, dies, hangs or leaves something is the last one of its process.
-2. A process has a session: what its cases started is killed with it.
-3. What is answered names the case that was asked for. Anything else was written by the body, by accident.
+1. A case that fails, dies, hangs or changes the process is the last one of its process.
+2. A process has its own session: the processes that its cases started are killed with it.
+3. A result names its case. Anything else in the pipe was written by the body by accident, and is an error.
 """
 
 from __future__ import annotations
@@ -31,183 +31,184 @@ from storagetest.agent.worker_pool import init_worker, receive, send
 
 __all__ = ["CaseWorker"]
 
-Place = AbstractContextManager[Any]  # of what the body is given
+Fixture = AbstractContextManager[Any]  # its value is the body's argument
 
 GRACE = 2.0
-"""Seconds in which a process that was killed is gone."""
+"""Seconds to wait for the end of a killed process (chosen)."""
 
-_LONGEST = 16 << 10
-"""Bytes of what a body printed that are passed on."""
+_MAX_PRINTED = 16 << 10
+"""Bytes of a body's output that are reported."""
 
-_KEPT = ("Umask", "Uid", "Gid", "Groups", "Threads", "SigBlk", "SigIgn", "SigCgt", "CapEff")
-"""Lines of /proc/self/status (proc(5)) that a case leaves as they were."""
+_STATUS_LINES = ("Umask", "Uid", "Gid", "Groups", "Threads", "SigBlk", "SigIgn", "SigCgt", "CapEff")
+"""Lines of /proc/self/status (proc(5)) that a case must not change."""
 
 
 class CaseWorker:
-    """A process that runs cases, the parent's side. ``case`` is the one under way, if any.
+    """A process that runs cases, the parent's side. ``case`` is the running one, or None.
 
-    ``answers`` is a descriptor that can be read when there may be something for :meth:`heard`.
+    ``results`` is a descriptor that is readable when :meth:`poll_result` may have a result.
     """
 
     def __init__(self, modules: dict[str, ModuleType], path: str, others: Sequence[CaseWorker]) -> None:
-        orders, self._orders = os.pipe()
-        self.answers, answers = os.pipe()
+        requests, self._requests = os.pipe()
+        self.results, results = os.pipe()
         self._printed = os.memfd_create("printed")
         self.case: dict[str, Any] | None = None
         self.until = self._began = self._seconds = 0.0
-        self._said = b""
+        self._received = b""
         parent = os.getpid()
         self._pid = os.fork()
         if self._pid:
-            os.close(orders)
-            os.close(answers)
+            os.close(requests)
+            os.close(results)
             return
         try:
-            for other in others:  # a pipe's end that a sister holds open would never end
+            for other in others:  # a pipe does not end while a sibling has its other end open
                 other.close_fds()
-            os.close(self._orders)
-            os.close(self.answers)
+            os.close(self._requests)
+            os.close(self.results)
             init_worker(parent)
             os.setsid()
             os.dup2(self._printed, 1)
             os.dup2(self._printed, 2)
             os.close(self._printed)
             sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # a TextIOWrapper
-            _serve(orders, answers, modules, path)
+            _serve(requests, results, modules, path)
         finally:
             os._exit(0)
 
     def submit(self, case: dict[str, Any], seconds: float) -> None:
-        """Have it run a case, which may take so many seconds."""
-        self.case, self._seconds, self._said = case, seconds, b""
+        """Start a case, which may take ``seconds``."""
+        self.case, self._seconds, self._received = case, seconds, b""
         self._began = time.monotonic()
         self.until = self._began + seconds
-        with suppress(BrokenPipeError):  # it has died, which its answer says
-            send(self._orders, case)
+        with suppress(BrokenPipeError):  # the process has died; poll_result reports it
+            send(self._requests, case)
 
     def poll_result(self) -> dict[str, Any] | None:
-        """Return the answer of the case under way, once it has ended in any way.
+        """Return the result of the running case, or None if it has not ended.
 
-        ``spent`` in it: the process is of no use any more, and gone; ``stuck``: it cannot be killed.
+        ``spent`` in the result: the process has been ended; ``stuck``: it cannot be killed.
         """
         case = self.case
         if case is None:
             return None
-        part = os.read(self.answers, 1 << 16) if self._ready() else b""
-        self._said += part
-        over = time.monotonic() >= self.until
-        # What it started may hold the pipe open: that it has died is looked for besides.
-        if not (self._said.endswith(b"\n") or over or self._dead()):
+        part = os.read(self.results, 1 << 16) if self._ready() else b""
+        self._received += part
+        late = time.monotonic() >= self.until
+        # A process that the case has started may keep the pipe open, so the end is checked separately.
+        if not (self._received.endswith(b"\n") or late or self._dead()):
             return None
         self.case = None
-        answer = _read(self._said, case) if self._said else None
-        if answer is None or answer.pop("spent"):
+        result = _read(self._received, case) if self._received else None
+        if result is None or result.pop("spent"):
             status = self.end()
-            answer = answer or self._why_silent(status)
-            answer["spent"] = True
+            result = result or self._no_result(status)
+            result["spent"] = True
             if status is None:
-                answer["stuck"] = True
-        answer.update(printed=self._text(), seconds=time.monotonic() - self._began)
-        if answer.get("spent"):
+                result["stuck"] = True
+        result.update(printed=self._text(), seconds=time.monotonic() - self._began)
+        if result.get("spent"):
             self.close_fds()
-        return answer
+        return result
 
     def end(self) -> int | None:
-        """Kill the process and what its cases started; return its status, or None: it cannot be killed."""
+        """Kill the process and its children; return its wait status, or None if it cannot be killed."""
         self._kill()
         until = time.monotonic() + GRACE
         while not self._dead():
             if time.monotonic() >= until:
                 return None
             time.sleep(0.002)
-        self._kill()  # what it started: it is a zombie still, so its number is nobody else's
+        self._kill()  # its process group: the process is still a zombie, so the id is not reused
         return os.waitpid(self._pid, 0)[1]
 
     def close(self) -> None:
-        """Kill it, where it is not gone yet."""
-        if self.answers >= 0:
+        """Kill the process, if it has not ended."""
+        if self.results >= 0:
             self.end()
             self.close_fds()
 
     def close_fds(self) -> None:
-        """Close our ends of its pipes. Safe to call twice."""
-        if self.answers >= 0:
-            for descriptor in (self._orders, self.answers, self._printed):
+        """Close the parent's ends of the pipes. Safe to call twice."""
+        if self.results >= 0:
+            for descriptor in (self._requests, self.results, self._printed):
                 os.close(descriptor)
-            self.answers = -1
+            self.results = -1
 
     def _ready(self) -> bool:
-        return bool(select.select([self.answers], [], [], 0)[0])
+        return bool(select.select([self.results], [], [], 0)[0])
 
     def _dead(self) -> bool:
         return os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
 
     def _kill(self) -> None:
-        with suppress(ProcessLookupError):  # it has not come as far as to have a session
+        with suppress(ProcessLookupError):  # it has no session yet
             os.killpg(self._pid, signal.SIGKILL)
         os.kill(self._pid, signal.SIGKILL)
 
     def _text(self) -> str:
-        return os.pread(self._printed, _LONGEST, 0).decode(errors="backslashreplace")
+        return os.pread(self._printed, _MAX_PRINTED, 0).decode(errors="backslashreplace")
 
-    def _why_silent(self, status: int | None) -> dict[str, Any]:
+    def _no_result(self, status: int | None) -> dict[str, Any]:
         if status is None or (os.WIFSIGNALED(status) and time.monotonic() >= self.until):
             stuck = "; it is stuck in the kernel" if status is None else ""
             return {"ended": "hung", "message": f"it did not end within {self._seconds:g} s{stuck}"}
         if os.WIFSIGNALED(status):
             return {"ended": "error", "message": f"it died: {signal.Signals(os.WTERMSIG(status)).name}"}
         code = os.WEXITSTATUS(status)
-        return {"ended": "error", "message": f"it exited ({code}) before it had come to its end"}
+        return {"ended": "error", "message": f"its process exited ({code}) before the body returned"}
 
 
-def _read(said: bytes, case: dict[str, Any]) -> dict[str, Any]:
-    """Return the answer; a body that wrote into the pipe by accident has spoilt it."""
+def _read(received: bytes, case: dict[str, Any]) -> dict[str, Any]:
+    """Return the result, or an error if the body wrote into the pipe by accident."""
     try:
-        answer = json.loads(said)
-        if answer.pop("of") == case["name"]:
-            return dict(answer)
+        result = json.loads(received)
+        if result.pop("of") == case["name"]:
+            return dict(result)
     except (ValueError, KeyError, TypeError, AttributeError):
         pass
     return {
         "ended": "error",
-        "message": "its answer cannot be read: the body wrote to a strange descriptor",
+        "message": "its result cannot be read: the body wrote to a descriptor that it does not own",
         "spent": True,
     }
 
 
-# What follows is the child's side.
+# The child's side.
 
 
-def _serve(orders: int, answers: int, modules: dict[str, ModuleType], path: str) -> None:
-    """Run cases until the parent hangs up."""
-    before = _trace()
+def _serve(requests: int, results: int, modules: dict[str, ModuleType], path: str) -> None:
+    """Run cases until the parent closes the pipe."""
+    before = _process_state()
     while True:
         try:
-            case = receive(orders)
+            case = receive(requests)
         except EOFError:
             return
         OBSERVED.clear()
         os.lseek(1, 0, os.SEEK_SET)
         os.ftruncate(1, 0)
-        given = importlib.import_module(f"storagetest.agent.testlib.fixtures.{case['fixture']}")
-        said = _outcome(case, modules[case["module"]], given.give(path, case))
-        spent = said["ended"] not in {"passed", "lacks"} or _trace() != before
+        fixtures = importlib.import_module(f"storagetest.agent.testlib.fixtures.{case['fixture']}")
+        outcome = _outcome(case, modules[case["module"]], fixtures.fixture(path, case))
+        spent = outcome["ended"] not in {"passed", "skipped"} or _process_state() != before
         sys.stdout.flush()
-        data = json.dumps({"of": case["name"], **said, "observed": OBSERVED, "spent": spent}).encode() + b"\n"
+        result = {"of": case["name"], **outcome, "observed": OBSERVED, "spent": spent}
+        data = json.dumps(result).encode() + b"\n"
         while data:
-            data = data[os.write(answers, data) :]
+            data = data[os.write(results, data) :]
 
 
-def _trace() -> object:
-    """Return what a case could leave behind in its process; None where that cannot be told."""
+def _process_state() -> object:
+    """Return the state of the process that a case may change; unequal to all others if it is unknown."""
     try:
         with open("/proc/self/status", encoding="ascii") as file:
-            status = [line for line in file if line.startswith(_KEPT)]
+            status = [line for line in file if line.startswith(_STATUS_LINES)]
         with open("/proc/self/limits", encoding="ascii") as file:
             limits = file.read()
         descriptors = os.listdir("/proc/self/fd")
     except OSError:
-        return object()  # like nothing else: a process a case
+        return object()  # equal to no other: each case gets a new process
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT | os.WNOHANG)
         children = True
@@ -216,51 +217,46 @@ def _trace() -> object:
     return status, limits, descriptors, children, signal.getitimer(signal.ITIMER_REAL)
 
 
-def _outcome(case: dict[str, Any], module: ModuleType, place: Place) -> dict[str, Any]:
-    """Run the body and say what came of it."""
-    step = "a place of its own could not be made"
+def _outcome(case: dict[str, Any], module: ModuleType, fixture: Fixture) -> dict[str, Any]:
+    """Run the body; return ``ended``, and ``message``, ``lines`` and ``errno`` if it did not pass."""
+    step = "setup of its fixture failed"
     try:
-        given = place.__enter__()
+        value = fixture.__enter__()
         step = "the body"
-        getattr(module, case["function"])(**case["arguments"], **{case["argument"]: given})
-        step = "what it made could not be removed"
-        place.__exit__(None, None, None)
-    except BaseException as error:  # all that a body can raise
-        said = _why(error, module, step)
+        getattr(module, case["function"])(**case["arguments"], **{case["argument"]: value})
+        step = "teardown of its fixture failed"
+        fixture.__exit__(None, None, None)
+    except BaseException as error:  # a body can raise anything
+        outcome = _failure(error, module, step)
         if step == "the body":
-            _tidy(place)
-        return said
+            with suppress(OSError):  # the rest is removed when the target is released
+                fixture.__exit__(None, None, None)
+        return outcome
     return {"ended": "passed"}
 
 
-def _tidy(place: Place) -> None:
-    """Remove what a body that broke has left; what cannot be removed goes when the target is released."""
-    with suppress(OSError):
-        place.__exit__(None, None, None)
-
-
-def _why(error: BaseException, module: ModuleType, step: str) -> dict[str, Any]:
+def _failure(error: BaseException, module: ModuleType, step: str) -> dict[str, Any]:
     lines = _lines(error.__traceback__, module.__file__ or "")
     message = str(error)
     kind = type(error).__name__
     if step != "the body":
         return {"ended": "error", "message": f"{step}: {kind}: {message}", "lines": lines}
     if isinstance(error, CannotRun):
-        return {"ended": "lacks", "message": message}
+        return {"ended": "skipped", "message": message}
     if isinstance(error, AssertionError):
         return {"ended": "failed", "message": message, "lines": lines}
     if isinstance(error, OSError) and error.errno:
         name = name_of(error.errno)
-        told = f"a call that is to succeed was refused by {name}: {message}"
-        return {"ended": "failed", "message": told, "errno": name, "lines": lines}
+        text = f"a call that has to succeed was refused by {name}: {message}"
+        return {"ended": "failed", "message": text, "errno": name, "lines": lines}
     return {"ended": "error", "message": f"{kind}: {message}", "lines": lines}
 
 
 def _lines(trace: TracebackType | None, file: str) -> list[int]:
-    found = []
+    numbers = []
     while trace is not None:
         code: CodeType = trace.tb_frame.f_code
         if code.co_filename == file:
-            found.append(trace.tb_lineno)
+            numbers.append(trace.tb_lineno)
         trace = trace.tb_next
-    return found
+    return numbers

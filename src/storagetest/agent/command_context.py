@@ -1,4 +1,4 @@
-"""One command under way: its deadline, its progress, its crew, and the directory that it cleans up."""
+"""The context of a running command: deadline, messages, worker pool, and paths to remove at the end."""
 
 from __future__ import annotations
 
@@ -20,25 +20,33 @@ CLEANUP_STALL = 8.0
 """Seconds past the deadline without a removed file after which the target is taken to hang (chosen)."""
 _CLEANUP_STOPPED = 1.5
 """Seconds that removing files may take after SIGTERM: the sender sends SIGKILL after two seconds."""
-_CLEANUP_TURN = 0.5
+_CLEANUP_INTERVAL = 0.5
 """Seconds between two progress messages while files are being removed (chosen)."""
 CLEANUP_MESSAGE = '{"t":"progress","cleanup":'
 """Start of these messages: the parent extends the agent's deadline for each."""
 
 
 class CommandContext:
-    """What a command is given. Use as a context manager: at its end its workers and directories are gone."""
+    """The context of a command. As a context manager it ends the workers and removes the command's paths."""
 
     def __init__(
-        self, until: float, say: Callable[[dict[str, Any]], None], *, slot: float = 0.0, place: str = ""
+        self,
+        until: float,
+        write: Callable[[dict[str, Any]], None],
+        *,
+        slot: float = 0.0,
+        barrier_path: str = "",
     ) -> None:
-        """``place`` is where the door is at which phases wait for other clients (none, if it is empty)."""
+        """``until`` is the deadline (``time.monotonic``), ``write`` sends a message to the controller.
+
+        ``barrier_path`` is the directory of the start barrier at which phases wait for other clients, or "".
+        """
         self.until = until
         self._slot = slot
-        self._place = place
-        self._say = say
-        self._crew: WorkerPool | None = None
-        self._places: list[bytes] = []
+        self._barrier_path = barrier_path
+        self._write = write
+        self._workers: WorkerPool | None = None
+        self._paths: list[bytes] = []
         self._phases: dict[str, Any] = {}
         self._cpu = ["", ""]
 
@@ -48,81 +56,83 @@ class CommandContext:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._crew is not None:
-            self._crew.close()
+        if self._workers is not None:
+            self._workers.close()
         stopped = isinstance(error, CommandError) and error.fields["kind"] == "stopped"
         end = time.monotonic() + _CLEANUP_STOPPED if stopped else self.until + CLEANUP_LIMIT
-        for place in self._places:
+        for path in self._paths:
             try:
-                self._remove(place, end)
+                self._remove(path, end)
             except CommandError:
                 if kind is None:
                     raise
 
-    def _remove(self, place: bytes, end: float) -> None:
-        """Remove ``place`` in a worker until ``end`` (``time.monotonic``), and send progress messages.
+    def _remove(self, path: bytes, end: float) -> None:
+        """Remove ``path`` in a worker until ``end`` (``time.monotonic``), and send progress messages.
 
         Raises :class:`CommandError` at ``end``, and if the deadline is over and nothing is removed for
         :data:`CLEANUP_STALL` seconds.
         """
-        with WorkerPool(1, lambda _: _Remover(place), end) as remover:
+        with WorkerPool(1, lambda _: _Remover(path), end) as remover:
             more = True
             while more:
-                with suppress(OSError):  # the reader has gone: the files are removed all the same
-                    self.progress(cleanup=os.fsdecode(place))
+                with suppress(OSError):  # without a reader too the files are removed
+                    self.progress(cleanup=os.fsdecode(path))
                 remover.until = min(end, max(self.until, time.monotonic() + CLEANUP_STALL))
                 more = remover.call("remove")[0]
 
-    def remove_at_end(self, place: bytes) -> bytes:
-        """Note a directory or file that is removed at the end, be it there or not; return it."""
-        self._places.append(place)
-        return place
+    def remove_at_end(self, path: bytes) -> bytes:
+        """Remove this directory or file at the end of the command, if it exists then; return the path."""
+        self._paths.append(path)
+        return path
 
     def start_workers(self, count: int, make: Callable[[int], object]) -> WorkerPool:
         """Start the command's workers."""
-        self._crew = WorkerPool(count, make, self.until, slot=self._slot, place=self._place)
-        return self._crew
+        self._workers = WorkerPool(count, make, self.until, slot=self._slot, barrier_path=self._barrier_path)
+        return self._workers
 
     def phase(
         self,
         name: str,
         method: str,
-        *arguments: Any,  # noqa: ANN401  # a worker's
+        *arguments: Any,  # noqa: ANN401  # the worker method's
         only: Sequence[int] | None = None,
-        to_the_last: bool = False,
+        until_last_end: bool = False,
     ) -> dict[str, Any]:
-        """Run a phase of the crew, or of some of it, keep its report under ``name``, and return it."""
-        if self._crew is None:
-            raise CommandError("bug", "a phase without a crew")
-        self._say({"t": "progress", "phase": name})
+        """Run ``method`` in all workers, or in ``only`` some; store its report as ``name`` and return it."""
+        if self._workers is None:
+            raise CommandError("bug", "a phase was started without workers")
+        self._write({"t": "progress", "phase": name})
         if not self._cpu[0]:
-            self._cpu[0] = _processors()
-        self._phases[name] = report = self._crew.phase(method, *arguments, only=only, to_the_last=to_the_last)
-        self._cpu[1] = _processors()
+            self._cpu[0] = _processor_times()
+        self._phases[name] = report = self._workers.phase(
+            method, *arguments, only=only, until_last_end=until_last_end
+        )
+        self._cpu[1] = _processor_times()
         return report
 
     def progress(self, **fields: Any) -> None:  # noqa: ANN401  # JSON values
-        """Say something while the command runs: a line of progress."""
-        self._say({"t": "progress", **fields})
+        """Send a progress message."""
+        self._write({"t": "progress", **fields})
 
     def result(self, **more: Any) -> dict[str, Any]:  # noqa: ANN401  # JSON values
-        """Return the phases, the machine's processor time before and after them, and ``more``."""
+        """Return the phases' reports, /proc/stat's processor lines before and after them, and ``more``."""
         return {"phases": self._phases, "cpu": self._cpu, **more}
 
 
 class _Remover:
-    """The worker that removes what a command left."""
+    """The worker that removes a command's files."""
 
-    def __init__(self, place: bytes) -> None:
-        self._removal = fsutil.removal(place)
+    def __init__(self, path: bytes) -> None:
+        self._removal = fsutil.removal(path)
 
     def remove(self) -> bool:
-        """Go on for :data:`_CLEANUP_TURN` seconds; return whether there may be more to remove."""
-        end = time.monotonic() + _CLEANUP_TURN
+        """Remove files for :data:`_CLEANUP_INTERVAL` seconds; return whether there may be more."""
+        end = time.monotonic() + _CLEANUP_INTERVAL
         return any(time.monotonic() >= end for _ in self._removal)
 
 
-def _processors() -> str:
+def _processor_times() -> str:
     try:
         with open("/proc/stat", encoding="ascii") as stat:
             return "".join(line for line in stat if line.startswith("cpu"))

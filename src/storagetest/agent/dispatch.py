@@ -1,4 +1,4 @@
-"""What a request asks for is done, and what came of it is the last line that is said."""
+"""Run one agent command and write its result as the last JSON line."""
 
 from __future__ import annotations
 
@@ -18,50 +18,50 @@ __all__ = ["load_command", "run_request", "write_message"]
 
 
 def run_request(request: dict[str, Any]) -> int:
-    """Run the request's command, and return the exit status: 0 when the last line is a result."""
+    """Run the request's command, and return the exit status: 0 if the last line is a result."""
     signal.signal(signal.SIGTERM, _stop)
     signal.signal(signal.SIGINT, _stop)
     try:
-        line = {"t": "result", "value": _answer(request)}
+        message = {"t": "result", "value": _result(request)}
     except CommandError as failed:
-        line = {"t": "error", **failed.fields}
+        message = {"t": "error", **failed.fields}
     except OSError as error:
-        line = {"t": "error", **os_error_fields(error)}
+        message = {"t": "error", **os_error_fields(error)}
     except (ValueError, KeyError, TypeError) as error:
-        line = {"t": "error", "kind": "bug", "message": f"{type(error).__name__}: {error}"}
-    write_message(line)
-    return 0 if line["t"] == "result" else 1
+        message = {"t": "error", "kind": "bug", "message": f"{type(error).__name__}: {error}"}
+    write_message(message)
+    return 0 if message["t"] == "result" else 1
 
 
 def load_command(request: dict[str, Any]) -> ModuleType:
-    """Return the module of the request's command. Raises :class:`Failed`."""
+    """Return the module of the request's command. Raises :class:`CommandError`."""
     name = request["command"]
     if not re.fullmatch(r"(loads\.)?[a-z][a-z_]*", name):
-        raise CommandError("request", f"no command is called {name!r}")
+        raise CommandError("request", f"unknown command {name!r}")
     try:
         return importlib.import_module(f"storagetest.agent.commands.{name}")
     except ModuleNotFoundError:
-        raise CommandError("request", f"no command is called {name!r}") from None
+        raise CommandError("request", f"unknown command {name!r}") from None
 
 
-def _answer(request: dict[str, Any]) -> dict[str, Any]:
+def _result(request: dict[str, Any]) -> dict[str, Any]:
     command = load_command(request)
     until = time.monotonic() + request["deadline"]
-    slot, place = request.get("timeline_interval", 0.0), request.get("barrier", "")
-    with CommandContext(until, write_message, slot=slot, place=place) as job:
-        found: dict[str, Any] = command.run(request, job)
-    return found
+    slot, barrier_path = request.get("timeline_interval", 0.0), request.get("barrier", "")
+    with CommandContext(until, write_message, slot=slot, barrier_path=barrier_path) as context:
+        result: dict[str, Any] = command.run(request, context)
+    return result
 
 
-def write_message(line: dict[str, Any]) -> None:
-    """Write one line of the conversation."""
-    data = memoryview(json.dumps(line, separators=(",", ":")).encode() + b"\n")
+def write_message(message: dict[str, Any]) -> None:
+    """Write one JSON line to stdout."""
+    data = memoryview(json.dumps(message, separators=(",", ":")).encode() + b"\n")
     while data:
         data = data[os.write(1, data) :]
 
 
 def _stop(number: int, _frame: object) -> None:
-    # A second signal must not interrupt the killing of workers that the first one began.
+    # A second signal must not interrupt the cleanup that the first one has started.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    raise CommandError("stopped", f"told to end ({signal.Signals(number).name})")
+    raise CommandError("stopped", f"ended by a signal ({signal.Signals(number).name})")

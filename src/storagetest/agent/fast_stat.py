@@ -1,8 +1,8 @@
-"""stat(2) without Python's result of twenty numbers, which takes long to make.
+"""stat(2) without building Python's result object, which takes long.
 
-``stat(name, PLACE)`` is false when the call succeeded; why it did not, ``os.stat(name)`` raises. The call is
-C's, with the interpreter's lock held: a worker has one thread, and giving the lock away and taking it back
-is a tenth of the time. Where the C library cannot be called, :func:`os.stat` does it all.
+``stat(name, STAT_BUFFER)`` is false if the call succeeded; otherwise ``os.stat(name)`` raises the error. It
+calls C with the interpreter lock held: a worker has one thread, and releasing and taking the lock is a tenth
+of the time. If the C library cannot be called, :func:`os.stat` is used.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["PLACE", "stat"]
+__all__ = ["STAT_BUFFER", "stat"]
 
-PLACE: Any
+STAT_BUFFER: Any
 stat: Callable[[bytes, Any], object]
 
 
-def _slow(name: bytes, _place: object) -> bool:
+def _stat_by_os(name: bytes, _buffer: object) -> bool:
     os.stat(name)
     return False
 
@@ -26,7 +26,7 @@ try:
     import ctypes
 
     _buffer = ctypes.create_string_buffer(512)  # a struct stat takes 144 bytes on x86-64, 128 on aarch64
-    PLACE = ctypes.byref(_buffer)
+    STAT_BUFFER = ctypes.byref(_buffer)
     stat = ctypes.PyDLL(None).stat
 except (ImportError, OSError, AttributeError):  # no ctypes, or a glibc before 2.33, which has no such symbol
-    stat, PLACE = _slow, None
+    stat, STAT_BUFFER = _stat_by_os, None

@@ -1,4 +1,4 @@
-"""Files and directories as the commands need them: trees, data that nothing can compress, tidying up."""
+"""Files and directories for the commands: trees, incompressible data, removal, page cache."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ __all__ = [
     "write_all",
 ]
 
-_STRIDE = 4099  # a prime: blocks taken one after another begin at other places for a long time
+_STRIDE = 4099  # a prime: consecutive blocks start at different offsets for a long time
 
 
 class RandomDataPool:
-    """Incompressible data, the same for the same seed; blocks taken one after another differ."""
+    """Incompressible data, the same for the same seed; consecutive blocks differ."""
 
     def __init__(self, seed: int, size: int = 1 << 20) -> None:
         data = Random(seed).randbytes(size)  # noqa: S311  # not a secret
         self._data = memoryview(data + data)
         self._size = size
-        self._place = 0
+        self._offset = 0
 
     def take(self, size: int) -> memoryview:
-        """Return ``size`` bytes; not more than the pool's size."""
-        self._place = (self._place + _STRIDE) % self._size
-        return self._data[self._place : self._place + size]
+        """Return the next ``size`` bytes; ``size`` is at most the pool's size."""
+        self._offset = (self._offset + _STRIDE) % self._size
+        return self._data[self._offset : self._offset + size]
 
-    def at(self, place: int, size: int) -> memoryview:
-        """Return the ``size`` bytes that belong to byte ``place`` of a file, whatever was taken before."""
-        start = place // _STRIDE * 613 % self._size
+    def at(self, offset: int, size: int) -> memoryview:
+        """Return the ``size`` bytes for ``offset`` of a file; they do not depend on earlier calls."""
+        start = offset // _STRIDE * 613 % self._size
         return self._data[start : start + size]
 
 
 def aligned(size: int) -> mmap.mmap:
-    """Return a buffer that O_DIRECT takes: whole pages."""
+    """Return a buffer for O_DIRECT: it starts on a page."""
     return mmap.mmap(-1, size)
 
 
 def write_all(descriptor: int, data: memoryview | bytes | bytearray) -> None:
-    """Write all of it, whatever a single write takes."""
+    """Write all of ``data``, with as many calls of write(2) as needed."""
     written = os.write(descriptor, data)
     while written < len(data):
         data = memoryview(data)[written:]
@@ -56,7 +56,7 @@ def write_all(descriptor: int, data: memoryview | bytes | bytearray) -> None:
 
 
 def leaf_directories(root: bytes, depth: int, width: int) -> list[bytes]:
-    """Return the directories of the lowest level of a tree; ``root`` itself where ``depth`` is 0."""
+    """Return the directories of the lowest level of a tree; only ``root`` if ``depth`` is 0."""
     level = [root]
     for _ in range(depth):
         level = [b"%s/%d" % (parent, number) for parent in level for number in range(width)]
@@ -64,10 +64,10 @@ def leaf_directories(root: bytes, depth: int, width: int) -> list[bytes]:
 
 
 def make_tree(root: bytes, depth: int, width: int) -> None:
-    """Make the tree, ``root`` included, of which :func:`leaves` names the lowest level."""
+    """Create the tree, ``root`` included, whose lowest level is :func:`leaf_directories`."""
     os.mkdir(root)
-    for down in range(1, depth + 1):
-        for directory in leaf_directories(root, down, width):
+    for level in range(1, depth + 1):
+        for directory in leaf_directories(root, level, width):
             os.mkdir(directory)
 
 
@@ -101,7 +101,7 @@ def removal(path: bytes) -> Iterator[None]:
 
 
 def evict_page_cache(descriptor: int) -> None:
-    """Write back what the page cache holds of a file and let go of it, so that it is read from the target."""
+    """Write back a file's pages and drop them from the page cache, so that reads go to the target."""
     os.fsync(descriptor)
     os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 

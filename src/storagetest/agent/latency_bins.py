@@ -1,8 +1,8 @@
-"""Latencies counted in fio's bins, so that the other side merges them without loss.
+"""Count latencies in fio's bins, so that the controller merges the counts without loss.
 
-The layout is that of :mod:`storagetest.measure.histogram`, said once more because nothing of ours is imported
-here (a test holds the two together): exact to 127 ns, then 64 bins for every power of two, each named by its
-middle, 29 groups in all; what took longer than the last is counted in the last.
+The layout is that of :mod:`storagetest.measure.histogram`, repeated here because the agent imports only its
+own package (a test compares the two): exact to 127 ns, then 64 bins for every power of two, each named by its
+middle, 29 groups in all; longer latencies are counted in the last bin.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _TOP = (1 << (_BITS + 28)) - 1
 
 
 def middle(ns: int) -> int:
-    """Return the name of the bin that ``ns`` is counted in."""
+    """Return the middle of the bin in which ``ns`` is counted."""
     ns = max(0, min(ns, _TOP))
     shift = ns.bit_length() - _BITS - 1
     if shift <= 0:
@@ -26,9 +26,9 @@ def middle(ns: int) -> int:
 
 
 def count(latencies: Iterable[int]) -> dict[int, int]:
-    """Return bin → how many of the ``latencies`` (ns) it holds."""
-    found: dict[int, int] = {}
-    for ns, times in Counter(latencies).items():  # counting equal ones first happens in C
+    """Return the number of ``latencies`` (ns) in each bin, by the bin's middle."""
+    bins: dict[int, int] = {}
+    for ns, times in Counter(latencies).items():  # Counter counts equal values in C
         name = middle(ns)
-        found[name] = found.get(name, 0) + times
-    return found
+        bins[name] = bins.get(name, 0) + times
+    return bins

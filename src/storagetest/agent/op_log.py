@@ -1,4 +1,4 @@
-"""What a worker keeps of a timed phase: for every kind of operation a lane of ends, latencies and sizes.
+"""Operation log: end time, latency and size of each operation of one kind in a timed phase.
 
 Times are nanoseconds of CLOCK_MONOTONIC, which all processes of a machine share.
 """
@@ -18,7 +18,7 @@ now = time.monotonic_ns
 
 
 class OpLog:
-    """Operations of one kind, in the order in which they ended; ``sizes`` are bytes, where there are any."""
+    """Operations of one kind, in the order in which they ended; ``sizes`` are bytes, or None."""
 
     def __init__(self, *, sized: bool = False) -> None:
         self.ends = array("q")
@@ -26,7 +26,7 @@ class OpLog:
         self.sizes = array("q") if sized else None
 
     def add(self, began: int, size: int = 0) -> int:
-        """Count an operation that ends now and began at ``began``; return now, when the next may begin."""
+        """Add an operation that began at ``began`` and ends now; return the current time."""
         end = now()
         self.ends.append(end)
         self.latencies.append(end - began)
@@ -36,34 +36,35 @@ class OpLog:
 
     @property
     def last(self) -> int:
-        """When the last operation ended; 0 where there was none."""
+        """When the last operation ended; 0 if there was none."""
         return self.ends[-1] if self.ends else 0
 
     def report(self, since: int, until: int, slot: int = 0) -> dict[str, Any]:
-        """Return what ended after ``since`` and not after ``until``, and how many there were in all.
+        """Return the operations that ended after ``since`` and not after ``until``, and the total.
 
-        With ``slot`` (ns) also its course: how many ended in each slot from ``since`` on, by number.
+        Keys: ``ops``, ``total``, ``bins``; ``bytes`` and ``total_bytes`` if there are sizes; and with
+        ``slot`` (ns) ``timeline``, the number of operations that ended in each slot from ``since`` on.
         """
         first, end = bisect_right(self.ends, since), bisect_right(self.ends, until)
-        found: dict[str, Any] = {
+        result: dict[str, Any] = {
             "ops": end - first,
             "total": len(self.ends),
             "bins": latency_bins.count(self.latencies[first:end]),
         }
         if slot:
-            found["timeline"] = _course(self.ends, (first, end), since, slot)
+            result["timeline"] = _timeline(self.ends, (first, end), since, slot)
         if self.sizes is not None:
-            found["bytes"] = sum(self.sizes[first:end])
-            found["total_bytes"] = sum(self.sizes)
-        return found
+            result["bytes"] = sum(self.sizes[first:end])
+            result["total_bytes"] = sum(self.sizes)
+        return result
 
 
 class BackToBackOpLog(OpLog):
-    """Operations of one kind without a pause: one look at the clock ends an operation and begins the next.
+    """Operations of one kind without pauses: one clock reading ends an operation and begins the next.
 
-    So the loop's own time (some 0.1 µs) is part of each latency, and latencies add up to the whole. A segment
-    is an array of stamps, the first of which is when its first operation began; what is done between two
-    segments (a change of directory) is not counted.
+    Therefore each latency includes the loop's own time (about 0.1 µs), and the latencies add up to the
+    segment's time. A segment is an array of times; the first is the begin of its first operation. The time
+    between two segments (a change of directory) is not counted.
     """
 
     def __init__(self) -> None:
@@ -71,35 +72,35 @@ class BackToBackOpLog(OpLog):
         self._segments: list[array[int]] = []
 
     def segment(self) -> array[int]:
-        """Begin a segment now; append to it a stamp for every operation that ended."""
-        stamps = array("q", [now()])
-        self._segments.append(stamps)
-        return stamps
+        """Begin a segment now; the caller appends the end time of each operation."""
+        times = array("q", [now()])
+        self._segments.append(times)
+        return times
 
     @property
     def count(self) -> int:
-        """How many operations there were."""
-        return sum(len(stamps) - 1 for stamps in self._segments)
+        """The number of operations."""
+        return sum(len(times) - 1 for times in self._segments)
 
     @property
     def last(self) -> int:
-        """When the last operation ended; 0 where there was none."""
+        """When the last operation ended; 0 if there was none."""
         return self._segments[-1][-1] if self._segments else 0
 
     def report(self, since: int, until: int, slot: int = 0) -> dict[str, Any]:
-        """Return what :meth:`Lane.report` does."""
-        for stamps in self._segments:
-            self.ends.extend(stamps[1:])
-            self.latencies.extend(map(int.__sub__, stamps[1:], stamps))
+        """See :meth:`OpLog.report`."""
+        for times in self._segments:
+            self.ends.extend(times[1:])
+            self.latencies.extend(map(int.__sub__, times[1:], times))
         self._segments.clear()
         return super().report(since, until, slot)
 
 
-def _course(ends: array[int], part: tuple[int, int], since: int, slot: int) -> dict[int, int]:
-    at, last = part
-    found: dict[int, int] = {}
-    while at < last:
-        number = max(0, ends[at] - since - 1) // slot
-        after = min(last, bisect_right(ends, since + (number + 1) * slot, at))
-        found[number], at = after - at, after
-    return found
+def _timeline(ends: array[int], part: tuple[int, int], since: int, slot: int) -> dict[int, int]:
+    index, last = part
+    result: dict[int, int] = {}
+    while index < last:
+        number = max(0, ends[index] - since - 1) // slot
+        after = min(last, bisect_right(ends, since + (number + 1) * slot, index))
+        result[number], index = after - index, after
+    return result

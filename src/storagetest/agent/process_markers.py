@@ -1,4 +1,4 @@
-"""Processes by a mark in their environment, which children inherit and can be read in ``/proc``."""
+"""Find and kill processes by an environment variable, which children inherit and /proc shows."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _TRIES = 10
 
 
 def kill_marked(name: str, value: str) -> None:
-    """Kill every process but this one that was started with ``name`` set to ``value``, for a second at most.
+    """Kill every other process that was started with ``name`` set to ``value``, for at most a second.
 
-    It is done again while there are any: what is being killed may be starting more.
+    It repeats until there are none, because a process may start another before it is killed.
     """
     for _ in range(_TRIES):
         marked = _marked(f"{name}={value}".encode())
@@ -29,10 +29,10 @@ def kill_marked(name: str, value: str) -> None:
 
 
 def _marked(mark: bytes) -> list[int]:
-    found = []
+    pids = []
     for path in glob.glob("/proc/[0-9]*/environ"):
         pid = int(path.split("/")[2])
         with suppress(OSError), open(path, "rb") as file:
             if pid != os.getpid() and mark in file.read().split(b"\0"):
-                found.append(pid)
-    return found
+                pids.append(pid)
+    return pids

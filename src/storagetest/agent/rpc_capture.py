@@ -1,4 +1,4 @@
-"""Which remote procedure calls leave this machine: a capture, for what no counter counts (NFSv3's locks).
+"""Capture the RPC calls that leave this machine: for calls that no counter counts (NFSv3's locks).
 
 A packet socket (packet(7)) keeps what is sent from :meth:`RpcCapture.__init__` on;
 :meth:`RpcCapture.close` reads it. Calls are recognised by their header (RFC 5531 section 9: xid, CALL, RPC
@@ -30,7 +30,7 @@ _ENCRYPTED = (50, 51)  # ESP and AH, RFC 4303 and RFC 4302: the calls inside can
 
 
 class RpcCapture:
-    """A capture under way. Raises OSError where packets may not be looked at (it wants root)."""
+    """A running capture. Raises OSError if packets cannot be captured (it needs CAP_NET_RAW)."""
 
     def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(_EVERYTHING))
@@ -43,31 +43,31 @@ class RpcCapture:
     def close(self) -> tuple[dict[str, int], int]:
         """End the capture. Return the calls, ``program.procedure`` → count, and the number of lost packets.
 
-        A lost packet was dropped, cut short or not readable: it may have carried any call.
+        A lost packet was dropped, truncated or unreadable: it may contain any call.
         """
-        found: dict[str, int] = {}
+        counts: dict[str, int] = {}
         try:
             statistics = self._socket.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, _STATISTICS.size)
             packets, lost = _STATISTICS.unpack(statistics)
-            for unread in range(packets - lost, 0, -1):  # what arrives from now on is not of this capture
+            for unread in range(packets - lost, 0, -1):  # packets that arrive from now on do not count
                 try:
                     data, _, flags, address = self._socket.recvmsg(_LONGEST)
                 except OSError:
-                    return found, lost + unread
+                    return counts, lost + unread
                 if address[2] == socket.PACKET_OUTGOING:
-                    names, hidden = rpc_calls_in(data)
-                    lost += hidden or bool(flags & socket.MSG_TRUNC)
+                    names, incomplete = rpc_calls_in(data)
+                    lost += incomplete or bool(flags & socket.MSG_TRUNC)
                     for name in names:
-                        found[name] = found.get(name, 0) + 1
-            return found, lost
+                        counts[name] = counts.get(name, 0) + 1
+            return counts, lost
         finally:
             self._socket.close()
 
 
 def rpc_calls_in(packet: bytes) -> tuple[list[str], bool]:
-    """Return the calls, as ``program.procedure``, that begin in an IP packet; and whether it may hide more.
+    """Return the calls (``program.procedure``) that begin in an IP packet, and whether it may have others.
 
-    Hidden is what is encrypted, and a call behind another one whose header goes on in the next segment.
+    It may have others if it is encrypted, or if the header of a later call continues in the next segment.
     """
     protocol, payload = _payload(packet)
     if protocol == _UDP:
@@ -75,16 +75,16 @@ def rpc_calls_in(packet: bytes) -> tuple[list[str], bool]:
     if protocol != _TCP or len(payload) < 20:
         return [], protocol in _ENCRYPTED
     records = payload[(payload[12] >> 4) * 4 :]
-    found: list[str] = []
+    calls: list[str] = []
     while len(records) >= 4 + _HEADER.size:
         (mark,) = struct.unpack_from("!I", records)
-        found += _call(records[4:])
+        calls += _call(records[4:])
         records = records[4 + (mark & 0x7FFFFFFF) :]
-    return found, bool(found and records)
+    return calls, bool(calls and records)
 
 
 def _payload(packet: bytes) -> tuple[int, bytes]:
-    """Return protocol and payload of an IP packet; nothing of a fragment that is not the first."""
+    """Return protocol and payload of an IP packet; (0, b"") for a fragment that is not the first."""
     version = packet[0] >> 4 if packet else 0
     if version == 4 and len(packet) >= 20:
         later = struct.unpack_from("!H", packet, 6)[0] & 0x1FFF  # fragment offset, RFC 791 section 3.1

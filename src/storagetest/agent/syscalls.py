@@ -1,8 +1,8 @@
-"""The system calls that a hand makes: each method is one of them, unless it says otherwise.
+"""The system calls of a syscall session: each method is one call, unless its docstring has another list.
 
-Names are relative to the directory that :meth:`Calls.enter` was told. Descriptors are the process's own,
-and whatever is still open is closed by :meth:`Calls.let_go`. What a call returns is a JSON value or bytes;
-what it refuses is the OSError of the system.
+Names are relative to the directory of :meth:`Syscalls.chdir`. Descriptors are those of this process;
+:meth:`Syscalls.close_all` closes all of them. A method returns a JSON value or bytes, and raises the OSError
+of the system call.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ __all__ = ["Syscalls"]
 _FLOCK = struct.Struct("@hhqqi0q")
 """struct flock of fcntl(2) where off_t has 64 bits: type, whence, start, length, process."""
 
-_OFD_SETLK, _OFD_SETLKW = 37, 38  # fcntl(2), open file description locks; Python 3.9 has no names for them
+_OFD_SETLK, _OFD_SETLKW = 37, 38  # fcntl(2), open file description locks; not in Python 3.9
 
 
 class Syscalls:
-    """One process's calls, and what it has open."""
+    """The calls of one process, its open descriptors and its maps."""
 
     def __init__(self) -> None:
         self._root = ""
         self._open: set[int] = set()
         self._maps: dict[int, mmap.mmap] = {}
 
-    def perform(self, name: str, arguments: list[Any]) -> Any:  # noqa: ANN401  # whatever it returns
-        """Make the call of that name."""
+    def perform(self, name: str, arguments: list[Any]) -> Any:  # noqa: ANN401  # any call's result
+        """Make the call ``name``; ENOSYS if there is none."""
         if name.startswith("_") or name == "perform" or not hasattr(self, name):
-            raise OSError(errno.ENOSYS, f"a hand knows no call {name!r}")
+            raise OSError(errno.ENOSYS, f"unknown system call {name!r}")
         return getattr(self, name)(*arguments)
 
-    def enter(self, root: str) -> None:
-        """Take names as relative to ``root`` from now on; no system call."""
+    def chdir(self, root: str) -> None:
+        """Make names relative to ``root``; no system call."""
         self._root = root
 
-    def let_go(self) -> None:
-        """Close and unmap everything: as many calls as there is."""
+    def close_all(self) -> None:
+        """Close all descriptors and maps: one call for each."""
         for number in list(self._maps):
             self._maps.pop(number).close()
         for descriptor in list(self._open):
@@ -54,7 +54,7 @@ class Syscalls:
 
     def write_file(self, name: str, data: bytes, flags: int = os.O_CREAT | os.O_TRUNC) -> None:
         """Open for writing, write all of ``data``, close."""
-        descriptor = os.open(self._at(name), os.O_WRONLY | flags, 0o666)
+        descriptor = os.open(self._path(name), os.O_WRONLY | flags, 0o666)
         try:
             fsutil.write_all(descriptor, data)
         finally:
@@ -62,35 +62,35 @@ class Syscalls:
 
     def read_file(self, name: str, size: int = 1 << 20) -> bytes:
         """Open, read up to ``size`` bytes to the end, close."""
-        descriptor = os.open(self._at(name), os.O_RDONLY)
+        descriptor = os.open(self._path(name), os.O_RDONLY)
         try:
-            found = b""
-            while len(found) < size:
-                data = os.read(descriptor, size - len(found))
+            content = b""
+            while len(content) < size:
+                data = os.read(descriptor, size - len(content))
                 if not data:
                     break
-                found += data
-            return found
+                content += data
+            return content
         finally:
             os.close(descriptor)
 
     def remove(self, name: str) -> None:
-        """Remove a file or a tree; nothing is there: nothing is done."""
-        fsutil.remove(self._at(name).encode())
+        """Remove a file or a tree; do nothing if it does not exist."""
+        fsutil.remove(self._path(name).encode())
 
-    def forget(self, descriptor: int) -> None:
-        """Write back and drop from the page cache what it holds of a file (fsync, posix_fadvise)."""
+    def evict_page_cache(self, descriptor: int) -> None:
+        """Write back a file's pages and drop them from the page cache (fsync, posix_fadvise)."""
         fsutil.evict_page_cache(descriptor)
 
     def wait(self, seconds: float) -> None:
-        """Do nothing for a while; no call to the target."""
+        """Sleep; no call to the target."""
         time.sleep(seconds)
 
     # Open files.
 
     def open(self, name: str, flags: int, mode: int = 0o666) -> int:
         """open(2); returns the descriptor."""
-        descriptor = os.open(self._at(name), flags, mode)
+        descriptor = os.open(self._path(name), flags, mode)
         self._open.add(descriptor)
         return descriptor
 
@@ -104,7 +104,7 @@ class Syscalls:
         return os.read(descriptor, size)
 
     def write(self, descriptor: int, data: bytes) -> int:
-        """write(2); returns how much was written."""
+        """write(2); returns the number of bytes written."""
         return os.write(descriptor, data)
 
     def pread(self, descriptor: int, size: int, offset: int) -> bytes:
@@ -116,21 +116,21 @@ class Syscalls:
         return os.pwrite(descriptor, data, offset)
 
     def read_direct(self, descriptor: int, size: int, offset: int) -> bytes:
-        """pread(2) into memory that begins on a page, as O_DIRECT wants it."""
+        """pread(2) into memory that starts on a page, as O_DIRECT requires."""
         with mmap.mmap(-1, size) as buffer:
             with memoryview(buffer) as view:
                 got = os.preadv(descriptor, [view], offset)
             return buffer[:got]
 
     def write_direct(self, descriptor: int, data: bytes, offset: int) -> int:
-        """pwrite(2) from memory that begins on a page, as O_DIRECT wants it."""
+        """pwrite(2) from memory that starts on a page, as O_DIRECT requires."""
         with mmap.mmap(-1, len(data)) as buffer:
             buffer[:] = data
             with memoryview(buffer) as view:
                 return os.pwritev(descriptor, [view], offset)
 
     def ioctl(self, descriptor: int, request: int, data: bytes) -> list[Any]:
-        """ioctl(2); returns what it returned and what ``data`` has become."""
+        """ioctl(2); returns the call's result and the changed ``data``."""
         buffer = bytearray(data)
         returned = fcntl.ioctl(descriptor, request, buffer, True)
         return [returned, bytes(buffer)]
@@ -157,70 +157,70 @@ class Syscalls:
 
     def fstat(self, descriptor: int) -> dict[str, int]:
         """fstat(2)."""
-        return _facts(os.fstat(descriptor))
+        return _stat_fields(os.fstat(descriptor))
 
     # Names.
 
     def stat(self, name: str) -> dict[str, int]:
         """lstat(2)."""
-        return _facts(os.lstat(self._at(name)))
+        return _stat_fields(os.lstat(self._path(name)))
 
     def truncate(self, name: str, size: int) -> None:
         """truncate(2)."""
-        os.truncate(self._at(name), size)
+        os.truncate(self._path(name), size)
 
     def rename(self, old: str, new: str) -> None:
         """rename(2)."""
-        os.rename(self._at(old), self._at(new))
+        os.rename(self._path(old), self._path(new))
 
     def link(self, old: str, new: str) -> None:
         """link(2)."""
-        os.link(self._at(old), self._at(new), follow_symlinks=False)
+        os.link(self._path(old), self._path(new), follow_symlinks=False)
 
     def symlink(self, text: str, name: str) -> None:
         """symlink(2)."""
-        os.symlink(text, self._at(name))
+        os.symlink(text, self._path(name))
 
     def readlink(self, name: str) -> str:
         """readlink(2)."""
-        return os.readlink(self._at(name))
+        return os.readlink(self._path(name))
 
     def unlink(self, name: str) -> None:
         """unlink(2)."""
-        os.unlink(self._at(name))
+        os.unlink(self._path(name))
 
     def mkdir(self, name: str, mode: int = 0o777) -> None:
         """mkdir(2)."""
-        os.mkdir(self._at(name), mode)
+        os.mkdir(self._path(name), mode)
 
     def rmdir(self, name: str) -> None:
         """rmdir(2)."""
-        os.rmdir(self._at(name))
+        os.rmdir(self._path(name))
 
-    def names(self, name: str = ".") -> list[str]:
+    def listdir(self, name: str = ".") -> list[str]:
         """Read a whole directory (open, getdents, close); sorted, without ``.`` and ``..``."""
-        return sorted(os.listdir(self._at(name)))
+        return sorted(os.listdir(self._path(name)))
 
     def chmod(self, name: str, mode: int) -> None:
         """chmod(2)."""
-        os.chmod(self._at(name), mode)
+        os.chmod(self._path(name), mode)
 
     def utime(self, name: str, access: int, modification: int) -> None:
         """utimensat(2), in nanoseconds since the epoch."""
-        os.utime(self._at(name), ns=(access, modification))
+        os.utime(self._path(name), ns=(access, modification))
 
     def setxattr(self, name: str, attribute: str, value: bytes) -> None:
         """setxattr(2)."""
-        os.setxattr(self._at(name), attribute, value)
+        os.setxattr(self._path(name), attribute, value)
 
     def getxattr(self, name: str, attribute: str) -> bytes:
         """getxattr(2)."""
-        return os.getxattr(self._at(name), attribute)
+        return os.getxattr(self._path(name), attribute)
 
     # Locks.
 
     def lock(self, descriptor: int, kind: int, start: int, length: int, wait: bool) -> None:
-        """fcntl(2), F_SETLK or, to ``wait``, F_SETLKW; ``kind`` is F_RDLCK, F_WRLCK or F_UNLCK."""
+        """fcntl(2), F_SETLK, or F_SETLKW to ``wait``; ``kind`` is F_RDLCK, F_WRLCK or F_UNLCK."""
         request = _FLOCK.pack(kind, os.SEEK_SET, start, length, 0)
         fcntl.fcntl(descriptor, fcntl.F_SETLKW if wait else fcntl.F_SETLK, request)
 
@@ -229,11 +229,11 @@ class Syscalls:
         request = _FLOCK.pack(kind, os.SEEK_SET, start, length, 0)
         fcntl.fcntl(descriptor, _OFD_SETLKW if wait else _OFD_SETLK, request)
 
-    def tested(self, descriptor: int, kind: int, start: int, length: int) -> list[int]:
-        """fcntl(2), F_GETLK; returns type, start and length of a lock in the way (F_UNLCK: none is)."""
+    def getlk(self, descriptor: int, kind: int, start: int, length: int) -> list[int]:
+        """fcntl(2), F_GETLK; returns type, start and length of a conflicting lock (type F_UNLCK: none)."""
         request = _FLOCK.pack(kind, os.SEEK_SET, start, length, 0)
-        answer = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, request))
-        return [answer[0], answer[2], answer[3]]
+        conflict = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, request))
+        return [conflict[0], conflict[2], conflict[3]]
 
     def flock(self, descriptor: int, operation: int) -> None:
         """flock(2)."""
@@ -263,18 +263,18 @@ class Syscalls:
         """munmap(2)."""
         self._maps.pop(number).close()
 
-    def _at(self, name: str) -> str:
+    def _path(self, name: str) -> str:
         return f"{self._root}/{name}"
 
 
-def _facts(found: os.stat_result) -> dict[str, int]:
+def _stat_fields(result: os.stat_result) -> dict[str, int]:
     return {
-        "ino": found.st_ino,
-        "mode": found.st_mode,
-        "nlink": found.st_nlink,
-        "size": found.st_size,
-        "blocks": found.st_blocks,
-        "atime_ns": found.st_atime_ns,
-        "mtime_ns": found.st_mtime_ns,
-        "ctime_ns": found.st_ctime_ns,
+        "ino": result.st_ino,
+        "mode": result.st_mode,
+        "nlink": result.st_nlink,
+        "size": result.st_size,
+        "blocks": result.st_blocks,
+        "atime_ns": result.st_atime_ns,
+        "mtime_ns": result.st_mtime_ns,
+        "ctime_ns": result.st_ctime_ns,
     }

@@ -1,8 +1,8 @@
-"""Entries of the client's undo journal (:mod:`storagetest.hosts`) for what a case changes on the client.
+"""Write entries of the client's undo journal (:mod:`storagetest.hosts`) for a case's changes on the client.
 
 An entry is written before the change and removed after the change is undone, so ``storagetest clean`` undoes
-what a killed run has left. The request says how: ``write`` and ``remove`` are the argvs to which an entry's
-id (and its size) is appended, ``head`` holds the fields that all entries share.
+the changes of a killed run. The request's ``journal`` has ``write`` and ``remove``, argvs to which an entry's
+id (and its size) is appended, and ``head``, the fields that all entries share.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["Entry", "configure"]
+__all__ = ["UndoEntry", "configure"]
 
 _TIMEOUT = 20.0
 """Seconds that writing or removing an entry may take (chosen)."""
@@ -27,8 +27,8 @@ def configure(journal: Mapping[str, Any]) -> None:
     _journal.update(journal)
 
 
-class Entry:
-    """One entry in the journal. Without a journal (a case that is called by hand) nothing is written."""
+class UndoEntry:
+    """One entry in the journal. Without a journal (a case that is called directly) nothing is written."""
 
     def __init__(self, description: str, step: Mapping[str, Sequence[str]]) -> None:
         """``step`` has ``argv``, which undoes the change, and ``unless``, which succeeds if that is done."""
@@ -46,6 +46,8 @@ class Entry:
 
 
 def _run(argv: Sequence[str], data: bytes) -> None:
-    done = subprocess.run(argv, input=data, capture_output=True, timeout=_TIMEOUT, check=False)
-    if done.returncode:
-        raise RuntimeError(f"the undo journal cannot be used: {done.stderr.decode(errors='replace').strip()}")
+    completed = subprocess.run(argv, input=data, capture_output=True, timeout=_TIMEOUT, check=False)
+    if completed.returncode:
+        raise RuntimeError(
+            f"the undo journal cannot be used: {completed.stderr.decode(errors='replace').strip()}"
+        )

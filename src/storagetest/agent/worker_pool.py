@@ -1,24 +1,23 @@
-"""Many worker processes, one clock: forked, started together, timed, and never left behind.
+"""Worker pool: fork worker processes, start them at the same time, measure them, and kill them at the end.
 
-Theory. Threads of one Python do not run at once, so every worker is a process. A phase goes like this:
+Theory. Threads of one Python process do not run in parallel, so every worker is a process. A phase:
 
-1. every worker prepares, says that it is ready, and waits at its :class:`Gate`;
-2. the parent names a moment a little ahead, at which all begin; where other clients begin with them, all wait
-   at
-   the client's :mod:`~storagetest.agent.barrier` for it;
-3. every worker says when it began and ended;
-4. the parent names the *window*, from when the last began to when the first ended: only then were all at
-   work. Each worker counts what ended in that window. What came after is the tail, reported beside it.
+1. Every worker prepares, reports that it is ready, and waits at its :class:`PhaseBarrier`.
+2. The parent sends a start time a little ahead. If other clients start together with this one, the parent
+   gets the time from the client's start barrier (:mod:`storagetest.agent.barrier`).
+3. Every worker reports when it began and ended.
+4. The parent sends the *window*, from the last begin to the first end, in which all workers ran. Each worker
+   counts the operations that ended in that window. The time after it is the tail, reported separately.
 
-Where the phase is so short that there was no such moment, the window is the whole span, from the first begin
-to the last end, and the report says so (``overlap`` false).
+If the phase is so short that the workers did not overlap, the window is the whole span, from the first begin
+to the last end, and the report has ``overlap`` false.
 
 Rules:
 
-1. A worker that fails is an error of the whole: the others are killed and no number is given.
-2. Workers die with their parent, however it dies: the kernel kills them (PR_SET_PDEATHSIG), and where that
-   cannot be asked for they end when the pipe from the parent does.
-3. The parent waits for nothing but pipes, and never past its deadline.
+1. If a worker fails, the command fails: the others are killed and no values are reported.
+2. Workers end with their parent, however it ends: the kernel kills them (PR_SET_PDEATHSIG). Without prctl(2)
+   they end when the pipe from the parent is closed.
+3. The parent waits only for pipes and the start barrier, and never past its deadline.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from contextlib import suppress
 from functools import cache
 from typing import Any
 
-from storagetest.agent import barrier
+from storagetest.agent.barrier import wait_at_barrier
 from storagetest.agent.op_log import OpLog, now
 
 __all__ = [
@@ -55,12 +54,12 @@ __all__ = [
 
 _HEAD = struct.Struct("!I")
 _PR_SET_PDEATHSIG = 1
-_BURIAL = 2.0
-"""Seconds that a killed worker may take to be gone; one that hangs in the kernel is left to its fate."""
+_REAP_TIMEOUT = 2.0
+"""Seconds to wait for the end of a killed worker; one that hangs in the kernel is left behind (chosen)."""
 
 
 class CommandError(Exception):
-    """The command cannot give a number; ``fields`` become the agent's error line."""
+    """The command failed; ``fields`` become the agent's error line."""
 
     def __init__(self, kind: str, message: str, **fields: Any) -> None:  # noqa: ANN401  # JSON values
         super().__init__(message)
@@ -68,7 +67,7 @@ class CommandError(Exception):
 
 
 def os_error_fields(error: OSError, op: str = "") -> dict[str, Any]:
-    """Return the fields of an error line for what a system call said."""
+    """Return the fields of an error line for a failed system call."""
     name = errno.errorcode.get(error.errno or 0, "")
     path = error.filename if error.filename is not None else ""
     path = path.decode(errors="replace") if isinstance(path, bytes) else str(path)
@@ -76,32 +75,32 @@ def os_error_fields(error: OSError, op: str = "") -> dict[str, Any]:
 
 
 class PhaseBarrier:
-    """Where a worker waits until all are ready. ``began`` is when it was let go."""
+    """One worker's barrier at the start of a phase. ``began`` is when the wait ended, in ns."""
 
-    def __init__(self, orders: int, answers: int) -> None:
-        self._orders, self._answers = orders, answers
+    def __init__(self, commands: int, replies: int) -> None:
+        self._commands, self._replies = commands, replies
         self.began = 0
         self.cpu = 0
 
     def wait(self) -> int:
-        """Say that all is prepared, wait for the common start, and return the time."""
-        send(self._answers, ("ready", None))
-        start: int = receive(self._orders)
+        """Report that the worker is ready, wait for the common start, and return the time in ns."""
+        send(self._replies, ("ready", None))
+        start: int = receive(self._commands)
         time.sleep(max(0, start - now()) * 1e-9)
         self.cpu = time.process_time_ns()
         self.began = now()
         return self.began
 
 
-class _Member:
-    """A worker as the parent sees it."""
+class _WorkerProcess:
+    """A worker process, as seen by the parent."""
 
-    def __init__(self, index: int, pid: int, orders: int, answers: int) -> None:
-        self.index, self.pid, self.orders, self.answers = index, pid, orders, answers
+    def __init__(self, index: int, pid: int, commands: int, replies: int) -> None:
+        self.index, self.pid, self.commands, self.replies = index, pid, commands, replies
         self.received = bytearray()
 
     def frame(self) -> Any:  # noqa: ANN401  # whatever was sent
-        """Return the next frame that has arrived whole, or None."""
+        """Return the next complete frame, or None."""
         if len(self.received) < _HEAD.size:
             return None
         end = _HEAD.size + _HEAD.unpack_from(self.received)[0]
@@ -116,8 +115,8 @@ class WorkerPool:
     """``count`` workers, each an object that ``make(index)`` returned in a process of its own.
 
     Use as a context manager: at its end no worker is left. ``until`` is the deadline (``time.monotonic``).
-    With ``slot`` (seconds) phases say what they did in each such part of their window. ``place`` is where the
-    door is at which every phase waits for the other clients; without, it waits for none.
+    With ``slot`` (seconds) phases report the operations of each such part of their window. ``barrier_path``
+    is the directory of the start barrier at which every phase waits for the other clients; "" is none.
     """
 
     def __init__(
@@ -127,17 +126,17 @@ class WorkerPool:
         until: float,
         *,
         slot: float = 0.0,
-        place: str = "",
+        barrier_path: str = "",
     ) -> None:
         self.until = until
         self._slot = round(slot * 1e9)
-        self._place = place
-        self._members: list[_Member] = []
+        self._barrier_path = barrier_path
+        self._workers: list[_WorkerProcess] = []
         gc.collect()
-        gc.freeze()  # so that workers do not copy our memory only to look for rubbish in it
+        gc.freeze()  # so that the workers' garbage collection does not copy the parent's memory
         try:
             for index in range(count):
-                self._members.append(self._fork(index, make))
+                self._workers.append(self._fork(index, make))
         except BaseException:
             self.close()
             raise
@@ -150,44 +149,44 @@ class WorkerPool:
 
     def call(self, name: str, *arguments: Any, only: int | None = None) -> list[Any]:  # noqa: ANN401
         """Call the method of that name in each worker, or in one; return what each returned."""
-        members = self._members if only is None else [self._members[only]]
-        self._tell(("call", name, arguments), members)
-        return [answer for _, answer in self._gather(members)]
+        workers = self._workers if only is None else [self._workers[only]]
+        self._send_all(("call", name, arguments), workers)
+        return [value for _, value in self._gather(workers)]
 
     def phase(
         self,
         name: str,
         *arguments: Any,  # noqa: ANN401  # whatever the worker takes
         only: Sequence[int] | None = None,
-        to_the_last: bool = False,
+        until_last_end: bool = False,
     ) -> dict[str, Any]:
-        """Run the method ``name(gate, *arguments)`` in all workers at once, or in those of ``only``.
+        """Run the method ``name(barrier, *arguments)`` in all workers at once, or in those of ``only``.
 
-        ``to_the_last`` makes the whole span the window: for loads that end when the last one has ended.
+        The method returns operation logs by name. ``until_last_end`` makes the whole span the window, for
+        loads that end when their last worker ends.
 
-        It returns lanes by name. Return ``seconds`` (of the window), ``lanes`` (name → ops, bins, bytes …,
-        summed), ``spread`` (s, between the first and the last begin), ``tail`` (s), ``span`` (s), ``cpu``
-        (share of one core that the workers used, summed), ``overlap``, ``began`` (of the window, seconds
-        since the epoch) and ``times`` (ns of CLOCK_MONOTONIC: the first begin, the window's two ends, the
-        last end).
+        Return ``seconds`` (of the window), ``operations`` (name → ops, bins, bytes …, summed), ``spread`` (s,
+        between the first and the last begin), ``tail`` (s), ``span`` (s), ``cpu`` (processor time of the
+        workers as a share of one core), ``overlap``, ``began`` (of the window, seconds since the epoch) and
+        ``times`` (ns of CLOCK_MONOTONIC: the first begin, the window's two ends, the last end).
         """
-        members = self._members if only is None else [self._members[index] for index in only]
-        self._tell(("phase", name, arguments), members)
-        self._gather(members)
-        start = self._instant(len(members))
-        self._tell(start, members)
-        times = [answer for _, answer in self._gather(members)]
+        workers = self._workers if only is None else [self._workers[index] for index in only]
+        self._send_all(("phase", name, arguments), workers)
+        self._gather(workers)
+        start = self._start_time(len(workers))
+        self._send_all(start, workers)
+        times = [value for _, value in self._gather(workers)]
         first, since = min(time[0] for time in times), max(time[0] for time in times)
         until, last = min(time[1] for time in times), max(time[1] for time in times)
         overlap = until > since
-        if to_the_last or not overlap:
+        if until_last_end or not overlap:
             since, until = first, last
-        self._tell((since, until, self._slot), members)
-        reports = [answer for _, answer in self._gather(members)]
+        self._send_all((since, until, self._slot), workers)
+        reports = [value for _, value in self._gather(workers)]
         used = sum(time[2] for time in times)
         return {
             "seconds": (until - since) * 1e-9,
-            "lanes": _sum_up(reports),
+            "operations": _sum_up(reports),
             "spread": (max(time[0] for time in times) - first) * 1e-9,
             "tail": (last - min(time[1] for time in times)) * 1e-9,
             "span": (last - first) * 1e-9,
@@ -197,58 +196,58 @@ class WorkerPool:
             "times": (first, since, until, last),
         }
 
-    def _instant(self, members: int) -> int:
-        """Return when all begin: soon, or when those of all clients do."""
-        if not self._place:
-            return now() + 2_000_000 + 500_000 * members
-        instant = barrier.wait_at_barrier(self._place, self.until)
+    def _start_time(self, workers: int) -> int:
+        """Return the start time in ns: a little ahead, or the common start of all clients."""
+        if not self._barrier_path:
+            return now() + 2_000_000 + 500_000 * workers
+        instant = wait_at_barrier(self._barrier_path, self.until)
         if instant is None:
-            raise CommandError("stopped", "the clients' common start was called off")
+            raise CommandError("stopped", "the common start of the clients was cancelled")
         return instant
 
     def close(self) -> None:
         """Kill every worker and wait until they are gone. Safe to call twice."""
-        for member in self._members:
-            kill(member.pid)
-        end = time.monotonic() + _BURIAL
-        for member in self._members:
-            reap(member.pid, end)
-            os.close(member.orders)
-            os.close(member.answers)
-        self._members = []
+        for worker in self._workers:
+            kill(worker.pid)
+        end = time.monotonic() + _REAP_TIMEOUT
+        for worker in self._workers:
+            reap(worker.pid, end)
+            os.close(worker.commands)
+            os.close(worker.replies)
+        self._workers = []
 
-    def _fork(self, index: int, make: Callable[[int], object]) -> _Member:
-        orders_in, orders_out = os.pipe()
-        answers_in, answers_out = os.pipe()
+    def _fork(self, index: int, make: Callable[[int], object]) -> _WorkerProcess:
+        commands_in, commands_out = os.pipe()
+        replies_in, replies_out = os.pipe()
         parent = os.getpid()
         pid = os.fork()
         if pid:
-            os.close(orders_in)
-            os.close(answers_out)
-            os.set_blocking(answers_in, False)
-            return _Member(index, pid, orders_out, answers_in)
+            os.close(commands_in)
+            os.close(replies_out)
+            os.set_blocking(replies_in, False)
+            return _WorkerProcess(index, pid, commands_out, replies_in)
         try:
-            # A pipe's end that a sister holds open would never end.
-            for other in self._members:
-                os.close(other.orders)
-                os.close(other.answers)
-            os.close(orders_out)
-            os.close(answers_in)
+            # A pipe does not end while a sibling has its other end open.
+            for other in self._workers:
+                os.close(other.commands)
+                os.close(other.replies)
+            os.close(commands_out)
+            os.close(replies_in)
             init_worker(parent)
-            _serve(make, index, orders_in, answers_out)
+            _serve(make, index, commands_in, replies_out)
         finally:
             os._exit(0)
 
     @staticmethod
-    def _tell(value: Any, members: Sequence[_Member]) -> None:  # noqa: ANN401
-        for member in members:
-            with suppress(BrokenPipeError):  # it died, which whoever waits for its answer finds out
-                send(member.orders, value)
+    def _send_all(value: Any, workers: Sequence[_WorkerProcess]) -> None:  # noqa: ANN401
+        for worker in workers:
+            with suppress(BrokenPipeError):  # the worker died; _gather reports it
+                send(worker.commands, value)
 
-    def _gather(self, members: Sequence[_Member]) -> list[tuple[str, Any]]:
-        """Return the next frame of each member. Raises :class:`Failed`."""
-        found: dict[int, tuple[str, Any]] = {}
-        waiting = {member.answers: member for member in members}
+    def _gather(self, workers: Sequence[_WorkerProcess]) -> list[tuple[str, Any]]:
+        """Return the next frame of each worker. Raises :class:`CommandError`."""
+        frames: dict[int, tuple[str, Any]] = {}
+        waiting = {worker.replies: worker for worker in workers}
         poll = select.poll()
         for descriptor in waiting:
             poll.register(descriptor, select.POLLIN)
@@ -256,53 +255,53 @@ class WorkerPool:
             left = self.until - time.monotonic()
             if left <= 0:
                 raise CommandError(
-                    "deadline", f"{len(waiting)} of {len(members)} workers were not done in time"
+                    "deadline", f"{len(waiting)} of {len(workers)} workers did not end by the deadline"
                 )
             for descriptor, _ in poll.poll(min(left, 1.0) * 1000):
-                member = waiting[descriptor]
-                frame = self._read(member)
+                worker = waiting[descriptor]
+                frame = self._read(worker)
                 if frame is not None:
                     if frame[0] == "failed":
                         fields = dict(frame[1])
                         raise CommandError(fields.pop("kind"), fields.pop("message"), **fields)
-                    found[member.index] = frame
+                    frames[worker.index] = frame
                     poll.unregister(descriptor)
                     del waiting[descriptor]
-        return [found[member.index] for member in members]
+        return [frames[worker.index] for worker in workers]
 
     @staticmethod
-    def _read(member: _Member) -> Any:  # noqa: ANN401
-        data = os.read(member.answers, 1 << 16)
+    def _read(worker: _WorkerProcess) -> Any:  # noqa: ANN401
+        data = os.read(worker.replies, 1 << 16)
         if not data:
-            message = f"worker {member.index} (process {member.pid}) died: killed, or out of memory"
+            message = f"worker {worker.index} (process {worker.pid}) died: killed, or out of memory"
             raise CommandError("died", message)
-        member.received += data
-        return member.frame()
+        worker.received += data
+        return worker.frame()
 
 
-def set_parent_death_signal(parent: int, by: int) -> None:
-    """Have the kernel send us the signal ``by`` when the parent ends, however it does."""
+def set_parent_death_signal(parent: int, signal_number: int) -> None:
+    """Make the kernel send this process ``signal_number`` when the process ``parent`` ends."""
     prctl = load_prctl()
-    if prctl is not None:  # else rule 2: the pipe's end ends us too
-        prctl(_PR_SET_PDEATHSIG, by)
+    if prctl is not None:  # else rule 2: the end of the pipe ends this process
+        prctl(_PR_SET_PDEATHSIG, signal_number)
     if os.getppid() != parent:
         os._exit(1)
 
 
 @cache
 def load_prctl() -> Callable[[int, int], int] | None:
-    """Return prctl(2), or None. Who forks much asks for it before, as it takes long to find."""
+    """Return prctl(2), or None. Call it before forking many children, because the lookup takes long."""
     try:
         import ctypes  # noqa: PLC0415  # not every minimal Python has it
 
-        found: Callable[[int, int], int] = ctypes.CDLL(None).prctl
+        prctl: Callable[[int, int], int] = ctypes.CDLL(None).prctl
     except (ImportError, OSError, AttributeError):
         return None
-    return found
+    return prctl
 
 
 def init_worker(parent: int) -> None:
-    """Die with the parent, keep none of its streams open, and take signals as they come."""
+    """End with the parent, replace the standard streams by /dev/null, and reset the signal handlers."""
     set_parent_death_signal(parent, signal.SIGKILL)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -311,57 +310,57 @@ def init_worker(parent: int) -> None:
         os.dup2(null, stream)
 
 
-def _serve(make: Callable[[int], object], index: int, orders: int, answers: int) -> None:
-    """Follow the parent's orders until it hangs up."""
+def _serve(make: Callable[[int], object], index: int, commands: int, replies: int) -> None:
+    """Run the parent's commands until it closes the pipe."""
     op = "start"
     try:
         worker = make(index)
         while True:
             try:
-                kind, op, arguments = receive(orders)
+                kind, op, arguments = receive(commands)
             except EOFError:
                 return
             if kind == "call":
-                send(answers, ("done", getattr(worker, op)(*arguments)))
+                send(replies, ("done", getattr(worker, op)(*arguments)))
                 continue
-            gate = PhaseBarrier(orders, answers)
-            lanes: dict[str, OpLog] = getattr(worker, op)(gate, *arguments)
-            cpu = time.process_time_ns() - gate.cpu
-            end = max([gate.began, *(lane.last for lane in lanes.values())])
-            send(answers, ("ended", (gate.began, end, cpu)))
-            window = receive(orders)
-            send(answers, ("done", {name: lane.report(*window) for name, lane in lanes.items()}))
+            barrier = PhaseBarrier(commands, replies)
+            op_logs: dict[str, OpLog] = getattr(worker, op)(barrier, *arguments)
+            cpu = time.process_time_ns() - barrier.cpu
+            end = max([barrier.began, *(op_log.last for op_log in op_logs.values())])
+            send(replies, ("ended", (barrier.began, end, cpu)))
+            window = receive(commands)
+            send(replies, ("done", {name: op_log.report(*window) for name, op_log in op_logs.items()}))
     except OSError as error:
-        send(answers, ("failed", os_error_fields(error, op)))
+        send(replies, ("failed", os_error_fields(error, op)))
     except CommandError as failed:
-        send(answers, ("failed", failed.fields))
-    except Exception as error:  # the parent tells the other side
-        send(answers, ("failed", {"kind": "bug", "message": f"{op}: {type(error).__name__}: {error}"}))
+        send(replies, ("failed", failed.fields))
+    except Exception as error:  # the parent reports it
+        send(replies, ("failed", {"kind": "bug", "message": f"{op}: {type(error).__name__}: {error}"}))
 
 
 def _sum_up(reports: Sequence[dict[str, dict[str, Any]]]) -> dict[str, dict[str, Any]]:
-    lanes: dict[str, dict[str, Any]] = {}
+    totals: dict[str, dict[str, Any]] = {}
     for report in reports:
-        for name, lane in report.items():
-            whole = lanes.setdefault(name, {})
-            for key, value in lane.items():
-                if isinstance(value, dict):  # bins, or a course
-                    counts = whole.setdefault(key, {})
-                    for place, count in value.items():
-                        counts[place] = counts.get(place, 0) + count
+        for name, values in report.items():
+            total = totals.setdefault(name, {})
+            for key, value in values.items():
+                if isinstance(value, dict):  # bins, or a timeline
+                    counts = total.setdefault(key, {})
+                    for number, count in value.items():
+                        counts[number] = counts.get(number, 0) + count
                 else:
-                    whole[key] = whole.get(key, 0) + value
-    return lanes
+                    total[key] = total.get(key, 0) + value
+    return totals
 
 
 def kill(pid: int) -> None:
-    """Kill a process, which may be gone already."""
+    """Kill a process; do nothing if there is none of that id."""
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
 
 
 def reap(pid: int, end: float) -> bool:
-    """Wait for a killed child until ``end``; return whether it is gone."""
+    """Wait for a killed child until ``end`` (``time.monotonic``); return whether it has ended."""
     while True:
         try:
             if os.waitpid(pid, os.WNOHANG)[0] == pid:
@@ -382,7 +381,7 @@ def send(descriptor: int, value: Any) -> None:  # noqa: ANN401
 
 
 def receive(descriptor: int) -> Any:  # noqa: ANN401
-    """Read the next frame's value from a pipe; :class:`EOFError` where there is none."""
+    """Read the next frame's value from a pipe. Raises :class:`EOFError` at the end of the pipe."""
     return marshal.loads(_exactly(descriptor, _HEAD.unpack(_exactly(descriptor, _HEAD.size))[0]))  # noqa: S302
 
 

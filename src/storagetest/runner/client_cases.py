@@ -44,7 +44,7 @@ class ClientCaseStatus(Enum):
 
     PASSED = "passed"
     FAILED = "failed"
-    LACKS = "lacks"
+    SKIPPED = "skipped"
     HUNG = "hung"
     ERROR = "error"
 

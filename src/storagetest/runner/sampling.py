@@ -107,7 +107,7 @@ class _Sampler:
             "lines": {path: starts for source in all_sources() for path, starts in source.lines.items()},
         }
         if self.watch is not None:
-            request["tell"] = self.watch.request
+            request["live"] = self.watch.request
         try:
             self.answer = run_agent(self.host, request, deadline=_LONGEST, on_line=self._hear).more
         except StoragetestError as error:
@@ -223,7 +223,7 @@ def _read(host: str, answer: Mapping[str, Any], middle: float | None) -> SampleR
     One that cannot be read is a note.
     """
     try:
-        clock = 0.0 if middle is None else float(answer["told"]) - middle
+        clock = 0.0 if middle is None else float(answer["stopped"]) - middle
         lines = zlib.decompress(base64.b64decode(answer["data"])).splitlines()
         moments, texts = [], dict[str, str]()
         for line in lines:

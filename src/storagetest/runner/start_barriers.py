@@ -62,7 +62,7 @@ class StartBarrier:
         talk = self._stack.enter_context(open_agent_session(self.host, request, deadline=_LONGEST + _LATER))
         self._talk = talk
         try:
-            self.place = str(self.expect("place", _BEGINS)["place"])
+            self.place = str(self.expect("directory", _BEGINS)["directory"])
         except BaseException:
             self._stack.close()
             raise

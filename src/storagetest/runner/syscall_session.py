@@ -135,33 +135,33 @@ class SyscallSession:
 
     def restart_worker(self) -> None:
         """Give the hand a fresh process, which holds nothing."""
-        self._must_be_gone(self._answer(self._ask(renew=True), _MARGIN))
+        self._must_be_gone(self._answer(self._ask(restart=True), _MARGIN))
 
     def read_files(self, globs: Sequence[str]) -> Mapping[str, str]:
         """Read files of the client itself, such as counters in /proc: path → text."""
-        texts: Mapping[str, str] = self._answer(self._ask(texts=list(globs)), _MARGIN)["texts"]
+        texts: Mapping[str, str] = self._answer(self._ask(read_files=list(globs)), _MARGIN)["files"]
         return texts
 
     def start_rpc_capture(self) -> None:
         """Begin to capture the remote procedure calls that leave the client. Raises :class:`ClientLacks`."""
-        refused = self._answer(self._ask(tap=True), _MARGIN).get("refused")
+        refused = self._answer(self._ask(start_capture=True), _MARGIN).get("refused")
         if refused:
             raise ClientLacks(f"{self.name}: packets cannot be captured there: {refused}")
 
     def stop_rpc_capture(self) -> CapturedCalls:
         """End the capture, and return how many calls there were."""
-        result = self._answer(self._ask(tapped=True), _MARGIN)
+        result = self._answer(self._ask(stop_capture=True), _MARGIN)
         return CapturedCalls(result["rpcs"], result["lost"])
 
     # Calls; see storagetest.agent.syscalls.
 
     def chdir(self, directory: str) -> None:
         """Take names as relative to ``directory``."""
-        self.call("enter", directory)
+        self.call("chdir", directory)
 
     def close_all(self) -> None:
         """Close and unmap everything."""
-        self.call("let_go")
+        self.call("close_all")
 
     def write_file(self, name: str, data: bytes, flags: int = os.O_CREAT | os.O_TRUNC) -> None:
         """Open for writing with ``flags``, write all of ``data``, close."""
@@ -175,9 +175,9 @@ class SyscallSession:
         """Remove a file or a tree, or nothing where nothing is."""
         self.call("remove", name, deadline=4 * _USUAL)
 
-    def forget(self, fd: int) -> None:
+    def evict_page_cache(self, fd: int) -> None:
         """Write back what the page cache holds of a file, and drop it."""
-        self.call("forget", fd)
+        self.call("evict_page_cache", fd)
 
     def open(self, name: str, flags: int = os.O_RDONLY, mode: int = 0o666) -> int:
         """open(2)."""
@@ -269,7 +269,7 @@ class SyscallSession:
 
     def listdir(self, name: str = ".") -> list[str]:
         """All names in a directory, sorted."""
-        return list(self.call("names", name))
+        return list(self.call("listdir", name))
 
     def chmod(self, name: str, mode: int) -> None:
         """chmod(2)."""
@@ -304,7 +304,7 @@ class SyscallSession:
         self, fd: int, kind: int, start: int = 0, length: int = 0
     ) -> tuple[int, int, int] | None:
         """fcntl(2), F_GETLK: kind, start and length of a lock in the way of this one, if there is one."""
-        found, begin, size = self.call("tested", fd, kind, start, length)
+        found, begin, size = self.call("getlk", fd, kind, start, length)
         return None if found == fcntl.F_UNLCK else (found, begin, size)
 
     def flock(self, fd: int, operation: int) -> None:
@@ -379,7 +379,7 @@ class SyscallSession:
             )
         if answer.get("died"):
             raise HostError(f"{self.name}: the hand's process died while it was to do: {shown}")
-        found = answer.get("answers")
+        found = answer.get("results")
         if not isinstance(found, list) or len(found) != len(calls):
             raise HostError(f"{self.name}: the hand's answer is none: {dict(answer)!r:.200}")
         return [self._value(one, call) for one, call in zip(found, calls, strict=True)]

@@ -3,8 +3,8 @@
 ``both`` is the same device on two clients, reserved by nobody; ``disk`` a device that its server can make
 larger.
 
-Each writes and reads through a hand (:mod:`storagetest.runner.syscall_session`), past its page cache, in a place that
-is no other case's meanwhile: cases of one target run one at a time.
+Each writes and reads through a hand (:mod:`storagetest.runner.syscall_session`), past its page cache, in a place
+that is no other case's meanwhile: cases of one target run one at a time.
 """
 
 from __future__ import annotations

@@ -41,13 +41,13 @@ def written_over(block_range, first, count, look):
 @pytest.mark.case("BLK-ATOM-01", kills=("tears-while-read",))
 def test_a_logical_block_is_read_whole_while_it_is_written(block_range):
     """A reader sees a block as it was before a write or as it is after it, and nothing between."""
-    written_over(block_range, 0, 1, lambda: block_range.expect_either(0, 1, (1, 2)))
+    written_over(block_range, 0, 1, lambda: block_range.assert_any_generation(0, 1, (1, 2)))
 
 
 @pytest.mark.case("BLK-ATOM-02", kills=("tears-while-read",))
 def test_each_of_many_blocks_is_read_whole_while_they_are_written(block_range):
     """Each of many blocks is read whole while they are written."""
-    written_over(block_range, 0, 32, lambda: block_range.expect_either(0, 32, (1, 2)))
+    written_over(block_range, 0, 32, lambda: block_range.assert_any_generation(0, 32, (1, 2)))
 
 
 @pytest.mark.case("BLK-ATOM-03", level="MAY", section="NVM 2.1.4, SBC-3 Block Limits")
@@ -57,7 +57,7 @@ def test_a_write_of_a_physical_block_is_read_whole(block_range):
     mixed = []
 
     def look():
-        if len(set(block_range.expect_either(0, count, (1, 2)))) > 1:
+        if len(set(block_range.assert_any_generation(0, count, (1, 2)))) > 1:
             mixed.append(1)
 
     written_over(block_range, 0, count, look)
@@ -76,7 +76,7 @@ def test_a_write_of_the_atomic_unit_is_read_whole(block_range):
     first = -(-block_range.offset // unit) * unit - block_range.offset
 
     def look():
-        found = set(block_range.expect_either(first // block_range.logical, count, (1, 2)))
+        found = set(block_range.assert_any_generation(first // block_range.logical, count, (1, 2)))
         assert len(found) == 1, f"a write of {unit} bytes was seen half done"
 
     written_over(block_range, first // block_range.logical, count, look)
@@ -87,13 +87,13 @@ def test_of_two_writers_at_once_one_wins_each_block(block_range):
     """Of two writers at once one wins each block."""
     for _ in range(12):
         run_threads(lambda which: block_range.write(0, 16, generation=1 + which), 2)
-        block_range.expect_either(0, 16, (1, 2))
+        block_range.assert_any_generation(0, 16, (1, 2))
 
 
 @pytest.mark.case("BLK-ATOM-06", section="write(2)", kills=("write-torn",))
 def test_a_write_that_returned_is_seen_whole_at_once(block_range):
     """A write that returned is seen whole at once."""
-    with block_range.opened(os.O_DIRECT) as other:
+    with block_range.reopen(os.O_DIRECT) as other:
         for generation in range(1, 17):
             block_range.write(0, 64, generation=generation)
             block_range.assert_generation(0, 64, generation=generation, fd=other)

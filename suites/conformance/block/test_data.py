@@ -108,7 +108,7 @@ def test_reading_changes_nothing(block_range):
 @pytest.mark.case("BLK-DATA-13", section="open(2), O_DIRECT; block layer")
 def test_what_went_through_the_page_cache_is_on_the_device_after_fsync(block_range):
     """What went through the page cache is on the device after fsync(2)."""
-    with block_range.opened() as buffered:
+    with block_range.reopen() as buffered:
         os.pwrite(buffered, block_range.pattern(0, 16, 1), block_range.at(0, 16))
         os.fsync(buffered)
     block_range.assert_generation(0, 16)
@@ -118,7 +118,7 @@ def test_what_went_through_the_page_cache_is_on_the_device_after_fsync(block_ran
 def test_what_was_written_round_the_page_cache_is_read_through_it(block_range):
     """What was written round the page cache is read through it."""
     block_range.write(0, 16, generation=1)
-    with block_range.opened() as buffered:
+    with block_range.reopen() as buffered:
         os.pread(buffered, 16 * block_range.logical, block_range.at(0, 16))
         block_range.write(0, 16, generation=2)
         block_range.drop_cache()
@@ -180,7 +180,7 @@ def test_neighbouring_blocks_written_by_two_writers_are_both_kept(block_range):
 @pytest.mark.case("BLK-DATA-19", section="open(2), O_DIRECT")
 def test_two_descriptors_see_the_same_blocks(block_range):
     """Two descriptors see the same blocks."""
-    with block_range.opened(os.O_DIRECT) as other:
+    with block_range.reopen(os.O_DIRECT) as other:
         block_range.write(0, 8, generation=1)
         block_range.assert_generation(0, 8, generation=1, fd=other)
         block_range.write(0, 8, generation=2, fd=other)

@@ -46,7 +46,7 @@ def depth_of(block_range):
     scsi = block_range.attribute("device/queue_depth")
     if scsi:
         return int(scsi)
-    queues = len(block_range.listed("mq")) or 1
+    queues = len(block_range.list_sysfs("mq")) or 1
     return queues * int(block_range.attribute("queue/nr_requests", "0"))
 
 

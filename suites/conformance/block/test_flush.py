@@ -42,7 +42,7 @@ def test_a_forced_write_is_read(block_range):
 @pytest.mark.case(section="open(2)")
 def test_a_write_through_this_flag_is_read(block_range, flag):
     """What was written through a descriptor of this flag is read."""
-    with block_range.opened(os.O_DIRECT | getattr(os, flag)) as descriptor:
+    with block_range.reopen(os.O_DIRECT | getattr(os, flag)) as descriptor:
         for generation in (1, 2):
             block_range.write(0, 8, generation=generation, fd=descriptor)
     block_range.assert_generation(0, 8, generation=2)
@@ -95,7 +95,7 @@ def test_what_was_flushed_survives_a_power_cut(block_range):
     if not block_range.cut_power():
         skip("nobody has said how to cut this target's power")
     block_range.assert_generation(32, 32, generation=1)
-    block_range.expect_either(0, 32, (1, 2))
+    block_range.assert_any_generation(0, 32, (1, 2))
 
 
 @pytest.mark.case("BLK-FLUSH-09", section="NVM 3.3.6 FUA, SBC-3 FUA", kills=("flush-ignored",))

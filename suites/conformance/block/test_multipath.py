@@ -107,7 +107,7 @@ def test_no_write_is_lost_with_a_path(block_range, which):
     """No write is lost with a path."""
     path = several(block_range)[which]
     load = with_background_writers(block_range, lambda: lost_and_back(path, lambda: time.sleep(0.3)))
-    load.expect()
+    load.assert_written()
     record_observation(f"the longest write beside the loss took {load.longest:.1f} s")
     assert load.longest <= STALL, f"a write took {load.longest:.1f} s, longer than {STALL:g} s"
 
@@ -121,9 +121,9 @@ def test_no_write_is_done_again_by_the_other_path(block_range):
         for path in paths:
             lost_and_back(path, lambda: time.sleep(0.1))
 
-    load = with_background_writers(block_range, lose_each, writers=1, places=1, width=8)
+    load = with_background_writers(block_range, lose_each, writers=1, slots=1, width=8)
     for _ in range(10):
-        load.expect()
+        load.assert_written()
         time.sleep(0.05)
 
 

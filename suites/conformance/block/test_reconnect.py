@@ -51,7 +51,7 @@ def test_what_was_written_by_force_is_read_after_a_reconnect(block_range):
 def test_every_write_that_was_answered_beside_a_reconnect_is_there(block_range):
     """Every write that was answered beside a reconnect is there."""
     load = with_background_writers(block_range, device_paths(block_range)[0].reset)
-    load.expect()
+    load.assert_written()
     record_observation(f"the longest write beside a reconnect took {load.longest:.1f} s")
 
 
@@ -65,7 +65,7 @@ def test_no_write_is_done_again_after_a_later_one(block_range):
         time.sleep(0.1)
         path.reset()
 
-    load = with_background_writers(block_range, drop_twice, writers=1, places=1, width=8)
+    load = with_background_writers(block_range, drop_twice, writers=1, slots=1, width=8)
     for _ in range(10):
-        load.expect()
+        load.assert_written()
         time.sleep(0.05)

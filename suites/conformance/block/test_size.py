@@ -20,7 +20,7 @@ pytestmark = [
 def test_all_ways_to_ask_for_the_size_agree(block_range):
     """All ways to ask for the size agree."""
     asked = struct.unpack("=Q", fcntl.ioctl(block_range.fd, BLKGETSIZE64, bytes(8)))[0]
-    with block_range.opened() as descriptor:
+    with block_range.reopen() as descriptor:
         sought = os.lseek(descriptor, 0, os.SEEK_END)
     said = 512 * int(block_range.attribute("size"))
     assert asked == sought == said, f"BLKGETSIZE64 {asked}, lseek(2) {sought}, sysfs {said}"
@@ -41,7 +41,7 @@ def test_the_last_blocks_can_be_written_and_read(block_range):
     """The last blocks can be written and read."""
     with block_range.last(8) as end:
         end.write(0, 8, generation=1)
-        end.expect(0, 8, generation=1)
+        end.assert_generation(0, 8, generation=1)
         end.zero_out(0, 8)
 
 

@@ -101,7 +101,7 @@ def test_who_comes_back_does_not_write_by_a_lock_that_is_anothers(
     tried = a.each([("pwrite", fds[0], b"a's", 0), ("fsync", fds[0])], deadline=60)
     refused = [answer for answer in tried if isinstance(answer, OSError)]
     assert refused, "written as if the lock had never been lost"
-    b.forget(fds[1])
+    b.evict_page_cache(fds[1])
     assert b.pread(fds[1], 3) == b"b's"
 
 

@@ -83,7 +83,7 @@ def test_neighbours_in_one_page_do_not_overwrite_each_other(a, b, crossed_wire, 
     kept = [hand.read_file("f") == wanted for hand in (a, b)]
     # What the server has: a client may keep the page as it was when it got its own lock, of other bytes.
     for hand in (a, b):
-        hand.forget(hand.open("f"))
+        hand.evict_page_cache(hand.open("f"))
         assert hand.read_file("f") == wanted
     observe("both see it at once" if all(kept) else "one keeps its page, with the other's bytes as they were")
 
@@ -98,5 +98,5 @@ def test_without_a_lock_a_reader_may_see_parts_of_two(a, fds, race, crossed_wire
         for call in (("pwrite", fds[0], bytes([1 + number]) * SIZE, 0), ("fsync", fds[0]))
     ]
     with crossed_wire(a, "write"):
-        _, found = race(writes, [("forget", fds[1]), ("pread", fds[1], SIZE, 0)] * TIMES)
+        _, found = race(writes, [("evict_page_cache", fds[1]), ("pread", fds[1], SIZE, 0)] * TIMES)
     observe("without a lock reads were torn" if _torn(found) else "without a lock no read was torn")

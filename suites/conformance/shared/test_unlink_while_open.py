@@ -27,7 +27,7 @@ def test_who_unlinked_its_open_file_still_reads_and_writes_it(a, b, crossed_wire
     fd = a.open("f", O_RDWR)
     with crossed_wire(a, "change"):
         a.unlink("f")
-    a.forget(fd)
+    a.evict_page_cache(fd)
     with crossed_wire(a, "read"):
         assert a.pread(fd, len(DATA)) == DATA
     a.pwrite(fd, b"written")
@@ -69,7 +69,7 @@ def test_a_new_file_of_the_old_name_is_another_one(a, b, crossed_wire):
         a.close(a.open("f", O_CREAT | O_EXCL | O_RDWR))
     with crossed_wire(b, "write"):
         b.write_file("f", b"the new one")
-    a.forget(fd)
+    a.evict_page_cache(fd)
     assert a.pread(fd, len(DATA)) == DATA
     assert a.read_file("f") == b"the new one"
 
@@ -81,7 +81,7 @@ def test_who_renamed_over_its_open_file_still_reads_it(a, b, crossed_wire):
     fd = a.open("f", O_RDWR)
     with crossed_wire(a, "change"):
         a.rename("new", "f")
-    a.forget(fd)
+    a.evict_page_cache(fd)
     assert a.pread(fd, len(DATA)) == DATA
     with crossed_wire(b, "ask"):
         assert b.read_file("f") == b"the new one"
@@ -100,7 +100,7 @@ def test_what_another_client_unlinked_may_be_lost_to_who_has_it_open(a, b, cross
         observe("a file that another client has open cannot be unlinked")
         assert a.read_file("f") == DATA
         return
-    a.forget(fd)
+    a.evict_page_cache(fd)
     try:
         found = a.pread(fd, len(DATA))
     except OSError:

@@ -50,8 +50,8 @@ def changed(at: int, value: bytes) -> bytes:
         (changed(300, bytes([RIGHT[300] ^ 0x11])), "2 bits of generation 3 are flipped, from byte 300"),
         (RIGHT[:256] + block_patterns.make_block(40, 1, 9, SIZE)[256:], "torn: generations 3 and 1"),
         (RIGHT[:256] + bytes(256), "torn: generations 3 and 0 in one block, which meet at byte 256"),
-        (b"\xff" * SIZE, "what nobody wrote, from byte 0: ffff"),
-        (changed(100, bytes(range(64))), "damaged from byte 100: the CRC does not agree"),
+        (b"\xff" * SIZE, "unknown data, from byte 0: ffff"),
+        (changed(100, bytes(range(64))), "damaged from byte 100: wrong CRC"),
     ],
 )
 def test_what_is_wrong_with_a_block_is_named(data: bytes, words: str) -> None:
@@ -105,20 +105,20 @@ class Noted:
 
 
 def test_a_load_expects_the_last_write_of_every_place() -> None:
-    load = WriterStats(Noted(), writers=2, places=3, width=2)  # type: ignore[arg-type]  # as good
+    load = WriterStats(Noted(), writers=2, slots=3, width=2)  # type: ignore[arg-type]  # as good
     for who in (0, 0, 0, 0, 0, 1):
         load.write(who)
-    load.expect()
-    assert load.answered == [5, 1]
+    load.assert_written()
+    assert load.completed == [5, 1]
     assert load.blocks.held == {0: 2, 1: 2, 2: 2, 3: 2, 4: 1, 5: 1, 6: 1, 7: 1}  # type: ignore[attr-defined]
 
 
 def test_a_write_that_is_lost_beside_something_is_missed() -> None:
     noted = Noted()
-    with_background_writers(noted, lambda: None, writers=2, places=2).expect()  # type: ignore[arg-type]  # as above
-    load = with_background_writers(noted, lambda: setattr(noted, "lose", True), writers=2, places=2)  # type: ignore[arg-type]
+    with_background_writers(noted, lambda: None, writers=2, slots=2).assert_written()  # type: ignore[arg-type]  # as above
+    load = with_background_writers(noted, lambda: setattr(noted, "lose", True), writers=2, slots=2)  # type: ignore[arg-type]
     with pytest.raises(AssertionError, match="blocks from"):
-        load.expect()
+        load.assert_written()
 
 
 def test_ranges_leave_the_edges_alone() -> None:
@@ -169,15 +169,15 @@ def test_a_range_is_written_read_and_judged(device: str) -> None:
             blocks.assert_generation(2, 2)
         with pytest.raises(AssertionError, match="generation 1 instead of 2"):
             blocks.assert_generation(3, 1, generation=2)
-        assert blocks.expect_either(2, 2, (0, 1)) == [0, 1]
+        assert blocks.assert_any_generation(2, 2, (0, 1)) == [0, 1]
         with pytest.raises(AssertionError, match="generation 1 instead of 2"):
-            blocks.expect_either(3, 1, (0, 2))
+            blocks.assert_any_generation(3, 1, (0, 2))
         blocks.zero_out(4, 1)
         blocks.fallocate(FALLOC_FL_PUNCH_HOLE, 5, 1)
-        blocks.expect_zeroes(4, 2)
+        blocks.assert_zeroes(4, 2)
         with pytest.raises(AssertionError, match=f"generation 1 of block {EDGE // blocks.logical + 3}"):
-            blocks.expect_zeroes(3, 2)
-        stamp = blocks.stamp(3)
+            blocks.assert_zeroes(3, 2)
+        stamp = blocks.header(3)
         assert stamp is not None
         assert (stamp.number, stamp.seed, stamp.whole) == (EDGE // blocks.logical + 3, 5, True)
         assert not blocks.cut_power()
@@ -209,7 +209,7 @@ def test_nothing_outside_the_range_can_be_written(device: str) -> None:
 def test_siblings_have_ranges_of_their_own_and_seeds(device: str) -> None:
     seen = []
     for index in range(7):
-        with given_blocks.give(device, {"index": index}) as blocks:
+        with given_blocks.fixture(device, {"index": index}) as blocks:
             seen.append((blocks.offset, blocks.seed))
     offsets = [offset for offset, _ in seen]
     assert offsets == [EDGE + index % 6 * RANGE for index in range(7)]

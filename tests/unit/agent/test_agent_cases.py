@@ -238,14 +238,14 @@ def test_parameters_are_passed_on(cases):
         ("fails", "failed", "too small (4 < 5 < 4)"),
         ("fails_without_words", "failed", ""),
         ("fails_in_a_helper", "failed", "'a' in 'b'"),
-        ("is_not_refused", "failed", "mkdir was to be refused by EEXIST; it succeeded (None)"),
+        ("is_not_refused", "failed", "mkdir has to be refused by EEXIST; it succeeded (None)"),
         (
             "is_refused_otherwise",
             "failed",
-            "rmdir was to be refused by EEXIST or ENOTEMPTY; it was refused by ENOENT",
+            "rmdir has to be refused by EEXIST or ENOTEMPTY; it was refused by ENOENT",
         ),
-        ("cannot", "lacks", "no such thing here"),
-        ("exits", "error", "it exited (0) before it had come to its end"),
+        ("cannot", "skipped", "no such thing here"),
+        ("exits", "error", "its process exited (0) before the body returned"),
         ("leaves", "error", "SystemExit: 3"),
         ("crashes", "error", "it died: SIGSEGV"),
         ("is_wrong", "error", "AttributeError: 'NoneType' object has no attribute 'nothing'"),
@@ -275,7 +275,7 @@ def test_the_lines_that_broke_are_named_from_the_outside_in(cases):
 def test_a_system_calls_error_is_named(cases):
     said = cases("an_error_that_is_no_claim")["an_error_that_is_no_claim"]
     assert (said["ended"], said["errno"]) == ("failed", "ENOENT")
-    assert "a call that is to succeed was refused by ENOENT" in said["message"]
+    assert "a call that has to succeed was refused by ENOENT" in said["message"]
 
 
 def test_a_case_that_hangs_is_ended_with_what_it_started_and_the_next_one_runs(cases):
@@ -332,7 +332,9 @@ def test_several_run_at_once_where_they_may(cases):
 
 @pytest.mark.parametrize("alone", ["meets", "meets_too"])
 def test_nothing_runs_beside_a_case_that_is_to_be_alone(cases, alone: str):
-    assert {one["ended"] for one in cases("meets", "meets_too", beside=2, alone=alone).values()} == {"lacks"}
+    assert {one["ended"] for one in cases("meets", "meets_too", beside=2, alone=alone).values()} == {
+        "skipped"
+    }
 
 
 def test_an_agent_that_is_attended_ends_when_nobody_is_there_any_more(python: str, tmp_path: Path):

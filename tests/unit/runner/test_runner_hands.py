@@ -80,7 +80,7 @@ def test_a_refusal_is_the_systems_error_and_says_who_said_it(hand: SyscallSessio
 
 def test_many_calls_in_one_round_trip_give_each_its_answer(hand: SyscallSession) -> None:
     flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
-    found = hand.each([("open", "x", flags), ("open", "x", flags), ("names", ".")])
+    found = hand.each([("open", "x", flags), ("open", "x", flags), ("listdir", ".")])
     assert isinstance(found[0], int)
     assert isinstance(found[1], FileExistsError)
     assert found[2] == ["x"]

@@ -21,7 +21,7 @@ PHASE = {
     "tail": 0.09,
     "cpu": 0.8,
     "overlap": True,
-    "lanes": {"create": LANE},
+    "operations": {"create": LANE},
 }
 CPU = ["cpu 1 0 1 98 0 0 0 0\ncpu0 1 0 1 98 0 0 0 0", "cpu 51 0 1 148 0 0 0 0\ncpu0 51 0 1 148 0 0 0 0"]
 VALUE = {"phases": {"create": PHASE}, "cpu": CPU, "files": 4}
@@ -33,7 +33,7 @@ def changed(**members: Any) -> str:
     value = copy.deepcopy(VALUE)
     phase: dict[str, Any] = value["phases"]["create"]  # type: ignore[index]
     for name, member in members.items():
-        place = phase["lanes"]["create"] if name.startswith("lane_") else phase
+        place = phase["operations"]["create"] if name.startswith("lane_") else phase
         place[name.removeprefix("lane_")] = member
     return json.dumps({"t": "result", "value": value})
 

@@ -1,1 +1,1 @@
-"""What the agent can do: one module a command, found by its name. Each has ``run(request, job)``."""
+"""The agent's commands: one module per command, found by its name. Each has ``run(request, context)``."""

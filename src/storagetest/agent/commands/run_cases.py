@@ -1,30 +1,31 @@
-"""System-call cases of a suite: each in a place of its own, several at once, answered as they end.
+"""Run a suite's system-call cases, several at once, each with its own fixture, and report each at its end.
 
 The request has ``modules`` (name → ``file`` and ``source``), ``cases`` (each with ``id``, ``module``,
-``function``, ``arguments``, ``fixture``: a module of :mod:`storagetest.agent.testlib.fixtures`, ``argument``: the
-name of the parameter that takes the fixture,
-``index``, ``name``, ``alone``), ``path`` (the directory or device) and ``each`` (seconds that a case may
-take). With ``beside`` it says how many run at once, else what they are given does. Where it is ``attended``,
-it ends when stdin does. ``journal`` says how a case writes undo entries (:mod:`storagetest.agent.undo`).
+``function``, ``arguments``, ``fixture``: a module of :mod:`storagetest.agent.testlib.fixtures`, ``argument``:
+the name of the parameter that takes the fixture, ``index``, ``name``, ``exclusive``), ``path`` (the directory
+or device) and ``timeout`` (seconds per case). ``concurrency`` is the number of cases at once; the default is
+the smallest ``CONCURRENCY`` of the fixtures. With ``end_on_eof`` the command ends when stdin does.
+``journal`` configures undo entries (:mod:`storagetest.agent.undo`).
 
-Each case ends with a line of progress: ``case`` (its id), ``ended`` (see below), ``message``, ``lines`` (of
-its module, the outermost first, where it broke), ``errno`` (a name, where a system call's error broke it),
-``observed``, ``printed`` and ``seconds``.
+At the end of each case there is a progress message: ``case`` (its id), ``ended`` (see below), ``message``,
+``lines`` (line numbers in its module of the traceback, the outermost first), ``errno`` (a name, if a system
+call's error ended the case), ``observed``, ``printed`` and ``seconds``.
 
-====== =====================================================================================
-passed the body came to its end
-failed a claim does not hold, or a system call was refused that is not to be refused
-lacks  it cannot be tried here
-hung   it was still at work when its time was over
-error  anything else: it died, it raised what is no claim, its module cannot be imported here
-====== =====================================================================================
+======= ===========================================================================================
+passed  the body returned
+failed  an assertion failed, or a system call that has to succeed raised an error
+skipped the case cannot run here
+hung    the case did not end within its timeout
+error   anything else: the process died, another exception, or the module cannot be imported here
+======= ===========================================================================================
 
 Rules:
 
-1. This process never touches the target: a case that hangs is killed. One that cannot be killed (it is stuck
-   in the kernel) is left and ends the whole. Three that hang end their module.
-2. Cases begin in their order. One that is to be ``alone`` waits until none is under way, and none begins
-   beside it.
+1. This process never accesses the target: a case that hangs is killed. If its process cannot be killed (it is
+   stuck in the kernel), it is left behind and no further case starts. After three hanging cases of a module
+   its other cases are not started.
+2. Cases start in their order. An ``exclusive`` case starts when no other case runs, and no case starts while
+   it runs.
 """
 
 from __future__ import annotations
@@ -48,121 +49,127 @@ from storagetest.agent.testlib.assert_rewrite import EXPLAIN, compiled, explain
 
 __all__ = ["run"]
 
-_HUNG = 3
-"""Cases of a module that may hang before the rest of it is left alone."""
+_MAX_HUNG = 3
+"""Hanging cases of a module after which its other cases are not started."""
 
-_LOOK = 0.25
-"""Seconds between two looks for processes that have died in silence."""
+_POLL_INTERVAL = 0.25
+"""Seconds between two checks for processes that have died without a result."""
 
 
-def run(request: dict[str, Any], job: CommandContext) -> dict[str, Any]:
-    """Run the cases in their order; return how many were begun."""
+def run(request: dict[str, Any], context: CommandContext) -> dict[str, Any]:
+    """Run the cases in their order; return the number of started cases (``begun``)."""
     sys.modules["pytest"] = pytest_stub
     undo.configure(request.get("journal", {}))
-    found = {name: _imported(**said) for name, said in request["modules"].items()}
-    givers = {case["fixture"] for case in request["cases"]}
-    given = [importlib.import_module(f"storagetest.agent.testlib.fixtures.{name}") for name in givers]
-    with suppress(ImportError):  # what the cases' processes need is imported once
+    modules = {name: _imported(**module) for name, module in request["modules"].items()}
+    names = {case["fixture"] for case in request["cases"]}
+    fixtures = [importlib.import_module(f"storagetest.agent.testlib.fixtures.{name}") for name in names]
+    with suppress(ImportError):  # imported once here instead of in each case's process
         import ctypes  # noqa: F401, PLC0415  # not every minimal Python has it
     gc.freeze()
-    beside = request.get("concurrency") or min((giver.BESIDE for giver in given), default=1)
-    crowd = _CasePool(request, job, found, beside)
+    concurrency = request.get("concurrency") or min((fixture.CONCURRENCY for fixture in fixtures), default=1)
+    pool = _CasePool(request, context, modules, concurrency)
     try:
-        crowd.run()
+        pool.run()
     finally:
-        crowd.close()
-    return {"begun": crowd.begun}
+        pool.close()
+    return {"begun": pool.begun}
 
 
 class _CasePool:
-    """The processes, and the cases that wait for one. ``begun`` counts those that wait no more."""
+    """The worker processes, and the cases that wait for one. ``begun`` counts the started cases."""
 
     def __init__(
-        self, request: dict[str, Any], job: CommandContext, found: dict[str, ModuleType | str], beside: int
+        self,
+        request: dict[str, Any],
+        context: CommandContext,
+        modules: dict[str, ModuleType | str],
+        concurrency: int,
     ) -> None:
         self.begun = 0
-        self._job, self._beside = job, beside
-        self._path, self._each = request["path"], request["timeout"]
-        self._attended = bool(request.get("end_on_eof"))
-        self._modules = {name: one for name, one in found.items() if isinstance(one, ModuleType)}
-        self._broken = {name: one for name, one in found.items() if isinstance(one, str)}
+        self._context, self._concurrency = context, concurrency
+        self._path, self._timeout = request["path"], request["timeout"]
+        self._end_on_eof = bool(request.get("end_on_eof"))
+        self._modules = {name: module for name, module in modules.items() if isinstance(module, ModuleType)}
+        self._import_errors = {name: error for name, error in modules.items() if isinstance(error, str)}
         self._waiting = deque(request["cases"])
         self._hung: Counter[str] = Counter()
         self._idle: list[CaseWorker] = []
         self._busy: list[CaseWorker] = []
-        self._left_alone = False
+        self._stuck = False
 
     def run(self) -> None:
-        """Return when every case has ended, or the rest is left alone."""
+        """Return when every started case has ended and no further one may start."""
         while True:
-            while self._waiting and self._may_begin(self._waiting[0]):
-                self._begin(self._waiting.popleft())
+            while self._waiting and self._may_start(self._waiting[0]):
+                self._start(self._waiting.popleft())
             if not self._busy:
                 return
             self._wait()
             for process in list(self._busy):
-                self._look_at(process)
+                self._check(process)
 
     def close(self) -> None:
-        """Kill what is under way."""
+        """Kill all processes."""
         for process in [*self._busy, *self._idle]:
             process.close()
 
-    def _may_begin(self, case: dict[str, Any]) -> bool:
-        if self._left_alone or time.monotonic() >= self._job.until:
+    def _may_start(self, case: dict[str, Any]) -> bool:
+        if self._stuck or time.monotonic() >= self._context.until:
             self._waiting.clear()
             return False
-        alone = case.get("exclusive") or any(one.case.get("exclusive") for one in self._busy if one.case)
-        return len(self._busy) < (1 if alone else self._beside)
+        running = [process.case for process in self._busy if process.case]
+        exclusive = any(each.get("exclusive") for each in [case, *running])
+        return len(self._busy) < (1 if exclusive else self._concurrency)
 
-    def _begin(self, case: dict[str, Any]) -> None:
-        if self._hung[case["module"]] >= _HUNG:
+    def _start(self, case: dict[str, Any]) -> None:
+        if self._hung[case["module"]] >= _MAX_HUNG:
             return
         self.begun += 1
-        if case["module"] in self._broken:
-            self._job.progress(case=case["id"], ended="error", message=self._broken[case["module"]])
+        if case["module"] in self._import_errors:
+            self._context.progress(
+                case=case["id"], ended="error", message=self._import_errors[case["module"]]
+            )
             return
-        sisters = [*self._busy, *self._idle]
-        process = self._idle.pop() if self._idle else CaseWorker(self._modules, self._path, sisters)
+        process = self._idle.pop() if self._idle else CaseWorker(self._modules, self._path, self._busy)
         self._busy.append(process)
-        process.submit(case, min(self._each, self._job.until - time.monotonic()))
+        process.submit(case, min(self._timeout, self._context.until - time.monotonic()))
 
     def _wait(self) -> None:
-        """Return when there may be something to look at."""
+        """Wait until a process may have a result."""
         poll = select.poll()
         for process in self._busy:
-            poll.register(process.answers, select.POLLIN)
-        if self._attended:
+            poll.register(process.results, select.POLLIN)
+        if self._end_on_eof:
             poll.register(0, select.POLLIN)
         left = min(process.until for process in self._busy) - time.monotonic()
-        for descriptor, _ in poll.poll(max(0.0, min(left, _LOOK)) * 1000):
-            if self._attended and descriptor == 0 and not os.read(0, 1 << 12):
+        for descriptor, _ in poll.poll(max(0.0, min(left, _POLL_INTERVAL)) * 1000):
+            if self._end_on_eof and descriptor == 0 and not os.read(0, 1 << 12):
                 self._waiting.clear()
                 self.close()
                 self._busy, self._idle = [], []
 
-    def _look_at(self, process: CaseWorker) -> None:
+    def _check(self, process: CaseWorker) -> None:
         case = process.case
-        answer = process.poll_result()
-        if case is None or answer is None:
+        result = process.poll_result()
+        if case is None or result is None:
             return
         self._busy.remove(process)
-        if not answer.pop("spent", False):
+        if not result.pop("spent", False):
             self._idle.append(process)
-        self._hung[case["module"]] += answer["ended"] == "hung"
-        self._left_alone |= bool(answer.get("stuck"))
-        self._job.progress(case=case["id"], **answer)
+        self._hung[case["module"]] += result["ended"] == "hung"
+        self._stuck |= bool(result.get("stuck"))
+        self._context.progress(case=case["id"], **result)
 
 
 def _imported(*, file: str, source: str) -> ModuleType | str:
-    """Return the module made of ``source``, or why it cannot be imported here."""
+    """Return the module made from ``source``, or the reason why it cannot be imported."""
     name = os.path.basename(file).rpartition(".")[0]
     module = ModuleType(name)
     module.__dict__.update({"__file__": file, EXPLAIN: explain})
     sys.modules[name] = module
     try:
         exec(compiled(source, file), module.__dict__)  # noqa: S102  # the suite's own module
-    except Exception as error:  # whatever a module does when it is imported
+    except Exception as error:  # any exception of the module's code
         python = ".".join(map(str, sys.version_info[:2]))
         return f"{file} cannot be imported here (Python {python}): {type(error).__name__}: {error}"
     return module

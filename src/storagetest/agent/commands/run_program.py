@@ -1,17 +1,16 @@
-"""Run a program, and read counters right before and right after it.
+"""Run a program, and read counters immediately before and after it.
 
-Theory. On a slow client it is beginning that costs: each little program that makes a directory or reads a
-counter takes a tenth of a second. Here one program is started, the one that is wanted; the rest is done in
-between.
+Theory. Starting a process is expensive on a slow client: each small program that makes a directory or reads a
+counter takes a tenth of a second. Here only the requested program is started; this process does the rest.
 
-The request: ``argv``; ``count`` (globs, may be empty): files whose texts are read before and after; ``files``
-(names, may be empty): files that the program leaves in its working directory, which is an empty one in
-memory, and gone afterwards.
+The request: ``argv``; ``count`` (globs, may be empty): files that are read before and after; ``files``
+(names, may be empty): files that the program leaves in its working directory, which is an empty directory in
+memory and is removed afterwards.
 
-The result has ``status`` (128 + its number, if a signal ended the program), ``out``, ``err``, ``before``,
-``after`` and ``files`` (path → text), and ``seconds`` of the program. Or ``missing``: there is no such
-program. Or ``late``: it was not done by the deadline, and was killed with all that it had started. Or
-``long``: it printed more than :data:`MOST` bytes.
+The result has ``status`` (128 + the signal's number, if a signal ended the program), ``out``, ``err``,
+``before``, ``after`` and ``files`` (path → text), and ``seconds`` of the program. Or ``missing``: the program
+does not exist. Or ``late``: it did not end by the deadline, and was killed with all processes that it had
+started. Or ``long``: it printed more than :data:`MAX_OUTPUT` bytes.
 """
 
 from __future__ import annotations
@@ -33,36 +32,36 @@ from storagetest.agent.worker_pool import CommandError
 
 __all__ = ["run"]
 
-MOST = 24 << 20
-"""Bytes of stdout or stderr: a line of the conversation has a limit too."""
+MAX_OUTPUT = 24 << 20
+"""Bytes of stdout or stderr, because the length of a message is limited."""
 _GRACE = 2.0
 """Seconds between TERM and KILL."""
 _ABANDONED = 0.2
-"""As many, where nobody waits for the answer any more: we are killed too before long."""
+"""The same, if the controller is gone: this process is killed soon, too."""
 _MARK = "STORAGETEST_PROGRAM"
-"""Beside the mark of the run itself, which everything here has."""
-_MEMORY, _ELSE = "/dev/shm", "/tmp"  # noqa: S108  # a directory is made there, never one taken that is there
+"""Environment variable that marks the program's processes, in addition to the mark of the whole run."""
+_MEMORY, _DISK = "/dev/shm", "/tmp"  # noqa: S108  # a new directory with a random name and mode 0700
 
 
-def run(request: dict[str, Any], job: CommandContext) -> dict[str, Any]:
+def run(request: dict[str, Any], context: CommandContext) -> dict[str, Any]:
     """Run the program; see the module."""
-    parent = _MEMORY if os.path.isdir(_MEMORY) else _ELSE
-    place = f"{parent}/storagetest-program-{os.getpid()}-{os.urandom(4).hex()}"
-    os.mkdir(place, 0o700)
+    parent = _MEMORY if os.path.isdir(_MEMORY) else _DISK
+    directory = f"{parent}/storagetest-program-{os.getpid()}-{os.urandom(4).hex()}"
+    os.mkdir(directory, 0o700)
     try:
-        return _run(request, place, job.until)
+        return _run(request, directory, context.until)
     finally:
-        fsutil.remove(place.encode())
+        fsutil.remove(directory.encode())
 
 
-def _run(order: dict[str, Any], place: str, until: float) -> dict[str, Any]:
-    paths = [f"{place}/.out", f"{place}/.err"]
+def _run(request: dict[str, Any], directory: str, until: float) -> dict[str, Any]:
+    paths = [f"{directory}/.out", f"{directory}/.err"]
     with open(paths[0], "wb") as out, open(paths[1], "wb") as err:
-        before, began = _texts(order["count"]), time.monotonic()
+        before, began = _texts(request["count"]), time.monotonic()
         try:
             process = subprocess.Popen(
-                order["argv"], cwd=place, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
-                start_new_session=True, env={**os.environ, _MARK: place},
+                request["argv"], cwd=directory, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                start_new_session=True, env={**os.environ, _MARK: directory},
             )  # fmt: skip
         except FileNotFoundError:
             return {"missing": True}
@@ -72,23 +71,23 @@ def _run(order: dict[str, Any], place: str, until: float) -> dict[str, Any]:
             grace = _GRACE
         finally:
             if process.returncode is None:
-                _end(process, place, grace)
-    seconds, after = time.monotonic() - began, _texts(order["count"])
+                _end(process, directory, grace)
+    seconds, after = time.monotonic() - began, _texts(request["count"])
     if not in_time:
         return {"late": True}
-    if max(map(os.path.getsize, paths)) > MOST:
+    if max(map(os.path.getsize, paths)) > MAX_OUTPUT:
         return {"long": True}
-    said = [_text(path) or "" for path in paths]
-    left = {name: text for name in order["files"] if (text := _text(f"{place}/{name}")) is not None}
+    stdout, stderr = (_text(path) or "" for path in paths)
+    files = {name: text for name in request["files"] if (text := _text(f"{directory}/{name}")) is not None}
     status = process.returncode if process.returncode >= 0 else 128 - process.returncode
     return {
-        "status": status, "out": said[0], "err": said[1], "seconds": seconds,
-        "before": before, "after": after, "files": left,
+        "status": status, "out": stdout, "err": stderr, "seconds": seconds,
+        "before": before, "after": after, "files": files,
     }  # fmt: skip
 
 
 def _wait(process: subprocess.Popen[bytes], until: float) -> bool:
-    """Wait for the program, and return whether it ended in time. Failed: nobody waits for it any more."""
+    """Wait for the program; return whether it ended in time. CommandError: the controller closed stdin."""
     ended, end = os.pipe()
 
     def watch() -> None:
@@ -99,14 +98,14 @@ def _wait(process: subprocess.Popen[bytes], until: float) -> bool:
     try:
         readable, _, _ = select.select([0, ended], [], [], max(0.0, until - time.monotonic()))
         if 0 in readable and ended not in readable:
-            raise CommandError("stopped", "whoever wanted the program has gone")  # nobody speaks meanwhile
+            raise CommandError("stopped", "the controller closed the connection")  # it sends nothing here
         return ended in readable
     finally:
         os.close(ended)
 
 
 def _end(process: subprocess.Popen[bytes], mark: str, grace: float) -> None:
-    """End the program and whatever it has started, also what left its process group (fio's jobs do)."""
+    """End the program and all processes that it has started, even in other process groups (fio's jobs)."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)
     with suppress(subprocess.TimeoutExpired):
@@ -115,13 +114,13 @@ def _end(process: subprocess.Popen[bytes], mark: str, grace: float) -> None:
 
 
 def _texts(globs: list[str]) -> dict[str, str]:
-    paths = [path for one in globs for path in (glob.glob(one) if glob.has_magic(one) else [one])]
+    paths = [path for name in globs for path in (glob.glob(name) if glob.has_magic(name) else [name])]
     texts = {path: _text(path) for path in dict.fromkeys(paths)}
     return {path: text for path, text in texts.items() if text is not None}
 
 
 def _text(path: str) -> str | None:
-    """Return what is in a file, or None where there is none that can be read."""
+    """Return a file's contents, or None if it cannot be read."""
     try:
         with open(path, "rb") as file:
             return file.read().decode("utf-8", "replace")

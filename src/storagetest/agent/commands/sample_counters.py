@@ -1,21 +1,20 @@
-"""Read counters again and again until told to end, and only then say what was read.
+"""Sample counter files until SIGTERM, and return all samples at the end.
 
-Theory. What is looked at must not be disturbed by the looking: texts are kept in memory (those that have not
-changed since the moment before are left out, the rest is compressed) and nothing is sent while the load runs,
-unless somebody watches: then a kilobyte or so goes out now and then, from what was read anyway.
-Between two readings the program sleeps in one system call. Files are found once, at the start, and again
-every :data:`_LOOK_AGAIN` readings.
+Theory. Sampling must not disturb the load: samples are lines in memory (unchanged files are left out, the
+rest is compressed), and nothing is sent while the load runs. Only with ``live`` about a kilobyte is sent from
+time to time, from samples that were read anyway. Between two samples the process sleeps in one system call.
+Globs are expanded at the start and again every :data:`_GLOB_EVERY` samples.
 
-It ends when it is told to (SIGTERM), when nobody reads its output any more (whoever asked is gone), when its
-deadline is near, or when its memory is full; in each case with what it has.
+It ends at SIGTERM, when the reader of its output is gone, shortly before its deadline, or when its memory
+limit is reached; it always returns the samples so far.
 
-The request: ``paths`` (globs), ``lines`` (path → how the lines begin that are kept), ``interval`` (s), and
-``tell``, where somebody watches: ``every`` (s), and its own ``paths`` and ``lines``. Told are ``at`` (s) and
-``now`` (base64 of zlib of a JSON object, path → text). The result: ``data`` (base64 of zlib of lines, each a
-JSON list of the monotonic time in seconds and of path → text of what has changed; null: the file is gone),
-``wall`` (what to add to those times for seconds since the
-epoch), ``told`` (when it was told to end, in seconds since the epoch), ``count``, ``cost`` (processor seconds
-of the readings), ``span`` (seconds from first to last).
+The request: ``paths`` (globs), ``lines`` (path → the prefixes of the lines to keep), ``interval`` (s), and
+optionally ``live``: ``every`` (s), and its own ``paths`` and ``lines``. A live report is a progress message
+with ``at`` (s) and ``now`` (base64 of zlib of a JSON object, path → text). The result: ``data`` (base64 of
+zlib of lines, each a JSON list of the monotonic time in seconds and of path → text of the changed files;
+null: the file is gone), ``wall`` (what to add to those times for seconds since the epoch), ``stopped`` (when
+the sampling ended, in seconds since the epoch), ``count``, ``cost`` (processor seconds of the sampling),
+``span`` (seconds from the first sample to the last).
 """
 
 from __future__ import annotations
@@ -35,78 +34,78 @@ from storagetest.agent.command_context import CommandContext
 
 __all__ = ["run"]
 
-_LOOK_AGAIN = 16
-_FULL = 24 << 20
-"""Bytes of compressed readings: some hours at one a second."""
+_GLOB_EVERY = 16
+_MEMORY_LIMIT = 24 << 20
+"""Bytes of compressed samples: some hours at one a second."""
 
 _BEFORE_DEADLINE = 5.0
 _CHUNK = 1 << 16
-_MOST_TOLD = 16 << 20
-"""Bytes told in all: whoever listens keeps what it hears."""
+_LIVE_LIMIT = 16 << 20
+"""Bytes of all live reports, because the controller keeps them in memory."""
 
 
-def run(request: dict[str, Any], job: CommandContext) -> dict[str, Any]:
-    """Sample until something ends it; return the result."""
+def run(request: dict[str, Any], context: CommandContext) -> dict[str, Any]:
+    """Sample until an end condition; return the result."""
     interval = float(request["interval"])
-    wake, told = os.pipe()
-    os.set_blocking(told, False)
-    signal.set_wakeup_fd(told)
-    signal.signal(signal.SIGTERM, lambda _number, _frame: None)  # the byte in the pipe says it all
+    wake, wakeup_fd = os.pipe()
+    os.set_blocking(wakeup_fd, False)
+    signal.set_wakeup_fd(wakeup_fd)
+    signal.signal(signal.SIGTERM, lambda _number, _frame: None)  # the byte in the pipe is enough
     ends = select.poll()
     ends.register(wake, select.POLLIN)
-    ends.register(1, 0)  # POLLERR comes unasked when the reader has gone
-    job.progress(phase="sampling", pid=os.getpid())
+    ends.register(1, 0)  # POLLERR is always reported: the reader has gone
+    context.progress(phase="sampling", pid=os.getpid())
     began = due = time.monotonic()
     wall, cpu = time.time() - began, time.process_time()
-    tape = _SampleBuffer(request["paths"], request.get("lines", {}))
-    teller = _LiveReporter(request["tell"], tape, job) if "tell" in request else None
+    samples = _SampleBuffer(request["paths"], request.get("lines", {}))
+    reporter = _LiveReporter(request["live"], samples, context) if "live" in request else None
     while True:
-        tape.read(time.monotonic())
-        if teller is not None:
-            teller.tell(time.monotonic())
+        samples.read(time.monotonic())
+        if reporter is not None:
+            reporter.report(time.monotonic())
         due = max(due + interval, time.monotonic())
-        late = due > job.until - _BEFORE_DEADLINE
-        if late or tape.full or ends.poll(max(0.0, due - time.monotonic()) * 1000):
+        late = due > context.until - _BEFORE_DEADLINE
+        if late or samples.full or ends.poll(max(0.0, due - time.monotonic()) * 1000):
             break
-    told_at = time.time()
+    stopped = time.time()
     return {
         "wall": wall,
-        "told": told_at,
-        "count": tape.count,
+        "stopped": stopped,
+        "count": samples.count,
         "cost": time.process_time() - cpu,
         "span": time.monotonic() - began,
-        "data": tape.finish(),
+        "data": samples.finish(),
     }
 
 
 class _SampleBuffer:
-    """What was read, packed as it comes."""
+    """The compressed samples, and the current text of each file. ``count`` is the number of samples."""
 
     def __init__(self, globs: list[str], lines: dict[str, list[str]]) -> None:
         self.count = 0
         self._globs = globs
         self._starts = {path: tuple(start.encode() for start in starts) for path, starts in lines.items()}
         self._paths: list[str] = []
-        self._known: dict[str, bytes] = {}
+        self._current: dict[str, bytes] = {}
         self._packer = zlib.compressobj(1)
         self._packed: list[bytes] = []
         self._size = 0
 
     @property
     def full(self) -> bool:
-        return self._size >= _FULL
+        return self._size >= _MEMORY_LIMIT
 
     def now(self, globs: list[str]) -> dict[str, bytes]:
-        """Return what the files that ``globs`` name held when they were last read."""
+        """Return the last sampled contents of the files that match ``globs``."""
         return {
             path: text
-            for path, text in self._known.items()
-            if any(fnmatch.fnmatchcase(path, one) for one in globs)
+            for path, text in self._current.items()
+            if any(fnmatch.fnmatchcase(path, pattern) for pattern in globs)
         }
 
     def read(self, now: float) -> None:
-        """Read all files; keep of them what has changed."""
-        if self.count % _LOOK_AGAIN == 0:
+        """Read all files and store the changed ones."""
+        if self.count % _GLOB_EVERY == 0:
             self._paths = [path for pattern in self._globs for path in _matches(pattern)]
         changed: dict[str, Any] = {}
         for path in self._paths:
@@ -114,12 +113,12 @@ class _SampleBuffer:
             starts = self._starts.get(path)
             if text and starts:
                 text = b"\n".join(line for line in text.split(b"\n") if line.startswith(starts))
-            if text != self._known.get(path):
+            if text != self._current.get(path):
                 changed[path] = None if text is None else text.decode("utf-8", "replace")
                 if text is None:
-                    del self._known[path]
+                    del self._current[path]
                 else:
-                    self._known[path] = text
+                    self._current[path] = text
         self.count += 1
         piece = self._packer.compress(json.dumps([round(now, 4), changed]).encode() + b"\n")
         if piece:
@@ -132,28 +131,28 @@ class _SampleBuffer:
 
 
 class _LiveReporter:
-    """Says now and then what a few of the files hold."""
+    """Sends the contents of some files every few seconds."""
 
-    def __init__(self, request: dict[str, Any], tape: _SampleBuffer, job: CommandContext) -> None:
+    def __init__(self, request: dict[str, Any], samples: _SampleBuffer, context: CommandContext) -> None:
         self._every = float(request["every"])
         self._paths = request["paths"]
         self._lines = request["lines"]
-        self._tape, self._job = tape, job
+        self._samples, self._context = samples, context
         self._due = 0.0
-        self._told = 0
+        self._sent = 0
 
-    def tell(self, now: float) -> None:
-        if now < self._due or self._told >= _MOST_TOLD:
+    def report(self, now: float) -> None:
+        if now < self._due or self._sent >= _LIVE_LIMIT:
             return
         self._due = now + self._every
         texts = {}
-        for path, text in self._tape.now(self._paths).items():
+        for path, text in self._samples.now(self._paths).items():
             starts = tuple(start.encode() for start in self._lines.get(path, ()))
-            kept = [line for line in text.split(b"\n") if not starts or line.startswith(starts)]
-            texts[path] = b"\n".join(kept).decode("utf-8", "replace")
+            lines = [line for line in text.split(b"\n") if not starts or line.startswith(starts)]
+            texts[path] = b"\n".join(lines).decode("utf-8", "replace")
         packed = base64.b64encode(zlib.compress(json.dumps(texts).encode(), 1)).decode()
-        self._told += len(packed)
-        self._job.progress(at=round(now, 4), now=packed)
+        self._sent += len(packed)
+        self._context.progress(at=round(now, 4), now=packed)
 
 
 def _matches(pattern: str) -> list[str]:
@@ -161,7 +160,7 @@ def _matches(pattern: str) -> list[str]:
 
 
 def _content(path: str) -> bytes | None:
-    """Return what the file holds now; None where it is not there or cannot be read."""
+    """Return the file's contents; None if it does not exist or cannot be read."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:

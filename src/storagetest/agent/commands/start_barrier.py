@@ -1,32 +1,29 @@
-"""The gate of one client: says what its clock shows, lets loads in at one instant, and ends them when told
-to.
+"""Start barrier of one client: report the clock, start loads at a given time, and end them on request.
 
-Theory. Clients begin together when each begins at the same instant by its own clock. For this somebody on the
-client must know its clock well enough for the controller to compare it with its own (one line there and back
-is a round trip; of several the shortest tells most), and loads that are ready must wait without using the
-processor. A gate does both. Loads wait at its *door* (:mod:`storagetest.agent.barrier`); it sleeps until the
-instant, and opens.
+Theory. Clients start together if each starts at the same time by its own clock. The controller compares each
+client's clock with its own (a command and its reply are a round trip; the shortest of several is the most
+exact), and loads that are ready wait without using the processor. This command does both. Loads wait at the
+FIFOs of :mod:`storagetest.agent.barrier`; it sleeps until the start and then releases them.
 
-A load that waits by a shell has work to do between the door and its first I/O: the shell ends, and who
-waited for it takes note. With many loads on few processors that alone spreads them by tens of
-milliseconds. So such a load is *held* (SIGSTOP) :data:`~storagetest.agent.barrier.LEAD` before the instant,
-the door is opened then, the shells end in peace, and at the instant it goes on (SIGCONT). Where it may
-not be held the door opens at the instant.
+A load that waits by a shell has work to do between the barrier and its first I/O: the shell ends, and its
+parent has to notice that. With many loads on few processors this spreads the starts by tens of milliseconds.
+So the parents are stopped (SIGSTOP) :data:`~storagetest.agent.barrier.LEAD` before the start, the shells are
+released and end, and at the start the parents continue (SIGCONT). If a parent cannot be stopped, the shells
+are released at the start.
 
-It stays for all repeats of a case, with a fresh door for each start. It ends when its stdin does, so also
-when the controller dies or the connection is lost; and then it ends the loads that it let in, or that still
-wait.
+The process serves all repeats of a case, with new FIFOs for each start. It ends when its stdin ends, so also
+if the controller dies or the connection is lost; then it ends the loads that it has started or that wait.
 
-The request has nothing but a deadline. Then, a line each:
+The request has only a deadline. Then each line of stdin is a command:
 
-- ``clock``: answered by ``clock`` (CLOCK_MONOTONIC, ns) and ``wall`` (by how much CLOCK_REALTIME is ahead of
-  it, ns);
-- ``go NS``: open the door at that time;
-- ``stop``: end every load that waits or has been let in since the last door was made, and all that come.
+- ``clock``: report ``clock`` (CLOCK_MONOTONIC, ns) and ``wall`` (CLOCK_REALTIME minus CLOCK_MONOTONIC, ns);
+- ``go NS``: release the waiting loads at that time of CLOCK_MONOTONIC;
+- ``stop``: end every load that waits or was started since the last new FIFOs, and all that come later.
 
-What it says, as lines of *progress* (:mod:`storagetest.agent`): ``place`` (the directory of its door), at
-first; ``ready`` (how many wait) when all of a load wait; ``late`` (ns, by how much the order came after its
-time; 0: in time), ``stopped`` (the ids of processes told to end). When a load's first I/O was, the load says.
+Output, as *progress* messages (:mod:`storagetest.agent`): first ``directory`` (of the barrier); ``ready``
+(the number of waiting processes) when all processes of a load wait; ``late`` (ns by which ``go`` came after
+its time; 0: in time); ``stopped`` (the ids of processes that got SIGTERM). The load itself reports its first
+I/O.
 """
 
 from __future__ import annotations
@@ -46,29 +43,29 @@ from storagetest.agent.worker_pool import CommandError
 
 __all__ = ["run"]
 
-_MEMORY = "/dev/shm"  # noqa: S108  # FIFOs have names there, and no more
-_DISK = "/tmp"  # noqa: S108  # made with a name that nobody can guess, for us alone
+_MEMORY = "/dev/shm"  # noqa: S108  # it holds only the names of FIFOs
+_DISK = "/tmp"  # noqa: S108  # the directory has a random name and mode 0700
 _CHUNK = 1 << 16
 
 
-def run(_request: dict[str, Any], job: CommandContext) -> dict[str, Any]:
-    """Keep the gate until stdin ends."""
+def run(_request: dict[str, Any], context: CommandContext) -> dict[str, Any]:
+    """Serve the barrier until stdin ends."""
     parent = _MEMORY if os.access(_MEMORY, os.W_OK | os.X_OK) else None
-    place = os.path.join(parent or _DISK, f"storagetest-gate-{os.urandom(6).hex()}")
-    os.mkdir(place, 0o700)
-    gate = _BarrierServer(place, job)
+    directory = os.path.join(parent or _DISK, f"storagetest-barrier-{os.urandom(6).hex()}")
+    os.mkdir(directory, 0o700)
+    server = _BarrierServer(directory, context)
     try:
-        job.progress(place=place)
-        gate.keep()
+        context.progress(directory=directory)
+        server.serve()
     finally:
-        gate.stop()
+        server.stop()
         with suppress(OSError):
-            fsutil.remove(os.fsencode(place))
-    return {"doors": gate.doors}
+            fsutil.remove(os.fsencode(directory))
+    return {"barriers": server.barriers}
 
 
 class _BarrierFifos:
-    """Two FIFOs, of which this process keeps the other ends."""
+    """The two FIFOs of one start, and the processes that wait at them, each (pid, start time)."""
 
     def __init__(self, path: str) -> None:
         os.mkdir(path)
@@ -78,28 +75,28 @@ class _BarrierFifos:
         self.go = os.open(f"{path}/{GO}", os.O_RDWR | os.O_NONBLOCK)
         self.waiting: list[tuple[int, str]] = []
         self.parents: set[tuple[int, str]] = set()
-        self.wanted = 0
+        self.expected = 0
         self._rest = b""
 
-    def hear(self) -> bool:
-        """Take in who has come; return whether anybody still holds on to ``ready``."""
+    def read(self) -> bool:
+        """Read which processes wait; return whether a process still has ``ready`` open."""
         with suppress(BlockingIOError):
             data = os.read(self.ready, _CHUNK)
             if not data:
                 return False
             *lines, self._rest = (self._rest + data).split(b"\n")
             for line in lines:
-                pid, wanted, *how = line.split()
-                one = (int(pid), _birth(int(pid)))
-                self.waiting.append(one)
-                self.wanted = int(wanted)
-                if how == [PARENT.encode()]:
-                    self.parents.add(one)
+                pid, expected, *kind = line.split()
+                process = (int(pid), _start_ticks(int(pid)))
+                self.waiting.append(process)
+                self.expected = int(expected)
+                if kind == [PARENT.encode()]:
+                    self.parents.add(process)
         return True
 
     @property
     def complete(self) -> bool:
-        return bool(self.waiting) and len(self.waiting) >= self.wanted
+        return bool(self.waiting) and len(self.waiting) >= self.expected
 
     def close(self) -> None:
         for descriptor in (self.ready, self.go):
@@ -109,127 +106,129 @@ class _BarrierFifos:
 
 
 class _BarrierServer:
-    """The one who keeps it."""
+    """Reads commands, makes FIFOs, and releases and ends the loads. ``barriers`` counts the FIFO pairs."""
 
-    def __init__(self, place: str, job: CommandContext) -> None:
-        self.doors = 0
-        self._place, self._job = place, job
+    def __init__(self, directory: str, context: CommandContext) -> None:
+        self.barriers = 0
+        self._directory, self._context = directory, context
         self._rest = b""
         self._instant: int | None = None
-        self._told = False
+        self._reported = False
         self._stopped = False
-        self._open: _BarrierFifos | None = None
-        self._let_in: list[tuple[int, str]] = []
-        with open(f"{place}/wait", "w", encoding="ascii") as script:
-            script.write(SCRIPT.format(place=place))
-        self._door = self._hang()
+        self._released: _BarrierFifos | None = None
+        self._started: list[tuple[int, str]] = []
+        with open(f"{directory}/wait", "w", encoding="ascii") as script:
+            script.write(SCRIPT.format(directory=directory))
+        self._fifos = self._renew_fifos()
 
-    def keep(self) -> None:
-        """Listen until stdin ends."""
+    def serve(self) -> None:
+        """Serve until stdin ends."""
         while True:
             poll = select.poll()
             poll.register(0, select.POLLIN)
-            if not self._told:
-                poll.register(self._door.ready, select.POLLIN)
-            limit = self._job.until - time.monotonic()
+            if not self._reported:
+                poll.register(self._fifos.ready, select.POLLIN)
+            limit = self._context.until - time.monotonic()
             if limit <= 0:
-                raise CommandError("deadline", "the gate's time is over")
+                raise CommandError("deadline", "the start barrier's deadline is over")
             if self._instant is not None:
                 limit = min(limit, (self._instant - LEAD - now()) * 1e-9)
-            ready = {one for one, _ in poll.poll(max(0.0, limit) * 1000)}
+            ready = {descriptor for descriptor, _ in poll.poll(max(0.0, limit) * 1000)}
             if self._instant is not None and now() >= self._instant - LEAD:
-                self._let_go()
+                self._release()
                 continue
-            if not self._told and self._door.ready in ready:
-                self._meet()
-            if 0 in ready and not self._listen():
+            if not self._reported and self._fifos.ready in ready:
+                self._check_waiting()
+            if 0 in ready and not self._read_commands():
                 return
 
     def stop(self) -> None:
-        """End the loads; who comes later is ended too."""
+        """End the loads, and all that come later."""
         self._stopped = True
-        told = [
-            pid for pid, born in {*self._let_in, *self._door.waiting} if _signal(pid, born, signal.SIGTERM)
+        stopped = [
+            pid
+            for pid, ticks in {*self._started, *self._fifos.waiting}
+            if _signal(pid, ticks, signal.SIGTERM)
         ]
-        for door in (self._open, self._door):
-            if door is not None:
-                door.close()
-        self._open, self._instant = None, None
-        if os.path.isdir(self._place):
-            self._door = self._hang()
+        for fifos in (self._released, self._fifos):
+            if fifos is not None:
+                fifos.close()
+        self._released, self._instant = None, None
+        if os.path.isdir(self._directory):
+            self._fifos = self._renew_fifos()
         with suppress(OSError):
-            self._job.progress(stopped=told)
+            self._context.progress(stopped=stopped)
 
-    def _hang(self) -> _BarrierFifos:
-        """Hang a door into the way; the one that is there stays open to those who hold on to it."""
-        self.doors += 1
-        self._told = False
-        way = f"{self._place}/door"
+    def _renew_fifos(self) -> _BarrierFifos:
+        """Make new FIFOs; processes that have the old ones open keep them."""
+        self.barriers += 1
+        self._reported = False
+        path = f"{self._directory}/barrier"
         with suppress(FileNotFoundError):
-            os.rename(way, f"{self._place}/door.{self.doors}")
-        fresh = f"{self._place}/next"
-        door = _BarrierFifos(fresh)
-        os.rename(fresh, way)
-        return door
+            os.rename(path, f"{self._directory}/barrier.{self.barriers}")
+        new = f"{self._directory}/next"
+        fifos = _BarrierFifos(new)
+        os.rename(new, path)
+        return fifos
 
-    def _meet(self) -> None:
-        held = self._door.hear()
-        if self._stopped and self._door.waiting:
+    def _check_waiting(self) -> None:
+        still_open = self._fifos.read()
+        if self._stopped and self._fifos.waiting:
             self.stop()
-        elif self._door.complete:
-            self._told = True
-            self._job.progress(ready=len(self._door.waiting))
-        elif not held:  # whoever waited has gone again
-            self._door.close()
-            self._door = self._hang()
+        elif self._fifos.complete:
+            self._reported = True
+            self._context.progress(ready=len(self._fifos.waiting))
+        elif not still_open:  # all processes that waited have ended
+            self._fifos.close()
+            self._fifos = self._renew_fifos()
 
-    def _listen(self) -> bool:
+    def _read_commands(self) -> bool:
         data = os.read(0, _CHUNK)
         if not data:
             return False
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
-            word, _, rest = line.partition(b" ")
-            if word == b"clock":
-                at = now()
-                self._job.progress(clock=at, wall=time.time_ns() - at)
-            elif word == b"go":
-                self._name(int(rest))
-            elif word == b"stop":
+            command, _, rest = line.partition(b" ")
+            if command == b"clock":
+                clock = now()
+                self._context.progress(clock=clock, wall=time.time_ns() - clock)
+            elif command == b"go":
+                self._schedule(int(rest))
+            elif command == b"stop":
                 self.stop()
         return True
 
-    def _name(self, instant: int) -> None:
-        """Tell those who wait when they may go in."""
-        self._open, self._let_in = self._door, self._door.waiting
-        self._door = self._hang()
+    def _schedule(self, instant: int) -> None:
+        """Send the start time to the processes that wait."""
+        self._released, self._started = self._fifos, self._fifos.waiting
+        self._fifos = self._renew_fifos()
         self._instant = instant
         late = max(0, now() - instant)
-        os.write(self._open.go, b"%d\n" % instant)
-        self._job.progress(late=late)
+        os.write(self._released.go, b"%d\n" % instant)
+        self._context.progress(late=late)
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         assert self._instant is not None
-        assert self._open is not None
-        instant, door = self._instant, self._open
-        self._instant = self._open = None
-        held: list[tuple[int, str]] = []
+        assert self._released is not None
+        instant, fifos = self._instant, self._released
+        self._instant = self._released = None
+        paused: list[tuple[int, str]] = []
         try:
-            for pid, born in door.parents:
-                if not _signal(pid, born, signal.SIGSTOP):
+            for pid, ticks in fifos.parents:
+                if not _signal(pid, ticks, signal.SIGSTOP):
                     break
-                held.append((pid, born))
+                paused.append((pid, ticks))
             else:
-                door.close()
+                fifos.close()
             time.sleep(max(0, instant - now()) * 1e-9)
         finally:
-            for pid, born in held:
-                _signal(pid, born, signal.SIGCONT)
-            door.close()
+            for pid, ticks in paused:
+                _signal(pid, ticks, signal.SIGCONT)
+            fifos.close()
 
 
-def _birth(pid: int) -> str:
-    """Return when a process began, in ticks after boot (proc(5), stat field 22); "" if there is none."""
+def _start_ticks(pid: int) -> str:
+    """Return a process's start in ticks after boot (proc(5), stat field 22); "" if there is no process."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stat:
             return stat.read().rpartition(")")[2].split()[19]
@@ -237,9 +236,9 @@ def _birth(pid: int) -> str:
         return ""
 
 
-def _signal(pid: int, born: str, number: signal.Signals) -> bool:
-    """Signal a process, if it is still the one that came to the door."""
-    if not born or _birth(pid) != born:
+def _signal(pid: int, ticks: str, number: signal.Signals) -> bool:
+    """Signal a process, if its id has not been reused; return whether it was signalled."""
+    if not ticks or _start_ticks(pid) != ticks:
         return False
     try:
         os.kill(pid, number)

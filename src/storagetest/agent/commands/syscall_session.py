@@ -1,27 +1,27 @@
-"""A hand: a process on the client that makes the system calls it is told, one line at a time.
+"""Syscall session: a process on the client that makes system calls on request of the controller.
 
-Theory. A test of what two clients see of each other holds files open and locks taken on both while it looks
-from one to the other. So on each there is one process that stays, the *worker*, which makes the calls, and
-beside it this one, which reads and writes the lines and never touches the target: when a call hangs, or the
-worker is to die with all that it holds, it is this process that says so.
+Theory. A test of two clients keeps files open and locks acquired on both while it alternates between them. So
+each client has one long-lived process, the *worker*, that makes the calls, and this process, which reads
+requests and writes results and never accesses the target. If a call hangs or the worker is killed, this
+process reports it.
 
-The request has only a deadline, for the whole conversation. Then, a JSON object a line, each with a number
-``n`` that the answer bears (bytes are dressed as in :mod:`storagetest.agent.json_bytes`):
+The request has only a deadline, for the whole session. Then each line of stdin is a JSON object with a number
+``n``, which the result repeats (bytes are encoded by :mod:`storagetest.agent.json_bytes`):
 
 - ``calls`` (a list of ``[name, arguments]``, see :mod:`storagetest.agent.syscalls`) and ``deadline`` (s): the
-  worker makes one after the other; ``answers`` has of each ``{"value": …}`` or ``{"errno": "ENOENT",
-  "message": …}``. Or ``late``: they were not done in time, and the worker was killed; or ``died``: the
-  worker was killed meanwhile.
-- ``kill``: kill the worker; ``gone`` says whether it is gone (one that hangs in the kernel is not).
-- ``renew``: put a fresh worker in the place of the old.
-- ``tap``: begin to capture what remote procedure calls are sent; ``tapped``: end it, and ``rpcs`` has how
-  many of each, ``lost`` how many packets the capture lost (see :mod:`storagetest.agent.rpc_capture`).
-  ``refused`` says why there can be no capture.
-- ``texts`` (globs): the texts of files of this machine, path → text, such as the counters in /proc.
+  worker makes them one after the other; ``results`` has for each ``{"value": …}`` or ``{"errno": "ENOENT",
+  "message": …}``. Or ``late``: they did not end by the deadline, and the worker was killed; or ``died``: the
+  worker was killed.
+- ``kill``: kill the worker; ``gone`` is false if it hangs in the kernel and cannot be killed.
+- ``restart``: kill the worker and start a new one.
+- ``start_capture``: start to capture RPC calls; ``stop_capture``: end it. ``rpcs`` has the number of each
+  call, ``lost`` the number of lost packets (see :mod:`storagetest.agent.rpc_capture`). ``refused`` is the
+  error if packets cannot be captured.
+- ``read_files`` (globs): the contents of files of this machine, such as the counters in /proc; ``files`` has
+  path → text.
 
-Requests may overlap, but for ``calls``: there is one worker, and a second order while it is busy is
-``busy``. The conversation ends when stdin does. Answers are lines of *progress*, as
-:mod:`storagetest.agent` calls them.
+Requests may overlap, except ``calls``: there is one worker, and a second request while it is busy returns
+``busy``. The session ends at the end of stdin. Results are *progress* messages of :mod:`storagetest.agent`.
 """
 
 from __future__ import annotations
@@ -44,41 +44,41 @@ from storagetest.agent.worker_pool import init_worker, kill, reap, receive, send
 __all__ = ["run"]
 
 _CHUNK = 1 << 16
-_BURIAL = 5.0
-"""Seconds that a killed worker may take to be gone: it may have a file to close on a slow target."""
+_REAP_TIMEOUT = 5.0
+"""Seconds to wait for the end of a killed worker: it may have to close a file on a slow target (chosen)."""
 
 
-def run(_request: dict[str, Any], job: CommandContext) -> dict[str, Any]:
-    """Do as told until stdin ends."""
-    hand = _SessionServer(job)
+def run(_request: dict[str, Any], context: CommandContext) -> dict[str, Any]:
+    """Serve until stdin ends."""
+    server = _SessionServer(context)
     try:
-        job.progress(phase="ready", boot=_boot(), pid=os.getpid())
-        hand.serve()
+        context.progress(phase="ready", boot=_boot_id(), pid=os.getpid())
+        server.serve()
     finally:
-        hand.end()
-    return {"served": hand.served}
+        server.end()
+    return {"served": server.served}
 
 
 class _SessionServer:
-    """The process that speaks. ``served`` counts the requests."""
+    """Reads requests and writes results. ``served`` counts the requests."""
 
-    def __init__(self, job: CommandContext) -> None:
+    def __init__(self, context: CommandContext) -> None:
         self.served = 0
-        self._job = job
-        self._worker = _Worker()
+        self._context = context
+        self._worker = _SyscallWorker()
         self._busy: int | None = None
         self._until = 0.0
         self._rest = b""
-        self._tap: RpcCapture | None = None
+        self._capture: RpcCapture | None = None
 
     def serve(self) -> None:
         while True:
             ready = self._wait()
-            if self._worker.answers in ready:
-                self._answer()
+            if self._worker.replies in ready:
+                self._read_results()
             elif self._busy is not None and time.monotonic() >= self._until:
                 gone = self._worker.end()
-                self._say(self._busy, late=True, gone=gone)
+                self._write(self._busy, late=True, gone=gone)
                 self._busy = None
             if 0 in ready:
                 data = os.read(0, _CHUNK)
@@ -86,7 +86,7 @@ class _SessionServer:
                     return
                 *lines, self._rest = (self._rest + data).split(b"\n")
                 for line in lines:
-                    self._obey(json.loads(line))
+                    self._run_request(json.loads(line))
 
     def end(self) -> None:
         self._worker.end()
@@ -94,117 +94,116 @@ class _SessionServer:
     def _wait(self) -> set[int]:
         poll = select.poll()
         poll.register(0, select.POLLIN)
-        until = self._job.until
+        until = self._context.until
         if self._busy is not None:
-            poll.register(self._worker.answers, select.POLLIN)
+            poll.register(self._worker.replies, select.POLLIN)
             until = min(until, self._until)
-        if time.monotonic() >= self._job.until:
-            raise TimeoutError(errno.ETIMEDOUT, "the conversation's time is over")
-        return {one for one, _ in poll.poll(max(0.0, until - time.monotonic()) * 1000)}
+        if time.monotonic() >= self._context.until:
+            raise TimeoutError(errno.ETIMEDOUT, "the session's deadline is over")
+        return {descriptor for descriptor, _ in poll.poll(max(0.0, until - time.monotonic()) * 1000)}
 
-    def _obey(self, request: dict[str, Any]) -> None:
+    def _run_request(self, request: dict[str, Any]) -> None:
         self.served += 1
         number = request["n"]
         if "calls" in request:
             if self._busy is not None:
-                self._say(number, busy=True)
+                self._write(number, busy=True)
                 return
             if self._worker.ended:
-                self._say(number, died=True)
+                self._write(number, died=True)
                 return
             self._busy, self._until = number, time.monotonic() + request["deadline"]
-            with suppress(BrokenPipeError):  # it died: whoever waits for its answer finds out
-                send(self._worker.orders, decode_bytes(request["calls"]))
-        elif "texts" in request:
-            self._say(
-                number, texts={path: _text(path) for one in request["texts"] for path in glob.glob(one)}
-            )
-        elif "tap" in request or "tapped" in request:
-            self._say(number, **self._tapping("tap" in request))
+            with suppress(BrokenPipeError):  # it died; _read_results reports it
+                send(self._worker.commands, decode_bytes(request["calls"]))
+        elif "read_files" in request:
+            paths = [path for pattern in request["read_files"] for path in glob.glob(pattern)]
+            self._write(number, files={path: _text(path) for path in paths})
+        elif "start_capture" in request or "stop_capture" in request:
+            self._write(number, **self._switch_capture("start_capture" in request))
         else:
             gone = self._worker.end()
             if self._busy is not None:
-                self._say(self._busy, died=True)
+                self._write(self._busy, died=True)
                 self._busy = None
-            if "renew" in request:
-                self._worker = _Worker()
-            self._say(number, gone=gone)
+            if "restart" in request:
+                self._worker = _SyscallWorker()
+            self._write(number, gone=gone)
 
-    def _tapping(self, begin: bool) -> dict[str, Any]:
-        rpcs, lost = self._tap.close() if self._tap is not None else ({}, 0)
-        self._tap = None
+    def _switch_capture(self, start: bool) -> dict[str, Any]:
+        rpcs, lost = self._capture.close() if self._capture is not None else ({}, 0)
+        self._capture = None
         try:
-            if begin:
-                self._tap = RpcCapture()
+            if start:
+                self._capture = RpcCapture()
         except OSError as error:
             return {"refused": error.strerror or str(error)}
         return {"rpcs": rpcs, "lost": lost}
 
-    def _answer(self) -> None:
+    def _read_results(self) -> None:
         number, self._busy = self._busy, None
         assert number is not None
         try:
-            found = receive(self._worker.answers)
+            results = receive(self._worker.replies)
         except EOFError:
             self._worker.end()
-            self._say(number, died=True)
+            self._write(number, died=True)
             return
-        self._say(number, answers=found)
+        self._write(number, results=results)
 
-    def _say(self, number: int, **fields: Any) -> None:  # noqa: ANN401  # JSON values
-        self._job.progress(n=number, **encode_bytes(fields))
+    def _write(self, number: int, **fields: Any) -> None:  # noqa: ANN401  # JSON values
+        self._context.progress(n=number, **encode_bytes(fields))
 
 
-class _Worker:
-    """The process that makes the calls. ``ended``: it was killed; ``gone``: and is no more."""
+class _SyscallWorker:
+    """The process that makes the calls. ``ended``: it was killed; ``gone``: it has ended."""
 
     def __init__(self) -> None:
-        orders_in, self.orders = os.pipe()
-        self.answers, answers_out = os.pipe()
+        commands_in, self.commands = os.pipe()
+        self.replies, replies_out = os.pipe()
         parent = os.getpid()
         self._pid = os.fork()
         self.ended = self.gone = False
         if self._pid:
-            os.close(orders_in)
-            os.close(answers_out)
+            os.close(commands_in)
+            os.close(replies_out)
             return
         try:
-            os.close(self.orders)
-            os.close(self.answers)
+            os.close(self.commands)
+            os.close(self.replies)
             init_worker(parent)
-            _work(orders_in, answers_out)
+            _work(commands_in, replies_out)
         finally:
             os._exit(0)
 
     def end(self) -> bool:
-        """Kill it; return whether it is gone. Safe to call twice."""
+        """Kill the process; return whether it has ended. Safe to call twice."""
         if not self.ended:
             self.ended = True
-            for descriptor in (self.orders, self.answers):
+            for descriptor in (self.commands, self.replies):
                 os.close(descriptor)
         if not self.gone:
             kill(self._pid)
-            self.gone = reap(self._pid, time.monotonic() + _BURIAL)
+            self.gone = reap(self._pid, time.monotonic() + _REAP_TIMEOUT)
         return self.gone
 
 
-def _work(orders: int, answers: int) -> None:
+def _work(commands: int, replies: int) -> None:
     calls = Syscalls()
     while True:
         try:
-            wanted = receive(orders)
+            requested = receive(commands)
         except EOFError:
             return
-        send(answers, [_perform(calls, name, arguments) for name, arguments in wanted])
+        send(replies, [_perform(calls, name, arguments) for name, arguments in requested])
 
 
 def _perform(calls: Syscalls, name: str, arguments: list[Any]) -> dict[str, Any]:
     try:
         return {"value": calls.perform(name, arguments)}
     except OSError as error:
-        known = errno.errorcode.get(error.errno or 0, "")
-        return {"errno": known, "message": error.strerror or str(error), "path": str(error.filename or "")}
-    except Exception as error:  # the other side is to be told
+        code = errno.errorcode.get(error.errno or 0, "")
+        return {"errno": code, "message": error.strerror or str(error), "path": str(error.filename or "")}
+    except Exception as error:  # the controller raises it
         return {"bug": f"{name}: {type(error).__name__}: {error}"}
 
 
@@ -216,5 +215,5 @@ def _text(path: str) -> str:
         return ""
 
 
-def _boot() -> str:
+def _boot_id() -> str:
     return _text("/proc/sys/kernel/random/boot_id").strip()

@@ -1,11 +1,11 @@
-"""What the bodies of system-call cases are written with; it travels to the client with the agent.
+"""Helpers for the bodies of system-call cases; they are sent to the client with the agent.
 
-A case's module is sent to the client as it stands and imported there, so it imports the standard library,
-``pytest`` (on the client :mod:`~storagetest.agent.testlib.pytest_stub`) and this package, and no more. See
-docs/system-call-cases.md for how such a case is written.
+A case's module is sent to the client unchanged and imported there. Therefore it imports only the standard
+library, ``pytest`` (on the client :mod:`~storagetest.agent.testlib.pytest_stub`) and this package.
+docs/system-call-cases.md describes how to write such a case.
 
-Rule: this package and its modules import at their top only what a case mostly needs; a start costs a third of
-a second under emulation.
+Rule: this package and its modules import at module level only what most cases need, because a start takes a
+third of a second under emulation.
 """
 
 from storagetest.agent.testlib.outcomes import CannotRun, assert_errno, record_observation, skip

@@ -1,7 +1,7 @@
-"""Comparisons in a case's asserts say their values, as pytest's do.
+"""Rewrite comparisons in a case's asserts so that the error message has the operands' values, as in pytest.
 
-``assert a <= b < c`` becomes: evaluate all operands, compare, and raise with their values. So, other than in
-plain Python, the last operands are evaluated also where the first comparison has failed.
+``assert a <= b < c`` becomes: evaluate all operands, compare, and raise with their values. Unlike in plain
+Python, all operands are evaluated even if the first comparison is false.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 __all__ = ["EXPLAIN", "compiled", "explain"]
 
 EXPLAIN = "@explain"
-_LONGEST = 400
-_WORDS = {
+_MAX_LENGTH = 400
+_OPERATORS = {
     "Eq": "==",
     "NotEq": "!=",
     "Lt": "<",
@@ -28,30 +28,30 @@ _WORDS = {
 
 
 def compiled(source: str, file: str) -> Any:  # noqa: ANN401  # a code object
-    """Return the module's code; SyntaxError where this Python does not take it."""
+    """Return the module's code; Raises SyntaxError if this Python cannot compile it."""
     tree = ast.parse(source, file)
     _explain_in(tree)
     return compile(tree, file, "exec", dont_inherit=True)
 
 
-def explain(values: list[object], words: list[str], message: object) -> str:
-    """Return what an assertion that failed says."""
+def explain(values: list[object], operators: list[str], message: object) -> str:
+    """Return the message of a failed assertion."""
     shown = [_short(values[0])]
-    for word, value in zip(words, values[1:]):
-        shown += [word, _short(value)]
+    for operator, value in zip(operators, values[1:]):
+        shown += [operator, _short(value)]
     return f"{message} ({' '.join(shown)})" if message is not None else " ".join(shown)
 
 
 def _explain_in(tree: ast.AST) -> None:
-    """Explain the asserts of all lists of statements; none stands in an expression, so none is visited."""
+    """Rewrite the asserts in all lists of statements; expressions contain no asserts and are not visited."""
     for name in ("body", "orelse", "finalbody", "handlers", "cases"):
-        found = getattr(tree, name, None)
-        if not isinstance(found, list):
+        statements = getattr(tree, name, None)
+        if not isinstance(statements, list):
             continue
-        for statement in found:
+        for statement in statements:
             _explain_in(statement)
-        if any(isinstance(each, ast.Assert) for each in found):
-            found[:] = [one for each in found for one in _explained(each)]
+        if any(isinstance(statement, ast.Assert) for statement in statements):
+            statements[:] = [new for statement in statements for new in _explained(statement)]
 
 
 def _explained(node: Any) -> list[Any]:  # noqa: ANN401  # a statement, or a handler
@@ -59,31 +59,31 @@ def _explained(node: Any) -> list[Any]:  # noqa: ANN401  # a statement, or a han
         return [node]
     test = node.test
     names = [f"@value{number}" for number in range(len(test.ops) + 1)]
-    kept: list[ast.stmt] = [
+    statements: list[ast.stmt] = [
         ast.Assign([ast.Name(name, ast.Store())], value)
         for name, value in zip(names, [test.left, *test.comparators])
     ]
     loads: list[ast.expr] = [ast.Name(name, ast.Load()) for name in names]
-    words: list[ast.expr] = [ast.Constant(_WORDS[type(op).__name__]) for op in test.ops]
-    said = ast.Call(
+    operators: list[ast.expr] = [ast.Constant(_OPERATORS[type(op).__name__]) for op in test.ops]
+    message = ast.Call(
         ast.Name(EXPLAIN, ast.Load()),
-        [ast.List(loads, ast.Load()), ast.List(words, ast.Load()), node.msg or ast.Constant(None)],
+        [ast.List(loads, ast.Load()), ast.List(operators, ast.Load()), node.msg or ast.Constant(None)],
         [],
     )
-    broken = ast.Raise(ast.Call(ast.Name("AssertionError", ast.Load()), [said], []), None)
-    again = ast.Compare(loads[0], test.ops, loads[1:])
-    kept.append(ast.If(ast.UnaryOp(ast.Not(), again), [broken], []))
-    return [_placed(each, node) for each in kept]
+    raise_error = ast.Raise(ast.Call(ast.Name("AssertionError", ast.Load()), [message], []), None)
+    comparison = ast.Compare(loads[0], test.ops, loads[1:])
+    statements.append(ast.If(ast.UnaryOp(ast.Not(), comparison), [raise_error], []))
+    return [_with_location(each, node) for each in statements]
 
 
-def _placed(tree: ast.AST, where: ast.Assert) -> ast.AST:
-    """Give all that is new the assert's own line: a traceback points there."""
+def _with_location(tree: ast.AST, source: ast.Assert) -> ast.AST:
+    """Give all new nodes the line of the assert, so that a traceback shows it."""
     for each in ast.walk(tree):
         if isinstance(each, (ast.expr, ast.stmt)) and not hasattr(each, "lineno"):
-            ast.copy_location(each, where)
+            ast.copy_location(each, source)
     return tree
 
 
 def _short(value: object) -> str:
     text = repr(value)
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} … {text[-_LONGEST // 2 :]}"
+    return text if len(text) <= _MAX_LENGTH else f"{text[: _MAX_LENGTH // 2]} … {text[-_MAX_LENGTH // 2 :]}"

@@ -1,10 +1,10 @@
-"""Writers at work beside something that may lose their writes: a connection that ends, a path that goes.
+"""Run writers during an action that may lose their writes, for example a reset connection or a lost path.
 
-    load = beside(blocks, path.drop)
-    load.expect()                       # every write that was answered is there
+    stats = with_background_writers(blocks, path.reset)
+    stats.assert_written()              # every completed write is on the device
 
-Each writer goes round and round through places of its own, a generation a round, and waits for each answer.
-So the last write that was answered in a place says what has to be there.
+Each writer writes its own slots in turn, one generation per round, and waits for each write to complete.
+Therefore the last completed write of a slot determines its contents.
 """
 
 from __future__ import annotations
@@ -19,53 +19,53 @@ from storagetest.agent.testlib.concurrent import run_threads
 __all__ = ["WriterStats", "with_background_writers"]
 
 PAUSE = 0.1
-"""Seconds of writing before and after what happens beside it."""
+"""Seconds of writing before and after the action (chosen)."""
 
 
 class WriterStats:
-    """What the writers did. ``longest`` is how long a write took at most, in seconds."""
+    """The completed writes of each writer. ``longest`` is the longest time of a write, in seconds."""
 
-    def __init__(self, blocks: BlockRange, writers: int, places: int, width: int) -> None:
-        self.blocks, self.places, self.width = blocks, places, width
-        self.answered = [0] * writers
+    def __init__(self, blocks: BlockRange, writers: int, slots: int, width: int) -> None:
+        self.blocks, self.slots, self.width = blocks, slots, width
+        self.completed = [0] * writers
         self.longest = 0.0
 
-    def write(self, who: int) -> None:
-        """Make the next write of one of the writers."""
-        turn, began = self.answered[who], time.monotonic()
-        self.blocks.write(self._first(who, turn % self.places), self.width, 1 + turn // self.places)
-        self.answered[who] += 1
+    def write(self, writer: int) -> None:
+        """Make the next write of a writer."""
+        number, began = self.completed[writer], time.monotonic()
+        self.blocks.write(self._first(writer, number % self.slots), self.width, 1 + number // self.slots)
+        self.completed[writer] += 1
         self.longest = max(self.longest, time.monotonic() - began)
 
-    def expect(self) -> None:
-        """Claim that in every place there is the last write that was answered."""
-        for who, turns in enumerate(self.answered):
-            for place in range(min(self.places, turns)):
-                last = 1 + (turns - 1 - place) // self.places
-                self.blocks.assert_generation(self._first(who, place), self.width, last)
+    def assert_written(self) -> None:
+        """Assert that every slot holds its last completed write."""
+        for writer, count in enumerate(self.completed):
+            for slot in range(min(self.slots, count)):
+                last = 1 + (count - 1 - slot) // self.slots
+                self.blocks.assert_generation(self._first(writer, slot), self.width, last)
 
-    def _first(self, who: int, place: int) -> int:
-        return (who * self.places + place) * self.width
+    def _first(self, writer: int, slot: int) -> int:
+        return (writer * self.slots + slot) * self.width
 
 
 def with_background_writers(
-    blocks: BlockRange, what: Callable[[], object], *, writers: int = 4, places: int = 32, width: int = 1
+    blocks: BlockRange, action: Callable[[], object], *, writers: int = 4, slots: int = 32, width: int = 1
 ) -> WriterStats:
-    """Call ``what`` while ``writers`` write ``width`` blocks at a time, each in ``places`` of its own."""
-    load = WriterStats(blocks, writers, places, width)
+    """Call ``action`` while ``writers`` threads write ``width`` blocks at a time, each to its ``slots``."""
+    stats = WriterStats(blocks, writers, slots, width)
     over = threading.Event()
 
-    def work(who: int) -> None:
-        if who < writers:
+    def work(number: int) -> None:
+        if number < writers:
             while not over.is_set():
-                load.write(who)
+                stats.write(number)
             return
         try:
             time.sleep(PAUSE)
-            what()
+            action()
             time.sleep(PAUSE)
         finally:
             over.set()
 
     run_threads(work, writers + 1, over=over)
-    return load
+    return stats

@@ -1,13 +1,12 @@
-"""Self-describing blocks: what is in a block says which block it is, and of which writing.
+"""Self-describing blocks: a block's data identifies the block and the write.
 
-Theory. A block that reads back wrong is worth little as a finding if all one knows is that it is wrong. So
-each block carries its own number on the device, a generation (which of several writings), a seed (which case
-of which run), noise that follows from those three, and at its very end a CRC-32 of all of it. Whatever comes
-back can then be told apart: zeroes, an older generation (a lost write, a stale read), another block's data (a
-misplaced write or read), half of one writing and half of another (torn), a flipped bit, or what nobody wrote.
+Theory. For a block with wrong data the report has to describe the error. Therefore each block holds its
+number on the device, a generation (which of several writes), a seed (which case of which run), pseudo-random
+data derived from those three, and at its end a CRC-32 of all of it. This distinguishes zeroes, an older
+generation (a lost write, a stale read), another block's data (a misplaced write or read), parts of two writes
+(torn), flipped bits, and unknown data.
 
-The head stands at the front and the CRC at the end, so that a block of which any part is another writing's
-does not pass for a whole one.
+The header is at the start and the CRC at the end, so a block with parts of two writes has no valid CRC.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _SHOWN = 4
 
 
 class BlockHeader:
-    """What a block says of itself; ``whole`` is whether its CRC agrees."""
+    """The header of a block; ``whole`` is true if the block's CRC is correct."""
 
     __slots__ = ("generation", "number", "seed", "whole")
 
@@ -44,12 +43,12 @@ def make_block(number: int, generation: int, seed: int, size: int) -> bytes:
 
 
 def make_blocks(first: int, count: int, generation: int, seed: int, size: int) -> bytes:
-    """Return ``count`` blocks one after another."""
+    """Return the data of ``count`` consecutive blocks."""
     return b"".join(make_block(number, generation, seed, size) for number in range(first, first + count))
 
 
 def parse(data: bytes) -> BlockHeader | None:
-    """Return what a block says of itself, or None where it bears no head of ours."""
+    """Return the header of a block, or None if it has none."""
     magic, number, generation, seed = _HEAD.unpack_from(data)
     if magic != MAGIC:
         return None
@@ -58,48 +57,48 @@ def parse(data: bytes) -> BlockHeader | None:
 
 
 def describe_mismatch(data: bytes, number: int, generation: int, seed: int) -> str:
-    """Say what a block holds instead of what it should; "" where it is right."""
-    wanted = make_block(number, generation, seed, len(data))
-    if data == wanted:
+    """Describe how a block differs from the expected one; "" if it does not differ."""
+    expected = make_block(number, generation, seed, len(data))
+    if data == expected:
         return ""
     if not any(data):
         return f"zeroes instead of generation {generation}"
-    found = parse(data)
-    if found is not None and found.whole:
-        return _of_another(found, number, generation, seed)
-    differing = int.from_bytes(data, "little") ^ int.from_bytes(wanted, "little")
+    header = parse(data)
+    if header is not None and header.whole:
+        return _describe_other_block(header, number, generation, seed)
+    differing = int.from_bytes(data, "little") ^ int.from_bytes(expected, "little")
     bits = bin(differing).count("1")  # noqa: FURB161  # int.bit_count is of Python 3.10
-    at = next(place for place, (got, want) in enumerate(zip(data, wanted)) if got != want)
+    first = next(offset for offset, (got, want) in enumerate(zip(data, expected)) if got != want)
     if bits <= _FEW_BITS:
-        return f"{bits} bits of generation {generation} are flipped, from byte {at}"
+        return f"{bits} bits of generation {generation} are flipped, from byte {first}"
     for older in range(generation):
         before = make_block(number, older, seed, len(data)) if older else bytes(len(data))
-        if all(got in (new, old) for got, new, old in zip(data, wanted, before)):
-            return f"torn: generations {generation} and {older} in one block, which meet at byte {at}"
-    if found is None:
-        return f"what nobody wrote, from byte {at}: {data[:16].hex()}…"
-    return f"damaged from byte {at}: the CRC does not agree"
+        if all(got in (new, old) for got, new, old in zip(data, expected, before)):
+            return f"torn: generations {generation} and {older} in one block, which meet at byte {first}"
+    if header is None:
+        return f"unknown data, from byte {first}: {data[:16].hex()}…"
+    return f"damaged from byte {first}: wrong CRC"
 
 
-def _of_another(found: BlockHeader, number: int, generation: int, seed: int) -> str:
-    if found.seed != seed:
-        return f"data of another case or run (block {found.number}, generation {found.generation})"
-    if found.number != number:
-        return f"data of block {found.number} (generation {found.generation}): misplaced"
-    if found.generation < generation:
-        return f"generation {found.generation} instead of {generation}: a lost write, or a stale read"
-    return f"generation {found.generation}, which is newer than {generation}"
+def _describe_other_block(header: BlockHeader, number: int, generation: int, seed: int) -> str:
+    if header.seed != seed:
+        return f"data of another case or run (block {header.number}, generation {header.generation})"
+    if header.number != number:
+        return f"data of block {header.number} (generation {header.generation}): misplaced"
+    if header.generation < generation:
+        return f"generation {header.generation} instead of {generation}: a lost write, or a stale read"
+    return f"generation {header.generation}, which is newer than {generation}"
 
 
 def describe_mismatches(data: bytes, first: int, generation: int, seed: int, size: int) -> str:
-    """Say which of the blocks in ``data`` are wrong, and how; "" where all are right."""
+    """Describe the wrong blocks in ``data``; "" if all are right."""
     if data == make_blocks(first, len(data) // size, generation, seed, size):
         return ""
     wrong = []
-    for place in range(0, len(data), size):
-        number = first + place // size
-        words = describe_mismatch(data[place : place + size], number, generation, seed)
-        if words:
-            wrong.append(f"block {number}: {words}")
+    for offset in range(0, len(data), size):
+        number = first + offset // size
+        mismatch = describe_mismatch(data[offset : offset + size], number, generation, seed)
+        if mismatch:
+            wrong.append(f"block {number}: {mismatch}")
     more = [f"and {len(wrong) - _SHOWN} more of {len(data) // size}"] if len(wrong) > _SHOWN else []
     return "; ".join(wrong[:_SHOWN] + more)

@@ -1,10 +1,9 @@
-"""A range of a block device that a case has to itself, and the system calls on it.
+"""A range of a block device that one case uses exclusively, and system calls on it.
 
-Blocks are logical blocks, numbered from 0 within the range; no call that writes reaches outside it, whatever
-a case asks for. Reading and writing go round the page cache (O_DIRECT), so what is read was asked of the
-device.
-Data are self-describing (:mod:`storagetest.agent.testlib.block_patterns`): ``write`` writes a generation of blocks,
-``expect`` reads them back and says what is wrong.
+Blocks are logical blocks, numbered from 0 within the range; no method writes outside the range. Reads and
+writes bypass the page cache (O_DIRECT), so reads return the device's data. Data are self-describing
+(:mod:`storagetest.agent.testlib.block_patterns`): ``write`` writes a generation of blocks, and
+``assert_generation`` reads them back and describes what is wrong.
 
 The ioctls are those of linux/fs.h (BLKDISCARD, BLKZEROOUT, BLKFLSBUF, BLKSSZGET, BLKPBSZGET, BLKGETSIZE64);
 the modes of fallocate(2) on a device are described there under FALLOC_FL_PUNCH_HOLE and FALLOC_FL_ZERO_RANGE.
@@ -28,7 +27,7 @@ from storagetest.agent.testlib import block_patterns
 __all__ = ["EDGE", "RANGE", "BlockRange", "disk_of", "range_count"]
 
 EDGE = 1 << 20
-"""Bytes at a device's start and end that are no case's: they are wiped at every attach and detach."""
+"""Bytes at a device's start and end that are in no range: they are wiped at every attach and detach."""
 
 RANGE = 1 << 20
 """Bytes of a case's range."""
@@ -59,13 +58,13 @@ _STATISTICS = (
 
 
 def disk_of(name: str) -> str:
-    """Return the NVMe disk that ``name`` is a hidden path of (nvme0c1n1 of nvme0n1); else the name itself."""
+    """Return the NVMe disk of the hidden path ``name`` (nvme0n1 of nvme0c1n1); else ``name`` itself."""
     hidden = _HIDDEN.fullmatch(name)
     return hidden[1] + hidden[2] if hidden else name
 
 
 def range_count(size: int) -> int:
-    """Return how many ranges a device of ``size`` bytes has."""
+    """Return the number of ranges of a device of ``size`` bytes."""
     return max(0, (size - 2 * EDGE) // RANGE)
 
 
@@ -73,8 +72,8 @@ class BlockRange:
     """``length`` bytes from ``offset`` of ``device``. Use as a context manager, or call :meth:`close`.
 
     ``logical`` and ``physical`` are block sizes in bytes, ``count`` the logical blocks of the range, ``size``
-    the bytes of the whole device. Raises OSError where the device cannot be opened, and ValueError for a
-    range that is not on the device or not whole blocks.
+    the bytes of the whole device. Raises OSError if the device cannot be opened, and ValueError if the range
+    is not on the device or not whole blocks.
     """
 
     def __init__(self, device: str, offset: int, length: int, *, seed: int = 1) -> None:
@@ -90,7 +89,7 @@ class BlockRange:
         if offset % self.logical or length % self.logical or offset + length > self.size or length <= 0:
             os.close(self.fd)
             span = f"{length} bytes at {offset}"
-            raise ValueError(f"{span} are no blocks of {self.logical} on {device} ({self.size} bytes)")
+            raise ValueError(f"{span} are not whole blocks of {self.logical} on {device} ({self.size} bytes)")
         self.count = length // self.logical
         number = os.stat(device).st_rdev
         self.sysfs = f"/sys/dev/block/{os.major(number)}:{os.minor(number)}"
@@ -108,7 +107,7 @@ class BlockRange:
             self.fd = -1
 
     @contextmanager
-    def opened(self, flags: int = 0) -> Iterator[int]:
+    def reopen(self, flags: int = 0) -> Iterator[int]:
         """Open the device again, read-write and with ``flags``; yield the descriptor."""
         descriptor = os.open(self.device, os.O_RDWR | os.O_CLOEXEC | flags)
         try:
@@ -117,86 +116,88 @@ class BlockRange:
             os.close(descriptor)
 
     def last(self, count: int) -> BlockRange:
-        """Return the last ``count`` blocks of the device: they are in no range, and one case's alone."""
+        """Return the last ``count`` blocks of the device: they are in no range; one case uses them."""
         if count * self.logical > EDGE:
-            raise ValueError(f"{count} blocks are more than the edge that is no range")
-        place = self.size // self.logical - count
-        return BlockRange(self.device, place * self.logical, count * self.logical, seed=self.seed)
+            raise ValueError(f"{count} blocks are more than the device's edge that is in no range")
+        first = self.size // self.logical - count
+        return BlockRange(self.device, first * self.logical, count * self.logical, seed=self.seed)
 
     @staticmethod
     def buffer(data: bytes) -> memoryview:
-        """Return a copy of ``data`` in memory that O_DIRECT takes: it begins on a page."""
-        made = mmap.mmap(-1, max(1, len(data)))
-        made[: len(data)] = data
-        return memoryview(made)[: len(data)]
+        """Return a copy of ``data`` in memory for O_DIRECT: it starts on a page."""
+        memory = mmap.mmap(-1, max(1, len(data)))
+        memory[: len(data)] = data
+        return memoryview(memory)[: len(data)]
 
-    # What is written and read.
+    # Writes and reads.
 
     def write(
         self, first: int, count: int = 1, generation: int = 1, *, fd: int | None = None, flags: int = 0
     ) -> None:
-        """Write a generation of blocks in one call (pwritev2(2) with ``flags``); it has to take all."""
+        """Write a generation of blocks in one call, pwritev2(2) with ``flags``. Fails on a short write."""
         self.write_bytes(first, self.pattern(first, count, generation), fd=fd, flags=flags)
 
     def write_bytes(self, first: int, data: bytes, *, fd: int | None = None, flags: int = 0) -> None:
-        """Write whole blocks of any data in one call; it has to take all."""
-        place = self.at(first, len(data) // self.logical)
-        written = os.pwritev(self.fd if fd is None else fd, [self.buffer(data)], place, flags)
-        assert written == len(data), f"a write of {len(data)} bytes took {written}"
+        """Write whole blocks of any data in one call. Fails on a short write."""
+        offset = self.at(first, len(data) // self.logical)
+        written = os.pwritev(self.fd if fd is None else fd, [self.buffer(data)], offset, flags)
+        assert written == len(data), f"a write of {len(data)} bytes wrote {written}"
 
     def read(self, first: int, count: int = 1, *, fd: int | None = None) -> bytes:
-        """Read blocks in one call; it has to give all."""
-        place, size = self.at(first, count), count * self.logical
+        """Read blocks in one call. Fails on a short read."""
+        offset, size = self.at(first, count), count * self.logical
         buffer = self.buffer(bytes(size))
-        got = os.preadv(self.fd if fd is None else fd, [buffer], place)
-        assert got == size, f"a read of {size} bytes gave {got}"
+        got = os.preadv(self.fd if fd is None else fd, [buffer], offset)
+        assert got == size, f"a read of {size} bytes returned {got}"
         return bytes(buffer)
 
     def pattern(self, first: int, count: int, generation: int) -> bytes:
-        """Return what a generation of blocks consists of."""
+        """Return the data of a generation of blocks."""
         return block_patterns.make_blocks(self._number_of(first), count, generation, self.seed, self.logical)
 
     def assert_generation(
         self, first: int, count: int = 1, generation: int = 1, *, fd: int | None = None
     ) -> None:
-        """Claim that the blocks are of that generation, all of them and whole."""
+        """Assert that all blocks are whole and of that generation."""
         data = self.read(first, count, fd=fd)
         wrong = block_patterns.describe_mismatches(
             data, self._number_of(first), generation, self.seed, self.logical
         )
         assert not wrong, wrong
 
-    def expect_either(self, first: int, count: int, generations: Sequence[int]) -> list[int]:
-        """Claim that each block is whole and of one of ``generations`` (0: zeroes); return which each is."""
-        data, found = self.read(first, count), []
-        for place in range(count):
-            piece = data[place * self.logical : (place + 1) * self.logical]
-            number = self._number_of(first) + place
-            words = {each: self._differs(piece, number, each) for each in generations}
-            right = [each for each, wrong in words.items() if not wrong]
-            assert right, f"block {number}: {words[max(generations)]}"
-            found.append(right[0])
-        return found
+    def assert_any_generation(self, first: int, count: int, generations: Sequence[int]) -> list[int]:
+        """Assert that each block is whole and of one of ``generations`` (0: zeroes); return each block's."""
+        data, result = self.read(first, count), []
+        for index in range(count):
+            block = data[index * self.logical : (index + 1) * self.logical]
+            number = self._number_of(first) + index
+            mismatches = {each: self._mismatch(block, number, each) for each in generations}
+            matching = [each for each, mismatch in mismatches.items() if not mismatch]
+            assert matching, f"block {number}: {mismatches[max(generations)]}"
+            result.append(matching[0])
+        return result
 
-    def expect_zeroes(self, first: int, count: int = 1) -> None:
-        """Claim that the blocks read as zeroes."""
+    def assert_zeroes(self, first: int, count: int = 1) -> None:
+        """Assert that the blocks read as zeroes."""
         data = self.read(first, count)
-        for place in range(0, len(data) if any(data) else 0, self.logical):
-            piece = data[place : place + self.logical]
-            if any(piece):
-                stamp = block_patterns.parse(piece)
-                what = f"generation {stamp.generation} of block {stamp.number}" if stamp else piece[:16].hex()
-                number = self._number_of(first) + place // self.logical
-                raise AssertionError(f"block {number} holds {what} and not zeroes")
+        for offset in range(0, len(data) if any(data) else 0, self.logical):
+            block = data[offset : offset + self.logical]
+            if any(block):
+                header = block_patterns.parse(block)
+                content = (
+                    f"generation {header.generation} of block {header.number}" if header else block[:16].hex()
+                )
+                number = self._number_of(first) + offset // self.logical
+                raise AssertionError(f"block {number} holds {content} and not zeroes")
 
-    def stamp(self, first: int) -> block_patterns.BlockHeader | None:
-        """Return what one block says of itself."""
+    def header(self, first: int) -> block_patterns.BlockHeader | None:
+        """Return the header of one block, or None if it has none."""
         return block_patterns.parse(self.read(first))
 
-    # What is asked of the device.
+    # Other requests to the device.
 
     def flush(self, fd: int | None = None) -> None:
-        """Have all that was written made durable (fsync(2))."""
+        """Make all written data durable (fsync(2))."""
         os.fsync(self.fd if fd is None else fd)
 
     def discard(self, first: int, count: int) -> None:
@@ -208,17 +209,17 @@ class BlockRange:
         self.range_ioctl(BLKZEROOUT, first * self.logical, count * self.logical)
 
     def range_ioctl(self, request: int, start: int, length: int) -> None:
-        """Make an ioctl that takes a span of bytes, here counted from the range's start."""
+        """Make an ioctl on a span of bytes; ``start`` is relative to the range."""
         if start < 0 or length < 0 or start + length > self.length:
             raise ValueError(f"{length} bytes at {start} of a range of {self.length}")
         fcntl.ioctl(self.fd, request, struct.pack("=QQ", self.offset + start, length))
 
     def fallocate(self, mode: int, first: int, count: int) -> None:
-        """Punch or zero the blocks, by the system call of that name; FALLOC_FL_KEEP_SIZE is added."""
+        """Punch or zero the blocks by system call; FALLOC_FL_KEEP_SIZE is added."""
         fallocate(self.fd, mode | FALLOC_FL_KEEP_SIZE, self.at(first, count), count * self.logical)
 
     def drop_cache(self) -> None:
-        """BLKFLSBUF: write back and drop what the page cache holds of the device."""
+        """BLKFLSBUF: write back and drop the device's pages from the page cache."""
         fcntl.ioctl(self.fd, BLKFLSBUF, 0)
 
     def attribute(self, name: str, default: str = "") -> str:
@@ -229,8 +230,8 @@ class BlockRange:
         except OSError:
             return default
 
-    def listed(self, name: str) -> list[str]:
-        """Return what a directory of the device's sysfs directory holds; nothing where there is none."""
+    def list_sysfs(self, name: str) -> list[str]:
+        """Return the entries of a directory in the device's sysfs directory; [] if it does not exist."""
         try:
             return sorted(os.listdir(f"{self.sysfs}/{name}"))
         except OSError:
@@ -239,31 +240,31 @@ class BlockRange:
     def statistics(self) -> dict[str, int]:
         """Return the counters of the block layer for the whole device, by name.
 
-        Flushes are counted where requests are made: of a device of several paths, at the paths.
+        For a device with several paths, the counters are the sums of the paths', which count the flushes.
         """
-        counted: dict[str, int] = {}
-        for place in self._below() or [self.sysfs]:
+        counts: dict[str, int] = {}
+        for directory in self._paths() or [self.sysfs]:
             try:
-                with open(f"{place}/stat", encoding="ascii") as file:
+                with open(f"{directory}/stat", encoding="ascii") as file:
                     numbers = map(int, file.read().split())
             except OSError:
-                continue  # a path that has gone meanwhile
+                continue  # the path was removed meanwhile
             for name, number in zip(_STATISTICS, numbers):
-                counted[name] = counted.get(name, 0) + number
-        return counted
+                counts[name] = counts.get(name, 0) + number
+        return counts
 
-    def _below(self) -> list[str]:
-        """Return the sysfs directories of the paths that the device is made of."""
+    def _paths(self) -> list[str]:
+        """Return the sysfs directories of the device's paths."""
         disk = os.path.basename(os.path.realpath(self.sysfs))
         hidden = glob.glob("/sys/class/nvme/*/nvme*c*n*") if disk.startswith("nvme") else []
-        return [f"{self.sysfs}/slaves/{name}" for name in self.listed("slaves")] + [
-            place for place in hidden if disk_of(os.path.basename(place)) == disk
+        return [f"{self.sysfs}/slaves/{name}" for name in self.list_sysfs("slaves")] + [
+            path for path in hidden if disk_of(os.path.basename(path)) == disk
         ]
 
     def cut_power(self) -> bool:
-        """Cut the target's power and give it back; return whether there is a switch for it.
+        """Cut the target's power and restore it; return whether there is a switch for it.
 
-        Today only a loop device can have one: a file beside its own whose name ends in ``.power``.
+        Only a loop device can have one: a file with the name of its backing file and the suffix ``.power``.
         """
         switch = f"{self.attribute('loop/backing_file')}.power"
         if not os.path.exists(switch):
@@ -273,7 +274,7 @@ class BlockRange:
         return True
 
     def at(self, first: int, count: int) -> int:
-        """Return the byte on the device at which ``count`` blocks from ``first`` begin; all in the range."""
+        """Return the offset of block ``first`` on the device; ValueError if a block is not in the range."""
         if first < 0 or count < 1 or first + count > self.count:
             raise ValueError(f"blocks {first} to {first + count - 1} of a range of {self.count}")
         return self.offset + first * self.logical
@@ -281,10 +282,10 @@ class BlockRange:
     def _number_of(self, first: int) -> int:
         return self.offset // self.logical + first
 
-    def _differs(self, piece: bytes, number: int, generation: int) -> str:
+    def _mismatch(self, block: bytes, number: int, generation: int) -> str:
         if generation == 0:
-            return "no zeroes" if any(piece) else ""
-        return block_patterns.describe_mismatch(piece, number, generation, self.seed)
+            return "no zeroes" if any(block) else ""
+        return block_patterns.describe_mismatch(block, number, generation, self.seed)
 
     def _number(self, request: int, form: str) -> int:
         packed = fcntl.ioctl(self.fd, request, bytes(struct.calcsize(form)))
@@ -292,7 +293,7 @@ class BlockRange:
 
 
 def fallocate(descriptor: int, mode: int, offset: int, length: int) -> None:
-    """Make the system call with a mode, which Python's own does not take. Raises OSError as it does."""
+    """Call fallocate(2) with a mode, which os.posix_fallocate does not have. Raises OSError."""
     call = ctypes.CDLL(None, use_errno=True).fallocate
     call.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
     while call(descriptor, mode, offset, length) != 0:

@@ -1,4 +1,4 @@
-"""Many threads at once. System calls let go of Python's lock, so that the device does see them at once."""
+"""Run threads at the same time. System calls release Python's lock, so the device gets them concurrently."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ __all__ = ["run_threads"]
 
 
 def run_threads(work: Callable[[int], object], count: int, *, over: threading.Event | None = None) -> None:
-    """Call ``work(0)`` to ``work(count - 1)``, each in a thread, begun at once; return when all have ended.
+    """Call ``work(0)`` to ``work(count - 1)`` at the same time in threads; return when all have ended.
 
-    What the first of them raised is raised here; ``over`` is set then, for those that go on until told.
-    Nothing ends a thread whose system call hangs: the deadline of the case does, with its process.
+    Raises the first exception of a thread; then ``over`` is set, for threads that run until it is set. A
+    thread whose system call hangs is ended with the process, at the case's deadline.
     """
-    begin = threading.Barrier(count)
-    failed: list[BaseException] = []
+    start = threading.Barrier(count)
+    errors: list[BaseException] = []
 
-    def one(which: int) -> None:
-        begin.wait()
+    def run(number: int) -> None:
+        start.wait()
         try:
-            work(which)
-        except BaseException as error:  # raised again below, in the thread of the case
-            failed.append(error)
+            work(number)
+        except BaseException as error:  # raised below, in the thread of the case
+            errors.append(error)
             if over is not None:
                 over.set()
 
-    threads = [threading.Thread(target=one, args=(which,), daemon=True) for which in range(count)]
+    threads = [threading.Thread(target=run, args=(number,), daemon=True) for number in range(count)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    if failed:
-        raise failed[0]
+    if errors:
+        raise errors[0]

@@ -1,4 +1,4 @@
-"""System calls that Python's standard library lacks, by the C library; they raise OSError as ``os`` does."""
+"""System calls that Python's standard library does not have, by ctypes; they raise OSError."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _C = ctypes.CDLL(None, use_errno=True)
 def fallocate(descriptor: int, mode: int, offset: int, length: int) -> None:
     """Allocate or free a range of a file.
 
-    See fallocate(2). It cannot be tried where the file system lacks the mode.
+    See fallocate(2). Skips the case if the file system does not support the mode.
     """
     call = _function("fallocate")
     try:
@@ -60,7 +60,7 @@ def fallocate(descriptor: int, mode: int, offset: int, length: int) -> None:
 def renameat2(old: os.PathLike[str], new: os.PathLike[str], flags: int) -> None:
     """Rename with flags.
 
-    See renameat2(2). It cannot be tried where the file system lacks them (EINVAL).
+    See renameat2(2). Skips the case if the file system does not support the flags (EINVAL).
     """
     call = _function("renameat2")
     try:
@@ -78,7 +78,7 @@ class _Timespec(ctypes.Structure):
 def utimensat(path: os.PathLike[str], accessed: tuple[int, int], modified: tuple[int, int]) -> None:
     """Set a file's times, each as seconds and nanoseconds, UTIME_NOW or UTIME_OMIT.
 
-    See utimensat(2); ``os.utime`` knows neither of the two.
+    See utimensat(2); ``os.utime`` has neither constant.
     """
     times = (_Timespec * 2)(_Timespec(*accessed), _Timespec(*modified))
     _checked(_function("utimensat")(_AT_FDCWD, os.fsencode(path), times, 0))

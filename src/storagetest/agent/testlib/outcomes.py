@@ -1,4 +1,4 @@
-"""Claims a body makes: a call is refused, a legal alternative was seen, something cannot be tried here."""
+"""Outcomes of a case's body: assert an error number, record a legal alternative, skip the case."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from typing import Any
 __all__ = ["OBSERVED", "CannotRun", "assert_errno", "record_observation", "skip"]
 
 OBSERVED: list[str] = []
-"""What this case's process has observed so far; it is forked empty."""
+"""The observations of the running case."""
 
 
 class CannotRun(Exception):
-    """The case cannot be tried here: a skip with its reason."""
+    """The case cannot run here: a skip with its reason."""
 
 
 def skip(reason: str) -> None:
-    """End the case as one that cannot be tried here, because of ``reason``."""
+    """End the case as skipped, because of ``reason``."""
     raise CannotRun(reason)
 
 
-def record_observation(what: str) -> None:
-    """Record which of several legal alternatives was seen."""
-    if what not in OBSERVED:
-        OBSERVED.append(what)
+def record_observation(text: str) -> None:
+    """Record which of several legal alternatives the target has chosen."""
+    if text not in OBSERVED:
+        OBSERVED.append(text)
 
 
 def assert_errno(
@@ -33,23 +33,23 @@ def assert_errno(
     *arguments: Any,  # noqa: ANN401  # any system call's
     **named: Any,  # noqa: ANN401  # as above
 ) -> str:
-    """Call, and claim that it is refused by ``number`` (one of errno(3), or several that are as good).
+    """Assert that ``call`` raises OSError with ``number``, one of errno(3) or several legal ones.
 
-    Return the name of the error; where several would be as good, the one that came is observed.
+    Return the name of the error; if several are legal, record the one that was raised.
     """
-    wanted = number if isinstance(number, tuple) else (number,)
-    names = " or ".join(name_of(each) for each in wanted)
-    what = getattr(call, "__name__", str(call)).lstrip("_").replace("<lambda>", "the call")
+    expected = number if isinstance(number, tuple) else (number,)
+    names = " or ".join(name_of(each) for each in expected)
+    name = getattr(call, "__name__", str(call)).lstrip("_").replace("<lambda>", "the call")
     try:
-        got = call(*arguments, **named)
+        result = call(*arguments, **named)
     except OSError as error:
-        came = name_of(error.errno or 0)
-        if error.errno not in wanted:
-            raise AssertionError(f"{what} was to be refused by {names}; it was refused by {came}") from None
-        if len(wanted) > 1:
-            record_observation(f"{what} is refused by {came}")
-        return came
-    raise AssertionError(f"{what} was to be refused by {names}; it succeeded ({got!r})")
+        raised = name_of(error.errno or 0)
+        if error.errno not in expected:
+            raise AssertionError(f"{name} has to be refused by {names}; it was refused by {raised}") from None
+        if len(expected) > 1:
+            record_observation(f"{name} is refused by {raised}")
+        return raised
+    raise AssertionError(f"{name} has to be refused by {names}; it succeeded ({result!r})")
 
 
 def name_of(number: int) -> str:

@@ -1,7 +1,7 @@
 """Persistent reservations through a client's kernel: the ioctls of linux/pr.h.
 
-The kernel makes of them PERSISTENT RESERVE OUT (SPC-4 6.16) or NVMe's Reservation Register, Acquire and
-Release (Base 7.5 to 7.8). What an ioctl returns is 0, or the status by which the target refused the command.
+The kernel sends PERSISTENT RESERVE OUT (SPC-4 6.16) or NVMe's Reservation Register, Acquire and Release (Base
+7.5 to 7.8). An ioctl returns 0, or the target's status if it rejected the command.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ KINDS = {
     "write exclusive, all registrants": 5,
     "exclusive access, all registrants": 6,
 }
-"""enum pr_type: what others may not do, and who is no other."""
+"""enum pr_type: the access that others are denied, and which clients are excepted."""
 
 CONFLICT = "EBADE"
-"""The error of a read or a write that a reservation keeps out (BLK_STS_RESV_CONFLICT)."""
+"""The error of a read or a write that a reservation denies (BLK_STS_RESV_CONFLICT)."""
 
 _IGNORE_KEY = 1
 _WRITES = 1 << 30
@@ -42,15 +42,15 @@ _CONFLICTS = {0x18, 0x83}
 """SCSI's RESERVATION CONFLICT (SAM-5 5.3.1), NVMe's Reservation Conflict (Base 4.2.3.1)."""
 _INVALID_OPCODE = 0x01
 CHECK_CONDITION = 0x02
-"""SCSI's status (SAM-5 5.3.1) where something else is to be told first, such as a unit attention."""
+"""SCSI's status (SAM-5 5.3.1) if the target reports something else first, such as a unit attention."""
 
 
 Request = tuple[int, bytes]
-"""An ioctl: its number, and what it is given."""
+"""An ioctl: its number and its argument."""
 
 
 def register(key: int, *, old: int = 0, ignore: bool = False) -> Request:
-    """IOC_PR_REGISTER: take ``key`` for this client, or give it up (0); ``ignore`` the key that it has."""
+    """IOC_PR_REGISTER: register ``key`` for this client, or unregister (0); ``ignore`` its current key."""
     return _request(200, struct.pack("=QQII", old, key, _IGNORE_KEY if ignore else 0, 0))
 
 
@@ -74,17 +74,17 @@ def preempt(key: int, victim: int, kind: str, *, abort: bool = False) -> Request
 
 
 def clear(key: int) -> Request:
-    """IOC_PR_CLEAR: no reservation and no registration is left."""
+    """IOC_PR_CLEAR: remove the reservation and all registrations."""
     return _request(205, struct.pack("=QII", key, 0, 0))
 
 
 def conflicts(returned: int) -> bool:
-    """Whether the target refused the command because of somebody else's reservation, or for want of a key."""
+    """Return whether the target rejected the command because of a reservation or a missing key."""
     return returned & 0xFF in _CONFLICTS
 
 
 def unknown(returned: int) -> bool:
-    """Whether the target does not know the command (NVMe: Invalid Command Opcode)."""
+    """Return whether the target does not support the command (NVMe: Invalid Command Opcode)."""
     return returned & _STATUS == _INVALID_OPCODE
 
 

@@ -1,4 +1,4 @@
-"""Other users and other processes, as a body needs them; what is started here ends with its case."""
+"""Run parts of a case's body as another user or in another process, which ends with its case."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ __all__ = ["KilledBySignal", "SubprocessCall", "call_in_subprocess", "run_as_use
 
 @contextmanager
 def run_as_user(user: int, group: int, *others: int) -> Iterator[None]:
-    """Be another user, of ``group`` and the ``others``, real and effective, for as long as the body lasts.
+    """Set the real and effective user, ``group`` and supplementary groups ``others`` for the with-block.
 
-    Needs a process that may: root's. Otherwise the case cannot be tried.
+    Skips the case if the process does not run as root.
     """
     if os.geteuid() != 0:
-        skip("the cases do not run as root on this client, so that another user cannot be tried")
-    had = os.getgroups()
+        skip("the cases do not run as root on this client, so they cannot run as another user")
+    groups = os.getgroups()
     os.setgroups(list(others))
     os.setresgid(group, group, 0)
     os.setresuid(user, user, 0)
@@ -34,11 +34,11 @@ def run_as_user(user: int, group: int, *others: int) -> Iterator[None]:
     finally:
         os.setresuid(0, 0, 0)
         os.setresgid(0, 0, 0)
-        os.setgroups(had)
+        os.setgroups(groups)
 
 
 class KilledBySignal(Exception):
-    """The other process was ended by a signal: ``number``."""
+    """The other process was ended by the signal ``number``."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"ended by {signal.Signals(number).name}")
@@ -46,61 +46,61 @@ class KilledBySignal(Exception):
 
 
 class SubprocessCall:
-    """A call that is under way in another process; it dies with this one."""
+    """A running call in another process, which ends with this one."""
 
     def __init__(self, call: Callable[..., Any], arguments: Sequence[Any]) -> None:
-        self._answers, answer = os.pipe()
+        self._result_pipe, pipe = os.pipe()
         parent = os.getpid()
         self.pid = os.fork()
         if self.pid == 0:
             try:
                 init_worker(parent)
-                _answer_for(call, arguments, answer)
+                _send_result(call, arguments, pipe)
             finally:
                 os._exit(0)
-        os.close(answer)
-        self._said = b""
+        os.close(pipe)
+        self._received = b""
 
     def ended(self, *, within: float = 0.0) -> bool:
-        """Whether the call has ended, or does within so many seconds."""
+        """Return whether the call has ended, or ends ``within`` seconds."""
         until = time.monotonic() + within
         while True:
-            ready, _, _ = select.select([self._answers], [], [], max(0.0, until - time.monotonic()))
+            ready, _, _ = select.select([self._result_pipe], [], [], max(0.0, until - time.monotonic()))
             if not ready:
                 return False
-            part = os.read(self._answers, 1 << 16)
-            self._said += part
+            part = os.read(self._result_pipe, 1 << 16)
+            self._received += part
             if not part:
                 return True
 
     def result(self, *, within: float = 10.0) -> Any:  # noqa: ANN401  # what the call returned
-        """Return what the call returned (as JSON has it), or raise the OSError that it raised.
+        """Return the call's result (a JSON value), or raise the OSError that it raised.
 
-        :class:`Signalled` where a signal ended the process; AssertionError where it takes longer.
+        Raises :class:`KilledBySignal` if a signal ended the process, and AssertionError after ``within`` s.
         """
         if not self.ended(within=within):
             self.kill()
             raise AssertionError(f"the call in the other process did not end within {within:g} s")
-        os.close(self._answers)
+        os.close(self._result_pipe)
         _, status = os.waitpid(self.pid, 0)
         if os.WIFSIGNALED(status):
             raise KilledBySignal(os.WTERMSIG(status))
-        said = json.loads(self._said)
-        if "errno" in said:
-            raise OSError(said["errno"], os.strerror(said["errno"]))
-        if "lacks" in said:
-            raise CannotRun(said["lacks"])
-        if "failed" in said:
-            raise AssertionError(f"in the other process: {said['failed']}")
-        if "bug" in said:
-            raise RuntimeError(f"in the other process: {said['bug']}")
-        return said["value"]
+        result = json.loads(self._received)
+        if "errno" in result:
+            raise OSError(result["errno"], os.strerror(result["errno"]))
+        if "skipped" in result:
+            raise CannotRun(result["skipped"])
+        if "failed" in result:
+            raise AssertionError(f"in the other process: {result['failed']}")
+        if "bug" in result:
+            raise RuntimeError(f"in the other process: {result['bug']}")
+        return result["value"]
 
     def kill(self) -> None:
-        """End the other process with all that it holds, and wait until it is gone."""
+        """Kill the other process and wait for its end; its locks and descriptors end with it."""
         os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
-        os.close(self._answers)
+        os.close(self._result_pipe)
 
 
 def call_in_subprocess(call: Callable[..., Any], *arguments: Any, within: float = 10.0) -> Any:  # noqa: ANN401
@@ -108,18 +108,18 @@ def call_in_subprocess(call: Callable[..., Any], *arguments: Any, within: float 
     return SubprocessCall(call, arguments).result(within=within)
 
 
-def _answer_for(call: Callable[..., Any], arguments: Sequence[Any], answer: int) -> None:
-    said: dict[str, Any]
+def _send_result(call: Callable[..., Any], arguments: Sequence[Any], pipe: int) -> None:
+    result: dict[str, Any]
     try:
-        said = {"value": call(*arguments)}
+        result = {"value": call(*arguments)}
     except OSError as error:
-        said = {"errno": error.errno}
-    except CannotRun as lacking:
-        said = {"lacks": str(lacking)}
+        result = {"errno": error.errno}
+    except CannotRun as skipped:
+        result = {"skipped": str(skipped)}
     except AssertionError as error:
-        said = {"failed": str(error)}
-    except Exception as error:  # the one who asked tells the other side
-        said = {"bug": f"{type(error).__name__}: {error}"}
-    data = json.dumps(said).encode()
+        result = {"failed": str(error)}
+    except Exception as error:  # raised in result()
+        result = {"bug": f"{type(error).__name__}: {error}"}
+    data = json.dumps(result).encode()
     while data:
-        data = data[os.write(answer, data) :]
+        data = data[os.write(pipe, data) :]

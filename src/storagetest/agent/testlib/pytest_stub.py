@@ -1,4 +1,4 @@
-"""What a case's module imports as ``pytest`` on a client, where there is none: marks that do nothing."""
+"""The module that a case's module imports as ``pytest`` on a client: marks and fixtures that do nothing."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ __all__ = ["fail", "fixture", "mark", "param", "skip"]
 
 
 class _Mark:
-    """Any mark: called with a function alone it returns it, else it makes a decorator that does."""
+    """Any mark: called with one function it returns the function, else a decorator that does."""
 
     def __getattr__(self, name: str) -> _Mark:
         return self
 
-    def __call__(self, *arguments: Any, **_: Any) -> Any:  # noqa: ANN401  # as pytest's
+    def __call__(self, *arguments: Any, **_: Any) -> Any:  # noqa: ANN401  # as in pytest
         return arguments[0] if len(arguments) == 1 and callable(arguments[0]) else self
 
 
 mark = _Mark()
 
 
-def param(*values: Any, **_: Any) -> tuple[Any, ...]:  # noqa: ANN401  # as pytest's
+def param(*values: Any, **_: Any) -> tuple[Any, ...]:  # noqa: ANN401  # as in pytest
     """Return the values."""
     return values
 
 
-def fixture(*arguments: Any, **_: Any) -> Callable[..., Any]:  # noqa: ANN401  # as pytest's
-    """Return the function: its fixture is for the controller."""
+def fixture(*arguments: Any, **_: Any) -> Callable[..., Any]:  # noqa: ANN401  # as in pytest
+    """Return the function unchanged: fixtures are for the controller."""
     return arguments[0] if arguments else lambda function: function
 
 
 def skip(reason: str = "") -> NoReturn:
-    """End the case as one that cannot be tried here."""
+    """End the case as skipped."""
     raise CannotRun(reason)
 
 

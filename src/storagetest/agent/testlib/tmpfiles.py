@@ -1,4 +1,4 @@
-"""Files as the bodies of cases need them: made in a line, and a clock of the target's that moves on."""
+"""Files for the bodies of cases: create, open and read a file, wait for the target's clock, make data."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 
 __all__ = ["make_file", "open_fd", "pattern_bytes", "read_at", "wait_clock_tick"]
 
-_TICKS = 4.0
-"""Seconds after which a target's clock has moved on: the coarsest time stamps known are two seconds apart."""
+_TICK_TIMEOUT = 4.0
+"""Timeout for a change of the target's clock, in seconds: the coarsest known time stamps have two seconds."""
 
 
 def make_file(path: Path, data: bytes = b"", mode: int | None = None) -> Path:
-    """Make a file that holds ``data``, of exactly that mode where one is given, and return its path."""
+    """Create a file with ``data``, and exactly ``mode`` if it is not None; return its path."""
     descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644 if mode is None else mode)
     try:
         if data:
@@ -29,7 +29,7 @@ def make_file(path: Path, data: bytes = b"", mode: int | None = None) -> Path:
 
 @contextmanager
 def open_fd(path: Path, flags: int = os.O_RDWR, mode: int = 0o644) -> Iterator[int]:
-    """Open a file for the body, and close it."""
+    """Open a file for the with-block, and close it."""
     descriptor = os.open(path, flags, mode)
     try:
         yield descriptor
@@ -43,25 +43,24 @@ def read_at(path: Path, size: int, offset: int = 0) -> bytes:
         return os.pread(descriptor, size, offset)
 
 
-def wait_clock_tick(here: Path) -> int:
-    """Wait until the clock that stamps files has moved on; return its time before, in ns.
+def wait_clock_tick(directory: Path) -> int:
+    """Wait until the target's clock for time stamps has advanced; return its time before, in ns.
 
-    What is stamped from now on has a later time than what was stamped before. AssertionError where the clock
-    stands still.
+    Later time stamps are greater than all earlier ones. Raises AssertionError if the clock does not advance.
     """
-    probe = here / ".tick"
-    before = _stamp(probe)
-    until = time.monotonic() + _TICKS
+    probe = directory / ".tick"
+    before = _new_file_mtime(probe)
+    until = time.monotonic() + _TICK_TIMEOUT
     while time.monotonic() < until:
-        if _stamp(probe) > before:
+        if _new_file_mtime(probe) > before:
             os.unlink(probe)
             return before
         time.sleep(0.002)
-    raise AssertionError(f"the clock that stamps files stood still for {_TICKS:g} s")
+    raise AssertionError(f"the target's clock for time stamps did not advance within {_TICK_TIMEOUT:g} s")
 
 
-def _stamp(probe: Path) -> int:
-    """Make a file anew and return the time that its making gave it."""
+def _new_file_mtime(probe: Path) -> int:
+    """Create the file again and return its modification time in ns."""
     if os.path.lexists(probe):
         os.unlink(probe)
     descriptor = os.open(probe, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
@@ -70,6 +69,6 @@ def _stamp(probe: Path) -> int:
 
 
 def pattern_bytes(size: int) -> bytes:
-    """Return ``size`` bytes of which each 16 say their own offset, so that a shifted block is seen."""
+    """Return ``size`` bytes of which each 16 contain their own offset, so that a shifted block differs."""
     lines = b"".join(b"%015d\n" % offset for offset in range(0, size, 16))
     return lines[:size]

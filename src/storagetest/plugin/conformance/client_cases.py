@@ -207,7 +207,7 @@ def _conclude(item: pytest.Function, answer: ClientCaseResult, attachment: Attac
     if answer.printed:
         item.add_report_section("call", "on client", answer.printed)
     where = f"on {attachment.client.name}, under {attachment.path}"
-    if answer.ended is ClientCaseStatus.LACKS:
+    if answer.ended is ClientCaseStatus.SKIPPED:
         # As pytest's own marks do: the skip is said to be the suite's, not this line's.
         raise pytest.skip.Exception(answer.message, _use_item_location=True)
     if answer.ended is ClientCaseStatus.FAILED:

@@ -71,7 +71,7 @@ class AgentChannel(Channel):
 
     def send(self, data: bytes, limit: float) -> None:  # noqa: ARG002  # the attendant takes it at once
         """See :meth:`Line.send`."""
-        self._order(say=data.decode())
+        self._order(write=data.decode())
 
     def receive(self, limit: float) -> bytes:
         """See :meth:`Line.receive`."""
@@ -225,7 +225,7 @@ class ForkServer:
 
     def terminate(self, pid: int, limit: float) -> None:
         """Send TERM to the agent of that process id. Raises :class:`HostError` if that takes longer."""
-        self.send_line({"term": pid})
+        self.send_line({"terminate": pid})
         with self._told:
             if not self._told.wait_for(lambda: pid in self._terminated, timeout=limit):
                 self.is_silent()
@@ -248,7 +248,7 @@ class ForkServer:
             if self._silent and self._talk is not None:
                 self._talk.abandon()
             with suppress(StoragetestError):
-                self.send_line({"bye": True})
+                self.send_line({"close": True})
             if self._listener is not None:
                 self._listener.join(_PATIENCE)
             self._give_up("it was ended, as its host is closed")
@@ -309,9 +309,9 @@ class ForkServer:
                 errand.take(rest.encode() + b"\n")
             return
         said = _heard(line) or {}
-        if "told" in said:
+        if "terminated" in said:
             with self._told:
-                self._terminated.add(said["told"])
+                self._terminated.add(said["terminated"])
                 self._told.notify_all()
         errand = self._errands.get(said.get("ended", 0))
         if errand is not None:

@@ -139,7 +139,7 @@ def _phase(name: str, said: Mapping[str, Any]) -> PhaseStats:
     began = _number(f"{name}: began", said.get("began", 0.0))
     if numbers["seconds"] > numbers["span"] * 1.000001:
         raise ValueError(f"{name}: {numbers['seconds']} s of {numbers['span']} s were measured")
-    lanes = {lane: _lane(f"{name}: {lane}", found) for lane, found in said["lanes"].items()}
+    lanes = {lane: _lane(f"{name}: {lane}", found) for lane, found in said["operations"].items()}
     if numbers["seconds"] <= 0 or not any(lane.ops for lane in lanes.values()):
         raise ValueError(f"{name}: nothing was done in {numbers['seconds']} s")
     times = None

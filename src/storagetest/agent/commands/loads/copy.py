@@ -1,18 +1,18 @@
 """Copying: one large file, or a tree of small ones, written, copied on the target, read back, deleted.
 
 Four phases, each by all ``processes`` at once, each on files of its own: *write*, *copy* (a read and a write
-for each block, or with ``server`` copy_file_range(2), which NFS 4.2, SMB 3 and some local file systems answer
-without moving the data through the client), *read* (each copy from front to back, compared with what was
-written) and *delete* (sources and copies). An operation is a file; ``blocks`` holds those of ``block_size``
-bytes. With ``large`` there is one file a process, of ``size`` bytes divided among them; else ``files`` files
-of sizes around ``file_size`` (half to one and a half times it), spread over a tree of ``width`` directories
-on each of ``depth`` levels.
+for each block, or with ``server`` copy_file_range(2), which NFS 4.2, SMB 3 and some local file systems
+perform without moving the data through the client), *read* (each copy sequentially, compared with the written
+data) and *delete* (sources and copies). The operation log ``files`` counts files; ``blocks`` counts blocks of
+``block_size`` bytes. With ``large`` each process has one file, and all together have ``size`` bytes; else
+there are ``files`` files of sizes around ``file_size`` (half to one and a half times it), spread over a tree
+of ``width`` directories on each of ``depth`` levels.
 
-With ``seconds`` no phase takes longer: a large file then ends where *write* came to, and only files that were
-written are copied, and only those copied are read. ``sync``: fsync before a file is closed. Before they are
-read the copies leave the client's cache, as far as posix_fadvise(2) can do that.
+``seconds`` limits each phase: a large file then ends where *write* stopped, only written files are copied,
+and only copied files are read. ``sync``: fsync before a file is closed. Before the copies are read, they are
+dropped from the client's cache, as far as posix_fadvise(2) does that.
 
-Data that differs is no error but a finding: ``differs`` says where.
+Data that differs is not an error; ``differs`` in the result lists its locations.
 
 Request: ``path``, ``processes``, all of the above, ``seed``.
 """
@@ -33,34 +33,34 @@ __all__ = ["run"]
 _FOREVER = 1 << 62
 
 
-def run(request: dict[str, Any], job: CommandContext) -> dict[str, Any]:
+def run(request: dict[str, Any], context: CommandContext) -> dict[str, Any]:
     """Run the four phases; see the module."""
-    root = job.remove_at_end(os.path.join(os.fsencode(request["path"]), b"storagetest-copy"))
-    crew = job.start_workers(request["processes"], lambda index: _Worker(request, root, index))
-    crew.call("begin", only=0)
-    crew.call("plant")
+    root = context.remove_at_end(os.path.join(os.fsencode(request["path"]), b"storagetest-copy"))
+    workers = context.start_workers(request["processes"], lambda index: _CopyWorker(request, root, index))
+    workers.call("setup", only=0)
+    workers.call("setup_tree")
     limit = None if request["seconds"] is None else int(request["seconds"] * 1e9)
     for name in ("write", "copy", "read", "delete"):
         if name == "read":
-            crew.call("forget")
-        job.phase(name, name, limit)
-    return job.result(differs=[place for worker in crew.call("findings") for place in worker])
+            workers.call("drop_pages")
+        context.phase(name, name, limit)
+    return context.result(differs=[location for found in workers.call("mismatches") for location in found])
 
 
-class _Worker:
-    """One process: ``plan`` is (name, size, seed) of its files; the lists are what came to be of them."""
+class _CopyWorker:
+    """One process: the sizes and names of its files, and (name, bytes) of what it has written and copied."""
 
     def __init__(self, request: dict[str, Any], root: bytes, index: int) -> None:
         self.request, self.root = request, root
-        self.mine = b"%s/p%d" % (root, index)
-        self.sources, self.copies = self.mine + b"/a", self.mine + b"/b"
+        self.directory = b"%s/p%d" % (root, index)
+        self.sources, self.copies = self.directory + b"/a", self.directory + b"/b"
         self.block = request["block_size"]
         self.pool = fsutil.RandomDataPool(request["seed"] * 4096 + index, max(1 << 20, self.block))
         self.random = Random(request["seed"] * 4096 + index)  # noqa: S311  # sizes, not a secret
         self.sizes = self._sizes(index)
         self.written: list[tuple[bytes, int]] = []
         self.copied: list[tuple[bytes, int]] = []
-        self.found: list[str] = []
+        self.differs: list[str] = []
 
     def _sizes(self, index: int) -> list[int]:
         processes, mean = self.request["processes"], self.request["file_size"]
@@ -69,12 +69,12 @@ class _Worker:
         count = self.request["files"] // processes + (index < self.request["files"] % processes)
         return [self.random.randint(mean // 2, mean + mean // 2) for _ in range(count)]
 
-    def begin(self) -> None:
+    def setup(self) -> None:
         fsutil.remove(self.root)
         os.mkdir(self.root)
 
-    def plant(self) -> None:
-        os.mkdir(self.mine)
+    def setup_tree(self) -> None:
+        os.mkdir(self.directory)
         depth = 0 if self.request["large"] else self.request["depth"]
         for top in (self.sources, self.copies):
             fsutil.make_tree(top, depth, self.request["width"])
@@ -84,99 +84,102 @@ class _Worker:
         ]
         self.names = [b"%b/%d" % (tree[number % len(tree)], number) for number in range(len(self.sizes))]
 
-    def forget(self) -> None:
-        """Let the copies leave the client's cache."""
+    def drop_pages(self) -> None:
+        """Drop the copies from the client's page cache."""
         for name, _ in self.copied:
             descriptor = os.open(self.copies + name, os.O_RDWR)
             fsutil.evict_page_cache(descriptor)
             os.close(descriptor)
 
-    def findings(self) -> list[str]:
-        return self.found
+    def mismatches(self) -> list[str]:
+        return self.differs
 
-    def write(self, gate: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
-        whole, blocks = OpLog(sized=True), OpLog(sized=True)
-        gate.wait()
-        end = gate.began + (limit or _FOREVER)
+    def write(self, barrier: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
+        files, blocks = OpLog(sized=True), OpLog(sized=True)
+        barrier.wait()
+        end = barrier.began + (limit or _FOREVER)
         for number, size in enumerate(self.sizes):
             began = time = now()
             descriptor = os.open(
                 self.sources + self.names[number], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644
             )
-            place = 0
-            while place < size and time < end:
-                data = self._data(number, place, min(self.block, size - place))
+            offset = 0
+            while offset < size and time < end:
+                data = self._data(number, offset, min(self.block, size - offset))
                 fsutil.write_all(descriptor, data)
-                place += len(data)
+                offset += len(data)
                 time = blocks.add(time, len(data))
             self._close(descriptor)
-            time = whole.add(began, place)
-            self.written.append((self.names[number], place))
+            time = files.add(began, offset)
+            self.written.append((self.names[number], offset))
             if time >= end:
                 break
-        return {"files": whole, "blocks": blocks}
+        return {"files": files, "blocks": blocks}
 
-    def copy(self, gate: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
-        whole, blocks = OpLog(sized=True), OpLog(sized=True)
-        gate.wait()
-        end = gate.began + (limit or _FOREVER)
+    def copy(self, barrier: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
+        files, blocks = OpLog(sized=True), OpLog(sized=True)
+        barrier.wait()
+        end = barrier.began + (limit or _FOREVER)
         move = _by_server if self.request["server"] else _by_client
         for name, size in self.written:
             began = time = now()
             source = os.open(self.sources + name, os.O_RDONLY)
             target = os.open(self.copies + name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-            place = 0
-            while place < size and time < end:
-                part = move(source, target, min(self.block, size - place))
+            offset = 0
+            while offset < size and time < end:
+                part = move(source, target, min(self.block, size - offset))
                 if not part:
-                    raise OSError(5, f"ends after {place} of {size} bytes", self.sources + name)
-                place += part
+                    raise OSError(5, f"ends after {offset} of {size} bytes", self.sources + name)
+                offset += part
                 time = blocks.add(time, part)
             os.close(source)
             self._close(target)
-            time = whole.add(began, place)
-            self.copied.append((name, place))
+            time = files.add(began, offset)
+            self.copied.append((name, offset))
             if time >= end:
                 break
-        return {"files": whole, "blocks": blocks}
+        return {"files": files, "blocks": blocks}
 
-    def read(self, gate: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
-        whole, blocks = OpLog(sized=True), OpLog(sized=True)
-        gate.wait()
-        end = gate.began + (limit or _FOREVER)
+    def read(self, barrier: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
+        files, blocks = OpLog(sized=True), OpLog(sized=True)
+        barrier.wait()
+        end = barrier.began + (limit or _FOREVER)
         for number, (name, size) in enumerate(self.copied):
             began = time = now()
             descriptor = os.open(self.copies + name, os.O_RDONLY)
-            place = 0
-            while place < size and time < end:
-                data = os.read(descriptor, min(self.block, size - place))
-                if data != self._data(number, place, min(self.block, size - place))[: len(data)] or not data:
-                    self.found.append(f"{os.fsdecode(self.copies + name)} at byte {place}")
+            offset = 0
+            while offset < size and time < end:
+                data = os.read(descriptor, min(self.block, size - offset))
+                if (
+                    data != self._data(number, offset, min(self.block, size - offset))[: len(data)]
+                    or not data
+                ):
+                    self.differs.append(f"{os.fsdecode(self.copies + name)} at byte {offset}")
                     break
-                place += len(data)
+                offset += len(data)
                 time = blocks.add(time, len(data))
             os.close(descriptor)
-            time = whole.add(began, place)
+            time = files.add(began, offset)
             if time >= end:
                 break
-        return {"files": whole, "blocks": blocks}
+        return {"files": files, "blocks": blocks}
 
-    def delete(self, gate: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
-        lane = OpLog()
-        gate.wait()
-        end = gate.began + (limit or _FOREVER)
-        doomed = [self.sources + name for name, _ in self.written] + [
+    def delete(self, barrier: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
+        op_log = OpLog()
+        barrier.wait()
+        end = barrier.began + (limit or _FOREVER)
+        paths = [self.sources + name for name, _ in self.written] + [
             self.copies + name for name, _ in self.copied
         ]
-        for path in doomed:
+        for path in paths:
             began = now()
             os.unlink(path)
-            if lane.add(began) >= end:
+            if op_log.add(began) >= end:
                 break
-        return {"files": lane}
+        return {"files": op_log}
 
-    def _data(self, number: int, place: int, size: int) -> memoryview:
-        return self.pool.at(number * 104_729 + place, size)
+    def _data(self, number: int, offset: int, size: int) -> memoryview:
+        return self.pool.at(number * 104_729 + offset, size)
 
     def _close(self, descriptor: int) -> None:
         if self.request["sync"]:

@@ -1,6 +1,6 @@
-"""Writes a file, or the start of a device, with incompressible data, so that no hole is measured later.
+"""Write incompressible data to a file, or to the start of a device, so that later phases measure no holes.
 
-Request: ``path`` (of the file or device), ``size`` (bytes), ``make`` (whether the file may be made),
+Request: ``path`` (of the file or device), ``size`` (bytes), ``make`` (whether the file may be created),
 ``seed``.
 """
 
@@ -17,14 +17,14 @@ __all__ = ["run"]
 _FILL = 1 << 20
 
 
-def run(request: dict[str, Any], job: CommandContext) -> dict[str, Any]:
-    """Write it; see the module."""
-    with job.start_workers(1, lambda _: _Filler(request)) as crew:
-        return {"size": crew.call("fill")[0]}
+def run(request: dict[str, Any], context: CommandContext) -> dict[str, Any]:
+    """Write the data; see the module."""
+    with context.start_workers(1, lambda _: _FileFiller(request)) as workers:
+        return {"size": workers.call("fill")[0]}
 
 
-class _Filler:
-    """The one worker."""
+class _FileFiller:
+    """The worker process that writes the data."""
 
     def __init__(self, request: dict[str, Any]) -> None:
         self.request = request
@@ -34,8 +34,8 @@ class _Filler:
         pool = fsutil.RandomDataPool(request["seed"], _FILL)
         flags = os.O_WRONLY | (os.O_CREAT if request["make"] else 0)
         descriptor = os.open(os.fsencode(request["path"]), flags, 0o600)
-        for place in range(0, size, _FILL):
-            fsutil.write_all(descriptor, pool.take(min(_FILL, size - place)))
+        for offset in range(0, size, _FILL):
+            fsutil.write_all(descriptor, pool.take(min(_FILL, size - offset)))
         fsutil.evict_page_cache(descriptor)
         os.close(descriptor)
         return int(size)

@@ -1,14 +1,14 @@
 """Metadata operations, one kind after another, by many processes in private or shared directories.
 
-Each kind is a phase: all processes begin together and each works through its own names until these, or the
-phase's ``seconds``, are at an end. Making (mkdir, create, link, symlink) and taking away (rmdir, unlink) is
-done once a name; the others (open, stat, readdir, setattr, xattr, rename) go round and round. What the time
-did not suffice to create, no later phase touches. What a phase leaves that the next should not find (links,
-for one) is removed in between, uncounted.
+Each kind is a phase: all processes start together, and each processes its own names until the names are used
+up or ``seconds`` are over. Each name is created (mkdir, create, link, symlink) and removed (rmdir, unlink)
+once; the other operations (open, stat, readdir, setattr, xattr, rename) are repeated on the same names. Later
+phases use only the files that were created in time. Results of a phase that the next one must not find (for
+example links) are removed between the phases, untimed.
 
-Names are bytes without a slash, and a worker changes into each directory before its names are used: the
-kernel looks up one component, and Python has nothing to encode. So what is timed is the system call and
-little else.
+Names are bytes without a slash, and a worker changes into each directory before it uses the names there.
+Therefore the kernel looks up one component, Python has nothing to encode, and the measured time is mostly the
+system call.
 
 Request: ``path``, ``operations`` (names, in any order), ``processes``, ``files`` (all together), ``shared``,
 ``depth``, ``width``, ``file_size``, ``cold``, ``seconds`` (a phase; null: no limit), ``seed``.
@@ -24,7 +24,7 @@ from typing import Any
 
 from storagetest.agent import fsutil
 from storagetest.agent.command_context import CommandContext
-from storagetest.agent.fast_stat import PLACE, stat
+from storagetest.agent.fast_stat import STAT_BUFFER, stat
 from storagetest.agent.op_log import BackToBackOpLog, OpLog, now
 from storagetest.agent.worker_pool import CommandError, PhaseBarrier
 
@@ -44,31 +44,33 @@ Names = Sequence[Any]
 Loop = Callable[[Names, Callable[[int], None], int], bool]
 
 
-def run(request: dict[str, Any], job: CommandContext) -> dict[str, Any]:
-    """Run the phases asked for, in :data:`ORDER`; see the module."""
-    asked = set(request["operations"])
-    root = job.remove_at_end(os.path.join(os.fsencode(request["path"]), b"storagetest-metadata"))
-    crew = job.start_workers(request["processes"], lambda index: _Worker(request, root, index))
-    crew.call("begin", only=0)
-    crew.call("plant")
-    lacking: dict[str, str] = crew.call("probe", sorted(asked & {"xattr", "link", "symlink"}), only=0)[0]
-    needed = asked | {"create"} | ({"mkdir"} if "rmdir" in asked else set())
+def run(request: dict[str, Any], context: CommandContext) -> dict[str, Any]:
+    """Run the requested phases, in :data:`ORDER`; see the module."""
+    requested = set(request["operations"])
+    root = context.remove_at_end(os.path.join(os.fsencode(request["path"]), b"storagetest-metadata"))
+    workers = context.start_workers(request["processes"], lambda index: _MetadataWorker(request, root, index))
+    workers.call("setup", only=0)
+    workers.call("setup_tree")
+    unsupported: dict[str, str] = workers.call(
+        "probe", sorted(requested & {"xattr", "link", "symlink"}), only=0
+    )[0]
+    needed = requested | {"create"} | ({"mkdir"} if "rmdir" in requested else set())
     limit = None if request["seconds"] is None else int(request["seconds"] * 1e9)
-    made = 0
+    created = 0
     for name in ORDER:
-        if name not in needed or name in lacking:
+        if name not in needed or name in unsupported:
             continue
         if request["cold"] and name in _READS:
-            crew.call("drop_caches", only=0)
-        report = job.phase(name, name, limit)
+            workers.call("drop_caches", only=0)
+        report = context.phase(name, name, limit)
         if name == "create":
-            made = report["lanes"]["create"]["total"]
-        crew.call("tidy", name)
-    return job.result(not_offered=lacking, files=made)
+            created = report["operations"]["create"]["total"]
+        workers.call("clean_up", name)
+    return context.result(not_offered=unsupported, files=created)
 
 
-class _Worker:
-    """One process: its directories, and the names of what it has there."""
+class _MetadataWorker:
+    """One process: its directories, and the names of the entries that it has created there."""
 
     def __init__(self, request: dict[str, Any], root: bytes, index: int) -> None:
         self.root, self.index = root, index
@@ -82,47 +84,47 @@ class _Worker:
         counts = [share // len(self.leaves)] * len(self.leaves)
         for number in range(share % len(self.leaves)):
             counts[number] += 1
-        self.planned = counts
-        self.made: list[list[bytes]] = [[] for _ in counts]
+        self.planned_counts = counts
+        self.created: list[list[bytes]] = [[] for _ in counts]
         size = request["file_size"]
         self.data = bytes(fsutil.RandomDataPool(request["seed"] + index, max(1, size)).take(size))
-        self.undo: Callable[[], None] = _nothing
+        self.cleanup: Callable[[], None] = _nothing
 
-    # What is not timed
+    # Not timed
 
-    def begin(self) -> None:
-        """Make what all share; what an agent that was killed left is removed first."""
+    def setup(self) -> None:
+        """Create the root and the shared tree; first remove what a killed agent has left there."""
         fsutil.remove(self.root)
         os.mkdir(self.root)
         if self.shared:
             fsutil.make_tree(self.top, self.depth, self.width)
 
-    def plant(self) -> None:
-        """Make the directories of one's own."""
+    def setup_tree(self) -> None:
+        """Create this worker's own tree."""
         if not self.shared:
             fsutil.make_tree(self.top, self.depth, self.width)
 
     def probe(self, names: list[str]) -> dict[str, str]:
-        """Return, of ``names``, those that the target has not got, and what it says to them."""
-        place = b"%s/probe" % self.root
-        os.close(os.open(place, os.O_CREAT | os.O_WRONLY, 0o644))
+        """Return those of ``names`` that the target does not support, with the error text of each."""
+        path = b"%s/probe" % self.root
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o644))
         trials: dict[str, Callable[[], None]] = {
-            "xattr": lambda: os.setxattr(place, _ATTRIBUTE, bytes(_VALUE)),
-            "link": lambda: os.link(place, place + b".l"),
-            "symlink": lambda: os.symlink(b"probe", place + b".l"),
+            "xattr": lambda: os.setxattr(path, _ATTRIBUTE, bytes(_VALUE)),
+            "link": lambda: os.link(path, path + b".l"),
+            "symlink": lambda: os.symlink(b"probe", path + b".l"),
         }
-        lacking = {}
+        unsupported = {}
         for name in names:
             try:
                 trials[name]()
             except OSError as error:
                 if error.errno not in _UNSUPPORTED:
                     raise
-                lacking[name] = error.strerror or str(error)
+                unsupported[name] = error.strerror or str(error)
             with suppress(FileNotFoundError):
-                os.unlink(place + b".l")
-        os.unlink(place)
-        return lacking
+                os.unlink(path + b".l")
+        os.unlink(path)
+        return unsupported
 
     def drop_caches(self) -> None:
         try:
@@ -130,40 +132,40 @@ class _Worker:
         except PermissionError:
             raise CommandError("request", "only root can drop the client's caches: cold needs root") from None
 
-    def tidy(self, name: str) -> None:  # noqa: ARG002  # every phase notes itself what it leaves
-        self.undo()
-        self.undo = _nothing
+    def clean_up(self, name: str) -> None:  # noqa: ARG002  # every phase sets its own ``cleanup``
+        self.cleanup()
+        self.cleanup = _nothing
 
-    # The phases. Each: prepare, wait at the gate, loop.
+    # The phases. Each prepares, waits at the barrier, and loops.
 
-    def mkdir(self, gate: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
+    def mkdir(self, barrier: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
         names = self._fresh(b"d")
-        chain = self._rounds(gate, limit, names, _mkdir)
-        self.directories = _done(names, chain)
-        return {"mkdir": chain}
+        op_log = self._run_loop(barrier, limit, names, _mkdir)
+        self.directories = _processed(names, op_log)
+        return {"mkdir": op_log}
 
-    def rmdir(self, gate: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
-        chain = self._rounds(gate, limit, self.directories, _rmdir)
-        left = _rest(self.directories, chain)
-        self.undo = lambda: self._each(left, os.rmdir)
-        return {"rmdir": chain}
+    def rmdir(self, barrier: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
+        op_log = self._run_loop(barrier, limit, self.directories, _rmdir)
+        left = _remaining(self.directories, op_log)
+        self.cleanup = lambda: self._for_each_name(left, os.rmdir)
+        return {"rmdir": op_log}
 
-    def create(self, gate: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
+    def create(self, barrier: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
         names = self._fresh(b"f")
-        chain = self._rounds(gate, limit, names, _creating(self.data) if self.data else _create)
-        self.made = _done(names, chain)
-        return {"create": chain}
+        op_log = self._run_loop(barrier, limit, names, _create_with_data(self.data) if self.data else _create)
+        self.created = _processed(names, op_log)
+        return {"create": op_log}
 
-    def open(self, gate: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
-        return {"open": self._rounds(gate, limit, self.made, _open, again=not self.cold)}
+    def open(self, barrier: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
+        return {"open": self._run_loop(barrier, limit, self.created, _open, repeat=not self.cold)}
 
-    def stat(self, gate: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
-        return {"stat": self._rounds(gate, limit, self.made, _stat, again=not self.cold)}
+    def stat(self, barrier: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
+        return {"stat": self._run_loop(barrier, limit, self.created, _stat, repeat=not self.cold)}
 
-    def readdir(self, gate: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
+    def readdir(self, barrier: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
         listed = OpLog(sized=True)
-        gate.wait()
-        end = gate.began + (limit or _FOREVER)
+        barrier.wait()
+        end = barrier.began + (limit or _FOREVER)
         began = now()
         while began < end:
             for leaf in self.leaves:
@@ -175,82 +177,85 @@ class _Worker:
                 break
         return {"readdir": listed}
 
-    def setattr(self, gate: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
-        return {"setattr": self._rounds(gate, limit, self.made, _setattr, again=True)}
+    def setattr(self, barrier: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
+        return {"setattr": self._run_loop(barrier, limit, self.created, _setattr, repeat=True)}
 
-    def xattr(self, gate: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
-        return {"xattr": self._rounds(gate, limit, self.made, _xattr, again=True)}
+    def xattr(self, barrier: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
+        return {"xattr": self._run_loop(barrier, limit, self.created, _xattr, repeat=True)}
 
-    def rename(self, gate: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
-        there = [[(name, b"r" + name) for name in names] for names in self.made]
-        back = [[(new, old) for old, new in names] for names in there]
-        chain = self._rounds(gate, limit, there, _rename, again=True, odd=back)
-        rounds, rest = divmod(chain.count, max(1, sum(map(len, self.made))))
-        moved = list(_first(there, rest)) if rounds % 2 == 0 else list(_after(there, rest))
-        self.undo = lambda: self._each(moved, lambda pair: os.rename(pair[1], pair[0]))
-        return {"rename": chain}
+    def rename(self, barrier: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
+        forward = [[(name, b"r" + name) for name in names] for names in self.created]
+        back = [[(new, old) for old, new in names] for names in forward]
+        op_log = self._run_loop(barrier, limit, forward, _rename, repeat=True, odd_names=back)
+        rounds, rest = divmod(op_log.count, max(1, sum(map(len, self.created))))
+        moved = list(_first(forward, rest)) if rounds % 2 == 0 else list(_after(forward, rest))
+        self.cleanup = lambda: self._for_each_name(moved, lambda pair: os.rename(pair[1], pair[0]))
+        return {"rename": op_log}
 
-    def link(self, gate: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
-        names = [[(name, b"l" + name) for name in names] for names in self.made]
-        return {"link": self._making(gate, limit, names, _link, lambda pair: os.unlink(pair[1]))}
+    def link(self, barrier: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
+        names = [[(name, b"l" + name) for name in names] for names in self.created]
+        return {"link": self._create_and_undo(barrier, limit, names, _link, lambda pair: os.unlink(pair[1]))}
 
-    def symlink(self, gate: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
-        return {"symlink": self._making(gate, limit, self._fresh(b"s"), _symlink, os.unlink)}
+    def symlink(self, barrier: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
+        return {"symlink": self._create_and_undo(barrier, limit, self._fresh(b"s"), _symlink, os.unlink)}
 
-    def unlink(self, gate: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
-        return {"unlink": self._rounds(gate, limit, self.made, _unlink)}
+    def unlink(self, barrier: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
+        return {"unlink": self._run_loop(barrier, limit, self.created, _unlink)}
 
-    # How they loop
+    # The loops' callers
 
     def _fresh(self, letter: bytes) -> list[list[bytes]]:
-        return [[b"%b%d.%d" % (letter, self.index, each) for each in range(count)] for count in self.planned]
+        return [
+            [b"%b%d.%d" % (letter, self.index, each) for each in range(count)]
+            for count in self.planned_counts
+        ]
 
-    def _rounds(
+    def _run_loop(
         self,
-        gate: PhaseBarrier,
+        barrier: PhaseBarrier,
         limit: int | None,
         names: Sequence[Names],
         loop: Loop,
         *,
-        again: bool = False,
-        odd: Sequence[Names] | None = None,
+        repeat: bool = False,
+        odd_names: Sequence[Names] | None = None,
     ) -> BackToBackOpLog:
-        """Do ``loop`` on the names of each directory, once or ``again`` and again.
+        """Run ``loop`` on the names of each directory, once, or with ``repeat`` until the time is over.
 
-        ``odd`` are the names for every other time.
+        ``odd_names`` are the names for every second round.
         """
-        chain = BackToBackOpLog()
-        both = (names, odd or names)
-        turn = 0
-        gate.wait()
-        end = gate.began + (limit or _FOREVER)
+        op_log = BackToBackOpLog()
+        by_round = (names, odd_names or names)
+        number = 0
+        barrier.wait()
+        end = barrier.began + (limit or _FOREVER)
         while True:
-            for leaf, batch in enumerate(both[turn % 2]):
+            for leaf, batch in enumerate(by_round[number % 2]):
                 os.chdir(self.leaves[leaf])
-                if batch and not loop(batch, chain.segment().append, end):
-                    return chain
-            turn += 1
-            if not again or limit is None or not chain.count:
-                return chain
+                if batch and not loop(batch, op_log.segment().append, end):
+                    return op_log
+            number += 1
+            if not repeat or limit is None or not op_log.count:
+                return op_log
 
-    def _making(
+    def _create_and_undo(
         self,
-        gate: PhaseBarrier,
+        barrier: PhaseBarrier,
         limit: int | None,
         names: Sequence[Names],
         loop: Loop,
-        take_away: Callable[[Any], None],
+        remove: Callable[[Any], None],
     ) -> BackToBackOpLog:
-        chain = self._rounds(gate, limit, names, loop)
-        made = list(_first(names, chain.count))
-        self.undo = lambda: self._each(made, take_away)
-        return chain
+        op_log = self._run_loop(barrier, limit, names, loop)
+        created = list(_first(names, op_log.count))
+        self.cleanup = lambda: self._for_each_name(created, remove)
+        return op_log
 
-    def _each(self, names: Sequence[Names], what: Callable[[Any], None]) -> None:
+    def _for_each_name(self, names: Sequence[Names], action: Callable[[Any], None]) -> None:
         for leaf, batch in enumerate(names):
             os.chdir(self.leaves[leaf])
             for name in batch:
-                what(name)
+                action(name)
 
 
 def _nothing() -> None:
@@ -258,28 +263,28 @@ def _nothing() -> None:
 
 
 def _first(names: Sequence[Names], count: int) -> list[Names]:
-    """Return the first ``count`` names, by directory, as the phases go through them."""
-    found = []
+    """Return the first ``count`` names, by directory, in the order of the phases."""
+    result = []
     for batch in names:
-        found.append(batch[:count])
-        count -= len(found[-1])
-    return found
+        result.append(batch[:count])
+        count -= len(result[-1])
+    return result
 
 
 def _after(names: Sequence[Names], count: int) -> list[Names]:
-    """Return what :func:`_first` leaves."""
+    """Return the names that :func:`_first` does not return."""
     return [batch[len(first) :] for batch, first in zip(names, _first(names, count))]
 
 
-def _done(names: list[list[bytes]], chain: BackToBackOpLog) -> list[list[bytes]]:
-    return [list(batch) for batch in _first(names, chain.count)]
+def _processed(names: list[list[bytes]], op_log: BackToBackOpLog) -> list[list[bytes]]:
+    return [list(batch) for batch in _first(names, op_log.count)]
 
 
-def _rest(names: list[list[bytes]], chain: BackToBackOpLog) -> list[Names]:
-    return _after(names, chain.count)
+def _remaining(names: list[list[bytes]], op_log: BackToBackOpLog) -> list[Names]:
+    return _after(names, op_log.count)
 
 
-# The loops: one a kind, because a call through another function costs as much as some system calls. Each
+# The loops: one per kind, because a call through another function costs as much as some system calls. Each
 # returns whether there is time left.
 
 
@@ -313,7 +318,7 @@ def _create(names: Names, stamp: Callable[[int], None], end: int) -> bool:
     return True
 
 
-def _creating(data: bytes) -> Loop:
+def _create_with_data(data: bytes) -> Loop:
     """Return the loop that writes ``data`` into each new file."""
 
     def create(names: Names, stamp: Callable[[int], None], end: int) -> bool:
@@ -340,9 +345,9 @@ def _open(names: Names, stamp: Callable[[int], None], end: int) -> bool:
 
 
 def _stat(names: Names, stamp: Callable[[int], None], end: int) -> bool:
-    call, place = stat, PLACE
+    call, buffer = stat, STAT_BUFFER
     for name in names:
-        if call(name, place):
+        if call(name, buffer):
             os.stat(name)  # raises why
         stamp(time := now())
         if time >= end:
@@ -351,9 +356,9 @@ def _stat(names: Names, stamp: Callable[[int], None], end: int) -> bool:
 
 
 def _setattr(names: Names, stamp: Callable[[int], None], end: int) -> bool:
-    utime, mark = os.utime, now()  # another time in every round, or there were nothing to set
+    utime, changed = os.utime, now()  # a different value in each round; an equal one would change nothing
     for name in names:
-        utime(name, ns=(mark, mark))
+        utime(name, ns=(changed, changed))
         stamp(time := now())
         if time >= end:
             return False

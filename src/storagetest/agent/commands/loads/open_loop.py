@@ -1,17 +1,17 @@
-"""Requests that come when they come: a given rate of random reads and writes, an open loop.
+"""Open loop: random reads and writes at a given rate, independent of how fast the target completes them.
 
-A closed loop waits for an answer before it asks again, so a target that stalls is asked less, and the stall
-is counted once. Here the moments at which requests are due are drawn before anything begins, and whichever
-worker is free takes the next. *Service time* is from when a request was made; *response time* from when it
-was due: so what queues up behind a stall is charged to it (no coordinated omission).
+A closed loop waits for a result before the next request: a stalled target gets fewer requests, and the stall
+is counted once. Here the due times of all requests are computed before the start, and the next free worker
+takes the next request. *Service time* is measured from the start of the request, *response time* from its due
+time. So requests that wait behind a stall have its time in their latencies (no coordinated omission).
 
-The plan: ``rate`` times ``seconds`` requests. ``poisson``: at independent random moments, which is what a
-Poisson process is once the number of its events is known; ``linear``: evenly spaced. It is an array of
-nanoseconds in a file in memory that all workers read through one open file description, whose position the
-kernel moves for each read: so a request is taken once, without a lock of ours.
+The plan has ``rate`` times ``seconds`` requests. ``poisson``: at independent random times, which is a Poisson
+process with a known number of events; ``linear``: evenly spaced. It is an array of nanoseconds in a file in
+memory that all workers read through one open file description. The kernel moves its position for each read,
+so each request is taken once, without a lock.
 
-A request that could not be begun by ``seconds`` and a tenth of it (at least a second) is not made any more:
-the rate was not reached, and the report says how many there were.
+A request that has not started ``seconds`` / 10 (at least a second) after ``seconds`` is not made: the rate
+was not reached. The result has the number of requests that were made.
 
 Request: ``path`` (of the file or device), ``workers``, ``block``, ``size`` (bytes used), ``rate`` (a second),
 ``seconds``, ``process``, ``read_percent``, ``direct`` (O_DIRECT), ``seed``.
@@ -33,21 +33,21 @@ from storagetest.agent.worker_pool import CommandError, PhaseBarrier
 __all__ = ["plan", "run"]
 
 _DUE = 8
-"""Bytes of a moment in the plan."""
+"""Bytes of one due time in the plan."""
 
 
-def run(request: dict[str, Any], job: CommandContext) -> dict[str, Any]:
+def run(request: dict[str, Any], context: CommandContext) -> dict[str, Any]:
     """Make the requests; see the module."""
-    moments = plan(request["rate"], request["seconds"], request["process"], request["seed"])
+    due_times = plan(request["rate"], request["seconds"], request["process"], request["seed"])
     memory = os.memfd_create("storagetest-plan")
-    fsutil.write_all(memory, memoryview(moments).cast("B"))
-    # Opened by a name, reads move the position one after another; through memfd_create's own descriptor they
-    # do not lock it (no FMODE_ATOMIC_POS), and two workers now and then took one request.
+    fsutil.write_all(memory, memoryview(due_times).cast("B"))
+    # Reads through a descriptor opened by name lock the file position; reads through memfd_create's own do
+    # not (no FMODE_ATOMIC_POS), and two workers sometimes took the same request.
     tickets = os.open(f"/proc/self/fd/{memory}", os.O_RDONLY)
-    crew = job.start_workers(request["workers"], lambda index: _Worker(request, index, tickets))
-    crew.call("open")
-    job.phase("requests", "work", to_the_last=True)
-    return job.result(planned=len(moments), workers=crew.call("story"))
+    workers = context.start_workers(request["workers"], lambda index: _RequestWorker(request, index, tickets))
+    workers.call("open")
+    context.phase("requests", "work", until_last_end=True)
+    return context.result(planned=len(due_times), workers=workers.call("summary"))
 
 
 def plan(rate: float, seconds: float, process: str, seed: int) -> array[int]:
@@ -56,13 +56,13 @@ def plan(rate: float, seconds: float, process: str, seed: int) -> array[int]:
     if process == "linear":
         return array("q", (int(number / rate * 1e9) for number in range(count)))
     if process != "poisson":
-        raise CommandError("request", f"no process is called {process!r}")
+        raise CommandError("request", f"process {process!r} does not exist; use poisson or linear")
     drawn = random.Random(seed)  # noqa: S311  # repeatable on purpose
     return array("q", sorted(int(drawn.random() * seconds * 1e9) for _ in range(count)))
 
 
-class _Worker:
-    """One of those who take requests."""
+class _RequestWorker:
+    """A process that takes requests from the plan."""
 
     def __init__(self, request: dict[str, Any], index: int, tickets: int) -> None:
         self.path, self.tickets = os.fsencode(request["path"]), tickets
@@ -80,11 +80,11 @@ class _Worker:
         self.buffer = fsutil.aligned(self.block)
         self.buffer[:] = os.urandom(self.block)
 
-    def work(self, gate: PhaseBarrier) -> dict[str, OpLog]:
-        """Take requests until there are none."""
-        here, service, response = [memoryview(self.buffer)], self.service, self.response
+    def work(self, barrier: PhaseBarrier) -> dict[str, OpLog]:
+        """Make requests until the plan is at its end or the time is over."""
+        buffers, service, response = [memoryview(self.buffer)], self.service, self.response
         block, blocks, draw = self.block, self.blocks, self.random.random
-        start = gate.wait()
+        start = barrier.wait()
         over = start + self.limit
         while len(ticket := os.read(self.tickets, _DUE)) == _DUE:
             due = start + int.from_bytes(ticket, "little")
@@ -94,20 +94,20 @@ class _Worker:
             began = now()
             if began >= over:
                 break
-            place = int(draw() * blocks) * block
+            offset = int(draw() * blocks) * block
             if draw() < self.read_share:
-                done = os.preadv(self.descriptor, here, place)
+                done = os.preadv(self.descriptor, buffers, offset)
             else:
                 self.buffer[:8] = began.to_bytes(8, "little")
-                done = os.pwritev(self.descriptor, here, place)
+                done = os.pwritev(self.descriptor, buffers, offset)
             if done != block:
-                raise OSError(5, f"no whole block at {place}", self.path)
+                raise OSError(5, f"no whole block at {offset}", self.path)
             end = service.add(began, block)
             response.ends.append(end)
             response.latencies.append(end - due)
             self.last = began - start
         return {"service": service, "response": response}
 
-    def story(self) -> dict[str, Any]:
-        """Return how many requests it made, and when it began its last, in seconds after the start."""
+    def summary(self) -> dict[str, Any]:
+        """Return the number of requests, and the start of the last one in seconds after the common start."""
         return {"made": len(self.response.ends), "last": self.last * 1e-9}

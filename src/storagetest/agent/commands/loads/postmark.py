@@ -1,21 +1,21 @@
-"""PostMark: a pool of small files that a mail server might have, created, used and deleted.
+"""PostMark: create, use and delete a pool of small files like those of a mail server.
 
 Source: J. Katcher, PostMark: a new file system benchmark, Network Appliance TR3022 (1997). Three phases:
 
 1. create the pool: ``files`` files of random sizes between ``low`` and ``high`` bytes, each in a random one
    of the subdirectories;
-2. transactions, each a pair: read a whole random file or append to one (``read_bias`` in 10 are reads), then
+2. transactions, each a pair: read a total random file or append to one (``read_bias`` in 10 are reads), then
    create a file or delete a random one (``create_bias`` in 10 are creations). An append adds a random amount
    that leaves the file at most ``high`` bytes long; a file that is that long already stays as it is;
-3. delete what there is.
+3. delete all files.
 
 As in the published program a bias of -1 switches off that half of the transactions, files are read and
-written in ``read_block`` and ``write_block`` bytes, and ``buffered`` collects these into the size that the
-file system names (st_blksize), which is what C's stdio does. The table of files holds twice the pool; where
-it is full a file is deleted instead of created, and where it is empty one is created.
+written in ``read_block`` and ``write_block`` bytes, and ``buffered`` collects these into the file system's
+preferred size (st_blksize), as C's stdio does. The table of files holds twice the pool: if it is full, a file
+is deleted instead of created, and if it is empty, one is created.
 
 With several ``processes`` each has a pool and a directory of its own. ``transactions`` (of all processes)
-null: as many as ``seconds`` allow; both null is refused by the other side.
+null: as many as ``seconds`` allow; the controller rejects both as null.
 
 Request: ``path``, all of the above, ``subdirectories``, ``sync`` (fsync after each write and creation),
 ``seed``.
@@ -37,103 +37,102 @@ __all__ = ["run"]
 _OUT_OF = 10
 
 
-def run(request: dict[str, Any], job: CommandContext) -> dict[str, Any]:
+def run(request: dict[str, Any], context: CommandContext) -> dict[str, Any]:
     """Run the three phases; see the module."""
-    root = job.remove_at_end(os.path.join(os.fsencode(request["path"]), b"storagetest-postmark"))
-    crew = job.start_workers(request["processes"], lambda index: _Worker(request, root, index))
-    crew.call("begin", only=0)
-    crew.call("plant")
-    job.phase("create", "fill")
+    root = context.remove_at_end(os.path.join(os.fsencode(request["path"]), b"storagetest-postmark"))
+    workers = context.start_workers(request["processes"], lambda index: _PostmarkWorker(request, root, index))
+    workers.call("setup", only=0)
+    workers.call("setup_tree")
+    context.phase("create", "create_pool")
     limit = None if request["seconds"] is None else int(request["seconds"] * 1e9)
-    job.phase("transactions", "transact", limit)
-    if sum(crew.call("left")):
-        job.phase("delete", "empty")
-    return job.result()
+    context.phase("transactions", "run_transactions", limit)
+    if sum(workers.call("file_count")):
+        context.phase("delete", "delete_all")
+    return context.result()
 
 
-def _share(whole: int, processes: int, index: int) -> int:
-    return whole // processes + (index < whole % processes)
+def _share(total: int, processes: int, index: int) -> int:
+    return total // processes + (index < total % processes)
 
 
-class _Worker:
+class _PostmarkWorker:
     """One process with its pool: ``table`` is (name, size) of every file, in no order."""
 
     def __init__(self, request: dict[str, Any], root: bytes, index: int) -> None:
         self.root = root
-        self.mine = b"%s/p%d" % (root, index)
+        self.directory = b"%s/p%d" % (root, index)
         self.request = request
-        self.random = Random(request["seed"] * 4096 + index)  # noqa: S311  # an order of things, not a secret
+        self.random = Random(request["seed"] * 4096 + index)  # noqa: S311  # not a secret
         self.pool = fsutil.RandomDataPool(request["seed"] + index)
         self.count = _share(request["files"], request["processes"], index)
-        wanted = request["transactions"]
-        self.wanted = None if wanted is None else _share(wanted, request["processes"], index)
+        count = request["transactions"]
+        self.transactions = None if count is None else _share(count, request["processes"], index)
         self.low, self.high = request["low"], request["high"]
         self.table: list[tuple[bytes, int]] = []
         self.names = 0
         self.read_unit, self.write_unit = request["read_block"], request["write_block"]
-        self.lanes: dict[str, OpLog] = {}
 
-    def begin(self) -> None:
-        """Make the common directory; what an agent that was killed left is removed first."""
+    def setup(self) -> None:
+        """Create the common directory; first remove what a killed agent has left there."""
         fsutil.remove(self.root)
         os.mkdir(self.root)
 
-    def plant(self) -> None:
-        """Make the directories, and learn what stdio would collect."""
-        os.mkdir(self.mine)
+    def setup_tree(self) -> None:
+        """Create the directories, and set the units of reads and writes."""
+        os.mkdir(self.directory)
         for number in range(self.request["subdirectories"]):
-            os.mkdir(b"%s/s%d" % (self.mine, number))
-        os.chdir(self.mine)
+            os.mkdir(b"%s/s%d" % (self.directory, number))
+        os.chdir(self.directory)
         if self.request["buffered"]:
             unit = os.stat(b".").st_blksize
             self.read_unit, self.write_unit = max(unit, self.read_unit), max(unit, self.write_unit)
 
-    def fill(self, gate: PhaseBarrier) -> dict[str, OpLog]:
+    def create_pool(self, barrier: PhaseBarrier) -> dict[str, OpLog]:
         """Create the pool."""
-        lane = OpLog(sized=True)
-        gate.wait()
+        op_log = OpLog(sized=True)
+        barrier.wait()
         for _ in range(self.count):
-            self._create(lane)
-        return {"create": lane}
+            self._create(op_log)
+        return {"create": op_log}
 
-    def transact(self, gate: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
-        """Do the transactions; a transaction's own lane holds the pairs."""
-        lanes = {name: OpLog(sized=True) for name in ("read", "append", "create", "delete", "transaction")}
+    def run_transactions(self, barrier: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
+        """Run the transactions; the log ``transaction`` has one entry per pair."""
+        op_logs = {name: OpLog(sized=True) for name in ("read", "append", "create", "delete", "transaction")}
         reads, creates = self.request["read_bias"], self.request["create_bias"]
         chance, full = self.random.randrange, 2 * self.count
-        began = gate.wait()
+        began = barrier.wait()
         end = began + limit if limit is not None else 1 << 62
         done = 0
-        while began < end and (self.wanted is None or done < self.wanted):
+        while began < end and (self.transactions is None or done < self.transactions):
             if reads >= 0 and self.table:
                 if chance(_OUT_OF) < reads:
-                    self._read(lanes["read"])
+                    self._read(op_logs["read"])
                 else:
-                    self._append(lanes["append"])
+                    self._append(op_logs["append"])
             if creates >= 0:
                 if not self.table or (chance(_OUT_OF) < creates and len(self.table) < full):
-                    self._create(lanes["create"])
+                    self._create(op_logs["create"])
                 else:
-                    self._delete(lanes["delete"])
-            began = lanes["transaction"].add(began)
+                    self._delete(op_logs["delete"])
+            began = op_logs["transaction"].add(began)
             done += 1
-        return lanes
+        return op_logs
 
-    def empty(self, gate: PhaseBarrier) -> dict[str, OpLog]:
-        """Delete all there is."""
-        lane = OpLog()
-        gate.wait()
+    def delete_all(self, barrier: PhaseBarrier) -> dict[str, OpLog]:
+        """Delete all files."""
+        op_log = OpLog()
+        barrier.wait()
         while self.table:
-            self._delete(lane)
-        return {"delete": lane}
+            self._delete(op_log)
+        return {"delete": op_log}
 
-    def left(self) -> int:
-        """Return how many files there are."""
+    def file_count(self) -> int:
+        """Return the number of files."""
         return len(self.table)
 
-    # The four operations: each takes the time and adds itself to its lane.
+    # The four operations: each measures its time and adds itself to its log.
 
-    def _create(self, lane: OpLog) -> None:
+    def _create(self, op_log: OpLog) -> None:
         subdirectories = self.request["subdirectories"]
         name = b"%d" % self.names
         if subdirectories:
@@ -144,24 +143,24 @@ class _Worker:
         descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
         self._write(descriptor, size)
         os.close(descriptor)
-        lane.add(began, size)
+        op_log.add(began, size)
         self.table.append((name, size))
 
-    def _read(self, lane: OpLog) -> None:
+    def _read(self, op_log: OpLog) -> None:
         name, size = self.table[self.random.randrange(len(self.table))]
-        read, unit, seen = os.read, self.read_unit, 0
+        read, unit, done = os.read, self.read_unit, 0
         began = now()
         descriptor = os.open(name, os.O_RDONLY)
         while part := len(read(descriptor, unit)):
-            seen += part
+            done += part
         os.close(descriptor)
-        lane.add(began, seen)
-        if seen != size:
-            raise OSError(5, f"read {seen} bytes of a file of {size}", name)
+        op_log.add(began, done)
+        if done != size:
+            raise OSError(5, f"read {done} bytes of a file of {size}", name)
 
-    def _append(self, lane: OpLog) -> None:
-        place = self.random.randrange(len(self.table))
-        name, size = self.table[place]
+    def _append(self, op_log: OpLog) -> None:
+        index = self.random.randrange(len(self.table))
+        name, size = self.table[index]
         if size >= self.high:
             return
         more = self.random.randint(1, self.high - size)
@@ -169,17 +168,17 @@ class _Worker:
         descriptor = os.open(name, os.O_RDWR | os.O_APPEND)
         self._write(descriptor, more)
         os.close(descriptor)
-        lane.add(began, more)
-        self.table[place] = (name, size + more)
+        op_log.add(began, more)
+        self.table[index] = (name, size + more)
 
-    def _delete(self, lane: OpLog) -> None:
-        place = self.random.randrange(len(self.table))
-        name, _ = self.table[place]
-        self.table[place] = self.table[-1]
+    def _delete(self, op_log: OpLog) -> None:
+        index = self.random.randrange(len(self.table))
+        name, _ = self.table[index]
+        self.table[index] = self.table[-1]
         self.table.pop()
         began = now()
         os.unlink(name)
-        lane.add(began)
+        op_log.add(began)
 
     def _write(self, descriptor: int, size: int) -> None:
         unit, sync = self.write_unit, self.request["sync"]

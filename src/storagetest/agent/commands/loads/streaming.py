@@ -1,17 +1,16 @@
-"""Readers that must not stall: each takes a frame of its file every so often, as a player does.
+"""Streaming readers: each reads one frame of its file at a fixed rate, as a media player does.
 
-An open loop: frame number n of a reader is due to begin at its start plus n / ``rate``, whether or not the
-one before was late, so that a target that stalls is charged with every frame it held up (no coordinated
-omission). *Service time* is from when the read was made; *response time* from when it was due. One read is
-in flight a reader: one that cannot keep up falls behind, and is late from then on. A frame that is not
-there ``within`` seconds after it was due is missed. Readers begin spread evenly over the time of one frame.
+Open loop: frame n of a reader is due at its start plus n / ``rate``, even if the frame before was late. So a
+stall of the target is counted in every frame that it delays (no coordinated omission). *Service time* is
+measured from the start of the read, *response time* from its due time. Each reader has one read in flight; a
+reader that cannot keep up is late from then on. A frame that is not read ``within`` seconds after it was due
+is missed. The readers' starts are spread evenly over the time of one frame.
 
-When the frames of ``seconds`` are read, or ``within`` seconds later, it is over; what was not read by then
-is missed too. ``achieved`` of a reader is the rate at which it began frames over the rate that was asked
-for.
+The load ends when the frames of ``seconds`` are read, or ``within`` seconds later; frames not read by then
+are missed too. A reader's ``achieved`` is the rate at which it started frames, divided by the requested rate.
 
-Each reader has a region of ``size`` bytes of one file or device, which is filled; at its end it goes on at
-its beginning.
+Each reader has a filled region of ``size`` bytes of one file or device; after its end the reader continues
+at its start.
 
 Request: ``path`` (of the file or device), ``streams``, ``frame`` (bytes), ``size``, ``rate`` (frames per
 second), ``seconds``, ``within`` (the deadline, s), ``direct`` (O_DIRECT).
@@ -31,21 +30,21 @@ from storagetest.agent.worker_pool import PhaseBarrier
 __all__ = ["run"]
 
 
-def run(request: dict[str, Any], job: CommandContext) -> dict[str, Any]:
-    """Play; see the module."""
-    crew = job.start_workers(request["streams"], lambda index: _Reader(request, index))
-    crew.call("open")
-    job.phase("play", "play", to_the_last=True)
-    return job.result(readers=crew.call("story"))
+def run(request: dict[str, Any], context: CommandContext) -> dict[str, Any]:
+    """Run the readers; see the module."""
+    workers = context.start_workers(request["streams"], lambda index: _Reader(request, index))
+    workers.call("open")
+    context.phase("play", "play", until_last_end=True)
+    return context.result(readers=workers.call("summary"))
 
 
 class _Reader:
-    """One player."""
+    """One reader process."""
 
     def __init__(self, request: dict[str, Any], index: int) -> None:
         self.path, self.start = os.fsencode(request["path"]), index * request["size"]
         self.frame, self.rate = request["frame"], request["rate"]
-        self.whole = request["size"] // self.frame
+        self.frames_in_region = request["size"] // self.frame
         self.frames = int(request["seconds"] * self.rate)
         self.deadline = int(request["within"] * 1e9)
         self.limit = int((request["seconds"] + request["within"]) * 1e9)
@@ -58,13 +57,13 @@ class _Reader:
         self.descriptor = os.open(self.path, os.O_RDONLY | self.direct)
         self.buffer = fsutil.aligned(self.frame)
 
-    def play(self, gate: PhaseBarrier) -> dict[str, OpLog]:
+    def play(self, barrier: PhaseBarrier) -> dict[str, OpLog]:
         """Read the frames, each when it is due."""
-        here, read, frame = [memoryview(self.buffer)], os.preadv, self.frame
-        gate.wait()
-        first = gate.began + self.offset
-        over = gate.began + self.limit
-        before = first
+        buffers, read, frame = [memoryview(self.buffer)], os.preadv, self.frame
+        barrier.wait()
+        first = barrier.began + self.offset
+        over = barrier.began + self.limit
+        last = first
         for number in range(self.frames):
             due = first + int(number / self.rate * 1e9)
             wait = due - now()
@@ -73,32 +72,32 @@ class _Reader:
             began = now()
             if began >= over:
                 break
-            place = self.start + number % self.whole * frame
-            if read(self.descriptor, here, place) != frame:
-                raise OSError(5, f"no whole frame at {place}", self.path)
+            offset = self.start + number % self.frames_in_region * frame
+            if read(self.descriptor, buffers, offset) != frame:
+                raise OSError(5, f"no whole frame at {offset}", self.path)
             end = self.service.add(began, frame)
             self.response.ends.append(end)
             self.response.latencies.append(end - due)
-            self.gap = max(self.gap, end - before)
-            before = end
+            self.gap = max(self.gap, end - last)
+            last = end
         return {"service": self.service, "response": self.response}
 
     def achieved(self) -> float:
-        """Return the rate at which frames were begun, over that which was asked for.
+        """Return the rate at which frames were started, divided by the requested rate.
 
-        A stall now and then is no lower rate, if the reader catches up: so what counts is how late it was
-        when it was least late, in the last quarter of its frames.
+        A stall does not lower the rate if the reader catches up. Therefore the result is computed from the
+        smallest delay in the last quarter of the frames.
         """
         done = len(self.response.ends)
         if done < 2:
             return 0.0
         waits = map(int.__sub__, self.response.latencies, self.service.latencies)
         behind = max(0, min(list(waits)[-max(1, done // 4) :]))
-        asked = (done - 1) / self.rate * 1e9
-        return float(min(asked / (asked + behind), done / self.frames))
+        planned = (done - 1) / self.rate * 1e9
+        return float(min(planned / (planned + behind), done / self.frames))
 
-    def story(self) -> dict[str, Any]:
-        """Return what the lanes do not say."""
+    def summary(self) -> dict[str, Any]:
+        """Return the reader's counts of frames, its rate, and its longest gap and response in seconds."""
         late = sum(latency > self.deadline for latency in self.response.latencies)
         done = len(self.response.ends)
         return {
