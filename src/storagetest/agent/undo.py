@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -46,6 +45,8 @@ class UndoEntry:
 
 
 def _run(argv: Sequence[str], data: bytes) -> None:
+    import subprocess  # noqa: PLC0415  # few cases need it
+
     completed = subprocess.run(argv, input=data, capture_output=True, timeout=_TIMEOUT, check=False)
     if completed.returncode:
         raise RuntimeError(

@@ -75,8 +75,8 @@ def test_only_what_all_did_at_once_is_counted(crew):
     assert report["seconds"] == pytest.approx(0.01, abs=report["spread"] + 0.001)
 
 
-def test_to_the_last_all_is_counted(crew):
-    report = crew.phase("made_up", [10, 100, 100], to_the_last=True)
+def test_until_last_end_all_is_counted(crew):
+    report = crew.phase("made_up", [10, 100, 100], until_last_end=True)
     assert report["operations"]["op"]["ops"] == 210
     assert report["seconds"] == report["span"]
 
@@ -116,7 +116,7 @@ def test_one_that_breaks_or_dies_is_too(crew, method, kind, message):
 def test_nobody_waits_past_the_deadline_and_nobody_is_left():
     with WorkerPool(2, Worker, time.monotonic() + 0.3) as crew:
         pids = [pid for _, pid in crew.call("who")]
-        with pytest.raises(CommandError, match="2 of 2 workers were not done in time"):
+        with pytest.raises(CommandError, match="2 of 2 workers did not end by the deadline"):
             crew.call("sleeps")
     for pid in pids:
         with pytest.raises(ProcessLookupError):

@@ -67,7 +67,7 @@ def test_a_request_that_makes_no_sense_is_an_error(ask, metadata, change, messag
 
 def test_a_system_call_that_fails_is_named(ask, metadata):
     answer = ask({**metadata, "path": metadata["path"] + "/nosuch"})
-    assert (answer["kind"], answer["errno"], answer["op"]) == ("os", "ENOENT", "begin")
+    assert (answer["kind"], answer["errno"], answer["op"]) == ("os", "ENOENT", "setup")
     assert answer["path"].endswith("/nosuch/storagetest-metadata")
 
 
@@ -84,7 +84,7 @@ def test_past_its_deadline_it_says_so_and_its_workers_are_gone(started, metadata
     workers = under_way(process, metadata)
     said = json.loads(process.stdout.read().splitlines()[-1])
     assert process.wait(10) == 1
-    assert (said["kind"], said["message"]) == ("deadline", "2 of 2 workers were not done in time")
+    assert (said["kind"], said["message"]) == ("deadline", "2 of 2 workers did not end by the deadline")
     assert not any(alive(worker) for worker in workers)
     assert not list(tmp_path.iterdir())
 

@@ -68,7 +68,7 @@ def test_what_others_print_does_not_matter(dirty):
         (changed(span=-1), "span is -1"),
         (changed(spread="0"), "spread is '0'"),
         (changed(tail=True), "tail is True"),
-        (changed(lanes={}), "nothing was done"),
+        (changed(operations={}), "nothing was done"),
         (changed(lane_ops=0, lane_bins={}), "nothing was done"),
         (changed(lane_ops=2), "2 of 4 operations, 3 latencies"),
         (changed(lane_total=2), "3 of 2 operations"),

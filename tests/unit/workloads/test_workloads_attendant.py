@@ -80,7 +80,7 @@ def test_what_a_command_says_and_leaves_comes_back(host: Host, tmp_path: Path) -
     ran = run(host, "sh", "-c", script, count=(f"{tmp_path}/count*",), files=("a.log", "place", "no.log"))
     assert (ran.status, ran.out, ran.err) == (3, "said\n", "complained\n")
     assert (ran.before, ran.after) == ({str(counter): "1\n"}, {str(counter): "2\n"})
-    place = ran.files["place"].strip()
+    place = ran.files["directory"].strip()
     assert ran.files == {"a.log": "left\n", "place": f"{place}\n"}
     assert not Path(place).exists()
 
@@ -189,7 +189,7 @@ def test_a_conversation_goes_both_ways(host: Host) -> None:
     host.expensive_exec = True
     request = {"command": "start_barrier", "path": "its door"}
     with open_agent_session(host, request, deadline=60) as talk:
-        place = Path(json.loads(talk.read_line(20))["place"])
+        place = Path(json.loads(talk.read_line(20))["directory"])
         assert place.is_dir()
         assert run(host, "echo", "beside it").out == "beside it\n"
     assert not place.exists()
@@ -197,7 +197,7 @@ def test_a_conversation_goes_both_ways(host: Host) -> None:
 
 def test_what_is_wrong_with_a_request_is_said(host: Host) -> None:
     host.expensive_exec = True
-    with pytest.raises(WorkloadError, match="no command is called 'nonsense'"):
+    with pytest.raises(WorkloadError, match="unknown command 'nonsense'"):
         run_agent(host, {"command": "nonsense", "path": "nothing"}, deadline=10)
     assert run(host, "echo", "on").out == "on\n"
 

@@ -64,7 +64,7 @@ def test_the_image_is_filled_with_data(directory):
 
 
 def test_without_an_image_there_is_no_boot(directory):
-    with pytest.raises(WorkloadError, match=r"here: boot-storm on .*: plug_in .*storagetest-image.*ENOENT"):
+    with pytest.raises(WorkloadError, match=r"here: boot-storm on .*: open_disks .*storagetest-image.*ENOENT"):
         LOAD.measure(directory, LOAD.Options.model_validate(SMALL), SCALE)
 
 

@@ -293,7 +293,7 @@ class BlockRange:
 
 
 def fallocate(descriptor: int, mode: int, offset: int, length: int) -> None:
-    """Call fallocate(2) with a mode, which os.posix_fallocate does not have. Raises OSError."""
+    """Call the system call with a mode, which os.posix_fallocate does not have. Raises OSError."""
     call = ctypes.CDLL(None, use_errno=True).fallocate
     call.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
     while call(descriptor, mode, offset, length) != 0:
