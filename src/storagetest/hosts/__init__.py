@@ -1,4 +1,4 @@
-"""Somewhere to run a command and to leave or fetch a file, here or over SSH, and to leave nothing behind."""
+"""Hosts: run commands and transfer files, locally, over SSH or in a Slurm job, and undo changes."""
 
 from __future__ import annotations
 

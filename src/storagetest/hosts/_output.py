@@ -1,4 +1,4 @@
-"""What a command says while it runs, collected within bounds, and how the waiting for it may end."""
+"""Collect the output of a command up to a limit; the ways in which waiting for a command may end."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ __all__ = [
     "ExitInfo",
     "OutputBuffer",
     "OutputTooLarge",
-    "bounded",
+    "check_limit",
 ]
 
 OUTPUT_LIMIT = 64 << 20
 """Bytes that a command may write to stdout, and as many to stderr."""
 
 
-class DeadlinePassed(Exception):  # never leaves this room
-    """Our own deadline passed; our end of the line is cut already."""
+class DeadlinePassed(Exception):  # internal to storagetest.hosts
+    """The controller's deadline has passed; the channel is closed already."""
 
 
-class ConnectionLost(Exception):  # never leaves this room
-    """The connection went away while a command ran; its text says which."""
+class ConnectionLost(Exception):  # internal to storagetest.hosts
+    """The connection was lost while a command ran; the text names the connection."""
 
 
-class OutputTooLarge(Exception):  # never leaves this room
-    """A command printed more than :data:`OUTPUT_LIMIT` bytes; its text says how many."""
+class OutputTooLarge(Exception):  # internal to storagetest.hosts
+    """A command printed more than :data:`OUTPUT_LIMIT` bytes; the text has the limit."""
 
 
 class OutputBuffer:
-    """What comes out of one stream: kept up to the limit, and handed on line by line."""
+    """The output of one stream: stored up to the limit, and passed on line by line."""
 
     def __init__(self, on_line: Callable[[str], None] | None = None) -> None:
         self._chunks: list[bytes] = []
@@ -44,7 +44,7 @@ class OutputBuffer:
         self.overflowed = False
 
     def feed(self, data: bytes) -> None:
-        """Take the next bytes; ``on_line`` is called from here."""
+        """Add the next bytes, and call ``on_line`` for each complete line."""
         self._size += len(data)
         self.overflowed = self._size > OUTPUT_LIMIT
         if not self.overflowed:
@@ -55,7 +55,7 @@ class OutputBuffer:
                 self._on_line(line)
 
     def finish(self) -> None:
-        """Hand on a last line that had no end."""
+        """Call ``on_line`` for a last line without a newline."""
         if self._on_line is not None and (rest := self._rest + self._decoder.decode(b"", final=True)):
             self._rest = ""
             self._on_line(rest)
@@ -67,19 +67,19 @@ class OutputBuffer:
 
     @property
     def text(self) -> str:
-        """All text so far; what is not UTF-8 becomes U+FFFD."""
+        """All text so far; bytes that are not UTF-8 become U+FFFD."""
         return self.data.decode(errors="replace")
 
 
 @dataclass(frozen=True, slots=True)
 class ExitInfo:
-    """How a transport's command line ended: exit status, and seconds from its start as seen from here."""
+    """The end of a command: exit status, and seconds from its start as measured by the controller."""
 
     status: int
     seconds: float
 
 
-def bounded(out: OutputBuffer, err: OutputBuffer) -> None:
-    """Raise :class:`TooMuch` when either stream has passed its limit."""
+def check_limit(out: OutputBuffer, err: OutputBuffer) -> None:
+    """Raise :class:`OutputTooLarge` if one of the streams has passed its limit."""
     if out.overflowed or err.overflowed:
         raise OutputTooLarge(f"more than {OUTPUT_LIMIT >> 20} MiB")

@@ -1,8 +1,7 @@
-"""Paramiko, imported so that it keeps quiet.
+"""Import paramiko without its warnings and log messages.
 
-Its own deprecations and those of cryptography are not our user's business (pytest may well turn warnings
-into errors), and what it logs when a connection breaks is said by our messages. Whoever wants its log sets
-the level of the logger ``paramiko``.
+Users cannot act on its deprecation warnings and those of cryptography, and pytest may turn them into errors.
+The errors of storagetest report broken connections. To see paramiko's log, set the level of its logger.
 """
 
 from __future__ import annotations

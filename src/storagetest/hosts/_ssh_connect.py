@@ -1,7 +1,7 @@
-"""Opening one SSH connection: name, TCP (or a channel of a jump host), key exchange, host key, login.
+"""Open one SSH connection: name resolution, TCP (or a channel of a jump host), key exchange, host key, login.
 
-Each step draws on one budget of time and has errors of its own, worded for a person: one sentence that names
-host, user, address and port, and what to do. No exception of paramiko's leaves this module.
+All steps share one time budget. Each step has its own error messages, which name host, user, address and port
+and how to fix the problem. Exceptions of paramiko do not leave this module.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from storagetest.hosts._supervised_host import Unreachable
 __all__ = ["TimeBudget", "authenticate", "tcp_connect"]
 
 _KEEPALIVE = 15
-"""Seconds between keepalives, so that no firewall forgets an idle connection."""
+"""Seconds between keepalives, so that firewalls do not drop an idle connection (chosen)."""
 _UNACKNOWLEDGED_MS = 60_000
-"""Milliseconds after which the kernel gives up a connection whose data nobody acknowledges (tcp(7))."""
-_USUAL_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
+"""Milliseconds of unacknowledged data until the kernel closes a connection (TCP_USER_TIMEOUT, tcp(7))."""
+_DEFAULT_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
 
 
 class TimeBudget:
@@ -37,7 +37,7 @@ class TimeBudget:
         self._end = time.monotonic() + seconds
 
     def left(self) -> float:
-        """Return the seconds that remain; :class:`Unreachable` when none do."""
+        """Return the remaining seconds. Raises :class:`Unreachable` if there are none."""
         left = self._end - time.monotonic()
         if left <= 0:
             raise self.spent()
@@ -53,7 +53,7 @@ class TimeBudget:
 
 def tcp_connect(endpoint: Endpoint, budget: TimeBudget) -> socket.socket:
     """Connect to ``endpoint`` by TCP."""
-    wrong: OSError | None = None
+    failure: OSError | None = None
     for family, kind, protocol, _, address in _addresses(endpoint, budget):
         connection = socket.socket(family, kind, protocol)
         try:
@@ -61,59 +61,59 @@ def tcp_connect(endpoint: Endpoint, budget: TimeBudget) -> socket.socket:
             connection.connect(address)
         except OSError as error:
             connection.close()
-            wrong = error
+            failure = error
         else:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNACKNOWLEDGED_MS)
             return connection
-    if wrong is None or isinstance(wrong, TimeoutError):
-        raise budget.spent() from wrong
-    raise Unreachable(f"{endpoint.name}: {_why_not(wrong, endpoint.where)}") from wrong
+    if failure is None or isinstance(failure, TimeoutError):
+        raise budget.spent() from failure
+    raise Unreachable(f"{endpoint.name}: {_connect_error(failure, endpoint.where)}") from failure
 
 
 def authenticate(
-    endpoint: Endpoint, line: socket.socket | paramiko.Channel, budget: TimeBudget
+    endpoint: Endpoint, stream: socket.socket | paramiko.Channel, budget: TimeBudget
 ) -> paramiko.Transport:
-    """Speak SSH over ``line``, check the host's key and log in; ``line`` is closed if that fails."""
-    transport = paramiko.Transport(line)
+    """Start SSH on ``stream``, check the host key and log in; ``stream`` is closed if that fails."""
+    transport = paramiko.Transport(stream)
     try:
         _exchange_keys(transport, endpoint, budget)
         _authenticate(transport, endpoint, budget)
         transport.set_keepalive(_KEEPALIVE)
     except BaseException:
         transport.close()
-        line.close()  # which a transport that never became active leaves open
+        stream.close()  # a transport that never became active does not close it
         raise
     return transport
 
 
 def _addresses(endpoint: Endpoint, budget: TimeBudget) -> list[Any]:
-    """Resolve the address, beside us in a thread: getaddrinfo(3) has no time-out."""
-    answer: list[Any] = []
+    """Resolve the address in a thread, because getaddrinfo(3) has no timeout."""
+    results: list[Any] = []
 
-    def ask() -> None:
+    def resolve() -> None:
         try:
-            answer.append(socket.getaddrinfo(endpoint.address, endpoint.port, type=socket.SOCK_STREAM))
+            results.append(socket.getaddrinfo(endpoint.address, endpoint.port, type=socket.SOCK_STREAM))
         except (OSError, UnicodeError) as error:
-            answer.append(error)
+            results.append(error)
 
-    thread = threading.Thread(target=ask, name=f"resolve {endpoint.address}", daemon=True)
+    thread = threading.Thread(target=resolve, name=f"resolve {endpoint.address}", daemon=True)
     thread.start()
     thread.join(budget.left())
-    if not answer:
+    if not results:
         raise budget.spent()
-    if isinstance(answer[0], Exception):
-        why = getattr(answer[0], "strerror", None) or answer[0]
+    if isinstance(results[0], Exception):
+        reason = getattr(results[0], "strerror", None) or results[0]
         msg = (
-            f"{endpoint.name}: no such host: the name of {endpoint.where} does not resolve ({why}); "
+            f"{endpoint.name}: no such host: the name of {endpoint.where} does not resolve ({reason}); "
             "check its spelling, DNS and /etc/hosts"
         )
-        raise Unreachable(msg) from answer[0]
-    found: list[Any] = answer[0]
-    return found
+        raise Unreachable(msg) from results[0]
+    addresses: list[Any] = results[0]
+    return addresses
 
 
-def _why_not(error: OSError, where: str) -> str:
+def _connect_error(error: OSError, where: str) -> str:
     if error.errno == ECONNREFUSED:
         return f"{where} refused the connection; does sshd run there, on that port?"
     if error.errno in {EHOSTUNREACH, ENETUNREACH}:
@@ -122,12 +122,12 @@ def _why_not(error: OSError, where: str) -> str:
 
 
 def _exchange_keys(transport: paramiko.Transport, endpoint: Endpoint, budget: TimeBudget) -> None:
-    """Agree on keys with the server, and make sure that it is the one we know."""
+    """Exchange keys with the server, and check its host key."""
     name = endpoint.address if endpoint.port == 22 else f"[{endpoint.address}]:{endpoint.port}"
     known = _known_keys(endpoint, name) if endpoint.check_host_key else []
     options = transport.get_security_options()
-    wanted = [kind for key in known for kind in _algorithms(key) if kind in options.key_types]
-    options.key_types = tuple(dict.fromkeys([*wanted, *options.key_types]))
+    preferred = [kind for key in known for kind in _algorithms(key) if kind in options.key_types]
+    options.key_types = tuple(dict.fromkeys([*preferred, *options.key_types]))
     transport.banner_timeout = transport.handshake_timeout = budget.left()
     try:
         transport.start_client(timeout=budget.left())
@@ -136,12 +136,12 @@ def _exchange_keys(transport: paramiko.Transport, endpoint: Endpoint, budget: Ti
     except (paramiko.SSHException, EOFError, OSError) as error:
         budget.left()
         msg = (
-            f"{endpoint.name}: {endpoint.where} took the connection but did not speak SSH to its end "
-            f"({str(error) or 'it hung up'}); is this the port of an sshd?"
+            f"{endpoint.name}: {endpoint.where} accepted the connection but did not complete the SSH "
+            f"handshake ({str(error) or 'it closed the connection'}); is this the port of an sshd?"
         )
         raise Unreachable(msg) from error
     if endpoint.check_host_key and offered not in known:
-        raise _stranger(endpoint, name, offered, known)
+        raise _unknown_host_key(endpoint, name, offered, known)
 
 
 def _known_keys(endpoint: Endpoint, name: str) -> list[paramiko.PKey]:
@@ -149,13 +149,13 @@ def _known_keys(endpoint: Endpoint, name: str) -> list[paramiko.PKey]:
     keys: list[paramiko.PKey] = []
     for file in endpoint.known_hosts:
         try:
-            found = paramiko.HostKeys(str(file)).lookup(name)
+            entry = paramiko.HostKeys(str(file)).lookup(name)
         except FileNotFoundError:
             continue
         except (OSError, ValueError, paramiko.SSHException, paramiko.hostkeys.InvalidHostKey) as error:
             msg = f"{endpoint.name}: cannot read the known hosts in {file}: {error}"
             raise Unreachable(msg) from error
-        keys += found.values() if found else []
+        keys += entry.values() if entry else []
     return keys
 
 
@@ -165,7 +165,7 @@ def _algorithms(key: paramiko.PKey) -> list[str]:
     return ["rsa-sha2-512", "rsa-sha2-256"] if name == "ssh-rsa" else [name]
 
 
-def _stranger(
+def _unknown_host_key(
     endpoint: Endpoint, name: str, offered: paramiko.PKey, known: list[paramiko.PKey]
 ) -> Unreachable:
     files = " or ".join(map(str, endpoint.known_hosts))
@@ -173,37 +173,36 @@ def _stranger(
     if not known:
         return Unreachable(
             f"{endpoint.name}: the host key of {endpoint.where} is unknown: it shows "
-            f"{_described(offered)}, and {files} has none for {name}. "
+            f"{_describe_key(offered)}, and {files} has none for {name}. "
             f"If that is its fingerprint, add it: {keyscan}"
         )
     return Unreachable(
-        f"{endpoint.name}: the host key of {endpoint.where} HAS CHANGED: it shows {_described(offered)}, "
-        f"but {files} has {', '.join(map(_described, known))} for {name}. "
-        "Either the machine was installed anew, "
-        "or somebody stands in between. In the first case: "
+        f"{endpoint.name}: the host key of {endpoint.where} HAS CHANGED: it shows {_describe_key(offered)}, "
+        f"but {files} has {', '.join(map(_describe_key, known))} for {name}. "
+        "Either the machine was reinstalled, or the connection is intercepted. In the first case: "
         f"ssh-keygen -R '{name}' -f {endpoint.known_hosts[0]}; {keyscan}"
     )
 
 
-def _described(key: paramiko.PKey) -> str:
+def _describe_key(key: paramiko.PKey) -> str:
     return f"{key.get_name()} {key.fingerprint}"
 
 
 def _authenticate(transport: paramiko.Transport, endpoint: Endpoint, budget: TimeBudget) -> None:
     tried: list[str] = []
-    taken: list[str] = []
-    broken: Exception | None = None
-    for what, attempt in _credentials(endpoint):
-        tried.append(what)
+    accepted: list[str] = []
+    failure: Exception | None = None
+    for description, attempt in _credentials(endpoint):
+        tried.append(description)
         transport.auth_timeout = budget.left()
         try:
             attempt(transport)
         except paramiko.BadAuthenticationType as error:
-            taken = error.allowed_types
+            accepted = error.allowed_types
         except paramiko.AuthenticationException:
             pass
         except (paramiko.SSHException, EOFError, OSError) as error:
-            broken = error
+            failure = error
         if transport.is_authenticated():
             return
         if not transport.is_active():
@@ -211,15 +210,15 @@ def _authenticate(transport: paramiko.Transport, endpoint: Endpoint, budget: Tim
     budget.left()
     offered = ", then ".join(tried) or "nothing to offer"
     msg = f"{endpoint.name}: {endpoint.where} refused the login with {offered}"
-    if taken:
-        msg += f" (it takes {', '.join(taken)})"
-    if broken is not None or not transport.is_active():
-        msg += " and hung up"
-    raise Unreachable(f"{msg}; check the user, the key and the server's authorized_keys") from broken
+    if accepted:
+        msg += f" (it accepts {', '.join(accepted)})"
+    if failure is not None or not transport.is_active():
+        msg += " and closed the connection"
+    raise Unreachable(f"{msg}; check the user, the key and the server's authorized_keys") from failure
 
 
 def _credentials(endpoint: Endpoint) -> Iterator[tuple[str, Callable[[paramiko.Transport], object]]]:
-    """What to log in with, as (what to call it, the attempt), in order."""
+    """Yield the credentials in order, as (description, function that tries to log in)."""
 
     def with_key(key: paramiko.PKey) -> Callable[[paramiko.Transport], object]:
         return lambda transport: transport.auth_publickey(endpoint.user, key)
@@ -228,13 +227,13 @@ def _credentials(endpoint: Endpoint) -> Iterator[tuple[str, Callable[[paramiko.T
     if not files and endpoint.password is None:
         for key in _agent_keys():
             yield f"the agent's key {key.fingerprint}", with_key(key)
-        files = tuple(file for kind in _USUAL_KEYS if (file := Path.home() / ".ssh" / kind).exists())
+        files = tuple(file for kind in _DEFAULT_KEYS if (file := Path.home() / ".ssh" / kind).exists())
     password = endpoint.password
     for file in files:
         key, encrypted = _load_key(endpoint, file)
         yield f"the key {file}", with_key(key)
         if encrypted:
-            password = None  # it was the key's passphrase, and that is nothing to show to a server
+            password = None  # it is the key's passphrase and must not be sent to a server
     if password is not None:
         yield "a password", lambda transport: transport.auth_password(endpoint.user, password)
 
@@ -255,12 +254,10 @@ def _load_key(endpoint: Endpoint, file: Path) -> tuple[paramiko.PKey, bool]:
     except OSError as error:
         msg = f"{endpoint.name}: cannot read the key {file} for {endpoint.where}: {error.strerror}"
         raise Unreachable(msg) from error
-    except (paramiko.PasswordRequiredException, TypeError):  # the latter is cryptography's
+    except (paramiko.PasswordRequiredException, TypeError):  # TypeError is cryptography's
         pass
-    except (
-        Exception
-    ) as error:  # of many kinds, by paramiko and cryptography; some texts hold bytes of the key
-        msg = f"{endpoint.name}: {file} is no private key that can be used ({type(error).__name__})"
+    except Exception as error:  # paramiko's and cryptography's; some texts contain bytes of the key
+        msg = f"{endpoint.name}: {file} is not a usable private key ({type(error).__name__})"
         raise Unreachable(msg) from None
     if endpoint.password is None:
         msg = f"{endpoint.name}: the key {file} for {endpoint.where} has a passphrase; load it into ssh-agent"

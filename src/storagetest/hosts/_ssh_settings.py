@@ -1,8 +1,8 @@
-"""How a host is reached over SSH: what the user says, completed from an ssh_config and the usual defaults.
+"""SSH settings of a host, completed from an ssh_config and the defaults of ssh(1).
 
-What is said outright wins over the ssh_config, which wins over the defaults of ssh(1). Of ssh_config(5) these
-count: HostName, Port, User, IdentityFile, UserKnownHostsFile and ProxyJump (Match, Include and patterns as
-paramiko has them). A ProxyCommand is refused rather than passed over.
+Explicit settings take precedence over the ssh_config, and that over the defaults of ssh(1). Supported
+keywords of ssh_config(5): HostName, Port, User, IdentityFile, UserKnownHostsFile and ProxyJump (Match,
+Include and patterns as in paramiko). A ProxyCommand is an error.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from storagetest.hosts._supervised_host import Unreachable
 __all__ = ["Endpoint", "SshSettings", "resolve"]
 
 _HOP = re.compile(r"(?:ssh://)?(?:(?P<user>[^@]+)@)?(?P<host>\[[^]]+\]|[^:]+)(?::(?P<port>\d+))?/?")
-_MOST_HOPS = 8
+_MAX_HOPS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class SshSettings:
-    """A host to be reached over SSH.
+    """The settings of an SSH connection.
 
-    ``name`` is how messages call it; ``address`` is a host name, an IP address or an alias of ``ssh_config``.
+    ``name`` is used in messages; ``address`` is a host name, an IP address or an alias of ``ssh_config``.
     ``password`` is the login's, or the passphrase of the key files.
     With neither ``key_files`` nor ``password`` (here or in ``ssh_config``) the agent's keys and the usual
     files in ~/.ssh are tried. ``known_hosts`` is ~/.ssh/known_hosts and /etc/ssh/ssh_known_hosts unless
@@ -49,7 +49,7 @@ class SshSettings:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """The same, complete: nothing is left to look up."""
+    """Complete settings, without defaults to look up."""
 
     name: str
     address: str
@@ -64,31 +64,30 @@ class Endpoint:
 
     @property
     def where(self) -> str:
-        """User, address and port, as messages show them."""
+        """User, address and port, for messages."""
         return f"{self.user}@{self.address}:{self.port}"
 
 
 def resolve(settings: SshSettings) -> Endpoint:
-    """Complete ``settings``; :class:`HostError` where the ssh_config cannot be used."""
-    said = _look_up(settings)
-    if "proxycommand" in said and settings.jump is None:
-        msg = (
-            f"{settings.name}: {settings.ssh_config} says ProxyCommand, which is not supported; use ProxyJump"
-        )
+    """Complete ``settings``. Raises :class:`HostError` if the ssh_config cannot be used."""
+    config = _look_up(settings)
+    if "proxycommand" in config and settings.jump is None:
+        file = settings.ssh_config
+        msg = f"{settings.name}: {file} has a ProxyCommand, which is not supported; use ProxyJump"
         raise Unreachable(msg)
     return Endpoint(
         name=settings.name,
-        address=said.get("hostname", settings.address),
-        port=settings.port or int(said.get("port", "22")),
-        user=settings.user or said.get("user") or getpass.getuser(),
+        address=config.get("hostname", settings.address),
+        port=settings.port or int(config.get("port", "22")),
+        user=settings.user or config.get("user") or getpass.getuser(),
         key_files=settings.key_files
-        or tuple(Path(name).expanduser() for name in said.get("identityfile", [])),
+        or tuple(Path(name).expanduser() for name in config.get("identityfile", [])),
         password=settings.password,
         known_hosts=settings.known_hosts
-        or tuple(Path(name).expanduser() for name in shlex.split(said.get("userknownhostsfile", "")))
+        or tuple(Path(name).expanduser() for name in shlex.split(config.get("userknownhostsfile", "")))
         or (Path.home() / ".ssh/known_hosts", Path("/etc/ssh/ssh_known_hosts")),
         check_host_key=settings.check_host_key,
-        jump=settings.jump or _jump(settings, said.get("proxyjump", "none")),
+        jump=settings.jump or _jump(settings, config.get("proxyjump", "none")),
         connect_timeout=settings.connect_timeout,
     )
 
@@ -97,29 +96,29 @@ def _look_up(settings: SshSettings) -> paramiko.SSHConfigDict:
     if settings.ssh_config is None:
         return paramiko.SSHConfigDict()
     try:
-        said = paramiko.SSHConfig.from_path(str(settings.ssh_config)).lookup(settings.address)
-        int(said.get("port", 22))  # ValueError here rather than later
+        config = paramiko.SSHConfig.from_path(str(settings.ssh_config)).lookup(settings.address)
+        int(config.get("port", 22))  # ValueError here rather than later
     except OSError as error:
         msg = f"{settings.name}: cannot read the ssh_config {settings.ssh_config}: {error.strerror}"
     except (paramiko.SSHException, ValueError, ImportError) as error:
-        msg = f"{settings.name}: cannot make sense of the ssh_config {settings.ssh_config}: {error}"
+        msg = f"{settings.name}: cannot parse the ssh_config {settings.ssh_config}: {error}"
     else:
-        return said
+        return config
     raise Unreachable(msg)
 
 
 def _jump(settings: SshSettings, hops: str) -> SshSettings | None:
-    """Read a ProxyJump value: hosts in the order in which they are passed, the nearest to us first."""
+    """Parse a ProxyJump value: hosts in the order of the connection, the nearest one first."""
     jump: SshSettings | None = None
     if hops.lower() == "none":
         return jump
-    if settings.name.count(" via ") >= _MOST_HOPS:
-        msg = f"{settings.name}: ProxyJump in {settings.ssh_config} goes in circles"
+    if settings.name.count(" via ") >= _MAX_HOPS:
+        msg = f"{settings.name}: ProxyJump in {settings.ssh_config} is a loop"
         raise Unreachable(msg)
     for hop in hops.split(","):
         match = _HOP.fullmatch(hop.strip())
         if match is None:
-            msg = f"{settings.name}: cannot make sense of ProxyJump {hops!r} in {settings.ssh_config}"
+            msg = f"{settings.name}: cannot parse ProxyJump {hops!r} in {settings.ssh_config}"
             raise Unreachable(msg)
         address = match["host"].strip("[]")
         jump = SshSettings(

@@ -1,22 +1,22 @@
-"""How a command is run so that it ends: on the host itself, whatever becomes of us.
+"""Run commands under a supervisor on the host, which kills them at their deadline.
 
-Theory. Ending our end of a line (a pipe, a channel, a connection) does not end the command behind it. So
-every command runs on its host under a supervisor of a few lines of ``sh`` and coreutils' ``timeout``: nothing
-needs installing, and it costs one round trip. It sends TERM to the command's process group when the
-deadline passes, KILL after :data:`GRACE` seconds, and then ends what left the group: fio's jobs, for one,
-make sessions of their own. To find those, every run has a name of its own in its environment (:data:`MARK`),
-which children inherit, and which can be read in ``/proc/*/environ`` by the user who runs them.
+Theory. Closing the controller's end (a pipe, a channel, a connection) does not end the command. So every
+command runs on its host under a supervisor of a few lines of ``sh`` and coreutils' ``timeout``: nothing has
+to be installed, and it costs one round trip. The supervisor sends TERM to the command's process group at the
+deadline, KILL after :data:`GRACE` seconds, and then kills processes that left the group (fio's jobs, for
+example, make their own sessions). To find them, every run has a unique value of the environment variable
+:data:`MARK`, which children inherit and their user can read in ``/proc/*/environ``.
 
 Rules:
 
-1. The host's own clock is what normally ends a command. Ours runs out :data:`MARGIN` seconds later, when the
-   supervisor or the whole host hangs; then we ask, on a line of its own, whether anything is left.
-2. However the waiting ends early (deadline, Ctrl-C, an error in ``on_line``, too much output), what was
-   started is ended on the host before the error goes up: no process with the run's mark is left, and none
-   that would start one. If that cannot be proven, the error says that the command may still run.
-3. What ran when a connection was lost is ended on the host by its deadline at the latest, and by us as soon
-   as there is a connection again, before anything else runs there.
-4. Output is bounded (:mod:`storagetest.hosts._output`).
+1. Normally the host's clock ends a command. The controller's deadline is :data:`MARGIN` seconds later, for a
+   supervisor or host that hangs; then the controller kills the remaining processes through a new channel.
+2. If the waiting ends early (deadline, Ctrl-C, an error in ``on_line``, too much output), the run is killed
+   on the host before the error is raised: no process with the run's mark is left, and none that would start
+   one. If that cannot be verified, the error states that the command may still run.
+3. A command that ran when the connection was lost is killed by its deadline on the host, and by the
+   controller after it has reconnected, before anything else runs there.
+4. Output is limited (:mod:`storagetest.hosts._output`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from functools import partial
 from storagetest.errors import DeadlineExceeded, HostError, NotInstalled
 from storagetest.hosts._output import ConnectionLost, DeadlinePassed, ExitInfo, OutputBuffer, OutputTooLarge
 from storagetest.hosts.base import Completed, Host, failed, format_command
-from storagetest.hosts.fast_exec import MOST_STDIN, collect_output
+from storagetest.hosts.fast_exec import MAX_STDIN, collect_output
 from storagetest.hosts.interactive import Channel, ChannelLost, ChannelTimeout, InteractiveProcess
 
 __all__ = ["SETTLE", "SupervisedHost", "Unreachable"]
@@ -40,23 +40,23 @@ MARK = "STORAGETEST_RUN"
 GRACE = 2.0
 """Seconds between TERM and KILL."""
 MARGIN = GRACE + 5.0
-"""Seconds after the host's deadline at which ours passes."""
+"""Seconds between the deadline on the host and the controller's deadline."""
 REAP_LIMIT = 15.0
-"""Seconds that ending what is left of a run may take on the host."""
-_REACH = 60.0
-"""Seconds that reaching the host for a conversation may take."""
+"""Timeout for killing a run's remaining processes on the host, in seconds (chosen)."""
+_CONNECT_TIMEOUT = 60.0
+"""Timeout for connecting to the host for an interactive process, in seconds (chosen)."""
 SETTLE = 1.0
-"""Seconds without output after which a command that has ended is taken to have said all: something that it
-left behind (a daemon) holds its stdout open."""
+"""Seconds without output after which the output of an ended command is complete: a daemon that it has started
+may keep its stdout open (chosen)."""
 
 _TAIL_LINES = 8
 _TIMED_OUT = {124, 137}  # timeout(1): the command timed out; it had to be killed
-_SEEN_BY_ANOTHER_CLOCK = 0.95
+_CLOCK_TOLERANCE = 0.95
 
-# One line, so that it also survives a login shell that is no POSIX shell.
+# One line, so that it also works in a login shell that is not a POSIX shell.
 _MARKED = 'marked() { grep -lszxF "' + MARK + '=$run" /proc/[0-9]*/environ | cut -d/ -f3; }; '
 _REAP = (
-    # What is told to end may be starting more, so KILL is repeated; TERM is not: some take two for a KILL.
+    # A process may start another before it ends, so KILL is repeated; TERM is not: for some, two are a KILL.
     "reap() { most=$1; shift; for signal; do tries=0; "
     'while pids=$(marked); [ -n "$pids" ]; do '
     "[ $signal = TERM ] && [ $tries -gt 0 ] || kill -$signal $pids 2>/dev/null; "
@@ -85,13 +85,13 @@ _PUSH = (
 )
 
 
-class Unreachable(HostError):  # our errors are named for what happened
-    """The host could not be reached, so nothing was started there."""
+class Unreachable(HostError):  # named for what happened
+    """The connection to the host failed, so nothing was started there."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """One run: what was asked for, and what it has said so far."""
+    """One run: its command line and input, and its output so far."""
 
     command: str
     deadline: float
@@ -101,12 +101,12 @@ class _Task:
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def tail(self) -> str:
-        said = self.err.text.strip() or self.out.text.strip()
-        return "\n".join(said.splitlines()[-_TAIL_LINES:])
+        text = self.err.text.strip() or self.out.text.strip()
+        return "\n".join(text.splitlines()[-_TAIL_LINES:])
 
 
 class SupervisedHost(Host):
-    """A host whose transport can execute one argv; deadlines, files and messages are made from that here."""
+    """A host whose transport can execute one argv; this class adds deadlines, files and error messages."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -116,25 +116,25 @@ class SupervisedHost(Host):
     def _execute(
         self, argv: Sequence[str], *, stdin: bytes, out: OutputBuffer, err: OutputBuffer, limit: float
     ) -> ExitInfo:
-        """Execute ``argv`` (already supervised) to its end; our end is cut whenever this raises.
+        """Execute ``argv`` (already supervised) to its end; the channel is closed if this raises.
 
-        Raises :class:`Overrun` after ``limit`` seconds, :class:`Lost`, :class:`Unreachable`, whatever ``out``
-        raises, and :class:`TooMuch`.
+        Raises :class:`DeadlinePassed` after ``limit`` seconds, :class:`ConnectionLost`, :class:`Unreachable`,
+        any exception of ``out``, and :class:`OutputTooLarge`.
         """
 
     @abstractmethod
     def _start(self, argv: Sequence[str], limit: float) -> Channel:
-        """Start ``argv`` (already supervised) and return our end of its streams.
+        """Start ``argv`` (already supervised) and return the channel to it.
 
-        Raises :class:`Lost` or :class:`Unreachable`; ``limit`` is for reaching the host.
+        Raises :class:`ConnectionLost` or :class:`Unreachable`; ``limit`` is the timeout for connecting.
         """
 
     def _session_slot(self, deadline: float) -> AbstractContextManager[None]:  # noqa: ARG002
-        """Wait for one's turn, where a transport carries only so many commands at once."""
+        """Wait for a free session, if the transport has a limited number of them."""
         return nullcontext()
 
     def _distrust_connection(self) -> None:
-        """Called when the host did not answer: do not trust the present connection any more."""
+        """Do not use the present connection for new commands, because the host did not respond."""
         if self.shortcut is not None:
             self.shortcut.is_silent()
 
@@ -150,9 +150,9 @@ class SupervisedHost(Host):
     ) -> Completed:
         """Run ``argv``; see :meth:`Host.run`.
 
-        The command sees the C locale, PATH with the sbin directories, and ``env`` besides; ``env`` is part of
-        a command line, so no place for secrets. ``deadline`` counts from the command's start; connecting,
-        where that is needed, has a time-out of its own.
+        The command has the C locale, PATH with the sbin directories, and ``env``; ``env`` is part of a
+        command line and must not contain secrets. ``deadline`` counts from the command's start; connecting
+        has its own timeout.
         """
         ended, task = self._run(argv, deadline=deadline, stdin=stdin, env=env, on_line=on_line)
         done = Completed(self.name, tuple(argv), ended.status, task.out.text, task.err.text, ended.seconds)
@@ -164,39 +164,39 @@ class SupervisedHost(Host):
     def converse(
         self, argv: Sequence[str], *, deadline: float, first: bytes = b"", name: str = ""
     ) -> Iterator[InteractiveProcess]:
-        """Converse with a command; see :meth:`Host.converse`. One of a connection's sessions is in use."""
+        """Start an interactive process; see :meth:`Host.converse`. It uses one session of the connection."""
         token, command = uuid.uuid4().hex, name or f"`{format_command(argv)}`"
         self._kill_orphans()
-        with self._session_slot(_REACH):
+        with self._session_slot(_CONNECT_TIMEOUT):
             try:
-                line = self._start(supervised(argv, token, deadline, {}), _REACH)
+                channel = self._start(supervised(argv, token, deadline, {}), _CONNECT_TIMEOUT)
             except ConnectionLost as lost:
                 self._orphans.append(token)
                 raise HostError(f"{self.name}: {lost} while starting {command}") from None
-            talk = InteractiveProcess(
+            process = InteractiveProcess(
                 self.name,
                 command,
-                line,
-                explain=lambda status, said: self._must_have_started(argv[0], status, said),
+                channel,
+                explain=lambda status, stderr: self._must_have_started(argv[0], status, stderr),
             )
-            with closing(line):
+            with closing(channel):
                 try:
-                    talk.send_line(first)
-                    yield talk
+                    process.send_line(first)
+                    yield process
                 except BaseException:
-                    self._stop_interactive(line, token)
+                    self._stop_interactive(channel, token)
                     raise
-                if not self._stop_interactive(line, token):
+                if not self._stop_interactive(channel, token):
                     raise HostError(
                         f"{self.name}: {command} cannot be killed: it hangs in the kernel "
                         "(is its target dead?)"
                     )
 
-    def _stop_interactive(self, line: Channel, token: str) -> bool:
-        """End a conversation's command; whether it is gone, or will be as soon as there is a connection."""
-        line.close_stdin()
+    def _stop_interactive(self, channel: Channel, token: str) -> bool:
+        """End an interactive process. False if it cannot be killed; True also if it is killed later."""
+        channel.close_stdin()
         try:
-            line.status(GRACE)
+            channel.status(GRACE)
         except ChannelLost:
             self._orphans.append(token)
         except ChannelTimeout:
@@ -204,7 +204,7 @@ class SupervisedHost(Host):
         return True
 
     def push(self, data: bytes, path: str, *, mode: int = 0o600, deadline: float = 30.0) -> None:
-        """Write a file; see :meth:`Host.push`. It is synced before it takes its name."""
+        """Write a file; see :meth:`Host.push`. It is synced before it is renamed."""
         _must_be_absolute(path)
         part = f"{path}.{uuid.uuid4().hex[:8]}.part"
         script = ["sh", "-c", _PUSH, "push", path, f"{mode:o}", str(len(data)), part]
@@ -214,7 +214,7 @@ class SupervisedHost(Host):
             raise HostError(msg)
 
     def pull(self, path: str, *, deadline: float = 30.0) -> bytes:
-        """Read a file, as large as output may be; see :meth:`Host.pull`."""
+        """Read a file of at most the output limit; see :meth:`Host.pull`."""
         _must_be_absolute(path)
         ended, task = self._run(["cat", "--", path], deadline=deadline)
         if ended.status:
@@ -236,37 +236,37 @@ class SupervisedHost(Host):
             raise HostError(msg)
         task = _Task(format_command(argv), deadline, stdin, OutputBuffer(on_line), OutputBuffer())
         if deadline <= 0:
-            msg = f"{self.name}: `{task.command}` was not started: its time is over"
+            msg = f"{self.name}: `{task.command}` was not started: its deadline is over"
             raise DeadlineExceeded(msg)
         self._kill_orphans()
         limit = deadline + MARGIN
-        line = self._by_shortcut(argv, task, env or {})
-        if line is not None:
+        channel = self._start_fast(argv, task, env or {})
+        if channel is not None:
             ended = self._run_watched(
-                partial(collect_output, line, out=task.out, err=task.err, limit=limit), task
+                partial(collect_output, channel, out=task.out, err=task.err, limit=limit), task
             )
         else:
             with self._session_slot(deadline):
-                argv_there = supervised(argv, task.token, deadline, env or {})
+                supervised_argv = supervised(argv, task.token, deadline, env or {})
                 streams = {"out": task.out, "err": task.err}
                 ended = self._run_watched(
-                    partial(self._execute, argv_there, stdin=task.stdin, limit=limit, **streams), task
+                    partial(self._execute, supervised_argv, stdin=task.stdin, limit=limit, **streams), task
                 )
-        if ended.status in _TIMED_OUT and ended.seconds >= deadline * _SEEN_BY_ANOTHER_CLOCK:
-            # The supervisor gives up after some tries; a fork server knows the process group alone.
+        if ended.status in _TIMED_OUT and ended.seconds >= deadline * _CLOCK_TOLERANCE:
+            # The supervisor stops after some tries, and a fork server kills only the process group.
             raise self._late(task, self._killed(task.token))
         self._must_have_started(argv[0], ended.status, task.err.text)
         return ended, task
 
-    def _by_shortcut(self, argv: Sequence[str], task: _Task, env: Mapping[str, str]) -> Channel | None:
-        """Start a task by the shortcut, where there is one that can be asked."""
-        if self.shortcut is None or len(task.stdin) > MOST_STDIN:
+    def _start_fast(self, argv: Sequence[str], task: _Task, env: Mapping[str, str]) -> Channel | None:
+        """Start a task by :attr:`Host.shortcut`; None if there is none or its stdin is too large."""
+        if self.shortcut is None or len(task.stdin) > MAX_STDIN:
             return None
-        whole = {**env, MARK: task.token}
-        return self.shortcut.start(argv, env=whole, stdin=task.stdin, deadline=task.deadline)
+        marked_env = {**env, MARK: task.token}
+        return self.shortcut.start(argv, env=marked_env, stdin=task.stdin, deadline=task.deadline)
 
     def _run_watched(self, execute: Callable[[], ExitInfo], task: _Task) -> ExitInfo:
-        """Have a task executed, and end it on the host whenever the waiting for it ends early (rule 2)."""
+        """Execute a task, and kill it on the host if the waiting ends early (rule 2)."""
         try:
             ended = execute()
             task.out.finish()
@@ -276,11 +276,11 @@ class SupervisedHost(Host):
             self._orphans.append(task.token)
             raise HostError(
                 f"{self.name}: {lost} while running `{task.command}`, which may still run there. The next "
-                "command connects anew, and ends it first"
+                "command reconnects and ends it first"
             ) from None
         except OutputTooLarge as much:
-            how = self._killed(task.token)
-            raise HostError(f"{self.name}: `{task.command}` printed {much} {how}") from None
+            outcome = self._killed(task.token)
+            raise HostError(f"{self.name}: `{task.command}` printed {much} {outcome}") from None
         except Unreachable:
             raise
         except BaseException:
@@ -289,7 +289,7 @@ class SupervisedHost(Host):
         return ended
 
     def _killed(self, token: str) -> str:
-        """End what is left of a run, and return the words of a message for what became of it."""
+        """Kill a run's remaining processes, and return the outcome as part of an error message."""
         return {
             True: "and was killed",
             False: "and cannot be killed: it still runs, and hangs in the kernel (is its target dead?)",
@@ -297,11 +297,11 @@ class SupervisedHost(Host):
         }[self._reap(token)]
 
     def _reap(self, token: str) -> bool | None:
-        """End what is left of a run: whether all of it is gone, or None where the host does not answer."""
-        line = ["sh", "-c", _REAP_FROM_OUTSIDE]
+        """Kill a run's remaining processes; return whether all ended. None: the host does not respond."""
+        argv = ["sh", "-c", _REAP_FROM_OUTSIDE]
         stdin = f"{token}\n".encode()
         try:
-            ended = self._execute(line, stdin=stdin, out=OutputBuffer(), err=OutputBuffer(), limit=REAP_LIMIT)
+            ended = self._execute(argv, stdin=stdin, out=OutputBuffer(), err=OutputBuffer(), limit=REAP_LIMIT)
         except (DeadlinePassed, ConnectionLost, HostError):
             self._distrust_connection()
             self._orphans.append(token)
@@ -315,24 +315,24 @@ class SupervisedHost(Host):
         self._orphans += tokens
 
     def _must_have_started(self, command: str, status: int, err: str) -> None:
-        """Raise where env(1) could not execute the command: status 127 or 126, and its word for it."""
-        words = [line for line in err.splitlines() if line.startswith("env: ")]  # a launcher may add its own
-        if status not in {126, 127} or not words or command not in words[-1]:
+        """Raise if env(1) could not execute the command: status 127 or 126, and its line on stderr."""
+        lines = [line for line in err.splitlines() if line.startswith("env: ")]  # a launcher may add its own
+        if status not in {126, 127} or not lines or command not in lines[-1]:
             return
         if status == 127:
             where = "(not on PATH, /usr/sbin and /sbin included)"
             raise NotInstalled(f"{self.name}: `{command}` is not installed {where}")
         raise HostError(f"{self.name}: `{command}` cannot be executed (permission denied)")
 
-    def _late(self, task: _Task, how: str) -> DeadlineExceeded:
-        said = f"; it said:\n{tail}" if (tail := task.tail()) else ""
+    def _late(self, task: _Task, outcome: str) -> DeadlineExceeded:
+        output = f"; its output:\n{tail}" if (tail := task.tail()) else ""
         return DeadlineExceeded(
-            f"{self.name}: `{task.command}` did not end within {task.deadline:g} s {how}{said}"
+            f"{self.name}: `{task.command}` did not end within {task.deadline:g} s {outcome}{output}"
         )
 
 
 def supervised(argv: Sequence[str], token: str, deadline: float, env: Mapping[str, str]) -> list[str]:
-    """Return the argv that runs ``argv`` under the supervisor."""
+    """Return the command line that runs ``argv`` under the supervisor."""
     settings = [f"{name}={value}" for name, value in env.items()]
     script = ["sh", "-c", _MARKED + _REAP + _SUPERVISE, "storagetest", token, f"{GRACE:g}", f"{deadline:.3f}"]
     return [*script, *settings, *argv]

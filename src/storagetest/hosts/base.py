@@ -1,12 +1,12 @@
-"""What a host is: somewhere to run a command and to leave or fetch a file, always with a deadline.
+"""The interface of a host: run commands, write and read files, always with a deadline.
 
-Rules every kind of host keeps:
+Rules of every kind of host:
 
 1. A command is an argv list; quoting happens once, inside the transport that needs it.
-2. Every call has a ``deadline`` in seconds. When it passes, the command and its children are ended on the
-   host itself (not only our end of the line) and :class:`DeadlineExceeded` is raised.
-3. No secret in argv: secrets go by ``stdin`` or by a pushed file of mode 0600.
-4. A message of failure names host, command, exit status and the last lines of stderr.
+2. Every call has a ``deadline`` in seconds. When it passes, the command and its children are killed on the
+   host itself (not only the controller's channel is closed), and :class:`DeadlineExceeded` is raised.
+3. No secret in argv: secrets are passed by ``stdin`` or by a pushed file of mode 0600.
+4. An error message has host, command, exit status and the last lines of stderr.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TAIL_LINES = 8
 class Completed:
     """A command that has ended.
 
-    ``seconds`` is wall time as seen from here, including the transport's.
+    ``seconds`` is wall time measured by the controller; it includes the transport.
     """
 
     host: str
@@ -48,7 +48,7 @@ class Completed:
         return self.status == 0
 
     def describe(self) -> str:
-        """Say what ran where, how it ended, and the last lines of what it complained about."""
+        """Return host, command, exit status and the last lines of stderr (or of stdout)."""
         tail = "\n".join((self.stderr.strip() or self.stdout.strip()).splitlines()[-_TAIL_LINES:])
         return f"{self.host}: `{format_command(self.argv)}` exited {self.status}" + (
             f":\n{tail}" if tail else ""
@@ -56,13 +56,13 @@ class Completed:
 
 
 def format_command(argv: Sequence[str]) -> str:
-    """Return a command as messages show it: one line, the rest of a long one left out."""
+    """Return a command for messages: one line of at most 240 characters."""
     line = " ".join(shlex.join(argv).split())
     return line if len(line) <= 240 else f"{line[:240]}…"
 
 
 class HostResource(Protocol):
-    """What :meth:`Host.once` makes."""
+    """An object of :meth:`Host.resource`."""
 
     def __init__(self, host: Host) -> None: ...
 
@@ -70,8 +70,8 @@ class HostResource(Protocol):
         """End it. Safe to call twice."""
 
 
-Made = TypeVar("Made", bound=HostResource)
-_MAKING = threading.Lock()
+Resource = TypeVar("Resource", bound=HostResource)
+_RESOURCES_LOCK = threading.Lock()
 
 
 class Host(ABC):
@@ -79,10 +79,10 @@ class Host(ABC):
 
     name: str
     expensive_exec = False
-    """Whether to start a command there costs much more than here, as a login or a job step does."""
+    """Whether starting a command there is expensive, because of a login or a job step."""
     shortcut: FastExec | None = None
-    """What starts commands there more quickly, while it is there."""
-    _kept: dict[type, Any] | None = None
+    """Starts commands there faster; None if there is no such process."""
+    _resources: dict[type, Any] | None = None
 
     @abstractmethod
     def run(
@@ -95,10 +95,10 @@ class Host(ABC):
         env: Mapping[str, str] | None = None,
         on_line: Callable[[str], None] | None = None,
     ) -> Completed:
-        """Run ``argv`` to its end and return what it said.
+        """Run ``argv`` to its end and return its output.
 
         ``on_line`` is called with each line of stdout as it arrives. With ``check`` an exit status other than
-        0 raises :class:`HostError`; a command that is not installed raises it in any case, and says so.
+        0 raises :class:`HostError`; a command that is not installed always raises it.
         Raises :class:`DeadlineExceeded` after ``deadline`` seconds.
         """
 
@@ -106,50 +106,46 @@ class Host(ABC):
     def converse(
         self, argv: Sequence[str], *, deadline: float, first: bytes = b"", name: str = ""
     ) -> AbstractContextManager[InteractiveProcess]:
-        """Start ``argv``, say ``first`` to it, and yield the conversation; at its end nothing of it is left.
+        """Start ``argv``, send ``first``, and yield the process; at the end none of its processes is left.
 
-        ``deadline`` is the most seconds that all of it may last. At the end the command's stdin is closed,
-        whereupon it is to end by itself; else it is killed. ``name`` is what messages call it, if not by its
-        command line.
+        ``deadline`` is the maximum time of the whole process in seconds. At the end its stdin is closed; if
+        it does not end then, it is killed. ``name`` is its name in messages; the default is the command line.
         """
 
     @abstractmethod
     def push(self, data: bytes, path: str, *, mode: int = 0o600, deadline: float = 30.0) -> None:
-        """Write ``data`` to the absolute ``path``, atomically, with that ``mode``; parents are made."""
+        """Write ``data`` to the absolute ``path``, atomically, with that ``mode``; create missing parents."""
 
     @abstractmethod
     def pull(self, path: str, *, deadline: float = 30.0) -> bytes:
-        """Return the bytes of the file at ``path``; :class:`HostError` where there is none."""
+        """Return the bytes of the file at ``path``. Raises :class:`HostError` if it does not exist."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of the transport, and of what was made by :meth:`once` before it. Safe to call twice."""
+        """Close the objects of :meth:`resource` and then the transport. Safe to call twice."""
 
-    def resource(self, make: type[Made]) -> Made:
-        """Return the one ``make(self)`` of this host, made when it is first asked for.
+    def resource(self, make: type[Resource]) -> Resource:
+        """Return this host's ``make(self)``, made at the first call and closed before the host is closed."""
+        with _RESOURCES_LOCK:
+            if self._resources is None:
+                self._resources = {}
+            if make not in self._resources:
+                self._resources[make] = make(self)
+            resource: Resource = self._resources[make]
+        return resource
 
-        It is closed before the host is.
-        """
-        with _MAKING:
-            if self._kept is None:
-                self._kept = {}
-            if make not in self._kept:
-                self._kept[make] = make(self)
-            made: Made = self._kept[make]
-        return made
-
-    def _close_kept(self) -> None:
-        """Close what :meth:`once` has made."""
-        kept, self._kept = self._kept or {}, None
-        for made in kept.values():
-            made.close()
+    def _close_resources(self) -> None:
+        """Close the objects of :meth:`resource`."""
+        resources, self._resources = self._resources or {}, None
+        for resource in resources.values():
+            resource.close()
 
     def has(self, command: str, *, deadline: float = 15.0) -> bool:
-        """Whether ``command`` is on the host's PATH (the sbin directories included)."""
+        """Return whether ``command`` is on the host's PATH (the sbin directories included)."""
         return self.run(["sh", "-c", f"command -v {shlex.quote(command)}"], deadline=deadline, check=False).ok
 
     def read(self, path: str, *, deadline: float = 15.0) -> str | None:
-        """Return the text of a small (also virtual) file, stripped, or None where it does not exist."""
+        """Return the text of a small (also virtual) file, stripped, or None if it does not exist."""
         done = self.run(["cat", path], deadline=deadline, check=False)
         return done.stdout.strip() if done.ok else None
 
@@ -161,5 +157,5 @@ class Host(ABC):
 
 
 def failed(done: Completed) -> HostError:
-    """Return the error for a command that ended badly."""
+    """Return the error for a command with a non-zero exit status."""
     return HostError(done.describe())

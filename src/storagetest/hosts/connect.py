@@ -1,4 +1,4 @@
-"""From a client or server of the targets file to a host."""
+"""Make the Host of a client or server of the targets file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["connect"]
 
 
 def connect(machine: Machine) -> Host:
-    """Return the host that ``machine`` describes. Nothing is contacted before its first command."""
+    """Return the host that ``machine`` describes. It connects at its first command."""
     if machine.transport == "local":
         return LocalHost(machine.name)
     if machine.transport == "slurm":

@@ -1,14 +1,16 @@
-"""A shortcut into a host: a process there that starts commands, where a login for each would cost much more.
+"""Fast exec: start commands from a process that already runs on the host, without a login for each.
 
-Theory. Over SSH a command costs a session, a login shell and the supervisor's programs. Whoever keeps a
-process on the host anyway (the agents' attendant) can start commands from it in a fraction of that. It sets
-:attr:`Host.shortcut` for as long as it can, and a host that has one uses it for :meth:`Host.run`.
+Theory. Over SSH a command costs a session, a login shell and the supervisor's programs. A long-lived process
+on the host (the agents' fork server) starts commands in a fraction of that time. It sets
+:attr:`Host.shortcut` while it runs, and :meth:`Host.run` uses it.
 
 Rules:
 
-1. A command that was started by a shortcut keeps to all that :mod:`storagetest.hosts._supervised_host` says: its
-   deadline is kept on the host, it carries its run's mark, and what is left of it is found by that.
-2. A shortcut that cannot be asked says so before anything is started, and the long way is gone.
+1. A command that was started this way keeps the rules of :mod:`storagetest.hosts._supervised_host`: its
+   deadline is enforced on the host, and it has the environment variable by which its remaining processes are
+   found.
+2. If the process cannot start the command, :meth:`FastExec.start` returns None before anything is started,
+   and the host uses its own transport.
 """
 
 from __future__ import annotations
@@ -18,49 +20,49 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Protocol
 
-from storagetest.hosts._output import ConnectionLost, DeadlinePassed, ExitInfo, OutputBuffer, bounded
+from storagetest.hosts._output import ConnectionLost, DeadlinePassed, ExitInfo, OutputBuffer, check_limit
 from storagetest.hosts.interactive import Channel, ChannelLost, ChannelTimeout
 
-__all__ = ["MOST_STDIN", "FastExec", "collect_output"]
+__all__ = ["MAX_STDIN", "FastExec", "collect_output"]
 
-MOST_STDIN = 1 << 20
-"""Bytes that a command may be given through a shortcut, which others wait to use."""
+MAX_STDIN = 1 << 20
+"""Limit of a command's stdin in bytes, because other commands wait for the same channel."""
 
 
 class FastExec(Protocol):
-    """What a host's shortcut is."""
+    """The interface of :attr:`Host.shortcut`."""
 
     def start(
         self, argv: Sequence[str], *, env: Mapping[str, str], stdin: bytes, deadline: float
     ) -> Channel | None:
         """Start ``argv`` with ``env`` added to its environment, and ``stdin`` as all of its input.
 
-        It is told to end after ``deadline`` seconds, and soon killed; its status is then that of timeout(1).
-        To close the line does not end it. None where nothing can be started now.
+        After ``deadline`` seconds it gets SIGTERM and then SIGKILL; its status is then that of timeout(1).
+        Closing the channel does not end it. Returns None if nothing can be started now.
         """
 
     def is_silent(self) -> None:
-        """Take note that the host did not answer: it is not asked again until it has said something."""
+        """Mark the host as silent: it gets no request until it sends a message."""
 
 
-def collect_output(line: Channel, *, out: OutputBuffer, err: OutputBuffer, limit: float) -> ExitInfo:
-    """Collect what a command says until it ends.
+def collect_output(channel: Channel, *, out: OutputBuffer, err: OutputBuffer, limit: float) -> ExitInfo:
+    """Collect the output of a command until it ends.
 
-    Raises :class:`Overrun` after ``limit`` seconds, :class:`Lost`, whatever ``out`` raises, and
-    :class:`TooMuch`.
+    Raises :class:`DeadlinePassed` after ``limit`` seconds, :class:`ConnectionLost`, any exception of ``out``,
+    and :class:`OutputTooLarge`.
     """
     began = time.monotonic()
-    with closing(line):
+    with closing(channel):
         try:
-            while data := line.receive(max(0.0, began + limit - time.monotonic())):
+            while data := channel.receive(max(0.0, began + limit - time.monotonic())):
                 out.feed(data)
-                bounded(out, err)
-            status = line.status(max(0.0, began + limit - time.monotonic()))
+                check_limit(out, err)
+            status = channel.status(max(0.0, began + limit - time.monotonic()))
         except ChannelTimeout:
             raise DeadlinePassed from None
         except ChannelLost as lost:
             raise ConnectionLost(str(lost)) from None
         finally:
-            err.feed(line.stderr_text().encode())
-    bounded(out, err)
+            err.feed(channel.stderr_text().encode())
+    check_limit(out, err)
     return ExitInfo(status, time.monotonic() - began)

@@ -1,4 +1,4 @@
-"""The machine we run on, as a host."""
+"""The controller's own machine as a host."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import IO
 
-from storagetest.hosts._output import OUTPUT_LIMIT, DeadlinePassed, ExitInfo, OutputBuffer, bounded
+from storagetest.hosts._output import OUTPUT_LIMIT, DeadlinePassed, ExitInfo, OutputBuffer, check_limit
 from storagetest.hosts._supervised_host import SETTLE, SupervisedHost, Unreachable
 from storagetest.hosts.interactive import Channel, ChannelTimeout
 
@@ -23,14 +23,14 @@ _POLL = 0.25
 
 
 class LocalHost(SupervisedHost):
-    """This machine. Commands run in sessions of their own, so a Ctrl-C reaches them only through us."""
+    """This machine. Commands run in their own sessions, so Ctrl-C in the terminal does not signal them."""
 
     def __init__(self, name: str = "localhost") -> None:
         super().__init__(name)
 
     def close(self) -> None:
-        """Nothing else to let go of."""
-        self._close_kept()
+        """Close the host's resources; there is no connection."""
+        self._close_resources()
 
     def _execute(
         self, argv: Sequence[str], *, stdin: bytes, out: OutputBuffer, err: OutputBuffer, limit: float
@@ -44,15 +44,15 @@ class LocalHost(SupervisedHost):
         except BaseException:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            process.wait()  # of our supervisor alone, which no target can hold up
+            process.wait()  # only the supervisor, which does not access the target
             raise
         finally:
             for stream in streams:
                 with suppress(OSError):  # an unwritten rest of stdin
                     stream.close()
 
-    def _start(self, argv: Sequence[str], limit: float) -> Channel:  # noqa: ARG002  # nothing is far
-        return _Pipes(self._popen(argv))
+    def _start(self, argv: Sequence[str], limit: float) -> Channel:  # noqa: ARG002  # starting takes no time
+        return _PipeChannel(self._popen(argv))
 
     def _popen(self, argv: Sequence[str]) -> subprocess.Popen[bytes]:
         pipe = subprocess.PIPE
@@ -63,14 +63,14 @@ class LocalHost(SupervisedHost):
             raise Unreachable(msg) from error
 
 
-class _Pipes(Channel):
+class _PipeChannel(Channel):
     """The three pipes of a child process."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
-        self._streams = [one for one in (process.stdin, process.stdout, process.stderr) if one]
+        self._streams = [stream for stream in (process.stdin, process.stdout, process.stderr) if stream]
         self._in, self._out, self._err = (stream.fileno() for stream in self._streams)
-        self._heard = self._said = b""
+        self._received = self._stderr = b""
         self._ended = False
         self._poll = select.poll()
         for descriptor in (self._out, self._err):
@@ -84,7 +84,7 @@ class _Pipes(Channel):
             return
         self._poll.register(self._in, select.POLLOUT)
         try:
-            while rest:  # and hear meanwhile: a command that waits to be heard would not listen
+            while rest:  # and read its output, or the command may block on stdout and not read
                 if self._in in self._wait(until):
                     with suppress(BlockingIOError):
                         rest = rest[os.write(self._in, rest[:_CHUNK]) :]
@@ -94,44 +94,44 @@ class _Pipes(Channel):
             self._poll.unregister(self._in)
 
     def _send_only(self, rest: memoryview, until: float) -> None:
-        room = select.poll()
-        room.register(self._in, select.POLLOUT)
+        poll = select.poll()
+        poll.register(self._in, select.POLLOUT)
         with suppress(BrokenPipeError):
             while rest:
-                if not room.poll(max(0.0, until - time.monotonic()) * 1000):
+                if not poll.poll(max(0.0, until - time.monotonic()) * 1000):
                     raise ChannelTimeout
                 with suppress(BlockingIOError):
                     rest = rest[os.write(self._in, rest[:_CHUNK]) :]
 
     def receive(self, limit: float) -> bytes:
         until = time.monotonic() + limit
-        while not self._heard and not self._ended:
+        while not self._received and not self._ended:
             self._wait(until)
-        heard, self._heard = self._heard, b""
-        return heard
+        data, self._received = self._received, b""
+        return data
 
     def _wait(self, until: float) -> set[int]:
-        """Wait until something can be done, take in what was said, and return the streams that were ready."""
-        ready = {one for one, _ in self._poll.poll(max(0.0, until - time.monotonic()) * 1000)}
+        """Wait for a ready stream, read the available output, and return the ready streams."""
+        ready = {descriptor for descriptor, _ in self._poll.poll(max(0.0, until - time.monotonic()) * 1000)}
         if not ready:
             raise ChannelTimeout
-        if self._err in ready and not self._complain():
+        if self._err in ready and not self._read_stderr():
             self._poll.unregister(self._err)
         if self._out in ready:
             data = os.read(self._out, _CHUNK)
-            self._heard += data
+            self._received += data
             if not data:
                 self._ended = True
                 self._poll.unregister(self._out)
         return ready
 
-    def _complain(self) -> bool:
+    def _read_stderr(self) -> bool:
         data = os.read(self._err, _CHUNK)
-        self._said = (self._said + data)[-OUTPUT_LIMIT:]
+        self._stderr = (self._stderr + data)[-OUTPUT_LIMIT:]
         return bool(data)
 
     def stderr_text(self) -> str:
-        return self._said.decode(errors="replace")
+        return self._stderr.decode(errors="replace")
 
     def close_stdin(self) -> None:
         with suppress(OSError):
@@ -143,8 +143,8 @@ class _Pipes(Channel):
         except subprocess.TimeoutExpired:
             raise ChannelTimeout from None
         os.set_blocking(self._err, False)
-        with suppress(BlockingIOError):  # a daemon that it left behind may hold it open
-            while self._complain():
+        with suppress(BlockingIOError):  # a daemon that it has started may keep it open
+            while self._read_stderr():
                 pass
         return status
 
@@ -155,7 +155,7 @@ class _Pipes(Channel):
 
     def close(self) -> None:
         self.abandon()
-        self._process.wait()  # of our supervisor alone, which no target can hold up
+        self._process.wait()  # only the supervisor, which does not access the target
         for stream in self._streams:
             with suppress(OSError):
                 stream.close()
@@ -164,7 +164,10 @@ class _Pipes(Channel):
 def _pump(
     process: subprocess.Popen[bytes], stdin: bytes, out: OutputBuffer, err: OutputBuffer, until: float
 ) -> None:
-    """Move bytes until both outputs have ended, or the process has and is quiet; :class:`Overrun` then."""
+    """Copy data until both outputs have ended, or the process has ended and there is no more output.
+
+    Raises :class:`DeadlinePassed` at ``until`` (``time.monotonic``).
+    """
     assert process.stdin is not None
     assert process.stdout is not None
     assert process.stderr is not None
@@ -190,7 +193,7 @@ def _pump(
                 if not alive:
                     selector.unregister(stream)
                     stream.close()
-            bounded(out, err)
+            check_limit(out, err)
             if ready or process.poll() is None:
                 quiet_since = None
             elif quiet_since is None:
@@ -213,7 +216,7 @@ def _read(stream: IO[bytes], into: OutputBuffer) -> bool:
 
 
 def _write(stream: IO[bytes], rest: memoryview) -> memoryview:
-    """Write what fits and return what is left; nothing, when nobody reads any more."""
+    """Write without blocking and return the rest; b"" if the process has closed its stdin."""
     try:
         return rest[os.write(stream.fileno(), rest[:_CHUNK]) :]
     except BlockingIOError:

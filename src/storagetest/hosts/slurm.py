@@ -1,17 +1,16 @@
-"""A node of a Slurm job, as a host: every command is a job step on that node (srun(1)).
+"""A node of a Slurm job as a host: every command is a job step on that node (srun(1)).
 
-Theory. On a cluster the batch system says who may use which node and for how long, so nobody logs in to nodes
-one after another: pytest runs within an allocation (``salloc -N 4 pytest …``, or a batch script), and its
-clients are the job's nodes. The job is not ours: who made it gives it back, ``salloc`` by itself when pytest
-ends.
+Theory. On a cluster the batch system allocates nodes, so storagetest does not log in to them: pytest runs in
+an allocation (``salloc -N 4 pytest …``, or a batch script), and its clients are the job's nodes. storagetest
+does not end the job; ``salloc`` ends it when pytest ends.
 
 Rules:
 
-1. A step shares the node with the others (``--overlap``): a gate, a load and a sampler run at once.
-2. On the node a command runs under the same supervisor as everywhere (:mod:`storagetest.hosts._supervised_host`).
-   What an srun that was ended leaves behind is ended by its mark, through another step.
-3. That a step could not be started is the host's fault, never the command's: srun says so before anything
-   else.
+1. A step shares the node with other steps (``--overlap``): a start barrier, a load and a sampler run at once.
+2. On the node a command runs under the same supervisor as everywhere
+   (:mod:`storagetest.hosts._supervised_host`). Processes that an ended srun leaves behind are killed by their
+   environment variable, in another step.
+3. A step that cannot be started is an error of the host, not of the command: srun's own stderr shows it.
 """
 
 from __future__ import annotations
@@ -32,71 +31,75 @@ from storagetest.hosts.local import LocalHost
 __all__ = ["SlurmHost", "srun"]
 
 _JOB = "SLURM_JOB_ID"
-_LONGEST = 1 << 16
+_MAX_STDERR = 1 << 16
 _REFUSED = re.compile(r"srun: (error|fatal): (?!\S+: tasks? )")
-"""How srun's words begin when there is no step; of one that failed it speaks by node and task."""
+"""srun's stderr if the step was not started; for a step that failed it names node and task."""
 
 
 class SlurmHost(LocalHost):
-    """The node number ``node`` (from 0) of the job with the id ``job`` (0: the one in which we run)."""
+    """Node number ``node`` (from 0) of the job ``job`` (0: the job in which the controller runs)."""
 
-    far = True
+    expensive_exec = True
 
     def __init__(self, name: str, node: int, *, job: int = 0) -> None:
         super().__init__(name)
         self._node, self._job = node, job
-        self._own = threading.local()
-        """Where this thread's srun puts its own words."""
+        self._thread = threading.local()
+        """``stderr``: the file for srun's own messages, per thread."""
 
     def _execute(
         self, argv: Sequence[str], *, stdin: bytes, out: OutputBuffer, err: OutputBuffer, limit: float
     ) -> ExitInfo:
-        with tempfile.TemporaryFile() as words:
-            self._own.words = words
+        with tempfile.TemporaryFile() as stderr:
+            self._thread.stderr = stderr
             ended = super()._execute(argv, stdin=stdin, out=out, err=err, limit=limit)
-            words.seek(0)
-            said = words.read(_LONGEST).decode(errors="replace")
-        if ended.status and _REFUSED.match(said):
-            raise Unreachable(f"{self.name}: no step on node {self._node}: {said.strip()}")
+            stderr.seek(0)
+            text = stderr.read(_MAX_STDERR).decode(errors="replace")
+        if ended.status and _REFUSED.match(text):
+            raise Unreachable(f"{self.name}: no step on node {self._node}: {text.strip()}")
         return ended
 
     def _start(self, argv: Sequence[str], limit: float) -> Channel:
-        self._own.words = None
+        self._thread.stderr = None
         return super()._start(argv, limit)
 
     def _popen(self, argv: Sequence[str]) -> subprocess.Popen[bytes]:
         job = str(self._job or os.environ.get(_JOB, ""))
         if not job:
-            how = "run pytest within one (salloc -N 4 pytest …), or say `job:`"
+            how = "run pytest within one (salloc -N 4 pytest …), or set `job:`"
             raise Unreachable(f"{self.name}: there is no Slurm job: {how}")
         command = srun(job, self._node)
-        words: IO[bytes] | None = self._own.words
-        return super()._popen([*command, *argv]) if words is None else self._apart(command, argv, words)
+        stderr: IO[bytes] | None = self._thread.stderr
+        return (
+            super()._popen([*command, *argv])
+            if stderr is None
+            else self._popen_own_stderr(command, argv, stderr)
+        )
 
-    def _apart(
-        self, command: Sequence[str], argv: Sequence[str], words: IO[bytes]
+    def _popen_own_stderr(
+        self, command: Sequence[str], argv: Sequence[str], stderr: IO[bytes]
     ) -> subprocess.Popen[bytes]:
-        """Start a step whose stderr is its own: srun mixes its words into it."""
-        ours, theirs = os.pipe()
+        """Start a step with a separate stderr, because srun writes its own messages to stderr."""
+        read_end, write_end = os.pipe()
         try:
             process = subprocess.Popen(
-                [*command, f"--error=/proc/self/fd/{theirs}", *argv],
+                [*command, f"--error=/proc/self/fd/{write_end}", *argv],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=words,
-                pass_fds=[theirs],
+                stderr=stderr,
+                pass_fds=[write_end],
                 start_new_session=True,
             )
         except OSError as error:
-            os.close(ours)
+            os.close(read_end)
             raise Unreachable(f"{self.name}: cannot run `srun`: {error.strerror}") from error
         finally:
-            os.close(theirs)
-        process.stderr = os.fdopen(ours, "rb", 0)
+            os.close(write_end)
+        process.stderr = os.fdopen(read_end, "rb", 0)
         return process
 
 
 def srun(job: str, node: int) -> tuple[str, ...]:
-    """Return the command that runs what follows it as a step on one node of a job."""
+    """Return the srun command line to which a step's argv is appended."""
     where = (f"--jobid={job}", f"--relative={node}", "--nodes=1", "--ntasks=1")
     return ("srun", *where, "--overlap", "--quiet", "--unbuffered", "--chdir=/")

@@ -1,13 +1,14 @@
-"""A host behind SSH: one connection, opened at the first use and kept; a channel a command.
+"""A host over SSH: one connection, opened at the first use; one channel per command.
 
 Rules:
 
-1. One connection a host, shared by all threads. Opening a channel on it is the probe that it still lives:
-   if that fails, nothing has been started yet, so we connect anew and try once more. A command that was under
-   way when the connection broke is never repeated.
-2. sshd takes ten sessions a connection (MaxSessions, sshd_config(5)); one is kept free for ending commands.
-3. Nothing blocks for ever: a watchdog closes the channel, which wakes whoever waits on it.
-4. A connection that is not trusted any more is set aside, not closed: it may still serve other threads.
+1. One connection per host, shared by all threads. Opening a channel also checks the connection: if that
+   fails, nothing has been started, so the host reconnects and tries once more. A command that ran when the
+   connection was lost is never repeated.
+2. sshd accepts ten sessions per connection (MaxSessions, sshd_config(5)); one is reserved for ending
+   commands.
+3. Nothing blocks for ever: a watchdog closes the channel, which wakes the threads that wait on it.
+4. A connection that is no longer trusted is retired, not closed: other threads may still use it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from storagetest.hosts._output import (
     DeadlinePassed,
     ExitInfo,
     OutputBuffer,
-    bounded,
+    check_limit,
 )
 from storagetest.hosts._paramiko import paramiko
 from storagetest.hosts._ssh_connect import TimeBudget, authenticate, tcp_connect
@@ -38,16 +39,16 @@ __all__ = ["SshHost", "SshSettings"]
 
 _CHUNK = 1 << 16
 _POLL = 0.25
-_REAPED = 5.0
+_REAP_TIMEOUT = 5.0
 _SESSIONS = 9
 _BROKEN = (paramiko.SSHException, EOFError, OSError)
 _NO_STATUS = -1
 
 
 class SshHost(SupervisedHost):
-    """A host reached over SSH. It needs a login shell that takes ``sh -c '…'``, coreutils, grep, /proc."""
+    """A host over SSH. It needs a login shell that runs ``sh -c '…'``, coreutils, grep and /proc."""
 
-    far = True
+    expensive_exec = True
 
     def __init__(self, settings: SshSettings) -> None:
         super().__init__(settings.name)
@@ -55,17 +56,17 @@ class SshHost(SupervisedHost):
         self._sessions = threading.BoundedSemaphore(_SESSIONS)
         self._lock = threading.Lock()
         self._transport: paramiko.Transport | None = None
-        self._set_aside: list[paramiko.Transport] = []
+        self._retired: list[paramiko.Transport] = []
         self._endpoint: Endpoint | None = None
         self._jump: SshHost | None = None
 
     def close(self) -> None:
         """Close every connection, the jump hosts' included."""
-        self._close_kept()
+        self._close_resources()
         with self._lock:
-            for transport in [*self._set_aside, *filter(None, [self._transport])]:
+            for transport in [*self._retired, *filter(None, [self._transport])]:
                 transport.close()
-            self._set_aside.clear()
+            self._retired.clear()
             self._transport = None
         if self._jump is not None:
             self._jump.close()
@@ -73,9 +74,7 @@ class SshHost(SupervisedHost):
     @contextmanager
     def _session_slot(self, deadline: float) -> Iterator[None]:
         if not self._sessions.acquire(timeout=deadline):
-            msg = (
-                f"{self.name}: {_SESSIONS} commands, all a connection carries, ran for all of {deadline:g} s"
-            )
+            msg = f"{self.name}: {_SESSIONS} commands, the limit of a connection, ran for {deadline:g} s"
             raise DeadlineExceeded(msg)
         try:
             yield
@@ -90,7 +89,7 @@ class SshHost(SupervisedHost):
     def _execute(
         self, argv: Sequence[str], *, stdin: bytes, out: OutputBuffer, err: OutputBuffer, limit: float
     ) -> ExitInfo:
-        channel = self._open_channel(self._session, patience=limit)
+        channel = self._open_channel(self._session, timeout=limit)
         started = time.monotonic()
         late = threading.Event()
 
@@ -117,7 +116,7 @@ class SshHost(SupervisedHost):
     def _exchange(
         self, channel: paramiko.Channel, line: str, stdin: bytes, out: OutputBuffer, err: OutputBuffer
     ) -> int:
-        """Start ``line``, feed it and collect what it says; return its exit status."""
+        """Run the command ``line``, send its stdin and collect its output; return its exit status."""
         channel.settimeout(_POLL)
         try:
             channel.exec_command(line)
@@ -133,31 +132,31 @@ class SshHost(SupervisedHost):
         try:
             for data in _chunks(channel.recv, channel):
                 out.feed(data)
-                bounded(out, err)
+                check_limit(out, err)
             while not channel.status_event.wait(_POLL):
-                bounded(out, err)
+                check_limit(out, err)
             status: int = channel.exit_status
             helpers[0].join(SETTLE)
-            bounded(out, err)
+            check_limit(out, err)
         finally:
             channel.close()
             for helper in helpers:
                 helper.join(2 * _POLL)
         if status == _NO_STATUS:
-            channel.get_transport().join(_POLL)  # it wakes us before it is quite dead itself
+            channel.get_transport().join(_POLL)  # the channel ends a little before the transport
             raise ConnectionLost(
                 self._lost() if not channel.get_transport().is_active() else "its shell was killed"
             )
         return status
 
     def _start(self, argv: Sequence[str], limit: float) -> Channel:
-        channel = self._open_channel(self._session, patience=limit)
+        channel = self._open_channel(self._session, timeout=limit)
         try:
             channel.exec_command(shlex.join(argv))
         except _BROKEN as error:
             channel.close()
             raise ConnectionLost(self._lost()) from error
-        return _Channel(channel, self._lost())
+        return _SshChannel(channel, self._lost())
 
     def _session(self, transport: paramiko.Transport, seconds: float) -> paramiko.Channel:
         refusals: list[paramiko.ChannelException] = []
@@ -169,13 +168,13 @@ class SshHost(SupervisedHost):
                 refusals.append(error)
                 return None
 
-        # sshd counts a session until it has reaped its process, which is a little after we have let go of it.
+        # sshd counts a session until it has reaped its process, a little after the channel is closed.
         with suppress(DeadlineExceeded):
-            channel = wait_until(opened, min(seconds, _REAPED), "sshd to reap a session")
+            channel = wait_until(opened, min(seconds, _REAP_TIMEOUT), "sshd to reap a session")
             if channel is not None:
                 return channel
         where = f"{self.name}: {self._where()}"
-        msg = f"{where} takes no more sessions ({refusals[-1].text}); see its MaxSessions"
+        msg = f"{where} accepts no more sessions ({refusals[-1].text}); see its MaxSessions"
         raise Unreachable(msg) from refusals[-1]
 
     def open_tunnel(self, to: Endpoint, budget: TimeBudget) -> paramiko.Channel:
@@ -193,23 +192,25 @@ class SshHost(SupervisedHost):
                 )
                 raise Unreachable(msg) from error
 
-        return self._open_channel(tunnel, patience=budget.left())
+        return self._open_channel(tunnel, timeout=budget.left())
 
     def _open_channel(
-        self, opened: Callable[[paramiko.Transport, float], paramiko.Channel], *, patience: float
+        self, opened: Callable[[paramiko.Transport, float], paramiko.Channel], *, timeout: float
     ) -> paramiko.Channel:
-        """Return what ``opened(transport, time-out)`` makes of the one connection (rule 1)."""
+        """Return ``opened(transport, timeout)`` on the host's connection (rule 1)."""
         while True:
-            transport, fresh = self._connected(patience)
+            transport, fresh = self._connected(timeout)
             try:
-                return opened(transport, min(self._settings.connect_timeout, patience))
+                return opened(transport, min(self._settings.connect_timeout, timeout))
             except _BROKEN as error:
                 self._retire_connection(transport)
                 if fresh:
-                    msg = f"{self.name}: {self._lost()} as soon as it was made ({str(error) or 'it hung up'})"
-                    raise Unreachable(msg) from error
+                    cause = str(error) or "the server closed it"
+                    raise Unreachable(
+                        f"{self.name}: {self._lost()} right after it was opened ({cause})"
+                    ) from error
 
-    def _connected(self, patience: float) -> tuple[paramiko.Transport, bool]:
+    def _connected(self, timeout: float) -> tuple[paramiko.Transport, bool]:
         """Return the connection, and whether it was made just now."""
         with self._lock:
             if self._transport is not None and self._transport.is_active():
@@ -217,12 +218,12 @@ class SshHost(SupervisedHost):
             if self._transport is not None:
                 self._transport.close()
                 self._transport = None
-            self._transport = self._connect(patience)
+            self._transport = self._connect(timeout)
             return self._transport, True
 
-    def _connect(self, patience: float) -> paramiko.Transport:
+    def _connect(self, timeout: float) -> paramiko.Transport:
         endpoint = self._endpoint = self._endpoint or resolve(self._settings)
-        budget = TimeBudget(endpoint, min(endpoint.connect_timeout, patience))
+        budget = TimeBudget(endpoint, min(endpoint.connect_timeout, timeout))
         if endpoint.jump is None:
             return authenticate(endpoint, tcp_connect(endpoint, budget), budget)
         self._jump = self._jump or SshHost(endpoint.jump)
@@ -230,7 +231,7 @@ class SshHost(SupervisedHost):
 
     def _retire_connection(self, transport: paramiko.Transport) -> None:
         with self._lock:
-            self._set_aside.append(transport)
+            self._retired.append(transport)
             if self._transport is transport:
                 self._transport = None
 
@@ -241,19 +242,19 @@ class SshHost(SupervisedHost):
         return f"connection to {self._where()} lost"
 
 
-class _Channel(Channel):
-    """A channel of an SSH connection. ``lost`` are the words for a connection that is no more."""
+class _SshChannel(Channel):
+    """A channel of an SSH connection. ``lost`` is the error text for a lost connection."""
 
     def __init__(self, channel: paramiko.Channel, lost: str) -> None:
         self._channel = channel
         self._lost = lost
-        self._heard = self._said = b""
+        self._received = self._stderr = b""
 
     def send(self, data: bytes, limit: float) -> None:
         until, rest = time.monotonic() + limit, memoryview(data)
-        while rest:  # and hear meanwhile: a command that waits to be heard would not listen
+        while rest:  # and read its output, or the command may block on stdout and not read
             if not self.duplex and self._channel.recv_ready():
-                self._heard += self._channel.recv(_CHUNK)
+                self._received += self._channel.recv(_CHUNK)
             self._time_out(until)
             try:
                 rest = rest[self._channel.send(rest[:_CHUNK].tobytes()) :]
@@ -261,16 +262,16 @@ class _Channel(Channel):
                 continue
             except OSError:
                 if self._channel.get_transport().is_active():
-                    return  # the command does not read any more, or is gone
+                    return  # the command has closed its stdin or has ended
                 raise ChannelLost(self._lost) from None
 
     def receive(self, limit: float) -> bytes:
-        heard, self._heard = self._heard, b""
-        if heard:
-            return heard
+        received, self._received = self._received, b""
+        if received:
+            return received
         until = time.monotonic() + limit
         while True:
-            self._complain()
+            self._read_stderr()
             self._time_out(until)
             try:
                 data: bytes = self._channel.recv(_CHUNK)
@@ -286,16 +287,16 @@ class _Channel(Channel):
             raise ChannelTimeout
         self._channel.settimeout(min(left, _POLL))
 
-    def _complain(self) -> None:
+    def _read_stderr(self) -> None:
         while self._channel.recv_stderr_ready():
             data = self._channel.recv_stderr(_CHUNK)
-            self._said = (self._said + data)[-OUTPUT_LIMIT:]
+            self._stderr = (self._stderr + data)[-OUTPUT_LIMIT:]
             if not data:
                 return
 
     def stderr_text(self) -> str:
-        self._complain()
-        return self._said.decode(errors="replace")
+        self._read_stderr()
+        return self._stderr.decode(errors="replace")
 
     def close_stdin(self) -> None:
         _end_input(self._channel)
@@ -303,7 +304,7 @@ class _Channel(Channel):
     def status(self, limit: float) -> int:
         until = time.monotonic() + limit
         while not self._channel.status_event.wait(_POLL):
-            self._complain()
+            self._read_stderr()
             if not self._channel.get_transport().is_active():
                 raise ChannelLost(self._lost)
             if time.monotonic() >= until:
@@ -318,7 +319,7 @@ class _Channel(Channel):
 
 
 def _chunks(receive: Callable[[int], bytes], channel: paramiko.Channel) -> Iterator[bytes]:
-    """Yield what arrives (nothing, now and then) until it ends, or the command has ended and is quiet."""
+    """Yield data (or b"") until the stream ends, or the command has ended and prints no more."""
     quiet_since: float | None = None
     while True:
         try:
@@ -352,7 +353,7 @@ def _feed(channel: paramiko.Channel, stdin: bytes) -> None:
         except TimeoutError:
             continue
         except OSError:
-            return  # the command does not read any more, or is gone
+            return  # the command has closed its stdin or has ended
     _end_input(channel)
 
 

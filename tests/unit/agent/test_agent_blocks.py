@@ -201,7 +201,7 @@ def test_nothing_outside_the_range_can_be_written(device: str) -> None:
         with pytest.raises(OSError, match=os.strerror(errno.EINVAL)):
             blocks.range_ioctl(BLKDISCARD, 1, blocks.logical)
     for offset, length in ((1, 512), (0, 0), (8 << 20, 512)):
-        with pytest.raises(ValueError, match="are no blocks of"):
+        with pytest.raises(ValueError, match="are not whole blocks of"):
             BlockRange(device, offset, length)
 
 

@@ -44,7 +44,7 @@ def test_a_command_ends_when_its_stdin_does(host: Host, tmp_path) -> None:
 
 def test_silence_is_late_and_the_line_goes_on(host: Host) -> None:
     with host.converse(["sh", "-c", "read x; echo $x"], deadline=LIFE) as talk:
-        with pytest.raises(DeadlineExceeded, match=r"client1: `sh .*` said nothing for 0\.2 s"):
+        with pytest.raises(DeadlineExceeded, match=r"client1: `sh .*` printed nothing for 0\.2 s"):
             talk.read_line(0.2)
         talk.send_line("here")
         assert talk.read_line(20) == "here"
@@ -53,7 +53,7 @@ def test_silence_is_late_and_the_line_goes_on(host: Host) -> None:
 def test_a_command_that_ended_says_how(host: Host) -> None:
     with (
         pytest.raises(
-            HostError, match=r"(?s)ended in mid-conversation with status 3; its last word was 'half'.*oh"
+            HostError, match=r"(?s)ended unexpectedly with status 3; its unfinished last line is 'half'.*oh"
         ),
         host.converse(["sh", "-c", "printf half; echo oh >&2; exit 3"], deadline=LIFE) as talk,
     ):

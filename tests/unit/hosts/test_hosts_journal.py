@@ -109,7 +109,7 @@ def test_no_journal_no_entries(journal: Journal) -> None:
 
 
 def test_a_journal_that_cannot_be_written_is_an_error() -> None:
-    with pytest.raises(HostError, match="client1: the journal of what is to be undone cannot be used: "):
+    with pytest.raises(HostError, match="client1: the undo journal cannot be used: "):
         Journal(LocalHost("client1"), "/dev/null/journal").open("a thing", [["true"]])
 
 
@@ -234,7 +234,7 @@ def test_who_counts_as_living() -> None:
         ("[]", "damaged"),
         ('{"schema": 1}', "damaged"),
         ('{"schema": 1, "owner": {"pid": 1}, "what": "", "undo": [], "created": ""}', "damaged"),
-        ('{"schema": 99, "undo": [["rm", "-rf", "/"]]}', "schema 99; this version knows 1"),
+        ('{"schema": 99, "undo": [["rm", "-rf", "/"]]}', "schema 99; this version supports 1"),
     ],
 )
 def test_what_is_not_understood_is_reported_and_stays(place: Path, text: str, why: str) -> None:

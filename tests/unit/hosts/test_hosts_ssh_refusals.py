@@ -34,7 +34,7 @@ def test_wrong_key(settings: SshSettings, other_key: Path) -> None:
 
 def test_wrong_password_is_not_shown(settings: SshSettings) -> None:
     message = refusal(replace(settings, key_files=(), password="hunter2"))
-    assert "refused the login with a password (it takes publickey)" in message
+    assert "refused the login with a password (it accepts publickey)" in message
     assert "hunter2" not in message
     assert "hunter2" not in repr(replace(settings, password="hunter2"))
 
@@ -54,7 +54,7 @@ def test_key_file_that_is_missing_or_no_key(settings: SshSettings, tmp_path: Pat
     )
     (tmp_path / "text").write_text("open sesame")
     message = refusal(replace(settings, key_files=(tmp_path / "text",)))
-    assert f"{tmp_path}/text is no private key" in message
+    assert f"{tmp_path}/text is not a usable private key" in message
     assert "sesame" not in message
 
 
@@ -175,7 +175,7 @@ def test_no_session_left_in_time(settings: SshSettings, tmp_path: Path) -> None:
             thread.start()
         try:
             wait_until(lambda: len(up) == 9, 30, "nine commands under way")
-            with pytest.raises(DeadlineExceeded, match="9 commands, all a connection carries"):
+            with pytest.raises(DeadlineExceeded, match="9 commands, the limit of a connection"):
                 host.run(["true"], deadline=0.2)
         finally:
             (tmp_path / "go").touch()

@@ -17,7 +17,6 @@ class Server:
     """Answers with one reading after another."""
 
     name = "server"
-    far = False
 
     def __init__(self, *readings):
         self._readings = list(readings)
