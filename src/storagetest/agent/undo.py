@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -46,6 +45,8 @@ class Entry:
 
 
 def _run(argv: Sequence[str], data: bytes) -> None:
+    import subprocess  # noqa: PLC0415  # few cases write an entry, and the import is slow on a client
+
     done = subprocess.run(argv, input=data, capture_output=True, timeout=_TIMEOUT, check=False)
     if done.returncode:
         raise RuntimeError(f"the undo journal cannot be used: {done.stderr.decode(errors='replace').strip()}")

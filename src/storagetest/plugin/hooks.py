@@ -15,7 +15,11 @@ from storagetest.plugin.options import MARKERS, add_options, is_any_given
 
 __all__ = ["start"]
 
-pytest_plugins = ["storagetest.plugin.fixtures.core", "storagetest.plugin.fixtures.two_clients"]
+pytest_plugins = [
+    "storagetest.plugin.fixtures.core",
+    "storagetest.plugin.fixtures.two_clients",
+    "storagetest.plugin.fixtures.deprecated",
+]
 
 _STARTED = pytest.StashKey[bool]()
 _FOREIGN_SUITE = ".external.toml"

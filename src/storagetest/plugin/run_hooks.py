@@ -16,6 +16,7 @@ from storagetest.errors import ConfigError, StoragetestError, TargetDead
 from storagetest.plugin import expectations, external_mount, known, outcomes, parametrize
 from storagetest.plugin.case_guard import CaseGuard
 from storagetest.plugin.conformance import cases, client_cases
+from storagetest.plugin.fixtures import deprecated
 from storagetest.plugin.output import diagnostics, junit, markdown, pytest_benchmark, record_transport
 from storagetest.plugin.output.results import Reporting
 from storagetest.plugin.progress.plugin import ProgressPlugin, forward_progress
@@ -61,6 +62,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Skip what a variant cannot do; with ``--st-sample`` keep a little of everything."""
+    deprecated.warn_of_old_names(items)
     state = config.stash[KEY]
     if state.wanted and state.loaded is None:
         try:

@@ -14,7 +14,9 @@ from storagetest.agent.testlib.multipath import device_paths, wait_until
 
 pytestmark = [
     pytest.mark.needs("block", "multipath"),
-    pytest.mark.case(level="MUST", section="NVM Base 8.1.1, SPC-4 ALUA", spares="a loop device has one path"),
+    pytest.mark.case(
+        level="MUST", section="NVM Base 8.1.1, SPC-4 ALUA", no_mutant_reason="a loop device has one path"
+    ),
 ]
 
 STALL = 20.0

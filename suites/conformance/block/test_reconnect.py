@@ -15,7 +15,9 @@ from storagetest.agent.testlib.multipath import device_paths
 pytestmark = [
     pytest.mark.needs("block"),
     pytest.mark.case(
-        level="MUST", section="NVM Base 9.6, RFC 7143 6.3.5", spares="a loop device has no connection"
+        level="MUST",
+        section="NVM Base 9.6, RFC 7143 6.3.5",
+        no_mutant_reason="a loop device has no connection",
     ),
 ]
 

@@ -16,7 +16,9 @@ from storagetest.agent.testlib.block_range import EDGE
 
 pytestmark = [
     pytest.mark.needs("block", "resize"),
-    pytest.mark.case(level="MUST", section="NVM Identify NSZE, SBC-3 READ CAPACITY", spares="nobody resizes"),
+    pytest.mark.case(
+        level="MUST", section="NVM Identify NSZE, SBC-3 READ CAPACITY", no_mutant_reason="nobody resizes"
+    ),
 ]
 
 NOTICES = 8

@@ -200,7 +200,7 @@ def test_the_targets_own_challenge_is_not_answered_for_us(step, known):
 @pytest.mark.case(
     "ISC-CHAP-15",
     section="RFC 7143 12.1.3",
-    spares="the mutants' target has no chap.mutual: it is skipped there",
+    no_mutant_reason="the mutants' target has no chap.mutual: it is skipped there",
 )
 def test_the_target_proves_itself_where_it_is_asked_to(known, connections, portal):
     if not known.target_secret:

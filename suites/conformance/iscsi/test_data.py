@@ -335,7 +335,7 @@ def test_unsolicited_data_out_are_not_taken_where_initial_r2t_is_yes(connections
     "ISC-DATAOUT-01",
     section="RFC 7143 11.7.4, 11.17.1",
     level="SHOULD",
-    spares="LIO breaks this rule itself",
+    no_mutant_reason="LIO breaks this rule itself",
 )
 def test_data_out_with_an_unknown_target_transfer_tag_are_not_written(connections, scratch, observe):
     session = prepared(connections, scratch, ImmediateData="No", InitialR2T="Yes")
@@ -403,7 +403,9 @@ def test_data_out_with_a_data_sn_out_of_sequence_are_not_taken_as_if_nothing_wer
     assert not any(isinstance(pdu, ScsiResponse) and not pdu.status for pdu in after.pdus), f"taken: {after}"
 
 
-@pytest.mark.case("ISC-DATAOUT-11", section="RFC 7143 11.2.4, 7.3", spares="LIO breaks this rule itself")
+@pytest.mark.case(
+    "ISC-DATAOUT-11", section="RFC 7143 11.2.4, 7.3", no_mutant_reason="LIO breaks this rule itself"
+)
 def test_the_data_of_a_refused_data_out_are_not_taken_for_pdus(connections, scratch, observe):
     session = prepared(connections, scratch, ImmediateData="No", InitialR2T="Yes")
     command, r2t = first_r2t(session, scratch, 4)
@@ -430,7 +432,7 @@ def test_data_out_for_a_task_that_does_not_exist_do_no_harm(connections, scratch
     "ISC-DATAOUT-07",
     section="RFC 7143 11.7.1, 7.10",
     level="SHOULD",
-    spares="the mutants' target takes segments as long as a burst: it is skipped there",
+    no_mutant_reason="the mutants' target takes segments as long as a burst: it is skipped there",
 )
 def test_a_data_out_over_the_targets_max_recv_data_segment_length_is_refused(connections, scratch, observe):
     session = prepared(connections, scratch, ImmediateData="No", InitialR2T="Yes")

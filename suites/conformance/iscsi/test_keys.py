@@ -27,7 +27,7 @@ def offers(*rows: tuple[str, str]) -> list[object]:
         pytest.param(key, value, id=f"{key}-{value}",
                      marks=pytest.mark.case(f"ISC-KEY-{at:02}", section=f"RFC 7143 6.2, {KEYS[key].section}",
                                             kills=() if at in FREE else (f"key-{key}",),
-                                            spares="any answer to it is legal" if at in FREE else ""))
+                                            no_mutant_reason="any answer to it is legal" if at in FREE else ""))
         for at, (key, value) in enumerate(rows, 1)
     ]  # fmt: skip
 
@@ -187,7 +187,7 @@ def test_no_key_is_answered_twice(session):
     assert sorted(set(names)) == sorted(names)
 
 
-@pytest.mark.case("ISC-KEY-48", section="RFC 7143 6.2.1", spares="LIO breaks this rule itself")
+@pytest.mark.case("ISC-KEY-48", section="RFC 7143 6.2.1", no_mutant_reason="LIO breaks this rule itself")
 def test_a_list_with_unknown_words_is_answered_with_the_first_that_is_known(negotiate):
     answers = negotiate(HeaderDigest="X-storagetest,None")
     assert answers is not None, "a list with an unknown word ended in a refused login"
@@ -206,6 +206,6 @@ def test_a_key_that_means_nothing_in_a_discovery_session_is_harmless(connections
     assert made.text(("SendTargets", "All"))
 
 
-@pytest.mark.case("ISC-KEY-50", section="RFC 7143 6.1", level="MAY", spares="a MAY never fails")
+@pytest.mark.case("ISC-KEY-50", section="RFC 7143 6.1", level="MAY", no_mutant_reason="a MAY never fails")
 def test_a_key_name_of_more_than_63_bytes_is_refused(connections, portal):
     assert offered(connections, portal, "X-" + "k" * 70, "1") is None

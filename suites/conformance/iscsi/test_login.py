@@ -122,7 +122,7 @@ def test_a_normal_session_without_target_name_is_refused_as_missing_parameter(sa
 
 # No sentence says MUST of this status; the table says what each means.
 @pytest.mark.case(
-    "ISC-LOGIN-17", section="RFC 7143 11.13.5", level="SHOULD", spares="LIO breaks this rule itself"
+    "ISC-LOGIN-17", section="RFC 7143 11.13.5", level="SHOULD", no_mutant_reason="LIO breaks this rule itself"
 )
 def test_a_target_that_is_not_there_is_refused_as_not_found(say):
     pairs = {"TargetName": "iqn.2024-01.org.storagetest:there-is-no-such-target"}
@@ -138,14 +138,16 @@ def test_a_session_type_that_is_not_defined_is_refused(say):
         refused(response)
 
 
-@pytest.mark.case("ISC-LOGIN-19", section="RFC 7143 4.2.4", spares="LIO breaks this rule itself")
+@pytest.mark.case("ISC-LOGIN-19", section="RFC 7143 4.2.4", no_mutant_reason="LIO breaks this rule itself")
 def test_any_other_pdu_before_the_login_terminates_the_connection_at_once(connection):
     connection.send(ScsiCommand(itt=1))
     pdu = connection.receive()
     assert pdu is None, f"the connection was to be terminated, and came {pdu.summary()}"
 
 
-@pytest.mark.case("ISC-LOGIN-20", section="RFC 7143 4.2.4, 11.13.5", spares="LIO breaks this rule itself")
+@pytest.mark.case(
+    "ISC-LOGIN-20", section="RFC 7143 4.2.4, 11.13.5", no_mutant_reason="LIO breaks this rule itself"
+)
 def test_any_other_pdu_during_the_login_is_refused_as_invalid_during_login(say, connection):
     first = say(csg=Stage.OPERATIONAL, transit=False, nsg=0)
     if first is None or first.status:
@@ -156,7 +158,7 @@ def test_any_other_pdu_during_the_login_is_refused_as_invalid_during_login(say, 
     assert answer.status == LoginStatus.INVALID_DURING_LOGIN, f"status {answer.status:04x}"
 
 
-@pytest.mark.case("ISC-LOGIN-21", section="RFC 7143 6.3", spares="LIO breaks this rule itself")
+@pytest.mark.case("ISC-LOGIN-21", section="RFC 7143 6.3", no_mutant_reason="LIO breaks this rule itself")
 @pytest.mark.usefixtures("plain")
 def test_a_parameter_offered_twice_in_one_login_is_refused_as_initiator_error(say, connection, portal):
     text = format_text(
@@ -171,7 +173,7 @@ def test_a_parameter_offered_twice_in_one_login_is_refused_as_initiator_error(sa
     refused(say(text=text))
 
 
-@pytest.mark.case("ISC-LOGIN-22", section="RFC 7143 6.3", spares="LIO breaks this rule itself")
+@pytest.mark.case("ISC-LOGIN-22", section="RFC 7143 6.3", no_mutant_reason="LIO breaks this rule itself")
 @pytest.mark.usefixtures("plain")
 def test_a_parameter_offered_again_in_a_later_request_is_refused_as_initiator_error(say, connection):
     first = answered(say(transit=False, nsg=0))
@@ -185,7 +187,9 @@ def test_a_parameter_offered_again_in_a_later_request_is_refused_as_initiator_er
     refused(answer)
 
 
-@pytest.mark.case("ISC-LOGIN-23", section="RFC 7143 6.2, 11.12.2", spares="LIO breaks this rule itself")
+@pytest.mark.case(
+    "ISC-LOGIN-23", section="RFC 7143 6.2, 11.12.2", no_mutant_reason="LIO breaks this rule itself"
+)
 @pytest.mark.usefixtures("plain")
 def test_text_that_goes_on_in_a_second_request_is_answered_with_an_empty_response(say, connection, portal):
     names = [("InitiatorName", connection.name), ("SessionType", "Normal"), ("TargetName", portal.iqn)]
@@ -196,7 +200,9 @@ def test_text_that_goes_on_in_a_second_request_is_answered_with_an_empty_respons
     assert (last.status, last.transit, last.nsg) == (0, True, Stage.FULL_FEATURE)
 
 
-@pytest.mark.case("ISC-LOGIN-24", section="RFC 7143 6.2, 11.12.2", level="MAY", spares="a MAY never fails")
+@pytest.mark.case(
+    "ISC-LOGIN-24", section="RFC 7143 6.2, 11.12.2", level="MAY", no_mutant_reason="a MAY never fails"
+)
 @pytest.mark.usefixtures("plain")
 def test_c_and_t_together_are_refused(say):
     refused(say(continues=True, transit=True))
@@ -246,7 +252,9 @@ def test_a_data_segment_of_binary_noise_does_not_log_in(say, connections):
     connections.login("b").ping()
 
 
-@pytest.mark.case("ISC-LOGIN-31", section="RFC 7143 7.14", spares="a proxy cannot make a target die of it")
+@pytest.mark.case(
+    "ISC-LOGIN-31", section="RFC 7143 7.14", no_mutant_reason="a proxy cannot make a target die of it"
+)
 def test_half_a_login_request_and_a_close_leave_the_target_well(connections):
     half = connections.open("a")
     half.send_raw(LoginRequest(itt=0, data=b"InitiatorName=iqn").encode()[:30])
@@ -254,7 +262,9 @@ def test_half_a_login_request_and_a_close_leave_the_target_well(connections):
     connections.login("b").ping()
 
 
-@pytest.mark.case("ISC-LOGIN-32", section="RFC 7143 11.1", spares="a proxy cannot make a target die of it")
+@pytest.mark.case(
+    "ISC-LOGIN-32", section="RFC 7143 11.1", no_mutant_reason="a proxy cannot make a target die of it"
+)
 @pytest.mark.usefixtures("plain")
 def test_a_login_that_comes_byte_by_byte_is_answered_like_any_other(connection, portal):
     said = [("InitiatorName", connection.name), ("SessionType", "Normal"), ("TargetName", portal.iqn)]
@@ -323,6 +333,6 @@ def test_the_response_to_a_refused_login_is_followed_by_a_close(say, connection)
 
 
 @pytest.mark.slow
-@pytest.mark.case("ISC-LOGIN-40", section="RFC 7143 4.2.4", level="MAY", spares="a MAY never fails")
+@pytest.mark.case("ISC-LOGIN-40", section="RFC 7143 4.2.4", level="MAY", no_mutant_reason="a MAY never fails")
 def test_a_connection_that_says_nothing_is_closed_after_a_while(connection):
     assert connection.receive(deadline=60.0) is None

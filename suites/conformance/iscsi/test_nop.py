@@ -37,7 +37,7 @@ def test_a_nop_out_with_the_reserved_task_tag_is_not_answered(session):
 
 
 @pytest.mark.case(
-    "ISC-NOP-05", section="RFC 7143 11.18.3, 11.19, 13.12", spares="LIO breaks this rule itself"
+    "ISC-NOP-05", section="RFC 7143 11.18.3, 11.19, 13.12", no_mutant_reason="LIO breaks this rule itself"
 )
 def test_ping_data_are_cut_to_our_max_recv_data_segment_length(connections):
     session = connections.login(offer={"MaxRecvDataSegmentLength": "512"})

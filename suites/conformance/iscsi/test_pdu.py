@@ -70,7 +70,7 @@ def test_a_reject_carries_the_header_of_what_it_rejects(connections, session, ob
 
 
 @pytest.mark.case(
-    "ISC-PDU-08", section="RFC 7143 11.2.2, 7.7", spares="a proxy cannot make a target die of it"
+    "ISC-PDU-08", section="RFC 7143 11.2.2, 7.7", no_mutant_reason="a proxy cannot make a target die of it"
 )
 def test_an_additional_header_of_a_reserved_type_is_survived(session, observe):
     session.send(ScsiCommand(lun=session.lun, cdb=READY, ahs=(Ahs(0x3F, b"\0\0\0\0\0"),)))
@@ -80,7 +80,9 @@ def test_an_additional_header_of_a_reserved_type_is_survived(session, observe):
 
 
 @pytest.mark.case(
-    "ISC-PDU-09", section="RFC 7143 11.2.2.3, 11.3.5", spares="a proxy cannot make a target die of it"
+    "ISC-PDU-09",
+    section="RFC 7143 11.2.2.3, 11.3.5",
+    no_mutant_reason="a proxy cannot make a target die of it",
 )
 def test_a_cdb_of_more_than_16_bytes_goes_on_in_an_additional_header(session, observe):
     long = bytes((0x7F, 0, 0, 0, 0, 0, 0, 0x18)) + bytes(8)
@@ -111,7 +113,7 @@ def test_a_data_segment_over_the_targets_max_recv_is_refused(session, observe):
         pytest.param(NopOut(itt=0x47, data=b"12345678"), id="nop",
                      marks=pytest.mark.case("ISC-PDU-29", kills=("reject-then-deaf",))),
         pytest.param(TextRequest(itt=0x48, continues=True, data=b"X-a=1\0\0\0"), id="text",
-                     marks=pytest.mark.case("ISC-PDU-30", spares="LIO breaks this rule itself")),
+                     marks=pytest.mark.case("ISC-PDU-30", no_mutant_reason="LIO breaks this rule itself")),
     ],
 )  # fmt: skip
 @pytest.mark.case(section="RFC 7143 7.3, 7.7", level="MUST")
@@ -127,7 +129,7 @@ def test_after_a_reject_of_a_pdu_with_data_the_connection_is_in_step(session, ob
     "ISC-PDU-11",
     section="RFC 7143 11.2.1.8, 11.17.1",
     level="SHOULD",
-    spares="LIO breaks this rule itself",
+    no_mutant_reason="LIO breaks this rule itself",
 )
 def test_a_task_tag_in_use_does_not_start_a_second_task(connections, scratch, observe):
     session = connections.login(offer={"ImmediateData": "No", "InitialR2T": "Yes"})
@@ -146,7 +148,7 @@ def test_a_task_tag_in_use_does_not_start_a_second_task(connections, scratch, ob
     "ISC-PDU-12",
     section="RFC 7143 11.2.1.8",
     level="SHOULD",
-    spares="LIO breaks this rule itself",
+    no_mutant_reason="LIO breaks this rule itself",
 )
 def test_the_reserved_task_tag_is_not_taken_for_a_command(session, observe):
     session.send_parts(session.numbers.stamp(ScsiCommand(lun=session.lun, cdb=READY)).parts())
@@ -213,7 +215,7 @@ def test_a_command_with_each_task_attribute_is_executed(session, attribute):
     assert session.expect(ScsiResponse).status == 0
 
 
-@pytest.mark.case("ISC-PDU-20", section="RFC 7143 11.3.1", level="MAY", spares="a MAY never fails")
+@pytest.mark.case("ISC-PDU-20", section="RFC 7143 11.3.1", level="MAY", no_mutant_reason="a MAY never fails")
 def test_a_reserved_task_attribute_is_refused(session, observe):
     session.start(READY, attribute=7)
     after = session.aftermath()
@@ -228,7 +230,7 @@ def test_a_command_to_a_logical_unit_that_is_not_there_is_not_executed(session):
 
 
 @pytest.mark.case(
-    "ISC-PDU-22", section="RFC 7143 11.2.1.7, SPC-4 INQUIRY", spares="LIO breaks this rule itself"
+    "ISC-PDU-22", section="RFC 7143 11.2.1.7, SPC-4 INQUIRY", no_mutant_reason="LIO breaks this rule itself"
 )
 def test_inquiry_of_a_logical_unit_that_is_not_there_says_so(session):
     done = session.command(cdb(INQUIRY, allocation=96), read=96, lun=flat_lun(0x2FF))
@@ -236,7 +238,9 @@ def test_inquiry_of_a_logical_unit_that_is_not_there_says_so(session):
     assert done.data[0] in (0x7F, 0x3F), f"the peripheral qualifier and type are {done.data[0]:#04x}"
 
 
-@pytest.mark.case("ISC-PDU-23", section="RFC 7143 11.3.1", spares="a proxy cannot make a target die of it")
+@pytest.mark.case(
+    "ISC-PDU-23", section="RFC 7143 11.3.1", no_mutant_reason="a proxy cannot make a target die of it"
+)
 def test_a_bidirectional_command_is_answered_or_rejected(session, observe):
     size = (512).to_bytes(4, "big")
     session.send(ScsiCommand(read=True, write=True, expected_length=0, lun=session.lun, cdb=READY,
@@ -247,7 +251,7 @@ def test_a_bidirectional_command_is_answered_or_rejected(session, observe):
 
 
 @pytest.mark.case(
-    "ISC-PDU-24", section="RFC 7143 11.2.1.6, 7.7", spares="a proxy cannot make a target die of it"
+    "ISC-PDU-24", section="RFC 7143 11.2.1.6, 7.7", no_mutant_reason="a proxy cannot make a target die of it"
 )
 @pytest.mark.usefixtures("portal")
 def test_a_length_of_16_mib_that_does_not_come_does_not_hang_the_target(connections):
@@ -260,7 +264,7 @@ def test_a_length_of_16_mib_that_does_not_come_does_not_hang_the_target(connecti
 
 
 @pytest.mark.case(
-    "ISC-PDU-25", section="RFC 7143 11.2.1.5, 7.7", spares="a proxy cannot make a target die of it"
+    "ISC-PDU-25", section="RFC 7143 11.2.1.5, 7.7", no_mutant_reason="a proxy cannot make a target die of it"
 )
 def test_an_ahs_length_that_points_past_the_pdu_does_not_hang_the_target(connections):
     liar = connections.login("a")
@@ -270,7 +274,9 @@ def test_an_ahs_length_that_points_past_the_pdu_does_not_hang_the_target(connect
     assert connections.login("b").ping(b"x").data == b"x"
 
 
-@pytest.mark.case("ISC-PDU-26", section="RFC 7143 7.7", spares="a proxy cannot make a target die of it")
+@pytest.mark.case(
+    "ISC-PDU-26", section="RFC 7143 7.7", no_mutant_reason="a proxy cannot make a target die of it"
+)
 def test_noise_after_the_login_leaves_the_target_well(connections):
     noisy = connections.login("a")
     noisy.send_raw(bytes(range(256)) * 16)
@@ -279,7 +285,9 @@ def test_noise_after_the_login_leaves_the_target_well(connections):
     assert connections.login("b").ping(b"x").data == b"x"
 
 
-@pytest.mark.case("ISC-PDU-27", section="RFC 7143 7.14", spares="a proxy cannot make a target die of it")
+@pytest.mark.case(
+    "ISC-PDU-27", section="RFC 7143 7.14", no_mutant_reason="a proxy cannot make a target die of it"
+)
 def test_a_connection_that_ends_within_a_write_leaves_the_unit_usable(connections, scratch):
     first = connections.login("a", offer={"ImmediateData": "No", "InitialR2T": "Yes"})
     first.start(cdb(WRITE_10, lba=scratch.lba, blocks=8), write=8 * scratch.block_size)

@@ -36,7 +36,9 @@ def marks(prefix: str, kind: PrType) -> pytest.MarkDecorator:
     """Return the mark of one type's case."""
     identifier = f"{prefix}-{kind.value}"
     if prefix == "SCS-PR-AGAIN" and kind.all_hold:
-        return pytest.mark.case(identifier, spares="every registrant is a holder: there is nobody to refuse")
+        return pytest.mark.case(
+            identifier, no_mutant_reason="every registrant is a holder: there is nobody to refuse"
+        )
     return pytest.mark.case(identifier, kills=KILLS[prefix])
 
 
@@ -170,7 +172,7 @@ def test_a_key_of_zero_unregisters(unreserved):
     assert a.keys().keys == ()
 
 
-@pytest.mark.case("SCS-PR-06", section="SPC-4 RESERVE", spares="LIO breaks this rule itself")
+@pytest.mark.case("SCS-PR-06", section="SPC-4 RESERVE", no_mutant_reason="LIO breaks this rule itself")
 def test_reserve_without_a_registration_is_a_conflict(unreserved):
     a, _ = unreserved
     claim(a.reserve(PrType.WRITE_EXCLUSIVE, KEY_A), allowed=False)
@@ -193,7 +195,7 @@ def test_a_second_reservation_of_another_type_is_a_conflict(unreserved):
     assert a.reservation().type == PrType.WRITE_EXCLUSIVE
 
 
-@pytest.mark.case("SCS-PR-09", section="SPC-4 RESERVE", spares="LIO breaks this rule itself")
+@pytest.mark.case("SCS-PR-09", section="SPC-4 RESERVE", no_mutant_reason="LIO breaks this rule itself")
 def test_a_reserved_type_or_scope_is_an_invalid_field(unreserved, observe):
     a, _ = unreserved
     assert a.register(KEY_A).good
@@ -203,7 +205,7 @@ def test_a_reserved_type_or_scope_is_an_invalid_field(unreserved, observe):
         assert answer.check(SenseKey.ILLEGAL_REQUEST, Asc.INVALID_FIELD_IN_CDB), answer
 
 
-@pytest.mark.case("SCS-PR-10", section="SPC-4 RELEASE", spares="LIO breaks this rule itself")
+@pytest.mark.case("SCS-PR-10", section="SPC-4 RELEASE", no_mutant_reason="LIO breaks this rule itself")
 def test_a_release_with_the_wrong_type_is_an_invalid_release(unreserved):
     a, _ = unreserved
     reserved(a, PrType.WRITE_EXCLUSIVE)

@@ -173,7 +173,7 @@ def test_neighbouring_blocks_are_left_alone(unit, scratch):
 
 
 @pytest.mark.case(
-    "SCS-RW-21", section="SBC-3 transfer length, Block Limits", spares="LIO breaks this rule itself"
+    "SCS-RW-21", section="SBC-3 transfer length, Block Limits", no_mutant_reason="LIO breaks this rule itself"
 )
 @pytest.mark.usefixtures("scratch")
 def test_more_blocks_than_the_unit_takes_at_once_are_refused(unit, facts):

@@ -131,7 +131,7 @@ def test_the_block_limits_page_has_its_length(unit, facts):
 @pytest.mark.case(
     "SCS-VPD-08",
     section="SBC-3 Logical Block Provisioning",
-    spares="it compares two facts that are asked once, on a connection that no mutant touches",
+    no_mutant_reason="it compares two facts that are asked once, on a connection that no mutant touches",
 )
 @pytest.mark.usefixtures("unit")
 def test_a_thin_unit_says_so_in_both_places(facts):
@@ -206,7 +206,7 @@ def test_an_allocation_under_16_bytes_cuts_the_list_or_is_an_invalid_field(unit,
     "SCS-LUN-05",
     section="SPC-4 REPORT LUNS",
     level="SHOULD",
-    spares="LIO breaks this rule itself",
+    no_mutant_reason="LIO breaks this rule itself",
 )
 def test_a_select_report_that_is_reserved_is_an_invalid_field(unit, observe):
     answer = unit.luns(select=0x7F)
@@ -282,7 +282,7 @@ def test_request_sense_can_be_had_in_either_format_or_refuses_the_bit(unit, obse
 @pytest.mark.case(
     "SCS-OPS-01",
     section="SPC-4 REPORT SUPPORTED OPERATION CODES",
-    spares="the mutants' target does not offer the command: it is skipped there",
+    no_mutant_reason="the mutants' target does not offer the command: it is skipped there",
 )
 def test_what_is_reported_as_supported_is_not_an_invalid_operation_code(unit):
     answer = unit.run(c.REPORT_SUPPORTED_OPERATION_CODES, read=4096, allocation=4096)

@@ -61,7 +61,7 @@ def result(answer: TaskResponse) -> str:
     return names.get(answer.response, f"{answer.response}")
 
 
-@pytest.mark.case("ISC-TMF-01", section="RFC 7143 11.6.1 c", spares="LIO breaks this rule itself")
+@pytest.mark.case("ISC-TMF-01", section="RFC 7143 11.6.1 c", no_mutant_reason="LIO breaks this rule itself")
 def test_abort_of_a_task_that_does_not_exist_says_so(session):
     session.ping(immediate=False)
     old = plus(session.numbers.cmd_sn, -1)
@@ -84,7 +84,9 @@ def test_abort_task_ends_a_write_that_waits_for_data(connections, scratch):
         assert not any(pdu in answered for pdu in after.pdus), f"the aborted task answers: {after}"
 
 
-@pytest.mark.case("ISC-TMF-03", section="RFC 7143 11.6.1 b, 7.11", spares="LIO breaks this rule itself")
+@pytest.mark.case(
+    "ISC-TMF-03", section="RFC 7143 11.6.1 b, 7.11", no_mutant_reason="LIO breaks this rule itself"
+)
 def test_abort_of_a_command_that_has_not_come_yet_takes_its_cmd_sn_as_received(session):
     number = session.numbers.cmd_sn
     session.numbers.cmd_sn = plus(number, 1)  # the command itself got lost on its way
@@ -99,7 +101,7 @@ def test_logical_unit_reset_completes(session):
 
 
 @pytest.mark.case(
-    "ISC-TMF-05", section="RFC 7143 4.2.3.3, 11.5.1", spares="LIO breaks this rule itself, at times"
+    "ISC-TMF-05", section="RFC 7143 4.2.3.3, 11.5.1", no_mutant_reason="LIO breaks this rule itself, at times"
 )
 def test_logical_unit_reset_ends_a_write_that_waits_for_data(connections, scratch):
     session, command, r2t = waiting_write(connections, scratch)
@@ -161,7 +163,7 @@ def test_a_function_that_is_not_defined_is_not_supported(session, observe, funct
 
 
 @pytest.mark.case(
-    "ISC-TMF-12", section="RFC 7143 11.6.1", level="SHOULD", spares="LIO breaks this rule itself"
+    "ISC-TMF-12", section="RFC 7143 11.6.1", level="SHOULD", no_mutant_reason="LIO breaks this rule itself"
 )
 def test_a_function_for_a_logical_unit_that_is_not_there_says_so(session):
     answer = session.task(TaskFunction.LOGICAL_UNIT_RESET, lun=flat_lun(0x2FF))
@@ -264,7 +266,7 @@ def test_a_function_that_is_not_immediate_uses_a_cmd_sn(session):
 @pytest.mark.case(
     "ISC-TMF-24",
     section="RFC 7143 11.5.1",
-    spares="the mutants' target does not do ABORT TASK SET: it is skipped there",
+    no_mutant_reason="the mutants' target does not do ABORT TASK SET: it is skipped there",
 )
 def test_abort_task_set_leaves_the_tasks_of_another_initiator(connections, scratch):
     session, command, r2t = waiting_write(connections, scratch)

@@ -111,7 +111,7 @@ def test_a_discovery_session_is_only_closed_as_a_session(discovery, observe):
     discovery.logged_in = not isinstance(answer, LogoutResponse)
 
 
-@pytest.mark.case("ISC-TEXT-01", section="RFC 7143 C", spares="LIO breaks this rule itself")
+@pytest.mark.case("ISC-TEXT-01", section="RFC 7143 C", no_mutant_reason="LIO breaks this rule itself")
 def test_send_targets_all_is_not_supported_in_a_normal_session(session, observe):
     session.send(TextRequest(data=b"SendTargets=All\0"))
     after = session.aftermath()
@@ -122,13 +122,13 @@ def test_send_targets_all_is_not_supported_in_a_normal_session(session, observe)
             assert not [name for name, _ in found if name == "TargetName"], "answered with a list of targets"
 
 
-@pytest.mark.case("ISC-TEXT-02", section="RFC 7143 C", spares="LIO breaks this rule itself")
+@pytest.mark.case("ISC-TEXT-02", section="RFC 7143 C", no_mutant_reason="LIO breaks this rule itself")
 def test_send_targets_without_a_value_lists_this_target_in_a_normal_session(session, portal):
     found = session.text(("SendTargets", ""))
     assert {value for name, value in found if name == "TargetName"} == {portal.iqn}
 
 
-@pytest.mark.case("ISC-TEXT-03", section="RFC 7143 6.2", spares="LIO breaks this rule itself")
+@pytest.mark.case("ISC-TEXT-03", section="RFC 7143 6.2", no_mutant_reason="LIO breaks this rule itself")
 def test_a_key_that_is_not_known_is_answered_not_understood(session):
     assert dict(session.text(("X-org.storagetest.key", "1"))) == {"X-org.storagetest.key": NOT_UNDERSTOOD}
 
@@ -168,7 +168,9 @@ def test_a_text_response_has_a_target_transfer_tag_where_it_is_not_final_and_onl
     assert (answer.ttt == NO_TAG) == answer.final, answer.summary()
 
 
-@pytest.mark.case("ISC-TEXT-08", section="RFC 7143 6.1, 6.2", spares="a proxy cannot make a target die of it")
+@pytest.mark.case(
+    "ISC-TEXT-08", section="RFC 7143 6.1, 6.2", no_mutant_reason="a proxy cannot make a target die of it"
+)
 def test_text_that_is_no_text_is_refused_and_the_target_lives(connections, session, observe):
     session.send(TextRequest(data=b"\x80\x81\x82 no equals sign\0"))
     after = session.aftermath()

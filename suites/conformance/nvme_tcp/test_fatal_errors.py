@@ -66,7 +66,7 @@ class Violation:
     icreq: ICReq = PLAIN
     kills: tuple[str, ...] = ()
     level: str = "MUST"
-    spares: str = ""
+    no_mutant_reason: str = ""
 
 
 def violation(  # one row of a table
@@ -152,7 +152,7 @@ VIOLATIONS = [
     violation("CMD-PLEN-SHORT", "3.6.2.6", "connected", lambda at: override_field(command(at), "PLEN", 64)[:64],
               [INVALID], 4, level="SHOULD"),
     violation("CMD-PLEN-4GIB", "3.6.2.6", "connected", lambda at: override_field(command(at), "PLEN", 0xFFFFFFFF),
-              [INVALID], 4, level="SHOULD", spares=UNCUT),
+              [INVALID], 4, level="SHOULD", no_mutant_reason=UNCUT),
     violation("CMD-PDO", "3.6.2.6", "connected",
               lambda at: override_field(at.queue.encode(CapsuleCmd(command(at)[8:72], bytes(64))), "PDO", 8),
               [INVALID], 3, level="SHOULD"),
@@ -184,7 +184,7 @@ VIOLATIONS = [
     violation("DATA-HLEN", "3.6.2.8", "asked", lambda at: override_field(data(at), "HLEN", 32), [INVALID], 2,
               level="SHOULD"),
     violation("DATA-PLEN-4GIB", "3.6.2.8", "asked", lambda at: override_field(data(at), "PLEN", 0xFFFFFFFF),
-              [INVALID], 4, level="SHOULD", spares=UNCUT),
+              [INVALID], 4, level="SHOULD", no_mutant_reason=UNCUT),
     violation("DATA-HDGST", "3.5", "asked", lambda at: override_field(data(at), "HDGST", 0x0BADF00D),
               [Fes.HEADER_DIGEST_ERROR], 0x0BADF00D, icreq=DIGESTS, kills=("hdgst-not-checked",)),
 ]  # fmt: skip
@@ -220,7 +220,7 @@ def table(kind: str, kills: Callable[[Violation], tuple[str, ...]]) -> list[obje
                 section=f"NVMe/TCP {one.section}",
                 level=one.level,
                 kills=kills(one),
-                spares=one.spares if not kills(one) else "",
+                no_mutant_reason=one.no_mutant_reason if not kills(one) else "",
             ),
         )
         for one in VIOLATIONS
@@ -229,7 +229,7 @@ def table(kind: str, kills: Callable[[Violation], tuple[str, ...]]) -> list[obje
 
 def ends(broken: Violation) -> tuple[str, ...]:
     """Name the mutant that ignores this error alone, where there is one, or the one that ignores them all."""
-    return () if broken.spares else broken.kills or ("fatal-ignored",)
+    return () if broken.no_mutant_reason else broken.kills or ("fatal-ignored",)
 
 
 def told(broken: Violation) -> tuple[str, ...]:

@@ -95,7 +95,7 @@ def test_dot_and_dot_dot_are_listed_at_most_once(client_dir):
     record_observation("dot and dot-dot are " + ("listed" if names else "not listed"))
 
 
-@pytest.mark.alone
+@pytest.mark.exclusive
 @pytest.mark.case("PSX-DIR-ALL", kills=("readdir-doubles", "readdir-ends-early", "readdir-loses"))
 def test_every_entry_is_listed_once(client_dir):
     """readdir() returns each entry of the directory once, however many there are."""
@@ -165,7 +165,7 @@ def test_rewinddir_begins_anew_and_sees_the_present_state(client_dir):
     assert len(again) == len(set(again))
 
 
-@pytest.mark.alone
+@pytest.mark.exclusive
 @pytest.mark.case("PSX-DIR-CHURN-KEPT", kills=("readdir-ends-early",))
 def test_entries_that_stay_are_listed_once_while_others_come_and_go(client_dir):
     """What is added or removed meanwhile may be returned or not; the others are, once each."""
@@ -186,7 +186,7 @@ def test_entries_that_stay_are_listed_once_while_others_come_and_go(client_dir):
     assert gone, "nothing was removed while the directory was read"
 
 
-@pytest.mark.alone
+@pytest.mark.exclusive
 @pytest.mark.case("PSX-DIR-REMOVE-WHILE-READING", kills=("readdir-doubles",))
 def test_a_directory_is_emptied_while_it_is_read(client_dir):
     """What rm -r does: each entry is removed as it is returned, and none is missed."""
@@ -198,7 +198,7 @@ def test_a_directory_is_emptied_while_it_is_read(client_dir):
     assert os.listdir(client_dir / "d") == []
 
 
-@pytest.mark.alone
+@pytest.mark.exclusive
 @pytest.mark.case("PSX-DIR-COOKIES", section=seek)
 def test_a_position_leads_back_to_where_it_was_taken(client_dir):
     """seekdir() sets the position to that which telldir() returned: the same entries follow."""
@@ -220,7 +220,7 @@ def test_a_position_leads_back_to_where_it_was_taken(client_dir):
     assert wrong == []
 
 
-@pytest.mark.alone
+@pytest.mark.exclusive
 @pytest.mark.case("PSX-DIR-COOKIES-UNIQUE", section=seek, kills=("readdir-doubles",))
 def test_no_two_entries_have_one_position(client_dir):
     """A position stands for one place in the directory."""
@@ -230,7 +230,7 @@ def test_no_two_entries_have_one_position(client_dir):
     assert len(set(places)) == len(places)
 
 
-@pytest.mark.alone
+@pytest.mark.exclusive
 @pytest.mark.case(
     "PSX-DIR-COOKIES-CHURN", section=seek, kills=("readdir-cookie-is-index", "readdir-ends-early")
 )
@@ -282,7 +282,7 @@ def test_a_file_is_not_read_as_a_directory(client_dir):
     assert_errno(errno.ENOTDIR, os.listdir, client_dir / "f")
 
 
-@pytest.mark.alone
+@pytest.mark.exclusive
 @pytest.mark.case("PSX-DIR-LONG-NAMES", kills=("readdir-name-cut",))
 def test_a_directory_of_long_names(client_dir):
     """Entries of the greatest length, of which few fit a reply, are all listed."""

@@ -48,7 +48,7 @@ def test_fstatvfs_is_of_the_same_file_system(client_dir):
     assert (one.f_blocks, one.f_frsize, one.f_namemax) == (other.f_blocks, other.f_frsize, other.f_namemax)
 
 
-@pytest.mark.alone
+@pytest.mark.exclusive
 @pytest.mark.case("PSX-STATVFS-LESS", level="SHOULD", kills=("statfs-more-free-than-all",))
 def test_what_is_written_is_taken_from_what_is_free(client_dir):
     """f_bfree counts free blocks: 8 MiB that nothing compresses leave fewer, when they are on the target."""

@@ -52,7 +52,7 @@ def granted(ask, seconds: float) -> float | None:
     return time.monotonic() - began
 
 
-@pytest.mark.case("SHR-SILENT-01", section="RFC 7530 9.6.1, 9.6.3.1", spares=NOT_HERE)
+@pytest.mark.case("SHR-SILENT-01", section="RFC 7530 9.6.1, 9.6.3.1", no_mutant_reason=NOT_HERE)
 def test_its_lock_is_its_own_for_a_lease_and_anothers_afterwards(
     a, b, fds, crossed_wire, network_cut, forgotten, observe
 ):
@@ -66,7 +66,7 @@ def test_its_lock_is_its_own_for_a_lease_and_anothers_afterwards(
     observe(f"a silent client's lock is given away within {30 * (1 + int(took / 30))} s")
 
 
-@pytest.mark.case("SHR-SILENT-02", section="RFC 7530 9.6.3.1; flock(2)", spares=NOT_HERE)
+@pytest.mark.case("SHR-SILENT-02", section="RFC 7530 9.6.3.1; flock(2)", no_mutant_reason=NOT_HERE)
 def test_so_is_a_lock_of_the_whole_file(a, b, fds, crossed_wire, network_cut, forgotten):
     with crossed_wire(a, "lock"):
         a.flock(fds[0], LOCK_EX)
@@ -77,7 +77,7 @@ def test_so_is_a_lock_of_the_whole_file(a, b, fds, crossed_wire, network_cut, fo
         assert took is not None, f"a client that was silent for {forgotten:g} s keeps its lock"
 
 
-@pytest.mark.case("SHR-SILENT-03", section="RFC 7530 9.4, 9.6.3.1", spares=NOT_HERE)
+@pytest.mark.case("SHR-SILENT-03", section="RFC 7530 9.4, 9.6.3.1", no_mutant_reason=NOT_HERE)
 def test_who_waits_for_its_lock_is_granted_it(a, b, fds, crossed_wire, network_cut, forgotten):
     with crossed_wire(a, "lock"):
         a.lock(fds[0], F_WRLCK, 0, 10)
@@ -87,7 +87,7 @@ def test_who_waits_for_its_lock_is_granted_it(a, b, fds, crossed_wire, network_c
         waiting.result()
 
 
-@pytest.mark.case("SHR-SILENT-04", section="RFC 7530 9.6.3; fcntl(2), Lost locks", spares=NOT_HERE)
+@pytest.mark.case("SHR-SILENT-04", section="RFC 7530 9.6.3; fcntl(2), Lost locks", no_mutant_reason=NOT_HERE)
 def test_who_comes_back_does_not_write_by_a_lock_that_is_anothers(
     a, b, fds, crossed_wire, network_cut, forgotten
 ):
@@ -105,7 +105,7 @@ def test_who_comes_back_does_not_write_by_a_lock_that_is_anothers(
     assert b.pread(fds[1], 3) == b"b's"
 
 
-@pytest.mark.case("SHR-SILENT-05", section="RFC 7530 10.4.6; MS-SMB2 3.3.6.1", spares=NOT_HERE)
+@pytest.mark.case("SHR-SILENT-05", section="RFC 7530 10.4.6; MS-SMB2 3.3.6.1", no_mutant_reason=NOT_HERE)
 def test_who_had_a_file_to_itself_does_not_keep_others_out(
     a, b, crossed_wire, network_cut, forgotten, at_once, observe
 ):
