@@ -29,7 +29,7 @@ SLOW = {
 
 BODIES = {("pathlib", "testlib"), ("pathlib", "fixtures"), ("subprocess", "testlib")}
 """A body is given a path, and may start a program: its kit may import what that takes. No workload does."""
-STAYS = {("subprocess", "run_program.py")}
+STAYS = {("subprocess", "run_program.py"), ("subprocess", "undo.py")}
 """An attendant starts once a session, and starting programs is what it is for."""
 
 
