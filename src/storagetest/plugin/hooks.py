@@ -66,7 +66,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     if not file_path.name.endswith(_FOREIGN_SUITE):
         return None
     start(parent.config)
-    from storagetest.plugin.external import ExternalFile  # noqa: PLC0415  # see above
+    from storagetest.plugin.external.collect import ExternalFile  # noqa: PLC0415  # see above
 
     file: ExternalFile = ExternalFile.from_parent(parent, path=file_path)
     return file

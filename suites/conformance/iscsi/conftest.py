@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,8 +17,7 @@ import pytest
 from storagetest.config import Variant
 from storagetest.errors import RemoteProtocolError
 from storagetest.plugin.conformance.cases import WireLog, case_of
-from storagetest.plugin.deviations import KNOWN, known_of
-from storagetest.plugin.known import expect_known
+from storagetest.plugin.conformance.known_issues import apply_reported
 from storagetest.wire.iscsi.initiator import Initiator, LoginRefused
 from storagetest.wire.iscsi.keys import format_text
 from storagetest.wire.iscsi.ladder import PORT, make_decoder
@@ -181,13 +179,10 @@ def connections(portal: Portal, wire_log: WireLog, request: pytest.FixtureReques
 
 @pytest.fixture(autouse=True)
 def known_issue(request: pytest.FixtureRequest) -> None:
-    """Expect the failure of a case that this implementation is known to fail (known.toml), strictly."""
-    case = case_of(request.node)
-    if case is None or "portal" not in request.fixturenames:
-        return
-    facts: Facts = request.getfixturevalue("facts")
-    for issue in known_of(Path(__file__).with_name(KNOWN), case.id, key="vendor", name=facts.vendor):
-        expect_known(request.node, issue)
+    """Apply the known issues of the target's vendor to this case."""
+    if "portal" in request.fixturenames and case_of(request.node) is not None:
+        facts: Facts = request.getfixturevalue("facts")
+        apply_reported(request.node, vendor=facts.vendor)
 
 
 @pytest.fixture

@@ -6,15 +6,13 @@ import contextlib
 import itertools
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from storagetest.config import Variant
 from storagetest.errors import RemoteProtocolError
-from storagetest.plugin.conformance.cases import WireLog, case_of
-from storagetest.plugin.deviations import KNOWN, known_of
-from storagetest.plugin.known import expect_known
+from storagetest.plugin.conformance.cases import WireLog
+from storagetest.plugin.conformance.known_issues import apply_reported
 from storagetest.wire.nvme import io
 from storagetest.wire.nvme_tcp import PORT, Endpoint, Queue, Session, decoder
 from storagetest.wire.nvme_tcp.harness import (
@@ -26,9 +24,6 @@ from storagetest.wire.nvme_tcp.harness import (
     wwids,
 )
 from storagetest.wire.tcp import RecordedConnection
-
-TABLE = Path(__file__).with_name(KNOWN)
-"""Deviations that are written down, with their readings (docs/findings/nvme-tcp.md)."""
 
 ANSWER = 5.0
 """Seconds within which a target answers, or closes."""
@@ -59,11 +54,8 @@ def about(endpoint: Endpoint, variant: Variant) -> dict[str, object]:
 
 @pytest.fixture(autouse=True)
 def known_issue(request: pytest.FixtureRequest, about: dict[str, object]) -> bool:
-    """Expect a deviation that is written down for this implementation; return whether one is expected."""
-    case = case_of(request.node)
-    found = known_of(TABLE, case.id, key="controller", name=str(about["is"])) if case else ()
-    expected = [expect_known(request.node, issue) for issue in found]
-    return any(expected)
+    """Apply the known issues of the target's controller; return whether the case is expected to fail."""
+    return apply_reported(request.node, controller=str(about["is"]))
 
 
 @pytest.fixture

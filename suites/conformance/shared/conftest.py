@@ -55,7 +55,7 @@ def at_once(visibility_timeout: float) -> Callable[[Callable[[], bool], str], No
     """Return what claims that something is seen at once; where it is seen later, it says so.
 
     A protocol whose clients may believe for a while what they have seen is allowed the second of the two
-    failures (expectations.toml), and never the first.
+    failures (known_issues.toml), and never the first.
     """
 
     def claim(seen: Callable[[], bool], what: str) -> None:

@@ -11,7 +11,7 @@ be granted after this lease expiration"), 9.6.3.1 (a lock that is kept beyond th
 that is lost takes its opens with it, and their locks, but for those that are kept for who comes back: a
 durable open whose lease caches the handle), 3.3.2.2 (how long they are), 3.3.6.1 (a break that is not
 acknowledged);
-fcntl(2), "Lost locks". The Network Lock Manager of NFS version 3 has no leases: expectations.toml.
+fcntl(2), "Lost locks". The Network Lock Manager of NFS version 3 has no leases: known_issues.toml.
 """
 
 from __future__ import annotations
