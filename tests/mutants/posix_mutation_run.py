@@ -66,7 +66,7 @@ def run_on(files: str, cases: Sequence[BodyCase]) -> dict[str, ClientCaseResult]
         at.mkdir()
         Path(place).chmod(0o755)
         with mounted(files, below, at), LocalHost("here") as here:
-            answers = run_cases(here, [case.call for case in cases], place=str(at), each=EACH)
+            answers = run_cases(here, [case.call for case in cases], path=str(at), timeout=EACH)
     return {answer.id: answer for answer in answers}
 
 
@@ -89,7 +89,7 @@ def run_all(cases: Sequence[BodyCase], mutants: Iterable[str]) -> dict[str, list
 
 def _attempt(mutant: str, answer: ClientCaseResult) -> Attempt:
     return Attempt(
-        mutant, answer.id, answer.ended.value, acted=True, message=answer.message, seconds=answer.seconds
+        mutant, answer.id, answer.status.value, acted=True, message=answer.message, seconds=answer.seconds
     )
 
 

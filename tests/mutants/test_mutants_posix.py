@@ -43,7 +43,7 @@ def outcomes(request: pytest.FixtureRequest) -> Outcomes:
         {
             "id": name,
             "on": files,
-            "outcome": answer.ended.value,
+            "outcome": answer.status.value,
             "message": answer.message,
             "level": by_id[name].level,
             "kills": by_id[name].kills,

@@ -1,7 +1,7 @@
 """The system calls that a hand makes: each method is one of them, unless it says otherwise.
 
-Names are relative to the directory that :meth:`Calls.enter` was told. Descriptors are the process's own,
-and whatever is still open is closed by :meth:`Calls.let_go`. What a call returns is a JSON value or bytes;
+Names are relative to the directory that :meth:`chdir` was told. Descriptors are the process's own,
+and whatever is still open is closed by :meth:`close_all`. What a call returns is a JSON value or bytes;
 what it refuses is the OSError of the system.
 """
 
@@ -39,11 +39,11 @@ class Syscalls:
             raise OSError(errno.ENOSYS, f"a hand knows no call {name!r}")
         return getattr(self, name)(*arguments)
 
-    def enter(self, root: str) -> None:
+    def chdir(self, root: str) -> None:
         """Take names as relative to ``root`` from now on; no system call."""
         self._root = root
 
-    def let_go(self) -> None:
+    def close_all(self) -> None:
         """Close and unmap everything: as many calls as there is."""
         for number in list(self._maps):
             self._maps.pop(number).close()
@@ -78,7 +78,7 @@ class Syscalls:
         """Remove a file or a tree; nothing is there: nothing is done."""
         fsutil.remove(self._at(name).encode())
 
-    def forget(self, descriptor: int) -> None:
+    def evict(self, descriptor: int) -> None:
         """Write back and drop from the page cache what it holds of a file (fsync, posix_fadvise)."""
         fsutil.evict_page_cache(descriptor)
 
@@ -197,7 +197,7 @@ class Syscalls:
         """rmdir(2)."""
         os.rmdir(self._at(name))
 
-    def names(self, name: str = ".") -> list[str]:
+    def listdir(self, name: str = ".") -> list[str]:
         """Read a whole directory (open, getdents, close); sorted, without ``.`` and ``..``."""
         return sorted(os.listdir(self._at(name)))
 
@@ -229,7 +229,7 @@ class Syscalls:
         request = _FLOCK.pack(kind, os.SEEK_SET, start, length, 0)
         fcntl.fcntl(descriptor, _OFD_SETLKW if wait else _OFD_SETLK, request)
 
-    def tested(self, descriptor: int, kind: int, start: int, length: int) -> list[int]:
+    def getlk(self, descriptor: int, kind: int, start: int, length: int) -> list[int]:
         """fcntl(2), F_GETLK; returns type, start and length of a lock in the way (F_UNLCK: none is)."""
         request = _FLOCK.pack(kind, os.SEEK_SET, start, length, 0)
         answer = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, request))

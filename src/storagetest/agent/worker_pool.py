@@ -165,7 +165,7 @@ class WorkerPool:
 
         ``to_the_last`` makes the whole span the window: for loads that end when the last one has ended.
 
-        It returns lanes by name. Return ``seconds`` (of the window), ``lanes`` (name → ops, bins, bytes …,
+        Return ``seconds`` (of the window), ``operations`` (name → ops, bins, bytes …,
         summed), ``spread`` (s, between the first and the last begin), ``tail`` (s), ``span`` (s), ``cpu``
         (share of one core that the workers used, summed), ``overlap``, ``began`` (of the window, seconds
         since the epoch) and ``times`` (ns of CLOCK_MONOTONIC: the first begin, the window's two ends, the
@@ -187,7 +187,7 @@ class WorkerPool:
         used = sum(time[2] for time in times)
         return {
             "seconds": (until - since) * 1e-9,
-            "lanes": _sum_up(reports),
+            "operations": _sum_up(reports),
             "spread": (max(time[0] for time in times) - first) * 1e-9,
             "tail": (last - min(time[1] for time in times)) * 1e-9,
             "span": (last - first) * 1e-9,

@@ -64,8 +64,8 @@ class Utilisation:
 class Bottleneck:
     """Who, and ``why`` in one sentence."""
 
-    who: Limiter
-    why: str
+    limiter: Limiter
+    reason: str
 
 
 def bottleneck(repeats: Sequence[Utilisation], *, remote: bool = True) -> Bottleneck | None:
@@ -79,23 +79,23 @@ def bottleneck(repeats: Sequence[Utilisation], *, remote: bool = True) -> Bottle
     core = _median(repeats, lambda one: one.busiest_core)
     card = _median(repeats, lambda one: one.network)
     resent = _median(repeats, lambda one: one.resent)
-    known = _known(repeats, of_ceiling, core, card)
+    details = _describe_utilisation(repeats, of_ceiling, core, card)
     if not remote:
-        return Bottleneck(Limiter.TARGET, f"client and target are one machine: {known}")
+        return Bottleneck(Limiter.TARGET, f"client and target are one machine: {details}")
     if card is not None and card >= FULL_CARD:
-        return Bottleneck(Limiter.NETWORK, f"the network card was full: {known}")
+        return Bottleneck(Limiter.NETWORK, f"the network card was full: {details}")
     if of_ceiling is not None and of_ceiling >= NEAR_CEILING:
-        return Bottleneck(Limiter.CLIENT, f"the client can hardly ask for more: {known}")
+        return Bottleneck(Limiter.CLIENT, f"the client can hardly ask for more: {details}")
     if core is not None and core >= BUSY_CORE:
-        return Bottleneck(Limiter.CLIENT, f"one of the client's cores had no time left: {known}")
+        return Bottleneck(Limiter.CLIENT, f"one of the client's cores had no time left: {details}")
     if resent is not None and resent >= LOSSY:
-        return Bottleneck(Limiter.NETWORK, f"TCP had to send {format_ratio(resent)} again: {known}")
+        return Bottleneck(Limiter.NETWORK, f"TCP had to send {format_ratio(resent)} again: {details}")
     if of_ceiling is None and core is None:
-        return Bottleneck(Limiter.UNKNOWN, f"nothing is known of the client: {known}")
-    return Bottleneck(Limiter.TARGET, f"client and network had room: {known}")
+        return Bottleneck(Limiter.UNKNOWN, f"nothing is known of the client: {details}")
+    return Bottleneck(Limiter.TARGET, f"client and network had room: {details}")
 
 
-def _known(
+def _describe_utilisation(
     repeats: Sequence[Utilisation], of_ceiling: float | None, core: float | None, card: float | None
 ) -> str:
     parts = []

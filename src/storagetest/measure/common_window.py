@@ -36,7 +36,7 @@ class ActivitySpan:
     until: float
     last: float
 
-    def by(self, offset: float) -> ActivitySpan:
+    def shifted(self, offset: float) -> ActivitySpan:
         """Return it by a clock that is ``offset`` seconds behind."""
         return ActivitySpan(self.first - offset, self.since - offset, self.until - offset, self.last - offset)
 
@@ -105,7 +105,7 @@ def window(spans: Sequence[ActivitySpan]) -> Window:
 
 
 def rate_in_window(
-    rate: float, span: ActivitySpan, common: Window, course: Sequence[tuple[float, float]] = ()
+    rate: float, span: ActivitySpan, common: Window, timeline: Sequence[tuple[float, float]] = ()
 ) -> float:
     """Return a client's mean rate in the window ``common``; 0 where that is empty.
 
@@ -116,30 +116,35 @@ def rate_in_window(
     if common.seconds <= 0 or length <= 0:
         return 0.0
     low, high = common.began - span.since, common.ended - span.since
-    pieces = _pieces(rate * length, length, course)
-    amount = sum(value * max(0.0, min(end, high) - max(begin, low)) for begin, end, value in pieces)
-    return amount / common.seconds
+    amount = sum(
+        share * max(0.0, min(end, high) - max(begin, low)) / (end - begin)
+        for begin, end, share in _shares(rate * length, length, timeline)
+    )
+    return rate * length * amount / common.seconds
 
 
-def _pieces(
-    total: float, length: float, course: Sequence[tuple[float, float]]
+def _shares(
+    total: float, length: float, timeline: Sequence[tuple[float, float]]
 ) -> list[tuple[float, float, float]]:
-    """Return (begin, end, rate) from 0 to ``length``, which hold ``total`` in all."""
+    """Return (begin, end, share of ``total``) of pieces from 0 to ``length``; the shares add up to 1.
+
+    What ``timeline`` does not cover gets what is missing in it. Amounts are divided before they are
+    multiplied, because a product of numbers near the smallest float loses all its digits.
+    """
     pieces: list[tuple[float, float, float]] = []
-    at = said = 0.0
-    for time, value in course:
+    covered = 0.0
+    for time, value in timeline:
         end = min(time, length)
-        if end > at and value >= 0:
-            pieces.append((at, end, value))
-            said += (end - at) * value
-            at = end
-    if at < length:
-        rest = max(0.0, total - said)
-        pieces.append((at, length, rest / (length - at)))
-        said += rest
-    if said <= 0:
-        return [(0.0, length, total / length)]
-    return [(begin, end, value * total / said) for begin, end, value in pieces]
+        if end > covered and value >= 0:
+            pieces.append((covered, end, (end - covered) * value))
+            covered = end
+    counted = sum(amount for _, _, amount in pieces)
+    if covered < length:
+        pieces.append((covered, length, max(0.0, total - counted)))
+        counted += pieces[-1][2]
+    if counted <= 0:
+        return [(0.0, length, 1.0)]
+    return [(begin, end, amount / counted) for begin, end, amount in pieces]
 
 
 def outliers(values: Mapping[str, float]) -> tuple[str, ...]:

@@ -56,7 +56,7 @@ class ParameterSweep:
 def metric_value(run: Run, metric: Metric) -> Estimate | None:
     """Return the metric's figure; None where there is none, or too few I/Os for a percentile."""
     found = estimate(run, metric)
-    if found is None or counted(run, metric) < metric.samples_wanted:
+    if found is None or counted(run, metric) < metric.ios_required:
         return None
     return found
 

@@ -88,7 +88,7 @@ def merge_client_samples(
     values = {
         name: value
         for name, metric in metrics.items()
-        if (value := _of_all(parts, metric, windows, merged)) is not None
+        if (value := _merge_metric(parts, metric, windows, merged)) is not None
     }
     story = ConcurrencySummary(
         spread=_spread(parts),
@@ -97,7 +97,7 @@ def merge_client_samples(
         seconds=sum(one.seconds for one in windows.values()),
         first_done=max((one.ended for one in windows.values()), default=0.0),
         last_done=max((one.last for one in windows.values()), default=0.0),
-        members=tuple(_member(part, headline) for part in parts),
+        members=tuple(_client_summary(part, headline) for part in parts),
         outliers=_outliers(parts, metrics, headline),
     )
     return Sample(
@@ -108,23 +108,23 @@ def merge_client_samples(
         operations={name: merged[name] for name in operations},
         evidence={
             **_evidence(own),
-            "start": _start(story, windows),
-            "clients": _table(story, metrics, headline),
+            "start": _describe_start(story, windows),
+            "clients": _client_table(story, metrics, headline),
         },
         invalid=(
             *(f"{part.client}: {why}" for part in parts for why in part.sample.invalid),
-            *_doubts(story, windows),
+            *_invalid_reasons(story, windows),
         ),
         series=_series(own),
         began=parts[0].sample.began,
-        utilisation=_headroom([part.sample.utilisation for part in parts]),
+        utilisation=_merge_utilisation([part.sample.utilisation for part in parts]),
         concurrency=story,
     )
 
 
-def attach_series(whole: Sample, samples: Mapping[str, Sample]) -> Sample:
+def attach_series(merged: Sample, samples: Mapping[str, Sample]) -> Sample:
     """Return ``whole`` with what the clients' ``samples`` have over time by now, and their texts."""
-    return replace(whole, series=_series(samples), evidence={**_evidence(samples), **whole.evidence})
+    return replace(merged, series=_series(samples), evidence={**_evidence(samples), **merged.evidence})
 
 
 def _windows(parts: Sequence[ClientSample]) -> dict[str, Window]:
@@ -145,7 +145,7 @@ def _spread(parts: Sequence[ClientSample]) -> float | None:
     return max(spreads)
 
 
-def _of_all(
+def _merge_metric(
     parts: Sequence[ClientSample],
     metric: Metric,
     windows: Mapping[str, Window],
@@ -160,7 +160,7 @@ def _of_all(
             return sum(known)
         ((phase, common),) = windows.items()
         return sum(
-            rate_in_window(value, part.spans[phase], common, _course(part.sample, metric.unit))
+            rate_in_window(value, part.spans[phase], common, _timeline(part.sample, metric.unit))
             for value, part in zip(known, parts, strict=True)
         )
     if metric.unit is Unit.SECONDS:
@@ -173,7 +173,7 @@ def _of_all(
     return max(known) if metric.better is Better.LOWER else min(known)
 
 
-def _course(sample: Sample, unit: Unit) -> list[tuple[float, float]]:
+def _timeline(sample: Sample, unit: Unit) -> list[tuple[float, float]]:
     """Return the load over time, reads and writes together, where the sample has it."""
     points: dict[float, float] = {}
     for one in sample.series:
@@ -183,7 +183,7 @@ def _course(sample: Sample, unit: Unit) -> list[tuple[float, float]]:
     return sorted(points.items())
 
 
-def _member(part: ClientSample, headline: Sequence[str]) -> ClientSummary:
+def _client_summary(part: ClientSample, headline: Sequence[str]) -> ClientSummary:
     values = {name: part.sample.values[name] for name in headline if name in part.sample.values}
     ended = max((span.last for span in part.spans.values()), default=None)
     return ClientSummary(
@@ -200,7 +200,7 @@ def _outliers(
     return outliers({part.client: part.sample.values[name] for part in parts if name in part.sample.values})
 
 
-def _doubts(story: ConcurrencySummary, windows: Mapping[str, Window]) -> list[str]:
+def _invalid_reasons(story: ConcurrencySummary, windows: Mapping[str, Window]) -> list[str]:
     found = []
     limit = format_duration(story.limit)
     if story.spread is None:
@@ -220,7 +220,7 @@ def _doubts(story: ConcurrencySummary, windows: Mapping[str, Window]) -> list[st
     return found
 
 
-def _start(story: ConcurrencySummary, windows: Mapping[str, Window]) -> str:
+def _describe_start(story: ConcurrencySummary, windows: Mapping[str, Window]) -> str:
     spread = "not known" if story.spread is None else format_duration(story.spread)
     clocks = f"clocks known to ±{format_duration(story.clock_error)}"
     lines = [f"first I/Os spread over {spread}, {format_duration(story.limit)} are allowed; {clocks}"]
@@ -228,12 +228,12 @@ def _start(story: ConcurrencySummary, windows: Mapping[str, Window]) -> str:
         tail = format_ratio(one.tail / one.seconds) if one.seconds else "all"
         lines.append(
             f"{name + ': ' if name else ''}all at work for {format_duration(one.seconds)}; first done at "
-            f"{_at(one.ended)}, last done at {_at(one.last)}: a tail of {tail}"
+            f"{_format_moment(one.ended)}, last done at {_format_moment(one.last)}: a tail of {tail}"
         )
     return "\n".join(lines)
 
 
-def _table(story: ConcurrencySummary, metrics: Mapping[str, Metric], headline: Sequence[str]) -> str:
+def _client_table(story: ConcurrencySummary, metrics: Mapping[str, Metric], headline: Sequence[str]) -> str:
     """Return the clients as a table; outliers are marked."""
     names = [name for name in headline if any(name in member.values for member in story.members)]
     rows = [["client", *names, "began", "done", "clock", ""]]
@@ -242,13 +242,17 @@ def _table(story: ConcurrencySummary, metrics: Mapping[str, Metric], headline: S
             format_value(member.values[name], metrics[name].unit.value) if name in member.values else "-"
             for name in names
         ]
-        times = [_at(member.started), _at(member.ended), f"±{format_duration(member.clock_error)}"]
+        times = [
+            _format_moment(member.started),
+            _format_moment(member.ended),
+            f"±{format_duration(member.clock_error)}",
+        ]
         rows.append([member.client, *cells, *times, "outlier" if member.client in story.outliers else ""])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
 
 
-def _at(seconds: float | None) -> str:
+def _format_moment(seconds: float | None) -> str:
     if seconds is None:
         return "-"
     return f"{'-' if seconds < 0 else '+'}{format_duration(abs(seconds))}"
@@ -281,7 +285,7 @@ def _series(samples: Mapping[str, Sample]) -> tuple[Series, ...]:
     return (*found, *(others if len(samples) <= _MOST_SERIES else ()))
 
 
-def _headroom(known: Sequence[Utilisation | None]) -> Utilisation | None:
+def _merge_utilisation(known: Sequence[Utilisation | None]) -> Utilisation | None:
     """Return what is known of all clients: rates and ceilings add up; of shares, the typical client's."""
     all_known = [one for one in known if one is not None]
     if not all_known or len(all_known) < len(known):

@@ -21,7 +21,7 @@ class RelativeScore:
     """``share`` is what the figure reaches of the best: 1 for the best, 0.5 for half as good."""
 
     share: float
-    level: bool
+    tie: bool
 
 
 def relative_scores(figures: Sequence[Estimate | None], better: Better) -> list[RelativeScore | None]:

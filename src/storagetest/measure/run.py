@@ -43,7 +43,7 @@ class Metric:
     operation: str | None = None
 
     @property
-    def samples_wanted(self) -> int:
+    def ios_required(self) -> int:
         """How many I/Os a percentile needs before it means anything: 100/(1-q)."""
         return 0 if self.quantile is None else round(100 / (1 - self.quantile))
 

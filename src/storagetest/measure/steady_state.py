@@ -40,7 +40,7 @@ class SteadyStateCheck:
     """Whether it was steady, and in words how steady."""
 
     steady: bool
-    said: str
+    summary: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ class Strategy(ABC):
         self.measured: list[tuple[Point, float]] = []
 
     @abstractmethod
-    def ask(self) -> Point | None:
+    def next_point(self) -> Point | None:
         """Return where to measure next; None: it knows enough, or the budget is spent."""
 
     @abstractmethod
@@ -66,7 +66,7 @@ class Strategy(ABC):
             logs.setdefault(point, []).append(math.log(value))
         return {point: math.exp(statistics.fmean(values)) for point, values in logs.items()}
 
-    def found(self) -> SearchResult:
+    def result(self) -> SearchResult:
         """Return the best so far. Raises ValueError where nothing was measured."""
         if not self.measured:
             raise ValueError("nothing was measured")

@@ -41,18 +41,18 @@ from storagetest.search.space import Point, Space
 
 __all__ = ["BayesianSearch"]
 
-ENOUGH = 0.005
+MINIMUM_GAIN = 0.005
 """Share of the best: an improvement that is expected to be smaller is not looked for."""
 
-AS_GOOD = 0.006
+EQUIVALENT = 0.006
 """Share of the best: who lacks no more than that is taken where it takes less of everything."""
 
 CERTAIN = 0.005
 """Share: how well the best is known (standard error) when the race ends."""
 
-_DOUBTED = 2.0  # standard deviations below what was expected: measured once more
+_REMEASURE_BELOW = 2.0  # standard deviations below what was expected: measured once more
 _WORSE = 0.1  # of a logarithm below the best: nobody walks further that way, if two measurements say so
-_NOW_AND_THEN = 5  # measurements after which lengths and noise are learned anew
+_REFIT_INTERVAL = 5  # measurements after which lengths and noise are learned anew
 _RACERS = 6
 _RACES = 16  # measurements of one point: what these leave open is too close to call
 
@@ -72,7 +72,7 @@ class BayesianSearch(Strategy):
         self._learned = 0
         self._again: Point | None = None
 
-    def ask(self) -> Point | None:
+    def next_point(self) -> Point | None:
         """Return where most is to be gained; then who is to be raced."""
         if len(self.measured) >= self.budget:
             return None
@@ -81,11 +81,11 @@ class BayesianSearch(Strategy):
         if self._again is not None:
             again, self._again = self._again, None
             return again
-        self._look()
+        self._refit()
         gain = self._gain()
-        if gain.max() >= ENOUGH:
+        if gain.max() >= MINIMUM_GAIN:
             return self._grid[int(np.argmax(gain))]
-        return self._walk() or self._least() or self._race()
+        return self._next_along_axes() or self._cheapest_unmeasured() or self._least_certain_rival()
 
     def record(self, point: Point, value: float) -> None:
         """Take in what was measured; a value far below what was promised there is measured once more."""
@@ -93,23 +93,23 @@ class BayesianSearch(Strategy):
         at = self._index[point]
         if self._learned and sum(one == point for one, _ in self.measured) == 1:
             spread = math.hypot(float(self._error[at]), self._process.noise)
-            if math.log(value) < float(self._mean[at]) - _DOUBTED * spread:
+            if math.log(value) < float(self._mean[at]) - _REMEASURE_BELOW * spread:
                 self._again = point
         self._process.add(point, value)
 
     def best(self) -> Point:
         """Return, of the points that are as good as the best guess, the one of the least effort."""
-        self._look()
+        self._refit()
         seen = list(dict.fromkeys(point for point, _ in self.measured))
-        high = max(map(self._height, seen))
-        good = [point for point in seen if self._height(point) >= high - AS_GOOD]
+        high = max(map(self._log_mean, seen))
+        good = [point for point in seen if self._log_mean(point) >= high - EQUIVALENT]
         return min(good, key=lambda point: (sum(self._scaled[self._index[point]]), point))
 
     def expected(self, points: Sequence[Point]) -> Sequence[float]:
         """Return the model's guesses."""
         if not self.measured:
             return [math.nan] * len(points)
-        return [math.exp(self._height(point)) for point in points]
+        return [math.exp(self._log_mean(point)) for point in points]
 
     def _spread_out(self, seed: int) -> list[Point]:
         """Return the first points: the middle, and others each as far as can be from those before it."""
@@ -127,13 +127,13 @@ class BayesianSearch(Strategy):
             chosen.append(pool[int(np.argmax(nearest * inside))])
         return list(dict.fromkeys(chosen))
 
-    def _look(self) -> None:
+    def _refit(self) -> None:
         """Learn lengths and noise anew, if there is enough that is new."""
-        if len(self.measured) >= self._learned + _NOW_AND_THEN:
+        if len(self.measured) >= self._learned + _REFIT_INTERVAL:
             self._learned = len(self.measured)
             self._process.learn()
 
-    def _height(self, point: Point) -> float:
+    def _log_mean(self, point: Point) -> float:
         return float(self._mean[self._index[point]])
 
     @property
@@ -155,36 +155,36 @@ class BayesianSearch(Strategy):
         noise = self._process.noise
         return improvement * (1.0 - noise / np.sqrt(noise**2 + self._error**2))
 
-    def _walk(self) -> Point | None:
+    def _next_along_axes(self) -> Point | None:
         """Return what is not known on the lines through the best, the nearest first; None: all is known."""
         taken = Counter(point for point, _ in self.measured)
-        best = max(taken, key=self._height)
+        best = max(taken, key=self._log_mean)
         unknown: list[tuple[int, float, Point]] = []
         for number, step in product(range(len(best)), (-1, 1)):
             for far in range(1, self.space.shape[number]):
                 point = (*best[:number], best[number] + far * step, *best[number + 1 :])
                 if point not in self._index:
                     break
-                worse = self._height(best) - self._height(point)
+                worse = self._log_mean(best) - self._log_mean(point)
                 if not taken[point] or (far == taken[point] == 1 and worse > _WORSE):
                     unknown.append((far, worse, point))
                 if not taken[point] or worse > _WORSE:
                     break
         return min(unknown)[2] if unknown else None
 
-    def _least(self) -> Point | None:
+    def _cheapest_unmeasured(self) -> Point | None:
         """Return the point of the least effort that seems as good as the best; None: it was measured."""
         seen = {point for point, _ in self.measured}
-        high = max(map(self._height, seen))
-        good = np.flatnonzero(self._mean >= high - AS_GOOD)
+        high = max(map(self._log_mean, seen))
+        good = np.flatnonzero(self._mean >= high - EQUIVALENT)
         least = self._grid[min(good, key=lambda at: sum(self._scaled[at]))]
         return None if least in seen else least
 
-    def _race(self) -> Point | None:
+    def _least_certain_rival(self) -> Point | None:
         """Return the least known of those that may be the best, or None where it is known."""
         counts = Counter(self._index[point] for point, _ in self.measured)
         best = max(counts, key=lambda at: float(self._mean[at]))
-        high = float(self._mean[best]) + math.log1p(ENOUGH)
+        high = float(self._mean[best]) + math.log1p(MINIMUM_GAIN)
         order = np.argsort(self._mean)[::-1][:_RACERS]
         rivals = {best, *(int(at) for at in order if self._mean[at] + 2 * self._error[at] >= high)}
         unsure = [at for at in rivals if self._error[at] > CERTAIN and counts[at] < _RACES]

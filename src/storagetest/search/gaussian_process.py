@@ -43,8 +43,8 @@ _LEVEL = 1.0  # variance of the level of all, in logarithms: next to nothing is 
 _JITTER = 1e-9
 _DISTURBED = 3.5  # standard deviations below what all others say: something else slowed it
 _IGNORED = 4.0  # variance that is added to what was disturbed: it says nothing any more
-_ROOM = 32  # further measurements, before everything is laid out anew
-_EFFORT = {"maxiter": 15}
+_SPARE_ROWS = 32  # further measurements, before everything is laid out anew
+_OPTIMIZER_OPTIONS = {"maxiter": 15}
 
 
 class GaussianProcess:
@@ -88,7 +88,7 @@ class GaussianProcess:
             self._extend(number)
         else:
             self._rebuild()
-        if self._doubt():
+        if self._find_disturbed():
             self._rebuild()
 
     def learn(self) -> None:
@@ -96,11 +96,16 @@ class GaussianProcess:
         bounds = [_BOUNDS_LENGTH] * len(self._shape) + [_BOUNDS_SIGNAL, _BOUNDS_SIGNAL, _BOUNDS_NOISE]
         for _ in range(2):  # the second time without what the first found disturbed
             found = minimize(
-                self._badness, self._theta, jac=True, method="L-BFGS-B", bounds=bounds, options=_EFFORT
+                self._loss,
+                self._theta,
+                jac=True,
+                method="L-BFGS-B",
+                bounds=bounds,
+                options=_OPTIMIZER_OPTIONS,
             )
             self._theta = np.asarray(found.x, float)
             self._rebuild()
-            if not self._doubt():
+            if not self._find_disturbed():
                 return
         self._rebuild()
 
@@ -113,15 +118,15 @@ class GaussianProcess:
         self._tables, _ = _tables(self._shape, self._theta)
         self._mean: Array = np.full(size, self._centre)
         self._variance: Array = np.full(size, _LEVEL + alone + together)
-        self._rows: Array = np.empty((count + _ROOM, size))
-        self._factor: Array = np.zeros((count + _ROOM, count + _ROOM))
-        self._solved: Array = np.empty(count + _ROOM)
+        self._rows: Array = np.empty((count + _SPARE_ROWS, size))
+        self._factor: Array = np.zeros((count + _SPARE_ROWS, count + _SPARE_ROWS))
+        self._solved: Array = np.empty(count + _SPARE_ROWS)
         if not count:
             return
         across = np.array([self._row(point) for point in self._points])
         factor = np.linalg.cholesky(across[:, self._at] + np.diag(self._noises(self.noise)))
         rows = solve_triangular(factor, across, lower=True, check_finite=False)
-        solved = solve_triangular(factor, self._heights(), lower=True, check_finite=False)
+        solved = solve_triangular(factor, self._centred_logs(), lower=True, check_finite=False)
         self._factor[:count, :count], self._rows[:count], self._solved[:count] = factor, rows, solved
         self._mean += solved @ rows
         self._variance -= (rows**2).sum(axis=0)
@@ -134,11 +139,11 @@ class GaussianProcess:
         root = float(np.sqrt(own[at] + self._noises(self.noise)[number] - row @ row))
         self._factor[number, before], self._factor[number, number] = row, root
         self._rows[number] = (own - row @ self._rows[before]) / root
-        self._solved[number] = (self._heights()[number] - row @ self._solved[before]) / root
+        self._solved[number] = (self._centred_logs()[number] - row @ self._solved[before]) / root
         self._mean += self._rows[number] * self._solved[number]
         self._variance -= self._rows[number] ** 2
 
-    def _heights(self) -> Array:
+    def _centred_logs(self) -> Array:
         return np.array(self._logs) - self._centre
 
     def _noises(self, noise: float) -> Array:
@@ -147,7 +152,7 @@ class GaussianProcess:
         noises[sorted(self._disturbed)] += _IGNORED
         return noises
 
-    def _doubt(self) -> bool:
+    def _find_disturbed(self) -> bool:
         """Find what was disturbed, and return whether that is something else than before.
 
         It is what lies far below what all the others say: leave-one-out residuals (Rasmussen and Williams,
@@ -157,7 +162,7 @@ class GaussianProcess:
         inverse = cho_solve((factor, True), np.eye(len(factor)), check_finite=False)
         spread = 1 / np.diag(inverse)
         ignored = self._noises(self.noise) - self.noise**2
-        far = (inverse @ self._heights()) * spread / np.sqrt(np.maximum(spread - ignored, _JITTER))
+        far = (inverse @ self._centred_logs()) * spread / np.sqrt(np.maximum(spread - ignored, _JITTER))
         before, self._disturbed = self._disturbed, {int(one) for one in np.flatnonzero(far < -_DISTURBED)}
         return self._disturbed != before
 
@@ -169,9 +174,9 @@ class GaussianProcess:
         row: Array = (_LEVEL + total + together * reduce(np.multiply.outer, lines)).ravel()
         return row
 
-    def _badness(self, theta: Array) -> tuple[float, Array]:
+    def _loss(self, theta: Array) -> tuple[float, Array]:
         """Return the negative logarithm of posterior probability, but for a constant, and its slopes."""
-        heights, lines = self._heights(), np.array(self._points).T
+        heights, lines = self._centred_logs(), np.array(self._points).T
         tables, slopes = _tables(self._shape, theta)
         count = len(tables)
         parts = [table[np.ix_(line, line)] for table, line in zip(tables, lines, strict=True)]

@@ -28,7 +28,7 @@ class OneAtATime(Strategy):
         self._at = space.middle()
         self._turn = 0
 
-    def ask(self) -> Point | None:
+    def next_point(self) -> Point | None:
         """Return the next value of the parameter whose turn it is."""
         while self._turn < len(self.space.parameters) and len(self.measured) < self.budget:
             counts: dict[Point, int] = {}

@@ -26,10 +26,10 @@ _OF_THE_CLIENT = {"client_cpu"}
 
 def mark_client_limited(verdict: Verdict, *runs: Run) -> Verdict:
     """Return ``verdict`` as it stands when it is known who limited the ``runs`` that it was built on."""
-    limited = next((run for run in runs if run.limited_by and run.limited_by.who is Limiter.CLIENT), None)
+    limited = next((run for run in runs if run.limited_by and run.limited_by.limiter is Limiter.CLIENT), None)
     if limited is None or limited.limited_by is None or verdict.threshold.metric.name in _OF_THE_CLIENT:
         return verdict
-    why = limited.limited_by.why
+    why = limited.limited_by.reason
     if verdict.outcome is Outcome.FAIL:
         reason = (
             f"{verdict.reason}; but the client was the bottleneck ({why}): this says nothing of the target"

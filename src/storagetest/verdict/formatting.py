@@ -31,8 +31,8 @@ def why_not_judgeable(run: Run, metric: Metric) -> str | None:
     if sum(metric.name in sample.values for sample in run.samples) < MINIMUM_REPEATS:
         return f"no verdict: it takes at least {MINIMUM_REPEATS} runs"
     ios = counted(run, metric)
-    if ios < metric.samples_wanted:
-        return f"no verdict: not enough samples: {ios:,} of {metric.samples_wanted:,}"
+    if ios < metric.ios_required:
+        return f"no verdict: not enough samples: {ios:,} of {metric.ios_required:,}"
     return None
 
 

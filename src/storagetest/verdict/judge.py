@@ -71,7 +71,7 @@ def judge(
     if found is not None and found.interval is not None and metric.quantile is not None:
         found = Estimate(found.value, _widened(found.interval))
     interval = found.interval if found else None
-    looked = _looked(run, threshold, plan) if plan is not None else None
+    looked = _run_sequential_test(run, threshold, plan) if plan is not None else None
     if looked is not None and looked.interval is not None and found is not None:
         interval = looked.interval
         found = Estimate(found.value, interval)
@@ -80,7 +80,7 @@ def judge(
         outcome,
         threshold,
         interval,
-        _sentence(run, threshold, found, why),
+        _reason(run, threshold, found, why),
         alarmed_at=looked.alarmed_at if looked else None,
         final=looked is not None and looked.state is DecisionState.CONTRADICTED,
     )
@@ -104,10 +104,10 @@ def wants_more(run: Run, verdicts: Iterable[Verdict], *, max_repeats: int) -> bo
 
 def _wants_more(run: Run, verdict: Verdict, budget: int) -> bool:
     repeats, metric = len(run.samples), verdict.threshold.metric
-    return repeats < budget and counted(run, metric) / repeats * budget >= metric.samples_wanted
+    return repeats < budget and counted(run, metric) / repeats * budget >= metric.ios_required
 
 
-def _looked(run: Run, threshold: Threshold, plan: ErrorPlan) -> SequentialResult:
+def _run_sequential_test(run: Run, threshold: Threshold, plan: ErrorPlan) -> SequentialResult:
     metric = threshold.metric
     values = [sample.values[metric.name] for sample in run.samples if metric.name in sample.values]
     widen = RELATIVE_ERROR if metric.quantile is not None else 0.0
@@ -156,7 +156,7 @@ def _widened(interval: Interval) -> Interval:
     return Interval(interval.mean, low, high, interval.confidence, interval.count)
 
 
-def _sentence(run: Run, threshold: Threshold, found: Estimate | None, why: str) -> str:
+def _reason(run: Run, threshold: Threshold, found: Estimate | None, why: str) -> str:
     unit = threshold.metric.unit
     asked = f"{threshold.metric.name}: asked {threshold.op} {format_bound(threshold.bound, unit)}"
     if found is None:

@@ -40,7 +40,7 @@ class ComparisonResult:
     low: float
     high: float
     p: float
-    change: Direction
+    direction: Direction
 
 
 def compare(
@@ -51,7 +51,7 @@ def compare(
         return None
     x, y = (tuple(math.log(value) for value in side) for side in (a, b))
     around = ratio_interval(x, y, 1 - alpha)
-    p = _permuted(y, x, "two-sided")
+    p = _permutation_p(y, x, "two-sided")
     effect = sum(b) / len(b) / (sum(a) / len(a)) - 1
     ways = math.comb(len(a) + len(b), len(a))
     return ComparisonResult(
@@ -59,7 +59,7 @@ def compare(
         math.expm1(min(around.low, 700.0)),
         math.expm1(min(around.high, 700.0)),
         p,
-        _change(effect, p, alpha, floor, better, ways),
+        _direction(effect, p, alpha, floor, better, ways),
     )
 
 
@@ -82,11 +82,11 @@ def p_above(y: tuple[float, ...], x: tuple[float, ...]) -> float:
     """Return the one-sided p-value of ``y`` being above ``x`` by chance, by the same permutation test."""
     if sum(y) / len(y) <= sum(x) / len(x):
         return 1.0  # at least one half, and never of interest
-    return _permuted(y, x, "greater")
+    return _permutation_p(y, x, "greater")
 
 
 @lru_cache(maxsize=4096)  # the looks at a gate are replayed with every run
-def _permuted(y: tuple[float, ...], x: tuple[float, ...], alternative: str) -> float:
+def _permutation_p(y: tuple[float, ...], x: tuple[float, ...], alternative: str) -> float:
     import numpy as np  # noqa: PLC0415 - slow to import
     from scipy import stats  # noqa: PLC0415
 
@@ -101,7 +101,7 @@ def _permuted(y: tuple[float, ...], x: tuple[float, ...], alternative: str) -> f
     return float(tested.pvalue)
 
 
-def _change(effect: float, p: float, alpha: float, floor: float, better: Better, ways: int) -> Direction:
+def _direction(effect: float, p: float, alpha: float, floor: float, better: Better, ways: int) -> Direction:
     # The smallest p there is: the arrangement seen and, with equal sides, its mirror image.
     if 2 / ways > alpha:
         return Direction.TOO_FEW

@@ -74,18 +74,18 @@ def judge_regression(
         )
         return Verdict(Outcome.INVALID, threshold, None, f"{asked}{measured}: {why}", final=hopeless)
     logs, before = _logs(values), _logs(reference.values)
-    looked = _look(logs, _against(before, threshold, reference.floor or 0.0), confidence, plan)
+    looked = _test(logs, _against(before, threshold, reference.floor or 0.0), confidence, plan)
     around = ratio_interval(before, logs, 1 - 2 * plan.miss if plan else confidence)
     interval, detectable = _ratios(around), _exp(around.high - around.low) - 1
     effect = math.exp(mean(logs) - mean(before)) - 1
-    outcome, said = _decided(looked, interval, worse=_worse(threshold, reference))
+    outcome, said = _decide(looked, interval, worse=_describe_failure(threshold, reference))
     within = _within_floor(effect, threshold, reference)
     if looked.state is DecisionState.OPEN and within is not None:
         said = f"{said}; {within}"
     reason = (
         f"{asked}, measured {format_metric(mean(values), metric.unit, 4)} against"
         f" {format_metric(mean(reference.values), metric.unit, 4)} of {len(reference.values)} runs:"
-        f" {effect * 100:+.3g} %{_around(interval, len(values), 'run')[:-1]}, detectable"
+        f" {effect * 100:+.3g} %{_format_interval(interval, len(values), 'run')[:-1]}, detectable"
         f" {detectable * 100:.2g} %): {said}"
     )
     return _verdict(outcome, threshold, interval, reason, looked)
@@ -106,18 +106,18 @@ def judge_pair(
         measured = f"{len(pairs)} pair{'s' * (len(pairs) != 1)}"
         return Verdict(Outcome.INVALID, threshold, None, f"{asked}, measured {measured}: {why}")
     ratios = tuple(math.log(a / b) for a, b in pairs)
-    looked = _look(ratios, _of_pairs(threshold), confidence, plan)
+    looked = _test(ratios, _of_pairs(threshold), confidence, plan)
     interval = _ratios(looked.interval)
-    outcome, said = _decided(looked, interval, what="pair")
+    outcome, said = _decide(looked, interval, what="pair")
     ours, theirs = (mean([pair[side] for pair in pairs]) for side in (0, 1))
     reason = (
         f"{asked}, measured {format_metric(ours, metric.unit, 4)} against {format_metric(theirs, metric.unit, 4)}:"
-        f" {math.exp(mean(ratios)):.3g} x{_around(interval, len(pairs), 'pair', factor=True)}: {said}"
+        f" {math.exp(mean(ratios)):.3g} x{_format_interval(interval, len(pairs), 'pair', factor=True)}: {said}"
     )
     return _verdict(outcome, threshold, interval, reason, looked)
 
 
-def _look(values: Logs, test: Test, confidence: float, plan: ErrorPlan | None) -> SequentialResult:
+def _test(values: Logs, test: Test, confidence: float, plan: ErrorPlan | None) -> SequentialResult:
     """Replay ``plan``; without one, look once at ``confidence``, and take an alarm at its word."""
     if plan is not None:
         return replay_tests(values, plan, test)
@@ -176,7 +176,7 @@ def _bins(metric: Metric) -> float:
     return 0.0 if metric.quantile is None else math.log((1 + RELATIVE_ERROR) / (1 - RELATIVE_ERROR))
 
 
-def _decided(
+def _decide(
     looked: SequentialResult, interval: Interval | None, *, worse: str = "worse than asked", what: str = "run"
 ) -> tuple[Outcome, str]:
     reached = f", ±{relative_half_width(interval)}" if interval is not None else ""
@@ -202,7 +202,7 @@ def _decided(
             )
 
 
-def _worse(threshold: Threshold, reference: Reference) -> str:
+def _describe_failure(threshold: Threshold, reference: Reference) -> str:
     """Return what a failure says beside the effect: how it stands to the noise floor."""
     floor = reference.floor
     if floor is None:
@@ -261,7 +261,7 @@ def _exp(value: float) -> float:
     return math.exp(value) if value < 700 else math.inf
 
 
-def _around(interval: Interval | None, count: int, what: str, *, factor: bool = False) -> str:
+def _format_interval(interval: Interval | None, count: int, what: str, *, factor: bool = False) -> str:
     counted = f"{count} {what}{'s' * (count != 1)}"
     if interval is None:
         return f" ({counted})"

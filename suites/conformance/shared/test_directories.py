@@ -71,7 +71,7 @@ def test_what_was_there_throughout_is_listed_once_while_another_adds(a, b, race,
     a.each([("write_file", f"d/{name}", b"") for name in _files(0, MANY)], deadline=120)
     more = [("write_file", f"d/{name}", b"") for name in _files(MANY, MANY + 60)]
     with crossed_wire(b, "list"):
-        _, listings = race(more, [("names", "d")] * 8)
+        _, listings = race(more, [("listdir", "d")] * 8)
     for listing in listings:
         assert [name for name in listing if name < f"file-{MANY:05}"] == _files(0, MANY)
 
@@ -82,7 +82,7 @@ def test_what_was_there_throughout_is_listed_once_while_another_removes(a, b, ra
     a.each([("write_file", f"d/{name}", b"") for name in _files(0, MANY + 60)], deadline=120)
     fewer = [("unlink", f"d/{name}") for name in _files(MANY, MANY + 60)]
     with crossed_wire(b, "list"):
-        _, listings = race(fewer, [("names", "d")] * 8)
+        _, listings = race(fewer, [("listdir", "d")] * 8)
     for listing in listings:
         assert [name for name in listing if name < f"file-{MANY:05}"] == _files(0, MANY)
 

@@ -306,7 +306,7 @@ def test_locks_may_bind_those_who_do_not_ask(a, b, fds, crossed_wire, observe):
     with crossed_wire(a, "lock"):
         a.lock(fds[0], F_WRLCK, 0, 10)
     try:
-        b.forget(fds[1])
+        b.evict(fds[1])
         b.pread(fds[1], 10)
     except OSError:
         observe("mandatory: nobody reads what another has locked for writing")

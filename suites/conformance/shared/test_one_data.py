@@ -227,7 +227,7 @@ def test_what_another_has_open_may_be_removed(a, b, crossed_wire, observe):
         observe("what the other protocol's client has open cannot be removed")
         assert a.read_file("f") == b"still here"
         return
-    a.forget(fd)
+    a.evict(fd)
     try:
         found = a.pread(fd, 100)
     except OSError:

@@ -98,5 +98,5 @@ def test_without_a_lock_a_reader_may_see_parts_of_two(a, fds, race, crossed_wire
         for call in (("pwrite", fds[0], bytes([1 + number]) * SIZE, 0), ("fsync", fds[0]))
     ]
     with crossed_wire(a, "write"):
-        _, found = race(writes, [("forget", fds[1]), ("pread", fds[1], SIZE, 0)] * TIMES)
+        _, found = race(writes, [("evict", fds[1]), ("pread", fds[1], SIZE, 0)] * TIMES)
     observe("without a lock reads were torn" if _torn(found) else "without a lock no read was torn")

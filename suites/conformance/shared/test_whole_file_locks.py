@@ -21,8 +21,8 @@ pytestmark = [
 def test_an_exclusive_lock_keeps_others_out(a, b, fds, crossed_wire):
     with crossed_wire(a, "lock"):
         a.flock(fds[0], LOCK_EX)
-    assert not b.may_flock(fds[1], LOCK_EX)
-    assert not b.may_flock(fds[1], LOCK_SH)
+    assert not b.try_flock(fds[1], LOCK_EX)
+    assert not b.try_flock(fds[1], LOCK_SH)
 
 
 @pytest.mark.case("SHR-FLOCK-02", kills=("lock-shared-excludes",))
@@ -30,43 +30,43 @@ def test_shared_locks_are_held_together(a, b, fds, crossed_wire):
     with crossed_wire(a, "lock"):
         a.flock(fds[0], LOCK_SH)
     with crossed_wire(b, "lock"):
-        assert b.may_flock(fds[1], LOCK_SH)
+        assert b.try_flock(fds[1], LOCK_SH)
 
 
 @pytest.mark.case("SHR-FLOCK-03")
 def test_a_shared_lock_keeps_an_exclusive_one_out(a, b, fds, crossed_wire):
     with crossed_wire(a, "lock"):
         a.flock(fds[0], LOCK_SH)
-    assert not b.may_flock(fds[1], LOCK_EX)
+    assert not b.try_flock(fds[1], LOCK_EX)
 
 
 @pytest.mark.case("SHR-FLOCK-04", kills=("unlock-ignored",))
 def test_an_unlock_lets_the_next_one_in(a, b, fds, crossed_wire):
     a.flock(fds[0], LOCK_EX)
-    assert not b.may_flock(fds[1], LOCK_EX)
+    assert not b.try_flock(fds[1], LOCK_EX)
     with crossed_wire(a, "lock"):
         a.flock(fds[0], LOCK_UN)
     with crossed_wire(b, "lock"):
-        assert b.may_flock(fds[1], LOCK_EX)
+        assert b.try_flock(fds[1], LOCK_EX)
 
 
 @pytest.mark.case("SHR-FLOCK-05", kills=("lock-kept-over-close",))
 def test_the_last_close_releases_it(a, b, fds, crossed_wire):
     a.flock(fds[0], LOCK_EX)
-    assert not b.may_flock(fds[1], LOCK_EX)
+    assert not b.try_flock(fds[1], LOCK_EX)
     a.close(fds[0])
     with crossed_wire(b, "lock"):
-        assert b.may_flock(fds[1], LOCK_EX)
+        assert b.try_flock(fds[1], LOCK_EX)
 
 
 @pytest.mark.case("SHR-FLOCK-06", kills=("lock-kept-over-close",))
 def test_the_death_of_the_holder_releases_it(a, b, fds, crossed_wire):
     with crossed_wire(a, "lock"):
         a.flock(fds[0], LOCK_EX)
-    assert not b.may_flock(fds[1], LOCK_EX)
+    assert not b.try_flock(fds[1], LOCK_EX)
     a.kill_worker()
     with crossed_wire(b, "lock"):
-        assert b.may_flock(fds[1], LOCK_EX)
+        assert b.try_flock(fds[1], LOCK_EX)
 
 
 @pytest.mark.case("SHR-FLOCK-07", level="MAY", section="flock(2), NOTES on NFS", kills=())

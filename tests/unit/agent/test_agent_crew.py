@@ -64,7 +64,7 @@ def test_each_worker_is_a_process_of_its_own(crew):
 
 def test_only_what_all_did_at_once_is_counted(crew):
     report = crew.phase("made_up", [10, 100, 100])
-    lane = report["lanes"]["op"]
+    lane = report["operations"]["op"]
     late = report["spread"] * 1000
     assert lane["total"] == 210
     assert 3 * (10 - late) - 3 <= lane["ops"] <= 30 + 3 * late
@@ -77,18 +77,18 @@ def test_only_what_all_did_at_once_is_counted(crew):
 
 def test_to_the_last_all_is_counted(crew):
     report = crew.phase("made_up", [10, 100, 100], to_the_last=True)
-    assert report["lanes"]["op"]["ops"] == 210
+    assert report["operations"]["op"]["ops"] == 210
     assert report["seconds"] == report["span"]
 
 
 def test_some_of_them_are_enough(crew):
-    assert crew.phase("made_up", [10, 10, 10], only=[0, 2])["lanes"]["op"]["total"] == 20
+    assert crew.phase("made_up", [10, 10, 10], only=[0, 2])["operations"]["op"]["total"] == 20
 
 
 def test_where_all_were_never_at_work_at_once_the_span_is_the_window(crew):
     report = crew.phase("idle")
     assert not report["overlap"]
-    assert report["lanes"]["op"]["ops"] == 0
+    assert report["operations"]["op"]["ops"] == 0
 
 
 def test_one_that_fails_is_a_failure_of_all(crew):

@@ -40,8 +40,8 @@ def test_a_request_is_answered_and_nothing_is_left(ask, metadata, tmp_path):
     value = ask(metadata)["value"]
     assert list(value["phases"]) == ["create", "stat", "unlink"]
     for name, phase in value["phases"].items():
-        assert phase["lanes"][name]["total"] == metadata["files"]
-        assert sum(phase["lanes"][name]["bins"].values()) == phase["lanes"][name]["ops"]
+        assert phase["operations"][name]["total"] == metadata["files"]
+        assert sum(phase["operations"][name]["bins"].values()) == phase["operations"][name]["ops"]
         assert 0 < phase["seconds"] <= phase["span"]
     assert value["cpu"][0].startswith("cpu ")
     assert not list(tmp_path.iterdir())

@@ -56,10 +56,10 @@ def test_what_is_not_to_be_made_is_not(ask, tmp_path):
 
 def test_every_frame_is_read_when_it_is_due(ask, data):
     value = ask(play(data))["value"]
-    lanes = value["phases"]["play"]["lanes"]
+    operations = value["phases"]["play"]["operations"]
     assert [reader["read"] for reader in value["readers"]] == [10, 10]
-    assert sum(lanes["response"]["bins"].values()) == lanes["service"]["ops"] == 20
-    assert lanes["service"]["bytes"] == 20 * 4096
+    assert sum(operations["response"]["bins"].values()) == operations["service"]["ops"] == 20
+    assert operations["service"]["bytes"] == 20 * 4096
     assert value["phases"]["play"]["span"] >= 9 / 50
 
 
@@ -72,9 +72,9 @@ def test_a_file_that_ends_too_early_is_an_error(ask, data):
 
 def test_commits_and_pages_are_done_at_once_and_the_log_is_removed(ask, data):
     value = ask(work(data))["value"]
-    lanes = value["phases"]["work"]["lanes"]
-    assert all(lanes[name]["ops"] for name in ("commit", "page_read", "page_write"))
-    assert lanes["commit"]["total_bytes"] == 4096 * lanes["commit"]["total"]
+    operations = value["phases"]["work"]["operations"]
+    assert all(operations[name]["ops"] for name in ("commit", "page_read", "page_write"))
+    assert operations["commit"]["total_bytes"] == 4096 * operations["commit"]["total"]
     assert list(data.parent.iterdir()) == [data]
     assert data.stat().st_size == 2 * MIB + 5
 

@@ -39,8 +39,8 @@ from storagetest.measure.bottleneck import Limiter, Utilisation, bottleneck
 def test_the_rules_in_their_order(known: Utilisation, who: Limiter, said: str):
     found = bottleneck([known])
     assert found is not None
-    assert found.who is who
-    assert said in found.why
+    assert found.limiter is who
+    assert said in found.reason
 
 
 def test_the_median_of_the_repeats_decides_not_one_of_them():
@@ -48,13 +48,13 @@ def test_the_median_of_the_repeats_decides_not_one_of_them():
     for repeats, who in (((quiet, busy, quiet), Limiter.TARGET), ((busy, quiet, busy), Limiter.CLIENT)):
         found = bottleneck(repeats)
         assert found is not None
-        assert found.who is who
+        assert found.limiter is who
 
 
 def test_what_one_repeat_does_not_know_the_others_say():
     found = bottleneck([Utilisation(1000), Utilisation(1000, busiest_core=0.99)])
     assert found is not None
-    assert found.who is Limiter.CLIENT
+    assert found.limiter is Limiter.CLIENT
 
 
 def test_without_a_repeat_there_is_nobody():
@@ -64,5 +64,5 @@ def test_without_a_repeat_there_is_nobody():
 def test_where_client_and_target_are_one_machine_it_is_the_target():
     found = bottleneck([Utilisation(1000, busiest_core=1.0)], remote=False)
     assert found is not None
-    assert found.who is Limiter.TARGET
-    assert "one machine" in found.why
+    assert found.limiter is Limiter.TARGET
+    assert "one machine" in found.reason

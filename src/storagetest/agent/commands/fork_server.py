@@ -9,13 +9,13 @@ The request has only a deadline, for the whole conversation. Then, a JSON object
 - ``n``, ``agent`` (the request of any other command), ``deadline`` (s): begin an agent, number ``n``;
 - ``n``, ``program`` (an argv), ``env`` (added to ours), ``stdin`` (all of it, in base 64), ``deadline`` (s):
   start a program, number ``n``, in a session of its own;
-- ``n``, ``say``: a text for its stdin;
+- ``n``, ``write``: a text for its stdin;
 - ``n``, ``end``: its stdin ends; if it does not by :data:`_PATIENCE` seconds later it is told to (TERM), and
   killed :data:`_GRACE` seconds after that. The same happens at its deadline, which is extended while
   it removes its files (:data:`~storagetest.agent.command_context.CLEANUP_MESSAGE`);
 - ``n``, ``kill``: the last of these, now;
-- ``term``: TERM to the agent that has this process id, now; a line of progress says so (``told``, the id);
-- ``bye``: the conversation is over.
+- ``term``: TERM to the agent that has this process id, now; progress then has ``terminated``, the id;
+- ``shutdown``: the conversation is over.
 
 What an agent prints comes as it is, each line behind its number and a blank. What a program prints is bytes,
 not lines: behind its number and a blank there is ``o`` or ``e`` (stdout, stderr), a blank, and base 64. When
@@ -240,9 +240,9 @@ class _ForkServer:
         for order in orders:
             if "term" in order:
                 self._terminate(order["term"])
-            elif "bye" not in order:
+            elif "shutdown" not in order:
                 self._obey(order)
-        return not any("bye" in order for order in orders)
+        return not any("shutdown" in order for order in orders)
 
     def _obey(self, order: dict[str, Any]) -> None:
         number = order["n"]
@@ -257,8 +257,8 @@ class _ForkServer:
         agent = self._agents.get(number)
         if agent is None:
             return  # it has ended, and that is being told
-        if "say" in order:
-            agent.orders += order["say"].encode()
+        if "write" in order:
+            agent.orders += order["write"].encode()
             agent.write()
         elif "end" in order:
             agent.end()
@@ -269,7 +269,7 @@ class _ForkServer:
     def _terminate(self, pid: int) -> None:
         if any(agent.pid == pid for agent in self._agents.values()):
             os.kill(pid, signal.SIGTERM)
-        self._job.progress(told=pid)
+        self._job.progress(terminated=pid)
 
     def _look_after(self, agent: _AgentProcess) -> None:
         """Pass on what it says and hears; press it where it is late; say so when it has ended."""

@@ -10,11 +10,11 @@ It ends when it is told to (SIGTERM), when nobody reads its output any more (who
 deadline is near, or when its memory is full; in each case with what it has.
 
 The request: ``paths`` (globs), ``lines`` (path → how the lines begin that are kept), ``interval`` (s), and
-``tell``, where somebody watches: ``every`` (s), and its own ``paths`` and ``lines``. Told are ``at`` (s) and
+``live``, where somebody watches: ``every`` (s), and its own ``paths`` and ``lines``. Told are ``at`` (s) and
 ``now`` (base64 of zlib of a JSON object, path → text). The result: ``data`` (base64 of zlib of lines, each a
 JSON list of the monotonic time in seconds and of path → text of what has changed; null: the file is gone),
 ``wall`` (what to add to those times for seconds since the
-epoch), ``told`` (when it was told to end, in seconds since the epoch), ``count``, ``cost`` (processor seconds
+epoch), ``stopped`` (when the signal came, in seconds since the epoch), ``count``, ``cost`` (processor seconds
 of the readings), ``span`` (seconds from first to last).
 """
 
@@ -59,7 +59,7 @@ def run(request: dict[str, Any], job: CommandContext) -> dict[str, Any]:
     began = due = time.monotonic()
     wall, cpu = time.time() - began, time.process_time()
     tape = _SampleBuffer(request["paths"], request.get("lines", {}))
-    teller = _LiveReporter(request["tell"], tape, job) if "tell" in request else None
+    teller = _LiveReporter(request["live"], tape, job) if "live" in request else None
     while True:
         tape.read(time.monotonic())
         if teller is not None:
@@ -68,10 +68,10 @@ def run(request: dict[str, Any], job: CommandContext) -> dict[str, Any]:
         late = due > job.until - _BEFORE_DEADLINE
         if late or tape.full or ends.poll(max(0.0, due - time.monotonic()) * 1000):
             break
-    told_at = time.time()
+    stopped = time.time()
     return {
         "wall": wall,
-        "told": told_at,
+        "stopped": stopped,
         "count": tape.count,
         "cost": time.process_time() - cpu,
         "span": time.monotonic() - began,

@@ -24,7 +24,7 @@ The request has nothing but a deadline. Then, a line each:
 - ``go NS``: open the door at that time;
 - ``stop``: end every load that waits or has been let in since the last door was made, and all that come.
 
-What it says, as lines of *progress* (:mod:`storagetest.agent`): ``place`` (the directory of its door), at
+What it says, as lines of *progress* (:mod:`storagetest.agent`): ``directory`` (the directory of its door), at
 first; ``ready`` (how many wait) when all of a load wait; ``late`` (ns, by how much the order came after its
 time; 0: in time), ``stopped`` (the ids of processes told to end). When a load's first I/O was, the load says.
 """
@@ -58,7 +58,7 @@ def run(_request: dict[str, Any], job: CommandContext) -> dict[str, Any]:
     os.mkdir(place, 0o700)
     gate = _BarrierServer(place, job)
     try:
-        job.progress(place=place)
+        job.progress(directory=place)
         gate.keep()
     finally:
         gate.stop()

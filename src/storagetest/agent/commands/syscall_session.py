@@ -9,15 +9,15 @@ The request has only a deadline, for the whole conversation. Then, a JSON object
 ``n`` that the answer bears (bytes are dressed as in :mod:`storagetest.agent.json_bytes`):
 
 - ``calls`` (a list of ``[name, arguments]``, see :mod:`storagetest.agent.syscalls`) and ``deadline`` (s): the
-  worker makes one after the other; ``answers`` has of each ``{"value": …}`` or ``{"errno": "ENOENT",
+  worker makes one after the other; ``results`` has of each ``{"value": …}`` or ``{"errno": "ENOENT",
   "message": …}``. Or ``late``: they were not done in time, and the worker was killed; or ``died``: the
   worker was killed meanwhile.
 - ``kill``: kill the worker; ``gone`` says whether it is gone (one that hangs in the kernel is not).
-- ``renew``: put a fresh worker in the place of the old.
-- ``tap``: begin to capture what remote procedure calls are sent; ``tapped``: end it, and ``rpcs`` has how
-  many of each, ``lost`` how many packets the capture lost (see :mod:`storagetest.agent.rpc_capture`).
+- ``restart``: put a fresh worker in the place of the old.
+- ``start_capture``: capture the remote procedure calls that are sent;
+  ``stop_capture``: end it, and ``rpcs`` has how many of each, ``lost`` how many packets the capture lost (see :mod:`storagetest.agent.rpc_capture`).
   ``refused`` says why there can be no capture.
-- ``texts`` (globs): the texts of files of this machine, path → text, such as the counters in /proc.
+- ``read`` (globs): ``texts`` has files of this machine, path → text, such as the counters in /proc.
 
 Requests may overlap, but for ``calls``: there is one worker, and a second order while it is busy is
 ``busy``. The conversation ends when stdin does. Answers are lines of *progress*, as
@@ -69,7 +69,7 @@ class _SessionServer:
         self._busy: int | None = None
         self._until = 0.0
         self._rest = b""
-        self._tap: RpcCapture | None = None
+        self._rpc_capture: RpcCapture | None = None
 
     def serve(self) -> None:
         while True:
@@ -115,27 +115,25 @@ class _SessionServer:
             self._busy, self._until = number, time.monotonic() + request["deadline"]
             with suppress(BrokenPipeError):  # it died: whoever waits for its answer finds out
                 send(self._worker.orders, decode_bytes(request["calls"]))
-        elif "texts" in request:
-            self._say(
-                number, texts={path: _text(path) for one in request["texts"] for path in glob.glob(one)}
-            )
-        elif "tap" in request or "tapped" in request:
-            self._say(number, **self._tapping("tap" in request))
+        elif "read" in request:
+            self._say(number, texts={path: _text(path) for one in request["read"] for path in glob.glob(one)})
+        elif "start_capture" in request or "stop_capture" in request:
+            self._say(number, **self._capture("start_capture" in request))
         else:
             gone = self._worker.end()
             if self._busy is not None:
                 self._say(self._busy, died=True)
                 self._busy = None
-            if "renew" in request:
+            if "restart" in request:
                 self._worker = _Worker()
             self._say(number, gone=gone)
 
-    def _tapping(self, begin: bool) -> dict[str, Any]:
-        rpcs, lost = self._tap.close() if self._tap is not None else ({}, 0)
-        self._tap = None
+    def _capture(self, begin: bool) -> dict[str, Any]:
+        rpcs, lost = self._rpc_capture.close() if self._rpc_capture is not None else ({}, 0)
+        self._rpc_capture = None
         try:
             if begin:
-                self._tap = RpcCapture()
+                self._rpc_capture = RpcCapture()
         except OSError as error:
             return {"refused": error.strerror or str(error)}
         return {"rpcs": rpcs, "lost": lost}
@@ -149,7 +147,7 @@ class _SessionServer:
             self._worker.end()
             self._say(number, died=True)
             return
-        self._say(number, answers=found)
+        self._say(number, results=found)
 
     def _say(self, number: int, **fields: Any) -> None:  # noqa: ANN401  # JSON values
         self._job.progress(n=number, **encode_bytes(fields))
@@ -205,7 +203,7 @@ def _perform(calls: Syscalls, name: str, arguments: list[Any]) -> dict[str, Any]
         known = errno.errorcode.get(error.errno or 0, "")
         return {"errno": known, "message": error.strerror or str(error), "path": str(error.filename or "")}
     except Exception as error:  # the other side is to be told
-        return {"bug": f"{name}: {type(error).__name__}: {error}"}
+        return {"error": f"{name}: {type(error).__name__}: {error}"}
 
 
 def _text(path: str) -> str:

@@ -77,8 +77,8 @@ class ClientCaseRunner:
             self._items = _batch(item)
             sent = [one for one in self._items if one is item or not one.get_closest_marker("skip")]
             calls = [call for one in sent if (call := client_call(one)) is not None]
-            self._under_way = ClientCaseBatch(self.attachment.client, calls, place=self.attachment.path)
-        return self._under_way.answer(item.nodeid)
+            self._under_way = ClientCaseBatch(self.attachment.client, calls, path=self.attachment.path)
+        return self._under_way.wait_result(item.nodeid)
 
     def close(self) -> None:
         """End what is under way."""
@@ -220,15 +220,15 @@ def _conclude(item: pytest.Function, answer: ClientCaseResult, attachment: Attac
     if answer.printed:
         item.add_report_section("call", "on client", answer.printed)
     where = f"on {attachment.client.name}, under {attachment.path}"
-    if answer.ended is ClientCaseStatus.LACKS:
+    if answer.status is ClientCaseStatus.LACKS:
         # As pytest's own marks do: the skip is said to be the suite's, not this line's.
         raise pytest.skip.Exception(answer.message, _use_item_location=True)
-    if answer.ended is ClientCaseStatus.FAILED:
+    if answer.status is ClientCaseStatus.FAILED:
         if answer.errno in _LOST:
             state, variant = item.config.stash[KEY], item_variant(item)
             state.check_alive(state.variants[variant or ""], attachment.client)
         pytest.fail(f"{answer.message}\n{_shown(item, answer)}\n{where}", pytrace=False)
-    if answer.ended is not ClientCaseStatus.PASSED:
+    if answer.status is not ClientCaseStatus.PASSED:
         shown = f"\n{_shown(item, answer)}" if answer.lines else ""
         raise WorkloadError(f"{item.originalname}: {answer.message}{shown}\n{where}")
 

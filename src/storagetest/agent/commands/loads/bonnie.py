@@ -61,7 +61,7 @@ def run(request: dict[str, Any], job: CommandContext) -> dict[str, Any]:
             crew.call("forget", only=0)
         report = job.phase(name, name, limit, only=[0])
         if name == "block_write":
-            size = report["lanes"][name]["total_bytes"]
+            size = report["operations"][name]["total_bytes"]
     if request["cold"]:
         crew.call("forget", only=0)
     job.phase("seeks", "seek", size, limit, only=list(range(1, 1 + seekers)))

@@ -62,7 +62,7 @@ def run(request: dict[str, Any], job: CommandContext) -> dict[str, Any]:
             crew.call("drop_caches", only=0)
         report = job.phase(name, name, limit)
         if name == "create":
-            made = report["lanes"]["create"]["total"]
+            made = report["operations"]["create"]["total"]
         crew.call("tidy", name)
     return job.result(not_offered=lacking, files=made)
 
