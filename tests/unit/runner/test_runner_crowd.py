@@ -243,7 +243,7 @@ def test_a_lost_client_leaves_the_repeats_that_were_whole(attachments, monkeypat
         @staticmethod
         def function(attachment: Attachment, scale: LoadSize) -> Sample:
             if scale.repeat == 1 and attachment.client.name == "c1":
-                for gate in bench._gates:
+                for gate in bench._barriers:
                     if gate.name == "c1":
                         for pid in _gate_pids(gate):
                             os.kill(pid, signal.SIGKILL)
