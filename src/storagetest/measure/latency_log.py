@@ -67,7 +67,7 @@ class LatencyLog:
 
 
 def read(path: Path) -> LatencyLog:
-    """Return what the file holds. Raises :class:`WorkloadError` that starts with the path and the line."""
+    """Parse the file. Raises :class:`WorkloadError` with the path and the line."""
     try:
         with path.open("rb", buffering=0) as file:
             return parse(iter(lambda: file.read(CHUNK), b""), str(path))
@@ -76,7 +76,7 @@ def read(path: Path) -> LatencyLog:
 
 
 def parse(chunks: Iterable[bytes], name: str = "latency log") -> LatencyLog:
-    """Return what the pieces of a log hold together, however they are cut."""
+    """Parse the chunks of a log, which may be cut anywhere."""
     counts = np.zeros((len(_DIRECTIONS), _KEYS), np.int64)
     lines = 0
     for found in _count_in_order(_whole_lines(chunks, name)):
@@ -92,7 +92,7 @@ def parse(chunks: Iterable[bytes], name: str = "latency log") -> LatencyLog:
 
 
 def _whole_lines(chunks: Iterable[bytes], name: str) -> Iterator[tuple[bytes, int]]:
-    """Yield the pieces cut after their last line, and how many columns the first line has."""
+    """Yield pieces of whole lines, and the number of columns of the first line."""
     rest, lines, columns = b"", 0, 0
     for chunk in chunks:
         end = chunk.rfind(b"\n") + 1
@@ -133,7 +133,7 @@ class _DamageError(Exception):
 
 
 def _count(text: bytes, columns: int) -> _Counted:
-    """Return how many whole lines there are, and how many latencies of each key in each direction."""
+    """Return the number of lines, and the number of latencies of each key in each direction."""
     buffer = np.frombuffer(b"\0" * _PAD + text, np.uint8)
     table = _table(buffer, columns)
     first, second, third = (np.ascontiguousarray(table[:, at]) for at in range(3))

@@ -10,7 +10,7 @@ from storagetest.measure.bottleneck import Limiter, Utilisation, bottleneck
 @pytest.mark.parametrize(
     ("known", "who", "said"),
     [
-        (Utilisation(1000), Limiter.UNKNOWN, "nothing is known of the client"),
+        (Utilisation(1000), Limiter.UNKNOWN, "no utilisation of the client is known"),
         (Utilisation(1000, network=0.2), Limiter.UNKNOWN, "the card at 20.0%"),
         (Utilisation(1000, ceiling=100_000), Limiter.TARGET, "1.00% of the 100k/s"),
         (Utilisation(1000, busiest_core=0.3), Limiter.TARGET, "busiest core 30.0% busy"),
@@ -20,7 +20,7 @@ from storagetest.measure.bottleneck import Limiter, Utilisation, bottleneck
             "",
         ),
         (Utilisation(80_000, ceiling=100_000, busiest_core=0.5), Limiter.CLIENT, "80.0% of the 100k/s"),
-        (Utilisation(1000, ceiling=100_000, busiest_core=0.95), Limiter.CLIENT, "no time left"),
+        (Utilisation(1000, ceiling=100_000, busiest_core=0.95), Limiter.CLIENT, "was fully busy"),
         (Utilisation(1000, busiest_core=0.2, network=0.9), Limiter.NETWORK, "card was full"),
         (
             Utilisation(99_000, ceiling=100_000, busiest_core=1.0, network=0.95),
