@@ -79,7 +79,7 @@ def four_gib(sock: socket.socket) -> None:
 PEERS: dict[str, tuple[Callable[[socket.socket], None], str]] = {
     "closes": (closes, "closed"),
     "closes-after-icresp": (closes_after_icresp, "closed"),
-    "hangs": (hangs, "neither answered nor closed"),
+    "hangs": (hangs, "neither responded nor closed"),
     "floods": (floods, "f1f1f1f1"),
     "garbage": (garbage, "badc0ffe"),
     "garbage-after-icresp": (garbage_after_icresp, "badc0ffe"),

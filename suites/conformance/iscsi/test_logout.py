@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(section="RFC 714
 
 
 def words(answer: object) -> str:
-    """Say what came, or that the target closed."""
+    """Return the PDU's summary, or that the target closed."""
     return "closed" if answer is None else answer.summary()  # type: ignore[attr-defined]  # a Pdu
 
 
@@ -103,8 +103,8 @@ def test_time2wait_and_time2retain_are_within_the_range_of_their_keys(session, o
 @pytest.mark.case("ISC-LOGOUT-11", section="RFC 7143 6.3.5", kills=("logout-failed",))
 def test_many_sessions_come_and_go(connections):
     for letter in "abcdefgh":
-        one = connections.login(letter)
-        assert one.logout().response == LogoutResult.SUCCESS
+        initiator = connections.login(letter)
+        assert initiator.logout().response == LogoutResult.SUCCESS
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_a_snack_at_error_recovery_level_zero_is_rejected(session, unit, observe
     last = session.numbers.exp_stat_sn
     run = plus(last, -1) if kind is SnackType.STATUS else 0
     session.send(SnackRequest(kind=kind, lun=session.lun, itt=0xFFFFFFFF, beg_run=run, run_length=1))
-    after = session.aftermath()
+    after = session.probe_alive()
     observe(str(after))
     again = [pdu for pdu in after.pdus if isinstance(pdu, (DataIn, ScsiResponse))]
     assert not again, f"sent again at ErrorRecoveryLevel 0: {after}"
