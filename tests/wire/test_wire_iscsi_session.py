@@ -195,10 +195,10 @@ def test_chap_both_ways(honest: bool) -> None:
     assert parse_text(second.data) == (("CHAP_A", "5"),)
     third = dialogue.next(answer(0, 0, ("CHAP_A", "5"), ("CHAP_I", "7"), ("CHAP_C", "0x1234")))
     assert third is not None
-    said = dict(parse_text(third.data))
-    assert said["CHAP_R"] == hexadecimal(response(b"secret-a", 7, b"\x12\x34"))
+    keys = dict(parse_text(third.data))
+    assert keys["CHAP_R"] == hexadecimal(response(b"secret-a", 7, b"\x12\x34"))
     digest = response(
-        b"secret-t" if honest else b"wrong", int(said["CHAP_I"]), bytes.fromhex(said["CHAP_C"][2:])
+        b"secret-t" if honest else b"wrong", int(keys["CHAP_I"]), bytes.fromhex(keys["CHAP_C"][2:])
     )
     proof = answer(0, 1, ("CHAP_N", "target"), ("CHAP_R", hexadecimal(digest)))
     if honest:

@@ -127,7 +127,7 @@ def test_a_ladder_reads_like_the_conversation() -> None:
     assert "C2HTermReq FES 01h (INVALID_HEADER_FIELD) FEI 0x" in broken
 
 
-# Bad luck: each ends within its deadline, with the bytes
+# Faults: each ends within its deadline, with the bytes
 
 
 @contextmanager
@@ -233,7 +233,7 @@ BAD_LUCK = {
 
 
 @pytest.mark.parametrize(("behave", "error", "words"), BAD_LUCK.values(), ids=BAD_LUCK)
-def test_bad_luck_ends_in_its_deadline(
+def test_a_faulty_peer_ends_within_the_deadline(
     behave: Callable[[socket.socket], None], error: type[Exception], words: str
 ) -> None:
     began = time.monotonic()

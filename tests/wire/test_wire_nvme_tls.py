@@ -148,11 +148,11 @@ def test_a_wrong_psk_or_identity_is_refused_in_the_handshake(controller: Server,
     assert not controller.subsystem.controllers, "no Connect came through"
 
 
-@pytest.mark.parametrize(("early", "said"), [(0, "rejected"), (4096, "accepted")])
-def test_whether_early_data_is_taken_is_told(controller: Server, early: int, said: str) -> None:
+@pytest.mark.parametrize(("early", "result"), [(0, "rejected"), (4096, "accepted")])
+def test_send_early_data_returns_whether_it_was_accepted(controller: Server, early: int, result: str) -> None:
     _, key = made()
     with TlsTerminator(key, controller.port, early=early) as front:
-        assert dial(key).send_early_data("127.0.0.1", front.listens, 10.0, bytes(128)) == said
+        assert dial(key).send_early_data("127.0.0.1", front.listens, 10.0, bytes(128)) == result
 
 
 def test_a_server_in_clear_is_no_tls(controller: Server) -> None:

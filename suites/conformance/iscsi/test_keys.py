@@ -27,7 +27,7 @@ def offers(*rows: tuple[str, str]) -> list[object]:
         pytest.param(key, value, id=f"{key}-{value}",
                      marks=pytest.mark.case(f"ISC-KEY-{at:02}", section=f"RFC 7143 6.2, {KEYS[key].section}",
                                             kills=() if at in FREE else (f"key-{key}",),
-                                            no_mutant_reason="any answer to it is legal" if at in FREE else ""))
+                                            no_mutant_reason="any reply is legal" if at in FREE else ""))
         for at, (key, value) in enumerate(rows, 1)
     ]  # fmt: skip
 

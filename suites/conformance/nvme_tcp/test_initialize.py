@@ -88,7 +88,7 @@ def test_icresp_has_128_bytes(answer: DecodedPdu) -> None:
 @pytest.mark.case(
     "NVT-ICREQ-01",
     section="NVMe/TCP 2",
-    no_mutant_reason="the proxy cuts the stream into whole PDUs, so no rewrite sees in how many pieces one came",
+    no_mutant_reason="the proxy cuts the stream into whole PDUs, so it never sees a split PDU",
 )
 def test_icreq_may_arrive_in_pieces(bench: Harness) -> None:
     queue = bench.new_queue()

@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.case(
         level="MUST",
         section="NVMe/TCP 3.6.1.3",
-        no_mutant_reason="a proxy sees ciphertext alone; tests/wire runs the case against a TLS server that errs",
+        no_mutant_reason="a proxy sees only ciphertext; tests/wire has a TLS server that errs",
     ),
 ]
 

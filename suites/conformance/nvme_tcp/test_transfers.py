@@ -414,7 +414,7 @@ def test_many_capsules_may_come_in_one_segment(session: ControllerSession) -> No
 @pytest.mark.case(
     "NVT-CAPSULE-06",
     section="NVMe/TCP 2",
-    no_mutant_reason="the proxy cuts the stream into whole PDUs, so no rewrite sees in how many pieces one came",
+    no_mutant_reason="the proxy cuts the stream into whole PDUs, so it never sees a split PDU",
 )
 def test_a_capsule_may_come_byte_by_byte(session: ControllerSession) -> None:
     queue = session.admin
