@@ -194,7 +194,7 @@ def both(
     variant: Variant,
     attachment: Attachment,
     second_attachment: Attachment,
-    hand_keeper: SyscallSessionPool,
+    session_pool: SyscallSessionPool,
     promised: str,
 ) -> Iterator[tuple[Initiator, Initiator]]:
     """Yield the device on both clients; nobody is registered with it, before and after."""
@@ -203,7 +203,7 @@ def both(
             f"{variant.id}: each path may be an initiator of its own; this takes clients that are one"
         )
     assert attachment.size >= EDGE + RANGE
-    hands = [hand_keeper.hand(each.client) for each in (attachment, second_attachment)]
+    hands = [session_pool.hand(each.client) for each in (attachment, second_attachment)]
     if hands[0].boot == hands[1].boot:
         pytest.skip(f"{hands[0].name} and {hands[1].name} are two names for one machine: one initiator")
     seed = secrets.randbits(48)
@@ -311,12 +311,12 @@ class Disk:
 
 @pytest.fixture
 def disk(
-    variant: Variant, attachment: Attachment, hand_keeper: SyscallSessionPool, st: RunState
+    variant: Variant, attachment: Attachment, session_pool: SyscallSessionPool, st: RunState
 ) -> Iterator[Disk]:
     """Yield the device; its size is as it was before and after."""
     assert variant.server is not None, "controls of a server are refused without one"
     assert attachment.size >= EDGE + RANGE
-    hand = hand_keeper.hand(attachment.client)
+    hand = session_pool.hand(attachment.client)
     hand.restart_worker()
     hand.chdir("")
     server = st.host(variant.server)
@@ -329,7 +329,7 @@ def disk(
             hand.restart_worker()
         found.shrink()
         found.rescan()
-        hand = hand_keeper.hand(attachment.client)
+        hand = session_pool.hand(attachment.client)
         hand.chdir("")
         found.hand = hand
         found.comes_to(lambda size: size == was, f"{was} bytes as before the case")

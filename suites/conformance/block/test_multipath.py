@@ -32,7 +32,7 @@ def several(block_range):
 
 def lost_and_back(path, work):
     """Do ``work`` without ``path``."""
-    path.lose()
+    path.remove()
     try:
         work()
     finally:

@@ -41,7 +41,7 @@ def test_the_last_blocks_can_be_written_and_read(block_range):
     """The last blocks can be written and read."""
     with block_range.last(8) as end:
         end.write(0, 8, generation=1)
-        end.expect(0, 8, generation=1)
+        end.assert_generation(0, 8, generation=1)
         end.zero_out(0, 8)
 
 
