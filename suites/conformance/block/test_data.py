@@ -135,7 +135,7 @@ def test_a_write_from_many_buffers_lands_in_order(block_range):
     block_range.assert_generation(0, 64)
 
 
-@pytest.mark.case("BLK-DATA-16", kills=("write-swapped", "write-lost-when-crowded"))
+@pytest.mark.case("BLK-DATA-16", kills=("write-swapped", "write-lost-under-load"))
 def test_writers_side_by_side_do_not_disturb_each_other(block_range):
     """Writers side by side do not disturb each other."""
     share = block_range.count // 8

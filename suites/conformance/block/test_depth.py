@@ -50,7 +50,7 @@ def depth_of(block_range):
     return queues * int(block_range.attribute("queue/nr_requests", "0"))
 
 
-@pytest.mark.case("BLK-DEPTH-01", kills=("write-lost-when-crowded",))
+@pytest.mark.case("BLK-DEPTH-01", kills=("write-lost-under-load",))
 def test_no_write_of_many_at_once_is_lost(block_range):
     """No write of many at once is lost."""
     crowded(block_range, 16, 24)

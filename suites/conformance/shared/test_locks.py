@@ -69,7 +69,9 @@ def test_one_byte_in_common_is_enough(a, b, fds, crossed_wire):
 
 
 @pytest.mark.case(
-    "SHR-LOCK-07", section="RFC 7530 16.11; fcntl(2) F_GETLK", kills=("getlk-says-free", "getlk-wrong-range")
+    "SHR-LOCK-07",
+    section="RFC 7530 16.11; fcntl(2) F_GETLK",
+    kills=("getlk-reports-free", "getlk-wrong-range"),
 )
 def test_the_lock_in_the_way_is_named(a, b, fds, crossed_wire):
     with crossed_wire(a, "lock"):
