@@ -114,7 +114,9 @@ def test_a_discard_of_part_of_a_block_is_refused(block_range):
     block_range.write(0, 2)
     if block_range.attribute("queue/discard_max_bytes", "0") == "0":
         skip("the device takes no discards (queue/discard_max_bytes is 0)")
-    assert_errno(errno.EINVAL, block_range.range_ioctl, BLKDISCARD, block_range.logical // 2, block_range.logical)
+    assert_errno(
+        errno.EINVAL, block_range.range_ioctl, BLKDISCARD, block_range.logical // 2, block_range.logical
+    )
     block_range.assert_generation(0, 2)
 
 

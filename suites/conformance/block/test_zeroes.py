@@ -91,7 +91,9 @@ def test_the_whole_range_is_zeroed(block_range):
 def test_zeroing_part_of_a_block_is_refused(block_range):
     """Zeroing part of a block is refused."""
     block_range.write(0, 2)
-    assert_errno(errno.EINVAL, block_range.range_ioctl, BLKZEROOUT, block_range.logical // 2, block_range.logical)
+    assert_errno(
+        errno.EINVAL, block_range.range_ioctl, BLKZEROOUT, block_range.logical // 2, block_range.logical
+    )
     block_range.assert_generation(0, 2)
 
 
