@@ -31,7 +31,7 @@ def client_sides(client_sides_same_data):
 def both_directions(*numbers):
     """Run a case with ``a`` on the first protocol, and with ``a`` on the other: one case id each."""
     ids = ("first-to-other", "other-to-first")
-    return pytest.mark.parametrize("turned", [
+    return pytest.mark.parametrize("swapped", [
         pytest.param(swapped, marks=pytest.mark.case(f"SHR-DATA-{number:02}"), id=name)
         for swapped, number, name in zip((False, True), numbers, ids, strict=True)
     ])  # fmt: skip
