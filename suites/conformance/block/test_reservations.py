@@ -9,7 +9,9 @@ from storagetest.agent.testlib.pr_ioctl import clear, preempt, register, release
 
 pytestmark = [
     pytest.mark.needs("block", "shared", "two_clients"),
-    pytest.mark.case(level="MUST", section="SPC-4 5.13, NVM Base 8.1.24", no_mutant_reason="a loop device has none"),
+    pytest.mark.case(
+        level="MUST", section="SPC-4 5.13, NVM Base 8.1.24", no_mutant_reason="a loop device has none"
+    ),
 ]
 
 WE, EA = "write exclusive", "exclusive access"
@@ -164,7 +166,9 @@ def test_reservation_survives_its_process(both):
     assert b.generation() == 1
 
 
-@pytest.mark.case("BLK-RES-23", section="NVM 3.3.6, SBC-3 WRITE", no_mutant_reason="a loop device has one initiator")
+@pytest.mark.case(
+    "BLK-RES-23", section="NVM 3.3.6, SBC-3 WRITE", no_mutant_reason="a loop device has one initiator"
+)
 def test_initiators_read_each_others_writes(both):
     """Each of two initiators reads the blocks that the other wrote."""
     a, b = both
