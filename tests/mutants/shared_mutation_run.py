@@ -1,7 +1,7 @@
 """Run the two-client suite on mutant file systems: one pytest process for all mutants.
 
-This module is the plugin of that pytest. Two syscall sessions on this machine replace the clients: both in one
-mount of :mod:`fuse_mount`, or each in its own. No request crosses a network, so ``crossed_wire`` accepts all.
+This module is the plugin of that pytest. Two syscall sessions on this machine replace the clients: both in
+one mount of :mod:`fuse_mount`, or each in its own. No request crosses a network, so ``crossed_wire`` accepts all.
 
 - Every case runs on correct file systems: on one mount with locks and, unless the case locks, on a mount per
   client.
@@ -49,9 +49,8 @@ def run(only: Sequence[str] | None = None) -> Outcomes:
         argv = [sys.executable, "-m", "pytest", "-q", "-p", "shared_mutation_run", "-p", "no:cacheprovider"]
         argv += ["--rootdir", directory, "-c", os.devnull, "--import-mode=importlib", str(SUITE)]
         done = subprocess.run(
-            argv, cwd=directory, env={**os.environ, **more}, capture_output=True, text=True, timeout=_DEADLINE,
-            check=False,
-        )  # fmt: skip
+            argv, cwd=directory, env={**os.environ, **more}, capture_output=True, text=True, timeout=_DEADLINE
+        )
         if not out.exists():
             raise AssertionError(done.stdout[-4000:] + done.stderr[-4000:])
         result = json.loads(out.read_text())

@@ -163,7 +163,7 @@ def identify(attachment: Attachment) -> Callable[[str], int | None]:
 def promised(identify: Callable[[str], int | None], attachment: Attachment) -> str:
     """Return how the target reports its support of reservations, "" if it does not; skip if it has none.
 
-    An NVMe controller reports it in bit 5 of ONCS (Base 5.2.13.2.1, Identify Controller). The reservations of a
+    An NVMe controller reports it in bit 5 of ONCS (Base 5.2.13.2.1, Identify Controller). Reservations of a
     SCSI device may not persist through power loss (SPC-4, REPORT CAPABILITIES, PTPL_C). The kernel always
     requests persistence (sd_pr_register(), APTPL), so it cannot register with such a device.
     """
