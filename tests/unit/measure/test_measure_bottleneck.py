@@ -65,4 +65,4 @@ def test_where_client_and_target_are_one_machine_it_is_the_target():
     found = bottleneck([Utilisation(1000, busiest_core=1.0)], remote=False)
     assert found is not None
     assert found.limiter is Limiter.TARGET
-    assert "one machine" in found.reason
+    assert "the same host" in found.reason

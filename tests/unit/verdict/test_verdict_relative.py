@@ -101,7 +101,7 @@ def test_an_effect_below_the_noise_floor_is_never_a_failure():
     assert runs == PLAN.max_repeats
     verdict, _ = sequentially(500, "iops >= baseline - 5 %", noisy)
     assert verdict.outcome is Outcome.FAIL
-    assert "beyond its noise floor of 25 %, which is wider than was asked" in verdict.reason
+    assert "beyond its noise floor of 25 %, which is wider than the margin" in verdict.reason
 
 
 @pytest.mark.parametrize(
