@@ -1,7 +1,8 @@
 """Run the two-client suite on mutant file systems: one pytest process for all mutants.
 
 This module is the plugin of that pytest. Two syscall sessions on this machine replace the clients: both in
-one mount of :mod:`fuse_mount`, or each in its own. No request crosses a network, so ``crossed_wire`` accepts all.
+one mount of :mod:`fuse_mount`, or each in its own. ``crossed_wire`` accepts all, because no request crosses a
+network.
 
 - Every case runs on correct file systems: on one mount with locks and, unless the case locks, on a mount per
   client.

@@ -99,7 +99,7 @@ def test_reconnected_client_does_not_write_under_its_lost_lock(a, b, fds, crosse
     results = a.each([("pwrite", fds[0], b"a's", 0), ("fsync", fds[0])], deadline=60)
     refused = [result for result in results if isinstance(result, OSError)]
     assert refused, "written as if the lock had never been lost"
-    b.forget(fds[1])
+    b.evict(fds[1])
     assert b.pread(fds[1], 3) == b"b's"
 
 

@@ -82,7 +82,7 @@ def test_writes_to_neighbours_in_one_page_are_all_kept(a, b, crossed_wire, obser
     current = [session.read_file("f") == wanted for session in (a, b)]
     # The server's data: a client may have cached the page when it locked other bytes of it.
     for session in (a, b):
-        session.forget(session.open("f"))
+        session.evict(session.open("f"))
         assert session.read_file("f") == wanted
     observe(
         "both clients read all bytes at once"
@@ -101,5 +101,5 @@ def test_read_without_a_lock_may_be_torn(a, fds, race, crossed_wire, observe):
         for call in (("pwrite", fds[0], bytes([1 + number]) * SIZE, 0), ("fsync", fds[0]))
     ]
     with crossed_wire(a, "write"):
-        _, results = race(writes, [("forget", fds[1]), ("pread", fds[1], SIZE, 0)] * TIMES)
+        _, results = race(writes, [("evict", fds[1]), ("pread", fds[1], SIZE, 0)] * TIMES)
     observe("without a lock reads were torn" if _torn(results) else "without a lock no read was torn")

@@ -27,7 +27,7 @@ def test_unlinked_open_file_can_be_read_and_written(a, b, crossed_wire):
     fd = a.open("f", O_RDWR)
     with crossed_wire(a, "change"):
         a.unlink("f")
-    a.forget(fd)
+    a.evict(fd)
     with crossed_wire(a, "read"):
         assert a.pread(fd, len(DATA)) == DATA
     a.pwrite(fd, b"written")
@@ -69,7 +69,7 @@ def test_new_file_of_the_name_is_a_different_file(a, b, crossed_wire):
         a.close(a.open("f", O_CREAT | O_EXCL | O_RDWR))
     with crossed_wire(b, "write"):
         b.write_file("f", b"the new one")
-    a.forget(fd)
+    a.evict(fd)
     assert a.pread(fd, len(DATA)) == DATA
     assert a.read_file("f") == b"the new one"
 
@@ -81,7 +81,7 @@ def test_replaced_open_file_can_be_read(a, b, crossed_wire):
     fd = a.open("f", O_RDWR)
     with crossed_wire(a, "change"):
         a.rename("new", "f")
-    a.forget(fd)
+    a.evict(fd)
     assert a.pread(fd, len(DATA)) == DATA
     with crossed_wire(b, "ask"):
         assert b.read_file("f") == b"the new one"
@@ -100,7 +100,7 @@ def test_open_file_unlinked_by_the_other_client_may_be_lost(a, b, crossed_wire, 
         observe("a file that another client has open cannot be unlinked")
         assert a.read_file("f") == DATA
         return
-    a.forget(fd)
+    a.evict(fd)
     try:
         data = a.pread(fd, len(DATA))
     except OSError:
