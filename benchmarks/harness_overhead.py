@@ -133,7 +133,7 @@ def _run(attachment: Attachment, beside: tuple[Host, ...], scale: LoadSize, repe
         gates=(),
         case=CaseInfo("overhead", load.name, "t", "v", "p", attachment.client.name),
         fills=PrefillCache(),
-        beside=beside,
+        extra_hosts=beside,
     )
 
 

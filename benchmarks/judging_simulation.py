@@ -34,7 +34,7 @@ from scipy.special import stdtrit
 from storagetest.config.models import PROFILES
 from storagetest.measure.run import METRICS, Run, Sample
 from storagetest.verdict import ErrorPlan, Outcome, Reference, Threshold, judge, parse_threshold
-from storagetest.verdict.sequential import FIRST_LOOK, DecisionState, sequential_test
+from storagetest.verdict.sequential import FIRST_TEST, DecisionState, sequential_test
 
 BOUND, FIXED, GATES, SLOW = 0.95, 10, 20, 0.9
 OPEN, PASSED, ALARMED, FAILED, CONTRADICTED = range(5)
@@ -63,11 +63,11 @@ def replayed(rows: int, plan: ErrorPlan, test: Test) -> tuple[Array, Array]:
     """Return state and runs used, by row: storagetest.verdict.sequential.replay for many gates at once."""
     state, first = np.zeros(rows, int), np.zeros(rows, int)
     used = np.full(rows, plan.last)
-    for end in range(FIRST_LOOK, 2 * plan.last + 1):
+    for end in range(FIRST_TEST, 2 * plan.last + 1):
         for start in np.unique(first):
             runs = end - int(start)
             live = np.flatnonzero((first == start) & np.isin(state, (OPEN, ALARMED)))
-            if not FIRST_LOOK <= runs <= plan.last or not live.size:
+            if not FIRST_TEST <= runs <= plan.last or not live.size:
                 continue
             good, bad = test(live, np.full(live.size, start), end, runs)
             bad &= ~good

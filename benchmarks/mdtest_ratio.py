@@ -83,7 +83,7 @@ def _ours(attachment: Attachment, wanted: argparse.Namespace) -> dict[str, float
     )
     sample = load.measure(attachment, options, LoadSize(1 << 40, 0, 1))
     phases = [json.loads(line) for line in sample.evidence["phases"].splitlines()]
-    return {each["phase"]: each["lanes"][each["phase"]]["total"] / each["span"] for each in phases}
+    return {each["phase"]: each["operations"][each["phase"]]["total"] / each["span"] for each in phases}
 
 
 def _mdtest(attachment: Attachment, wanted: argparse.Namespace) -> dict[str, float]:

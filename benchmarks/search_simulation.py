@@ -122,12 +122,12 @@ def _race(made: Sequence[Surface], strategy: Callable[[Surface, int], Strategy])
     for number, one in enumerate(made):
         random = np.random.default_rng([number, 7])
         looking = strategy(one, number)
-        while (point := looking.ask()) is not None:
+        while (point := looking.next_point()) is not None:
             value = one.truth[point] * math.exp(random.normal(0.0, one.noise))
             if random.random() < DISTURBED:
                 value *= SLOWED
             looking.record(point, value)
-        best = looking.found()
+        best = looking.result()
         found.append((1 - one.truth[best.point] / one.best, best.measurements / len(one.space)))
     return found
 

@@ -84,7 +84,7 @@ def attached(wanted: argparse.Namespace, what: str) -> Iterator[tuple[str, Attac
             name, protocol, options = variant.id, protocols.get(variant.protocol)(), variant.options
             client, locks = stack.enter_context(connect(machine)), [f"client:{machine_id(machine)}"]
         locks.append(f"server:{protocol.server(options)}")
-        stack.enter_context(exclusive(locks, timeout=600, what=what))
+        stack.enter_context(exclusive(locks, timeout=600, purpose=what))
         yield name, stack.enter_context(protocol.attach(client, options))
 
 

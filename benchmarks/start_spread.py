@@ -128,7 +128,7 @@ def _settle(jobs: Mapping[Path, FioJob]) -> None:
 
 
 def _load(gate: StartBarrier, home: Path, job: FioJob, start: StartBarrierRef) -> Sample:
-    program, name, *options = argv(job, door=start.place)
+    program, name, *options = argv(job, barrier=start.directory)
     script = f"cd {shlex.quote(str(home))} && exec {shlex.join([program, name, *LOGS, *options])}"
     gate.host.run(["sh", "-c", script], deadline=DEADLINE)
     return Sample({}, RUNTIME, 0)

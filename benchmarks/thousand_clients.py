@@ -36,7 +36,7 @@ from storagetest.protocols.base import Attachment, AttachmentKind
 from storagetest.report.base import Record
 from storagetest.report.jsonl import JsonlReporter
 from storagetest.report.terminal import summary_lines
-from storagetest.runner import CaseInfo, MultiClientMeasurement, PrefillCache, run_bench
+from storagetest.runner import CaseInfo, MultiClientMeasurement, PrefillCache, run_measurement
 from storagetest.workloads.base import LoadSize
 from storagetest.workloads.open_loop import OpenLoop
 
@@ -83,7 +83,7 @@ def _measure(count: int, port: int) -> int:
     options = load.Options.model_validate({"rate": 1000})
     began = time.monotonic()
     crowd = MultiClientMeasurement(load, options, places, scale, case=case, fills=PrefillCache(), limit=60.0)
-    run, verdicts = run_bench(crowd, repeats=1, max_repeats=1, gates=[])
+    run, verdicts = run_measurement(crowd, repeats=1, max_repeats=1, gates=[])
     if run.invalid:
         raise StoragetestError("; ".join(run.invalid)[:2000])
     record = Record(run=run, verdicts=verdicts, nodeid="thousand")
@@ -95,7 +95,7 @@ def _measure(count: int, port: int) -> int:
     ended = time.monotonic()
     story = run.samples[0].concurrency
     assert story is not None
-    came = crowd.last_meeting
+    came = crowd.last_client_runs
     start_up = min(one.instant for one in came) - began
     report = ended - (came[0].instant + story.last_done)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -245,7 +245,7 @@ async def _simulate(descriptor: int) -> None:
 
 async def _gate(client: _Client, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     client.gate = writer
-    _say(writer, t="progress", place="/simulated")
+    _say(writer, t="progress", directory="/simulated")
     while line := await reader.readline():
         word, _, rest = line.partition(b" ")
         if word.strip() == b"clock":

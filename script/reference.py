@@ -136,7 +136,7 @@ def metrics_page() -> str:
             f"`{name}`",
             metric.unit.value,
             metric.better.value,
-            f"{metric.samples_wanted:,}" if metric.quantile is not None else "",
+            f"{metric.ios_required:,}" if metric.quantile is not None else "",
             ", ".join(kinds),
         )
         for name, (metric, kinds) in sorted(found.items())

@@ -1,9 +1,8 @@
-"""Everything storagetest raises: one root, few leaves.
+"""Errors that storagetest raises: one root class and its subclasses.
 
-Fail is not error. A broken claim about a target is an ``AssertionError`` (pytest: failed); what is raised
-from here says that our own line broke, or that the target could not even be asked (pytest: error).
-Two leaves become skips in the plugin: :class:`ClientLacks` on a target marked ``optional``, and
-:class:`OptionRefused`.
+A false claim about a target is an ``AssertionError`` (pytest: failed). The errors here mean that the
+measurement or test itself failed, or that the target could not be reached (pytest: error). The plugin turns
+two of them into skips: :class:`ClientLacks` on a target marked ``optional``, and :class:`OptionRefused`.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ __all__ = [
 
 
 class StoragetestError(Exception):
-    """The root. Its text is one clear message for a person, never a traceback's substitute."""
+    """Root of all errors. Its text is a complete message for the user, without a traceback."""
 
 
 class ConfigError(StoragetestError):
-    """What the user wrote is wrong.
+    """The user's configuration is invalid.
 
-    ``place`` is ``file:line:col`` where known; it leads the message.
+    ``place`` is its location, ``file:line:col`` if known; it leads the message.
     """
 
     def __init__(self, message: str, *, place: str | None = None) -> None:
@@ -46,11 +45,11 @@ class ConfigError(StoragetestError):
 
 
 class HostError(StoragetestError):
-    """A client or server could not be reached, or a command on it failed."""
+    """A client or server cannot be reached, or a command on it failed."""
 
 
 class DeadlineExceeded(HostError):
-    """A command did not end in the time it was given; it has been killed."""
+    """A command did not end before its deadline and was killed."""
 
 
 class NotInstalled(HostError):
@@ -78,7 +77,7 @@ class AttachError(StoragetestError):
 
 
 class TargetDead(AttachError):
-    """The target does not answer: no route, port closed, or it hangs. Its other cases are skipped."""
+    """The target does not respond: no route, port closed, or it hangs. Its other cases are skipped."""
 
 
 class ClientLacks(AttachError):
@@ -86,13 +85,14 @@ class ClientLacks(AttachError):
 
 
 class OptionRefused(AttachError):
-    """The target refused an option that this variant asks for, and said so: a skip with that reason."""
+    """The target rejected an option of this variant with an error; the case is skipped with that reason."""
 
 
 class DataAtRisk(AttachError):
-    """A device may hold somebody's data, or the user has not said that it may be overwritten.
+    """A device may hold data, or the user has not allowed to overwrite it.
 
-    ``facts`` are what the client says of the device (:class:`storagetest.protocols._block_device.Facts`).
+    ``facts`` is the client's description of the device
+    (:class:`storagetest.protocols._block_device.DeviceFacts`).
     """
 
     def __init__(self, message: str, *, facts: object = None) -> None:
@@ -101,15 +101,15 @@ class DataAtRisk(AttachError):
 
 
 class WorkloadError(StoragetestError):
-    """The load generator failed or its output cannot be trusted."""
+    """The load generator failed, or its output is implausible."""
 
 
 class ResultError(StoragetestError):
-    """A stored result cannot be read: not ours, of another schema version, or damaged."""
+    """A stored result cannot be read: another format, another schema version, or damaged."""
 
 
 class LocalProtocolError(StoragetestError):
-    """We broke the protocol: a bug or misuse of a codec on our side."""
+    """The local side broke the protocol: a bug or misuse of a codec."""
 
 
 class RemoteProtocolError(StoragetestError):
@@ -117,4 +117,4 @@ class RemoteProtocolError(StoragetestError):
 
 
 class ReportError(StoragetestError):
-    """A report could not be made: no Node.js, npm failed, or there is nothing to report."""
+    """A report could not be made: no Node.js, npm failed, or there are no results."""

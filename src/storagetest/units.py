@@ -1,16 +1,16 @@
-"""Sizes, durations, rates, counts and ratios: how people write them, and how we print them.
+"""Parse and print sizes, durations, rates, counts and ratios.
 
 Rules, for both directions:
 
-1. Values are kept in base units: bytes, seconds, bytes per second, per second, and 1 for a ratio.
-2. ``KiB`` is 1024 bytes and ``kB`` is 1000 (IEC 80000-13). A bare ``k`` is refused for sizes and rates,
-   because tools disagree on it; for counts it is 1000.
-3. Text without a unit is bytes where a size is wanted and a plain number where a count is; a duration or a
-   rate without a unit is refused (``p99 <= 5`` would be five seconds).
+1. Values are in base units: bytes, seconds, bytes per second, per second, and 1 for a ratio.
+2. ``KiB`` is 1024 bytes and ``kB`` is 1000 (IEC 80000-13). A bare ``k`` is an error in sizes and rates,
+   because tools disagree on it; in counts it is 1000.
+3. Without a unit, a size is in bytes and a count is a plain number. A duration or rate without a unit is an
+   error (``p99 <= 5`` would be five seconds).
 4. Parsing is exact: the text is read as a fraction and rounded once, at the end. A size is whole bytes.
-5. What is printed can be parsed again; it shows three significant digits unless asked for more.
+5. Printed values can be parsed again; they have three significant digits by default.
 
-Every function here that refuses raises :class:`ValueError` with one sentence for a person.
+Functions that parse raise :class:`ValueError` with one sentence for the user.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ _COUNTS: Mapping[str, Fraction] = {
     "G": Fraction(10**9),
 }
 
-# At most 18 digits each side: no text can make us build a number of a million digits.
+# At most 18 digits on each side, so that no text makes a number of a million digits.
 _QUANTITY = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?) ?([A-Za-zµ%/]*)", re.ASCII)
-_NOTHING = 1e-9  # what is smaller in its smallest unit prints as 0
+_NOTHING = 1e-9  # smaller values, in the smallest unit, print as 0
 
 
 def _split(text: str, wanted: str) -> tuple[Fraction, str]:
@@ -85,7 +85,7 @@ def parse_size(text: str) -> int:
         decimal = "kB" if letter == "K" else f"{letter}B"
         plain = text.strip().removesuffix(unit)
         raise ValueError(
-            f"{text!r} leaves open what {unit} is: write {plain}{letter}iB (1024) or {plain}{decimal} (1000)"
+            f"{text!r}: {unit} is ambiguous: write {plain}{letter}iB (1024) or {plain}{decimal} (1000)"
         )
     total = number * _choose(unit or "B", _SIZES, text, wanted)
     if total.denominator != 1:
@@ -141,7 +141,7 @@ _PARSERS: Mapping[str, Callable[[str], float]] = {
 
 
 def parse_value(text: str, unit_symbol: str) -> float:
-    """Read ``text`` as a value of that unit, in the base unit.
+    """Parse ``text`` as a value of that unit, in the base unit.
 
     ``unit_symbol`` is a value of :class:`storagetest.measure.run.Unit`: ``B/s``, ``/s``, ``s``, ``ratio`` or
     ``count``.
@@ -159,7 +159,7 @@ def format_size(size: int) -> str:
 
 
 def _scaled(value: float, units: Mapping[str, float], digits: int, space: str) -> str:
-    """Print in the first of the ascending ``units`` in which, rounded, fewer than 1000 remain."""
+    """Print in the first of the ascending ``units`` in which the rounded value is below 1000."""
     if not math.isfinite(value):
         return f"{value}"
     text, unit = "0", min(units, key=lambda name: abs(math.log(units[name])))
@@ -185,7 +185,7 @@ _FITTING = {name: float(factor) for name, factor in _DURATIONS.items() if factor
 def format_duration(seconds: float, *, digits: int = 3) -> str:
     """Print seconds in ns, us, ms, s, min or h: ``4.12 ms``."""
     fitting = _FITTING
-    if abs(seconds) >= 999.5:  # below that, 90.0 s says more to a reader than 1.50 min
+    if abs(seconds) >= 999.5:  # below that, 90.0 s is clearer than 1.50 min
         fitting = {"h": 3600.0} if abs(seconds) >= 3600 else {"min": 60.0}
     return _scaled(seconds, fitting, digits, " ")
 
@@ -212,10 +212,10 @@ def format_ratio(value: float, *, digits: int = 3) -> str:
 
 
 def format_value(value: float, unit_symbol: str, *, both: bool = False, digits: int = 3) -> str:
-    """Print a value of a base unit for people; :func:`parse_value` reads it again (unless ``both``).
+    """Print a value of a base unit; :func:`parse_value` reads it again (unless ``both``).
 
     ``unit_symbol`` is a value of :class:`storagetest.measure.run.Unit`. ``both`` adds MB/s to MiB/s. Raise
-    ``digits`` where two values would otherwise print alike.
+    ``digits`` if two values would otherwise print alike.
     """
     if unit_symbol == "B/s":
         return format_throughput(value, both=both, digits=digits)

@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from storagetest.wire.nvme.codes import FABRICS, Admin, Cns, Feature, Io, LogPage, Property, Rtype, Status
+from storagetest.wire.nvme.codes import FABRICS, Admin, Cns, Feature, Io, LogPage, Property, Rtype, StatusCode
 from storagetest.wire.nvme.command import Command
 from storagetest.wire.nvme.fabrics import DISCOVERY_NQN, ConnectData
 
@@ -73,7 +73,7 @@ class Namespace:
 
     def extent(self, lba: int, blocks: int) -> slice:
         if lba + blocks > self.blocks:
-            raise CommandFailed(Status.LBA_OUT_OF_RANGE)
+            raise CommandFailed(StatusCode.LBA_OUT_OF_RANGE)
         return slice(lba * self.block_size, (lba + blocks) * self.block_size)
 
     def all_registrants(self) -> bool:
@@ -95,7 +95,7 @@ class Namespace:
         )
         only_holder = self.rtype in (Rtype.WRITE_EXCLUSIVE, Rtype.EXCLUSIVE_ACCESS)
         if (writes or exclusive) and (only_holder or host not in self.registrants):
-            raise CommandFailed(Status.RESERVATION_CONFLICT)
+            raise CommandFailed(StatusCode.RESERVATION_CONFLICT)
 
     def release(self) -> None:
         self.holder, self.rtype = None, 0
@@ -203,12 +203,12 @@ class Controller:
         }
         size, value = values.get(command.cdw11, (0, 0))
         if size != (8 if command.cdw10 & 7 else 4):
-            raise CommandFailed(Status.INVALID_FIELD)
+            raise CommandFailed(StatusCode.INVALID_FIELD)
         return Answer(result=value)
 
     def property_set(self, command: Command) -> Answer:
         if command.cdw11 != Property.CC or command.cdw10 & 7:
-            raise CommandFailed(Status.INVALID_FIELD)
+            raise CommandFailed(StatusCode.INVALID_FIELD)
         was, self.cc = self.cc, command.cdw12
         if self.cc & 1 and not was & 1:
             self.csts = 1
@@ -223,7 +223,7 @@ class Controller:
 
     def admin(self, command: Command, data: bytes) -> Answer:
         if not self.csts & 1:
-            raise CommandFailed(Status.COMMAND_SEQUENCE_ERROR)
+            raise CommandFailed(StatusCode.COMMAND_SEQUENCE_ERROR)
         run = {
             Admin.IDENTIFY: self._identify,
             Admin.GET_LOG_PAGE: self._log_page,
@@ -239,7 +239,7 @@ class Controller:
             Admin.SET_FEATURES,
         )
         if run is None or (self.discovery and command.opcode not in allowed):
-            raise CommandFailed(Status.INVALID_OPCODE)
+            raise CommandFailed(StatusCode.INVALID_OPCODE)
         return run(command)
 
     def _keep_alive(self, command: Command) -> Answer:
@@ -250,16 +250,16 @@ class Controller:
         if cns == Cns.CONTROLLER:
             return Answer(self._controller_data())
         if self.discovery:
-            raise CommandFailed(Status.INVALID_FIELD)
+            raise CommandFailed(StatusCode.INVALID_FIELD)
         if cns == Cns.ACTIVE_NAMESPACES:
             if nsid >= 0xFFFFFFFE:
-                raise CommandFailed(Status.INVALID_NAMESPACE)
+                raise CommandFailed(StatusCode.INVALID_NAMESPACE)
             active = sorted(number for number in self.subsystem.namespaces if number > nsid)
             return Answer(struct.pack(f"<{len(active)}I", *active).ljust(4096, b"\0"))
         if cns in (Cns.NAMESPACE, Cns.CSI_NAMESPACE, Cns.CSI_INDEPENDENT):
             self._check_nsid(nsid)
             if cns == Cns.CSI_NAMESPACE and csi:
-                raise CommandFailed(Status.INVALID_FIELD)
+                raise CommandFailed(StatusCode.INVALID_FIELD)
             namespace = self.subsystem.namespaces.get(nsid)
             if namespace is None or cns == Cns.CSI_NAMESPACE:
                 return Answer(bytes(4096))
@@ -269,18 +269,18 @@ class Controller:
         if cns == Cns.DESCRIPTORS:
             namespace = self.subsystem.namespaces.get(nsid)
             if namespace is None:
-                raise CommandFailed(Status.INVALID_NAMESPACE)
+                raise CommandFailed(StatusCode.INVALID_NAMESPACE)
             raw = (
                 b"\3\x10\0\0" + namespace.identifier.bytes + b"\2\x10\0\0" + namespace.identifier.bytes[::-1]
             )
             return Answer((raw + b"\4\1\0\0\0").ljust(4096, b"\0"))
         if cns == Cns.CSI_CONTROLLER and csi == 0:
             return Answer(bytes(4096))
-        raise CommandFailed(Status.INVALID_FIELD)
+        raise CommandFailed(StatusCode.INVALID_FIELD)
 
     def _check_nsid(self, nsid: int) -> None:
         if not 1 <= nsid <= NN:
-            raise CommandFailed(Status.INVALID_NAMESPACE)
+            raise CommandFailed(StatusCode.INVALID_NAMESPACE)
 
     def _controller_data(self) -> bytes:
         raw = bytearray(4096)
@@ -324,10 +324,10 @@ class Controller:
         if self.discovery:
             pages = {LogPage.DISCOVERY: self._discovery}
         if page not in pages:
-            raise CommandFailed(Status.INVALID_LOG_PAGE)
+            raise CommandFailed(StatusCode.INVALID_LOG_PAGE)
         raw = pages[page]()
         if offset > len(raw) or offset % 4:
-            raise CommandFailed(Status.INVALID_FIELD)
+            raise CommandFailed(StatusCode.INVALID_FIELD)
         return Answer(raw[offset : offset + length].ljust(length, b"\0"))
 
     def _ana(self) -> bytes:
@@ -372,7 +372,7 @@ class Controller:
         }
         if fid == Feature.HOST_IDENTIFIER:
             if not command.cdw11 & 1:
-                raise CommandFailed(Status.INVALID_FIELD)  # over fabrics it has 16 bytes (5.2.26.1.32)
+                raise CommandFailed(StatusCode.INVALID_FIELD)  # over fabrics it has 16 bytes (5.2.26.1.32)
             return Answer(self.hostid)
         if fid in (Feature.RESERVATION_NOTIFICATION_MASK, Feature.RESERVATION_PERSISTENCE):
             namespace = self._namespace(command.nsid)
@@ -380,7 +380,7 @@ class Controller:
                 return Answer(result=namespace.persistence)
             return Answer(result=self.masks.get(command.nsid, 0))
         if fid not in values:
-            raise CommandFailed(Status.INVALID_FIELD)
+            raise CommandFailed(StatusCode.INVALID_FIELD)
         if select == 3:
             return Answer(result=4 if fid in (Feature.ASYNC_EVENT, Feature.KATO) else 0)
         return Answer(result=values[fid])  # type: ignore[index]
@@ -388,16 +388,16 @@ class Controller:
     def _set_features(self, command: Command) -> Answer:
         fid, value = command.cdw10 & 0xFF, command.cdw11
         if command.cdw10 >> 31:
-            raise CommandFailed(Status.FEATURE_NOT_SAVEABLE)
+            raise CommandFailed(StatusCode.FEATURE_NOT_SAVEABLE)
         if fid == Feature.NUMBER_OF_QUEUES:
             if value & 0xFFFF == 0xFFFF or value >> 16 == 0xFFFF:
-                raise CommandFailed(Status.INVALID_FIELD)
+                raise CommandFailed(StatusCode.INVALID_FIELD)
             return Answer(result=(MAX_QID - 1) | (MAX_QID - 1) << 16)
         if fid == Feature.ASYNC_EVENT:
             self.events_wanted = value
         elif fid == Feature.KATO:
             if not value:
-                raise CommandFailed(Status.KEEP_ALIVE_INVALID)  # 3.9.1
+                raise CommandFailed(StatusCode.KEEP_ALIVE_INVALID)  # 3.9.1
             self.kato = value
         elif fid == Feature.RESERVATION_NOTIFICATION_MASK:
             self._namespace(command.nsid)
@@ -405,29 +405,29 @@ class Controller:
         elif fid == Feature.RESERVATION_PERSISTENCE:
             self._namespace(command.nsid).persistence = value & 1
         elif fid == Feature.HOST_IDENTIFIER:
-            raise CommandFailed(Status.COMMAND_SEQUENCE_ERROR)  # Connect has set it (5.2.26.1.32)
+            raise CommandFailed(StatusCode.COMMAND_SEQUENCE_ERROR)  # Connect has set it (5.2.26.1.32)
         elif fid == Feature.POWER_MANAGEMENT and not value & 0x1F:
             pass
         else:
-            raise CommandFailed(Status.INVALID_FIELD)
+            raise CommandFailed(StatusCode.INVALID_FIELD)
         return Answer()
 
     def _namespace(self, nsid: int) -> Namespace:
         namespace = self.subsystem.namespaces.get(nsid)
         if namespace is None:
             inactive = 1 <= nsid <= NN
-            raise CommandFailed(Status.INVALID_FIELD if inactive else Status.INVALID_NAMESPACE)
+            raise CommandFailed(StatusCode.INVALID_FIELD if inactive else StatusCode.INVALID_NAMESPACE)
         return namespace
 
     # I/O (7, NVM 3.3)
 
     def io(self, command: Command, data: bytes) -> Answer:
         if not self.csts & 1:
-            raise CommandFailed(Status.COMMAND_SEQUENCE_ERROR)
+            raise CommandFailed(StatusCode.COMMAND_SEQUENCE_ERROR)
         if command.opcode not in _IO_OPCODES:
-            raise CommandFailed(Status.INVALID_OPCODE)
+            raise CommandFailed(StatusCode.INVALID_OPCODE)
         if command.flags & 3:
-            raise CommandFailed(Status.INVALID_FIELD)  # fused operations are not there (FUSES 0)
+            raise CommandFailed(StatusCode.INVALID_FIELD)  # fused operations are not there (FUSES 0)
         with self.subsystem.lock:
             if command.opcode == Io.FLUSH and command.nsid == 0xFFFFFFFF:
                 return Answer()
@@ -444,7 +444,7 @@ class Controller:
             namespace.span(command)
             length = ((command.cdw12 & 0xFFFF) + 1) * namespace.block_size
             if length > 4096 << MDTS:
-                raise CommandFailed(Status.INVALID_FIELD)
+                raise CommandFailed(StatusCode.INVALID_FIELD)
             return length
         if command.opcode == Io.DATASET_MANAGEMENT:
             return ((command.cdw10 & 0xFF) + 1) * 16
@@ -479,16 +479,16 @@ class Controller:
         elif command.opcode == Io.WRITE_ZEROES:
             namespace.data[span] = bytes(span.stop - span.start)
         elif command.opcode == Io.COMPARE and namespace.data[span] != data:
-            raise CommandFailed(Status.COMPARE_FAILURE)
+            raise CommandFailed(StatusCode.COMPARE_FAILURE)
         return Answer()
 
     def _copy(self, namespace: Namespace, command: Command, data: bytes) -> Answer:
         if command.cdw12 >> 8 & 0xF:
-            raise CommandFailed(Status.INVALID_FIELD)
+            raise CommandFailed(StatusCode.INVALID_FIELD)
         entries = [struct.unpack_from("<8xQH", data, at) for at in range(0, len(data), 32)]
         sizes = [count + 1 for _, count in entries]
         if len(entries) > MSRC + 1 or max(sizes) > MSSRL or sum(sizes) > MCL:
-            raise CommandFailed(Status.COMMAND_SIZE_LIMIT_EXCEEDED)
+            raise CommandFailed(StatusCode.COMMAND_SIZE_LIMIT_EXCEEDED)
         source = b"".join(bytes(namespace.data[namespace.extent(lba, count + 1)]) for lba, count in entries)
         namespace.data[namespace.extent(command.cdw10 | command.cdw11 << 32, sum(sizes))] = source
         return Answer()
@@ -505,14 +505,14 @@ class Controller:
             self._register(namespace, action, bool(ignore), current, other)
             return Answer()
         if registered is None or (not ignore and registered != current):
-            raise CommandFailed(Status.RESERVATION_CONFLICT)
+            raise CommandFailed(StatusCode.RESERVATION_CONFLICT)
         if command.opcode == Io.RESERVATION_ACQUIRE:
             if ignore or action > 2 or rtype not in set(Rtype):
-                raise CommandFailed(Status.INVALID_FIELD)
+                raise CommandFailed(StatusCode.INVALID_FIELD)
             (self._acquire if action == 0 else self._preempt)(namespace, rtype, other)
             return Answer()
         if action > 1 or ignore:
-            raise CommandFailed(Status.INVALID_FIELD)
+            raise CommandFailed(StatusCode.INVALID_FIELD)
         if action == 1:
             self._tell(namespace, 3)
             namespace.release()
@@ -520,7 +520,7 @@ class Controller:
             namespace.generation += 1
         elif namespace.holds(self.hostid):
             if rtype != namespace.rtype:
-                raise CommandFailed(Status.INVALID_FIELD)
+                raise CommandFailed(StatusCode.INVALID_FIELD)
             if rtype not in (Rtype.WRITE_EXCLUSIVE, Rtype.EXCLUSIVE_ACCESS):
                 self._tell(namespace, 2)
             namespace.release()
@@ -530,13 +530,13 @@ class Controller:
         registered = namespace.registrants.get(self.hostid)
         if action == 0:
             if registered is not None and registered != new:
-                raise CommandFailed(Status.RESERVATION_CONFLICT)
+                raise CommandFailed(StatusCode.RESERVATION_CONFLICT)
             namespace.registrants[self.hostid] = new
         elif action in (1, 2):
             if registered is None and not (ignore and action == 2):
-                raise CommandFailed(Status.RESERVATION_CONFLICT)
+                raise CommandFailed(StatusCode.RESERVATION_CONFLICT)
             if not ignore and registered != current:
-                raise CommandFailed(Status.RESERVATION_CONFLICT)
+                raise CommandFailed(StatusCode.RESERVATION_CONFLICT)
             if action == 1:
                 released = namespace.holds(self.hostid) and namespace.holder == self.hostid
                 shared = namespace.rtype in (3, 4)
@@ -546,12 +546,12 @@ class Controller:
             else:
                 namespace.registrants[self.hostid] = new
         else:
-            raise CommandFailed(Status.INVALID_FIELD)
+            raise CommandFailed(StatusCode.INVALID_FIELD)
         namespace.generation += 1
 
     def _acquire(self, namespace: Namespace, rtype: int, _: int) -> None:
         if namespace.rtype and not (namespace.holds(self.hostid) and namespace.rtype == rtype):
-            raise CommandFailed(Status.RESERVATION_CONFLICT)
+            raise CommandFailed(StatusCode.RESERVATION_CONFLICT)
         if not namespace.rtype:
             namespace.holder, namespace.rtype = self.hostid, rtype
 
@@ -565,9 +565,9 @@ class Controller:
             takes = namespace.registrants.get(namespace.holder or b"") == key
         if namespace.rtype and not takes:
             if not key:
-                raise CommandFailed(Status.INVALID_FIELD)
+                raise CommandFailed(StatusCode.INVALID_FIELD)
             if namespace.all_registrants() and not victims:
-                raise CommandFailed(Status.RESERVATION_CONFLICT)
+                raise CommandFailed(StatusCode.RESERVATION_CONFLICT)
         for host in victims - {self.hostid}:
             self._tell_host(namespace, host, 1)
             namespace.registrants.pop(host, None)
@@ -632,7 +632,7 @@ def _namespace_data(namespace: Namespace) -> bytes:
 
 def _report(namespace: Namespace, controller: Controller, command: Command) -> bytes:
     if not command.cdw11 & 1:
-        raise CommandFailed(Status.HOST_IDENTIFIER_INCONSISTENT)
+        raise CommandFailed(StatusCode.HOST_IDENTIFIER_INCONSISTENT)
     registered = sorted(namespace.registrants.items())
     out = struct.pack(
         "<IBH2xB", namespace.generation, namespace.rtype, len(registered), namespace.persistence

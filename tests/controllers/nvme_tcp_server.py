@@ -28,7 +28,7 @@ from nvme_subsystem import (
 )
 
 from storagetest.errors import RemoteProtocolError
-from storagetest.wire.nvme.codes import FABRICS, Admin, Fctype, Status
+from storagetest.wire.nvme.codes import FABRICS, Admin, Fctype, StatusCode
 from storagetest.wire.nvme.command import Command, Cqe
 from storagetest.wire.nvme.fabrics import DISCOVERY_NQN, ConnectData
 from storagetest.wire.nvme_tcp.pdu import (
@@ -38,6 +38,7 @@ from storagetest.wire.nvme_tcp.pdu import (
     C2HTermReq,
     CapsuleCmd,
     CapsuleResp,
+    DecodedPdu,
     Fes,
     H2CData,
     H2CTermReq,
@@ -45,10 +46,9 @@ from storagetest.wire.nvme_tcp.pdu import (
     ICResp,
     Pdu,
     PduError,
-    Received,
     encode,
 )
-from storagetest.wire.nvme_tcp.stream import Digests, EndOfStream, NeedData, Role, Stream
+from storagetest.wire.nvme_tcp.stream import Digests, EndOfStream, NeedData, Stream, StreamRole
 
 NQN = "nqn.2024-01.example:second"
 ADMIN_IN_CAPSULE = 8192
@@ -74,7 +74,7 @@ class Connection:
         self.subsystem = subsystem
         self.port = port
         self.traits = subsystem.personality
-        self.stream = Stream(Role.CONTROLLER, limit=1 << 20)
+        self.stream = Stream(StreamRole.CONTROLLER, limit=1 << 20)
         self.icreq = ICReq()
         self.digests = Digests()
         self.controller: Controller | None = None
@@ -156,7 +156,7 @@ class Connection:
 
     # Initialisation (3.1)
 
-    def _initialize(self, icreq: ICReq, event: Received) -> None:
+    def _initialize(self, icreq: ICReq, event: DecodedPdu) -> None:
         if icreq.pfv != 0:
             raise PduError("PFV", event.raw, fes=Fes.UNSUPPORTED_PARAMETER, fei=8)
         if icreq.hpda > HPDA_MAX:
@@ -171,7 +171,7 @@ class Connection:
 
     # Commands
 
-    def _capsule(self, capsule: CapsuleCmd, event: Received) -> None:
+    def _capsule(self, capsule: CapsuleCmd, event: DecodedPdu) -> None:
         command = Command.decode(capsule.sqe)
         self.sqhd = (self.sqhd + 1) % (self.sqsize + 1 or 1)
         if self.controller is not None and self.qid == 0:
@@ -181,10 +181,10 @@ class Connection:
             raise PduError("in-capsule data", event.raw, fes=Fes.INVALID_HEADER_FIELD, fei=4)
         try:
             if event.data_digest_ok is False:
-                raise CommandFailed(Status.TRANSIENT_TRANSPORT_ERROR, dnr=False)
+                raise CommandFailed(StatusCode.TRANSIENT_TRANSPORT_ERROR, dnr=False)
             if command.flags >> 6 == 3 or (command.opcode != FABRICS and command.flags >> 6 != 1):
                 raise CommandFailed(
-                    Status.INVALID_FIELD
+                    StatusCode.INVALID_FIELD
                 )  # PSDT is 01b (Base 4.1.1), of fabrics commands 0 or 10b
             inside = capsule.data
             if is_write(command):
@@ -198,9 +198,9 @@ class Connection:
             answer = self._execute(command, b"")
             if answer is not None and is_read(command) and answer.data:
                 if command.dptr[15] != 0x5A:
-                    raise CommandFailed(Status.SGL_TYPE_INVALID)
+                    raise CommandFailed(StatusCode.SGL_TYPE_INVALID)
                 if int.from_bytes(command.dptr[8:12], "little") < len(answer.data):
-                    raise CommandFailed(Status.DATA_SGL_LENGTH_INVALID)
+                    raise CommandFailed(StatusCode.DATA_SGL_LENGTH_INVALID)
             self._finish(command, answer)
         except CommandFailed as refused:
             self._refuse(command, refused)
@@ -223,15 +223,15 @@ class Connection:
             int.from_bytes(command.dptr[8:12], "little"),
         )
         if command.dptr[15] not in (0x01, 0x5A):
-            raise CommandFailed(Status.SGL_TYPE_INVALID)
+            raise CommandFailed(StatusCode.SGL_TYPE_INVALID)
         if length != wanted:
-            raise CommandFailed(Status.DATA_SGL_LENGTH_INVALID)
+            raise CommandFailed(StatusCode.DATA_SGL_LENGTH_INVALID)
         if command.dptr[15] == 0x5A:
             return b"", length
         if offset > len(inside):
-            raise CommandFailed(Status.SGL_OFFSET_INVALID)
+            raise CommandFailed(StatusCode.SGL_OFFSET_INVALID)
         if offset + length > len(inside):
-            raise CommandFailed(Status.DATA_SGL_LENGTH_INVALID)
+            raise CommandFailed(StatusCode.DATA_SGL_LENGTH_INVALID)
         return inside[offset : offset + length], 0
 
     def _execute(self, command: Command, data: bytes) -> Answer | None:
@@ -239,14 +239,14 @@ class Connection:
         if command.opcode == FABRICS:
             return self._fabrics(command, data)
         if self.controller is None:
-            raise CommandFailed(Status.COMMAND_SEQUENCE_ERROR)
+            raise CommandFailed(StatusCode.COMMAND_SEQUENCE_ERROR)
         if self.qid:
             if is_read(command):
                 length = self.controller.transfer_length(command) or 0
                 if command.dptr[15] != 0x5A:
-                    raise CommandFailed(Status.SGL_TYPE_INVALID)
+                    raise CommandFailed(StatusCode.SGL_TYPE_INVALID)
                 if int.from_bytes(command.dptr[8:12], "little") != length:
-                    raise CommandFailed(Status.DATA_SGL_LENGTH_INVALID)
+                    raise CommandFailed(StatusCode.DATA_SGL_LENGTH_INVALID)
             return self.controller.io(command, data)
         if command.opcode == Admin.ASYNCHRONOUS_EVENT_REQUEST:
             return self._wait_for_event(command)
@@ -265,7 +265,7 @@ class Connection:
         transfer.asked += piece
         self._send(R2T(transfer.command.cid, transfer.ttag, at, piece))
 
-    def _data(self, pdu: H2CData, event: Received) -> None:
+    def _data(self, pdu: H2CData, event: DecodedPdu) -> None:
         """Take data by the rules of 3.3.2.2."""
         transfer = self.transfers.get(pdu.ttag)
         if transfer is None:
@@ -287,7 +287,7 @@ class Connection:
             del self.transfers[pdu.ttag]
             try:
                 if transfer.damaged:
-                    raise CommandFailed(Status.TRANSIENT_TRANSPORT_ERROR, dnr=False)
+                    raise CommandFailed(StatusCode.TRANSIENT_TRANSPORT_ERROR, dnr=False)
                 self._finish(transfer.command, self._execute(transfer.command, bytes(transfer.got)))
             except CommandFailed as refused:
                 self._refuse(transfer.command, refused)
@@ -325,10 +325,10 @@ class Connection:
         if fctype == Fctype.CONNECT:
             return self._connect(command, data)
         if self.controller is None:
-            raise CommandFailed(Status.COMMAND_SEQUENCE_ERROR)
+            raise CommandFailed(StatusCode.COMMAND_SEQUENCE_ERROR)
         if fctype in (Fctype.PROPERTY_GET, Fctype.PROPERTY_SET):
             if self.qid:
-                raise CommandFailed(Status.INVALID_FIELD)
+                raise CommandFailed(StatusCode.INVALID_FIELD)
             run = (
                 self.controller.property_get
                 if fctype == Fctype.PROPERTY_GET
@@ -337,31 +337,31 @@ class Connection:
             return run(command)
         if fctype == Fctype.DISCONNECT:
             if command.cdw10 & 0xFFFF:
-                raise CommandFailed(Status.CONNECT_INCOMPATIBLE_FORMAT)
+                raise CommandFailed(StatusCode.CONNECT_INCOMPATIBLE_FORMAT)
             if not self.qid:
-                raise CommandFailed(Status.DISCONNECT_INVALID_QUEUE_TYPE)
+                raise CommandFailed(StatusCode.DISCONNECT_INVALID_QUEUE_TYPE)
             threading.Timer(0.01, self.drop_connection).start()
             return Answer()
-        raise CommandFailed(Status.INVALID_FIELD)  # Base 4.1.2
+        raise CommandFailed(StatusCode.INVALID_FIELD)  # Base 4.1.2
 
     def _connect(self, command: Command, raw: bytes) -> Answer:
         """Connect (6.3). The result of a refusal says which field: IPO, and IATTR in bit 16."""
         recfmt, qid = command.cdw10 & 0xFFFF, command.cdw10 >> 16
         sqsize, cattr = command.cdw11 & 0xFFFF, command.cdw11 >> 16 & 0xFF
         if recfmt:
-            raise CommandFailed(Status.CONNECT_INCOMPATIBLE_FORMAT)
+            raise CommandFailed(StatusCode.CONNECT_INCOMPATIBLE_FORMAT)
         if self.controller is not None:
-            raise CommandFailed(Status.COMMAND_SEQUENCE_ERROR)
+            raise CommandFailed(StatusCode.COMMAND_SEQUENCE_ERROR)
         if not 1 <= sqsize <= MQES:
-            raise CommandFailed(Status.CONNECT_INVALID_PARAMETERS, result=44)
+            raise CommandFailed(StatusCode.CONNECT_INVALID_PARAMETERS, result=44)
         if qid > MAX_QID:
-            raise CommandFailed(Status.CONNECT_INVALID_PARAMETERS, result=42)
+            raise CommandFailed(StatusCode.CONNECT_INVALID_PARAMETERS, result=42)
         data = ConnectData.decode(raw)
         if raw[256:512].find(b"\0") < 1 or raw[512:768].find(b"\0") < 1:
             at = 256 if raw[256:512].find(b"\0") < 1 else 512
-            raise CommandFailed(Status.CONNECT_INVALID_PARAMETERS, result=at | 1 << 16)
+            raise CommandFailed(StatusCode.CONNECT_INVALID_PARAMETERS, result=at | 1 << 16)
         if data.subnqn not in (self.subsystem.nqn, DISCOVERY_NQN) or (data.subnqn == DISCOVERY_NQN and qid):
-            raise CommandFailed(Status.CONNECT_INVALID_PARAMETERS, result=256 | 1 << 16)
+            raise CommandFailed(StatusCode.CONNECT_INVALID_PARAMETERS, result=256 | 1 << 16)
         with self.subsystem.lock:
             controller = self._admit(data, command.cdw12) if qid == 0 else self._join(data, qid)
         self.controller, self.qid, self.sqsize, self.sqhd = controller, qid, sqsize, 1
@@ -377,23 +377,25 @@ class Connection:
 
     def _admit(self, data: ConnectData, kato: int) -> Controller:
         if data.cntlid != 0xFFFF:
-            raise CommandFailed(Status.CONNECT_INVALID_PARAMETERS, result=16 | 1 << 16)
+            raise CommandFailed(StatusCode.CONNECT_INVALID_PARAMETERS, result=16 | 1 << 16)
         if not kato and data.subnqn != DISCOVERY_NQN:
-            raise CommandFailed(Status.KEEP_ALIVE_INVALID)  # the timer is not disabled over TCP (Base 3.9.1)
+            raise CommandFailed(
+                StatusCode.KEEP_ALIVE_INVALID
+            )  # the timer is not disabled over TCP (Base 3.9.1)
         return self.subsystem.admit(data, kato, self.drop_connection)
 
     def _join(self, data: ConnectData, qid: int) -> Controller:
         controller = self.subsystem.controllers.get(data.cntlid)
         if controller is None or controller.discovery:
-            raise CommandFailed(Status.CONNECT_INVALID_PARAMETERS, result=16 | 1 << 16)
+            raise CommandFailed(StatusCode.CONNECT_INVALID_PARAMETERS, result=16 | 1 << 16)
         if controller.hostnqn != data.hostnqn:
-            raise CommandFailed(Status.CONNECT_INVALID_PARAMETERS, result=512 | 1 << 16)
+            raise CommandFailed(StatusCode.CONNECT_INVALID_PARAMETERS, result=512 | 1 << 16)
         if controller.hostid != data.hostid:
-            raise CommandFailed(Status.CONNECT_INVALID_PARAMETERS, result=0 | 1 << 16)
+            raise CommandFailed(StatusCode.CONNECT_INVALID_PARAMETERS, result=0 | 1 << 16)
         if not controller.csts & 1:
-            raise CommandFailed(Status.CONNECT_INVALID_PARAMETERS)
+            raise CommandFailed(StatusCode.CONNECT_INVALID_PARAMETERS)
         if qid in controller.queues:
-            raise CommandFailed(Status.COMMAND_SEQUENCE_ERROR)
+            raise CommandFailed(StatusCode.COMMAND_SEQUENCE_ERROR)
         return controller
 
     # Events (Base 5.2.2) and Abort (5.2.1)
@@ -401,11 +403,11 @@ class Connection:
     def _wait_for_event(self, command: Command) -> Answer | None:
         assert self.controller is not None
         if not self.controller.csts & 1:
-            raise CommandFailed(Status.COMMAND_SEQUENCE_ERROR)
+            raise CommandFailed(StatusCode.COMMAND_SEQUENCE_ERROR)
         if self.events:
             return Answer(result=self.events.pop(0))
         if len(self.waiting) > AERL:
-            raise CommandFailed(Status.AER_LIMIT_EXCEEDED)
+            raise CommandFailed(StatusCode.AER_LIMIT_EXCEEDED)
         self.waiting.append(command.cid)
         return None
 
@@ -420,7 +422,7 @@ class Connection:
         sqid, cid = command.cdw10 & 0xFFFF, command.cdw10 >> 16
         if sqid == 0 and cid in self.waiting:
             self.waiting.remove(cid)
-            self._complete(Cqe(cid, Status.ABORTED_BY_REQUEST))
+            self._complete(Cqe(cid, StatusCode.ABORTED_BY_REQUEST))
             return Answer(result=0)
         return Answer(result=1)
 

@@ -35,7 +35,7 @@ def run_on(attachment: Attachment, *beside: RecordingHost, scale: LoadSize = SCA
         gates=[],
         case=CASE,
         fills=PrefillCache(),
-        beside=beside,
+        extra_hosts=beside,
     )[0]
 
 
@@ -138,7 +138,7 @@ def read_on(attachment: Attachment, *beside: RecordingHost, scale: LoadSize = RE
         gates=[],
         case=CASE,
         fills=PrefillCache(),
-        beside=beside,
+        extra_hosts=beside,
     )[0]
 
 

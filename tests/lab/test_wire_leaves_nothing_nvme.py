@@ -13,7 +13,7 @@ from attach_helpers import RecordingHost
 from storagetest.lab import Lab
 from storagetest.lab.services import nvmet
 from storagetest.polling import wait_until
-from storagetest.wire.nvme_tcp.session import Endpoint, Session
+from storagetest.wire.nvme_tcp.session import ControllerSession, SubsystemEndpoint
 
 pytestmark = pytest.mark.lab
 
@@ -65,7 +65,7 @@ def test_no_connection_is_left(outcome: str, appliance: RecordingHost) -> None:
 def test_no_controller_is_left(outcome: str, lab: Lab, appliance: RecordingHost) -> None:
     # nvmet gives a new controller the lowest number that is free: 1, if it has none.
     def first() -> bool:
-        with Session.connect(Endpoint("127.0.0.1", port_of(lab), NQN)) as session:
+        with ControllerSession.connect(SubsystemEndpoint("127.0.0.1", port_of(lab), NQN)) as session:
             return session.cntlid == 1
 
     wait_until(first, RELEASED, "nvmet to have no controller of an earlier case")

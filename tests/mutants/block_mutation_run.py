@@ -56,7 +56,7 @@ class Outcome:
     def failed(self) -> list[str]:
         """Return the ids of the cases that failed."""
         return sorted(
-            name for name, answer in self.answers.items() if answer.ended is ClientCaseStatus.FAILED
+            name for name, answer in self.answers.items() if answer.status is ClientCaseStatus.FAILED
         )
 
 
@@ -70,7 +70,7 @@ def why_not() -> str | None:
 def run(name: str | None, cases: Sequence[BlockCase]) -> Outcome:
     """Run ``cases`` on the mutant of that name; on an honest disk where it is None."""
     with loop_over(name) as (device, below), LocalHost("here") as here:
-        answers = run_cases(here, [case.call for case in cases], place=device, each=_DEADLINE)
+        answers = run_cases(here, [case.call for case in cases], path=device, timeout=_DEADLINE)
         acted = (below / block_files.ACTED).exists()
     by_call = {answer.id: answer for answer in answers}
     return Outcome({case.id: by_call[case.call.id] for case in cases}, acted)

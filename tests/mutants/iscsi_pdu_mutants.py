@@ -46,7 +46,7 @@ def data_digest_not_checked(talk: ProxyConnection, pdu: Pdu) -> Any:
     "header-digest-of-target",
     RFC + "13.1",
     "the target's header digest is wrong",
-    spoil={"spoil_header_digest": 1},
+    spoil={"header_digest_xor": 1},
 )
 def header_digest_of_target(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     return pdu
@@ -56,7 +56,7 @@ def header_digest_of_target(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     "data-digest-of-target",
     RFC + "13.1",
     "the target's data digest is wrong",
-    spoil={"spoil_data_digest": 1},
+    spoil={"data_digest_xor": 1},
 )
 def data_digest_of_target(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     return pdu

@@ -215,7 +215,7 @@ def unexplained_cases(outcomes: Outcomes) -> list[str]:
     return [
         one["id"]
         for one in outcomes.honest
-        if not one["kills"] and not one["spares"] and one["level"] != "MAY"
+        if not one["kills"] and not one["no_mutant_reason"] and one["level"] != "MAY"
     ]
 
 

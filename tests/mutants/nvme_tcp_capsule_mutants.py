@@ -9,28 +9,28 @@ from nvme_tcp_proxy_connection import Item, ProxyConnection
 from nvme_tcp_rules import accepts, fabrics, field, host, on_io, response, target
 from proxy import Hangup
 
-from storagetest.wire.nvme.codes import Fctype, Status
+from storagetest.wire.nvme.codes import Fctype, StatusCode
 from storagetest.wire.nvme.command import Command, Cqe
-from storagetest.wire.nvme_tcp.pdu import CapsuleCmd, CapsuleResp, Received, override_field
+from storagetest.wire.nvme_tcp.pdu import CapsuleCmd, CapsuleResp, DecodedPdu, override_field
 
-target("sgl-not-checked", "NVMe/TCP 3.3.2", "any SGL type is accepted", accepts(Status.SGL_TYPE_INVALID))
+target("sgl-not-checked", "NVMe/TCP 3.3.2", "any SGL type is accepted", accepts(StatusCode.SGL_TYPE_INVALID))
 target(
     "sgl-length-ignored",
     "Base 4.3.2",
     "lengths and offsets of SGLs are not checked",
-    accepts(Status.DATA_SGL_LENGTH_INVALID, Status.SGL_OFFSET_INVALID, when=on_io()),
+    accepts(StatusCode.DATA_SGL_LENGTH_INVALID, StatusCode.SGL_OFFSET_INVALID, when=on_io()),
 )
 target(
     "sgl-length-ignored-connect",
     "Base 4.3.2",
     "Connect with too little data is accepted",
-    accepts(Status.DATA_SGL_LENGTH_INVALID, when=fabrics(Fctype.CONNECT)),
+    accepts(StatusCode.DATA_SGL_LENGTH_INVALID, when=fabrics(Fctype.CONNECT)),
 )
 target(
     "psdt-ignored",
     "Base 4.1.1",
     "PSDT is not checked",
-    accepts(Status.INVALID_FIELD, when=lambda t, c: c.flags >> 6 != 1),
+    accepts(StatusCode.INVALID_FIELD, when=lambda t, c: c.flags >> 6 != 1),
 )
 host(
     "admin-capsule-small",
@@ -40,7 +40,7 @@ host(
 )
 
 
-def over_the_limit(through: ProxyConnection, got: Received) -> Iterable[Item] | None:
+def over_the_limit(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
     if isinstance(got.pdu, CapsuleCmd) and through.qid and len(got.pdu.data) > 4096:
         through.reply(Cqe(Command.decode(got.pdu.sqe).cid, sqhd=1))
         return []

@@ -28,12 +28,22 @@ from nvme_tcp_rules import (
     target,
 )
 
-from storagetest.wire.nvme.codes import FABRICS, Admin, Cns, Fctype, Feature, Io, LogPage, Property, Status
+from storagetest.wire.nvme.codes import (
+    FABRICS,
+    Admin,
+    Cns,
+    Fctype,
+    Feature,
+    Io,
+    LogPage,
+    Property,
+    StatusCode,
+)
 from storagetest.wire.nvme.command import Command, Cqe
 from storagetest.wire.nvme_tcp.pdu import (
     CapsuleCmd,
     CapsuleResp,
-    Received,
+    DecodedPdu,
 )
 
 # Connect, properties, Disconnect (Base 6, 3.1.4)
@@ -58,7 +68,7 @@ target(
     "a refused Connect ends with Invalid Field",
     response(
         lambda t, c, cqe: (
-            replace(cqe, status=Status.INVALID_FIELD)
+            replace(cqe, status=StatusCode.INVALID_FIELD)
             if c and fabrics(Fctype.CONNECT)(t, c) and cqe.status >> 8 == 1
             else None
         )
@@ -80,8 +90,8 @@ target(
     "Connect out of order is Invalid Opcode",
     response(
         lambda t, c, cqe: (
-            replace(cqe, status=Status.INVALID_OPCODE)
-            if c and fabrics(Fctype.CONNECT)(t, c) and cqe.status == Status.COMMAND_SEQUENCE_ERROR
+            replace(cqe, status=StatusCode.INVALID_OPCODE)
+            if c and fabrics(Fctype.CONNECT)(t, c) and cqe.status == StatusCode.COMMAND_SEQUENCE_ERROR
             else None
         )
     ),
@@ -90,14 +100,14 @@ target(
     "connect-first",
     "Base 3.3.2.2",
     "commands before Connect are executed",
-    accepts(Status.COMMAND_SEQUENCE_ERROR, when=lambda t, c: not fabrics(Fctype.CONNECT)(t, c)),
+    accepts(StatusCode.COMMAND_SEQUENCE_ERROR, when=lambda t, c: not fabrics(Fctype.CONNECT)(t, c)),
 )
 target(
     "connect-two-refused",
     "Base 3.3.3.1",
     "an I/O queue of two entries is refused",
     refuses(
-        Status.CONNECT_INVALID_PARAMETERS,
+        StatusCode.CONNECT_INVALID_PARAMETERS,
         when=lambda t, c: fabrics(Fctype.CONNECT)(t, c) and bool(c.cdw10 >> 16) and c.cdw11 & 0xFFFF == 1,
     ),
 )
@@ -111,11 +121,11 @@ target(
     "psdt-zero-refused",
     "Base 4.1.2",
     "fabrics commands whose PSDT is not 01b are refused",
-    refuses(Status.INVALID_FIELD, when=lambda t, c: c.opcode == FABRICS and c.flags >> 6 != 1),
+    refuses(StatusCode.INVALID_FIELD, when=lambda t, c: c.opcode == FABRICS and c.flags >> 6 != 1),
 )
 
 
-def refused_qids(seen: set[object], through: ProxyConnection, got: Received) -> Iterable[Item] | None:
+def refused_qids(seen: set[object], through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
     """A queue whose Connect was refused is taken for connected."""
     command = through.command_of(got)
     if (
@@ -128,13 +138,13 @@ def refused_qids(seen: set[object], through: ProxyConnection, got: Received) -> 
     if not qid:
         return None
     if cqe.ok and qid in seen:
-        return [CapsuleResp(replace(cqe, status=Status.COMMAND_SEQUENCE_ERROR).encode())]
+        return [CapsuleResp(replace(cqe, status=StatusCode.COMMAND_SEQUENCE_ERROR).encode())]
     if not cqe.ok:
         seen.add(qid)
     return None
 
 
-def hosts_met(seen: set[object], through: ProxyConnection, got: Received) -> Iterable[Item] | None:
+def hosts_met(seen: set[object], through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
     """A host is admitted once: its Connect is passed on with another subsystem's name the next time."""
     if not isinstance(got.pdu, CapsuleCmd):
         return None
@@ -164,7 +174,7 @@ target(
     "cc-en-ignored",
     "Base 3.3.2.3",
     "admin commands do not wait for CC.EN",
-    accepts(Status.COMMAND_SEQUENCE_ERROR, when=on_admin(Admin.IDENTIFY)),
+    accepts(StatusCode.COMMAND_SEQUENCE_ERROR, when=on_admin(Admin.IDENTIFY)),
 )
 target(
     "cap-cqr",
@@ -204,7 +214,7 @@ target(
 )
 
 
-def notes_sets(through: ProxyConnection, got: Received) -> Iterable[Item] | None:
+def notes_sets(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
     command = Command.decode(got.pdu.sqe) if isinstance(got.pdu, CapsuleCmd) else None
     if command and fabrics(Fctype.PROPERTY_SET)(through, command) and command.cdw11 != Property.CC:
         through.memory.setdefault("set", {})[command.cdw11] = command.cdw12
@@ -226,7 +236,7 @@ target(
     "property-on-io",
     "Base 6",
     "properties may be read on an I/O queue",
-    accepts(Status.INVALID_FIELD, when=lambda t, c: bool(t.qid) and fabrics(Fctype.PROPERTY_GET)(t, c)),
+    accepts(StatusCode.INVALID_FIELD, when=lambda t, c: bool(t.qid) and fabrics(Fctype.PROPERTY_GET)(t, c)),
 )
 
 
@@ -258,19 +268,21 @@ target(
     "disconnect-refused",
     "Base 6.4",
     "Disconnect is refused although OFCS reports support",
-    refuses(Status.INVALID_OPCODE, when=fabrics(Fctype.DISCONNECT)),
+    refuses(StatusCode.INVALID_OPCODE, when=fabrics(Fctype.DISCONNECT)),
 )
 target(
     "disconnect-admin",
     "Base 6.4",
     "the admin queue may be disconnected",
-    accepts(Status.DISCONNECT_INVALID_QUEUE_TYPE),
+    accepts(StatusCode.DISCONNECT_INVALID_QUEUE_TYPE),
 )
 target(
     "fctype-accepted",
     "Base 4.1.2",
     "reserved fabrics commands succeed",
-    accepts(Status.INVALID_FIELD, when=lambda t, c: c.opcode == FABRICS and c.nsid & 0xFF not in set(Fctype)),
+    accepts(
+        StatusCode.INVALID_FIELD, when=lambda t, c: c.opcode == FABRICS and c.nsid & 0xFF not in set(Fctype)
+    ),
 )
 target(
     "discovery-type",
@@ -283,7 +295,7 @@ target(
     "Base 3.1.3.3",
     "a discovery controller accepts an I/O queue",
     accepts(
-        Status.CONNECT_INVALID_PARAMETERS,
+        StatusCode.CONNECT_INVALID_PARAMETERS,
         when=lambda t, c: fabrics(Fctype.CONNECT)(t, c) and c.cdw10 >> 16 != 0,
     ),
 )
@@ -359,12 +371,12 @@ target(
     "a namespace has no identifier",
     patch(lambda raw: bytes(4096), when=identify(Cns.DESCRIPTORS)),
 )
-target("nsid-not-checked", "Base 3.2.1.5", "any NSID is accepted", accepts(Status.INVALID_NAMESPACE))
+target("nsid-not-checked", "Base 3.2.1.5", "any NSID is accepted", accepts(StatusCode.INVALID_NAMESPACE))
 target(
     "cns-accepted",
     "Base 5.2.13.1",
     "any CNS is accepted",
-    accepts(Status.INVALID_FIELD, when=on_admin(Admin.IDENTIFY)),
+    accepts(StatusCode.INVALID_FIELD, when=on_admin(Admin.IDENTIFY)),
 )
 
 # Log pages and features (Base 5.2.11, 5.2.12, 5.2.26)
@@ -373,7 +385,7 @@ target(
     "log-page-lost",
     "Base 3.1.3.5",
     "mandatory log pages are missing",
-    refuses(Status.INVALID_LOG_PAGE, when=log(1, 2, 3, 4)),
+    refuses(StatusCode.INVALID_LOG_PAGE, when=log(1, 2, 3, 4)),
 )
 target(
     "log-length",
@@ -395,9 +407,9 @@ target(
     "log-offset-unchecked",
     "Base 5.2.12",
     "LPO past the end is accepted",
-    accepts(Status.INVALID_FIELD, when=log()),
+    accepts(StatusCode.INVALID_FIELD, when=log()),
 )
-target("log-page-accepted", "Base 5.2.12", "any log page is accepted", accepts(Status.INVALID_LOG_PAGE))
+target("log-page-accepted", "Base 5.2.12", "any log page is accepted", accepts(StatusCode.INVALID_LOG_PAGE))
 target(
     "log-effects",
     "Base 5.2.12.1.6",
@@ -414,7 +426,7 @@ target(
     "queues-ffff",
     "Base 5.2.26.2.1",
     "a request for 65,536 queues is accepted",
-    accepts(Status.INVALID_FIELD, when=feature(Admin.SET_FEATURES, Feature.NUMBER_OF_QUEUES)),
+    accepts(StatusCode.INVALID_FIELD, when=feature(Admin.SET_FEATURES, Feature.NUMBER_OF_QUEUES)),
 )
 target(
     "feature-forgotten",
@@ -427,7 +439,7 @@ target(
     "Base 4.2.3.1",
     "any feature is accepted",
     accepts(
-        Status.INVALID_FIELD,
+        StatusCode.INVALID_FIELD,
         when=lambda t, c: feature(Admin.GET_FEATURES, 0x60)(t, c) or feature(Admin.SET_FEATURES, 0x60)(t, c),
     ),
 )
@@ -435,7 +447,7 @@ target(
     "kato-zero-taken",
     "Base 3.9.1",
     "the Keep Alive Timer may be disabled",
-    accepts(Status.KEEP_ALIVE_INVALID, when=feature(Admin.SET_FEATURES, Feature.KATO)),
+    accepts(StatusCode.KEEP_ALIVE_INVALID, when=feature(Admin.SET_FEATURES, Feature.KATO)),
 )
 target(
     "hostid-wrong",
@@ -447,25 +459,25 @@ target(
     "hostid-short",
     "Base 5.2.26.1.32",
     "a Host Identifier of 64 bits may be read",
-    accepts(Status.INVALID_FIELD, when=feature(Admin.GET_FEATURES, Feature.HOST_IDENTIFIER)),
+    accepts(StatusCode.INVALID_FIELD, when=feature(Admin.GET_FEATURES, Feature.HOST_IDENTIFIER)),
 )
 target(
     "hostid-set",
     "Base 5.2.26.1.32",
     "the Host Identifier may be set again",
-    accepts(Status.COMMAND_SEQUENCE_ERROR, when=feature(Admin.SET_FEATURES, Feature.HOST_IDENTIFIER)),
+    accepts(StatusCode.COMMAND_SEQUENCE_ERROR, when=feature(Admin.SET_FEATURES, Feature.HOST_IDENTIFIER)),
 )
 
 # Opcodes, events, Abort, Keep Alive (Base 5.2)
 
-target("opcode-accepted", "Base 4.2.3.1", "unknown opcodes succeed", accepts(Status.INVALID_OPCODE))
+target("opcode-accepted", "Base 4.2.3.1", "unknown opcodes succeed", accepts(StatusCode.INVALID_OPCODE))
 host(
     "aer-at-once",
     "Base 5.2.2",
     "an event request is completed immediately",
     drops_command(on_admin(Admin.ASYNCHRONOUS_EVENT_REQUEST)),
 )
-target("aer-limit", "Base 5.2.2.1", "event requests are not limited", accepts(Status.AER_LIMIT_EXCEEDED))
+target("aer-limit", "Base 5.2.2.1", "event requests are not limited", accepts(StatusCode.AER_LIMIT_EXCEEDED))
 target(
     "abort-unknown",
     "Base 5.2.1.2",
@@ -474,8 +486,10 @@ target(
 )
 
 
-def no_aborted(through: ProxyConnection, got: Received) -> Iterable[Item] | None:
-    aborted = isinstance(got.pdu, CapsuleResp) and Cqe.decode(got.pdu.cqe).status == Status.ABORTED_BY_REQUEST
+def no_aborted(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
+    aborted = (
+        isinstance(got.pdu, CapsuleResp) and Cqe.decode(got.pdu.cqe).status == StatusCode.ABORTED_BY_REQUEST
+    )
     return [CapsuleResp(replace(Cqe.decode(got.pdu.cqe), status=0).encode())] if aborted else None
 
 
@@ -484,7 +498,7 @@ target(
     "keep-alive-refused",
     "Base 5.2.14",
     "Keep Alive is refused",
-    refuses(Status.INVALID_OPCODE, when=on_admin(Admin.KEEP_ALIVE)),
+    refuses(StatusCode.INVALID_OPCODE, when=on_admin(Admin.KEEP_ALIVE)),
 )
 host(
     "keep-alive-deaf",
@@ -516,7 +530,7 @@ target(
     "fua-refused",
     "NVM 3.3.6",
     "FUA is refused",
-    refuses(Status.INVALID_FIELD, when=lambda t, c: on_io(Io.WRITE)(t, c) and c.cdw12 >> 30 & 1 == 1),
+    refuses(StatusCode.INVALID_FIELD, when=lambda t, c: on_io(Io.WRITE)(t, c) and c.cdw12 >> 30 & 1 == 1),
 )
 host(
     "write-spills",
@@ -540,32 +554,34 @@ def _wider(capsule: CapsuleCmd) -> CapsuleCmd:
     return CapsuleCmd(replace(one, cdw12=one.cdw12 + 1, dptr=dptr).encode(), data)
 
 
-target("lba-not-checked", "NVM 3.3", "LBAs past the end are accepted", accepts(Status.LBA_OUT_OF_RANGE))
+target("lba-not-checked", "NVM 3.3", "LBAs past the end are accepted", accepts(StatusCode.LBA_OUT_OF_RANGE))
 target(
     "last-block-refused",
     "NVM 3.3.4",
     "the last block is out of range",
-    refuses(Status.LBA_OUT_OF_RANGE, when=lambda t, c: on_io(Io.READ)(t, c) and c.cdw10 == 2047),
+    refuses(StatusCode.LBA_OUT_OF_RANGE, when=lambda t, c: on_io(Io.READ)(t, c) and c.cdw10 == 2047),
 )
 target(
     "mdts-ignored",
     "Base 5.2.13.2.1",
     "MDTS is not checked",
-    accepts(Status.INVALID_FIELD, when=on_io(Io.READ)),
+    accepts(StatusCode.INVALID_FIELD, when=on_io(Io.READ)),
 )
 target(
     "fuse-ignored",
     "Base 3.4.2",
     "FUSE is not checked",
-    accepts(Status.INVALID_FIELD, when=lambda t, c: bool(c.flags & 3)),
+    accepts(StatusCode.INVALID_FIELD, when=lambda t, c: bool(c.flags & 3)),
 )
-target("flush-refused", "Base 7.2", "Flush is refused", refuses(Status.INVALID_OPCODE, when=on_io(Io.FLUSH)))
-target("compare-always", "NVM 3.3.1", "Compare always succeeds", accepts(Status.COMPARE_FAILURE))
+target(
+    "flush-refused", "Base 7.2", "Flush is refused", refuses(StatusCode.INVALID_OPCODE, when=on_io(Io.FLUSH))
+)
+target("compare-always", "NVM 3.3.1", "Compare always succeeds", accepts(StatusCode.COMPARE_FAILURE))
 target(
     "compare-never",
     "NVM 3.3.1",
     "Compare always fails",
-    refuses(Status.COMPARE_FAILURE, when=on_io(Io.COMPARE)),
+    refuses(StatusCode.COMPARE_FAILURE, when=on_io(Io.COMPARE)),
 )
 host("zeroes-ignored", "NVM 3.3.8", "Write Zeroes does nothing", drops_command(on_io(Io.WRITE_ZEROES)))
 
@@ -595,8 +611,8 @@ target(
     "a range past the end is an internal error",
     response(
         lambda t, c, cqe: (
-            replace(cqe, status=Status.INTERNAL_ERROR)
-            if c and on_io(Io.DATASET_MANAGEMENT)(t, c) and cqe.status == Status.LBA_OUT_OF_RANGE
+            replace(cqe, status=StatusCode.INTERNAL_ERROR)
+            if c and on_io(Io.DATASET_MANAGEMENT)(t, c) and cqe.status == StatusCode.LBA_OUT_OF_RANGE
             else None
         )
     ),
@@ -611,14 +627,14 @@ target(
     "verify-refused",
     "NVM 3.3.5",
     "Verify fails",
-    refuses(Status.UNRECOVERED_READ_ERROR, when=on_io(Io.VERIFY)),
+    refuses(StatusCode.UNRECOVERED_READ_ERROR, when=on_io(Io.VERIFY)),
 )
 host("copy-ignored", "NVM 3.3.2", "Copy does nothing", drops_command(on_io(Io.COPY)))
-target("copy-limits", "NVM 3.3.2", "Copy has no limits", accepts(Status.COMMAND_SIZE_LIMIT_EXCEEDED))
+target("copy-limits", "NVM 3.3.2", "Copy has no limits", accepts(StatusCode.COMMAND_SIZE_LIMIT_EXCEEDED))
 
 target(
     "ana-lost",
     "Base 5.2.12.1.13",
     "the ANA log is missing",
-    refuses(Status.INVALID_LOG_PAGE, when=log(LogPage.ANA)),
+    refuses(StatusCode.INVALID_LOG_PAGE, when=log(LogPage.ANA)),
 )

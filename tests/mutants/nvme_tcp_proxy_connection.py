@@ -16,21 +16,21 @@ from storagetest.wire.nvme_tcp.pdu import (
     C2HData,
     CapsuleCmd,
     CapsuleResp,
+    DecodedPdu,
     H2CData,
     ICReq,
     ICResp,
     Pdu,
     PduError,
-    Received,
     decode,
     encode,
 )
-from storagetest.wire.nvme_tcp.stream import NEED_DATA, Digests, Role, Stream, make_splitter
+from storagetest.wire.nvme_tcp.stream import NEED_DATA, Digests, Stream, StreamRole, make_splitter
 
 __all__ = ["Item", "ProxyConnection", "Rule", "splitter"]
 
 Item = bytes | Pdu
-Rule = Callable[["ProxyConnection", Received], Iterable[Item] | None]
+Rule = Callable[["ProxyConnection", DecodedPdu], Iterable[Item] | None]
 """What goes on instead of a PDU; None: the PDU itself."""
 
 
@@ -58,7 +58,7 @@ class ProxyConnection(Rewrite):
     qid: int = 0
 
     def __post_init__(self) -> None:
-        self._judge = Stream(Role.CONTROLLER, limit=1 << 20)
+        self._judge = Stream(StreamRole.CONTROLLER, limit=1 << 20)
 
     def to_target(self, pdu: bytes) -> Iterable[bytes]:
         if self.bad is not None:
@@ -68,7 +68,7 @@ class ProxyConnection(Rewrite):
                 while self._judge.next_event() is not NEED_DATA:
                     pass
             except PduError as error:
-                state, self._judge = self._judge.state, Stream(Role.CONTROLLER, limit=1 << 20)
+                state, self._judge = self._judge.state, Stream(StreamRole.CONTROLLER, limit=1 << 20)
                 self._judge.state = state
                 return list(self.bad(self, pdu, error))
         try:
@@ -97,7 +97,7 @@ class ProxyConnection(Rewrite):
             self.commands.pop(Cqe.decode(received.pdu.cqe).cid, None)
         return out
 
-    def _follow_host(self, received: Received) -> None:
+    def _follow_host(self, received: DecodedPdu) -> None:
         match received.pdu:
             case ICReq() as icreq:
                 self.icreq = icreq
@@ -110,7 +110,7 @@ class ProxyConnection(Rewrite):
                 self.memory["last ttag"] = ttag
                 self.r2ts.pop(ttag, None)
 
-    def _items(self, rule: Rule | None, received: Received, *, alignment: int) -> list[bytes]:
+    def _items(self, rule: Rule | None, received: DecodedPdu, *, alignment: int) -> list[bytes]:
         try:
             items = rule(self, received) if rule else None
         except RemoteProtocolError:
@@ -130,7 +130,7 @@ class ProxyConnection(Rewrite):
         self.commands.pop(cqe.cid, None)
         self.send_to_host(self.encode(CapsuleResp(cqe.encode())))
 
-    def command_of(self, received: Received) -> Command | None:
+    def command_of(self, received: DecodedPdu) -> Command | None:
         """Return the command that a response or data belongs to."""
         match received.pdu:
             case CapsuleResp(raw):

@@ -19,7 +19,7 @@ from nvme_tcp_rules import (
     target,
 )
 
-from storagetest.wire.nvme.codes import Admin, Io, Status
+from storagetest.wire.nvme.codes import Admin, Io, StatusCode
 from storagetest.wire.nvme.command import Command
 
 REPORT = on_io(Io.RESERVATION_REPORT)
@@ -27,20 +27,20 @@ target(
     "reservation-not-enforced",
     "Base 8.1.24.1",
     "a reservation excludes no host",
-    accepts(Status.RESERVATION_CONFLICT),
+    accepts(StatusCode.RESERVATION_CONFLICT),
 )
 target(
     "reservation-too-strict",
     "Base 8.1.24.1",
     "a reservation excludes every host",
-    refuses(Status.RESERVATION_CONFLICT, when=on_io(Io.READ, Io.WRITE)),
+    refuses(StatusCode.RESERVATION_CONFLICT, when=on_io(Io.READ, Io.WRITE)),
 )
 target(
     "reservation-key-unchecked",
     "Base 8.1.24.3",
     "keys are not compared",
     accepts(
-        Status.RESERVATION_CONFLICT,
+        StatusCode.RESERVATION_CONFLICT,
         when=on_io(Io.RESERVATION_REGISTER, Io.RESERVATION_ACQUIRE, Io.RESERVATION_RELEASE),
     ),
 )
@@ -48,7 +48,7 @@ target(
     "reservation-stolen",
     "Base 8.1.24.5",
     "a reservation of another host may be acquired",
-    accepts(Status.RESERVATION_CONFLICT, when=action(Io.RESERVATION_ACQUIRE, 0)),
+    accepts(StatusCode.RESERVATION_CONFLICT, when=action(Io.RESERVATION_ACQUIRE, 0)),
 )
 host(
     "reservation-outlives",
@@ -60,7 +60,7 @@ target(
     "rtype-unchecked",
     "Base 7.5",
     "any type is accepted",
-    accepts(Status.INVALID_FIELD, when=action(Io.RESERVATION_ACQUIRE)),
+    accepts(StatusCode.INVALID_FIELD, when=action(Io.RESERVATION_ACQUIRE)),
 )
 target("report-empty", "Base 7.8", "the report lists no registrant", patch(put(5, bytes(2)), when=REPORT))
 target(
@@ -92,7 +92,7 @@ target(
     "release-type",
     "Base 7.7",
     "Release does not check the type",
-    accepts(Status.INVALID_FIELD, when=action(Io.RESERVATION_RELEASE)),
+    accepts(StatusCode.INVALID_FIELD, when=action(Io.RESERVATION_RELEASE)),
 )
 host("clear-ignored", "Base 8.1.24.8", "Clear does nothing", drops_command(action(Io.RESERVATION_RELEASE, 1)))
 host(
@@ -105,7 +105,7 @@ target(
     "preempt-unknown",
     "Base 8.1.24.7",
     "Preempt of an unknown key succeeds for an all-registrants reservation",
-    accepts(Status.RESERVATION_CONFLICT, when=action(Io.RESERVATION_ACQUIRE, 1)),
+    accepts(StatusCode.RESERVATION_CONFLICT, when=action(Io.RESERVATION_ACQUIRE, 1)),
 )
 target(
     "release-by-anybody",
@@ -129,7 +129,7 @@ target(
     "registration-lost",
     "Base 8.1.24.1",
     "a registration ends together with the association",
-    accepts(Status.RESERVATION_CONFLICT, when=on_io(Io.READ)),
+    accepts(StatusCode.RESERVATION_CONFLICT, when=on_io(Io.READ)),
 )
 host(
     "iekey-ignored",
@@ -137,7 +137,7 @@ host(
     "Ignore Existing Key is ignored",
     drops_command(
         lambda t, c: action(Io.RESERVATION_REGISTER, 2)(t, c) and c.cdw10 >> 3 & 1 == 1,
-        status=Status.RESERVATION_CONFLICT,
+        status=StatusCode.RESERVATION_CONFLICT,
     ),
 )
 
@@ -153,5 +153,5 @@ host(
     "acquire-again-refused",
     "Base 8.1.24.5",
     "the holder may not acquire again",
-    drops_command(second_acquire, status=Status.RESERVATION_CONFLICT),
+    drops_command(second_acquire, status=StatusCode.RESERVATION_CONFLICT),
 )

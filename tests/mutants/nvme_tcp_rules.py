@@ -22,9 +22,9 @@ from storagetest.wire.nvme_tcp.pdu import (
     C2HData,
     CapsuleCmd,
     CapsuleResp,
+    DecodedPdu,
     H2CData,
     PduError,
-    Received,
     override_field,
 )
 
@@ -77,7 +77,7 @@ def field(kind: type, name: str, value: int | bytes) -> Rule:
 def response(change: Callable[[ProxyConnection, Command | None, Cqe], Cqe | None]) -> Rule:
     """Change completion queue entries; None keeps them."""
 
-    def rule(through: ProxyConnection, got: Received) -> Iterable[Item] | None:
+    def rule(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
         if not isinstance(got.pdu, CapsuleResp):
             return None
         cqe = change(through, through.command_of(got), Cqe.decode(got.pdu.cqe))
@@ -125,7 +125,7 @@ def data(change: Callable[[ProxyConnection, C2HData], Iterable[Item]]) -> Rule:
 def patch(change: Callable[[bytes], bytes], *, when: When) -> Rule:
     """Change the data that a command returns (its first PDU)."""
 
-    def rule(through: ProxyConnection, got: Received) -> Iterable[Item] | None:
+    def rule(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
         command = through.command_of(got)
         if (
             not isinstance(got.pdu, C2HData)
@@ -147,7 +147,7 @@ def put(offset: int, new: bytes) -> Callable[[bytes], bytes]:
 def drops_command(when: When, *, status: int = 0) -> Rule:
     """Answer a command without passing it on; data that belongs to it is asked for and dropped."""
 
-    def rule(through: ProxyConnection, got: Received) -> Iterable[Item] | None:
+    def rule(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
         match got.pdu:
             case CapsuleCmd(sqe):
                 command = Command.decode(sqe)

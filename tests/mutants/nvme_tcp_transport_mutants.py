@@ -27,13 +27,13 @@ from storagetest.wire.nvme_tcp.pdu import (
     C2HTermReq,
     CapsuleCmd,
     CapsuleResp,
+    DecodedPdu,
     Fes,
     H2CData,
     H2CTermReq,
     ICReq,
     ICResp,
     PduError,
-    Received,
     encode,
     override_field,
 )
@@ -145,7 +145,7 @@ def drops_if(wanted: Callable[[bytes, PduError], bool]) -> Bad:
 
 
 def term(change: Callable[[C2HTermReq], Item | None]) -> Rule:
-    def rule(through: ProxyConnection, got: Received) -> Iterable[Item] | None:
+    def rule(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
         if not isinstance(got.pdu, C2HTermReq):
             return None
         new = change(got.pdu)
@@ -250,7 +250,7 @@ def processes_after(through: ProxyConnection, raw: bytes, error: PduError) -> It
     return []
 
 
-def hangs_up_late(through: ProxyConnection, got: Received) -> Iterable[Item] | None:
+def hangs_up_late(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
     if through.memory.get("errs") and isinstance(got.pdu, CapsuleResp):
         through.send_to_host(got.raw)
         raise Hangup
@@ -273,7 +273,7 @@ def takes_all(through: ProxyConnection, raw: bytes, error: PduError) -> Iterable
     return [raw]
 
 
-def doomed(through: ProxyConnection, got: Received) -> Iterable[Item] | None:
+def doomed(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
     if through.memory.get("doomed"):
         raise Hangup
     return None
@@ -289,11 +289,11 @@ add("fatal-takes-all", "NVMe/TCP 3.5", "a fatal error ends every host's connecti
 # Digests (3.3.1.1, 3.5)
 
 
-def right_ddgst(through: ProxyConnection, got: Received) -> Iterable[Item] | None:
+def right_ddgst(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
     return [got.pdu] if got.data_digest_ok is False else None
 
 
-def fatal_ddgst(through: ProxyConnection, got: Received) -> Iterable[Item] | None:
+def fatal_ddgst(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
     if got.data_digest_ok is False:
         raise Hangup
     return None
@@ -348,7 +348,7 @@ def halves(pdu: C2HData) -> tuple[C2HData, C2HData]:
     )
 
 
-def success_without_disabling(through: ProxyConnection, got: Received) -> Iterable[Item] | None:
+def success_without_disabling(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
     match got.pdu:
         case C2HData(last=True) as pdu if not pdu.success:
             through.memory["done"] = pdu.cccid
@@ -360,12 +360,12 @@ def success_without_disabling(through: ProxyConnection, got: Received) -> Iterab
     return None
 
 
-def _connects(through: ProxyConnection, got: Received) -> bool:
+def _connects(through: ProxyConnection, got: DecodedPdu) -> bool:
     command = through.command_of(got) if isinstance(got.pdu, CapsuleResp) else None
     return command is not None and fabrics(Fctype.CONNECT)(through, command)
 
 
-def success_and_response(through: ProxyConnection, got: Received) -> Iterable[Item] | None:
+def success_and_response(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
     match got.pdu:
         case C2HData(success=True) as pdu:
             return [pdu, CapsuleResp(Cqe(pdu.cccid, sqhd=0xFFFF).encode())]
@@ -439,7 +439,7 @@ target(
 # R2T and H2CData (3.3.2.2, 3.6.2.10)
 
 
-def one_too_many(through: ProxyConnection, got: Received) -> Iterable[Item] | None:
+def one_too_many(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
     match got.pdu:
         case R2T(cid, ttag, offset, length):
             through.memory["split"] = (ttag, offset + length)
@@ -449,7 +449,7 @@ def one_too_many(through: ProxyConnection, got: Received) -> Iterable[Item] | No
     return None
 
 
-def joined(through: ProxyConnection, got: Received) -> Iterable[Item] | None:
+def joined(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
     ttag, end = through.memory.get("split", (None, 0))
     match got.pdu:
         case H2CData() as pdu if pdu.ttag == ttag and pdu.last and pdu.offset + len(pdu.data) != end:
@@ -501,7 +501,7 @@ def data_rule(wrong: Callable[[ProxyConnection, H2CData], bool]) -> Rule:
     return lambda t, got: [] if isinstance(got.pdu, H2CData) and wrong(t, got.pdu) else None
 
 
-def repaired_cccid(through: ProxyConnection, got: Received) -> Iterable[Item] | None:
+def repaired_cccid(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
     asked = through.r2ts.get(got.pdu.ttag) if isinstance(got.pdu, H2CData) else None
     asked = asked or through.memory.get("asked")
     if isinstance(got.pdu, H2CData) and asked and asked.cccid != got.pdu.cccid:
@@ -509,7 +509,7 @@ def repaired_cccid(through: ProxyConnection, got: Received) -> Iterable[Item] | 
     return None
 
 
-def remember(through: ProxyConnection, got: Received) -> Iterable[Item] | None:
+def remember(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
     if isinstance(got.pdu, R2T):
         through.memory.setdefault("asked", got.pdu)
         through.memory["latest"] = got.pdu
@@ -553,7 +553,7 @@ watching(
 )
 
 
-def in_pieces(through: ProxyConnection, got: Received) -> Iterable[Item] | None:
+def in_pieces(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
     most = 4096
     match got.pdu:
         case H2CData() as pdu if len(pdu.data) > through.icresp.maxh2cdata:
@@ -572,7 +572,7 @@ def in_pieces(through: ProxyConnection, got: Received) -> Iterable[Item] | None:
 host("maxh2cdata-not-checked", "NVMe/TCP 3.3.2.2", "H2CData over MAXH2CDATA is accepted", in_pieces)
 
 
-def seen_last(through: ProxyConnection, got: Received) -> Iterable[Item] | None:
+def seen_last(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
     match got.pdu:
         case H2CData(last=last, offset=offset):
             if through.memory.get("over") and offset == 0:

@@ -91,7 +91,7 @@ class LockConversionRefused(Locking):
         return found or next((one for one in self.held if one.meets(asked) and one.kind != asked.kind), None)
 
 
-@mutant("getlk-says-free", "fcntl(3p) F_GETLK", "F_GETLK reports a locked range as free")
+@mutant("getlk-reports-free", "fcntl(3p) F_GETLK", "F_GETLK reports a locked range as free")
 class GetlkSaysFree(Locking):
     def getlk(
         self, call: Call, node: int, owner: int, start: int, end: int, kind: int

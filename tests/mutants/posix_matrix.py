@@ -57,9 +57,9 @@ def _module(path: Path) -> str:
 
 def _not_passed(answers: dict[str, ClientCaseResult]) -> dict[str, list[str]]:
     return {
-        case: [one.ended.value, one.message[:300]]
+        case: [one.status.value, one.message[:300]]
         for case, one in answers.items()
-        if one.ended is not ClientCaseStatus.PASSED
+        if one.status is not ClientCaseStatus.PASSED
     }
 
 

@@ -6,7 +6,7 @@ in a process of its own, which cases there are (:func:`collected`). Rules of the
 - A mutant is killed by a case that names it (``kills=``) and fails, where it passes on the honest one.
 - A case that ends in any other way (it died, it hangs) kills nobody.
 - What the marks of a case cannot say, because its id comes from a table, ``posix_claims.toml`` says:
-  under ``kills`` the mutants of an id, under ``spares`` why the ids that a glob matches kill none.
+  under ``kills`` the mutants of an id, under ``no_mutant_reason`` why the ids that a glob matches kill none.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class BodyCase:
     id: str
     level: str
     kills: tuple[str, ...]
-    spares: str
+    no_mutant_reason: str
     call: ClientCase
 
 
@@ -66,7 +66,7 @@ def run_on(files: str, cases: Sequence[BodyCase]) -> dict[str, ClientCaseResult]
         at.mkdir()
         Path(place).chmod(0o755)
         with mounted(files, below, at), LocalHost("here") as here:
-            answers = run_cases(here, [case.call for case in cases], place=str(at), each=EACH)
+            answers = run_cases(here, [case.call for case in cases], path=str(at), timeout=EACH)
     return {answer.id: answer for answer in answers}
 
 
@@ -89,7 +89,7 @@ def run_all(cases: Sequence[BodyCase], mutants: Iterable[str]) -> dict[str, list
 
 def _attempt(mutant: str, answer: ClientCaseResult) -> Attempt:
     return Attempt(
-        mutant, answer.id, answer.ended.value, acted=True, message=answer.message, seconds=answer.seconds
+        mutant, answer.id, answer.status.value, acted=True, message=answer.message, seconds=answer.seconds
     )
 
 
@@ -121,10 +121,10 @@ def collected(suite: str) -> list[BodyCase]:
 def _case(said: dict[str, Any]) -> BodyCase:
     claims = _claims()
     kills = tuple(dict.fromkeys([*said["kills"], *claims["kills"].get(said["id"], ())]))
-    reasons = [why for glob, why in claims["spares"].items() if fnmatchcase(said["id"], glob)]
-    spares = said["spares"] or ("" if kills else next(iter(reasons), ""))
+    reasons = [why for glob, why in claims["no_mutant_reason"].items() if fnmatchcase(said["id"], glob)]
+    no_mutant_reason = said["no_mutant_reason"] or ("" if kills else next(iter(reasons), ""))
     call = ClientCase(said["id"], Path(said["module"]), said["function"], said["arguments"], said["fixture"])
-    return BodyCase(said["id"], said["level"], kills, spares, call)
+    return BodyCase(said["id"], said["level"], kills, no_mutant_reason, call)
 
 
 @cache
@@ -148,6 +148,11 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             case, call = case_of(item), client_call(item)
             if case is None or call is None:
                 continue
-            said = {"id": case.id, "level": case.level.value, "kills": case.kills, "spares": case.spares}
+            said = {
+                "id": case.id,
+                "level": case.level.value,
+                "kills": case.kills,
+                "no_mutant_reason": case.no_mutant_reason,
+            }
             said |= {"module": str(call.module), "function": call.function, "fixture": call.fixture}
             file.write(json.dumps({**said, "arguments": dict(call.arguments)}) + "\n")

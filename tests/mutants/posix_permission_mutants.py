@@ -14,20 +14,20 @@ def as_root(call: Call) -> Call:
     return Call(call.unique, call.node, 0, 0, call.pid)
 
 
-@mutant("open-by-anybody", "open(3p) [EACCES]", "open succeeds without permission")
+@mutant("open-by-any-user", "open(3p) [EACCES]", "open succeeds without permission")
 class OpenByAnybody(PassThrough):
     def open(self, call: Call, node: int, flags: int) -> Opened:
         return super().open(as_root(call), node, flags)
 
 
-@mutant("search-by-anybody", "open(3p) [EACCES]", "names are found in a directory without search permission")
+@mutant("search-by-any-user", "open(3p) [EACCES]", "names are found in a directory without search permission")
 class SearchByAnybody(PassThrough):
     def lookup(self, call: Call, parent: int, name: bytes) -> int:
         return super().lookup(as_root(call), parent, name)
 
 
 @mutant(
-    "create-by-anybody", "open(3p) [EACCES]", "files can be created in a directory without write permission"
+    "create-by-any-user", "open(3p) [EACCES]", "files can be created in a directory without write permission"
 )
 class CreateByAnybody(PassThrough):
     def create(
@@ -38,26 +38,26 @@ class CreateByAnybody(PassThrough):
         return node, opened
 
 
-@mutant("mkdir-by-anybody", "mkdir(3p) [EACCES]", "directories can be created without write permission")
+@mutant("mkdir-by-any-user", "mkdir(3p) [EACCES]", "directories can be created without write permission")
 class MkdirByAnybody(PassThrough):
     def mkdir(self, call: Call, parent: int, name: bytes, mode: int, umask: int) -> int:
         return super().mkdir(as_root(call), parent, name, mode, umask)
 
 
-@mutant("unlink-by-anybody", "unlink(3p) [EACCES]", "names can be removed without write permission")
+@mutant("unlink-by-any-user", "unlink(3p) [EACCES]", "names can be removed without write permission")
 class UnlinkByAnybody(PassThrough):
     def unlink(self, call: Call, parent: int, name: bytes) -> None:
         super().unlink(as_root(call), parent, name)
 
 
-@mutant("rename-by-anybody", "rename(3p) [EACCES]", "names can be changed without write permission")
+@mutant("rename-by-any-user", "rename(3p) [EACCES]", "names can be changed without write permission")
 class RenameByAnybody(PassThrough):
     def rename(self, call: Call, parent: int, old: bytes, where: int, new: bytes, flags: int) -> None:
         super().rename(as_root(call), parent, old, where, new, flags)
 
 
 @mutant(
-    "names-by-anybody", "mkdir(3p), unlink(3p) [EACCES]", "any user can create, remove or rename any name"
+    "names-by-any-user", "mkdir(3p), unlink(3p) [EACCES]", "any user can create, remove or rename any name"
 )
 class NamesByAnybody(PassThrough):
     def create(
@@ -87,31 +87,31 @@ class NamesByAnybody(PassThrough):
         super().rename(as_root(call), parent, old, where, new, flags)
 
 
-@mutant("chmod-by-anybody", "chmod(3p) [EPERM]", "a user who does not own a file can change its mode")
+@mutant("chmod-by-any-user", "chmod(3p) [EPERM]", "a user who does not own a file can change its mode")
 class ChmodByAnybody(PassThrough):
     def chmod(self, call: Call, node: int, mode: int) -> None:
         super().chmod(as_root(call), node, mode)
 
 
-@mutant("chown-by-anybody", "chown(3p) [EPERM]", "an owner can give a file to another user")
+@mutant("chown-by-any-user", "chown(3p) [EPERM]", "an owner can give a file to another user")
 class ChownByAnybody(PassThrough):
     def chown(self, call: Call, node: int, uid: int, gid: int) -> None:
         super().chown(as_root(call), node, uid, gid)
 
 
-@mutant("utimens-by-anybody", "futimens(3p) [EPERM]", "a user who does not own a file can set its times")
+@mutant("utimens-by-any-user", "futimens(3p) [EPERM]", "a user who does not own a file can set its times")
 class UtimensByAnybody(PassThrough):
     def utimens(self, call: Call, node: int, atime: int | str | None, mtime: int | str | None) -> None:
         super().utimens(as_root(call), node, atime, mtime)
 
 
-@mutant("truncate-by-anybody", "truncate(3p) [EACCES]", "a file can be truncated without permission")
+@mutant("truncate-by-any-user", "truncate(3p) [EACCES]", "a file can be truncated without permission")
 class TruncateByAnybody(PassThrough):
     def truncate(self, call: Call, node: int, handle: int | None, size: int) -> None:
         super().truncate(as_root(call), node, handle, size)
 
 
-@mutant("readdir-by-anybody", "opendir(3p) [EACCES]", "a directory can be listed without permission")
+@mutant("readdir-by-any-user", "opendir(3p) [EACCES]", "a directory can be listed without permission")
 class ReaddirByAnybody(PassThrough):
     def opendir(self, call: Call, node: int) -> Opened:
         return super().opendir(as_root(call), node)
@@ -123,7 +123,7 @@ class AccessAlways(PassThrough):
         """Say yes."""
 
 
-@mutant("xattr-by-anybody", "setxattr(2) [EACCES]", "attributes can be set without write permission")
+@mutant("xattr-by-any-user", "setxattr(2) [EACCES]", "attributes can be set without write permission")
 class XattrByAnybody(PassThrough):
     def setxattr(self, call: Call, node: int, name: bytes, value: bytes, flags: int) -> None:
         super().setxattr(as_root(call), node, name, value, flags)

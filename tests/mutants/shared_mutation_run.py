@@ -1,12 +1,12 @@
-"""The suite of two clients on file systems that break a promise: one pytest, each mutant before its killers.
+"""Run the two-client suite on mutant file systems: one pytest process for all mutants.
 
-This module is the plugin of that pytest. In the place of two clients stand two hands on this machine, in a
-mount of :mod:`fuse_mount`, or in one each. Nothing crosses a wire here, so ``wire`` proves nothing and lets
-all pass.
+This module is the plugin of that pytest. Two syscall sessions on this machine replace the clients: both in
+one mount of :mod:`fuse_mount`, or each in its own. ``crossed_wire`` accepts all, because no request crosses a
+network.
 
-- Every case is run on the honest file systems: one mount that keeps locks; and, but for the cases that
-  lock, a mount for each client.
-- A case that names a mutant (``kills=``) is run on it, and kills it if it fails.
+- Every case runs on correct file systems: on one mount with locks and, unless the case locks, on a mount per
+  client.
+- A case that names a mutant (``kills=``) runs on it, and kills it if the case fails.
 """
 
 from __future__ import annotations
@@ -34,79 +34,80 @@ from storagetest.plugin.fixtures.two_clients import ClientSide, SyscallSessionPo
 __all__ = ["run"]
 
 SUITE = ROOT / "suites" / "conformance" / "shared"
-TOGETHER, APART = "fuse_locks:Locking", "fuse_passthrough:PassThrough"
-_OUT, _ONLY = "SHARED_BENCH_OUT", "SHARED_BENCH_ONLY"
+SHARED_MOUNT, SEPARATE_MOUNTS = "fuse_locks:Locking", "fuse_passthrough:PassThrough"
+_OUT, _ONLY = "SHARED_MUTATION_OUT", "SHARED_MUTATION_ONLY"
 _RECORD = "storagetest_case"
-_PATIENCE = 1.5
-_LONGEST = 900
+_VISIBILITY_TIMEOUT = 1.5
+_DEADLINE = 900
 
 
 def run(only: Sequence[str] | None = None) -> Outcomes:
-    """Run the honest cases and the mutants, or ``only`` these mutants."""
-    with tempfile.TemporaryDirectory(prefix="storagetest-shared-") as place:
-        out = Path(place, "out")
+    """Run the cases on the correct file systems and on all mutants, or on the mutants ``only``."""
+    with tempfile.TemporaryDirectory(prefix="storagetest-shared-") as directory:
+        out = Path(directory, "out")
         paths = [str(Path(__file__).parent), str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
         more = {_OUT: str(out), _ONLY: "" if only is None else " ".join(only), "PYTHONPATH": ":".join(paths)}
         argv = [sys.executable, "-m", "pytest", "-q", "-p", "shared_mutation_run", "-p", "no:cacheprovider"]
-        argv += ["--rootdir", place, "-c", os.devnull, "--import-mode=importlib", str(SUITE)]
+        argv += ["--rootdir", directory, "-c", os.devnull, "--import-mode=importlib", str(SUITE)]
         done = subprocess.run(
-            argv, cwd=place, env={**os.environ, **more}, capture_output=True, text=True, timeout=_LONGEST,
-            check=False,
-        )  # fmt: skip
+            argv, cwd=directory, env={**os.environ, **more}, capture_output=True, text=True, timeout=_DEADLINE
+        )
         if not out.exists():
             raise AssertionError(done.stdout[-4000:] + done.stderr[-4000:])
-        said = json.loads(out.read_text())
+        result = json.loads(out.read_text())
     attempts: dict[str, list[Attempt]] = {}
-    for one in said["attempts"]:
-        attempts.setdefault(one["mutant"], []).append(Attempt(**one))
-    return Outcomes(said["honest"], attempts)
+    for attempt in result["attempts"]:
+        attempts.setdefault(attempt["mutant"], []).append(Attempt(**attempt))
+    return Outcomes(result["honest"], attempts)
 
 
-# What follows runs inside pytest, as a plugin.
+# The rest runs inside pytest, as a plugin.
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if _OUT in os.environ:
-        # Registered after the project's own plugin, so that its fixtures are the ones that count.
-        config.pluginmanager.register(_Bench(), "shared-bench")
+        # Registered after the project's plugin, so that these fixtures override its fixtures.
+        config.pluginmanager.register(_LocalClients(), "shared-mutation-run")
 
 
-class _Bench:
+class _LocalClients:
     def __init__(self) -> None:
-        self._keeper = SyscallSessionPool()
+        self._sessions = SyscallSessionPool()
         self._roots = ("", "")
         self._honest: list[dict[str, Any]] = []
         self._attempts: list[dict[str, Any]] = []
 
     @pytest.fixture
-    def sides(self, request: pytest.FixtureRequest) -> Iterator[tuple[ClientSide, ClientSide]]:
+    def client_sides(self, request: pytest.FixtureRequest) -> Iterator[tuple[ClientSide, ClientSide]]:
         with self._pair(request) as pair:
             yield pair
 
     @pytest.fixture
-    def sides_of_one_data(self, request: pytest.FixtureRequest) -> Iterator[tuple[ClientSide, ClientSide]]:
+    def client_sides_same_data(
+        self, request: pytest.FixtureRequest
+    ) -> Iterator[tuple[ClientSide, ClientSide]]:
         with self._pair(request) as pair:
             yield pair
 
     @contextmanager
     def _pair(self, request: pytest.FixtureRequest) -> Iterator[tuple[ClientSide, ClientSide]]:
-        a, b = (self._keeper.hand(LocalHost(name)) for name in ("a", "b"))
+        a, b = (self._sessions.hand(LocalHost(name)) for name in ("a", "b"))
         case = request.node.name.replace("/", "-")[:80]
-        places = (f"{self._roots[0]}/{case}", f"{self._roots[1]}/{case}")
-        with shared_case_directory((a, b), places):
-            yield ClientSide(a, places[0]), ClientSide(b, places[1])
+        directories = (f"{self._roots[0]}/{case}", f"{self._roots[1]}/{case}")
+        with shared_case_directory((a, b), directories):
+            yield ClientSide(a, directories[0]), ClientSide(b, directories[1])
 
     @pytest.fixture
-    def cut_off(self) -> Any:
-        pytest.skip("both hands are on this machine: neither can be cut off")
+    def network_cut(self) -> Any:
+        pytest.skip("both sessions are on this machine: neither can be isolated")
 
     @pytest.fixture
-    def wire(self) -> Any:
-        return lambda _hand, _sort: nullcontext()
+    def crossed_wire(self) -> Any:
+        return lambda _session, _kind: nullcontext()
 
     @pytest.fixture
-    def patience(self) -> float:
-        return _PATIENCE
+    def visibility_timeout(self) -> float:
+        return _VISIBILITY_TIMEOUT
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         if session.testsfailed:
@@ -116,8 +117,8 @@ class _Bench:
         if not only:
             self._run_honest(cases)
         for name in only or [name for name in MUTANTS if any(name in case.kills for case in cases.values())]:
-            one = MUTANTS[name]
-            with self._mounted(one.files, apart=one.apart):
+            mutant = MUTANTS[name]
+            with self._mounted(mutant.files, apart=mutant.apart):
                 for item, case in cases.items():
                     if name in case.kills:
                         record = self._run(item)
@@ -131,12 +132,12 @@ class _Bench:
                                 "seconds": record["seconds"],
                             }
                         )
-        self._keeper.close()
+        self._sessions.close()
         Path(os.environ[_OUT]).write_text(json.dumps({"honest": self._honest, "attempts": self._attempts}))
         return True
 
     def _run_honest(self, cases: dict[pytest.Item, Any]) -> None:
-        for files, apart in ((TOGETHER, False), (APART, True)):
+        for files, apart in ((SHARED_MOUNT, False), (SEPARATE_MOUNTS, True)):
             with self._mounted(files, apart=apart):
                 for item in cases:
                     if not (apart and _locks(item)):
@@ -145,13 +146,13 @@ class _Bench:
     @contextmanager
     def _mounted(self, files: str, *, apart: bool) -> Iterator[None]:
         with ExitStack() as stack:
-            place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="storagetest-shared-")))
-            (place / "below").mkdir()
+            directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="storagetest-shared-")))
+            (directory / "below").mkdir()
             for name in ("a", "b") if apart else ("a",):
-                (place / name).mkdir()
-                stack.enter_context(mounted(files, place / "below", place / name))
-            stack.callback(self._keeper.close)  # nobody works in the mounts when they go
-            self._roots = (str(place / "a"), str(place / ("b" if apart else "a")))
+                (directory / name).mkdir()
+                stack.enter_context(mounted(files, directory / "below", directory / name))
+            stack.callback(self._sessions.close)  # before the mounts are removed
+            self._roots = (str(directory / "a"), str(directory / ("b" if apart else "a")))
             yield
 
     @staticmethod
@@ -159,12 +160,12 @@ class _Bench:
         reports = runtestprotocol(item, log=False, nextitem=None)
         records = [getattr(report, _RECORD) for report in reports if hasattr(report, _RECORD)]
         teardown = [str(report.longrepr) for report in reports if report.when == "teardown" and report.failed]
-        found: dict[str, Any] = records[-1] if records else {"outcome": "error", "message": "no record"}
-        return {**found, "message": found.get("message", "") + "".join(teardown)[-300:]}
+        record: dict[str, Any] = records[-1] if records else {"outcome": "error", "message": "no record"}
+        return {**record, "message": record.get("message", "") + "".join(teardown)[-300:]}
 
 
 def _locks(item: pytest.Item) -> bool:
-    """Whether a case locks: its source says so. Two mounts have a table of locks each."""
+    """Whether the source of a case uses locks: separate mounts have separate lock tables."""
     source = Path(item.path).read_text(encoding="utf-8")
     body = source[source.index(f"def {item.originalname}(") :]  # type: ignore[attr-defined]  # a function's
     return "lock" in body.split("\n@pytest", 1)[0]

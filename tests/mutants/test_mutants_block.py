@@ -36,9 +36,9 @@ cases = cache(block_mutation_run.collected)
 
 def test_an_honest_disk_fails_no_case() -> None:
     outcome = block_mutation_run.run(None, cases())
-    bad = {name: answer.message for name, answer in outcome.answers.items() if answer.ended not in GOOD}
+    bad = {name: answer.message for name, answer in outcome.answers.items() if answer.status not in GOOD}
     assert not bad
-    tried = sum(answer.ended is ClientCaseStatus.PASSED for answer in outcome.answers.values())
+    tried = sum(answer.status is ClientCaseStatus.PASSED for answer in outcome.answers.values())
     assert tried >= 60, f"only {tried} of {len(outcome.answers)} cases could be tried"
 
 
@@ -53,7 +53,7 @@ def test_it_is_killed_by_every_case_that_claims_to(name: str, request: pytest.Fi
     spared = {
         case: answer
         for case, answer in outcome.answers.items()
-        if answer.ended is not ClientCaseStatus.FAILED
+        if answer.status is not ClientCaseStatus.FAILED
     }
     assert not spared, f"{name} lives"
 

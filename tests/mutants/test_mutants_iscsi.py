@@ -15,7 +15,7 @@ from iscsi_mutants import MUTANTS
 from mutation_run import ROOT, Outcomes, run, surviving, table, unexplained_cases
 
 from storagetest.lab import Lab
-from storagetest.plugin.deviations import read_known
+from storagetest.plugin.conformance.known_issues_table import read_suite_table
 
 pytestmark = pytest.mark.lab
 
@@ -67,8 +67,8 @@ def test_a_case_that_kills_nothing_says_why(outcomes: Outcomes) -> None:
 
 
 def test_every_known_issue_is_a_case(outcomes: Outcomes) -> None:
-    table = read_known(ROOT / "suites/conformance/iscsi/known.toml")
-    assert {case for one in table for case in one.cases} <= {one["id"] for one in outcomes.honest}
+    table = read_suite_table(ROOT / "suites/conformance/iscsi")
+    assert {case for issue in table for case, _ in issue.cases} <= {one["id"] for one in outcomes.honest}
 
 
 @pytest.mark.parametrize("name", sorted(MUTANTS))

@@ -12,7 +12,7 @@ import pytest
 from mutation_run import ROOT, Outcomes, false_claims, run, surviving, table, unexplained_cases
 from nvme_tcp_mutants import MUTANTS
 
-from storagetest.plugin.deviations import read_known
+from storagetest.plugin.conformance.known_issues_table import read_suite_table
 
 PAGE = ROOT / "docs" / "mutants-nvme-tcp.md"
 KEPT = ("passed", "observed")
@@ -80,8 +80,8 @@ def test_a_case_that_kills_nothing_says_why(outcomes: Outcomes) -> None:
 
 
 def test_every_known_issue_is_a_case(outcomes: Outcomes) -> None:
-    table = read_known(ROOT / "suites/conformance/nvme_tcp/known.toml")
-    assert {case for one in table for case in one.cases} <= {one["id"] for one in outcomes.honest}
+    table = read_suite_table(ROOT / "suites/conformance/nvme_tcp")
+    assert {case for issue in table for case, _ in issue.cases} <= {one["id"] for one in outcomes.honest}
 
 
 @pytest.mark.parametrize("name", sorted(MUTANTS))

@@ -43,11 +43,11 @@ def outcomes(request: pytest.FixtureRequest) -> Outcomes:
         {
             "id": name,
             "on": files,
-            "outcome": answer.ended.value,
+            "outcome": answer.status.value,
             "message": answer.message,
             "level": by_id[name].level,
             "kills": by_id[name].kills,
-            "spares": by_id[name].spares,
+            "no_mutant_reason": by_id[name].no_mutant_reason,
         }
         for files in (HONEST if None in wanted else ())
         for name, answer in run_on(files, cases).items()
@@ -83,12 +83,12 @@ def test_what_is_claimed_beside_the_marks_is_claimed_of_cases(outcomes: Outcomes
     ids = {one["id"] for one in outcomes.honest}
     claims = tomllib.loads(CLAIMS.read_text(encoding="utf-8"))
     assert set(claims["kills"]) <= ids
-    idle = [glob for glob in claims["spares"] if not any(fnmatchcase(name, glob) for name in ids)]
+    idle = [glob for glob in claims["no_mutant_reason"] if not any(fnmatchcase(name, glob) for name in ids)]
     assert not idle
 
 
 def test_a_case_does_not_both_kill_and_spare(outcomes: Outcomes) -> None:
-    assert not {one["id"] for one in outcomes.honest if one["kills"] and one["spares"]}
+    assert not {one["id"] for one in outcomes.honest if one["kills"] and one["no_mutant_reason"]}
 
 
 @pytest.mark.parametrize("name", sorted(MUTANTS))

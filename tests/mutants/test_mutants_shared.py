@@ -49,7 +49,7 @@ def test_a_case_that_kills_nothing_says_why(outcomes: Outcomes) -> None:
     silent = [
         one["id"]
         for one in outcomes.honest
-        if not one["kills"] and not one["spares"] and one["level"] != "MAY"
+        if not one["kills"] and not one["no_mutant_reason"] and one["level"] != "MAY"
     ]
     assert not silent
 

@@ -46,7 +46,7 @@ def test_skipped(): pytest.skip("not here")
 @pytest.mark.xfail(strict=True, reason="known")
 def test_known(): assert False
 
-@pytest.mark.case("A-7", level="MUST", spares="nothing to kill")
+@pytest.mark.case("A-7", level="MUST", no_mutant_reason="nothing to kill")
 def test_remote(): raise RemoteProtocolError("the bytes: 0102")
 
 @pytest.mark.case("A-8", level="MUST")
@@ -72,7 +72,7 @@ def test_the_level_decides(pytester: pytest.Pytester):
     assert (seen["A-2"]["section"], seen["A-1"]["section"]) == ("X 2", "X 1")
     assert seen["A-3"]["observed"] == ["one of two", "and more"]
     assert seen["A-7"]["message"] == "the bytes: 0102"
-    assert seen["A-7"]["spares"] == "nothing to kill"
+    assert seen["A-7"]["no_mutant_reason"] == "nothing to kill"
     result.stdout.fnmatch_lines(["X 2 *1 warned", "warned: A-2 (X 2): not kept*"])
     assert "1 error" in result.stdout.lines[-1] or "1 error" in result.stdout.str()
 

@@ -11,11 +11,11 @@ SUITE = '''
 from collections.abc import Mapping
 from typing import ClassVar
 
-from storagetest.external.base import Ended, Invocation, MountSuite, Verdict, register
+from storagetest.external.base import ItemOutcome, Invocation, ClientSuite, ItemResult, register
 
 
 @register
-class Mounted(MountSuite):
+class Mounted(ClientSuite):
     """A suite whose tests say what they are called."""
 
     name: ClassVar[str] = "mounted"
@@ -30,10 +30,10 @@ class Mounted(MountSuite):
         script = 'ls -A "$1" && echo data >"$1/left" && cat "$2/settings" && pwd && echo "$1" >>LOG'
         return Invocation((program, "-c", script.replace("LOG", LOG), "sh", place, scratch))
 
-    def verdict(self, test: str, *, status: int, stdout: str, stderr: str) -> Verdict:
+    def verdict(self, test: str, *, status: int, stdout: str, stderr: str) -> ItemResult:
         assert status == 0 and stdout.startswith(test), stdout + stderr
-        known = {"passes": Ended.PASSED, "skips": Ended.SKIPPED, "fails": Ended.FAILED}
-        return Verdict(known.get(test, Ended.BROKEN), f"{test} as it should", stdout)
+        known = {"passes": ItemOutcome.PASSED, "skips": ItemOutcome.SKIPPED, "fails": ItemOutcome.FAILED}
+        return ItemResult(known.get(test, ItemOutcome.BROKEN), f"{test} as it should", stdout)
 '''
 
 
@@ -80,9 +80,23 @@ def test_the_program_is_where_the_file_says(line) -> None:
 
 
 def test_what_an_implementation_is_known_to_fail_is_expected_to(line) -> None:
-    known = '[[known]]\non = "box-1"\ntests = ["fails"]\nreason = "it is so"\n'
+    known = 'owner = "ann"\nexpires = 2999-12-31\n[[known_issues]]\nimplementation = "box-1"\n'
+    known += 'tests = ["fails"]\nreason = "it is so"\n'
     line("-k", "fails", more=known, implementation="box-1").assert_outcomes(xfailed=1, deselected=3)
     line("-k", "fails", more=known, implementation="box-2").assert_outcomes(failed=1, deselected=3)
+
+
+def test_a_test_that_does_harm_is_skipped_and_runs_nothing(line, tmp_path: Path) -> None:
+    known = '[[known_issues]]\nwhere = {protocol = "local"}\ncases = ["*"]\nreason = "r"\noutcome = "skip"\n'
+    line(more=known).assert_outcomes(skipped=4)
+    assert not (tmp_path / "log").exists()
+
+
+def test_an_entry_of_an_earlier_release_names_the_implementation(line) -> None:
+    known = '[[known]]\non = "box-1"\ntests = ["fails"]\nreason = "it is so"\n'
+    result = line("-k", "fails", more=known, implementation="box-1")
+    result.assert_outcomes(xfailed=1, deselected=3, warnings=2)
+    result.stdout.fnmatch_lines_random(["*the key on is deprecated *. Use implementation."])
 
 
 def test_collecting_asks_no_client(line, tmp_path: Path) -> None:

@@ -11,14 +11,15 @@ import sys
 from pathlib import Path
 from typing import Any, ClassVar
 
-from storagetest.errors import TargetDead
-from storagetest.external.base import Ended, HereSuite, Invocation, Look, Verdict, register
+from storagetest.errors import RemoteProtocolError, TargetDead
+from storagetest.external.base import ControllerSuite, Invocation, ItemOutcome, ItemResult, TargetInfo
+from storagetest.external.base import register
 
 LOG = Path(__file__).with_name("looks")
 
 
 @register
-class Fake(HereSuite):
+class Fake(ControllerSuite):
     """A suite whose tests say what they are called."""
 
     name: ClassVar[str] = "fake"
@@ -35,16 +36,16 @@ class Fake(HereSuite):
     def invocation(self, test: str, options: Any, *, may_erase: bool) -> Invocation:
         return Invocation((sys.executable, "-c", f"print('{test}: sense 05/24/00, erase {may_erase}')"))
 
-    def verdict(self, test: str, *, status: int, stdout: str, stderr: str) -> Verdict:
-        known = {"passes": Ended.PASSED, "skips": Ended.SKIPPED, "fails": Ended.FAILED}
-        return Verdict(known.get(test, Ended.BROKEN), f"{test} as it should", stdout)
+    def verdict(self, test: str, *, status: int, stdout: str, stderr: str) -> ItemResult:
+        known = {"passes": ItemOutcome.PASSED, "skips": ItemOutcome.SKIPPED, "fails": ItemOutcome.FAILED}
+        return ItemResult(known.get(test, ItemOutcome.BROKEN), f"{test} as it should", stdout)
 
-    def look(self, options: Any) -> Look:
+    def look(self, options: Any) -> TargetInfo:
         with LOG.open("a") as file:
             file.write("looked\\n")
         if DEAD:
             raise TargetDead("disk: no answer to a TCP connect within 1 s; is it up?")
-        return Look("FAKE 1", may_erase=True)
+        return TargetInfo("FAKE 1", may_erase=True)
 '''
 
 WANTED = 'suite = "fake"\n'
@@ -110,30 +111,90 @@ def test_on_two_workers_a_target_stays_on_one(line, pytester: pytest.Pytester) -
     assert looks(pytester) == 2
 
 
-KNOWN = WANTED + '[[known]]\non = "FAKE 1"\ntests = [{tests}]\nreason = "it is so"\n'
+KNOWN = """\
+suite = "fake"
+owner = "ann"
+expires = 2999-12-31
+
+[[known_issues]]
+vendor = "FAKE 1"
+tests = [{tests}]
+reason = "it is so"
+"""
 
 
 def test_what_is_known_to_fail_is_expected_to(line) -> None:
     result = line("-k", "fails", wanted=KNOWN.format(tests='"fail*"'))
     result.assert_outcomes(xfailed=1, deselected=3)
-    result.stdout.fnmatch_lines(["XFAIL*FAKE 1: it is so*"])
+    result.stdout.fnmatch_lines(["XFAIL*known until 2999-12-31: it is so (ann; *toml: entry 1)*"])
+
+
+def test_another_failure_stays_a_failure_and_a_crash_an_error(line) -> None:
+    wanted = KNOWN.format(tests='"*"') + 'message = ["{}"]\n'
+    result = line("-k", "fails or crashes", wanted=wanted.format("passes as *"))
+    result.assert_outcomes(failed=1, errors=1, deselected=2)
+    result = line("-k", "fails or crashes", wanted=wanted.format("fails as *"))
+    result.assert_outcomes(xfailed=1, errors=1, deselected=2)
+
+
+def test_a_target_that_cannot_be_identified_is_an_error_whatever_is_known(line) -> None:
+    suite = SUITE.replace("TargetDead", "RemoteProtocolError")
+    wanted = KNOWN.format(tests='"*"').replace("vendor", "implementation")
+    line("-k", "fails", suite=suite, dead=True, wanted=wanted).assert_outcomes(errors=1, deselected=3)
 
 
 def test_what_does_harm_is_not_run(line) -> None:
-    result = line("-k", "passes", wanted=KNOWN.format(tests='"pass*"') + "run = false\n")
+    result = line("-k", "passes", wanted=KNOWN.format(tests='"pass*"') + 'outcome = "skip"\n')
     result.assert_outcomes(skipped=1, deselected=3)
-    result.stdout.fnmatch_lines(["SKIPPED*not run on FAKE 1: it is so"])
+    result.stdout.fnmatch_lines(["SKIPPED*disk: it is so (*fake.external.toml: entry 1)"])
 
 
 def test_what_is_known_to_fail_and_passes_is_a_failure(line) -> None:
-    result = line("-k", "passes", wanted=KNOWN.format(tests='"passes"'))
+    wanted = KNOWN.format(tests='"passes"')
+    result = line("-k", "passes", wanted=wanted)
     result.assert_outcomes(failed=1, deselected=3)
-    result.stdout.fnmatch_lines_random(["*it passes: take it out of fake.external.toml (it is so)*"])
+    result.stdout.fnmatch_lines_random(["*it passes: take the entry out (known until 2999-12-31: it is so *"])
+    line("-k", "passes", wanted=wanted + "strict = false\n").assert_outcomes(xpassed=1, deselected=3)
+
+
+def test_an_expired_entry_excuses_nothing(line) -> None:
+    wanted = KNOWN.replace("2999-12-31", "2020-02-29").format(tests='"*s"')
+    result = line("-k", "fails or passes", wanted=wanted)
+    result.assert_outcomes(failed=2, deselected=2)
+    result.stdout.fnmatch_lines(["EXPIRED 2020-02-29: it is so *: 2 cases"])
 
 
 def test_an_implementation_that_is_not_named_is_not_excused(line) -> None:
     wanted = KNOWN.format(tests='"fails"').replace("FAKE 1", "FAKE 2")
     line("-k", "fails", wanted=wanted).assert_outcomes(failed=1, deselected=3)
+
+
+OLD = """\
+suite = "fake"
+
+[[known]]
+on = "FAKE 1"
+tests = ["fails"]
+reason = "it is so"
+
+[[known]]
+on = "FAKE 1"
+tests = ["passes"]
+reason = "it does harm"
+run = false
+"""
+
+
+def test_the_table_of_an_earlier_release_is_read_with_a_warning(line) -> None:
+    result = line("-k", "fails or passes", wanted=OLD)
+    result.assert_outcomes(xfailed=1, skipped=1, deselected=2, warnings=3)
+    result.stdout.fnmatch_lines_random(
+        [
+            "*the table [[][[]known]] is deprecated *. Use [[][[]known_issues]].",
+            "*the key on is deprecated and goes with the next release. Use vendor.",
+            '*the key run is deprecated and goes with the next release. Use outcome = "skip".',
+        ]
+    )
 
 
 def test_a_program_that_is_not_there_is_one_skip(line) -> None:
@@ -152,10 +213,18 @@ def test_where_no_target_has_what_is_needed_there_is_one_skip(line) -> None:
     ("wanted", "said"),
     [
         ('suite = "none"\n', "*suite = NAME is wanted, one of*fake*"),
-        (WANTED + 'includes = ["x"]\n', "*includes: a table has suite, program, include, exclude*"),
+        (
+            WANTED + 'includes = ["x"]\n',
+            "*includes: a file has suite, program, include, exclude, known_issues*",
+        ),
         (WANTED + 'include = "x"\n', "*include is a list of globs, not 'x'*"),
         (WANTED + 'include = ["no-such"]\n', "*lists no test that is wanted*"),
-        (WANTED + '[[known]]\non = "x"\n', "*reason, tests: a table has on, tests, reason, strict*"),
+        (KNOWN.format(tests=""), "*entry 1: known_issues.cases: a list of at least 1 is wanted*"),
+        (KNOWN.format(tests='"x"') + "run = 1\n", "*entry 1: run: true or false is wanted*"),
+        (
+            KNOWN.format(tests='"x"').replace("expires", "#"),
+            "*an expected failure has `owner` and `expires`*",
+        ),
     ],
 )
 def test_a_mistake_in_the_file_is_one_sentence(line, wanted: str, said: str) -> None:

@@ -98,26 +98,21 @@ def test_of_two_entries_the_one_that_lasts_longer_counts(line: Line, pytester: p
 
 TABLE = """\
 owner = "ann"
-expires = {}
 
-[[issue]]
+[[known_issues]]
 vendor = "ACME"
 cases = ["A-[BK]*"]
 reason = "it is broken"
-says = "X 1: it is not"
+reference = "X 1: it is not"
+expires = {}
 """
-ASKED = """\
-from pathlib import Path
+REPORTED = """\
 import pytest
-from storagetest.plugin.conformance.cases import case_of
-from storagetest.plugin.deviations import known_of
-from storagetest.plugin.known import expect_known
+from storagetest.plugin.conformance.known_issues import apply_reported
 
 @pytest.fixture(autouse=True)
-def asked(request):
-    table = Path(__file__).with_name("known.toml")
-    for issue in known_of(table, case_of(request.node).id, key="vendor", name="ACME"):
-        expect_known(request.node, issue)
+def known_issue(request):
+    apply_reported(request.node, vendor="ACME")
 """
 
 
@@ -129,17 +124,56 @@ def asked(request):
         ("2020-02-29", known("[A-BROKEN]"), "known", "failed"),
         ("2999-12-31", known("[A-BROKEN]", expires="2020-02-29"), "known", "failed"),
         ("2998-12-31", known("[A-KEPT]", more="strict: false"), "known", "passed"),
+        ("2020-02-29", known("[A-BROKEN]", more="vendor: ACME"), "known", "failed"),
+        ("2999-12-31", known("[A-BROKEN]", more="vendor: OTHER"), "known", "failed"),
+        ('2999-12-31\noutcome = "skip"', "", "skipped", "skipped"),
+        ('2020-02-29\noutcome = "skip"', "", "failed", "failed"),
     ],
 )
 def test_a_suite_that_asks_the_target_what_it_is_has_a_table_too(
     line: Line, pytester: pytest.Pytester, until: str, more: str, broken: str, kept: str
 ):
     """And of a table's entry and the targets file's the one that lasts longer counts."""
-    Path(pytester.path, "known.toml").write_text(TABLE.format(until), encoding="utf-8")
-    pytester.makeconftest(ASKED)
+    Path(pytester.path, "known_issues.toml").write_text(TABLE.format(until), encoding="utf-8")
+    pytester.makeconftest(REPORTED)
     line("--st-target", "disk", suite=SUITE, more=more)
     seen = outcomes(pytester)
     assert (seen["A-BROKEN", "disk"], seen["A-KEPT", "disk"]) == (broken, kept)
+
+
+ENTRIES = {
+    'message: ["the promise is *"]': "known",
+    'message: ["a promise is *", "*broken*"]': "known",
+    'message: ["a promise is *"]': "failed",
+    'message: ["a promise is *"], strict: false': "failed",
+    'message: ["a promise is *"], outcome: allow': "failed",
+    'message: ["the promise is *"], outcome: allow': "observed",
+    "outcome: skip": "skipped",
+    "where: {protocol: local}": "known",
+    "where: {protocol: nfs}": "failed",
+    "implementation: other": "failed",
+    "vendor: ACME": "failed",
+}
+ALL_BROKEN = f"""\
+import pytest
+
+pytestmark = [pytest.mark.case(section="X 1", level="MUST"), pytest.mark.needs("filesystem")]
+IDS = [f"B-{{number}}" for number in range({len(ENTRIES)})]
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.case(name)) for name in IDS])
+def test_broken(variant, name): pytest.fail("the promise is broken")
+"""
+
+
+def test_an_entry_names_message_outcome_and_variants(line: Line, pytester: pytest.Pytester):
+    entries = [known(f"[B-{number}]", more=more) for number, more in enumerate(ENTRIES)]
+    text = "".join(entry.removeprefix("known_issues:\n") for entry in entries)
+    result = line("--st-target", "disk", suite=ALL_BROKEN, more=f"known_issues:\n{text}")
+    seen = outcomes(pytester)
+    assert {more: seen[f"B-{number}", "disk"] for number, more in enumerate(ENTRIES)} == ENTRIES
+    result.stdout.fnmatch_lines(
+        ["it does not fail as the entry says (a promise is [*]): it is broken (ann; *"]
+    )
 
 
 def test_workers_say_the_same(line: Line, pytester: pytest.Pytester):

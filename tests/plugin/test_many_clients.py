@@ -45,7 +45,7 @@ def test_one_client_is_the_rule(line, fio, pytester, tmp_path):
     line(targets=targets(tmp_path), suite=SUITE).assert_outcomes(passed=1)
     (run,) = runs(pytester)
     assert run["client"] == "one"
-    assert run["samples"][0]["together"] is None
+    assert run["samples"][0]["concurrency"] is None
 
 
 def test_a_scale_is_a_case_for_each_number(line, fio, pytester, tmp_path):
@@ -54,7 +54,7 @@ def test_a_scale_is_a_case_for_each_number(line, fio, pytester, tmp_path):
     result.stdout.fnmatch_lines(["*[[]disk-1client]*", "*[[]disk-2clients]*", "*[[]disk-3clients]*"])
     result.stdout.fnmatch_lines(["disk, small-random-write*2 clients (one, two)*", "*began within *"])
     assert [run["client"] for run in runs(pytester)] == ["one", "one, two", "one, two, three"]
-    story = runs(pytester)[-1]["samples"][0]["together"]
+    story = runs(pytester)[-1]["samples"][0]["concurrency"]
     assert [client["client"] for client in story["clients"]] == ["one", "two", "three"]
     assert story["spread"] is not None
 

@@ -88,7 +88,7 @@ MISTAKES = [
     ("gate with >", more('thresholds: {sequential: ["iops > 5"]}'), LOOK, 4,
      "targets.yaml:10:27: threshold 'iops > 5': '>' is not understood: write iops >= 5"),
     ("size 1G", more("profiles: {quick: {size: 1G}}"), LOOK, 4,
-     "targets.yaml:10:26: profiles.quick.size: '1G' leaves open what G is: write 1GiB (1024) or 1GB (1000)"),
+     "targets.yaml:10:26: profiles.quick.size: '1G': G is ambiguous: write 1GiB (1024) or 1GB (1000)"),
     ("misspelt profile", GOOD, [*LOOK, "--profile", "somke"], 4,
      "there is no profile 'somke'; did you mean 'smoke'?"),
     ("override of nothing", GOOD, [*LOOK, "--set", "targets.nsa.export=/x"], 4,

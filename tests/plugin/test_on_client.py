@@ -1,4 +1,4 @@
-"""System-call cases under a pytest of their own, over a local directory: batches, outcomes, expectations."""
+"""System-call cases under a pytest of their own, over a local directory: batches, outcomes, known issues."""
 
 from __future__ import annotations
 
@@ -125,120 +125,108 @@ def test_workers_share_the_targets(run, pytester: pytest.Pytester) -> None:
         assert seen["C-1"]["observed"] == seen["P-one"]["observed"] == seen["P-two"]["observed"]
 
 
-EXPECTED = """\
-[[expect]]
+PROMISES = """\
+[[known_issues]]
 cases = ["C-2"]
 where = { protocol = "local" }
-allow = ["4 == *"]
+outcome = "allow"
+message = ["4 == *"]
 reason = "four is as good"
 reference = "the book, page 4"
 
-[[expect]]
+[[known_issues]]
 cases = ["P-*"]
 where = { protocol = ["local", "nfs"], target = "disk" }
-skip = true
+outcome = "skip"
 reason = "words are not kept"
 reference = "the book, page 5"
 """
 
 
-def test_what_a_protocol_does_not_promise_is_skipped_or_recorded(run, pytester: pytest.Pytester) -> None:
-    result = run("-k", "bad or each", expectations=EXPECTED)
+def test_a_case_that_a_protocol_does_not_promise_is_skipped_or_recorded(
+    run, pytester: pytest.Pytester
+) -> None:
+    result = run("-k", "bad or each", known_issues=PROMISES)
     assert result.ret == pytest.ExitCode.OK
     assert outcomes(pytester) == {"C-2": "observed", "P-one": "skipped", "P-two": "skipped"}
     assert outcomes(pytester, "other") == {"C-2": "observed", "P-one": "passed", "P-two": "passed"}
     seen = records(pytester)["C-2"]
+    place = f"{pytester.path.name}/known_issues.toml: entry"
     assert (seen["level"], seen["message"].splitlines()[:2]) == (
         "MAY",
-        ["four is as good (the book, page 4)", "seen: 4 == 5"],
+        [f"four is as good (the book, page 4; {place} 1)", "seen: 4 == 5"],
     )
-    result.stdout.fnmatch_lines(["*disk: words are not kept (the book, page 5)"])
+    result.stdout.fnmatch_lines([f"*disk: words are not kept (the book, page 5; {place} 2)"])
 
 
-def test_what_is_allowed_is_what_was_seen_and_nothing_else(run, pytester: pytest.Pytester) -> None:
-    run("-k", "bad and disk", expectations=EXPECTED.replace("4 == *", "3 == *"))
+def test_a_failure_with_another_message_is_not_allowed(run, pytester: pytest.Pytester) -> None:
+    run("-k", "bad and disk", known_issues=PROMISES.replace("4 == *", "3 == *"))
     assert outcomes(pytester) == {"C-2": "failed"}
+
+
+def test_an_expired_entry_allows_nothing_and_runs_nothing(run, pytester: pytest.Pytester) -> None:
+    expired = PROMISES.replace("reason", "expires = 2020-02-29\nreason")
+    result = run("-k", "(bad or each or good) and disk", known_issues=expired.replace('"C-2"', '"C-[12]"'))
+    assert outcomes(pytester) == {"C-1": "failed", "C-2": "failed", "P-one": "failed", "P-two": "failed"}
+    assert "process" not in str(records(pytester)["P-one"]["observed"])
+    result.stdout.fnmatch_lines(
+        [
+            "it is not run; this was a known issue until 2020-02-29: words are not kept *",
+            "EXPIRED 2020-02-29: four is as good (*: entry 1): 2 cases",
+            "EXPIRED 2020-02-29: words are not kept (*: entry 2): 2 cases",
+        ]
+    )
 
 
 KNOWN = """\
 owner = "ann"
 expires = 2999-12-31
 
-[[issue]]
+[[known_issues]]
 implementation = "made-up"
 cases = ["{}"]
 reason = "it says four"
-says = "the book, page 4: five"
+reference = "the book, page 4: five"
 """
 
 
 def test_a_known_issue_is_expected_of_that_implementation(run, pytester: pytest.Pytester) -> None:
-    result = run("-rx", "-k", "bad", known=KNOWN.format("C-2"))
+    result = run("-rx", "-k", "bad", known_issues=KNOWN.format("C-2"))
     assert outcomes(pytester) == {"C-2": "known"}
     assert outcomes(pytester, "other") == {"C-2": "failed"}
-    words = "known until 2999-12-31: it says four (ann, the book, page 4: five; */known.toml: entry 1)"
+    words = "known until 2999-12-31: it says four (ann, the book, page 4: five; */known_issues.toml: entry 1)"
     result.stdout.fnmatch_lines([f"*{words}"])
 
 
 def test_a_known_issue_whose_day_is_over_excuses_nothing(run, pytester: pytest.Pytester) -> None:
-    result = run("-k", "(good or bad) and disk", known=KNOWN.format("C-[12]") + "expires = 2020-02-29\n")
+    expired = KNOWN.format("C-[12]") + "expires = 2020-02-29\n"
+    result = run("-k", "(good or bad) and disk", known_issues=expired)
     assert outcomes(pytester) == {"C-1": "failed", "C-2": "failed"}
     result.stdout.fnmatch_lines(
         [
             "it passes: take the entry out (this was a known issue until 2020-02-29: it says four *",
-            "EXPIRED 2020-02-29: it says four (ann, *known.toml: entry 1): 2 cases",
+            "EXPIRED 2020-02-29: it says four (ann, *known_issues.toml: entry 1): 2 cases",
         ]
     )
 
 
 def test_a_known_issue_that_is_gone_is_a_failure(run, pytester: pytest.Pytester) -> None:
-    result = run("-k", "good and disk", known=KNOWN.format("C-1"))
+    result = run("-k", "good and disk", known_issues=KNOWN.format("C-1"))
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     assert "it passes: take the entry out" in result.stdout.str()
 
 
 def test_but_not_of_one_that_a_race_decides(run, pytester: pytest.Pytester) -> None:
-    result = run("-k", "(good or bad) and disk", known=KNOWN.format("C-[12]") + "strict = false\n")
+    races = KNOWN.format("C-[12]") + "strict = false\n"
+    result = run("-k", "(good or bad) and disk", known_issues=races)
     assert result.ret == pytest.ExitCode.OK
     assert outcomes(pytester) == {"C-1": "passed", "C-2": "known"}
 
 
-@pytest.mark.parametrize(
-    ("table", "text", "words"),
-    [
-        (
-            "expectations",
-            EXPECTED.replace("skip = true\n", ""),
-            "entry 2: it says either skip = true or allow",
-        ),
-        ("expectations", EXPECTED.replace("reference", "refrence"), "it lacks reference; unknown: refrence"),
-        ("expectations", EXPECTED.replace("protocol", "protcol"), "no protocol has an option protcol"),
-        ("expectations", "[expect\n", "expectations.toml: "),
-        ("expectations", "a = 1\n", "it holds [[expect]] tables and nothing else"),
-        ("known", KNOWN.replace("says", "said"), "it lacks says; unknown: said"),
-        (
-            "known",
-            KNOWN.replace('owner = "ann"\n', ""),
-            "known.toml: entry 1: it lacks owner; unknown: nothing",
-        ),
-        ("known", KNOWN.replace("2999-12-31", '"2999-12-31"'), "a day is written 2027-03-31, without quotes"),
-        ("known", KNOWN.replace("2999-12-31", "2999-12-31T00:00:00Z"), "it lacks expires"),
-        (
-            "known",
-            KNOWN.replace("implementation", "vendor") + "where = {target = 'disk'}\n",
-            "goes with `implem",
-        ),
-        ("known", KNOWN + 'vendor = "V"\n', "one of implementation, vendor, controller"),
-        ("known", KNOWN + "where = {protcol = 'nfs'}\n", "no protocol has an option protcol"),
-        ("known", "a = 1\n", "it holds [[issue]] tables, an owner, expires, and nothing else"),
-    ],
-)
-def test_a_table_that_is_wrong_ends_the_run_before_it_starts(
-    run, pytester: pytest.Pytester, table: str, text: str, words: str
-) -> None:
-    result = run(**{table: text})
+def test_a_table_that_is_wrong_ends_the_run_before_it_starts(run, pytester: pytest.Pytester) -> None:
+    result = run(known_issues=KNOWN.replace("reference", "refrence"))
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert words in result.stderr.str() + result.stdout.str()
+    assert "known_issues.toml: entry 1: known_issues.refrence: no such key" in result.stderr.str()
     assert not (pytester.path / "cases.jsonl").exists()
 
 

@@ -19,11 +19,11 @@ from typing import Any, ClassVar
 
 from storagetest.config.base import WorkloadOptions
 from storagetest.measure.run import Sample
-from storagetest.plugin import display
+from storagetest.plugin.progress import render
 from storagetest.workloads.base import Workload, register
 
-display.FIRST = display.AGAIN = 0.5
-display._CALM = display._TICK = 0.1
+render.FIRST = render.AGAIN = 0.5
+render._CALM = render._TICK = 0.1
 
 @register
 class Slow(Workload["Slow.Options"]):

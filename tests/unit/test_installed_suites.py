@@ -50,7 +50,7 @@ def test_every_suite_says_what_it_is():
 
 def test_a_copy_overwrites_nothing(tmp_path: Path):
     installed_suites.copy(tmp_path / "mine")
-    assert (tmp_path / "mine/conformance/iscsi/known.toml").exists()
+    assert (tmp_path / "mine/conformance/iscsi/known_issues.toml").exists()
     (tmp_path / "mine/performance/test_copy.py").write_text("changed")
     with pytest.raises(StoragetestError, match="there already"):
         installed_suites.copy(tmp_path / "mine")

@@ -27,10 +27,10 @@ class Counted:
         self.later = later
 
     @contextmanager
-    def over(self, sort: RequestKind) -> Iterator[RequestEvidence]:
+    def count_requests(self, sort: RequestKind) -> Iterator[RequestEvidence]:
         seen = RequestEvidence(sort)
         yield seen
-        seen.count, seen.how, seen.put_off = self.count, "somebody", self.later is not None
+        seen.count, seen.how, seen.deferred = self.count, "somebody", self.later is not None
 
     def recount(self, seen: RequestEvidence) -> None:
         seen.count = self.later

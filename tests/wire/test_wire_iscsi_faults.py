@@ -100,7 +100,7 @@ def test_an_endless_answer_to_a_command_is_cut_off() -> None:
 def test_after_a_provocation_a_flood_is_cut_off_too() -> None:
     with target(floods(NOP)) as made:
         made.send_raw(bytes(48))
-        with pytest.raises(RemoteProtocolError, match=r"the answer to a ping did not come, among \d+ PDUs"):
+        with pytest.raises(RemoteProtocolError, match=r"the response to a ping did not come, among \d+ PDUs"):
             made.probe_alive()
 
 

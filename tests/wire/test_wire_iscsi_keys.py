@@ -12,11 +12,11 @@ from storagetest.wire.iscsi.keys import (
     KEYS,
     REJECT,
     Negotiation,
-    answer,
     binary,
     format_text,
-    legal_answers,
-    legal_value,
+    is_legal_reply,
+    is_legal_value,
+    negotiated_reply,
     numeric,
     outcome,
     parse_text,
@@ -67,8 +67,8 @@ def test_reading_text_is_total(data: bytes) -> None:
     ],
 )
 def test_a_responder_answers_by_the_table(key: str, proposed: str, own: str, result: str) -> None:
-    assert answer(KEYS[key], proposed, own) == result
-    assert legal_answers(KEYS[key], proposed, result)
+    assert negotiated_reply(KEYS[key], proposed, own) == result
+    assert is_legal_reply(KEYS[key], proposed, result)
 
 
 @pytest.mark.parametrize(
@@ -84,14 +84,14 @@ def test_a_responder_answers_by_the_table(key: str, proposed: str, own: str, res
     ],
 )
 def test_answers_that_no_responder_may_give(key: str, proposed: str, replied: str) -> None:
-    assert not legal_answers(KEYS[key], proposed, replied)
+    assert not is_legal_reply(KEYS[key], proposed, replied)
 
 
 @given(st.sampled_from(sorted(KEYS)), st.text(max_size=20), st.text(max_size=20))
 def test_the_table_is_total_and_its_answers_are_legal(name: str, proposed: str, own: str) -> None:
     key = KEYS[name]
-    value = own if legal_value(key, own) else key.default or "x"
-    assert legal_answers(key, proposed, answer(key, proposed, value))
+    value = own if is_legal_value(key, own) else key.default or "x"
+    assert is_legal_reply(key, proposed, negotiated_reply(key, proposed, value))
 
 
 def test_the_outcome_is_the_answer_the_declaration_or_the_default() -> None:
@@ -134,7 +134,7 @@ def test_numbers_and_binary_values() -> None:
 
 def test_every_key_has_a_legal_default() -> None:
     for key in KEYS.values():
-        assert key.default is None or legal_value(key, key.default), key
+        assert key.default is None or is_legal_value(key, key.default), key
         assert key.section.startswith(("12.", "13."))
         assert key.negotiation in Negotiation
 

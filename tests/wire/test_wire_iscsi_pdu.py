@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from storagetest.errors import LocalProtocolError, RemoteProtocolError
 from storagetest.wire.crc import crc32c
-from storagetest.wire.iscsi.connection import CLOSED, NEED_DATA, Connection, Received
+from storagetest.wire.iscsi.connection import CLOSED, NEED_DATA, PduReceiver, ReceivedPdu
 from storagetest.wire.iscsi.encoding import (
     AHS_BIDIRECTIONAL,
     AHS_EXTENDED_CDB,
@@ -141,9 +141,9 @@ def case_id(value: object) -> str:
     return type(value).__name__ if isinstance(value, Pdu) else ""
 
 
-def read_all(stream: Connection) -> list[Pdu]:
+def read_all(stream: PduReceiver) -> list[Pdu]:
     found = []
-    while isinstance(event := stream.next_event(), Received):
+    while isinstance(event := stream.next_event(), ReceivedPdu):
         found.append(event.pdu)
     return found
 
@@ -187,7 +187,7 @@ def test_the_immediate_bit_is_reserved_in_what_is_no_numbered_request(pdu: Pdu, 
 def test_a_pdu_is_read_in_any_pieces_with_more_behind_it(
     pdu: Pdu, text: str, digests: bool, piece: int
 ) -> None:
-    stream = Connection()
+    stream = PduReceiver()
     stream.header_digest = stream.data_digest = digests
     wire = pdu.parts().wire(header_digest=digests, data_digest=digests)
     behind = NopIn(itt=99).parts().wire(header_digest=digests, data_digest=digests)
@@ -210,14 +210,14 @@ def test_digests_cover_header_and_padded_data_and_can_be_spoilt() -> None:
     wire = parts.wire(header_digest=True, data_digest=True)
     assert wire[48:52] == crc32c(wire[:48]).to_bytes(4, "little")
     assert wire[56:] == crc32c(b"abc\0").to_bytes(4, "little")
-    stream = Connection()
+    stream = PduReceiver()
     stream.header_digest = stream.data_digest = True
-    for spoil in ({"spoil_header_digest": 1}, {"spoil_data_digest": 1}):
+    for spoil in ({"header_digest_xor": 1}, {"data_digest_xor": 1}):
         stream.receive_data(parts.wire(header_digest=True, data_digest=True, **spoil))
         event = stream.next_event()
-        assert isinstance(event, Received)
-        assert event.frame.header_digest_wrong == ("spoil_header_digest" in spoil)
-        assert event.frame.data_digest_wrong == ("spoil_data_digest" in spoil)
+        assert isinstance(event, ReceivedPdu)
+        assert event.frame.header_digest_wrong == ("header_digest_xor" in spoil)
+        assert event.frame.data_digest_wrong == ("data_digest_xor" in spoil)
 
 
 def test_crc32c_is_that_of_rfc_3720_appendix_b4() -> None:
@@ -231,10 +231,10 @@ def test_additional_headers_go_both_ways() -> None:
     raw = ScsiCommand(itt=1, ahs=ahs).encode()
     assert raw[4] == 5  # words: 12 and 8 bytes
     assert raw[48:52] == b"\x00\x08\x01\x00"
-    stream = Connection()
+    stream = PduReceiver()
     stream.receive_data(raw)
     event = stream.next_event()
-    assert isinstance(event, Received)
+    assert isinstance(event, ReceivedPdu)
     assert event.pdu.ahs == ahs
 
 
@@ -261,7 +261,7 @@ def test_any_field_can_lie_after_encoding() -> None:
 
 
 def test_a_pdu_that_is_too_long_ends_in_an_error_that_stays() -> None:
-    stream = Connection(limit=1024)
+    stream = PduReceiver(limit=1024)
     stream.receive_data(NopIn(itt=1).parts().override_fields(data_length=0xFFFFFF).bhs)
     for _ in range(2):
         with pytest.raises(RemoteProtocolError, match="16777263 bytes, over 1024: 20800000"):
@@ -269,7 +269,7 @@ def test_a_pdu_that_is_too_long_ends_in_an_error_that_stays() -> None:
 
 
 def test_an_end_within_a_pdu_is_an_error_that_shows_it() -> None:
-    stream = Connection()
+    stream = PduReceiver()
     stream.receive_data(NopIn(itt=1).encode()[:20])
     stream.receive_eof()
     with pytest.raises(RemoteProtocolError, match="ended within a PDU: 20800000"):
@@ -278,13 +278,13 @@ def test_an_end_within_a_pdu_is_an_error_that_shows_it() -> None:
 
 def drain(data: bytes, *, digests: bool) -> None:
     """Read ``data``: events or RemoteProtocolError, and no other exception; summaries never fail."""
-    stream = Connection()
+    stream = PduReceiver()
     stream.header_digest = stream.data_digest = digests
     stream.receive_data(data)
     stream.receive_eof()
     try:
         while (event := stream.next_event()) is not CLOSED:
-            assert isinstance(event, Received)
+            assert isinstance(event, ReceivedPdu)
             assert event.pdu.summary()
             assert event.pdu.encode()[:48] is not None
     except RemoteProtocolError as error:
@@ -314,10 +314,10 @@ def test_whatever_is_decoded_is_encoded_the_same_but_for_reserved_bits(
     opcode: int, header: bytes, data: bytes
 ) -> None:
     bhs = bytes((opcode,)) + header[1:4] + bytes(1) + len(data).to_bytes(3, "big") + header[8:]
-    stream = Connection()
+    stream = PduReceiver()
     stream.receive_data(bhs + data + bytes(-len(data) % 4))
     event = stream.next_event()
-    assert isinstance(event, Received)
+    assert isinstance(event, ReceivedPdu)
     again = event.pdu.encode()
     undefined = set_reserved_bits(bhs)
     assert bytes(a | b for a, b in zip(again[:48], undefined, strict=True)) == bhs

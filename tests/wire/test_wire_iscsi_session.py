@@ -6,7 +6,7 @@ import pytest
 
 from storagetest.errors import RemoteProtocolError
 from storagetest.wire.iscsi.chap import hexadecimal, response
-from storagetest.wire.iscsi.connection import Connection, Received
+from storagetest.wire.iscsi.connection import PduReceiver, ReceivedPdu
 from storagetest.wire.iscsi.encoding import Pdu
 from storagetest.wire.iscsi.keys import format_text, parse_text
 from storagetest.wire.iscsi.ladder import make_decoder
@@ -23,8 +23,8 @@ from storagetest.wire.iscsi.pdu import (
     ScsiResponse,
 )
 from storagetest.wire.iscsi.validator import (
+    ConnectionPhase,
     Parameters,
-    Phase,
     SequenceNumbers,
     SessionValidator,
     before,
@@ -36,11 +36,11 @@ from storagetest.wire.tcp import Chunk
 WINDOW = {"exp_cmd_sn": 2, "max_cmd_sn": 33}
 
 
-def event(pdu: Pdu) -> Received:
-    stream = Connection()
+def event(pdu: Pdu) -> ReceivedPdu:
+    stream = PduReceiver()
     stream.receive_data(pdu.encode())
     found = stream.next_event()
-    assert isinstance(found, Received)
+    assert isinstance(found, ReceivedPdu)
     return found
 
 
@@ -106,17 +106,17 @@ def test_a_broken_rule_is_noted_under_its_name(
     watch = watched(sent, **parameters)
     for pdu in came:
         watch.received(event(pdu))
-    assert watch.broken(rule), watch.broken()
-    assert "RFC 7143" in watch.broken(rule)[0]
+    assert watch.violations_of(rule), watch.violations_of()
+    assert "RFC 7143" in watch.violations_of(rule)[0]
 
 
 def test_reserved_bits_are_noted() -> None:
     watch = watched(READ)
     raw = ScsiResponse(itt=1, stat_sn=10, **WINDOW).parts().override_bytes(8, b"\x01").bhs
-    stream = Connection()
+    stream = PduReceiver()
     stream.receive_data(raw)
     found = stream.next_event()
-    assert isinstance(found, Received)
+    assert isinstance(found, ReceivedPdu)
     watch.received(found)
     assert [one.rule for one in watch.violations] == ["reserved"]
 
@@ -134,8 +134,8 @@ def test_a_right_conversation_breaks_nothing_and_ends_closed() -> None:
     watch.received(event(NopIn(itt=3, stat_sn=12, **WINDOW)))
     watch.sent(LogoutRequest(itt=4))
     watch.received(event(LogoutResponse(itt=4, stat_sn=13, **WINDOW)))
-    assert watch.broken() == []
-    assert watch.phase is Phase.CLOSED
+    assert watch.violations_of() == []
+    assert watch.phase is ConnectionPhase.CLOSED
 
 
 def test_serial_numbers_wrap() -> None:
@@ -144,9 +144,9 @@ def test_serial_numbers_wrap() -> None:
     assert not before(1, 0xFFFFFFFF)
     assert not before(5, 5)
     numbers = SequenceNumbers(cmd_sn=0xFFFFFFFF)
-    assert numbers.stamp(NopOut(itt=1)).cmd_sn == 0xFFFFFFFF  # type: ignore[attr-defined]
+    assert numbers.number(NopOut(itt=1)).cmd_sn == 0xFFFFFFFF  # type: ignore[attr-defined]
     assert numbers.cmd_sn == 0
-    numbers.stamp(NopOut(itt=2, immediate=True))
+    numbers.number(NopOut(itt=2, immediate=True))
     assert numbers.cmd_sn == 0
 
 
@@ -164,7 +164,7 @@ def test_a_plain_login_is_one_exchange() -> None:
     assert (first.csg, first.nsg, first.transit) == (1, 3, True)
     assert dict(parse_text(first.data)) == {**IDENTITY, "MaxBurstLength": "65536"}
     assert dialogue.next(answer(1, 3, ("MaxBurstLength", "32768"))) is None
-    assert (dialogue.status, dialogue.tsih, dialogue.held["MaxBurstLength"]) == (0, 1, "32768")
+    assert (dialogue.status, dialogue.tsih, dialogue.negotiated["MaxBurstLength"]) == (0, 1, "32768")
 
 
 def test_what_the_target_proposes_is_answered() -> None:
@@ -195,16 +195,16 @@ def test_chap_both_ways(honest: bool) -> None:
     assert parse_text(second.data) == (("CHAP_A", "5"),)
     third = dialogue.next(answer(0, 0, ("CHAP_A", "5"), ("CHAP_I", "7"), ("CHAP_C", "0x1234")))
     assert third is not None
-    said = dict(parse_text(third.data))
-    assert said["CHAP_R"] == hexadecimal(response(b"secret-a", 7, b"\x12\x34"))
+    keys = dict(parse_text(third.data))
+    assert keys["CHAP_R"] == hexadecimal(response(b"secret-a", 7, b"\x12\x34"))
     digest = response(
-        b"secret-t" if honest else b"wrong", int(said["CHAP_I"]), bytes.fromhex(said["CHAP_C"][2:])
+        b"secret-t" if honest else b"wrong", int(keys["CHAP_I"]), bytes.fromhex(keys["CHAP_C"][2:])
     )
     proof = answer(0, 1, ("CHAP_N", "target"), ("CHAP_R", hexadecimal(digest)))
     if honest:
         assert dialogue.next(proof) is not None
     else:
-        with pytest.raises(RemoteProtocolError, match="not that of its secret"):
+        with pytest.raises(RemoteProtocolError, match="does not match its secret"):
             dialogue.next(proof)
     assert "secret" not in repr(known)
 
@@ -254,7 +254,7 @@ def test_the_ladder_shows_keys_commands_and_sense_and_hides_proofs() -> None:
             outgoing=False,
             data=ScsiResponse(itt=1, status=2, data=sense).parts().wire(header_digest=True),
         ),
-        Chunk(1.4, outgoing=True, data=NopOut(itt=2).parts().wire(header_digest=True, spoil_header_digest=1)),
+        Chunk(1.4, outgoing=True, data=NopOut(itt=2).parts().wire(header_digest=True, header_digest_xor=1)),
         Chunk(
             1.5, outgoing=False, data=NopIn().parts().override_fields(opcode=0x07).wire(header_digest=True)
         ),

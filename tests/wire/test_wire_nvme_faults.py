@@ -1,4 +1,4 @@
-"""Bad luck: a controller that closes, hangs, floods, sends garbage or a PDU of 4 GiB.
+"""Faults: a controller that closes, hangs, floods, sends garbage or a PDU of 4 GiB.
 
 Each case ends within its deadline, with a failure that shows the bytes, and the suite goes on.
 """
@@ -48,7 +48,7 @@ def hangs(sock: socket.socket) -> None:
 
 
 def floods(sock: socket.socket) -> None:
-    """After ICResp, PDUs without end that nobody asked for."""
+    """Send endless unexpected PDUs after ICResp."""
     sock.sendall(encode(ICResp()))
     while True:
         sock.sendall(bytes([0x05, 0, 24, 0, 24, 0, 0, 0]) + b"\xf1" * 16)
@@ -79,7 +79,7 @@ def four_gib(sock: socket.socket) -> None:
 PEERS: dict[str, tuple[Callable[[socket.socket], None], str]] = {
     "closes": (closes, "closed"),
     "closes-after-icresp": (closes_after_icresp, "closed"),
-    "hangs": (hangs, "neither answered nor closed"),
+    "hangs": (hangs, "neither responded nor closed"),
     "floods": (floods, "f1f1f1f1"),
     "garbage": (garbage, "badc0ffe"),
     "garbage-after-icresp": (garbage_after_icresp, "badc0ffe"),

@@ -22,6 +22,7 @@ from storagetest.wire.nvme_tcp.pdu import (
     C2HTermReq,
     CapsuleCmd,
     CapsuleResp,
+    DecodedPdu,
     Fes,
     H2CData,
     H2CTermReq,
@@ -32,7 +33,6 @@ from storagetest.wire.nvme_tcp.pdu import (
     Pdu,
     PduError,
     PduType,
-    Received,
     decode,
     encode,
     override_field,
@@ -41,9 +41,9 @@ from storagetest.wire.nvme_tcp.stream import (
     NEED_DATA,
     Digests,
     EndOfStream,
-    Role,
-    State,
     Stream,
+    StreamRole,
+    StreamState,
     make_splitter,
 )
 
@@ -66,15 +66,19 @@ TABLE: list[tuple[Pdu, bytes]] = [
     (CapsuleCmd(SQE, b"data"), hexed("04004848 4c000000") + SQE + b"data"),
     (CapsuleResp(CQE), hexed("05001800 18000000") + CQE),
     (H2CData(1, 2, 3, b"abcd"), hexed("06041818 1c000000 0100 0200 03000000 04000000 00000000") + b"abcd"),
-    (H2CData(1, 2, 3, b"abcd", last=False),
-     hexed("06001818 1c000000 0100 0200 03000000 04000000 00000000") + b"abcd"),
+    (
+        H2CData(1, 2, 3, b"abcd", last=False),
+        hexed("06001818 1c000000 0100 0200 03000000 04000000 00000000") + b"abcd",
+    ),
     (C2HData(1, 512, b"abcd"), hexed("07041818 1c000000 0100 0000 00020000 04000000 00000000") + b"abcd"),
-    (C2HData(1, 0, b"ab", True, True),
-     hexed("070c1818 1a000000 0100 0000 00000000 02000000 00000000") + b"ab"),
+    (
+        C2HData(1, 0, b"ab", True, True),
+        hexed("070c1818 1a000000 0100 0000 00000000 02000000 00000000") + b"ab",
+    ),
     (R2T(7, 9, 16, 32), hexed("09001800 18000000 0700 0900 10000000 20000000 00000000")),
     (KdReq(b"12"), hexed("0a000a00 0a000000") + b"12"),
     (KdResp(b""), hexed("0b000800 08000000")),
-]  # fmt: skip
+]
 
 BOTH = ((False, False), (True, False), (False, True), (True, True))
 
@@ -106,17 +110,17 @@ def test_the_digests_are_where_the_standard_says() -> None:
     assert crc32c(bytes(32)) == 0x8A9136AA  # RFC 3720 B.4
 
 
-def sides() -> Iterator[tuple[Role, list[bytes]]]:
+def sides() -> Iterator[tuple[StreamRole, list[bytes]]]:
     """A conversation as each side receives it."""
     yield (
-        Role.CONTROLLER,
+        StreamRole.CONTROLLER,
         [
             encode(one)
             for one in (ICReq(), CapsuleCmd(SQE, b"data"), H2CData(1, 2, 3, b"abcd"), H2CTermReq(2))
         ],
     )
     yield (
-        Role.HOST,
+        StreamRole.HOST,
         [
             encode(one)
             for one in (ICResp(), R2T(7, 9, 16, 32), C2HData(1, 0, b"abcd"), CapsuleResp(CQE), C2HTermReq(1))
@@ -126,22 +130,22 @@ def sides() -> Iterator[tuple[Role, list[bytes]]]:
 
 @pytest.mark.parametrize(("role", "wire"), list(sides()), ids=["controller", "host"])
 @pytest.mark.parametrize("step", [1, 3, 1000])
-def test_a_stream_in_pieces_of_any_size(role: Role, wire: list[bytes], step: int) -> None:
+def test_a_stream_in_pieces_of_any_size(role: StreamRole, wire: list[bytes], step: int) -> None:
     stream, seen = Stream(role), []
     whole = b"".join(wire)
     for at in range(0, len(whole), step):
         stream.receive_data(whole[at : at + step])
         while (event := stream.next_event()) is not NEED_DATA:
-            assert isinstance(event, Received)
+            assert isinstance(event, DecodedPdu)
             seen.append(event.raw)
     assert seen == wire
-    assert stream.state is State.TERMINATED
+    assert stream.state is StreamState.TERMINATED
     stream.receive_data(b"")
     assert stream.next_event() == EndOfStream(b"")
 
 
 def test_an_end_within_a_pdu_is_told() -> None:
-    stream = Stream(Role.HOST)
+    stream = Stream(StreamRole.HOST)
     stream.receive_data(encode(ICResp())[:100])
     stream.receive_data(b"")
     event = stream.next_event()
@@ -153,26 +157,44 @@ ALIGNED = encode(H2CData(1, 2, 3, b"abcd"), alignment=3)
 
 WRONG = {
     # (state, bytes) → (FES, FEI)
-    "reserved type": (State.NEW, hexed("08001800 18000000") + bytes(16), Fes.INVALID_HEADER_FIELD, 0),
-    "the other way": (State.READY, encode(CapsuleResp(CQE)), Fes.INVALID_HEADER_FIELD, 0),
-    "command first": (State.NEW, encode(CapsuleCmd(SQE)), Fes.SEQUENCE_ERROR, 0),
-    "ICReq again": (State.READY, encode(ICReq()), Fes.SEQUENCE_ERROR, 0),
-    "HLEN": (State.READY, override_field(encode(CapsuleCmd(SQE)), "HLEN", 71), Fes.INVALID_HEADER_FIELD, 2),
-    "PDO": (State.READY, override_field(encode(CapsuleCmd(SQE, b"data")), "PDO", 70), Fes.INVALID_HEADER_FIELD, 3),
-    "PDO alignment": (State.READY, encode(CapsuleCmd(SQE, b"data")), Fes.INVALID_HEADER_FIELD, 3),
-    "PLEN 0": (State.READY, override_field(encode(CapsuleCmd(SQE)), "PLEN", 0), Fes.INVALID_HEADER_FIELD, 4),
-    "PLEN 4 GiB":
-        (State.READY, override_field(encode(CapsuleCmd(SQE)), "PLEN", 0xFFFFFFFF), Fes.INVALID_HEADER_FIELD, 4),
-    "DATAL":
-        (State.READY, override_field(ALIGNED, "DATAL", 5), Fes.INVALID_HEADER_FIELD, 4),
-}  # fmt: skip
+    "reserved type": (StreamState.NEW, hexed("08001800 18000000") + bytes(16), Fes.INVALID_HEADER_FIELD, 0),
+    "the other way": (StreamState.READY, encode(CapsuleResp(CQE)), Fes.INVALID_HEADER_FIELD, 0),
+    "command first": (StreamState.NEW, encode(CapsuleCmd(SQE)), Fes.SEQUENCE_ERROR, 0),
+    "ICReq again": (StreamState.READY, encode(ICReq()), Fes.SEQUENCE_ERROR, 0),
+    "HLEN": (
+        StreamState.READY,
+        override_field(encode(CapsuleCmd(SQE)), "HLEN", 71),
+        Fes.INVALID_HEADER_FIELD,
+        2,
+    ),
+    "PDO": (
+        StreamState.READY,
+        override_field(encode(CapsuleCmd(SQE, b"data")), "PDO", 70),
+        Fes.INVALID_HEADER_FIELD,
+        3,
+    ),
+    "PDO alignment": (StreamState.READY, encode(CapsuleCmd(SQE, b"data")), Fes.INVALID_HEADER_FIELD, 3),
+    "PLEN 0": (
+        StreamState.READY,
+        override_field(encode(CapsuleCmd(SQE)), "PLEN", 0),
+        Fes.INVALID_HEADER_FIELD,
+        4,
+    ),
+    "PLEN 4 GiB": (
+        StreamState.READY,
+        override_field(encode(CapsuleCmd(SQE)), "PLEN", 0xFFFFFFFF),
+        Fes.INVALID_HEADER_FIELD,
+        4,
+    ),
+    "DATAL": (StreamState.READY, override_field(ALIGNED, "DATAL", 5), Fes.INVALID_HEADER_FIELD, 4),
+}
 
 
 @pytest.mark.parametrize(("state", "raw", "fes", "fei"), WRONG.values(), ids=WRONG)
-def test_what_is_wrong_is_told_with_its_offset(state: State, raw: bytes, fes: Fes, fei: int) -> None:
-    stream = Stream(Role.CONTROLLER)
+def test_what_is_wrong_is_told_with_its_offset(state: StreamState, raw: bytes, fes: Fes, fei: int) -> None:
+    stream = Stream(StreamRole.CONTROLLER)
     stream.state = state
-    stream.alignment = 3 if state is State.READY else 0
+    stream.alignment = 3 if state is StreamState.READY else 0
     stream.receive_data(raw)
     for _ in range(2):  # once lost, for ever lost
         with pytest.raises(PduError) as caught:
@@ -185,8 +207,8 @@ def test_what_is_wrong_is_told_with_its_offset(state: State, raw: bytes, fes: Fe
 def test_one_flipped_bit_under_a_header_digest_is_never_believed(bit: int) -> None:
     raw = bytearray(encode(CapsuleCmd(SQE), header_digest=True))
     raw[bit // 8] ^= 1 << bit % 8
-    stream = Stream(Role.CONTROLLER)
-    stream.state, stream.digests = State.READY, Digests(header=True)
+    stream = Stream(StreamRole.CONTROLLER)
+    stream.state, stream.digests = StreamState.READY, Digests(header=True)
     stream.receive_data(bytes(raw))
     try:
         event = stream.next_event()
@@ -196,8 +218,8 @@ def test_one_flipped_bit_under_a_header_digest_is_never_believed(bit: int) -> No
 
 
 def test_a_wrong_header_digest_carries_what_was_received() -> None:
-    stream = Stream(Role.CONTROLLER)
-    stream.state, stream.digests = State.READY, Digests(header=True)
+    stream = Stream(StreamRole.CONTROLLER)
+    stream.state, stream.digests = StreamState.READY, Digests(header=True)
     stream.receive_data(override_field(encode(CapsuleCmd(SQE), header_digest=True), "HDGST", 0xCAFEF00D))
     with pytest.raises(PduError) as caught:
         stream.next_event()
@@ -205,18 +227,18 @@ def test_a_wrong_header_digest_carries_what_was_received() -> None:
 
 
 def test_a_wrong_data_digest_is_an_event() -> None:
-    stream = Stream(Role.CONTROLLER)
-    stream.state, stream.digests = State.READY, Digests(data=True)
+    stream = Stream(StreamRole.CONTROLLER)
+    stream.state, stream.digests = StreamState.READY, Digests(data=True)
     stream.receive_data(override_field(encode(CapsuleCmd(SQE, b"data"), data_digest=True), "DDGST", 1))
     event = stream.next_event()
-    assert isinstance(event, Received)
+    assert isinstance(event, DecodedPdu)
     assert event.data_digest_ok is False
 
 
 @pytest.mark.parametrize(("header", "data"), BOTH)
 def test_digests_that_were_not_negotiated_are_refused(header: bool, data: bool) -> None:
-    stream = Stream(Role.CONTROLLER)
-    stream.state, stream.digests = State.READY, Digests(not header, not data)
+    stream = Stream(StreamRole.CONTROLLER)
+    stream.state, stream.digests = StreamState.READY, Digests(not header, not data)
     stream.receive_data(encode(CapsuleCmd(SQE, b"data"), header_digest=header, data_digest=data))
     with pytest.raises(PduError) as caught:
         stream.next_event()
@@ -249,7 +271,7 @@ def test_what_does_not_fit_is_our_own_fault() -> None:
 # Total: any bytes
 
 
-def fed(role: Role, data: bytes, state: State) -> None:
+def fed(role: StreamRole, data: bytes, state: StreamState) -> None:
     stream = Stream(role)
     stream.state = state
     stream.receive_data(data)
@@ -261,7 +283,7 @@ def fed(role: Role, data: bytes, state: State) -> None:
             return
         if isinstance(event, EndOfStream) or event is NEED_DATA:
             return
-        assert isinstance(event, Received)
+        assert isinstance(event, DecodedPdu)
         rungs(event.raw)
     raise AssertionError("200 events of so few bytes")
 
@@ -271,8 +293,10 @@ def rungs(raw: bytes) -> list[str]:
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.binary(max_size=300), st.sampled_from(list(Role)), st.sampled_from(list(State)))
-def test_any_bytes_give_an_event_or_a_protocol_error(data: bytes, role: Role, state: State) -> None:
+@given(st.binary(max_size=300), st.sampled_from(list(StreamRole)), st.sampled_from(list(StreamState)))
+def test_any_bytes_give_an_event_or_a_protocol_error(
+    data: bytes, role: StreamRole, state: StreamState
+) -> None:
     fed(role, data, state)
 
 
@@ -280,15 +304,15 @@ def test_any_bytes_give_an_event_or_a_protocol_error(data: bytes, role: Role, st
 @given(
     st.sampled_from([raw for _, raw in TABLE]),
     st.lists(st.tuples(st.integers(0, 127), st.integers(0, 255)), max_size=6),
-    st.sampled_from(list(Role)),
+    st.sampled_from(list(StreamRole)),
 )
 def test_almost_right_bytes_give_an_event_or_a_protocol_error(
-    raw: bytes, changes: list[tuple[int, int]], role: Role
+    raw: bytes, changes: list[tuple[int, int]], role: StreamRole
 ) -> None:
     data = bytearray(raw)
     for at, value in changes:
         data[at % len(data)] = value
-    fed(role, bytes(data), State.READY)
+    fed(role, bytes(data), StreamState.READY)
     with contextlib.suppress(RemoteProtocolError):
         decode(bytes(data))
 
@@ -300,7 +324,7 @@ def test_flipped_bits_of_a_recorded_session() -> None:
         for bit in spread.sample(range(8 * len(whole)), 400):
             data = bytearray(whole)
             data[bit // 8] ^= 1 << bit % 8
-            fed(role, bytes(data), State.NEW)
+            fed(role, bytes(data), StreamState.NEW)
 
 
 def test_a_cutter_takes_trailing_data_and_gives_up_on_nonsense() -> None:

@@ -16,7 +16,7 @@ import pytest
 from storagetest.errors import RemoteProtocolError, TargetDead
 from storagetest.wire.ladder import ladder
 from storagetest.wire.nvme import admin, io
-from storagetest.wire.nvme.codes import Status
+from storagetest.wire.nvme.codes import StatusCode
 from storagetest.wire.nvme.command import Command, Cqe
 from storagetest.wire.nvme.structures import (
     ControllerData,
@@ -26,7 +26,14 @@ from storagetest.wire.nvme.structures import (
     discovery_entries,
     reservation_status,
 )
-from storagetest.wire.nvme_tcp import Endpoint, Queue, Session, decoder, encode, override_field
+from storagetest.wire.nvme_tcp import (
+    ControllerSession,
+    Queue,
+    SubsystemEndpoint,
+    decoder,
+    encode,
+    override_field,
+)
 from storagetest.wire.nvme_tcp.harness import Harness, signature, wwids
 from storagetest.wire.nvme_tcp.pdu import (
     R2T,
@@ -53,8 +60,8 @@ PERSONALITIES = {
 }
 
 
-def endpoint(port: int, *, deadline: float = 5.0) -> Endpoint:
-    return Endpoint("127.0.0.1", port, NQN, deadline, deadline)
+def endpoint(port: int, *, deadline: float = 5.0) -> SubsystemEndpoint:
+    return SubsystemEndpoint("127.0.0.1", port, NQN, deadline, deadline)
 
 
 @pytest.mark.parametrize("digests", [(False, False), (True, False), (False, True), (True, True)])
@@ -62,7 +69,7 @@ def endpoint(port: int, *, deadline: float = 5.0) -> Endpoint:
 def test_a_session_writes_and_reads(traits: ControllerConfig, digests: tuple[bool, bool]) -> None:
     icreq = ICReq(hpda=3, header_digest=digests[0], data_digest=digests[1])
     with Server(personality=traits) as server:
-        with Session.connect(endpoint(server.port), icreq=icreq) as session:
+        with ControllerSession.connect(endpoint(server.port), icreq=icreq) as session:
             assert session.namespaces() == [1, 2]
             queue = session.io_queue(cattr=4)
             data = bytes(range(256)) * 200
@@ -82,9 +89,9 @@ def settle(server: Server) -> dict[int, object]:
 
 def test_a_refused_connect_is_one_clear_message() -> None:
     with Server() as server:
-        where = Endpoint("127.0.0.1", server.port, "nqn.2024-01.example:no", 5)
+        where = SubsystemEndpoint("127.0.0.1", server.port, "nqn.2024-01.example:no", 5)
         with pytest.raises(RemoteProtocolError, match=r"Connect to nqn.* was refused: .* \(1h/82h\)"):
-            Session.connect(where)
+            ControllerSession.connect(where)
 
 
 def test_a_bench_leaves_nothing() -> None:
@@ -105,7 +112,7 @@ def test_a_ladder_reads_like_the_conversation() -> None:
         assert bench.session().controller.raw
         queue = bench.queue()
         queue.send_raw(b"\x08" + bytes(23))
-        queue.ending()
+        queue.wait_for_close()
     text = ladder(links[0].transcript, decoder())
     for words in (
         "──▶ ICReq PFV 0",
@@ -120,7 +127,7 @@ def test_a_ladder_reads_like_the_conversation() -> None:
     assert "C2HTermReq FES 01h (INVALID_HEADER_FIELD) FEI 0x" in broken
 
 
-# Bad luck: each ends within its deadline, with the bytes
+# Faults: each ends within its deadline, with the bytes
 
 
 @contextmanager
@@ -186,7 +193,7 @@ BAD_LUCK = {
     "closes at once": (
         lambda sock: sock.close(),
         PeerClosed,
-        r"closed \((fin|rst)\) where an answer was due",
+        r"closed \((fin|rst)\) before a response",
     ),
     "resets": (
         lambda sock: (
@@ -197,7 +204,7 @@ BAD_LUCK = {
         PeerClosed,
         r"closed \(rst\)",
     ),
-    "hangs": (lambda sock: None, ResponseTimeout, r"neither answered nor closed within 0\.\d+ s; last sent"),
+    "hangs": (lambda sock: None, ResponseTimeout, r"neither responded nor closed within 0\.\d+ s; last sent"),
     "half a PDU": (answers(encode(ICResp())[:60]), ResponseTimeout, "last received: 0{3}"),
     "half a PDU and the end": (
         lambda sock: (answers(encode(ICResp())[:60])(sock), sock.close()),
@@ -205,7 +212,7 @@ BAD_LUCK = {
         "unfinished: 0100",
     ),
     "garbage": (garbage, RemoteProtocolError, r"PDU type 48h is reserved .*48545450"),
-    "floods": (flood, RemoteProtocolError, "has no place in a connection that is READY"),
+    "floods": (flood, RemoteProtocolError, "is not allowed in a connection that is READY"),
     "4 GiB": (
         answers(override_field(encode(ICResp()), "PLEN", 0xFFFFFFFF)),
         RemoteProtocolError,
@@ -215,18 +222,18 @@ BAD_LUCK = {
     "a TermReq": (
         answers(encode(C2HTermReq(6, 8, encode(ICReq())))),
         RemoteProtocolError,
-        "C2HTermReq FES 06h FEI 0x8 where an answer was due",
+        "C2HTermReq FES 06h FEI 0x8 instead of a response",
     ),
     "a response": (
         answers(encode(CapsuleResp(bytes(16)))),
         RemoteProtocolError,
-        "has no place in a connection that is NEW",
+        "is not allowed in a connection that is NEW",
     ),
 }
 
 
 @pytest.mark.parametrize(("behave", "error", "words"), BAD_LUCK.values(), ids=BAD_LUCK)
-def test_bad_luck_ends_in_its_deadline(
+def test_a_faulty_peer_ends_within_the_deadline(
     behave: Callable[[socket.socket], None], error: type[Exception], words: str
 ) -> None:
     began = time.monotonic()
@@ -243,7 +250,7 @@ def test_nobody_is_there() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     with pytest.raises(TargetDead, match="Connection refused"):
-        Session.connect(endpoint(port))
+        ControllerSession.connect(endpoint(port))
 
 
 @pytest.fixture
@@ -345,7 +352,7 @@ def test_short_structures_are_protocol_errors() -> None:
 
 
 def test_namespaces_are_called_as_a_kernel_calls_them() -> None:
-    with Server() as server, Session.connect(endpoint(server.port)) as session:
+    with Server() as server, ControllerSession.connect(endpoint(server.port)) as session:
         assert "uuid.22222222-2222-4222-8222-222222222201" in wwids(session, 1)
 
 
@@ -362,4 +369,4 @@ def test_signatures_are_seen() -> None:
 
 
 def test_a_status_has_a_name() -> None:
-    assert str(Cqe(3, Status.LBA_OUT_OF_RANGE, dnr=True)) == "CID 3 LBA_OUT_OF_RANGE (0h/80h) DNR"
+    assert str(Cqe(3, StatusCode.LBA_OUT_OF_RANGE, dnr=True)) == "CID 3 LBA_OUT_OF_RANGE (0h/80h) DNR"

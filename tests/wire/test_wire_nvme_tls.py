@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from storagetest.errors import ConfigError, RemoteProtocolError, TargetDead
-from storagetest.wire.nvme_tcp.session import Endpoint, Identity, Session
+from storagetest.wire.nvme_tcp.session import ControllerSession, Identity, SubsystemEndpoint
 from storagetest.wire.nvme_tcp.tls import ConfiguredPsk, PskHash, TlsKey, retained_psk, tls_key, tls_psk
 from storagetest.wire.openssl_psk import PskTls, psk_session
 
@@ -54,9 +54,9 @@ def test_a_configured_psk_is_read_and_written(key: bytes, psk_hash: PskHash | No
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("NVMeTLSkey-2:01:AAAA:", "reads NVMeTLSkey-1"),
-        ("NVMeTLSkey-1:01:VRLb", "reads NVMeTLSkey-1"),
-        (WRITTEN[1][2] + ":", "reads NVMeTLSkey-1"),
+        ("NVMeTLSkey-2:01:AAAA:", "has the form NVMeTLSkey-1"),
+        ("NVMeTLSkey-1:01:VRLb", "has the form NVMeTLSkey-1"),
+        (WRITTEN[1][2] + ":", "has the form NVMeTLSkey-1"),
         (WRITTEN[1][2].replace(":01:", ":03:"), "hash is 00, 01 or 02"),
         ("NVMeTLSkey-1:01:!!!!:", "not Base64"),
         ("NVMeTLSkey-1:01:AAAAAAAA:", "32 or 48 bytes"),
@@ -131,8 +131,8 @@ def controller() -> Iterator[Server]:
 def test_a_session_over_tls(controller: Server, psk_hash: PskHash) -> None:
     name, key = made(psk_hash)
     with TlsTerminator(key, controller.port) as front:
-        where = Endpoint("127.0.0.1", front.listens, NQN, dial=dial(key).dial)
-        with Session.connect(where, identity=name) as session:
+        where = SubsystemEndpoint("127.0.0.1", front.listens, NQN, connector=dial(key).connect)
+        with ControllerSession.connect(where, identity=name) as session:
             assert session.namespaces() == [1, 2]
             assert session.io_queue().icresp.maxh2cdata
             assert session.admin.link.peer == f"127.0.0.1:{front.listens}"
@@ -144,47 +144,47 @@ def test_a_wrong_psk_or_identity_is_refused_in_the_handshake(controller: Server,
     other = made(key=KEY32[::-1])[1] if wrong == "psk" else made(subnqn="nqn.another")[1]
     refused = pytest.raises(RemoteProtocolError, match=r"TLS: the handshake failed: .*alert")
     with TlsTerminator(key, controller.port) as front, refused:
-        dial(other).dial("127.0.0.1", front.listens, 10.0)
+        dial(other).connect("127.0.0.1", front.listens, 10.0)
     assert not controller.subsystem.controllers, "no Connect came through"
 
 
-@pytest.mark.parametrize(("early", "said"), [(0, "rejected"), (4096, "accepted")])
-def test_whether_early_data_is_taken_is_told(controller: Server, early: int, said: str) -> None:
+@pytest.mark.parametrize(("early", "result"), [(0, "rejected"), (4096, "accepted")])
+def test_send_early_data_returns_whether_it_was_accepted(controller: Server, early: int, result: str) -> None:
     _, key = made()
     with TlsTerminator(key, controller.port, early=early) as front:
-        assert dial(key).early("127.0.0.1", front.listens, 10.0, bytes(128)) == said
+        assert dial(key).send_early_data("127.0.0.1", front.listens, 10.0, bytes(128)) == result
 
 
 def test_a_server_in_clear_is_no_tls(controller: Server) -> None:
     with pytest.raises(RemoteProtocolError, match="TLS: the handshake failed"):
-        dial(made()[1]).dial("127.0.0.1", controller.port, 10.0)
+        dial(made()[1]).connect("127.0.0.1", controller.port, 10.0)
 
 
 def test_a_server_that_says_nothing_ends_at_the_deadline() -> None:
     late = pytest.raises(RemoteProtocolError, match="the handshake is not over in time")
     with socket.create_server(("127.0.0.1", 0)) as silent, late:
-        dial(made()[1]).dial("127.0.0.1", silent.getsockname()[1], 0.5)
+        dial(made()[1]).connect("127.0.0.1", silent.getsockname()[1], 0.5)
 
 
 def test_nobody_listens() -> None:
     with socket.create_server(("127.0.0.1", 0)) as gone:
         port = gone.getsockname()[1]
     with pytest.raises(TargetDead, match="cannot connect"):
-        dial(made()[1]).dial("127.0.0.1", port, 10.0)
+        dial(made()[1]).connect("127.0.0.1", port, 10.0)
 
 
 def test_without_openssl_dialling_is_a_configuration_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda _: None)
     with pytest.raises(ConfigError, match="openssl is not installed"):
-        dial(made()[1]).dial("127.0.0.1", 1, 1.0)
+        dial(made()[1]).connect("127.0.0.1", 1, 1.0)
 
 
 def test_no_process_is_left_and_none_shows_the_key(controller: Server) -> None:
     name, key = made()
     before = children()
     with TlsTerminator(key, controller.port) as front:
-        where = Endpoint("127.0.0.1", front.listens, NQN, dial=dial(key).dial)
-        with Session.connect(where, identity=name):
+        where = SubsystemEndpoint("127.0.0.1", front.listens, NQN, connector=dial(key).connect)
+        with ControllerSession.connect(where, identity=name):
             running = {line for pid in children() - before if "s_client" in (line := command(pid))}
             assert running
             secrets = (key.key.hex(), KEY32.hex(), psk_session(key.key, 0x1301).decode().splitlines()[1])

@@ -29,7 +29,7 @@ def fake_openssl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 def test_the_whole_lines_of_a_handshake_are_enough(fake_openssl) -> None:
     fake_openssl(f"printf '{WHOLE}' >&2; exec cat")
-    with TLS.dial("127.0.0.1", 1, 30) as tunnel:
+    with TLS.connect("127.0.0.1", 1, 30) as tunnel:
         tunnel.settimeout(30)
         tunnel.sendall(b"echo")
         assert tunnel.recv(4) == b"echo"
@@ -40,23 +40,23 @@ def test_a_child_that_exits_in_mid_line_is_a_failed_handshake(fake_openssl, leng
     text = WHOLE.replace(r"\n", "\n")[:length]
     fake_openssl(f"printf '%s' '{text}' >&2; exit 0")
     with pytest.raises(RemoteProtocolError, match="TLS: the handshake failed"):
-        TLS.dial("127.0.0.1", 1, 30)
+        TLS.connect("127.0.0.1", 1, 30)
 
 
 def test_another_cipher_suite_is_a_failed_handshake(fake_openssl) -> None:
     fake_openssl(f"printf '{WHOLE.replace('128', '256')}' >&2; exec cat")
     with pytest.raises(RemoteProtocolError, match="TLS: the handshake failed"):
-        TLS.dial("127.0.0.1", 1, 30)
+        TLS.connect("127.0.0.1", 1, 30)
 
 
 @pytest.mark.parametrize("script", ["exec cat", "exec yes >&2"], ids=["silent", "endless output"])
 def test_a_child_that_does_not_end_meets_the_timeout(fake_openssl, script: str) -> None:
     fake_openssl(script)
     with pytest.raises(RemoteProtocolError, match="TLS: the handshake is not over in time"):
-        TLS.dial("127.0.0.1", 1, 0.2)
+        TLS.connect("127.0.0.1", 1, 0.2)
 
 
 def test_more_early_data_than_a_pipe_holds_is_refused(fake_openssl) -> None:
     fake_openssl("exit 0")
     with pytest.raises(LocalProtocolError, match="do not fit into a pipe"):
-        TLS.early("127.0.0.1", 1, 30, bytes(1 << 20))
+        TLS.send_early_data("127.0.0.1", 1, 30, bytes(1 << 20))

@@ -28,7 +28,7 @@ CDBS = [
 
 
 @pytest.mark.parametrize(("command", "fields", "text"), CDBS, ids=lambda one: getattr(one, "name", ""))
-def test_a_cdb_is_written_and_described(command: c.Command, fields: dict[str, int], text: str) -> None:
+def test_a_cdb_is_written_and_described(command: c.CommandFormat, fields: dict[str, int], text: str) -> None:
     made = c.cdb(command, **fields)
     assert made.hex() == text
     assert len(made) == command.length

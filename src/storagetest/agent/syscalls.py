@@ -78,7 +78,7 @@ class Syscalls:
         """Remove a file or a tree; do nothing if it does not exist."""
         fsutil.remove(self._path(name).encode())
 
-    def evict_page_cache(self, descriptor: int) -> None:
+    def evict(self, descriptor: int) -> None:
         """Write back a file's pages and drop them from the page cache (fsync, posix_fadvise)."""
         fsutil.evict_page_cache(descriptor)
 

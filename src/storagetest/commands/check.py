@@ -246,7 +246,7 @@ def _secrets(model: BaseModel) -> Iterator[Message]:
 def _attach(protocol: Protocol[Any], variant: Variant, machine: Machine, client: Host) -> list[Message]:
     names = [f"client:{machine_id(machine)}", f"server:{protocol.server(variant.options)}"]
     try:
-        with shared(names, timeout=_WAIT, what="storagetest check"):
+        with shared(names, timeout=_WAIT, purpose="storagetest check"):
             return _seen(dry_run(protocol, client, variant.options), variant)
     except OptionRefused as refused:
         return [

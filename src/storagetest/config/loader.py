@@ -14,7 +14,7 @@ from storagetest.config.comparisons import Comparison, read_comparisons
 from storagetest.config.custom_workloads import read_custom_workloads
 from storagetest.config.hosts import Machines
 from storagetest.config.kinds import WorkloadKind, protocol_kinds, workload_kinds
-from storagetest.config.known import KnownIssue, read_known_issues
+from storagetest.config.known_issues import KnownIssue, read_known_issues
 from storagetest.config.models import PROFILES, Machine, Profile, ProfileEntry, ThresholdRule, Variant
 from storagetest.config.overrides import apply_overrides
 from storagetest.config.targets import Targets

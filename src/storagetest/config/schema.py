@@ -16,7 +16,7 @@ from storagetest.config.base import Model
 from storagetest.config.comparisons import ComparisonEntry
 from storagetest.config.custom_workloads import CustomWorkloadEntry
 from storagetest.config.kinds import ProtocolKind, WorkloadKind, protocol_kinds, workload_kinds
-from storagetest.config.known import KnownIssueEntry
+from storagetest.config.known_issues import KnownIssueEntry
 from storagetest.config.matrix import refuses_matrix
 from storagetest.config.models import NAME, LocalEntry, ProfileEntry, SlurmEntry, SshEntry, TargetEntry
 

@@ -5,9 +5,9 @@ its tests becomes one pytest item, so that a skip is a skip, a failure has its o
 result only. Rules:
 
 1. A test that says it was skipped is skipped, with its reason, whatever its exit status.
-2. What the program printed of the failure (sense data above all) is kept in :attr:`Verdict.details`.
-3. Destructive tests are run only where :attr:`Look.may_erase` is true: the unit has shown the identity that
-   the targets file names under ``erase``.
+2. What the program printed of the failure (sense data above all) is kept in :attr:`ItemResult.details`.
+3. Destructive tests are run only where :attr:`TargetInfo.may_erase` is true: the unit has shown the identity
+   that the targets file names under ``erase``.
 4. No secret stands in an argument; programs take it from the environment.
 """
 
@@ -74,7 +74,7 @@ class TargetInfo:
 
 
 class Suite(ABC):
-    """One foreign suite: a :class:`HereSuite` or a :class:`MountSuite`. Subclasses are stateless."""
+    """One foreign suite: a :class:`ControllerSuite` or a :class:`ClientSuite`. Subclasses are stateless."""
 
     name: ClassVar[str]
     needs: ClassVar[frozenset[str]]
@@ -90,6 +90,9 @@ class Suite(ABC):
 
 class ControllerSuite(Suite):
     """Runs on the machine that runs pytest, and reaches the target by itself."""
+
+    reports: ClassVar[str] = "vendor"
+    """The key of known issues that names :attr:`TargetInfo.implementation`: `vendor` or `controller`."""
 
     @abstractmethod
     def listing(self) -> Invocation:

@@ -1,1 +1,1 @@
-"""Samples, histograms and statistics. Pure, and without an opinion."""
+"""Samples, histograms and statistics. Pure; verdicts are in :mod:`storagetest.verdict`."""

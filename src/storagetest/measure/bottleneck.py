@@ -1,22 +1,22 @@
-"""Who was the bottleneck: the client that put the load on, the network between, or the target. Pure.
+"""Find the bottleneck of a run: the client, the network or the target. Pure.
 
-A figure says something about a target only if the target set it. Four things are known of each repeat: what
-the same job does on this client with a target that takes no time (the *ceiling*, by the load generator's null
-engine), how busy the client's busiest core was, how much of its network card's speed was used, and how much
-TCP had to send again.
+A value describes the target only if the target limited it. Four facts of each repeat are compared: the rate
+of the same job on this client without a target (the *ceiling*, by the load generator's null engine), the load
+of the client's busiest core, the used share of its network card's speed, and the share of TCP segments sent
+again.
 
 Rules, in this order; values are the medians of the repeats:
 
 1. A card that carried 90 % of its speed or more: network. (Framing, acknowledgements and checksums take the
-   rest: 94.9 % of a line's bits are payload at an MTU of 1500.) A virtual card has no speed: unknown.
-2. At least 80 % of the ceiling: client. The load generator could hardly have asked for more.
-3. A core that was busy for 95 % of the time or more: client. One core is enough, since a connection, a
-   queue's interrupts or a worker is served by one.
-4. Segments sent again were 1 % of all or more: network. Throughput falls with the square root of the loss
-   (Mathis et al., The macroscopic behavior of the TCP congestion avoidance algorithm, 1997).
-5. Otherwise the target, if a ceiling or the processors are known; if neither is, unknown.
+   rest: 94.9 % of a link's bits are payload at an MTU of 1500.) A virtual card has no speed: unknown.
+2. At least 80 % of the ceiling: client. The load generator can hardly send more.
+3. A core that was busy for 95 % of the time or more: client. One core is enough, because one core serves a
+   connection, a queue's interrupts or a worker.
+4. 1 % or more of the segments sent again: network. Throughput falls with the square root of the loss (Mathis
+   et al., The macroscopic behavior of the TCP congestion avoidance algorithm, 1997).
+5. Otherwise the target, if the ceiling or the processor load is known; else unknown.
 
-What follows for a gate is :mod:`storagetest.verdict.client_bottleneck`' business.
+:mod:`storagetest.verdict.client_bottleneck` adapts verdicts to the result.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LOSSY = 0.01
 
 
 class Limiter(Enum):
-    """Who."""
+    """The part that limits a run."""
 
     CLIENT = "client"
     NETWORK = "network"
@@ -47,9 +47,9 @@ class Limiter(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Utilisation:
-    """What is known of one repeat; None: not known.
+    """Utilisation of client and network in one repeat; None: not known.
 
-    ``rate`` and ``ceiling`` are I/Os per second; the others are shares of 1: of the busiest core's time, of
+    ``rate`` and ``ceiling`` are I/Os per second. The others are shares of 1: of the busiest core's time, of
     the network card's speed in its busier direction, and of the TCP segments sent.
     """
 
@@ -62,16 +62,16 @@ class Utilisation:
 
 @dataclass(frozen=True, slots=True)
 class Bottleneck:
-    """Who, and ``why`` in one sentence."""
+    """The ``limiter``, and the ``reason`` in one sentence."""
 
-    who: Limiter
-    why: str
+    limiter: Limiter
+    reason: str
 
 
 def bottleneck(repeats: Sequence[Utilisation], *, remote: bool = True) -> Bottleneck | None:
-    """Return who limited these repeats; None where there is none.
+    """Return the bottleneck of ``repeats``; None if there are no repeats.
 
-    Without ``remote`` client and target are one machine, so whoever it was, it was the target.
+    Without ``remote`` client and target are the same host, so the target is the bottleneck.
     """
     if not repeats:
         return None
@@ -79,23 +79,23 @@ def bottleneck(repeats: Sequence[Utilisation], *, remote: bool = True) -> Bottle
     core = _median(repeats, lambda one: one.busiest_core)
     card = _median(repeats, lambda one: one.network)
     resent = _median(repeats, lambda one: one.resent)
-    known = _known(repeats, of_ceiling, core, card)
+    details = _describe_utilisation(repeats, of_ceiling, core, card)
     if not remote:
-        return Bottleneck(Limiter.TARGET, f"client and target are one machine: {known}")
+        return Bottleneck(Limiter.TARGET, f"client and target are the same host: {details}")
     if card is not None and card >= FULL_CARD:
-        return Bottleneck(Limiter.NETWORK, f"the network card was full: {known}")
+        return Bottleneck(Limiter.NETWORK, f"the network card was full: {details}")
     if of_ceiling is not None and of_ceiling >= NEAR_CEILING:
-        return Bottleneck(Limiter.CLIENT, f"the client can hardly ask for more: {known}")
+        return Bottleneck(Limiter.CLIENT, f"the client can hardly send more: {details}")
     if core is not None and core >= BUSY_CORE:
-        return Bottleneck(Limiter.CLIENT, f"one of the client's cores had no time left: {known}")
+        return Bottleneck(Limiter.CLIENT, f"one of the client's cores was fully busy: {details}")
     if resent is not None and resent >= LOSSY:
-        return Bottleneck(Limiter.NETWORK, f"TCP had to send {format_ratio(resent)} again: {known}")
+        return Bottleneck(Limiter.NETWORK, f"TCP had to send {format_ratio(resent)} again: {details}")
     if of_ceiling is None and core is None:
-        return Bottleneck(Limiter.UNKNOWN, f"nothing is known of the client: {known}")
-    return Bottleneck(Limiter.TARGET, f"client and network had room: {known}")
+        return Bottleneck(Limiter.UNKNOWN, f"no utilisation of the client is known: {details}")
+    return Bottleneck(Limiter.TARGET, f"client and network were not saturated: {details}")
 
 
-def _known(
+def _describe_utilisation(
     repeats: Sequence[Utilisation], of_ceiling: float | None, core: float | None, card: float | None
 ) -> str:
     parts = []

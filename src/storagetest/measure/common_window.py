@@ -1,9 +1,10 @@
-"""When many were at work, and what each of them did in the time in which all were. Pure.
+"""The time in which all clients were active, and the rate of each client within it. Pure.
 
-Each client's *span* says when its first and its last worker began, and when the first and the last of them
-ended. The *window* of several spans on one clock is from when the last client began to when the first one
-ended: only then were all at work. What a client did in the window follows from its own course over time where
-it has one, and else is taken to be even; in both cases it adds up to what was counted over its whole span.
+Each client's *span* states when its first and its last worker started, and when the first and the last of
+them ended. The *window* of several spans on one clock is from the start of the last client to the end of the
+first: only then all were active. A client's amount in the window follows from its own timeline. Without a
+timeline its rate is taken as constant. In both cases the amounts over the whole span add up to what was
+counted.
 """
 
 from __future__ import annotations
@@ -27,8 +28,10 @@ _FEWEST_FOR_FENCES = 4
 
 @dataclass(frozen=True, slots=True)
 class ActivitySpan:
-    """When a client was at work: its ``first`` worker began, its last one (``since``); the first of them
-    ended (``until``), and the ``last`` one. In seconds by a monotonic clock.
+    """Times of a client's workers in seconds by a monotonic clock.
+
+    The ``first`` worker started, the last one started (``since``), the first one ended (``until``), and the
+    ``last`` one ended.
     """
 
     first: float
@@ -36,14 +39,14 @@ class ActivitySpan:
     until: float
     last: float
 
-    def by(self, offset: float) -> ActivitySpan:
-        """Return it by a clock that is ``offset`` seconds behind."""
+    def shifted(self, offset: float) -> ActivitySpan:
+        """Return the span by a clock that is ``offset`` seconds behind."""
         return ActivitySpan(self.first - offset, self.since - offset, self.until - offset, self.last - offset)
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """When all were at work, from ``began`` to ``ended``; ``last`` is when the last one was done."""
+    """The time in which all clients were active; ``last`` is when the last one ended."""
 
     began: float
     ended: float
@@ -51,22 +54,21 @@ class Window:
 
     @property
     def seconds(self) -> float:
-        """How long it is; 0 where there was no such time."""
+        """Length of the window; 0 if there is none."""
         return max(0.0, self.ended - self.began)
 
     @property
     def tail(self) -> float:
-        """The seconds from first done to last done."""
+        """Seconds from the end of the first client to that of the last."""
         return self.last - self.ended
 
 
 @dataclass(frozen=True, slots=True)
 class ClientSummary:
-    """One client of many in a repeat.
+    """Summary of one client in a repeat of many clients.
 
-    ``values`` are the metrics of its summary. ``started`` is when its first I/O began and ``ended`` when it
-    was done, in seconds after the instant that all had agreed on (None: not known); ``clock_error`` is how
-    far its clock may be off (s).
+    ``values`` are the metrics of its headline. ``started`` is its first I/O and ``ended`` its end, in seconds
+    after the common start (None: not known). ``clock_error`` is the error of its clock offset in seconds.
     """
 
     client: str
@@ -78,10 +80,10 @@ class ClientSummary:
 
 @dataclass(frozen=True, slots=True)
 class ConcurrencySummary:
-    """How many clients worked together in a repeat; times in seconds after the agreed instant.
+    """Summary of the clients that ran concurrently in a repeat; times in seconds after the common start.
 
-    ``spread`` is the time between the first I/O of the first and of the last client (None: not known),
-    ``limit`` what was allowed. All were at work for ``seconds``, until ``first_done``; ``last_done`` is the
+    ``spread`` is the time between the first I/Os of the first and of the last client (None: not known),
+    ``limit`` the allowed spread. All were active for ``seconds``, until ``first_done``; ``last_done`` is the
     end of the last. ``outliers`` are the clients whose rate lies beyond Tukey's fences.
     """
 
@@ -105,41 +107,46 @@ def window(spans: Sequence[ActivitySpan]) -> Window:
 
 
 def rate_in_window(
-    rate: float, span: ActivitySpan, common: Window, course: Sequence[tuple[float, float]] = ()
+    rate: float, span: ActivitySpan, common: Window, timeline: Sequence[tuple[float, float]] = ()
 ) -> float:
-    """Return a client's mean rate in the window ``common``; 0 where that is empty.
+    """Return a client's mean rate in the window ``common``; 0 if the window is empty.
 
-    ``rate`` is its mean over its whole span, ``course`` its rate over time: each value is that of the time
-    since the point before it, in seconds after the span's ``since``.
+    ``rate`` is its mean over its whole span. Each value of ``timeline`` is the rate since the point before
+    it, in seconds after the span's ``since``.
     """
     length = span.until - span.since
     if common.seconds <= 0 or length <= 0:
         return 0.0
     low, high = common.began - span.since, common.ended - span.since
-    pieces = _pieces(rate * length, length, course)
-    amount = sum(value * max(0.0, min(end, high) - max(begin, low)) for begin, end, value in pieces)
-    return amount / common.seconds
+    amount = sum(
+        share * max(0.0, min(end, high) - max(begin, low)) / (end - begin)
+        for begin, end, share in _shares(rate * length, length, timeline)
+    )
+    return rate * length * amount / common.seconds
 
 
-def _pieces(
-    total: float, length: float, course: Sequence[tuple[float, float]]
+def _shares(
+    total: float, length: float, timeline: Sequence[tuple[float, float]]
 ) -> list[tuple[float, float, float]]:
-    """Return (begin, end, rate) from 0 to ``length``, which hold ``total`` in all."""
+    """Return (begin, end, share of ``total``) of pieces from 0 to ``length``; the shares add up to 1.
+
+    The time that ``timeline`` does not cover gets the missing amount. Amounts are divided before they are
+    multiplied, because a product of numbers near the smallest float loses its digits.
+    """
     pieces: list[tuple[float, float, float]] = []
-    at = said = 0.0
-    for time, value in course:
+    covered = 0.0
+    for time, value in timeline:
         end = min(time, length)
-        if end > at and value >= 0:
-            pieces.append((at, end, value))
-            said += (end - at) * value
-            at = end
-    if at < length:
-        rest = max(0.0, total - said)
-        pieces.append((at, length, rest / (length - at)))
-        said += rest
-    if said <= 0:
-        return [(0.0, length, total / length)]
-    return [(begin, end, value * total / said) for begin, end, value in pieces]
+        if end > covered and value >= 0:
+            pieces.append((covered, end, (end - covered) * value))
+            covered = end
+    counted = sum(amount for _, _, amount in pieces)
+    if covered < length:
+        pieces.append((covered, length, max(0.0, total - counted)))
+        counted += pieces[-1][2]
+    if counted <= 0:
+        return [(0.0, length, 1.0)]
+    return [(begin, end, amount / counted) for begin, end, amount in pieces]
 
 
 def outliers(values: Mapping[str, float]) -> tuple[str, ...]:
@@ -150,6 +157,6 @@ def outliers(values: Mapping[str, float]) -> tuple[str, ...]:
     if len(values) < _FEWEST_FOR_FENCES:
         return ()
     low, middle, high = statistics.quantiles(values.values(), n=4, method="inclusive")
-    reach = 1.5 * (high - low)
-    beyond = [name for name, value in values.items() if value < low - reach or value > high + reach]
+    fence = 1.5 * (high - low)
+    beyond = [name for name, value in values.items() if value < low - fence or value > high + fence]
     return tuple(sorted(beyond, key=lambda name: -abs(values[name] - middle)))

@@ -34,7 +34,7 @@ _LAYOUT = f"fio/{_BITS}/{_GROUPS}"
 _TOP = (1 << (_BITS + _GROUPS - 1)) - 1
 
 LONGEST = (_TOP + 1) * 1e-9
-"""Seconds from which on latencies are not told apart."""
+"""Latencies of this many seconds or more share the last bucket."""
 
 
 def bucket(ns: int) -> int:
@@ -48,9 +48,9 @@ def bucket(ns: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """How many I/Os took how long: ``bins`` are (bucket's value in ns, count), ascending, no count zero.
+    """Counts of I/Os by latency: ``bins`` are (bucket's value in ns, count), ascending, without zero counts.
 
-    Make one with :meth:`from_fio_bins` or :meth:`of`; add two to merge them.
+    Create it with :meth:`from_fio_bins` or :meth:`of`; add two to merge them.
     """
 
     bins: tuple[tuple[int, int], ...] = ()
@@ -125,7 +125,7 @@ class Histogram:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Histogram:
-        """Return what :meth:`to_json` was called on; else KeyError, TypeError or ValueError."""
+        """Return the histogram of :meth:`to_json`; raises KeyError, TypeError or ValueError."""
         if document["layout"] != _LAYOUT or document["unit"] != "ns":
             raise ValueError(f"a histogram of layout {document['layout']!r} in {document['unit']!r}")
         pairs = [(ns, count) for ns, count in document["bins"]]
@@ -135,7 +135,7 @@ class Histogram:
 
 
 def merge(histograms: Iterable[Histogram]) -> Histogram:
-    """Return all of them as one; an empty histogram where there is none."""
+    """Merge ``histograms`` into one; an empty histogram if there are none."""
     counts: dict[int, int] = {}
     for histogram in histograms:
         for ns, count in histogram.bins:

@@ -1,8 +1,7 @@
-"""A histogram as a curve: which share of the I/Os took at most how long.
+"""Latency histogram as a cumulative distribution: which share of the I/Os took at most how long.
 
-Drawn against ``nines``, the decades of what is left (1 is 90 %, 4 is 99.99 %), a tail that a linear axis
-hides fills the picture. A quantile q means something from 100/(1-q) I/Os on (the rule that gates obey), so a
-curve says up to where it is ``trusted``.
+Drawn against ``nines``, the decades of the remaining share (1 is 90 %, 4 is 99.99 %), which shows the tail. A
+quantile q needs 100/(1-q) I/Os (as gates do), so a curve states the share up to which it is ``trusted``.
 """
 
 from __future__ import annotations
@@ -15,17 +14,17 @@ from storagetest.measure.histogram import Histogram
 __all__ = ["FARTHEST", "Distribution", "distribution", "nines"]
 
 FARTHEST = 0.9999
-"""No curve goes on beyond this share: p99.99."""
+"""The last share of a curve: p99.99."""
 
 _A_DECADE = 64
-"""Points for each decade of what is left; more would not be seen."""
+"""Points for each decade of the remaining share; more would not be visible."""
 
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """``points`` are (share of the I/Os, seconds that it did not exceed), both ascending.
+    """``points`` are (share of the I/Os, latency in seconds not exceeded), both ascending.
 
-    Of ``count`` I/Os the quantiles up to ``trusted`` have enough: 100 beyond each.
+    The quantiles up to ``trusted`` have enough of the ``count`` I/Os: 100 beyond each.
     """
 
     points: tuple[tuple[float, float], ...]

@@ -49,7 +49,7 @@ _MOST_THREADS = 4
 
 Bytes = NDArray[np.uint8]
 Words = NDArray[np.uint64]
-Places = NDArray[np.intp]
+Positions = NDArray[np.intp]
 _Counted = tuple[int, dict[int, NDArray[np.intp]]]
 
 
@@ -67,7 +67,7 @@ class LatencyLog:
 
 
 def read(path: Path) -> LatencyLog:
-    """Return what the file holds. Raises :class:`WorkloadError` that starts with the path and the line."""
+    """Parse the file. Raises :class:`WorkloadError` with the path and the line."""
     try:
         with path.open("rb", buffering=0) as file:
             return parse(iter(lambda: file.read(CHUNK), b""), str(path))
@@ -76,10 +76,10 @@ def read(path: Path) -> LatencyLog:
 
 
 def parse(chunks: Iterable[bytes], name: str = "latency log") -> LatencyLog:
-    """Return what the pieces of a log hold together, however they are cut."""
+    """Parse the chunks of a log, which may be cut anywhere."""
     counts = np.zeros((len(_DIRECTIONS), _KEYS), np.int64)
     lines = 0
-    for found in _in_order(_whole_lines(chunks, name)):
+    for found in _count_in_order(_whole_lines(chunks, name)):
         try:
             more, ways = found()
         except _DamageError as damage:
@@ -92,7 +92,7 @@ def parse(chunks: Iterable[bytes], name: str = "latency log") -> LatencyLog:
 
 
 def _whole_lines(chunks: Iterable[bytes], name: str) -> Iterator[tuple[bytes, int]]:
-    """Yield the pieces cut after their last line, and how many columns the first line has."""
+    """Yield pieces of whole lines, and the number of columns of the first line."""
     rest, lines, columns = b"", 0, 0
     for chunk in chunks:
         end = chunk.rfind(b"\n") + 1
@@ -107,7 +107,7 @@ def _whole_lines(chunks: Iterable[bytes], name: str) -> Iterator[tuple[bytes, in
         raise WorkloadError(f"{name}:{lines + 1}: the log ends in the middle of a line")
 
 
-def _in_order(pieces: Iterable[tuple[bytes, int]]) -> Iterator[Callable[[], _Counted]]:
+def _count_in_order(pieces: Iterable[tuple[bytes, int]]) -> Iterator[Callable[[], _Counted]]:
     """Yield what gives each piece's counts, in the order of the pieces, while others are being counted.
 
     Threads do: numpy lets go of the interpreter while it works on arrays. No more pieces are under way than
@@ -133,7 +133,7 @@ class _DamageError(Exception):
 
 
 def _count(text: bytes, columns: int) -> _Counted:
-    """Return how many whole lines there are, and how many latencies of each key in each direction."""
+    """Return the number of lines, and the number of latencies of each key in each direction."""
     buffer = np.frombuffer(b"\0" * _PAD + text, np.uint8)
     table = _table(buffer, columns)
     first, second, third = (np.ascontiguousarray(table[:, at]) for at in range(3))
@@ -152,7 +152,7 @@ def _count(text: bytes, columns: int) -> _Counted:
     return len(table), counts
 
 
-def _table(buffer: Bytes, columns: int) -> Places:
+def _table(buffer: Bytes, columns: int) -> Positions:
     """Return the places of the commas and, last, of the newline, a row for each line.
 
     Raise unless every line has the same columns, one space after each comma, and numbers besides.
@@ -169,7 +169,7 @@ def _table(buffer: Bytes, columns: int) -> Places:
     table = marks.reshape(lines, columns + 1)
     if not np.array_equal(comma[:-1], space[1:]):
         wrong = int(np.flatnonzero(comma[:-1] != space[1:])[0]) + 1
-        line = _line_of(wrong, table[:, -1])
+        line = _line_at(wrong, table[:, -1])
         raise _DamageError(line, "a space where none belongs, or none where one does")
     digits = np.count_nonzero(buffer >= _ZERO)
     if buffer.max() > _NINE or digits + lines * (2 * columns + 1) + _PAD != len(buffer):
@@ -177,15 +177,15 @@ def _table(buffer: Bytes, columns: int) -> Places:
         known[:_PAD] = True
         strange = np.flatnonzero(~known)
         if strange.size:
-            raise _DamageError(_line_of(strange[0], table[:, -1]), "a character that is no part of a number")
+            raise _DamageError(_line_at(strange[0], table[:, -1]), "a character that is no part of a number")
     return table
 
 
-def _line_of(place: Any, newlines: Places) -> int:  # noqa: ANN401  # an array's item
-    return int(np.searchsorted(newlines, place))
+def _line_at(position: Any, newlines: Positions) -> int:  # noqa: ANN401  # an array's item
+    return int(np.searchsorted(newlines, position))
 
 
-def _values(words: Words, first: Places, second: Places) -> NDArray[np.uint64]:
+def _values(words: Words, first: Positions, second: Positions) -> NDArray[np.uint64]:
     """Return the numbers between the first and the second comma."""
     width = second - first - 2  # less the space
     longest = int(width.max())
@@ -200,7 +200,7 @@ def _values(words: Words, first: Places, second: Places) -> NDArray[np.uint64]:
     return values
 
 
-def _eight_digits(words: Words, width: Places, line: Any) -> NDArray[np.uint64]:  # noqa: ANN401
+def _eight_digits(words: Words, width: Positions, line: Any) -> NDArray[np.uint64]:  # noqa: ANN401
     """Return the numbers whose last ``width`` digits end each word; the first character is its lowest byte.
 
     What stands before them becomes zero; a space is a zero too, in its lower four bits.

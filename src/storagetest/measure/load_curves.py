@@ -1,10 +1,10 @@
-"""Figures as curves: what a run measured at several levels, and runs that differ in one number. Pure.
+"""Metrics as curves: a run at several load levels, or runs that differ in one number. Pure.
 
-*Levels.* A workload that goes through levels in one run names its metrics after them: ``threads_4_iops``,
-``threads_4_p99``. Whatever stands before and behind the number are the curve's names.
+*Curves.* A workload that measures several levels in one run names its metrics after them: ``threads_4_iops``,
+``threads_4_p99``. The parts before and after the number name the curve.
 
-*Families.* Runs of one workload, variant, client and profile whose parameters differ in one number only,
-which takes at least three values, are a curve over it: sequential I/O over its block size, a fixed load over
+*Parameter sweeps.* Runs of one workload, variant, client and profile whose parameters differ in one number
+only, with at least three values, form a curve over it: sequential I/O over its block size, a fixed load over
 its queue depth, an aggregate over its clients.
 """
 
@@ -26,7 +26,7 @@ _FEWEST = 3
 
 @dataclass(frozen=True, slots=True)
 class CurvePoint:
-    """One level: its number, and the figure of each quantity (``iops``, ``p99`` …) with its metric."""
+    """One level: its number, and the value of each quantity (``iops``, ``p99`` …) with its metric."""
 
     at: int
     figures: Mapping[str, tuple[Metric, Estimate]]
@@ -34,7 +34,7 @@ class CurvePoint:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A run's curve: ``name`` is what the numbers count (``threads``), levels ascending."""
+    """A run's curve: ``name`` is the unit of the numbers (``threads``); levels ascend."""
 
     name: str
     levels: Sequence[CurvePoint]
@@ -54,15 +54,15 @@ class ParameterSweep:
 
 
 def metric_value(run: Run, metric: Metric) -> Estimate | None:
-    """Return the metric's figure; None where there is none, or too few I/Os for a percentile."""
+    """Return the metric's value; None if there is none, or too few I/Os for a percentile."""
     found = estimate(run, metric)
-    if found is None or counted(run, metric) < metric.samples_wanted:
+    if found is None or counted(run, metric) < metric.ios_required:
         return None
     return found
 
 
 def curves(run: Run) -> list[Curve]:
-    """Return the curves that the run measured level by level; those of a single level are none."""
+    """Return the run's curves of at least two levels."""
     curves: dict[str, dict[int, dict[str, tuple[Metric, Estimate]]]] = {}
     for name, metric in run.metrics.items():
         match = _NAME.fullmatch(name)
@@ -77,7 +77,7 @@ def curves(run: Run) -> list[Curve]:
 
 
 def parameter_sweeps(runs: Iterable[Run]) -> list[ParameterSweep]:
-    """Return the families among ``runs``, in the order of their first run; of equal runs the last counts."""
+    """Return the sweeps among ``runs``, in the order of their first run; of equal runs the last counts."""
     groups: dict[tuple[str, str, str, str, str, str], tuple[Run, dict[float, Run]]] = {}
     for run in runs:
         for name, value in run.parameters.items():

@@ -1,19 +1,16 @@
-"""What many clients did at once, as one sample. Pure.
+"""Merge the samples of concurrent clients into one. Pure.
 
 Rules:
 
-1. Rates and bandwidths are summed, each client's being that of the *window* in which all were at work
+1. Rates and bandwidths are summed, each client's being that of the *window* in which all were active
    (:mod:`storagetest.measure.common_window`).
-2. Percentiles are of the merged bins of all clients, never averaged; a mean latency weighs each client by its
-   I/Os. They are of all that a client measured, as bins know no time; how much of the time lay outside the
-   window is said beside it (the tail).
-3. Of everything else (shares, times, counts) the worst client's value counts.
-4. Without a common window, with first I/Os that are spread beyond the limit, or with a clock that is not
-   known as
-   well as the limit asks, there is no verdict.
-5. Nothing is left out in silence: a client whose rate lies beyond Tukey's fences is named as an outlier, and
-   is
-   counted like any other.
+2. Percentiles come from the merged bins of all clients and are never averaged; a mean latency weighs each
+   client by its I/Os. They cover all that a client measured, because bins have no time; the share of the time
+   outside the window is reported (the tail).
+3. For everything else (shares, times, counts) the worst client's value counts.
+4. There is no verdict without a common window, if the spread of the first I/Os exceeds the limit, or if the
+   error of a clock does.
+5. Every client counts: a client whose rate lies beyond Tukey's fences is reported as an outlier.
 """
 
 from __future__ import annotations
@@ -43,21 +40,21 @@ SPREAD_LIMIT = 0.010
 """Seconds between the first I/O of the first and of the last client."""
 
 _MOST_SERIES = 16
-"""Clients of which all that was sampled is kept; of more, only the load of all."""
+"""Up to this many clients all sampled series are kept; of more clients, only the total load."""
 
 _MOST_EVIDENCE = 4
-"""Clients whose own texts are kept; of more, those of the first."""
+"""Up to this many clients the texts of each are kept; of more clients, those of the first."""
 
 _RATES = {Unit.PER_SECOND, Unit.BYTES_PER_SECOND}
 
 
 @dataclass(frozen=True, slots=True)
 class ClientSample:
-    """One client's share of a repeat.
+    """One client's sample of a repeat.
 
-    ``starts`` is when its first I/O began, once for each time that all waited for each other; ``spans`` (by
-    phase) when it was at work. Both are in seconds by one clock for all parts, on which 0 is the instant
-    agreed on for the first start. ``clock_error`` is how far this client's clock may be off.
+    ``starts`` are its first I/Os, one for each common start; ``spans`` (by phase) its activity. Both are in
+    seconds by one clock for all clients, on which 0 is the instant of the first common start. ``clock_error``
+    is the error of this client's clock offset.
     """
 
     client: str
@@ -74,9 +71,9 @@ def merge_client_samples(
     *,
     limit: float = SPREAD_LIMIT,
 ) -> Sample:
-    """Return the clients' samples of one repeat, of which there is at least one, as one."""
+    """Merge the clients' samples of one repeat; there is at least one."""
     windows = _windows(parts)
-    own = {part.client: part.sample for part in parts}
+    samples = {part.client: part.sample for part in parts}
     operations = dict.fromkeys(name for part in parts for name in part.sample.operations)
     merged: dict[str | None, Histogram] = {
         None: merge(part.sample.latency or Histogram() for part in parts),
@@ -88,53 +85,53 @@ def merge_client_samples(
     values = {
         name: value
         for name, metric in metrics.items()
-        if (value := _of_all(parts, metric, windows, merged)) is not None
+        if (value := _merge_metric(parts, metric, windows, merged)) is not None
     }
-    story = ConcurrencySummary(
+    summary = ConcurrencySummary(
         spread=_spread(parts),
         limit=limit,
         clock_error=max(part.clock_error for part in parts),
         seconds=sum(one.seconds for one in windows.values()),
         first_done=max((one.ended for one in windows.values()), default=0.0),
         last_done=max((one.last for one in windows.values()), default=0.0),
-        members=tuple(_member(part, headline) for part in parts),
+        members=tuple(_client_summary(part, headline) for part in parts),
         outliers=_outliers(parts, metrics, headline),
     )
     return Sample(
         values,
-        seconds=story.seconds,
+        seconds=summary.seconds,
         ios=sum(part.sample.ios for part in parts),
         latency=merged[None] if merged[None].count else None,
         operations={name: merged[name] for name in operations},
         evidence={
-            **_evidence(own),
-            "start": _start(story, windows),
-            "clients": _table(story, metrics, headline),
+            **_evidence(samples),
+            "start": _describe_start(summary, windows),
+            "clients": _client_table(summary, metrics, headline),
         },
         invalid=(
             *(f"{part.client}: {why}" for part in parts for why in part.sample.invalid),
-            *_doubts(story, windows),
+            *_invalid_reasons(summary, windows),
         ),
-        series=_series(own),
+        series=_series(samples),
         began=parts[0].sample.began,
-        utilisation=_headroom([part.sample.utilisation for part in parts]),
-        concurrency=story,
+        utilisation=_merge_utilisation([part.sample.utilisation for part in parts]),
+        concurrency=summary,
     )
 
 
-def attach_series(whole: Sample, samples: Mapping[str, Sample]) -> Sample:
-    """Return ``whole`` with what the clients' ``samples`` have over time by now, and their texts."""
-    return replace(whole, series=_series(samples), evidence={**_evidence(samples), **whole.evidence})
+def attach_series(merged: Sample, samples: Mapping[str, Sample]) -> Sample:
+    """Return ``merged`` with the current series of the clients' ``samples``, and their texts."""
+    return replace(merged, series=_series(samples), evidence={**_evidence(samples), **merged.evidence})
 
 
 def _windows(parts: Sequence[ClientSample]) -> dict[str, Window]:
-    """Return the window of each phase that all parts know."""
+    """Return the window of each phase that all clients have."""
     names = [name for name in parts[0].spans if all(name in part.spans for part in parts)]
     return {name: window([part.spans[name] for part in parts]) for name in names}
 
 
 def _spread(parts: Sequence[ClientSample]) -> float | None:
-    """Return the largest distance of first I/Os, of all times that they began together; None: not known."""
+    """Return the largest spread of first I/Os over all common starts; None: not known."""
     rounds = {len(part.starts) for part in parts}
     if len(rounds) != 1 or not max(rounds):
         return None
@@ -145,22 +142,22 @@ def _spread(parts: Sequence[ClientSample]) -> float | None:
     return max(spreads)
 
 
-def _of_all(
+def _merge_metric(
     parts: Sequence[ClientSample],
     metric: Metric,
     windows: Mapping[str, Window],
     merged: Mapping[str | None, Histogram],
 ) -> float | None:
-    """Return the metric of all clients; None where not all have it."""
+    """Return the metric of all clients; None if not all have it."""
     known = [part.sample.values[metric.name] for part in parts if metric.name in part.sample.values]
     if len(known) < len(parts):
         return None
     if metric.unit in _RATES:
-        if len(windows) != 1:  # several phases: each rate is of a phase's own window already
+        if len(windows) != 1:  # several phases: each rate is that of its phase's window already
             return sum(known)
         ((phase, common),) = windows.items()
         return sum(
-            rate_in_window(value, part.spans[phase], common, _course(part.sample, metric.unit))
+            rate_in_window(value, part.spans[phase], common, _timeline(part.sample, metric.unit))
             for value, part in zip(known, parts, strict=True)
         )
     if metric.unit is Unit.SECONDS:
@@ -173,8 +170,8 @@ def _of_all(
     return max(known) if metric.better is Better.LOWER else min(known)
 
 
-def _course(sample: Sample, unit: Unit) -> list[tuple[float, float]]:
-    """Return the load over time, reads and writes together, where the sample has it."""
+def _timeline(sample: Sample, unit: Unit) -> list[tuple[float, float]]:
+    """Return the load over time, reads and writes summed, if the sample has it."""
     points: dict[float, float] = {}
     for one in sample.series:
         if one.source == LOAD and one.unit is unit:
@@ -183,7 +180,7 @@ def _course(sample: Sample, unit: Unit) -> list[tuple[float, float]]:
     return sorted(points.items())
 
 
-def _member(part: ClientSample, headline: Sequence[str]) -> ClientSummary:
+def _client_summary(part: ClientSample, headline: Sequence[str]) -> ClientSummary:
     values = {name: part.sample.values[name] for name in headline if name in part.sample.values}
     ended = max((span.last for span in part.spans.values()), default=None)
     return ClientSummary(
@@ -200,55 +197,59 @@ def _outliers(
     return outliers({part.client: part.sample.values[name] for part in parts if name in part.sample.values})
 
 
-def _doubts(story: ConcurrencySummary, windows: Mapping[str, Window]) -> list[str]:
+def _invalid_reasons(summary: ConcurrencySummary, windows: Mapping[str, Window]) -> list[str]:
     found = []
-    limit = format_duration(story.limit)
-    if story.spread is None:
-        found.append("nobody knows when the clients' first I/Os began: this load waits for no common start")
-    elif story.spread > story.limit:
-        last = max(story.members, key=lambda member: member.started or 0.0).client
-        spread = format_duration(story.spread)
+    limit = format_duration(summary.limit)
+    if summary.spread is None:
+        found.append("the clients' first I/Os are not known: this load waits for no common start")
+    elif summary.spread > summary.limit:
+        last = max(summary.members, key=lambda member: member.started or 0.0).client
+        spread = format_duration(summary.spread)
         found.append(f"the first I/Os are spread over {spread}, {limit} are allowed; {last} was the last")
-    if story.clock_error > story.limit:
-        worst = max(story.members, key=lambda member: member.clock_error)
+    if summary.clock_error > summary.limit:
+        worst = max(summary.members, key=lambda member: member.clock_error)
         error = format_duration(worst.clock_error)
         found.append(f"the clock of {worst.client} is known to ±{error} only, {limit} are allowed")
     for name, one in windows.items():
         if one.seconds <= 0:
             phase = f" of {name}" if name else ""
-            found.append(f"there was no time{phase} in which all clients were at work")
+            found.append(f"there was no time{phase} in which all clients were active")
     return found
 
 
-def _start(story: ConcurrencySummary, windows: Mapping[str, Window]) -> str:
-    spread = "not known" if story.spread is None else format_duration(story.spread)
-    clocks = f"clocks known to ±{format_duration(story.clock_error)}"
-    lines = [f"first I/Os spread over {spread}, {format_duration(story.limit)} are allowed; {clocks}"]
+def _describe_start(summary: ConcurrencySummary, windows: Mapping[str, Window]) -> str:
+    spread = "not known" if summary.spread is None else format_duration(summary.spread)
+    clocks = f"clocks known to ±{format_duration(summary.clock_error)}"
+    lines = [f"first I/Os spread over {spread}, {format_duration(summary.limit)} are allowed; {clocks}"]
     for name, one in windows.items():
         tail = format_ratio(one.tail / one.seconds) if one.seconds else "all"
         lines.append(
-            f"{name + ': ' if name else ''}all at work for {format_duration(one.seconds)}; first done at "
-            f"{_at(one.ended)}, last done at {_at(one.last)}: a tail of {tail}"
+            f"{name + ': ' if name else ''}all clients active for {format_duration(one.seconds)}; first done "
+            f"at {_format_moment(one.ended)}, last done at {_format_moment(one.last)}: a tail of {tail}"
         )
     return "\n".join(lines)
 
 
-def _table(story: ConcurrencySummary, metrics: Mapping[str, Metric], headline: Sequence[str]) -> str:
+def _client_table(summary: ConcurrencySummary, metrics: Mapping[str, Metric], headline: Sequence[str]) -> str:
     """Return the clients as a table; outliers are marked."""
-    names = [name for name in headline if any(name in member.values for member in story.members)]
+    names = [name for name in headline if any(name in member.values for member in summary.members)]
     rows = [["client", *names, "began", "done", "clock", ""]]
-    for member in story.members:
+    for member in summary.members:
         cells = [
             format_value(member.values[name], metrics[name].unit.value) if name in member.values else "-"
             for name in names
         ]
-        times = [_at(member.started), _at(member.ended), f"±{format_duration(member.clock_error)}"]
-        rows.append([member.client, *cells, *times, "outlier" if member.client in story.outliers else ""])
+        times = [
+            _format_moment(member.started),
+            _format_moment(member.ended),
+            f"±{format_duration(member.clock_error)}",
+        ]
+        rows.append([member.client, *cells, *times, "outlier" if member.client in summary.outliers else ""])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
 
 
-def _at(seconds: float | None) -> str:
+def _format_moment(seconds: float | None) -> str:
     if seconds is None:
         return "-"
     return f"{'-' if seconds < 0 else '+'}{format_duration(abs(seconds))}"
@@ -261,7 +262,7 @@ def _evidence(samples: Mapping[str, Sample]) -> dict[str, str]:
 
 
 def _series(samples: Mapping[str, Sample]) -> tuple[Series, ...]:
-    """Return the load of all clients together, and all else that was sampled while they are few."""
+    """Return the total load of all clients, and all other series if there are few clients."""
     sums: dict[tuple[str, Unit], dict[float, list[float]]] = {}
     others: list[Series] = []
     for sample in samples.values():
@@ -274,15 +275,17 @@ def _series(samples: Mapping[str, Sample]) -> tuple[Series, ...]:
                 points.setdefault(at, []).append(value)
     found = []
     for (name, unit), points in sums.items():
-        # A latency of all is a plain mean here: it is drawn, and not judged.
-        whole: Callable[[list[float]], float] = statistics.fmean if unit is Unit.SECONDS else sum
+        # The latency of all clients is a plain mean here: it is drawn, not judged.
+        merge_values: Callable[[list[float]], float] = statistics.fmean if unit is Unit.SECONDS else sum
         times = tuple(sorted(points))
-        found.append(Series(LOAD, name, unit, "all clients", times, tuple(whole(points[at]) for at in times)))
+        found.append(
+            Series(LOAD, name, unit, "all clients", times, tuple(merge_values(points[at]) for at in times))
+        )
     return (*found, *(others if len(samples) <= _MOST_SERIES else ()))
 
 
-def _headroom(known: Sequence[Utilisation | None]) -> Utilisation | None:
-    """Return what is known of all clients: rates and ceilings add up; of shares, the typical client's."""
+def _merge_utilisation(known: Sequence[Utilisation | None]) -> Utilisation | None:
+    """Return the utilisation of all clients: rates and ceilings are summed, shares are medians."""
     all_known = [one for one in known if one is not None]
     if not all_known or len(all_known) < len(known):
         return None

@@ -1,8 +1,7 @@
-"""What a measurement leaves behind: samples, without an opinion.
+"""Results of a measurement: runs and samples, without verdicts.
 
 A :class:`Run` is one case on one variant: its parameters, and one :class:`Sample` for every repeat (the run
-is the sample in the statistician's sense, never the second). Judging it is :mod:`storagetest.verdict`'s
-business.
+is the sample of statistics, never the second). :mod:`storagetest.verdict` judges it.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ __all__ = ["HEADLINE", "METRICS", "Better", "Metric", "Run", "Sample", "Unit"]
 
 
 class Better(Enum):
-    """Which way is good."""
+    """Whether higher or lower values are better."""
 
     HIGHER = "higher"
     LOWER = "lower"
@@ -30,10 +29,10 @@ class Better(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """Something that can be measured and gated.
+    """A quantity that can be measured and gated.
 
-    ``quantile`` is set for latency percentiles, ``operation`` where a latency is that of one kind of
-    operation: its histogram is then that of :attr:`Sample.operations`.
+    ``quantile`` is set for latency percentiles. ``operation`` is set for the latency of one kind of
+    operation, whose histogram is in :attr:`Sample.operations`.
     """
 
     name: str
@@ -43,8 +42,8 @@ class Metric:
     operation: str | None = None
 
     @property
-    def samples_wanted(self) -> int:
-        """How many I/Os a percentile needs before it means anything: 100/(1-q)."""
+    def ios_required(self) -> int:
+        """Number of I/Os that a percentile needs: 100/(1-q)."""
         return 0 if self.quantile is None else round(100 / (1 - self.quantile))
 
 
@@ -65,10 +64,10 @@ METRICS: Mapping[str, Metric] = {
         Metric("client_cpu", Unit.RATIO, Better.LOWER),
     )
 }
-"""The metrics of any I/O workload. Completion latency; ``client_cpu`` is the busy share of all cores."""
+"""The metrics of any I/O workload: completion latency; ``client_cpu`` is the busy share of all cores."""
 
 HEADLINE = ("bandwidth", "iops", "latency_mean", "p99")
-"""The metrics that say most of an I/O workload; see :attr:`Run.headline`."""
+"""The most significant metrics of an I/O workload; see :attr:`Run.headline`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +75,14 @@ class Sample:
     """One repeat.
 
     ``values`` maps a metric's name to its value in the metric's base unit. ``latency`` is the histogram of
-    completion latencies in seconds, from which the percentiles were computed. ``seconds`` is how long was
-    really measured, ``ios`` how many I/Os completed in it. ``evidence`` is attached to the report: name →
-    text (argv, the load generator's own output). ``operations`` are the histograms of latencies by kind of
-    operation, where the load has several. ``invalid`` says why this repeat carries no verdict (empty: it
-    does); the runner collects these in :attr:`Run.invalid`. ``series`` is what was seen over time: the load
-    itself and the counters beside it. ``began`` is when the measuring began, in seconds since the epoch by
-    the client's clock, where the workload knows; ``headroom`` how far it was from the client's and the
-    network's limits. ``spans`` (by phase) is when it was at work by the client's CLOCK_MONOTONIC, where the
-    workload knows, and ``first_ios`` its first I/O of each time that it began, in seconds since the epoch;
-    both are not stored. ``together`` is how many clients worked together, where they did.
+    completion latencies, from which the percentiles were computed; ``operations`` are histograms by kind of
+    operation, if the load has several. ``seconds`` is the measured time, ``ios`` the I/Os completed in it.
+    ``evidence`` is attached to the report: name → text (argv, the load generator's own output). ``invalid``
+    states why this repeat has no verdict (empty: it has one). ``series`` are values over time: the load
+    itself and sampled counters. ``began`` is the start of the measuring in seconds since the epoch by the
+    client's clock, if known. ``utilisation`` is that of client and network. ``spans`` (by phase) are the
+    activity by the client's CLOCK_MONOTONIC, and ``first_ios`` the first I/O after each start in seconds
+    since the epoch, if known; both are not stored. ``concurrency`` describes concurrent clients.
     """
 
     values: Mapping[str, float]
@@ -103,7 +100,7 @@ class Sample:
     concurrency: ConcurrencySummary | None = None
 
     def histogram(self, metric: Metric) -> Histogram | None:
-        """Return the latencies that a latency metric is computed from, where they were kept."""
+        """Return the latencies from which a latency metric is computed, if they were kept."""
         return self.latency if metric.operation is None else self.operations.get(metric.operation)
 
 
@@ -111,11 +108,10 @@ class Sample:
 class Run:
     """One case on one variant.
 
-    ``title`` is the workload in a person's words, with what the case asked for: ``sequential write 1MiB``.
-    ``invalid`` holds the reasons why no verdict may be built on it (empty: none). ``metrics`` says what the
-    names in the samples mean; ``headline`` are the few of them that a summary shows, the most telling first
-    and the one that says how bad it gets last. ``started`` is seconds since the epoch on the controller.
-    ``limited_by`` says whether client, network or target set the figures (None: nobody knows).
+    ``title`` describes the workload and its parameters: ``sequential write 1MiB``. ``invalid`` holds the
+    reasons against a verdict (empty: none). ``metrics`` defines the names in the samples; ``headline`` are
+    the few that a summary shows, the most significant first and the worst case last. ``started`` is seconds
+    since the epoch on the controller. ``limited_by`` is the bottleneck (None: not known).
     """
 
     case: str

@@ -1,15 +1,15 @@
-"""How a load scales with its users, and how fairly they share: pure functions of measured figures.
+"""Scaling of a load with its users, and fairness between them: pure functions of measured values.
 
-The *knee* of a scaling curve is where adding users stops being worth it. It is found as Kneedle does:
-V. Satopää, J. Albrecht, D. Irwin, B. Raghavan, Finding a "Kneedle" in a Haystack: Detecting Knee Points in
+The *knee* of a scaling curve is the point beyond which more users gain little. It is found as in Kneedle: V.
+Satopää, J. Albrecht, D. Irwin, B. Raghavan, Finding a "Kneedle" in a Haystack: Detecting Knee Points in
 System Behavior, ICDCS Workshops (2011), section III, for a concave curve known as a whole. Both axes are
-scaled to 0..1, and the curve's distance above its diagonal is looked at: the knee is where that is largest,
-if from there it falls by ``sensitivity`` mean distances between neighbouring points.
+scaled to 0..1. The knee is the largest distance of the curve above its diagonal, if the distance falls from
+there by ``sensitivity`` mean distances between neighbouring points.
 
-Three choices of ours. The curve begins at the origin, because no users do nothing: so a flat curve has its
-knee at its first point. One knee is returned, the most pronounced, where the paper may give several. And of
-points that are nearly as far above the diagonal as the farthest, the one with the fewest users is the knee:
-on a plateau, noise would decide between them.
+Three choices of this implementation. The curve starts at the origin, so a flat curve has its knee at its
+first point. One knee is returned, the most pronounced, although the paper allows several. Of points that are
+nearly as far above the diagonal as the farthest, the one with the fewest users is the knee, because noise
+would decide between them on a plateau.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _NEARLY = 0.9
 
 
 def knee(points: Sequence[tuple[float, float]], *, sensitivity: float = SENSITIVITY) -> float | None:
-    """Return the x of the knee of ``points`` (users, throughput), ascending in x; None where there is none.
+    """Return the x of the knee of ``points`` (users, throughput), ascending in x; None if there is none.
 
-    None says that the curve still rises as fast as on average at its end: more users would do more.
-    Raises :class:`ValueError` for fewer than two points, or where x does not ascend from above 0.
+    None means that the curve still rises at its end as fast as on average. Raises :class:`ValueError` for
+    fewer than two points, or if x does not ascend from above 0.
     """
     xs = [0.0, *(float(x) for x, _ in points)]
     if len(points) < 2 or any(later <= before for before, later in itertools.pairwise(xs)):
@@ -47,11 +47,11 @@ def knee(points: Sequence[tuple[float, float]], *, sensitivity: float = SENSITIV
 
 
 def jain(shares: Sequence[float]) -> float:
-    """Return Jain's fairness index: 1 where all have the same, 1/n where one of n has it all.
+    """Return Jain's fairness index: 1 if all shares are equal, 1/n if one of n has everything.
 
     Source: R. Jain, D. Chiu, W. Hawe, A Quantitative Measure of Fairness and Discrimination for Resource
-    Allocation in Shared Computer Systems, DEC-TR-301 (1984): (Σx)² / (n·Σx²). Where nobody has anything all
-    have the same. Raises :class:`ValueError` for no shares or a negative one.
+    Allocation in Shared Computer Systems, DEC-TR-301 (1984): (Σx)² / (n·Σx²). Shares that are all 0 are
+    equal. Raises :class:`ValueError` for no shares or a negative one.
     """
     if not shares or min(shares) < 0:
         raise ValueError(f"shares are not negative and there are some, not {list(shares)}")

@@ -1,4 +1,4 @@
-"""What was seen over time beside a load, and the load itself: values at seconds since the measuring began."""
+"""Time series of a load and of sampled counters: values at seconds since the measuring began."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ from storagetest.measure.unit import Unit
 __all__ = ["LOAD", "Series", "cut"]
 
 LOAD = "load"
-"""The source of what the load generator says of itself."""
+"""The source of series that the load generator reports."""
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
     """One quantity over time.
 
-    ``source`` is where it was read (``load``, ``cpu``, ``nic`` …), ``host`` on which machine, ``name`` what
-    it is (``eth0 received``). ``times`` are seconds since the measuring began (negative: in the ramp),
-    ascending; a rate or a share is that of the time since the point before it, and stands at its end.
-    ``values`` are in the base unit.
+    ``source`` is where it was read (``load``, ``cpu``, ``nic`` …), ``host`` on which host, ``name`` the
+    quantity (``eth0 received``). ``times`` are seconds since the measuring began (negative: in the ramp),
+    ascending. A rate or share is that of the time since the point before it. ``values`` are in the base unit.
     """
 
     source: str
@@ -36,11 +35,13 @@ class Series:
 
 
 def cut(series: Iterable[Series], since: float, until: float) -> tuple[Series, ...]:
-    """Return the parts between two times; what has no point there is left out."""
-    found = []
+    """Return the parts between two times; a series without a point there is left out."""
+    parts = []
     for one in series:
-        kept = [(at, value) for at, value in zip(one.times, one.values, strict=True) if since <= at <= until]
-        if kept:
-            times, values = zip(*kept, strict=True)
-            found.append(Series(one.source, one.name, one.unit, one.host, times, values))
-    return tuple(found)
+        points = [
+            (at, value) for at, value in zip(one.times, one.values, strict=True) if since <= at <= until
+        ]
+        if points:
+            times, values = zip(*points, strict=True)
+            parts.append(Series(one.source, one.name, one.unit, one.host, times, values))
+    return tuple(parts)

@@ -79,17 +79,17 @@ def _t(degrees: int, confidence: float) -> float:
 
 
 def estimate(run: Run, metric: Metric, *, confidence: float = 0.95) -> Estimate | None:
-    """Return the metric's value over all repeats of ``run``, or None where no repeat has it.
+    """Return the metric's value over all repeats of ``run``, or None if no repeat has it.
 
-    A percentile's value comes from the merged bins of all repeats (those of its operation, where it has
-    one); any other's is the mean. The interval is in both cases that of the mean over the repeats.
+    A percentile comes from the merged bins of all repeats (those of its operation, if it has one); any other
+    value is the mean. The interval is that of the mean over the repeats in both cases.
     """
     samples = [sample for sample in run.samples if metric.name in sample.values]
     if not samples:
         return None
     values = [sample.values[metric.name] for sample in samples]
-    kept = [sample.histogram(metric) for sample in samples]
-    histograms = [histogram for histogram in kept if histogram is not None]
+    histograms_or_none = [sample.histogram(metric) for sample in samples]
+    histograms = [histogram for histogram in histograms_or_none if histogram is not None]
     value = mean(values)
     if metric.quantile is not None and len(histograms) == len(samples):
         value = merge(histograms).percentile(metric.quantile)
@@ -97,7 +97,7 @@ def estimate(run: Run, metric: Metric, *, confidence: float = 0.95) -> Estimate 
 
 
 def counted(run: Run, metric: Metric) -> int:
-    """Return how many I/Os, or operations of the metric's kind, it is computed from, over all repeats."""
+    """Return the number of I/Os or operations from which ``metric`` is computed, over all repeats."""
     total = 0
     for sample in run.samples:
         if metric.name in sample.values:
@@ -117,6 +117,6 @@ def tukey(values: Sequence[float]) -> Outliers | None:
     if len(values) < 4:
         return None
     first, _, third = statistics.quantiles(values, n=4, method="inclusive")
-    reach = 1.5 * (third - first)
-    low, high = first - reach, third + reach
+    fence = 1.5 * (third - first)
+    low, high = first - fence, third + fence
     return Outliers(low, high, tuple(value for value in values if not low <= value <= high))

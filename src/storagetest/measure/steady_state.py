@@ -1,16 +1,16 @@
-"""Whether a target has settled: what is measured before that is the past of its caches, not its speed. Pure.
+"""Steady-state detection: measurements before it show the past of caches, not the target's speed. Pure.
 
 Two rules:
 
-- ``pts``, for a target that takes long to settle (flash after a fill, tiers, caches that fill up): rounds are
-  measured until, over the last five, the values lie within 20 % of their mean (largest less smallest), and
-  the line fitted through them moves by 10 % of the mean at most. Source: SNIA, Solid State Storage
-  Performance Test Specification, the definition of "Steady State".
-- ``slope``, for short gates: within one round the line fitted through what the load did moves by 10 % of its
-  mean at most, from beginning to end. It is fio's rule of a least-squares slope (fio(1), ``steadystate``),
-  with the limit stated for the whole round and not for a second of it.
+- ``pts``, for targets that need long (flash after a fill, tiers, caches that fill up): rounds are measured
+  until the values of the last five lie within 20 % of their mean (largest less smallest), and the line fitted
+  through them moves by at most 10 % of the mean. Source: SNIA, Solid State Storage Performance Test
+  Specification, the definition of "Steady State".
+- ``slope``, for short gates: within one round the line fitted through the load's timeline moves by at most 10
+  % of its mean, from start to end. It is fio's rule of a least-squares slope (fio(1), ``steadystate``), with
+  the limit for the whole round instead of a second.
 
-Both are asked of the throughput and of how bad it gets: p99 by rounds, and within a round the mean latency.
+Both apply to the throughput and to a latency: p99 between rounds, the mean latency within a round.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ from storagetest.units import format_ratio
 __all__ = ["WINDOW", "SteadyStateCheck", "by_rounds", "fit", "within_a_round"]
 
 WINDOW = 5
-"""Rounds that ``pts`` looks at."""
+"""Rounds that ``pts`` compares."""
 
 RANGE = 0.20
 MOVE = 0.10
 FEWEST = 5
-"""Points in time that a line within a round takes."""
+"""Least number of points of a line within a round."""
 
 
 @dataclass(frozen=True, slots=True)
 class SteadyStateCheck:
-    """Whether it was steady, and in words how steady."""
+    """Whether a target was in steady state, and a ``summary`` of the deviations."""
 
     steady: bool
-    said: str
+    summary: str
 
 
 @dataclass(frozen=True, slots=True)
 class LinearFit:
-    """Of some values, as shares of their mean: largest less smallest, and how far the fitted line moves."""
+    """Largest less smallest of some values, and the movement of the fitted line, as shares of their mean."""
 
     range: float
     move: float
 
 
 def fit(values: Sequence[float]) -> LinearFit:
-    """Return how far values at even distances spread and move; :class:`ValueError` for fewer than two."""
+    """Return how far equidistant values spread and move; :class:`ValueError` for fewer than two."""
     if len(values) < 2:
         raise ValueError("a line takes two values")
     centre, middle = mean(values), (len(values) - 1) / 2
@@ -64,26 +64,28 @@ def fit(values: Sequence[float]) -> LinearFit:
 
 
 def by_rounds(rounds: Sequence[Mapping[str, float]], metrics: Sequence[str]) -> SteadyStateCheck:
-    """Judge the last five rounds' values of ``metrics`` (name → value) by the rule ``pts``."""
+    """Judge the values of ``metrics`` (name → value) in the last five rounds by the rule ``pts``."""
     if len(rounds) < WINDOW:
         return SteadyStateCheck(False, f"{len(rounds)} of {WINDOW} rounds")
-    steady, said = True, []
+    steady, summaries = True, []
     for name in metrics:
         values = [one[name] for one in rounds[-WINDOW:] if name in one]
         if len(values) < WINDOW:
             continue
-        found = fit(values)
-        steady = steady and found.range <= RANGE and found.move <= MOVE
-        said.append(f"{name} ranges over {format_ratio(found.range)} and moves by {format_ratio(found.move)}")
-    if not said:
+        line = fit(values)
+        steady = steady and line.range <= RANGE and line.move <= MOVE
+        summaries.append(
+            f"{name} ranges over {format_ratio(line.range)} and moves by {format_ratio(line.move)}"
+        )
+    if not summaries:
         return SteadyStateCheck(False, "no metric was measured in all of the last rounds")
-    return SteadyStateCheck(steady, ", ".join(said))
+    return SteadyStateCheck(steady, ", ".join(summaries))
 
 
 def within_a_round(sample: Sample) -> SteadyStateCheck:
-    """Judge one round's own course by the rule ``slope``."""
-    steady, said = True, []
-    for name, unit, together in (("throughput", Unit.PER_SECOND, sum), ("mean latency", Unit.SECONDS, mean)):
+    """Judge the timeline of one round by the rule ``slope``."""
+    steady, summaries = True, []
+    for name, unit, combine in (("throughput", Unit.PER_SECOND, sum), ("mean latency", Unit.SECONDS, mean)):
         points: dict[float, list[float]] = {}
         for one in sample.series:
             if one.source == LOAD and one.unit is unit:
@@ -91,7 +93,7 @@ def within_a_round(sample: Sample) -> SteadyStateCheck:
                     points.setdefault(at, []).append(value)
         if len(points) < FEWEST:
             return SteadyStateCheck(False, f"{len(points)} points in time are too few: {FEWEST} are needed")
-        found = fit([together(values) for _, values in sorted(points.items())])
-        steady = steady and found.move <= MOVE
-        said.append(f"{name} moves by {format_ratio(found.move)}")
-    return SteadyStateCheck(steady, ", ".join(said))
+        line = fit([combine(values) for _, values in sorted(points.items())])
+        steady = steady and line.move <= MOVE
+        summaries.append(f"{name} moves by {format_ratio(line.move)}")
+    return SteadyStateCheck(steady, ", ".join(summaries))

@@ -99,7 +99,9 @@ class CaseGuard:
         stack = ExitStack()
         self._state.teller.tell(waiting(variant.id, item.name))
         try:
-            locks = acquire(alone=alone, together=clients + behind, timeout=self._timeout, what=item.nodeid)
+            locks = acquire(
+                exclusive=alone, shared=clients + behind, timeout=self._timeout, purpose=item.nodeid
+            )
             stack.enter_context(locks)
         finally:
             self._state.teller.tell(None)

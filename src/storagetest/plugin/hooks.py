@@ -15,7 +15,11 @@ from storagetest.plugin.options import MARKERS, add_options, is_any_given
 
 __all__ = ["start"]
 
-pytest_plugins = ["storagetest.plugin.fixtures.core", "storagetest.plugin.fixtures.two_clients"]
+pytest_plugins = [
+    "storagetest.plugin.fixtures.core",
+    "storagetest.plugin.fixtures.two_clients",
+    "storagetest.plugin.fixtures.deprecated",
+]
 
 _STARTED = pytest.StashKey[bool]()
 _FOREIGN_SUITE = ".external.toml"
@@ -62,7 +66,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     if not file_path.name.endswith(_FOREIGN_SUITE):
         return None
     start(parent.config)
-    from storagetest.plugin.external import ExternalFile  # noqa: PLC0415  # see above
+    from storagetest.plugin.external.collect import ExternalFile  # noqa: PLC0415  # see above
 
     file: ExternalFile = ExternalFile.from_parent(parent, path=file_path)
     return file

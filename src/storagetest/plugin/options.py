@@ -18,11 +18,11 @@ MARKERS = (
     "scale(*counts): on how many clients at once a case is run: numbers, or 'all'; each is a case of its own",
     "clients(*names): which clients the case runs on at once: their names, a number of them, or 'all'",
     "exclusive: no other case runs at the same time on the server of the case's target",
-    "alone: the former name of exclusive",
+    "alone: old name of exclusive (deprecated)",
     "case(id, *, section, level, kills): a conformance case: standard and section; MUST, SHOULD or MAY",
     "slow: waits for a time-out that the standard sets",
     "external: a test of a foreign suite (set by *.external.toml)",
-    "compares(name): set by the plugin: which of the targets file's comparisons the case makes",
+    "comparison(name): set by the plugin: the comparison of the targets file that the case makes",
 )
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from storagetest.config import Variant
+from storagetest.plugin.fixtures.deprecated import new_capability
 from storagetest.plugin.measure.client_selection import client_parameters
 from storagetest.plugin.run_state import KEY, RunState
 
@@ -35,7 +36,7 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
         known = state.comparisons if state.loaded else {}
         both = [
             pytest.param(
-                each.left.id, id=f"{each.left.id}-{each.name}", marks=pytest.mark.compares(each.name)
+                each.left.id, id=f"{each.left.id}-{each.name}", marks=pytest.mark.comparison(each.name)
             )
             for each in known.values()
         ]
@@ -85,7 +86,7 @@ def _candidates(state: RunState, metafunc: pytest.Metafunc) -> list[str]:
 
 
 def _needs(item: pytest.Item) -> set[str]:
-    return {str(need) for mark in item.iter_markers("needs") for need in mark.args}
+    return {new_capability(str(need)) for mark in item.iter_markers("needs") for need in mark.args}
 
 
 def item_variant(item: pytest.Item) -> str | None:
@@ -97,7 +98,7 @@ def item_variant(item: pytest.Item) -> str | None:
 
 def second_variant(item: pytest.Item, state: RunState) -> Variant | None:
     """Return the variant that ``item`` uses beside its own: that of a comparison, or of the same data."""
-    mark = item.get_closest_marker("compares")
+    mark = item.get_closest_marker("comparison")
     if mark is not None:
         return state.comparisons[mark.args[0]].right
     identifier = item_variant(item) if "same_data" in getattr(item, "fixturenames", ()) else None

@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 
 from storagetest.errors import ConfigError, StoragetestError, TargetDead
-from storagetest.plugin import expectations, external_mount, known, outcomes, parametrize
+from storagetest.plugin import outcomes, parametrize
 from storagetest.plugin.case_guard import CaseGuard
-from storagetest.plugin.conformance import cases, client_cases
+from storagetest.plugin.conformance import cases, client_cases, known_issues
+from storagetest.plugin.external import mount_item
+from storagetest.plugin.fixtures import deprecated
 from storagetest.plugin.output import diagnostics, junit, markdown, pytest_benchmark, record_transport
 from storagetest.plugin.output.results import Reporting
 from storagetest.plugin.progress.plugin import ProgressPlugin, forward_progress
@@ -23,7 +25,7 @@ from storagetest.plugin.run_state import KEY, RunState
 
 __all__ = ["start"]
 
-_MODULES = (sys.modules[__name__], cases, known, external_mount, expectations, client_cases)
+_MODULES = (sys.modules[__name__], cases, known_issues, mount_item, client_cases)
 """The modules that have hooks. Of those of one name the last one's is called first."""
 
 
@@ -32,7 +34,7 @@ def start(config: pytest.Config) -> None:
     plugins = config.pluginmanager
     for module in _MODULES:
         plugins.register(module, module.__name__)
-    for part in (markdown, junit, known, cases):
+    for part in (markdown, junit, known_issues, cases):
         part.register(config)
     try:
         config.stash[KEY] = RunState(config)
@@ -61,6 +63,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Skip what a variant cannot do; with ``--st-sample`` keep a little of everything."""
+    deprecated.warn_of_old_names(items)
     state = config.stash[KEY]
     if state.wanted and state.loaded is None:
         try:

@@ -55,10 +55,10 @@ def compare_stored(a: BaselineFile, b: BaselineFile, *, floor: float = 0.0) -> t
 
 def status(rows: Sequence[Row]) -> int:
     """Return 0 without a regression, 1 with one, 2 where nothing could be compared."""
-    judged = [row for row in rows if row.comparison.change is not Direction.TOO_FEW]
+    judged = [row for row in rows if row.comparison.direction is not Direction.TOO_FEW]
     if not judged:
         return 2
-    return int(any(row.comparison.change is Direction.WORSE for row in judged))
+    return int(any(row.comparison.direction is Direction.WORSE for row in judged))
 
 
 def table(rows: Sequence[Row]) -> list[str]:
@@ -71,7 +71,7 @@ def table(rows: Sequence[Row]) -> list[str]:
         interval = f"{_percent(found.low)}..{_percent(found.high)}"
         lines.append(
             f"{case:{_CASE}} {row.metric.name[:12]:12} {a:>9} {b:>9} {_percent(found.effect):>7}"
-            f"  {interval:16} {found.change.value}"[:100]
+            f"  {interval:16} {found.direction.value}"[:100]
         )
     return lines
 

@@ -58,12 +58,16 @@ class CaseOutcome(Enum):
     ERROR = "error"
 
 
+_RENAMED_MEMBERS = {"spares": "no_mutant_reason"}
+"""Members of files that an earlier release wrote."""
+
+
 @dataclass(frozen=True, slots=True)
 class CaseRecord:
     """One conformance case on one target.
 
     ``observed`` holds the legal alternatives that the target was seen to choose. ``kills`` names the mutants
-    that this case claims to catch, ``spares`` why it can catch none.
+    that this case claims to catch, ``no_mutant_reason`` explains why it can catch none.
     ``message`` is why it did not pass; ``seconds`` how long it took.
     """
 
@@ -77,7 +81,7 @@ class CaseRecord:
     seconds: float = 0.0
     nodeid: str = ""
     kills: tuple[str, ...] = ()
-    spares: str = ""
+    no_mutant_reason: str = ""
 
     @property
     def remark(self) -> str:
@@ -92,9 +96,10 @@ class CaseRecord:
     def from_json(cls, document: Mapping[str, Any]) -> CaseRecord:
         """Read what :meth:`to_json` wrote; :class:`ResultError` where it did not."""
         try:
+            members = {_RENAMED_MEMBERS.get(name, name): value for name, value in document.items()}
             return cls(
                 **{
-                    **document,
+                    **members,
                     "level": Level(document["level"]),
                     "outcome": CaseOutcome(document["outcome"]),
                     "observed": tuple(document.get("observed", ())),

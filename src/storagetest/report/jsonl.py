@@ -189,7 +189,7 @@ def _run_to_json(run: Run) -> Object:
         "versions": dict(run.versions),
         "invalid": list(run.invalid),
         "headline": list(run.headline),
-        "limited_by": run.limited_by and {"who": run.limited_by.who.value, "why": run.limited_by.why},
+        "limited_by": run.limited_by and {"who": run.limited_by.limiter.value, "why": run.limited_by.reason},
         "metrics": {name: metric_to_json(metric) for name, metric in run.metrics.items()},
         "samples": [_sample_to_json(sample) for sample in run.samples],
     }

@@ -71,7 +71,7 @@ def metric_values(record: Record) -> dict[str, MetricValue]:
             value=known.value,
             interval=judged or known.interval,
             repeats=len(samples),
-            enough=counted(run, metric) >= metric.samples_wanted,
+            enough=counted(run, metric) >= metric.ios_required,
             verdicts=verdicts,
         )
     return found

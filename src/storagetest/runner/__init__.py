@@ -1,4 +1,4 @@
-"""What happens in time: the order of a case's steps, and who may use which machine when."""
+"""Measure and run cases: the order of a case's steps, start barriers, locks and system call sessions."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from storagetest.runner.measurement import (
     Measurement,
     MeasurementPhase,
     ProgressEvent,
-    run_bench,
     run_case,
+    run_measurement,
 )
 from storagetest.runner.multi_client import MultiClientMeasurement
 from storagetest.runner.versions import Versions
@@ -25,8 +25,8 @@ __all__ = [
     "ProgressEvent",
     "Versions",
     "exclusive",
-    "run_bench",
     "run_case",
     "run_interleaved",
+    "run_measurement",
     "shared",
 ]

@@ -1,13 +1,12 @@
-"""System-call cases of a suite, run on a client by the agent: many in one round trip, answered as they end.
+"""Run the system call cases of a suite on a client by the agent: a batch of cases in one round trip.
 
-A case's module travels to the client as it stands (:mod:`storagetest.agent.commands.run_cases` says what happens
-there). Rules:
+The source of a case's module is sent to the client (:mod:`storagetest.agent.commands.run_cases`). Rules:
 
-1. Every case that was asked for has one answer. Where the client is lost, what it said before counts, and
-   the others' answers say why there are none.
-2. What breaks on the way is an answer, too (:attr:`Ended.ERROR`): it is for the caller to tell whose it is.
-3. Cases go on while their answers are not asked for yet. Who stops asking closes the round trip, and what is
-   under way on the client ends.
+1. Every case of a batch has one result. If the client is lost, results received before count, and the other
+   cases get a result that states the reason.
+2. An error on the way is a result too (:attr:`ClientCaseStatus.ERROR`); the caller decides whose error it is.
+3. The agent runs the cases whether or not their results are read. Closing the batch ends what still runs on
+   the client.
 """
 
 from __future__ import annotations
@@ -24,23 +23,31 @@ from typing import Any
 from storagetest.errors import CommandEnded, DeadlineExceeded, NotInstalled, StoragetestError, WorkloadError
 from storagetest.hosts import Host, InteractiveProcess
 from storagetest.hosts.undo_journal import agent_journal
-from storagetest.workloads._agent.result import read_answer
+from storagetest.workloads._agent.result import read_result
 from storagetest.workloads._agent.run import NO_PYTHON, open_agent_session
 
-__all__ = ["EACH", "ClientCase", "ClientCaseBatch", "ClientCaseResult", "ClientCaseStatus", "run_cases"]
+__all__ = [
+    "CASE_TIMEOUT",
+    "ClientCase",
+    "ClientCaseBatch",
+    "ClientCaseResult",
+    "ClientCaseStatus",
+    "run_cases",
+]
 
-EACH = 30.0
-"""Seconds that a case may take; an emulated client on a busy machine is slow."""
+CASE_TIMEOUT = 30.0
+"""Timeout in seconds of one case; an emulated client on a busy machine is slow."""
 
-_SILENCE = 60.0
-"""Seconds beside a case's own after which the agent, which speaks at the end of each, is taken to hang."""
+_MARGIN = 60.0
+"""Seconds beyond a case's timeout after which the agent is taken to hang; it reports at the end of each case.
+"""
 
-_WHOLE = 4 * 3600.0
-"""Seconds after which the agent ends wherever it is; it ends long before, when we hang up."""
+_LIFETIME = 4 * 3600.0
+"""Deadline in seconds of the agent. It ends long before, when its session is closed."""
 
 
 class ClientCaseStatus(Enum):
-    """How a case ended: see :mod:`storagetest.agent.commands.run_cases`."""
+    """Status of a case as the agent reports it: see :mod:`storagetest.agent.commands.run_cases`."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -51,10 +58,11 @@ class ClientCaseStatus(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ClientCase:
-    """One case: ``function`` of ``module``, called with ``arguments`` (JSON values) and what it is given.
+    """One case: ``function`` of ``module``, called with ``arguments`` (JSON values) and its ``fixture``.
 
-    ``id`` is unique within a round trip; ``gives`` is ``here`` or ``blocks``. No other case runs beside one
-    that is to be ``alone``.
+    ``id`` is unique in its batch. ``fixture`` is a module of :mod:`storagetest.agent.testlib.fixtures`, and
+    ``argument`` the parameter that takes it (default: of the same name). No other case runs at the same time
+    as an ``exclusive`` one.
     """
 
     id: str
@@ -68,14 +76,14 @@ class ClientCase:
 
 @dataclass(frozen=True, slots=True)
 class ClientCaseResult:
-    """What came of a case. ``lines`` are those of its module where it broke, the outermost first.
+    """Result of one case. ``lines`` are those of its module in the traceback, the outermost first.
 
-    ``errno`` is the name of a system call's error that broke it, ``observed`` the legal alternatives that
-    were seen, ``printed`` what the body printed, ``seconds`` how long it took.
+    ``errno`` is the name of the system call's error that ended it, ``observed`` the recorded legal
+    alternatives, ``printed`` the output of the body, ``seconds`` the duration.
     """
 
     id: str
-    ended: ClientCaseStatus
+    status: ClientCaseStatus
     message: str = ""
     lines: tuple[int, ...] = ()
     errno: str = ""
@@ -85,28 +93,34 @@ class ClientCaseResult:
 
 
 class ClientCaseBatch:
-    """A round trip: ``calls`` in the directory or on the device ``place`` of ``host``.
+    """One batch: ``calls`` in the directory or on the device ``path`` of ``host``.
 
-    A case may take ``each`` seconds; ``beside`` is how many run at once, where it is not for what they are
-    given to say. Use as a context manager, or call :meth:`close`: nothing is under way on the client then.
-    For one thread.
+    ``timeout`` is that of one case in seconds; ``concurrency`` is how many run at the same time (0: the
+    fixture decides). Use as a context manager, or call :meth:`close`: nothing runs on the client afterwards.
+    Not thread-safe.
     """
 
     def __init__(
-        self, host: Host, calls: Sequence[ClientCase], *, place: str, each: float = EACH, beside: int = 0
+        self,
+        host: Host,
+        calls: Sequence[ClientCase],
+        *,
+        path: str,
+        timeout: float = CASE_TIMEOUT,
+        concurrency: int = 0,
     ) -> None:
-        self._host, self._place, self._each = host, place, each
-        self._asked = {call.id for call in calls}
-        self._answers: dict[str, ClientCaseResult] = {}
-        self._words: list[str] = []
-        self._why = ""
+        self._host, self._path, self._timeout = host, path, timeout
+        self._pending = {call.id for call in calls}
+        self._results: dict[str, ClientCaseResult] = {}
+        self._tail: list[str] = []
+        self._reason = ""
         self._stack = ExitStack()
-        self._talk: InteractiveProcess | None = None
-        request = _request(calls, place, each, beside)
+        self._process: InteractiveProcess | None = None
+        request = _request(calls, path, timeout, concurrency)
         try:
-            self._talk = self._stack.enter_context(open_agent_session(host, request, deadline=_WHOLE))
+            self._process = self._stack.enter_context(open_agent_session(host, request, deadline=_LIFETIME))
         except StoragetestError as error:
-            self._why = self._explained(error)
+            self._reason = self._explain_error(error)
 
     def __enter__(self) -> ClientCaseBatch:
         return self
@@ -115,52 +129,52 @@ class ClientCaseBatch:
         self.close()
 
     def close(self) -> None:
-        """End what is under way. Safe to call twice."""
-        self._why = self._why or "it was not begun, or not ended: nobody asked for its answer in time"
-        self._talk = None
-        with suppress(StoragetestError):  # a client that is lost, or hangs, is in the answers
+        """End what still runs on the client. Safe to call twice."""
+        self._reason = self._reason or "it did not run, or did not end before the batch was closed"
+        self._process = None
+        with suppress(StoragetestError):  # a client that is lost or hangs is in the results
             self._stack.close()
 
     def __contains__(self, case: str) -> bool:
-        """Whether that case is one of these, and its answer has not been taken yet."""
-        return case in self._asked
+        """Whether the result of ``case`` is still to be read."""
+        return case in self._pending
 
-    def answer(self, case: str) -> ClientCaseResult:
-        """Wait for the answer of a case, and take it."""
-        while case not in self._answers and self._talk is not None:
-            self._listen(self._talk)
-        self._asked.discard(case)
-        return self._answers.pop(case, None) or ClientCaseResult(case, ClientCaseStatus.ERROR, self._why)
+    def wait_result(self, case: str) -> ClientCaseResult:
+        """Wait for the result of ``case`` and return it."""
+        while case not in self._results and self._process is not None:
+            self._read_line(self._process)
+        self._pending.discard(case)
+        return self._results.pop(case, None) or ClientCaseResult(case, ClientCaseStatus.ERROR, self._reason)
 
-    def _listen(self, talk: InteractiveProcess) -> None:
-        """Hear one line."""
+    def _read_line(self, process: InteractiveProcess) -> None:
+        """Read one line of the agent's output."""
         try:
-            line = talk.read_line(self._each + _SILENCE)
+            line = process.read_line(self._timeout + _MARGIN)
         except StoragetestError as error:
-            self._why = self._explained(error)
+            self._reason = self._explain_error(error)
             self.close()
             return
-        answer = _answer(line)
-        if answer is not None:
-            if answer.id in self._asked:
-                self._answers.setdefault(answer.id, answer)
+        result = _parse_result(line)
+        if result is not None:
+            if result.id in self._pending:
+                self._results.setdefault(result.id, result)
             return
-        self._words = [*self._words, line][-20:]
+        self._tail = [*self._tail, line][-20:]
         if _is_last(line):
-            self._why = "it was not begun: the cases before it hang, or the time for all was over"
+            self._reason = "it did not run: the cases before it hang, or the deadline of the batch passed"
             try:
-                read_answer(line, "")
+                read_result(line, "")
             except WorkloadError as error:
-                self._why = f"{self._name}: {error}"
+                self._reason = f"{self._name}: {error}"
             self.close()
 
     @property
     def _name(self) -> str:
-        return f"{self._host.name}: cases on {self._place}"
+        return f"{self._host.name}: cases on {self._path}"
 
-    def _explained(self, error: StoragetestError) -> str:
+    def _explain_error(self, error: StoragetestError) -> str:
         if isinstance(error, DeadlineExceeded):
-            return f"{self._name}: the agent fell silent. The target may hang: look at the client's dmesg"
+            return f"{self._name}: no output of the agent. The target may hang: look at the client's dmesg"
         if isinstance(error, NotInstalled):
             return f"{self._name}: {NO_PYTHON}"
         if isinstance(error, CommandEnded):
@@ -169,15 +183,15 @@ class ClientCaseBatch:
 
 
 def run_cases(
-    host: Host, calls: Sequence[ClientCase], *, place: str, each: float = EACH, beside: int = 0
+    host: Host, calls: Sequence[ClientCase], *, path: str, timeout: float = CASE_TIMEOUT, concurrency: int = 0
 ) -> list[ClientCaseResult]:
-    """Run ``calls`` on ``host`` as :class:`CasesUnderWay` does; return their answers in order."""
-    with ClientCaseBatch(host, calls, place=place, each=each, beside=beside) as under_way:
-        return [under_way.answer(call.id) for call in calls]
+    """Run ``calls`` on ``host`` in one :class:`ClientCaseBatch`; return their results in order."""
+    with ClientCaseBatch(host, calls, path=path, timeout=timeout, concurrency=concurrency) as under_way:
+        return [under_way.wait_result(call.id) for call in calls]
 
 
-def _request(calls: Sequence[ClientCase], place: str, each: float, beside: int) -> dict[str, Any]:
-    """Build the agent's request. What a case that dies leaves is in nobody's way: names are new each time."""
+def _request(calls: Sequence[ClientCase], path: str, timeout: float, concurrency: int) -> dict[str, Any]:
+    """Build the agent's request. Names are new in each batch, so leftovers of a killed case do not matter."""
     batch = secrets.token_hex(3)
     files = dict.fromkeys(call.module for call in calls)
     modules = {str(file): {"file": str(file), "source": file.read_text(encoding="utf-8")} for file in files}
@@ -195,37 +209,40 @@ def _request(calls: Sequence[ClientCase], place: str, each: float, beside: int) 
         }
         for index, call in enumerate(calls)
     ]
-    what = {"path": place, "timeout": each, "concurrency": beside, "modules": modules, "cases": cases}
     return {
         "command": "run_cases",
-        "deadline": _WHOLE,
+        "deadline": _LIFETIME,
         "end_on_eof": True,
         "journal": agent_journal(),
-        **what,
+        "path": path,
+        "timeout": timeout,
+        "concurrency": concurrency,
+        "modules": modules,
+        "cases": cases,
     }
 
 
 def _is_last(line: str) -> bool:
-    """Whether it is the agent's last word."""
+    """Whether ``line`` is the agent's result or error, which is its last line."""
     try:
         return json.loads(line).get("t") in {"result", "error"}
     except (ValueError, AttributeError):
         return False
 
 
-def _answer(line: str) -> ClientCaseResult | None:
-    """Return the answer that a line of the agent's is, if it is one."""
+def _parse_result(line: str) -> ClientCaseResult | None:
+    """Return the result of a case that ``line`` holds; None if it holds none."""
     try:
-        said = json.loads(line)
+        report = json.loads(line)
         return ClientCaseResult(
-            id=said["case"],
-            ended=ClientCaseStatus(said["ended"]),
-            message=str(said.get("message", "")),
-            lines=tuple(int(number) for number in said.get("lines", ())),
-            errno=str(said.get("errno", "")),
-            observed=tuple(str(what) for what in said.get("observed", ())),
-            printed=str(said.get("printed", "")),
-            seconds=float(said.get("seconds", 0.0)),
+            id=report["case"],
+            status=ClientCaseStatus(report["ended"]),
+            message=str(report.get("message", "")),
+            lines=tuple(int(number) for number in report.get("lines", ())),
+            errno=str(report.get("errno", "")),
+            observed=tuple(map(str, report.get("observed", ()))),
+            printed=str(report.get("printed", "")),
+            seconds=float(report.get("seconds", 0.0)),
         )
     except (ValueError, KeyError, TypeError):
-        return None  # another line of progress, or somebody else's words
+        return None  # another line of progress, or of another program

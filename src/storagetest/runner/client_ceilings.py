@@ -1,4 +1,4 @@
-"""What a client does of a load on a target that takes no time: measured once a client and a load."""
+"""Ceilings: the I/O rate of a load on a client without a target, measured once for each client and load."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ __all__ = ["ClientCeilings"]
 
 
 class ClientCeilings:
-    """Remembers ceilings (I/Os per second) by connection and load. None: the load cannot tell."""
+    """Ceilings (I/Os per second) by client connection and load. None: the load has no ceiling."""
 
     def __init__(self) -> None:
         self._known: WeakKeyDictionary[Host, dict[str, float | None]] = WeakKeyDictionary()
 
     def get(self, client: Host, load: str, measure: Callable[[], float | None]) -> float | None:
-        """Return the ceiling of ``load`` on ``client``; it is measured the first time.
+        """Return the ceiling of ``load`` on ``client``; call ``measure`` the first time.
 
-        Raises :class:`HostError` where the client cannot be reached. A generator that cannot do it leaves the
-        ceiling unknown: it is evidence, not a check.
+        Raises :class:`HostError` if the client cannot be reached. A load generator that fails leaves the
+        ceiling unknown, because a ceiling is a detail of the report and not a check.
         """
         known = self._known.setdefault(client, {})
         if load not in known:

@@ -1,4 +1,4 @@
-"""Which data sets have been filled on which attachment, so that each is filled once."""
+"""Remember which data sets have been written on which attachment, so that each is written once."""
 
 from __future__ import annotations
 
@@ -10,17 +10,20 @@ __all__ = ["PrefillCache"]
 
 
 class PrefillCache:
-    """What is filled, by the attachment itself and the key.
+    """Written data sets, by attachment and key.
 
-    Not by its path: the next attach at the same place starts empty.
+    Not by path: the next attachment at the same path starts empty.
     """
 
     def __init__(self) -> None:
-        # The attachment is kept beside the keys, so that its id() stays its own.
+        # The attachment is kept with the keys, so that its id() is not reused.
         self._filled: dict[int, tuple[Attachment, set[str]]] = {}
 
     def prefill_once(self, attachment: Attachment, dataset: str, fill: Callable[[], None]) -> bool:
-        """Call ``fill`` unless ``dataset`` is there; whether it was called. A failed one is called again."""
+        """Call ``fill`` unless ``dataset`` is written; return whether it was called.
+
+        A call that fails is repeated the next time.
+        """
         _, keys = self._filled.setdefault(id(attachment), (attachment, set()))
         if dataset in keys:
             return False
@@ -29,5 +32,5 @@ class PrefillCache:
         return True
 
     def forget(self, attachment: Attachment) -> None:
-        """Forget an attachment that is about to be released."""
+        """Remove an attachment that is about to be released."""
         self._filled.pop(id(attachment), None)

@@ -1,7 +1,7 @@
-"""Two cases measured in turns, A B B A, so that what drifts slowly is in both of a pair.
+"""Measure two cases alternately (A B B A), so that slow drift affects both of a pair alike.
 
-Nothing is idle and nothing runs at once: while one is measured, the other is only attached. Both are prepared
-(filled) before either is measured.
+One case is measured at a time; the other is attached and idle. Both are prepared (data sets written) before
+either is measured.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ def run_interleaved(
     If a side reaches no steady state, no pair is measured, and both runs are INVALID with that reason.
     """
     with left, right:
-        for bench in (left, right):
-            bench.prepare()
-        for bench in (left, right):
-            bench.reach_steady_state(keep=False)
+        for case in (left, right):
+            case.prepare()
+        for case in (left, right):
+            case.reach_steady_state(keep=False)
         if left.not_steady or right.not_steady:
             return _not_measured(left, right, gates, confidence)
         pairs = 0
 
-        def pair(of: int) -> None:
+        def measure_pair(of: int) -> None:
             nonlocal pairs
-            for bench in (left, right) if pairs % 2 == 0 else (right, left):
-                bench.measure(of)
+            for case in (left, right) if pairs % 2 == 0 else (right, left):
+                case.measure(of)
             pairs += 1
 
         for _ in range(max(1, repeats)):
-            pair(repeats)
+            measure_pair(repeats)
         verdicts = _judge(left.run, right.run, gates, confidence, plan)
         while not right.run.invalid and wants_more(left.run, verdicts, max_repeats=max_repeats):
-            pair(pairs + 1)
+            measure_pair(pairs + 1)
             verdicts = _judge(left.run, right.run, gates, confidence, plan)
-        for bench in (left, right):
-            bench.finish()
+        for case in (left, right):
+            case.finish()
         runs = left.run, right.run
         return *runs, tuple(mark_client_limited(verdict, *runs) for verdict in verdicts)
 
@@ -62,13 +62,13 @@ def _not_measured(
     left: Measurement, right: Measurement, gates: Sequence[Threshold], confidence: float
 ) -> tuple[Run, Run, tuple[Verdict, ...]]:
     """Return both runs without repeats: each is INVALID by itself, or because of the other."""
-    for bench in (left, right):
-        bench.finish()
+    for case in (left, right):
+        case.finish()
     runs = left.run, right.run
     first, second = (
         run
         if run.invalid
-        else replace(run, invalid=tuple(f"{other.variant}: {why}" for why in other.invalid))
+        else replace(run, invalid=tuple(f"{other.variant}: {reason}" for reason in other.invalid))
         for run, other in (runs, runs[::-1])
     )
     return first, second, _judge(first, second, gates, confidence, None)

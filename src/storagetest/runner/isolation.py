@@ -1,4 +1,4 @@
-"""Isolate a client from a target, by the target's controls, and reconnect it whatever becomes of the run."""
+"""Isolate a client from a target by the target's controls, and reconnect it however the run ends."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _RECONNECTED = 180.0
 def isolated(
     client: Host, controls: Controls, *, target: str, reconnected: Callable[[], bool]
 ) -> Iterator[None]:
-    """Isolate ``client`` for the body of the ``with``; return when ``reconnected()`` is true.
+    """Isolate ``client`` during the ``with`` body; return when ``reconnected()`` is true.
 
-    How to reconnect it is in the client's undo journal before. That control may fail if the client is not
-    isolated, so the journal's step then isolates it and tries again: only a control that fails always is an
-    error.
+    The undo journal has the step to reconnect before the client is isolated. The reconnect control may fail
+    if the client is not isolated, so the step then isolates the client and tries again: only a control that
+    always fails is an error.
     """
     assert controls.isolate is not None, "needs('isolation')"
     assert controls.reconnect is not None, "needs('isolation')"
@@ -36,11 +36,11 @@ def isolated(
     undo = ["sh", "-c", f"{back} || {{ {shlex.join(isolate)} && {back}; }}"]
     entry = Journal(client).open(f"isolation from {target}", [undo])
 
-    def let_go() -> None:
+    def release() -> None:
         client.run(reconnect, deadline=_CONTROL)
         wait_until(reconnected, _RECONNECTED, f"{client.name} to reach {target} again")
         entry.remove()
 
-    with release_after(let_go):
+    with release_after(release):
         client.run(isolate, deadline=_CONTROL)
         yield

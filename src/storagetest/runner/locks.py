@@ -1,21 +1,21 @@
-"""Who may use which machine when, across processes: measuring cases alone, others beside each other.
+"""Locks on hosts between processes: exclusive for measuring cases, shared for others.
 
 Theory. A lock is flock(2) on a file of its own, exclusive or shared, so the kernel releases it when its
-holder ends, however it ends. flock knows no queue: a stream of shared holders would keep an exclusive one
-out for ever. So every lock has a *turnstile*, a second file, which everybody holds exclusively while
-waiting for the lock itself: whoever waits longest is let in next, and those who come later wait behind.
+holder ends. flock has no queue: a series of shared holders would keep an exclusive one waiting for ever. So
+every lock has a *turnstile*, a second file that each process locks exclusively while it waits for the lock
+itself. The process that waits longest is next.
 
 Rules:
 
-1. Several names are taken in sorted order, each with its turnstile first: a total order, hence no deadlock.
-   Taking locks while holding others breaks that order: take all of a case's names in one call (:func:`mixed`
-   where it wants some alone and others not).
-2. The directory is /tmp/storagetest-UID, whatever the environment says: two processes of one user that saw
-   different directories would not exclude each other. It must be a directory of ours that nobody else can
-   enter; files in it are opened without following symbolic links.
-3. A lock file is never removed while somebody may wait for it. Should a cleaner of /tmp remove one, whoever
-   gets a lock on a file that has no name any more tries again.
-4. What stands in a lock's file (process and purpose) is for messages only.
+1. Several names are locked in sorted order, each with its turnstile first: a total order, hence no deadlock.
+   Locking while holding other locks breaks that order: lock all names of a case in one call (:func:`acquire`
+   for a mix of exclusive and shared).
+2. The directory is /tmp/storagetest-UID, independent of the environment: two processes of one user with
+   different directories would not exclude each other. The directory must belong to the user and be
+   inaccessible to others; files in it are opened without following symbolic links.
+3. A lock file is never removed, because a process may wait for it. If a cleaner of /tmp removes one, the
+   process that locks a file without a name tries again.
+4. The content of a lock file (process and purpose) is for messages only.
 
 Locks belong to open files: two threads exclude each other as two processes do.
 """
@@ -44,35 +44,35 @@ _INTERVAL = 0.05
 
 
 @contextmanager
-def exclusive(names: Iterable[str], *, timeout: float, what: str) -> Iterator[None]:
-    """Hold the machines ``names`` alone.
+def exclusive(names: Iterable[str], *, timeout: float, purpose: str) -> Iterator[None]:
+    """Lock the hosts ``names`` exclusively.
 
-    ``what`` says to others what they wait for. Raises :class:`HostError` that names a holder when not all are
-    free within ``timeout`` seconds; nothing is held then.
+    ``purpose`` is shown to processes that wait. Raises :class:`InUse`, which names a holder, if not all are
+    free within ``timeout`` seconds; nothing is locked then.
     """
-    with acquire(alone=names, timeout=timeout, what=what):
+    with acquire(exclusive=names, timeout=timeout, purpose=purpose):
         yield
 
 
 @contextmanager
-def shared(names: Iterable[str], *, timeout: float, what: str) -> Iterator[None]:
-    """Hold the machines ``names`` together with other shared holders; otherwise like :func:`exclusive`."""
-    with acquire(together=names, timeout=timeout, what=what):
+def shared(names: Iterable[str], *, timeout: float, purpose: str) -> Iterator[None]:
+    """Lock the hosts ``names`` shared; otherwise like :func:`exclusive`."""
+    with acquire(shared=names, timeout=timeout, purpose=purpose):
         yield
 
 
 @contextmanager
 def acquire(
-    *, alone: Iterable[str] = (), together: Iterable[str] = (), timeout: float, what: str
+    *, exclusive: Iterable[str] = (), shared: Iterable[str] = (), timeout: float, purpose: str
 ) -> Iterator[None]:
-    """Hold some machines alone and others with other shared holders; otherwise like :func:`exclusive`."""
-    modes = {**dict.fromkeys(together, fcntl.LOCK_SH), **dict.fromkeys(alone, fcntl.LOCK_EX)}
-    with _hold(modes, timeout, what):
+    """Lock some hosts exclusively and others shared; otherwise like :func:`exclusive`."""
+    modes = {**dict.fromkeys(shared, fcntl.LOCK_SH), **dict.fromkeys(exclusive, fcntl.LOCK_EX)}
+    with _acquire_all(modes, timeout, purpose):
         yield
 
 
 def machine_id(machine: Machine) -> str:
-    """Return what tells a machine from others in any run here: not its name, which each file chooses."""
+    """Return the identity of a host across runs; its name is local to each targets file."""
     if machine.transport == "local":
         return "local"
     if machine.transport == "slurm":
@@ -81,18 +81,18 @@ def machine_id(machine: Machine) -> str:
 
 
 def lock_directory() -> Path:
-    """Return the directory of this user's locks; it is made if need be. Raises :class:`HostError`."""
+    """Return the directory of this user's locks, which is created if missing. Raises :class:`HostError`."""
     path = Path(f"/tmp/storagetest-{os.getuid()}")  # noqa: S108  # made safe below; see rule 2
     with contextlib.suppress(FileExistsError):
         path.mkdir(mode=0o700)
-    found = path.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-        raise HostError(f"{path} is not a directory that belongs to you alone: remove it, then start again")
+    status = path.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
+        raise HostError(f"{path} is not a directory that only you can access. Remove it, then start again")
     return path
 
 
 @contextmanager
-def _hold(modes: Mapping[str, int], timeout: float, what: str) -> Iterator[None]:
+def _acquire_all(modes: Mapping[str, int], timeout: float, purpose: str) -> Iterator[None]:
     end = time.monotonic() + timeout
     directory = os.open(lock_directory(), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     with ExitStack() as stack:
@@ -101,13 +101,13 @@ def _hold(modes: Mapping[str, int], timeout: float, what: str) -> Iterator[None]
             file = _file_name(name)
             with ExitStack() as waiting:
                 try:
-                    turnstile = _take(directory, f"{file}.turn", fcntl.LOCK_EX, end)
+                    turnstile = _lock_file(directory, f"{file}.turn", fcntl.LOCK_EX, end)
                     waiting.callback(os.close, turnstile)
-                    lock = _take(directory, file, mode, end)
+                    lock = _lock_file(directory, file, mode, end)
                 except DeadlineExceeded:
-                    raise _busy(directory, name, file, timeout, what) from None
+                    raise _in_use_error(directory, name, file, timeout, purpose) from None
                 stack.callback(os.close, lock)
-                _sign(lock, what)
+                _write_holder(lock, purpose)
         yield
 
 
@@ -116,7 +116,7 @@ def _file_name(name: str) -> str:
     return f"{readable}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
 
 
-def _take(directory: int, file: str, mode: int, end: float) -> int:
+def _lock_file(directory: int, file: str, mode: int, end: float) -> int:
     """Return the descriptor of ``file``, locked; it is the caller's to close."""
 
     def attempt() -> int | None:
@@ -138,7 +138,7 @@ def _take(directory: int, file: str, mode: int, end: float) -> int:
 
 
 def _is_current(directory: int, file: str, descriptor: int) -> bool:
-    """Whether the locked file is still the one that the name leads to."""
+    """Whether ``file`` still names the open file ``descriptor``."""
     try:
         named = os.stat(file, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:
@@ -146,20 +146,22 @@ def _is_current(directory: int, file: str, descriptor: int) -> bool:
     return os.path.samestat(named, os.fstat(descriptor))
 
 
-def _sign(lock: int, what: str) -> None:
+def _write_holder(lock: int, purpose: str) -> None:
     os.ftruncate(lock, 0)
-    os.pwrite(lock, json.dumps({"pid": os.getpid(), "what": what}).encode(), 0)
+    os.pwrite(lock, json.dumps({"pid": os.getpid(), "purpose": purpose}).encode(), 0)
 
 
-def _busy(directory: int, name: str, file: str, timeout: float, what: str) -> InUse:
+def _in_use_error(directory: int, name: str, file: str, timeout: float, purpose: str) -> InUse:
     holder = "another process"
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
         try:
-            signed = json.loads(os.read(descriptor, 1 << 16))
+            content = json.loads(os.read(descriptor, 1 << 16))
         finally:
             os.close(descriptor)
-        os.kill(signed["pid"], 0)
-        holder = f"process {signed['pid']} ({signed['what']})"
-    advice = f"{what} waited {timeout:g} s for it. Let that end, or wait longer with --st-lock-timeout"
+        os.kill(content["pid"], 0)
+        holder = f"process {content['pid']} ({content['purpose']})"
+    advice = (
+        f"{purpose} waited {timeout:g} s for it. Wait until it ends, or wait longer with --st-lock-timeout"
+    )
     return InUse(f"{name} is in use by {holder}", advice)

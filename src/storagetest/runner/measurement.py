@@ -1,16 +1,16 @@
-"""One case from fill to verdict: the only place that knows the order of its steps.
+"""Measure one case, from writing its data set to its verdicts. Only this module knows the order of steps.
 
-1. versions of the client's kernel and tools (once a client);
-2. the load's ceiling on this client (once a client and load);
-3. fill the data set (once an attachment);
-4. measure until the target is steady, where that is asked for;
-5. measure ``repeats`` times (what is to be cold: without a ramp, and its caches dropped before each), with
-   counters sampled beside the load (:mod:`storagetest.runner.sampling`);
-6. judge; while a gate is undecided, more repeats may decide it and ``max_repeats`` is not reached, measure
+1. read the versions of the client's kernel and tools (once for each client);
+2. measure the load's ceiling on this client (once for each client and load);
+3. write the data set (once for each attachment);
+4. if the profile requires it, measure rounds until the target reaches steady state;
+5. measure ``repeats`` times while counters are sampled (:mod:`storagetest.runner.sampling`). Cold loads run
+   without a ramp, and page caches are dropped before each repeat;
+6. judge. While a gate is undecided, more repeats may decide it and ``max_repeats`` is not reached, measure
    once more and judge again;
-7. say who was the bottleneck, and what that means for the verdicts (:mod:`storagetest.verdict.client_bottleneck`).
+7. find the bottleneck, and adapt the verdicts to it (:mod:`storagetest.verdict.client_bottleneck`).
 
-Durations are by the monotonic clock; the wall clock only says when the run started.
+Durations are by the monotonic clock; the wall clock gives only the start time of the run.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ from storagetest.verdict import (
 )
 from storagetest.workloads.base import LoadSize, StartBarrierRef, Workload
 
-__all__ = ["CaseInfo", "Measurement", "MeasurementPhase", "ProgressEvent", "run_bench", "run_case"]
+__all__ = ["CaseInfo", "Measurement", "MeasurementPhase", "ProgressEvent", "run_case", "run_measurement"]
 
 
 @dataclass(frozen=True, slots=True)
 class CaseInfo:
-    """Whose run it is: the words that identify it in every report."""
+    """Identity of a case in every report."""
 
     case: str
     workload: str
@@ -64,24 +64,24 @@ class CaseInfo:
 
 
 class MeasurementPhase(Enum):
-    """What a case is doing."""
+    """Phase of a case that is measured."""
 
     CEILING = "ceiling"
     FILL = "fill"
     DROP = "drop caches"
-    SETTLE = "settle"
+    STEADY_STATE = "settle"
     MEASURE = "measure"
     DONE = "done"
 
 
 @dataclass(frozen=True, slots=True)
 class ProgressEvent:
-    """What begins now: repeat ``repeat`` (from 1) of ``of``, for about ``expected`` seconds (None: unknown).
+    """The start of repeat ``repeat`` (from 1) of ``of``, with ``expected`` seconds (None: unknown).
 
-    ``of`` grows while a gate stays undecided; of rounds that settle a target it is the most there will be.
-    ``elapsed`` counts from the start of the case. ``title`` is the load in a person's words. ``last`` is
-    what the repeat or round that ended last says in its headline, ``settled`` what the rounds so far said of
-    the steady state. With ``flow`` nothing begins: it is what moves now, in the phase that was told before.
+    ``of`` grows while a gate stays undecided; for steady-state rounds it is the maximum. ``elapsed`` counts
+    from the start of the case. ``title`` describes the load. ``last`` holds the headline of the repeat or
+    round that ended last, ``steady_state`` the result of the rounds so far. An event with ``throughput``
+    reports the current rate in the phase of the event before it.
     """
 
     case: CaseInfo
@@ -92,8 +92,8 @@ class ProgressEvent:
     expected: float | None = None
     title: str = ""
     last: tuple[tuple[Metric, float], ...] = ()
-    settled: str = ""
-    flow: Throughput | None = None
+    steady_state: str = ""
+    throughput: Throughput | None = None
 
 
 _VERSIONS = Versions()
@@ -101,12 +101,12 @@ _CEILINGS = ClientCeilings()
 
 
 class Measurement:
-    """One case made ready: :meth:`prepare` once, then :meth:`measure` as often as its verdict takes.
+    """One case: call :meth:`prepare` once, then :meth:`measure` as often as its verdicts need.
 
-    Several of them can be measured in turns (:mod:`storagetest.runner.interleaved`). Use as a context manager: at
-    its end nothing samples any more. ``beside`` are machines that are sampled besides the client. What moves
-    is told every ``watch`` seconds, by the sampler's thread (0: never; and where nothing is sampled).
-    ``place`` is where one of many clients works, and fills its data set.
+    Several measurements can alternate (:mod:`storagetest.runner.interleaved`). Use as a context manager: it
+    stops the sampling at its end. ``extra_hosts`` are sampled in addition to the client. The sampler's thread
+    reports the throughput every ``watch_interval`` seconds (0: never). ``placement`` is the location of one
+    of many clients and of its data set.
     """
 
     def __init__(
@@ -119,28 +119,32 @@ class Measurement:
         case: CaseInfo,
         fills: PrefillCache,
         on_progress: Callable[[ProgressEvent], None] | None = None,
-        beside: Sequence[Host] = (),
-        watch: float = 0.0,
-        place: DataPlacement | None = None,
+        extra_hosts: Sequence[Host] = (),
+        watch_interval: float = 0.0,
+        placement: DataPlacement | None = None,
     ) -> None:
-        self._place = place or DataPlacement(attachment, attachment, attachment)
+        self._placement = placement or DataPlacement(attachment, attachment, attachment)
         self._workload, self._options, self._attachment, self._scale = workload, options, attachment, scale
         self._case, self._fills, self._on_progress = case, fills, on_progress
         self._began = time.monotonic()
         self._samples: tuple[Sample, ...] = ()
         self._started = 0.0
         self._versions: Mapping[str, str] = {}
-        self._called: tuple[float, ...] = ()
-        watching = ThroughputWatch(attachment.path, watch, self._flows) if watch > 0 and on_progress else None
-        self._sampling = CounterSampling((attachment.client, *beside), scale.interval, watch=watching)
+        self._starts: tuple[float, ...] = ()
+        watch = (
+            ThroughputWatch(attachment.path, watch_interval, self._report_throughput)
+            if watch_interval > 0 and on_progress
+            else None
+        )
+        self._sampling = CounterSampling((attachment.client, *extra_hosts), scale.interval, watch=watch)
         self._ceiling: float | None = None
-        self._beside = tuple(beside)
+        self._extra_hosts = tuple(extra_hosts)
         self._cold = workload.cache(options) is Cache.COLD
-        self._taken = 0
-        self._settled = ""
-        self._settling = ""
-        self._unsettled: tuple[str, ...] = ()
-        self._told: ProgressEvent | None = None
+        self._repeat_number = 0
+        self._steady_summary = ""
+        self._steady_progress = ""
+        self._not_steady_reasons: tuple[str, ...] = ()
+        self._last_event: ProgressEvent | None = None
 
     def __enter__(self) -> Measurement:
         return self
@@ -149,56 +153,56 @@ class Measurement:
         self._sampling.stop()
 
     def prepare(self) -> None:
-        """Ask for the versions, measure the ceiling, fill the data set: each where that is not done yet."""
+        """Read versions, measure the ceiling and write the data set, each unless it is done already."""
         self._started = time.time()
         self._versions = _VERSIONS.get(self._attachment.client, self._workload.tools)
         if self._cold:
-            size = self._scale.cold_size or twice_the_memory((self._attachment.client, *self._beside))
+            size = self._scale.cold_size or twice_the_memory((self._attachment.client, *self._extra_hosts))
             self._scale = replace(self._scale, size=size, ramp=0.0)
         load = f"{self._workload.name} {self._workload.parameters(self._options)}"
         self._ceiling = _CEILINGS.get(self._attachment.client, load, self._measure_ceiling)
-        self._sampling.start()  # it begins while the data set is filled, or in the ramp
+        self._sampling.start()  # it gets ready while the data set is written, or in the ramp
         dataset = self._workload.dataset(self._options, self._scale)
-        if dataset is not None and self._place.fill is not None:
+        if dataset is not None and self._placement.fill is not None:
             self._fills.prefill_once(
-                self._place.origin, self._place.key(dataset, self._scale.size), self._fill
+                self._placement.origin, self._placement.key(dataset, self._scale.size), self._fill
             )
 
     def _measure_ceiling(self) -> float | None:
-        self._tell(MeasurementPhase.CEILING)
+        self._report(MeasurementPhase.CEILING)
         return self._workload.ceiling(self._attachment, self._options, self._scale)
 
     def _fill(self) -> None:
-        self._tell(MeasurementPhase.FILL)
-        self._workload.fill(self._place.fill or self._attachment, self._options, self._scale)
+        self._report(MeasurementPhase.FILL)
+        self._workload.fill(self._placement.fill or self._attachment, self._options, self._scale)
 
     def reach_steady_state(self, *, keep: bool = True) -> None:
-        """Measure rounds until the target is steady, where the scale asks for it.
+        """Measure rounds until the target is in steady state, if the profile requires it.
 
-        The rounds that show it (five of ``pts``, one of ``slope``) are the run's first repeats unless they
-        are not to be kept; those before do not count. Where the rounds run out the run is invalid, and says
-        how far it came.
+        The rounds that show it (five of ``pts``, one of ``slope``) are the first repeats of the run unless
+        ``keep`` is false; earlier rounds do not count. If the rounds run out, the run is invalid and states
+        the last values.
         """
         rule, budget = self._scale.steady, self._scale.steady_rounds
         if rule == "none":
             return
         window = WINDOW if rule == "pts" else 1
-        found = SteadyStateCheck(False, "")
+        check = SteadyStateCheck(False, "")
         for number in range(budget):
-            self._repeat(MeasurementPhase.SETTLE, number + 1, budget)
+            self._repeat(MeasurementPhase.STEADY_STATE, number + 1, budget)
             if self.not_steady:
                 break
-            found = self._steadiness(window)
-            self._settling = found.said
-            if found.steady:
+            check = self._check_steady_state(window)
+            self._steady_progress = check.summary
+            if check.steady:
                 break
-        self._settled = f"{rule}, {len(self._samples)} rounds: {found.said}"
-        if not found.steady:
-            self._unsettled = (f"no steady state ({self._settled})",)
+        self._steady_summary = f"{rule}, {len(self._samples)} rounds: {check.summary}"
+        if not check.steady:
+            self._not_steady_reasons = (f"no steady state ({self._steady_summary})",)
         since = len(self._samples) - (window if keep else 0)
-        self._samples, self._called = self._samples[since:], self._called[since:]
+        self._samples, self._starts = self._samples[since:], self._starts[since:]
 
-    def _steadiness(self, window: int) -> SteadyStateCheck:
+    def _check_steady_state(self, window: int) -> SteadyStateCheck:
         if window == 1:
             return within_a_round(self._samples[-1])
         headline, values = self._workload.headline, self._samples[-1].values
@@ -207,18 +211,18 @@ class Measurement:
 
     @property
     def not_steady(self) -> bool:
-        """Whether the rounds ran out before the target was steady; nothing more is measured then."""
-        return bool(self._unsettled)
+        """Whether the rounds ran out before steady state; nothing more is measured then."""
+        return bool(self._not_steady_reasons)
 
     @property
     def repeats(self) -> int:
-        """How many repeats there are so far."""
+        """The number of repeats so far."""
         return len(self._samples)
 
     def measure(self, of: int, *, start: StartBarrierRef | None = None) -> None:
-        """Measure one repeat; ``of`` is how many there are to be as far as is known.
+        """Measure one repeat of ``of``, the number known so far.
 
-        With ``start`` the load waits there for those of other clients.
+        With ``start`` the load waits at that barrier for the loads of other clients.
         """
         self._repeat(MeasurementPhase.MEASURE, len(self._samples) + 1, of, start)
 
@@ -227,48 +231,48 @@ class Measurement:
     ) -> None:
         caches = ""
         if self._cold:
-            self._tell(MeasurementPhase.DROP, number, of)
-            caches = drop(self._attachment.client, self._beside)
-        self._tell(phase, number, of, self._scale.ramp + self._scale.runtime + self._scale.cooldown)
+            self._report(MeasurementPhase.DROP, number, of)
+            caches = drop(self._attachment.client, self._extra_hosts)
+        self._report(phase, number, of, self._scale.ramp + self._scale.runtime + self._scale.cooldown)
         called = time.monotonic() + self._scale.ramp
-        scale = replace(self._scale, repeat=self._taken, start=start)
-        self._taken += 1
-        watched = ServerWrites(self._beside) if self._workload.counts_server_writes else None
+        scale = replace(self._scale, repeat=self._repeat_number, start=start)
+        self._repeat_number += 1
+        watched = ServerWrites(self._extra_hosts) if self._workload.counts_server_writes else None
         sample = self._workload.measure(self._attachment, self._options, scale)
         written = watched.count() if watched else None
         if written is not None:
             sample = self._workload.with_server_writes(sample, *written)
         if caches:
             sample = replace(sample, evidence={**sample.evidence, "caches": caches})
-        if self._settled:
-            sample = replace(sample, evidence={**sample.evidence, "steady state": self._settled})
+        if self._steady_summary:
+            sample = replace(sample, evidence={**sample.evidence, "steady state": self._steady_summary})
         if sample.utilisation is not None:
             sample = replace(sample, utilisation=replace(sample.utilisation, ceiling=self._ceiling))
-        self._samples, self._called = (*self._samples, sample), (*self._called, called)
+        self._samples, self._starts = (*self._samples, sample), (*self._starts, called)
 
     def finish(self) -> None:
-        """Say that no repeat follows, and take in what was sampled beside them."""
+        """Stop the sampling and add the sampled series to the repeats; no repeat follows."""
         sampled = self._sampling.stop()
-        self._samples = align_series(self._samples, self._called, sampled, self._scale.interval)
-        self._tell(MeasurementPhase.DONE, len(self._samples), len(self._samples))
+        self._samples = align_series(self._samples, self._starts, sampled, self._scale.interval)
+        self._report(MeasurementPhase.DONE, len(self._samples), len(self._samples))
 
     def set_measure_start(self, moment: float) -> None:
-        """Say when the measuring of the last repeat began, by our monotonic clock: it had been waiting."""
-        self._called = (*self._called[:-1], moment)
+        """Set when the measuring of the last repeat began, by the controller's monotonic clock."""
+        self._starts = (*self._starts[:-1], moment)
 
     @property
     def client(self) -> str:
-        """The client's name."""
+        """Name of the client."""
         return self._attachment.client.name
 
     @property
     def ramp(self) -> float:
-        """Seconds that a repeat runs before it counts."""
+        """Seconds at the start of a repeat that do not count."""
         return self._scale.ramp
 
     @property
     def versions(self) -> Mapping[str, str]:
-        """What runs on the client."""
+        """Versions of the client's kernel and tools."""
         return self._versions
 
     @property
@@ -278,7 +282,7 @@ class Measurement:
 
     @property
     def run(self) -> Run:
-        """What has been measured so far."""
+        """The run with all repeats so far."""
         case, workload = self._case, self._workload
         return Run(
             case=case.case,
@@ -295,7 +299,7 @@ class Measurement:
             profile=case.profile,
             versions=self._versions,
             invalid=(
-                *self._unsettled,
+                *self._not_steady_reasons,
                 *dict.fromkeys(why for sample in self._samples for why in sample.invalid),
             ),
             metrics=workload.metrics,
@@ -306,12 +310,12 @@ class Measurement:
             ),
         )
 
-    def _tell(
+    def _report(
         self, phase: MeasurementPhase, repeat: int = 0, of: int = 0, expected: float | None = None
     ) -> None:
         if self._on_progress is None:
             return
-        self._told = ProgressEvent(
+        self._last_event = ProgressEvent(
             self._case,
             phase,
             time.monotonic() - self._began,
@@ -320,9 +324,9 @@ class Measurement:
             expected,
             title=self._workload.title(self._options),
             last=self._headline(),
-            settled=self._settling,
+            steady_state=self._steady_progress,
         )
-        self._on_progress(self._told)
+        self._on_progress(self._last_event)
 
     def _headline(self) -> tuple[tuple[Metric, float], ...]:
         if not self._samples:
@@ -331,10 +335,10 @@ class Measurement:
         named = [name for name in self._workload.headline if name in values and name in metrics]
         return tuple((metrics[name], values[name]) for name in named)
 
-    def _flows(self, flow: Throughput) -> None:
-        told = self._told
-        if told is not None and told.phase is not MeasurementPhase.DONE and self._on_progress is not None:
-            self._on_progress(replace(told, elapsed=time.monotonic() - self._began, flow=flow))
+    def _report_throughput(self, throughput: Throughput) -> None:
+        event = self._last_event
+        if event is not None and event.phase is not MeasurementPhase.DONE and self._on_progress is not None:
+            self._on_progress(replace(event, elapsed=time.monotonic() - self._began, throughput=throughput))
 
 
 def run_case(
@@ -351,20 +355,20 @@ def run_case(
     confidence: float = 0.99,
     plan: ErrorPlan | None = None,
     on_progress: Callable[[ProgressEvent], None] | None = None,
-    beside: Sequence[Host] = (),
+    extra_hosts: Sequence[Host] = (),
     references: Mapping[str, Reference] | None = None,
-    watch: float = 0.0,
+    watch_interval: float = 0.0,
 ) -> tuple[Run, tuple[Verdict, ...]]:
     """Measure ``workload`` on ``attachment`` and judge it; the verdicts are in the order of ``gates``.
 
-    ``beside`` are machines, such as the server, that are sampled like the client while it runs.
-    ``references`` is what the baseline holds of the case, by metric. Every ``watch`` seconds
-    ``on_progress`` is told what moves (0: never).
+    ``extra_hosts``, such as the server, are sampled like the client while it runs. ``references`` holds the
+    baseline of the case by metric. Every ``watch_interval`` seconds ``on_progress`` gets the throughput (0:
+    never).
 
-    Raises :class:`~storagetest.errors.WorkloadError` and what the attachment's client raises, and
+    Raises :class:`~storagetest.errors.WorkloadError`, what the attachment's client raises, and
     :class:`~storagetest.errors.ConfigError` for a gate on a metric that the workload does not measure.
     """
-    bench = Measurement(
+    measurement = Measurement(
         workload,
         options,
         attachment,
@@ -372,11 +376,11 @@ def run_case(
         case=case,
         fills=fills,
         on_progress=on_progress,
-        beside=beside,
-        watch=watch,
+        extra_hosts=extra_hosts,
+        watch_interval=watch_interval,
     )
-    return run_bench(
-        bench,
+    return run_measurement(
+        measurement,
         repeats=repeats,
         max_repeats=max_repeats,
         gates=gates,
@@ -386,8 +390,8 @@ def run_case(
     )
 
 
-def run_bench(
-    bench: Measurement,
+def run_measurement(
+    measurement: Measurement,
     *,
     repeats: int,
     max_repeats: int,
@@ -396,20 +400,20 @@ def run_bench(
     plan: ErrorPlan | None = None,
     references: Mapping[str, Reference] | None = None,
 ) -> tuple[Run, tuple[Verdict, ...]]:
-    """Measure a case that is made ready, and judge it, as :func:`run_case` does."""
-    with bench:
-        bench.prepare()
-        bench.reach_steady_state()
-        while not bench.not_steady and bench.repeats < max(1, repeats):
-            bench.measure(repeats)
-        run = bench.run
+    """Run ``measurement`` and judge it, as :func:`run_case` does."""
+    with measurement:
+        measurement.prepare()
+        measurement.reach_steady_state()
+        while not measurement.not_steady and measurement.repeats < max(1, repeats):
+            measurement.measure(repeats)
+        run = measurement.run
         verdicts = _judge(run, gates, confidence, plan, references or {})
         while wants_more(run, verdicts, max_repeats=max_repeats):
-            bench.measure(len(run.samples) + 1)
-            run = bench.run
+            measurement.measure(len(run.samples) + 1)
+            run = measurement.run
             verdicts = _judge(run, gates, confidence, plan, references or {})
-        bench.finish()
-        run = bench.run
+        measurement.finish()
+        run = measurement.run
         return run, tuple(mark_client_limited(verdict, run) for verdict in verdicts)
 
 

@@ -1,11 +1,11 @@
-"""One case on many clients at once: a bench for each, whose repeats begin together and are judged as one.
+"""Measure one case on many clients at once: one :class:`Measurement` each; repeats start together.
 
-Each client's bench does what it does alone: versions, ceiling, data set, caches dropped, counters sampled.
-Here their loads meet (:mod:`storagetest.runner.synchronized_start`), their samples become one
-(:mod:`storagetest.measure.merge_clients`), and what is waited for (steady state, the budget of repeats, verdicts)
-is that of the sum.
+Each client's measurement does what that of a single client does: versions, ceiling, data set, caches,
+counters. Here their loads start together (:mod:`storagetest.runner.synchronized_start`) and their samples are
+merged into one (:mod:`storagetest.measure.merge_clients`). Steady state, the number of repeats and verdicts
+are those of the merged samples.
 
-A client that is lost ends the case: it is INVALID, names the client, and keeps the repeats that were whole.
+A lost client ends the case: the run is INVALID, names the client, and keeps the complete repeats.
 """
 
 from __future__ import annotations
@@ -36,11 +36,14 @@ from storagetest.workloads.base import LoadSize, StartBarrierRef, Workload
 __all__ = ["MultiClientMeasurement", "format_client_names"]
 
 _FEW = 4
-"""Clients that are all named where a run says where it ran."""
+"""A run with more clients than these names only the first and the last."""
 
 
 class MultiClientMeasurement(Measurement):
-    """A bench of many clients, one ``attachment`` each. ``limit`` is how far first I/Os may be apart (s)."""
+    """Measurement on many clients, one ``attachment`` each.
+
+    ``limit`` is the allowed spread of the clients' first I/Os in seconds.
+    """
 
     def __init__(
         self,
@@ -52,22 +55,22 @@ class MultiClientMeasurement(Measurement):
         case: CaseInfo,
         fills: PrefillCache,
         on_progress: Callable[[ProgressEvent], None] | None = None,
-        beside: Sequence[Host] = (),
+        extra_hosts: Sequence[Host] = (),
         data: DataSharing = "own",
         limit: float = SPREAD_LIMIT,
     ) -> None:
         cold = workload.cache(options) is Cache.COLD
-        self._places = place_data(attachments, data, rotated=cold and data == "own")
-        self._wanted = scale
+        self._placements = place_data(attachments, data, rotated=cold and data == "own")
+        self._load_size = scale
         super().__init__(
-            workload, options, self._places[0].use, scale, case=case, fills=fills, on_progress=on_progress
+            workload, options, self._placements[0].use, scale, case=case, fills=fills, on_progress=on_progress
         )
-        self._others = tuple(beside)
+        self._servers = tuple(extra_hosts)
         self._limit = limit
         self._data, self._rotated = data, cold and data == "own"
         self._members: list[Measurement] = []
-        self._gates: list[StartBarrier] = []
-        self._came: list[list[ClientRun]] = []
+        self._barriers: list[StartBarrier] = []
+        self._client_runs: list[list[ClientRun]] = []
         self._lost = ""
         self._stack = ExitStack()
 
@@ -79,40 +82,42 @@ class MultiClientMeasurement(Measurement):
             run_concurrently(lambda member: member.__exit__(), self._members)
 
     def prepare(self) -> None:
-        """Make every client ready, as a client alone is, and open its gate."""
+        """Prepare every client as a single one, and open its start barrier."""
         self._started = time.time()
-        self._tell(MeasurementPhase.FILL)
-        hosts = [place.use.client for place in self._places]
-        if self._cold:  # of one size everywhere: a reader takes what its neighbour wrote
-            size = self._wanted.cold_size or twice_the_memory((*hosts, *self._others))
-            self._wanted = replace(self._wanted, cold_size=size)
-        self._members = [self._member(number, place) for number, place in enumerate(self._places)]
-        self._gates = open_barriers(hosts, self._stack)
-        # Who fills what others use is first.
-        for filling in (True, False):
-            these = [
+        self._report(MeasurementPhase.FILL)
+        hosts = [placement.use.client for placement in self._placements]
+        if self._cold:  # one size on all clients: each reads what the next one wrote
+            size = self._load_size.cold_size or twice_the_memory((*hosts, *self._servers))
+            self._load_size = replace(self._load_size, cold_size=size)
+        self._members = [
+            self._make_member(number, placement) for number, placement in enumerate(self._placements)
+        ]
+        self._barriers = open_barriers(hosts, self._stack)
+        # Data sets that other clients use are written first.
+        for writes in (True, False):
+            members = [
                 member
-                for member, place in zip(self._members, self._places, strict=True)
-                if (place.fill is not None) is filling
+                for member, placement in zip(self._members, self._placements, strict=True)
+                if (placement.fill is not None) is writes
             ]
-            run_concurrently(Measurement.prepare, these)
+            run_concurrently(Measurement.prepare, members)
 
-    def _member(self, number: int, place: DataPlacement) -> Measurement:
-        case = replace(self._case, client=place.use.client.name)
+    def _make_member(self, number: int, placement: DataPlacement) -> Measurement:
+        case = replace(self._case, client=placement.use.client.name)
         return Measurement(
             self._workload,
             self._options,
-            place.use,
-            self._wanted,
+            placement.use,
+            self._load_size,
             case=case,
             fills=self._fills,
-            beside=self._others if number == 0 else (),
-            place=place,
+            extra_hosts=self._servers if number == 0 else (),
+            placement=placement,
         )
 
     @property
     def not_steady(self) -> bool:
-        """Whether nothing more can be measured: a client was lost, or no steady state was reached."""
+        """Whether nothing more can be measured: a client was lost, or the rounds ran out."""
         return bool(self._lost) or super().not_steady
 
     def _repeat(
@@ -124,70 +129,81 @@ class MultiClientMeasurement(Measurement):
     ) -> None:
         if self._lost:
             return
-        self._tell(phase, number, of, self._scale.ramp + self._scale.runtime + self._scale.cooldown)
-        called = time.monotonic()
+        self._report(phase, number, of, self._scale.ramp + self._scale.runtime + self._scale.cooldown)
+        start_time = time.monotonic()
         try:
-            came = run_synchronized(self._gates, [partial(_measured, member, of) for member in self._members])
+            client_runs = run_synchronized(
+                self._barriers, [partial(_measured, member, of) for member in self._members]
+            )
         except ClientLost as lost:
             self._lost = str(lost)
             return
-        for member, one in zip(self._members, came, strict=True):
-            if one.instant:
-                member.set_measure_start(one.instant + member.ramp)
-        self._came.append(came)
-        self._samples = (*self._samples, self._together(came, [one.sample for one in came]))
-        self._called = (*self._called, called)
+        for member, client_run in zip(self._members, client_runs, strict=True):
+            if client_run.instant:
+                member.set_measure_start(client_run.instant + member.ramp)
+        self._client_runs.append(client_runs)
+        self._samples = (
+            *self._samples,
+            self._merge(client_runs, [client_run.sample for client_run in client_runs]),
+        )
+        self._starts = (*self._starts, start_time)
 
-    def _together(self, came: Sequence[ClientRun], samples: Sequence[Sample]) -> Sample:
-        parts = [self._part(one, sample) for one, sample in zip(came, samples, strict=True)]
-        whole = merge_client_samples(
-            parts, self._workload.metrics, self._workload.headline, limit=self._limit
+    def _merge(self, client_runs: Sequence[ClientRun], samples: Sequence[Sample]) -> Sample:
+        samples_by_client = [
+            self._client_sample(client_run, sample)
+            for client_run, sample in zip(client_runs, samples, strict=True)
+        ]
+        merged = merge_client_samples(
+            samples_by_client, self._workload.metrics, self._workload.headline, limit=self._limit
         )
         data = f"{self._data}, each reads its neighbour's" if self._rotated else self._data
-        evidence = {**whole.evidence, "data set": data}
-        if self._settled:
-            evidence["steady state"] = self._settled
-        return replace(whole, evidence=evidence)
+        evidence = {**merged.evidence, "data set": data}
+        if self._steady_summary:
+            evidence["steady state"] = self._steady_summary
+        return replace(merged, evidence=evidence)
 
-    def _part(self, one: ClientRun, sample: Sample) -> ClientSample:
-        """Return a client's share by our own clock, from the instant of the first start on."""
-        if sample.spans:  # the load itself knows when it began
-            spans = {name: span.by(one.clock.offset + one.instant) for name, span in sample.spans.items()}
+    def _client_sample(self, client_run: ClientRun, sample: Sample) -> ClientSample:
+        """Return a client's sample with its times by the controller's clock, from the first start on."""
+        if sample.spans:  # the load reports when it ran
+            spans = {
+                name: span.shifted(client_run.clock.offset + client_run.instant)
+                for name, span in sample.spans.items()
+            }
             starts = tuple(span.first for span in spans.values())
-            return ClientSample(one.client, sample, starts, spans, one.clock.error)
-        starts = tuple(at - one.instant for at in one.starts)
+            return ClientSample(client_run.client, sample, starts, spans, client_run.clock.error)
+        starts = tuple(at - client_run.instant for at in client_run.starts)
         spans = {}
         if len(starts) == 1:
             began = starts[0] + self._members[0].ramp
             spans[""] = ActivitySpan(starts[0], began, began + sample.seconds, began + sample.seconds)
-        return ClientSample(one.client, sample, starts, spans, one.clock.error)
+        return ClientSample(client_run.client, sample, starts, spans, client_run.clock.error)
 
     @property
-    def last_meeting(self) -> Sequence[ClientRun]:
-        """What each client's load brought in the last repeat that was whole."""
-        return self._came[-1] if self._came else ()
+    def last_client_runs(self) -> Sequence[ClientRun]:
+        """Each client's load in the last complete repeat."""
+        return self._client_runs[-1] if self._client_runs else ()
 
-    def done(self) -> None:
-        """Say that no repeat follows, and take in what was sampled beside them on every client."""
+    def finish(self) -> None:
+        """Add the sampled series of every client to the repeats; no repeat follows."""
         run_concurrently(Measurement.finish, self._members)
-        since = len(self._came) - len(self._samples)
+        since = len(self._client_runs) - len(self._samples)
         self._samples = tuple(
-            attach_series(whole, {member.client: member.samples[since + number] for member in self._members})
-            for number, whole in enumerate(self._samples)
+            attach_series(merged, {member.client: member.samples[since + number] for member in self._members})
+            for number, merged in enumerate(self._samples)
         )
-        self._tell(MeasurementPhase.DONE, len(self._samples), len(self._samples))
+        self._report(MeasurementPhase.DONE, len(self._samples), len(self._samples))
 
     @property
     def run(self) -> Run:
-        """What has been measured so far, by all."""
-        whole = super().run
-        names = [place.use.client.name for place in self._places]
+        """The run with all repeats so far, of all clients."""
+        merged = super().run
+        names = [placement.use.client.name for placement in self._placements]
         return replace(
-            whole,
+            merged,
             client=format_client_names(names),
-            versions=_alike(names, [member.versions for member in self._members]),
-            negotiated=_alike(names, [place.use.negotiated for place in self._places]),
-            invalid=(*((self._lost,) if self._lost else ()), *whole.invalid),
+            versions=_merge_by_client(names, [member.versions for member in self._members]),
+            negotiated=_merge_by_client(names, [placement.use.negotiated for placement in self._placements]),
+            invalid=(*((self._lost,) if self._lost else ()), *merged.invalid),
         )
 
 
@@ -197,21 +213,24 @@ def _measured(member: Measurement, of: int, start: StartBarrierRef) -> Sample:
 
 
 def format_client_names(names: Sequence[str]) -> str:
-    """Return where a run ran, for people: all names while they are few."""
+    """Return the names of the clients for display: all names if they are few."""
     if len(names) <= _FEW:
         return ", ".join(names)
     return f"{names[0]} … {names[-1]} ({len(names)} clients)"
 
 
-def _alike(names: Sequence[str], each: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    """Return what all have in common, and what they have not by client."""
-    found: dict[str, str] = {}
-    for key in dict.fromkeys(key for one in each for key in one):
-        values = {one.get(key, "none") for one in each}
+def _merge_by_client(names: Sequence[str], each: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    """Return equal values once, and different values by client."""
+    merged: dict[str, str] = {}
+    for key in dict.fromkeys(key for client_run in each for key in client_run):
+        values = {client_run.get(key, "none") for client_run in each}
         if len(values) == 1:
-            found[key] = values.pop()
+            merged[key] = values.pop()
         else:
-            found.update(
-                {f"{key} of {name}": one.get(key, "none") for name, one in zip(names, each, strict=True)}
+            merged.update(
+                {
+                    f"{key} of {name}": client_run.get(key, "none")
+                    for name, client_run in zip(names, each, strict=True)
+                }
             )
-    return found
+    return merged

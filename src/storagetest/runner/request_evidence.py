@@ -1,14 +1,13 @@
-"""Did it cross the wire? What a hand's client sent to the target, by counters or, where none counts, by
-capture.
+"""Count the requests that a session's client sent to the target, by counters or by a packet capture.
 
-    watch = RequestCounter(hand, path)
-    with watch.over(RequestKind.LOCK) as seen:
-        hand.lock(fd, fcntl.F_WRLCK)
-    seen.count          # requests of that sort, or None if they could not be counted
-    watch.recount(seen) # the same up to now, for what a client may put off (``seen.put_off``)
+    counter = RequestCounter(session, path)
+    with counter.count_requests(RequestKind.LOCK) as evidence:
+        session.lock(fd, fcntl.F_WRLCK)
+    evidence.count          # requests of that kind, or None if they cannot be counted
+    counter.recount(evidence)  # up to now, for requests that a client may defer (``evidence.deferred``)
 
-The two readings are made by the hand's own process, beside the one that makes the calls, and read nothing
-that the target could hold up.
+The agent's own process reads the counters, not the worker that makes the calls. It reads nothing that the
+target could block.
 """
 
 from __future__ import annotations
@@ -33,62 +32,63 @@ __all__ = ["RequestCounter", "RequestEvidence"]
 
 @dataclass(slots=True)
 class RequestEvidence:
-    """What was seen of one sort of requests: ``count`` and ``how`` it was counted.
+    """Requests of one ``kind``: their ``count`` and ``how`` they were counted.
 
-    ``count`` is None if there is no counter and no capture, or if the capture found none and lost packets.
-    ``put_off``: the client may keep it back until the target calls for it.
+    ``count`` is None without counter and capture, or if a capture found none and lost packets.
+
+    ``deferred``: the client may hold them back until the target recalls the lock.
     """
 
-    sort: RequestKind
+    kind: RequestKind
     count: int | None = None
     how: str = ""
-    put_off: bool = False
+    deferred: bool = False
     before: RequestCounts | None = None
 
 
 class RequestCounter:
-    """Watches what leaves ``hand``'s client for the file system that ``path`` is on there."""
+    """Count what the client of ``session`` sends for the file system that ``path`` is on."""
 
-    def __init__(self, hand: SyscallSession, path: str) -> None:
-        self._hand = hand
+    def __init__(self, session: SyscallSession, path: str) -> None:
+        self._session = session
         self._path = path
 
     @contextmanager
-    def over(self, sort: RequestKind) -> Iterator[RequestEvidence]:
-        """Count the requests of ``sort`` that the body causes; the result is complete when it ends."""
-        seen = RequestEvidence(sort)
-        before = self._tally()
-        counted = before is not None and sort in before.counts
-        captured = not counted and sort is RequestKind.LOCK and before is not None and self._capture()
+    def count_requests(self, kind: RequestKind) -> Iterator[RequestEvidence]:
+        """Count the requests of ``kind`` that the body causes, until the body ends."""
+        evidence = RequestEvidence(kind)
+        before = self._read_counts()
+        counted = before is not None and kind in before.counts
+        captured = not counted and kind is RequestKind.LOCK and before is not None and self._try_capture()
         try:
-            yield seen
+            yield evidence
         finally:
             if counted:
-                seen.before = before
-                self.recount(seen)
+                evidence.before = before
+                self.recount(evidence)
             elif captured:
-                calls = self._hand.stop_rpc_capture()
+                calls = self._session.stop_rpc_capture()
                 count = sum(count for name, count in calls.counts.items() if name.startswith(f"{NLM}."))
-                seen.count = count or (None if calls.lost else 0)
-                seen.how = "a capture of the NLM's calls"
-                seen.how += f" that lost {calls.lost} packets" if calls.lost else ""
+                evidence.count = count or (None if calls.lost else 0)
+                evidence.how = "a capture of the NLM's calls"
+                evidence.how += f" that lost {calls.lost} packets" if calls.lost else ""
 
-    def recount(self, seen: RequestEvidence) -> None:
-        """Count again, from where ``seen`` began until now."""
-        if seen.before is not None and (after := self._tally()) is not None:
-            seen.count = after.since(seen.before).counts.get(seen.sort)
-            seen.how, seen.put_off = f"{after.counter} counters", seen.sort in after.put_off
+    def recount(self, evidence: RequestEvidence) -> None:
+        """Count again, from the start of ``evidence`` until now."""
+        if evidence.before is not None and (after := self._read_counts()) is not None:
+            evidence.count = after.since(evidence.before).counts.get(evidence.kind)
+            evidence.how, evidence.deferred = f"{after.counter} counters", evidence.kind in after.put_off
 
     def lease(self) -> float | None:
-        """Return the lease time in seconds that the server keeps for this mount; None where it has none."""
-        return nfs4_lease_seconds(self._hand.read_files(request_counts.paths()), self._path)
+        """Return the lease time in seconds that the server keeps for this mount; None if it has none."""
+        return nfs4_lease_seconds(self._session.read_files(request_counts.paths()), self._path)
 
-    def _tally(self) -> RequestCounts | None:
-        return count_requests(self._hand.read_files(request_counts.paths()), self._path)
+    def _read_counts(self) -> RequestCounts | None:
+        return count_requests(self._session.read_files(request_counts.paths()), self._path)
 
-    def _capture(self) -> bool:
+    def _try_capture(self) -> bool:
         try:
-            self._hand.start_rpc_capture()
+            self._session.start_rpc_capture()
         except ClientLacks:
             return False
         return True

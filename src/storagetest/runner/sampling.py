@@ -1,17 +1,16 @@
-"""Counters beside a case: the agent samples on the client and, where there is one, on the server.
+"""Sample counters on the client, and on the server if it is a known host, while a case runs.
 
-Theory. One sampler a machine runs for the whole of a case, from before its first repeat to after its last, in
-a thread of ours that waits for it. It says its process id when it begins and everything else when it ends, so
-it sends nothing while load runs, unless somebody watches (:mod:`storagetest.runner.throughput_watch`). It is ended by a
-signal, and says when by its own clock that came; from this and from when we sent it follows how far the
-clocks of client, server and controller are apart, to half a round trip. So all series have one time axis:
-seconds since the measuring began, by the client's clock.
+Theory. One agent per host samples for the whole case; a thread of the controller waits for it. It sends its
+process id at the start and all samples at the end, so it sends nothing while the load runs, except for live
+throughput (:mod:`storagetest.runner.throughput_watch`). A signal ends it, and it reports the time of that
+signal by its own clock. That time and the time of sending give the offset between the clocks of client,
+server and controller, to half a round trip. So all series have one time axis: seconds since the measuring
+began, by the client's clock.
 
 Rules:
 
-1. Sampling never harms a case: a machine without python3, or one that went away, is a note in the evidence.
-2. However a case ends, its samplers are ended: told to by us, and by themselves when nobody reads them any
-   more.
+1. Sampling never fails a case: a host without python3, or a lost host, is a note in the report.
+2. Samplers end however a case ends: by the signal, or because their output is no longer read.
 """
 
 from __future__ import annotations
@@ -39,16 +38,16 @@ __all__ = ["CounterSampling", "SampleResult", "align_series"]
 
 _LONGEST = 24 * 3600.0
 _START = 5.0
-_TELL, _END, _IN_VAIN = 5.0, 10.0, 1.0
+_TELL, _END, _ABANDON = 5.0, 10.0, 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class SampleResult:
-    """What one machine's sampler brought.
+    """Samples of one host.
 
-    ``clock`` is what the machine's clock (seconds since the epoch) was ahead of ours (``time.monotonic``).
-    ``moments`` are in the machine's clock. ``cost`` is the share of a core that sampling took. ``note`` says
-    why there is nothing, if so.
+    ``clock`` is the offset of the host's clock (seconds since the epoch) from the controller's
+    ``time.monotonic``. ``moments`` are by the host's clock. ``cost`` is the share of a core that sampling
+    took. ``note`` is the reason if there are no samples.
     """
 
     host: str
@@ -60,16 +59,16 @@ class SampleResult:
 
 @dataclass
 class _Sampler:
-    """One machine's sampler and the thread that waits for it."""
+    """One host's sampler and the thread that waits for it."""
 
     host: Host
     interval: float
     watch: ThroughputWatch | None = None
-    answer: Mapping[str, Any] | None = None
+    result: Mapping[str, Any] | None = None
     note: str = ""
     pid: int | None = None
-    unwanted: bool = False
-    begun: threading.Event = field(default_factory=threading.Event)
+    abandoned: bool = False
+    started: threading.Event = field(default_factory=threading.Event)
     thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -78,22 +77,22 @@ class _Sampler:
 
     def stop(self) -> SampleResult:
         assert self.thread is not None
-        self.begun.wait(_START)
+        self.started.wait(_START)
         middle = None
-        if self.pid is not None and self.thread.is_alive():  # so the process is there, and the id its own
+        if self.pid is not None and self.thread.is_alive():  # the process exists, so the id is still its own
             with suppress(StoragetestError):
-                middle = self._tell_to_end(self.pid)
-        self.unwanted = self.pid is None
-        told = middle is not None or self.pid is None
-        self.thread.join(_END if told else _IN_VAIN)
+                middle = self._terminate(self.pid)
+        self.abandoned = self.pid is None
+        terminated = middle is not None or self.pid is None
+        self.thread.join(_END if terminated else _ABANDON)
         if self.thread.is_alive():
-            return SampleResult(self.host.name, note="the sampler did not end when it was told to")
-        if self.answer is None:
-            return SampleResult(self.host.name, note=self.note or "the sampler gave no answer")
-        return _read(self.host.name, self.answer, middle)
+            return SampleResult(self.host.name, note="the sampler did not end after SIGTERM")
+        if self.result is None:
+            return SampleResult(self.host.name, note=self.note or "the sampler gave no result")
+        return _read(self.host.name, self.result, middle)
 
-    def _tell_to_end(self, pid: int) -> float:
-        """Return the middle of the round trip, by our own clock."""
+    def _terminate(self, pid: int) -> float:
+        """Send SIGTERM to the sampler; return the middle of the round trip by the controller's clock."""
         before = time.monotonic()
         terminate_agent(self.host, pid, deadline=_TELL)
         return (before + time.monotonic()) / 2
@@ -109,30 +108,30 @@ class _Sampler:
         if self.watch is not None:
             request["live"] = self.watch.request
         try:
-            self.answer = run_agent(self.host, request, deadline=_LONGEST, on_line=self._hear).more
+            self.result = run_agent(self.host, request, deadline=_LONGEST, on_line=self._on_line).extra
         except StoragetestError as error:
             self.note = str(error)
-        except Exception as error:  # a thread's exception would be lost, and the case must not be
+        except Exception as error:  # an exception in a thread would be lost, and must not fail the case
             self.note = f"{type(error).__name__}: {error}"
         finally:
-            self.begun.set()
+            self.started.set()
 
-    def _hear(self, line: str) -> None:
-        if self.unwanted:
-            raise WorkloadError("it began only after the case had ended")  # which ends it
+    def _on_line(self, line: str) -> None:
+        if self.abandoned:
+            raise WorkloadError("it started only after the case had ended")  # ends the agent
         if self.pid is None and '"pid"' in line:
             with suppress(ValueError, KeyError, TypeError):
                 self.pid = int(json.loads(line)["pid"])
-                self.begun.set()
+                self.started.set()
         elif self.watch is not None and '"now"' in line:
             with suppress(ValueError):
-                self.watch.hear(json.loads(line))
+                self.watch.receive(json.loads(line))
 
 
 class CounterSampling:
-    """Samplers on ``hosts``, from :meth:`start` to :meth:`stop`. With interval 0 there is none.
+    """Samplers on ``hosts`` from :meth:`start` to :meth:`stop`; none if ``interval`` is 0.
 
-    ``watch`` is told what moves on the first of the hosts, the client.
+    ``watch`` receives the throughput of the first host, the client.
     """
 
     def __init__(
@@ -142,66 +141,68 @@ class CounterSampling:
         self._samplers = [_Sampler(host, interval, None if n else watch) for n, host in enumerate(unique)]
 
     def start(self) -> None:
-        """Start the samplers; nobody waits for them to begin."""
+        """Start the samplers, without waiting until they run."""
         for sampler in self._samplers:
             sampler.start()
 
     def stop(self) -> tuple[SampleResult, ...]:
-        """End the samplers, all at once, and return what they brought, in the order of the hosts.
+        """Stop all samplers at once, and return their results in the order of the hosts.
 
-        What was not started, or has been stopped, brings nothing.
+        Samplers that were not started, or are stopped already, have no result.
         """
-        samplers, self._samplers = [one for one in self._samplers if one.thread is not None], []
+        samplers, self._samplers = [result for result in self._samplers if result.thread is not None], []
         return tuple(run_concurrently(_Sampler.stop, samplers, at_once=len(samplers), name="stop-sampler"))
 
 
 def align_series(
-    samples: Sequence[Sample], called: Sequence[float], sampled: Sequence[SampleResult], interval: float
+    samples: Sequence[Sample], starts: Sequence[float], sampled: Sequence[SampleResult], interval: float
 ) -> tuple[Sample, ...]:
-    """Return ``samples`` with the series of what was sampled meanwhile.
+    """Return ``samples`` with the series that were sampled meanwhile.
 
-    ``called`` is when each measuring was asked for by our own monotonic clock; it stands in where a workload
-    cannot say when its measuring began. The first of ``sampled`` is the client's: its clock is the samples'.
+    ``called`` is the start of each measuring by the controller's monotonic clock, used if the workload does
+    not report it. The first of ``sampled`` is that of the client, whose clock the samples use.
     """
     if not sampled:
         return tuple(samples)
     client = sampled[0]
-    begins = [
+    began_times = [
         at if sample.began is None or not client.clock else sample.began - client.clock
-        for sample, at in zip(samples, called, strict=True)
+        for sample, at in zip(samples, starts, strict=True)
     ]
     windows = [
         (began - interval, began + sample.seconds + interval)
-        for began, sample in zip(begins, samples, strict=True)
+        for began, sample in zip(began_times, samples, strict=True)
     ]
-    every = [series for one in sampled for series in _series(one, windows, 2 * interval + 1.0)]
-    made = []
-    for sample, began, window in zip(samples, begins, windows, strict=True):
-        seen = (_since(began, series) for series in cut(every, *window))
-        made.append(
+    all_series = [series for result in sampled for series in _series(result, windows, 2 * interval + 1.0)]
+    aligned = []
+    for sample, began, window in zip(samples, began_times, windows, strict=True):
+        seen = (_since(began, series) for series in cut(all_series, *window))
+        aligned.append(
             replace(sample, series=(*sample.series, *seen), evidence={**sample.evidence, **_notes(sampled)})
         )
-    return tuple(made)
+    return tuple(aligned)
 
 
-def _series(one: SampleResult, windows: Sequence[tuple[float, float]], margin: float) -> tuple[Series, ...]:
-    """Return one machine's series, by our own clock, in all ``windows`` and ``margin`` seconds around each.
+def _series(
+    result: SampleResult, windows: Sequence[tuple[float, float]], margin: float
+) -> tuple[Series, ...]:
+    """Return one host's series by the controller's clock, in ``windows`` and ``margin`` seconds around each.
 
-    Each moment is read once, however many windows it is near to: reading is what takes time here. A point
+    Each moment is parsed once, even if it is near several windows, because parsing takes the time. A point
     that spans the time between two windows lies in neither.
     """
-    if not one.clock:
+    if not result.clock:
         return ()
     near = [
-        Snapshot(moment.time - one.clock, moment.texts)
-        for moment in one.moments
-        if any(since - margin <= moment.time - one.clock <= until + margin for since, until in windows)
+        Snapshot(moment.time - result.clock, moment.texts)
+        for moment in result.moments
+        if any(since - margin <= moment.time - result.clock <= until + margin for since, until in windows)
     ]
-    return tuple(series for source in all_sources() for series in to_series(source, one.host, near))
+    return tuple(series for source in all_sources() for series in to_series(source, result.host, near))
 
 
 def _since(began: float, series: Series) -> Series:
-    """Return it in seconds since ``began``, with milliseconds and six digits: results are kept for ever."""
+    """Return ``series`` in seconds since ``began``, rounded to milliseconds and six digits."""
     return replace(
         series,
         times=tuple(round(at - began, 3) for at in series.times),
@@ -211,27 +212,29 @@ def _since(began: float, series: Series) -> Series:
 
 def _notes(sampled: Sequence[SampleResult]) -> dict[str, str]:
     lines = [
-        f"{one.host}: not sampled: {one.note}" if one.note else f"{one.host}: took {one.cost:.2%} of a core"
-        for one in sampled
+        f"{result.host}: not sampled: {result.note}"
+        if result.note
+        else f"{result.host}: took {result.cost:.2%} of a core"
+        for result in sampled
     ]
     return {"sampling": "\n".join(lines)}
 
 
-def _read(host: str, answer: Mapping[str, Any], middle: float | None) -> SampleResult:
-    """Return what a sampler's answer says, which was told to end at ``middle`` by our clock.
+def _read(host: str, result: Mapping[str, Any], middle: float | None) -> SampleResult:
+    """Parse a sampler's result; ``middle`` is the controller's time of the signal.
 
-    One that cannot be read is a note.
+    A damaged result becomes a note.
     """
     try:
-        clock = 0.0 if middle is None else float(answer["stopped"]) - middle
-        lines = zlib.decompress(base64.b64decode(answer["data"])).splitlines()
+        clock = 0.0 if middle is None else float(result["stopped"]) - middle
+        lines = zlib.decompress(base64.b64decode(result["data"])).splitlines()
         moments, texts = [], dict[str, str]()
         for line in lines:
             at, changed = json.loads(line)
             texts = {path: text for path, text in {**texts, **changed}.items() if text is not None}
-            moments.append(Snapshot(float(at) + float(answer["wall"]), texts))
-        span = float(answer["span"])
-        cost = float(answer["cost"]) / span if span > 0 else 0.0
+            moments.append(Snapshot(float(at) + float(result["wall"]), texts))
+        span = float(result["span"])
+        cost = float(result["cost"]) / span if span > 0 else 0.0
     except (KeyError, TypeError, ValueError, zlib.error) as error:
-        return SampleResult(host, note=str(WorkloadError(f"the sampler's answer cannot be read: {error}")))
+        return SampleResult(host, note=str(WorkloadError(f"the sampler's result cannot be read: {error}")))
     return SampleResult(host, tuple(moments), clock, cost)

@@ -1,8 +1,8 @@
-"""What a server writes to its own devices while a load runs: counted before and after, exactly.
+"""Count the write operations of a server's devices while a load runs.
 
 The published comparison of NFS and iSCSI under PostMark (docs/methodology.md) counts write operations at the
-server's disk. A server's devices stand on each other (a mapped device on disks), so of all of them the one
-with the most writes is taken. A server that exports memory writes nothing, and that is what is said.
+server's disk. Devices can be stacked (a mapped device on disks), so the device with the most writes counts. A
+server that exports memory writes nothing, and 0 is reported.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _DEADLINE = 60.0
 
 
 class ServerWrites:
-    """Counts the write operations of ``servers`` from its making to :meth:`count`."""
+    """Count the write operations of ``servers`` from construction to :meth:`count`."""
 
     def __init__(self, servers: Sequence[Host]) -> None:
         self._before = [(server, _writes(server)) for server in servers]
 
     def count(self) -> tuple[int, str] | None:
-        """Return how many there were and where; None where no server's counters can be read."""
+        """Return the count and the device; None if no server's counters can be read."""
         moved: list[tuple[int, str]] = []
         for server, before in self._before:
             for device, writes in _writes(server).items():
@@ -37,11 +37,11 @@ class ServerWrites:
 
 def _writes(server: Host) -> Mapping[str, int]:
     try:
-        said = server.run(["sh", "-c", snapshot.command()], deadline=_DEADLINE, check=False).stdout
+        output = server.run(["sh", "-c", snapshot.command()], deadline=_DEADLINE, check=False).stdout
     except StoragetestError:
         return {}
     source = Block()
-    readings = source.parse(source.select(snapshot.parse(said)))
+    readings = source.parse(source.select(snapshot.parse(output)))
     return {
         name.removesuffix(" writes"): round(reading.value)
         for name, reading in readings.items()

@@ -1,7 +1,7 @@
-"""Gates: one a client, through which the controller knows its clock and lets its load begin.
+"""The controller's side of start barriers: one per client, which reports the client's clock and starts loads.
 
-The other end of each is the agent's command ``gate``, whose module has the theory. A gate is opened once for
-a case and kept; it is a conversation on the client's one connection.
+The other side is :mod:`storagetest.agent.commands.start_barrier`, which documents the theory. A barrier is
+opened once for a case and kept; it is an agent session on the client's connection.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ __all__ = ["ClockOffset", "StartBarrier", "measure_clock_offsets", "open_barrier
 
 _LONGEST = 24 * 3600.0
 _LATER = 15.0
-_BEGINS = 60.0
-_ANSWERS = 20.0
+_START_TIMEOUT = 60.0
+_REPLY_TIMEOUT = 20.0
 _ROUND_TRIPS = 12
 _GOOD_ENOUGH = 250e-6
-"""Seconds of error with which nobody asks on; a start is allowed forty times that."""
+"""Clock error in seconds at which no further round trip is needed; a start may be off by forty times that."""
 
 _AT_LEAST = 4
-_LISTENING = 16
-"""Clients whose clocks are compared at the same time: more would measure us waiting for each other."""
+_CONCURRENT_CLOCKS = 16
+"""Clients whose clocks are compared at the same time; more would delay each other's round trips."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClockOffset:
-    """How far a client's CLOCK_MONOTONIC is ahead of ours (``offset``, s), give or take ``error``.
+    """Offset of a client's CLOCK_MONOTONIC from the controller's in seconds, and its ``error``.
 
-    The error is half of the shortest round trip: the client looked at its clock somewhere within it. ``wall``
-    is how far the client's CLOCK_REALTIME is ahead of its CLOCK_MONOTONIC.
+    The error is half of the shortest round trip, because the client read its clock within it. ``wall`` is the
+    offset of the client's CLOCK_REALTIME from its CLOCK_MONOTONIC.
     """
 
     offset: float
@@ -48,91 +48,96 @@ class ClockOffset:
 
 
 class StartBarrier:
-    """One client's gate. Use as a context manager: at its end the client's loads are told to end."""
+    """One client's start barrier. Use as a context manager: at its end the client's loads are ended."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
         self.name = host.name
-        self.place = ""
+        self.directory = ""
         self._stack = ExitStack()
-        self._talk: InteractiveProcess | None = None
+        self._process: InteractiveProcess | None = None
 
     def __enter__(self) -> StartBarrier:
-        request = {"command": "start_barrier", "path": "its door", "deadline": _LONGEST}
-        talk = self._stack.enter_context(open_agent_session(self.host, request, deadline=_LONGEST + _LATER))
-        self._talk = talk
+        request = {"command": "start_barrier", "path": "its barrier", "deadline": _LONGEST}
+        process = self._stack.enter_context(
+            open_agent_session(self.host, request, deadline=_LONGEST + _LATER)
+        )
+        self._process = process
         try:
-            self.place = str(self.expect("directory", _BEGINS)["directory"])
+            self.directory = str(self.expect("directory", _START_TIMEOUT)["directory"])
         except BaseException:
             self._stack.close()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._talk = None
-        with suppress(StoragetestError):  # a client that is lost has been named already
+        self._process = None
+        with suppress(StoragetestError):  # a lost client has been reported already
             self._stack.close()
 
-    def send_line(self, words: str) -> None:
-        """Tell the gate something. Raises :class:`HostError`."""
-        if self._talk is None:
-            raise HostError(f"{self.name}: its gate is closed")
-        self._talk.send_line(words)
+    def send_line(self, line: str) -> None:
+        """Send one line to the barrier. Raises :class:`HostError`."""
+        if self._process is None:
+            raise HostError(f"{self.name}: its start barrier is closed")
+        self._process.send_line(line)
 
     def read_line(self, seconds: float) -> dict[str, Any] | None:
-        """Return what the gate says within that time, or None. Raises :class:`HostError` where it is lost."""
-        if self._talk is None:
-            raise HostError(f"{self.name}: its gate is closed")
+        """Return the barrier's next message within ``seconds``, or None.
+
+        Raises :class:`HostError` if the client is lost.
+        """
+        if self._process is None:
+            raise HostError(f"{self.name}: its start barrier is closed")
         try:
-            line = self._talk.read_line(seconds)
+            line = self._process.read_line(seconds)
         except DeadlineExceeded:
             return None
         try:
-            found = json.loads(line)
+            message = json.loads(line)
         except ValueError:
-            return {}  # something else on the client prints here
-        if not isinstance(found, dict):
+            return {}  # output of another program
+        if not isinstance(message, dict):
             return {}
-        if found.get("t") == "error":
-            raise HostError(f"{self.name}: its gate failed: {found.get('message')}")
-        return found
+        if message.get("t") == "error":
+            raise HostError(f"{self.name}: its start barrier failed: {message.get('message')}")
+        return message
 
-    def expect(self, what: str, seconds: float) -> dict[str, Any]:
-        """Return the next that the gate says with ``what`` in it; :class:`HostError` if that takes longer."""
+    def expect(self, name: str, seconds: float) -> dict[str, Any]:
+        """Return the next message with the key ``name``. Raises :class:`HostError` after ``seconds``."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
-            heard = self.read_line(left)
-            if heard and what in heard:
-                return heard
-        raise HostError(f"{self.name}: its gate said no {what!r} for {seconds:g} s")
+            message = self.read_line(left)
+            if message and name in message:
+                return message
+        raise HostError(f"{self.name}: its start barrier sent no {name!r} within {seconds:g} s")
 
     def clock(self) -> ClockOffset:
-        """Compare the client's clock with ours: of several round trips the shortest counts."""
+        """Compare the client's clock with the controller's: the shortest of several round trips counts."""
         best = ClockOffset(0.0, float("inf"))
         for number in range(_ROUND_TRIPS):
             before = time.monotonic()
             self.send_line("clock")
-            heard = self.expect("clock", _ANSWERS)
+            message = self.expect("clock", _REPLY_TIMEOUT)
             after = time.monotonic()
             if (after - before) / 2 < best.error:
-                there, wall = float(heard["clock"]) * 1e-9, float(heard.get("wall", 0)) * 1e-9
-                best = ClockOffset(there - (before + after) / 2, (after - before) / 2, wall)
+                remote, wall = float(message["clock"]) * 1e-9, float(message.get("wall", 0)) * 1e-9
+                best = ClockOffset(remote - (before + after) / 2, (after - before) / 2, wall)
             if best.error <= _GOOD_ENOUGH and number + 1 >= _AT_LEAST:
                 break
         return best
 
 
 def open_barriers(hosts: Sequence[Host], stack: ExitStack) -> list[StartBarrier]:
-    """Open a gate on each host; ``stack`` closes them, all at once."""
-    gates = [StartBarrier(host) for host in hosts]
+    """Open a start barrier on each host; ``stack`` closes them, all at once."""
+    barriers = [StartBarrier(host) for host in hosts]
 
     def close() -> None:
-        run_concurrently(lambda gate: gate.__exit__(), gates, name="gate")
+        run_concurrently(lambda barrier: barrier.__exit__(), barriers, name="start-barrier")
 
     stack.callback(close)
-    return run_concurrently(lambda gate: gate.__enter__(), gates, name="gate")
+    return run_concurrently(lambda barrier: barrier.__enter__(), barriers, name="start-barrier")
 
 
-def measure_clock_offsets(gates: Sequence[StartBarrier]) -> list[ClockOffset]:
-    """Return the clock of each."""
-    return run_concurrently(StartBarrier.clock, gates, at_once=_LISTENING, name="clock")
+def measure_clock_offsets(barriers: Sequence[StartBarrier]) -> list[ClockOffset]:
+    """Return the clock offset of each client."""
+    return run_concurrently(StartBarrier.clock, barriers, at_once=_CONCURRENT_CLOCKS, name="clock")

@@ -1,19 +1,17 @@
-"""Loads on many clients that begin together, and what becomes of all when one does not.
+"""Start loads on several clients at the same instant; abort all of them if one fails.
 
-Theory. Every load runs in a thread of ours that waits for it, and is ready when its client's gate says so.
-When all that are still at work are ready, an instant is named far enough ahead for the word to reach
-everybody, to each by its own clock. A load may begin several times (an agent's phases, fio runs one after
-another): each time all wait for each other again.
+Theory. Every load runs in a thread of the controller and is ready when its client's barrier reports so. When
+all running loads are ready, the controller chooses an instant far enough ahead for the order to reach all
+clients, and sends it to each by its own clock. A load may start several times (the phases of an agent,
+several fio runs): each time all wait for each other.
 
 Rules:
 
-1. Clocks are compared right before a meeting.
-2. One that fails or is lost before the others are done ends the meeting: they are told to end, and are gone
-   before
-   it is over, unless their client is lost too.
-3. A client is *lost* when its connection is. That is :class:`ClientLost`, which names it; a load that fails
-   is
-   what it raised.
+1. Clocks are compared immediately before the first start.
+2. If a load fails or a client is lost before all are done, all loads are ended before the function returns,
+   except on a lost client.
+3. A client is *lost* if its connection is. That is :class:`ClientLost`, which names the client; the error of
+   a load is raised as it is.
 """
 
 from __future__ import annotations
@@ -35,33 +33,35 @@ __all__ = ["ClientLost", "ClientRun", "run_synchronized"]
 Load = Callable[[StartBarrierRef], Sample]
 
 _AHEAD = 0.1
-"""Seconds from the naming of an instant to the instant, at the least."""
+"""Least time in seconds between the order to start and the instant."""
 
 _AHEAD_A_CLIENT = 0.002
 _ROUND_TRIPS_AHEAD = 5
 _SWITCHES = 20_000
-"""How often in a second all threads together may ask for the interpreter: each that waits for it asks every
-``sys.getswitchinterval()``, and when a thousand loads end at once that alone fills a processor.
+"""Limit of requests for the interpreter per second by all threads together.
+
+Each thread that waits for the interpreter requests it every ``sys.getswitchinterval()``; a thousand loads
+that end at once would use a whole processor for that.
 """
 
-_PATIENCE = 120.0
-_PASS = 0.2
-"""Seconds in which all clients are listened to once."""
+_TIMEOUT = 120.0
+_POLL_PERIOD = 0.2
+"""Seconds in which all clients are polled once."""
 
 _ENDS = 45.0
-"""Seconds that loads may take to end when told to: an agent tidies first."""
+"""Seconds that loads may take to end after an abort: an agent removes its files first."""
 
 
 class ClientLost(Exception):
-    """A client went away in the middle of a meeting; the text names it and says how."""
+    """A client was lost during a synchronized run; the text names it and the cause."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientRun:
-    """What one client's load brought.
+    """Result of one client's load.
 
-    ``instants`` are when it was to begin, ``starts`` when its first I/Os were (as many, where it knows); both
-    by our clock.
+    ``instants`` are the ordered starts, ``starts`` the first I/Os (as many, if known); both by the
+    controller's clock.
     """
 
     client: str
@@ -72,7 +72,7 @@ class ClientRun:
 
     @property
     def instant(self) -> float:
-        """The first of the instants; 0 where it waited for none."""
+        """The first of the instants; 0 if the load waited for none."""
         return self.instants[0] if self.instants else 0.0
 
 
@@ -80,83 +80,83 @@ class ClientRun:
 class _Participant:
     """One client's load, and the thread that waits for it."""
 
-    gate: StartBarrier
+    barrier: StartBarrier
     clock: ClockOffset
     load: Load
     sample: Sample | None = None
     failure: BaseException | None = None
     failed_at: float = 0.0
     ready: bool = False
-    here: bool = False
+    waits_locally: bool = False
     starts: list[float] = field(default_factory=list)
     instants: list[float] = field(default_factory=list)
-    go: threading.Event = field(default_factory=threading.Event)
-    called_off: bool = False
+    released: threading.Event = field(default_factory=threading.Event)
+    cancelled: bool = False
     thread: threading.Thread | None = None
 
     @property
-    def over(self) -> bool:
+    def ended(self) -> bool:
         assert self.thread is not None
         return not self.thread.is_alive()
 
-    def begin(self) -> None:
-        self.thread = threading.Thread(target=self._run, name=f"load-{self.gate.name}", daemon=True)
+    def start(self) -> None:
+        self.thread = threading.Thread(target=self._run, name=f"load-{self.barrier.name}", daemon=True)
         self.thread.start()
 
     def _run(self) -> None:
         try:
-            self.sample = self.load(StartBarrierRef(self.gate.place, self._arrive, _PATIENCE))
-        except BaseException as error:  # raised where the meeting is held
+            self.sample = self.load(StartBarrierRef(self.barrier.directory, self._wait_for_start, _TIMEOUT))
+        except BaseException as error:  # raised by run_synchronized
             self.failure, self.failed_at = error, time.monotonic()
 
-    def _arrive(self) -> None:
-        """Wait for the instant in the load's own thread, here on the controller."""
-        self.here = self.ready = True
-        if not self.go.wait(_PATIENCE) or self.called_off:
-            raise WorkloadError(f"{self.gate.name}: the clients' common start was called off")
-        self.go.clear()
+    def _wait_for_start(self) -> None:
+        """Wait for the instant in the load's own thread, for a load that runs on the controller."""
+        self.waits_locally = self.ready = True
+        if not self.released.wait(_TIMEOUT) or self.cancelled:
+            raise WorkloadError(f"{self.barrier.name}: the common start of the clients was cancelled")
+        self.released.clear()
         time.sleep(max(0.0, self.instants[-1] - time.monotonic()))
         self.starts.append(time.monotonic())
 
-    def listen(self, seconds: float) -> None:
-        """Take in what its gate says."""
-        heard = self.gate.read_line(seconds)
-        if not heard:
+    def poll(self, seconds: float) -> None:
+        """Read one message of the barrier."""
+        message = self.barrier.read_line(seconds)
+        if not message:
             return
-        if "ready" in heard:
+        if "ready" in message:
             self.ready = True
 
-    def let_go(self, instant: float) -> None:
+    def release(self, instant: float) -> None:
         self.ready = False
         self.instants.append(instant)
-        if self.here:
-            self.here = False
-            self.go.set()
+        if self.waits_locally:
+            self.waits_locally = False
+            self.released.set()
         else:
-            self.gate.send_line(f"go {round((instant + self.clock.offset) * 1e9)}")
+            self.barrier.send_line(f"go {round((instant + self.clock.offset) * 1e9)}")
 
 
-def run_synchronized(gates: Sequence[StartBarrier], loads: Sequence[Load]) -> list[ClientRun]:
-    """Run each of ``loads`` on its client, begun together, and return what they brought, in their order.
+def run_synchronized(barriers: Sequence[StartBarrier], loads: Sequence[Load]) -> list[ClientRun]:
+    """Run each of ``loads`` on its client, all started together; return the results in their order.
 
-    Raises :class:`ClientLost`, or what the first load that failed raised.
+    Raises :class:`ClientLost`, or the error of the first load that failed.
     """
-    known = _clocks(gates)
-    guests = [_Participant(*each) for each in zip(gates, known, loads, strict=True)]
-    with _seldom_switched(len(guests)):
-        for guest in guests:
-            guest.begin()
+    clocks = _clocks(barriers)
+    participants = [_Participant(*each) for each in zip(barriers, clocks, loads, strict=True)]
+    with _longer_switch_interval(len(participants)):
+        for participant in participants:
+            participant.start()
         try:
-            while ready := _gather(guests):
-                _let_go(ready)
+            while ready := _wait_until_ready(participants):
+                _release(ready)
         except BaseException:
-            _call_off(guests)
+            _cancel(participants)
             raise
-    return [_attended(guest) for guest in guests]
+    return [_client_run(participant) for participant in participants]
 
 
 @contextmanager
-def _seldom_switched(threads: int) -> Iterator[None]:
+def _longer_switch_interval(threads: int) -> Iterator[None]:
     before = sys.getswitchinterval()
     sys.setswitchinterval(max(before, threads / _SWITCHES))
     try:
@@ -165,74 +165,80 @@ def _seldom_switched(threads: int) -> Iterator[None]:
         sys.setswitchinterval(before)
 
 
-def _clocks(gates: Sequence[StartBarrier]) -> list[ClockOffset]:
+def _clocks(barriers: Sequence[StartBarrier]) -> list[ClockOffset]:
     try:
-        return measure_clock_offsets(gates)
+        return measure_clock_offsets(barriers)
     except HostError as error:
         raise ClientLost(f"a client was lost before the start: {error}") from error
 
 
-def _gather(guests: Sequence[_Participant]) -> list[_Participant]:
-    """Wait until all that are not done are ready, and return them; none, when all are done."""
+def _wait_until_ready(participants: Sequence[_Participant]) -> list[_Participant]:
+    """Wait until all running loads are ready, and return them; an empty list if all are done."""
     while True:
-        pending = [guest for guest in guests if not guest.over and not guest.ready]
-        _look_for_failure(guests)
+        pending = [
+            participant for participant in participants if not participant.ended and not participant.ready
+        ]
+        _raise_first_failure(participants)
         if not pending:
-            return [guest for guest in guests if not guest.over]
-        each = max(0.001, _PASS / len(pending))
-        for guest in pending:
+            return [participant for participant in participants if not participant.ended]
+        each = max(0.001, _POLL_PERIOD / len(pending))
+        for participant in pending:
             try:
-                guest.listen(each)
+                participant.poll(each)
             except HostError as error:
-                raise _lost(guest, error) from error
+                raise _lost(participant, error) from error
 
 
-def _let_go(guests: Sequence[_Participant]) -> None:
-    error = max(guest.clock.error for guest in guests)
-    ahead = _AHEAD + _AHEAD_A_CLIENT * len(guests) + 2 * _ROUND_TRIPS_AHEAD * error
+def _release(participants: Sequence[_Participant]) -> None:
+    error = max(participant.clock.error for participant in participants)
+    ahead = _AHEAD + _AHEAD_A_CLIENT * len(participants) + 2 * _ROUND_TRIPS_AHEAD * error
     instant = time.monotonic() + ahead
-    for guest in guests:
+    for participant in participants:
         try:
-            guest.let_go(instant)
+            participant.release(instant)
         except HostError as lost:
-            raise _lost(guest, lost) from lost
+            raise _lost(participant, lost) from lost
 
 
-def _look_for_failure(guests: Sequence[_Participant]) -> None:
-    """Raise what the first load that failed raised, if one has."""
-    failed = [guest for guest in guests if guest.over and guest.failure is not None]
+def _raise_first_failure(participants: Sequence[_Participant]) -> None:
+    """Raise the error of the load that failed first, if any."""
+    failed = [
+        participant for participant in participants if participant.ended and participant.failure is not None
+    ]
     if not failed:
         return
-    first = min(failed, key=lambda guest: guest.failed_at)
+    first = min(failed, key=lambda participant: participant.failed_at)
     assert first.failure is not None
     if isinstance(first.failure, HostError):
         raise _lost(first, first.failure) from first.failure
-    # A client that goes away ends its load, too; whichever is seen first, it is the client that is lost.
+    # A lost client also fails its load; if both are seen, the client is reported.
     with suppress(HostError):
-        first.listen(0.05)
+        first.poll(0.05)
         raise first.failure
     raise _lost(first, HostError(str(first.failure))) from first.failure
 
 
-def _lost(guest: _Participant, error: HostError) -> ClientLost:
-    return ClientLost(f"{guest.gate.name} was lost in mid-run: {error}")
+def _lost(participant: _Participant, error: HostError) -> ClientLost:
+    return ClientLost(f"{participant.barrier.name} was lost during the run: {error}")
 
 
-def _call_off(guests: Sequence[_Participant]) -> None:
-    """Tell every load to end, and wait until they have."""
-    for guest in guests:
-        guest.called_off = True
-        guest.go.set()
+def _cancel(participants: Sequence[_Participant]) -> None:
+    """End every load, and wait until they have ended."""
+    for participant in participants:
+        participant.cancelled = True
+        participant.released.set()
         with suppress(StoragetestError):
-            guest.gate.send_line("stop")
+            participant.barrier.send_line("stop")
     until = time.monotonic() + _ENDS
-    for guest in guests:
-        assert guest.thread is not None
-        guest.thread.join(max(0.0, until - time.monotonic()))
+    for participant in participants:
+        assert participant.thread is not None
+        participant.thread.join(max(0.0, until - time.monotonic()))
 
 
-def _attended(guest: _Participant) -> ClientRun:
-    assert guest.sample is not None
-    ahead = guest.clock.offset + guest.clock.wall
-    starts = (*guest.starts, *(at - ahead for at in guest.sample.first_ios))
-    return ClientRun(guest.gate.name, guest.sample, guest.clock, tuple(guest.instants), starts)
+def _client_run(participant: _Participant) -> ClientRun:
+    assert participant.sample is not None
+    ahead = participant.clock.offset + participant.clock.wall
+    starts = (*participant.starts, *(at - ahead for at in participant.sample.first_ios))
+    return ClientRun(
+        participant.barrier.name, participant.sample, participant.clock, tuple(participant.instants), starts
+    )

@@ -1,23 +1,23 @@
-"""A hand on a client: system calls made there, one at a time, as if they were made here.
+"""Remote syscall session: system calls made on a client, one at a time, as if they were made here.
 
-    with open_syscall_session(client) as a:
-        a.chdir("/mnt/nas/case-7")
-        fd = a.open("f", os.O_CREAT | os.O_RDWR)
-        a.lock(fd, fcntl.F_WRLCK, 0, 10)
+    with open_syscall_session(client) as session:
+        session.chdir("/mnt/nas/case-7")
+        fd = session.open("f", os.O_CREAT | os.O_RDWR)
+        session.lock(fd, fcntl.F_WRLCK, 0, 10)
 
-Each call is one system call on the client and one round trip, within a deadline, and raises OSError as the
+Each call is one system call on the client and one round trip within a deadline, and raises OSError as the
 system call did. The other side is :mod:`storagetest.agent.commands.syscall_session`.
 
 Rules:
 
-1. A session's calls are made by one worker process: what it has open, and the locks that it holds, end with
-   it (:meth:`SyscallSession.kill_worker`). A new one (:meth:`SyscallSession.restart_worker`) has none.
-2. A call that hangs kills the worker, and is :class:`DeadlineExceeded` here, never an answer that
-   comes later. With its worker restarted, the session can be used again.
-3. What the line says must be the answer to what was asked. Anything else is :class:`HostError`, and the
-   hand is not to be used any more.
-4. :meth:`SyscallSession.start` starts calls without waiting for them, so that two sessions can be at work at
-   once; :meth:`PendingCalls.result` returns the result.
+1. A session has one worker process: its open files and locks end with it
+   (:meth:`SyscallSession.kill_worker`), and a new one (:meth:`SyscallSession.restart_worker`) has none of
+   them.
+2. A call that hangs kills the worker and raises :class:`DeadlineExceeded`; its result never comes later.
+   After a restart the session can be used again.
+3. A message that is not the response to a request is :class:`HostError`, and the session is unusable.
+4. :meth:`SyscallSession.start` starts calls without waiting for them, so two sessions can run calls at the
+   same time; :meth:`PendingCalls.result` waits.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ __all__ = ["Call", "CapturedCalls", "PendingCalls", "StatResult", "SyscallSessio
 Call = tuple[Any, ...]
 """A call's name and its arguments, such as ``("pwrite", fd, b"x", 0)``."""
 
-_LIFE = 12 * 3600.0
-"""Seconds after which a hand is ended wherever it is: no session of tests takes longer."""
+_LIFETIME = 12 * 3600.0
+"""Deadline in seconds of a session; no test run takes longer."""
 _READY = 60.0
-_USUAL = 20.0
-"""Seconds that a call may take on a target that is well, with the client's CPU short."""
+_CALL_TIMEOUT = 20.0
+"""Default timeout in seconds of a call on a healthy target, if the client's CPU is busy."""
 _MARGIN = 15.0
-"""Seconds after a call's deadline within which the hand itself must have said so."""
+"""Seconds beyond a call's deadline within which the client must have reported that it passed."""
 
 
 @dataclass(frozen=True, slots=True)
 class StatResult:
-    """What stat(2) says; times in nanoseconds since the epoch."""
+    """Result of stat(2); times in nanoseconds since the epoch."""
 
     ino: int
     mode: int
@@ -73,94 +73,96 @@ class CapturedCalls:
 
 
 class PendingCalls:
-    """Calls that were started; their answers come in time."""
+    """Calls that were started and whose results come later."""
 
-    def __init__(self, hand: SyscallSession, number: int, calls: Sequence[Call], deadline: float) -> None:
-        self._hand, self._number, self._calls, self._deadline = hand, number, calls, deadline
+    def __init__(self, session: SyscallSession, number: int, calls: Sequence[Call], deadline: float) -> None:
+        self._session, self._number, self._calls, self._deadline = session, number, calls, deadline
 
     def done(self, within: float = 0.0) -> bool:
-        """Whether the calls have ended, waiting up to ``within`` seconds for it."""
-        return self._hand._has_answer(self._number, within)  # noqa: SLF001  # its other half
+        """Whether the calls have ended within ``within`` seconds."""
+        return self._session._has_response(self._number, within)  # noqa: SLF001  # same module
 
     def results(self) -> list[Any]:
-        """Wait for the end, and return what each call returned, or the OSError that it raised."""
-        answer = self._hand._answer(self._number, self._deadline + _MARGIN)  # noqa: SLF001
-        return self._hand._read(answer, self._calls, self._deadline)  # noqa: SLF001
+        """Wait for the end, and return each call's value, or the OSError that it raised."""
+        response = self._session._wait_response(self._number, self._deadline + _MARGIN)  # noqa: SLF001
+        return self._session._parse_results(response, self._calls, self._deadline)  # noqa: SLF001
 
     def result(self) -> Any:  # noqa: ANN401  # whatever the call returns
-        """Wait for the one call's end, and return or raise what it did."""
-        (found,) = self.results()
-        if isinstance(found, OSError):
-            raise found
-        return found
+        """Wait for the end of the only call, and return its value or raise its error."""
+        (result,) = self.results()
+        if isinstance(result, OSError):
+            raise result
+        return result
 
 
 class SyscallSession:
-    """The controller's side of a hand. For one thread; made by :func:`open_syscall_session`.
+    """The controller's side of a session; made by :func:`open_syscall_session`. Not thread-safe.
 
-    ``name`` is the client's. ``boot`` tells its kernel from others (the boot id of random(4)); ``pid`` is the
-    process that speaks there. ``usable`` is false once the line to it is broken.
+    ``name`` is the client's. ``boot`` identifies its kernel (the boot id of random(4)); ``pid`` is that of
+    the agent there. ``usable`` is false after an error of the channel.
     """
 
-    def __init__(self, name: str, talk: InteractiveProcess) -> None:
+    def __init__(self, name: str, process: InteractiveProcess) -> None:
         self.name = name
         self.usable = True
-        self._talk = talk
-        self._asked = 0
-        self._early: dict[int, dict[str, Any]] = {}
-        ready = self._hear(_READY)
+        self._process = process
+        self._last_number = 0
+        self._responses: dict[int, dict[str, Any]] = {}
+        ready = self._read_message(_READY)
         while ready.get("phase") != "ready":
-            _complain(self.name, ready)
-            ready = self._hear(_READY)
+            _raise_agent_error(self.name, ready)
+            ready = self._read_message(_READY)
         self.boot, self.pid = str(ready.get("boot")), int(ready.get("pid", 0))
 
-    # The hand itself.
+    # The session itself.
 
-    def start(self, *calls: Call, deadline: float = _USUAL) -> PendingCalls:
-        """Begin to make ``calls``, one after the other, all within ``deadline`` seconds."""
+    def start(self, *calls: Call, deadline: float = _CALL_TIMEOUT) -> PendingCalls:
+        """Start ``calls``, which run one after the other, all within ``deadline`` seconds."""
         wanted = [[name, list(arguments)] for name, *arguments in calls]
-        return PendingCalls(self, self._ask(calls=encode_bytes(wanted), deadline=deadline), calls, deadline)
+        return PendingCalls(
+            self, self._send_request(calls=encode_bytes(wanted), deadline=deadline), calls, deadline
+        )
 
-    def each(self, calls: Sequence[Call], *, deadline: float = _USUAL) -> list[Any]:
-        """Make ``calls`` in one round trip; return of each its value, or the OSError that it raised."""
+    def each(self, calls: Sequence[Call], *, deadline: float = _CALL_TIMEOUT) -> list[Any]:
+        """Make ``calls`` in one round trip; return each call's value, or the OSError that it raised."""
         return self.start(*calls, deadline=deadline).results()
 
-    def call(self, name: str, *arguments: Any, deadline: float = _USUAL) -> Any:  # noqa: ANN401
+    def call(self, name: str, *arguments: Any, deadline: float = _CALL_TIMEOUT) -> Any:  # noqa: ANN401
         """Make one call and return its value. Raises OSError as the call did."""
         return self.start((name, *arguments), deadline=deadline).result()
 
     def kill_worker(self) -> None:
-        """Kill the hand's process with what it holds, as SIGKILL does; it is gone on return."""
-        self._must_be_gone(self._answer(self._ask(kill=True), _MARGIN))
+        """Kill the worker with its open files and locks by SIGKILL; it has ended on return."""
+        self._check_killed(self._wait_response(self._send_request(kill=True), _MARGIN))
 
     def restart_worker(self) -> None:
-        """Give the hand a fresh process, which holds nothing."""
-        self._must_be_gone(self._answer(self._ask(restart=True), _MARGIN))
+        """Start a new worker, without open files and locks."""
+        self._check_killed(self._wait_response(self._send_request(restart=True), _MARGIN))
 
     def read_files(self, globs: Sequence[str]) -> Mapping[str, str]:
         """Read files of the client itself, such as counters in /proc: path → text."""
-        texts: Mapping[str, str] = self._answer(self._ask(read_files=list(globs)), _MARGIN)["files"]
+        texts: Mapping[str, str] = self._wait_response(self._send_request(read=list(globs)), _MARGIN)["texts"]
         return texts
 
     def start_rpc_capture(self) -> None:
-        """Begin to capture the remote procedure calls that leave the client. Raises :class:`ClientLacks`."""
-        refused = self._answer(self._ask(start_capture=True), _MARGIN).get("refused")
+        """Start to capture the remote procedure calls that the client sends. Raises :class:`ClientLacks`."""
+        refused = self._wait_response(self._send_request(start_capture=True), _MARGIN).get("refused")
         if refused:
             raise ClientLacks(f"{self.name}: packets cannot be captured there: {refused}")
 
     def stop_rpc_capture(self) -> CapturedCalls:
-        """End the capture, and return how many calls there were."""
-        result = self._answer(self._ask(stop_capture=True), _MARGIN)
+        """Stop the capture, and return the counts."""
+        result = self._wait_response(self._send_request(stop_capture=True), _MARGIN)
         return CapturedCalls(result["rpcs"], result["lost"])
 
     # Calls; see storagetest.agent.syscalls.
 
     def chdir(self, directory: str) -> None:
-        """Take names as relative to ``directory``."""
+        """Resolve names relative to ``directory``."""
         self.call("chdir", directory)
 
     def close_all(self) -> None:
-        """Close and unmap everything."""
+        """Close and unmap all files."""
         self.call("close_all")
 
     def write_file(self, name: str, data: bytes, flags: int = os.O_CREAT | os.O_TRUNC) -> None:
@@ -172,12 +174,12 @@ class SyscallSession:
         return bytes(self.call("read_file", name))
 
     def remove(self, name: str) -> None:
-        """Remove a file or a tree, or nothing where nothing is."""
-        self.call("remove", name, deadline=4 * _USUAL)
+        """Remove a file or a tree, if it exists."""
+        self.call("remove", name, deadline=4 * _CALL_TIMEOUT)
 
-    def evict_page_cache(self, fd: int) -> None:
-        """Write back what the page cache holds of a file, and drop it."""
-        self.call("evict_page_cache", fd)
+    def evict(self, fd: int) -> None:
+        """Write back a file's pages in the page cache, and drop them (fsync, posix_fadvise)."""
+        self.call("evict", fd)
 
     def open(self, name: str, flags: int = os.O_RDONLY, mode: int = 0o666) -> int:
         """open(2)."""
@@ -220,7 +222,7 @@ class SyscallSession:
         return StatResult(**self.call("stat", name))
 
     def exists(self, name: str) -> bool:
-        """Whether lstat(2) finds something."""
+        """Whether lstat(2) succeeds."""
         try:
             self.call("stat", name)
         except FileNotFoundError:
@@ -228,7 +230,7 @@ class SyscallSession:
         return True
 
     def can_open(self, name: str) -> bool:
-        """Whether open(2) finds something."""
+        """Whether open(2) succeeds."""
         try:
             self.close(self.open(name))
         except FileNotFoundError:
@@ -268,7 +270,7 @@ class SyscallSession:
         self.call("rmdir", name)
 
     def listdir(self, name: str = ".") -> list[str]:
-        """All names in a directory, sorted."""
+        """Return all names in a directory, sorted."""
         return list(self.call("listdir", name))
 
     def chmod(self, name: str, mode: int) -> None:
@@ -280,14 +282,14 @@ class SyscallSession:
         self.call("utime", name, access, modification)
 
     def lock(self, fd: int, kind: int, start: int = 0, length: int = 0) -> None:
-        """fcntl(2), F_SETLK: at once, or BlockingIOError; ``kind`` is F_RDLCK, F_WRLCK or F_UNLCK."""
+        """fcntl(2), F_SETLK: raises BlockingIOError at once; ``kind`` is F_RDLCK, F_WRLCK or F_UNLCK."""
         try:
             self.call("lock", fd, kind, start, length, False)
-        except PermissionError as refused:  # POSIX lets a system say EACCES for EAGAIN
+        except PermissionError as refused:  # POSIX allows EACCES instead of EAGAIN
             raise BlockingIOError(errno.EAGAIN, refused.strerror) from None
 
     def try_lock(self, fd: int, kind: int, start: int = 0, length: int = 0) -> bool:
-        """Whether :meth:`lock` is granted; it is held then."""
+        """Whether :meth:`lock` succeeds; the lock is held then."""
         try:
             self.lock(fd, kind, start, length)
         except BlockingIOError:
@@ -297,38 +299,38 @@ class SyscallSession:
     def wait_for_lock(
         self, fd: int, kind: int, start: int = 0, length: int = 0, *, deadline: float
     ) -> PendingCalls:
-        """fcntl(2), F_SETLKW, begun."""
+        """fcntl(2), F_SETLKW, started."""
         return self.start(("lock", fd, kind, start, length, True), deadline=deadline)
 
     def get_conflicting_lock(
         self, fd: int, kind: int, start: int = 0, length: int = 0
     ) -> tuple[int, int, int] | None:
-        """fcntl(2), F_GETLK: kind, start and length of a lock in the way of this one, if there is one."""
-        found, begin, size = self.call("getlk", fd, kind, start, length)
-        return None if found == fcntl.F_UNLCK else (found, begin, size)
+        """fcntl(2), F_GETLK: kind, start and length of a conflicting lock, or None."""
+        result, begin, size = self.call("getlk", fd, kind, start, length)
+        return None if result == fcntl.F_UNLCK else (result, begin, size)
 
     def flock(self, fd: int, operation: int) -> None:
-        """flock(2), LOCK_NB: at once, or BlockingIOError."""
+        """flock(2), LOCK_NB: raises BlockingIOError at once."""
         try:
             self.call("flock", fd, operation | fcntl.LOCK_NB)
-        except PermissionError as refused:  # what Linux's SMB client says for EWOULDBLOCK
+        except PermissionError as refused:  # Linux's SMB client returns this instead of EWOULDBLOCK
             raise BlockingIOError(errno.EAGAIN, refused.strerror) from None
 
-    def may_flock(self, fd: int, operation: int) -> bool:
-        """Whether :meth:`flock` is granted; it is held then."""
+    def try_flock(self, fd: int, operation: int) -> bool:
+        """Whether :meth:`flock` succeeds; the lock is held then."""
         try:
             self.flock(fd, operation)
         except BlockingIOError:
             return False
         return True
 
-    # The line.
+    # The channel.
 
-    def _ask(self, **request: Any) -> int:  # noqa: ANN401  # JSON values
-        self._asked += 1
+    def _send_request(self, **request: Any) -> int:  # noqa: ANN401  # JSON values
+        self._last_number += 1
         with self._or_unusable():
-            self._talk.send_line(json.dumps({"n": self._asked, **request}))
-        return self._asked
+            self._process.send_line(json.dumps({"n": self._last_number, **request}))
+        return self._last_number
 
     @contextmanager
     def _or_unusable(self) -> Iterator[None]:
@@ -338,83 +340,93 @@ class SyscallSession:
             self.usable = False
             raise
 
-    def _has_answer(self, number: int, within: float) -> bool:
+    def _has_response(self, number: int, within: float) -> bool:
         try:
-            self._gather(number, within)
+            self._read_until(number, within)
         except DeadlineExceeded:
             return False
         return True
 
-    def _answer(self, number: int, deadline: float) -> dict[str, Any]:
+    def _wait_response(self, number: int, deadline: float) -> dict[str, Any]:
         with self._or_unusable():
-            self._gather(number, deadline)
-        return self._early.pop(number)
+            self._read_until(number, deadline)
+        return self._responses.pop(number)
 
-    def _gather(self, number: int, deadline: float) -> None:
-        """Hear what is said until it is the answer to ``number``; each line within ``deadline`` seconds."""
-        while number not in self._early:
-            said = self._hear(deadline)
-            known = said.get("n")
-            if not isinstance(known, int) or not 0 < known <= self._asked:
-                _complain(self.name, said)
-                raise HostError(f"{self.name}: the hand said what nobody had asked for: {said!r:.200}")
-            self._early[known] = said
+    def _read_until(self, number: int, deadline: float) -> None:
+        """Read messages until the response to ``number``; each within ``deadline`` seconds."""
+        while number not in self._responses:
+            message = self._read_message(deadline)
+            received = message.get("n")
+            if not isinstance(received, int) or not 0 < received <= self._last_number:
+                _raise_agent_error(self.name, message)
+                raise HostError(
+                    f"{self.name}: the syscall session sent an unexpected message: {message!r:.200}"
+                )
+            self._responses[received] = message
 
-    def _hear(self, deadline: float) -> dict[str, Any]:
-        line = self._talk.read_line(deadline)
+    def _read_message(self, deadline: float) -> dict[str, Any]:
+        line = self._process.read_line(deadline)
         try:
-            found = decode_bytes(json.loads(line))
+            result = decode_bytes(json.loads(line))
         except ValueError:
-            found = None
-        if not isinstance(found, dict):
-            raise HostError(f"{self.name}: the hand's line is garbage: {line!r:.200}")
-        return found
+            result = None
+        if not isinstance(result, dict):
+            raise HostError(f"{self.name}: the syscall session sent an invalid message: {line!r:.200}")
+        return result
 
-    def _read(self, answer: Mapping[str, Any], calls: Sequence[Call], deadline: float) -> list[Any]:
+    def _parse_results(
+        self, response: Mapping[str, Any], calls: Sequence[Call], deadline: float
+    ) -> list[Any]:
         shown = ", ".join(str(name) for name, *_ in calls[:3]) + (" …" if len(calls) > 3 else "")
-        if answer.get("late"):
-            hangs = "" if answer.get("gone") else ", which hangs in the kernel (is its target dead?)"
+        if response.get("late"):
+            hangs = "" if response.get("gone") else ", which hangs in the kernel (is its target dead?)"
             raise DeadlineExceeded(
                 f"{self.name}: {shown} did not end within {deadline:g} s; its process was killed{hangs}"
             )
-        if answer.get("died"):
-            raise HostError(f"{self.name}: the hand's process died while it was to do: {shown}")
-        found = answer.get("results")
-        if not isinstance(found, list) or len(found) != len(calls):
-            raise HostError(f"{self.name}: the hand's answer is none: {dict(answer)!r:.200}")
-        return [self._value(one, call) for one, call in zip(found, calls, strict=True)]
+        if response.get("died"):
+            raise HostError(f"{self.name}: the worker of the syscall session died during {shown}")
+        result = response.get("results")
+        if not isinstance(result, list) or len(result) != len(calls):
+            raise HostError(
+                f"{self.name}: the syscall session sent an invalid response: {dict(response)!r:.200}"
+            )
+        return [self._value(entry, call) for entry, call in zip(result, calls, strict=True)]
 
-    def _value(self, one: Mapping[str, Any], call: Call) -> Any:  # noqa: ANN401
-        if "value" in one:
-            return one["value"]
-        if "errno" in one:
-            number = getattr(errno, one["errno"], 0)
-            return OSError(number, f"{one['message']} ({self.name}: {call[0]})", one.get("path") or None)
-        raise HostError(f"{self.name}: {one.get('bug', one)!r:.300}")
+    def _value(self, entry: Mapping[str, Any], call: Call) -> Any:  # noqa: ANN401
+        if "value" in entry:
+            return entry["value"]
+        if "errno" in entry:
+            number = getattr(errno, entry["errno"], 0)
+            return OSError(number, f"{entry['message']} ({self.name}: {call[0]})", entry.get("path") or None)
+        raise HostError(f"{self.name}: {entry.get('error', entry)!r:.300}")
 
-    def _must_be_gone(self, answer: Mapping[str, Any]) -> None:
-        if not answer.get("gone"):
-            raise HostError(f"{self.name}: the hand's process cannot be killed: it hangs in the kernel")
+    def _check_killed(self, response: Mapping[str, Any]) -> None:
+        if not response.get("gone"):
+            raise HostError(
+                f"{self.name}: the worker of the syscall session cannot be killed: it hangs in the kernel"
+            )
 
 
 @contextmanager
 def open_syscall_session(client: Host) -> Iterator[SyscallSession]:
-    """Start a hand on ``client`` and yield it; nothing of it is left afterwards.
+    """Start a session on ``client`` and yield it; nothing of it is left afterwards.
 
     Raises :class:`ClientLacks` where there is no Python that it runs on, and :class:`HostError`.
     """
-    with open_agent_session(client, {"command": "syscall_session"}, deadline=_LIFE) as talk:
+    with open_agent_session(client, {"command": "syscall_session"}, deadline=_LIFETIME) as process:
         try:
-            hand = SyscallSession(client.name, talk)
+            session = SyscallSession(client.name, process)
         except NotInstalled as error:
             raise ClientLacks(f"{client.name}: {NO_PYTHON}") from error
-        yield hand
+        yield session
 
 
-def _complain(name: str, said: Mapping[str, Any]) -> None:
+def _raise_agent_error(name: str, message: Mapping[str, Any]) -> None:
     """Raise what the agent says of itself; return where it says nothing of the kind."""
-    if said.get("t") != "error":
+    if message.get("t") != "error":
         return
-    if said.get("kind") == "python":
-        raise ClientLacks(f"{name}: python3 is {said.get('message')}, too old: a hand needs 3.9 or newer")
-    raise HostError(f"{name}: the hand ended: {said.get('message')}")
+    if message.get("kind") == "python":
+        raise ClientLacks(
+            f"{name}: python3 is {message.get('message')}, too old: a syscall session needs 3.9 or newer"
+        )
+    raise HostError(f"{name}: the syscall session ended: {message.get('message')}")

@@ -1,9 +1,8 @@
-"""What moves right now between the client and its target, while a load runs.
+"""Live throughput between a client and its target while a load runs.
 
-The sampler that runs beside every load is asked to say, now and then, what the few counters hold that tell
-how many bytes crossed (:mod:`storagetest.counters._transferred_bytes`). Two such moments make a rate: it is
-the client kernel's own count, all of the client's traffic by that counter, and never the load generator's
-guess. Where no counter tells (a tmpfs, say) there is no rate.
+The counter sampler sends at an interval the few counters of transferred bytes
+(:mod:`storagetest.counters._transferred_bytes`). Two samples give a rate: the client kernel's own count of
+all the client's traffic by that counter. Without such a counter (tmpfs) there is no rate.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ __all__ = ["Throughput", "ThroughputWatch"]
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """Bytes a second that were read from and written to the target over the last ``seconds``.
+    """Bytes per second read from and written to the target over the last ``seconds``.
 
-    ``counter`` says whose count it is.
+    ``counter`` names the counter that was read.
     """
 
     read: float
@@ -36,37 +35,39 @@ class Throughput:
 
 
 class ThroughputWatch:
-    """Follows what a sampler tells, and calls ``on_flow`` with each rate, in the sampler's thread.
+    """Compute rates from the sampler's messages; call ``on_throughput`` with each, in the sampler's thread.
 
-    ``path`` is the file or device under load, ``every`` the seconds between two tellings.
+    ``path`` is the file or device under load, ``interval`` the seconds between two messages.
     """
 
-    def __init__(self, path: str, every: float, on_flow: Callable[[Throughput], None]) -> None:
-        self._path, self._every, self._on_flow = path, every, on_flow
+    def __init__(self, path: str, interval: float, on_throughput: Callable[[Throughput], None]) -> None:
+        self._path, self._interval, self._on_throughput = path, interval, on_throughput
         self._before: Snapshot | None = None
 
     @property
     def request(self) -> dict[str, Any]:
-        """What the agent's ``sample`` is asked for."""
+        """The part ``live`` of the request to the agent's ``sample_counters``."""
         return {
-            "every": self._every,
+            "every": self._interval,
             "paths": list(_transferred_bytes.paths()),
             "lines": dict(_transferred_bytes.lines()),
         }
 
-    def hear(self, said: Mapping[str, Any]) -> None:
-        """Take in a line of the sampler's; what cannot be read is passed over, as it is for the eye only."""
+    def receive(self, message: Mapping[str, Any]) -> None:
+        """Take one message of the sampler; one that cannot be read is ignored."""
         try:
-            texts = json.loads(zlib.decompress(base64.b64decode(said["now"])))
-            now = Snapshot(float(said["at"]), {str(path): str(text) for path, text in texts.items()})
+            texts = json.loads(zlib.decompress(base64.b64decode(message["now"])))
+            now = Snapshot(float(message["at"]), {str(path): str(text) for path, text in texts.items()})
         except (KeyError, TypeError, ValueError, AttributeError, zlib.error):
             return
         before, self._before = self._before, now
         if before is None or now.time <= before.time:
             return
-        crossed = transferred_between(before.texts, now.texts, self._path)
-        if crossed is not None:
+        transferred = transferred_between(before.texts, now.texts, self._path)
+        if transferred is not None:
             seconds = now.time - before.time
-            self._on_flow(
-                Throughput(crossed.read / seconds, crossed.written / seconds, seconds, crossed.counter)
+            self._on_throughput(
+                Throughput(
+                    transferred.read / seconds, transferred.written / seconds, seconds, transferred.counter
+                )
             )

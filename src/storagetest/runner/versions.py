@@ -1,4 +1,4 @@
-"""What runs on a client: its kernel's release and its tools' versions, asked once."""
+"""Versions of a client's kernel and tools, read once for each client."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DEADLINE = 30.0
 
 
 class Versions:
-    """Remembers versions by connection. What does not answer is left out: it is evidence, not a check."""
+    """Versions by client connection. A tool that gives no version is left out, because it is no check."""
 
     def __init__(self) -> None:
         self._known: WeakKeyDictionary[Host, dict[str, str]] = WeakKeyDictionary()
@@ -23,7 +23,7 @@ class Versions:
     def get(self, client: Host, tools: Mapping[str, tuple[str, ...]]) -> Mapping[str, str]:
         """Return ``{"kernel": "6.1.0-18-amd64", "fio": "fio-3.33"}``: the kernel and ``tools`` (name → argv).
 
-        One command on the client asks for all that is not known yet. Raises :class:`HostError` where the
+        One command on the client reads all versions that are not known yet. Raises :class:`HostError` if the
         client cannot be reached.
         """
         known = self._known.setdefault(client, {})
@@ -36,6 +36,6 @@ class Versions:
             )
             done = client.run(["sh", "-c", script], deadline=_DEADLINE, check=False)
             for part in done.stdout.split(_MARK)[1:]:
-                name, _, said = part.partition("\n")
-                known[name] = said.strip().partition("\n")[0]
+                name, _, output = part.partition("\n")
+                known[name] = output.strip().partition("\n")[0]
         return {name: known[name] for name in wanted if known.get(name)}

@@ -1,14 +1,14 @@
-"""Looking for a maximum with few measurements. Pure: a strategy asks for points and is told values.
+"""Search for a maximum with few measurements. Pure: a strategy proposes points and records values.
 
-Theory. What a target gives at most depends on several *parameters* (block size, connections, clients …), of
-which each has a few values in an order. All combinations are the *grid*; measuring all of it takes days. A
-:class:`Strategy` asks for one point after the other and is told what was measured there; what it thinks is
-best, and which parameter stands in the way of more, it says in the end. Two strategies have one interface:
+Theory. A target's maximum depends on several *parameters* (block size, connections, clients …), each with a
+few ordered values. All combinations are the *grid*; measuring all of it takes days. A :class:`Strategy`
+proposes one point after the other and records the value measured there. Its result is the best point, and the
+parameters that limit it. Two strategies have one interface:
 
-- :class:`OneAtATime`: the published climb: the best value of the first parameter with all others fixed, then
+- :class:`OneAtATime`: the published method: the best value of the first parameter with all others fixed, then
   of the second, and so on;
-- :class:`Surrogate`: a model of all that was measured says where to look next, how sure it is, and when
-  looking on is no longer worth it.
+- :class:`BayesianSearch`: a model of all measurements chooses the next point, states its certainty, and ends
+  the search when little is to be gained.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What every strategy is, and what it finds."""
+"""Base class of search strategies, and their result."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ WORTH_IT = 0.02
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """The best point, what is to be expected there, and how many measurements it took.
+    """The best point, its expected value, and the number of measurements.
 
-    ``limits`` are the parameters that stand in the way of more: their last value is the best, and the one
-    before it gives noticeably less, so that a further one might give more.
+    ``limits`` are the parameters that prevent a higher value: their last value is the best, and the one
+    before it is noticeably worse, so that a further one might be better.
     """
 
     point: Point
@@ -32,10 +32,10 @@ class SearchResult:
 
 
 class Strategy(ABC):
-    """Asks for points until it knows enough. Values are positive, and more is better.
+    """Proposes points until the maximum is known. Values are positive, and more is better.
 
-    The one who measures calls :meth:`ask` and, with what was measured there, :meth:`tell`, in turns, until
-    :meth:`ask` returns None.
+    The caller alternates between :meth:`next_point` and, with the value measured there, :meth:`record`, until
+    :meth:`next_point` returns None.
     """
 
     def __init__(self, space: Space, *, budget: int) -> None:
@@ -46,28 +46,28 @@ class Strategy(ABC):
         self.measured: list[tuple[Point, float]] = []
 
     @abstractmethod
-    def ask(self) -> Point | None:
-        """Return where to measure next; None: it knows enough, or the budget is spent."""
+    def next_point(self) -> Point | None:
+        """Return the next point to measure; None if the search or its budget is finished."""
 
     @abstractmethod
     def expected(self, points: Sequence[Point]) -> Sequence[float]:
-        """Return what is to be expected at ``points``; NaN where nothing is known."""
+        """Return the expected values at ``points``; NaN if nothing is known."""
 
     def record(self, point: Point, value: float) -> None:
-        """Take in what was measured. Raises ValueError for what cannot be a throughput."""
+        """Record a measurement. Raises ValueError for a value that cannot be a throughput."""
         if not math.isfinite(value) or value <= 0:
             raise ValueError(f"{value} at {self.space.values(point)}: a value is finite and above zero")
         self.measured.append((point, value))
 
     def means(self) -> dict[Point, float]:
-        """Return the geometric mean of what was measured at each point."""
+        """Return the geometric mean of the values measured at each point."""
         logs: dict[Point, list[float]] = {}
         for point, value in self.measured:
             logs.setdefault(point, []).append(math.log(value))
         return {point: math.exp(statistics.fmean(values)) for point, values in logs.items()}
 
-    def found(self) -> SearchResult:
-        """Return the best so far. Raises ValueError where nothing was measured."""
+    def result(self) -> SearchResult:
+        """Return the result so far. Raises ValueError if nothing was measured."""
         if not self.measured:
             raise ValueError("nothing was measured")
         best = self.best()
@@ -75,7 +75,7 @@ class Strategy(ABC):
         return SearchResult(best, self.space.values(best), value, len(self.measured), self._limits(best))
 
     def best(self) -> Point:
-        """Return the best of the points that were measured."""
+        """Return the best of the measured points."""
         seen = list(dict.fromkeys(point for point, _ in self.measured))
         expected = dict(zip(seen, self.expected(seen), strict=True))
         return max(seen, key=lambda point: expected[point])

@@ -1,27 +1,27 @@
-"""A model of what was measured chooses what to measure next, and knows when it is not worth it any more.
+"""Bayesian search: a model of the measurements chooses the next point, and ends when little is to be gained.
 
 Theory (Jones, Schonlau and Welch, Efficient Global Optimization, J. Global Optimization 13, 1998; with noise:
-Gramacy and Lee, 2011). After some spread-out points a Gaussian process (:mod:`storagetest.search.gaussian_process`)
-has, for every point of the grid, a guess and its error. The next point is the one from which the largest
-improvement over the best guess is expected: where the guess is high, or where little is known. Points that
-are almost surely worse are never asked for again: losers are dropped as soon as the noise allows it.
+Gramacy and Lee, 2011). After some spread-out points a Gaussian process
+(:mod:`storagetest.search.gaussian_process`) has, for every point of the grid, an expected value and its
+error. The next point is the one with the largest expected improvement over the best: the expected value is
+high, or uncertain. Points that are almost surely worse are never measured again.
 
 Rules:
 
-1. The first tenth of the budget, or a few points for each parameter, is spread out. Then it goes on while an
-   improvement of :data:`ENOUGH` of the best is expected somewhere, and the budget is not spent.
-2. A value far below what was promised is measured once more at once: one that was disturbed must not hide the
-   best. The same goes for a direct neighbour of the best that seems far worse.
-3. Then the model is not believed alone. From the best, each parameter is walked both ways until it is clearly
-   worse. A model that is smooth places the edge of a plateau too far in, and without this walk it is content
-   with what lies behind the edge.
-4. What takes least, of all that seems as good as the best (:data:`AS_GOOD`), is measured too, and in the end
-   preferred.
-5. The end is a race: of the points that may be the best, the one that is known least is measured again, until
-   they are known to :data:`CERTAIN`, are worse, or were measured so often that it is too close to call.
-6. Whatever one of these steps finds out, the first one has its turn again.
-7. What is best is said by the model, from all measurements, and not by the highest reading.
-8. Everything follows from the seed and from what it was told.
+1. The first tenth of the budget, or a few points for each parameter, is spread out. Then the search continues
+   while an improvement of :data:`MINIMUM_GAIN` of the best is expected somewhere, within the budget.
+2. A value far below the expected one is measured once more at once, because a disturbance must not hide the
+   best point. The same applies to a direct neighbour of the best that seems far worse.
+3. Then the model alone is not trusted. From the best point, each parameter is stepped both ways until the
+   value is clearly worse. A smooth model places the edge of a plateau too far inside, and without these steps
+   it would accept a point beyond the edge.
+4. The point with the smallest parameters of all that seem as good as the best (:data:`EQUIVALENT`) is
+   measured too, and preferred at the end.
+5. The end is a race: of the points that may be the best, the least certain is measured again, until all are
+   known to :data:`CERTAIN`, are worse, or were measured so often that they are too close to distinguish.
+6. After each of these steps the search starts again with the first one.
+7. The model chooses the best point from all measurements; the highest single value does not decide.
+8. Everything follows from the seed and the recorded values.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ from storagetest.search.space import Point, Space
 
 __all__ = ["BayesianSearch"]
 
-ENOUGH = 0.005
-"""Share of the best: an improvement that is expected to be smaller is not looked for."""
+MINIMUM_GAIN = 0.005
+"""Share of the best: a smaller expected improvement is not searched."""
 
-AS_GOOD = 0.006
-"""Share of the best: who lacks no more than that is taken where it takes less of everything."""
+EQUIVALENT = 0.006
+"""Share of the best: points that lack no more than that are equivalent, and the smallest is preferred."""
 
 CERTAIN = 0.005
-"""Share: how well the best is known (standard error) when the race ends."""
+"""Share: standard error of the best at which the race ends."""
 
-_DOUBTED = 2.0  # standard deviations below what was expected: measured once more
-_WORSE = 0.1  # of a logarithm below the best: nobody walks further that way, if two measurements say so
-_NOW_AND_THEN = 5  # measurements after which lengths and noise are learned anew
+_REMEASURE_BELOW = 2.0  # standard deviations below what was expected: measured once more
+_WORSE = 0.1  # of a logarithm below the best: two such measurements end the steps in a direction
+_REFIT_INTERVAL = 5  # measurements after which lengths and noise are learned anew
 _RACERS = 6
-_RACES = 16  # measurements of one point: what these leave open is too close to call
+_RACES = 16  # measurements of one point; more would not distinguish the points
 
 Array = NDArray[np.float64]
 
@@ -72,8 +72,8 @@ class BayesianSearch(Strategy):
         self._learned = 0
         self._again: Point | None = None
 
-    def ask(self) -> Point | None:
-        """Return where most is to be gained; then who is to be raced."""
+    def next_point(self) -> Point | None:
+        """Return the point with the most to gain; at the end those of the race."""
         if len(self.measured) >= self.budget:
             return None
         if len(self.measured) < len(self._first):
@@ -81,38 +81,38 @@ class BayesianSearch(Strategy):
         if self._again is not None:
             again, self._again = self._again, None
             return again
-        self._look()
+        self._refit()
         gain = self._gain()
-        if gain.max() >= ENOUGH:
+        if gain.max() >= MINIMUM_GAIN:
             return self._grid[int(np.argmax(gain))]
-        return self._walk() or self._least() or self._race()
+        return self._next_along_axes() or self._cheapest_unmeasured() or self._least_certain_rival()
 
     def record(self, point: Point, value: float) -> None:
-        """Take in what was measured; a value far below what was promised there is measured once more."""
+        """Record a measurement; a value far below the expected one is measured once more."""
         super().record(point, value)
         at = self._index[point]
         if self._learned and sum(one == point for one, _ in self.measured) == 1:
             spread = math.hypot(float(self._error[at]), self._process.noise)
-            if math.log(value) < float(self._mean[at]) - _DOUBTED * spread:
+            if math.log(value) < float(self._mean[at]) - _REMEASURE_BELOW * spread:
                 self._again = point
         self._process.add(point, value)
 
     def best(self) -> Point:
-        """Return, of the points that are as good as the best guess, the one of the least effort."""
-        self._look()
+        """Return, of the points that are equivalent to the best, the one with the smallest parameters."""
+        self._refit()
         seen = list(dict.fromkeys(point for point, _ in self.measured))
-        high = max(map(self._height, seen))
-        good = [point for point in seen if self._height(point) >= high - AS_GOOD]
+        high = max(map(self._log_mean, seen))
+        good = [point for point in seen if self._log_mean(point) >= high - EQUIVALENT]
         return min(good, key=lambda point: (sum(self._scaled[self._index[point]]), point))
 
     def expected(self, points: Sequence[Point]) -> Sequence[float]:
-        """Return the model's guesses."""
+        """Return the model's expected values."""
         if not self.measured:
             return [math.nan] * len(points)
-        return [math.exp(self._height(point)) for point in points]
+        return [math.exp(self._log_mean(point)) for point in points]
 
     def _spread_out(self, seed: int) -> list[Point]:
-        """Return the first points: the middle, and others each as far as can be from those before it."""
+        """Return the first points: the middle, and others each as far as possible from those before it."""
         few = max(2 * len(self.space.parameters) + 3, self.budget // 10)
         count = min(len(self._grid), self.budget, few)
         random = np.random.default_rng(seed)
@@ -122,18 +122,18 @@ class BayesianSearch(Strategy):
             here = np.asarray(self.space.scaled(chosen))
             there = np.asarray(self.space.scaled(pool))
             nearest = np.abs(there[:, None, :] - here[None, :, :]).sum(axis=2).min(axis=1)
-            # Corners are far from everything and tell least: what lies inside is preferred a little.
+            # Corners are far from all other points and least informative: prefer inner points a little.
             inside = 1.0 - 0.5 * np.abs(there - 0.5).mean(axis=1)
             chosen.append(pool[int(np.argmax(nearest * inside))])
         return list(dict.fromkeys(chosen))
 
-    def _look(self) -> None:
-        """Learn lengths and noise anew, if there is enough that is new."""
-        if len(self.measured) >= self._learned + _NOW_AND_THEN:
+    def _refit(self) -> None:
+        """Fit lengths and noise again after enough new measurements."""
+        if len(self.measured) >= self._learned + _REFIT_INTERVAL:
             self._learned = len(self.measured)
             self._process.learn()
 
-    def _height(self, point: Point) -> float:
+    def _log_mean(self, point: Point) -> float:
         return float(self._mean[self._index[point]])
 
     @property
@@ -145,46 +145,46 @@ class BayesianSearch(Strategy):
         return np.sqrt(self._process.variance)
 
     def _gain(self) -> Array:
-        """Return the improvement that is expected at each point, as a share of the best guess."""
+        """Return the expected improvement at each point, as a share of the best value."""
         seen = list({self._index[point] for point, _ in self.measured})
         best = float(self._mean[seen].max())
         z = (self._mean - best) / self._error
         density = np.exp(-0.5 * z**2) / math.sqrt(2 * math.pi)
         improvement: Array = (self._mean - best) * ndtr(z) + self._error * density
-        # What was measured is known as well as the noise allows: measuring again brings less than it seems.
+        # A measured point is known as well as the noise allows: measuring it again gains less.
         noise = self._process.noise
         return improvement * (1.0 - noise / np.sqrt(noise**2 + self._error**2))
 
-    def _walk(self) -> Point | None:
-        """Return what is not known on the lines through the best, the nearest first; None: all is known."""
+    def _next_along_axes(self) -> Point | None:
+        """Return the nearest unmeasured point on the axes through the best; None if all are known."""
         taken = Counter(point for point, _ in self.measured)
-        best = max(taken, key=self._height)
+        best = max(taken, key=self._log_mean)
         unknown: list[tuple[int, float, Point]] = []
         for number, step in product(range(len(best)), (-1, 1)):
             for far in range(1, self.space.shape[number]):
                 point = (*best[:number], best[number] + far * step, *best[number + 1 :])
                 if point not in self._index:
                     break
-                worse = self._height(best) - self._height(point)
+                worse = self._log_mean(best) - self._log_mean(point)
                 if not taken[point] or (far == taken[point] == 1 and worse > _WORSE):
                     unknown.append((far, worse, point))
                 if not taken[point] or worse > _WORSE:
                     break
         return min(unknown)[2] if unknown else None
 
-    def _least(self) -> Point | None:
-        """Return the point of the least effort that seems as good as the best; None: it was measured."""
+    def _cheapest_unmeasured(self) -> Point | None:
+        """Return the smallest point that seems as good as the best; None if it was measured."""
         seen = {point for point, _ in self.measured}
-        high = max(map(self._height, seen))
-        good = np.flatnonzero(self._mean >= high - AS_GOOD)
+        high = max(map(self._log_mean, seen))
+        good = np.flatnonzero(self._mean >= high - EQUIVALENT)
         least = self._grid[min(good, key=lambda at: sum(self._scaled[at]))]
         return None if least in seen else least
 
-    def _race(self) -> Point | None:
-        """Return the least known of those that may be the best, or None where it is known."""
+    def _least_certain_rival(self) -> Point | None:
+        """Return the least certain point that may be the best; None if the best is known."""
         counts = Counter(self._index[point] for point, _ in self.measured)
         best = max(counts, key=lambda at: float(self._mean[at]))
-        high = float(self._mean[best]) + math.log1p(ENOUGH)
+        high = float(self._mean[best]) + math.log1p(MINIMUM_GAIN)
         order = np.argsort(self._mean)[::-1][:_RACERS]
         rivals = {best, *(int(at) for at in order if self._mean[at] + 2 * self._error[at] >= high)}
         unsure = [at for at in rivals if self._error[at] > CERTAIN and counts[at] < _RACES]

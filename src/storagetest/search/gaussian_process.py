@@ -1,21 +1,22 @@
-"""A Gaussian process over a grid: from noisy measurements at some points to a guess, and its error, at all.
+"""Gaussian process over a grid: from noisy measurements at some points to a mean and its error at all.
 
 Theory (Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, algorithm 2.1 and section 5.4).
-Values are taken as logarithms, so noise is a share of the value and a plateau is flat at any height. Points
-that lie close together have similar values: how close is *similar* is a length for each parameter, found,
-with the noise, by the largest marginal likelihood of what was measured. The kernel is Matérn's of order
-5/2: smooth enough to guess from few points, rough enough for a knee.
+Values are logarithms, so noise is a share of the value and a plateau is flat at any height. Neighbouring
+points have similar values. The distance of similarity is a length for each parameter, which is fitted, with
+the noise, by the largest marginal likelihood. The kernel is Matérn's of order 5/2: smooth enough to predict
+from few points, rough enough for a knee.
 
 The kernel has two parts (Duvenaud, Nickisch and Rasmussen, Additive Gaussian Processes, NIPS 2011): a sum
-over the parameters, so that what is learned of one holds wherever the others stand, and a product, for
-what they do to each other. Which of them matters how much is found like the lengths are.
+over the parameters, so that what is learned of one holds for any value of the others, and a product for their
+interactions. The weights of the parts are fitted like the lengths.
 
-The priors on the lengths and the noise keep a handful of points from being believed too much: without them
-three measurements on a line are explained as well by no noise at all.
+The priors on the lengths and the noise prevent overfitting of few points: without them, three measurements on
+a line fit as well without noise.
 
-Speed comes from the grid. How alike two values of a parameter are is one small table; a row of the covariance
-is the outer sum and the outer product of the tables' lines. A further measurement adds one row to the
-Cholesky factor and one to its solution over the grid, and nothing else changes (:meth:`Process.add`).
+The grid makes it fast. The similarity of two values of a parameter is one small table; a row of the
+covariance is the outer sum and the outer product of the tables' rows. A further measurement adds one row to
+the Cholesky factor and one to its solution over the grid, and nothing else changes
+(:meth:`GaussianProcess.add`).
 """
 
 from __future__ import annotations
@@ -37,26 +38,26 @@ Array = NDArray[np.float64]
 
 _LENGTH, _LENGTH_SPREAD = np.log(0.6), 0.7  # of a parameter's whole range
 _NOISE, _NOISE_SPREAD = np.log(0.04), 0.7  # 4 %, give or take a factor of two
-_ALONE, _TOGETHER, _SIGNAL_SPREAD = np.log(0.7), np.log(0.3), 1.0
+_ADDITIVE, _PRODUCT, _SIGNAL_SPREAD = np.log(0.7), np.log(0.3), 1.0
 _BOUNDS_LENGTH, _BOUNDS_NOISE, _BOUNDS_SIGNAL = (np.log(0.08), np.log(6.0)), (-6.0, -1.0), (-4.0, 2.0)
-_LEVEL = 1.0  # variance of the level of all, in logarithms: next to nothing is known of it beforehand
+_LEVEL = 1.0  # variance of the common level, in logarithms: hardly anything is known beforehand
 _JITTER = 1e-9
-_DISTURBED = 3.5  # standard deviations below what all others say: something else slowed it
-_IGNORED = 4.0  # variance that is added to what was disturbed: it says nothing any more
-_ROOM = 32  # further measurements, before everything is laid out anew
-_EFFORT = {"maxiter": 15}
+_DISTURBED = 3.5  # standard deviations below the prediction of all others: disturbed
+_IGNORED = 4.0  # variance that is added to disturbed measurements, which ignores them
+_SPARE_ROWS = 32  # further measurements before all arrays are allocated again
+_OPTIMIZER_OPTIONS = {"maxiter": 15}
 
 
 class GaussianProcess:
-    """Over the grid of ``shape``, told by :meth:`add`, learning by :meth:`learn`.
+    """Process over the grid of ``shape``: :meth:`add` measurements, :meth:`learn` lengths and noise.
 
-    :attr:`mean` and :attr:`variance` have one number for each point of the grid, the last parameter running
-    fastest. In memory are eight bytes for each measurement and each point of the grid.
+    :attr:`mean` and :attr:`variance` have one number for each point of the grid; the last parameter varies
+    fastest. Memory: eight bytes for each measurement and each point of the grid.
     """
 
     def __init__(self, shape: Sequence[int]) -> None:
         self._shape = tuple(shape)
-        self._theta: Array = np.array([_LENGTH] * len(self._shape) + [_ALONE, _TOGETHER, _NOISE])
+        self._theta: Array = np.array([_LENGTH] * len(self._shape) + [_ADDITIVE, _PRODUCT, _NOISE])
         self._points: list[Point] = []
         self._at: list[int] = []
         self._logs: list[float] = []
@@ -70,16 +71,16 @@ class GaussianProcess:
 
     @property
     def variance(self) -> Array:
-        """How uncertain :attr:`mean` is; the noise of a measurement is not in it."""
+        """Variance of :attr:`mean`, without the noise of a measurement."""
         return np.maximum(self._variance, _JITTER)
 
     @property
     def noise(self) -> float:
-        """How far measurements at one point lie apart: the standard deviation, as a share."""
+        """Standard deviation of measurements at one point, as a share."""
         return float(np.exp(self._theta[-1]))
 
     def add(self, point: Point, value: float) -> None:
-        """Take in one measurement; lengths and noise stay as they were learned."""
+        """Add one measurement; lengths and noise do not change."""
         self._points.append(point)
         self._at.append(int(np.ravel_multi_index(point, self._shape)))
         self._logs.append(float(np.log(value)))
@@ -88,57 +89,62 @@ class GaussianProcess:
             self._extend(number)
         else:
             self._rebuild()
-        if self._doubt():
+        if self._find_disturbed():
             self._rebuild()
 
     def learn(self) -> None:
-        """Find lengths and noise anew from all that was measured."""
+        """Fit lengths and noise to all measurements."""
         bounds = [_BOUNDS_LENGTH] * len(self._shape) + [_BOUNDS_SIGNAL, _BOUNDS_SIGNAL, _BOUNDS_NOISE]
-        for _ in range(2):  # the second time without what the first found disturbed
+        for _ in range(2):  # the second time without the disturbed measurements of the first
             found = minimize(
-                self._badness, self._theta, jac=True, method="L-BFGS-B", bounds=bounds, options=_EFFORT
+                self._loss,
+                self._theta,
+                jac=True,
+                method="L-BFGS-B",
+                bounds=bounds,
+                options=_OPTIMIZER_OPTIONS,
             )
             self._theta = np.asarray(found.x, float)
             self._rebuild()
-            if not self._doubt():
+            if not self._find_disturbed():
                 return
         self._rebuild()
 
     def _rebuild(self) -> None:
-        """Begin again, with the present lengths and noise: as if all were added one after the other."""
+        """Compute everything again with the present lengths and noise."""
         size, count = int(np.prod(self._shape)), len(self._logs)
-        alone, together, _ = np.exp(2 * self._theta[-3:])
-        # What was not measured is thought to be as good as the best: the search shall want to see it.
+        additive, product_weight, _ = np.exp(2 * self._theta[-3:])
+        # An unmeasured point is expected to be as good as the best, so that the search tries it.
         self._centre = max(self._logs, default=0.0)
         self._tables, _ = _tables(self._shape, self._theta)
         self._mean: Array = np.full(size, self._centre)
-        self._variance: Array = np.full(size, _LEVEL + alone + together)
-        self._rows: Array = np.empty((count + _ROOM, size))
-        self._factor: Array = np.zeros((count + _ROOM, count + _ROOM))
-        self._solved: Array = np.empty(count + _ROOM)
+        self._variance: Array = np.full(size, _LEVEL + additive + product_weight)
+        self._rows: Array = np.empty((count + _SPARE_ROWS, size))
+        self._factor: Array = np.zeros((count + _SPARE_ROWS, count + _SPARE_ROWS))
+        self._solved: Array = np.empty(count + _SPARE_ROWS)
         if not count:
             return
         across = np.array([self._row(point) for point in self._points])
         factor = np.linalg.cholesky(across[:, self._at] + np.diag(self._noises(self.noise)))
         rows = solve_triangular(factor, across, lower=True, check_finite=False)
-        solved = solve_triangular(factor, self._heights(), lower=True, check_finite=False)
+        solved = solve_triangular(factor, self._centred_logs(), lower=True, check_finite=False)
         self._factor[:count, :count], self._rows[:count], self._solved[:count] = factor, rows, solved
         self._mean += solved @ rows
         self._variance -= (rows**2).sum(axis=0)
 
     def _extend(self, number: int) -> None:
-        """Add the row of measurement ``number`` to the factor, and what it says of the grid."""
+        """Add the row of measurement ``number`` to the factor, the mean and the variance."""
         at, before = self._at[number], slice(0, number)
         row = self._rows[before, at].copy()
-        own = self._row(self._points[number])
-        root = float(np.sqrt(own[at] + self._noises(self.noise)[number] - row @ row))
+        covariance = self._row(self._points[number])
+        root = float(np.sqrt(covariance[at] + self._noises(self.noise)[number] - row @ row))
         self._factor[number, before], self._factor[number, number] = row, root
-        self._rows[number] = (own - row @ self._rows[before]) / root
-        self._solved[number] = (self._heights()[number] - row @ self._solved[before]) / root
+        self._rows[number] = (covariance - row @ self._rows[before]) / root
+        self._solved[number] = (self._centred_logs()[number] - row @ self._solved[before]) / root
         self._mean += self._rows[number] * self._solved[number]
         self._variance -= self._rows[number] ** 2
 
-    def _heights(self) -> Array:
+    def _centred_logs(self) -> Array:
         return np.array(self._logs) - self._centre
 
     def _noises(self, noise: float) -> Array:
@@ -147,50 +153,51 @@ class GaussianProcess:
         noises[sorted(self._disturbed)] += _IGNORED
         return noises
 
-    def _doubt(self) -> bool:
-        """Find what was disturbed, and return whether that is something else than before.
+    def _find_disturbed(self) -> bool:
+        """Find disturbed measurements; return whether they changed.
 
-        It is what lies far below what all the others say: leave-one-out residuals (Rasmussen and Williams,
-        section 5.4.2), in standard deviations. What was disturbed itself is asked as if it were not.
+        A disturbed measurement lies far below the prediction of all others: leave-one-out residuals
+        (Rasmussen and Williams, section 5.4.2), in standard deviations. Disturbed measurements are tested as
+        if they were not.
         """
         factor = self._factor[: len(self._logs), : len(self._logs)]
         inverse = cho_solve((factor, True), np.eye(len(factor)), check_finite=False)
         spread = 1 / np.diag(inverse)
         ignored = self._noises(self.noise) - self.noise**2
-        far = (inverse @ self._heights()) * spread / np.sqrt(np.maximum(spread - ignored, _JITTER))
+        far = (inverse @ self._centred_logs()) * spread / np.sqrt(np.maximum(spread - ignored, _JITTER))
         before, self._disturbed = self._disturbed, {int(one) for one in np.flatnonzero(far < -_DISTURBED)}
         return self._disturbed != before
 
     def _row(self, point: Point) -> Array:
         """Return the covariance of what is expected at ``point`` with that at each point of the grid."""
-        alone, together, _ = np.exp(2 * self._theta[-3:])
+        additive, product_weight, _ = np.exp(2 * self._theta[-3:])
         lines = [table[value] for table, value in zip(self._tables, point, strict=True)]
-        total = reduce(np.add.outer, lines) * (alone / len(lines))
-        row: Array = (_LEVEL + total + together * reduce(np.multiply.outer, lines)).ravel()
+        total = reduce(np.add.outer, lines) * (additive / len(lines))
+        row: Array = (_LEVEL + total + product_weight * reduce(np.multiply.outer, lines)).ravel()
         return row
 
-    def _badness(self, theta: Array) -> tuple[float, Array]:
-        """Return the negative logarithm of posterior probability, but for a constant, and its slopes."""
-        heights, lines = self._heights(), np.array(self._points).T
+    def _loss(self, theta: Array) -> tuple[float, Array]:
+        """Return the negative log posterior, up to a constant, and its gradient."""
+        heights, lines = self._centred_logs(), np.array(self._points).T
         tables, slopes = _tables(self._shape, theta)
         count = len(tables)
         parts = [table[np.ix_(line, line)] for table, line in zip(tables, lines, strict=True)]
         steep = [table[np.ix_(line, line)] for table, line in zip(slopes, lines, strict=True)]
         total, product = reduce(np.add, parts), reduce(np.multiply, parts)
-        alone, together, noise = np.exp(2 * theta[-3:])
+        additive, product_weight, noise = np.exp(2 * theta[-3:])
         noises = np.diag(self._noises(math.exp(theta[-1])))
-        factor = np.linalg.cholesky(_LEVEL + alone / count * total + together * product + noises)
+        factor = np.linalg.cholesky(_LEVEL + additive / count * total + product_weight * product + noises)
         inverse = cho_solve((factor, True), np.eye(len(heights)), check_finite=False)
         weights = inverse @ heights
         gap = inverse - np.outer(weights, weights)  # section 5.4.1, equation 5.9
         slope = np.empty(len(theta))
         for number in range(count):
             others = reduce(np.multiply, parts[:number] + parts[number + 1 :], np.ones(()))
-            slope[number] = 0.5 * (gap * steep[number] * (alone / count + together * others)).sum()
-        slope[-3] = alone / count * (gap * total).sum()
-        slope[-2] = together * (gap * product).sum()
+            slope[number] = 0.5 * (gap * steep[number] * (additive / count + product_weight * others)).sum()
+        slope[-3] = additive / count * (gap * total).sum()
+        slope[-2] = product_weight * (gap * product).sum()
         slope[-1] = noise * np.trace(gap)
-        middles = np.array([_LENGTH] * count + [_ALONE, _TOGETHER, _NOISE])
+        middles = np.array([_LENGTH] * count + [_ADDITIVE, _PRODUCT, _NOISE])
         spreads = np.array([_LENGTH_SPREAD] * count + [_SIGNAL_SPREAD] * 2 + [_NOISE_SPREAD])
         off = (theta - middles) / spreads
         badness = 0.5 * float(heights @ weights) + float(np.log(np.diag(factor)).sum())

@@ -1,8 +1,8 @@
-"""The published climb: one parameter after the other, each over all its values.
+"""The published search: one parameter after the other, each over all its values.
 
 Source: the search for a Lustre system's maximum by stripe size, then block size, then connections, then
-clients (FSPoly, 2014; suites/papers). It needs as many points as the parameters have values together, and
-finds the best of a grid where parameters do not depend on each other.
+clients (FSPoly, 2014; suites/papers). It needs as many points as the parameters have values in all, and finds
+the best of a grid if parameters do not depend on each other.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["OneAtATime"]
 class OneAtATime(Strategy):
     """Sweeps each parameter in turn, ``repeats`` measurements a value, and keeps its best value.
 
-    The others stand where they were found best or, before their turn, in the middle of their values.
+    The others are at their best value so far or, before their turn, in the middle of their values.
     """
 
     def __init__(self, space: Space, *, budget: int, repeats: int = 3) -> None:
@@ -28,8 +28,8 @@ class OneAtATime(Strategy):
         self._at = space.middle()
         self._turn = 0
 
-    def ask(self) -> Point | None:
-        """Return the next value of the parameter whose turn it is."""
+    def next_point(self) -> Point | None:
+        """Return the next value of the current parameter."""
         while self._turn < len(self.space.parameters) and len(self.measured) < self.budget:
             counts: dict[Point, int] = {}
             for point, _ in self.measured:
@@ -47,6 +47,6 @@ class OneAtATime(Strategy):
         return None
 
     def expected(self, points: Sequence[Point]) -> Sequence[float]:
-        """Return the means of what was measured there."""
+        """Return the means of the measurements at ``points``."""
         means = self.means()
         return [means.get(point, math.nan) for point in points]

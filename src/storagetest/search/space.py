@@ -29,7 +29,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """All combinations of ``parameters``, the most telling parameter first."""
+    """All combinations of ``parameters``, the most significant parameter first."""
 
     parameters: tuple[Parameter, ...]
 

@@ -1,4 +1,4 @@
-"""From a measured run and a threshold to PASS, FAIL or INVALID. Pure: nothing is run or printed."""
+"""Judge a measured run against a threshold: PASS, FAIL or INVALID. Pure: nothing is run or printed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A gate, and what became of it: PASS, FAIL or INVALID, with the evidence."""
+"""A gate and its verdict: PASS, FAIL or INVALID, with the reason."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from storagetest.measure.stats import Interval
 __all__ = ["BASELINE", "Interval", "Outcome", "Threshold", "Verdict"]
 
 BASELINE = "baseline"
-"""What a gate is against that allows for so much less than stored runs."""
+"""The ``against`` of a gate that is relative to stored runs."""
 
 
 class Outcome(Enum):
-    """INVALID is not a pass: the measurement does not carry a verdict, and says why."""
+    """Outcome of a gate. INVALID is not a pass: the measurement allows no verdict, for a stated reason."""
 
     PASS = "PASS"  # noqa: S105  # no password
     FAIL = "FAIL"
@@ -26,9 +26,9 @@ class Outcome(Enum):
 class Threshold:
     """A gate such as ``iops >= 20000``: ``op`` is ``>=`` or ``<=``, ``bound`` in the base unit.
 
-    Where ``against`` is set, ``bound`` is a factor of what it names: 0.95 for ``iops >= baseline - 5 %``
-    (``against`` is :data:`BASELINE`), 1.1 for ``p99: nfs-v4.2 <= 1.1 x nfs-v3`` (a variant's id).
-    ``text`` is what the user wrote and ``place`` where (``file:line:col``, or the marker's).
+    If ``against`` is set, ``bound`` is a factor of what it names: 0.95 for ``iops >= baseline - 5 %``
+    (``against`` is :data:`BASELINE`), 1.1 for ``p99: nfs-v4.2 <= 1.1 x nfs-v3`` (a variant's id). ``text`` is
+    what the user wrote and ``place`` its location (``file:line:col``, or the marker's).
     """
 
     metric: Metric
@@ -41,11 +41,11 @@ class Threshold:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of one gate. ``reason`` is one sentence for a person, with units.
+    """Verdict of one gate. ``reason`` is one sentence for the user, with units.
 
-    ``interval`` is the metric's, in its base unit; where the threshold is ``against`` something, the ratio's.
-    ``alarmed_at`` is the number of runs after which a gate first alarmed, and ``final`` says of an INVALID
-    that no further run changes it. Both are for whoever decides on a further run; they are not stored.
+    ``interval`` is the metric's, in its base unit; if the threshold is relative, it is the ratio's.
+    ``alarmed_at`` is the number of runs after which a gate first alarmed. ``final`` means that no further run
+    changes an INVALID. Both serve the decision on further runs and are not stored.
     """
 
     outcome: Outcome

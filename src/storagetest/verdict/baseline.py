@@ -1,11 +1,10 @@
-"""What a case was before, and how far apart two sessions of it are when nothing has changed. Pure.
+"""Stored runs of a case, and the noise floor between its sessions. Pure.
 
-A *session* is one stored set of runs of one case. Saving into a baseline says that the target is still the
-same, so any two sessions of a case are an A/A pair, and what lies between them is noise: of the machine, the
-network, the day. The *noise floor* of a metric is the 95 % quantile, over all pairs of sessions, of the
-larger mean divided by the smaller one, less one. It takes two sessions; with few it is practically the
-largest difference seen. Halves of one session are no substitute: they share everything that changes from one
-day to the next.
+A *session* is one stored set of runs of one case. Saving into a baseline states that the target is unchanged,
+so any two sessions of a case are an A/A pair, and their difference is noise: of the host, the network, the
+day. The *noise floor* of a metric is the 95 % quantile, over all pairs of sessions, of the larger mean
+divided by the smaller one, less one. It needs two sessions; with few it is practically the largest
+difference. Halves of one session are no substitute: they share everything that changes from day to day.
 """
 
 from __future__ import annotations
@@ -36,12 +35,12 @@ class Reference:
 
     @property
     def floor(self) -> float | None:
-        """The noise floor as a share (0.03 is 3 %), or None: it takes two sessions."""
+        """The noise floor as a share (0.03 is 3 %); None with fewer than two sessions."""
         return noise_floor(self.sessions)
 
 
 def noise_floor(sessions: Sequence[Sequence[float]]) -> float | None:
-    """Return the 95 % quantile of the effects between ``sessions``, or None where there is no pair.
+    """Return the 95 % quantile of the effects between ``sessions``; None if there is no pair.
 
     A session without values, or whose mean is not a positive number, has no ratio and is left out.
     """

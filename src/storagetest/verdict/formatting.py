@@ -1,4 +1,4 @@
-"""Figures of a verdict in a person's words: enough digits to tell what has to be told apart."""
+"""Format the values of a verdict with as many digits as distinguish them."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ __all__ = [
 ]
 
 MINIMUM_REPEATS = 3
-"""With fewer there is a number, but no verdict."""
+"""Fewer repeats give a value, but no verdict."""
 
 _NUMBER = re.compile(r"[-\d.,]+")
 
 
 def why_not_judgeable(run: Run, metric: Metric) -> str | None:
-    """Return why no verdict on ``metric`` can be built on ``run``, whatever its values are; None: it can."""
+    """Return why ``metric`` of ``run`` cannot have a verdict, whatever its values; None if it can."""
     if run.invalid:
         return f"no verdict: {'; '.join(run.invalid)}"
     if sum(metric.name in sample.values for sample in run.samples) < MINIMUM_REPEATS:
         return f"no verdict: it takes at least {MINIMUM_REPEATS} runs"
     ios = counted(run, metric)
-    if ios < metric.samples_wanted:
-        return f"no verdict: not enough samples: {ios:,} of {metric.samples_wanted:,}"
+    if ios < metric.ios_required:
+        return f"no verdict: not enough samples: {ios:,} of {metric.ios_required:,}"
     return None
 
 
@@ -43,7 +43,7 @@ def relative_half_width(interval: Interval) -> str:
 
 
 def digits_for(bound: float, value: float, interval: Interval, unit: Unit) -> int:
-    """Return how many digits it takes to tell the interval's ends and the value from the bound."""
+    """Return the digits that distinguish the interval's ends and the value from the bound."""
     others = [other for other in (value, interval.low, interval.high) if other != bound]
     for digits in range(3, 9):
         if all(format_metric(other, unit, digits) != format_metric(bound, unit, digits) for other in others):
@@ -52,14 +52,14 @@ def digits_for(bound: float, value: float, interval: Interval, unit: Unit) -> in
 
 
 def format_metric(value: float, unit: Unit, digits: int) -> str:
-    """Print for people; a rate of I/Os in full, because ``18,412/s`` says more than ``18.4k/s``."""
+    """Format for the user; a rate of I/Os in full, because ``18,412/s`` is more exact than ``18.4k/s``."""
     if unit is Unit.PER_SECOND and abs(value) >= 1000:
         return f"{value:,.{max(0, digits - 6)}f}/s"
     return format_value(value, unit.value, digits=digits)
 
 
 def format_bound(value: float, unit: Unit) -> str:
-    """Print what somebody wrote: without the zeros behind the point that it did not have."""
+    """Format a user's bound without trailing zeros."""
     number, symbol = split_unit(format_metric(value, unit, 9))
     return (number.rstrip("0").rstrip(".") if "." in number else number) + symbol
 

@@ -1,22 +1,23 @@
-"""Gates, judged on the confidence interval of a run's repeats and never on the point.
+"""Judge gates on the confidence interval of a run's repeats, never on the mean alone.
 
-What is said here holds for absolute gates (``iops >= 20000``); those against a baseline, or against another
-variant, are :mod:`storagetest.verdict.relative_gates`'s.
+This module judges absolute gates (``iops >= 20000``); :mod:`storagetest.verdict.relative_gates` those against
+a baseline or another variant.
 
-PASS when the whole interval lies on the good side of the bound (which is itself good enough), FAIL when the
-whole lies on the bad side, else INVALID, with the precision that was reached. INVALID in any case:
+PASS if the whole interval lies on the good side of the bound (which itself is good), FAIL if the whole
+interval lies on the bad side, else INVALID, with the precision that was reached. INVALID in any case if:
 
-1. the run says so itself (:attr:`Run.invalid`);
-2. fewer than three repeats have the metric: two values give no idea of their spread;
-3. a percentile of fewer I/Os, over all repeats, than 100/(1-q).
+1. the run is invalid (:attr:`Run.invalid`);
+2. fewer than three repeats have the metric, because two values do not show their spread;
+3. a percentile has fewer I/Os, over all repeats, than 100/(1-q).
 
 A percentile is shown as that of the merged bins. Its interval is that of the mean of the repeats'
-percentiles, widened by the bins' error on both sides: a bucket cannot tell on which side of a bound within
-it a latency was.
+percentiles, widened by the bins' error on both sides, because a latency may lie on either side of a bound
+within its bucket.
 
-Repeating until a verdict is reached looks at the data more than once, and each look can err. With a
-:class:`Plan` the looks and the suite's gates are corrected for and an alarm is confirmed by fresh runs before
-it is FAIL (:mod:`storagetest.verdict.sequential`); without one each look has the plain ``confidence``.
+Repeating until there is a verdict tests the data several times, and each interim test can err. An
+:class:`ErrorPlan` corrects for the tests and for the suite's gates, and fresh runs must confirm an alarm
+before it is FAIL (:mod:`storagetest.verdict.sequential`). Without a plan each test has the plain
+``confidence``.
 """
 
 from __future__ import annotations
@@ -52,44 +53,44 @@ def judge(
     plan: ErrorPlan | None = None,
     reference: Reference | None = None,
 ) -> Verdict:
-    """Return what became of ``threshold``, by looks as ``plan`` says if one is given.
+    """Return the verdict of ``threshold``, by sequential tests if ``plan`` is given.
 
-    ``reference`` is what the baseline holds of the case's metric, where the threshold is against it.
-    Raises :class:`ConfigError` for a metric that nobody measured.
+    ``reference`` is the baseline of the case's metric, for a threshold against it. Raises
+    :class:`ConfigError` for a metric that was not measured.
     """
     metric = threshold.metric
-    found = estimate(run, metric, confidence=confidence)
-    if found is None and run.samples:
+    estimated = estimate(run, metric, confidence=confidence)
+    if estimated is None and run.samples:
         measured = sorted({name for sample in run.samples for name in sample.values})
         raise ConfigError(
-            f"threshold {threshold.text!r}: nobody measured {metric.name}; {run.workload} measures"
+            f"threshold {threshold.text!r}: {metric.name} was not measured; {run.workload} measures"
             f" {', '.join(measured)}",
             place=threshold.place or None,
         )
     if threshold.against == BASELINE:
         return judge_regression(run, threshold, reference, confidence=confidence, plan=plan)
-    if found is not None and found.interval is not None and metric.quantile is not None:
-        found = Estimate(found.value, _widened(found.interval))
-    interval = found.interval if found else None
-    looked = _looked(run, threshold, plan) if plan is not None else None
-    if looked is not None and looked.interval is not None and found is not None:
-        interval = looked.interval
-        found = Estimate(found.value, interval)
-    outcome, why = _decide(run, threshold, interval, looked)
+    if estimated is not None and estimated.interval is not None and metric.quantile is not None:
+        estimated = Estimate(estimated.value, _widened(estimated.interval))
+    interval = estimated.interval if estimated else None
+    sequential = _run_sequential_test(run, threshold, plan) if plan is not None else None
+    if sequential is not None and sequential.interval is not None and estimated is not None:
+        interval = sequential.interval
+        estimated = Estimate(estimated.value, interval)
+    outcome, reason = _decide(run, threshold, interval, sequential)
     return Verdict(
         outcome,
         threshold,
         interval,
-        _sentence(run, threshold, found, why),
-        alarmed_at=looked.alarmed_at if looked else None,
-        final=looked is not None and looked.state is DecisionState.CONTRADICTED,
+        _reason(run, threshold, estimated, reason),
+        alarmed_at=sequential.alarmed_at if sequential else None,
+        final=sequential is not None and sequential.state is DecisionState.CONTRADICTED,
     )
 
 
 def wants_more(run: Run, verdicts: Iterable[Verdict], *, max_repeats: int) -> bool:
-    """Whether another repeat may turn an INVALID of ``verdicts`` into a verdict, within ``max_repeats``.
+    """Whether another repeat may decide an INVALID of ``verdicts``, within ``max_repeats``.
 
-    An alarm has ``max_repeats`` fresh runs on top to be confirmed; one that they contradict is not measured
+    An alarm has ``max_repeats`` fresh runs in addition to be confirmed. A contradicted alarm is not measured
     again, and neither is a gate that no run can decide.
     """
     repeats = len(run.samples)
@@ -104,10 +105,10 @@ def wants_more(run: Run, verdicts: Iterable[Verdict], *, max_repeats: int) -> bo
 
 def _wants_more(run: Run, verdict: Verdict, budget: int) -> bool:
     repeats, metric = len(run.samples), verdict.threshold.metric
-    return repeats < budget and counted(run, metric) / repeats * budget >= metric.samples_wanted
+    return repeats < budget and counted(run, metric) / repeats * budget >= metric.ios_required
 
 
-def _looked(run: Run, threshold: Threshold, plan: ErrorPlan) -> SequentialResult:
+def _run_sequential_test(run: Run, threshold: Threshold, plan: ErrorPlan) -> SequentialResult:
     metric = threshold.metric
     values = [sample.values[metric.name] for sample in run.samples if metric.name in sample.values]
     widen = RELATIVE_ERROR if metric.quantile is not None else 0.0
@@ -116,26 +117,29 @@ def _looked(run: Run, threshold: Threshold, plan: ErrorPlan) -> SequentialResult
 
 _UNDECIDED = {
     DecisionState.ALARMED: "alarmed, but not confirmed by the fresh runs so far",
-    DecisionState.CONTRADICTED: "alarmed, but the fresh runs meet the threshold: something changed while measuring",
+    DecisionState.CONTRADICTED: "alarmed, but the fresh runs meet the threshold: the target changed meanwhile",
 }
 
 
 def _decide(
-    run: Run, threshold: Threshold, interval: Interval | None, looked: SequentialResult | None = None
+    run: Run, threshold: Threshold, interval: Interval | None, sequential: SequentialResult | None = None
 ) -> tuple[Outcome, str]:
-    why = why_not_judgeable(run, threshold.metric)
-    if why is not None or interval is None:
-        return Outcome.INVALID, why or "no verdict: nothing was measured"
+    reason = why_not_judgeable(run, threshold.metric)
+    if reason is not None or interval is None:
+        return Outcome.INVALID, reason or "no verdict: nothing was measured"
     higher = threshold.op == ">="
-    if looked is not None:
-        if looked.state is DecisionState.PASSED:
+    if sequential is not None:
+        if sequential.state is DecisionState.PASSED:
             return Outcome.PASS, "meets the threshold"
-        if looked.state is DecisionState.FAILED:
+        if sequential.state is DecisionState.FAILED:
             side = "below" if higher else "above"
-            fresh = looked.runs - (looked.alarmed_at or 0)
+            fresh = sequential.runs - (sequential.alarmed_at or 0)
             return Outcome.FAIL, f"{side} the threshold, confirmed by {fresh} fresh runs"
-        if looked.state in _UNDECIDED:
-            return Outcome.INVALID, f"undecided: {_UNDECIDED[looked.state]}, ±{relative_half_width(interval)}"
+        if sequential.state in _UNDECIDED:
+            return (
+                Outcome.INVALID,
+                f"undecided: {_UNDECIDED[sequential.state]}, ±{relative_half_width(interval)}",
+            )
         return Outcome.INVALID, (
             f"undecided: the threshold lies inside the interval, ±{relative_half_width(interval)} after"
             f" {interval.count} runs; more or longer runs would narrow it"
@@ -156,16 +160,16 @@ def _widened(interval: Interval) -> Interval:
     return Interval(interval.mean, low, high, interval.confidence, interval.count)
 
 
-def _sentence(run: Run, threshold: Threshold, found: Estimate | None, why: str) -> str:
+def _reason(run: Run, threshold: Threshold, estimated: Estimate | None, reason: str) -> str:
     unit = threshold.metric.unit
-    asked = f"{threshold.metric.name}: asked {threshold.op} {format_bound(threshold.bound, unit)}"
-    if found is None:
-        return f"{asked}, measured nothing: {why}"
+    required = f"{threshold.metric.name}: asked {threshold.op} {format_bound(threshold.bound, unit)}"
+    if estimated is None:
+        return f"{required}, measured nothing: {reason}"
     runs = f"{len(run.samples)} run{'s' * (len(run.samples) != 1)}"
-    interval = found.interval
+    interval = estimated.interval
     if interval is None:
-        return f"{asked}, measured {format_metric(found.value, unit, 3)} ({runs}): {why}"
-    digits = digits_for(threshold.bound, found.value, interval, unit)
+        return f"{required}, measured {format_metric(estimated.value, unit, 3)} ({runs}): {reason}"
+    digits = digits_for(threshold.bound, estimated.value, interval, unit)
     low, high = (
         format_metric(max(interval.low, 0.0), unit, digits),
         format_metric(interval.high, unit, digits),
@@ -174,6 +178,6 @@ def _sentence(run: Run, threshold: Threshold, found: Estimate | None, why: str) 
     if split_unit(high)[1] == symbol:
         low = number
     return (
-        f"{asked}, measured {format_metric(found.value, unit, digits)}"
-        f" ({interval.confidence * 100:.4g} % interval {low}..{high}, {runs}): {why}"
+        f"{required}, measured {format_metric(estimated.value, unit, digits)}"
+        f" ({interval.confidence * 100:.4g} % interval {low}..{high}, {runs}): {reason}"
     )

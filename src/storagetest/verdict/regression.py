@@ -1,10 +1,9 @@
-"""Two sets of runs of the same case: how far apart, and is it a regression. Pure.
+"""Compare two sets of runs of the same case: the effect, and whether it is a regression. Pure.
 
-The effect is the ratio of means minus one. Its interval is Student's t on the logarithms; whether it is real
-is a two-sided permutation test of the difference of mean logarithms, exact where the arrangements are few (up
-to 9999; then that many seeded draws). An effect smaller than ``floor`` is never reported as a change. Three
-runs a side can reach p = 0.1 and no less, so below four a side nothing is ever a change: that is said, not
-hidden.
+The effect is the ratio of means minus one. Its interval is Student's t on the logarithms. Its significance is
+a two-sided permutation test of the difference of mean logarithms, exact for up to 9999 arrangements; beyond,
+that many seeded draws. An effect smaller than ``floor`` is never a change. Three runs a side reach p = 0.1 at
+best, so below four runs a side the result is ``TOO_FEW``.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _RESAMPLES = 9999
 
 
 class Direction(Enum):
-    """What B is against A."""
+    """The change from A to B."""
 
     WORSE = "worse"
     BETTER = "better"
@@ -40,18 +39,18 @@ class ComparisonResult:
     low: float
     high: float
     p: float
-    change: Direction
+    direction: Direction
 
 
 def compare(
     a: Sequence[float], b: Sequence[float], better: Better, *, alpha: float = 0.05, floor: float = 0.0
 ) -> ComparisonResult | None:
-    """Compare runs ``b`` with ``a``; None where a side has fewer than two or a value is not positive."""
+    """Compare runs ``b`` with ``a``; None if a side has fewer than two or a value is not positive."""
     if min(len(a), len(b)) < 2 or not all(0 < value < math.inf for value in (*a, *b)):
         return None
     x, y = (tuple(math.log(value) for value in side) for side in (a, b))
     around = ratio_interval(x, y, 1 - alpha)
-    p = _permuted(y, x, "two-sided")
+    p = _permutation_p(y, x, "two-sided")
     effect = sum(b) / len(b) / (sum(a) / len(a)) - 1
     ways = math.comb(len(a) + len(b), len(a))
     return ComparisonResult(
@@ -59,14 +58,14 @@ def compare(
         math.expm1(min(around.low, 700.0)),
         math.expm1(min(around.high, 700.0)),
         p,
-        _change(effect, p, alpha, floor, better, ways),
+        _direction(effect, p, alpha, floor, better, ways),
     )
 
 
 def ratio_interval(x: Sequence[float], y: Sequence[float], confidence: float) -> Interval:
     """Return the t interval of mean(y) - mean(x), two or more values each; of logarithms: of a ratio's.
 
-    With one variance for both sides, as the permutation test has it: under its hypothesis they are alike.
+    Both sides share one variance, as in the permutation test, under whose hypothesis they are alike.
     """
     import numpy as np  # noqa: PLC0415 - slow to import
     from scipy import stats  # noqa: PLC0415
@@ -81,12 +80,12 @@ def ratio_interval(x: Sequence[float], y: Sequence[float], confidence: float) ->
 def p_above(y: tuple[float, ...], x: tuple[float, ...]) -> float:
     """Return the one-sided p-value of ``y`` being above ``x`` by chance, by the same permutation test."""
     if sum(y) / len(y) <= sum(x) / len(x):
-        return 1.0  # at least one half, and never of interest
-    return _permuted(y, x, "greater")
+        return 1.0  # at least one half, which never decides
+    return _permutation_p(y, x, "greater")
 
 
-@lru_cache(maxsize=4096)  # the looks at a gate are replayed with every run
-def _permuted(y: tuple[float, ...], x: tuple[float, ...], alternative: str) -> float:
+@lru_cache(maxsize=4096)  # the tests of a gate are replayed with every run
+def _permutation_p(y: tuple[float, ...], x: tuple[float, ...], alternative: str) -> float:
     import numpy as np  # noqa: PLC0415 - slow to import
     from scipy import stats  # noqa: PLC0415
 
@@ -101,7 +100,7 @@ def _permuted(y: tuple[float, ...], x: tuple[float, ...], alternative: str) -> f
     return float(tested.pvalue)
 
 
-def _change(effect: float, p: float, alpha: float, floor: float, better: Better, ways: int) -> Direction:
+def _direction(effect: float, p: float, alpha: float, floor: float, better: Better, ways: int) -> Direction:
     # The smallest p there is: the arrangement seen and, with equal sides, its mirror image.
     if 2 / ways > alpha:
         return Direction.TOO_FEW

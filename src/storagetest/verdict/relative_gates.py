@@ -1,20 +1,19 @@
-"""Gates against something measured: a stored baseline, or another variant measured in turns with this one.
+"""Judge gates against a stored baseline, or against another variant that is measured alternately.
 
-*Against a baseline* (``iops >= baseline - 5 %``): a test of non-inferiority. The question is never "did it
-change" but "is it worse than what was allowed". So the baseline's values are first scaled to the bound (by
-0.95); PASS is a one-sided permutation test that the runs are better than that, an alarm one that they are
-worse. All is done on logarithms: the effect is a ratio, and what disturbs a machine acts as a factor. An
-alarm is tested against the noise floor where that is the wider: an effect smaller than what two sessions of
-an unchanged target have shown is never reported. A percentile's bound is moved by the error of the bins, each
-way for its test. The change that is told as detectable is twice the interval's half: at that distance from
-the bound, 5 % of such runs would fail to show on which side they are. The baseline's own error is in both
-stages of :mod:`storagetest.verdict.sequential` alike, so for a target that is exactly as much worse as is
-allowed they do not quite multiply; benchmarks/judging_simulation.py prints what that costs, and that an
-unchanged target is not concerned.
+*Against a baseline* (``iops >= baseline - 5 %``): a test of non-inferiority, whether the runs are worse than
+is allowed. The baseline's values are scaled to the bound (by 0.95). PASS is a one-sided permutation test that
+the runs are better than that, an alarm one that they are worse. Values are logarithms, because the effect is
+a ratio and disturbances act as factors. An alarm is tested against the noise floor if that is the wider
+bound: an effect smaller than the difference between two sessions of an unchanged target is never reported. A
+percentile's bound is moved by the error of the bins, each way for its test. The detectable change is twice
+the half-width of the interval: at that distance from the bound, 5 % of such runs would not show on which side
+they are. The baseline's error is in both stages of :mod:`storagetest.verdict.sequential`, so for a target
+that is exactly as much worse as is allowed the error rates do not quite multiply;
+benchmarks/judging_simulation.py prints the cost. An unchanged target is not affected.
 
-*Against a variant* (``nfs-v4.2 >= 0.9 x nfs-v3``): the runs come in pairs, measured one after the other in
-the order A B B A, so what drifts slowly is in both of a pair. The sample is the logarithm of a pair's ratio,
-and the test Student's t on those.
+*Against a variant* (``nfs-v4.2 >= 0.9 x nfs-v3``): runs come in pairs, measured one after the other in the
+order A B B A, so that slow drift affects both of a pair. The sample is the logarithm of a pair's ratio, and
+the test is Student's t.
 
 Source: non-inferiority by a shifted test is S. Wellek's, Testing Statistical Hypotheses of Equivalence and
 Noninferiority (2nd ed., 2010); the permutation test is scipy's, exact up to 9999 arrangements.
@@ -60,70 +59,74 @@ def judge_regression(
     confidence: float = 0.99,
     plan: ErrorPlan | None = None,
 ) -> Verdict:
-    """Return what became of a gate ``against`` the baseline; without ``reference`` it has none (INVALID)."""
+    """Return the verdict of a gate against the baseline; INVALID without ``reference``."""
     metric = threshold.metric
     values = _values(run, metric)
-    asked = f"{metric.name}: asked {threshold.op} baseline {_margin(threshold)}"
-    why = why_not_judgeable(run, metric) or _unfit_reference(reference, metric)
-    if why is None and not _positive(values):
-        why = "no verdict: a value that is not above zero has no ratio"
-    if why is not None or reference is None:
+    required = f"{metric.name}: asked {threshold.op} baseline {_margin(threshold)}"
+    reason_invalid = why_not_judgeable(run, metric) or _unfit_reference(reference, metric)
+    if reason_invalid is None and not _positive(values):
+        reason_invalid = "no verdict: a value that is not above zero has no ratio"
+    if reason_invalid is not None or reference is None:
         hopeless = why_not_judgeable(run, metric) is None
         measured = (
             f", measured {format_metric(mean(values), metric.unit, 3)}" if values else ", measured nothing"
         )
-        return Verdict(Outcome.INVALID, threshold, None, f"{asked}{measured}: {why}", final=hopeless)
+        return Verdict(
+            Outcome.INVALID, threshold, None, f"{required}{measured}: {reason_invalid}", final=hopeless
+        )
     logs, before = _logs(values), _logs(reference.values)
-    looked = _look(logs, _against(before, threshold, reference.floor or 0.0), confidence, plan)
+    sequential = _test(logs, _against(before, threshold, reference.floor or 0.0), confidence, plan)
     around = ratio_interval(before, logs, 1 - 2 * plan.miss if plan else confidence)
     interval, detectable = _ratios(around), _exp(around.high - around.low) - 1
     effect = math.exp(mean(logs) - mean(before)) - 1
-    outcome, said = _decided(looked, interval, worse=_worse(threshold, reference))
+    outcome, summary = _decide(sequential, interval, worse=_describe_failure(threshold, reference))
     within = _within_floor(effect, threshold, reference)
-    if looked.state is DecisionState.OPEN and within is not None:
-        said = f"{said}; {within}"
+    if sequential.state is DecisionState.OPEN and within is not None:
+        summary = f"{summary}; {within}"
     reason = (
-        f"{asked}, measured {format_metric(mean(values), metric.unit, 4)} against"
+        f"{required}, measured {format_metric(mean(values), metric.unit, 4)} against"
         f" {format_metric(mean(reference.values), metric.unit, 4)} of {len(reference.values)} runs:"
-        f" {effect * 100:+.3g} %{_around(interval, len(values), 'run')[:-1]}, detectable"
-        f" {detectable * 100:.2g} %): {said}"
+        f" {effect * 100:+.3g} %{_format_interval(interval, len(values), 'run')[:-1]}, detectable"
+        f" {detectable * 100:.2g} %): {summary}"
     )
-    return _verdict(outcome, threshold, interval, reason, looked)
+    return _verdict(outcome, threshold, interval, reason, sequential)
 
 
 def judge_pair(
     left: Run, right: Run, threshold: Threshold, *, confidence: float = 0.99, plan: ErrorPlan | None = None
 ) -> Verdict:
-    """Return what became of a gate of ``left`` ``against`` ``right``; their runs are paired in order."""
+    """Return the verdict of a gate of ``left`` against ``right``; their runs are paired in order."""
     metric = threshold.metric
     pairs = list(zip(_values(left, metric), _values(right, metric), strict=False))
     factor = f"{threshold.bound:g} x " if threshold.bound != 1 else ""
-    asked = f"{metric.name}: asked {left.variant} {threshold.op} {factor}{threshold.against}"
-    why = why_not_judgeable(left, metric) or why_not_judgeable(right, metric)
-    if why is None and not all(_positive(pair) for pair in pairs):
-        why = "no verdict: a value that is not above zero has no ratio"
-    if why is not None:
+    required = f"{metric.name}: asked {left.variant} {threshold.op} {factor}{threshold.against}"
+    reason_invalid = why_not_judgeable(left, metric) or why_not_judgeable(right, metric)
+    if reason_invalid is None and not all(_positive(pair) for pair in pairs):
+        reason_invalid = "no verdict: a value that is not above zero has no ratio"
+    if reason_invalid is not None:
         measured = f"{len(pairs)} pair{'s' * (len(pairs) != 1)}"
-        return Verdict(Outcome.INVALID, threshold, None, f"{asked}, measured {measured}: {why}")
+        return Verdict(Outcome.INVALID, threshold, None, f"{required}, measured {measured}: {reason_invalid}")
     ratios = tuple(math.log(a / b) for a, b in pairs)
-    looked = _look(ratios, _of_pairs(threshold), confidence, plan)
-    interval = _ratios(looked.interval)
-    outcome, said = _decided(looked, interval, what="pair")
+    sequential = _test(ratios, _of_pairs(threshold), confidence, plan)
+    interval = _ratios(sequential.interval)
+    outcome, summary = _decide(sequential, interval, unit="pair")
     ours, theirs = (mean([pair[side] for pair in pairs]) for side in (0, 1))
     reason = (
-        f"{asked}, measured {format_metric(ours, metric.unit, 4)} against {format_metric(theirs, metric.unit, 4)}:"
-        f" {math.exp(mean(ratios)):.3g} x{_around(interval, len(pairs), 'pair', factor=True)}: {said}"
+        f"{required}, measured {format_metric(ours, metric.unit, 4)} against {format_metric(theirs, metric.unit, 4)}:"
+        f" {math.exp(mean(ratios)):.3g} x{_format_interval(interval, len(pairs), 'pair', factor=True)}: {summary}"
     )
-    return _verdict(outcome, threshold, interval, reason, looked)
+    return _verdict(outcome, threshold, interval, reason, sequential)
 
 
-def _look(values: Logs, test: Test, confidence: float, plan: ErrorPlan | None) -> SequentialResult:
-    """Replay ``plan``; without one, look once at ``confidence``, and take an alarm at its word."""
+def _test(values: Logs, test: Test, confidence: float, plan: ErrorPlan | None) -> SequentialResult:
+    """Replay ``plan``; without one, test once at ``confidence``, and accept an alarm unconfirmed."""
     if plan is not None:
         return replay_tests(values, plan, test)
-    seen = test(values, (1 - confidence) / 2, (1 - confidence) / 2)
-    state = DecisionState.PASSED if seen.good else DecisionState.FAILED if seen.bad else DecisionState.OPEN
-    return SequentialResult(state, seen.interval, len(values))
+    interim = test(values, (1 - confidence) / 2, (1 - confidence) / 2)
+    state = (
+        DecisionState.PASSED if interim.good else DecisionState.FAILED if interim.bad else DecisionState.OPEN
+    )
+    return SequentialResult(state, interim.interval, len(values))
 
 
 def _against(before: Logs, threshold: Threshold, floor: float) -> Test:
@@ -134,11 +137,11 @@ def _against(before: Logs, threshold: Threshold, floor: float) -> Test:
     slack = _bins(threshold.metric) * (1 if higher else -1)
 
     def test(values: Sequence[float], passing: float, alarm: float) -> InterimTest:
-        seen = tuple(values)
-        p_good = _p_better(seen, tuple(x + good_enough + slack for x in before), higher=higher)
+        interim = tuple(values)
+        p_good = _p_better(interim, tuple(x + good_enough + slack for x in before), higher=higher)
         if p_good <= passing:
             return InterimTest(True, False)
-        p_bad = _p_better(seen, tuple(x + worst - slack for x in before), higher=not higher)
+        p_bad = _p_better(interim, tuple(x + worst - slack for x in before), higher=not higher)
         return InterimTest(False, p_bad <= alarm)
 
     return test
@@ -149,26 +152,26 @@ def _of_pairs(threshold: Threshold) -> Test:
     bound, slack = math.log(threshold.bound), _bins(threshold.metric)
 
     def test(values: Sequence[float], passing: float, alarm: float) -> InterimTest:
-        seen = _widened(values, 1 - 2 * passing, slack)
-        if seen.low >= bound if higher else seen.high <= bound:
-            return InterimTest(True, False, seen)
-        seen = _widened(values, 1 - 2 * alarm, slack)
-        return InterimTest(False, seen.high < bound if higher else seen.low > bound, seen)
+        interim = _widened(values, 1 - 2 * passing, slack)
+        if interim.low >= bound if higher else interim.high <= bound:
+            return InterimTest(True, False, interim)
+        interim = _widened(values, 1 - 2 * alarm, slack)
+        return InterimTest(False, interim.high < bound if higher else interim.low > bound, interim)
 
     return test
 
 
-def _p_better(seen: Logs, before: Logs, *, higher: bool) -> float:
+def _p_better(interim: Logs, before: Logs, *, higher: bool) -> float:
     if higher:
-        return p_above(seen, before)
-    return p_above(tuple(-y for y in seen), tuple(-x for x in before))
+        return p_above(interim, before)
+    return p_above(tuple(-y for y in interim), tuple(-x for x in before))
 
 
 def _widened(values: Sequence[float], confidence: float, slack: float) -> Interval:
-    found = mean_interval(values, confidence)
-    if found is None:
+    interval = mean_interval(values, confidence)
+    if interval is None:
         raise ValueError("an interval takes two pairs")
-    return replace(found, low=found.low - slack, high=found.high + slack)
+    return replace(interval, low=interval.low - slack, high=interval.high + slack)
 
 
 def _bins(metric: Metric) -> float:
@@ -176,43 +179,47 @@ def _bins(metric: Metric) -> float:
     return 0.0 if metric.quantile is None else math.log((1 + RELATIVE_ERROR) / (1 - RELATIVE_ERROR))
 
 
-def _decided(
-    looked: SequentialResult, interval: Interval | None, *, worse: str = "worse than asked", what: str = "run"
+def _decide(
+    sequential: SequentialResult,
+    interval: Interval | None,
+    *,
+    worse: str = "worse than asked",
+    unit: str = "run",
 ) -> tuple[Outcome, str]:
     reached = f", ±{relative_half_width(interval)}" if interval is not None else ""
-    match looked.state:
+    match sequential.state:
         case DecisionState.PASSED:
             return Outcome.PASS, "meets the threshold"
         case DecisionState.FAILED:
-            fresh = looked.runs - looked.alarmed_at if looked.alarmed_at else 0
-            return Outcome.FAIL, f"{worse}{f', confirmed by {fresh} fresh {what}s' * bool(fresh)}"
+            fresh = sequential.runs - sequential.alarmed_at if sequential.alarmed_at else 0
+            return Outcome.FAIL, f"{worse}{f', confirmed by {fresh} fresh {unit}s' * bool(fresh)}"
         case DecisionState.ALARMED:
             return (
                 Outcome.INVALID,
-                f"undecided: alarmed, but not confirmed by the fresh {what}s so far{reached}",
+                f"undecided: alarmed, but not confirmed by the fresh {unit}s so far{reached}",
             )
         case DecisionState.CONTRADICTED:
             return Outcome.INVALID, (
-                f"undecided: alarmed, but the fresh {what}s meet the threshold: something changed while"
-                f" measuring{reached}"
+                f"undecided: alarmed, but the fresh {unit}s meet the threshold: the target changed"
+                f" meanwhile{reached}"
             )
         case _:
             return Outcome.INVALID, (
-                f"undecided{reached} after {looked.runs} {what}s; more or longer runs would narrow it"
+                f"undecided{reached} after {sequential.runs} {unit}s; more or longer runs would narrow it"
             )
 
 
-def _worse(threshold: Threshold, reference: Reference) -> str:
-    """Return what a failure says beside the effect: how it stands to the noise floor."""
+def _describe_failure(threshold: Threshold, reference: Reference) -> str:
+    """Return the reason of a failure: how the effect compares with the noise floor."""
     floor = reference.floor
     if floor is None:
         return "worse than asked (its noise floor is not known: the baseline has one session)"
-    wider = ", which is wider than was asked" if floor > abs(threshold.bound - 1) else ""
+    wider = ", which is wider than the margin" if floor > abs(threshold.bound - 1) else ""
     return f"worse than asked, and beyond its noise floor of {floor * 100:.2g} %{wider}"
 
 
 def _within_floor(effect: float, threshold: Threshold, reference: Reference) -> str | None:
-    """Return why an effect that is worse than asked for is none that can be told, if that is why."""
+    """Return the reason if an effect beyond the margin lies within the noise floor, else None."""
     floor, margin = reference.floor or 0.0, abs(threshold.bound - 1)
     worse = -effect if threshold.op == ">=" else effect
     if not margin < worse <= floor:
@@ -250,7 +257,7 @@ def _logs(values: Sequence[float]) -> Logs:
 
 
 def _ratios(interval: Interval | None) -> Interval | None:
-    """From logarithms to ratios."""
+    """Convert logarithms to ratios."""
     if interval is None:
         return None
     centre, low, high = (_exp(each) for each in (interval.mean, interval.low, interval.high))
@@ -261,8 +268,8 @@ def _exp(value: float) -> float:
     return math.exp(value) if value < 700 else math.inf
 
 
-def _around(interval: Interval | None, count: int, what: str, *, factor: bool = False) -> str:
-    counted = f"{count} {what}{'s' * (count != 1)}"
+def _format_interval(interval: Interval | None, count: int, unit: str, *, factor: bool = False) -> str:
+    counted = f"{count} {unit}{'s' * (count != 1)}"
     if interval is None:
         return f" ({counted})"
     if factor:
@@ -273,13 +280,17 @@ def _around(interval: Interval | None, count: int, what: str, *, factor: bool = 
 
 
 def _verdict(
-    outcome: Outcome, threshold: Threshold, interval: Interval | None, reason: str, looked: SequentialResult
+    outcome: Outcome,
+    threshold: Threshold,
+    interval: Interval | None,
+    reason: str,
+    sequential: SequentialResult,
 ) -> Verdict:
     return Verdict(
         outcome,
         threshold,
         interval,
         reason,
-        alarmed_at=looked.alarmed_at,
-        final=looked.state is DecisionState.CONTRADICTED,
+        alarmed_at=sequential.alarmed_at,
+        final=sequential.state is DecisionState.CONTRADICTED,
     )

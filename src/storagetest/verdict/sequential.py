@@ -1,27 +1,25 @@
-"""Stopping as soon as a verdict is certain, with an error rate for the whole suite. Pure.
+"""Sequential testing: stop as soon as a verdict is certain, with an error rate for the whole suite. Pure.
 
 Theory and rules, for one gate of ``gates`` in a suite and a budget of ``max_repeats`` runs:
 
-1. From the third run on, each run is a look. All looks are replayed from the values in order, so the state is
-   a function of the values alone and nothing has to be remembered between them.
-2. An *alarm* is a one-sided test against the bound; then *fresh* runs, of which none was seen by the alarm,
-   must alarm as well: only that is FAIL. With independent runs the errors multiply, so each of the two stages
-   may err with ``sqrt(false_alarm / gates)``. Gates add up by Bonferroni.
-3. The looks of a stage add up as well, so each is given a share of the stage's error: the look at n runs has
-   one in proportion to the square of n - 2. The shares sum to one, hence the stage errs no more often than it
-   may however the looks depend on each other (union bound). Three runs can show little at such levels,
-   whatever they are given; ten can show much: that is why the later looks have more. Equal shares find a
-   slowdown of 10 % at 3 % noise in 92 % of the cases within ten runs, these in 97 %.
-4. PASS is tested at ``miss`` (5 %) at each look, without correction: right at the bound a pass is more likely
-   than that. What is promised is power at a distance from the bound:
-   benchmarks/judging_simulation.py shows it.
+1. From the third run on, each run is an interim test. All tests are replayed from the values in order, so the
+   state is a function of the values alone.
+2. An *alarm* is a one-sided test against the bound. Then *fresh* runs, which were not part of the alarm, must
+   alarm as well: only that is FAIL. The errors of independent runs multiply, so each of the two stages may
+   err with ``sqrt(false_alarm / gates)``. Gates add up by Bonferroni.
+3. The interim tests of a stage add up as well, so each has a share of the stage's error: the test at n runs
+   has one in proportion to the square of n - 2. The shares sum to one, hence the stage errs no more often
+   than allowed, however the tests depend on each other (union bound). Later tests have more, because three
+   runs show little at such levels and ten show much. Equal shares find a slowdown of 10 % at 3 % noise in 92
+   % of the cases within ten runs, these in 97 %.
+4. PASS is tested at ``miss`` (5 %) each time, without correction: at the bound itself a pass is more likely
+   than that. The power at a distance from the bound is printed by benchmarks/judging_simulation.py.
 5. An alarm that the fresh runs contradict, or do not confirm within the same budget again, is undecided.
 
-Which test is the caller's: Student's t for values against a bound (:func:`look`), a permutation test against
-the runs of a baseline (:mod:`storagetest.verdict.relative_gates`). Tests assume independent runs. Runs that drift
-together break rule 2.
-Source: a share for each look is alpha spending; K. K. G. Lan, D. L. DeMets, "Discrete sequential boundaries
-for clinical trials", Biometrika 70 (1983).
+The caller chooses the test: Student's t for values against a bound (:func:`sequential_test`), a permutation
+test against the runs of a baseline (:mod:`storagetest.verdict.relative_gates`). Tests assume independent
+runs. Runs that drift together break rule 2. Source: shares of the error are alpha spending; K. K. G. Lan, D.
+L. DeMets, "Discrete sequential boundaries for clinical trials", Biometrika 70 (1983).
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ from typing import TypeAlias
 from storagetest.measure.stats import Interval, mean_interval
 
 __all__ = [
-    "FIRST_LOOK",
+    "FIRST_TEST",
     "DecisionState",
     "ErrorPlan",
     "InterimTest",
@@ -44,11 +42,11 @@ __all__ = [
     "sequential_test",
 ]
 
-FIRST_LOOK = 3
+FIRST_TEST = 3
 
 
 class DecisionState(Enum):
-    """Where a gate stands after the runs so far."""
+    """State of a gate after the runs so far."""
 
     OPEN = "open"
     PASSED = "passed"
@@ -59,7 +57,7 @@ class DecisionState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ErrorPlan:
-    """The error rates: ``false_alarm`` for the suite of ``gates``, ``miss`` for a look of one gate."""
+    """Error rates: ``false_alarm`` for the suite of ``gates``, ``miss`` for each interim test of one gate."""
 
     gates: int = 1
     max_repeats: int = 20
@@ -72,17 +70,17 @@ class ErrorPlan:
 
     @property
     def stage(self) -> float:
-        """The one-sided error of a stage, over all of its looks."""
+        """The one-sided error of a stage, over all of its tests."""
         return math.sqrt(self.false_alarm / self.gates)
 
     @property
     def last(self) -> int:
-        """The last run of a stage that is looked at."""
-        return max(FIRST_LOOK, self.max_repeats)
+        """The number of runs at the last test of a stage."""
+        return max(FIRST_TEST, self.max_repeats)
 
     def alarm(self, runs: int) -> float:
-        """The one-sided error of the look at ``runs`` runs of a stage."""
-        shares = sum((each - 2) ** 2 for each in range(FIRST_LOOK, self.last + 1))
+        """The one-sided error of the test at ``runs`` runs of a stage."""
+        shares = sum((each - 2) ** 2 for each in range(FIRST_TEST, self.last + 1))
         return self.stage * (runs - 2) ** 2 / shares
 
 
@@ -98,7 +96,7 @@ class SequentialResult:
 
 @dataclass(frozen=True, slots=True)
 class InterimTest:
-    """One look: are the values good, are they bad, at the levels asked for; and the interval to show."""
+    """One test: whether the values are good or bad at the given levels, and the interval to show."""
 
     good: bool
     bad: bool
@@ -106,24 +104,24 @@ class InterimTest:
 
 
 Test: TypeAlias = Callable[[Sequence[float], float, float], InterimTest]
-"""From values and the levels at which to pass and to alarm to what is seen."""
+"""From values and the error levels of passing and alarming to the result."""
 
 
 def replay_tests(values: Sequence[float], plan: ErrorPlan, test: Test) -> SequentialResult:
-    """Replay the looks at ``values``, in order of measuring; runs after the decision do not change it."""
+    """Replay the tests of ``values`` in order of measuring; runs after the decision do not change it."""
     alarmed_at: int | None = None
     first = 0
     interval: Interval | None = None
-    for end in range(FIRST_LOOK, len(values) + 1):
+    for end in range(FIRST_TEST, len(values) + 1):
         runs = end - first
-        if not FIRST_LOOK <= runs <= plan.last:
+        if not FIRST_TEST <= runs <= plan.last:
             continue
-        seen = test(values[first:end], plan.miss, plan.alarm(runs))
-        interval = seen.interval
-        if seen.good:
+        interim = test(values[first:end], plan.miss, plan.alarm(runs))
+        interval = interim.interval
+        if interim.good:
             state = DecisionState.PASSED if alarmed_at is None else DecisionState.CONTRADICTED
             return SequentialResult(state, interval, end, alarmed_at)
-        if seen.bad:
+        if interim.bad:
             if alarmed_at is not None:
                 return SequentialResult(DecisionState.FAILED, interval, end, alarmed_at)
             alarmed_at = first = end
@@ -135,16 +133,16 @@ def replay_tests(values: Sequence[float], plan: ErrorPlan, test: Test) -> Sequen
 def sequential_test(
     values: Sequence[float], bound: float, *, higher: bool, plan: ErrorPlan, widen: float = 0.0
 ) -> SequentialResult:
-    """Replay the looks at ``values`` against ``bound``, by one-sided t tests.
+    """Replay the tests of ``values`` against ``bound``, by one-sided t tests.
 
     ``widen`` is the relative error of each value (histogram bins), added to the interval on both sides.
     """
 
-    def test(seen: Sequence[float], passing: float, alarm: float) -> InterimTest:
-        interval = _interval(seen, passing, widen)
+    def test(interim: Sequence[float], passing: float, alarm: float) -> InterimTest:
+        interval = _interval(interim, passing, widen)
         if interval.low >= bound if higher else interval.high <= bound:
             return InterimTest(True, False, interval)
-        interval = _interval(seen, alarm, widen)
+        interval = _interval(interim, alarm, widen)
         return InterimTest(False, interval.high < bound if higher else interval.low > bound, interval)
 
     return replay_tests(values, plan, test)

@@ -1,8 +1,8 @@
-"""Reading a gate as people write it.
+"""Parse gates as users write them.
 
-Three sorts: ``iops >= 20000``, ``p99 <= 5ms`` (a value with its unit); ``iops >= baseline - 5 %``, ``p99 <=
-baseline + 10 %`` (how much worse than stored runs is still good enough); and, between two variants that are
-measured in turns, ``nfs-v4.2 <= 1.1 x nfs-v3`` (:func:`parse_comparison`).
+Three kinds: ``iops >= 20000``, ``p99 <= 5ms`` (a value with its unit); ``iops >= baseline - 5 %``, ``p99 <=
+baseline + 10 %`` (relative to stored runs); and, between two variants that are measured alternately,
+``nfs-v4.2 <= 1.1 x nfs-v3`` (:func:`parse_comparison`).
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ __all__ = ["VariantComparison", "parse_comparison", "parse_threshold"]
 _GATE = re.compile(r"\s*([A-Za-z][\w.-]*)\s*([<>=!~≤≥]+)\s*([^\s<>=!~≤≥].*?)\s*")
 _BASELINE = re.compile(r"baseline\b\s*(.*)", re.IGNORECASE)
 _MARGIN = re.compile(r"([-+])\s*([0-9]{1,6}(?:\.[0-9]{1,6})?)\s*%")
-_CONTEST = re.compile(r"\s*(\S+)\s+([<>=!~≤≥]+)\s+(?:([0-9]{1,6}(?:\.[0-9]{1,6})?)\s*[x*]\s+)?(\S+)\s*")
+_COMPARISON = re.compile(r"\s*(\S+)\s+([<>=!~≤≥]+)\s+(?:([0-9]{1,6}(?:\.[0-9]{1,6})?)\s*[x*]\s+)?(\S+)\s*")
 _GOOD_SIDE = {Better.HIGHER: ">=", Better.LOWER: "<="}
 
 
 def parse_threshold(text: str, metrics: Mapping[str, Metric], *, place: str = "") -> Threshold:
     """Return the gate that ``text`` states on one of ``metrics``.
 
-    Raises :class:`ConfigError`, led by ``place``, for text that is no gate, an unknown metric (it names the
-    nearest), a value that cannot be read in the metric's unit, and for gates that are likely mistakes: on the
+    Raises :class:`ConfigError`, led by ``place``, for text that is no gate, an unknown metric (with the
+    nearest name), a value that cannot be parsed in the metric's unit, and for likely mistakes: a gate on the
     wrong side (``iops <= 20000``), without effect (``iops >= 0``), or a share beyond the whole.
     """
     match = _GATE.fullmatch(text)
@@ -44,8 +44,8 @@ def parse_threshold(text: str, metrics: Mapping[str, Metric], *, place: str = ""
     if op not in _GOOD_SIDE.values():
         raise _error(text, f"{op!r} is not understood: write {name} {good} {value}", place)
     if op != good:
-        why = f"{metric.better.value} is better for {name}, so this gate would fail what is good"
-        raise _error(text, f"{why}: did you mean {name} {good} {value}?", place)
+        reason = f"{metric.better.value} is better for {name}, so this gate would fail what is good"
+        raise _error(text, f"{reason}: did you mean {name} {good} {value}?", place)
     if _BASELINE.match(value):
         return Threshold(metric, op, _factor(text, metric, value, place), text.strip(), place, BASELINE)
     return Threshold(metric, op, _bound(text, metric, value, place), text.strip(), place)
@@ -53,7 +53,7 @@ def parse_threshold(text: str, metrics: Mapping[str, Metric], *, place: str = ""
 
 @dataclass(frozen=True, slots=True)
 class VariantComparison:
-    """``left`` is to have at least (``>=``) or at most (``<=``) ``factor`` times what ``right`` has."""
+    """``left`` must have at least (``>=``) or at most (``<=``) ``factor`` times the value of ``right``."""
 
     left: str
     op: str
@@ -62,19 +62,21 @@ class VariantComparison:
 
 
 def parse_comparison(text: str, metric: Metric, *, place: str = "") -> VariantComparison:
-    """Return what ``text``, such as ``iscsi >= 1.0 x nfs``, states of ``metric`` on two variants or targets.
+    """Return the comparison of two variants that ``text`` states for ``metric``: ``iscsi >= 1.0 x nfs``.
 
     Raises :class:`ConfigError`, led by ``place``, for other text, a comparison of one with itself, a factor
     of nothing, and for the wrong side (``p99: nfs >= iscsi``).
     """
-    match = _CONTEST.fullmatch(text)
+    match = _COMPARISON.fullmatch(text)
     if match is None:
         raise _error(text, 'a comparison reads like "iscsi >= 1.0 x nfs"', place)
     left, op, factor, right = match.groups()
     good = _GOOD_SIDE[metric.better]
     if op != good:
-        why = f"{metric.better.value} is better for {metric.name}" if op in _GOOD_SIDE.values() else f"{op!r}"
-        raise _error(text, f"{why}: did you mean {left} {good} {factor or 1} x {right}?", place)
+        reason = (
+            f"{metric.better.value} is better for {metric.name}" if op in _GOOD_SIDE.values() else f"{op!r}"
+        )
+        raise _error(text, f"{reason}: did you mean {left} {good} {factor or 1} x {right}?", place)
     if left == right:
         raise _error(text, f"{left} is compared with itself", place)
     if float(factor or 1) == 0:
@@ -87,13 +89,15 @@ def _factor(text: str, metric: Metric, value: str, place: str) -> float:
     sign = "-" if metric.better is Better.HIGHER else "+"
     match = _MARGIN.fullmatch(value[len("baseline") :].strip())
     if match is None:
-        raise _error(text, f"a gate against a baseline says what may be lost: baseline {sign} 5 %", place)
+        raise _error(text, f"a gate against a baseline states the allowed loss: baseline {sign} 5 %", place)
     given, margin = match[1], float(match[2]) / 100
     if margin == 0:
-        raise _error(text, f"no worse at all can never be shown: write baseline {sign} 5 %", place)
+        raise _error(text, f"equality can never be proven: write baseline {sign} 5 %", place)
     if given != sign:
-        why = f"{metric.better.value} is better for {metric.name}, and this asks for more than the baseline"
-        raise _error(text, f"{why}: did you mean baseline {sign} {match[2]} %?", place)
+        reason = (
+            f"{metric.better.value} is better for {metric.name}, and this requires more than the baseline"
+        )
+        raise _error(text, f"{reason}: did you mean baseline {sign} {match[2]} %?", place)
     if sign == "-" and margin >= 1:
         raise _error(text, "this gate could never fail", place)
     return 1 - margin if sign == "-" else 1 + margin

@@ -69,7 +69,7 @@ def flag(name: str, offset: int, shift: int) -> Field:
 
 
 def octets(name: str, offset: int, size: int) -> Field:
-    """Declare bytes that are left as they are (a CDB, an ISID)."""
+    """Declare opaque bytes (a CDB, an ISID)."""
     return Field(name, offset, size)
 
 
@@ -84,20 +84,20 @@ def layout_of(record: type) -> tuple[Field, ...]:
 @cache
 def _read_layout(record: type) -> tuple[Field, ...]:
     hints = get_type_hints(record, include_extras=True)
-    found = [
+    fields = [
         replace(field, name=name)
         for name, hint in hints.items()
         for field in getattr(hint, "__metadata__", ())
         if isinstance(field, Field)
     ]
-    return tuple(sorted(found, key=lambda field: (field.offset, -field.shift)))
+    return tuple(sorted(fields, key=lambda field: (field.offset, -field.shift)))
 
 
-def require_bytes(data: bytes, size: int, what: str) -> bytes:
+def require_bytes(data: bytes, size: int, name: str) -> bytes:
     """Return ``data``. Raises :class:`RemoteProtocolError` if it is shorter than ``size`` bytes."""
     if len(data) < size:
         raise RemoteProtocolError(
-            f"{what}: {len(data)} bytes, at least {size} are required: {hex_short(data)}"
+            f"{name}: {len(data)} bytes, at least {size} are required: {hex_short(data)}"
         )
     return data
 
@@ -112,7 +112,7 @@ def get(data: bytes, field: Field) -> Value:
 
 
 def put(data: bytes, field: Field, value: Value) -> bytes:
-    """Return ``data`` with the field changed. :class:`ValueError` when ``value`` does not fit there."""
+    """Return ``data`` with the field changed. Raises :class:`ValueError` if ``value`` does not fit."""
     if isinstance(value, bytes):
         if field.width or len(value) > field.size:
             raise ValueError(f"{field.name} is not {len(value)} bytes")
@@ -140,7 +140,7 @@ def unpack(data: bytes, layout: Iterable[Field]) -> dict[str, Value]:
 
 
 def reserved_bits(data: bytes, layout: Iterable[Field]) -> bytes:
-    """Return ``data`` with every defined bit cleared: what is left is reserved, and should be zero."""
+    """Return ``data`` with every defined bit cleared: the rest is reserved, and should be zero."""
     for field in layout:
         data = put(data, field, bytes(field.size) if not field.width else 0)
     return data

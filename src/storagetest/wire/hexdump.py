@@ -1,4 +1,4 @@
-"""Bytes as a message shows them: enough to recognise a PDU, never a screenful."""
+"""Format bytes for messages, in hexadecimal and cut to a limit."""
 
 from __future__ import annotations
 

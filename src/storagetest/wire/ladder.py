@@ -1,9 +1,9 @@
-"""A conversation as a person reads it: one arrow a PDU, with its time and its fields.
+"""Format a transcript as a text ladder: one arrow for each PDU, with its time and its fields.
 
-A decoder is made for one connection and is given each chunk in order, so it may keep state (half a PDU, which
-digests were negotiated). It returns the PDUs that this chunk completes. When it raises
-:class:`~storagetest.errors.RemoteProtocolError` the ladder shows the complaint and from there on only bytes:
-what could not be decoded is exactly what somebody wants to look at.
+A decoder belongs to one connection and receives each chunk in order, so it may keep state (half a PDU, the
+digests that were negotiated). It returns the PDUs that this chunk completes. If it raises
+:class:`~storagetest.errors.RemoteProtocolError`, the ladder shows the error, and from there on only the bytes
+of that direction.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from storagetest.wire.tcp import Chunk
 __all__ = ["Decoder", "Rung", "ladder"]
 
 Rung = tuple[str, Sequence[str]]
-"""One PDU: a line that says what it is, and lines of detail."""
+"""One PDU: a summary line, and lines of detail."""
 
 Decoder = Callable[[bool, bytes], Iterable[Rung]]
 """``decoder(outgoing, data)``: the PDUs that ``data`` completes in that direction."""

@@ -1,16 +1,16 @@
-"""TLS 1.3 with an external pre-shared key on a link: ``openssl s_client`` as a child behind a socket pair.
+"""TLS 1.3 with an external pre-shared key: ``openssl s_client`` as a child process behind a socket pair.
 
-Why a child. Python's ssl has no callback for external PSKs before 3.13, and there only for SHA-256; packages
-that add one reach TLS 1.2 alone on older Pythons. OpenSSL's program does both hashes everywhere.
+Why: Python's ssl has no callback for external PSKs before 3.13, and from 3.13 only for SHA-256. Packages that
+add one support only TLS 1.2 on older Pythons. OpenSSL's program supports both hashes with every Python.
 
 Rules:
 
-1. The key never stands in an argument or in a file: it goes through a pipe that only the child reads
-   (``-psk_session /dev/fd/N``, an SSL_SESSION as OpenSSL writes one down). ``-psk`` would show it to ``ps``.
-2. :meth:`PskTls.dial` returns after the handshake, or raises within its deadline, also if the child exits in
-   the middle of a line or never stops writing. TLS 1.3 and the one cipher suite are requested and verified.
+1. The key is never in an argument or in a file: the child reads it from a pipe (``-psk_session /dev/fd/N``,
+   an SSL_SESSION in OpenSSL's PEM format). With ``-psk``, ``ps`` would show it.
+2. :meth:`PskTls.connect` returns after the handshake, or raises within its deadline, also if the child exits
+   in the middle of a line or never stops writing. It requests and verifies TLS 1.3 and the one cipher suite.
 3. No early data is ever sent (0-RTT: NVMe/TCP 3.6.1.6 forbids it).
-4. Closing the socket ends the child and waits for it: no process is left. Every wait has a timeout.
+4. Closing the socket ends the child and waits for it, so that no process is left. Every wait has a timeout.
 """
 
 from __future__ import annotations
@@ -48,31 +48,31 @@ class PskTls:
     number: int = 0x1301
 
     def argv(self, program: str, address: str, port: int, session: int) -> list[str]:
-        """Return the command line; ``session`` is the descriptor that the key is read from."""
-        where = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
-        argv = [program, "s_client", "-connect", where, "-tls1_3", "-ciphersuites", self.suite]
+        """Return the command line; ``session`` is the descriptor from which the child reads the key."""
+        peer = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+        argv = [program, "s_client", "-connect", peer, "-tls1_3", "-ciphersuites", self.suite]
         argv += ["-psk_identity", self.identity, "-psk_session", f"/dev/fd/{session}"]
         return [*argv, "-brief", "-nocommands", "-no_ign_eof"]
 
-    def dial(self, address: str, port: int, deadline: float) -> socket.socket:
-        """Connect and shake hands; return the socket to speak through.
+    def connect(self, address: str, port: int, deadline: float) -> socket.socket:
+        """Connect, run the TLS handshake and return a socket that carries the plain data.
 
-        Raises :class:`TargetDead` where nobody listens, :class:`RemoteProtocolError` where the handshake
-        fails or is not over within ``deadline`` seconds, :class:`ConfigError` without OpenSSL.
+        Raises :class:`TargetDead` if the TCP connection is refused, :class:`RemoteProtocolError` if the
+        handshake fails or takes longer than ``deadline`` seconds, :class:`ConfigError` without OpenSSL.
         """
         program = _openssl()
         until = time.monotonic() + deadline
         with contextlib.ExitStack() as stack:
-            ours, theirs = (stack.enter_context(end) for end in socket.socketpair())
+            own_end, child_end = (stack.enter_context(end) for end in socket.socketpair())
             session = stack.enter_context(_pipe(psk_session(self.key, self.number)))
             child = subprocess.Popen(
                 self.argv(program, address, port, session),
-                stdin=theirs.fileno(),
-                stdout=theirs.fileno(),
+                stdin=child_end.fileno(),
+                stdout=child_end.fileno(),
                 stderr=subprocess.PIPE,
                 pass_fds=(session,),
             )
-            tunnel = _ChildSocket(ours, child, (address, port))
+            tunnel = _ChildSocket(own_end, child, (address, port))
         try:
             self._check(_handshake(child, until), f"{address}:{port}", late=time.monotonic() >= until)
         except BaseException:
@@ -80,48 +80,48 @@ class PskTls:
             raise
         return tunnel
 
-    def early(self, address: str, port: int, deadline: float, data: bytes) -> str:
-        """Offer ``data`` as early data (0-RTT); return ``accepted``, ``rejected`` or ``not sent``.
+    def send_early_data(self, address: str, port: int, deadline: float, data: bytes) -> str:
+        """Send ``data`` as early data (0-RTT); return ``accepted``, ``rejected`` or ``not sent``.
 
-        Raises :class:`RemoteProtocolError` where the handshake fails or the deadline passes.
+        Raises :class:`RemoteProtocolError` if the handshake fails or the deadline passes.
         """
         program = _openssl()
-        with _pipe(psk_session(self.key, self.number, early=len(data))) as session, _pipe(data) as offered:
+        with _pipe(psk_session(self.key, self.number, early=len(data))) as session, _pipe(data) as early_data:
             argv = [arg for arg in self.argv(program, address, port, session) if arg != "-brief"]
             try:
-                done = subprocess.run(
-                    [*argv, "-early_data", f"/dev/fd/{offered}"],
+                result = subprocess.run(
+                    [*argv, "-early_data", f"/dev/fd/{early_data}"],
                     stdin=subprocess.DEVNULL,
                     capture_output=True,
-                    pass_fds=(session, offered),
+                    pass_fds=(session, early_data),
                     timeout=deadline,
                     check=False,
                 )
             except subprocess.TimeoutExpired:
-                raise _failed(f"{address}:{port}", b"", late=True) from None
-        _, found, rest = done.stdout.partition(b"Early data was ")
-        if not found or b"TLSv1.3, Cipher is " not in done.stdout:
-            raise _failed(f"{address}:{port}", done.stderr, late=False)
+                raise _handshake_error(f"{address}:{port}", b"", late=True) from None
+        _, separator, rest = result.stdout.partition(b"Early data was ")
+        if not separator or b"TLSv1.3, Cipher is " not in result.stdout:
+            raise _handshake_error(f"{address}:{port}", result.stderr, late=False)
         return rest.partition(b"\n")[0].decode("ascii", "replace").strip()
 
-    def _check(self, output: bytes, where: str, *, late: bool) -> None:
-        found = _ESTABLISHED.search(output)
-        if found is None or found[1] != self.suite.encode():
-            raise _failed(where, output, late=late)
+    def _check(self, output: bytes, peer: str, *, late: bool) -> None:
+        established = _ESTABLISHED.search(output)
+        if established is None or established[1] != self.suite.encode():
+            raise _handshake_error(peer, output, late=late)
 
 
 class _ChildSocket(socket.socket):
-    """Our end of the pair: it knows its real peer, and ends the child when it is closed."""
+    """The caller's end of the pair: it returns its real peer, and ends the child when it is closed."""
 
-    def __init__(self, ours: socket.socket, child: subprocess.Popen[bytes], peer: tuple[str, int]) -> None:
-        super().__init__(fileno=ours.detach())
+    def __init__(self, own_end: socket.socket, child: subprocess.Popen[bytes], peer: tuple[str, int]) -> None:
+        super().__init__(fileno=own_end.detach())
         self._child, self._peer = child, peer
 
     def getpeername(self) -> tuple[str, int]:
         return self._peer
 
     def close(self) -> None:
-        """Close, and wait for the child. Safe to call twice."""
+        """Close the socket and wait for the child to exit. Safe to call twice."""
         super().close()
         try:
             self._child.wait(_EXIT_TIMEOUT)
@@ -136,7 +136,7 @@ class _ChildSocket(socket.socket):
 def _openssl() -> str:
     program = shutil.which("openssl")
     if program is None:
-        raise ConfigError("TLS: openssl is not installed here. Install it to run the TLS cases.")
+        raise ConfigError("TLS: openssl is not installed on this machine. Install it to run the TLS cases.")
     return program
 
 
@@ -153,20 +153,20 @@ def _handshake(child: subprocess.Popen[bytes], until: float) -> bytes:
     return output
 
 
-def _failed(where: str, output: bytes, *, late: bool) -> Exception:
+def _handshake_error(peer: str, output: bytes, *, late: bool) -> Exception:
     lines = [line for line in output.decode("utf-8", "replace").splitlines() if line.strip()]
     if any("connect:errno" in line or "Connection refused" in line for line in lines):
-        return TargetDead(f"{where}: cannot connect: {lines[-1]}")
-    why = "the handshake is not over in time" if late else "the handshake failed"
+        return TargetDead(f"{peer}: cannot connect: {lines[-1]}")
+    reason = "the handshake is not over in time" if late else "the handshake failed"
     errors = [line for line in lines if "alert" in line or "error" in line]
-    return RemoteProtocolError(f"{where}: TLS: {why}: {(errors or lines or ['openssl wrote nothing'])[0]}")
+    return RemoteProtocolError(f"{peer}: TLS: {reason}: {(errors or lines or ['openssl wrote nothing'])[0]}")
 
 
 @contextlib.contextmanager
 def _pipe(data: bytes) -> Iterator[int]:
-    """Yield a descriptor that ``data`` can be read from once.
+    """Yield a descriptor from which ``data`` can be read once.
 
-    Raises :class:`LocalProtocolError` for more data than a pipe is sure to hold: the write would block.
+    Raises :class:`LocalProtocolError` for more than PIPE_BUF bytes, because the write could block.
     """
     if len(data) > select.PIPE_BUF:
         raise LocalProtocolError(f"TLS: {len(data)} bytes do not fit into a pipe of {select.PIPE_BUF}")
@@ -180,12 +180,12 @@ def _pipe(data: bytes) -> Iterator[int]:
 
 
 def psk_session(key: bytes, suite: int, *, early: int = 0) -> bytes:
-    """Return an SSL_SESSION in PEM, as ``-psk_session`` wants one: TLS 1.3, a cipher suite, the key.
+    """Return an SSL_SESSION in PEM for ``-psk_session``: TLS 1.3, a cipher suite, the key.
 
     The layout is OpenSSL's own (SSL_SESSION_ASN1): version 1, protocol, cipher, an empty session id, key, and
-    in [15] how many bytes of ``early`` data may be sent with it.
+    in [15] the largest number of bytes of ``early`` data.
     """
-    number = early.to_bytes(early.bit_length() // 8 + 1, "big")  # DER: no byte more, and never negative
+    number = early.to_bytes(early.bit_length() // 8 + 1, "big")  # DER: the shortest form, and not negative
     extra = bytes([0xAF, len(number) + 2, 0x02, len(number)]) + number if early else b""
     body = b"".join(
         (

@@ -1,9 +1,8 @@
-"""A transcript as a capture file: synthetic Ethernet, IPv4 and TCP around the bytes that really went.
+"""Write transcripts as a capture file: synthetic Ethernet, IPv4 and TCP around the recorded payload.
 
-The addresses, the handshake and the acknowledgements are ours; the payload, its order and its times are the
-conversation's. Nanosecond pcap (the file format of libpcap, magic 0xa1b23c4d, LINKTYPE_ETHERNET), so that
-Wireshark's dissectors work on it; ``server_port`` is the port that its dissector knows (4420, 3260), whatever
-port was really used.
+The addresses, the handshake and the acknowledgements are synthetic; the payload, its order and its times are
+those of the transcript. The format is nanosecond pcap (libpcap, magic 0xa1b23c4d, LINKTYPE_ETHERNET).
+``server_port`` is the port that selects Wireshark's dissector (4420, 3260), not the port that was used.
 """
 
 from __future__ import annotations
@@ -27,15 +26,15 @@ _RECORD = struct.Struct("<IIII")
 
 
 def pcap(transcript: Sequence[Chunk], *, server_port: int) -> bytes:
-    """Return a capture of one conversation."""
+    """Return a capture of one connection."""
     return pcap_of([transcript], server_port=server_port)
 
 
 def pcap_of(transcripts: Sequence[Sequence[Chunk]], *, server_port: int) -> bytes:
-    """Return a capture of several conversations with one server, in order of time."""
+    """Return a capture of several connections to one server, in order of time."""
     packets: list[tuple[float, bytes]] = []
     for number, transcript in enumerate(transcripts):
-        packets += _Conversation(_FIRST_PORT + number % 16384, server_port).packets(transcript)
+        packets += _TcpFlow(_FIRST_PORT + number % 16384, server_port).packets(transcript)
     packets.sort(key=lambda packet: packet[0])
     out = [_HEADER.pack(_MAGIC, 2, 4, 0, 0, _SNAP, _ETHERNET)]
     for time, frame in packets:
@@ -45,7 +44,7 @@ def pcap_of(transcripts: Sequence[Sequence[Chunk]], *, server_port: int) -> byte
 
 
 @dataclass
-class _Conversation:
+class _TcpFlow:
     """Sequence numbers of one TCP connection, by direction (True: from the client)."""
 
     client_port: int

@@ -1,15 +1,15 @@
-"""The one module of sockets: a TCP connection with deadlines, a memory, and a limit.
+"""The one module of sockets: a TCP connection with deadlines, a transcript, and a limit on received bytes.
 
 Rules:
 
-1. Every call has a deadline, in seconds from the call. When it passes, :class:`Silence` is raised and shows
-   the last bytes that went each way.
-2. How the peer closed is remembered (:attr:`Link.closed_how`). Sending to a peer that has gone is no error by
-   itself: the next :meth:`Link.receive` gives ``b""``, after whatever the peer still had to say. So a case
-   that provokes a peer reads its last words, not our own broken pipe.
-3. At most ``limit`` bytes are received in all. A peer that floods ends in
-   :class:`~storagetest.errors.RemoteProtocolError`; it can never fill our memory.
-4. Everything sent and received is kept, with its time, in :attr:`Link.transcript`.
+1. Every call has a deadline, in seconds from the call. After it, :class:`ResponseTimeout` is raised; its text
+   has the last bytes of each direction.
+2. :attr:`RecordedConnection.closed_how` holds how the peer closed. Sending to a closed peer is no error by
+   itself: :meth:`RecordedConnection.receive` returns what the peer still sent, and then ``b""``. So a case
+   that provokes a peer sees the peer's last PDUs, not a local broken pipe.
+3. At most ``limit`` bytes are received in total. More raise
+   :class:`~storagetest.errors.RemoteProtocolError`, so that a peer cannot fill the memory.
+4. :attr:`RecordedConnection.transcript` holds every byte sent and received, with its time.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from storagetest.wire.hexdump import hex_short
 __all__ = ["Chunk", "Connector", "PeerClosed", "RecordedConnection", "ResponseTimeout"]
 
 LIMIT = 64 * 1024 * 1024
-"""Bytes that one link receives before it calls that a flood."""
+"""The most bytes that one connection receives; more are an error (chosen)."""
 
 _PIECE = 256 * 1024
 _TAIL = 48
 
 Connector = Callable[[str, int, float], socket.socket]
-"""Connects to an address and a port within so many seconds: TLS, where the transport has it."""
+"""``connector(address, port, timeout)``: return a connected socket, for example one with TLS."""
 
 
 class ResponseTimeout(RemoteProtocolError):  # what happened, in the case's words
-    """The peer neither answered nor closed before the deadline (or took nothing of what we sent)."""
+    """The peer neither responded nor closed before the deadline, or did not accept the sent data."""
 
 
 class PeerClosed(RemoteProtocolError):  # likewise
-    """The peer closed the connection where an answer was due."""
+    """The peer closed the connection before a response that was due."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Bytes that went one way at once. ``time`` is seconds since the epoch."""
+    """Bytes of one send or receive call. ``time`` is seconds since the epoch."""
 
     time: float
     outgoing: bool
@@ -54,7 +54,7 @@ class Chunk:
 
 
 class RecordedConnection:
-    """One TCP connection. Make it with :meth:`connect`; use it as a context manager, or :meth:`close` it."""
+    """One TCP connection, made with :meth:`connect`. Use it as a context manager, or :meth:`close` it."""
 
     def __init__(self, sock: socket.socket, *, limit: int = LIMIT) -> None:
         self._socket = sock
@@ -66,28 +66,34 @@ class RecordedConnection:
 
     @classmethod
     def connect(
-        cls, address: str, port: int, *, deadline: float, limit: int = LIMIT, dial: Connector | None = None
+        cls,
+        address: str,
+        port: int,
+        *,
+        deadline: float,
+        limit: int = LIMIT,
+        connector: Connector | None = None,
     ) -> RecordedConnection:
-        """Connect within ``deadline`` seconds; :class:`TargetDead` where nobody listens or nobody answers.
+        """Connect within ``deadline`` seconds. Raises :class:`TargetDead` if that fails.
 
-        ``dial`` makes the connection in another way, and raises what it finds.
+        ``connector`` replaces the plain TCP connect, and its errors propagate.
         """
-        if dial is not None:
-            return cls(dial(address, port, deadline), limit=limit)
-        where = f"{address}:{port}"
+        if connector is not None:
+            return cls(connector(address, port, deadline), limit=limit)
+        peer = f"{address}:{port}"
         try:
             sock = socket.create_connection((address, port), timeout=deadline)
         except TimeoutError:
             raise TargetDead(
-                f"{where}: no answer to a TCP connect within {deadline:g} s; is it up?"
+                f"{peer}: no response to a TCP connect within {deadline:g} s. Check that the target is up."
             ) from None
         except OSError as error:
-            raise TargetDead(f"{where}: cannot connect: {error.strerror or error}") from None
+            raise TargetDead(f"{peer}: cannot connect: {error.strerror or error}") from None
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return cls(sock, limit=limit)
 
     def send(self, data: bytes, *, deadline: float = 10.0) -> None:
-        """Send all of ``data``, unless the peer has gone (rule 2); :class:`Silence` if it takes it not."""
+        """Send all of ``data``, unless the peer has closed (rule 2). Raises :class:`ResponseTimeout`."""
         if self.closed_how == "rst":
             return
         self.transcript.append(Chunk(time.time(), outgoing=True, data=bytes(data)))
@@ -95,20 +101,20 @@ class RecordedConnection:
         try:
             self._socket.sendall(data)
         except TimeoutError:
-            raise self._silence(deadline, f"took no more of {len(data)} bytes") from None
+            raise self._timeout_error(deadline, f"did not accept all of {len(data)} bytes") from None
         except OSError as error:
             if error.errno not in (errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN, errno.ESHUTDOWN):
                 raise RemoteProtocolError(f"{self.peer}: send failed: {error}") from None
 
-    def receive(self, *, deadline: float, most: int = _PIECE) -> bytes:
+    def receive(self, *, deadline: float, max_bytes: int = _PIECE) -> bytes:
         """Return some bytes, or ``b""`` once the peer has closed (see :attr:`closed_how`)."""
         if self.closed_how is not None:
             return b""
         self._socket.settimeout(max(deadline, 0.000001))
         try:
-            data = self._socket.recv(most)
+            data = self._socket.recv(max_bytes)
         except TimeoutError:
-            raise self._silence(deadline, "neither answered nor closed") from None
+            raise self._timeout_error(deadline, "neither responded nor closed") from None
         except OSError:
             self.closed_how = "rst"
             return b""
@@ -119,20 +125,20 @@ class RecordedConnection:
         self._received += len(data)
         if self._received > self._limit:
             raise RemoteProtocolError(
-                f"{self.peer}: sent more than {self._limit} bytes, which no case asks for; "
+                f"{self.peer}: sent more than {self._limit} bytes, and no case requests that many; "
                 f"last: {hex_short(data[-_TAIL:])}"
             )
         return data
 
     def shutdown_write(self) -> None:
-        """Say that we send no more (FIN); the peer may still speak."""
+        """Send a FIN; the peer may still send."""
         try:
             self._socket.shutdown(socket.SHUT_WR)
         except OSError:
             self.closed_how = self.closed_how or "rst"
 
     def close(self) -> None:
-        """Close. Safe to call twice."""
+        """Close the socket. Safe to call twice."""
         self._socket.close()
 
     @property
@@ -140,20 +146,21 @@ class RecordedConnection:
         """Whether neither side is known to have closed."""
         return self.closed_how is None and self._socket.fileno() >= 0
 
-    def last(self, *, outgoing: bool, most: int = _TAIL) -> bytes:
-        """Return the last bytes that went that way."""
+    def last(self, *, outgoing: bool, max_bytes: int = _TAIL) -> bytes:
+        """Return the last bytes sent (``outgoing``) or received."""
         tail = b""
         for chunk in reversed(self.transcript):
             if chunk.outgoing == outgoing:
-                tail = chunk.data[-most:] + tail
-                if len(tail) >= most:
+                tail = chunk.data[-max_bytes:] + tail
+                if len(tail) >= max_bytes:
                     break
-        return tail[-most:]
+        return tail[-max_bytes:]
 
-    def _silence(self, deadline: float, what: str) -> ResponseTimeout:
+    def _timeout_error(self, deadline: float, failure: str) -> ResponseTimeout:
         return ResponseTimeout(
-            f"{self.peer}: {what} within {deadline:g} s; "
-            f"last sent: {hex_short(self.last(outgoing=True))}; last received: {hex_short(self.last(outgoing=False))}"
+            f"{self.peer}: {failure} within {deadline:g} s; "
+            f"last sent: {hex_short(self.last(outgoing=True))}; "
+            f"last received: {hex_short(self.last(outgoing=False))}"
         )
 
     def __enter__(self) -> RecordedConnection:
@@ -167,5 +174,5 @@ def _name(sock: socket.socket) -> str:
     try:
         peer = sock.getpeername()
     except OSError:
-        return "a peer that has gone"
+        return "a disconnected peer"
     return f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else (str(peer) or "a local peer")

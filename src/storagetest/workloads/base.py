@@ -32,9 +32,9 @@ class StartBarrierRef:
     raises :class:`~storagetest.errors.WorkloadError` if the start is called off.
     """
 
-    place: str
-    arrive: Callable[[], None]
-    patience: float = 120.0
+    directory: str
+    wait: Callable[[], None]
+    timeout: float = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +62,9 @@ class LoadSize:
     start: StartBarrierRef | None = None
 
     @property
-    def patience(self) -> float:
+    def start_timeout(self) -> float:
         """Seconds that waiting for other clients may take."""
-        return self.start.patience if self.start is not None else 0.0
+        return self.start.timeout if self.start is not None else 0.0
 
 
 O = TypeVar("O", bound=WorkloadOptions)  # noqa: E741  # options

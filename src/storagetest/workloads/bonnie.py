@@ -12,7 +12,7 @@ from storagetest.config.base import Size
 from storagetest.measure.run import Metric
 from storagetest.protocols.base import Attachment
 from storagetest.units import format_throughput
-from storagetest.workloads._agent.base import AgentOptions, AgentWorkload, room
+from storagetest.workloads._agent.base import AgentOptions, AgentWorkload, usable_size
 from storagetest.workloads._agent.result import AgentResult, OpStats
 from storagetest.workloads._metrics import bandwidth, client_cpu, latencies, rate, share
 from storagetest.workloads.base import LoadSize, register
@@ -90,7 +90,7 @@ class Bonnie(AgentWorkload["Bonnie.Options"]):
 
     def request(self, attachment: Attachment, options: Bonnie.Options, scale: LoadSize) -> dict[str, Any]:
         """Ask for one run; the time is divided evenly among the phases."""
-        size = room(attachment, scale, need=_MIB) // _MIB * _MIB
+        size = usable_size(attachment, scale, need=_MIB) // _MIB * _MIB
         files = size // _BYTES_A_FILE if options.files is None else options.files
         phases = len(_STREAMS) - 2 * (not options.characters) + 1 + (len(_FILES) if files else 0)
         known = options.model_dump(exclude={"whole", "seed", "files", "chunk_size"})
@@ -105,7 +105,7 @@ class Bonnie(AgentWorkload["Bonnie.Options"]):
             **known,
         }
 
-    def patience(self, request: Mapping[str, Any], scale: LoadSize) -> float:  # noqa: ARG002
+    def timeout(self, request: Mapping[str, Any], scale: LoadSize) -> float:  # noqa: ARG002
         """Return the time for 100 kB/s by the character, 20 chunks/s otherwise, and 50 ms a file."""
         size, chunk = request["size"], request["chunk"]
         return float(2 * size / 1e5 + 0.05 * (4 * size / chunk + 2 * request["seeks"] + 6 * request["files"]))
@@ -117,20 +117,22 @@ class Bonnie(AgentWorkload["Bonnie.Options"]):
             if name in _STREAMS:
                 found[name] = phase.bandwidth(name)
             else:
-                found[name] = phase.rate(_lane(name))
+                found[name] = phase.rate(_operation_of(name))
             found[f"{name}_cpu"] = phase.cpu
         return found
 
     def operations(self, answer: AgentResult, options: Bonnie.Options) -> Mapping[str, OpStats]:  # noqa: ARG002
         """Return the seeks, and what is done to empty files."""
         return {
-            name: phase.lanes[_lane(name)] for name, phase in answer.phases.items() if name not in _STREAMS
+            name: phase.operations[_operation_of(name)]
+            for name, phase in answer.phases.items()
+            if name not in _STREAMS
         }
 
     def evidence(self, answer: AgentResult) -> dict[str, str]:
         """Return the file's size, and whether characters were limited by the client."""
-        said = {"size": json.dumps(answer.more["size"])}
-        for name, ceiling in answer.more["ceilings"].items():
+        said = {"size": json.dumps(answer.extra["size"])}
+        for name, ceiling in answer.extra["ceilings"].items():
             reached = answer.phases[name].bandwidth(name)
             limit = "the client" if reached > _NEAR * ceiling else "not the client"
             alone = f"{format_throughput(ceiling)} on a null device"
@@ -138,6 +140,6 @@ class Bonnie(AgentWorkload["Bonnie.Options"]):
         return said
 
 
-def _lane(phase: str) -> str:
+def _operation_of(phase: str) -> str:
     """Return the lane of a phase that has only one: ``random_stat`` counts what is called ``stat``."""
     return "seeks" if phase == "seeks" else phase.rpartition("_")[2]

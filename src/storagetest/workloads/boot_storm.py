@@ -15,7 +15,7 @@ from storagetest.measure.histogram import merge
 from storagetest.measure.run import METRICS, Better, Metric, Unit
 from storagetest.protocols.base import Attachment, AttachmentKind
 from storagetest.units import format_duration, format_size
-from storagetest.workloads._agent.base import AgentOptions, AgentWorkload, room
+from storagetest.workloads._agent.base import AgentOptions, AgentWorkload, usable_size
 from storagetest.workloads._agent.result import AgentResult, OpStats
 from storagetest.workloads._agent.run import run_agent
 from storagetest.workloads._metrics import client_cpu, latencies
@@ -92,7 +92,7 @@ class BootStorm(AgentWorkload["BootStorm.Options"]):
     def request(self, attachment: Attachment, options: BootStorm.Options, scale: LoadSize) -> dict[str, Any]:
         """Ask for the storm; clones and image share what room there is."""
         clones = options.vms * options.clone_size
-        free = room(attachment, LoadSize(1 << 62, 0, 0), need=clones + _MIB)
+        free = usable_size(attachment, LoadSize(1 << 62, 0, 0), need=clones + _MIB)
         wanted = options.image_size or scale.size
         image = min(wanted, free - clones) // _MIB * _MIB
         if options.image_size is not None and image < wanted:
@@ -115,7 +115,7 @@ class BootStorm(AgentWorkload["BootStorm.Options"]):
             **options.model_dump(include={"vms", "think", "direct", "interval", "seed"}),
         }
 
-    def patience(self, request: Mapping[str, Any], scale: LoadSize) -> float:  # noqa: ARG002
+    def timeout(self, request: Mapping[str, Any], scale: LoadSize) -> float:  # noqa: ARG002
         """Return the time of all thinking, and of 50 ms for each request of every machine."""
         requests = request["reads"] + 2 * request["writes"]
         return float(requests * (5 * request["think"] + _SLOWEST_IO * request["vms"]))
@@ -135,8 +135,8 @@ class BootStorm(AgentWorkload["BootStorm.Options"]):
     def values(self, answer: AgentResult, options: BootStorm.Options) -> dict[str, float]:  # noqa: ARG002
         """Return the times to boot, and rates over the whole storm."""
         phase = answer.phases["boot"]
-        boots = sorted(answer.more["boots"])
-        lanes = phase.lanes
+        boots = sorted(answer.extra["boots"])
+        lanes = phase.operations
         return {
             "time_to_first_boot": boots[0],
             "time_to_half": statistics.median(boots),
@@ -148,9 +148,9 @@ class BootStorm(AgentWorkload["BootStorm.Options"]):
 
     def operations(self, answer: AgentResult, options: BootStorm.Options) -> Mapping[str, OpStats]:  # noqa: ARG002
         """Return reads, writes and flushes."""
-        return answer.phases["boot"].lanes
+        return answer.phases["boot"].operations
 
     def evidence(self, answer: AgentResult) -> dict[str, str]:
         """Return when each machine had booted, and latencies over time."""
-        boots = ", ".join(format_duration(each) for each in sorted(answer.more["boots"]))
-        return {"boots": boots, "series": json.dumps(answer.more["series"])}
+        boots = ", ".join(format_duration(each) for each in sorted(answer.extra["boots"]))
+        return {"boots": boots, "series": json.dumps(answer.extra["series"])}

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from storagetest.config.base import Size
 from storagetest.measure.run import Metric, Sample
 from storagetest.protocols.base import Attachment
-from storagetest.workloads._agent.base import AgentOptions, AgentWorkload, room
+from storagetest.workloads._agent.base import AgentOptions, AgentWorkload, usable_size
 from storagetest.workloads._agent.result import AgentResult, OpStats
 from storagetest.workloads._metrics import bandwidth, client_cpu, latencies, rate
 from storagetest.workloads.base import LoadSize, register
@@ -80,7 +80,7 @@ class Copy(AgentWorkload["Copy.Options"]):
     def request(self, attachment: Attachment, options: Copy.Options, scale: LoadSize) -> dict[str, Any]:
         """Ask for the four phases; source and copy share what room there is."""
         least = options.processes * (_MIB if options.kind == "large" else options.file_size)
-        size = min(room(attachment, scale, need=least), int(attachment.size * 0.45))
+        size = min(usable_size(attachment, scale, need=least), int(attachment.size * 0.45))
         known = options.model_dump(exclude={"whole", "seed", "kind", "method"})
         return {
             "command": "loads.copy",
@@ -94,7 +94,7 @@ class Copy(AgentWorkload["Copy.Options"]):
             **known,
         }
 
-    def patience(self, request: Mapping[str, Any], scale: LoadSize) -> float:  # noqa: ARG002
+    def timeout(self, request: Mapping[str, Any], scale: LoadSize) -> float:  # noqa: ARG002
         """Return the time for 1 MiB/s, or 0.4 s a file where that is more."""
         return float(max(5 * request["size"] / _MIB, 0 if request["large"] else 0.4 * request["files"]))
 
@@ -114,14 +114,14 @@ class Copy(AgentWorkload["Copy.Options"]):
             f"{name}: no block ended while all {options.processes} processes were at it: more data are "
             "needed (size), or more time (runtime)"
             for name, phase in answer.phases.items()
-            if name in _MOVING and not phase.lanes["blocks"].bytes
+            if name in _MOVING and not phase.operations["blocks"].bytes
         )
 
     def operations(self, answer: AgentResult, options: Copy.Options) -> Mapping[str, OpStats]:
         """Return, of a tree, what is done to a file."""
         if options.kind == "large":
             return {}
-        return {name: phase.lanes["files"] for name, phase in answer.phases.items()}
+        return {name: phase.operations["files"] for name, phase in answer.phases.items()}
 
     def measure(self, attachment: Attachment, options: Copy.Options, scale: LoadSize) -> Sample:
         """Run the four phases. A copy that differs is the target's failure: :class:`AssertionError`."""

@@ -100,7 +100,7 @@ class Database(AgentWorkload["Database.Options"]):
     def values(self, answer: AgentResult, options: Database.Options) -> dict[str, float]:  # noqa: ARG002
         """Return commits and pages per second."""
         work = answer.phases["work"]
-        pages = [name for name in work.lanes if name.startswith("page_")]
+        pages = [name for name in work.operations if name.startswith("page_")]
         return {
             "tps": work.rate("commit"),
             "page_iops": sum(work.rate(name) for name in pages),
@@ -110,4 +110,4 @@ class Database(AgentWorkload["Database.Options"]):
 
     def operations(self, answer: AgentResult, options: Database.Options) -> Mapping[str, OpStats]:  # noqa: ARG002
         """Return commits, and what is done to pages."""
-        return answer.phases["work"].lanes
+        return answer.phases["work"].operations

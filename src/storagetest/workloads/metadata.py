@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from storagetest.config.base import Items, Size
 from storagetest.measure.run import Metric
 from storagetest.protocols.base import Attachment
-from storagetest.workloads._agent.base import AgentOptions, AgentWorkload, room
+from storagetest.workloads._agent.base import AgentOptions, AgentWorkload, usable_size
 from storagetest.workloads._agent.result import AgentResult, OpStats
 from storagetest.workloads._metrics import client_cpu, rate, timed
 from storagetest.workloads.base import LoadSize, register
@@ -111,7 +111,7 @@ class Metadata(AgentWorkload["Metadata.Options"]):
             **known,
         }
 
-    def patience(self, request: Mapping[str, Any], scale: LoadSize) -> float:  # noqa: ARG002
+    def timeout(self, request: Mapping[str, Any], scale: LoadSize) -> float:  # noqa: ARG002
         """Return 50 ms for each operation on each file."""
         return float(0.05 * request["files"] * (len(OPERATIONS) + 3))
 
@@ -124,14 +124,16 @@ class Metadata(AgentWorkload["Metadata.Options"]):
 
     def operations(self, answer: AgentResult, options: Metadata.Options) -> Mapping[str, OpStats]:
         """Return each operation that was asked for and that the target has."""
-        return {name: answer.phases[name].lanes[name] for name in options.operations if name in answer.phases}
+        return {
+            name: answer.phases[name].operations[name] for name in options.operations if name in answer.phases
+        }
 
 
 def _files(attachment: Attachment, options: Metadata.Options, scale: LoadSize) -> int:
     """Return how many files all processes have together, as far as there is room for them."""
     a_file = max(_BYTES_A_FILE, options.file_size)
     most = attachment.size // a_file
-    wanted = room(attachment, scale, need=options.processes * a_file) // a_file
+    wanted = usable_size(attachment, scale, need=options.processes * a_file) // a_file
     if options.files_per_directory is not None:
         trees = 1 if options.shared else options.processes
         wanted = options.files_per_directory * options.directories * trees

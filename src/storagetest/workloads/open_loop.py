@@ -118,7 +118,7 @@ class OpenLoop(AgentWorkload["OpenLoop.Options"]):
 
     def operations(self, answer: AgentResult, options: OpenLoop.Options) -> Mapping[str, OpStats]:  # noqa: ARG002
         """Return response and service time of the requests."""
-        return answer.phases["requests"].lanes
+        return answer.phases["requests"].operations
 
     def invalid(self, answer: AgentResult, options: OpenLoop.Options) -> tuple[str, ...]:
         """Say so where the rate was not reached: then this was not the load that was asked for."""
@@ -130,13 +130,13 @@ class OpenLoop(AgentWorkload["OpenLoop.Options"]):
 
     def evidence(self, answer: AgentResult) -> dict[str, str]:
         """Return what each worker did."""
-        return {"workers": "\n".join(json.dumps(worker) for worker in answer.more["workers"])}
+        return {"workers": "\n".join(json.dumps(worker) for worker in answer.extra["workers"])}
 
     @staticmethod
     def _achieved(answer: AgentResult, options: OpenLoop.Options) -> float:
         """Return the rate at which requests were begun over the one asked for; late ones stretch the time."""
-        made = sum(worker["made"] for worker in answer.more["workers"])
-        last = max(worker["last"] for worker in answer.more["workers"])
-        planned = answer.more["planned"]
+        made = sum(worker["made"] for worker in answer.extra["workers"])
+        last = max(worker["last"] for worker in answer.extra["workers"])
+        planned = answer.extra["planned"]
         asked = planned / options.rate
         return float(made / planned * asked / max(asked, last))

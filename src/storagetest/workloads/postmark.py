@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from storagetest.config.base import Size
 from storagetest.measure.run import Better, Metric, Sample
 from storagetest.protocols.base import Attachment
-from storagetest.workloads._agent.base import AgentOptions, AgentWorkload, room
+from storagetest.workloads._agent.base import AgentOptions, AgentWorkload, usable_size
 from storagetest.workloads._agent.result import AgentResult, OpStats
 from storagetest.workloads._metrics import bandwidth, client_cpu, counts, latencies, rate
 from storagetest.workloads.base import LoadSize, register
@@ -109,7 +109,7 @@ class Postmark(AgentWorkload["Postmark.Options"]):
         """Ask for one run of PostMark."""
         known = options.model_dump(exclude={"whole", "seed", "files"})
         least = max(_FEWEST, options.processes)
-        pool = room(attachment, scale, need=2 * least * options.high)
+        pool = usable_size(attachment, scale, need=2 * least * options.high)
         # Twice the pool is the most that there may be, and each file may be of the largest size.
         fitting = int(attachment.size * 0.9) // (2 * options.high)
         wanted = options.files or max(least, pool // _BYTES_A_FILE)
@@ -122,7 +122,7 @@ class Postmark(AgentWorkload["Postmark.Options"]):
             **known,
         }
 
-    def patience(self, request: Mapping[str, Any], scale: LoadSize) -> float:  # noqa: ARG002
+    def timeout(self, request: Mapping[str, Any], scale: LoadSize) -> float:  # noqa: ARG002
         """Return 0.1 s for each file and each transaction."""
         return float(0.1 * (3 * request["files"] + 4 * request["transactions"]))
 
@@ -133,19 +133,19 @@ class Postmark(AgentWorkload["Postmark.Options"]):
         """
         create, work = answer.phases["create"], answer.phases["transactions"]
         span = sum(phase.span for phase in answer.phases.values())
-        written = create.lanes["create"].total_bytes + sum(
-            work.lanes[name].total_bytes for name in ("create", "append")
+        written = create.operations["create"].total_bytes + sum(
+            work.operations[name].total_bytes for name in ("create", "append")
         )
         found = {
             "tps": work.rate("transaction"),
-            "transactions": float(work.lanes["transaction"].total),
-            "read_bandwidth": work.lanes["read"].total_bytes / span,
+            "transactions": float(work.operations["transaction"].total),
+            "read_bandwidth": work.operations["read"].total_bytes / span,
             "write_bandwidth": written / span,
             "create_alone_ops": create.rate("create"),
         }
         if (delete := answer.phases.get("delete")) is not None:  # unless the transactions deleted all
             found["delete_alone_ops"] = delete.rate("delete")
-        return found | {f"{name}_ops": work.rate(name) for name in _OPERATIONS if work.lanes[name].ops}
+        return found | {f"{name}_ops": work.rate(name) for name in _OPERATIONS if work.operations[name].ops}
 
     def with_server_writes(self, sample: Sample, writes: int, where: str) -> Sample:
         """Return it with the server's writes a transaction; those of making the pool are among them."""
@@ -159,4 +159,4 @@ class Postmark(AgentWorkload["Postmark.Options"]):
 
     def operations(self, answer: AgentResult, options: Postmark.Options) -> Mapping[str, OpStats]:  # noqa: ARG002
         """Return the transactions, and what they are made of."""
-        return answer.phases["transactions"].lanes
+        return answer.phases["transactions"].operations

@@ -107,7 +107,7 @@ class Streaming(AgentWorkload["Streaming.Options"]):
 
     def values(self, answer: AgentResult, options: Streaming.Options) -> dict[str, float]:  # noqa: ARG002
         """Return what was missed, the longest gap, and what was read."""
-        readers = answer.more["readers"]
+        readers = answer.extra["readers"]
         frames, missed = (sum(reader[name] for reader in readers) for name in ("frames", "missed"))
         return {
             "deadline_misses": float(missed),
@@ -120,11 +120,11 @@ class Streaming(AgentWorkload["Streaming.Options"]):
 
     def operations(self, answer: AgentResult, options: Streaming.Options) -> Mapping[str, OpStats]:  # noqa: ARG002
         """Return response and service time of the frames."""
-        return answer.phases["play"].lanes
+        return answer.phases["play"].operations
 
     def invalid(self, answer: AgentResult, options: Streaming.Options) -> tuple[str, ...]:
         """Say so where a reader did not keep up: then this was not the load that was asked for."""
-        slowest = min(reader["achieved"] for reader in answer.more["readers"])
+        slowest = min(reader["achieved"] for reader in answer.extra["readers"])
         if slowest >= _ASKED:
             return ()
         rate, size = options.frames_per_second, format_size(options.frame_size)
@@ -133,4 +133,4 @@ class Streaming(AgentWorkload["Streaming.Options"]):
 
     def evidence(self, answer: AgentResult) -> dict[str, str]:
         """Return what each reader had."""
-        return {"readers": "\n".join(json.dumps(reader) for reader in answer.more["readers"])}
+        return {"readers": "\n".join(json.dumps(reader) for reader in answer.extra["readers"])}

@@ -1,10 +1,10 @@
-"""What cases that are not of one client alone start from.
+"""Fixtures of cases that need two clients or the server.
 
-``both`` is the same device on two clients, reserved by nobody; ``disk`` a device that its server can make
-larger.
+``both`` is the same device on two clients, without reservations; ``disk`` is a device that its server can
+enlarge.
 
-Each writes and reads through a hand (:mod:`storagetest.runner.syscall_session`), past its page cache, in a place
-that is no other case's meanwhile: cases of one target run one at a time.
+Both read and write with O_DIRECT in syscall sessions (:mod:`storagetest.runner.syscall_session`). Cases
+of one target run one at a time, so no other case uses their blocks.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from storagetest.protocols.base import Attachment
 from storagetest.runner.syscall_session import SyscallSession
 
 SIZE = 4096
-"""Bytes that are written at a time: whole blocks of any device."""
+"""Bytes per write: whole blocks of any device."""
 
 
 RESERVATIONS = 5
 """The bit of ONCS, Optional NVM Command Support, for the Reservation commands."""
 ATTENTIONS = 8
-"""How many unit attentions may be waiting for an initiator."""
-SEEN = 20.0
-"""Seconds within which a client must have seen a new size after it was told to look."""
-TOLD = 10.0
-"""Seconds within which a target tells of it by itself, if it does."""
-SERVER = 60.0
-"""Seconds that a control may take."""
+"""Unit attentions that may be pending for an initiator."""
+RESCAN_TIMEOUT = 20.0
+"""Seconds within which a client must see a new size after a rescan."""
+NOTICE_TIMEOUT = 10.0
+"""Seconds within which a target reports a new size without a rescan, if it does."""
+CONTROL_TIMEOUT = 60.0
+"""Timeout in seconds of a control of the target."""
 RESCAN = """
 disk=$(basename "$(readlink -f "$1")")
 for file in /sys/block/$disk/device/rescan /sys/block/$disk/device/rescan_controller \
@@ -58,12 +58,12 @@ done
 
 @dataclass
 class Initiator:
-    """The device as one client has it. ``key`` is what it registers.
+    """The device on one client. ``key`` is the key that it registers.
 
-    ``promised`` is where the target says that it has reservations; "" where it says nothing.
+    ``promised`` states how the target reports its support of reservations, "" if it reports nothing.
     """
 
-    hand: SyscallSession
+    session: SyscallSession
     path: str
     key: int
     seed: int
@@ -71,68 +71,70 @@ class Initiator:
     fd: int = -1
 
     def open(self) -> None:
-        """Open the device with a fresh process."""
-        self.hand.restart_worker()
-        self.hand.chdir("")
-        self.fd = self.hand.open(self.path, os.O_RDWR | os.O_DIRECT)
+        """Open the device with a new process."""
+        self.session.restart_worker()
+        self.session.chdir("")
+        self.fd = self.session.open(self.path, os.O_RDWR | os.O_DIRECT)
 
-    def ask(self, request: Request) -> int:
-        """Make an ioctl; return 0 or the status of the refusal; skip where there are no reservations.
+    def ioctl(self, request: Request) -> int:
+        """Make an ioctl and return its status (0: success); skip the case if there are no reservations.
 
-        A unit attention, by which a target tells once what others did, makes the kernel give a command up
-        before it was begun: it is asked again, as often as there may be such news.
+        A unit attention makes the kernel abort the command before it starts: the ioctl is repeated, once for
+        each unit attention that may be pending.
         """
         try:
             for _ in range(ATTENTIONS):
-                returned = int(self.hand.call("ioctl", self.fd, *request)[0])
+                returned = int(self.session.call("ioctl", self.fd, *request)[0])
                 if returned & 0xFF != pr_ioctl.CHECK_CONDITION:
                     break
         except OSError as error:
             if error.errno in (errno.EOPNOTSUPP, errno.ENOTTY):
-                pytest.skip(f"{self.hand.name}: neither kernel nor target has reservations here: {error}")
+                pytest.skip(
+                    f"{self.session.name}: the kernel or the target does not support reservations: {error}"
+                )
             raise
         if pr_ioctl.unknown(returned):
-            assert not self.promised, (
-                f"{self.promised}, and yet the command is unknown (status {returned:x}h)"
+            assert not self.promised, f"{self.promised}, but the command is unknown (status {returned:x}h)"
+            pytest.skip(
+                f"{self.session.name}: the target does not support reservations (status {returned:x}h)"
             )
-            pytest.skip(f"{self.hand.name}: the target knows no reservations (status {returned:x}h)")
         return returned
 
-    def done(self, request: Request) -> None:
-        """Make an ioctl that is to succeed."""
-        returned = self.ask(request)
-        assert returned == 0, f"{self.hand.name}: refused by status {returned:x}h"
+    def assert_succeeds(self, request: Request) -> None:
+        """Make an ioctl and assert that it succeeds."""
+        returned = self.ioctl(request)
+        assert returned == 0, f"{self.session.name}: refused by status {returned:x}h"
 
-    def refused(self, request: Request) -> None:
-        """Make an ioctl that another's reservation, or the want of a key, is to keep out."""
-        returned = self.ask(request)
-        assert pr_ioctl.conflicts(returned), f"{self.hand.name}: status {returned:x}h is no conflict"
+    def assert_conflict(self, request: Request) -> None:
+        """Make an ioctl and assert that it ends in a reservation conflict."""
+        returned = self.ioctl(request)
+        assert pr_ioctl.conflicts(returned), f"{self.session.name}: status {returned:x}h is no conflict"
 
-    def join(self) -> None:
-        """Register the key, whatever was registered."""
-        self.done(pr_ioctl.register(self.key, ignore=True))
+    def register_key(self) -> None:
+        """Register the key, and replace any registered key."""
+        self.assert_succeeds(pr_ioctl.register(self.key, ignore=True))
 
     def write(self, generation: int) -> None:
         """Write a generation."""
         data = block_patterns.make_blocks(EDGE // 512, SIZE // 512, generation, self.seed, 512)
-        assert self.hand.call("write_direct", self.fd, data, EDGE) == len(data)
+        assert self.session.call("write_direct", self.fd, data, EDGE) == len(data)
 
     def generation(self) -> int:
-        """Read; return which generation is there: 0 where it is none of this case's."""
-        data = bytes(self.hand.call("read_direct", self.fd, SIZE, EDGE))
-        found = block_patterns.parse(data[:512])
-        if found is None or found.seed != self.seed:
+        """Read and return the generation of the blocks: 0 if this case did not write them."""
+        data = bytes(self.session.call("read_direct", self.fd, SIZE, EDGE))
+        header = block_patterns.parse(data[:512])
+        if header is None or header.seed != self.seed:
             return 0
-        wrong = block_patterns.describe_mismatches(data, EDGE // 512, found.generation, self.seed, 512)
+        wrong = block_patterns.describe_mismatches(data, EDGE // 512, header.generation, self.seed, 512)
         assert not wrong, wrong
-        return found.generation
+        return header.generation
 
     def may_write(self, generation: int) -> bool:
-        """Whether a write of that generation is taken, or refused as a reservation refuses."""
+        """Whether a write of that generation succeeds; False if it ends in a reservation conflict."""
         return self._may(lambda: self.write(generation))
 
     def may_read(self) -> bool:
-        """Whether a read is taken."""
+        """Whether a read succeeds."""
         return self._may(self.generation)
 
     def _may(self, call: object) -> bool:
@@ -146,7 +148,7 @@ class Initiator:
 
 @pytest.fixture(scope="session")
 def identify(attachment: Attachment) -> Callable[[str], int | None]:
-    """Return what looks up a number of Identify Controller (nvme-id-ctrl(1)); None where no controller is."""
+    """Return a function that reads a number of Identify Controller; it returns None without a controller."""
 
     def number(name: str) -> int | None:
         if not posixpath.basename(attachment.path).startswith("nvme"):
@@ -159,33 +161,33 @@ def identify(attachment: Attachment) -> Callable[[str], int | None]:
 
 @pytest.fixture(scope="session")
 def promised(identify: Callable[[str], int | None], attachment: Attachment) -> str:
-    """Return where the target says that it has reservations, "" where it says nothing; skip where it says no.
+    """Return how the target reports its support of reservations, "" if it does not; skip if it has none.
 
-    A controller of NVMe says so by bit 5 of ONCS (Base 5.2.13.2.1, Identify Controller). A SCSI device may
-    have reservations that do not outlive a loss of its power (SPC-4, REPORT CAPABILITIES, PTPL_C); the kernel
-    asks for such as do, always (sd_pr_register(), APTPL), so that it can register with none of these.
+    An NVMe controller reports it in bit 5 of ONCS (Base 5.2.13.2.1, Identify Controller). Reservations of a
+    SCSI device may not persist through power loss (SPC-4, REPORT CAPABILITIES, PTPL_C). The kernel always
+    requests persistence (sd_pr_register(), APTPL), so it cannot register with such a device.
     """
     optional = identify("oncs")
     if optional is None:
-        if _forgets(attachment):
+        if _loses_registrations(attachment):
             pytest.skip(
-                "the device keeps no registration over a loss of its power (PTPL_C is 0), and the client's "
-                "kernel asks for nothing less"
+                "the device keeps no registration through power loss (PTPL_C is 0), and the client's kernel "
+                "requires that"
             )
         return ""
     if not optional >> RESERVATIONS & 1:
         pytest.skip(
             f"the controller has no reservations: bit {RESERVATIONS} of its ONCS ({optional:x}h) is 0"
         )
-    return f"bit {RESERVATIONS} of ONCS ({optional:x}h) says that the controller has reservations"
+    return f"bit {RESERVATIONS} of ONCS ({optional:x}h) reports that the controller has reservations"
 
 
-def _forgets(attachment: Attachment) -> bool:
-    """Whether a SCSI device says so; one that cannot be asked, by want of sg_persist(8) too, says nothing."""
+def _loses_registrations(attachment: Attachment) -> bool:
+    """Whether a SCSI device reports PTPL_C as 0; False if it or sg_persist(8) does not report it."""
     argv = ["sg_persist", "--no-inquiry", "--in", "--report-capabilities", attachment.path]
     with contextlib.suppress(HostError):
-        said = attachment.client.run(argv, deadline=30, check=False).stdout
-        return re.search(r"\(PTPL_C\): 0$", said, re.MULTILINE) is not None
+        stdout = attachment.client.run(argv, deadline=30, check=False).stdout
+        return re.search(r"\(PTPL_C\): 0$", stdout, re.MULTILINE) is not None
     return False
 
 
@@ -194,48 +196,50 @@ def both(
     variant: Variant,
     attachment: Attachment,
     second_attachment: Attachment,
-    hand_keeper: SyscallSessionPool,
+    session_pool: SyscallSessionPool,
     promised: str,
 ) -> Iterator[tuple[Initiator, Initiator]]:
-    """Yield the device on both clients; nobody is registered with it, before and after."""
+    """Yield the device on both clients, without registrations before and after."""
     if getattr(variant.options, "more_paths", ()):
         pytest.skip(
-            f"{variant.id}: each path may be an initiator of its own; this takes clients that are one"
+            f"{variant.id}: each path may be a separate initiator; the case requires one initiator per client"
         )
     assert attachment.size >= EDGE + RANGE
-    hands = [hand_keeper.hand(each.client) for each in (attachment, second_attachment)]
-    if hands[0].boot == hands[1].boot:
-        pytest.skip(f"{hands[0].name} and {hands[1].name} are two names for one machine: one initiator")
+    sessions = [session_pool.hand(each.client) for each in (attachment, second_attachment)]
+    if sessions[0].boot == sessions[1].boot:
+        pytest.skip(
+            f"{sessions[0].name} and {sessions[1].name} are two names of one machine, which is one initiator"
+        )
     seed = secrets.randbits(48)
     pair = (
-        Initiator(hands[0], attachment.path, 0xA0A0A0A0, seed, promised),
-        Initiator(hands[1], second_attachment.path, 0xB0B0B0B0, seed, promised),
+        Initiator(sessions[0], attachment.path, 0xA0A0A0A0, seed, promised),
+        Initiator(sessions[1], second_attachment.path, 0xB0B0B0B0, seed, promised),
     )
     for each in pair:
         each.open()
     try:
-        free(pair)
+        clear_registrations(pair)
         yield pair
     finally:
         for each in pair:
-            if each.hand.usable:
+            if each.session.usable:
                 each.open()
-        free(pair)
+        clear_registrations(pair)
         for each in pair:
-            each.hand.restart_worker()
+            each.session.restart_worker()
 
 
-def free(pair: tuple[Initiator, Initiator]) -> None:
-    """Remove every registration and reservation, whoever's they are."""
-    pair[0].join()
-    pair[0].done(pr_ioctl.clear(pair[0].key))
+def clear_registrations(pair: tuple[Initiator, Initiator]) -> None:
+    """Remove every registration and reservation of any initiator."""
+    pair[0].register_key()
+    pair[0].assert_succeeds(pr_ioctl.clear(pair[0].key))
 
 
 @dataclass
 class Disk:
-    """The device as the client has it, and its server, which can change its size."""
+    """The device on the client, and its server, which can change its size."""
 
-    hand: SyscallSession
+    session: SyscallSession
     path: str
     client: Host
     server: Host
@@ -245,37 +249,39 @@ class Disk:
     chunk: int = 64 << 10
 
     def open(self) -> int:
-        """Open the device, past the page cache."""
-        return self.hand.open(self.path, os.O_RDWR | os.O_DIRECT)
+        """Open the device with O_DIRECT."""
+        return self.session.open(self.path, os.O_RDWR | os.O_DIRECT)
 
     def size(self) -> int:
-        """Return the bytes that the client's kernel takes the device to have."""
+        """Return the size in bytes that the client's kernel reports."""
         fd = self.open()
-        found = int(self.hand.call("seek", fd, 0, os.SEEK_END))
-        self.hand.close(fd)
-        return found
+        size = int(self.session.call("seek", fd, 0, os.SEEK_END))
+        self.session.close(fd)
+        return size
 
     def grow(self) -> None:
-        """Have the server make it larger."""
+        """Enlarge the device on its server."""
         assert self.variant.controls.grow is not None
-        self.server.run(self.variant.controls.grow, deadline=SERVER)
+        self.server.run(self.variant.controls.grow, deadline=CONTROL_TIMEOUT)
 
     def shrink(self) -> None:
-        """Have the server make it as it was."""
+        """Restore the size on the server."""
         assert self.variant.controls.shrink is not None
-        self.server.run(self.variant.controls.shrink, deadline=SERVER)
+        self.server.run(self.variant.controls.shrink, deadline=CONTROL_TIMEOUT)
 
     def rescan(self) -> None:
-        """Have the client look at its device anew."""
+        """Rescan the device on the client."""
         self.client.run(["sh", "-c", RESCAN, "rescan", self.path], deadline=30)
 
-    def comes_to(self, holds: Callable[[int], bool], what: str) -> int:
-        """Wait until the size is as ``holds`` says, and return it; fail where it does not come to that."""
-        assert self.hears(holds, SEEN), f"not within {SEEN:g} s: {what}; it is {self.size()} bytes"
+    def wait_for_size(self, holds: Callable[[int], bool], description: str) -> int:
+        """Wait until ``holds`` is true of the size, and return the size; fail after ``RESCAN_TIMEOUT``."""
+        assert self.reaches_size(holds, RESCAN_TIMEOUT), (
+            f"not within {RESCAN_TIMEOUT:g} s: {description}; it is {self.size()} bytes"
+        )
         return self.size()
 
-    def hears(self, holds: Callable[[int], bool], within: float = TOLD) -> bool:
-        """Wait until the size is as ``holds`` says; return whether it came to that."""
+    def reaches_size(self, holds: Callable[[int], bool], within: float = NOTICE_TIMEOUT) -> bool:
+        """Wait until ``holds`` is true of the size; return whether that happened in time."""
         try:
             wait_until(lambda: holds(self.size()), within, "another size", interval=0.2)
         except DeadlineExceeded:
@@ -283,53 +289,53 @@ class Disk:
         return True
 
     def kernel_log(self) -> str:
-        """Return what the client's kernel has said."""
+        """Return the kernel log of the client."""
         return self.client.run(["dmesg"], deadline=30).stdout
 
-    def write(self, place: int, generation: int) -> None:
-        """Write a generation of self-describing blocks at byte ``place``."""
-        data = self.data(place, generation)
+    def write(self, offset: int, generation: int) -> None:
+        """Write a generation of self-describing blocks at byte ``offset``."""
+        data = self.data(offset, generation)
         fd = self.open()
-        assert self.hand.call("write_direct", fd, data, place) == self.chunk
-        self.hand.close(fd)
+        assert self.session.call("write_direct", fd, data, offset) == self.chunk
+        self.session.close(fd)
 
-    def expect(self, place: int, generation: int, size: int = 0) -> None:
-        """Claim that they are there, ``size`` bytes of them or a chunk."""
+    def expect(self, offset: int, generation: int, size: int = 0) -> None:
+        """Assert that these blocks are read, ``size`` bytes of them or a chunk."""
         fd = self.open()
-        data = bytes(self.hand.call("read_direct", fd, size or self.chunk, place))
-        self.hand.close(fd)
+        data = bytes(self.session.call("read_direct", fd, size or self.chunk, offset))
+        self.session.close(fd)
         wrong = block_patterns.describe_mismatches(
-            data, place // self.logical, generation, self.seed, self.logical
+            data, offset // self.logical, generation, self.seed, self.logical
         )
         assert not wrong, wrong
 
-    def data(self, place: int, generation: int, size: int = 0) -> bytes:
-        """Return what a generation of blocks at byte ``place`` consists of, a chunk or ``size`` bytes."""
+    def data(self, offset: int, generation: int, size: int = 0) -> bytes:
+        """Return the bytes of a generation of blocks at byte ``offset``, a chunk or ``size`` bytes."""
         count = (size or self.chunk) // self.logical
-        return block_patterns.make_blocks(place // self.logical, count, generation, self.seed, self.logical)
+        return block_patterns.make_blocks(offset // self.logical, count, generation, self.seed, self.logical)
 
 
 @pytest.fixture
 def disk(
-    variant: Variant, attachment: Attachment, hand_keeper: SyscallSessionPool, st: RunState
+    variant: Variant, attachment: Attachment, session_pool: SyscallSessionPool, st: RunState
 ) -> Iterator[Disk]:
-    """Yield the device; its size is as it was before and after."""
-    assert variant.server is not None, "controls of a server are refused without one"
+    """Yield the device, and restore its size afterwards."""
+    assert variant.server is not None, "the configuration rejects controls without a server"
     assert attachment.size >= EDGE + RANGE
-    hand = hand_keeper.hand(attachment.client)
-    hand.restart_worker()
-    hand.chdir("")
+    session = session_pool.hand(attachment.client)
+    session.restart_worker()
+    session.chdir("")
     server = st.host(variant.server)
-    found = Disk(hand, attachment.path, attachment.client, server, variant, secrets.randbits(48))
-    was = found.size()
+    device = Disk(session, attachment.path, attachment.client, server, variant, secrets.randbits(48))
+    original = device.size()
     try:
-        yield found
+        yield device
     finally:
-        if hand.usable:
-            hand.restart_worker()
-        found.shrink()
-        found.rescan()
-        hand = hand_keeper.hand(attachment.client)
-        hand.chdir("")
-        found.hand = hand
-        found.comes_to(lambda size: size == was, f"{was} bytes as before the case")
+        if session.usable:
+            session.restart_worker()
+        device.shrink()
+        device.rescan()
+        session = session_pool.hand(attachment.client)
+        session.chdir("")
+        device.session = session
+        device.wait_for_size(lambda size: size == original, f"{original} bytes as before the case")

@@ -1,8 +1,8 @@
-"""What is written is read: by every size, at every place, beside whatever else is written.
+"""Data integrity: written blocks are read unchanged, for every size and position and with concurrent writes.
 
-A block device keeps what was written to each logical block until that block is written again (NVM Command
-Set 3.3.4 and 3.3.6; SBC-3, READ and WRITE). Every block says which block of which writing it is, so a wrong
-one is named: lost, stale, misplaced, torn, flipped.
+A block device keeps the data of each logical block until that block is written again (NVM Command
+Set 3.3.4 and 3.3.6; SBC-3, READ and WRITE). Every block contains its number and generation, so
+an error is classified: lost, stale, misplaced, torn, flipped.
 """
 
 import os
@@ -16,14 +16,14 @@ pytestmark = [pytest.mark.needs("block"), pytest.mark.case(level="MUST", section
 
 
 @pytest.mark.case("BLK-DATA-01", kills=("zeroes-instead",))
-def test_one_block_that_was_written_is_read(block_range):
-    """One block that was written is read."""
+def test_written_block_is_read(block_range):
+    """A read returns the block that was written."""
     block_range.write(0)
     block_range.assert_generation(0)
 
 
 @pytest.mark.case("BLK-DATA-02", kills=("write-spills-over",))
-def test_a_write_changes_its_own_blocks_and_no_others(block_range):
+def test_write_changes_only_its_blocks(block_range):
     """A write changes its own blocks and no others."""
     block_range.write(0, 64, generation=1)
     block_range.write(17, 3, generation=2)
@@ -35,8 +35,8 @@ def test_a_write_changes_its_own_blocks_and_no_others(block_range):
 @pytest.mark.case(
     "BLK-DATA-03", kills=("read-stale", "write-lost", "write-half-a-block", "write-late", "write-again")
 )
-def test_a_block_written_again_and_again_holds_the_last_writing(block_range):
-    """A block written again and again holds the last writing."""
+def test_last_of_many_writes_is_read(block_range):
+    """A block that is written repeatedly holds the last data."""
     for generation in range(1, 9):
         block_range.write(5, generation=generation)
         block_range.assert_generation(5, generation=generation)
@@ -48,8 +48,8 @@ def test_a_block_written_again_and_again_holds_the_last_writing(block_range):
     pytest.param(1 << 20, 0, marks=pytest.mark.case("BLK-DATA-06", kills=("write-cut-short", "read-short"))),
     pytest.param(66048, 1, marks=pytest.mark.case("BLK-DATA-07", kills=("write-cut-short", "read-short"))),
 ])  # fmt: skip
-def test_a_write_of_this_size_is_read(block_range, size, first):
-    """A write of this size, over an older one, is read as it was written."""
+def test_write_of_this_size_is_read(block_range, size, first):
+    """A write of this size over older data is read as it was written."""
     count = max(1, min(size // block_range.logical, block_range.count - first))
     block_range.write(first, count, generation=1)
     block_range.write(first, count, generation=2)
@@ -57,8 +57,8 @@ def test_a_write_of_this_size_is_read(block_range, size, first):
 
 
 @pytest.mark.case("BLK-DATA-08", section="NVM 3.3.4, SBC-3 READ", kills=("read-next-block", "zeroes-instead"))
-def test_blocks_read_one_by_one_are_those_read_at_once(block_range):
-    """Blocks read one by one are those read at once."""
+def test_single_reads_and_a_large_read_agree(block_range):
+    """Reads of single blocks return the same data as one large read."""
     block_range.write(0, 32)
     block_range.assert_generation(0, 32)
     for each in range(32):
@@ -66,8 +66,8 @@ def test_blocks_read_one_by_one_are_those_read_at_once(block_range):
 
 
 @pytest.mark.case("BLK-DATA-09", kills=("write-misplaced", "write-lost", "write-half-a-block"))
-def test_blocks_written_in_any_order_are_each_in_their_place(block_range):
-    """Blocks written in any order are each in their place."""
+def test_blocks_written_in_random_order_are_at_their_positions(block_range):
+    """Blocks that are written in random order are each at their own position."""
     order = list(range(min(128, block_range.count)))
     Random(block_range.offset).shuffle(order)  # noqa: S311  # an order of things, not a secret
     for each in order:
@@ -76,8 +76,8 @@ def test_blocks_written_in_any_order_are_each_in_their_place(block_range):
 
 
 @pytest.mark.case("BLK-DATA-10", kills=("write-late", "write-again"))
-def test_of_two_writes_that_overlap_the_later_one_stays(block_range):
-    """Of two writes that overlap the later one stays."""
+def test_later_of_two_overlapping_writes_is_read(block_range):
+    """Of two overlapping writes, the later one is read."""
     for turn in range(1, 9):
         block_range.write(0, 16, generation=2 * turn)
         block_range.write(8, 16, generation=2 * turn + 1)
@@ -88,16 +88,16 @@ def test_of_two_writes_that_overlap_the_later_one_stays(block_range):
 @pytest.mark.case(
     "BLK-DATA-11", section="NVM 3.3.4, SBC-3 READ", kills=("flip-on-read", "zeroes-now-and-then")
 )
-def test_a_hundred_reads_give_the_same(block_range):
-    """A hundred reads give the same."""
+def test_repeated_reads_return_the_same_data(block_range):
+    """A hundred reads return the same data."""
     block_range.write(0, 8)
     for _ in range(100):
         block_range.assert_generation(0, 8)
 
 
 @pytest.mark.case("BLK-DATA-12", section="NVM 3.3.4, SBC-3 READ")
-def test_reading_changes_nothing(block_range):
-    """Reading changes nothing."""
+def test_reads_change_no_data(block_range):
+    """Reads change no data."""
     block_range.write(0, 64, generation=1)
     block_range.write(0, 64, generation=2)
     for first in (0, 16, 3, 48):
@@ -106,8 +106,8 @@ def test_reading_changes_nothing(block_range):
 
 
 @pytest.mark.case("BLK-DATA-13", section="open(2), O_DIRECT; block layer")
-def test_what_went_through_the_page_cache_is_on_the_device_after_fsync(block_range):
-    """What went through the page cache is on the device after fsync(2)."""
+def test_buffered_data_are_on_the_device_after_fsync(block_range):
+    """Data written through the page cache are on the device after fsync(2)."""
     with block_range.reopen() as buffered:
         os.pwrite(buffered, block_range.pattern(0, 16, 1), block_range.at(0, 16))
         os.fsync(buffered)
@@ -115,8 +115,8 @@ def test_what_went_through_the_page_cache_is_on_the_device_after_fsync(block_ran
 
 
 @pytest.mark.case("BLK-DATA-14", section="linux/fs.h BLKFLSBUF", kills=("read-stale",))
-def test_what_was_written_round_the_page_cache_is_read_through_it(block_range):
-    """What was written round the page cache is read through it."""
+def test_direct_write_is_read_through_the_page_cache(block_range):
+    """Data of a direct write are read through the page cache after it is dropped."""
     block_range.write(0, 16, generation=1)
     with block_range.reopen() as buffered:
         os.pread(buffered, 16 * block_range.logical, block_range.at(0, 16))
@@ -128,16 +128,16 @@ def test_what_was_written_round_the_page_cache_is_read_through_it(block_range):
 
 
 @pytest.mark.case("BLK-DATA-15", section="pwritev(2)", kills=("write-torn",))
-def test_a_write_from_many_buffers_lands_in_order(block_range):
-    """A write from many buffers lands in order."""
+def test_vectored_write_keeps_the_order_of_its_buffers(block_range):
+    """A write of several buffers stores them in order."""
     parts = [block_range.buffer(block_range.pattern(8 * each, 8, 1)) for each in range(8)]
     assert os.pwritev(block_range.fd, parts, block_range.at(0, 64)) == 64 * block_range.logical
     block_range.assert_generation(0, 64)
 
 
-@pytest.mark.case("BLK-DATA-16", kills=("write-swapped", "write-lost-when-crowded"))
-def test_writers_side_by_side_do_not_disturb_each_other(block_range):
-    """Writers side by side do not disturb each other."""
+@pytest.mark.case("BLK-DATA-16", kills=("write-swapped", "write-lost-under-load"))
+def test_concurrent_writers_keep_each_others_data(block_range):
+    """Concurrent writers of different blocks keep each other's data."""
     share = block_range.count // 8
 
     def write(which):
@@ -151,8 +151,8 @@ def test_writers_side_by_side_do_not_disturb_each_other(block_range):
 
 
 @pytest.mark.case("BLK-DATA-17", section="NVM 3.3.4, SBC-3 READ", kills=("read-swapped", "read-next-block"))
-def test_readers_side_by_side_each_get_what_they_asked_for(block_range):
-    """Readers side by side each get what they asked for."""
+def test_concurrent_readers_get_their_own_blocks(block_range):
+    """Each of several concurrent readers gets the blocks that it requested."""
     count = min(256, block_range.count)
     block_range.write(0, count)
 
@@ -164,10 +164,10 @@ def test_readers_side_by_side_each_get_what_they_asked_for(block_range):
 
 
 @pytest.mark.case("BLK-DATA-18")
-def test_neighbouring_blocks_written_by_two_writers_are_both_kept(block_range):
-    """Neighbouring blocks written by two writers are both kept."""
+def test_concurrent_writes_of_neighbouring_blocks_are_kept(block_range):
+    """Two writers of neighbouring blocks keep each other's data."""
 
-    # A device of larger inner blocks reads, changes and writes them; two writers must not undo each other.
+    # A device with larger internal blocks modifies and rewrites these: writers must not undo each other.
     def write(which):
         for generation in range(1, 9):
             for each in range(which, 64, 2):
@@ -178,8 +178,8 @@ def test_neighbouring_blocks_written_by_two_writers_are_both_kept(block_range):
 
 
 @pytest.mark.case("BLK-DATA-19", section="open(2), O_DIRECT")
-def test_two_descriptors_see_the_same_blocks(block_range):
-    """Two descriptors see the same blocks."""
+def test_descriptors_see_each_others_writes(block_range):
+    """A descriptor reads what another one wrote."""
     with block_range.reopen(os.O_DIRECT) as other:
         block_range.write(0, 8, generation=1)
         block_range.assert_generation(0, 8, generation=1, fd=other)
@@ -188,9 +188,9 @@ def test_two_descriptors_see_the_same_blocks(block_range):
 
 
 @pytest.mark.case("BLK-DATA-20", kills=("compresses-badly",))
-def test_blocks_of_one_byte_repeated_are_kept(block_range):
-    """Blocks of one byte repeated are kept."""
-    # A device that compresses or deduplicates treats these by rules of their own.
+def test_blocks_of_a_repeated_byte_are_kept(block_range):
+    """Blocks that consist of one repeated byte are read as they were written."""
+    # A device that compresses or deduplicates handles these separately.
     for value in (0x00, 0xFF, 0x55):
         data = bytes([value]) * (16 * block_range.logical)
         block_range.write(0, 16)
@@ -199,8 +199,8 @@ def test_blocks_of_one_byte_repeated_are_kept(block_range):
 
 
 @pytest.mark.case("BLK-DATA-21")
-def test_blocks_of_the_same_contents_are_separate(block_range):
-    """Blocks of the same contents are separate."""
+def test_blocks_of_equal_contents_are_independent(block_range):
+    """A write to one of several blocks with equal contents does not change the others."""
     same = block_range.pattern(0, 1, 1)
     for each in range(16):
         block_range.write_bytes(each, same)

@@ -1,7 +1,7 @@
-"""Flush and forced unit access: what fsync(2), O_DSYNC and RWF_DSYNC ask of a device.
+"""Flush and forced unit access: fsync(2), O_DSYNC and RWF_DSYNC.
 
-Whether the device kept its word is seen only when its power is cut (BLK-FLUSH-08); where nobody can cut it,
-these cases hold the device to what it says of its write cache, and that a flush and a forced write are taken.
+Only a power cut proves that flushed data persist (BLK-FLUSH-08 and -09). Without one, the cases check that
+the device accepts flushes and forced writes, and that these agree with the cache type that it reports.
 """
 
 import os
@@ -18,8 +18,8 @@ pytestmark = [
 
 
 @pytest.mark.case("BLK-FLUSH-01", kills=("flush-fails", "flush-loses"))
-def test_a_flush_succeeds_and_changes_nothing(block_range):
-    """A flush succeeds and changes nothing."""
+def test_flush_changes_no_data(block_range):
+    """A flush succeeds and changes no data."""
     block_range.write(0, 32, generation=1)
     block_range.write(0, 16, generation=2)
     block_range.flush()
@@ -28,7 +28,7 @@ def test_a_flush_succeeds_and_changes_nothing(block_range):
 
 
 @pytest.mark.case("BLK-FLUSH-02", section="NVM 3.3.6 FUA, SBC-3 FUA", kills=("flush-fails",))
-def test_a_forced_write_is_read(block_range):
+def test_forced_write_is_read(block_range):
     """A forced write is read."""
     for generation in (1, 2, 3):
         block_range.write(0, 8, generation=generation, flags=RWF_DSYNC)
@@ -40,8 +40,8 @@ def test_a_forced_write_is_read(block_range):
     pytest.param("O_SYNC", marks=pytest.mark.case("BLK-FLUSH-04", kills=("flush-fails",))),
 ])  # fmt: skip
 @pytest.mark.case(section="open(2)")
-def test_a_write_through_this_flag_is_read(block_range, flag):
-    """What was written through a descriptor of this flag is read."""
+def test_write_with_this_open_flag_is_read(block_range, flag):
+    """Data written through a descriptor with this flag are read."""
     with block_range.reopen(os.O_DIRECT | getattr(os, flag)) as descriptor:
         for generation in (1, 2):
             block_range.write(0, 8, generation=generation, fd=descriptor)
@@ -49,11 +49,11 @@ def test_a_write_through_this_flag_is_read(block_range, flag):
 
 
 @pytest.mark.case("BLK-FLUSH-05", section="Linux, block/writeback_cache_control.rst")
-def test_fsync_sends_a_flush_exactly_where_there_is_a_volatile_cache(block_range):
-    """fsync(2) sends a flush exactly where there is a volatile cache."""
+def test_fsync_sends_a_flush_to_a_volatile_cache(block_range):
+    """fsync(2) sends a flush if the device has a volatile cache."""
     cache = block_range.attribute("queue/write_cache")
     if not cache or "flush_ios" not in block_range.statistics():
-        skip("this kernel does not say whether there is a cache, or does not count flushes")
+        skip("this kernel does not report the write cache or does not count flushes")
     before = block_range.statistics()["flush_ios"]
     for generation in range(1, 5):
         block_range.write(0, generation=generation)
@@ -61,12 +61,12 @@ def test_fsync_sends_a_flush_exactly_where_there_is_a_volatile_cache(block_range
     sent = block_range.statistics()["flush_ios"] - before
     record_observation(f"{cache}: {'flushes are sent' if sent else 'no flush is sent'}")
     if cache == "write back":
-        assert sent >= 4, f"a volatile cache, and of 4 fsync(2) {sent} became a flush"
+        assert sent >= 4, f"a volatile cache, but only {sent} of 4 fsync(2) sent a flush"
 
 
 @pytest.mark.case("BLK-FLUSH-06", level="MAY", section="Linux, block/writeback_cache_control.rst")
-def test_how_a_forced_write_is_done(block_range):
-    """A forced write is one command, or a write and a flush: either will do."""
+def test_forced_write_is_one_command_or_two(block_range):
+    """A forced write is one command, or a write and a flush; both are allowed."""
     before = block_range.statistics().get("flush_ios", 0)
     for generation in range(1, 5):
         block_range.write(0, generation=generation, flags=RWF_DSYNC)
@@ -78,8 +78,8 @@ def test_how_a_forced_write_is_done(block_range):
 
 
 @pytest.mark.case("BLK-FLUSH-07", kills=("flush-fails", "flush-loses"))
-def test_a_flush_with_nothing_to_flush_succeeds(block_range):
-    """A flush with nothing to flush succeeds."""
+def test_flush_without_new_data_succeeds(block_range):
+    """A flush without new data succeeds."""
     block_range.write(0)
     for _ in range(4):
         block_range.flush()
@@ -87,21 +87,21 @@ def test_a_flush_with_nothing_to_flush_succeeds(block_range):
 
 
 @pytest.mark.case("BLK-FLUSH-08", kills=("flush-ignored",))
-def test_what_was_flushed_survives_a_power_cut(block_range):
-    """What was flushed survives a power cut."""
+def test_flushed_data_survive_a_power_cut(block_range):
+    """Flushed data survive a power cut."""
     block_range.write(0, 64, generation=1)
     block_range.flush()
     block_range.write(0, 32, generation=2)
     if not block_range.cut_power():
-        skip("nobody has said how to cut this target's power")
+        skip("no control cuts the power of this target")
     block_range.assert_generation(32, 32, generation=1)
     block_range.assert_any_generation(0, 32, (1, 2))
 
 
 @pytest.mark.case("BLK-FLUSH-09", section="NVM 3.3.6 FUA, SBC-3 FUA", kills=("flush-ignored",))
-def test_what_was_written_by_force_survives_a_power_cut(block_range):
-    """What was written by force survives a power cut."""
+def test_forced_write_survives_a_power_cut(block_range):
+    """A forced write survives a power cut."""
     block_range.write(0, 32, generation=1, flags=RWF_DSYNC)
     if not block_range.cut_power():
-        skip("nobody has said how to cut this target's power")
+        skip("no control cuts the power of this target")
     block_range.assert_generation(0, 32, generation=1)

@@ -1,4 +1,4 @@
-"""Several paths to one device: each of them works, and losing one loses no write and repeats none.
+"""Several paths to one device: each path works, and the loss of one loses and repeats no write.
 
 NVM Base 8.1.1 (Asymmetric Namespace Access) and native multipath; SPC-4 5.15 (asymmetric logical unit access)
 and the device mapper's multipath target.
@@ -14,23 +14,25 @@ from storagetest.agent.testlib.multipath import device_paths, wait_until
 
 pytestmark = [
     pytest.mark.needs("block", "multipath"),
-    pytest.mark.case(level="MUST", section="NVM Base 8.1.1, SPC-4 ALUA", spares="a loop device has one path"),
+    pytest.mark.case(
+        level="MUST", section="NVM Base 8.1.1, SPC-4 ALUA", no_mutant_reason="a loop device has one path"
+    ),
 ]
 
 STALL = 20.0
-"""Seconds that a write may take while its path is lost."""
+"""Seconds that a write may take while its path is lost; chosen."""
 
 
-def several(block_range):
-    """Return the paths; with fewer than two nothing can be lost."""
+def require_paths(block_range):
+    """Return the paths; assert that there are at least two."""
     paths = device_paths(block_range)
-    assert len(paths) > 1, f"of several paths that were asked for the kernel shows {len(paths)}"
+    assert len(paths) > 1, f"several paths were configured, but the kernel shows {len(paths)}"
     return paths
 
 
-def lost_and_back(path, work):
-    """Do ``work`` without ``path``."""
-    path.lose()
+def without_path(path, work):
+    """Run ``work`` while ``path`` is removed."""
+    path.remove()
     try:
         work()
     finally:
@@ -39,25 +41,25 @@ def lost_and_back(path, work):
 
 @pytest.mark.case("BLK-PATH-01")
 def test_every_path_is_live(block_range):
-    """Every path is live."""
-    paths = several(block_range)
+    """Every path is live, and each leads to its own portal."""
+    paths = require_paths(block_range)
     assert all(path.live() for path in paths), ", ".join(f"{path.name} {path.live()}" for path in paths)
     assert len({path.address for path in paths}) == len(paths), "two paths lead to the same portal"
 
 
 @pytest.mark.case("BLK-PATH-02", level="MAY")
-def test_what_the_target_says_of_its_paths(block_range):
-    """ANA or ALUA may say what each path is good for."""
-    states = [f"{path.address}: {path.ana_state() or 'nothing said'}" for path in several(block_range)]
+def test_target_reports_path_states(block_range):
+    """ANA or ALUA may report the state of each path."""
+    states = [f"{path.address}: {path.ana_state() or 'not reported'}" for path in require_paths(block_range)]
     record_observation("; ".join(states))
 
 
 @pytest.mark.case("BLK-PATH-03", section="NVM Base 8.1.1.4")
-def test_a_path_has_a_state_that_there_is_and_one_is_accessible(block_range):
-    """A path has a state that there is and one is accessible."""
-    states = [path.ana_state() for path in several(block_range)]
+def test_path_states_are_valid_and_one_is_accessible(block_range):
+    """Every path has a defined state, and at least one is accessible."""
+    states = [path.ana_state() for path in require_paths(block_range)]
     if not any(states):
-        skip("the target says nothing of its paths (neither ANA nor ALUA)")
+        skip("the target reports no path states (neither ANA nor ALUA)")
     known = {"optimized", "non-optimized", "inaccessible", "persistent-loss", "change"}
     known |= {
         "active/optimized",
@@ -72,11 +74,11 @@ def test_a_path_has_a_state_that_there_is_and_one_is_accessible(block_range):
 
 
 @pytest.mark.case("BLK-PATH-04")
-def test_each_path_alone_carries_reads_and_writes(block_range):
-    """Each path alone carries reads and writes."""
-    paths = several(block_range)
-    for turn, alone in enumerate(paths, start=1):
-        others = [path for path in paths if path is not alone]
+def test_each_single_path_transfers_reads_and_writes(block_range):
+    """Reads and writes succeed with each path as the only one."""
+    paths = require_paths(block_range)
+    for turn, used in enumerate(paths, start=1):
+        others = [path for path in paths if path is not used]
         for path in others:
             path.remove()
         try:
@@ -89,12 +91,12 @@ def test_each_path_alone_carries_reads_and_writes(block_range):
 
 
 @pytest.mark.case("BLK-PATH-05")
-def test_what_one_path_wrote_the_other_reads(block_range):
-    """What one path wrote the other reads."""
-    paths = several(block_range)
+def test_data_written_by_one_path_are_read_by_the_other(block_range):
+    """Data that were written by one path are read by the other."""
+    paths = require_paths(block_range)
     for generation in (1, 2):
-        lost_and_back(paths[0], lambda now=generation: block_range.write(0, 32, generation=2 * now))
-        lost_and_back(
+        without_path(paths[0], lambda now=generation: block_range.write(0, 32, generation=2 * now))
+        without_path(
             paths[1], lambda now=generation: block_range.assert_generation(0, 32, generation=2 * now)
         )
 
@@ -103,23 +105,23 @@ def test_what_one_path_wrote_the_other_reads(block_range):
     pytest.param(0, marks=pytest.mark.case("BLK-PATH-06")),
     pytest.param(1, marks=pytest.mark.case("BLK-PATH-07")),
 ])  # fmt: skip
-def test_no_write_is_lost_with_a_path(block_range, which):
-    """No write is lost with a path."""
-    path = several(block_range)[which]
-    load = with_background_writers(block_range, lambda: lost_and_back(path, lambda: time.sleep(0.3)))
+def test_loss_of_a_path_loses_no_write(block_range, which):
+    """No completed write is lost with a path."""
+    path = require_paths(block_range)[which]
+    load = with_background_writers(block_range, lambda: without_path(path, lambda: time.sleep(0.3)))
     load.assert_written()
-    record_observation(f"the longest write beside the loss took {load.longest:.1f} s")
+    record_observation(f"the longest write during the loss took {load.longest:.1f} s")
     assert load.longest <= STALL, f"a write took {load.longest:.1f} s, longer than {STALL:g} s"
 
 
 @pytest.mark.case("BLK-PATH-08")
-def test_no_write_is_done_again_by_the_other_path(block_range):
-    """No write is done again by the other path."""
-    paths = several(block_range)
+def test_loss_of_a_path_repeats_no_write(block_range):
+    """No write is repeated by the other path after a later write."""
+    paths = require_paths(block_range)
 
     def lose_each():
         for path in paths:
-            lost_and_back(path, lambda: time.sleep(0.1))
+            without_path(path, lambda: time.sleep(0.1))
 
     load = with_background_writers(block_range, lose_each, writers=1, slots=1, width=8)
     for _ in range(10):
@@ -128,9 +130,9 @@ def test_no_write_is_done_again_by_the_other_path(block_range):
 
 
 @pytest.mark.case("BLK-PATH-09")
-def test_a_path_that_was_reset_comes_back(block_range):
-    """A path that was reset comes back."""
-    paths = several(block_range)
+def test_reset_path_becomes_live_again(block_range):
+    """A path becomes live again after a reset."""
+    paths = require_paths(block_range)
     block_range.write(0, 16)
     for path in paths:
         path.reset()

@@ -1,7 +1,7 @@
-"""What was written outlives the connection by which it was written, and nothing is written twice.
+"""Reconnects: completed writes are kept after the connection is lost, and no write is repeated.
 
-The kernel makes a lost connection anew and sends again what was not answered: a target that had done it
-already must not undo what was written since (NVM Base 9.6; RFC 7143 4.2.2.1, 6.3.5, session reinstatement).
+The kernel reconnects and repeats commands without a response: a target that had executed one already must
+not overwrite later data (NVM Base 9.6; RFC 7143 4.2.2.1, 6.3.5, session reinstatement).
 """
 
 import time
@@ -15,14 +15,16 @@ from storagetest.agent.testlib.multipath import device_paths
 pytestmark = [
     pytest.mark.needs("block"),
     pytest.mark.case(
-        level="MUST", section="NVM Base 9.6, RFC 7143 6.3.5", spares="a loop device has no connection"
+        level="MUST",
+        section="NVM Base 9.6, RFC 7143 6.3.5",
+        no_mutant_reason="a loop device has no connection",
     ),
 ]
 
 
 @pytest.mark.case("BLK-CONN-01")
-def test_what_was_written_is_read_after_a_reconnect(block_range):
-    """What was written is read after a reconnect."""
+def test_written_data_are_read_after_a_reconnect(block_range):
+    """Written data are read after a reconnect."""
     paths = device_paths(block_range)
     block_range.write(0, block_range.count, generation=1)
     block_range.write(64, 64, generation=2)
@@ -34,8 +36,8 @@ def test_what_was_written_is_read_after_a_reconnect(block_range):
 
 
 @pytest.mark.case("BLK-CONN-02")
-def test_what_was_written_by_force_is_read_after_a_reconnect(block_range):
-    """What was written by force is read after a reconnect."""
+def test_flushed_data_are_read_after_a_reconnect(block_range):
+    """Flushed data are read after a reconnect."""
     paths = device_paths(block_range)
     block_range.write(0, 32, generation=1)
     block_range.flush()
@@ -48,16 +50,16 @@ def test_what_was_written_by_force_is_read_after_a_reconnect(block_range):
 
 
 @pytest.mark.case("BLK-CONN-03")
-def test_every_write_that_was_answered_beside_a_reconnect_is_there(block_range):
-    """Every write that was answered beside a reconnect is there."""
+def test_completed_writes_are_kept_during_a_reconnect(block_range):
+    """Every write that completed during a reconnect is read."""
     load = with_background_writers(block_range, device_paths(block_range)[0].reset)
     load.assert_written()
-    record_observation(f"the longest write beside a reconnect took {load.longest:.1f} s")
+    record_observation(f"the longest write during a reconnect took {load.longest:.1f} s")
 
 
 @pytest.mark.case("BLK-CONN-04")
-def test_no_write_is_done_again_after_a_later_one(block_range):
-    """No write is done again after a later one."""
+def test_reconnect_repeats_no_write(block_range):
+    """No write is repeated after a later write."""
     path = device_paths(block_range)[0]
 
     def drop_twice():

@@ -1,11 +1,11 @@
-"""A device that its server makes larger, and small again: nothing is lost, and the client can see it.
+"""Resize: the server enlarges and shrinks the device; no data are lost, and the client sees the new size.
 
 NVM Command Set 4.1.5.1 (Identify Namespace, NSZE); Base 5.2.2 and 3.1.3.5 (Namespace Attribute Changed, where
 bit 8 of OAES promises it); SBC-3 READ CAPACITY, and CAPACITY DATA HAS CHANGED (2Ah/09h), from memory; Linux,
 ABI/testing/sysfs-class-nvme (rescan_controller) and scsi_sysfs.c (rescan).
 
-The target's ``controls`` say how its server does it (``grow``, ``shrink``); cases of one target run one at a
-time, and each of these puts the size back.
+The target's ``controls`` ``grow`` and ``shrink`` resize the device on the server. Cases of one target run one
+at a time, and each of these restores the size.
 """
 
 from __future__ import annotations
@@ -16,7 +16,11 @@ from storagetest.agent.testlib.block_range import EDGE
 
 pytestmark = [
     pytest.mark.needs("block", "resize"),
-    pytest.mark.case(level="MUST", section="NVM Identify NSZE, SBC-3 READ CAPACITY", spares="nobody resizes"),
+    pytest.mark.case(
+        level="MUST",
+        section="NVM Identify NSZE, SBC-3 READ CAPACITY",
+        no_mutant_reason="the mutation run resizes no device",
+    ),
 ]
 
 NOTICES = 8
@@ -24,93 +28,93 @@ NOTICES = 8
 
 
 @pytest.mark.case("BLK-GROW-01")
-def test_a_client_that_looks_again_sees_the_new_size(disk):
+def test_rescan_shows_the_new_size(disk):
     """After a rescan the client has the new size."""
-    was = disk.size()
+    original = disk.size()
     disk.grow()
     disk.rescan()
-    disk.comes_to(lambda size: size > was, f"more than the {was} bytes that it was")
+    disk.wait_for_size(lambda size: size > original, f"more than the {original} bytes that it was")
 
 
 @pytest.mark.case("BLK-GROW-02", section="NVM Command Set 3.3, SBC-3 4.7")
-def test_nothing_that_was_there_is_lost(disk):
-    """What was written before is there afterwards, to the last block."""
-    was = disk.size()
-    places = (EDGE, was // 2 // disk.chunk * disk.chunk, was - EDGE)
-    for place in places:
-        disk.write(place, 1)
+def test_growth_keeps_the_data(disk):
+    """Data that were written before are read afterwards, to the last block."""
+    original = disk.size()
+    offsets = (EDGE, original // 2 // disk.chunk * disk.chunk, original - EDGE)
+    for offset in offsets:
+        disk.write(offset, 1)
     disk.grow()
-    for place in places:
-        disk.expect(place, 1)
+    for offset in offsets:
+        disk.expect(offset, 1)
     disk.rescan()
-    disk.comes_to(lambda size: size > was, f"more than the {was} bytes that it was")
-    for place in places:
-        disk.expect(place, 1)
+    disk.wait_for_size(lambda size: size > original, f"more than the {original} bytes that it was")
+    for offset in offsets:
+        disk.expect(offset, 1)
 
 
 @pytest.mark.case("BLK-GROW-03")
-def test_what_is_new_takes_data_to_its_end(disk):
-    """The new blocks can be written and read, the last ones too."""
-    was = disk.size()
+def test_new_blocks_can_be_used_to_the_end(disk):
+    """The new blocks can be written and read, including the last ones."""
+    original = disk.size()
     disk.grow()
     disk.rescan()
-    now = disk.comes_to(lambda size: size > was, f"more than the {was} bytes that it was")
-    for place in (was, (was + now) // 2 // disk.chunk * disk.chunk, now - disk.chunk):
-        disk.write(place, 2)
-        disk.expect(place, 2)
-    disk.expect(was, 2)
+    now = disk.wait_for_size(lambda size: size > original, f"more than the {original} bytes that it was")
+    for offset in (original, (original + now) // 2 // disk.chunk * disk.chunk, now - disk.chunk):
+        disk.write(offset, 2)
+        disk.expect(offset, 2)
+    disk.expect(original, 2)
 
 
 @pytest.mark.case("BLK-GROW-04", section="NVM Command Set 3.3, SBC-3 4.7")
-def test_no_write_fails_beside_it(disk):
-    """Writes that are under way while the device grows are all done."""
-    was, size, count = disk.size(), 4096, 60
+def test_writes_during_the_growth_succeed(disk):
+    """Writes during the growth of the device all succeed."""
+    original, size, count = disk.size(), 4096, 60
     fd = disk.open()
     calls = [
         call
         for turn in range(1, count + 1)
         for call in (("write_direct", fd, disk.data(EDGE, turn, size), EDGE), ("wait", 0.03))
     ]
-    writes = disk.hand.start(*calls, deadline=60)
+    writes = disk.session.start(*calls, deadline=60)
     disk.grow()
-    refused = [answer for answer in writes.results() if isinstance(answer, OSError)]
+    refused = [result for result in writes.results() if isinstance(result, OSError)]
     assert not refused, f"{len(refused)} of {count} writes failed: {refused[0]}"
-    disk.hand.close(fd)
+    disk.session.close(fd)
     disk.expect(EDGE, count, size)
     disk.rescan()
-    disk.comes_to(lambda size: size > was, f"more than the {was} bytes that it was")
+    disk.wait_for_size(lambda size: size > original, f"more than the {original} bytes that it was")
 
 
 @pytest.mark.case("BLK-GROW-05", section="Base 3.1.3.5, OAES; SBC-3, CAPACITY DATA HAS CHANGED")
-def test_a_target_that_promises_to_tell_tells(disk, identify, observe):
-    """Nobody looks: the client hears of it by itself where the target says that it gives notice."""
-    was = disk.size()
+def test_promised_size_notice_is_sent(disk, identify, observe):
+    """Without a rescan the client sees the new size if the target announces notices."""
+    original = disk.size()
     notices = (identify("oaes") or 0) >> NOTICES & 1
     before = disk.kernel_log()
     disk.grow()
-    disk.write(EDGE, 3)  # a unit attention is told with the next command's answer
-    if disk.hears(lambda size: size > was):
+    disk.write(EDGE, 3)  # a unit attention comes with the response of the next command
+    if disk.reaches_size(lambda size: size > original):
         observe("the client has the new size by itself")
         return
     assert not notices, f"bit {NOTICES} of OAES promises a notice, and none was seen"
-    said = "Capacity data has changed" in disk.kernel_log().removeprefix(before)
-    observe("the kernel hears of it, and waits to be told to look" if said else "nobody is told of it")
+    logged = "Capacity data has changed" in disk.kernel_log().removeprefix(before)
+    observe("the kernel logs the change, and requires a rescan" if logged else "the client is not notified")
 
 
 @pytest.mark.case("BLK-GROW-06")
-def test_there_is_nothing_past_the_end_of_one_that_is_small_again(disk):
-    """After it has shrunk, what lies past its end can be neither read nor written; the rest is there."""
-    was = disk.size()
+def test_shrunk_device_has_no_blocks_past_its_end(disk):
+    """After a shrink, blocks past the end can be neither read nor written; the others are kept."""
+    original = disk.size()
     disk.write(EDGE, 4)
     disk.grow()
     disk.rescan()
-    disk.comes_to(lambda size: size > was, f"more than the {was} bytes that it was")
-    disk.write(was, 5)
+    disk.wait_for_size(lambda size: size > original, f"more than the {original} bytes that it was")
+    disk.write(original, 5)
     disk.shrink()
     disk.rescan()
-    disk.comes_to(lambda size: size == was, f"{was} bytes again")
+    disk.wait_for_size(lambda size: size == original, f"{original} bytes again")
     disk.expect(EDGE, 4)
     fd = disk.open()
-    assert not disk.hand.call("read_direct", fd, disk.chunk, was), "bytes read past the end"
+    assert not disk.session.call("read_direct", fd, disk.chunk, original), "bytes read past the end"
     with pytest.raises(OSError, match="No space"):
-        disk.hand.call("write_direct", fd, bytes(disk.chunk), was)
+        disk.session.call("write_direct", fd, bytes(disk.chunk), original)

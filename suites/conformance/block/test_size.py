@@ -1,4 +1,4 @@
-"""The size that a device says it has is the size that it has."""
+"""The size that the device reports is its real size."""
 
 import errno
 import fcntl
@@ -17,18 +17,18 @@ pytestmark = [
 
 
 @pytest.mark.case("BLK-SIZE-01", section="linux/fs.h BLKGETSIZE64, lseek(2)")
-def test_all_ways_to_ask_for_the_size_agree(block_range):
-    """All ways to ask for the size agree."""
-    asked = struct.unpack("=Q", fcntl.ioctl(block_range.fd, BLKGETSIZE64, bytes(8)))[0]
+def test_reported_sizes_agree(block_range):
+    """ioctl, lseek(2) and sysfs report the same size."""
+    by_ioctl = struct.unpack("=Q", fcntl.ioctl(block_range.fd, BLKGETSIZE64, bytes(8)))[0]
     with block_range.reopen() as descriptor:
-        sought = os.lseek(descriptor, 0, os.SEEK_END)
-    said = 512 * int(block_range.attribute("size"))
-    assert asked == sought == said, f"BLKGETSIZE64 {asked}, lseek(2) {sought}, sysfs {said}"
+        by_seek = os.lseek(descriptor, 0, os.SEEK_END)
+    by_sysfs = 512 * int(block_range.attribute("size"))
+    assert by_ioctl == by_seek == by_sysfs, f"BLKGETSIZE64 {by_ioctl}, lseek(2) {by_seek}, sysfs {by_sysfs}"
 
 
 @pytest.mark.case("BLK-SIZE-02")
-def test_block_sizes_fit_into_each_other(block_range):
-    """Block sizes fit into each other."""
+def test_block_sizes_are_multiples(block_range):
+    """The device's size and physical blocks are whole numbers of logical blocks."""
     logical, physical = block_range.logical, block_range.physical
     assert logical >= 512, f"a logical block of {logical} bytes"
     assert logical & (logical - 1) == 0, f"a logical block of {logical} bytes is no power of two"
@@ -37,8 +37,8 @@ def test_block_sizes_fit_into_each_other(block_range):
 
 
 @pytest.mark.case("BLK-SIZE-03", kills=("size-lies-and-fails",))
-def test_the_last_blocks_can_be_written_and_read(block_range):
-    """The last blocks can be written and read."""
+def test_last_blocks_can_be_written_and_read(block_range):
+    """The last blocks of the device can be written and read."""
     with block_range.last(8) as end:
         end.write(0, 8, generation=1)
         end.assert_generation(0, 8, generation=1)
@@ -46,27 +46,29 @@ def test_the_last_blocks_can_be_written_and_read(block_range):
 
 
 @pytest.mark.case("BLK-SIZE-04", kills=("size-lies-and-wraps",))
-def test_a_block_is_found_at_its_own_place_only(block_range):
-    """A block is found at its own place only."""
-    # A device that claims more than it has, or drops the upper bits of an address, shows blocks twice. Looked
-    # for at all distances of the size over a power of two; what else lies there is only read.
+def test_block_is_at_its_own_position_only(block_range):
+    """A block is read at its own position and at no other."""
+    # A device that claims more than it has, or drops the upper bits of an address, shows blocks twice. The
+    # case reads at the size over each power of two; it does not write there.
     block_range.write(0, 8)
     one = block_range.buffer(bytes(block_range.logical))
     for shift in range(1, 16):
-        place = (
+        offset = (
             (block_range.offset + (block_range.size >> shift))
             % block_range.size
             // block_range.logical
             * block_range.logical
         )
         if (block_range.size >> shift) >= block_range.length:
-            os.preadv(block_range.fd, [one], place)
-            assert bytes(one) != block_range.pattern(0, 1, 1), f"block 0 of the range is at byte {place}, too"
+            os.preadv(block_range.fd, [one], offset)
+            assert bytes(one) != block_range.pattern(0, 1, 1), (
+                f"block 0 of the range is also at byte {offset}"
+            )
 
 
 @pytest.mark.case("BLK-SIZE-05", section="read(2), write(2)")
-def test_there_is_nothing_past_the_end(block_range):
-    """There is nothing past the end."""
+def test_device_has_no_blocks_past_its_end(block_range):
+    """Past the end of the device, reads return no data and writes are refused."""
     two = block_range.buffer(bytes(2 * block_range.logical))
     got = os.preadv(block_range.fd, [two], block_range.size - block_range.logical)
     assert got == block_range.logical, "bytes read of the last block and one past the end"
@@ -75,11 +77,11 @@ def test_there_is_nothing_past_the_end(block_range):
 
 
 @pytest.mark.case("BLK-SIZE-06", kills=("size-lies-and-fails",))
-def test_blocks_all_over_the_device_answer(block_range):
-    """Blocks all over the device answer."""
-    # Reads only: what lies there is not this case's.
+def test_blocks_across_the_device_can_be_read(block_range):
+    """Blocks at positions across the whole device can be read."""
+    # Reads only: these blocks do not belong to the case.
     step = max(block_range.logical, block_range.size // 64 // block_range.logical * block_range.logical)
     one = block_range.buffer(bytes(block_range.logical))
-    for place in [*range(0, block_range.size, step), block_range.size - block_range.logical]:
-        got = os.preadv(block_range.fd, [one], place)
-        assert got == block_range.logical, f"bytes read of the block at byte {place}"
+    for offset in [*range(0, block_range.size, step), block_range.size - block_range.logical]:
+        got = os.preadv(block_range.fd, [one], offset)
+        assert got == block_range.logical, f"bytes read of the block at byte {offset}"

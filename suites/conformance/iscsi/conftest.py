@@ -1,8 +1,8 @@
-"""What an iSCSI case starts from: a portal, a connection, a session, two initiators, blocks to write.
+"""Fixtures of the iSCSI cases: a portal, a connection, a session, two initiators, blocks to write.
 
-Every case has initiator names of its own (from its id), so nothing leaks from case to case; every session is
-logged out and every connection closed at its end. Nothing is written before the logical unit has shown the
-identity that the targets file names under ``erase``.
+Every case has its own initiator names (from its id), so that cases do not affect each other. At its end every
+session is logged out and every connection closed. Nothing is written unless the logical unit has the identity
+that the targets file names under ``erase``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,8 +17,7 @@ import pytest
 from storagetest.config import Variant
 from storagetest.errors import RemoteProtocolError
 from storagetest.plugin.conformance.cases import WireLog, case_of
-from storagetest.plugin.deviations import KNOWN, known_of
-from storagetest.plugin.known import expect_known
+from storagetest.plugin.conformance.known_issues import apply_reported
 from storagetest.wire.iscsi.initiator import Initiator, LoginRefused
 from storagetest.wire.iscsi.keys import format_text
 from storagetest.wire.iscsi.ladder import PORT, make_decoder
@@ -41,14 +39,14 @@ from storagetest.wire.scsi.logical_unit import LogicalUnit
 from storagetest.wire.tcp import PeerClosed, RecordedConnection
 
 DEADLINE = 10.0
-"""Seconds for an answer, or the target's `deadline` where that is less; most come in milliseconds."""
+"""Timeout of one response in seconds, or the target's `deadline` if that is less (chosen)."""
 
 _NAME = "iqn.2024-01.org.storagetest:"
 
 
 @dataclass(frozen=True, slots=True)
 class Portal:
-    """Where the target is, what it is called, and who may log in."""
+    """Address, name and credentials of the target."""
 
     address: str
     port: int
@@ -61,7 +59,7 @@ class Portal:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the logical unit says of itself, asked once."""
+    """Properties that the logical unit reports, read once."""
 
     vendor: str
     capacity: Capacity
@@ -106,42 +104,42 @@ def _portal(options: Any) -> Portal:
 
 @pytest.fixture(scope="session")
 def portal(variant: Variant) -> Portal:
-    """Return where the target is, as this machine reaches it."""
+    """Return the target's portal, as this machine connects to it."""
     return _portal(variant.options)
 
 
 class Connections:
-    """Makes a case's initiators, and ends them."""
+    """Creates the initiators of a case, and closes them."""
 
     def __init__(self, portal: Portal, log: WireLog, case: str) -> None:
         self.portal = portal
         self._log = log
         self._case = case
-        self._made: list[Initiator] = []
+        self._initiators: list[Initiator] = []
 
     def name(self, letter: str = "a") -> str:
-        """Return an initiator name of this case's own."""
+        """Return an initiator name for this case."""
         return f"{_NAME}{self._case}-{letter}"
 
     def open(self, letter: str = "a", *, lun: int | None = None) -> Initiator:
-        """Connect and no more."""
+        """Connect without a login."""
         link = RecordedConnection.connect(
             self.portal.address, self.portal.port, deadline=self.portal.deadline
         )
         self._log.add(link, name=letter, decoder=make_decoder, port=PORT)
-        made = Initiator(
+        initiator = Initiator(
             link,
             name=self.name(letter),
             lun=self.portal.lun if lun is None else lun,
             deadline=self.portal.deadline,
         )
-        self._made.append(made)
-        return made
+        self._initiators.append(initiator)
+        return initiator
 
     def login(
         self, letter: str = "a", *, offer: Mapping[str, str] | None = None, clear: bool = True, **more: Any
     ) -> Initiator:
-        """Connect and log in; with ``clear``, unit attentions that stand at the start are taken away."""
+        """Connect and log in; with ``clear``, clear the pending unit attentions."""
         made = self.open(letter)
         more.setdefault("target", self.portal.iqn)
         more.setdefault("credentials", self.portal.credentials)
@@ -151,7 +149,7 @@ class Connections:
         return made
 
     def refused(self, letter: str = "r", **more: Any) -> RemoteProtocolError:
-        """Claim that a login is refused, or ends in a close; return how."""
+        """Assert that a login is refused, or ends in a close; return the error."""
         try:
             self.login(letter, clear=False, **more)
         except (LoginRefused, PeerClosed) as refusal:
@@ -163,14 +161,14 @@ class Connections:
         return self.login(letter, target=None, credentials=None)
 
     def close(self) -> None:
-        """Log out and close all; the last made goes first."""
-        for made in reversed(self._made):
-            made.close()
+        """Log out and close all initiators, the last one first."""
+        for initiator in reversed(self._initiators):
+            initiator.close()
 
 
 @pytest.fixture
 def connections(portal: Portal, wire_log: WireLog, request: pytest.FixtureRequest) -> Iterator[Connections]:
-    """Yield what makes connections for this case."""
+    """Yield the factory of this case's connections."""
     case = case_of(request.node)
     made = Connections(portal, wire_log, (case.id if case else request.node.name).lower())
     try:
@@ -181,18 +179,15 @@ def connections(portal: Portal, wire_log: WireLog, request: pytest.FixtureReques
 
 @pytest.fixture(autouse=True)
 def known_issue(request: pytest.FixtureRequest) -> None:
-    """Expect the failure of a case that this implementation is known to fail (known.toml), strictly."""
-    case = case_of(request.node)
-    if case is None or "portal" not in request.fixturenames:
-        return
-    facts: Facts = request.getfixturevalue("facts")
-    for issue in known_of(Path(__file__).with_name(KNOWN), case.id, key="vendor", name=facts.vendor):
-        expect_known(request.node, issue)
+    """Apply the known issues of the target's vendor to this case."""
+    if "portal" in request.fixturenames and case_of(request.node) is not None:
+        facts: Facts = request.getfixturevalue("facts")
+        apply_reported(request.node, vendor=facts.vendor)
 
 
 @pytest.fixture
 def connection(connections: Connections) -> Initiator:
-    """Return a connection on which nothing has been said."""
+    """Return a connection on which nothing was sent."""
     return connections.open()
 
 
@@ -229,11 +224,11 @@ def two(connections: Connections, facts: Facts) -> tuple[LogicalUnit, LogicalUni
 
 @pytest.fixture(scope="session")
 def facts(portal: Portal) -> Facts:
-    """Ask the logical unit what it is, once."""
+    """Read the properties of the logical unit, once."""
     with RecordedConnection.connect(portal.address, portal.port, deadline=portal.deadline) as link:
-        asker = Initiator(link, name=f"{_NAME}facts", lun=portal.lun, deadline=portal.deadline)
-        asker.login(target=portal.iqn, credentials=portal.credentials)
-        unit = LogicalUnit(asker)
+        initiator = Initiator(link, name=f"{_NAME}facts", lun=portal.lun, deadline=portal.deadline)
+        initiator.login(target=portal.iqn, credentials=portal.credentials)
+        unit = LogicalUnit(initiator)
         unit.clear_attentions()
         vendor = decode_inquiry(unit.inquiry().data).vendor.strip()
         capacity = decode_capacity16(unit.capacity16().data)
@@ -241,13 +236,13 @@ def facts(portal: Portal) -> Facts:
         names = wwids(decode_designators(decode_vpd(unit.inquiry(0x83).data)))
         limits = decode_block_limits(decode_vpd(unit.inquiry(0xB0).data)) if 0xB0 in pages else None
         thin = decode_provisioning(decode_vpd(unit.inquiry(0xB2).data)) if 0xB2 in pages else None
-        asker.close()
+        initiator.close()
     return Facts(vendor, capacity, names, pages, limits, thin)
 
 
 @pytest.fixture(scope="session")
 def scratch(portal: Portal, facts: Facts) -> Scratch:
-    """Return blocks that may be overwritten; skip where the targets file does not say so."""
+    """Return blocks that may be overwritten; skip if the targets file does not allow it."""
     if portal.erase is None:
         pytest.skip(f"{portal.iqn} LUN {portal.lun}: no `erase` in the targets file, so nothing is written")
     if portal.erase not in facts.names:
@@ -269,12 +264,12 @@ def unreserved(
     try:
         yield two
     finally:
-        if first.runs.logged_in:  # type: ignore[attr-defined]  # an Initiator
+        if first.runner.logged_in:  # type: ignore[attr-defined]  # an Initiator
             _clear(first)
 
 
 def _clear(unit: LogicalUnit) -> None:
-    """Remove every registration and reservation, whoever's they are."""
+    """Remove every registration and reservation of all initiators."""
     from storagetest.wire.scsi.codes import PrOut  # noqa: PLC0415
 
     unit.clear_attentions()
@@ -285,11 +280,11 @@ def _clear(unit: LogicalUnit) -> None:
 
 
 @pytest.fixture
-def say(connection: Initiator, portal: Portal) -> Callable[..., LoginResponse | None]:
+def send_login(connection: Initiator, portal: Portal) -> Callable[..., LoginResponse | None]:
     """Return a function that sends a leading login request and returns the response, or None on a close.
 
-    ``drop`` leaves keys out, ``pairs`` adds or replaces some, ``text`` replaces all; ``lie`` overrides header
-    fields; the rest are fields of the request.
+    ``drop`` omits keys, ``pairs`` adds or replaces some, ``text`` replaces all; ``overrides`` overrides
+    header fields; the rest are fields of the request.
     """
 
     def send(
@@ -297,39 +292,39 @@ def say(connection: Initiator, portal: Portal) -> Callable[..., LoginResponse | 
         drop: tuple[str, ...] = (),
         pairs: Mapping[str, str] | None = None,
         text: bytes | None = None,
-        lie: Mapping[str, Any] | None = None,
+        overrides: Mapping[str, Any] | None = None,
         offer: bool = True,
         **fields: Any,
     ) -> LoginResponse | None:
-        said = {"InitiatorName": connection.name, "SessionType": "Normal", "TargetName": portal.iqn}
-        said |= {**DEFAULT_OFFER} if offer else {}
-        said |= pairs or {}
-        kept = [(name, value) for name, value in said.items() if name not in drop]
-        data = format_text(kept) if text is None else text
+        keys = {"InitiatorName": connection.name, "SessionType": "Normal", "TargetName": portal.iqn}
+        keys |= {**DEFAULT_OFFER} if offer else {}
+        keys |= pairs or {}
+        sent = [(name, value) for name, value in keys.items() if name not in drop]
+        data = format_text(sent) if text is None else text
         request = replace(LoginRequest(itt=0, isid=b"\x80storg"), data=data, **fields)
-        connection.send(request, lie=lie)
-        answer = connection.receive()
-        assert answer is None or isinstance(answer, LoginResponse), answer.summary()
-        return answer
+        connection.send(request, overrides=overrides)
+        response = connection.receive()
+        assert response is None or isinstance(response, LoginResponse), response.summary()
+        return response
 
     return send
 
 
 @pytest.fixture
 def negotiate(connections: Connections, portal: Portal) -> Callable[..., dict[str, str] | None]:
-    """Return a function that offers keys in a login and returns the target's answers, or None if refused.
+    """Return a function that offers keys in a login and returns the target's replies, or None if refused.
 
-    It follows the login to its end, so that an answer which comes in a later response is seen too.
+    It completes the login, so that the result includes replies in later responses.
     """
 
     def run(**offer: str) -> dict[str, str] | None:
-        fresh = connections.open("n")
+        initiator = connections.open("n")
         try:
-            fresh.login(target=portal.iqn, offer=offer, credentials=portal.credentials)
+            initiator.login(target=portal.iqn, offer=offer, credentials=portal.credentials)
         except LoginRefused as refused:
             if refused.status >> 8 != 2:
                 raise AssertionError(f"status {refused.status:04x} is not an initiator error") from None
             return None
-        return dict(fresh.replied)
+        return dict(initiator.replied)
 
     return run

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(section="RFC 714
 
 @pytest.fixture
 def known(portal) -> Credentials:
-    """Return the credentials that the target knows; skip where it has none."""
+    """Return the target's credentials; skip if it has none."""
     if portal.credentials is None:
         pytest.skip("the target has no `chap`")
     return portal.credentials
@@ -34,7 +34,7 @@ class Step:
         self._iqn = iqn
         self._template = LoginRequest(itt=0, isid=b"\x80chap!", csg=0, nsg=1, transit=False)
 
-    def say(self, *pairs: tuple[str, str], transit: bool = False) -> LoginResponse | None:
+    def send(self, *pairs: tuple[str, str], transit: bool = False) -> LoginResponse | None:
         """Send keys; return the response, or None on a close."""
         self.connection.send(replace(self._template, transit=transit, data=format_text(pairs)))
         answer = self.connection.receive()
@@ -42,8 +42,8 @@ class Step:
         return answer
 
     def names(self, method: str = "CHAP") -> LoginResponse | None:
-        """Say who we are and which methods we offer."""
-        return self.say(
+        """Send the initiator's name and the offered methods."""
+        return self.send(
             ("InitiatorName", self.connection.name),
             ("SessionType", "Normal"),
             ("TargetName", self._iqn),
@@ -51,11 +51,11 @@ class Step:
         )
 
     def challenge(self, algorithms: str = "5") -> Challenge:
-        """Go as far as the target's challenge."""
+        """Run the login up to the target's challenge, and return it."""
         first = self.names()
         assert first is not None
         assert dict(parse_text(first.data)).get("AuthMethod") == "CHAP"
-        second = self.say(("CHAP_A", algorithms))
+        second = self.send(("CHAP_A", algorithms))
         assert second is not None
         return challenge_of(parse_text(second.data))
 
@@ -67,12 +67,12 @@ def step(known, connection, portal) -> Step:  # noqa: ARG001  # skips without cr
 
 
 def refused(answer: LoginResponse | None, *, only: Iterable[int] = ()) -> None:
-    """Claim that the login was refused, or the connection closed."""
+    """Assert that the login was refused, or the connection closed."""
     if answer is None:
         return
     assert answer.status >> 8 == 2, f"status {answer.status:04x}, T={answer.transit}"
-    wanted = list(only)
-    assert not wanted or answer.status in wanted, f"status {answer.status:04x}"
+    expected = list(only)
+    assert not expected or answer.status in expected, f"status {answer.status:04x}"
 
 
 FAILED = LoginStatus.AUTHENTICATION_FAILED
@@ -95,7 +95,7 @@ def test_a_wrong_secret_is_refused_as_authentication_failure(known, connections)
 
 @pytest.mark.case("ISC-CHAP-03", section="RFC 7143 12.1.3, 11.13.5", kills=("chap-not-checked",))
 def test_an_unknown_name_is_refused_as_authentication_failure(known, connections):
-    wrong = replace(known, name="nobody-of-that-name", target_secret=b"")
+    wrong = replace(known, name="unknown-name", target_secret=b"")
     refusal = connections.refused(credentials=wrong)
     assert isinstance(refusal, LoginRefused), str(refusal)
     assert refusal.status == FAILED, str(refusal)
@@ -104,9 +104,7 @@ def test_an_unknown_name_is_refused_as_authentication_failure(known, connections
 @pytest.mark.case("ISC-CHAP-04", section="RFC 7143 6.3.2", kills=("chap-skipped",))
 def test_a_login_that_offers_no_authentication_is_refused(step):
     answer = step.names("None")
-    if (
-        answer is not None and answer.status == 0
-    ):  # 6.3.2: Reject is the answer to a list of nothing that fits
+    if answer is not None and answer.status == 0:  # 6.3.2: Reject if no method of the list is acceptable
         assert dict(parse_text(answer.data)).get("AuthMethod") == REJECT, answer.summary()
         assert not answer.transit
     else:
@@ -122,42 +120,42 @@ def test_a_login_that_skips_the_security_stage_is_refused(connections):
 @pytest.mark.case("ISC-CHAP-06", kills=("chap-same-challenge",))
 @pytest.mark.usefixtures("known")
 def test_each_login_gets_a_fresh_challenge(connections, portal):
-    asked = set()
+    challenges = set()
     for letter in "abc":
-        one = Step(connections.open(letter), portal.iqn)
-        asked.add(one.challenge().challenge)
-        one.connection.link.close()  # a target may take one login at a time
-    assert len(asked) == 3
+        login = Step(connections.open(letter), portal.iqn)
+        challenges.add(login.challenge().challenge)
+        login.connection.link.close()  # a target may take one login at a time
+    assert len(challenges) == 3
 
 
 @pytest.mark.case("ISC-CHAP-07", kills=("chap-not-checked",))
-def test_an_algorithm_that_is_not_there_is_refused(step):
+def test_an_unknown_algorithm_is_refused(step):
     step.names()
-    refused(step.say(("CHAP_A", "99")))
+    refused(step.send(("CHAP_A", "99")))
 
 
 @pytest.mark.case("ISC-CHAP-08", kills=("chap-algorithm",))
-def test_the_first_algorithm_that_both_have_is_chosen(step):
+def test_the_first_common_algorithm_is_chosen(step):
     assert step.challenge("99,5").algorithm == 5
 
 
 @pytest.mark.case("ISC-CHAP-09", kills=("chap-not-checked",))
 def test_a_response_of_the_wrong_length_is_refused(step, known):
     step.challenge()
-    refused(step.say(("CHAP_N", known.name), ("CHAP_R", "0x00"), transit=True))
+    refused(step.send(("CHAP_N", known.name), ("CHAP_R", "0x00"), transit=True))
 
 
 @pytest.mark.case("ISC-CHAP-10", kills=("chap-not-checked",))
 def test_a_response_of_more_than_1024_bytes_is_refused_and_the_target_lives(step, known, connections):
     step.challenge()
-    refused(step.say(("CHAP_N", known.name), ("CHAP_R", "0x" + "ab" * 1500), transit=True))
+    refused(step.send(("CHAP_N", known.name), ("CHAP_R", "0x" + "ab" * 1500), transit=True))
     connections.login("b").ping()
 
 
 @pytest.mark.case("ISC-CHAP-11", section="RFC 7143 12.1.3, 6.1", kills=("chap-not-checked",))
 def test_an_oversize_base64_response_is_refused_and_the_target_lives(step, known, connections):
     step.challenge()
-    refused(step.say(("CHAP_N", known.name), ("CHAP_R", "0b" + "QUJD" * 1000), transit=True))
+    refused(step.send(("CHAP_N", known.name), ("CHAP_R", "0b" + "QUJD" * 1000), transit=True))
     connections.login("b").ping()
 
 
@@ -166,11 +164,11 @@ def test_an_oversize_base64_response_is_refused_and_the_target_lives(step, known
     section="RFC 7143 12.1.3, 6.1",
     kills=("chap-refused",),
 )
-def test_a_response_in_base64_is_as_good(step, known):
-    asked = step.challenge()
-    digest = response(known.secret, asked.identifier, asked.challenge, asked.algorithm)
+def test_a_response_in_base64_is_accepted(step, known):
+    received = step.challenge()
+    digest = response(known.secret, received.identifier, received.challenge, received.algorithm)
     text = "0b" + base64.b64encode(digest).decode()
-    answer = step.say(("CHAP_N", known.name), ("CHAP_R", text), transit=True)
+    answer = step.send(("CHAP_N", known.name), ("CHAP_R", text), transit=True)
     assert answer is not None
     assert answer.status == 0, f"status {answer.status:04x}"
 
@@ -178,18 +176,18 @@ def test_a_response_in_base64_is_as_good(step, known):
 @pytest.mark.case("ISC-CHAP-13", kills=("chap-not-checked",))
 def test_a_response_before_any_challenge_is_refused(step, known):
     step.names()
-    refused(step.say(("CHAP_N", known.name), ("CHAP_R", "0x" + "00" * 16), transit=True))
+    refused(step.send(("CHAP_N", known.name), ("CHAP_R", "0x" + "00" * 16), transit=True))
 
 
 @pytest.mark.case("ISC-CHAP-14", section="RFC 7143 12.1.3, 9.2.1", kills=("chap-reflected",))
-def test_the_targets_own_challenge_is_not_answered_for_us(step, known):
-    asked = step.challenge()
-    digest = response(known.secret, asked.identifier, asked.challenge, asked.algorithm)
-    answer = step.say(
+def test_the_targets_own_challenge_is_not_answered(step, known):
+    received = step.challenge()
+    digest = response(known.secret, received.identifier, received.challenge, received.algorithm)
+    answer = step.send(
         ("CHAP_N", known.name),
         ("CHAP_R", hexadecimal(digest)),
-        ("CHAP_I", str(asked.identifier)),
-        ("CHAP_C", hexadecimal(asked.challenge)),
+        ("CHAP_I", str(received.identifier)),
+        ("CHAP_C", hexadecimal(received.challenge)),
         transit=True,
     )
     assert answer is None or answer.status or "CHAP_R" not in dict(parse_text(answer.data)), (
@@ -200,9 +198,9 @@ def test_the_targets_own_challenge_is_not_answered_for_us(step, known):
 @pytest.mark.case(
     "ISC-CHAP-15",
     section="RFC 7143 12.1.3",
-    spares="the mutants' target has no chap.mutual: it is skipped there",
+    no_mutant_reason="the mutants' target has no chap.mutual: it is skipped there",
 )
-def test_the_target_proves_itself_where_it_is_asked_to(known, connections, portal):
+def test_the_target_authenticates_itself_if_requested(known, connections, portal):
     if not known.target_secret:
         pytest.skip("the target has no `chap.mutual`")
     connections.open().login(target=portal.iqn, credentials=known)
@@ -211,7 +209,7 @@ def test_the_target_proves_itself_where_it_is_asked_to(known, connections, porta
 @pytest.mark.case("ISC-CHAP-16", section="RFC 7143 6.3.2", kills=("chap-skipped",))
 def test_a_transit_out_of_the_security_stage_before_the_proof_is_refused(step):
     step.challenge()
-    answer = step.say(transit=True)
+    answer = step.send(transit=True)
     if answer is not None and answer.status == 0:
         assert not answer.transit, "the target left the security stage without a proof"
         assert answer.csg == Stage.SECURITY

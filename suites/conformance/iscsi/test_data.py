@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from storagetest.wire.iscsi.codes import NO_TAG, RejectReason
-from storagetest.wire.iscsi.initiator import Completion, Initiator, ProbeOutcome
+from storagetest.wire.iscsi.initiator import Initiator, ProbeOutcome, ScsiCompletion
 from storagetest.wire.iscsi.pdu import R2T, DataOut, NopIn, NopOut, ScsiCommand, ScsiResponse
 from storagetest.wire.scsi.cdb import INQUIRY, READ_10, WRITE_10, cdb
 from storagetest.wire.scsi.logical_unit import LogicalUnit
@@ -54,7 +54,7 @@ def refused(after: ProbeOutcome, observe, *reasons: RejectReason) -> None:
         assert after.reject.reason in reasons, f"Reject with reason {after.reject.reason:#04x}"
 
 
-def read(session: Initiator, scratch, blocks: int, *, expected: int | None = None) -> Completion:
+def read(session: Initiator, scratch, blocks: int, *, expected: int | None = None) -> ScsiCompletion:
     """READ(10) of the scratch area's start, with an expected length of our own choice."""
     block = cdb(READ_10, lba=scratch.lba, blocks=blocks)
     return session.command(block, read=blocks * scratch.block_size if expected is None else expected)
@@ -67,7 +67,7 @@ def read(session: Initiator, scratch, blocks: int, *, expected: int | None = Non
 def test_data_in_comes_in_order_and_is_what_was_written(connections, scratch):
     session = prepared(connections, scratch, MaxRecvDataSegmentLength="1024")
     assert read_back(session, scratch, 16) == scratch.pattern(16)
-    assert not session.watch.broken("data-order")
+    assert not session.validator.violations_of("data-order")
 
 
 @pytest.mark.case("ISC-DATAIN-02", section="RFC 7143 11.7.1, 13.12", kills=("data-in-long",))
@@ -75,7 +75,7 @@ def test_no_data_in_is_longer_than_our_max_recv_data_segment_length(connections,
     session = prepared(connections, scratch, MaxRecvDataSegmentLength="512")
     done = read(session, scratch, 16)
     assert max(len(pdu.data) for pdu in done.data_ins) <= 512
-    assert not session.watch.broken("data-length")
+    assert not session.validator.violations_of("data-length")
 
 
 @pytest.mark.case("ISC-DATAIN-03", section="RFC 7143 4.2.2.4", kills=("data-sn",))
@@ -84,21 +84,21 @@ def test_data_sn_counts_from_zero_in_each_command(connections, scratch):
     for _ in range(2):
         done = read(session, scratch, 16)
         assert [pdu.data_sn for pdu in done.data_ins] == list(range(len(done.data_ins)))
-    assert not session.watch.broken("data-sn")
+    assert not session.validator.violations_of("data-sn")
 
 
 @pytest.mark.case("ISC-DATAIN-04", section="RFC 7143 11.7.1, 13.13", kills=("data-in-burst",))
 def test_a_sequence_of_data_in_is_no_longer_than_max_burst_length(connections, scratch):
     session = prepared(connections, scratch, MaxBurstLength="2048", FirstBurstLength="2048")
     read(session, scratch, 16)
-    assert not session.watch.broken("data-burst")
+    assert not session.validator.violations_of("data-burst")
 
 
 @pytest.mark.case("ISC-DATAIN-05", section="RFC 7143 11.7.3", kills=("status-without-final",))
 def test_status_comes_only_with_the_final_data_in_and_only_where_it_may(connections, scratch):
     session = prepared(connections, scratch, MaxRecvDataSegmentLength="512")
     read(session, scratch, 8)
-    assert not session.watch.broken("data-status")
+    assert not session.validator.violations_of("data-status")
 
 
 @pytest.mark.case("ISC-DATAIN-06", section="RFC 7143 11.7.1", kills=("status-without-final",))
@@ -114,7 +114,7 @@ def test_exp_data_sn_counts_the_data_in_pdus(connections, scratch):
     for blocks in (1, 4, 8):
         read(session, scratch, blocks)
     session.command(cdb(READ_10, lba=0xFFFFFFFE, blocks=1), read=scratch.block_size)
-    assert not session.watch.broken("exp-data-sn")
+    assert not session.validator.violations_of("exp-data-sn")
 
 
 @pytest.mark.case("ISC-DATAIN-08", section="RFC 7143 11.4.5, 11.7.3", kills=("residual-underflow",))
@@ -184,7 +184,7 @@ def test_no_r2t_asks_for_more_than_max_burst_length(connections, scratch):
     )
     done = session.command(write_cdb(scratch, 32), data=scratch.pattern(32, seed=1))
     assert done.status == 0
-    assert not session.watch.broken("r2t-length")
+    assert not session.validator.violations_of("r2t-length")
     assert read_back(session, scratch, 32) == scratch.pattern(32, seed=1)
 
 
@@ -196,7 +196,7 @@ def test_r2t_sn_counts_from_zero_in_each_command(connections, scratch):
     for _ in range(2):
         done = session.command(write_cdb(scratch, 8), data=scratch.pattern(8))
         assert [pdu.r2t_sn for pdu in done.r2ts] == list(range(len(done.r2ts)))
-    assert not session.watch.broken("r2t-sn")
+    assert not session.validator.violations_of("r2t-sn")
 
 
 @pytest.mark.case("ISC-R2T-03", section="RFC 7143 11.8, 13.19", kills=("r2t-order",))
@@ -208,7 +208,7 @@ def test_r2ts_ask_for_the_data_in_order_without_gap_or_overlap(connections, scra
     asked = sum(pdu.desired_length for pdu in done.r2ts)
     first = min(pdu.buffer_offset for pdu in done.r2ts)
     assert first + asked == 16 * scratch.block_size
-    assert not session.watch.broken("r2t-order")
+    assert not session.validator.violations_of("r2t-order")
 
 
 @pytest.mark.case("ISC-R2T-04", section="RFC 7143 11.8, 13.17", kills=("r2t-outstanding",))
@@ -223,7 +223,7 @@ def test_no_more_r2ts_are_outstanding_than_max_outstanding_r2t(connections, scra
         command, data, start=r2t.buffer_offset, end=r2t.buffer_offset + r2t.desired_length, ttt=r2t.ttt
     )
     assert session.finish(command, data).status == 0
-    assert not session.watch.broken("r2t-outstanding")
+    assert not session.validator.violations_of("r2t-outstanding")
 
 
 @pytest.mark.case("ISC-R2T-05", section="RFC 7143 11.8.5", kills=("r2t-no-tag",))
@@ -284,15 +284,17 @@ def test_data_are_taken_as_negotiated(connections, scratch, observe, initial_r2t
     session = prepared(
         connections, scratch, InitialR2T=initial_r2t, ImmediateData=immediate, FirstBurstLength="4096"
     )
-    observe(f"InitialR2T={session.held['InitialR2T']} ImmediateData={session.held['ImmediateData']}")
+    observe(
+        f"InitialR2T={session.negotiated['InitialR2T']} ImmediateData={session.negotiated['ImmediateData']}"
+    )
     data = scratch.pattern(64, seed=4)
     done = session.command(write_cdb(scratch, 64), data=data)
     assert done.status == 0
     assert read_back(session, scratch, 64) == data
-    assert not session.watch.violations, session.watch.broken()
+    assert not session.validator.violations, session.validator.violations_of()
 
 
-# The initiator MUST NOT send so much (13.12); that the target refuses it, only 13.11 says, and of other data.
+# The initiator MUST NOT send so much (13.12); only 13.11 requires a refusal, and for other data.
 @pytest.mark.case(
     "ISC-UNSOL-05", section="RFC 7143 13.12, 13.14", level="SHOULD", kills=("first-burst-ignored",)
 )
@@ -335,7 +337,7 @@ def test_unsolicited_data_out_are_not_taken_where_initial_r2t_is_yes(connections
     "ISC-DATAOUT-01",
     section="RFC 7143 11.7.4, 11.17.1",
     level="SHOULD",
-    spares="LIO breaks this rule itself",
+    no_mutant_reason="LIO breaks this rule itself",
 )
 def test_data_out_with_an_unknown_target_transfer_tag_are_not_written(connections, scratch, observe):
     session = prepared(connections, scratch, ImmediateData="No", InitialR2T="Yes")
@@ -403,11 +405,13 @@ def test_data_out_with_a_data_sn_out_of_sequence_are_not_taken_as_if_nothing_wer
     assert not any(isinstance(pdu, ScsiResponse) and not pdu.status for pdu in after.pdus), f"taken: {after}"
 
 
-@pytest.mark.case("ISC-DATAOUT-11", section="RFC 7143 11.2.4, 7.3", spares="LIO breaks this rule itself")
+@pytest.mark.case(
+    "ISC-DATAOUT-11", section="RFC 7143 11.2.4, 7.3", no_mutant_reason="LIO breaks this rule itself"
+)
 def test_the_data_of_a_refused_data_out_are_not_taken_for_pdus(connections, scratch, observe):
     session = prepared(connections, scratch, ImmediateData="No", InitialR2T="Yes")
     command, r2t = first_r2t(session, scratch, 4)
-    hidden = session.numbered(NopOut(immediate=True, itt=0x7777)).encode()
+    hidden = session.assign_numbers(NopOut(immediate=True, itt=0x7777)).encode()
     data = hidden.ljust(4 * scratch.block_size, b"\0")
     session.send(DataOut(itt=command.itt, ttt=r2t.ttt, lun=r2t.lun, data_sn=7, data=data))
     after = session.probe_alive()
@@ -430,7 +434,7 @@ def test_data_out_for_a_task_that_does_not_exist_do_no_harm(connections, scratch
     "ISC-DATAOUT-07",
     section="RFC 7143 11.7.1, 7.10",
     level="SHOULD",
-    spares="the mutants' target takes segments as long as a burst: it is skipped there",
+    no_mutant_reason="the mutants' target takes segments as long as a burst: it is skipped there",
 )
 def test_a_data_out_over_the_targets_max_recv_data_segment_length_is_refused(connections, scratch, observe):
     session = prepared(connections, scratch, ImmediateData="No", InitialR2T="Yes")

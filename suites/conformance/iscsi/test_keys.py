@@ -12,8 +12,8 @@ from storagetest.wire.iscsi.keys import (
     NOT_UNDERSTOOD,
     REJECT,
     Negotiation,
-    legal_answers,
-    legal_value,
+    is_legal_reply,
+    is_legal_value,
     numeric,
 )
 from storagetest.wire.tcp import PeerClosed
@@ -27,7 +27,7 @@ def offers(*rows: tuple[str, str]) -> list[object]:
         pytest.param(key, value, id=f"{key}-{value}",
                      marks=pytest.mark.case(f"ISC-KEY-{at:02}", section=f"RFC 7143 6.2, {KEYS[key].section}",
                                             kills=() if at in FREE else (f"key-{key}",),
-                                            spares="any answer to it is legal" if at in FREE else ""))
+                                            no_mutant_reason="any reply is legal" if at in FREE else ""))
         for at, (key, value) in enumerate(rows, 1)
     ]  # fmt: skip
 
@@ -79,7 +79,7 @@ def test_an_offer_is_answered_as_its_key_says(negotiate, observe, key, value):
     new = (
         rule.section in {"13.23", "13.24"} and answers[key] == NOT_UNDERSTOOD
     )  # no RFC 3720 target knows these
-    assert new or legal_answers(rule, value, answers[key]), f"{key}={value} was answered {answers[key]}"
+    assert new or is_legal_reply(rule, value, answers[key]), f"{key}={value} was answered {answers[key]}"
     assert new or answers[key] not in {REJECT, IRRELEVANT}, f"{key}={value} was answered {answers[key]}"
 
 
@@ -108,30 +108,30 @@ def test_a_value_out_of_its_range_is_never_accepted(connections, portal, observe
     if answers is None:
         observe(f"{key}={value}: the login is refused")
         return
-    said = answers.get(key)
-    observe(f"{key}={value}: answered {said}")
-    assert said == REJECT or admissible(key, said), f"{key}={value} was accepted: answered {said}"
+    reply = answers.get(key)
+    observe(f"{key}={value}: reply {reply}")
+    assert reply == REJECT or admissible(key, reply), f"{key}={value} was accepted: reply {reply}"
 
 
-def admissible(key: str, said: str | None) -> bool:
+def admissible(key: str, reply: str | None) -> bool:
     """Whether an acceptor may select this in place of Reject: a value that the key allows (6.2.2).
 
     Of a list it may select only what was proposed (6.2.1), and a declaration is not selected at all (7.12).
     """
     rule = KEYS[key]
-    if said is None or rule.negotiation in (Negotiation.LIST, Negotiation.DECLARE):
+    if reply is None or rule.negotiation in (Negotiation.LIST, Negotiation.DECLARE):
         return False
-    return legal_value(rule, said)
+    return is_legal_value(rule, reply)
 
 
 def offered(connections, portal, key: str, value: str) -> dict[str, str] | None:
-    """Offer one key beside the rest; None where the login was refused or the connection closed."""
-    one = connections.open()
+    """Offer ``key`` in a login; return the replies, or None if the login was refused or closed."""
+    initiator = connections.open()
     try:
-        one.login(target=portal.iqn, offer={key: value}, credentials=portal.credentials)
+        initiator.login(target=portal.iqn, offer={key: value}, credentials=portal.credentials)
     except (LoginRefused, PeerClosed):
         return None
-    return dict(one.replied)
+    return dict(initiator.replied)
 
 
 @pytest.mark.case("ISC-KEY-41", section="RFC 7143 6.2", kills=("not-understood",))
@@ -177,8 +177,8 @@ def test_first_burst_length_never_ends_up_over_max_burst_length(negotiate, obser
 
 @pytest.mark.case("ISC-KEY-46", section="RFC 7143 13.12", kills=("max-recv-declared",))
 def test_max_recv_data_segment_length_of_the_target_is_in_its_range(session):
-    said = dict(session.replied).get("MaxRecvDataSegmentLength", "8192")
-    assert 512 <= (numeric(said) or 0) <= 2**24 - 1
+    declared = dict(session.replied).get("MaxRecvDataSegmentLength", "8192")
+    assert 512 <= (numeric(declared) or 0) <= 2**24 - 1
 
 
 @pytest.mark.case("ISC-KEY-47", section="RFC 7143 6.3", kills=("answer-twice",))
@@ -187,7 +187,7 @@ def test_no_key_is_answered_twice(session):
     assert sorted(set(names)) == sorted(names)
 
 
-@pytest.mark.case("ISC-KEY-48", section="RFC 7143 6.2.1", spares="LIO breaks this rule itself")
+@pytest.mark.case("ISC-KEY-48", section="RFC 7143 6.2.1", no_mutant_reason="LIO breaks this rule itself")
 def test_a_list_with_unknown_words_is_answered_with_the_first_that_is_known(negotiate):
     answers = negotiate(HeaderDigest="X-storagetest,None")
     assert answers is not None, "a list with an unknown word ended in a refused login"
@@ -206,6 +206,6 @@ def test_a_key_that_means_nothing_in_a_discovery_session_is_harmless(connections
     assert made.text(("SendTargets", "All"))
 
 
-@pytest.mark.case("ISC-KEY-50", section="RFC 7143 6.1", level="MAY", spares="a MAY never fails")
+@pytest.mark.case("ISC-KEY-50", section="RFC 7143 6.1", level="MAY", no_mutant_reason="a MAY never fails")
 def test_a_key_name_of_more_than_63_bytes_is_refused(connections, portal):
     assert offered(connections, portal, "X-" + "k" * 70, "1") is None

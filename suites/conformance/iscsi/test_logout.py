@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(section="RFC 714
 
 
 def words(answer: object) -> str:
-    """Say what came, or that the target closed."""
+    """Return the PDU's summary, or that the target closed."""
     return "closed" if answer is None else answer.summary()  # type: ignore[attr-defined]  # a Pdu
 
 
@@ -76,7 +76,9 @@ def test_after_a_logout_the_session_is_gone(connections, session):
     connections.refused("a", isid=session.isid, tsih=session.tsih)
 
 
-@pytest.mark.case("ISC-LOGOUT-09", section="RFC 7143 11.14", level="MAY", spares="a MAY never fails")
+@pytest.mark.case(
+    "ISC-LOGOUT-09", section="RFC 7143 11.14", level="MAY", no_mutant_reason="a MAY never fails"
+)
 @pytest.mark.usefixtures("unit")
 def test_a_command_sent_before_the_logout_is_answered_before_it(session, scratch):
     command = session.start(cdb(READ_10, lba=scratch.lba, blocks=4), read=4 * scratch.block_size)
@@ -89,7 +91,7 @@ def test_a_command_sent_before_the_logout_is_answered_before_it(session, scratch
 
 # After a success below ErrorRecoveryLevel 2 both fields are "to be ignored": what stands there is recorded.
 @pytest.mark.case(
-    "ISC-LOGOUT-10", section="RFC 7143 11.15.3, 11.15.4", level="MAY", spares="a MAY never fails"
+    "ISC-LOGOUT-10", section="RFC 7143 11.15.3, 11.15.4", level="MAY", no_mutant_reason="a MAY never fails"
 )
 def test_time2wait_and_time2retain_are_within_the_range_of_their_keys(session, observe):
     answer = session.logout()
@@ -101,8 +103,8 @@ def test_time2wait_and_time2retain_are_within_the_range_of_their_keys(session, o
 @pytest.mark.case("ISC-LOGOUT-11", section="RFC 7143 6.3.5", kills=("logout-failed",))
 def test_many_sessions_come_and_go(connections):
     for letter in "abcdefgh":
-        one = connections.login(letter)
-        assert one.logout().response == LogoutResult.SUCCESS
+        initiator = connections.login(letter)
+        assert initiator.logout().response == LogoutResult.SUCCESS
 
 
 @pytest.mark.parametrize(
@@ -123,7 +125,7 @@ def test_a_snack_at_error_recovery_level_zero_is_rejected(session, unit, observe
     last = session.numbers.exp_stat_sn
     run = plus(last, -1) if kind is SnackType.STATUS else 0
     session.send(SnackRequest(kind=kind, lun=session.lun, itt=0xFFFFFFFF, beg_run=run, run_length=1))
-    after = session.aftermath()
+    after = session.probe_alive()
     observe(str(after))
     again = [pdu for pdu in after.pdus if isinstance(pdu, (DataIn, ScsiResponse))]
     assert not again, f"sent again at ErrorRecoveryLevel 0: {after}"

@@ -31,13 +31,13 @@ def test_the_answer_to_a_ping_has_no_target_transfer_tag(session):
 @pytest.mark.case("ISC-NOP-04", section="RFC 7143 11.19", level="SHOULD", kills=("nop-unasked",))
 def test_a_nop_out_with_the_reserved_task_tag_is_not_answered(session):
     session.send(NopOut(immediate=True))
-    after = session.aftermath()
+    after = session.probe_alive()
     assert not after.pdus, str(after)
     assert not after.closed
 
 
 @pytest.mark.case(
-    "ISC-NOP-05", section="RFC 7143 11.18.3, 11.19, 13.12", spares="LIO breaks this rule itself"
+    "ISC-NOP-05", section="RFC 7143 11.18.3, 11.19, 13.12", no_mutant_reason="LIO breaks this rule itself"
 )
 def test_ping_data_are_cut_to_our_max_recv_data_segment_length(connections):
     session = connections.login(offer={"MaxRecvDataSegmentLength": "512"})
@@ -63,7 +63,7 @@ def test_pings_are_answered_in_their_order(session):
 )
 def test_a_nop_out_with_a_target_transfer_tag_of_no_nop_in_is_not_answered(session, observe):
     session.send(NopOut(immediate=True, ttt=0x1234, lun=session.lun))
-    after = session.aftermath()
+    after = session.probe_alive()
     observe(str(after))
     assert not any(isinstance(pdu, NopIn) for pdu in after.pdus), str(after)
 

@@ -18,7 +18,7 @@ READY = cdb(TEST_UNIT_READY).ljust(16, b"\0")
 
 
 def met(after: ProbeOutcome, observe, *reasons: RejectReason) -> None:
-    """Claim that a format error was met with a Reject (of one of ``reasons``) or a close (RFC 7143 7.7)."""
+    """Assert that a format error led to a Reject (of one of ``reasons``) or a close (RFC 7143 7.7)."""
     observe(str(after))
     assert after.closed or after.reject, f"neither a Reject nor a close: {after}"
     if after.reject and reasons:
@@ -27,9 +27,9 @@ def met(after: ProbeOutcome, observe, *reasons: RejectReason) -> None:
 
 @pytest.mark.case("ISC-PDU-01", section="RFC 7143 11", kills=("reserved-checked",))
 def test_bits_that_are_not_defined_are_ignored(session):
-    command = session.stamped(ScsiCommand(lun=session.lun, cdb=READY))
-    session.watch.sent(command)
-    session.send_parts(command.parts().poke(2, b"\xff\xff"))
+    command = session.assign_numbers(ScsiCommand(lun=session.lun, cdb=READY))
+    session.validator.sent(command)
+    session.send_parts(command.parts().override_bytes(2, b"\xff\xff"))
     assert session.expect(ScsiResponse).itt == command.itt
 
 
@@ -46,22 +46,22 @@ def test_bits_that_are_not_defined_are_ignored(session):
 # 7.7 leaves the opcode out of what MUST end the connection; Reject has a reason for it (11.17.1).
 @pytest.mark.case(section="RFC 7143 11.2.1.2, 11.17.1", level="SHOULD")
 def test_an_opcode_that_no_initiator_has_is_rejected_or_ends_the_connection(session, observe, opcode):
-    nop = session.stamped(NopOut(immediate=True, itt=0x42))
-    session.send_parts(nop.parts().lie(opcode=opcode))
-    met(session.aftermath(), observe, RejectReason.COMMAND_NOT_SUPPORTED,
+    nop = session.assign_numbers(NopOut(immediate=True, itt=0x42))
+    session.send_parts(nop.parts().override_fields(opcode=opcode))
+    met(session.probe_alive(), observe, RejectReason.COMMAND_NOT_SUPPORTED,
         RejectReason.PROTOCOL_ERROR, RejectReason.INVALID_PDU_FIELD)  # fmt: skip
 
 
 @pytest.mark.case("ISC-PDU-07", section="RFC 7143 11.17.4", kills=("reject-header-lost",))
 def test_a_reject_carries_the_header_of_what_it_rejects(connections, session, observe):
-    nop = session.stamped(NopOut(immediate=True, itt=0x43))
-    parts = nop.parts().lie(opcode=0x07)
+    nop = session.assign_numbers(NopOut(immediate=True, itt=0x43))
+    parts = nop.parts().override_fields(opcode=0x07)
     session.send_parts(parts)
-    after = session.aftermath()
+    after = session.probe_alive()
     if after.reject is None:  # some close at once on that, but reject an immediate command
         session = connections.login("b")
         parts = session.send(ScsiCommand(lun=session.lun, cdb=READY, immediate=True)).parts()
-        after = session.aftermath()
+        after = session.probe_alive()
     observe(str(after))
     if after.reject is None:
         pytest.skip(f"the target does not reject but: {after}")
@@ -70,22 +70,24 @@ def test_a_reject_carries_the_header_of_what_it_rejects(connections, session, ob
 
 
 @pytest.mark.case(
-    "ISC-PDU-08", section="RFC 7143 11.2.2, 7.7", spares="a proxy cannot make a target die of it"
+    "ISC-PDU-08", section="RFC 7143 11.2.2, 7.7", no_mutant_reason="a proxy cannot make a target die of it"
 )
 def test_an_additional_header_of_a_reserved_type_is_survived(session, observe):
     session.send(ScsiCommand(lun=session.lun, cdb=READY, ahs=(Ahs(0x3F, b"\0\0\0\0\0"),)))
-    after = session.aftermath()
+    after = session.probe_alive()
     observe(str(after))
-    assert after.closed or after.pdus, "the command with the odd header is neither answered nor refused"
+    assert after.closed or after.pdus, "the command with the wrong header got no response and no Reject"
 
 
 @pytest.mark.case(
-    "ISC-PDU-09", section="RFC 7143 11.2.2.3, 11.3.5", spares="a proxy cannot make a target die of it"
+    "ISC-PDU-09",
+    section="RFC 7143 11.2.2.3, 11.3.5",
+    no_mutant_reason="a proxy cannot make a target die of it",
 )
 def test_a_cdb_of_more_than_16_bytes_goes_on_in_an_additional_header(session, observe):
     long = bytes((0x7F, 0, 0, 0, 0, 0, 0, 0x18)) + bytes(8)
     session.send(ScsiCommand(lun=session.lun, cdb=long, ahs=(Ahs(1, b"\0" + bytes(16)),)))
-    after = session.aftermath()
+    after = session.probe_alive()
     observe(str(after))
     assert any(isinstance(pdu, ScsiResponse) for pdu in after.pdus) or after.reject, str(after)
 
@@ -99,7 +101,7 @@ def test_a_cdb_of_more_than_16_bytes_goes_on_in_an_additional_header(session, ob
 def test_a_data_segment_over_the_targets_max_recv_is_refused(session, observe):
     most = session.parameters.max_send
     session.send(NopOut(immediate=True, itt=0x44, data=bytes(most + 4)))
-    after = session.aftermath()
+    after = session.probe_alive()
     observe(str(after))
     assert not any(isinstance(pdu, NopIn) and pdu.itt == 0x44 for pdu in after.pdus), "it was echoed"
     assert after.closed or after.reject, f"neither a Reject nor a close: {after}"
@@ -111,23 +113,23 @@ def test_a_data_segment_over_the_targets_max_recv_is_refused(session, observe):
         pytest.param(NopOut(itt=0x47, data=b"12345678"), id="nop",
                      marks=pytest.mark.case("ISC-PDU-29", kills=("reject-then-deaf",))),
         pytest.param(TextRequest(itt=0x48, continues=True, data=b"X-a=1\0\0\0"), id="text",
-                     marks=pytest.mark.case("ISC-PDU-30", spares="LIO breaks this rule itself")),
+                     marks=pytest.mark.case("ISC-PDU-30", no_mutant_reason="LIO breaks this rule itself")),
     ],
 )  # fmt: skip
 @pytest.mark.case(section="RFC 7143 7.3, 7.7", level="MUST")
 def test_after_a_reject_of_a_pdu_with_data_the_connection_is_in_step(session, observe, request_pdu):
     unknown = isinstance(request_pdu, NopOut)
-    session.send(request_pdu, lie={"opcode": 0x07, "immediate": True} if unknown else {})
-    after = session.aftermath()
+    session.send(request_pdu, overrides={"opcode": 0x07, "immediate": True} if unknown else {})
+    after = session.probe_alive()
     observe(str(after))
-    assert not after.silent, f"the target fell silent: {after}"
+    assert not after.unresponsive, f"the target does not respond: {after}"
 
 
 @pytest.mark.case(
     "ISC-PDU-11",
     section="RFC 7143 11.2.1.8, 11.17.1",
     level="SHOULD",
-    spares="LIO breaks this rule itself",
+    no_mutant_reason="LIO breaks this rule itself",
 )
 def test_a_task_tag_in_use_does_not_start_a_second_task(connections, scratch, observe):
     session = connections.login(offer={"ImmediateData": "No", "InitialR2T": "Yes"})
@@ -136,7 +138,7 @@ def test_a_task_tag_in_use_does_not_start_a_second_task(connections, scratch, ob
     first = session.start(block, write=size)
     session.receive()  # its R2T: the task is outstanding
     session.send(ScsiCommand(itt=first.itt, lun=session.lun, cdb=READY))
-    after = session.aftermath()
+    after = session.probe_alive()
     observe(str(after))
     good = [pdu for pdu in after.pdus if isinstance(pdu, ScsiResponse) and not pdu.status]
     assert not good, f"two tasks of one tag: {after}"
@@ -146,11 +148,11 @@ def test_a_task_tag_in_use_does_not_start_a_second_task(connections, scratch, ob
     "ISC-PDU-12",
     section="RFC 7143 11.2.1.8",
     level="SHOULD",
-    spares="LIO breaks this rule itself",
+    no_mutant_reason="LIO breaks this rule itself",
 )
 def test_the_reserved_task_tag_is_not_taken_for_a_command(session, observe):
-    session.send_parts(session.numbers.stamp(ScsiCommand(lun=session.lun, cdb=READY)).parts())
-    after = session.aftermath()
+    session.send_parts(session.numbers.number(ScsiCommand(lun=session.lun, cdb=READY)).parts())
+    after = session.probe_alive()
     observe(str(after))
     assert not any(isinstance(pdu, ScsiResponse) and not pdu.status for pdu in after.pdus), str(after)
 
@@ -159,8 +161,8 @@ def test_the_reserved_task_tag_is_not_taken_for_a_command(session, observe):
 def test_several_pdus_in_one_segment_are_each_answered(session):
     tags, wire = [], b""
     for _ in range(8):
-        nop = session.stamped(NopOut(immediate=True, itt=session.numbers.itt(), data=b"x" * 5))
-        session.watch.sent(nop)
+        nop = session.assign_numbers(NopOut(immediate=True, itt=session.numbers.itt(), data=b"x" * 5))
+        session.validator.sent(nop)
         tags.append(nop.itt)
         wire += nop.encode()
     session.send_raw(wire)
@@ -169,8 +171,8 @@ def test_several_pdus_in_one_segment_are_each_answered(session):
 
 @pytest.mark.case("ISC-PDU-14", section="RFC 7143 11.1", kills=("nop-echo",))
 def test_a_pdu_that_comes_in_pieces_is_answered(session):
-    nop = session.stamped(NopOut(immediate=True, itt=session.numbers.itt(), data=b"piece by piece"))
-    session.watch.sent(nop)
+    nop = session.assign_numbers(NopOut(immediate=True, itt=session.numbers.itt(), data=b"piece by piece"))
+    session.validator.sent(nop)
     wire = nop.encode()
     for at in range(0, len(wire), 5):
         session.send_raw(wire[at : at + 5])
@@ -198,7 +200,7 @@ def test_padding_is_zero(session):
     [
         pytest.param(Attribute.UNTAGGED, marks=pytest.mark.case("ISC-PDU-16", kills=("tur-busy",))),
         pytest.param(Attribute.SIMPLE, marks=pytest.mark.case("ISC-PDU-17", kills=("tur-busy",))),
-        # A unit says in its Extended INQUIRY page (ORDSUP, HEADSUP) whether it takes these.
+        # A unit reports in its Extended INQUIRY page (ORDSUP, HEADSUP) whether it supports these.
         pytest.param(
             Attribute.ORDERED, marks=pytest.mark.case("ISC-PDU-18", level="SHOULD", kills=("tur-busy",))
         ),
@@ -213,22 +215,22 @@ def test_a_command_with_each_task_attribute_is_executed(session, attribute):
     assert session.expect(ScsiResponse).status == 0
 
 
-@pytest.mark.case("ISC-PDU-20", section="RFC 7143 11.3.1", level="MAY", spares="a MAY never fails")
+@pytest.mark.case("ISC-PDU-20", section="RFC 7143 11.3.1", level="MAY", no_mutant_reason="a MAY never fails")
 def test_a_reserved_task_attribute_is_refused(session, observe):
     session.start(READY, attribute=7)
-    after = session.aftermath()
+    after = session.probe_alive()
     observe(str(after))
     assert not any(isinstance(pdu, ScsiResponse) and not pdu.status for pdu in after.pdus)
 
 
 @pytest.mark.case("ISC-PDU-21", section="RFC 7143 11.2.1.7, SAM-5 4.7", kills=("wrong-lun-answered",))
 def test_a_command_to_a_logical_unit_that_is_not_there_is_not_executed(session):
-    answer = LogicalUnit.answer(session.command(READY, lun=flat_lun(0x2FF)), "TEST UNIT READY to LUN 767")
+    answer = LogicalUnit.result(session.command(READY, lun=flat_lun(0x2FF)), "TEST UNIT READY to LUN 767")
     assert answer.check(SenseKey.ILLEGAL_REQUEST, Asc.LOGICAL_UNIT_NOT_SUPPORTED), answer
 
 
 @pytest.mark.case(
-    "ISC-PDU-22", section="RFC 7143 11.2.1.7, SPC-4 INQUIRY", spares="LIO breaks this rule itself"
+    "ISC-PDU-22", section="RFC 7143 11.2.1.7, SPC-4 INQUIRY", no_mutant_reason="LIO breaks this rule itself"
 )
 def test_inquiry_of_a_logical_unit_that_is_not_there_says_so(session):
     done = session.command(cdb(INQUIRY, allocation=96), read=96, lun=flat_lun(0x2FF))
@@ -236,41 +238,45 @@ def test_inquiry_of_a_logical_unit_that_is_not_there_says_so(session):
     assert done.data[0] in (0x7F, 0x3F), f"the peripheral qualifier and type are {done.data[0]:#04x}"
 
 
-@pytest.mark.case("ISC-PDU-23", section="RFC 7143 11.3.1", spares="a proxy cannot make a target die of it")
+@pytest.mark.case(
+    "ISC-PDU-23", section="RFC 7143 11.3.1", no_mutant_reason="a proxy cannot make a target die of it"
+)
 def test_a_bidirectional_command_is_answered_or_rejected(session, observe):
     size = (512).to_bytes(4, "big")
     session.send(ScsiCommand(read=True, write=True, expected_length=0, lun=session.lun, cdb=READY,
                              ahs=(Ahs(AHS_BIDIRECTIONAL, b"\0" + size),)))  # fmt: skip
-    after = session.aftermath()
+    after = session.probe_alive()
     observe(str(after))
     assert after.closed or after.pdus
 
 
 @pytest.mark.case(
-    "ISC-PDU-24", section="RFC 7143 11.2.1.6, 7.7", spares="a proxy cannot make a target die of it"
+    "ISC-PDU-24", section="RFC 7143 11.2.1.6, 7.7", no_mutant_reason="a proxy cannot make a target die of it"
 )
 @pytest.mark.usefixtures("portal")
 def test_a_length_of_16_mib_that_does_not_come_does_not_hang_the_target(connections):
-    liar = connections.login("a")
-    nop = liar.stamped(NopOut(immediate=True, itt=0x45))
-    liar.send_parts(nop.parts().lie(data_length=0xFFFFFF))
-    liar.logged_in = False
+    initiator = connections.login("a")
+    nop = initiator.assign_numbers(NopOut(immediate=True, itt=0x45))
+    initiator.send_parts(nop.parts().override_fields(data_length=0xFFFFFF))
+    initiator.logged_in = False
     other = connections.login("b")
     assert other.ping(b"still here").data == b"still here"
 
 
 @pytest.mark.case(
-    "ISC-PDU-25", section="RFC 7143 11.2.1.5, 7.7", spares="a proxy cannot make a target die of it"
+    "ISC-PDU-25", section="RFC 7143 11.2.1.5, 7.7", no_mutant_reason="a proxy cannot make a target die of it"
 )
 def test_an_ahs_length_that_points_past_the_pdu_does_not_hang_the_target(connections):
-    liar = connections.login("a")
-    nop = liar.stamped(NopOut(immediate=True, itt=0x46))
-    liar.send_parts(nop.parts().lie(ahs_words=255))
-    liar.logged_in = False
+    initiator = connections.login("a")
+    nop = initiator.assign_numbers(NopOut(immediate=True, itt=0x46))
+    initiator.send_parts(nop.parts().override_fields(ahs_words=255))
+    initiator.logged_in = False
     assert connections.login("b").ping(b"x").data == b"x"
 
 
-@pytest.mark.case("ISC-PDU-26", section="RFC 7143 7.7", spares="a proxy cannot make a target die of it")
+@pytest.mark.case(
+    "ISC-PDU-26", section="RFC 7143 7.7", no_mutant_reason="a proxy cannot make a target die of it"
+)
 def test_noise_after_the_login_leaves_the_target_well(connections):
     noisy = connections.login("a")
     noisy.send_raw(bytes(range(256)) * 16)
@@ -279,7 +285,9 @@ def test_noise_after_the_login_leaves_the_target_well(connections):
     assert connections.login("b").ping(b"x").data == b"x"
 
 
-@pytest.mark.case("ISC-PDU-27", section="RFC 7143 7.14", spares="a proxy cannot make a target die of it")
+@pytest.mark.case(
+    "ISC-PDU-27", section="RFC 7143 7.14", no_mutant_reason="a proxy cannot make a target die of it"
+)
 def test_a_connection_that_ends_within_a_write_leaves_the_unit_usable(connections, scratch):
     first = connections.login("a", offer={"ImmediateData": "No", "InitialR2T": "Yes"})
     first.start(cdb(WRITE_10, lba=scratch.lba, blocks=8), write=8 * scratch.block_size)
@@ -299,6 +307,6 @@ def test_a_connection_that_ends_within_a_write_leaves_the_unit_usable(connection
 )
 def test_a_text_request_with_both_f_and_c_is_rejected(session, observe):
     session.send(TextRequest(final=True, continues=True, data=b"X-a=1\0"))
-    after = session.aftermath()
+    after = session.probe_alive()
     observe(str(after))
     assert after.closed or after.reject, str(after)

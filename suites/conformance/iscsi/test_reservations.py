@@ -28,7 +28,7 @@ def reserved(a: LogicalUnit, kind: PrType) -> None:
 def claim(answer, *, allowed: bool) -> None:
     """Claim that a command was done, or ended in RESERVATION CONFLICT."""
     assert answer.good if allowed else answer.conflict, (
-        f"{answer}; {'GOOD' if allowed else 'RESERVATION CONFLICT'} was due"
+        f"{answer}; {'GOOD' if allowed else 'RESERVATION CONFLICT'} was expected"
     )
 
 
@@ -36,7 +36,9 @@ def marks(prefix: str, kind: PrType) -> pytest.MarkDecorator:
     """Return the mark of one type's case."""
     identifier = f"{prefix}-{kind.value}"
     if prefix == "SCS-PR-AGAIN" and kind.all_hold:
-        return pytest.mark.case(identifier, spares="every registrant is a holder: there is nobody to refuse")
+        return pytest.mark.case(
+            identifier, no_mutant_reason="every registrant is a holder: no host is refused"
+        )
     return pytest.mark.case(identifier, kills=KILLS[prefix])
 
 
@@ -170,7 +172,7 @@ def test_a_key_of_zero_unregisters(unreserved):
     assert a.keys().keys == ()
 
 
-@pytest.mark.case("SCS-PR-06", section="SPC-4 RESERVE", spares="LIO breaks this rule itself")
+@pytest.mark.case("SCS-PR-06", section="SPC-4 RESERVE", no_mutant_reason="LIO breaks this rule itself")
 def test_reserve_without_a_registration_is_a_conflict(unreserved):
     a, _ = unreserved
     claim(a.reserve(PrType.WRITE_EXCLUSIVE, KEY_A), allowed=False)
@@ -193,7 +195,7 @@ def test_a_second_reservation_of_another_type_is_a_conflict(unreserved):
     assert a.reservation().type == PrType.WRITE_EXCLUSIVE
 
 
-@pytest.mark.case("SCS-PR-09", section="SPC-4 RESERVE", spares="LIO breaks this rule itself")
+@pytest.mark.case("SCS-PR-09", section="SPC-4 RESERVE", no_mutant_reason="LIO breaks this rule itself")
 def test_a_reserved_type_or_scope_is_an_invalid_field(unreserved, observe):
     a, _ = unreserved
     assert a.register(KEY_A).good
@@ -203,7 +205,7 @@ def test_a_reserved_type_or_scope_is_an_invalid_field(unreserved, observe):
         assert answer.check(SenseKey.ILLEGAL_REQUEST, Asc.INVALID_FIELD_IN_CDB), answer
 
 
-@pytest.mark.case("SCS-PR-10", section="SPC-4 RELEASE", spares="LIO breaks this rule itself")
+@pytest.mark.case("SCS-PR-10", section="SPC-4 RELEASE", no_mutant_reason="LIO breaks this rule itself")
 def test_a_release_with_the_wrong_type_is_an_invalid_release(unreserved):
     a, _ = unreserved
     reserved(a, PrType.WRITE_EXCLUSIVE)
@@ -229,9 +231,9 @@ def test_a_release_of_a_registrants_only_reservation_tells_the_other_registrants
     assert b.register(KEY_B).good
     b.clear_attentions()
     assert a.release(PrType.WRITE_EXCLUSIVE_REGISTRANTS_ONLY, KEY_A).good
-    answer = b.ready()
+    answer = b.test_unit_ready()
     assert answer.check(SenseKey.UNIT_ATTENTION, Asc.RESERVATIONS_RELEASED), answer
-    assert a.ready().good, "the one who released is told nothing"
+    assert a.test_unit_ready().good, "the initiator that released got a unit attention"
 
 
 @pytest.mark.case("SCS-PR-13", section="SPC-4 CLEAR", kills=("clear-ignored",))
@@ -251,7 +253,7 @@ def test_clear_tells_the_others_that_reservations_were_preempted(unreserved):
     reserved(a, PrType.WRITE_EXCLUSIVE)
     assert b.register(KEY_B).good
     assert b.reserve_out(PrOut.CLEAR, key=KEY_B).good
-    answer = a.ready()
+    answer = a.test_unit_ready()
     assert answer.check(SenseKey.UNIT_ATTENTION, Asc.RESERVATIONS_PREEMPTED), answer
 
 
@@ -275,7 +277,7 @@ def test_the_preempted_is_told_that_its_registration_was_preempted(unreserved):
     reserved(a, PrType.WRITE_EXCLUSIVE)
     assert b.register(KEY_B).good
     assert b.preempt(PrType.WRITE_EXCLUSIVE, KEY_B, KEY_A).good
-    answer = a.ready()
+    answer = a.test_unit_ready()
     assert answer.check(SenseKey.UNIT_ATTENTION, Asc.REGISTRATIONS_PREEMPTED), answer
 
 
@@ -340,8 +342,8 @@ def test_the_holder_who_unregisters_gives_the_reservation_up(unreserved, scratch
 def test_a_reservation_outlives_the_session_of_its_holder(unreserved, connections, facts, scratch):
     a, b = unreserved
     reserved(a, PrType.WRITE_EXCLUSIVE)
-    isid = a.runs.isid
-    a.runs.logout()
+    isid = a.runner.isid
+    a.runner.logout()
     claim(b.write(scratch.lba, scratch.pattern(1)), allowed=False)
     again = LogicalUnit(connections.login("a", isid=isid), block_size=facts.capacity.block_size)
     claim(again.write(scratch.lba, scratch.pattern(1)), allowed=True)
@@ -359,7 +361,7 @@ def test_a_registration_is_of_one_i_t_nexus_and_not_of_the_initiator_name(
     a, _ = unreserved
     reserved(a, PrType.WRITE_EXCLUSIVE)
     other = LogicalUnit(connections.login("a"), block_size=facts.capacity.block_size)
-    assert other.runs.isid != a.runs.isid
+    assert other.runner.isid != a.runner.isid
     claim(other.write(scratch.lba, scratch.pattern(1)), allowed=False)
 
 
@@ -370,7 +372,7 @@ def test_under_exclusive_access_anybody_may_ask_what_the_unit_is(unreserved):
     for answer in (
         b.inquiry(),
         b.luns(),
-        b.ready(),
+        b.test_unit_ready(),
         b.reserve_in(PrIn.READ_KEYS),
         b.run(c.REQUEST_SENSE, read=18, allocation=18),
     ):
@@ -410,13 +412,13 @@ def test_full_status_names_holder_and_registrants_with_their_transport_ids(unres
     answer = a.reserve_in(PrIn.READ_FULL_STATUS)
     if answer.check(SenseKey.ILLEGAL_REQUEST):
         pytest.skip(f"not supported: {answer}")
-    found = {one.key: one for one in decode_full_status(answer.data)}
+    found = {descriptor.key: descriptor for descriptor in decode_full_status(answer.data)}
     assert set(found) == {KEY_A, KEY_B}
     assert (found[KEY_A].holder, found[KEY_B].holder) == (True, False)
     for key, unit in ((KEY_A, a), (KEY_B, b)):
         identifier = found[key].transport_id
         assert identifier[0] & 0x0F == 5, "the protocol identifier is not iSCSI's"
-        assert unit.runs.name.encode() in identifier
+        assert unit.runner.name.encode() in identifier
 
 
 @pytest.mark.case("SCS-PR-29", section="SPC-4 PERSISTENT RESERVE IN", kills=("keys-truncation",))
@@ -520,9 +522,9 @@ def test_a_unit_reserved_with_reserve_6_is_free_when_the_session_ends(two, scrat
     answer = a.run(c.RESERVE_6)
     if answer.unsupported:
         pytest.skip("RESERVE(6) is not supported")
-    a.runs.logout()
+    a.runner.logout()
     b.clear_attentions()
-    try:  # a target may say goodbye before it has taken the session down
+    try:  # a target may respond before it has removed the session
         wait_until(lambda: b.write(scratch.lba, scratch.pattern(1)).good, 3.0, "the end of the reservation")
     except DeadlineExceeded:
         raise AssertionError("the unit is still reserved 3 s after the reserver's logout") from None

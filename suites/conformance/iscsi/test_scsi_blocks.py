@@ -25,7 +25,7 @@ PAIRS = [
 
 
 def out_of_range(answer) -> bool:
-    """Say whether a command ended with LOGICAL BLOCK ADDRESS OUT OF RANGE."""
+    """Return whether a command ended with LOGICAL BLOCK ADDRESS OUT OF RANGE."""
     return answer.check(SenseKey.ILLEGAL_REQUEST, Asc.LBA_OUT_OF_RANGE)
 
 
@@ -173,7 +173,7 @@ def test_neighbouring_blocks_are_left_alone(unit, scratch):
 
 
 @pytest.mark.case(
-    "SCS-RW-21", section="SBC-3 transfer length, Block Limits", spares="LIO breaks this rule itself"
+    "SCS-RW-21", section="SBC-3 transfer length, Block Limits", no_mutant_reason="LIO breaks this rule itself"
 )
 @pytest.mark.usefixtures("scratch")
 def test_more_blocks_than_the_unit_takes_at_once_are_refused(unit, facts):
@@ -287,7 +287,7 @@ def test_unmapped_blocks_read_as_reported(unit, facts, scratch, observe):
     data = unit.read(start, grain).data
     observe("zero" if not any(data) else "not zero")
     if facts.provisioning.reads_zero or facts.capacity.reads_zero:
-        assert not any(data), "LBPRZ says zero"
+        assert not any(data), "LBPRZ is set, but the data are not zero"
 
 
 @pytest.mark.case("SCS-UNMAP-02", section="SBC-3 UNMAP", kills=("unmap-refused",))

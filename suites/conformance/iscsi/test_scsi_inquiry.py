@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(section="SPC-4 I
 
 
 def invalid_field(answer) -> bool:
-    """Say whether a command ended with INVALID FIELD IN CDB."""
+    """Return whether a command ended with INVALID FIELD IN CDB."""
     return answer.check(SenseKey.ILLEGAL_REQUEST, Asc.INVALID_FIELD_IN_CDB)
 
 
@@ -99,16 +99,19 @@ def test_the_mandatory_pages_are_listed(facts):
 @pytest.mark.case("SCS-VPD-04", section="SPC-4 Device Identification", kills=("designators-missing",))
 def test_the_unit_has_a_name_that_is_unique_in_the_world(unit):
     kinds = {
-        one.kind for one in decode_designators(decode_vpd(unit.inquiry(0x83).data)) if one.association == 0
+        found.kind
+        for found in decode_designators(decode_vpd(unit.inquiry(0x83).data))
+        if found.association == 0
     }
     assert kinds & {1, 2, 3, 8}, "no T10 vendor, EUI-64, NAA or SCSI name designator for the logical unit"
 
 
 @pytest.mark.case("SCS-VPD-05", section="SPC-4 Device Identification", kills=("naa-length",))
 def test_each_naa_designator_has_the_length_of_its_format(unit):
-    for one in decode_designators(decode_vpd(unit.inquiry(0x83).data)):
-        if one.kind == 3:
-            assert len(one.data) == (16 if one.data[0] >> 4 == 6 else 8), one.data.hex()
+    for designator in decode_designators(decode_vpd(unit.inquiry(0x83).data)):
+        data = designator.data
+        if designator.kind == 3:
+            assert len(data) == (16 if data[0] >> 4 == 6 else 8), data.hex()
 
 
 @pytest.mark.case("SCS-VPD-06", section="SPC-4 INQUIRY", kills=("vpd-truncation",))
@@ -131,7 +134,7 @@ def test_the_block_limits_page_has_its_length(unit, facts):
 @pytest.mark.case(
     "SCS-VPD-08",
     section="SBC-3 Logical Block Provisioning",
-    spares="it compares two facts that are asked once, on a connection that no mutant touches",
+    no_mutant_reason="it compares two facts that are asked once, on a connection that no mutant touches",
 )
 @pytest.mark.usefixtures("unit")
 def test_a_thin_unit_says_so_in_both_places(facts):
@@ -206,7 +209,7 @@ def test_an_allocation_under_16_bytes_cuts_the_list_or_is_an_invalid_field(unit,
     "SCS-LUN-05",
     section="SPC-4 REPORT LUNS",
     level="SHOULD",
-    spares="LIO breaks this rule itself",
+    no_mutant_reason="LIO breaks this rule itself",
 )
 def test_a_select_report_that_is_reserved_is_an_invalid_field(unit, observe):
     answer = unit.luns(select=0x7F)
@@ -282,7 +285,7 @@ def test_request_sense_can_be_had_in_either_format_or_refuses_the_bit(unit, obse
 @pytest.mark.case(
     "SCS-OPS-01",
     section="SPC-4 REPORT SUPPORTED OPERATION CODES",
-    spares="the mutants' target does not offer the command: it is skipped there",
+    no_mutant_reason="the mutants' target does not offer the command: it is skipped there",
 )
 def test_what_is_reported_as_supported_is_not_an_invalid_operation_code(unit):
     answer = unit.run(c.REPORT_SUPPORTED_OPERATION_CODES, read=4096, allocation=4096)
@@ -295,5 +298,5 @@ def test_what_is_reported_as_supported_is_not_an_invalid_operation_code(unit):
 
 @pytest.mark.case("SCS-TUR-01", section="SPC-4 TEST UNIT READY", kills=("tur-busy",))
 def test_the_unit_is_ready(unit):
-    answer = unit.ready()
+    answer = unit.test_unit_ready()
     assert answer.good, answer

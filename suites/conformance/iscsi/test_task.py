@@ -36,12 +36,12 @@ def end(session: Initiator, command: ScsiCommand, r2t: R2T, request: TaskRequest
     end_at = r2t.buffer_offset + r2t.desired_length
     session.send_data(command, bytes(end_at), start=r2t.buffer_offset, end=end_at, ttt=r2t.ttt)
     others: list[Pdu] = []
-    for pdu in session.answers("the Task Management Response"):
-        assert pdu is not None, "closed where a Task Management Response was due"
+    for pdu in session.responses("the Task Management Response"):
+        assert pdu is not None, "closed without a Task Management Response"
         if isinstance(pdu, TaskResponse) and pdu.itt == sent.itt:
             break
         others.append(pdu)
-    session.watch.forget(command.itt)
+    session.validator.forget(command.itt)
     return result(pdu), others
 
 
@@ -56,12 +56,12 @@ def abort(command: ScsiCommand) -> TaskRequest:
 
 
 def result(answer: TaskResponse) -> str:
-    """Say a task management response in words."""
-    names = {int(one): one.name for one in TaskResult}
+    """Return the name of a task management response."""
+    names = {int(known): known.name for known in TaskResult}
     return names.get(answer.response, f"{answer.response}")
 
 
-@pytest.mark.case("ISC-TMF-01", section="RFC 7143 11.6.1 c", spares="LIO breaks this rule itself")
+@pytest.mark.case("ISC-TMF-01", section="RFC 7143 11.6.1 c", no_mutant_reason="LIO breaks this rule itself")
 def test_abort_of_a_task_that_does_not_exist_says_so(session):
     session.ping(immediate=False)
     old = plus(session.numbers.cmd_sn, -1)
@@ -74,17 +74,19 @@ def test_abort_of_a_task_that_does_not_exist_says_so(session):
 )
 def test_abort_task_ends_a_write_that_waits_for_data(connections, scratch):
     session, command, r2t = waiting_write(connections, scratch)
-    said, others = end(session, command, r2t, abort(command))
+    result, others = end(session, command, r2t, abort(command))
     after = session.probe_alive()
     answered = [pdu for pdu in (*others, *after.pdus) if pdu.itt == command.itt]
-    if said == "TASK_DOES_NOT_EXIST":  # it ended before it could be aborted: then it has answered
+    if result == "TASK_DOES_NOT_EXIST":  # it ended before it could be aborted: then its response came
         assert answered, "the task does not exist, and never ended"
     else:
-        assert said == "COMPLETE", said
+        assert result == "COMPLETE", result
         assert not any(pdu in answered for pdu in after.pdus), f"the aborted task answers: {after}"
 
 
-@pytest.mark.case("ISC-TMF-03", section="RFC 7143 11.6.1 b, 7.11", spares="LIO breaks this rule itself")
+@pytest.mark.case(
+    "ISC-TMF-03", section="RFC 7143 11.6.1 b, 7.11", no_mutant_reason="LIO breaks this rule itself"
+)
 def test_abort_of_a_command_that_has_not_come_yet_takes_its_cmd_sn_as_received(session):
     number = session.numbers.cmd_sn
     session.numbers.cmd_sn = plus(number, 1)  # the command itself got lost on its way
@@ -99,13 +101,13 @@ def test_logical_unit_reset_completes(session):
 
 
 @pytest.mark.case(
-    "ISC-TMF-05", section="RFC 7143 4.2.3.3, 11.5.1", spares="LIO breaks this rule itself, at times"
+    "ISC-TMF-05", section="RFC 7143 4.2.3.3, 11.5.1", no_mutant_reason="LIO breaks this rule itself, at times"
 )
 def test_logical_unit_reset_ends_a_write_that_waits_for_data(connections, scratch):
     session, command, r2t = waiting_write(connections, scratch)
     request = TaskRequest(function=TaskFunction.LOGICAL_UNIT_RESET, lun=session.lun)
-    said, _ = end(session, command, r2t, request)
-    assert said == "COMPLETE", said
+    result, _ = end(session, command, r2t, request)
+    assert result == "COMPLETE", result
     after = session.probe_alive()
     late = [pdu for pdu in after.pdus if pdu.itt == command.itt and isinstance(pdu, ScsiResponse)]
     assert all(pdu.status for pdu in late), f"the task ended well after its reset: {after}"
@@ -114,8 +116,8 @@ def test_logical_unit_reset_ends_a_write_that_waits_for_data(connections, scratc
 @pytest.mark.case("ISC-TMF-06", section="SAM-5 5.14, 7.7", level="SHOULD", kills=("unit-attention-lost",))
 def test_another_initiator_learns_of_a_logical_unit_reset_by_a_unit_attention(two, observe):
     first, second = two
-    assert first.runs.task(TaskFunction.LOGICAL_UNIT_RESET).response == TaskResult.COMPLETE
-    answer = second.ready()
+    assert first.runner.task(TaskFunction.LOGICAL_UNIT_RESET).response == TaskResult.COMPLETE
+    answer = second.test_unit_ready()
     observe(str(answer))
     assert answer.check(SenseKey.UNIT_ATTENTION), answer
     assert answer.sense.asc >> 8 == 0x29, answer
@@ -124,19 +126,19 @@ def test_another_initiator_learns_of_a_logical_unit_reset_by_a_unit_attention(tw
 @pytest.mark.case("ISC-TMF-07", section="SAM-5 5.14", kills=("unit-attention-twice",))
 def test_a_unit_attention_is_reported_once(two):
     first, second = two
-    first.runs.task(TaskFunction.LOGICAL_UNIT_RESET)
-    if not second.ready().check(SenseKey.UNIT_ATTENTION):
+    first.runner.task(TaskFunction.LOGICAL_UNIT_RESET)
+    if not second.test_unit_ready().check(SenseKey.UNIT_ATTENTION):
         pytest.skip("the target reports no unit attention for a reset (ISC-TMF-06)")
-    assert second.ready().good, "the same unit attention was reported twice"
+    assert second.test_unit_ready().good, "the same unit attention was reported twice"
 
 
 @pytest.mark.case("ISC-TMF-08", section="SAM-5 5.14, SPC-4 INQUIRY", kills=("attention-on-inquiry",))
 def test_inquiry_and_report_luns_neither_report_nor_clear_a_unit_attention(two):
     first, second = two
-    first.runs.task(TaskFunction.LOGICAL_UNIT_RESET)
+    first.runner.task(TaskFunction.LOGICAL_UNIT_RESET)
     assert second.inquiry().good
     assert second.luns().good
-    answer = second.ready()
+    answer = second.test_unit_ready()
     if answer.good:
         pytest.skip("the target reports no unit attention for a reset (ISC-TMF-06)")
     assert answer.check(SenseKey.UNIT_ATTENTION), answer
@@ -161,7 +163,7 @@ def test_a_function_that_is_not_defined_is_not_supported(session, observe, funct
 
 
 @pytest.mark.case(
-    "ISC-TMF-12", section="RFC 7143 11.6.1", level="SHOULD", spares="LIO breaks this rule itself"
+    "ISC-TMF-12", section="RFC 7143 11.6.1", level="SHOULD", no_mutant_reason="LIO breaks this rule itself"
 )
 def test_a_function_for_a_logical_unit_that_is_not_there_says_so(session):
     answer = session.task(TaskFunction.LOGICAL_UNIT_RESET, lun=flat_lun(0x2FF))
@@ -228,10 +230,10 @@ def test_a_query_is_answered_only_at_protocol_level_two(connections, observe, fu
     level = session.parameters.protocol_level
     session.send(TaskRequest(function=int(function), lun=session.lun))
     answer = session.receive()
-    said = "closed" if answer is None else answer.summary()
-    observe(f"iSCSIProtocolLevel {level}: {said}")
+    result = "closed" if answer is None else answer.summary()
+    observe(f"iSCSIProtocolLevel {level}: {result}")
     if level >= 2:
-        assert isinstance(answer, TaskResponse), said
+        assert isinstance(answer, TaskResponse), result
         allowed = (TaskResult.COMPLETE, TaskResult.SUCCEEDED, *UNSUPPORTED)
         assert answer.response in allowed, result(answer)
     elif isinstance(answer, TaskResponse):
@@ -264,7 +266,7 @@ def test_a_function_that_is_not_immediate_uses_a_cmd_sn(session):
 @pytest.mark.case(
     "ISC-TMF-24",
     section="RFC 7143 11.5.1",
-    spares="the mutants' target does not do ABORT TASK SET: it is skipped there",
+    no_mutant_reason="the mutants' target does not do ABORT TASK SET: it is skipped there",
 )
 def test_abort_task_set_leaves_the_tasks_of_another_initiator(connections, scratch):
     session, command, r2t = waiting_write(connections, scratch)

@@ -82,7 +82,7 @@ def test_send_targets_may_be_asked_twice(discovery, portal):
 @pytest.mark.case("ISC-DISC-07", section="RFC 7143 4.3", kills=("scsi-in-discovery",))
 def test_a_scsi_command_in_a_discovery_session_is_rejected(discovery, observe):
     discovery.send(ScsiCommand(cdb=READY))
-    after = discovery.aftermath()
+    after = discovery.probe_alive()
     observe(str(after))
     assert not any(isinstance(pdu, ScsiResponse) for pdu in after.pdus), str(after)
     assert after.closed or after.reject, f"neither a Reject nor a close: {after}"
@@ -91,7 +91,7 @@ def test_a_scsi_command_in_a_discovery_session_is_rejected(discovery, observe):
 @pytest.mark.case("ISC-DISC-08", section="RFC 7143 4.3", kills=("task-in-discovery",))
 def test_task_management_in_a_discovery_session_is_rejected(discovery, observe):
     discovery.send(TaskRequest(function=TaskFunction.LOGICAL_UNIT_RESET))
-    after = discovery.aftermath()
+    after = discovery.probe_alive()
     observe(str(after))
     done = [pdu for pdu in after.pdus if isinstance(pdu, TaskResponse) and pdu.response == 0]
     assert not done, str(after)
@@ -111,10 +111,10 @@ def test_a_discovery_session_is_only_closed_as_a_session(discovery, observe):
     discovery.logged_in = not isinstance(answer, LogoutResponse)
 
 
-@pytest.mark.case("ISC-TEXT-01", section="RFC 7143 C", spares="LIO breaks this rule itself")
+@pytest.mark.case("ISC-TEXT-01", section="RFC 7143 C", no_mutant_reason="LIO breaks this rule itself")
 def test_send_targets_all_is_not_supported_in_a_normal_session(session, observe):
     session.send(TextRequest(data=b"SendTargets=All\0"))
-    after = session.aftermath()
+    after = session.probe_alive()
     observe(str(after))
     for pdu in after.pdus:
         if isinstance(pdu, TextResponse):
@@ -122,13 +122,13 @@ def test_send_targets_all_is_not_supported_in_a_normal_session(session, observe)
             assert not [name for name, _ in found if name == "TargetName"], "answered with a list of targets"
 
 
-@pytest.mark.case("ISC-TEXT-02", section="RFC 7143 C", spares="LIO breaks this rule itself")
+@pytest.mark.case("ISC-TEXT-02", section="RFC 7143 C", no_mutant_reason="LIO breaks this rule itself")
 def test_send_targets_without_a_value_lists_this_target_in_a_normal_session(session, portal):
     found = session.text(("SendTargets", ""))
     assert {value for name, value in found if name == "TargetName"} == {portal.iqn}
 
 
-@pytest.mark.case("ISC-TEXT-03", section="RFC 7143 6.2", spares="LIO breaks this rule itself")
+@pytest.mark.case("ISC-TEXT-03", section="RFC 7143 6.2", no_mutant_reason="LIO breaks this rule itself")
 def test_a_key_that_is_not_known_is_answered_not_understood(session):
     assert dict(session.text(("X-org.storagetest.key", "1"))) == {"X-org.storagetest.key": NOT_UNDERSTOOD}
 
@@ -147,18 +147,18 @@ def test_a_text_response_has_the_task_tag_of_its_request(discovery):
 )
 def test_a_text_request_with_an_unknown_target_transfer_tag_is_refused(session, observe):
     session.send(TextRequest(ttt=0x1234, data=b"X-org.storagetest.key=1\0"))
-    met(session.aftermath(), observe)
+    met(session.probe_alive(), observe)
 
 
 @pytest.mark.case("ISC-TEXT-06", section="RFC 7143 13, 13.13", kills=("leading-key-renegotiated",))
 def test_a_leading_only_key_is_not_negotiated_in_full_feature_phase(session, observe):
     session.send(TextRequest(data=b"MaxBurstLength=65536\0"))
-    after = session.aftermath()
+    after = session.probe_alive()
     observe(str(after))
     for pdu in after.pdus:
         if isinstance(pdu, TextResponse):
-            said = dict(parse_text(pdu.data)).get("MaxBurstLength", REJECT)
-            assert said in (REJECT, NOT_UNDERSTOOD, "Irrelevant"), f"answered {said}"
+            reply = dict(parse_text(pdu.data)).get("MaxBurstLength", REJECT)
+            assert reply in (REJECT, NOT_UNDERSTOOD, "Irrelevant"), f"replied {reply}"
 
 
 @pytest.mark.case("ISC-TEXT-07", section="RFC 7143 11.11.1", kills=("text-not-final",))
@@ -168,10 +168,12 @@ def test_a_text_response_has_a_target_transfer_tag_where_it_is_not_final_and_onl
     assert (answer.ttt == NO_TAG) == answer.final, answer.summary()
 
 
-@pytest.mark.case("ISC-TEXT-08", section="RFC 7143 6.1, 6.2", spares="a proxy cannot make a target die of it")
+@pytest.mark.case(
+    "ISC-TEXT-08", section="RFC 7143 6.1, 6.2", no_mutant_reason="a proxy cannot make a target die of it"
+)
 def test_text_that_is_no_text_is_refused_and_the_target_lives(connections, session, observe):
     session.send(TextRequest(data=b"\x80\x81\x82 no equals sign\0"))
-    after = session.aftermath()
+    after = session.probe_alive()
     observe(str(after))
     assert connections.login("b").ping(b"x").data == b"x"
 
@@ -185,7 +187,7 @@ def test_text_that_is_no_text_is_refused_and_the_target_lives(connections, sessi
 def test_a_second_text_request_while_one_is_open_is_refused(session, observe):
     session.send(TextRequest(final=False, data=b"X-a=1\0"))
     session.send(TextRequest(final=False, data=b"X-b=1\0"))
-    after = session.aftermath()
+    after = session.probe_alive()
     observe(str(after))
     rejects = [pdu for pdu in after.pdus if getattr(pdu, "reason", None) is not None]
     assert rejects or after.closed, str(after)

@@ -1,4 +1,4 @@
-"""Fixtures of the NVMe/TCP cases: a bench, a controller that is ready, an I/O queue, blocks to overwrite."""
+"""Fixtures of the NVMe/TCP cases: a harness, a ready controller, an I/O queue, blocks to overwrite."""
 
 from __future__ import annotations
 
@@ -6,17 +6,15 @@ import contextlib
 import itertools
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from storagetest.config import Variant
 from storagetest.errors import RemoteProtocolError
-from storagetest.plugin.conformance.cases import WireLog, case_of
-from storagetest.plugin.deviations import KNOWN, known_of
-from storagetest.plugin.known import expect_known
+from storagetest.plugin.conformance.cases import WireLog
+from storagetest.plugin.conformance.known_issues import apply_reported
 from storagetest.wire.nvme import io
-from storagetest.wire.nvme_tcp import PORT, Endpoint, Queue, Session, decoder
+from storagetest.wire.nvme_tcp import PORT, ControllerSession, Queue, SubsystemEndpoint, decoder
 from storagetest.wire.nvme_tcp.harness import (
     SIGNATURE_SPAN,
     Harness,
@@ -27,66 +25,60 @@ from storagetest.wire.nvme_tcp.harness import (
 )
 from storagetest.wire.tcp import RecordedConnection
 
-TABLE = Path(__file__).with_name(KNOWN)
-"""Deviations that are written down, with their readings (docs/findings/nvme-tcp.md)."""
-
 ANSWER = 5.0
-"""Seconds within which a target answers, or closes."""
+"""Timeout in seconds for a response or a close (chosen)."""
 
 REGION = 256
 """Blocks of one case's scratch."""
 
 
 @pytest.fixture(scope="session")
-def endpoint(variant: Variant) -> Endpoint:
-    """Return where this machine reaches the target's subsystem."""
+def endpoint(variant: Variant) -> SubsystemEndpoint:
+    """Return the endpoint of the target's subsystem, as this machine connects to it."""
     options = variant.options
     address, port = options.wire_endpoint(options.address, options.port)
     within = min(ANSWER, options.deadline)
-    return Endpoint(address, port, options.nqn, within, within)
+    return SubsystemEndpoint(address, port, options.nqn, within, within)
 
 
 @pytest.fixture(scope="session")
-def about(endpoint: Endpoint, variant: Variant) -> dict[str, object]:
-    """Look at the target once: which implementation it is, and where it may be overwritten."""
-    found: dict[str, object] = {"is": "", "scratch": "the target could not be looked at", "reserves": True}
-    with contextlib.suppress(RemoteProtocolError), Session.connect(endpoint) as session:
+def about(endpoint: SubsystemEndpoint, variant: Variant) -> dict[str, object]:
+    """Query the target once: its implementation, and the blocks that may be overwritten."""
+    found: dict[str, object] = {"is": "", "scratch": "the target could not be queried", "reserves": True}
+    with contextlib.suppress(RemoteProtocolError), ControllerSession.connect(endpoint) as session:
         data = session.controller
         found |= {"is": implementation(data), "reserves": bool(data["oncs"] >> 5 & 1)}
         found["scratch"] = _scratch(session, variant)
-    return found  # what is wrong with a target that cannot even be looked at, the cases say one by one
+    return found  # if the query failed, each case reports its own error
 
 
 @pytest.fixture(autouse=True)
 def known_issue(request: pytest.FixtureRequest, about: dict[str, object]) -> bool:
-    """Expect a deviation that is written down for this implementation; return whether one is expected."""
-    case = case_of(request.node)
-    found = known_of(TABLE, case.id, key="controller", name=str(about["is"])) if case else ()
-    expected = [expect_known(request.node, issue) for issue in found]
-    return any(expected)
+    """Apply the known issues of the target's controller; return whether the case is expected to fail."""
+    return apply_reported(request.node, controller=str(about["is"]))
 
 
 @pytest.fixture
-def bench(endpoint: Endpoint, wire_log: WireLog, known_issue: bool) -> Iterator[Harness]:
-    """Yield a bench whose connections are in the case's log, and are closed at its end."""
-    if known_issue:  # what is known not to come need not be waited for
-        endpoint = replace(endpoint, deadline=min(endpoint.deadline, 1.5), patience=0.4)
+def bench(endpoint: SubsystemEndpoint, wire_log: WireLog, known_issue: bool) -> Iterator[Harness]:
+    """Yield a harness whose connections are in the case's log, and are closed at its end."""
+    if known_issue:  # a response that is known to be missing needs no long timeout
+        endpoint = replace(endpoint, deadline=min(endpoint.deadline, 1.5), close_timeout=0.4)
 
-    def note(link: RecordedConnection, what: str) -> None:
-        wire_log.add(link, name=what, decoder=decoder, port=PORT)
+    def note(link: RecordedConnection, name: str) -> None:
+        wire_log.add(link, name=name, decoder=decoder, port=PORT)
 
     with Harness(endpoint, note) as made:
         yield made
 
 
 @pytest.fixture
-def session(bench: Harness) -> Session:
-    """Return a controller that is ready, of a host of this case's own."""
+def session(bench: Harness) -> ControllerSession:
+    """Return a session with a ready controller, as a host of this case only."""
     return bench.session()
 
 
 @pytest.fixture
-def queue(session: Session) -> Queue:
+def queue(session: ControllerSession) -> Queue:
     """Return an I/O queue of ``session``."""
     return session.io_queue()
 
@@ -101,7 +93,7 @@ def scratch(about: dict[str, object]) -> Scratch:
     return next(found)
 
 
-def _scratch(session: Session, variant: Variant) -> itertools.cycle[Scratch] | str:
+def _scratch(session: ControllerSession, variant: Variant) -> itertools.cycle[Scratch] | str:
     """Return regions of the namespace that ``erase`` names, or why there are none."""
     nsid, erase = variant.options.namespace, variant.options.erase
     if nsid not in session.namespaces():

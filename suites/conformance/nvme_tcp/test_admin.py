@@ -10,10 +10,10 @@ import pytest
 
 from storagetest.errors import RemoteProtocolError
 from storagetest.wire.nvme import admin
-from storagetest.wire.nvme.codes import Cns, Feature, LogPage, Property, Status, status_name
+from storagetest.wire.nvme.codes import Cns, Feature, LogPage, Property, StatusCode, status_name
 from storagetest.wire.nvme.command import Command
 from storagetest.wire.nvme.structures import active_namespaces, ana_groups, descriptors
-from storagetest.wire.nvme_tcp import Completion, Session
+from storagetest.wire.nvme_tcp import CommandResult, ControllerSession
 from storagetest.wire.nvme_tcp.harness import Harness
 from storagetest.wire.nvme_tcp.session import CSTS_FATAL
 
@@ -23,7 +23,7 @@ Observe = Callable[[str], None]
 ALL_NAMESPACES = 0xFFFFFFFF
 
 
-def refused(done: Completion, *wanted: Status) -> None:
+def refused(done: CommandResult, *wanted: StatusCode) -> None:
     """The claim that a command was refused, and by which status."""
     names = " or ".join(status_name(one) for one in wanted)
     assert done.status in wanted, f"refused by {names}, not {status_name(done.status)}"
@@ -33,46 +33,46 @@ def refused(done: Completion, *wanted: Status) -> None:
 
 
 @pytest.mark.case("NVA-ID-CTRL-01", section="Base 5.2.13.1", kills=("identify-short",))
-def test_identify_returns_4096_bytes(session: Session) -> None:
+def test_identify_returns_4096_bytes(session: ControllerSession) -> None:
     assert len(session.identify(Cns.CONTROLLER)) == 4096
 
 
 @pytest.mark.case("NVA-ID-CTRL-02", section="Base 5.2.13.2.1", kills=("identify-sizes",))
-def test_entry_sizes_allow_64_and_16_bytes(session: Session) -> None:
+def test_entry_sizes_allow_64_and_16_bytes(session: ControllerSession) -> None:
     data = session.controller
     assert data["sqes"] & 0xF <= 6 <= data["sqes"] >> 4, f"SQES {data['sqes']:#x}: 64 bytes are required"
     assert data["cqes"] & 0xF <= 4 <= data["cqes"] >> 4, f"CQES {data['cqes']:#x}: 16 bytes are required"
 
 
 @pytest.mark.case("NVA-ID-CTRL-03", section="Base 5.2.13.2.1", kills=("identify-ioccsz",))
-def test_capsule_sizes_hold_a_queue_entry(session: Session) -> None:
+def test_capsule_sizes_hold_a_queue_entry(session: ControllerSession) -> None:
     data = session.controller
     assert data["ioccsz"] >= 4, "5.2.13.2.1: IOCCSZ is at least 4h (64 bytes)"
     assert data["iorcsz"] >= 1, "5.2.13.2.1: IORCSZ is at least 1h (16 bytes)"
 
 
 @pytest.mark.case("NVA-ID-CTRL-04", section="Base 3.3.2.1.3", kills=("identify-sgls",))
-def test_sgls_are_supported(session: Session) -> None:
+def test_sgls_are_supported(session: ControllerSession) -> None:
     assert session.controller["sgls"] & 3 in (1, 2), "3.3.2.1.3: SGLs shall be supported within a capsule"
 
 
 @pytest.mark.case("NVA-ID-CTRL-05", section="NVMe/TCP 3.3.1", kills=("identify-icdoff",))
-def test_icdoff_is_zero(session: Session) -> None:
+def test_icdoff_is_zero(session: ControllerSession) -> None:
     assert session.controller["icdoff"] == 0, "3.3.1: ICDOFF shall be cleared to 0"
 
 
 @pytest.mark.case("NVA-ID-CTRL-06", section="NVMe/TCP 3.4", kills=("identify-kas",))
-def test_keep_alive_is_supported(session: Session) -> None:
+def test_keep_alive_is_supported(session: ControllerSession) -> None:
     assert session.controller["kas"] > 0, "3.4: this transport requires Keep Alive"
 
 
 @pytest.mark.case("NVA-ID-CTRL-07", section="Base 5.2.13.2.1", kills=("identify-subnqn",))
-def test_subnqn_is_the_one_connected_to(session: Session) -> None:
+def test_subnqn_is_the_one_connected_to(session: ControllerSession) -> None:
     assert session.controller.text("subnqn") == session.endpoint.subnqn
 
 
 @pytest.mark.case("NVA-ID-CTRL-08", section="Base 1.4.2", kills=("identify-ascii",))
-def test_serial_and_model_are_ascii(session: Session) -> None:
+def test_serial_and_model_are_ascii(session: ControllerSession) -> None:
     raw = session.controller.raw[4:72]
     assert all(0x20 <= byte <= 0x7E for byte in raw), (
         f"1.4.2: ASCII strings are of 20h to 7Eh, padded with spaces: {raw!r}"
@@ -80,52 +80,52 @@ def test_serial_and_model_are_ascii(session: Session) -> None:
 
 
 @pytest.mark.case("NVA-ID-CTRL-09", section="Base 5.2.13.2.1", kills=("identify-maxcmd",))
-def test_maxcmd_is_set(session: Session) -> None:
+def test_maxcmd_is_set(session: ControllerSession) -> None:
     assert session.controller["maxcmd"] >= 1, "5.2.13.2.1: MAXCMD is mandatory over fabrics"
 
 
 @pytest.mark.case("NVA-ID-CTRL-10", section="Base 5.2.13.2.1", level="MAY")
-def test_two_looks_may_differ(session: Session, observe: Observe) -> None:
+def test_two_looks_may_differ(session: ControllerSession, observe: Observe) -> None:
     same = session.identify(Cns.CONTROLLER) == session.identify(Cns.CONTROLLER)
     observe("two looks are equal" if same else "two looks differ")
 
 
 @pytest.mark.case("NVA-ID-LIST-01", section="Base 5.2.13.2.2", kills=("identify-list-order",))
-def test_the_active_list_is_in_order(session: Session) -> None:
+def test_the_active_list_is_in_order(session: ControllerSession) -> None:
     found = session.namespaces()
     assert found, "the target has a namespace"
     assert found == sorted(set(found)), f"5.2.13.2.2: in increasing order, each once: {found}"
 
 
 @pytest.mark.case("NVA-ID-LIST-02", section="Base 5.2.13.2.2", kills=("identify-list-from",))
-def test_the_active_list_begins_after_nsid(session: Session) -> None:
+def test_the_active_list_begins_after_nsid(session: ControllerSession) -> None:
     first = session.namespaces()[0]
     rest = active_namespaces(session.identify(Cns.ACTIVE_NAMESPACES, nsid=first))
     assert rest == [one for one in session.namespaces() if one > first]
 
 
 @pytest.mark.case("NVA-ID-LIST-03", section="Base 5.2.13.2.2", kills=("nsid-not-checked",))
-def test_the_active_list_from_ffffffff_is_refused(session: Session) -> None:
+def test_the_active_list_from_ffffffff_is_refused(session: ControllerSession) -> None:
     done = session.admin.run(admin.identify(Cns.ACTIVE_NAMESPACES, nsid=0xFFFFFFFF), reads=4096)
-    refused(done, Status.INVALID_NAMESPACE)
+    refused(done, StatusCode.INVALID_NAMESPACE)
 
 
 @pytest.mark.case("NVA-ID-NS-01", section="NVM 4.1.5.1", kills=("identify-ns-sizes",))
-def test_the_sizes_of_a_namespace_agree(session: Session) -> None:
+def test_the_sizes_of_a_namespace_agree(session: ControllerSession) -> None:
     data = session.namespace(session.namespaces()[0])
     assert data["nsze"] >= data["ncap"] >= data["nuse"], "4.1.5.1: NSZE >= NCAP >= NUSE"
     assert data["nsze"] > 0, "4.1.5.1: an active namespace has blocks"
 
 
 @pytest.mark.case("NVA-ID-NS-02", section="NVM 4.1.5.1", kills=("identify-flbas",))
-def test_the_format_in_use_is_one_of_those_listed(session: Session) -> None:
+def test_the_format_in_use_is_one_of_those_listed(session: ControllerSession) -> None:
     data = session.namespace(session.namespaces()[0])
     assert data["flbas"] & 0xF <= data["nlbaf"], "4.1.5.1: FLBAS names a format of the list"
     assert data.block_size >= 512, "4.1.5.1: LBADS is at least 9"
 
 
 @pytest.mark.case("NVA-ID-NS-03", section="NVM 4.1.5.1", kills=("identify-inactive",))
-def test_an_inactive_namespace_is_all_zero(session: Session) -> None:
+def test_an_inactive_namespace_is_all_zero(session: ControllerSession) -> None:
     nn, active = session.controller["nn"], session.namespaces()
     inactive = next((one for one in range(1, min(nn, 4096) + 1) if one not in active), None)
     if inactive is None:
@@ -138,13 +138,13 @@ def test_an_inactive_namespace_is_all_zero(session: Session) -> None:
     pytest.param(0, marks=pytest.mark.case("NVA-ID-NSID-0", kills=("nsid-not-checked",))),
     pytest.param(0xFFFFFFFE, marks=pytest.mark.case("NVA-ID-NSID-FFFFFFFE", kills=("nsid-not-checked",))),
 ])  # fmt: skip
-def test_an_invalid_nsid_is_refused(session: Session, nsid: int) -> None:
+def test_an_invalid_nsid_is_refused(session: ControllerSession, nsid: int) -> None:
     done = session.admin.run(admin.identify(Cns.NAMESPACE, nsid=nsid), reads=4096)
-    refused(done, Status.INVALID_NAMESPACE)
+    refused(done, StatusCode.INVALID_NAMESPACE)
 
 
 @pytest.mark.case("NVA-ID-DESC-01", section="Base 5.2.13.2.3", kills=("identify-descriptors",))
-def test_a_namespace_has_an_identifier(session: Session) -> None:
+def test_a_namespace_has_an_identifier(session: ControllerSession) -> None:
     nsid = session.namespaces()[0]
     found = descriptors(session.identify(Cns.DESCRIPTORS, nsid=nsid))
     lengths = {1: 8, 2: 16, 3: 16, 4: 1}
@@ -154,7 +154,7 @@ def test_a_namespace_has_an_identifier(session: Session) -> None:
 
 
 @pytest.mark.case("NVA-ID-DESC-02", section="Base 4.7.1.4", kills=("identify-same",))
-def test_identifiers_tell_namespaces_apart(session: Session) -> None:
+def test_identifiers_tell_namespaces_apart(session: ControllerSession) -> None:
     active = session.namespaces()
     if len(active) < 2:
         pytest.skip("the subsystem has one namespace")
@@ -171,9 +171,9 @@ def test_identifiers_tell_namespaces_apart(session: Session) -> None:
     pytest.param(0x0F, marks=pytest.mark.case("NVA-ID-CNS-0FH", kills=("cns-accepted",))),
     pytest.param(0x0B, marks=pytest.mark.case("NVA-ID-CNS-0BH", kills=("cns-accepted",))),
 ])  # fmt: skip
-def test_a_reserved_cns_is_refused(session: Session, cns: int) -> None:
+def test_a_reserved_cns_is_refused(session: ControllerSession, cns: int) -> None:
     done = session.admin.run(admin.identify(cns), reads=4096)
-    refused(done, Status.INVALID_FIELD)
+    refused(done, StatusCode.INVALID_FIELD)
 
 
 # Get Log Page (5.2.12)
@@ -189,14 +189,14 @@ LOG_LENGTHS = {LogPage.ERROR: 64, LogPage.SMART: 512, LogPage.FIRMWARE_SLOT: 512
         for page, length in LOG_LENGTHS.items()
     ],
 )
-def test_a_mandatory_log_page_is_there(session: Session, page: int, length: int) -> None:
+def test_a_mandatory_log_page_is_there(session: ControllerSession, page: int, length: int) -> None:
     done = session.admin.run(admin.get_log_page(page, length, nsid=ALL_NAMESPACES), reads=length)
     assert done.ok, f"3.1.3.5: mandatory for an I/O controller, not {status_name(done.status)}"
     assert len(done.data) == length
 
 
 @pytest.mark.case("NVA-LOG-PART", section="Base 5.2.12", kills=("log-length",))
-def test_a_part_of_a_log_page_is_its_beginning(session: Session) -> None:
+def test_a_part_of_a_log_page_is_its_beginning(session: ControllerSession) -> None:
     page = LogPage.FIRMWARE_SLOT
     whole = session.admin.run(admin.get_log_page(page, 512, nsid=ALL_NAMESPACES), reads=512).data
     part = session.admin.run(admin.get_log_page(page, 16, nsid=ALL_NAMESPACES), reads=16).data
@@ -204,32 +204,32 @@ def test_a_part_of_a_log_page_is_its_beginning(session: Session) -> None:
 
 
 @pytest.mark.case("NVA-LOG-OFFSET", section="Base 5.2.12", kills=("log-offset",))
-def test_a_log_page_is_read_from_an_offset(session: Session) -> None:
+def test_a_log_page_is_read_from_an_offset(session: ControllerSession) -> None:
     if not session.controller["lpa"] & 4:
         pytest.skip("LPA bit 2: the log page offset is not supported")
     page = LogPage.FIRMWARE_SLOT
     whole = session.admin.run(admin.get_log_page(page, 512, nsid=ALL_NAMESPACES), reads=512).data
     part = session.admin.run(admin.get_log_page(page, 16, nsid=ALL_NAMESPACES, offset=8), reads=16)
-    assert part.ok, f"5.2.12: LPA bit 2 says that offsets are supported, but {status_name(part.status)}"
+    assert part.ok, f"5.2.12: LPA bit 2 is set, so offsets are supported, but {status_name(part.status)}"
     assert part.data == whole[8:24], "5.2.12: from LPO on"
 
 
 @pytest.mark.case("NVA-LOG-BEYOND", section="Base 5.2.12", kills=("log-offset-unchecked",))
-def test_an_offset_beyond_a_log_page_is_refused(session: Session) -> None:
+def test_an_offset_beyond_a_log_page_is_refused(session: ControllerSession) -> None:
     if not session.controller["lpa"] & 4:
         pytest.skip("LPA bit 2: the log page offset is not supported")
     command = admin.get_log_page(LogPage.FIRMWARE_SLOT, 16, nsid=ALL_NAMESPACES, offset=1 << 32)
-    refused(session.admin.run(command, reads=16), Status.INVALID_FIELD)
+    refused(session.admin.run(command, reads=16), StatusCode.INVALID_FIELD)
 
 
 @pytest.mark.case("NVA-LOG-UNKNOWN", section="Base 5.2.12", kills=("log-page-accepted",))
-def test_an_unknown_log_page_is_refused(session: Session) -> None:
+def test_an_unknown_log_page_is_refused(session: ControllerSession) -> None:
     done = session.admin.run(admin.get_log_page(0x6F, 512), reads=512)  # 26h to 6Fh are reserved
-    refused(done, Status.INVALID_LOG_PAGE)
+    refused(done, StatusCode.INVALID_LOG_PAGE)
 
 
 @pytest.mark.case("NVA-LOG-CHANGED", section="Base 5.2.12.1.5", level="SHOULD", kills=("log-page-lost",))
-def test_the_changed_namespace_list_is_empty_at_first(session: Session) -> None:
+def test_the_changed_namespace_list_is_empty_at_first(session: ControllerSession) -> None:
     if not session.controller["oaes"] & 0x100:
         pytest.skip("OAES bit 8: namespace attribute notices are not supported")
     done = session.admin.run(admin.get_log_page(LogPage.CHANGED_NAMESPACES, 4096), reads=4096)
@@ -240,7 +240,7 @@ def test_the_changed_namespace_list_is_empty_at_first(session: Session) -> None:
 
 
 @pytest.mark.case("NVA-LOG-EFFECTS", section="Base 5.2.12.1.6", kills=("log-effects",))
-def test_the_effects_log_lists_identify_and_read(session: Session) -> None:
+def test_the_effects_log_lists_identify_and_read(session: ControllerSession) -> None:
     done = session.admin.run(admin.get_log_page(LogPage.EFFECTS, 4096), reads=4096)
     if not done.ok and not session.controller["lpa"] & 2:
         pytest.skip("LPA bit 1: no Commands Supported and Effects log page")
@@ -250,7 +250,7 @@ def test_the_effects_log_lists_identify_and_read(session: Session) -> None:
 
 
 @pytest.mark.case("NVA-LOG-ANA", section="Base 5.2.12.1.13", kills=("ana-lost",))
-def test_every_namespace_is_in_one_ana_group(session: Session) -> None:
+def test_every_namespace_is_in_one_ana_group(session: ControllerSession) -> None:
     if not session.controller["cmic"] & 8:
         pytest.skip("CMIC bit 3: no asymmetric namespace access reporting")
     length = 16 + session.controller["nanagrpid"] * 32 + 1024 * 4
@@ -267,7 +267,7 @@ RESERVED_FEATURE = 0x60  # 26h to 77h
 
 
 @pytest.mark.case("NVA-FEAT-QUEUES-01", section="Base 5.2.26.2.1", kills=("queues-granted",))
-def test_queues_are_granted(session: Session) -> None:
+def test_queues_are_granted(session: ControllerSession) -> None:
     done = session.admin.run(admin.set_features(Feature.NUMBER_OF_QUEUES, 0x00000000))
     assert done.ok
     got = session.admin.run(admin.get_features(Feature.NUMBER_OF_QUEUES)).cqe.dw0
@@ -275,12 +275,14 @@ def test_queues_are_granted(session: Session) -> None:
 
 
 @pytest.mark.case("NVA-FEAT-QUEUES-02", section="Base 5.2.26.2.1", level="SHOULD", kills=("queues-ffff",))
-def test_65536_queues_are_refused(session: Session) -> None:
-    refused(session.admin.run(admin.set_features(Feature.NUMBER_OF_QUEUES, 0xFFFFFFFF)), Status.INVALID_FIELD)
+def test_65536_queues_are_refused(session: ControllerSession) -> None:
+    refused(
+        session.admin.run(admin.set_features(Feature.NUMBER_OF_QUEUES, 0xFFFFFFFF)), StatusCode.INVALID_FIELD
+    )
 
 
 @pytest.mark.case("NVA-FEAT-AEN-01", section="Base 5.2.26.1.5", kills=("feature-forgotten",))
-def test_the_async_event_configuration_is_kept(session: Session) -> None:
+def test_the_async_event_configuration_is_kept(session: ControllerSession) -> None:
     wanted = session.controller["oaes"] & 0x100
     assert session.admin.run(admin.set_features(Feature.ASYNC_EVENT, wanted)).ok
     assert session.admin.run(admin.get_features(Feature.ASYNC_EVENT)).cqe.dw0 == wanted
@@ -301,41 +303,41 @@ def test_the_keep_alive_timeout_is_kept(bench: Harness) -> None:
 
 
 @pytest.mark.case("NVA-FEAT-KATO-02", section="Base 3.9.1", kills=("kato-zero-taken",))
-def test_the_keep_alive_timer_is_not_disabled(session: Session) -> None:
+def test_the_keep_alive_timer_is_not_disabled(session: ControllerSession) -> None:
     before = session.admin.run(admin.get_features(Feature.KATO)).cqe.dw0
-    refused(session.admin.run(admin.set_features(Feature.KATO, 0)), Status.KEEP_ALIVE_INVALID)
+    refused(session.admin.run(admin.set_features(Feature.KATO, 0)), StatusCode.KEEP_ALIVE_INVALID)
     assert session.admin.run(admin.get_features(Feature.KATO)).cqe.dw0 == before, "3.9.1: it is not changed"
 
 
 @pytest.mark.case("NVA-FEAT-UNKNOWN", section="Base 4.2.3.1", kills=("feature-accepted",))
-def test_a_reserved_feature_is_refused(session: Session) -> None:
-    refused(session.admin.run(admin.get_features(RESERVED_FEATURE)), Status.INVALID_FIELD)
+def test_a_reserved_feature_is_refused(session: ControllerSession) -> None:
+    refused(session.admin.run(admin.get_features(RESERVED_FEATURE)), StatusCode.INVALID_FIELD)
 
 
 @pytest.mark.case("NVA-FEAT-UNKNOWN-SET", section="Base 4.2.3.1", kills=("feature-accepted",))
-def test_a_reserved_feature_is_not_set(session: Session) -> None:
-    refused(session.admin.run(admin.set_features(RESERVED_FEATURE, 1)), Status.INVALID_FIELD)
+def test_a_reserved_feature_is_not_set(session: ControllerSession) -> None:
+    refused(session.admin.run(admin.set_features(RESERVED_FEATURE, 1)), StatusCode.INVALID_FIELD)
 
 
 @pytest.mark.case("NVA-FEAT-HOSTID-01", section="Base 5.2.26.1.32", kills=("hostid-wrong",))
-def test_the_host_identifier_is_connects(session: Session) -> None:
+def test_the_host_identifier_is_connects(session: ControllerSession) -> None:
     done = session.admin.run(admin.get_features(Feature.HOST_IDENTIFIER, cdw11=1), reads=16)
     assert done.ok, f"5.2.26.1.32: not {status_name(done.status)}"
     assert done.data == session.identity.hostid, "6.3: HOSTID of Connect"
 
 
 @pytest.mark.case("NVA-FEAT-HOSTID-02", section="Base 5.2.26.1.32", kills=("hostid-short",))
-def test_a_64_bit_host_identifier_is_refused(session: Session) -> None:
+def test_a_64_bit_host_identifier_is_refused(session: ControllerSession) -> None:
     done = session.admin.run(admin.get_features(Feature.HOST_IDENTIFIER, cdw11=0), reads=16)
-    refused(done, Status.INVALID_FIELD)
+    refused(done, StatusCode.INVALID_FIELD)
 
 
 @pytest.mark.case("NVA-FEAT-HOSTID-03", section="Base 5.2.26.1.32", kills=("hostid-set",))
-def test_the_host_identifier_is_not_set(session: Session) -> None:
+def test_the_host_identifier_is_not_set(session: ControllerSession) -> None:
     done = session.admin.run(
         replace(admin.set_features(Feature.HOST_IDENTIFIER, 1), dptr=bytes(16)), data=bytes(16), inside=True
     )
-    refused(done, Status.COMMAND_SEQUENCE_ERROR)
+    refused(done, StatusCode.COMMAND_SEQUENCE_ERROR)
 
 
 # Opcodes
@@ -346,51 +348,51 @@ def test_the_host_identifier_is_not_set(session: Session) -> None:
     pytest.param(code, marks=pytest.mark.case(f"NVA-OPCODE-{code:02X}H", kills=("opcode-accepted",)))
     for code in (0x00, 0x01, 0x04, 0x05, 0x3C, 0x50)
 ])  # fmt: skip
-def test_an_admin_opcode_that_fabrics_have_not_is_refused(session: Session, opcode: int) -> None:
+def test_an_admin_opcode_that_fabrics_have_not_is_refused(session: ControllerSession, opcode: int) -> None:
     done = session.admin.run(Command(opcode))
-    refused(done, Status.INVALID_OPCODE)
+    refused(done, StatusCode.INVALID_OPCODE)
 
 
 # Asynchronous Event Request (5.2.2)
 
 
 @pytest.mark.case("NVA-AER-01", section="Base 5.2.2", kills=("aer-at-once",))
-def test_an_event_request_waits(session: Session) -> None:
+def test_an_event_request_waits(session: ControllerSession) -> None:
     session.admin.submit(admin.async_event())
-    with pytest.raises(RemoteProtocolError, match="neither answered nor closed"):
+    with pytest.raises(RemoteProtocolError, match="neither responded nor closed"):
         session.admin.receive(deadline=0.1)
     assert session.get_property(Property.CSTS), "5.2.2: and other commands go on meanwhile"
 
 
 @pytest.mark.case("NVA-AER-02", section="Base 5.2.2.1", kills=("aer-limit",))
-def test_one_event_request_too_many_is_refused(session: Session) -> None:
+def test_one_event_request_too_many_is_refused(session: ControllerSession) -> None:
     limit = session.controller["aerl"] + 1
     for _ in range(limit):
         session.admin.submit(admin.async_event())
     done = session.admin.run(admin.async_event())
-    refused(done, Status.AER_LIMIT_EXCEEDED)
+    refused(done, StatusCode.AER_LIMIT_EXCEEDED)
 
 
 # Abort (5.2.1)
 
 
 @pytest.mark.case("NVA-ABORT-01", section="Base 5.2.1.2", kills=("abort-unknown",))
-def test_a_command_that_is_not_there_is_not_aborted(session: Session) -> None:
+def test_a_command_that_is_not_there_is_not_aborted(session: ControllerSession) -> None:
     done = session.admin.run(admin.abort(sqid=0, cid=0x7777))
     assert done.ok, f"5.2.1: Abort itself succeeds, not {status_name(done.status)}"
-    assert done.cqe.dw0 & 1, "5.2.1.2: bit 0 says that nothing was aborted"
+    assert done.cqe.dw0 & 1, "5.2.1.2: bit 0 is set if nothing was aborted"
 
 
 @pytest.mark.case("NVA-ABORT-02", section="Base 5.2.1.2", kills=("abort-silent",))
-def test_an_event_request_is_aborted_or_said_not_to_be(session: Session, observe: Observe) -> None:
+def test_an_event_request_is_aborted_or_said_not_to_be(session: ControllerSession, observe: Observe) -> None:
     cid = session.admin.submit(admin.async_event())
     done = session.admin.run(admin.abort(sqid=0, cid=cid))
     assert done.ok
     if done.cqe.dw0 & 1:
-        observe("not aborted, and said so")
+        observe("not aborted, and reported as such")
         return
     observe("aborted")
-    refused(session.admin.wait(cid), Status.ABORTED_BY_REQUEST)
+    refused(session.admin.wait(cid), StatusCode.ABORTED_BY_REQUEST)
 
 
 # Keep Alive (5.2.14, 3.9)
@@ -410,7 +412,7 @@ def test_a_host_that_falls_silent_is_given_up(bench: Harness, observe: Observe) 
     session = bench.session(kato=kato)
     queue = session.admin
     began = time.monotonic()
-    ending = queue.ending(deadline=2 * kato / 1000 + cleanup + 3)  # 3.9.4.1: up to 2 * KATT
+    ending = queue.wait_for_close(deadline=2 * kato / 1000 + cleanup + 3)  # 3.9.4.1: up to 2 * KATT
     observe(f"KATO {kato} ms: {ending} after {time.monotonic() - began:.1f} s")
     fatal = False
     if not ending.ended:
@@ -425,6 +427,6 @@ def test_a_host_that_keeps_alive_is_not_given_up(bench: Harness) -> None:
     session = bench.session(kato=kato)
     until = time.monotonic() + 2.5 * kato / 1000
     while time.monotonic() < until:
-        with pytest.raises(RemoteProtocolError, match="neither answered nor closed"):
+        with pytest.raises(RemoteProtocolError, match="neither responded nor closed"):
             session.admin.receive(deadline=kato / 4000)
         assert session.admin.run(admin.keep_alive()).ok, "3.9.3.1: Keep Alive starts the timer again"

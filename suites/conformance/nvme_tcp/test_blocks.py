@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from storagetest.wire.nvme import io
-from storagetest.wire.nvme.codes import Io, Status, status_name
+from storagetest.wire.nvme.codes import Io, StatusCode, status_name
 from storagetest.wire.nvme.command import Command
-from storagetest.wire.nvme_tcp import Completion, Queue, Session
+from storagetest.wire.nvme_tcp import CommandResult, ControllerSession, Queue
 from storagetest.wire.nvme_tcp.harness import Harness, Scratch
 
 pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="NVM 3.3")]
@@ -18,17 +18,17 @@ pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST",
 Observe = Callable[[str], None]
 
 ONCS = {Io.COMPARE: 0, Io.DATASET_MANAGEMENT: 2, Io.WRITE_ZEROES: 3, Io.VERIFY: 7, Io.COPY: 8}
-"""The bit of ONCS that says that an optional command is supported (Base 5.2.13.2.1)."""
+"""The bit of ONCS for support of an optional command (Base 5.2.13.2.1)."""
 
 
-def refused(done: Completion, *wanted: Status) -> None:
+def refused(done: CommandResult, *wanted: StatusCode) -> None:
     """The claim that a command was refused, and by which status."""
     names = " or ".join(status_name(one) for one in wanted)
     assert done.status in wanted, f"refused by {names}, not {status_name(done.status)}"
 
 
-def optional(session: Session, command: Io) -> None:
-    """Skip where ONCS says that ``command`` is not supported."""
+def optional(session: ControllerSession, command: Io) -> None:
+    """Skip if ``command`` is not supported according to ONCS."""
     if not session.controller["oncs"] >> ONCS[command] & 1:
         pytest.skip(f"ONCS: {command.name} is not supported")
 
@@ -73,7 +73,7 @@ def test_what_is_written_is_read_by_another_controller(
 
 
 @pytest.mark.case("NVB-RW-04", section="NVM 3.3.6", kills=("write-lost",))
-def test_what_is_written_is_read_by_another_queue(session: Session, scratch: Scratch) -> None:
+def test_what_is_written_is_read_by_another_queue(session: ControllerSession, scratch: Scratch) -> None:
     first, second = session.io_queue(), session.io_queue()
     data = put(first, scratch, 8, 5)
     assert get(second, scratch, 8) == data
@@ -121,7 +121,7 @@ def test_a_read_past_the_end_is_refused(
     done = queue.run(
         io.read(scratch.nsid, past_end(scratch, start), blocks), reads=blocks * scratch.block_size
     )
-    refused(done, Status.LBA_OUT_OF_RANGE)
+    refused(done, StatusCode.LBA_OUT_OF_RANGE)
 
 
 @pytest.mark.case(section="NVM 3.3.6")
@@ -131,7 +131,7 @@ def test_a_write_past_the_end_is_refused(
 ) -> None:
     data = pattern(scratch, blocks, 8)
     done = queue.run(io.write(scratch.nsid, past_end(scratch, start), blocks), data=data)
-    refused(done, Status.LBA_OUT_OF_RANGE, Status.CAPACITY_EXCEEDED)
+    refused(done, StatusCode.LBA_OUT_OF_RANGE, StatusCode.CAPACITY_EXCEEDED)
 
 
 @pytest.mark.case("NVB-LAST-BLOCK", section="NVM 3.3.4", kills=("last-block-refused",))
@@ -148,18 +148,18 @@ def test_the_last_block_is_read(queue: Queue, scratch: Scratch) -> None:
 ])  # fmt: skip
 def test_a_read_of_no_namespace_is_refused(queue: Queue, scratch: Scratch, nsid: int) -> None:
     done = queue.run(io.read(nsid, 0, 1), reads=scratch.block_size)
-    refused(done, Status.INVALID_NAMESPACE, Status.INVALID_FIELD)
+    refused(done, StatusCode.INVALID_NAMESPACE, StatusCode.INVALID_FIELD)
 
 
 @pytest.mark.case("NVB-MDTS", section="Base 5.2.13.2.1", kills=("mdts-ignored",))
-def test_a_transfer_over_mdts_is_refused(session: Session, queue: Queue, scratch: Scratch) -> None:
+def test_a_transfer_over_mdts_is_refused(session: ControllerSession, queue: Queue, scratch: Scratch) -> None:
     mdts = session.controller["mdts"]
     size = (1 << mdts) * 4096
     blocks = size // scratch.block_size + 1
     if not mdts or blocks > 65536:
         pytest.skip("MDTS sets no limit that a command could reach")
     done = queue.run(io.read(scratch.nsid, 0, blocks), reads=blocks * scratch.block_size)
-    refused(done, Status.INVALID_FIELD)
+    refused(done, StatusCode.INVALID_FIELD)
 
 
 @pytest.mark.case(section="Base 4.2.3.1")
@@ -168,17 +168,17 @@ def test_a_transfer_over_mdts_is_refused(session: Session, queue: Queue, scratch
     for code in (0x7C, 0x30, 0x44)
 ])  # fmt: skip
 def test_an_unknown_io_opcode_is_refused(queue: Queue, scratch: Scratch, opcode: int) -> None:
-    refused(queue.run(Command(opcode, nsid=scratch.nsid)), Status.INVALID_OPCODE)
+    refused(queue.run(Command(opcode, nsid=scratch.nsid)), StatusCode.INVALID_OPCODE)
 
 
 @pytest.mark.case("NVB-FUSE-01", section="Base 3.4.2", level="SHOULD", kills=("fuse-ignored",))
 def test_a_fused_command_is_refused_where_there_are_none(
-    session: Session, queue: Queue, scratch: Scratch
+    session: ControllerSession, queue: Queue, scratch: Scratch
 ) -> None:
     if session.controller.raw[522] & 1:
         pytest.skip("FUSES: Compare and Write is supported")
     command = replace(io.read(scratch.nsid, scratch.lba, 1), flags=0x41)
-    refused(queue.run(command, reads=scratch.block_size), Status.INVALID_FIELD)
+    refused(queue.run(command, reads=scratch.block_size), StatusCode.INVALID_FIELD)
 
 
 # Flush (Base 7.2)
@@ -197,32 +197,34 @@ def test_flush_of_all_namespaces(queue: Queue, observe: Observe) -> None:
 
 @pytest.mark.case("NVB-FLUSH-03", section="Base 3.2.1.5", kills=("nsid-not-checked",))
 def test_flush_of_no_namespace_is_refused(queue: Queue) -> None:
-    refused(queue.run(io.flush(0xFFFFFFFE)), Status.INVALID_NAMESPACE, Status.INVALID_FIELD)
+    refused(queue.run(io.flush(0xFFFFFFFE)), StatusCode.INVALID_NAMESPACE, StatusCode.INVALID_FIELD)
 
 
 # Compare (3.3.1)
 
 
 @pytest.mark.case("NVB-COMPARE-01", section="NVM 3.3.1", kills=("compare-never",))
-def test_equal_blocks_compare(session: Session, queue: Queue, scratch: Scratch) -> None:
+def test_equal_blocks_compare(session: ControllerSession, queue: Queue, scratch: Scratch) -> None:
     optional(session, Io.COMPARE)
     data = put(queue, scratch, 2, 10)
     assert queue.run(io.compare(scratch.nsid, scratch.lba, 2), data=data).ok
 
 
 @pytest.mark.case("NVB-COMPARE-02", section="NVM 3.3.1", kills=("compare-always",))
-def test_one_bit_that_differs_is_a_compare_failure(session: Session, queue: Queue, scratch: Scratch) -> None:
+def test_one_bit_that_differs_is_a_compare_failure(
+    session: ControllerSession, queue: Queue, scratch: Scratch
+) -> None:
     optional(session, Io.COMPARE)
     data = put(queue, scratch, 2, 11)
     wrong = data[:-1] + bytes([data[-1] ^ 1])
-    refused(queue.run(io.compare(scratch.nsid, scratch.lba, 2), data=wrong), Status.COMPARE_FAILURE)
+    refused(queue.run(io.compare(scratch.nsid, scratch.lba, 2), data=wrong), StatusCode.COMPARE_FAILURE)
 
 
 # Write Zeroes (3.3.8)
 
 
 @pytest.mark.case("NVB-ZEROES-01", section="NVM 3.3.8", kills=("zeroes-ignored",))
-def test_written_zeroes_are_read(session: Session, queue: Queue, scratch: Scratch) -> None:
+def test_written_zeroes_are_read(session: ControllerSession, queue: Queue, scratch: Scratch) -> None:
     optional(session, Io.WRITE_ZEROES)
     data = put(queue, scratch, 8, 12)
     assert queue.run(io.write_zeroes(scratch.nsid, scratch.lba + 2, 4)).ok
@@ -231,7 +233,9 @@ def test_written_zeroes_are_read(session: Session, queue: Queue, scratch: Scratc
 
 
 @pytest.mark.case("NVB-ZEROES-02", section="NVM 3.3.8", kills=("zeroes-ignored",))
-def test_deallocated_zeroes_are_read_as_zeroes(session: Session, queue: Queue, scratch: Scratch) -> None:
+def test_deallocated_zeroes_are_read_as_zeroes(
+    session: ControllerSession, queue: Queue, scratch: Scratch
+) -> None:
     optional(session, Io.WRITE_ZEROES)
     put(queue, scratch, 8, 13)
     assert queue.run(io.write_zeroes(scratch.nsid, scratch.lba, 8, deallocate=True)).ok
@@ -241,11 +245,11 @@ def test_deallocated_zeroes_are_read_as_zeroes(session: Session, queue: Queue, s
 @pytest.mark.case(section="NVM 3.3.8")
 @out_of_range(("lba-not-checked",), "ZEROES")
 def test_zeroes_past_the_end_are_refused(
-    session: Session, queue: Queue, scratch: Scratch, start: int | None, blocks: int
+    session: ControllerSession, queue: Queue, scratch: Scratch, start: int | None, blocks: int
 ) -> None:
     optional(session, Io.WRITE_ZEROES)
     done = queue.run(io.write_zeroes(scratch.nsid, past_end(scratch, start), blocks))
-    refused(done, Status.LBA_OUT_OF_RANGE)
+    refused(done, StatusCode.LBA_OUT_OF_RANGE)
 
 
 # Dataset Management (3.3.3)
@@ -253,7 +257,7 @@ def test_zeroes_past_the_end_are_refused(
 
 @pytest.mark.case("NVB-DSM-01", section="NVM 3.3.3.2.1", kills=("dsm-half",))
 def test_deallocated_blocks_read_as_one_of_three_things(
-    session: Session, queue: Queue, scratch: Scratch, observe: Observe
+    session: ControllerSession, queue: Queue, scratch: Scratch, observe: Observe
 ) -> None:
     optional(session, Io.DATASET_MANAGEMENT)
     data = put(queue, scratch, 8, 14)
@@ -270,7 +274,9 @@ def test_deallocated_blocks_read_as_one_of_three_things(
 
 
 @pytest.mark.case("NVB-DSM-02", section="NVM 3.3.3", kills=("dsm-spills",))
-def test_deallocation_leaves_neighbours_alone(session: Session, queue: Queue, scratch: Scratch) -> None:
+def test_deallocation_leaves_neighbours_alone(
+    session: ControllerSession, queue: Queue, scratch: Scratch
+) -> None:
     optional(session, Io.DATASET_MANAGEMENT)
     data, size = put(queue, scratch, 24, 15), scratch.block_size
     ranges = io.dsm_ranges([(scratch.lba + 8, 4), (scratch.lba + 16, 4)])
@@ -284,21 +290,21 @@ def test_deallocation_leaves_neighbours_alone(session: Session, queue: Queue, sc
 
 @pytest.mark.case("NVB-DSM-03", section="NVM 3.3.3", level="SHOULD", kills=("dsm-end-internal-error",))
 def test_a_range_past_the_end_is_out_of_range_or_ignored(
-    session: Session, queue: Queue, scratch: Scratch, observe: Observe
+    session: ControllerSession, queue: Queue, scratch: Scratch, observe: Observe
 ) -> None:
     optional(session, Io.DATASET_MANAGEMENT)
     ranges = io.dsm_ranges([(scratch.end, 8)])
     done = queue.run(io.dataset_management(scratch.nsid, 1), data=ranges)
     observe(f"a range past the end: {status_name(done.status)}")
     if not done.ok:  # 3.3.3: the command is advisory, so nothing need come of it
-        refused(done, Status.LBA_OUT_OF_RANGE)
+        refused(done, StatusCode.LBA_OUT_OF_RANGE)
 
 
 # Verify (3.3.5) and Copy (3.3.2)
 
 
 @pytest.mark.case("NVB-VERIFY-01", section="NVM 3.3.5", kills=("verify-refused",))
-def test_good_blocks_verify(session: Session, queue: Queue, scratch: Scratch) -> None:
+def test_good_blocks_verify(session: ControllerSession, queue: Queue, scratch: Scratch) -> None:
     optional(session, Io.VERIFY)
     put(queue, scratch, 4, 16)
     done = queue.run(io.verify(scratch.nsid, scratch.lba, 4))
@@ -306,13 +312,13 @@ def test_good_blocks_verify(session: Session, queue: Queue, scratch: Scratch) ->
 
 
 @pytest.mark.case("NVB-VERIFY-02", section="NVM 3.3.5", kills=("lba-not-checked",))
-def test_verify_past_the_end_is_refused(session: Session, queue: Queue, scratch: Scratch) -> None:
+def test_verify_past_the_end_is_refused(session: ControllerSession, queue: Queue, scratch: Scratch) -> None:
     optional(session, Io.VERIFY)
-    refused(queue.run(io.verify(scratch.nsid, scratch.end, 1)), Status.LBA_OUT_OF_RANGE)
+    refused(queue.run(io.verify(scratch.nsid, scratch.end, 1)), StatusCode.LBA_OUT_OF_RANGE)
 
 
 @pytest.mark.case("NVB-COPY-01", section="NVM 3.3.2", kills=("copy-ignored",))
-def test_ranges_are_copied_in_order(session: Session, queue: Queue, scratch: Scratch) -> None:
+def test_ranges_are_copied_in_order(session: ControllerSession, queue: Queue, scratch: Scratch) -> None:
     optional(session, Io.COPY)
     data, size = put(queue, scratch, 8, 17), scratch.block_size
     put(queue, scratch, 8, 18, at=32)
@@ -323,24 +329,30 @@ def test_ranges_are_copied_in_order(session: Session, queue: Queue, scratch: Scr
 
 
 @pytest.mark.case("NVB-COPY-02", section="NVM 3.3.2", kills=("lba-not-checked",))
-def test_a_copy_from_past_the_end_is_refused(session: Session, queue: Queue, scratch: Scratch) -> None:
+def test_a_copy_from_past_the_end_is_refused(
+    session: ControllerSession, queue: Queue, scratch: Scratch
+) -> None:
     optional(session, Io.COPY)
     ranges = io.copy_ranges([(scratch.end, 1)])
-    refused(queue.run(io.copy(scratch.nsid, scratch.lba, 1), data=ranges), Status.LBA_OUT_OF_RANGE)
+    refused(queue.run(io.copy(scratch.nsid, scratch.lba, 1), data=ranges), StatusCode.LBA_OUT_OF_RANGE)
 
 
 @pytest.mark.case("NVB-COPY-03", section="NVM 3.3.2", kills=("copy-limits",))
-def test_a_copy_over_mssrl_is_refused(session: Session, queue: Queue, scratch: Scratch) -> None:
+def test_a_copy_over_mssrl_is_refused(session: ControllerSession, queue: Queue, scratch: Scratch) -> None:
     optional(session, Io.COPY)
     most = session.namespace(scratch.nsid)["mssrl"]
     if most >= 0xFFFF:
         pytest.skip("MSSRL is as long as a range can be")
     ranges = io.copy_ranges([(0, most + 1)])
-    refused(queue.run(io.copy(scratch.nsid, scratch.lba, 1), data=ranges), Status.COMMAND_SIZE_LIMIT_EXCEEDED)
+    refused(
+        queue.run(io.copy(scratch.nsid, scratch.lba, 1), data=ranges), StatusCode.COMMAND_SIZE_LIMIT_EXCEEDED
+    )
 
 
 @pytest.mark.case("NVB-COPY-04", section="NVM 3.3.2", kills=("copy-limits",))
-def test_more_source_ranges_than_msrc_are_refused(session: Session, queue: Queue, scratch: Scratch) -> None:
+def test_more_source_ranges_than_msrc_are_refused(
+    session: ControllerSession, queue: Queue, scratch: Scratch
+) -> None:
     optional(session, Io.COPY)
     count = session.namespace(scratch.nsid)["msrc"] + 2
     if count > 128:
@@ -348,5 +360,5 @@ def test_more_source_ranges_than_msrc_are_refused(session: Session, queue: Queue
     ranges = io.copy_ranges([(scratch.lba, 1)] * count)
     refused(
         queue.run(io.copy(scratch.nsid, scratch.lba + 64, count), data=ranges),
-        Status.COMMAND_SIZE_LIMIT_EXCEEDED,
+        StatusCode.COMMAND_SIZE_LIMIT_EXCEEDED,
     )

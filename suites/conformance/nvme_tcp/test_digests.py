@@ -7,9 +7,9 @@ import contextlib
 import pytest
 
 from storagetest.wire.nvme import admin, fabrics, io
-from storagetest.wire.nvme.codes import Cns, Property, Status, status_name
+from storagetest.wire.nvme.codes import Cns, Property, StatusCode, status_name
 from storagetest.wire.nvme.command import Cqe
-from storagetest.wire.nvme_tcp import Completion, Queue, Session, override_field
+from storagetest.wire.nvme_tcp import CommandResult, ControllerSession, Queue, override_field
 from storagetest.wire.nvme_tcp.harness import Harness, Scratch
 from storagetest.wire.nvme_tcp.pdu import R2T, C2HData, CapsuleResp, H2CData, ICReq
 from storagetest.wire.tcp import PeerClosed
@@ -64,7 +64,7 @@ def test_responses_carry_what_was_negotiated(bench: Harness, icreq: ICReq) -> No
     session = bench.session(icreq=icreq)
     needs_digests(session.admin)
     done = session.admin.run(fabrics.property_get(Property.VS))
-    response = done.of(CapsuleResp)[0]
+    response = done.pdus_of(CapsuleResp)[0]
     assert (response.header_digest_ok is not None) == icreq.header_digest, "3.3.1.1: HDGSTF as negotiated"
     assert response.data_digest_ok is None, "3.6.2.7: a CapsuleResp has no data digest"
 
@@ -77,7 +77,7 @@ def test_data_to_the_host_carries_what_was_negotiated(bench: Harness, icreq: ICR
     needs_digests(session.admin)
     done = session.admin.run(admin.identify(Cns.CONTROLLER), reads=4096)
     assert done.ok
-    for pdu in done.of(C2HData):
+    for pdu in done.pdus_of(C2HData):
         assert pdu.header_digest_ok is (True if icreq.header_digest else None), "3.3.1.1: HDGST of C2HData"
         assert pdu.data_digest_ok is (True if icreq.data_digest else None), "3.3.1.1: DDGST of C2HData"
 
@@ -101,7 +101,7 @@ def test_a_capsule_whose_data_is_damaged_is_a_transient_transport_error(
     needs_digests(queue)
     _write(queue, scratch, 1)
     done = _write(queue, scratch, 2, damaged=True)
-    assert done.status == Status.TRANSIENT_TRANSPORT_ERROR, f"3.5: not {status_name(done.status)}"
+    assert done.status == StatusCode.TRANSIENT_TRANSPORT_ERROR, f"3.5: not {status_name(done.status)}"
 
 
 @pytest.mark.case("NVT-DGST-CAPSULE-NOT-WRITTEN", section="NVMe/TCP 3.5", kills=("ddgst-not-checked",))
@@ -129,7 +129,7 @@ def test_h2cdata_that_is_damaged_is_a_transient_transport_error(bench: Harness, 
     queue = bench.session(icreq=ICReq(data_digest=True)).io_queue()
     needs_digests(queue)
     cqe = _write_damaged(queue, scratch)
-    assert cqe.status == Status.TRANSIENT_TRANSPORT_ERROR, f"3.5: not {status_name(cqe.status)}"
+    assert cqe.status == StatusCode.TRANSIENT_TRANSPORT_ERROR, f"3.5: not {status_name(cqe.status)}"
 
 
 @pytest.mark.case("NVT-DGST-DATA-LIVES", section="NVMe/TCP 3.5", kills=("ddgst-fatal",))
@@ -148,21 +148,24 @@ def test_icreq_and_icresp_have_no_digest(bench: Harness) -> None:
 
 
 @pytest.mark.case("NVT-DGST-PER-QUEUE", section="NVMe/TCP 3.3.1.1", kills=("digest-flags-lost",))
-def test_each_connection_negotiates_for_itself(session: Session) -> None:
+def test_each_connection_negotiates_for_itself(session: ControllerSession) -> None:
     queue = session.io_queue(icreq=ICReq(header_digest=True, data_digest=True))
     needs_digests(queue)
     assert not session.admin.digests.header
-    assert queue.run(io.flush(1)).of(CapsuleResp)[0].header_digest_ok, "3.3.1.1: of this connection"
+    assert queue.run(io.flush(1)).pdus_of(CapsuleResp)[0].header_digest_ok, "3.3.1.1: of this connection"
 
 
 def _pattern(size: int, seed: int) -> bytes:
     return bytes((at * 31 + seed) & 0xFF for at in range(256)) * (size // 256)
 
 
-def _write(queue: Queue, scratch: Scratch, seed: int, *, damaged: bool = False) -> Completion:
-    lie = (lambda raw: override_field(raw, "DDGST", 0xDEADBEEF)) if damaged else None
+def _write(queue: Queue, scratch: Scratch, seed: int, *, damaged: bool = False) -> CommandResult:
+    override = (lambda raw: override_field(raw, "DDGST", 0xDEADBEEF)) if damaged else None
     cid = queue.submit(
-        io.write(scratch.nsid, scratch.lba, 1), data=_pattern(scratch.block_size, seed), inside=True, lie=lie
+        io.write(scratch.nsid, scratch.lba, 1),
+        data=_pattern(scratch.block_size, seed),
+        inside=True,
+        override=override,
     )
     return queue.wait(cid)
 
@@ -178,7 +181,9 @@ def _write_damaged(queue: Queue, scratch: Scratch) -> Cqe:
             return Cqe.decode(received.pdu.cqe)
         assert isinstance(received.pdu, R2T), f"3.3.2.2: not {received.pdu}"
         r2t = received.pdu
-        for pdu in queue.pieces(r2t, data[r2t.offset : r2t.offset + r2t.length]):
+        for pdu in queue.split_data(r2t, data[r2t.offset : r2t.offset + r2t.length]):
             assert isinstance(pdu, H2CData)
             damaged = pdu.offset == 0
-            queue.send(pdu, lie=(lambda raw: override_field(raw, "DDGST", 0xDEADBEEF)) if damaged else None)
+            queue.send(
+                pdu, override=(lambda raw: override_field(raw, "DDGST", 0xDEADBEEF)) if damaged else None
+            )

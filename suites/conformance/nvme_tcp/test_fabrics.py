@@ -9,10 +9,10 @@ import pytest
 
 from storagetest.errors import RemoteProtocolError
 from storagetest.wire.nvme import admin, fabrics, io
-from storagetest.wire.nvme.codes import Cns, Fctype, Property, Status, status_name
+from storagetest.wire.nvme.codes import Cns, Fctype, Property, StatusCode, status_name
 from storagetest.wire.nvme.fabrics import DISCOVERY_NQN, ConnectData
 from storagetest.wire.nvme.structures import Cap
-from storagetest.wire.nvme_tcp import Completion, Identity, Queue, Session
+from storagetest.wire.nvme_tcp import CommandResult, ControllerSession, Identity, Queue
 from storagetest.wire.nvme_tcp.harness import Harness
 from storagetest.wire.nvme_tcp.session import (
     CC_ENABLE,
@@ -30,16 +30,16 @@ IN_DATA = 1 << 16
 """IATTR: the offset in the result of a refused Connect counts from the start of its data."""
 
 
-def refused(done: Completion, *wanted: Status) -> None:
+def refused(done: CommandResult, *wanted: StatusCode) -> None:
     """The claim that a command was refused, and by which status."""
     names = " or ".join(status_name(one) for one in wanted)
     assert done.status in wanted, f"refused by {names}, not {status_name(done.status)}"
 
 
 QUEUE_EXISTS = (
-    Status.COMMAND_SEQUENCE_ERROR,
-    Status.INVALID_QUEUE_IDENTIFIER,
-    Status.CONNECT_INVALID_PARAMETERS,
+    StatusCode.COMMAND_SEQUENCE_ERROR,
+    StatusCode.INVALID_QUEUE_IDENTIFIER,
+    StatusCode.CONNECT_INVALID_PARAMETERS,
 )
 """How a Connect for a queue that exists ends: the first by 3.3.2.3, any of the three by 6.3 (QID)."""
 
@@ -47,7 +47,7 @@ QUEUE_EXISTS = (
 
 
 @pytest.mark.case("NVF-CONNECT-01", kills=("connect-cntlid",))
-def test_connect_returns_the_controllers_id(session: Session) -> None:
+def test_connect_returns_the_controllers_id(session: ControllerSession) -> None:
     assert session.cntlid == session.controller["cntlid"], "6.3: CNTLID of Connect and of Identify"
     assert session.cntlid < 0xFFF0, "6.3: FFF0h to FFFFh are not allocated"
 
@@ -61,7 +61,7 @@ def test_two_hosts_get_two_controllers(bench: Harness) -> None:
 @pytest.mark.case("NVF-CONNECT-03", kills=("connect-wrong-status",))
 def test_an_unknown_subsystem_is_refused(bench: Harness) -> None:
     done = connect_queue(bench.queue(), subnqn="nqn.2024-01.org.example:no-such", identity=Identity.fresh())
-    refused(done, Status.CONNECT_INVALID_PARAMETERS)
+    refused(done, StatusCode.CONNECT_INVALID_PARAMETERS)
 
 
 @pytest.mark.case("NVF-CONNECT-04", kills=("connect-ipo",))
@@ -76,13 +76,13 @@ def test_a_cntlid_is_refused_in_the_dynamic_model(bench: Harness, observe: Obser
         bench.queue(), subnqn=bench.endpoint.subnqn, identity=Identity.fresh(), cntlid=0x7FF0
     )
     observe(status_name(done.status))
-    refused(done, Status.CONNECT_INVALID_PARAMETERS)
+    refused(done, StatusCode.CONNECT_INVALID_PARAMETERS)
 
 
 @pytest.mark.case("NVF-CONNECT-06", kills=("connect-wrong-status",))
 def test_sqsize_0_is_refused(bench: Harness) -> None:
     done = connect_queue(bench.queue(), subnqn=bench.endpoint.subnqn, identity=Identity.fresh(), sqsize=0)
-    refused(done, Status.CONNECT_INVALID_PARAMETERS)
+    refused(done, StatusCode.CONNECT_INVALID_PARAMETERS)
 
 
 @pytest.mark.case("NVF-CONNECT-07", kills=("connect-ipo",))
@@ -92,21 +92,21 @@ def test_a_refused_connect_says_that_sqsize_is_wrong(bench: Harness) -> None:
 
 
 @pytest.mark.case("NVF-CONNECT-08", kills=("connect-wrong-status",))
-def test_an_io_queue_over_mqes_is_refused(session: Session, bench: Harness) -> None:
+def test_an_io_queue_over_mqes_is_refused(session: ControllerSession, bench: Harness) -> None:
     mqes = session.cap.mqes
     if mqes == 0xFFFF:
         pytest.skip("CAP.MQES is as large as SQSIZE can be")
-    refused(_io_connect(bench, session, sqsize=mqes + 1), Status.CONNECT_INVALID_PARAMETERS)
+    refused(_io_connect(bench, session, sqsize=mqes + 1), StatusCode.CONNECT_INVALID_PARAMETERS)
 
 
 @pytest.mark.case("NVF-CONNECT-09", kills=("connect-wrong-status",))
 def test_an_unknown_record_format_is_refused(bench: Harness) -> None:
     done = connect_queue(bench.queue(), subnqn=bench.endpoint.subnqn, identity=Identity.fresh(), recfmt=7)
-    refused(done, Status.CONNECT_INCOMPATIBLE_FORMAT)
+    refused(done, StatusCode.CONNECT_INCOMPATIBLE_FORMAT)
 
 
 @pytest.mark.case("NVF-CONNECT-10", section="Base 3.3.2.3", kills=("connect-sequence",))
-def test_a_second_connect_on_a_queue_is_a_sequence_error(session: Session) -> None:
+def test_a_second_connect_on_a_queue_is_a_sequence_error(session: ControllerSession) -> None:
     again = connect_queue(session.admin, subnqn=session.endpoint.subnqn, identity=session.identity)
     refused(again, *QUEUE_EXISTS)
 
@@ -114,7 +114,7 @@ def test_a_second_connect_on_a_queue_is_a_sequence_error(session: Session) -> No
 @pytest.mark.case("NVF-CONNECT-11", kills=("connect-wrong-status",))
 def test_an_io_queue_of_a_disabled_controller_is_refused(bench: Harness) -> None:
     session = bench.session(enable=False)
-    refused(_io_connect(bench, session), Status.CONNECT_INVALID_PARAMETERS)
+    refused(_io_connect(bench, session), StatusCode.CONNECT_INVALID_PARAMETERS)
 
 
 @pytest.mark.case("NVF-CONNECT-12", kills=("connect-wrong-status",))
@@ -122,34 +122,38 @@ def test_an_io_queue_of_no_controller_is_refused(bench: Harness) -> None:
     done = connect_queue(
         bench.queue(), subnqn=bench.endpoint.subnqn, identity=Identity.fresh(), qid=1, cntlid=0x7FF0
     )
-    refused(done, Status.CONNECT_INVALID_PARAMETERS)
+    refused(done, StatusCode.CONNECT_INVALID_PARAMETERS)
 
 
 @pytest.mark.case("NVF-CONNECT-13", kills=("connect-wrong-status",))
-def test_an_io_queue_of_another_hosts_controller_is_refused(session: Session, bench: Harness) -> None:
+def test_an_io_queue_of_another_hosts_controller_is_refused(
+    session: ControllerSession, bench: Harness
+) -> None:
     done = _io_connect(bench, session, identity=Identity.fresh())
-    refused(done, Status.CONNECT_INVALID_PARAMETERS, Status.CONNECT_INVALID_HOST)
+    refused(done, StatusCode.CONNECT_INVALID_PARAMETERS, StatusCode.CONNECT_INVALID_HOST)
 
 
 @pytest.mark.case("NVF-CONNECT-14", kills=("connect-wrong-status",))
-def test_an_io_queue_with_another_host_identifier_is_refused(session: Session, bench: Harness) -> None:
+def test_an_io_queue_with_another_host_identifier_is_refused(
+    session: ControllerSession, bench: Harness
+) -> None:
     other = replace(session.identity, hostid=Identity.fresh().hostid)
-    refused(_io_connect(bench, session, identity=other), Status.CONNECT_INVALID_PARAMETERS)
+    refused(_io_connect(bench, session, identity=other), StatusCode.CONNECT_INVALID_PARAMETERS)
 
 
 @pytest.mark.case("NVF-CONNECT-15", section="Base 3.3.2.3", kills=("connect-sequence",))
-def test_a_queue_that_is_connected_already_is_refused(session: Session, bench: Harness) -> None:
+def test_a_queue_that_is_connected_already_is_refused(session: ControllerSession, bench: Harness) -> None:
     session.io_queue(qid=1)
     refused(_io_connect(bench, session, qid=1), *QUEUE_EXISTS)
 
 
 @pytest.mark.case("NVF-CONNECT-16", section="Base 5.2.26.2.1", level="MAY")
-def test_a_queue_beyond_those_granted(session: Session, bench: Harness, observe: Observe) -> None:
+def test_a_queue_beyond_those_granted(session: ControllerSession, bench: Harness, observe: Observe) -> None:
     observe(f"QID FFFEh: {status_name(_io_connect(bench, session, qid=0xFFFE).status)}")
 
 
 @pytest.mark.case("NVF-CONNECT-17", kills=("connect-refused-keeps-qid",))
-def test_a_queue_is_still_free_after_a_refused_connect(session: Session, bench: Harness) -> None:
+def test_a_queue_is_still_free_after_a_refused_connect(session: ControllerSession, bench: Harness) -> None:
     _io_connect(bench, session, qid=1, identity=Identity.fresh())
     assert _works(session, session.io_queue(qid=1)), "6.3: a refused Connect leaves nothing"
 
@@ -157,14 +161,14 @@ def test_a_queue_is_still_free_after_a_refused_connect(session: Session, bench: 
 @pytest.mark.case("NVF-CONNECT-18", section="Base 4.7", kills=("connect-wrong-status",))
 def test_a_subsystem_nqn_without_its_end_is_refused(bench: Harness) -> None:
     done = connect_queue(bench.queue(), subnqn=b"n" * 256, identity=Identity.fresh())
-    refused(done, Status.CONNECT_INVALID_PARAMETERS)
+    refused(done, StatusCode.CONNECT_INVALID_PARAMETERS)
 
 
 @pytest.mark.case("NVF-CONNECT-19", section="Base 4.7", kills=("connect-wrong-status",))
 def test_an_empty_host_nqn_is_refused(bench: Harness) -> None:
     identity = Identity("", Identity.fresh().hostid)
     done = connect_queue(bench.queue(), subnqn=bench.endpoint.subnqn, identity=identity)
-    refused(done, Status.CONNECT_INVALID_PARAMETERS, Status.CONNECT_INVALID_HOST)
+    refused(done, StatusCode.CONNECT_INVALID_PARAMETERS, StatusCode.CONNECT_INVALID_HOST)
 
 
 @pytest.mark.case("NVF-CONNECT-20", section="Base 4.3.2", kills=("sgl-length-ignored-connect",))
@@ -172,17 +176,17 @@ def test_connect_data_that_is_too_short_is_refused(bench: Harness) -> None:
     queue = bench.queue()
     raw = ConnectData(bytes(16), fabrics.ANY_CONTROLLER, bench.endpoint.subnqn, Identity.fresh().nqn).encode()
     done = queue.run(fabrics.connect(qid=0, sqsize=31), data=raw[:512], inside=True)
-    refused(done, Status.DATA_SGL_LENGTH_INVALID)
+    refused(done, StatusCode.DATA_SGL_LENGTH_INVALID)
 
 
 @pytest.mark.case("NVF-CONNECT-21", level="MAY")
-def test_sq_flow_control_may_be_disabled(session: Session, observe: Observe) -> None:
+def test_sq_flow_control_may_be_disabled(session: ControllerSession, observe: Observe) -> None:
     queue = session.io_queue(cattr=0x04)
     observe("SQ flow control stays on" if queue.sq_flow_control else "SQ flow control goes off (SQHD FFFFh)")
 
 
 @pytest.mark.case("NVF-CONNECT-22", section="Base 3.3.3.1", kills=("connect-two-refused",))
-def test_an_io_queue_of_two_entries_works(session: Session) -> None:
+def test_an_io_queue_of_two_entries_works(session: ControllerSession) -> None:
     queue = session.io_queue(sqsize=1)
     for _ in range(5):
         assert _works(session, queue), "3.3.3.1: the minimum size is two slots"
@@ -217,7 +221,7 @@ def test_a_connect_by_either_psdt_of_fabrics_commands_succeeds(bench: Harness, p
 
 
 @pytest.mark.case("NVF-PSDT-PROPERTY-GET", section="Base 6.5", kills=("psdt-zero-refused",))
-def test_a_property_get_whose_byte_1_is_0_succeeds(session: Session) -> None:
+def test_a_property_get_whose_byte_1_is_0_succeeds(session: ControllerSession) -> None:
     done = session.admin.run(replace(fabrics.property_get(Property.VS), flags=0))
     assert done.ok, f"6.5: byte 01 is cleared to 0h, not {status_name(done.status)}"
 
@@ -239,11 +243,13 @@ def test_nothing_goes_before_connect(bench: Harness, early: object, observe: Obs
     queue = bench.queue()
     queue.submit(early)  # type: ignore[arg-type]
     done = _next_status(queue)
-    assert done != Status.SUCCESS, "3.3.2.2: Connect creates the queue, so nothing is carried out before it"
+    assert done != StatusCode.SUCCESS, (
+        "3.3.2.2: Connect creates the queue, so nothing is carried out before it"
+    )
     if done is not None:
         observe(f"refused by {status_name(done)}")
         return
-    ending = queue.ending()
+    ending = queue.wait_for_close()
     observe(f"{ending}")
     assert ending.ended, "3.3.2.2: a command before Connect is refused, or ends the connection"
 
@@ -252,14 +258,14 @@ def test_nothing_goes_before_connect(bench: Harness, early: object, observe: Obs
 def test_admin_commands_wait_until_the_controller_is_enabled(bench: Harness) -> None:
     session = bench.session(enable=False)
     done = session.admin.run(admin.identify(Cns.CONTROLLER), reads=4096)
-    refused(done, Status.COMMAND_SEQUENCE_ERROR)
+    refused(done, StatusCode.COMMAND_SEQUENCE_ERROR)
 
 
 # Properties (6.5, 6.6, 3.1.4)
 
 
 @pytest.mark.case("NVF-PROP-01", section="Base 3.1.4.1", kills=("cap-cqr",))
-def test_cap_says_what_fabrics_require(session: Session) -> None:
+def test_cap_says_what_fabrics_require(session: ControllerSession) -> None:
     value = session.get_property(Property.CAP)
     assert value >> 16 & 1, "3.1.4.1: CQR is 1: queues are contiguous"
     assert Cap(value).css & 1 or Cap(value).css & 0x40, "3.1.4.1: some I/O command set is supported"
@@ -267,19 +273,19 @@ def test_cap_says_what_fabrics_require(session: Session) -> None:
 
 
 @pytest.mark.case("NVF-PROP-02", section="Base 3.1.4.2", kills=("vs-zero",))
-def test_vs_is_a_version_of_the_standard(session: Session) -> None:
+def test_vs_is_a_version_of_the_standard(session: ControllerSession) -> None:
     value = session.get_property(Property.VS)
     assert value >> 16 in (1, 2), f"3.1.4.2: major version of VS {value:#x}"
     assert value == session.controller["ver"], "5.2.13.2.1: VER of Identify is the value of VS"
 
 
 @pytest.mark.case("NVF-PROP-03", section="Base 3.1.4.5", kills=("cc-forgotten",))
-def test_cc_reads_as_it_was_written(session: Session) -> None:
+def test_cc_reads_as_it_was_written(session: ControllerSession) -> None:
     assert session.get_property(Property.CC) == CC_ENABLE
 
 
 @pytest.mark.case("NVF-PROP-04", section="Base 3.1.4.6", kills=("csts-stuck",))
-def test_ready_follows_enable(session: Session) -> None:
+def test_ready_follows_enable(session: ControllerSession) -> None:
     assert session.get_property(Property.CSTS) & CSTS_READY
     session.disable()
     assert not session.get_property(Property.CSTS) & CSTS_READY, "3.1.4.6: RDY goes with CC.EN"
@@ -296,14 +302,14 @@ def test_ready_follows_enable(session: Session) -> None:
     ],
 )
 def test_a_property_read_by_the_wrong_size(
-    session: Session, offset: int, size: int, observe: Observe
+    session: ControllerSession, offset: int, size: int, observe: Observe
 ) -> None:
     done = session.admin.run(fabrics.property_get(offset, size=size))
     observe(f"{size} bytes of property {offset:#x}: {status_name(done.status)}")
 
 
 @pytest.mark.case("NVF-PROP-06", section="Base 3.1.4", kills=("property-unknown",))
-def test_a_property_that_fabrics_reserve_is_refused(session: Session, observe: Observe) -> None:
+def test_a_property_that_fabrics_reserve_is_refused(session: ControllerSession, observe: Observe) -> None:
     done = session.admin.run(fabrics.property_get(0x24))  # AQA is reserved over fabrics (3.1.4)
     observe(status_name(done.status))
     assert not done.ok or done.cqe.result == 0, "6.5: it is refused, or 3.1.4: it reads as 0h"
@@ -315,7 +321,7 @@ def test_a_property_that_fabrics_reserve_is_refused(session: Session, observe: O
     pytest.param(Property.VS, marks=pytest.mark.case("NVF-PROP-SET-VS", kills=("property-read-only",))),
     pytest.param(Property.CSTS, marks=pytest.mark.case("NVF-PROP-SET-CSTS", kills=("property-read-only",))),
 ])  # fmt: skip
-def test_a_read_only_property_is_not_set(session: Session, offset: int, observe: Observe) -> None:
+def test_a_read_only_property_is_not_set(session: ControllerSession, offset: int, observe: Observe) -> None:
     before = session.get_property(offset)
     observe(f"Property Set: {status_name(session.admin.run(fabrics.property_set(offset, 0)).status)}")
     assert session.get_property(offset) == before, "3.1.4: a read-only property keeps its value"
@@ -329,13 +335,13 @@ def test_properties_belong_to_the_admin_queue(queue: Queue, observe: Observe) ->
 
 
 @pytest.mark.case("NVF-SHUTDOWN-01", section="Base 3.6.2", kills=("csts-stuck",))
-def test_a_shutdown_completes(session: Session) -> None:
+def test_a_shutdown_completes(session: ControllerSession) -> None:
     session.shut_down()
     assert session.get_property(Property.CSTS) & 0xC == CSTS_SHUTDOWN_DONE, "3.1.4.6: SHST is 10b"
 
 
 @pytest.mark.case("NVF-RESET-01", section="Base 3.7.2", kills=("reset-ignored",))
-def test_a_reset_ends_the_io_queues(session: Session) -> None:
+def test_a_reset_ends_the_io_queues(session: ControllerSession) -> None:
     queue = session.io_queue()
     session.disable()
     try:
@@ -349,28 +355,32 @@ def test_a_reset_ends_the_io_queues(session: Session) -> None:
 
 
 @pytest.mark.case("NVF-DISCONNECT-01", section="Base 6.4", kills=("disconnect-refused",))
-def test_disconnect_of_an_io_queue_succeeds(session: Session, queue: Queue, observe: Observe) -> None:
+def test_disconnect_of_an_io_queue_succeeds(
+    session: ControllerSession, queue: Queue, observe: Observe
+) -> None:
     _needs_disconnect(session)
     done = queue.run(fabrics.disconnect())
     assert done.ok, f"6.4: Disconnect of an I/O queue is not {status_name(done.status)}"
-    ending = queue.ending(deadline=0.5)  # 3.3.2.4: the connection may be deleted, or kept
+    ending = queue.wait_for_close(deadline=0.5)  # 3.3.2.4: the connection may be deleted, or kept
     observe(f"after Disconnect: {ending}")
     assert not ending.before, f"6.4: the response to Disconnect is the last entry of its queue: {ending}"
 
 
 @pytest.mark.case("NVF-DISCONNECT-02", section="Base 6.4", kills=("disconnect-admin",))
-def test_the_admin_queue_is_not_disconnected(session: Session) -> None:
+def test_the_admin_queue_is_not_disconnected(session: ControllerSession) -> None:
     done = session.admin.run(fabrics.disconnect())
-    unsupported = () if session.controller["ofcs"] & 1 else (Status.INVALID_OPCODE, Status.INVALID_FIELD)
-    refused(done, Status.DISCONNECT_INVALID_QUEUE_TYPE, *unsupported)
+    unsupported = (
+        () if session.controller["ofcs"] & 1 else (StatusCode.INVALID_OPCODE, StatusCode.INVALID_FIELD)
+    )
+    refused(done, StatusCode.DISCONNECT_INVALID_QUEUE_TYPE, *unsupported)
 
 
 @pytest.mark.case("NVF-DISCONNECT-03", section="Base 6.4", kills=("disconnect-ignored",))
-def test_a_disconnected_queue_may_be_connected_again(session: Session) -> None:
+def test_a_disconnected_queue_may_be_connected_again(session: ControllerSession) -> None:
     _needs_disconnect(session)
     queue = session.io_queue(qid=1)
     assert queue.run(fabrics.disconnect()).ok
-    queue.ending()
+    queue.wait_for_close()
     assert _works(session, session.io_queue(qid=1)), "6.4: the QID is free again"
 
 
@@ -380,12 +390,12 @@ def test_a_disconnected_queue_may_be_connected_again(session: Session) -> None:
     pytest.param(0x3C, marks=pytest.mark.case("NVF-FCTYPE-3CH", kills=("fctype-accepted",))),
     pytest.param(0x7C, marks=pytest.mark.case("NVF-FCTYPE-7CH", kills=("fctype-accepted",))),
 ])  # fmt: skip
-def test_a_reserved_fabrics_command_is_refused(session: Session, fctype: int) -> None:
-    refused(session.admin.run(replace(fabrics.property_get(0), nsid=fctype)), Status.INVALID_FIELD)
+def test_a_reserved_fabrics_command_is_refused(session: ControllerSession, fctype: int) -> None:
+    refused(session.admin.run(replace(fabrics.property_get(0), nsid=fctype)), StatusCode.INVALID_FIELD)
 
 
 @pytest.mark.case("NVF-AUTH-01", section="Base 6.1", level="MAY")
-def test_authentication_where_none_is_required(session: Session, observe: Observe) -> None:
+def test_authentication_where_none_is_required(session: ControllerSession, observe: Observe) -> None:
     done = session.admin.run(fabrics.authentication(Fctype.AUTHENTICATION_RECEIVE, length=512), reads=512)
     observe(f"Authentication Receive: {status_name(done.status)}")
 
@@ -420,7 +430,7 @@ def test_the_discovery_log_names_the_subsystem(bench: Harness) -> None:
 def test_the_discovery_subsystem_has_no_io_queues(bench: Harness) -> None:
     discovery = _discovery(bench)
     done = connect_queue(
-        bench.queue(what="I/O queue"),
+        bench.queue(name="I/O queue"),
         subnqn=DISCOVERY_NQN,
         identity=discovery.identity,
         qid=1,
@@ -433,15 +443,15 @@ def test_the_discovery_subsystem_has_no_io_queues(bench: Harness) -> None:
 
 
 @pytest.mark.case("NVF-LOSS-01", section="Base 3.3.2.4", level="SHOULD", kills=("half-close-ignored",))
-def test_an_association_ends_with_its_admin_queue(session: Session) -> None:
+def test_an_association_ends_with_its_admin_queue(session: ControllerSession) -> None:
     queue = session.io_queue()
     session.admin.link.close()
-    ending = queue.ending(deadline=2.0)
+    ending = queue.wait_for_close(deadline=2.0)
     assert ending.ended, f"3.3.2.4: the association ends with its admin queue's connection; but: {ending}"
 
 
 @pytest.mark.case("NVF-LOSS-02", section="Base 3.3.2.4", kills=("loss-takes-all",))
-def test_another_host_does_not_notice(session: Session, bench: Harness) -> None:
+def test_another_host_does_not_notice(session: ControllerSession, bench: Harness) -> None:
     other = bench.session()
     other.io_queue().submit(io.flush(other.namespaces()[0]))
     other.admin.close()
@@ -449,11 +459,16 @@ def test_another_host_does_not_notice(session: Session, bench: Harness) -> None:
 
 
 def _io_connect(
-    bench: Harness, session: Session, *, qid: int = 1, sqsize: int = 15, identity: Identity | None = None
-) -> Completion:
-    """Connect an I/O queue to ``session``'s controller, perhaps as somebody else."""
+    bench: Harness,
+    session: ControllerSession,
+    *,
+    qid: int = 1,
+    sqsize: int = 15,
+    identity: Identity | None = None,
+) -> CommandResult:
+    """Connect an I/O queue to ``session``'s controller, by default as its own host."""
     return connect_queue(
-        bench.queue(what="I/O queue"),
+        bench.queue(name="I/O queue"),
         subnqn=session.endpoint.subnqn,
         identity=identity or session.identity,
         qid=qid,
@@ -462,12 +477,12 @@ def _io_connect(
     )
 
 
-def _works(session: Session, queue: Queue) -> bool:
+def _works(session: ControllerSession, queue: Queue) -> bool:
     """Whether commands are carried out on ``queue``."""
     return queue.run(io.flush(session.namespaces()[0])).ok
 
 
-def _needs_disconnect(session: Session) -> None:
+def _needs_disconnect(session: ControllerSession) -> None:
     if not session.controller["ofcs"] & 1:
         pytest.skip("OFCS: Disconnect is not supported")
 
@@ -480,9 +495,9 @@ def _next_status(queue: Queue) -> int | None:
         return None
 
 
-def _discovery(bench: Harness) -> Session:
+def _discovery(bench: Harness) -> ControllerSession:
     try:
-        return bench.session(subnqn=DISCOVERY_NQN, what="discovery")
+        return bench.session(subnqn=DISCOVERY_NQN, name="discovery")
     except RemoteProtocolError as error:
         if "refused" in str(error):
             pytest.skip(f"no discovery service at this port: {error}")

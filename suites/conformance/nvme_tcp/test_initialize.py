@@ -13,11 +13,11 @@ from storagetest.wire.nvme_tcp.pdu import (
     FIELDS,
     HPDA_MAX,
     MAXH2CDATA_MIN,
+    DecodedPdu,
     Fes,
     ICReq,
     ICResp,
     PduType,
-    Received,
     encode,
     override_field,
 )
@@ -29,7 +29,7 @@ Observe = Callable[[str], None]
 
 
 @pytest.fixture
-def answer(bench: Harness) -> Received:
+def answer(bench: Harness) -> DecodedPdu:
     """Return the PDU that answers an ICReq."""
     queue = bench.new_queue()
     queue.send_raw(encode(queue.icreq))
@@ -39,48 +39,48 @@ def answer(bench: Harness) -> Received:
 @pytest.mark.case("NVT-ICRESP-01", section="NVMe/TCP 3.1", kills=("icresp-twice",))
 def test_an_icreq_is_answered_by_one_icresp(bench: Harness) -> None:
     queue = bench.queue()
-    with pytest.raises(RemoteProtocolError, match="neither answered nor closed"):
+    with pytest.raises(RemoteProtocolError, match="neither responded nor closed"):
         queue.receive(deadline=0.1)
 
 
 @pytest.mark.case("NVT-ICRESP-02", kills=("icresp-pfv",))
-def test_icresp_names_pdu_format_version_0(answer: Received) -> None:
+def test_icresp_names_pdu_format_version_0(answer: DecodedPdu) -> None:
     assert isinstance(answer.pdu, ICResp)
     assert answer.pdu.pfv == 0, "3.6.2.3: PFV of a controller of this version of the standard is 0h"
 
 
 @pytest.mark.case("NVT-ICRESP-03", level="SHOULD", kills=("icresp-maxh2cdata-small",))
-def test_maxh2cdata_is_at_least_4096(answer: Received) -> None:
+def test_maxh2cdata_is_at_least_4096(answer: DecodedPdu) -> None:
     assert isinstance(answer.pdu, ICResp)
     assert answer.pdu.maxh2cdata >= MAXH2CDATA_MIN, "3.6.2.3: MAXH2CDATA should be no less than 4,096"
 
 
 @pytest.mark.case("NVT-ICRESP-04", kills=("icresp-maxh2cdata-odd",))
-def test_maxh2cdata_is_a_number_of_dwords(answer: Received) -> None:
+def test_maxh2cdata_is_a_number_of_dwords(answer: DecodedPdu) -> None:
     assert isinstance(answer.pdu, ICResp)
     assert answer.pdu.maxh2cdata % 4 == 0, "3.6.2.3: MAXH2CDATA is a multiple of dwords"
 
 
 @pytest.mark.case("NVT-ICRESP-05", kills=("icresp-cpda",))
-def test_cpda_is_at_most_31(answer: Received) -> None:
+def test_cpda_is_at_most_31(answer: DecodedPdu) -> None:
     assert isinstance(answer.pdu, ICResp)
     assert answer.pdu.cpda <= HPDA_MAX, "3.6.2.3: CPDA is 0 to 31"
 
 
 @pytest.mark.case("NVT-ICRESP-06", kills=("icresp-reserved",))
-def test_reserved_fields_of_icresp_are_zero(answer: Received) -> None:
+def test_reserved_fields_of_icresp_are_zero(answer: DecodedPdu) -> None:
     assert isinstance(answer.pdu, ICResp)
     reserved = answer.raw[11] & 0xFC, answer.raw[16:]
     assert reserved == (0, bytes(112)), "Base 1.4.1.6: reserved fields are cleared to 0h"
 
 
 @pytest.mark.case("NVT-ICRESP-07", kills=("icresp-flags", "icresp-pdo"))
-def test_flags_and_pdo_of_icresp_are_zero(answer: Received) -> None:
+def test_flags_and_pdo_of_icresp_are_zero(answer: DecodedPdu) -> None:
     assert answer.raw[1:4] == b"\0\x80\0", "3.6.2.3: FLAGS and PDO are reserved, HLEN is 128"
 
 
 @pytest.mark.case("NVT-ICRESP-08", kills=("icresp-hlen",))
-def test_icresp_has_128_bytes(answer: Received) -> None:
+def test_icresp_has_128_bytes(answer: DecodedPdu) -> None:
     assert len(answer.raw) == 128
     assert encode(answer.pdu)[:CH_LENGTH] == answer.raw[:CH_LENGTH], "3.6.2.3: HLEN 128, PLEN 128"
 
@@ -88,7 +88,7 @@ def test_icresp_has_128_bytes(answer: Received) -> None:
 @pytest.mark.case(
     "NVT-ICREQ-01",
     section="NVMe/TCP 2",
-    spares="the proxy cuts the stream into whole PDUs, so no rewrite sees in how many pieces one came",
+    no_mutant_reason="the proxy cuts the stream into whole PDUs, so it never sees a split PDU",
 )
 def test_icreq_may_arrive_in_pieces(bench: Harness) -> None:
     queue = bench.new_queue()
@@ -137,13 +137,13 @@ def test_every_maxr2t_is_accepted_or_called_unsupported(
 
 
 def accepted_or_unsupported(bench: Harness, icreq: ICReq, field: str, observe: Observe) -> None:
-    """3.1: what a controller does not support, it says by a C2HTermReq (Unsupported Parameter)."""
+    """3.1: a controller sends a C2HTermReq (Unsupported Parameter) for a parameter it does not support."""
     try:
         assert isinstance(bench.queue(icreq).icresp, ICResp)
     except Terminated as refused:
-        said = refused.pdu.fes, refused.pdu.fei
+        fields = refused.pdu.fes, refused.pdu.fei
         offset = FIELDS[PduType.ICREQ][field].offset
-        assert said == (Fes.UNSUPPORTED_PARAMETER, offset), f"3.1: FES 06h and FEI {offset}, not {said}"
+        assert fields == (Fes.UNSUPPORTED_PARAMETER, offset), f"3.1: FES 06h and FEI {offset}, not {fields}"
         observe(f"{field} is called an unsupported parameter")
 
 
@@ -170,5 +170,5 @@ def test_a_connection_without_icreq_is_kept_for_a_while(bench: Harness, observe:
 def test_a_host_that_closes_is_let_go(bench: Harness) -> None:
     queue = bench.queue()
     queue.link.shutdown_write()
-    ending = queue.ending()
+    ending = queue.wait_for_close()
     assert ending.closed, "3.3.2.4: a lost connection is detected, and the controller stops processing there"

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import pytest
 
 from storagetest.wire.nvme import admin, io
-from storagetest.wire.nvme.codes import LogPage, Rtype, Status, status_name
+from storagetest.wire.nvme.codes import LogPage, Rtype, StatusCode, status_name
 from storagetest.wire.nvme.structures import ReservationStatus, reservation_status
-from storagetest.wire.nvme_tcp import Completion, Queue, Session
+from storagetest.wire.nvme_tcp import CommandResult, ControllerSession, Queue
 from storagetest.wire.nvme_tcp.harness import Harness, Scratch
 
 pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="Base 8.1.24.1")]
@@ -26,7 +26,7 @@ RELEASE, CLEAR = 0, 1
 class Host:
     """One host with its queue, and the key that it registers; a method for each command it sends."""
 
-    session: Session
+    session: ControllerSession
     queue: Queue
     scratch: Scratch
     key: int
@@ -43,21 +43,21 @@ class Host:
 
     def acquire(
         self, rtype: int, action: int = ACQUIRE, *, key: int | None = None, victim: int = 0
-    ) -> Completion:
+    ) -> CommandResult:
         keys = io.keys(self.key if key is None else key, victim)
         return self.queue.run(io.acquire(self.nsid, action, rtype), data=keys)
 
-    def release(self, rtype: int, action: int = RELEASE, *, key: int | None = None) -> Completion:
+    def release(self, rtype: int, action: int = RELEASE, *, key: int | None = None) -> CommandResult:
         keys = io.keys(self.key if key is None else key)[:8]
         return self.queue.run(io.release(self.nsid, action, rtype), data=keys)
 
     def report(self) -> ReservationStatus:
         return reservation_status(self.queue.run(io.report(self.nsid, 1024), reads=1024).data)
 
-    def read(self) -> Completion:
+    def read(self) -> CommandResult:
         return self.queue.run(io.read(self.nsid, self.scratch.lba, 1), reads=self.scratch.block_size)
 
-    def write(self) -> Completion:
+    def write(self) -> CommandResult:
         return self.queue.run(io.write(self.nsid, self.scratch.lba, 1), data=bytes(self.scratch.block_size))
 
 
@@ -68,31 +68,31 @@ def hosts(bench: Harness, scratch: Scratch, about: dict[str, object]) -> Iterato
         pytest.skip("ONCS: reservations are not supported")
     made = []
     for name, key in (("first", 0xA1), ("second", 0xB2)):
-        session = bench.session(what=f"{name} host's admin queue")
+        session = bench.session(name=f"{name} host's admin queue")
         if not session.namespace(scratch.nsid)["rescap"]:
             pytest.skip("RESCAP: this namespace cannot be reserved")
         made.append(Host(session, session.io_queue(), scratch, key))
     first, second = made
     if first.report().registrants:
-        pytest.skip("somebody is registered on this namespace")
+        pytest.skip("another host is registered on this namespace")
     yield first, second
     first.register(ignore=True, action=REPLACE)
     first.release(1, CLEAR)
     assert not first.report().registrants, "a registration was left behind"
 
 
-def refused(done: Completion, *wanted: Status) -> None:
+def refused(done: CommandResult, *wanted: StatusCode) -> None:
     """The claim that a command was refused, and by which status."""
     names = " or ".join(status_name(one) for one in wanted)
     assert done.status in wanted, f"refused by {names}, not {status_name(done.status)}"
 
 
-def allowed(done: Completion) -> None:
+def allowed(done: CommandResult) -> None:
     """The claim that a command succeeded."""
     assert done.ok, f"allowed, not {status_name(done.status)}"
 
 
-# Who may do what: the tables of 8.1.24.1
+# Commands allowed to each host: the tables of 8.1.24.1
 
 WE, EA, WR, ER, WA, EALL = Rtype
 TABLE = {
@@ -109,7 +109,7 @@ SHORT = {WE: "WE", EA: "EA", WR: "WERO", ER: "EARO", WA: "WEAR", EALL: "EAAR"}
 
 def access(command: str, column: int, *, registrant: bool) -> pytest.MarkDecorator:
     """One case for each type, in one column of the table."""
-    who = "REG" if registrant else "OTHER"
+    host = "REG" if registrant else "OTHER"
     return pytest.mark.parametrize(
         ("rtype", "may"),
         [
@@ -118,7 +118,7 @@ def access(command: str, column: int, *, registrant: bool) -> pytest.MarkDecorat
                 row[column],
                 id=SHORT[rtype],
                 marks=pytest.mark.case(
-                    f"NVR-{SHORT[rtype]}-{who}-{command}",
+                    f"NVR-{SHORT[rtype]}-{host}-{command}",
                     kills=("reservation-too-strict",) if row[column] else ("reservation-not-enforced",),
                 ),
             )
@@ -127,11 +127,11 @@ def access(command: str, column: int, *, registrant: bool) -> pytest.MarkDecorat
     )
 
 
-def check(done: Completion, may: bool) -> None:
+def check(done: CommandResult, may: bool) -> None:
     if may:
         allowed(done)
     else:
-        refused(done, Status.RESERVATION_CONFLICT)
+        refused(done, StatusCode.RESERVATION_CONFLICT)
 
 
 @access("READ", 0, registrant=True)
@@ -194,7 +194,7 @@ def test_a_registration_is_reported(hosts: tuple[Host, Host]) -> None:
 def test_a_second_key_needs_replace(hosts: tuple[Host, Host]) -> None:
     first, _ = hosts
     allowed(first.register())
-    refused(first.register(new=0xC3), Status.RESERVATION_CONFLICT)
+    refused(first.register(new=0xC3), StatusCode.RESERVATION_CONFLICT)
     allowed(first.register(REPLACE, current=first.key, new=0xC3))
     assert [one.key for one in first.report().registrants] == [0xC3]
 
@@ -203,7 +203,7 @@ def test_a_second_key_needs_replace(hosts: tuple[Host, Host]) -> None:
 def test_replace_wants_the_current_key(hosts: tuple[Host, Host]) -> None:
     first, _ = hosts
     allowed(first.register())
-    refused(first.register(REPLACE, current=0xDEAD, new=0xC3), Status.RESERVATION_CONFLICT)
+    refused(first.register(REPLACE, current=0xDEAD, new=0xC3), StatusCode.RESERVATION_CONFLICT)
 
 
 @pytest.mark.case("NVR-REG-04", section="Base 7.6", kills=("iekey-ignored",))
@@ -219,7 +219,7 @@ def test_ignore_existing_key_replaces_unseen(hosts: tuple[Host, Host]) -> None:
 def test_unregister_wants_the_current_key(hosts: tuple[Host, Host]) -> None:
     first, _ = hosts
     allowed(first.register())
-    refused(first.register(UNREGISTER, current=0xDEAD), Status.RESERVATION_CONFLICT)
+    refused(first.register(UNREGISTER, current=0xDEAD), StatusCode.RESERVATION_CONFLICT)
     allowed(first.register(UNREGISTER, current=first.key))
     assert first.report().registrants == ()
 
@@ -258,14 +258,14 @@ def test_the_generation_does_not_count_acquire_and_release(hosts: tuple[Host, Ho
 @pytest.mark.case("NVR-ACQ-01", section="Base 8.1.24.5", kills=("reservation-not-enforced",))
 def test_only_a_registrant_acquires(hosts: tuple[Host, Host]) -> None:
     first, _ = hosts
-    refused(first.acquire(WE), Status.RESERVATION_CONFLICT)
+    refused(first.acquire(WE), StatusCode.RESERVATION_CONFLICT)
 
 
 @pytest.mark.case("NVR-ACQ-02", section="Base 8.1.24.5", kills=("reservation-key-unchecked",))
 def test_acquire_wants_the_key(hosts: tuple[Host, Host]) -> None:
     first, _ = hosts
     allowed(first.register())
-    refused(first.acquire(WE, key=0xDEAD), Status.RESERVATION_CONFLICT)
+    refused(first.acquire(WE, key=0xDEAD), StatusCode.RESERVATION_CONFLICT)
 
 
 @pytest.mark.case("NVR-ACQ-03", section="Base 8.1.24.5", kills=("reservation-stolen",))
@@ -273,7 +273,7 @@ def test_a_held_reservation_is_not_acquired_by_another(hosts: tuple[Host, Host])
     first, second = hosts
     _hold(first, WE)
     allowed(second.register())
-    refused(second.acquire(WE), Status.RESERVATION_CONFLICT)
+    refused(second.acquire(WE), StatusCode.RESERVATION_CONFLICT)
 
 
 @pytest.mark.case("NVR-ACQ-04", section="Base 8.1.24.5", kills=("acquire-again-refused",))
@@ -287,14 +287,14 @@ def test_the_holder_may_acquire_again(hosts: tuple[Host, Host]) -> None:
 def test_the_holder_does_not_change_the_type(hosts: tuple[Host, Host]) -> None:
     first, _ = hosts
     _hold(first, WE)
-    refused(first.acquire(EA), Status.RESERVATION_CONFLICT)
+    refused(first.acquire(EA), StatusCode.RESERVATION_CONFLICT)
 
 
 @pytest.mark.case("NVR-ACQ-06", section="Base 7.5", kills=("rtype-unchecked",))
 def test_a_type_that_does_not_exist_is_refused(hosts: tuple[Host, Host]) -> None:
     first, _ = hosts
     allowed(first.register())
-    refused(first.acquire(7), Status.INVALID_FIELD)
+    refused(first.acquire(7), StatusCode.INVALID_FIELD)
 
 
 @pytest.mark.case("NVR-REPORT-01", section="Base 7.8", kills=("report-holder-lost",))
@@ -331,7 +331,7 @@ def test_a_released_reservation_binds_nobody(hosts: tuple[Host, Host]) -> None:
 def test_release_wants_the_right_type(hosts: tuple[Host, Host]) -> None:
     first, _ = hosts
     _hold(first, WE)
-    refused(first.release(EA), Status.INVALID_FIELD)
+    refused(first.release(EA), StatusCode.INVALID_FIELD)
     assert first.report().rtype == WE
 
 
@@ -348,7 +348,7 @@ def test_another_registrants_release_changes_nothing(hosts: tuple[Host, Host]) -
 def test_release_wants_the_key(hosts: tuple[Host, Host]) -> None:
     first, _ = hosts
     _hold(first, WE)
-    refused(first.release(WE, key=0xDEAD), Status.RESERVATION_CONFLICT)
+    refused(first.release(WE, key=0xDEAD), StatusCode.RESERVATION_CONFLICT)
 
 
 @pytest.mark.case("NVR-CLEAR-01", section="Base 8.1.24.8", kills=("clear-ignored",))
@@ -381,7 +381,7 @@ def test_preempt_takes_the_reservation_and_unregisters_its_holder(
     status = second.report()
     assert status.rtype == EA
     assert [(one.key, one.holds) for one in status.registrants] == [(second.key, True)]
-    refused(first.write(), Status.RESERVATION_CONFLICT)
+    refused(first.write(), StatusCode.RESERVATION_CONFLICT)
 
 
 @pytest.mark.case("NVR-PREEMPT-03", section="Base 8.1.24.7", kills=("preempt-unknown",))
@@ -389,7 +389,7 @@ def test_preempt_of_an_unknown_key_is_a_conflict_where_all_registrants_hold(host
     first, second = hosts
     _hold(first, WA)
     allowed(second.register())
-    refused(second.acquire(WA, PREEMPT, victim=0xDEAD), Status.RESERVATION_CONFLICT)
+    refused(second.acquire(WA, PREEMPT, victim=0xDEAD), StatusCode.RESERVATION_CONFLICT)
 
 
 @pytest.mark.case("NVR-PREEMPT-04", section="Base 8.1.24.7", kills=("preempt-takes",))
@@ -421,7 +421,7 @@ def test_a_registration_outlives_the_association(hosts: tuple[Host, Host], bench
     first, second = hosts
     _hold(first, EA)
     first.session.close()
-    refused(second.read(), Status.RESERVATION_CONFLICT)
+    refused(second.read(), StatusCode.RESERVATION_CONFLICT)
     session = bench.session(identity=first.session.identity)
     first.session, first.queue = session, session.io_queue()
     allowed(first.read())

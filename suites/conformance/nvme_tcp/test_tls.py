@@ -10,7 +10,7 @@ import pytest
 
 from storagetest.config import Variant
 from storagetest.errors import RemoteProtocolError
-from storagetest.wire.nvme_tcp import Endpoint, Identity, encode
+from storagetest.wire.nvme_tcp import Identity, SubsystemEndpoint, encode
 from storagetest.wire.nvme_tcp.harness import Harness
 from storagetest.wire.nvme_tcp.pdu import ICReq
 from storagetest.wire.nvme_tcp.tls import ConfiguredPsk, PskHash, TlsKey, tls_key
@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.case(
         level="MUST",
         section="NVMe/TCP 3.6.1.3",
-        spares="a proxy sees ciphertext alone; tests/wire runs the case against a TLS server that errs",
+        no_mutant_reason="a proxy sees only ciphertext; tests/wire has a TLS server that errs",
     ),
 ]
 
@@ -45,15 +45,17 @@ def psk(variant: Variant) -> ConfiguredPsk:
     return ConfiguredPsk.decode(variant.options.tls_key.reveal())
 
 
-def dialled(endpoint: Endpoint, key: TlsKey) -> RecordedConnection:
-    dial = PskTls(key.identity, key.key, key.hash.suite, key.hash.number).dial
-    return RecordedConnection.connect(endpoint.address, endpoint.port, deadline=endpoint.deadline, dial=dial)
+def dialled(endpoint: SubsystemEndpoint, key: TlsKey) -> RecordedConnection:
+    connector = PskTls(key.identity, key.key, key.hash.suite, key.hash.number).connect
+    return RecordedConnection.connect(
+        endpoint.address, endpoint.port, deadline=endpoint.deadline, connector=connector
+    )
 
 
 def session_of(bench: Harness, name: Identity, key: TlsKey) -> list[int]:
     """Connect with ``key``; return the active namespaces."""
-    dial = PskTls(key.identity, key.key, key.hash.suite, key.hash.number).dial
-    bench.endpoint = replace(bench.endpoint, dial=dial)
+    connector = PskTls(key.identity, key.key, key.hash.suite, key.hash.number).connect
+    bench.endpoint = replace(bench.endpoint, connector=connector)
     session = bench.session(identity=name)
     session.io_queue()
     return session.namespaces()
@@ -72,7 +74,7 @@ def test_a_session_by_tls_aes_256_gcm_sha384(bench: Harness, name: Identity, psk
 
 @pytest.mark.case("NVT-TLS-PSK-WRONG")
 def test_another_psk_is_refused_in_the_handshake(
-    endpoint: Endpoint, name: Identity, psk: ConfiguredPsk
+    endpoint: SubsystemEndpoint, name: Identity, psk: ConfiguredPsk
 ) -> None:
     other = ConfiguredPsk(bytes(byte ^ 0x5A for byte in psk.key), psk.hash)
     with pytest.raises(RemoteProtocolError, match="the handshake failed"):
@@ -81,7 +83,7 @@ def test_another_psk_is_refused_in_the_handshake(
 
 @pytest.mark.case("NVT-TLS-IDENTITY-HOST")
 def test_the_identity_of_another_host_is_refused(
-    endpoint: Endpoint, name: Identity, psk: ConfiguredPsk
+    endpoint: SubsystemEndpoint, name: Identity, psk: ConfiguredPsk
 ) -> None:
     key = tls_key(psk, name.nqn, endpoint.subnqn)
     stranger = replace(key, identity=key.identity.replace(name.nqn, STRANGER))
@@ -91,7 +93,7 @@ def test_the_identity_of_another_host_is_refused(
 
 @pytest.mark.case("NVT-TLS-IDENTITY-SUBSYSTEM")
 def test_the_identity_of_another_subsystem_is_refused(
-    endpoint: Endpoint, name: Identity, psk: ConfiguredPsk
+    endpoint: SubsystemEndpoint, name: Identity, psk: ConfiguredPsk
 ) -> None:
     key = tls_key(psk, name.nqn, NOWHERE)
     with pytest.raises(RemoteProtocolError, match="the handshake failed"):
@@ -99,15 +101,15 @@ def test_the_identity_of_another_subsystem_is_refused(
 
 
 @pytest.mark.case("NVT-TLS-EARLY-DATA", section="NVMe/TCP 3.6.1.6")
-def test_early_data_is_not_used(endpoint: Endpoint, name: Identity, psk: ConfiguredPsk) -> None:
+def test_early_data_is_not_used(endpoint: SubsystemEndpoint, name: Identity, psk: ConfiguredPsk) -> None:
     key = tls_key(psk, name.nqn, endpoint.subnqn)
     tls = PskTls(key.identity, key.key, key.hash.suite, key.hash.number)
-    said = tls.early(endpoint.address, endpoint.port, endpoint.deadline, encode(ICReq()))
-    assert said != "accepted", "3.6.1.6: 0-RTT data shall not be used"
+    result = tls.send_early_data(endpoint.address, endpoint.port, endpoint.deadline, encode(ICReq()))
+    assert result != "accepted", "3.6.1.6: 0-RTT data shall not be used"
 
 
 @pytest.mark.case("NVT-TLS-CLEAR", section="NVMe/TCP 3.6.1.6", level="MAY")
-def test_an_icreq_in_clear(endpoint: Endpoint, observe: Observe) -> None:
+def test_an_icreq_in_clear(endpoint: SubsystemEndpoint, observe: Observe) -> None:
     with RecordedConnection.connect(endpoint.address, endpoint.port, deadline=endpoint.deadline) as link:
         link.send(encode(ICReq()))
         try:

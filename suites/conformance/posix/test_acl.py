@@ -20,45 +20,45 @@ mode_bits = "acl(5): CORRESPONDENCE BETWEEN ACL ENTRIES AND FILE PERMISSION BITS
 default = "acl(5): OBJECT CREATION AND DEFAULT ACLs"
 
 ACCESS, DEFAULT = "system.posix_acl_access", "system.posix_acl_default"
-ANY = 0xFFFFFFFF
+NO_ID = 0xFFFFFFFF
 TAGS = {"u": 0x01, "user": 0x02, "g": 0x04, "group": 0x08, "mask": 0x10, "o": 0x20}  # <linux/posix_acl.h>
 READER, OTHER, TEAM = 54321, 54322, 54400
 
 
-def packed(*entries) -> bytes:
+def encode_acl(*entries) -> bytes:
     """Return the attribute's value: version 2, then tag, permissions and ID of each entry, little-endian."""
     return struct.pack("<I", 2) + b"".join(
-        struct.pack("<HHI", TAGS[tag], bits, who) for tag, bits, who in entries
+        struct.pack("<HHI", TAGS[tag], bits, identifier) for tag, bits, identifier in entries
     )
 
 
-def unpacked(value: bytes):
+def decode_acl(value: bytes):
     names = {number: tag for tag, number in TAGS.items()}
-    return [(names[tag], bits, who) for tag, bits, who in struct.iter_unpack("<HHI", value[4:])]
+    return [(names[tag], bits, identifier) for tag, bits, identifier in struct.iter_unpack("<HHI", value[4:])]
 
 
 def set_acl(path, *entries, kind: str = ACCESS) -> None:
-    """Set an ACL; it cannot be tried where there are none."""
+    """Set an ACL; skip the case if the mount has none."""
     try:
-        os.setxattr(path, kind, packed(*entries))
+        os.setxattr(path, kind, encode_acl(*entries))
     except OSError as error:
         if error.errno == errno.EOPNOTSUPP:
             skip("there are no POSIX ACLs on this mount (setxattr(2), ENOTSUP)")
         raise
 
 
-BASE = (("u", 6, ANY), ("user", 4, READER), ("g", 0, ANY), ("mask", 6, ANY), ("o", 0, ANY))
+BASE = (("u", 6, NO_ID), ("user", 4, READER), ("g", 0, NO_ID), ("mask", 6, NO_ID), ("o", 0, NO_ID))
 
 
 @pytest.mark.case("PSX-ACL-KEPT", section="acl(5): ACL ENTRIES", kills=("acl-ignored",))
-def test_an_acl_is_kept(client_dir):
-    """What was set is what is returned, entry by entry."""
+def test_acl_is_returned_as_it_was_set(client_dir):
+    """getxattr() returns the entries that setxattr() set."""
     set_acl(make_file(client_dir / "f"), *BASE)
-    assert unpacked(os.getxattr(client_dir / "f", ACCESS)) == list(BASE)
+    assert decode_acl(os.getxattr(client_dir / "f", ACCESS)) == list(BASE)
 
 
 @pytest.mark.case("PSX-ACL-NAMED-USER", kills=("acl-default-grants",))
-def test_a_named_user_gets_what_his_entry_grants(client_dir):
+def test_named_user_entry_grants_access(client_dir):
     """If the effective user ID matches a named user entry, that entry and the mask decide."""
     set_acl(make_file(client_dir / "f", b"x"), *BASE)
     with run_as_user(READER, OTHER):
@@ -69,9 +69,9 @@ def test_a_named_user_gets_what_his_entry_grants(client_dir):
 
 
 @pytest.mark.case("PSX-ACL-NAMED-GROUP", kills=("acl-default-grants", "acl-ignored", "groups-ignored"))
-def test_a_named_group_gets_what_its_entry_grants(client_dir):
+def test_named_group_entry_grants_access(client_dir):
     """If a group of the process matches a named group entry that grants it, access is granted."""
-    entries = (("u", 6, ANY), ("g", 0, ANY), ("group", 4, TEAM), ("mask", 4, ANY), ("o", 0, ANY))
+    entries = (("u", 6, NO_ID), ("g", 0, NO_ID), ("group", 4, TEAM), ("mask", 4, NO_ID), ("o", 0, NO_ID))
     set_acl(make_file(client_dir / "f", b"x"), *entries)
     with run_as_user(OTHER, OTHER, TEAM):
         assert (client_dir / "f").read_bytes() == b"x"
@@ -80,9 +80,9 @@ def test_a_named_group_gets_what_its_entry_grants(client_dir):
 
 
 @pytest.mark.case("PSX-ACL-MASK", kills=("acl-default-grants",))
-def test_the_mask_limits_named_entries(client_dir):
+def test_mask_limits_named_entries(client_dir):
     """The mask entry denotes the maximum that named users, the group and named groups are granted."""
-    entries = (("u", 6, ANY), ("user", 6, READER), ("g", 6, ANY), ("mask", 4, ANY), ("o", 0, ANY))
+    entries = (("u", 6, NO_ID), ("user", 6, READER), ("g", 6, NO_ID), ("mask", 4, NO_ID), ("o", 0, NO_ID))
     set_acl(make_file(client_dir / "f", b"x"), *entries)
     with run_as_user(READER, OTHER):
         assert (client_dir / "f").read_bytes() == b"x"
@@ -90,9 +90,9 @@ def test_the_mask_limits_named_entries(client_dir):
 
 
 @pytest.mark.case("PSX-ACL-DENY", kills=("acl-ignored",))
-def test_a_named_user_entry_is_not_topped_up_by_others(client_dir):
-    """Where an entry matches that does not grant it, access is denied, whatever others may do."""
-    entries = (("u", 6, ANY), ("user", 0, READER), ("g", 4, ANY), ("mask", 4, ANY), ("o", 4, ANY))
+def test_named_user_entry_that_denies_is_final(client_dir):
+    """If a named user entry matches and does not grant it, access is denied, even if others have it."""
+    entries = (("u", 6, NO_ID), ("user", 0, READER), ("g", 4, NO_ID), ("mask", 4, NO_ID), ("o", 4, NO_ID))
     set_acl(make_file(client_dir / "f", b"x"), *entries)
     with run_as_user(READER, READER):
         assert_errno(errno.EACCES, os.open, client_dir / "f", os.O_RDONLY)
@@ -101,7 +101,7 @@ def test_a_named_user_entry_is_not_topped_up_by_others(client_dir):
 
 
 @pytest.mark.case("PSX-ACL-MODE", section=mode_bits, kills=("acl-ignored",))
-def test_the_group_bits_of_the_mode_show_the_mask(client_dir):
+def test_group_bits_of_the_mode_are_the_mask(client_dir):
     """With a mask entry, the group class bits of the mode correspond to it."""
     set_acl(make_file(client_dir / "f"), *BASE)
     assert stat.S_IMODE(os.stat(client_dir / "f").st_mode) == 0o660
@@ -112,73 +112,73 @@ def test_chmod_changes_the_mask(client_dir):
     """Modification of the file permission bits results in the modification of the associated entries."""
     set_acl(make_file(client_dir / "f"), *BASE)
     os.chmod(client_dir / "f", 0o640)
-    entries = unpacked(os.getxattr(client_dir / "f", ACCESS))
-    assert ("mask", 4, ANY) in entries
-    assert ("g", 0, ANY) in entries
+    entries = decode_acl(os.getxattr(client_dir / "f", ACCESS))
+    assert ("mask", 4, NO_ID) in entries
+    assert ("g", 0, NO_ID) in entries
 
 
 @pytest.mark.case("PSX-ACL-MINIMAL", section=mode_bits, kills=("acl-ignored",))
-def test_an_acl_of_three_entries_is_the_mode(client_dir):
-    """A minimal ACL has three entries, and they are the permission bits."""
+def test_minimal_acl_is_the_mode(client_dir):
+    """A minimal ACL has three entries, which are the permission bits."""
     make_file(client_dir / "f")
-    set_acl(client_dir / "f", ("u", 6, ANY), ("g", 4, ANY), ("o", 0, ANY))
+    set_acl(client_dir / "f", ("u", 6, NO_ID), ("g", 4, NO_ID), ("o", 0, NO_ID))
     assert stat.S_IMODE(os.stat(client_dir / "f").st_mode) == 0o640
 
 
 @pytest.mark.case("PSX-ACL-INVALID", section="acl(5): VALID ACLs")
-def test_an_acl_that_is_not_valid(client_dir):
-    """[EINVAL] Named entries want a mask; owner, group and others are wanted once each."""
+def test_invalid_acl_is_refused(client_dir):
+    """[EINVAL] Named entries require a mask; owner, group and others are each required once."""
     set_acl(make_file(client_dir / "f"), *BASE)
-    no_mask = (("u", 6, ANY), ("user", 4, READER), ("g", 0, ANY), ("o", 0, ANY))
-    no_others = (("u", 6, ANY), ("g", 0, ANY))
+    no_mask = (("u", 6, NO_ID), ("user", 4, READER), ("g", 0, NO_ID), ("o", 0, NO_ID))
+    no_others = (("u", 6, NO_ID), ("g", 0, NO_ID))
     for entries in (no_mask, no_others):
-        assert_errno(errno.EINVAL, os.setxattr, client_dir / "f", ACCESS, packed(*entries))
+        assert_errno(errno.EINVAL, os.setxattr, client_dir / "f", ACCESS, encode_acl(*entries))
 
 
 @pytest.mark.case("PSX-ACL-EPERM", section="acl(5): ACCESS CHECK ALGORITHM")
-def test_an_acl_is_set_by_the_owner(client_dir):
+def test_acl_is_set_by_its_owner_only(client_dir):
     """[EPERM] The process neither owns the file nor is privileged."""
     client_dir.chmod(0o777)
-    set_acl(make_file(client_dir / "f", mode=0o666), ("u", 6, ANY), ("g", 6, ANY), ("o", 6, ANY))
+    set_acl(make_file(client_dir / "f", mode=0o666), ("u", 6, NO_ID), ("g", 6, NO_ID), ("o", 6, NO_ID))
     with run_as_user(READER, READER):
-        assert_errno((errno.EPERM, errno.EACCES), os.setxattr, client_dir / "f", ACCESS, packed(*BASE))
+        assert_errno((errno.EPERM, errno.EACCES), os.setxattr, client_dir / "f", ACCESS, encode_acl(*BASE))
 
 
 @pytest.mark.case("PSX-ACL-DEFAULT-FILE", section=default, kills=("acl-not-inherited",))
-def test_a_new_file_inherits_the_default_acl(client_dir):
-    """The object inherits the default ACL as its access ACL, less what its mode does not grant."""
+def test_new_file_inherits_the_default_acl(client_dir):
+    """A new file inherits the default ACL as its access ACL, limited by its mode."""
     (client_dir / "d").mkdir()
     set_acl(client_dir / "d", *BASE, kind=DEFAULT)
     os.close(os.open(client_dir / "d" / "f", os.O_CREAT | os.O_WRONLY, 0o640))
-    entries = unpacked(os.getxattr(client_dir / "d" / "f", ACCESS))
+    entries = decode_acl(os.getxattr(client_dir / "d" / "f", ACCESS))
     assert ("user", 4, READER) in entries
-    assert ("mask", 4, ANY) in entries
+    assert ("mask", 4, NO_ID) in entries
     assert_errno(errno.ENODATA, os.getxattr, client_dir / "d" / "f", DEFAULT)
 
 
 @pytest.mark.case("PSX-ACL-DEFAULT-UMASK", section=default)
-def test_the_umask_is_not_used_where_there_is_a_default_acl(client_dir):
+def test_default_acl_replaces_the_umask(client_dir):
     """If a default ACL exists, the file creation mask is ignored."""
     (client_dir / "d").mkdir()
-    set_acl(client_dir / "d", ("u", 7, ANY), ("g", 6, ANY), ("o", 6, ANY), kind=DEFAULT)
+    set_acl(client_dir / "d", ("u", 7, NO_ID), ("g", 6, NO_ID), ("o", 6, NO_ID), kind=DEFAULT)
     os.umask(0o077)
     os.close(os.open(client_dir / "d" / "f", os.O_CREAT | os.O_WRONLY, 0o666))
     assert stat.S_IMODE(os.stat(client_dir / "d" / "f").st_mode) == 0o666
 
 
 @pytest.mark.case("PSX-ACL-DEFAULT-DIRECTORY", section=default, kills=("acl-not-inherited",))
-def test_a_new_directory_inherits_the_default_acl_twice(client_dir):
+def test_new_directory_inherits_the_default_acl_as_both_acls(client_dir):
     """A new directory has its parent's default ACL as its own default ACL and as its access ACL."""
     (client_dir / "d").mkdir()
     set_acl(client_dir / "d", *BASE, kind=DEFAULT)
     (client_dir / "d" / "e").mkdir()
-    assert unpacked(os.getxattr(client_dir / "d" / "e", DEFAULT)) == list(BASE)
-    assert ("user", 4, READER) in unpacked(os.getxattr(client_dir / "d" / "e", ACCESS))
+    assert decode_acl(os.getxattr(client_dir / "d" / "e", DEFAULT)) == list(BASE)
+    assert ("user", 4, READER) in decode_acl(os.getxattr(client_dir / "d" / "e", ACCESS))
 
 
 @pytest.mark.case("PSX-ACL-REMOVE", section="acl(5): ACL TYPES", kills=("xattr-remove-ignored",))
-def test_a_removed_acl_leaves_the_mode(client_dir):
-    """Without an extended ACL the permission bits are all there is."""
+def test_mode_decides_after_the_acl_is_removed(client_dir):
+    """Without an extended ACL only the permission bits decide."""
     set_acl(make_file(client_dir / "f", b"x"), *BASE)
     os.removexattr(client_dir / "f", ACCESS)
     with run_as_user(READER, OTHER):

@@ -1,4 +1,4 @@
-"""mkdir(), mkfifo(), mknod(), symlink(): what is made, of which mode, whose it is, and what is refused."""
+"""mkdir(), mkfifo(), mknod(), symlink(), link(): type, mode and owner of the new file, and the errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from storagetest.agent.testlib.tmpfiles import make_file, wait_clock_tick
 
 pytestmark = [pytest.mark.needs("filesystem"), pytest.mark.case(level="MUST")]
 
-NOBODY = 54321
+USER = 54321
 
 MAKERS = {
     "mkdir": lambda path: os.mkdir(path, 0o755),
@@ -31,58 +31,60 @@ KINDS = {
 }
 
 
-def each(what: str, of: str, names=tuple(MAKERS)):
-    """Make a case ``PSX-CALL-WHAT`` of each call."""
+def for_each_call(suffix: str, section: str, names=tuple(MAKERS)):
+    """Make a case ``PSX-CALL-SUFFIX`` of each call."""
     return pytest.mark.parametrize(
         "call",
         [
             pytest.param(
                 name,
                 id=name,
-                marks=pytest.mark.case(f"PSX-{name.upper()}-{what}", section=f"POSIX.1-2024 {name}(): {of}"),
+                marks=pytest.mark.case(
+                    f"PSX-{name.upper()}-{suffix}", section=f"POSIX.1-2024 {name}(): {section}"
+                ),
             )
             for name in names
         ],
     )
 
 
-@each("MAKES", "DESCRIPTION")
-def test_it_makes_what_its_name_says(client_dir, call):
-    """It shall create a file of that type with the name given."""
+@for_each_call("MAKES", "DESCRIPTION")
+def test_call_creates_a_file_of_its_type(client_dir, call):
+    """The call shall create a file of its type with the given name."""
     MAKERS[call](client_dir / "new")
     assert KINDS[call](os.lstat(client_dir / "new").st_mode)
     assert "new" in os.listdir(client_dir)
 
 
-@each("EEXIST-FILE", "ERRORS")
+@for_each_call("EEXIST-FILE", "ERRORS")
 @pytest.mark.case(kills=("made-over-what-exists",))
-def test_a_file_of_the_name_exists(client_dir, call):
+def test_existing_file_is_not_replaced(client_dir, call):
     """[EEXIST] The named file exists."""
     make_file(client_dir / "new", b"kept")
     assert_errno(errno.EEXIST, MAKERS[call], client_dir / "new")
     assert (client_dir / "new").read_bytes() == b"kept"
 
 
-@each("EEXIST-DIRECTORY", "ERRORS")
-def test_a_directory_of_the_name_exists(client_dir, call):
-    """[EEXIST] The named file exists, and be it a directory."""
+@for_each_call("EEXIST-DIRECTORY", "ERRORS")
+def test_existing_directory_is_not_replaced(client_dir, call):
+    """[EEXIST] The named file exists: here a directory."""
     (client_dir / "new").mkdir()
     assert_errno(errno.EEXIST, MAKERS[call], client_dir / "new")
 
 
-@each("EEXIST-LINK", "ERRORS")
+@for_each_call("EEXIST-LINK", "ERRORS")
 @pytest.mark.case(kills=("made-over-what-exists",))
-def test_a_dangling_link_of_the_name_exists(client_dir, call):
-    """[EEXIST] If path names a symbolic link, it shall fail: the link is not followed."""
+def test_dangling_link_is_not_followed(client_dir, call):
+    """[EEXIST] If path names a symbolic link, the call shall fail: the link is not followed."""
     os.symlink("absent", client_dir / "new")
     assert_errno(errno.EEXIST, MAKERS[call], client_dir / "new")
     assert not os.path.lexists(client_dir / "absent")
 
 
-@each("MODE", "DESCRIPTION", ("mkdir", "mkfifo", "mknod"))
+@for_each_call("MODE", "DESCRIPTION", ("mkdir", "mkfifo", "mknod"))
 @pytest.mark.case(kills=("mask-ignored",))
-def test_the_mode_is_what_was_asked_less_the_umask(client_dir, call):
-    """The permission bits shall be initialised from mode, less those that the file mode mask has."""
+def test_mode_is_limited_by_the_umask(client_dir, call):
+    """The permission bits shall be those of mode, without the bits of the file mode creation mask."""
     os.umask(0o026)
     make = {
         "mkdir": os.mkdir,
@@ -93,21 +95,21 @@ def test_the_mode_is_what_was_asked_less_the_umask(client_dir, call):
     assert stat.S_IMODE(os.lstat(client_dir / "new").st_mode) & 0o777 == 0o751
 
 
-@each("OWNER", "DESCRIPTION")
-def test_it_belongs_to_who_makes_it(client_dir, call):
+@for_each_call("OWNER", "DESCRIPTION")
+def test_new_file_belongs_to_its_creator(client_dir, call):
     """The user ID shall be the process's effective one; the group ID the process's or the directory's."""
     client_dir.chmod(0o777)
-    with run_as_user(NOBODY, NOBODY + 1):
+    with run_as_user(USER, USER + 1):
         MAKERS[call](client_dir / "new")
     made = os.lstat(client_dir / "new")
-    assert made.st_uid == NOBODY
-    assert made.st_gid in {NOBODY + 1, os.stat(client_dir).st_gid}
+    assert made.st_uid == USER
+    assert made.st_gid in {USER + 1, os.stat(client_dir).st_gid}
 
 
-@each("TIMES", "DESCRIPTION")
+@for_each_call("TIMES", "DESCRIPTION")
 @pytest.mark.case(kills=("directory-mtime-not-moved",))
-def test_it_stamps_the_directory(client_dir, call):
-    """Last data modification and last file status change of the directory with the new entry are marked."""
+def test_creation_updates_the_directorys_times(client_dir, call):
+    """The directory's mtime and ctime are marked for update."""
     directory = client_dir / "d"
     directory.mkdir()
     if call == "link":
@@ -129,8 +131,8 @@ def test_it_stamps_the_directory(client_dir, call):
     level="MAY",
     kills=("directory-links-not-counted",),
 )
-def test_a_new_directory_is_one_more_link_to_its_parent(client_dir):
-    """A file system whose directories hold dot-dot counts it: the parent's link count is one more."""
+def test_new_directory_increments_the_link_count_of_its_parent(client_dir):
+    """If directories hold dot-dot, a new directory increments the link count of its parent by one."""
     before = os.stat(client_dir).st_nlink
     (client_dir / "new").mkdir()
     assert os.stat(client_dir).st_nlink == before + 1
@@ -146,15 +148,15 @@ def test_a_new_directory_is_empty(client_dir):
 
 
 @pytest.mark.case("PSX-MKDIR-SLASH", section="POSIX.1-2024 mkdir(): DESCRIPTION")
-def test_mkdir_takes_a_slash_after_the_name(client_dir):
-    """A directory can be made under a name that ends in a slash (Base Definitions, Pathname Resolution)."""
+def test_mkdir_accepts_a_trailing_slash(client_dir):
+    """mkdir() accepts a name that ends in a slash (Base Definitions, Pathname Resolution)."""
     os.mkdir(f"{client_dir}/new/")
     assert stat.S_ISDIR(os.stat(client_dir / "new").st_mode)
 
 
 @pytest.mark.case("PSX-MKDIR-DOT", section="POSIX.1-2024 mkdir(): ERRORS")
-def test_dot_and_dot_dot_exist(client_dir):
-    """[EEXIST] The named file exists: dot and dot-dot always do."""
+def test_mkdir_of_dot_and_dot_dot_is_refused(client_dir):
+    """[EEXIST] The named file exists: dot and dot-dot always exist."""
     (client_dir / "d").mkdir()
     assert_errno(errno.EEXIST, os.mkdir, f"{client_dir}/d/.")
     assert_errno(errno.EEXIST, os.mkdir, f"{client_dir}/d/..")
@@ -166,16 +168,16 @@ def test_dot_and_dot_dot_exist(client_dir):
     level="MAY",
     kills=("setgid-bit-not-inherited", "setgid-group-not-inherited"),
 )
-def test_a_directory_in_a_set_group_id_directory_takes_its_group_and_the_bit(client_dir):
-    """Where the parent has the set-group-ID bit, the new directory belongs to its group and has the bit."""
+def test_set_group_id_is_inherited_by_directories(client_dir):
+    """If the parent has the set-group-ID bit, the new directory has its group and the bit."""
     parent = client_dir / "d"
     parent.mkdir()
-    os.chown(parent, 0, NOBODY)
+    os.chown(parent, 0, USER)
     os.chmod(parent, 0o2775)
     (parent / "new").mkdir()
     make_file(parent / "file")
-    assert os.stat(parent / "file").st_gid == NOBODY
-    assert os.stat(parent / "new").st_gid == NOBODY
+    assert os.stat(parent / "file").st_gid == USER
+    assert os.stat(parent / "new").st_gid == USER
     assert os.stat(parent / "new").st_mode & stat.S_ISGID == stat.S_ISGID
 
 
@@ -184,8 +186,8 @@ def test_a_directory_in_a_set_group_id_directory_takes_its_group_and_the_bit(cli
     section="POSIX.1-2024 symlink(): DESCRIPTION",
     kills=("symlink-target-cut", "symlink-target-tidied"),
 )
-def test_a_link_holds_what_it_was_given(client_dir):
-    """The string is what the link holds, and need not name an existing file; readlink() returns it."""
+def test_readlink_returns_the_text_of_the_link(client_dir):
+    """The string is the content of the link and need not name an existing file; readlink() returns it."""
     for text in ("x", "../a//b/./c/", "n" * 255, "/" + "d/" * 500 + "f", "ü ☃ \\ :"):
         os.symlink(text, client_dir / "link")
         assert os.readlink(client_dir / "link") == text
@@ -195,20 +197,20 @@ def test_a_link_holds_what_it_was_given(client_dir):
 @pytest.mark.case(
     "PSX-SYMLINK-SIZE", section="POSIX.1-2024 lstat(): DESCRIPTION", kills=("symlink-size-zero",)
 )
-def test_the_size_of_a_link_is_the_length_of_what_it_holds(client_dir):
+def test_size_of_a_link_is_the_length_of_its_text(client_dir):
     """For symbolic links st_size shall be the length of the path name in the link, without a null byte."""
     os.symlink("twelve bytes", client_dir / "link")
     assert os.lstat(client_dir / "link").st_size == 12
 
 
 @pytest.mark.case("PSX-SYMLINK-EMPTY", section="POSIX.1-2024 symlink(): ERRORS")
-def test_a_link_cannot_hold_nothing(client_dir):
-    """[ENOENT] The text is an empty string (Linux refuses it: symlink(2)); elsewhere it may be taken."""
+def test_empty_link_text_is_refused(client_dir):
+    """[ENOENT] The text is an empty string (symlink(2)); other systems may accept it."""
     assert_errno(errno.ENOENT, os.symlink, "", client_dir / "link")
 
 
 @pytest.mark.case("PSX-SYMLINK-ENAMETOOLONG", section="POSIX.1-2024 symlink(): ERRORS")
-def test_a_link_cannot_hold_more_than_a_path_may_be_long(client_dir):
+def test_link_text_longer_than_path_max_is_refused(client_dir):
     """[ENAMETOOLONG] The length of the text exceeds {PATH_MAX} (or {SYMLINK_MAX})."""
     assert_errno(
         errno.ENAMETOOLONG, os.symlink, "x" * os.pathconf(client_dir, "PC_PATH_MAX"), client_dir / "link"
@@ -216,7 +218,7 @@ def test_a_link_cannot_hold_more_than_a_path_may_be_long(client_dir):
 
 
 @pytest.mark.case("PSX-READLINK-EINVAL", section="POSIX.1-2024 readlink(): ERRORS")
-def test_what_is_no_link_cannot_be_read_as_one(client_dir):
+def test_readlink_of_a_file_is_refused(client_dir):
     """[EINVAL] The path names a file that is not a symbolic link."""
     (client_dir / "d").mkdir()
     for path in (make_file(client_dir / "f"), client_dir / "d"):
@@ -224,8 +226,8 @@ def test_what_is_no_link_cannot_be_read_as_one(client_dir):
 
 
 @pytest.mark.case("PSX-SYMLINK-FOLLOW", section="POSIX.1-2024 Pathname Resolution")
-def test_links_are_followed_relative_to_where_they_stand(client_dir):
-    """A link whose content is relative is resolved from the directory that contains it."""
+def test_relative_link_is_resolved_from_its_directory(client_dir):
+    """A link with relative content is resolved from the directory that contains the link."""
     (client_dir / "a").mkdir()
     (client_dir / "b").mkdir()
     make_file(client_dir / "b" / "f", b"found")
@@ -235,7 +237,7 @@ def test_links_are_followed_relative_to_where_they_stand(client_dir):
 
 
 @pytest.mark.case("PSX-SYMLINK-CHAIN", section="POSIX.1-2024 Pathname Resolution")
-def test_eight_links_in_a_row_are_followed(client_dir):
+def test_eight_nested_links_are_followed(client_dir):
     """At least {_POSIX_SYMLOOP_MAX}, eight, links are followed in one resolution."""
     make_file(client_dir / "0", b"end")
     for number in range(1, 9):
@@ -244,10 +246,10 @@ def test_eight_links_in_a_row_are_followed(client_dir):
 
 
 @pytest.mark.case("PSX-MKNOD-EPERM", section="POSIX.1-2024 mknod(): ERRORS")
-def test_devices_are_made_by_the_privileged_only(client_dir):
+def test_device_nodes_require_privilege(client_dir):
     """[EPERM] The process does not have appropriate privileges, and the file type is not FIFO."""
     client_dir.chmod(0o777)
-    with run_as_user(NOBODY, NOBODY):
+    with run_as_user(USER, USER):
         assert_errno(errno.EPERM, os.mknod, client_dir / "c", stat.S_IFCHR | 0o600, os.makedev(1, 3))
         assert_errno(errno.EPERM, os.mknod, client_dir / "b", stat.S_IFBLK | 0o600, os.makedev(7, 200))
 
@@ -255,8 +257,8 @@ def test_devices_are_made_by_the_privileged_only(client_dir):
 @pytest.mark.case(
     "PSX-MKNOD-DEVICE", section="POSIX.1-2024 mknod(): DESCRIPTION", kills=("device-number-lost",)
 )
-def test_a_device_node_keeps_its_type_and_numbers(client_dir):
-    """The file type is S_IFCHR or S_IFBLK, and dev is the device: st_rdev says it."""
+def test_device_node_has_its_type_and_numbers(client_dir):
+    """The file type is S_IFCHR or S_IFBLK, and st_rdev is the device of the call."""
     for kind, numbers in ((stat.S_IFCHR, (1, 3)), (stat.S_IFBLK, (259, 65537))):
         os.mknod(client_dir / "node", kind | 0o600, os.makedev(*numbers))
         made = os.lstat(client_dir / "node")
@@ -266,8 +268,8 @@ def test_a_device_node_keeps_its_type_and_numbers(client_dir):
 
 
 @pytest.mark.case("PSX-CREATE-NAMES-ONLY", section="POSIX.1-2024 open(): DESCRIPTION")
-def test_what_is_refused_leaves_nothing(client_dir):
-    """A creation that is refused has made nothing."""
+def test_refused_creation_leaves_no_file(client_dir):
+    """A creation that is refused creates no file."""
     make_file(client_dir / "f")
     for make in MAKERS.values():
         assert_errno((errno.ENOTDIR,), make, client_dir / "f" / "x")
@@ -275,10 +277,10 @@ def test_what_is_refused_leaves_nothing(client_dir):
 
 
 @pytest.mark.case("PSX-CREATE-INODE", section="POSIX.1-2024 <sys/stat.h>")
-def test_files_that_exist_at_once_have_serial_numbers_of_their_own(client_dir):
+def test_existing_files_have_distinct_serial_numbers(client_dir):
     """st_ino and st_dev taken together uniquely identify the file within the system."""
     made = [os.stat(make_file(client_dir / str(number))) for number in range(20)]
-    assert len({(each.st_dev, each.st_ino) for each in made}) == 20
+    assert len({(file.st_dev, file.st_ino) for file in made}) == 20
     record_observation(
-        "serial numbers are " + ("below" if max(each.st_ino for each in made) < 1 << 32 else "over") + " 2^32"
+        "serial numbers are " + ("below" if max(file.st_ino for file in made) < 1 << 32 else "over") + " 2^32"
     )

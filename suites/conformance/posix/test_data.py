@@ -1,4 +1,4 @@
-"""read(), write(), lseek(), truncate() and their kin: what is written is read, and where."""
+"""read(), write(), lseek(), truncate() and related calls: data, offsets and sizes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ read = "POSIX.1-2024 read(): DESCRIPTION"
 lseek = "POSIX.1-2024 lseek(): DESCRIPTION"
 truncate = "POSIX.1-2024 truncate(): DESCRIPTION"
 
-NOBODY = 54321
+USER = 54321
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ NOBODY = 54321
         for size in (1, 511, 4096, 4097, 65536, 1048577)
     ],
 )
-def test_what_is_written_is_read(client_dir, size):
+def test_written_data_are_read(client_dir, size):
     """After a write() has returned, any read() from those positions shall return the data written."""
     data = pattern_bytes(size)
     with open_fd(client_dir / "f", os.O_CREAT | os.O_RDWR) as descriptor:
@@ -42,7 +42,7 @@ def test_what_is_written_is_read(client_dir, size):
 
 
 @pytest.mark.case("PSX-DATA-OTHER-PROCESS")
-def test_another_process_reads_what_was_written_just_now(client_dir):
+def test_written_data_are_visible_to_another_process(client_dir):
     """The data are visible to every process of this system when write() has returned."""
     with open_fd(client_dir / "f", os.O_CREAT | os.O_RDWR) as descriptor:
         for number in range(5):
@@ -51,7 +51,7 @@ def test_another_process_reads_what_was_written_just_now(client_dir):
 
 
 @pytest.mark.case("PSX-DATA-OVERWRITE", kills=("write-last-byte-lost",))
-def test_an_overwrite_replaces_what_it_covers_and_nothing_else(client_dir):
+def test_overwrite_changes_only_its_range(client_dir):
     """Any subsequent write to the same byte position shall overwrite that file data."""
     data = bytearray(pattern_bytes(300_000))
     with open_fd(make_file(client_dir / "f", bytes(data))) as descriptor:
@@ -63,8 +63,8 @@ def test_an_overwrite_replaces_what_it_covers_and_nothing_else(client_dir):
 
 
 @pytest.mark.case("PSX-DATA-EXTEND", kills=("size-stale",))
-def test_a_write_past_the_end_makes_the_file_longer(client_dir):
-    """The size is the offset after the last byte written, where that is greater than the length."""
+def test_write_past_the_end_extends_the_file(client_dir):
+    """After a write past the end, the size is the offset after the last byte written."""
     with open_fd(make_file(client_dir / "f", b"abc")) as descriptor:
         os.pwrite(descriptor, b"z", 10)
         assert os.fstat(descriptor).st_size == 11
@@ -72,7 +72,7 @@ def test_a_write_past_the_end_makes_the_file_longer(client_dir):
 
 
 @pytest.mark.case("PSX-DATA-OFFSET")
-def test_the_offset_moves_by_what_was_read_or_written(client_dir):
+def test_offset_advances_by_the_bytes_transferred(client_dir):
     """The file offset shall be incremented by the number of bytes actually read or written."""
     with open_fd(make_file(client_dir / "f", b"0123456789")) as descriptor:
         assert os.read(descriptor, 3) == b"012"
@@ -92,7 +92,7 @@ def test_pread_and_pwrite_leave_the_offset(client_dir):
 
 
 @pytest.mark.case("PSX-DATA-VECTOR", section="POSIX.1-2024 writev(): DESCRIPTION")
-def test_writev_and_readv_go_through_all_buffers_in_their_order(client_dir):
+def test_writev_and_readv_use_all_buffers_in_order(client_dir):
     """writev() gathers from the buffers in turn; readv() always fills one before it goes to the next."""
     parts = [pattern_bytes(size) for size in (1, 4096, 3, 70_000)]
     with open_fd(client_dir / "f", os.O_CREAT | os.O_RDWR) as descriptor:
@@ -103,7 +103,7 @@ def test_writev_and_readv_go_through_all_buffers_in_their_order(client_dir):
 
 
 @pytest.mark.case("PSX-DATA-EOF", section=read)
-def test_a_read_at_or_after_the_end_returns_nothing(client_dir):
+def test_read_at_or_after_the_end_returns_no_data(client_dir):
     """If the starting position is at or after the end-of-file, 0 shall be returned."""
     with open_fd(make_file(client_dir / "f", b"abc")) as descriptor:
         assert os.pread(descriptor, 10, 3) == b""
@@ -112,14 +112,14 @@ def test_a_read_at_or_after_the_end_returns_nothing(client_dir):
 
 
 @pytest.mark.case("PSX-READ-EISDIR", section="POSIX.1-2024 read(): ERRORS")
-def test_a_directory_is_not_read_as_a_file(client_dir):
+def test_read_of_a_directory_is_refused(client_dir):
     """[EISDIR] The descriptor refers to a directory, and the implementation does not allow that."""
     with open_fd(client_dir, os.O_RDONLY) as descriptor:
         assert_errno(errno.EISDIR, os.read, descriptor, 10)
 
 
 @pytest.mark.case("PSX-READ-HOLE", section=read, kills=("hole-reads-garbage",))
-def test_what_was_never_written_reads_as_zeroes(client_dir):
+def test_unwritten_range_reads_as_zeroes(client_dir):
     """If the file has not been written at a position before its end, read() shall return bytes of value 0."""
     with open_fd(client_dir / "f", os.O_CREAT | os.O_RDWR) as descriptor:
         os.pwrite(descriptor, b"end", 200_000)
@@ -136,7 +136,7 @@ def test_a_negative_offset_is_refused(client_dir):
 
 
 @pytest.mark.case("PSX-LSEEK-PAST-END", section=lseek)
-def test_a_seek_past_the_end_does_not_make_the_file_longer(client_dir):
+def test_seek_past_the_end_does_not_extend_the_file(client_dir):
     """lseek() shall allow an offset beyond the end, and shall not by itself extend the size."""
     with open_fd(make_file(client_dir / "f", b"abc")) as descriptor:
         assert os.lseek(descriptor, 1000, os.SEEK_SET) == 1000
@@ -155,8 +155,8 @@ def test_a_seek_before_the_beginning_is_refused(client_dir):
 
 
 @pytest.mark.case("PSX-LSEEK-END-OF-LATEST", section=lseek, kills=("size-stale",))
-def test_seek_end_knows_the_present_size(client_dir):
-    """SEEK_END is the size of the file plus offset, also after another descriptor made it longer."""
+def test_seek_end_uses_the_current_size(client_dir):
+    """SEEK_END is the current size plus offset, also after another descriptor extended the file."""
     with open_fd(make_file(client_dir / "f", b"abc")) as one, open_fd(client_dir / "f") as two:
         os.pwrite(two, b"x" * 50, 3)
         assert os.lseek(one, 0, os.SEEK_END) == 53
@@ -170,7 +170,7 @@ def test_seek_end_knows_the_present_size(client_dir):
     ],
 )
 @pytest.mark.case(section=truncate)
-def test_truncate_makes_the_file_exactly_that_long(client_dir, size):
+def test_truncate_sets_the_size(client_dir, size):
     """If the file was larger, the extra data are discarded; if it was smaller, the added bytes are zeroes."""
     data = pattern_bytes(5000)
     make_file(client_dir / "f", data)
@@ -184,8 +184,8 @@ def test_truncate_makes_the_file_exactly_that_long(client_dir, size):
     section=truncate,
     kills=("truncate-does-not-grow", "truncate-does-not-shrink", "truncate-keeps-old-data"),
 )
-def test_what_was_cut_off_does_not_come_back(client_dir):
-    """Data past the new end are lost: after the file grows again there are zeroes."""
+def test_truncated_data_do_not_reappear(client_dir):
+    """Data past the new end are lost: after the file grows again, the range reads as zeroes."""
     with open_fd(make_file(client_dir / "f", pattern_bytes(10_000))) as descriptor:
         os.ftruncate(descriptor, 100)
         os.ftruncate(descriptor, 10_000)
@@ -228,13 +228,13 @@ def test_a_descriptor_for_reading_does_not_truncate(client_dir):
 
 
 @pytest.mark.case(
-    "PSX-TRUNCATE-EACCES", section="POSIX.1-2024 truncate(): ERRORS", kills=("truncate-by-anybody",)
+    "PSX-TRUNCATE-EACCES", section="POSIX.1-2024 truncate(): ERRORS", kills=("truncate-by-any-user",)
 )
-def test_who_may_not_write_a_file_does_not_cut_it(client_dir):
+def test_truncate_without_write_permission_is_refused(client_dir):
     """[EACCES] Write permission is denied on the file."""
     client_dir.chmod(0o755)
     make_file(client_dir / "f", b"kept", 0o644)
-    with run_as_user(NOBODY, NOBODY):
+    with run_as_user(USER, USER):
         assert_errno(errno.EACCES, os.truncate, client_dir / "f", 0)
     assert read_at(client_dir / "f", 10) == b"kept"
 
@@ -242,7 +242,7 @@ def test_who_may_not_write_a_file_does_not_cut_it(client_dir):
 @pytest.mark.case(
     "PSX-TRUNCATE-EFBIG", section="POSIX.1-2024 truncate(): ERRORS", kills=("truncate-does-not-grow",)
 )
-def test_a_file_cannot_be_longer_than_its_file_system_has_it(client_dir):
+def test_size_over_the_file_systems_maximum_is_refused(client_dir):
     """[EFBIG] or [EINVAL] The length is greater than the maximum file size."""
     make_file(client_dir / "f")
     try:
@@ -256,8 +256,8 @@ def test_a_file_cannot_be_longer_than_its_file_system_has_it(client_dir):
 
 
 @pytest.mark.case("PSX-WRITE-EFBIG", section="POSIX.1-2024 write(): ERRORS")
-def test_a_write_past_the_processs_limit_is_refused(client_dir):
-    """[EFBIG] The file would exceed the process's file size limit; SIGXFSZ is sent, and here ignored."""
+def test_write_past_the_file_size_limit_is_refused(client_dir):
+    """[EFBIG] The file would exceed the process's file size limit; SIGXFSZ is sent, and is ignored here."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     with open_fd(make_file(client_dir / "f")) as descriptor:
         resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
@@ -274,8 +274,8 @@ def test_a_write_past_the_processs_limit_is_refused(client_dir):
     ],
 )
 @pytest.mark.case(section="POSIX.1-2024 open(): O_SYNC")
-def test_a_synchronised_write_is_a_write(client_dir, flag):
-    """Writes complete as defined by synchronised I/O; here only that they do, and that the data are there."""
+def test_synchronised_write_stores_its_data(client_dir, flag):
+    """Writes complete as defined by synchronised I/O; the case checks only that the data are read."""
     data = pattern_bytes(20_000)
     with open_fd(client_dir / "f", os.O_CREAT | os.O_RDWR | flag) as descriptor:
         assert os.write(descriptor, data) == 20_000
@@ -287,7 +287,7 @@ def test_a_synchronised_write_is_a_write(client_dir, flag):
     section="POSIX.1-2024 fsync(): DESCRIPTION",
     kills=("fsync-directory-refused", "fsync-refused"),
 )
-def test_fsync_takes_files_and_directories(client_dir):
+def test_fsync_accepts_files_and_directories(client_dir):
     """fsync() shall request that all data be transferred, and shall not return before that or an error."""
     with open_fd(make_file(client_dir / "f", pattern_bytes(9000))) as descriptor:
         os.fsync(descriptor)
@@ -299,8 +299,8 @@ def test_fsync_takes_files_and_directories(client_dir):
 @pytest.mark.case(
     "PSX-FSYNC-READ-ONLY", section="POSIX.1-2024 fsync(): DESCRIPTION", kills=("fsync-refused",)
 )
-def test_fsync_takes_a_descriptor_for_reading(client_dir):
-    """fsync() asks for a descriptor, and not for one that is open for writing."""
+def test_fsync_accepts_a_read_only_descriptor(client_dir):
+    """fsync() takes any open descriptor, also one that is not open for writing."""
     with open_fd(make_file(client_dir / "f", b"x"), os.O_RDONLY) as descriptor:
         os.fsync(descriptor)
 
@@ -308,8 +308,8 @@ def test_fsync_takes_a_descriptor_for_reading(client_dir):
 @pytest.mark.case(
     "PSX-COPY-FILE-RANGE", section="copy_file_range(2): DESCRIPTION", kills=("copy-range-short",)
 )
-def test_copy_file_range_copies(client_dir):
-    """copy_file_range() copies up to len bytes; offsets that are given are used, and the files' own stay."""
+def test_copy_file_range_copies_a_range(client_dir):
+    """copy_file_range() copies up to len bytes; given offsets are used, and the files' own stay unchanged."""
     data = pattern_bytes(200_000)
     if not hasattr(os, "copy_file_range"):
         skip("the client's Python has no copy_file_range()")
@@ -360,8 +360,8 @@ def test_sendfile_reads_the_file(client_dir):
     section="POSIX.1-2024 Rationale: large files",
     kills=("large-offset-refused", "write-at-wrong-offset"),
 )
-def test_an_offset_over_4_gib(client_dir):
-    """Offsets are 64 bits wide: what is written beyond 2, 4 and 8 GiB is read there and nowhere else."""
+def test_offsets_over_4_gib_are_distinct(client_dir):
+    """Offsets are 64 bits wide: data written beyond 2, 4 and 8 GiB are read there and nowhere else."""
     with open_fd(client_dir / "f", os.O_CREAT | os.O_RDWR) as descriptor:
         for shift in (31, 32, 33):
             os.pwrite(descriptor, b"%d" % shift, (1 << shift) + 1)

@@ -1,4 +1,4 @@
-"""Directories: listed once and whole, also while they change; positions that stay."""
+"""Directory streams: complete listings, also during changes, and stable positions."""
 
 from __future__ import annotations
 
@@ -53,20 +53,20 @@ class Stream:
             return None
         return os.fsdecode(entry.contents.name)
 
-    def rest(self) -> list:
-        """Return all names from here on."""
+    def read_all(self) -> list:
+        """Return the names from the current position to the end."""
         return list(iter(self.read, None))
 
-    def tell(self) -> int:
-        """Return the position of what is read next."""
+    def telldir(self) -> int:
+        """Return the position of the next entry."""
         return self._c.telldir(self._stream)
 
-    def seek(self, position: int) -> None:
-        """Go to a position."""
+    def seekdir(self, position: int) -> None:
+        """Set the position to ``position``."""
         self._c.seekdir(self._stream, ctypes.c_long(position))
 
-    def rewind(self) -> None:
-        """Go to the beginning, and look anew."""
+    def rewinddir(self) -> None:
+        """Go to the beginning and read the directory again."""
         self._c.rewinddir(self._stream)
 
     def __enter__(self):
@@ -76,8 +76,8 @@ class Stream:
         self._c.closedir(self._stream)
 
 
-def filled(path, count: int = MANY) -> list:
-    """Make a directory of so many entries (directories where they are few), and return their names."""
+def make_entries(path, count: int = MANY) -> list:
+    """Make a directory of ``count`` entries (directories for up to 20), and return their names."""
     path.mkdir()
     names = [f"entry-{number:05}" for number in range(count)]
     for name in names:
@@ -90,22 +90,22 @@ def test_dot_and_dot_dot_are_listed_at_most_once(client_dir):
     """If entries for dot or dot-dot exist, one entry shall be returned for each."""
     (client_dir / "d").mkdir()
     with Stream(client_dir / "d") as stream:
-        names = stream.rest()
+        names = stream.read_all()
     assert sorted(names) in ([".", ".."], [])
     record_observation("dot and dot-dot are " + ("listed" if names else "not listed"))
 
 
-@pytest.mark.alone
+@pytest.mark.exclusive
 @pytest.mark.case("PSX-DIR-ALL", kills=("readdir-doubles", "readdir-ends-early", "readdir-loses"))
 def test_every_entry_is_listed_once(client_dir):
     """readdir() returns each entry of the directory once, however many there are."""
-    names = filled(client_dir / "d")
+    names = make_entries(client_dir / "d")
     assert sorted(os.listdir(client_dir / "d")) == names
 
 
 @pytest.mark.case("PSX-DIR-TYPES", section="readdir(3): d_type", kills=("readdir-type-wrong",))
-def test_the_types_that_are_listed_are_those_of_the_files(client_dir):
-    """d_type indicates the file type, or says that it is unknown."""
+def test_d_type_is_the_files_type(client_dir):
+    """d_type is the file's type, or DT_UNKNOWN."""
     make_file(client_dir / "file")
     (client_dir / "directory").mkdir()
     os.mkfifo(client_dir / "fifo")
@@ -120,7 +120,7 @@ def test_the_types_that_are_listed_are_those_of_the_files(client_dir):
     level="SHOULD",
     kills=("inode-not-stable", "readdir-ino-wrong"),
 )
-def test_the_serial_numbers_that_are_listed_are_those_of_the_files(client_dir):
+def test_d_ino_is_the_files_serial_number(client_dir):
     """d_ino is the file serial number that stat() returns."""
     for number in range(10):
         make_file(client_dir / str(number))
@@ -131,9 +131,9 @@ def test_the_serial_numbers_that_are_listed_are_those_of_the_files(client_dir):
 
 
 @pytest.mark.case("PSX-DIR-REMOVED", kills=("readdir-stale",))
-def test_what_was_removed_is_not_listed_any_more(client_dir):
+def test_removed_entry_is_not_listed(client_dir):
     """A directory that is opened after an entry was removed does not return it."""
-    names = filled(client_dir / "d", 20)
+    names = make_entries(client_dir / "d", 20)
     for name in names[::2]:
         os.rmdir(client_dir / "d" / name)
         assert name not in os.listdir(client_dir / "d")
@@ -141,7 +141,7 @@ def test_what_was_removed_is_not_listed_any_more(client_dir):
 
 
 @pytest.mark.case("PSX-DIR-ADDED", kills=("readdir-stale",))
-def test_what_was_added_is_listed_at_once(client_dir):
+def test_new_entry_is_listed_immediately(client_dir):
     """A directory that is opened after an entry was added returns it."""
     for number in range(10):
         os.listdir(client_dir)
@@ -152,24 +152,24 @@ def test_what_was_added_is_listed_at_once(client_dir):
 @pytest.mark.case(
     "PSX-DIR-REWIND", section="POSIX.1-2024 rewinddir(): DESCRIPTION", kills=("readdir-stale", "rewind-stale")
 )
-def test_rewinddir_begins_anew_and_sees_the_present_state(client_dir):
+def test_rewinddir_reads_the_current_state(client_dir):
     """The stream shall refer to the current state of the directory, as opendir() would have it."""
-    filled(client_dir / "d", 20)
+    make_entries(client_dir / "d", 20)
     with Stream(client_dir / "d") as stream:
-        first = stream.rest()
+        first = stream.read_all()
         (client_dir / "d" / "late").mkdir()
         os.rmdir(client_dir / "d" / "entry-00000")
-        stream.rewind()
-        again = stream.rest()
+        stream.rewinddir()
+        again = stream.read_all()
     assert set(again) == set(first) - {"entry-00000"} | {"late"}
     assert len(again) == len(set(again))
 
 
-@pytest.mark.alone
+@pytest.mark.exclusive
 @pytest.mark.case("PSX-DIR-CHURN-KEPT", kills=("readdir-ends-early",))
-def test_entries_that_stay_are_listed_once_while_others_come_and_go(client_dir):
-    """What is added or removed meanwhile may be returned or not; the others are, once each."""
-    names = filled(client_dir / "d")
+def test_unchanged_entries_are_listed_once_during_changes(client_dir):
+    """Entries that are added or removed during the listing may be returned or not; all others once each."""
+    names = make_entries(client_dir / "d")
     gone = set()
     with Stream(client_dir / "d") as stream:
         seen = []
@@ -186,11 +186,11 @@ def test_entries_that_stay_are_listed_once_while_others_come_and_go(client_dir):
     assert gone, "nothing was removed while the directory was read"
 
 
-@pytest.mark.alone
+@pytest.mark.exclusive
 @pytest.mark.case("PSX-DIR-REMOVE-WHILE-READING", kills=("readdir-doubles",))
-def test_a_directory_is_emptied_while_it_is_read(client_dir):
-    """What rm -r does: each entry is removed as it is returned, and none is missed."""
-    filled(client_dir / "d")
+def test_removal_of_each_entry_during_the_listing_empties_the_directory(client_dir):
+    """As rm -r does: each entry is removed when it is returned, and none is missed."""
+    make_entries(client_dir / "d")
     with Stream(client_dir / "d") as stream:
         for name in iter(stream.read, None):
             if name not in (".", ".."):
@@ -198,73 +198,73 @@ def test_a_directory_is_emptied_while_it_is_read(client_dir):
     assert os.listdir(client_dir / "d") == []
 
 
-@pytest.mark.alone
+@pytest.mark.exclusive
 @pytest.mark.case("PSX-DIR-COOKIES", section=seek)
-def test_a_position_leads_back_to_where_it_was_taken(client_dir):
-    """seekdir() sets the position to that which telldir() returned: the same entries follow."""
-    filled(client_dir / "d")
+def test_seekdir_returns_to_the_position_of_telldir(client_dir):
+    """seekdir() sets the position that telldir() returned: the same entries follow."""
+    make_entries(client_dir / "d")
     with Stream(client_dir / "d") as stream:
-        places = []
+        positions = []
         while True:
-            place = stream.tell()
+            position = stream.telldir()
             name = stream.read()
             if name is None:
                 break
-            places.append((place, name))
+            positions.append((position, name))
         wrong = []
-        for place, name in places[::17][::-1]:
-            stream.seek(place)
-            found = stream.read()
-            if found != name:
-                wrong.append((name, found))
+        for position, name in positions[::17][::-1]:
+            stream.seekdir(position)
+            following = stream.read()
+            if following != name:
+                wrong.append((name, following))
     assert wrong == []
 
 
-@pytest.mark.alone
+@pytest.mark.exclusive
 @pytest.mark.case("PSX-DIR-COOKIES-UNIQUE", section=seek, kills=("readdir-doubles",))
-def test_no_two_entries_have_one_position(client_dir):
-    """A position stands for one place in the directory."""
-    filled(client_dir / "d")
+def test_positions_are_unique(client_dir):
+    """Each position identifies one entry of the directory."""
+    make_entries(client_dir / "d")
     with Stream(client_dir / "d") as stream:
-        places = [stream.tell() for _ in iter(stream.read, None)]
-    assert len(set(places)) == len(places)
+        positions = [stream.telldir() for _ in iter(stream.read, None)]
+    assert len(set(positions)) == len(positions)
 
 
-@pytest.mark.alone
+@pytest.mark.exclusive
 @pytest.mark.case(
     "PSX-DIR-COOKIES-CHURN", section=seek, kills=("readdir-cookie-is-index", "readdir-ends-early")
 )
-def test_a_position_stays_good_while_other_entries_come_and_go(client_dir):
-    """From a position on, entries that stayed are returned as before, whatever came or went before it."""
-    names = filled(client_dir / "d")
+def test_position_stays_valid_during_changes(client_dir):
+    """After a seek, entries that still exist follow as before, despite changes before the position."""
+    names = make_entries(client_dir / "d")
     with Stream(client_dir / "d") as stream:
         before = [stream.read() for _ in range(MANY // 2)]
-        place = stream.tell()
-        after = stream.rest()
+        position = stream.telldir()
+        after = stream.read_all()
         for name in [name for name in before if name not in (".", "..")][::3]:
             os.unlink(client_dir / "d" / name)
         for number in range(10):
             os.mknod(client_dir / "d" / f"new-{number}")
-        stream.seek(place)
-        again = stream.rest()
+        stream.seekdir(position)
+        again = stream.read_all()
     missing = [name for name in after if name in names and name not in again]
     assert missing == []
     assert [name for name in again if name in before] == []
 
 
 @pytest.mark.case("PSX-DIR-TWO-STREAMS", section="POSIX.1-2024 opendir(): DESCRIPTION")
-def test_two_streams_have_a_position_each(client_dir):
-    """Each opendir() gives a stream of its own."""
-    names = filled(client_dir / "d", 20)
+def test_streams_have_separate_positions(client_dir):
+    """Each opendir() returns a stream with its own position."""
+    names = make_entries(client_dir / "d", 20)
     with Stream(client_dir / "d") as one, Stream(client_dir / "d") as two:
         first = [one.read() for _ in range(8)]
-        assert two.rest() == first + one.rest()
+        assert two.read_all() == first + one.read_all()
     assert len(names) == 20
 
 
 @pytest.mark.case("PSX-DIR-REMOVED-OPEN", section="POSIX.1-2024 readdir(): DESCRIPTION")
-def test_a_directory_removed_while_open_is_empty(client_dir):
-    """A stream of a directory that is gone returns no entry of its, and no error but ENOENT or ESTALE."""
+def test_removed_open_directory_is_empty(client_dir):
+    """A stream of a removed directory returns no entry, and no error but ENOENT or ESTALE."""
     (client_dir / "d").mkdir()
     with open_fd(client_dir / "d", os.O_RDONLY | os.O_DIRECTORY) as descriptor:
         os.rmdir(client_dir / "d")
@@ -276,16 +276,16 @@ def test_a_directory_removed_while_open_is_empty(client_dir):
 
 
 @pytest.mark.case("PSX-DIR-ENOTDIR", section="POSIX.1-2024 opendir(): ERRORS")
-def test_a_file_is_not_read_as_a_directory(client_dir):
+def test_opendir_of_a_file_is_refused(client_dir):
     """[ENOTDIR] A component of dirname names a file that is not a directory."""
     make_file(client_dir / "f")
     assert_errno(errno.ENOTDIR, os.listdir, client_dir / "f")
 
 
-@pytest.mark.alone
+@pytest.mark.exclusive
 @pytest.mark.case("PSX-DIR-LONG-NAMES", kills=("readdir-name-cut",))
-def test_a_directory_of_long_names(client_dir):
-    """Entries of the greatest length, of which few fit a reply, are all listed."""
+def test_long_names_are_all_listed(client_dir):
+    """Entries with long names, of which few fit into a reply, are all listed."""
     names = sorted(f"{number:03}" + "x" * 240 for number in range(60))
     for name in names:
         os.mknod(client_dir / name)
@@ -298,7 +298,7 @@ def test_a_directory_of_long_names(client_dir):
     level="MAY",
     kills=("directory-links-not-counted",),
 )
-def test_sub_directories_are_counted_or_not_at_all(client_dir):
+def test_link_count_of_a_directory_counts_subdirectories_or_is_one(client_dir):
     """The link count of a directory is 2 and one for each sub-directory, or always 1."""
     for number in range(5):
         (client_dir / str(number)).mkdir()

@@ -1,4 +1,4 @@
-"""link(): two names, one file."""
+"""link(): several names of one file."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ pytestmark = [
 ]
 errors = "POSIX.1-2024 link(): ERRORS"
 
-NOBODY = 54321
+USER = 54321
 
 
 @pytest.mark.case("PSX-LINK-SAME-FILE", kills=("inode-not-stable",))
-def test_both_names_are_one_file(client_dir):
+def test_linked_names_are_one_file(client_dir):
     """link() shall create a new link for the existing file: same serial number, mode and content."""
     make_file(client_dir / "a", b"shared", 0o604)
     os.link(client_dir / "a", client_dir / "b")
@@ -29,7 +29,7 @@ def test_both_names_are_one_file(client_dir):
 
 
 @pytest.mark.case("PSX-LINK-NLINK", kills=("link-not-counted",))
-def test_the_link_count_is_one_more(client_dir):
+def test_link_increments_the_link_count(client_dir):
     """The link count of the file shall be incremented by one."""
     make_file(client_dir / "a")
     for count in range(2, 12):
@@ -38,8 +38,8 @@ def test_the_link_count_is_one_more(client_dir):
 
 
 @pytest.mark.case("PSX-LINK-WRITE-THROUGH")
-def test_what_is_written_by_one_name_is_read_by_the_other(client_dir):
-    """Both names are the same file, size and data."""
+def test_data_written_by_one_name_are_read_by_the_other(client_dir):
+    """Both names are the same file, with the same size and data."""
     make_file(client_dir / "a", b"old")
     os.link(client_dir / "a", client_dir / "b")
     with open_fd(client_dir / "b", os.O_WRONLY | os.O_TRUNC) as descriptor:
@@ -50,7 +50,7 @@ def test_what_is_written_by_one_name_is_read_by_the_other(client_dir):
 
 @pytest.mark.case("PSX-LINK-CHMOD-THROUGH", kills=("attributes-stale", "link-copies"))
 def test_a_mode_set_by_one_name_is_seen_by_the_other(client_dir):
-    """Attributes are the file's, not the name's."""
+    """Attributes belong to the file, not to the name."""
     make_file(client_dir / "a", mode=0o644)
     os.link(client_dir / "a", client_dir / "b")
     os.chmod(client_dir / "a", 0o600)
@@ -58,7 +58,7 @@ def test_a_mode_set_by_one_name_is_seen_by_the_other(client_dir):
 
 
 @pytest.mark.case("PSX-LINK-DIRECTORY", section=errors)
-def test_a_directory_gets_no_second_name(client_dir):
+def test_link_to_a_directory_is_refused(client_dir):
     """[EPERM] The file is a directory, and the implementation prohibits link() on directories."""
     (client_dir / "d").mkdir()
     assert_errno(errno.EPERM, os.link, client_dir / "d", client_dir / "e")
@@ -67,7 +67,7 @@ def test_a_directory_gets_no_second_name(client_dir):
 @pytest.mark.case(
     "PSX-LINK-CTIME", kills=("directory-mtime-not-moved", "link-copies", "link-ctime-not-moved")
 )
-def test_link_stamps_the_file_and_the_directory(client_dir):
+def test_link_updates_the_times_of_file_and_directory(client_dir):
     """The file's ctime, and mtime and ctime of the directory with the new entry, are marked for update."""
     (client_dir / "d").mkdir()
     make_file(client_dir / "a")
@@ -80,7 +80,7 @@ def test_link_stamps_the_file_and_the_directory(client_dir):
 
 
 @pytest.mark.case("PSX-LINK-TO-SYMLINK")
-def test_a_link_to_a_symbolic_link(client_dir):
+def test_hard_link_to_a_symbolic_link(client_dir):
     """Whether link() follows a symbolic link is implementation-defined; linkat() without a flag does not."""
     make_file(client_dir / "f")
     os.symlink("f", client_dir / "s")
@@ -90,7 +90,7 @@ def test_a_link_to_a_symbolic_link(client_dir):
 
 
 @pytest.mark.case("PSX-LINK-FOLLOWS", kills=("link-copies",))
-def test_linkat_follows_where_it_is_told_to(client_dir):
+def test_linkat_follows_a_link_if_the_flag_is_set(client_dir):
     """With AT_SYMLINK_FOLLOW a new link for the target of the symbolic link shall be created."""
     make_file(client_dir / "f", b"target")
     os.symlink("f", client_dir / "s")
@@ -101,24 +101,24 @@ def test_linkat_follows_where_it_is_told_to(client_dir):
 
 
 @pytest.mark.case("PSX-LINK-FIFO", kills=("fifo-is-a-file",))
-def test_a_fifo_has_a_second_name(client_dir):
-    """The existing file may be of any kind but a directory."""
+def test_fifo_can_be_linked(client_dir):
+    """The existing file may be of any type but a directory."""
     os.mkfifo(client_dir / "a")
     os.link(client_dir / "a", client_dir / "b")
     assert os.path.samestat(os.lstat(client_dir / "a"), os.lstat(client_dir / "b"))
 
 
 @pytest.mark.case("PSX-LINK-REMOVED", section=errors)
-def test_a_file_that_is_gone_gets_no_name(client_dir):
-    """[ENOENT] A removed file that is still open cannot be given a name by its old one."""
+def test_removed_file_cannot_be_linked(client_dir):
+    """[ENOENT] A removed file that is still open cannot be linked by its old name."""
     with open_fd(make_file(client_dir / "a")):
         os.unlink(client_dir / "a")
         assert_errno(errno.ENOENT, os.link, client_dir / "a", client_dir / "b")
 
 
 @pytest.mark.case("PSX-LINK-MAX", section=errors, kills=("link-not-counted",))
-def test_a_file_has_as_many_links_as_it_may(client_dir):
-    """[EMLINK] is for more than {LINK_MAX} links: fewer are made (at most 32 are tried here), and counted."""
+def test_file_can_have_many_links(client_dir):
+    """[EMLINK] is for more than {LINK_MAX} links: fewer (at most 32 are tried here) are made and counted."""
     make_file(client_dir / "a")
     count = min(os.pathconf(client_dir / "a", "PC_LINK_MAX"), 32)
     assert count >= 8, "_POSIX_LINK_MAX"
@@ -128,15 +128,15 @@ def test_a_file_has_as_many_links_as_it_may(client_dir):
 
 
 @pytest.mark.case("PSX-LINK-OTHERS-FILE", section=errors)
-def test_a_link_to_a_file_of_somebody_elses(client_dir):
-    """[EACCES] or [EPERM] Permission to access the file may be wanted (Linux: protected_hardlinks)."""
+def test_link_to_a_file_of_another_user(client_dir):
+    """[EACCES] or [EPERM] Permission to access the file may be required (Linux: protected_hardlinks)."""
     client_dir.chmod(0o777)
     make_file(client_dir / "a", mode=0o600)
-    with run_as_user(NOBODY, NOBODY):
+    with run_as_user(USER, USER):
         try:
             os.link(client_dir / "a", client_dir / "b")
         except OSError as error:
             assert error.errno in (errno.EPERM, errno.EACCES)
-            record_observation("who may not read a file may not link it")
+            record_observation("a user without read permission may not link the file")
         else:
-            record_observation("who may not read a file may link it")
+            record_observation("a user without read permission may link the file")

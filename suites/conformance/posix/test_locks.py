@@ -1,4 +1,4 @@
-"""Record locks of one client: fcntl(), open file description locks, flock(). Two clients are shared/'s."""
+"""fcntl(), open file description and flock() locks of one client; shared/ has those of two."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = [
     pytest.mark.case(level="MUST", section="POSIX.1-2024 fcntl(): F_SETLK"),
 ]
 ofd = "fcntl(2): Open file description locks"
-whole = "flock(2): DESCRIPTION"
+flock_section = "flock(2): DESCRIPTION"
 
 READ, WRITE, FREE = fcntl.F_RDLCK, fcntl.F_WRLCK, fcntl.F_UNLCK
 F_OFD_GETLK, F_OFD_SETLK = 36, 37  # <linux/fcntl.h>
@@ -30,14 +30,14 @@ def lock(descriptor: int, kind: int, start: int, length: int, command: int = fcn
     fcntl.fcntl(descriptor, command, _FLOCK.pack(kind, os.SEEK_SET, start, length, 0))
 
 
-def holder(descriptor: int, kind: int, start: int, length: int, command: int = fcntl.F_GETLK):
-    """Return (type, start, length, pid) of a lock that is in the way; type is F_UNLCK where none is."""
+def conflicting_lock(descriptor: int, kind: int, start: int, length: int, command: int = fcntl.F_GETLK):
+    """Return (type, start, length, pid) of a conflicting lock; type is F_UNLCK if there is none."""
     found = fcntl.fcntl(descriptor, command, _FLOCK.pack(kind, os.SEEK_SET, start, length, 0))
     kind, _, start, length, pid = _FLOCK.unpack(found)
     return kind, start, length, pid
 
 
-def may_lock(path, kind: int, start: int, length: int) -> bool:
+def can_lock(path, kind: int, start: int, length: int) -> bool:
     """Whether another process gets this lock now."""
 
     def attempt() -> bool:
@@ -53,7 +53,7 @@ def may_lock(path, kind: int, start: int, length: int) -> bool:
 
 
 CONFLICTS = [
-    # held, asked, whether it is granted to another process
+    # acquired, requested, whether it is granted to another process
     ("READ-READ", READ, READ, True),
     ("READ-WRITE", READ, WRITE, False),
     ("WRITE-READ", WRITE, READ, False),
@@ -62,86 +62,86 @@ CONFLICTS = [
 
 
 @pytest.mark.parametrize(
-    ("held", "asked", "granted"),
+    ("acquired", "requested", "granted"),
     [
         pytest.param(*rest, id=name.lower(), marks=pytest.mark.case(f"PSX-LOCK-{name}"))
         for name, *rest in CONFLICTS
     ],
 )
 @pytest.mark.case(kills=("lock-range-ignored",))
-def test_shared_and_exclusive_locks(client_dir, held, asked, granted):
-    """[EACCES] or [EAGAIN] Another process has the range locked; only shared locks go together."""
+def test_conflicting_locks_are_refused(client_dir, acquired, requested, granted):
+    """[EACCES] or [EAGAIN] Another process has a conflicting lock; only shared locks are compatible."""
     with open_fd(make_file(client_dir / "f", bytes(100))) as descriptor:
-        lock(descriptor, held, 10, 10)
-        assert may_lock(client_dir / "f", asked, 10, 10) is granted
-        assert may_lock(client_dir / "f", WRITE, 20, 10)
+        lock(descriptor, acquired, 10, 10)
+        assert can_lock(client_dir / "f", requested, 10, 10) is granted
+        assert can_lock(client_dir / "f", WRITE, 20, 10)
 
 
 @pytest.mark.case("PSX-LOCK-RANGES", kills=("lock-range-ignored",))
 def test_only_ranges_that_overlap_conflict(client_dir):
-    """A lock covers its bytes and no other: to the last one, and not the next."""
+    """A lock covers exactly its bytes: locks of the bytes before and after it do not conflict."""
     with open_fd(make_file(client_dir / "f", bytes(100))) as descriptor:
         lock(descriptor, WRITE, 10, 10)
-        got = [may_lock(client_dir / "f", WRITE, start, 1) for start in (9, 10, 19, 20)]
+        got = [can_lock(client_dir / "f", WRITE, start, 1) for start in (9, 10, 19, 20)]
     assert got == [True, False, False, True]
 
 
 @pytest.mark.case("PSX-LOCK-TO-END", kills=("lock-end-cut", "lock-range-ignored"))
-def test_a_length_of_zero_locks_to_the_end_and_beyond(client_dir):
+def test_length_zero_locks_to_the_largest_offset(client_dir):
     """If l_len is 0, the lock extends to the largest possible value of the file offset."""
     with open_fd(make_file(client_dir / "f", b"x")) as descriptor:
         lock(descriptor, WRITE, 5, 0)
-        assert may_lock(client_dir / "f", WRITE, 0, 5)
-        assert not may_lock(client_dir / "f", WRITE, 1 << 40, 1)
+        assert can_lock(client_dir / "f", WRITE, 0, 5)
+        assert not can_lock(client_dir / "f", WRITE, 1 << 40, 1)
 
 
 @pytest.mark.case("PSX-LOCK-PAST-END")
-def test_bytes_that_do_not_exist_can_be_locked(client_dir):
+def test_range_past_the_end_can_be_locked(client_dir):
     """Locks may start and extend beyond the current end of a file."""
     with open_fd(make_file(client_dir / "f")) as descriptor:
         lock(descriptor, WRITE, 1000, 10)
-        assert not may_lock(client_dir / "f", READ, 1005, 1)
+        assert not can_lock(client_dir / "f", READ, 1005, 1)
         assert os.fstat(descriptor).st_size == 0
 
 
 @pytest.mark.case(
     "PSX-LOCK-UNLOCK", kills=("lock-range-ignored", "unlock-ignored", "unlock-part-unlocks-all")
 )
-def test_an_unlocked_range_is_free(client_dir):
-    """F_UNLCK frees the range, and where it is in the middle of a lock leaves its two ends locked."""
+def test_unlock_in_the_middle_splits_a_lock(client_dir):
+    """F_UNLCK unlocks its range; in the middle of a lock it leaves both ends locked."""
     with open_fd(make_file(client_dir / "f", bytes(100))) as descriptor:
         lock(descriptor, WRITE, 0, 30)
         lock(descriptor, FREE, 10, 10)
-        got = [may_lock(client_dir / "f", WRITE, start, 10) for start in (0, 10, 20)]
+        got = [can_lock(client_dir / "f", WRITE, start, 10) for start in (0, 10, 20)]
     assert got == [False, True, False]
 
 
 @pytest.mark.case("PSX-LOCK-REPLACE", kills=("lock-conversion-refused", "lock-write-only"))
-def test_a_new_lock_replaces_the_processs_own(client_dir):
-    """A process has one type of lock a byte: a new one replaces the old, also by a weaker type."""
+def test_new_lock_replaces_a_lock_of_the_same_process(client_dir):
+    """A process has one type of lock per byte: a new lock replaces the old one, also with a weaker type."""
     with open_fd(make_file(client_dir / "f", bytes(100))) as descriptor:
         lock(descriptor, WRITE, 0, 30)
         lock(descriptor, READ, 10, 10)
-        assert may_lock(client_dir / "f", READ, 10, 10)
-        assert not may_lock(client_dir / "f", WRITE, 10, 10)
-        assert not may_lock(client_dir / "f", READ, 0, 10)
+        assert can_lock(client_dir / "f", READ, 10, 10)
+        assert not can_lock(client_dir / "f", WRITE, 10, 10)
+        assert not can_lock(client_dir / "f", READ, 0, 10)
 
 
 @pytest.mark.case(
     "PSX-LOCK-GETLK",
     section="POSIX.1-2024 fcntl(): F_GETLK",
-    kills=("getlk-says-free", "getlk-wrong-range", "lock-writer-admits-shared"),
+    kills=("getlk-reports-free", "getlk-wrong-range", "lock-writer-admits-shared"),
 )
-def test_getlk_says_who_is_in_the_way(client_dir):
-    """The lock found shall be described: its type, its range and its process."""
+def test_getlk_describes_the_conflicting_lock(client_dir):
+    """F_GETLK shall describe the conflicting lock: its type, range and process."""
     with open_fd(make_file(client_dir / "f", bytes(100))) as descriptor:
         lock(descriptor, WRITE, 10, 20)
 
-        def ask():
+        def query():
             with open_fd(client_dir / "f") as mine:
-                return holder(mine, READ, 0, 0)
+                return conflicting_lock(mine, READ, 0, 0)
 
-        kind, start, length, pid = call_in_subprocess(ask)
+        kind, start, length, pid = call_in_subprocess(query)
         assert (kind, start, length) == (WRITE, 10, 20)
         record_observation(
             "F_GETLK names " + ("the holder" if pid == os.getpid() else "not the holder's process")
@@ -151,17 +151,17 @@ def test_getlk_says_who_is_in_the_way(client_dir):
 @pytest.mark.case(
     "PSX-LOCK-GETLK-FREE", section="POSIX.1-2024 fcntl(): F_GETLK", kills=("lock-range-ignored",)
 )
-def test_getlk_of_a_free_range(client_dir):
-    """If no lock is found that would prevent this one, l_type is set to F_UNLCK; one's own are none."""
+def test_getlk_of_an_unlocked_range(client_dir):
+    """If no lock conflicts, l_type is set to F_UNLCK; locks of the same process do not conflict."""
     with open_fd(make_file(client_dir / "f", bytes(100))) as descriptor:
         lock(descriptor, WRITE, 10, 20)
-        assert holder(descriptor, WRITE, 0, 0)[0] == FREE
+        assert conflicting_lock(descriptor, WRITE, 0, 0)[0] == FREE
 
-        def ask():
+        def query():
             with open_fd(client_dir / "f") as mine:
-                return holder(mine, WRITE, 30, 10)[0]
+                return conflicting_lock(mine, WRITE, 30, 10)[0]
 
-        assert call_in_subprocess(ask) == FREE
+        assert call_in_subprocess(query) == FREE
 
 
 @pytest.mark.case(
@@ -169,13 +169,13 @@ def test_getlk_of_a_free_range(client_dir):
     section="POSIX.1-2024 fcntl(): DESCRIPTION",
     kills=("lock-ignored", "lock-kept-over-close", "lock-wrong-errno"),
 )
-def test_closing_any_descriptor_of_the_file_frees_the_locks(client_dir):
+def test_close_of_any_descriptor_releases_the_locks(client_dir):
     """All locks of a process on a file shall be removed when it closes any file descriptor for that file."""
     with open_fd(make_file(client_dir / "f", bytes(10))) as descriptor:
         lock(descriptor, WRITE, 0, 0)
-        assert not may_lock(client_dir / "f", WRITE, 0, 1)
+        assert not can_lock(client_dir / "f", WRITE, 0, 1)
         os.close(os.open(client_dir / "f", os.O_RDONLY))
-        assert may_lock(client_dir / "f", WRITE, 0, 1)
+        assert can_lock(client_dir / "f", WRITE, 0, 1)
 
 
 @pytest.mark.case(
@@ -183,26 +183,26 @@ def test_closing_any_descriptor_of_the_file_frees_the_locks(client_dir):
     section="POSIX.1-2024 fcntl(): DESCRIPTION",
     kills=("lock-ignored", "lock-wrong-errno"),
 )
-def test_a_process_that_dies_leaves_no_lock(client_dir):
-    """Locks are removed when the process that holds them terminates, however it does."""
+def test_locks_end_with_their_process(client_dir):
+    """Locks are removed when their process terminates, however it terminates."""
     make_file(client_dir / "f", bytes(10))
-    told, tell = os.pipe()
+    reader, writer = os.pipe()
 
     def hold():
         descriptor = os.open(client_dir / "f", os.O_RDWR)
         lock(descriptor, WRITE, 0, 0)
-        os.write(tell, b"x")
+        os.write(writer, b"x")
         time.sleep(60)
 
     other = SubprocessCall(hold, [])
-    assert os.read(told, 1) == b"x"
-    assert not may_lock(client_dir / "f", WRITE, 0, 1)
+    assert os.read(reader, 1) == b"x"
+    assert not can_lock(client_dir / "f", WRITE, 0, 1)
     other.kill()
-    assert may_lock(client_dir / "f", WRITE, 0, 1)
+    assert can_lock(client_dir / "f", WRITE, 0, 1)
 
 
 @pytest.mark.case("PSX-LOCK-NOT-INHERITED", section="POSIX.1-2024 fork(): DESCRIPTION")
-def test_a_child_has_none_of_its_parents_locks(client_dir):
+def test_locks_are_not_inherited_by_fork(client_dir):
     """File locks set by the parent process shall not be inherited by the child process."""
     with open_fd(make_file(client_dir / "f", bytes(10))) as descriptor:
         lock(descriptor, WRITE, 0, 0)
@@ -212,7 +212,7 @@ def test_a_child_has_none_of_its_parents_locks(client_dir):
 @pytest.mark.case(
     "PSX-LOCK-WAIT", section="POSIX.1-2024 fcntl(): F_SETLKW", kills=("lock-ignored", "lock-wait-refused")
 )
-def test_who_waits_for_a_lock_gets_it(client_dir):
+def test_setlkw_waits_for_the_lock(client_dir):
     """With F_SETLKW the process shall wait until the request can be satisfied."""
     with open_fd(make_file(client_dir / "f", bytes(10))) as descriptor:
         lock(descriptor, WRITE, 0, 0)
@@ -220,12 +220,12 @@ def test_who_waits_for_a_lock_gets_it(client_dir):
         def wait():
             with open_fd(client_dir / "f") as mine:
                 lock(mine, WRITE, 0, 0, fcntl.F_SETLKW)
-                return "got it"
+                return "granted"
 
         waiting = SubprocessCall(wait, [])
         assert not waiting.ended(within=0.3)
         lock(descriptor, FREE, 0, 0)
-        assert waiting.result(within=20) == "got it"
+        assert waiting.result(within=20) == "granted"
 
 
 @pytest.mark.case(
@@ -234,7 +234,7 @@ def test_who_waits_for_a_lock_gets_it(client_dir):
     level="MAY",
     kills=("lock-wait-refused", "lock-writer-admits-shared", "lock-wrong-errno"),
 )
-def test_two_who_wait_for_each_other(client_dir):
+def test_deadlock_is_detected(client_dir):
     """[EDEADLK] Waiting would cause a deadlock, and the implementation detects that."""
     with open_fd(make_file(client_dir / "f", bytes(10))) as descriptor:
         lock(descriptor, WRITE, 0, 1)
@@ -247,7 +247,7 @@ def test_two_who_wait_for_each_other(client_dir):
         other = SubprocessCall(wait, [])
         assert not other.ended(within=0.5)
         try:
-            mine = SubprocessCall(lambda: lock(descriptor, READ, 1, 1), [])  # somebody third is no deadlock
+            mine = SubprocessCall(lambda: lock(descriptor, READ, 1, 1), [])
             assert_errno((errno.EAGAIN, errno.EACCES), mine.result)
             _with_alarm(lambda: assert_errno(errno.EDEADLK, lock, descriptor, WRITE, 1, 1, fcntl.F_SETLKW))
         finally:
@@ -255,12 +255,12 @@ def test_two_who_wait_for_each_other(client_dir):
 
 
 def _with_alarm(call):
-    """Make the call, and fail after three seconds."""
+    """Run ``call``; fail the case if it takes more than three seconds."""
 
-    def late(*_):
-        raise AssertionError("it waits, deadlocked, for more than 3 s")
+    def fail(*_):
+        raise AssertionError("the call waits in a deadlock for more than 3 s")
 
-    signal.signal(signal.SIGALRM, late)
+    signal.signal(signal.SIGALRM, fail)
     signal.alarm(3)
     try:
         call()
@@ -269,8 +269,8 @@ def _with_alarm(call):
 
 
 @pytest.mark.case("PSX-LOCK-EBADF", section="POSIX.1-2024 fcntl(): ERRORS")
-def test_the_descriptor_has_to_fit_the_lock(client_dir):
-    """[EBADF] F_WRLCK wants a descriptor that is open for writing, F_RDLCK one for reading."""
+def test_lock_requires_a_matching_open_mode(client_dir):
+    """[EBADF] F_WRLCK requires a descriptor open for writing, F_RDLCK one open for reading."""
     make_file(client_dir / "f", bytes(10))
     with open_fd(client_dir / "f", os.O_RDONLY) as descriptor:
         assert_errno(errno.EBADF, lock, descriptor, WRITE, 0, 1)
@@ -279,42 +279,42 @@ def test_the_descriptor_has_to_fit_the_lock(client_dir):
 
 
 @pytest.mark.case("PSX-LOCK-EINVAL", section="POSIX.1-2024 fcntl(): ERRORS")
-def test_a_lock_before_the_beginning(client_dir):
-    """[EINVAL] The data pointed to by arg are not valid: the range starts before the file."""
+def test_lock_before_the_beginning_is_refused(client_dir):
+    """[EINVAL] The lock is invalid: its range starts before the file, or its type does not exist."""
     with open_fd(make_file(client_dir / "f", bytes(10))) as descriptor:
         assert_errno(errno.EINVAL, lock, descriptor, WRITE, -1, 1)
         assert_errno(errno.EINVAL, lock, descriptor, 99, 0, 1)
 
 
 @pytest.mark.case("PSX-LOCK-NEGATIVE-LENGTH", kills=("lock-range-ignored",))
-def test_a_negative_length_locks_what_lies_before(client_dir):
+def test_negative_length_locks_the_range_before_start(client_dir):
     """If l_len is negative, the area affected starts at start+l_len and ends at start-1."""
     with open_fd(make_file(client_dir / "f", bytes(100))) as descriptor:
         lock(descriptor, WRITE, 20, -10)
-        got = [may_lock(client_dir / "f", WRITE, start, 1) for start in (9, 10, 19, 20)]
+        got = [can_lock(client_dir / "f", WRITE, start, 1) for start in (9, 10, 19, 20)]
     assert got == [True, False, False, True]
 
 
 @pytest.mark.case("PSX-LOCK-OFD", section=ofd)
 def test_open_file_description_locks_conflict_within_a_process(client_dir):
-    """An open file description lock belongs to the open file description: two opens of a process conflict."""
+    """An open file description lock belongs to its description: two opens of one process conflict."""
     make_file(client_dir / "f", bytes(10))
-    with open_fd(client_dir / "f") as one, open_fd(client_dir / "f") as two:
-        lock(one, WRITE, 0, 0, F_OFD_SETLK)
-        assert_errno((errno.EAGAIN, errno.EACCES), lock, two, WRITE, 0, 1, F_OFD_SETLK)
-        lock(one, FREE, 0, 0, F_OFD_SETLK)
-        lock(two, WRITE, 0, 1, F_OFD_SETLK)
+    with open_fd(client_dir / "f") as first, open_fd(client_dir / "f") as second:
+        lock(first, WRITE, 0, 0, F_OFD_SETLK)
+        assert_errno((errno.EAGAIN, errno.EACCES), lock, second, WRITE, 0, 1, F_OFD_SETLK)
+        lock(first, FREE, 0, 0, F_OFD_SETLK)
+        lock(second, WRITE, 0, 1, F_OFD_SETLK)
 
 
 @pytest.mark.case("PSX-LOCK-OFD-CLOSE", section=ofd)
-def test_an_open_file_description_lock_lasts_till_its_last_close(client_dir):
-    """It is released on the last close of its description, and by no other descriptor's of the file."""
+def test_open_file_description_lock_ends_at_its_last_close(client_dir):
+    """The last close of its description releases the lock; a close of another description does not."""
     with open_fd(make_file(client_dir / "f", bytes(10))) as descriptor:
         lock(descriptor, WRITE, 0, 0, F_OFD_SETLK)
         os.close(os.open(client_dir / "f", os.O_RDONLY))
         os.close(os.dup(descriptor))
-        assert not may_lock(client_dir / "f", WRITE, 0, 1)
-    assert may_lock(client_dir / "f", WRITE, 0, 1)
+        assert not can_lock(client_dir / "f", WRITE, 0, 1)
+    assert can_lock(client_dir / "f", WRITE, 0, 1)
 
 
 FLOCKS = [
@@ -326,21 +326,21 @@ FLOCKS = [
 
 
 @pytest.mark.parametrize(
-    ("held", "asked", "granted"),
+    ("acquired", "requested", "granted"),
     [
         pytest.param(*rest, id=name.lower(), marks=pytest.mark.case(f"PSX-FLOCK-{name}"))
         for name, *rest in FLOCKS
     ],
 )
-@pytest.mark.case(section=whole)
-def test_flock_shared_and_exclusive(client_dir, held, asked, granted):
-    """More than one process may hold a shared lock; only one an exclusive one; EWOULDBLOCK with LOCK_NB."""
+@pytest.mark.case(section=flock_section)
+def test_conflicting_flock_is_refused(client_dir, acquired, requested, granted):
+    """Several processes may have a shared lock, only one an exclusive one; LOCK_NB gives EWOULDBLOCK."""
     with open_fd(make_file(client_dir / "f", bytes(10))) as descriptor:
-        fcntl.flock(descriptor, held)
+        fcntl.flock(descriptor, acquired)
 
         def attempt():
             with open_fd(client_dir / "f") as mine:
-                fcntl.flock(mine, asked | fcntl.LOCK_NB)
+                fcntl.flock(mine, requested | fcntl.LOCK_NB)
 
         if granted:
             call_in_subprocess(attempt)
@@ -350,11 +350,11 @@ def test_flock_shared_and_exclusive(client_dir, held, asked, granted):
         call_in_subprocess(attempt)
 
 
-@pytest.mark.case("PSX-FLOCK-DUP", section=whole, kills=("flock-ignored",))
+@pytest.mark.case("PSX-FLOCK-DUP", section=flock_section, kills=("flock-ignored",))
 def test_flock_belongs_to_the_open_file_description(client_dir):
-    """Duplicate descriptors refer to the same lock, which is gone when all of them are closed."""
+    """Duplicate descriptors refer to one lock, which ends when all of them are closed."""
     descriptor = os.open(make_file(client_dir / "f", bytes(10)), os.O_RDWR)
-    twin = os.dup(descriptor)
+    duplicate = os.dup(descriptor)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     os.close(descriptor)
 
@@ -363,19 +363,19 @@ def test_flock_belongs_to_the_open_file_description(client_dir):
             fcntl.flock(mine, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     assert_errno(errno.EWOULDBLOCK, call_in_subprocess, attempt)
-    os.close(twin)
+    os.close(duplicate)
     call_in_subprocess(attempt)
 
 
 @pytest.mark.case("PSX-LOCK-MANY")
 def test_a_hundred_locks_of_one_process(client_dir):
-    """Locks that do not touch are kept apart, and each is found by another process."""
+    """Locks that do not touch are kept separately, and another process finds each."""
     with open_fd(make_file(client_dir / "f", bytes(400))) as descriptor:
         for start in range(0, 400, 4):
             lock(descriptor, WRITE, start, 2)
 
         def found():
             with open_fd(client_dir / "f") as mine:
-                return [holder(mine, WRITE, start, 4)[1:3] for start in range(0, 400, 40)]
+                return [conflicting_lock(mine, WRITE, start, 4)[1:3] for start in range(0, 400, 40)]
 
         assert call_in_subprocess(found) == [[start, 2] for start in range(0, 400, 40)]

@@ -1,4 +1,4 @@
-"""mmap(): a file in memory is the file."""
+"""mmap(): file contents through a mapping."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_mapping_shows_the_file(client_dir):
 
 
 @pytest.mark.case("PSX-MMAP-WRITE", kills=("mapped-write-lost", "write-not-done"))
-def test_a_write_to_a_shared_mapping_is_a_write_to_the_file(client_dir):
+def test_shared_mapping_writes_to_the_file(client_dir):
     """With MAP_SHARED, write references shall change the underlying object."""
     with open_fd(make_file(client_dir / "f", pattern_bytes(2 * PAGE))) as descriptor:
         with mmap.mmap(descriptor, 0) as mapped:
@@ -42,7 +42,7 @@ def test_a_write_to_a_shared_mapping_is_a_write_to_the_file(client_dir):
 
 
 @pytest.mark.case("PSX-MMAP-READ-AFTER-WRITE", kills=("mapped-write-lost", "read-stale", "write-not-done"))
-def test_a_write_is_seen_in_a_mapping_and_the_other_way_round(client_dir):
+def test_mapping_and_write_are_coherent(client_dir):
     """On Linux a shared mapping and read() and write() see each other's changes at once (mmap(2))."""
     with (
         open_fd(make_file(client_dir / "f", bytes(PAGE))) as descriptor,
@@ -55,7 +55,7 @@ def test_a_write_is_seen_in_a_mapping_and_the_other_way_round(client_dir):
 
 
 @pytest.mark.case("PSX-MMAP-PRIVATE")
-def test_a_write_to_a_private_mapping_stays_there(client_dir):
+def test_private_mapping_does_not_change_the_file(client_dir):
     """With MAP_PRIVATE, modifications shall be visible only to the process, and not change the object."""
     with (
         open_fd(make_file(client_dir / "f", b"a" * PAGE)) as file,
@@ -69,7 +69,7 @@ def test_a_write_to_a_private_mapping_stays_there(client_dir):
 
 @pytest.mark.case("PSX-MMAP-OTHER-PROCESS")
 def test_two_processes_share_a_mapping(client_dir):
-    """A change by one process is seen by all that have the same part mapped MAP_SHARED."""
+    """A change by one process is seen by all processes that map the same part with MAP_SHARED."""
     with (
         open_fd(make_file(client_dir / "f", bytes(PAGE))) as descriptor,
         mmap.mmap(descriptor, PAGE) as mapped,
@@ -84,7 +84,7 @@ def test_two_processes_share_a_mapping(client_dir):
 
 
 @pytest.mark.case("PSX-MMAP-TAIL")
-def test_the_rest_of_the_last_page_is_zero_and_not_written(client_dir):
+def test_partial_last_page_is_zero_filled_and_not_written(client_dir):
     """The system shall always zero-fill any partial page at the end, and shall never write it out."""
     with open_fd(make_file(client_dir / "f", b"x" * 100)) as descriptor, mmap.mmap(descriptor, 100) as mapped:
         assert mapped[:] == b"x" * 100
@@ -94,7 +94,7 @@ def test_the_rest_of_the_last_page_is_zero_and_not_written(client_dir):
 
 
 @pytest.mark.case("PSX-MMAP-SIGBUS")
-def test_a_reference_past_the_end_of_the_file(client_dir):
+def test_reference_past_the_end_raises_sigbus(client_dir):
     """References to whole pages following the end of an object shall result in a SIGBUS signal."""
     with (
         open_fd(make_file(client_dir / "f", pattern_bytes(4 * PAGE))) as descriptor,
@@ -115,7 +115,7 @@ def test_a_reference_past_the_end_of_the_file(client_dir):
 
 
 @pytest.mark.case("PSX-MMAP-CLOSED")
-def test_a_mapping_outlives_its_descriptor(client_dir):
+def test_mapping_is_valid_after_close(client_dir):
     """A reference is added to the file, which a close of the descriptor does not remove."""
     descriptor = os.open(make_file(client_dir / "f", pattern_bytes(PAGE)), os.O_RDWR)
     with mmap.mmap(descriptor, PAGE) as mapped:
@@ -126,7 +126,7 @@ def test_a_mapping_outlives_its_descriptor(client_dir):
 
 
 @pytest.mark.case("PSX-MMAP-UNLINKED")
-def test_a_mapping_outlives_the_name(client_dir):
+def test_mapping_is_valid_after_unlink(client_dir):
     """The mapping keeps the file until it is unmapped."""
     with open_fd(make_file(client_dir / "f", pattern_bytes(PAGE))) as descriptor:
         mapped = mmap.mmap(descriptor, PAGE)
@@ -137,8 +137,8 @@ def test_a_mapping_outlives_the_name(client_dir):
 
 
 @pytest.mark.case("PSX-MMAP-EACCES", section="POSIX.1-2024 mmap(): ERRORS")
-def test_a_mapping_needs_a_descriptor_that_fits(client_dir):
-    """[EACCES] Not open for reading; or not for writing, with PROT_WRITE and MAP_SHARED."""
+def test_mapping_requires_a_matching_open_mode(client_dir):
+    """[EACCES] The descriptor is not open for reading or, for PROT_WRITE and MAP_SHARED, for writing."""
     make_file(client_dir / "f", bytes(PAGE))
     with open_fd(client_dir / "f", os.O_WRONLY) as descriptor:
         assert_errno(errno.EACCES, mmap.mmap, descriptor, PAGE, mmap.MAP_SHARED, mmap.PROT_WRITE)
@@ -151,7 +151,7 @@ def test_a_mapping_needs_a_descriptor_that_fits(client_dir):
 @pytest.mark.case(
     "PSX-MMAP-TIMES", section="POSIX.1-2024 mmap(): DESCRIPTION", kills=("write-mtime-not-moved",)
 )
-def test_a_write_through_a_mapping_stamps_the_file(client_dir):
+def test_mapping_write_updates_the_times(client_dir):
     """The file's mtime and ctime are marked between the write reference and the next msync() with MS_SYNC."""
     with (
         open_fd(make_file(client_dir / "f", bytes(PAGE))) as descriptor,
@@ -166,8 +166,8 @@ def test_a_write_through_a_mapping_stamps_the_file(client_dir):
 
 
 @pytest.mark.case("PSX-MMAP-SPARSE", kills=("hole-reads-garbage",))
-def test_a_hole_is_written_through_a_mapping(client_dir):
-    """A part of the file that was never written reads as zeroes in a mapping and can be written there."""
+def test_hole_can_be_written_through_a_mapping(client_dir):
+    """A hole reads as zeroes in a mapping and can be written there."""
     with open_fd(client_dir / "f", os.O_CREAT | os.O_RDWR) as descriptor:
         os.ftruncate(descriptor, 64 * PAGE)
         with mmap.mmap(descriptor, 64 * PAGE) as mapped:

@@ -1,4 +1,4 @@
-"""Names: any byte but the slash and the null, and each is another."""
+"""File names: any bytes but slash and null, compared byte by byte."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ NAMES = [
     "name",
     [pytest.param(name, id=what.lower(), marks=pytest.mark.case(f"PSX-NAME-{what}")) for what, name in NAMES],
 )
-def test_a_name_is_kept_as_it_is(client_dir, name):
-    """A filename is of any characters but slash and null; it is found, listed and removed under itself."""
+def test_name_is_stored_unchanged(client_dir, name):
+    """A filename has any characters but slash and null; the file is found, listed and removed by it."""
     make_file(client_dir / name, name.encode())
     assert os.listdir(client_dir) == [name]
     assert (client_dir / name).read_bytes() == name.encode()
@@ -66,7 +66,7 @@ def test_a_name_is_kept_as_it_is(client_dir, name):
 
 
 @pytest.mark.case("PSX-NAME-LONGEST", kills=("name-cut", "name-max-refused", "statfs-name-max"))
-def test_a_name_of_the_greatest_length(client_dir):
+def test_longest_name_is_accepted(client_dir):
     """A filename may be {NAME_MAX} bytes long."""
     name = "n" * os.pathconf(client_dir, "PC_NAME_MAX")
     make_file(client_dir / name, b"x")
@@ -75,7 +75,7 @@ def test_a_name_of_the_greatest_length(client_dir):
 
 
 @pytest.mark.case("PSX-NAME-LONGEST-UNICODE", level="SHOULD", kills=("name-cut", "name-max-refused"))
-def test_a_long_name_of_wide_characters(client_dir):
+def test_name_max_counts_bytes(client_dir):
     """{NAME_MAX} counts bytes: 85 characters of three bytes each are 255."""
     name = "文" * (min(os.pathconf(client_dir, "PC_NAME_MAX"), 255) // 3)
     make_file(client_dir / name)
@@ -83,7 +83,7 @@ def test_a_long_name_of_wide_characters(client_dir):
 
 
 @pytest.mark.case("PSX-NAME-MAX", section="POSIX.1-2024 pathconf(): DESCRIPTION")
-def test_name_max_is_at_least_what_posix_wants(client_dir):
+def test_name_max_is_at_least_the_posix_minimum(client_dir):
     """{NAME_MAX} is at least {_POSIX_NAME_MAX}, 14; XSI systems have 255."""
     longest = os.pathconf(client_dir, "PC_NAME_MAX")
     record_observation(f"NAME_MAX is {longest}")
@@ -91,7 +91,7 @@ def test_name_max_is_at_least_what_posix_wants(client_dir):
 
 
 @pytest.mark.case("PSX-NAME-CASE", kills=("name-case-folded",))
-def test_case_tells_names_apart(client_dir):
+def test_names_are_case_sensitive(client_dir):
     """Filenames are compared byte by byte: README and readme are two files."""
     make_file(client_dir / "readme", b"small")
     make_file(client_dir / "README", b"capital")
@@ -101,8 +101,8 @@ def test_case_tells_names_apart(client_dir):
 
 
 @pytest.mark.case("PSX-NAME-NORMALIZATION", kills=("name-normalised",))
-def test_composed_and_decomposed_letters_are_two_names(client_dir):
-    """Names are bytes: the two normal forms of a letter (NFC and NFD) are two names, and stay as they are."""
+def test_unicode_normal_forms_are_distinct_names(client_dir):
+    """Names are bytes: the NFC and NFD forms of a letter are two names, and are stored unchanged."""
     composed, decomposed = (unicodedata.normalize(form, "é") for form in ("NFC", "NFD"))
     make_file(client_dir / composed, b"one")
     make_file(client_dir / decomposed, b"two")
@@ -111,8 +111,8 @@ def test_composed_and_decomposed_letters_are_two_names(client_dir):
 
 
 @pytest.mark.case("PSX-NAME-NOT-UTF8")
-def test_bytes_that_are_no_text(client_dir):
-    """A filename need not be valid in any encoding; NFSv4 may refuse what is no UTF-8 (RFC 7530 12.7)."""
+def test_invalid_utf8_name_is_accepted(client_dir):
+    """A filename need not be valid in any encoding; NFSv4 may refuse invalid UTF-8 (RFC 7530 12.7)."""
     name = os.fsencode(client_dir) + b"/latin-\xe9\xff"
     try:
         os.mkdir(name)
@@ -125,7 +125,7 @@ def test_bytes_that_are_no_text(client_dir):
 
 
 @pytest.mark.case("PSX-NAME-DEEP", section="POSIX.1-2024 Pathname Resolution")
-def test_a_tree_deeper_than_any_path(client_dir):
+def test_tree_deeper_than_path_max(client_dir):
     """Directories may be nested deeper than {PATH_MAX}; relative paths reach them, absolute ones do not."""
     os.chdir(client_dir)
     for _ in range(25):
@@ -138,7 +138,7 @@ def test_a_tree_deeper_than_any_path(client_dir):
 
 
 @pytest.mark.case("PSX-NAME-PATH-LONGEST", section="POSIX.1-2024 Pathname Resolution")
-def test_a_path_of_the_greatest_length(client_dir):
+def test_longest_path_is_resolved(client_dir):
     """A path of {PATH_MAX} bytes, its null byte included, is resolved."""
     make_file(client_dir / "f", b"x")
     path = f"{client_dir}/" + "./" * 3000

@@ -1,4 +1,4 @@
-"""open(): its flags, its refusals, and whom it lets in."""
+"""open(): flags, errors and permissions."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ pytestmark = [
 ]
 errors = "POSIX.1-2024 open(): ERRORS"
 
-NOBODY = 54321
+USER = 54321
 
 
 @pytest.mark.case("PSX-OPEN-EXCL", section=errors, kills=("exclusive-not",))
-def test_exclusive_creation_of_a_file_that_exists(client_dir):
+def test_exclusive_creation_of_an_existing_file_is_refused(client_dir):
     """[EEXIST] O_CREAT and O_EXCL are set, and the named file exists."""
     make_file(client_dir / "f", b"kept")
     assert_errno(errno.EEXIST, os.open, client_dir / "f", os.O_CREAT | os.O_EXCL | os.O_RDWR)
@@ -40,8 +40,8 @@ def test_exclusive_creation_does_not_follow_a_link(client_dir):
 
 
 @pytest.mark.case("PSX-OPEN-CREAT-LINK")
-def test_creation_through_a_dangling_link_makes_what_it_names(client_dir):
-    """O_CREAT without O_EXCL follows a symbolic link, and the file that it names is created."""
+def test_creation_through_a_dangling_link(client_dir):
+    """O_CREAT without O_EXCL follows a symbolic link and creates the file that it names."""
     os.symlink("made", client_dir / "link")
     with open_fd(client_dir / "link", os.O_CREAT | os.O_WRONLY) as descriptor:
         assert os.write(descriptor, b"x") == 1
@@ -50,7 +50,7 @@ def test_creation_through_a_dangling_link_makes_what_it_names(client_dir):
 
 
 @pytest.mark.case("PSX-OPEN-CREAT-EXISTS")
-def test_creation_of_a_file_that_exists_only_opens_it(client_dir):
+def test_creation_of_an_existing_file_only_opens_it(client_dir):
     """If the file exists, O_CREAT without O_EXCL has no effect: mode and content stay."""
     make_file(client_dir / "f", b"kept", 0o604)
     with open_fd(client_dir / "f", os.O_CREAT | os.O_RDWR, 0o777) as descriptor:
@@ -59,33 +59,33 @@ def test_creation_of_a_file_that_exists_only_opens_it(client_dir):
 
 
 @pytest.mark.case("PSX-OPEN-CREAT-MODE", kills=("create-mode-ignored", "mask-ignored"))
-def test_a_new_files_mode_is_what_was_asked_less_the_umask(client_dir):
-    """The file's permission bits shall be those of mode, less those that the file mode mask has."""
+def test_mode_of_a_new_file_is_limited_by_the_umask(client_dir):
+    """The permission bits shall be those of mode, without the bits of the file mode creation mask."""
     os.umask(0o027)
     with open_fd(client_dir / "f", os.O_CREAT | os.O_WRONLY, 0o666) as descriptor:
         assert os.fstat(descriptor).st_mode & 0o7777 == 0o640
 
 
 @pytest.mark.case("PSX-OPEN-CREAT-READONLY")
-def test_the_mode_of_a_new_file_does_not_bind_the_open_that_makes_it(client_dir):
+def test_mode_of_a_new_file_does_not_limit_its_creating_open(client_dir):
     """The mode argument does not affect whether the file is open for reading, writing or both."""
     client_dir.chmod(0o777)
-    with run_as_user(NOBODY, NOBODY), open_fd(client_dir / "f", os.O_CREAT | os.O_RDWR, 0o000) as descriptor:
+    with run_as_user(USER, USER), open_fd(client_dir / "f", os.O_CREAT | os.O_RDWR, 0o000) as descriptor:
         assert os.write(descriptor, b"written") == 7
         assert os.pread(descriptor, 7, 0) == b"written"
 
 
 @pytest.mark.case("PSX-OPEN-CREAT-OWNER", kills=("owner-not-caller",))
-def test_a_new_file_belongs_to_who_makes_it(client_dir):
+def test_new_file_belongs_to_its_creator(client_dir):
     """The file's user ID is the process's effective one; its group the process's or the directory's."""
     client_dir.chmod(0o777)
-    with run_as_user(NOBODY, NOBODY + 1):
+    with run_as_user(USER, USER + 1):
         make_file(client_dir / "f")
-    found = os.stat(client_dir / "f")
-    assert found.st_uid == NOBODY
-    assert found.st_gid in {NOBODY + 1, os.stat(client_dir).st_gid}
+    status = os.stat(client_dir / "f")
+    assert status.st_uid == USER
+    assert status.st_gid in {USER + 1, os.stat(client_dir).st_gid}
     record_observation(
-        "a new file has " + ("its maker's group" if found.st_gid == NOBODY + 1 else "its directory's group")
+        "a new file has " + ("its creator's group" if status.st_gid == USER + 1 else "its directory's group")
     )
 
 
@@ -99,7 +99,7 @@ def test_o_trunc_empties_a_regular_file(client_dir):
 
 
 @pytest.mark.case("PSX-OPEN-TRUNC-KEEPS")
-def test_o_trunc_leaves_mode_and_owner(client_dir):
+def test_o_trunc_keeps_mode_and_owner(client_dir):
     """O_TRUNC: the mode and owner shall be unchanged."""
     make_file(client_dir / "f", b"content", 0o604)
     before = os.stat(client_dir / "f")
@@ -114,7 +114,7 @@ def test_o_trunc_leaves_mode_and_owner(client_dir):
 
 
 @pytest.mark.case("PSX-OPEN-TRUNC-TIMES", kills=("open-trunc-ignored", "write-ctime-not-moved"))
-def test_o_trunc_stamps_the_file(client_dir):
+def test_o_trunc_updates_the_times(client_dir):
     """O_TRUNC: the last data modification and last file status change time stamps are marked for update."""
     make_file(client_dir / "f", b"content")
     before = os.stat(client_dir / "f")
@@ -126,7 +126,7 @@ def test_o_trunc_stamps_the_file(client_dir):
 
 
 @pytest.mark.case("PSX-OPEN-CREAT-TIMES", kills=("directory-mtime-not-moved",))
-def test_creation_stamps_file_and_directory(client_dir):
+def test_creation_updates_the_times_of_file_and_directory(client_dir):
     """On creation the file's three time stamps, and its directory's mtime and ctime, are marked."""
     directory = client_dir / "d"
     directory.mkdir()
@@ -140,8 +140,8 @@ def test_creation_stamps_file_and_directory(client_dir):
 
 
 @pytest.mark.case("PSX-OPEN-CREAT-EXISTS-TIMES")
-def test_opening_what_exists_with_o_creat_does_not_stamp_the_directory(client_dir):
-    """Only where the file did not previously exist are the directory's time stamps marked."""
+def test_o_creat_of_an_existing_file_keeps_the_directorys_times(client_dir):
+    """The directory's times are marked for update only if the file did not previously exist."""
     make_file(client_dir / "f")
     before = os.stat(client_dir)
     wait_clock_tick(client_dir / "..")
@@ -150,7 +150,7 @@ def test_opening_what_exists_with_o_creat_does_not_stamp_the_directory(client_di
 
 
 @pytest.mark.case("PSX-OPEN-APPEND", kills=("append-ignored",))
-def test_o_append_writes_at_the_end_wherever_the_offset_is(client_dir):
+def test_o_append_writes_at_the_end(client_dir):
     """If O_APPEND is set, the file offset shall be set to the end of the file prior to each write."""
     make_file(client_dir / "f", b"first")
     with open_fd(client_dir / "f", os.O_RDWR | os.O_APPEND) as descriptor:
@@ -161,7 +161,7 @@ def test_o_append_writes_at_the_end_wherever_the_offset_is(client_dir):
 
 
 @pytest.mark.case("PSX-OPEN-APPEND-TWO", kills=("append-ignored", "append-lost"))
-def test_two_who_append_do_not_overwrite_each_other(client_dir):
+def test_appends_by_two_descriptors_keep_all_data(client_dir):
     """With O_APPEND no intervening modification occurs between setting the offset and the write."""
     make_file(client_dir / "f")
     with (
@@ -174,14 +174,14 @@ def test_two_who_append_do_not_overwrite_each_other(client_dir):
 
 
 @pytest.mark.case("PSX-OPEN-DIRECTORY", section=errors)
-def test_o_directory_on_a_file(client_dir):
+def test_o_directory_of_a_file_is_refused(client_dir):
     """[ENOTDIR] O_DIRECTORY was specified and the path names an existing file that is no directory."""
     make_file(client_dir / "f")
     assert_errno(errno.ENOTDIR, os.open, client_dir / "f", os.O_RDONLY | os.O_DIRECTORY)
 
 
 @pytest.mark.case("PSX-OPEN-NOFOLLOW", section=errors)
-def test_o_nofollow_on_a_link(client_dir):
+def test_o_nofollow_of_a_link_is_refused(client_dir):
     """[ELOOP] O_NOFOLLOW was specified and the path names a symbolic link."""
     make_file(client_dir / "f")
     os.symlink("f", client_dir / "link")
@@ -190,7 +190,7 @@ def test_o_nofollow_on_a_link(client_dir):
 
 @pytest.mark.case("PSX-OPEN-NOFOLLOW-PREFIX")
 def test_o_nofollow_follows_links_in_the_prefix(client_dir):
-    """O_NOFOLLOW is of the last component only."""
+    """O_NOFOLLOW applies to the last component only."""
     (client_dir / "d").mkdir()
     make_file(client_dir / "d" / "f", b"x")
     os.symlink("d", client_dir / "link")
@@ -207,29 +207,29 @@ def test_a_directory_cannot_be_opened_for_writing(client_dir):
 
 
 @pytest.mark.case("PSX-OPEN-ELOOP", section=errors)
-def test_a_link_to_itself_cannot_be_opened(client_dir):
+def test_open_of_a_link_loop_is_refused(client_dir):
     """[ELOOP] A loop exists in symbolic links encountered during resolution of the path."""
     os.symlink("self", client_dir / "self")
     assert_errno(errno.ELOOP, os.open, client_dir / "self", os.O_RDONLY)
 
 
 @pytest.mark.case("PSX-OPEN-SLASH", section=errors)
-def test_a_file_with_a_slash_after_its_name(client_dir):
+def test_open_of_a_file_with_a_trailing_slash_is_refused(client_dir):
     """[ENOTDIR] The path ends in a slash, and the last component names a file that is no directory."""
     make_file(client_dir / "f")
     assert_errno(errno.ENOTDIR, os.open, f"{client_dir}/f/", os.O_RDONLY)
 
 
 @pytest.mark.case("PSX-OPEN-FIFO-ENXIO", section=errors, kills=("fifo-is-a-file",))
-def test_a_fifo_that_nobody_reads_is_not_opened_for_writing(client_dir):
+def test_fifo_without_a_reader_is_not_opened_for_writing(client_dir):
     """[ENXIO] O_NONBLOCK and O_WRONLY are set, and no process has the FIFO open for reading."""
     os.mkfifo(client_dir / "fifo")
     assert_errno(errno.ENXIO, os.open, client_dir / "fifo", os.O_WRONLY | os.O_NONBLOCK)
 
 
 @pytest.mark.case("PSX-OPEN-FIFO-TALK", kills=("fifo-is-a-file",))
-def test_two_processes_talk_through_a_fifo(client_dir):
-    """A FIFO's reader gets what its writer wrote."""
+def test_fifo_transfers_data_between_processes(client_dir):
+    """The reader of a FIFO gets the data that its writer wrote."""
     os.mkfifo(client_dir / "fifo")
     reader = os.open(client_dir / "fifo", os.O_RDONLY | os.O_NONBLOCK)
 
@@ -244,15 +244,15 @@ def test_two_processes_talk_through_a_fifo(client_dir):
 
 @pytest.mark.case("PSX-OPEN-SOCKET", section=errors)
 def test_a_socket_cannot_be_opened(client_dir):
-    """[EOPNOTSUPP] The path names a socket; Linux says ENXIO (open(2))."""
+    """[EOPNOTSUPP] The path names a socket; Linux returns ENXIO (open(2))."""
     os.chdir(client_dir)
-    with socket.socket(socket.AF_UNIX) as made:
-        made.bind("s")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind("s")
     assert_errno((errno.EOPNOTSUPP, errno.ENXIO), os.open, client_dir / "s", os.O_RDWR)
 
 
 PERMITTED = [
-    # mode of a file of root's, who asks, flags, whether it may
+    # mode of the file, class of the process, flags, whether the open succeeds
     ("OTHER-R-R", 0o604, "other", os.O_RDONLY, True),
     ("OTHER-R-W", 0o604, "other", os.O_WRONLY, False),
     ("OTHER-W-W", 0o602, "other", os.O_WRONLY, True),
@@ -270,27 +270,27 @@ PERMITTED = [
 
 
 @pytest.mark.parametrize(
-    ("mode", "who", "flags", "may"),
+    ("mode", "user_class", "flags", "permitted"),
     [
         pytest.param(*rest, marks=pytest.mark.case(f"PSX-OPEN-MAY-{name}"), id=name.lower())
         for name, *rest in PERMITTED
     ],
 )
 @pytest.mark.case(section="POSIX.1-2024 File Access Permissions")
-def test_the_mode_says_who_may_open(client_dir, mode, who, flags, may):
-    """The class of the process (owner, group, others) is found first, and its bits alone decide."""
+def test_open_follows_the_mode(client_dir, mode, user_class, flags, permitted):
+    """The class of the process (owner, group, others) is determined first, and only its bits decide."""
     client_dir.chmod(0o777)
     make_file(client_dir / "f", b"data")
-    os.chown(client_dir / "f", NOBODY, NOBODY + 1)
+    os.chown(client_dir / "f", USER, USER + 1)
     os.chmod(client_dir / "f", mode)
     user, group, *extra = {
-        "owner": (NOBODY, NOBODY),
-        "group": (NOBODY + 2, NOBODY + 1),
-        "extra": (NOBODY + 2, NOBODY, NOBODY + 1),
-        "other": (NOBODY + 2, NOBODY + 2),
-    }[who]
+        "owner": (USER, USER),
+        "group": (USER + 2, USER + 1),
+        "extra": (USER + 2, USER, USER + 1),
+        "other": (USER + 2, USER + 2),
+    }[user_class]
     with run_as_user(user, group, *extra):
-        if may:
+        if permitted:
             os.close(os.open(client_dir / "f", flags))
         else:
             assert_errno(errno.EACCES, os.open, client_dir / "f", flags)
@@ -298,8 +298,8 @@ def test_the_mode_says_who_may_open(client_dir, mode, who, flags, may):
 
 
 @pytest.mark.case("PSX-OPEN-ETXTBSY", section="open(2): ERRORS", level="SHOULD")
-def test_a_program_that_runs_is_not_opened_for_writing(client_dir):
-    """[ETXTBSY] The path refers to an executable image which is being executed and write access was asked."""
+def test_running_program_is_not_opened_for_writing(client_dir):
+    """[ETXTBSY] The path names an executable that is being executed, and write access was requested."""
     program = make_file(client_dir / "program", Path("/bin/sleep").read_bytes(), 0o755)
     running = os.posix_spawn(program, ["sleep", "30"], {})
     try:
@@ -310,7 +310,7 @@ def test_a_program_that_runs_is_not_opened_for_writing(client_dir):
 
 
 @pytest.mark.case("PSX-OPEN-READ-ON-WRITE-ONLY", section="POSIX.1-2024 read(): ERRORS")
-def test_a_descriptor_for_writing_does_not_read(client_dir):
+def test_write_only_descriptor_does_not_read(client_dir):
     """[EBADF] The descriptor is not open for reading."""
     with open_fd(make_file(client_dir / "f", b"x"), os.O_WRONLY) as descriptor:
         assert_errno(errno.EBADF, os.read, descriptor, 1)
@@ -319,7 +319,7 @@ def test_a_descriptor_for_writing_does_not_read(client_dir):
 @pytest.mark.case(
     "PSX-OPEN-WRITE-ON-READ-ONLY", section="POSIX.1-2024 write(): ERRORS", kills=("write-not-done",)
 )
-def test_a_descriptor_for_reading_does_not_write(client_dir):
+def test_read_only_descriptor_does_not_write(client_dir):
     """[EBADF] The descriptor is not open for writing."""
     with open_fd(make_file(client_dir / "f", b"x"), os.O_RDONLY) as descriptor:
         assert_errno(errno.EBADF, os.write, descriptor, b"y")
@@ -327,7 +327,7 @@ def test_a_descriptor_for_reading_does_not_write(client_dir):
 
 
 @pytest.mark.case("PSX-OPEN-UNLINKED", kills=("unlink-not-done", "unlinked-open-stale"))
-def test_a_file_removed_while_open_can_still_be_used(client_dir):
+def test_removed_open_file_can_be_used(client_dir):
     """unlink(): when processes have the file open, its contents stay until all references are closed."""
     with open_fd(make_file(client_dir / "f", b"before")) as descriptor:
         os.unlink(client_dir / "f")
@@ -339,7 +339,7 @@ def test_a_file_removed_while_open_can_still_be_used(client_dir):
 @pytest.mark.case(
     "PSX-OPEN-TMPFILE", section="open(2): O_TMPFILE", level="MAY", kills=("tmpfile-not-linkable",)
 )
-def test_a_file_without_a_name_gets_one_by_linkat(client_dir):
+def test_linkat_names_an_unnamed_file(client_dir):
     """O_TMPFILE creates an unnamed file; linkat() can give it a name."""
     try:
         descriptor = os.open(client_dir, os.O_TMPFILE | os.O_RDWR, 0o600)

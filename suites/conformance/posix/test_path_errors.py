@@ -1,4 +1,4 @@
-"""What every call that takes a path says of a path that leads nowhere: one table of calls, one case an error.
+"""Path resolution errors of every call that takes a path: a table of calls, and one case per call and error.
 
 The prefix of a path is all of it but the last component (POSIX.1-2024 Base Definitions, Path Prefix).
 """
@@ -16,12 +16,12 @@ from storagetest.agent.testlib.tmpfiles import make_file
 
 pytestmark = [pytest.mark.needs("filesystem"), pytest.mark.case(level="MUST")]
 
-NOBODY = 54321
-"""A user and group that own nothing here."""
+USER = 54321
+"""A user and group that own no file of the case."""
 
 POSIX, LINUX = "POSIX.1-2024 {}(): ERRORS", "{}(2): ERRORS"
 
-# name → (where its errors are said, its page, the call on the path in question and a path that is good)
+# name → (where its errors are documented, its page, the call on the tested path and on a valid path)
 CALLS = {
     "chdir": (POSIX, "chdir", lambda path, _: os.chdir(path)),
     "chmod": (POSIX, "chmod", lambda path, _: os.chmod(path, 0o600)),
@@ -49,18 +49,18 @@ CALLS = {
     "unlink": (POSIX, "unlink", lambda path, _: os.unlink(path)),
     "utimensat": (POSIX, "utimensat", lambda path, _: os.utime(path, ns=(1, 1))),
 }
-MAKE = {"creat", "link-to", "mkdir", "mkfifo", "mknod", "rename-to", "symlink"}
-"""Calls that make their last component, so that its absence is no error."""
+CREATING = {"creat", "link-to", "mkdir", "mkfifo", "mknod", "rename-to", "symlink"}
+"""Calls that create their last component, so that its absence is no error."""
 
 
-def each(what: str, calls=CALLS):
-    """Make a case ``PSX-CALL-WHAT`` of each call."""
+def for_each_call(error: str, calls=CALLS):
+    """Make a case ``PSX-CALL-ERROR`` of each call."""
     cases = [
         pytest.param(
             name,
             id=name,
             marks=pytest.mark.case(
-                f"PSX-{name.upper()}-{what}", section=CALLS[name][0].format(CALLS[name][1])
+                f"PSX-{name.upper()}-{error}", section=CALLS[name][0].format(CALLS[name][1])
             ),
         )
         for name in calls
@@ -68,91 +68,91 @@ def each(what: str, calls=CALLS):
     return pytest.mark.parametrize("call", cases)
 
 
-def is_refused(number: int, call: str, path, client_dir) -> None:
-    """Claim that the call on ``path`` is refused, where its other path is a good one."""
+def assert_refused(number: int, call: str, path, client_dir) -> None:
+    """Assert that the call on ``path`` fails with errno ``number``; its other path is valid."""
     good = client_dir / "good"
     if not call.endswith("-from"):
         make_file(good)
-    _, name, made = CALLS[call]
+    _, name, function = CALLS[call]
 
     def the_call():
-        return made(path, good)
+        return function(path, good)
 
     the_call.__name__ = name
     assert_errno(number, the_call)
 
 
-@each("PREFIX-ENOENT")
-def test_the_prefix_does_not_exist(client_dir, call):
+@for_each_call("PREFIX-ENOENT")
+def test_absent_prefix_is_refused(client_dir, call):
     """[ENOENT] A component of the path prefix does not name an existing file."""
-    is_refused(errno.ENOENT, call, client_dir / "absent" / "x", client_dir)
+    assert_refused(errno.ENOENT, call, client_dir / "absent" / "x", client_dir)
 
 
-@each("ENOENT", [name for name in CALLS if name not in MAKE])
-def test_the_file_does_not_exist(client_dir, call):
+@for_each_call("ENOENT", [name for name in CALLS if name not in CREATING])
+def test_absent_file_is_refused(client_dir, call):
     """[ENOENT] The path does not name an existing file."""
-    is_refused(errno.ENOENT, call, client_dir / "absent", client_dir)
+    assert_refused(errno.ENOENT, call, client_dir / "absent", client_dir)
 
 
-@each("EMPTY-PATH")
-def test_the_path_is_empty(client_dir, call):
+@for_each_call("EMPTY-PATH")
+def test_empty_path_is_refused(client_dir, call):
     """[ENOENT] The path is an empty string."""
-    is_refused(errno.ENOENT, call, "", client_dir)
+    assert_refused(errno.ENOENT, call, "", client_dir)
 
 
-@each("PREFIX-ENOTDIR")
-def test_the_prefix_is_no_directory(client_dir, call):
+@for_each_call("PREFIX-ENOTDIR")
+def test_prefix_that_is_no_directory_is_refused(client_dir, call):
     """[ENOTDIR] A component of the path prefix names a file that is neither a directory nor a link to one."""
-    is_refused(errno.ENOTDIR, call, make_file(client_dir / "file") / "x", client_dir)
+    assert_refused(errno.ENOTDIR, call, make_file(client_dir / "file") / "x", client_dir)
 
 
-@each("NAME-ENAMETOOLONG")
+@for_each_call("NAME-ENAMETOOLONG")
 @pytest.mark.case(kills=("name-too-long-cut",))
-def test_a_component_is_too_long(client_dir, call):
+def test_too_long_component_is_refused(client_dir, call):
     """[ENAMETOOLONG] The length of a component is larger than {NAME_MAX}."""
     longest = os.pathconf(client_dir, "PC_NAME_MAX")
-    is_refused(errno.ENAMETOOLONG, call, client_dir / ("n" * (longest + 1)), client_dir)
+    assert_refused(errno.ENAMETOOLONG, call, client_dir / ("n" * (longest + 1)), client_dir)
 
 
-@each("PATH-ENAMETOOLONG")
-def test_the_path_is_too_long(client_dir, call):
+@for_each_call("PATH-ENAMETOOLONG")
+def test_too_long_path_is_refused(client_dir, call):
     """[ENAMETOOLONG] The length of the path exceeds {PATH_MAX}, its terminating null byte included."""
     longest = os.pathconf(client_dir, "PC_PATH_MAX")
     path = f"{client_dir}/" + "./" * longest
-    is_refused(errno.ENAMETOOLONG, call, path[: longest - 1] + "x", client_dir)
+    assert_refused(errno.ENAMETOOLONG, call, path[: longest - 1] + "x", client_dir)
 
 
-@each("PREFIX-ELOOP")
-def test_the_prefix_is_a_loop_of_links(client_dir, call):
+@for_each_call("PREFIX-ELOOP")
+def test_link_loop_in_the_prefix_is_refused(client_dir, call):
     """[ELOOP] A loop exists in symbolic links encountered during resolution of the path."""
     os.symlink("second", client_dir / "first")
     os.symlink("first", client_dir / "second")
-    is_refused(errno.ELOOP, call, client_dir / "first" / "x", client_dir)
+    assert_refused(errno.ELOOP, call, client_dir / "first" / "x", client_dir)
 
 
-@each("SEARCH-EACCES")
-def test_the_prefix_may_not_be_searched(client_dir, call):
+@for_each_call("SEARCH-EACCES")
+def test_prefix_without_search_permission_is_refused(client_dir, call):
     """[EACCES] Search permission is denied for a component of the path prefix."""
     client_dir.chmod(0o777)
     closed = client_dir / "closed"
     closed.mkdir()
     make_file(closed / "x", mode=0o666)
     closed.chmod(0o600)
-    with run_as_user(NOBODY, NOBODY):
-        is_refused(errno.EACCES, call, closed / "x", client_dir)
+    with run_as_user(USER, USER):
+        assert_refused(errno.EACCES, call, closed / "x", client_dir)
 
 
-@each("WRITE-EACCES", sorted(MAKE | {"unlink", "rmdir", "rename-from"}))
-@pytest.mark.case(kills=("names-by-anybody",))
-def test_the_directory_may_not_be_written(client_dir, call):
-    """[EACCES] Write permission is denied on the directory whose entry is to be made or removed."""
+@for_each_call("WRITE-EACCES", sorted(CREATING | {"unlink", "rmdir", "rename-from"}))
+@pytest.mark.case(kills=("names-by-any-user",))
+def test_directory_without_write_permission_is_refused(client_dir, call):
+    """[EACCES] Write permission is denied on the directory whose entry is to be created or removed."""
     client_dir.chmod(0o777)
     closed = client_dir / "closed"
     closed.mkdir()
     if call == "rmdir":
         (closed / "x").mkdir()
-    elif call not in MAKE:
+    elif call not in CREATING:
         make_file(closed / "x", mode=0o666)
     closed.chmod(0o555)
-    with run_as_user(NOBODY, NOBODY):
-        is_refused(errno.EACCES, call, closed / "x", client_dir)
+    with run_as_user(USER, USER):
+        assert_refused(errno.EACCES, call, closed / "x", client_dir)

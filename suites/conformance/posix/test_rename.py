@@ -1,4 +1,4 @@
-"""rename(): old name gone, new name there, nothing in between, and what is refused."""
+"""rename(): atomic replacement, directories, errors and flags."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ pytestmark = [
 ]
 errors = "POSIX.1-2024 rename(): ERRORS"
 
-NOBODY = 54321
+USER = 54321
 
 
-def a_link(path):
+def make_symlink(path):
     os.symlink("target", path)
 
 
-MADE = {"FILE": make_file, "DIRECTORY": os.mkdir, "SYMLINK": a_link, "FIFO": os.mkfifo}
+MAKERS = {"FILE": make_file, "DIRECTORY": os.mkdir, "SYMLINK": make_symlink, "FIFO": os.mkfifo}
 
 
 @pytest.mark.parametrize(
     "kind",
-    [pytest.param(kind, id=kind.lower(), marks=pytest.mark.case(f"PSX-RENAME-{kind}")) for kind in MADE],
+    [pytest.param(kind, id=kind.lower(), marks=pytest.mark.case(f"PSX-RENAME-{kind}")) for kind in MAKERS],
 )
-def test_rename_changes_the_name_and_nothing_else(client_dir, kind):
-    """rename() shall change the name of a file; links are renamed themselves, not what they name."""
-    MADE[kind](client_dir / "old")
+def test_rename_changes_the_name_only(client_dir, kind):
+    """rename() shall change the name of a file; a symbolic link is renamed itself."""
+    MAKERS[kind](client_dir / "old")
     before = os.lstat(client_dir / "old")
     os.rename(client_dir / "old", client_dir / "new")
     after = os.lstat(client_dir / "new")
@@ -59,7 +59,7 @@ def test_rename_into_another_directory(client_dir):
 
 
 @pytest.mark.case("PSX-RENAME-DIRECTORY-TREE")
-def test_a_renamed_directory_takes_what_is_in_it_along(client_dir):
+def test_rename_moves_a_directory_with_its_entries(client_dir):
     """A directory moves with its entries, and its dot-dot is its new parent."""
     (client_dir / "a" / "b").mkdir(parents=True)
     make_file(client_dir / "a" / "b" / "f", b"inside")
@@ -70,7 +70,7 @@ def test_a_renamed_directory_takes_what_is_in_it_along(client_dir):
 
 
 @pytest.mark.case("PSX-RENAME-REPLACE", kills=("rename-old-stays",))
-def test_a_file_of_the_new_name_is_replaced(client_dir):
+def test_rename_replaces_a_file(client_dir):
     """If new names an existing file, it shall be removed and old renamed to new."""
     make_file(client_dir / "old", b"old")
     make_file(client_dir / "new", b"was there")
@@ -80,8 +80,8 @@ def test_a_file_of_the_new_name_is_replaced(client_dir):
 
 
 @pytest.mark.case("PSX-RENAME-REPLACE-OPEN")
-def test_a_replaced_file_that_is_open_can_still_be_used(client_dir):
-    """If the file was open, its contents stay until all references are closed."""
+def test_replaced_open_file_can_be_used(client_dir):
+    """If the replaced file is open, its contents stay until all references are closed."""
     make_file(client_dir / "old", b"old")
     with open_fd(make_file(client_dir / "new", b"was there")) as descriptor:
         os.rename(client_dir / "old", client_dir / "new")
@@ -90,7 +90,7 @@ def test_a_replaced_file_that_is_open_can_still_be_used(client_dir):
 
 
 @pytest.mark.case("PSX-RENAME-REPLACE-LINKED")
-def test_a_replaced_file_has_one_link_less(client_dir):
+def test_replaced_file_loses_a_link(client_dir):
     """The link named new is removed: the file's other link stays, with a count of one."""
     make_file(client_dir / "old", b"old")
     make_file(client_dir / "new", b"other")
@@ -101,25 +101,25 @@ def test_a_replaced_file_has_one_link_less(client_dir):
 
 
 @pytest.mark.case("PSX-RENAME-NEVER-ABSENT", kills=("rename-not-atomic", "rename-old-stays"))
-def test_the_new_name_is_there_all_the_time(client_dir):
-    """A link named new shall exist throughout the operation, and refer to the file of before or of after."""
+def test_new_name_exists_throughout_the_rename(client_dir):
+    """A link named new shall exist throughout the operation and refer to the old or to the new file."""
     make_file(client_dir / "new", b"0" * 64)
-    looking = SubprocessCall(_look, [str(client_dir / "new"), 0.4])
+    reader = SubprocessCall(_read_repeatedly, [str(client_dir / "new"), 0.4])
     number = 0
-    while not looking.ended():
+    while not reader.ended():
         number = (number + 1) % 10
         make_file(client_dir / "old", b"%d" % number * 64)
         os.rename(client_dir / "old", client_dir / "new")
-    looks, absent, torn = looking.result()
-    assert looks > 0
-    assert (absent, torn) == (0, 0), f"of {looks} looks {absent} found no file and {torn} a mixed one"
+    reads, absent, torn = reader.result()
+    assert reads > 0
+    assert (absent, torn) == (0, 0), f"of {reads} reads {absent} found no file and {torn} a mixed one"
 
 
-def _look(path, seconds):
-    looks = absent = torn = 0
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        looks += 1
+def _read_repeatedly(path, seconds):
+    reads = absent = torn = 0
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        reads += 1
         try:
             with open(path, "rb") as file:
                 data = file.read()
@@ -127,7 +127,7 @@ def _look(path, seconds):
             absent += 1
         else:
             torn += len(data) != 64 or len(set(data)) != 1
-    return looks, absent, torn
+    return reads, absent, torn
 
 
 @pytest.mark.case("PSX-RENAME-SAME")
@@ -148,7 +148,7 @@ def test_rename_to_another_link_of_the_same_file_does_nothing(client_dir):
 
 
 @pytest.mark.case("PSX-RENAME-EMPTY-DIRECTORY", kills=("rename-not-atomic",))
-def test_an_empty_directory_of_the_new_name_is_replaced(client_dir):
+def test_rename_replaces_an_empty_directory(client_dir):
     """If new names an existing directory, it shall be an empty one, and is removed."""
     (client_dir / "old").mkdir()
     make_file(client_dir / "old" / "f")
@@ -159,7 +159,7 @@ def test_an_empty_directory_of_the_new_name_is_replaced(client_dir):
 
 
 @pytest.mark.case("PSX-RENAME-NOT-EMPTY", section=errors, kills=("rename-full-directory",))
-def test_a_directory_that_is_not_empty_is_not_replaced(client_dir):
+def test_nonempty_directory_is_not_replaced(client_dir):
     """[EEXIST] or [ENOTEMPTY] The link named by new is a directory that is not empty."""
     (client_dir / "old").mkdir()
     (client_dir / "new").mkdir()
@@ -202,7 +202,7 @@ def test_a_directory_is_not_moved_into_itself(client_dir, below):
 
 
 @pytest.mark.case("PSX-RENAME-ANCESTOR", section=errors)
-def test_a_directory_is_not_put_in_the_place_of_its_parent(client_dir):
+def test_directory_does_not_replace_its_parent(client_dir):
     """[EEXIST] or [ENOTEMPTY] new is a directory that is not empty: it holds old."""
     (client_dir / "d" / "e").mkdir(parents=True)
     assert_errno((errno.ENOTEMPTY, errno.EEXIST), os.rename, client_dir / "d" / "e", client_dir / "d")
@@ -210,14 +210,14 @@ def test_a_directory_is_not_put_in_the_place_of_its_parent(client_dir):
 
 @pytest.mark.case("PSX-RENAME-DOT", section=errors)
 def test_dot_and_dot_dot_are_not_renamed(client_dir):
-    """[EINVAL] Either path has a final component of dot or dot-dot; Linux may say EBUSY (rename(2))."""
+    """[EINVAL] Either path has a final component of dot or dot-dot; Linux may return EBUSY (rename(2))."""
     (client_dir / "d").mkdir()
     assert_errno((errno.EINVAL, errno.EBUSY), os.rename, f"{client_dir}/d/.", client_dir / "x")
     assert_errno((errno.EINVAL, errno.EBUSY), os.rename, f"{client_dir}/d/..", client_dir / "x")
 
 
 @pytest.mark.case("PSX-RENAME-SLASH-FILE", section=errors)
-def test_a_slash_after_a_files_name(client_dir):
+def test_rename_of_a_file_with_a_trailing_slash_is_refused(client_dir):
     """[ENOTDIR] old names a file that is no directory and ends in a slash, or new does."""
     make_file(client_dir / "f")
     assert_errno(errno.ENOTDIR, os.rename, f"{client_dir}/f/", client_dir / "x")
@@ -225,7 +225,7 @@ def test_a_slash_after_a_files_name(client_dir):
 
 
 @pytest.mark.case("PSX-RENAME-TIMES", kills=("directory-mtime-not-moved",))
-def test_rename_stamps_both_directories(client_dir):
+def test_rename_updates_the_times_of_both_directories(client_dir):
     """Upon success mtime and ctime of the parent directory of each file are marked for update."""
     for name in ("a", "b"):
         (client_dir / name).mkdir()
@@ -239,8 +239,8 @@ def test_rename_stamps_both_directories(client_dir):
 
 
 @pytest.mark.case("PSX-RENAME-CTIME", level="MAY")
-def test_rename_stamps_the_file(client_dir):
-    """Some implementations mark the ctime of the renamed file (RATIONALE); Linux file systems mostly do."""
+def test_rename_may_update_ctime(client_dir):
+    """Some implementations mark the ctime of the renamed file (RATIONALE); most Linux file systems do."""
     make_file(client_dir / "f")
     before = os.stat(client_dir / "f")
     wait_clock_tick(client_dir)
@@ -249,8 +249,8 @@ def test_rename_stamps_the_file(client_dir):
 
 
 @pytest.mark.case("PSX-RENAME-OPEN", kills=("rename-copies",))
-def test_a_descriptor_follows_a_renamed_file(client_dir):
-    """A rename changes a name: who has the file open goes on with it."""
+def test_descriptor_stays_valid_after_rename(client_dir):
+    """A rename changes a name only: open descriptors still refer to the file."""
     with open_fd(make_file(client_dir / "old", b"one")) as descriptor:
         os.rename(client_dir / "old", client_dir / "new")
         assert os.pwrite(descriptor, b"two", 0) == 3
@@ -258,50 +258,50 @@ def test_a_descriptor_follows_a_renamed_file(client_dir):
 
 
 STICKY = [
-    # in a directory of root's with the sticky bit: who owns old and new, and whether the process may
-    ("OWN", "asks", "none", True),
+    # in a directory of root with the sticky bit: owner of old, owner of new, whether the call succeeds
+    ("OWN", "caller", "none", True),
     ("NOT-OWN", "root", "none", False),
-    ("OVER-OWN", "asks", "asks", True),
-    ("OVER-NOT-OWN", "asks", "root", False),
+    ("OVER-OWN", "caller", "caller", True),
+    ("OVER-NOT-OWN", "caller", "root", False),
 ]
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "may"),
+    ("old", "new", "permitted"),
     [
         pytest.param(*rest, id=name.lower(), marks=pytest.mark.case(f"PSX-RENAME-STICKY-{name}"))
         for name, *rest in STICKY
     ],
 )
 @pytest.mark.case(section="POSIX.1-2024 rename(): ERRORS [S_ISVTX]")
-def test_rename_in_a_directory_with_the_sticky_bit(client_dir, old, new, may):
+def test_rename_in_a_directory_with_the_sticky_bit(client_dir, old, new, permitted):
     """[EPERM] or [EACCES] S_ISVTX is set on a directory, and the process owns neither it nor the file."""
-    owners = {"root": 0, "asks": NOBODY}
+    owners = {"root": 0, "caller": USER}
     (client_dir / "d").mkdir()
     for name, owner in (("old", old), ("new", new)):
         if owner in owners:
             make_file(client_dir / "d" / name, mode=0o666)
             os.chown(client_dir / "d" / name, owners[owner], 0)
     os.chmod(client_dir / "d", 0o1777)
-    with run_as_user(NOBODY, NOBODY):
-        if may:
+    with run_as_user(USER, USER):
+        if permitted:
             os.rename(client_dir / "d" / "old", client_dir / "d" / "new")
         else:
             assert_errno(
                 (errno.EPERM, errno.EACCES), os.rename, client_dir / "d" / "old", client_dir / "d" / "new"
             )
-    assert (client_dir / "d" / "old").exists() is not may
+    assert (client_dir / "d" / "old").exists() is not permitted
 
 
 @pytest.mark.case("PSX-RENAME-DIRECTORY-EACCES", section=errors)
-def test_moving_a_directory_needs_its_write_permission_to_change_dot_dot(client_dir):
+def test_rename_to_a_new_parent_may_require_write_permission(client_dir):
     """[EACCES] Write permission may be required for a directory that gets a new parent."""
     client_dir.chmod(0o777)
     for name in ("a", "b"):
         (client_dir / name).mkdir()
         (client_dir / name).chmod(0o777)
     (client_dir / "a" / "d").mkdir()
-    with run_as_user(NOBODY, NOBODY):
+    with run_as_user(USER, USER):
         try:
             os.rename(client_dir / "a" / "d", client_dir / "b" / "d")
         except OSError as error:
@@ -328,7 +328,7 @@ def test_rename_noreplace_does_not_replace(client_dir):
     section="rename(2): RENAME_EXCHANGE",
     kills=("rename-exchange-moves", "rename-not-atomic"),
 )
-def test_rename_exchange_swaps(client_dir):
+def test_rename_exchange_swaps_two_names(client_dir):
     """RENAME_EXCHANGE atomically exchanges oldpath and newpath; both must exist."""
     make_file(client_dir / "a", b"a")
     make_file(client_dir / "b", b"b")

@@ -1,4 +1,4 @@
-"""Holes: found by SEEK_HOLE, made by truncation and fallocate(), and what blocks are counted."""
+"""Sparse files: SEEK_HOLE, SEEK_DATA, fallocate() and allocated blocks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MIB = 1 << 20
 
 
 @pytest.mark.case("PSX-SEEK-HOLE-END", kills=("seek-hole-in-data", "write-last-byte-lost"))
-def test_there_is_a_hole_at_the_end(client_dir):
+def test_file_ends_in_a_virtual_hole(client_dir):
     """A file is considered to have a virtual hole just past its last byte."""
     with open_fd(make_file(client_dir / "f", pattern_bytes(10_000))) as descriptor:
         os.fsync(descriptor)
@@ -38,7 +38,7 @@ def test_there_is_a_hole_at_the_end(client_dir):
 
 
 @pytest.mark.case("PSX-SEEK-DATA-DATA", kills=("seek-data-skips",))
-def test_data_are_where_they_were_written(client_dir):
+def test_seek_data_finds_written_data(client_dir):
     """SEEK_DATA sets the offset to the next location not less than offset that contains data."""
     with open_fd(make_file(client_dir / "f", pattern_bytes(10_000))) as descriptor:
         assert os.lseek(descriptor, 0, os.SEEK_DATA) == 0
@@ -46,7 +46,7 @@ def test_data_are_where_they_were_written(client_dir):
 
 
 @pytest.mark.case("PSX-SEEK-ENXIO", section="POSIX.1-2024 lseek(): ERRORS", kills=("seek-past-end-accepted",))
-def test_a_search_at_or_past_the_end(client_dir):
+def test_seek_at_or_past_the_end_is_refused(client_dir):
     """[ENXIO] offset is beyond the end, or there are no data past it."""
     with open_fd(make_file(client_dir / "f", pattern_bytes(10_000))) as descriptor:
         assert_errno(errno.ENXIO, os.lseek, descriptor, 10_000, os.SEEK_DATA)
@@ -57,8 +57,8 @@ def test_a_search_at_or_past_the_end(client_dir):
 @pytest.mark.case(
     "PSX-SEEK-HOLE-MIDDLE", kills=("hole-reads-garbage", "seek-data-skips", "seek-hole-in-data")
 )
-def test_a_hole_is_never_data_that_were_written(client_dir):
-    """Between two runs of data a hole may be reported (or none); what was written is never in it."""
+def test_reported_hole_contains_no_written_data(client_dir):
+    """A hole may be reported between two written ranges, but never inside them."""
     with open_fd(client_dir / "f", os.O_CREAT | os.O_RDWR) as descriptor:
         os.pwrite(descriptor, b"a" * 4096, 0)
         os.pwrite(descriptor, b"b" * 4096, 4 * MIB)
@@ -73,8 +73,8 @@ def test_a_hole_is_never_data_that_were_written(client_dir):
 
 
 @pytest.mark.case("PSX-SEEK-DATA-UNWRITTEN", kills=("seek-data-skips", "seek-hole-in-data"))
-def test_data_that_are_not_yet_on_the_target_are_data(client_dir):
-    """SEEK_DATA finds what was written a moment ago, also where it is only in the client's cache."""
+def test_seek_data_finds_cached_data(client_dir):
+    """SEEK_DATA finds data that are only in the client's cache."""
     with open_fd(client_dir / "f", os.O_CREAT | os.O_RDWR) as descriptor:
         os.ftruncate(descriptor, 4 * MIB)
         os.pwrite(descriptor, b"x" * 4096, 2 * MIB)
@@ -86,8 +86,8 @@ def test_data_that_are_not_yet_on_the_target_are_data(client_dir):
 @pytest.mark.case(
     "PSX-SPARSE-BLOCKS", section="POSIX.1-2024 <sys/stat.h>", level="MAY", kills=("blocks-full",)
 )
-def test_a_hole_takes_no_blocks(client_dir):
-    """A file system may leave holes without storage: st_blocks counts what is allocated."""
+def test_hole_allocates_no_blocks(client_dir):
+    """A file system may leave holes unallocated: st_blocks counts allocated blocks."""
     with open_fd(client_dir / "f", os.O_CREAT | os.O_RDWR) as descriptor:
         os.ftruncate(descriptor, 64 * MIB)
         os.fsync(descriptor)
@@ -97,8 +97,8 @@ def test_a_hole_takes_no_blocks(client_dir):
 @pytest.mark.case(
     "PSX-SPARSE-BLOCKS-WRITTEN", section="POSIX.1-2024 <sys/stat.h>", level="SHOULD", kills=("blocks-zero",)
 )
-def test_data_take_blocks(client_dir):
-    """st_blocks is the number of blocks allocated: a MiB that nothing compresses has some."""
+def test_data_allocate_blocks(client_dir):
+    """st_blocks is the number of allocated blocks: 1 MiB of incompressible data has some."""
     with open_fd(make_file(client_dir / "f", os.urandom(MIB))) as descriptor:
         os.fsync(descriptor)
     assert os.stat(client_dir / "f").st_blocks * 512 >= MIB // 2
@@ -107,7 +107,7 @@ def test_data_take_blocks(client_dir):
 @pytest.mark.case(
     "PSX-FALLOCATE-EXTENDS", section=falloc, kills=("fallocate-erases", "fallocate-ignored", "size-stale")
 )
-def test_fallocate_makes_the_file_longer(client_dir):
+def test_fallocate_extends_the_file(client_dir):
     """The file size will be changed if offset+len is greater; the space reads as zeroes."""
     with open_fd(make_file(client_dir / "f", b"abc")) as descriptor:
         fallocate(descriptor, 0, 0, MIB)
@@ -116,7 +116,7 @@ def test_fallocate_makes_the_file_longer(client_dir):
 
 
 @pytest.mark.case("PSX-FALLOCATE-ALLOCATES", section=falloc, kills=("fallocate-erases", "fallocate-ignored"))
-def test_fallocate_takes_the_space(client_dir):
+def test_fallocate_allocates_the_space(client_dir):
     """After it, writes into the range are guaranteed not to fail for lack of space."""
     with open_fd(make_file(client_dir / "f")) as descriptor:
         fallocate(descriptor, 0, 0, 4 * MIB)
@@ -125,7 +125,7 @@ def test_fallocate_takes_the_space(client_dir):
 
 
 @pytest.mark.case("PSX-FALLOCATE-KEEP-SIZE", section=falloc, kills=("fallocate-size-not-kept",))
-def test_fallocate_keep_size_leaves_the_size(client_dir):
+def test_fallocate_keep_size_keeps_the_size(client_dir):
     """With FALLOC_FL_KEEP_SIZE the file size is not changed even if offset+len is greater."""
     with open_fd(make_file(client_dir / "f", b"abc")) as descriptor:
         fallocate(descriptor, FALLOC_KEEP_SIZE, 0, MIB)
@@ -133,7 +133,7 @@ def test_fallocate_keep_size_leaves_the_size(client_dir):
 
 
 @pytest.mark.case("PSX-FALLOCATE-KEEPS-DATA", section=falloc, kills=("fallocate-erases", "fallocate-ignored"))
-def test_fallocate_leaves_data_that_are_there(client_dir):
+def test_fallocate_keeps_existing_data(client_dir):
     """Any subregion within the range that contained data before is left unchanged."""
     data = pattern_bytes(20_000)
     with open_fd(make_file(client_dir / "f", data)) as descriptor:
@@ -146,7 +146,7 @@ def test_fallocate_leaves_data_that_are_there(client_dir):
     section="POSIX.1-2024 posix_fallocate(): DESCRIPTION",
     kills=("fallocate-erases", "fallocate-ignored", "size-stale"),
 )
-def test_posix_fallocate_makes_the_file_longer(client_dir):
+def test_posix_fallocate_extends_the_file(client_dir):
     """If offset+len is beyond the current file size, it shall adjust the size; otherwise leave it."""
     with open_fd(make_file(client_dir / "f", b"abc")) as descriptor:
         try:
@@ -162,7 +162,7 @@ def test_posix_fallocate_makes_the_file_longer(client_dir):
 
 
 @pytest.mark.case("PSX-FALLOCATE-EINVAL", section=falloc_errors)
-def test_a_range_that_is_none(client_dir):
+def test_fallocate_of_an_invalid_range_is_refused(client_dir):
     """[EINVAL] offset was less than 0, or len was less than or equal to 0."""
     with open_fd(make_file(client_dir / "f")) as descriptor:
         fallocate(descriptor, 0, 0, 4096)
@@ -171,22 +171,22 @@ def test_a_range_that_is_none(client_dir):
 
 
 @pytest.mark.case("PSX-FALLOCATE-READ-ONLY", section=falloc_errors)
-def test_a_descriptor_for_reading_does_not_allocate(client_dir):
+def test_fallocate_of_a_read_only_descriptor_is_refused(client_dir):
     """[EBADF] fd is not opened for writing."""
     with open_fd(make_file(client_dir / "f"), os.O_RDONLY) as descriptor:
         assert_errno(errno.EBADF, fallocate, descriptor, 0, 0, 4096)
 
 
 @pytest.mark.case("PSX-FALLOCATE-ENOSPC", section=falloc_errors, kills=("fallocate-ignored",))
-def test_what_no_file_system_has_room_for(client_dir):
+def test_fallocate_of_too_much_space_is_refused(client_dir):
     """[EFBIG] offset+len exceeds the maximum file size, or [ENOSPC] there is not enough space left."""
     with open_fd(make_file(client_dir / "f")) as descriptor:
         fallocate(descriptor, 0, 0, 4096)
         assert_errno((errno.ENOSPC, errno.EFBIG), fallocate, descriptor, 0, 0, 1 << 62)
 
 
-def punched(client_dir, offset: int, length: int, size: int = MIB) -> bytes:
-    """Punch a hole in a file of text, and return what it should be."""
+def punch_hole(client_dir, offset: int, length: int, size: int = MIB) -> bytes:
+    """Write a file of ``size`` bytes, punch a hole into it, and return the expected content."""
     data = pattern_bytes(size)
     with open_fd(make_file(client_dir / "f", data)) as descriptor:
         fallocate(descriptor, FALLOC_PUNCH_HOLE | FALLOC_KEEP_SIZE, offset, length)
@@ -208,9 +208,9 @@ def punched(client_dir, offset: int, length: int, size: int = MIB) -> bytes:
     ],
 )
 @pytest.mark.case(section="fallocate(2): FALLOC_FL_PUNCH_HOLE", kills=("punch-hole-ignored",))
-def test_a_hole_that_is_punched_reads_as_zeroes(client_dir, offset, length):
-    """Partial blocks are zeroed, whole ones removed; the range reads as zeroes, the size stays."""
-    wanted = punched(client_dir, offset, length)
+def test_punched_hole_reads_as_zeroes(client_dir, offset, length):
+    """Partial blocks are zeroed, whole ones removed; the range reads as zeroes and the size is unchanged."""
+    wanted = punch_hole(client_dir, offset, length)
     assert read_at(client_dir / "f", 2 * MIB) == wanted
 
 
@@ -219,7 +219,7 @@ def test_a_hole_that_is_punched_reads_as_zeroes(client_dir, offset, length):
     section="fallocate(2): FALLOC_FL_PUNCH_HOLE",
     kills=("blocks-full", "blocks-zero", "punch-hole-ignored"),
 )
-def test_a_hole_that_is_punched_gives_its_blocks_back(client_dir):
+def test_punched_hole_deallocates_its_blocks(client_dir):
     """Space is deallocated: whole blocks within the range are removed from the file."""
     with open_fd(make_file(client_dir / "f", os.urandom(2 * MIB))) as descriptor:
         os.fsync(descriptor)
@@ -234,8 +234,8 @@ def test_a_hole_that_is_punched_gives_its_blocks_back(client_dir):
     section="fallocate(2): FALLOC_FL_PUNCH_HOLE",
     kills=("punch-hole-ignored", "seek-data-skips"),
 )
-def test_a_hole_that_is_punched_is_found(client_dir):
-    """What was removed from the file is a hole to SEEK_HOLE and SEEK_DATA."""
+def test_punched_hole_is_found_by_seek_hole(client_dir):
+    """A removed range is a hole to SEEK_HOLE and SEEK_DATA."""
     with open_fd(make_file(client_dir / "f", os.urandom(2 * MIB))) as descriptor:
         os.fsync(descriptor)
         fallocate(descriptor, FALLOC_PUNCH_HOLE | FALLOC_KEEP_SIZE, 0, MIB)
@@ -249,8 +249,8 @@ def test_a_hole_that_is_punched_is_found(client_dir):
     section="fallocate(2): FALLOC_FL_PUNCH_HOLE",
     kills=("hole-reads-garbage", "punch-hole-ignored"),
 )
-def test_what_was_cached_is_gone_with_the_hole(client_dir):
-    """A read after the call returns zeroes, whatever was written or read just before."""
+def test_punched_hole_invalidates_the_cache(client_dir):
+    """A read after the call returns zeroes, even if the range was just written or read."""
     with open_fd(make_file(client_dir / "f", pattern_bytes(100_000))) as descriptor:
         assert os.pread(descriptor, 100, 50_000) != bytes(100)
         os.pwrite(descriptor, b"fresh", 50_000)
@@ -261,7 +261,7 @@ def test_what_was_cached_is_gone_with_the_hole(client_dir):
 @pytest.mark.case(
     "PSX-ZERO-RANGE", section="fallocate(2): FALLOC_FL_ZERO_RANGE", kills=("zero-range-ignored",)
 )
-def test_a_range_that_is_zeroed_reads_as_zeroes(client_dir):
+def test_zeroed_range_reads_as_zeroes(client_dir):
     """After a successful call, subsequent reads from this range will return zeroes."""
     data = pattern_bytes(200_000)
     with open_fd(make_file(client_dir / "f", data)) as descriptor:
@@ -270,7 +270,7 @@ def test_a_range_that_is_zeroed_reads_as_zeroes(client_dir):
 
 
 @pytest.mark.case("PSX-COLLAPSE-RANGE", section="fallocate(2): FALLOC_FL_COLLAPSE_RANGE")
-def test_a_range_that_is_collapsed_is_cut_out(client_dir):
+def test_collapse_range_removes_the_range(client_dir):
     """The contents after offset+len are appended at offset, and the file is len bytes smaller."""
     data = pattern_bytes(MIB)
     with open_fd(make_file(client_dir / "f", data)) as descriptor:
@@ -279,8 +279,8 @@ def test_a_range_that_is_collapsed_is_cut_out(client_dir):
 
 
 @pytest.mark.case("PSX-INSERT-RANGE", section="fallocate(2): FALLOC_FL_INSERT_RANGE")
-def test_a_range_that_is_inserted_pushes_the_rest_on(client_dir):
-    """Data from offset on are shifted upwards by len bytes; a hole is made there."""
+def test_insert_range_shifts_the_data(client_dir):
+    """Data from offset on are shifted up by len bytes; the inserted range is a hole."""
     data = pattern_bytes(MIB)
     with open_fd(make_file(client_dir / "f", data)) as descriptor:
         fallocate(descriptor, FALLOC_INSERT_RANGE, 262_144, 131_072)

@@ -1,4 +1,4 @@
-"""statvfs() and pathconf(): what a file system says of itself, and whether it is so."""
+"""statvfs(), pathconf() and stat(): the limits and sizes that a file system reports."""
 
 from __future__ import annotations
 
@@ -17,45 +17,45 @@ pytestmark = [
 
 
 @pytest.mark.case("PSX-STATVFS-SANE", kills=("statfs-more-free-than-all", "statfs-zero"))
-def test_free_is_not_more_than_all(client_dir):
-    """f_bavail (for who is not privileged) <= f_bfree <= f_blocks, in units of f_frsize."""
-    found = os.statvfs(client_dir)
-    assert found.f_frsize > 0
-    assert found.f_bsize > 0
-    assert found.f_blocks > 0
-    assert found.f_bavail <= found.f_bfree <= found.f_blocks
+def test_free_blocks_are_at_most_all_blocks(client_dir):
+    """f_bavail (for an unprivileged process) <= f_bfree <= f_blocks, in units of f_frsize."""
+    result = os.statvfs(client_dir)
+    assert result.f_frsize > 0
+    assert result.f_bsize > 0
+    assert result.f_blocks > 0
+    assert result.f_bavail <= result.f_bfree <= result.f_blocks
 
 
 @pytest.mark.case("PSX-STATVFS-FILES")
-def test_free_serial_numbers_are_not_more_than_all(client_dir):
-    """f_ffree is of f_files; a file system without a fixed number of them may say 0 for both."""
-    found = os.statvfs(client_dir)
-    record_observation("the number of files is " + ("limited" if found.f_files else "not said"))
-    assert found.f_favail <= found.f_ffree <= found.f_files
+def test_free_serial_numbers_are_at_most_all(client_dir):
+    """f_ffree is at most f_files; a file system without a fixed number may report 0 for both."""
+    result = os.statvfs(client_dir)
+    record_observation("the number of files is " + ("limited" if result.f_files else "not reported"))
+    assert result.f_favail <= result.f_ffree <= result.f_files
 
 
 @pytest.mark.case("PSX-STATVFS-NAME-MAX")
-def test_f_namemax_is_what_pathconf_says(client_dir):
+def test_f_namemax_is_name_max(client_dir):
     """f_namemax is the maximum filename length: {NAME_MAX}."""
     assert os.statvfs(client_dir).f_namemax == os.pathconf(client_dir, "PC_NAME_MAX")
 
 
 @pytest.mark.case("PSX-STATVFS-FSTATVFS", section="POSIX.1-2024 fstatvfs(): DESCRIPTION")
-def test_fstatvfs_is_of_the_same_file_system(client_dir):
+def test_fstatvfs_agrees_with_statvfs(client_dir):
     """fstatvfs() obtains the information of the file system that contains the open file."""
     with open_fd(make_file(client_dir / "f")) as descriptor:
         one, other = os.statvfs(descriptor), os.statvfs(client_dir)
     assert (one.f_blocks, one.f_frsize, one.f_namemax) == (other.f_blocks, other.f_frsize, other.f_namemax)
 
 
-@pytest.mark.alone
+@pytest.mark.exclusive
 @pytest.mark.case("PSX-STATVFS-LESS", level="SHOULD", kills=("statfs-more-free-than-all",))
-def test_what_is_written_is_taken_from_what_is_free(client_dir):
-    """f_bfree counts free blocks: 8 MiB that nothing compresses leave fewer, when they are on the target."""
+def test_written_data_reduce_the_free_blocks(client_dir):
+    """f_bfree counts free blocks: 8 MiB of incompressible data on the target leave fewer."""
 
     def free():
-        found = os.statvfs(client_dir)
-        return found.f_bfree * found.f_frsize
+        result = os.statvfs(client_dir)
+        return result.f_bfree * result.f_frsize
 
     before = free()
     with open_fd(client_dir / "f", os.O_CREAT | os.O_WRONLY) as descriptor:
@@ -66,27 +66,27 @@ def test_what_is_written_is_taken_from_what_is_free(client_dir):
 
 
 @pytest.mark.case("PSX-STATVFS-RDONLY", section="POSIX.1-2024 <sys/statvfs.h>: ST_RDONLY")
-def test_a_file_system_that_takes_files_is_not_read_only(client_dir):
+def test_writable_file_system_is_not_reported_read_only(client_dir):
     """ST_RDONLY is set in f_flag for a read-only file system, and not here."""
     make_file(client_dir / "f")
     assert not os.statvfs(client_dir).f_flag & os.ST_RDONLY
 
 
 @pytest.mark.case("PSX-STAT-BLKSIZE", section="POSIX.1-2024 <sys/stat.h>")
-def test_the_preferred_block_size_is_one(client_dir):
+def test_preferred_block_size_is_positive(client_dir):
     """st_blksize is a file-system-specific preferred I/O block size: a positive number."""
     assert os.stat(make_file(client_dir / "f")).st_blksize > 0
 
 
 @pytest.mark.case("PSX-STAT-DEVICE", section="POSIX.1-2024 <sys/stat.h>")
-def test_files_of_one_file_system_are_of_one_device(client_dir):
+def test_files_of_one_file_system_have_one_device(client_dir):
     """st_dev is the same for all files of a file system."""
     (client_dir / "d").mkdir()
     assert os.stat(make_file(client_dir / "d" / "f")).st_dev == os.stat(client_dir).st_dev
 
 
 @pytest.mark.case("PSX-PATHCONF-EINVAL", section="POSIX.1-2024 pathconf(): ERRORS")
-def test_a_variable_that_does_not_exist(client_dir):
+def test_pathconf_of_an_unknown_variable_is_refused(client_dir):
     """[EINVAL] The value of name is not valid."""
     assert_errno(errno.EINVAL, os.pathconf, client_dir, 9999)
 
@@ -100,6 +100,6 @@ def test_pipe_buf_of_a_fifo(client_dir):
 
 @pytest.mark.case("PSX-STATVFS-DANGLING", section="POSIX.1-2024 statvfs(): ERRORS")
 def test_statvfs_follows_links(client_dir):
-    """[ENOENT] A component does not name an existing file: a dangling link leads to none."""
+    """[ENOENT] A component does not name an existing file: here the target of a dangling link."""
     os.symlink("absent", client_dir / "link")
     assert_errno(errno.ENOENT, os.statvfs, client_dir / "link")

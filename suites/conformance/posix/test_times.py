@@ -1,4 +1,4 @@
-"""Time stamps: which call moves which, how finely, and by whose clock."""
+"""Time stamps: which call updates which, their resolution and their clock."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ pytestmark = [
 errors = "POSIX.1-2024 utimensat(): ERRORS"
 stamps = "POSIX.1-2024 File Times Update"
 
-NOBODY = 54321
+USER = 54321
 SECOND = 10**9
 SOME_DAY = 1_234_567_890 * SECOND
 
 
 def times(path):
-    found = os.stat(path, follow_symlinks=False)
-    return found.st_atime_ns, found.st_mtime_ns, found.st_ctime_ns
+    status = os.stat(path, follow_symlinks=False)
+    return status.st_atime_ns, status.st_mtime_ns, status.st_ctime_ns
 
 
 @pytest.mark.case("PSX-UTIMENS-SETS", kills=("utimens-atime-ignored",))
@@ -38,17 +38,21 @@ def test_utimensat_sets_both_times(client_dir):
 
 
 @pytest.mark.case("PSX-UTIMENS-RESOLUTION", kills=("utimens-rounds",))
-def test_times_are_kept_to_the_greatest_value_that_is_supported(client_dir):
+def test_times_are_rounded_down_to_the_resolution(client_dir):
     """A time shall be set to the greatest value supported by the file system that is not greater than it."""
     make_file(client_dir / "f")
-    asked = SOME_DAY + 123_456_789
-    os.utime(client_dir / "f", ns=(asked, asked))
+    requested = SOME_DAY + 123_456_789
+    os.utime(client_dir / "f", ns=(requested, requested))
     got = times(client_dir / "f")[1]
     step = next(
-        (step for step in (1, 100, 1000, SECOND // 1000, SECOND, 2 * SECOND) if asked // step * step == got),
+        (
+            step
+            for step in (1, 100, 1000, SECOND // 1000, SECOND, 2 * SECOND)
+            if requested // step * step == got
+        ),
         0,
     )
-    assert step, f"asked for {asked} ns, got {got} ns, which no resolution makes of it"
+    assert step, f"requested {requested} ns, got {got} ns, which no resolution explains"
     record_observation(f"time stamps are kept to {step} ns")
 
 
@@ -59,8 +63,8 @@ def test_times_are_kept_to_the_greatest_value_that_is_supported(client_dir):
         for name, second in (("1970", 0), ("2038", 2**31 - 1), ("AFTER-2038", 2**31 + 1), ("2106", 2**32 + 1))
     ],
 )
-def test_times_far_and_near(client_dir, second):
-    """A time that the file system has is kept; one that it has not is refused or set to the nearest."""
+def test_times_outside_32_bits_are_kept_or_refused(client_dir, second):
+    """A time that the file system supports is kept; another is refused or set to the nearest."""
     make_file(client_dir / "f")
     try:
         os.utime(client_dir / "f", ns=(second * SECOND, second * SECOND))
@@ -74,15 +78,15 @@ def test_times_far_and_near(client_dir, second):
 
 
 @pytest.mark.case("PSX-UTIMENS-BEFORE-1970", level="MAY", kills=("utimens-early-clamped",))
-def test_a_time_before_1970(client_dir):
-    """A negative time is kept where the file system has it."""
+def test_negative_time_is_kept(client_dir):
+    """A negative time is kept if the file system supports it."""
     make_file(client_dir / "f")
     os.utime(client_dir / "f", ns=(-86400 * SECOND, -86400 * SECOND))
     assert times(client_dir / "f")[1] == -86400 * SECOND
 
 
 @pytest.mark.case("PSX-UTIMENS-NOW", kills=("utimens-atime-ignored", "utimens-now-ignored"))
-def test_without_times_it_is_now(client_dir):
+def test_utimensat_without_times_sets_the_current_time(client_dir):
     """If times is a null pointer, both shall be set to the current time."""
     make_file(client_dir / "f")
     os.utime(client_dir / "f", ns=(0, 0))
@@ -94,7 +98,7 @@ def test_without_times_it_is_now(client_dir):
 
 
 @pytest.mark.case("PSX-UTIMENS-OMIT-ATIME", kills=("utimens-omit-is-now",))
-def test_the_access_time_can_be_left_out(client_dir):
+def test_utime_omit_keeps_atime(client_dir):
     """If tv_nsec is UTIME_OMIT, the time shall not be changed, and tv_sec is ignored: here st_atime."""
     make_file(client_dir / "f")
     os.utime(client_dir / "f", ns=(SOME_DAY, SOME_DAY))
@@ -103,7 +107,7 @@ def test_the_access_time_can_be_left_out(client_dir):
 
 
 @pytest.mark.case("PSX-UTIMENS-OMIT-MTIME", kills=("utimens-atime-ignored", "utimens-omit-is-now"))
-def test_the_modification_time_can_be_left_out(client_dir):
+def test_utime_omit_keeps_mtime(client_dir):
     """If tv_nsec is UTIME_OMIT, the time shall not be changed, and tv_sec is ignored: here st_mtime."""
     make_file(client_dir / "f")
     os.utime(client_dir / "f", ns=(SOME_DAY, SOME_DAY))
@@ -112,7 +116,7 @@ def test_the_modification_time_can_be_left_out(client_dir):
 
 
 @pytest.mark.case("PSX-UTIMENS-NOW-ONE", kills=("utimens-now-ignored", "utimens-omit-is-now"))
-def test_one_time_can_be_now_and_the_other_left_out(client_dir):
+def test_utime_now_and_utime_omit_combine(client_dir):
     """If tv_nsec is UTIME_NOW, the time stamp shall be set to the current time, whatever tv_sec is."""
     make_file(client_dir / "f")
     os.utime(client_dir / "f", ns=(SOME_DAY, SOME_DAY))
@@ -124,7 +128,7 @@ def test_one_time_can_be_now_and_the_other_left_out(client_dir):
 
 
 @pytest.mark.case("PSX-UTIMENS-CTIME", kills=("utimens-ctime-not-moved",))
-def test_utimensat_stamps_the_status_change(client_dir):
+def test_utimensat_updates_ctime(client_dir):
     """utimensat() shall mark the last file status change time stamp for update; it cannot be set."""
     make_file(client_dir / "f")
     before = times(client_dir / "f")[2]
@@ -134,7 +138,7 @@ def test_utimensat_stamps_the_status_change(client_dir):
 
 
 @pytest.mark.case("PSX-UTIMENS-LINK")
-def test_the_times_of_a_link_are_its_own(client_dir):
+def test_times_of_a_link_are_set_separately(client_dir):
     """With AT_SYMLINK_NOFOLLOW the link's own times are set, and not the file's."""
     before = times(make_file(client_dir / "f"))
     os.symlink("f", client_dir / "link")
@@ -144,8 +148,8 @@ def test_the_times_of_a_link_are_its_own(client_dir):
 
 
 @pytest.mark.case("PSX-UTIMENS-DIRECTORY")
-def test_the_times_of_a_directory_are_set(client_dir):
-    """Any file will do, a directory too."""
+def test_times_of_a_directory_can_be_set(client_dir):
+    """utimensat() accepts a directory."""
     (client_dir / "d").mkdir()
     os.utime(client_dir / "d", ns=(SOME_DAY, SOME_DAY))
     assert times(client_dir / "d")[1] == SOME_DAY
@@ -160,26 +164,26 @@ def test_futimens_acts_on_an_open_file(client_dir):
     assert times(client_dir / "f")[1] == SOME_DAY
 
 
-@pytest.mark.case("PSX-UTIMENS-EPERM", section=errors, kills=("utimens-by-anybody",))
-def test_times_are_set_by_the_owner(client_dir):
+@pytest.mark.case("PSX-UTIMENS-EPERM", section=errors, kills=("utimens-by-any-user",))
+def test_explicit_times_by_another_user_are_refused(client_dir):
     """[EPERM] The times are explicit, and the process neither owns the file nor is privileged."""
     client_dir.chmod(0o777)
     make_file(client_dir / "f", mode=0o666)
-    with run_as_user(NOBODY, NOBODY):
+    with run_as_user(USER, USER):
         assert_errno(errno.EPERM, os.utime, client_dir / "f", ns=(0, 0))
 
 
 @pytest.mark.case(
     "PSX-UTIMENS-EACCES",
     section=errors,
-    kills=("utimens-atime-ignored", "utimens-by-anybody", "utimens-now-ignored"),
+    kills=("utimens-atime-ignored", "utimens-by-any-user", "utimens-now-ignored"),
 )
-def test_the_present_time_is_set_by_who_may_write(client_dir):
+def test_current_time_requires_write_permission(client_dir):
     """[EACCES] times is null, and the process is neither owner nor privileged nor may write the file."""
     client_dir.chmod(0o777)
     make_file(client_dir / "closed", mode=0o644)
     os.utime(make_file(client_dir / "open", mode=0o666), ns=(0, 0))
-    with run_as_user(NOBODY, NOBODY):
+    with run_as_user(USER, USER):
         assert_errno(errno.EACCES, os.utime, client_dir / "closed")
         os.utime(client_dir / "open")
     assert times(client_dir / "open")[1] > 0
@@ -190,7 +194,7 @@ def test_the_present_time_is_set_by_who_may_write(client_dir):
     section="POSIX.1-2024 write(): DESCRIPTION",
     kills=("write-ctime-not-moved", "write-mtime-not-moved"),
 )
-def test_a_write_moves_mtime_and_ctime(client_dir):
+def test_write_updates_mtime_and_ctime(client_dir):
     """Upon successful completion of a write of more than 0 bytes, mtime and ctime are marked for update."""
     make_file(client_dir / "f")
     before = times(client_dir / "f")
@@ -214,7 +218,7 @@ def test_fstat_after_a_write_shows_the_new_mtime(client_dir):
 
 
 @pytest.mark.case("PSX-TIME-WRITE-NOTHING", section="POSIX.1-2024 write(): DESCRIPTION", level="SHOULD")
-def test_a_write_of_nothing_moves_nothing(client_dir):
+def test_empty_write_updates_no_time(client_dir):
     """If nbyte is 0 and the file is a regular file, write() shall return 0 and have no other results."""
     with open_fd(make_file(client_dir / "f", b"x")) as descriptor:
         before = times(client_dir / "f")
@@ -224,8 +228,8 @@ def test_a_write_of_nothing_moves_nothing(client_dir):
 
 
 @pytest.mark.case("PSX-TIME-WRITE-AFTER-UTIMENS", section=stamps, kills=("write-mtime-not-moved",))
-def test_a_write_after_utimensat_moves_mtime_on(client_dir):
-    """A time that was set stands only until the next write."""
+def test_write_after_utimensat_updates_mtime(client_dir):
+    """A write updates an mtime that was set before it."""
     with open_fd(make_file(client_dir / "f")) as descriptor:
         os.utime(client_dir / "f", ns=(SOME_DAY, SOME_DAY))
         os.write(descriptor, b"x")
@@ -233,8 +237,8 @@ def test_a_write_after_utimensat_moves_mtime_on(client_dir):
 
 
 @pytest.mark.case("PSX-TIME-UTIMENS-AFTER-WRITE", section=stamps)
-def test_a_time_set_after_a_write_stays(client_dir):
-    """A write that came before cannot move an mtime that is set after it, whenever it is written back."""
+def test_time_set_after_a_write_is_kept(client_dir):
+    """An earlier write cannot change an mtime that was set after it, whenever it is written back."""
     with open_fd(make_file(client_dir / "f")) as descriptor:
         os.write(descriptor, b"x" * 5000)
         os.utime(client_dir / "f", ns=(SOME_DAY, SOME_DAY))
@@ -247,7 +251,7 @@ def test_a_time_set_after_a_write_stays(client_dir):
     section="POSIX.1-2024 ftruncate(): DESCRIPTION",
     kills=("truncate-mtime-not-moved", "write-ctime-not-moved"),
 )
-def test_a_change_of_size_moves_mtime_and_ctime(client_dir):
+def test_truncate_updates_mtime_and_ctime(client_dir):
     """Upon success mtime and ctime shall be marked for update."""
     make_file(client_dir / "f", b"content")
     for size in (3, 9):
@@ -260,8 +264,8 @@ def test_a_change_of_size_moves_mtime_and_ctime(client_dir):
 
 
 @pytest.mark.case("PSX-TIME-READ", section="POSIX.1-2024 read(): DESCRIPTION", level="MAY")
-def test_a_read_moves_atime(client_dir):
-    """A read marks the last data access; a mount with relatime or noatime, and NFS's client, may leave it."""
+def test_read_updates_atime(client_dir):
+    """A read marks atime for update; relatime, noatime and the NFS client may leave it unchanged."""
     make_file(client_dir / "f", b"x")
     os.utime(client_dir / "f", ns=(SOME_DAY, SOME_DAY + SECOND))
     (client_dir / "f").read_bytes()
@@ -271,7 +275,7 @@ def test_a_read_moves_atime(client_dir):
 
 
 @pytest.mark.case("PSX-TIME-READ-MTIME", section="POSIX.1-2024 read(): DESCRIPTION")
-def test_a_read_does_not_move_mtime(client_dir):
+def test_read_does_not_update_mtime(client_dir):
     """A read is no modification."""
     make_file(client_dir / "f", b"x")
     before = times(client_dir / "f")
@@ -281,7 +285,7 @@ def test_a_read_does_not_move_mtime(client_dir):
 
 
 @pytest.mark.case("PSX-TIME-REFUSED", section=stamps)
-def test_what_is_refused_stamps_nothing(client_dir):
+def test_refused_call_updates_no_time(client_dir):
     """A call that fails marks no time stamp for update."""
     (client_dir / "d").mkdir()
     make_file(client_dir / "d" / "f")
@@ -294,26 +298,28 @@ def test_what_is_refused_stamps_nothing(client_dir):
 
 
 @pytest.mark.case("PSX-TIME-MONOTONIC", section=stamps)
-def test_files_made_one_after_another_have_times_in_that_order(client_dir):
-    """The clock that stamps files does not go back."""
+def test_times_of_new_files_are_monotonic(client_dir):
+    """The clock of the time stamps does not go back."""
     made = [times(make_file(client_dir / str(number)))[1] for number in range(12)]
     assert made == sorted(made)
 
 
 @pytest.mark.case("PSX-TIME-CLOCK", section=stamps, level="SHOULD")
-def test_the_clock_that_stamps_files_is_the_clients_or_near_it(client_dir):
-    """Times are the current time; over a network, by the server's clock, within 2 s of the client's."""
+def test_clock_of_time_stamps_is_near_the_clients(client_dir):
+    """Times are the current time: those of a server's clock differ by less than 2 s from the client's."""
     before = time.time_ns()
     made = times(make_file(client_dir / "f"))[1]
-    off = (made - before) / SECOND
+    offset = (made - before) / SECOND
     record_observation(
-        "the clock that stamps files is " + ("near" if abs(off) < 2 else f"{off:.0f} s off") + " the client's"
+        "the clock that stamps files is "
+        + ("near" if abs(offset) < 2 else f"{offset:.0f} s off")
+        + " the client's"
     )
-    assert abs(off) < 2
+    assert abs(offset) < 2
 
 
 @pytest.mark.case("PSX-TIME-ORDER", section=stamps)
-def test_all_times_of_a_new_file_are_one(client_dir):
+def test_times_of_a_new_file_are_equal(client_dir):
     """The three time stamps of a new file are marked for update by the same call."""
     accessed, modified, changed = times(make_file(client_dir / "f"))
     assert modified == changed

@@ -16,11 +16,11 @@ pytestmark = [
     pytest.mark.case(level="MUST", section="setxattr(2): DESCRIPTION"),
 ]
 
-NOBODY = 54321
+USER = 54321
 
 
-def a_file_with(path, **attributes: bytes):
-    """Make a file with ``user.`` attributes; it cannot be tried where the file system has none."""
+def make_file_with_xattrs(path, **attributes: bytes):
+    """Make a file with ``user.`` attributes; skip the case if the file system does not support them."""
     make_file(path)
     try:
         for name, value in (attributes or {"x": b"1"}).items():
@@ -32,7 +32,7 @@ def a_file_with(path, **attributes: bytes):
     return path
 
 
-def listed(path) -> set:
+def user_attributes(path) -> set:
     return {name for name in os.listxattr(path) if name.startswith("user.")}
 
 
@@ -43,34 +43,34 @@ def listed(path) -> set:
         for size in (0, 1, 255, 2000)
     ],
 )
-def test_a_value_is_kept_to_the_byte(client_dir, size):
-    """The value is of the given length, of any bytes, and may have zero length."""
+def test_value_is_returned_unchanged(client_dir, size):
+    """A value has any bytes and any length, including zero."""
     value = bytes(range(256)) * 8
-    a_file_with(client_dir / "f", x=value[:size])
+    make_file_with_xattrs(client_dir / "f", x=value[:size])
     assert os.getxattr(client_dir / "f", "user.x") == value[:size]
 
 
 @pytest.mark.case("PSX-XATTR-REPLACE-VALUE")
-def test_an_attribute_is_replaced(client_dir):
+def test_setxattr_replaces_a_value(client_dir):
     """By default setxattr() creates the attribute, or replaces its value if it exists."""
-    a_file_with(client_dir / "f", x=b"a long first value")
+    make_file_with_xattrs(client_dir / "f", x=b"a long first value")
     os.setxattr(client_dir / "f", "user.x", b"short")
     assert os.getxattr(client_dir / "f", "user.x") == b"short"
 
 
 @pytest.mark.case("PSX-XATTR-CREATE", section="setxattr(2): ERRORS", kills=("xattr-create-ignored",))
-def test_xattr_create_of_one_that_exists(client_dir):
+def test_xattr_create_of_an_existing_attribute_is_refused(client_dir):
     """[EEXIST] XATTR_CREATE was specified, and the attribute exists already."""
-    a_file_with(client_dir / "f", x=b"1")
+    make_file_with_xattrs(client_dir / "f", x=b"1")
     assert_errno(errno.EEXIST, os.setxattr, client_dir / "f", "user.x", b"2", os.XATTR_CREATE)
     assert os.getxattr(client_dir / "f", "user.x") == b"1"
     os.setxattr(client_dir / "f", "user.y", b"2", os.XATTR_CREATE)
 
 
 @pytest.mark.case("PSX-XATTR-REPLACE", section="setxattr(2): ERRORS", kills=("xattr-replace-ignored",))
-def test_xattr_replace_of_one_that_does_not_exist(client_dir):
+def test_xattr_replace_of_an_absent_attribute_is_refused(client_dir):
     """[ENODATA] XATTR_REPLACE was specified, and the attribute does not exist."""
-    a_file_with(client_dir / "f", x=b"1")
+    make_file_with_xattrs(client_dir / "f", x=b"1")
     assert_errno(errno.ENODATA, os.setxattr, client_dir / "f", "user.y", b"2", os.XATTR_REPLACE)
     os.setxattr(client_dir / "f", "user.x", b"2", os.XATTR_REPLACE)
     assert os.getxattr(client_dir / "f", "user.x") == b"2"
@@ -81,9 +81,9 @@ def test_xattr_replace_of_one_that_does_not_exist(client_dir):
     section="getxattr(2): ERRORS",
     kills=("xattr-absent-empty", "xattr-absent-wrong-errno", "xattr-remove-absent-accepted"),
 )
-def test_an_attribute_that_is_not_there(client_dir):
+def test_absent_attribute_is_refused(client_dir):
     """[ENODATA] The named attribute does not exist."""
-    a_file_with(client_dir / "f", x=b"1")
+    make_file_with_xattrs(client_dir / "f", x=b"1")
     assert_errno(errno.ENODATA, os.getxattr, client_dir / "f", "user.y")
     assert_errno(errno.ENODATA, os.removexattr, client_dir / "f", "user.y")
 
@@ -93,34 +93,34 @@ def test_an_attribute_that_is_not_there(client_dir):
     section="removexattr(2): DESCRIPTION",
     kills=("xattr-absent-empty", "xattr-absent-wrong-errno", "xattr-not-listed"),
 )
-def test_a_removed_attribute_is_gone(client_dir):
+def test_removexattr_removes_one_attribute(client_dir):
     """removexattr() removes the attribute of that name, and no other."""
-    a_file_with(client_dir / "f", x=b"1", y=b"2")
+    make_file_with_xattrs(client_dir / "f", x=b"1", y=b"2")
     os.removexattr(client_dir / "f", "user.x")
     assert_errno(errno.ENODATA, os.getxattr, client_dir / "f", "user.x")
-    assert listed(client_dir / "f") == {"user.y"}
+    assert user_attributes(client_dir / "f") == {"user.y"}
 
 
 @pytest.mark.case("PSX-XATTR-LIST", section="listxattr(2): DESCRIPTION", kills=("xattr-not-listed",))
 def test_all_attributes_are_listed(client_dir):
     """listxattr() retrieves the list of extended attribute names associated with the path."""
     names = {f"n{number:02}" for number in range(20)}
-    a_file_with(client_dir / "f", **dict.fromkeys(names, b"v"))
-    assert listed(client_dir / "f") == {f"user.{name}" for name in names}
+    make_file_with_xattrs(client_dir / "f", **dict.fromkeys(names, b"v"))
+    assert user_attributes(client_dir / "f") == {f"user.{name}" for name in names}
 
 
 @pytest.mark.case("PSX-XATTR-LIST-EMPTY", section="listxattr(2): DESCRIPTION")
-def test_a_new_file_has_no_attributes_of_the_users(client_dir):
-    """A file that was given none has none."""
-    a_file_with(client_dir / "other")
-    assert listed(make_file(client_dir / "f")) == set()
+def test_new_file_has_no_user_attributes(client_dir):
+    """A new file has no user attributes."""
+    make_file_with_xattrs(client_dir / "other")
+    assert user_attributes(make_file(client_dir / "f")) == set()
 
 
 @pytest.mark.case("PSX-XATTR-NAMES", section="xattr(7): DESCRIPTION", kills=("xattr-case-folded",))
-def test_names_of_many_kinds(client_dir):
-    """A name is any string after its namespace: case, Unicode, spaces and dots make it another."""
+def test_attribute_names_are_distinct_strings(client_dir):
+    """A name is any string after its namespace: case, Unicode, spaces and dots make a different name."""
     names = ["a", "A", "a.b.c", "mit Leerzeichen", "ünïcode-☃", "n" * 200]
-    a_file_with(client_dir / "f")
+    make_file_with_xattrs(client_dir / "f")
     for number, name in enumerate(names):
         os.setxattr(client_dir / "f", f"user.{name}", b"%d" % number)
     assert [os.getxattr(client_dir / "f", f"user.{name}") for name in names] == [
@@ -129,25 +129,25 @@ def test_names_of_many_kinds(client_dir):
 
 
 @pytest.mark.case("PSX-XATTR-NAME-ERANGE", section="setxattr(2): ERRORS")
-def test_a_name_that_is_too_long(client_dir):
+def test_too_long_attribute_name_is_refused(client_dir):
     """[ERANGE] The size of name exceeds 255 bytes, its namespace included (xattr(7), XATTR_NAME_MAX)."""
-    a_file_with(client_dir / "f")
+    make_file_with_xattrs(client_dir / "f")
     assert_errno(errno.ERANGE, os.setxattr, client_dir / "f", "user." + "n" * 251, b"1")
 
 
 @pytest.mark.case("PSX-XATTR-VALUE-E2BIG", section="setxattr(2): ERRORS")
-def test_a_value_that_is_too_large(client_dir):
+def test_too_large_value_is_refused(client_dir):
     """[E2BIG] The size of value exceeds 65536 bytes (XATTR_SIZE_MAX), whatever the file system."""
-    a_file_with(client_dir / "f")
+    make_file_with_xattrs(client_dir / "f")
     assert_errno(errno.E2BIG, os.setxattr, client_dir / "f", "user.x", bytes(65537))
 
 
 @pytest.mark.case(
     "PSX-XATTR-VALUE-64K", section="xattr(7): Filesystem differences", level="MAY", kills=("xattr-value-cut",)
 )
-def test_a_value_of_64_kib(client_dir):
+def test_value_of_64_kib_is_kept_or_refused(client_dir):
     """The limit of the system is 64 KiB a value; a file system may have a smaller one."""
-    a_file_with(client_dir / "f")
+    make_file_with_xattrs(client_dir / "f")
     try:
         os.setxattr(client_dir / "f", "user.x", b"v" * 65536)
     except OSError as error:
@@ -158,9 +158,9 @@ def test_a_value_of_64_kib(client_dir):
 
 
 @pytest.mark.case("PSX-XATTR-ERANGE", section="getxattr(2): ERRORS", kills=("xattr-size-not-checked",))
-def test_a_buffer_that_is_too_small(client_dir):
-    """[ERANGE] The size of the buffer is too small to hold the result; a size of 0 asks for the size."""
-    path = os.fsencode(a_file_with(client_dir / "f", x=b"twelve bytes"))
+def test_getxattr_checks_the_buffer_size(client_dir):
+    """[ERANGE] The buffer is too small for the result; a size of 0 returns the size of the value."""
+    path = os.fsencode(make_file_with_xattrs(client_dir / "f", x=b"twelve bytes"))
     library = ctypes.CDLL(None, use_errno=True)
     assert library.getxattr(path, b"user.x", None, 0) == 12
     buffer = ctypes.create_string_buffer(4)
@@ -169,18 +169,18 @@ def test_a_buffer_that_is_too_small(client_dir):
 
 
 @pytest.mark.case("PSX-XATTR-DIRECTORY")
-def test_a_directory_has_attributes(client_dir):
+def test_directory_can_have_attributes(client_dir):
     """user.* attributes are for regular files and directories."""
-    a_file_with(client_dir / "f")
+    make_file_with_xattrs(client_dir / "f")
     (client_dir / "d").mkdir()
     os.setxattr(client_dir / "d", "user.x", b"of a directory")
     assert os.getxattr(client_dir / "d", "user.x") == b"of a directory"
 
 
 @pytest.mark.case("PSX-XATTR-SPECIAL", section="xattr(7): User extended attributes")
-def test_links_and_fifos_have_no_attributes_of_the_users(client_dir):
-    """User attributes are allowed only for regular files and directories: [EPERM] elsewhere."""
-    a_file_with(client_dir / "f")
+def test_user_attributes_of_links_and_fifos_are_refused(client_dir):
+    """User attributes are allowed only for regular files and directories: others give [EPERM]."""
+    make_file_with_xattrs(client_dir / "f")
     os.symlink("f", client_dir / "link")
     os.mkfifo(client_dir / "fifo")
     assert_errno(
@@ -196,43 +196,43 @@ def test_links_and_fifos_have_no_attributes_of_the_users(client_dir):
 
 @pytest.mark.case("PSX-XATTR-FD", section="fsetxattr(2): DESCRIPTION")
 def test_attributes_of_an_open_file(client_dir):
-    """fsetxattr() and fgetxattr() are the same, on the file that a descriptor refers to."""
-    with open_fd(a_file_with(client_dir / "f")) as descriptor:
+    """fsetxattr() and fgetxattr() act on the file of a descriptor."""
+    with open_fd(make_file_with_xattrs(client_dir / "f")) as descriptor:
         os.setxattr(descriptor, "user.y", b"2")
         assert os.getxattr(client_dir / "f", "user.y") == b"2"
         assert os.getxattr(descriptor, "user.x") == b"1"
 
 
 @pytest.mark.case("PSX-XATTR-RENAME", section="xattr(7): DESCRIPTION")
-def test_attributes_go_with_the_file(client_dir):
-    """Attributes are associated with the file, not with its name: rename and link keep them."""
-    a_file_with(client_dir / "f", x=b"kept")
+def test_attributes_stay_with_the_file(client_dir):
+    """Attributes belong to the file, not to its name: rename and link keep them."""
+    make_file_with_xattrs(client_dir / "f", x=b"kept")
     os.rename(client_dir / "f", client_dir / "g")
     os.link(client_dir / "g", client_dir / "h")
     assert os.getxattr(client_dir / "g", "user.x") == os.getxattr(client_dir / "h", "user.x") == b"kept"
 
 
 @pytest.mark.case(
-    "PSX-XATTR-EACCES", section="xattr(7): User extended attributes", kills=("xattr-by-anybody",)
+    "PSX-XATTR-EACCES", section="xattr(7): User extended attributes", kills=("xattr-by-any-user",)
 )
-def test_the_mode_guards_attributes(client_dir):
-    """The access permissions of user attributes are defined by the file permission bits."""
+def test_mode_protects_user_attributes(client_dir):
+    """The file permission bits define access to user attributes."""
     client_dir.chmod(0o777)
-    a_file_with(client_dir / "f", x=b"1")
+    make_file_with_xattrs(client_dir / "f", x=b"1")
     os.chmod(client_dir / "f", 0o600)
-    with run_as_user(NOBODY, NOBODY):
+    with run_as_user(USER, USER):
         assert_errno(errno.EACCES, os.getxattr, client_dir / "f", "user.x")
         assert_errno(errno.EACCES, os.setxattr, client_dir / "f", "user.x", b"2")
     os.chmod(client_dir / "f", 0o644)
-    with run_as_user(NOBODY, NOBODY):
+    with run_as_user(USER, USER):
         assert os.getxattr(client_dir / "f", "user.x") == b"1"
         assert_errno(errno.EACCES, os.setxattr, client_dir / "f", "user.x", b"2")
 
 
 @pytest.mark.case("PSX-XATTR-CTIME", level="SHOULD", kills=("attributes-stale",))
-def test_a_change_of_attributes_stamps_the_file(client_dir):
+def test_setxattr_updates_ctime(client_dir):
     """Attributes are metadata of the inode: a change of them is a change of status."""
-    before = os.stat(a_file_with(client_dir / "f"))
+    before = os.stat(make_file_with_xattrs(client_dir / "f"))
     wait_clock_tick(client_dir)
     os.setxattr(client_dir / "f", "user.x", b"2")
     after = os.stat(client_dir / "f")
@@ -241,18 +241,18 @@ def test_a_change_of_attributes_stamps_the_file(client_dir):
 
 
 @pytest.mark.case("PSX-XATTR-NAMESPACE", section="setxattr(2): ERRORS")
-def test_a_namespace_that_does_not_exist(client_dir):
+def test_unknown_namespace_is_refused(client_dir):
     """[ENOTSUP] The namespace prefix of name is not valid."""
-    a_file_with(client_dir / "f")
+    make_file_with_xattrs(client_dir / "f")
     assert_errno((errno.EOPNOTSUPP, errno.EINVAL), os.setxattr, client_dir / "f", "nonsense.x", b"1")
 
 
 @pytest.mark.case("PSX-XATTR-TRUSTED", section="xattr(7): Trusted extended attributes", level="MAY")
-def test_trusted_attributes_are_the_privileged_processs(client_dir):
+def test_trusted_attributes_require_privilege(client_dir):
     """Trusted attributes are visible and accessible only to processes that have CAP_SYS_ADMIN."""
     make_file(client_dir / "f", mode=0o666)
     os.setxattr(client_dir / "f", "trusted.x", b"1")
     assert os.getxattr(client_dir / "f", "trusted.x") == b"1"
-    with run_as_user(NOBODY, NOBODY):
+    with run_as_user(USER, USER):
         assert_errno((errno.ENODATA, errno.EPERM), os.getxattr, client_dir / "f", "trusted.x")
     record_observation("trusted attributes are kept")

@@ -1,7 +1,7 @@
-"""What a case of two clients starts from: ``a`` and ``b``, a hand on each, in one directory that both see.
+"""Fixtures of cases with two clients: ``a`` and ``b`` are syscall sessions in one directory of the target.
 
-A case says with ``wire(a, "lock")`` what has to leave which client; where it does not, the case is INVALID.
-What the target might answer by silence is claimed outside of it.
+``with crossed_wire(a, "lock"):`` requires that client ``a`` sends a lock request; if it does not, the case is
+INVALID. Calls that the client may answer without the target are outside of such a block.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from storagetest.runner.syscall_session import Call, SyscallSession
 
 @pytest.fixture
 def a(client_sessions: tuple[SyscallSession, SyscallSession]) -> SyscallSession:
-    """Return the hand on the first client."""
+    """Return the syscall session on the first client."""
     return client_sessions[0]
 
 
 @pytest.fixture
 def b(client_sessions: tuple[SyscallSession, SyscallSession]) -> SyscallSession:
-    """Return the hand on the second client."""
+    """Return the syscall session on the second client."""
     return client_sessions[1]
 
 
 @pytest.fixture
 def fds(a: SyscallSession, b: SyscallSession) -> tuple[int, int]:
-    """Return a file of 100 bytes, open for reading and writing on both: nobody has it to itself."""
+    """Return descriptors of a file of 100 bytes, open for reading and writing on both clients."""
     a.write_file("f", bytes(100))
     return a.open("f", O_RDWR | O_CREAT), b.open("f", O_RDWR)
 
@@ -41,31 +41,31 @@ def fds(a: SyscallSession, b: SyscallSession) -> tuple[int, int]:
 def race(
     a: SyscallSession, b: SyscallSession
 ) -> Callable[[Iterable[Call], Iterable[Call]], tuple[list[Any], list[Any]]]:
-    """Return what has both hands make their calls at the same time; it returns what each call came to."""
+    """Return a function that runs the calls of both sessions at the same time and returns their results."""
 
-    def run(mine: Iterable[Call], yours: Iterable[Call]) -> tuple[list[Any], list[Any]]:
-        one, two = a.start(*mine, deadline=60), b.start(*yours, deadline=60)
-        return one.results(), two.results()
+    def run(calls_a: Iterable[Call], calls_b: Iterable[Call]) -> tuple[list[Any], list[Any]]:
+        first, second = a.start(*calls_a, deadline=60), b.start(*calls_b, deadline=60)
+        return first.results(), second.results()
 
     return run
 
 
 @pytest.fixture
 def at_once(visibility_timeout: float) -> Callable[[Callable[[], bool], str], None]:
-    """Return what claims that something is seen at once; where it is seen later, it says so.
+    """Return a function that asserts that a change is seen at once, and otherwise whether it is seen later.
 
-    A protocol whose clients may believe for a while what they have seen is allowed the second of the two
-    failures (expectations.toml), and never the first.
+    A protocol whose clients may use cached attributes for a while is allowed the second of the two failures
+    (known_issues.toml), and never the first.
     """
 
-    def claim(seen: Callable[[], bool], what: str) -> None:
+    def claim(seen: Callable[[], bool], description: str) -> None:
         if seen():
             return
         try:
-            wait_until(seen, visibility_timeout, what, interval=0.5)
+            wait_until(seen, visibility_timeout, description, interval=0.5)
         except DeadlineExceeded:
-            raise AssertionError(f"not seen within {visibility_timeout:g} s: {what}") from None
-        raise AssertionError(f"seen later, and not at once: {what}")
+            raise AssertionError(f"not seen within {visibility_timeout:g} s: {description}") from None
+        raise AssertionError(f"seen later, and not at once: {description}")
 
     return claim
 
@@ -74,15 +74,15 @@ def at_once(visibility_timeout: float) -> Callable[[Callable[[], bool], str], No
 def eventually(
     observe: Callable[[str], None], visibility_timeout: float
 ) -> Callable[[Callable[[], bool], str], None]:
-    """Return what waits until something is seen, for as long as a client may believe its attribute cache."""
+    """Return a function that waits until a change is seen, at most as long as attributes may be cached."""
 
-    def wait(seen: Callable[[], bool], what: str) -> None:
-        began = time.monotonic()
+    def wait(seen: Callable[[], bool], description: str) -> None:
+        start = time.monotonic()
         try:
-            wait_until(seen, visibility_timeout, what, interval=0.5)
+            wait_until(seen, visibility_timeout, description, interval=0.5)
         except DeadlineExceeded:
-            raise AssertionError(f"not seen within {visibility_timeout:g} s: {what}") from None
-        waited = time.monotonic() - began
-        observe("seen at once" if waited < 0.5 else "seen when the attribute cache had run out")
+            raise AssertionError(f"not seen within {visibility_timeout:g} s: {description}") from None
+        elapsed = time.monotonic() - start
+        observe("seen at once" if elapsed < 0.5 else "seen when the attribute cache had expired")
 
     return wait

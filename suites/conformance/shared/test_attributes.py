@@ -1,4 +1,4 @@
-"""What a client believes of a file or a name it has looked at is not older than its attribute cache may be.
+"""Cached attributes and names of a client expire within the limits of its attribute cache.
 
 Sources: nfs(5), "DATA AND METADATA COHERENCE", "Attribute caching" and "Directory entry caching" (acregmin
 3 s, acregmax 60 s, acdirmin 30 s, acdirmax 60 s); RFC 1813 4.11, RFC 7530 10.6, 10.8 ("an upper time
@@ -16,7 +16,7 @@ pytestmark = [
 
 
 @pytest.mark.case("SHR-ATTR-01")
-def test_a_new_size_is_seen(a, b, crossed_wire, eventually):
+def test_new_size_is_seen(a, b, crossed_wire, eventually):
     a.write_file("f", b"x" * 10)
     assert b.stat("f").size == 10
     with crossed_wire(a, "write"):
@@ -26,7 +26,7 @@ def test_a_new_size_is_seen(a, b, crossed_wire, eventually):
 
 
 @pytest.mark.case("SHR-ATTR-02")
-def test_a_new_time_is_seen(a, b, crossed_wire, eventually):
+def test_new_time_is_seen(a, b, crossed_wire, eventually):
     a.write_file("f", b"x")
     b.stat("f")
     with crossed_wire(a, "change"):
@@ -36,7 +36,7 @@ def test_a_new_time_is_seen(a, b, crossed_wire, eventually):
 
 
 @pytest.mark.case("SHR-ATTR-03")
-def test_a_new_link_is_counted(a, b, crossed_wire, eventually):
+def test_new_link_is_counted(a, b, crossed_wire, eventually):
     a.write_file("f", b"x")
     assert b.stat("f").nlink == 1
     with crossed_wire(a, "change"):
@@ -46,7 +46,7 @@ def test_a_new_link_is_counted(a, b, crossed_wire, eventually):
 
 
 @pytest.mark.case("SHR-ATTR-04")
-def test_an_open_file_follows_too(a, b, crossed_wire, eventually):
+def test_new_size_and_data_are_seen_through_an_open_file(a, b, crossed_wire, eventually):
     a.write_file("f", b"one")
     fd = b.open("f")
     assert b.pread(fd, 100) == b"one"
@@ -59,7 +59,7 @@ def test_an_open_file_follows_too(a, b, crossed_wire, eventually):
 
 @pytest.mark.slow
 @pytest.mark.case("SHR-ATTR-05", section="RFC 7530 10.8; nfs(5)", kills=("names-never-expire",))
-def test_names_that_were_looked_up_are_looked_up_again(a, b, crossed_wire, eventually):
+def test_cached_names_expire(a, b, crossed_wire, eventually):
     a.write_file("removed", b"x")
     a.write_file("renamed", b"x")
     assert b.exists("removed")
@@ -77,7 +77,7 @@ def test_names_that_were_looked_up_are_looked_up_again(a, b, crossed_wire, event
 
 @pytest.mark.slow
 @pytest.mark.case("SHR-ATTR-06", section="RFC 7530 10.8; nfs(5)", kills=("names-never-expire",))
-def test_so_is_a_symbolic_link_that_was_made_anew(a, b, crossed_wire, eventually):
+def test_cached_symbolic_link_expires(a, b, crossed_wire, eventually):
     a.symlink("one", "f")
     assert b.readlink("f") == "one"
     with crossed_wire(a, "change"):

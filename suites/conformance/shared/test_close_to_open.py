@@ -1,4 +1,4 @@
-"""Close-to-open: what one client wrote before it closed a file is what another reads after it has opened it.
+"""Close-to-open: a client that opens a file reads what another wrote before it closed the file.
 
 Sources: nfs(5), "DATA AND METADATA COHERENCE"; RFC 7530 10.3.1 (and RFC 8881 10.3.1), whose two rules are
 that cached data are revalidated after an OPEN, and that modified data are flushed before a CLOSE; MS-SMB2
@@ -21,7 +21,7 @@ LATE = ("close-keeps-data-back",)
 
 
 @pytest.mark.case("SHR-CTO-01", kills=LATE)
-def test_what_was_written_before_the_close_is_read_after_the_open(a, b, crossed_wire):
+def test_open_reads_data_of_an_earlier_close(a, b, crossed_wire):
     with crossed_wire(a, "write"):
         a.write_file("f", b"written by a")
     with crossed_wire(b, "ask"):
@@ -29,7 +29,7 @@ def test_what_was_written_before_the_close_is_read_after_the_open(a, b, crossed_
 
 
 @pytest.mark.case("SHR-CTO-02", kills=("names-appear-late", "close-keeps-data-back"))
-def test_and_the_other_way_round(a, b, crossed_wire):
+def test_open_on_the_first_client_reads_data_of_the_second(a, b, crossed_wire):
     with crossed_wire(b, "write"):
         b.write_file("f", b"written by b")
     with crossed_wire(a, "ask"):
@@ -37,7 +37,7 @@ def test_and_the_other_way_round(a, b, crossed_wire):
 
 
 @pytest.mark.case("SHR-CTO-03", kills=STALE)
-def test_cached_data_are_revalidated_by_the_next_open(a, b, crossed_wire):
+def test_open_revalidates_cached_data(a, b, crossed_wire):
     a.write_file("f", b"first" * 100)
     assert b.read_file("f") == b"first" * 100
     with crossed_wire(a, "write"):
@@ -46,8 +46,8 @@ def test_cached_data_are_revalidated_by_the_next_open(a, b, crossed_wire):
 
 
 @pytest.mark.case("SHR-CTO-04", kills=STALE)
-def test_what_is_overwritten_again_and_again_is_seen_every_time(a, b, crossed_wire):
-    # Faster than a time stamp's resolution may be: it is the change attribute that tells.
+def test_open_sees_each_of_many_quick_overwrites(a, b, crossed_wire):
+    # Faster than a time stamp's resolution may be: the change attribute shows the difference.
     for generation in range(20):
         with crossed_wire(a, "write"):
             a.write_file("f", b"%08d" % generation, O_CREAT)
@@ -55,7 +55,7 @@ def test_what_is_overwritten_again_and_again_is_seen_every_time(a, b, crossed_wi
 
 
 @pytest.mark.case("SHR-CTO-05", kills=("open-finds-old-size",))
-def test_a_file_that_was_cut_off_is_short_for_the_next_to_open_it(a, b, crossed_wire):
+def test_open_sees_a_truncation(a, b, crossed_wire):
     a.write_file("f", b"x" * 10000)
     assert len(b.read_file("f")) == 10000
     with crossed_wire(a, "change"):
@@ -64,7 +64,7 @@ def test_a_file_that_was_cut_off_is_short_for_the_next_to_open_it(a, b, crossed_
 
 
 @pytest.mark.case("SHR-CTO-06", kills=("open-finds-old-size",))
-def test_a_file_that_was_made_longer_ends_in_zeros(a, b, crossed_wire):
+def test_open_sees_an_extension_by_truncate(a, b, crossed_wire):
     a.write_file("f", b"x" * 10)
     assert b.read_file("f") == b"x" * 10
     with crossed_wire(a, "change"):
@@ -73,7 +73,7 @@ def test_a_file_that_was_made_longer_ends_in_zeros(a, b, crossed_wire):
 
 
 @pytest.mark.case("SHR-CTO-07", kills=("open-finds-old-size",))
-def test_a_file_that_was_emptied_by_an_open_is_empty(a, b, crossed_wire):
+def test_open_sees_that_o_trunc_emptied_the_file(a, b, crossed_wire):
     a.write_file("f", b"x" * 5000)
     assert b.read_file("f") == b"x" * 5000
     with crossed_wire(a, "change"):
@@ -82,7 +82,7 @@ def test_a_file_that_was_emptied_by_an_open_is_empty(a, b, crossed_wire):
 
 
 @pytest.mark.case("SHR-CTO-08", kills=("open-finds-old-size",))
-def test_what_was_appended_is_there_after_the_open(a, b, crossed_wire):
+def test_open_sees_appended_data(a, b, crossed_wire):
     a.write_file("f", b"one,")
     assert b.read_file("f") == b"one,"
     with crossed_wire(a, "write"):
@@ -91,7 +91,7 @@ def test_what_was_appended_is_there_after_the_open(a, b, crossed_wire):
 
 
 @pytest.mark.case("SHR-CTO-09", kills=LATE, section="RFC 7530 16.3; fsync(2)")
-def test_what_was_synced_is_read_though_the_file_is_still_open(a, b, crossed_wire):
+def test_open_reads_synced_data_of_a_file_that_is_still_open(a, b, crossed_wire):
     fd = a.open("f", O_CREAT | O_WRONLY)
     with crossed_wire(a, "write"):
         a.write(fd, b"synced")
@@ -100,7 +100,7 @@ def test_what_was_synced_is_read_though_the_file_is_still_open(a, b, crossed_wir
 
 
 @pytest.mark.case("SHR-CTO-10", section="RFC 7530 10.6", kills=("attributes-never-expire",))
-def test_the_attributes_of_what_was_opened_are_fresh(a, b, crossed_wire):
+def test_open_refreshes_the_size(a, b, crossed_wire):
     a.write_file("f", b"x")
     assert b.stat("f").size == 1
     with crossed_wire(a, "write"):
@@ -110,7 +110,7 @@ def test_the_attributes_of_what_was_opened_are_fresh(a, b, crossed_wire):
 
 
 @pytest.mark.case("SHR-CTO-11", section="RFC 7530 10.6", kills=("attributes-never-expire",))
-def test_so_is_the_mode(a, b, crossed_wire, at_once):
+def test_open_refreshes_the_mode(a, b, crossed_wire, at_once):
     a.write_file("f", b"x")
     a.chmod("f", 0o600)
     was = b.stat("f").mode & 0o777
@@ -123,7 +123,7 @@ def test_so_is_the_mode(a, b, crossed_wire, at_once):
 
 
 @pytest.mark.case("SHR-CTO-12", kills=("open-finds-the-old-file",), section="RFC 7530 10.8")
-def test_a_file_made_anew_under_the_old_name_is_the_one_that_is_opened(a, b, crossed_wire):
+def test_open_finds_the_file_that_was_created_again(a, b, crossed_wire):
     a.write_file("f", b"the old one")
     assert b.read_file("f") == b"the old one"
     with crossed_wire(a, "change"):
@@ -133,7 +133,7 @@ def test_a_file_made_anew_under_the_old_name_is_the_one_that_is_opened(a, b, cro
 
 
 @pytest.mark.case("SHR-CTO-13", kills=("open-finds-the-old-file",), section="RFC 7530 10.8")
-def test_a_file_renamed_over_the_old_one_is_the_one_that_is_opened(a, b, crossed_wire):
+def test_open_finds_the_file_that_was_renamed_over_the_name(a, b, crossed_wire):
     a.write_file("f", b"the old one")
     assert b.read_file("f") == b"the old one"
     a.write_file("new", b"the new one")
@@ -143,7 +143,7 @@ def test_a_file_renamed_over_the_old_one_is_the_one_that_is_opened(a, b, crossed
 
 
 @pytest.mark.case("SHR-CTO-14", kills=LATE, section="RFC 7530 10.7; mmap(2)")
-def test_what_was_written_through_a_map_is_read_after_the_open(a, b, crossed_wire):
+def test_open_reads_data_written_through_a_mapping(a, b, crossed_wire):
     a.write_file("f", bytes(8192))
     fd = a.open("f", O_RDWR)
     number = a.call("map", fd, 8192)
@@ -156,7 +156,7 @@ def test_what_was_written_through_a_map_is_read_after_the_open(a, b, crossed_wir
 
 
 @pytest.mark.case("SHR-CTO-15", kills=STALE, section="RFC 7530 10.7; mmap(2)")
-def test_a_map_of_what_was_just_opened_shows_it(a, b, crossed_wire):
+def test_mapping_after_the_open_shows_current_data(a, b, crossed_wire):
     a.write_file("f", b"a" * 8192)
     assert b.read_file("f") == b"a" * 8192
     with crossed_wire(a, "write"):
@@ -166,7 +166,7 @@ def test_a_map_of_what_was_just_opened_shows_it(a, b, crossed_wire):
 
 
 @pytest.mark.case("SHR-CTO-16", kills=LATE)
-def test_a_large_file_arrives_whole(a, b, crossed_wire):
+def test_open_reads_a_large_file_completely(a, b, crossed_wire):
     data = bytes(range(256)) * 12345
     with crossed_wire(a, "write"):
         a.write_file("f", data)
@@ -175,19 +175,19 @@ def test_a_large_file_arrives_whole(a, b, crossed_wire):
 
 
 @pytest.mark.case("SHR-CTO-17", kills=("writes-are-whole-pages",))
-def test_parts_of_one_page_that_two_clients_write_in_turn_are_both_kept(a, b, crossed_wire):
+def test_alternate_writes_to_parts_of_one_page_are_all_kept(a, b, crossed_wire):
     a.write_file("f", b"." * 300)
-    for turn, (hand, offset) in enumerate([(a, 0), (b, 100), (a, 200), (b, 50)]):
-        fd = hand.open("f", O_RDWR)
-        with crossed_wire(hand, "write"):
-            hand.pwrite(fd, b"%d" % turn * 50, offset)
-            hand.close(fd)
+    for turn, (session, offset) in enumerate([(a, 0), (b, 100), (a, 200), (b, 50)]):
+        fd = session.open("f", O_RDWR)
+        with crossed_wire(session, "write"):
+            session.pwrite(fd, b"%d" % turn * 50, offset)
+            session.close(fd)
     expected = b"0" * 50 + b"3" * 50 + b"1" * 50 + b"." * 50 + b"2" * 50 + b"." * 50
     assert a.read_file("f") == b.read_file("f") == expected
 
 
 @pytest.mark.case("SHR-CTO-18", kills=LATE)
-def test_what_lies_between_the_end_and_a_later_write_reads_as_zeros(a, b, crossed_wire):
+def test_gap_between_the_old_end_and_a_write_reads_as_zeroes(a, b, crossed_wire):
     a.write_file("f", b"begin")
     assert b.read_file("f") == b"begin"
     fd = a.open("f", O_WRONLY)
@@ -200,7 +200,7 @@ def test_what_lies_between_the_end_and_a_later_write_reads_as_zeros(a, b, crosse
 
 
 @pytest.mark.case("SHR-CTO-19", kills=STALE)
-def test_an_open_file_need_not_follow_but_one_opened_again_does(a, b, crossed_wire):
+def test_second_open_revalidates_data_cached_by_the_first(a, b, crossed_wire):
     a.write_file("f", b"first")
     fd = b.open("f")
     assert b.pread(fd, 10) == b"first"

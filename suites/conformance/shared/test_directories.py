@@ -1,5 +1,4 @@
-"""Directories: what one client puts into a directory is what another lists, and what is full cannot be
-removed.
+"""Directories: one client lists the changes of another, and a directory that is not empty cannot be removed.
 
 Sources: POSIX.1-2024 readdir(), rmdir(); RFC 7530 10.9, 16.24 (RFC 8881 10.8.2, 18.23); RFC 1813 3.3.16;
 nfs(5), "Directory entry caching"; MS-SMB2 3.3.5.18.
@@ -25,7 +24,7 @@ def _files(first: int, last: int) -> list[str]:
 
 
 @pytest.mark.case("SHR-DIR-01")
-def test_a_file_that_another_made_is_listed(a, b, crossed_wire, eventually):
+def test_created_file_is_listed_by_the_other_client(a, b, crossed_wire, eventually):
     a.mkdir("d")
     a.write_file("d/one", b"")
     assert b.listdir("d") == ["one"]
@@ -35,7 +34,7 @@ def test_a_file_that_another_made_is_listed(a, b, crossed_wire, eventually):
 
 
 @pytest.mark.case("SHR-DIR-02")
-def test_a_file_that_another_removed_is_not_listed(a, b, crossed_wire, eventually):
+def test_removed_file_is_not_listed_by_the_other_client(a, b, crossed_wire, eventually):
     a.mkdir("d")
     for name in ("one", "two"):
         a.write_file(f"d/{name}", b"")
@@ -46,7 +45,7 @@ def test_a_file_that_another_removed_is_not_listed(a, b, crossed_wire, eventuall
 
 
 @pytest.mark.case("SHR-DIR-03")
-def test_a_file_that_another_renamed_is_listed_once(a, b, crossed_wire, eventually):
+def test_renamed_file_is_listed_once_by_the_other_client(a, b, crossed_wire, eventually):
     a.mkdir("d")
     a.write_file("d/one", b"")
     assert b.listdir("d") == ["one"]
@@ -58,7 +57,7 @@ def test_a_file_that_another_renamed_is_listed_once(a, b, crossed_wire, eventual
 @pytest.mark.case(
     "SHR-DIR-04", section="RFC 7530 16.24; POSIX.1-2024 readdir()", kills=("readdir-ends-early",)
 )
-def test_a_large_directory_is_listed_whole(a, b, crossed_wire):
+def test_large_directory_is_listed_completely(a, b, crossed_wire):
     a.mkdir("d")
     a.each([("write_file", f"d/{name}", b"") for name in _files(0, MANY)], deadline=120)
     with crossed_wire(b, "list"):
@@ -66,7 +65,7 @@ def test_a_large_directory_is_listed_whole(a, b, crossed_wire):
 
 
 @pytest.mark.case("SHR-DIR-05", section="POSIX.1-2024 readdir()", kills=("readdir-doubles",))
-def test_what_was_there_throughout_is_listed_once_while_another_adds(a, b, race, crossed_wire):
+def test_unchanged_entries_are_listed_once_during_additions(a, b, race, crossed_wire):
     a.mkdir("d")
     a.each([("write_file", f"d/{name}", b"") for name in _files(0, MANY)], deadline=120)
     more = [("write_file", f"d/{name}", b"") for name in _files(MANY, MANY + 60)]
@@ -77,7 +76,7 @@ def test_what_was_there_throughout_is_listed_once_while_another_adds(a, b, race,
 
 
 @pytest.mark.case("SHR-DIR-06", section="POSIX.1-2024 readdir()", kills=("readdir-ends-early",))
-def test_what_was_there_throughout_is_listed_once_while_another_removes(a, b, race, crossed_wire):
+def test_unchanged_entries_are_listed_once_during_removals(a, b, race, crossed_wire):
     a.mkdir("d")
     a.each([("write_file", f"d/{name}", b"") for name in _files(0, MANY + 60)], deadline=120)
     fewer = [("unlink", f"d/{name}") for name in _files(MANY, MANY + 60)]
@@ -88,7 +87,7 @@ def test_what_was_there_throughout_is_listed_once_while_another_removes(a, b, ra
 
 
 @pytest.mark.case("SHR-DIR-07", section="POSIX.1-2024 rmdir() [ENOTEMPTY]", kills=("rmdir-full",))
-def test_a_directory_that_another_filled_is_not_removed(a, b, crossed_wire):
+def test_directory_filled_by_the_other_client_is_not_removed(a, b, crossed_wire):
     a.mkdir("d")
     assert a.listdir("d") == []
     with crossed_wire(b, "change"):
@@ -99,7 +98,7 @@ def test_a_directory_that_another_filled_is_not_removed(a, b, crossed_wire):
 
 
 @pytest.mark.case("SHR-DIR-08", section="POSIX.1-2024 rmdir()", kills=("unlink-not-done",))
-def test_a_directory_that_another_emptied_is_removed(a, b, crossed_wire, at_once):
+def test_directory_emptied_by_the_other_client_is_removed(a, b, crossed_wire, at_once):
     a.mkdir("d")
     a.write_file("d/f", b"x")
     assert a.listdir("d") == ["f"]
@@ -111,11 +110,11 @@ def test_a_directory_that_another_emptied_is_removed(a, b, crossed_wire, at_once
         b.open("d/f")
 
 
-def _removed(hand, name: str) -> bool:
+def _removed(session, name: str) -> bool:
     try:
-        hand.rmdir(name)
-    except OSError as refused:
-        if refused.errno not in (ENOTEMPTY, EEXIST):
+        session.rmdir(name)
+    except OSError as error:
+        if error.errno not in (ENOTEMPTY, EEXIST):
             raise
         return False
     return True
@@ -124,7 +123,7 @@ def _removed(hand, name: str) -> bool:
 @pytest.mark.case(
     "SHR-DIR-09", section="POSIX.1-2024 open() [ENOENT]", kills=("removed-directories-take-files",)
 )
-def test_nothing_is_made_in_a_directory_that_another_removed(a, b, crossed_wire):
+def test_removed_directory_takes_no_files_of_the_other_client(a, b, crossed_wire):
     a.mkdir("d")
     assert b.listdir("d") == []
     with crossed_wire(a, "change"):
@@ -134,7 +133,7 @@ def test_nothing_is_made_in_a_directory_that_another_removed(a, b, crossed_wire)
 
 
 @pytest.mark.case("SHR-DIR-10", section="RFC 7530 10.8; nfs(5)", kills=("names-appear-late",))
-def test_a_tree_that_another_made_is_walked_at_once(a, b, crossed_wire):
+def test_created_tree_is_accessible_at_once(a, b, crossed_wire):
     with crossed_wire(a, "change"):
         a.mkdir("d")
         a.mkdir("d/e")

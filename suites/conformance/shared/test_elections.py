@@ -1,10 +1,10 @@
-"""Elections: of two clients that want the same thing at the same time, one gets it.
+"""Elections: exactly one of two concurrent exclusive operations on the same name succeeds.
 
 Sources: POSIX.1-2024 open() O_CREAT and O_EXCL ("the check … and the creation … shall be atomic"), mkdir(),
 link(), symlink(), unlink(), rename(); open(2) NOTES on NFS; RFC 1813 3.3.8 (EXCLUSIVE), RFC 7530 16.16 and
 16.4; MS-SMB2 3.3.5.9 (FILE_CREATE).
 
-The two go through the names from both ends, again and again, so that they meet in every round.
+The clients go through the names from opposite ends, so that they collide in every round.
 """
 
 from __future__ import annotations
@@ -26,65 +26,65 @@ def _names(turn: int) -> list[str]:
     return [f"{turn}-{number}" for number in range(NAMES)]
 
 
-def _winners(answers, loss: type[OSError]) -> list[bool]:
-    """Return for each answer whether it is a win; anything but a win or the due ``loss`` is a refusal."""
-    for answer in answers:
-        if isinstance(answer, OSError) and not isinstance(answer, loss):
-            raise answer
-    return [not isinstance(answer, OSError) for answer in answers]
+def _winners(results, loss: type[OSError]) -> list[bool]:
+    """Return for each result whether the call succeeded; raise an error other than the expected ``loss``."""
+    for result in results:
+        if isinstance(result, OSError) and not isinstance(result, loss):
+            raise result
+    return [not isinstance(result, OSError) for result in results]
 
 
 @pytest.fixture
 def elect(b, race, crossed_wire):
-    """Return what lets both make their calls, ``b`` from the other end: each is won by one."""
+    """Return a function that runs the calls of both, those of ``b`` reversed, and asserts one winner each."""
 
-    def run(mine, yours, loss: type[OSError]) -> None:
-        # Who comes too late to what is gone need not ask for more than where it is.
+    def run(calls_a, calls_b, loss: type[OSError]) -> None:
+        # A client that is too late to remove a name needs no more than a lookup.
         with crossed_wire(b, "ask" if loss is FileNotFoundError else "change"):
-            ours, theirs = race(mine, list(reversed(yours)))
-        won, lost = _winners(ours, loss), _winners(theirs[::-1], loss)
-        both = [call[1:] for call, x, y in zip(mine, won, lost, strict=True) if x and y]
-        nobody = [call[1:] for call, x, y in zip(mine, won, lost, strict=True) if not x and not y]
+            results_a, results_b = race(calls_a, list(reversed(calls_b)))
+        won_a, won_b = _winners(results_a, loss), _winners(results_b[::-1], loss)
+        both = [call[1:] for call, x, y in zip(calls_a, won_a, won_b, strict=True) if x and y]
+        neither = [call[1:] for call, x, y in zip(calls_a, won_a, won_b, strict=True) if not x and not y]
         assert not both, f"both won {both}"
-        assert not nobody, f"nobody won {nobody}"
+        assert not neither, f"neither won {neither}"
 
     return run
 
 
 @pytest.mark.case("SHR-ELECT-01", kills=("exclusive-not",))
-def test_one_client_makes_a_file_with_O_EXCL(elect):  # noqa: N802  # that is its name
+def test_one_client_creates_a_file_with_o_excl(elect):
     for turn in range(ROUNDS):
         calls = [("open", name, O_CREAT | O_EXCL | O_WRONLY) for name in _names(turn)]
         elect(calls, calls, FileExistsError)
 
 
 @pytest.mark.case("SHR-ELECT-02", section="POSIX.1-2024 mkdir() [EEXIST]", kills=("mkdir-exists-accepted",))
-def test_one_client_makes_a_directory(elect):
+def test_one_client_creates_a_directory(elect):
     for turn in range(ROUNDS):
         calls = [("mkdir", name) for name in _names(turn)]
         elect(calls, calls, FileExistsError)
 
 
 @pytest.mark.case("SHR-ELECT-03", section="POSIX.1-2024 link() [EEXIST]", kills=("made-over-what-exists",))
-def test_one_client_makes_a_link(a, b, elect):
-    for hand, name in ((a, "of-a"), (b, "of-b")):
-        hand.write_file(name, name.encode())
+def test_one_client_creates_a_link(a, b, elect):
+    for session, name in ((a, "of-a"), (b, "of-b")):
+        session.write_file(name, name.encode())
     for turn in range(ROUNDS):
         names = _names(turn)
         elect(
-            [("link", "of-a", one) for one in names],
-            [("link", "of-b", one) for one in names],
+            [("link", "of-a", target) for target in names],
+            [("link", "of-b", target) for target in names],
             FileExistsError,
         )
 
 
 @pytest.mark.case("SHR-ELECT-04", section="POSIX.1-2024 symlink() [EEXIST]", kills=("made-over-what-exists",))
-def test_one_client_makes_a_symbolic_link(elect):
+def test_one_client_creates_a_symbolic_link(elect):
     for turn in range(ROUNDS):
         names = _names(turn)
         elect(
-            [("symlink", "of-a", one) for one in names],
-            [("symlink", "of-b", one) for one in names],
+            [("symlink", "of-a", target) for target in names],
+            [("symlink", "of-b", target) for target in names],
             FileExistsError,
         )
 
@@ -117,12 +117,12 @@ def test_one_client_renames_a_file(a, b, elect):
             [("rename", name, f"{name}-b") for name in names],
             FileNotFoundError,
         )
-        found = [name for name in b.listdir() if name.startswith(f"{turn}-")]
-        assert sorted(name[:-2] for name in found) == sorted(names)
+        renamed = [name for name in b.listdir() if name.startswith(f"{turn}-")]
+        assert sorted(name[:-2] for name in renamed) == sorted(names)
 
 
 @pytest.mark.case("SHR-ELECT-08", kills=("exclusive-not",))
-def test_a_name_known_to_be_absent_is_not_taken_twice(a, b, crossed_wire):
+def test_file_name_cached_as_absent_is_not_created_twice(a, b, crossed_wire):
     assert not b.exists("f")
     with crossed_wire(a, "change"):
         a.close(a.open("f", O_CREAT | O_EXCL | O_WRONLY))
@@ -131,7 +131,7 @@ def test_a_name_known_to_be_absent_is_not_taken_twice(a, b, crossed_wire):
 
 
 @pytest.mark.case("SHR-ELECT-09", section="POSIX.1-2024 mkdir() [EEXIST]", kills=("mkdir-exists-accepted",))
-def test_nor_is_a_directorys(a, b, crossed_wire):
+def test_directory_name_cached_as_absent_is_not_created_twice(a, b, crossed_wire):
     assert not b.exists("d")
     with crossed_wire(a, "change"):
         a.mkdir("d")
@@ -140,17 +140,17 @@ def test_nor_is_a_directorys(a, b, crossed_wire):
 
 
 @pytest.mark.case("SHR-ELECT-10", kills=("names-never-expire",))
-def test_a_name_that_another_removed_can_be_made_again(a, b, crossed_wire, at_once):
+def test_name_removed_by_the_other_client_can_be_created(a, b, crossed_wire, at_once):
     a.write_file("f", b"x")
     assert b.read_file("f") == b"x"
     with crossed_wire(a, "change"):
         a.unlink("f")
     with crossed_wire(b, "change"):
-        at_once(lambda: _made(b, "f"), "the name is free, and can be made")
+        at_once(lambda: _created(b, "f"), "the name is free, and can be made")
 
 
 @pytest.mark.case("SHR-ELECT-11", kills=("names-never-expire",), section="RFC 7530 10.8")
-def test_who_removed_a_file_sees_that_another_has_made_it_again(a, b, crossed_wire, at_once):
+def test_removed_name_shows_the_file_that_the_other_client_created(a, b, crossed_wire, at_once):
     a.write_file("f", b"x")
     a.unlink("f")
     assert not a.exists("f")
@@ -162,9 +162,9 @@ def test_who_removed_a_file_sees_that_another_has_made_it_again(a, b, crossed_wi
     )
 
 
-def _made(hand, name: str) -> bool:
+def _created(session, name: str) -> bool:
     try:
-        hand.close(hand.open(name, O_CREAT | O_EXCL | O_WRONLY))
+        session.close(session.open(name, O_CREAT | O_EXCL | O_WRONLY))
     except FileExistsError:
         return False
     return True

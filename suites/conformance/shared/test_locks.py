@@ -1,12 +1,11 @@
-"""Byte-range locks: what one client has locked, another may not lock.
+"""Byte-range locks: a lock of one client excludes conflicting locks of another.
 
 Sources: fcntl(2) and POSIX.1-2024 fcntl(), "advisory record locking"; RFC 7530 9.2 to 9.4, 16.10 to 16.12
 (RFC 8881 9.1 to 9.3, 18.10 to 18.12); for NFS version 3 the Network Lock Manager (XNFS, C702); MS-SMB2
 3.3.5.14.
 
-Both clients have the file open before anything is locked. That is not for convenience: a client that has a
-file to itself (an SMB lease, an NFSv4 delegation) may lock it in its own tables, and then nothing is
-tested.
+Both clients open the file before any lock. A client with exclusive access (an SMB lease, an NFSv4 delegation)
+may keep locks in its own tables, and the case would test nothing.
 """
 
 from __future__ import annotations
@@ -23,28 +22,28 @@ pytestmark = [
 
 
 @pytest.mark.case("SHR-LOCK-01")
-def test_a_write_lock_keeps_another_write_lock_out(a, b, fds, crossed_wire):
+def test_write_lock_excludes_a_write_lock(a, b, fds, crossed_wire):
     with crossed_wire(a, "lock"):
         a.lock(fds[0], F_WRLCK, 0, 10)
     assert not b.try_lock(fds[1], F_WRLCK, 0, 10)
 
 
 @pytest.mark.case("SHR-LOCK-02", kills=("lock-ignored", "lock-writer-admits-shared"))
-def test_a_write_lock_keeps_a_read_lock_out(a, b, fds, crossed_wire):
+def test_write_lock_excludes_a_read_lock(a, b, fds, crossed_wire):
     with crossed_wire(a, "lock"):
         a.lock(fds[0], F_WRLCK, 0, 10)
     assert not b.try_lock(fds[1], F_RDLCK, 0, 10)
 
 
 @pytest.mark.case("SHR-LOCK-03", kills=("lock-ignored", "lock-shared-admits-writer"))
-def test_a_read_lock_keeps_a_write_lock_out(a, b, fds, crossed_wire):
+def test_read_lock_excludes_a_write_lock(a, b, fds, crossed_wire):
     with crossed_wire(a, "lock"):
         a.lock(fds[0], F_RDLCK, 0, 10)
     assert not b.try_lock(fds[1], F_WRLCK, 0, 10)
 
 
 @pytest.mark.case("SHR-LOCK-04", kills=("lock-shared-excludes",))
-def test_read_locks_are_held_together(a, b, fds, crossed_wire):
+def test_read_locks_are_compatible(a, b, fds, crossed_wire):
     with crossed_wire(a, "lock"):
         a.lock(fds[0], F_RDLCK, 0, 10)
     with crossed_wire(b, "lock"):
@@ -52,7 +51,7 @@ def test_read_locks_are_held_together(a, b, fds, crossed_wire):
 
 
 @pytest.mark.case("SHR-LOCK-05", section="RFC 7530 9.2", kills=("lock-range-ignored",))
-def test_locks_of_neighbouring_ranges_do_not_meet(a, b, fds, crossed_wire):
+def test_locks_of_neighbouring_ranges_do_not_conflict(a, b, fds, crossed_wire):
     with crossed_wire(a, "lock"):
         a.lock(fds[0], F_WRLCK, 10, 10)
     with crossed_wire(b, "lock"):
@@ -61,7 +60,7 @@ def test_locks_of_neighbouring_ranges_do_not_meet(a, b, fds, crossed_wire):
 
 
 @pytest.mark.case("SHR-LOCK-06", section="RFC 7530 9.2")
-def test_one_byte_in_common_is_enough(a, b, fds, crossed_wire):
+def test_locks_with_one_common_byte_conflict(a, b, fds, crossed_wire):
     with crossed_wire(a, "lock"):
         a.lock(fds[0], F_WRLCK, 10, 10)
     assert not b.try_lock(fds[1], F_WRLCK, 1, 10)
@@ -69,9 +68,11 @@ def test_one_byte_in_common_is_enough(a, b, fds, crossed_wire):
 
 
 @pytest.mark.case(
-    "SHR-LOCK-07", section="RFC 7530 16.11; fcntl(2) F_GETLK", kills=("getlk-says-free", "getlk-wrong-range")
+    "SHR-LOCK-07",
+    section="RFC 7530 16.11; fcntl(2) F_GETLK",
+    kills=("getlk-reports-free", "getlk-wrong-range"),
 )
-def test_the_lock_in_the_way_is_named(a, b, fds, crossed_wire):
+def test_getlk_describes_the_conflicting_lock(a, b, fds, crossed_wire):
     with crossed_wire(a, "lock"):
         a.lock(fds[0], F_WRLCK, 5, 20)
     with crossed_wire(b, "lock"):
@@ -79,7 +80,7 @@ def test_the_lock_in_the_way_is_named(a, b, fds, crossed_wire):
 
 
 @pytest.mark.case("SHR-LOCK-08", section="RFC 7530 16.11; fcntl(2) F_GETLK", kills=("lock-range-ignored",))
-def test_where_nothing_is_in_the_way_nothing_is_named(a, b, fds, crossed_wire):
+def test_getlk_of_an_unlocked_range_finds_nothing(a, b, fds, crossed_wire):
     with crossed_wire(a, "lock"):
         a.lock(fds[0], F_WRLCK, 5, 20)
     with crossed_wire(b, "lock"):
@@ -87,7 +88,7 @@ def test_where_nothing_is_in_the_way_nothing_is_named(a, b, fds, crossed_wire):
 
 
 @pytest.mark.case("SHR-LOCK-09", section="RFC 7530 16.10; fcntl(2) l_len")
-def test_a_lock_of_length_0_covers_what_is_yet_to_be_written(a, b, fds, crossed_wire):
+def test_lock_of_length_0_covers_later_writes(a, b, fds, crossed_wire):
     with crossed_wire(a, "lock"):
         a.lock(fds[0], F_WRLCK, 50, 0)
     with crossed_wire(a, "write"):
@@ -98,7 +99,7 @@ def test_a_lock_of_length_0_covers_what_is_yet_to_be_written(a, b, fds, crossed_
 
 
 @pytest.mark.case("SHR-LOCK-10", section="RFC 7530 9.2", kills=("unlock-part-unlocks-all",))
-def test_an_unlock_in_the_middle_leaves_both_ends(a, b, fds, crossed_wire):
+def test_unlock_in_the_middle_keeps_both_ends_locked(a, b, fds, crossed_wire):
     a.lock(fds[0], F_WRLCK, 0, 30)
     with crossed_wire(a, "lock"):
         a.lock(fds[0], F_UNLCK, 10, 10)
@@ -109,18 +110,18 @@ def test_an_unlock_in_the_middle_leaves_both_ends(a, b, fds, crossed_wire):
 
 
 @pytest.mark.case("SHR-LOCK-11", section="RFC 7530 9.3", kills=("lock-shared-admits-writer",))
-def test_a_read_lock_becomes_no_write_lock_while_another_reads(a, b, fds, crossed_wire):
+def test_read_lock_is_not_upgraded_while_another_is_shared(a, b, fds, crossed_wire):
     with crossed_wire(a, "lock"):
         a.lock(fds[0], F_RDLCK, 0, 10)
     with crossed_wire(b, "lock"):
         assert b.try_lock(fds[1], F_RDLCK, 0, 10)
     with crossed_wire(a, "lock"):
         assert not a.try_lock(fds[0], F_WRLCK, 0, 10)
-    assert not b.try_lock(fds[1], F_WRLCK, 0, 10), "the first one's read lock was lost in the attempt"
+    assert not b.try_lock(fds[1], F_WRLCK, 0, 10), "the first client's read lock was lost by the attempt"
 
 
 @pytest.mark.case("SHR-LOCK-12", section="RFC 7530 9.3", kills=("lock-conversion-refused",))
-def test_a_write_lock_that_becomes_a_read_lock_lets_others_read(a, b, fds, crossed_wire):
+def test_downgraded_write_lock_admits_read_locks(a, b, fds, crossed_wire):
     a.lock(fds[0], F_WRLCK, 0, 10)
     assert not b.try_lock(fds[1], F_RDLCK, 0, 10)
     with crossed_wire(a, "lock"):
@@ -131,7 +132,7 @@ def test_a_write_lock_that_becomes_a_read_lock_lets_others_read(a, b, fds, cross
 
 
 @pytest.mark.case("SHR-LOCK-13", section="RFC 7530 16.12; fcntl(2)", kills=("unlock-ignored",))
-def test_what_is_unlocked_may_be_locked(a, b, fds, crossed_wire):
+def test_unlocked_range_can_be_locked(a, b, fds, crossed_wire):
     a.lock(fds[0], F_WRLCK, 0, 10)
     assert not b.try_lock(fds[1], F_WRLCK, 0, 10)
     with crossed_wire(a, "lock"):
@@ -141,7 +142,7 @@ def test_what_is_unlocked_may_be_locked(a, b, fds, crossed_wire):
 
 
 @pytest.mark.case("SHR-LOCK-14", section="fcntl(2), close(2)", kills=("lock-kept-over-close",))
-def test_a_close_releases_the_locks(a, b, fds, crossed_wire):
+def test_close_releases_the_locks(a, b, fds, crossed_wire):
     a.lock(fds[0], F_WRLCK, 0, 10)
     assert not b.try_lock(fds[1], F_WRLCK, 0, 10)
     a.close(fds[0])
@@ -150,7 +151,7 @@ def test_a_close_releases_the_locks(a, b, fds, crossed_wire):
 
 
 @pytest.mark.case("SHR-LOCK-15", section="fcntl(2), close(2)", kills=("lock-kept-over-close",))
-def test_so_does_the_close_of_any_descriptor_of_the_file(a, b, fds, crossed_wire):
+def test_close_of_another_descriptor_releases_the_locks(a, b, fds, crossed_wire):
     a.lock(fds[0], F_WRLCK, 0, 10)
     assert not b.try_lock(fds[1], F_WRLCK, 0, 10)
     a.close(a.open("f", O_RDWR))
@@ -159,7 +160,7 @@ def test_so_does_the_close_of_any_descriptor_of_the_file(a, b, fds, crossed_wire
 
 
 @pytest.mark.case("SHR-LOCK-16", section="RFC 7530 9.4; fcntl(2) F_SETLKW", kills=("lock-wait-refused",))
-def test_a_lock_that_waits_is_granted_when_the_other_is_released(a, b, fds, crossed_wire, visibility_timeout):
+def test_waiting_lock_is_granted_after_the_unlock(a, b, fds, crossed_wire, visibility_timeout):
     with crossed_wire(a, "lock"):
         a.lock(fds[0], F_WRLCK, 0, 10)
     with crossed_wire(b, "lock"):
@@ -176,9 +177,7 @@ def test_a_lock_that_waits_is_granted_when_the_other_is_released(a, b, fds, cros
     section="RFC 7530 9.4; fcntl(2) F_SETLKW",
     kills=("lock-kept-over-close", "lock-wait-refused"),
 )
-def test_a_lock_that_waits_is_granted_when_the_other_file_is_closed(
-    a, b, fds, crossed_wire, visibility_timeout
-):
+def test_waiting_lock_is_granted_after_the_close(a, b, fds, crossed_wire, visibility_timeout):
     with crossed_wire(a, "lock"):
         a.lock(fds[0], F_WRLCK, 0, 10)
     waiting = b.wait_for_lock(fds[1], F_WRLCK, 0, 10, deadline=2 * visibility_timeout)
@@ -189,7 +188,7 @@ def test_a_lock_that_waits_is_granted_when_the_other_file_is_closed(
 
 
 @pytest.mark.case("SHR-LOCK-18", section="fcntl(2)", kills=("lock-kept-over-close",))
-def test_the_death_of_the_holder_releases_its_locks(a, b, fds, crossed_wire):
+def test_exit_of_the_holder_releases_its_locks(a, b, fds, crossed_wire):
     with crossed_wire(a, "lock"):
         a.lock(fds[0], F_WRLCK, 0, 10)
     assert not b.try_lock(fds[1], F_WRLCK, 0, 10)
@@ -201,7 +200,7 @@ def test_the_death_of_the_holder_releases_its_locks(a, b, fds, crossed_wire):
 @pytest.mark.case(
     "SHR-LOCK-19", section="fcntl(2) F_SETLKW", kills=("lock-kept-over-close", "lock-wait-refused")
 )
-def test_the_death_of_the_holder_lets_the_one_that_waits_go_on(a, b, fds, crossed_wire, visibility_timeout):
+def test_waiting_lock_is_granted_after_the_exit_of_the_holder(a, b, fds, crossed_wire, visibility_timeout):
     with crossed_wire(a, "lock"):
         a.lock(fds[0], F_WRLCK, 0, 0)
     waiting = b.wait_for_lock(fds[1], F_WRLCK, 0, 0, deadline=2 * visibility_timeout)
@@ -214,7 +213,7 @@ def test_the_death_of_the_holder_lets_the_one_that_waits_go_on(a, b, fds, crosse
 @pytest.mark.case(
     "SHR-LOCK-20", section="RFC 7530 9.4; fcntl(2) F_SETLKW", kills=("dead-waiters-are-granted",)
 )
-def test_one_that_died_waiting_is_not_granted_the_lock(a, b, fds, crossed_wire, visibility_timeout):
+def test_lock_is_not_granted_to_a_waiter_that_exited(a, b, fds, crossed_wire, visibility_timeout):
     with crossed_wire(a, "lock"):
         a.lock(fds[0], F_WRLCK, 0, 10)
     waiting = b.wait_for_lock(fds[1], F_WRLCK, 0, 10, deadline=2 * visibility_timeout)
@@ -226,27 +225,27 @@ def test_one_that_died_waiting_is_not_granted_the_lock(a, b, fds, crossed_wire, 
 
 
 @pytest.mark.case("SHR-LOCK-21", section="RFC 7530 16.10", kills=("lock-end-cut",))
-def test_offsets_have_64_bits(a, b, fds, crossed_wire):
-    far = 1 << 40
+def test_lock_offsets_have_64_bits(a, b, fds, crossed_wire):
+    offset = 1 << 40
     with crossed_wire(a, "lock"):
-        a.lock(fds[0], F_WRLCK, far, 10)
-    assert not b.try_lock(fds[1], F_WRLCK, far + 9, 1)
+        a.lock(fds[0], F_WRLCK, offset, 10)
+    assert not b.try_lock(fds[1], F_WRLCK, offset + 9, 1)
     with crossed_wire(b, "lock"):
-        assert b.try_lock(fds[1], F_WRLCK, far % (1 << 32), 10)
+        assert b.try_lock(fds[1], F_WRLCK, offset % (1 << 32), 10)
 
 
 @pytest.mark.case("SHR-LOCK-22", section="RFC 7530 9.2", kills=("lock-ignored", "lock-range-ignored"))
-def test_a_hundred_ranges_are_kept_apart(a, b, fds, crossed_wire):
+def test_a_hundred_ranges_are_locked_separately(a, b, fds, crossed_wire):
     with crossed_wire(a, "lock"):
-        mine = a.each([("lock", fds[0], F_WRLCK, 2 * i, 1, False) for i in range(100)], deadline=60)
-    assert mine == [None] * 100
-    yours = b.each([("lock", fds[1], F_WRLCK, i, 1, False) for i in range(200)], deadline=60)
-    granted = [number for number, answer in enumerate(yours) if answer is None]
+        results_a = a.each([("lock", fds[0], F_WRLCK, 2 * i, 1, False) for i in range(100)], deadline=60)
+    assert results_a == [None] * 100
+    results_b = b.each([("lock", fds[1], F_WRLCK, i, 1, False) for i in range(200)], deadline=60)
+    granted = [number for number, result in enumerate(results_b) if result is None]
     assert granted == list(range(1, 200, 2))
 
 
 @pytest.mark.case("SHR-LOCK-23", section="RFC 7530 10.3.2", kills=("read-stale",))
-def test_who_gets_the_lock_reads_what_its_last_holder_wrote(a, b, fds, crossed_wire):
+def test_lock_makes_the_last_holders_data_visible(a, b, fds, crossed_wire):
     assert b.pread(fds[1], 20) == bytes(20)
     for generation in range(10):
         with crossed_wire(a, "lock"):
@@ -260,55 +259,57 @@ def test_who_gets_the_lock_reads_what_its_last_holder_wrote(a, b, fds, crossed_w
 
 
 @pytest.mark.case("SHR-LOCK-24", section="RFC 7530 10.3.2", kills=("read-stale",))
-def test_a_counter_under_a_lock_loses_no_count(a, b, fds, crossed_wire):
+def test_counter_under_a_lock_loses_no_increment(a, b, fds, crossed_wire):
     a.pwrite(fds[0], b"%04d" % 0)
     a.fsync(fds[0])
     for turn in range(30):
-        hand, fd = ((a, fds[0]), (b, fds[1]))[turn % 2]
-        with crossed_wire(hand, "lock"):
-            hand.lock(fd, F_WRLCK, 0, 4)
-        hand.pwrite(fd, b"%04d" % (int(hand.pread(fd, 4)) + 1))
-        hand.lock(fd, F_UNLCK, 0, 4)
+        session, fd = ((a, fds[0]), (b, fds[1]))[turn % 2]
+        with crossed_wire(session, "lock"):
+            session.lock(fd, F_WRLCK, 0, 4)
+        session.pwrite(fd, b"%04d" % (int(session.pread(fd, 4)) + 1))
+        session.lock(fd, F_UNLCK, 0, 4)
     a.lock(fds[0], F_RDLCK, 0, 4)
     assert a.pread(fds[0], 4) == b"0030"
 
 
 @pytest.mark.case("SHR-LOCK-25", section="RFC 7530 16.10", kills=("link-copies",))
-def test_a_lock_is_of_the_file_and_not_of_its_name(a, b, fds, crossed_wire):
+def test_lock_applies_to_all_links_of_the_file(a, b, fds, crossed_wire):
     with crossed_wire(a, "lock"):
         a.lock(fds[0], F_WRLCK, 0, 10)
     b.close(fds[1])
     b.link("f", "g")
-    again = b.open("g", O_RDWR)
-    assert not b.try_lock(again, F_WRLCK, 0, 10)
+    linked = b.open("g", O_RDWR)
+    assert not b.try_lock(linked, F_WRLCK, 0, 10)
 
 
 @pytest.mark.case("SHR-LOCK-26", section="fcntl(2), open file description locks")
-def test_a_lock_of_an_open_file_description_meets_one_of_a_process(a, b, fds, crossed_wire):
+def test_open_file_description_lock_conflicts_with_a_process_lock(a, b, fds, crossed_wire):
     with crossed_wire(a, "lock"):
         a.call("ofd_lock", fds[0], F_WRLCK, 0, 10, False)
     assert not b.try_lock(fds[1], F_WRLCK, 0, 10)
 
 
 @pytest.mark.case("SHR-LOCK-27", level="MAY", section="fcntl(2) EDEADLK", kills=())
-def test_who_would_wait_for_each_other_may_be_told(a, b, fds, crossed_wire, observe, visibility_timeout):
+def test_deadlock_of_two_clients_may_be_detected(a, b, fds, crossed_wire, observe, visibility_timeout):
     a.lock(fds[0], F_WRLCK, 0, 1)
     with crossed_wire(b, "lock"):
         b.lock(fds[1], F_WRLCK, 1, 1)
-    one = a.wait_for_lock(fds[0], F_WRLCK, 1, 1, deadline=2 * visibility_timeout)
-    two = b.wait_for_lock(fds[1], F_WRLCK, 0, 1, deadline=2 * visibility_timeout)
-    told = one.done(within=1.5) or two.done(within=1.5)
-    observe("a deadlock of two clients is found" if told else "two clients wait for each other for ever")
+    waiting_a = a.wait_for_lock(fds[0], F_WRLCK, 1, 1, deadline=2 * visibility_timeout)
+    waiting_b = b.wait_for_lock(fds[1], F_WRLCK, 0, 1, deadline=2 * visibility_timeout)
+    detected = waiting_a.done(within=1.5) or waiting_b.done(within=1.5)
+    observe(
+        "a deadlock of two clients is detected" if detected else "two clients wait for each other for ever"
+    )
 
 
 @pytest.mark.case("SHR-LOCK-28", level="MAY", section="RFC 7530 9.1; MS-SMB2 3.3.5.12", kills=())
-def test_locks_may_bind_those_who_do_not_ask(a, b, fds, crossed_wire, observe):
+def test_locks_may_be_mandatory(a, b, fds, crossed_wire, observe):
     with crossed_wire(a, "lock"):
         a.lock(fds[0], F_WRLCK, 0, 10)
     try:
-        b.evict_page_cache(fds[1])
+        b.evict(fds[1])
         b.pread(fds[1], 10)
     except OSError:
-        observe("mandatory: nobody reads what another has locked for writing")
+        observe("mandatory: a range locked for writing cannot be read by others")
     else:
-        observe("advisory: who does not ask for a lock may read")
+        observe("advisory: a client without a lock may read")

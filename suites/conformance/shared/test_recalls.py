@@ -1,11 +1,11 @@
-"""Recalls: who has a file to itself gives it back before another's request is answered.
+"""Recalls: a delegation or lease is returned before a conflicting request of another client completes.
 
 Sources: RFC 7530 10.4.4 and RFC 8881 10.4.4 (a delegation is recalled for an OPEN that conflicts, and for
 SETATTR, REMOVE and RENAME by another client); MS-SMB2 3.3.4.7 and 3.3.5.9.8 (a lease is broken before
 another's open is answered).
 
-Whether there is a delegation or a lease is the server's to choose. So a case first does what makes a server
-give one, says with ``observe`` whether it was taken back, and claims what has to be true with and without.
+The server decides whether it grants a delegation or a lease. A case first reads the file as a server expects
+before it grants one; its assertions hold with and without a grant.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ pytestmark = [
 
 
 @pytest.fixture
-def trusted(a):
-    """Return a file that ``a`` has read again and again, with nobody else about, and closed."""
+def cached(a):
+    """Return a file that only ``a`` has read, several times, and closed."""
     a.write_file("f", b"first")
     for _ in range(3):
         assert a.read_file("f") == b"first"
@@ -30,73 +30,73 @@ def trusted(a):
 
 
 @pytest.mark.case("SHR-RECALL-01", kills=("open-finds-old-data",))
-def test_a_write_by_another_is_seen_by_who_trusted_its_cache(a, b, trusted, crossed_wire):
+def test_write_by_the_other_client_invalidates_the_cache(a, b, cached, crossed_wire):
     with crossed_wire(b, "write"):
-        b.write_file(trusted, b"later")
-    assert a.read_file(trusted) == b"later"
+        b.write_file(cached, b"later")
+    assert a.read_file(cached) == b"later"
 
 
 @pytest.mark.case("SHR-RECALL-02", kills=("open-finds-the-old-file",))
-def test_so_is_a_rename_over_it(a, b, trusted, crossed_wire, at_once):
+def test_rename_over_the_file_invalidates_the_cache(a, b, cached, crossed_wire, at_once):
     b.write_file("new", b"later")
     with crossed_wire(b, "change"):
-        b.rename("new", trusted)
-    at_once(lambda: a.read_file(trusted) == b"later", "the file that the other client put in its place")
+        b.rename("new", cached)
+    at_once(lambda: a.read_file(cached) == b"later", "the file that the other client put in its place")
 
 
 @pytest.mark.case("SHR-RECALL-03", kills=("open-finds-the-old-file",))
-def test_so_is_its_removal(a, b, trusted, crossed_wire, at_once):
+def test_removal_invalidates_the_cache(a, b, cached, crossed_wire, at_once):
     with crossed_wire(b, "change"):
-        b.unlink(trusted)
-    at_once(lambda: not a.can_open(trusted), "that the other client removed it")
+        b.unlink(cached)
+    at_once(lambda: not a.can_open(cached), "that the other client removed it")
 
 
 @pytest.mark.case("SHR-RECALL-04", kills=("open-finds-old-size",))
-def test_so_is_a_truncation(a, b, trusted, crossed_wire):
+def test_truncation_invalidates_the_cache(a, b, cached, crossed_wire):
     with crossed_wire(b, "change"):
-        b.truncate(trusted, 2)
-    assert a.read_file(trusted) == b"fi"
+        b.truncate(cached, 2)
+    assert a.read_file(cached) == b"fi"
 
 
 @pytest.mark.case("SHR-RECALL-05", kills=("attributes-never-expire",))
-def test_so_is_a_change_of_its_times(a, b, trusted, crossed_wire, at_once):
+def test_change_of_times_invalidates_the_cache(a, b, cached, crossed_wire, at_once):
     with crossed_wire(b, "change"):
-        b.utime(trusted, 10**18, 10**18)
-    at_once(lambda: a.fstat(a.open(trusted)).mtime_ns == 10**18, "the time that the other client set")
+        b.utime(cached, 10**18, 10**18)
+    at_once(lambda: a.fstat(a.open(cached)).mtime_ns == 10**18, "the time that the other client set")
 
 
 @pytest.mark.case("SHR-RECALL-06", kills=("open-finds-old-data",))
-def test_who_still_has_it_open_gives_it_back_too(a, b, trusted, crossed_wire):
-    fd = a.open(trusted)
+def test_write_invalidates_the_cache_of_an_open_file(a, b, cached, crossed_wire):
+    fd = a.open(cached)
     assert a.pread(fd, 10) == b"first"
     with crossed_wire(b, "write"):
-        b.write_file(trusted, b"later", O_CREAT)
-    assert a.read_file(trusted) == b"later"
+        b.write_file(cached, b"later", O_CREAT)
+    assert a.read_file(cached) == b"later"
 
 
 @pytest.mark.case("SHR-RECALL-07", kills=("close-keeps-data-back",))
-def test_what_was_written_and_closed_is_there_whoever_had_it_to_itself(a, b, trusted, crossed_wire):
-    fd = a.open(trusted, O_RDWR)
+def test_data_written_under_a_delegation_are_read_after_the_close(a, b, cached, crossed_wire):
+    fd = a.open(cached, O_RDWR)
     for number in range(5):
         a.pwrite(fd, b"%05d" % number)
     with crossed_wire(a, "write"):
         a.close(fd)
-        assert b.read_file(trusted) == b"00004"
+        assert b.read_file(cached) == b"00004"
 
 
 @pytest.mark.case("SHR-RECALL-08", level="MAY", section="RFC 7530 10.4.1; MS-SMB2 3.3.4.7", kills=())
-def test_what_was_written_and_not_closed_may_be_there(a, b, trusted, observe):
-    fd = a.open(trusted, O_WRONLY)
+def test_dirty_data_may_be_read_before_the_close(a, b, cached, observe):
+    fd = a.open(cached, O_WRONLY)
     a.pwrite(fd, b"dirty")
-    found = b.read_file(trusted)
-    assert found in (b"first", b"dirty")
+    data = b.read_file(cached)
+    assert data in (b"first", b"dirty")
     observe(
-        "an open by another flushes what is dirty" if found == b"dirty" else "dirty data wait for the close"
+        "an open by another flushes what is dirty" if data == b"dirty" else "dirty data wait for the close"
     )
 
 
 @pytest.mark.case("SHR-RECALL-09", kills=("open-finds-old-data",))
-def test_it_goes_back_and_forth(a, b, crossed_wire):
+def test_alternate_writers_invalidate_each_others_cache(a, b, crossed_wire):
     a.write_file("f", b"%04d" % 0)
     for turn in range(1, 13):
         reader, writer = ((a, b), (b, a))[turn % 2]

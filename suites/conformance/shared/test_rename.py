@@ -1,4 +1,4 @@
-"""Rename: at every moment the name leads to the old file or to the new one, for every client.
+"""Rename: for every client the name refers to the old or to the new file at every moment.
 
 Sources: POSIX.1-2024 rename() ("a directory entry named new shall remain visible to other threads
 throughout the renaming operation and refer either to the file referred to by new or old before the
@@ -25,7 +25,7 @@ def _generation(number: int) -> bytes:
 
 
 def _replacements(first: int) -> list[tuple]:
-    """Return calls that put one new generation after the other under the name ``f``."""
+    """Return calls that rename one new generation after the other to ``f``."""
     return [
         call
         for number in range(first, first + TIMES)
@@ -34,34 +34,34 @@ def _replacements(first: int) -> list[tuple]:
 
 
 @pytest.mark.case("SHR-RENAME-01", kills=("rename-not-atomic",))
-def test_the_name_is_never_absent(a, b, race, crossed_wire):
+def test_name_exists_throughout_the_rename(a, b, race, crossed_wire):
     a.write_file("f", _generation(0))
     with crossed_wire(b, "ask"):
-        replaced, looks = race(_replacements(1), [("open", "f", 0), ("stat", "f")] * TIMES)
-    assert not [answer for answer in replaced if isinstance(answer, OSError)]
-    absent = [answer for answer in looks if isinstance(answer, FileNotFoundError)]
-    assert not absent, f"{len(absent)} of {len(looks)} looks found no such name"
+        replaced, lookups = race(_replacements(1), [("open", "f", 0), ("stat", "f")] * TIMES)
+    assert not [result for result in replaced if isinstance(result, OSError)]
+    absent = [result for result in lookups if isinstance(result, FileNotFoundError)]
+    assert not absent, f"{len(absent)} of {len(lookups)} lookups found no such name"
 
 
 @pytest.mark.case("SHR-RENAME-02", kills=("rename-not-atomic",))
-def test_what_is_read_is_the_old_file_or_the_new_one_whole(a, b, race, crossed_wire, observe):
+def test_read_returns_the_old_or_the_new_file_completely(a, b, race, crossed_wire, observe):
     a.write_file("f", _generation(0))
     with crossed_wire(b, "read"):
-        _, found = race(_replacements(1), [("read_file", "f")] * TIMES)
-    absent = [answer for answer in found if isinstance(answer, FileNotFoundError)]
-    assert not absent, f"{len(absent)} of {len(found)} reads found no such name"
-    whole = {_generation(number) for number in range(TIMES + 1)}
-    torn = [data for data in found if not isinstance(data, OSError) and data not in whole]
+        _, results = race(_replacements(1), [("read_file", "f")] * TIMES)
+    absent = [result for result in results if isinstance(result, FileNotFoundError)]
+    assert not absent, f"{len(absent)} of {len(results)} reads found no such name"
+    expected = {_generation(number) for number in range(TIMES + 1)}
+    torn = [data for data in results if not isinstance(data, OSError) and data not in expected]
     assert not torn, (
-        f"{len(torn)} of {len(found)} reads found neither: {torn[0][:40]!r}, {len(torn[0])} bytes"
+        f"{len(torn)} of {len(results)} reads found neither: {torn[0][:40]!r}, {len(torn[0])} bytes"
     )
-    if any(isinstance(answer, OSError) for answer in found):
+    if any(isinstance(result, OSError) for result in results):
         observe("a file replaced while it was read is lost to its reader (ESTALE)")
-    assert len(whole.intersection(data for data in found if not isinstance(data, OSError))) > 0
+    assert len(expected.intersection(data for data in results if not isinstance(data, OSError))) > 0
 
 
 @pytest.mark.case("SHR-RENAME-03", kills=("rename-copies", "rename-old-stays"))
-def test_the_old_name_is_gone_and_the_new_one_is_there(a, b, crossed_wire):
+def test_rename_moves_the_file_for_the_other_client(a, b, crossed_wire):
     a.write_file("old", b"the file")
     ino = a.stat("old").ino
     with crossed_wire(a, "change"):
@@ -74,7 +74,7 @@ def test_the_old_name_is_gone_and_the_new_one_is_there(a, b, crossed_wire):
 
 
 @pytest.mark.case("SHR-RENAME-04", kills=("open-finds-the-old-file", "rename-old-stays"))
-def test_a_file_that_another_read_under_its_old_name_is_not_found_there(a, b, crossed_wire, at_once):
+def test_cached_old_name_is_not_found_after_the_rename(a, b, crossed_wire, at_once):
     a.write_file("old", b"the file")
     assert b.read_file("old") == b"the file"
     with crossed_wire(a, "change"):
@@ -85,7 +85,7 @@ def test_a_file_that_another_read_under_its_old_name_is_not_found_there(a, b, cr
 
 
 @pytest.mark.case("SHR-RENAME-05", kills=("open-finds-the-old-file",))
-def test_two_names_are_exchanged_by_way_of_a_third(a, b, crossed_wire, at_once):
+def test_exchange_of_two_names_by_a_third_is_seen(a, b, crossed_wire, at_once):
     a.write_file("f", b"one")
     a.write_file("g", b"two")
     assert (b.read_file("f"), b.read_file("g")) == (b"one", b"two")
@@ -101,7 +101,7 @@ def test_two_names_are_exchanged_by_way_of_a_third(a, b, crossed_wire, at_once):
 
 
 @pytest.mark.case("SHR-RENAME-06", kills=("rename-empties-directories",))
-def test_a_directory_takes_what_is_in_it_along(a, b, crossed_wire):
+def test_renamed_directory_keeps_its_entries(a, b, crossed_wire):
     a.mkdir("d")
     a.write_file("d/f", b"inside")
     with crossed_wire(a, "change"):
@@ -115,20 +115,20 @@ def test_a_directory_takes_what_is_in_it_along(a, b, crossed_wire):
 @pytest.mark.case(
     "SHR-RENAME-07", section="POSIX.1-2024 rename() [ENOTEMPTY]", kills=("rename-full-directory",)
 )
-def test_a_directory_that_another_client_filled_is_not_replaced(a, b, crossed_wire):
+def test_directory_filled_by_the_other_client_is_not_replaced(a, b, crossed_wire):
     a.mkdir("d")
     a.mkdir("e")
     assert a.listdir("e") == []
     with crossed_wire(b, "change"):
         b.write_file("e/f", b"mine")
-    with crossed_wire(a, "change"), pytest.raises(OSError, match=r"not empty|exists") as refused:
+    with crossed_wire(a, "change"), pytest.raises(OSError, match=r"not empty|exists") as error:
         a.rename("d", "e")
-    assert not isinstance(refused.value, FileNotFoundError)
+    assert not isinstance(error.value, FileNotFoundError)
     assert b.read_file("e/f") == b"mine"
 
 
 @pytest.mark.case("SHR-RENAME-08", kills=("writes-follow-the-name",))
-def test_a_writer_that_opened_before_writes_into_the_file_it_opened(a, b, crossed_wire):
+def test_open_descriptor_writes_to_the_renamed_file(a, b, crossed_wire):
     a.write_file("f", b"....")
     fd = b.open("f", O_WRONLY)
     with crossed_wire(a, "change"):

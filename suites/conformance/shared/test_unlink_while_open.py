@@ -1,4 +1,4 @@
-"""Unlink while open: the name goes, the file stays for who has it open, and nothing of it is left in the end.
+"""Unlink of an open file: the name is removed, descriptors stay valid, the last close frees the file.
 
 Sources: POSIX.1-2024 unlink() ("If one or more references to the file are open when the last link is
 removed, the link shall be removed before unlink() returns, but the removal of the file contents shall be
@@ -22,12 +22,12 @@ DATA = b"still here" * 1000
 
 
 @pytest.mark.case("SHR-UNLINK-01", kills=("unlinked-open-stale",))
-def test_who_unlinked_its_open_file_still_reads_and_writes_it(a, b, crossed_wire):
+def test_unlinked_open_file_can_be_read_and_written(a, b, crossed_wire):
     a.write_file("f", DATA)
     fd = a.open("f", O_RDWR)
     with crossed_wire(a, "change"):
         a.unlink("f")
-    a.evict_page_cache(fd)
+    a.evict(fd)
     with crossed_wire(a, "read"):
         assert a.pread(fd, len(DATA)) == DATA
     a.pwrite(fd, b"written")
@@ -38,7 +38,7 @@ def test_who_unlinked_its_open_file_still_reads_and_writes_it(a, b, crossed_wire
 
 
 @pytest.mark.case("SHR-UNLINK-02", kills=("unlink-not-done",))
-def test_nothing_is_left_after_the_last_close(a, b, crossed_wire, eventually):
+def test_directory_is_empty_after_the_last_close(a, b, crossed_wire, eventually):
     a.write_file("f", DATA)
     fd = a.open("f", O_RDWR)
     with crossed_wire(a, "change"):
@@ -50,18 +50,18 @@ def test_nothing_is_left_after_the_last_close(a, b, crossed_wire, eventually):
 
 
 @pytest.mark.case("SHR-UNLINK-03", kills=("unlink-not-done",))
-def test_nor_after_the_death_of_who_had_it_open(a, b, crossed_wire, eventually):
+def test_directory_is_empty_after_the_exit_of_the_process(a, b, crossed_wire, eventually):
     a.write_file("f", DATA)
     a.open("f", O_RDWR)
     with crossed_wire(a, "change"):
         a.unlink("f")
     a.kill_worker()
     with crossed_wire(b, "list"):
-        eventually(lambda: b.listdir() == [], "the directory is empty after the death of its only user")
+        eventually(lambda: b.listdir() == [], "the directory is empty after the exit of its only user")
 
 
 @pytest.mark.case("SHR-UNLINK-04", kills=("unlinked-open-stale",))
-def test_a_new_file_of_the_old_name_is_another_one(a, b, crossed_wire):
+def test_new_file_of_the_name_is_a_different_file(a, b, crossed_wire):
     a.write_file("f", DATA)
     fd = a.open("f", O_RDWR)
     with crossed_wire(a, "change"):
@@ -69,19 +69,19 @@ def test_a_new_file_of_the_old_name_is_another_one(a, b, crossed_wire):
         a.close(a.open("f", O_CREAT | O_EXCL | O_RDWR))
     with crossed_wire(b, "write"):
         b.write_file("f", b"the new one")
-    a.evict_page_cache(fd)
+    a.evict(fd)
     assert a.pread(fd, len(DATA)) == DATA
     assert a.read_file("f") == b"the new one"
 
 
 @pytest.mark.case("SHR-UNLINK-05", section="POSIX.1-2024 rename()", kills=("rename-copies-into-place",))
-def test_who_renamed_over_its_open_file_still_reads_it(a, b, crossed_wire):
+def test_replaced_open_file_can_be_read(a, b, crossed_wire):
     a.write_file("f", DATA)
     a.write_file("new", b"the new one")
     fd = a.open("f", O_RDWR)
     with crossed_wire(a, "change"):
         a.rename("new", "f")
-    a.evict_page_cache(fd)
+    a.evict(fd)
     assert a.pread(fd, len(DATA)) == DATA
     with crossed_wire(b, "ask"):
         assert b.read_file("f") == b"the new one"
@@ -90,7 +90,7 @@ def test_who_renamed_over_its_open_file_still_reads_it(a, b, crossed_wire):
 @pytest.mark.case(
     "SHR-UNLINK-06", level="MAY", section="RFC 8881 18.16.3; RFC 1813 4.10; MS-FSA 2.1.5.5", kills=()
 )
-def test_what_another_client_unlinked_may_be_lost_to_who_has_it_open(a, b, crossed_wire, observe):
+def test_open_file_unlinked_by_the_other_client_may_be_lost(a, b, crossed_wire, observe):
     a.write_file("f", DATA)
     fd = a.open("f", O_RDWR)
     try:
@@ -100,18 +100,18 @@ def test_what_another_client_unlinked_may_be_lost_to_who_has_it_open(a, b, cross
         observe("a file that another client has open cannot be unlinked")
         assert a.read_file("f") == DATA
         return
-    a.evict_page_cache(fd)
+    a.evict(fd)
     try:
-        found = a.pread(fd, len(DATA))
+        data = a.pread(fd, len(DATA))
     except OSError:
         observe("an open file that another client unlinked is lost (ESTALE)")
     else:
-        assert found == DATA
+        assert data == DATA
         observe("an open file that another client unlinked can still be read")
 
 
 @pytest.mark.case("SHR-UNLINK-07", level="MAY", section="RFC 1813 3.3.12, IMPLEMENTATION", kills=())
-def test_a_directory_with_an_open_unlinked_file_may_count_as_full(a, b, crossed_wire, observe):
+def test_directory_of_an_open_unlinked_file_may_be_nonempty(a, b, crossed_wire, observe):
     a.mkdir("d")
     a.write_file("d/f", DATA)
     a.open("d/f", O_RDWR)
@@ -126,7 +126,7 @@ def test_a_directory_with_an_open_unlinked_file_may_count_as_full(a, b, crossed_
 
 
 @pytest.mark.case("SHR-UNLINK-08", kills=("unlink-not-done",))
-def test_the_name_is_gone_though_the_file_is_open(a, b, crossed_wire):
+def test_name_of_an_unlinked_open_file_is_not_listed(a, b, crossed_wire):
     a.write_file("f", DATA)
     a.open("f", O_RDWR)
     with crossed_wire(a, "change"):

@@ -1,4 +1,4 @@
-"""Whole-file locks, flock(2): NFS carries them as byte-range locks of the whole file, SMB as its own.
+"""Whole-file locks, flock(2): NFS sends byte-range locks of the whole file, SMB its own locks.
 
 Sources: flock(2), NOTES ("In Linux kernels up to 2.6.11, flock() does not lock files over NFS … Since Linux
 2.6.12, NFS clients support flock() locks by emulating them as fcntl(2) byte-range locks on the entire
@@ -18,60 +18,62 @@ pytestmark = [
 
 
 @pytest.mark.case("SHR-FLOCK-01")
-def test_an_exclusive_lock_keeps_others_out(a, b, fds, crossed_wire):
+def test_exclusive_lock_excludes_others(a, b, fds, crossed_wire):
     with crossed_wire(a, "lock"):
         a.flock(fds[0], LOCK_EX)
-    assert not b.may_flock(fds[1], LOCK_EX)
-    assert not b.may_flock(fds[1], LOCK_SH)
+    assert not b.try_flock(fds[1], LOCK_EX)
+    assert not b.try_flock(fds[1], LOCK_SH)
 
 
 @pytest.mark.case("SHR-FLOCK-02", kills=("lock-shared-excludes",))
-def test_shared_locks_are_held_together(a, b, fds, crossed_wire):
+def test_shared_locks_are_compatible(a, b, fds, crossed_wire):
     with crossed_wire(a, "lock"):
         a.flock(fds[0], LOCK_SH)
     with crossed_wire(b, "lock"):
-        assert b.may_flock(fds[1], LOCK_SH)
+        assert b.try_flock(fds[1], LOCK_SH)
 
 
 @pytest.mark.case("SHR-FLOCK-03")
-def test_a_shared_lock_keeps_an_exclusive_one_out(a, b, fds, crossed_wire):
+def test_shared_lock_excludes_an_exclusive_lock(a, b, fds, crossed_wire):
     with crossed_wire(a, "lock"):
         a.flock(fds[0], LOCK_SH)
-    assert not b.may_flock(fds[1], LOCK_EX)
+    assert not b.try_flock(fds[1], LOCK_EX)
 
 
 @pytest.mark.case("SHR-FLOCK-04", kills=("unlock-ignored",))
-def test_an_unlock_lets_the_next_one_in(a, b, fds, crossed_wire):
+def test_unlock_releases_the_lock(a, b, fds, crossed_wire):
     a.flock(fds[0], LOCK_EX)
-    assert not b.may_flock(fds[1], LOCK_EX)
+    assert not b.try_flock(fds[1], LOCK_EX)
     with crossed_wire(a, "lock"):
         a.flock(fds[0], LOCK_UN)
     with crossed_wire(b, "lock"):
-        assert b.may_flock(fds[1], LOCK_EX)
+        assert b.try_flock(fds[1], LOCK_EX)
 
 
 @pytest.mark.case("SHR-FLOCK-05", kills=("lock-kept-over-close",))
-def test_the_last_close_releases_it(a, b, fds, crossed_wire):
+def test_last_close_releases_the_lock(a, b, fds, crossed_wire):
     a.flock(fds[0], LOCK_EX)
-    assert not b.may_flock(fds[1], LOCK_EX)
+    assert not b.try_flock(fds[1], LOCK_EX)
     a.close(fds[0])
     with crossed_wire(b, "lock"):
-        assert b.may_flock(fds[1], LOCK_EX)
+        assert b.try_flock(fds[1], LOCK_EX)
 
 
 @pytest.mark.case("SHR-FLOCK-06", kills=("lock-kept-over-close",))
-def test_the_death_of_the_holder_releases_it(a, b, fds, crossed_wire):
+def test_exit_of_the_holder_releases_the_lock(a, b, fds, crossed_wire):
     with crossed_wire(a, "lock"):
         a.flock(fds[0], LOCK_EX)
-    assert not b.may_flock(fds[1], LOCK_EX)
+    assert not b.try_flock(fds[1], LOCK_EX)
     a.kill_worker()
     with crossed_wire(b, "lock"):
-        assert b.may_flock(fds[1], LOCK_EX)
+        assert b.try_flock(fds[1], LOCK_EX)
 
 
 @pytest.mark.case("SHR-FLOCK-07", level="MAY", section="flock(2), NOTES on NFS", kills=())
-def test_it_may_meet_a_byte_range_lock(a, b, fds, crossed_wire, observe):
+def test_flock_may_conflict_with_a_byte_range_lock(a, b, fds, crossed_wire, observe):
     with crossed_wire(a, "lock"):
         a.flock(fds[0], LOCK_EX)
-    met = not b.try_lock(fds[1], F_WRLCK, 0, 1)
-    observe("flock and fcntl locks exclude each other" if met else "flock and fcntl locks do not meet")
+    conflicts = not b.try_lock(fds[1], F_WRLCK, 0, 1)
+    observe(
+        "flock and fcntl locks exclude each other" if conflicts else "flock and fcntl locks are independent"
+    )

@@ -50,7 +50,7 @@ OPTIONS = [
     ("depth: many", "3:53: targets.t.depth: 'many' is not 'auto'"),
     ("hard: 1", "3:52: targets.t.hard: true or false is wanted, not a number (1)"),
     ("share: half", "3:53: targets.t.share: a number is wanted, not text (half)"),
-    ("rsize: 64k", "3:53: targets.t.rsize: '64k' leaves open what k is: write 64KiB (1024) or 64kB (1000)"),
+    ("rsize: 64k", "3:53: targets.t.rsize: '64k': k is ambiguous: write 64KiB (1024) or 64kB (1000)"),
     ("rsize: 512", "3:53: targets.t.rsize: must be greater than or equal to 1024 (512)"),
     ("rsize: -1", "3:53: targets.t.rsize: a size is wanted, such as 64KiB or a number of bytes"),
     ("timeout: 5", None),

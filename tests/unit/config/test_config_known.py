@@ -57,6 +57,36 @@ def test_a_target_names_all_its_variants_and_none_means_all(load_text):
     assert [everywhere.covers("A-1", one) for one in variants] == [True, True, True]
 
 
+def test_an_entry_is_about_what_all_its_keys_name(load_text):
+    def covered(*, vendor: str = "", **keys: str) -> list[bool]:
+        loaded = load_text(entry(**keys).replace("/a,", "/a, implementation: knfsd,"))
+        return [loaded.known_issues[0].covers("A-1", each, vendor=vendor) for each in loaded.variants]
+
+    assert covered(implementation="knfsd") == [True, True, False]
+    assert covered(implementation="knfsd", where="{version: ['3', '4.1']}") == [True, False, False]
+    assert covered(where="{target: first}") == [False, False, True]
+    assert covered(variants="[shelf]", where="{version: '4.0'}") == [False, True, False]
+    assert covered(vendor="ACME", reference="x") == [True, True, True]
+
+
+def test_an_entry_about_a_vendor_needs_that_it_is_reported(load_text):
+    loaded = load_text(entry(vendor="ACME"))
+    issue, variant = loaded.known_issues[0], loaded.variants[0]
+    assert issue.needs_report
+    assert issue.covers("A-1", variant, vendor="ACME")
+    assert not issue.covers("A-1", variant)
+    assert not issue.covers("A-1", variant, vendor="OTHER")
+    assert not issue.covers("A-1", variant, controller="ACME")
+
+
+def test_a_message_is_compared_with_the_first_line(load_text):
+    issue = load_text(entry(message='["4 == *", "refused*"]')).known_issues[0]
+    assert issue.expects("4 == 5\nmore")
+    assert issue.expects("refused by EIO")
+    assert not issue.expects("5 == 4\n4 == 5")
+    assert load_text(entry()).known_issues[0].expects("whatever it is")
+
+
 def test_a_file_of_its_own_is_read_beside_the_targets_file(load_text, tmp_path: Path):
     (tmp_path / "known").mkdir()
     (tmp_path / "known" / "nas.yaml").write_text(LIST, encoding="utf-8")
@@ -74,7 +104,10 @@ def test_a_quoted_day_is_a_day(load_text):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (entry(owner=None), r"t.yaml:6:5: known_issues.0.owner: this is missing: Who sees to it"),
+        (
+            entry(owner=None),
+            r"t.yaml:6:5: known_issues.0.owner: this is missing: Who sees to it that the cause",
+        ),
         (entry(expires=None), r"t.yaml:6:5: known_issues.0.expires: this is missing: The last day"),
         (entry(expires="soon"), r"t.yaml:6:\d+: known_issues.0.expires: a day is wanted, such as 2027-03-31"),
         (entry(expires="2027-02-30"), r"t.yaml:6:\d+: known_issues.0.expires: 2027-02-30 is no day"),
@@ -86,6 +119,18 @@ def test_a_quoted_day_is_a_day(load_text):
         (
             entry(variants="[shelv]"),
             r"t.yaml:6:\d+: .*variants: 'shelv' matches no variant; did you mean 'shelf'",
+        ),
+        (
+            entry(implementation="a", vendor="b"),
+            r"t.yaml:6:5: known_issues.0: one of `implementation`, `vend",
+        ),
+        (entry(vendor="b", where="{version: '3'}"), r"known_issues.0: `where` goes with `implementation`"),
+        (entry(where="{versoin: '3'}"), r"known_issues.0: where: no protocol has an option versoin"),
+        (entry(outcome="allow"), r"known_issues.0: `outcome: allow` needs `message`"),
+        (entry(outcome="skip", message="[a]"), r"known_issues.0: `outcome: skip` has no `message`"),
+        (
+            entry(outcome="xfail"),
+            r"t.yaml:6:\d+: known_issues.0.outcome: 'xfail' is not 'fail', 'skip' or 'all",
         ),
         (entry(strict="maybe"), r"t.yaml:6:\d+: known_issues.0.strict: true or false is wanted"),
         (f"{HEAD}known_issues: {{A-1: x}}\n", r"t.yaml:5:15: known_issues: a list is wanted"),

@@ -178,7 +178,7 @@ def host(request: pytest.FixtureRequest) -> Host:
     kind, _, attended = request.param.partition(" ")
     host: Host = request.getfixturevalue(f"{kind}_host")
     if attended:
-        assert host.resource(ForkServer).there()
+        assert host.resource(ForkServer).available()
         assert host.shortcut is not None
     return host
 

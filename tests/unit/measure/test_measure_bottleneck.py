@@ -10,7 +10,7 @@ from storagetest.measure.bottleneck import Limiter, Utilisation, bottleneck
 @pytest.mark.parametrize(
     ("known", "who", "said"),
     [
-        (Utilisation(1000), Limiter.UNKNOWN, "nothing is known of the client"),
+        (Utilisation(1000), Limiter.UNKNOWN, "no utilisation of the client is known"),
         (Utilisation(1000, network=0.2), Limiter.UNKNOWN, "the card at 20.0%"),
         (Utilisation(1000, ceiling=100_000), Limiter.TARGET, "1.00% of the 100k/s"),
         (Utilisation(1000, busiest_core=0.3), Limiter.TARGET, "busiest core 30.0% busy"),
@@ -20,7 +20,7 @@ from storagetest.measure.bottleneck import Limiter, Utilisation, bottleneck
             "",
         ),
         (Utilisation(80_000, ceiling=100_000, busiest_core=0.5), Limiter.CLIENT, "80.0% of the 100k/s"),
-        (Utilisation(1000, ceiling=100_000, busiest_core=0.95), Limiter.CLIENT, "no time left"),
+        (Utilisation(1000, ceiling=100_000, busiest_core=0.95), Limiter.CLIENT, "was fully busy"),
         (Utilisation(1000, busiest_core=0.2, network=0.9), Limiter.NETWORK, "card was full"),
         (
             Utilisation(99_000, ceiling=100_000, busiest_core=1.0, network=0.95),
@@ -39,8 +39,8 @@ from storagetest.measure.bottleneck import Limiter, Utilisation, bottleneck
 def test_the_rules_in_their_order(known: Utilisation, who: Limiter, said: str):
     found = bottleneck([known])
     assert found is not None
-    assert found.who is who
-    assert said in found.why
+    assert found.limiter is who
+    assert said in found.reason
 
 
 def test_the_median_of_the_repeats_decides_not_one_of_them():
@@ -48,13 +48,13 @@ def test_the_median_of_the_repeats_decides_not_one_of_them():
     for repeats, who in (((quiet, busy, quiet), Limiter.TARGET), ((busy, quiet, busy), Limiter.CLIENT)):
         found = bottleneck(repeats)
         assert found is not None
-        assert found.who is who
+        assert found.limiter is who
 
 
 def test_what_one_repeat_does_not_know_the_others_say():
     found = bottleneck([Utilisation(1000), Utilisation(1000, busiest_core=0.99)])
     assert found is not None
-    assert found.who is Limiter.CLIENT
+    assert found.limiter is Limiter.CLIENT
 
 
 def test_without_a_repeat_there_is_nobody():
@@ -64,5 +64,5 @@ def test_without_a_repeat_there_is_nobody():
 def test_where_client_and_target_are_one_machine_it_is_the_target():
     found = bottleneck([Utilisation(1000, busiest_core=1.0)], remote=False)
     assert found is not None
-    assert found.who is Limiter.TARGET
-    assert "one machine" in found.why
+    assert found.limiter is Limiter.TARGET
+    assert "the same host" in found.reason

@@ -17,7 +17,7 @@ def figure(value: float, half: float | None = None) -> Estimate:
 def test_higher_is_better():
     found = relative_scores([figure(50.0, 1.0), None, figure(100.0, 1.0), figure(99.5, 1.0)], Better.HIGHER)
     assert found[1] is None
-    assert [(one.share, one.level) for one in found if one] == [(0.5, False), (1.0, True), (0.995, True)]
+    assert [(one.share, one.tie) for one in found if one] == [(0.5, False), (1.0, True), (0.995, True)]
 
 
 def test_lower_is_better():
@@ -29,7 +29,7 @@ def test_lower_is_better():
 
 def test_without_an_interval_nothing_is_level_but_the_best():
     found = relative_scores([figure(100.0, 5.0), figure(99.0)], Better.HIGHER)
-    assert [one.level for one in found if one] == [True, False]
+    assert [one.tie for one in found if one] == [True, False]
 
 
 @pytest.mark.parametrize("figures", [[], [figure(1.0)], [figure(1.0), None], [figure(1.0), figure(0.0)]])

@@ -34,14 +34,14 @@ def test_snias_rule_over_the_last_five_rounds_of_throughput_and_p99(values, stea
     found = by_rounds(values, ("iops", "p99"))
     assert found.steady is steady
     if len(values) >= 5:
-        assert "iops ranges over" in found.said
-        assert "p99 ranges over" in found.said
+        assert "iops ranges over" in found.summary
+        assert "p99 ranges over" in found.summary
 
 
 def test_a_metric_that_nobody_measured_shows_nothing():
     found = by_rounds([{"x": 1.0}] * 5, ("iops",))
     assert not found.steady
-    assert "no metric" in found.said
+    assert "no metric" in found.summary
 
 
 @given(st.lists(st.floats(1, 1e6), min_size=2, max_size=20), st.floats(0.01, 100))

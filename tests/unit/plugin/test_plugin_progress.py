@@ -43,7 +43,7 @@ def test_a_repeat_is_told_with_its_time_its_rate_and_the_whole_case():
             repeat=2,
             of=3,
             expected=35.0,
-            flow=Throughput(50 * MIB, 0, 2, "x"),
+            throughput=Throughput(50 * MIB, 0, 2, "x"),
         ),
         at=158.0,
     )
@@ -57,20 +57,22 @@ def test_a_rate_that_is_old_is_not_shown_and_one_of_nothing_says_so():
     now = ProgressState()
     now.take(told(MeasurementPhase.MEASURE, 0.0, repeat=1, of=1, expected=35.0), at=0.0)
     now.take(
-        told(MeasurementPhase.MEASURE, 2.0, repeat=1, of=1, expected=35.0, flow=Throughput(0, 0, 2, "x")),
+        told(
+            MeasurementPhase.MEASURE, 2.0, repeat=1, of=1, expected=35.0, throughput=Throughput(0, 0, 2, "x")
+        ),
         at=2.0,
     )
     assert now.lines(100, at=3.0)[1].endswith(", no data moves")
     assert now.lines(100, at=9.0)[1].endswith("0:09 of 0:35")
     both = Throughput(3 * MIB, 1536, 2, "x")  # 1.5 KiB/s are nothing beside it
-    now.take(told(MeasurementPhase.MEASURE, 9.0, repeat=1, of=1, expected=35.0, flow=both), at=9.0)
+    now.take(told(MeasurementPhase.MEASURE, 9.0, repeat=1, of=1, expected=35.0, throughput=both), at=9.0)
     assert now.lines(100, at=9.0)[1].endswith(", reading 3.00 MiB/s")
 
 
 def test_a_rate_belongs_to_its_phase_only():
     now = ProgressState()
     now.take(told(MeasurementPhase.FILL, 0.0), at=0.0)
-    now.take(told(MeasurementPhase.FILL, 2.0, flow=Throughput(0, 80 * MIB, 2, "x")), at=2.0)
+    now.take(told(MeasurementPhase.FILL, 2.0, throughput=Throughput(0, 80 * MIB, 2, "x")), at=2.0)
     assert "writing 80.0 MiB/s" in now.lines(100, at=2.5)[1]
     now.take(told(MeasurementPhase.MEASURE, 3.0, repeat=1, of=3, expected=35.0), at=3.0)
     assert "MiB/s" not in now.lines(100, at=3.5)[1]
@@ -81,7 +83,9 @@ def test_settling_says_how_far_from_steady_it_is_and_promises_no_end():
     said = "iops ranges over 23.1% and moves by 4.20%"
     last = ((METRICS["iops"], 13337.0), (METRICS["p99"], 0.00412))
     now.take(
-        told(MeasurementPhase.SETTLE, 70.0, repeat=3, of=25, expected=35.0, settled=said, last=last),
+        told(
+            MeasurementPhase.STEADY_STATE, 70.0, repeat=3, of=25, expected=35.0, steady_state=said, last=last
+        ),
         at=70.0,
     )
     first, second = now.lines(120, at=71.0)
@@ -95,7 +99,13 @@ def test_no_line_is_wider_than_the_screen(width: int):
     flow = Throughput(1234 * MIB, 987 * MIB, 2, "x")
     now.take(
         told(
-            MeasurementPhase.MEASURE, 5000.0, repeat=11, of=12, expected=3500.0, flow=flow, settled="s" * 60
+            MeasurementPhase.MEASURE,
+            5000.0,
+            repeat=11,
+            of=12,
+            expected=3500.0,
+            throughput=flow,
+            steady_state="s" * 60,
         ),
         at=5000.0,
     )

@@ -29,7 +29,14 @@ RECORDS = [
 
 def test_a_record_survives_json() -> None:
     one = record(
-        "A", "1", CaseOutcome.WARNED, observed=("x",), kills=("m",), seconds=0.5, message="no", spares="s"
+        "A",
+        "1",
+        CaseOutcome.WARNED,
+        observed=("x",),
+        kills=("m",),
+        seconds=0.5,
+        message="no",
+        no_mutant_reason="s",
     )
     assert CaseRecord.from_json(one.to_json()) == one
 

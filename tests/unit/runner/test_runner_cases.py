@@ -54,8 +54,8 @@ def call(suite: Path, function: str, *, module: str = "one", **arguments: object
 def test_modules_of_one_name_go_in_one_round_trip(suite: Path) -> None:
     calls = [call(suite, "good"), call(suite, "bad", number=1), call(suite, "good", module="two")]
     with LocalHost() as host:
-        answers = run_cases(host, calls, place=str(suite / "place"))
-    assert [answer.ended for answer in answers] == [
+        answers = run_cases(host, calls, path=str(suite / "place"))
+    assert [answer.status for answer in answers] == [
         ClientCaseStatus.PASSED,
         ClientCaseStatus.FAILED,
         ClientCaseStatus.PASSED,
@@ -68,15 +68,15 @@ def test_modules_of_one_name_go_in_one_round_trip(suite: Path) -> None:
 
 def test_an_answer_is_there_before_the_others_have_ended(suite: Path) -> None:
     calls = [call(suite, "good"), call(suite, "waits")]
-    with LocalHost() as host, ClientCaseBatch(host, calls, place=str(suite / "place")) as under_way:
+    with LocalHost() as host, ClientCaseBatch(host, calls, path=str(suite / "place")) as under_way:
         began = time.monotonic()
-        assert under_way.answer("one.good").ended is ClientCaseStatus.PASSED
+        assert under_way.wait_result("one.good").status is ClientCaseStatus.PASSED
         assert "one.good" not in under_way
         assert "one.waits" in under_way
         waits = suite / "place" / "pid"
         wait_until(lambda: waits.exists() and waits.read_text(), 20, "the other case to begin")
         under_way.close()
-        assert under_way.answer("one.waits").ended is ClientCaseStatus.ERROR
+        assert under_way.wait_result("one.waits").status is ClientCaseStatus.ERROR
         assert time.monotonic() - began < 40
     wait_until(lambda: not Path(f"/proc/{waits.read_text()}").exists(), 10, "its process to be gone")
 
@@ -84,7 +84,7 @@ def test_an_answer_is_there_before_the_others_have_ended(suite: Path) -> None:
 def test_places_are_new_each_time(suite: Path) -> None:
     with LocalHost() as host:
         places = {
-            run_cases(host, [call(suite, "good")], place=str(suite / "place"))[0].observed for _ in range(2)
+            run_cases(host, [call(suite, "good")], path=str(suite / "place"))[0].observed for _ in range(2)
         }
     assert len(places) == 2
 
@@ -92,8 +92,8 @@ def test_places_are_new_each_time(suite: Path) -> None:
 def test_what_was_answered_before_the_agent_was_killed_counts(suite: Path) -> None:
     calls = [call(suite, "good"), call(suite, "dies"), call(suite, "bad", number=2)]
     with LocalHost() as host:
-        answers = run_cases(host, calls, place=str(suite / "place"), beside=1)
-    assert [answer.ended for answer in answers] == [
+        answers = run_cases(host, calls, path=str(suite / "place"), concurrency=1)
+    assert [answer.status for answer in answers] == [
         ClientCaseStatus.PASSED,
         ClientCaseStatus.ERROR,
         ClientCaseStatus.ERROR,
@@ -108,14 +108,14 @@ class Gone(LocalHost):
 
 def test_a_client_that_cannot_be_reached_is_each_cases_error(suite: Path) -> None:
     calls = [call(suite, "good"), call(suite, "bad", number=2)]
-    answers = run_cases(Gone(), calls, place="/")
-    assert {(answer.ended, answer.message) for answer in answers} == {
+    answers = run_cases(Gone(), calls, path="/")
+    assert {(answer.status, answer.message) for answer in answers} == {
         (ClientCaseStatus.ERROR, "client1: no route to host")
     }
 
 
 def test_a_place_that_is_not_there(suite: Path) -> None:
     with LocalHost() as host:
-        (answer,) = run_cases(host, [call(suite, "good")], place=str(suite / "absent"))
-    assert answer.ended is ClientCaseStatus.ERROR
-    assert "setup of its fixture failed: FileNotFoundError" in answer.message
+        (answer,) = run_cases(host, [call(suite, "good")], path=str(suite / "absent"))
+    assert answer.status is ClientCaseStatus.ERROR
+    assert "a place of its own could not be made: FileNotFoundError" in answer.message

@@ -62,4 +62,4 @@ def test_a_run_says_who_limited_it(attachment):
     assert sample.utilisation.ceiling > 0
     assert 0 < (sample.utilisation.busiest_core or 0) <= 1
     assert run.limited_by is not None
-    assert "without a target" in run.limited_by.why
+    assert "without a target" in run.limited_by.reason

@@ -21,7 +21,7 @@ from storagetest.errors import WorkloadError
 from storagetest.hosts.local import LocalHost
 from storagetest.measure.run import Run, Sample
 from storagetest.protocols.base import Attachment, AttachmentKind
-from storagetest.runner import CaseInfo, MultiClientMeasurement, PrefillCache, run_bench
+from storagetest.runner import CaseInfo, MultiClientMeasurement, PrefillCache, run_measurement
 from storagetest.runner.start_barriers import StartBarrier
 from storagetest.runner.synchronized_start import ClientLost, run_synchronized
 from storagetest.workloads._custom.python import CustomPythonWorkload
@@ -64,7 +64,7 @@ def at_the_door(gate: StartBarrier, *, says: str = "", then: str = ""):
     """A load as fio is one: it waits for a shell that waits at the door, and goes on."""
 
     def load(start: StartBarrierRef) -> Sample:
-        (option,) = barrier_option(start.place, 1)
+        (option,) = barrier_option(start.directory, 1)
         wait = shlex.quote(option.removeprefix("--exec_prerun="))
         script = f"sh -c {wait}; {then or ':'}; echo {says}"
         done = gate.host.run(["sh", "-c", script], deadline=60)
@@ -113,13 +113,13 @@ def test_who_begins_several_times_waits_each_time(gates):
 
 
 def _again(gate: StartBarrier) -> str:
-    (option,) = barrier_option(gate.place, 1)
+    (option,) = barrier_option(gate.directory, 1)
     return f"sh -c {shlex.quote(option.removeprefix('--exec_prerun='))}"
 
 
 def test_loads_of_our_own_machine_wait_here(gates):
     def load(start: StartBarrierRef) -> Sample:
-        start.arrive()
+        start.wait()
         return Sample({"iops": 1.0}, 0.1, 1)
 
     came = run_synchronized(gates, [load] * 3)
@@ -162,10 +162,10 @@ def test_a_client_that_goes_away_in_mid_run_is_named_and_the_others_are_ended(ga
         return sample
 
     began = time.monotonic()
-    with pytest.raises(ClientLost, match=r"^c1 was lost in mid-run"):
+    with pytest.raises(ClientLost, match=r"^c1 was lost during the run"):
         run_synchronized(gates[:2], [runs, dies])
     assert time.monotonic() - began < 55  # the other one did not sleep to its end
-    shutil.rmtree(gates[1].place)
+    shutil.rmtree(gates[1].directory)
 
 
 def _gate_pids(gate: StartBarrier) -> list[int]:
@@ -177,15 +177,15 @@ def _gate_pids(gate: StartBarrier) -> list[int]:
                 files = [str(link.readlink()) for link in (entry / "fd").iterdir()]
             except OSError:
                 continue
-            if any(file.startswith(f"{gate.place}/") for file in files):
+            if any(file.startswith(f"{gate.directory}/") for file in files):
                 found.append(int(entry.name))
     return found
 
 
 def test_nothing_of_a_gate_is_left(hosts):
     with StartBarrier(hosts[0]) as gate:
-        place = Path(gate.place)
-        assert (place / "barrier").is_dir()
+        place = Path(gate.directory)
+        assert (place / "door").is_dir()
     assert not place.exists()
 
 
@@ -213,7 +213,7 @@ def crowd(load, attachments, scale=SCALE, **more) -> MultiClientMeasurement:
 
 
 def run(bench: MultiClientMeasurement, repeats: int = 2) -> Run:
-    return run_bench(bench, repeats=repeats, max_repeats=repeats, gates=[])[0]
+    return run_measurement(bench, repeats=repeats, max_repeats=repeats, gates=[])[0]
 
 
 def test_a_crowd_is_one_run_of_all(attachments):
@@ -243,18 +243,18 @@ def test_a_lost_client_leaves_the_repeats_that_were_whole(attachments, monkeypat
         @staticmethod
         def function(attachment: Attachment, scale: LoadSize) -> Sample:
             if scale.repeat == 1 and attachment.client.name == "c1":
-                for gate in bench._gates:
+                for gate in bench._barriers:
                     if gate.name == "c1":
                         for pid in _gate_pids(gate):
                             os.kill(pid, signal.SIGKILL)
-                        shutil.rmtree(gate.place)
+                        shutil.rmtree(gate.directory)
                 time.sleep(1.0)
             return Counting.function(attachment, scale)
 
     bench = crowd(Breaking(), attachments)
     result = run(bench, repeats=3)
     assert len(result.samples) == 1
-    assert any(why.startswith("c1 was lost in mid-run") for why in result.invalid)
+    assert any(why.startswith("c1 was lost during the run") for why in result.invalid)
 
 
 def test_what_clients_have_in_common_is_said_once_and_the_rest_by_name(attachments):
@@ -292,5 +292,7 @@ def test_every_phase_of_an_agent_begins_together(attachments):
     (sample,) = result.samples
     assert sample.concurrency is not None
     assert sample.concurrency.spread is not None
-    assert sample.evidence["start"].count("all at work") == len(sample.evidence["start"].splitlines()) - 1
+    assert (
+        sample.evidence["start"].count("all clients active") == len(sample.evidence["start"].splitlines()) - 1
+    )
     assert sample.values["create_ops"] > 0

@@ -10,6 +10,7 @@ import zlib
 import pytest
 
 from storagetest.hosts.local import LocalHost
+from storagetest.polling import wait_until
 from storagetest.runner import CaseInfo, MeasurementPhase, PrefillCache, run_case
 from storagetest.runner.sampling import CounterSampling
 from storagetest.runner.throughput_watch import Throughput, ThroughputWatch
@@ -33,10 +34,10 @@ def mount(at: float, read: int, written: int) -> dict:
 def test_two_moments_make_a_rate():
     heard: list[Throughput] = []
     watch = ThroughputWatch("/mnt/dir/file", 2.0, heard.append)
-    watch.hear(mount(10.0, 1000, 0))
+    watch.receive(mount(10.0, 1000, 0))
     assert heard == []
-    watch.hear(mount(12.0, 5000, 300))
-    watch.hear(mount(14.5, 5000, 300))
+    watch.receive(mount(12.0, 5000, 300))
+    watch.receive(mount(14.5, 5000, 300))
     assert heard == [Throughput(2000, 150, 2.0, "the NFS mount's"), Throughput(0, 0, 2.5, "the NFS mount's")]
 
 
@@ -54,9 +55,9 @@ def test_two_moments_make_a_rate():
 def test_what_cannot_be_read_is_passed_over(said):
     heard: list[Throughput] = []
     watch = ThroughputWatch("/mnt", 2.0, heard.append)
-    watch.hear(mount(0.0, 0, 0))
-    watch.hear(said)
-    watch.hear(mount(2.0, 100, 0))
+    watch.receive(mount(0.0, 0, 0))
+    watch.receive(said)
+    watch.receive(mount(2.0, 100, 0))
     assert [flow.read for flow in heard] == [50]
 
 
@@ -64,31 +65,28 @@ def test_where_no_counter_tells_there_is_no_rate():
     heard: list[Throughput] = []
     watch = ThroughputWatch("/tmp/x", 2.0, heard.append)
     for at in range(3):
-        watch.hear(
+        watch.receive(
             line(float(at), {"/proc/self/mountstats": "device tmpfs mounted on /tmp with fstype tmpfs\n"})
         )
     assert heard == []
 
 
-def test_a_real_sampler_tells_while_it_samples_and_what_it_brings_is_the_same(tmp_path):
-    told = []
+def test_a_real_sampler_sends_counters_while_it_samples(tmp_path):
+    messages = []
 
-    class Listens(ThroughputWatch):
-        def hear(self, said):
-            told.append(said)
-            super().hear(said)
+    class Recording(ThroughputWatch):
+        def receive(self, message):
+            messages.append(message)
+            super().receive(message)
 
     with LocalHost("here") as host:
-        sampling = CounterSampling((host,), 0.05, watch=Listens(str(tmp_path), 0.1, lambda _: None))
+        sampling = CounterSampling((host,), 0.05, watch=Recording(str(tmp_path), 0.1, lambda _: None))
         sampling.start()
-        end = time.monotonic() + 30
-        while len(told) < 3:
-            assert time.monotonic() < end
-            time.sleep(0.05)
+        wait_until(lambda: len(messages) >= 3, 30, "three messages")
         (found,) = sampling.stop()
     assert found.note == ""
     assert "/proc/stat" in found.moments[-1].texts
-    texts = json.loads(zlib.decompress(base64.b64decode(told[0]["now"])))
+    texts = json.loads(zlib.decompress(base64.b64decode(messages[0]["now"])))
     assert "/proc/stat" not in texts  # what no rate is made of is not sent
     kept = texts["/proc/self/mountstats"].splitlines()
     assert all(one.startswith(("device ", "\tbytes:")) for one in kept)
@@ -100,7 +98,7 @@ def test_a_case_tells_what_moves_in_the_phase_that_was_told(scripted, attachment
     class Slow(scripted):
         def measure(self, attachment, options, scale):
             end = time.monotonic() + 30
-            while not any(one.flow for one in seen):
+            while not any(one.throughput for one in seen):
                 assert time.monotonic() < end
                 time.sleep(0.02)
             return super().measure(attachment, options, scale)
@@ -122,15 +120,15 @@ def test_a_case_tells_what_moves_in_the_phase_that_was_told(scripted, attachment
         case=CaseInfo("test_x", "scripted", "t", "t-v", "local", "here", "smoke"),
         fills=PrefillCache(),
         on_progress=seen.append,
-        watch=0.05,
+        watch_interval=0.05,
     )
     assert len(run.samples) == 2
-    flows = [one for one in seen if one.flow]
+    flows = [one for one in seen if one.throughput]
     assert all(
         one.phase in {MeasurementPhase.FILL, MeasurementPhase.MEASURE, MeasurementPhase.CEILING}
         for one in flows
     )
-    begins = [(one.phase, one.repeat) for one in seen if not one.flow]
+    begins = [(one.phase, one.repeat) for one in seen if not one.throughput]
     assert begins[-3:] == [
         (MeasurementPhase.MEASURE, 1),
         (MeasurementPhase.MEASURE, 2),

@@ -44,7 +44,7 @@ from storagetest.hosts import LocalHost, undo_journal
 from storagetest.runner import client_cases
 client_cases.agent_journal = lambda: undo_journal.agent_journal(sys.argv[1])
 call = client_cases.ClientCase("lost", Path(sys.argv[3]), "loses", {"flag": sys.argv[2]})
-client_cases.run_cases(LocalHost(), [call], place=sys.argv[4])
+client_cases.run_cases(LocalHost(), [call], path=sys.argv[4])
 """
 
 LOSES = """

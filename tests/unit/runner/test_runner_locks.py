@@ -21,7 +21,7 @@ HOLD = """
 import sys
 from storagetest.runner.locks import exclusive, shared
 take = {"exclusive": exclusive, "shared": shared}[sys.argv[1]]
-with take(sys.argv[2:], timeout=60, what="the case of " + sys.argv[2]):
+with take(sys.argv[2:], timeout=60, purpose="the case of " + sys.argv[2]):
     print("held", flush=True)
     sys.stdin.read()
 print("free", flush=True)
@@ -87,13 +87,13 @@ def test_an_exclusive_holder_keeps_everybody_out_and_is_named(other, name):
     holder = other("exclusive", name)
     assert held(holder)
     for take in (exclusive, shared):
-        with pytest.raises(HostError) as caught, take([name], timeout=0.2, what="mine"):
+        with pytest.raises(HostError) as caught, take([name], timeout=0.2, purpose="mine"):
             pytest.fail("two hold it")
         message = str(caught.value)
         assert f"{name} is in use by process {holder.pid} (the case of {name})" in message
         assert "mine waited 0.2 s" in message
     let_go(holder)
-    with exclusive([name], timeout=10, what="mine"):
+    with exclusive([name], timeout=10, purpose="mine"):
         pass
 
 
@@ -101,24 +101,24 @@ def test_shared_holders_keep_only_exclusive_ones_out(other, name):
     first, second = other("shared", name), other("shared", name)
     assert held(first)
     assert held(second)
-    with shared([name], timeout=10, what="mine"):
+    with shared([name], timeout=10, purpose="mine"):
         pass
-    with pytest.raises(HostError), exclusive([name], timeout=0.2, what="mine"):
+    with pytest.raises(HostError), exclusive([name], timeout=0.2, purpose="mine"):
         pytest.fail("not alone")
     let_go(first)
     let_go(second)
-    with exclusive([name], timeout=10, what="mine"):
+    with exclusive([name], timeout=10, purpose="mine"):
         pass
 
 
 def test_some_alone_and_others_together_are_taken_in_one_call(other, name):
     server = f"server:{name.removeprefix('client:')}"
-    with acquire(alone=[name], together=[server], timeout=10, what="mine"):
-        with pytest.raises(HostError), shared([name], timeout=0.2, what="another"):
+    with acquire(exclusive=[name], shared=[server], timeout=10, purpose="mine"):
+        with pytest.raises(HostError), shared([name], timeout=0.2, purpose="another"):
             pytest.fail("it was to be alone")
-        with shared([server], timeout=10, what="another"):
+        with shared([server], timeout=10, purpose="another"):
             pass
-        with pytest.raises(HostError), exclusive([server], timeout=0.2, what="another"):
+        with pytest.raises(HostError), exclusive([server], timeout=0.2, purpose="another"):
             pytest.fail("it is in use")
 
 
@@ -128,7 +128,7 @@ def test_an_exclusive_one_that_waits_is_not_overtaken(other, name):
     assert held(first)
     waiting = other("exclusive", name)
     wait_until(lambda: is_locked(turnstile(name)), 30, "the exclusive one at the turnstile")
-    with pytest.raises(HostError), shared([name], timeout=0.2, what="late"):
+    with pytest.raises(HostError), shared([name], timeout=0.2, purpose="late"):
         pytest.fail("overtook")
     let_go(first)
     assert held(waiting)
@@ -139,13 +139,13 @@ def test_the_kernel_frees_what_a_killed_process_held(other, name):
     assert held(holder)
     os.kill(holder.pid, signal.SIGKILL)
     holder.wait(30)
-    with exclusive([name], timeout=10, what="mine"):
+    with exclusive([name], timeout=10, purpose="mine"):
         pass
 
 
 def test_other_names_are_free(other, name):
     assert held(other("exclusive", name))
-    with exclusive([f"{name}-2"], timeout=10, what="mine"):
+    with exclusive([f"{name}-2"], timeout=10, purpose="mine"):
         pass
 
 
@@ -162,21 +162,21 @@ def test_many_names_in_any_order_cannot_deadlock(other, name):
 def test_when_one_name_is_taken_none_is_kept(other, name):
     taken, free = f"{name}-b", f"{name}-a"
     assert held(other("exclusive", taken))
-    with pytest.raises(HostError), exclusive([taken, free], timeout=0.2, what="mine"):
+    with pytest.raises(HostError), exclusive([taken, free], timeout=0.2, purpose="mine"):
         pytest.fail("two hold it")
-    with exclusive([free], timeout=10, what="mine"):
+    with exclusive([free], timeout=10, purpose="mine"):
         pass
 
 
 def test_a_name_that_is_given_twice_is_taken_once(name):
-    with exclusive([name, name], timeout=1, what="mine"):
+    with exclusive([name, name], timeout=1, purpose="mine"):
         pass
 
 
 def test_an_error_inside_frees_it(name):
-    with pytest.raises(KeyError), exclusive([name], timeout=1, what="mine"):
+    with pytest.raises(KeyError), exclusive([name], timeout=1, purpose="mine"):
         raise KeyError
-    with exclusive([name], timeout=1, what="mine"):
+    with exclusive([name], timeout=1, purpose="mine"):
         pass
 
 
@@ -220,8 +220,8 @@ def test_a_directory_that_is_not_ours_alone_is_refused(elsewhere, tmp_path, kind
     else:
         elsewhere.touch()
     with (
-        pytest.raises(HostError, match="not a directory that belongs to you alone"),
-        exclusive(["x"], timeout=1, what="m"),
+        pytest.raises(HostError, match="not a directory that only you can access"),
+        exclusive(["x"], timeout=1, purpose="m"),
     ):
         pytest.fail("locked in a place that others control")
 
@@ -231,7 +231,7 @@ def test_a_symbolic_link_in_place_of_a_lock_is_not_followed(elsewhere, tmp_path,
     victim = tmp_path / "victim"
     victim.write_text("precious")
     (elsewhere / locks._file_name(name)).symlink_to(victim)
-    with pytest.raises(OSError), exclusive([name], timeout=1, what="m"):
+    with pytest.raises(OSError), exclusive([name], timeout=1, purpose="m"):
         pytest.fail("followed")
     assert victim.read_text() == "precious"
 

@@ -55,7 +55,7 @@ def test_a_shared_data_set_is_filled_by_the_first_and_seen_by_all():
 
 @pytest.mark.parametrize("how", [{"data": "shared"}, {"data": "own", "rotated": True}])
 def test_clients_that_share_no_storage_are_told_so(how):
-    with pytest.raises(WorkloadError, match=r"c\d does not see what c\d has"):
+    with pytest.raises(WorkloadError, match=r"c\d does not see \S+ of c\d"):
         place_data(mounts(2, root=""), **how)
 
 

@@ -40,7 +40,7 @@ def watch(counts: Mapping[str, int], lost: int) -> RequestCounter:
 def test_a_capture_that_lost_packets_never_proves_that_nothing_was_sent(
     counts: Mapping[str, int], lost: int, count: int | None
 ) -> None:
-    with watch(counts, lost).over(RequestKind.LOCK) as seen:
+    with watch(counts, lost).count_requests(RequestKind.LOCK) as seen:
         pass
     assert seen.count == count
     assert ("lost 7 packets" in seen.how) == bool(lost)

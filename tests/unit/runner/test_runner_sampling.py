@@ -12,8 +12,10 @@ from storagetest.errors import NotInstalled, WorkloadError
 from storagetest.hosts.local import LocalHost
 from storagetest.measure.run import Sample, Unit
 from storagetest.measure.series import Series
+from storagetest.polling import wait_until
 from storagetest.runner import CaseInfo, PrefillCache, run_case
 from storagetest.runner.sampling import CounterSampling, SampleResult, align_series
+from storagetest.runner.throughput_watch import ThroughputWatch
 from storagetest.workloads.base import LoadSize
 
 CASE = CaseInfo("test_x", "scripted", "t", "t-v", "local", "here", "smoke")
@@ -28,16 +30,32 @@ def samplers() -> list[str]:
             ours = Path(__file__).name.encode() in place.with_name("environ").read_bytes()
         except OSError:
             continue
-        if ours and b"storagetest-agent" in text and text.startswith(b"python3"):
+        if (
+            ours
+            and b"storagetest-agent" in text
+            and Path(text.split(b"\0")[0].decode()).name.startswith("python3")
+        ):
             found.append(str(place))
     return found
 
 
-def test_it_samples_until_it_is_told_to_end():
+class Receives(ThroughputWatch):
+    """Keeps what the sampler sends while it runs."""
+
+    def __init__(self) -> None:
+        super().__init__("/", 0.01, lambda _: None)
+        self.messages: list[object] = []
+
+    def receive(self, message) -> None:
+        self.messages.append(message)
+
+
+def test_sampling_runs_until_stopped():
+    watch = Receives()
     with LocalHost("here") as host:
-        sampling = CounterSampling((host,), 0.1)
+        sampling = CounterSampling((host,), 0.1, watch=watch)
         sampling.start()
-        time.sleep(1.0)
+        wait_until(lambda: len(watch.messages) >= 3, 60, "three samples")
         before = time.time() - time.monotonic()
         assert len(samplers()) == 1
         (found,) = sampling.stop()
@@ -49,7 +67,7 @@ def test_it_samples_until_it_is_told_to_end():
     assert abs(times[-1] - time.time()) < 5
     assert abs(found.clock - before) < 0.5
     assert all("cpu" in moment.texts["/proc/stat"] for moment in found.moments)
-    assert "intr" not in found.moments[0].texts["/proc/stat"]  # lines that nobody wants stay there
+    assert "intr" not in found.moments[0].texts["/proc/stat"]  # lines that were not requested are not sent
     assert 0 < found.cost < 1
     assert sampling.stop() == ()
 

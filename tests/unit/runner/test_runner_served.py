@@ -58,7 +58,7 @@ def test_postmark_says_how_many_writes_a_transaction_costs_the_server(attachment
         gates=[],
         case=CaseInfo("c", "postmark", "t", "v", "local", "here"),
         fills=PrefillCache(),
-        beside=(Server({"vda": 100}, {"vda": 175}),),
+        extra_hosts=(Server({"vda": 100}, {"vda": 175}),),
     )
     assert run.samples[0].values["server_writes_per_transaction"] == 75 / 50
     assert run.samples[0].evidence["server writes"] == "75 write operations, vda on server"

@@ -36,7 +36,7 @@ def test_the_steady_rounds_are_the_run_and_the_others_do_not_count(scripted, att
     assert [sample.values["iops"] for sample in result.samples] == FALLING[4:9]
     assert verdict.outcome is Outcome.PASS
     assert result.invalid == ()
-    assert [event.phase for event in told].count(MeasurementPhase.SETTLE) == 9
+    assert [event.phase for event in told].count(MeasurementPhase.STEADY_STATE) == 9
     assert MeasurementPhase.MEASURE not in [event.phase for event in told]  # five are more than three
 
 

@@ -36,7 +36,7 @@ def test_the_guess_is_the_textbooks():
     process = told(count=12)
     across = np.array([process._row(point) for point in process._points])
     covariance = across[:, process._at] + process.noise**2 * np.eye(12)
-    expected = process._centre + across.T @ np.linalg.solve(covariance, process._heights())
+    expected = process._centre + across.T @ np.linalg.solve(covariance, process._centred_logs())
     left = process._row((0, 0, 0))[0] - np.sum(across * np.linalg.solve(covariance, across), axis=0)
     assert process.mean == pytest.approx(expected, abs=1e-6)
     assert process.variance == pytest.approx(left, abs=1e-6)
@@ -45,8 +45,8 @@ def test_the_guess_is_the_textbooks():
 def test_the_slopes_that_it_learns_by_are_those_of_what_it_learns():
     process = told(slowed=(20,))
     theta = process._theta + np.linspace(-0.2, 0.2, len(process._theta))
-    by_steps = approx_fprime(theta, lambda at: process._badness(at)[0], 1e-6)
-    assert process._badness(theta)[1] == pytest.approx(by_steps, rel=1e-3, abs=1e-3)
+    by_steps = approx_fprime(theta, lambda at: process._loss(at)[0], 1e-6)
+    assert process._loss(theta)[1] == pytest.approx(by_steps, rel=1e-3, abs=1e-3)
 
 
 @pytest.mark.parametrize("noise", [0.01, 0.05])

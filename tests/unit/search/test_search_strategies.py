@@ -21,11 +21,11 @@ SPACE = Space(
 def looked(strategy, value, *, noise=0.0, seed=1):
     """Let ``strategy`` look until it knows enough; return what it found and where it measured."""
     random, asked = np.random.default_rng(seed), []
-    while (point := strategy.ask()) is not None:
+    while (point := strategy.next_point()) is not None:
         asked.append(point)
         assert len(asked) <= strategy.budget
         strategy.record(point, value(point) * math.exp(random.normal(0.0, noise)))
-    return strategy.found(), asked
+    return strategy.result(), asked
 
 
 def hill(point):
@@ -99,7 +99,7 @@ def test_what_is_no_throughput_is_refused_with_its_place(value):
 
 def test_nothing_measured_is_nothing_found():
     with pytest.raises(ValueError, match="nothing was measured"):
-        OneAtATime(SPACE, budget=5).found()
+        OneAtATime(SPACE, budget=5).result()
 
 
 def test_a_space_says_what_is_wrong_with_it():

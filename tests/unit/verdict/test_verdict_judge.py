@@ -158,7 +158,7 @@ def test_an_invalid_run_carries_no_verdict_and_says_its_own_reason():
 
 def test_a_metric_that_nobody_measured_is_a_mistake_in_the_configuration():
     run = run_of("iops", [1.0] * 3)
-    with pytest.raises(ConfigError, match=r"^t.yaml:1:1: .*nobody measured p99; load measures iops"):
+    with pytest.raises(ConfigError, match=r"^t.yaml:1:1: .*p99 was not measured; load measures iops"):
         judge(run, parse_threshold("p99 <= 5ms", METRICS, place="t.yaml:1:1"))
 
 

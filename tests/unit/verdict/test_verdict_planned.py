@@ -55,7 +55,7 @@ def test_a_contradicted_alarm_is_not_measured_again():
     verdict = verdict_of(BAD + GOOD)
     assert verdict.outcome is Outcome.INVALID
     assert verdict.final
-    assert "the fresh runs meet the threshold: something changed while measuring" in verdict.reason
+    assert "the fresh runs meet the threshold: the target changed meanwhile" in verdict.reason
     assert not more(BAD + GOOD, max_repeats=100)
 
 

@@ -87,7 +87,7 @@ def test_an_alarm_that_fresh_runs_contradict_is_undecided_and_final():
     run = run_of([800.0, 801.0, 799.0, 800.5, *(1000 * each for each in AROUND)])
     verdict = judge(run, gate("iops >= baseline - 5 %"), plan=PLAN, reference=STEADY)
     assert verdict.outcome is Outcome.INVALID
-    assert "something changed while measuring" in verdict.reason
+    assert "the target changed meanwhile" in verdict.reason
     assert not wants_more(run, [verdict], max_repeats=100)
 
 
@@ -101,7 +101,7 @@ def test_an_effect_below_the_noise_floor_is_never_a_failure():
     assert runs == PLAN.max_repeats
     verdict, _ = sequentially(500, "iops >= baseline - 5 %", noisy)
     assert verdict.outcome is Outcome.FAIL
-    assert "beyond its noise floor of 25 %, which is wider than was asked" in verdict.reason
+    assert "beyond its noise floor of 25 %, which is wider than the margin" in verdict.reason
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_bins_move_the_bound_of_a_percentile_against_either_verdict():
 
 
 def test_a_metric_that_nobody_measured_is_a_mistake_here_too():
-    with pytest.raises(ConfigError, match="nobody measured p99"):
+    with pytest.raises(ConfigError, match="p99 was not measured"):
         judge(run_of([1.0] * 3), gate("p99 <= baseline + 5 %"), reference=STEADY)
 
 

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from storagetest.errors import WorkloadError
-from storagetest.workloads._agent.result import read_answer
+from storagetest.workloads._agent.result import read_result
 
-LANE = {"ops": 3, "total": 4, "bins": {"100": 1, "129": 2}, "bytes": 30, "total_bytes": 40}
+OPERATION = {"ops": 3, "total": 4, "bins": {"100": 1, "129": 2}, "bytes": 30, "total_bytes": 40}
 PHASE = {
     "seconds": 0.5,
     "span": 0.6,
@@ -21,7 +21,7 @@ PHASE = {
     "tail": 0.09,
     "cpu": 0.8,
     "overlap": True,
-    "operations": {"create": LANE},
+    "operations": {"create": OPERATION},
 }
 CPU = ["cpu 1 0 1 98 0 0 0 0\ncpu0 1 0 1 98 0 0 0 0", "cpu 51 0 1 148 0 0 0 0\ncpu0 51 0 1 148 0 0 0 0"]
 VALUE = {"phases": {"create": PHASE}, "cpu": CPU, "files": 4}
@@ -29,28 +29,28 @@ GOOD = '{"t":"progress","phase":"create"}\n' + json.dumps({"t": "result", "value
 
 
 def changed(**members: Any) -> str:
-    """The good result with members of its phase (or, ``lane_…``, of its lane) replaced."""
+    """The good result with members of its phase (or, ``operation_…``, of its entry) replaced."""
     value = copy.deepcopy(VALUE)
     phase: dict[str, Any] = value["phases"]["create"]  # type: ignore[index]
     for name, member in members.items():
-        place = phase["operations"]["create"] if name.startswith("lane_") else phase
-        place[name.removeprefix("lane_")] = member
+        place = phase["operations"]["create"] if name.startswith("operation_") else phase
+        place[name.removeprefix("operation_")] = member
     return json.dumps({"t": "result", "value": value})
 
 
 def test_the_numbers_are_the_agents():
-    answer = read_answer(GOOD, "")
+    answer = read_result(GOOD, "")
     phase = answer.phases["create"]
     assert (phase.rate("create"), phase.bandwidth("create"), phase.cpu) == (6.0, 60.0, 0.8)
-    assert phase.lanes["create"].latency.bins == ((100, 1), (129, 2))
-    assert answer.more == {"files": 4}
+    assert phase.operations["create"].latency.bins == ((100, 1), (129, 2))
+    assert answer.extra == {"files": 4}
     assert answer.cpu is not None
     assert answer.cpu.share == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize("dirty", [f"Welcome!\n{GOOD}", f"{GOOD}[1]\nbye\n", GOOD.replace("\n", "\r\n")])
 def test_what_others_print_does_not_matter(dirty):
-    assert read_answer(dirty, "noise") == read_answer(GOOD, "")
+    assert read_result(dirty, "noise") == read_result(GOOD, "")
 
 
 @pytest.mark.parametrize(
@@ -69,18 +69,18 @@ def test_what_others_print_does_not_matter(dirty):
         (changed(spread="0"), "spread is '0'"),
         (changed(tail=True), "tail is True"),
         (changed(operations={}), "nothing was done"),
-        (changed(lane_ops=0, lane_bins={}), "nothing was done"),
-        (changed(lane_ops=2), "2 of 4 operations, 3 latencies"),
-        (changed(lane_total=2), "3 of 2 operations"),
-        (changed(lane_bytes=50), "50 of 40 B"),
-        (changed(lane_bins={"100": 1, "128": 2}), "not a bucket"),
-        (changed(lane_ops=3.0), "not a count"),
-        (changed(lane_bins=None), "cannot be trusted"),
+        (changed(operation_ops=0, operation_bins={}), "nothing was done"),
+        (changed(operation_ops=2), "2 of 4 operations, 3 latencies"),
+        (changed(operation_total=2), "3 of 2 operations"),
+        (changed(operation_bytes=50), "50 of 40 B"),
+        (changed(operation_bins={"100": 1, "128": 2}), "not a bucket"),
+        (changed(operation_ops=3.0), "not a count"),
+        (changed(operation_bins=None), "cannot be trusted"),
     ],
 )
 def test_what_cannot_be_believed_is_an_error(stdout, message):
     with pytest.raises(WorkloadError, match=message):
-        read_answer(stdout, "")
+        read_result(stdout, "")
 
 
 @pytest.mark.parametrize(
@@ -98,12 +98,12 @@ def test_what_cannot_be_believed_is_an_error(stdout, message):
 )
 def test_what_the_agent_complains_of_is_said_with_what_to_do(line, message):
     with pytest.raises(WorkloadError, match=message):
-        read_answer(json.dumps({"t": "error", **line}), "")
+        read_result(json.dumps({"t": "error", **line}), "")
 
 
 def test_what_killed_it_is_shown():
     with pytest.raises(WorkloadError, match="it was killed\nKilled"):
-        read_answer("", "Killed\n")
+        read_result("", "Killed\n")
 
 
 @settings(deadline=None)
@@ -111,9 +111,9 @@ def test_what_killed_it_is_shown():
 def test_a_piece_that_is_missing_never_changes_a_number_unseen(place, length):
     """A digit may go; but then counts and bins contradict each other, or only a time is another."""
     try:
-        answer = read_answer(GOOD[:place] + GOOD[place + length :], "")
+        answer = read_result(GOOD[:place] + GOOD[place + length :], "")
     except WorkloadError:
         return
     for phase in answer.phases.values():
-        for lane in phase.lanes.values():
-            assert lane.ops == lane.latency.count
+        for entry in phase.operations.values():
+            assert entry.ops == entry.latency.count

@@ -243,7 +243,7 @@ def test_an_agent_is_told_to_end(host: Host) -> None:
             told.append(pid)
             threading.Thread(target=terminate_agent, args=(host, pid), kwargs={"deadline": 20.0}).start()
 
-    assert run_agent(host, request, deadline=600, on_line=hear).more["count"] == 1
+    assert run_agent(host, request, deadline=600, on_line=hear).extra["count"] == 1
     assert len(told) == 1
 
 
@@ -268,7 +268,7 @@ def test_a_client_without_python_has_none(host: Host, monkeypatch: pytest.Monkey
     monkeypatch.setattr(host, "converse", no_python)
     host.expensive_exec = True
     attendant = ForkServer(host)
-    assert not attendant.there()
+    assert not attendant.available()
     assert attendant.start_program({"command": "run_program"}, deadline=10.0) is None
     assert host.shortcut is None
 
@@ -276,7 +276,7 @@ def test_a_client_without_python_has_none(host: Host, monkeypatch: pytest.Monkey
 def test_it_is_the_hosts_shortcut_until_it_is_closed(host: Host) -> None:
     attendant = host.resource(ForkServer)
     assert host.shortcut is None
-    assert attendant.there()
+    assert attendant.available()
     parent = ["sh", "-c", "cut -d' ' -f4 /proc/$$/stat"]
     ours = int(host.run(parent, deadline=10.0).stdout)
     assert int(host.run(parent, deadline=10.0).stdout) == ours
@@ -286,7 +286,7 @@ def test_it_is_the_hosts_shortcut_until_it_is_closed(host: Host) -> None:
 
 
 def test_one_that_is_lost_is_no_shortcut(host: Host) -> None:
-    assert host.resource(ForkServer).there()
+    assert host.resource(ForkServer).available()
     parent = ["sh", "-c", "cut -d' ' -f4 /proc/$$/stat"]
     pid = int(host.run(parent, deadline=10.0).stdout)
     with pytest.raises(HostError, match=r"its attendant ended .* 137 while running `sh"):
@@ -295,7 +295,7 @@ def test_one_that_is_lost_is_no_shortcut(host: Host) -> None:
 
 
 def test_a_command_that_is_under_way_when_it_is_closed_ends(host: Host, tmp_path: Path) -> None:
-    assert host.resource(ForkServer).there()
+    assert host.resource(ForkServer).available()
     told = tmp_path / "told"
     failed: list[Exception] = []
 

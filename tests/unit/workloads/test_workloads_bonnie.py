@@ -33,12 +33,12 @@ def test_the_whole_of_it_does_what_bonnie_does(directory, char_io):
         "random_create", "random_stat", "random_delete",
     ]  # fmt: skip
     for name in ("char_write", "block_write", "rewrite", "char_read", "block_read"):
-        assert phases[name]["lanes"][name]["total_bytes"] == MIB
-    assert phases["seeks"]["lanes"]["seeks"]["total"] == 100
-    assert phases["seeks"]["lanes"]["seeks"]["total_bytes"] == 100 * 8192
+        assert phases[name]["operations"][name]["total_bytes"] == MIB
+    assert phases["seeks"]["operations"]["seeks"]["total"] == 100
+    assert phases["seeks"]["operations"]["seeks"]["total_bytes"] == 100 * 8192
     for order in ("sequential", "random"):
         for what in ("create", "stat", "delete"):
-            assert phases[f"{order}_{what}"]["lanes"][what]["total"] == 50
+            assert phases[f"{order}_{what}"]["operations"][what]["total"] == 50
     assert set(sample.values) == set(LOAD.metrics)
     assert sample.evidence["size"] == str(MIB)
     assert "on a null device" in sample.evidence["char_write_ceiling"]
@@ -47,9 +47,9 @@ def test_the_whole_of_it_does_what_bonnie_does(directory, char_io):
 def test_each_phase_keeps_to_its_share_of_the_time(directory):
     scale = replace(SCALE, size=64 * MIB, runtime=0.6)
     _, phases = run(directory, {"char_io": "syscall", "sync": True, "files": 20}, scale)
-    assert phases["char_write"]["lanes"]["char_write"]["total_bytes"] < 64 * MIB
-    written = phases["block_write"]["lanes"]["block_write"]["total_bytes"]
-    assert 0 < phases["block_read"]["lanes"]["block_read"]["total_bytes"] <= written
+    assert phases["char_write"]["operations"]["char_write"]["total_bytes"] < 64 * MIB
+    written = phases["block_write"]["operations"]["block_write"]["total_bytes"]
+    assert 0 < phases["block_read"]["operations"]["block_read"]["total_bytes"] <= written
 
 
 def test_characters_and_files_can_be_left_out(directory):

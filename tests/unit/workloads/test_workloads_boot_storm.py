@@ -33,10 +33,12 @@ def run(attachment, options, scale=SCALE):
 
 def test_every_machine_does_its_list_and_the_storm_ends_with_the_last(directory):
     sample = run(directory, SMALL)
-    lanes = phase(sample)["lanes"]
-    assert lanes["read"]["ops"] == lanes["read"]["total"] == 4 * (20 + 3)  # each tenth write is read back
-    assert lanes["write"]["ops"] == 4 * 32
-    assert lanes["flush"]["ops"] == 4 * 2
+    operations = phase(sample)["operations"]
+    assert (
+        operations["read"]["ops"] == operations["read"]["total"] == 4 * (20 + 3)
+    )  # each tenth write is read back
+    assert operations["write"]["ops"] == 4 * 32
+    assert operations["flush"]["ops"] == 4 * 2
     assert set(sample.values) == set(LOAD.metrics)
     values = sample.values
     assert 0 < values["time_to_first_boot"] <= values["time_to_half"] <= values["time_to_last_boot"]
@@ -48,10 +50,10 @@ def test_every_machine_does_its_list_and_the_storm_ends_with_the_last(directory)
 
 def test_latencies_over_time_hold_every_request(directory):
     sample = run(directory, {**SMALL, "interval": "10ms"})
-    lanes = phase(sample)["lanes"]
+    operations = phase(sample)["operations"]
     for kind, rows in json.loads(sample.evidence["series"]).items():
         assert [row[0] for row in rows] == sorted({row[0] for row in rows})
-        assert sum(row[1] for row in rows) == lanes[kind]["total"]
+        assert sum(row[1] for row in rows) == operations[kind]["total"]
         assert all(row[3] * row[1] >= row[2] for row in rows)
 
 
@@ -64,7 +66,9 @@ def test_the_image_is_filled_with_data(directory):
 
 
 def test_without_an_image_there_is_no_boot(directory):
-    with pytest.raises(WorkloadError, match=r"here: boot-storm on .*: open_disks .*storagetest-image.*ENOENT"):
+    with pytest.raises(
+        WorkloadError, match=r"here: boot-storm on .*: open_disks .*storagetest-image.*ENOENT"
+    ):
         LOAD.measure(directory, LOAD.Options.model_validate(SMALL), SCALE)
 
 

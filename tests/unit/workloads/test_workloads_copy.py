@@ -24,7 +24,7 @@ def run(directory, options, scale=SCALE):
     sample = LOAD.measure(directory, LOAD.Options.model_validate(options), scale)
     lines = map(json.loads, sample.evidence["phases"].splitlines())
     assert not list(Path(directory.path).iterdir())
-    return sample, {line["phase"]: line["lanes"] for line in lines}
+    return sample, {line["phase"]: line["operations"] for line in lines}
 
 
 @pytest.mark.parametrize("processes", [1, 3])
@@ -32,31 +32,31 @@ def run(directory, options, scale=SCALE):
 def test_a_large_file_is_written_copied_read_and_deleted(directory, method, processes):
     # Many blocks for each process, so that there are some while all are at it.
     scale = replace(SCALE, size=16 * MIB * processes)
-    sample, lanes = run(directory, {"whole": True, "method": method, "processes": processes}, scale)
+    sample, operations = run(directory, {"whole": True, "method": method, "processes": processes}, scale)
     size = scale.size // processes * processes
     for name in ("write", "copy", "read"):
-        assert lanes[name]["blocks"]["total_bytes"] == size
+        assert operations[name]["blocks"]["total_bytes"] == size
         assert sample.values[f"{name}_bandwidth"] > 0
-    assert lanes["delete"]["files"]["total"] == 2 * processes
+    assert operations["delete"]["files"]["total"] == 2 * processes
     assert "write_files" not in sample.values
 
 
 def test_a_tree_is_too(directory):
     options = {"whole": True, "kind": "tree", "processes": 2, "file_size": "8KiB", "sync": False}
-    sample, lanes = run(directory, options)
+    sample, operations = run(directory, options)
     files = 4 * MIB // 10240
     for name in ("write", "copy", "read"):
-        assert lanes[name]["files"]["total"] == files
-        assert lanes[name]["files"]["total_bytes"] == lanes["write"]["files"]["total_bytes"]
-    assert lanes["delete"]["files"]["total"] == 2 * files
+        assert operations[name]["files"]["total"] == files
+        assert operations[name]["files"]["total_bytes"] == operations["write"]["files"]["total_bytes"]
+    assert operations["delete"]["files"]["total"] == 2 * files
     assert set(sample.values) == set(LOAD.metrics)
 
 
 def test_what_the_time_did_not_suffice_to_write_is_not_copied(directory):
     scale = replace(SCALE, size=256 * MIB, runtime=0.1)
-    _, lanes = run(directory, {"kind": "tree"}, scale)
-    assert lanes["write"]["files"]["total"] < 256 * MIB // 20480
-    assert lanes["copy"]["files"]["total"] <= lanes["write"]["files"]["total"]
+    _, operations = run(directory, {"kind": "tree"}, scale)
+    assert operations["write"]["files"]["total"] < 256 * MIB // 20480
+    assert operations["copy"]["files"]["total"] <= operations["write"]["files"]["total"]
 
 
 def test_source_and_copy_share_the_room(directory):
@@ -113,6 +113,6 @@ def test_the_registry_finds_it_and_its_example_loads():
 @pytest.mark.parametrize("moved", [0, MIB])
 def test_a_phase_in_which_no_block_ended_while_all_were_at_it_has_no_bandwidth(moved):
     blocks = OpStats(ops=moved // MIB, total=3, bytes=moved, total_bytes=3 * MIB, latency=Histogram())
-    phase = PhaseStats(0.1, 0.3, 0.1, 0.1, 0.5, overlap=True, lanes={"blocks": blocks})
+    phase = PhaseStats(0.1, 0.3, 0.1, 0.1, 0.5, overlap=True, operations={"blocks": blocks})
     invalid = LOAD.invalid(AgentResult({"write": phase}), LOAD.Options(processes=3))
     assert [word.partition(":")[0] for word in invalid] == ([] if moved else ["write"])

@@ -25,14 +25,14 @@ def run(attachment, options, scale=SCALE):
     return LOAD.measure(attachment, read, scale)
 
 
-def lanes(sample):
-    return json.loads(sample.evidence["phases"])["lanes"]
+def operations(sample):
+    return json.loads(sample.evidence["phases"])["operations"]
 
 
 def test_commits_and_pages_at_once(directory):
     sample = run(directory, {"page_workers": 2})
     assert set(sample.values) == set(LOAD.metrics)
-    values, found = sample.values, lanes(sample)
+    values, found = sample.values, operations(sample)
     assert values["tps"] == pytest.approx(found["commit"]["ops"] / sample.seconds)
     pages = found["page_read"]["ops"] + found["page_write"]["ops"]
     assert values["page_iops"] == pytest.approx(pages / sample.seconds)

@@ -54,7 +54,7 @@ def test_a_scout_goes_with_jobs_that_wait_at_a_door_and_does_one_io_of_the_first
     load = FioJob(
         "w", "/mnt/f", "randwrite", 4096, 1 << 20, queue_depth=8, jobs=2, runtime=10, log_interval=0.5
     )
-    command = argv(load, load, door="/run/gate")
+    command = argv(load, load, barrier="/run/gate")
     at = [number for number, option in enumerate(command) if option.startswith("--name=")]
     assert [command[number] for number in at] == ["--name=w", "--name=w", f"--name={FIRST}"]
     section = command[at[-1] :]

@@ -82,7 +82,7 @@ def changed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     def change(text: str) -> None:
         monkeypatch.setattr(fork_server, "ARGV", (sys.executable, "-c", BOOTSTRAP.format(changes=text)))
         monkeypatch.setattr(run, "_LATER", 0.2)
-        monkeypatch.setattr(run, "_PARTING", 1.0)
+        monkeypatch.setattr(run, "_EXIT_TIMEOUT", 1.0)
 
     return change
 
@@ -117,7 +117,7 @@ def test_a_program_that_has_closed_its_streams_does_not_wake_the_fork_server(
 ) -> None:
     counts, closed, end = tmp_path / "counts", tmp_path / "closed", tmp_path / "end"
     changed(COUNT_POLLS.format(counts=str(counts)))
-    assert host.resource(ForkServer).there()
+    assert host.resource(ForkServer).available()
     script = f"exec >&- 2>&-; : >{closed}; while [ ! -e {end} ]; do sleep 0.05; done"
     program = threading.Thread(target=host.run, args=(["sh", "-c", script],), kwargs={"deadline": 60.0})
     program.start()

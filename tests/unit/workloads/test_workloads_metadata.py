@@ -38,7 +38,7 @@ def test_the_course_holds_every_operation_once(directory):
         rest = said[name]["seconds"] - 0.03 * (len(one.times) - 1)  # how long the last interval was
         counted = 0.03 * sum(one.values[:-1]) + rest * one.values[-1]
         assert 0 < rest <= 0.03 + 1e-9
-        assert counted == pytest.approx(said[name]["lanes"][name]["ops"])
+        assert counted == pytest.approx(said[name]["operations"][name]["ops"])
     assert sample.began is not None
 
 
@@ -74,11 +74,11 @@ def test_every_operation_is_measured_and_nothing_is_left(directory, options):
     assert 0 <= sample.values["client_cpu"] <= 1
     found = phases(sample)
     for name in offered:
-        lane = found[name]["lanes"][name]
-        assert sample.operations[name].count == lane["ops"]
+        entry = found[name]["operations"][name]
+        assert sample.operations[name].count == entry["ops"]
         assert sample.values[f"{name}_p99"] == sample.operations[name].percentile(0.99)
         assert LOAD.metrics[f"{name}_p99"].operation == name
-    assert sample.ios == sum(found[name]["lanes"][name]["ops"] for name in found)
+    assert sample.ios == sum(found[name]["operations"][name]["ops"] for name in found)
     assert not list(Path(directory.path).iterdir())
 
 
@@ -88,17 +88,17 @@ def test_all_names_are_made_and_taken_away_when_asked_for_the_whole(directory):
     )
     found = phases(LOAD.measure(directory, options, SCALE))
     for name in set(found) - {"readdir"}:
-        assert found[name]["lanes"][name]["total"] == 103
-    assert found["readdir"]["lanes"]["readdir"]["total"] == 4 * 3
-    assert found["readdir"]["lanes"]["readdir"]["total_bytes"] == 103
+        assert found[name]["operations"][name]["total"] == 103
+    assert found["readdir"]["operations"]["readdir"]["total"] == 4 * 3
+    assert found["readdir"]["operations"]["readdir"]["total_bytes"] == 103
 
 
 def test_in_a_shared_directory_everybody_lists_everything(directory):
     options = LOAD.Options.model_validate(
         {"whole": True, "files": 30, "processes": 3, "shared": True, "operations": ["readdir"]}
     )
-    lane = phases(LOAD.measure(directory, options, SCALE))["readdir"]["lanes"]["readdir"]
-    assert (lane["total"], lane["total_bytes"]) == (3, 3 * 30)
+    entry = phases(LOAD.measure(directory, options, SCALE))["readdir"]["operations"]["readdir"]
+    assert (entry["total"], entry["total_bytes"]) == (3, 3 * 30)
 
 
 def test_only_what_is_asked_for_is_reported(directory):

@@ -79,7 +79,7 @@ def test_a_stall_is_charged_to_every_request_behind_it(directory: Attachment, mo
 
 def answer(made: list[int], last: list[float], planned: int = 100) -> AgentResult:
     workers = [{"made": one, "last": at} for one, at in zip(made, last, strict=True)]
-    return AgentResult({}, more={"planned": planned, "workers": workers})
+    return AgentResult({}, extra={"planned": planned, "workers": workers})
 
 
 @pytest.mark.parametrize(

@@ -114,4 +114,4 @@ def test_options_that_make_no_sense_are_refused(options, message):
 @pytest.mark.parametrize(("achieved", "valid"), [(1.0, True), (0.99, True), (0.9899, False), (0.0, False)])
 def test_under_99_percent_of_the_rate_is_invalid(achieved, valid):
     readers = [{"achieved": 1.0}, {"achieved": achieved}]
-    assert (LOAD.invalid(AgentResult({}, more={"readers": readers}), LOAD.Options()) == ()) is valid
+    assert (LOAD.invalid(AgentResult({}, extra={"readers": readers}), LOAD.Options()) == ()) is valid

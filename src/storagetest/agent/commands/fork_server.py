@@ -14,9 +14,9 @@ The request has only a deadline, for the whole process. Then each line of stdin 
   SIGTERM, and :data:`_GRACE` seconds later SIGKILL. The same happens at its deadline, which is extended while
   it removes its files (:data:`~storagetest.agent.command_context.CLEANUP_MESSAGE`);
 - ``n``, ``kill``: SIGKILL now;
-- ``terminate``: SIGTERM to the agent with this process id; a progress message confirms it (``terminated``,
+- ``term``: SIGTERM to the agent with this process id; a progress message confirms it (``terminated``,
   the id);
-- ``close``: end the fork server.
+- ``shutdown``: end the fork server.
 
 An agent's output is forwarded line by line, each line after its number and a space. A program's output is
 bytes: after its number and a space there is ``o`` or ``e`` (stdout, stderr), a space, and base64. When either
@@ -244,11 +244,11 @@ class _ForkServer:
         *lines, self._rest = (self._rest + data).split(b"\n")
         requests = [json.loads(line) for line in lines]
         for request in requests:
-            if "terminate" in request:
-                self._terminate(request["terminate"])
-            elif "close" not in request:
+            if "term" in request:
+                self._terminate(request["term"])
+            elif "shutdown" not in request:
                 self._run_request(request)
-        return not any("close" in request for request in requests)
+        return not any("shutdown" in request for request in requests)
 
     def _run_request(self, request: dict[str, Any]) -> None:
         number = request["n"]

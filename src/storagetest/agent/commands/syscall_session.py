@@ -17,7 +17,7 @@ The request has only a deadline, for the whole session. Then each line of stdin 
 - ``start_capture``: start to capture RPC calls; ``stop_capture``: end it. ``rpcs`` has the number of each
   call, ``lost`` the number of lost packets (see :mod:`storagetest.agent.rpc_capture`). ``refused`` is the
   error if packets cannot be captured.
-- ``read_files`` (globs): the contents of files of this machine, such as the counters in /proc; ``files`` has
+- ``read`` (globs): the contents of files of this machine, such as the counters in /proc; ``texts`` has
   path → text.
 
 Requests may overlap, except ``calls``: there is one worker, and a second request while it is busy returns
@@ -115,9 +115,9 @@ class _SessionServer:
             self._busy, self._until = number, time.monotonic() + request["deadline"]
             with suppress(BrokenPipeError):  # it died; _read_results reports it
                 send(self._worker.commands, decode_bytes(request["calls"]))
-        elif "read_files" in request:
-            paths = [path for pattern in request["read_files"] for path in glob.glob(pattern)]
-            self._write(number, files={path: _text(path) for path in paths})
+        elif "read" in request:
+            paths = [path for pattern in request["read"] for path in glob.glob(pattern)]
+            self._write(number, texts={path: _text(path) for path in paths})
         elif "start_capture" in request or "stop_capture" in request:
             self._write(number, **self._switch_capture("start_capture" in request))
         else:
@@ -204,7 +204,7 @@ def _perform(calls: Syscalls, name: str, arguments: list[Any]) -> dict[str, Any]
         code = errno.errorcode.get(error.errno or 0, "")
         return {"errno": code, "message": error.strerror or str(error), "path": str(error.filename or "")}
     except Exception as error:  # the controller raises it
-        return {"bug": f"{name}: {type(error).__name__}: {error}"}
+        return {"error": f"{name}: {type(error).__name__}: {error}"}
 
 
 def _text(path: str) -> str:

@@ -66,13 +66,13 @@ _WORDS = {"warned": ("w", "WARNED"), "observed": ("o", "OBSERVED")}
 
 @dataclass(frozen=True, slots=True)
 class CaseMark:
-    """What a ``case`` mark says. ``spares`` is why it can kill no mutant, where it claims to kill none."""
+    """The values of a ``case`` mark. ``no_mutant_reason`` explains why the case kills no mutant."""
 
     id: str
     section: str
     level: Level
     kills: tuple[str, ...] = ()
-    spares: str = ""
+    no_mutant_reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +122,15 @@ def case_of(item: pytest.Item) -> CaseMark | None:
     if not marks:
         return None
     identifier = next((mark.args[0] for mark in marks if mark.args), None)
-    said = {name: value for mark in reversed(marks) for name, value in mark.kwargs.items()}
+    said = {
+        "no_mutant_reason" if name == "spares" else name: value
+        for mark in reversed(marks)
+        for name, value in mark.kwargs.items()
+    }
     lacking = [name for name in ("section", "level") if name not in said]
-    if not identifier or lacking or set(said) - {"section", "level", "kills", "spares"}:
+    if not identifier or lacking or set(said) - {"section", "level", "kills", "no_mutant_reason"}:
         raise pytest.UsageError(
-            f"{item.nodeid}: a case mark is case(id, section=…, level=…, kills=(…), spares=…); "
+            f"{item.nodeid}: a case mark is case(id, section=…, level=…, kills=(…), no_mutant_reason=…); "
             f"it says {identifier!r} and {', '.join(said) or 'nothing else'}"
         )
     try:
@@ -140,7 +144,7 @@ def case_of(item: pytest.Item) -> CaseMark | None:
         str(said["section"]),
         level,
         tuple(said.get("kills", ())),
-        str(said.get("spares", "")),
+        str(said.get("no_mutant_reason", "")),
     )
 
 
@@ -262,7 +266,7 @@ class Conformance:
             seconds=round(seconds, 4),
             nodeid=item.nodeid,
             kills=case.kills,
-            spares=case.spares,
+            no_mutant_reason=case.no_mutant_reason,
         )
         setattr(report, _ATTRIBUTE, record.to_json())
         report.user_properties.append(

@@ -27,7 +27,7 @@ import pytest
 
 from storagetest.errors import WorkloadError
 from storagetest.plugin.conformance import cases
-from storagetest.plugin.fixtures import core
+from storagetest.plugin.fixtures import core, deprecated
 from storagetest.plugin.parametrize import item_variant
 from storagetest.plugin.run_state import KEY
 from storagetest.protocols.base import Attachment
@@ -38,8 +38,13 @@ __all__ = ["DIST", "ClientCaseRunner", "client_call", "is_exclusive", "under_way
 DIST = "storagetest_dist"
 """The key of a worker's input under which xdist's controller gives it the value of ``--dist``."""
 
-_GIVEN = ("client_dir", "block_range")
-"""The fixtures that stand for a directory or a range of blocks on the client."""
+_FIXTURES = {
+    "client_dir": "client_dir",
+    "block_range": "block_range",
+    "here": "client_dir",
+    "blocks": "block_range",
+}
+"""The fixtures that stand for a directory or a range of blocks on the client, by all their names."""
 
 _NEVER_WITHDRAWN = {"load", "each", "loadscope", "loadfile", "loadgroup"}
 """Values of ``--dist`` with which a case in a worker's queue stays there until the worker runs it."""
@@ -72,8 +77,8 @@ class ClientCaseRunner:
             self._items = _batch(item)
             sent = [one for one in self._items if one is item or not one.get_closest_marker("skip")]
             calls = [call for one in sent if (call := client_call(one)) is not None]
-            self._under_way = ClientCaseBatch(self.attachment.client, calls, place=self.attachment.path)
-        return self._under_way.answer(item.nodeid)
+            self._under_way = ClientCaseBatch(self.attachment.client, calls, path=self.attachment.path)
+        return self._under_way.wait_result(item.nodeid)
 
     def close(self) -> None:
         """End what is under way."""
@@ -98,7 +103,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     """Have the client run it, where it takes ``client_dir`` or ``block_range``."""
     given = next(
-        (pyfuncitem.funcargs.get(name) for name in _GIVEN if name in _declared_arguments(pyfuncitem)), None
+        (pyfuncitem.funcargs.get(name) for name in _FIXTURES if name in _declared_arguments(pyfuncitem)), None
     )
     if not isinstance(given, ClientCaseRunner):
         return None
@@ -163,7 +168,7 @@ def client_call(item: pytest.Item) -> ClientCase | None:
     if not isinstance(item, pytest.Function):
         return None
     names = _declared_arguments(item)
-    gives = [name for name in names if name in _GIVEN and _is_ours(item, name)]
+    gives = [name for name in names if name in _FIXTURES and _is_ours(item, name)]
     if not gives:
         return None
     callspec = getattr(item, "callspec", None)
@@ -180,7 +185,15 @@ def client_call(item: pytest.Item) -> ClientCase | None:
         raise pytest.UsageError(
             f"{item.nodeid}: its parameters cannot be sent to a client: {error}"
         ) from None
-    return ClientCase(item.nodeid, item.path, item.originalname, arguments, gives[0], is_exclusive(item))
+    return ClientCase(
+        item.nodeid,
+        item.path,
+        item.originalname,
+        arguments,
+        fixture=_FIXTURES[gives[0]],
+        exclusive=is_exclusive(item),
+        argument=gives[0],
+    )
 
 
 def is_exclusive(item: pytest.Item) -> bool:
@@ -196,7 +209,7 @@ def _declared_arguments(item: pytest.Function) -> tuple[str, ...]:
 def _is_ours(item: pytest.Function, name: str) -> bool:
     """Whether the fixture is the plugin's, and not a suite's own of the same name."""
     definitions = item._fixtureinfo.name2fixturedefs.get(name, ())  # noqa: SLF001  # as above
-    return bool(definitions) and definitions[-1].func.__module__ == core.__name__
+    return bool(definitions) and definitions[-1].func.__module__ in {core.__name__, deprecated.__name__}
 
 
 def _conclude(item: pytest.Function, answer: ClientCaseResult, attachment: Attachment) -> None:
@@ -207,15 +220,15 @@ def _conclude(item: pytest.Function, answer: ClientCaseResult, attachment: Attac
     if answer.printed:
         item.add_report_section("call", "on client", answer.printed)
     where = f"on {attachment.client.name}, under {attachment.path}"
-    if answer.ended is ClientCaseStatus.SKIPPED:
+    if answer.status is ClientCaseStatus.SKIPPED:
         # As pytest's own marks do: the skip is said to be the suite's, not this line's.
         raise pytest.skip.Exception(answer.message, _use_item_location=True)
-    if answer.ended is ClientCaseStatus.FAILED:
+    if answer.status is ClientCaseStatus.FAILED:
         if answer.errno in _LOST:
             state, variant = item.config.stash[KEY], item_variant(item)
             state.check_alive(state.variants[variant or ""], attachment.client)
         pytest.fail(f"{answer.message}\n{_shown(item, answer)}\n{where}", pytrace=False)
-    if answer.ended is not ClientCaseStatus.PASSED:
+    if answer.status is not ClientCaseStatus.PASSED:
         shown = f"\n{_shown(item, answer)}" if answer.lines else ""
         raise WorkloadError(f"{item.originalname}: {answer.message}{shown}\n{where}")
 

@@ -81,10 +81,10 @@ class MaximumSearch:
         make = _STRATEGIES[strategy] if isinstance(strategy, str) else strategy
         chosen = make(space, self._state.profile.search)
         tried: list[_Trial] = []
-        while (point := chosen.ask()) is not None:
+        while (point := chosen.next_point()) is not None:
             tried.append(self._try(workload, fixed, space, point))
             chosen.record(point, tried[-1].bandwidth)
-        found = chosen.found()
+        found = chosen.result()
         run, verdicts = self._at(found.values).judged(workload, **self._given(fixed, found.values))
         called = strategy if isinstance(strategy, str) else type(chosen).__name__
         told = _table(space, tried, found, called)

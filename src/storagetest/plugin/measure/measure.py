@@ -23,7 +23,7 @@ from storagetest.plugin.progress.model import message
 from storagetest.plugin.run_state import RunState
 from storagetest.protocols.base import Attachment
 from storagetest.report.base import Record
-from storagetest.runner import CaseInfo, Measurement, MultiClientMeasurement, ProgressEvent, run_bench
+from storagetest.runner import CaseInfo, Measurement, MultiClientMeasurement, ProgressEvent, run_measurement
 from storagetest.runner.data_placement import DataSharing
 from storagetest.runner.multi_client import format_client_names
 from storagetest.verdict import Outcome, Verdict
@@ -86,10 +86,10 @@ class MeasureFixture:
         gating, case = self._state.gating, case_of(self._item, load, self._variant, names, self._state)
         bench = self._bench(load, options, attachments, case, data_set or self._variant.data_set)
         if repeats is not None:
-            return run_bench(bench, repeats=repeats, max_repeats=repeats, gates=())
+            return run_measurement(bench, repeats=repeats, max_repeats=repeats, gates=())
         gates = gating.gates(self._item, self._state.config, self._variant, load, options.model_dump())
         try:
-            return run_bench(
+            return run_measurement(
                 bench,
                 repeats=gating.repeats(profile.repeats, profile.max_repeats),
                 max_repeats=profile.max_repeats,
@@ -120,8 +120,8 @@ class MeasureFixture:
                 case=case,
                 fills=state.fills,
                 on_progress=_told_to(state),
-                beside=beside,
-                watch=state.teller.every,
+                extra_hosts=beside,
+                watch_interval=state.teller.every,
             )
         return MultiClientMeasurement(
             load,
@@ -131,7 +131,7 @@ class MeasureFixture:
             case=case,
             fills=state.fills,
             on_progress=_told_to(state),
-            beside=beside,
+            extra_hosts=beside,
             data=data,
             limit=state.profile.start_spread,
         )
@@ -184,8 +184,8 @@ def bench(
         case=case_of(item, load, variant, client.name, state),
         fills=state.fills,
         on_progress=_told_to(state),
-        beside=state.monitored_hosts(variant),
-        watch=state.teller.every,
+        extra_hosts=state.monitored_hosts(variant),
+        watch_interval=state.teller.every,
     )
 
 
@@ -194,7 +194,7 @@ def _told_to(state: RunState) -> Callable[[ProgressEvent], None]:
 
     def tell(progress: ProgressEvent) -> None:
         state.teller.tell(message(progress))
-        if progress.flow is not None:
+        if progress.throughput is not None:
             return
         repeat = f" {progress.repeat} of {progress.of}" if progress.of else ""
         expected = f", about {progress.expected:.0f} s" if progress.expected else ""

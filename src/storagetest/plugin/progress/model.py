@@ -41,7 +41,7 @@ silent = ProgressSink(lambda _: None)
 
 def message(progress: ProgressEvent) -> Message:
     """Return what ``progress`` says."""
-    case, flow = progress.case, progress.flow
+    case, flow = progress.case, progress.throughput
     headline = progress.last[:1] + progress.last[1:][-1:]
     return {
         "who": f"{case.variant} on {case.client}",
@@ -49,10 +49,10 @@ def message(progress: ProgressEvent) -> Message:
         "phase": progress.phase.value,
         "repeat": progress.repeat,
         "of": progress.of,
-        "at_most": progress.phase is MeasurementPhase.SETTLE,
+        "at_most": progress.phase is MeasurementPhase.STEADY_STATE,
         "elapsed": progress.elapsed,
         "expected": progress.expected,
-        "settled": progress.settled,
+        "settled": progress.steady_state,
         "last": ", ".join(f"{one.name} {format_value(value, one.unit.value)}" for one, value in headline),
         "flow": None if flow is None else [flow.read, flow.written, flow.seconds],
         "done": progress.phase is MeasurementPhase.DONE,

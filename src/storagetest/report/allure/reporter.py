@@ -207,7 +207,7 @@ def _description(record: Record, shown: Mapping[str, MetricValue]) -> str:
     """Return the case's description: why it did not pass, who limited it, and its values."""
     heads, *rows = _rows(shown)
     limit = record.run.limited_by
-    limited = f"Limited by the {limit.who.value}: {limit.why}" if limit else ""
+    limited = f"Limited by the {limit.limiter.value}: {limit.reason}" if limit else ""
     return render(
         "allure_description.html.j2", reasons=record.reasons, limited=limited, heads=heads, rows=rows
     )

@@ -45,4 +45,4 @@ def _remarks(record: Record) -> list[str]:
     lines = [f"{verdict.threshold.text}: {verdict.outcome.value}" for verdict in record.verdicts]
     lines += record.reasons
     limit = record.run.limited_by
-    return lines if limit is None else [*lines, f"limited by the {limit.who.value}: {limit.why}"]
+    return lines if limit is None else [*lines, f"limited by the {limit.limiter.value}: {limit.reason}"]

@@ -94,6 +94,6 @@ def _cell(record: Record | None, value: MetricValue | None, score: RelativeScore
         return {**cell, "class": "none", "note": "INVALID"}
     if score is None:
         return cell
-    shade = "h0" if score.level else f"h{1 + sum(score.share < step for step in _STEPS)}"
-    words = "best" if score.share == 1 else "level" if score.level else format_ratio(score.share, digits=2)
+    shade = "h0" if score.tie else f"h{1 + sum(score.share < step for step in _STEPS)}"
+    words = "best" if score.share == 1 else "level" if score.tie else format_ratio(score.share, digits=2)
     return {**cell, "class": shade, "words": words + (" · one run" if value.interval is None else "")}

@@ -22,9 +22,11 @@ _WORDS = {Direction.SAME: "no change shown", Direction.TOO_FEW: "too few runs to
 
 def section(data: PageData) -> Section:
     """Return the section."""
-    rows, counts = data.rows, Counter(row.comparison.change for row in data.rows)
-    ordered = sorted(rows, key=lambda row: (_ORDER.index(row.comparison.change), -abs(row.comparison.effect)))
-    changed = [row for row in ordered if row.comparison.change in (Direction.WORSE, Direction.BETTER)]
+    rows, counts = data.rows, Counter(row.comparison.direction for row in data.rows)
+    ordered = sorted(
+        rows, key=lambda row: (_ORDER.index(row.comparison.direction), -abs(row.comparison.effect))
+    )
+    changed = [row for row in ordered if row.comparison.direction in (Direction.WORSE, Direction.BETTER)]
     body = render(
         "regressions.html.j2",
         missed=_missed_gates(data)[:_MOST],
@@ -73,8 +75,8 @@ def _cells(row: Row) -> dict[str, object]:
             f"{_percent(comparison.low)} … {_percent(comparison.high)}",
             f"{comparison.p:.2g}",
         ),
-        "kind": comparison.change.name.lower(),
-        "word": _word(comparison.change),
+        "kind": comparison.direction.name.lower(),
+        "word": _word(comparison.direction),
     }
 
 

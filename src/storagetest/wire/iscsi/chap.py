@@ -25,7 +25,7 @@ MAX_CHALLENGE = 1024
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """What a peer asks: algorithm (CHAP_A), identifier (CHAP_I), challenge (CHAP_C)."""
+    """A peer's challenge: algorithm (CHAP_A), identifier (CHAP_I), challenge (CHAP_C)."""
 
     algorithm: int
     identifier: int
@@ -44,7 +44,7 @@ def response(secret: bytes, identifier: int, challenge: bytes, algorithm: int = 
 
 
 def challenge_of(pairs: Pairs) -> Challenge:
-    """Read CHAP_A, CHAP_I and CHAP_C. :class:`RemoteProtocolError` where one is absent or out of range."""
+    """Read CHAP_A, CHAP_I and CHAP_C. Raises :class:`RemoteProtocolError` if one is absent or invalid."""
     keys = dict(pairs)
     algorithm, identifier = numeric(keys.get("CHAP_A", "")), numeric(keys.get("CHAP_I", ""))
     challenge = binary(keys.get("CHAP_C", ""))

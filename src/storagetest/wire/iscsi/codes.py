@@ -1,4 +1,4 @@
-"""The numbers of RFC 7143 and RFC 7144, by name; each enumeration cites its section."""
+"""Named constants of RFC 7143 and RFC 7144; each enumeration cites its section."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ class LogoutResult(IntEnum):
 
 
 class SnackType(IntEnum):
-    """What a SNACK Request asks for again (RFC 7143 11.16.1)."""
+    """Types of a SNACK Request (RFC 7143 11.16.1)."""
 
     DATA_OR_R2T = 0
     STATUS = 1
@@ -154,7 +154,7 @@ class SnackType(IntEnum):
 
 
 class RejectReason(IntEnum):
-    """Why a PDU was rejected (RFC 7143 11.17.1)."""
+    """Reason codes of a Reject (RFC 7143 11.17.1)."""
 
     RESERVED = 0x01
     DATA_DIGEST_ERROR = 0x02

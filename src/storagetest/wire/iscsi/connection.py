@@ -1,14 +1,14 @@
-"""Bytes in, PDUs out: the framing of one direction of one connection (RFC 7143 11.1, 11.2).
+"""Framing of one direction of one connection: bytes in, PDUs out (RFC 7143 11.1, 11.2).
 
-A :class:`Connection` reads what one peer sends. Rules:
+A :class:`PduReceiver` reads the bytes of one peer. Rules:
 
-1. :meth:`~Framer.receive_data` takes bytes in any pieces; :meth:`~Connection.next_event` gives the next
-   :class:`Received`, or :data:`NEED_DATA`, or :data:`CLOSED` after :meth:`~Connection.receive_eof`.
-2. A digest that is wrong is reported on the event and never an error: whether it is one, the reader says.
+1. :meth:`~Framer.receive_data` takes bytes in any pieces. :meth:`~PduReceiver.next_event` returns the next
+   :class:`ReceivedPdu`, or :data:`NEED_DATA`, or :data:`CLOSED` after :meth:`~Framer.receive_eof`.
+2. A wrong digest is reported on the event and raises nothing; the caller decides whether it is an error.
 3. A length over ``limit`` bytes, an unknown opcode, a broken AHS, or an end within a PDU raise
-   :class:`~storagetest.errors.RemoteProtocolError` with the bytes; after it the stream has no frame any more,
+   :class:`~storagetest.errors.RemoteProtocolError` with the bytes. After it the stream has lost its framing,
    and the same error is raised again.
-4. Digests start when the reader says so, between two PDUs: after the Login Response that ends the login.
+4. The caller enables digests between two PDUs: after the Login Response that ends the login.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from storagetest.wire.hexdump import hex_short
 from storagetest.wire.iscsi.encoding import BHS_SIZE, Pdu
 from storagetest.wire.iscsi.pdu import decode
 
-__all__ = ["CLOSED", "NEED_DATA", "Connection", "Frame", "Framer", "Received", "Signal"]
+__all__ = ["CLOSED", "NEED_DATA", "Frame", "Framer", "PduReceiver", "ReceivedPdu", "Signal"]
 
 
 class Signal(Enum):
-    """What is no PDU."""
+    """Events that are not PDUs."""
 
     NEED_DATA = "need data"
     CLOSED = "closed"
@@ -37,12 +37,12 @@ NEED_DATA: Literal[Signal.NEED_DATA] = Signal.NEED_DATA
 CLOSED: Literal[Signal.CLOSED] = Signal.CLOSED
 
 LIMIT = 2**24 + 1024 + 64
-"""The longest PDU there can be: a 24-bit data segment, 255 words of AHS, a header, two digests."""
+"""Bytes of the longest possible PDU: a 24-bit data segment, 255 words of AHS, a header, two digests."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One PDU's bytes, cut apart but not decoded. ``raw`` is all of it, digests and padding included."""
+    """One PDU's bytes by segment, not decoded. ``raw`` is the whole PDU with digests and padding."""
 
     bhs: bytes
     ahs: bytes
@@ -54,17 +54,17 @@ class Frame:
 
     @property
     def header_digest_wrong(self) -> bool:
-        """Whether a header digest is there and wrong."""
+        """Whether a header digest is present and wrong."""
         return self.header_digest is not None and self.header_digest != crc32c(self.bhs + self.ahs)
 
     @property
     def data_digest_wrong(self) -> bool:
-        """Whether a data digest is there and wrong."""
+        """Whether a data digest is present and wrong."""
         return self.data_digest is not None and self.data_digest != crc32c(self.data + self.padding)
 
 
 @dataclass(frozen=True, slots=True)
-class Received:
+class ReceivedPdu:
     """One PDU, with its bytes."""
 
     pdu: Pdu
@@ -72,7 +72,7 @@ class Received:
 
 
 class Framer:
-    """Cuts a stream into :class:`Frame` s; any opcode will do."""
+    """Splits a stream into :class:`Frame` s, whatever their opcodes."""
 
     def __init__(self, *, limit: int = LIMIT) -> None:
         self.header_digest = False
@@ -83,7 +83,7 @@ class Framer:
         self._broken: str | None = None
 
     def receive_data(self, data: bytes) -> None:
-        """Take in bytes."""
+        """Add received bytes to the buffer."""
         self._buffer += data
 
     def receive_eof(self) -> None:
@@ -96,7 +96,7 @@ class Framer:
         return bytes(self._buffer)
 
     def next_frame(self) -> Frame | Signal:
-        """Return the next frame; see the module's rules."""
+        """Return the next frame, or a :class:`Signal`. Raises :class:`RemoteProtocolError` (rule 3)."""
         if self._broken is not None:
             raise RemoteProtocolError(self._broken)
         buffer = self._buffer
@@ -124,12 +124,12 @@ class Framer:
         return frame
 
     def fail(self, message: str) -> RemoteProtocolError:
-        """Remember that the stream has no frame any more, and return the error."""
+        """Record that the stream has lost its framing, and return the error."""
         self._broken = message
         return RemoteProtocolError(message)
 
     def _sizes(self) -> tuple[int, int, int, int, int, int]:
-        """Sizes of: BHS, AHS, header digest, data, padding, data digest."""
+        """Return the sizes of BHS, AHS, header digest, data, padding and data digest, in bytes."""
         ahs = self._buffer[4] * 4
         data = int.from_bytes(self._buffer[5:8], "big")
         if BHS_SIZE + ahs + data > self._limit:
@@ -145,15 +145,15 @@ class Framer:
         )
 
 
-class Connection(Framer):
+class PduReceiver(Framer):
     """A :class:`Framer` whose frames are decoded."""
 
-    def next_event(self) -> Received | Signal:
-        """Return the next PDU; see the module's rules."""
+    def next_event(self) -> ReceivedPdu | Signal:
+        """Return the next PDU, or a :class:`Signal`. Raises :class:`RemoteProtocolError` (rule 3)."""
         frame = self.next_frame()
         if isinstance(frame, Signal):
             return frame
         try:
-            return Received(decode(frame.bhs, frame.ahs, frame.data), frame)
+            return ReceivedPdu(decode(frame.bhs, frame.ahs, frame.data), frame)
         except RemoteProtocolError as error:
             raise self.fail(str(error)) from None

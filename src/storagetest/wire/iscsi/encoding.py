@@ -1,11 +1,10 @@
-"""What all iSCSI PDUs share: the header's common fields, additional headers, and how to encode and override.
+"""Encoding of all iSCSI PDUs: common header fields, additional headers, overriding of fields, digests.
 
 Rules:
 
-1. A PDU is encoded into an :class:`EncodedPdu`, in which any field can be overridden
-   (:meth:`EncodedPdu.override_fields`) before :meth:`EncodedPdu.wire` adds the digests; that can make digests
-   and padding wrong too.
-2. ``lun`` is the 8-byte field as a number (SAM-5 4.7); :func:`flat_lun` makes one.
+1. A PDU is encoded into an :class:`EncodedPdu`. :meth:`EncodedPdu.override_fields` changes any field before
+   :meth:`EncodedPdu.wire` adds the digests. :meth:`EncodedPdu.wire` can also make digests and padding wrong.
+2. ``lun`` is the 8-byte field as a number (SAM-5 4.7); :func:`flat_lun` returns one.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _FRAMING = (
     uint("ahs_words", 4, 1),  # TotalAHSLength, 11.2.1.5
     uint("data_length", 5, 3),  # DataSegmentLength, 11.2.1.6
 )
-"""What every header has and no PDU states: its opcode and its lengths (RFC 7143 11.2.1)."""
+"""Fields of every header that :meth:`Pdu.parts` computes: opcode and lengths (RFC 7143 11.2.1)."""
 
 AHS_EXTENDED_CDB, AHS_BIDIRECTIONAL = 1, 2
 """AHSType (RFC 7143 11.2.2.1)."""
@@ -66,17 +65,17 @@ class Ahs:
 
     @staticmethod
     def decode_all(data: bytes) -> tuple[Ahs, ...]:
-        """Read the segments in ``data``. :class:`RemoteProtocolError` where a length points past the end."""
-        found, rest = [], data
+        """Read the segments in ``data``. Raises :class:`RemoteProtocolError` if a length is past the end."""
+        segments, rest = [], data
         while rest:
             length = int.from_bytes(rest[:2], "big")
             if len(rest) < 4 or 3 + length > len(rest):
                 raise RemoteProtocolError(
-                    f"iSCSI: an AHS says {length} bytes where {len(rest)} are left: {hex_short(data)}"
+                    f"iSCSI: an AHS has length {length}, but {len(rest)} bytes are left: {hex_short(data)}"
                 )
-            found.append(Ahs(rest[2], rest[3 : 3 + length]))
+            segments.append(Ahs(rest[2], rest[3 : 3 + length]))
             rest = rest[len(_padded(rest[: 3 + length])) :]
-        return tuple(found)
+        return tuple(segments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,19 +88,19 @@ class EncodedPdu:
     layout: tuple[Field, ...] = _FRAMING
 
     def override_fields(self, **overrides: Value) -> EncodedPdu:
-        """Return these parts with header fields overridden, whatever they should be."""
+        """Return a copy with header fields overridden; an unknown name raises :class:`LocalProtocolError`."""
         fields = {field.name: field for field in self.layout}
         bhs = self.bhs
         for name, value in overrides.items():
             if name not in fields:
                 raise LocalProtocolError(
-                    f"no field {name!r} in this header; there are: {', '.join(sorted(fields))}"
+                    f"no field {name!r} in this header; its fields: {', '.join(sorted(fields))}"
                 )
             bhs = put(bhs, fields[name], value)
         return EncodedPdu(bhs, self.ahs, self.data, self.layout)
 
     def override_bytes(self, offset: int, value: bytes) -> EncodedPdu:
-        """Return these parts with raw bytes of the header overridden: for reserved bits."""
+        """Return a copy with raw bytes of the header overridden, for example reserved bits."""
         return EncodedPdu(
             self.bhs[:offset] + value + self.bhs[offset + len(value) :], self.ahs, self.data, self.layout
         )
@@ -111,29 +110,29 @@ class EncodedPdu:
         *,
         header_digest: bool = False,
         data_digest: bool = False,
-        spoil_header_digest: int = 0,
-        spoil_data_digest: int = 0,
+        header_digest_xor: int = 0,
+        data_digest_xor: int = 0,
         padding: bytes | None = None,
     ) -> bytes:
-        """Return what goes over the connection; ``spoil_…`` is XORed into a digest to make it wrong.
+        """Return the PDU's bytes with digests; a non-zero ``…_xor`` is XORed into a digest to make it wrong.
 
-        The data digest covers the padding (RFC 7143 11.2.3) and is there only where data is.
+        The data digest covers the padding (RFC 7143 11.2.3) and is absent without data.
         """
         header = self.bhs + self.ahs
         out = header
         if header_digest:
-            out += (crc32c(header) ^ spoil_header_digest).to_bytes(4, "little")
+            out += (crc32c(header) ^ header_digest_xor).to_bytes(4, "little")
         if self.data:
             data = _padded(self.data) if padding is None else self.data + padding
             out += data
             if data_digest:
-                out += (crc32c(data) ^ spoil_data_digest).to_bytes(4, "little")
+                out += (crc32c(data) ^ data_digest_xor).to_bytes(4, "little")
         return out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pdu:
-    """What all PDUs have. A field of the header is annotated with its position; ``data`` is unpadded."""
+    """Base of all PDUs. A header field is annotated with its position; ``data`` is unpadded."""
 
     OPCODE: ClassVar[Opcode]
 
@@ -142,7 +141,7 @@ class Pdu:
     ahs: tuple[Ahs, ...] = ()
 
     def parts(self) -> EncodedPdu:
-        """Encode, with lengths that are true."""
+        """Return the encoded PDU, with correct lengths."""
         ahs = b"".join(segment.encode() for segment in self.ahs)
         values: dict[str, Value] = {
             "opcode": self.OPCODE,
@@ -161,7 +160,7 @@ class Pdu:
         return self.parts().wire()
 
     def summary(self) -> str:
-        """Say what it is on one line: the fields that are not zero, then the length of the data."""
+        """Return one line: the class name, the fields that are not zero, then the length of the data."""
         shown = []
         for field in layout_of(type(self)):
             value = getattr(self, field.name)

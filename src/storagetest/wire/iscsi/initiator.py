@@ -1,10 +1,10 @@
-"""An initiator over a :class:`~storagetest.wire.tcp.Link`: log in, send, receive, run a command, log out.
+"""iSCSI initiator over a :class:`~storagetest.wire.tcp.RecordedConnection`: log in, run commands, log out.
 
-It does what RFC 7143 asks of an initiator unless a case asks for something else: :meth:`Initiator.send`
-numbers a PDU and takes overrides for any field, digest or padding. It answers a target's ping. Where an
-answer is due and the target closes, or sends something else, that is a
-:class:`~storagetest.errors.RemoteProtocolError`; what the target may freely choose is returned
-(:class:`Aftermath`).
+It follows RFC 7143 unless a case overrides something: :meth:`Initiator.send` numbers a PDU and takes
+overrides for any field, digest or padding. It responds to a target's ping. If the target closes before a
+response that is due, or sends another PDU, the method raises
+:class:`~storagetest.errors.RemoteProtocolError`. Behaviour that the target may choose is returned
+(:class:`ProbeOutcome`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from storagetest.errors import RemoteProtocolError
 from storagetest.wire.bitfields import Value
 from storagetest.wire.hexdump import hex_short
 from storagetest.wire.iscsi.codes import NO_TAG, LoginStatus, TaskFunction
-from storagetest.wire.iscsi.connection import CLOSED, NEED_DATA, Connection, Received
+from storagetest.wire.iscsi.connection import CLOSED, NEED_DATA, PduReceiver, ReceivedPdu
 from storagetest.wire.iscsi.encoding import EncodedPdu, Pdu, flat_lun
 from storagetest.wire.iscsi.keys import Pairs, format_text, parse_text
 from storagetest.wire.iscsi.login import DEFAULT_OFFER, Credentials, LoginNegotiation
@@ -43,30 +43,30 @@ from storagetest.wire.iscsi.pdu import (
 from storagetest.wire.iscsi.validator import Parameters, SequenceNumbers, SessionValidator
 from storagetest.wire.tcp import PeerClosed, RecordedConnection, ResponseTimeout
 
-__all__ = ["Completion", "Initiator", "LoginRefused", "ProbeOutcome"]
+__all__ = ["Initiator", "LoginRefused", "ProbeOutcome", "ScsiCompletion"]
 
 P = TypeVar("P", bound=Pdu)
 DEADLINE = 10.0
-"""Seconds for one answer, where the caller says nothing else."""
+"""Default timeout of one response, in seconds (chosen)."""
 _TRANSFER = 6.0
-"""How many times the deadline of one answer a whole transfer may take."""
-SETTLE = 0.5
-"""Seconds that :meth:`Initiator.aftermath` gives a command which a ping has overtaken."""
-LARGEST = 64 * 1024 * 1024
-"""Bytes that a command may return."""
+"""Timeout of a whole transfer, as a multiple of the deadline of one response (chosen)."""
+OVERTAKEN_TIMEOUT = 0.5
+"""Seconds that :meth:`Initiator.probe_alive` waits for a command that a ping has overtaken (chosen)."""
+MAX_DATA_IN = 64 * 1024 * 1024
+"""The most bytes that a command may return (chosen)."""
 
 
 class LoginRefused(RemoteProtocolError):  # what happened, in the case's words
     """The target answered a login with a status that is not Success; ``status`` is class and detail."""
 
-    def __init__(self, status: int, who: str) -> None:
-        names = {int(one): one.name for one in LoginStatus}
-        super().__init__(f"{who}: login refused: status {status:04x} ({names.get(status, 'unknown')})")
+    def __init__(self, status: int, peer: str) -> None:
+        names = {int(known): known.name for known in LoginStatus}
+        super().__init__(f"{peer}: login refused: status {status:04x} ({names.get(status, 'unknown')})")
         self.status = status
 
 
 @dataclass(frozen=True, slots=True)
-class Completion:
+class ScsiCompletion:
     """How a SCSI command ended: status, sense, data, residual, and the PDUs that the target sent for it."""
 
     status: int
@@ -91,11 +91,11 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class ProbeOutcome:
-    """What came of a provocation: the PDUs up to the answer to a ping, or to the close, or to silence."""
+    """The target's reaction: the PDUs up to the response to a ping, or to a close, or to a timeout."""
 
     pdus: tuple[Pdu, ...]
     closed: bool
-    silent: bool = False
+    unresponsive: bool = False
 
     @property
     def reject(self) -> Reject | None:
@@ -103,13 +103,13 @@ class ProbeOutcome:
         return next((pdu for pdu in self.pdus if isinstance(pdu, Reject)), None)
 
     def __str__(self) -> str:
-        said = [pdu.summary() for pdu in self.pdus] or ["nothing"]
-        end = "closed" if self.closed else "no answer to a ping" if self.silent else "the connection lives"
-        return "; ".join([*said, end])
+        received = [pdu.summary() for pdu in self.pdus] or ["nothing"]
+        end = "no response to a ping" if self.unresponsive else "the connection is open"
+        return "; ".join([*received, "closed" if self.closed else end])
 
 
 class Initiator:
-    """One connection of one session. A context manager; it closes, and logs out where it can."""
+    """One session with one connection. A context manager that logs out, if it can, and closes."""
 
     def __init__(
         self, link: RecordedConnection, *, name: str, lun: int = 0, deadline: float = DEADLINE
@@ -118,71 +118,71 @@ class Initiator:
         self.name = name
         self.lun = flat_lun(lun)
         self.deadline = deadline
-        self.stream = Connection()
+        self.stream = PduReceiver()
         self.numbers = SequenceNumbers()
-        self.watch = SessionValidator(self.numbers)
+        self.validator = SessionValidator(self.numbers)
         self.parameters = Parameters()
-        self.held: dict[str, str] = {}
+        self.negotiated: dict[str, str] = {}
         self.replied: Pairs = ()
         self.isid = b""
         self.tsih = 0
         self.logged_in = False
-        self.frames: list[Received] = []
+        self.frames: list[ReceivedPdu] = []
 
     # Sending
 
-    def numbered(self, pdu: P) -> P:
-        """Number ``pdu`` and give it a task tag where it wants one."""
+    def assign_numbers(self, pdu: P) -> P:
+        """Return ``pdu`` with its sequence numbers, and with a task tag if it needs one and has none."""
         if pdu.itt == NO_TAG and not isinstance(pdu, (DataOut, NopOut)):
             pdu = replace(pdu, itt=self.numbers.itt())
-        return self.numbers.stamp(pdu)  # type: ignore[return-value]  # a PDU of the same class
+        return self.numbers.number(pdu)  # type: ignore[return-value]  # a PDU of the same class
 
     def send(
         self,
         pdu: P,
         *,
-        lie: Mapping[str, Value] | None = None,
-        stamp: bool = True,
-        spoil_header_digest: int = 0,
-        spoil_data_digest: int = 0,
+        overrides: Mapping[str, Value] | None = None,
+        number: bool = True,
+        header_digest_xor: int = 0,
+        data_digest_xor: int = 0,
         padding: bytes | None = None,
     ) -> P:
-        """Send ``pdu`` and return it as it was meant. ``lie`` overrides header fields after all else."""
-        meant = self.numbered(pdu) if stamp else pdu
-        self.watch.sent(meant)
-        parts = meant.parts().override_fields(**(lie or {}))
+        """Send ``pdu`` and return it without the ``overrides``, which change header fields last."""
+        pdu = self.assign_numbers(pdu) if number else pdu
+        self.validator.sent(pdu)
+        parts = pdu.parts().override_fields(**(overrides or {}))
         wire = parts.wire(
             header_digest=self.parameters.header_digest,
             data_digest=self.parameters.data_digest,
-            spoil_header_digest=spoil_header_digest,
-            spoil_data_digest=spoil_data_digest,
+            header_digest_xor=header_digest_xor,
+            data_digest_xor=data_digest_xor,
             padding=padding,
         )
         self.send_raw(wire)
-        return meant
+        return pdu
 
     def send_parts(self, parts: EncodedPdu) -> None:
-        """Send an encoded PDU, digests put on as negotiated, unknown to the watch."""
+        """Send an encoded PDU with the negotiated digests; the validator does not record it."""
         digests = self.parameters
         self.send_raw(parts.wire(header_digest=digests.header_digest, data_digest=digests.data_digest))
 
     def send_raw(self, data: bytes) -> None:
-        """Send bytes."""
+        """Send bytes as they are."""
         self.link.send(data, deadline=self.deadline)
 
     # Receiving
 
     def receive(self, *, deadline: float | None = None) -> Pdu | None:
-        """Return the next PDU, or None when the target has closed; a ping is answered on the way."""
+        """Return the next PDU, or None if the target has closed. Responds to pings."""
         end = time.monotonic() + (self.deadline if deadline is None else deadline)
         while True:
             event = self.stream.next_event()
-            if isinstance(event, Received):
-                self._took(event)
-                if not self._was_ping(event.pdu):
+            if isinstance(event, ReceivedPdu):
+                self._record(event)
+                if not self._answer_ping(event.pdu):
                     return event.pdu
                 if time.monotonic() > end:
-                    raise self._talks_on("anything but pings")
+                    raise self._overdue_error("anything but pings")
             elif event is CLOSED:
                 return None
             elif event is NEED_DATA:
@@ -194,47 +194,49 @@ class Initiator:
                 else:
                     self.stream.receive_eof()
 
-    def answers(self, what: str, *, times: float = 1.0) -> Iterator[Pdu | None]:
-        """Yield what comes (None: a close) until ``what`` is overdue: ``times`` the deadline of one answer.
+    def responses(self, expected: str, *, times: float = 1.0) -> Iterator[Pdu | None]:
+        """Yield received PDUs (None: a close) for ``times`` the deadline of one response.
 
-        So a target that talks on and on, each PDU in time, ends in :class:`RemoteProtocolError` too.
+        After it, raise :class:`RemoteProtocolError`: ``expected`` did not come, however many PDUs did.
         """
         end = time.monotonic() + times * self.deadline
         while (left := end - time.monotonic()) > 0:
             yield self.receive(deadline=min(left, self.deadline))
-        raise self._talks_on(what)
+        raise self._overdue_error(expected)
 
-    def _talks_on(self, what: str) -> RemoteProtocolError:
+    def _overdue_error(self, expected: str) -> RemoteProtocolError:
         last = hex_short(self.link.last(outgoing=False))
-        said = f"{what} did not come, among {len(self.frames)} PDUs so far"
-        return RemoteProtocolError(f"{self.link.peer}: {said}; last received: {last}")
+        failure = f"{expected} did not come, among {len(self.frames)} PDUs so far"
+        return RemoteProtocolError(f"{self.link.peer}: {failure}; last received: {last}")
 
     def expect(self, kind: type[P], *, deadline: float | None = None) -> P:
-        """Return the next PDU, which must be a ``kind``."""
+        """Return the next PDU. Raises :class:`RemoteProtocolError` if it is not a ``kind``."""
         pdu = self.receive(deadline=deadline)
         if not isinstance(pdu, kind):
-            raise self._odd(kind.__name__, pdu)
+            raise self._unexpected_error(kind.__name__, pdu)
         return pdu
 
-    def _odd(self, due: str, pdu: Pdu | None) -> RemoteProtocolError:
+    def _unexpected_error(self, due: str, pdu: Pdu | None) -> RemoteProtocolError:
         if pdu is not None:
-            return RemoteProtocolError(f"{self.link.peer}: a {due} was due, and came {self._seen(pdu)}")
+            return RemoteProtocolError(
+                f"{self.link.peer}: expected a {due}, received {self._describe_last(pdu)}"
+            )
         last = hex_short(self.link.last(outgoing=True))
-        return PeerClosed(f"{self.link.peer}: closed where a {due} was due; last sent: {last}")
+        return PeerClosed(f"{self.link.peer}: closed before the {due} that was due; last sent: {last}")
 
-    def _seen(self, pdu: Pdu) -> str:
-        """Say what the PDU that was received last is, and its header in bytes."""
+    def _describe_last(self, pdu: Pdu) -> str:
+        """Return the summary of ``pdu``, which was received last, and the bytes of its header."""
         return f"{pdu.summary()} ({hex_short(self.frames[-1].frame.raw[:48])})"
 
-    def _took(self, event: Received) -> None:
+    def _record(self, event: ReceivedPdu) -> None:
         if event.frame.header_digest_wrong or event.frame.data_digest_wrong:
             raise RemoteProtocolError(
-                f"{self.link.peer}: a digest of the target's is wrong: {hex_short(event.frame.raw)}"
+                f"{self.link.peer}: a digest from the target is wrong: {hex_short(event.frame.raw)}"
             )
         self.frames.append(event)
-        self.watch.received(event)
+        self.validator.received(event)
 
-    def _was_ping(self, pdu: Pdu) -> bool:
+    def _answer_ping(self, pdu: Pdu) -> bool:
         if not isinstance(pdu, NopIn) or pdu.itt != NO_TAG or pdu.ttt == NO_TAG:
             return False
         self.send(NopOut(immediate=True, ttt=pdu.ttt, lun=pdu.lun))
@@ -252,106 +254,110 @@ class Initiator:
         tsih: int = 0,
         cid: int = 0,
     ) -> None:
-        """Log in to ``target`` (None: a discovery session). :class:`LoginRefused` where it says no."""
+        """Log in to ``target`` (None: a discovery session). Raises :class:`LoginRefused` on a bad status."""
         offered = {**DEFAULT_OFFER, **(offer or {})}
         identity = {"InitiatorName": self.name, "SessionType": "Normal" if target else "Discovery"}
         if target:
             identity["TargetName"] = target
-        dialogue = LoginNegotiation(
+        negotiation = LoginNegotiation(
             identity, offer=offered, credentials=credentials, isid=isid, tsih=tsih, cid=cid
         )
-        request: LoginRequest | None = dialogue.first()
+        request: LoginRequest | None = negotiation.first()
         while request is not None:
-            request = dialogue.next(self.send_login(request))
-        if dialogue.status:
-            raise LoginRefused(dialogue.status, self.link.peer)
-        self.enter_full_feature(dialogue.held, max_recv=int(offered.get("MaxRecvDataSegmentLength", "8192")))
-        self.replied, self.isid, self.tsih = dialogue.replied, dialogue.isid, dialogue.tsih
+            request = negotiation.next(self.send_login(request))
+        if negotiation.status:
+            raise LoginRefused(negotiation.status, self.link.peer)
+        self.enter_full_feature(
+            negotiation.negotiated, max_recv=int(offered.get("MaxRecvDataSegmentLength", "8192"))
+        )
+        self.replied, self.isid, self.tsih = negotiation.replied, negotiation.isid, negotiation.tsih
 
-    def send_login(self, request: LoginRequest, *, lie: Mapping[str, Value] | None = None) -> LoginResponse:
+    def send_login(
+        self, request: LoginRequest, *, overrides: Mapping[str, Value] | None = None
+    ) -> LoginResponse:
         """Send one login request as it is (only numbered) and return the response."""
-        self.send(request, lie=lie)
+        self.send(request, overrides=overrides)
         return self.expect(LoginResponse)
 
-    def enter_full_feature(self, held: Mapping[str, str], *, max_recv: int) -> None:
-        """Enter the full feature phase with what was negotiated; digests start here."""
-        self.held = dict(held)
-        self.parameters = self.watch.parameters = Parameters.of(held, max_recv=max_recv)
+    def enter_full_feature(self, negotiated: Mapping[str, str], *, max_recv: int) -> None:
+        """Enter the full feature phase with the ``negotiated`` keys; digests start here."""
+        self.negotiated = dict(negotiated)
+        self.parameters = self.validator.parameters = Parameters.of(negotiated, max_recv=max_recv)
         self.stream.header_digest = self.parameters.header_digest
         self.stream.data_digest = self.parameters.data_digest
-        self.watch.full_feature()
+        self.validator.full_feature()
         self.logged_in = True
 
     def logout(self, *, reason: int = 0, cid: int = 0, immediate: bool = True) -> LogoutResponse:
-        """Log out and return the response; what comes before it is dropped."""
+        """Log out and return the response; other PDUs before it are dropped."""
         self.send(LogoutRequest(reason=reason, cid=cid, immediate=immediate))
-        for pdu in self.answers("the Logout Response"):
+        for pdu in self.responses("the Logout Response"):
             if isinstance(pdu, LogoutResponse):
                 self.logged_in = False
                 return pdu
             if pdu is None:
                 break
-        raise PeerClosed(f"{self.link.peer}: closed where a Logout Response was due")
+        raise PeerClosed(f"{self.link.peer}: closed before the Logout Response")
 
-    # What a session is for
+    # Requests in the full feature phase
 
     def ping(self, data: bytes = b"", *, immediate: bool = True) -> NopIn:
         """Send a NOP-Out and return its NOP-In."""
         sent = self.send(NopOut(immediate=immediate, itt=self.numbers.itt(), lun=self.lun, data=data))
-        answer = self.expect(NopIn)
-        if answer.itt != sent.itt:
-            raise RemoteProtocolError(f"{self.link.peer}: a NOP-In of another tag: {answer.summary()}")
-        return answer
+        response = self.expect(NopIn)
+        if response.itt != sent.itt:
+            raise RemoteProtocolError(f"{self.link.peer}: a NOP-In of another tag: {response.summary()}")
+        return response
 
     def probe_alive(self) -> ProbeOutcome:
-        """Ping, and return what came before the answer; so silence costs one round trip and little waiting.
+        """Ping, and return the PDUs that came before its response: no response costs only one round trip.
 
-        A ping overtakes a command that is being executed: where nothing has come and a task is outstanding,
-        its answer gets :data:`SETTLE` more. A target that does not even answer the ping gets 3 seconds, or
-        the deadline if that is less. After a close or such a silence there is nothing left to log out from.
+        A ping can overtake a command that is being executed. If no other PDU has come and a task is
+        outstanding, its response gets :data:`OVERTAKEN_TIMEOUT` more seconds. The response to the ping has 3
+        seconds, or the deadline if that is less. After a close or a timeout, :meth:`close` does not log out.
         """
         tag = self.numbers.itt()
         self.send(NopOut(immediate=True, itt=tag))
-        came: list[Pdu] = []
+        received: list[Pdu] = []
         answered, end = False, time.monotonic() + min(3.0, self.deadline)
         try:
             while (pdu := self.receive(deadline=end - time.monotonic())) is not None:
                 if not isinstance(pdu, NopIn) or pdu.itt != tag:
-                    came.append(pdu)
+                    received.append(pdu)
                 else:
-                    answered, end = True, time.monotonic() + SETTLE
-                if answered and (came or not self.watch.waiting):
-                    return ProbeOutcome(tuple(came), closed=False)
+                    answered, end = True, time.monotonic() + OVERTAKEN_TIMEOUT
+                if answered and (received or not self.validator.has_outstanding_tasks):
+                    return ProbeOutcome(tuple(received), closed=False)
                 if time.monotonic() > end:
-                    raise self._talks_on("the answer to a ping")
+                    raise self._overdue_error("the response to a ping")
         except ResponseTimeout:
             self.logged_in = self.logged_in and answered
-            return ProbeOutcome(tuple(came), closed=False, silent=not answered)
+            return ProbeOutcome(tuple(received), closed=False, unresponsive=not answered)
         self.logged_in = False
-        return ProbeOutcome(tuple(came), closed=True)
+        return ProbeOutcome(tuple(received), closed=True)
 
     def text(self, *pairs: tuple[str, str]) -> Pairs:
-        """Send a Text Request and return the keys of the whole answer (RFC 7143 11.10, 11.11)."""
+        """Send a Text Request and return the keys of the whole response (RFC 7143 11.10, 11.11)."""
         sent = self.send(TextRequest(data=format_text(pairs)))
         data = b""
-        for answer in self.answers("the end of a text answer"):
-            if not isinstance(answer, TextResponse):
-                raise self._odd("TextResponse", answer)
-            data += answer.data
-            if answer.final:
+        for response in self.responses("the end of a text response"):
+            if not isinstance(response, TextResponse):
+                raise self._unexpected_error("TextResponse", response)
+            data += response.data
+            if response.final:
                 return parse_text(data)
-            self.send(TextRequest(itt=sent.itt, ttt=answer.ttt))
-        raise AssertionError  # answers() does not end
+            self.send(TextRequest(itt=sent.itt, ttt=response.ttt))
+        raise AssertionError  # responses() does not end
 
     def task(self, function: TaskFunction | int, **fields: Any) -> TaskResponse:  # noqa: ANN401  # TaskRequest's
         """Send a task management request and return its response; other PDUs before it are dropped."""
         sent = self.send(TaskRequest(function=int(function), lun=fields.pop("lun", self.lun), **fields))
-        for pdu in self.answers("the Task Management Response"):
+        for pdu in self.responses("the Task Management Response"):
             if isinstance(pdu, TaskResponse) and pdu.itt == sent.itt:
                 return pdu
             if pdu is None:
                 break
-        raise PeerClosed(f"{self.link.peer}: closed where a Task Management Response was due")
+        raise PeerClosed(f"{self.link.peer}: closed before the Task Management Response")
 
     def start(
         self,
@@ -362,7 +368,7 @@ class Initiator:
         data: bytes = b"",
         **fields: Any,  # noqa: ANN401  # ScsiCommand's
     ) -> ScsiCommand:
-        """Send a SCSI command and no more, ``data`` as immediate data; ``write`` is its expected length."""
+        """Send a SCSI command only, with ``data`` as immediate data; ``write`` is its expected length."""
         length = len(data) if write is None else write
         return self.send(
             ScsiCommand(
@@ -384,10 +390,10 @@ class Initiator:
         data: bytes = b"",
         expected: int | None = None,
         **fields: Any,  # noqa: ANN401  # ScsiCommand's
-    ) -> Completion:
-        """Run a command to its end: immediate and unsolicited data as negotiated, the rest as asked for.
+    ) -> ScsiCompletion:
+        """Run a command to its end: immediate and unsolicited data as negotiated, the rest by R2T.
 
-        ``read`` bytes are expected in; ``data`` goes out, with ``expected`` as its stated length.
+        ``read`` is the expected length of data-in; ``data`` is sent, with ``expected`` as its stated length.
         """
         length = len(data) if expected is None else expected
         first = min(len(data), self.parameters.first_burst, length)
@@ -425,35 +431,36 @@ class Initiator:
             )
             sequence, start = sequence + 1, stop
 
-    def finish(self, command: ScsiCommand, data: bytes = b"") -> Completion:
-        """Receive until ``command`` has its status, answering R2Ts from ``data``."""
-        came: list[Pdu] = []
-        for pdu in self.answers(f"the end of {command.summary()}", times=_TRANSFER):
+    def finish(self, command: ScsiCommand, data: bytes = b"") -> ScsiCompletion:
+        """Receive until ``command`` has its status; send ``data`` as R2Ts request it."""
+        received: list[Pdu] = []
+        for pdu in self.responses(f"the end of {command.summary()}", times=_TRANSFER):
             if pdu is None:
-                raise PeerClosed(f"{self.link.peer}: closed where the answer to {command.summary()} was due")
+                raise PeerClosed(f"{self.link.peer}: closed before the end of {command.summary()}")
             if pdu.itt != command.itt:
                 raise RemoteProtocolError(
-                    f"{self.link.peer}: the answer to {command.summary()} was due, and came {self._seen(pdu)}"
+                    f"{self.link.peer}: expected a response to {command.summary()}, "
+                    f"received {self._describe_last(pdu)}"
                 )
-            came.append(pdu)
+            received.append(pdu)
             if isinstance(pdu, R2T):
                 end = min(len(data), pdu.buffer_offset + pdu.desired_length)
                 self.send_data(command, data, start=pdu.buffer_offset, end=end, ttt=pdu.ttt)
             elif isinstance(pdu, ScsiResponse) or (isinstance(pdu, DataIn) and pdu.has_status):
-                return completion(pdu, came)
+                return completion(pdu, received)
             elif not isinstance(pdu, DataIn):
                 raise RemoteProtocolError(
-                    f"{self.link.peer}: {command.summary()} was met with {self._seen(pdu)}"
+                    f"{self.link.peer}: {command.summary()} ended in {self._describe_last(pdu)}"
                 )
-        raise AssertionError  # answers() does not end
+        raise AssertionError  # responses() does not end
 
     def close(self) -> None:
-        """Log out where logged in, as far as the target lets us, and close."""
+        """Log out if logged in, ignoring errors, and close the connection."""
         try:
             if self.logged_in and self.link.closed_how is None:
                 self.logout()
         except RemoteProtocolError:
-            pass  # the case has already said what was wrong with it
+            pass  # the case has already reported its own error
         finally:
             self.link.close()
 
@@ -464,16 +471,16 @@ class Initiator:
         self.close()
 
 
-def completion(last: ScsiResponse | DataIn, came: list[Pdu]) -> Completion:
-    """Put a command's PDUs together; data go where their offsets say."""
-    parts = [pdu for pdu in came if isinstance(pdu, DataIn)]
+def completion(last: ScsiResponse | DataIn, received: list[Pdu]) -> ScsiCompletion:
+    """Combine a command's PDUs; data are placed by their buffer offsets."""
+    parts = [pdu for pdu in received if isinstance(pdu, DataIn)]
     size = max((pdu.buffer_offset + len(pdu.data) for pdu in parts), default=0)
-    if size > LARGEST:
+    if size > MAX_DATA_IN:
         raise RemoteProtocolError(f"iSCSI: Data-In reaches to byte {size}: {parts[-1].summary()}")
     data = bytearray(size)
     for pdu in parts:
         data[pdu.buffer_offset : pdu.buffer_offset + len(pdu.data)] = pdu.data
-    return Completion(
+    return ScsiCompletion(
         status=last.status,
         sense=last.sense if isinstance(last, ScsiResponse) else b"",
         data=bytes(data),
@@ -481,5 +488,5 @@ def completion(last: ScsiResponse | DataIn, came: list[Pdu]) -> Completion:
         underflow=last.underflow,
         residual=last.residual,
         response=last.response if isinstance(last, ScsiResponse) else 0,
-        pdus=tuple(came),
+        pdus=tuple(received),
     )

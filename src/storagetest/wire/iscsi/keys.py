@@ -1,8 +1,8 @@
-"""Text keys: their format, what each may say, and what comes out of a negotiation (RFC 7143 6.1, 6.2, 13).
+"""Text keys: their format, their legal values, and the result of a negotiation (RFC 7143 6.1, 6.2, 13).
 
-One table, :data:`KEYS`, says of each key how it is negotiated, its default, its range, where it may stand.
-:func:`answer` is the responder's half (what a target must reply), :func:`outcome` what both then hold. A case
-compares a target's reply with them, so that the rule is read from the table and not from the case.
+One table, :data:`KEYS`, has each key's negotiation rule, default, range, and the phase that allows it.
+:func:`negotiated_reply` computes the responder's reply, :func:`outcome` the values that both sides then use.
+A case compares a target's reply with them, so that the rule is in the table and not in the case.
 """
 
 from __future__ import annotations
@@ -25,40 +25,40 @@ __all__ = [
     "NOT_UNDERSTOOD",
     "REJECT",
     "RESERVED_WORDS",
-    "Key",
     "Negotiation",
     "Pairs",
+    "TextKey",
     "When",
-    "answer",
     "binary",
     "format_text",
-    "legal_answers",
-    "legal_value",
+    "is_legal_reply",
+    "is_legal_value",
+    "negotiated_reply",
     "numeric",
     "outcome",
     "parse_text",
 ]
 
 Pairs = tuple[tuple[str, str], ...]
-"""Keys and values in the order in which they stand."""
+"""Keys and values in the order of the text."""
 
 NOT_UNDERSTOOD, REJECT, IRRELEVANT = "NotUnderstood", "Reject", "Irrelevant"
 RESERVED_WORDS = frozenset({NOT_UNDERSTOOD, REJECT, IRRELEVANT, "None"})
-"""Values that mean something for any key (RFC 7143 6.2)."""
+"""Values with a special meaning for any key (RFC 7143 6.2)."""
 
 MAX_NAME, MAX_VALUE = 63, 8192
-"""Longest key name, and the most text that everybody has to be able to receive (RFC 7143 6.1)."""
+"""Longest key name, and the longest text that every node must accept, in bytes (RFC 7143 6.1)."""
 
 
 class Negotiation(Enum):
     """How two proposals become one value (RFC 7143 6.2.1, 6.2.2)."""
 
-    LIST = "first of the proposer's list that the responder has"
+    LIST = "first of the proposer's list that the responder supports"
     MINIMUM = "the smaller number"
     MAXIMUM = "the larger number"
-    AND = "Yes if both say Yes"
-    OR = "Yes if either says Yes"
-    DECLARE = "each says its own; no answer"
+    AND = "Yes if both are Yes"
+    OR = "Yes if either is Yes"
+    DECLARE = "each side declares its own; no reply"
 
 
 class When(Enum):
@@ -71,7 +71,7 @@ class When(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class TextKey:
     """One key: section of RFC 7143, rule, default, and range of numbers or list of words."""
 
     name: str
@@ -92,42 +92,42 @@ class Key:
 _N, _W = Negotiation, When
 _BIG = 2**24 - 1
 
-KEYS: Mapping[str, Key] = {
+KEYS: Mapping[str, TextKey] = {
     key.name: key
     for key in (
-        Key("HeaderDigest", "13.1", _N.LIST, _W.IO, "None", words=("None", "CRC32C")),
-        Key("DataDigest", "13.1", _N.LIST, _W.IO, "None", words=("None", "CRC32C")),
-        Key("MaxConnections", "13.2", _N.MINIMUM, _W.LO, "1", 1, 65535),
-        Key("SendTargets", "13.3", _N.DECLARE, _W.FFPO),
-        Key("TargetName", "13.4", _N.DECLARE, _W.IO),
-        Key("InitiatorName", "13.5", _N.DECLARE, _W.IO),
-        Key("TargetAlias", "13.6", _N.DECLARE, _W.ALL),
-        Key("InitiatorAlias", "13.7", _N.DECLARE, _W.ALL),
-        Key("TargetAddress", "13.8", _N.DECLARE, _W.ALL),
-        Key("TargetPortalGroupTag", "13.9", _N.DECLARE, _W.IO, None, 0, 65535),
-        Key("InitialR2T", "13.10", _N.OR, _W.LO, "Yes", words=("Yes", "No")),
-        Key("ImmediateData", "13.11", _N.AND, _W.LO, "Yes", words=("Yes", "No")),
-        Key("MaxRecvDataSegmentLength", "13.12", _N.DECLARE, _W.ALL, "8192", 512, _BIG),
-        Key("MaxBurstLength", "13.13", _N.MINIMUM, _W.LO, "262144", 512, _BIG),
-        Key("FirstBurstLength", "13.14", _N.MINIMUM, _W.LO, "65536", 512, _BIG),
-        Key("DefaultTime2Wait", "13.15", _N.MAXIMUM, _W.LO, "2", 0, 3600),
-        Key("DefaultTime2Retain", "13.16", _N.MINIMUM, _W.LO, "20", 0, 3600),
-        Key("MaxOutstandingR2T", "13.17", _N.MINIMUM, _W.LO, "1", 1, 65535),
-        Key("DataPDUInOrder", "13.18", _N.OR, _W.LO, "Yes", words=("Yes", "No")),
-        Key("DataSequenceInOrder", "13.19", _N.OR, _W.LO, "Yes", words=("Yes", "No")),
-        Key("ErrorRecoveryLevel", "13.20", _N.MINIMUM, _W.LO, "0", 0, 2),
-        Key("SessionType", "13.21", _N.DECLARE, _W.LO, "Normal", words=("Discovery", "Normal")),
-        Key("TaskReporting", "13.23", _N.LIST, _W.LO, "RFC3720",
+        TextKey("HeaderDigest", "13.1", _N.LIST, _W.IO, "None", words=("None", "CRC32C")),
+        TextKey("DataDigest", "13.1", _N.LIST, _W.IO, "None", words=("None", "CRC32C")),
+        TextKey("MaxConnections", "13.2", _N.MINIMUM, _W.LO, "1", 1, 65535),
+        TextKey("SendTargets", "13.3", _N.DECLARE, _W.FFPO),
+        TextKey("TargetName", "13.4", _N.DECLARE, _W.IO),
+        TextKey("InitiatorName", "13.5", _N.DECLARE, _W.IO),
+        TextKey("TargetAlias", "13.6", _N.DECLARE, _W.ALL),
+        TextKey("InitiatorAlias", "13.7", _N.DECLARE, _W.ALL),
+        TextKey("TargetAddress", "13.8", _N.DECLARE, _W.ALL),
+        TextKey("TargetPortalGroupTag", "13.9", _N.DECLARE, _W.IO, None, 0, 65535),
+        TextKey("InitialR2T", "13.10", _N.OR, _W.LO, "Yes", words=("Yes", "No")),
+        TextKey("ImmediateData", "13.11", _N.AND, _W.LO, "Yes", words=("Yes", "No")),
+        TextKey("MaxRecvDataSegmentLength", "13.12", _N.DECLARE, _W.ALL, "8192", 512, _BIG),
+        TextKey("MaxBurstLength", "13.13", _N.MINIMUM, _W.LO, "262144", 512, _BIG),
+        TextKey("FirstBurstLength", "13.14", _N.MINIMUM, _W.LO, "65536", 512, _BIG),
+        TextKey("DefaultTime2Wait", "13.15", _N.MAXIMUM, _W.LO, "2", 0, 3600),
+        TextKey("DefaultTime2Retain", "13.16", _N.MINIMUM, _W.LO, "20", 0, 3600),
+        TextKey("MaxOutstandingR2T", "13.17", _N.MINIMUM, _W.LO, "1", 1, 65535),
+        TextKey("DataPDUInOrder", "13.18", _N.OR, _W.LO, "Yes", words=("Yes", "No")),
+        TextKey("DataSequenceInOrder", "13.19", _N.OR, _W.LO, "Yes", words=("Yes", "No")),
+        TextKey("ErrorRecoveryLevel", "13.20", _N.MINIMUM, _W.LO, "0", 0, 2),
+        TextKey("SessionType", "13.21", _N.DECLARE, _W.LO, "Normal", words=("Discovery", "Normal")),
+        TextKey("TaskReporting", "13.23", _N.LIST, _W.LO, "RFC3720",
             words=("RFC3720", "ResponseFence", "FastAbort")),
-        Key("iSCSIProtocolLevel", "13.24", _N.MINIMUM, _W.LO, "1", 0, 31),
-        Key("AuthMethod", "12.1", _N.LIST, _W.IO, "None", words=("CHAP", "None", "KRB5", "SRP")),
+        TextKey("iSCSIProtocolLevel", "13.24", _N.MINIMUM, _W.LO, "1", 0, 31),
+        TextKey("AuthMethod", "12.1", _N.LIST, _W.IO, "None", words=("CHAP", "None", "KRB5", "SRP")),
     )
 }  # fmt: skip
 """Every key of RFC 7143 12.1 and 13 by its name."""
 
 
 CERTAIN = frozenset({(Negotiation.AND, "No"), (Negotiation.OR, "Yes")})
-"""Offers of a Boolean to which an answer is optional: only one outcome is left (RFC 7143 6.2.2)."""
+"""Offers of a Boolean to which a reply is optional: only one outcome is possible (RFC 7143 6.2.2)."""
 
 
 def format_text(pairs: Iterable[tuple[str, str]]) -> bytes:
@@ -136,9 +136,9 @@ def format_text(pairs: Iterable[tuple[str, str]]) -> bytes:
 
 
 def parse_text(data: bytes) -> Pairs:
-    """Read pairs. :class:`RemoteProtocolError` where one has no ``=``, no name, or is not UTF-8.
+    """Read pairs. Raises :class:`RemoteProtocolError` if one has no ``=``, no name, or is not UTF-8.
 
-    Empty entries are padding by another name and skipped; names over 63 bytes are an error (6.1).
+    Empty entries are skipped, because they are padding; names over 63 bytes are an error (6.1).
     """
     pairs = []
     for piece in data.split(b"\0"):
@@ -155,14 +155,14 @@ def parse_text(data: bytes) -> Pairs:
 
 
 def numeric(value: str) -> int | None:
-    """Read a numerical value, decimal or 0x… (RFC 7143 6.1); None where it is neither."""
+    """Read a numerical value, decimal or 0x… (RFC 7143 6.1); None if it is neither."""
     text, base = (value[2:], 16) if value[:2] in {"0x", "0X"} else (value, 10)
     digits = "0123456789abcdefABCDEF" if base == 16 else "0123456789"
     return int(text, base) if text and len(text) <= 40 and all(c in digits for c in text) else None
 
 
 def binary(value: str) -> bytes | None:
-    """Read a hex-constant 0x… or base64-constant 0b… (RFC 7143 6.1); None where it is neither."""
+    """Read a hex-constant 0x… or base64-constant 0b… (RFC 7143 6.1); None if it is neither."""
     try:
         if value[:2] in {"0x", "0X"}:
             return bytes.fromhex(value[2:] if len(value) % 2 == 0 else "0" + value[2:])
@@ -173,8 +173,8 @@ def binary(value: str) -> bytes | None:
     return None
 
 
-def legal_value(key: Key, value: str) -> bool:
-    """Say whether ``value`` may stand for ``key`` (13's ranges and words; any text where it has none)."""
+def is_legal_value(key: TextKey, value: str) -> bool:
+    """Return whether ``value`` is legal for ``key`` (ranges and words of section 13; else any text)."""
     if key.numeric:
         number = numeric(value)
         return number is not None and key.low <= number <= key.high
@@ -183,17 +183,17 @@ def legal_value(key: Key, value: str) -> bool:
     return not key.words or value in key.words
 
 
-def answer(key: Key, proposed: str, own: str) -> str:
-    """Return what a responder that holds ``own`` replies to ``proposed`` (RFC 7143 6.2.1, 6.2.2).
+def negotiated_reply(key: TextKey, proposed: str, own: str) -> str:
+    """Return the reply to ``proposed`` of a responder whose value is ``own`` (RFC 7143 6.2.1, 6.2.2).
 
-    For a list, ``own`` is the comma-separated set of what the responder has; none in common is Reject.
+    For a list, ``own`` is the responder's comma-separated list; without a common value the reply is Reject.
     """
-    if not legal_value(key, proposed):
+    if not is_legal_value(key, proposed):
         return REJECT
     match key.negotiation:
         case Negotiation.LIST:
-            have = own.split(",")
-            return next((word for word in proposed.split(",") if word in have), REJECT)
+            supported = own.split(",")
+            return next((word for word in proposed.split(",") if word in supported), REJECT)
         case Negotiation.MINIMUM | Negotiation.MAXIMUM:
             pick = min if key.negotiation is Negotiation.MINIMUM else max
             return str(pick(numeric(proposed) or 0, numeric(own) or 0))
@@ -204,13 +204,13 @@ def answer(key: Key, proposed: str, own: str) -> str:
     return own
 
 
-def legal_answers(key: Key, proposed: str, replied: str) -> bool:
-    """Say whether any responder could have replied so to ``proposed``: the rule, whatever it holds."""
+def is_legal_reply(key: TextKey, proposed: str, replied: str) -> bool:
+    """Return whether ``replied`` is legal after ``proposed``, whatever value the responder has."""
     if replied == REJECT:
         return True
     if replied == IRRELEVANT:
         return key.negotiation is not Negotiation.DECLARE
-    if not legal_value(key, replied):
+    if not is_legal_value(key, replied):
         return False
     match key.negotiation:
         case Negotiation.LIST:
@@ -227,22 +227,26 @@ def legal_answers(key: Key, proposed: str, replied: str) -> bool:
 
 
 def outcome(offered: Iterable[tuple[str, str]], replied: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return what holds after a login in which the initiator ``offered`` and the target ``replied``.
+    """Return the values in use after a login in which the initiator ``offered`` and the target ``replied``.
 
-    The responder's answer is the result (6.2.2). Where the target proposed a key that we had not offered, our
-    own value is the default and both compute the result. Declarations are the target's; Reject, Irrelevant
-    and NotUnderstood leave the default. A Boolean whose outcome is certain needs no answer (:data:`CERTAIN`).
+    The responder's reply is the result (6.2.2). If the target proposed a key that the initiator did not
+    offer, the initiator's value is the default, and both compute the result. Declarations are the target's.
+    Reject, Irrelevant and NotUnderstood leave the default. A Boolean whose outcome is certain needs no reply
+    (:data:`CERTAIN`).
     """
-    ours, held = dict(offered), {name: key.default for name, key in KEYS.items() if key.default is not None}
-    held |= {
-        name: one for name, one in ours.items() if name in KEYS and (KEYS[name].negotiation, one) in CERTAIN
+    own = dict(offered)
+    result = {name: key.default for name, key in KEYS.items() if key.default is not None}
+    result |= {
+        name: value
+        for name, value in own.items()
+        if name in KEYS and (KEYS[name].negotiation, value) in CERTAIN
     }
     for name, value in replied:
         key = KEYS.get(name)
         if key is None or value in {REJECT, IRRELEVANT, NOT_UNDERSTOOD}:
             continue
-        if key.negotiation is Negotiation.DECLARE or name in ours:
-            held[name] = value
-        elif legal_value(key, value):
-            held[name] = answer(key, value, key.default or "")
-    return held
+        if key.negotiation is Negotiation.DECLARE or name in own:
+            result[name] = value
+        elif is_legal_value(key, value):
+            result[name] = negotiated_reply(key, value, key.default or "")
+    return result

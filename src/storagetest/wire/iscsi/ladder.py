@@ -1,4 +1,4 @@
-"""iSCSI for :func:`storagetest.wire.ladder.ladder`: each PDU on a line, with its text keys, CDB or sense."""
+"""iSCSI decoder for :func:`storagetest.wire.ladder.ladder`: PDUs with their text keys, CDB or sense."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from storagetest.wire.scsi.sense import decode_sense
 __all__ = ["PORT", "make_decoder"]
 
 PORT = 3260
-"""The port by which Wireshark knows iSCSI (RFC 7143 13.8, IANA)."""
+"""The TCP port of iSCSI, which selects Wireshark's dissector (RFC 7143 13.8, IANA)."""
 
 _SECRET = frozenset({"CHAP_R", "CHAP_C"})
 
 
 def make_decoder() -> Decoder:
-    """Return a decoder for one connection; it learns from the login when digests begin."""
+    """Return a decoder for one connection; digests begin after the login that negotiates them."""
     streams = {True: Framer(), False: Framer()}
     offered: list[tuple[str, str]] = []
     replied: list[tuple[str, str]] = []
@@ -52,17 +52,17 @@ def make_decoder() -> Decoder:
             elif isinstance(pdu, LoginResponse):
                 replied.extend(_pairs(pdu))
                 if pdu.transit and pdu.nsg == Stage.FULL_FEATURE and not pdu.status:
-                    held = outcome(offered, replied)
-                    for one in streams.values():
-                        one.header_digest = held["HeaderDigest"] == "CRC32C"
-                        one.data_digest = held["DataDigest"] == "CRC32C"
+                    keys = outcome(offered, replied)
+                    for framer in streams.values():
+                        framer.header_digest = keys["HeaderDigest"] == "CRC32C"
+                        framer.data_digest = keys["DataDigest"] == "CRC32C"
         return rungs
 
     return decoder
 
 
 def details(pdu: Pdu) -> list[str]:
-    """Return what a person wants to see of a PDU besides its header. Total."""
+    """Return the detail lines of a PDU: text keys, CDB, sense data or rejected header. Never raises."""
     match pdu:
         case LoginRequest() | LoginResponse() | TextRequest() | TextResponse():
             pairs = _pairs(pdu)

@@ -1,14 +1,15 @@
-"""The login phase from the initiator's side, without I/O: requests out, responses in (RFC 7143 6.3, 12.1.3).
+"""The initiator's half of the login phase, without I/O: requests out, responses in (RFC 7143 6.3, 12.1.3).
 
-A :class:`Dialogue` is asked for the first request and then, response by response, for the next one until
-there is none. Rules:
+:meth:`LoginNegotiation.first` returns the first request, :meth:`LoginNegotiation.next` the one after each
+response, until there is none. Rules:
 
-1. With credentials it begins in the security stage and proves itself by CHAP (and asks the target to, where a
-   target's secret is given); without, it begins in the operational stage, which 6.3.1 allows.
-2. What the target proposes and we had not offered is answered by the table of keys (6.2.2).
+1. With credentials it begins in the security stage and authenticates by CHAP; with a target's secret it also
+   authenticates the target. Without credentials it begins in the operational stage, which 6.3.1 allows.
+2. A key that the target proposes and the initiator did not offer gets a reply by the table of keys (6.2.2).
 3. A response with the C bit gets an empty request until the text is whole (6.2, 11.12.2).
-4. A response that cannot be followed (wrong stage, T unasked, no challenge) is a
-   :class:`~storagetest.errors.RemoteProtocolError`; a refusal is no error: :attr:`Dialogue.status` says it.
+4. A response that breaks the login (wrong stage, T without a request, no challenge) raises
+   :class:`~storagetest.errors.RemoteProtocolError`. A refusal raises nothing; it is in
+   :attr:`LoginNegotiation.status`.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from storagetest.wire.iscsi.keys import (
     RESERVED_WORDS,
     Negotiation,
     Pairs,
-    answer,
     binary,
     format_text,
+    negotiated_reply,
     outcome,
     parse_text,
 )
@@ -51,7 +52,7 @@ DEFAULT_OFFER: Mapping[str, str] = {
     "MaxConnections": "1",
     "ErrorRecoveryLevel": "0",
 }
-"""What a plain session offers; a case overrides what it is about."""
+"""Keys that a plain session offers; a case overrides some of them."""
 
 _ROUNDS = 32
 
@@ -63,7 +64,7 @@ def random_isid() -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """CHAP names and secrets; the ``target_…`` ones ask the target to prove itself too."""
+    """CHAP names and secrets; with a ``target_secret`` the target has to authenticate too."""
 
     name: str
     secret: bytes
@@ -76,7 +77,7 @@ class Credentials:
 
 
 class LoginNegotiation:
-    """One login. ``identity`` is what is declared first: InitiatorName, SessionType, TargetName."""
+    """One login. ``identity`` has the keys declared first: InitiatorName, SessionType, TargetName."""
 
     def __init__(
         self,
@@ -96,8 +97,8 @@ class LoginNegotiation:
         self._text = b""
         self._offered = False
         self._chap_step = 0
-        self._our_challenge = b""
-        self._our_identifier = os.urandom(1)[0]
+        self._own_challenge = b""
+        self._own_identifier = os.urandom(1)[0]
         self._replied: list[tuple[str, str]] = []
         self._rounds = 0
         self.status: int | None = None
@@ -110,8 +111,8 @@ class LoginNegotiation:
         return self._template.isid
 
     @property
-    def held(self) -> dict[str, str]:
-        """What was negotiated (:func:`~storagetest.wire.iscsi.keys.outcome`)."""
+    def negotiated(self) -> dict[str, str]:
+        """The negotiated keys (:func:`~storagetest.wire.iscsi.keys.outcome`)."""
         return outcome(self._offer.items(), self._replied)
 
     @property
@@ -129,7 +130,7 @@ class LoginNegotiation:
         return self._make([*pairs, *self._offer.items()], transit=True)
 
     def next(self, reply: LoginResponse) -> LoginRequest | None:
-        """Return the next request, or None when the login has ended; :attr:`status` says how."""
+        """Return the request after ``reply``, or None if the login has ended with :attr:`status`."""
         self._rounds += 1
         if reply.status:
             self.status = reply.status
@@ -145,7 +146,7 @@ class LoginNegotiation:
             raise RemoteProtocolError(f"iSCSI: a login response for stage {reply.csg}: {reply.summary()}")
         if reply.transit:
             if not self.request.transit or reply.nsg != self.request.nsg:
-                raise RemoteProtocolError(f"iSCSI: a transit that was not asked for: {reply.summary()}")
+                raise RemoteProtocolError(f"iSCSI: a transit that was not requested: {reply.summary()}")
             if self._stage is Stage.SECURITY:
                 self._check_target(pairs)
             if reply.nsg == Stage.FULL_FEATURE:
@@ -167,44 +168,44 @@ class LoginNegotiation:
         return self.request
 
     def _operational(self, pairs: Pairs) -> LoginRequest:
-        answers = []
+        replies = []
         for name, value in pairs:
             key = KEYS.get(name)
             if name in self._offer or value in RESERVED_WORDS - {"None"}:
                 continue
             if key is None:
-                answers.append((name, NOT_UNDERSTOOD))
+                replies.append((name, NOT_UNDERSTOOD))
             elif key.negotiation is not Negotiation.DECLARE:
-                answers.append((name, answer(key, value, key.default or "None")))
-        return self._make(answers, transit=True)
+                replies.append((name, negotiated_reply(key, value, key.default or "None")))
+        return self._make(replies, transit=True)
 
     def _security(self, pairs: Pairs) -> LoginRequest:
-        said, known = dict(pairs), self._credentials
-        if known is None:
-            raise RemoteProtocolError(f"iSCSI: authentication goes on where none was asked for: {said}")
-        if "CHAP_C" in said:
-            asked = challenge_of(pairs)
-            digest = response(known.secret, asked.identifier, asked.challenge, asked.algorithm)
-            answers = [("CHAP_N", known.name), ("CHAP_R", hexadecimal(digest))]
-            if known.target_secret:
-                self._our_challenge = os.urandom(16)
-                answers += [
-                    ("CHAP_I", str(self._our_identifier)),
-                    ("CHAP_C", hexadecimal(self._our_challenge)),
+        keys, own = dict(pairs), self._credentials
+        if own is None:
+            raise RemoteProtocolError(f"iSCSI: the target authenticates, but the initiator did not: {keys}")
+        if "CHAP_C" in keys:
+            received = challenge_of(pairs)
+            digest = response(own.secret, received.identifier, received.challenge, received.algorithm)
+            replies = [("CHAP_N", own.name), ("CHAP_R", hexadecimal(digest))]
+            if own.target_secret:
+                self._own_challenge = os.urandom(16)
+                replies += [
+                    ("CHAP_I", str(self._own_identifier)),
+                    ("CHAP_C", hexadecimal(self._own_challenge)),
                 ]
-            return self._make(answers, transit=True)
-        if said.get("AuthMethod") == "CHAP":
-            return self._make([("CHAP_A", known.algorithms)], transit=False)
-        if said.get("AuthMethod") == "None" or not said:
+            return self._make(replies, transit=True)
+        if keys.get("AuthMethod") == "CHAP":
+            return self._make([("CHAP_A", own.algorithms)], transit=False)
+        if keys.get("AuthMethod") == "None" or not keys:
             return self._make([], transit=True)
-        raise RemoteProtocolError(f"iSCSI: no way to go on with authentication from {sorted(said)}")
+        raise RemoteProtocolError(f"iSCSI: authentication cannot continue from {sorted(keys)}")
 
     def _check_target(self, pairs: Pairs) -> None:
-        known = self._credentials
-        if known is None or not known.target_secret:
+        own = self._credentials
+        if own is None or not own.target_secret:
             return
-        got = binary(dict(pairs).get("CHAP_R", "")) or b""
+        received = binary(dict(pairs).get("CHAP_R", "")) or b""
         algorithm = int(next((value for name, value in self._replied if name == "CHAP_A"), "5"))
-        want = response(known.target_secret, self._our_identifier, self._our_challenge, algorithm)
-        if not hmac.compare_digest(got, want):
-            raise RemoteProtocolError("iSCSI: the target's CHAP response is not that of its secret")
+        expected = response(own.target_secret, self._own_identifier, self._own_challenge, algorithm)
+        if not hmac.compare_digest(received, expected):
+            raise RemoteProtocolError("iSCSI: the target's CHAP response does not match its secret")

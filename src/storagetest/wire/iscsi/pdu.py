@@ -1,9 +1,9 @@
-"""Every iSCSI PDU as a value: opcode, fields, additional headers, a data segment (RFC 7143 11).
+"""iSCSI PDUs as dataclasses: opcode, fields, additional headers, a data segment (RFC 7143 11).
 
 Rules:
 
 1. A PDU class states its opcode and, for each field, its type, its bits in the header and its default.
-   Encoding, overriding, decoding, reserved bits and the text for a person derive from that
+   Encoding, overriding, decoding, reserved bits and summaries derive from that
    (:func:`~storagetest.wire.bitfields.layout_of`, :mod:`~storagetest.wire.iscsi.encoding`).
 2. Decoding is total. A known opcode becomes that PDU, whatever its fields contain; an unknown opcode is a
    :class:`~storagetest.errors.RemoteProtocolError` that shows the header.
@@ -55,7 +55,7 @@ _uint, _bits, _flag, _octets = (
     partial(octets, ""),
 )
 
-# Fields that several PDUs have in the same place.
+# Fields that several PDUs have at the same offset.
 _Immediate = Annotated[bool, _flag(0, 6)]  # RFC 7143 11.2.1.1
 _Final = Annotated[bool, _flag(1, 7)]  # 11.2.1.3
 _Continues = Annotated[bool, _flag(1, 6)]  # 11.10.2, 11.12.2
@@ -83,7 +83,7 @@ _Tsih = Annotated[int, _uint(14, 2)]  # 11.12.6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request(Pdu):
-    """What the PDUs share that an initiator numbers (RFC 7143 4.2.2.1)."""
+    """Base of the PDUs that an initiator numbers (RFC 7143 4.2.2.1)."""
 
     immediate: _Immediate = False
     cmd_sn: Annotated[int, _uint(24, 4)] = 0
@@ -92,7 +92,7 @@ class Request(Pdu):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response(Pdu):
-    """What all PDUs of a target share: StatSN (RFC 7143 4.2.2.2) and the command window (4.2.2.1)."""
+    """Base of all PDUs of a target: StatSN (RFC 7143 4.2.2.2) and the command window (4.2.2.1)."""
 
     stat_sn: Annotated[int, _uint(24, 4)] = 0
     exp_cmd_sn: Annotated[int, _uint(28, 4)] = 0
@@ -101,7 +101,7 @@ class Response(Pdu):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScsiCommand(Request):
-    """SCSI Command (RFC 7143 11.3). A CDB over 16 bytes goes on in an AHS (11.2.2.3)."""
+    """SCSI Command (RFC 7143 11.3). A CDB over 16 bytes continues in an AHS (11.2.2.3)."""
 
     OPCODE = Opcode.SCSI_COMMAND
     final: _Final = True
@@ -132,7 +132,7 @@ class ScsiResponse(Response):
 
     @property
     def sense(self) -> bytes:
-        """The sense data (RFC 7143 11.4.7.2); empty where SenseLength says none or more than there is."""
+        """The sense data (RFC 7143 11.4.7.2); empty if SenseLength is zero or past the end."""
         length = int.from_bytes(self.data[:2], "big")
         return self.data[2 : 2 + length] if 2 + length <= len(self.data) else b""
 
@@ -175,7 +175,7 @@ class DataOut(Pdu):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataIn(Response):
-    """SCSI Data-In (RFC 7143 11.7); ``status`` counts only where ``has_status`` is set."""
+    """SCSI Data-In (RFC 7143 11.7); ``status`` is valid only if ``has_status`` is set."""
 
     OPCODE = Opcode.DATA_IN
     final: _Final = True
@@ -360,5 +360,5 @@ def decode(bhs: bytes, ahs: bytes = b"", data: bytes = b"") -> Pdu:
 
 
 def set_reserved_bits(bhs: bytes) -> bytes:
-    """Return the header with every bit cleared that RFC 7143 11 defines for its opcode; all zero is right."""
+    """Return the header's reserved bits: every bit that RFC 7143 11 defines for its opcode is cleared."""
     return reserved_bits(bhs, header_layout(PDUS[bhs[0] & 0x3F]))

@@ -1,11 +1,11 @@
-"""An initiator's view of one session with one connection: what to number, and what the target must number.
+"""Sequence numbers of one session with one connection: the initiator's numbering, and checks of the target's.
 
-:class:`SequenceNumbers` fills in what an initiator owes (CmdSN, ExpStatSN, task tags; RFC 7143 4.2.2).
-:class:`SessionValidator` reads what the target sends and records each broken rule as a :class:`Violation`; it
-never ends the session, so that a case about one rule is not ended by another. Serial numbers compare as RFC
-1982 says (4.2.2.1).
+:class:`SequenceNumbers` fills in the initiator's numbers (CmdSN, ExpStatSN, task tags; RFC 7143 4.2.2).
+:class:`SessionValidator` reads the target's PDUs and records each broken rule as a :class:`Violation`. It
+never ends the session, so that a violation of another rule does not end a case. Serial numbers compare by
+RFC 1982 (4.2.2.1).
 
-What is watched, by rule name:
+Rules by name:
 
 - ``stat-sn``: every response carries the next StatSN; R2T and an unsolicited NOP-In carry it without using it
   (4.2.2.2, 11.8.3, 11.19.2)
@@ -14,8 +14,8 @@ What is watched, by rule name:
 - ``data-sn``, ``r2t-sn``: from 0, by one, for each command (4.2.2.4)
 - ``data-order``, ``data-length``, ``data-burst``, ``data-status``: Data-In (11.7, 13.12, 13.13, 13.18)
 - ``r2t-order``, ``r2t-length``, ``r2t-outstanding``: R2T (11.8, 13.13, 13.17, 13.19)
-- ``exp-data-sn``: a response counts the Data-In of its command (11.4.8; RFC 3720 had it count the R2Ts too)
-- ``itt``: an answer is to a task that is outstanding (11.2.1.8); ``reserved``: undefined bits are zero (11)
+- ``exp-data-sn``: a response counts the Data-In of its command (11.4.8; RFC 3720 also counted the R2Ts)
+- ``itt``: a response is to a task that is outstanding (11.2.1.8); ``reserved``: undefined bits are zero (11)
 - ``phase``: a PDU that may be sent in this phase (4.2.4, 8.1.1)
 """
 
@@ -26,7 +26,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from storagetest.wire.iscsi.codes import NO_TAG
-from storagetest.wire.iscsi.connection import Received
+from storagetest.wire.iscsi.connection import ReceivedPdu
 from storagetest.wire.iscsi.encoding import Pdu
 from storagetest.wire.iscsi.keys import numeric
 from storagetest.wire.iscsi.pdu import (
@@ -55,8 +55,8 @@ from storagetest.wire.iscsi.pdu import (
 
 __all__ = [
     "TRANSITIONS",
+    "ConnectionPhase",
     "Parameters",
-    "Phase",
     "SequenceNumbers",
     "SessionValidator",
     "Violation",
@@ -73,12 +73,12 @@ def plus(number: int, step: int) -> int:
 
 
 def before(first: int, second: int) -> bool:
-    """Say whether ``first`` is less than ``second`` (RFC 1982, SERIAL_BITS 32)."""
+    """Return whether ``first`` is less than ``second`` (RFC 1982, SERIAL_BITS 32)."""
     return 0 < (second - first) % _WRAP < _WRAP // 2
 
 
-class Phase(Enum):
-    """Where a connection is, as far as an initiator can tell (RFC 7143 8.1.1, abridged)."""
+class ConnectionPhase(Enum):
+    """State of a connection as an initiator sees it (RFC 7143 8.1.1, abridged)."""
 
     LOGIN = "login"
     FULL_FEATURE = "full feature phase"
@@ -86,19 +86,19 @@ class Phase(Enum):
     CLOSED = "logged out"
 
 
-_ANSWERS = (ScsiResponse, TaskResponse, DataIn, R2T, AsyncMessage, TextResponse, Reject, NopIn)
-TRANSITIONS: Mapping[tuple[Phase, type[Pdu]], Phase] = {
-    (Phase.LOGIN, LoginResponse): Phase.LOGIN,
-    **{(Phase.FULL_FEATURE, kind): Phase.FULL_FEATURE for kind in _ANSWERS},
-    **{(Phase.LOGOUT, kind): Phase.LOGOUT for kind in _ANSWERS},
-    (Phase.LOGOUT, LogoutResponse): Phase.CLOSED,
+_RESPONSES = (ScsiResponse, TaskResponse, DataIn, R2T, AsyncMessage, TextResponse, Reject, NopIn)
+TRANSITIONS: Mapping[tuple[ConnectionPhase, type[Pdu]], ConnectionPhase] = {
+    (ConnectionPhase.LOGIN, LoginResponse): ConnectionPhase.LOGIN,
+    **{(ConnectionPhase.FULL_FEATURE, kind): ConnectionPhase.FULL_FEATURE for kind in _RESPONSES},
+    **{(ConnectionPhase.LOGOUT, kind): ConnectionPhase.LOGOUT for kind in _RESPONSES},
+    (ConnectionPhase.LOGOUT, LogoutResponse): ConnectionPhase.CLOSED,
 }
-"""What a target may send in each phase, and the phase after it. What is not here breaks ``phase``."""
+"""(phase, PDU of the target) → next phase. A pair that is not in the table breaks the rule ``phase``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """What was negotiated (RFC 7143 13). ``max_recv`` is what we may be sent, ``max_send`` what it may."""
+    """Negotiated parameters (RFC 7143 13): ``max_recv`` limits Data-In, ``max_send`` Data-Out PDUs."""
 
     max_recv: int = 8192
     max_send: int = 8192
@@ -115,24 +115,24 @@ class Parameters:
     protocol_level: int = 1
 
     @classmethod
-    def of(cls, held: Mapping[str, str], *, max_recv: int) -> Parameters:
+    def of(cls, keys: Mapping[str, str], *, max_recv: int) -> Parameters:
         """Read the outcome of a negotiation (:func:`storagetest.wire.iscsi.keys.outcome`)."""
 
         def count(name: str) -> int:
-            return numeric(held.get(name, "")) or 0
+            return numeric(keys.get(name, "")) or 0
 
         return cls(
             max_recv=max_recv,
             max_send=count("MaxRecvDataSegmentLength"),
             max_burst=count("MaxBurstLength"),
             first_burst=count("FirstBurstLength"),
-            initial_r2t=held.get("InitialR2T") == "Yes",
-            immediate_data=held.get("ImmediateData") == "Yes",
+            initial_r2t=keys.get("InitialR2T") == "Yes",
+            immediate_data=keys.get("ImmediateData") == "Yes",
             max_outstanding_r2t=count("MaxOutstandingR2T"),
-            data_pdu_in_order=held.get("DataPDUInOrder") == "Yes",
-            data_sequence_in_order=held.get("DataSequenceInOrder") == "Yes",
-            header_digest=held.get("HeaderDigest") == "CRC32C",
-            data_digest=held.get("DataDigest") == "CRC32C",
+            data_pdu_in_order=keys.get("DataPDUInOrder") == "Yes",
+            data_sequence_in_order=keys.get("DataSequenceInOrder") == "Yes",
+            header_digest=keys.get("HeaderDigest") == "CRC32C",
+            data_digest=keys.get("DataDigest") == "CRC32C",
             error_recovery_level=count("ErrorRecoveryLevel"),
             protocol_level=count("iSCSIProtocolLevel"),
         )
@@ -140,7 +140,7 @@ class Parameters:
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A rule that the target broke, and where it stands."""
+    """A rule that the target broke, and its section."""
 
     rule: str
     section: str
@@ -152,7 +152,7 @@ class Violation:
 
 @dataclass(slots=True)
 class SequenceNumbers:
-    """What an initiator numbers. ``cmd_sn`` is the next to use, ``exp_stat_sn`` the next expected."""
+    """The initiator's numbers. ``cmd_sn`` is the next to use, ``exp_stat_sn`` the next expected."""
 
     cmd_sn: int = 1
     exp_stat_sn: int = 0
@@ -164,21 +164,21 @@ class SequenceNumbers:
         tag, self.next_itt = self.next_itt, self.next_itt % 0x7FFFFFFF + 1
         return tag
 
-    def stamp(self, pdu: Pdu) -> Pdu:
-        """Fill in CmdSN (used up by what is not immediate), ExpStatSN, and a task tag where none is set."""
+    def number(self, pdu: Pdu) -> Pdu:
+        """Return ``pdu`` with CmdSN and ExpStatSN. A PDU that is not immediate uses up its CmdSN."""
         if isinstance(pdu, (DataOut, SnackRequest)):
             return replace(pdu, exp_stat_sn=self.exp_stat_sn)
         if not isinstance(pdu, Request):
             return pdu
-        stamped = replace(pdu, cmd_sn=self.cmd_sn, exp_stat_sn=self.exp_stat_sn)
+        numbered = replace(pdu, cmd_sn=self.cmd_sn, exp_stat_sn=self.exp_stat_sn)
         if not pdu.immediate:
             self.cmd_sn = plus(self.cmd_sn, 1)
-        return stamped
+        return numbered
 
 
 @dataclass(slots=True)
 class _Task:
-    """What a command has had so far."""
+    """The progress of one command."""
 
     read: int = 0
     write: int = 0
@@ -191,33 +191,33 @@ class _Task:
 
 
 class SessionValidator:
-    """Reads what goes both ways; :attr:`violations` is what the target did wrong so far."""
+    """Checks the PDUs of both directions; :attr:`violations` has the rules that the target broke so far."""
 
     def __init__(self, numbers: SequenceNumbers) -> None:
         self.parameters = Parameters()
-        self.phase = Phase.LOGIN
+        self.phase = ConnectionPhase.LOGIN
         self.violations: list[Violation] = []
         self._numbers = numbers
         self._tasks: dict[int, _Task] = {}
         self._started = False
         self._exp_cmd_sn: int | None = None
 
-    def broken(self, *rules: str) -> list[str]:
-        """Return what broke one of ``rules``; all there is when none is named."""
-        return [str(one) for one in self.violations if not rules or one.rule in rules]
+    def violations_of(self, *rules: str) -> list[str]:
+        """Return the violations of ``rules``, or all violations without arguments."""
+        return [str(violation) for violation in self.violations if not rules or violation.rule in rules]
 
     @property
-    def waiting(self) -> bool:
-        """Whether an answer to any task is still to come."""
+    def has_outstanding_tasks(self) -> bool:
+        """Whether a response to any task is still due."""
         return bool(self._tasks)
 
     def full_feature(self) -> None:
-        """Note that the login has ended well."""
-        self.phase = Phase.FULL_FEATURE
+        """Record that the login has succeeded."""
+        self.phase = ConnectionPhase.FULL_FEATURE
         self._tasks.clear()
 
     def sent(self, pdu: Pdu) -> None:
-        """Note a request that was sent and is meant to be right."""
+        """Record a request that was sent as a valid one."""
         match pdu:
             case ScsiCommand():
                 size = pdu.expected_length
@@ -228,16 +228,16 @@ class SessionValidator:
                 self._tasks[pdu.itt] = _Task()
             case LogoutRequest():
                 self._tasks[pdu.itt] = _Task()
-                self.phase = Phase.LOGOUT
+                self.phase = ConnectionPhase.LOGOUT
             case DataOut() if pdu.final and pdu.itt in self._tasks:
                 self._tasks[pdu.itt].outstanding.pop(pdu.ttt, None)
 
     def forget(self, itt: int) -> None:
-        """Expect no answer to this task any more (it was aborted)."""
+        """Expect no more responses to this task (it was aborted)."""
         self._tasks.pop(itt, None)
 
-    def received(self, event: Received) -> None:
-        """Check one PDU of the target's."""
+    def received(self, event: ReceivedPdu) -> None:
+        """Check one PDU of the target."""
         pdu = event.pdu
         after = TRANSITIONS.get((self.phase, type(pdu)))
         if after is None:
@@ -259,7 +259,7 @@ class SessionValidator:
         elif isinstance(pdu, (ScsiResponse, TaskResponse, TextResponse, LoginResponse, LogoutResponse)) or (
             isinstance(pdu, NopIn) and pdu.itt != NO_TAG
         ):
-            self._answer(pdu)
+            self._response(pdu)
 
     def _note(self, rule: str, section: str, text: str) -> None:
         self.violations.append(Violation(rule, section, text))
@@ -301,17 +301,17 @@ class SessionValidator:
             )
         self._exp_cmd_sn, self._numbers.max_cmd_sn = expected, highest
 
-    def _answer(self, pdu: Pdu) -> None:
+    def _response(self, pdu: Pdu) -> None:
         task = self._tasks.pop(pdu.itt, None)
         if task is None:
             self._note("itt", "11.2.1.8", f"{pdu.summary()}: no task with this tag is outstanding")
         elif isinstance(pdu, ScsiResponse) and pdu.response == 0:
-            had = task.next_data_sn + task.next_r2t_sn
-            if pdu.exp_data_sn not in ({had, 0} if task.write and not task.read else {had}):
+            count = task.next_data_sn + task.next_r2t_sn
+            if pdu.exp_data_sn not in ({count, 0} if task.write and not task.read else {count}):
                 self._note(
                     "exp-data-sn",
                     "11.4.8",
-                    f"ExpDataSN is {pdu.exp_data_sn} after {had} Data-In and R2T PDUs",
+                    f"ExpDataSN is {pdu.exp_data_sn} after {count} Data-In and R2T PDUs",
                 )
 
     def _data_in(self, pdu: DataIn) -> None:
@@ -352,12 +352,12 @@ class SessionValidator:
         if task is None:
             self._note("itt", "11.2.1.8", f"{pdu.summary()}: no task with this tag is outstanding")
             return
-        most = self.parameters.max_burst
+        limit = self.parameters.max_burst
         if pdu.r2t_sn != task.next_r2t_sn:
             self._note("r2t-sn", "4.2.2.4", f"R2TSN is {pdu.r2t_sn}, not {task.next_r2t_sn}")
-        if not 0 < pdu.desired_length <= most:
+        if not 0 < pdu.desired_length <= limit:
             self._note(
-                "r2t-length", "11.8.4", f"an R2T for {pdu.desired_length} bytes; MaxBurstLength is {most}"
+                "r2t-length", "11.8.4", f"an R2T for {pdu.desired_length} bytes; MaxBurstLength is {limit}"
             )
         if pdu.buffer_offset + pdu.desired_length > task.write:
             self._note("r2t-length", "11.8.4", f"an R2T beyond the expected {task.write} bytes")

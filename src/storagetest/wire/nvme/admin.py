@@ -1,4 +1,4 @@
-"""The admin commands (NVM Express Base 2.3, section 5.2). Each function gives a command without its CID."""
+"""The admin commands (NVM Express Base 2.3, section 5.2). Each function returns a command without its CID."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def async_event() -> Command:
 
 
 def abort(*, sqid: int, cid: int) -> Command:
-    """Abort (5.2.1) the command ``cid`` of queue ``sqid``; bit 0 of the result says that it was not."""
+    """Abort (5.2.1) the command ``cid`` of queue ``sqid``; result bit 0 is set if it was not aborted."""
     return Command(Admin.ABORT, dptr=NO_SGL, cdw10=sqid | cid << 16)
 
 

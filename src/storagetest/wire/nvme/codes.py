@@ -14,7 +14,7 @@ __all__ = [
     "LogPage",
     "Property",
     "Rtype",
-    "Status",
+    "StatusCode",
     "status_name",
 ]
 
@@ -79,7 +79,7 @@ class Property(IntEnum):
 
 
 PROPERTY_SIZE: dict[int, int] = {Property.CAP: 8}
-"""Bytes of a property that is not of four."""
+"""Size in bytes of the properties that do not have four."""
 
 
 class Cns(IntEnum):
@@ -142,7 +142,7 @@ class Rtype(IntEnum):
     EXCLUSIVE_ACCESS_ALL_REGISTRANTS = 6
 
 
-class Status(IntEnum):
+class StatusCode(IntEnum):
     """Status Code Type << 8 | Status Code (Base 4.2.3)."""
 
     SUCCESS = 0x000  # 4.2.3.1, to the next comment
@@ -203,9 +203,9 @@ class Status(IntEnum):
 
 
 def status_name(code: int) -> str:
-    """Return a status in words and numbers: ``LBA_OUT_OF_RANGE (0h/80h)``."""
+    """Return a status by name and numbers: ``LBA_OUT_OF_RANGE (0h/80h)``."""
     try:
-        name = Status(code).name
+        name = StatusCode(code).name
     except ValueError:
         name = "status"
     return f"{name} ({code >> 8:x}h/{code & 0xFF:02x}h)"

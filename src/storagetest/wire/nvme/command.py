@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 from storagetest.errors import LocalProtocolError, RemoteProtocolError
 from storagetest.wire.hexdump import hex_short
-from storagetest.wire.nvme.codes import FABRICS, Admin, Fctype, Io, Status, status_name
+from storagetest.wire.nvme.codes import FABRICS, Admin, Fctype, Io, StatusCode, status_name
 
 __all__ = ["NO_SGL", "Command", "Cqe", "command_name", "in_capsule", "sgl", "transport_sgl"]
 
 PSDT_SGL = 0x40
 """PSDT 01b: the data pointer is an SGL, as for every Admin and I/O command over fabrics (Base 4.1.1).
 
-Of a fabrics command these bits are 00b or 10b (Base 4.1.2). Linux sends 01b with every command, and takes no
-other; so this host sends it too, except in the cases that are about it (NVF-PSDT-…)."""
+In a fabrics command these bits are 00b or 10b (Base 4.1.2). Linux sends 01b with every command and accepts no
+other value, so this host sends it too, except in the cases that test it (NVF-PSDT-…)."""
 
 _SQE = struct.Struct("<BBHIIIQ16s6I")
 _CQE = struct.Struct("<QHHHH")
@@ -25,7 +25,7 @@ _CQE = struct.Struct("<QHHHH")
 class Command:
     """A submission queue entry (Base 4.1.1; of fabrics commands 4.1.2).
 
-    Of a fabrics command (opcode 7Fh) ``nsid`` holds FCTYPE, and ``cdw10`` to ``cdw15`` hold bytes 40 to 63.
+    In a fabrics command (opcode 7Fh) ``nsid`` holds FCTYPE, and ``cdw10`` to ``cdw15`` hold bytes 40 to 63.
     """
 
     opcode: int
@@ -81,11 +81,11 @@ class Cqe:
     """A completion queue entry (Base 4.2.1; over fabrics there is no phase tag, Base 4.2.2).
 
     ``result`` is dwords 0 and 1. ``status`` is the status type << 8 | code; see
-    :class:`~storagetest.wire.nvme.codes.Status`.
+    :class:`~storagetest.wire.nvme.codes.StatusCode`.
     """
 
     cid: int
-    status: int = Status.SUCCESS
+    status: int = StatusCode.SUCCESS
     result: int = 0
     sqhd: int = 0
     sqid: int = 0
@@ -97,7 +97,7 @@ class Cqe:
     @property
     def ok(self) -> bool:
         """Whether the command succeeded."""
-        return self.status == Status.SUCCESS
+        return self.status == StatusCode.SUCCESS
 
     @property
     def dw0(self) -> int:
@@ -139,21 +139,21 @@ def sgl(kind: int, subtype: int, *, address: int = 0, length: int = 0) -> bytes:
 
 
 def in_capsule(length: int, *, offset: int = 0) -> bytes:
-    """The data is in the capsule, ``offset`` bytes after its SQE: SGL Data Block, subtype Offset (3.3.2)."""
+    """Return the SGL of data in the capsule, ``offset`` bytes after its SQE: Data Block, Offset (3.3.2)."""
     return sgl(0x0, 0x1, address=offset, length=length)
 
 
 def transport_sgl(length: int) -> bytes:
-    """The data goes by the transport's own PDUs: Transport SGL Data Block, subtype Transport (3.3.2)."""
+    """Return the SGL of data in the transport's PDUs: Transport Data Block, Transport (3.3.2)."""
     return sgl(0x5, 0xA, length=length)
 
 
 NO_SGL = bytes(16)
-"""A command without data."""
+"""The SGL of a command without data."""
 
 
 def command_name(command: Command, *, admin: bool) -> str:
-    """Return what a command is called."""
+    """Return the name of a command; ``admin`` selects the opcodes of the admin queue."""
     kinds: tuple[type[Fctype] | type[Admin] | type[Io], int]
     if command.opcode == FABRICS:
         kinds = (Fctype, command.nsid & 0xFF)

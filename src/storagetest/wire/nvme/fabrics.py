@@ -1,4 +1,4 @@
-"""The fabrics commands (NVM Express Base 2.3, section 6). Each function gives a command without its CID."""
+"""The fabrics commands (NVM Express Base 2.3, section 6). Each function returns a command without its CID."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DISCOVERY_NQN = "nqn.2014-08.org.nvmexpress.discovery"
 """The well-known name of discovery subsystems (Base 3.1.3.3)."""
 
 ANY_CONTROLLER = 0xFFFF
-"""CNTLID that asks for a controller of the dynamic controller model (Base 6.3)."""
+"""CNTLID that requests any controller, in the dynamic controller model (Base 6.3)."""
 
 DATA_LENGTH = 1024
 NQN_LENGTH = 256

@@ -1,6 +1,6 @@
 """The I/O commands (NVM Express Base 2.3, section 7; NVM Command Set 1.2, section 3.3).
 
-Each function gives a command without its CID. ``blocks`` counts from one; the wire counts from zero.
+Each function returns a command without its CID. ``blocks`` counts from one; on the wire it is zero's based.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _without_data(command: Command) -> Command:
 
 
 def dataset_management(nsid: int, ranges: int, *, deallocate: bool = True) -> Command:
-    """Dataset Management (NVM 3.3.3) of that many ranges; its data is :func:`dsm_ranges`."""
+    """Dataset Management (NVM 3.3.3) of ``ranges`` ranges; its data is :func:`dsm_ranges`."""
     return Command(Io.DATASET_MANAGEMENT, nsid=nsid, cdw10=ranges - 1, cdw11=4 * deallocate)
 
 
@@ -90,7 +90,7 @@ def dsm_ranges(ranges: Iterable[tuple[int, int]]) -> bytes:
 
 
 def copy(nsid: int, lba: int, ranges: int) -> Command:
-    """Copy (NVM 3.3.2) that many ranges to ``lba``; its data is :func:`copy_ranges` (format 0h)."""
+    """Copy (NVM 3.3.2) ``ranges`` ranges to ``lba``; its data is :func:`copy_ranges` (format 0h)."""
     return Command(Io.COPY, nsid=nsid, cdw10=lba & 0xFFFFFFFF, cdw11=lba >> 32, cdw12=(ranges - 1) & 0xFF)
 
 

@@ -1,4 +1,4 @@
-"""What Identify, Get Log Page and Reservation Report return (NVM Express Base 2.3; NVM Command Set 1.2).
+"""The data of Identify, Get Log Page and Reservation Report (NVM Express Base 2.3; NVM Command Set 1.2).
 
 A structure is read by a table of offsets. Reading is total: a short buffer is a
 :class:`~storagetest.errors.RemoteProtocolError` that shows it.
@@ -260,7 +260,7 @@ class DiscoveryEntry:
 
 
 def discovery_entries(raw: bytes) -> tuple[int, int, tuple[DiscoveryEntry, ...]]:
-    """Read the Discovery log page: generation counter, number of records, and the entries that are there."""
+    """Read the Discovery log page: generation counter, number of records, and the entries within ``raw``."""
     require_bytes(raw, 1024, "Discovery log page")
     generation, count = struct.unpack_from("<QQ", raw)
     entries = []

@@ -1,4 +1,4 @@
-"""PDUs in words, for ladders: one line a PDU, and the details that somebody would look for."""
+"""NVMe/TCP decoder for ladders: one summary line for each PDU, and its SGL, dwords or offending header."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from storagetest.wire.nvme_tcp.pdu import (
     C2HTermReq,
     CapsuleCmd,
     CapsuleResp,
+    DecodedPdu,
     Fes,
     Flag,
     H2CData,
@@ -22,7 +23,6 @@ from storagetest.wire.nvme_tcp.pdu import (
     ICReq,
     ICResp,
     PduError,
-    Received,
     decode,
 )
 from storagetest.wire.nvme_tcp.stream import make_splitter
@@ -33,20 +33,20 @@ __all__ = ["decoder"]
 def decoder() -> Decoder:
     """Return a decoder for one connection's ladder."""
     cut = {True: make_splitter(), False: make_splitter()}
-    words = _Describer()
+    describer = _Describer()
 
     def rungs(outgoing: bool, data: bytes) -> Iterator[Rung]:  # a Decoder's signature
         try:
             pdus = cut[outgoing](data)
         except ValueError as error:
             raise RemoteProtocolError(f"{error}: {hex_short(data)}") from None
-        return (words.rung(raw) for raw in pdus)
+        return (describer.rung(raw) for raw in pdus)
 
     return rungs
 
 
 class _Describer:
-    """Remembers whether this is the admin queue: the same opcode means different things."""
+    """Describes the PDUs of one connection; the Connect command selects admin or I/O opcodes."""
 
     def __init__(self) -> None:
         self.admin = True
@@ -56,11 +56,11 @@ class _Describer:
             received = decode(raw)
         except PduError as error:
             return f"broken: {error}", ()
-        return f"{type(received.pdu).__name__} {self._say(received)}{_marks(received)}", self._details(
+        return f"{type(received.pdu).__name__} {self._summary(received)}{_marks(received)}", self._details(
             received
         )
 
-    def _say(self, received: Received) -> str:
+    def _summary(self, received: DecodedPdu) -> str:
         match received.pdu:
             case ICReq(pfv, hpda, header, data, maxr2t):
                 return f"PFV {pfv} HPDA {hpda} MAXR2T {maxr2t} HDGST {header:d} DDGST {data:d}"
@@ -87,13 +87,13 @@ class _Describer:
                 return f"CID {cccid} TTAG {ttag} {offset} + {length}"
         return hex_short(received.raw)
 
-    def _details(self, received: Received) -> list[str]:
+    def _details(self, received: DecodedPdu) -> list[str]:
         match received.pdu:
             case CapsuleCmd(sqe):
                 command = Command.decode(sqe)
-                words = (command.cdw10, command.cdw11, command.cdw12, command.cdw13)
+                dwords = (command.cdw10, command.cdw11, command.cdw12, command.cdw13)
                 return [
-                    f"SGL {hex_short(command.dptr)}  CDW10-13 " + " ".join(f"{word:08x}" for word in words)
+                    f"SGL {hex_short(command.dptr)}  CDW10-13 " + " ".join(f"{dword:08x}" for dword in dwords)
                 ]
             case H2CTermReq(data=data) | C2HTermReq(data=data):
                 return [hex_short(data)]
@@ -107,8 +107,8 @@ def _fes(number: int) -> str:
         return f"{number:02x}h (reserved)"
 
 
-def _marks(received: Received) -> str:
-    """Flags and digests, where there is something to say."""
+def _marks(received: DecodedPdu) -> str:
+    """Return the flags that are set and the digests that are wrong."""
     marks = [flag.name or "" for flag in (Flag.LAST_PDU, Flag.SUCCESS) if received.flags & flag]
     marks += ["HDGST WRONG"] if received.header_digest_ok is False else []
     marks += ["DDGST WRONG"] if received.data_digest_ok is False else []

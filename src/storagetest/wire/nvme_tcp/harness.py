@@ -1,6 +1,6 @@
-"""What a conformance case works with: a target, and every link, queue and session that the case opens on it.
+"""Test harness of one conformance case: it opens connections, queues and sessions, and closes all of them.
 
-The bench closes all of them at the case's end, so nothing stays connected whatever became of the case.
+It closes them at the end of the case, whatever the outcome, so that nothing stays connected.
 """
 
 from __future__ import annotations
@@ -12,8 +12,15 @@ from storagetest.errors import RemoteProtocolError
 from storagetest.wire.nvme.codes import Cns
 from storagetest.wire.nvme.structures import ControllerData, NamespaceData, descriptors
 from storagetest.wire.nvme_tcp.pdu import ICReq, encode
-from storagetest.wire.nvme_tcp.queue import ConnectionEnd, Lie, Queue
-from storagetest.wire.nvme_tcp.session import KATO, Endpoint, Identity, Note, Session, open_queue
+from storagetest.wire.nvme_tcp.queue import ConnectionEnd, Override, Queue
+from storagetest.wire.nvme_tcp.session import (
+    KATO,
+    ConnectionCallback,
+    ControllerSession,
+    Identity,
+    SubsystemEndpoint,
+    open_queue,
+)
 from storagetest.wire.tcp import RecordedConnection
 
 __all__ = ["Harness", "Scratch", "implementation", "signature", "wwids"]
@@ -34,7 +41,7 @@ SIGNATURE_SPAN = 0x10080
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """What a case may overwrite: ``blocks`` of ``block_size`` bytes from ``lba`` of namespace ``nsid``.
+    """Blocks that a case may write: ``blocks`` of ``block_size`` bytes from ``lba`` of namespace ``nsid``.
 
     ``end`` is the namespace's size in blocks.
     """
@@ -47,31 +54,33 @@ class Scratch:
 
 
 class Harness:
-    """A context manager; ``note`` is told of every link."""
+    """Opens connections to one endpoint. A context manager; calls ``note`` with every connection."""
 
-    def __init__(self, endpoint: Endpoint, note: Note) -> None:
+    def __init__(self, endpoint: SubsystemEndpoint, note: ConnectionCallback) -> None:
         self.endpoint = endpoint
         self._note = note
         self._stack = ExitStack()
 
-    def link(self, what: str = "link") -> RecordedConnection:
+    def link(self, name: str = "link") -> RecordedConnection:
         """Return a TCP connection on which nothing was sent."""
-        where = self.endpoint
+        endpoint = self.endpoint
         link = self._stack.enter_context(
-            RecordedConnection.connect(where.address, where.port, deadline=where.deadline, dial=where.dial)
+            RecordedConnection.connect(
+                endpoint.address, endpoint.port, deadline=endpoint.deadline, connector=endpoint.connector
+            )
         )
-        self._note(link, what)
+        self._note(link, name)
         return link
 
-    def new_queue(self, icreq: ICReq | None = None, *, what: str = "queue") -> Queue:
+    def new_queue(self, icreq: ICReq | None = None, *, name: str = "queue") -> Queue:
         """Return a connection on which nothing was sent, not even an ICReq."""
-        queue = Queue(self.link(what), icreq or ICReq(), deadline=self.endpoint.deadline)
-        queue.patience = self.endpoint.patience
+        queue = Queue(self.link(name), icreq or ICReq(), deadline=self.endpoint.deadline)
+        queue.close_timeout = self.endpoint.close_timeout
         return queue
 
-    def queue(self, icreq: ICReq | None = None, *, what: str = "queue") -> Queue:
+    def queue(self, icreq: ICReq | None = None, *, name: str = "queue") -> Queue:
         """Return a connection after ICReq and ICResp, before Connect."""
-        queue = open_queue(self.endpoint, icreq, what=what, note=self._note)
+        queue = open_queue(self.endpoint, icreq, name=name, note=self._note)
         self._stack.callback(queue.close)
         return queue
 
@@ -83,26 +92,26 @@ class Harness:
         kato: int = KATO,
         enable: bool = True,
         subnqn: str | None = None,
-        what: str = "admin queue",
-    ) -> Session:
-        """Return a controller that is ready (unless ``enable`` is false), of a host that is new."""
-        where = self.endpoint
+        name: str = "admin queue",
+    ) -> ControllerSession:
+        """Return a session with a ready controller (unless ``enable`` is false), as a new host by default."""
+        endpoint = self.endpoint
         if subnqn is not None:
-            where = replace(where, subnqn=subnqn)
+            endpoint = replace(endpoint, subnqn=subnqn)
         return self._stack.enter_context(
-            Session.connect(
-                where, identity=identity, icreq=icreq, kato=kato, enable=enable, note=self._note, what=what
+            ControllerSession.connect(
+                endpoint, identity=identity, icreq=icreq, kato=kato, enable=enable, note=self._note, name=name
             )
         )
 
-    def ending_of_icreq(self, lie: Lie, icreq: ICReq | None = None) -> ConnectionEnd:
-        """Send an ICReq with a lie in it and wait for what becomes of the connection."""
+    def send_bad_icreq(self, override: Override, icreq: ICReq | None = None) -> ConnectionEnd:
+        """Send an ICReq changed by ``override`` and wait until the controller ends the connection."""
         queue = self.new_queue(icreq)
-        queue.send_raw(lie(encode(queue.icreq)))
-        return queue.ending()
+        queue.send_raw(override(encode(queue.icreq)))
+        return queue.wait_for_close()
 
     def close(self) -> None:
-        """Close everything."""
+        """Close all connections and sessions."""
         self._stack.close()
 
     def __enter__(self) -> Harness:
@@ -113,16 +122,16 @@ class Harness:
 
 
 def signature(head: bytes) -> str | None:
-    """Return what somebody keeps on a device, from its first bytes (:data:`SIGNATURE_SPAN`), or None."""
-    for offset, magic, what in SIGNATURES:
+    """Return the name of the data on a device, from its first :data:`SIGNATURE_SPAN` bytes, or None."""
+    for offset, magic, name in SIGNATURES:
         if head[offset : offset + len(magic)] == magic:
-            return what
+            return name
     return None
 
 
-def wwids(session: Session, nsid: int) -> set[str]:
-    """Return the names that an initiator's kernel gives the namespace: ``uuid.…``, ``eui.…``."""
-    found = set()
+def wwids(session: ControllerSession, nsid: int) -> set[str]:
+    """Return the names that the initiator's kernel gives the namespace: ``uuid.…``, ``eui.…``."""
+    names = set()
     try:
         listed = descriptors(session.identify(Cns.DESCRIPTORS, nsid=nsid))
     except RemoteProtocolError:
@@ -135,14 +144,14 @@ def wwids(session: Session, nsid: int) -> set[str]:
         text = raw.hex()
         if kind == 3:
             text = f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
-            found.add(f"uuid.{text}")
+            names.add(f"uuid.{text}")
         elif kind in (1, 2):
-            found.add(f"eui.{text}")
-    return found
+            names.add(f"eui.{text}")
+    return names
 
 
 def implementation(data: ControllerData) -> str:
-    """Return which known implementation this is by what it says of itself, or "".
+    """Return the name of the implementation, from its Identify data, or "" if it is unknown.
 
     ``linux-nvmet`` has no PCI vendor, and its firmware revision is the kernel's version.
     """

@@ -1,17 +1,17 @@
-"""The PDUs of NVMe/TCP (NVM Express TCP Transport 1.0, section 3.6.2): encode, decode, and lie.
+"""The PDUs of NVMe/TCP (NVM Express TCP Transport 1.0, section 3.6.2): encode, decode, override fields.
 
 Theory: every PDU begins with a common header of eight bytes (3.6.2.1): type, flags, HLEN (length of the
-header, digest not counted), PDO (where the data begins) and PLEN (the whole PDU). After the header may come
+header without digest), PDO (offset of the data) and PLEN (the whole PDU). After the header may come
 HDGST, then padding up to PDO, then data, then DDGST. So a PDU describes its own framing: no negotiated state
 is needed to cut it, and what was negotiated is checked afterwards (:mod:`.stream`).
 
 Rules:
 
-1. A PDU's class holds what it means; framing (HLEN, PDO, PLEN, flags, digests) is computed by :func:`encode`.
-2. :func:`decode` is total: any bytes give a :class:`Received`, or a :class:`PduError` that carries the Fatal
-   Error Status and the Fatal Error Information that a receiver answers with (3.6.2.4, 3.6.2.5).
-3. A wrong digest is no decoding error; it is told (:attr:`Received.header_digest_ok`, ``data_digest_ok``).
-4. To lie, encode the truth and then :func:`override_field` a field of it.
+1. A PDU's class holds its fields; :func:`encode` computes the framing (HLEN, PDO, PLEN, flags, digests).
+2. :func:`decode` is total: any bytes give a :class:`DecodedPdu`, or a :class:`PduError` that carries the
+   Fatal Error Status and the Fatal Error Information of the receiver's TermReq (3.6.2.4, 3.6.2.5).
+3. A wrong digest is no decoding error; it is in :attr:`DecodedPdu.header_digest_ok` and ``data_digest_ok``.
+4. A wrong PDU is a valid one that is encoded and then changed by :func:`override_field`.
 
 All numbers are little-endian.
 """
@@ -37,6 +37,7 @@ __all__ = [
     "C2HTermReq",
     "CapsuleCmd",
     "CapsuleResp",
+    "DecodedPdu",
     "Fes",
     "Flag",
     "H2CData",
@@ -48,7 +49,6 @@ __all__ = [
     "Pdu",
     "PduError",
     "PduType",
-    "Received",
     "decode",
     "encode",
     "override_field",
@@ -69,11 +69,11 @@ HPDA_MAX = 31
 """The largest alignment, in dwords and zero's based (3.6.2.2, 3.6.2.3)."""
 
 MAXH2CDATA_MIN = 4096
-"""The least that MAXH2CDATA should say, in bytes (3.6.2.3)."""
+"""The smallest MAXH2CDATA that a controller should send, in bytes (3.6.2.3)."""
 
 
 class PduType(IntEnum):
-    """PDU-Type (3.3, 3.6.2.1). KDReq and KDResp came with 1.1: from memory, without its text at hand."""
+    """PDU-Type (3.3, 3.6.2.1). KDReq and KDResp are of revision 1.1; not checked against its text."""
 
     ICREQ = 0x00
     ICRESP = 0x01
@@ -89,12 +89,12 @@ class PduType(IntEnum):
 
 
 class Flag(IntFlag):
-    """FLAGS of the common header; which of them mean something depends on the type."""
+    """FLAGS of the common header; the PDU type decides which are defined."""
 
-    HDGSTF = 0x01  # 3.6.2.6 to .10: HDGST is there
-    DDGSTF = 0x02  # 3.6.2.6, .8, .9: DDGST is there
+    HDGSTF = 0x01  # 3.6.2.6 to .10: HDGST is present
+    DDGSTF = 0x02  # 3.6.2.6, .8, .9: DDGST is present
     LAST_PDU = 0x04  # 3.6.2.8, .9: the last PDU of this transfer
-    SUCCESS = 0x08  # 3.6.2.9: the command is done, no CapsuleResp follows
+    SUCCESS = 0x08  # 3.6.2.9: the command is complete, no CapsuleResp follows
 
 
 class Fes(IntEnum):
@@ -109,7 +109,7 @@ class Fes(IntEnum):
 
 
 class PduError(RemoteProtocolError):
-    """The peer's PDU is wrong; ``fes`` and ``fei`` are what a TermReq says of it."""
+    """The peer's PDU is invalid; ``fes`` and ``fei`` are the fields of the TermReq for it."""
 
     def __init__(self, message: str, raw: bytes, *, fes: Fes, fei: int = 0) -> None:
         super().__init__(f"{message}: {hex_short(raw)}")
@@ -163,8 +163,8 @@ _BODIES = {pdu_type: _body_struct(fields) for pdu_type, fields in FIELDS.items()
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
-    """What the standard fixes about a type: its name, HLEN, direction, flags that mean something, section."""
+class PduFormat:
+    """Properties of a PDU type: its name, HLEN, direction, defined flags, section."""
 
     name: str
     hlen: int
@@ -175,19 +175,19 @@ class Kind:
 
 _DIGESTS = Flag.HDGSTF | Flag.DDGSTF
 
-KINDS: Mapping[PduType, Kind] = {
-    PduType.ICREQ: Kind("ICReq", 128, True, Flag(0), "3.6.2.2"),
-    PduType.ICRESP: Kind("ICResp", 128, False, Flag(0), "3.6.2.3"),
-    PduType.H2C_TERM_REQ: Kind("H2CTermReq", 24, True, Flag(0), "3.6.2.4"),
-    PduType.C2H_TERM_REQ: Kind("C2HTermReq", 24, False, Flag(0), "3.6.2.5"),
-    PduType.CAPSULE_CMD: Kind("CapsuleCmd", 72, True, _DIGESTS, "3.6.2.6"),
-    PduType.CAPSULE_RESP: Kind("CapsuleResp", 24, False, Flag.HDGSTF, "3.6.2.7"),
-    PduType.H2C_DATA: Kind("H2CData", 24, True, _DIGESTS | Flag.LAST_PDU, "3.6.2.8"),
-    PduType.C2H_DATA: Kind("C2HData", 24, False, _DIGESTS | Flag.LAST_PDU | Flag.SUCCESS, "3.6.2.9"),
-    PduType.R2T: Kind("R2T", 24, False, Flag.HDGSTF, "3.6.2.10"),
-    # Kickstart discovery (1.1): reserved on a connection between host and controller, so bytes are enough.
-    PduType.KD_REQ: Kind("KDReq", 28, True, Flag(0), "3.6.2"),
-    PduType.KD_RESP: Kind("KDResp", 28, False, Flag(0), "3.6.2"),
+KINDS: Mapping[PduType, PduFormat] = {
+    PduType.ICREQ: PduFormat("ICReq", 128, True, Flag(0), "3.6.2.2"),
+    PduType.ICRESP: PduFormat("ICResp", 128, False, Flag(0), "3.6.2.3"),
+    PduType.H2C_TERM_REQ: PduFormat("H2CTermReq", 24, True, Flag(0), "3.6.2.4"),
+    PduType.C2H_TERM_REQ: PduFormat("C2HTermReq", 24, False, Flag(0), "3.6.2.5"),
+    PduType.CAPSULE_CMD: PduFormat("CapsuleCmd", 72, True, _DIGESTS, "3.6.2.6"),
+    PduType.CAPSULE_RESP: PduFormat("CapsuleResp", 24, False, Flag.HDGSTF, "3.6.2.7"),
+    PduType.H2C_DATA: PduFormat("H2CData", 24, True, _DIGESTS | Flag.LAST_PDU, "3.6.2.8"),
+    PduType.C2H_DATA: PduFormat("C2HData", 24, False, _DIGESTS | Flag.LAST_PDU | Flag.SUCCESS, "3.6.2.9"),
+    PduType.R2T: PduFormat("R2T", 24, False, Flag.HDGSTF, "3.6.2.10"),
+    # Kickstart discovery (1.1): reserved on a connection between host and controller, so not decoded.
+    PduType.KD_REQ: PduFormat("KDReq", 28, True, Flag(0), "3.6.2"),
+    PduType.KD_RESP: PduFormat("KDResp", 28, False, Flag(0), "3.6.2"),
 }
 
 
@@ -270,7 +270,7 @@ class C2HData:
 
 @dataclass(frozen=True, slots=True)
 class R2T:
-    """Ready to Transfer (3.6.2.10): ``length`` bytes from ``offset`` of the command's data are wanted."""
+    """Ready to Transfer (3.6.2.10): ``length`` bytes from ``offset`` of the command's data are requested."""
 
     cccid: int
     ttag: int
@@ -324,10 +324,10 @@ _CH = struct.Struct("<BBBBI")
 
 
 @dataclass(frozen=True, slots=True)
-class Received:
-    """A decoded PDU with what decoding forgets: its bytes and its framing.
+class DecodedPdu:
+    """A decoded PDU with its bytes and its framing.
 
-    ``header_digest_ok`` and ``data_digest_ok`` are None where there is no such digest.
+    ``header_digest_ok`` and ``data_digest_ok`` are None if there is no such digest.
     """
 
     pdu: Pdu
@@ -348,10 +348,10 @@ class Received:
 
 
 def encode(pdu: Pdu, *, header_digest: bool = False, data_digest: bool = False, alignment: int = 0) -> bytes:
-    """Return the bytes of ``pdu``, framed by the rules.
+    """Return the bytes of ``pdu`` with valid framing.
 
-    The digests are those that were negotiated; ``alignment`` is the receiver's CPDA or HPDA, as it stands in
-    the PDU (dwords, zero's based). Raises :class:`LocalProtocolError` for a field that does not fit.
+    The digests are those that were negotiated; ``alignment`` is the receiver's CPDA or HPDA, as in the PDU
+    (dwords, zero's based). Raises :class:`LocalProtocolError` for a field that does not fit.
     """
     kind_type = _TYPES[type(pdu)]
     kind = KINDS[kind_type]
@@ -408,7 +408,7 @@ def _body(pdu: Pdu) -> tuple[bytes, bytes, int]:
 
 def _exactly(data: bytes, size: int) -> bytes:
     if len(data) != size:
-        raise struct.error(f"{size} bytes are wanted, not {len(data)}")
+        raise struct.error(f"{size} bytes are required, not {len(data)}")
     return data
 
 
@@ -417,14 +417,14 @@ def plen_of(head: bytes) -> int | None:
     return int.from_bytes(head[4:8], "little") if len(head) >= CH_LENGTH else None
 
 
-def decode(raw: bytes) -> Received:
+def decode(raw: bytes) -> DecodedPdu:
     """Decode one whole PDU (``raw`` is PLEN bytes). Raises :class:`PduError`."""
     pdu_type = _type(raw)
     kind = KINDS[pdu_type]
     _, flags, hlen, pdo, _ = _CH.unpack_from(raw)
     if pdu_type in (PduType.KD_REQ, PduType.KD_RESP):
         opaque = KdReq(raw[CH_LENGTH:]) if pdu_type is PduType.KD_REQ else KdResp(raw[CH_LENGTH:])
-        return Received(opaque, raw, pdu_type, flags, pdo, None, None)
+        return DecodedPdu(opaque, raw, pdu_type, flags, pdo, None, None)
     if hlen != kind.hlen:
         raise PduError(
             f"{kind.name}: HLEN is {hlen}, not {kind.hlen} ({kind.section})",
@@ -439,7 +439,7 @@ def decode(raw: bytes) -> Received:
     if flags & kind.flags & Flag.HDGSTF:
         end += DIGEST_LENGTH
         if len(raw) < end:
-            raise PduError(f"{kind.name}: no room for HDGST", raw, fes=Fes.INVALID_HEADER_FIELD, fei=4)
+            raise PduError(f"{kind.name}: no space for HDGST", raw, fes=Fes.INVALID_HEADER_FIELD, fei=4)
         header_ok = raw[hlen:end] == _digest(raw[:hlen])
     data = b""
     if Flag.DDGSTF in kind.flags:
@@ -450,12 +450,12 @@ def decode(raw: bytes) -> Received:
             raise PduError(f"{kind.name}: PLEN is over 152", raw, fes=Fes.INVALID_HEADER_FIELD, fei=4)
     elif len(raw) != end:
         raise PduError(f"{kind.name}: PLEN is not {end}", raw, fes=Fes.INVALID_HEADER_FIELD, fei=4)
-    return Received(_read(pdu_type, raw, data, flags), raw, pdu_type, flags, pdo, header_ok, data_ok)
+    return DecodedPdu(_read(pdu_type, raw, data, flags), raw, pdu_type, flags, pdo, header_ok, data_ok)
 
 
 def _type(raw: bytes) -> PduType:
     if len(raw) < CH_LENGTH or plen_of(raw) != len(raw):
-        raise PduError("PLEN does not agree with the bytes", raw, fes=Fes.INVALID_HEADER_FIELD, fei=4)
+        raise PduError("PLEN is not the number of bytes", raw, fes=Fes.INVALID_HEADER_FIELD, fei=4)
     try:
         return PduType(raw[0])
     except ValueError:
@@ -464,8 +464,8 @@ def _type(raw: bytes) -> PduType:
         ) from None
 
 
-def _data(raw: bytes, kind: Kind, flags: int, pdo: int, end: int) -> tuple[bytes, bool | None]:
-    """Return the data of a PDU that may have some, and whether its digest is right."""
+def _data(raw: bytes, kind: PduFormat, flags: int, pdo: int, end: int) -> tuple[bytes, bool | None]:
+    """Return the data of a PDU, and whether its digest is correct (None: no digest)."""
     if len(raw) == end and not flags & Flag.DDGSTF:
         return b"", None
     if pdo < end or pdo > len(raw):
@@ -474,7 +474,7 @@ def _data(raw: bytes, kind: Kind, flags: int, pdo: int, end: int) -> tuple[bytes
         return raw[pdo:], None
     stop = len(raw) - DIGEST_LENGTH
     if stop < pdo:
-        raise PduError(f"{kind.name}: no room for DDGST", raw, fes=Fes.INVALID_HEADER_FIELD, fei=4)
+        raise PduError(f"{kind.name}: no space for DDGST", raw, fes=Fes.INVALID_HEADER_FIELD, fei=4)
     return raw[pdo:stop], raw[stop:] == _digest(raw[pdo:stop])
 
 
@@ -496,7 +496,7 @@ def _read(pdu_type: PduType, raw: bytes, data: bytes, flags: int) -> Pdu:
             return R2T(*values)
     if values[-1] != len(data):
         raise PduError(
-            f"{KINDS[pdu_type].name}: DATAL is {values[-1]}, but {len(data)} bytes of data are there",
+            f"{KINDS[pdu_type].name}: DATAL is {values[-1]}, but {len(data)} bytes of data are present",
             raw,
             fes=Fes.INVALID_HEADER_FIELD,
             fei=4,
@@ -512,20 +512,20 @@ def _read(pdu_type: PduType, raw: bytes, data: bytes, flags: int) -> Pdu:
 def override_field(raw: bytes, field: str, value: int | bytes, *, redigest: bool = True) -> bytes:
     """Return ``raw`` with ``field`` overridden: a name of :data:`FIELDS`, or HDGST or DDGST.
 
-    Unless ``redigest`` is false, a header digest that is there is made right again, so that this is the only
-    lie. ``value`` is a number, or bytes of the field's size.
+    Unless ``redigest`` is false, a header digest is computed again, so that only ``field`` is wrong.
+    ``value`` is a number, or bytes of the field's size.
     """
     pdu_type, flags, hlen = PduType(raw[0]), raw[1], raw[2]
     if field == "HDGST":
-        where = octets(field, hlen, DIGEST_LENGTH)
+        position = octets(field, hlen, DIGEST_LENGTH)
     elif field == "DDGST":
-        where = octets(field, len(raw) - DIGEST_LENGTH, DIGEST_LENGTH)
+        position = octets(field, len(raw) - DIGEST_LENGTH, DIGEST_LENGTH)
     else:
-        where = FIELDS[pdu_type][field]
-    new = value if isinstance(value, bytes) else value.to_bytes(where.size, "little")
-    if len(new) != where.size:
-        raise LocalProtocolError(f"{field} has {where.size} bytes, not {len(new)}")
-    out = put(raw, where, new)
+        position = FIELDS[pdu_type][field]
+    new = value if isinstance(value, bytes) else value.to_bytes(position.size, "little")
+    if len(new) != position.size:
+        raise LocalProtocolError(f"{field} has {position.size} bytes, not {len(new)}")
+    out = put(raw, position, new)
     if redigest and field not in ("HDGST", "DDGST") and flags & Flag.HDGSTF & KINDS[pdu_type].flags:
         out = out[:hlen] + _digest(out[:hlen]) + out[hlen + DIGEST_LENGTH :]
     return out

@@ -1,17 +1,18 @@
-"""One NVMe/TCP connection and the queue on it, driven from the host's side: a link, a stream, commands.
+"""One NVMe/TCP connection and its queue, from the host's side: send PDUs, run commands, check the controller.
 
-:meth:`Queue.run` plays by the rules and holds the controller to them; every rule that it sees broken is a
-:class:`~storagetest.errors.RemoteProtocolError` that names the section. To break rules oneself there are
-:meth:`Queue.send` (with a lie told after encoding), :meth:`Queue.send_raw` and :meth:`Queue.ending`, which
-waits for how the controller takes it.
+:meth:`Queue.run` follows the standard and checks the controller; a broken rule raises
+:class:`~storagetest.errors.RemoteProtocolError` with its section. :meth:`Queue.send` (with an override after
+encoding) and :meth:`Queue.send_raw` break rules on purpose, and :meth:`Queue.wait_for_close` returns the
+controller's reaction.
 
-What is checked of a controller, always:
+Rules that are always checked:
 
-- R2T (3.3.2.2, 3.6.2.10): of a command that is outstanding and has data for it; each where the last one
-  ended; inside the transfer; never of zero bytes. (MAXR2T shows only to who does not answer: a case does so.)
-- C2HData (3.3.2.1, 3.6.2.9): of a command that is outstanding; each where the last one ended; inside the
-  transfer; LAST_PDU on the last and on none before; SUCCESS only with LAST_PDU. (SUCCESS is for controllers
-  that support disabling SQ flow control, which one command does not show: a case does so.)
+- R2T (3.3.2.2, 3.6.2.10): of a command that is outstanding and has data for it; each begins at the end of the
+  last one; inside the transfer; never of zero bytes. (MAXR2T can be checked only by a host that sends no
+  data; a case does so.)
+- C2HData (3.3.2.1, 3.6.2.9): of a command that is outstanding; each begins at the end of the last one; inside
+  the transfer; LAST_PDU on the last and on none before; SUCCESS only with LAST_PDU. (SUCCESS requires a
+  controller that supports disabling SQ flow control, which one command does not show; a case checks it.)
 - CapsuleResp (3.6.2.7): of a command that is outstanding, once.
 """
 
@@ -30,27 +31,27 @@ from storagetest.wire.nvme_tcp.pdu import (
     C2HTermReq,
     CapsuleCmd,
     CapsuleResp,
+    DecodedPdu,
     H2CData,
     ICReq,
     ICResp,
     Pdu,
-    Received,
     encode,
 )
-from storagetest.wire.nvme_tcp.stream import Digests, EndOfStream, NeedData, Role, Stream
+from storagetest.wire.nvme_tcp.stream import Digests, EndOfStream, NeedData, Stream, StreamRole
 from storagetest.wire.tcp import PeerClosed, RecordedConnection, ResponseTimeout
 
-__all__ = ["ADMIN_IN_CAPSULE", "Completion", "ConnectionEnd", "Lie", "Queue", "Terminated"]
+__all__ = ["ADMIN_IN_CAPSULE", "CommandResult", "ConnectionEnd", "Override", "Queue", "Terminated"]
 
 ADMIN_IN_CAPSULE = 8192
-"""Bytes of in-capsule data that every controller takes on the admin queue (3.3.1)."""
+"""Bytes of in-capsule data that every controller accepts on the admin queue (3.3.1)."""
 
-Lie = Callable[[bytes], bytes]
-"""Changes a PDU after it was encoded."""
+Override = Callable[[bytes], bytes]
+"""Returns a changed copy of an encoded PDU."""
 
 
 class Terminated(RemoteProtocolError):  # what happened, in the case's words
-    """The controller sent a C2HTermReq where an answer was due."""
+    """The controller sent a C2HTermReq instead of a response."""
 
     def __init__(self, message: str, pdu: C2HTermReq) -> None:
         super().__init__(message)
@@ -58,12 +59,12 @@ class Terminated(RemoteProtocolError):  # what happened, in the case's words
 
 
 @dataclass(frozen=True, slots=True)
-class Completion:
-    """How a command ended: its queue entry, the data it returned, and the PDUs that made it up, in order."""
+class CommandResult:
+    """How a command ended: its queue entry, the data it returned, and its PDUs in order."""
 
     cqe: Cqe
     data: bytes
-    pdus: tuple[Received, ...]
+    pdus: tuple[DecodedPdu, ...]
 
     @property
     def ok(self) -> bool:
@@ -75,21 +76,21 @@ class Completion:
         """Status code type << 8 | status code."""
         return self.cqe.status
 
-    def of(self, kind: type) -> list[Received]:
+    def pdus_of(self, kind: type) -> list[DecodedPdu]:
         """Return the PDUs of one class."""
-        return [one for one in self.pdus if isinstance(one.pdu, kind)]
+        return [received for received in self.pdus if isinstance(received.pdu, kind)]
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionEnd:
-    """What a controller did about a connection: ``term`` if it sent a C2HTermReq, and how it closed.
+    """How a controller ended a connection: ``term`` if it sent a C2HTermReq, and how it closed.
 
-    ``closed`` is None where it had not closed yet; ``before`` are the PDUs that came first.
+    ``closed`` is None if it had not closed yet; ``before`` are the PDUs that came first.
     """
 
-    term: Received | None
+    term: DecodedPdu | None
     closed: str | None
-    before: tuple[Received, ...] = ()
+    before: tuple[DecodedPdu, ...] = ()
 
     @property
     def request(self) -> C2HTermReq | None:
@@ -98,18 +99,18 @@ class ConnectionEnd:
 
     @property
     def ended(self) -> bool:
-        """Whether the controller has done with this connection."""
+        """Whether the controller has ended this connection."""
         return self.term is not None or self.closed is not None
 
     def __str__(self) -> str:
-        said = (
+        term = (
             f"C2HTermReq FES {self.request.fes:02x}h FEI {self.request.fei:#x}"
             if self.request
             else "no C2HTermReq"
         )
         shut = f"closed ({self.closed})" if self.closed else "not closed"
-        others = "".join(f", {type(one.pdu).__name__}" for one in self.before)
-        return f"{said}, {shut}" + (f", after{others[1:]}" if others else "")
+        others = "".join(f", {type(received.pdu).__name__}" for received in self.before)
+        return f"{term}, {shut}" + (f", after{others[1:]}" if others else "")
 
 
 @dataclass
@@ -118,23 +119,23 @@ class _Transfer:
 
     to_send: bytes
     expected: int
-    taken: int = 0  # bytes asked for by R2T
+    requested: int = 0  # bytes, by R2T
     got: bytearray = field(default_factory=bytearray)
     last_seen: bool = False
-    pdus: list[Received] = field(default_factory=list)
+    pdus: list[DecodedPdu] = field(default_factory=list)
     cqe: Cqe | None = None
 
 
 class Queue:
-    """A connection after its ICResp. Make it with :meth:`open`."""
+    """A connection after its ICResp. Create it with :meth:`open`."""
 
     def __init__(self, link: RecordedConnection, icreq: ICReq, *, deadline: float) -> None:
         self.link = link
         self.icreq = icreq
         self.deadline = deadline
-        self.patience = deadline
-        """Seconds that :meth:`ending` waits."""
-        self.stream = Stream(Role.HOST)
+        self.close_timeout = deadline
+        """Seconds that :meth:`wait_for_close` waits."""
+        self.stream = Stream(StreamRole.HOST)
         self.stream.alignment = icreq.hpda
         self.icresp = ICResp()
         self.qid = 0
@@ -146,18 +147,18 @@ class Queue:
 
     @classmethod
     def open(cls, link: RecordedConnection, icreq: ICReq | None = None, *, deadline: float = 10.0) -> Queue:
-        """Send ``icreq`` on ``link`` and take the ICResp. ``deadline`` in seconds, also for every answer."""
+        """Send ``icreq`` and receive the ICResp. ``deadline`` in seconds, also for later responses."""
         queue = cls(link, icreq or ICReq(), deadline=deadline)
         queue.link.send(encode(queue.icreq))
         received = queue.receive()
         if isinstance(received.pdu, C2HTermReq):
-            raise queue.terminated(received.pdu)
+            raise queue.terminated_error(received.pdu)
         assert isinstance(received.pdu, ICResp)  # the stream's table lets nothing else through
-        queue.agree(received.pdu)
+        queue.apply_icresp(received.pdu)
         return queue
 
-    def agree(self, icresp: ICResp) -> None:
-        """Go by what ``icresp`` says, from here on (3.3.1.1)."""
+    def apply_icresp(self, icresp: ICResp) -> None:
+        """Use the parameters of ``icresp`` from here on (3.3.1.1)."""
         self.icresp = icresp
         self.stream.digests = Digests(
             header=icresp.header_digest and self.icreq.header_digest,
@@ -180,10 +181,10 @@ class Queue:
             alignment=self.icresp.cpda,
         )
 
-    def send(self, pdu: Pdu, *, lie: Lie | None = None) -> bytes:
-        """Send ``pdu``, changed by ``lie`` after encoding; return the bytes that went."""
+    def send(self, pdu: Pdu, *, override: Override | None = None) -> bytes:
+        """Send ``pdu``, changed by ``override`` after encoding; return the sent bytes."""
         raw = self.encode(pdu)
-        raw = lie(raw) if lie else raw
+        raw = override(raw) if override else raw
         self.send_raw(raw)
         return raw
 
@@ -206,12 +207,12 @@ class Queue:
         reads: int = 0,
         inside: bool | None = None,
         dptr: bytes | None = None,
-        lie: Lie | None = None,
+        override: Override | None = None,
     ) -> int:
-        """Send a command and return its CID (a fresh one, unless the command has one).
+        """Send a command and return its CID (a new one, unless the command has one).
 
-        ``data`` goes to the controller, in the capsule where it fits or where ``inside`` says so; ``reads``
-        is how many bytes are expected back. ``dptr`` overrides the SGL that follows from these.
+        ``data`` is sent in the capsule if it fits, or as ``inside`` requests. ``reads`` is the expected
+        length of returned data in bytes. ``dptr`` overrides the SGL that follows from these.
         """
         cid = command.cid or self.next_cid()
         inside = len(data) <= self.in_capsule_limit if inside is None else inside
@@ -222,47 +223,47 @@ class Queue:
             pointer = transport_sgl(len(data) or reads)
         command = replace(command, cid=cid, dptr=pointer if dptr is None else dptr)
         self._open[cid] = _Transfer(to_send=b"" if inside else data, expected=reads)
-        self.send(CapsuleCmd(command.encode(), data if inside else b""), lie=lie)
+        self.send(CapsuleCmd(command.encode(), data if inside else b""), override=override)
         return cid
 
     # Receiving
 
-    def receive(self, *, deadline: float | None = None) -> Received:
-        """Return the controller's next PDU. :class:`Silence`, :class:`Closed`, or what the stream raises."""
+    def receive(self, *, deadline: float | None = None) -> DecodedPdu:
+        """Return the controller's next PDU. Raises PeerClosed, PduError, or ResponseTimeout."""
         until = time.monotonic() + (self.deadline if deadline is None else deadline)
         while True:
             event = self.stream.next_event()
-            if isinstance(event, Received):
+            if isinstance(event, DecodedPdu):
                 return event
             if isinstance(event, EndOfStream):
                 unfinished = f"; unfinished: {hex_short(event.leftover)}" if event.leftover else ""
                 raise PeerClosed(
-                    f"{self.link.peer}: closed ({self.link.closed_how}) where an answer was due; "
+                    f"{self.link.peer}: closed ({self.link.closed_how}) before a response; "
                     f"last sent: {hex_short(self.link.last(outgoing=True))}{unfinished}"
                 )
             assert isinstance(event, NeedData)
             self.stream.receive_data(self.link.receive(deadline=until - time.monotonic()))
 
-    def wait(self, cid: int, *, deadline: float | None = None) -> Completion:
-        """Carry out transfers until command ``cid`` is done. Other commands' PDUs are taken in on the way."""
+    def wait(self, cid: int, *, deadline: float | None = None) -> CommandResult:
+        """Carry out transfers until command ``cid`` is complete. Also handles the PDUs of other commands."""
         until = time.monotonic() + (self.deadline if deadline is None else deadline)
         while True:
             transfer = self._open[cid]
             if transfer.cqe is not None:
                 del self._open[cid]
-                return Completion(transfer.cqe, bytes(transfer.got), tuple(transfer.pdus))
-            self._take(self.receive(deadline=max(until - time.monotonic(), 0.001)))
+                return CommandResult(transfer.cqe, bytes(transfer.got), tuple(transfer.pdus))
+            self._handle(self.receive(deadline=max(until - time.monotonic(), 0.001)))
 
     def run(
         self, command: Command, *, data: bytes = b"", reads: int = 0, inside: bool | None = None
-    ) -> Completion:
-        """Submit a command and wait for its end."""
+    ) -> CommandResult:
+        """Submit a command and wait for its completion."""
         return self.wait(self.submit(command, data=data, reads=reads, inside=inside))
 
-    def ending(self, *, deadline: float | None = None) -> ConnectionEnd:
+    def wait_for_close(self, *, deadline: float | None = None) -> ConnectionEnd:
         """Wait for the controller to end the connection, with a C2HTermReq or without."""
-        until = time.monotonic() + (self.patience if deadline is None else deadline)
-        before: list[Received] = []
+        until = time.monotonic() + (self.close_timeout if deadline is None else deadline)
+        before: list[DecodedPdu] = []
         while True:
             try:
                 received = self.receive(deadline=max(until - time.monotonic(), 0.001))
@@ -274,38 +275,38 @@ class Queue:
                 return ConnectionEnd(received, self.link.closed_how, tuple(before))
             before.append(received)
 
-    def terminated(self, term: C2HTermReq) -> Terminated:
-        """Return the error for a C2HTermReq where an answer was due."""
+    def terminated_error(self, term: C2HTermReq) -> Terminated:
+        """Return the error for a C2HTermReq instead of a response."""
         return Terminated(
-            f"{self.link.peer}: C2HTermReq FES {term.fes:02x}h FEI {term.fei:#x} where an answer was due; "
+            f"{self.link.peer}: C2HTermReq FES {term.fes:02x}h FEI {term.fei:#x} instead of a response; "
             f"it carries {hex_short(term.data)}",
             term,
         )
 
     def forget(self, cid: int) -> None:
-        """Expect nothing more of a command."""
+        """Expect no more PDUs of command ``cid``."""
         self._open.pop(cid, None)
 
     def close(self) -> None:
         """Close the connection. Safe to call twice."""
         self.link.close()
 
-    # The rules
+    # Checks of the controller's PDUs
 
-    def _take(self, received: Received) -> None:
+    def _handle(self, received: DecodedPdu) -> None:
         match received.pdu:
             case CapsuleResp(raw):
-                self._take_response(Cqe.decode(raw), received)
+                self._handle_response(Cqe.decode(raw), received)
             case C2HData() as data:
-                self._take_data(data, received)
+                self._handle_data(data, received)
             case R2T() as r2t:
-                self._take_r2t(r2t, received)
+                self._handle_r2t(r2t, received)
             case C2HTermReq() as term:
-                raise self.terminated(term)
+                raise self.terminated_error(term)
             case _:
-                raise RemoteProtocolError(f"{received.pdu!r:.80} is no answer: {hex_short(received.raw)}")
+                raise RemoteProtocolError(f"{received.pdu!r:.80} is no response: {hex_short(received.raw)}")
 
-    def _transfer(self, cid: int, received: Received) -> _Transfer:
+    def _transfer(self, cid: int, received: DecodedPdu) -> _Transfer:
         transfer = self._open.get(cid)
         name = type(received.pdu).__name__
         if transfer is None or transfer.cqe is not None:
@@ -313,18 +314,17 @@ class Queue:
         transfer.pdus.append(received)
         return transfer
 
-    def _take_response(self, cqe: Cqe, received: Received) -> None:
+    def _handle_response(self, cqe: Cqe, received: DecodedPdu) -> None:
         transfer = self._transfer(cqe.cid, received)
         if cqe.ok and transfer.got and not transfer.last_seen:
             raise _broken(f"command {cqe.cid} is done, but no C2HData had LAST_PDU", "3.3.2.1", received)
-        if cqe.ok and transfer.taken < len(transfer.to_send):
-            why = (
-                f"command {cqe.cid} is done; {transfer.taken} of {len(transfer.to_send)} bytes were asked for"
-            )
-            raise _broken(why, "3.3.2.2", received)
+        if cqe.ok and transfer.requested < len(transfer.to_send):
+            total = len(transfer.to_send)
+            reason = f"command {cqe.cid} is done; {transfer.requested} of {total} bytes were requested"
+            raise _broken(reason, "3.3.2.2", received)
         transfer.cqe = cqe
 
-    def _take_data(self, pdu: C2HData, received: Received) -> None:
+    def _handle_data(self, pdu: C2HData, received: DecodedPdu) -> None:
         transfer = self._transfer(pdu.cccid, received)
         at, end = len(transfer.got), pdu.offset + len(pdu.data)
         if received.data_digest_ok is False:
@@ -344,22 +344,23 @@ class Queue:
         if pdu.success:
             transfer.cqe = Cqe(pdu.cccid)
 
-    def _take_r2t(self, r2t: R2T, received: Received) -> None:
+    def _handle_r2t(self, r2t: R2T, received: DecodedPdu) -> None:
         transfer = self._transfer(r2t.cccid, received)
         end = r2t.offset + r2t.length
-        if r2t.offset != transfer.taken:
+        if r2t.offset != transfer.requested:
             raise _broken(
-                f"R2T at {r2t.offset}, but the last one ended at {transfer.taken}", "3.3.2.2", received
+                f"R2T at {r2t.offset}, but the last one ended at {transfer.requested}", "3.3.2.2", received
             )
         if not r2t.length or end > len(transfer.to_send):
-            why = f"R2T for {r2t.length} bytes up to {end} of {len(transfer.to_send)}"
-            raise _broken(why, "3.3.2.2", received)
-        transfer.taken = end
-        for pdu in self.pieces(r2t, transfer.to_send[r2t.offset : end]):
+            raise _broken(
+                f"R2T for {r2t.length} bytes up to {end} of {len(transfer.to_send)}", "3.3.2.2", received
+            )
+        transfer.requested = end
+        for pdu in self.split_data(r2t, transfer.to_send[r2t.offset : end]):
             self.send(pdu)
 
-    def pieces(self, r2t: R2T, data: bytes) -> list[H2CData]:
-        """Return the H2CData PDUs that answer ``r2t``: none over MAXH2CDATA, the last with LAST_PDU."""
+    def split_data(self, r2t: R2T, data: bytes) -> list[H2CData]:
+        """Return the H2CData PDUs for ``r2t``: none over MAXH2CDATA, the last with LAST_PDU."""
         step = max(self.icresp.maxh2cdata, 4)
         return [
             H2CData(r2t.cccid, r2t.ttag, r2t.offset + at, data[at : at + step], last=at + step >= len(data))
@@ -367,5 +368,5 @@ class Queue:
         ]
 
 
-def _broken(what: str, section: str, received: Received) -> RemoteProtocolError:
-    return RemoteProtocolError(f"{what} (NVMe/TCP {section}): {hex_short(received.raw)}")
+def _broken(violation: str, section: str, received: DecodedPdu) -> RemoteProtocolError:
+    return RemoteProtocolError(f"{violation} (NVMe/TCP {section}): {hex_short(received.raw)}")

@@ -1,8 +1,8 @@
 """A host's association with one controller (NVM Express Base 2.3, sections 3.3 and 6.3): its queues.
 
-:func:`connect` brings a controller up as an initiator would: ICReq, Connect, CC.EN, CSTS.RDY, Identify, Set
-Features (Number of Queues). Closing it shuts the controller down (CC.SHN) and closes every connection, so
-nothing stays behind on the target.
+:meth:`ControllerSession.connect` initializes a controller as an initiator does: ICReq, Connect, CC.EN,
+CSTS.RDY, Identify, Set Features (Number of Queues). Closing shuts the controller down (CC.SHN) and closes
+every connection, so that no state is left on the target.
 """
 
 from __future__ import annotations
@@ -18,74 +18,78 @@ from storagetest.wire.nvme import admin, fabrics
 from storagetest.wire.nvme.codes import Cns, Feature, Property, status_name
 from storagetest.wire.nvme.structures import Cap, ControllerData, NamespaceData, active_namespaces
 from storagetest.wire.nvme_tcp.pdu import ICReq
-from storagetest.wire.nvme_tcp.queue import Completion, Queue
+from storagetest.wire.nvme_tcp.queue import CommandResult, Queue
 from storagetest.wire.tcp import Connector, RecordedConnection
 
-__all__ = ["Endpoint", "Identity", "Session", "connect_queue", "open_queue"]
+__all__ = ["ControllerSession", "Identity", "SubsystemEndpoint", "connect_queue", "open_queue"]
 
 CC_ENABLE = 0x00460001
 """CC (Base 3.1.4.5): EN, I/O completion entries of 2^4 bytes, submission entries of 2^6."""
 
 CC_SHUTDOWN_NORMAL = 0x4000
 KATO = 120_000
-"""Keep Alive Timeout, in ms, where a case names none: the default of TCP (Base 5.2.26.1.8).
+"""Default Keep Alive Timeout, in ms: the default of TCP (Base 5.2.26.1.8).
 
-0 would be an attempt to disable the timer, which this transport requires (NVMe/TCP 3.4, Base 3.9.1).
+0 would disable the timer, which this transport requires (NVMe/TCP 3.4, Base 3.9.1).
 """
 CSTS_READY, CSTS_FATAL, CSTS_SHUTDOWN_DONE = 0x01, 0x02, 0x08
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
-    """Where a subsystem is reached.
+class SubsystemEndpoint:
+    """Address of a subsystem, and timeouts in seconds.
 
-    ``deadline`` in seconds, for connecting and for every answer; ``patience`` for a connection to be ended.
+    ``deadline`` is for connecting and for every response, ``close_timeout`` for the end of a connection.
     """
 
     address: str
     port: int
     subnqn: str
     deadline: float = 10.0
-    patience: float = 10.0
-    dial: Connector | None = None
+    close_timeout: float = 10.0
+    connector: Connector | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who a host says it is (Base 6.3): an NQN and a Host Identifier of 16 bytes."""
+    """A host's identity (Base 6.3): an NQN and a Host Identifier of 16 bytes."""
 
     nqn: str
     hostid: bytes
 
     @classmethod
     def fresh(cls) -> Identity:
-        """A host that no target has met: each case uses its own."""
+        """Return a new random identity; each case uses its own."""
         name = uuid.uuid4()
         return cls(f"nqn.2014-08.org.nvmexpress:uuid:{name}", name.bytes)
 
 
-Note = Callable[[RecordedConnection, str], None]
-"""Is told of each link that is made, and what it is for."""
+ConnectionCallback = Callable[[RecordedConnection, str], None]
+"""``note(connection, name)`` is called with each new connection."""
 
 
-def _ignore(link: RecordedConnection, what: str) -> None:
-    """Keep no log."""
+def _ignore(link: RecordedConnection, name: str) -> None:
+    """Record nothing."""
 
 
 def open_queue(
-    endpoint: Endpoint, icreq: ICReq | None = None, *, what: str = "queue", note: Note = _ignore
+    endpoint: SubsystemEndpoint,
+    icreq: ICReq | None = None,
+    *,
+    name: str = "queue",
+    note: ConnectionCallback = _ignore,
 ) -> Queue:
     """Connect to ``endpoint`` and exchange ICReq and ICResp; no Connect command yet."""
     link = RecordedConnection.connect(
-        endpoint.address, endpoint.port, deadline=endpoint.deadline, dial=endpoint.dial
+        endpoint.address, endpoint.port, deadline=endpoint.deadline, connector=endpoint.connector
     )
-    note(link, what)
+    note(link, name)
     try:
         queue = Queue.open(link, icreq, deadline=endpoint.deadline)
     except BaseException:
         link.close()
         raise
-    queue.patience = endpoint.patience
+    queue.close_timeout = endpoint.close_timeout
     return queue
 
 
@@ -100,29 +104,29 @@ def connect_queue(
     kato: int = KATO,
     cattr: int = 0,
     recfmt: int = 0,
-) -> Completion:
-    """Send a Connect command (Base 6.3) and return how it ended, refused or not.
+) -> CommandResult:
+    """Send a Connect command (Base 6.3) and return its result, whatever the status.
 
-    ``kato`` is the admin queue's alone; for an I/O queue the field is reserved.
+    ``kato`` applies to the admin queue only; for an I/O queue the field is reserved.
     """
     data = fabrics.ConnectData(identity.hostid, cntlid, subnqn, identity.nqn).encode()
     command = fabrics.connect(qid=qid, sqsize=sqsize, kato=0 if qid else kato, cattr=cattr, recfmt=recfmt)
-    done = queue.run(command, data=data, inside=True)
-    if done.ok:
+    result = queue.run(command, data=data, inside=True)
+    if result.ok:
         queue.qid = qid
-        queue.sq_flow_control = done.cqe.sqhd != 0xFFFF
-    return done
+        queue.sq_flow_control = result.cqe.sqhd != 0xFFFF
+    return result
 
 
 @dataclass
-class Session:
-    """A controller that is ready. Use as a context manager."""
+class ControllerSession:
+    """A host's association with one controller: its admin queue and I/O queues. A context manager."""
 
-    endpoint: Endpoint
+    endpoint: SubsystemEndpoint
     identity: Identity
     admin: Queue
     cntlid: int
-    note: Note = _ignore
+    note: ConnectionCallback = _ignore
     icreq: ICReq = field(default_factory=ICReq)
     io_queues: list[Queue] = field(default_factory=list)
     _identified: ControllerData | None = None
@@ -131,22 +135,22 @@ class Session:
     @classmethod
     def connect(
         cls,
-        endpoint: Endpoint,
+        endpoint: SubsystemEndpoint,
         *,
         identity: Identity | None = None,
         icreq: ICReq | None = None,
         kato: int = KATO,
         enable: bool = True,
-        note: Note = _ignore,
-        what: str = "admin queue",
-    ) -> Session:
-        """Bring a controller up; :class:`RemoteProtocolError` with the status where it refuses."""
+        note: ConnectionCallback = _ignore,
+        name: str = "admin queue",
+    ) -> ControllerSession:
+        """Connect to a controller and enable it. Raises :class:`RemoteProtocolError` if it refuses."""
         identity = identity or Identity.fresh()
-        queue = open_queue(endpoint, icreq, what=what, note=note)
+        queue = open_queue(endpoint, icreq, name=name, note=note)
         try:
-            done = connect_queue(queue, subnqn=endpoint.subnqn, identity=identity, kato=kato)
-            _want(done, f"Connect to {endpoint.subnqn}")
-            session = cls(endpoint, identity, queue, done.cqe.dw0 & 0xFFFF, note, icreq or ICReq())
+            result = connect_queue(queue, subnqn=endpoint.subnqn, identity=identity, kato=kato)
+            _require_success(result, f"Connect to {endpoint.subnqn}")
+            session = cls(endpoint, identity, queue, result.cqe.dw0 & 0xFFFF, note, icreq or ICReq())
             if enable:
                 session.enable()
         except BaseException:
@@ -158,12 +162,14 @@ class Session:
 
     def get_property(self, offset: int, *, size: int | None = None) -> int:
         """Return a controller property."""
-        done = _want(self.admin.run(fabrics.property_get(offset, size=size)), f"Property Get {offset:#x}")
-        return done.cqe.result
+        result = _require_success(
+            self.admin.run(fabrics.property_get(offset, size=size)), f"Property Get {offset:#x}"
+        )
+        return result.cqe.result
 
     def set_property(self, offset: int, value: int) -> None:
         """Set a controller property."""
-        _want(self.admin.run(fabrics.property_set(offset, value)), f"Property Set {offset:#x}")
+        _require_success(self.admin.run(fabrics.property_set(offset, value)), f"Property Set {offset:#x}")
 
     @property
     def cap(self) -> Cap:
@@ -174,30 +180,34 @@ class Session:
         """Set CC.EN and wait for CSTS.RDY, for as long as CAP.TO allows (Base 3.5.2)."""
         limit = self.cap.timeout
         self.set_property(Property.CC, CC_ENABLE)
-        self.wait_status(CSTS_READY, within=max(limit, 1.0), what="CSTS.RDY")
+        self.wait_status(CSTS_READY, within=max(limit, 1.0), expected="CSTS.RDY")
 
     def disable(self) -> None:
-        """Clear CC.EN (a controller reset, Base 3.7.2) and wait for CSTS.RDY to go."""
+        """Clear CC.EN (a controller reset, Base 3.7.2) and wait until CSTS.RDY is clear."""
         self.set_property(Property.CC, CC_ENABLE & ~1)
-        self.wait_status(CSTS_READY, within=max(self.cap.timeout, 1.0), what="CSTS.RDY to go", gone=True)
+        self.wait_status(
+            CSTS_READY, within=max(self.cap.timeout, 1.0), expected="clear CSTS.RDY", cleared=True
+        )
 
     def shut_down(self) -> None:
-        """Ask for a normal shutdown (CC.SHN, Base 3.6.2) and wait until it is done."""
+        """Request a normal shutdown (CC.SHN, Base 3.6.2) and wait until it is complete."""
         self.set_property(Property.CC, CC_ENABLE | CC_SHUTDOWN_NORMAL)
-        self.wait_status(CSTS_SHUTDOWN_DONE, within=self.endpoint.deadline, what="CSTS.SHST 10b")
+        self.wait_status(CSTS_SHUTDOWN_DONE, within=self.endpoint.deadline, expected="CSTS.SHST 10b")
 
-    def wait_status(self, bits: int, *, within: float, what: str, gone: bool = False) -> int:
-        """Read CSTS until ``bits`` are set (or ``gone``); seconds."""
+    def wait_status(self, bits: int, *, within: float, expected: str, cleared: bool = False) -> int:
+        """Read CSTS until ``bits`` are set (or ``cleared``), for at most ``within`` seconds."""
         until = time.monotonic() + within
         while True:
             csts = self.get_property(Property.CSTS)
-            if bool(csts & bits) != gone:
+            if bool(csts & bits) != cleared:
                 return csts
             if csts & CSTS_FATAL:
-                raise RemoteProtocolError(f"{self.admin.link.peer}: CSTS.CFS is set while waiting for {what}")
+                raise RemoteProtocolError(
+                    f"{self.admin.link.peer}: CSTS.CFS is set while waiting for {expected}"
+                )
             if time.monotonic() > until:
                 raise RemoteProtocolError(
-                    f"{self.admin.link.peer}: no {what} within {within:g} s; CSTS {csts:#x}"
+                    f"{self.admin.link.peer}: no {expected} within {within:g} s; CSTS {csts:#x}"
                 )
 
     # Identify
@@ -205,11 +215,11 @@ class Session:
     def identify(self, cns: int, *, nsid: int = 0, csi: int = 0) -> bytes:
         """Return the 4096 bytes of an Identify command."""
         command = admin.identify(cns, nsid=nsid, csi=csi)
-        return _want(self.admin.run(command, reads=4096), f"Identify CNS {cns:02x}h").data
+        return _require_success(self.admin.run(command, reads=4096), f"Identify CNS {cns:02x}h").data
 
     @property
     def controller(self) -> ControllerData:
-        """Identify Controller, asked once."""
+        """The Identify Controller data, read once."""
         if self._identified is None:
             self._identified = ControllerData.decode(self.identify(Cns.CONTROLLER))
         return self._identified
@@ -232,10 +242,10 @@ class Session:
             self.admin.run(admin.set_features(Feature.NUMBER_OF_QUEUES, 0x00030003))
         qid = qid or len(self.io_queues) + 1
         queue = open_queue(
-            self.endpoint, self.icreq if icreq is None else icreq, what=f"I/O queue {qid}", note=self.note
+            self.endpoint, self.icreq if icreq is None else icreq, name=f"I/O queue {qid}", note=self.note
         )
         self.io_queues.append(queue)
-        done = connect_queue(
+        result = connect_queue(
             queue,
             subnqn=self.endpoint.subnqn,
             identity=self.identity,
@@ -244,12 +254,12 @@ class Session:
             cntlid=self.cntlid,
             cattr=cattr,
         )
-        _want(done, f"Connect of I/O queue {qid}")
+        _require_success(result, f"Connect of I/O queue {qid}")
         queue.in_capsule_limit = self.controller.in_capsule_limit
         return queue
 
     def close(self) -> None:
-        """Shut the controller down, if it still listens, and close every connection."""
+        """Shut the controller down, if it is still connected, and close every connection."""
         if self._closed:
             return
         self._closed = True
@@ -261,14 +271,14 @@ class Session:
                 self.admin.run(fabrics.property_set(Property.CC, CC_ENABLE | CC_SHUTDOWN_NORMAL))
         self.admin.close()
 
-    def __enter__(self) -> Session:
+    def __enter__(self) -> ControllerSession:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
 
-def _want(done: Completion, what: str) -> Completion:
-    if not done.ok:
-        raise RemoteProtocolError(f"{what} was refused: {status_name(done.status)}")
-    return done
+def _require_success(result: CommandResult, command: str) -> CommandResult:
+    if not result.ok:
+        raise RemoteProtocolError(f"{command} was refused: {status_name(result.status)}")
+    return result

@@ -1,17 +1,17 @@
-"""The bytes of one NVMe/TCP connection as events, for either side of it. Sans-I/O.
+"""Decode the received bytes of one NVMe/TCP connection into events, for either side. Sans-I/O.
 
-Theory: one side feeds what it received with :meth:`Stream.receive_data` and takes events with
-:meth:`Stream.next_event` until that says :data:`NEED_DATA`. Which PDU may come in which state is one table
-(3.1, 3.5): the first PDU is an ICReq (or ICResp), it comes once, and after a TermReq nothing comes.
+Theory: the caller passes received bytes to :meth:`Stream.receive_data` and calls :meth:`Stream.next_event`
+until it returns :data:`NEED_DATA`. One table has the PDUs that each state allows (3.1, 3.5): the first PDU is
+an ICReq (or ICResp), it comes once, and after a TermReq nothing comes.
 
 Rules:
 
-1. Total: an event, NEED_DATA, or a :class:`~storagetest.wire.nvme_tcp.pdu.PduError`; after an error the same
-   error for ever, because a stream that lost its framing cannot find it again.
-2. A PDU that announces more than ``limit`` bytes is an error at its common header, not after 4 GiB.
+1. The result is an event, NEED_DATA, or a :class:`~storagetest.wire.nvme_tcp.pdu.PduError`. After an error
+   the same error is raised again, because the stream has lost its framing.
+2. A PLEN over ``limit`` bytes is an error at the common header, not after 4 GiB of data.
 3. A wrong header digest is fatal (3.5); a wrong data digest is an event whose ``data_digest_ok`` is False,
-   because the connection lives on.
-4. What was negotiated (:attr:`Stream.digests`, :attr:`Stream.alignment`) is held against what follows.
+   because the connection continues.
+4. Later PDUs are checked against the negotiated :attr:`Stream.digests` and :attr:`Stream.alignment`.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from storagetest.wire.nvme_tcp.pdu import (
     CH_LENGTH,
     DIGEST_LENGTH,
     KINDS,
+    DecodedPdu,
     Fes,
     Flag,
     PduError,
     PduType,
-    Received,
     decode,
     plen_of,
 )
@@ -40,25 +40,25 @@ __all__ = [
     "EndOfStream",
     "Event",
     "NeedData",
-    "Role",
-    "State",
     "Stream",
+    "StreamRole",
+    "StreamState",
     "make_splitter",
 ]
 
 LIMIT = 16 * 1024 * 1024
-"""Bytes of the largest PDU that is accepted: no transfer of a case's comes near."""
+"""Bytes of the largest PDU that is accepted (chosen: far above any transfer of a case)."""
 
 
-class Role(Enum):
-    """Whose received bytes these are."""
+class StreamRole(Enum):
+    """The side that receives the bytes."""
 
     HOST = auto()
     CONTROLLER = auto()
 
 
-class State(Enum):
-    """Where a connection stands."""
+class StreamState(Enum):
+    """State of a connection (3.1, 3.5)."""
 
     NEW = auto()
     READY = auto()
@@ -66,7 +66,7 @@ class State(Enum):
 
 
 class NeedData(Enum):
-    """The type of :data:`NEED_DATA`, so that it can be told apart by type checkers."""
+    """The type of :data:`NEED_DATA`, so that type checkers can distinguish it."""
 
     NEED_DATA = auto()
 
@@ -76,47 +76,47 @@ NEED_DATA = NeedData.NEED_DATA
 
 @dataclass(frozen=True, slots=True)
 class EndOfStream:
-    """The peer sends no more. ``leftover`` is what it left unfinished."""
+    """The peer has closed. ``leftover`` has the bytes of an incomplete PDU."""
 
     leftover: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Digests:
-    """Which digests the PDUs after ICReq and ICResp carry (3.3.1.1: both sides must have asked)."""
+    """Which digests the PDUs after ICReq and ICResp carry (3.3.1.1: both sides requested them)."""
 
     header: bool = False
     data: bool = False
 
 
-Event = Received | NeedData | EndOfStream
+Event = DecodedPdu | NeedData | EndOfStream
 
-_FLOW: Mapping[Role, Mapping[tuple[State, PduType], State]] = {
-    Role.CONTROLLER: {
-        (State.NEW, PduType.ICREQ): State.READY,
-        (State.READY, PduType.CAPSULE_CMD): State.READY,
-        (State.READY, PduType.H2C_DATA): State.READY,
-        (State.NEW, PduType.H2C_TERM_REQ): State.TERMINATED,
-        (State.READY, PduType.H2C_TERM_REQ): State.TERMINATED,
+_FLOW: Mapping[StreamRole, Mapping[tuple[StreamState, PduType], StreamState]] = {
+    StreamRole.CONTROLLER: {
+        (StreamState.NEW, PduType.ICREQ): StreamState.READY,
+        (StreamState.READY, PduType.CAPSULE_CMD): StreamState.READY,
+        (StreamState.READY, PduType.H2C_DATA): StreamState.READY,
+        (StreamState.NEW, PduType.H2C_TERM_REQ): StreamState.TERMINATED,
+        (StreamState.READY, PduType.H2C_TERM_REQ): StreamState.TERMINATED,
     },
-    Role.HOST: {
-        (State.NEW, PduType.ICRESP): State.READY,
-        (State.READY, PduType.CAPSULE_RESP): State.READY,
-        (State.READY, PduType.C2H_DATA): State.READY,
-        (State.READY, PduType.R2T): State.READY,
-        (State.NEW, PduType.C2H_TERM_REQ): State.TERMINATED,
-        (State.READY, PduType.C2H_TERM_REQ): State.TERMINATED,
+    StreamRole.HOST: {
+        (StreamState.NEW, PduType.ICRESP): StreamState.READY,
+        (StreamState.READY, PduType.CAPSULE_RESP): StreamState.READY,
+        (StreamState.READY, PduType.C2H_DATA): StreamState.READY,
+        (StreamState.READY, PduType.R2T): StreamState.READY,
+        (StreamState.NEW, PduType.C2H_TERM_REQ): StreamState.TERMINATED,
+        (StreamState.READY, PduType.C2H_TERM_REQ): StreamState.TERMINATED,
     },
 }
-"""(state, PDU) → state. What is not here is a PDU Sequence Error, or a PDU of the wrong direction."""
+"""(state, PDU) → state. Other pairs are a PDU Sequence Error, or a PDU of the wrong direction."""
 
 
 class Stream:
-    """What one side receives. ``limit`` is the largest PLEN accepted."""
+    """The bytes that one side receives. ``limit`` is the largest PLEN accepted."""
 
-    def __init__(self, role: Role, *, limit: int = LIMIT) -> None:
+    def __init__(self, role: StreamRole, *, limit: int = LIMIT) -> None:
         self.role = role
-        self.state = State.NEW
+        self.state = StreamState.NEW
         self.digests: Digests | None = None
         self.alignment = 0
         self._limit = limit
@@ -125,14 +125,14 @@ class Stream:
         self._error: PduError | None = None
 
     def receive_data(self, data: bytes) -> None:
-        """Take bytes of the peer's; none at all means that it has closed."""
+        """Add bytes from the peer; empty ``data`` means that it has closed."""
         if data:
             self._buffer += data
         else:
             self._ended = True
 
     def next_event(self) -> Event:
-        """Return the next event; see the module's rules."""
+        """Return the next event. Raises :class:`~storagetest.wire.nvme_tcp.pdu.PduError` (rules 1 to 4)."""
         if self._error is not None:
             raise self._error
         try:
@@ -156,65 +156,68 @@ class Stream:
         return received
 
     def _check_common(self, head: bytes, plen: int) -> None:
-        """Refuse at the common header what can never become a PDU that we accept."""
+        """Check the common header. Raises :class:`PduError` for a wrong type, direction or PLEN."""
         if not any(head[0] == known for known in PduType):
             raise PduError(f"PDU type {head[0]:02x}h is reserved (3.3)", head, fes=Fes.INVALID_HEADER_FIELD)
         kind = KINDS[PduType(head[0])]
-        if kind.to_controller != (self.role is Role.CONTROLLER):
-            raise PduError(f"{kind.name} goes the other way", head, fes=Fes.INVALID_HEADER_FIELD)
+        if kind.to_controller != (self.role is StreamRole.CONTROLLER):
+            raise PduError(f"{kind.name} has the wrong direction", head, fes=Fes.INVALID_HEADER_FIELD)
         if plen < CH_LENGTH or plen > self._limit:
             raise PduError(f"{kind.name}: PLEN is {plen}", head, fes=Fes.INVALID_HEADER_FIELD, fei=4)
 
     def _check_header_digest(self, raw: bytes) -> None:
-        """Before any other field is believed: what the digest says of them (3.5)."""
+        """Check the header digest, before any other field is used (3.5)."""
         if not (self.digests and self.digests.header and Flag.HDGSTF in KINDS[PduType(raw[0])].flags):
             return
         hlen = KINDS[PduType(raw[0])].hlen
         if len(raw) < hlen + DIGEST_LENGTH or not raw[1] & Flag.HDGSTF:
-            return  # the rules on PLEN and FLAGS say it better
-        said = int.from_bytes(raw[hlen : hlen + DIGEST_LENGTH], "little")
-        # HLEN itself may be the byte that was hit, so the digest is taken over what HLEN has to be.
-        if said != crc32c(raw[:hlen]):
-            raise PduError("HDGST is wrong (3.5)", raw, fes=Fes.HEADER_DIGEST_ERROR, fei=said)
+            return  # the checks of PLEN and FLAGS report it
+        digest = int.from_bytes(raw[hlen : hlen + DIGEST_LENGTH], "little")
+        # HLEN itself may be the damaged byte, so the digest covers the length that HLEN must have.
+        if digest != crc32c(raw[:hlen]):
+            raise PduError("HDGST is wrong (3.5)", raw, fes=Fes.HEADER_DIGEST_ERROR, fei=digest)
 
-    def _check(self, received: Received) -> None:
+    def _check(self, received: DecodedPdu) -> None:
         name, raw = KINDS[received.type].name, received.raw
         if (self.state, received.type) not in _FLOW[self.role]:
-            why = f"{name} has no place in a connection that is {self.state.name} (3.1)"
-            raise PduError(why, raw, fes=Fes.SEQUENCE_ERROR)
+            reason = f"{name} is not allowed in a connection that is {self.state.name} (3.1)"
+            raise PduError(reason, raw, fes=Fes.SEQUENCE_ERROR)
         if self.digests is not None:
             self._check_digest_flags(received)
         if received.pdo and received.pdo % ((self.alignment + 1) * 4):
-            why = f"{name}: PDO {received.pdo} is not a multiple of {(self.alignment + 1) * 4} (3.3)"
-            raise PduError(why, raw, fes=Fes.INVALID_HEADER_FIELD, fei=3)
+            reason = f"{name}: PDO {received.pdo} is not a multiple of {(self.alignment + 1) * 4} (3.3)"
+            raise PduError(reason, raw, fes=Fes.INVALID_HEADER_FIELD, fei=3)
 
-    def _check_digest_flags(self, received: Received) -> None:
+    def _check_digest_flags(self, received: DecodedPdu) -> None:
         assert self.digests is not None
         kind = KINDS[received.type]
-        for flag, wanted, there in (
+        for flag, negotiated, present in (
             (Flag.HDGSTF, self.digests.header, received.header_digest_ok is not None),
             (Flag.DDGSTF, self.digests.data and bool(received.pdo), received.data_digest_ok is not None),
         ):
-            if flag in kind.flags and wanted != there:
-                why = f"{kind.name}: {flag.name} is {int(there)}, but {int(wanted)} was negotiated (3.3.1.1)"
-                raise PduError(why, received.raw, fes=Fes.INVALID_HEADER_FIELD, fei=1)
+            if flag in kind.flags and negotiated != present:
+                values = f"is {int(present)}, but {int(negotiated)} was negotiated (3.3.1.1)"
+                raise PduError(
+                    f"{kind.name}: {flag.name} {values}", received.raw, fes=Fes.INVALID_HEADER_FIELD, fei=1
+                )
 
 
 def make_splitter() -> Callable[[bytes], list[bytes]]:
-    """Return a function that is fed bytes and returns the whole PDUs so far, undecoded and unjudged.
+    """Return a function that takes bytes and returns the PDUs that they complete, not decoded or checked.
 
-    It raises :class:`ValueError` once PLEN cannot be (a ladder or a proxy wants to see what is wrong, too).
+    It raises :class:`ValueError` for an impossible PLEN only, because a ladder or a proxy also needs invalid
+    PDUs.
     """
     buffer = bytearray()
 
-    def cut(data: bytes) -> list[bytes]:
+    def split(data: bytes) -> list[bytes]:
         buffer.extend(data)
-        return list(_whole(buffer))
+        return list(_complete_pdus(buffer))
 
-    return cut
+    return split
 
 
-def _whole(buffer: bytearray) -> Iterator[bytes]:
+def _complete_pdus(buffer: bytearray) -> Iterator[bytes]:
     while (plen := plen_of(bytes(buffer[:CH_LENGTH]))) is not None:
         if plen < CH_LENGTH or plen > LIMIT:
             raise ValueError(f"PLEN is {plen}")

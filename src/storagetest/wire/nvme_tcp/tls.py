@@ -1,16 +1,16 @@
-"""Keys and names of TLS 1.3 over NVMe/TCP (TCP Transport 1.0, section 3.6.1). Sans-I/O: no handshake here.
+"""PSKs and identities of TLS 1.3 over NVMe/TCP (TCP Transport 1.0, section 3.6.1). Sans-I/O: no handshake.
 
-Theory: an administrator configures one PSK on both sides (3.6.1.5 says how it is written down). A *retained*
-PSK is derived from it with the host's NQN, unless the text says that it is one already. For each hash of a
-cipher suite a *TLS PSK* and its *identity* are derived from that with both NQNs (3.6.1.3).
+Theory: an administrator configures one PSK on both sides (its text format: 3.6.1.5). A *retained* PSK is
+derived from it with the host's NQN, unless the text marks it as a retained one. For each hash of a cipher
+suite a *TLS PSK* and its *identity* are derived from that with both NQNs (3.6.1.3).
 
 Rules:
 
-1. A key never shows: not in a repr, not in a message.
-2. Identities end without the NUL that 3.6.1.3 counts as their last element: every implementation leaves it
-   out of the handshake and of the derivation.
-3. Version 1 of the identity (``NVMe1…``, with a digest of the PSK) came with revision 1.1 of the standard,
-   whose text was not at hand: it follows libnvme, whose published vectors are in the tests.
+1. No repr and no message contains a key.
+2. Identities end without the NUL that 3.6.1.3 counts as their last element: every implementation omits it
+   from the handshake and from the derivation.
+3. Version 1 of the identity (``NVMe1…``, with a digest of the PSK) is of revision 1.1 of the standard. It
+   follows libnvme, whose published vectors are in the tests, and was not checked against the text.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ PREFIX = "NVMeTLSkey-1"
 
 
 class PskHash(Enum):
-    """A hash function: how it is written (3.6.1.3, 3.6.1.5), hashlib's name, and its TLS 1.3 cipher suite."""
+    """A hash function: its specifier (3.6.1.3, 3.6.1.5), hashlib's name, and its TLS 1.3 cipher suite."""
 
     SHA256 = ("01", "sha256", "TLS_AES_128_GCM_SHA256", 0x1301)
     SHA384 = ("02", "sha384", "TLS_AES_256_GCM_SHA384", 0x1302)
@@ -51,24 +51,26 @@ class PskHash(Enum):
 
     @property
     def size(self) -> int:
-        """Bytes of its output."""
+        """Length of the digest in bytes."""
         return hashlib.new(self.algorithm).digest_size
 
 
 @dataclass(frozen=True, slots=True)
 class ConfiguredPsk:
-    """A PSK as an administrator writes it (3.6.1.5). ``hash`` None: it is a retained PSK already."""
+    """A configured PSK (3.6.1.5). ``hash`` None: it is a retained PSK already."""
 
     key: bytes = field(repr=False)
     hash: PskHash | None = None
 
     @classmethod
     def decode(cls, text: str) -> ConfiguredPsk:
-        """Read ``NVMeTLSkey-1:xx:<Base64>:``. Raises :class:`ConfigError` that does not show the key."""
+        """Read ``NVMeTLSkey-1:xx:<Base64>:``. Raises :class:`ConfigError`, whose text omits the key."""
         parts = text.strip().split(":")
         if len(parts) != 4 or parts[0] != PREFIX or parts[3]:
-            raise ConfigError(f"a TLS key reads {PREFIX}:xx:<Base64>: (NVMe/TCP 3.6.1.5); this one does not")
-        hashes = {"00": None} | {one.specifier: one for one in PskHash}
+            raise ConfigError(
+                f"a TLS key has the form {PREFIX}:xx:<Base64>: (NVMe/TCP 3.6.1.5); this one has not"
+            )
+        hashes = {"00": None} | {known.specifier: known for known in PskHash}
         if parts[1] not in hashes:
             raise ConfigError(f"a TLS key's hash is 00, 01 or 02 (NVMe/TCP 3.6.1.5), not {parts[1]!r:.20}")
         try:
@@ -91,7 +93,7 @@ class ConfiguredPsk:
 
 @dataclass(frozen=True, slots=True)
 class TlsKey:
-    """What TLS 1.3 takes: a PSK, its identity and the hash that both go with."""
+    """Parameters of a TLS 1.3 handshake: a PSK, its identity and its hash."""
 
     identity: str
     key: bytes = field(repr=False)
@@ -111,7 +113,7 @@ def tls_key(
 
 
 def retained_psk(psk: ConfiguredPsk, hostnqn: str) -> bytes:
-    """Derive the retained PSK: as long as the configured one, with the hash that its text names."""
+    """Derive the retained PSK: as long as the configured one, with the hash of its text."""
     if psk.hash is None:
         return psk.key
     return _expand(_extract(psk.key, psk.hash), "HostNQN", hostnqn.encode(), len(psk.key), psk.hash)
@@ -124,9 +126,9 @@ def identity(hostnqn: str, subnqn: str, psk_hash: PskHash, *, digest: str = "") 
 
 
 def psk_digest(retained: bytes, hostnqn: str, subnqn: str, psk_hash: PskHash) -> str:
-    """Return the digest that version 1 of the identity ends with, in Base64."""
-    said = f"{hostnqn} {subnqn} NVMe-over-Fabrics".encode()
-    return base64.b64encode(hmac.digest(retained, said, psk_hash.algorithm)).decode()
+    """Return the digest at the end of an identity of version 1, in Base64."""
+    message = f"{hostnqn} {subnqn} NVMe-over-Fabrics".encode()
+    return base64.b64encode(hmac.digest(retained, message, psk_hash.algorithm)).decode()
 
 
 def tls_psk(retained: bytes, context: str, psk_hash: PskHash) -> bytes:

@@ -1,1 +1,1 @@
-"""SCSI as a conformance case needs it: CDBs, sense, INQUIRY and VPD pages, reservations (SPC-4, SBC-3)."""
+"""SCSI codecs for conformance cases: CDBs, sense, INQUIRY and VPD pages, reservations (SPC-4, SBC-3)."""

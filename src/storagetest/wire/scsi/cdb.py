@@ -1,8 +1,8 @@
 """Command descriptor blocks, by table: name, operation code, service action, length, fields (SPC-4, SBC-3).
 
-:func:`cdb` builds one from a :class:`Command` and its fields, :func:`describe` reads one for a person. Any
-field may be given any value that fits its bits; for what does not fit, or for reserved bits, change the bytes
-afterwards (a CDB is plain ``bytes``).
+:func:`cdb` builds one from a :class:`CommandFormat` and its fields, :func:`describe` formats one as text. A
+field takes any value that fits its bits. To set reserved bits, change the bytes afterwards (a CDB is plain
+``bytes``).
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ __all__ = [
     "WRITE_AND_VERIFY_10",
     "WRITE_SAME_10",
     "WRITE_SAME_16",
-    "Command",
+    "CommandFormat",
     "cdb",
     "describe",
 ]
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
-    """One command; ``service_action`` stands in the low five bits of byte 1."""
+class CommandFormat:
+    """Format of one command; ``service_action`` is in the low five bits of byte 1."""
 
     name: str
     opcode: int
@@ -88,52 +88,54 @@ _MODE = (
     uint("subpage", 3, 1),
 )
 
-TEST_UNIT_READY = Command("TEST UNIT READY", 0x00, 6)
-REQUEST_SENSE = Command("REQUEST SENSE", 0x03, 6, (flag("desc", 1, 0), uint("allocation", 4, 1)))
-READ_6 = Command("READ(6)", 0x08, 6, _IO6)
-WRITE_6 = Command("WRITE(6)", 0x0A, 6, _IO6)
-INQUIRY = Command(
+TEST_UNIT_READY = CommandFormat("TEST UNIT READY", 0x00, 6)
+REQUEST_SENSE = CommandFormat("REQUEST SENSE", 0x03, 6, (flag("desc", 1, 0), uint("allocation", 4, 1)))
+READ_6 = CommandFormat("READ(6)", 0x08, 6, _IO6)
+WRITE_6 = CommandFormat("WRITE(6)", 0x0A, 6, _IO6)
+INQUIRY = CommandFormat(
     "INQUIRY",
     0x12,
     6,
     (flag("cmddt", 1, 1), flag("evpd", 1, 0), uint("page", 2, 1), uint("allocation", 3, 2)),
 )
-RESERVE_6 = Command("RESERVE(6)", 0x16, 6)
-RELEASE_6 = Command("RELEASE(6)", 0x17, 6)
-MODE_SENSE_6 = Command("MODE SENSE(6)", 0x1A, 6, (*_MODE, uint("allocation", 4, 1)))
-START_STOP_UNIT = Command("START STOP UNIT", 0x1B, 6, (flag("immed", 1, 0), flag("start", 4, 0)))
-READ_CAPACITY_10 = Command("READ CAPACITY(10)", 0x25, 10, (uint("lba", 2, 4), flag("pmi", 8, 0)))
-READ_10 = Command("READ(10)", 0x28, 10, _IO10)
-WRITE_10 = Command("WRITE(10)", 0x2A, 10, _IO10)
-WRITE_AND_VERIFY_10 = Command("WRITE AND VERIFY(10)", 0x2E, 10, (*_VERIFY, *_AT10))
-VERIFY_10 = Command("VERIFY(10)", 0x2F, 10, (*_VERIFY, *_AT10))
-PRE_FETCH_10 = Command("PRE-FETCH(10)", 0x34, 10, (flag("immed", 1, 1), *_AT10))
-SYNCHRONIZE_CACHE_10 = Command("SYNCHRONIZE CACHE(10)", 0x35, 10, (flag("immed", 1, 1), *_AT10))
-WRITE_SAME_10 = Command("WRITE SAME(10)", 0x41, 10, (*_SAME, *_AT10))
-UNMAP = Command("UNMAP", 0x42, 10, (flag("anchor", 1, 0), uint("allocation", 7, 2)))
-MODE_SENSE_10 = Command("MODE SENSE(10)", 0x5A, 10, (*_MODE, uint("allocation", 7, 2)))
-PERSISTENT_RESERVE_IN = Command("PERSISTENT RESERVE IN", 0x5E, 10, (_SA, uint("allocation", 7, 2)))
-PERSISTENT_RESERVE_OUT = Command(
+RESERVE_6 = CommandFormat("RESERVE(6)", 0x16, 6)
+RELEASE_6 = CommandFormat("RELEASE(6)", 0x17, 6)
+MODE_SENSE_6 = CommandFormat("MODE SENSE(6)", 0x1A, 6, (*_MODE, uint("allocation", 4, 1)))
+START_STOP_UNIT = CommandFormat("START STOP UNIT", 0x1B, 6, (flag("immed", 1, 0), flag("start", 4, 0)))
+READ_CAPACITY_10 = CommandFormat("READ CAPACITY(10)", 0x25, 10, (uint("lba", 2, 4), flag("pmi", 8, 0)))
+READ_10 = CommandFormat("READ(10)", 0x28, 10, _IO10)
+WRITE_10 = CommandFormat("WRITE(10)", 0x2A, 10, _IO10)
+WRITE_AND_VERIFY_10 = CommandFormat("WRITE AND VERIFY(10)", 0x2E, 10, (*_VERIFY, *_AT10))
+VERIFY_10 = CommandFormat("VERIFY(10)", 0x2F, 10, (*_VERIFY, *_AT10))
+PRE_FETCH_10 = CommandFormat("PRE-FETCH(10)", 0x34, 10, (flag("immed", 1, 1), *_AT10))
+SYNCHRONIZE_CACHE_10 = CommandFormat("SYNCHRONIZE CACHE(10)", 0x35, 10, (flag("immed", 1, 1), *_AT10))
+WRITE_SAME_10 = CommandFormat("WRITE SAME(10)", 0x41, 10, (*_SAME, *_AT10))
+UNMAP = CommandFormat("UNMAP", 0x42, 10, (flag("anchor", 1, 0), uint("allocation", 7, 2)))
+MODE_SENSE_10 = CommandFormat("MODE SENSE(10)", 0x5A, 10, (*_MODE, uint("allocation", 7, 2)))
+PERSISTENT_RESERVE_IN = CommandFormat("PERSISTENT RESERVE IN", 0x5E, 10, (_SA, uint("allocation", 7, 2)))
+PERSISTENT_RESERVE_OUT = CommandFormat(
     "PERSISTENT RESERVE OUT",
     0x5F,
     10,
     (_SA, bitfield("scope", 2, 4, 4), bitfield("type", 2, 0, 4), uint("allocation", 5, 4)),
 )
-READ_16 = Command("READ(16)", 0x88, 16, _IO16)
-COMPARE_AND_WRITE = Command(
+READ_16 = CommandFormat("READ(16)", 0x88, 16, _IO16)
+COMPARE_AND_WRITE = CommandFormat(
     "COMPARE AND WRITE", 0x89, 16, (_PROTECT, _DPO, _FUA, uint("lba", 2, 8), uint("blocks", 13, 1))
 )
-WRITE_16 = Command("WRITE(16)", 0x8A, 16, _IO16)
-ORWRITE_16 = Command("ORWRITE(16)", 0x8B, 16, _IO16)
-VERIFY_16 = Command("VERIFY(16)", 0x8F, 16, (*_VERIFY, *_AT16))
-SYNCHRONIZE_CACHE_16 = Command("SYNCHRONIZE CACHE(16)", 0x91, 16, (flag("immed", 1, 1), *_AT16))
-WRITE_SAME_16 = Command("WRITE SAME(16)", 0x93, 16, (*_SAME, flag("ndob", 1, 0), *_AT16))
-READ_CAPACITY_16 = Command(
+WRITE_16 = CommandFormat("WRITE(16)", 0x8A, 16, _IO16)
+ORWRITE_16 = CommandFormat("ORWRITE(16)", 0x8B, 16, _IO16)
+VERIFY_16 = CommandFormat("VERIFY(16)", 0x8F, 16, (*_VERIFY, *_AT16))
+SYNCHRONIZE_CACHE_16 = CommandFormat("SYNCHRONIZE CACHE(16)", 0x91, 16, (flag("immed", 1, 1), *_AT16))
+WRITE_SAME_16 = CommandFormat("WRITE SAME(16)", 0x93, 16, (*_SAME, flag("ndob", 1, 0), *_AT16))
+READ_CAPACITY_16 = CommandFormat(
     "READ CAPACITY(16)", 0x9E, 16, (uint("lba", 2, 8), uint("allocation", 10, 4)), 0x10
 )
-GET_LBA_STATUS = Command("GET LBA STATUS", 0x9E, 16, (uint("lba", 2, 8), uint("allocation", 10, 4)), 0x12)
-REPORT_LUNS = Command("REPORT LUNS", 0xA0, 12, (uint("select", 2, 1), uint("allocation", 6, 4)))
-REPORT_SUPPORTED_OPERATION_CODES = Command(
+GET_LBA_STATUS = CommandFormat(
+    "GET LBA STATUS", 0x9E, 16, (uint("lba", 2, 8), uint("allocation", 10, 4)), 0x12
+)
+REPORT_LUNS = CommandFormat("REPORT LUNS", 0xA0, 12, (uint("select", 2, 1), uint("allocation", 6, 4)))
+REPORT_SUPPORTED_OPERATION_CODES = CommandFormat(
     "REPORT SUPPORTED OPERATION CODES",
     0xA3,
     12,
@@ -146,19 +148,19 @@ REPORT_SUPPORTED_OPERATION_CODES = Command(
     ),
     0x0C,
 )
-READ_12 = Command("READ(12)", 0xA8, 12, _IO12)
-WRITE_12 = Command("WRITE(12)", 0xAA, 12, _IO12)
+READ_12 = CommandFormat("READ(12)", 0xA8, 12, _IO12)
+WRITE_12 = CommandFormat("WRITE(12)", 0xAA, 12, _IO12)
 
-COMMANDS: Mapping[tuple[int, int | None], Command] = {
+COMMANDS: Mapping[tuple[int, int | None], CommandFormat] = {
     (command.opcode, command.service_action): command
     for command in list(globals().values())
-    if isinstance(command, Command)
+    if isinstance(command, CommandFormat)
 }
 """Every command by operation code and service action."""
 
 
-def cdb(command: Command, **values: Value) -> bytes:
-    """Return the CDB; what is not given is zero. :class:`LocalProtocolError` for a field it has not."""
+def cdb(command: CommandFormat, **values: Value) -> bytes:
+    """Return the CDB; missing fields are zero. Raises :class:`LocalProtocolError` for an unknown field."""
     known = {place.name for place in command.fields}
     if not set(values) <= known:
         raise LocalProtocolError(f"{command.name} has no {', '.join(sorted(set(values) - known))}")
@@ -172,7 +174,7 @@ def cdb(command: Command, **values: Value) -> bytes:
 
 
 def describe(data: bytes) -> str:
-    """Say what a CDB asks for, on one line; an unknown one in hexadecimal. Total."""
+    """Return one line with the command and its fields; an unknown CDB in hexadecimal. Never raises."""
     if not data:
         return "no CDB"
     action = data[1] & 0x1F if len(data) > 1 else 0

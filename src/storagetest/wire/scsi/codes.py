@@ -1,13 +1,13 @@
-"""SCSI's numbers by name; each enumeration cites the standard that defines it."""
+"""Named constants of SCSI; each enumeration cites the standard that defines it."""
 
 from __future__ import annotations
 
 from enum import IntEnum
 
-__all__ = ["Asc", "PrIn", "PrOut", "PrType", "SenseKey", "Status"]
+__all__ = ["Asc", "PrIn", "PrOut", "PrType", "ScsiStatus", "SenseKey"]
 
 
-class Status(IntEnum):
+class ScsiStatus(IntEnum):
     """Status codes (SAM-5 5.3.1)."""
 
     GOOD = 0x00

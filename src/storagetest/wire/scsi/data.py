@@ -1,4 +1,4 @@
-"""What data-in commands return: INQUIRY, VPD pages, capacity, LUNs, mode pages (SPC-4, SBC-3).
+"""Decoders of data-in: INQUIRY, VPD pages, capacity, LUNs, mode pages (SPC-4, SBC-3).
 
 Every decoder is total: too little data, or a length that points past the end, is a
 :class:`~storagetest.errors.RemoteProtocolError` that shows the bytes.
@@ -74,7 +74,7 @@ def decode_inquiry(data: bytes) -> Inquiry:
 
 @dataclass(frozen=True, slots=True)
 class VpdPage:
-    """A vital product data page: its code, and what follows its 4-byte header."""
+    """A vital product data page: its code, and its body after the 4-byte header."""
 
     qualifier: int
     device_type: int
@@ -83,7 +83,7 @@ class VpdPage:
 
 
 def decode_vpd(data: bytes) -> VpdPage:
-    """Read any VPD page whole."""
+    """Read any VPD page."""
     require_bytes(data, 4, "SCSI: a VPD page")
     length = int.from_bytes(data[2:4], "big")
     require_bytes(data, 4 + length, f"SCSI: VPD page {data[1]:02x}h")
@@ -102,36 +102,39 @@ class Designator:
 
 def decode_designators(page: VpdPage) -> tuple[Designator, ...]:
     """Read the descriptors of page 83h."""
-    found, rest = [], page.body
+    designators, rest = [], page.body
     while rest:
         require_bytes(rest, 4, "SCSI: a designation descriptor")
         require_bytes(rest, 4 + rest[3], "SCSI: a designation descriptor")
-        found.append(Designator(rest[0] & 0x0F, rest[1] >> 4 & 0x3, rest[1] & 0x0F, rest[4 : 4 + rest[3]]))
+        designators.append(
+            Designator(rest[0] & 0x0F, rest[1] >> 4 & 0x3, rest[1] & 0x0F, rest[4 : 4 + rest[3]])
+        )
         rest = rest[4 + rest[3] :]
-    return tuple(found)
+    return tuple(designators)
 
 
 def wwids(designators: tuple[Designator, ...]) -> tuple[str, ...]:
     """Return the logical unit's names as the kernel writes them (``naa.…``, ``eui.…``, ``t10.…``)."""
     names = []
-    for one in designators:
-        if one.association != 0:
+    for designator in designators:
+        data = designator.data
+        if designator.association != 0:
             continue
-        if one.kind == 3:
-            names.append(f"naa.{one.data.hex()}")
-        elif one.kind == 2:
-            names.append(f"eui.{one.data.hex()}")
-        elif one.kind == 1:
-            text = one.data.rstrip(b"\0").decode("ascii", "replace")
+        if designator.kind == 3:
+            names.append(f"naa.{data.hex()}")
+        elif designator.kind == 2:
+            names.append(f"eui.{data.hex()}")
+        elif designator.kind == 1:
+            text = data.rstrip(b"\0").decode("ascii", "replace")
             names.append("t10." + " ".join(text.split()))
-        elif one.kind == 8:
-            names.append(one.data.rstrip(b"\0").decode("utf-8", "replace"))
+        elif designator.kind == 8:
+            names.append(data.rstrip(b"\0").decode("utf-8", "replace"))
     return tuple(names)
 
 
 @dataclass(frozen=True, slots=True)
 class BlockLimits:
-    """Block Limits, page B0h (SBC-3); numbers of blocks, 0 where nothing is reported."""
+    """Block Limits, page B0h (SBC-3); numbers of blocks, 0 if not reported."""
 
     max_compare_and_write: int
     max_transfer: int
@@ -197,7 +200,7 @@ class Capacity:
 
     @property
     def blocks(self) -> int:
-        """How many blocks there are."""
+        """Number of blocks."""
         return self.last_lba + 1
 
 
@@ -215,7 +218,7 @@ def decode_capacity16(data: bytes) -> Capacity:
 
 
 def decode_luns(data: bytes) -> tuple[int, ...]:
-    """Read REPORT LUNS data: 8-byte logical unit numbers. A list that is cut short gives what is there."""
+    """Read REPORT LUNS data: 8-byte logical unit numbers. A truncated list is allowed."""
     require_bytes(data, 8, "SCSI: REPORT LUNS data")
     listed = data[8 : 8 + int.from_bytes(data[:4], "big")]
     return tuple(int.from_bytes(listed[at : at + 8], "big") for at in range(0, len(listed) - 7, 8))

@@ -1,7 +1,7 @@
-"""A logical unit as a case speaks of it: ``unit.write(5, data)``, ``unit.reserve(WRITE_EXCLUSIVE, key)``.
+"""SCSI commands of one logical unit: ``unit.write(5, data)``, ``unit.reserve(WRITE_EXCLUSIVE, key)``.
 
-Each method sends one command through whatever runs CDBs (:class:`Runs`: an iSCSI session) and returns an
-:class:`Answer`; nothing is judged here, and no status is an exception.
+Each method sends one command through a :class:`CommandRunner` (an iSCSI session) and returns a
+:class:`ScsiResult`. No status raises an exception.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 from storagetest.errors import RemoteProtocolError
 from storagetest.wire.scsi import cdb as c
-from storagetest.wire.scsi.cdb import Command, cdb
-from storagetest.wire.scsi.codes import Asc, PrIn, PrOut, PrType, SenseKey, Status
+from storagetest.wire.scsi.cdb import CommandFormat, cdb
+from storagetest.wire.scsi.codes import Asc, PrIn, PrOut, PrType, ScsiStatus, SenseKey
 from storagetest.wire.scsi.data import unmap_list
 from storagetest.wire.scsi.reservations import (
     Keys,
@@ -29,7 +29,7 @@ ALLOCATION = 4096
 
 
 class CommandCompletion(Protocol):
-    """How a command ended, as any transport says it."""
+    """Completion of a command on any transport."""
 
     @property
     def status(self) -> int: ...  # noqa: D102
@@ -40,16 +40,16 @@ class CommandCompletion(Protocol):
 
 
 class CommandRunner(Protocol):
-    """What runs a command: ``read`` bytes are expected in, ``data`` goes out."""
+    """Runs a command: ``read`` is the expected length of data-in, ``data`` is sent."""
 
     def command(self, cdb: bytes, *, read: int = 0, data: bytes = b"") -> CommandCompletion: ...  # noqa: D102
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ScsiResult:
-    """A command's end, and what was asked."""
+    """Result of a command: its description, status, sense and data."""
 
-    asked: str
+    command: str
     status: int
     sense: Sense | None
     data: bytes
@@ -57,18 +57,18 @@ class ScsiResult:
     @property
     def good(self) -> bool:
         """Whether the status is GOOD."""
-        return self.status == Status.GOOD
+        return self.status == ScsiStatus.GOOD
 
     @property
     def conflict(self) -> bool:
         """Whether the status is RESERVATION CONFLICT."""
-        return self.status == Status.RESERVATION_CONFLICT
+        return self.status == ScsiStatus.RESERVATION_CONFLICT
 
     def check(self, key: SenseKey, *codes: Asc) -> bool:
-        """Say whether it ended in CHECK CONDITION with that sense key (and one of those additional codes)."""
+        """Return whether it ended in CHECK CONDITION with sense key ``key`` (and one of ``codes``)."""
         sense = self.sense
         return (
-            self.status == Status.CHECK_CONDITION
+            self.status == ScsiStatus.CHECK_CONDITION
             and sense is not None
             and sense.key == key
             and (not codes or sense.asc in codes)
@@ -80,44 +80,44 @@ class ScsiResult:
         return self.check(SenseKey.ILLEGAL_REQUEST, Asc.INVALID_COMMAND_OPERATION_CODE)
 
     def __str__(self) -> str:
-        names = {int(one): one.name.replace("_", " ") for one in Status}
-        said = f"{self.asked}: {names.get(self.status, f'status {self.status:#04x}')}"
-        return said if self.sense is None else f"{said}, {self.sense}"
+        names = {int(known): known.name.replace("_", " ") for known in ScsiStatus}
+        text = f"{self.command}: {names.get(self.status, f'status {self.status:#04x}')}"
+        return text if self.sense is None else f"{text}, {self.sense}"
 
     __repr__ = __str__
 
 
 class LogicalUnit:
-    """One logical unit through one I_T nexus. ``block_size`` is needed for what moves blocks."""
+    """One logical unit through one I_T nexus. Commands that transfer blocks use ``block_size``."""
 
-    def __init__(self, runs: CommandRunner, *, block_size: int = 512) -> None:
-        self.runs = runs
+    def __init__(self, runner: CommandRunner, *, block_size: int = 512) -> None:
+        self.runner = runner
         self.block_size = block_size
 
-    def run(self, command: Command, *, read: int = 0, data: bytes = b"", **fields: Any) -> ScsiResult:  # noqa: ANN401  # Value
+    def run(self, command: CommandFormat, *, read: int = 0, data: bytes = b"", **fields: Any) -> ScsiResult:  # noqa: ANN401  # Value
         """Run any command."""
         block = cdb(command, **fields)
-        return self.answer(self.runs.command(block, read=read, data=data), c.describe(block))
+        return self.result(self.runner.command(block, read=read, data=data), c.describe(block))
 
     @staticmethod
-    def answer(done: CommandCompletion, asked: str) -> ScsiResult:
+    def result(done: CommandCompletion, asked: str) -> ScsiResult:
         """Read a completion; CHECK CONDITION without sense data is the target's fault (SAM-5 5.13)."""
-        if done.status == Status.CHECK_CONDITION and not done.sense:
+        if done.status == ScsiStatus.CHECK_CONDITION and not done.sense:
             raise RemoteProtocolError(f"{asked}: CHECK CONDITION without sense data")
         sense = decode_sense(done.sense) if done.sense else None
         return ScsiResult(asked, done.status, sense, done.data)
 
-    def ready(self) -> ScsiResult:
+    def test_unit_ready(self) -> ScsiResult:
         """TEST UNIT READY."""
         return self.run(c.TEST_UNIT_READY)
 
     def clear_attentions(self, *, most: int = 16) -> list[Sense]:
-        """Send TEST UNIT READY until no unit attention is left, and return those there were."""
-        seen: list[Sense] = []
-        while (answer := self.ready()).check(SenseKey.UNIT_ATTENTION) and len(seen) < most:
-            assert answer.sense is not None
-            seen.append(answer.sense)
-        return seen
+        """Send TEST UNIT READY until no unit attention is left, and return the unit attentions."""
+        attentions: list[Sense] = []
+        while (result := self.test_unit_ready()).check(SenseKey.UNIT_ATTENTION) and len(attentions) < most:
+            assert result.sense is not None
+            attentions.append(result.sense)
+        return attentions
 
     def inquiry(self, page: int | None = None, *, allocation: int = 255) -> ScsiResult:
         """INQUIRY: standard data, or a VPD page."""
@@ -132,12 +132,26 @@ class LogicalUnit:
         """REPORT LUNS."""
         return self.run(c.REPORT_LUNS, read=allocation, select=select, allocation=allocation)
 
-    def read(self, lba: int, blocks: int = 1, *, command: Command = c.READ_16, **fields: Any) -> ScsiResult:  # noqa: ANN401  # Value
-        """READ, by READ(16) unless another is named."""
+    def read(
+        self,
+        lba: int,
+        blocks: int = 1,
+        *,
+        command: CommandFormat = c.READ_16,
+        **fields: Any,  # noqa: ANN401  # Value
+    ) -> ScsiResult:
+        """READ, by READ(16) or by ``command``."""
         return self.run(command, read=blocks * self.block_size, lba=lba, blocks=blocks, **fields)
 
-    def write(self, lba: int, data: bytes, *, command: Command = c.WRITE_16, **fields: Any) -> ScsiResult:  # noqa: ANN401  # Value
-        """WRITE whole blocks, by WRITE(16) unless another is named."""
+    def write(
+        self,
+        lba: int,
+        data: bytes,
+        *,
+        command: CommandFormat = c.WRITE_16,
+        **fields: Any,  # noqa: ANN401  # Value
+    ) -> ScsiResult:
+        """WRITE whole blocks, by WRITE(16) or by ``command``."""
         return self.run(command, data=data, lba=lba, blocks=len(data) // self.block_size, **fields)
 
     def unmap(self, *ranges: tuple[int, int]) -> ScsiResult:
@@ -178,7 +192,7 @@ class LogicalUnit:
         )
 
     def register(self, new: int, *, key: int = 0, aptpl: bool = False) -> ScsiResult:
-        """REGISTER: ``new`` in the place of ``key``; ``new`` 0 unregisters."""
+        """REGISTER: replace ``key`` by ``new``; ``new`` 0 unregisters."""
         return self.reserve_out(PrOut.REGISTER, key=key, action_key=new, aptpl=aptpl)
 
     def reserve(self, kind: PrType | int, key: int) -> ScsiResult:
@@ -195,14 +209,14 @@ class LogicalUnit:
         return self.reserve_out(action, key=key, action_key=victim, type=kind)
 
     def keys(self) -> Keys:
-        """READ KEYS, decoded. :class:`RemoteProtocolError` where it fails."""
+        """READ KEYS, decoded. Raises :class:`RemoteProtocolError` if it fails."""
         return decode_keys(self._good(self.reserve_in(PrIn.READ_KEYS)))
 
     def reservation(self) -> Reservation:
-        """READ RESERVATION, decoded. :class:`RemoteProtocolError` where it fails."""
+        """READ RESERVATION, decoded. Raises :class:`RemoteProtocolError` if it fails."""
         return decode_reservation(self._good(self.reserve_in(PrIn.READ_RESERVATION)))
 
-    def _good(self, answer: ScsiResult) -> bytes:
-        if not answer.good:
-            raise RemoteProtocolError(str(answer))
-        return answer.data
+    def _good(self, result: ScsiResult) -> bytes:
+        if not result.good:
+            raise RemoteProtocolError(str(result))
+        return result.data

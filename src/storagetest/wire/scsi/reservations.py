@@ -1,4 +1,4 @@
-"""Persistent reservations' parameter data (SPC-4, PERSISTENT RESERVE IN and OUT). Decoding is total."""
+"""Parameter data of persistent reservations (SPC-4, PERSISTENT RESERVE IN and OUT). Decoding is total."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Keys:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """READ RESERVATION; ``held`` False where there is none, and then the rest is zero."""
+    """READ RESERVATION; without a reservation ``held`` is False and the rest is zero."""
 
     generation: int
     held: bool
@@ -42,7 +42,7 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """REPORT CAPABILITIES. ``types`` is the type mask, or None where it is not valid."""
+    """REPORT CAPABILITIES. ``types`` is the type mask, or None if it is not valid."""
 
     length: int
     replace_lost: bool
@@ -55,7 +55,7 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True)
 class FullStatus:
-    """One descriptor of READ FULL STATUS; ``transport_id`` as it stands."""
+    """One descriptor of READ FULL STATUS; ``transport_id`` is not decoded."""
 
     key: int
     holder: bool
@@ -66,13 +66,13 @@ class FullStatus:
     transport_id: bytes
 
 
-def _header(data: bytes, what: str) -> tuple[int, bytes]:
+def _header(data: bytes, command: str) -> tuple[int, bytes]:
     if len(data) < 8:
-        raise RemoteProtocolError(f"SCSI: {what} data of {len(data)} bytes: {hex_short(data)}")
+        raise RemoteProtocolError(f"SCSI: {command} data of {len(data)} bytes: {hex_short(data)}")
     generation, length = struct.unpack(">II", data[:8])
     if length > len(data) - 8:
         raise RemoteProtocolError(
-            f"SCSI: {what} says {length} bytes where {len(data) - 8} follow: {hex_short(data)}"
+            f"SCSI: {command} data has length {length}, but {len(data) - 8} bytes follow: {hex_short(data)}"
         )
     return generation, data[8 : 8 + length]
 
@@ -116,12 +116,12 @@ def decode_capabilities(data: bytes) -> Capabilities:
 def decode_full_status(data: bytes) -> tuple[FullStatus, ...]:
     """Read READ FULL STATUS data."""
     _, rest = _header(data, "READ FULL STATUS")
-    found = []
+    descriptors = []
     while rest:
         extra = int.from_bytes(rest[20:24], "big")
         if len(rest) < 24 + extra:
             raise RemoteProtocolError(f"SCSI: a full status descriptor past the end: {hex_short(data)}")
-        found.append(
+        descriptors.append(
             FullStatus(
                 key=int.from_bytes(rest[:8], "big"),
                 holder=bool(rest[12] & 0x01),
@@ -133,7 +133,7 @@ def decode_full_status(data: bytes) -> tuple[FullStatus, ...]:
             )
         )
         rest = rest[24 + extra :]
-    return tuple(found)
+    return tuple(descriptors)
 
 
 def out_list(

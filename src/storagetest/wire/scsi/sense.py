@@ -18,7 +18,7 @@ _CODES = {int(code): code.name for code in Asc}
 
 @dataclass(frozen=True, slots=True)
 class Sense:
-    """What sense data says. ``information`` is None where it is not valid; ``asc`` is ASC and ASCQ."""
+    """Decoded sense data. ``information`` is None if it is not valid; ``asc`` is ASC and ASCQ."""
 
     key: int
     asc: int
@@ -36,13 +36,13 @@ class Sense:
 
 
 def decode_sense(data: bytes) -> Sense:
-    """Read sense data. :class:`RemoteProtocolError` where there is too little or the format is unknown."""
+    """Read sense data. Raises :class:`RemoteProtocolError` if it is too short or its format is unknown."""
     code = data[0] & 0x7F if data else 0
     if code in _FIXED and len(data) >= 8:
         return _fixed(data, code)
     if code in _DESCRIPTOR and len(data) >= 8:
         return _with_descriptors(data, code)
-    raise RemoteProtocolError(f"SCSI: this is no sense data: {hex_short(data)}")
+    raise RemoteProtocolError(f"SCSI: not sense data: {hex_short(data)}")
 
 
 def _fixed(data: bytes, code: int) -> Sense:

@@ -33,7 +33,7 @@ from storagetest.workloads._fio.base import data_file, data_size
 from storagetest.workloads._metrics import latency_values
 from storagetest.workloads.base import LoadSize, Workload
 
-__all__ = ["AgentOptions", "AgentWorkload", "fill_data", "room"]
+__all__ = ["AgentOptions", "AgentWorkload", "fill_data", "usable_size"]
 
 _SLACK = 60.0
 """Seconds for the start, for what is prepared and tidied between the phases, and for the last operations."""
@@ -91,7 +91,7 @@ class AgentWorkload(Workload[O]):
         """Return why what was measured carries no verdict; nothing: it does."""
         return ()
 
-    def patience(self, request: Mapping[str, Any], scale: LoadSize) -> float:  # noqa: ARG002
+    def timeout(self, request: Mapping[str, Any], scale: LoadSize) -> float:  # noqa: ARG002
         """Return the seconds that all phases may take where none has a limit."""
         return 3600.0
 
@@ -106,9 +106,9 @@ class AgentWorkload(Workload[O]):
         """Run all phases once."""
         request = {**self.request(attachment, options, scale), "timeline_interval": scale.interval}
         # All phases may take the runtime, and making and tidying what is between them as long again, twice.
-        limit = 4 * scale.runtime if request["seconds"] is not None else self.patience(request, scale)
-        door = {"barrier": scale.start.place} if scale.start is not None else {}
-        deadline = _SLACK + limit + scale.patience
+        limit = 4 * scale.runtime if request["seconds"] is not None else self.timeout(request, scale)
+        door = {"barrier": scale.start.directory} if scale.start is not None else {}
+        deadline = _SLACK + limit + scale.start_timeout
         answer = run_agent(attachment.client, {**request, **door}, deadline=deadline)
         try:
             sample = self._sample(answer, options, json.dumps(request))
@@ -118,7 +118,7 @@ class AgentWorkload(Workload[O]):
         first = min((phase.began for phase in answer.phases.values()), default=0.0)
         if not first or not scale.interval:
             return sample
-        series = _course(answer, attachment.client.name, first, scale.interval)
+        series = _timeline(answer, attachment.client.name, first, scale.interval)
         return replace(sample, series=series, began=first)
 
     def ceiling(self, attachment: Attachment, options: O, scale: LoadSize) -> float | None:
@@ -139,14 +139,14 @@ class AgentWorkload(Workload[O]):
         operations = {name: lane for name, lane in self.operations(answer, options).items() if lane.ops}
         for name, lane in operations.items():
             values |= latency_values(name, lane.latency)
-        phases = _story(answer, operations.values())
+        phases = _describe_phases(answer, operations.values())
         evidence = {"request": request, "phases": phases, **self.evidence(answer)}
         if answer.cpu is not None:
             values["client_cpu"] = answer.cpu.share
             busiest = f"the busiest {answer.cpu.busiest_core:.1%}"
             evidence["cpu"] = f"{answer.cpu.share:.1%} of {answer.cpu.cores} cores busy, {busiest}"
         seconds = sum(phase.seconds for phase in answer.phases.values())
-        ios = sum(lane.ops for phase in answer.phases.values() for lane in phase.lanes.values())
+        ios = sum(lane.ops for phase in answer.phases.values() for lane in phase.operations.values())
         busiest_core = answer.cpu.busiest_core if answer.cpu is not None else None
         return Sample(
             values=values,
@@ -161,20 +161,20 @@ class AgentWorkload(Workload[O]):
 
     def evidence(self, answer: AgentResult) -> dict[str, str]:
         """Return what the answer says beyond its phases, as texts."""
-        return {name: json.dumps(value) for name, value in answer.more.items() if value}
+        return {name: json.dumps(value) for name, value in answer.extra.items() if value}
 
 
-def _course(answer: AgentResult, host: str, first: float, interval: float) -> tuple[Series, ...]:
+def _timeline(answer: AgentResult, host: str, first: float, interval: float) -> tuple[Series, ...]:
     """Return operations a second over time, by lane, in seconds since the ``first`` phase began.
 
     The last interval of a phase is as long as the phase still lasted.
     """
     points: dict[str, list[tuple[float, float]]] = {}
     for phase in answer.phases.values():
-        for name, lane in phase.lanes.items():
-            for slot in range(1 + max(lane.course, default=-1)):
+        for name, lane in phase.operations.items():
+            for slot in range(1 + max(lane.timeline, default=-1)):
                 end = min((slot + 1) * interval, phase.seconds)
-                rate = lane.course.get(slot, 0) / max(end - slot * interval, 1e-9)
+                rate = lane.timeline.get(slot, 0) / max(end - slot * interval, 1e-9)
                 points.setdefault(name, []).append((round(phase.began - first + end, 6), rate))
     return tuple(
         Series(LOAD, f"{name} operations", Unit.PER_SECOND, host, *map(tuple, zip(*pairs, strict=True)))
@@ -195,7 +195,7 @@ def fill_data(attachment: Attachment, scale: LoadSize) -> None:
     run_agent(attachment.client, request, deadline=_SLACK + size / _SLOWEST_FILL)
 
 
-def room(attachment: Attachment, scale: LoadSize, *, need: int) -> int:
+def usable_size(attachment: Attachment, scale: LoadSize, *, need: int) -> int:
     """Return the bytes to use: what the scale asks for, or what there is room for.
 
     Raises :class:`WorkloadError` where that is less than ``need``.
@@ -228,18 +228,19 @@ def _shown(field: FieldInfo, value: object) -> object:
     return value
 
 
-def _story(answer: AgentResult, kept: Iterable[OpStats]) -> str:
+def _describe_phases(answer: AgentResult, kept: Iterable[OpStats]) -> str:
     """Return all that was measured, so that nothing is lost of it: one phase a line.
 
     The bins too, unless they are ``kept`` elsewhere.
     """
     elsewhere = {id(lane) for lane in kept}
     return "\n".join(
-        json.dumps({"phase": name, **_told(phase, elsewhere)}) for name, phase in answer.phases.items()
+        json.dumps({"phase": name, **_phase_fields(phase, elsewhere)})
+        for name, phase in answer.phases.items()
     )
 
 
-def _told(phase: PhaseStats, elsewhere: Container[int]) -> dict[str, Any]:
+def _phase_fields(phase: PhaseStats, elsewhere: Container[int]) -> dict[str, Any]:
     lanes: dict[str, dict[str, Any]] = {
         name: {
             "ops": lane.ops,
@@ -248,7 +249,7 @@ def _told(phase: PhaseStats, elsewhere: Container[int]) -> dict[str, Any]:
             "total_bytes": lane.total_bytes,
             **({} if id(lane) in elsewhere else {"latency": lane.latency.to_json()}),
         }
-        for name, lane in phase.lanes.items()
+        for name, lane in phase.operations.items()
     }
     numbers = {name: getattr(phase, name) for name in ("seconds", "span", "spread", "tail", "cpu", "overlap")}
-    return {**numbers, "lanes": lanes}
+    return {**numbers, "operations": lanes}

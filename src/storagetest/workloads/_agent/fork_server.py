@@ -29,10 +29,10 @@ from storagetest.hosts.interactive import Channel, ChannelLost, ChannelTimeout, 
 
 __all__ = ["AgentChannel", "ForkServer", "ProgramChannel"]
 
-_LIFE = 12 * 3600.0
+_LIFETIME = 12 * 3600.0
 """Seconds after which an attendant is ended wherever it is: no session of tests takes longer."""
 _READY = 60.0
-_PATIENCE = 5.0
+_EXIT_TIMEOUT = 5.0
 """Seconds that the agents have to end when the host is closed."""
 
 
@@ -49,19 +49,19 @@ class AgentChannel(Channel):
 
     # What the attendant hears.
 
-    def take(self, line: bytes) -> None:
+    def on_output(self, line: bytes) -> None:
         """Take a line that the agent has said."""
         with self._news:
             self._said.append(line)
             self._news.notify_all()
 
-    def ended(self, status: int, complaint: str) -> None:
+    def on_exit(self, status: int, complaint: str) -> None:
         """Take the agent's end."""
         with self._news:
             self._status, self._stderr = status, complaint
             self._news.notify_all()
 
-    def lost(self, why: str) -> None:
+    def on_lost(self, why: str) -> None:
         """Take that nothing more will be heard of the agent."""
         with self._news:
             self._lost = why
@@ -71,7 +71,7 @@ class AgentChannel(Channel):
 
     def send(self, data: bytes, limit: float) -> None:  # noqa: ARG002  # the attendant takes it at once
         """See :meth:`Line.send`."""
-        self._order(write=data.decode())
+        self._send_order(write=data.decode())
 
     def receive(self, limit: float) -> bytes:
         """See :meth:`Line.receive`."""
@@ -86,7 +86,7 @@ class AgentChannel(Channel):
 
     def close_stdin(self) -> None:
         """See :meth:`Line.close_stdin`."""
-        self._order(end=True)
+        self._send_order(end=True)
 
     def status(self, limit: float) -> int:
         """See :meth:`Line.status`."""
@@ -96,7 +96,7 @@ class AgentChannel(Channel):
 
     def kill(self) -> None:
         """Kill the agent and its process group."""
-        self._order(kill=True)
+        self._send_order(kill=True)
 
     def close(self) -> None:
         """See :meth:`Line.close`; an agent that still runs is killed."""
@@ -104,7 +104,7 @@ class AgentChannel(Channel):
             self.kill()
         self._attendant.forget(self.number)
 
-    def _order(self, **what: object) -> None:
+    def _send_order(self, **what: object) -> None:
         if self._status is None and not self._lost:
             with suppress(StoragetestError):  # which will be heard
                 self._attendant.send_line({"n": self.number, **what})
@@ -124,22 +124,22 @@ class ProgramChannel(AgentChannel):
         super().__init__(attendant, number)
         self._complained: list[bytes] = []
 
-    def take(self, line: bytes) -> None:
+    def on_output(self, line: bytes) -> None:
         """Take what the command has said, to stdout or to stderr."""
         stream, _, data = line.partition(b" ")
         with self._news:
             (self._said if stream == b"o" else self._complained).append(base64.b64decode(data))
             self._news.notify_all()
 
-    def ended(self, status: int, complaint: str) -> None:
+    def on_exit(self, status: int, complaint: str) -> None:
         """Take the command's end."""
         with self._news:
             self._complained.append(complaint.encode())
-        super().ended(status, "")
+        super().on_exit(status, "")
 
-    def lost(self, why: str) -> None:
+    def on_lost(self, why: str) -> None:
         """Take that nothing more will be heard of the command; what it means stands in the first line."""
-        super().lost(why.partition("\n")[0].rstrip(":"))
+        super().on_lost(why.partition("\n")[0].rstrip(":"))
 
     def stderr_text(self) -> str:
         """See :meth:`Line.stderr_text`."""
@@ -151,7 +151,7 @@ class ProgramChannel(AgentChannel):
         self._attendant.forget(self.number)
 
 
-Asked = TypeVar("Asked", bound=AgentChannel)
+AnyChannel = TypeVar("AnyChannel", bound=AgentChannel)
 
 
 class ForkServer:
@@ -171,7 +171,7 @@ class ForkServer:
         self._terminated: set[int] = set()
         self._silent = False
 
-    def there(self) -> bool:
+    def available(self) -> bool:
         """Return whether there is one, which is started where it is not; none can be where Python is missing.
 
         Raises :class:`HostError`.
@@ -184,7 +184,7 @@ class ForkServer:
 
         Raises :class:`HostError`.
         """
-        if not self.there():
+        if not self.available():
             return None
         errand = self._new(AgentChannel)
         self.send_line({"n": errand.number, "agent": dict(request), "deadline": deadline})
@@ -206,7 +206,7 @@ class ForkServer:
             return None
         return started
 
-    def _new(self, kind: type[Asked]) -> Asked:
+    def _new(self, kind: type[AnyChannel]) -> AnyChannel:
         with self._turn:
             self._number += 1
             errand = self._errands[self._number] = kind(self, self._number)
@@ -225,7 +225,7 @@ class ForkServer:
 
     def terminate(self, pid: int, limit: float) -> None:
         """Send TERM to the agent of that process id. Raises :class:`HostError` if that takes longer."""
-        self.send_line({"terminate": pid})
+        self.send_line({"term": pid})
         with self._told:
             if not self._told.wait_for(lambda: pid in self._terminated, timeout=limit):
                 self.is_silent()
@@ -248,47 +248,47 @@ class ForkServer:
             if self._silent and self._talk is not None:
                 self._talk.abandon()
             with suppress(StoragetestError):
-                self.send_line({"close": True})
+                self.send_line({"shutdown": True})
             if self._listener is not None:
-                self._listener.join(_PATIENCE)
-            self._give_up("it was ended, as its host is closed")
+                self._listener.join(_EXIT_TIMEOUT)
+            self._reset("it was ended, as its host is closed")
 
     def _start(self) -> bool:
-        self._give_up("")  # what is left of one that was lost
-        first = message({"command": "fork_server", "deadline": _LIFE}) + b"\n"
+        self._reset("")  # what is left of one that was lost
+        first = message({"command": "fork_server", "deadline": _LIFETIME}) + b"\n"
         try:
             talk = self._stack.enter_context(
-                self._host.converse(ARGV, deadline=_LIFE, first=first, name="its attendant")
+                self._host.converse(ARGV, deadline=_LIFETIME, first=first, name="its attendant")
             )
-            said = _heard(talk.read_line(_READY))
+            said = _parse_message(talk.read_line(_READY))
             while said is None:  # a banner's line, say
-                said = _heard(talk.read_line(_READY))
+                said = _parse_message(talk.read_line(_READY))
         except NotInstalled:
             said = {"kind": "python"}
         except HostError as error:
-            self._give_up(str(error))
+            self._reset(str(error))
             raise
         if said.get("kind") == "python":  # missing, or too old
             self._impossible = True
-            self._give_up("")
+            self._reset("")
             return False
         if said.get("phase") != "ready":
-            self._give_up("")
+            self._reset("")
             raise HostError(f"{self._host.name}: the attendant said {said} and did not begin")
         talk.enable_full_duplex()
         self._talk = talk
         self._host.shortcut = self
         self._listener = threading.Thread(
-            target=self._listen, args=(talk,), name=f"attendant-{self._host.name}", daemon=True
+            target=self._read_loop, args=(talk,), name=f"attendant-{self._host.name}", daemon=True
         )
         self._listener.start()
         return True
 
-    def _listen(self, talk: InteractiveProcess) -> None:
+    def _read_loop(self, talk: InteractiveProcess) -> None:
         """Hand on what agents say, until the attendant ends."""
         try:
             while True:
-                self._hand_on(talk.read_line(_LIFE))
+                self._dispatch(talk.read_line(_LIFETIME))
         except StoragetestError as error:
             why = str(error).removeprefix(f"{self._host.name}: ")
         except Exception as error:  # a thread's exception would be lost
@@ -298,37 +298,37 @@ class ForkServer:
                 self._talk = None
             errands, self._errands = self._errands, {}
         for errand in errands.values():
-            errand.lost(why)
+            errand.on_lost(why)
 
-    def _hand_on(self, line: str) -> None:
+    def _dispatch(self, line: str) -> None:
         self._silent = False
         number, blank, rest = line.partition(" ")
         if blank and number.isdigit():
             errand = self._errands.get(int(number))
             if errand is not None:
-                errand.take(rest.encode() + b"\n")
+                errand.on_output(rest.encode() + b"\n")
             return
-        said = _heard(line) or {}
+        said = _parse_message(line) or {}
         if "terminated" in said:
             with self._told:
                 self._terminated.add(said["terminated"])
                 self._told.notify_all()
         errand = self._errands.get(said.get("ended", 0))
         if errand is not None:
-            errand.ended(said["status"], said["stderr"])
+            errand.on_exit(said["status"], said["stderr"])
 
-    def _give_up(self, why: str) -> None:
+    def _reset(self, why: str) -> None:
         with self._turn:
             self._talk = None
             errands, self._errands = self._errands, {}
         for errand in errands.values():
-            errand.lost(why)
+            errand.on_lost(why)
         stack, self._stack = self._stack, ExitStack()
         with suppress(StoragetestError):
             stack.close()
 
 
-def _heard(line: str) -> dict[str, Any] | None:
+def _parse_message(line: str) -> dict[str, Any] | None:
     """Return what the attendant itself says, or None."""
     with suppress(ValueError):
         said = json.loads(line)

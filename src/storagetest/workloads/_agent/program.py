@@ -45,7 +45,7 @@ def run_program(
     Raises :class:`DeadlineExceeded`, :class:`HostError`, and :class:`WorkloadError` where there is no Python.
     """
     request = {"command": "run_program", "path": argv[0], "argv": list(argv)}
-    said = run_agent(host, {**request, "count": list(count), "files": list(files)}, deadline=deadline).more
+    said = run_agent(host, {**request, "count": list(count), "files": list(files)}, deadline=deadline).extra
     if said.get("missing"):
         return None
     if said.get("late"):

@@ -18,7 +18,7 @@ from storagetest.errors import WorkloadError
 from storagetest.measure.common_window import ActivitySpan
 from storagetest.measure.histogram import Histogram
 
-__all__ = ["AgentResult", "OpStats", "PhaseStats", "read_answer"]
+__all__ = ["AgentResult", "OpStats", "PhaseStats", "read_result"]
 
 _ADVICE = {
     "ENOSPC": "the target is full: make room there, or use a smaller size or fewer files",
@@ -44,7 +44,7 @@ class OpStats:
     bytes: int
     total_bytes: int
     latency: Histogram
-    course: Mapping[int, int] = field(default_factory=dict)
+    timeline: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,17 +65,17 @@ class PhaseStats:
     tail: float
     cpu: float
     overlap: bool
-    lanes: Mapping[str, OpStats]
+    operations: Mapping[str, OpStats]
     began: float = 0.0
     times: ActivitySpan | None = None
 
-    def rate(self, lane: str) -> float:
+    def rate(self, operation: str) -> float:
         """Return the operations per second."""
-        return self.lanes[lane].ops / self.seconds
+        return self.operations[operation].ops / self.seconds
 
-    def bandwidth(self, lane: str) -> float:
+    def bandwidth(self, operation: str) -> float:
         """Return the bytes per second."""
-        return self.lanes[lane].bytes / self.seconds
+        return self.operations[operation].bytes / self.seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +84,10 @@ class AgentResult:
 
     phases: Mapping[str, PhaseStats]
     cpu: CpuUsage | None = None
-    more: Mapping[str, Any] = field(default_factory=dict)
+    extra: Mapping[str, Any] = field(default_factory=dict)
 
 
-def read_answer(stdout: str, stderr: str) -> AgentResult:
+def read_result(stdout: str, stderr: str) -> AgentResult:
     """Return what the agent's output says. Raises :class:`WorkloadError`."""
     lines = [line for line in map(_object, stdout.splitlines()) if line.get("t") in {"result", "error"}]
     if not lines:
@@ -97,9 +97,9 @@ def read_answer(stdout: str, stderr: str) -> AgentResult:
         raise WorkloadError(f"the agent answered {len(lines)} times")
     line = lines[0]
     if line["t"] == "error":
-        raise WorkloadError(_complaint(line))
+        raise WorkloadError(_describe_error(line))
     try:
-        return _answer(line["value"])
+        return _parse_result(line["value"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise WorkloadError(f"the agent's result cannot be trusted: {error}") from None
 
@@ -112,7 +112,7 @@ def _object(line: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _complaint(line: Mapping[str, Any]) -> str:
+def _describe_error(line: Mapping[str, Any]) -> str:
     kind, message = line.get("kind"), str(line.get("message"))
     if kind == "os":
         name = str(line.get("errno", ""))
@@ -126,7 +126,7 @@ def _complaint(line: Mapping[str, Any]) -> str:
     return message
 
 
-def _answer(value: Mapping[str, Any]) -> AgentResult:
+def _parse_result(value: Mapping[str, Any]) -> AgentResult:
     phases = {name: _phase(name, phase) for name, phase in value.get("phases", {}).items()}
     more = {name: found for name, found in value.items() if name not in {"phases", "cpu"}}
     return AgentResult(phases, _cpu(*value.get("cpu", ("", ""))), more)
@@ -139,7 +139,7 @@ def _phase(name: str, said: Mapping[str, Any]) -> PhaseStats:
     began = _number(f"{name}: began", said.get("began", 0.0))
     if numbers["seconds"] > numbers["span"] * 1.000001:
         raise ValueError(f"{name}: {numbers['seconds']} s of {numbers['span']} s were measured")
-    lanes = {lane: _lane(f"{name}: {lane}", found) for lane, found in said["operations"].items()}
+    lanes = {lane: _op_stats(f"{name}: {lane}", found) for lane, found in said["operations"].items()}
     if numbers["seconds"] <= 0 or not any(lane.ops for lane in lanes.values()):
         raise ValueError(f"{name}: nothing was done in {numbers['seconds']} s")
     times = None
@@ -147,10 +147,10 @@ def _phase(name: str, said: Mapping[str, Any]) -> PhaseStats:
         times = ActivitySpan(*(_count(f"{name}: times", each) * 1e-9 for each in said["times"]))
         if not times.first <= times.since <= times.until <= times.last:
             raise ValueError(f"{name}: it began and ended at {said['times']}")
-    return PhaseStats(**numbers, overlap=bool(said["overlap"]), lanes=lanes, began=began, times=times)
+    return PhaseStats(**numbers, overlap=bool(said["overlap"]), operations=lanes, began=began, times=times)
 
 
-def _lane(name: str, said: Mapping[str, Any]) -> OpStats:
+def _op_stats(name: str, said: Mapping[str, Any]) -> OpStats:
     latency = Histogram.from_fio_bins(said["bins"])
     ops, total = _count(name, said["ops"]), _count(name, said["total"])
     moved, in_all = _count(name, said.get("bytes", 0)), _count(name, said.get("total_bytes", 0))

@@ -17,7 +17,7 @@ from storagetest.errors import DeadlineExceeded, HostError, NotInstalled, Worklo
 from storagetest.hosts.base import Completed, Host
 from storagetest.hosts.interactive import ChannelLost, ChannelTimeout, InteractiveProcess
 from storagetest.workloads._agent.fork_server import AgentChannel, ForkServer
-from storagetest.workloads._agent.result import AgentResult, read_answer
+from storagetest.workloads._agent.result import AgentResult, read_result
 
 __all__ = ["NO_PYTHON", "has_fork_server", "open_agent_session", "run_agent", "terminate_agent"]
 
@@ -28,15 +28,15 @@ NO_PYTHON = (
 
 _LATER = 15.0
 """Seconds after the agent's own deadline at which it is ended, unless it still removes its files."""
-_PARTING = 4.0
+_EXIT_TIMEOUT = 4.0
 """Seconds that an agent takes to end at most: it is asked to, told to, and killed."""
-_MOST = 64 << 20
+_OUTPUT_LIMIT = 64 << 20
 """Bytes that an agent may say."""
 
 
 def has_fork_server(client: Host) -> bool:
     """Return whether agents are forked there by an attendant. Raises :class:`HostError`."""
-    return client.expensive_exec and client.resource(ForkServer).there()
+    return client.expensive_exec and client.resource(ForkServer).available()
 
 
 def run_agent(
@@ -121,12 +121,12 @@ def _run(
     if errand is None:
         late = deadline + CLEANUP_LIMIT + _LATER
         return client.run(ARGV, deadline=late, check=False, stdin=message(request), on_line=on_line)
-    limit = deadline + _LATER + _PARTING
+    limit = deadline + _LATER + _EXIT_TIMEOUT
     began = time.monotonic()
     with closing(errand):
         try:
             said = "".join(_said(errand, limit, on_line or (lambda _: None)))
-            status = errand.status(_PARTING)
+            status = errand.status(_EXIT_TIMEOUT)
         except ChannelTimeout:  # the attendant itself would have ended it by now
             client.resource(ForkServer).is_silent()
             raise DeadlineExceeded(f"{client.name}: the agent did not end within {deadline:g} s") from None
@@ -144,8 +144,8 @@ def _said(errand: AgentChannel, limit: float, on_line: Callable[[str], None]) ->
     last = until + CLEANUP_LIMIT
     while data := errand.receive(max(0.0, until - time.monotonic())):
         size += len(data)
-        if size > _MOST:
-            raise HostError(f"the agent said more than {_MOST >> 20} MiB")
+        if size > _OUTPUT_LIMIT:
+            raise HostError(f"the agent said more than {_OUTPUT_LIMIT >> 20} MiB")
         text = data.decode(errors="replace")
         for line in text.splitlines():
             if line.startswith(CLEANUP_MESSAGE):
@@ -159,7 +159,7 @@ def _part(errand: AgentChannel) -> bool:
     errand.close_stdin()
     with suppress(ChannelLost):
         try:
-            errand.status(_PARTING)
+            errand.status(_EXIT_TIMEOUT)
         except ChannelTimeout:
             return False
     return True
@@ -167,7 +167,7 @@ def _part(errand: AgentChannel) -> bool:
 
 def _read(name: str, done: Completed) -> AgentResult:
     try:
-        answer = read_answer(done.stdout, done.stderr)
+        answer = read_result(done.stdout, done.stderr)
     except WorkloadError as error:
         raise WorkloadError(f"{name}: {error}") from None
     if not done.ok:

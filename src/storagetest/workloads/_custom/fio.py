@@ -19,7 +19,7 @@ from storagetest.workloads._custom.job_file import CustomJob, read_jobs
 from storagetest.workloads._fio.base import FioOptions, FioWorkload, Pattern, first_ios, utilisation
 from storagetest.workloads._fio.job import FioJob, argv_of, barrier_option, first_io_job
 from storagetest.workloads._fio.parse import ExpectedReport, FioResult
-from storagetest.workloads._fio.run import SCOUT, run_command
+from storagetest.workloads._fio.run import FIRST_IO_REPORT, run_command
 from storagetest.workloads._metrics import bandwidth, latencies, latency_values, rate
 from storagetest.workloads.base import LoadSize
 
@@ -84,15 +84,15 @@ class CustomFioWorkload(CustomWorkload):
     def measure(self, attachment: Attachment, options: WorkloadOptions, scale: LoadSize) -> Sample:  # noqa: ARG002
         """Run all jobs of the file at once, on the data set."""
         place = _DataSet().job(attachment, FioOptions(), scale)
-        door = scale.start.place if scale.start is not None else ""
+        door = scale.start.directory if scale.start is not None else ""
         wait = barrier_option(door, sum(int(job.options.get("numjobs", "1")) for job in self.jobs) + 1)
         sections = [[*_section(job, place, scale), *wait] for job in self.jobs]
         expected = [ExpectedReport(job.directions, scale.runtime, job.in_flight) for job in self.jobs]
         if door:
             sections.append(first_io_job(sections[0]))
-            expected.append(SCOUT)
+            expected.append(FIRST_IO_REPORT)
         command = argv_of(sections)
-        deadline = scale.ramp + scale.runtime + scale.patience + _SLACK
+        deadline = scale.ramp + scale.runtime + scale.start_timeout + _SLACK
         wanted = "counters files" if door else "counters"
         done = run_command(
             attachment.client, command, expected, deadline=deadline, wanted=wanted, quickly=not door

@@ -63,7 +63,7 @@ class CustomPythonWorkload(CustomWorkload):
     def measure(self, attachment: Attachment, options: WorkloadOptions, scale: LoadSize) -> Sample:  # noqa: ARG002
         """Call the function once."""
         if scale.start is not None:
-            scale.start.arrive()
+            scale.start.wait()
         began = time.monotonic()
         try:
             found = type(self).function(attachment, scale)

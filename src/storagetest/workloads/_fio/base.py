@@ -165,13 +165,13 @@ class FioWorkload(Workload[O]):
     def run(self, attachment: Attachment, options: O, scale: LoadSize, *jobs: FioJob) -> FioOutcome:
         """Run ``jobs`` at once. :class:`ClientLacks` where the client has not got an engine asked for."""
         warm = options.cache == "warm"
-        deadline = scale.ramp + scale.runtime + scale.cooldown + scale.patience + _SLACK
+        deadline = scale.ramp + scale.runtime + scale.cooldown + scale.start_timeout + _SLACK
         if warm:
             deadline += jobs[0].size / _SLOWEST_FILL
-        door = scale.start.place if scale.start is not None else ""
+        door = scale.start.directory if scale.start is not None else ""
         try:
             return run_fio(
-                attachment.client, *jobs, deadline=deadline, warm=warm, cooldown=scale.cooldown, door=door
+                attachment.client, *jobs, deadline=deadline, warm=warm, cooldown=scale.cooldown, barrier=door
             )
         except WorkloadError:
             if "engine" in options.model_fields_set:

@@ -67,15 +67,17 @@ class FioJob:
 _REPORT = ("--lat_percentiles=0", "--clat_percentiles=1", "--percentile_list=50:95:99:99.9")
 
 
-def argv(*jobs: FioJob, door: str = "") -> tuple[str, ...]:
+def argv(*jobs: FioJob, barrier: str = "") -> tuple[str, ...]:
     """Return the command line that runs ``jobs`` at once, ``fio`` first; each job is reported by itself.
 
     With ``door`` (a directory) all of their workers, set up, wait there for the start that clients share, and
     with them the first job's :func:`scout`, whose report is the last.
     """
     workers = sum(job.jobs for job in jobs) + 1
-    every = [[*_options(job, at_once=bool(door)), *barrier_option(door, workers, job.delay)] for job in jobs]
-    return argv_of([*every, first_io_job(every[0])] if door else every)
+    every = [
+        [*_options(job, at_once=bool(barrier)), *barrier_option(barrier, workers, job.delay)] for job in jobs
+    ]
+    return argv_of([*every, first_io_job(every[0])] if barrier else every)
 
 
 def first_io_job(section: Sequence[str]) -> list[str]:
@@ -97,14 +99,14 @@ def first_io_job(section: Sequence[str]) -> list[str]:
     return [f"--name={FIRST}", *like, *once, *log]
 
 
-def barrier_option(door: str, workers: int, delay: float = 0.0) -> tuple[str, ...]:
+def barrier_option(barrier: str, workers: int, delay: float = 0.0) -> tuple[str, ...]:
     """Return the option by which one of ``workers`` waits at the ``door``; none without one.
 
     fio runs it when a worker is set up, right before it looks at the clock for its first I/O. One that is to
     begin ``delay`` seconds after the others waits with them, as fio's own delay counts from fio's start.
     """
     later = f"; exec 3>&- 4<&-; sleep {delay + LEAD * 1e-9:.3f}" if delay > 0 else ""
-    return (f"--exec_prerun=workers={workers}; . {shlex.quote(f'{door}/wait')}{later}",) if door else ()
+    return (f"--exec_prerun=workers={workers}; . {shlex.quote(f'{barrier}/wait')}{later}",) if barrier else ()
 
 
 def argv_of(sections: Sequence[Sequence[str]]) -> tuple[str, ...]:

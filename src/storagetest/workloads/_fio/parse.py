@@ -95,7 +95,7 @@ def parse_all(stdout: str, stderr: str, expected: Sequence[ExpectedReport]) -> t
         ended = _ended(report)
         return tuple(
             replace(
-                _together([_result(job[way], version, one.runtime, one.in_flight) for way in one.directions]),
+                _pool([_result(job[way], version, one.runtime, one.in_flight) for way in one.directions]),
                 read=job["read"]["io_bytes"] if "read" in one.directions else 0,
                 ended=ended,
             )
@@ -163,7 +163,7 @@ def _jobs(report: Mapping[str, Any], count: int) -> Sequence[Mapping[str, Any]]:
         wanted = "one group was" if count == 1 else f"{count} were"
         raise _ImplausibleReport(f"fio reports {len(jobs)} jobs where {wanted} asked for")
     for job in jobs:
-        code = _whole(job, "error")
+        code = _count(job, "error")
         if code:
             name = errno.errorcode.get(code, "unknown error")
             raise _ImplausibleReport(f"fio's I/O failed: {os.strerror(code)} ({name})")
@@ -171,8 +171,8 @@ def _jobs(report: Mapping[str, Any], count: int) -> Sequence[Mapping[str, Any]]:
 
 
 def _result(section: Mapping[str, Any], version: str, runtime: float | None, in_flight: int) -> FioResult:
-    ios, total = _whole(section, "total_ios"), _whole(section, "io_bytes")
-    milliseconds = _whole(section, "runtime")
+    ios, total = _count(section, "total_ios"), _count(section, "io_bytes")
+    milliseconds = _count(section, "runtime")
     if not ios or not total:
         raise _ImplausibleReport("fio did no I/O")
     if milliseconds <= 0 or (
@@ -194,7 +194,7 @@ def _result(section: Mapping[str, Any], version: str, runtime: float | None, in_
     return FioResult(version, total, ios, seconds, mean, latency)
 
 
-def _together(results: Sequence[FioResult]) -> FioResult:
+def _pool(results: Sequence[FioResult]) -> FioResult:
     """Pool the directions of a mix, which ran at the same time."""
     ios = sum(one.ios for one in results)
     return FioResult(
@@ -235,7 +235,7 @@ def _agree(what: str, one: float, other: float, *, slack: float) -> None:
         raise _ImplausibleReport(f"fio's report contradicts itself: {what} {one:g} against {other:g}")
 
 
-def _whole(section: Mapping[str, Any], name: str) -> int:
+def _count(section: Mapping[str, Any], name: str) -> int:
     value = section[name]
     if type(value) is not int or value < 0:
         raise ValueError(f"{name} is {value!r}")

@@ -18,12 +18,12 @@ from storagetest.workloads._fio.job import FIRST, LOG, FioJob, argv
 from storagetest.workloads._fio.parse import ExpectedReport, FioResult, parse_all
 from storagetest.workloads._fio.timeline import began, first_io, timeline
 
-__all__ = ["SCOUT", "CounterWindow", "FioOutcome", "check_engine", "run_command", "run_fio"]
+__all__ = ["FIRST_IO_REPORT", "CounterWindow", "FioOutcome", "check_engine", "run_command", "run_fio"]
 
 _BEFORE, _FIO, _AFTER = "@@ storagetest: before", "@@ storagetest: fio", "@@ storagetest: after"
 _MISSING = "@@ storagetest: fio is missing"
 _LOGS = " ".join((*(f"{LOG}_{kind}.log" for kind in ("bw", "iops", "clat")), f"{FIRST}_clat.log"))
-_ASKED = 30.0
+_PROBE_TIMEOUT = 30.0
 _UPTIME = re.compile(r"^(\d+\.\d\d)$", re.MULTILINE)
 
 # $1 is a file that the page cache is to hold (or nothing), $2 how much of it in MiB. It stays open while fio
@@ -83,7 +83,7 @@ class FioOutcome:
     first_io: float | None = None
 
 
-SCOUT = ExpectedReport((), None, 1)
+FIRST_IO_REPORT = ExpectedReport((), None, 1)
 """What is expected of a scout."""
 
 
@@ -94,7 +94,7 @@ def run_fio(
     warm: bool = False,
     count: bool = True,
     cooldown: float = 0.0,
-    door: str = "",
+    barrier: str = "",
 ) -> FioOutcome:
     """Run ``jobs`` at once on ``client``; with ``warm`` the cache then holds what the first one uses.
 
@@ -105,22 +105,22 @@ def run_fio(
     """
     every = [*jobs, *(_cooling(job, cooldown) for job in jobs if cooldown > 0)]
     expected = [ExpectedReport(job.directions, job.runtime, job.queue_depth * job.jobs) for job in every]
-    expected += [SCOUT] if door else []
+    expected += [FIRST_IO_REPORT] if barrier else []
     interval = max(job.log_interval for job in jobs)
-    hold = (jobs[0].filename, str(jobs[0].size >> 20)) if warm else ("", "0")
-    wanted = " ".join((*(("counters",) if count else ()), *(("files",) if interval > 0 or door else ())))
-    dirty = door and "write" in jobs[0].directions and jobs[0].invalidate and not jobs[0].direct
+    preload = (jobs[0].filename, str(jobs[0].size >> 20)) if warm else ("", "0")
+    wanted = " ".join((*(("counters",) if count else ()), *(("files",) if interval > 0 or barrier else ())))
+    dirty = barrier and "write" in jobs[0].directions and jobs[0].invalidate and not jobs[0].direct
     done = run_command(
         client,
-        argv(*every, door=door),
+        argv(*every, barrier=barrier),
         expected,
         deadline=deadline,
         log_interval=interval,
-        hold=hold,
+        preload=preload,
         wanted=wanted,
         tidy=jobs[0].filename if dirty else "",
         cooldown=cooldown,
-        quickly=not warm and not door,
+        quickly=not warm and not barrier,
     )
     return replace(done, results=done.results[: len(jobs)])
 
@@ -146,7 +146,7 @@ def run_command(
     *,
     deadline: float,
     log_interval: float = 0.0,
-    hold: tuple[str, str] = ("", "0"),
+    preload: tuple[str, str] = ("", "0"),
     wanted: str = "counters",
     tidy: str = "",
     cooldown: float = 0.0,
@@ -162,7 +162,7 @@ def run_command(
         if quickly and has_fork_server(client):
             done = _by_agent(client, command, deadline, wanted)
         else:
-            script = ["sh", "-c", _SCRIPT, "storagetest-fio", *hold, wanted, tidy, *command]
+            script = ["sh", "-c", _SCRIPT, "storagetest-fio", *preload, wanted, tidy, *command]
             done = client.run(script, deadline=deadline, check=False)
     except DeadlineExceeded as error:
         msg = (
@@ -209,7 +209,7 @@ def _probe(client: Host, engine: str) -> Completed | None:
     """Return what became of 4 KiB by ``engine``; None where fio could not be started."""
     command = ["fio", "--name=probe", f"--ioengine={engine}", "--filename=/dev/zero", "--rw=read"]
     try:
-        return client.run([*command, "--bs=4096", "--size=4096"], deadline=_ASKED, check=False)
+        return client.run([*command, "--bs=4096", "--size=4096"], deadline=_PROBE_TIMEOUT, check=False)
     except HostError:
         return None
 

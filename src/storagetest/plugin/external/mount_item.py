@@ -18,7 +18,7 @@ from storagetest.errors import HostError
 from storagetest.external.base import ClientSuite
 from storagetest.hosts import Completed, Host
 from storagetest.plugin.attach import attach_or_skip
-from storagetest.plugin.external import ExternalItem, conclude
+from storagetest.plugin.external.item import ExternalItem, report_result
 from storagetest.plugin.run_state import KEY, RunState
 from storagetest.protocols.base import Attachment
 
@@ -47,14 +47,11 @@ class MountItem(ExternalItem):
     def runtest(self) -> None:
         """Run the test in a directory of its own, and pass on what it says."""
         attachment: Attachment = self.funcargs["attachment"]
-        known = self.wanted.issue(self.test, self.variant.implementation)
-        if known is not None and not known.run:
-            pytest.skip(f"not run on {known.on}: {known.reason}")
         with _directories(attachment.client, f"{attachment.path}/{self.test}") as (place, scratch):
             done = self._run(attachment.client, place, scratch)
         self.add_report_section("call", "stdout", done.stdout)
         verdict = self.suite.verdict(self.test, status=done.status, stdout=done.stdout, stderr=done.stderr)
-        conclude(verdict, known, self.path.name)
+        report_result(verdict)
 
     def _run(self, client: Host, place: str, scratch: str) -> Completed:
         for name, text in self.suite.files(self.test).items():

@@ -1,0 +1,285 @@
+"""Known issues: deviations of targets, protocols and clients that a run expects, skips or allows.
+
+One entry has the same keys wherever it is written: under ``known_issues`` in targets.yaml, in
+``known_issues.toml`` beside a suite, and in ``*.external.toml`` of a foreign suite::
+
+    known_issues:
+      - cases: [PSX-UTIME-ROUND, "PSX-ACL-*"]
+        variants: ["nas-v3*"]
+        reason: times are kept to the second
+        owner: storage team
+        expires: 2027-03-31
+        reference: https://bugs.example.com/1234
+
+In targets.yaml the section may also be the path of a YAML file with such a list. Rules:
+
+1. Cases, variants and messages are globs (fnmatch(3)). A variant is named by its id or by its target's name.
+   In targets.yaml a glob that matches no variant is an error here, and one that matches no case is an error
+   when cases are collected.
+2. An entry is about a case if all that it names fits: variants, ``where``, and the implementation. The
+   implementation is the target's ``implementation`` in targets.yaml, or what a suite reads from the target
+   itself (``vendor`` of INQUIRY, ``controller`` of Identify Controller).
+3. An entry holds through its last day, in the local time of the machine that runs pytest.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, TypeAlias
+
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+
+from storagetest.config.base import Items, Model
+from storagetest.config.models import Variant
+from storagetest.config.validation import ValidationErrors, suggest
+from storagetest.config.variant_filter import matches, unknown_names
+from storagetest.config.yaml_source import Node, read
+from storagetest.errors import ConfigError
+
+__all__ = [
+    "SECTION",
+    "KnownIssue",
+    "KnownIssueEntry",
+    "KnownIssueFields",
+    "Outcome",
+    "SuiteIssueEntry",
+    "TableIssueEntry",
+    "read_known_issue",
+    "read_known_issues",
+]
+
+SECTION = "known_issues"
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+
+
+def _day(value: object) -> object:
+    if isinstance(value, str) and _DAY.fullmatch(value):
+        try:
+            return date.fromisoformat(value)
+        except ValueError as error:
+            raise ValueError(f"{value} is no day: {error}") from None
+    raise ValueError("a day is wanted, such as 2027-03-31")
+
+
+Day = Annotated[date, BeforeValidator(_day), WithJsonSchema({"type": "string", "format": "date"})]
+Glob = Annotated[str, Field(min_length=1)]
+
+Outcome: TypeAlias = Literal["fail", "skip", "allow"]
+"""The case is expected to fail, is not run, or may fail, which is recorded."""
+
+
+class KnownIssueFields(Model):
+    """What an entry can have in any of the files."""
+
+    cases: Annotated[Items[Glob], Field(min_length=1)]
+    """Ids of cases, or globs of them."""
+
+    variants: Annotated[Items[Glob], Field(min_length=1)] = ("*",)
+    """The variants that the entry is about, by id or by target, or globs of them; all if it is left out."""
+
+    implementation: Glob | None = None
+    """The implementation that the entry is about: the target's `implementation` in targets.yaml."""
+
+    vendor: Glob | None = None
+    """The vendor that the entry is about, as the target's INQUIRY data name it."""
+
+    controller: Glob | None = None
+    """The controller that the entry is about, as the cases of the suite identify it."""
+
+    where: dict[str, Any] = Field(default_factory=dict)
+    """The protocol, target, implementation and options of the variants that the entry is about."""
+
+    outcome: Outcome = "fail"
+    """What is done: fail (expected to fail), skip (not run) or allow (a failure is recorded)."""
+
+    message: Items[str] = ()
+    """Globs of the failure's first line. Any other failure is a failure."""
+
+    reason: str = Field(min_length=1)
+    """What is wrong, in a sentence."""
+
+    owner: Glob | None = None
+    """Who sees to it that the cause, or the entry, is removed."""
+
+    expires: Day | None = None
+    """The last day on which the entry holds."""
+
+    reference: Glob | None = None
+    """Where more is written: a section of a standard, or a bug's number or address."""
+
+    strict: bool = True
+    """Whether a case that is expected to fail and passes is a failure; false if it does not always fail."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        named = [self.implementation, self.vendor, self.controller]
+        if sum(name is not None for name in named) > 1:
+            raise ValueError("one of `implementation`, `vendor` and `controller` is wanted, not several")
+        if self.where and (self.vendor or self.controller):
+            raise ValueError("`where` goes with `implementation` or alone, not with `vendor` or `controller`")
+        unknown = unknown_names(self.where)
+        if unknown:
+            raise ValueError(f"where: no protocol has an option {', '.join(unknown)}")
+        if self.outcome == "allow" and not self.message:
+            raise ValueError("`outcome: allow` needs `message`: globs of the failures that are allowed")
+        if self.outcome == "skip" and self.message:
+            raise ValueError("`outcome: skip` has no `message`: the case is not run")
+        return self
+
+
+class KnownIssueEntry(KnownIssueFields):
+    """An entry of targets.yaml: every one has an owner and a last day."""
+
+    owner: Glob
+    """Who sees to it that the cause, or the entry, is removed."""
+
+    expires: Day
+    """The last day on which the entry holds."""
+
+
+class TableIssueEntry(KnownIssueFields):
+    """An entry of ``*.external.toml``: it names what it is about, and an expected failure has a last day."""
+
+    @model_validator(mode="after")
+    def _limited(self) -> Self:
+        named = self.implementation or self.vendor or self.controller
+        if self.outcome == "fail" and not named:
+            raise ValueError("an expected failure has one of `implementation`, `vendor` and `controller`")
+        if not named and not self.where:
+            raise ValueError("one of `where`, `implementation`, `vendor` and `controller` is missing")
+        if self.outcome == "fail" and not (self.owner and self.expires):
+            raise ValueError("an expected failure has `owner` and `expires`, its own or the file's")
+        return self
+
+
+class SuiteIssueEntry(TableIssueEntry):
+    """An entry of ``known_issues.toml``: it cites the standard, too."""
+
+    reference: Glob
+    """The section of the standard, and what it requires."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownIssue:
+    """An entry of any file.
+
+    ``cases`` are (glob, its place); ``place`` is that of the entry. ``in_targets_file`` tells the user's own
+    entries from those that come with a suite.
+    """
+
+    cases: tuple[tuple[str, str], ...]
+    reason: str
+    place: str
+    variants: tuple[str, ...] = ("*",)
+    implementation: str | None = None
+    vendor: str | None = None
+    controller: str | None = None
+    where: Mapping[str, Any] = field(default_factory=dict)
+    outcome: Outcome = "fail"
+    message: tuple[str, ...] = ()
+    owner: str | None = None
+    expires: date | None = None
+    reference: str | None = None
+    strict: bool = True
+    in_targets_file: bool = False
+
+    @property
+    def needs_report(self) -> bool:
+        """Whether the entry is about what the target reports of itself, which is not known at collection."""
+        return self.vendor is not None or self.controller is not None
+
+    @property
+    def last_day(self) -> date:
+        """The last day on which the entry holds; that of the calendar if the entry does not expire."""
+        return self.expires or date.max
+
+    def covers(self, case: str, variant: Variant, **reported: str) -> bool:
+        """Whether the entry is about this case on this variant.
+
+        ``reported`` is what the target reports of itself: ``vendor`` or ``controller``.
+        """
+        return (
+            any(fnmatchcase(case, glob) for glob, _ in self.cases)
+            and self.implementation in (None, variant.implementation)
+            and self.vendor in (None, reported.get("vendor"))
+            and self.controller in (None, reported.get("controller"))
+            and _matches_variant(variant, self.variants)
+            and matches(variant, self.where)
+        )
+
+    def expects(self, message: str) -> bool:
+        """Whether a failure with this message is the one that the entry describes."""
+        first = message.partition("\n")[0]
+        return not self.message or any(fnmatchcase(first, glob) for glob in self.message)
+
+    def is_over(self) -> bool:
+        """Whether the last day is over."""
+        return self.last_day < datetime.now().astimezone().date()
+
+    def __str__(self) -> str:
+        source = ", ".join(filter(None, (self.owner, self.reference)))
+        return f"{self.reason} ({source}{'; ' if source else ''}{self.place})"
+
+
+def read_known_issues(
+    section: Node, directory: Path, variants: Sequence[Variant], problems: ValidationErrors
+) -> tuple[KnownIssue, ...]:
+    """Return the entries of targets.yaml; problems are added. A file's path starts from ``directory``."""
+    if isinstance(section.value, str):
+        file = directory / section.value
+        if not file.is_file():
+            problems.add(section.place, f"{SECTION}: there is no file {file}")
+            return ()
+        try:
+            section = read(file).root
+        except ConfigError as error:
+            problems.add_error(error, section.place)
+            return ()
+    found = []
+    for index, node in enumerate(problems.items(section, SECTION)):
+        where = f"{SECTION}.{index}"
+        issue = read_known_issue(KnownIssueEntry, node, where, problems)
+        if issue is not None:
+            _check_variants(node, variants, where, problems)
+            found.append(replace(issue, in_targets_file=True))
+    return tuple(found)
+
+
+def read_known_issue(
+    model: type[KnownIssueFields], node: Node, where: str, problems: ValidationErrors
+) -> KnownIssue | None:
+    """Return one entry, or add the problems and return None. ``where`` leads the problems' sentences."""
+    entry = problems.validate(model, _with_day(node), where)
+    if entry is None:
+        return None
+    places = [child.place for child in (node.child("cases") or node).items or ()]
+    cases = tuple(zip(entry.cases, places, strict=True))
+    return KnownIssue(**{**dict(entry), "cases": cases, "place": node.place})
+
+
+def _with_day(node: Node) -> Node:
+    """Return an entry whose day is text: a plain day is a date in YAML and TOML, and a quoted one is text."""
+    day = node.child("expires")
+    if day is None or day.kind != "a date" or node.mapping is None:
+        return node
+    return replace(node, mapping={**node.mapping, "expires": replace(day, value=day.raw, kind="text")})
+
+
+def _check_variants(node: Node, variants: Sequence[Variant], where: str, problems: ValidationErrors) -> None:
+    globs = node.child("variants")
+    for child in (globs.items if globs is not None else None) or ():
+        if not any(_matches_variant(variant, (child.raw,)) for variant in variants):
+            names = {name for variant in variants for name in (variant.id, variant.target)}
+            problems.add(
+                child.place,
+                f"{where}.variants: {child.raw!r} matches no variant{suggest(child.raw, names)}",
+            )
+
+
+def _matches_variant(variant: Variant, globs: Sequence[str]) -> bool:
+    return any(fnmatchcase(name, glob) for glob in globs for name in (variant.id, variant.target))

@@ -1,0 +1,1 @@
+"""Foreign suites as pytest items."""

@@ -1,0 +1,159 @@
+"""Collect foreign suites: one item a test, in the same report as everything else.
+
+A file ``NAME.external.toml`` names a suite, which of its tests are selected, and their known issues::
+
+    suite = "iscsi-test-cu"
+    program = "/opt/bin/iscsi-test-cu"      # its path, if it is not in the PATH
+    include = ["Inquiry.*", "Read10.*"]     # globs; all if it is left out
+    exclude = ["Sanitize.*"]
+
+    owner = "storage team"                  # of every expected failure that names no other
+    expires = 2027-03-31                    # likewise: the last day on which it holds
+
+    [[known_issues]]
+    vendor = "LIO-ORG"                      # what the target reports of itself, or `implementation`
+    tests = ["Verify10.Mismatch*"]          # another name of `cases`
+    reason = "BYTCHK is not looked at"
+    reference = "SBC-3 5.30"                # may be left out
+    strict = false                          # it does not always fail
+    # outcome = "skip"                      # it does harm there and is not run
+
+The keys of an entry are those of :mod:`storagetest.config.known_issues`. A
+:class:`~storagetest.external.base.ControllerSuite` runs on the machine that runs pytest, on the first variant
+of every target that has what it needs; its program lists its tests at collection. A
+:class:`~storagetest.external.base.ClientSuite` runs on the client, on every variant
+(:mod:`storagetest.plugin.external.mount_item`). No target and no client is contacted at collection.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from storagetest.config import Variant
+from storagetest.config.known_issues import KnownIssue, TableIssueEntry
+from storagetest.external.base import ClientSuite, ControllerSuite, Suite, suites
+from storagetest.hosts import LocalHost
+from storagetest.plugin.conformance.known_issues import apply_known_issues
+from storagetest.plugin.conformance.known_issues_table import read_toml, take_known_issues
+from storagetest.plugin.external.host_item import ControllerItem
+from storagetest.plugin.external.item import ExternalItem, SuiteSelection
+from storagetest.plugin.external.mount_item import MountItem
+from storagetest.plugin.run_state import KEY, RunState
+
+__all__ = ["ExternalFile"]
+
+_UNDATED = {"owner": "unknown", "expires": date.max}
+"""The owner and last day of entries of earlier releases, which had none."""
+
+
+class ExternalFile(pytest.File):
+    """The tests of one foreign suite."""
+
+    def collect(self) -> Iterator[pytest.Item]:
+        """Yield an item for every test and variant, or one that says why there are none."""
+        selection = _read(self.path)
+        suite = suites.get(selection.suite)()
+        state = self.config.stash[KEY]
+        state.wanted = True
+        if state.loaded is None:
+            return
+        variants = [one for one in state.variants.values() if _gives(state, one, suite)]
+        if isinstance(suite, ControllerSuite):
+            program = selection.program or suite.program
+            if shutil.which(program) is None:
+                yield self._absent(suite, f"{program} is not installed here: {suite.package}")
+                return
+            variants = list({one.target: one for one in reversed(variants)}.values())[::-1]
+        if not variants:
+            yield self._absent(suite, f"no target has {', '.join(sorted(suite.needs))}")
+            return
+        for test in _chosen(suite, selection, self.path):
+            for variant in variants:
+                yield self._item(suite, test, variant, selection)
+
+    def _item(self, suite: Suite, test: str, variant: Variant, selection: SuiteSelection) -> pytest.Item:
+        kind = MountItem if isinstance(suite, ClientSuite) else ControllerItem
+        item: ExternalItem = kind.from_parent(
+            self, name=f"{test}[{variant.id}]", suite=suite, test=test, variant=variant, selection=selection
+        )
+        apply_known_issues(item, selection.known_issues, test, variant)
+        return item
+
+    def _absent(self, suite: Suite, reason: str) -> pytest.Item:
+        item: _MissingSuiteItem = _MissingSuiteItem.from_parent(self, name=suite.name, reason=reason)
+        return item
+
+
+class _MissingSuiteItem(pytest.Item):
+    """A foreign suite that cannot be run here: one skip."""
+
+    def __init__(self, *, reason: str, **more: Any) -> None:  # noqa: ANN401  # pytest's
+        super().__init__(**more)
+        self._reason = reason
+
+    def runtest(self) -> None:
+        """Skip."""
+        pytest.skip(self._reason)
+
+
+def _read(path: Path) -> SuiteSelection:
+    """Return the contents of a file; :class:`pytest.UsageError` if it is wrong."""
+    document = read_toml(path)
+    name = document.get("suite")
+    if not isinstance(name, str) or name not in suites.all():
+        raise pytest.UsageError(f"{path}: suite = NAME is wanted, one of {', '.join(sorted(suites.all()))}")
+    issues = _known_issues(path, document, suites.get(name))
+    return SuiteSelection(**_checked(path, document), known_issues=issues)
+
+
+def _known_issues(path: Path, document: dict[str, Any], suite: type[Suite]) -> tuple[KnownIssue, ...]:
+    """Remove the known issues from the document and return them."""
+    on = suite.reports if issubclass(suite, ControllerSuite) else "implementation"
+    other_keys = {"tests": "cases", "on": on, "run": "outcome"}
+    return take_known_issues(
+        document, path, TableIssueEntry, old="known", other_keys=other_keys, old_shared=_UNDATED
+    )
+
+
+_GLOBS = "a list of globs"
+_FILE = {"suite": "a name", "program": "a path", "include": _GLOBS, "exclude": _GLOBS}
+
+
+def _checked(path: Path, document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the document, checked against the keys of a file."""
+    unknown = sorted(set(document) - set(_FILE))
+    if unknown:
+        raise pytest.UsageError(f"{path}: {', '.join(unknown)}: a file has {', '.join(_FILE)}, known_issues")
+    checked: dict[str, Any] = {}
+    for name, value in document.items():
+        globs = isinstance(value, list) and all(isinstance(glob, str) for glob in value)
+        if not (globs if _FILE[name] == _GLOBS else isinstance(value, str)):
+            raise pytest.UsageError(f"{path}: {name} is {_FILE[name]}, not {value!r}")
+        checked[name] = tuple(value) if isinstance(value, list) else value
+    return checked
+
+
+def _chosen(suite: Suite, selection: SuiteSelection, path: Path) -> list[str]:
+    """Return the tests that the file wants; :class:`pytest.UsageError` where it names none that there is."""
+    if isinstance(suite, ControllerSuite):
+        listing = suite.listing()
+        argv = (selection.program, *listing.argv[1:]) if selection.program else listing.argv
+        with LocalHost() as host:
+            done = host.run(argv, deadline=listing.deadline, check=False)
+        tests, said = suite.tests(done.stdout), f"\n{done.describe()}"
+    else:
+        tests, said = suite.tests if isinstance(suite, ClientSuite) else (), ""
+    chosen = [test for test in tests if selection.has(test)]
+    if not chosen:
+        raise pytest.UsageError(f"{path}: {suite.name} lists no test that is wanted{said}")
+    return chosen
+
+
+def _gives(state: RunState, variant: Variant, suite: Suite) -> bool:
+    return suite.needs <= state.protocol(variant).capabilities(variant.options)

@@ -1,0 +1,77 @@
+"""The base of both kinds of items: one test of a foreign suite on one variant."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from storagetest.config import Variant
+from storagetest.config.known_issues import KnownIssue
+from storagetest.errors import WorkloadError
+from storagetest.external.base import ItemOutcome, ItemResult
+
+__all__ = ["ExternalItem", "SuiteSelection", "report_result"]
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteSelection:
+    """The contents of one ``*.external.toml``."""
+
+    suite: str
+    program: str = ""
+    include: tuple[str, ...] = ("*",)
+    exclude: tuple[str, ...] = ()
+    known_issues: tuple[KnownIssue, ...] = ()
+
+    def has(self, test: str) -> bool:
+        """Whether ``test`` is selected."""
+        return _any(test, self.include) and not _any(test, self.exclude)
+
+
+def _any(test: str, globs: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(test, glob) for glob in globs)
+
+
+class ExternalItem(pytest.Item):
+    """One test of a foreign suite on one target."""
+
+    def __init__(
+        self,
+        *,
+        suite: Any,  # noqa: ANN401  # a ControllerSuite or a ClientSuite
+        test: str,
+        variant: Variant,
+        selection: SuiteSelection,
+        **more: Any,  # noqa: ANN401  # pytest's
+    ) -> None:
+        super().__init__(**more)
+        self.suite, self.test, self.variant, self.selection = suite, test, variant, selection
+        self.program: str = selection.program or suite.program
+        # Locks, known breakage and the scheduling of targets find the variant where a function has it; its
+        # scope is none of pytest's, so that pytest does not group these items by it.
+        self.callspec = SimpleNamespace(
+            params={"variant": variant.id}, indices={}, marks=[], id=variant.id, _arg2scope={"variant": None}
+        )
+        self.cls = None
+        self.add_marker("external")
+
+    def reportinfo(self) -> tuple[Path, int, str]:
+        """Return the file, its first line (pytest reports a skip at a line) and the title of the item."""
+        return self.path, 0, f"{self.suite.name}: {self.name}"
+
+
+def report_result(verdict: ItemResult) -> None:
+    """End an item as its test has ended."""
+    text = f"{verdict.reason}\n{verdict.details}".strip()
+    match verdict.ended:
+        case ItemOutcome.SKIPPED:
+            pytest.skip(verdict.reason)
+        case ItemOutcome.FAILED:
+            pytest.fail(text, pytrace=False)
+        case ItemOutcome.BROKEN:
+            raise WorkloadError(text)

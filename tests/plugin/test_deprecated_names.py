@@ -1,0 +1,54 @@
+"""Old names of fixtures, marks and library functions work for one release and name their replacement."""
+
+from __future__ import annotations
+
+TARGETS = """\
+version: 1
+targets:
+  disk: {{protocol: local, path: {disk}, clients: [here]}}
+clients:
+  here: {{transport: local}}
+"""
+SUITE = """\
+import pytest
+from storagetest.agent.casekit import observe, refused
+from storagetest.agent.casekit.files import a_file
+
+@pytest.mark.alone
+@pytest.mark.case("C-1", level="MUST", section="X 1", spares="nothing to kill")
+def test_on_a_client(here):
+    a_file(here / "f")
+    observe("a file")
+
+def test_clients(crowd):
+    assert [client.name for client in crowd] == ["here"]
+
+@pytest.mark.needs("cut_off")
+@pytest.mark.case("C-2", level="MUST", section="X 1")
+def test_isolation(measure): assert False
+"""
+
+
+def test_old_names_work_and_warn(pytester):
+    (pytester.path / "disk").mkdir()
+    (pytester.path / "targets.yaml").write_text(TARGETS.format(disk=pytester.path / "disk"))
+    pytester.makepyfile(test_suite=SUITE)
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-rsx", "-W", "default")
+    result.assert_outcomes(passed=2, skipped=1, warnings=None)
+    for text in (
+        "*the fixture here is deprecated. Use client_dir.",
+        "*the mark alone is deprecated. Use exclusive.",
+        "*the argument of the mark case spares is deprecated. Use no_mutant_reason.",
+        "*the fixture crowd is deprecated. Use clients.",
+        "*the capability cut_off is deprecated. Use isolation.",
+        "*storagetest.agent.casekit is deprecated. Use storagetest.agent.testlib*",
+    ):
+        result.stdout.fnmatch_lines([text])
+
+
+def test_a_suites_own_fixture_of_an_old_name_is_no_deprecated_one(pytester):
+    pytester.makepyfile(
+        "import pytest\n@pytest.fixture\ndef wire(): return 3\ndef test_mine(wire): assert wire == 3\n"
+    )
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-W", "error")
+    result.assert_outcomes(passed=1)

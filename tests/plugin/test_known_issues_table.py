@@ -1,0 +1,139 @@
+"""known_issues.toml: its entries, the files and keys of earlier releases, and what is wrong with a file."""
+
+from __future__ import annotations
+
+import warnings
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from storagetest.deprecation import StoragetestDeprecationWarning
+from storagetest.plugin.conformance.known_issues_table import read_suite_table
+
+FAIL = """\
+owner = "ann"
+expires = 2999-12-31
+
+[[known_issues]]
+implementation = "knfsd"
+where = { version = "4.2" }
+cases = ["A-1", "B-*"]
+reason = "r"
+reference = "s"
+strict = false
+"""
+SKIP = """\
+[[known_issues]]
+cases = ["A-2"]
+where = { protocol = "nfs" }
+outcome = "skip"
+reason = "r"
+reference = "s"
+"""
+ALLOW = SKIP.replace('outcome = "skip"', 'outcome = "allow"\nmessage = ["", "x*"]').replace("A-2", "A-3")
+
+OLD_KNOWN = FAIL.replace("[[known_issues]]", "[[issue]]").replace("reference", "says")
+OLD_EXPECTATIONS = (
+    (SKIP + ALLOW)
+    .replace("[[known_issues]]", "[[expect]]")
+    .replace('outcome = "skip"', "skip = true")
+    .replace('outcome = "allow"\nmessage', "skip = false\nallow")
+)
+
+
+def write(directory: Path, text: str, name: str = "known_issues.toml") -> Path:
+    directory.mkdir(exist_ok=True)
+    (directory / name).write_text(text, encoding="utf-8")
+    return directory
+
+
+def test_a_table_is_read(tmp_path: Path) -> None:
+    fail, skip, allow = read_suite_table(write(tmp_path / "posix", FAIL + SKIP + ALLOW))
+    assert [glob for glob, _ in fail.cases] == ["A-1", "B-*"]
+    assert (fail.implementation, fail.where) == ("knfsd", {"version": "4.2"})
+    assert (fail.owner, fail.expires, fail.strict) == ("ann", date(2999, 12, 31), False)
+    assert str(fail) == "r (ann, s; posix/known_issues.toml: entry 1)"
+    assert (skip.outcome, skip.owner, skip.expires) == ("skip", None, None)
+    assert (allow.outcome, allow.message, str(allow)) == (
+        "allow",
+        ("", "x*"),
+        "r (s; posix/known_issues.toml: entry 3)",
+    )
+    assert read_suite_table(tmp_path) == ()
+
+
+def test_the_files_of_earlier_releases_are_read_with_a_warning(tmp_path: Path) -> None:
+    new = read_suite_table(write(tmp_path / "new", FAIL + SKIP + ALLOW))
+    old = write(write(tmp_path / "old", OLD_KNOWN, "known.toml"), OLD_EXPECTATIONS, "expectations.toml")
+    with pytest.warns(StoragetestDeprecationWarning) as caught:
+        read = read_suite_table(old)
+    assert [str(each).partition(" (")[0] for each in read] == ["r", "r", "r"]
+    for was, now in zip(read, new, strict=True):
+        names = ("where", "implementation", "outcome", "message", "owner", "expires", "reference", "strict")
+        assert [getattr(was, name) for name in names] == [getattr(now, name) for name in names]
+    assert sorted(str(warning.message).partition(": ")[2] for warning in caught) == [
+        f"the {what} is deprecated and goes with the next release. Use {new}."
+        for what, new in (
+            ("file expectations.toml", "known_issues.toml"),
+            ("file known.toml", "known_issues.toml"),
+            ("key allow", 'outcome = "allow" with message'),
+            ("key says", "reference"),
+            ("key skip", 'outcome = "skip"'),
+            ("table [[expect]]", "[[known_issues]]"),
+            ("table [[issue]]", "[[known_issues]]"),
+        )
+    ]
+
+
+def test_todays_files_warn_of_nothing() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for path in (Path(__file__).parents[2] / "suites" / "conformance").iterdir():
+            read_suite_table.__wrapped__(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[known_issues\n", r"known_issues.toml: "),
+        ("a = 1\n", r"unknown: a. A file has \[\[known_issues\]\] tables, owner, expires, and nothing else"),
+        ("known_issues = 1\n", r"known_issues is written \[\[known_issues\]\]"),
+        ("[[issue]]\n", r"unknown: issue"),
+        (FAIL.replace("reference", "refrence"), "entry 1: known_issues.refrence: no such key; did you mean"),
+        (FAIL.replace('reference = "s"\n', ""), "entry 1: known_issues.reference: this is missing"),
+        (FAIL.replace('owner = "ann"\n', ""), "entry 1: known_issues: an expected failure has `owner` and"),
+        (FAIL.replace("expires = 2999-12-31\n", ""), "an expected failure has `owner` and `expires`"),
+        (FAIL.replace("2999-12-31", "2999-12-31T00:00:00Z"), "expires: a day is wanted, such as 2027-03-31"),
+        (FAIL.replace("implementation", "vendor"), "`where` goes with `implementation` or alone"),
+        (FAIL + 'vendor = "V"\n', "one of `implementation`, `vendor` and `controller` is wanted"),
+        (FAIL.replace('implementation = "knfsd"\n', ""), "an expected failure has one of `implementation`"),
+        (FAIL.replace("version", "versoin"), "no protocol has an option versoin"),
+        (FAIL.replace('["A-1", "B-*"]', "[]"), "a list of at least 1 is wanted"),
+        (FAIL.replace("false", '"no"'), "strict: true or false is wanted"),
+        (FAIL + SKIP.replace("where", "#"), "entry 2: known_issues: one of `where`, `implementation`"),
+        (ALLOW.replace("message", "#"), "`outcome: allow` needs `message`"),
+        (FAIL + "run = false\n", "known_issues.run: no such key"),
+        (FAIL + 'on = "V"\n', "known_issues.on: no such key"),
+    ],
+)
+def test_a_table_that_is_wrong_is_an_error_with_its_entry(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(pytest.UsageError, match=words) as caught:
+        read_suite_table(write(tmp_path, text))
+    assert str(tmp_path / "known_issues.toml") in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (OLD_EXPECTATIONS.replace("skip = true\n", ""), "entry 1: known_issues: an expected failure has"),
+        (OLD_EXPECTATIONS.replace("skip = false", "skip = true"), "entry 2: .*`outcome: skip` has no `mess"),
+        (OLD_EXPECTATIONS.replace("skip = true", 'skip = "yes"'), "entry 1: skip: true or false is wanted"),
+        (OLD_EXPECTATIONS + 'message = ["x"]\n', "entry 2: allow is another name of message"),
+        (OLD_EXPECTATIONS + "[[issue]]\n", "unknown: issue"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::storagetest.deprecation.StoragetestDeprecationWarning")
+def test_a_table_of_an_earlier_release_is_held_to_the_same(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(pytest.UsageError, match=words):
+        read_suite_table(write(tmp_path, text, "expectations.toml"))
