@@ -118,4 +118,4 @@ def test_a_place_that_is_not_there(suite: Path) -> None:
     with LocalHost() as host:
         (answer,) = run_cases(host, [call(suite, "good")], path=str(suite / "absent"))
     assert answer.status is ClientCaseStatus.ERROR
-    assert "a place of its own could not be made: FileNotFoundError" in answer.message
+    assert "setup of its fixture failed: FileNotFoundError" in answer.message
