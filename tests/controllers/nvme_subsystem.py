@@ -51,7 +51,7 @@ class Answer:
 
 @dataclass
 class Namespace:
-    """Blocks in memory, and who has reserved them (8.1.24)."""
+    """Blocks in memory, and their reservation (8.1.24)."""
 
     nsid: int
     blocks: int = 2048
@@ -111,7 +111,7 @@ class Namespace:
 
 @dataclass
 class ControllerConfig:
-    """Which of the legal alternatives this subsystem chooses."""
+    """The legal alternatives that this subsystem uses."""
 
     cpda: int = 0
     maxh2cdata: int = 8192
@@ -124,7 +124,7 @@ class ControllerConfig:
 
 
 class Subsystem:
-    """Namespaces and controllers. ``changed`` is told of what asynchronous events are about."""
+    """Namespaces and controllers. ``changed`` is called with each change that causes asynchronous events."""
 
     def __init__(self, nqn: str, *, personality: ControllerConfig | None = None) -> None:
         self.nqn = nqn
@@ -135,7 +135,7 @@ class Subsystem:
         self._next = 0
 
     def admit(self, data: ConnectData, kato: int, hangup: Callable[[], None]) -> Controller:
-        """Make a controller for an admin queue's Connect (6.3)."""
+        """Create a controller for an admin queue's Connect (6.3)."""
         with self.lock:
             self._next = self._next % 0xFFEF + 1
             discovery = data.subnqn == DISCOVERY_NQN
@@ -438,7 +438,7 @@ class Controller:
             return self._media(namespace, command, data)
 
     def transfer_length(self, command: Command) -> int | None:
-        """Bytes that an I/O command transfers; None where only its execution can say."""
+        """Return the bytes that an I/O command transfers; None if only its execution decides."""
         if command.opcode in (Io.READ, Io.WRITE, Io.COMPARE):
             namespace = self._namespace(command.nsid)
             namespace.span(command)
