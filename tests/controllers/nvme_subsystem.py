@@ -514,7 +514,7 @@ class Controller:
         if action > 1 or ignore:
             raise CommandFailed(StatusCode.INVALID_FIELD)
         if action == 1:
-            self._tell(namespace, 3)
+            self._notify_hosts(namespace, 3)
             namespace.release()
             namespace.registrants.clear()
             namespace.generation += 1
@@ -522,7 +522,7 @@ class Controller:
             if rtype != namespace.rtype:
                 raise CommandFailed(StatusCode.INVALID_FIELD)
             if rtype not in (Rtype.WRITE_EXCLUSIVE, Rtype.EXCLUSIVE_ACCESS):
-                self._tell(namespace, 2)
+                self._notify_hosts(namespace, 2)
             namespace.release()
         return Answer()
 
@@ -542,7 +542,7 @@ class Controller:
                 shared = namespace.rtype in (3, 4)
                 namespace.unregister(self.hostid)
                 if released and shared and not namespace.rtype:
-                    self._tell(namespace, 2)
+                    self._notify_hosts(namespace, 2)
             else:
                 namespace.registrants[self.hostid] = new
         else:
@@ -569,18 +569,18 @@ class Controller:
             if namespace.all_registrants() and not victims:
                 raise CommandFailed(StatusCode.RESERVATION_CONFLICT)
         for host in victims - {self.hostid}:
-            self._tell_host(namespace, host, 1)
+            self._notify_host(namespace, host, 1)
             namespace.registrants.pop(host, None)
         if takes:
             namespace.holder, namespace.rtype = self.hostid, rtype
         namespace.generation += 1
 
-    def _tell(self, namespace: Namespace, kind: int) -> None:
+    def _notify_hosts(self, namespace: Namespace, kind: int) -> None:
         for host in namespace.registrants:
             if host != self.hostid:
-                self._tell_host(namespace, host, kind)
+                self._notify_host(namespace, host, kind)
 
-    def _tell_host(self, namespace: Namespace, host: bytes, kind: int) -> None:
+    def _notify_host(self, namespace: Namespace, host: bytes, kind: int) -> None:
         """Log a Reservation Notification and complete an outstanding AER of that host (5.2.12.1.35)."""
         for controller in self.subsystem.controllers.values():
             masked = controller.masks.get(namespace.nsid, 0) >> kind & 1

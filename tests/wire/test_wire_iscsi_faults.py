@@ -32,7 +32,7 @@ def floods(with_what: bytes) -> Behave:
 
 @contextlib.contextmanager
 def target(behave: Behave, *, deadline: float = 0.3) -> Iterator[Initiator]:
-    """An initiator in full feature phase whose target does ``behave`` when it hears anything."""
+    """Yield an initiator in full feature phase whose target runs ``behave`` on its first data."""
     over = threading.Event()
 
     def serve() -> None:

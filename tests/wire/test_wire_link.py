@@ -87,10 +87,10 @@ def test_the_last_bytes_before_a_reset_are_received() -> None:
 
     with server(speak_and_go) as port, connect(port) as link:
         link.send(b"unread")
-        heard = b""
+        received = b""
         while data := link.receive(deadline=5):
-            heard += data
-        assert heard == b"last words"
+            received += data
+        assert received == b"last words"
 
 
 def test_receiving_more_than_the_limit_raises() -> None:

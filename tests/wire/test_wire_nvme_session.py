@@ -168,7 +168,7 @@ def peer(behave: Callable[[socket.socket], None]) -> Iterator[int]:
 
 
 def answers(*out: bytes) -> Callable[[socket.socket], None]:
-    """Take an ICReq, then say ``out``."""
+    """Receive an ICReq, then send ``out``."""
 
     def behave(sock: socket.socket) -> None:
         sock.recv(4096)

@@ -211,7 +211,7 @@ def command(pid: int) -> str:
         return ""
 
 
-# The suite's cases, as somebody runs them
+# The suite's cases, run by pytest
 
 
 CASES = {
@@ -253,7 +253,7 @@ def test_the_suites_tls_cases(controller: Server, tmp_path: Path) -> None:
 
 
 def erring(case: str) -> TlsKey:
-    """Return the key of a server that takes what the case says it must refuse."""
+    """Return the key of a server that accepts what the case requires it to refuse."""
     name, key = made()
     if case == "NVT-TLS-PSK-WRONG":
         return made(key=bytes(byte ^ 0x5A for byte in KEY32))[1]
