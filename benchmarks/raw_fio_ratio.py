@@ -103,7 +103,7 @@ def _measure(name: str, attachment: Attachment, scale: LoadSize, pairs: int) -> 
 def _raw_fio(attachment: Attachment, scale: LoadSize) -> float:
     """Return the IOPS that fio prints when somebody types this command."""
     path = attachment.path
-    if attachment.gives is AttachmentKind.FILESYSTEM:
+    if attachment.kind is AttachmentKind.FILESYSTEM:
         path = f"{path}/storagetest-{scale.size}.dat"  # the file that the first run of ours has filled
     size = min(scale.size, attachment.size)
     command = ["fio", "--name=byhand", f"--filename={path.replace(':', chr(92) + ':')}", f"--size={size}"]

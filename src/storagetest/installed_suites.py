@@ -19,7 +19,7 @@ from storagetest.errors import StoragetestError
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001  # it has no public name
 
-__all__ = ["SUITES", "add_parser", "case_name", "check_free", "command", "copy", "listing"]
+__all__ = ["SUITES", "add_parser", "case_name", "check_free", "pytest_command", "copy", "list_suites"]
 
 SUITES = Path(__file__).parent / "suites"
 """The directory of the installed suites; in a checkout a link to its ``suites/``."""
@@ -37,12 +37,12 @@ def case_name(nodeid: str, path: Path) -> str:
     return f"suites/{path.relative_to(SUITES).as_posix()}{colons}{rest}"
 
 
-def command() -> str:
+def pytest_command() -> str:
     """Return how pytest is told to run the suites: those of the working directory, or else the installed."""
     return "pytest suites" if Path("suites").is_dir() else "pytest --pyargs storagetest.suites"
 
 
-def listing() -> dict[str, str]:
+def list_suites() -> dict[str, str]:
     """Return the module of every suite, as ``--pyargs`` takes it, and the first line of what it says."""
     found = {}
     for path in sorted(SUITES.rglob("test_*.py")):
@@ -84,7 +84,7 @@ def _suites(arguments: argparse.Namespace) -> int:
         copy(arguments.copy)
         sys.stdout.write(f"{arguments.copy}: the suites, yours to edit; run: pytest {arguments.copy}\n")
         return 0
-    found = listing()
+    found = list_suites()
     width = max(map(len, found))
     for name, said in found.items():
         sys.stdout.write(f"{name:{width}}  {said}\n")

@@ -43,7 +43,7 @@ def test_every_directory_of_the_suites_is_a_package():
 
 
 def test_every_suite_says_what_it_is():
-    listed = installed_suites.listing()
+    listed = installed_suites.list_suites()
     assert "storagetest.suites.performance.test_copy" in listed
     assert [name for name, said in listed.items() if not said] == []
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from storagetest.counters.base import DEVICE, MOUNTS, Source, all_sources, file_system
 
-__all__ = ["TransferredBytes", "lines", "paths", "transferred_between"]
+__all__ = ["TransferredBytes", "line_prefixes", "paths", "transferred_between"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ def paths() -> tuple[str, ...]:
     return tuple(dict.fromkeys((MOUNTS, *(path for one in _sources() for path in one.paths))))
 
 
-def lines() -> Mapping[str, tuple[str, ...]]:
+def line_prefixes() -> Mapping[str, tuple[str, ...]]:
     """Return how the lines begin that it needs, of files of which it does not need all."""
     wanted = {MOUNTS: ("device ",)}
     for source in _sources():

@@ -43,7 +43,7 @@ __all__ = [
     "Source",
     "all_sources",
     "file_system",
-    "numbers",
+    "leading_integers",
     "rate_between",
     "register",
     "sources",
@@ -87,7 +87,7 @@ class Snapshot:
 class RequestKind(Enum):
     """The purpose of a request."""
 
-    ASK = "ask"  # open, look up, get attributes: what is revalidated
+    QUERY = "ask"  # open, look up, get attributes: what is revalidated
     READ = "read"
     WRITE = "write"
     CHANGE = "change"  # make, remove, rename, set attributes
@@ -105,12 +105,12 @@ class RequestCounts:
 
     counts: Mapping[RequestKind, int]
     counter: str
-    put_off: frozenset[RequestKind] = frozenset()
+    deferred: frozenset[RequestKind] = frozenset()
 
     def since(self, before: RequestCounts) -> RequestCounts:
         """Return how many more there are than ``before``."""
         more = {kind: count - before.counts.get(kind, 0) for kind, count in self.counts.items()}
-        return RequestCounts(more, self.counter, self.put_off)
+        return RequestCounts(more, self.counter, self.deferred)
 
 
 class Source(ABC):
@@ -135,7 +135,7 @@ class Source(ABC):
     requests: ClassVar[Mapping[RequestKind, frozenset[str]]] = {}
     """Names of the readings that make up each kind of requests; empty: it counts none."""
 
-    put_off: ClassVar[frozenset[RequestKind]] = frozenset()
+    deferred: ClassVar[frozenset[RequestKind]] = frozenset()
     """Kinds of requests that the client may keep back; see :class:`RequestCounts`."""
 
     counter: ClassVar[str] = ""
@@ -171,7 +171,7 @@ class Source(ABC):
             for kind, names in self.requests.items()
             if any(name in found for name in names)
         }
-        return RequestCounts(counts, self.counter, self.put_off)
+        return RequestCounts(counts, self.counter, self.deferred)
 
     def lease_seconds(self, texts: Mapping[str, str], point: str) -> float | None:  # noqa: ARG002
         """Return the seconds of the lease that the server gave the mount on ``point``, if there is one."""
@@ -237,7 +237,7 @@ def rate_between(before: Reading | None, now: Reading, seconds: float) -> float 
     return more / seconds if seconds > 0 else None
 
 
-def numbers(words: Sequence[str]) -> list[int]:
+def leading_integers(words: Sequence[str]) -> list[int]:
     """Return the leading whole numbers among ``words``."""
     found: list[int] = []
     for word in words:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import ClassVar
 
-from storagetest.counters.base import DEVICE, Kind, Reading, Source, numbers, register
+from storagetest.counters.base import DEVICE, Kind, Reading, Source, leading_integers, register
 from storagetest.measure.run import Unit
 
 __all__ = ["Block", "BlockSource", "device_readings"]
@@ -49,7 +49,7 @@ class Block(BlockSource):
 
 def device_readings(device: str, text: str) -> dict[str, Reading]:
     """Return the readings in a ``stat`` file; none of one that is cut off."""
-    columns = numbers(text.split())
+    columns = leading_integers(text.split())
     if len(columns) < 11:
         return {}
     reads, reads_merged, read_sectors, read_ms = columns[:4]

@@ -32,7 +32,7 @@ class Cifs(Source):
     counter = "the SMB client's"
     transfers = ("read", "written")
     requests: ClassVar[Mapping[RequestKind, frozenset[str]]] = {
-        RequestKind.ASK: frozenset({"Creates", "QueryInfos"}),
+        RequestKind.QUERY: frozenset({"Creates", "QueryInfos"}),
         RequestKind.READ: frozenset({"Reads"}),
         RequestKind.WRITE: frozenset({"Writes"}),
         RequestKind.CHANGE: frozenset({"Creates", "SetInfos"}),

@@ -9,7 +9,7 @@ from typing import ClassVar
 from storagetest.counters.base import Kind, Reading, Source, register
 from storagetest.measure.run import Unit
 
-__all__ = ["Cpu", "CpuTimes", "CpuUsage", "busy", "parse_stat"]
+__all__ = ["Cpu", "CpuTimes", "CpuUsage", "cpu_usage", "parse_stat"]
 
 _IDLE = (3, 4)  # the columns idle and iowait; guest time (8, 9) is already part of user and nice
 _COUNTED = 8
@@ -54,7 +54,7 @@ def parse_stat(text: str) -> CpuTimes:
     return CpuTimes(*whole, found)
 
 
-def busy(before: CpuTimes, after: CpuTimes) -> CpuUsage | None:
+def cpu_usage(before: CpuTimes, after: CpuTimes) -> CpuUsage | None:
     """Return how busy the machine was between two readings; None where no tick went by.
 
     iowait may run backwards (proc_stat(5)), so shares are held between 0 and 1.

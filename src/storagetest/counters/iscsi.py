@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import ClassVar
 
-from storagetest.counters.base import Kind, Reading, Source, numbers, register
+from storagetest.counters.base import Kind, Reading, Source, leading_integers, register
 from storagetest.measure.run import Unit
 
 __all__ = ["Iscsi"]
@@ -56,7 +56,7 @@ class Iscsi(Source):
                 up = float(text.strip() == "LOGGED_IN")
                 found[f"{place.parent.name} logged in"] = Reading(up, Unit.COUNT, Kind.GAUGE, keep=True)
                 continue
-            value = numbers(text.split())
+            value = leading_integers(text.split())
             if not value:
                 continue
             if place.name in _INITIATOR:

@@ -44,7 +44,7 @@ class Lustre(Source):
     # requests, but not what changes a name or attributes (MDS_REINT), of which every call is one. An open
     # that may make a file is the intent of a lock, like a look-up.
     requests: ClassVar[Mapping[RequestKind, frozenset[str]]] = {
-        RequestKind.ASK: frozenset(
+        RequestKind.QUERY: frozenset(
             {f"mdc {name} calls" for name in ("ldlm_ibits_enqueue", "mds_getattr", "mds_getattr_lock")}
             | {f"osc {name} calls" for name in ("ldlm_glimpse_enqueue", "ldlm_extent_enqueue")}
         ),
@@ -58,7 +58,7 @@ class Lustre(Source):
         RequestKind.LOCK: frozenset({"mdc ldlm_flock_enqueue calls"}),
     }
     # Who writes has the server's lock on what it writes, and sends it when another wants that.
-    put_off = frozenset({RequestKind.WRITE})
+    deferred = frozenset({RequestKind.WRITE})
     example: ClassVar[Mapping[str, str]] = {
         "/sys/kernel/debug/lustre/llite/lustre-ffff8c1234/stats": (
             "snapshot_time             1700000000.123456789 secs.nsecs\n"
@@ -98,4 +98,4 @@ class Lustre(Source):
             for kind, names in self.requests.items()
             if ("md_stats" if kind is RequestKind.CHANGE else "stats") in files
         }
-        return RequestCounts(counts, self.counter, self.put_off)
+        return RequestCounts(counts, self.counter, self.deferred)

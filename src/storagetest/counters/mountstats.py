@@ -20,7 +20,7 @@ from storagetest.counters.base import (
     RequestCounts,
     RequestKind,
     Source,
-    numbers,
+    leading_integers,
     register,
 )
 from storagetest.measure.run import Unit
@@ -65,7 +65,7 @@ class Mountstats(Source):
     counter = "the NFS mount's"
     transfer_lines: ClassVar[Mapping[str, tuple[str, ...]]] = {MOUNTS: ("\tbytes:",)}
     requests: ClassVar[Mapping[RequestKind, frozenset[str]]] = {
-        RequestKind.ASK: frozenset({"LOOKUP", "LOOKUP_ROOT", "LOOKUPP", "GETATTR", "ACCESS"} | _OPEN),
+        RequestKind.QUERY: frozenset({"LOOKUP", "LOOKUP_ROOT", "LOOKUPP", "GETATTR", "ACCESS"} | _OPEN),
         RequestKind.READ: frozenset({"READ", "READ_PLUS"}),
         RequestKind.WRITE: frozenset({"WRITE"}),
         RequestKind.CHANGE: frozenset(
@@ -152,7 +152,7 @@ def _mount(path: str, lines: list[str]) -> Mount:
     operations = {}
     for line in lines:
         name, colon, rest = line.strip().partition(":")
-        columns = numbers(rest.split()) if colon else []
+        columns = leading_integers(rest.split()) if colon else []
         if name == "bytes" and len(columns) >= 6:
             read, written = columns[4], columns[5]
         elif name.isupper() and len(columns) >= _COLUMNS:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import ClassVar
 
-from storagetest.counters.base import Kind, Reading, Source, numbers, register
+from storagetest.counters.base import Kind, Reading, Source, leading_integers, register
 from storagetest.measure.run import Unit
 
 __all__ = ["Nic", "Traffic", "traffic"]
@@ -70,7 +70,7 @@ def traffic(texts: Mapping[str, str]) -> dict[str, Traffic]:
     A virtual card's speed reads -1 or cannot be read at all: it is unknown.
     """
     speeds = {
-        PurePosixPath(path).parent.name: (numbers(text.split()) or [-1])[0]
+        PurePosixPath(path).parent.name: (leading_integers(text.split()) or [-1])[0]
         for path, text in texts.items()
         if PurePosixPath(path).name == "speed"
     }
@@ -86,7 +86,7 @@ def _cards(text: str) -> dict[str, list[int]]:
     found = {}
     for line in text.splitlines():
         card, colon, rest = line.partition(":")
-        columns = numbers(rest.split())
+        columns = leading_integers(rest.split())
         if colon and len(columns) >= 12:
             found[card.strip()] = columns
     return found
@@ -95,4 +95,4 @@ def _cards(text: str) -> dict[str, list[int]]:
 def _pairs(text: str, start: str) -> dict[str, int]:
     """Return names and values of two lines that both begin with ``start``."""
     lines = [line.split()[1:] for line in text.splitlines() if line.startswith(start)]
-    return dict(zip(lines[0], numbers(lines[1]), strict=False)) if len(lines) == 2 else {}
+    return dict(zip(lines[0], leading_integers(lines[1]), strict=False)) if len(lines) == 2 else {}

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import ClassVar
 
-from storagetest.counters.base import Kind, Reading, numbers, register
+from storagetest.counters.base import Kind, Reading, leading_integers, register
 from storagetest.counters.block import BlockSource, device_readings
 from storagetest.measure.run import Unit
 
@@ -41,6 +41,6 @@ class Nvme(BlockSource):
             elif place.name == "state":
                 live = float(text.strip() == "live")
                 found[f"{name} live"] = Reading(live, Unit.COUNT, Kind.GAUGE, keep=True)
-            elif queues := numbers(text.split()):
+            elif queues := leading_integers(text.split()):
                 found[f"{name} queues"] = Reading(queues[0], Unit.COUNT, Kind.GAUGE)
         return found

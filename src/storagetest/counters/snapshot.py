@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from storagetest.counters.base import all_sources
 
-__all__ = ["command", "globs", "parse", "printed"]
+__all__ = ["command", "globs", "parse", "format_output"]
 
 
 def command() -> str:
@@ -26,7 +26,7 @@ def globs() -> tuple[str, ...]:
     return tuple(dict.fromkeys(path for source in all_sources() for path in source.paths))
 
 
-def printed(texts: Mapping[str, str]) -> str:
+def format_output(texts: Mapping[str, str]) -> str:
     """Return what :func:`command` prints of files with these texts."""
     return "".join(f"{path}\0{line}\n" for path, text in texts.items() for line in text.splitlines())
 

@@ -43,7 +43,7 @@ LEFT_ON_TARGET = 3
 FORCED = 4
 """Exit status of a release that left nothing on the client, but only by force: the target did not answer."""
 
-LEAST = 10
+MIN_RELEASE_SECONDS = 10
 """Seconds that every release gets."""
 
 _MARGIN = 20
@@ -52,7 +52,7 @@ _MARGIN = 20
 _JOURNAL_SECONDS = 24
 """What a release may take when it is done from the journal, whose steps have 30 s each."""
 
-_CLEAN_IS_ENOUGH = [
+_SUCCEED_IF_CLEAN = [
     "sh",
     "-c",
     f'"$@"; status=$?; [ $status -eq {LEFT_ON_TARGET} ] || [ $status -eq {FORCED} ] || exit $status',
@@ -102,18 +102,18 @@ class Deadline:
         self.seconds = seconds
         self._end = time.monotonic() + seconds if running else None
 
-    def _remaining(self) -> float:
+    def _seconds_left(self) -> float:
         if self._end is None:
             self._end = time.monotonic() + self.seconds
         return self._end - time.monotonic()
 
     def at_least(self, floor: float) -> float:
         """Return the seconds that remain, but never less than ``floor``."""
-        return max(floor, self._remaining())
+        return max(floor, self._seconds_left())
 
-    def left(self) -> float:
+    def remaining(self) -> float:
         """Return the seconds that remain; :class:`DeadlineExceeded` when none do."""
-        left = self._remaining()
+        left = self._seconds_left()
         if left <= 0:
             msg = f"the {self.seconds:g} s for this attach are over"
             raise DeadlineExceeded(msg)
@@ -131,13 +131,13 @@ class Attaching:
 
     def run(self, argv: Sequence[str], *, check: bool = False) -> Completed:
         """Run a command on the client before the deadline."""
-        return self.client.run(argv, deadline=self.deadline.left(), check=check)
+        return self.client.run(argv, deadline=self.deadline.remaining(), check=check)
 
     def step(self, doing: str) -> AbstractContextManager[None]:
         """Turn a missed deadline into :class:`TargetDead`; see :func:`as_target_dead`."""
         return as_target_dead(self.client, self.target, self.deadline, doing)
 
-    def hold(self, what: str, release: Callable[[int], Sequence[str]]) -> AbstractContextManager[None]:
+    def acquire(self, what: str, release: Callable[[int], Sequence[str]]) -> AbstractContextManager[None]:
         """Journal, let the body acquire and use, then release; see :func:`acquired`."""
         return acquired(self.client, what, release, target=self.target, deadline=self.releasing)
 
@@ -169,15 +169,15 @@ def acquired(
     :data:`LEFT_ON_TARGET`; :data:`FORCED`; anything else: something is left on the client, and the entry
     stays in the journal.
     """
-    entry = Journal(client).open(what, [[*_CLEAN_IS_ENOUGH, *release(_JOURNAL_SECONDS)]])
+    entry = Journal(client).open(what, [[*_SUCCEED_IF_CLEAN, *release(_JOURNAL_SECONDS)]])
 
     def let_go() -> None:
-        seconds = deadline.at_least(LEAST)
+        seconds = deadline.at_least(MIN_RELEASE_SECONDS)
         done = _run_release(client, release(int(seconds)), target, seconds + _MARGIN)
         if done.status in {0, LEFT_ON_TARGET, FORCED}:
             entry.remove()
         if done.status:
-            raise _why_not_clean(done, what, target)
+            raise _unclean_error(done, what, target)
 
     with release_after(let_go):
         yield
@@ -212,7 +212,7 @@ def _run_release(client: Host, release: Sequence[str], target: str, deadline: fl
         raise TargetDead(msg) from error
 
 
-def _why_not_clean(done: Completed, what: str, target: str) -> AttachError:
+def _unclean_error(done: Completed, what: str, target: str) -> AttachError:
     said = "; ".join(line for line in (done.stdout + done.stderr).splitlines()[-4:] if line)
     if done.status == FORCED:
         return TargetDead(

@@ -26,7 +26,7 @@ from storagetest.config.base import BlockOptions
 from storagetest.errors import AttachError, DataAtRisk, TargetDead
 from storagetest.hosts import Completed, Host
 from storagetest.protocols import _device_probe
-from storagetest.protocols._acquire import LEAST, WITHIN, Attaching, Deadline, as_target_dead, release_after
+from storagetest.protocols._acquire import MIN_RELEASE_SECONDS, WITHIN, Attaching, Deadline, as_target_dead, release_after
 from storagetest.protocols._mount import MountRequest, mounted
 from storagetest.protocols.base import Attachment, AttachmentKind, Capability, OptionMismatch
 
@@ -37,7 +37,7 @@ __all__ = [
     "leased_device",
     "parse_facts",
     "refusal_reason",
-    "tools",
+    "required_tools",
 ]
 
 LABEL = "storagetest"
@@ -52,7 +52,7 @@ _MKFS = {
 }
 
 
-def tools(options: BlockOptions) -> list[str]:
+def required_tools(options: BlockOptions) -> list[str]:
     """Return the commands that lending a device with these options wants on the client."""
     return ["python3", "wipefs", *([_MKFS[options.filesystem][0]] if options.filesystem else [])]
 
@@ -70,7 +70,7 @@ class DeviceFacts:
     holders: tuple[str, ...]
     mounts: tuple[str, ...]
     swap: bool
-    twins: tuple[str, ...]
+    same_disks: tuple[str, ...]
     busy: str
     signatures: tuple[tuple[str, str], ...]
     problem: str = ""
@@ -123,7 +123,7 @@ def _in_use(facts: DeviceFacts) -> str:
         (facts.mounts, f"it is mounted on {', '.join(facts.mounts)}"),
         (facts.swap, "it is in use as swap space"),
         (facts.holders, f"it is held by {', '.join(facts.holders)} (device mapper, LVM, MD or multipath)"),
-        (facts.twins, f"the client has the same disk by another way too, as {', '.join(facts.twins)}"),
+        (facts.same_disks, f"the client has the same disk by another way too, as {', '.join(facts.same_disks)}"),
         (facts.partition, "it is a partition, not a whole disk"),
         (facts.partitions, f"it has partitions: {', '.join(facts.partitions)}"),
         (facts.busy, f"the kernel does not lend it exclusively: {facts.busy}"),
@@ -190,7 +190,7 @@ def leased_device(
 
 def _examine(attaching: Attaching, device: str, options: BlockOptions) -> DeviceFacts:
     client, target, source = attaching.client, attaching.target, Path(_device_probe.__file__).read_bytes()
-    argv, seconds = ["python3", "-", "facts", device], attaching.deadline.left()
+    argv, seconds = ["python3", "-", "facts", device], attaching.deadline.remaining()
     done = client.run(argv, stdin=source, deadline=seconds, check=False)
     if not done.ok:
         msg = f"{target}: {device} could not be examined, so it is left alone: {done.describe()}"
@@ -205,21 +205,21 @@ def _examine(attaching: Attaching, device: str, options: BlockOptions) -> Device
     return facts
 
 
-CLEAR = WITHIN + 'within "$1" python3 -c "$2" clear "$3" "$4"; status=$?; tail -n 2 "$log"; exit $status'
+CLEAR_SCRIPT = WITHIN + 'within "$1" python3 -c "$2" clear "$3" "$4"; status=$?; tail -n 2 "$log"; exit $status'
 
 
 def _clear(client: Host, facts: DeviceFacts, seconds: int) -> Completed:
     """Clear the device. A disk whose target died may hold the program in the kernel: it is not waited for."""
     source = Path(_device_probe.__file__).read_text()
-    argv = ["bash", "-c", CLEAR, "storagetest-clear", str(seconds), source, facts.path, facts.identity]
+    argv = ["bash", "-c", CLEAR_SCRIPT, "storagetest-clear", str(seconds), source, facts.path, facts.identity]
     return client.run(argv, deadline=seconds + 10, check=False)
 
 
 def _clear_after_use(client: Host, facts: DeviceFacts, target: str, releasing: Deadline) -> None:
     with as_target_dead(client, target, releasing, "clearing the disk"):
-        done = _clear(client, facts, int(min(CLEAR_SECONDS, releasing.at_least(LEAST))))
+        done = _clear(client, facts, int(min(CLEAR_SECONDS, releasing.at_least(MIN_RELEASE_SECONDS))))
     said = " ".join(done.stdout.split())
-    if done.status in {_device_probe.GONE, 124, 137}:
+    if done.status in {_device_probe.DEVICE_GONE, 124, 137}:
         msg = f"{target} no longer answers {client.name}: {facts.path} could not be cleared ({said})"
         raise TargetDead(msg)
     if not done.ok:

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 MIB = 1 << 20
-GONE = 75
+DEVICE_GONE = 75
 """Exit status (EX_TEMPFAIL) of ``clear`` on a device that takes no more I/O: its target died, say."""
 
-MULTIPATH = ("mpath-", "storagetest-mpath-")
+MULTIPATH_UUID_PREFIXES = ("mpath-", "storagetest-mpath-")
 """How the UUID of a device mapper's multipath map begins: of multipath-tools, and of our own."""
 
 _DEAD = {errno.EIO, errno.ENXIO, errno.ENODEV, errno.ENOENT, errno.ENOLINK, errno.ETIMEDOUT, errno.EREMOTEIO}
@@ -41,7 +41,7 @@ def identity(node: Path) -> str:
     83h; NVMe's UUID, NGUID or EUI-64), a virtio disk's serial, a loop device's backing file. A disk that is
     the multipath map of others is named by them, where they agree.
     """
-    if _text(node / "dm/uuid").startswith(MULTIPATH):
+    if _text(node / "dm/uuid").startswith(MULTIPATH_UUID_PREFIXES):
         of_paths = {identity(path) for path in _paths(node)}
         return of_paths.pop() if len(of_paths) == 1 else ""
     for place in ("wwid", "device/wwid"):
@@ -70,7 +70,7 @@ def _mounts(numbers: set[str], paths: set[str]) -> list[str]:
     return found
 
 
-def _twins(node: Path) -> list[str]:
+def _same_disks(node: Path) -> list[str]:
     """Return the other devices that are this same disk; NVMe's hidden paths have no device node.
 
     The paths of a multipath map are the map's own: it holds them.
@@ -130,7 +130,7 @@ def facts(device: str) -> dict[str, Any]:
         "holders": sorted(holders),
         "mounts": _mounts(numbers, paths),
         "swap": any(path in swaps for path in paths),
-        "twins": sorted(_twins(node)),
+        "twins": sorted(_same_disks(node)),
         "busy": busy,
         "signatures": signatures,
         "problem": problem,
@@ -163,7 +163,7 @@ def main() -> None:
             clear(device, *more)
         except OSError as error:
             sys.stderr.write(f"{device}: {error.strerror or error}\n")
-            sys.exit(GONE if error.errno in _DEAD else 1)
+            sys.exit(DEVICE_GONE if error.errno in _DEAD else 1)
     else:
         try:
             found = facts(device)

@@ -27,7 +27,7 @@ class DryRunResult:
     """
 
     negotiated: Mapping[str, str] = field(default_factory=dict)
-    differences: tuple[OptionMismatch, ...] = ()
+    mismatches: tuple[OptionMismatch, ...] = ()
     device: DeviceFacts | None = None
     at_risk: str = ""
 
@@ -41,7 +41,7 @@ def dry_run(protocol: Protocol[Any], client: Host, options: TargetOptions) -> Dr
         asked = options.model_copy(update={"erase": None, "filesystem": None})
     try:
         with protocol.attach(client, asked) as attachment:
-            return DryRunResult(attachment.negotiated, attachment.differences)
+            return DryRunResult(attachment.negotiated, attachment.mismatches)
     except DataAtRisk as risk:
         if not isinstance(risk.facts, DeviceFacts):
             raise

@@ -173,7 +173,7 @@ def release_argv(point: str, own: str, secret: str, seconds: int) -> list[str]:
     return ["bash", "-c", RELEASE, "storagetest-unmount", point, own, secret, str(limit)]
 
 
-def why_refused(
+def mount_error(
     done: Completed, mount: Sequence[str], target: str, explain: Callable[[str], StoragetestError | None]
 ) -> StoragetestError:
     """Return the error for a mount that failed; ``explain`` knows the protocol's words."""
@@ -205,13 +205,13 @@ def mounted(
     options = request.options(hidden) if callable(request.options) else request.options
     mount = mount_argv(request.fstype, request.source, options)
     what = f"mount of {request.source} on {point}"
-    with attaching.hold(what, partial(release_argv, point, name, hidden)):
+    with attaching.acquire(what, partial(release_argv, point, name, hidden)):
         with attaching.step("mounting"):
             if request.secret:
-                client.push(request.secret, hidden, mode=0o600, deadline=attaching.deadline.left())
+                client.push(request.secret, hidden, mode=0o600, deadline=attaching.deadline.remaining())
             done = attaching.run(["sh", "-c", ACQUIRE, "storagetest-mount", point, hidden, *mount])
             if not done.ok:
-                raise why_refused(done, [*mount, point], target, explain)
+                raise mount_error(done, [*mount, point], target, explain)
             seen = attaching.run(["sh", "-c", READ_BACK, "storagetest-look", point, name, *request.files])
         if seen.status == 91:
             msg = (

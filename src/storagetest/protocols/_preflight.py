@@ -57,7 +57,7 @@ class PreflightResult:
     connect: tuple[int, str] | None
 
 
-def argv(address: str, port: int, modules: Sequence[str], tools: Sequence[str]) -> list[str]:
+def preflight_argv(address: str, port: int, modules: Sequence[str], tools: Sequence[str]) -> list[str]:
     """Build the command; with an empty ``address`` no connection is tried."""
     script = ["bash", "-c", SCRIPT, "storagetest-reach"]
     return [*script, address, str(port), str(CONNECT_SECONDS), " ".join(modules), " ".join(tools)]
@@ -79,7 +79,7 @@ def parse_findings(text: str) -> PreflightResult:
     )
 
 
-def why_unreachable(status: int, said: str, address: str) -> str | None:
+def unreachable_reason(status: int, said: str, address: str) -> str | None:
     """Say in words why a connection failed (bash's message, in English), or None when it succeeded."""
     if status == 0:
         return None
@@ -115,14 +115,14 @@ def raise_for_findings(
         msg = f"{target}: mounting and logging in want root on {client}; use the user root or sudo there"
         raise ClientLacks(msg)
     if findings.connect is not None:
-        why = why_unreachable(*findings.connect, address)
+        why = unreachable_reason(*findings.connect, address)
         if why is not None:
             raise TargetDead(f"{target}: {client} cannot reach {address} port {port}: {why}")
 
 
 def preflight(client: Host, needs: ClientRequirements, *, deadline: float) -> PreflightResult:
     """Find out what ``client`` lacks of ``needs``, in one command that takes ``deadline`` seconds at most."""
-    done = client.run(argv(needs.address, needs.port, needs.modules, needs.tools), deadline=deadline)
+    done = client.run(preflight_argv(needs.address, needs.port, needs.modules, needs.tools), deadline=deadline)
     return parse_findings(done.stdout)
 
 

@@ -60,11 +60,11 @@ class OptionMismatch:
     """An option that was asked for and silently came out otherwise."""
 
     option: str
-    asked: str
-    got: str
+    requested: str
+    actual: str
 
     def __str__(self) -> str:
-        return f"{self.option}: asked for {self.asked}, got {self.got}"
+        return f"{self.option}: asked for {self.requested}, got {self.actual}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +97,10 @@ class Attachment:
 
     client: Host
     path: str
-    gives: AttachmentKind
+    kind: AttachmentKind
     size: int
     negotiated: Mapping[str, str] = field(default_factory=dict)
-    differences: tuple[OptionMismatch, ...] = ()
+    mismatches: tuple[OptionMismatch, ...] = ()
     remote: bool = True
     root: str = ""
     offset: int = 0
@@ -116,7 +116,7 @@ class Protocol(ABC, Generic[O]):
     title: ClassVar[str]
     """The name as people write it, for reports."""
 
-    gives: ClassVar[AttachmentKind]
+    attachment_kind: ClassVar[AttachmentKind]
     Options: ClassVar[type[TargetOptions]]
     """The YAML of a target of this protocol. Every field may also stand in the target's ``matrix``."""
 
@@ -132,7 +132,7 @@ class Protocol(ABC, Generic[O]):
 
     def capabilities(self, options: O) -> frozenset[Capability]:
         """Return what a variant with these options can do; no target is contacted."""
-        if self.gives is AttachmentKind.BLOCK and getattr(options, "filesystem", None) is None:
+        if self.attachment_kind is AttachmentKind.BLOCK and getattr(options, "filesystem", None) is None:
             return frozenset({"block"})
         return frozenset({"filesystem"})
 

@@ -19,7 +19,7 @@ from storagetest.errors import AttachError, ClientLacks, StoragetestError, Targe
 from storagetest.hosts import Completed, Host
 from storagetest.polling import wait_until
 from storagetest.protocols._acquire import WITHIN, reject_newlines
-from storagetest.protocols._block_device import block_capabilities, tools
+from storagetest.protocols._block_device import block_capabilities, required_tools
 from storagetest.protocols._preflight import collect_diagnostics, run_quietly
 from storagetest.protocols.base import Capability, ClientRequirements, register
 from storagetest.protocols.template import Attaching, Connection, DeviceProtocol, each_path
@@ -66,7 +66,7 @@ cat "$record"
 """
 )
 
-LOOK = (
+QUERY = (
     FIND
     + r"""
 lun=$3 scan=$4 attributes=$5
@@ -116,7 +116,7 @@ tail -n 3 "$log"
 """
 )
 
-JOIN = r"""
+JOIN_PATHS = r"""
 name=$1
 shift
 for disk in "$@"; do
@@ -147,14 +147,14 @@ _NEGOTIATED = {
 }
 """sysfs names (scsi_transport_iscsi.c) to the keys of RFC 7143, section 13."""
 
-_VAGUE = {4, 5, 8, 11, 19}
+_AMBIGUOUS_STATUSES = {4, 5, 8, 11, 19}
 """Exit statuses of iscsiadm that may mean a dead portal as well as a target that says no."""
 
 _DIGEST_KEYS = {"none": "None", "crc32c": "CRC32C"}
 """The options' digests as RFC 7143 (13.1) and open-iscsi spell them."""
 
 _DIGEST = {"0": "None", "1": "CRC32C"}
-_SPELLED = {
+_VALUE_NAMES = {
     "HeaderDigest": _DIGEST,
     "DataDigest": _DIGEST,
     "InitialR2T": {"0": "No", "1": "Yes"},
@@ -242,7 +242,7 @@ class Iscsi(DeviceProtocol["Iscsi.Options"]):
         """Return open-iscsi, the modules, and the portal's port; of several paths the first one's."""
         joining = bool(options.more_paths)
         return ClientRequirements(
-            tools=("iscsiadm", *(("dmsetup",) if joining else ()), *tools(options)),
+            tools=("iscsiadm", *(("dmsetup",) if joining else ()), *required_tools(options)),
             # Without udev nobody loads the disks' driver.
             modules=("iscsi_tcp", "sd_mod", *(("dm_multipath", "dm_round_robin") if joining else ())),
             packages="open-iscsi (Debian) or iscsi-initiator-utils" + (", dmsetup" if joining else ""),
@@ -350,7 +350,7 @@ def completed_record(record: str, settings: Mapping[str, str]) -> str:
 def parse_negotiated(seen: Mapping[str, str]) -> dict[str, str]:
     """Say what was negotiated, under the names of RFC 7143."""
     named = {name: seen[key] for key, name in _NEGOTIATED.items() if seen.get(key)}
-    return {name: _SPELLED.get(name, {}).get(value, value) for name, value in named.items()}
+    return {name: _VALUE_NAMES.get(name, {}).get(value, value) for name, value in named.items()}
 
 
 def parse_discovery(text: str) -> tuple[str, ...]:
@@ -374,7 +374,7 @@ def error_from_output(
             f"{target}: the portal offers this client no such target; it offers {names} {where}"
         )
     if offered is not None:
-        return _refusal(options, where)
+        return _login_refused(options, where)
     match done.status:
         case 24:
             who = f"as {options.chap.username!r}" if options.chap else "without CHAP"
@@ -390,10 +390,10 @@ def error_from_output(
             )
         case 13:
             return ClientLacks(f"{target}: logging in wants root on {done.host} {where}")
-    return _refusal(options, where)
+    return _login_refused(options, where)
 
 
-def _refusal(options: Iscsi.Options, where: str) -> AttachError:
+def _login_refused(options: Iscsi.Options, where: str) -> AttachError:
     digest = options.header_digest != "none" or options.data_digest != "none"
     return AttachError(
         f"{options.target_label}: the target refuses the login: does it have this IQN, allow this initiator"
@@ -401,7 +401,7 @@ def _refusal(options: Iscsi.Options, where: str) -> AttachError:
     )
 
 
-def parse_look(text: str) -> dict[str, str]:
+def parse_query(text: str) -> dict[str, str]:
     """Parse the read-back's lines ``PATH:VALUE``, in which the last part of PATH is the name."""
     seen: dict[str, str] = {}
     for line in text.splitlines():
@@ -427,7 +427,7 @@ def _connect(options: Iscsi.Options, attaching: Attaching) -> tuple[str, Mapping
     seen, disks = _find(attaching, options)
     if not options.more_paths:
         return disks[0], parse_negotiated(seen)
-    return _joined(attaching, options, disks), {**parse_negotiated(seen), "paths": " ".join(disks)}
+    return _join_paths(attaching, options, disks), {**parse_negotiated(seen), "paths": " ".join(disks)}
 
 
 def _log_in(attaching: Attaching, options: Iscsi.Options, settings: Mapping[str, str]) -> None:
@@ -438,21 +438,21 @@ def _log_in(attaching: Attaching, options: Iscsi.Options, settings: Mapping[str,
         raise error_from_output(made, options)
     path, _, record = made.stdout.partition("\n")
     text = completed_record(record, settings)
-    attaching.client.push(text.encode(), path, mode=0o600, deadline=attaching.deadline.left())
+    attaching.client.push(text.encode(), path, mode=0o600, deadline=attaching.deadline.remaining())
     login = ["iscsiadm", "-m", "node", "-T", options.iqn, "-p", portal, "--login"]
     done = attaching.run(login)
     if not done.ok:
-        raise _why_no_login(attaching, options, done, portal)
+        raise _login_error(attaching, options, done, portal)
 
 
-def _why_no_login(
+def _login_error(
     attaching: Attaching, options: Iscsi.Options, done: Completed, portal: str
 ) -> StoragetestError:
     """Ask the portal which targets it has: iscsid tries again whatever the answer, and says "timed out"."""
-    if done.status not in _VAGUE:
+    if done.status not in _AMBIGUOUS_STATUSES:
         return error_from_output(done, options)
     discovery = ["iscsiadm", "-m", "discovery", "-t", "sendtargets", "-p", portal, "-o", "nonpersistent"]
-    seconds = min(10.0, attaching.deadline.left())
+    seconds = min(10.0, attaching.deadline.remaining())
     asked = attaching.client.run(discovery, deadline=seconds, check=False)
     return error_from_output(done, options, offered=parse_discovery(asked.stdout) if asked.ok else None)
 
@@ -465,24 +465,24 @@ def _find(attaching: Attaching, options: Iscsi.Options) -> tuple[dict[str, str],
 
     def there() -> bool:
         nonlocal scan, seen, disks
-        look = _script(LOOK, options, lun, scan, " ".join(_NEGOTIATED))
+        look = _script(QUERY, options, lun, scan, " ".join(_NEGOTIATED))
         looked = attaching.run(look, check=True)
         scan = ""
-        seen, disks = parse_look(looked.stdout), parse_disks(looked.stdout)
+        seen, disks = parse_query(looked.stdout), parse_disks(looked.stdout)
         # Writing to `scan` returns when the scan is over; only the disk driver's part is still to come.
         return len(disks) >= wanted or ("session" in seen and "lun" not in seen)
 
     client = attaching.client.name
-    wait_until(there, attaching.deadline.left(), f"a disk for LUN {lun} of {options.iqn} on {client}")
+    wait_until(there, attaching.deadline.remaining(), f"a disk for LUN {lun} of {options.iqn} on {client}")
     if "block" not in seen:
         msg = f"{options.target_label}: logged in, but the target shows {client} no LUN {lun}"
         raise AttachError(msg)
     return seen, disks
 
 
-def _joined(attaching: Attaching, options: Iscsi.Options, disks: Sequence[str]) -> str:
+def _join_paths(attaching: Attaching, options: Iscsi.Options, disks: Sequence[str]) -> str:
     """Make one device of the paths; return its name under /dev."""
-    argv = ["bash", "-c", JOIN, "storagetest-join", map_name(options), *disks]
+    argv = ["bash", "-c", JOIN_PATHS, "storagetest-join", map_name(options), *disks]
     made = attaching.run(argv)
     if not made.ok:
         msg = (

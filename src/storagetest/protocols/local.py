@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from storagetest.config.base import BlockOptions
 from storagetest.errors import AttachError
 from storagetest.protocols._acquire import LEFT_ON_TARGET, WITHIN, new_id
-from storagetest.protocols._block_device import block_capabilities, leased_device, tools
+from storagetest.protocols._block_device import block_capabilities, leased_device, required_tools
 from storagetest.protocols._mount import parse_mountinfo, parse_sections
 from storagetest.protocols.base import Attachment, AttachmentKind, Capability, ClientRequirements, register
 from storagetest.protocols.template import Attaching, KernelProtocol
@@ -48,7 +48,7 @@ class Local(KernelProtocol["Local.Options"]):
 
     name = "local"
     title = "Local"
-    gives = AttachmentKind.FILESYSTEM
+    attachment_kind = AttachmentKind.FILESYSTEM
 
     class Options(BlockOptions):
         """Either ``path`` or ``device``."""
@@ -82,7 +82,7 @@ class Local(KernelProtocol["Local.Options"]):
 
     def needs(self, options: Local.Options) -> ClientRequirements:
         """Return what lending a device takes; a directory takes nothing."""
-        wanted = tuple(tools(options)) if options.device else ()
+        wanted = tuple(required_tools(options)) if options.device else ()
         return ClientRequirements(tools=wanted, packages="python3, util-linux, e2fsprogs, xfsprogs")
 
     def server(self, options: Local.Options) -> str:  # noqa: ARG002
@@ -104,7 +104,7 @@ class Local(KernelProtocol["Local.Options"]):
         parent, own = str(options.path), new_id()
         path = f"{parent}/{own}"
         remove = ["bash", "-c", REMOVE, "storagetest-remove", path]
-        with attaching.hold(f"directory {path}", lambda seconds: [*remove, str(seconds)]):
+        with attaching.acquire(f"directory {path}", lambda seconds: [*remove, str(seconds)]):
             with attaching.step("making a directory"):
                 done = attaching.run(["sh", "-c", MAKE, "storagetest-make", parent, own])
             if not done.ok:

@@ -115,7 +115,7 @@ class Lustre(MountedProtocol["Lustre.Options"]):
         with attaching.step("setting the layout"):
             done = attaching.run([*script, *setstripe_options(options)])
         if not done.ok:
-            raise _why_no_layout(done, options)
+            raise _layout_error(done, options)
         return parse_negotiated(done.stdout)
 
     def requested(self, options: Lustre.Options) -> Mapping[str, object]:
@@ -170,7 +170,7 @@ def parse_negotiated(layout: str) -> dict[str, str]:
     return found
 
 
-def _why_no_layout(done: Completed, options: Lustre.Options) -> StoragetestError:
+def _layout_error(done: Completed, options: Lustre.Options) -> StoragetestError:
     said = " ".join((done.stderr.strip() or done.stdout.strip()).split())
     if done.status == 90:
         return OptionRefused(f"{options.target_label}: the file system does not take this layout: {said}")

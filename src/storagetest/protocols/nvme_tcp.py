@@ -20,7 +20,7 @@ from storagetest.errors import AttachError, DeadlineExceeded, OptionRefused, Sto
 from storagetest.hosts import Completed, Host
 from storagetest.polling import wait_until
 from storagetest.protocols._acquire import WITHIN
-from storagetest.protocols._block_device import block_capabilities, tools
+from storagetest.protocols._block_device import block_capabilities, required_tools
 from storagetest.protocols._preflight import collect_diagnostics, run_quietly
 from storagetest.protocols.base import Capability, ClientRequirements, OptionMismatch, register
 from storagetest.protocols.template import Attaching, Connection, DeviceProtocol, each_path
@@ -48,7 +48,7 @@ controllers() {
 
 EXISTING = FIND + 'controllers ""; exit 0'
 
-LOOK = (
+QUERY = (
     FIND
     + r"""
 namespace=$3 attributes=$4
@@ -170,7 +170,7 @@ class NvmeTcp(DeviceProtocol["NvmeTcp.Options"]):
     def needs(self, options: NvmeTcp.Options) -> ClientRequirements:
         """Return nvme-cli, the module, and the portal's port."""
         return ClientRequirements(
-            tools=("nvme", *tools(options)),
+            tools=("nvme", *required_tools(options)),
             modules=("nvme_tcp",),
             packages="nvme-cli",
             address=options.address,
@@ -272,7 +272,7 @@ def connect_argv(options: NvmeTcp.Options, host_nqn: str, host_id: str) -> list[
     ]
 
 
-def parse_look(text: str) -> dict[str, str]:
+def parse_query(text: str) -> dict[str, str]:
     """Parse the read-back's lines ``NAME:VALUE``."""
     lines = (line.partition(":")[::2] for line in text.splitlines())
     return {name: " ".join(value.split()) for name, value in lines}
@@ -310,7 +310,7 @@ def error_from_output(done: Completed, options: NvmeTcp.Options, kernel: str) ->
     )
 
 
-def _why_not_connected(attaching: Attaching, options: NvmeTcp.Options, done: Completed) -> StoragetestError:
+def _connect_error(attaching: Attaching, options: NvmeTcp.Options, done: Completed) -> StoragetestError:
     """Find out whether the target said no or has died meanwhile: nvme-cli does not tell."""
     try:
         NvmeTcp().check(attaching, options)
@@ -330,7 +330,7 @@ def _connect(
     for path in each_path(options):
         done = attaching.run(connect_argv(path, host_nqn, host_id))
         if not done.ok:
-            raise _why_not_connected(attaching, path, done)
+            raise _connect_error(attaching, path, done)
     seen = _find(attaching, options, host_nqn)
     return seen["block"], parse_negotiated(seen, options)
 
@@ -338,23 +338,23 @@ def _connect(
 def _find(attaching: Attaching, options: NvmeTcp.Options, host_nqn: str) -> dict[str, str]:
     """Wait for the namespace's disk and return what sysfs says of controller and disk."""
     seen: dict[str, str] = {}
-    look = _script(LOOK, options, host_nqn, str(options.namespace), " ".join(("state", *_NEGOTIATED)))
+    look = _script(QUERY, options, host_nqn, str(options.namespace), " ".join(("state", *_NEGOTIATED)))
 
     def there() -> bool:
         nonlocal seen
-        seen = parse_look(attaching.run(look, check=True).stdout)
+        seen = parse_query(attaching.run(look, check=True).stdout)
         return "block" in seen
 
     what = f"namespace {options.namespace} of {options.nqn} on {attaching.client.name}"
     try:
-        wait_until(there, min(attaching.deadline.left(), SCAN_SECONDS), what)
+        wait_until(there, min(attaching.deadline.remaining(), SCAN_SECONDS), what)
     except DeadlineExceeded:
         if seen.get("state") != "live":
             raise
     else:
         return seen
     if f"namespace-{options.namespace}" in seen:
-        wait_until(there, attaching.deadline.left(), f"a disk for {what}")
+        wait_until(there, attaching.deadline.remaining(), f"a disk for {what}")
         return seen
     others = sorted(name.removeprefix("namespace-") for name in seen if name.startswith("namespace-"))
     msg = (

@@ -57,7 +57,7 @@ class KernelProtocol(Protocol[O]):
         """Check that the client has what an attach needs, and that every path's port answers it."""
         with attaching.step("looking for it"):
             for path in self.paths(options):
-                needs, seconds = self.needs(path), attaching.deadline.left()
+                needs, seconds = self.needs(path), attaching.deadline.remaining()
                 check_client(attaching.client, needs, target=attaching.target, deadline=seconds)
 
     @contextmanager
@@ -88,7 +88,7 @@ class KernelProtocol(Protocol[O]):
 class MountedProtocol(KernelProtocol[O]):
     """A protocol whose file system a client's kernel mounts."""
 
-    gives = AttachmentKind.FILESYSTEM
+    attachment_kind = AttachmentKind.FILESYSTEM
     remote: ClassVar[bool] = True
     """Whether the data is on another machine, where other clients see the same names."""
 
@@ -155,7 +155,7 @@ def each_path(options: B) -> list[B]:
 class DeviceProtocol(KernelProtocol[B]):
     """A protocol that gives a client a block device. Options with ``more_paths`` have several paths."""
 
-    gives = AttachmentKind.BLOCK
+    attachment_kind = AttachmentKind.BLOCK
 
     @abstractmethod
     def connection(self, options: B) -> Connection:
@@ -178,7 +178,7 @@ class DeviceProtocol(KernelProtocol[B]):
                 "`storagetest clean` if it is a leftover."
             )
             raise AttachError(msg)
-        with attaching.hold(connection.description, connection.release):
+        with attaching.acquire(connection.description, connection.release):
             with attaching.step("connecting"):
                 device, negotiated = connection.connect(attaching)
             mismatches = self.option_mismatches(options, negotiated)

@@ -17,7 +17,7 @@ import pytest
 from storagetest.errors import AttachError, DataAtRisk
 from storagetest.hosts import Journal, LocalHost
 from storagetest.protocols import _device_probe
-from storagetest.protocols._block_device import LABEL, DeviceFacts, parse_facts, refusal_reason, tools
+from storagetest.protocols._block_device import LABEL, DeviceFacts, parse_facts, refusal_reason, required_tools
 from storagetest.protocols.base import Attachment, AttachmentKind, protocols
 
 Local: Any = protocols.get("local")
@@ -32,7 +32,7 @@ CLEAN = DeviceFacts(
     holders=(),
     mounts=(),
     swap=False,
-    twins=(),
+    same_disks=(),
     busy="",
     signatures=(),
 )
@@ -166,7 +166,7 @@ def mounts_of(device: str) -> list[str]:
 def test_raw_device_is_lent_and_cleared(device: str, image: Path) -> None:
     with attach(device, erase=f"loop.{image}") as attachment:
         assert isinstance(attachment, Attachment)
-        assert (attachment.path, attachment.gives, attachment.size) == (
+        assert (attachment.path, attachment.kind, attachment.size) == (
             device,
             AttachmentKind.BLOCK,
             64 << 20,
@@ -300,4 +300,4 @@ def test_clear_leaves_another_device_alone(image: Path) -> None:
 
 def test_tools_follow_the_file_system() -> None:
     options = Local.Options(device="/dev/x", filesystem="xfs")
-    assert tools(options) == ["python3", "wipefs", "mkfs.xfs"]
+    assert required_tools(options) == ["python3", "wipefs", "mkfs.xfs"]

@@ -93,7 +93,7 @@ def test_a_deep_queue_gets_as_many_commands(depth: int, commands: str) -> None:
 
 
 def test_read_back_speaks_the_rfc() -> None:
-    seen = iscsi.parse_look(LOOK)
+    seen = iscsi.parse_query(LOOK)
     assert seen["block"] == "sda"
     assert iscsi.parse_negotiated(seen) == {
         "HeaderDigest": "CRC32C",
@@ -124,7 +124,7 @@ def test_read_back_speaks_the_rfc() -> None:
     ],
 )
 def test_silent_changes_are_found(asked: dict[str, object], different: list[str]) -> None:
-    negotiated = iscsi.parse_negotiated(iscsi.parse_look(LOOK))
+    negotiated = iscsi.parse_negotiated(iscsi.parse_query(LOOK))
     assert [str(one) for one in Iscsi().option_mismatches(options(**asked), negotiated)] == different
 
 

@@ -64,7 +64,7 @@ def test_what_is_not_asked_for_is_not_said() -> None:
 
 
 def test_read_back() -> None:
-    seen = nvme_tcp.parse_look(LOOK)
+    seen = nvme_tcp.parse_query(LOOK)
     assert seen["block"] == "nvme0n1"
     assert nvme_tcp.parse_negotiated(seen, options(data_digest=True)) == {
         "queue_count": "3",
@@ -90,7 +90,7 @@ def test_read_back() -> None:
     ],
 )
 def test_silent_changes_are_found(asked: dict[str, object], different: list[str]) -> None:
-    negotiated = nvme_tcp.parse_negotiated(nvme_tcp.parse_look(LOOK), options())
+    negotiated = nvme_tcp.parse_negotiated(nvme_tcp.parse_query(LOOK), options())
     assert [str(one) for one in NvmeTcp().option_mismatches(options(**asked), negotiated)] == different
 
 
@@ -136,7 +136,7 @@ def test_each_portal_is_a_path_of_its_own() -> None:
 
 def test_a_path_that_is_not_live_is_a_difference() -> None:
     asked = options(more_paths=[{"address": "10.77.0.2"}])
-    seen = nvme_tcp.parse_look(LOOK + "path-nvme0:live\npath-nvme1:connecting\n")
+    seen = nvme_tcp.parse_query(LOOK + "path-nvme0:live\npath-nvme1:connecting\n")
     negotiated = nvme_tcp.parse_negotiated(seen, asked)
     assert negotiated["paths"] == "1"
     assert [str(one) for one in NvmeTcp().option_mismatches(asked, negotiated)] == [

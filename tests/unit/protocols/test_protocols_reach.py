@@ -15,7 +15,7 @@ from storagetest.protocols._preflight import (
     collect_diagnostics,
     parse_findings,
     raise_for_findings,
-    why_unreachable,
+    unreachable_reason,
 )
 from storagetest.protocols.base import ClientRequirements
 
@@ -67,8 +67,8 @@ def test_each_lack_has_its_error(findings: PreflightResult, error: type[Exceptio
 
 
 def test_unknown_words_are_passed_on() -> None:
-    assert why_unreachable(1, "bash: something new", "h") == "bash: something new"
-    assert why_unreachable(7, "", "h") == "status 7"
+    assert unreachable_reason(1, "bash: something new", "h") == "bash: something new"
+    assert unreachable_reason(7, "", "h") == "status 7"
 
 
 @pytest.fixture

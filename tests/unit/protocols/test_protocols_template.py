@@ -136,10 +136,10 @@ def test_a_file_system_is_checked_journalled_mounted_read_back_and_released():
     client = Scripted()
     with Share().attach(client, Share.Options()) as attachment:
         assert client.steps == ["reach", "secret", "mount", "look"]
-        assert attachment.gives is AttachmentKind.FILESYSTEM
+        assert attachment.kind is AttachmentKind.FILESYSTEM
         assert attachment.path.startswith(attachment.root)
         assert (attachment.size, attachment.negotiated) == (8192, {"rsize": "1024", "file": "fast"})
-        assert [str(one) for one in attachment.differences] == ["rsize: asked for 4096, got 1024"]
+        assert [str(one) for one in attachment.mismatches] == ["rsize: asked for 4096, got 1024"]
         assert entries() == 1
     assert client.steps[4:] == ["unmount"]
     assert entries() == 0

@@ -189,7 +189,7 @@ def fill_data(attachment: Attachment, scale: LoadSize) -> None:
         "command": "loads.fill",
         "path": data_file(attachment, scale),
         "size": size,
-        "make": attachment.gives is AttachmentKind.FILESYSTEM,
+        "make": attachment.kind is AttachmentKind.FILESYSTEM,
         "seed": _FILL_SEED,
     }
     run_agent(attachment.client, request, deadline=_SLACK + size / _SLOWEST_FILL)
@@ -201,7 +201,7 @@ def usable_size(attachment: Attachment, scale: LoadSize, *, need: int) -> int:
     Raises :class:`WorkloadError` where that is less than ``need``.
     """
     free = attachment.size
-    if attachment.gives is AttachmentKind.FILESYSTEM:
+    if attachment.kind is AttachmentKind.FILESYSTEM:
         if _PLENTY * max(need, scale.size) > free:  # then it matters what other loads have left there
             free = min(free, _free(attachment))
         free = int(free * _SHARE_OF_FREE)
