@@ -6,10 +6,10 @@ from storagetest.errors import AttachError, ClientLacks
 from storagetest.hosts import Completed
 from storagetest.protocols._mount import (
     mount_argv,
+    mount_error,
     parse_mountinfo,
     parse_sections,
     release_argv,
-    mount_error,
 )
 
 MOUNTINFO = """\

@@ -84,9 +84,9 @@ def test_read_back() -> None:
     [
         ({}, []),
         ({"queues": 2, "queue_depth": 128}, []),
-        ({"queues": 4}, ["queues: asked for 4, got 2"]),
-        ({"queue_depth": 256}, ["queue_depth: asked for 256, got 128"]),
-        ({"keep_alive": 10}, ["keep_alive: asked for 10, got 5"]),
+        ({"queues": 4}, ["queues: requested 4, got 2"]),
+        ({"queue_depth": 256}, ["queue_depth: requested 256, got 128"]),
+        ({"keep_alive": 10}, ["keep_alive: requested 10, got 5"]),
     ],
 )
 def test_silent_changes_are_found(asked: dict[str, object], different: list[str]) -> None:
@@ -105,8 +105,8 @@ SAID = "could not add new controller: failed to write to nvme-fabrics device"
             OptionRefused,
             "these digests",
         ),
-        ("nvme nvme0: Connect Invalid Data Parameter, subsysnqn x", AttachError, "does it have this NQN"),
-        ("", AttachError, "does it have this NQN"),
+        ("nvme nvme0: Connect Invalid Data Parameter, subsysnqn x", AttachError, "it has this NQN"),
+        ("", AttachError, "Check that it has this NQN"),
     ],
 )
 def test_words_of_nvme_connect_and_of_the_kernel(kernel: str, error: type[Exception], words: str) -> None:
@@ -140,7 +140,7 @@ def test_a_path_that_is_not_live_is_a_difference() -> None:
     negotiated = nvme_tcp.parse_negotiated(seen, asked)
     assert negotiated["paths"] == "1"
     assert [str(one) for one in NvmeTcp().option_mismatches(asked, negotiated)] == [
-        "paths: asked for 2, got 1"
+        "paths: requested 2, got 1"
     ]
 
 

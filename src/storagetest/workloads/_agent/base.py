@@ -129,7 +129,7 @@ class AgentWorkload(Workload[O]):
         """
         if scale.runtime < _WORTH_A_CEILING or options.whole or self.dataset(options, scale) is not None:
             return None
-        memory = replace(attachment, path="/dev/shm", gives=AttachmentKind.FILESYSTEM, size=_CEILING_SIZE)  # noqa: S108  # a tmpfs
+        memory = replace(attachment, path="/dev/shm", kind=AttachmentKind.FILESYSTEM, size=_CEILING_SIZE)  # noqa: S108  # a tmpfs
         short = replace(scale, size=_CEILING_SIZE // 4, ramp=0.0, runtime=_CEILING_SECONDS, interval=0.0)
         headroom = self.measure(memory, options, short).utilisation
         return None if headroom is None else headroom.rate
