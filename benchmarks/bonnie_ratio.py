@@ -29,7 +29,7 @@ from storagetest.workloads.base import LoadSize
 from storagetest.workloads.bonnie import Bonnie
 
 CHUNK = 8192
-SEEKERS, SEEKS = 5, 8192  # what bonnie++ 2.00 does and cannot be told otherwise
+SEEKERS, SEEKS = 5, 8192  # constants of bonnie++ 2.00
 
 # The workload's figure → its field in bonnie++'s line (format 1.98), and the factor to the base unit.
 FIELDS: Mapping[str, tuple[int, int]] = {
@@ -101,13 +101,13 @@ def _ours(attachment: Attachment, wanted: argparse.Namespace) -> dict[str, float
 def _theirs(attachment: Attachment, wanted: argparse.Namespace) -> dict[str, float]:
     """Return what bonnie++ states; see the module for what it leaves out."""
     command = [*shlex.split(wanted.bonnie), "-d", attachment.path, "-s", f"{wanted.size}:{CHUNK}"]
-    # The memory it is told of keeps it from refusing small files, or many; it is used for nothing else.
+    # bonnie++ refuses small files, or many, for a larger memory (-r); it uses the size for nothing else.
     command += ["-n", f"{wanted.files}:0:0:1", "-r", str(max(1, wanted.size // 2))]
     command += ["-u", "root", "-m", "x", "-q", "-f"]
-    said = attachment.client.run([*command, *(["-b"] if wanted.sync else [])], deadline=1800).stdout
-    line = next((line for line in said.splitlines() if line.startswith("1.98,")), None)
+    stdout = attachment.client.run([*command, *(["-b"] if wanted.sync else [])], deadline=1800).stdout
+    line = next((line for line in stdout.splitlines() if line.startswith("1.98,")), None)
     if line is None:
-        raise StoragetestError(f"{shlex.join(command)} printed no line of format 1.98:\n{said[-1000:]}")
+        raise StoragetestError(f"{shlex.join(command)} printed no line of format 1.98:\n{stdout[-1000:]}")
     fields = line.split(",")
     return {
         name: float(fields[number]) * factor

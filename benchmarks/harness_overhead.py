@@ -45,13 +45,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     wanted = _parser().parse_args(arguments)
     scale = LoadSize(wanted.size, wanted.ramp, wanted.runtime, interval=wanted.interval)
     try:
-        client, beside, protocol, options = _found(wanted)
+        client, extra_hosts, protocol, options = _found(wanted)
         with client:
-            for host in (client, *beside):
+            for host in (client, *extra_hosts):
                 host.run(["true"], deadline=60)  # log in first: a session does that once
             cases = []
             for number in range(wanted.cases + 1):
-                whole, added = _case(client, beside, protocol, options, scale, wanted.repeats)
+                whole, added = _case(client, extra_hosts, protocol, options, scale, wanted.repeats)
                 cases.append((whole, added))
                 print(f"  {number:3}  case {whole:8.3f} s, of which added {added * 1000:6.0f} ms", flush=True)
     except StoragetestError as error:
@@ -86,13 +86,13 @@ def _found(wanted: argparse.Namespace) -> tuple[Host, tuple[Host, ...], Protocol
     machine = next((one for one in variant.clients if wanted.client in (None, one.name)), None)
     if machine is None:
         raise StoragetestError(f"{variant.id} has no client {wanted.client!r}")
-    beside = (connect(variant.server),) if variant.server else ()
-    return connect(machine), beside, protocols.get(variant.protocol)(), variant.options
+    extra_hosts = (connect(variant.server),) if variant.server else ()
+    return connect(machine), extra_hosts, protocols.get(variant.protocol)(), variant.options
 
 
 def _case(
     client: Host,
-    beside: tuple[Host, ...],
+    extra_hosts: tuple[Host, ...],
     protocol: Protocol[Any],
     options: TargetOptions,
     scale: LoadSize,
@@ -113,7 +113,7 @@ def _case(
         began = time.monotonic()
         with protocol.attach(client, options) as attachment:
             attached = time.monotonic()
-            _run(attachment, beside, scale, repeats)
+            _run(attachment, extra_hosts, scale, repeats)
             measured = time.monotonic()
         ended = time.monotonic()
     finally:
@@ -121,7 +121,7 @@ def _case(
     return ended - began, measured - attached - sum(load)
 
 
-def _run(attachment: Attachment, beside: tuple[Host, ...], scale: LoadSize, repeats: int) -> None:
+def _run(attachment: Attachment, extra_hosts: tuple[Host, ...], scale: LoadSize, repeats: int) -> None:
     load = SmallRandomWrite()
     run_case(
         load,
@@ -133,7 +133,7 @@ def _run(attachment: Attachment, beside: tuple[Host, ...], scale: LoadSize, repe
         gates=(),
         case=CaseInfo("overhead", load.name, "t", "v", "p", attachment.client.name),
         fills=PrefillCache(),
-        extra_hosts=beside,
+        extra_hosts=extra_hosts,
     )
 
 

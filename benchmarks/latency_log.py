@@ -49,11 +49,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         size = path.stat().st_size
         print(f"{wanted.lines:,} lines, {size / 2**20:,.0f} MiB", flush=True)
         command = [sys.executable, __file__, "--parse", str(path), "--passes", str(wanted.passes)]
-        said = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+        stdout = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
         found = read(path).directions
-    rates = [wanted.lines / float(seconds) for seconds in said[1::2]]
-    busy = [wanted.lines / float(seconds) for seconds in said[2::2]]
-    peak = int(said[0])
+    rates = [wanted.lines / float(seconds) for seconds in stdout[1::2]]
+    busy = [wanted.lines / float(seconds) for seconds in stdout[2::2]]
+    peak = int(stdout[0])
     median, equal = statistics.median(rates), dict(found) == expected
     print(f"median {median / 1e6:.2f}, best {max(rates) / 1e6:.2f} million lines/s over {len(rates)} passes")
     print(f"by processor time: median {statistics.median(busy) / 1e6:.2f}, best {max(busy) / 1e6:.2f}")

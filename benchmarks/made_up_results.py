@@ -60,7 +60,7 @@ def record(
         started=1_790_000_000.0 + number,
         profile=profile,
         versions={"fio": "3.33", "kernel": "6.1.0"},
-        limited_by=Bottleneck(Limiter.TARGET, "client and network had room: 12 % of its ceiling"),
+        limited_by=Bottleneck(Limiter.TARGET, "client and network were not limited: 12 % of the ceiling"),
     )
     return Record(run, (Verdict(outcome, threshold, interval, reason),), nodeid=run.case)
 

@@ -90,14 +90,14 @@ def _mdtest(attachment: Attachment, wanted: argparse.Namespace) -> dict[str, flo
     """Return the rates that mdtest prints."""
     command = [*shlex.split(wanted.mdtest), "-n", str(wanted.files), "-d", f"{attachment.path}/mdtest"]
     command += ["-u", "-C", "-T", "-r"]  # create, stat and remove, each process in a directory of its own
-    # Open MPI refuses root unless it is told twice.
+    # Open MPI refuses root unless both variables are set.
     env = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    said = attachment.client.run(command, deadline=600, env=env).stdout
+    stdout = attachment.client.run(command, deadline=600, env=env).stdout
     found = {}
     for name, line in COMPARED.items():
-        match = re.search(rf"^\s*{line}\s+([\d.]+)", said, re.MULTILINE)
+        match = re.search(rf"^\s*{line}\s+([\d.]+)", stdout, re.MULTILINE)
         if match is None:
-            raise StoragetestError(f"{shlex.join(command)} printed no rate for {line!r}:\n{said[-1000:]}")
+            raise StoragetestError(f"{shlex.join(command)} printed no rate for {line!r}:\n{stdout[-1000:]}")
         found[name] = float(match[1])
     return found
 

@@ -4,8 +4,8 @@ On one attachment, fio is run by hand (one command, its own JSON) and through st
 (``run_case`` with one repeat), in interleaved pairs: A B, B A, A B … The ratio of a pair's IOPS is one
 observation. What else the machine does hits single runs, and hard, so the verdict is on the median: Hodges
 and Lehmann's estimate with the 95 % interval of Wilcoxon's signed ranks (Hollander, Wolfe, Chicken,
-Nonparametric Statistical Methods, 3.2 and 3.3), on the logarithms. The mean with Student's t is printed
-beside it. Exit status 0: 1.00 lies inside the interval and the interval's half-width is at most 3 %;
+Nonparametric Statistical Methods, 3.2 and 3.3), on the logarithms. The mean with Student's t is also
+printed. Exit status 0: 1.00 lies inside the interval and the interval's half-width is at most 3 %;
 1 otherwise; 2: it could not run.
 
     python benchmarks/raw_fio_ratio.py --path /var/tmp
@@ -61,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
         "--interval",
         type=parse_duration,
         default=0.0,
-        help="at which ours samples counters beside it (0: never)",
+        help="interval of storagetest's counter sampling (0: none)",
     )
     parser.add_argument("--size", type=parse_size, default=64 << 20, help="of the data set, such as 64MiB")
     return parser
@@ -101,9 +101,9 @@ def _measure(name: str, attachment: Attachment, scale: LoadSize, pairs: int) -> 
 
 
 def _raw_fio(attachment: Attachment, scale: LoadSize) -> float:
-    """Return the IOPS that fio prints when somebody types this command."""
+    """Return the IOPS that fio prints if it is run by this command."""
     path = attachment.path
-    if attachment.gives is AttachmentKind.FILESYSTEM:
+    if attachment.kind is AttachmentKind.FILESYSTEM:
         path = f"{path}/storagetest-{scale.size}.dat"  # the file that the first run of ours has filled
     size = min(scale.size, attachment.size)
     command = ["fio", "--name=byhand", f"--filename={path.replace(':', chr(92) + ':')}", f"--size={size}"]

@@ -3,8 +3,8 @@
 Made-up results of as many measured cases as asked for (and a tenth as many conformance cases) are made into
 the comparison report and, unless left out, into the Allure report. Each is opened in a headless Chromium
 several times, at 1280 and at 390 px: from the call to load it until it has loaded and two frames have been
-drawn (Allure: until its tree of cases is there). Beside it stands the processor time that the page's process
-took, which says more where the machine is busy with something else. Exit status 0: each median is at most
+drawn (Allure: until its tree of cases is there). The processor time of the page's process is also
+printed: other load on the machine affects it less. Exit status 0: each median is at most
 3 s; 1: one is not; 2: it could not run.
 
     python benchmarks/report_load_times.py

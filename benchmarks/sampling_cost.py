@@ -33,7 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--targets", type=Path, default=Path("targets.yaml"), help="the targets file")
     parser.add_argument("--machine", help="a client or server of it; this machine by default")
     parser.add_argument("--interval", type=parse_duration, default=1.0, help="such as 1s")
-    parser.add_argument("--watch", type=parse_duration, default=0.0, help="tell progress so often, as 2s")
+    parser.add_argument(
+        "--watch", type=parse_duration, default=0.0, help="interval of progress messages, such as 2s"
+    )
     parser.add_argument("--seconds", type=float, default=20.0)
     wanted = parser.parse_args(arguments)
     try:

@@ -2,7 +2,7 @@
 
 Every combination of connections, block size, processes and clients is measured once; then the surrogate
 looks for the best with at most 15 % as many measurements, and so does the climb. What they found, and the
-three best of the grid (one measurement each says little about which of them is), are then measured in turns.
+three best of the grid (one measurement each does not separate them), are then measured in turns.
 Printed are the mean bandwidths of these turns, and of what each strategy found the ratio to the best of them
 all with the 95 % interval of the mean ratio (Student's t on the logarithms, a turn is one observation). It
 passes unless the surrogate is shown to have lost more than 2 %.
@@ -11,11 +11,11 @@ passes unless the surrogate is shown to have lost more than 2 %.
 
 On an emulated lab its processors are the limit, and what else they do hides everything: give the link of each
 client so long a delay that they are idle half of the time (``storagetest lab ssh client1 tc qdisc replace dev
-eth0 root netem delay 75ms``, once ``modprobe sch_netem`` was said there).
+eth0 root netem delay 75ms``, after ``modprobe sch_netem`` on that machine).
 
 The profile is one of your targets file: ``search: {size: 2MiB, ramp: 1s, runtime: 2s, repeats: 1,
 max_repeats: 1, search: 1, start_spread: 1s}``. The ramp has to outlast the slow start of TCP, which so long a
-delay makes long: with 400 ms, more connections seem to give more. What it says in ``search`` does not matter
+delay makes long: with 400 ms, more connections seem to give more. Its settings in ``search`` do not matter
 here, but that it is not 0.
 """
 
@@ -43,7 +43,7 @@ CLIMBING = 1
 class EveryPoint(Strategy):
     """All of the grid, once, in its order: what the protocol has to be attached anew for comes first."""
 
-    def ask(self) -> Point | None:
+    def next_point(self) -> Point | None:
         """Return the next point."""
         return next(iter(list(self.space)[len(self.measured) :]), None)
 
@@ -61,7 +61,7 @@ class InTurns(EveryPoint):
         rounds = [points[first:] + points[:first] for first in (turn % len(points) for turn in range(turns))]
         self._order = [point for each in rounds for point in each]
 
-    def ask(self) -> Point | None:
+    def next_point(self) -> Point | None:
         """Return whose turn it is."""
         return next(iter(self._order[len(self.measured) :]), None)
 

@@ -72,10 +72,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _report("one at a time, 3 runs a value", made, climbed)
     hit, most = _report("surrogate", made, led)
     good = hit >= OFTEN and most <= SHARE
-    said = (
+    summary = (
         f"within {NEAR:.0%} of the best in {hit:.1%} of the surfaces, at most {most:.1%} of the grid's time"
     )
-    print(f"{said}: {'yes' if good else 'NOT ENOUGH'}")
+    print(f"{summary}: {'yes' if good else 'NOT ENOUGH'}")
     return 0 if good else 1
 
 
@@ -95,7 +95,7 @@ def surface(seed: int, noises: Sequence[float]) -> Surface:
     knees = random.uniform(0.15, 0.9, count) * (shape - 1)  # where each parameter has paid
     falls = random.uniform(0.0, 0.35, count)  # what it costs beyond that, a step
     gains = random.uniform(0.4, 1.2, count)  # what it pays up to there, a step
-    crowd = random.uniform(0.3, 0.8) * float((shape - 1).sum())
+    free_streams = random.uniform(0.3, 0.8) * float((shape - 1).sum())
     cost = random.uniform(0.05, 0.3)
     cap = random.uniform(0.6, 0.95)
 
@@ -108,7 +108,7 @@ def surface(seed: int, noises: Sequence[float]) -> Surface:
             return float(min(math.exp(logs), cap * math.exp(-0.004 * beyond.sum())))
         logs -= float((falls * beyond).sum())
         if kind == "interacting":
-            logs -= cost * max(0.0, float(at.sum()) - crowd) ** 1.3
+            logs -= cost * max(0.0, float(at.sum()) - free_streams) ** 1.3
             logs -= 0.08 * abs(float((at[0] - knees[0]) * (at[-1] - knees[-1])))
         return math.exp(logs)
 

@@ -1,7 +1,7 @@
-"""What the comparisons with other programs share: a place to run both, pairs in turns, and what came of them.
+"""Shared code of the comparisons with other programs: attach, run interleaved pairs, compute the ratio.
 
 A pair is one observation: ours over theirs. Both run on the same directory of the same client, in turns (A B,
-B A, A B …), with the client and the server held alone. A first pair is not counted.
+B A, A B …), with the client and the server locked exclusively. A first pair is not counted.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class Ratio:
 
 
 def ratio(found: Sequence[tuple[float, float]]) -> Ratio:
-    """Return what pairs of (their rate, our rate) say."""
+    """Return the ratio of pairs of (their rate, our rate)."""
     return Ratio(found)
 
 
 def place_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say where to run."""
+    """Add the options for the path or target to run on."""
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--path", type=Path, help="a directory on this machine")
     where.add_argument("--target", help="a variant of the targets file (storagetest targets lists them)")
@@ -63,7 +63,7 @@ def place_options(parser: argparse.ArgumentParser) -> None:
 
 @contextmanager
 def attached(wanted: argparse.Namespace, what: str) -> Iterator[tuple[str, Attachment]]:
-    """Attach what was asked for, with its client and server to ourselves."""
+    """Attach the requested path or variant, with its client and server locked exclusively."""
     with ExitStack() as stack:
         protocol: Protocol[Any]
         options: Any

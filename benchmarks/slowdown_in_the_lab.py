@@ -100,9 +100,9 @@ class Line:
 @contextmanager
 def shaped(server: Host, address: str) -> Iterator[Line]:
     """Yield the server's card that has ``address``; afterwards it is as fast as before."""
-    said = server.run(["ip", "-o", "-4", "addr", "show", "to", address], deadline=30).stdout.split()
+    output = server.run(["ip", "-o", "-4", "addr", "show", "to", address], deadline=30).stdout.split()
     server.run(["modprobe", "sch_netem"], deadline=30)
-    line = Line(server, said[1])
+    line = Line(server, output[1])
     try:
         yield line
     finally:
@@ -127,9 +127,9 @@ def _run(wanted: argparse.Namespace, targets: Path, scratch: Path, line: Line) -
             "thresholds={}",
         ]
         argv += options
-        said = _said(argv, scratch)
+        output = _pytest_output(argv, scratch)
         if not results.exists():
-            raise StoragetestError(said)
+            raise StoragetestError(output)
         document: dict[str, Any] = json.loads(results.read_text().splitlines()[-1])
         return document
 
@@ -153,8 +153,8 @@ def _run(wanted: argparse.Namespace, targets: Path, scratch: Path, line: Line) -
     return _report(outcomes)
 
 
-def _said(argv: Sequence[str], directory: Path) -> str:
-    """Run pytest and return what it said; where this is ended before, pytest detaches first."""
+def _pytest_output(argv: Sequence[str], directory: Path) -> str:
+    """Run pytest and return its output; if this program is interrupted, pytest detaches first."""
     with subprocess.Popen(
         argv, cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as pytest:

@@ -1,11 +1,11 @@
-"""How closely do many clients begin: ours, and fio's own client/server, in turns on this machine?
+"""Measure how closely many clients start: storagetest and fio's client/server, in turns on this machine.
 
-So many loopback clients (16), each a fio with one job, begin together, again and again. The job is the
-one that a small random write runs (4 KiB, libaio, O_DIRECT); with ``--buffered`` it writes to the page
-cache by psync, so that every client keeps a processor busy. *First I/O* is the first line of fio's log of
-every single I/O, less its latency, both ways alike: so it is known to a millisecond. Beside ours stands
-what a run would have said of it: the first I/O of each client's scout. Exit status 0: of our starts, the
-median spread and nine of ten are at most 10 ms; 1: they are not; 2: it could not run.
+Several loopback clients (16), each a fio process with one job, start together, repeatedly. The job is that
+of a small random write (4 KiB, libaio, O_DIRECT); with ``--buffered`` it writes to the page cache by psync,
+so that every client keeps a processor busy. *First I/O* is the first entry of fio's log of every single I/O,
+minus its latency, for both: its resolution is a millisecond. The spread that a run reports (the first I/O of
+each client's scout job) is also printed. Exit status 0: the median and the 90th percentile of storagetest's
+spreads are at most 10 ms; 1: they are not; 2: the measurement failed.
 
     python benchmarks/start_spread.py --path /var/tmp
 """
@@ -86,7 +86,7 @@ def _compare(place: Path, job: FioJob, count: int, starts: int) -> int:
         hosts = [stack.enter_context(LocalHost(home.name)) for home in homes]
         gates = open_barriers(hosts, stack)
         servers = _servers(homes, stack)
-        print("spread of first I/O, ms:  ours  (as a run says)  fio client/server")
+        print("spread of first I/O, ms:  ours  (as reported)  fio client/server")
         for number in range(starts):
             if number % 2:
                 theirs.append(_by_client_server(jobs, servers, place))
@@ -97,7 +97,7 @@ def _compare(place: Path, job: FioJob, count: int, starts: int) -> int:
                 theirs.append(_by_client_server(jobs, servers, place))
             row = "  ".join(f"{1000 * each[-1]:8.1f}" for each in (ours, seen, theirs))
             print(f"  {number + 1:3}                    {row}", flush=True)
-    for name, found in (("ours", ours), ("as a run says", seen), ("fio client/server", theirs)):
+    for name, found in (("ours", ours), ("as reported", seen), ("fio client/server", theirs)):
         print(f"{name:18} {_summary(found)}")
     within = sum(spread <= SPREAD_LIMIT for spread in ours)
     print(f"ours within {format_duration(SPREAD_LIMIT)}: {within} of {starts}")

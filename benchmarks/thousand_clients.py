@@ -82,8 +82,10 @@ def _measure(count: int, port: int) -> int:
     scale = LoadSize(size=1 << 20, ramp=0.0, runtime=RUNTIME)
     options = load.Options.model_validate({"rate": 1000})
     began = time.monotonic()
-    crowd = MultiClientMeasurement(load, options, places, scale, case=case, fills=PrefillCache(), limit=60.0)
-    run, verdicts = run_measurement(crowd, repeats=1, max_repeats=1, gates=[])
+    measurement = MultiClientMeasurement(
+        load, options, places, scale, case=case, fills=PrefillCache(), limit=60.0
+    )
+    run, verdicts = run_measurement(measurement, repeats=1, max_repeats=1, gates=[])
     if run.invalid:
         raise StoragetestError("; ".join(run.invalid)[:2000])
     record = Record(run=run, verdicts=verdicts, nodeid="thousand")
@@ -95,9 +97,9 @@ def _measure(count: int, port: int) -> int:
     ended = time.monotonic()
     story = run.samples[0].concurrency
     assert story is not None
-    came = crowd.last_client_runs
-    start_up = min(one.instant for one in came) - began
-    report = ended - (came[0].instant + story.last_done)
+    client_runs = measurement.last_client_runs
+    start_up = min(client_run.instant for client_run in client_runs) - began
+    report = ended - (client_runs[0].instant + story.last_done)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     print("\n".join(lines))
     print(f"clients            {count}, {sum(host.connections for host in hosts)} connections in all")
@@ -127,35 +129,35 @@ class Simulated(Host):
         env: Mapping[str, str] | None = None,  # noqa: ARG002  # a host takes it
         on_line: Callable[[str], None] | None = None,  # noqa: ARG002  # a host takes it
     ) -> Completed:
-        """Run the agent; a shell that asks for versions is told nothing."""
+        """Run the agent; a shell command for versions prints nothing."""
         began = time.monotonic()
         if not stdin:
             return Completed(self.name, tuple(argv), 0, "", "", 0.0)
-        said = []
+        chunks = []
         with self._connected(deadline) as line:
             line.sendall(stdin.rstrip(b"\n") + b"\n")
             try:
                 while data := line.recv(1 << 16):
-                    said.append(data)
+                    chunks.append(data)
             except TimeoutError:
-                raise DeadlineExceeded(f"{self.name}: no answer in {deadline:g} s") from None
-        return Completed(self.name, tuple(argv), 0, b"".join(said).decode(), "", time.monotonic() - began)
+                raise DeadlineExceeded(f"{self.name}: no response within {deadline:g} s") from None
+        return Completed(self.name, tuple(argv), 0, b"".join(chunks).decode(), "", time.monotonic() - began)
 
     @contextmanager
     def converse(
-        self, argv: Sequence[str], *, deadline: float, first: bytes = b""
+        self, argv: Sequence[str], *, deadline: float, first: bytes = b"", name: str = ""
     ) -> Iterator[InteractiveProcess]:
-        """Converse with the gate."""
+        """Connect to the start barrier."""
         with self._connected(deadline) as line:
             line.sendall(first)
-            yield InteractiveProcess(self.name, argv[0], _Socket(line))
+            yield InteractiveProcess(self.name, name or argv[0], _Socket(line))
 
     def push(self, data: bytes, path: str, *, mode: int = 0o600, deadline: float = 30.0) -> None:  # noqa: ARG002  # a host takes it
-        """Nothing is pushed here."""
+        """Raise HostError: the client is simulated."""
         raise HostError(f"{self.name}: it is simulated")
 
     def pull(self, path: str, *, deadline: float = 30.0) -> bytes:  # noqa: ARG002  # a host takes it
-        """Nothing is pulled here."""
+        """Raise HostError: the client is simulated."""
         raise HostError(f"{self.name}: it is simulated")
 
     def close(self) -> None:
@@ -234,7 +236,7 @@ async def _simulate(descriptor: int) -> None:
                 await _gate(client, reader, writer)
             else:
                 value = await _load(client, request, latencies[hash(name) % len(latencies)])
-                _say(writer, t="result", value=value)
+                _send(writer, t="result", value=value)
                 await writer.drain()
         writer.close()
 
@@ -245,11 +247,11 @@ async def _simulate(descriptor: int) -> None:
 
 async def _gate(client: _Client, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     client.gate = writer
-    _say(writer, t="progress", directory="/simulated")
+    _send(writer, t="progress", directory="/simulated")
     while line := await reader.readline():
         word, _, rest = line.partition(b" ")
         if word.strip() == b"clock":
-            _say(writer, t="progress", clock=time.monotonic_ns())
+            _send(writer, t="progress", clock=time.monotonic_ns())
         elif word == b"go" and client.instant is not None:
             client.instant.set_result(int(rest))
 
@@ -260,13 +262,13 @@ async def _load(client: _Client, request: dict[str, Any], latency: dict[int, int
     instant = time.monotonic_ns()
     if request.get("barrier") and client.gate is not None:
         client.instant = asyncio.get_running_loop().create_future()
-        _say(client.gate, t="progress", ready=1)
+        _send(client.gate, t="progress", ready=1)
         instant = await client.instant
     end = instant + round(request["seconds"] * 1e9)
     await asyncio.sleep(max(0, end - time.monotonic_ns()) * 1e-9)
     count = sum(latency.values())
     moved = count * request["block"]
-    lane = {"ops": count, "total": count, "bins": latency, "bytes": moved, "total_bytes": moved}
+    operations = {"ops": count, "total": count, "bins": latency, "bytes": moved, "total_bytes": moved}
     phase = {
         "seconds": request["seconds"],
         "span": request["seconds"],
@@ -275,7 +277,7 @@ async def _load(client: _Client, request: dict[str, Any], latency: dict[int, int
         "cpu": 0.1,
         "overlap": True,
         "times": [instant, instant, end, end],
-        "operations": {"service": lane, "response": lane},
+        "operations": {"service": operations, "response": operations},
     }
     workers = [{"made": count, "last": request["seconds"]}]
     return {"phases": {"requests": phase}, "cpu": ["", ""], "planned": count, "workers": workers}
@@ -286,7 +288,7 @@ def _latencies(seed: int) -> dict[int, int]:
     return latency_bins.count([round(drawn.lognormvariate(13.0, 0.8)) for _ in range(2000)])
 
 
-def _say(writer: asyncio.StreamWriter, **line: object) -> None:
+def _send(writer: asyncio.StreamWriter, **line: object) -> None:
     writer.write(json.dumps(line).encode() + b"\n")
 
 

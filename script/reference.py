@@ -172,14 +172,14 @@ def command_line_page() -> str:
         "# Command line",
         _COMMANDS,
     ]
-    for words, parser in _commands(cli._parser(), ("storagetest",)):  # noqa: SLF001  # nobody else needs it
+    for words, parser in _commands(cli._parser(), ("storagetest",)):  # noqa: SLF001  # argparse parser of the CLI
         rows = [
             (_written(action), _help(parser, action))
             for action in parser._actions  # noqa: SLF001  # argparse has no public list
             if not isinstance(action, argparse._HelpAction | argparse._SubParsersAction)  # noqa: SLF001
         ]
-        said = parser.description or _said.get(words, "")
-        parts += [f"## {' '.join(words)}", _sentence(said)]
+        entry = parser.description or _parent_help.get(words, "")
+        parts += [f"## {' '.join(words)}", _sentence(entry)]
         parts += [_table(("argument", "meaning"), rows)] if rows else []
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -199,7 +199,7 @@ def pytest_page() -> str:
             _table(("option", "meaning"), sorted(options.rows)),
             _PYTESTS_OWN,
             "## Marks",
-            _table(("mark", "meaning"), [(f"`{name}`", said) for name, said in _marks()]),
+            _table(("mark", "meaning"), [(f"`{name}`", entry) for name, entry in _marks()]),
             "## Fixtures",
             "Each fixture requests the ones that it needs, so a case names only the last one that it uses.",
             _table(("fixture", "meaning"), list(_fixtures(modules))),
@@ -216,10 +216,10 @@ class _Options:
     def getgroup(self, *_: object) -> _Options:
         return self
 
-    def addoption(self, *names: str, **said: Any) -> None:  # noqa: ANN401  # pytest's
-        value = f" {said['metavar']}" if "metavar" in said else ""
-        value = f" [{value.strip()}]" if said.get("nargs") == "?" else value
-        self.rows.append((f"`{', '.join(names)}{value}`", _sentence(said["help"].replace("%%", "%"))))
+    def addoption(self, *names: str, **entry: Any) -> None:  # noqa: ANN401  # pytest's
+        value = f" {entry['metavar']}" if "metavar" in entry else ""
+        value = f" [{value.strip()}]" if entry.get("nargs") == "?" else value
+        self.rows.append((f"`{', '.join(names)}{value}`", _sentence(entry["help"].replace("%%", "%"))))
 
 
 def _marks() -> Iterator[tuple[str, str]]:
@@ -250,91 +250,91 @@ def _marks() -> Iterator[tuple[str, str]]:
 
     without = set(known("-p", "no:storagetest"))
     for line in sorted(set(known()) - without):
-        name, _, said = line.partition(": ")
-        yield name, _sentence(said)
+        name, _, entry = line.partition(": ")
+        yield name, _sentence(entry)
 
 
 def _fixtures(modules: Sequence[Any]) -> Iterator[tuple[str, str]]:
     for module in modules:
         for name, thing in vars(module).items():
             if type(thing).__name__ == "FixtureFunctionDefinition" and not name.startswith("_"):
-                said = inspect.getdoc(thing._get_wrapped_function()) or ""  # noqa: SLF001  # pytest offers no other
-                yield f"`{name}`", _markdown(said.partition("\n\n")[0].replace("\n", " "))
+                entry = inspect.getdoc(thing._get_wrapped_function()) or ""  # noqa: SLF001  # pytest offers no other
+                yield f"`{name}`", _markdown(entry.partition("\n\n")[0].replace("\n", " "))
 
 
 def _common(schema: Schema) -> Iterator[str]:
     first = next(iter(protocols.all()))
     for key in COMMON:
-        said = schema["$defs"][first]["properties"][key]
+        entry = schema["$defs"][first]["properties"][key]
         text = (
             "Gates, as at the top level; they override those of the file."
-            if "$ref" in said
-            else said["description"]
+            if "$ref" in entry
+            else entry["description"]
         )
         yield f"| `{key}` | {_cell(text)} |"
 
 
 def _options(properties: Schema, required: set[str], schema: Schema, *, defaults: bool = True) -> str:
     rows = []
-    for name, said in properties.items():
-        default = "*required*" if name in required else _default(said)
+    for name, entry in properties.items():
+        default = "*required*" if name in required else _default(entry)
         rows.append(
             (
                 f"`{name}`",
-                _type(said, schema),
+                _type(entry, schema),
                 *([default] if defaults else []),
-                _cell(_said_of(said, schema)),
+                _cell(_description_of(entry, schema)),
             )
         )
     heads = ("option", "value", "default", "meaning") if defaults else ("option", "value", "meaning")
     return _table(heads, rows).rstrip()
 
 
-def _said_of(said: Schema, schema: Schema) -> str:
-    if "description" in said:
-        return str(said["description"])
-    if "$ref" in said:
-        return str(schema["$defs"][said["$ref"].rpartition("/")[2]].get("description", ""))
+def _description_of(entry: Schema, schema: Schema) -> str:
+    if "description" in entry:
+        return str(entry["description"])
+    if "$ref" in entry:
+        return str(schema["$defs"][entry["$ref"].rpartition("/")[2]].get("description", ""))
     return ""
 
 
-def _type(said: Schema, schema: Schema) -> str:
+def _type(entry: Schema, schema: Schema) -> str:
     """Return in a word or two what a value is."""
-    if "anyOf" in said:
-        several = [each for each in said["anyOf"] if each.get("type") != "null"]
+    if "anyOf" in entry:
+        several = [each for each in entry["anyOf"] if each.get("type") != "null"]
         kinds = list(dict.fromkeys(_type(each, schema) for each in several))
         return next((word for word in ("size", "time") if word in kinds), " or ".join(kinds))
-    if "$ref" in said:
-        name = said["$ref"].rpartition("/")[2]
+    if "$ref" in entry:
+        name = entry["$ref"].rpartition("/")[2]
         anchor = re.sub(r"[^a-z0-9_-]", "", name.lower())
         return f"[{name}](#{anchor})" if "." in name else "an entry of its own"
-    if "enum" in said or "const" in said:
-        return ", ".join(f"`{value}`" for value in said.get("enum", [said.get("const")]))
-    if str(said.get("description", "")).startswith("A secret"):
+    if "enum" in entry or "const" in entry:
+        return ", ".join(f"`{value}`" for value in entry.get("enum", [entry.get("const")]))
+    if str(entry.get("description", "")).startswith("A secret"):
         return "secret"
-    pattern = str(said.get("pattern", ""))
+    pattern = str(entry.get("pattern", ""))
     words = re.fullmatch(r"\^\((\w+(?:\|\w+)*)\)\$", pattern)
     if words:
         return ", ".join(f"`{word}`" for word in words[1].split("|"))
     known = {"KMGT": "size", "ns|us": "time"}
-    return next((word for mark, word in known.items() if mark in pattern), _plain_type(said, schema))
+    return next((word for mark, word in known.items() if mark in pattern), _plain_type(entry, schema))
 
 
-def _plain_type(said: Schema, schema: Schema) -> str:
-    kind = said.get("type")
+def _plain_type(entry: Schema, schema: Schema) -> str:
+    kind = entry.get("type")
     if kind in ("integer", "number"):
-        low, high = said.get("minimum"), said.get("maximum")
+        low, high = entry.get("minimum"), entry.get("maximum")
         word = "whole number" if kind == "integer" else "number"
         if high is not None:
             return f"{word}, {low} to {high}"
         return f"{word}, {low} or more" if low else word
     if kind == "array":
-        return f"list of {_type(said.get('items', {}), schema)}s"
+        return f"list of {_type(entry.get('items', {}), schema)}s"
     return {"boolean": "`true`, `false`", "object": "mapping"}.get(str(kind), "text")
 
 
-def _default(said: Schema) -> str:
-    value = said.get("default")
+def _default(entry: Schema) -> str:
+    value = entry.get("default")
     if value is None or value == []:
         return ""
     if isinstance(value, bool):
@@ -357,8 +357,8 @@ def _profiles() -> str:
     return _table(("built in", "size", "ramp", "runtime", "repeats", "max_repeats"), rows).rstrip()
 
 
-_said: dict[tuple[str, ...], str] = {}
-"""What a command's parent says of it, where it has no description of its own."""
+_parent_help: dict[tuple[str, ...], str] = {}
+"""Help texts of commands in their parent parser, used if a command has no description."""
 
 
 def _commands(
@@ -369,7 +369,7 @@ def _commands(
         yield words, parser
     for action in below:
         for choice in action._choices_actions:  # noqa: SLF001  # as above
-            _said[*words, choice.dest] = choice.help or ""
+            _parent_help[*words, choice.dest] = choice.help or ""
         for name, inner in action.choices.items():
             yield from _commands(inner, (*words, name))
 
@@ -439,7 +439,7 @@ def main() -> int:
     stale = [path for path, text in pages().items() if not path.exists() or path.read_text("utf-8") != text]
     for path in stale:
         if check:
-            sys.stderr.write(f"{path} is not what the code says; run: python script/reference.py\n")
+            sys.stderr.write(f"{path} differs from the code. Run: python script/reference.py\n")
         else:
             path.write_text(pages()[path], encoding="utf-8")
             sys.stdout.write(f"{path}\n")

@@ -8,13 +8,13 @@ __all__ = ["StoragetestDeprecationWarning", "warn_renamed"]
 
 
 class StoragetestDeprecationWarning(FutureWarning):
-    """Something still works, and stops working in the next release.
+    """A deprecated name is in use; the next release does not accept it.
 
-    A FutureWarning, because Python shows it by default: the reader wrote a file or a command, not code.
+    A FutureWarning, because Python shows it by default: the user wrote a file or a command, not code.
     """
 
 
 def warn_renamed(kind: str, old: str, new: str, where: str) -> None:
-    """Warn that ``old``, a ``kind`` such as "key", is now called ``new``; ``where`` is its place."""
-    message = f"{where}: the {kind} {old} is deprecated and goes with the next release. Use {new}."
+    """Warn that ``old``, a ``kind`` such as "key", is renamed to ``new``; ``where`` is its location."""
+    message = f"{where}: the {kind} {old} is deprecated and will be removed in the next release. Use {new}."
     warnings.warn(message, StoragetestDeprecationWarning, stacklevel=2)

@@ -1,19 +1,19 @@
-"""Registries: how a protocol, a workload, a counter or an external suite makes itself known.
+"""Registries of protocols, workloads, counters and external suites.
 
-A kind is a package of ours (``storagetest.protocols``) and an entry-point group of the same name. A
-:class:`Registry` imports every public module of that package and every entry point of that group at its first
-use. Each ``@register`` met on the way files its class under its ``name``. So adding one is adding a module:
-nothing here, and nothing else, is edited.
+Each registry has a package of storagetest (``storagetest.protocols``) and an entry-point group of the same
+name. At its first use a :class:`Registry` imports every public module of the package and loads every entry
+point of the group. Each ``@register`` in them adds its class under its ``name``. To add a class, add a
+module; no other file changes.
 
 Rules:
 
-1. ``@register`` is the outermost decorator (a slotted dataclass is rebuilt below it).
-2. A name is filed once. A second class of the same name is an error that names both modules.
-3. A third party's broken entry point is an error that names it; it never disappears in silence.
-4. Nothing but ``@register`` changes a registry. The classes that a targets file defines belong to the
-   configuration that was read from it.
-5. This module imports no package of ours. What may not import a kind's package (``config``) gets its registry
-   here, by name: :func:`get_registry`.
+1. ``@register`` is the outermost decorator (a slotted dataclass decorator creates a new class).
+2. A name is registered once. A second class of the same name is an error that names both modules.
+3. A third party's entry point that fails to load is an error that names it; it is not ignored.
+4. Only ``@register`` changes a registry. The classes that a targets file defines belong to the configuration
+   that was read from it.
+5. This module imports no package of storagetest except ``errors``. A package that may not import a registry's
+   package (``config``) gets the registry here, by name: :func:`get_registry`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["Named", "Registry", "get_registry"]
 
 
 class Named(Protocol):
-    """What can be registered: a class with a ``name`` in lower case and dashes."""
+    """A class that can be registered: it has a ``name`` in lower case and dashes."""
 
     name: str
 
@@ -40,9 +40,9 @@ T = TypeVar("T")
 
 
 class Registry(Generic[T]):
-    """The classes of one kind, by name.
+    """The registered classes of one package, by name.
 
-    ``package`` is both the package whose modules are imported and the entry-point group.
+    ``package`` is the name of both the package whose modules are imported and the entry-point group.
     """
 
     def __init__(self, package: str) -> None:
@@ -51,8 +51,8 @@ class Registry(Generic[T]):
         self._loaded = False
 
     def register(self, cls: type[T]) -> type[T]:
-        """File ``cls`` under ``cls.name``; usable as a decorator."""
-        name: str = cls.name  # type: ignore[attr-defined]  # T's bound would have to be repeated by every kind
+        """Register ``cls`` under ``cls.name``; usable as a decorator."""
+        name: str = cls.name  # type: ignore[attr-defined]  # T's bound would have to be repeated everywhere
         known = self._entries.get(name)
         if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
             msg = f"{self._package}: {name!r} is registered by {known.__module__} and by {cls.__module__}"
@@ -61,16 +61,16 @@ class Registry(Generic[T]):
         return cls
 
     def all(self) -> Mapping[str, type[T]]:
-        """Every registered class, sorted by name."""
+        """Return every registered class, sorted by name."""
         self._load()
         return dict(sorted(self._entries.items()))
 
     def get(self, name: str) -> type[T]:
-        """Return the class called ``name``; :class:`ConfigError` lists the names there are."""
+        """Return the class called ``name``. Raises :class:`ConfigError`, which lists the registered names."""
         known = self.all()
         if name not in known:
             kind = self._package.rpartition(".")[2]
-            raise ConfigError(f"no such entry in {kind}: {name!r}; there are: {', '.join(known)}")
+            raise ConfigError(f"no such entry in {kind}: {name!r}; available: {', '.join(known)}")
         return known[name]
 
     def __iter__(self) -> Iterator[type[T]]:
@@ -95,5 +95,5 @@ class Registry(Generic[T]):
 
 @cache
 def get_registry(package: str) -> Registry[Any]:
-    """Return the registry of ``package``: one a process."""
+    """Return the registry of ``package``: one per process."""
     return Registry(package)

@@ -1,1 +1,1 @@
-"""Is a target fast enough? One workload a module."""
+"""Performance suites: one workload per module."""

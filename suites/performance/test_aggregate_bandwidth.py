@@ -1,4 +1,4 @@
-"""The most that all clients get together, and which parameter stands in the way of more.
+"""The maximum aggregate bandwidth of all clients, and the parameter that limits it.
 
 Connections, block size, processes and clients are searched with as many measurements as the profile's
 `search` allows; without any the case is skipped. What is found best is then measured as any case is.

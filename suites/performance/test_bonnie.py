@@ -1,4 +1,4 @@
-"""Bonnie: a file by the character and by the block, seeks, many empty files, as Bonnie++ 1.03 has them."""
+"""Bonnie: a file by character and by block, seeks, and many empty files, as in Bonnie++ 1.03."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Boot storm: many virtual machines start at once, as on a Monday morning."""
+"""Boot storm: many virtual machines start at the same time."""
 
 
 def test_boot_storm(measure):

@@ -1,4 +1,4 @@
-"""Cache states: the same reads with nothing in any cache, with everything in the client's, and past it."""
+"""Cache states: the same reads with cold caches, from the client's cache, and with O_DIRECT."""
 
 
 def test_cache_state(measure, cache_state):

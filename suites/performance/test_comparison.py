@@ -1,4 +1,4 @@
-"""Comparisons: two variants on one client, measured in turns, as the targets file's `comparisons` ask for."""
+"""Comparisons of two variants on one client, in interleaved pairs (`comparisons` of the targets file)."""
 
 
 def test_comparison(comparison):

@@ -1,4 +1,4 @@
-"""Copying: what a user sees of a target: a file or a directory is put there, copied, read and deleted."""
+"""Copying: a user writes, copies, reads and deletes a file or a directory."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Custom workloads: those that the targets file defines under `workloads`."""
+"""Custom workloads: the entries under `workloads` of the targets file."""
 
 
 def test_custom_workload(measure, custom_workload):

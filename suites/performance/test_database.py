@@ -1,4 +1,4 @@
-"""A database: commits that wait for the log, while pages are read and written beside them."""
+"""A database: commits that wait for the log, with concurrent reads and writes of pages."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Modes of I/O: how a program opens a file and submits its I/O decides what it waits for.
+"""I/O modes: how a program opens a file and submits I/O determines what it waits for.
 
 Direct I/O goes past the client's page cache, buffered I/O through it, as most programs do. O_SYNC and
 O_DSYNC have every write on stable storage before it returns. With mmap pages are loaded and stored to: the

@@ -1,4 +1,4 @@
-"""Metadata: what builds, mail stores and home directories do to a target between reads and writes."""
+"""Metadata: the operations of builds, mail stores and home directories between reads and writes."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A user beside greedy neighbours: how much slower he gets, and whether the neighbours share evenly."""
+"""A user with greedy neighbours: the slowdown of the user, and the fairness among the neighbours."""
 
 from __future__ import annotations
 

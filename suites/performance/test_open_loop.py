@@ -1,4 +1,4 @@
-"""Open loop: requests come at their rate, whatever the target makes of it, and wait where it stalls."""
+"""Open loop: requests arrive at a fixed rate, independent of the target, and queue if it stalls."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Random reads and writes at once: the usual stand-in for a transactional load."""
+"""Concurrent random reads and writes: the usual model of a transactional load."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Small random writes: what databases, mail stores and virtual machines do to a target all day."""
+"""Small random writes: databases, mail stores and virtual machines."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Streaming: readers that take a frame at fixed times, whom nobody may keep waiting."""
+"""Streaming: readers that take a frame at fixed times, each with a deadline."""
 
 import pytest
 

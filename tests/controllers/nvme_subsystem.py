@@ -51,7 +51,7 @@ class Answer:
 
 @dataclass
 class Namespace:
-    """Blocks in memory, and who has reserved them (8.1.24)."""
+    """Blocks in memory, and their reservation (8.1.24)."""
 
     nsid: int
     blocks: int = 2048
@@ -111,7 +111,7 @@ class Namespace:
 
 @dataclass
 class ControllerConfig:
-    """Which of the legal alternatives this subsystem chooses."""
+    """The legal alternatives that this subsystem uses."""
 
     cpda: int = 0
     maxh2cdata: int = 8192
@@ -124,7 +124,7 @@ class ControllerConfig:
 
 
 class Subsystem:
-    """Namespaces and controllers. ``changed`` is told of what asynchronous events are about."""
+    """Namespaces and controllers. ``changed`` is called with each change that causes asynchronous events."""
 
     def __init__(self, nqn: str, *, personality: ControllerConfig | None = None) -> None:
         self.nqn = nqn
@@ -135,7 +135,7 @@ class Subsystem:
         self._next = 0
 
     def admit(self, data: ConnectData, kato: int, hangup: Callable[[], None]) -> Controller:
-        """Make a controller for an admin queue's Connect (6.3)."""
+        """Create a controller for an admin queue's Connect (6.3)."""
         with self.lock:
             self._next = self._next % 0xFFEF + 1
             discovery = data.subnqn == DISCOVERY_NQN
@@ -438,7 +438,7 @@ class Controller:
             return self._media(namespace, command, data)
 
     def transfer_length(self, command: Command) -> int | None:
-        """Bytes that an I/O command transfers; None where only its execution can say."""
+        """Return the bytes that an I/O command transfers; None if only its execution decides."""
         if command.opcode in (Io.READ, Io.WRITE, Io.COMPARE):
             namespace = self._namespace(command.nsid)
             namespace.span(command)
@@ -514,7 +514,7 @@ class Controller:
         if action > 1 or ignore:
             raise CommandFailed(StatusCode.INVALID_FIELD)
         if action == 1:
-            self._tell(namespace, 3)
+            self._notify_hosts(namespace, 3)
             namespace.release()
             namespace.registrants.clear()
             namespace.generation += 1
@@ -522,7 +522,7 @@ class Controller:
             if rtype != namespace.rtype:
                 raise CommandFailed(StatusCode.INVALID_FIELD)
             if rtype not in (Rtype.WRITE_EXCLUSIVE, Rtype.EXCLUSIVE_ACCESS):
-                self._tell(namespace, 2)
+                self._notify_hosts(namespace, 2)
             namespace.release()
         return Answer()
 
@@ -542,7 +542,7 @@ class Controller:
                 shared = namespace.rtype in (3, 4)
                 namespace.unregister(self.hostid)
                 if released and shared and not namespace.rtype:
-                    self._tell(namespace, 2)
+                    self._notify_hosts(namespace, 2)
             else:
                 namespace.registrants[self.hostid] = new
         else:
@@ -569,18 +569,18 @@ class Controller:
             if namespace.all_registrants() and not victims:
                 raise CommandFailed(StatusCode.RESERVATION_CONFLICT)
         for host in victims - {self.hostid}:
-            self._tell_host(namespace, host, 1)
+            self._notify_host(namespace, host, 1)
             namespace.registrants.pop(host, None)
         if takes:
             namespace.holder, namespace.rtype = self.hostid, rtype
         namespace.generation += 1
 
-    def _tell(self, namespace: Namespace, kind: int) -> None:
+    def _notify_hosts(self, namespace: Namespace, kind: int) -> None:
         for host in namespace.registrants:
             if host != self.hostid:
-                self._tell_host(namespace, host, kind)
+                self._notify_host(namespace, host, kind)
 
-    def _tell_host(self, namespace: Namespace, host: bytes, kind: int) -> None:
+    def _notify_host(self, namespace: Namespace, host: bytes, kind: int) -> None:
         """Log a Reservation Notification and complete an outstanding AER of that host (5.2.12.1.35)."""
         for controller in self.subsystem.controllers.values():
             masked = controller.masks.get(namespace.nsid, 0) >> kind & 1

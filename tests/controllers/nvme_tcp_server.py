@@ -1,7 +1,7 @@
 """A small NVMe/TCP controller, written from the standard (NVMe/TCP 1.0; NVM Express Base 2.3).
 
-One thread a connection. It shares the codecs with the suite (``wire.nvme_tcp.pdu`` and ``.stream``), and
-nothing else. Run by itself it serves until interrupted: ``python nvme_tcp_server.py [PORT]``.
+It has one thread for each connection. It shares only the codecs with the suite (``wire.nvme_tcp.pdu`` and
+``.stream``). As a program it serves until interrupted: ``python nvme_tcp_server.py [PORT]``.
 """
 
 # ruff: noqa: C901, TRY301  # a rule of the standard is an `if` and a `raise`, side by side
@@ -56,7 +56,7 @@ ADMIN_IN_CAPSULE = 8192
 
 @dataclass
 class Transfer:
-    """A command whose data is on its way: one R2T at a time, so MAXR2T is never a question."""
+    """A command whose data is being transferred: one R2T at a time, so that MAXR2T is never exceeded."""
 
     command: Command
     length: int
@@ -89,7 +89,7 @@ class Connection:
         self._write = threading.Lock()
 
     def serve(self) -> None:
-        """Until the host, or a rule, ends it."""
+        """Process PDUs until the host closes or breaks a rule."""
         try:
             while self._step():
                 pass
@@ -129,7 +129,7 @@ class Connection:
             self.sock.sendall(raw)
 
     def _terminate(self, error: PduError) -> None:
-        """Say why, then wait for the host to close (3.5)."""
+        """Send a C2HTermReq, then wait until the host closes (3.5)."""
         with contextlib.suppress(OSError):
             header = error.raw[: min(error.raw[2], 128) if len(error.raw) > 2 else 8]
             self.sock.sendall(encode(C2HTermReq(error.fes, error.fei, header)))
@@ -206,7 +206,7 @@ class Connection:
             self._refuse(command, refused)
 
     def _wanted(self, command: Command) -> int:
-        """Bytes that the command sends to us."""
+        """Return the bytes that the host sends with the command."""
         if command.opcode == FABRICS:
             return 1024 if command.nsid & 0xFF == Fctype.CONNECT else 0
         if self.qid and self.controller:
@@ -215,7 +215,7 @@ class Connection:
 
     @staticmethod
     def _locate(command: Command, inside: bytes, wanted: int) -> tuple[bytes, int]:
-        """Find a command's data by its SGL (3.3.2): (what is in the capsule, how much is still to come)."""
+        """Return (data in the capsule, bytes still to be transferred) of a command, by its SGL (3.3.2)."""
         if not wanted:
             return b"", 0
         offset, length = (
@@ -266,7 +266,7 @@ class Connection:
         self._send(R2T(transfer.command.cid, transfer.ttag, at, piece))
 
     def _data(self, pdu: H2CData, event: DecodedPdu) -> None:
-        """Take data by the rules of 3.3.2.2."""
+        """Receive data by the rules of 3.3.2.2."""
         transfer = self.transfers.get(pdu.ttag)
         if transfer is None:
             raise PduError("TTAG", event.raw, fes=Fes.INVALID_HEADER_FIELD, fei=10)
@@ -345,7 +345,7 @@ class Connection:
         raise CommandFailed(StatusCode.INVALID_FIELD)  # Base 4.1.2
 
     def _connect(self, command: Command, raw: bytes) -> Answer:
-        """Connect (6.3). The result of a refusal says which field: IPO, and IATTR in bit 16."""
+        """Connect (6.3). The result of a refusal identifies the field: IPO, and IATTR in bit 16."""
         recfmt, qid = command.cdw10 & 0xFFFF, command.cdw10 >> 16
         sqsize, cattr = command.cdw11 & 0xFFFF, command.cdw11 >> 16 & 0xFF
         if recfmt:

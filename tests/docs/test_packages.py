@@ -97,7 +97,7 @@ def test_the_sdist_can_be_built_and_tested(built: Path):
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {
         "suites/performance/test_copy.py",
-        "tests/unit/test_house.py",
+        "tests/unit/test_import_rules.py",
         "tox.ini",
         "docs/index.md",
     } <= names

@@ -96,7 +96,7 @@ def lustre(**more: object) -> Any:
 
 def check_data(attachment: Attachment) -> None:
     """Write 2 MiB with O_DIRECT, read them back with O_DIRECT, compare."""
-    directory = attachment.gives is AttachmentKind.FILESYSTEM
+    directory = attachment.kind is AttachmentKind.FILESYSTEM
     target = f"{attachment.path}/check" if directory else attachment.path
     attachment.client.run(["sh", "-c", CHECK, "check", target], deadline=60)
     assert attachment.size >= 1 << 20

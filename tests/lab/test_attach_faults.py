@@ -139,7 +139,7 @@ def test_standing_still_in_use(lab, client, secrets) -> None:
     targets = {name: all_targets[name] for name in ("nfs 4.2", "smb", "iscsi ext4", "nvme")}
 
     def use(attachment: Any) -> None:
-        directory = attachment.gives is AttachmentKind.FILESYSTEM
+        directory = attachment.kind is AttachmentKind.FILESYSTEM
         path = f"{attachment.path}/file" if directory else attachment.path
         client.run(["dd", "if=/dev/zero", f"of={path}", "bs=64k", "count=16", "oflag=direct"], deadline=4)
 

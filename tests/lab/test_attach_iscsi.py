@@ -20,8 +20,8 @@ def content(appliance) -> str:
 @pytest.mark.parametrize(("header", "data"), [("none", "none"), ("crc32c", "none"), ("crc32c", "crc32c")])
 def test_digests(client, header, data) -> None:
     with attach(client, "iscsi", iscsi(header_digest=header, data_digest=data)) as attachment:
-        assert attachment.differences == ()
-        assert attachment.gives is AttachmentKind.BLOCK
+        assert attachment.mismatches == ()
+        assert attachment.kind is AttachmentKind.BLOCK
         assert attachment.size == 64 << 20
         seen = [attachment.negotiated[key].lower() for key in ("HeaderDigest", "DataDigest")]
         assert seen == [header, data]
@@ -39,14 +39,14 @@ def test_nothing_stays_on_the_disk(client, appliance) -> None:
 def test_file_system(client, filesystem) -> None:
     # xfs wants 300 MiB: LUN 0 has 512.
     with attach(client, "iscsi", iscsi(lun=0, disk=0, filesystem=filesystem)) as attachment:
-        assert attachment.gives is AttachmentKind.FILESYSTEM
+        assert attachment.kind is AttachmentKind.FILESYSTEM
         assert attachment.negotiated["filesystem"] == filesystem
         check_data(attachment)
 
 
 def test_queue_depth(client) -> None:
     with attach(client, "iscsi", iscsi(queue_depth=64)) as attachment:
-        assert attachment.differences == ()
+        assert attachment.mismatches == ()
         assert attachment.negotiated["queue_depth"] == "64"
 
 
@@ -103,7 +103,7 @@ def test_chap_is_wanted_and_not_given(client) -> None:
 
 def test_no_such_target(client) -> None:
     with (
-        pytest.raises(AttachError, match=r"offers this client no such target; it offers .*:lab-plain"),
+        pytest.raises(AttachError, match=r"does not offer this target; it offers .*:lab-plain"),
         attach(client, "iscsi", iscsi("nowhere")),
     ):
         pytest.fail("attached")
@@ -160,7 +160,7 @@ ZERO = 'dd if=/dev/zero of="$1" bs=1M count=4 oflag=direct conv=notrunc status=n
 @pytest.mark.parametrize(
     ("somebody", "words"),
     [
-        (FILE_SYSTEM, r"it carries a signature: ext4 \(label 'precious'\)"),
+        (FILE_SYSTEM, r"it has a signature: ext4 \(label 'precious'\)"),
         (MASTER_BOOT_RECORD, "it has partitions: sd[a-z]1"),
     ],
     ids=["file system", "partition"],

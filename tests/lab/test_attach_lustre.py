@@ -30,7 +30,7 @@ def test_client_without_lustre(client) -> None:
 @pytest.mark.parametrize("count", [1, 2])
 def test_layout(lustre_client, count) -> None:
     with attach(lustre_client, "lustre", lustre(stripe_count=count, stripe_size="2MiB")) as attachment:
-        assert attachment.differences == ()
+        assert attachment.mismatches == ()
         assert attachment.negotiated["stripe_count"] == str(count)
         assert attachment.negotiated["stripe_size"] == str(2 << 20)
         check_data(attachment)
@@ -38,7 +38,7 @@ def test_layout(lustre_client, count) -> None:
 
 def test_more_stripes_than_targets_is_a_difference(lustre_client) -> None:
     with attach(lustre_client, "lustre", lustre(stripe_count=4)) as attachment:
-        assert [str(one) for one in attachment.differences] == ["stripe_count: asked for 4, got 2"]
+        assert [str(one) for one in attachment.mismatches] == ["stripe_count: requested 4, got 2"]
 
 
 @pytest.mark.parametrize(

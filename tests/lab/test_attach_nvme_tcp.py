@@ -15,8 +15,8 @@ DISK = "/dev/mapper/nvme-lab2-1"
 @pytest.mark.parametrize(("header", "data"), [(False, False), (True, False), (True, True)])
 def test_digests(client, header, data) -> None:
     with attach(client, "nvme-tcp", nvme(header_digest=header, data_digest=data)) as attachment:
-        assert attachment.differences == ()
-        assert attachment.gives is AttachmentKind.BLOCK
+        assert attachment.mismatches == ()
+        assert attachment.kind is AttachmentKind.BLOCK
         assert attachment.size == 64 << 20
         check_data(attachment)
 
@@ -29,13 +29,13 @@ def test_second_namespace(client) -> None:
 @pytest.mark.parametrize("filesystem", ["ext4", "xfs"])
 def test_file_system(client, filesystem) -> None:
     with attach(client, "nvme-tcp", nvme("lab1", 1, 1, filesystem=filesystem)) as attachment:
-        assert attachment.gives is AttachmentKind.FILESYSTEM
+        assert attachment.kind is AttachmentKind.FILESYSTEM
         check_data(attachment)
 
 
 def test_queues_and_depth(client) -> None:
     with attach(client, "nvme-tcp", nvme(queues=1, queue_depth=32, keep_alive=9)) as attachment:
-        assert attachment.differences == ()
+        assert attachment.mismatches == ()
         assert attachment.negotiated["queue_count"] == "2"
         assert attachment.negotiated["sqsize"] == "31"
         assert attachment.negotiated["kato"] == "9"
@@ -43,7 +43,7 @@ def test_queues_and_depth(client) -> None:
 
 def test_more_queues_than_processors_is_a_difference(client) -> None:
     with attach(client, "nvme-tcp", nvme(queues=64)) as attachment:
-        (difference,) = attachment.differences
+        (difference,) = attachment.mismatches
         assert difference.option == "queues"
 
 
@@ -85,7 +85,7 @@ def test_disk_with_data_is_left_alone(client, appliance) -> None:
     appliance.run(["mkfs.xfs", "-q", "-K", "-f", "-L", "precious", "/dev/mapper/nvme-lab1-1"], deadline=60)
     try:
         with (
-            pytest.raises(DataAtRisk, match=r"it carries a signature: xfs \(label 'precious'\)"),
+            pytest.raises(DataAtRisk, match=r"it has a signature: xfs \(label 'precious'\)"),
             attach(client, "nvme-tcp", nvme("lab1", 1, 1)),
         ):
             pytest.fail("lent")

@@ -11,14 +11,14 @@ pytestmark = pytest.mark.lab
 @pytest.mark.parametrize("dialect", ["2.1", "3.0", "3.1.1"])
 def test_dialect(client, secrets, dialect) -> None:
     with attach(client, "smb", smb(secrets, dialect=dialect)) as attachment:
-        assert attachment.differences == ()
+        assert attachment.mismatches == ()
         assert attachment.negotiated["dialect"] == dialect
         check_data(attachment)
 
 
 def test_signing(client, secrets) -> None:
     with attach(client, "smb", smb(secrets, signing=True)) as attachment:
-        assert attachment.differences == ()
+        assert attachment.mismatches == ()
         assert attachment.negotiated["signed"] == "yes"
         check_data(attachment)
 
@@ -27,14 +27,14 @@ def test_signing(client, secrets) -> None:
 def test_encryption(client, secrets, dialect) -> None:
     asked = smb(secrets, dialect=dialect, share="encrypted", encryption=True)
     with attach(client, "smb", asked) as attachment:
-        assert attachment.differences == ()
+        assert attachment.mismatches == ()
         assert attachment.negotiated["encrypted"] == "yes"
         check_data(attachment)
 
 
 def test_cache_none(client, secrets) -> None:
     with attach(client, "smb", smb(secrets, cache="none")) as attachment:
-        assert attachment.differences == ()
+        assert attachment.mismatches == ()
 
 
 @pytest.mark.parametrize("wrong", [{"password": "wrong-secret"}, {"username": "nobody-here"}])

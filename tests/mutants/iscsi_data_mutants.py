@@ -298,7 +298,7 @@ def feeds(talk: ProxyConnection, pdu: Pdu) -> Pdu | None:
 
 
 def takes_early(name: str, section: str, description: str, keep: Any) -> None:
-    """A mutant that takes immediate data that it must refuse; ``keep`` says how much may stay."""
+    """Return a mutant that accepts immediate data that it must refuse; ``keep`` bytes stay."""
 
     @on_request(name, RFC + section, description)
     def change(talk: ProxyConnection, pdu: Pdu) -> Pdu:

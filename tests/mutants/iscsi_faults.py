@@ -1,6 +1,6 @@
-"""A target that has gone mad, for the iSCSI cases: it closes, hangs, floods, talks noise, announces too much.
+"""Faults of a target for the iSCSI cases: it closes, hangs, floods, or sends noise, zeros or a huge length.
 
-Each misfortune befalls a connection either at its first Login Response or at the first PDU after the login.
+Each fault occurs either at the first Login Response of a connection or at the first PDU after the login.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from storagetest.wire.iscsi.pdu import R2T, DataIn, LoginResponse, NopIn
 __all__ = ["CASES", "NOTHING", "bench"]
 
 CASES = ("ISC-LOGIN-02", "ISC-DATAIN-01", "ISC-R2T-01", "ISC-TMF-02", "ISC-DISC-01", "SCS-PR-WRITE-1")
-"""One case of every sort; in the honest world all pass."""
+"""One case of every kind; all pass on an honest target."""
 
 NOTHING = "nothing"
-"""No misfortune: tried last on each case, so that it is seen to be well again."""
+"""No fault: run last for each case, which then has to pass."""
 
 _NOISE = random.Random(7143).randbytes(4096)  # the same noise each time
 
@@ -40,7 +40,7 @@ def _hangs(talk: ProxyConnection, pdu: Pdu) -> Any:
 def _floods(talk: ProxyConnection, pdu: Pdu) -> Any:
     nop = NopIn(**{name: getattr(pdu, name, 0) for name in ("stat_sn", "exp_cmd_sn", "max_cmd_sn")})
     many = nop.encode() * 4096
-    while True:  # until the host has had enough, and closes
+    while True:  # until the host closes
         talk.send_to_host(many)
 
 
@@ -57,26 +57,26 @@ def _announces(talk: ProxyConnection, pdu: Pdu) -> Any:
 
 
 def _far(talk: ProxyConnection, pdu: Pdu) -> Any:
-    """Speak of bytes 4 GiB away: of what is read, or of what is to be written."""
+    """Return a Data-In or R2T with an offset or length of 4 GiB."""
     if isinstance(pdu, DataIn):
         return replace(pdu, buffer_offset=0xFFFFFE00)
     return replace(pdu, desired_length=0xFFFFFFFF) if isinstance(pdu, R2T) else pdu
 
 
-def _befalls(name: str, what: Callable[[ProxyConnection, Pdu], Any], *, login: bool) -> IscsiMutant:
+def _fault(name: str, change: Callable[[ProxyConnection, Pdu], Any], *, login: bool) -> IscsiMutant:
     def reply(talk: ProxyConnection, pdu: Pdu) -> Any:
-        return what(talk, pdu) if login or not isinstance(pdu, LoginResponse) else pdu
+        return change(talk, pdu) if login or not isinstance(pdu, LoginResponse) else pdu
 
-    return IscsiMutant(name, "bad luck", what.__name__.strip("_"), reply=reply, keeps_open=True)
+    return IscsiMutant(name, "fault", change.__name__.strip("_"), reply=reply, keeps_open=True)
 
 
 SORTS = (_closes, _hangs, _floods, _noise, _zeros, _announces)
 MUTANTS = {
     one.name: one
     for one in (
-        *(_befalls(f"{sort.__name__.strip('_')}-in-login", sort, login=True) for sort in SORTS),
-        *(_befalls(f"{sort.__name__.strip('_')}-after-login", sort, login=False) for sort in SORTS),
-        _befalls("far-after-login", _far, login=False),
+        *(_fault(f"{sort.__name__.strip('_')}-in-login", sort, login=True) for sort in SORTS),
+        *(_fault(f"{sort.__name__.strip('_')}-after-login", sort, login=False) for sort in SORTS),
+        _fault("far-after-login", _far, login=False),
         IscsiMutant(NOTHING, "", "nothing", reply=honest),
     )
 }
@@ -87,8 +87,8 @@ def _chosen(case: str) -> Sequence[str]:
 
 
 def bench() -> MutationRun:
-    """Return the mutants' bench with misfortunes in place of mutants, and without the honest run."""
+    """Return the mutation run with faults instead of mutants, and without the honest cases."""
     known = iscsi_mutation_run.bench()
     plain = {"plain": known.kinds["plain"]}
     nowhere = {"plain": "no_such_module.py"}
-    return replace(known, mutants=MUTANTS, kinds=plain, modules=nowhere, patience=0.7, chosen=_chosen)
+    return replace(known, mutants=MUTANTS, kinds=plain, modules=nowhere, timeout=0.7, chosen=_chosen)

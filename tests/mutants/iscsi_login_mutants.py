@@ -1,4 +1,4 @@
-"""Broken rules of the login: who is let in, what the keys are answered."""
+"""Broken rules of the login: access, and replies to keys."""
 
 # ruff: noqa: E501  # a mutant is a row of a table
 
@@ -112,10 +112,12 @@ def chap_algorithm(talk: ProxyConnection, pdu: Pdu) -> Pdu:
 
 @mutant("chap-reflected", RFC + "9.2.1", "the target answers its own challenge", kind="chap")
 def chap_reflected(talk: ProxyConnection, pdu: Pdu) -> Pdu:
-    said = dict(talk.offered)
-    if not isinstance(pdu, LoginResponse) or "CHAP_C" not in said:
+    offered = dict(talk.offered)
+    if not isinstance(pdu, LoginResponse) or "CHAP_C" not in offered:
         return pdu
-    return replace(accepted(talk, pdu), data=format_text([("CHAP_N", "target"), ("CHAP_R", said["CHAP_R"])]))
+    return replace(
+        accepted(talk, pdu), data=format_text([("CHAP_N", "target"), ("CHAP_R", offered["CHAP_R"])])
+    )
 
 
 @mutant("second-session-refused", RFC + "6.3.1", "an initiator may have only one session")
@@ -182,7 +184,7 @@ text("auth-method-unknown", "6.3.2", "an unknown AuthMethod is accepted",
      lambda pairs, talk: [(name, "X-org.storagetest.none" if name == "AuthMethod" else value) for name, value in pairs])  # fmt: skip
 
 
-MUTANTS["auth-method-unknown"].keeps_open = True  # where the target says nothing, it is to close
+MUTANTS["auth-method-unknown"].keeps_open = True  # a target that sends nothing has to close
 
 
 def illegal(key: str, proposed: str) -> str:

@@ -27,7 +27,7 @@ def enforces(
     opcodes: set[int],
     *,
     conflict: bool,
-    who: str = "",
+    host_suffix: str = "",
     actions: set[int] | None = None,
 ) -> None:
     """A mutant that turns a RESERVATION CONFLICT into GOOD, or GOOD into a conflict."""
@@ -36,7 +36,7 @@ def enforces(
     def reply(talk: ProxyConnection, pdu: Pdu) -> Pdu:
         block = talk.cdb(pdu)
         ends = isinstance(pdu, ScsiResponse) or (isinstance(pdu, DataIn) and pdu.has_status)
-        if not ends or block[0] not in opcodes or not talk.name.endswith(who):
+        if not ends or block[0] not in opcodes or not talk.name.endswith(host_suffix):
             return pdu
         if actions is not None and block[1] & 0x1F not in actions:
             return pdu
@@ -54,9 +54,11 @@ def enforces(
 
 enforces("reservation-write", "other initiators may write", _WRITES, conflict=False)
 enforces("reservation-read", "other initiators may read under exclusive access", _READS, conflict=False)
-enforces("registrant-write", "a registrant may not write", _WRITES, conflict=True, who="-b")
-enforces("registrant-read", "a registrant may not read", _READS, conflict=True, who="-b")
-enforces("release-ignored", "no initiator may write after a release", _WRITES, conflict=True, who="-b")
+enforces("registrant-write", "a registrant may not write", _WRITES, conflict=True, host_suffix="-b")
+enforces("registrant-read", "a registrant may not read", _READS, conflict=True, host_suffix="-b")
+enforces(
+    "release-ignored", "no initiator may write after a release", _WRITES, conflict=True, host_suffix="-b"
+)
 enforces("register-any-key", "REGISTER with a wrong key succeeds", {0x5F}, conflict=False, actions={0})
 enforces(
     "reserve-any-key",
@@ -72,19 +74,21 @@ enforces(
     "reservation-sync", "SYNCHRONIZE CACHE of other initiators is executed", {0x35, 0x91}, conflict=False
 )
 enforces("reserve-refused", "a registrant may not reserve", {0x5F}, conflict=True, actions={1})
-enforces("reservation-inquiry", "INQUIRY conflicts with a reservation", {0x12}, conflict=True, who="-b")
+enforces(
+    "reservation-inquiry", "INQUIRY conflicts with a reservation", {0x12}, conflict=True, host_suffix="-b"
+)
 enforces("reserve6-ignored", "RESERVE(6) excludes no initiator", _WRITES | {0x16}, conflict=False)
 
 
-def told(name: str, asc: int, description: str) -> None:
+def missing_attention(name: str, asc: int, description: str) -> None:
     @mutant(name, _PR + ", unit attention", description)
     def reply(talk: ProxyConnection, pdu: Pdu) -> Pdu:
         return good(pdu) if attention(pdu) and decode_sense(pdu.sense).asc == asc else pdu
 
 
-told("release-attention", 0x2A04, "a RELEASE sets no unit attention")
-told("clear-attention", 0x2A03, "a CLEAR sets no unit attention")
-told("preempt-attention", 0x2A05, "a PREEMPT sets no unit attention")
+missing_attention("release-attention", 0x2A04, "a RELEASE sets no unit attention")
+missing_attention("clear-attention", 0x2A03, "a CLEAR sets no unit attention")
+missing_attention("preempt-attention", 0x2A05, "a PREEMPT sets no unit attention")
 
 
 def pr_in(name: str, action: int, description: str, change: Any) -> None:
@@ -121,7 +125,7 @@ def old_holder(data: bytearray, talk: ProxyConnection) -> bytes:
     return data
 
 
-def nobody(data: bytearray, talk: ProxyConnection) -> bytes:
+def no_reservation(data: bytearray, talk: ProxyConnection) -> bytes:
     return bytes(data[:4]) + bytes(4)
 
 
@@ -142,7 +146,7 @@ pr_in("keys-truncation", 0, "ADDITIONAL LENGTH follows the allocation length",
       lambda data, talk: bytes(data[:4]) + (len(data) - 8).to_bytes(4, "big") + bytes(data[8:]))  # fmt: skip
 pr_in("reservation-type", 1, "a wrong type is reported", other_type)
 pr_in("preempt-ignored", 1, "the old holder is reported after PREEMPT", old_holder)
-pr_in("release-foreign", 1, "a release by another initiator ends the reservation", nobody)
+pr_in("release-foreign", 1, "a release by another initiator ends the reservation", no_reservation)
 pr_in("capabilities-length", 2, "LENGTH is not 8", lambda data, talk: b"\0\x07" + bytes(data[2:]))
 pr_in("power-loss-inactive", 2, "PTPL_A is not set after a registration with APTPL",
       lambda data, talk: bytes(data[:3]) + bytes((data[3] & 0xFE,)) + bytes(data[4:]))  # fmt: skip

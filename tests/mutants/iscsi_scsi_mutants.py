@@ -141,7 +141,7 @@ def sense_length(talk: ProxyConnection, pdu: Pdu) -> Pdu:
 def forgives(
     name: str, section: str, description: str, opcodes: set[int], key: int, asc: int | None = None
 ) -> None:
-    """A mutant that answers GOOD where the sense data say otherwise."""
+    """Return a mutant that responds GOOD instead of CHECK CONDITION."""
 
     @mutant(name, section, description)
     def reply(talk: ProxyConnection, pdu: Pdu) -> Pdu:

@@ -1,11 +1,11 @@
-"""All mutants of a protocol in one run of pytest: the honest proxy, then each mutant before its killers.
+"""Run all mutants of a protocol in one pytest: the honest proxy, then each mutant with its cases.
 
-A :class:`Bench` says what is tested: the suite, the targets, the mutants. A module ``PROTOCOL_bench`` has one
-to give, by its function ``bench()``. :func:`run` starts one pytest on the suite with this module as a plugin,
-which
+A :class:`MutationRun` has the suite, the targets and the mutants. The function ``bench()`` of a module
+``PROTOCOL_mutation_run`` returns one. :func:`run` starts one pytest on the suite with this module as a
+plugin, which
 
 1. starts a proxy for every kind of target, twice: ``KIND-honest`` with long deadlines and ``KIND-broken``
-   with short ones, and writes the targets file that names them;
+   with short ones, and writes the targets file with them;
 2. runs every case on ``KIND-honest`` as pytest would;
 3. runs on ``KIND-broken`` only the cases that claim to kill a mutant: each once for each mutant that it
    names, with the proxy switched to that mutant in between. So nothing is collected or started per mutant.
@@ -13,8 +13,8 @@ which
 Rules of the count:
 
 - A mutant is killed by a case that names it (``kills=``), fails, and on whose connections the mutant *acted*:
-  changed, added, held back or swallowed something. A case that fails for another reason kills nobody.
-- The caches of a session (what the unit says of itself) are filled through an honest proxy.
+  changed, added, delayed or dropped a PDU. A case that fails for another reason kills no mutant.
+- The session-scoped fixtures (properties of the unit) are evaluated through an honest proxy.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ __all__ = [
 ROOT = Path(__file__).parents[2]
 HONEST, BROKEN = "-honest", "-broken"
 _RECORD = "storagetest_case"
-"""Where the plugin keeps a case's record on pytest's report."""
+"""Attribute of pytest's report that holds the case's record."""
 
 
 class MutantInfo(Protocol):
-    """A mutant as the tables have it: who says the rule, and what is broken."""
+    """A mutant in the tables: the section of its rule, and a description of the fault."""
 
     @property
     def section(self) -> str: ...
@@ -67,7 +67,7 @@ class MutantInfo(Protocol):
 
 
 class BrokenRule(Protocol):
-    """A mutant. ``kind`` names the target that it stands before; None: the bench's first."""
+    """A mutant. ``kind`` names the kind of its target; None: the first kind of the run."""
 
     name: str
     section: str
@@ -75,16 +75,16 @@ class BrokenRule(Protocol):
     kind: str | None
 
     def rewrites(self) -> Callable[[], Rewrite]:
-        """Return what makes the rewrite of each connection, with nothing left of an earlier run."""
+        """Return the factory of the connections' rewrites, without state of an earlier run."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class TargetKind:
-    """A sort of target: its options in the targets file, and how to reach a real one.
+    """A kind of target: its options in the targets file, and a factory of real ones.
 
-    ``serve`` yields host and port. With ``fresh`` each attempt has a target of its own, so that what one
-    leaves behind is no other's; without, one is asked for and serves all.
+    ``serve`` yields host and port. With ``fresh`` each attempt gets a new target, so that attempts do not
+    affect each other; otherwise one target serves all.
     """
 
     options: Mapping[str, Any]
@@ -96,9 +96,9 @@ class TargetKind:
 class MutationRun:
     """``suite`` under suites/conformance, its ``mutants`` by name and the ``kinds`` of targets by name.
 
-    ``modules`` (globs of file names) says for a kind which modules are run on the honest proxy; all, where
-    it says nothing. ``patience`` is how many seconds a case waits for what a mutant holds back. ``chosen``
-    says which mutants a case, by its id, is tried on; without it, those that it claims to kill.
+    ``modules`` (globs of file names) selects by kind the modules that run on the honest proxy; by default
+    all. ``timeout`` is the target's deadline on a mutant, in seconds. ``chosen`` returns the mutants for a
+    case id; by default those that the case claims to kill.
     """
 
     suite: str
@@ -106,12 +106,12 @@ class MutationRun:
     kinds: Mapping[str, TargetKind]
     splitter: Callable[[bool], Splitter]
     modules: Mapping[str, str] | None = None
-    patience: float = 1.0
+    timeout: float = 1.0
     options: tuple[str, ...] = ()
     chosen: Callable[[str], Sequence[str]] | None = None
 
     def kind_of(self, mutant: BrokenRule) -> str:
-        """Return the name of the kind of target that a mutant stands before."""
+        """Return the name of a mutant's kind of target."""
         return mutant.kind or next(iter(self.kinds))
 
 
@@ -128,7 +128,7 @@ class Attempt:
 
     @property
     def kills(self) -> bool:
-        """Whether the case noticed what the mutant did."""
+        """Whether the mutant acted and the case did not pass."""
         return self.acted and self.outcome in ("failed", "warned")
 
 
@@ -141,7 +141,7 @@ class Outcomes:
 
     def killers(self, mutant: str) -> list[str]:
         """Return the ids of the cases that killed a mutant."""
-        return sorted({one.case for one in self.attempts.get(mutant, ()) if one.kills})
+        return sorted({attempt.case for attempt in self.attempts.get(mutant, ()) if attempt.kills})
 
 
 def run(
@@ -152,9 +152,9 @@ def run(
     honest: bool | None = None,
     timeout: float = 600,
 ) -> Outcomes:
-    """Run the bench that ``module`` has to give; with ``only`` these mutants, and no honest cases.
+    """Run the mutation run of ``module``; with ``only`` these mutants, and no honest cases.
 
-    ``honest`` says otherwise, so that a bench whose targets are its own can be run in parts, side by side.
+    ``honest`` overrides whether the honest cases run, so that a run with its own targets can be split.
     """
     made: MutationRun = importlib.import_module(module).bench()
     where.mkdir(parents=True, exist_ok=True)
@@ -175,23 +175,23 @@ def run(
     )
     (where / "output.txt").write_text(done.stdout + done.stderr, encoding="utf-8")
     if done.returncode not in (0, 1):
-        said = done.stdout[-4000:] + done.stderr[-2000:]
-        raise RuntimeError(f"pytest ended with {done.returncode}:\n{said}")
+        output = done.stdout[-4000:] + done.stderr[-2000:]
+        raise RuntimeError(f"pytest ended with {done.returncode}:\n{output}")
     attempts: dict[str, list[Attempt]] = {}
-    for one in (Attempt(**document) for document in _lines(where / "attempts.jsonl")):
-        attempts.setdefault(one.mutant, []).append(one)
+    for attempt in (Attempt(**document) for document in _lines(where / "attempts.jsonl")):
+        attempts.setdefault(attempt.mutant, []).append(attempt)
     return Outcomes(_lines(where / "cases.jsonl"), attempts)
 
 
 def surviving(mutants: Mapping[str, MutantInfo], outcomes: Outcomes, names: Iterable[str]) -> list[str]:
-    """Return a line for each of ``names`` that no case killed, with what became of the cases that tried."""
+    """Return a line for each of ``names`` that no case killed, with the outcomes of its attempts."""
     lines = []
     for name in names:
         if outcomes.killers(name):
             continue
         tried = [
-            f"{one.case} {one.outcome}{'' if one.acted else ' (the mutant did nothing)'}"
-            for one in outcomes.attempts.get(name, ())
+            f"{attempt.case} {attempt.outcome}{'' if attempt.acted else ' (the mutant did nothing)'}"
+            for attempt in outcomes.attempts.get(name, ())
         ]
         lines.append(f"{name} ({mutants[name].section}): {', '.join(tried) or 'no case names it'}")
     return lines
@@ -200,22 +200,23 @@ def surviving(mutants: Mapping[str, MutantInfo], outcomes: Outcomes, names: Iter
 def false_claims(outcomes: Outcomes) -> list[str]:
     """Return a line for each claim to kill a mutant that is not true."""
     return [
-        f"{one.case} does not kill {one.mutant}: {one.outcome}{'' if one.acted else ', it did nothing'}"
+        f"{attempt.case} does not kill {attempt.mutant}: "
+        f"{attempt.outcome}{'' if attempt.acted else ', it did nothing'}"
         for attempts in outcomes.attempts.values()
-        for one in attempts
-        if not one.kills
+        for attempt in attempts
+        if not attempt.kills
     ]
 
 
 def unexplained_cases(outcomes: Outcomes) -> list[str]:
-    """Return the cases that kill nothing and do not say why.
+    """Return the cases that kill no mutant and have no ``no_mutant_reason``.
 
-    A MAY allows both outcomes, so nothing can be broken about it.
+    A MAY allows both outcomes, so it needs no mutant.
     """
     return [
-        one["id"]
-        for one in outcomes.honest
-        if not one["kills"] and not one["no_mutant_reason"] and one["level"] != "MAY"
+        case["id"]
+        for case in outcomes.honest
+        if not case["kills"] and not case["no_mutant_reason"] and case["level"] != "MAY"
     ]
 
 
@@ -240,35 +241,35 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-# What follows runs inside pytest, as a plugin.
+# The plugin, which runs inside pytest.
 
 
 class _MutantProxy:
-    """One proxy before one kind of target. It counts as having acted what any of its rewrites did."""
+    """One proxy for one kind of target, with the rewrites of its connections."""
 
     def __init__(self, bench: MutationRun, kind: TargetKind) -> None:
         self._kind = kind
         self._stack = ExitStack()
-        self._made: list[Rewrite] = []
+        self._rewrites: list[Rewrite] = []
         self._make: Callable[[], Rewrite] = Rewrite
         host, port = ("127.0.0.1", 0) if kind.fresh else self._stack.enter_context(kind.serve())
         self._proxy = self._stack.enter_context(Proxy(host, port, bench.splitter, self._rewrite))
         self.port = self._proxy.port
 
     def _rewrite(self) -> Rewrite:
-        made = self._make()
-        self._made.append(made)
-        return made
+        rewrite = self._make()
+        self._rewrites.append(rewrite)
+        return rewrite
 
     @contextmanager
     def before(self, make: Callable[[], Rewrite]) -> Iterator[list[Rewrite]]:
-        """Stand before the target with ``make``; yield the list that its rewrites come to be in."""
-        self._make, self._made = make, []
+        """Make rewrites with ``make``; yield the list to which each one is added."""
+        self._make, self._rewrites = make, []
         with ExitStack() as stack:
             if self._kind.fresh:
                 self._proxy.address, self._proxy.target_port = stack.enter_context(self._kind.serve())
             try:
-                yield self._made
+                yield self._rewrites
             finally:
                 self._make = Rewrite
                 self._proxy.drop()
@@ -280,25 +281,25 @@ class _MutantProxy:
 class _Plugin:
     def __init__(self, bench: MutationRun, where: Path, only: set[str], *, honestly: bool) -> None:
         self.bench, self.where, self.only, self.honestly = bench, where, only, honestly
-        self.stands = {
-            kind + end: _MutantProxy(bench, what)
-            for kind, what in bench.kinds.items()
+        self.proxies = {
+            kind + end: _MutantProxy(bench, target)
+            for kind, target in bench.kinds.items()
             for end in (HONEST, BROKEN)
         }
         self.primed: set[str] = set()
         self.honest = ExitStack()
-        for name, stand in self.stands.items():
+        for name, proxy in self.proxies.items():
             if name.endswith(HONEST):
-                self.honest.enter_context(stand.before(Rewrite))
+                self.honest.enter_context(proxy.before(Rewrite))
 
     def targets(self) -> Path:
         """Write the targets file."""
         targets = {}
-        for name, stand in self.stands.items():
+        for name, proxy in self.proxies.items():
             kind, _, end = name.rpartition("-")
-            deadline = 10.0 if f"-{end}" == HONEST else self.bench.patience
-            where = {"address": "127.0.0.1", "port": stand.port, "deadline": deadline}
-            targets[name] = {**self.bench.kinds[kind].options, **where}
+            deadline = 10.0 if f"-{end}" == HONEST else self.bench.timeout
+            endpoint = {"address": "127.0.0.1", "port": proxy.port, "deadline": deadline}
+            targets[name] = {**self.bench.kinds[kind].options, **endpoint}
         document = {"version": 1, "clients": {"here": {"transport": "local"}}, "targets": targets}
         path = self.where / "targets.yaml"
         path.write_text(json.dumps(document), encoding="utf-8")
@@ -306,14 +307,14 @@ class _Plugin:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        kept: list[pytest.Item] = []
+        selected: list[pytest.Item] = []
         dropped: list[pytest.Item] = []
         for item in items:
-            (kept if self._wanted(item) else dropped).append(item)
+            (selected if self._selected(item) else dropped).append(item)
         config.hook.pytest_deselected(items=dropped)
-        items[:] = kept
+        items[:] = selected
 
-    def _wanted(self, item: pytest.Item) -> bool:
+    def _selected(self, item: pytest.Item) -> bool:
         from storagetest.plugin.conformance.cases import (
             case_of,  # not before pytest has rewritten its asserts
         )
@@ -334,42 +335,42 @@ class _Plugin:
         if case is None:
             return []
         names = case.kills if self.bench.chosen is None else self.bench.chosen(case.id)
-        named = [self.bench.mutants[one] for one in names if one in self.bench.mutants]
+        named = [self.bench.mutants[name] for name in names if name in self.bench.mutants]
         return [
-            one
-            for one in named
-            if self.bench.kind_of(one) == kind and (not self.only or one.name in self.only)
+            mutant
+            for mutant in named
+            if self.bench.kind_of(mutant) == kind and (not self.only or mutant.name in self.only)
         ]
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
         name = _target(item) or ""
-        stand = self.stands[name]
+        proxy = self.proxies[name]
         if name.endswith(HONEST):
             return None
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         mutants = self._mutants(item)
-        if name not in self.primed:  # what is asked once a session is asked of the honest target
+        if name not in self.primed:  # session fixtures use the honest target
             self.primed.add(name)
-            with stand.before(Rewrite):
+            with proxy.before(Rewrite):
                 self._once(item, item.parent)
         for at, mutant in enumerate(mutants):
             last = at == len(mutants) - 1
             began = time.monotonic()
-            with stand.before(mutant.rewrites()) as made:
+            with proxy.before(mutant.rewrites()) as rewrites:
                 record = self._once(item, nextitem if last else item.parent)
-                acted = any(one.acted for one in made)
+                acted = any(rewrite.acted for rewrite in rewrites)
             self._write(mutant, record, acted=acted, seconds=time.monotonic() - began)
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         return True
 
     @staticmethod
     def _once(item: Any, nextitem: Any) -> dict[str, Any]:
-        """Run the case; what follows is its parent, so that its own fixtures end and no others."""
+        """Run the case with its parent as the next item, so that only its own fixtures end."""
         item._initrequest()
         reports = runtestprotocol(item, log=False, nextitem=nextitem)
-        found = [getattr(report, _RECORD) for report in reports if hasattr(report, _RECORD)]
-        return found[-1] if found else {"id": item.nodeid, "outcome": "error", "message": str(reports)}
+        records = [getattr(report, _RECORD) for report in reports if hasattr(report, _RECORD)]
+        return records[-1] if records else {"id": item.nodeid, "outcome": "error", "message": str(reports)}
 
     def _write(self, mutant: BrokenRule, record: dict[str, Any], *, acted: bool, seconds: float) -> None:
         attempt = {
@@ -385,12 +386,12 @@ class _Plugin:
 
     def pytest_unconfigure(self) -> None:
         self.honest.close()
-        for stand in self.stands.values():
-            stand.close()
+        for proxy in self.proxies.values():
+            proxy.close()
 
 
 def _target(item: pytest.Item) -> str | None:
-    """Return the target of ``item``; without a matrix its variant bears its name."""
+    """Return the target of ``item``: without a matrix, the name of its variant."""
     from storagetest.plugin.parametrize import item_variant
 
     return item_variant(item)
@@ -398,7 +399,7 @@ def _target(item: pytest.Item) -> str | None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Start the proxies, and name their targets file before storagetest reads one."""
+    """Start the proxies, and set their targets file before storagetest reads one."""
     name = os.environ.get("MUTANTS_BENCH")
     if name is None:
         return

@@ -1,4 +1,4 @@
-"""The bench of the NVMe/TCP mutants: the small controller of tests/controllers, which has no deviations."""
+"""Mutation run of NVMe/TCP: the small controller of tests/controllers, which has no known issues."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from nvme_tcp_server import NQN, Server
 
 __all__ = ["bench"]
 
-PATIENCE = 1.0
-"""Seconds that a case waits for what a mutant holds back; the controller answers within milliseconds."""
+TIMEOUT = 1.0
+"""Deadline of a case on a mutant, in seconds; the controller responds within milliseconds."""
 
 
 @contextlib.contextmanager
 def serve() -> Iterator[tuple[str, int]]:
-    """Start a controller of its own: what a mutant leaves behind is no other's."""
+    """Start a new controller, so that mutants do not affect each other."""
     with Server() as server:
         yield "127.0.0.1", server.port
 
 
 def bench() -> MutationRun:
-    """Return the bench."""
+    """Return the mutation run."""
     options = {"protocol": "nvme-tcp", "nqn": NQN, "erase": "uuid.22222222-2222-4222-8222-222222222201"}
     kinds = {"second": TargetKind(options, serve, fresh=True)}
-    return MutationRun("nvme_tcp", MUTANTS, kinds, splitter, patience=PATIENCE)
+    return MutationRun("nvme_tcp", MUTANTS, kinds, splitter, timeout=TIMEOUT)

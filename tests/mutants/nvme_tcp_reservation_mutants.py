@@ -108,7 +108,7 @@ target(
     accepts(StatusCode.RESERVATION_CONFLICT, when=action(Io.RESERVATION_ACQUIRE, 1)),
 )
 target(
-    "release-by-anybody",
+    "release-by-any-host",
     "Base 8.1.24.6",
     "a release by any host releases the reservation",
     patch(put(4, b"\0"), when=REPORT),

@@ -121,14 +121,14 @@ class Contagious(ProxyConnection):
     """When its host closes, every connection is closed."""
 
     def passes_close(self, *, from_target: bool) -> bool:
-        for other in () if from_target or self.qid else EVERYBODY:
+        for other in () if from_target or self.qid else ALL_CONNECTIONS:
             other.memory["doomed"] = True
         return True
 
 
 def _contagious() -> ProxyConnection:
-    EVERYBODY.append(Contagious(of_host=doomed))
-    return EVERYBODY[-1]
+    ALL_CONNECTIONS.append(Contagious(of_host=doomed))
+    return ALL_CONNECTIONS[-1]
 
 
 add("loss-takes-all", "Base 3.3.2.4", "one host's lost connection ends the others'", _contagious)
@@ -264,11 +264,11 @@ add(
     lambda: ProxyConnection(bad=processes_after, of_target=hangs_up_late),
 )
 
-EVERYBODY: list[ProxyConnection] = []
+ALL_CONNECTIONS: list[ProxyConnection] = []
 
 
 def takes_all(through: ProxyConnection, raw: bytes, error: PduError) -> Iterable[bytes]:
-    for other in EVERYBODY:
+    for other in ALL_CONNECTIONS:
         other.memory["doomed"] = True
     return [raw]
 
@@ -280,8 +280,8 @@ def doomed(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
 
 
 def _one_of_all() -> ProxyConnection:
-    EVERYBODY.append(ProxyConnection(bad=takes_all, of_host=doomed))
-    return EVERYBODY[-1]
+    ALL_CONNECTIONS.append(ProxyConnection(bad=takes_all, of_host=doomed))
+    return ALL_CONNECTIONS[-1]
 
 
 add("fatal-takes-all", "NVMe/TCP 3.5", "a fatal error ends every host's connection", _one_of_all)

@@ -1,14 +1,14 @@
-"""A TCP proxy that breaks one rule at a time between a suite and a real target.
+"""TCP proxy between a suite and a real target that breaks one rule at a time.
 
-It listens on loopback, connects each client on to the target, cuts both streams into PDUs with a splitter and
-hands every PDU to a :class:`Rewrite`, one a connection. What the rewrite returns goes on. An honest proxy is
-one whose rewrite returns what it was given.
+It listens on loopback, connects each client to the target, splits both streams into PDUs and passes every PDU
+to the connection's :class:`Rewrite`. It forwards the PDUs that the rewrite returns. The rewrite of an honest
+proxy returns its argument.
 
 Rules:
 
-1. The proxy never judges: bytes that its splitter cannot cut go on as they came, from there to the end.
-2. A direction that closes is closed onward, unless the rewrite says otherwise.
-3. Nothing outlives the context manager: sockets are shut and threads joined.
+1. The proxy checks nothing: if the splitter fails, the rest of that direction is forwarded unchanged.
+2. A close of one side is forwarded to the other, unless the rewrite prevents it.
+3. The context manager closes all sockets and joins all threads at its end.
 """
 
 from __future__ import annotations
@@ -22,43 +22,43 @@ from dataclasses import dataclass, field
 __all__ = ["Hangup", "Mutant", "Proxy", "Rewrite", "Splitter"]
 
 Splitter = Callable[[bytes], list[bytes]]
-"""Fed a direction's bytes, it returns the whole PDUs so far; raising ValueError means that it is lost."""
+"""Takes bytes of one direction and returns the PDUs that they complete; ValueError: framing is lost."""
 
 
 class Hangup(Exception):  # an instruction, not an error
-    """Raised by a rewrite: close both sides now."""
+    """Raised by a rewrite to close both sides."""
 
 
 class Rewrite:
-    """One connection. Override what is to be broken; ``send_to_…`` speak out of turn."""
+    """Rewrites the PDUs of one connection. Override a method; ``send_to_…`` sends additional PDUs."""
 
     send_to_host: Callable[[bytes], None]
     send_to_target: Callable[[bytes], None]
     acted: bool = False
-    """Whether it has changed, added or held back anything yet; noted by the proxy."""
+    """Whether it has changed, added or delayed a PDU yet; set by the proxy."""
     over: bool = False
     """Whether the host has closed its side."""
 
     def to_host(self, pdu: bytes) -> Iterable[bytes]:
-        """What the host gets for a PDU of the target's."""
+        """Return the PDUs that the host receives for a PDU of the target."""
         return (pdu,)
 
     def to_target(self, pdu: bytes) -> Iterable[bytes]:
-        """What the target gets for a PDU of the host's."""
+        """Return the PDUs that the target receives for a PDU of the host."""
         return (pdu,)
 
     def passes_close(self, *, from_target: bool) -> bool:
-        """Whether a close is passed on."""
+        """Return whether a close is forwarded."""
         return True
 
     def changed(self, given: bytes, out: list[bytes]) -> bool:
-        """Whether ``out`` is anything else than the PDU that was given."""
+        """Return whether ``out`` differs from the PDU ``given``."""
         return out != [given]
 
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """A broken rule: ``section`` says which, ``make`` makes the rewrite that breaks it on one connection."""
+    """A broken rule with its ``section``; ``make`` returns the rewrite that breaks it on one connection."""
 
     name: str
     section: str
@@ -67,20 +67,20 @@ class Mutant:
     kind: str | None = None
 
     def rewrites(self) -> Callable[[], Rewrite]:
-        """Return ``make``: what these rewrites remember is of one connection."""
+        """Return ``make``, because these rewrites keep state of one connection only."""
         return self.make
 
 
 @dataclass
 class Proxy:
-    """A context manager; it listens on ``port``. ``splitter(from_target)`` makes one for a direction."""
+    """The proxy, a context manager that listens on ``port``. ``splitter(from_target)`` returns a Splitter."""
 
     address: str
     target_port: int
     splitter: Callable[[bool], Splitter]
     make: Callable[[], Rewrite] = Rewrite
     port: int = 0
-    _held: threading.Lock = field(default_factory=threading.Lock)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
     _threads: list[threading.Thread] = field(default_factory=list)
     _sockets: list[socket.socket] = field(default_factory=list)
 
@@ -97,8 +97,8 @@ class Proxy:
         self.drop()
 
     def drop(self) -> None:
-        """Close every connection; new ones are taken."""
-        with self._held:
+        """Close every connection; new ones are still accepted."""
+        with self._lock:
             sockets, self._sockets = self._sockets, []
             threads, self._threads = self._threads, []
         for sock in sockets:
@@ -122,7 +122,7 @@ class Proxy:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             rewrite, lock = self.make(), threading.Lock()
             sends = _whole_sends(host), _whole_sends(target)
-            rewrite.send_to_host, rewrite.send_to_target = (_noting(rewrite, send) for send in sends)
+            rewrite.send_to_host, rewrite.send_to_target = (_record_sends(rewrite, send) for send in sends)
             pumps = [
                 threading.Thread(target=self._pump, args=args, daemon=True)
                 for args in (
@@ -130,7 +130,7 @@ class Proxy:
                     (host, target, rewrite, False, lock, sends[1]),
                 )
             ]
-            with self._held:
+            with self._lock:
                 self._sockets += [host, target]
                 self._threads += pumps
                 for pump in pumps:
@@ -147,19 +147,19 @@ class Proxy:
     ) -> None:
         split: Splitter | None = self.splitter(from_target)
         change = rewrite.to_host if from_target else rewrite.to_target
-        seen = b""  # of the stream, what no PDU has taken yet
+        pending = b""  # bytes that are not yet part of a PDU
         with contextlib.suppress(OSError):
             while data := source.recv(256 * 1024):
                 pdus = [data]
                 if split is not None:
-                    seen += data
+                    pending += data
                     try:
                         pdus = split(data)
-                        seen = seen[sum(map(len, pdus)) :]
+                        pending = pending[sum(map(len, pdus)) :]
                         with lock:  # one rewrite keeps state over both directions
                             pdus = [out for pdu in pdus for out in _noted(rewrite, pdu, change)]
                     except ValueError:
-                        split, pdus = None, [seen]
+                        split, pdus = None, [pending]
                     except Hangup:
                         rewrite.acted = True
                         _shut(source)
@@ -167,8 +167,8 @@ class Proxy:
                         return
                 for pdu in pdus:
                     send(pdu)
-            if split is not None and seen:
-                send(seen)  # half a PDU, and then the end
+            if split is not None and pending:
+                send(pending)  # an incomplete PDU before a close
         rewrite.over = rewrite.over or not from_target
         if rewrite.passes_close(from_target=from_target):
             with contextlib.suppress(OSError):
@@ -176,7 +176,7 @@ class Proxy:
             if from_target:
                 _shut(sink)
                 _shut(source)
-        elif not rewrite.over:  # once the host has left there is nobody to be kept waiting
+        elif not rewrite.over:  # a host that has closed does not wait
             rewrite.acted = True
 
 
@@ -187,18 +187,18 @@ def _noted(rewrite: Rewrite, pdu: bytes, change: Callable[[bytes], Iterable[byte
     return out
 
 
-def _noting(rewrite: Rewrite, send: Callable[[bytes], None]) -> Callable[[bytes], None]:
-    """What a rewrite says out of turn is something that it did."""
+def _record_sends(rewrite: Rewrite, send: Callable[[bytes], None]) -> Callable[[bytes], None]:
+    """Return a function that sends and records that the rewrite acted."""
 
-    def say(data: bytes) -> None:
+    def send_additional(data: bytes) -> None:
         rewrite.acted = True
         send(data)
 
-    return say
+    return send_additional
 
 
 def _whole_sends(sock: socket.socket) -> Callable[[bytes], None]:
-    """Both pumps may send to one side: never into the middle of each other's PDU."""
+    """Return a locked ``sendall``, because both pumps may send to one side."""
     lock = threading.Lock()
 
     def send(data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Whatever befalls an iSCSI case, it ends, says what it saw in bytes, and the next one is none the worse."""
+"""Each iSCSI case fails on a faulty target with the received bytes, and the next case is unaffected."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from storagetest.lab import Lab
 
 pytestmark = pytest.mark.lab
 
-ABOUT = ("far-after-login",)
-"""Misfortunes that befall some commands only."""
+PARTIAL = ("far-after-login",)
+"""Faults that affect only some commands."""
 
 
 @pytest.fixture(scope="module")
@@ -26,24 +26,24 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcomes]:
         if Lab.find(name) is None:
             lab = Lab.up(name, clients=0, owner=os.getpid(), progress=lambda _: None)
             stack.callback(lab.down)
-        yield run("iscsi_faults", tmp_path_factory.mktemp("bad-luck"), timeout=200)
+        yield run("iscsi_faults", tmp_path_factory.mktemp("iscsi-faults"), timeout=200)
 
 
-def said(one: Attempt) -> str:
-    return f"{one.case}: {one.outcome} after {one.seconds} s: {one.message}"
+def describe(attempt: Attempt) -> str:
+    return f"{attempt.case}: {attempt.outcome} after {attempt.seconds} s: {attempt.message}"
 
 
 @pytest.mark.parametrize("name", [name for name in MUTANTS if name != NOTHING])
-def test_each_case_ends_as_a_failure_and_shows_what_came(outcomes: Outcomes, name: str) -> None:
+def test_each_case_fails_and_shows_the_received_bytes(outcomes: Outcomes, name: str) -> None:
     attempts = [one for one in outcomes.attempts[name] if one.acted]
-    befallen = {one.case for one in attempts}
-    assert befallen if name in ABOUT else befallen >= set(CASES) - {"ISC-LOGIN-02"}, befallen
-    assert not [said(one) for one in attempts if one.outcome != "failed" or not one.message]
+    affected = {one.case for one in attempts}
+    assert affected if name in PARTIAL else affected >= set(CASES) - {"ISC-LOGIN-02"}, affected
+    assert not [describe(one) for one in attempts if one.outcome != "failed" or not one.message]
     bytes_shown = [one for one in attempts if re.search(r"127\.0\.0\.1:\d+.*[0-9a-f]{8}", one.message)]
-    assert bytes_shown or name in ABOUT, "\n".join(map(said, attempts))
+    assert bytes_shown or name in PARTIAL, "\n".join(map(describe, attempts))
 
 
-def test_afterwards_each_case_passes(outcomes: Outcomes) -> None:
+def test_each_case_passes_after_the_faults(outcomes: Outcomes) -> None:
     attempts = outcomes.attempts[NOTHING]
     assert {one.case for one in attempts} == set(CASES)
-    assert not [said(one) for one in attempts if one.outcome != "passed"]
+    assert not [describe(one) for one in attempts if one.outcome != "passed"]

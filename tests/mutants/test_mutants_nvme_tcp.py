@@ -16,8 +16,8 @@ from storagetest.plugin.conformance.known_issues_table import read_suite_table
 
 PAGE = ROOT / "docs" / "mutants-nvme-tcp.md"
 KEPT = ("passed", "observed")
-BESIDE = 2
-"""So many mutants of five are run beside the honest cases, in the time that the others take."""
+WITH_HONEST = 2
+"""Number of mutants out of five that run together with the honest cases."""
 HEAD = """# Mutants: NVMe/TCP
 
 A proxy between the suite and a real controller violates one rule at a time
@@ -39,7 +39,7 @@ def outcomes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     honest = None in wanted
     names = list(MUTANTS) if honest else [spec.params["name"] for spec in wanted if spec]
     where = tmp_path_factory.mktemp("mutants")
-    first = [name for at, name in enumerate(names) if at % 5 < BESIDE]
+    first = [name for at, name in enumerate(names) if at % 5 < WITH_HONEST]
     second = [name for name in names if name not in first]
     with ThreadPoolExecutor() as pool:
         parts = [

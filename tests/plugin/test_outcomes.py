@@ -17,14 +17,14 @@ from typing import Any
 import pytest
 from storagetest import errors
 from storagetest.config.base import TargetOptions
-from storagetest.protocols.base import Attachment, Difference, Gives, Protocol, register
+from storagetest.protocols.base import Attachment, AttachmentKind, OptionMismatch, Protocol, register
 
 @register
 class Odd(Protocol[Any]):
     "Breaks in the way its option names."
     name = "odd"
     title = "Odd"
-    gives = Gives.FILESYSTEM
+    attachment_kind = AttachmentKind.FILESYSTEM
     class Options(TargetOptions):
         raises: str = ""
     example = {}
@@ -33,8 +33,8 @@ class Odd(Protocol[Any]):
     def attach(self, client, options):
         if options.raises in vars(errors):
             raise getattr(errors, options.raises)("odd says so")
-        differences = (Difference("wsize", "1048576", "4096"),) if options.raises == "changed" else ()
-        yield Attachment(client=client, path="/tmp", gives=self.gives, size=1, differences=differences)
+        mismatches = (OptionMismatch("wsize", "1048576", "4096"),) if options.raises == "changed" else ()
+        yield Attachment(client=client, path="/tmp", kind=self.attachment_kind, size=1, mismatches=mismatches)
 """
 
 TARGETS = """\
@@ -86,7 +86,7 @@ def test_a_client_that_lacks_the_protocol_is_an_error_unless_the_target_is_optio
 def test_an_option_that_was_changed_in_silence_is_a_failure(odd):
     result = odd("changed")
     result.assert_outcomes(failed=2)
-    result.stdout.fnmatch_lines(["*changed in silence: wsize: asked for 1048576, got 4096*"])
+    result.stdout.fnmatch_lines(["*changed in silence: wsize: requested 1048576, got 4096*"])
 
 
 def test_a_broken_claim_is_a_failure_and_our_own_error_an_error(odd):

@@ -43,7 +43,7 @@ def test_every_directory_of_the_suites_is_a_package():
 
 
 def test_every_suite_says_what_it_is():
-    listed = installed_suites.listing()
+    listed = installed_suites.list_suites()
     assert "storagetest.suites.performance.test_copy" in listed
     assert [name for name, said in listed.items() if not said] == []
 
@@ -52,12 +52,12 @@ def test_a_copy_overwrites_nothing(tmp_path: Path):
     installed_suites.copy(tmp_path / "mine")
     assert (tmp_path / "mine/conformance/iscsi/known_issues.toml").exists()
     (tmp_path / "mine/performance/test_copy.py").write_text("changed")
-    with pytest.raises(StoragetestError, match="there already"):
+    with pytest.raises(StoragetestError, match="already exists"):
         installed_suites.copy(tmp_path / "mine")
     assert (tmp_path / "mine/performance/test_copy.py").read_text() == "changed"
 
 
 def test_a_copy_that_cannot_be_made_is_one_sentence(tmp_path: Path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoragetestError, match="could not be copied"):
+    with pytest.raises(StoragetestError, match="copying the suites failed"):
         installed_suites.copy(tmp_path / "file/below")

@@ -32,7 +32,7 @@ def floods(with_what: bytes) -> Behave:
 
 @contextlib.contextmanager
 def target(behave: Behave, *, deadline: float = 0.3) -> Iterator[Initiator]:
-    """An initiator in full feature phase whose target does ``behave`` when it hears anything."""
+    """Yield an initiator in full feature phase whose target runs ``behave`` on its first data."""
     over = threading.Event()
 
     def serve() -> None:
@@ -79,16 +79,14 @@ BAD_LUCK: dict[str, Behave] = {
 
 @pytest.mark.parametrize("ask", ASKS, ids=NAMES)
 @pytest.mark.parametrize("behave", BAD_LUCK.values(), ids=BAD_LUCK)
-def test_every_question_ends_and_says_who_and_what(
-    behave: Behave, ask: Callable[[Initiator], object]
-) -> None:
+def test_every_request_ends_and_names_the_peer(behave: Behave, ask: Callable[[Initiator], object]) -> None:
     with target(behave) as made:
         made.send_raw(bytes(48))
         with pytest.raises(RemoteProtocolError, match=r"127\.0\.0\.1:\d+|iSCSI"):
             ask(made)
 
 
-def test_an_endless_answer_to_a_command_is_cut_off() -> None:
+def test_an_endless_response_to_a_command_raises() -> None:
     with target(floods(DATA), deadline=0.1) as made:
         command = made.start(bytes(16), read=512, itt=0)
         with pytest.raises(
@@ -97,14 +95,14 @@ def test_an_endless_answer_to_a_command_is_cut_off() -> None:
             made.finish(command)
 
 
-def test_after_a_provocation_a_flood_is_cut_off_too() -> None:
+def test_probe_alive_raises_on_a_flood() -> None:
     with target(floods(NOP)) as made:
         made.send_raw(bytes(48))
         with pytest.raises(RemoteProtocolError, match=r"the response to a ping did not come, among \d+ PDUs"):
             made.probe_alive()
 
 
-def test_data_at_4_gib_are_refused_and_not_made_room_for() -> None:
+def test_data_at_4_gib_raise_without_allocation() -> None:
     far = DataIn(
         itt=7, has_status=True, buffer_offset=0xFFFFFE00, data=bytes(512), exp_cmd_sn=1, max_cmd_sn=64
     )

@@ -23,20 +23,20 @@ from storagetest.wire.iscsi.keys import (
 )
 
 
-def test_text_goes_both_ways() -> None:
+def test_text_round_trip() -> None:
     pairs = (("InitiatorName", "iqn.x"), ("A", ""), ("B", "c=d"))
     assert format_text(pairs) == b"InitiatorName=iqn.x\0A=\0B=c=d\0"
     assert parse_text(format_text(pairs) + b"\0\0") == pairs
 
 
 @pytest.mark.parametrize("bad", [b"novalue\0", b"=x\0", b"k" * 64 + b"=v\0", b"\xff=1\0", b"k=\xff\0"])
-def test_what_is_no_text_is_the_peers_fault(bad: bytes) -> None:
+def test_invalid_text_raises_remote_protocol_error(bad: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
         parse_text(bad)
 
 
 @given(st.binary(max_size=200))
-def test_reading_text_is_total(data: bytes) -> None:
+def test_parse_text_returns_pairs_or_raises(data: bytes) -> None:
     try:
         assert all(name for name, _ in parse_text(data))
     except RemoteProtocolError as error:
@@ -66,7 +66,7 @@ def test_reading_text_is_total(data: bytes) -> None:
         ("MaxRecvDataSegmentLength", "8192", "65536", "65536"),
     ],
 )
-def test_a_responder_answers_by_the_table(key: str, proposed: str, own: str, result: str) -> None:
+def test_negotiated_reply_follows_the_table(key: str, proposed: str, own: str, result: str) -> None:
     assert negotiated_reply(KEYS[key], proposed, own) == result
     assert is_legal_reply(KEYS[key], proposed, result)
 
@@ -83,18 +83,18 @@ def test_a_responder_answers_by_the_table(key: str, proposed: str, own: str, res
         ("ImmediateData", "No", "Maybe"),
     ],
 )
-def test_answers_that_no_responder_may_give(key: str, proposed: str, replied: str) -> None:
+def test_illegal_replies_are_rejected(key: str, proposed: str, replied: str) -> None:
     assert not is_legal_reply(KEYS[key], proposed, replied)
 
 
 @given(st.sampled_from(sorted(KEYS)), st.text(max_size=20), st.text(max_size=20))
-def test_the_table_is_total_and_its_answers_are_legal(name: str, proposed: str, own: str) -> None:
+def test_every_key_has_legal_replies(name: str, proposed: str, own: str) -> None:
     key = KEYS[name]
     value = own if is_legal_value(key, own) else key.default or "x"
     assert is_legal_reply(key, proposed, negotiated_reply(key, proposed, value))
 
 
-def test_the_outcome_is_the_answer_the_declaration_or_the_default() -> None:
+def test_outcome_is_the_reply_the_declaration_or_the_default() -> None:
     held = outcome(
         [("MaxBurstLength", "65536"), ("InitialR2T", "No"), ("HeaderDigest", "CRC32C")],
         [
@@ -116,7 +116,7 @@ def test_the_outcome_is_the_answer_the_declaration_or_the_default() -> None:
 
 
 @pytest.mark.parametrize(("key", "value"), [("ImmediateData", "No"), ("InitialR2T", "Yes")])
-def test_a_certain_outcome_needs_no_answer(key: str, value: str) -> None:
+def test_a_certain_outcome_needs_no_reply(key: str, value: str) -> None:
     assert outcome([(key, value)], [])[key] == value
     assert outcome([("ImmediateData", "Yes")], [])["ImmediateData"] == "Yes"
     assert outcome([("InitialR2T", "No")], [])["InitialR2T"] == "Yes"
@@ -148,7 +148,7 @@ def test_chap_by_md5_is_the_digest_of_identifier_secret_challenge() -> None:
     assert response(b"b", 0x61, b"c").hex() == "900150983cd24fb0d6963f7d28e17f72"  # RFC 1321: MD5 of "abc"
 
 
-def test_a_challenge_is_read_or_refused() -> None:
+def test_challenge_of_returns_a_challenge_or_raises() -> None:
     pairs = (("CHAP_A", "5"), ("CHAP_I", "0x41"), ("CHAP_C", hexadecimal(b"xyz")))
     assert challenge_of(pairs) == Challenge(5, 0x41, b"xyz")
     for bad in (

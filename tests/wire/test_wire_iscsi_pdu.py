@@ -153,7 +153,7 @@ def test_the_table_has_every_pdu() -> None:
 
 
 @pytest.mark.parametrize(("pdu", "text"), TABLE, ids=case_id)
-def test_a_pdu_is_written_as_the_figure_says(pdu: Pdu, text: str) -> None:
+def test_a_pdu_is_encoded_as_in_the_figure(pdu: Pdu, text: str) -> None:
     assert pdu.encode() == bytes.fromhex(text)
     assert type(pdu).__name__ in pdu.summary()
     assert not any(set_reserved_bits(pdu.encode()[:48]))
@@ -176,7 +176,7 @@ def test_fields_of_one_header_do_not_overlap(kind: type[Pdu]) -> None:
     [(DataOut(), True), (NopIn(), True), (NopOut(), False), (LoginRequest(), False)],
     ids=case_id,
 )
-def test_the_immediate_bit_is_reserved_in_what_is_no_numbered_request(pdu: Pdu, reserved: bool) -> None:
+def test_the_immediate_bit_is_reserved_except_in_numbered_requests(pdu: Pdu, reserved: bool) -> None:
     bhs = pdu.encode()[:48]
     assert any(set_reserved_bits(bytes((bhs[0] | 0x40,)) + bhs[1:])) == reserved
 
@@ -184,7 +184,7 @@ def test_the_immediate_bit_is_reserved_in_what_is_no_numbered_request(pdu: Pdu, 
 @pytest.mark.parametrize(("pdu", "text"), TABLE, ids=case_id)
 @pytest.mark.parametrize("digests", [False, True], ids=["plain", "digests"])
 @pytest.mark.parametrize("piece", [1, 7, 10_000])
-def test_a_pdu_is_read_in_any_pieces_with_more_behind_it(
+def test_a_pdu_is_decoded_from_any_pieces_with_trailing_data(
     pdu: Pdu, text: str, digests: bool, piece: int
 ) -> None:
     stream = PduReceiver()
@@ -205,7 +205,7 @@ def test_a_pdu_is_read_in_any_pieces_with_more_behind_it(
     assert bytes.fromhex(text)[:48] == wire[:48]
 
 
-def test_digests_cover_header_and_padded_data_and_can_be_spoilt() -> None:
+def test_digests_cover_header_and_padded_data_and_can_be_made_wrong() -> None:
     parts = NopOut(itt=1, data=b"abc").parts()
     wire = parts.wire(header_digest=True, data_digest=True)
     assert wire[48:52] == crc32c(wire[:48]).to_bytes(4, "little")
@@ -226,7 +226,7 @@ def test_crc32c_is_that_of_rfc_3720_appendix_b4() -> None:
     assert crc32c(bytes(range(32))) == 0x46DD794E
 
 
-def test_additional_headers_go_both_ways() -> None:
+def test_additional_headers_round_trip() -> None:
     ahs = (Ahs(AHS_EXTENDED_CDB, b"\0" + b"c" * 7), Ahs(AHS_BIDIRECTIONAL, b"\0" + (512).to_bytes(4, "big")))
     raw = ScsiCommand(itt=1, ahs=ahs).encode()
     assert raw[4] == 5  # words: 12 and 8 bytes
@@ -239,12 +239,12 @@ def test_additional_headers_go_both_ways() -> None:
 
 
 @pytest.mark.parametrize("bad", [b"\xff\xff\x01\x00", b"\x00\x05\x02\x00", b"\0\0\0"])
-def test_an_additional_header_past_the_end_is_the_peers_fault(bad: bytes) -> None:
+def test_an_additional_header_past_the_end_raises(bad: bytes) -> None:
     with pytest.raises(RemoteProtocolError, match="AHS"):
         Ahs.decode_all(bad)
 
 
-def test_any_field_can_lie_after_encoding() -> None:
+def test_any_field_can_be_overridden() -> None:
     parts = ScsiCommand(itt=1, data=b"abcd").parts()
     for field in parts.layout:
         top = b"\xff" * field.size if not field.width else field.mask >> field.shift
@@ -260,7 +260,7 @@ def test_any_field_can_lie_after_encoding() -> None:
         ScsiCommand(itt=1 << 32).parts()
 
 
-def test_a_pdu_that_is_too_long_ends_in_an_error_that_stays() -> None:
+def test_a_pdu_over_the_limit_raises_again() -> None:
     stream = PduReceiver(limit=1024)
     stream.receive_data(NopIn(itt=1).parts().override_fields(data_length=0xFFFFFF).bhs)
     for _ in range(2):
@@ -268,7 +268,7 @@ def test_a_pdu_that_is_too_long_ends_in_an_error_that_stays() -> None:
             stream.next_event()
 
 
-def test_an_end_within_a_pdu_is_an_error_that_shows_it() -> None:
+def test_an_end_within_a_pdu_raises_with_its_bytes() -> None:
     stream = PduReceiver()
     stream.receive_data(NopIn(itt=1).encode()[:20])
     stream.receive_eof()
@@ -299,7 +299,7 @@ def test_any_bytes_give_events_or_a_protocol_error(data: bytes, digests: bool) -
 
 @settings(deadline=None, max_examples=300)
 @given(st.sampled_from(TABLE), st.integers(0, 47 * 8), st.integers(0, 255), st.booleans())
-def test_flipped_bits_of_real_pdus_do_no_harm(
+def test_flipped_bits_of_real_pdus_give_events_or_a_protocol_error(
     row: tuple[Pdu, str], at: int, more: int, digests: bool
 ) -> None:
     wire = bytearray(row[0].parts().wire(header_digest=digests, data_digest=digests))
@@ -310,7 +310,7 @@ def test_flipped_bits_of_real_pdus_do_no_harm(
 
 @settings(deadline=None)
 @given(st.sampled_from(sorted(PDUS)), st.binary(min_size=48, max_size=48), st.binary(max_size=40))
-def test_whatever_is_decoded_is_encoded_the_same_but_for_reserved_bits(
+def test_a_decoded_pdu_encodes_to_the_same_bytes_except_reserved_bits(
     opcode: int, header: bytes, data: bytes
 ) -> None:
     bhs = bytes((opcode,)) + header[1:4] + bytes(1) + len(data).to_bytes(3, "big") + header[8:]

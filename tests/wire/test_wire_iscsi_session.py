@@ -100,7 +100,7 @@ BREAKS: list[tuple[str, Pdu, list[Pdu], dict[str, object]]] = [
 
 
 @pytest.mark.parametrize(("rule", "sent", "came", "parameters"), BREAKS)
-def test_a_broken_rule_is_noted_under_its_name(
+def test_a_broken_rule_is_a_violation_with_its_name(
     rule: str, sent: Pdu, came: list[Pdu], parameters: dict[str, object]
 ) -> None:
     watch = watched(sent, **parameters)
@@ -110,7 +110,7 @@ def test_a_broken_rule_is_noted_under_its_name(
     assert "RFC 7143" in watch.violations_of(rule)[0]
 
 
-def test_reserved_bits_are_noted() -> None:
+def test_reserved_bits_are_a_violation() -> None:
     watch = watched(READ)
     raw = ScsiResponse(itt=1, stat_sn=10, **WINDOW).parts().override_bytes(8, b"\x01").bhs
     stream = PduReceiver()
@@ -121,7 +121,7 @@ def test_reserved_bits_are_noted() -> None:
     assert [one.rule for one in watch.violations] == ["reserved"]
 
 
-def test_a_right_conversation_breaks_nothing_and_ends_closed() -> None:
+def test_a_valid_session_has_no_violations_and_ends_closed() -> None:
     watch = watched(READ, WRITE)
     for pdu in (
         DataIn(itt=1, final=False, data=bytes(512), **WINDOW),
@@ -167,7 +167,7 @@ def test_a_plain_login_is_one_exchange() -> None:
     assert (dialogue.status, dialogue.tsih, dialogue.negotiated["MaxBurstLength"]) == (0, 1, "32768")
 
 
-def test_what_the_target_proposes_is_answered() -> None:
+def test_keys_proposed_by_the_target_get_a_reply() -> None:
     dialogue = LoginNegotiation(IDENTITY, offer={})
     dialogue.first()
     request = dialogue.next(answer(1, 0, ("MaxOutstandingR2T", "8"), ("Foo", "1"), ("TargetAlias", "x")))
@@ -175,7 +175,7 @@ def test_what_the_target_proposes_is_answered() -> None:
     assert parse_text(request.data) == (("MaxOutstandingR2T", "1"), ("Foo", "NotUnderstood"))
 
 
-def test_text_that_goes_on_is_asked_for() -> None:
+def test_continued_text_gets_an_empty_request() -> None:
     dialogue = LoginNegotiation(IDENTITY, offer={})
     dialogue.first()
     request = dialogue.next(LoginResponse(itt=0, continues=True, csg=1, data=b"MaxBurst"))
@@ -186,7 +186,7 @@ def test_text_that_goes_on_is_asked_for() -> None:
 
 
 @pytest.mark.parametrize("honest", [True, False], ids=["right", "wrong"])
-def test_chap_both_ways(honest: bool) -> None:
+def test_mutual_chap(honest: bool) -> None:
     known = Credentials("alice", b"secret-a", "target", b"secret-t")
     dialogue = LoginNegotiation(IDENTITY, offer={}, credentials=known)
     assert dict(parse_text(dialogue.first().data))["AuthMethod"] == "CHAP"
@@ -214,7 +214,7 @@ def test_chap_both_ways(honest: bool) -> None:
     [answer(0, 0), answer(1, 1), LoginResponse(itt=0, csg=1, transit=True, nsg=2)],
     ids=["stage", "next stage", "reserved stage"],
 )
-def test_a_response_that_cannot_be_followed_is_the_targets_fault(bad: LoginResponse) -> None:
+def test_an_invalid_login_response_raises(bad: LoginResponse) -> None:
     dialogue = LoginNegotiation(IDENTITY, offer={})
     dialogue.first()
     with pytest.raises(RemoteProtocolError):
@@ -233,7 +233,7 @@ def test_a_refusal_is_a_status_and_endless_logins_end() -> None:
             dialogue.next(answer(1, 0))
 
 
-def test_the_ladder_shows_keys_commands_and_sense_and_hides_proofs() -> None:
+def test_the_ladder_shows_keys_commands_and_sense_but_no_chap_response() -> None:
     sense = bytes.fromhex("0012700005000000000a00000000240000000000")
     chunks = [
         Chunk(

@@ -42,7 +42,7 @@ def connect(port: int, **more: int) -> RecordedConnection:
     return RecordedConnection.connect("127.0.0.1", port, deadline=5, **more)
 
 
-def test_it_keeps_what_went_both_ways() -> None:
+def test_the_transcript_has_both_directions() -> None:
     with server(lambda sock: sock.sendall(sock.recv(100).upper())) as port, connect(port) as link:
         link.send(b"ping")
         assert link.receive(deadline=5) == b"PING"
@@ -52,7 +52,7 @@ def test_it_keeps_what_went_both_ways() -> None:
         ]
 
 
-def test_silence_shows_the_last_bytes() -> None:
+def test_a_timeout_shows_the_last_bytes() -> None:
     with server(lambda sock: None) as port, connect(port) as link:
         link.send(b"\x01\x02\x03\x04\x05")
         began = time.monotonic()
@@ -63,7 +63,7 @@ def test_silence_shows_the_last_bytes() -> None:
         assert time.monotonic() - began < 5
 
 
-def test_fin_and_reset_are_told_apart() -> None:
+def test_closed_how_distinguishes_fin_and_reset() -> None:
     def reset(sock: socket.socket) -> None:
         sock.recv(1)  # not before the other side is connected
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -80,20 +80,20 @@ def test_fin_and_reset_are_told_apart() -> None:
         assert link.receive(deadline=5) == b""
 
 
-def test_the_last_words_of_a_peer_that_resets_are_read() -> None:
+def test_the_last_bytes_before_a_reset_are_received() -> None:
     def speak_and_go(sock: socket.socket) -> None:
         sock.sendall(b"last words")
         sock.close()  # with our bytes unread: a reset
 
     with server(speak_and_go) as port, connect(port) as link:
         link.send(b"unread")
-        heard = b""
+        received = b""
         while data := link.receive(deadline=5):
-            heard += data
-        assert heard == b"last words"
+            received += data
+        assert received == b"last words"
 
 
-def test_a_flood_ends() -> None:
+def test_receiving_more_than_the_limit_raises() -> None:
     def flood(sock: socket.socket) -> None:
         try:
             while True:
@@ -107,20 +107,20 @@ def test_a_flood_ends() -> None:
             pass
 
 
-def test_a_peer_that_takes_nothing_ends_at_the_deadline() -> None:
+def test_send_to_a_peer_that_reads_nothing_times_out() -> None:
     wanted = pytest.raises(ResponseTimeout, match="did not accept all of")
     with server(lambda sock: None) as port, connect(port) as link, wanted:
         link.send(bytes(64 << 20), deadline=0.2)
 
 
-def test_nobody_listens() -> None:
+def test_a_closed_port_raises_target_dead() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     with pytest.raises(TargetDead, match=f"127.0.0.1:{port}: cannot connect: Connection refused"):
         connect(port)
 
 
-def test_a_ladder_of_words() -> None:
+def test_ladder_formats_each_pdu() -> None:
     def decoder(outgoing: bool, data: bytes) -> list[tuple[str, list[str]]]:
         if data == b"bad":
             raise RemoteProtocolError("no such word")

@@ -42,7 +42,7 @@ def closes_after_icresp(sock: socket.socket) -> None:
 
 
 def hangs(sock: socket.socket) -> None:
-    """Take everything, say nothing."""
+    """Receive all data, send nothing."""
     while sock.recv(65536):
         pass
 
@@ -148,7 +148,7 @@ def test_each_case_ends_and_the_suite_goes_on(
 ) -> None:
     record = records[peer, case]
     assert record["outcome"] in ("failed", "warned", "skipped"), record
-    if record["outcome"] == "skipped":  # what needs a scratch: the target could not be looked at, and says so
+    if record["outcome"] == "skipped":  # cases that need a scratch: the target could not be queried
         assert "could not be looked at" in str(record["message"])
         return
     message = str(record["message"]).replace(" ", "")

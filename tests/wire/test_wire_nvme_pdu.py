@@ -84,7 +84,7 @@ BOTH = ((False, False), (True, False), (False, True), (True, True))
 
 
 @pytest.mark.parametrize(("pdu", "raw"), TABLE, ids=lambda one: type(one).__name__)
-def test_the_table_both_ways(pdu: Pdu, raw: bytes) -> None:
+def test_each_pdu_round_trips(pdu: Pdu, raw: bytes) -> None:
     assert encode(pdu) == raw
     assert decode(raw).pdu == pdu
 
@@ -101,7 +101,7 @@ def test_with_digests_and_alignment(pdu: Pdu, raw: bytes, header: bool, data: bo
     assert got.data_digest_ok in (None, True)
 
 
-def test_the_digests_are_where_the_standard_says() -> None:
+def test_the_digests_are_at_their_offsets() -> None:
     wire = encode(H2CData(1, 2, 0, b"abcd"), header_digest=True, data_digest=True, alignment=15)
     assert wire[3] == 64
     assert wire[24:28] == crc32c(wire[:24]).to_bytes(4, "little")
@@ -130,7 +130,7 @@ def sides() -> Iterator[tuple[StreamRole, list[bytes]]]:
 
 @pytest.mark.parametrize(("role", "wire"), list(sides()), ids=["controller", "host"])
 @pytest.mark.parametrize("step", [1, 3, 1000])
-def test_a_stream_in_pieces_of_any_size(role: StreamRole, wire: list[bytes], step: int) -> None:
+def test_a_stream_is_decoded_from_pieces_of_any_size(role: StreamRole, wire: list[bytes], step: int) -> None:
     stream, seen = Stream(role), []
     whole = b"".join(wire)
     for at in range(0, len(whole), step):
@@ -144,7 +144,7 @@ def test_a_stream_in_pieces_of_any_size(role: StreamRole, wire: list[bytes], ste
     assert stream.next_event() == EndOfStream(b"")
 
 
-def test_an_end_within_a_pdu_is_told() -> None:
+def test_an_end_within_a_pdu_is_an_end_of_stream_with_leftover() -> None:
     stream = Stream(StreamRole.HOST)
     stream.receive_data(encode(ICResp())[:100])
     stream.receive_data(b"")
@@ -191,7 +191,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("state", "raw", "fes", "fei"), WRONG.values(), ids=WRONG)
-def test_what_is_wrong_is_told_with_its_offset(state: StreamState, raw: bytes, fes: Fes, fei: int) -> None:
+def test_an_invalid_pdu_raises_with_fes_and_fei(state: StreamState, raw: bytes, fes: Fes, fei: int) -> None:
     stream = Stream(StreamRole.CONTROLLER)
     stream.state = state
     stream.alignment = 3 if state is StreamState.READY else 0
@@ -204,7 +204,7 @@ def test_what_is_wrong_is_told_with_its_offset(state: StreamState, raw: bytes, f
 
 
 @pytest.mark.parametrize("bit", range(8 * 76))
-def test_one_flipped_bit_under_a_header_digest_is_never_believed(bit: int) -> None:
+def test_one_flipped_bit_under_a_header_digest_raises(bit: int) -> None:
     raw = bytearray(encode(CapsuleCmd(SQE), header_digest=True))
     raw[bit // 8] ^= 1 << bit % 8
     stream = Stream(StreamRole.CONTROLLER)
@@ -246,7 +246,7 @@ def test_digests_that_were_not_negotiated_are_refused(header: bool, data: bool) 
 
 
 @pytest.mark.parametrize("kind", list(FIELDS), ids=lambda kind: kind.name)
-def test_every_field_can_lie(kind: PduType) -> None:
+def test_every_field_can_be_overridden(kind: PduType) -> None:
     pdu = next(pdu for pdu, raw in TABLE if raw[0] == kind)
     raw = encode(pdu, header_digest=True)
     for name, where in FIELDS[kind].items():
@@ -262,7 +262,7 @@ def test_every_field_can_lie(kind: PduType) -> None:
         override_field(raw, "PLEN", b"\0")
 
 
-def test_what_does_not_fit_is_our_own_fault() -> None:
+def test_a_value_that_does_not_fit_raises_local_protocol_error() -> None:
     for pdu in (CapsuleCmd(b"short"), R2T(1 << 16, 0, 0, 0), ICReq(maxr2t=-1)):
         with pytest.raises(LocalProtocolError, match="cannot be encoded"):
             encode(pdu)
@@ -327,7 +327,7 @@ def test_flipped_bits_of_a_recorded_session() -> None:
             fed(role, bytes(data), StreamState.NEW)
 
 
-def test_a_cutter_takes_trailing_data_and_gives_up_on_nonsense() -> None:
+def test_a_splitter_keeps_trailing_data_and_raises_on_an_impossible_plen() -> None:
     cut = make_splitter()
     raw = encode(ICReq())
     assert cut(raw + raw[:50]) == [raw]
@@ -345,6 +345,6 @@ def test_queue_entries_survive_a_round_trip(sqe: bytes, cqe: bytes) -> None:
 
 
 @pytest.mark.parametrize("pdu", [pdu for pdu, _ in TABLE], ids=lambda pdu: type(pdu).__name__)
-def test_every_pdu_has_words(pdu: Pdu) -> None:
+def test_every_pdu_has_a_summary(pdu: Pdu) -> None:
     [line] = rungs(encode(pdu))
     assert line.startswith(type(pdu).__name__)

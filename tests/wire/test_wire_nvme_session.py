@@ -87,14 +87,14 @@ def settle(server: Server) -> dict[int, object]:
     return dict(server.subsystem.controllers)
 
 
-def test_a_refused_connect_is_one_clear_message() -> None:
+def test_a_refused_connect_raises_with_its_status() -> None:
     with Server() as server:
         where = SubsystemEndpoint("127.0.0.1", server.port, "nqn.2024-01.example:no", 5)
         with pytest.raises(RemoteProtocolError, match=r"Connect to nqn.* was refused: .* \(1h/82h\)"):
             ControllerSession.connect(where)
 
 
-def test_a_bench_leaves_nothing() -> None:
+def test_a_harness_closes_all_connections() -> None:
     links: list[RecordedConnection] = []
     with Server() as server:
         with Harness(endpoint(server.port), lambda link, what: links.append(link)) as bench:
@@ -106,7 +106,7 @@ def test_a_bench_leaves_nothing() -> None:
         assert not settle(server)
 
 
-def test_a_ladder_reads_like_the_conversation() -> None:
+def test_a_ladder_has_every_pdu_of_a_session() -> None:
     links: list[RecordedConnection] = []
     with Server() as server, Harness(endpoint(server.port), lambda link, what: links.append(link)) as bench:
         assert bench.session().controller.raw
@@ -168,7 +168,7 @@ def peer(behave: Callable[[socket.socket], None]) -> Iterator[int]:
 
 
 def answers(*out: bytes) -> Callable[[socket.socket], None]:
-    """Take an ICReq, then say ``out``."""
+    """Receive an ICReq, then send ``out``."""
 
     def behave(sock: socket.socket) -> None:
         sock.recv(4096)
@@ -246,7 +246,7 @@ def test_a_faulty_peer_ends_within_the_deadline(
     assert time.monotonic() - began < 5
 
 
-def test_nobody_is_there() -> None:
+def test_connect_to_a_closed_port_raises_target_dead() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     with pytest.raises(TargetDead, match="Connection refused"):
@@ -288,7 +288,7 @@ BROKEN_RULES = {
 
 
 @pytest.mark.parametrize(("wire", "words"), BROKEN_RULES.values(), ids=BROKEN_RULES)
-def test_a_controller_that_breaks_a_rule_is_told(
+def test_a_rule_broken_by_the_controller_raises(
     pair: tuple[Queue, socket.socket], wire: list[bytes], words: str
 ) -> None:
     queue, theirs = pair
@@ -299,7 +299,7 @@ def test_a_controller_that_breaks_a_rule_is_told(
         queue.wait(cid)
 
 
-def test_r2ts_are_held_to_the_transfer(pair: tuple[Queue, socket.socket]) -> None:
+def test_an_r2t_outside_the_transfer_raises(pair: tuple[Queue, socket.socket]) -> None:
     queue, theirs = pair
     cid = queue.submit(io.write(1, 0, 32), data=bytes(16384), inside=False)
     theirs.sendall(encode(R2T(cid, 5, 0, 8192)) + encode(R2T(cid, 6, 4096, 8192)))
@@ -307,7 +307,7 @@ def test_r2ts_are_held_to_the_transfer(pair: tuple[Queue, socket.socket]) -> Non
         queue.wait(cid)
 
 
-def test_a_termreq_shows_in_its_own_error(pair: tuple[Queue, socket.socket]) -> None:
+def test_a_termreq_raises_terminated(pair: tuple[Queue, socket.socket]) -> None:
     queue, theirs = pair
     cid = queue.submit(admin.keep_alive())
     theirs.sendall(encode(C2HTermReq(3, 0xABCD)))
@@ -316,7 +316,7 @@ def test_a_termreq_shows_in_its_own_error(pair: tuple[Queue, socket.socket]) -> 
     assert caught.value.pdu == C2HTermReq(3, 0xABCD)
 
 
-def test_writes_are_answered_within_maxh2cdata(pair: tuple[Queue, socket.socket]) -> None:
+def test_h2cdata_pdus_are_within_maxh2cdata(pair: tuple[Queue, socket.socket]) -> None:
     queue, theirs = pair
     cid = queue.submit(io.write(1, 0, 32), data=bytes(range(256)) * 64, inside=False)
     theirs.sendall(encode(R2T(cid, 5, 0, 10000)) + encode(R2T(cid, 6, 10000, 6384)) + resp(cid))
@@ -351,12 +351,12 @@ def test_short_structures_are_protocol_errors() -> None:
         ana_groups(struct.pack("<QH6x", 1, 1) + struct.pack("<II", 1, 1000).ljust(32, b"\0"))
 
 
-def test_namespaces_are_called_as_a_kernel_calls_them() -> None:
+def test_wwids_are_the_kernels_names() -> None:
     with Server() as server, ControllerSession.connect(endpoint(server.port)) as session:
         assert "uuid.22222222-2222-4222-8222-222222222201" in wwids(session, 1)
 
 
-def test_signatures_are_seen() -> None:
+def test_signatures_are_found() -> None:
     for at, magic, what in (
         (0x438, b"\x53\xef", "ext2, ext3 or ext4"),
         (0, b"XFSB", "XFS"),

@@ -63,7 +63,7 @@ def test_a_configured_psk_is_read_and_written(key: bytes, psk_hash: PskHash | No
         (WRITTEN[1][2].replace("VRLb", "VRLc"), "CRC-32 does not match"),
     ],
 )
-def test_what_is_wrong_with_a_configured_psk_is_said_without_showing_it(text: str, why: str) -> None:
+def test_an_invalid_configured_psk_raises_without_showing_the_key(text: str, why: str) -> None:
     with pytest.raises(ConfigError, match=why) as caught:
         ConfiguredPsk.decode(text)
     assert "tnN9AQb2" not in str(caught.value)
@@ -103,7 +103,7 @@ def test_derived_keys_are_openssls(key: bytes, psk_hash: PskHash) -> None:
     assert tls_psk(retained, name, psk_hash).hex() == wanted
 
 
-def test_a_retained_psk_is_taken_as_it_is() -> None:
+def test_a_retained_psk_is_used_unchanged() -> None:
     assert retained_psk(ConfiguredPsk(KEY32), HOST) == KEY32
 
 
@@ -155,25 +155,25 @@ def test_send_early_data_returns_whether_it_was_accepted(controller: Server, ear
         assert dial(key).send_early_data("127.0.0.1", front.listens, 10.0, bytes(128)) == result
 
 
-def test_a_server_in_clear_is_no_tls(controller: Server) -> None:
+def test_a_server_without_tls_fails_the_handshake(controller: Server) -> None:
     with pytest.raises(RemoteProtocolError, match="TLS: the handshake failed"):
         dial(made()[1]).connect("127.0.0.1", controller.port, 10.0)
 
 
-def test_a_server_that_says_nothing_ends_at_the_deadline() -> None:
+def test_a_silent_server_times_out() -> None:
     late = pytest.raises(RemoteProtocolError, match="the handshake is not over in time")
     with socket.create_server(("127.0.0.1", 0)) as silent, late:
         dial(made()[1]).connect("127.0.0.1", silent.getsockname()[1], 0.5)
 
 
-def test_nobody_listens() -> None:
+def test_a_closed_port_raises_target_dead() -> None:
     with socket.create_server(("127.0.0.1", 0)) as gone:
         port = gone.getsockname()[1]
     with pytest.raises(TargetDead, match="cannot connect"):
         dial(made()[1]).connect("127.0.0.1", port, 10.0)
 
 
-def test_without_openssl_dialling_is_a_configuration_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connect_without_openssl_raises_config_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda _: None)
     with pytest.raises(ConfigError, match="openssl is not installed"):
         dial(made()[1]).connect("127.0.0.1", 1, 1.0)
@@ -211,7 +211,7 @@ def command(pid: int) -> str:
         return ""
 
 
-# The suite's cases, as somebody runs them
+# The suite's cases, run by pytest
 
 
 CASES = {
@@ -253,7 +253,7 @@ def test_the_suites_tls_cases(controller: Server, tmp_path: Path) -> None:
 
 
 def erring(case: str) -> TlsKey:
-    """Return the key of a server that takes what the case says it must refuse."""
+    """Return the key of a server that accepts what the case requires it to refuse."""
     name, key = made()
     if case == "NVT-TLS-PSK-WRONG":
         return made(key=bytes(byte ^ 0x5A for byte in KEY32))[1]
@@ -264,20 +264,20 @@ def erring(case: str) -> TlsKey:
 
 
 @pytest.mark.parametrize("case", ["NVT-TLS-PSK-WRONG", "NVT-TLS-IDENTITY-HOST", "NVT-TLS-IDENTITY-SUBSYSTEM"])
-def test_a_server_that_takes_what_it_must_refuse_fails_the_case(
+def test_a_server_that_accepts_a_wrong_psk_or_identity_fails_the_case(
     controller: Server, tmp_path: Path, case: str
 ) -> None:
     with TlsTerminator(erring(case), controller.port) as front:
         assert suite(tmp_path, front.listens, made()[0])[case] == "failed"
 
 
-def test_a_server_that_takes_early_data_fails_its_case(controller: Server, tmp_path: Path) -> None:
+def test_a_server_that_accepts_early_data_fails_the_case(controller: Server, tmp_path: Path) -> None:
     name, key = made()
     with TlsTerminator(key, controller.port, early=4096) as front:
         assert suite(tmp_path, front.listens, name)["NVT-TLS-EARLY-DATA"] == "failed"
 
 
-def test_a_server_in_clear_fails_the_cases(controller: Server, tmp_path: Path) -> None:
+def test_a_server_without_tls_fails_the_cases(controller: Server, tmp_path: Path) -> None:
     outcomes = suite(tmp_path, controller.port, made()[0])
     assert outcomes["NVT-TLS-SHA256"] == "failed"
     assert outcomes["NVT-TLS-EARLY-DATA"] == "failed"

@@ -27,7 +27,7 @@ def fake_openssl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     return install
 
 
-def test_the_whole_lines_of_a_handshake_are_enough(fake_openssl) -> None:
+def test_connect_returns_after_the_handshake_lines(fake_openssl) -> None:
     fake_openssl(f"printf '{WHOLE}' >&2; exec cat")
     with TLS.connect("127.0.0.1", 1, 30) as tunnel:
         tunnel.settimeout(30)
@@ -36,21 +36,21 @@ def test_the_whole_lines_of_a_handshake_are_enough(fake_openssl) -> None:
 
 
 @pytest.mark.parametrize("length", range(0, len(WHOLE.replace(r"\n", "n")), 7))
-def test_a_child_that_exits_in_mid_line_is_a_failed_handshake(fake_openssl, length: int) -> None:
+def test_a_child_that_exits_within_a_line_fails_the_handshake(fake_openssl, length: int) -> None:
     text = WHOLE.replace(r"\n", "\n")[:length]
     fake_openssl(f"printf '%s' '{text}' >&2; exit 0")
     with pytest.raises(RemoteProtocolError, match="TLS: the handshake failed"):
         TLS.connect("127.0.0.1", 1, 30)
 
 
-def test_another_cipher_suite_is_a_failed_handshake(fake_openssl) -> None:
+def test_another_cipher_suite_fails_the_handshake(fake_openssl) -> None:
     fake_openssl(f"printf '{WHOLE.replace('128', '256')}' >&2; exec cat")
     with pytest.raises(RemoteProtocolError, match="TLS: the handshake failed"):
         TLS.connect("127.0.0.1", 1, 30)
 
 
 @pytest.mark.parametrize("script", ["exec cat", "exec yes >&2"], ids=["silent", "endless output"])
-def test_a_child_that_does_not_end_meets_the_timeout(fake_openssl, script: str) -> None:
+def test_a_child_that_does_not_end_is_killed_after_the_timeout(fake_openssl, script: str) -> None:
     fake_openssl(script)
     with pytest.raises(RemoteProtocolError, match="TLS: the handshake is not over in time"):
         TLS.connect("127.0.0.1", 1, 0.2)

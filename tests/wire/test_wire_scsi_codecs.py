@@ -28,7 +28,7 @@ CDBS = [
 
 
 @pytest.mark.parametrize(("command", "fields", "text"), CDBS, ids=lambda one: getattr(one, "name", ""))
-def test_a_cdb_is_written_and_described(command: c.CommandFormat, fields: dict[str, int], text: str) -> None:
+def test_a_cdb_is_encoded_and_described(command: c.CommandFormat, fields: dict[str, int], text: str) -> None:
     made = c.cdb(command, **fields)
     assert made.hex() == text
     assert len(made) == command.length
@@ -39,7 +39,7 @@ def test_compare_and_write_counts_blocks_in_byte_13() -> None:
     assert c.cdb(c.COMPARE_AND_WRITE, lba=5, blocks=1) == bytes([0x89, *[0] * 8, 5, 0, 0, 0, 1, 0, 0])
 
 
-def test_a_cdb_refuses_what_it_has_not() -> None:
+def test_cdb_raises_for_an_unknown_field() -> None:
     with pytest.raises(LocalProtocolError, match="has no nonsense"):
         c.cdb(c.READ_10, nonsense=1)
     with pytest.raises(LocalProtocolError, match="does not fit"):
@@ -47,11 +47,11 @@ def test_a_cdb_refuses_what_it_has_not() -> None:
 
 
 @given(st.binary(max_size=20))
-def test_describing_a_cdb_is_total(data: bytes) -> None:
+def test_describe_accepts_any_bytes(data: bytes) -> None:
     assert c.describe(data)
 
 
-def test_layouts_go_both_ways_and_know_what_is_undefined() -> None:
+def test_layouts_round_trip_and_return_reserved_bits() -> None:
     layout = (flag("flag", 0, 7), bitfield("low", 0, 0, 3), uint("word", 2, 2), octets("tail", 4, 2))
     packed = pack(6, layout, {"flag": True, "low": 5, "word": 0x1234, "tail": b"ab"})
     assert packed == b"\x85\x00\x12\x34ab"
@@ -77,7 +77,7 @@ def test_sense_data_in_both_formats() -> None:
 
 @settings(max_examples=300)
 @given(st.binary(max_size=80))
-def test_reading_what_a_unit_sends_is_total(data: bytes) -> None:
+def test_decoders_return_a_value_or_raise_remote_protocol_error(data: bytes) -> None:
     def page(read):
         return lambda raw_bytes: read(d.decode_vpd(raw_bytes))
 
@@ -92,7 +92,7 @@ def test_reading_what_a_unit_sends_is_total(data: bytes) -> None:
             assert str(error)
 
 
-def test_vpd_page_83_gives_the_kernels_names() -> None:
+def test_vpd_page_83_has_the_kernels_names() -> None:
     naa = bytes.fromhex("01030010") + bytes.fromhex("600140557057e5700000000000000001")
     t10 = bytes.fromhex("0201000c") + b"ACME    disk"
     port = bytes.fromhex("01130008") + bytes(8)
@@ -109,7 +109,7 @@ def test_luns_and_unmap_lists() -> None:
     assert d.unmap_list((64, 8)).hex() == "0016001000000000" + "0000000000000040" + "00000008" + "00000000"
 
 
-def test_reservations_are_read_and_written() -> None:
+def test_reservations_are_decoded_and_encoded() -> None:
     assert r.out_list(1, 2, aptpl=True).hex() == "000000000000000100000000000000020000000001000000"
     keys = r.decode_keys(
         bytes.fromhex("00000007 00000010".replace(" ", "")) + (5).to_bytes(8, "big") + (6).to_bytes(8, "big")
@@ -124,7 +124,7 @@ def test_reservations_are_read_and_written() -> None:
 
 
 @pytest.mark.parametrize("kind", PrType)
-def test_each_type_says_who_has_access(kind: PrType) -> None:
+def test_each_reservation_type_has_its_access_rights(kind: PrType) -> None:
     assert kind.registrants == ("REGISTRANTS" in kind.name)
     assert kind.reads_too == kind.name.startswith("EXCLUSIVE")
     assert kind.all_hold == kind.name.endswith("ALL_REGISTRANTS")

@@ -123,7 +123,9 @@ def targets_yaml(machine: Machine, drafts: list[TargetDraft], *, schema: str) ->
         f"{machine.name}: {{{', '.join(f'{name}: {_scalar(value)}' for name, value in _reach(machine))}}}"
     )
     targets = "\n".join("".join(f"{line}\n" for line in _target(draft, machine.name)) for draft in drafts)
-    return _HEAD.format(schema=schema, client=client, pytest=installed_suites.command()) + targets + _TAIL
+    return (
+        _HEAD.format(schema=schema, client=client, pytest=installed_suites.pytest_command()) + targets + _TAIL
+    )
 
 
 def _reach(machine: Machine) -> Iterator[tuple[str, object]]:

@@ -25,7 +25,7 @@ from storagetest.errors import ClientLacks, ConfigError, HostError, InUse, Optio
 from storagetest.hosts import Host
 from storagetest.hosts.connect import connect
 from storagetest.protocols._dry_run import DryRunResult, dry_run
-from storagetest.protocols._preflight import preflight, why_unreachable
+from storagetest.protocols._preflight import preflight, unreachable_reason
 from storagetest.protocols.base import ClientRequirements, Protocol, protocols
 from storagetest.runner import shared
 from storagetest.runner.locks import machine_id
@@ -215,7 +215,7 @@ def _target(variant: Variant, machine: Machine, client: Host, *, attach: bool) -
         advice = f"`modprobe {module}` there says why; cloud kernels lack some (Debian: linux-image-amd64)"
         lines.append(Message(lacking, f"{client.name}'s kernel has no module {module}", advice))
     if found.connect is not None:
-        why = why_unreachable(*found.connect, needs.address)
+        why = unreachable_reason(*found.connect, needs.address)
         port = f"{needs.address} port {needs.port}"
         if why:
             advice = (
@@ -278,7 +278,7 @@ def _seen(rehearsal: DryRunResult, variant: Variant) -> list[Message]:
             f"changed in silence: {one}",
             f"ask for what it gives, or see why, at {variant.place}",
         )
-        for one in rehearsal.differences
+        for one in rehearsal.mismatches
     ]
 
 

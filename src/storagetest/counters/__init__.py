@@ -1,1 +1,1 @@
-"""What to read beside the load, and how to parse it: one module a source."""
+"""Counters that are read during a load: one module per source."""

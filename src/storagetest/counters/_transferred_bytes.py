@@ -1,8 +1,8 @@
-"""How many bytes left the client's cache for the target, or came from it, between two readings.
+"""Bytes transferred between the client and the target between two snapshots.
 
-The file system that a path is on decides which sources count them (:attr:`Source.counts_for`). Each source
-offers one or more counts, such as one for each block device; the one that moved most is taken, because a
-device may stand on others. Of any other kind of file system nothing is known.
+The type of the file system of a path selects the sources (:attr:`Source.counts_for`). Each source has one or
+more counts, for example one per block device. The result is the largest one, because a device may consist of
+other devices. Other types of file systems have no count.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 from storagetest.counters.base import DEVICE, MOUNTS, Source, all_sources, file_system
 
-__all__ = ["TransferredBytes", "lines", "paths", "transferred_between"]
+__all__ = ["TransferredBytes", "line_prefixes", "paths", "transferred_between"]
 
 
 @dataclass(frozen=True, slots=True)
 class TransferredBytes:
-    """Bytes that were read from and written to the target, and which counter says so."""
+    """Bytes read from and written to the target, and the name of the counter."""
 
     read: int
     written: int
@@ -25,46 +25,46 @@ class TransferredBytes:
 
 
 def paths() -> tuple[str, ...]:
-    """Return the files that :func:`transferred_between` looks at, as globs."""
-    return tuple(dict.fromkeys((MOUNTS, *(path for one in _sources() for path in one.paths))))
+    """Return the files that :func:`transferred_between` needs, as globs."""
+    return tuple(dict.fromkeys((MOUNTS, *(path for source in _sources() for path in source.paths))))
 
 
-def lines() -> Mapping[str, tuple[str, ...]]:
-    """Return how the lines begin that it needs, of files of which it does not need all."""
-    wanted = {MOUNTS: ("device ",)}
+def line_prefixes() -> Mapping[str, tuple[str, ...]]:
+    """Return path → prefixes of the required lines, for files of which only some lines are required."""
+    prefixes = {MOUNTS: ("device ",)}
     for source in _sources():
         for path, starts in source.transfer_lines.items():
-            wanted[path] = (*wanted.get(path, ()), *starts)
-    return wanted
+            prefixes[path] = (*prefixes.get(path, ()), *starts)
+    return prefixes
 
 
 def transferred_between(
     before: Mapping[str, str], after: Mapping[str, str], path: str
 ) -> TransferredBytes | None:
-    """Return what crossed for the file or device at ``path``; None where no counter tells."""
-    point, kind = file_system(after.get(MOUNTS, ""), path)
-    wanted = DEVICE if path.startswith("/dev/") else kind
-    found = [
-        one
+    """Return the bytes transferred for the file or device at ``path``; None if no source counts them."""
+    point, fstype = file_system(after.get(MOUNTS, ""), path)
+    kind = DEVICE if path.startswith("/dev/") else fstype
+    counts = [
+        count
         for source in _sources()
-        if wanted in source.counts_for
-        for one in _of(source, source.select(before), source.select(after), point)
+        if kind in source.counts_for
+        for count in _counts_of(source, source.select(before), source.select(after), point)
     ]
-    return max(found, key=lambda one: one.read + one.written, default=None)
+    return max(counts, key=lambda count: count.read + count.written, default=None)
 
 
 def _sources() -> list[Source]:
     return [source for source in all_sources() if source.counts_for]
 
 
-def _of(
+def _counts_of(
     source: Source, before: Mapping[str, str], after: Mapping[str, str], point: str
 ) -> list[TransferredBytes]:
     if not before:
         return []
-    was = source.transferred(before, point)
-    found = []
+    start = source.transferred(before, point)
+    counts = []
     for counter, (read, written) in source.transferred(after, point).items():
-        first = was.get(counter, (0, 0))
-        found.append(TransferredBytes(max(0, read - first[0]), max(0, written - first[1]), counter))
-    return found
+        first = start.get(counter, (0, 0))
+        counts.append(TransferredBytes(max(0, read - first[0]), max(0, written - first[1]), counter))
+    return counts

@@ -1,20 +1,20 @@
-"""What a source of counters is, and how readings of it become series over time.
+"""Sources of counters, and the conversion of their readings to time series.
 
-A source says which files it wants (:attr:`Source.paths`) and what their texts mean (:meth:`Source.parse`);
-it never reads anything. Reading is done by the agent on the machine itself (many times, see
-``agent/commands/sample.py``) or around a load by :mod:`storagetest.counters.snapshot` (twice).
+A source names its files (:attr:`Source.paths`) and parses their texts (:meth:`Source.parse`); it does not
+read files. The agent reads them on the host during a load (``agent/commands/sample_counters.py``), and
+:mod:`storagetest.counters.snapshot` reads them before and after a load.
 
 Rules:
 
-1. A parser takes whatever a kernel may print: a file that is not there, a line that is cut off or of a newer
-   format gives fewer readings, never an error. What is beside the load must not stop the load.
-2. A reading is what the kernel counts: cumulative values stay cumulative (:attr:`Kind.RATE`,
-   :attr:`Kind.QUOTIENT`). Only :func:`follow` takes differences, so a counter that started anew (a new
-   mount, a reboot) is found out in one place: that interval has no point.
-3. What a source offers besides series it declares on its class: requests by kind, bytes that crossed to the
-   target. Nothing else lists sources.
-4. A name is for people and stands for the same thing in all samples: ``eth0 received``, ``READ rtt``. It
-   holds no address.
+1. A parser accepts any kernel output: a missing file, a truncated line or a newer format results in fewer
+   readings, not in an error. Counters must not stop the load.
+2. A reading is the kernel's own value: cumulative values stay cumulative (:attr:`Kind.RATE`,
+   :attr:`Kind.QUOTIENT`). Only :func:`to_series` computes differences, so one place detects a counter that
+   restarted (a new mount, a reboot): this interval has no point.
+3. A source declares further uses on its class: requests by kind, bytes transferred to the target. No other
+   module lists sources.
+4. A name is human-readable and means the same in all samples: ``eth0 received``, ``READ rtt``. It contains
+   no address.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ __all__ = [
     "Source",
     "all_sources",
     "file_system",
-    "numbers",
+    "leading_integers",
     "rate_between",
     "register",
     "sources",
@@ -54,20 +54,20 @@ MOUNTS = "/proc/self/mountstats"
 """The file that names every mount point with the type of its file system."""
 
 DEVICE = "device"
-"""Stands among the types of file systems in :attr:`Source.counts_for` for a block device itself."""
+"""Entry for a block device itself among the file system types of :attr:`Source.counts_for`."""
 
 
 class Kind(Enum):
-    """What a reading's value is."""
+    """How a reading's value becomes a point of a series."""
 
-    RATE = "rate"  # cumulative; shown as its increase a second
-    QUOTIENT = "quotient"  # cumulative; shown as its increase over that of ``per``
-    GAUGE = "gauge"  # as it is
+    RATE = "rate"  # cumulative; the point is its increase per second
+    QUOTIENT = "quotient"  # cumulative; the point is its increase divided by that of ``per``
+    GAUGE = "gauge"  # the point is the value itself
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One value of one moment. ``unit`` is that of what is shown. ``keep``: shown even where always zero."""
+    """One value at one time. ``unit`` is the unit of the series. ``keep``: keep a series of zeros."""
 
     value: float
     unit: Unit
@@ -78,7 +78,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The texts of all files at one time: seconds of the machine's clock, path → text."""
+    """The texts of all files at one time: seconds of the host's clock, path → text."""
 
     time: float
     texts: Mapping[str, str]
@@ -87,7 +87,7 @@ class Snapshot:
 class RequestKind(Enum):
     """The purpose of a request."""
 
-    ASK = "ask"  # open, look up, get attributes: what is revalidated
+    QUERY = "query"  # open, look up, get attributes: revalidation
     READ = "read"
     WRITE = "write"
     CHANGE = "change"  # make, remove, rename, set attributes
@@ -97,158 +97,157 @@ class RequestKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RequestCounts:
-    """Requests by kind, and which counter says so. A kind that is missing is one that no counter counts.
+    """Number of requests by kind, and the name of the counter. A kind without a counter is missing.
 
-    A client may keep back requests of the kinds in ``put_off`` for as long as the target does not call for
-    them.
+    A client may defer requests of the kinds in ``deferred`` until the target requests them.
     """
 
     counts: Mapping[RequestKind, int]
     counter: str
-    put_off: frozenset[RequestKind] = frozenset()
+    deferred: frozenset[RequestKind] = frozenset()
 
     def since(self, before: RequestCounts) -> RequestCounts:
-        """Return how many more there are than ``before``."""
-        more = {kind: count - before.counts.get(kind, 0) for kind, count in self.counts.items()}
-        return RequestCounts(more, self.counter, self.put_off)
+        """Return the increase of the counts since ``before``."""
+        increases = {kind: count - before.counts.get(kind, 0) for kind, count in self.counts.items()}
+        return RequestCounts(increases, self.counter, self.deferred)
 
 
 class Source(ABC):
-    """One place to read counters from. Subclasses are stateless."""
+    """A source of counters. Subclasses are stateless."""
 
     name: ClassVar[str]
     paths: ClassVar[tuple[str, ...]]
     """Files to read, as globs."""
 
     lines: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    """How the lines begin that matter, for paths of which not all do."""
+    """Path → prefixes of the relevant lines, for files of which only some lines are relevant."""
 
     counts_for: ClassVar[frozenset[str]] = frozenset()
-    """Types of file systems, or :data:`DEVICE`, of which it counts the bytes that cross to the target."""
+    """File system types, or :data:`DEVICE`, for which the source counts bytes transferred to the target."""
 
     transfers: ClassVar[tuple[str, str]] = ("", "")
-    """Names of the readings that are the bytes read from the target, and written to it."""
+    """Names of the readings with the bytes read from the target and written to it."""
 
     transfer_lines: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    """How the lines begin that :meth:`transferred` needs, of paths of which it does not need all."""
+    """Path → prefixes of the lines that :meth:`transferred` needs, for files of which it needs only some."""
 
     requests: ClassVar[Mapping[RequestKind, frozenset[str]]] = {}
-    """Names of the readings that make up each kind of requests; empty: it counts none."""
+    """Names of the readings that add up to each kind of requests; empty: the source counts no requests."""
 
-    put_off: ClassVar[frozenset[RequestKind]] = frozenset()
-    """Kinds of requests that the client may keep back; see :class:`RequestCounts`."""
+    deferred: ClassVar[frozenset[RequestKind]] = frozenset()
+    """Kinds of requests that the client may defer; see :class:`RequestCounts`."""
 
     counter: ClassVar[str] = ""
-    """Whose counter it is, in messages: ``the SMB client's``."""
+    """The counter's owner in messages: ``the SMB client's``."""
 
     example: ClassVar[Mapping[str, str]]
-    """Texts by path that the parser reads, as a kernel prints them."""
+    """Path → text in the kernel's format, for the tests."""
 
     @abstractmethod
     def parse(self, texts: Mapping[str, str]) -> Mapping[str, Reading]:
         """Return the readings by name in ``texts`` (path → text of the files that :attr:`paths` names)."""
 
     def select(self, texts: Mapping[str, str]) -> Mapping[str, str]:
-        """Return those of ``texts`` that are this source's."""
+        """Return the entries of ``texts`` that belong to this source."""
         return {path: text for path, text in texts.items() if _matches(path, self.paths)}
 
     def transferred(self, texts: Mapping[str, str], point: str) -> Mapping[str, tuple[int, int]]:  # noqa: ARG002
-        """Return whose counter → the bytes read and written so far, for the file system mounted on ``point``.
+        """Return counter → total bytes read and written, for the file system mounted on ``point``.
 
-        ``texts`` are this source's. Where several are returned, the one that moves most is right.
+        ``texts`` are this source's. If there are several counters, the one with the largest increase applies.
         """
-        found = self.parse(texts)
-        if not any(name in found for name in self.transfers):
+        readings = self.parse(texts)
+        if not any(name in readings for name in self.transfers):
             return {}
-        read, written = (round(found[name].value) if name in found else 0 for name in self.transfers)
+        read, written = (round(readings[name].value) if name in readings else 0 for name in self.transfers)
         return {self.counter: (read, written)}
 
     def count_requests(self, texts: Mapping[str, str], point: str) -> RequestCounts | None:  # noqa: ARG002
-        """Return the requests so far for the file system mounted on ``point``, by this source's ``texts``."""
-        found = self.parse(texts)
+        """Return the total requests for the file system mounted on ``point``; ``texts`` are this source's."""
+        readings = self.parse(texts)
         counts = {
-            kind: int(sum(found[name].value for name in names if name in found))
+            kind: int(sum(readings[name].value for name in names if name in readings))
             for kind, names in self.requests.items()
-            if any(name in found for name in names)
+            if any(name in readings for name in names)
         }
-        return RequestCounts(counts, self.counter, self.put_off)
+        return RequestCounts(counts, self.counter, self.deferred)
 
     def lease_seconds(self, texts: Mapping[str, str], point: str) -> float | None:  # noqa: ARG002
-        """Return the seconds of the lease that the server gave the mount on ``point``, if there is one."""
+        """Return the lease time in seconds of the mount on ``point``, or None if it has no lease."""
         return None
 
 
 def file_system(mountstats: str, path: str) -> tuple[str, str]:
-    """Return mount point and type of the file system that ``path`` is on; two empty texts if unknown."""
-    found = ("", "")
+    """Return mount point and type of the file system of ``path``; two empty strings if unknown."""
+    result = ("", "")
     for line in mountstats.splitlines():
         head, _, kind = line.partition(" with fstype ")
         point = head.partition(" mounted on ")[2]
-        on_it = line.startswith("device ") and point and kind and PurePosixPath(path).is_relative_to(point)
-        if on_it and len(point) >= len(found[0]):
-            found = (point, kind.split()[0])
-    return found
+        matches = line.startswith("device ") and point and kind and PurePosixPath(path).is_relative_to(point)
+        if matches and len(point) >= len(result[0]):
+            result = (point, kind.split()[0])
+    return result
 
 
 @lru_cache(maxsize=4096)  # the same few paths, once a second
 def _matches(path: str, globs: tuple[str, ...]) -> bool:
-    return any(fnmatchcase(path, one) for one in globs)
+    return any(fnmatchcase(path, glob) for glob in globs)
 
 
 sources: Registry[Source] = get_registry("storagetest.counters")
 register = sources.register
 
 
-def to_series(source: Source, host: str, moments: Sequence[Snapshot]) -> tuple[Series, ...]:
-    """Return the series that ``source`` has in ``moments``, in the times of the moments.
+def to_series(source: Source, host: str, snapshots: Sequence[Snapshot]) -> tuple[Series, ...]:
+    """Return the time series of ``source`` in ``snapshots``, with the snapshots' times.
 
-    What was zero throughout is left out unless it is to be kept.
+    A series of zeros is omitted unless :attr:`Reading.keep` is set.
     """
     points: dict[str, list[tuple[float, float]]] = {}
-    shown: dict[str, Reading] = {}
+    latest: dict[str, Reading] = {}
     before: Mapping[str, Reading] = {}
-    at = 0.0
-    for moment in moments:
-        now = source.parse(source.select(moment.texts))
+    time_before = 0.0
+    for snapshot in snapshots:
+        now = source.parse(source.select(snapshot.texts))
         for name, reading in now.items():
-            shown[name] = reading
-            value = rate_between(before.get(name), reading, moment.time - at)
+            latest[name] = reading
+            value = rate_between(before.get(name), reading, snapshot.time - time_before)
             if value is not None:
-                points.setdefault(name, []).append((moment.time, value))
-        before, at = now, moment.time
-    found = []
+                points.setdefault(name, []).append((snapshot.time, value))
+        before, time_before = now, snapshot.time
+    series = []
     for name, pairs in points.items():
-        reading = shown[name]
+        reading = latest[name]
         if reading.keep or any(value for _, value in pairs):
             times, values = zip(*pairs, strict=True)
-            found.append(Series(source.name, name, reading.unit, host, times, values))
-    return tuple(found)
+            series.append(Series(source.name, name, reading.unit, host, times, values))
+    return tuple(series)
 
 
 def rate_between(before: Reading | None, now: Reading, seconds: float) -> float | None:
-    """Return what is shown of two readings that lie ``seconds`` apart; None where nothing can be said."""
+    """Return the series value for two readings ``seconds`` apart, or None if it is undefined."""
     if now.kind is Kind.GAUGE:
         return now.value
     if before is None or now.value < before.value or now.per < before.per:
-        return None  # it began anew
-    more = now.value - before.value
+        return None  # the counter restarted
+    increase = now.value - before.value
     if now.kind is Kind.QUOTIENT:
-        return more / (now.per - before.per) if now.per > before.per else None
-    return more / seconds if seconds > 0 else None
+        return increase / (now.per - before.per) if now.per > before.per else None
+    return increase / seconds if seconds > 0 else None
 
 
-def numbers(words: Sequence[str]) -> list[int]:
-    """Return the leading whole numbers among ``words``."""
-    found: list[int] = []
+def leading_integers(words: Sequence[str]) -> list[int]:
+    """Return the integers (decimal or 0x…) at the start of ``words``."""
+    values: list[int] = []
     for word in words:
         try:
-            found.append(int(word, 0) if word[:2] == "0x" else int(word))
+            values.append(int(word, 0) if word[:2] == "0x" else int(word))
         except ValueError:
             break
-    return found
+    return values
 
 
 def all_sources() -> tuple[Source, ...]:
-    """Return one of every registered source, sorted by name."""
-    made: list[Any] = [kind() for kind in sources]
-    return tuple(made)
+    """Return an instance of every registered source, sorted by name."""
+    instances: list[Any] = [cls() for cls in sources]
+    return tuple(instances)

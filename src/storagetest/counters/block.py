@@ -6,32 +6,35 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import ClassVar
 
-from storagetest.counters.base import DEVICE, Kind, Reading, Source, numbers, register
+from storagetest.counters.base import DEVICE, Kind, Reading, Source, leading_integers, register
 from storagetest.measure.run import Unit
 
 __all__ = ["Block", "BlockSource", "device_readings"]
 
-_SECTOR = 512  # whatever the device's own sectors are
+_SECTOR = 512  # bytes, independent of the device's sector size
 
 
 class BlockSource(Source):
-    """A source whose readings :func:`device_readings` makes: it has the transferred bytes of each device."""
+    """A source with readings from :func:`device_readings`; counts the transferred bytes of each device."""
 
     counts_for = frozenset({"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "xfs", "zfs", DEVICE})
 
     def transferred(self, texts: Mapping[str, str], point: str) -> Mapping[str, tuple[int, int]]:  # noqa: ARG002
         """Return the bytes of each device."""
-        found = self.parse(texts)
-        devices = [name.removesuffix(" in flight") for name in found if name.endswith(" in flight")]
+        readings = self.parse(texts)
+        devices = [name.removesuffix(" in flight") for name in readings if name.endswith(" in flight")]
         return {
-            f"{device}'s": (round(found[f"{device} read"].value), round(found[f"{device} written"].value))
+            f"{device}'s": (
+                round(readings[f"{device} read"].value),
+                round(readings[f"{device} written"].value),
+            )
             for device in devices
         }
 
 
 @register
 class Block(BlockSource):
-    """What each block device was asked to do, after merging, and how long it took."""
+    """Requests of each block device after merging, and their times."""
 
     name = "block"
     paths = ("/sys/block/*/stat",)
@@ -40,16 +43,16 @@ class Block(BlockSource):
     }
 
     def parse(self, texts: Mapping[str, str]) -> Mapping[str, Reading]:
-        """Return the readings of all devices, each name led by the device's."""
-        found: dict[str, Reading] = {}
+        """Return the readings of all devices; each name starts with the device's name."""
+        readings: dict[str, Reading] = {}
         for path, text in texts.items():
-            found |= device_readings(PurePosixPath(path).parent.name, text)
-        return found
+            readings |= device_readings(PurePosixPath(path).parent.name, text)
+        return readings
 
 
 def device_readings(device: str, text: str) -> dict[str, Reading]:
-    """Return the readings in a ``stat`` file; none of one that is cut off."""
-    columns = numbers(text.split())
+    """Return the readings in a ``stat`` file; none if it is truncated."""
+    columns = leading_integers(text.split())
     if len(columns) < 11:
         return {}
     reads, reads_merged, read_sectors, read_ms = columns[:4]

@@ -1,4 +1,4 @@
-"""What the SMB client counts: /proc/fs/cifs/Stats (admin-guide/cifs/usage.rst of the kernel's documents).
+"""Counters of the SMB client: /proc/fs/cifs/Stats (admin-guide/cifs/usage.rst of the kernel's documents).
 
 Its operations are the commands of MS-SMB2 2.2.1.
 """
@@ -24,7 +24,7 @@ _REQUESTS = re.compile(r"SMBs: (\d+)")
 
 @register
 class Cifs(Source):
-    """Bytes, requests, operations and reconnects of all SMB shares together."""
+    """Bytes, requests, operations and reconnects, summed over all SMB shares."""
 
     name = "cifs"
     paths = (_PATH,)
@@ -32,7 +32,7 @@ class Cifs(Source):
     counter = "the SMB client's"
     transfers = ("read", "written")
     requests: ClassVar[Mapping[RequestKind, frozenset[str]]] = {
-        RequestKind.ASK: frozenset({"Creates", "QueryInfos"}),
+        RequestKind.QUERY: frozenset({"Creates", "QueryInfos"}),
         RequestKind.READ: frozenset({"Reads"}),
         RequestKind.WRITE: frozenset({"Writes"}),
         RequestKind.CHANGE: frozenset({"Creates", "SetInfos"}),
@@ -49,22 +49,22 @@ class Cifs(Source):
     }
 
     def parse(self, texts: Mapping[str, str]) -> Mapping[str, Reading]:
-        """Return the readings; operations as the kernel names them (``Reads``, ``Creates`` …)."""
+        """Return the readings; operations have the kernel's names (``Reads``, ``Creates`` …)."""
         text = texts.get(_PATH, "")
         if not text.strip():
             return {}
         calls: Counter[str] = Counter()
         failed = 0
-        for name, total, bad in _OPERATION.findall(text):
+        for name, total, failures in _OPERATION.findall(text):
             calls[name] += int(total)
-            failed += int(bad)
-        moved = [(int(read), int(written)) for read, written in _BYTES.findall(text)]
-        found = {
-            "read": Reading(sum(read for read, _ in moved), Unit.BYTES_PER_SECOND),
-            "written": Reading(sum(written for _, written in moved), Unit.BYTES_PER_SECOND),
+            failed += int(failures)
+        shares = [(int(read), int(written)) for read, written in _BYTES.findall(text)]
+        readings = {
+            "read": Reading(sum(read for read, _ in shares), Unit.BYTES_PER_SECOND),
+            "written": Reading(sum(written for _, written in shares), Unit.BYTES_PER_SECOND),
             "requests": Reading(sum(map(int, _REQUESTS.findall(text))), Unit.PER_SECOND),
             "failed": Reading(failed, Unit.PER_SECOND),
         }
         if match := _RECONNECTS.search(text):
-            found["reconnects"] = Reading(int(match[1]) + int(match[2]), Unit.PER_SECOND, keep=True)
-        return found | {name: Reading(total, Unit.PER_SECOND) for name, total in calls.items()}
+            readings["reconnects"] = Reading(int(match[1]) + int(match[2]), Unit.PER_SECOND, keep=True)
+        return readings | {name: Reading(total, Unit.PER_SECOND) for name, total in calls.items()}

@@ -1,4 +1,4 @@
-"""Processor time from /proc/stat (proc_stat(5)): how busy a machine was between two readings."""
+"""Processor time from /proc/stat (proc_stat(5)): CPU usage of a host between two readings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import ClassVar
 from storagetest.counters.base import Kind, Reading, Source, register
 from storagetest.measure.run import Unit
 
-__all__ = ["Cpu", "CpuTimes", "CpuUsage", "busy", "parse_stat"]
+__all__ = ["Cpu", "CpuTimes", "CpuUsage", "cpu_usage", "parse_stat"]
 
 _IDLE = (3, 4)  # the columns idle and iowait; guest time (8, 9) is already part of user and nice
 _COUNTED = 8
@@ -17,7 +17,7 @@ _COUNTED = 8
 
 @dataclass(frozen=True, slots=True)
 class CpuTimes:
-    """Clock ticks since boot: busy and all, of the whole machine and of every core by name (``cpu0`` …)."""
+    """Clock ticks since boot: busy and total, of the host and of every core by name (``cpu0`` …)."""
 
     busy: int
     total: int
@@ -26,7 +26,7 @@ class CpuTimes:
 
 @dataclass(frozen=True, slots=True)
 class CpuUsage:
-    """Shares of 1: of all cores together, and of the busiest one. ``cores`` is how many there were."""
+    """CPU usage from 0 to 1: of all cores together, and of the busiest one. ``cores`` is their number."""
 
     share: float
     busiest_core: float
@@ -34,12 +34,12 @@ class CpuUsage:
 
 
 def parse_stat(text: str) -> CpuTimes:
-    """Return the times in the ``cpu`` lines of /proc/stat; other lines are passed over.
+    """Return the times in the ``cpu`` lines of /proc/stat; ignores other lines.
 
-    Time that a hypervisor withheld (steal) is busy: the machine wanted it and had none to spare. Raises
-    :class:`ValueError` where the line of the whole machine is missing or unreadable.
+    Time that the hypervisor used for other guests (steal) counts as busy, because this host needed it. Raises
+    :class:`ValueError` if the ``cpu`` line of the host is missing or not readable.
     """
-    found: dict[str, tuple[int, int]] = {}
+    times: dict[str, tuple[int, int]] = {}
     for line in text.splitlines():
         name, *columns = line.split() or [""]
         if name.startswith("cpu"):
@@ -47,25 +47,25 @@ def parse_stat(text: str) -> CpuTimes:
             if len(ticks) <= max(_IDLE):
                 raise ValueError(f"/proc/stat: {line!r} has too few columns")
             idle = sum(ticks[column] for column in _IDLE)
-            found[name] = (sum(ticks) - idle, sum(ticks))
-    if "cpu" not in found:
-        raise ValueError("/proc/stat has no line of the whole machine")
-    whole = found.pop("cpu")
-    return CpuTimes(*whole, found)
+            times[name] = (sum(ticks) - idle, sum(ticks))
+    if "cpu" not in times:
+        raise ValueError("/proc/stat has no `cpu` line")
+    total = times.pop("cpu")
+    return CpuTimes(*total, times)
 
 
-def busy(before: CpuTimes, after: CpuTimes) -> CpuUsage | None:
-    """Return how busy the machine was between two readings; None where no tick went by.
+def cpu_usage(before: CpuTimes, after: CpuTimes) -> CpuUsage | None:
+    """Return the CPU usage between two readings; None if no tick passed.
 
-    iowait may run backwards (proc_stat(5)), so shares are held between 0 and 1.
+    iowait may decrease (proc_stat(5)), therefore shares are limited to 0 to 1.
     """
     if after.total <= before.total:
         return None
     shares = [
         _share(before.cores[name], now) for name, now in after.cores.items() if name in before.cores
-    ]  # a core that came or went meanwhile has no share
-    whole = _share((before.busy, before.total), (after.busy, after.total))
-    return CpuUsage(whole, max(shares, default=whole), len(after.cores))
+    ]  # a core that was added or removed between the readings has no share
+    total = _share((before.busy, before.total), (after.busy, after.total))
+    return CpuUsage(total, max(shares, default=total), len(after.cores))
 
 
 def _share(before: tuple[int, int], after: tuple[int, int]) -> float:
@@ -75,7 +75,7 @@ def _share(before: tuple[int, int], after: tuple[int, int]) -> float:
 
 @register
 class Cpu(Source):
-    """How busy the processors were: all cores together (``all``), and each by name."""
+    """CPU usage: all cores together (``all``), and each core by name."""
 
     name = "cpu"
     paths = ("/proc/stat",)
@@ -85,7 +85,7 @@ class Cpu(Source):
     }
 
     def parse(self, texts: Mapping[str, str]) -> Mapping[str, Reading]:
-        """Return busy ticks against all ticks."""
+        """Return the busy ticks per total ticks."""
         try:
             times = parse_stat(texts.get("/proc/stat", ""))
         except ValueError:

@@ -1,8 +1,8 @@
-"""What sysfs knows of iSCSI: an initiator's SCSI devices and sessions, and LIO's logical units on a server.
+"""iSCSI counters in sysfs: an initiator's SCSI devices and sessions, and LIO's logical units on a server.
 
-The kernel keeps the transport's own statistics (PDUs, digest errors) behind netlink, where only iscsiadm(8)
-reads them; what sysfs has is the SCSI layer's: requests begun, done, failed and timed out, in hexadecimal.
-LIO, a target in the kernel, has the counters of the SCSI MIB (RFC 4455) in configfs.
+The transport's own statistics (PDUs, digest errors) are available only by netlink, for iscsiadm(8). sysfs has
+the SCSI layer's counters: requests started, completed, failed and timed out, in hexadecimal. LIO, the
+kernel's target, has the counters of the SCSI MIB (RFC 4455) in configfs.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import ClassVar
 
-from storagetest.counters.base import Kind, Reading, Source, numbers, register
+from storagetest.counters.base import Kind, Reading, Source, leading_integers, register
 from storagetest.measure.run import Unit
 
 __all__ = ["Iscsi"]
@@ -22,14 +22,14 @@ _INITIATOR = {
     "ioerr_cnt": "errors",
     "iotmo_cnt": "timeouts",
 }
-_ALARMING = {"ioerr_cnt", "iotmo_cnt"}
+_FAILURES = {"ioerr_cnt", "iotmo_cnt"}
 _LIO = "/sys/kernel/config/target/iscsi/*/tpgt_*/lun/lun_*/statistics/scsi_tgt_port"
 _MEGABYTE = 1 << 20  # LIO shifts bytes right by 20 (target_core_stat.c)
 
 
 @register
 class Iscsi(Source):
-    """Requests, errors and time-outs of each SCSI device of a session; commands and bytes at a LIO target."""
+    """Requests, errors and timeouts of each SCSI device of a session; commands and bytes of a LIO target."""
 
     name = "iscsi"
     paths = (
@@ -48,26 +48,26 @@ class Iscsi(Source):
     }
 
     def parse(self, texts: Mapping[str, str]) -> Mapping[str, Reading]:
-        """Return the readings; those of all LIO's logical units are summed up."""
-        found: dict[str, Reading] = {}
+        """Return the readings; LIO's are summed over all logical units."""
+        readings: dict[str, Reading] = {}
         for path, text in texts.items():
-            place = PurePosixPath(path)
-            if place.name == "state":
+            file = PurePosixPath(path)
+            if file.name == "state":
                 up = float(text.strip() == "LOGGED_IN")
-                found[f"{place.parent.name} logged in"] = Reading(up, Unit.COUNT, Kind.GAUGE, keep=True)
+                readings[f"{file.parent.name} logged in"] = Reading(up, Unit.COUNT, Kind.GAUGE, keep=True)
                 continue
-            value = numbers(text.split())
+            value = leading_integers(text.split())
             if not value:
                 continue
-            if place.name in _INITIATOR:
-                name = f"{place.parent.name} {_INITIATOR[place.name]}"
-                found[name] = Reading(value[0], Unit.PER_SECOND, keep=place.name in _ALARMING)
+            if file.name in _INITIATOR:
+                name = f"{file.parent.name} {_INITIATOR[file.name]}"
+                readings[name] = Reading(value[0], Unit.PER_SECOND, keep=file.name in _FAILURES)
             else:
-                name, reading = _of_lio(place.name, value[0])
-                known = found.get(name)
+                name, reading = _of_lio(file.name, value[0])
+                known = readings.get(name)
                 total = reading.value + (known.value if known else 0.0)
-                found[name] = Reading(total, reading.unit)
-        return found
+                readings[name] = Reading(total, reading.unit)
+        return readings
 
 
 def _of_lio(counter: str, value: int) -> tuple[str, Reading]:

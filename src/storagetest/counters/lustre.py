@@ -1,7 +1,7 @@
-"""What the Lustre client counts: llite, osc and mdc ``stats``, and ``md_stats`` (lctl get_param;
-Lustre Operations Manual, "Lustre Monitoring"). The stats of osc and mdc are of requests, md_stats of calls.
+"""Counters of the Lustre client: ``stats`` of llite, osc and mdc, and ``md_stats`` (lctl get_param;
+Lustre Operations Manual, "Lustre Monitoring"). The stats of osc and mdc count requests, md_stats calls.
 
-A line is ``name count samples [unit] min max sum``; the last three are missing where only calls are counted.
+A line is ``name count samples [unit] min max sum``; the last three are missing if only calls are counted.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _LAYER = re.compile(r"/(llite|osc|mdc)/")
 
 @register
 class Lustre(Source):
-    """Calls, bytes and times of the client's file system layer (llite) and of its object clients (osc), and
-    what its metadata clients asked for (mdc).
+    """Calls, bytes and times of the client's file system layer (llite), its object clients (osc) and its
+    metadata clients (mdc).
     """
 
     name = "lustre"
@@ -40,11 +40,11 @@ class Lustre(Source):
     counts_for = frozenset({"lustre"})
     counter = "the Lustre client's"
     transfers = ("osc read_bytes", "osc write_bytes")
-    # The client's md_stats count calls, also those that its own locks answer; its imports' stats count
-    # requests, but not what changes a name or attributes (MDS_REINT), of which every call is one. An open
-    # that may make a file is the intent of a lock, like a look-up.
+    # md_stats counts calls, including those that the client's locks serve without a request. The imports'
+    # stats count requests, except those that change a name or attributes (MDS_REINT); each such call is one
+    # request. An open that may create a file is a lock's intent, like a lookup.
     requests: ClassVar[Mapping[RequestKind, frozenset[str]]] = {
-        RequestKind.ASK: frozenset(
+        RequestKind.QUERY: frozenset(
             {f"mdc {name} calls" for name in ("ldlm_ibits_enqueue", "mds_getattr", "mds_getattr_lock")}
             | {f"osc {name} calls" for name in ("ldlm_glimpse_enqueue", "ldlm_extent_enqueue")}
         ),
@@ -57,8 +57,8 @@ class Lustre(Source):
         RequestKind.LIST: frozenset({"mdc mds_readpage calls"}),
         RequestKind.LOCK: frozenset({"mdc ldlm_flock_enqueue calls"}),
     }
-    # Who writes has the server's lock on what it writes, and sends it when another wants that.
-    put_off = frozenset({RequestKind.WRITE})
+    # A writer has the server's lock on the written data, and sends the data when another client needs it.
+    deferred = frozenset({RequestKind.WRITE})
     example: ClassVar[Mapping[str, str]] = {
         "/sys/kernel/debug/lustre/llite/lustre-ffff8c1234/stats": (
             "snapshot_time             1700000000.123456789 secs.nsecs\n"
@@ -79,23 +79,25 @@ class Lustre(Source):
                 calls[layer, name] += int(count)
                 if total:
                     sums[layer, name, unit] += int(total)
-        found = {f"{layer} {name} calls": Reading(n, Unit.PER_SECOND) for (layer, name), n in calls.items()}
+        readings = {
+            f"{layer} {name} calls": Reading(n, Unit.PER_SECOND) for (layer, name), n in calls.items()
+        }
         for (layer, name, unit), total in sums.items():
             if unit == "bytes":
-                found[f"{layer} {name}"] = Reading(total, Unit.BYTES_PER_SECOND)
+                readings[f"{layer} {name}"] = Reading(total, Unit.BYTES_PER_SECOND)
             elif unit in {"usec", "usecs"}:
-                found[f"{layer} {name} time"] = Reading(
+                readings[f"{layer} {name} time"] = Reading(
                     total / 1e6, Unit.SECONDS, Kind.QUOTIENT, per=calls[layer, name]
                 )
-        return found
+        return readings
 
     def count_requests(self, texts: Mapping[str, str], point: str) -> RequestCounts:  # noqa: ARG002
-        """Sum what is counted. What was never asked for has no line, so its file says that it is counted."""
-        found = self.parse(texts)
+        """Sum the readings of each kind. A counter of zero has no line; its file shows that it is counted."""
+        readings = self.parse(texts)
         files = {path.rpartition("/")[2] for path in texts if "/lustre/mdc/" in path}
         counts = {
-            kind: int(sum(found[name].value for name in names if name in found))
+            kind: int(sum(readings[name].value for name in names if name in readings))
             for kind, names in self.requests.items()
             if ("md_stats" if kind is RequestKind.CHANGE else "stats") in files
         }
-        return RequestCounts(counts, self.counter, self.put_off)
+        return RequestCounts(counts, self.counter, self.deferred)

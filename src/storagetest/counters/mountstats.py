@@ -1,9 +1,9 @@
-"""What the NFS client counts: /proc/self/mountstats (nfsiostat(8) and mountstats(8) read the same).
+"""Counters of the NFS client: /proc/self/mountstats, as nfsiostat(8) and mountstats(8) read it.
 
-Of every operation (RFC 1813, RFC 8881) the kernel keeps: calls, transmissions, major time-outs, bytes sent
-and received, and the milliseconds spent queued, on the wire and back (RTT), and in all (execute): struct
-rpc_iostats in the kernel's include/linux/sunrpc/metrics.h. RTT is the network and the server; execute less
-RTT is the client.
+For every operation (RFC 1813, RFC 8881) the kernel counts calls, transmissions, major timeouts, bytes sent
+and received, and the milliseconds queued, from transmission to reply (RTT), and in total (execute): struct
+rpc_iostats in the kernel's include/linux/sunrpc/metrics.h. RTT is the time of network and server; execute
+minus RTT is the client's.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from storagetest.counters.base import (
     RequestCounts,
     RequestKind,
     Source,
-    numbers,
+    leading_integers,
     register,
 )
 from storagetest.measure.run import Unit
@@ -33,7 +33,7 @@ _OPEN = {"OPEN", "OPEN_NOATTR", "OPEN_DGRD"}
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """Of one operation since the mount: counts, bytes, and seconds summed over all calls."""
+    """Counters of one operation since the mount: counts, bytes, and seconds summed over all calls."""
 
     calls: int
     transmissions: int
@@ -47,7 +47,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """An NFS mount: where it is, bytes that came from and went to its server, and its operations."""
+    """An NFS mount: mount point, bytes read from and written to the server, and operations by name."""
 
     path: str
     read: int
@@ -65,7 +65,7 @@ class Mountstats(Source):
     counter = "the NFS mount's"
     transfer_lines: ClassVar[Mapping[str, tuple[str, ...]]] = {MOUNTS: ("\tbytes:",)}
     requests: ClassVar[Mapping[RequestKind, frozenset[str]]] = {
-        RequestKind.ASK: frozenset({"LOOKUP", "LOOKUP_ROOT", "LOOKUPP", "GETATTR", "ACCESS"} | _OPEN),
+        RequestKind.QUERY: frozenset({"LOOKUP", "LOOKUP_ROOT", "LOOKUPP", "GETATTR", "ACCESS"} | _OPEN),
         RequestKind.READ: frozenset({"READ", "READ_PLUS"}),
         RequestKind.WRITE: frozenset({"WRITE"}),
         RequestKind.CHANGE: frozenset(
@@ -87,13 +87,13 @@ class Mountstats(Source):
     }
 
     def parse(self, texts: Mapping[str, str]) -> Mapping[str, Reading]:
-        """Return the readings; where there are several mounts, names are led by the mount point."""
+        """Return the readings; with several mounts, each name starts with the mount point."""
         mounts = parse_mounts(texts.get(MOUNTS, ""))
-        found: dict[str, Reading] = {}
+        readings: dict[str, Reading] = {}
         for mount in mounts:
             prefix = f"{mount.path} " if len(mounts) > 1 else ""
-            found |= {f"{prefix}{name}": reading for name, reading in _of_mount(mount).items()}
-        return found
+            readings |= {f"{prefix}{name}": reading for name, reading in _mount_readings(mount).items()}
+        return readings
 
     def transferred(self, texts: Mapping[str, str], point: str) -> Mapping[str, tuple[int, int]]:
         """Return the bytes of the mount on ``point``."""
@@ -106,31 +106,31 @@ class Mountstats(Source):
         if mount is None:
             return None
         counts = {
-            kind: sum(one.calls for name, one in mount.operations.items() if name in names)
+            kind: sum(operation.calls for name, operation in mount.operations.items() if name in names)
             for kind, names in self.requests.items()
         }
-        # Version 3 has no procedures for locks: what counts none is not what counts nothing.
+        # Version 3 has no lock procedures: its lock count is unknown, not zero.
         if not self.requests[RequestKind.LOCK] & mount.operations.keys():
             del counts[RequestKind.LOCK]
         return RequestCounts(counts, self.counter)
 
     def lease_seconds(self, texts: Mapping[str, str], point: str) -> float | None:
-        """Return what the ``nfsv4:`` line of the mount on ``point`` says."""
-        ours = False
+        """Return ``lease_time`` of the ``nfsv4:`` line of the mount on ``point``."""
+        in_mount = False
         for line in texts.get(MOUNTS, "").splitlines():
             if line.startswith("device "):
-                ours = f" mounted on {point} " in line
-            elif ours and (found := re.search(r"\blease_time=(\d+)", line)):
-                return float(found[1])
+                in_mount = f" mounted on {point} " in line
+            elif in_mount and (match := re.search(r"\blease_time=(\d+)", line)):
+                return float(match[1])
         return None
 
 
 def _find(texts: Mapping[str, str], point: str) -> Mount | None:
-    return next((one for one in parse_mounts(texts.get(MOUNTS, "")) if one.path == point), None)
+    return next((mount for mount in parse_mounts(texts.get(MOUNTS, "")) if mount.path == point), None)
 
 
 def parse_mounts(text: str) -> list[Mount]:
-    """Return the NFS mounts in /proc/self/mountstats; lines that cannot be read are passed over."""
+    """Return the NFS mounts in /proc/self/mountstats; ignores lines that are not readable."""
     return [_mount(path, lines) for path, lines in _sections(text)]
 
 
@@ -152,7 +152,7 @@ def _mount(path: str, lines: list[str]) -> Mount:
     operations = {}
     for line in lines:
         name, colon, rest = line.strip().partition(":")
-        columns = numbers(rest.split()) if colon else []
+        columns = leading_integers(rest.split()) if colon else []
         if name == "bytes" and len(columns) >= 6:
             read, written = columns[4], columns[5]
         elif name.isupper() and len(columns) >= _COLUMNS:
@@ -161,17 +161,18 @@ def _mount(path: str, lines: list[str]) -> Mount:
     return Mount(path, read, written, operations)
 
 
-def _of_mount(mount: Mount) -> dict[str, Reading]:
-    every = mount.operations.values()
-    again = sum(max(0, one.transmissions - one.calls) for one in every)
-    found = {
+def _mount_readings(mount: Mount) -> dict[str, Reading]:
+    operations = mount.operations.values()
+    retransmissions = sum(max(0, each.transmissions - each.calls) for each in operations)
+    readings = {
         "read from the server": Reading(mount.read, Unit.BYTES_PER_SECOND),
         "written to the server": Reading(mount.written, Unit.BYTES_PER_SECOND),
-        "retransmissions": Reading(again, Unit.PER_SECOND, keep=True),
-        "major time-outs": Reading(sum(one.timeouts for one in every), Unit.PER_SECOND),
+        "retransmissions": Reading(retransmissions, Unit.PER_SECOND, keep=True),
+        "major time-outs": Reading(sum(each.timeouts for each in operations), Unit.PER_SECOND),
     }
-    for name, one in mount.operations.items():
-        found[f"{name} calls"] = Reading(one.calls, Unit.PER_SECOND)
-        for what, seconds in (("queued", one.queued), ("RTT", one.rtt), ("execute", one.execute)):
-            found[f"{name} {what}"] = Reading(seconds, Unit.SECONDS, Kind.QUOTIENT, per=one.calls)
-    return found
+    for name, operation in mount.operations.items():
+        readings[f"{name} calls"] = Reading(operation.calls, Unit.PER_SECOND)
+        times = (("queued", operation.queued), ("RTT", operation.rtt), ("execute", operation.execute))
+        for phase, seconds in times:
+            readings[f"{name} {phase}"] = Reading(seconds, Unit.SECONDS, Kind.QUOTIENT, per=operation.calls)
+    return readings

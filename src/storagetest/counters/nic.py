@@ -1,4 +1,4 @@
-"""Network cards (/proc/net/dev) and TCP's trouble (/proc/net/snmp, /proc/net/netstat): proc(5), RFC 4022."""
+"""Network cards (/proc/net/dev) and TCP errors (/proc/net/snmp, /proc/net/netstat): proc(5), RFC 4022."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import ClassVar
 
-from storagetest.counters.base import Kind, Reading, Source, numbers, register
+from storagetest.counters.base import Kind, Reading, Source, leading_integers, register
 from storagetest.measure.run import Unit
 
 __all__ = ["Nic", "Traffic", "traffic"]
@@ -15,12 +15,12 @@ __all__ = ["Nic", "Traffic", "traffic"]
 _DEV, _SNMP, _NETSTAT = "/proc/net/dev", "/proc/net/snmp", "/proc/net/netstat"
 _SPEED = "/sys/class/net/*/speed"
 _MEGABIT = 1_000_000 / 8
-_DROPPED = 3  # the column, of each direction
+_DROPPED = 3  # column of dropped packets, for each direction
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Bytes of one card since it came up, and its speed in bytes per second each way (None: unknown)."""
+    """Bytes of one card since it was set up; its speed in bytes per second each way (None: unknown)."""
 
     received: int
     sent: int
@@ -29,7 +29,7 @@ class Traffic:
 
 @register
 class Nic(Source):
-    """Bytes and drops of each card, and the segments that TCP had to send again."""
+    """Bytes and dropped packets of each card, and TCP's retransmitted segments."""
 
     name = "nic"
     paths = (_DEV, _SNMP, _NETSTAT, _SPEED)
@@ -46,53 +46,53 @@ class Nic(Source):
     }
 
     def parse(self, texts: Mapping[str, str]) -> Mapping[str, Reading]:
-        """Return the readings; those of a card are led by its name, those of TCP are the whole machine's."""
-        found: dict[str, Reading] = {}
+        """Return the readings; a card's start with its name, TCP's are those of the whole host."""
+        result: dict[str, Reading] = {}
         for card, columns in _cards(texts.get(_DEV, "")).items():
-            found[f"{card} received"] = Reading(columns[0], Unit.BYTES_PER_SECOND)
-            found[f"{card} sent"] = Reading(columns[8], Unit.BYTES_PER_SECOND)
-            found[f"{card} dropped"] = Reading(columns[_DROPPED] + columns[8 + _DROPPED], Unit.PER_SECOND)
+            result[f"{card} received"] = Reading(columns[0], Unit.BYTES_PER_SECOND)
+            result[f"{card} sent"] = Reading(columns[8], Unit.BYTES_PER_SECOND)
+            result[f"{card} dropped"] = Reading(columns[_DROPPED] + columns[8 + _DROPPED], Unit.PER_SECOND)
         tcp = {**_pairs(texts.get(_SNMP, ""), "Tcp:"), **_pairs(texts.get(_NETSTAT, ""), "TcpExt:")}
         if "RetransSegs" in tcp:
-            found["TCP retransmits"] = Reading(tcp["RetransSegs"], Unit.PER_SECOND, keep=True)
+            result["TCP retransmits"] = Reading(tcp["RetransSegs"], Unit.PER_SECOND, keep=True)
         if {"RetransSegs", "OutSegs"} <= set(tcp):
-            found["TCP retransmitted share"] = Reading(
+            result["TCP retransmitted share"] = Reading(
                 tcp["RetransSegs"], Unit.RATIO, Kind.QUOTIENT, per=tcp["OutSegs"]
             )
         if "TCPTimeouts" in tcp:
-            found["TCP time-outs"] = Reading(tcp["TCPTimeouts"], Unit.PER_SECOND)
-        return found
+            result["TCP time-outs"] = Reading(tcp["TCPTimeouts"], Unit.PER_SECOND)
+        return result
 
 
 def traffic(texts: Mapping[str, str]) -> dict[str, Traffic]:
-    """Return the cards' traffic, the loopback's left out.
+    """Return the traffic of each card, without the loopback.
 
-    A virtual card's speed reads -1 or cannot be read at all: it is unknown.
+    The speed of a virtual card is -1 or not readable: it is unknown.
     """
     speeds = {
-        PurePosixPath(path).parent.name: (numbers(text.split()) or [-1])[0]
+        PurePosixPath(path).parent.name: (leading_integers(text.split()) or [-1])[0]
         for path, text in texts.items()
         if PurePosixPath(path).name == "speed"
     }
-    found = {}
+    result = {}
     for card, columns in _cards(texts.get(_DEV, "")).items():
         if card != "lo":
             speed = speeds.get(card, -1)
-            found[card] = Traffic(columns[0], columns[8], speed * _MEGABIT if speed > 0 else None)
-    return found
+            result[card] = Traffic(columns[0], columns[8], speed * _MEGABIT if speed > 0 else None)
+    return result
 
 
 def _cards(text: str) -> dict[str, list[int]]:
-    found = {}
+    result = {}
     for line in text.splitlines():
         card, colon, rest = line.partition(":")
-        columns = numbers(rest.split())
+        columns = leading_integers(rest.split())
         if colon and len(columns) >= 12:
-            found[card.strip()] = columns
-    return found
+            result[card.strip()] = columns
+    return result
 
 
 def _pairs(text: str, start: str) -> dict[str, int]:
-    """Return names and values of two lines that both begin with ``start``."""
+    """Return names and values of the two lines that start with ``start``."""
     lines = [line.split()[1:] for line in text.splitlines() if line.startswith(start)]
-    return dict(zip(lines[0], numbers(lines[1]), strict=False)) if len(lines) == 2 else {}
+    return dict(zip(lines[0], leading_integers(lines[1]), strict=False)) if len(lines) == 2 else {}

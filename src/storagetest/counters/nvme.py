@@ -1,8 +1,8 @@
-"""What sysfs knows of NVMe controllers: their state, their queues, and the I/O of each path.
+"""NVMe controllers in sysfs: their state, their queues, and the I/O of each path.
 
-Linux keeps no counters of an NVMe/TCP connection. With native multipath (the default) a namespace's I/O is
-counted once more for each path, in the hidden disks ``nvme0c0n1``; reconnects show in ``state``, which is
-``live`` as long as all is well.
+Linux has no counters of an NVMe/TCP connection. With native multipath (the default) the kernel also counts a
+namespace's I/O for each path, in the hidden disks ``nvme0c0n1``. Reconnects are visible in ``state``, which
+is ``live`` while the controller is connected.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import ClassVar
 
-from storagetest.counters.base import Kind, Reading, numbers, register
+from storagetest.counters.base import Kind, Reading, leading_integers, register
 from storagetest.counters.block import BlockSource, device_readings
 from storagetest.measure.run import Unit
 
@@ -20,7 +20,7 @@ __all__ = ["Nvme"]
 
 @register
 class Nvme(BlockSource):
-    """Whether each controller was live, how many queues it had, and what went over each path."""
+    """State and number of queues of each controller, and the I/O of each path."""
 
     name = "nvme"
     paths = ("/sys/class/nvme/*/state", "/sys/class/nvme/*/queue_count", "/sys/class/nvme/*/nvme*c*n*/stat")
@@ -31,16 +31,16 @@ class Nvme(BlockSource):
     }
 
     def parse(self, texts: Mapping[str, str]) -> Mapping[str, Reading]:
-        """Return the readings of all controllers, each name led by the controller's or the path's."""
-        found: dict[str, Reading] = {}
+        """Return the readings; each name starts with the controller's or the path's name."""
+        readings: dict[str, Reading] = {}
         for path, text in texts.items():
-            place = PurePosixPath(path)
-            name = place.parent.name
-            if place.name == "stat":
-                found |= device_readings(name, text)
-            elif place.name == "state":
+            file = PurePosixPath(path)
+            name = file.parent.name
+            if file.name == "stat":
+                readings |= device_readings(name, text)
+            elif file.name == "state":
                 live = float(text.strip() == "live")
-                found[f"{name} live"] = Reading(live, Unit.COUNT, Kind.GAUGE, keep=True)
-            elif queues := numbers(text.split()):
-                found[f"{name} queues"] = Reading(queues[0], Unit.COUNT, Kind.GAUGE)
-        return found
+                readings[f"{name} live"] = Reading(live, Unit.COUNT, Kind.GAUGE, keep=True)
+            elif queues := leading_integers(text.split()):
+                readings[f"{name} queues"] = Reading(queues[0], Unit.COUNT, Kind.GAUGE)
+        return readings

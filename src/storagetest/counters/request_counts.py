@@ -1,12 +1,12 @@
-"""How many requests left a client for the target between two readings: the proof that the target was used.
+"""Number of requests from a client to the target between two readings, as proof that the target was used.
 
-What a client answers from its own cache, or locks in its own tables, says nothing of the target. So a case
-that tests the target through system calls checks here that its requests crossed the wire. Kinds of requests
-are few and the same for all protocols (:class:`RequestKind`); each source declares which of its counters make
-them up (:attr:`Source.requests`).
+A client can serve a system call from its cache, or lock in its own tables, without a request to the target.
+A case that tests the target through system calls therefore checks here that its requests were sent. All
+protocols have the same kinds of requests (:class:`RequestKind`); each source declares the counters of each
+kind (:attr:`Source.requests`).
 
-No counter counts the locks of NFS version 3, which are of a protocol of their own (NLM): :data:`NLM` is its
-program number, to look for in a capture.
+No counter counts the locks of NFS version 3, which have a separate protocol (NLM): :data:`NLM` is its program
+number, to search for in a capture.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ NLM = 100021
 
 def paths() -> tuple[str, ...]:
     """Return the files to read, as globs."""
-    return tuple(dict.fromkeys((MOUNTS, *(path for one in _sources() for path in one.paths))))
+    return tuple(dict.fromkeys((MOUNTS, *(path for source in _sources() for path in source.paths))))
 
 
 def count_requests(texts: Mapping[str, str], path: str) -> RequestCounts | None:
-    """Return the requests that were made for the file system that ``path`` is on; None: no counter tells."""
+    """Return the total requests for the file system of ``path``; None if no source counts them."""
     point, kind = file_system(texts.get(MOUNTS, ""), path)
     for source in _sources():
         if kind in source.counts_for:
@@ -36,7 +36,7 @@ def count_requests(texts: Mapping[str, str], path: str) -> RequestCounts | None:
 
 
 def nfs4_lease_seconds(texts: Mapping[str, str], path: str) -> float | None:
-    """Return the seconds of the lease that a server gave the mount of ``path``; None: it has none."""
+    """Return the lease time in seconds of the mount of ``path``; None if it has no lease."""
     point, _ = file_system(texts.get(MOUNTS, ""), path)
     leases = (source.lease_seconds(texts, point) for source in _sources())
     return next((lease for lease in leases if lease is not None), None)

@@ -1,7 +1,7 @@
-"""All counters read twice, around a load, by the very command that runs it: no round trip of its own.
+"""Read all counters before and after a load, by the command that runs the load, without another round trip.
 
-What decides something (was the client busy, did the reads cross the wire) is decided by these two readings;
-the series sampled in between are for people.
+Verdicts (was the client busy, did the reads reach the target) use these two readings only; the series sampled
+during the load are for reports.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from collections.abc import Mapping
 
 from storagetest.counters.base import all_sources
 
-__all__ = ["command", "globs", "parse", "printed"]
+__all__ = ["command", "format_output", "globs", "parse"]
 
 
 def command() -> str:
-    """Return the shell command (sh, GNU grep) that prints the files of all sources; it is silent of others.
+    """Return the shell command (sh, GNU grep) that prints the files of all sources; it ignores missing files.
 
-    The globs are the shell's to expand. One that matches nothing is a file that is not there.
+    The shell expands the globs. A glob without a match counts as a missing file.
     """
     return f"grep -asHZ '' {' '.join(globs())}"
 
@@ -26,16 +26,16 @@ def globs() -> tuple[str, ...]:
     return tuple(dict.fromkeys(path for source in all_sources() for path in source.paths))
 
 
-def printed(texts: Mapping[str, str]) -> str:
-    """Return what :func:`command` prints of files with these texts."""
+def format_output(texts: Mapping[str, str]) -> str:
+    """Return the output of :func:`command` for files with these texts."""
     return "".join(f"{path}\0{line}\n" for path, text in texts.items() for line in text.splitlines())
 
 
 def parse(output: str) -> dict[str, str]:
-    """Return path → text of what :func:`command` printed: lines of path, NUL and the file's line."""
+    """Parse the output of :func:`command` to path → text: lines of path, NUL and the file's line."""
     lines: dict[str, list[str]] = {}
     for line in output.split("\n"):
         path, nul, text = line.partition("\0")
         if nul:
             lines.setdefault(path, []).append(text)
-    return {path: "\n".join(found) + "\n" for path, found in lines.items()}
+    return {path: "\n".join(texts) + "\n" for path, texts in lines.items()}

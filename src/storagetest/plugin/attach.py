@@ -32,6 +32,6 @@ def attach_or_skip(variant: Variant, client: Host, state: RunState) -> Iterator[
 
 def fail_on_option_mismatch(variant: Variant, attachment: Attachment) -> None:
     """Raise AssertionError where an option was changed in silence."""
-    if attachment.differences:
-        changed = "; ".join(map(str, attachment.differences))
+    if attachment.mismatches:
+        changed = "; ".join(map(str, attachment.mismatches))
         raise AssertionError(f"{variant.id} on {attachment.client.name}: changed in silence: {changed}")

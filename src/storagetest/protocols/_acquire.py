@@ -1,15 +1,15 @@
-"""Holding something on a client: journalled before it is acquired, proven gone before it is struck out.
+"""Acquire a resource on a client: write the undo entry, acquire, release, verify, remove the entry.
 
-Every step of an attach that leaves a trace on the client (a mount, a session, a record, a controller) goes
-through :func:`acquired`. Its rules:
+Every step of an attach that changes the client (a mount, a session, a record, a controller) uses
+:func:`acquired`. Its rules:
 
-1. How to undo it is in the client's journal before the first thing is acquired.
-2. What undoes it after a SIGKILL is the very command that releases it in the ordinary way, so the rare way
-   is walked every day. That command ends with status 0 only when nothing is left.
-3. A release that fails never hides why the body failed: it becomes a note on that error. Only a target found
-   dead while releasing outranks the body's error, because its other cases are to be skipped.
-4. Attaching and releasing have a :class:`Deadline` each, shared by all their commands. A release that is
-   late still gets :data:`LEAST` seconds: leaving something behind would be worse.
+1. The undo command is in the client's journal before the resource is acquired.
+2. The undo command after a SIGKILL is the same command as the normal release, so each run exercises it. It
+   exits with status 0 only if nothing is left.
+3. A release that fails does not hide the body's error: it becomes a note on that error. Exception: a
+   :class:`TargetDead` from the release replaces the body's error, because it skips the target's other cases.
+4. Attach and release have one :class:`Deadline` each, shared by all their commands. A late release still has
+   :data:`MIN_RELEASE_SECONDS` seconds, so that nothing is left on the client.
 """
 
 from __future__ import annotations
@@ -35,34 +35,34 @@ __all__ = [
 ]
 
 RUN = "/run/storagetest"
-"""Where mount points and passing secrets live on a client: gone with a reboot, as they are."""
+"""Directory of mount points and temporary secrets on a client. A reboot clears it, like the mounts."""
 
 LEFT_ON_TARGET = 3
-"""Exit status of a release that left nothing on the client, but a directory on the target."""
+"""Exit status of a release that removed everything from the client, but left a directory on the target."""
 
 FORCED = 4
-"""Exit status of a release that left nothing on the client, but only by force: the target did not answer."""
+"""Exit status of a release that needed force because the target did not respond; the client is clean."""
 
-LEAST = 10
-"""Seconds that every release gets."""
+MIN_RELEASE_SECONDS = 10
+"""Minimum time of a release in seconds (chosen)."""
 
 _MARGIN = 20
-"""Seconds beyond which a release, which bounds its own steps, is taken to hang; for a client short of CPU."""
+"""Extra seconds before a release, which limits its own steps, counts as hung; for a client short of CPU."""
 
 _JOURNAL_SECONDS = 24
-"""What a release may take when it is done from the journal, whose steps have 30 s each."""
+"""Seconds for a release that the journal runs; the journal allows 30 s for each step."""
 
-_CLEAN_IS_ENOUGH = [
+_SUCCEED_IF_CLEAN = [
     "sh",
     "-c",
     f'"$@"; status=$?; [ $status -eq {LEFT_ON_TARGET} ] || [ $status -eq {FORCED} ] || exit $status',
     "storagetest-undo",
 ]
-"""For the journal, which asks only whether the client is clean."""
+"""Wrapper for the journal: exit with status 0 if the client is clean."""
 
 WITHIN = r"""
-# within SECONDS COMMAND...: its exit status, or 124 once the time is over. A command stuck in the kernel,
-# which no signal ends, is left behind and not waited for; so its output goes to a file.
+# within SECONDS COMMAND...: returns its exit status, or 124 after the timeout. It does not wait for a command
+# that is stuck in the kernel and ignores signals; therefore the output goes to a file.
 scratch=$(mktemp -d) && mkfifo "$scratch/ended" || exit 90
 trap 'rm -rf "$scratch"' EXIT
 log=$scratch/log
@@ -72,133 +72,140 @@ within() {
     exec 9<>"$scratch/ended"
     { timeout -k 1 "$limit" "$@" >>"$log" 2>&1; echo $? >&9; } </dev/null >/dev/null 2>&1 &
     read -r -t $((limit + 2)) -u 9 status
-    # The next one gets a pipe of its own: what was left behind may still write into this.
+    # The next command gets a new pipe: a command that is still running may write into this one.
     exec 9>&-
     rm -f "$scratch/ended"
     mkfifo "$scratch/ended"
     return "$status"
 }
 """
-"""Bash that every release begins with: bounds each of its steps, whatever the kernel does."""
+"""Bash prologue of every release script: runs one step with a timeout, even if the kernel hangs."""
 
 
 def new_id() -> str:
-    """Return a name for what one attach makes: ``storagetest-`` and eight hexadecimal digits."""
+    """Return a unique name for one attach: ``storagetest-`` and eight hexadecimal digits."""
     return f"storagetest-{secrets.token_hex(4)}"
 
 
-def reject_newlines(secret: str, what: str) -> str:
-    """Return ``secret`` if it fits a line of a file that is made of lines; else :class:`AttachError`."""
+def reject_newlines(secret: str, description: str) -> str:
+    """Return ``secret``. Raises :class:`AttachError` if it contains a line break or a NUL."""
     if any(character in secret for character in "\n\r\0"):
-        msg = f"{what} holds a line break, which a password cannot have"
+        msg = f"{description} contains a line break or a NUL. Use a password without them."
         raise AttachError(msg)
     return secret
 
 
 class Deadline:
-    """A span of seconds that several calls share; with ``running=False`` it begins at the first call."""
+    """Time limit in seconds that several calls share; with ``running=False`` it starts at the first call."""
 
     def __init__(self, seconds: float, *, running: bool = True) -> None:
         self.seconds = seconds
         self._end = time.monotonic() + seconds if running else None
 
-    def _remaining(self) -> float:
+    def _seconds_left(self) -> float:
         if self._end is None:
             self._end = time.monotonic() + self.seconds
         return self._end - time.monotonic()
 
     def at_least(self, floor: float) -> float:
-        """Return the seconds that remain, but never less than ``floor``."""
-        return max(floor, self._remaining())
+        """Return the remaining seconds, but at least ``floor``."""
+        return max(floor, self._seconds_left())
 
-    def left(self) -> float:
-        """Return the seconds that remain; :class:`DeadlineExceeded` when none do."""
-        left = self._remaining()
-        if left <= 0:
-            msg = f"the {self.seconds:g} s for this attach are over"
+    def remaining(self) -> float:
+        """Return the remaining seconds. Raises :class:`DeadlineExceeded` if there are none."""
+        seconds = self._seconds_left()
+        if seconds <= 0:
+            msg = f"the deadline of {self.seconds:g} s for this attach has passed"
             raise DeadlineExceeded(msg)
-        return left
+        return seconds
 
 
 class Attaching:
-    """One attach: ``target`` names the target in messages; ``seconds`` each for attaching and releasing."""
+    """State of one attach: client, label of the target for messages, deadlines of attach and release."""
 
     def __init__(self, client: Host, target: str, seconds: float) -> None:
         self.client = client
         self.target = target
         self.deadline = Deadline(seconds)
-        self.releasing = Deadline(seconds, running=False)
+        self.release_deadline = Deadline(seconds, running=False)
 
     def run(self, argv: Sequence[str], *, check: bool = False) -> Completed:
-        """Run a command on the client before the deadline."""
-        return self.client.run(argv, deadline=self.deadline.left(), check=check)
+        """Run a command on the client within the deadline."""
+        return self.client.run(argv, deadline=self.deadline.remaining(), check=check)
 
-    def step(self, doing: str) -> AbstractContextManager[None]:
+    def step(self, description: str) -> AbstractContextManager[None]:
         """Turn a missed deadline into :class:`TargetDead`; see :func:`as_target_dead`."""
-        return as_target_dead(self.client, self.target, self.deadline, doing)
+        return as_target_dead(self.client, self.target, self.deadline, description)
 
-    def hold(self, what: str, release: Callable[[int], Sequence[str]]) -> AbstractContextManager[None]:
-        """Journal, let the body acquire and use, then release; see :func:`acquired`."""
-        return acquired(self.client, what, release, target=self.target, deadline=self.releasing)
+    def acquire(
+        self, description: str, release: Callable[[int], Sequence[str]]
+    ) -> AbstractContextManager[None]:
+        """Write the undo entry, run the body, then release; see :func:`acquired`."""
+        return acquired(self.client, description, release, target=self.target, deadline=self.release_deadline)
 
 
 @contextmanager
 def as_target_dead(client: Host, target: str, deadline: Deadline, step: str) -> Iterator[None]:
-    """Turn a command's end by deadline into :class:`TargetDead` that names target, client and ``step``.
+    """Turn a command's :class:`DeadlineExceeded` into :class:`TargetDead` with target, client and ``step``.
 
-    Its cause shows the command and what it said.
+    The cause of the error shows the command and its output.
     """
     try:
         yield
     except DeadlineExceeded as error:
         msg = (
-            f"{target} did not answer {client.name} within {deadline.seconds:g} s, while {step}. "
-            "Is the server up and not stuck? The target's `deadline` can be raised."
+            f"{target}: no response to {client.name} within {deadline.seconds:g} s, while {step}. "
+            "Check that the server is up and responsive, or raise the target's `deadline`."
         )
         raise TargetDead(msg) from error
 
 
 @contextmanager
 def acquired(
-    client: Host, what: str, release: Callable[[int], Sequence[str]], *, target: str, deadline: Deadline
+    client: Host,
+    description: str,
+    release: Callable[[int], Sequence[str]],
+    *,
+    target: str,
+    deadline: Deadline,
 ) -> Iterator[None]:
-    """Journal, let the body acquire and use, then run the release and strike the entry out.
+    """Write the undo entry, run the body, run the release command and remove the entry.
 
-    ``what`` is the journal's words; ``target`` names the target in messages; ``deadline`` is the releasing's.
-    ``release`` builds the command from the seconds that it may take. Its exit status: 0 nothing is left;
-    :data:`LEFT_ON_TARGET`; :data:`FORCED`; anything else: something is left on the client, and the entry
-    stays in the journal.
+    ``description`` is the text of the journal's entry; ``target`` names the target in messages; ``deadline``
+    is that of the release. ``release`` builds the release command from its time limit in seconds. Exit
+    statuses of this command: 0: nothing is left; :data:`LEFT_ON_TARGET`; :data:`FORCED`; any other: something
+    is left on the client, and the entry stays in the journal.
     """
-    entry = Journal(client).open(what, [[*_CLEAN_IS_ENOUGH, *release(_JOURNAL_SECONDS)]])
+    entry = Journal(client).open(description, [[*_SUCCEED_IF_CLEAN, *release(_JOURNAL_SECONDS)]])
 
-    def let_go() -> None:
-        seconds = deadline.at_least(LEAST)
+    def run_release() -> None:
+        seconds = deadline.at_least(MIN_RELEASE_SECONDS)
         done = _run_release(client, release(int(seconds)), target, seconds + _MARGIN)
         if done.status in {0, LEFT_ON_TARGET, FORCED}:
             entry.remove()
         if done.status:
-            raise _why_not_clean(done, what, target)
+            raise _unclean_error(done, description, target)
 
-    with release_after(let_go):
+    with release_after(run_release):
         yield
 
 
 @contextmanager
-def release_after(let_go: Callable[[], None]) -> Iterator[None]:
-    """Call ``let_go`` after the body, however it ends; see rule 3."""
+def release_after(release: Callable[[], None]) -> Iterator[None]:
+    """Call ``release`` after the body, even if the body raises; see rule 3."""
     try:
         yield
     except BaseException as error:
         try:
-            let_go()
+            release()
         except TargetDead as dead:
             if isinstance(error, Exception) and not isinstance(error, TargetDead):
                 raise dead from error
             error.add_note(f"while releasing: {dead}")
-        except StoragetestError as also:
-            error.add_note(f"while releasing: {also}")
+        except StoragetestError as release_error:
+            error.add_note(f"while releasing: {release_error}")
         raise
-    let_go()
+    release()
 
 
 def _run_release(client: Host, release: Sequence[str], target: str, deadline: float) -> Completed:
@@ -206,24 +213,24 @@ def _run_release(client: Host, release: Sequence[str], target: str, deadline: fl
         return client.run(release, deadline=deadline, check=False)
     except DeadlineExceeded as error:
         msg = (
-            f"{target} could not be released on {client.name} within {deadline:g} s: {error}. "
-            "`storagetest clean` tries again."
+            f"{target}: release on {client.name} did not finish within {deadline:g} s: {error}. "
+            "Run `storagetest clean` to retry."
         )
         raise TargetDead(msg) from error
 
 
-def _why_not_clean(done: Completed, what: str, target: str) -> AttachError:
-    said = "; ".join(line for line in (done.stdout + done.stderr).splitlines()[-4:] if line)
+def _unclean_error(done: Completed, description: str, target: str) -> AttachError:
+    output = "; ".join(line for line in (done.stdout + done.stderr).splitlines()[-4:] if line)
     if done.status == FORCED:
         return TargetDead(
-            f"{target} no longer answers {done.host}: released by force; what was written there stays"
-            + (f" ({said})" if said else "")
+            f"{target} no longer responds to {done.host}: released by force; written data stays on the target"
+            + (f" ({output})" if output else "")
         )
     if done.status == LEFT_ON_TARGET:
         return AttachError(
-            f"{target}: released on {done.host}, but a directory stayed on the target ({said})"
+            f"{target}: released on {done.host}, but a directory is left on the target ({output})"
         )
     return AttachError(
-        f"{target}: {what} is still there on {done.host} after release (status {done.status}: {said}). "
-        "`storagetest clean` tries again."
+        f"{target}: {description} still exists on {done.host} after the release (status {done.status}: "
+        f"{output}). Run `storagetest clean` to retry."
     )

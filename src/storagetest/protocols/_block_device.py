@@ -1,16 +1,15 @@
-"""Data safety of block targets, and what is done with a device once it is known to be ours.
+"""Data safety of block targets: check a device, prepare it, and clear it after use.
 
-A device is overwritten only when all of this holds, checked on the client right before the first write:
+A device is overwritten only if all these conditions hold, checked on the client before the first write:
 
-1. the target's ``erase`` names this very device: its identity (WWID), exactly;
-2. it is a whole disk without partitions, and writable;
-3. nothing holds it: no mount, swap, device mapper, MD or multipath, the kernel grants O_EXCL, and the client
-   has the same disk by no other way (a second session, where all these might hold it);
-4. it carries no signature, except a file system of ours: the label ``storagetest`` marks a leftover.
+1. the target's ``erase`` is exactly the device's identity (WWID);
+2. the device is a whole disk without partitions, and writable;
+3. the device is not in use: no mount, swap, device mapper, MD or multipath; the kernel grants O_EXCL; and no
+   other device node of the client (for example of a second session) is the same disk;
+4. the device has no signature, except a file system with the label ``storagetest``, which is a leftover.
 
-Afterwards every signature is wiped and the first and last MiB are zeroed, so what a workload wrote can never
-look like somebody's data. Where the target died meanwhile that is left out: the next attach finds either no
-signature or our label.
+After use all signatures are wiped and the first and last MiB are zeroed, so written data does not look like a
+file system. If the target died, this step is skipped: the next attach finds no signature or our label.
 """
 
 from __future__ import annotations
@@ -26,7 +25,14 @@ from storagetest.config.base import BlockOptions
 from storagetest.errors import AttachError, DataAtRisk, TargetDead
 from storagetest.hosts import Completed, Host
 from storagetest.protocols import _device_probe
-from storagetest.protocols._acquire import LEAST, WITHIN, Attaching, Deadline, as_target_dead, release_after
+from storagetest.protocols._acquire import (
+    MIN_RELEASE_SECONDS,
+    WITHIN,
+    Attaching,
+    Deadline,
+    as_target_dead,
+    release_after,
+)
 from storagetest.protocols._mount import MountRequest, mounted
 from storagetest.protocols.base import Attachment, AttachmentKind, Capability, OptionMismatch
 
@@ -37,14 +43,14 @@ __all__ = [
     "leased_device",
     "parse_facts",
     "refusal_reason",
-    "tools",
+    "required_tools",
 ]
 
 LABEL = "storagetest"
-"""The label of every file system of ours; xfs allows 12 characters."""
+"""Label of the file systems that storagetest makes; xfs allows 12 characters."""
 
 CLEAR_SECONDS = 10
-"""How long writing 2 MiB may take before the target is taken to be dead."""
+"""Seconds for writing 2 MiB before the target counts as dead (chosen)."""
 
 _MKFS = {
     "ext4": ["mkfs.ext4", "-q", "-F", "-L", LABEL, "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"],
@@ -52,14 +58,14 @@ _MKFS = {
 }
 
 
-def tools(options: BlockOptions) -> list[str]:
-    """Return the commands that lending a device with these options wants on the client."""
+def required_tools(options: BlockOptions) -> list[str]:
+    """Return the commands that the client needs to use a device with these options."""
     return ["python3", "wipefs", *([_MKFS[options.filesystem][0]] if options.filesystem else [])]
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceFacts:
-    """What the client says of a device: see :func:`storagetest.protocols._device_probe.facts`."""
+    """Facts about a device, from :func:`storagetest.protocols._device_probe.facts` on the client."""
 
     path: str
     identity: str
@@ -70,50 +76,50 @@ class DeviceFacts:
     holders: tuple[str, ...]
     mounts: tuple[str, ...]
     swap: bool
-    twins: tuple[str, ...]
+    same_disks: tuple[str, ...]
     busy: str
     signatures: tuple[tuple[str, str], ...]
     problem: str = ""
 
 
 def parse_facts(text: str) -> DeviceFacts:
-    """Parse the JSON object; a device that could not be examined is an :class:`AttachError`."""
-    found: Mapping[str, Any] = json.loads(text)
-    if "path" not in found:
-        raise AttachError(str(found["problem"]))
+    """Parse the JSON object. Raises :class:`AttachError` if the device could not be examined."""
+    fields: Mapping[str, Any] = json.loads(text)
+    if "path" not in fields:
+        raise AttachError(str(fields["problem"]))
     return DeviceFacts(
         **{
-            **found,
-            **{key: tuple(found[key]) for key in ("partitions", "holders", "mounts", "twins")},
-            "signatures": tuple((one["type"], one["label"]) for one in found["signatures"]),
+            **fields,
+            **{key: tuple(fields[key]) for key in ("partitions", "holders", "mounts", "same_disks")},
+            "signatures": tuple((entry["type"], entry["label"]) for entry in fields["signatures"]),
         }
     )
 
 
 def refusal_reason(facts: DeviceFacts, erase: str | None) -> str | None:
-    """Say why the device may not be overwritten, or None when it may."""
+    """Return why the device may not be overwritten, or None if it may."""
     where = f"{facts.path}, identity {facts.identity!r},"
     line = f"\n    erase: {json.dumps(facts.identity)}"
     in_use = _in_use(facts)
     if not facts.identity:
-        return f"{facts.path} has no identity (WWID or serial number), so it cannot be named for certain"
+        return f"{facts.path} has no identity (WWID or serial number), so `erase` cannot name it"
     if in_use:
-        return f"{where} may hold somebody's data: {in_use}"
+        return f"{where} may contain data that is in use: {in_use}"
     if erase is None:
         return (
-            f"{where} is {facts.size} bytes and may be overwritten only if you say so. "
-            f"Put this line under the target in targets.yaml:{line}"
+            f"{where} {facts.size} bytes, is not overwritten without `erase`. "
+            f"To permit it, add this line to the target in targets.yaml:{line}"
         )
     if erase != facts.identity:
         return (
-            f"`erase` names another device than the one found: it says {erase!r}, but found is {where} "
-            f"{facts.size} bytes. If that one may be overwritten:{line}"
+            f"`erase` names another device than the attached one: it is {erase!r}, the device is {where} "
+            f"{facts.size} bytes. If this device may be overwritten:{line}"
         )
     return f"{where} is read-only" if facts.read_only else None
 
 
 def _in_use(facts: DeviceFacts) -> str:
-    """Say what shows that somebody may need the device; the first sign is enough, the plainest first."""
+    """Return the first sign that the device is in use, the most obvious first; "" if there is none."""
     foreign = [
         kind + (f" (label {label!r})" if label else "")
         for kind, label in facts.signatures
@@ -122,22 +128,22 @@ def _in_use(facts: DeviceFacts) -> str:
     signs = [
         (facts.mounts, f"it is mounted on {', '.join(facts.mounts)}"),
         (facts.swap, "it is in use as swap space"),
-        (facts.holders, f"it is held by {', '.join(facts.holders)} (device mapper, LVM, MD or multipath)"),
-        (facts.twins, f"the client has the same disk by another way too, as {', '.join(facts.twins)}"),
+        (facts.holders, f"it is in use by {', '.join(facts.holders)} (device mapper, LVM, MD or multipath)"),
+        (facts.same_disks, f"the client has the same disk also as {', '.join(facts.same_disks)}"),
         (facts.partition, "it is a partition, not a whole disk"),
         (facts.partitions, f"it has partitions: {', '.join(facts.partitions)}"),
-        (facts.busy, f"the kernel does not lend it exclusively: {facts.busy}"),
+        (facts.busy, f"the kernel refuses exclusive access: {facts.busy}"),
         (facts.problem, facts.problem),
         (
             foreign,
-            f"it carries a signature: {', '.join(foreign)}. If nobody needs it: wipefs -a {facts.path}",
+            f"it has a signature: {', '.join(foreign)}. If it is not needed: wipefs -a {facts.path}",
         ),
     ]
-    return next((words for sign, words in signs if sign), "")
+    return next((text for sign, text in signs if sign), "")
 
 
 def block_capabilities(options: BlockOptions) -> frozenset[Capability]:
-    """Return ``block``, or ``filesystem`` when one is to be made on the device."""
+    """Return ``block``, or ``filesystem`` if the options make one on the device."""
     return frozenset({"filesystem" if options.filesystem else "block"})
 
 
@@ -147,9 +153,9 @@ def leased_device(
     device: str,
     options: BlockOptions,
     negotiated: Mapping[str, str],
-    differences: tuple[OptionMismatch, ...] = (),
+    mismatches: tuple[OptionMismatch, ...] = (),
 ) -> Iterator[Attachment]:
-    """Check ``device`` by the rules above, make the file system if asked for, yield, and clear it.
+    """Check ``device`` by the rules above, make the requested file system, yield, and clear the device.
 
     Raises :class:`DataAtRisk`, :class:`TargetDead` at the deadline, or :class:`AttachError`.
     """
@@ -157,71 +163,71 @@ def leased_device(
     with attaching.step("examining the disk"):
         facts = _examine(attaching, device, options)
         if kind:
-            made = attaching.run([*_MKFS[kind], facts.path])
-            if not made.ok:
-                raise AttachError(f"{target}: no {kind} could be made on it: {made.describe()}")
+            mkfs = attaching.run([*_MKFS[kind], facts.path])
+            if not mkfs.ok:
+                raise AttachError(f"{target}: making {kind} on {facts.path} failed: {mkfs.describe()}")
         elif facts.signatures:
             cleared = _clear(client, facts, CLEAR_SECONDS)
             if not cleared.ok:
-                msg = f"{target}: {client.name}: what is left of ours could not be cleared: {cleared.stdout}"
+                msg = f"{target}: {client.name}: clearing leftover data failed: {cleared.stdout}"
                 raise AttachError(msg)
-    died = False
+    target_died = False
 
     def clear() -> None:
-        if not died:
-            _clear_after_use(client, facts, target, attaching.releasing)
+        if not target_died:
+            _clear_after_use(client, facts, target, attaching.release_deadline)
 
     with release_after(clear):
         try:
             if kind is None:
-                yield Attachment(
-                    client, facts.path, AttachmentKind.BLOCK, facts.size, negotiated, differences
-                )
+                yield Attachment(client, facts.path, AttachmentKind.BLOCK, facts.size, negotiated, mismatches)
                 return
             with mounted(attaching, MountRequest(kind, facts.path, ["noatime"])) as mount:
                 more = {**negotiated, "filesystem": kind}
                 yield Attachment(
-                    client, mount.directory, AttachmentKind.FILESYSTEM, mount.size, more, differences
+                    client, mount.directory, AttachmentKind.FILESYSTEM, mount.size, more, mismatches
                 )
         except TargetDead:
-            died = True
+            target_died = True
             raise
 
 
 def _examine(attaching: Attaching, device: str, options: BlockOptions) -> DeviceFacts:
     client, target, source = attaching.client, attaching.target, Path(_device_probe.__file__).read_bytes()
-    argv, seconds = ["python3", "-", "facts", device], attaching.deadline.left()
+    argv, seconds = ["python3", "-", "facts", device], attaching.deadline.remaining()
     done = client.run(argv, stdin=source, deadline=seconds, check=False)
     if not done.ok:
-        msg = f"{target}: {device} could not be examined, so it is left alone: {done.describe()}"
+        msg = f"{target}: examining {device} failed, so it is not used: {done.describe()}"
         raise AttachError(msg)
     try:
         facts = parse_facts(done.stdout)
     except AttachError as error:
         raise AttachError(f"{target}: {client.name}: {error}") from None
-    why = refusal_reason(facts, options.erase)
-    if why is not None:
-        raise DataAtRisk(f"{target}: {client.name}: {why}", facts=facts)
+    reason = refusal_reason(facts, options.erase)
+    if reason is not None:
+        raise DataAtRisk(f"{target}: {client.name}: {reason}", facts=facts)
     return facts
 
 
-CLEAR = WITHIN + 'within "$1" python3 -c "$2" clear "$3" "$4"; status=$?; tail -n 2 "$log"; exit $status'
+CLEAR_SCRIPT = (
+    WITHIN + 'within "$1" python3 -c "$2" clear "$3" "$4"; status=$?; tail -n 2 "$log"; exit $status'
+)
 
 
 def _clear(client: Host, facts: DeviceFacts, seconds: int) -> Completed:
-    """Clear the device. A disk whose target died may hold the program in the kernel: it is not waited for."""
+    """Clear the device. Does not wait for a command that is stuck in the kernel after the target died."""
     source = Path(_device_probe.__file__).read_text()
-    argv = ["bash", "-c", CLEAR, "storagetest-clear", str(seconds), source, facts.path, facts.identity]
+    argv = ["bash", "-c", CLEAR_SCRIPT, "storagetest-clear", str(seconds), source, facts.path, facts.identity]
     return client.run(argv, deadline=seconds + 10, check=False)
 
 
-def _clear_after_use(client: Host, facts: DeviceFacts, target: str, releasing: Deadline) -> None:
-    with as_target_dead(client, target, releasing, "clearing the disk"):
-        done = _clear(client, facts, int(min(CLEAR_SECONDS, releasing.at_least(LEAST))))
-    said = " ".join(done.stdout.split())
-    if done.status in {_device_probe.GONE, 124, 137}:
-        msg = f"{target} no longer answers {client.name}: {facts.path} could not be cleared ({said})"
+def _clear_after_use(client: Host, facts: DeviceFacts, target: str, release_deadline: Deadline) -> None:
+    with as_target_dead(client, target, release_deadline, "clearing the disk"):
+        done = _clear(client, facts, int(min(CLEAR_SECONDS, release_deadline.at_least(MIN_RELEASE_SECONDS))))
+    output = " ".join(done.stdout.split())
+    if done.status in {_device_probe.DEVICE_GONE, 124, 137}:
+        msg = f"{target} no longer responds to {client.name}: clearing {facts.path} failed ({output})"
         raise TargetDead(msg)
     if not done.ok:
-        msg = f"{target}: {client.name}: what was written on {facts.path} could not be cleared: {said}"
+        msg = f"{target}: {client.name}: clearing {facts.path} after use failed: {output}"
         raise AttachError(msg)

@@ -1,9 +1,9 @@
-"""Run on a client (``python3 - COMMAND DEVICE``, this file on stdin): what a block device is and carries.
+"""Examine or clear a block device; runs on a client as ``python3 - COMMAND DEVICE``, with this file on stdin.
 
-It uses the standard library only and imports nothing of ours, because the client has nothing of ours.
-``facts`` prints one JSON object; ``clear`` wipes the signatures and zeroes the first and the last MiB, under
-O_EXCL, which the kernel refuses while anybody has the device mounted or in a volume. It never decides: that
-is :mod:`storagetest.protocols._block_device`'s.
+It uses the standard library only, because storagetest is not installed on the client. ``facts`` prints one
+JSON object. ``clear`` wipes the signatures and zeroes the first and the last MiB, under O_EXCL, which the
+kernel refuses while the device is mounted or in a volume. The script does not decide whether a device may be
+overwritten: :mod:`storagetest.protocols._block_device` does.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 MIB = 1 << 20
-GONE = 75
-"""Exit status (EX_TEMPFAIL) of ``clear`` on a device that takes no more I/O: its target died, say."""
+DEVICE_GONE = 75
+"""Exit status (EX_TEMPFAIL) of ``clear`` on a device that fails all I/O, because its target died."""
 
-MULTIPATH = ("mpath-", "storagetest-mpath-")
-"""How the UUID of a device mapper's multipath map begins: of multipath-tools, and of our own."""
+MULTIPATH_UUID_PREFIXES = ("mpath-", "storagetest-mpath-")
+"""UUID prefixes of device mapper's multipath maps: of multipath-tools, and of storagetest."""
 
 _DEAD = {errno.EIO, errno.ENXIO, errno.ENODEV, errno.ENOENT, errno.ENOLINK, errno.ETIMEDOUT, errno.EREMOTEIO}
 
@@ -35,17 +35,17 @@ def _text(path: Path) -> str:
 
 
 def identity(node: Path) -> str:
-    """Return what names this very device for ever (its WWID), or "" when it has no such thing.
+    """Return the device's permanent identity (its WWID), or "" if it has none.
 
     Sources, in this order: the block device's or its SCSI device's wwid (NAA, EUI-64 or T10 name of VPD page
-    83h; NVMe's UUID, NGUID or EUI-64), a virtio disk's serial, a loop device's backing file. A disk that is
-    the multipath map of others is named by them, where they agree.
+    83h; NVMe's UUID, NGUID or EUI-64), a virtio disk's serial, a loop device's backing file. A multipath map
+    has the identity of its paths if all paths have the same one.
     """
-    if _text(node / "dm/uuid").startswith(MULTIPATH):
+    if _text(node / "dm/uuid").startswith(MULTIPATH_UUID_PREFIXES):
         of_paths = {identity(path) for path in _paths(node)}
         return of_paths.pop() if len(of_paths) == 1 else ""
-    for place in ("wwid", "device/wwid"):
-        wwid = " ".join(_text(node / place).split())
+    for attribute in ("wwid", "device/wwid"):
+        wwid = " ".join(_text(node / attribute).split())
         if wwid:
             return wwid
     serial = _text(node / "serial")
@@ -56,31 +56,31 @@ def identity(node: Path) -> str:
 
 
 def _paths(node: Path) -> list[Path]:
-    """Return the disks that a map is made of."""
+    """Return the disks that a map consists of."""
     slaves = node / "slaves"
     return [path.resolve() for path in slaves.iterdir()] if slaves.is_dir() else []
 
 
 def _mounts(numbers: set[str], paths: set[str]) -> list[str]:
-    found = []
+    points = []
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         fields, _, tail = line.partition(" - ")
         if fields.split()[2] in numbers or tail.split()[1] in paths:
-            found.append(fields.split()[4])
-    return found
+            points.append(fields.split()[4])
+    return points
 
 
-def _twins(node: Path) -> list[str]:
-    """Return the other devices that are this same disk; NVMe's hidden paths have no device node.
+def _same_disks(node: Path) -> list[str]:
+    """Return the other devices that are the same disk.
 
-    The paths of a multipath map are the map's own: it holds them.
+    Excludes NVMe's hidden paths, which have no device node, and the paths of a multipath map.
     """
-    mine, own = identity(node), {node, *_paths(node)}
+    wwid, excluded = identity(node), {node, *_paths(node)}
     others = [entry.resolve() for entry in Path("/sys/block").iterdir()]
     return [
         other.name
         for other in others
-        if mine and other not in own and _text(other / "hidden") != "1" and identity(other) == mine
+        if wwid and other not in excluded and _text(other / "hidden") != "1" and identity(other) == wwid
     ]
 
 
@@ -88,12 +88,12 @@ def _signatures(device: str) -> list[dict[str, str]]:
     done = subprocess.run(
         ["wipefs", "--no-act", "--json", device], capture_output=True, text=True, check=True, timeout=60
     )
-    listed = json.loads(done.stdout)["signatures"] if done.stdout.strip() else []
-    return [{"type": one["type"] or "", "label": one["label"] or ""} for one in listed]
+    entries = json.loads(done.stdout)["signatures"] if done.stdout.strip() else []
+    return [{"type": entry["type"] or "", "label": entry["label"] or ""} for entry in entries]
 
 
 def facts(device: str) -> dict[str, Any]:
-    """Collect what decides whether the device may be overwritten; the keys are ``_block.Facts``'s."""
+    """Collect the facts about ``device``; the keys are the fields of ``_block_device.DeviceFacts``."""
     real = os.path.realpath(device)
     status = Path(real).stat()
     if not stat.S_ISBLK(status.st_mode):
@@ -119,7 +119,7 @@ def facts(device: str) -> dict[str, Any]:
     try:
         signatures = _signatures(real)
     except (OSError, subprocess.SubprocessError, KeyError, ValueError) as error:
-        problem = f"wipefs cannot say what is on {device}: {error}"
+        problem = f"wipefs cannot read the signatures of {device}: {error}"
     return {
         "path": real,
         "identity": identity(node),
@@ -130,20 +130,20 @@ def facts(device: str) -> dict[str, Any]:
         "holders": sorted(holders),
         "mounts": _mounts(numbers, paths),
         "swap": any(path in swaps for path in paths),
-        "twins": sorted(_twins(node)),
+        "same_disks": sorted(_same_disks(node)),
         "busy": busy,
         "signatures": signatures,
         "problem": problem,
     }
 
 
-def clear(device: str, wanted: str) -> None:
-    """Wipe the signatures of ``device`` and zero its first and last MiB; only if it is still ``wanted``."""
+def clear(device: str, expected: str) -> None:
+    """Wipe the signatures of ``device`` and zero its first and last MiB, if its identity is ``expected``."""
     real = os.path.realpath(device)
     number = Path(real).stat().st_rdev
     node = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}").resolve()
-    if identity(node) != wanted:
-        sys.exit(f"{device} is {identity(node)!r} by now, not {wanted!r}: left alone")
+    if identity(node) != expected:
+        sys.exit(f"{device} is now {identity(node)!r}, not {expected!r}: it is not cleared")
     handle = os.open(real, os.O_WRONLY | os.O_EXCL | os.O_SYNC)
     try:
         size = os.lseek(handle, 0, os.SEEK_END)
@@ -151,25 +151,25 @@ def clear(device: str, wanted: str) -> None:
             os.pwrite(handle, bytes(min(MIB, size)), start)
     finally:
         os.close(handle)
-    # A signature further in, such as the second superblock of btrfs or md's 1.0 at the end, is wipefs's.
+    # wipefs removes signatures at other offsets, such as the second superblock of btrfs or md's 1.0 metadata.
     subprocess.run(["wipefs", "--all", "--quiet", real], check=True, timeout=60)
 
 
 def main() -> None:
-    """Do what the command line says."""
+    """Run the command of the command line."""
     command, device, *more = sys.argv[1:]
     if command == "clear":
         try:
             clear(device, *more)
         except OSError as error:
             sys.stderr.write(f"{device}: {error.strerror or error}\n")
-            sys.exit(GONE if error.errno in _DEAD else 1)
+            sys.exit(DEVICE_GONE if error.errno in _DEAD else 1)
     else:
         try:
-            found = facts(device)
+            result = facts(device)
         except OSError as error:
-            found = {"problem": f"{device}: {error.strerror or error}"}
-        sys.stdout.write(json.dumps(found) + "\n")
+            result = {"problem": f"{device}: {error.strerror or error}"}
+        sys.stdout.write(json.dumps(result) + "\n")
 
 
 if __name__ == "__main__":

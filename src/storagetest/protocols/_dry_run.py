@@ -1,7 +1,7 @@
-"""Attaching for the sake of finding out whether it would do: nothing is written on a device.
+"""Dry run of an attach, which writes nothing on a device.
 
-A block target is attached without the user's permission to overwrite it. So attach itself, by its own rules,
-examines the device and lets go of it; what it saw is then held against the permission that was really given.
+A block target is attached without ``erase``. The attach therefore examines the device, refuses it, and
+releases it. The dry run then compares the device's facts with the configured ``erase``.
 """
 
 from __future__ import annotations
@@ -21,27 +21,28 @@ __all__ = ["DryRunResult", "dry_run"]
 
 @dataclass(frozen=True, slots=True)
 class DryRunResult:
-    """What an attach found. ``at_risk`` says why the device may not be overwritten (empty: it may).
+    """Result of a dry run. ``at_risk`` is why the device may not be overwritten (empty: it may).
 
-    ``negotiated`` and ``differences`` are the attachment's; a device is let go before they are known.
+    ``negotiated`` and ``mismatches`` are the attachment's; both are empty for a block device, which is
+    released before they are known.
     """
 
     negotiated: Mapping[str, str] = field(default_factory=dict)
-    differences: tuple[OptionMismatch, ...] = ()
+    mismatches: tuple[OptionMismatch, ...] = ()
     device: DeviceFacts | None = None
     at_risk: str = ""
 
 
 def dry_run(protocol: Protocol[Any], client: Host, options: TargetOptions) -> DryRunResult:
-    """Attach on ``client`` and let go; raises what attach raises, but for :class:`DataAtRisk`."""
-    asked: TargetOptions = options
+    """Attach on ``client`` and release. Raises the errors of attach, except :class:`DataAtRisk`."""
+    without_erase: TargetOptions = options
     erase: str | None = None
     if isinstance(options, BlockOptions):
         erase = options.erase
-        asked = options.model_copy(update={"erase": None, "filesystem": None})
+        without_erase = options.model_copy(update={"erase": None, "filesystem": None})
     try:
-        with protocol.attach(client, asked) as attachment:
-            return DryRunResult(attachment.negotiated, attachment.differences)
+        with protocol.attach(client, without_erase) as attachment:
+            return DryRunResult(attachment.negotiated, attachment.mismatches)
     except DataAtRisk as risk:
         if not isinstance(risk.facts, DeviceFacts):
             raise

@@ -1,9 +1,9 @@
-"""Mounting on a client: an own mount point, an own directory beneath it, and a proof that both are gone.
+"""Mount a file system on a client, make a directory in it, and release both with verification.
 
-The mount point is ``/run/storagetest/<id>``; the directory that cases may use is ``<id>`` on the target's own
-file system, so nothing of anybody's is touched and two clients never meet by accident. Releasing goes in
-steps of growing force, each bounded (see :mod:`storagetest.protocols._acquire`): empty and remove the
-directory, unmount, unmount by force and lazily; then the mount table is read, and only what it says counts.
+The mount point is ``/run/storagetest/<id>``. Cases use the new directory ``<id>`` on the target's file
+system, so existing files are not touched and two clients do not share a directory. The release has steps of
+increasing force, each with a timeout (see :mod:`storagetest.protocols._acquire`): remove the directory,
+unmount, unmount by force and lazily. The mount table alone decides whether the release succeeded.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ __all__ = ["MountEntry", "MountRequest", "Mounted", "mounted", "parse_mountinfo"
 
 @dataclass(frozen=True, slots=True)
 class MountEntry:
-    """One line of /proc/self/mountinfo (proc(5)), of which this is what we use.
+    """The used fields of one line of /proc/self/mountinfo (proc(5)).
 
-    ``options`` are those of the super block; a flag without a value has the value "".
+    ``options`` are the super block's; a flag without a value has the value "".
     """
 
     device: str
@@ -38,10 +38,10 @@ class MountEntry:
 
 @dataclass(frozen=True, slots=True)
 class MountRequest:
-    """What is mounted. A ``secret`` goes into a file of mode 0600 for as long as mount(8) runs.
+    """Parameters of a mount. A ``secret`` is in a file of mode 0600 while mount(8) runs.
 
-    ``options`` are mount's, or what makes them of the path of that file. ``files`` are read right after the
-    mount.
+    ``options`` are mount's options, or a function that returns them for the path of the secret's file.
+    ``files`` are read immediately after the mount.
     """
 
     fstype: str
@@ -53,9 +53,9 @@ class MountRequest:
 
 @dataclass(frozen=True, slots=True)
 class Mounted:
-    """A file system of ours: ``directory`` is where cases may write, ``size`` the bytes free there.
+    """A mounted file system: cases may write in ``directory``; ``size`` is its free space in bytes.
 
-    ``files`` are the texts of the files that were asked for, as they read right after the mount.
+    ``files`` maps the paths of :attr:`MountRequest.files` to their texts immediately after the mount.
     """
 
     directory: str
@@ -75,9 +75,9 @@ exit $status
 """
 
 READ_BACK = r"""
-point=$1 own=$2
+point=$1 subdirectory=$2
 shift 2
-mkdir "$point/$own" || exit 91
+mkdir "$point/$subdirectory" || exit 91
 echo "== size"
 stat -f -c '%a %S' "$point"
 for file in /proc/self/mountinfo "$@"; do
@@ -89,12 +89,12 @@ done
 RELEASE = (
     WITHIN
     + f"""
-point=$1 own=$2 secret=$3 limit=$4
+point=$1 subdirectory=$2 secret=$3 limit=$4
 [ -z "$secret" ] || rm -f "$secret"
 mounted() {{ [[ $(</proc/self/mountinfo) == *" $point "* ]]; }}
 status=0 stuck=
 if mounted; then
-    within "$limit" rm -rf --one-file-system "$point/$own"
+    within "$limit" rm -rf --one-file-system "$point/$subdirectory"
     case $? in
         0) ;;
         124 | 137) stuck=yes ;;
@@ -103,7 +103,7 @@ if mounted; then
     [ -n "$stuck" ] || within "$limit" umount "$point" || stuck=yes
     if [ -n "$stuck" ]; then
         status={FORCED}
-        # Both detach at once, and then may wait for the server for long: it is the mount table that counts.
+        # Both detach immediately, but may then wait for the server: check the mount table instead.
         {{ umount -f -l "$point" || umount -l "$point"; }} </dev/null >>"$log" 2>&1 &
         exec 9<>"$scratch/ended"
         end=$((SECONDS + 15))
@@ -127,7 +127,7 @@ def _unescape(text: str) -> str:
 
 
 def parse_mountinfo(text: str) -> list[MountEntry]:
-    """Parse /proc/self/mountinfo: one entry a line, in the kernel's order."""
+    """Parse /proc/self/mountinfo: one entry per line, in the kernel's order."""
     entries = []
     for line in text.splitlines():
         fields, _, tail = line.partition(" - ")
@@ -148,7 +148,7 @@ def parse_mountinfo(text: str) -> list[MountEntry]:
 
 
 def parse_sections(text: str) -> dict[str, str]:
-    """Parse what the read-back script prints: lines ``== NAME``, each followed by that file's text."""
+    """Parse the output of the read-back script: lines ``== NAME``, each followed by that file's text."""
     sections: dict[str, list[str]] = {}
     lines: list[str] = []
     for line in text.splitlines():
@@ -164,24 +164,26 @@ def mount_argv(fstype: str, source: str, options: Sequence[str]) -> list[str]:
     return ["-t", fstype, *(["-o", ",".join(options)] if options else []), "--", source]
 
 
-def release_argv(point: str, own: str, secret: str, seconds: int) -> list[str]:
-    """Build the command that releases within ``seconds``, some of them for what is done by force.
+def release_argv(point: str, subdirectory: str, secret: str, seconds: int) -> list[str]:
+    """Build the command that releases within ``seconds``, of which it reserves some for the forced unmount.
 
-    A step that hangs is the last gentle one: the other is not tried then.
+    If one of the two normal steps hangs, the forced unmount follows.
     """
     limit = max(1, (seconds - 8) // 2)
-    return ["bash", "-c", RELEASE, "storagetest-unmount", point, own, secret, str(limit)]
+    return ["bash", "-c", RELEASE, "storagetest-unmount", point, subdirectory, secret, str(limit)]
 
 
-def why_refused(
-    done: Completed, mount: Sequence[str], target: str, explain: Callable[[str], StoragetestError | None]
+def mount_error(
+    done: Completed,
+    mount: Sequence[str],
+    target: str,
+    error_from_output: Callable[[str], StoragetestError | None],
 ) -> StoragetestError:
-    """Return the error for a mount that failed; ``explain`` knows the protocol's words."""
-    known = explain(done.stderr)
-    if known is not None:
-        return known
-    lacking = re.search(r"unknown filesystem type|need a /s?bin/mount\.|No such device", done.stderr)
-    if lacking:
+    """Return the error for a failed mount; ``error_from_output`` maps the protocol's own messages."""
+    protocol_error = error_from_output(done.stderr)
+    if protocol_error is not None:
+        return protocol_error
+    if re.search(r"unknown filesystem type|need a /s?bin/mount\.|No such device", done.stderr):
         return ClientLacks(f"{target}: {done.host} cannot mount this file system: {done.stderr.strip()}")
     tail = "\n".join(done.stderr.strip().splitlines()[-4:])
     return AttachError(f"{target}: {done.host}: `mount {shlex.join(mount)}` exited {done.status}: {tail}")
@@ -191,43 +193,45 @@ def why_refused(
 def mounted(
     attaching: Attaching,
     request: MountRequest,
-    explain: Callable[[str], StoragetestError | None] = lambda _: None,
+    error_from_output: Callable[[str], StoragetestError | None] = lambda _: None,
 ) -> Iterator[Mounted]:
-    """Mount, make the own directory, read back, yield, release and prove it.
+    """Mount, make the directory, read back, yield, release and verify.
 
-    Raises :class:`TargetDead` at the deadline, what ``explain`` makes of mount's stderr, or
-    :class:`AttachError`.
+    Raises :class:`TargetDead` at the deadline, the error that ``error_from_output`` returns for mount's
+    stderr, or :class:`AttachError`.
     """
     client, target = attaching.client, attaching.target
     name = new_id()
     point = f"{RUN}/{name}"
-    hidden = f"{point}.secret" if request.secret else ""
-    options = request.options(hidden) if callable(request.options) else request.options
+    secret_file = f"{point}.secret" if request.secret else ""
+    options = request.options(secret_file) if callable(request.options) else request.options
     mount = mount_argv(request.fstype, request.source, options)
-    what = f"mount of {request.source} on {point}"
-    with attaching.hold(what, partial(release_argv, point, name, hidden)):
+    description = f"mount of {request.source} on {point}"
+    with attaching.acquire(description, partial(release_argv, point, name, secret_file)):
         with attaching.step("mounting"):
             if request.secret:
-                client.push(request.secret, hidden, mode=0o600, deadline=attaching.deadline.left())
-            done = attaching.run(["sh", "-c", ACQUIRE, "storagetest-mount", point, hidden, *mount])
+                client.push(request.secret, secret_file, mode=0o600, deadline=attaching.deadline.remaining())
+            done = attaching.run(["sh", "-c", ACQUIRE, "storagetest-mount", point, secret_file, *mount])
             if not done.ok:
-                raise why_refused(done, [*mount, point], target, explain)
-            seen = attaching.run(["sh", "-c", READ_BACK, "storagetest-look", point, name, *request.files])
-        if seen.status == 91:
+                raise mount_error(done, [*mount, point], target, error_from_output)
+            read_back = attaching.run(
+                ["sh", "-c", READ_BACK, "storagetest-query", point, name, *request.files]
+            )
+        if read_back.status == 91:
             msg = (
-                f"{target}: root on {client.name} may not make a directory there: {seen.stderr.strip()}. "
-                "Is it exported read-only, or with root squashed into a directory that is not writable?"
+                f"{target}: root on {client.name} cannot make a directory there: {read_back.stderr.strip()}. "
+                "Check that the export is writable and that root is not squashed to a user without access."
             )
             raise AttachError(msg)
-        yield _as_mounted(seen, target, point, name)
+        yield _as_mounted(read_back, target, point, name)
 
 
-def _as_mounted(seen: Completed, target: str, point: str, own: str) -> Mounted:
-    sections = parse_sections(seen.stdout)
+def _as_mounted(read_back: Completed, target: str, point: str, subdirectory: str) -> Mounted:
+    sections = parse_sections(read_back.stdout)
     entries = [e for e in parse_mountinfo(sections.pop("/proc/self/mountinfo", "")) if e.point == point]
     free = sections.pop("size", "").split()
     if not entries or len(free) != 2:
-        msg = f"{target}: {seen.host} mounted it, but its mount table does not show it: {seen.describe()}"
-        raise AttachError(msg)
+        host, output = read_back.host, read_back.describe()
+        raise AttachError(f"{target}: the mount on {host} is missing from its mount table: {output}")
     size = int(free[0]) * int(free[1])
-    return Mounted(directory=f"{point}/{own}", size=size, entry=entries[-1], files=sections)
+    return Mounted(directory=f"{point}/{subdirectory}", size=size, entry=entries[-1], files=sections)

@@ -1,9 +1,8 @@
-"""Is everything there that an attach needs? Asked on the client, in one command, before anything is acquired.
+"""Check the requirements of an attach in one command on the client, before anything is acquired.
 
-A kernel that mounts from, or logs in to, a machine that is not there hides the reason or retries for minutes.
-So the client itself opens a TCP connection to the portal first, with a short deadline of its own, and what it
-is told becomes one clear sentence. The same command looks for the tools, loads the kernel module, and checks
-that it may do so.
+Why: a kernel that mounts from an unreachable server, or logs in to one, hides the reason or retries for
+minutes. Therefore the client first opens a TCP connection to the server, with a short timeout, and the result
+becomes an error message. The same command checks the tools, loads the kernel modules and checks for root.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ __all__ = [
 ]
 
 CONNECT_SECONDS = 8
-"""How long a TCP handshake may take: three SYNs (at 0, 1 and 3 s), and time for the last one's answer."""
+"""Timeout of a TCP handshake in seconds: three SYNs (at 0, 1 and 3 s), and time for the last response."""
 
 SCRIPT = r"""
 address=$1 port=$2 limit=$3 modules=$4 tools=$5
@@ -40,8 +39,8 @@ for module in $modules; do
         grep -qw "$module" /proc/filesystems || echo "module $module"
 done
 if [ -n "$address" ]; then
-    said=$(timeout "$limit" bash -c 'exec 3<>"/dev/tcp/$1/$2"' connect "$address" "$port" 2>&1)
-    echo "connect $? $(echo "$said" | head -n 1)"
+    output=$(timeout "$limit" bash -c 'exec 3<>"/dev/tcp/$1/$2"' connect "$address" "$port" 2>&1)
+    echo "connect $? $(echo "$output" | head -n 1)"
 fi
 exit 0
 """
@@ -49,7 +48,7 @@ exit 0
 
 @dataclass(frozen=True, slots=True)
 class PreflightResult:
-    """What the client lacks, and how its connection attempt ended (None: none was made)."""
+    """Missing tools and modules, and status and error output of the connection attempt (None: not tried)."""
 
     root: bool
     tools: tuple[str, ...]
@@ -57,9 +56,9 @@ class PreflightResult:
     connect: tuple[int, str] | None
 
 
-def argv(address: str, port: int, modules: Sequence[str], tools: Sequence[str]) -> list[str]:
-    """Build the command; with an empty ``address`` no connection is tried."""
-    script = ["bash", "-c", SCRIPT, "storagetest-reach"]
+def preflight_argv(address: str, port: int, modules: Sequence[str], tools: Sequence[str]) -> list[str]:
+    """Build the command; with an empty ``address`` it does not try to connect."""
+    script = ["bash", "-c", SCRIPT, "storagetest-preflight"]
     return [*script, address, str(port), str(CONNECT_SECONDS), " ".join(modules), " ".join(tools)]
 
 
@@ -69,8 +68,8 @@ def parse_findings(text: str) -> PreflightResult:
     connect = None
     for kind, value in lines:
         if kind == "connect":
-            status, _, said = value.partition(" ")
-            connect = (int(status), said)
+            status, _, output = value.partition(" ")
+            connect = (int(status), output)
     return PreflightResult(
         root=("root", "no") not in lines,
         tools=tuple(value for kind, value in lines if kind == "tool"),
@@ -79,55 +78,59 @@ def parse_findings(text: str) -> PreflightResult:
     )
 
 
-def why_unreachable(status: int, said: str, address: str) -> str | None:
-    """Say in words why a connection failed (bash's message, in English), or None when it succeeded."""
+def unreachable_reason(status: int, output: str, address: str) -> str | None:
+    """Return why a connection failed, from bash's English error output, or None if it succeeded."""
     if status == 0:
         return None
     reasons = {
         "Connection refused": "the connection is refused: nothing listens there, or a firewall rejects it",
-        "No route to host": "there is no route to that host, or it does not answer on its own network",
+        "No route to host": "there is no route to that host, or it does not respond on its own network",
         "Network is unreachable": "there is no route to that network",
-        "Name or service not known": f"the name {address!r} is not known to the client's resolver",
+        "Name or service not known": f"the client's resolver cannot find the name {address!r}",
         "Temporary failure in name resolution": f"the name {address!r} cannot be resolved: "
-        "the client's resolver gives no answer",
+        "the client's resolver does not respond",
         "No address associated with hostname": f"the name {address!r} has no address",
     }
     if status in {124, 137}:
-        return f"no answer within {CONNECT_SECONDS} s: the host is down or stuck, or a firewall drops packets"
-    return next((words for text, words in reasons.items() if text in said), said or f"status {status}")
+        return (
+            f"no response within {CONNECT_SECONDS} s: the host is down or hung, or a firewall drops packets"
+        )
+    return next((reason for text, reason in reasons.items() if text in output), output or f"status {status}")
 
 
 def raise_for_findings(
     findings: PreflightResult, *, client: str, target: str, address: str, port: int, packages: str
 ) -> None:
-    """Raise :class:`ClientLacks` or :class:`TargetDead` for what was found; return when all is well."""
+    """Raise :class:`ClientLacks` or :class:`TargetDead` for a requirement that is not met."""
     if findings.tools:
-        msg = f"{client} has no {', '.join(findings.tools)}, wanted for {target}: install {packages} there"
-        raise ClientLacks(msg)
+        missing = ", ".join(findings.tools)
+        raise ClientLacks(f"{target}: {client} has no {missing}. Install {packages} there.")
     if findings.modules:
-        who = "" if findings.root else ", and the user there is not root and cannot load modules"
+        not_root = "" if findings.root else ", and the user there is not root and cannot load modules"
         msg = (
-            f"{client}'s kernel has no {', '.join(findings.modules)}, wanted for {target}{who}: "
-            f"`modprobe {findings.modules[0]}` there says more"
+            f"{target}: {client}'s kernel has no {', '.join(findings.modules)}{not_root}. "
+            f"Run `modprobe {findings.modules[0]}` there for details."
         )
         raise ClientLacks(msg)
     if not findings.root:
-        msg = f"{target}: mounting and logging in want root on {client}; use the user root or sudo there"
+        msg = f"{target}: mounting and logging in require root on {client}. Use the user root or sudo there."
         raise ClientLacks(msg)
     if findings.connect is not None:
-        why = why_unreachable(*findings.connect, address)
-        if why is not None:
-            raise TargetDead(f"{target}: {client} cannot reach {address} port {port}: {why}")
+        reason = unreachable_reason(*findings.connect, address)
+        if reason is not None:
+            raise TargetDead(f"{target}: {client} cannot connect to {address} port {port}: {reason}")
 
 
 def preflight(client: Host, needs: ClientRequirements, *, deadline: float) -> PreflightResult:
-    """Find out what ``client`` lacks of ``needs``, in one command that takes ``deadline`` seconds at most."""
-    done = client.run(argv(needs.address, needs.port, needs.modules, needs.tools), deadline=deadline)
+    """Check which of ``needs`` are missing on ``client``, in one command within ``deadline`` seconds."""
+    done = client.run(
+        preflight_argv(needs.address, needs.port, needs.modules, needs.tools), deadline=deadline
+    )
     return parse_findings(done.stdout)
 
 
 def check_client(client: Host, needs: ClientRequirements, *, target: str, deadline: float) -> None:
-    """See the module; raises :class:`ClientLacks` or :class:`TargetDead`. ``deadline`` in seconds."""
+    """Run the preflight. Raises :class:`ClientLacks` or :class:`TargetDead`. ``deadline`` in seconds."""
     raise_for_findings(
         preflight(client, needs, deadline=deadline),
         client=client.name,
@@ -139,7 +142,7 @@ def check_client(client: Host, needs: ClientRequirements, *, target: str, deadli
 
 
 def run_quietly(client: Host, command: Sequence[str], *, deadline: float) -> str:
-    """Return what ``command`` prints; empty where it fails, for whatever reason. Never raises for its own."""
+    """Return the stdout of ``command``, or "" if it fails for any reason."""
     try:
         done = client.run(command, deadline=deadline, check=False)
     except StoragetestError:
@@ -148,12 +151,12 @@ def run_quietly(client: Host, command: Sequence[str], *, deadline: float) -> str
 
 
 def collect_diagnostics(client: Host, commands: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """Run what may say something after a failure; what cannot be had says why instead. Never raises."""
-    found = {}
+    """Run diagnostic commands after a failure; a command that fails yields its error. Does not raise."""
+    texts = {}
     for name, command in {**commands, "dmesg": ["sh", "-c", "dmesg | tail -n 100"]}.items():
         try:
             done = client.run(command, deadline=15.0, check=False)
-            found[name] = done.stdout if done.ok else done.describe()
+            texts[name] = done.stdout if done.ok else done.describe()
         except StoragetestError as error:
-            found[name] = str(error)
-    return found
+            texts[name] = str(error)
+    return texts

@@ -1,23 +1,23 @@
-"""What a protocol is: how a client's kernel attaches a target, and how it lets go of it.
+"""Base class of the protocols: how a client attaches a target and releases it.
 
 ``attach()`` is a context manager with five steps, the same for every protocol:
 
-1. *journal*: write on the client how to undo what comes next (:mod:`storagetest.hosts.undo_journal`);
+1. *journal*: write the undo command of the next step on the client (:mod:`storagetest.hosts.undo_journal`);
 2. *acquire*: mount, or log in and find the device;
-3. *verify*: read back from the kernel what was negotiated and compare it with what the variant asked for;
+3. *verify*: read the negotiated options from the kernel and compare them with the variant's options;
 4. yield the :class:`Attachment`;
-5. *release*, prove that nothing is left, and only then strike the journal's entry out.
+5. *release*: undo, verify that nothing is left, then remove the journal's entry.
 
-Which error means what:
+Errors:
 
-- :class:`~storagetest.errors.TargetDead`: no route, port closed, no answer before the deadline;
+- :class:`~storagetest.errors.TargetDead`: no route, port closed, no response before the deadline;
 - :class:`~storagetest.errors.ClientLacks`: no kernel module or tool on the client;
-- :class:`~storagetest.errors.OptionRefused`: the target said no to an option of the variant (a skip);
-- :class:`~storagetest.errors.DataAtRisk`: the device is not ours to overwrite;
+- :class:`~storagetest.errors.OptionRefused`: the target rejects an option of the variant (a skip);
+- :class:`~storagetest.errors.DataAtRisk`: the device may not be overwritten;
 - :class:`~storagetest.errors.AttachError`: anything else (mount refused, wrong secret …).
 
-An option that the target changed in silence is no error: it becomes a :class:`OptionMismatch` on the
-attachment, and the case that was to measure it fails with it.
+An option that the target changes without an error becomes an :class:`OptionMismatch` of the attachment. A
+case that measures this option fails with it.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ __all__ = [
 ]
 
 Capability = str
-"""What a suite may ask for with ``@pytest.mark.needs``: ``filesystem``, ``block``, ``multi_session`` …"""
+"""A name that a suite can require with ``@pytest.mark.needs``: ``filesystem``, ``block``, ``locks`` …"""
 
 
 class AttachmentKind(Enum):
-    """What a client gets from an attach."""
+    """Whether an attach provides a directory or a block device."""
 
     FILESYSTEM = "filesystem"
     BLOCK = "block"
@@ -57,22 +57,22 @@ class AttachmentKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class OptionMismatch:
-    """An option that was asked for and silently came out otherwise."""
+    """A requested option whose actual value differs, without an error from the target."""
 
     option: str
-    asked: str
-    got: str
+    requested: str
+    actual: str
 
     def __str__(self) -> str:
-        return f"{self.option}: asked for {self.asked}, got {self.got}"
+        return f"{self.option}: requested {self.requested}, got {self.actual}"
 
 
 @dataclass(frozen=True, slots=True)
 class ClientRequirements:
-    """What an attach takes: commands and kernel modules on the client, and a TCP port that answers it.
+    """Requirements of an attach: commands and kernel modules on the client, and an open TCP port.
 
-    ``modules`` may be file system types as well, for kernels that have them built in. ``packages`` says in
-    words what to install. Without ``address`` nothing has to answer.
+    ``modules`` may also be file system types, for kernels that have them built in. ``packages`` names the
+    packages to install, for messages. With an empty ``address`` no port is checked.
     """
 
     tools: tuple[str, ...] = ()
@@ -84,23 +84,22 @@ class ClientRequirements:
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """A target as one client has it.
+    """A target attached on one client.
 
-    ``path`` is a directory of our own on the target (``AttachmentKind.FILESYSTEM``; empty when yielded,
-    emptied on release) or the path of a device that may be overwritten (``AttachmentKind.BLOCK``). ``size``
-    is the bytes that may be used there. ``negotiated`` is what the kernel reports of the connection, by the
-    kernel's own names (``vers``, ``rsize``, ``nconnect``, ``HeaderDigest``, ``queue_count`` …). ``remote`` is
-    false if client and target are one machine. ``root`` is the directory under which other clients of the
-    target see the same names as this one (empty: there is none). What may be used of a device begins at byte
-    ``offset``.
+    ``path`` is a new, empty directory on the target that is removed on release
+    (``AttachmentKind.FILESYSTEM``), or a device that may be overwritten (``AttachmentKind.BLOCK``). ``size``
+    is the usable size in bytes. ``negotiated`` maps the kernel's option names to its values (``vers``,
+    ``rsize``, ``nconnect``, ``HeaderDigest``, ``queue_count`` …). ``remote`` is false if client and target
+    are one machine. ``root`` is the directory under which all clients of the target see the same names
+    (empty: none). The usable part of a device starts at byte ``offset``.
     """
 
     client: Host
     path: str
-    gives: AttachmentKind
+    kind: AttachmentKind
     size: int
     negotiated: Mapping[str, str] = field(default_factory=dict)
-    differences: tuple[OptionMismatch, ...] = ()
+    mismatches: tuple[OptionMismatch, ...] = ()
     remote: bool = True
     root: str = ""
     offset: int = 0
@@ -110,57 +109,57 @@ O = TypeVar("O", bound=TargetOptions)  # noqa: E741  # options
 
 
 class Protocol(ABC, Generic[O]):
-    """One way to reach storage. Subclasses are stateless; everything is in their options."""
+    """A storage protocol. Subclasses are stateless: all settings are in the options."""
 
     name: ClassVar[str]
     title: ClassVar[str]
-    """The name as people write it, for reports."""
+    """The display name, for reports."""
 
-    gives: ClassVar[AttachmentKind]
+    attachment_kind: ClassVar[AttachmentKind]
     Options: ClassVar[type[TargetOptions]]
-    """The YAML of a target of this protocol. Every field may also stand in the target's ``matrix``."""
+    """The YAML keys of a target of this protocol. Every field is also allowed in the target's ``matrix``."""
 
     example: ClassVar[Mapping[str, Any]]
-    """Options that load, for the reference page and the registry's contract test."""
+    """Valid options, for the reference page and the registry's contract test."""
 
     searched: ClassVar[Mapping[str, tuple[object, ...]]] = {}
-    """Options on which bandwidth may depend, such as how many connections a client has: values worth trying,
-    in their order."""
+    """Options on which bandwidth may depend, such as the number of connections, with the values to try in
+    ascending order."""
 
     ports: ClassVar[tuple[int, ...]] = ()
-    """TCP ports at which a machine that serves this protocol usually answers, the surest first."""
+    """The usual TCP ports of a server of this protocol, the most significant first."""
 
     def capabilities(self, options: O) -> frozenset[Capability]:
-        """Return what a variant with these options can do; no target is contacted."""
-        if self.gives is AttachmentKind.BLOCK and getattr(options, "filesystem", None) is None:
+        """Return the capabilities of a variant with these options; does not contact the target."""
+        if self.attachment_kind is AttachmentKind.BLOCK and getattr(options, "filesystem", None) is None:
             return frozenset({"block"})
         return frozenset({"filesystem"})
 
     def needs(self, options: O) -> ClientRequirements:  # noqa: ARG002
-        """Return what an attach with these options takes; nothing is contacted."""
+        """Return the requirements of an attach with these options; does not contact the target."""
         return ClientRequirements()
 
     def discover(self, client: Host, address: str, *, deadline: float) -> Sequence[Mapping[str, Any]]:  # noqa: ARG002
-        """Ask the machine at ``address``, from ``client``, what it serves to anybody who asks.
+        """Query the server at ``address`` from ``client`` for its targets, without authentication.
 
-        Returns options of targets, as far as it says (``[{"export": "/srv"}]``); nothing where it cannot be
-        asked. Nothing is attached, and no name or password is sent. Never raises for its own.
+        Returns the known options of each target (``[{"export": "/srv"}]``), or an empty list if the query is
+        not possible or fails. Attaches nothing. Raises no exception of its own.
         """
         return ()
 
     @abstractmethod
     def server(self, options: O) -> str:
-        """Return what identifies the serving machine (an address), so that no two cases load it at once."""
+        """Return the server's identity (its address): two cases do not load one server at the same time."""
 
     @abstractmethod
     def attach(self, client: Host, options: O) -> AbstractContextManager[Attachment]:
-        """Attach on ``client``; see the module's five steps and errors."""
+        """Attach on ``client``; the module's docstring lists the five steps and the errors."""
 
     def probe(self, client: Host, options: O) -> None:  # a local target cannot die
-        """Ask from ``client`` whether the target still answers; :class:`TargetDead` if not."""
+        """Check from ``client`` that the target responds. Raises :class:`TargetDead` if it does not."""
 
     def collect_diagnostics(self, client: Host, options: O) -> Mapping[str, str]:  # noqa: ARG002
-        """Collect what a person would ask for after a failure, as {name: text}; never raises for its own."""
+        """Collect diagnostics after a failure, as {name: text}. Raises no exception of its own."""
         return {}
 
 

@@ -1,8 +1,8 @@
 """iSCSI, logged in by open-iscsi on a client (iscsiadm(8); RFC 7143).
 
-The node record is made by iscsiadm, completed by us and put back as a file of mode 0600: iscsiadm itself
-takes a CHAP secret only as an argument, which every user of the client could read. Nothing of anybody else's
-is touched: where a session or a record for this target exists already, attaching is refused.
+iscsiadm makes the node record; this module completes it and writes it back as a file of mode 0600. Why:
+iscsiadm accepts a CHAP secret only as an argument, which every user of the client can read. Existing
+sessions and records are not touched: if the client has one for this target, the attach fails.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from storagetest.errors import AttachError, ClientLacks, StoragetestError, Targe
 from storagetest.hosts import Completed, Host
 from storagetest.polling import wait_until
 from storagetest.protocols._acquire import WITHIN, reject_newlines
-from storagetest.protocols._block_device import block_capabilities, tools
+from storagetest.protocols._block_device import block_capabilities, required_tools
 from storagetest.protocols._preflight import collect_diagnostics, run_quietly
 from storagetest.protocols.base import Capability, ClientRequirements, register
 from storagetest.protocols.template import Attaching, Connection, DeviceProtocol, each_path
@@ -27,10 +27,10 @@ from storagetest.protocols.template import Attaching, Connection, DeviceProtocol
 __all__ = ["Iscsi"]
 
 PATH_LOST_SECONDS = 2
-"""How long a path that has lost its connection may come back before its I/O goes to another path."""
+"""Seconds for a lost path to reconnect before its I/O goes to another path (chosen)."""
 
 RECORDS = "/etc/iscsi/nodes /var/lib/iscsi/nodes"
-"""Where distributions keep node records; open-iscsi moved from the first to the second."""
+"""Directories of node records; newer versions of open-iscsi use the second."""
 
 FIND = f"""
 iqn=$1 portals=$2
@@ -66,7 +66,7 @@ cat "$record"
 """
 )
 
-LOOK = (
+QUERY = (
     FIND
     + r"""
 lun=$3 scan=$4 attributes=$5
@@ -116,7 +116,7 @@ tail -n 3 "$log"
 """
 )
 
-JOIN = r"""
+JOIN_PATHS = r"""
 name=$1
 shift
 for disk in "$@"; do
@@ -128,7 +128,7 @@ table="0 $size multipath 0 0 1 1 round-robin 0 $# 1$paths"
 dmsetup create "$name" --uuid "storagetest-mpath-$name" --table "$table"
 """
 """A map of all paths in one group (kernel's dm-mpath.c: features, hardware handler, groups, next group; then
-selector, its arguments, paths, arguments a path), which tries another path where one fails."""
+selector, its arguments, paths, arguments per path). It uses another path if one fails."""
 
 _NEGOTIATED = {
     "header_digest": "HeaderDigest",
@@ -147,20 +147,20 @@ _NEGOTIATED = {
 }
 """sysfs names (scsi_transport_iscsi.c) to the keys of RFC 7143, section 13."""
 
-_VAGUE = {4, 5, 8, 11, 19}
-"""Exit statuses of iscsiadm that may mean a dead portal as well as a target that says no."""
+_AMBIGUOUS_STATUSES = {4, 5, 8, 11, 19}
+"""Exit statuses of iscsiadm for either a dead portal or a refused login."""
 
 _DIGEST_KEYS = {"none": "None", "crc32c": "CRC32C"}
-"""The options' digests as RFC 7143 (13.1) and open-iscsi spell them."""
+"""Values of the digest options to the values of RFC 7143 (13.1) and open-iscsi."""
 
 _DIGEST = {"0": "None", "1": "CRC32C"}
-_SPELLED = {
+_VALUE_NAMES = {
     "HeaderDigest": _DIGEST,
     "DataDigest": _DIGEST,
     "InitialR2T": {"0": "No", "1": "Yes"},
     "ImmediateData": {"0": "No", "1": "Yes"},
 }
-"""sysfs has numbers for what the RFC spells out."""
+"""Numbers in sysfs to the values of RFC 7143."""
 
 
 class Chap(Model):
@@ -174,10 +174,10 @@ class Chap(Model):
 
 
 class Authentication(Chap):
-    """CHAP: who we are, and, for mutual CHAP, who the target must prove to be."""
+    """CHAP: the initiator's name and secret and, for mutual CHAP, the target's."""
 
     mutual: Chap | None = None
-    """The target's name and secret, when it has to authenticate itself too."""
+    """The target's name and secret, if it must authenticate itself too."""
 
 
 @register
@@ -206,24 +206,24 @@ class Iscsi(DeviceProtocol["Iscsi.Options"]):
         """The portal's TCP port."""
 
         chap: Authentication | None = None
-        """CHAP names and secrets; without it no authentication is offered."""
+        """CHAP names and secrets; without it the client offers no authentication."""
 
         header_digest: Literal["none", "crc32c"] = "none"
-        """Digest of every PDU's header; nothing else is offered to the target."""
+        """Digest of every PDU's header; the client offers no other value."""
 
         data_digest: Literal["none", "crc32c"] = "none"
-        """Digest of every data segment; nothing else is offered to the target."""
+        """Digest of every data segment; the client offers no other value."""
 
         queue_depth: Annotated[int, Field(ge=1, le=1024)] | None = None
         """Commands in flight for the LUN; open-iscsi's default is 32."""
 
         more_paths: Items[Portal] = ()
-        """More portals of the same target: a session through each, joined by the client's device mapper
-        (dm-multipath). Such a target is for cases on a mount or a device; none on the wire is run on it."""
+        """More portals of the same target: one session through each, joined by the client's device mapper
+        (dm-multipath). Wire cases do not run on such a target."""
 
         @property
         def target_label(self) -> str:
-            """The target as messages name it."""
+            """Label of the target in messages."""
             return f"iscsi {self.iqn} lun {self.lun} at {self.address}"
 
     searched: ClassVar[Mapping[str, tuple[object, ...]]] = {"queue_depth": (8, 32, 128)}
@@ -234,16 +234,16 @@ class Iscsi(DeviceProtocol["Iscsi.Options"]):
     }
 
     def capabilities(self, options: Iscsi.Options) -> frozenset[Capability]:
-        """Return what the raw LUN, or the file system on it, can do."""
+        """Return the capabilities of the raw LUN, or of the file system on it."""
         raw = set() if options.filesystem else {"scsi", "shared"}
         return block_capabilities(options) | {"multipath" if options.more_paths else "iscsi-wire"} | raw
 
     def needs(self, options: Iscsi.Options) -> ClientRequirements:
-        """Return open-iscsi, the modules, and the portal's port; of several paths the first one's."""
+        """Return open-iscsi, the modules, and the portal's port (the first path's)."""
         joining = bool(options.more_paths)
         return ClientRequirements(
-            tools=("iscsiadm", *(("dmsetup",) if joining else ()), *tools(options)),
-            # Without udev nobody loads the disks' driver.
+            tools=("iscsiadm", *(("dmsetup",) if joining else ()), *required_tools(options)),
+            # Without udev nothing loads the disks' driver.
             modules=("iscsi_tcp", "sd_mod", *(("dm_multipath", "dm_round_robin") if joining else ())),
             packages="open-iscsi (Debian) or iscsi-initiator-utils" + (", dmsetup" if joining else ""),
             address=options.address,
@@ -251,7 +251,7 @@ class Iscsi(DeviceProtocol["Iscsi.Options"]):
         )
 
     def discover(self, client: Host, address: str, *, deadline: float) -> Sequence[Mapping[str, Any]]:
-        """Ask the portal for its targets (SendTargets, RFC 7143, 3.3); no record is kept."""
+        """Query the portal for its targets (SendTargets, RFC 7143, 3.3); keeps no record."""
         portal = f"[{address}]" if ":" in address else address
         command = ["iscsiadm", "-m", "discovery", "-t", "sendtargets", "-p", portal, "-o", "nonpersistent"]
         return [{"iqn": name} for name in parse_discovery(run_quietly(client, command, deadline=deadline))]
@@ -268,7 +268,7 @@ class Iscsi(DeviceProtocol["Iscsi.Options"]):
         )
 
     def requested(self, options: Iscsi.Options) -> Mapping[str, object]:
-        """Return the digests and the queue depth that were asked for."""
+        """Return the requested digests and queue depth."""
         return {
             "HeaderDigest": _DIGEST_KEYS[options.header_digest],
             "DataDigest": _DIGEST_KEYS[options.data_digest],
@@ -276,7 +276,7 @@ class Iscsi(DeviceProtocol["Iscsi.Options"]):
         }
 
     def collect_diagnostics(self, client: Host, options: Iscsi.Options) -> Mapping[str, str]:
-        """Collect the session's state, its statistics and what the kernel last said."""
+        """Collect the session's state, its statistics and the kernel's last messages."""
         sessions = ["iscsiadm", "-m", "session", "-P", "2"]
         return collect_diagnostics(
             client,
@@ -291,29 +291,32 @@ _HIDING_PASSWORDS = '"$@" | grep -v -i password'
 
 
 def map_name(options: Iscsi.Options) -> str:
-    """Return what the map of the LUN's paths is called; "" where there is one path."""
+    """Return the name of the map of the LUN's paths; "" if there is one path."""
     if not options.more_paths:
         return ""
     return f"storagetest-{hashlib.sha256(f'{options.iqn} {options.lun}'.encode()).hexdigest()[:12]}"
 
 
 def record_settings(options: Iscsi.Options) -> dict[str, str]:
-    """Build what the node record must say (iscsid.conf's names).
+    """Build the settings of the node record (iscsid.conf's names).
 
-    One login attempt and short timers, because waiting is the deadline's business; and a session that has
-    lost its target fails its I/O when the deadline is over, so that nothing hangs for good. Where there is
-    another path it fails at once: the I/O is to be tried there.
+    One login attempt and short timers, because the deadline limits the wait. A session that has lost its
+    target fails its I/O after the deadline, so that nothing hangs forever. With more paths it fails after
+    :data:`PATH_LOST_SECONDS`, so that the I/O continues on another path.
     """
-    patience, probe = (PATH_LOST_SECONDS, "2") if options.more_paths else (max(1, int(options.deadline)), "5")
+    if options.more_paths:
+        replacement_timeout, noop_seconds = PATH_LOST_SECONDS, "2"
+    else:
+        replacement_timeout, noop_seconds = max(1, int(options.deadline)), "5"
     settings = {
         "node.startup": "manual",
         "node.session.scan": "manual",
         "node.session.initial_login_retry_max": "1",
-        "node.session.timeo.replacement_timeout": str(patience),
+        "node.session.timeo.replacement_timeout": str(replacement_timeout),
         "node.conn[0].timeo.login_timeout": str(max(2, min(10, int(options.deadline / 3)))),
         "node.conn[0].timeo.logout_timeout": "5",
-        "node.conn[0].timeo.noop_out_interval": probe,
-        "node.conn[0].timeo.noop_out_timeout": probe,
+        "node.conn[0].timeo.noop_out_interval": noop_seconds,
+        "node.conn[0].timeo.noop_out_timeout": noop_seconds,
         "node.conn[0].iscsi.HeaderDigest": _DIGEST_KEYS[options.header_digest],
         "node.conn[0].iscsi.DataDigest": _DIGEST_KEYS[options.data_digest],
         "node.session.auth.authmethod": "CHAP" if options.chap else "None",
@@ -334,85 +337,84 @@ def record_settings(options: Iscsi.Options) -> dict[str, str]:
 
 
 def completed_record(record: str, settings: Mapping[str, str]) -> str:
-    """Return the text of a node record with ``settings`` in place of its own lines of these names.
+    """Return the text of a node record in which ``settings`` replace the lines of the same names.
 
-    Authentication that the client's iscsid.conf sets for everybody is dropped.
+    Default authentication settings from the client's iscsid.conf are removed.
     """
-    kept = []
+    retained = []
     for line in record.splitlines():
         name = line.partition("=")[0].strip()
         if name not in settings and not name.startswith("node.session.auth.") and name != "# END RECORD":
-            kept.append(line)
+            retained.append(line)
     added = [f"{name} = {value}" for name, value in settings.items()]
-    return "\n".join([*kept, *added, "# END RECORD", ""])
+    return "\n".join([*retained, *added, "# END RECORD", ""])
 
 
-def parse_negotiated(seen: Mapping[str, str]) -> dict[str, str]:
-    """Say what was negotiated, under the names of RFC 7143."""
-    named = {name: seen[key] for key, name in _NEGOTIATED.items() if seen.get(key)}
-    return {name: _SPELLED.get(name, {}).get(value, value) for name, value in named.items()}
+def parse_negotiated(attributes: Mapping[str, str]) -> dict[str, str]:
+    """Return the negotiated values of sysfs's ``attributes`` under the keys of RFC 7143."""
+    named = {name: attributes[key] for key, name in _NEGOTIATED.items() if attributes.get(key)}
+    return {name: _VALUE_NAMES.get(name, {}).get(value, value) for name, value in named.items()}
 
 
 def parse_discovery(text: str) -> tuple[str, ...]:
-    """Parse SendTargets' answer, lines ``ADDRESS:PORT,TPGT NAME``, into the targets' names."""
+    """Return the targets' names in SendTargets' output, lines ``ADDRESS:PORT,TPGT NAME``."""
     return tuple(sorted({line.split()[1] for line in text.splitlines() if len(line.split()) == 2}))
 
 
 def error_from_output(
     done: Completed, options: Iscsi.Options, *, offered: tuple[str, ...] | None = None
 ) -> StoragetestError:
-    """Make an error of iscsiadm's exit status (iscsiadm(8), EXIT STATUS).
+    """Return the error for iscsiadm's exit status (iscsiadm(8), EXIT STATUS).
 
-    ``offered`` are the targets that the portal names, where it was asked and answered.
+    ``offered`` are the targets that a discovery on the portal returned (None: no successful discovery).
     """
     target = options.target_label
-    said = " ".join((done.stderr.strip() or done.stdout.strip()).splitlines()[-2:])
-    where = f"(iscsiadm on {done.host} exited {done.status}: {said})"
+    output = " ".join((done.stderr.strip() or done.stdout.strip()).splitlines()[-2:])
+    where = f"(iscsiadm on {done.host} exited {done.status}: {output})"
     if offered is not None and options.iqn not in offered:
         names = ", ".join(offered) or "none"
-        return AttachError(
-            f"{target}: the portal offers this client no such target; it offers {names} {where}"
-        )
+        return AttachError(f"{target}: the portal does not offer this target; it offers {names} {where}")
     if offered is not None:
-        return _refusal(options, where)
+        return _login_refused(options, where)
     match done.status:
         case 24:
-            who = f"as {options.chap.username!r}" if options.chap else "without CHAP"
+            account = f"as {options.chap.username!r}" if options.chap else "without CHAP"
             return AttachError(
-                f"{target}: the target refuses the login {who}: wrong CHAP name or secret, or this "
-                f"initiator is not allowed there {where}"
+                f"{target}: the target refuses the login {account}: wrong CHAP name or secret, or the target "
+                f"does not permit this initiator {where}"
             )
         case 4 | 8 | 11:
-            return TargetDead(f"{target}: no answer to the login {where}")
+            return TargetDead(f"{target}: no response to the login {where}")
         case 18 | 20:
             return ClientLacks(
-                f"{target}: iscsid does not run on {done.host}: `systemctl start iscsid` there {where}"
+                f"{target}: iscsid is not running on {done.host}. Run `systemctl start iscsid` there {where}"
             )
         case 13:
-            return ClientLacks(f"{target}: logging in wants root on {done.host} {where}")
-    return _refusal(options, where)
+            return ClientLacks(f"{target}: logging in requires root on {done.host} {where}")
+    return _login_refused(options, where)
 
 
-def _refusal(options: Iscsi.Options, where: str) -> AttachError:
+def _login_refused(options: Iscsi.Options, where: str) -> AttachError:
     digest = options.header_digest != "none" or options.data_digest != "none"
     return AttachError(
-        f"{options.target_label}: the target refuses the login: does it have this IQN, allow this initiator"
-        f"{', offer these digests' if digest else ''} and want {'' if options.chap else 'no '}CHAP? {where}"
+        f"{options.target_label}: the target refuses the login. Check that it has this IQN, permits this "
+        f"initiator{', offers these digests' if digest else ''} and requires "
+        f"{'' if options.chap else 'no '}CHAP {where}"
     )
 
 
-def parse_look(text: str) -> dict[str, str]:
-    """Parse the read-back's lines ``PATH:VALUE``, in which the last part of PATH is the name."""
-    seen: dict[str, str] = {}
+def parse_query(text: str) -> dict[str, str]:
+    """Parse the query's lines ``PATH:VALUE``; the name is the last part of PATH."""
+    attributes: dict[str, str] = {}
     for line in text.splitlines():
-        # A SCSI path has colons of its own (2:0:0:1/block/sda).
+        # A SCSI path contains colons (2:0:0:1/block/sda).
         path, _, value = line.rpartition(":")
-        seen.setdefault(path.rpartition("/")[2], value.strip())
-    return seen
+        attributes.setdefault(path.rpartition("/")[2], value.strip())
+    return attributes
 
 
 def parse_disks(text: str) -> tuple[str, ...]:
-    """Return the disks that the read-back names, one for each path that has one."""
+    """Return the disks in the query's output, one for each path that has one."""
     return tuple(line.removeprefix("block:") for line in text.splitlines() if line.startswith("block:"))
 
 
@@ -424,69 +426,67 @@ def _script(script: str, options: Iscsi.Options, *more: str) -> list[str]:
 def _connect(options: Iscsi.Options, attaching: Attaching) -> tuple[str, Mapping[str, str]]:
     for path in each_path(options):
         _log_in(attaching, path, record_settings(options))
-    seen, disks = _find(attaching, options)
+    attributes, disks = _find(attaching, options)
     if not options.more_paths:
-        return disks[0], parse_negotiated(seen)
-    return _joined(attaching, options, disks), {**parse_negotiated(seen), "paths": " ".join(disks)}
+        return disks[0], parse_negotiated(attributes)
+    return _join_paths(attaching, options, disks), {**parse_negotiated(attributes), "paths": " ".join(disks)}
 
 
 def _log_in(attaching: Attaching, options: Iscsi.Options, settings: Mapping[str, str]) -> None:
     bracketed = f"[{options.address}]" if ":" in options.address else options.address
     portal = f"{bracketed}:{options.port}"
-    made = attaching.run(_script(NEW_RECORD, options, portal))
-    if not made.ok:
-        raise error_from_output(made, options)
-    path, _, record = made.stdout.partition("\n")
+    created = attaching.run(_script(NEW_RECORD, options, portal))
+    if not created.ok:
+        raise error_from_output(created, options)
+    path, _, record = created.stdout.partition("\n")
     text = completed_record(record, settings)
-    attaching.client.push(text.encode(), path, mode=0o600, deadline=attaching.deadline.left())
+    attaching.client.push(text.encode(), path, mode=0o600, deadline=attaching.deadline.remaining())
     login = ["iscsiadm", "-m", "node", "-T", options.iqn, "-p", portal, "--login"]
     done = attaching.run(login)
     if not done.ok:
-        raise _why_no_login(attaching, options, done, portal)
+        raise _login_error(attaching, options, done, portal)
 
 
-def _why_no_login(
+def _login_error(
     attaching: Attaching, options: Iscsi.Options, done: Completed, portal: str
 ) -> StoragetestError:
-    """Ask the portal which targets it has: iscsid tries again whatever the answer, and says "timed out"."""
-    if done.status not in _VAGUE:
+    """Return the login's error, after a discovery: iscsid retries refused logins and reports "timed out"."""
+    if done.status not in _AMBIGUOUS_STATUSES:
         return error_from_output(done, options)
     discovery = ["iscsiadm", "-m", "discovery", "-t", "sendtargets", "-p", portal, "-o", "nonpersistent"]
-    seconds = min(10.0, attaching.deadline.left())
-    asked = attaching.client.run(discovery, deadline=seconds, check=False)
-    return error_from_output(done, options, offered=parse_discovery(asked.stdout) if asked.ok else None)
+    seconds = min(10.0, attaching.deadline.remaining())
+    result = attaching.client.run(discovery, deadline=seconds, check=False)
+    return error_from_output(done, options, offered=parse_discovery(result.stdout) if result.ok else None)
 
 
 def _find(attaching: Attaching, options: Iscsi.Options) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Scan for the LUN; return what sysfs says of the first session, and the disks: one a path."""
-    lun, scan, wanted = str(options.lun), "scan", len(each_path(options))
-    seen: dict[str, str] = {}
+    """Scan for the LUN; return sysfs's attributes of the first session, and one disk per path."""
+    lun, scan, paths = str(options.lun), "scan", len(each_path(options))
+    attributes: dict[str, str] = {}
     disks: tuple[str, ...] = ()
 
-    def there() -> bool:
-        nonlocal scan, seen, disks
-        look = _script(LOOK, options, lun, scan, " ".join(_NEGOTIATED))
-        looked = attaching.run(look, check=True)
+    def ready() -> bool:
+        nonlocal scan, attributes, disks
+        query = _script(QUERY, options, lun, scan, " ".join(_NEGOTIATED))
+        output = attaching.run(query, check=True).stdout
         scan = ""
-        seen, disks = parse_look(looked.stdout), parse_disks(looked.stdout)
-        # Writing to `scan` returns when the scan is over; only the disk driver's part is still to come.
-        return len(disks) >= wanted or ("session" in seen and "lun" not in seen)
+        attributes, disks = parse_query(output), parse_disks(output)
+        # A write to `scan` returns after the scan; the disk driver may still be attaching the disk.
+        return len(disks) >= paths or ("session" in attributes and "lun" not in attributes)
 
     client = attaching.client.name
-    wait_until(there, attaching.deadline.left(), f"a disk for LUN {lun} of {options.iqn} on {client}")
-    if "block" not in seen:
-        msg = f"{options.target_label}: logged in, but the target shows {client} no LUN {lun}"
+    wait_until(ready, attaching.deadline.remaining(), f"a disk for LUN {lun} of {options.iqn} on {client}")
+    if "block" not in attributes:
+        msg = f"{options.target_label}: logged in, but the target has no LUN {lun} for {client}"
         raise AttachError(msg)
-    return seen, disks
+    return attributes, disks
 
 
-def _joined(attaching: Attaching, options: Iscsi.Options, disks: Sequence[str]) -> str:
-    """Make one device of the paths; return its name under /dev."""
-    argv = ["bash", "-c", JOIN, "storagetest-join", map_name(options), *disks]
-    made = attaching.run(argv)
-    if not made.ok:
-        msg = (
-            f"{options.target_label}: {', '.join(disks)} could not be joined to one device: {made.describe()}"
-        )
-        raise AttachError(msg)
+def _join_paths(attaching: Attaching, options: Iscsi.Options, disks: Sequence[str]) -> str:
+    """Join the paths to one device; return its name under /dev."""
+    argv = ["bash", "-c", JOIN_PATHS, "storagetest-join", map_name(options), *disks]
+    done = attaching.run(argv)
+    if not done.ok:
+        paths = ", ".join(disks)
+        raise AttachError(f"{options.target_label}: joining {paths} to one device failed: {done.describe()}")
     return f"mapper/{map_name(options)}"

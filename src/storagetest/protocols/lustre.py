@@ -24,7 +24,7 @@ LAYOUT = r"""
 directory=$1
 shift
 lfs setstripe "$@" "$directory" || exit 90
-# What a file gets is the truth; what the directory says is a wish.
+# Read the layout of a new file: the directory's is only its default.
 touch "$directory/.layout" || exit 91
 lfs getstripe --yaml "$directory/.layout"
 status=$?
@@ -35,14 +35,14 @@ exit $status
 
 @register
 class Lustre(MountedProtocol["Lustre.Options"]):
-    """A Lustre file system, mounted by a client's kernel, in a directory with a layout of its own."""
+    """A Lustre file system, mounted by a client's kernel; a new directory has the requested layout."""
 
     name = "lustre"
     title = "Lustre"
     ports = (PORT,)
 
     class Options(TargetOptions):
-        """A file system, and how files are striped there."""
+        """A file system, and the striping of its files."""
 
         short: ClassVar[Mapping[str, str]] = {"stripe_count": "c", "stripe_size": "s"}
 
@@ -56,7 +56,7 @@ class Lustre(MountedProtocol["Lustre.Options"]):
         """OSTs that a file is spread over; -1 is all of them. Without it the file system's default."""
 
         stripe_size: Annotated[Size, Field(multiple_of=65536, gt=0)] | None = None
-        """Bytes on one OST before the next one's turn; a multiple of 64 KiB."""
+        """Bytes on one OST before the file continues on the next; a multiple of 64 KiB."""
 
         pool: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_-]{0,14}$")] | None = None
         """The OST pool that files are made in."""
@@ -66,7 +66,7 @@ class Lustre(MountedProtocol["Lustre.Options"]):
 
         @property
         def target_label(self) -> str:
-            """The target as messages name it."""
+            """Label of the target in messages."""
             return f"lustre {self.mgs}:/{self.fsname}"
 
     searched: ClassVar[Mapping[str, tuple[object, ...]]] = {
@@ -81,11 +81,11 @@ class Lustre(MountedProtocol["Lustre.Options"]):
     }
 
     def capabilities(self, options: Lustre.Options) -> frozenset[Capability]:
-        """Return what files can do here."""
+        """Return the capabilities of the file system; ``locks`` with ``flock``."""
         return frozenset({"filesystem", "shared"} | ({"locks"} if options.flock else set()))
 
     def needs(self, options: Lustre.Options) -> ClientRequirements:
-        """Return Lustre's client, and the MGS's port where its network is TCP."""
+        """Return Lustre's client, and the MGS's port if its network is TCP."""
         first = re.split(r"[,:](?=[^@]*@)", options.mgs)[0]
         address, _, network = first.partition("@")
         return ClientRequirements(
@@ -97,7 +97,7 @@ class Lustre(MountedProtocol["Lustre.Options"]):
         )
 
     def discover(self, client: Host, address: str, *, deadline: float) -> Sequence[Mapping[str, Any]]:  # noqa: ARG002
-        """Return the NID that an MGS has there; what it serves it tells only to those who mount."""
+        """Return the NID of an MGS at ``address``; an MGS lists its file systems only to mounted clients."""
         return [{"mgs": f"{address}@tcp"}] if ":" not in address else []
 
     def server(self, options: Lustre.Options) -> str:
@@ -105,21 +105,21 @@ class Lustre(MountedProtocol["Lustre.Options"]):
         return options.mgs.partition("@")[0]
 
     def mount_request(self, options: Lustre.Options) -> MountRequest:
-        """Return what mount.lustre is given."""
+        """Return the arguments of mount.lustre."""
         source = f"{options.mgs}:/{options.fsname}"
         return MountRequest("lustre", source, ["flock" if options.flock else "noflock"])
 
     def negotiated(self, attaching: Attaching, options: Lustre.Options, mount: Mounted) -> Mapping[str, str]:
-        """Give the directory its layout, and return that of a new file."""
+        """Set the directory's layout, and return the layout of a new file in it."""
         script = ["sh", "-c", LAYOUT, "storagetest-layout", mount.directory]
         with attaching.step("setting the layout"):
             done = attaching.run([*script, *setstripe_options(options)])
         if not done.ok:
-            raise _why_no_layout(done, options)
+            raise _layout_error(done, options)
         return parse_negotiated(done.stdout)
 
     def requested(self, options: Lustre.Options) -> Mapping[str, object]:
-        """Return the layout that was asked for; -1 (all OSTs) and 0 (the default) promise no number."""
+        """Return the requested layout; -1 (all OSTs) and 0 (the default) request no specific number."""
         return {
             "stripe_count": options.stripe_count if (options.stripe_count or -1) > 0 else None,
             "stripe_size": options.stripe_size,
@@ -127,31 +127,31 @@ class Lustre(MountedProtocol["Lustre.Options"]):
         }
 
     def error_from_output(self, stderr: str, options: Lustre.Options, client: str) -> StoragetestError | None:
-        """Make an error of mount.lustre's words, or None where they are none we know."""
-        target, where = options.target_label, f"(mount.lustre on {client} says: {' '.join(stderr.split())})"
+        """Return the error for mount.lustre's stderr, or None if the text is unknown."""
+        target, where = options.target_label, f"(mount.lustre on {client}: {' '.join(stderr.split())})"
         if re.search(r"Is the MGS running|timed out|Cannot send after transport|Connection refused", stderr):
-            return TargetDead(f"{target}: the MGS does not answer {where}")
+            return TargetDead(f"{target}: the MGS does not respond {where}")
         if re.search(r"Is the MGS specification correct|Invalid argument|No such file or directory", stderr):
-            return AttachError(f"{target}: the MGS knows no file system {options.fsname!r} {where}")
+            return AttachError(f"{target}: the MGS has no file system {options.fsname!r} {where}")
         if re.search(r"No such device|modules loaded", stderr):
             return ClientLacks(f"{target}: {client}'s Lustre modules or LNet networks are not set up {where}")
         return None
 
     def collect_diagnostics(self, client: Host, options: Lustre.Options) -> Mapping[str, str]:  # noqa: ARG002
-        """Collect the devices, the imports' states and what the kernel last said."""
+        """Collect the devices, the imports' states and the kernel's last messages."""
         return collect_diagnostics(
             client, {"devices": ["lctl", "dl"], "imports": ["lctl", "get_param", "-n", "*.*.import"]}
         )
 
 
 def setstripe_options(options: Lustre.Options) -> list[str]:
-    """Build the options of lfs-setstripe(1); without any, the default layout (``-d`` would be a deletion)."""
-    said = {
+    """Build the options of lfs-setstripe(1); without any, the default layout (``-d`` would delete it)."""
+    values = {
         "--stripe-count": options.stripe_count,
         "--stripe-size": options.stripe_size,
         "--pool": options.pool,
     }
-    argv = [text for key, value in said.items() if value is not None for text in (key, str(value))]
+    argv = [text for key, value in values.items() if value is not None for text in (key, str(value))]
     return argv or ["--stripe-count", "0"]
 
 
@@ -163,15 +163,17 @@ def parse_negotiated(layout: str) -> dict[str, str]:
         "lmm_pattern": "pattern",
         "lmm_pool": "pool",
     }
-    found: dict[str, str] = {}
+    negotiated: dict[str, str] = {}
     for key, value in re.findall(r"(?m)^\s*(lmm_[a-z_]+):\s*(\S+)\s*$", layout):
         if key in names:
-            found.setdefault(names[key], value)
-    return found
+            negotiated.setdefault(names[key], value)
+    return negotiated
 
 
-def _why_no_layout(done: Completed, options: Lustre.Options) -> StoragetestError:
-    said = " ".join((done.stderr.strip() or done.stdout.strip()).split())
+def _layout_error(done: Completed, options: Lustre.Options) -> StoragetestError:
+    output = " ".join((done.stderr.strip() or done.stdout.strip()).split())
     if done.status == 90:
-        return OptionRefused(f"{options.target_label}: the file system does not take this layout: {said}")
-    return AttachError(f"{options.target_label}: no file can be made with this layout on {done.host}: {said}")
+        return OptionRefused(f"{options.target_label}: the file system rejects this layout: {output}")
+    return AttachError(
+        f"{options.target_label}: making a file with this layout on {done.host} failed: {output}"
+    )

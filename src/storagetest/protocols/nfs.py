@@ -28,9 +28,9 @@ _READ_BACK = ("vers", "rsize", "wsize", "nconnect", "proto", "sec", "hard", "sof
 class Nfs(MountedProtocol["Nfs.Options"]):
     """NFS v3 to v4.2, mounted by a client's kernel.
 
-    A mount is hard by default, as data deserves it: a server that stops answering makes the kernel wait. What
-    waits is ended from outside by the deadlines of attach, workload and detach; a dead mount is then taken
-    away by force and lazily.
+    A mount is hard by default: while a server does not respond, the kernel waits and no I/O fails. The
+    deadlines of attach, workload and release end such a wait; a dead mount is then removed by force and
+    lazily.
     """
 
     name = "nfs"
@@ -38,7 +38,7 @@ class Nfs(MountedProtocol["Nfs.Options"]):
     ports = (PORT, 111)
 
     class Options(TargetOptions):
-        """An export, and how to mount it."""
+        """An export and its mount options."""
 
         short: ClassVar[Mapping[str, str]] = {"version": "v"}
 
@@ -52,35 +52,35 @@ class Nfs(MountedProtocol["Nfs.Options"]):
         """The protocol's version, in quotes."""
 
         port: Port | None = None
-        """The NFS port. Without it 2049, and for v3 what the server's rpcbind says."""
+        """The NFS port. Without it 2049, and for v3 the port that the server's rpcbind reports."""
 
         nconnect: Annotated[int, Field(ge=1, le=16)] | None = None
         """TCP connections of this mount. The kernel shares them among all mounts from one server."""
 
         rsize: Annotated[Size, Field(ge=1024)] | None = None
-        """Largest READ in bytes; a server may lower it, which then fails the cases that measure it."""
+        """Largest READ in bytes. If a server lowers it, the cases that measure it fail."""
 
         wsize: Annotated[Size, Field(ge=1024)] | None = None
-        """Largest WRITE in bytes; as ``rsize``."""
+        """Largest WRITE in bytes; like ``rsize``."""
 
         security: Literal["sys", "krb5", "krb5i", "krb5p"] = "sys"
         """The security flavour."""
 
         hard: bool = True
-        """Retry for ever (hard); false gives up after ``retrans`` retries with an I/O error (soft)."""
+        """Retry forever (hard); false fails with an I/O error after ``retrans`` retries (soft)."""
 
         timeo: Annotated[int, Field(ge=1)] | None = None
         """Tenths of a second before a request is sent again; the kernel's default is 600 over TCP."""
 
         retrans: Annotated[int, Field(ge=0)] | None = None
-        """Retries before the kernel recovers (hard) or gives up (soft)."""
+        """Retries before the kernel starts recovery (hard) or fails the request (soft)."""
 
         lock: bool = True
         """v3: lock on the server (NLM; needs rpc.statd on the client); false: only within the client."""
 
         @property
         def target_label(self) -> str:
-            """The target as messages name it."""
+            """Label of the target in messages."""
             return f"nfs {self.version} {source(self)}"
 
     searched: ClassVar[Mapping[str, tuple[object, ...]]] = {"nconnect": (1, 2, 4, 8, 16)}
@@ -91,7 +91,7 @@ class Nfs(MountedProtocol["Nfs.Options"]):
     }
 
     def capabilities(self, options: Nfs.Options) -> frozenset[Capability]:
-        """Return what files can do over this version, and ``multi_session``: nconnect is in every kernel."""
+        """Return the version's capabilities, and ``multi_session``: every kernel supports nconnect."""
         extra = {"locks"} if options.lock or options.version != "3" else set()
         return frozenset({"filesystem", "shared", "multi_session", "nfs-wire", *extra})
 
@@ -106,13 +106,13 @@ class Nfs(MountedProtocol["Nfs.Options"]):
         )
 
     def discover(self, client: Host, address: str, *, deadline: float) -> Sequence[Mapping[str, Any]]:
-        """Ask mountd for its exports (showmount(8)); a server of NFSv4 alone has none."""
-        said = run_quietly(client, ["showmount", "--no-headers", "--exports", address], deadline=deadline)
-        paths = [line.rpartition(" ")[0].strip() or line.strip() for line in said.splitlines()]
+        """Query mountd for its exports (showmount(8)); a server with NFSv4 only has no mountd."""
+        output = run_quietly(client, ["showmount", "--no-headers", "--exports", address], deadline=deadline)
+        paths = [line.rpartition(" ")[0].strip() or line.strip() for line in output.splitlines()]
         return [{"export": path} for path in paths if path.startswith("/")]
 
     def mount_request(self, options: Nfs.Options) -> MountRequest:
-        """Return what mount.nfs is given."""
+        """Return the arguments of mount.nfs."""
         fstype = "nfs" if options.version == "3" else "nfs4"
         return MountRequest(fstype, source(options), mount_options(options), files=[MOUNTSTATS])
 
@@ -121,7 +121,7 @@ class Nfs(MountedProtocol["Nfs.Options"]):
         return parse_negotiated(mount.entry, mount.files.get(MOUNTSTATS, ""))
 
     def requested(self, options: Nfs.Options) -> Mapping[str, object]:
-        """Return the version, security flavour, transfer sizes and connections that were asked for."""
+        """Return the requested version, security flavour, transfer sizes and number of connections."""
         return {
             "vers": options.version,
             "sec": options.security,
@@ -131,48 +131,48 @@ class Nfs(MountedProtocol["Nfs.Options"]):
         }
 
     def error_from_output(self, stderr: str, options: Nfs.Options, client: str) -> StoragetestError | None:
-        """Make an error of mount.nfs's words (English), or None where they are none we know."""
-        target, where = options.target_label, f"(mount.nfs on {client} says: {stderr.strip()})"
+        """Return the error for mount.nfs's English stderr, or None if the text is unknown."""
+        target, where = options.target_label, f"(mount.nfs on {client}: {stderr.strip()})"
         if re.search(
             r"Protocol not supported|requested NFS version|NFS version or transport protocol", stderr
         ):
-            return OptionRefused(f"{target}: version {options.version} is not offered there {where}")
+            return OptionRefused(f"{target}: the server does not support version {options.version} {where}")
         if re.search(
             r"Connection refused|No route to host|timed out|Host is down|Network is unreachable", stderr
         ):
-            return TargetDead(f"{target}: the server does not answer {where}")
+            return TargetDead(f"{target}: the server does not respond {where}")
         if "rpc.statd is not running" in stderr:
             return ClientLacks(
-                f"{target}: locks over NFSv3 need rpc.statd on {client}: `systemctl start rpc-statd` there, "
-                f"or set `lock: false` {where}"
+                f"{target}: locks over NFSv3 require rpc.statd on {client}. Run `systemctl start rpc-statd` "
+                f"there, or set `lock: false` {where}"
             )
         if re.search(r"incorrect mount option|Invalid argument|an unsupported option", stderr):
-            return AttachError(f"{target}: {client}'s kernel does not take one of the options {where}")
+            return AttachError(f"{target}: {client}'s kernel rejects one of the options {where}")
         if re.search(r"access denied|Permission denied|Operation not permitted", stderr):
             return AttachError(
-                f"{target}: the server does not let {client} mount {options.export}: is it exported to this "
-                f"client, with sec={options.security}, and for its source port? {where}"
+                f"{target}: the server does not permit {client} to mount {options.export}. Check that it is "
+                f"exported to this client, with sec={options.security}, and for its source port {where}"
             )
         if re.search(r"No such file or directory|Not a directory", stderr):
             return AttachError(f"{target}: the server has no export {options.export} {where}")
         return None
 
     def collect_diagnostics(self, client: Host, options: Nfs.Options) -> Mapping[str, str]:  # noqa: ARG002
-        """Collect mountstats and what the kernel last said."""
+        """Collect mountstats and the kernel's last messages."""
         return collect_diagnostics(
             client, {"mountstats": ["cat", MOUNTSTATS], "rpcinfo": ["cat", "/proc/net/rpc/nfs"]}
         )
 
 
 def source(options: Nfs.Options) -> str:
-    """Return what mount(8) calls the device; an IPv6 address stands in brackets."""
+    """Return the device argument of mount(8); an IPv6 address is in brackets."""
     address = f"[{options.address}]" if ":" in options.address else options.address
     return f"{address}:{options.export}"
 
 
 def mount_options(options: Nfs.Options) -> list[str]:
-    """Build the options of nfs(5); ``retry=0`` because mount.nfs would otherwise try for two minutes."""
-    said: dict[str, object] = {
+    """Build the options of nfs(5); ``retry=0`` because mount.nfs retries for two minutes by default."""
+    values: dict[str, object] = {
         "vers": options.version,
         "proto": "tcp6" if ":" in options.address else "tcp",
         "sec": options.security,
@@ -185,25 +185,25 @@ def mount_options(options: Nfs.Options) -> list[str]:
         "retrans": options.retrans,
     }
     flags = ["hard" if options.hard else "soft", *(["nolock"] if not options.lock else [])]
-    return [*(f"{key}={value}" for key, value in said.items() if value is not None), *flags]
+    return [*(f"{key}={value}" for key, value in values.items() if value is not None), *flags]
 
 
 def parse_negotiated(entry: MountEntry, mountstats: str) -> dict[str, str]:
-    """Say what the kernel negotiated: mountinfo's options and, from mountstats, the transports in use."""
-    seen = {key: entry.options[key] or "yes" for key in _READ_BACK if key in entry.options}
+    """Return the negotiated options: mountinfo's and, from mountstats, the number of transports."""
+    negotiated = {key: entry.options[key] or "yes" for key in _READ_BACK if key in entry.options}
     transports = count_transports(mountstats, entry.point)
     if transports:
-        seen["transports"] = str(transports)
-    seen.setdefault("nconnect", "1")
-    return seen
+        negotiated["transports"] = str(transports)
+    negotiated.setdefault("nconnect", "1")
+    return negotiated
 
 
 def count_transports(mountstats: str, point: str) -> int:
     """Count the ``xprt:`` lines of the mount on ``point`` in /proc/self/mountstats: its TCP connections."""
-    count, ours = 0, False
+    count, in_mount = 0, False
     for line in mountstats.splitlines():
         if line.startswith("device "):
-            ours = f" mounted on {point} " in line
-        elif ours and line.strip().startswith("xprt:"):
+            in_mount = f" mounted on {point} " in line
+        elif in_mount and line.strip().startswith("xprt:"):
             count += 1
     return count

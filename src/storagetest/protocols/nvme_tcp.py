@@ -1,8 +1,8 @@
 """NVMe over TCP, connected by nvme-cli on a client (nvme-connect(1); NVM Express TCP Transport).
 
-Every attach is a host of its own: its host NQN is made for it (unless the target's access list wants a
-particular one), so the controller in sysfs that carries both NQNs is ours beyond doubt, and it is that
-controller which is deleted, never "all of this subsystem's".
+Each attach uses a new host NQN (unless the option ``host_nqn`` sets one). The pair of subsystem NQN and host
+NQN therefore identifies the attach's controllers in sysfs. The release deletes these controllers only, not
+other controllers of the subsystem.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from storagetest.errors import AttachError, DeadlineExceeded, OptionRefused, Sto
 from storagetest.hosts import Completed, Host
 from storagetest.polling import wait_until
 from storagetest.protocols._acquire import WITHIN
-from storagetest.protocols._block_device import block_capabilities, tools
+from storagetest.protocols._block_device import block_capabilities, required_tools
 from storagetest.protocols._preflight import collect_diagnostics, run_quietly
 from storagetest.protocols.base import Capability, ClientRequirements, OptionMismatch, register
 from storagetest.protocols.template import Attaching, Connection, DeviceProtocol, each_path
@@ -31,24 +31,24 @@ HOST_NQN_PREFIX = "nqn.2014-08.org.nvmexpress:uuid:"
 """NVM Express Base Specification, NVMe Qualified Names: the form that carries a UUID."""
 
 SCAN_SECONDS = 5.0
-"""How long a live controller may take to show its namespaces; the kernel asks for them at once."""
+"""Seconds for a live controller to list its namespaces; the kernel scans for them immediately (chosen)."""
 
 FIND = r"""
 nqn=$1 hostnqn=$2
 shopt -s nullglob
 controllers() {
-    local one name host
-    for one in /sys/class/nvme/nvme*; do
-        read -r name <"$one/subsysnqn" && [ "$name" = "$nqn" ] || continue
-        [ -z "$1" ] || { read -r host <"$one/hostnqn" && [ "$host" = "$1" ]; } || continue
-        echo "${one##*/}"
+    local controller name host
+    for controller in /sys/class/nvme/nvme*; do
+        read -r name <"$controller/subsysnqn" && [ "$name" = "$nqn" ] || continue
+        [ -z "$1" ] || { read -r host <"$controller/hostnqn" && [ "$host" = "$1" ]; } || continue
+        echo "${controller##*/}"
     done 2>/dev/null
 }
 """
 
 EXISTING = FIND + 'controllers ""; exit 0'
 
-LOOK = (
+QUERY = (
     FIND
     + r"""
 namespace=$3 attributes=$4
@@ -115,7 +115,7 @@ class NvmeTcp(DeviceProtocol["NvmeTcp.Options"]):
         """The portal's TCP port."""
 
         host_nqn: Annotated[str, Field(pattern=r"^nqn\.[\x21-\x7e]+$", max_length=223)] | None = None
-        """The host's name, where the subsystem admits only some; without it a new one for every attach."""
+        """The host NQN, if the subsystem permits only some; without it a new one for every attach."""
 
         header_digest: bool = False
         """CRC32C over every PDU's header."""
@@ -124,32 +124,31 @@ class NvmeTcp(DeviceProtocol["NvmeTcp.Options"]):
         """CRC32C over every PDU's data."""
 
         queues: Annotated[int, Field(ge=1, le=1024)] | None = None
-        """I/O queues, each a TCP connection; without it one a CPU. The kernel makes no more than CPUs."""
+        """I/O queues, each a TCP connection. Default and maximum: one per CPU."""
 
         queue_depth: Annotated[int, Field(ge=2, le=1024)] | None = None
         """Entries of each I/O queue; nvme-cli's default is 128."""
 
         more_paths: Items[Portal] = ()
         """More portals of the same subsystem: each is one more path, and the kernel joins them (native
-        multipath). Such a target is for cases on a mount or a device; none on the wire is run on it."""
+        multipath). Wire cases do not run on such a target."""
 
         tls_key: SecretText | None = None
-        """The pre-shared key of TLS 1.3, as ``NVMeTLSkey-1:xx:<Base64>:``, for ``host_nqn``. Cases on the
-        wire speak TLS with it; a client's kernel is not made to. ``${env:NAME}`` or ``${file:PATH}`` keep it
-        out of this file."""
+        """The pre-shared key of TLS 1.3, as ``NVMeTLSkey-1:xx:<Base64>:``, for ``host_nqn``. Only wire cases
+        use TLS, not a client's kernel. ``${env:NAME}`` or ``${file:PATH}`` keep it out of this file."""
 
         keep_alive: Annotated[int, Field(ge=1)] = 5
-        """Seconds of silence after which host and controller give each other up."""
+        """Seconds without communication after which host and controller end the association."""
 
         @property
         def target_label(self) -> str:
-            """The target as messages name it."""
+            """Label of the target in messages."""
             return f"nvme-tcp {self.nqn} namespace {self.namespace} at {self.address}"
 
         @model_validator(mode="after")
         def _key_of_a_host(self) -> Self:
             if self.tls_key is not None and self.host_nqn is None:
-                raise ValueError("tls_key is the key of one host: `host_nqn` says which")
+                raise ValueError("tls_key is the key of one host: set `host_nqn` too")
             return self
 
     searched: ClassVar[Mapping[str, tuple[object, ...]]] = {"queues": (1, 2, 4, 8)}
@@ -160,7 +159,7 @@ class NvmeTcp(DeviceProtocol["NvmeTcp.Options"]):
     }
 
     def capabilities(self, options: NvmeTcp.Options) -> frozenset[Capability]:
-        """Return what the raw namespace, or the file system on it, can do."""
+        """Return the capabilities of the raw namespace, or of the file system on it."""
         raw = set() if options.filesystem else {"shared"}
         wire = "nvme-tcp-tls-wire" if options.tls_key else "nvme-tcp-wire"
         return (
@@ -170,7 +169,7 @@ class NvmeTcp(DeviceProtocol["NvmeTcp.Options"]):
     def needs(self, options: NvmeTcp.Options) -> ClientRequirements:
         """Return nvme-cli, the module, and the portal's port."""
         return ClientRequirements(
-            tools=("nvme", *tools(options)),
+            tools=("nvme", *required_tools(options)),
             modules=("nvme_tcp",),
             packages="nvme-cli",
             address=options.address,
@@ -178,27 +177,28 @@ class NvmeTcp(DeviceProtocol["NvmeTcp.Options"]):
         )
 
     def discover(self, client: Host, address: str, *, deadline: float) -> Sequence[Mapping[str, Any]]:
-        """Ask the discovery controller (nvme-discover(1)) for its NVM subsystems over TCP."""
-        run_quietly(
-            client, ["modprobe", "-q", "nvme_tcp"], deadline=deadline
-        )  # without udev nobody else loads it
+        """Query the discovery controller (nvme-discover(1)) for its NVM subsystems over TCP."""
+        # Without udev nothing else loads the module.
+        run_quietly(client, ["modprobe", "-q", "nvme_tcp"], deadline=deadline)
         for port in self.ports:
             argv = ["nvme", "discover", "--transport=tcp", f"--traddr={address}", f"--trsvcid={port}"]
-            found = parse_discovery(run_quietly(client, [*argv, "--output-format=json"], deadline=deadline))
-            if found:
-                return found
+            subsystems = parse_discovery(
+                run_quietly(client, [*argv, "--output-format=json"], deadline=deadline)
+            )
+            if subsystems:
+                return subsystems
         return ()
 
     def check(self, attaching: Attaching, options: NvmeTcp.Options) -> None:
-        """Refuse a key, which the client would not use; then check every path."""
+        """Reject ``tls_key``, which the client does not use; then check every path."""
         if options.tls_key is not None:
             raise OptionRefused(
-                f"{attaching.target}: tls_key is for cases on the wire; no client's kernel is made to use it"
+                f"{attaching.target}: tls_key is for wire cases only; a client's kernel does not use it"
             )
         super().check(attaching, options)
 
     def connection(self, options: NvmeTcp.Options) -> Connection:
-        """Return how the client connects as a host of its own, finds the namespace, and disconnects."""
+        """Return how the client connects with a new host NQN, finds the namespace, and disconnects."""
         host_id = str(uuid.uuid4())
         host_nqn = options.host_nqn or HOST_NQN_PREFIX + host_id
         return Connection(
@@ -213,41 +213,41 @@ class NvmeTcp(DeviceProtocol["NvmeTcp.Options"]):
     def option_mismatches(
         self, options: NvmeTcp.Options, negotiated: Mapping[str, str]
     ) -> tuple[OptionMismatch, ...]:
-        """Compare what was asked for with what came out."""
-        found = []
+        """Compare the requested values with the negotiated ones."""
+        mismatches = []
         io_queues = int(negotiated.get("queue_count", "1")) - 1
         depth = int(negotiated.get("sqsize", "-1")) + 1
         if options.queues is not None and io_queues != options.queues:
-            found.append(OptionMismatch("queues", str(options.queues), str(io_queues)))
+            mismatches.append(OptionMismatch("queues", str(options.queues), str(io_queues)))
         if options.queue_depth is not None and depth != options.queue_depth:
-            found.append(OptionMismatch("queue_depth", str(options.queue_depth), str(depth)))
+            mismatches.append(OptionMismatch("queue_depth", str(options.queue_depth), str(depth)))
         if "paths" in negotiated and int(negotiated["paths"]) != len(each_path(options)):
-            found.append(OptionMismatch("paths", str(len(each_path(options))), negotiated["paths"]))
+            mismatches.append(OptionMismatch("paths", str(len(each_path(options))), negotiated["paths"]))
         if "kato" in negotiated and negotiated["kato"] != str(options.keep_alive):
-            found.append(OptionMismatch("keep_alive", str(options.keep_alive), negotiated["kato"]))
-        return tuple(found)
+            mismatches.append(OptionMismatch("keep_alive", str(options.keep_alive), negotiated["kato"]))
+        return tuple(mismatches)
 
     def collect_diagnostics(self, client: Host, options: NvmeTcp.Options) -> Mapping[str, str]:  # noqa: ARG002
-        """Collect the state of every subsystem's paths and what the kernel last said."""
+        """Collect the state of every subsystem's paths and the kernel's last messages."""
         return collect_diagnostics(client, {"subsystems": ["nvme", "list-subsys"]})
 
 
 def parse_discovery(text: str) -> list[dict[str, Any]]:
-    """Parse a discovery log in nvme-cli's JSON into options: subsystems over TCP, no discovery ones."""
+    """Parse a discovery log in nvme-cli's JSON into options of the NVM subsystems over TCP."""
     try:
         records = json.loads(text)["records"]
-        found = [
-            {"nqn": one["subnqn"], "port": int(one["trsvcid"])}
-            for one in records
-            if one["trtype"] == "tcp" and one["subtype"].startswith("nvme")
+        subsystems = [
+            {"nqn": record["subnqn"], "port": int(record["trsvcid"])}
+            for record in records
+            if record["trtype"] == "tcp" and record["subtype"].startswith("nvme")
         ]
     except (ValueError, KeyError, TypeError, AttributeError):
         return []
-    return [one for index, one in enumerate(found) if one not in found[:index]]
+    return [entry for index, entry in enumerate(subsystems) if entry not in subsystems[:index]]
 
 
 def connect_argv(options: NvmeTcp.Options, host_nqn: str, host_id: str) -> list[str]:
-    """Build nvme-connect(1). A lost controller is tried again for the deadline, then its I/O fails."""
+    """Build nvme-connect(1). The kernel reconnects a lost controller until the deadline; then I/O fails."""
     argv = [
         "nvme",
         "connect",
@@ -272,46 +272,46 @@ def connect_argv(options: NvmeTcp.Options, host_nqn: str, host_id: str) -> list[
     ]
 
 
-def parse_look(text: str) -> dict[str, str]:
-    """Parse the read-back's lines ``NAME:VALUE``."""
+def parse_query(text: str) -> dict[str, str]:
+    """Parse the query's lines ``NAME:VALUE``."""
     lines = (line.partition(":")[::2] for line in text.splitlines())
     return {name: " ".join(value.split()) for name, value in lines}
 
 
-def parse_negotiated(seen: Mapping[str, str], options: NvmeTcp.Options) -> dict[str, str]:
-    """Say what sysfs tells of the controller.
+def parse_negotiated(attributes: Mapping[str, str], options: NvmeTcp.Options) -> dict[str, str]:
+    """Return the controller's negotiated values from sysfs's ``attributes``.
 
-    ``queue_count`` counts the admin queue too, and ``sqsize`` is zero-based (so the depth is one more), as in
-    the kernel. Digests have no file there: a controller that is live has agreed to exactly those asked for,
-    because the kernel breaks off where the controller's ICResp says otherwise (nvme_tcp_init_connection).
+    ``queue_count`` includes the admin queue, and ``sqsize`` is zero-based (the depth is one more), as in the
+    kernel. sysfs has no file for digests: a live controller has accepted exactly the requested ones, because
+    the kernel aborts if the controller's ICResp differs (nvme_tcp_init_connection).
     """
-    named = {key: seen[key] for key in _NEGOTIATED if seen.get(key)}
+    named = {key: attributes[key] for key in _NEGOTIATED if attributes.get(key)}
     digests = {"header_digest": options.header_digest, "data_digest": options.data_digest}
-    paths = {"paths": str(live_paths(seen))} if options.more_paths else {}
+    paths = {"paths": str(live_paths(attributes))} if options.more_paths else {}
     return {**named, **{key: "crc32c" if on else "none" for key, on in digests.items()}, **paths}
 
 
-def live_paths(seen: Mapping[str, str]) -> int:
-    """Return how many controllers are live, by the read-back's lines ``path-NAME:STATE``."""
-    return sum(name.startswith("path-") and state == "live" for name, state in seen.items())
+def live_paths(attributes: Mapping[str, str]) -> int:
+    """Return the number of live controllers, from the query's lines ``path-NAME:STATE``."""
+    return sum(name.startswith("path-") and state == "live" for name, state in attributes.items())
 
 
 def error_from_output(done: Completed, options: NvmeTcp.Options, kernel: str) -> StoragetestError:
-    """Make an error of nvme-cli's words, which differ by version, and of the kernel's last ones."""
+    """Return the error for nvme-cli's output, which differs by version, and the kernel's last messages."""
     target = options.target_label
     text = (done.stderr.strip() or done.stdout.strip()).splitlines()
-    said = text[-1] if text else ""
-    where = f"(nvme connect on {done.host} says: {said}; its kernel: {' | '.join(kernel.splitlines())})"
+    output = text[-1] if text else ""
+    where = f"(nvme connect on {done.host}: {output}; its kernel: {' | '.join(kernel.splitlines())})"
     if "digest mismatch" in kernel:
-        return OptionRefused(f"{target}: the target does not agree to these digests {where}")
+        return OptionRefused(f"{target}: the target does not accept these digests {where}")
     return AttachError(
-        f"{target}: the target refuses the connection: does it have this NQN, and admit "
-        f"{options.host_nqn or 'any host'}? {where}"
+        f"{target}: the target refuses the connection. Check that it has this NQN and permits "
+        f"{options.host_nqn or 'any host'} {where}"
     )
 
 
-def _why_not_connected(attaching: Attaching, options: NvmeTcp.Options, done: Completed) -> StoragetestError:
-    """Find out whether the target said no or has died meanwhile: nvme-cli does not tell."""
+def _connect_error(attaching: Attaching, options: NvmeTcp.Options, done: Completed) -> StoragetestError:
+    """Return :class:`TargetDead` if the port is closed now, else the refusal: nvme-cli reports both alike."""
     try:
         NvmeTcp().check(attaching, options)
     except TargetDead as dead:
@@ -330,35 +330,35 @@ def _connect(
     for path in each_path(options):
         done = attaching.run(connect_argv(path, host_nqn, host_id))
         if not done.ok:
-            raise _why_not_connected(attaching, path, done)
-    seen = _find(attaching, options, host_nqn)
-    return seen["block"], parse_negotiated(seen, options)
+            raise _connect_error(attaching, path, done)
+    attributes = _find(attaching, options, host_nqn)
+    return attributes["block"], parse_negotiated(attributes, options)
 
 
 def _find(attaching: Attaching, options: NvmeTcp.Options, host_nqn: str) -> dict[str, str]:
-    """Wait for the namespace's disk and return what sysfs says of controller and disk."""
-    seen: dict[str, str] = {}
-    look = _script(LOOK, options, host_nqn, str(options.namespace), " ".join(("state", *_NEGOTIATED)))
+    """Wait for the namespace's disk and return sysfs's attributes of controller and disk."""
+    attributes: dict[str, str] = {}
+    query = _script(QUERY, options, host_nqn, str(options.namespace), " ".join(("state", *_NEGOTIATED)))
 
-    def there() -> bool:
-        nonlocal seen
-        seen = parse_look(attaching.run(look, check=True).stdout)
-        return "block" in seen
+    def ready() -> bool:
+        nonlocal attributes
+        attributes = parse_query(attaching.run(query, check=True).stdout)
+        return "block" in attributes
 
-    what = f"namespace {options.namespace} of {options.nqn} on {attaching.client.name}"
+    description = f"namespace {options.namespace} of {options.nqn} on {attaching.client.name}"
     try:
-        wait_until(there, min(attaching.deadline.left(), SCAN_SECONDS), what)
+        wait_until(ready, min(attaching.deadline.remaining(), SCAN_SECONDS), description)
     except DeadlineExceeded:
-        if seen.get("state") != "live":
+        if attributes.get("state") != "live":
             raise
     else:
-        return seen
-    if f"namespace-{options.namespace}" in seen:
-        wait_until(there, attaching.deadline.left(), f"a disk for {what}")
-        return seen
-    others = sorted(name.removeprefix("namespace-") for name in seen if name.startswith("namespace-"))
+        return attributes
+    if f"namespace-{options.namespace}" in attributes:
+        wait_until(ready, attaching.deadline.remaining(), f"a disk for {description}")
+        return attributes
+    others = sorted(name.removeprefix("namespace-") for name in attributes if name.startswith("namespace-"))
     msg = (
-        f"{options.target_label}: connected, but the subsystem shows no namespace {options.namespace}; "
-        f"it shows {', '.join(others) or 'none'}"
+        f"{options.target_label}: connected, but the subsystem has no namespace {options.namespace}; "
+        f"it has {', '.join(others) or 'none'}"
     )
     raise AttachError(msg)

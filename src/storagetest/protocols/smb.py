@@ -34,7 +34,7 @@ class Smb(MountedProtocol["Smb.Options"]):
     ports = (445,)
 
     class Options(TargetOptions):
-        """A share, an account, and how to mount it."""
+        """A share, an account and the mount options."""
 
         short: ClassVar[Mapping[str, str]] = {"dialect": "v"}
 
@@ -57,22 +57,22 @@ class Smb(MountedProtocol["Smb.Options"]):
         """The TCP port."""
 
         dialect: Literal["2.1", "3.0", "3.1.1"] = "3.1.1"
-        """The dialect, in quotes; no other is accepted."""
+        """The dialect, in quotes; the client accepts no other."""
 
         signing: bool = False
-        """Sign every packet. False leaves it to the server, which may demand it."""
+        """Sign every packet. With false the server decides, and may require it."""
 
         encryption: bool = False
         """Encrypt every packet (seal); needs dialect 3.0 or later."""
 
         posix: bool = False
-        """Ask for the POSIX extensions of SMB 3.1.1."""
+        """Request the POSIX extensions of SMB 3.1.1."""
 
         max_channels: Annotated[int, Field(ge=1, le=16)] = 1
         """TCP connections of this session (multichannel); more than one needs dialect 3.0 or later."""
 
         cache: Literal["strict", "none", "loose"] = "strict"
-        """The client's caching: as leases allow, none, or looser than the protocol."""
+        """The client's caching: as leases permit (strict), none, or looser than the protocol."""
 
         rsize: Annotated[Size, Field(ge=4096)] | None = None
         """Largest READ in bytes."""
@@ -82,17 +82,17 @@ class Smb(MountedProtocol["Smb.Options"]):
 
         @property
         def target_label(self) -> str:
-            """The target as messages name it."""
+            """Label of the target in messages."""
             return f"smb {self.dialect} {source(self)}"
 
         @model_validator(mode="after")
         def _possible(self) -> Self:
             if self.dialect == "2.1" and self.encryption:
-                raise ValueError("dialect 2.1 has no encryption: take 3.0 or 3.1.1")
+                raise ValueError("dialect 2.1 has no encryption: use 3.0 or 3.1.1")
             if self.dialect == "2.1" and self.max_channels > 1:
-                raise ValueError("dialect 2.1 has no multichannel: take 3.0 or 3.1.1")
+                raise ValueError("dialect 2.1 has no multichannel: use 3.0 or 3.1.1")
             if self.dialect != "3.1.1" and self.posix:
-                raise ValueError("the POSIX extensions need dialect 3.1.1")
+                raise ValueError("the POSIX extensions require dialect 3.1.1")
             return self
 
     searched: ClassVar[Mapping[str, tuple[object, ...]]] = {"max_channels": (1, 2, 4, 8)}
@@ -104,7 +104,7 @@ class Smb(MountedProtocol["Smb.Options"]):
     }
 
     def capabilities(self, options: Smb.Options) -> frozenset[Capability]:
-        """Return what files can do here; multichannel from dialect 3.0 on."""
+        """Return the dialect's capabilities; multichannel from dialect 3.0 on."""
         more = {"multi_session"} if options.dialect != "2.1" else set()
         return frozenset({"filesystem", "shared", "locks", "smb-wire", *more})
 
@@ -119,7 +119,7 @@ class Smb(MountedProtocol["Smb.Options"]):
         )
 
     def mount_request(self, options: Smb.Options) -> MountRequest:
-        """Return what mount.cifs is given."""
+        """Return the arguments of mount.cifs."""
         return MountRequest(
             "cifs",
             source(options),
@@ -133,12 +133,12 @@ class Smb(MountedProtocol["Smb.Options"]):
         return parse_negotiated(mount.entry, mount.files.get(DEBUG_DATA, ""), source(options))
 
     def requested(self, options: Smb.Options) -> Mapping[str, object]:
-        """Return what was asked for; more security than that is the server's right."""
+        """Return the requested options; a server may add signing or encryption."""
         return {
             "vers": options.dialect,
             "signed": "yes" if options.signing and not options.encryption else None,
             "encrypted": "yes" if options.encryption else None,
-            # The client says it of a mount that has them; where the server refuses them, it refuses to mount.
+            # The client lists the option if it is in use; if the server refuses it, the mount fails.
             "posix": "yes" if options.posix else None,
             "channels": options.max_channels if options.max_channels > 1 else None,
             "cache": options.cache,
@@ -147,13 +147,13 @@ class Smb(MountedProtocol["Smb.Options"]):
         }
 
     def error_from_output(self, stderr: str, options: Smb.Options, client: str) -> StoragetestError | None:
-        """Make an error of mount.cifs's words, by the errno(3) in them; None if it is not known."""
+        """Return the error for the errno(3) in mount.cifs's stderr, or None if it is unknown."""
         number = re.search(r"mount error\((\d+)\)", stderr)
         if number is None:
             return None
         target, where = (
             options.target_label,
-            f"(mount.cifs on {client} says: {stderr.strip().splitlines()[0]})",
+            f"(mount.cifs on {client}: {stderr.strip().splitlines()[0]})",
         )
         match int(number[1]):
             case 13 | 126 | 127 | 128 | 129:
@@ -168,16 +168,16 @@ class Smb(MountedProtocol["Smb.Options"]):
                     f"{' with encryption' * options.encryption}{' with POSIX extensions' * options.posix}"
                 )
                 return OptionRefused(
-                    f"{target}: the server does not speak dialect {options.dialect}{extras} {where}"
+                    f"{target}: the server does not support dialect {options.dialect}{extras} {where}"
                 )
             case 22:
-                return AttachError(f"{target}: {client}'s kernel does not take one of the options {where}")
+                return AttachError(f"{target}: {client}'s kernel rejects one of the options {where}")
             case 110 | 111 | 112 | 113 | 115:
-                return TargetDead(f"{target}: the server does not answer {where}")
+                return TargetDead(f"{target}: the server does not respond {where}")
         return None
 
     def collect_diagnostics(self, client: Host, options: Smb.Options) -> Mapping[str, str]:  # noqa: ARG002
-        """Collect what the cifs module tells of its sessions and counters."""
+        """Collect the cifs module's sessions and counters."""
         return collect_diagnostics(
             client, {"DebugData": ["cat", DEBUG_DATA], "Stats": ["cat", "/proc/fs/cifs/Stats"]}
         )
@@ -197,7 +197,7 @@ def credentials(options: Smb.Options) -> bytes:
 
 def mount_options(options: Smb.Options, secret: str) -> list[str]:
     """Build the options of mount.cifs(8); ``secret`` is the path of the credentials file."""
-    said: dict[str, object] = {
+    values: dict[str, object] = {
         "credentials": secret,
         "vers": options.dialect,
         "port": options.port,
@@ -205,45 +205,45 @@ def mount_options(options: Smb.Options, secret: str) -> list[str]:
         "rsize": options.rsize,
         "wsize": options.wsize,
         "max_channels": options.max_channels if options.max_channels > 1 else None,
-        # A dead server is noticed after two of these; the kernel's default is 60 s.
+        # Seconds. The client detects a dead server after two intervals; the kernel's default is 60 s.
         "echo_interval": 10,
     }
     flags = {"sign": options.signing, "seal": options.encryption, "posix": options.posix}
     flags["multichannel"] = options.max_channels > 1
     return [
-        *(f"{key}={value}" for key, value in said.items() if value is not None),
-        *(flag for flag, wanted in flags.items() if wanted),
-        # A session of our own, whatever else is mounted from this server.
+        *(f"{key}={value}" for key, value in values.items() if value is not None),
+        *(flag for flag, enabled in flags.items() if enabled),
+        # A separate session, even if the client has other mounts from this server.
         "nosharesock",
     ]
 
 
 def parse_negotiated(entry: MountEntry, debug_data: str, unc: str) -> dict[str, str]:
-    """Say what the kernel negotiated: mountinfo's options and DebugData's session."""
+    """Return the negotiated options: mountinfo's options and DebugData's session."""
     keys = ("vers", "rsize", "wsize", "cache", "max_channels", "sec")
-    seen = {key: entry.options[key] for key in keys if key in entry.options}
-    seen.update({flag: "yes" for flag in ("seal", "posix") if flag in entry.options})
-    return {**seen, **parse_debug_data(debug_data, unc)}
+    negotiated = {key: entry.options[key] for key in keys if key in entry.options}
+    negotiated.update({flag: "yes" for flag in ("seal", "posix") if flag in entry.options})
+    return {**negotiated, **parse_debug_data(debug_data, unc)}
 
 
 def parse_debug_data(text: str, unc: str) -> dict[str, str]:
-    """Find the newest server entry in /proc/fs/cifs/DebugData with ``unc``'s tree: dialect, signed, sealed.
+    """Parse the newest server entry with ``unc``'s tree in /proc/fs/cifs/DebugData: dialect, signed, sealed.
 
-    The file is for people: ``Dialect 0x311 signed``, ``Encrypted``, ``Channel:`` blocks; the words are
-    sought wherever a kernel puts them.
+    The format has no specification and differs by kernel: ``Dialect 0x311 signed``, ``Encrypted``,
+    ``Channel:`` blocks. The parser searches the whole entry for these words.
     """
     blocks = re.split(r"(?m)^(?=\d+\) ConnectionId)", text)
     share = unc.replace("/", "\\")
-    mine = [block for block in blocks if share in block or unc in block]
-    if not mine:
+    matching = [block for block in blocks if share in block or unc in block]
+    if not matching:
         return {}
-    block = mine[-1]
-    seen = {}
+    block = matching[-1]
+    session = {}
     dialect = re.search(r"Dialect (0x[0-9a-f]+)", block)
     if dialect:
-        seen["dialect"] = _DIALECTS.get(dialect[1], dialect[1])
-    seen["signed"] = "yes" if re.search(r"\bsigned\b", block) else "no"
-    seen["encrypted"] = "yes" if re.search(r"\b(?:sealed|encrypted|Encrypted)\b", block) else "no"
+        session["dialect"] = _DIALECTS.get(dialect[1], dialect[1])
+    session["signed"] = "yes" if re.search(r"\bsigned\b", block) else "no"
+    session["encrypted"] = "yes" if re.search(r"\b(?:sealed|encrypted|Encrypted)\b", block) else "no"
     channels = re.search(r"Extra Channels: (\d+)", block)
-    seen["channels"] = str(1 + int(channels[1])) if channels else "1"
-    return seen
+    session["channels"] = str(1 + int(channels[1])) if channels else "1"
+    return session

@@ -1,9 +1,9 @@
-"""Attaching, as every protocol does it; a protocol's module states only what differs.
+"""Base classes with the common steps of an attach; a protocol's module defines only the differences.
 
     check the client and the port → journal → acquire → read back and compare → yield → release → verify
 
 :class:`MountedProtocol` is for protocols whose file system a client's kernel mounts, :class:`DeviceProtocol`
-for those that give it a block device. Both raise the errors of :mod:`storagetest.protocols.base`.
+for protocols that provide a block device. Both raise the errors of :mod:`storagetest.protocols.base`.
 """
 
 from __future__ import annotations
@@ -39,25 +39,25 @@ B = TypeVar("B", bound=BlockOptions)
 
 
 class KernelProtocol(Protocol[O]):
-    """A protocol that a client's kernel speaks. ``Options.target_label`` names the target in messages."""
+    """A protocol of the client's kernel. ``Options.target_label`` names the target in messages."""
 
     def server(self, options: O) -> str:
-        """Return the address that an attach needs."""
+        """Return the address that an attach connects to."""
         return self.needs(options).address
 
     def paths(self, options: O) -> Sequence[O]:
-        """Return the options of each path to the target; mostly there is one."""
+        """Return the options of each path to the target; by default one path."""
         return (options,)
 
     def probe(self, client: Host, options: O) -> None:
-        """Check from ``client`` that every path's port answers."""
+        """Check from ``client`` that every path's port accepts connections."""
         self.check(Attaching(client, options.target_label, options.deadline), options)
 
     def check(self, attaching: Attaching, options: O) -> None:
-        """Check that the client has what an attach needs, and that every path's port answers it."""
-        with attaching.step("looking for it"):
+        """Check the client's requirements, and that every path's port accepts connections."""
+        with attaching.step("checking the client and the port"):
             for path in self.paths(options):
-                needs, seconds = self.needs(path), attaching.deadline.left()
+                needs, seconds = self.needs(path), attaching.deadline.remaining()
                 check_client(attaching.client, needs, target=attaching.target, deadline=seconds)
 
     @contextmanager
@@ -70,16 +70,16 @@ class KernelProtocol(Protocol[O]):
 
     @abstractmethod
     def acquire(self, attaching: Attaching, options: O) -> AbstractContextManager[Attachment]:
-        """Acquire and release, each within its deadline; the client has been checked."""
+        """Acquire and release, each within its deadline. The client is already checked."""
 
     def requested(self, options: O) -> Mapping[str, object]:  # noqa: ARG002
-        """Return what was asked for, by the names under which the kernel reports it; None: not asked for."""
+        """Return the requested values by the kernel's option names; None: not requested."""
         return {}
 
     def option_mismatches(self, options: O, negotiated: Mapping[str, str]) -> tuple[OptionMismatch, ...]:
-        """Compare :meth:`requested` with what the kernel reports."""
+        """Compare :meth:`requested` with the kernel's values."""
         return tuple(
-            OptionMismatch(name, str(value), negotiated.get(name, "nothing said"))
+            OptionMismatch(name, str(value), negotiated.get(name, "no value"))
             for name, value in self.requested(options).items()
             if value is not None and negotiated.get(name) != str(value)
         )
@@ -88,31 +88,31 @@ class KernelProtocol(Protocol[O]):
 class MountedProtocol(KernelProtocol[O]):
     """A protocol whose file system a client's kernel mounts."""
 
-    gives = AttachmentKind.FILESYSTEM
+    attachment_kind = AttachmentKind.FILESYSTEM
     remote: ClassVar[bool] = True
-    """Whether the data is on another machine, where other clients see the same names."""
+    """Whether the data is on another machine and other clients see the same names."""
 
     @abstractmethod
     def mount_request(self, options: O) -> MountRequest:
-        """Return what mount(8) is given."""
+        """Return the arguments of mount(8)."""
 
     def error_from_output(self, stderr: str, options: O, client: str) -> StoragetestError | None:  # noqa: ARG002
-        """Return the error that mount's stderr means, or None if the protocol does not know its words."""
+        """Return the error for mount's stderr, or None if the text is unknown."""
         return None
 
     @abstractmethod
     def negotiated(self, attaching: Attaching, options: O, mount: Mounted) -> Mapping[str, str]:
-        """Return what the kernel reports of the mount; what is to be set on it is set here."""
+        """Configure the mount if necessary, and return the values that the kernel reports for it."""
 
     @contextmanager
     def acquire(self, attaching: Attaching, options: O) -> Iterator[Attachment]:
-        """Mount it and make a directory of our own in it."""
+        """Mount the target and make a directory in it."""
         client = attaching.client
 
-        def explain(stderr: str) -> StoragetestError | None:
+        def error_from_output(stderr: str) -> StoragetestError | None:
             return self.error_from_output(stderr, options, client.name)
 
-        with mounted(attaching, self.mount_request(options), explain) as mount:
+        with mounted(attaching, self.mount_request(options), error_from_output) as mount:
             negotiated = self.negotiated(attaching, options, mount)
             yield Attachment(
                 client,
@@ -128,12 +128,12 @@ class MountedProtocol(KernelProtocol[O]):
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """How a client is connected to a target, and how it lets go of it.
+    """How a client connects to a target, and how it disconnects.
 
-    ``description`` names it in the journal. The command ``existing`` prints what the client already has of
-    it; if there is anything, the attach is refused with the words ``presence`` and ``remedy``. ``connect``
-    returns the device under /dev and what was negotiated. ``release`` builds the command that undoes it, from
-    the seconds that it may take; see :func:`storagetest.protocols._acquire.acquired`.
+    ``description`` is the text of the journal's entry. The command ``existing`` prints existing connections
+    to the target; if there are any, the attach fails with a message made of ``presence`` and ``remedy``.
+    ``connect`` returns the device's name under /dev and the negotiated values. ``release`` builds the
+    disconnect command from its time limit in seconds; see :func:`storagetest.protocols._acquire.acquired`.
     """
 
     description: str
@@ -145,21 +145,23 @@ class Connection:
 
 
 def each_path(options: B) -> list[B]:
-    """Return the options of each path: the target's own, and those with another portal (``more_paths``)."""
-    own: Any = options
+    """Return the options of each path: the target's options, and a copy for each portal of ``more_paths``."""
+    untyped: Any = options
     more: Sequence[Portal] = getattr(options, "more_paths", ())
-    portals = [{"address": one.address, "port": one.port or own.port, "more_paths": ()} for one in more]
-    return [options, *(options.model_copy(update=portal) for portal in portals)]
+    updates = [
+        {"address": portal.address, "port": portal.port or untyped.port, "more_paths": ()} for portal in more
+    ]
+    return [options, *(options.model_copy(update=update) for update in updates)]
 
 
 class DeviceProtocol(KernelProtocol[B]):
-    """A protocol that gives a client a block device. Options with ``more_paths`` have several paths."""
+    """A protocol that provides a block device. Options with ``more_paths`` have several paths."""
 
-    gives = AttachmentKind.BLOCK
+    attachment_kind = AttachmentKind.BLOCK
 
     @abstractmethod
     def connection(self, options: B) -> Connection:
-        """Return how the client is connected; nothing is contacted."""
+        """Return how to connect the client; does not contact the target."""
 
     def paths(self, options: B) -> Sequence[B]:
         """Return the options of each path."""
@@ -167,18 +169,18 @@ class DeviceProtocol(KernelProtocol[B]):
 
     @contextmanager
     def acquire(self, attaching: Attaching, options: B) -> Iterator[Attachment]:
-        """Connect, find the device, and lend it; a connection of somebody else's is left alone."""
+        """Connect, find the device, and lease it. Raises :class:`AttachError` for an existing connection."""
         connection = self.connection(options)
-        with attaching.step("looking for connections"):
-            found = attaching.run(connection.existing, check=True).stdout.split()
-        if found:
+        with attaching.step("checking for existing connections"):
+            existing = attaching.run(connection.existing, check=True).stdout.split()
+        if existing:
             msg = (
-                f"{attaching.target}: {attaching.client.name} {connection.presence} already "
-                f"({', '.join(found)}), which is left alone. {connection.remedy} there, or run "
-                "`storagetest clean` if it is a leftover."
+                f"{attaching.target}: {attaching.client.name} already {connection.presence} "
+                f"({', '.join(existing)}), which storagetest does not touch. {connection.remedy} there, or "
+                "run `storagetest clean` if it is a leftover."
             )
             raise AttachError(msg)
-        with attaching.hold(connection.description, connection.release):
+        with attaching.acquire(connection.description, connection.release):
             with attaching.step("connecting"):
                 device, negotiated = connection.connect(attaching)
             mismatches = self.option_mismatches(options, negotiated)

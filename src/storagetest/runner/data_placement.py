@@ -49,7 +49,7 @@ def place_data(
     Raises :class:`WorkloadError` if clients have to share data and do not see the same files.
     """
     count = len(attachments)
-    block = attachments[0].gives is AttachmentKind.BLOCK
+    block = attachments[0].kind is AttachmentKind.BLOCK
     space = min(attachment.size for attachment in attachments)
     if data == "shared":
         same = [replace(each, size=space) for each in attachments]

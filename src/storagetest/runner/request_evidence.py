@@ -77,7 +77,7 @@ class RequestCounter:
         """Count again, from the start of ``evidence`` until now."""
         if evidence.before is not None and (after := self._read_counts()) is not None:
             evidence.count = after.since(evidence.before).counts.get(evidence.kind)
-            evidence.how, evidence.deferred = f"{after.counter} counters", evidence.kind in after.put_off
+            evidence.how, evidence.deferred = f"{after.counter} counters", evidence.kind in after.deferred
 
     def lease(self) -> float | None:
         """Return the lease time in seconds that the server keeps for this mount; None if it has none."""

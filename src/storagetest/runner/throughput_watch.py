@@ -50,7 +50,7 @@ class ThroughputWatch:
         return {
             "every": self._interval,
             "paths": list(_transferred_bytes.paths()),
-            "lines": dict(_transferred_bytes.lines()),
+            "lines": dict(_transferred_bytes.line_prefixes()),
         }
 
     def receive(self, message: Mapping[str, Any]) -> None:

@@ -105,7 +105,7 @@ class BootStorm(AgentWorkload["BootStorm.Options"]):
             "command": "loads.boot_storm",
             "step": "boot",
             "path": attachment.path,
-            "block": attachment.gives is AttachmentKind.BLOCK,
+            "block": attachment.kind is AttachmentKind.BLOCK,
             "image": image,
             "clone": options.clone_size,
             "reads": reads,

@@ -68,7 +68,7 @@ class Database(AgentWorkload["Database.Options"]):
         """Ask for log writer and page workers."""
         size = data_size(attachment, scale)
         log = min(_LARGEST_LOG, max(_MIB, size // _LOG_PART // _MIB * _MIB))
-        device = attachment.gives is AttachmentKind.BLOCK
+        device = attachment.kind is AttachmentKind.BLOCK
         data = size - log if device else size
         if data <= 0:
             raise WorkloadError(

@@ -440,7 +440,7 @@ def test_a_data_out_over_the_targets_max_recv_data_segment_length_is_refused(con
     session = prepared(connections, scratch, ImmediateData="No", InitialR2T="Yes")
     most = session.parameters.max_send
     if most >= session.parameters.max_burst:
-        pytest.skip(f"MaxRecvDataSegmentLength {most} is not under MaxBurstLength: there is no room over it")
+        pytest.skip(f"MaxRecvDataSegmentLength {most} is not under MaxBurstLength: no larger length is legal")
     blocks = most // scratch.block_size + 2
     command, r2t = first_r2t(session, scratch, blocks)
     session.send(DataOut(itt=command.itt, ttt=r2t.ttt, lun=r2t.lun, data=bytes(most + scratch.block_size)))

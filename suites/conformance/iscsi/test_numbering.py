@@ -117,8 +117,8 @@ def test_an_idle_session_has_an_open_window(session):
 @pytest.mark.case("ISC-CMDSN-10", kills=("max-cmd-sn-low",))
 def test_a_whole_window_of_commands_is_answered(session):
     session.ping()
-    room = (session.numbers.max_cmd_sn - session.numbers.cmd_sn) % 2**32 + 1
-    sent = [session.start(READY).itt for _ in range(min(room, 64))]
+    window = (session.numbers.max_cmd_sn - session.numbers.cmd_sn) % 2**32 + 1
+    sent = [session.start(READY).itt for _ in range(min(window, 64))]
     assert sorted(pdu.itt for pdu in answers(session, len(sent))) == sorted(sent)
     assert not session.validator.violations, session.validator.violations_of()
 

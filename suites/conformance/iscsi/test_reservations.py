@@ -272,7 +272,7 @@ def test_preempt_takes_the_reservation_over(unreserved, scratch):
 
 
 @pytest.mark.case("SCS-PR-16", section="SPC-4 PREEMPT, unit attention", kills=("preempt-attention",))
-def test_the_preempted_is_told_that_its_registration_was_preempted(unreserved):
+def test_a_preempted_initiator_gets_a_unit_attention(unreserved):
     a, b = unreserved
     reserved(a, PrType.WRITE_EXCLUSIVE)
     assert b.register(KEY_B).good
@@ -366,7 +366,7 @@ def test_a_registration_is_of_one_i_t_nexus_and_not_of_the_initiator_name(
 
 
 @pytest.mark.case("SCS-PR-24", section="SPC-4 allowed commands", kills=("reservation-inquiry",))
-def test_under_exclusive_access_anybody_may_ask_what_the_unit_is(unreserved):
+def test_inquiry_is_allowed_to_all_under_exclusive_access(unreserved):
     a, b = unreserved
     reserved(a, PrType.EXCLUSIVE_ACCESS)
     for answer in (
@@ -450,7 +450,7 @@ def test_a_service_action_that_is_not_defined_is_an_invalid_field(unreserved):
 
 
 @pytest.mark.case("SCS-PR-32", section="SPC-4 registering, APTPL", kills=("power-loss-inactive",))
-def test_aptpl_is_kept_or_refused_as_the_capabilities_say(unreserved, observe):
+def test_aptpl_is_stored_or_refused_according_to_the_capabilities(unreserved, observe):
     a, _ = unreserved
     able = decode_capabilities(a.reserve_in(PrIn.REPORT_CAPABILITIES).data).persist_through_power_loss
     answer = a.register(KEY_A, aptpl=True)

@@ -154,7 +154,7 @@ def test_a_namespace_has_an_identifier(session: ControllerSession) -> None:
 
 
 @pytest.mark.case("NVA-ID-DESC-02", section="Base 4.7.1.4", kills=("identify-same",))
-def test_identifiers_tell_namespaces_apart(session: ControllerSession) -> None:
+def test_identifiers_of_namespaces_differ(session: ControllerSession) -> None:
     active = session.namespaces()
     if len(active) < 2:
         pytest.skip("the subsystem has one namespace")
@@ -384,7 +384,9 @@ def test_a_command_that_is_not_there_is_not_aborted(session: ControllerSession) 
 
 
 @pytest.mark.case("NVA-ABORT-02", section="Base 5.2.1.2", kills=("abort-silent",))
-def test_an_event_request_is_aborted_or_said_not_to_be(session: ControllerSession, observe: Observe) -> None:
+def test_an_event_request_is_aborted_or_reported_as_not_aborted(
+    session: ControllerSession, observe: Observe
+) -> None:
     cid = session.admin.submit(admin.async_event())
     done = session.admin.run(admin.abort(sqid=0, cid=cid))
     assert done.ok

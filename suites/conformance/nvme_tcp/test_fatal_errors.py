@@ -424,7 +424,7 @@ def test_a_fatal_error_ends_the_connection(prepared: Stage, broken: Violation) -
 
 
 @pytest.mark.parametrize("broken", table("TERM", term_req_mutants))
-def test_a_fatal_error_is_told_by_c2htermreq(prepared: Stage, broken: Violation) -> None:
+def test_a_fatal_error_causes_a_c2htermreq(prepared: Stage, broken: Violation) -> None:
     raw, ending = break_rule(prepared, broken)
     request = ending.request
     assert request is not None, f"3.5: a fatal error requires a C2HTermReq: {ending}"
@@ -466,7 +466,7 @@ def test_a_fatal_error_on_an_io_queue_and_its_admin_queue(
 
 
 GRACE = 6
-"""Times its usual patience that a host waits for the end it asked for: 30 s for 5 s (3.5)."""
+"""Timeout for a close that the host requested, as a multiple of the usual one: 30 s for 5 s (3.5)."""
 
 
 @pytest.mark.case("NVT-H2CTERM-01", section="NVMe/TCP 3.5", kills=("h2cterm-ignored",))

@@ -335,7 +335,7 @@ def test_release_wants_the_right_type(hosts: tuple[Host, Host]) -> None:
     assert first.report().rtype == WE
 
 
-@pytest.mark.case("NVR-REL-03", section="Base 8.1.24.6", kills=("release-by-anybody",))
+@pytest.mark.case("NVR-REL-03", section="Base 8.1.24.6", kills=("release-by-any-host",))
 def test_another_registrants_release_changes_nothing(hosts: tuple[Host, Host]) -> None:
     first, second = hosts
     _hold(first, WE)
@@ -403,7 +403,7 @@ def test_preempt_of_a_mere_registrant_leaves_the_reservation(hosts: tuple[Host, 
 
 
 @pytest.mark.case("NVR-NOTICE-01", section="Base 8.1.24.7", kills=("notice-lost",))
-def test_a_preempted_host_is_told(hosts: tuple[Host, Host]) -> None:
+def test_a_preempted_host_gets_a_notification(hosts: tuple[Host, Host]) -> None:
     first, second = hosts
     waiting = first.session.admin.submit(admin.async_event())
     _hold(first, WE)

@@ -125,7 +125,7 @@ def test_reserved_fields_of_c2hdata_are_zero(session: ControllerSession) -> None
 
 
 @pytest.mark.case("NVT-C2H-08", kills=("c2h-wrong-cid",))
-def test_data_of_two_commands_is_told_apart(queue: Queue, scratch: Scratch) -> None:
+def test_data_of_two_commands_is_distinguished(queue: Queue, scratch: Scratch) -> None:
     size = scratch.block_size
     for at in (0, 1):
         queue.run(io.write(scratch.nsid, scratch.lba + at, 1), data=pattern(size, at))

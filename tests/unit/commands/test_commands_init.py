@@ -184,5 +184,5 @@ def test_the_suites_are_copied_beside_it_and_nothing_is_overwritten(here, capsys
     assert "pytest --pyargs storagetest.suites" in (here / "targets.yaml").read_text()
     before = (here / "targets.yaml").read_text()
     assert main(["init", "--protocol", "local", "--no-probe", "--suites", "--force"]) == 1
-    assert "suites is there already" in " ".join(capsys.readouterr().err.split())
+    assert "suites already exists" in " ".join(capsys.readouterr().err.split())
     assert (here / "targets.yaml").read_text() == before

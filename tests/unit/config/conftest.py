@@ -57,7 +57,7 @@ class ShelfProtocol(Protocol["ShelfProtocol.Options"]):
     """A file system on a shelf."""
 
     name = "shelf"
-    gives = AttachmentKind.FILESYSTEM
+    attachment_kind = AttachmentKind.FILESYSTEM
 
     class Options(TargetOptions):
         short: ClassVar[Mapping[str, str]] = {"version": "v"}
@@ -101,7 +101,7 @@ class DrawerProtocol(Protocol["DrawerProtocol.Options"]):
     """A block device in a drawer."""
 
     name = "drawer"
-    gives = AttachmentKind.BLOCK
+    attachment_kind = AttachmentKind.BLOCK
 
     class Options(BlockOptions):
         number: int

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from storagetest.counters.cpu import CpuUsage, busy, parse_stat
+from storagetest.counters.cpu import CpuUsage, cpu_usage, parse_stat
 
 BEFORE = """\
 cpu  100 10 50 1000 40 5 5 0 20 0
@@ -24,31 +24,31 @@ def after(cpu0: str, cpu1: str) -> str:
 def test_the_share_is_of_all_cores_and_the_busiest_is_named():
     # cpu0: 90 busy of 100 ticks; cpu1: 10 busy of 100.
     now = after("110 5 60 505 25 5 11 0 10 0", "50 5 20 585 25 2 2 0 10 0")
-    assert busy(parse_stat(BEFORE), parse_stat(now)) == CpuUsage(share=0.5, busiest_core=0.9, cores=2)
+    assert cpu_usage(parse_stat(BEFORE), parse_stat(now)) == CpuUsage(share=0.5, busiest_core=0.9, cores=2)
 
 
 def test_stolen_time_is_busy_and_waiting_for_io_is_not():
     idle = "cpu  0 0 0 0 0 0 0 0 0 0\n"
-    assert busy(parse_stat(idle), parse_stat("cpu  0 0 0 60 0 0 0 40 0 0\n")) == CpuUsage(0.4, 0.4, 0)
-    assert busy(parse_stat(idle), parse_stat("cpu  0 0 0 60 40 0 0 0 0 0\n")) == CpuUsage(0.0, 0.0, 0)
+    assert cpu_usage(parse_stat(idle), parse_stat("cpu  0 0 0 60 0 0 0 40 0 0\n")) == CpuUsage(0.4, 0.4, 0)
+    assert cpu_usage(parse_stat(idle), parse_stat("cpu  0 0 0 60 40 0 0 0 0 0\n")) == CpuUsage(0.0, 0.0, 0)
 
 
 def test_guests_are_not_counted_twice():
     zero, now = parse_stat("cpu  0 0 0 0 0 0 0 0 0 0"), parse_stat("cpu  50 0 0 50 0 0 0 0 50 0")
-    assert busy(zero, now) == CpuUsage(0.5, 0.5, 0)
+    assert cpu_usage(zero, now) == CpuUsage(0.5, 0.5, 0)
 
 
 def test_old_kernels_have_fewer_columns():
-    assert busy(parse_stat("cpu 0 0 0 0 0"), parse_stat("cpu 1 0 0 3 0")) == CpuUsage(0.25, 0.25, 0)
+    assert cpu_usage(parse_stat("cpu 0 0 0 0 0"), parse_stat("cpu 1 0 0 3 0")) == CpuUsage(0.25, 0.25, 0)
 
 
 def test_no_time_passed_no_share():
-    assert busy(parse_stat(BEFORE), parse_stat(BEFORE)) is None
+    assert cpu_usage(parse_stat(BEFORE), parse_stat(BEFORE)) is None
 
 
 def test_what_runs_backwards_stays_a_share():
     zero, now = parse_stat("cpu 10 0 0 100 50"), parse_stat("cpu 20 0 0 105 40")
-    found = busy(zero, now)
+    found = cpu_usage(zero, now)
     assert found is not None
     assert 0 <= found.share <= 1
 
@@ -58,7 +58,7 @@ def test_a_core_that_came_meanwhile_has_no_share():
         parse_stat("cpu 0 0 0 0 0\ncpu0 0 0 0 0 0"),
         parse_stat("cpu 1 0 0 3 0\ncpu0 1 0 0 3 0\ncpu1 9 0 0 0 0"),
     )
-    assert busy(zero, now) == CpuUsage(0.25, 0.25, 2)
+    assert cpu_usage(zero, now) == CpuUsage(0.25, 0.25, 2)
 
 
 @pytest.mark.parametrize("text", ["", "intr 1", "cpu0 1 2 3 4 5", "cpu 1 2", "cpu a b c d e"])

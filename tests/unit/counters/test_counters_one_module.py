@@ -17,7 +17,7 @@ from storagetest.counters.base import (
     RequestKind,
     Source,
     all_sources,
-    numbers,
+    leading_integers,
     register,
     sources,
 )
@@ -41,7 +41,9 @@ class Toy(Source):
     example: ClassVar[Mapping[str, str]] = {STATS: "1 2 3\n"}
 
     def parse(self, texts: Mapping[str, str]) -> Mapping[str, Reading]:
-        found = zip(("read", "written", "locks"), numbers(texts.get(STATS, "").split()), strict=False)
+        found = zip(
+            ("read", "written", "locks"), leading_integers(texts.get(STATS, "").split()), strict=False
+        )
         return {name: Reading(value, Unit.COUNT) for name, value in found}
 
 

@@ -36,7 +36,7 @@ def test_nfs_counts_its_own_mount_and_knows_its_lease():
     found = count_requests(texts(lock=4), "/run/storagetest/x/case")
     assert found is not None
     assert found.counts[RequestKind.LOCK] == 4
-    assert found.counts[RequestKind.ASK] == 11
+    assert found.counts[RequestKind.QUERY] == 11
     assert (found.counts[RequestKind.READ], found.counts[RequestKind.WRITE]) == (2, 10)
     more = found.since(count_requests(texts(lock=1), "/run/storagetest/x"))
     assert more.counts[RequestKind.LOCK] == 3
@@ -78,7 +78,7 @@ def test_lustre_counts_requests_and_not_what_the_clients_locks_answered():
     found = count_requests(LUSTRE, "/run/storagetest/l/case")
     assert found is not None
     assert found.counts == {
-        RequestKind.ASK: 9,
+        RequestKind.QUERY: 9,
         RequestKind.READ: 0,
         RequestKind.WRITE: 2,
         RequestKind.CHANGE: 13,

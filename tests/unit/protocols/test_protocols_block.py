@@ -17,7 +17,13 @@ import pytest
 from storagetest.errors import AttachError, DataAtRisk
 from storagetest.hosts import Journal, LocalHost
 from storagetest.protocols import _device_probe
-from storagetest.protocols._block_device import LABEL, DeviceFacts, parse_facts, refusal_reason, tools
+from storagetest.protocols._block_device import (
+    LABEL,
+    DeviceFacts,
+    parse_facts,
+    refusal_reason,
+    required_tools,
+)
 from storagetest.protocols.base import Attachment, AttachmentKind, protocols
 
 Local: Any = protocols.get("local")
@@ -32,7 +38,7 @@ CLEAN = DeviceFacts(
     holders=(),
     mounts=(),
     swap=False,
-    twins=(),
+    same_disks=(),
     busy="",
     signatures=(),
 )
@@ -44,11 +50,11 @@ CLEAN = DeviceFacts(
         ({"identity": ""}, "has no identity"),
         ({"mounts": ("/home",)}, "mounted on /home"),
         ({"swap": True}, "swap"),
-        ({"holders": ("dm-0 (vg-lv)",)}, r"held by dm-0 \(vg-lv\)"),
-        ({"twins": ("sdb",)}, "by another way too, as sdb"),
+        ({"holders": ("dm-0 (vg-lv)",)}, r"in use by dm-0 \(vg-lv\)"),
+        ({"same_disks": ("sdb",)}, "also as sdb"),
         ({"partition": True}, "it is a partition"),
         ({"partitions": ("sdx1",)}, "has partitions: sdx1"),
-        ({"busy": "Device or resource busy"}, "does not lend it exclusively"),
+        ({"busy": "Device or resource busy"}, "refuses exclusive access"),
         ({"problem": "wipefs cannot say"}, "wipefs cannot say"),
         ({"signatures": (("ext4", "home"),)}, r"signature: ext4 \(label 'home'\)"),
         ({"signatures": (("LVM2_member", ""),)}, "signature: LVM2_member"),
@@ -166,7 +172,7 @@ def mounts_of(device: str) -> list[str]:
 def test_raw_device_is_lent_and_cleared(device: str, image: Path) -> None:
     with attach(device, erase=f"loop.{image}") as attachment:
         assert isinstance(attachment, Attachment)
-        assert (attachment.path, attachment.gives, attachment.size) == (
+        assert (attachment.path, attachment.kind, attachment.size) == (
             device,
             AttachmentKind.BLOCK,
             64 << 20,
@@ -181,7 +187,7 @@ def test_raw_device_is_lent_and_cleared(device: str, image: Path) -> None:
 @real
 def test_file_system_is_made_mounted_and_removed(device: str, image: Path) -> None:
     with attach(device, erase=f"loop.{image}", filesystem="ext4") as attachment:
-        assert attachment.gives is AttachmentKind.FILESYSTEM
+        assert attachment.kind is AttachmentKind.FILESYSTEM
         assert 0 < attachment.size < 64 << 20
         assert attachment.negotiated == {"filesystem": "ext4"}
         assert list(Path(attachment.path).iterdir()) == []
@@ -227,7 +233,7 @@ def test_data_is_never_overwritten(
     somebody(device)
     before = image.read_bytes()
     with (
-        pytest.raises(DataAtRisk, match=r"may hold somebody's data: it (carries a signature|has partitions)"),
+        pytest.raises(DataAtRisk, match=r"data that is in use: it (has a signature|has partitions)"),
         attach(device, erase=f"loop.{image}", filesystem=filesystem),
     ):
         pytest.fail("it was lent")
@@ -262,7 +268,7 @@ def test_device_held_exclusively_is_refused(device: str, image: Path) -> None:
     handle = os.open(device, os.O_RDONLY | os.O_EXCL)
     try:
         with (
-            pytest.raises(DataAtRisk, match="does not lend it exclusively"),
+            pytest.raises(DataAtRisk, match="refuses exclusive access"),
             attach(device, erase=f"loop.{image}"),
         ):
             pytest.fail("it was lent")
@@ -276,7 +282,7 @@ def test_same_disk_twice_is_refused(device: str, image: Path) -> None:
         ["losetup", "--find", "--show", str(image)], capture_output=True, text=True, check=True
     ).stdout.strip()
     try:
-        with pytest.raises(DataAtRisk, match="by another way too"), attach(device, erase=f"loop.{image}"):
+        with pytest.raises(DataAtRisk, match="has the same disk also"), attach(device, erase=f"loop.{image}"):
             pytest.fail("it was lent")
     finally:
         run("losetup", "--detach", second)
@@ -300,4 +306,4 @@ def test_clear_leaves_another_device_alone(image: Path) -> None:
 
 def test_tools_follow_the_file_system() -> None:
     options = Local.Options(device="/dev/x", filesystem="xfs")
-    assert tools(options) == ["python3", "wipefs", "mkfs.xfs"]
+    assert required_tools(options) == ["python3", "wipefs", "mkfs.xfs"]

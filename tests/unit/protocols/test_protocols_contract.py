@@ -64,7 +64,7 @@ def test_capabilities_say_what_it_gives(protocol: type[Protocol[Any]]) -> None:
     options = load(protocol)
     capabilities = protocol().capabilities(options)  # type: ignore[abstract]
     assert len(capabilities & {"block", "filesystem"}) == 1
-    if protocol.gives is AttachmentKind.BLOCK:
+    if protocol.attachment_kind is AttachmentKind.BLOCK:
         assert isinstance(options, BlockOptions)
         assert "block" in capabilities
         with_files = protocol().capabilities(load(protocol, filesystem="ext4"))  # type: ignore[abstract]

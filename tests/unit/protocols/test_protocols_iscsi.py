@@ -93,7 +93,7 @@ def test_a_deep_queue_gets_as_many_commands(depth: int, commands: str) -> None:
 
 
 def test_read_back_speaks_the_rfc() -> None:
-    seen = iscsi.parse_look(LOOK)
+    seen = iscsi.parse_query(LOOK)
     assert seen["block"] == "sda"
     assert iscsi.parse_negotiated(seen) == {
         "HeaderDigest": "CRC32C",
@@ -116,15 +116,15 @@ def test_read_back_speaks_the_rfc() -> None:
     ("asked", "different"),
     [
         ({"header_digest": "crc32c"}, []),
-        ({}, ["HeaderDigest: asked for None, got CRC32C"]),
+        ({}, ["HeaderDigest: requested None, got CRC32C"]),
         (
             {"header_digest": "crc32c", "data_digest": "crc32c", "queue_depth": 64},
-            ["DataDigest: asked for CRC32C, got None", "queue_depth: asked for 64, got 32"],
+            ["DataDigest: requested CRC32C, got None", "queue_depth: requested 64, got 32"],
         ),
     ],
 )
 def test_silent_changes_are_found(asked: dict[str, object], different: list[str]) -> None:
-    negotiated = iscsi.parse_negotiated(iscsi.parse_look(LOOK))
+    negotiated = iscsi.parse_negotiated(iscsi.parse_query(LOOK))
     assert [str(one) for one in Iscsi().option_mismatches(options(**asked), negotiated)] == different
 
 
@@ -132,10 +132,10 @@ def test_silent_changes_are_found(asked: dict[str, object], different: list[str]
     ("status", "error", "words"),
     [
         (24, AttachError, "wrong CHAP name or secret"),
-        (19, AttachError, "does it have this IQN"),
-        (8, TargetDead, "no answer to the login"),
-        (4, TargetDead, "no answer to the login"),
-        (20, ClientLacks, "iscsid does not run on c1"),
+        (19, AttachError, "Check that it has this IQN"),
+        (8, TargetDead, "no response to the login"),
+        (4, TargetDead, "no response to the login"),
+        (20, ClientLacks, "iscsid is not running on c1"),
         (1, AttachError, "refuses the login"),
     ],
 )
@@ -159,7 +159,7 @@ def test_what_the_portal_offers_settles_a_vague_failure() -> None:
     assert offered == ("iqn.2024-01.lab:other",)
     unknown = iscsi.error_from_output(done, options(), offered=offered)
     assert type(unknown) is AttachError
-    assert "no such target; it offers iqn.2024-01.lab:other" in str(unknown)
+    assert "does not offer this target; it offers iqn.2024-01.lab:other" in str(unknown)
     known = iscsi.error_from_output(done, options(), offered=("iqn.2024-01.lab:fast",))
     assert type(known) is AttachError
     assert "refuses the login" in str(known)

@@ -42,10 +42,10 @@ def test_own_directory_is_made_and_removed(tmp_path: Path) -> None:
         own = Path(attachment.path)
         assert own.parent == tmp_path
         assert own.name.startswith("storagetest-")
-        assert attachment.gives is AttachmentKind.FILESYSTEM
+        assert attachment.kind is AttachmentKind.FILESYSTEM
         assert attachment.size > 0
         assert attachment.negotiated["fstype"]
-        assert attachment.differences == ()
+        assert attachment.mismatches == ()
         (own / "deep" / "er").mkdir(parents=True)
         (own / "deep" / "file").write_text("x")
         assert len(Journal(LocalHost()).entries()) == 1
@@ -66,7 +66,7 @@ def test_it_is_removed_after_an_error_which_comes_through(tmp_path: Path) -> Non
 
 
 def test_no_such_directory(tmp_path: Path) -> None:
-    with pytest.raises(AttachError, match="no directory can be made there"), attach(tmp_path / "none"):
+    with pytest.raises(AttachError, match=r"making a directory on .* failed"), attach(tmp_path / "none"):
         pytest.fail("attached")
     assert Journal(LocalHost()).entries() == []
 
@@ -129,9 +129,9 @@ def test_clean_release_strikes_the_entry() -> None:
 @pytest.mark.parametrize(
     ("status", "error", "words", "left"),
     [
-        (LEFT_ON_TARGET, AttachError, "a directory stayed on the target", 0),
+        (LEFT_ON_TARGET, AttachError, "a directory is left on the target", 0),
         (FORCED, TargetDead, "released by force", 0),
-        (1, AttachError, "a thing is still there on localhost after release .*why", 1),
+        (1, AttachError, "a thing still exists on localhost after the release .*why", 1),
     ],
 )
 def test_unclean_release_says_so(status: int, error: type[Exception], words: str, left: int) -> None:
@@ -143,10 +143,10 @@ def test_unclean_release_says_so(status: int, error: type[Exception], words: str
 def test_release_that_hangs_is_a_dead_target_and_stays_in_the_journal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(_acquire, "LEAST", 0.1)
+    monkeypatch.setattr(_acquire, "MIN_RELEASE_SECONDS", 0.1)
     monkeypatch.setattr(_acquire, "_MARGIN", 0.1)
     with (
-        pytest.raises(TargetDead, match="could not be released"),
+        pytest.raises(TargetDead, match="did not finish within"),
         acquired(LocalHost(), "a thing", lambda _: ["sleep", "60"], target="t", deadline=Deadline(0.2)),
     ):
         pass
@@ -156,7 +156,7 @@ def test_release_that_hangs_is_a_dead_target_and_stays_in_the_journal(
 def test_body_error_outranks_a_failed_release() -> None:
     with pytest.raises(WorkloadError) as caught, hold(1):
         raise WorkloadError("first")
-    assert "still there" in caught.value.__notes__[0]
+    assert "still exists" in caught.value.__notes__[0]
 
 
 def test_dead_target_outranks_the_body_error() -> None:

@@ -48,8 +48,8 @@ def test_read_back_of_a_composite_layout_takes_the_first_component() -> None:
         ({}, []),
         ({"stripe_count": 2, "stripe_size": "1MiB"}, []),
         ({"stripe_count": -1}, []),
-        ({"stripe_count": 4}, ["stripe_count: asked for 4, got 2"]),
-        ({"pool": "flash"}, ["pool: asked for flash, got nothing said"]),
+        ({"stripe_count": 4}, ["stripe_count: requested 4, got 2"]),
+        ({"pool": "flash"}, ["pool: requested flash, got no value"]),
     ],
 )
 def test_silent_changes_are_found(asked: dict[str, object], different: list[str]) -> None:

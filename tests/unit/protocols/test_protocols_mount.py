@@ -6,10 +6,10 @@ from storagetest.errors import AttachError, ClientLacks
 from storagetest.hosts import Completed
 from storagetest.protocols._mount import (
     mount_argv,
+    mount_error,
     parse_mountinfo,
     parse_sections,
     release_argv,
-    why_refused,
 )
 
 MOUNTINFO = """\
@@ -55,7 +55,7 @@ def test_release_shares_its_deadline_among_its_steps(seconds: int, limit: int) -
 
 def refused(stderr: str) -> Exception:
     done = Completed("client1", ("sh", "-c", "…"), 32, "", stderr, 0.1)
-    return why_refused(done, ["-t", "nfs4", "--", "h:/e", "/p"], "nfs h:/e", lambda _: None)
+    return mount_error(done, ["-t", "nfs4", "--", "h:/e", "/p"], "nfs h:/e", lambda _: None)
 
 
 def test_unknown_refusal_shows_the_command_and_its_words() -> None:

@@ -64,7 +64,7 @@ def test_what_is_not_asked_for_is_not_said() -> None:
 
 
 def test_read_back() -> None:
-    seen = nvme_tcp.parse_look(LOOK)
+    seen = nvme_tcp.parse_query(LOOK)
     assert seen["block"] == "nvme0n1"
     assert nvme_tcp.parse_negotiated(seen, options(data_digest=True)) == {
         "queue_count": "3",
@@ -84,13 +84,13 @@ def test_read_back() -> None:
     [
         ({}, []),
         ({"queues": 2, "queue_depth": 128}, []),
-        ({"queues": 4}, ["queues: asked for 4, got 2"]),
-        ({"queue_depth": 256}, ["queue_depth: asked for 256, got 128"]),
-        ({"keep_alive": 10}, ["keep_alive: asked for 10, got 5"]),
+        ({"queues": 4}, ["queues: requested 4, got 2"]),
+        ({"queue_depth": 256}, ["queue_depth: requested 256, got 128"]),
+        ({"keep_alive": 10}, ["keep_alive: requested 10, got 5"]),
     ],
 )
 def test_silent_changes_are_found(asked: dict[str, object], different: list[str]) -> None:
-    negotiated = nvme_tcp.parse_negotiated(nvme_tcp.parse_look(LOOK), options())
+    negotiated = nvme_tcp.parse_negotiated(nvme_tcp.parse_query(LOOK), options())
     assert [str(one) for one in NvmeTcp().option_mismatches(options(**asked), negotiated)] == different
 
 
@@ -105,8 +105,8 @@ SAID = "could not add new controller: failed to write to nvme-fabrics device"
             OptionRefused,
             "these digests",
         ),
-        ("nvme nvme0: Connect Invalid Data Parameter, subsysnqn x", AttachError, "does it have this NQN"),
-        ("", AttachError, "does it have this NQN"),
+        ("nvme nvme0: Connect Invalid Data Parameter, subsysnqn x", AttachError, "it has this NQN"),
+        ("", AttachError, "Check that it has this NQN"),
     ],
 )
 def test_words_of_nvme_connect_and_of_the_kernel(kernel: str, error: type[Exception], words: str) -> None:
@@ -136,11 +136,11 @@ def test_each_portal_is_a_path_of_its_own() -> None:
 
 def test_a_path_that_is_not_live_is_a_difference() -> None:
     asked = options(more_paths=[{"address": "10.77.0.2"}])
-    seen = nvme_tcp.parse_look(LOOK + "path-nvme0:live\npath-nvme1:connecting\n")
+    seen = nvme_tcp.parse_query(LOOK + "path-nvme0:live\npath-nvme1:connecting\n")
     negotiated = nvme_tcp.parse_negotiated(seen, asked)
     assert negotiated["paths"] == "1"
     assert [str(one) for one in NvmeTcp().option_mismatches(asked, negotiated)] == [
-        "paths: asked for 2, got 1"
+        "paths: requested 2, got 1"
     ]
 
 

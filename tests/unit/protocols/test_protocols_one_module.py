@@ -35,7 +35,7 @@ class Toy(KernelProtocol["Toy.Options"]):
 
     name = "toy"
     title = "Toy box"
-    gives = AttachmentKind.FILESYSTEM
+    attachment_kind = AttachmentKind.FILESYSTEM
 
     class Options(TargetOptions):
         """A share of a box."""
@@ -122,7 +122,7 @@ def test_check_tries_it(targets: Path, capsys):
     main(["check", "--all"])
     said = " ".join(capsys.readouterr().out.split())
     assert "box-level1: Toy box on here" in said
-    assert "level: asked for 2, got 1" in said
+    assert "level: requested 2, got 1" in said
 
 
 def test_the_reference_describes_it(port: int):

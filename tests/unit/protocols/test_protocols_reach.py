@@ -15,7 +15,7 @@ from storagetest.protocols._preflight import (
     collect_diagnostics,
     parse_findings,
     raise_for_findings,
-    why_unreachable,
+    unreachable_reason,
 )
 from storagetest.protocols.base import ClientRequirements
 
@@ -48,17 +48,17 @@ def test_nothing_lacking_is_silent() -> None:
         (
             PreflightResult(True, ("mount.nfs",), (), (0, "")),
             ClientLacks,
-            "c1 has no mount.nfs.*install nfs-common",
+            "c1 has no mount.nfs.*Install nfs-common",
         ),
         (PreflightResult(True, (), ("nfsv4",), (0, "")), ClientLacks, "c1's kernel has no nfsv4"),
         (PreflightResult(False, (), ("nfsv4",), None), ClientLacks, "not root and cannot load modules"),
-        (PreflightResult(False, (), (), (0, "")), ClientLacks, "want root on c1"),
+        (PreflightResult(False, (), (), (0, "")), ClientLacks, "require root on c1"),
         (
             PreflightResult(True, (), (), (1, "x: Connection refused")),
             TargetDead,
-            "c1 cannot reach h port 2049: .*refused",
+            "c1 cannot connect to h port 2049: .*refused",
         ),
-        (PreflightResult(True, (), (), (124, "")), TargetDead, "no answer within"),
+        (PreflightResult(True, (), (), (124, "")), TargetDead, "no response within"),
     ],
 )
 def test_each_lack_has_its_error(findings: PreflightResult, error: type[Exception], words: str) -> None:
@@ -67,8 +67,8 @@ def test_each_lack_has_its_error(findings: PreflightResult, error: type[Exceptio
 
 
 def test_unknown_words_are_passed_on() -> None:
-    assert why_unreachable(1, "bash: something new", "h") == "bash: something new"
-    assert why_unreachable(7, "", "h") == "status 7"
+    assert unreachable_reason(1, "bash: something new", "h") == "bash: something new"
+    assert unreachable_reason(7, "", "h") == "status 7"
 
 
 @pytest.fixture
@@ -89,14 +89,12 @@ def test_open_port_is_reached(listener: int) -> None:
 def test_closed_port(listener: int) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         closed = server.getsockname()[1]
-    with pytest.raises(TargetDead, match=f"cannot reach 127.0.0.1 port {closed}: the connection is refused"):
+    with pytest.raises(TargetDead, match=f"cannot connect to .* port {closed}: .* refused"):
         check("127.0.0.1", closed)
 
 
 def test_unknown_name() -> None:
-    with pytest.raises(
-        TargetDead, match=r"the name 'no-such-host\.invalid' (is not known|cannot be resolved)"
-    ):
+    with pytest.raises(TargetDead, match=r"the name 'no-such-host\.invalid'"):
         check("no-such-host.invalid", 1)
 
 

@@ -39,9 +39,9 @@ def test_words_of_mount_cifs() -> None:
     cases: dict[int, tuple[type[Exception], str]] = {
         13: (AttachError, "refuses user 'tester'"),
         2: (AttachError, "no share 'fast'"),
-        95: (OptionRefused, "does not speak dialect 3.1.1"),
-        22: (AttachError, "does not take one of the options"),
-        113: (TargetDead, "does not answer"),
+        95: (OptionRefused, "does not support dialect 3.1.1"),
+        22: (AttachError, "rejects one of the options"),
+        113: (TargetDead, "does not respond"),
     }
     for number, (error, words) in cases.items():
         found = Smb().error_from_output(
@@ -53,13 +53,13 @@ def test_words_of_mount_cifs() -> None:
     assert Smb().error_from_output("strange", options(), "c1") is None
 
 
-@pytest.mark.parametrize(("flags", "seen"), [("posix,posixpaths", ""), ("nounix", "nothing said")])
+@pytest.mark.parametrize(("flags", "seen"), [("posix,posixpaths", ""), ("nounix", "no value")])
 def test_posix_extensions_that_were_asked_for_are_compared(flags: str, seen: str) -> None:
     # Of Linux 6.12 with Samba 4.22, and of Linux 6.1 without the extensions.
     line = f"36 30 0:32 / /mnt rw - cifs //10.77.0.1/fast rw,vers=3.1.1,cache=strict,soft,{flags},mapposix"
     (entry,) = parse_mountinfo(line)
     negotiated = smb.parse_negotiated(entry, "", "//10.77.0.1/fast")
-    found = {one.option: one.got for one in Smb().option_mismatches(options(posix=True), negotiated)}
+    found = {one.option: one.actual for one in Smb().option_mismatches(options(posix=True), negotiated)}
     assert found == ({"posix": seen} if seen else {})
     assert Smb().option_mismatches(options(), negotiated) == ()
 

@@ -33,13 +33,13 @@ FACTS = {
     "holders": [],
     "mounts": [],
     "swap": False,
-    "twins": [],
+    "same_disks": [],
     "busy": "",
     "signatures": [],
 }
 
 
-STEPS = {"reach", "mount", "look", "unmount", "existing", "connect", "release", "facts", "clear"}
+STEPS = {"preflight", "mount", "query", "unmount", "existing", "connect", "release", "facts", "clear"}
 
 
 class Share(MountedProtocol["Share.Options"]):
@@ -110,9 +110,9 @@ class Scripted(LocalHost):
             self.mounted = words[4]
         if step in {"mount", "connect"}:
             assert Journal(LocalHost()).entries(), "how to undo it is written before it is done"
-        look = f"1 2 0:5 / {self.mounted} rw - sharefs nas:/a rsize=1024\n== /proc/share\nfast"
-        look = f"== size\n2 4096\n== /proc/self/mountinfo\n{look}"
-        usual = {"look": look, "connect": "sdx", "facts": json.dumps(FACTS)}
+        mount_state = f"1 2 0:5 / {self.mounted} rw - sharefs nas:/a rsize=1024\n== /proc/share\nfast"
+        mount_state = f"== size\n2 4096\n== /proc/self/mountinfo\n{mount_state}"
+        usual = {"query": mount_state, "connect": "sdx", "facts": json.dumps(FACTS)}
         status, out, err = self.answers.get(step, (0, usual.get(step, ""), ""))
         if status == 124:
             raise DeadlineExceeded("it hangs")
@@ -135,11 +135,11 @@ def entries() -> int:
 def test_a_file_system_is_checked_journalled_mounted_read_back_and_released():
     client = Scripted()
     with Share().attach(client, Share.Options()) as attachment:
-        assert client.steps == ["reach", "secret", "mount", "look"]
-        assert attachment.gives is AttachmentKind.FILESYSTEM
+        assert client.steps == ["preflight", "secret", "mount", "query"]
+        assert attachment.kind is AttachmentKind.FILESYSTEM
         assert attachment.path.startswith(attachment.root)
         assert (attachment.size, attachment.negotiated) == (8192, {"rsize": "1024", "file": "fast"})
-        assert [str(one) for one in attachment.differences] == ["rsize: asked for 4096, got 1024"]
+        assert [str(one) for one in attachment.mismatches] == ["rsize: requested 4096, got 1024"]
         assert entries() == 1
     assert client.steps[4:] == ["unmount"]
     assert entries() == 0
@@ -155,7 +155,7 @@ def test_what_the_protocol_knows_of_a_refusal_is_the_error():
 
 def test_a_step_that_does_not_end_names_target_client_and_step():
     client = Scripted(mount=(124, "", ""))
-    wanted = r"the share did not answer .*while mounting"
+    wanted = r"the share: no response to .*while mounting"
     with pytest.raises(TargetDead, match=wanted), Share().attach(client, Share.Options()):
         pass
     assert entries() == 0
@@ -163,7 +163,7 @@ def test_a_step_that_does_not_end_names_target_client_and_step():
 
 def test_what_is_left_is_an_error_and_stays_in_the_journal():
     client = Scripted(unmount=(1, "busy", ""))
-    wanted = r"mount of nas:/a .*is still there"
+    wanted = r"mount of nas:/a .*still exists"
     with pytest.raises(AttachError, match=wanted), Share().attach(client, Share.Options()):
         pass
     assert entries() == 1
@@ -172,7 +172,7 @@ def test_what_is_left_is_an_error_and_stays_in_the_journal():
 def test_a_device_is_connected_examined_lent_and_cleared():
     client = Scripted()
     with Disk().attach(client, Disk.Options(erase="naa.1")) as attachment:
-        assert client.steps == ["reach", "existing", "connect", "facts"]
+        assert client.steps == ["preflight", "existing", "connect", "facts"]
         assert (attachment.path, attachment.negotiated) == ("/dev/sdx", {"depth": "8"})
         assert entries() == 1
     assert client.steps[4:] == ["clear", "release"]
@@ -189,10 +189,10 @@ def test_a_device_that_may_not_be_overwritten_is_released_untouched():
 
 def test_a_connection_of_somebody_elses_is_left_alone():
     client = Scripted(existing=(0, "session3\n", ""))
-    wanted = r"disk: .* has a session already \(session3\), which is left alone. Log out there, or run"
+    wanted = r"disk: .* already has a session \(session3\), which storagetest does not touch. Log out there"
     with pytest.raises(AttachError, match=wanted), Disk().attach(client, Disk.Options()):
         pass
-    assert client.steps == ["reach", "existing"]
+    assert client.steps == ["preflight", "existing"]
     assert entries() == 0
 
 
@@ -203,4 +203,4 @@ def test_every_path_is_checked():
     assert paths == [("10.0.0.1", 3260), ("10.0.0.2", 3260), ("10.0.0.3", 1)]
     client = Scripted()
     Disk().probe(client, options)
-    assert client.steps == ["reach"] * 3
+    assert client.steps == ["preflight"] * 3

@@ -75,7 +75,7 @@ def test_on_a_device_nothing_beyond_the_size_is_written(device):
     run(device, {"streams": 2})
     data = Path(device.path).read_bytes()
     assert data[4 * MIB :] == b"x" * 4 * MIB
-    assert device.gives is AttachmentKind.BLOCK
+    assert device.kind is AttachmentKind.BLOCK
 
 
 def test_a_reader_goes_round_in_its_own_part(directory):

@@ -124,7 +124,7 @@ class MaximumSearch:
             every = self._stack.enter_context(
                 attach_other_clients(variant, self._machines, first, self._state)
             )
-            differing = [str(one) for attachment in every for one in attachment.differences]
+            differing = [str(one) for attachment in every for one in attachment.mismatches]
             if differing:
                 why = f"{variant.id} is not attached as the search asks: {'; '.join(differing)}"
                 raise Invalid(f"{why}. Is it attached already? Then run this case by itself")

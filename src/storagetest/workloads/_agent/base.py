@@ -129,7 +129,7 @@ class AgentWorkload(Workload[O]):
         """
         if scale.runtime < _WORTH_A_CEILING or options.whole or self.dataset(options, scale) is not None:
             return None
-        memory = replace(attachment, path="/dev/shm", gives=AttachmentKind.FILESYSTEM, size=_CEILING_SIZE)  # noqa: S108  # a tmpfs
+        memory = replace(attachment, path="/dev/shm", kind=AttachmentKind.FILESYSTEM, size=_CEILING_SIZE)  # noqa: S108  # a tmpfs
         short = replace(scale, size=_CEILING_SIZE // 4, ramp=0.0, runtime=_CEILING_SECONDS, interval=0.0)
         headroom = self.measure(memory, options, short).utilisation
         return None if headroom is None else headroom.rate
@@ -189,7 +189,7 @@ def fill_data(attachment: Attachment, scale: LoadSize) -> None:
         "command": "loads.fill",
         "path": data_file(attachment, scale),
         "size": size,
-        "make": attachment.gives is AttachmentKind.FILESYSTEM,
+        "make": attachment.kind is AttachmentKind.FILESYSTEM,
         "seed": _FILL_SEED,
     }
     run_agent(attachment.client, request, deadline=_SLACK + size / _SLOWEST_FILL)
@@ -201,7 +201,7 @@ def usable_size(attachment: Attachment, scale: LoadSize, *, need: int) -> int:
     Raises :class:`WorkloadError` where that is less than ``need``.
     """
     free = attachment.size
-    if attachment.gives is AttachmentKind.FILESYSTEM:
+    if attachment.kind is AttachmentKind.FILESYSTEM:
         if _PLENTY * max(need, scale.size) > free:  # then it matters what other loads have left there
             free = min(free, _free(attachment))
         free = int(free * _SHARE_OF_FREE)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from storagetest.counters.cpu import CpuUsage, busy, parse_stat
+from storagetest.counters.cpu import CpuUsage, cpu_usage, parse_stat
 from storagetest.errors import WorkloadError
 from storagetest.measure.common_window import ActivitySpan
 from storagetest.measure.histogram import Histogram
@@ -178,6 +178,6 @@ def _count(name: str, value: object) -> int:
 
 def _cpu(before: str, after: str) -> CpuUsage | None:
     try:
-        return busy(parse_stat(before), parse_stat(after))
+        return cpu_usage(parse_stat(before), parse_stat(after))
     except ValueError:  # no /proc: the other figures are good, and a gate on this one says that it is missing
         return None

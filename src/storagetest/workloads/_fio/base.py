@@ -137,7 +137,7 @@ class FioWorkload(Workload[O]):
     def fill(self, attachment: Attachment, options: O, scale: LoadSize) -> None:  # noqa: ARG002
         """Write the whole size once, in sequence, past the page cache, with incompressible data."""
         size = data_size(attachment, scale)
-        fs = attachment.gives is AttachmentKind.FILESYSTEM
+        fs = attachment.kind is AttachmentKind.FILESYSTEM
         filename = data_file(attachment, scale)
         job = FioJob(
             "fill", filename, "write", _MIB, size, queue_depth=4, create=fs, offset=attachment.offset
@@ -304,7 +304,7 @@ def data_key(scale: LoadSize) -> str:
 def data_size(attachment: Attachment, scale: LoadSize) -> int:
     """Return the bytes used: what was asked for or what there is room for, in whole MiB."""
     room = attachment.size
-    if attachment.gives is AttachmentKind.FILESYSTEM:
+    if attachment.kind is AttachmentKind.FILESYSTEM:
         room = int(room * _SHARE_OF_FREE)
     size = min(scale.size, room) // _MIB * _MIB
     if size <= 0:
@@ -324,7 +324,7 @@ def _used(size: int, scale: LoadSize) -> str:
 
 def data_file(attachment: Attachment, scale: LoadSize) -> str:
     """Return the path of the data set's file, or of the device."""
-    if attachment.gives is AttachmentKind.BLOCK:
+    if attachment.kind is AttachmentKind.BLOCK:
         return attachment.path
     return f"{attachment.path}/storagetest-{scale.size}.dat"
 

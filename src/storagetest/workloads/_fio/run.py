@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from storagetest.counters import snapshot
-from storagetest.counters.cpu import CpuUsage, busy, parse_stat
+from storagetest.counters.cpu import CpuUsage, cpu_usage, parse_stat
 from storagetest.errors import ClientLacks, DeadlineExceeded, HostError, WorkloadError
 from storagetest.hosts.base import Completed, Host
 from storagetest.measure.series import Series
@@ -184,7 +184,7 @@ def _by_agent(client: Host, command: tuple[str, ...], deadline: float, wanted: s
     )
     if ran is None:
         return Completed(client.name, command, 0, f"{_MISSING}\n", "", 0.0)
-    before, after = snapshot.printed(ran.before), snapshot.printed({**ran.after, **ran.files})
+    before, after = snapshot.format_output(ran.before), snapshot.format_output({**ran.after, **ran.files})
     said = f"{_BEFORE}\n{before}0.00\n{_FIO}\n{ran.out}\n{_AFTER}\n{ran.seconds:.2f}\n{after}"
     return Completed(client.name, command, ran.status, said, ran.err, ran.seconds)
 
@@ -265,6 +265,6 @@ def _uptime(section: str) -> float:
 def _cpu(counted: CounterWindow) -> CpuUsage | None:
     before, after = (texts.get("/proc/stat", "") for texts in (counted.before, counted.after))
     try:
-        return busy(parse_stat(before), parse_stat(after))
+        return cpu_usage(parse_stat(before), parse_stat(after))
     except ValueError:  # no /proc: the other figures are good, and a gate on this one says that it is missing
         return None

@@ -1,4 +1,4 @@
-"""The plan of the house, held: who may import whom, and that no file grows past what a person reads."""
+"""Rules of the architecture: permitted imports between packages, and the maximum length of a file."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import pytest
 from storagetest.protocols.base import protocols
 
 SOURCE = Path(__file__).parents[2] / "src" / "storagetest"
-EVERYBODY = {"concurrency", "deprecation", "errors", "polling", "units"}
+LEAF_MODULES = {"concurrency", "deprecation", "errors", "polling", "units"}
 
-# What a room may import of ours, besides itself and these leaf modules. A room that is not named may
-# import any room but those on top.
+# Package → packages of storagetest that it may import, in addition to itself and the leaf modules. A package
+# that is not listed may import every package except the top ones.
 ALLOWED = {
     "wire": set(),
     "search": set(),
     "agent": set(),
     "measure": set(),
     "verdict": {"measure"},
-    # What config knows of protocols and workloads it gets from their registries, never by an import.
+    # config gets the protocols and workloads from their registries, not by an import.
     "config": {"registry", "measure", "verdict"},
     "hosts": {"config"},
     "protocols": {"hosts", "measure", "config", "registry"},
@@ -40,22 +40,22 @@ ALLOWED = {
     "lab": set(),
     "report": {"measure", "verdict", "registry"},
 }
-ON_TOP = {"plugin", "cli", "commands", "report"}
+TOP = {"plugin", "cli", "commands", "report"}
 MAY_USE_REPORT = {"plugin", "cli", "commands", "__main__"}
-LONGEST = 600
+MAX_LINES = 600
 
 
 def modules() -> list[Path]:
     return sorted(SOURCE.rglob("*.py"))
 
 
-def room(path: Path) -> str:
+def package_of(path: Path) -> str:
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
-def imported_rooms(path: Path) -> set[str]:
-    """The rooms of ours that a module imports, anywhere in it."""
-    found = set()
+def imported_packages(path: Path) -> set[str]:
+    """Return the packages of storagetest that the module at ``path`` imports, anywhere in it."""
+    packages = set()
     for node in ast.walk(ast.parse(path.read_text())):
         names: list[str] = []
         if isinstance(node, ast.Import):
@@ -65,36 +65,36 @@ def imported_rooms(path: Path) -> set[str]:
             names = [node.module or ""]
             if node.module == "storagetest":
                 names = [f"storagetest.{alias.name}" for alias in node.names]
-        found |= {name.split(".")[1] for name in names if name.startswith("storagetest.")}
-    return found - {"__version__"}
+        packages |= {name.split(".")[1] for name in names if name.startswith("storagetest.")}
+    return packages - {"__version__"}
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(SOURCE)))
-def test_a_module_imports_only_what_its_room_may(path: Path) -> None:
-    mine = room(path)
-    others = imported_rooms(path) - {mine}
-    if mine in ALLOWED:
-        allowed = ALLOWED[mine] | (EVERYBODY if mine != "agent" else set())
-        assert others <= allowed, f"{mine} may not import {sorted(others - allowed)}"
-    elif mine not in MAY_USE_REPORT:
-        assert not others & ON_TOP, f"{mine} may not import {sorted(others & ON_TOP)}, which sit on top"
+def test_module_imports_only_permitted_packages(path: Path) -> None:
+    package = package_of(path)
+    imported = imported_packages(path) - {package}
+    if package in ALLOWED:
+        allowed = ALLOWED[package] | (LEAF_MODULES if package != "agent" else set())
+        assert imported <= allowed, f"{package} may not import {sorted(imported - allowed)}"
+    elif package not in MAY_USE_REPORT:
+        assert not imported & TOP, f"{package} may not import the top packages {sorted(imported & TOP)}"
 
 
 SUITES = SOURCE.parents[1] / "suites"
-NAMES_PROTOCOLS = {"protocols", "wire", "lab", "suites"}
+MAY_NAME_PROTOCOLS = {"protocols", "wire", "lab", "suites"}
 
 
 @pytest.mark.parametrize(
     "path",
-    [*(path for path in modules() if room(path) not in NAMES_PROTOCOLS), *sorted(SUITES.rglob("*.py"))],
+    [*(path for path in modules() if package_of(path) not in MAY_NAME_PROTOCOLS), *sorted(SUITES.rglob("*.py"))],
     ids=lambda path: str(path.relative_to(SOURCE.parents[1])),
 )
-def test_no_code_depends_on_a_protocols_name(path: Path) -> None:
-    """What a protocol can do is a capability or an attribute of its class. ``local`` is a transport too."""
+def test_no_code_compares_with_a_protocol_name(path: Path) -> None:
+    """Code uses capabilities or class attributes instead. ``local`` is excluded: it is also a transport."""
     names = set(protocols.all()) - {"local"}
     for node in ast.walk(ast.parse(path.read_text())):
         compared = [node.left, *node.comparators] if isinstance(node, ast.Compare) else []
-        for part in (inner for each in compared for inner in ast.walk(each)):
+        for part in (inner for operand in compared for inner in ast.walk(operand)):
             assert not isinstance(part, ast.Constant) or part.value not in names, f"{path}:{node.lineno}"
 
 
@@ -103,11 +103,11 @@ def test_only_one_module_imports_allure() -> None:
     assert [str(path.relative_to(SOURCE)) for path in importers] == ["report/allure/reporter.py"]
 
 
-def test_the_lab_knows_nothing_of_pytest() -> None:
+def test_lab_does_not_import_pytest() -> None:
     for path in (SOURCE / "lab").rglob("*.py"):
         assert "import pytest" not in path.read_text(), path
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(SOURCE)))
-def test_a_file_stays_readable(path: Path) -> None:
-    assert len(path.read_text().splitlines()) <= LONGEST
+def test_file_length_is_limited(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= MAX_LINES
