@@ -292,5 +292,7 @@ def test_every_phase_of_an_agent_begins_together(attachments):
     (sample,) = result.samples
     assert sample.concurrency is not None
     assert sample.concurrency.spread is not None
-    assert sample.evidence["start"].count("all clients active") == len(sample.evidence["start"].splitlines()) - 1
+    assert (
+        sample.evidence["start"].count("all clients active") == len(sample.evidence["start"].splitlines()) - 1
+    )
     assert sample.values["create_ops"] > 0
