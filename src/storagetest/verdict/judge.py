@@ -117,7 +117,8 @@ def _run_sequential_test(run: Run, threshold: Threshold, plan: ErrorPlan) -> Seq
 
 _UNDECIDED = {
     DecisionState.ALARMED: "alarmed, but not confirmed by the fresh runs so far",
-    DecisionState.CONTRADICTED: "alarmed, but the fresh runs meet the threshold: the target changed meanwhile",
+    DecisionState.CONTRADICTED: "alarmed, but the fresh runs meet the threshold: the target changed "
+    "meanwhile",
 }
 
 

@@ -112,8 +112,9 @@ def judge_pair(
     outcome, summary = _decide(sequential, interval, unit="pair")
     ours, theirs = (mean([pair[side] for pair in pairs]) for side in (0, 1))
     reason = (
-        f"{required}, measured {format_metric(ours, metric.unit, 4)} against {format_metric(theirs, metric.unit, 4)}:"
-        f" {math.exp(mean(ratios)):.3g} x{_format_interval(interval, len(pairs), 'pair', factor=True)}: {summary}"
+        f"{required}, measured {format_metric(ours, metric.unit, 4)} against"
+        f" {format_metric(theirs, metric.unit, 4)}: {math.exp(mean(ratios)):.3g} x"
+        f"{_format_interval(interval, len(pairs), 'pair', factor=True)}: {summary}"
     )
     return _verdict(outcome, threshold, interval, reason, sequential)
 

@@ -63,7 +63,7 @@ class LoadSize:
 
     @property
     def start_timeout(self) -> float:
-        """Seconds that waiting for other clients may take."""
+        """Timeout in seconds of waiting for other clients."""
         return self.start.timeout if self.start is not None else 0.0
 
 

@@ -110,10 +110,10 @@ class Bonnie(AgentWorkload["Bonnie.Options"]):
         size, chunk = request["size"], request["chunk"]
         return float(2 * size / 1e5 + 0.05 * (4 * size / chunk + 2 * request["seeks"] + 6 * request["files"]))
 
-    def values(self, answer: AgentResult, options: Bonnie.Options) -> dict[str, float]:  # noqa: ARG002
+    def values(self, result: AgentResult, options: Bonnie.Options) -> dict[str, float]:  # noqa: ARG002
         """Return Bonnie++'s figures in bytes/s and per second, with the processor's share beside each."""
         found: dict[str, float] = {}
-        for name, phase in answer.phases.items():
+        for name, phase in result.phases.items():
             if name in _STREAMS:
                 found[name] = phase.bandwidth(name)
             else:
@@ -121,23 +121,23 @@ class Bonnie(AgentWorkload["Bonnie.Options"]):
             found[f"{name}_cpu"] = phase.cpu
         return found
 
-    def operations(self, answer: AgentResult, options: Bonnie.Options) -> Mapping[str, OpStats]:  # noqa: ARG002
+    def operations(self, result: AgentResult, options: Bonnie.Options) -> Mapping[str, OpStats]:  # noqa: ARG002
         """Return the seeks, and what is done to empty files."""
         return {
             name: phase.operations[_operation_of(name)]
-            for name, phase in answer.phases.items()
+            for name, phase in result.phases.items()
             if name not in _STREAMS
         }
 
-    def evidence(self, answer: AgentResult) -> dict[str, str]:
+    def evidence(self, result: AgentResult) -> dict[str, str]:
         """Return the file's size, and whether characters were limited by the client."""
-        said = {"size": json.dumps(answer.extra["size"])}
-        for name, ceiling in answer.extra["ceilings"].items():
-            reached = answer.phases[name].bandwidth(name)
+        texts = {"size": json.dumps(result.extra["size"])}
+        for name, ceiling in result.extra["ceilings"].items():
+            reached = result.phases[name].bandwidth(name)
             limit = "the client" if reached > _NEAR * ceiling else "not the client"
             alone = f"{format_throughput(ceiling)} on a null device"
-            said[f"{name}_ceiling"] = f"{alone}, {format_throughput(reached)} here: {limit} limits"
-        return said
+            texts[f"{name}_ceiling"] = f"{alone}, {format_throughput(reached)} here: {limit} limits"
+        return texts
 
 
 def _operation_of(phase: str) -> str:

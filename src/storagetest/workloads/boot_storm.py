@@ -132,10 +132,10 @@ class BootStorm(AgentWorkload["BootStorm.Options"]):
         size = request["image"] + request["vms"] * request["clone"]
         run_agent(attachment.client, request, deadline=_SLACK + size / _SLOWEST_FILL)
 
-    def values(self, answer: AgentResult, options: BootStorm.Options) -> dict[str, float]:  # noqa: ARG002
+    def values(self, result: AgentResult, options: BootStorm.Options) -> dict[str, float]:  # noqa: ARG002
         """Return the times to boot, and rates over the whole storm."""
-        phase = answer.phases["boot"]
-        boots = sorted(answer.extra["boots"])
+        phase = result.phases["boot"]
+        boots = sorted(result.extra["boots"])
         lanes = phase.operations
         return {
             "time_to_first_boot": boots[0],
@@ -146,11 +146,11 @@ class BootStorm(AgentWorkload["BootStorm.Options"]):
             "latency_mean": merge((lanes["read"].latency, lanes["write"].latency)).mean,
         }
 
-    def operations(self, answer: AgentResult, options: BootStorm.Options) -> Mapping[str, OpStats]:  # noqa: ARG002
+    def operations(self, result: AgentResult, options: BootStorm.Options) -> Mapping[str, OpStats]:  # noqa: ARG002
         """Return reads, writes and flushes."""
-        return answer.phases["boot"].operations
+        return result.phases["boot"].operations
 
-    def evidence(self, answer: AgentResult) -> dict[str, str]:
+    def evidence(self, result: AgentResult) -> dict[str, str]:
         """Return when each machine had booted, and latencies over time."""
-        boots = ", ".join(format_duration(each) for each in sorted(answer.extra["boots"]))
-        return {"boots": boots, "series": json.dumps(answer.extra["series"])}
+        boots = ", ".join(format_duration(each) for each in sorted(result.extra["boots"]))
+        return {"boots": boots, "series": json.dumps(result.extra["series"])}

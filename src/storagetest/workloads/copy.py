@@ -98,30 +98,30 @@ class Copy(AgentWorkload["Copy.Options"]):
         """Return the time for 1 MiB/s, or 0.4 s a file where that is more."""
         return float(max(5 * request["size"] / _MIB, 0 if request["large"] else 0.4 * request["files"]))
 
-    def values(self, answer: AgentResult, options: Copy.Options) -> dict[str, float]:
+    def values(self, result: AgentResult, options: Copy.Options) -> dict[str, float]:
         """Return bandwidths, and of a tree the files per second."""
         found: dict[str, float] = {}
-        for name, phase in answer.phases.items():
+        for name, phase in result.phases.items():
             if name in _MOVING:
                 found[f"{name}_bandwidth"] = phase.bandwidth("blocks")
             if options.kind == "tree":
                 found[f"{name}_files"] = phase.rate("files")
         return found
 
-    def invalid(self, answer: AgentResult, options: Copy.Options) -> tuple[str, ...]:
+    def invalid(self, result: AgentResult, options: Copy.Options) -> tuple[str, ...]:
         """A phase in which no block ended while all processes were at it has no bandwidth."""
         return tuple(
             f"{name}: no block ended while all {options.processes} processes were at it: more data are "
             "needed (size), or more time (runtime)"
-            for name, phase in answer.phases.items()
+            for name, phase in result.phases.items()
             if name in _MOVING and not phase.operations["blocks"].bytes
         )
 
-    def operations(self, answer: AgentResult, options: Copy.Options) -> Mapping[str, OpStats]:
+    def operations(self, result: AgentResult, options: Copy.Options) -> Mapping[str, OpStats]:
         """Return, of a tree, what is done to a file."""
         if options.kind == "large":
             return {}
-        return {name: phase.operations["files"] for name, phase in answer.phases.items()}
+        return {name: phase.operations["files"] for name, phase in result.phases.items()}
 
     def measure(self, attachment: Attachment, options: Copy.Options, scale: LoadSize) -> Sample:
         """Run the four phases. A copy that differs is the target's failure: :class:`AssertionError`."""

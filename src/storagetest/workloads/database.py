@@ -72,7 +72,7 @@ class Database(AgentWorkload["Database.Options"]):
         data = size - log if device else size
         if data <= 0:
             raise WorkloadError(
-                f"{attachment.client.name}: {self.name}: {format_size(size)} has no room for pages"
+                f"{attachment.client.name}: {self.name}: {format_size(size)} has no space for pages"
             )
         return {
             "command": "loads.database",
@@ -97,9 +97,9 @@ class Database(AgentWorkload["Database.Options"]):
         """Write it whole, with incompressible data."""
         fill_data(attachment, scale)
 
-    def values(self, answer: AgentResult, options: Database.Options) -> dict[str, float]:  # noqa: ARG002
+    def values(self, result: AgentResult, options: Database.Options) -> dict[str, float]:  # noqa: ARG002
         """Return commits and pages per second."""
-        work = answer.phases["work"]
+        work = result.phases["work"]
         pages = [name for name in work.operations if name.startswith("page_")]
         return {
             "tps": work.rate("commit"),
@@ -108,6 +108,6 @@ class Database(AgentWorkload["Database.Options"]):
             "page_bandwidth": sum(work.bandwidth(name) for name in pages),
         }
 
-    def operations(self, answer: AgentResult, options: Database.Options) -> Mapping[str, OpStats]:  # noqa: ARG002
+    def operations(self, result: AgentResult, options: Database.Options) -> Mapping[str, OpStats]:  # noqa: ARG002
         """Return commits, and what is done to pages."""
-        return answer.phases["work"].operations
+        return result.phases["work"].operations

@@ -115,22 +115,22 @@ class Metadata(AgentWorkload["Metadata.Options"]):
         """Return 50 ms for each operation on each file."""
         return float(0.05 * request["files"] * (len(OPERATIONS) + 3))
 
-    def values(self, answer: AgentResult, options: Metadata.Options) -> dict[str, float]:
+    def values(self, result: AgentResult, options: Metadata.Options) -> dict[str, float]:
         """Return the rate of each operation that was asked for and that the target has."""
-        found = {f"{name}_ops": answer.phases[name].rate(name) for name in self.operations(answer, options)}
+        found = {f"{name}_ops": result.phases[name].rate(name) for name in self.operations(result, options)}
         if "readdir" in options.operations:
-            found["readdir_entries"] = answer.phases["readdir"].bandwidth("readdir")
+            found["readdir_entries"] = result.phases["readdir"].bandwidth("readdir")
         return found
 
-    def operations(self, answer: AgentResult, options: Metadata.Options) -> Mapping[str, OpStats]:
+    def operations(self, result: AgentResult, options: Metadata.Options) -> Mapping[str, OpStats]:
         """Return each operation that was asked for and that the target has."""
         return {
-            name: answer.phases[name].operations[name] for name in options.operations if name in answer.phases
+            name: result.phases[name].operations[name] for name in options.operations if name in result.phases
         }
 
 
 def _files(attachment: Attachment, options: Metadata.Options, scale: LoadSize) -> int:
-    """Return how many files all processes have together, as far as there is room for them."""
+    """Return how many files all processes have together, as far as they fit."""
     a_file = max(_BYTES_A_FILE, options.file_size)
     most = attachment.size // a_file
     wanted = usable_size(attachment, scale, need=options.processes * a_file) // a_file

@@ -107,36 +107,36 @@ class OpenLoop(AgentWorkload["OpenLoop.Options"]):
         """Write it whole, with incompressible data."""
         fill_data(attachment, scale)
 
-    def values(self, answer: AgentResult, options: OpenLoop.Options) -> dict[str, float]:
+    def values(self, result: AgentResult, options: OpenLoop.Options) -> dict[str, float]:
         """Return what was done a second, and how much of the rate that was asked for was begun."""
-        phase = answer.phases["requests"]
+        phase = result.phases["requests"]
         return {
             "iops": phase.rate("service"),
             "bandwidth": phase.bandwidth("service"),
-            "achieved": self._achieved(answer, options),
+            "achieved": self._achieved(result, options),
         }
 
-    def operations(self, answer: AgentResult, options: OpenLoop.Options) -> Mapping[str, OpStats]:  # noqa: ARG002
+    def operations(self, result: AgentResult, options: OpenLoop.Options) -> Mapping[str, OpStats]:  # noqa: ARG002
         """Return response and service time of the requests."""
-        return answer.phases["requests"].operations
+        return result.phases["requests"].operations
 
-    def invalid(self, answer: AgentResult, options: OpenLoop.Options) -> tuple[str, ...]:
+    def invalid(self, result: AgentResult, options: OpenLoop.Options) -> tuple[str, ...]:
         """Say so where the rate was not reached: then this was not the load that was asked for."""
-        reached = self._achieved(answer, options)
+        reached = self._achieved(result, options)
         if reached >= _ASKED:
             return ()
         rate = f"{reached * options.rate:.4g} of {options.rate:g} requests/s ({reached:.1%})"
         return (f"{options.workers} workers reached {rate}: under {_ASKED:.0%} of what was asked",)
 
-    def evidence(self, answer: AgentResult) -> dict[str, str]:
+    def evidence(self, result: AgentResult) -> dict[str, str]:
         """Return what each worker did."""
-        return {"workers": "\n".join(json.dumps(worker) for worker in answer.extra["workers"])}
+        return {"workers": "\n".join(json.dumps(worker) for worker in result.extra["workers"])}
 
     @staticmethod
-    def _achieved(answer: AgentResult, options: OpenLoop.Options) -> float:
+    def _achieved(result: AgentResult, options: OpenLoop.Options) -> float:
         """Return the rate at which requests were begun over the one asked for; late ones stretch the time."""
-        made = sum(worker["made"] for worker in answer.extra["workers"])
-        last = max(worker["last"] for worker in answer.extra["workers"])
-        planned = answer.extra["planned"]
+        made = sum(worker["made"] for worker in result.extra["workers"])
+        last = max(worker["last"] for worker in result.extra["workers"])
+        planned = result.extra["planned"]
         asked = planned / options.rate
         return float(made / planned * asked / max(asked, last))

@@ -126,13 +126,13 @@ class Postmark(AgentWorkload["Postmark.Options"]):
         """Return 0.1 s for each file and each transaction."""
         return float(0.1 * (3 * request["files"] + 4 * request["transactions"]))
 
-    def values(self, answer: AgentResult, options: Postmark.Options) -> dict[str, float]:  # noqa: ARG002
+    def values(self, result: AgentResult, options: Postmark.Options) -> dict[str, float]:  # noqa: ARG002
         """Return PostMark's own figures.
 
         As published, data rates are bytes over the whole time, creation and deletion of the pool included.
         """
-        create, work = answer.phases["create"], answer.phases["transactions"]
-        span = sum(phase.span for phase in answer.phases.values())
+        create, work = result.phases["create"], result.phases["transactions"]
+        span = sum(phase.span for phase in result.phases.values())
         written = create.operations["create"].total_bytes + sum(
             work.operations[name].total_bytes for name in ("create", "append")
         )
@@ -143,20 +143,20 @@ class Postmark(AgentWorkload["Postmark.Options"]):
             "write_bandwidth": written / span,
             "create_alone_ops": create.rate("create"),
         }
-        if (delete := answer.phases.get("delete")) is not None:  # unless the transactions deleted all
+        if (delete := result.phases.get("delete")) is not None:  # unless the transactions deleted all
             found["delete_alone_ops"] = delete.rate("delete")
         return found | {f"{name}_ops": work.rate(name) for name in _OPERATIONS if work.operations[name].ops}
 
     def with_server_writes(self, sample: Sample, writes: int, where: str) -> Sample:
         """Return it with the server's writes a transaction; those of making the pool are among them."""
         each = writes / sample.values["transactions"]
-        said = f"{writes} write operations, {where}"
+        text = f"{writes} write operations, {where}"
         return replace(
             sample,
             values={**sample.values, "server_writes_per_transaction": each},
-            evidence={**sample.evidence, "server writes": said},
+            evidence={**sample.evidence, "server writes": text},
         )
 
-    def operations(self, answer: AgentResult, options: Postmark.Options) -> Mapping[str, OpStats]:  # noqa: ARG002
+    def operations(self, result: AgentResult, options: Postmark.Options) -> Mapping[str, OpStats]:  # noqa: ARG002
         """Return the transactions, and what they are made of."""
-        return answer.phases["transactions"].operations
+        return result.phases["transactions"].operations

@@ -105,9 +105,9 @@ class Streaming(AgentWorkload["Streaming.Options"]):
         """Write it whole, with incompressible data."""
         fill_data(attachment, scale)
 
-    def values(self, answer: AgentResult, options: Streaming.Options) -> dict[str, float]:  # noqa: ARG002
+    def values(self, result: AgentResult, options: Streaming.Options) -> dict[str, float]:  # noqa: ARG002
         """Return what was missed, the longest gap, and what was read."""
-        readers = answer.extra["readers"]
+        readers = result.extra["readers"]
         frames, missed = (sum(reader[name] for reader in readers) for name in ("frames", "missed"))
         return {
             "deadline_misses": float(missed),
@@ -115,22 +115,22 @@ class Streaming(AgentWorkload["Streaming.Options"]):
             "achieved": min(reader["achieved"] for reader in readers),
             "longest_gap": max(reader["longest_gap"] for reader in readers),
             "longest_response": max(reader["longest_response"] for reader in readers),
-            "bandwidth": answer.phases["play"].bandwidth("service"),
+            "bandwidth": result.phases["play"].bandwidth("service"),
         }
 
-    def operations(self, answer: AgentResult, options: Streaming.Options) -> Mapping[str, OpStats]:  # noqa: ARG002
+    def operations(self, result: AgentResult, options: Streaming.Options) -> Mapping[str, OpStats]:  # noqa: ARG002
         """Return response and service time of the frames."""
-        return answer.phases["play"].operations
+        return result.phases["play"].operations
 
-    def invalid(self, answer: AgentResult, options: Streaming.Options) -> tuple[str, ...]:
+    def invalid(self, result: AgentResult, options: Streaming.Options) -> tuple[str, ...]:
         """Say so where a reader did not keep up: then this was not the load that was asked for."""
-        slowest = min(reader["achieved"] for reader in answer.extra["readers"])
+        slowest = min(reader["achieved"] for reader in result.extra["readers"])
         if slowest >= _ASKED:
             return ()
         rate, size = options.frames_per_second, format_size(options.frame_size)
         reached = f"reached {slowest * rate:.3g} of {rate:g} frames/s of {size} ({slowest:.1%})"
         return (f"the slowest of {options.streams} readers {reached}: under {_ASKED:.0%} of what was asked",)
 
-    def evidence(self, answer: AgentResult) -> dict[str, str]:
+    def evidence(self, result: AgentResult) -> dict[str, str]:
         """Return what each reader had."""
-        return {"readers": "\n".join(json.dumps(reader) for reader in answer.extra["readers"])}
+        return {"readers": "\n".join(json.dumps(reader) for reader in result.extra["readers"])}

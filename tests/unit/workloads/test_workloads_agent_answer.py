@@ -59,7 +59,7 @@ def test_what_others_print_does_not_matter(dirty):
         ("", "without a result: it was killed"),
         ('{"t":"progress","phase":"create"}\n', "without a result"),
         (GOOD[: len(GOOD) // 2], "without a result"),
-        (GOOD + GOOD, "answered 2 times"),
+        (GOOD + GOOD, "sent 2 results"),
         ('{"t":"result"}', "cannot be trusted"),
         ('{"t":"result","value":[]}', "cannot be trusted"),
         (changed(seconds=0), "nothing was done"),
@@ -88,7 +88,7 @@ def test_what_cannot_be_believed_is_an_error(stdout, message):
     [
         (
             {"kind": "os", "errno": "ENOSPC", "op": "create", "path": "/m/f1", "message": "No space left"},
-            r"^create /m/f1: No space left \(ENOSPC\)\nthe target is full: make room there",
+            r"^create /m/f1: No space left \(ENOSPC\)\nthe target is full: free space there",
         ),
         ({"kind": "os", "errno": "EXDEV", "op": "", "path": "", "message": "Odd"}, r"^: Odd \(EXDEV\)$"),
         ({"kind": "python", "message": "3.7"}, "python3 is 3.7, too old: the agent needs 3.9"),

@@ -101,9 +101,9 @@ def forebears(host: Host) -> tuple[int, int]:
 
 
 def test_one_attendant_forks_all_agents(host: Host) -> None:
-    agents, attendants = zip(*(forebears(host) for _ in range(3)), strict=True)
+    agents, servers = zip(*(forebears(host) for _ in range(3)), strict=True)
     assert len(set(agents)) == 3
-    assert len(set(attendants)) == 1
+    assert len(set(servers)) == 1
 
 
 def test_what_is_late_is_killed_with_all_that_it_started(host: Host, tmp_path: Path) -> None:
@@ -159,15 +159,15 @@ def test_an_attendant_that_is_killed_takes_its_agents_along(host: Host, tmp_path
 
 
 def test_an_agent_that_is_killed_leaves_the_others_alone(host: Host, tmp_path: Path) -> None:
-    attendant = forebears(host)[1]
+    fork_server = forebears(host)[1]
     killer = when_it_sleeps(tmp_path, lambda agent: agent)
     with pytest.raises(WorkloadError, match="ended without a result: it was killed"):
         run(host, *sleeper(tmp_path / "pid"))
     killer.join()
-    assert forebears(host)[1] == attendant
+    assert forebears(host)[1] == fork_server
     shutil.rmtree(Path((tmp_path / "pid.place").read_text().strip()))
     host.close()
-    assert until_gone(pid_in(tmp_path / "pid"))  # what it had started ends with the attendant
+    assert until_gone(pid_in(tmp_path / "pid"))  # what it had started ends with the fork_server
 
 
 def test_agents_run_side_by_side(host: Host, tmp_path: Path) -> None:
@@ -251,12 +251,12 @@ def test_an_attendant_that_falls_silent_holds_nobody_up(monkeypatch: pytest.Monk
     reaped: list[str] = []  # which is done after waiting in vain, by another command on the silent host
     monkeypatch.setattr(LocalHost, "_reap", lambda _, token: reaped.append(token))
     with LocalHost() as host:
-        attendant = forebears(host)[1]
-        os.kill(attendant, signal.SIGSTOP)
-        with pytest.raises(HostError, match=r"printed nothing for 0\.2 s"):
+        fork_server = forebears(host)[1]
+        os.kill(fork_server, signal.SIGSTOP)
+        with pytest.raises(HostError, match=r"did not respond within 0\.2 s"):
             terminate_agent(host, 1, deadline=0.2)
     assert not reaped
-    assert until_gone(attendant)
+    assert until_gone(fork_server)
 
 
 def test_a_client_without_python_has_none(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,16 +267,16 @@ def test_a_client_without_python_has_none(host: Host, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(host, "converse", no_python)
     host.expensive_exec = True
-    attendant = ForkServer(host)
-    assert not attendant.available()
-    assert attendant.start_program({"command": "run_program"}, deadline=10.0) is None
+    fork_server = ForkServer(host)
+    assert not fork_server.available()
+    assert fork_server.start_program({"command": "run_program"}, deadline=10.0) is None
     assert host.shortcut is None
 
 
 def test_it_is_the_hosts_shortcut_until_it_is_closed(host: Host) -> None:
-    attendant = host.resource(ForkServer)
+    fork_server = host.resource(ForkServer)
     assert host.shortcut is None
-    assert attendant.available()
+    assert fork_server.available()
     parent = ["sh", "-c", "cut -d' ' -f4 /proc/$$/stat"]
     ours = int(host.run(parent, deadline=10.0).stdout)
     assert int(host.run(parent, deadline=10.0).stdout) == ours
@@ -289,7 +289,7 @@ def test_one_that_is_lost_is_no_shortcut(host: Host) -> None:
     assert host.resource(ForkServer).available()
     parent = ["sh", "-c", "cut -d' ' -f4 /proc/$$/stat"]
     pid = int(host.run(parent, deadline=10.0).stdout)
-    with pytest.raises(HostError, match=r"its attendant ended .* 137 while running `sh"):
+    with pytest.raises(HostError, match=r"its fork server ended .* 137 while running `sh"):
         host.run(["sh", "-c", f"kill -KILL {pid}; sleep 60"], deadline=60.0)
     assert int(host.run(parent, deadline=10.0).stdout) != pid
 

@@ -1,1 +1,1 @@
-"""What workloads by the agent share: running it (run), its answer (answer), metrics and samples (load)."""
+"""Common parts of workloads by the agent: run it (run), its result (result), metrics and samples (base)."""

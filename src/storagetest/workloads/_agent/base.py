@@ -39,7 +39,7 @@ _SLACK = 60.0
 """Seconds for the start, for what is prepared and tidied between the phases, and for the last operations."""
 
 _SHARE_OF_FREE = 0.9
-"""How much of a file system's free space is used: some need room to breathe, and metadata takes its part."""
+"""How much of a file system's free space is used: some need free space, and metadata takes its part."""
 
 _SLOWEST_FILL = 2 << 20
 """Bytes per second. A target that fills slower is taken for one that hangs."""
@@ -77,22 +77,22 @@ class AgentWorkload(Workload[O]):
 
     @abstractmethod
     def request(self, attachment: Attachment, options: O, scale: LoadSize) -> dict[str, Any]:
-        """Return what is asked of the agent: ``command``, ``seconds`` (a phase; None: no limit) and more."""
+        """Return the agent's request: ``command``, ``seconds`` a phase (None: no limit), parameters."""
 
     @abstractmethod
-    def values(self, answer: AgentResult, options: O) -> dict[str, float]:
+    def values(self, result: AgentResult, options: O) -> dict[str, float]:
         """Return the metrics' values; those of :meth:`operations` and ``client_cpu`` are added to them."""
 
-    def operations(self, answer: AgentResult, options: O) -> Mapping[str, OpStats]:  # noqa: ARG002
-        """Return the lanes whose latencies are metrics (:func:`latencies`), by operation."""
+    def operations(self, result: AgentResult, options: O) -> Mapping[str, OpStats]:  # noqa: ARG002
+        """Return the operations whose latencies are metrics (:func:`latencies`), by name."""
         return {}
 
-    def invalid(self, answer: AgentResult, options: O) -> tuple[str, ...]:  # noqa: ARG002
-        """Return why what was measured carries no verdict; nothing: it does."""
+    def invalid(self, result: AgentResult, options: O) -> tuple[str, ...]:  # noqa: ARG002
+        """Return the reasons against a verdict; empty: there are none."""
         return ()
 
     def timeout(self, request: Mapping[str, Any], scale: LoadSize) -> float:  # noqa: ARG002
-        """Return the seconds that all phases may take where none has a limit."""
+        """Return the timeout in seconds of all phases if they have no time limit."""
         return 3600.0
 
     def parameters(self, options: O) -> Mapping[str, Any]:
@@ -107,18 +107,18 @@ class AgentWorkload(Workload[O]):
         request = {**self.request(attachment, options, scale), "timeline_interval": scale.interval}
         # All phases may take the runtime, and making and tidying what is between them as long again, twice.
         limit = 4 * scale.runtime if request["seconds"] is not None else self.timeout(request, scale)
-        door = {"barrier": scale.start.directory} if scale.start is not None else {}
+        barrier = {"barrier": scale.start.directory} if scale.start is not None else {}
         deadline = _SLACK + limit + scale.start_timeout
-        answer = run_agent(attachment.client, {**request, **door}, deadline=deadline)
+        result = run_agent(attachment.client, {**request, **barrier}, deadline=deadline)
         try:
-            sample = self._sample(answer, options, json.dumps(request))
+            sample = self._sample(result, options, json.dumps(request))
         except KeyError as error:  # what a phase or lane is called was damaged on the way
             name = f"{attachment.client.name}: {self.name} on {attachment.path}"
             raise WorkloadError(f"{name}: the agent's result cannot be trusted: it has no {error}") from None
-        first = min((phase.began for phase in answer.phases.values()), default=0.0)
+        first = min((phase.began for phase in result.phases.values()), default=0.0)
         if not first or not scale.interval:
             return sample
-        series = _timeline(answer, attachment.client.name, first, scale.interval)
+        series = _timeline(result, attachment.client.name, first, scale.interval)
         return replace(sample, series=series, began=first)
 
     def ceiling(self, attachment: Attachment, options: O, scale: LoadSize) -> float | None:
@@ -131,50 +131,50 @@ class AgentWorkload(Workload[O]):
             return None
         memory = replace(attachment, path="/dev/shm", kind=AttachmentKind.FILESYSTEM, size=_CEILING_SIZE)  # noqa: S108  # a tmpfs
         short = replace(scale, size=_CEILING_SIZE // 4, ramp=0.0, runtime=_CEILING_SECONDS, interval=0.0)
-        headroom = self.measure(memory, options, short).utilisation
-        return None if headroom is None else headroom.rate
+        utilisation = self.measure(memory, options, short).utilisation
+        return None if utilisation is None else utilisation.rate
 
-    def _sample(self, answer: AgentResult, options: O, request: str) -> Sample:
-        values = self.values(answer, options)
-        operations = {name: lane for name, lane in self.operations(answer, options).items() if lane.ops}
-        for name, lane in operations.items():
-            values |= latency_values(name, lane.latency)
-        phases = _describe_phases(answer, operations.values())
-        evidence = {"request": request, "phases": phases, **self.evidence(answer)}
-        if answer.cpu is not None:
-            values["client_cpu"] = answer.cpu.share
-            busiest = f"the busiest {answer.cpu.busiest_core:.1%}"
-            evidence["cpu"] = f"{answer.cpu.share:.1%} of {answer.cpu.cores} cores busy, {busiest}"
-        seconds = sum(phase.seconds for phase in answer.phases.values())
-        ios = sum(lane.ops for phase in answer.phases.values() for lane in phase.operations.values())
-        busiest_core = answer.cpu.busiest_core if answer.cpu is not None else None
+    def _sample(self, result: AgentResult, options: O, request: str) -> Sample:
+        values = self.values(result, options)
+        operations = {name: entry for name, entry in self.operations(result, options).items() if entry.ops}
+        for name, entry in operations.items():
+            values |= latency_values(name, entry.latency)
+        phases = _describe_phases(result, operations.values())
+        evidence = {"request": request, "phases": phases, **self.evidence(result)}
+        if result.cpu is not None:
+            values["client_cpu"] = result.cpu.share
+            busiest = f"the busiest {result.cpu.busiest_core:.1%}"
+            evidence["cpu"] = f"{result.cpu.share:.1%} of {result.cpu.cores} cores busy, {busiest}"
+        seconds = sum(phase.seconds for phase in result.phases.values())
+        ios = sum(entry.ops for phase in result.phases.values() for entry in phase.operations.values())
+        busiest_core = result.cpu.busiest_core if result.cpu is not None else None
         return Sample(
             values=values,
             seconds=seconds,
             ios=ios,
             evidence=evidence,
-            operations={name: lane.latency for name, lane in operations.items()},
-            invalid=self.invalid(answer, options),
+            operations={name: entry.latency for name, entry in operations.items()},
+            invalid=self.invalid(result, options),
             utilisation=Utilisation(ios / seconds, busiest_core=busiest_core) if seconds > 0 else None,
-            spans={name: phase.times for name, phase in answer.phases.items() if phase.times is not None},
+            spans={name: phase.times for name, phase in result.phases.items() if phase.times is not None},
         )
 
-    def evidence(self, answer: AgentResult) -> dict[str, str]:
-        """Return what the answer says beyond its phases, as texts."""
-        return {name: json.dumps(value) for name, value in answer.extra.items() if value}
+    def evidence(self, result: AgentResult) -> dict[str, str]:
+        """Return the other parts of the result as texts."""
+        return {name: json.dumps(value) for name, value in result.extra.items() if value}
 
 
-def _timeline(answer: AgentResult, host: str, first: float, interval: float) -> tuple[Series, ...]:
-    """Return operations a second over time, by lane, in seconds since the ``first`` phase began.
+def _timeline(result: AgentResult, host: str, first: float, interval: float) -> tuple[Series, ...]:
+    """Return operations per second over time, by operation, in seconds since the ``first`` phase began.
 
-    The last interval of a phase is as long as the phase still lasted.
+    The last interval of a phase ends with the phase.
     """
     points: dict[str, list[tuple[float, float]]] = {}
-    for phase in answer.phases.values():
-        for name, lane in phase.operations.items():
-            for slot in range(1 + max(lane.timeline, default=-1)):
+    for phase in result.phases.values():
+        for name, entry in phase.operations.items():
+            for slot in range(1 + max(entry.timeline, default=-1)):
                 end = min((slot + 1) * interval, phase.seconds)
-                rate = lane.timeline.get(slot, 0) / max(end - slot * interval, 1e-9)
+                rate = entry.timeline.get(slot, 0) / max(end - slot * interval, 1e-9)
                 points.setdefault(name, []).append((round(phase.began - first + end, 6), rate))
     return tuple(
         Series(LOAD, f"{name} operations", Unit.PER_SECOND, host, *map(tuple, zip(*pairs, strict=True)))
@@ -196,9 +196,9 @@ def fill_data(attachment: Attachment, scale: LoadSize) -> None:
 
 
 def usable_size(attachment: Attachment, scale: LoadSize, *, need: int) -> int:
-    """Return the bytes to use: what the scale asks for, or what there is room for.
+    """Return the bytes to use: the size of the profile, or the free space if that is less.
 
-    Raises :class:`WorkloadError` where that is less than ``need``.
+    Raises :class:`WorkloadError` if that is less than ``need``.
     """
     free = attachment.size
     if attachment.kind is AttachmentKind.FILESYSTEM:
@@ -208,15 +208,15 @@ def usable_size(attachment: Attachment, scale: LoadSize, *, need: int) -> int:
     size = min(scale.size, free)
     if size < need:
         raise WorkloadError(
-            f"{attachment.client.name}: {attachment.path} has room for {format_size(free)}, and the "
+            f"{attachment.client.name}: {attachment.path} has space for {format_size(free)}, and the "
             f"profile's size is {format_size(scale.size)}: at least {format_size(need)} is needed"
         )
     return size
 
 
 def _free(attachment: Attachment) -> int:
-    said = attachment.client.run(["stat", "-f", "--format=%a %S", attachment.path], deadline=_SLACK).stdout
-    blocks, size = (int(word) for word in said.split())
+    output = attachment.client.run(["stat", "-f", "--format=%a %S", attachment.path], deadline=_SLACK).stdout
+    blocks, size = (int(word) for word in output.split())
     return blocks * size
 
 
@@ -228,28 +228,25 @@ def _shown(field: FieldInfo, value: object) -> object:
     return value
 
 
-def _describe_phases(answer: AgentResult, kept: Iterable[OpStats]) -> str:
-    """Return all that was measured, so that nothing is lost of it: one phase a line.
-
-    The bins too, unless they are ``kept`` elsewhere.
-    """
-    elsewhere = {id(lane) for lane in kept}
+def _describe_phases(result: AgentResult, kept: Iterable[OpStats]) -> str:
+    """Return all results, one phase a line; bins only of operations that are not ``kept`` elsewhere."""
+    elsewhere = {id(entry) for entry in kept}
     return "\n".join(
         json.dumps({"phase": name, **_phase_fields(phase, elsewhere)})
-        for name, phase in answer.phases.items()
+        for name, phase in result.phases.items()
     )
 
 
 def _phase_fields(phase: PhaseStats, elsewhere: Container[int]) -> dict[str, Any]:
     lanes: dict[str, dict[str, Any]] = {
         name: {
-            "ops": lane.ops,
-            "total": lane.total,
-            "bytes": lane.bytes,
-            "total_bytes": lane.total_bytes,
-            **({} if id(lane) in elsewhere else {"latency": lane.latency.to_json()}),
+            "ops": entry.ops,
+            "total": entry.total,
+            "bytes": entry.bytes,
+            "total_bytes": entry.total_bytes,
+            **({} if id(entry) in elsewhere else {"latency": entry.latency.to_json()}),
         }
-        for name, lane in phase.operations.items()
+        for name, entry in phase.operations.items()
     }
     numbers = {name: getattr(phase, name) for name in ("seconds", "span", "spread", "tail", "cpu", "overlap")}
     return {**numbers, "operations": lanes}

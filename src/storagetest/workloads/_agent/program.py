@@ -1,4 +1,4 @@
-"""Running a program on a client by the agent, where that is quicker than by a session of its own.
+"""Run a program on a client by the agent, if that is faster than a session of its own.
 
 The other side is :mod:`storagetest.agent.commands.run_program`. Deadlines and errors are those of
 :meth:`Host.run`.
@@ -45,14 +45,14 @@ def run_program(
     Raises :class:`DeadlineExceeded`, :class:`HostError`, and :class:`WorkloadError` where there is no Python.
     """
     request = {"command": "run_program", "path": argv[0], "argv": list(argv)}
-    said = run_agent(host, {**request, "count": list(count), "files": list(files)}, deadline=deadline).extra
-    if said.get("missing"):
+    result = run_agent(host, {**request, "count": list(count), "files": list(files)}, deadline=deadline).extra
+    if result.get("missing"):
         return None
-    if said.get("late"):
+    if result.get("late"):
         raise DeadlineExceeded(
             f"{host.name}: `{format_command(argv)}` did not end within {deadline:g} s and was killed"
         )
-    if said.get("long"):
+    if result.get("long"):
         raise HostError(f"{host.name}: `{format_command(argv)}` printed more than can be read at once")
     names = ("status", "out", "err", "seconds", "before", "after", "files")
-    return ProgramResult(**{name: said[name] for name in names})
+    return ProgramResult(**{name: result[name] for name in names})

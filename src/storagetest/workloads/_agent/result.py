@@ -1,8 +1,8 @@
-"""What the agent said, believed only where it fits together.
+"""Parse the agent's output, and check that it is consistent.
 
-The conversation is that of :mod:`storagetest.agent`. Other programs may print into it (a login's banner, a
-kernel's complaint), so lines that are no JSON objects are passed over; but there is one result, and its
-numbers agree with each other, or it is an error.
+The format is that of :mod:`storagetest.agent`. Other programs may print into it (a login banner, a kernel
+message), so lines that are no JSON objects are skipped. There must be one result with consistent numbers,
+else it is an error.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from storagetest.measure.histogram import Histogram
 __all__ = ["AgentResult", "OpStats", "PhaseStats", "read_result"]
 
 _ADVICE = {
-    "ENOSPC": "the target is full: make room there, or use a smaller size or fewer files",
+    "ENOSPC": "the target is full: free space there, or use a smaller size or fewer files",
     "EDQUOT": "the user's quota is used up: raise it, or use a smaller size or fewer files",
     "EINVAL": "the target may not do this; where direct is on, try direct: false",
     "EROFS": "the target is read-only: look at its export and at the mount's options",
@@ -88,13 +88,13 @@ class AgentResult:
 
 
 def read_result(stdout: str, stderr: str) -> AgentResult:
-    """Return what the agent's output says. Raises :class:`WorkloadError`."""
+    """Parse the agent's output. Raises :class:`WorkloadError`."""
     lines = [line for line in map(_object, stdout.splitlines()) if line.get("t") in {"result", "error"}]
     if not lines:
         tail = "\n".join((stderr.strip() or stdout.strip()).splitlines()[-8:])
         raise WorkloadError("the agent ended without a result: it was killed" + (f"\n{tail}" if tail else ""))
     if len(lines) > 1:
-        raise WorkloadError(f"the agent answered {len(lines)} times")
+        raise WorkloadError(f"the agent sent {len(lines)} results")
     line = lines[0]
     if line["t"] == "error":
         raise WorkloadError(_describe_error(line))
@@ -132,29 +132,29 @@ def _parse_result(value: Mapping[str, Any]) -> AgentResult:
     return AgentResult(phases, _cpu(*value.get("cpu", ("", ""))), more)
 
 
-def _phase(name: str, said: Mapping[str, Any]) -> PhaseStats:
+def _phase(name: str, report: Mapping[str, Any]) -> PhaseStats:
     numbers = {
-        key: _number(f"{name}: {key}", said[key]) for key in ("seconds", "span", "spread", "tail", "cpu")
+        key: _number(f"{name}: {key}", report[key]) for key in ("seconds", "span", "spread", "tail", "cpu")
     }
-    began = _number(f"{name}: began", said.get("began", 0.0))
+    began = _number(f"{name}: began", report.get("began", 0.0))
     if numbers["seconds"] > numbers["span"] * 1.000001:
         raise ValueError(f"{name}: {numbers['seconds']} s of {numbers['span']} s were measured")
-    lanes = {lane: _op_stats(f"{name}: {lane}", found) for lane, found in said["operations"].items()}
+    lanes = {lane: _op_stats(f"{name}: {lane}", found) for lane, found in report["operations"].items()}
     if numbers["seconds"] <= 0 or not any(lane.ops for lane in lanes.values()):
         raise ValueError(f"{name}: nothing was done in {numbers['seconds']} s")
     times = None
-    if "times" in said:
-        times = ActivitySpan(*(_count(f"{name}: times", each) * 1e-9 for each in said["times"]))
+    if "times" in report:
+        times = ActivitySpan(*(_count(f"{name}: times", each) * 1e-9 for each in report["times"]))
         if not times.first <= times.since <= times.until <= times.last:
-            raise ValueError(f"{name}: it began and ended at {said['times']}")
-    return PhaseStats(**numbers, overlap=bool(said["overlap"]), operations=lanes, began=began, times=times)
+            raise ValueError(f"{name}: it began and ended at {report['times']}")
+    return PhaseStats(**numbers, overlap=bool(report["overlap"]), operations=lanes, began=began, times=times)
 
 
-def _op_stats(name: str, said: Mapping[str, Any]) -> OpStats:
-    latency = Histogram.from_fio_bins(said["bins"])
-    ops, total = _count(name, said["ops"]), _count(name, said["total"])
-    moved, in_all = _count(name, said.get("bytes", 0)), _count(name, said.get("total_bytes", 0))
-    course = {int(slot): _count(name, count) for slot, count in said.get("timeline", {}).items()}
+def _op_stats(name: str, report: Mapping[str, Any]) -> OpStats:
+    latency = Histogram.from_fio_bins(report["bins"])
+    ops, total = _count(name, report["ops"]), _count(name, report["total"])
+    moved, in_all = _count(name, report.get("bytes", 0)), _count(name, report.get("total_bytes", 0))
+    course = {int(slot): _count(name, count) for slot, count in report.get("timeline", {}).items()}
     if course and sum(course.values()) != ops:
         raise ValueError(f"{name}: {ops} operations, {sum(course.values())} in their course")
     if latency.count != ops or ops > total or moved > in_all:

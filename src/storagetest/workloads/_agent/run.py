@@ -1,7 +1,7 @@
-"""Running the agent on a client: the zip and the request go in, an answer comes out, nothing stays there.
+"""Run the agent on a client: the zip and the request are sent, a result is received, nothing stays there.
 
-On a client to which beginning costs much (:attr:`Host.far`) an agent is forked by the client's
-:class:`~storagetest.workloads._agent.fork_server.Attendant`; elsewhere it is a command like any other.
+On a client with an expensive start (:attr:`Host.expensive_exec`) agents are forked by the client's
+:class:`~storagetest.workloads._agent.fork_server.ForkServer`; elsewhere an agent is a command like any other.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ __all__ = ["NO_PYTHON", "has_fork_server", "open_agent_session", "run_agent", "t
 NO_PYTHON = (
     "python3 is missing: install python3-minimal and libpython3-stdlib (Debian), or python3; 3.9 or newer"
 )
-"""The end of a message, where a client has no Python."""
+"""The end of a message for a client without Python."""
 
 _LATER = 15.0
 """Seconds after the agent's own deadline at which it is ended, unless it still removes its files."""
 _EXIT_TIMEOUT = 4.0
-"""Seconds that an agent takes to end at most: it is asked to, told to, and killed."""
+"""Seconds that an agent takes to end at most, from end of stdin over SIGTERM to SIGKILL."""
 _OUTPUT_LIMIT = 64 << 20
-"""Bytes that an agent may say."""
+"""Bytes of output that an agent may send."""
 
 
 def has_fork_server(client: Host) -> bool:
-    """Return whether agents are forked there by an attendant. Raises :class:`HostError`."""
+    """Return whether agents are forked there by a fork server. Raises :class:`HostError`."""
     return client.expensive_exec and client.resource(ForkServer).available()
 
 
@@ -48,10 +48,10 @@ def run_agent(
 ) -> AgentResult:
     """Run the command that ``request`` names on ``client``, within ``deadline`` seconds.
 
-    ``on_line`` is called with each line that the agent says, as it comes.
+    ``on_line`` is called with each line of the agent's output.
 
-    Raises :class:`WorkloadError`, whose message says what to do next, and :class:`HostError` where the client
-    itself is lost.
+    Raises :class:`WorkloadError`, whose message states what to do next, and :class:`HostError` if the client
+    is lost.
     """
     name = (
         f"{client.name}: {request['command'].removeprefix('loads.').replace('_', '-')} on {request['path']}"
@@ -73,34 +73,34 @@ def run_agent(
 def open_agent_session(
     client: Host, request: Mapping[str, Any], *, deadline: float
 ) -> Iterator[InteractiveProcess]:
-    """Begin the command that ``request`` names on ``client``, and yield a conversation with it.
+    """Start the command that ``request`` names on ``client``, and yield the interactive process.
 
-    It is over when the block is left, and by ``deadline`` seconds from now. Raises :class:`HostError`, also
-    where there is no python3, and what a :class:`Conversation` does.
+    It ends with the block, and at ``deadline`` seconds from now. Raises :class:`HostError`, also without
+    python3.
     """
     whole = {"deadline": deadline, **request}
-    errand = (
+    channel = (
         client.resource(ForkServer).start_program(whole, deadline=deadline) if client.expensive_exec else None
     )
     name = f"the agent's {request['command']}"
-    if errand is None:
-        with client.converse(ARGV, deadline=deadline, first=message(whole) + b"\n", name=name) as talk:
-            yield talk
+    if channel is None:
+        with client.converse(ARGV, deadline=deadline, first=message(whole) + b"\n", name=name) as process:
+            yield process
         return
-    with closing(errand):
+    with closing(channel):
         try:
-            yield InteractiveProcess(client.name, name, errand)
+            yield InteractiveProcess(client.name, name, channel)
         except BaseException:
-            _part(errand)
+            _part(channel)
             raise
-        if not _part(errand):
+        if not _part(channel):
             raise HostError(
                 f"{client.name}: {name} cannot be killed: it hangs in the kernel (is its target dead?)"
             )
 
 
 def terminate_agent(client: Host, pid: int, *, deadline: float) -> None:
-    """Tell the agent with that process id on ``client`` to end, and return when it has been told.
+    """Send SIGTERM to the agent with that process id on ``client``; return when it was sent.
 
     Raises :class:`HostError`.
     """
@@ -113,39 +113,39 @@ def terminate_agent(client: Host, pid: int, *, deadline: float) -> None:
 def _run(
     client: Host, request: Mapping[str, Any], deadline: float, on_line: Callable[[str], None] | None
 ) -> Completed:
-    errand = (
+    channel = (
         client.resource(ForkServer).start_program(request, deadline=deadline + _LATER)
         if client.expensive_exec
         else None
     )
-    if errand is None:
+    if channel is None:
         late = deadline + CLEANUP_LIMIT + _LATER
         return client.run(ARGV, deadline=late, check=False, stdin=message(request), on_line=on_line)
     limit = deadline + _LATER + _EXIT_TIMEOUT
     began = time.monotonic()
-    with closing(errand):
+    with closing(channel):
         try:
-            said = "".join(_said(errand, limit, on_line or (lambda _: None)))
-            status = errand.status(_EXIT_TIMEOUT)
-        except ChannelTimeout:  # the attendant itself would have ended it by now
+            output = "".join(_read_output(channel, limit, on_line or (lambda _: None)))
+            status = channel.status(_EXIT_TIMEOUT)
+        except ChannelTimeout:  # the fork server itself would have ended it by now
             client.resource(ForkServer).is_silent()
             raise DeadlineExceeded(f"{client.name}: the agent did not end within {deadline:g} s") from None
         except ChannelLost as lost:
             raise HostError(f"{client.name}: the agent was lost: {lost}") from None
         except BaseException:
-            _part(errand)
+            _part(channel)
             raise
-    return Completed(client.name, ARGV, status, said, errand.stderr_text(), time.monotonic() - began)
+    return Completed(client.name, ARGV, status, output, channel.stderr_text(), time.monotonic() - began)
 
 
-def _said(errand: AgentChannel, limit: float, on_line: Callable[[str], None]) -> Iterator[str]:
-    """Yield what an agent says until it ends. Raises what a :class:`Line` does, and :class:`HostError`."""
+def _read_output(channel: AgentChannel, limit: float, on_line: Callable[[str], None]) -> Iterator[str]:
+    """Yield an agent's output until it ends. Raises errors of a :class:`Channel`, and :class:`HostError`."""
     until, size = time.monotonic() + limit, 0
     last = until + CLEANUP_LIMIT
-    while data := errand.receive(max(0.0, until - time.monotonic())):
+    while data := channel.receive(max(0.0, until - time.monotonic())):
         size += len(data)
         if size > _OUTPUT_LIMIT:
-            raise HostError(f"the agent said more than {_OUTPUT_LIMIT >> 20} MiB")
+            raise HostError(f"the agent printed more than {_OUTPUT_LIMIT >> 20} MiB")
         text = data.decode(errors="replace")
         for line in text.splitlines():
             if line.startswith(CLEANUP_MESSAGE):
@@ -154,12 +154,12 @@ def _said(errand: AgentChannel, limit: float, on_line: Callable[[str], None]) ->
         yield text
 
 
-def _part(errand: AgentChannel) -> bool:
+def _part(channel: AgentChannel) -> bool:
     """End an agent; whether it is gone, or goes as soon as its client is back."""
-    errand.close_stdin()
+    channel.close_stdin()
     with suppress(ChannelLost):
         try:
-            errand.status(_EXIT_TIMEOUT)
+            channel.status(_EXIT_TIMEOUT)
         except ChannelTimeout:
             return False
     return True
@@ -167,11 +167,11 @@ def _part(errand: AgentChannel) -> bool:
 
 def _read(name: str, done: Completed) -> AgentResult:
     try:
-        answer = read_result(done.stdout, done.stderr)
+        result = read_result(done.stdout, done.stderr)
     except WorkloadError as error:
         raise WorkloadError(f"{name}: {error}") from None
     if not done.ok:
         raise WorkloadError(
             f"{name}: the agent exited {done.status} after its result\n{done.stderr.strip()[-1000:]}"
         )
-    return answer
+    return result

@@ -84,18 +84,18 @@ class CustomFioWorkload(CustomWorkload):
     def measure(self, attachment: Attachment, options: WorkloadOptions, scale: LoadSize) -> Sample:  # noqa: ARG002
         """Run all jobs of the file at once, on the data set."""
         place = _DataSet().job(attachment, FioOptions(), scale)
-        door = scale.start.directory if scale.start is not None else ""
-        wait = barrier_option(door, sum(int(job.options.get("numjobs", "1")) for job in self.jobs) + 1)
+        barrier = scale.start.directory if scale.start is not None else ""
+        wait = barrier_option(barrier, sum(int(job.options.get("numjobs", "1")) for job in self.jobs) + 1)
         sections = [[*_section(job, place, scale), *wait] for job in self.jobs]
         expected = [ExpectedReport(job.directions, scale.runtime, job.in_flight) for job in self.jobs]
-        if door:
+        if barrier:
             sections.append(first_io_job(sections[0]))
             expected.append(FIRST_IO_REPORT)
         command = argv_of(sections)
         deadline = scale.ramp + scale.runtime + scale.start_timeout + _SLACK
-        wanted = "counters files" if door else "counters"
+        wanted = "counters files" if barrier else "counters"
         done = run_command(
-            attachment.client, command, expected, deadline=deadline, wanted=wanted, quickly=not door
+            attachment.client, command, expected, deadline=deadline, wanted=wanted, quickly=not barrier
         )
         named = {job.name: result for job, result in zip(self.jobs, done.results, strict=True)}
         values, whole = _values(named), merge(result.latency for result in done.results)

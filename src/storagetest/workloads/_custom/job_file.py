@@ -113,9 +113,9 @@ def read_jobs(text: str, file: str) -> tuple[CustomJob, ...]:
 def _lines(text: str, file: str) -> Iterator[tuple[str, str]]:
     """Yield place and text of each line that says something."""
     for number, raw in enumerate(text.splitlines(), start=1):
-        said = re.split(r"[;#]", raw, maxsplit=1)[0]
-        if said.strip():
-            yield f"{file}:{number}:{len(said) - len(said.lstrip()) + 1}", said.strip()
+        option = re.split(r"[;#]", raw, maxsplit=1)[0]
+        if option.strip():
+            yield f"{file}:{number}:{len(option) - len(option.lstrip()) + 1}", option.strip()
 
 
 def _section(name: str, known: list[tuple[str, str, dict[str, str]]], place: str) -> str:
@@ -131,8 +131,8 @@ def _section(name: str, known: list[tuple[str, str, dict[str, str]]], place: str
 
 def _option(line: str, place: str) -> tuple[str | None, str]:
     """Return an option that is kept, under its usual name; None for one that is replaced."""
-    said, equals, value = (part.strip() for part in line.partition("="))
-    name = _ALIASES.get(said, said)
+    option, equals, value = (part.strip() for part in line.partition("="))
+    name = _ALIASES.get(option, option)
     first = name.split()[0] if name else ""
     if name in _REPLACED:
         return None, ""
@@ -150,15 +150,15 @@ def _option(line: str, place: str) -> tuple[str | None, str]:
         raise ConfigError(f"{first}: all jobs of a file run at once. Leave it out", place=place)
     if name not in _KEPT:
         raise ConfigError(
-            f"{said}: this option is not known to be harmless, and so not taken; these are: "
+            f"{option}: this option is not known to be harmless, and so not taken; these are: "
             f"{', '.join(sorted(_KEPT))}",
             place=place,
         )
     if equals and not value:
-        raise ConfigError(f"{said}: nothing stands behind the =", place=place)
+        raise ConfigError(f"{option}: nothing stands behind the =", place=place)
     if name != "description" and not _VALUE.fullmatch(value):
         raise ConfigError(
-            f"{said}: {value!r} is not taken: no variables, expressions, quotes or spaces", place=place
+            f"{option}: {value!r} is not taken: no variables, expressions, quotes or spaces", place=place
         )
     return name, value if equals else "1"
 

@@ -46,7 +46,7 @@ _SLOWEST_FILL = 2 * _MIB
 """Bytes per second. A target that fills slower is taken for one that hangs."""
 
 _SHARE_OF_FREE = 0.9
-"""How much of a file system's free space is used: some need room to breathe, and metadata takes its part."""
+"""How much of a file system's free space is used: some need free space, and metadata takes its part."""
 
 _ALLOCATION_SETTLES = 30.0
 """Seconds. Some servers (ZFS) count a file's blocks only when their transaction group is written."""
@@ -168,10 +168,15 @@ class FioWorkload(Workload[O]):
         deadline = scale.ramp + scale.runtime + scale.cooldown + scale.start_timeout + _SLACK
         if warm:
             deadline += jobs[0].size / _SLOWEST_FILL
-        door = scale.start.directory if scale.start is not None else ""
+        barrier = scale.start.directory if scale.start is not None else ""
         try:
             return run_fio(
-                attachment.client, *jobs, deadline=deadline, warm=warm, cooldown=scale.cooldown, barrier=door
+                attachment.client,
+                *jobs,
+                deadline=deadline,
+                warm=warm,
+                cooldown=scale.cooldown,
+                barrier=barrier,
             )
         except WorkloadError:
             if "engine" in options.model_fields_set:
@@ -253,7 +258,7 @@ def _sample(done: FioOutcome, evidence: Mapping[str, str]) -> Sample:
 
 
 def first_ios(*runs: FioOutcome) -> tuple[float, ...]:
-    """Return the first I/Os of runs that waited at a door; none where one of them is not known."""
+    """Return the first I/Os of runs that waited at a start barrier; none if one of them is not known."""
     known = tuple(done.first_io for done in runs if done.first_io is not None)
     return known if len(known) == len(runs) else ()
 
@@ -265,10 +270,10 @@ def with_cache_proof(sample: Sample, done: FioOutcome, state: Cache | None, path
         why = why_cache_state_unproven(state, moved=0, crossed=None) if state else ""
         return replace(sample, invalid=(*sample.invalid, why)) if why else sample
     read = sum(one.read for one in done.results)
-    said = (
+    note = (
         f"{crossed.read} bytes read and {crossed.written} written, by {crossed.counter} counters, with ramp"
     )
-    sample = replace(sample, evidence={**sample.evidence, "crossed the wire": said})
+    sample = replace(sample, evidence={**sample.evidence, "crossed the wire": note})
     moved, seen = read, crossed.read
     if state is Cache.DIRECT:
         moved, seen = sum(one.bytes for one in done.results), crossed.read + crossed.written
@@ -302,14 +307,14 @@ def data_key(scale: LoadSize) -> str:
 
 
 def data_size(attachment: Attachment, scale: LoadSize) -> int:
-    """Return the bytes used: what was asked for or what there is room for, in whole MiB."""
-    room = attachment.size
+    """Return the bytes used: the profile's size or the free space, in whole MiB."""
+    space = attachment.size
     if attachment.kind is AttachmentKind.FILESYSTEM:
-        room = int(room * _SHARE_OF_FREE)
-    size = min(scale.size, room) // _MIB * _MIB
+        space = int(space * _SHARE_OF_FREE)
+    size = min(scale.size, space) // _MIB * _MIB
     if size <= 0:
         msg = (
-            f"{attachment.client.name}: {attachment.path} has room for {format_size(attachment.size)}, "
+            f"{attachment.client.name}: {attachment.path} has space for {format_size(attachment.size)}, "
             f"and {format_size(scale.size)} are asked for: at least 1MiB is needed"
         )
         raise WorkloadError(msg)
@@ -319,7 +324,7 @@ def data_size(attachment: Attachment, scale: LoadSize) -> int:
 def _used(size: int, scale: LoadSize) -> str:
     if size == scale.size:
         return format_size(size)
-    return f"{format_size(size)} (asked for {format_size(scale.size)}: that is all there is room for)"
+    return f"{format_size(size)} (asked for {format_size(scale.size)}: no more space is free)"
 
 
 def data_file(attachment: Attachment, scale: LoadSize) -> str:
@@ -345,7 +350,7 @@ def _check_allocated(attachment: Attachment, filename: str, size: int) -> None:
     except DeadlineExceeded:
         length, blocks, unit = (int(word) for word in seen.split())
         msg = (
-            f"{client.name}: {filename} was filled with {size} bytes, and the target says that it is "
+            f"{client.name}: {filename} was filled with {size} bytes, and the target reports that it is "
             f"{length} bytes long with {blocks * unit} allocated: holes would be measured, not data"
         )
         raise WorkloadError(msg) from None

@@ -251,6 +251,6 @@ def _number(section: Mapping[str, Any], name: str) -> float:
 
 def _tail(stdout: str, stderr: str) -> str:
     """Return the last lines of what fio complained about; the report's own lines are no complaint."""
-    said = [line for line in f"{stderr}\n{stdout}".splitlines() if line[:1].isalpha()]
-    said = said or [line for line in stdout.splitlines() if line.strip()]
-    return "".join(f"\n  {line}" for line in said[-_TAIL_LINES:])
+    lines = [line for line in f"{stderr}\n{stdout}".splitlines() if line[:1].isalpha()]
+    lines = lines or [line for line in stdout.splitlines() if line.strip()]
+    return "".join(f"\n  {line}" for line in lines[-_TAIL_LINES:])

@@ -28,9 +28,9 @@ _UPTIME = re.compile(r"^(\d+\.\d\d)$", re.MULTILINE)
 
 # $1 is a file that the page cache is to hold (or nothing), $2 how much of it in MiB. It stays open while fio
 # runs: a block device's cache is dropped when its last user closes it, and an SMB file's with its lease.
-# $4 is one of which it is to hold nothing: fio would see to that after the door, in a time that differs from
-# client to client. $3 says what is wanted beside fio's report: counters, files (logs, and what a worker at
-# the door leaves).
+# $4 is one of which it is to hold nothing: fio would drop it after the barrier, in a time that differs between
+# clients. $3 names what is read in addition to fio's report: counters, files (logs, and what a worker at
+# the barrier leaves).
 # "$@" is then fio's command line: nothing in it is read by this shell. The files are in memory, and gone when
 # this ends, however it ends. Ended by a signal, the shell passes its death on as fio's would be. What is not
 # needed is not started: a process costs a slow client a tenth of a second.
@@ -84,7 +84,7 @@ class FioOutcome:
 
 
 FIRST_IO_REPORT = ExpectedReport((), None, 1)
-"""What is expected of a scout."""
+"""What the worker of the first I/O reports."""
 
 
 def run_fio(
@@ -155,7 +155,7 @@ def run_command(
     """Run a command line of fio's that must report what is ``expected``, as :func:`run_fio` does.
 
     Before it the page cache lets go of the file ``tidy``. The last ``cooldown`` seconds are not the first
-    job's. With ``quickly``, a client that has an attendant runs it by that: it does what the script does but
+    job's. With ``quickly``, a client with a fork server runs it by that: it does what the script does but
     for holding a file, letting go of one, and the door.
     """
     try:
@@ -185,8 +185,8 @@ def _by_agent(client: Host, command: tuple[str, ...], deadline: float, wanted: s
     if ran is None:
         return Completed(client.name, command, 0, f"{_MISSING}\n", "", 0.0)
     before, after = snapshot.format_output(ran.before), snapshot.format_output({**ran.after, **ran.files})
-    said = f"{_BEFORE}\n{before}0.00\n{_FIO}\n{ran.out}\n{_AFTER}\n{ran.seconds:.2f}\n{after}"
-    return Completed(client.name, command, ran.status, said, ran.err, ran.seconds)
+    output = f"{_BEFORE}\n{before}0.00\n{_FIO}\n{ran.out}\n{_AFTER}\n{ran.seconds:.2f}\n{after}"
+    return Completed(client.name, command, ran.status, output, ran.err, ran.seconds)
 
 
 def check_engine(client: Host, engine: str) -> None:
@@ -201,8 +201,8 @@ def check_engine(client: Host, engine: str) -> None:
         return
     healthy = _probe(client, "null")
     if healthy is not None and healthy.ok:
-        said = "; ".join((tried.stderr.strip() or tried.stdout.strip()).splitlines()[-2:])
-        raise ClientLacks(f"{client.name}: fio cannot use its engine {engine} there: {said}")
+        output = "; ".join((tried.stderr.strip() or tried.stdout.strip()).splitlines()[-2:])
+        raise ClientLacks(f"{client.name}: fio cannot use its engine {engine} there: {output}")
 
 
 def _probe(client: Host, engine: str) -> Completed | None:
