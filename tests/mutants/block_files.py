@@ -1,8 +1,8 @@
 """Disks that break one promise: files under a loop device, served over FUSE.
 
 :class:`Disk` is honest. It has a volatile write cache, which a flush empties and which is lost when something
-is written to the file ``disk.power`` beside it: what was not flushed by then is as it was before. Every other
-class here breaks one thing; its docstring says which, and :data:`MUTANTS` has them by name.
+is written to the file ``disk.power`` in its directory: unflushed blocks return to their old data. Every other
+class here breaks one thing; its docstring states which, and :data:`MUTANTS` has them by name.
 
 The loop driver turns what the kernel asks of a block device into calls on the file: discards come as
 ``FALLOC_FL_PUNCH_HOLE``, zeroes as that or as ``FALLOC_FL_ZERO_RANGE``, flushes (and forced writes, which a
@@ -214,9 +214,9 @@ class WriteCutShort(Disk):
     section = "NVM 3.3.6"
 
     def put(self, offset: int, data: bytes) -> None:
-        room = 65536 - offset % 65536
-        if room < len(data) and self.acts():
-            data = data[:room]
+        space = 65536 - offset % 65536
+        if space < len(data) and self.acts():
+            data = data[:space]
         self.store(offset, data)
 
 
@@ -334,7 +334,7 @@ class CompressesBadly(Disk):
         self.store(offset, data)
 
 
-class WriteLostWhenCrowded(Disk):
+class WriteLostUnderLoad(Disk):
     """one of six concurrent writes is acknowledged and not executed"""
 
     section = "NVM Base 3.3.1"

@@ -90,11 +90,11 @@ def loop_over(name: str | None) -> Iterator[tuple[str, Path]]:
         (below / block_files.POWER).touch()
         with fuse_mount.mounted(f"block_files:{kind}", below, at):
             attach = ["losetup", "--find", "--show", "--direct-io=on", str(at / block_files.DISK)]
-            device = _said(attach).strip()
+            device = _run(attach).strip()
             try:
                 yield device, below
             finally:
-                _said(["losetup", "--detach", device])
+                _run(["losetup", "--detach", device])
 
 
 def _sweep() -> None:
@@ -105,10 +105,10 @@ def _sweep() -> None:
             continue
         _, found, rest = path.partition(f"/{_PREFIX}")
         if found and not Path("/proc", rest.partition("-")[0]).exists():
-            _said(["losetup", "--detach", f"/dev/{backing.parts[3]}"])
+            _run(["losetup", "--detach", f"/dev/{backing.parts[3]}"])
 
 
-def _said(argv: list[str]) -> str:
+def _run(argv: list[str]) -> str:
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=_DEADLINE)
     if done.returncode:
         raise RuntimeError(f"{' '.join(argv)}: {done.stderr.strip()}")
@@ -148,9 +148,11 @@ def collected() -> list[BlockCase]:
     return [_case(json.loads(line)) for line in lines]
 
 
-def _case(said: dict[str, Any]) -> BlockCase:
-    call = ClientCase(said["case"], Path(said["module"]), said["function"], said["arguments"], "block_range")
-    return BlockCase(said["case"], tuple(said["kills"]), call)
+def _case(entry: dict[str, Any]) -> BlockCase:
+    call = ClientCase(
+        entry["case"], Path(entry["module"]), entry["function"], entry["arguments"], "block_range"
+    )
+    return BlockCase(entry["case"], tuple(entry["kills"]), call)
 
 
 # What follows runs inside pytest, as a plugin.
@@ -169,6 +171,6 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             case, call = case_of(item), client_call(item)
             if case is None or call is None:
                 continue
-            said = {"case": case.id, "kills": case.kills, "module": str(call.module)}
-            said |= {"function": call.function, "arguments": dict(call.arguments)}
-            file.write(json.dumps(said) + "\n")
+            entry = {"case": case.id, "kills": case.kills, "module": str(call.module)}
+            entry |= {"function": call.function, "arguments": dict(call.arguments)}
+            file.write(json.dumps(entry) + "\n")

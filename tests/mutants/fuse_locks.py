@@ -88,7 +88,7 @@ class Locking(PassThrough):
                 self.answer(unique, 0)
 
     def would_wait_for_itself(self, asked: Held, seen: frozenset[int] = frozenset()) -> bool:
-        """Whether somebody who stands in the way waits, in the end, for the one who asks."""
+        """Whether a holder of a conflicting lock waits, also indirectly, for the requesting process."""
         for one in self.held:
             if one.owner == asked.owner or not one.meets(asked) or WRITE not in (one.kind, asked.kind):
                 continue
@@ -148,7 +148,7 @@ class Locking(PassThrough):
     def release(self, call: Call, node: int, handle: int, owner: int, *, flock: bool) -> None:
         if flock:
             self.give_up(node, owner, whole=True)
-        # The last close: of an open file description's own locks (F_OFD_SETLK) the kernel says nothing else.
+        # The last close: the kernel sends no other request for open file description locks (F_OFD_SETLK).
         for one in self.through.pop(handle, ()):
             self.give_up(node, one, whole=False)
         super().release(call, node, handle, owner, flock=flock)

@@ -1,4 +1,4 @@
-"""Mount a file system of :mod:`fuse_passthrough` for the time of a ``with``; nothing of it is ever left behind.
+"""Mount a file system of :mod:`fuse_passthrough` in a ``with`` block; the mount is removed at its end.
 
 The server is a process of its own (this module, run as a program). It ends, and takes its mount along,
 
@@ -6,7 +6,7 @@ The server is a process of its own (this module, run as a program). It ends, and
 - when the process that started it is gone, however that came: its standard input is at its end then;
 - and where it was killed itself: the next :func:`mounted` detaches what bears the name of a dead process.
 
-Whoever waits for an answer of a killed server gets ENOTCONN; so a mount that hangs is undone by its end, too.
+Requests to a killed server end in ENOTCONN, so this also unmounts a file system that hangs.
 Mounting needs root.
 """
 
@@ -39,7 +39,7 @@ class FuseError(Exception):
 def why_not() -> str | None:
     """Return why nothing can be mounted here, or None."""
     if os.geteuid() != 0:
-        return "mounting a file system in user space for everybody needs root"
+        return "mounting a FUSE file system with allow_other requires root"
     if not Path(DEVICE).exists():
         return f"there is no {DEVICE}: the kernel has no FUSE"
     return None
@@ -60,9 +60,9 @@ def mounted(files: str, below: Path, at: Path, *, deadline: float = 15.0) -> Ite
         _wait_ready(server, files, deadline)
         yield at
     finally:
-        said = _end(server, at, deadline)
-    if said:
-        raise FuseError(f"{files}: {said}")
+        stderr = _end(server, at, deadline)
+    if stderr:
+        raise FuseError(f"{files}: {stderr}")
 
 
 def sweep() -> None:
@@ -101,7 +101,7 @@ def _wait_ready(server: subprocess.Popen[bytes], files: str, deadline: float) ->
 
 
 def _end(server: subprocess.Popen[bytes], at: Path, deadline: float) -> str:
-    """End the server and its mount; return what it had to say for itself."""
+    """End the server and its mount; return its error output."""
     detach(at)
     with suppress(BrokenPipeError):
         server.stdin.close()  # type: ignore[union-attr]  # it is a pipe
@@ -132,10 +132,10 @@ def _main(files: str, below: str, at: str) -> None:
     if done != 0:
         raise OSError(ctypes.get_errno(), f"mount {at}")
     threading.Thread(target=_end_with_parent, args=(Path(at),), daemon=True).start()
-    serve(device, made, ready=_say_ready)
+    serve(device, made, ready=_report_ready)
 
 
-def _say_ready() -> None:
+def _report_ready() -> None:
     os.write(1, b"ready\n")
 
 

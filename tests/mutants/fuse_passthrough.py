@@ -3,7 +3,7 @@
 - A file is an inode and not a path: a node holds an ``O_PATH`` descriptor of it for as long as the kernel
   knows it. So two links are one file, and one that is unlinked while it is open is still there.
 - Every request is done with the caller's file-system ids and groups (setfsuid(2)): it is the file system
-  below that says what is permitted, that gives a new file its group and takes a set-user-ID bit away.
+  below that checks permissions, gives a new file its group and takes a set-user-ID bit away.
 - Nothing is cached: names and attributes are asked for each time.
 
 A mutant is a subclass of :class:`PassThrough` that overrides what it breaks.
@@ -42,7 +42,7 @@ class _Timespec(ctypes.Structure):
 
 @dataclass(slots=True)
 class Node:
-    """A file that the kernel knows: ``fd`` is its ``O_PATH`` descriptor, ``count`` how often it was told."""
+    """A file that the kernel knows: ``fd`` is its ``O_PATH`` descriptor, ``count`` its lookups."""
 
     id: int
     fd: int
@@ -204,7 +204,7 @@ class PassThrough:
         return os.pwrite(handle, data, offset)
 
     def flush(self, call: Call, node: int, handle: int, owner: int) -> None:
-        os.close(os.dup(handle))  # what close(2) would say
+        os.close(os.dup(handle))  # the error that close(2) would return
 
     def release(self, call: Call, node: int, handle: int, owner: int, *, flock: bool) -> None:
         os.close(handle)
@@ -253,7 +253,7 @@ class PassThrough:
         return self.nodes[node].fd
 
     def node_at(self, directory: int, name: bytes) -> int:
-        """Return the node of what ``name`` names in a directory, told to the kernel once more."""
+        """Return the node of ``name`` in a directory, and count one more lookup of the kernel."""
         return self.node_of(os.open(name, os.O_PATH | os.O_NOFOLLOW, dir_fd=directory))
 
     def node_of(self, fd: int) -> int:
@@ -272,15 +272,15 @@ class PassThrough:
         os.umask(umask)
         groups = _groups(call.pid) if call.uid else ()
         if (call.uid, call.gid, groups) != self._is:
-            self.as_nobody_else()
+            self.reset_ids()
             if groups:
                 os.setgroups(groups)
             _libc.setfsgid(call.gid)
             _libc.setfsuid(call.uid)
             self._is = (call.uid, call.gid, groups)
 
-    def as_nobody_else(self) -> None:
-        """Be root again."""
+    def reset_ids(self) -> None:
+        """Set the file system ids back to root."""
         _libc.setfsuid(0)
         _libc.setfsgid(0)
         os.setgroups(())

@@ -83,7 +83,7 @@ class Attributes:
 class Call:
     """Who asks: the ids of the thread whose system call waits for the answer.
 
-    ``from_cache``: a WRITE is the kernel's own, of what somebody mapped and wrote. ``handle``: the open file
+    ``from_cache``: a WRITE is the kernel's own, of data written through a mapping. ``handle``: the open file
     that a lock is asked through.
     """
 
@@ -98,7 +98,7 @@ class Call:
     def waits_in(self) -> tuple[int, tuple[int, ...]]:
         """Return number and arguments of the system call that waits (proc(5), ``/proc/PID/syscall``).
 
-        The kernel asks for a name before it tells what it wants with it. (-1, ()) where that is not known.
+        The kernel looks up a name before it sends the request that uses it. (-1, ()) if that is unknown.
         """
         try:
             number, *words = Path(f"/proc/{self.pid}/syscall").read_text(encoding="ascii").split()
@@ -193,22 +193,22 @@ def serve(device: int, files: Any, *, ready: Callable[[], None]) -> None:
             ready()
             continue
         try:
-            status, said = 0, _decode(opcode)(files, call, body)
+            status, data = 0, _decode(opcode)(files, call, body)
         except Later:
             continue
         except OSError as error:
-            status, said = error.errno or errno.EIO, b""
-        except Exception:  # a mistake of ours: said aloud, and the kernel is not left waiting
+            status, data = error.errno or errno.EIO, b""
+        except Exception:  # a bug of this module: print it, and send a response to the kernel
             traceback.print_exc(file=sys.stderr)
-            status, said = errno.EIO, b""
+            status, data = errno.EIO, b""
         if opcode not in _UNANSWERED:
-            answer(device, unique, status, said)
+            answer(device, unique, status, data)
 
 
-def answer(device: int, unique: int, status: int, said: bytes = b"") -> None:
-    """Answer one request; one that was interrupted in the meantime is nobody's any more."""
+def answer(device: int, unique: int, status: int, data: bytes = b"") -> None:
+    """Send the response to one request; ignore a request that was interrupted in the meantime."""
     try:
-        os.write(device, _ANSWER.pack(_ANSWER.size + len(said), -status, unique) + said)
+        os.write(device, _ANSWER.pack(_ANSWER.size + len(data), -status, unique) + data)
     except OSError as error:
         if error.errno not in (errno.ENOENT, errno.ENODEV):
             raise
@@ -294,8 +294,8 @@ def setattr_(files: Any, call: Call, body: bytes) -> bytes:
 
 @_operation(5)
 def readlink(files: Any, call: Call, body: bytes) -> bytes:
-    said: bytes = files.readlink(call, call.node)
-    return said
+    data: bytes = files.readlink(call, call.node)
+    return data
 
 
 @_operation(6)
@@ -375,8 +375,8 @@ def tmpfile(files: Any, call: Call, body: bytes) -> bytes:
 @_operation(15)
 def read(files: Any, call: Call, body: bytes) -> bytes:
     handle, offset, size = struct.unpack_from("<QQI", body)
-    said: bytes = files.read(call, call.node, handle, offset, size)
-    return said
+    data: bytes = files.read(call, call.node, handle, offset, size)
+    return data
 
 
 @_operation(16)
@@ -437,12 +437,12 @@ def setxattr(files: Any, call: Call, body: bytes) -> bytes:
     return b""
 
 
-def _sized(said: bytes, size: int) -> bytes:
+def _sized(data: bytes, size: int) -> bytes:
     if size == 0:  # only the length was asked for
-        return struct.pack("<II", len(said), 0)
-    if len(said) > size:
+        return struct.pack("<II", len(data), 0)
+    if len(data) > size:
         raise OSError(errno.ERANGE, "xattr")
-    return said
+    return data
 
 
 @_operation(22)
@@ -470,14 +470,14 @@ def opendir(files: Any, call: Call, body: bytes) -> bytes:
 @_operation(28)
 def readdir(files: Any, call: Call, body: bytes) -> bytes:
     handle, offset, size = struct.unpack_from("<QQI", body)
-    said = b""
+    data = b""
     for ino, cookie, kind, name in files.readdir(call, call.node, handle, offset, size):
         record = struct.pack("<QqII", ino, cookie, len(name), kind) + name
         record += bytes(-len(record) % 8)
-        if len(said) + len(record) > size:
+        if len(data) + len(record) > size:
             break
-        said += record
-    return said
+        data += record
+    return data
 
 
 @_operation(31)

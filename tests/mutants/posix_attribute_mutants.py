@@ -1,4 +1,4 @@
-"""What stat and statvfs say: times, sizes, blocks, modes."""
+"""Results of stat and statvfs: times, sizes, blocks, modes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class _KeepingTimes(PassThrough):
     """``keeping`` puts a file's own times back after what has been done to it."""
 
     def keeping(self, path: str, before: os.stat_result) -> None:
-        self.as_nobody_else()
+        self.reset_ids()
         os.utime(path, ns=(os.stat(path).st_atime_ns, before.st_mtime_ns))
 
 

@@ -15,7 +15,7 @@ PUNCH_HOLE, KEEP_SIZE, COLLAPSE, ZERO = 2, 1, 8, 16
 
 
 class _Truncating(PassThrough):
-    """``resized`` is told the size before and after."""
+    """``resized`` gets the size before and after."""
 
     def truncate(self, call: Call, node: int, handle: int | None, size: int) -> None:
         path = self.nodes[node].path

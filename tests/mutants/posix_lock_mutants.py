@@ -1,4 +1,4 @@
-"""Locks: given to two, kept for ever, of the wrong range, or said to be free."""
+"""Locks: granted twice, never released, of the wrong range, or reported as free."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
     python tests/mutants/posix_matrix.py matrix.json [AREA ...]
 
-An area is a module of mutants (``posix_AREA_mutants``); :data:`MODULES` says which of the suite's modules
-could notice one. The answer is JSON: mutant → case → [how it ended, what it said], for what did not pass.
+An area is a module of mutants (``posix_AREA_mutants``); :data:`MODULES` lists which of the suite's modules
+could notice one. The result is JSON: mutant → case → [outcome, message], for what did not pass.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The posix suite on file systems that break one promise: each mutant before the cases that name it.
+"""Run the posix suite on mutant file systems: on each mutant, the cases that name it.
 
-The cases run here as they do on a client, by the agent, in a mount of :mod:`fuse_mount`. pytest is asked once,
-in a process of its own, which cases there are (:func:`collected`). Rules of the count:
+The agent runs the cases as on a client, in a mount of :mod:`fuse_mount`. One separate pytest process collects
+the cases (:func:`collected`). Rules of the count:
 
-- A mutant is killed by a case that names it (``kills=``) and fails, where it passes on the honest one.
-- A case that ends in any other way (it died, it hangs) kills nobody.
-- What the marks of a case cannot say, because its id comes from a table, ``posix_claims.toml`` says:
+- A case kills a mutant that it names (``kills=``) if it fails on it and passes on the correct file system.
+- A case that ends in any other way (its process exits, it hangs) kills no mutant.
+- ``posix_claims.toml`` has the marks of cases whose id comes from a table:
   under ``kills`` the mutants of an id, under ``no_mutant_reason`` why the ids that a glob matches kill none.
 """
 
@@ -41,7 +41,7 @@ HONEST = ("fuse_passthrough:PassThrough", "fuse_locks:Locking")
 """The kernel keeps the locks of the first, the second keeps them itself."""
 EACH = 20.0
 """Seconds that a case may take."""
-BESIDE = 2
+CONCURRENCY = 2
 """Mutants that are tried at the same time."""
 CLAIMS = Path(__file__).with_name("posix_claims.toml")
 _COLLECT = "CLIENT_CASES"
@@ -73,7 +73,7 @@ def run_on(files: str, cases: Sequence[BodyCase]) -> dict[str, ClientCaseResult]
 def run_all(cases: Sequence[BodyCase], mutants: Iterable[str]) -> dict[str, list[Attempt]]:
     """Run each of ``mutants`` before the cases that name it, a few at the same time."""
     wanted = {name: [case for case in cases if name in case.kills] for name in mutants}
-    with ThreadPoolExecutor(BESIDE) as pool:
+    with ThreadPoolExecutor(CONCURRENCY) as pool:
         runs = {
             name: pool.submit(run_on, MUTANTS[name].files, killers)
             for name, killers in wanted.items()
@@ -112,19 +112,21 @@ def collected(suite: str) -> list[BodyCase]:
             argv, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False
         )
         if done.returncode:
-            said = f"{done.stdout[-3000:]}{done.stderr[-1000:]}"
-            raise RuntimeError(f"pytest ended with {done.returncode}:\n{said}")
+            output = f"{done.stdout[-3000:]}{done.stderr[-1000:]}"
+            raise RuntimeError(f"pytest ended with {done.returncode}:\n{output}")
         lines = found.read_text(encoding="utf-8").splitlines()
     return [_case(json.loads(line)) for line in lines]
 
 
-def _case(said: dict[str, Any]) -> BodyCase:
+def _case(entry: dict[str, Any]) -> BodyCase:
     claims = _claims()
-    kills = tuple(dict.fromkeys([*said["kills"], *claims["kills"].get(said["id"], ())]))
-    reasons = [why for glob, why in claims["no_mutant_reason"].items() if fnmatchcase(said["id"], glob)]
-    no_mutant_reason = said["no_mutant_reason"] or ("" if kills else next(iter(reasons), ""))
-    call = ClientCase(said["id"], Path(said["module"]), said["function"], said["arguments"], said["fixture"])
-    return BodyCase(said["id"], said["level"], kills, no_mutant_reason, call)
+    kills = tuple(dict.fromkeys([*entry["kills"], *claims["kills"].get(entry["id"], ())]))
+    reasons = [why for glob, why in claims["no_mutant_reason"].items() if fnmatchcase(entry["id"], glob)]
+    no_mutant_reason = entry["no_mutant_reason"] or ("" if kills else next(iter(reasons), ""))
+    call = ClientCase(
+        entry["id"], Path(entry["module"]), entry["function"], entry["arguments"], entry["fixture"]
+    )
+    return BodyCase(entry["id"], entry["level"], kills, no_mutant_reason, call)
 
 
 @cache
@@ -148,11 +150,11 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             case, call = case_of(item), client_call(item)
             if case is None or call is None:
                 continue
-            said = {
+            entry = {
                 "id": case.id,
                 "level": case.level.value,
                 "kills": case.kills,
                 "no_mutant_reason": case.no_mutant_reason,
             }
-            said |= {"module": str(call.module), "function": call.function, "fixture": call.fixture}
-            file.write(json.dumps({**said, "arguments": dict(call.arguments)}) + "\n")
+            entry |= {"module": str(call.module), "function": call.function, "fixture": call.fixture}
+            file.write(json.dumps({**entry, "arguments": dict(call.arguments)}) + "\n")

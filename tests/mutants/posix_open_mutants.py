@@ -14,7 +14,7 @@ from posix_rules import asked_by, makes, mutant, opens_with, size_of
 
 @mutant("exclusive-not", "open(3p) O_EXCL [EEXIST]", "O_CREAT with O_EXCL opens a file that exists")
 class ExclusiveNot(PassThrough):
-    """The kernel would say EEXIST by itself: so the name is kept from an open with O_EXCL."""
+    """The kernel would return EEXIST itself: so the name is kept from an open with O_EXCL."""
 
     def lookup(self, call: Call, parent: int, name: bytes) -> int:
         if opens_with(call, os.O_EXCL) and call.name_at(call.waits_in()[1][1]) == name:
@@ -47,7 +47,7 @@ class MkdirExistsAccepted(PassThrough):
     "an existing file is replaced by the new one",
 )
 class MadeOverWhatExists(PassThrough):
-    """The kernel would say EEXIST by itself: so the last name is kept from a call that makes one."""
+    """The kernel would return EEXIST itself: so the last name is kept from a call that makes one."""
 
     def lookup(self, call: Call, parent: int, name: bytes) -> int:
         if makes(call, name):
@@ -161,7 +161,7 @@ class OwnerNotCaller(PassThrough):
         self, call: Call, parent: int, name: bytes, flags: int, mode: int, umask: int
     ) -> tuple[int, Opened]:
         node, opened = super().create(call, parent, name, flags, mode, umask)
-        self.as_nobody_else()
+        self.reset_ids()
         os.chown(opened.handle, 0, 0)
         return node, opened
 
@@ -174,13 +174,13 @@ class SetgidGroupNotInherited(PassThrough):
         self, call: Call, parent: int, name: bytes, flags: int, mode: int, umask: int
     ) -> tuple[int, Opened]:
         node, opened = super().create(call, parent, name, flags, mode, umask)
-        self.as_nobody_else()
+        self.reset_ids()
         os.chown(opened.handle, -1, call.gid)
         return node, opened
 
     def mkdir(self, call: Call, parent: int, name: bytes, mode: int, umask: int) -> int:
         node = super().mkdir(call, parent, name, mode, umask)
-        self.as_nobody_else()
+        self.reset_ids()
         os.chown(self.nodes[node].path, -1, call.gid)
         return node
 
@@ -193,7 +193,7 @@ class SetgidGroupNotInherited(PassThrough):
 class SetgidBitNotInherited(PassThrough):
     def mkdir(self, call: Call, parent: int, name: bytes, mode: int, umask: int) -> int:
         node = super().mkdir(call, parent, name, mode, umask)
-        self.as_nobody_else()
+        self.reset_ids()
         os.chmod(self.nodes[node].path, stat.S_IMODE(os.stat(self.nodes[node].path).st_mode) & ~stat.S_ISGID)
         return node
 

@@ -120,7 +120,7 @@ class ReaddirByAnybody(PassThrough):
 @mutant("access-always", "access(3p) [EACCES]", "access succeeds for every user")
 class AccessAlways(PassThrough):
     def access(self, call: Call, node: int, mask: int) -> None:
-        """Say yes."""
+        """Permit the access."""
 
 
 @mutant("xattr-by-any-user", "setxattr(2) [EACCES]", "attributes can be set without write permission")
@@ -167,7 +167,7 @@ class SetuidKeptOnChown(PassThrough):
         mode = os.stat(path).st_mode
         super().chown(call, node, uid, gid)
         if stat.S_ISREG(mode):
-            self.as_nobody_else()
+            self.reset_ids()
             os.chmod(path, stat.S_IMODE(mode))
 
 
@@ -180,7 +180,7 @@ class SetgidKeptOnChmod(PassThrough):
     def chmod(self, call: Call, node: int, mode: int) -> None:
         super().chmod(call, node, mode)
         if mode & stat.S_ISGID:
-            self.as_nobody_else()
+            self.reset_ids()
             os.chmod(self.nodes[node].path, mode)
 
 
@@ -194,7 +194,7 @@ class AclIgnored(PassThrough):
 @mutant("acl-not-inherited", "acl(5)", "a default ACL is not inherited")
 class AclNotInherited(PassThrough):
     def _drop(self, path: str) -> None:
-        self.as_nobody_else()
+        self.reset_ids()
         for name in os.listxattr(path):
             if name.startswith("system.posix_acl"):
                 os.removexattr(path, name)

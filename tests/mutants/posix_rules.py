@@ -15,7 +15,7 @@ __all__ = ["MUTANTS", "PosixMutant", "asked_by", "makes", "mutant", "opens_with"
 
 @dataclass(frozen=True, slots=True)
 class PosixMutant:
-    """One broken promise. ``section`` says who promises it, ``files`` is how ``fuse_mount`` names its class."""
+    """One broken promise. ``section`` is its source, ``files`` is how ``fuse_mount`` names its class."""
 
     name: str
     section: str

@@ -112,5 +112,5 @@ class XattrCaseFolded(PassThrough):
 class XattrSizeNotChecked(PassThrough):
     def getxattr(self, call: Call, node: int, name: bytes) -> bytes:
         value = super().getxattr(call, node, name)
-        room = call.waits_in()[1][3:4] or (0,)
-        return value[: room[0]] if room[0] and name.startswith(b"user.") else value
+        sizes = call.waits_in()[1][3:4] or (0,)
+        return value[: sizes[0]] if sizes[0] and name.startswith(b"user.") else value

@@ -345,7 +345,7 @@ class RenameEmptiesDirectories(PassThrough):
     apart=False,
 )
 class RemovalAlwaysSucceeds(PassThrough):
-    """The kernel would say ENOENT by itself: so it is given something to remove."""
+    """The kernel would return ENOENT itself: so it is given something to remove."""
 
     def lookup(self, call: Call, parent: int, name: bytes) -> int:
         try:

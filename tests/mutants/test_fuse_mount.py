@@ -124,9 +124,9 @@ def test_who_waits_for_a_server_that_hangs_is_released(places: tuple[Path, Path]
         waits = subprocess.Popen(["stat", at / "hang"], stderr=subprocess.PIPE, text=True)
         assert until(lambda: "stat" in Path(f"/proc/{waits.pid}/comm").read_text(encoding="ascii"))
         time.sleep(0.2)
-    _, said = waits.communicate(timeout=20)
+    _, stdout = waits.communicate(timeout=20)
     assert waits.returncode == 1
-    assert said
+    assert stdout
     assert not is_mounted(at)
 
 

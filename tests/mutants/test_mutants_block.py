@@ -1,4 +1,4 @@
-"""Every block mutant is killed by a case that says so, and an honest disk fails none.
+"""Every block mutant is killed by a case that claims it, and an honest disk fails none.
 
 ``--write-mutants`` writes docs/mutants-block.md again.
 """

@@ -75,11 +75,11 @@ def test_every_claim_to_kill_is_true(outcomes: Outcomes) -> None:
     assert not false_claims(outcomes), "\n".join(false_claims(outcomes))
 
 
-def test_a_case_that_kills_nothing_says_why(outcomes: Outcomes) -> None:
+def test_case_that_kills_nothing_states_the_reason(outcomes: Outcomes) -> None:
     assert not unexplained_cases(outcomes)
 
 
-def test_what_is_claimed_beside_the_marks_is_claimed_of_cases(outcomes: Outcomes) -> None:
+def test_claims_in_the_table_are_about_cases(outcomes: Outcomes) -> None:
     ids = {one["id"] for one in outcomes.honest}
     claims = tomllib.loads(CLAIMS.read_text(encoding="utf-8"))
     assert set(claims["kills"]) <= ids

@@ -1,7 +1,6 @@
-"""The suite of two clients, tested: a broken promise is noticed by every case that names it, an honest one
-by none.
+"""Mutation test of the two-client suite: every case detects the mutants that it names.
 
-The file systems are those of :mod:`fuse_passthrough`, ``posix_*_mutants`` and :mod:`shared_mutants`, mounted on
+The file systems of :mod:`fuse_passthrough`, ``posix_*_mutants`` and :mod:`shared_mutants` are mounted on
 this machine: no lab is needed. With ``--write-mutants`` the table of docs/ is written again.
 """
 
@@ -44,7 +43,7 @@ def test_an_honest_file_system_fails_no_case(outcomes: Outcomes) -> None:
     assert not bad, "\n".join(bad)
 
 
-def test_a_case_that_kills_nothing_says_why(outcomes: Outcomes) -> None:
+def test_case_that_kills_nothing_states_the_reason(outcomes: Outcomes) -> None:
     # A MAY allows both outcomes, so nothing can be broken about it.
     silent = [
         one["id"]

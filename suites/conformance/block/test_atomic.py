@@ -34,7 +34,7 @@ def write_during_reads(block_range, first, count, read):
                 block_range.write(first, count, generation=1 + turn % 2)
             finished.set()
 
-    run_threads(work, 3, finished=finished)
+    run_threads(work, 3, over=finished)
     if len(reads) < 2:
         skip(f"only {len(reads)} reads during {TURNS} writes: too few to prove anything")
 

@@ -34,7 +34,7 @@ def write_concurrently(block_range, writers, turns):
         if len(completed) == writers:
             finished.set()
 
-    run_threads(work, writers + 1, finished=finished)
+    run_threads(work, writers + 1, over=finished)
     for which in range(writers):
         for index in range(min(turns, share)):
             block_range.assert_generation(which * share + index, generation=1 + (turns - 1 - index) // share)
