@@ -13,11 +13,11 @@ from iscsi_rules import RFC, good, sets
 from storagetest.wire.iscsi.codes import NO_TAG
 from storagetest.wire.iscsi.encoding import Pdu
 from storagetest.wire.iscsi.pdu import (
-    R2T,
     DataIn,
     DataOut,
     LogoutResponse,
     NopIn,
+    ReadyToTransfer,
     ScsiCommand,
     ScsiResponse,
     TaskResponse,
@@ -43,7 +43,13 @@ sets(
     LogoutResponse,
     stat_sn=lambda pdu: plus(pdu.stat_sn, -1),
 )
-sets("stat-sn-r2t", "11.8.3", "an R2T increments StatSN", R2T, stat_sn=lambda pdu: plus(pdu.stat_sn, 1))
+sets(
+    "stat-sn-r2t",
+    "11.8.3",
+    "an R2T increments StatSN",
+    ReadyToTransfer,
+    stat_sn=lambda pdu: plus(pdu.stat_sn, 1),
+)
 sets(
     "exp-cmd-sn-gap",
     "4.2.2.1",
@@ -207,12 +213,12 @@ def residual_write(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     return good(pdu) if isinstance(pdu, ScsiResponse) and command is not None and command.write else pdu
 
 
-sets("r2t-sn", "4.2.2.4", "R2TSN counts from one", R2T, r2t_sn=lambda pdu: pdu.r2t_sn + 1)
+sets("r2t-sn", "4.2.2.4", "R2TSN counts from one", ReadyToTransfer, r2t_sn=lambda pdu: pdu.r2t_sn + 1)
 sets(
     "r2t-beyond",
     "11.3.4",
     "an R2T requests data beyond the expected length",
-    R2T,
+    ReadyToTransfer,
     desired_length=lambda pdu: pdu.desired_length + 512,
 )
 
@@ -222,19 +228,23 @@ def r2t_unneeded(talk: ProxyConnection, pdu: Pdu) -> Any:
     command = talk.commands.get(pdu.itt)
     if not isinstance(pdu, ScsiResponse) or command is None or not command.data:
         return pdu
-    asks = R2T(itt=pdu.itt, ttt=1, stat_sn=pdu.stat_sn, exp_cmd_sn=pdu.exp_cmd_sn, max_cmd_sn=pdu.max_cmd_sn,
+    asks = ReadyToTransfer(itt=pdu.itt, ttt=1, stat_sn=pdu.stat_sn, exp_cmd_sn=pdu.exp_cmd_sn, max_cmd_sn=pdu.max_cmd_sn,
                desired_length=len(command.data))  # fmt: skip
     return [asks, pdu]
 
 
 @mutant("r2t-outstanding", RFC + "13.17", "a second R2T while the first is outstanding")
 def r2t_outstanding(talk: ProxyConnection, pdu: Pdu) -> Any:
-    return [pdu, replace(pdu, r2t_sn=pdu.r2t_sn + 1, ttt=pdu.ttt ^ 0x8000)] if isinstance(pdu, R2T) else pdu
+    return (
+        [pdu, replace(pdu, r2t_sn=pdu.r2t_sn + 1, ttt=pdu.ttt ^ 0x8000)]
+        if isinstance(pdu, ReadyToTransfer)
+        else pdu
+    )
 
 
 @mutant("r2t-no-tag", RFC + "11.8.5", "an R2T has the reserved tag")
 def r2t_no_tag(talk: ProxyConnection, pdu: Pdu) -> Pdu:
-    if not isinstance(pdu, R2T):
+    if not isinstance(pdu, ReadyToTransfer):
         return pdu
     talk.memory["tag"] = pdu.ttt
     return replace(pdu, ttt=NO_TAG)
@@ -249,11 +259,15 @@ MUTANTS["r2t-no-tag"].request = restores_tag
 
 @mutant("r2t-order", RFC + "11.8", "an R2T requests data again that have been sent")
 def r2t_order(talk: ProxyConnection, pdu: Pdu) -> Pdu:
-    return replace(pdu, buffer_offset=pdu.buffer_offset - 512) if isinstance(pdu, R2T) and pdu.r2t_sn else pdu
+    return (
+        replace(pdu, buffer_offset=pdu.buffer_offset - 512)
+        if isinstance(pdu, ReadyToTransfer) and pdu.r2t_sn
+        else pdu
+    )
 
 
 def restores_offset(talk: ProxyConnection, pdu: Pdu) -> Pdu:
-    if not isinstance(pdu, DataOut) or not isinstance(talk.last, R2T) or not talk.last.r2t_sn:
+    if not isinstance(pdu, DataOut) or not isinstance(talk.last, ReadyToTransfer) or not talk.last.r2t_sn:
         return pdu
     return replace(pdu, buffer_offset=pdu.buffer_offset + 512)
 
@@ -263,7 +277,7 @@ MUTANTS["r2t-order"].request = restores_offset
 
 @mutant("r2t-over-burst", RFC + "11.8.4", "two R2Ts are merged into one over MaxBurstLength")
 def r2t_over_burst(talk: ProxyConnection, pdu: Pdu) -> Any:
-    if not isinstance(pdu, R2T):
+    if not isinstance(pdu, ReadyToTransfer):
         return pdu
     if "rest" in talk.memory:
         talk.send_to_target(*talk.data_out(pdu, talk.memory.pop("rest")))
@@ -291,7 +305,7 @@ MUTANTS["r2t-over-burst"].request = splits_data
 
 def feeds(talk: ProxyConnection, pdu: Pdu) -> Pdu | None:
     """Answer an R2T from what the initiator sent too early."""
-    if isinstance(pdu, R2T) and pdu.itt in talk.memory.get("early", {}):
+    if isinstance(pdu, ReadyToTransfer) and pdu.itt in talk.memory.get("early", {}):
         talk.send_to_target(*talk.data_out(pdu, talk.memory["early"][pdu.itt]))
         return None
     return pdu
@@ -336,7 +350,11 @@ MUTANTS["unsolicited-taken"].reply = feeds
 def data_out(name: str, section: str, description: str, change: Any) -> None:
     @on_request(name, RFC + section, description)
     def request(talk: ProxyConnection, pdu: Pdu) -> Pdu:
-        return change(pdu, talk.last) if isinstance(pdu, DataOut) and isinstance(talk.last, R2T) else pdu
+        return (
+            change(pdu, talk.last)
+            if isinstance(pdu, DataOut) and isinstance(talk.last, ReadyToTransfer)
+            else pdu
+        )
 
 
 data_out("offset-not-checked", "11.8", "data at a wrong offset are accepted",

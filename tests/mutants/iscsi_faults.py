@@ -16,7 +16,7 @@ from mutation_run import MutationRun
 from proxy import Hangup
 
 from storagetest.wire.iscsi.encoding import Pdu
-from storagetest.wire.iscsi.pdu import R2T, DataIn, LoginResponse, NopIn
+from storagetest.wire.iscsi.pdu import DataIn, LoginResponse, NopIn, ReadyToTransfer
 
 __all__ = ["CASES", "NOTHING", "bench"]
 
@@ -60,7 +60,7 @@ def _far(talk: ProxyConnection, pdu: Pdu) -> Any:
     """Return a Data-In or R2T with an offset or length of 4 GiB."""
     if isinstance(pdu, DataIn):
         return replace(pdu, buffer_offset=0xFFFFFE00)
-    return replace(pdu, desired_length=0xFFFFFFFF) if isinstance(pdu, R2T) else pdu
+    return replace(pdu, desired_length=0xFFFFFFFF) if isinstance(pdu, ReadyToTransfer) else pdu
 
 
 def _fault(name: str, change: Callable[[ProxyConnection, Pdu], Any], *, login: bool) -> IscsiMutant:

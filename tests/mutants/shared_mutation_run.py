@@ -50,7 +50,13 @@ def run(only: Sequence[str] | None = None) -> Outcomes:
         argv = [sys.executable, "-m", "pytest", "-q", "-p", "shared_mutation_run", "-p", "no:cacheprovider"]
         argv += ["--rootdir", directory, "-c", os.devnull, "--import-mode=importlib", str(SUITE)]
         done = subprocess.run(
-            argv, cwd=directory, env={**os.environ, **more}, capture_output=True, text=True, timeout=_DEADLINE
+            argv,
+            cwd=directory,
+            env={**os.environ, **more},
+            capture_output=True,
+            text=True,
+            timeout=_DEADLINE,
+            check=False,
         )
         if not out.exists():
             raise AssertionError(done.stdout[-4000:] + done.stderr[-4000:])

@@ -86,7 +86,10 @@ MAY_NAME_PROTOCOLS = {"protocols", "wire", "lab", "suites"}
 
 @pytest.mark.parametrize(
     "path",
-    [*(path for path in modules() if package_of(path) not in MAY_NAME_PROTOCOLS), *sorted(SUITES.rglob("*.py"))],
+    [
+        *(path for path in modules() if package_of(path) not in MAY_NAME_PROTOCOLS),
+        *sorted(SUITES.rglob("*.py")),
+    ],
     ids=lambda path: str(path.relative_to(SOURCE.parents[1])),
 )
 def test_no_code_compares_with_a_protocol_name(path: Path) -> None:

@@ -21,7 +21,6 @@ from storagetest.wire.iscsi.encoding import (
 )
 from storagetest.wire.iscsi.pdu import (
     PDUS,
-    R2T,
     AsyncMessage,
     DataIn,
     DataOut,
@@ -31,6 +30,7 @@ from storagetest.wire.iscsi.pdu import (
     LogoutResponse,
     NopIn,
     NopOut,
+    ReadyToTransfer,
     Reject,
     ScsiCommand,
     ScsiResponse,
@@ -83,7 +83,7 @@ TABLE: list[tuple[Pdu, str]] = [
         "25850000 00000000 00000000 00000000 00000007 ffffffff 00000009 00000004 00000005 00000002 00000000 00000001",
     ),
     (
-        R2T(itt=8, ttt=0x11, lun=LUN1, stat_sn=9, exp_cmd_sn=4, max_cmd_sn=5, r2t_sn=1, buffer_offset=8, desired_length=16),
+        ReadyToTransfer(itt=8, ttt=0x11, lun=LUN1, stat_sn=9, exp_cmd_sn=4, max_cmd_sn=5, r2t_sn=1, buffer_offset=8, desired_length=16),
         "31800000 00000000 00010000 00000000 00000008 00000011 00000009 00000004 00000005 00000001 00000008 00000010",
     ),
     (

@@ -12,13 +12,13 @@ from storagetest.wire.iscsi.keys import format_text, parse_text
 from storagetest.wire.iscsi.ladder import make_decoder
 from storagetest.wire.iscsi.login import Credentials, LoginNegotiation
 from storagetest.wire.iscsi.pdu import (
-    R2T,
     DataIn,
     LoginResponse,
     LogoutRequest,
     LogoutResponse,
     NopIn,
     NopOut,
+    ReadyToTransfer,
     ScsiCommand,
     ScsiResponse,
 )
@@ -59,7 +59,7 @@ WRITE = ScsiCommand(itt=2, write=True, expected_length=4096)
 
 BREAKS: list[tuple[str, Pdu, list[Pdu], dict[str, object]]] = [
     ("stat-sn", READ, [ScsiResponse(itt=1, stat_sn=11, **WINDOW)], {}),
-    ("stat-sn", WRITE, [R2T(itt=2, ttt=1, stat_sn=11, desired_length=512, **WINDOW)], {}),
+    ("stat-sn", WRITE, [ReadyToTransfer(itt=2, ttt=1, stat_sn=11, desired_length=512, **WINDOW)], {}),
     ("exp-cmd-sn", READ, [ScsiResponse(itt=1, stat_sn=10, exp_cmd_sn=1, max_cmd_sn=33)], {}),
     ("exp-cmd-sn", READ, [ScsiResponse(itt=1, stat_sn=10, exp_cmd_sn=3, max_cmd_sn=33)], {}),
     ("max-cmd-sn", READ, [ScsiResponse(itt=1, stat_sn=10, exp_cmd_sn=2, max_cmd_sn=0)], {}),
@@ -70,16 +70,33 @@ BREAKS: list[tuple[str, Pdu, list[Pdu], dict[str, object]]] = [
     ("data-burst", READ, [DataIn(itt=1, final=False, data=bytes(1024), **WINDOW)], {"max_burst": 512}),
     ("data-status", READ, [DataIn(itt=1, final=False, has_status=True, stat_sn=10, **WINDOW)], {}),
     ("data-status", READ, [DataIn(itt=1, has_status=True, status=2, stat_sn=10, **WINDOW)], {}),
-    ("r2t-sn", WRITE, [R2T(itt=2, ttt=1, r2t_sn=1, stat_sn=10, desired_length=512, **WINDOW)], {}),
-    ("r2t-length", WRITE, [R2T(itt=2, ttt=1, stat_sn=10, desired_length=1024, **WINDOW)], {"max_burst": 512}),
-    ("r2t-length", WRITE, [R2T(itt=2, ttt=1, stat_sn=10, desired_length=0, **WINDOW)], {}),
-    ("r2t-length", WRITE, [R2T(itt=2, ttt=1, stat_sn=10, desired_length=4097, **WINDOW)], {}),
-    ("r2t-length", WRITE, [R2T(itt=2, ttt=0xFFFFFFFF, stat_sn=10, desired_length=512, **WINDOW)], {}),
+    (
+        "r2t-sn",
+        WRITE,
+        [ReadyToTransfer(itt=2, ttt=1, r2t_sn=1, stat_sn=10, desired_length=512, **WINDOW)],
+        {},
+    ),
+    (
+        "r2t-length",
+        WRITE,
+        [ReadyToTransfer(itt=2, ttt=1, stat_sn=10, desired_length=1024, **WINDOW)],
+        {"max_burst": 512},
+    ),
+    ("r2t-length", WRITE, [ReadyToTransfer(itt=2, ttt=1, stat_sn=10, desired_length=0, **WINDOW)], {}),
+    ("r2t-length", WRITE, [ReadyToTransfer(itt=2, ttt=1, stat_sn=10, desired_length=4097, **WINDOW)], {}),
+    (
+        "r2t-length",
+        WRITE,
+        [ReadyToTransfer(itt=2, ttt=0xFFFFFFFF, stat_sn=10, desired_length=512, **WINDOW)],
+        {},
+    ),
     (
         "r2t-outstanding",
         WRITE,
         [
-            R2T(itt=2, ttt=at, r2t_sn=at, stat_sn=10, buffer_offset=at * 512, desired_length=512, **WINDOW)
+            ReadyToTransfer(
+                itt=2, ttt=at, r2t_sn=at, stat_sn=10, buffer_offset=at * 512, desired_length=512, **WINDOW
+            )
             for at in (0, 1)
         ],
         {},
@@ -88,7 +105,9 @@ BREAKS: list[tuple[str, Pdu, list[Pdu], dict[str, object]]] = [
         "r2t-order",
         WRITE,
         [
-            R2T(itt=2, ttt=at, r2t_sn=at, stat_sn=10, buffer_offset=at * 1024, desired_length=512, **WINDOW)
+            ReadyToTransfer(
+                itt=2, ttt=at, r2t_sn=at, stat_sn=10, buffer_offset=at * 1024, desired_length=512, **WINDOW
+            )
             for at in (0, 1)
         ],
         {},
@@ -126,7 +145,7 @@ def test_a_valid_session_has_no_violations_and_ends_closed() -> None:
     for pdu in (
         DataIn(itt=1, final=False, data=bytes(512), **WINDOW),
         DataIn(itt=1, data_sn=1, buffer_offset=512, data=bytes(512), has_status=True, stat_sn=10, **WINDOW),
-        R2T(itt=2, ttt=1, stat_sn=11, desired_length=4096, **WINDOW),
+        ReadyToTransfer(itt=2, ttt=1, stat_sn=11, desired_length=4096, **WINDOW),
         ScsiResponse(itt=2, stat_sn=11, exp_data_sn=1, **WINDOW),
     ):
         watch.received(event(pdu))

@@ -14,7 +14,7 @@ from typing import ClassVar
 from storagetest.counters.base import Kind, Reading, Source, leading_integers, register
 from storagetest.measure.run import Unit
 
-__all__ = ["Iscsi"]
+__all__ = ["IscsiSource"]
 
 _INITIATOR = {
     "iorequest_cnt": "requests",
@@ -28,7 +28,7 @@ _MEGABYTE = 1 << 20  # LIO shifts bytes right by 20 (target_core_stat.c)
 
 
 @register
-class Iscsi(Source):
+class IscsiSource(Source):
     """Requests, errors and timeouts of each SCSI device of a session; commands and bytes of a LIO target."""
 
     name = "iscsi"

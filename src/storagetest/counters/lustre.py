@@ -14,14 +14,14 @@ from typing import ClassVar
 from storagetest.counters.base import Kind, Reading, RequestCounts, RequestKind, Source, register
 from storagetest.measure.run import Unit
 
-__all__ = ["Lustre"]
+__all__ = ["LustreSource"]
 
 _LINE = re.compile(r"(\w+)\s+(\d+) samples \[(\w+)\](?:\s+\d+\s+\d+\s+(\d+))?")
 _LAYER = re.compile(r"/(llite|osc|mdc)/")
 
 
 @register
-class Lustre(Source):
+class LustreSource(Source):
     """Calls, bytes and times of the client's file system layer (llite), its object clients (osc) and its
     metadata clients (mdc).
     """

@@ -6,7 +6,7 @@ import pytest
 
 from storagetest.wire.iscsi.codes import NO_TAG, RejectReason
 from storagetest.wire.iscsi.initiator import Initiator, ProbeOutcome, ScsiCompletion
-from storagetest.wire.iscsi.pdu import R2T, DataOut, NopIn, NopOut, ScsiCommand, ScsiResponse
+from storagetest.wire.iscsi.pdu import DataOut, NopIn, NopOut, ReadyToTransfer, ScsiCommand, ScsiResponse
 from storagetest.wire.scsi.cdb import INQUIRY, READ_10, WRITE_10, cdb
 from storagetest.wire.scsi.logical_unit import LogicalUnit
 
@@ -33,10 +33,10 @@ def prepared(connections, scratch, blocks: int = 16, **offer: str) -> Initiator:
     return session
 
 
-def first_r2t(session: Initiator, scratch, blocks: int) -> tuple[ScsiCommand, R2T]:
+def first_r2t(session: Initiator, scratch, blocks: int) -> tuple[ScsiCommand, ReadyToTransfer]:
     """Start a write without data and return it with the target's first R2T."""
     command = session.start(write_cdb(scratch, blocks), write=blocks * scratch.block_size)
-    return command, session.expect(R2T)
+    return command, session.expect(ReadyToTransfer)
 
 
 def not_written(session: Initiator, scratch, blocks: int = 16) -> None:
@@ -373,7 +373,7 @@ def test_data_out_beyond_what_the_r2t_asked_for_are_refused(connections, scratch
     session.send(DataOut(itt=command.itt, ttt=r2t.ttt, lun=r2t.lun, data=data[: r2t.desired_length + 512]))
     after = session.probe_alive()
     observe(str(after))
-    went_on = [pdu for pdu in after.pdus if isinstance(pdu, R2T)]
+    went_on = [pdu for pdu in after.pdus if isinstance(pdu, ReadyToTransfer)]
     assert not went_on, f"the overrun was taken, and the next data are asked for: {after}"
     assert not any(isinstance(pdu, ScsiResponse) and not pdu.status for pdu in after.pdus), f"taken: {after}"
 
@@ -476,7 +476,7 @@ def test_two_writes_whose_data_are_interleaved_are_both_right(connections, scrat
     data, size = scratch.pattern(8, seed=16), scratch.block_size
     blocks = [cdb(WRITE_10, lba=scratch.lba + at, blocks=4) for at in (0, 4)]
     commands = [session.start(block, write=4 * size) for block in blocks]
-    r2ts = {pdu.itt: pdu for pdu in (session.expect(R2T) for _ in commands)}
+    r2ts = {pdu.itt: pdu for pdu in (session.expect(ReadyToTransfer) for _ in commands)}
     for at in (0, 1):
         for number, command in enumerate(commands):
             start = at * 2 * size

@@ -6,7 +6,7 @@ import pytest
 
 from storagetest.wire.iscsi.codes import RejectReason
 from storagetest.wire.iscsi.initiator import Initiator
-from storagetest.wire.iscsi.pdu import R2T, DataOut, NopIn, NopOut, ScsiCommand, ScsiResponse
+from storagetest.wire.iscsi.pdu import DataOut, NopIn, NopOut, ReadyToTransfer, ScsiCommand, ScsiResponse
 from storagetest.wire.scsi.cdb import TEST_UNIT_READY, WRITE_10, cdb
 from storagetest.wire.scsi.logical_unit import LogicalUnit
 
@@ -102,7 +102,7 @@ def test_data_out_with_a_wrong_digest_are_rejected_and_not_written(connections, 
     assert unit.write(scratch.lba, scratch.pattern(2)).good
     data = scratch.pattern(2, seed=3)
     command = session.start(cdb(WRITE_10, lba=scratch.lba, blocks=2), write=len(data))
-    r2t = session.expect(R2T)
+    r2t = session.expect(ReadyToTransfer)
     session.send(DataOut(itt=command.itt, ttt=r2t.ttt, lun=r2t.lun, data=data), data_digest_xor=1)
     after = session.probe_alive()
     observe(str(after))

@@ -7,7 +7,14 @@ import pytest
 from storagetest.wire.iscsi.codes import TaskFunction, TaskResult
 from storagetest.wire.iscsi.encoding import Pdu, flat_lun
 from storagetest.wire.iscsi.initiator import Initiator
-from storagetest.wire.iscsi.pdu import R2T, Reject, ScsiCommand, ScsiResponse, TaskRequest, TaskResponse
+from storagetest.wire.iscsi.pdu import (
+    ReadyToTransfer,
+    Reject,
+    ScsiCommand,
+    ScsiResponse,
+    TaskRequest,
+    TaskResponse,
+)
 from storagetest.wire.iscsi.validator import plus
 from storagetest.wire.scsi.cdb import TEST_UNIT_READY, WRITE_10, cdb
 from storagetest.wire.scsi.codes import SenseKey
@@ -19,15 +26,17 @@ READY = cdb(TEST_UNIT_READY).ljust(16, b"\0")
 UNSUPPORTED = (TaskResult.NOT_SUPPORTED, TaskResult.REJECTED)
 
 
-def waiting_write(connections, scratch, letter: str = "a") -> tuple[Initiator, ScsiCommand, R2T]:
+def waiting_write(connections, scratch, letter: str = "a") -> tuple[Initiator, ScsiCommand, ReadyToTransfer]:
     """Log in and start a write that waits for its data."""
     session = connections.login(letter, offer={"ImmediateData": "No", "InitialR2T": "Yes"})
     block = cdb(WRITE_10, lba=scratch.lba, blocks=4)
     command = session.start(block, write=4 * scratch.block_size)
-    return session, command, session.expect(R2T)
+    return session, command, session.expect(ReadyToTransfer)
 
 
-def end(session: Initiator, command: ScsiCommand, r2t: R2T, request: TaskRequest) -> tuple[str, list[Pdu]]:
+def end(
+    session: Initiator, command: ScsiCommand, r2t: ReadyToTransfer, request: TaskRequest
+) -> tuple[str, list[Pdu]]:
     """Send a task management request, then the data asked for before; return the result and what else came.
 
     The R2T that an initiator has before the function completes it must answer (RFC 7143 4.2.3.3).

@@ -9,8 +9,8 @@ from storagetest.counters.base import Kind, Reading, Snapshot, Source, all_sourc
 from storagetest.counters.block import Block
 from storagetest.counters.cifs import Cifs
 from storagetest.counters.cpu import Cpu
-from storagetest.counters.iscsi import Iscsi
-from storagetest.counters.lustre import Lustre
+from storagetest.counters.iscsi import IscsiSource
+from storagetest.counters.lustre import LustreSource
 from storagetest.counters.mountstats import Mountstats, parse_mounts
 from storagetest.counters.nic import Nic, traffic
 from storagetest.counters.nvme import Nvme
@@ -122,7 +122,7 @@ def test_shares_are_added_up():
 def test_scsi_counts_in_hexadecimal_and_lio_in_megabytes():
     session = "/sys/class/iscsi_session/session1"
     lio = "/sys/kernel/config/target/iscsi/iqn.x/tpgt_1/lun/lun_{}/statistics/scsi_tgt_port/read_mbytes"
-    found = Iscsi().parse(
+    found = IscsiSource().parse(
         {
             f"{session}/state": "FAILED\n",
             f"{session}/device/target2:0:0/2:0:0:0/iotmo_cnt": "0x1f\n",
@@ -142,7 +142,7 @@ def test_a_controller_that_reconnects_is_not_live():
 
 def test_lustres_layers_are_apart_and_its_targets_added_up():
     line = "read_bytes 4 samples [bytes] 1 9 20 100\nreq_waittime 4 samples [usec] 1 9 2000000 99\n"
-    found = Lustre().parse(
+    found = LustreSource().parse(
         {
             "/proc/fs/lustre/osc/a/stats": line,
             "/proc/fs/lustre/osc/b/stats": line,

@@ -13,7 +13,7 @@ import pytest
 
 from storagetest.errors import ReportError
 from storagetest.report.allure import nodejs
-from storagetest.report.allure.nodejs import Node, cache_directory, find_node, install, major, run
+from storagetest.report.allure.nodejs import NodeJs, cache_directory, find_node, install, major, run
 
 PINNED = Path(nodejs.__file__).parent / "npm"
 
@@ -41,8 +41,8 @@ def alive(pid: int) -> bool:
         return False
 
 
-def npm(tmp_path: Path, body: str) -> Node:
-    return Node(("/bin/sh",), (str(program(tmp_path / "npm", body)),), "v20.0.0")
+def npm(tmp_path: Path, body: str) -> NodeJs:
+    return NodeJs(("/bin/sh",), (str(program(tmp_path / "npm", body)),), "v20.0.0")
 
 
 def test_the_lock_file_pins_exactly_and_names_no_registry():

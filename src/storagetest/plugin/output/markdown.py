@@ -17,7 +17,7 @@ from storagetest.plugin.output.results import Reporting
 from storagetest.report.coverage import CaseRecord
 from storagetest.report.formats.markdown import FailedCase, SessionSummary, markdown
 
-__all__ = ["GITHUB", "Summary", "register"]
+__all__ = ["GITHUB", "MarkdownOutput", "register"]
 
 GITHUB = "GITHUB_STEP_SUMMARY"
 _PROBLEMS = ("failed", "error", "invalid", "warned", "xpassed")
@@ -29,10 +29,10 @@ def register(config: pytest.Config) -> None:
     github = os.environ.get(GITHUB)
     if hasattr(config, "workerinput") or config.option.collectonly or not (named or github):
         return
-    config.pluginmanager.register(Summary(config, named, github), "storagetest-summary")
+    config.pluginmanager.register(MarkdownOutput(config, named, github), "storagetest-summary")
 
 
-class Summary:
+class MarkdownOutput:
     """The hooks."""
 
     def __init__(self, config: pytest.Config, named: str | None, github: str | None) -> None:

@@ -26,7 +26,7 @@ from typing import Any
 
 from storagetest.errors import ReportError
 from storagetest.report.allure.categories import CATEGORIES, VERDICT_LABEL, Category
-from storagetest.report.allure.nodejs import Node, cache_directory, find_node, install, run
+from storagetest.report.allure.nodejs import NodeJs, cache_directory, find_node, install, run
 from storagetest.report.allure.offline import make_offline, outside_urls
 from storagetest.report.allure.single_file import build_single_file
 
@@ -172,7 +172,7 @@ def _rule(category: Category) -> dict[str, Any]:
 
 
 def _generated(
-    node: Node, packages: Path, results: Path, scratch: Path, title: str, history: Path | None
+    node: NodeJs, packages: Path, results: Path, scratch: Path, title: str, history: Path | None
 ) -> str:
     output = scratch / "out"
     config = scratch / "allurerc.json"

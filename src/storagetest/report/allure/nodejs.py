@@ -28,7 +28,7 @@ from pathlib import Path
 from storagetest.errors import ReportError
 from storagetest.polling import wait_until
 
-__all__ = ["NODE_WANTED", "Node", "cache_directory", "find_node", "install", "run"]
+__all__ = ["NODE_WANTED", "NodeJs", "cache_directory", "find_node", "install", "run"]
 
 NODE_WANTED = 20
 """The oldest major version that the report's generator runs on."""
@@ -38,7 +38,7 @@ _INSTALL_DEADLINE = 300.0
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class NodeJs:
     """A Node.js: the command that runs it, and the command that runs its npm."""
 
     node: tuple[str, ...]
@@ -52,7 +52,7 @@ def major(version: str) -> int:
     return int(found[1]) if found else 0
 
 
-def find_node(node: str | os.PathLike[str] | None = None) -> Node:
+def find_node(node: str | os.PathLike[str] | None = None) -> NodeJs:
     """Return the Node.js to use: ``node`` if given, else from PATH, else the wheel's.
 
     Raises :class:`ReportError` that lists what was found and says what to install.
@@ -65,7 +65,7 @@ def find_node(node: str | os.PathLike[str] | None = None) -> Node:
         elif npm is None:
             seen.append(f"{path} ({version}) has no npm")
         else:
-            return Node((path,), npm, version)
+            return NodeJs((path,), npm, version)
     found = "; ".join(seen) or "none was found on PATH"
     msg = (
         f"the HTML report needs Node.js >= {NODE_WANTED} with npm: {found}.\n"
@@ -113,7 +113,7 @@ def cache_directory(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def install(
-    node: Node,
+    node: NodeJs,
     manifest: Path,
     *,
     cache: Path,
@@ -146,7 +146,7 @@ def install(
 
 
 def run(
-    node: Node,
+    node: NodeJs,
     argv: list[str],
     *,
     cwd: Path,

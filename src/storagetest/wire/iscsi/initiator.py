@@ -23,7 +23,6 @@ from storagetest.wire.iscsi.encoding import EncodedPdu, Pdu, flat_lun
 from storagetest.wire.iscsi.keys import Pairs, format_text, parse_text
 from storagetest.wire.iscsi.login import DEFAULT_OFFER, Credentials, LoginNegotiation
 from storagetest.wire.iscsi.pdu import (
-    R2T,
     DataIn,
     DataOut,
     LoginRequest,
@@ -32,6 +31,7 @@ from storagetest.wire.iscsi.pdu import (
     LogoutResponse,
     NopIn,
     NopOut,
+    ReadyToTransfer,
     Reject,
     ScsiCommand,
     ScsiResponse,
@@ -84,9 +84,9 @@ class ScsiCompletion:
         return tuple(pdu for pdu in self.pdus if isinstance(pdu, DataIn))
 
     @property
-    def r2ts(self) -> tuple[R2T, ...]:
+    def r2ts(self) -> tuple[ReadyToTransfer, ...]:
         """The R2T PDUs."""
-        return tuple(pdu for pdu in self.pdus if isinstance(pdu, R2T))
+        return tuple(pdu for pdu in self.pdus if isinstance(pdu, ReadyToTransfer))
 
 
 @dataclass(frozen=True, slots=True)
@@ -443,7 +443,7 @@ class Initiator:
                     f"received {self._describe_last(pdu)}"
                 )
             received.append(pdu)
-            if isinstance(pdu, R2T):
+            if isinstance(pdu, ReadyToTransfer):
                 end = min(len(data), pdu.buffer_offset + pdu.desired_length)
                 self.send_data(command, data, start=pdu.buffer_offset, end=end, ttt=pdu.ttt)
             elif isinstance(pdu, ScsiResponse) or (isinstance(pdu, DataIn) and pdu.has_status):

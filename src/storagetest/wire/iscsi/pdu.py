@@ -23,7 +23,6 @@ from storagetest.wire.iscsi.encoding import BHS_SIZE, Ahs, Pdu, header_layout
 
 __all__ = [
     "PDUS",
-    "R2T",
     "AsyncMessage",
     "DataIn",
     "DataOut",
@@ -33,6 +32,7 @@ __all__ = [
     "LogoutResponse",
     "NopIn",
     "NopOut",
+    "ReadyToTransfer",
     "Reject",
     "Request",
     "Response",
@@ -192,7 +192,7 @@ class DataIn(Response):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class R2T(Response):
+class ReadyToTransfer(Response):
     """Ready To Transfer (RFC 7143 11.8)."""
 
     OPCODE = Opcode.R2T
@@ -342,7 +342,7 @@ class NopIn(Response):
 PDUS: dict[int, type[Pdu]] = {
     kind.OPCODE: kind
     for kind in (
-        ScsiCommand, ScsiResponse, TaskRequest, TaskResponse, DataOut, DataIn, R2T, AsyncMessage, TextRequest,
+        ScsiCommand, ScsiResponse, TaskRequest, TaskResponse, DataOut, DataIn, ReadyToTransfer, AsyncMessage, TextRequest,
         TextResponse, LoginRequest, LoginResponse, LogoutRequest, LogoutResponse, SnackRequest, Reject,
         NopOut, NopIn,
     )

@@ -30,7 +30,6 @@ from storagetest.wire.iscsi.connection import ReceivedPdu
 from storagetest.wire.iscsi.encoding import Pdu
 from storagetest.wire.iscsi.keys import numeric
 from storagetest.wire.iscsi.pdu import (
-    R2T,
     AsyncMessage,
     DataIn,
     DataOut,
@@ -40,6 +39,7 @@ from storagetest.wire.iscsi.pdu import (
     LogoutResponse,
     NopIn,
     NopOut,
+    ReadyToTransfer,
     Reject,
     Request,
     Response,
@@ -86,7 +86,7 @@ class ConnectionPhase(Enum):
     CLOSED = "logged out"
 
 
-_RESPONSES = (ScsiResponse, TaskResponse, DataIn, R2T, AsyncMessage, TextResponse, Reject, NopIn)
+_RESPONSES = (ScsiResponse, TaskResponse, DataIn, ReadyToTransfer, AsyncMessage, TextResponse, Reject, NopIn)
 TRANSITIONS: Mapping[tuple[ConnectionPhase, type[Pdu]], ConnectionPhase] = {
     (ConnectionPhase.LOGIN, LoginResponse): ConnectionPhase.LOGIN,
     **{(ConnectionPhase.FULL_FEATURE, kind): ConnectionPhase.FULL_FEATURE for kind in _RESPONSES},
@@ -254,7 +254,7 @@ class SessionValidator:
         self._window(pdu)
         if isinstance(pdu, DataIn):
             self._data_in(pdu)
-        elif isinstance(pdu, R2T):
+        elif isinstance(pdu, ReadyToTransfer):
             self._r2t(pdu)
         elif isinstance(pdu, (ScsiResponse, TaskResponse, TextResponse, LoginResponse, LogoutResponse)) or (
             isinstance(pdu, NopIn) and pdu.itt != NO_TAG
@@ -268,7 +268,7 @@ class SessionValidator:
         if not isinstance(pdu, Response) or (isinstance(pdu, DataIn) and not pdu.has_status):
             return
         number = pdu.stat_sn
-        uses = not (isinstance(pdu, R2T) or (isinstance(pdu, NopIn) and pdu.itt == NO_TAG))
+        uses = not (isinstance(pdu, ReadyToTransfer) or (isinstance(pdu, NopIn) and pdu.itt == NO_TAG))
         if self._started and number != self._numbers.exp_stat_sn:
             expected = self._numbers.exp_stat_sn
             self._note(
@@ -347,7 +347,7 @@ class SessionValidator:
         if pdu.has_status:
             del self._tasks[pdu.itt]
 
-    def _r2t(self, pdu: R2T) -> None:
+    def _r2t(self, pdu: ReadyToTransfer) -> None:
         task = self._tasks.get(pdu.itt)
         if task is None:
             self._note("itt", "11.2.1.8", f"{pdu.summary()}: no task with this tag is outstanding")
