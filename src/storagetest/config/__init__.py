@@ -1,4 +1,4 @@
-"""targets.yaml in, frozen models out; every error says file:line:col."""
+"""Read targets.yaml into frozen models; every error has file:line:col."""
 
 from storagetest.config.loader import Config, load
 from storagetest.config.models import Machine, Profile, ThresholdRule, ThresholdText, Variant

@@ -1,8 +1,7 @@
-"""The base models and types that protocols and workloads build their YAML on.
+"""Base models and types for the YAML options of protocols and workloads.
 
-How a field is written decides how it may be used: a :data:`SecretText` and an :data:`Address` can stand in no
-matrix (their values would show in a variant's id), and ``${env:NAME}`` means something in a
-:data:`SecretText` only.
+The type of a field restricts its use: a :data:`SecretText` or an :data:`Address` is not allowed in a matrix,
+because a variant's id would show its value. ``${env:NAME}`` is a reference only in a :data:`SecretText`.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ class Origin:
 
 
 class Mark(Enum):
-    """What a field's type is for, where the type alone does not say it (``Annotated`` metadata)."""
+    """Meaning of a field whose plain type does not show it (``Annotated`` metadata)."""
 
     SIZE = "size"
     ADDRESS = "address"
@@ -81,17 +80,17 @@ class Text(str):
     origin: Origin
 
     def __new__(cls, text: str, origin: Origin) -> Text:
-        """Make text of ``text`` that came from ``origin``."""
-        made = super().__new__(cls, text)
-        made.origin = origin
-        return made
+        """Create a :class:`Text` with its ``origin``."""
+        instance = super().__new__(cls, text)
+        instance.origin = origin
+        return instance
 
 
 class SecretText:
-    """A secret as the file gives it: literal text, ``${env:NAME}`` or ``${file:PATH}``.
+    """A secret as written in the file: literal text, ``${env:NAME}`` or ``${file:PATH}``.
 
-    Nothing is looked up before :meth:`reveal`, so that collecting tests needs no secret; and nothing but
-    :meth:`reveal` ever shows it.
+    Only :meth:`reveal` reads the secret, so that collecting tests requires no secret, and only
+    :meth:`reveal` returns it.
     """
 
     __slots__ = ("_origin", "_text")
@@ -101,7 +100,7 @@ class SecretText:
         self._origin = origin
 
     def reveal(self) -> str:
-        """Return the secret. Raises :class:`ConfigError`, with the place, where it cannot be found."""
+        """Return the secret. Raises :class:`ConfigError` with the place if it cannot be read."""
         reference = _REFERENCE.fullmatch(self._text)
         if reference is None:
             return self._text
@@ -128,7 +127,7 @@ class SecretText:
             raise self._error(f"the secret's file {path} cannot be read: {error.strerror}") from None
         except UnicodeDecodeError:
             raise self._error(f"the secret's file {path} is not text in UTF-8") from None
-        except (ValueError, RuntimeError) as error:  # a NUL in the path; the home of somebody unknown
+        except (ValueError, RuntimeError) as error:  # a NUL in the path; the home of an unknown user
             raise self._error(f"the secret's file {name!r} cannot be read: {error}") from None
         return text.removesuffix("\n").removesuffix("\r")
 
@@ -209,7 +208,7 @@ def _duration(value: object) -> object:
 
 def _address(value: object) -> object:
     if not isinstance(value, str):
-        return value  # the str schema behind says what it thinks of it
+        return value  # the following str schema reports the error
     try:
         ipaddress.ip_address(value)
     except ValueError:
@@ -312,26 +311,26 @@ class Model(BaseModel):
 
 
 class TargetOptions(Model):
-    """What a target of any protocol may say; each protocol adds its own."""
+    """Options of a target of any protocol; each protocol adds its own."""
 
     short: ClassVar[Mapping[str, str]] = {}
     """Prefixes for variant ids, such as ``{"version": "v"}``. These options lead the id, in this order; the
     others follow by name, with their name (less underscores) as the prefix."""
 
     deadline: Annotated[Duration, Field(gt=0)] = 60.0
-    """Seconds within which an attach, and likewise a detach, must have ended."""
+    """Time limit in seconds for an attach, and for a release."""
 
     wire: SecretText | None = None
-    """host:port by which the machine that runs pytest reaches the target itself, where a client's address
-    for it is of no use. Cases on the wire speak to it. Looked up like a secret: ${file:PATH} will do."""
+    """host:port for wire cases, which connect from the machine that runs pytest, if the clients' address of
+    the target is not usable there. Read like a secret: ${file:PATH} is possible."""
 
     @property
     def target_label(self) -> str:
-        """The target as messages name it; a protocol adds its address and what else tells targets apart."""
+        """Label of the target in messages; a protocol adds its address and other identifying options."""
         return type(self).__qualname__.partition(".")[0].lower()
 
     def wire_endpoint(self, address: str, port: int) -> tuple[str, int]:
-        """Return host and port for cases on the wire: what ``wire`` says, else ``address`` and ``port``."""
+        """Return host and port for wire cases: those of ``wire``, else ``address`` and ``port``."""
         if self.wire is None:
             return address, port
         host, colon, number = self.wire.reveal().rpartition(":")
@@ -341,17 +340,17 @@ class TargetOptions(Model):
 
 
 class BlockOptions(TargetOptions):
-    """What a target that gives a block device may say."""
+    """Options of a target that provides a block device."""
 
     erase: str | None = None
-    """The identity (WWID) of the device that may be overwritten. Without it nothing is ever written."""
+    """The identity (WWID) of the device that may be overwritten. Without it the device is not written."""
 
     filesystem: Annotated[str | None, Field(pattern=r"^(ext4|xfs)$")] = None
     """Make and mount this file system on the device; without it the raw device is used."""
 
 
 class Portal(Model):
-    """One more address at which a target is reached, too."""
+    """An additional portal of a target."""
 
     address: Address
     """The portal's address."""
@@ -361,4 +360,4 @@ class Portal(Model):
 
 
 class WorkloadOptions(Model):
-    """What a workload of any kind may say; each workload adds its own parameters."""
+    """Parameters of a workload of any kind; each workload adds its own."""

@@ -1,4 +1,4 @@
-"""On how many clients a case runs at once: a number, several, or all that the target has."""
+"""Number of clients on which a case runs at once: a number, a list of numbers, or all of the target's."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def read_counts(value: object) -> tuple[int | str, ...]:
 
 
 def asked_counts(text: str | None) -> tuple[int | str, ...] | None:
-    """Return what ``--st-scale`` says. Raises :class:`ConfigError`."""
+    """Parse the value of ``--st-scale``. Raises :class:`ConfigError`."""
     if text is None:
         return None
     try:
@@ -45,9 +45,9 @@ def asked_counts(text: str | None) -> tuple[int | str, ...] | None:
         raise ConfigError(f"--st-scale {text}: {error}") from None
 
 
-def how_many(count: int | str, there: int) -> int:
-    """Return the number of clients that ``count`` means where there are ``there``."""
-    return there if isinstance(count, str) else count
+def how_many(count: int | str, available: int) -> int:
+    """Return ``count`` as a number: ``all`` is the number of ``available`` clients."""
+    return available if isinstance(count, str) else count
 
 
 Counts = Annotated[
@@ -55,7 +55,7 @@ Counts = Annotated[
     BeforeValidator(read_counts),
     WithJsonSchema({"anyOf": [*_ONE["anyOf"], {"type": "array", "minItems": 1, "items": _ONE}]}),
 ]
-"""What ``scale`` may be."""
+"""Type of ``scale``."""
 
 Clients = Annotated[
     Items[str],
@@ -65,4 +65,4 @@ Clients = Annotated[
         {"anyOf": [{"const": ALL}, {"type": "array", "minItems": 1, "items": {"type": "string"}}]}
     ),
 ]
-"""What ``clients`` may be: names, or the one word that stands for all."""
+"""Type of ``clients``: a list of names, or ``all``."""

@@ -1,4 +1,4 @@
-"""``comparisons``: two variants, one workload, one metric, and how they are to stand to each other.
+"""``comparisons``: two variants, one workload, one metric, and the gate that relates them.
 
     comparisons:
       nfs-versions:
@@ -6,8 +6,8 @@
         metric: p99
         gate: nfs-v4.2 <= 1.1 x nfs-v3
 
-A side is a variant's id, or the name of a target that has one variant. Both are attached at once on a client
-that both have, so they cannot be the same device.
+A side is a variant's id, or the name of a target that has one variant. Both are attached at the same time on
+a client that both have, so they cannot be the same device.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class ComparisonEntry(Model):
     """Two variants measured in turns."""
 
     workload: str = Field(min_length=1)
-    """What is run: a workload, or workload[parameter=value,…]."""
+    """The workload, or workload[parameter=value,…]."""
 
     metric: str = Field(min_length=1)
-    """Which of the workload's metrics is compared."""
+    """The workload's metric to compare."""
 
     gate: str = Field(min_length=1)
-    """How the two are to stand to each other, such as `iscsi >= 1.0 x nfs`."""
+    """The required relation of the two, such as `iscsi >= 1.0 x nfs`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def read_comparisons(
     workloads: Mapping[str, WorkloadKind],
     problems: ValidationErrors,
 ) -> tuple[Comparison, ...]:
-    """Return what ``comparisons`` says; what is wrong is noted."""
+    """Return the comparisons of the section; adds errors to ``problems``."""
     found = []
     for name, node in problems.mapping(section, "comparisons").items():
         where = f"comparisons.{name}"

@@ -4,8 +4,8 @@
       my-oltp: {fio: jobs/oltp.fio}
       my-restore: {python: "restore:run", metrics: {seconds: {unit: s, better: lower}}}
 
-The result are classes like those that are registered. They belong to the configuration that was read: two
-targets files in one process do not see each other's.
+The results are classes like the registered ones. They belong to the configuration that defines them: two
+targets files in one process do not share them.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ class CustomWorkloadEntry(Model):
     """A custom workload: `fio` or `python`."""
 
     fio: LocalPath | None = None
-    """A fio job file. Where the load goes, how much and how long are not its to say."""
+    """A fio job file. It must not set location, size and duration of the load: storagetest sets them."""
 
     python: Annotated[str | None, Field(min_length=3)] = None
     """A Python function, package.module:function, called with (attachment, scale)."""
 
     metrics: Mapping[str, CustomMetric] | None = None
-    """What the function returns, the most telling first; those of an I/O workload where this is left out."""
+    """The metrics that the function returns, the most important first; default: those of an I/O workload."""
 
     needs: Items[str] = ()
-    """What a target must have for the function: filesystem, block, …"""
+    """The capabilities of a target that the function needs: filesystem, block, …"""
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
@@ -70,14 +70,14 @@ class CustomWorkloadEntry(Model):
 
     @property
     def kind(self) -> str:
-        """The key that says what kind of workload it is."""
+        """The key of the kind of workload: ``fio`` or ``python``."""
         return "python" if self.fio is None else "fio"
 
 
 def read_custom_workloads(
     node: Node | None, directory: Path, registered: Mapping[str, WorkloadKind], problems: ValidationErrors
 ) -> dict[str, WorkloadKind]:
-    """Return the workloads that the section defines, by name; what is wrong with them is noted.
+    """Return the workloads that the section defines, by name; adds errors to ``problems``.
 
     ``directory`` is the targets file's.
     """

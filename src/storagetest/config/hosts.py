@@ -16,38 +16,38 @@ _NOWHERE = Node("", "")
 
 @dataclass(slots=True)
 class Machines:
-    """Reads ``clients`` and ``servers``, whose entries may go through one another (``jump``)."""
+    """Reader of ``clients`` and ``servers``, whose entries may refer to each other (``jump``)."""
 
     problems: ValidationErrors
     clients: Node | None
     servers: Node | None
-    made: dict[tuple[str, str], Machine | None] = field(default_factory=dict)
-    going: list[tuple[str, str]] = field(default_factory=list)
+    machines: dict[tuple[str, str], Machine | None] = field(default_factory=dict)
+    resolving: list[tuple[str, str]] = field(default_factory=list)
 
     def build(self, section: str) -> Mapping[str, Machine]:
-        """Return the machines of ``section``, ``clients`` or ``servers``; what is wrong is noted."""
+        """Return the machines of ``section``, ``clients`` or ``servers``; adds errors to ``problems``."""
         node = self._section(section)
         if node is None:
             return {}
         names = self.problems.mapping(node, section)
         if node.mapping is not None and not names:
             self.problems.add(node.place, f"{section}: there is none; leave the section out, or name one")
-        made = {name: self._machine(section, name) for name in names}
-        return {name: machine for name, machine in made.items() if machine is not None}
+        machines = {name: self._machine(section, name) for name in names}
+        return {name: machine for name, machine in machines.items() if machine is not None}
 
     def _section(self, name: str) -> Node | None:
         return self.clients if name == "clients" else self.servers
 
     def _machine(self, section: str, name: str) -> Machine | None:
-        """Return the machine called ``name``; None where it is wrong, which has then been noted."""
+        """Return the machine called ``name``, or None after adding its errors to ``problems``."""
         key = (section, name)
-        if key not in self.made:
+        if key not in self.machines:
             node = (self._section(section) or _NOWHERE).child(name) or _NOWHERE
             self.problems.check_name(name, node, f"{section}.{name}")
-            self.going.append(key)
-            self.made[key] = self._read(section, name, node, f"{section}.{name}")
-            self.going.pop()
-        return self.made[key]
+            self.resolving.append(key)
+            self.machines[key] = self._read(section, name, node, f"{section}.{name}")
+            self.resolving.pop()
+        return self.machines[key]
 
     def _read(self, section: str, name: str, node: Node, where: str) -> Machine | None:
         transport = node.child("transport")
@@ -55,8 +55,8 @@ class Machines:
             self.problems.add(node.key_place, f"{where}.transport: this is missing: local, ssh or slurm")
             return None
         if transport is not None and transport.value not in {"local", "ssh", "slurm"}:
-            said = transport.raw or transport.kind
-            self.problems.add(transport.place, f"{where}.transport: {said} is not local, ssh or slurm")
+            text = transport.raw or transport.kind
+            self.problems.add(transport.place, f"{where}.transport: {text} is not local, ssh or slurm")
             return None
         if transport is not None and transport.value == "local":
             local = self.problems.validate(LocalEntry, node, where)
@@ -78,8 +78,8 @@ class Machines:
             jump = self._named_jump(section, entry.jump, hop, f"{where}.jump")
         if entry.jump is not None and jump is None:
             return None
-        said = {key: getattr(entry, key) for key in SshEntry.model_fields if key != "jump"}
-        return Machine(name, jump=jump, place=node.key_place, **said)
+        fields = {key: getattr(entry, key) for key in SshEntry.model_fields if key != "jump"}
+        return Machine(name, jump=jump, place=node.key_place, **fields)
 
     def _named_jump(self, section: str, name: str, hop: Node, where: str) -> Machine | None:
         sections = (section, "servers" if section == "clients" else "clients")
@@ -89,8 +89,8 @@ class Machines:
             hint = suggest(name, [*known["clients"], *known["servers"]])
             self.problems.add(hop.place, f"{where}: there is no client or server {name!r}{hint}")
             return None
-        if (home, name) in self.going:
-            circle = [one for _, one in self.going[self.going.index((home, name)) :]]
+        if (home, name) in self.resolving:
+            circle = [one for _, one in self.resolving[self.resolving.index((home, name)) :]]
             self.problems.add(hop.place, f"{where}: the jumps go in a circle: {' → '.join([*circle, name])}")
             return None
         machine = self._machine(home, name)

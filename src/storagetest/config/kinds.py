@@ -1,7 +1,7 @@
-"""The registered protocols and workloads, as far as a targets file names their parts.
+"""Interfaces of the registered protocols and workloads that config uses.
 
-Config imports neither package: both build on :mod:`storagetest.config.base`. It gets their classes from the
-registries.
+Config imports neither package, because both import :mod:`storagetest.config.base`. It gets their classes from
+the registries.
 """
 
 from __future__ import annotations

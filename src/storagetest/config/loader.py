@@ -1,6 +1,6 @@
-"""From targets.yaml to a :class:`Config`: nothing is contacted, no secret is looked up.
+"""Read targets.yaml into a :class:`Config`, without contacting a host or reading a secret.
 
-Each section is read on its own, so that one mistake does not hide another; all are reported together.
+Each section is read separately, so that one error does not hide another; all errors are reported together.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ SECTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """What targets.yaml says, checked whole. ``variants`` are in the file's order.
+    """The checked contents of targets.yaml. ``variants`` are in the file's order.
 
-    ``workloads`` are those that are registered and the custom ones, which the file itself defines;
-    ``custom_workloads`` are the names of these.
+    ``workloads`` are the registered and the custom workloads, which the file defines; ``custom_workloads``
+    are the names of the latter.
     """
 
     path: Path
@@ -61,32 +61,32 @@ class Config:
     known_issues: tuple[KnownIssue, ...] = ()
 
     def profile(self, name: str) -> Profile:
-        """Return the profile called ``name``; :class:`ConfigError` says which there are."""
+        """Return the profile called ``name``. Raises :class:`ConfigError`, which lists the profiles."""
         try:
             return self.profiles[name]
         except KeyError:
             raise ConfigError(f"there is no profile {name!r}{suggest(name, self.profiles)}") from None
 
     def workload(self, name: str) -> WorkloadKind:
-        """Return the workload called ``name``; :class:`ConfigError` suggests the nearest name."""
+        """Return the workload called ``name``. Raises :class:`ConfigError`, which suggests a similar name."""
         return find_workload(name, self.workloads)
 
     def thresholds_for(
         self, variant: Variant, workload: str, parameters: Mapping[str, Any]
     ) -> tuple[Threshold, ...]:
-        """Return the gates of one case; see :mod:`storagetest.config.thresholds` for which goes before which.
+        """Return the gates of one case; :mod:`storagetest.config.thresholds` defines their precedence.
 
         Raises :class:`ConfigError` if there is no such workload.
         """
         return choose((self.thresholds, variant.thresholds), self.workload(workload), parameters)
 
     def most_thresholds(self, variant: Variant, workload: str) -> int:
-        """Return how many gates a case of ``workload`` can have at most on ``variant``."""
+        """Return the maximum number of gates of a case of ``workload`` on ``variant``."""
         return most((self.thresholds, variant.thresholds), self.workload(workload))
 
 
 def load(path: Path | str, overrides: Iterable[str] = ()) -> Config:
-    """Read the file at ``path``, with ``--st-set`` ``overrides`` put in.
+    """Read the file at ``path`` and apply the ``--st-set`` ``overrides``.
 
     Raises :class:`ConfigError`, a line for each problem, each with ``file:line:col``.
     """
@@ -94,7 +94,7 @@ def load(path: Path | str, overrides: Iterable[str] = ()) -> Config:
 
 
 def build(source: Source) -> Config:
-    """Judge a file that has been read. Raises :class:`ConfigError` as :func:`load` does."""
+    """Validate a parsed file. Raises :class:`ConfigError` like :func:`load`."""
     problems = ValidationErrors()
     sections = _sections(source.root, problems)
     machines = Machines(problems, sections.get("clients"), sections.get("servers"))
@@ -122,7 +122,7 @@ def build(source: Source) -> Config:
 
 
 def _named(section: Node | None) -> list[str]:
-    """Return what somebody meant to name in a section, even where it is no mapping."""
+    """Return the names in a section, even if it is a list by mistake."""
     if section is None:
         return []
     return [*(section.mapping or ()), *(item.raw for item in section.items or ())]
@@ -155,12 +155,12 @@ def _profiles(section: Node | None, problems: ValidationErrors) -> Mapping[str, 
         if entry is None:
             continue
         start = profiles.get(name, profiles["standard"])
-        said = {key: value for key, value in entry.model_dump().items() if value is not None}
-        if "size" in said:
-            said.setdefault("cold_size", said["size"])
-        profile = replace(start, name=name, **said)
+        fields = {key: value for key, value in entry.model_dump().items() if value is not None}
+        if "size" in fields:
+            fields.setdefault("cold_size", fields["size"])
+        profile = replace(start, name=name, **fields)
         if profile.max_repeats < profile.repeats:
-            if "max_repeats" in said:
+            if "max_repeats" in fields:
                 place = (node.child("max_repeats") or node).place
                 problems.add(
                     place,

@@ -1,4 +1,4 @@
-"""What targets.yaml says: the pydantic border (``…Entry``) and the frozen values that come out of it."""
+"""Models of targets.yaml: pydantic models of the YAML (``…Entry``), and the frozen values made from them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
-"""What a target, client, server or profile may be called."""
+"""Pattern of the name of a target, client, server or profile."""
 
 
 class LocalEntry(Model):
@@ -49,7 +49,7 @@ class LocalEntry(Model):
 
 
 class SlurmEntry(Model):
-    """A node of a Slurm job, reached by srun(1): pytest runs within the job, or where srun knows it."""
+    """A node of a Slurm job, reached by srun(1): pytest runs in the job, or on a host where srun finds it."""
 
     transport: Literal["slurm"]
     """How the machine is reached: local (the one that runs pytest), ssh, or slurm (a node of a job)."""
@@ -71,10 +71,10 @@ class SshEntry(Model):
     """The host's name or IP address, or an alias that `ssh_config` resolves."""
 
     port: Port | None = None
-    """The TCP port; 22, or what `ssh_config` says."""
+    """The TCP port; default: that of `ssh_config`, or 22."""
 
     user: Annotated[str | None, Field(min_length=1)] = None
-    """Whom to log in as; the one who runs pytest, or whom `ssh_config` says."""
+    """The login's user name; default: that of `ssh_config`, or of the user that runs pytest."""
 
     key: LocalPath | None = None
     """The private key's file. Without it the agent's keys and the usual files are tried."""
@@ -83,23 +83,23 @@ class SshEntry(Model):
     """The login's password, or the private key's passphrase."""
 
     known_hosts: LocalPath | None = None
-    """The file of known host keys; ~/.ssh/known_hosts, or what `ssh_config` says."""
+    """The file of known host keys; default: that of `ssh_config`, or ~/.ssh/known_hosts."""
 
     host_key_check: bool = True
-    """Whether the host must show a known key. Only a throw-away machine should set this to false."""
+    """Whether the host must have a known key. Set this to false for disposable machines only."""
 
     jump: str | SshEntry | None = None
-    """The machine to go through: a client's or server's name, or an entry of its own."""
+    """The jump host: a client's or server's name, or a separate entry."""
 
     ssh_config: LocalPath | None = None
     """An OpenSSH client configuration that `address` is looked up in."""
 
     connect_timeout: Annotated[Duration, Field(gt=0)] = 10.0
-    """How long a connection and a login may take."""
+    """Time limit for the connection and the login."""
 
 
 class TargetEntry(Model):
-    """What every target may say beside its protocol's options."""
+    """Keys of every target, in addition to its protocol's options."""
 
     protocol: str
     """How the target is reached."""
@@ -108,17 +108,17 @@ class TargetEntry(Model):
     """The one client to use; or give `clients`."""
 
     clients: Clients | None = None
-    """The clients to use; all of the file's, in its order, where neither this nor `client` is given."""
+    """The clients to use; without this and `client`: all clients of the file, in its order."""
 
     scale: Counts | None = None
-    """On how many of its clients, from the first on, a measuring case runs at once: 1, or a number, `all`, or
-    a list of these, each of which is a case of its own."""
+    """The number of clients, from the first on, on which a performance case runs at once: a number, `all`, or
+    a list of these, with one case for each."""
 
     data_set: Literal["own", "shared"] = "own"
-    """Whether clients that work at once have a data set each, or one that they share."""
+    """Whether clients of a multi-client run have a data set each, or share one."""
 
     server: str | None = None
-    """The serving machine, by its name under `servers`, where it may be looked at."""
+    """The server's name under `servers`, for counters and diagnostics of the server."""
 
     optional: bool = False
     """Whether cases are skipped, rather than errors, on a client that lacks the protocol."""
@@ -127,60 +127,60 @@ class TargetEntry(Model):
     """The server implementation, for example `knfsd`. Cases expect its known issues."""
 
     same_data: Annotated[str | None, Field(pattern=NAME)] = None
-    """Another target, by its name: it serves the same files by another protocol, and from its root on they
-    have the same names."""
+    """The name of another target that serves the same files by another protocol, with the same paths relative
+    to its root."""
 
     controls: Controls | None = None
-    """Command lines for what takes an administrator: a device that grows, a client that is cut off."""
+    """Command lines for actions of an administrator: resize a device, isolate a client."""
 
 
 class ProfileEntry(Model):
-    """How much load, how often. What is left out is the built-in profile's, or else that of `standard`."""
+    """Size, duration and repeats of a load. Default: the built-in profile of that name, or `standard`."""
 
     size: Annotated[Size | None, Field(gt=0)] = None
     """The size of the data set."""
 
     ramp: Duration | None = None
-    """How long load is put on before anything is counted."""
+    """How long the load runs before the measurement."""
 
     runtime: Annotated[Duration | None, Field(gt=0)] = None
-    """How long one repeat is measured."""
+    """How long the measurement of one repeat takes."""
 
     cooldown: Duration | None = None
-    """How long load goes on after the counting ends, so that whoever began last is not measured alone."""
+    """How long the load runs after the measurement, so that all clients have load until its end."""
 
     repeats: Annotated[int | None, Field(ge=1)] = None
-    """How many repeats are run at least."""
+    """The minimum number of repeats."""
 
     max_repeats: Annotated[int | None, Field(ge=1)] = None
-    """The budget: how many repeats may be run until a gate is decided."""
+    """The maximum number of repeats until a gate is decided."""
 
     cold_size: Annotated[Size | None, Field(gt=0)] = None
-    """The size of what is read with cold caches; `size` where that is given, or else twice the memory of
-    client or server, whichever has more."""
+    """The size of data that is read with cold caches; default: `size` if given, else twice the memory of
+    client or server, the larger one."""
 
     steady: Literal["none", "pts", "slope"] | None = None
-    """What is waited for before anything counts: nothing; five rounds whose throughput and p99 stay within
-    20 % (pts, SNIA's rule); or a round over which throughput and latency move by 10 % at most (slope)."""
+    """The steady state required before a measurement: none; five rounds whose throughput and p99 stay within
+    20 % (pts, SNIA's rule); or a round over which throughput and latency change by 10 % at most (slope)."""
 
     steady_rounds: Annotated[int | None, Field(ge=5)] = None
-    """How many rounds of ramp and runtime may be spent on that."""
+    """The maximum number of rounds of ramp and runtime to reach the steady state."""
 
     sample_interval: Duration | None = None
-    """How often counters are read beside the load, and how finely its own course is kept; 0: not at all."""
+    """The interval of counter samples during the load, and of its own timeline; 0: no samples."""
 
     start_spread: Annotated[Duration | None, Field(gt=0)] = None
-    """How far apart the first I/Os of clients that begin together may be; beyond it a run is INVALID."""
+    """The maximum time between the first I/Os of the clients of a run; beyond it the run is INVALID."""
 
     search: Annotated[int | None, Field(ge=0)] = None
-    """How many measurements a search for the maximum may take; 0: none is made."""
+    """The maximum number of measurements of a search for the maximum; 0: no search."""
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A client or a server, and how it is reached. ``jump`` is the machine to go through.
+    """A client or a server, and its transport. ``jump`` is the jump host.
 
-    ``node`` and ``job`` are of a Slurm job (0: that in which we run).
+    ``node`` and ``job`` are of a Slurm job (0: the job in which pytest runs).
     """
 
     name: str
@@ -202,13 +202,13 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """How much load: ``size`` in bytes; ``ramp``, ``runtime`` and ``cooldown`` in seconds; how many repeats.
+    """A load's ``size`` in bytes; ``ramp``, ``runtime`` and ``cooldown`` in seconds; number of repeats.
 
-    Counters are sampled every ``sample_interval`` seconds (0: not at all). ``cold_size`` is the size in bytes
-    for what is read with cold caches (None: twice the memory of client or server). ``steady`` is the rule by
-    which a target has settled before anything counts, within ``steady_rounds`` rounds. The first I/Os of many
-    clients are ``start_spread`` seconds apart at most, or the run is INVALID. A search for the maximum takes
-    ``search`` measurements at most (0: none is made).
+    Counters are sampled every ``sample_interval`` seconds (0: no samples). ``cold_size`` is the size in bytes
+    of data that is read with cold caches (None: twice the memory of client or server). ``steady`` is the rule
+    for the steady state before the measurement, within ``steady_rounds`` rounds. If the first I/Os of the
+    clients are more than ``start_spread`` seconds apart, the run is INVALID. A search for the maximum has at
+    most ``search`` measurements (0: no search).
     """
 
     name: str
@@ -234,12 +234,12 @@ PROFILES: Mapping[str, Profile] = {
         Profile("thorough", size=8 << 30, ramp=15.0, runtime=120.0, repeats=5, max_repeats=20, cooldown=1.0),
     )
 }
-"""The built-in profiles, which the file may change and add to."""
+"""The built-in profiles; the file may change them and add others."""
 
 
 @dataclass(frozen=True, slots=True)
 class ThresholdText:
-    """A threshold as it was written, such as ``p99 <= 5ms``, and where."""
+    """The text of a threshold, such as ``p99 <= 5ms``, and its place."""
 
     text: str
     place: str
@@ -247,7 +247,7 @@ class ThresholdText:
 
 @dataclass(frozen=True, slots=True)
 class ThresholdRule:
-    """The gates of a workload, or only of its cases whose parameters hold all of ``where``."""
+    """The gates of a workload, or of its cases whose parameters match all of ``where``."""
 
     workload: str
     where: Mapping[str, Any]
@@ -259,12 +259,12 @@ NO_CONTROLS = Controls()
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One target in one combination of its matrix.
+    """A target with one combination of its matrix.
 
-    ``id`` is stable, and holds neither address nor secret. ``matrix`` maps the options that tell it from its
-    siblings to their parts of the id. ``options`` is the protocol's own model. Measuring cases run on
-    ``scale`` clients at once, one case for each number there, with a data set each or a ``shared`` one.
-    ``same_data`` names the target that serves the same files by another protocol.
+    ``id`` is stable, and contains neither address nor secret. ``matrix`` maps the options of the matrix to
+    their parts of the id. ``options`` is the protocol's model. Performance cases run on ``scale`` clients at
+    once, one case per number, with a data set each or a ``shared`` one. ``same_data`` is the name of the
+    target that serves the same files by another protocol.
     """
 
     id: str

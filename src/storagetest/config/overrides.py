@@ -1,10 +1,9 @@
 """``--st-set targets.nfs.export=/x``: change a value of the file without editing it.
 
-The path's steps are names, or indexes of a list, with dots between; a name that has dots of its own is
-found all the same. The value is YAML, so text that looks like a number wants quotes; relative paths in it
-start from the working directory. What names nothing is an error: every step but the last must exist, except
-below ``profiles``, ``thresholds`` and ``comparisons``; the last is then judged by the models, as if it stood
-in the file.
+The steps of the path are names or list indexes, separated by dots; a name may contain dots. The value is
+YAML, so text that looks like a number needs quotes; relative paths in it start from the working directory. A
+path that does not exist is an error: every step but the last must exist, except below ``profiles``,
+``thresholds`` and ``comparisons``. The models validate the value as if it were in the file.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _MAY_BE_NEW = ("profiles", "thresholds", "comparisons")
 
 
 def apply_overrides(source: Source, overrides: Iterable[str]) -> Source:
-    """Return ``source`` with each ``path=value`` put in. :class:`ConfigError` names the override."""
+    """Return ``source`` with each ``path=value`` applied. Raises :class:`ConfigError` with the override."""
     for text in overrides:
         path, value = _split(text)
         place = f"--st-set {path}"
@@ -32,13 +31,13 @@ def apply_overrides(source: Source, overrides: Iterable[str]) -> Source:
 
 
 def _split(text: str) -> tuple[str, str]:
-    """Split at the first = that stands in no brackets: a threshold's key may hold one."""
+    """Split at the first = outside brackets: a threshold's key may contain one."""
     depth = 0
     for index, character in enumerate(text):
         depth += (character == "[") - (character == "]")
         if character == "=" and depth <= 0 and text[:index].strip():
             return text[:index].strip(), text[index + 1 :]
-    # The text is not repeated: without its "=", we cannot tell a path from a secret.
+    # The message does not quote the text: without its "=", it may be a secret.
     raise ConfigError("--st-set wants path=value, such as targets.nfs.export=/a")
 
 

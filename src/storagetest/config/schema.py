@@ -47,7 +47,7 @@ def make_schema(protocols: Mapping[str, ProtocolKind], workloads: Mapping[str, W
             "clients": _named(
                 {"$ref": "#/$defs/machine"}, "The hosts that attach targets and generate load."
             ),
-            "servers": _named({"$ref": "#/$defs/machine"}, "The serving machines that may be looked at."),
+            "servers": _named({"$ref": "#/$defs/machine"}, "The servers, for counters and diagnostics."),
             "targets": _named({"oneOf": targets}, "The storage endpoints under test."),
             "profiles": _named(
                 _model(ProfileEntry, definitions),
@@ -64,7 +64,7 @@ def make_schema(protocols: Mapping[str, ProtocolKind], workloads: Mapping[str, W
                 _model(ComparisonEntry, definitions), "Two variants, measured in turns.", fewest=0
             ),
             "known_issues": {
-                "description": "What targets are known to do wrong: a list, or the path of a file with one.",
+                "description": "Known issues of targets: a list, or the path of a file with one.",
                 "oneOf": [
                     {"type": "string", "minLength": 1},
                     {"type": "array", "items": _model(KnownIssueEntry, definitions)},

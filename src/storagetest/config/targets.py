@@ -1,4 +1,4 @@
-"""Targets: from their section to :class:`~storagetest.config.models.Variant`, one for each combination."""
+"""Read the targets section into :class:`~storagetest.config.models.Variant`, one for each combination."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TARGET_KEYS = (*TargetEntry.model_fields, "matrix", "exclude", "thresholds")
 
 @dataclass(slots=True)
 class Targets:
-    """Reads ``targets``: finds each one's protocol, clients and server, and expands its matrix."""
+    """Reader of ``targets``: resolves each target's protocol, clients and server, and expands its matrix."""
 
     problems: ValidationErrors
     clients: Mapping[str, Machine]
@@ -33,13 +33,13 @@ class Targets:
     protocols: Mapping[str, ProtocolKind]
     workloads: Mapping[str, WorkloadKind]
     broken: frozenset[str] = frozenset()
-    """Clients that are there but wrong, which has been noted: what names them is no second mistake."""
+    """Clients with errors that are already in ``problems``: a reference to them is not another error."""
 
     ids: dict[str, str] = field(default_factory=dict)
     """Variant id → place of its target."""
 
     def build(self, section: Node | None, root: Node) -> tuple[Variant, ...]:
-        """Return the variants of all targets, in the file's order; what is wrong is noted."""
+        """Return the variants of all targets, in the file's order; adds errors to ``problems``."""
         if section is None:
             if root.mapping is not None and not difflib.get_close_matches("targets", root.mapping, n=1):
                 self.problems.add(root.place, "targets is missing: there is nothing to test")
@@ -51,7 +51,7 @@ class Targets:
         return tuple(variant for name, node in targets.items() for variant in self._target(name, node))
 
     def _check_same_data(self, targets: Mapping[str, Node]) -> None:
-        """Note where ``same_data`` names no other target."""
+        """Add an error if ``same_data`` does not name another target."""
         for name, node in targets.items():
             other = node.child("same_data")
             if other is None or other.value is None:
@@ -135,7 +135,7 @@ class Targets:
         return tuple(chosen.values())
 
     def _check_scale(self, variant: Variant, node: Node, where: str) -> None:
-        """Note where more clients are asked for than there are, or several for what one alone can have."""
+        """Add an error if ``scale`` is larger than the number of clients."""
         most = max(how_many(count, len(variant.clients)) for count in variant.scale)
         place = (node.child("scale") or node).place
         if most > len(variant.clients) > 0:

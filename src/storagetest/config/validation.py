@@ -1,8 +1,8 @@
-"""From what pydantic finds wrong to ``file:line:col`` and one sentence for a person.
+"""Convert pydantic's validation errors to ``file:line:col`` and one sentence each.
 
-All problems of a file are collected and raised as one :class:`~storagetest.errors.ConfigError`, a line each,
-in the file's order. A sentence may quote what the user wrote, except where a secret belongs and under a key
-that we do not know (it may be a misspelt ``password``).
+All errors of a file are collected and raised as one :class:`~storagetest.errors.ConfigError`, one line each,
+in the file's order. A sentence may quote the file's text, except for the value of a secret and below an
+unknown key (it may be a misspelt ``password``).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def mentions(annotation: object, *wanted: object) -> bool:
 
 @dataclass(slots=True)
 class ValidationErrors:
-    """What has been found wrong so far: (place, sentence)."""
+    """The errors so far: (place, sentence)."""
 
     found: list[tuple[str, str]] = field(default_factory=list)
 
@@ -54,7 +54,7 @@ class ValidationErrors:
             self.found.append((place, message))
 
     def add_error(self, error: ConfigError, place: str) -> None:
-        """Note an error that somebody else raised; ``place`` is for one that brings none."""
+        """Add a raised error; ``place`` is the default if the error has none."""
         where = error.place or place
         self.add(where, str(error).removeprefix(f"{where}: "))
 
@@ -152,8 +152,8 @@ def _less_misspelt(found: list[Found]) -> list[Found]:
     unknown = {path for path, _, details in found if details["type"] == "extra_forbidden"}
 
     def misspelt(path: tuple[str | int, ...]) -> bool:
-        beside = [str(other[-1]) for other in unknown if other[:-1] == path[:-1]]
-        return bool(difflib.get_close_matches(str(path[-1]), beside, n=1, cutoff=0.6))
+        siblings = [str(other[-1]) for other in unknown if other[:-1] == path[:-1]]
+        return bool(difflib.get_close_matches(str(path[-1]), siblings, n=1, cutoff=0.6))
 
     return [one for one in found if one[2]["type"] != "missing" or not misspelt(one[0])]
 
@@ -239,7 +239,7 @@ def _quoting(at: Node, *, secret: bool) -> str:
 
 
 def _sentence(at: Node, details: ErrorDetails, *, secret: bool) -> str:
-    """Say in one sentence what is wrong with the value at ``at``."""
+    """Return one sentence that describes the error of the value at ``at``."""
     kind, context = details["type"], details.get("ctx", {})
     scalar = at.mapping is None and at.items is None
     if kind == "string_type":

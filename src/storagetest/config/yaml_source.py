@@ -1,16 +1,16 @@
-"""Strict YAML in which every key and every value knows its line and column.
+"""Strict YAML parser that keeps the line and column of every key and value.
 
-PyYAML composes the text into nodes with marks; we turn them into :class:`Node`, which keeps place and raw
-text beside the plain value. On the way we refuse what is legal YAML 1.1 and yet never meant:
+PyYAML composes the text into nodes with marks. They are converted to :class:`Node`, which has place, raw text
+and plain value. The parser rejects valid YAML 1.1 that is most likely a mistake:
 
 1. a key written twice in one mapping, and a key that is not text (``no:`` is a boolean);
 2. tags (``!!python/…``), several documents, values that contain themselves;
 3. aliases that unfold to more than 20 000 values, more than 32 levels, files above 1 MiB.
 
-Anchors, aliases and merge keys (``<<``) are welcome. A number, boolean or date where text is wanted is left
-to the models; :attr:`Node.raw` is there so that their message can show how to quote it. So are numbers that a
-person reads otherwise (``010`` is eight in YAML 1.1, ``1:30`` is ninety): they become :class:`Unusable`,
-which no model accepts. Messages from here repeat keys and never a value: it may be a secret.
+Anchors, aliases and merge keys (``<<``) are supported. The models reject a number, boolean or date in place
+of text; :attr:`Node.raw` is for their message, which shows how to quote it. Ambiguous numbers (``010`` is
+eight in YAML 1.1, ``1:30`` is ninety) become :class:`AmbiguousScalar`, which no model accepts. Messages of
+this module quote keys but no values, which may be secrets.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Node:
         return self.value
 
     def child(self, key: Key) -> Node | None:
-        """Return what stands under ``key`` (a name or an index), or None."""
+        """Return the child at ``key`` (a name or an index), or None."""
         if self.mapping is not None and isinstance(key, str):
             return self.mapping.get(key)
         if self.items is not None and isinstance(key, int) and 0 <= key < len(self.items):
@@ -95,7 +95,7 @@ class Source:
         return node
 
     def place(self, path: KeyPath, *, key: bool = False) -> str:
-        """Return where the value at ``path`` (or its ``key``) stands, or else the key around it."""
+        """Return the place of the value at ``path`` (or of its ``key``), or that of the enclosing key."""
         node = self.root
         for step in path:
             child = node.child(step)
@@ -157,7 +157,7 @@ def _compose(text: str, name: str) -> yaml.Node | None:
 
 
 def _syntax(error: yaml.MarkedYAMLError) -> str:
-    """Say what PyYAML found, less the file's own text, which it quotes and which may be a secret."""
+    """Return PyYAML's message without the quoted text of the file, which may be a secret."""
     problem = re.sub(r" '(?!<)[^']{3,}'", "", error.problem or "") or "unreadable"
     if "undefined alias" in problem:
         problem = "an alias (*) without its anchor (&); quote the value if it is meant as text"
@@ -271,7 +271,7 @@ class _Reader:
 
 
 def _construct(kind: str, raw: str) -> object:
-    """Return the value of a plain scalar, or :class:`Unusable` where a person would read another one."""
+    """Return the value of a plain scalar, or :class:`AmbiguousScalar` if people may read another one."""
     if kind == "null":
         return None
     if kind == "bool":
