@@ -1,4 +1,4 @@
-"""Subscribers of finished runs and verdicts: each prints or writes them and computes nothing.
+"""Reports of finished runs and verdicts: each prints or writes them without further computation.
 
 - ``base``: :class:`~storagetest.report.base.Record` and :class:`~storagetest.report.base.Summary`;
 - ``metric_values``: a record's values as text, the same in every report;

@@ -1,4 +1,4 @@
-"""What a report subscribes to: a :class:`Record` of every finished case, and a :class:`Summary` at the end.
+"""Input of the reports: a :class:`Record` of every finished case, and a :class:`Summary` at the end.
 
 Reports subscribe and print. None of them computes a figure: values come from the samples, intervals from the
 verdicts, and what must be aggregated is aggregated by :mod:`storagetest.measure`.
@@ -61,7 +61,7 @@ class Record:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why the case did not pass: its failure, else what its verdicts say, else what the run says."""
+        """Reason why the case did not pass: its failure, else its verdicts' reasons, else the run's."""
         if self.status in (Status.PASSED, Status.SKIPPED):
             return ()
         if self.failure:

@@ -270,7 +270,7 @@ _RENAMED = {
     "suites/performance/test_own.py::test_own[": "suites/performance/test_custom_workloads.py::"
     "test_custom_workload[",
 }
-"""Cases of our suites that had another node id in an earlier version; a baseline of then is still read."""
+"""Current → earlier node ids of storagetest's suites, to read baselines of earlier versions."""
 
 
 def _from_json(document: Mapping[str, Any]) -> BaselineEntry:

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 __all__ = ["COLOURS", "LOOKS", "Axis", "ChartTable", "Line", "chart_svg", "chart_table"]
 
 LOOKS = 8
-"""How many lines can be told apart in one chart."""
+"""Maximum number of distinguishable lines in one chart."""
 
 COLOURS = ("#0b62a4", "#c2410c", "#15803d", "#9333ea", "#b45309", "#0e7490", "#be185d", "#475569")
 """On white; each has a contrast of at least 4.5 to it."""
@@ -33,10 +33,10 @@ _DASHES = ("", "6 3", "2 3", "8 3 2 3", "", "6 3", "2 3", "8 3 2 3")
 _LEFT, _RIGHT, _TOP, _BOTTOM = 86, 48, 14, 44
 _LEGEND_LINE = 18
 _LETTER = 6.6
-"""About how wide a letter of the legend is."""
+"""Approximate width of a letter of the legend."""
 
 _TINY, _HUGE = 1e-300, 1e300
-"""Between these a ratio stays a float."""
+"""Limits within which a ratio is a finite float."""
 
 _ALONE = (
     "<style>text{fill:#222;font:12px sans-serif}.grid{stroke:#ddd}.frame{stroke:#888;fill:none}"
@@ -113,7 +113,7 @@ def chart_svg(
     ``identity`` must differ between the charts of one page. Raises :class:`ValueError` for too many lines.
     """
     if len(lines) > LOOKS:
-        raise ValueError(f"{len(lines)} lines in one chart; {LOOKS} can be told apart")
+        raise ValueError(f"{len(lines)} lines in one chart; at most {LOOKS} are distinguishable")
     shown = [(number, _standing(line, x, y)) for number, line in enumerate(lines, start=1)]
     points = [point for _, line in shown for point in line.points]
     if not points:
@@ -228,15 +228,15 @@ def _axes(x: Axis, y: Axis, across: _Scale, up: _Scale, size: tuple[int, int]) -
     for at in _ticks(y, up):
         parts.append(f'<line class="grid" x1="{_LEFT}" x2="{width - _RIGHT}" y1="{up(at)}" y2="{up(at)}"/>')
         parts.append(_text(_LEFT - 6, up(at) + 4, y.text(at), "end"))
-    room = -math.inf
+    occupied = -math.inf
     for at in _ticks(x, across):
         place, text = across(at), x.text(at)
         half = len(text) * _LETTER / 2
         parts.append(f'<line class="grid" x1="{place}" x2="{place}" y1="{_TOP}" y2="{floor}"/>')
-        if place - half < room:  # its neighbour's text is in the way
+        if place - half < occupied:  # its neighbour's text is in the way
             continue
         parts.append(_text(min(place, width - half - 2), floor + 16, text, "middle"))
-        room = place + half + 6
+        occupied = place + half + 6
     parts.append(f'<path class="frame" fill="none" d="M{_LEFT} {_TOP}V{floor}H{width - _RIGHT}"/>')
     parts.append(_text((_LEFT + width - _RIGHT) / 2, height - 8, x.title, "middle"))
     middle = (_TOP + floor) / 2

@@ -1,4 +1,4 @@
-"""Which sections of a standard were checked, by how many cases, and with what outcomes.
+"""Coverage of a standard: checked sections, with the number of cases and their outcomes.
 
 A :class:`CaseRecord` is one conformance case on one target; a file of them has one JSON object a line. From
 those, and nothing else, :func:`coverage` counts. :mod:`storagetest.report.formats.coverage` writes the pages.
@@ -59,7 +59,7 @@ class CaseOutcome(Enum):
 
 
 _RENAMED_MEMBERS = {"spares": "no_mutant_reason"}
-"""Members of files that an earlier release wrote."""
+"""Members of files of an earlier release."""
 
 
 @dataclass(frozen=True, slots=True)

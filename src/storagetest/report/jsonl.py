@@ -1,4 +1,4 @@
-"""results.jsonl: one run a line, for programs and for later comparison.
+"""results.jsonl: one run per line, for programs and for later comparison.
 
 Rules:
 
@@ -97,7 +97,7 @@ def from_json(document: Mapping[str, Any]) -> Record:
 def read(path: Path, *, on_torn: Callable[[str], None] | None = None) -> list[Record]:
     """Return the records of a results file, in its order.
 
-    ``on_torn`` is told of each torn line; without it that is an error too. Raises :class:`ResultError` that
+    ``on_torn`` is called for each torn line; without it, it is an error. Raises :class:`ResultError` that
     starts with ``file:line``.
     """
     try:
@@ -126,7 +126,7 @@ class JsonlReporter:
         self.path = path
 
     def on_record(self, record: Record) -> None:
-        """Append one line, whole or not at all. Raises :class:`ResultError` where it cannot be written."""
+        """Append one complete line. Raises :class:`ResultError` if it cannot be written."""
         line = json.dumps(to_json(record), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -135,13 +135,13 @@ class JsonlReporter:
             msg = f"{self.path}: {error.strerror}; name another file with --st-results"
             raise ResultError(msg) from None
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)  # held for one write by anybody
+            fcntl.flock(descriptor, fcntl.LOCK_EX)  # locked for one write
             self._append(descriptor, line.encode() + b"\n")
         finally:
             os.close(descriptor)
 
     def on_finish(self, summary: Summary) -> None:
-        """Nothing is kept open."""
+        """Do nothing: no file is open between writes."""
 
     def _append(self, descriptor: int, line: bytes) -> None:
         size = os.fstat(descriptor).st_size

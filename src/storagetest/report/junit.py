@@ -1,4 +1,4 @@
-"""Properties that a record adds to its case in the JUnit file: flat, with values in base units.
+"""Properties of a record for its case in the JUnit file, with values in base units.
 
 CI systems draw trends from such properties, so a value is a bare number and its name carries metric and unit.
 """

@@ -1,4 +1,4 @@
-"""Latency distributions as a chart: the share of the I/Os against what they took at most, both logarithmic.
+"""Chart of latency distributions: share of the I/Os against their maximum latency, both logarithmic.
 
 The axis of shares is that of what is left (90 %, 99 %, 99.9 %, 99.99 %), so the tail fills most of it. Where
 a curve has fewer than 100 I/Os beyond a point it is only dotted from there on.

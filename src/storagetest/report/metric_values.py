@@ -1,4 +1,4 @@
-"""A record's values as text; every report prints them from here, so that all reports agree.
+"""A record's values as text; all reports use this module, so that they agree.
 
 Nothing is estimated here: means and intervals are :mod:`storagetest.measure.stats`', percentiles are those of
 the merged histogram, and where a gate was judged its own interval is shown.
@@ -39,7 +39,7 @@ class MetricValue:
 
     @property
     def range_text(self) -> str:
-        """``low … high (95%)`` with units, or a dash where one repeat gives none."""
+        """``low … high (95%)`` with units, or a dash if there is only one repeat."""
         if not self.enough or self.interval is None:
             return "-"
         if not (math.isfinite(self.interval.low) and math.isfinite(self.interval.high)):

@@ -1,9 +1,9 @@
-"""The tables at the end of a run: one row a measured case, and beneath them why any of them did not pass.
+"""Tables at the end of a run: one row per measured case, and the reasons of cases that did not pass.
 
 Rules:
 
 1. A table's columns are the headline of its runs (:attr:`Run.headline`); runs with another headline have a
-   table of their own. Nothing here knows a workload.
+   table of their own. This module has no workload-specific code.
 2. Numbers are never cut. What is too wide is shortened in the middle, the longer of the two id columns first;
    when ids are down to their shortest, whole columns of numbers are dropped: the first metric of a headline
    stays longest, then the last, and of those between the later go first.
@@ -117,7 +117,7 @@ def _number(metric: str, found: Sequence[MetricValue | None]) -> _Column:
 
 
 def _clients(rows: Sequence[Record]) -> list[_Column]:
-    """Return the column that tells runs on several clients apart, if there are any."""
+    """Return the column with the number of clients, if there are runs on several clients."""
     together = [
         next((one.concurrency for one in record.run.samples if one.concurrency), None) for record in rows
     ]
@@ -149,10 +149,10 @@ def _fit(columns: list[_Column], width: int) -> list[_Column]:
     return [next(cut) if column.is_id else column for column in columns]
 
 
-def _share(room: int, wanted: Sequence[int]) -> list[int]:
+def _share(space: int, wanted: Sequence[int]) -> list[int]:
     """Give each what it wants; while that is too much, take from the largest."""
     given = list(wanted)
-    while sum(given) > room and max(given) > _SHORTEST_ID:
+    while sum(given) > space and max(given) > _SHORTEST_ID:
         given[given.index(max(given))] -= 1
     return given
 
@@ -186,9 +186,7 @@ def _crowds(rows: Sequence[Record], *, width: int) -> list[str]:
         if not stories:
             continue
         spreads = [story.spread for story in stories if story.spread is not None]
-        began = (
-            f"began within {format_duration(max(spreads))}" if spreads else "began nobody knows how closely"
-        )
+        began = f"began within {format_duration(max(spreads))}" if spreads else "began at unknown times"
         unlike = dict.fromkeys(name for story in stories for name in story.outliers)
         named = f"; unlike the others: {', '.join(unlike)}" if unlike else ""
         run = record.run
@@ -199,11 +197,11 @@ def _crowds(rows: Sequence[Record], *, width: int) -> list[str]:
 
 
 def _searches(rows: Sequence[Record], *, width: int) -> list[str]:
-    """Return, of each case that looked for a maximum, where it is and what is in the way of more."""
+    """Return the maximum and the bottleneck of each case that searched for a maximum."""
     lines: list[str] = []
     for record in rows:
-        told = next((one.evidence["search"] for one in record.run.samples if "search" in one.evidence), "")
-        for text in told.splitlines()[:2]:
+        search = next((one.evidence["search"] for one in record.run.samples if "search" in one.evidence), "")
+        for text in search.splitlines()[:2]:
             lines += textwrap.wrap(
                 f"{record.run.variant}, {text}",
                 max(width, 40),

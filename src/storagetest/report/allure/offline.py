@@ -1,4 +1,4 @@
-"""Take everything that points outside from a generated single-file report, and prove it.
+"""Remove all external references from a generated single-file report, and verify it.
 
 The generator's page carries an analytics script and three addresses in its program: a "powered by" link, a
 trace viewer that is never used here, and a placeholder base address. Rules:

@@ -134,7 +134,7 @@ def on_conformance(case: CaseRecord, *, ladders: str = "", capture: bytes = b"")
 
 
 def write_extras(results_dir: Path, environment: Mapping[str, str]) -> None:
-    """Write ``environment.properties`` and ``categories.json`` beside the results."""
+    """Write ``environment.properties`` and ``categories.json`` next to the results."""
     results_dir.mkdir(parents=True, exist_ok=True)
     lines = [f"{_escaped(name, key=True)}={_escaped(value)}" for name, value in environment.items()]
     (results_dir / "environment.properties").write_text(

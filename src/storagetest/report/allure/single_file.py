@@ -4,7 +4,7 @@ The generator has a single-file form of its own, but that is one program with al
 reads and keeps all of it before anything is shown, and above 512 MB no such file can be made. Rules:
 
 1. Files are packed into bundles of about 256 KiB, gzip, base64, each in an inert ``<script>`` that a browser
-   only skips. Like stands beside like (widgets first, then by kind), so they pack well.
+   only skips. Similar entries are adjacent (widgets first, then by kind), so they compress well.
 2. A script in the head is what the program asks for data: it answers ``name in`` and unpacks the one bundle
    that a name is in. Nothing is fetched but ``data:`` addresses.
 3. Whatever the program loads by a tag is inlined as a ``data:`` address; fonts are left out, as in the

@@ -1,1 +1,1 @@
-"""Report formats: ONE module each, which is a sub-command of ``storagetest report``."""
+"""Report formats: one module each, which is a sub-command of ``storagetest report``."""

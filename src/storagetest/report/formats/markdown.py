@@ -1,4 +1,4 @@
-"""A run as Markdown, for the page that GitHub or GitLab shows of a job: what failed, then what was measured.
+"""A run as Markdown, for the job summary of GitHub or GitLab: failed cases, then measured values.
 
 GitHub cuts a step's summary off at 1 MiB (https://docs.github.com/actions, "Workflow commands"), so the lists
 have an end, and what is left out is counted.
@@ -19,7 +19,7 @@ from storagetest.report.metric_values import MetricValue, case_text, metric_valu
 __all__ = ["MOST_BYTES", "FailedCase", "MarkdownFormat", "SessionSummary", "markdown"]
 
 MOST_BYTES = 1_000_000
-"""No text is longer (in UTF-8)."""
+"""Maximum size of the text in bytes (UTF-8)."""
 
 _MOST_PROBLEMS, _MOST_ROWS, _MOST_LETTERS = 100, 400, 1500
 _MARKS = {
@@ -47,7 +47,7 @@ class FailedCase:
 
 @dataclass(frozen=True, slots=True)
 class SessionSummary:
-    """What only pytest knows: cases by outcome, wall ``seconds``, exit status, and what did not pass."""
+    """Results that only pytest has: cases by outcome, wall ``seconds``, exit status, failed cases."""
 
     counts: Mapping[str, int]
     seconds: float
@@ -82,7 +82,7 @@ def markdown(
 
 
 def _session(records: Iterable[Record]) -> SessionSummary:
-    """Return what the records alone say."""
+    """Return the summary that the records alone provide."""
     counts: dict[str, int] = {}
     problems = []
     for record in records:

@@ -1,1 +1,1 @@
-"""The comparison report: one HTML file of our own, whole in itself. A section of it is one module here."""
+"""The comparison report: one self-contained HTML file. Each section is one module of this package."""

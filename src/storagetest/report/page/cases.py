@@ -1,4 +1,4 @@
-"""Every measured case: what was asked, what was measured with its interval, its gates, and who limited it.
+"""Every measured case: its parameters, its values with intervals, its gates, and its bottleneck.
 
 Folded by variant and workload, so that a page of ten thousand cases is laid out only where it is opened. A
 browser's own search opens what it finds.

@@ -34,7 +34,7 @@ class ChartList:
     left_out: int = 0
 
     def add(self, lines: Sequence[Line], x: Axis, y: Axis, title: str, described: str = "") -> None:
-        """Add a chart, or several if there are more lines than can be told apart."""
+        """Add a chart, or several if there are more lines than one chart can distinguish."""
         for part in chunks(lines):
             if len(self.charts) >= MOST:
                 self.left_out += 1

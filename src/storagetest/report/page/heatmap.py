@@ -1,7 +1,7 @@
 """Targets side by side: a row for each case and metric, a column for each variant.
 
 A cell has the value and what it reaches of the row's best; its shade repeats that. If the intervals of a
-value and of the best overlap, these runs do not tell them apart, and the cell says ``level``.
+value and of the best overlap, these runs do not distinguish them, and the cell shows ``level``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from storagetest.units import format_ratio
 __all__ = ["section"]
 
 _STEPS = (0.9, 0.75, 0.5, 0.25)
-"""Below each the shade is one darker."""
+"""Limits of the shades: below each, the shade is one step darker."""
 
 _LEGEND = ("best or level", "90 % or more", "75 % or more", "50 % or more", "25 % or more", "less")
 _OPEN_RECORDS, _OPEN_TABLES = 60, 12

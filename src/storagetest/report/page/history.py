@@ -1,4 +1,4 @@
-"""What the same case measured session by session, as far back as the files go."""
+"""History of each case's values, session by session, over all given files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Latency against IOPS, and latency distributions: what a rate costs, and what the tail is like."""
+"""Latency against IOPS, and latency distributions with their tails."""
 
 from __future__ import annotations
 

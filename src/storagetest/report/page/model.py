@@ -1,4 +1,4 @@
-"""What the page is made of: the records and cases that its sections show."""
+"""Data of the page: the records and cases that its sections show."""
 
 from __future__ import annotations
 

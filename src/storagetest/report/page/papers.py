@@ -1,4 +1,4 @@
-"""Published experiments that were rerun: what was published beside what was measured, and whether it agrees.
+"""Rerun published experiments: published values next to measured ones, and whether they agree.
 
 A rerun is a measured case of ``suites/papers``; what a publication claims is a comparison, so its claims are
 the gates of that case.

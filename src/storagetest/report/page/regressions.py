@@ -1,4 +1,4 @@
-"""Against the baseline: what became slower or faster, by the test of ``storagetest compare``."""
+"""Comparison with the baseline: slower and faster cases, by the test of ``storagetest compare``."""
 
 from __future__ import annotations
 

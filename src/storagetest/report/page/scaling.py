@@ -1,4 +1,4 @@
-"""Scaling curves: what more users, larger blocks, deeper queues or more clients bring."""
+"""Scaling curves over number of users, block size, queue depth or number of clients."""
 
 from __future__ import annotations
 

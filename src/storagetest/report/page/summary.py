@@ -1,4 +1,4 @@
-"""How the run ended, at a glance: cases by target and outcome, what did not pass, and where it ran."""
+"""Summary of the run: cases by target and outcome, cases that did not pass, and clients."""
 
 from __future__ import annotations
 
