@@ -1,4 +1,4 @@
-"""Base class of the report formats; each is one class in one module and a sub-command of ``storagetest report``.
+"""Base class of the report formats; each is one class in one module and a sub-command of the command report.
 
 Command line, shell completion and the reference page of the docs are made from what is registered. Formats of
 other packages come by entry points of the group ``storagetest.report.formats``.
