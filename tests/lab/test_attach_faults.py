@@ -1,4 +1,4 @@
-"""What goes wrong from outside: an appliance that stands still, a test that is killed. All at once."""
+"""Faults from outside, of all protocols at once: a paused appliance, a killed test."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def account(secrets: dict[str, str]) -> dict[str, str]:
 
 @pytest.fixture(autouse=True, scope="module")
 def sweep(appliance) -> Iterator[None]:
-    """A directory of ours outlives a forced release on the target: nobody answered to remove it."""
+    """Remove directories of storagetest that stay on the target after a forced release."""
     yield
     appliance.run(["sh", "-c", "rm -rf /srv/nfs/*/storagetest-* /srv/smb/*/storagetest-*"], deadline=60)
 
 
 @contextmanager
-def standing_still(lab: Any) -> Iterator[None]:
+def paused_appliance(lab: Any) -> Iterator[None]:
     machine = lab.vm("appliance")
     machine.pause()
     try:
@@ -59,7 +59,7 @@ def standing_still(lab: Any) -> Iterator[None]:
 
 
 def in_parallel(jobs: dict[str, Any]) -> dict[str, Any]:
-    """Call each job in a thread; a job's result, or the exception it ended with."""
+    """Call each job in a thread; return its result, or the exception that it raised."""
 
     def outcome(job: Any) -> Any:
         try:
@@ -71,7 +71,7 @@ def in_parallel(jobs: dict[str, Any]) -> dict[str, Any]:
         return dict(zip(jobs, pool.map(outcome, jobs.values()), strict=True))
 
 
-def test_standing_still_before_the_attach(lab, client, secrets) -> None:
+def test_appliance_paused_before_the_attach(lab, client, secrets) -> None:
     def job(protocol: str, given: Any) -> Any:
         def attempt() -> str:
             with attach(client, protocol, given):
@@ -80,7 +80,7 @@ def test_standing_still_before_the_attach(lab, client, secrets) -> None:
         return attempt
 
     started = time.monotonic()
-    with standing_still(lab):
+    with paused_appliance(lab):
         targets = everything(secrets, deadline=DEADLINE)
         found = in_parallel({name: job(*one) for name, one in targets.items()})
     assert time.monotonic() - started < DEADLINE + 10
@@ -90,7 +90,7 @@ def test_standing_still_before_the_attach(lab, client, secrets) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["nfs", "smb", "iscsi", "nvme-tcp"])
-def test_probe_is_silent_about_a_target_that_lives(client, secrets, protocol) -> None:
+def test_probe_accepts_a_target_that_responds(client, secrets, protocol) -> None:
     given = next(given for name, given in everything(secrets).values() if name == protocol)
     protocols.get(protocol)().probe(client, given)
 
@@ -104,21 +104,21 @@ ACQUIRING = {
 """A word of the command that acquires, by protocol."""
 
 
-def test_standing_still_in_the_middle_of_an_attach(lab, client, secrets) -> None:
-    """The portal answered, then the machine stood still: the kernel is inside of a mount or a login."""
+def test_appliance_paused_during_an_attach(lab, client, secrets) -> None:
+    """The portal responds, then the machine is paused: the client's kernel is in a mount or a login."""
     machine = lab.vm("appliance")
     targets = everything(secrets, deadline=DEADLINE)
     chosen = {name: targets[name] for name in ("nfs 3", "nfs 4.2", "smb", "iscsi", "nvme")}
-    everybody = threading.Barrier(len(chosen), action=machine.pause)
+    barrier = threading.Barrier(len(chosen), action=machine.pause)
 
     def job(protocol: str, given: Any) -> Any:
-        def wait_for_the_others(argv: Any) -> None:
+        def wait_for_other_attaches(argv: Any) -> None:
             if ACQUIRING[protocol] in argv:
-                everybody.wait(timeout=60)
+                barrier.wait(timeout=60)
 
         def attempt() -> str:
             with connect(lab, "client1") as host:
-                host.before = wait_for_the_others
+                host.before = wait_for_other_attaches
                 with attach(host, protocol, given):
                     return "attached"
 
@@ -132,10 +132,10 @@ def test_standing_still_in_the_middle_of_an_attach(lab, client, secrets) -> None
         assert type(error) is TargetDead, (name, error)
 
 
-def test_standing_still_in_use(lab, client, secrets) -> None:
-    """A write hangs until its deadline; then all is taken away by force, and the error is TargetDead."""
+def test_appliance_paused_in_use(lab, client, secrets) -> None:
+    """A write hangs until its deadline. A forced release follows, and the error is TargetDead."""
     all_targets = everything(secrets, deadline=DEADLINE)
-    # Each way of holding something once: a client with one emulated processor is to keep up.
+    # One of each type of attachment, because the client has one emulated processor.
     targets = {name: all_targets[name] for name in ("nfs 4.2", "smb", "iscsi ext4", "nvme")}
 
     def use(attachment: Any) -> None:
@@ -162,7 +162,7 @@ def test_standing_still_in_use(lab, client, secrets) -> None:
         for name, (protocol, given) in targets.items():
             stack = unwinding.enter_context(ExitStack())
             jobs[name] = finish(stack, stack.enter_context(attach(client, protocol, given)))
-        with standing_still(lab):
+        with paused_appliance(lab):
             found = in_parallel(jobs)
             left = client.left()
     for name, error in found.items():

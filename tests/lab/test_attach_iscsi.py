@@ -110,7 +110,7 @@ def test_no_such_target(client) -> None:
 
 
 def test_no_such_lun(client) -> None:
-    with pytest.raises(AttachError, match="shows client1 no LUN 9"), attach(client, "iscsi", iscsi(lun=9)):
+    with pytest.raises(AttachError, match="has no LUN 9 for client1"), attach(client, "iscsi", iscsi(lun=9)):
         pytest.fail("attached")
 
 
@@ -131,7 +131,7 @@ def test_unnamed_disk_is_left_alone(client, appliance, erase) -> None:
         pytest.raises(DataAtRisk, match=rf'erase: "{lio.wwid(2)}"'),
         attach(client, "iscsi", iscsi(erase=erase)),
     ):
-        pytest.fail("lent")
+        pytest.fail("attached")
     assert content(appliance) == before
 
 
@@ -158,25 +158,25 @@ ZERO = 'dd if=/dev/zero of="$1" bs=1M count=4 oflag=direct conv=notrunc status=n
 
 
 @pytest.mark.parametrize(
-    ("somebody", "words"),
+    ("script", "message"),
     [
         (FILE_SYSTEM, r"it has a signature: ext4 \(label 'precious'\)"),
         (MASTER_BOOT_RECORD, "it has partitions: sd[a-z]1"),
     ],
     ids=["file system", "partition"],
 )
-def test_disk_with_data_is_left_alone(client, appliance, somebody, words) -> None:
-    appliance.run(["sh", "-e", "-c", somebody, "somebody", DISK], deadline=60)
+def test_disk_with_data_is_left_alone(client, appliance, script, message) -> None:
+    appliance.run(["sh", "-e", "-c", script, "script", DISK], deadline=60)
     before = content(appliance)
     try:
-        with pytest.raises(DataAtRisk, match=words), attach(client, "iscsi", iscsi()):
-            pytest.fail("lent")
+        with pytest.raises(DataAtRisk, match=message), attach(client, "iscsi", iscsi()):
+            pytest.fail("attached")
         assert content(appliance) == before
     finally:
         appliance.run(["sh", "-c", ZERO, "zero", DISK], deadline=60)
 
 
-def test_session_of_somebody_else_is_left_alone(client) -> None:
+def test_session_of_another_program_is_kept(client) -> None:
     portal = ["-T", f"{IQN}:lab-plain", "-p", APPLIANCE]
     client.run(["iscsiadm", "-m", "node", "-o", "new", *portal], deadline=30)
     client.run(["iscsiadm", "-m", "node", *portal, "--login"], deadline=30)

@@ -44,7 +44,7 @@ def test_two_mounts_at_once(client) -> None:
 @pytest.mark.parametrize("version", ["3", "4.2"])
 def test_no_such_export(client, version) -> None:
     with (
-        pytest.raises(AttachError, match=r"has no export /nowhere|does not let client1 mount /nowhere"),
+        pytest.raises(AttachError, match=r"has no export /nowhere|does not permit client1 to mount /nowhere"),
         attach(client, "nfs", nfs(version=version, export="/nowhere")),
     ):
         pytest.fail("attached")

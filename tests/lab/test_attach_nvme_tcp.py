@@ -57,7 +57,7 @@ def test_no_such_subsystem(client) -> None:
 
 def test_no_such_namespace(client) -> None:
     with (
-        pytest.raises(AttachError, match="shows no namespace 9; it shows 1"),
+        pytest.raises(AttachError, match="has no namespace 9; it has 1"),
         attach(client, "nvme-tcp", nvme(namespace=9)),
     ):
         pytest.fail("attached")
@@ -78,7 +78,7 @@ def test_unnamed_disk_is_left_alone(client) -> None:
         pytest.raises(DataAtRisk, match=rf'erase: "{nvmet.wwid(3)}"'),
         attach(client, "nvme-tcp", nvme(erase=None)),
     ):
-        pytest.fail("lent")
+        pytest.fail("attached")
 
 
 def test_disk_with_data_is_left_alone(client, appliance) -> None:
@@ -88,7 +88,7 @@ def test_disk_with_data_is_left_alone(client, appliance) -> None:
             pytest.raises(DataAtRisk, match=r"it has a signature: xfs \(label 'precious'\)"),
             attach(client, "nvme-tcp", nvme("lab1", 1, 1)),
         ):
-            pytest.fail("lent")
+            pytest.fail("attached")
     finally:
         appliance.run(["wipefs", "-a", "/dev/mapper/nvme-lab1-1"], deadline=30)
 

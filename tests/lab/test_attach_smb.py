@@ -37,7 +37,7 @@ def test_cache_none(client, secrets) -> None:
         assert attachment.mismatches == ()
 
 
-@pytest.mark.parametrize("wrong", [{"password": "wrong-secret"}, {"username": "nobody-here"}])
+@pytest.mark.parametrize("wrong", [{"password": "wrong-secret"}, {"username": "unknown-user"}])
 def test_wrong_account(client, secrets, wrong) -> None:
     with (
         pytest.raises(AttachError, match=r"the server refuses user '.*': wrong name or password") as caught,

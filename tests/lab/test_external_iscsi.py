@@ -41,10 +41,10 @@ def run(lab: Lab, where: Path, *arguments: str) -> str:
 
 @pytest.mark.usefixtures("program")
 def test_a_few_of_its_tests_pass_skip_and_fail_as_known(lab: Lab, tmp_path: Path) -> None:
-    said = run(lab, tmp_path, "-k", SOME)
-    lines = [line for line in said.splitlines() if "toml::" in line]
+    output = run(lab, tmp_path, "-k", SOME)
+    lines = [line for line in output.splitlines() if "toml::" in line]
     ended = {line.split("::")[1].split()[0]: line.split()[0] for line in lines}
     for target in ("iscsi-hdgstnone", "iscsi-chap"):
         assert ended[f"Read10.Simple[{target}]"] == "PASSED"
         assert ended[f"Verify10.Mismatch[{target}]"] == "XFAIL"
-    assert "ORWRITE is not implemented" in said
+    assert "ORWRITE is not implemented" in output

@@ -36,7 +36,7 @@ def test_one_variant_of_each_protocol_from_yaml_to_results(line: PytestRun, clie
     assert len(list((tmp_path / "allure").glob("*-result.json"))) == 8
 
 
-def test_two_workers_share_the_targets_without_meeting(line: PytestRun, client) -> None:
+def test_two_workers_run_different_targets(line: PytestRun, client) -> None:
     status, output = line.run("-n", "2", *select_targets("nfs-v4.2-nconnect1", "nvme-tcp-hdgst-ddgst"))
     assert status == 0, output
     assert "4 passed" in output
@@ -46,7 +46,7 @@ def test_two_workers_share_the_targets_without_meeting(line: PytestRun, client) 
 
 COMPARISON = """
 comparisons:
-  nvme-tcp-beside-iscsi:
+  nvme-tcp-against-iscsi:
     workload: small-random-write
     metric: iops
     gate: nvme-tcp-hdgst-ddgst >= 0.02 x iscsi-hdgstcrc32c
@@ -93,7 +93,7 @@ def test_ctrl_c_in_mid_run_leaves_nothing(line: PytestRun, client) -> None:
     assert client.run(["pgrep", "-x", "fio"], deadline=15, check=False).stdout == ""
 
 
-def test_what_a_killed_run_left_is_undone_by_clean(line: PytestRun, client) -> None:
+def test_clean_undoes_a_killed_run(line: PytestRun, client) -> None:
     process = line.start(*select_targets("iscsi-hdgstcrc32c"), profile="long")
     wait_for_attach(client)
     process.kill()
@@ -105,7 +105,7 @@ def test_what_a_killed_run_left_is_undone_by_clean(line: PytestRun, client) -> N
 
 @contextmanager
 def replaced(client, path: str, text: str | None) -> Iterator[None]:
-    """Put ``text`` in the place of a program of the client's, or take the program away."""
+    """Replace a program of the client by ``text``, or remove it."""
     client.run(["mv", path, f"{path}.real"], deadline=15)
     try:
         if text is not None:
@@ -150,7 +150,7 @@ def client1_by(line: PytestRun, entry: str) -> None:
 
 
 def errs_once(line: PytestRun, *wanted: str) -> None:
-    """One case errs with one line that names the client and says ``wanted``; the other is skipped."""
+    """One case is an error with one line that has the client's name and ``wanted``; the other is skipped."""
     status, output = line.run(*select_targets("nfs-v4.2-nconnect1"))
     assert status == 1
     assert "1 skipped, 1 error" in output, output

@@ -1,4 +1,4 @@
-"""Measuring on real kernels: counters beside the load, who was the bottleneck, and a client that is lost."""
+"""Measurement on real kernels: counters during the load, the bottleneck, and a lost client."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CASE = CaseInfo("c", "random-mixed", "t", "v", "p", "client1")
 SCALE = LoadSize(size=4 << 20, ramp=3.0, runtime=4.0, interval=0.5)
 
 
-def run_on(attachment: Attachment, *beside: RecordingHost, scale: LoadSize = SCALE):
+def run_on(attachment: Attachment, *extra_hosts: RecordingHost, scale: LoadSize = SCALE):
     load = RandomMixed()
     return run_case(
         load,
@@ -35,7 +35,7 @@ def run_on(attachment: Attachment, *beside: RecordingHost, scale: LoadSize = SCA
         gates=[],
         case=CASE,
         fills=PrefillCache(),
-        extra_hosts=beside,
+        extra_hosts=extra_hosts,
     )[0]
 
 
@@ -48,7 +48,7 @@ EVERY_PROTOCOL = {
 
 
 @pytest.mark.parametrize("protocol", EVERY_PROTOCOL)
-def test_client_and_server_are_seen_beside_the_load(client, appliance, secrets, protocol):
+def test_client_and_server_are_sampled_during_the_load(client, appliance, secrets, protocol):
     kind, options = {
         "nfs": lambda: ("nfs", nfs()),
         "smb": lambda: ("smb", smb(secrets)),
@@ -74,15 +74,15 @@ def fits(name: str, pattern: str) -> bool:
     return name == pattern if not gap else name.startswith(start) and name.endswith(end)
 
 
-def test_what_crossed_the_wire_is_what_the_load_says(client, appliance):
+def test_counted_bytes_match_the_load(client, appliance):
     with attach(client, "nfs", nfs()) as attachment:
         run = run_on(attachment, appliance)
     (sample,) = run.samples
     read = next(one for one in sample.series if one.name == "read from the server")
     load = next(one for one in sample.series if one.name == "read bandwidth")
     middle = [value for at, value in zip(read.times, read.values, strict=True) if 0.5 < at < SCALE.runtime]
-    said = sum(load.values) / len(load.values)
-    assert sum(middle) / len(middle) == pytest.approx(said, rel=0.5)
+    mean = sum(load.values) / len(load.values)
+    assert sum(middle) / len(middle) == pytest.approx(mean, rel=0.5)
     assert run.limited_by is not None
     assert sample.utilisation is not None
     assert sample.utilisation.ceiling is not None
@@ -91,8 +91,8 @@ def test_what_crossed_the_wire_is_what_the_load_says(client, appliance):
 
 
 @pytest.mark.slow
-def test_a_client_that_loses_power_in_mid_run_is_an_error_that_says_so(lab: Lab, client: RecordingHost):
-    victim = connect(lab, "client1")  # with a connection of its own, so that the others' is not suspected
+def test_power_loss_of_a_client_during_a_run_is_an_error(lab: Lab, client: RecordingHost):
+    victim = connect(lab, "client1")  # a connection of its own: an error on it does not affect the shared one
     caught: list[StoragetestError] = []
     began = threading.Event()
 
@@ -126,7 +126,7 @@ BUFFERED = {"direct": False, "engine": "psync", "queue_depth": 1}
 READ = LoadSize(size=4 << 20, ramp=0.5, runtime=2.0, cold_size=48 << 20)
 
 
-def read_on(attachment: Attachment, *beside: RecordingHost, scale: LoadSize = READ, **options: object):
+def read_on(attachment: Attachment, *extra_hosts: RecordingHost, scale: LoadSize = READ, **options: object):
     load = SmallRandomRead()
     return run_case(
         load,
@@ -138,7 +138,7 @@ def read_on(attachment: Attachment, *beside: RecordingHost, scale: LoadSize = RE
         gates=[],
         case=CASE,
         fills=PrefillCache(),
-        extra_hosts=beside,
+        extra_hosts=extra_hosts,
     )[0]
 
 

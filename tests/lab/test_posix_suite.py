@@ -13,7 +13,7 @@ pytestmark = pytest.mark.lab
 
 @pytest.fixture
 def through(lab, tmp_path: Path, client):
-    """Return a function that runs modules of the suite on a variant and returns what came of each case."""
+    """Return a function that runs modules of the suite on a variant and returns the record of each case."""
 
     def run(variant: str, *modules: str) -> dict[str, dict[str, Any]]:
         return posix_cases(tmp_path, lab.targets_yaml.read_text(), variant, *modules)
@@ -36,7 +36,7 @@ def test_files_over_nfs(through) -> None:
     assert all("the client until it is closed" in cases[name]["message"] for name in replaced)
 
 
-def test_what_smb_does_not_promise_is_seen_and_said(through) -> None:
+def test_requirements_that_smb_does_not_guarantee_are_recorded(through) -> None:
     cases = through("smb-v3.1.1", "remove", "link")
     assert those(cases, "failed") == those(cases, "error") == set()
     assert "PSX-UNLINK-AGAIN" in those(cases, "observed")

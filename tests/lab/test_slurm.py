@@ -59,7 +59,7 @@ mkdir -p /run/munge /var/log/munge /var/lib/munge /var/spool/slurmctld /var/spoo
 chmod 0755 /run/munge && munged --force || exit
 mountpoint -q /sys/fs/cgroup || mount -t cgroup2 cgroup2 /sys/fs/cgroup || exit
 mkdir -p /sys/fs/cgroup/system.slice
-"$1" >/tmp/said 2>&1 || { cat /tmp/said; exit 1; }
+"$1" >/tmp/output 2>&1 || { cat /tmp/output; exit 1; }
 """
 
 TARGETS = """\
@@ -95,7 +95,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Reco
         for machine in machines.values():
             machine.close()
         lab.down()
-        for packed in (cache_root() / "overlays").glob(f"{hashed}-*"):  # of no use to anybody else
+        for packed in (cache_root() / "overlays").glob(f"{hashed}-*"):  # no other lab uses it
             packed.unlink()
 
 
@@ -107,12 +107,12 @@ def test_pytest_in_a_job_measures_on_its_nodes(cluster: dict[str, RecordingHost]
     command = f"cd /root && exec salloc --nodes=2 --time=10 env {path} COLUMNS=100 {run}"
     appliance = cluster["appliance"]
     done = appliance.run(["sh", "-c", command], deadline=500.0, check=False)
-    said = done.stdout + done.stderr
-    assert done.status == 0, said
+    output = done.stdout + done.stderr
+    assert done.status == 0, output
     records = [json.loads(line)["run"] for line in appliance.pull("/root/results.jsonl").splitlines()]
-    assert sorted(run["client"] for run in records) == ["node0", "node0, node1"], said
-    assert "2 clients (node0, node1) began within" in said
-    print(said)  # shown with -s
+    assert sorted(run["client"] for run in records) == ["node0", "node0, node1"], output
+    assert "2 clients (node0, node1) began within" in output
+    print(output)  # shown with -s
     for name in ("client1", "client2"):
         assert cluster[name].left() == []
     assert appliance.run(["squeue", "--noheader"], deadline=30.0).stdout == ""
@@ -142,7 +142,7 @@ def _lay_slurm(overlay: Path) -> None:
 
 
 def _lay_pytest(overlay: Path) -> None:
-    """Copy storagetest, and of what pip has installed here all that it needs."""
+    """Copy storagetest and the installed packages that it needs."""
     place = overlay / "opt" / "storagetest"
     home = Path(sysconfig.get_path("purelib"))
     needed: set[str] = set()
@@ -185,7 +185,7 @@ def _start(machines: dict[str, RecordingHost]) -> None:
     appliance.push(TARGETS.encode(), "/root/targets.yaml", mode=0o644)
 
     def idle() -> bool:
-        said = appliance.run(["sinfo", "--noheader", "--format=%D %t"], deadline=30.0, check=False)
-        return said.stdout.split() == ["2", "idle"]
+        output = appliance.run(["sinfo", "--noheader", "--format=%D %t"], deadline=30.0, check=False)
+        return output.stdout.split() == ["2", "idle"]
 
     wait_until(idle, 90.0, "two idle nodes", interval=1.0)

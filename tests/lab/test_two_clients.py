@@ -72,7 +72,7 @@ def agents(client: Host) -> set[str]:
     return set(client.run(["pgrep", "-f", "[s]toragetest-agent"], deadline=30, check=False).stdout.split())
 
 
-def test_what_did_not_cross_the_wire_is_invalid(line: PytestRun, client1, client2) -> None:
+def test_case_without_a_request_is_invalid(line: PytestRun, client1, client2) -> None:
     variants = ("nolock", "nfs-v3-nconnect1", "nfs-v4.2-nconnect1", "smb-v3.1.1")
     ours = {client.name: agents(client) for client in (client1, client2)}
     status, output = line.run(*select_targets(*variants), timeout=500)
@@ -80,15 +80,15 @@ def test_what_did_not_cross_the_wire_is_invalid(line: PytestRun, client1, client
     seen = {(one["id"], one["nodeid"].partition("[")[2][:-1]): one for one in map(json.loads, lines)}
     outcomes = {key: one["outcome"] for key, one in seen.items()}
     assert outcomes == {
-        # Its locks stay with the client: nothing can be said of the server's.
+        # Its locks stay on the client, so the case proves nothing about the server's.
         ("TWO-OPEN", "nolock"): "invalid",
         ("ONE-TRUSTS", "nolock"): "invalid",
         ("WRITE-READ", "nolock"): "passed",
-        # Version 3's locks are a protocol of their own, which no counter tells of: they were captured.
+        # Version 3's locks use a protocol of their own without counters: they are captured.
         ("TWO-OPEN", "nfs-v3-nconnect1"): "passed",
         ("ONE-TRUSTS", "nfs-v3-nconnect1"): "passed",
         ("WRITE-READ", "nfs-v3-nconnect1"): "passed",
-        # A delegation, or a lease: who has the file to itself locks it in its own tables.
+        # A client with a delegation or a lease keeps its locks in its own tables.
         ("TWO-OPEN", "nfs-v4.2-nconnect1"): "passed",
         ("ONE-TRUSTS", "nfs-v4.2-nconnect1"): "invalid",
         ("WRITE-READ", "nfs-v4.2-nconnect1"): "passed",

@@ -45,7 +45,7 @@ def sessions(appliance: RecordingHost) -> Counter[str]:
 
 
 def run(lab: Lab, where: Path, *selected: str) -> str:
-    """Run a part of the iSCSI suite on the lab's targets, as a user would; return what pytest said."""
+    """Run a part of the iSCSI suite on the lab's targets, as a user would; return pytest's output."""
     suite = ROOT / "suites" / "conformance" / "iscsi"
     argv = [sys.executable, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider", "-m", "not slow"]
     argv += [
@@ -73,14 +73,14 @@ def run(lab: Lab, where: Path, *selected: str) -> str:
 
 def test_after_the_iscsi_cases_no_session_is_left(lab: Lab, appliance: RecordingHost, tmp_path: Path) -> None:
     before = sessions(appliance)
-    said = run(lab, tmp_path, *PART)
-    assert " passed" in said
+    output = run(lab, tmp_path, *PART)
+    assert " passed" in output
     wait_until(lambda: not sessions(appliance) - before, 10, "the end of the last sessions")
     assert not sessions(appliance) - before
 
 
-def test_sessions_are_seen_where_there_are_some(lab: Lab, appliance: RecordingHost) -> None:
-    """What the other test finds none of is found here."""
+def test_open_session_is_listed(lab: Lab, appliance: RecordingHost) -> None:
+    """`sessions` lists a session that is open, so an empty list is meaningful."""
     from storagetest.wire.iscsi.initiator import Initiator
     from storagetest.wire.tcp import RecordedConnection
 

@@ -47,18 +47,18 @@ kernel/net/virtio-net.ko.zst: kernel/virtio/virtio.ko kernel/virtio/virtio_ring.
 """
 
 
-def test_what_a_module_needs_is_loaded_before_it_and_once():
+def test_dependencies_are_loaded_first_and_once():
     order = load_order(DEPENDS, ["virtio_pci", "virtio_net"])
     assert [normalised(path) for path in order] == ["virtio_ring", "virtio", "virtio_pci", "virtio_net"]
 
 
-def test_what_is_built_in_is_not_loaded():
+def test_built_in_modules_are_not_loaded():
     assert load_order(DEPENDS, ["ext4", "virtio"], "kernel/fs/ext4/ext4.ko\n") == [
         "kernel/virtio/virtio_ring.ko",
         "kernel/virtio/virtio.ko",
     ]
 
 
-def test_a_module_that_the_kernel_has_not_is_named():
+def test_missing_module_is_named():
     with pytest.raises(LabError, match="no module squashfs"):
         load_order(DEPENDS, ["squashfs"])
