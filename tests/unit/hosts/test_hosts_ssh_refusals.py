@@ -146,7 +146,7 @@ def test_a_port_that_speaks_something_else(settings: SshSettings) -> None:
         thread.start()
         message = refusal(replace(settings, port=server.getsockname()[1], connect_timeout=5))
         thread.join()
-    assert "did not speak SSH" in message
+    assert "did not complete the SSH handshake" in message
 
 
 def test_a_jump_host_that_cannot_connect_further(settings: SshSettings, closed_port: int) -> None:

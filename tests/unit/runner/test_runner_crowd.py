@@ -185,7 +185,7 @@ def _gate_pids(gate: StartBarrier) -> list[int]:
 def test_nothing_of_a_gate_is_left(hosts):
     with StartBarrier(hosts[0]) as gate:
         place = Path(gate.directory)
-        assert (place / "door").is_dir()
+        assert (place / "barrier").is_dir()
     assert not place.exists()
 
 
