@@ -97,7 +97,7 @@ class _LocalClients:
 
     @contextmanager
     def _pair(self, request: pytest.FixtureRequest) -> Iterator[tuple[ClientSide, ClientSide]]:
-        a, b = (self._sessions.hand(LocalHost(name)) for name in ("a", "b"))
+        a, b = (self._sessions.get(LocalHost(name)) for name in ("a", "b"))
         case = request.node.name.replace("/", "-")[:80]
         directories = (f"{self._roots[0]}/{case}", f"{self._roots[1]}/{case}")
         with shared_case_directory((a, b), directories):

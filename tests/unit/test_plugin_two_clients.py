@@ -111,7 +111,7 @@ def keeper() -> Iterator[SyscallSessionPool]:
 
 
 def test_the_directory_is_both_hands_and_gone_in_the_end(keeper: SyscallSessionPool, tmp_path: Path) -> None:
-    a, b = (keeper.hand(LocalHost(name)) for name in ("a", "b"))
+    a, b = (keeper.get(LocalHost(name)) for name in ("a", "b"))
     place = tmp_path / "case"
     with shared_case_directory((a, b), (str(place), str(place))):
         a.write_file("f", b"x")
@@ -124,7 +124,7 @@ def test_the_directory_is_both_hands_and_gone_in_the_end(keeper: SyscallSessionP
 
 def test_it_is_gone_though_a_hand_died_or_its_line_broke(keeper: SyscallSessionPool, tmp_path: Path) -> None:
     hosts = [LocalHost("a"), LocalHost("b")]
-    a, b = (keeper.hand(host) for host in hosts)
+    a, b = (keeper.get(host) for host in hosts)
     place = tmp_path / "case"
     with shared_case_directory((a, b), (str(place), str(place))):
         a.write_file("f", b"x")
@@ -133,8 +133,8 @@ def test_it_is_gone_though_a_hand_died_or_its_line_broke(keeper: SyscallSessionP
         with pytest.raises(HostError):
             b.listdir()
     assert not place.exists()
-    assert keeper.hand(hosts[0]) is a
-    replaced = keeper.hand(hosts[1])
+    assert keeper.get(hosts[0]) is a
+    replaced = keeper.get(hosts[1])
     assert replaced is not b
     replaced.chdir(str(tmp_path))
     assert replaced.listdir() == []

@@ -1,4 +1,4 @@
-"""How a case comes by an attachment: what is a skip, and what is a broken promise."""
+"""Attach a variant for a case, skip if that is not possible, and fail on an option mismatch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["attach_or_skip", "fail_on_option_mismatch"]
 
 @contextmanager
 def attach_or_skip(variant: Variant, client: Host, state: RunState) -> Iterator[Attachment]:
-    """Attach ``variant``; skip where an option is refused, or where an optional one's client lacks a tool."""
+    """Attach ``variant``. Skip if an option is refused, or if it is optional and the client lacks a tool."""
     try:
         with state.attach(variant, client) as attachment:
             yield attachment
@@ -31,7 +31,7 @@ def attach_or_skip(variant: Variant, client: Host, state: RunState) -> Iterator[
 
 
 def fail_on_option_mismatch(variant: Variant, attachment: Attachment) -> None:
-    """Raise AssertionError where an option was changed in silence."""
+    """Raise AssertionError if the attachment has other options than requested."""
     if attachment.mismatches:
         changed = "; ".join(map(str, attachment.mismatches))
         raise AssertionError(f"{variant.id} on {attachment.client.name}: changed in silence: {changed}")

@@ -1,4 +1,4 @@
-"""What stands around every case that runs on a target: locks, known breakage, silent changes, diagnosis."""
+"""Hooks around every case on a target: locks, skip after a target failure, option-mismatch check."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["CaseGuard"]
 
 
 class CaseGuard:
-    """A plugin of its own, so that each hook can be read beside its counterpart."""
+    """Locks clients and server of a case from setup to teardown. Registered as a plugin of its own."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._state = config.stash[KEY]
@@ -36,20 +36,20 @@ class CaseGuard:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        """Skip what is known to be broken; wait until nobody else uses the client or the server."""
+        """Skip if the target has failed before; then wait for the locks on clients and server."""
         variant = self._variant(item)
         if variant is None:
             return
         diagnostics.set_allure_identity(item, variant, self._state)
-        why = self._state.failure_reason(variant)
-        if why:
-            pytest.skip(why)
-        if self._locks is None:  # else it is of the round trip that holds them
+        reason = self._state.failure_reason(variant)
+        if reason:
+            pytest.skip(reason)
+        if self._locks is None:  # otherwise the batch that the item belongs to holds them
             self._locks = self._lock(item, variant)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
-        """Fail the case whose option was changed in silence; find out whether a broken case's target died."""
+        """Fail on an option mismatch. After an error, check whether the target still responds."""
         variant = self._variant(item)
         attachment = getattr(item, "funcargs", {}).get("attachment")
         if variant is None or not isinstance(attachment, Attachment):
@@ -64,19 +64,19 @@ class CaseGuard:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_teardown(self, nextitem: pytest.Item | None) -> Iterator[None]:
-        """Release the locks, whatever became of the case, unless the next one is of the same round trip."""
+        """Release the locks, unless the next item belongs to the same batch of client cases."""
         try:
             yield
         finally:
-            self._state.teller.tell(None)
+            self._state.progress.send(None)
             if self._locks is not None and not under_way(nextitem):
                 self._locks.close()
                 self._locks = None
 
     def _server(self, variant: Variant) -> str:
-        """Return what tells its serving machine from others: the machine that is named, or else its address.
+        """Return the identity of the serving machine: of the configured ``server``, or else the address.
 
-        An address may mean another machine in another network, as it does in two labs on one machine.
+        The same address may belong to different machines in different networks, for example in two labs.
         """
         if variant.server is not None:
             return machine_id(variant.server)
@@ -84,25 +84,24 @@ class CaseGuard:
 
     def _lock(self, item: pytest.Item, variant: Variant) -> ExitStack:
         partner = second_variant(item, self._state)
-        servers = [self._server(one) for one in (variant, partner) if one is not None]
+        servers = [f"server:{self._server(each)}" for each in (variant, partner) if each is not None]
         machines = [*item_machines(item, variant, self._state)]
-        uses = set(getattr(item, "fixturenames", ()))
-        if "second_client" in uses and (second := self._state.second_client(variant)) is not None:
+        fixtures = set(getattr(item, "fixturenames", ()))
+        if "second_client" in fixtures and (second := self._state.second_client(variant)) is not None:
             machines.append(second)
         clients = [f"client:{machine_id(machine)}" for machine in machines]
-        behind = [f"server:{server}" for server in servers]
-        measures = bool({"measure", "find_maximum", "comparison"} & uses)
-        # What several clients count is the proof of a case, so nobody else may make them count.
-        alone = clients if measures or len(clients) > 1 else []
+        measures = bool({"measure", "find_maximum", "comparison"} & fixtures)
+        # A case on several clients is judged by their counters, so no other run may use them.
+        exclusive = clients if measures or len(clients) > 1 else []
         if measures or is_exclusive(item):
-            alone = alone + behind
+            exclusive = exclusive + servers
         stack = ExitStack()
-        self._state.teller.tell(waiting(variant.id, item.name))
+        self._state.progress.send(waiting(variant.id, item.name))
         try:
             locks = acquire(
-                exclusive=alone, shared=clients + behind, timeout=self._timeout, purpose=item.nodeid
+                exclusive=exclusive, shared=clients + servers, timeout=self._timeout, purpose=item.nodeid
             )
             stack.enter_context(locks)
         finally:
-            self._state.teller.tell(None)
+            self._state.progress.send(None)
         return stack

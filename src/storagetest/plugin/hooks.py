@@ -1,8 +1,8 @@
-"""The entry point, which every pytest loads: options, marks, fixtures, and what makes the rest load.
+"""Entry point, which every pytest process loads: options, marks, fixtures, and the import of the rest.
 
-Importing the rest takes a second, so it is imported at the first use (:func:`start`): a targets file, an
-option ``--st-*``, a test that takes the fixture ``variant`` or is marked ``case``, or a foreign suite. This
-module and those of the fixtures import only pytest and what is as light.
+Importing the rest takes a second, so :func:`start` imports it at the first use: a targets file, an
+option ``--st-*``, a test that takes the fixture ``variant`` or has the mark ``case``, or a foreign suite.
+This module and those of the fixtures import only pytest and small modules.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FOREIGN_SUITE = ".external.toml"
 
 
 def start(config: pytest.Config) -> None:
-    """Load what does the work, unless it is loaded. Raises :class:`pytest.UsageError`."""
+    """Import and register all hooks, once. Raises :class:`pytest.UsageError`."""
     if config.stash.get(_STARTED, False):
         return
     config.stash[_STARTED] = True
@@ -42,7 +42,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declare the marks, and start where it is known by now that storagetest is used."""
+    """Declare the marks. Start if an option is given or the targets file exists."""
     for marker in MARKERS:
         config.addinivalue_line("markers", marker)
     config.pluginmanager.register(_UntilUsed(config), "storagetest-until-used")
@@ -51,7 +51,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """One parameter per target variant, where ``variant`` is our fixture and not another project's."""
+    """Parametrize by target variant, if ``variant`` is this plugin's fixture."""
     fixtures = metafunc.definition._fixtureinfo.name2fixturedefs.get("variant")  # noqa: SLF001  # no other way
     if not fixtures or fixtures[-1].func.__module__ != "storagetest.plugin.fixtures.core":
         return
@@ -73,7 +73,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 
 
 class _UntilUsed:
-    """Registered until the start."""
+    """Hooks that call :func:`start` at the first use; unregistered then."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -85,7 +85,7 @@ class _UntilUsed:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Start in xdist's controller, which collects nothing, at the first report of a worker that did."""
+        """Start in xdist's controller, which collects nothing, at the first report of a case."""
         if any(name.startswith("storagetest_") for name in vars(report)):
             manager = self._config.pluginmanager
             before = manager.get_plugins()

@@ -10,19 +10,19 @@ import pytest
 __all__ = ["MARKERS", "PROGRESS", "add_options", "is_any_given"]
 
 PROGRESS = ("auto", "line", "log", "off")
-"""What ``--st-progress`` takes."""
+"""The values of ``--st-progress``."""
 
 MARKERS = (
     "needs(*capabilities): a variant without these (filesystem, block, ...) is skipped",
     "gate(*texts): thresholds this case must meet, such as 'iops >= 20000'; added to those of targets.yaml",
-    "scale(*counts): on how many clients at once a case is run: numbers, or 'all'; each is a case of its own",
-    "clients(*names): which clients the case runs on at once: their names, a number of them, or 'all'",
+    "scale(*counts): numbers of clients that a case runs on at once, or 'all'; each is a case of its own",
+    "clients(*names): the clients that the case runs on at once: names, a number, or 'all'",
     "exclusive: no other case runs at the same time on the server of the case's target",
     "alone: old name of exclusive (deprecated)",
     "case(id, *, section, level, kills): a conformance case: standard and section; MUST, SHOULD or MAY",
-    "slow: waits for a time-out that the standard sets",
+    "slow: waits for a timeout that the standard defines",
     "external: a test of a foreign suite (set by *.external.toml)",
-    "comparison(name): set by the plugin: the comparison of the targets file that the case makes",
+    "comparison(name): the comparison of the targets file that the case measures (set by the plugin)",
 )
 
 
@@ -34,19 +34,19 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "--st-profile": {
         "metavar": "NAME",
         "default": "standard",
-        "help": "how much to measure: smoke, standard, thorough, or one of the targets file's own",
+        "help": "how much to measure: smoke, standard, thorough, or a profile of the targets file",
     },
     "--st-target": {
         "metavar": "GLOB",
         "action": "append",
         "default": [],
-        "help": "run only variants whose id, or whose target, matches; may be repeated",
+        "help": "run only on variants whose id or target matches; may be repeated",
     },
-    "--st-client": {"metavar": "NAME", "help": "run on this client rather than on each target's first"},
+    "--st-client": {"metavar": "NAME", "help": "run on this client instead of each target's first"},
     "--st-scale": {
         "metavar": "COUNTS",
-        "help": "run measuring cases on so many clients at once, such as 1,2,4,all; "
-        "instead of the file's scale",
+        "help": "numbers of clients that performance cases run on at once, such as 1,2,4,all "
+        "(default: the target's scale)",
     },
     "--st-set": {
         "metavar": "PATH=VALUE",
@@ -56,47 +56,47 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
     },
     "--st-sample": {
         "action": "store_true",
-        "help": "run a little of everything: each suite once, the protocols taking turns",
+        "help": "run a small sample: one case of each suite, distributed over the protocols",
     },
     "--st-results": {
         "metavar": "FILE",
         "default": "results.jsonl",
-        "help": "append every run to this file, one JSON object a line (default: results.jsonl)",
+        "help": "append every run to this file, one JSON object per line (default: results.jsonl)",
     },
     "--st-baseline": {
         "metavar": "PATH",
-        "help": "what gates such as 'iops >= baseline - 5 %%' are against: a baseline, or a results.jsonl",
+        "help": "the baseline or results.jsonl that gates such as 'iops >= baseline - 5 %%' compare with",
     },
     "--st-save-baseline": {
         "metavar": "PATH",
-        "help": "append this run to a baseline: a .json, or a directory with a file for each case",
+        "help": "append this run to a baseline: a .json file, or a directory with one file for each case",
     },
     "--st-benchmark": {
         "action": "store_true",
-        "help": "give every run to pytest-benchmark as well; implied by --benchmark-json and the like",
+        "help": "pass every run to pytest-benchmark too; implied by --benchmark-json and similar options",
     },
     "--st-lab": {
         "metavar": "NAME",
         "nargs": "?",
         "const": "default",
-        "help": "make sure that this lab is up (default: 'default'); one that this run starts ends with it",
+        "help": "start this lab if it is not up (default: 'default'), and stop it at the end of the run",
     },
     "--st-progress": {
         "choices": PROGRESS,
         "default": "auto",
-        "help": "what is shown of a measurement under way: line (renewed, on a terminal), "
-        "log (now and then), off; auto chooses",
+        "help": "how to show the progress of a measurement: line (updated in place on a terminal), "
+        "log (one line per minute), off; auto chooses by the output",
     },
     "--st-lock-timeout": {
         "metavar": "SECONDS",
         "type": float,
         "default": 1800.0,
-        "help": "how long to wait for another run that measures on the same client or server",
+        "help": "timeout for locks that another run holds on the same client or server (default: 1800)",
     },
-    "--st-strict": {"action": "store_true", "help": "a SHOULD that is not kept fails"},
+    "--st-strict": {"action": "store_true", "help": "fail cases of level SHOULD too, instead of a warning"},
     "--st-wire": {
         "metavar": "DIR",
-        "help": "write every wire case's ladder and capture to DIR/VARIANT/CASE.pcap",
+        "help": "write each wire case's ladder diagram and capture to DIR/VARIANT/CASE.txt and CASE.pcap",
     },
     "--st-cases": {
         "metavar": "FILE",
@@ -105,7 +105,7 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
     },
     "--st-markdown": {
         "metavar": "FILE",
-        "help": "write the run as Markdown to FILE; on GitHub the step's summary needs no option",
+        "help": "write the run as Markdown to FILE; on GitHub the step summary is written without it",
     },
 }
 
@@ -118,6 +118,6 @@ def add_options(parser: pytest.Parser) -> None:
 
 
 def is_any_given(config: pytest.Config) -> bool:
-    """Whether an option has another value than its default."""
+    """Whether an option differs from its default."""
     values = {name: config.getoption(name) for name in _OPTIONS}
     return any(value and value != _OPTIONS[name].get("default") for name, value in values.items())

@@ -1,11 +1,10 @@
-"""Fail, error and INVALID are three different things, in the terminal, in JUnit and in Allure alike.
+"""The outcomes failed, error and INVALID, which the terminal, JUnit and Allure show as three different ones.
 
-- *failed*: an ``AssertionError``, a claim about the target that does not hold;
-- *error*: a :class:`~storagetest.errors.StoragetestError`, wherever it was raised: our own line broke;
-- *invalid*: :class:`Invalid`, nothing can be said. It counts as a failure for the exit code: never green.
+- *failed*: an ``AssertionError``: the target does not meet a requirement;
+- *error*: a :class:`~storagetest.errors.StoragetestError` in any phase: the test setup failed;
+- *invalid*: :class:`Invalid`: no verdict is possible. It counts as a failure for the exit code.
 
-pytest knows failed and error by the phase they happen in, so an error raised in the call phase is told apart
-here by a word of its own.
+pytest distinguishes failed and error by the phase, so errors of the call phase are marked here.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ _ATTRIBUTE = "storagetest_outcome"
 
 
 class Invalid(pytest.fail.Exception):  # type: ignore[misc,name-defined]  # made by a decorator
-    """The measurement does not carry a verdict."""
+    """The measurement allows no verdict."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"INVALID: {reason}", pytrace=False)
 
 
 def classify(report: pytest.TestReport, call: pytest.CallInfo[None], *, full_trace: bool) -> None:
-    """Write on ``report`` what sort of not-passed it is, and replace a traceback that helps nobody."""
+    """Mark ``report`` as invalid or error, and replace the traceback of an error by its message."""
     if call.excinfo is None:
         return
     error = call.excinfo.value
@@ -40,7 +39,7 @@ def classify(report: pytest.TestReport, call: pytest.CallInfo[None], *, full_tra
 
 
 def status_word(report: pytest.TestReport) -> tuple[str, str, str] | None:
-    """Return pytest's (category, letter, word), or None where pytest's own serve."""
+    """Return pytest's (category, letter, word) of an invalid or an error report; None for any other."""
     match getattr(report, _ATTRIBUTE, None):
         case "invalid":
             return "invalid", "I", "INVALID"

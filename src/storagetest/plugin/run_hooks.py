@@ -1,4 +1,4 @@
-"""The hooks of a run in which storagetest is used: each one line or two, the work is next door.
+"""The hooks of a run that uses storagetest; each delegates to another module of the plugin.
 
 :mod:`storagetest.plugin.hooks` is loaded by every pytest, and calls :func:`start` at the first use.
 """
@@ -26,11 +26,11 @@ from storagetest.plugin.run_state import KEY, RunState
 __all__ = ["start"]
 
 _MODULES = (sys.modules[__name__], cases, known_issues, mount_item, client_cases)
-"""The modules that have hooks. Of those of one name the last one's is called first."""
+"""The modules with hooks. pluggy calls hooks of one name in reverse order of registration."""
 
 
 def start(config: pytest.Config) -> None:
-    """Read the targets file and register everything; a mistake in the file ends the run with exit code 4."""
+    """Read the targets file and register all hooks. An invalid file ends the run with exit code 4."""
     plugins = config.pluginmanager
     for module in _MODULES:
         plugins.register(module, module.__name__)
@@ -57,15 +57,15 @@ def start(config: pytest.Config) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Close every connection."""
     state = config.stash.get(KEY, None)
-    if state is not None:  # it is None where the targets file has a mistake
+    if state is not None:  # None: the targets file is invalid
         state.close()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip what a variant cannot do; with ``--st-sample`` keep a little of everything."""
+    """Skip items whose variant lacks a capability; with ``--st-sample`` keep a sample."""
     deprecated.warn_of_old_names(items)
     state = config.stash[KEY]
-    if state.wanted and state.loaded is None:
+    if state.targets_needed and state.loaded is None:
         try:
             _ = state.config
         except ConfigError as error:
@@ -73,23 +73,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     dropped = parametrize.apply_needs_and_sample(state, items, sample=config.option.st_sample)
     if dropped:
         config.hook.pytest_deselected(items=dropped)
-        gone = set(dropped)
-        items[:] = [item for item in items if item not in gone]
+        items[:] = [item for item in items if item not in set(dropped)]
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Count the gates that share the suite's error."""
+    """Count the gates that share the suite's error probability."""
     state = session.config.stash[KEY]
     if state.loaded is not None:
         items = [(item, parametrize.item_variant(item)) for item in session.items]
-        state.gating.count(items, state.loaded, state.variants)
+        state.thresholds.count(items, state.loaded, state.variants)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Tell failure, error and INVALID apart, and put the case's records on its report."""
+    """Classify the outcome, and put the case's records on its report."""
     report = yield
     outcomes.classify(report, call, full_trace=item.config.option.fulltrace)
     if report.when == "call":
@@ -104,36 +103,36 @@ def pytest_runtest_makereport(
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
-    """Show errors of the call phase as errors, and INVALID as what it is."""
+    """Show errors of the call phase as ERROR, and :class:`Invalid` as INVALID."""
     return outcomes.status_word(report)
 
 
 class _Scheduling:
-    """Registered only where xdist is: pluggy refuses hooks that nobody specifies."""
+    """The hooks of xdist. Registered only if xdist is: pluggy rejects hooks without a specification."""
 
     @pytest.hookimpl
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> object:  # noqa: ANN401  # xdist's
-        """Keep a target on one worker, unless the user asked for another distribution."""
+        """Keep a target on one worker, unless ``--dist`` selects another distribution."""
         from storagetest.plugin.xdist_scheduler import TargetScheduling  # noqa: PLC0415  # needs xdist
 
         return TargetScheduling(config, log) if config.option.dist == "load" else None
 
     @pytest.hookimpl
     def pytest_configure_node(self, node: Any) -> None:  # noqa: ANN401  # xdist's
-        """Let a worker know how cases are distributed, and say what it measures."""
+        """Send the worker the value of ``--dist`` and the address of the progress socket."""
         node.workerinput[client_cases.DIST] = node.config.option.dist
-        progressing: ProgressPlugin = node.config.pluginmanager.getplugin("storagetest-progress")
-        progressing.configure_node(node.workerinput)
+        progress: ProgressPlugin = node.config.pluginmanager.getplugin("storagetest-progress")
+        progress.configure_node(node.workerinput)
 
     @pytest.hookimpl
     def pytest_testnodedown(self, node: Any) -> None:  # noqa: ANN401  # xdist's
-        """Forget what a worker measured that has gone."""
-        progressing: ProgressPlugin = node.config.pluginmanager.getplugin("storagetest-progress")
-        progressing.node_down(node.gateway.id)
+        """Remove the progress of a worker that ended."""
+        progress: ProgressPlugin = node.config.pluginmanager.getplugin("storagetest-progress")
+        progress.node_down(node.gateway.id)
 
 
 def is_worker(config: pytest.Config) -> bool:
-    """Whether this process is one of xdist's workers."""
+    """Whether this process is an xdist worker."""
     return hasattr(config, "workerinput")
 
 
@@ -141,7 +140,7 @@ def _ensure_lab(config: pytest.Config) -> None:
     name: str | None = config.option.st_lab
     if name is None or config.option.collectonly:
         return
-    from storagetest.lab import Lab  # noqa: PLC0415  # only who asks for a lab pays for it
+    from storagetest.lab import Lab  # noqa: PLC0415  # imported only with --st-lab
 
     try:
         if Lab.find(name) is None:

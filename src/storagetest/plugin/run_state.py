@@ -1,4 +1,4 @@
-"""What one pytest process knows: the configuration, its connections, and what has broken so far."""
+"""The state of one pytest process: configuration, connections, and failed targets."""
 
 from __future__ import annotations
 
@@ -34,25 +34,25 @@ KEY = pytest.StashKey["RunState"]()
 
 
 class RunState:
-    """One per process (so one per xdist worker); found at ``config.stash[KEY]``."""
+    """The state of one process (so one for each xdist worker), at ``config.stash[KEY]``."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._options = config.option
         self._hosts: dict[str, Host] = {}
-        self._broken: dict[str, str] = {}
-        self.fills = PrefillCache()
-        self.gating = ThresholdResolver(config)
-        self.wanted = False
-        self.teller = silent
+        self._failures: dict[str, str] = {}
+        self.prefills = PrefillCache()
+        self.thresholds = ThresholdResolver(config)
+        self.targets_needed = False
+        self.progress = silent
         self.scale = asked_counts(config.option.st_scale)
-        named: str | None = config.option.st_targets
-        self.path = Path(named) if named else config.rootpath / "targets.yaml"
+        option: str | None = config.option.st_targets
+        self.path = Path(option) if option else config.rootpath / "targets.yaml"
         self.loaded: Config | None = None
-        if named or self.path.exists():
+        if option or self.path.exists():
             self._load()
 
     def use_lab(self, path: Path) -> None:
-        """Where no targets file is named and none is here, take that of the lab, ``path``."""
+        """Use the lab's targets file ``path`` if no other is loaded."""
         if self.loaded is None and path.exists():
             self.path = path
             self._load()
@@ -63,10 +63,10 @@ class RunState:
 
     @property
     def config(self) -> Config:
-        """The targets file; :class:`ConfigError` where there is none."""
+        """The loaded targets file. Raises :class:`ConfigError` if there is none."""
         if self.loaded is None:
             msg = (
-                f"no {self.path}: write one with `storagetest init ADDRESS`, name one with "
+                f"{self.path} does not exist: create it with `storagetest init ADDRESS`, name another with "
                 "--st-targets FILE, or start a lab with `storagetest lab up`"
             )
             raise ConfigError(msg)
@@ -74,7 +74,7 @@ class RunState:
 
     @cached_property
     def profile(self) -> Profile:
-        """The profile that was asked for."""
+        """The selected profile."""
         return self.config.profile(self._options.st_profile)
 
     @cached_property
@@ -98,7 +98,7 @@ class RunState:
         }
 
     def workload(self, name: str) -> type[Workload[Any]]:
-        """The workload called ``name``, registered or custom; :class:`ConfigError` suggests the nearest."""
+        """The workload ``name``, registered or custom. Raises :class:`ConfigError` with a suggestion."""
         return cast("type[Workload[Any]]", self.config.workload(name))
 
     @staticmethod
@@ -107,50 +107,50 @@ class RunState:
         return protocols.get(variant.protocol)()
 
     def client(self, variant: Variant) -> Machine:
-        """The client that attaches ``variant`` when one is enough."""
-        asked: str | None = self._options.st_client
+        """The client of a case that runs on one; skip if ``--st-client`` is not one of the variant's."""
+        option: str | None = self._options.st_client
         for machine in variant.clients:
-            if asked in (None, machine.name):
+            if option in (None, machine.name):
                 return machine
-        pytest.skip(f"{variant.id}: not a target of client {asked}")
+        pytest.skip(f"{variant.id}: not a target of client {option}")
 
     def second_client(self, variant: Variant) -> Machine | None:
-        """The other client of ``variant`` when it takes two: the next one that is another machine, if any."""
+        """The first client of ``variant`` on another machine than :meth:`client`, or None."""
         first = machine_id(self.client(variant))
         return next((machine for machine in variant.clients if machine_id(machine) != first), None)
 
     def capabilities(self, variant: Variant) -> frozenset[str]:
-        """What suites may ask of ``variant``: what its protocol can do, and what the file says of it.
+        """The capabilities of ``variant``: those of its protocol, and those by the targets file.
 
-        That is ``two_clients``, ``same_data`` (another target serves the same files) and, by its controls,
-        ``resize`` and ``isolation``.
+        The latter are ``two_clients``, ``same_data`` (another target serves the same files) and, by its
+        controls, ``resize`` and ``isolation``.
         """
-        said = {
+        configured = {
             "two_clients": len({machine_id(machine) for machine in variant.clients}) > 1,
             "same_data": variant.same_data is not None,
             "resize": variant.controls.resizes,
             "isolation": variant.controls.isolates,
         }
-        more = {name for name, holds in said.items() if holds}
-        return self.protocol(variant).capabilities(variant.options) | more
+        names = {name for name, present in configured.items() if present}
+        return self.protocol(variant).capabilities(variant.options) | names
 
     def same_data(self, variant: Variant) -> Variant | None:
-        """The first variant of the target that serves the same files by another protocol, if there is one."""
+        """The first variant of the target that serves the same files by another protocol, or None."""
         return next((one for one in self.config.variants if one.target == variant.same_data), None)
 
     def clients(self, variant: Variant) -> tuple[Machine, ...]:
-        """The clients of ``variant``; the one that was asked for goes first."""
-        asked: str | None = self._options.st_client
-        return tuple(sorted(variant.clients, key=lambda machine: machine.name != asked))
+        """The clients of ``variant``, with that of ``--st-client`` first."""
+        option: str | None = self._options.st_client
+        return tuple(sorted(variant.clients, key=lambda machine: machine.name != option))
 
     def host(self, machine: Machine) -> Host:
-        """The connection to a client or server, made at first use and kept."""
+        """The connection to a client or server, opened at the first use."""
         if machine.name not in self._hosts:
             self._hosts[machine.name] = connect(machine)
         return self._hosts[machine.name]
 
     def monitored_hosts(self, variant: Variant) -> tuple[Host, ...]:
-        """Return the machines that are sampled besides the client: the server, where one is given."""
+        """Return the machines that are sampled besides the client: the server, if it is configured."""
         return () if variant.server is None else (self.host(variant.server),)
 
     def close(self) -> None:
@@ -160,51 +160,51 @@ class RunState:
         self._hosts.clear()
 
     def failure_reason(self, variant: Variant) -> str | None:
-        """Why no case of this variant can run any more, if so."""
-        return self._broken.get(variant.target) or self._broken.get(variant.id)
+        """Return why no case of this variant can run any more, or None."""
+        return self._failures.get(variant.target) or self._failures.get(variant.id)
 
     def mark_failed(self, variant: Variant, error: StoragetestError) -> None:
-        """Remember that ``variant`` cannot be used: the whole of its target if that is dead."""
+        """Record that ``variant`` cannot be used; if the target is dead, none of its variants can."""
         first_line = str(error).partition("\n")[0]
         if isinstance(error, TargetDead):
-            self._broken[variant.target] = f"{variant.target} is dead: {first_line}"
+            self._failures[variant.target] = f"{variant.target} is dead: {first_line}"
         elif not isinstance(error, OptionRefused):
-            self._broken[variant.id] = f"{variant.id} could not be attached: {first_line}"
+            self._failures[variant.id] = f"{variant.id} could not be attached: {first_line}"
 
     @contextmanager
     def attach(self, variant: Variant, client: Host) -> Iterator[Attachment]:
-        """Attach ``variant``; a failure is remembered so that the other cases need not find it again."""
+        """Attach ``variant``. A failure is recorded, so that the variant's other cases are skipped."""
         protocol = self.protocol(variant)
         try:
             with protocol.attach(client, variant.options) as attachment:
                 try:
                     yield attachment
                 finally:
-                    self.fills.forget(attachment)
+                    self.prefills.forget(attachment)
         except StoragetestError as error:
             self.mark_failed(variant, error)
             raise
 
     def check_alive(self, variant: Variant, client: Host) -> None:
-        """After a case broke: has the target died? Raises :class:`TargetDead` (and remembers it)."""
+        """Probe the target after an error of a case. Raises :class:`TargetDead`, and records it."""
         try:
             self.protocol(variant).probe(client, variant.options)
         except TargetDead as error:
             self.mark_failed(variant, error)
             raise
         except StoragetestError:
-            return  # the case's own error says more
+            return  # the case's own error is more specific
 
     def _check_selection(self) -> None:
         _ = self.profile
-        asked: str | None = self._options.st_client
-        if asked and asked not in self.config.clients:
-            msg = f"--st-client {asked}: no such client; there are: {', '.join(sorted(self.config.clients))}"
+        option: str | None = self._options.st_client
+        if option and option not in self.config.clients:
+            msg = f"--st-client {option}: no such client. There are: {', '.join(sorted(self.config.clients))}"
             raise ConfigError(msg)
         names = {name for variant in self.config.variants for name in (variant.id, variant.target)}
         for glob in self._options.st_target:
             if not any(fnmatchcase(name, glob) for name in names):
-                msg = f"--st-target {glob}: matches no variant; `storagetest targets` lists them"
+                msg = f"--st-target {glob}: matches no variant. `storagetest targets` lists them"
                 raise ConfigError(msg)
 
 

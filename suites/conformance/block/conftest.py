@@ -205,7 +205,7 @@ def both(
             f"{variant.id}: each path may be a separate initiator; the case requires one initiator per client"
         )
     assert attachment.size >= EDGE + RANGE
-    sessions = [session_pool.hand(each.client) for each in (attachment, second_attachment)]
+    sessions = [session_pool.get(each.client) for each in (attachment, second_attachment)]
     if sessions[0].boot == sessions[1].boot:
         pytest.skip(
             f"{sessions[0].name} and {sessions[1].name} are two names of one machine, which is one initiator"
@@ -322,7 +322,7 @@ def disk(
     """Yield the device, and restore its size afterwards."""
     assert variant.server is not None, "the configuration rejects controls without a server"
     assert attachment.size >= EDGE + RANGE
-    session = session_pool.hand(attachment.client)
+    session = session_pool.get(attachment.client)
     session.restart_worker()
     session.chdir("")
     server = st.host(variant.server)
@@ -335,7 +335,7 @@ def disk(
             session.restart_worker()
         device.shrink()
         device.rescan()
-        session = session_pool.hand(attachment.client)
+        session = session_pool.get(attachment.client)
         session.chdir("")
         device.session = session
         device.wait_for_size(lambda size: size == original, f"{original} bytes as before the case")

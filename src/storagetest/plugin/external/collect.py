@@ -60,7 +60,7 @@ class ExternalFile(pytest.File):
         selection = _read(self.path)
         suite = suites.get(selection.suite)()
         state = self.config.stash[KEY]
-        state.wanted = True
+        state.targets_needed = True
         if state.loaded is None:
             return
         variants = [one for one in state.variants.values() if _gives(state, one, suite)]

@@ -64,7 +64,7 @@ class ComparisonRunner:
             repeats=profile.repeats,
             max_repeats=profile.max_repeats,
             gates=(comparison.threshold,),
-            plan=state.gating.plan(self._item, 1, profile.max_repeats),
+            plan=state.thresholds.plan(self._item, 1, profile.max_repeats),
         )
         nodeid = self._item.nodeid
         records_of(self._item).extend(

@@ -83,19 +83,22 @@ class MeasureFixture:
         for attachment in attachments[1:]:  # the first one is held to it before the case
             fail_on_option_mismatch(self._variant, attachment)
         names = format_client_names([attachment.client.name for attachment in attachments])
-        gating, case = self._state.gating, case_of(self._item, load, self._variant, names, self._state)
+        thresholds, case = (
+            self._state.thresholds,
+            case_of(self._item, load, self._variant, names, self._state),
+        )
         bench = self._bench(load, options, attachments, case, data_set or self._variant.data_set)
         if repeats is not None:
             return run_measurement(bench, repeats=repeats, max_repeats=repeats, gates=())
-        gates = gating.gates(self._item, self._state.config, self._variant, load, options.model_dump())
+        gates = thresholds.gates(self._item, self._state.config, self._variant, load, options.model_dump())
         try:
             return run_measurement(
                 bench,
-                repeats=gating.repeats(profile.repeats, profile.max_repeats),
+                repeats=thresholds.repeats(profile.repeats, profile.max_repeats),
                 max_repeats=profile.max_repeats,
                 gates=gates,
-                plan=gating.plan(self._item, len(gates), profile.max_repeats),
-                references=gating.references(case, gates, load.parameters(options)),
+                plan=thresholds.plan(self._item, len(gates), profile.max_repeats),
+                references=thresholds.references(case, gates, load.parameters(options)),
             )
         except ClientLacks as lacks:
             pytest.skip(str(lacks))
@@ -118,7 +121,7 @@ class MeasureFixture:
                 attachments[0],
                 scale,
                 case=case,
-                fills=state.fills,
+                fills=state.prefills,
                 on_progress=_told_to(state),
                 extra_hosts=beside,
                 watch_interval=state.teller.every,
@@ -129,7 +132,7 @@ class MeasureFixture:
             attachments,
             scale,
             case=case,
-            fills=state.fills,
+            fills=state.prefills,
             on_progress=_told_to(state),
             extra_hosts=beside,
             data=data,
@@ -182,7 +185,7 @@ def bench(
         attachment,
         scale_of(state.profile),
         case=case_of(item, load, variant, client.name, state),
-        fills=state.fills,
+        fills=state.prefills,
         on_progress=_told_to(state),
         extra_hosts=state.monitored_hosts(variant),
         watch_interval=state.teller.every,
