@@ -35,7 +35,7 @@ def test_the_best_is_measured_and_the_table_says_what_was_tried(line, fio, pytes
     given = TARGETS.format(disk=tmp_path, more=", search: 8")
     result = line(targets=given, suite=SUITE.replace("STRATEGY", strategy))
     result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["disk, best: *block_size=*clients=*", "*in the way of more*"])
+    result.stdout.fnmatch_lines(["disk, best: *block_size=*clients=*", "*at the limit of their range: *"])
     (text,) = pytester.path.joinpath("results.jsonl").read_text().splitlines()
     table = json.loads(text)["run"]["samples"][0]["evidence"]["search"].splitlines()
     assert table[2].split() == ["block_size", "jobs", "clients", "bandwidth"]
@@ -46,7 +46,9 @@ def test_the_best_is_measured_and_the_table_says_what_was_tried(line, fio, pytes
 def test_without_measurements_there_is_no_search(line, tmp_path):
     result = line("-rs", targets=TARGETS.format(disk=tmp_path, more=""), suite=SUITE)
     result.assert_outcomes(skipped=1)
-    result.stdout.fnmatch_lines(["*profile tiny has no measurements for a search: say `search: 40` there*"])
+    result.stdout.fnmatch_lines(
+        ["*profile tiny allows no measurements for a search. Set `search: 40` in it*"]
+    )
 
 
 def test_nothing_to_search_is_a_mistake_of_the_case(line, tmp_path):
@@ -57,4 +59,4 @@ def test_most(find_maximum):
     given = TARGETS.format(disk=tmp_path, more=", search: 8")
     result = line(targets=given, suite=suite)
     result.assert_outcomes(errors=1, failed=0)
-    result.stdout.fnmatch_lines(["*there is nothing to search*"])
+    result.stdout.fnmatch_lines(["*find_maximum has nothing to search*"])

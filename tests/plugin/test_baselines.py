@@ -82,14 +82,14 @@ def test_without_a_baseline_such_a_gate_is_an_error_that_says_how_to_make_one(di
     result = dial(more=GATE)
     assert result.ret == 1
     result.stdout.fnmatch_lines(
-        ["*targets.yaml:*: threshold 'iops >= baseline - 5 %': no baseline was named: give --st-baseline*"]
+        ["*targets.yaml:*: threshold 'iops >= baseline - 5 %': no baseline is given. Add --st-baseline*"]
     )
 
 
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("none", None, "--st-baseline none: there is none; make one with --st-save-baseline none"),
+        ("none", None, "--st-baseline none: no such baseline. Create it with --st-save-baseline none"),
         ("bad.json", '{"schema": "storagetest.baseline/7"}', "bad.json: schema is 'storagetest.baseline/7'*"),
         ("bad.json", '{"schema": "storagetest.baseline/1"', "bad.json: damaged: *"),
         ("bad.json", '{"schema": "storagetest.baseline/1"}', "bad.json: member 'cases' is missing"),
@@ -114,7 +114,7 @@ def test_a_results_file_is_not_overwritten_by_a_baseline(dial, pytester: pytest.
     (pytester.path / "results.jsonl").write_text("")
     result = dial("--st-save-baseline", "results.jsonl")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*a directory, or a .json, is wanted*"])
+    result.stderr.fnmatch_lines(["*not a directory or a .json file*"])
 
 
 def test_two_workers_save_one_baseline(dial, pytester: pytest.Pytester):

@@ -97,7 +97,7 @@ def test_four(measure):
 """
     result = line("-rs", targets=targets(tmp_path), suite=suite)
     result.assert_outcomes(skipped=1)
-    result.stdout.fnmatch_lines(["*disk has 3 clients, and 4 are asked for*"])
+    result.stdout.fnmatch_lines(["*disk has 3 clients, and the case needs 4*"])
     result = line(targets=targets(tmp_path, "    scale: [1, 4]"), suite=suite)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(
@@ -116,4 +116,4 @@ def test_clients_that_the_case_has_not_are_named(line, fio, tmp_path):
     suite = SUITE.replace("**WRITE", "clients=2, **WRITE")
     result = line(targets=targets(tmp_path), suite=suite)
     result.assert_outcomes(failed=0, errors=1)
-    result.stdout.fnmatch_lines(["*clients=2: the case has one; mark it with*"])
+    result.stdout.fnmatch_lines(["*clients=2: the case has only one. Mark it with*"])

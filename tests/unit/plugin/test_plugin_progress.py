@@ -1,4 +1,4 @@
-"""What is said of a measurement under way: the words, the screen, the log, and who gets which."""
+"""Progress of a measurement: the lines, the terminal overlay, the log, and messages from workers."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ CASE = CaseInfo("test_x", "sequential", "nas", "nas-v4.2-nconnect4", "nfs", "loa
 MIB = 1 << 20
 
 
-def told(phase: MeasurementPhase, elapsed: float, **more) -> dict:
+def event_message(phase: MeasurementPhase, elapsed: float, **more) -> dict:
     return message(ProgressEvent(CASE, phase, elapsed, title="sequential read 1MiB", **more))
 
 
-def test_a_repeat_is_told_with_its_time_its_rate_and_the_whole_case():
-    now = ProgressState()
-    now.take(told(MeasurementPhase.FILL, 0.0), at=100.0)
-    assert now.lines(100, at=112.4) == [
+def test_lines_show_time_and_throughput_of_a_repeat_and_the_estimate_of_the_case():
+    state = ProgressState()
+    state.update(event_message(MeasurementPhase.FILL, 0.0), at=100.0)
+    assert state.lines(100, at=112.4) == [
         "  nas-v4.2-nconnect4 on load1: sequential read 1MiB, 0:12",
         "    fill, 0:12",
     ]
-    now.take(told(MeasurementPhase.MEASURE, 20.0, repeat=1, of=3, expected=35.0), at=120.0)
-    now.take(told(MeasurementPhase.MEASURE, 56.0, repeat=2, of=3, expected=35.0), at=156.0)
-    now.take(
-        told(
+    state.update(event_message(MeasurementPhase.MEASURE, 20.0, repeat=1, of=3, expected=35.0), at=120.0)
+    state.update(event_message(MeasurementPhase.MEASURE, 56.0, repeat=2, of=3, expected=35.0), at=156.0)
+    state.update(
+        event_message(
             MeasurementPhase.MEASURE,
             58.0,
             repeat=2,
@@ -47,58 +47,70 @@ def test_a_repeat_is_told_with_its_time_its_rate_and_the_whole_case():
         ),
         at=158.0,
     )
-    assert now.lines(100, at=159.0) == [
+    assert state.lines(100, at=159.0) == [
         "  nas-v4.2-nconnect4 on load1: sequential read 1MiB, 0:59 of about 2:08",  # 56 + 2 repeats of 36 s
         "    measure 2 of 3, 0:03 of 0:35, reading 50.0 MiB/s",
     ]
 
 
-def test_a_rate_that_is_old_is_not_shown_and_one_of_nothing_says_so():
-    now = ProgressState()
-    now.take(told(MeasurementPhase.MEASURE, 0.0, repeat=1, of=1, expected=35.0), at=0.0)
-    now.take(
-        told(
+def test_an_old_throughput_is_not_shown_and_zero_throughput_is_named():
+    state = ProgressState()
+    state.update(event_message(MeasurementPhase.MEASURE, 0.0, repeat=1, of=1, expected=35.0), at=0.0)
+    state.update(
+        event_message(
             MeasurementPhase.MEASURE, 2.0, repeat=1, of=1, expected=35.0, throughput=Throughput(0, 0, 2, "x")
         ),
         at=2.0,
     )
-    assert now.lines(100, at=3.0)[1].endswith(", no data moves")
-    assert now.lines(100, at=9.0)[1].endswith("0:09 of 0:35")
-    both = Throughput(3 * MIB, 1536, 2, "x")  # 1.5 KiB/s are nothing beside it
-    now.take(told(MeasurementPhase.MEASURE, 9.0, repeat=1, of=1, expected=35.0, throughput=both), at=9.0)
-    assert now.lines(100, at=9.0)[1].endswith(", reading 3.00 MiB/s")
+    assert state.lines(100, at=3.0)[1].endswith(", no data is transferred")
+    assert state.lines(100, at=9.0)[1].endswith("0:09 of 0:35")
+    both = Throughput(3 * MIB, 1536, 2, "x")  # 1.5 KiB/s is below the least rate
+    state.update(
+        event_message(MeasurementPhase.MEASURE, 9.0, repeat=1, of=1, expected=35.0, throughput=both), at=9.0
+    )
+    assert state.lines(100, at=9.0)[1].endswith(", reading 3.00 MiB/s")
 
 
-def test_a_rate_belongs_to_its_phase_only():
-    now = ProgressState()
-    now.take(told(MeasurementPhase.FILL, 0.0), at=0.0)
-    now.take(told(MeasurementPhase.FILL, 2.0, throughput=Throughput(0, 80 * MIB, 2, "x")), at=2.0)
-    assert "writing 80.0 MiB/s" in now.lines(100, at=2.5)[1]
-    now.take(told(MeasurementPhase.MEASURE, 3.0, repeat=1, of=3, expected=35.0), at=3.0)
-    assert "MiB/s" not in now.lines(100, at=3.5)[1]
+def test_a_new_phase_clears_the_throughput():
+    state = ProgressState()
+    state.update(event_message(MeasurementPhase.FILL, 0.0), at=0.0)
+    state.update(
+        event_message(MeasurementPhase.FILL, 2.0, throughput=Throughput(0, 80 * MIB, 2, "x")), at=2.0
+    )
+    assert "writing 80.0 MiB/s" in state.lines(100, at=2.5)[1]
+    state.update(event_message(MeasurementPhase.MEASURE, 3.0, repeat=1, of=3, expected=35.0), at=3.0)
+    assert "MiB/s" not in state.lines(100, at=3.5)[1]
 
 
-def test_settling_says_how_far_from_steady_it_is_and_promises_no_end():
-    now = ProgressState()
-    said = "iops ranges over 23.1% and moves by 4.20%"
+def test_the_steady_state_phase_shows_its_criterion_and_no_estimate():
+    state = ProgressState()
+    steady_state = "iops ranges over 23.1% and moves by 4.20%"
     last = ((METRICS["iops"], 13337.0), (METRICS["p99"], 0.00412))
-    now.take(
-        told(
-            MeasurementPhase.STEADY_STATE, 70.0, repeat=3, of=25, expected=35.0, steady_state=said, last=last
+    state.update(
+        event_message(
+            MeasurementPhase.STEADY_STATE,
+            70.0,
+            repeat=3,
+            of=25,
+            expected=35.0,
+            steady_state=steady_state,
+            last=last,
         ),
         at=70.0,
     )
-    first, second = now.lines(120, at=71.0)
+    first, second = state.lines(120, at=71.0)
     assert first.endswith("sequential read 1MiB, 1:11")
-    assert second == f"    settle 3 of at most 25, 0:01 of 0:35, {said}, last iops 13.3k/s, p99 4.12 ms"
+    assert (
+        second == f"    settle 3 of at most 25, 0:01 of 0:35, {steady_state}, last iops 13.3k/s, p99 4.12 ms"
+    )
 
 
 @pytest.mark.parametrize("width", [20, 39, 79, 99, 160])
-def test_no_line_is_wider_than_the_screen(width: int):
-    now = ProgressState()
+def test_no_line_exceeds_the_width(width: int):
+    state = ProgressState()
     flow = Throughput(1234 * MIB, 987 * MIB, 2, "x")
-    now.take(
-        told(
+    state.update(
+        event_message(
             MeasurementPhase.MEASURE,
             5000.0,
             repeat=11,
@@ -109,28 +121,30 @@ def test_no_line_is_wider_than_the_screen(width: int):
         ),
         at=5000.0,
     )
-    lines = now.lines(width, at=5001.0)
+    lines = state.lines(width, at=5001.0)
     assert max(map(len, lines)) <= width
     assert lines[0].endswith("1:23:21 of about 3:20:00") or width < 60
 
 
-def test_what_a_case_is_called_moves_no_cursor():
-    now = ProgressState()
-    now.take({**waiting("nas", "test\x1b[2J\r\nx"), "settled": "\x07"}, at=0.0)
-    assert all(line.isprintable() for line in now.lines(100, at=1.0))
+def test_control_characters_in_a_message_are_replaced():
+    state = ProgressState()
+    state.update({**waiting("nas", "test\x1b[2J\r\nx"), "steady_state": "\x07"}, at=0.0)
+    assert all(line.isprintable() for line in state.lines(100, at=1.0))
 
 
-def test_another_case_begins_anew():
-    now = ProgressState()
-    now.take(told(MeasurementPhase.MEASURE, 50.0, repeat=3, of=3, expected=10.0), at=50.0)
-    now.take(told(MeasurementPhase.FILL, 0.0), at=60.0)  # of the same name: elapsed says that it is another
-    assert now.lines(100, at=61.0) == [
+def test_another_case_resets_the_state():
+    state = ProgressState()
+    state.update(event_message(MeasurementPhase.MEASURE, 50.0, repeat=3, of=3, expected=10.0), at=50.0)
+    state.update(
+        event_message(MeasurementPhase.FILL, 0.0), at=60.0
+    )  # of the same name: elapsed says that it is another
+    assert state.lines(100, at=61.0) == [
         "  nas-v4.2-nconnect4 on load1: sequential read 1MiB, 0:01",
         "    fill, 0:01",
     ]
 
 
-def test_times_are_written_as_a_clock_shows_them():
+def test_clock_formats_minutes_and_hours():
     assert [clock(one) for one in (0, 9.9, 107, 7390)] == ["0:00", "0:09", "1:47", "2:03:10"]
 
 
@@ -145,38 +159,38 @@ def reporter(terminal: FakeTerminal) -> SimpleNamespace:
     return SimpleNamespace(_tw=TerminalWriter(terminal), verbosity=0, isatty=True, currentfspath="x")
 
 
-def test_lines_stand_beneath_what_pytest_writes_and_it_goes_on_where_it_was(reporter, terminal):
-    screen, writer = TerminalOverlay(reporter), reporter._tw
+def test_overlay_lines_are_below_pytests_line_and_its_cursor_is_restored(reporter, terminal):
+    overlay, writer = TerminalOverlay(reporter), reporter._tw
     writer.write("test_a.py ..")
-    screen.show(["one", "two"])
+    overlay.show(["one", "two"])
     assert terminal.shown == ["test_a.py ..", "one", "two"]
-    screen.show(["three"])
+    overlay.show(["three"])
     assert terminal.shown == ["test_a.py ..", "three"]
     writer.write(".")
     assert terminal.shown == ["test_a.py ..."]
-    screen.show(["w" * 200])
+    overlay.show(["w" * 200])
     assert terminal.shown == ["test_a.py ...", "w" * 79]
     writer.line()
     writer.write("test_b.py ")
-    screen.show(["four"])
-    screen.close()
+    overlay.show(["four"])
+    overlay.close()
     writer.write("F")
     assert terminal.shown == ["test_a.py ...", "test_b.py F"]
     assert writer._file is terminal
 
 
-def test_a_full_line_of_pytests_is_left_alone(reporter, terminal):
-    screen = TerminalOverlay(reporter)
+def test_the_overlay_is_not_shown_below_a_full_line(reporter, terminal):
+    overlay = TerminalOverlay(reporter)
     reporter._tw.write("n" * 80)
-    screen.show(["one"])
+    overlay.show(["one"])
     assert terminal.shown == ["n" * 80]
 
 
-def test_a_terminal_that_has_gone_is_no_error(reporter, terminal):
-    screen = TerminalOverlay(reporter)
+def test_a_closed_terminal_is_no_error(reporter, terminal):
+    overlay = TerminalOverlay(reporter)
     terminal.close()
-    screen.show(["one"])
-    screen.hide()
+    overlay.show(["one"])
+    overlay.hide()
 
 
 def options(**more) -> SimpleNamespace:
@@ -207,11 +221,11 @@ XTERM = {"TERM": "xterm"}
         ({}, {"st_progress": "line"}, False, 0, "line"),
     ],
 )
-def test_where_pytest_writes_decides_what_is_shown(env, given, tty, verbosity, wanted):
+def test_the_kind_of_display_depends_on_pytests_output(env, given, tty, verbosity, wanted):
     assert how(options(**given), SimpleNamespace(isatty=tty, verbosity=verbosity), env) == wanted
 
 
-def test_without_a_reporter_nothing_is_shown():
+def test_without_a_terminal_reporter_the_display_is_off():
     assert how(options(), None, XTERM) == "off"
 
 
@@ -222,16 +236,16 @@ class Clock:
         return self.now
 
 
-def test_a_log_gets_a_line_now_and_then_and_nothing_for_what_is_short(reporter, terminal):
+def test_a_log_gets_lines_after_half_a_minute_and_then_every_minute(reporter, terminal):
     ticks = Clock()
     log = render._LogRenderer(reporter, midline=False, clock=ticks)
-    now = ProgressState()
-    now.take(told(MeasurementPhase.MEASURE, 0.0, repeat=1, of=3, expected=300.0), at=ticks.now)
+    state = ProgressState()
+    state.update(event_message(MeasurementPhase.MEASURE, 0.0, repeat=1, of=3, expected=300.0), at=ticks.now)
     reporter._tw.write("test_a.py ")
     shown = []
     for _ in range(200):
         ticks.now += 1
-        log.show({"": now})
+        log.show({"": state})
         shown.append(len(terminal.shown))
     assert shown[28] == 1
     assert shown[29] == 3  # after half a minute
@@ -245,36 +259,36 @@ def test_a_log_gets_a_line_now_and_then_and_nothing_for_what_is_short(reporter, 
     assert reporter._tw.width_of_current_line == 0
 
 
-def test_the_display_renews_itself_and_ends_at_once(reporter, terminal, monkeypatch):
+def test_the_display_updates_and_clears_at_the_end(reporter, terminal, monkeypatch):
     monkeypatch.setattr(render, "_TICK", 0.02)
-    monkeypatch.setattr(render, "_CALM", 0.0)
-    shows = ProgressDisplay(options(st_progress="line"), reporter)
-    shows.take("gw0", told(MeasurementPhase.FILL, 0.0))
+    monkeypatch.setattr(render, "_LEAST_DURATION", 0.0)
+    display = ProgressDisplay(options(st_progress="line"), reporter)
+    display.update("gw0", event_message(MeasurementPhase.FILL, 0.0))
     _until(lambda: "    fill, 0:00" in terminal.shown)
-    shows.take("gw1", told(MeasurementPhase.MEASURE, 3.0, repeat=1, of=3, expected=5.0))
+    display.update("gw1", event_message(MeasurementPhase.MEASURE, 3.0, repeat=1, of=3, expected=5.0))
     _until(lambda: len(terminal.shown) == 4)
-    shows.take("gw0", None)
+    display.update("gw0", None)
     _until(lambda: len(terminal.shown) == 2)
-    shows.take("gw1", told(MeasurementPhase.DONE, 8.0))
+    display.update("gw1", event_message(MeasurementPhase.DONE, 8.0))
     _until(lambda: terminal.shown == [])
-    shows.close()
-    shows.take("gw0", told(MeasurementPhase.FILL, 0.0))
+    display.close()
+    display.update("gw0", event_message(MeasurementPhase.FILL, 0.0))
     assert terminal.shown == []
 
 
-def test_a_worker_tells_the_controller_and_never_waits_for_it():
-    heard = []
-    listener = ProgressListener(lambda worker, said: heard.append((worker, said)))
-    tell = sender(listener.path, "gw3")
-    tell(told(MeasurementPhase.FILL, 1.5))
-    tell(None)
-    _until(lambda: len(heard) == 2)
-    assert heard[0][0] == "gw3"
-    assert heard[0][1]["phase"] == "fill"
-    assert heard[1] == ("gw3", None)
+def test_a_worker_sends_messages_and_never_blocks():
+    received = []
+    listener = ProgressListener(lambda worker, message: received.append((worker, message)))
+    send = sender(listener.path, "gw3")
+    send(event_message(MeasurementPhase.FILL, 1.5))
+    send(None)
+    _until(lambda: len(received) == 2)
+    assert received[0][0] == "gw3"
+    assert received[0][1]["phase"] == "fill"
+    assert received[1] == ("gw3", None)
     listener.close()
     for _ in range(1000):
-        tell(told(MeasurementPhase.FILL, 1.5))  # to nobody
+        send(event_message(MeasurementPhase.FILL, 1.5))  # the socket is closed
 
 
 def _until(true) -> None:

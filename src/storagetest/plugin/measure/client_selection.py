@@ -1,15 +1,15 @@
-"""On which clients a case runs at once: from marks, option and file to machines, and to their attachments.
+"""Select the clients that a case runs on at once, and attach the variant on all of them.
 
-A case that measures runs on the first client of its target, unless
+The clients of a performance case are given by the first of
 
-1. its mark ``clients`` names some, a number of them, or ``all``; or its mark ``scale`` gives several numbers,
-   each
-   of which is a case of its own; else
-2. ``--st-scale`` does; else
-3. the target's ``scale`` does.
+1. its mark ``clients`` (names, a number, or ``all``) or its mark ``scale`` (numbers; each is a case of its
+   own);
+2. ``--st-scale``;
+3. the target's ``scale``;
+4. the first client of its target.
 
-So the clients of a case are known when it is collected, and are locked all at once before it begins. Within a
-case ``measure(…, clients=2)`` takes fewer of them.
+So the clients of a case are known at collection, and are locked together before the case begins. Within a
+case ``measure(…, clients=2)`` uses fewer of them.
 """
 
 from __future__ import annotations
@@ -35,20 +35,19 @@ __all__ = ["attach_other_clients", "client_parameters", "item_machines", "machin
 
 
 def client_parameters(metafunc: pytest.Metafunc, variant: Variant, state: RunState) -> list[Any]:
-    """Return a parameter of the case for each time that it is to run; none where one client, as usual, will
-    do.
+    """Return one parameter for each number of clients; an empty list if the case runs on one client only.
 
-    Each is the names of its clients; one that the variant has too few for is a skip that says so.
+    A parameter is a tuple of client names. If the variant has too few clients, it has a skip mark.
     """
     definition = metafunc.definition
     if not {"measure", "find_maximum"} & set(metafunc.fixturenames):
         return []
     machines = state.clients(variant)
-    named = definition.get_closest_marker("clients")
-    if named is not None:
-        return [_named(named.args, variant, machines)]
-    marked = definition.get_closest_marker("scale")
-    counts = _counts(marked.args) if marked is not None else state.scale or variant.scale
+    mark = definition.get_closest_marker("clients")
+    if mark is not None:
+        return [_by_mark(mark.args, variant, machines)]
+    scale = definition.get_closest_marker("scale")
+    counts = _counts(scale.args) if scale is not None else state.scale or variant.scale
     if counts == (1,):
         return []
     return [_parameter(how_many(count, len(machines)), variant, machines) for count in counts]
@@ -61,38 +60,38 @@ def _counts(arguments: Sequence[object]) -> tuple[int | str, ...]:
         raise ConfigError(f"mark scale{tuple(arguments)}: {error}") from None
 
 
-def _named(arguments: Sequence[object], variant: Variant, machines: Sequence[Machine]) -> Any:  # noqa: ANN401  # pytest.param's
+def _by_mark(arguments: Sequence[object], variant: Variant, machines: Sequence[Machine]) -> Any:  # noqa: ANN401  # pytest.param's
     if len(arguments) == 1 and (arguments[0] == ALL or isinstance(arguments[0], int)):
         (count,) = _counts(arguments)
         return _parameter(how_many(count, len(machines)), variant, machines)
     known = {machine.name for machine in machines}
     lacking = [str(name) for name in arguments if name not in known]
-    why = (
+    reason = (
         f"{variant.id} is not a target of {', '.join(lacking)}"
         if lacking
-        else _alone(variant, len(arguments))
+        else _single_client_reason(variant, len(arguments))
     )
-    return _param(tuple(map(str, arguments)), "-".join(map(str, arguments)), why)
+    return _param(tuple(map(str, arguments)), "-".join(map(str, arguments)), reason)
 
 
 def _parameter(count: int, variant: Variant, machines: Sequence[Machine]) -> Any:  # noqa: ANN401  # pytest.param's
     name = f"{count}client{'s' * (count != 1)}"
-    why = _alone(variant, count)
+    reason = _single_client_reason(variant, count)
     if count > len(machines):
-        why = (
-            f"{variant.id} has {len(machines)} client{'s' * (len(machines) != 1)}, and {count} are asked for"
+        reason = (
+            f"{variant.id} has {len(machines)} client{'s' * (len(machines) != 1)}, and the case needs {count}"
         )
-    return _param(tuple(machine.name for machine in machines[:count]), name, why)
+    return _param(tuple(machine.name for machine in machines[:count]), name, reason)
 
 
-def _param(names: tuple[str, ...], name: str, why: str) -> Any:  # noqa: ANN401  # pytest.param's
-    return pytest.param(names, id=name, marks=[pytest.mark.skip(reason=why)] if why else [])
+def _param(names: tuple[str, ...], name: str, reason: str) -> Any:  # noqa: ANN401  # pytest.param's
+    return pytest.param(names, id=name, marks=[pytest.mark.skip(reason=reason)] if reason else [])
 
 
-def _alone(variant: Variant, count: int) -> str:
-    """Return why the variant cannot be attached by several clients; empty: it can."""
+def _single_client_reason(variant: Variant, count: int) -> str:
+    """Return why the variant cannot be attached on ``count`` clients; empty: it can."""
     if count > 1 and isinstance(variant.options, BlockOptions) and variant.options.filesystem:
-        return f"{variant.id}: a {variant.options.filesystem} on one device belongs to one client at a time"
+        return f"{variant.id}: a {variant.options.filesystem} on one device can be mounted by one client only"
     return ""
 
 
@@ -103,7 +102,7 @@ def item_machines(item: pytest.Item, variant: Variant, state: RunState) -> tuple
 
 
 def machines_of(names: Sequence[str] | None, variant: Variant, state: RunState) -> tuple[Machine, ...]:
-    """Return the clients of a case's parameter; without one, the client that is enough."""
+    """Return the clients of a case's parameter; without one, the variant's client."""
     if names is None:
         return (state.client(variant),)
     known = {machine.name: machine for machine in variant.clients}
@@ -114,7 +113,7 @@ def machines_of(names: Sequence[str] | None, variant: Variant, state: RunState) 
 def attach_other_clients(
     variant: Variant, machines: Sequence[Machine], first: Attachment, state: RunState
 ) -> Iterator[tuple[Attachment, ...]]:
-    """Attach ``variant`` on all but the first of ``machines``, many at once, and yield all attachments."""
+    """Attach ``variant`` on all but the first of ``machines``, concurrently, and yield all attachments."""
     stacks = [ExitStack() for _ in machines[1:]]
 
     def attach(number: int) -> Attachment:
@@ -123,15 +122,15 @@ def attach_other_clients(
     def release() -> None:
         run_concurrently(ExitStack.close, stacks, name="release")
 
-    with ExitStack() as whole:
-        whole.callback(release)
+    with ExitStack() as cleanup:
+        cleanup.callback(release)
         yield (first, *run_concurrently(attach, range(len(stacks)), name="attach"))
 
 
 def select_attachments(
     wanted: object, attachments: Sequence[Attachment], variant: Variant
 ) -> Sequence[Attachment]:
-    """Return the attachments that ``measure(…, clients=wanted)`` means, of those that the case has."""
+    """Return those of the case's attachments that ``measure(…, clients=wanted)`` selects."""
     if wanted is None or wanted == ALL:
         return attachments
     if isinstance(wanted, int) and not isinstance(wanted, bool) and 1 <= wanted <= len(attachments):
@@ -140,6 +139,6 @@ def select_attachments(
     if isinstance(wanted, list | tuple) and wanted and all(name in named for name in wanted):
         return [named[name] for name in dict.fromkeys(wanted)]
     raise ConfigError(
-        f"{variant.id}: clients={wanted!r}: the case has {', '.join(named)}; mark it with"
+        f"{variant.id}: clients={wanted!r}: the case has only {', '.join(named)}. Mark it with"
         ' @pytest.mark.clients("all") for more'
     )

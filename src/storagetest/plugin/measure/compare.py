@@ -1,7 +1,7 @@
-"""The ``comparison`` fixture's working: two variants on one client, measured in turns, and how they stand.
+"""The ``comparison`` fixture: measure two variants on one client in turns, and compare them.
 
-The left side is the case's variant and is attached as any case's is, so the cases of that variant share it.
-The right side is attached beside it for as long as the case runs.
+The left side is the case's variant, and shares its attachment with the variant's other cases.
+The right side is attached only while the case runs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["ComparisonRunner", "right_side"]
 
 
 class ComparisonRunner:
-    """Callable: measure both sides in turns and hold them to the comparison's gate."""
+    """Callable: measure both sides in turns and check the comparison's gate."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class ComparisonRunner:
         """Measure and judge; return both runs. Raises AssertionError (missed) or Invalid (no verdict)."""
         __tracebackhide__ = True
         comparison, state = self._comparison, self._state
-        # Not in the fixture: there it would be an error, and it is a failure.
+        # Not in the fixture: pytest would report the failure as an error.
         fail_on_option_mismatch(comparison.right, self._sides[1])
         load = state.workload(comparison.workload)()
         options = load.Options.model_validate(dict(comparison.parameters))
@@ -76,7 +76,7 @@ class ComparisonRunner:
 
 @contextmanager
 def right_side(comparison: Comparison, client: Host, state: RunState) -> Iterator[Attachment]:
-    """Attach the right side; what is skipped or fails does so as it would in a case of its own."""
+    """Attach the right side; skips and failures are those of a case on that variant."""
     _check(comparison, client, state)
     with attach_or_skip(comparison.right, client, state) as attachment:
         yield attachment
@@ -84,13 +84,13 @@ def right_side(comparison: Comparison, client: Host, state: RunState) -> Iterato
 
 def _check(comparison: Comparison, client: Host, state: RunState) -> None:
     right = comparison.right
-    why = state.failure_reason(right)
-    if why:
-        pytest.skip(why)
+    reason = state.failure_reason(right)
+    if reason:
+        pytest.skip(reason)
     if client.name not in {machine.name for machine in right.clients}:
         raise ConfigError(
-            f"{right.id} is not a target of client {client.name}, on which {comparison.left.id} is attached;"
-            " choose another with --st-client",
+            f"{right.id} is not a target of client {client.name}, on which {comparison.left.id} is attached."
+            " Choose another client with --st-client",
             place=comparison.place,
         )
     load: Any = state.workload(comparison.workload)

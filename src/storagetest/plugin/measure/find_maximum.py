@@ -1,11 +1,11 @@
-"""The ``maximum`` fixture's working: which connections, block size, processes and clients give the most.
+"""The ``find_maximum`` fixture: search the connections, block size, processes and clients of most bandwidth.
 
-A strategy (:mod:`storagetest.search`) names a point; it is attached there on as many clients as it says,
-measured once, and the strategy is told the bandwidth of all together. What it thinks is best in the end is
-measured and judged as any case is.
+A strategy (:mod:`storagetest.search`) proposes a point. The variant is attached with its options on its
+number of clients, measured once, and the strategy gets the total bandwidth. The best point in the end is
+measured and judged like any case.
 
-The variant is attached here, anew for each set of the protocol's options and one set at a time: many of them
-(``nconnect``) are those of the first mount of a server for all that follow.
+The variant is attached anew for each set of the protocol's options, one set at a time: for some options
+(``nconnect``) the first mount of a server determines them for all later ones.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = ["MaximumSearch", "space_of"]
 
 CLIENTS = "clients"
 EVIDENCE = "search"
-"""The name of the table in a sample's evidence."""
+"""The key of the table in a sample's evidence."""
 
 _BANDWIDTH = "bandwidth"
 _STRATEGIES: Mapping[str, Callable[[Space, int], Strategy]] = {
@@ -44,7 +44,7 @@ _STRATEGIES: Mapping[str, Callable[[Space, int], Strategy]] = {
 
 
 class MaximumSearch:
-    """Callable: look for the maximum, measure it, and hold it to its gates. Use as a context manager."""
+    """Callable: search the maximum, measure it, and check its gates. Use as a context manager."""
 
     def __init__(
         self, item: pytest.Item, variant: Variant, machines: Sequence[Machine], state: RunState
@@ -69,9 +69,9 @@ class MaximumSearch:
         strategy: Literal["surrogate", "one-at-a-time"] | Callable[[Space, int], Strategy] = "surrogate",
         **parameters: Any,  # noqa: ANN401  # each workload has its own
     ) -> tuple[Run, SearchResult]:
-        """Search, measure and judge. A parameter that is a list is searched, any other one is given.
+        """Search, measure and judge. A parameter that is a list is searched; any other one is fixed.
 
-        ``strategy`` may make one of your own from what is searched and how often may be measured.
+        ``strategy`` may be a function of the space and the number of measurements.
         Raises AssertionError (a gate missed) or :class:`Invalid` (no verdict).
         """
         __tracebackhide__ = True
@@ -80,37 +80,39 @@ class MaximumSearch:
         space = space_of(self._protocol.searched, searched, len(self._machines))
         make = _STRATEGIES[strategy] if isinstance(strategy, str) else strategy
         chosen = make(space, self._state.profile.search)
-        tried: list[_Trial] = []
+        trials: list[_Trial] = []
         while (point := chosen.next_point()) is not None:
-            tried.append(self._try(workload, fixed, space, point))
-            chosen.record(point, tried[-1].bandwidth)
-        found = chosen.result()
-        run, verdicts = self._at(found.values).judged(workload, **self._given(fixed, found.values))
+            trials.append(self._try(workload, fixed, space, point))
+            chosen.record(point, trials[-1].bandwidth)
+        result = chosen.result()
+        run, verdicts = self._at(result.values).judged(
+            workload, **self._measure_parameters(fixed, result.values)
+        )
         called = strategy if isinstance(strategy, str) else type(chosen).__name__
-        told = _table(space, tried, found, called)
+        table = _table(space, trials, result, called)
         samples = tuple(
-            replace(sample, evidence={EVIDENCE: told, **sample.evidence}) for sample in run.samples
+            replace(sample, evidence={EVIDENCE: table, **sample.evidence}) for sample in run.samples
         )
         run = replace(run, samples=samples)
         record = Record(run=run, verdicts=verdicts, nodeid=self._item.nodeid)
         records_of(self._item).append(record)
         raise_for(run, verdicts)
-        return run, found
+        return run, result
 
     def _try(self, workload: str, fixed: Mapping[str, Any], space: Space, point: Point) -> _Trial:
         values = space.values(point)
-        run, _ = self._at(values).judged(workload, repeats=1, **self._given(fixed, values))
+        run, _ = self._at(values).judged(workload, repeats=1, **self._measure_parameters(fixed, values))
         bandwidth = run.samples[-1].values.get(_BANDWIDTH, 0.0) if run.samples else 0.0
         if bandwidth <= 0:
-            raise Invalid(f"nothing was measured at {_named(values)}: {'; '.join(run.invalid)}")
+            raise Invalid(f"no bandwidth was measured at {_named(values)}: {'; '.join(run.invalid)}")
         return _Trial(point, bandwidth, run.invalid)
 
-    def _given(self, fixed: Mapping[str, Any], values: Mapping[str, object]) -> dict[str, Any]:
+    def _measure_parameters(self, fixed: Mapping[str, Any], values: Mapping[str, object]) -> dict[str, Any]:
         ours = {name: value for name, value in values.items() if name not in self._protocol.searched}
         return {**fixed, CLIENTS: 1, **ours}
 
     def _at(self, values: Mapping[str, object]) -> MeasureFixture:
-        """Return what measures with the protocol's options of ``values``, attached with them."""
+        """Return a measure fixture whose variant is attached with the protocol's options of ``values``."""
         wanted = {name: value for name, value in values.items() if name in self._protocol.searched}
         if self._measure is None or wanted != self._attached:
             self._stack.close()
@@ -124,10 +126,12 @@ class MaximumSearch:
             every = self._stack.enter_context(
                 attach_other_clients(variant, self._machines, first, self._state)
             )
-            differing = [str(one) for attachment in every for one in attachment.mismatches]
-            if differing:
-                why = f"{variant.id} is not attached as the search asks: {'; '.join(differing)}"
-                raise Invalid(f"{why}. Is it attached already? Then run this case by itself")
+            mismatches = [str(one) for attachment in every for one in attachment.mismatches]
+            if mismatches:
+                problem = (
+                    f"{variant.id} is not attached with the options of the search: {'; '.join(mismatches)}"
+                )
+                raise Invalid(f"{problem}. If another case has it attached, run this case alone")
             self._measure = MeasureFixture(self._item, variant, every, self._state)
             self._attached = wanted
         return self._measure
@@ -135,7 +139,7 @@ class MaximumSearch:
 
 @dataclass(frozen=True, slots=True)
 class _Trial:
-    """One measurement; ``doubts`` say why it alone would carry no verdict."""
+    """One measurement; ``doubts`` are the reasons why it alone allows no verdict."""
 
     point: Point
     bandwidth: float
@@ -145,7 +149,7 @@ class _Trial:
 def space_of(
     options: Mapping[str, tuple[object, ...]], searched: Mapping[str, tuple[object, ...]], clients: int
 ) -> Space:
-    """Return what is searched: the protocol's options, the workload's, and powers of two of clients."""
+    """Return the search space: the protocol's options, the workload's, and powers of two of clients."""
     if both := set(options) & set(searched):
         raise ConfigError(f"{', '.join(sorted(both))}: an option of both the protocol and the workload")
     counts = tuple(dict.fromkeys((*(2**at for at in range(clients.bit_length())), clients)))
@@ -153,7 +157,7 @@ def space_of(
     try:
         return Space(tuple(Parameter(name, values) for name, values in every.items()))
     except ValueError as error:
-        raise ConfigError(f"there is nothing to search: {error}") from None
+        raise ConfigError(f"find_maximum has nothing to search: {error}") from None
 
 
 def _named(values: Mapping[str, object]) -> str:
@@ -165,19 +169,19 @@ def _shown(value: object) -> str:
     return format_size(int(str(value))) if large else str(value)
 
 
-def _table(space: Space, tried: Sequence[_Trial], found: SearchResult, strategy: str) -> str:
-    """Return what was found, and beneath it all that was measured, in its order."""
-    limits = ", ".join(found.limits) if found.limits else "none of them"
+def _table(space: Space, trials: Sequence[_Trial], result: SearchResult, strategy: str) -> str:
+    """Return the result, followed by a table of all measurements in order."""
+    limits = ", ".join(result.limits) if result.limits else "none of them"
     head = (
-        f"best: {_named(found.values)}; about {format_throughput(found.value)} by {found.measurements} "
+        f"best: {_named(result.values)}; about {format_throughput(result.value)} by {result.measurements} "
         f"measurements of {len(space)} combinations ({strategy})\n"
-        f"in the way of more, at its last value: {limits}\n"
+        f"at the limit of their range: {limits}\n"
     )
     rows = [[*(one.name for one in space.parameters), _BANDWIDTH, ""]]
-    for one in tried:
+    for one in trials:
         values = [_shown(value) for value in space.values(one.point).values()]
-        best = "best" if one.point == found.point else ""
-        doubt = "no verdict alone: " + one.doubts[0] if one.doubts else ""
+        best = "best" if one.point == result.point else ""
+        doubt = "no verdict by itself: " + one.doubts[0] if one.doubts else ""
         rows.append([*values, format_throughput(one.bandwidth), "; ".join(filter(None, (best, doubt)))])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return head + "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)

@@ -1,4 +1,4 @@
-"""The ``measure`` fixture's working: workload → run → verdicts → record, and then the case's outcome."""
+"""The ``measure`` fixture: run a workload, judge the run, record it, and set the case's outcome."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _LOG = logging.getLogger("storagetest")
 
 
 class MeasureFixture:
-    """Callable: run a workload on the case's attachment and hold it to its gates."""
+    """Callable: run a workload on the case's attachments and check its gates."""
 
     def __init__(
         self, item: pytest.Item, variant: Variant, attachments: Sequence[Attachment], state: RunState
@@ -71,7 +71,7 @@ class MeasureFixture:
         repeats: int | None = None,
         **parameters: Any,  # noqa: ANN401  # each workload has its own
     ) -> tuple[Run, tuple[Verdict, ...]]:
-        """Measure and judge, and leave the rest to the caller; with ``repeats``, so often, without gates."""
+        """Measure and judge, without record and outcome; with ``repeats``, that often and without gates."""
         __tracebackhide__ = True
         load = self._state.workload(workload)()
         options = _options(load, parameters)
@@ -80,7 +80,7 @@ class MeasureFixture:
             pytest.skip(f"{self._variant.id} has no {', '.join(sorted(lacking))}")
         profile = self._state.profile
         attachments = select_attachments(clients, self._attachments, self._variant)
-        for attachment in attachments[1:]:  # the first one is held to it before the case
+        for attachment in attachments[1:]:  # the first one is checked before the case
             fail_on_option_mismatch(self._variant, attachment)
         names = format_client_names([attachment.client.name for attachment in attachments])
         thresholds, case = (
@@ -111,9 +111,9 @@ class MeasureFixture:
         case: CaseInfo,
         data: DataSharing,
     ) -> Measurement:
-        """Return the case made ready, on one client or on many."""
+        """Return the measurement, on one client or on several."""
         state, scale = self._state, scale_of(self._state.profile)
-        beside = state.monitored_hosts(self._variant)
+        extra_hosts = state.monitored_hosts(self._variant)
         if len(attachments) == 1:
             return Measurement(
                 load,
@@ -122,9 +122,9 @@ class MeasureFixture:
                 scale,
                 case=case,
                 fills=state.prefills,
-                on_progress=_told_to(state),
-                extra_hosts=beside,
-                watch_interval=state.teller.every,
+                on_progress=_progress_callback(state),
+                extra_hosts=extra_hosts,
+                watch_interval=state.progress.every,
             )
         return MultiClientMeasurement(
             load,
@@ -133,8 +133,8 @@ class MeasureFixture:
             scale,
             case=case,
             fills=state.prefills,
-            on_progress=_told_to(state),
-            extra_hosts=beside,
+            on_progress=_progress_callback(state),
+            extra_hosts=extra_hosts,
             data=data,
             limit=state.profile.start_spread,
         )
@@ -143,7 +143,7 @@ class MeasureFixture:
 def case_of(
     item: pytest.Item, load: Workload[Any], variant: Variant, client: str, state: RunState
 ) -> CaseInfo:
-    """Return the words that identify a case of ``item`` in every report."""
+    """Return the fields that identify the case of ``item`` in every report."""
     return CaseInfo(
         case=case_name(item.nodeid, item.path),
         workload=load.name,
@@ -156,7 +156,7 @@ def case_of(
 
 
 def scale_of(profile: Profile) -> LoadSize:
-    """Return how much load the profile asks for."""
+    """Return the load size of the profile."""
     return LoadSize(
         size=profile.size,
         ramp=profile.ramp,
@@ -178,7 +178,7 @@ def bench(
     attachment: Attachment,
     state: RunState,
 ) -> Measurement:
-    """Return one side of a comparison, ready to be prepared."""
+    """Return the measurement of one side of a comparison."""
     return Measurement(
         load,
         options,
@@ -186,17 +186,17 @@ def bench(
         scale_of(state.profile),
         case=case_of(item, load, variant, client.name, state),
         fills=state.prefills,
-        on_progress=_told_to(state),
+        on_progress=_progress_callback(state),
         extra_hosts=state.monitored_hosts(variant),
-        watch_interval=state.teller.every,
+        watch_interval=state.progress.every,
     )
 
 
-def _told_to(state: RunState) -> Callable[[ProgressEvent], None]:
-    """Return what says what begins now: on the terminal, and with ``--log-cli-level=INFO`` in the log."""
+def _progress_callback(state: RunState) -> Callable[[ProgressEvent], None]:
+    """Return a callback that shows progress, and logs the begin of each phase (level INFO)."""
 
-    def tell(progress: ProgressEvent) -> None:
-        state.teller.tell(message(progress))
+    def on_progress(progress: ProgressEvent) -> None:
+        state.progress.send(message(progress))
         if progress.throughput is not None:
             return
         repeat = f" {progress.repeat} of {progress.of}" if progress.of else ""
@@ -210,7 +210,7 @@ def _told_to(state: RunState) -> Callable[[ProgressEvent], None]:
             expected,
         )
 
-    return tell
+    return on_progress
 
 
 def _options(load: Workload[Any], parameters: Mapping[str, Any]) -> Any:  # noqa: ANN401  # load.Options
@@ -224,7 +224,7 @@ def _options(load: Workload[Any], parameters: Mapping[str, Any]) -> Any:  # noqa
 
 
 def raise_for(run: Run, verdicts: tuple[Verdict, ...]) -> None:
-    """Fail the case, or make it INVALID, as its verdicts say."""
+    """Fail the case or make it INVALID, by its verdicts."""
     __tracebackhide__ = True
     where = f"{run.variant} on {run.client}"
     failed = [verdict.reason for verdict in verdicts if verdict.outcome is Outcome.FAIL]

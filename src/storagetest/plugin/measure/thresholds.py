@@ -1,4 +1,4 @@
-"""What a case is held to: its gates, the error each may make, and the baseline it is compared with."""
+"""Resolve the gates of a case, their error probability, and the baseline that they compare with."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ __all__ = ["ThresholdResolver"]
 
 
 class ThresholdResolver:
-    """One a process. A baseline that cannot be read ends the run before it starts (:class:`ConfigError`)."""
+    """One for each process. Raises :class:`ConfigError` if the baseline cannot be read."""
 
     def __init__(self, config: pytest.Config) -> None:
-        named: str | None = config.option.st_baseline
+        given: str | None = config.option.st_baseline
         saving: str | None = config.option.st_save_baseline
-        self.named = Path(named) if named else None
+        self.baseline_path = Path(given) if given else None
         self.saving = Path(saving) if saving else None
         self._workers = int(getattr(config, "workerinput", {}).get("workercount", 1))
-        self._count = ErrorBudget({})
+        self._budget = ErrorBudget({})
         self._stored: Mapping[baseline.CaseKey, baseline.BaselineEntry] = {}
         try:
             self._read()
@@ -40,15 +40,16 @@ class ThresholdResolver:
     def _read(self) -> None:
         if self.saving is not None and self.saving.exists():
             if self.saving.is_file() and self.saving.suffix != ".json":
-                raise ConfigError(f"--st-save-baseline {self.saving}: a directory, or a .json, is wanted")
-            baseline.load(self.saving)  # find out now, not after hours of measuring
-        if self.named is None:
+                raise ConfigError(f"--st-save-baseline {self.saving}: not a directory or a .json file")
+            baseline.load(self.saving)  # report an unreadable file before measuring
+        if self.baseline_path is None:
             return
-        if self.named.exists():
-            self._stored = baseline.load(self.named).entries
-        elif self.named != self.saving:
+        if self.baseline_path.exists():
+            self._stored = baseline.load(self.baseline_path).entries
+        elif self.baseline_path != self.saving:
             raise ConfigError(
-                f"--st-baseline {self.named}: there is none; make one with --st-save-baseline {self.named}"
+                f"--st-baseline {self.baseline_path}: no such baseline. "
+                f"Create it with --st-save-baseline {self.baseline_path}"
             )
 
     def count(
@@ -57,14 +58,14 @@ class ThresholdResolver:
         config: Config,
         variants: Mapping[str, Variant],
     ) -> None:
-        """Take in what was collected, items with their variants' ids; to be called before the first case."""
-        counted = _Counted(config, variants)
-        allotted = {item.nodeid: counted.of(item, variant) for item, variant in items}
-        self._count = ErrorBudget(allotted, workers=self._workers)
+        """Count the gates of the collected items (with their variants' ids), before the first case."""
+        counter = _GateCounter(config, variants)
+        allotted = {item.nodeid: counter.count(item, variant) for item, variant in items}
+        self._budget = ErrorBudget(allotted, workers=self._workers)
 
     def plan(self, item: pytest.Item, gates: int, max_repeats: int) -> ErrorPlan:
         """Return the errors for the ``gates`` of one measurement of ``item``."""
-        return ErrorPlan(gates=self._count.take(item.nodeid, gates), max_repeats=max_repeats)
+        return ErrorPlan(gates=self._budget.take(item.nodeid, gates), max_repeats=max_repeats)
 
     def gates(
         self,
@@ -74,10 +75,10 @@ class ThresholdResolver:
         load: Workload[Any],
         parameters: Mapping[str, Any],
     ) -> tuple[Threshold, ...]:
-        """Return the gates of a case, those of its marks last; what both ask for is one gate.
+        """Return the gates of a case, those of its marks last, without duplicates.
 
-        Those against a baseline are left out while the first one is made; where none is named at all,
-        :class:`ConfigError`.
+        While a first baseline is saved, gates against a baseline are left out. Raises :class:`ConfigError` if
+        there is such a gate and neither option names a baseline.
         """
         marked = [text for mark in item.iter_markers("gate") for text in mark.args]
         every = (
@@ -85,12 +86,12 @@ class ThresholdResolver:
             *(parse_threshold(text, load.metrics, place=item.nodeid) for text in marked),
         )
         gates = tuple({gate.text: gate for gate in every}.values())
-        if self.named is not None:
+        if self.baseline_path is not None:
             return gates
         against = [gate for gate in gates if gate.against == BASELINE]
         if against and self.saving is None:
             raise ConfigError(
-                f"threshold {against[0].text!r}: no baseline was named: give --st-baseline PATH, or make the"
+                f"threshold {against[0].text!r}: no baseline is given. Add --st-baseline PATH, or create the"
                 " first one with --st-save-baseline PATH",
                 place=against[0].place or None,
             )
@@ -99,9 +100,9 @@ class ThresholdResolver:
     def references(
         self, case: CaseInfo, gates: Sequence[Threshold], parameters: Mapping[str, Any]
     ) -> dict[str, Reference]:
-        """Return what the baseline holds of the case, for the metrics of the ``gates`` against it."""
+        """Return the case's baseline values by metric, for the ``gates`` against a baseline."""
         key = baseline.make_key(case.case, case.workload, case.variant, case.client, case.profile, parameters)
-        entry, source = self._stored.get(key), str(self.named or "")
+        entry, source = self._stored.get(key), str(self.baseline_path or "")
         return {
             gate.metric.name: entry.reference(gate.metric.name, source) if entry else Reference((), source)
             for gate in gates
@@ -109,19 +110,19 @@ class ThresholdResolver:
         }
 
     def repeats(self, repeats: int, max_repeats: int) -> int:
-        """Return how many runs a case gets at least: what is kept as a baseline gets them all."""
+        """Return the least number of repeats; a run that is saved as a baseline gets ``max_repeats``."""
         return repeats if self.saving is None else max(repeats, max_repeats)
 
 
-class _Counted:
-    """The most gates of an item; the same few workloads and variants are asked for again and again."""
+class _GateCounter:
+    """Counts the largest number of gates of an item, with a cache by variant and workload."""
 
     def __init__(self, config: Config, variants: Mapping[str, Variant]) -> None:
         self._config = config
         self._variants = variants
-        self._known: dict[tuple[str, str], int] = {}
+        self._cache: dict[tuple[str, str], int] = {}
 
-    def of(self, item: pytest.Item, variant: str | None) -> int:
+    def count(self, item: pytest.Item, variant: str | None) -> int:
         fixtures = getattr(item, "fixturenames", ())
         if "comparison" in fixtures:
             return 1
@@ -140,6 +141,6 @@ class _Counted:
 
     def _most(self, variant: str, workload: str) -> int:
         key = (variant, workload)
-        if key not in self._known:
-            self._known[key] = self._config.most_thresholds(self._variants[variant], workload)
-        return self._known[key]
+        if key not in self._cache:
+            self._cache[key] = self._config.most_thresholds(self._variants[variant], workload)
+        return self._cache[key]

@@ -1,7 +1,8 @@
-"""The hooks of progress: who shows it, and how what is measured comes there."""
+"""Hooks of progress: create the display, and connect this process and the workers to it."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -26,49 +27,49 @@ class ProgressPlugin:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self) -> None:
-        """Find out where pytest writes; its reporter is there by now."""
-        self._begin()
+        """Create the display; pytest's terminal reporter exists by now."""
+        self._get_display()
 
     def configure_node(self, workerinput: dict[str, Any]) -> None:
-        """Tell a worker where to say what it measures."""
-        display = self._begin()
+        """Send a worker the address of the socket for progress messages."""
+        display = self._get_display()
         if display.every and self._listener is None:
-            self._listener = ProgressListener(display.take)
+            self._listener = ProgressListener(display.update)
         if self._listener is not None:
             workerinput[_LINK], workerinput[_EVERY] = self._listener.path, display.every
 
     def node_down(self, worker: str) -> None:
-        """Forget what a worker measured that has gone."""
+        """Remove the progress of a worker that ended."""
         if self._display is not None:
-            self._display.take(worker, None)
+            self._display.update(worker, None)
 
     def pytest_sessionfinish(self) -> None:
-        """Show nothing any more: what follows are pytest's summaries."""
+        """End the display before pytest's summaries."""
         self.close()
 
     def pytest_unconfigure(self) -> None:
-        """Close what a broken session left open."""
+        """Close the display if the session ended early."""
         self.close()
 
     def close(self) -> None:
-        """Take away what is shown and let go of the socket."""
+        """Clear the display and close the socket."""
         if self._listener is not None:
             self._listener.close()
             self._listener = None
         if self._display is not None:
             self._display.close()
 
-    def _begin(self) -> ProgressDisplay:
+    def _get_display(self) -> ProgressDisplay:
         if self._display is None:
             reporter = self._config.pluginmanager.getplugin("terminalreporter")
             self._display = display = ProgressDisplay(self._config, reporter)
-            self._config.stash[KEY].teller = ProgressSink(lambda said: display.take("", said), display.every)
+            self._config.stash[KEY].progress = ProgressSink(partial(display.update, ""), display.every)
         return self._display
 
 
 def forward_progress(config: pytest.Config) -> None:
-    """Make the state of an xdist worker tell the controller, where that listens."""
-    given: dict[str, Any] = config.workerinput  # type: ignore[attr-defined]  # xdist's
-    if _LINK in given:
-        tell = sender(given[_LINK], str(given["workerid"]))
-        config.stash[KEY].teller = ProgressSink(tell, float(given[_EVERY]))
+    """Send the progress of an xdist worker to the controller, if it listens."""
+    workerinput: dict[str, Any] = config.workerinput  # type: ignore[attr-defined]  # xdist's
+    if _LINK in workerinput:
+        send = sender(workerinput[_LINK], str(workerinput["workerid"]))
+        config.stash[KEY].progress = ProgressSink(send, float(workerinput[_EVERY]))

@@ -1,13 +1,13 @@
-"""Where progress is shown: lines that renew themselves on a terminal, a line now and then in a log.
+"""Output of progress: lines updated in place on a terminal, a line per minute in a log.
 
 Rules:
 
-1. What is shown changes nothing that pytest prints, on a terminal not even for a moment.
-2. A log gets no control characters; nothing for cases shorter than :data:`FIRST`, then something every
-   :data:`AGAIN` seconds, so that whoever ends silent jobs sees that this one lives.
-3. ``-q`` keeps logs as short as they were asked to be: nothing there. ``-qq`` shows nothing anywhere.
-4. Under xdist the workers tell the controller (:mod:`storagetest.plugin.progress.xdist_channel`); it alone
-   writes.
+1. The display does not change pytest's own output, on a terminal not even for a moment.
+2. A log gets no control characters. It gets nothing for cases shorter than :data:`FIRST`, then a line every
+   :data:`AGAIN` seconds, so that a CI system does not end the job for lack of output.
+3. With ``-q`` nothing is written to a log, with ``-qq`` nothing to a terminal either.
+4. Under xdist the workers send messages to the controller (:mod:`storagetest.plugin.progress.xdist_channel`),
+   and only the controller writes.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ __all__ = ["AGAIN", "FIRST", "ProgressDisplay", "how"]
 FIRST = 30.0
 AGAIN = 60.0
 _TICK = 1.0
-_CALM = 1.0
-"""Seconds that something must last before a terminal shows it: what is over at once would only flicker."""
+_LEAST_DURATION = 1.0
+"""Seconds that a phase lasts before a terminal shows it, so that the display does not flicker."""
 
-_LOOKS = {"line": 2.0, "log": 15.0}
-"""How often the display wants to know what moves, in seconds."""
+_THROUGHPUT_EVERY = {"line": 2.0, "log": 15.0}
+"""Interval of throughput messages in seconds, by kind of display."""
 
 _MOST = 4
-"""So many processes are shown; of more it is said how many."""
+"""Number of processes that are shown; further ones are only counted."""
 
 
 def how(config: pytest.Config, reporter: pytest.TerminalReporter | None, env: Mapping[str, str]) -> str:
-    """Return ``line``, ``log`` or ``off``: what was asked for, or what suits where pytest writes."""
-    asked: str = config.option.st_progress
-    if reporter is None or asked == "off":
+    """Return ``line``, ``log`` or ``off``: the value of ``--st-progress``, or a choice by pytest's output."""
+    option: str = config.option.st_progress
+    if reporter is None or option == "off":
         return "off"
-    if asked != "auto":
-        return asked
+    if option != "auto":
+        return option
     if reporter.verbosity < -1:
         return "off"
     capable = reporter.isatty and env.get("TERM", "dumb") != "dumb"
@@ -55,57 +55,57 @@ def how(config: pytest.Config, reporter: pytest.TerminalReporter | None, env: Ma
     return "log" if reporter.verbosity >= 0 else "off"
 
 
-class _Shows(Protocol):
-    def show(self, now: Mapping[str, ProgressState]) -> None: ...
+class _Renderer(Protocol):
+    def show(self, states: Mapping[str, ProgressState]) -> None: ...
 
     def close(self) -> None: ...
 
 
 class ProgressDisplay:
-    """What is measured now by each process, shown again every second by a thread of its own."""
+    """The progress of each process, rendered every second by a thread of its own."""
 
     def __init__(self, config: pytest.Config, reporter: pytest.TerminalReporter | None) -> None:
         mode = how(config, reporter, os.environ)
-        self.every = _LOOKS.get(mode, 0.0)
-        self._now: dict[str, ProgressState] = {}
+        self.every = _THROUGHPUT_EVERY.get(mode, 0.0)
+        self._states: dict[str, ProgressState] = {}
         self._lock = threading.Lock()
         self._begun, self._ended = threading.Event(), threading.Event()
-        self._shows: _Shows | None = None
+        self._renderer: _Renderer | None = None
         if reporter is not None and mode == "line":
-            self._shows = _TerminalRenderer(reporter)
+            self._renderer = _TerminalRenderer(reporter)
         elif reporter is not None and mode == "log":
-            self._shows = _LogRenderer(reporter, midline=_begins_a_line(config, reporter))
+            self._renderer = _LogRenderer(reporter, midline=_begins_new_line(config, reporter))
         self._thread = threading.Thread(target=self._run, name="storagetest-progress", daemon=True)
 
-    def take(self, who: str, said: Message | None) -> None:
-        """Take in what the process ``who`` says; None: it measures nothing any more."""
-        if self._shows is None or self._ended.is_set():
+    def update(self, process: str, message: Message | None) -> None:
+        """Apply a message of ``process``; None: its measurement ended."""
+        if self._renderer is None or self._ended.is_set():
             return
         with self._lock:
-            if said is None or said.get("done"):
-                self._now.pop(who, None)
-                self._shows.show(dict(self._now))
+            if message is None or message.get("done"):
+                self._states.pop(process, None)
+                self._renderer.show(dict(self._states))
             else:
-                self._now.setdefault(who, ProgressState()).take(said)
+                self._states.setdefault(process, ProgressState()).update(message)
                 self._begun.set()
                 if self._thread.ident is None:
                     self._thread.start()
 
     def close(self) -> None:
-        """Show nothing any more."""
-        if self._shows is None or self._ended.is_set():
+        """Clear the display and stop its thread."""
+        if self._renderer is None or self._ended.is_set():
             return
         self._ended.set()
         self._begun.set()
         if self._thread.ident is not None:
             self._thread.join(2 * _TICK)
-        self._shows.close()
+        self._renderer.close()
 
     def _run(self) -> None:
         while self._begun.wait() and not self._ended.is_set():
             with self._lock:
-                if self._now and self._shows is not None:
-                    self._shows.show(dict(self._now))
+                if self._states and self._renderer is not None:
+                    self._renderer.show(dict(self._states))
                 else:
                     self._begun.clear()
             self._ended.wait(_TICK)
@@ -113,25 +113,27 @@ class ProgressDisplay:
 
 class _TerminalRenderer:
     def __init__(self, reporter: pytest.TerminalReporter) -> None:
-        self._screen = TerminalOverlay(reporter)
+        self._overlay = TerminalOverlay(reporter)
 
-    def show(self, now: Mapping[str, ProgressState]) -> None:
+    def show(self, states: Mapping[str, ProgressState]) -> None:
         at = time.monotonic()
-        lasting = [one for one in now.values() if at - min(one.case_since, one.phase_since) >= _CALM]
+        lasting = [
+            one for one in states.values() if at - min(one.case_since, one.phase_since) >= _LEAST_DURATION
+        ]
         if not lasting:
-            self._screen.hide()
+            self._overlay.hide()
             return
-        lines = [line for one in lasting[:_MOST] for line in one.lines(self._screen.width - 1, at)]
+        lines = [line for one in lasting[:_MOST] for line in one.lines(self._overlay.width - 1, at)]
         if len(lasting) > _MOST:
             lines.append(f"  and {len(lasting) - _MOST} more")
-        self._screen.show(lines)
+        self._overlay.show(lines)
 
     def close(self) -> None:
-        self._screen.close()
+        self._overlay.close()
 
 
 class _LogRenderer:
-    """Lines of a log. With ``midline`` pytest goes on with a line break of its own."""
+    """Writes lines to a log. With ``midline`` pytest begins its next output with a line break."""
 
     def __init__(
         self,
@@ -145,9 +147,9 @@ class _LogRenderer:
         self._out = duplicate(self._writer._file)  # noqa: SLF001
         self._last = 0.0
 
-    def show(self, now: Mapping[str, ProgressState]) -> None:
+    def show(self, states: Mapping[str, ProgressState]) -> None:
         at = self._clock()
-        long = [one for one in now.values() if at - one.case_since >= FIRST]
+        long = [one for one in states.values() if at - one.case_since >= FIRST]
         if not long or at - self._last < AGAIN:
             return
         self._last = at
@@ -156,16 +158,16 @@ class _LogRenderer:
         if self._reporter.verbosity > 0:
             self._reporter.currentfspath = None  # so pytest writes the case's name again, on a new line
         self._writer._current_line = lines[-1] if self._midline else ""  # noqa: SLF001
-        with suppress(OSError, ValueError):  # whoever reads the log has gone: pytest will find out
+        with suppress(OSError, ValueError):  # the log is closed: pytest reports it
             self._out.write(begin + "\n".join(lines) + ("" if self._midline else "\n"))
             self._out.flush()
 
     def close(self) -> None:
-        """Nothing to take away."""
+        """Close the duplicated file."""
         self._out.close()
 
 
-def _begins_a_line(config: pytest.Config, reporter: pytest.TerminalReporter) -> bool:
-    """Whether pytest begins a new line itself after ours: where it repeats the case's name."""
+def _begins_new_line(config: pytest.Config, reporter: pytest.TerminalReporter) -> bool:
+    """Whether pytest begins a new line after a progress line, because it repeats the case's name."""
     distributed = config.pluginmanager.hasplugin("dsession")
     return reporter.verbosity > 0 and not distributed and config.option.capture in {"fd", "sys"}

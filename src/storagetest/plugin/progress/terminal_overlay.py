@@ -1,13 +1,12 @@
-"""Lines beneath what pytest is just writing, on a terminal that can move its cursor.
+"""Lines below pytest's current line, on a terminal with cursor control.
 
-Theory. pytest leaves the cursor somewhere in a line of its own (after a dot, after a case's name), and goes
-on there when the case ends. So our lines stand below that line: they are written with a newline before each,
-and the cursor is then put back to where pytest left it. Before pytest writes anything they are taken away,
-which is why its file is wrapped here.
+Model. pytest leaves the cursor in its current line (after a dot or a case's name), and continues there when
+the case ends. The overlay's lines are below that line: each is written after a newline, then the cursor is
+moved back. Before pytest writes, the lines are erased; for that its file is wrapped.
 
-While a case runs, pytest has its own stdout point elsewhere (capture), so a duplicate of it is made before.
+While a case runs, pytest redirects its own stdout (capture), so the file is duplicated before.
 
-The cursor is never hidden and no mode of the terminal is changed: whatever kills us leaves nothing to mend.
+The cursor is never hidden and no terminal mode is changed, so a killed process leaves the terminal usable.
 Sequences: ECMA-48 (CUU, CHA, ED).
 """
 
@@ -25,17 +24,17 @@ __all__ = ["TerminalOverlay", "duplicate"]
 
 
 def duplicate(file: TextIO) -> TextIO:
-    """Return a file that goes where ``file`` goes now; it is the caller's to close."""
+    """Return a file with the same destination as ``file``, for the caller to close."""
     try:
         descriptor = os.dup(file.fileno())
-    except OSError:  # it stands for no file of the system's
+    except OSError:  # no file of the operating system
         return cast("TextIO", _BorrowedFile(file))
     encoding = getattr(file, "encoding", None)
     return open(descriptor, "w", encoding=encoding, errors="replace")  # noqa: PTH123  # a descriptor
 
 
 class TerminalOverlay:
-    """The lines that are shown now, and the lock under which anybody writes."""
+    """The lines that are shown, and the lock for all output."""
 
     def __init__(self, writer: pytest.TerminalReporter) -> None:
         self.lock = threading.RLock()
@@ -47,30 +46,30 @@ class TerminalOverlay:
 
     @property
     def width(self) -> int:
-        """How many columns there are."""
+        """The number of columns."""
         return self._writer.fullwidth
 
     def show(self, lines: Sequence[str]) -> None:
-        """Show ``lines``, each shorter than the screen is wide, instead of those that are shown."""
+        """Replace the shown lines by ``lines``, each shorter than the width."""
         with self.lock:
             width = self._writer.fullwidth
             column = self._writer.width_of_current_line
             if column and column % width == 0:
-                return  # the cursor hangs over the edge, and could not be put back there
+                return  # the cursor is behind the last column, and cannot be moved back there
             self._column = column % width
             self._shown = len(lines)
             below = "".join(f"\n{line[: width - 1]}" for line in lines)
             self._write(f"\n\x1b[J\x1b[A{self._back()}{below}\x1b[{len(lines)}A{self._back()}")
 
     def hide(self) -> None:
-        """Take the lines away."""
+        """Erase the lines."""
         with self.lock:
             if self._shown:
                 self._shown = 0
                 self._write(f"\n\x1b[J\x1b[A{self._back()}")
 
     def close(self) -> None:
-        """Take the lines away and let pytest write to its file itself again."""
+        """Erase the lines and restore pytest's file."""
         with self.lock:
             self.hide()
             self._writer._file = self._file  # noqa: SLF001
@@ -83,27 +82,27 @@ class TerminalOverlay:
         try:
             self._out.write(text)
             self._out.flush()
-        except (OSError, ValueError):  # the terminal has gone: pytest will find that out for itself
+        except (OSError, ValueError):  # the terminal is closed: pytest reports it
             self._shown = 0
 
 
 class _InterceptedFile:
-    """pytest's file, before each write to which the lines are taken away."""
+    """pytest's file; each write erases the lines first."""
 
-    def __init__(self, screen: TerminalOverlay, file: TextIO) -> None:
-        self._screen, self._file = screen, file
+    def __init__(self, overlay: TerminalOverlay, file: TextIO) -> None:
+        self._overlay, self._file = overlay, file
 
     def write(self, text: str) -> int:
-        with self._screen.lock:
-            self._screen.hide()
+        with self._overlay.lock:
+            self._overlay.hide()
             return self._file.write(text)
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  # whatever the file has
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  # as the file's
         return getattr(self._file, name)
 
 
 class _BorrowedFile(io.TextIOBase):
-    """Another's file, which closing this one leaves open."""
+    """A wrapper whose close() does not close the wrapped file."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file

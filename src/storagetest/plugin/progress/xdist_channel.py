@@ -1,7 +1,7 @@
-"""How xdist's workers tell the controller what they measure: datagrams to a socket of the controller's.
+"""Progress messages of xdist workers: datagrams to a Unix socket of the controller.
 
-A worker never waits for it: a datagram that finds no room, or nobody, is lost, and the next one says more.
-Workers on another machine (``--tx ssh=…``) do not find the socket and stay silent.
+A worker never blocks: a datagram that cannot be queued or delivered is lost, and the next one replaces it.
+Workers on another machine (``--tx ssh=…``) do not reach the socket, so their progress is not shown.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from storagetest.plugin.progress.model import Message
 
 __all__ = ["ProgressListener", "sender"]
 
-_LARGEST = 1 << 16
+_MAX_DATAGRAM = 1 << 16
 
 
 class ProgressListener:
-    """The controller's end: calls ``take`` with worker and message, in a thread of its own."""
+    """The controller's socket: calls ``update`` with worker and message, in a thread of its own."""
 
-    def __init__(self, take: Callable[[str, Message | None], None]) -> None:
-        self._take = take
-        self._directory = Path(tempfile.mkdtemp(prefix="storagetest-"))  # 0700: nobody else's messages
+    def __init__(self, update: Callable[[str, Message | None], None]) -> None:
+        self._update = update
+        self._directory = Path(tempfile.mkdtemp(prefix="storagetest-"))  # mode 0700: only this user can send
         self.path = str(self._directory / "progress")
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.bind(self.path)
-        self._thread = threading.Thread(target=self._run, name="storagetest-link", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="storagetest-progress-socket", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Listen no more, and leave no socket behind."""
+        """Stop the thread and remove the socket."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._thread.join(2.0)
@@ -45,23 +45,23 @@ class ProgressListener:
     def _run(self) -> None:
         while True:
             try:
-                data = self._socket.recv(_LARGEST)
+                data = self._socket.recv(_MAX_DATAGRAM)
             except OSError:
                 return
             if not data:
                 return
             with suppress(ValueError, KeyError, TypeError, AttributeError):
-                said = json.loads(data)
-                self._take(str(said["worker"]), said["said"])
+                datagram = json.loads(data)
+                self._update(str(datagram["worker"]), datagram["message"])
 
 
 def sender(path: str, worker: str) -> Callable[[Message | None], None]:
-    """Return what a worker tells its messages to."""
+    """Return a function that sends the messages of ``worker`` to the socket ``path``."""
 
-    def tell(said: Message | None) -> None:
-        # A socket for each message: there are few, and nobody has to close the last one.
+    def send(message: Message | None) -> None:
+        # One socket for each message: there are few, and none has to be closed at the end.
         with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as out:
             out.setblocking(False)
-            out.sendto(json.dumps({"worker": worker, "said": said}).encode(), path)
+            out.sendto(json.dumps({"worker": worker, "message": message}).encode(), path)
 
-    return tell
+    return send

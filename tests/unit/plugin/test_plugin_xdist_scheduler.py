@@ -1,4 +1,4 @@
-"""The plugin's pure parts."""
+"""The target of a node id."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ VARIANTS = {"nfs-v4": "nfs", "nfs-v4-nconnect2": "nfs", "nfs": "plain", "nas-4Ki
         ("suites/nfs/test_a.py::test_x", None),
     ],
 )
-def test_the_target_is_found_among_the_parameters(nodeid: str, target: str | None) -> None:
+def test_target_of_finds_the_variant_among_the_parameters(nodeid: str, target: str | None) -> None:
     assert target_of(nodeid, VARIANTS) == target

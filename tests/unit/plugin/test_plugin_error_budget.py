@@ -1,4 +1,4 @@
-"""The suite's error is shared out, and whatever happens the shares add up to one at most."""
+"""The error probability of a suite is divided among its gates; the shares never exceed one."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ import pytest
 from storagetest.plugin.measure.error_budget import ErrorBudget, max_gates
 
 
-def test_what_was_foreseen_shares_alike_with_one_share_left_over():
-    count = ErrorBudget({"a": 2, "b": 1})
-    assert [count.take("a", 2), count.take("b", 1)] == [4, 4]
+def test_foreseen_gates_get_equal_shares_and_one_share_remains():
+    budget = ErrorBudget({"a": 2, "b": 1})
+    assert [budget.take("a", 2), budget.take("b", 1)] == [4, 4]
 
 
-def test_what_was_not_foreseen_takes_ever_smaller_parts_of_the_last_share():
-    count = ErrorBudget({"a": 1})
-    assert [count.take("a", 1), count.take("a", 1), count.take("x", 1)] == [2, 4, 8]
+def test_unforeseen_gates_get_halves_of_the_last_share():
+    budget = ErrorBudget({"a": 1})
+    assert [budget.take("a", 1), budget.take("a", 1), budget.take("x", 1)] == [2, 4, 8]
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_the_shares_never_add_up_to_more_than_one(seed):
     draw = random.Random(seed)
     allotted = {str(i): draw.randrange(4) for i in range(30)}
-    count = ErrorBudget(allotted)
+    budget = ErrorBudget(allotted)
     spent = 0.0
     for _ in range(100):
         gates = draw.randrange(5)
-        spent += gates / count.take(str(draw.randrange(40)), gates) if gates else 0
+        spent += gates / budget.take(str(draw.randrange(40)), gates) if gates else 0
     assert spent <= 1
 
 
@@ -44,6 +44,6 @@ def test_each_worker_has_a_last_share_of_its_own():
         ((), 5),
     ],
 )
-def test_a_function_is_counted_by_the_workloads_that_it_names(constants, expected):
+def test_max_gates_counts_the_workloads_named_by_a_function(constants, expected):
     most = {"stream": 2, "drip": 5, "idle": 0}
     assert max_gates(constants, most, most.__getitem__) == expected
