@@ -1,6 +1,6 @@
 """storagetest: conformance and performance of storage targets, as pytest suites with a hermetic lab.
 
-The house, room by room, is drawn in docs/design.md.
+docs/design.md describes the architecture.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""``storagetest``: what is not a test run. Tests are run with pytest.
+"""``storagetest``: all commands except test runs. Tests are run with pytest.
 
-Each sub-command is a module with ``add_parser()``, in :mod:`storagetest.commands` or in the room that it
-belongs to. Exit status: 0 done, 1 something is left or failed, 2 misuse, 4 a mistake in the targets file (as
+Each sub-command is a module with ``add_parser()``, in :mod:`storagetest.commands` or in the package that
+it belongs to. Exit status: 0 done, 1 failed or incomplete, 2 wrong usage, 4 invalid targets file (as
 pytest's), 130 interrupted.
 """
 
@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments = parser.parse_args(report_cli.current_spelling(sys.argv[1:] if argv is None else argv))
         status: int = arguments.func(arguments)
     except ConfigError as error:
-        # The same override is pytest's --st-set and our --set.
+        # pytest's option --st-set is --set here.
         print(f"storagetest: {str(error).replace('--st-set ', '--set ')}", file=sys.stderr)
         return _USAGE_ERROR
     except StoragetestError as error:
@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """One that guesses what was meant."""
+    """A parser whose errors suggest the nearest choice."""
 
     def error(self, message: str) -> NoReturn:
         """End with status 2: the usage, and one sentence."""
