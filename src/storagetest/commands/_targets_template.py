@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from storagetest import installed_suites
-from storagetest.config import Machine
+from storagetest.config import HostConfig
 from storagetest.config.base import BlockOptions, SecretText
 from storagetest.config.validation import mentions
 from storagetest.protocols.base import Protocol
@@ -117,7 +117,7 @@ def required(kind: type[Protocol[Any]]) -> list[tuple[str, str, bool]]:
     ]
 
 
-def targets_yaml(machine: Machine, drafts: list[TargetDraft], *, schema: str) -> str:
+def targets_yaml(machine: HostConfig, drafts: list[TargetDraft], *, schema: str) -> str:
     """Return the text of the file."""
     client = (
         f"{machine.name}: {{{', '.join(f'{name}: {_scalar(value)}' for name, value in _reach(machine))}}}"
@@ -128,7 +128,7 @@ def targets_yaml(machine: Machine, drafts: list[TargetDraft], *, schema: str) ->
     )
 
 
-def _reach(machine: Machine) -> Iterator[tuple[str, object]]:
+def _reach(machine: HostConfig) -> Iterator[tuple[str, object]]:
     yield "transport", machine.transport
     if machine.transport == "ssh":
         yield "address", machine.address

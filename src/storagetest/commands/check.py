@@ -33,7 +33,7 @@ from storagetest.units import format_size
 
 if TYPE_CHECKING:
     from storagetest.commands._console import Subparsers
-    from storagetest.config import Config, Machine, Variant
+    from storagetest.config import Config, HostConfig, Variant
     from storagetest.config.kinds import WorkloadKind
 
 __all__ = ["add_parser"]
@@ -124,8 +124,8 @@ def _chosen(loaded: Config, arguments: argparse.Namespace) -> list[Variant]:
 
 
 def _machines(
-    clients: dict[str, Machine],
-    servers: dict[str, Machine],
+    clients: dict[str, HostConfig],
+    servers: dict[str, HostConfig],
     variants: Sequence[Variant],
     workloads: Mapping[str, WorkloadKind],
 ) -> Iterator[tuple[str, list[Message], Host | None]]:
@@ -134,7 +134,7 @@ def _machines(
     jobs = [(machine, "client") for machine in clients.values()]
     jobs += [(machine, "server") for machine in servers.values()]
 
-    def one(job: tuple[Machine, str]) -> tuple[str, list[Message], Host | None]:
+    def one(job: tuple[HostConfig, str]) -> tuple[str, list[Message], Host | None]:
         machine, role = job
         addresses = [
             needs.address
@@ -148,7 +148,7 @@ def _machines(
 
 
 def _one_machine(
-    machine: Machine, role: str, tools: Sequence[RequiredTool], addresses: Sequence[str]
+    machine: HostConfig, role: str, tools: Sequence[RequiredTool], addresses: Sequence[str]
 ) -> tuple[str, list[Message], Host | None]:
     where = "this machine" if machine.transport == "local" else machine.address
     title = f"{machine.name} ({role}, {where})"
@@ -198,7 +198,7 @@ def _protocol(variant: Variant) -> Protocol[Any]:
     return protocols.get(variant.protocol)()
 
 
-def _target(variant: Variant, machine: Machine, client: Host, *, attach: bool) -> list[Message]:
+def _target(variant: Variant, machine: HostConfig, client: Host, *, attach: bool) -> list[Message]:
     """Try one variant from one client."""
     protocol, needs = _protocol(variant), _needs(variant)
     lines = list(_secrets(variant.options))
@@ -243,7 +243,7 @@ def _secrets(model: BaseModel) -> Iterator[Message]:
                 yield Message(Severity.FAIL, str(error))
 
 
-def _attach(protocol: Protocol[Any], variant: Variant, machine: Machine, client: Host) -> list[Message]:
+def _attach(protocol: Protocol[Any], variant: Variant, machine: HostConfig, client: Host) -> list[Message]:
     names = [f"client:{machine_id(machine)}", f"server:{protocol.server(variant.options)}"]
     try:
         with shared(names, timeout=_WAIT, purpose="storagetest check"):

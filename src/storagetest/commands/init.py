@@ -22,7 +22,7 @@ from storagetest import config, installed_suites
 from storagetest.commands._console import get_console
 from storagetest.commands._port_scan import answering, port_list
 from storagetest.commands._targets_template import TargetDraft, required, targets_yaml
-from storagetest.config import Machine
+from storagetest.config import HostConfig
 from storagetest.config.base import Address
 from storagetest.config.schema import schema_text
 from storagetest.errors import ConfigError, StoragetestError
@@ -142,11 +142,11 @@ def _given(words: Sequence[str]) -> dict[str, dict[str, str]]:
     return found
 
 
-def _machine(text: str, key: Path | None) -> Machine:
+def _machine(text: str, key: Path | None) -> HostConfig:
     if text == "local":
         if key is not None:
             raise StoragetestError("--key is for a client over SSH: name it with --client")
-        return Machine("local", "local")
+        return HostConfig("local", "local")
     user, at, rest = text.rpartition("@")
     host, colon, port = rest.partition(":") if rest.count(":") == 1 else (rest, "", "")
     try:
@@ -157,7 +157,7 @@ def _machine(text: str, key: Path | None) -> Machine:
         ) from None
     if (at and not user) or (colon and not (port.isdecimal() and 0 < int(port) < 1 << 16)):
         raise StoragetestError(f"--client {text}: [USER@]HOST[:PORT] is wanted")
-    return Machine(
+    return HostConfig(
         "client1",
         "ssh",
         address=address,
@@ -169,7 +169,7 @@ def _machine(text: str, key: Path | None) -> Machine:
 
 def _drafts(
     talk: Prompter,
-    machine: Machine,
+    machine: HostConfig,
     address: str,
     wanted: Sequence[str],
     given: Mapping[str, Mapping[str, str]],

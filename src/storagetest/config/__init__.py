@@ -1,6 +1,6 @@
 """Read targets.yaml into frozen models; every error has file:line:col."""
 
 from storagetest.config.loader import Config, load
-from storagetest.config.models import Machine, Profile, ThresholdRule, ThresholdText, Variant
+from storagetest.config.models import HostConfig, Profile, ThresholdRule, ThresholdText, Variant
 
-__all__ = ["Config", "Machine", "Profile", "ThresholdRule", "ThresholdText", "Variant", "load"]
+__all__ = ["Config", "HostConfig", "Profile", "ThresholdRule", "ThresholdText", "Variant", "load"]

@@ -23,7 +23,7 @@ from storagetest.config.kinds import WorkloadKind
 from storagetest.config.models import Variant
 from storagetest.config.thresholds import read_key, read_parameter
 from storagetest.config.validation import ValidationErrors, suggest
-from storagetest.config.yaml_source import Node
+from storagetest.config.yaml_source import YamlNode
 from storagetest.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Comparison:
 
 
 def read_comparisons(
-    section: Node,
+    section: YamlNode,
     variants: Sequence[Variant],
     workloads: Mapping[str, WorkloadKind],
     problems: ValidationErrors,
@@ -82,7 +82,7 @@ def read_comparisons(
 def _read(
     name: str,
     entry: ComparisonEntry,
-    node: Node,
+    node: YamlNode,
     variants: Sequence[Variant],
     workloads: Mapping[str, WorkloadKind],
 ) -> Comparison:

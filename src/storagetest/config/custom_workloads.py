@@ -20,7 +20,7 @@ from pydantic import Field, model_validator
 from storagetest.config.base import Items, LocalPath, Model
 from storagetest.config.kinds import WorkloadKind
 from storagetest.config.validation import ValidationErrors
-from storagetest.config.yaml_source import Node
+from storagetest.config.yaml_source import YamlNode
 from storagetest.errors import ConfigError
 from storagetest.registry import get_registry
 
@@ -75,7 +75,7 @@ class CustomWorkloadEntry(Model):
 
 
 def read_custom_workloads(
-    node: Node | None, directory: Path, registered: Mapping[str, WorkloadKind], problems: ValidationErrors
+    node: YamlNode | None, directory: Path, registered: Mapping[str, WorkloadKind], problems: ValidationErrors
 ) -> dict[str, WorkloadKind]:
     """Return the workloads that the section defines, by name; adds errors to ``problems``.
 

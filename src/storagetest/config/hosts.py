@@ -1,30 +1,30 @@
-"""Clients and servers: from their sections to :class:`~storagetest.config.models.Machine`, jumps resolved."""
+"""Convert the sections ``clients`` and ``servers`` to :class:`.HostConfig`, with the jump hosts resolved."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from storagetest.config.models import LocalEntry, Machine, SlurmEntry, SshEntry
+from storagetest.config.models import HostConfig, LocalEntry, SlurmEntry, SshEntry
 from storagetest.config.validation import ValidationErrors, suggest
-from storagetest.config.yaml_source import Node
+from storagetest.config.yaml_source import YamlNode
 
-__all__ = ["Machines"]
+__all__ = ["HostConfigs"]
 
-_NOWHERE = Node("", "")
+_NOWHERE = YamlNode("", "")
 
 
 @dataclass(slots=True)
-class Machines:
+class HostConfigs:
     """Reader of ``clients`` and ``servers``, whose entries may refer to each other (``jump``)."""
 
     problems: ValidationErrors
-    clients: Node | None
-    servers: Node | None
-    machines: dict[tuple[str, str], Machine | None] = field(default_factory=dict)
+    clients: YamlNode | None
+    servers: YamlNode | None
+    machines: dict[tuple[str, str], HostConfig | None] = field(default_factory=dict)
     resolving: list[tuple[str, str]] = field(default_factory=list)
 
-    def build(self, section: str) -> Mapping[str, Machine]:
+    def build(self, section: str) -> Mapping[str, HostConfig]:
         """Return the machines of ``section``, ``clients`` or ``servers``; adds errors to ``problems``."""
         node = self._section(section)
         if node is None:
@@ -35,10 +35,10 @@ class Machines:
         machines = {name: self._machine(section, name) for name in names}
         return {name: machine for name, machine in machines.items() if machine is not None}
 
-    def _section(self, name: str) -> Node | None:
+    def _section(self, name: str) -> YamlNode | None:
         return self.clients if name == "clients" else self.servers
 
-    def _machine(self, section: str, name: str) -> Machine | None:
+    def _machine(self, section: str, name: str) -> HostConfig | None:
         """Return the machine called ``name``, or None after adding its errors to ``problems``."""
         key = (section, name)
         if key not in self.machines:
@@ -49,7 +49,7 @@ class Machines:
             self.resolving.pop()
         return self.machines[key]
 
-    def _read(self, section: str, name: str, node: Node, where: str) -> Machine | None:
+    def _read(self, section: str, name: str, node: YamlNode, where: str) -> HostConfig | None:
         transport = node.child("transport")
         if node.mapping is not None and transport is None:
             self.problems.add(node.key_place, f"{where}.transport: this is missing: local, ssh or slurm")
@@ -60,16 +60,18 @@ class Machines:
             return None
         if transport is not None and transport.value == "local":
             local = self.problems.validate(LocalEntry, node, where)
-            return Machine(name, "local", place=node.key_place) if local else None
+            return HostConfig(name, "local", place=node.key_place) if local else None
         if transport is not None and transport.value == "slurm":
             of_job = self.problems.validate(SlurmEntry, node, where)
             if of_job is None:
                 return None
-            return Machine(name, "slurm", place=node.key_place, node=of_job.node, job=of_job.job or 0)
+            return HostConfig(name, "slurm", place=node.key_place, node=of_job.node, job=of_job.job or 0)
         entry = self.problems.validate(SshEntry, node, where)
         return self._over_ssh(section, name, entry, node, where) if entry else None
 
-    def _over_ssh(self, section: str, name: str, entry: SshEntry, node: Node, where: str) -> Machine | None:
+    def _over_ssh(
+        self, section: str, name: str, entry: SshEntry, node: YamlNode, where: str
+    ) -> HostConfig | None:
         jump = None
         hop = node.child("jump")
         if isinstance(entry.jump, SshEntry) and hop is not None:
@@ -79,9 +81,9 @@ class Machines:
         if entry.jump is not None and jump is None:
             return None
         fields = {key: getattr(entry, key) for key in SshEntry.model_fields if key != "jump"}
-        return Machine(name, jump=jump, place=node.key_place, **fields)
+        return HostConfig(name, jump=jump, place=node.key_place, **fields)
 
-    def _named_jump(self, section: str, name: str, hop: Node, where: str) -> Machine | None:
+    def _named_jump(self, section: str, name: str, hop: YamlNode, where: str) -> HostConfig | None:
         sections = (section, "servers" if section == "clients" else "clients")
         known = {one: (self._section(one) or _NOWHERE).mapping or {} for one in sections}
         home = next((one for one in sections if name in known[one]), None)

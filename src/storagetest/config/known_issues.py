@@ -38,7 +38,7 @@ from storagetest.config.base import Items, Model
 from storagetest.config.models import Variant
 from storagetest.config.validation import ValidationErrors, suggest
 from storagetest.config.variant_filter import matches, unknown_names
-from storagetest.config.yaml_source import Node, read
+from storagetest.config.yaml_source import YamlNode, read
 from storagetest.errors import ConfigError
 
 __all__ = [
@@ -227,7 +227,7 @@ class KnownIssue:
 
 
 def read_known_issues(
-    section: Node, directory: Path, variants: Sequence[Variant], problems: ValidationErrors
+    section: YamlNode, directory: Path, variants: Sequence[Variant], problems: ValidationErrors
 ) -> tuple[KnownIssue, ...]:
     """Return the entries of targets.yaml; problems are added. A file's path starts from ``directory``."""
     if isinstance(section.value, str):
@@ -251,7 +251,7 @@ def read_known_issues(
 
 
 def read_known_issue(
-    model: type[KnownIssueFields], node: Node, where: str, problems: ValidationErrors
+    model: type[KnownIssueFields], node: YamlNode, where: str, problems: ValidationErrors
 ) -> KnownIssue | None:
     """Return one entry, or add the problems and return None. ``where`` leads the problems' sentences."""
     entry = problems.validate(model, _with_day(node), where)
@@ -262,7 +262,7 @@ def read_known_issue(
     return KnownIssue(**{**dict(entry), "cases": cases, "place": node.place})
 
 
-def _with_day(node: Node) -> Node:
+def _with_day(node: YamlNode) -> YamlNode:
     """Return an entry whose day is text: a plain day is a date in YAML and TOML, and a quoted one is text."""
     day = node.child("expires")
     if day is None or day.kind != "a date" or node.mapping is None:
@@ -270,7 +270,9 @@ def _with_day(node: Node) -> Node:
     return replace(node, mapping={**node.mapping, "expires": replace(day, value=day.raw, kind="text")})
 
 
-def _check_variants(node: Node, variants: Sequence[Variant], where: str, problems: ValidationErrors) -> None:
+def _check_variants(
+    node: YamlNode, variants: Sequence[Variant], where: str, problems: ValidationErrors
+) -> None:
     globs = node.child("variants")
     for child in (globs.items if globs is not None else None) or ():
         if not any(_matches_variant(variant, (child.raw,)) for variant in variants):

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from storagetest.config.comparisons import Comparison, read_comparisons
 from storagetest.config.custom_workloads import read_custom_workloads
-from storagetest.config.hosts import Machines
+from storagetest.config.hosts import HostConfigs
 from storagetest.config.kinds import WorkloadKind, protocol_kinds, workload_kinds
 from storagetest.config.known_issues import KnownIssue, read_known_issues
-from storagetest.config.models import PROFILES, Machine, Profile, ProfileEntry, ThresholdRule, Variant
+from storagetest.config.models import PROFILES, HostConfig, Profile, ProfileEntry, ThresholdRule, Variant
 from storagetest.config.overrides import apply_overrides
 from storagetest.config.targets import Targets
 from storagetest.config.thresholds import choose, find_workload, most, read_rules
 from storagetest.config.validation import ValidationErrors, suggest
-from storagetest.config.yaml_source import Node, Source, read
+from storagetest.config.yaml_source import YamlNode, YamlSource, read
 from storagetest.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -50,8 +50,8 @@ class Config:
     """
 
     path: Path
-    clients: Mapping[str, Machine]
-    servers: Mapping[str, Machine]
+    clients: Mapping[str, HostConfig]
+    servers: Mapping[str, HostConfig]
     variants: tuple[Variant, ...]
     profiles: Mapping[str, Profile]
     workloads: Mapping[str, WorkloadKind]
@@ -93,14 +93,14 @@ def load(path: Path | str, overrides: Iterable[str] = ()) -> Config:
     return build(apply_overrides(read(path), overrides))
 
 
-def build(source: Source) -> Config:
+def build(source: YamlSource) -> Config:
     """Validate a parsed file. Raises :class:`ConfigError` like :func:`load`."""
     problems = ValidationErrors()
     sections = _sections(source.root, problems)
-    machines = Machines(problems, sections.get("clients"), sections.get("servers"))
+    machines = HostConfigs(problems, sections.get("clients"), sections.get("servers"))
     clients, servers = machines.build("clients"), machines.build("servers")
     if "clients" not in sections:
-        clients = {"local": Machine("local", "local")}
+        clients = {"local": HostConfig("local", "local")}
     profiles = _profiles(sections.get("profiles"), problems)
     path = Path(source.name)
     registered = workload_kinds()
@@ -121,14 +121,14 @@ def build(source: Source) -> Config:
     )
 
 
-def _named(section: Node | None) -> list[str]:
+def _named(section: YamlNode | None) -> list[str]:
     """Return the names in a section, even if it is a list by mistake."""
     if section is None:
         return []
     return [*(section.mapping or ()), *(item.raw for item in section.items or ())]
 
 
-def _sections(root: Node, problems: ValidationErrors) -> Mapping[str, Node]:
+def _sections(root: YamlNode, problems: ValidationErrors) -> Mapping[str, YamlNode]:
     sections = problems.mapping(root, "the file")
     for name, node in sections.items():
         if name not in SECTIONS and not name.startswith(
@@ -146,7 +146,7 @@ def _sections(root: Node, problems: ValidationErrors) -> Mapping[str, Node]:
     return sections
 
 
-def _profiles(section: Node | None, problems: ValidationErrors) -> Mapping[str, Profile]:
+def _profiles(section: YamlNode | None, problems: ValidationErrors) -> Mapping[str, Profile]:
     profiles = dict(PROFILES)
     for name, node in problems.mapping(section, "profiles").items() if section else ():
         where = f"profiles.{name}"

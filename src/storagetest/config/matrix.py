@@ -21,11 +21,11 @@ from dataclasses import replace
 from storagetest import units
 from storagetest.config.base import Mark, SecretText, TargetOptions
 from storagetest.config.validation import ValidationErrors, mentions, nested_model, suggest
-from storagetest.config.yaml_source import Node
+from storagetest.config.yaml_source import YamlNode
 
 __all__ = ["Combination", "expand", "parts", "refuses_matrix", "shows_address"]
 
-Combination = Mapping[str, Node]
+Combination = Mapping[str, YamlNode]
 """One value for each option of a matrix; the nodes' key place is the option's."""
 
 _MOST_VARIANTS = 1000
@@ -33,10 +33,10 @@ _ADDRESS_LIKE = re.compile(r"[0-9]+(?:\.[0-9]+){3}|[0-9A-Fa-f]*:[0-9A-Fa-f:.]+",
 
 
 def expand(
-    matrix: Node,
-    exclude: Node | None,
+    matrix: YamlNode,
+    exclude: YamlNode | None,
     options: type[TargetOptions],
-    fixed: Mapping[str, Node],
+    fixed: Mapping[str, YamlNode],
     *,
     where: str,
     problems: ValidationErrors,
@@ -83,13 +83,13 @@ def _marked(options: type[TargetOptions], name: str, mark: Mark) -> bool:
 
 def _axis(
     name: str,
-    values: Node,
+    values: YamlNode,
     options: type[TargetOptions],
-    fixed: Mapping[str, Node],
+    fixed: Mapping[str, YamlNode],
     *,
     where: str,
     problems: ValidationErrors,
-) -> list[Node]:
+) -> list[YamlNode]:
     """Return the values of one option, each with the option's place as its key place."""
     if name not in options.model_fields:
         problems.add(values.key_place, f"{where}: no such option{suggest(name, options.model_fields)}")
@@ -110,7 +110,7 @@ def _axis(
     return [replace(item, key_place=values.key_place) for item in items]
 
 
-def _same(one: Node, other: Node) -> bool:
+def _same(one: YamlNode, other: YamlNode) -> bool:
     """Whether both are the same value of the same kind: the number 3 is not the text "3"."""
     if one.kind != other.kind:
         return False
@@ -121,8 +121,8 @@ def _same(one: Node, other: Node) -> bool:
 
 def _exclude(
     combinations: list[Combination],
-    axes: Mapping[str, Sequence[Node]],
-    exclude: Node,
+    axes: Mapping[str, Sequence[YamlNode]],
+    exclude: YamlNode,
     where: str,
     problems: ValidationErrors,
 ) -> list[Combination]:

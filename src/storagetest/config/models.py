@@ -25,8 +25,8 @@ from storagetest.config.controls import Controls
 __all__ = [
     "NAME",
     "PROFILES",
+    "HostConfig",
     "LocalEntry",
-    "Machine",
     "Profile",
     "ProfileEntry",
     "SlurmEntry",
@@ -177,7 +177,7 @@ class ProfileEntry(Model):
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class HostConfig:
     """A client or a server, and its transport. ``jump`` is the jump host.
 
     ``node`` and ``job`` are of a Slurm job (0: the job in which pytest runs).
@@ -192,7 +192,7 @@ class Machine:
     password: SecretText | None = None
     known_hosts: Path | None = None
     host_key_check: bool = True
-    jump: Machine | None = None
+    jump: HostConfig | None = None
     ssh_config: Path | None = None
     connect_timeout: float = 10.0
     place: str = ""
@@ -271,8 +271,8 @@ class Variant:
     target: str
     protocol: str
     options: TargetOptions
-    clients: tuple[Machine, ...]
-    server: Machine | None
+    clients: tuple[HostConfig, ...]
+    server: HostConfig | None
     optional: bool
     thresholds: tuple[ThresholdRule, ...]
     matrix: Mapping[str, str]

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from storagetest.config.validation import suggest
-from storagetest.config.yaml_source import Node, Source, parse
+from storagetest.config.yaml_source import YamlNode, YamlSource, parse
 from storagetest.errors import ConfigError
 
 __all__ = ["apply_overrides"]
@@ -20,7 +20,7 @@ __all__ = ["apply_overrides"]
 _MAY_BE_NEW = ("profiles", "thresholds", "comparisons")
 
 
-def apply_overrides(source: Source, overrides: Iterable[str]) -> Source:
+def apply_overrides(source: YamlSource, overrides: Iterable[str]) -> YamlSource:
     """Return ``source`` with each ``path=value`` applied. Raises :class:`ConfigError` with the override."""
     for text in overrides:
         path, value = _split(text)
@@ -41,7 +41,7 @@ def _split(text: str) -> tuple[str, str]:
     raise ConfigError("--st-set wants path=value, such as targets.nfs.export=/a")
 
 
-def _put(node: Node, path: str, new: Node, place: str, *, may_be_new: bool) -> Node:
+def _put(node: YamlNode, path: str, new: YamlNode, place: str, *, may_be_new: bool) -> YamlNode:
     """Return ``node`` with ``new`` at ``path``, which starts from ``node``."""
     if node.items is not None:
         return _put_item(node, path, new, place)
@@ -54,14 +54,14 @@ def _put(node: Node, path: str, new: Node, place: str, *, may_be_new: bool) -> N
     elif child is not None:
         changed = _put(child, rest, new, place, may_be_new=may_be_new or step in _MAY_BE_NEW)
     elif may_be_new or step in _MAY_BE_NEW:
-        empty = Node(place, place, kind="a mapping", mapping={})
+        empty = YamlNode(place, place, kind="a mapping", mapping={})
         changed = _put(empty, rest, new, place, may_be_new=True)
     else:
         raise ConfigError(f"{step!r} names nothing{suggest(step, node.mapping)}", place=place)
     return replace(node, mapping={**node.mapping, step: changed})
 
 
-def _put_item(node: Node, path: str, new: Node, place: str) -> Node:
+def _put_item(node: YamlNode, path: str, new: YamlNode, place: str) -> YamlNode:
     items = list(node.items or ())
     step, _, rest = path.partition(".")
     if not (step.isascii() and step.isdigit() and len(step) < 6 and int(step) < len(items)):
@@ -71,7 +71,7 @@ def _put_item(node: Node, path: str, new: Node, place: str) -> Node:
     return replace(node, items=tuple(items))
 
 
-def _first_step(node: Node, path: str) -> tuple[str, str]:
+def _first_step(node: YamlNode, path: str) -> tuple[str, str]:
     """Split the first name off: the longest that exists (it may hold dots), or up to the first dot."""
     for name in sorted(node.mapping or (), key=len, reverse=True):
         if path == name:

@@ -12,10 +12,10 @@ from storagetest.config import matrix
 from storagetest.config.base import TargetOptions
 from storagetest.config.client_counts import how_many
 from storagetest.config.kinds import ProtocolKind, WorkloadKind
-from storagetest.config.models import NO_CONTROLS, Machine, TargetEntry, ThresholdRule, Variant
+from storagetest.config.models import NO_CONTROLS, HostConfig, TargetEntry, ThresholdRule, Variant
 from storagetest.config.thresholds import read_rules
 from storagetest.config.validation import ValidationErrors, suggest
-from storagetest.config.yaml_source import Node
+from storagetest.config.yaml_source import YamlNode
 
 __all__ = ["TARGET_KEYS", "Targets"]
 
@@ -28,8 +28,8 @@ class Targets:
     """Reader of ``targets``: resolves each target's protocol, clients and server, and expands its matrix."""
 
     problems: ValidationErrors
-    clients: Mapping[str, Machine]
-    servers: Mapping[str, Machine]
+    clients: Mapping[str, HostConfig]
+    servers: Mapping[str, HostConfig]
     protocols: Mapping[str, ProtocolKind]
     workloads: Mapping[str, WorkloadKind]
     broken: frozenset[str] = frozenset()
@@ -38,7 +38,7 @@ class Targets:
     ids: dict[str, str] = field(default_factory=dict)
     """Variant id → place of its target."""
 
-    def build(self, section: Node | None, root: Node) -> tuple[Variant, ...]:
+    def build(self, section: YamlNode | None, root: YamlNode) -> tuple[Variant, ...]:
         """Return the variants of all targets, in the file's order; adds errors to ``problems``."""
         if section is None:
             if root.mapping is not None and not difflib.get_close_matches("targets", root.mapping, n=1):
@@ -50,7 +50,7 @@ class Targets:
         self._check_same_data(targets)
         return tuple(variant for name, node in targets.items() for variant in self._target(name, node))
 
-    def _check_same_data(self, targets: Mapping[str, Node]) -> None:
+    def _check_same_data(self, targets: Mapping[str, YamlNode]) -> None:
         """Add an error if ``same_data`` does not name another target."""
         for name, node in targets.items():
             other = node.child("same_data")
@@ -63,7 +63,7 @@ class Targets:
                 hint = suggest(str(other.value), others)
                 self.problems.add(other.place, f"{where}: there is no target {other.value!r}{hint}")
 
-    def _target(self, name: str, node: Node) -> list[Variant]:
+    def _target(self, name: str, node: YamlNode) -> list[Variant]:
         where = f"targets.{name}"
         self.problems.check_name(name, node, where)
         children = self.problems.mapping(node, where)
@@ -109,7 +109,7 @@ class Targets:
             self.problems.add(place, f"{where}.controls: grow and shrink are run on its server; name that")
         return self._expand(variant, node, protocol, where)
 
-    def _clients(self, node: Node, where: str) -> tuple[Machine, ...]:
+    def _clients(self, node: YamlNode, where: str) -> tuple[HostConfig, ...]:
         one, several = node.child("client"), node.child("clients")
         if one is not None and several is not None:
             self.problems.add(one.key_place, f"{where}: client and clients are both given; keep one")
@@ -119,7 +119,7 @@ class Targets:
             wanted = [one] if one is not None and one.value is not None else []
         if not wanted:
             return tuple(self.clients.values())
-        chosen: dict[str, Machine] = {}
+        chosen: dict[str, HostConfig] = {}
         for item in wanted:
             name = str(item.value)
             if name in self.broken:
@@ -134,7 +134,7 @@ class Targets:
                 chosen[name] = self.clients[name]
         return tuple(chosen.values())
 
-    def _check_scale(self, variant: Variant, node: Node, where: str) -> None:
+    def _check_scale(self, variant: Variant, node: YamlNode, where: str) -> None:
         """Add an error if ``scale`` is larger than the number of clients."""
         most = max(how_many(count, len(variant.clients)) for count in variant.scale)
         place = (node.child("scale") or node).place
@@ -143,7 +143,7 @@ class Targets:
                 place, f"{where}.scale: {most} clients are asked for, and it has {len(variant.clients)}"
             )
 
-    def _server(self, entry: TargetEntry, node: Node, where: str) -> Machine | None:
+    def _server(self, entry: TargetEntry, node: YamlNode, where: str) -> HostConfig | None:
         if entry.server is None:
             return None
         server = self.servers.get(entry.server)
@@ -154,7 +154,7 @@ class Targets:
             )
         return server
 
-    def _expand(self, base: Variant, node: Node, protocol: ProtocolKind, where: str) -> list[Variant]:
+    def _expand(self, base: Variant, node: YamlNode, protocol: ProtocolKind, where: str) -> list[Variant]:
         """Return the variants of a target: ``base``, once for each combination of the matrix."""
         children = node.mapping or {}
         fixed = {key: child for key, child in children.items() if key not in TARGET_KEYS}
@@ -200,7 +200,7 @@ class Targets:
         return replace(base, id=made, options=options, matrix=parts)
 
 
-def _impossible(node: Node, combination: matrix.Combination, message: str) -> tuple[str, str]:
+def _impossible(node: YamlNode, combination: matrix.Combination, message: str) -> tuple[str, str]:
     """Return place and sentence for options that do not go together: the matrix's value that it speaks of."""
     if not combination:
         return node.key_place, message

@@ -25,7 +25,7 @@ from storagetest.config.base import Model, WorkloadOptions
 from storagetest.config.kinds import WorkloadKind
 from storagetest.config.models import ThresholdRule, ThresholdText
 from storagetest.config.validation import ValidationErrors, suggest
-from storagetest.config.yaml_source import Node
+from storagetest.config.yaml_source import YamlNode
 from storagetest.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ _KEY = re.compile(r"([^\[\]]+)(?:\[([^\[\]]*)\])?")
 
 
 def read_rules(
-    node: Node, where: str, problems: ValidationErrors, workloads: Mapping[str, WorkloadKind]
+    node: YamlNode, where: str, problems: ValidationErrors, workloads: Mapping[str, WorkloadKind]
 ) -> tuple[ThresholdRule, ...]:
     """Return the rules of a ``thresholds`` mapping; what is wrong with them is noted."""
     rules = []
@@ -108,7 +108,7 @@ def _parameter_model(options: type[WorkloadOptions], name: str) -> type[Model]:
 
 
 def _read_gates(
-    node: Node, workload: WorkloadKind, where: str, problems: ValidationErrors
+    node: YamlNode, workload: WorkloadKind, where: str, problems: ValidationErrors
 ) -> tuple[ThresholdText, ...]:
     gates: list[ThresholdText] = []
     seen: dict[tuple[str, ...], str] = {}

@@ -18,7 +18,7 @@ from pydantic_core import ErrorDetails
 
 from storagetest.config.base import SecretText
 from storagetest.config.models import NAME
-from storagetest.config.yaml_source import AmbiguousScalar, Node
+from storagetest.config.yaml_source import AmbiguousScalar, YamlNode
 from storagetest.errors import ConfigError
 
 __all__ = ["ValidationErrors", "mentions", "nested_model", "suggest"]
@@ -68,21 +68,21 @@ class ValidationErrors:
             "\n".join([first, *(f"{where}: {message}" for where, message in rest)]), place=place
         )
 
-    def mapping(self, node: Node, where: str) -> Mapping[str, Node]:
+    def mapping(self, node: YamlNode, where: str) -> Mapping[str, YamlNode]:
         """Return the children of a mapping, or note a problem and return none."""
         if node.mapping is None:
             self.add(node.place, f"{where}: a mapping (key: value) is wanted, not {node.kind}")
             return {}
         return node.mapping
 
-    def items(self, node: Node, where: str) -> tuple[Node, ...]:
+    def items(self, node: YamlNode, where: str) -> tuple[YamlNode, ...]:
         """Return the items of a list, or note a problem and return none."""
         if node.items is None:
             self.add(node.place, f"{where}: a list is wanted, not {node.kind}; write [ ] around it")
             return ()
         return node.items
 
-    def check_name(self, name: str, node: Node, where: str) -> None:
+    def check_name(self, name: str, node: YamlNode, where: str) -> None:
         """Note a problem where ``name``, the key of ``node``, cannot be a name."""
         if not re.fullmatch(NAME, name, re.ASCII):
             self.add(
@@ -93,7 +93,7 @@ class ValidationErrors:
     def validate(
         self,
         model: type[M],
-        node: Node,
+        node: YamlNode,
         where: str,
         *,
         also_known: Iterable[str] = (),
@@ -120,7 +120,7 @@ class ValidationErrors:
             return None
 
 
-Found = tuple[tuple[str | int, ...], Node | None, ErrorDetails]
+Found = tuple[tuple[str | int, ...], YamlNode | None, ErrorDetails]
 
 
 def _position(place: str) -> tuple[int, int]:
@@ -128,7 +128,7 @@ def _position(place: str) -> tuple[int, int]:
     return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
-def _relevant(error: ValidationError, node: Node) -> list[Found]:
+def _relevant(error: ValidationError, node: YamlNode) -> list[Found]:
     """Resolve where each error is; drop "not this type" where another member of the union says more."""
     found = [_resolve(details, node) for details in error.errors(include_url=False)]
     kept: list[Found] = []
@@ -162,10 +162,10 @@ def _says_more(details: ErrorDetails, path: tuple[str | int, ...], than: tuple[s
     return len(path) > len(than) or not _is_type(details)
 
 
-def _resolve(details: ErrorDetails, node: Node) -> Found:
+def _resolve(details: ErrorDetails, node: YamlNode) -> Found:
     """Return path and node of an error, less the steps of ``loc`` that name a union's members."""
     path: list[str | int] = []
-    at: Node = node
+    at: YamlNode = node
     *steps, last = details["loc"] or (None,)
     for step in [*steps, last]:
         child = at.child(step) if step is not None else None
@@ -179,9 +179,9 @@ def _resolve(details: ErrorDetails, node: Node) -> Found:
 
 def _explain(
     model: type[BaseModel],
-    node: Node,
+    node: YamlNode,
     path: tuple[str | int, ...],
-    at: Node | None,
+    at: YamlNode | None,
     details: ErrorDetails,
     *,
     also_known: Iterable[str],
@@ -230,7 +230,7 @@ def _own_words(details: ErrorDetails) -> str:
     return details["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
 
 
-def _quoting(at: Node, *, secret: bool) -> str:
+def _quoting(at: YamlNode, *, secret: bool) -> str:
     if secret:
         return f"this is {at.kind} in YAML, and text is wanted: put it in quotes"
     if not at.raw:
@@ -238,7 +238,7 @@ def _quoting(at: Node, *, secret: bool) -> str:
     return f'{at.raw} is {at.kind} in YAML, and text is wanted: quote it: "{at.raw}"'
 
 
-def _sentence(at: Node, details: ErrorDetails, *, secret: bool) -> str:
+def _sentence(at: YamlNode, details: ErrorDetails, *, secret: bool) -> str:
     """Return one sentence that describes the error of the value at ``at``."""
     kind, context = details["type"], details.get("ctx", {})
     scalar = at.mapping is None and at.items is None
@@ -271,13 +271,13 @@ def _sentence(at: Node, details: ErrorDetails, *, secret: bool) -> str:
     return f"{message[:1].lower()}{message[1:]}{shown}"
 
 
-def _pattern(at: Node, pattern: str, *, secret: bool) -> str:
+def _pattern(at: YamlNode, pattern: str, *, secret: bool) -> str:
     shown = "this" if secret or not at.raw else repr(at.raw)
     start = re.fullmatch(r"\^([A-Za-z0-9/_.-]+)", pattern)
     return f"{shown} does not begin with {start[1]!r}" if start else f"{shown} does not match {pattern!r}"
 
 
-def _choice(at: Node, expected: str, *, secret: bool, scalar: bool) -> str:
+def _choice(at: YamlNode, expected: str, *, secret: bool, scalar: bool) -> str:
     if secret or not scalar:
         return f"{expected} is wanted, not {at.kind}"
     names = re.findall(r"'([^']*)'", expected)

@@ -1,14 +1,14 @@
 """Strict YAML parser that keeps the line and column of every key and value.
 
-PyYAML composes the text into nodes with marks. They are converted to :class:`Node`, which has place, raw text
-and plain value. The parser rejects valid YAML 1.1 that is most likely a mistake:
+PyYAML composes the text into nodes with marks. They are converted to :class:`YamlNode`, which has place, raw
+text and plain value. The parser rejects valid YAML 1.1 that is most likely a mistake:
 
 1. a key written twice in one mapping, and a key that is not text (``no:`` is a boolean);
 2. tags (``!!python/…``), several documents, values that contain themselves;
 3. aliases that unfold to more than 20 000 values, more than 32 levels, files above 1 MiB.
 
 Anchors, aliases and merge keys (``<<``) are supported. The models reject a number, boolean or date in place
-of text; :attr:`Node.raw` is for their message, which shows how to quote it. Ambiguous numbers (``010`` is
+of text; :attr:`YamlNode.raw` is for their message, which shows how to quote it. Ambiguous numbers (``010`` is
 eight in YAML 1.1, ``1:30`` is ninety) become :class:`AmbiguousScalar`, which no model accepts. Messages of
 this module quote keys but no values, which may be secrets.
 """
@@ -27,7 +27,7 @@ import yaml
 from storagetest.config.base import Origin, Text
 from storagetest.errors import ConfigError
 
-__all__ = ["AmbiguousScalar", "Key", "KeyPath", "Node", "Source", "parse", "read"]
+__all__ = ["AmbiguousScalar", "Key", "KeyPath", "YamlNode", "YamlSource", "parse", "read"]
 
 _LARGEST_FILE = 1 << 20
 _MOST_NODES = 20_000
@@ -47,7 +47,7 @@ class AmbiguousScalar:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class YamlNode:
     """A value of the file.
 
     ``place`` is ``file:line:col`` of the value and ``key_place`` that of its key (in a list, of the value).
@@ -59,8 +59,8 @@ class Node:
     value: object = None
     raw: str = ""
     kind: str = "text"
-    mapping: Mapping[str, Node] | None = None
-    items: tuple[Node, ...] | None = None
+    mapping: Mapping[str, YamlNode] | None = None
+    items: tuple[YamlNode, ...] | None = None
 
     def plain(self) -> object:
         """Return dicts, lists and scalars; text is :class:`~storagetest.config.base.Text` with its place."""
@@ -70,7 +70,7 @@ class Node:
             return [child.plain() for child in self.items]
         return self.value
 
-    def child(self, key: Key) -> Node | None:
+    def child(self, key: Key) -> YamlNode | None:
         """Return the child at ``key`` (a name or an index), or None."""
         if self.mapping is not None and isinstance(key, str):
             return self.mapping.get(key)
@@ -80,16 +80,16 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class YamlSource:
     """A file, read. ``name`` is its path as the user gave it, ``root`` its document."""
 
     name: str
     directory: Path
-    root: Node
+    root: YamlNode
 
-    def find(self, path: KeyPath) -> Node | None:
+    def find(self, path: KeyPath) -> YamlNode | None:
         """Return the node at ``path``, a tuple of names and indexes, or None."""
-        node: Node | None = self.root
+        node: YamlNode | None = self.root
         for key in path:
             node = node.child(key) if node else None
         return node
@@ -105,7 +105,7 @@ class Source:
         return node.key_place if key else node.place
 
 
-def read(path: Path | str) -> Source:
+def read(path: Path | str) -> YamlSource:
     """Read the file at ``path``. Raises :class:`ConfigError` with the place of what is wrong."""
     path = Path(path)
     try:
@@ -128,7 +128,7 @@ def read(path: Path | str) -> Source:
     return parse(text, name=str(path), directory=path.parent)
 
 
-def parse(text: str, *, name: str, directory: Path | None = None) -> Source:
+def parse(text: str, *, name: str, directory: Path | None = None) -> YamlSource:
     """Read YAML ``text``; ``name`` leads every place, and relative paths start from ``directory``."""
     directory = directory or Path()
     if "\r" in text:  # one way to end a line, so that columns and scalars agree
@@ -136,7 +136,7 @@ def parse(text: str, *, name: str, directory: Path | None = None) -> Source:
     root = _compose(text, name)
     if root is None:
         raise ConfigError("the file is empty", place=f"{name}:1:1")
-    return Source(name, directory, _Reader(name, directory).read(root))
+    return YamlSource(name, directory, _Reader(name, directory).read(root))
 
 
 def _compose(text: str, name: str) -> yaml.Node | None:
@@ -184,7 +184,7 @@ class _Reader:
     open: set[int] = field(default_factory=set)
     """The ids of the collections we are inside of."""
 
-    def read(self, node: yaml.Node, key: yaml.Node | None = None) -> Node:
+    def read(self, node: yaml.Node, key: yaml.Node | None = None) -> YamlNode:
         self.count += 1
         if self.count > _MOST_NODES:
             raise ConfigError(f"more than {_MOST_NODES} values, its aliases unfolded", place=self.place(node))
@@ -195,10 +195,10 @@ class _Reader:
         try:
             if isinstance(node, yaml.MappingNode):
                 self.check_tag(node, "map")
-                return Node(place, key_place, kind="a mapping", mapping=self.mapping(node))
+                return YamlNode(place, key_place, kind="a mapping", mapping=self.mapping(node))
             self.check_tag(node, "seq")
             items = tuple(self.read(item) for item in node.value)
-            return Node(place, key_place, kind="a list", items=items)
+            return YamlNode(place, key_place, kind="a list", items=items)
         finally:
             self.open.discard(id(node))
 
@@ -216,10 +216,10 @@ class _Reader:
         if node.tag != _TAG + wanted:
             raise ConfigError("tags (!) are not understood here", place=self.place(node))
 
-    def mapping(self, node: yaml.MappingNode) -> dict[str, Node]:
+    def mapping(self, node: yaml.MappingNode) -> dict[str, YamlNode]:
         """Read one mapping; what it says itself goes before what it merges, as in YAML 1.1."""
-        own: dict[str, Node] = {}
-        merged: dict[str, Node] = {}
+        own: dict[str, YamlNode] = {}
+        merged: dict[str, YamlNode] = {}
         for key, value in node.value:
             if key.tag == f"{_TAG}merge":
                 for name, child in self.merge(value).items():
@@ -233,9 +233,9 @@ class _Reader:
             own[name] = self.read(value, key)
         return own | {name: child for name, child in merged.items() if name not in own}
 
-    def merge(self, node: yaml.Node) -> dict[str, Node]:
+    def merge(self, node: yaml.Node) -> dict[str, YamlNode]:
         if isinstance(node, yaml.SequenceNode):
-            found: dict[str, Node] = {}
+            found: dict[str, YamlNode] = {}
             self.enter(node)
             for part in node.value:
                 for name, child in self.merge(part).items():
@@ -260,14 +260,16 @@ class _Reader:
             raise ConfigError("tags (!) are not understood here", place=self.place(node))
         return str(node.value)
 
-    def scalar(self, node: yaml.ScalarNode, place: str, key_place: str) -> Node:
+    def scalar(self, node: yaml.ScalarNode, place: str, key_place: str) -> YamlNode:
         kind = node.tag.removeprefix(_TAG)
         if kind in {"str", "value"}:
             text = Text(node.value, Origin(place, self.directory))
-            return Node(place, key_place, value=text, raw=node.value)
+            return YamlNode(place, key_place, value=text, raw=node.value)
         if kind not in _KINDS:
             raise ConfigError("tags (!) are not understood here", place=place)
-        return Node(place, key_place, value=_construct(kind, node.value), raw=node.value, kind=_KINDS[kind])
+        return YamlNode(
+            place, key_place, value=_construct(kind, node.value), raw=node.value, kind=_KINDS[kind]
+        )
 
 
 def _construct(kind: str, raw: str) -> object:

@@ -1,8 +1,8 @@
 """Bytes transferred between the client and the target between two snapshots.
 
-The type of the file system of a path selects the sources (:attr:`Source.counts_for`). Each source has one or
-more counts, for example one per block device. The result is the largest one, because a device may consist of
-other devices. Other types of file systems have no count.
+The type of the file system of a path selects the sources (:attr:`CounterSource.counts_for`). Each source has
+one or more counts, for example one per block device. The result is the largest one, because a device may
+consist of other devices. Other types of file systems have no count.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from storagetest.counters.base import DEVICE, MOUNTS, Source, all_sources, file_system
+from storagetest.counters.base import DEVICE, MOUNTS, CounterSource, all_sources, file_system
 
 __all__ = ["TransferredBytes", "line_prefixes", "paths", "transferred_between"]
 
@@ -53,12 +53,12 @@ def transferred_between(
     return max(counts, key=lambda count: count.read + count.written, default=None)
 
 
-def _sources() -> list[Source]:
+def _sources() -> list[CounterSource]:
     return [source for source in all_sources() if source.counts_for]
 
 
 def _counts_of(
-    source: Source, before: Mapping[str, str], after: Mapping[str, str], point: str
+    source: CounterSource, before: Mapping[str, str], after: Mapping[str, str], point: str
 ) -> list[TransferredBytes]:
     if not before:
         return []

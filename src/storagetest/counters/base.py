@@ -1,8 +1,9 @@
 """Sources of counters, and the conversion of their readings to time series.
 
-A source names its files (:attr:`Source.paths`) and parses their texts (:meth:`Source.parse`); it does not
-read files. The agent reads them on the host during a load (``agent/commands/sample_counters.py``), and
-:mod:`storagetest.counters.snapshot` reads them before and after a load.
+A source names its files (:attr:`CounterSource.paths`) and parses their texts (:meth:`CounterSource.parse`);
+it does not read files. The agent reads them on the host during a load
+(``agent/commands/sample_counters.py``), and :mod:`storagetest.counters.snapshot` reads them before and after
+a load.
 
 Rules:
 
@@ -35,12 +36,12 @@ from storagetest.registry import Registry, get_registry
 __all__ = [
     "DEVICE",
     "MOUNTS",
+    "CounterSource",
     "Kind",
     "Reading",
     "RequestCounts",
     "RequestKind",
     "Snapshot",
-    "Source",
     "all_sources",
     "file_system",
     "leading_integers",
@@ -54,7 +55,7 @@ MOUNTS = "/proc/self/mountstats"
 """The file that names every mount point with the type of its file system."""
 
 DEVICE = "device"
-"""Entry for a block device itself among the file system types of :attr:`Source.counts_for`."""
+"""Entry for a block device itself among the file system types of :attr:`CounterSource.counts_for`."""
 
 
 class Kind(Enum):
@@ -112,7 +113,7 @@ class RequestCounts:
         return RequestCounts(increases, self.counter, self.deferred)
 
 
-class Source(ABC):
+class CounterSource(ABC):
     """A source of counters. Subclasses are stateless."""
 
     name: ClassVar[str]
@@ -194,11 +195,11 @@ def _matches(path: str, globs: tuple[str, ...]) -> bool:
     return any(fnmatchcase(path, glob) for glob in globs)
 
 
-sources: Registry[Source] = get_registry("storagetest.counters")
+sources: Registry[CounterSource] = get_registry("storagetest.counters")
 register = sources.register
 
 
-def to_series(source: Source, host: str, snapshots: Sequence[Snapshot]) -> tuple[Series, ...]:
+def to_series(source: CounterSource, host: str, snapshots: Sequence[Snapshot]) -> tuple[Series, ...]:
     """Return the time series of ``source`` in ``snapshots``, with the snapshots' times.
 
     A series of zeros is omitted unless :attr:`Reading.keep` is set.
@@ -247,7 +248,7 @@ def leading_integers(words: Sequence[str]) -> list[int]:
     return values
 
 
-def all_sources() -> tuple[Source, ...]:
+def all_sources() -> tuple[CounterSource, ...]:
     """Return an instance of every registered source, sorted by name."""
     instances: list[Any] = [cls() for cls in sources]
     return tuple(instances)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import ClassVar
 
-from storagetest.counters.base import DEVICE, Kind, Reading, Source, leading_integers, register
+from storagetest.counters.base import DEVICE, CounterSource, Kind, Reading, leading_integers, register
 from storagetest.measure.run import Unit
 
 __all__ = ["Block", "BlockSource", "device_readings"]
@@ -14,7 +14,7 @@ __all__ = ["Block", "BlockSource", "device_readings"]
 _SECTOR = 512  # bytes, independent of the device's sector size
 
 
-class BlockSource(Source):
+class BlockSource(CounterSource):
     """A source with readings from :func:`device_readings`; counts the transferred bytes of each device."""
 
     counts_for = frozenset({"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "xfs", "zfs", DEVICE})

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import ClassVar
 
-from storagetest.counters.base import Reading, RequestKind, Source, register
+from storagetest.counters.base import CounterSource, Reading, RequestKind, register
 from storagetest.measure.run import Unit
 
 __all__ = ["Cifs"]
@@ -23,7 +23,7 @@ _REQUESTS = re.compile(r"SMBs: (\d+)")
 
 
 @register
-class Cifs(Source):
+class Cifs(CounterSource):
     """Bytes, requests, operations and reconnects, summed over all SMB shares."""
 
     name = "cifs"

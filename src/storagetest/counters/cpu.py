@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from storagetest.counters.base import Kind, Reading, Source, register
+from storagetest.counters.base import CounterSource, Kind, Reading, register
 from storagetest.measure.run import Unit
 
 __all__ = ["Cpu", "CpuTimes", "CpuUsage", "cpu_usage", "parse_stat"]
@@ -74,7 +74,7 @@ def _share(before: tuple[int, int], after: tuple[int, int]) -> float:
 
 
 @register
-class Cpu(Source):
+class Cpu(CounterSource):
     """CPU usage: all cores together (``all``), and each core by name."""
 
     name = "cpu"

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import ClassVar
 
-from storagetest.counters.base import Kind, Reading, Source, leading_integers, register
+from storagetest.counters.base import CounterSource, Kind, Reading, leading_integers, register
 from storagetest.measure.run import Unit
 
 __all__ = ["IscsiSource"]
@@ -28,7 +28,7 @@ _MEGABYTE = 1 << 20  # LIO shifts bytes right by 20 (target_core_stat.c)
 
 
 @register
-class IscsiSource(Source):
+class IscsiSource(CounterSource):
     """Requests, errors and timeouts of each SCSI device of a session; commands and bytes of a LIO target."""
 
     name = "iscsi"

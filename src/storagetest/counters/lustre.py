@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import ClassVar
 
-from storagetest.counters.base import Kind, Reading, RequestCounts, RequestKind, Source, register
+from storagetest.counters.base import CounterSource, Kind, Reading, RequestCounts, RequestKind, register
 from storagetest.measure.run import Unit
 
 __all__ = ["LustreSource"]
@@ -21,7 +21,7 @@ _LAYER = re.compile(r"/(llite|osc|mdc)/")
 
 
 @register
-class LustreSource(Source):
+class LustreSource(CounterSource):
     """Calls, bytes and times of the client's file system layer (llite), its object clients (osc) and its
     metadata clients (mdc).
     """

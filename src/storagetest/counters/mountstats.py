@@ -15,11 +15,11 @@ from typing import ClassVar
 
 from storagetest.counters.base import (
     MOUNTS,
+    CounterSource,
     Kind,
     Reading,
     RequestCounts,
     RequestKind,
-    Source,
     leading_integers,
     register,
 )
@@ -56,7 +56,7 @@ class Mount:
 
 
 @register
-class Mountstats(Source):
+class Mountstats(CounterSource):
     """Calls, RTT and execute time of every NFS operation, and bytes read and written, by mount."""
 
     name = "mountstats"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import ClassVar
 
-from storagetest.counters.base import Kind, Reading, Source, leading_integers, register
+from storagetest.counters.base import CounterSource, Kind, Reading, leading_integers, register
 from storagetest.measure.run import Unit
 
 __all__ = ["Nic", "Traffic", "traffic"]
@@ -28,7 +28,7 @@ class Traffic:
 
 
 @register
-class Nic(Source):
+class Nic(CounterSource):
     """Bytes and dropped packets of each card, and TCP's retransmitted segments."""
 
     name = "nic"

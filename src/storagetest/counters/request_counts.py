@@ -3,7 +3,7 @@
 A client can serve a system call from its cache, or lock in its own tables, without a request to the target.
 A case that tests the target through system calls therefore checks here that its requests were sent. All
 protocols have the same kinds of requests (:class:`RequestKind`); each source declares the counters of each
-kind (:attr:`Source.requests`).
+kind (:attr:`CounterSource.requests`).
 
 No counter counts the locks of NFS version 3, which have a separate protocol (NLM): :data:`NLM` is its program
 number, to search for in a capture.
@@ -13,7 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from storagetest.counters.base import MOUNTS, RequestCounts, RequestKind, Source, all_sources, file_system
+from storagetest.counters.base import (
+    MOUNTS,
+    CounterSource,
+    RequestCounts,
+    RequestKind,
+    all_sources,
+    file_system,
+)
 
 __all__ = ["NLM", "RequestCounts", "RequestKind", "count_requests", "nfs4_lease_seconds", "paths"]
 
@@ -42,5 +49,5 @@ def nfs4_lease_seconds(texts: Mapping[str, str], path: str) -> float | None:
     return next((lease for lease in leases if lease is not None), None)
 
 
-def _sources() -> list[Source]:
+def _sources() -> list[CounterSource]:
     return [source for source in all_sources() if source.requests]

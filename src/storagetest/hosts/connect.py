@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from storagetest.config.models import Machine
+from storagetest.config.models import HostConfig
 from storagetest.hosts.base import Host
 from storagetest.hosts.local import LocalHost
 from storagetest.hosts.slurm import SlurmHost
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["connect"]
 
 
-def connect(machine: Machine) -> Host:
+def connect(machine: HostConfig) -> Host:
     """Return the host that ``machine`` describes. It connects at its first command."""
     if machine.transport == "local":
         return LocalHost(machine.name)
@@ -26,7 +26,7 @@ def connect(machine: Machine) -> Host:
     return SshHost(_settings(machine))
 
 
-def _settings(machine: Machine) -> SshSettings:
+def _settings(machine: HostConfig) -> SshSettings:
     from storagetest.hosts.ssh import SshSettings  # noqa: PLC0415  # as above
 
     return SshSettings(

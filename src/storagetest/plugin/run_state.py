@@ -23,7 +23,7 @@ from storagetest.runner import PrefillCache
 from storagetest.runner.locks import machine_id
 
 if TYPE_CHECKING:
-    from storagetest.config import Config, Machine, Profile, Variant
+    from storagetest.config import Config, HostConfig, Profile, Variant
     from storagetest.config.comparisons import Comparison
     from storagetest.hosts import Host
     from storagetest.workloads.base import Workload
@@ -106,7 +106,7 @@ class RunState:
         """The protocol that attaches ``variant``."""
         return protocols.get(variant.protocol)()
 
-    def client(self, variant: Variant) -> Machine:
+    def client(self, variant: Variant) -> HostConfig:
         """The client of a case that runs on one; skip if ``--st-client`` is not one of the variant's."""
         option: str | None = self._options.st_client
         for machine in variant.clients:
@@ -114,7 +114,7 @@ class RunState:
                 return machine
         pytest.skip(f"{variant.id}: not a target of client {option}")
 
-    def second_client(self, variant: Variant) -> Machine | None:
+    def second_client(self, variant: Variant) -> HostConfig | None:
         """The first client of ``variant`` on another machine than :meth:`client`, or None."""
         first = machine_id(self.client(variant))
         return next((machine for machine in variant.clients if machine_id(machine) != first), None)
@@ -138,12 +138,12 @@ class RunState:
         """The first variant of the target that serves the same files by another protocol, or None."""
         return next((one for one in self.config.variants if one.target == variant.same_data), None)
 
-    def clients(self, variant: Variant) -> tuple[Machine, ...]:
+    def clients(self, variant: Variant) -> tuple[HostConfig, ...]:
         """The clients of ``variant``, with that of ``--st-client`` first."""
         option: str | None = self._options.st_client
         return tuple(sorted(variant.clients, key=lambda machine: machine.name != option))
 
-    def host(self, machine: Machine) -> Host:
+    def host(self, machine: HostConfig) -> Host:
         """The connection to a client or server, opened at the first use."""
         if machine.name not in self._hosts:
             self._hosts[machine.name] = connect(machine)

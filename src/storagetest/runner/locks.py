@@ -34,7 +34,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from storagetest.config.models import Machine
+from storagetest.config.models import HostConfig
 from storagetest.errors import DeadlineExceeded, HostError, InUse
 from storagetest.polling import wait_until
 
@@ -71,7 +71,7 @@ def acquire(
         yield
 
 
-def machine_id(machine: Machine) -> str:
+def machine_id(machine: HostConfig) -> str:
     """Return the identity of a host across runs; its name is local to each targets file."""
     if machine.transport == "local":
         return "local"

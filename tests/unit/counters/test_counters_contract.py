@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 
 import pytest
 
-from storagetest.counters.base import Snapshot, Source, all_sources, sources, to_series
+from storagetest.counters.base import CounterSource, Snapshot, all_sources, sources, to_series
 
 ALL = all_sources()
 every_source = pytest.mark.parametrize("source", ALL, ids=lambda source: source.name)
@@ -19,7 +19,7 @@ def test_the_promised_sources_are_there():
 
 
 @every_source
-def test_it_says_what_it_is(source: Source):
+def test_it_says_what_it_is(source: CounterSource):
     assert re.fullmatch(r"[a-z][a-z0-9]*", source.name)
     assert (type(source).__doc__ or "").strip()
     assert (inspect.getmodule(type(source)).__doc__ or "").strip()
@@ -28,7 +28,7 @@ def test_it_says_what_it_is(source: Source):
 
 
 @every_source
-def test_its_example_is_of_its_paths_and_has_readings(source: Source):
+def test_its_example_is_of_its_paths_and_has_readings(source: CounterSource):
     for path in source.example:
         assert any(fnmatchcase(path, glob) for glob in source.paths), path
     for path, starts in source.lines.items():
@@ -41,21 +41,21 @@ def test_its_example_is_of_its_paths_and_has_readings(source: Source):
 
 
 @every_source
-def test_nothing_and_rubbish_give_nothing_and_no_error(source: Source):
+def test_nothing_and_rubbish_give_nothing_and_no_error(source: CounterSource):
     assert source.parse({}) == {}
     for text in ("", "\n", "\0\x01", "x" * 1000, "1", "-1 -1", ": : :", "Tcp:\nTcp:", "cpu"):
         source.parse(dict.fromkeys(source.example, text))
 
 
 @every_source
-def test_an_example_cut_off_anywhere_is_no_error(source: Source):
+def test_an_example_cut_off_anywhere_is_no_error(source: CounterSource):
     for path, text in source.example.items():
         for end in range(len(text)):
             source.parse({**source.example, path: text[:end]})
 
 
 @every_source
-def test_standing_still_is_a_series_of_zeros_at_most(source: Source):
+def test_standing_still_is_a_series_of_zeros_at_most(source: CounterSource):
     moments = [Snapshot(float(second), source.example) for second in range(3)]
     for series in to_series(source, "here", moments):
         assert series.host == "here"

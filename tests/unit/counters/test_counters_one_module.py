@@ -13,9 +13,9 @@ from storagetest.counters import _transferred_bytes, request_counts, snapshot
 from storagetest.counters._transferred_bytes import TransferredBytes, transferred_between
 from storagetest.counters.base import (
     MOUNTS,
+    CounterSource,
     Reading,
     RequestKind,
-    Source,
     all_sources,
     leading_integers,
     register,
@@ -29,7 +29,7 @@ REFERENCE = Path(__file__).parents[3] / "script" / "reference.py"
 STATS = "/proc/fs/toyfs/stats"
 
 
-class Toy(Source):
+class Toy(CounterSource):
     """Bytes and locks of a toy."""
 
     name = "toy"

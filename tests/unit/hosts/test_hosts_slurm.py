@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from storagetest.config.models import Machine
+from storagetest.config.models import HostConfig
 from storagetest.errors import DeadlineExceeded, HostError
 from storagetest.hosts import SlurmHost
 from storagetest.hosts.connect import connect
@@ -26,7 +26,7 @@ def test_each_node_is_a_host_of_its_own(slurm, slurm_host):
 
 
 def test_the_job_in_which_we_run_is_meant_where_none_is_said(slurm, slurm_host, monkeypatch):
-    machine = Machine("node", "slurm", node=0)
+    machine = HostConfig("node", "slurm", node=0)
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     with (
         connect(machine) as host,

@@ -48,7 +48,7 @@ from storagetest.config.known_issues import (
     read_known_issue,
 )
 from storagetest.config.validation import ValidationErrors
-from storagetest.config.yaml_source import Node
+from storagetest.config.yaml_source import YamlNode
 from storagetest.deprecation import warn_renamed
 from storagetest.errors import ConfigError
 
@@ -158,14 +158,14 @@ def _replacement(old: str, new: str) -> str:
     return 'outcome = "allow" with message' if old == "allow" else new
 
 
-def _node(value: object, place: str) -> Node:
+def _node(value: object, place: str) -> YamlNode:
     """Return a value of TOML as the YAML reader returns one; every part has the entry's place."""
     if isinstance(value, dict):
         mapping = {name: _node(child, place) for name, child in value.items()}
-        return Node(place, place, kind="a mapping", mapping=mapping)
+        return YamlNode(place, place, kind="a mapping", mapping=mapping)
     if isinstance(value, list):
-        return Node(place, place, kind="a list", items=tuple(_node(child, place) for child in value))
+        return YamlNode(place, place, kind="a list", items=tuple(_node(child, place) for child in value))
     if isinstance(value, date):  # a date with a time is one, too: its text is no day
-        return Node(place, place, value, raw=value.isoformat(), kind="a date")
+        return YamlNode(place, place, value, raw=value.isoformat(), kind="a date")
     kind = "a boolean" if isinstance(value, bool) else "text" if isinstance(value, str) else "a number"
-    return Node(place, place, value, raw=str(value), kind=kind)
+    return YamlNode(place, place, value, raw=str(value), kind=kind)

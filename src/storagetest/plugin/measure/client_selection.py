@@ -27,7 +27,7 @@ from storagetest.errors import ConfigError
 from storagetest.plugin.attach import attach_or_skip
 
 if TYPE_CHECKING:
-    from storagetest.config import Machine, Variant
+    from storagetest.config import HostConfig, Variant
     from storagetest.plugin.run_state import RunState
     from storagetest.protocols.base import Attachment
 
@@ -60,7 +60,7 @@ def _counts(arguments: Sequence[object]) -> tuple[int | str, ...]:
         raise ConfigError(f"mark scale{tuple(arguments)}: {error}") from None
 
 
-def _by_mark(arguments: Sequence[object], variant: Variant, machines: Sequence[Machine]) -> Any:  # noqa: ANN401  # pytest.param's
+def _by_mark(arguments: Sequence[object], variant: Variant, machines: Sequence[HostConfig]) -> Any:  # noqa: ANN401  # pytest.param's
     if len(arguments) == 1 and (arguments[0] == ALL or isinstance(arguments[0], int)):
         (count,) = _counts(arguments)
         return _parameter(how_many(count, len(machines)), variant, machines)
@@ -74,7 +74,7 @@ def _by_mark(arguments: Sequence[object], variant: Variant, machines: Sequence[M
     return _param(tuple(map(str, arguments)), "-".join(map(str, arguments)), reason)
 
 
-def _parameter(count: int, variant: Variant, machines: Sequence[Machine]) -> Any:  # noqa: ANN401  # pytest.param's
+def _parameter(count: int, variant: Variant, machines: Sequence[HostConfig]) -> Any:  # noqa: ANN401  # pytest.param's
     name = f"{count}client{'s' * (count != 1)}"
     reason = _single_client_reason(variant, count)
     if count > len(machines):
@@ -95,13 +95,13 @@ def _single_client_reason(variant: Variant, count: int) -> str:
     return ""
 
 
-def item_machines(item: pytest.Item, variant: Variant, state: RunState) -> tuple[Machine, ...]:
+def item_machines(item: pytest.Item, variant: Variant, state: RunState) -> tuple[HostConfig, ...]:
     """Return the clients that ``item`` runs on at once."""
     callspec = getattr(item, "callspec", None)
     return machines_of(callspec.params.get("clients") if callspec else None, variant, state)
 
 
-def machines_of(names: Sequence[str] | None, variant: Variant, state: RunState) -> tuple[Machine, ...]:
+def machines_of(names: Sequence[str] | None, variant: Variant, state: RunState) -> tuple[HostConfig, ...]:
     """Return the clients of a case's parameter; without one, the variant's client."""
     if names is None:
         return (state.client(variant),)
@@ -111,7 +111,7 @@ def machines_of(names: Sequence[str] | None, variant: Variant, state: RunState) 
 
 @contextmanager
 def attach_other_clients(
-    variant: Variant, machines: Sequence[Machine], first: Attachment, state: RunState
+    variant: Variant, machines: Sequence[HostConfig], first: Attachment, state: RunState
 ) -> Iterator[tuple[Attachment, ...]]:
     """Attach ``variant`` on all but the first of ``machines``, concurrently, and yield all attachments."""
     stacks = [ExitStack() for _ in machines[1:]]

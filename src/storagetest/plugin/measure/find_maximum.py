@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import pytest
 
-from storagetest.config import Machine, Variant
+from storagetest.config import HostConfig, Variant
 from storagetest.errors import ConfigError
 from storagetest.measure.run import Run
 from storagetest.plugin.attach import attach_or_skip
@@ -47,7 +47,7 @@ class MaximumSearch:
     """Callable: search the maximum, measure it, and check its gates. Use as a context manager."""
 
     def __init__(
-        self, item: pytest.Item, variant: Variant, machines: Sequence[Machine], state: RunState
+        self, item: pytest.Item, variant: Variant, machines: Sequence[HostConfig], state: RunState
     ) -> None:
         self._item, self._variant, self._machines, self._state = item, variant, machines, state
         self._protocol = state.protocol(variant)

@@ -342,9 +342,9 @@ class NopIn(Response):
 PDUS: dict[int, type[Pdu]] = {
     kind.OPCODE: kind
     for kind in (
-        ScsiCommand, ScsiResponse, TaskRequest, TaskResponse, DataOut, DataIn, ReadyToTransfer, AsyncMessage, TextRequest,
-        TextResponse, LoginRequest, LoginResponse, LogoutRequest, LogoutResponse, SnackRequest, Reject,
-        NopOut, NopIn,
+        ScsiCommand, ScsiResponse, TaskRequest, TaskResponse, DataOut, DataIn, ReadyToTransfer, AsyncMessage,
+        TextRequest, TextResponse, LoginRequest, LoginResponse, LogoutRequest, LogoutResponse,
+        SnackRequest, Reject, NopOut, NopIn,
     )
 }  # fmt: skip
 """Every PDU by its opcode."""
