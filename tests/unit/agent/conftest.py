@@ -30,12 +30,12 @@ METADATA = {
 
 
 def oldest_python() -> str:
-    """The oldest Python here that the agent has to run on; else the one that runs the tests."""
+    """Return the oldest installed Python that the agent supports, or the Python that runs the tests."""
     for minor in range(9, 12):
-        for place in (f"python3.{minor}", str(Path.home() / f".pyenv/versions/3.{minor}/bin/python3")):
-            found = shutil.which(place)
-            if found and subprocess.run([found, "-c", ""], check=False, capture_output=True).returncode == 0:
-                return found
+        for program in (f"python3.{minor}", str(Path.home() / f".pyenv/versions/3.{minor}/bin/python3")):
+            path = shutil.which(program)
+            if path and subprocess.run([path, "-c", ""], check=False, capture_output=True).returncode == 0:
+                return path
     return sys.executable
 
 
@@ -45,7 +45,7 @@ def python() -> str:
 
 
 def start(python: str, request: dict[str, Any]) -> subprocess.Popen[bytes]:
-    """An agent as a client runs it, with its request given."""
+    """Start an agent as on a client, and send it ``request``."""
     process = subprocess.Popen(
         [python, "-I", "-S", "-c", bundle.START],
         stdin=subprocess.PIPE,
@@ -62,7 +62,7 @@ def start(python: str, request: dict[str, Any]) -> subprocess.Popen[bytes]:
 
 @pytest.fixture
 def started(python: str) -> Iterator[Callable[[dict[str, Any]], subprocess.Popen[bytes]]]:
-    """Start agents; whatever becomes of the test, none is left."""
+    """Return a function that starts agents; they are killed at the end of the test."""
     with ExitStack() as stack:
 
         def begin(request: dict[str, Any]) -> subprocess.Popen[bytes]:
@@ -75,7 +75,7 @@ def started(python: str) -> Iterator[Callable[[dict[str, Any]], subprocess.Popen
 
 @pytest.fixture
 def ask(python: str) -> Callable[..., dict[str, Any]]:
-    """Run a request to its end and return the last line; nothing may stand on stderr."""
+    """Return a function that runs a request to its end and returns its last line; stderr has to be empty."""
 
     def run(request: dict[str, Any], *, python: str = python) -> dict[str, Any]:
         argv = [python, "-I", "-S", "-c", bundle.START]
@@ -86,8 +86,8 @@ def ask(python: str) -> Callable[..., dict[str, Any]]:
         assert not done.stderr
         assert (lines[-1]["t"] == "result") is (done.returncode == 0)
         assert all(line["t"] == "progress" for line in lines[:-1])
-        found: dict[str, Any] = lines[-1]
-        return found
+        response: dict[str, Any] = lines[-1]
+        return response
 
     return run
 

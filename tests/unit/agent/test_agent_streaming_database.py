@@ -1,4 +1,4 @@
-"""Filling, streaming and the database's I/O as the agent does them, on the oldest Python that it runs on."""
+"""The agent's fill, streaming and database loads, on the oldest Python that it supports."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def play(path: Path, **more):
 
 
 def work(path: Path, **more):
-    request = {"command": "loads.database", "deadline": 30, "path": str(path), "logs": str(path.parent), "log": MIB,
-               "data": 2 * MIB, "record": 4096, "page": 8192, "workers": 2, "read_percent": 50,
+    request = {"command": "loads.database", "deadline": 30, "path": str(path), "logs": str(path.parent),
+               "log": MIB, "data": 2 * MIB, "record": 4096, "page": 8192, "workers": 2, "read_percent": 50,
                "direct": False, "seconds": 0.2, "seed": 1}  # fmt: skip
     return {**request, **more}
 
 
-def test_what_is_not_to_be_made_is_not(ask, tmp_path):
+def test_fill_without_make_does_not_create_the_file(ask, tmp_path):
     request = {
         "command": "loads.fill",
         "path": str(tmp_path / "x"),
@@ -54,12 +54,12 @@ def test_what_is_not_to_be_made_is_not(ask, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_every_frame_is_read_when_it_is_due(ask, data):
+def test_every_frame_is_read_at_its_due_time(ask, data):
     value = ask(play(data))["value"]
-    lanes = value["phases"]["play"]["operations"]
+    logs = value["phases"]["play"]["operations"]
     assert [reader["read"] for reader in value["readers"]] == [10, 10]
-    assert sum(lanes["response"]["bins"].values()) == lanes["service"]["ops"] == 20
-    assert lanes["service"]["bytes"] == 20 * 4096
+    assert sum(logs["response"]["bins"].values()) == logs["service"]["ops"] == 20
+    assert logs["service"]["bytes"] == 20 * 4096
     assert value["phases"]["play"]["span"] >= 9 / 50
 
 
@@ -70,11 +70,11 @@ def test_a_file_that_ends_too_early_is_an_error(ask, data):
     assert "no whole frame at" in line["message"]
 
 
-def test_commits_and_pages_are_done_at_once_and_the_log_is_removed(ask, data):
+def test_commits_and_pages_run_concurrently_and_the_log_is_removed(ask, data):
     value = ask(work(data))["value"]
-    lanes = value["phases"]["work"]["operations"]
-    assert all(lanes[name]["ops"] for name in ("commit", "page_read", "page_write"))
-    assert lanes["commit"]["total_bytes"] == 4096 * lanes["commit"]["total"]
+    logs = value["phases"]["work"]["operations"]
+    assert all(logs[name]["ops"] for name in ("commit", "page_read", "page_write"))
+    assert logs["commit"]["total_bytes"] == 4096 * logs["commit"]["total"]
     assert list(data.parent.iterdir()) == [data]
     assert data.stat().st_size == 2 * MIB + 5
 
@@ -92,18 +92,18 @@ def test_on_a_device_the_log_stays_before_the_pages(ask, data):
     [
         ([0] * 100, 1.0),
         ([0] * 50 + [300] * 3 + [0] * 47, 1.0),  # a stall that it caught up with
-        ([0] * 99 + [300], 1.0),  # one at the very end
+        ([0] * 99 + [300], 1.0),  # a stall at the very end
         (
             [10 * n for n in range(100)],
             0.84,
-        ),  # 25 % too slow all along, 760 ms behind when least late at the end
-        ([0] * 50, 0.5),  # given up on half of them
+        ),  # 25 % too slow throughout, at least 760 ms late at the end
+        ([0] * 50, 0.5),  # half of the frames were abandoned
         ([0], 0.0),  # one frame is no rate
     ],
     ids=["never late", "a stall", "a late stall", "too slow", "half", "one"],
 )
 def test_a_reader_reaches_its_rate_if_it_catches_up(waits, achieved):
-    """A hundred frames, 25 a second, begun so many milliseconds after they were due."""
+    """A hundred frames, 25 per second; ``waits`` is the delay of each start in milliseconds."""
     reader = _Reader(play(Path("/none"), rate=25.0, seconds=4.0), 0)
     for wait in waits:
         reader.service.ends.append(0)

@@ -1,4 +1,4 @@
-"""The agent as a process: what it answers, and that it leaves no processes and no files, however it ends."""
+"""The agent as a process: its responses; it leaves no processes and no files, however it ends."""
 
 from __future__ import annotations
 
@@ -27,16 +27,21 @@ def alive(pid: int) -> bool:
         return False
 
 
-def under_way(process, metadata) -> set[int]:
-    """Wait until workers make files, and return who they are."""
-    made = Path(metadata["path"]) / "storagetest-metadata/p0"
-    wait_until(lambda: made.is_dir() and any(made.iterdir()), 30, "files made by the workers", interval=0.01)
+def worker_pids(process, metadata) -> set[int]:
+    """Wait until the workers make files, and return their process ids."""
+    directory = Path(metadata["path"]) / "storagetest-metadata/p0"
+    wait_until(
+        lambda: directory.is_dir() and any(directory.iterdir()),
+        30,
+        "files made by the workers",
+        interval=0.01,
+    )
     workers = children(process.pid)
     assert len(workers) == metadata["processes"]
     return workers
 
 
-def test_a_request_is_answered_and_nothing_is_left(ask, metadata, tmp_path):
+def test_a_request_has_a_result_and_no_file_is_left(ask, metadata, tmp_path):
     value = ask(metadata)["value"]
     assert list(value["phases"]) == ["create", "stat", "unlink"]
     for name, phase in value["phases"].items():
@@ -47,7 +52,7 @@ def test_a_request_is_answered_and_nothing_is_left(ask, metadata, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_it_answers_the_same_on_the_python_of_the_tests(ask, metadata):
+def test_the_python_of_the_tests_gives_the_same_result(ask, metadata):
     assert ask(metadata, python=sys.executable)["value"]["files"] == metadata["files"]
 
 
@@ -59,19 +64,19 @@ def test_it_answers_the_same_on_the_python_of_the_tests(ask, metadata):
         ({"processes": None}, "TypeError"),
     ],
 )
-def test_a_request_that_makes_no_sense_is_an_error(ask, metadata, change, message):
-    answer = ask({**metadata, **change})
-    assert answer["t"] == "error"
-    assert message in answer["message"]
+def test_an_invalid_request_is_an_error(ask, metadata, change, message):
+    response = ask({**metadata, **change})
+    assert response["t"] == "error"
+    assert message in response["message"]
 
 
-def test_a_system_call_that_fails_is_named(ask, metadata):
-    answer = ask({**metadata, "path": metadata["path"] + "/nosuch"})
-    assert (answer["kind"], answer["errno"], answer["op"]) == ("os", "ENOENT", "setup")
-    assert answer["path"].endswith("/nosuch/storagetest-metadata")
+def test_a_failed_system_call_is_reported(ask, metadata):
+    response = ask({**metadata, "path": metadata["path"] + "/nosuch"})
+    assert (response["kind"], response["errno"], response["op"]) == ("os", "ENOENT", "setup")
+    assert response["path"].endswith("/nosuch/storagetest-metadata")
 
 
-def test_what_an_agent_left_that_was_killed_is_removed_by_the_next(ask, metadata, tmp_path):
+def test_files_of_a_killed_agent_are_removed_by_the_next(ask, metadata, tmp_path):
     left = tmp_path / "storagetest-metadata" / "p0"
     left.mkdir(parents=True)
     (left / "f0.1").write_text("left")
@@ -79,30 +84,33 @@ def test_what_an_agent_left_that_was_killed_is_removed_by_the_next(ask, metadata
     assert not list(tmp_path.iterdir())
 
 
-def test_past_its_deadline_it_says_so_and_its_workers_are_gone(started, metadata, tmp_path):
+def test_at_its_deadline_it_reports_an_error_and_kills_its_workers(started, metadata, tmp_path):
     process = started({**metadata, **FOREVER, "deadline": 1.5, "operations": ["stat"]})
-    workers = under_way(process, metadata)
-    said = json.loads(process.stdout.read().splitlines()[-1])
+    workers = worker_pids(process, metadata)
+    response = json.loads(process.stdout.read().splitlines()[-1])
     assert process.wait(10) == 1
-    assert (said["kind"], said["message"]) == ("deadline", "2 of 2 workers did not end by the deadline")
+    assert (response["kind"], response["message"]) == (
+        "deadline",
+        "2 of 2 workers did not end by the deadline",
+    )
     assert not any(alive(worker) for worker in workers)
     assert not list(tmp_path.iterdir())
 
 
-def test_told_to_end_it_ends_its_workers_and_tidies(started, metadata, tmp_path):
+def test_sigterm_ends_its_workers_and_removes_its_files(started, metadata, tmp_path):
     process = started({**metadata, **FOREVER, "operations": ["stat"]})
-    workers = under_way(process, metadata)
+    workers = worker_pids(process, metadata)
     process.terminate()
-    said = json.loads(process.stdout.read().splitlines()[-1])
+    response = json.loads(process.stdout.read().splitlines()[-1])
     assert process.wait(10) == 1
-    assert said["kind"] == "stopped"
+    assert response["kind"] == "stopped"
     assert not any(alive(worker) for worker in workers)
     assert not list(tmp_path.iterdir())
 
 
-def test_killed_it_takes_its_workers_along(started, metadata):
+def test_its_workers_end_when_it_is_killed(started, metadata):
     process = started({**metadata, **FOREVER, "operations": ["stat"]})
-    workers = under_way(process, metadata)
+    workers = worker_pids(process, metadata)
     process.kill()
     assert process.wait(10) == -signal.SIGKILL
     wait_until(
@@ -111,24 +119,24 @@ def test_killed_it_takes_its_workers_along(started, metadata):
     assert not any(line.startswith(b'{"t":"result"') for line in process.stdout.read().splitlines())
 
 
-def test_a_worker_that_is_killed_is_an_error_and_no_number(started, metadata, tmp_path):
+def test_a_killed_worker_is_an_error(started, metadata, tmp_path):
     process = started({**metadata, **FOREVER, "operations": ["stat"]})
-    workers = under_way(process, metadata)
+    workers = worker_pids(process, metadata)
     os.kill(min(workers), signal.SIGKILL)
-    said = json.loads(process.stdout.read().splitlines()[-1])
+    response = json.loads(process.stdout.read().splitlines()[-1])
     assert process.wait(10) == 1
-    assert said["kind"] == "died"
-    assert "killed, or out of memory" in said["message"]
+    assert response["kind"] == "died"
+    assert "killed, or out of memory" in response["message"]
     assert not any(alive(worker) for worker in workers)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_worker_that_is_stopped_holds_it_up_until_the_deadline_only(started, metadata):
-    """A stopped process stands for one that hangs in a call: it answers nothing."""
+def test_a_stopped_worker_is_killed_at_the_deadline(started, metadata):
+    """A stopped process represents one that hangs in a system call: it sends nothing."""
     process = started({**metadata, **FOREVER, "deadline": 2.0, "operations": ["stat"]})
-    workers = under_way(process, metadata)
+    workers = worker_pids(process, metadata)
     os.kill(min(workers), signal.SIGSTOP)
-    began = time.monotonic()
+    started_at = time.monotonic()
     assert process.wait(30) == 1
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - started_at < 20
     assert not any(alive(worker) for worker in workers)

@@ -1,4 +1,4 @@
-"""The agent as it travels: the same bytes every time, only the standard library, and an old Python."""
+"""The packed agent: reproducible bytes, imports of the standard library only, and an old Python."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from storagetest import agent
 from storagetest.agent import bundle
 
 FOLDER = Path(agent.__file__).parent
-TRAVELLING = sorted(path for path in FOLDER.rglob("*.py") if path.name != "bundle.py")
+MODULES = sorted(path for path in FOLDER.rglob("*.py") if path.name != "bundle.py")
 SLOW = {
     "dataclasses",
     "inspect",
@@ -33,7 +33,7 @@ EXCEPTIONS = {("subprocess", "run_program.py"), ("subprocess", "undo.py")}
 """run_program starts a program; undo imports it only when an entry is written."""
 
 
-def test_the_zip_is_the_same_every_time():
+def test_the_zip_is_reproducible():
     first = bundle.packed()
     bundle.packed.cache_clear()
     assert bundle.packed() == first
@@ -41,12 +41,12 @@ def test_the_zip_is_the_same_every_time():
         names = archive.namelist()
     assert names == [
         "storagetest/__init__.py",
-        *sorted(f"storagetest/agent/{path.relative_to(FOLDER)}" for path in TRAVELLING),
+        *sorted(f"storagetest/agent/{path.relative_to(FOLDER)}" for path in MODULES),
     ]
 
 
-@pytest.mark.parametrize("path", TRAVELLING, ids=lambda path: str(path.relative_to(FOLDER)))
-def test_a_module_is_one_that_the_oldest_python_takes_and_imports_little(path):
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(FOLDER)))
+def test_a_module_parses_on_the_oldest_python_and_imports_no_slow_module(path):
     tree = ast.parse(path.read_text(), feature_version=bundle.OLDEST_PYTHON)
     for node in ast.walk(tree):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
@@ -57,7 +57,7 @@ def test_a_module_is_one_that_the_oldest_python_takes_and_imports_little(path):
             assert top not in SLOW or (top, path.parts[-2]) in BODIES or (top, path.name) in EXCEPTIONS, name
 
 
-def test_a_python_that_is_too_old_says_so(capsys, monkeypatch):
+def test_a_python_that_is_too_old_is_reported(capsys, monkeypatch):
     monkeypatch.setattr(sys, "version_info", (3, 8, 1))
     with pytest.raises(SystemExit) as ended:
         exec(bundle.START, {})

@@ -1,4 +1,4 @@
-"""The agent's command ``cases``: what becomes of a body that ends in any way a body can."""
+"""The agent's command ``run_cases``: the result of a case for each way its body can end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from storagetest.polling import wait_until
 SUITE = """
 import errno, os, signal, sys, time
 import pytest
-from storagetest.agent.testlib import run_as_user, call_in_subprocess, skip, record_observation, assert_errno, SubprocessCall, KilledBySignal
+from storagetest.agent.testlib import call_in_subprocess, skip, record_observation, assert_errno
+from storagetest.agent.testlib import SubprocessCall, KilledBySignal
 
 pytestmark = [pytest.mark.needs("filesystem"), pytest.mark.case(level="MUST")]
 
@@ -28,14 +29,14 @@ def passes(client_dir):
     record_observation("one of two")
 
 @pytest.mark.parametrize("word", [pytest.param("x", id="x")])
-def takes(client_dir, word):
+def checks_its_parameter(client_dir, word):
     assert word == "x"
 
 def fails(client_dir):
     limit = 5
     assert 4 < limit < limit - 1, "too small"
 
-def fails_without_words(client_dir):
+def fails_without_a_message(client_dir):
     assert os.path.exists(client_dir / "absent")
 
 def fails_in_a_helper(client_dir):
@@ -53,16 +54,16 @@ def is_refused_otherwise(client_dir):
 def is_refused_by_one_of_two(client_dir):
     assert_errno((errno.EEXIST, errno.ENOENT), os.rmdir, client_dir / "absent")
 
-def an_error_that_is_no_claim(client_dir):
+def a_call_fails(client_dir):
     os.unlink(client_dir / "absent")
 
-def cannot(client_dir):
+def skips(client_dir):
     skip("no such thing here")
 
 def exits(client_dir):
     os._exit(0)
 
-def leaves(client_dir):
+def calls_sys_exit(client_dir):
     sys.exit(3)
 
 def crashes(client_dir):
@@ -86,7 +87,7 @@ def prints(client_dir):
     os.write(1, b'{"t":"result","value":{}}\\n{"case":"prints","ended":"failed"}\\n')
     os.write(2, b"\\xff\\xfe")
 
-def scribbles(client_dir):
+def writes_to_all_descriptors(client_dir):
     for descriptor in range(3, 20):
         try:
             os.write(descriptor, b"garbage\\n")
@@ -96,19 +97,19 @@ def scribbles(client_dir):
 def is_wrong(client_dir):
     None.nothing
 
-def is_given_a_deep_tree(client_dir):
+def makes_a_deep_tree(client_dir):
     os.chdir(client_dir)
     for _ in range(40):
         os.mkdir("d" * 200)
         os.chdir("d" * 200)
 
-def says_its_process(client_dir):
+def records_its_pid(client_dir):
     record_observation(str(os.getpid()))
 
-def says_its_process_too(client_dir):
+def records_its_pid_again(client_dir):
     record_observation(str(os.getpid()))
 
-def says_its_process_at_last(client_dir):
+def records_its_pid_last(client_dir):
     record_observation(str(os.getpid()))
 
 def leaves_a_descriptor(client_dir):
@@ -134,30 +135,30 @@ def leaves_a_thread(client_dir):
     import threading
     threading.Thread(target=time.sleep, args=(50,), daemon=True).start()
 
-def meets(client_dir):
-    meet(client_dir)
+def overlaps(client_dir):
+    overlap(client_dir)
 
-def meets_too(client_dir):
-    meet(client_dir)
+def overlaps_again(client_dir):
+    overlap(client_dir)
 
-def meet(client_dir):
-    mine = client_dir.parent / f"met-{os.getpid()}"
+def overlap(client_dir):
+    mine = client_dir.parent / f"running-{os.getpid()}"
     mine.mkdir()
     until = time.monotonic() + 5
-    while len(list(client_dir.parent.glob("met-*"))) < 2:
+    while len(list(client_dir.parent.glob("running-*"))) < 2:
         if time.monotonic() > until:
             mine.rmdir()
-            skip("nobody came")
+            skip("no other case runs")
         time.sleep(0.01)
     time.sleep(0.5)
     mine.rmdir()
 
-def fails_elsewhere(client_dir):
+def fails_in_a_subprocess(client_dir):
     def other():
         assert 1 == 2
     call_in_subprocess(other)
 
-def dies_elsewhere(client_dir):
+def dies_in_a_subprocess(client_dir):
     try:
         call_in_subprocess(lambda: os.kill(os.getpid(), signal.SIGBUS))
     except KilledBySignal as signalled:
@@ -169,22 +170,22 @@ def dies_elsewhere(client_dir):
 
 @pytest.fixture
 def cases(python: str, tmp_path: Path):
-    """Return a function that runs functions of the suite and returns their lines of progress, by name."""
+    """Return a function that runs functions of the suite and returns their progress entries, by name."""
 
     def run(
         *names: str,
-        each: float = 20.0,
+        timeout: float = 20.0,
         source: str = SUITE,
-        beside: int = 1,
-        alone: str = "",
+        concurrency: int = 1,
+        exclusive: str = "",
         **arguments: Any,
     ) -> dict[str, Any]:
         request = {
             "command": "run_cases",
             "deadline": 60,
             "path": str(tmp_path),
-            "timeout": each,
-            "concurrency": beside,
+            "timeout": timeout,
+            "concurrency": concurrency,
             "modules": {"m": {"file": "/suites/test_m.py", "source": source}},
             "cases": [
                 {
@@ -196,7 +197,7 @@ def cases(python: str, tmp_path: Path):
                     "argument": "client_dir",
                     "index": index,
                     "name": f"c{index}",
-                    "exclusive": name == alone,
+                    "exclusive": name == exclusive,
                 }
                 for index, name in enumerate(names)
             ],
@@ -220,23 +221,23 @@ def line_of(text: str) -> int:
     return next(number for number, line in enumerate(SUITE.splitlines(), start=1) if text in line)
 
 
-def test_a_body_that_comes_to_its_end(cases, tmp_path: Path):
-    said = cases("passes")["passes"]
-    assert said["ended"] == "passed"
-    assert said["observed"] == ["one of two"]
+def test_a_body_that_returns_passes(cases, tmp_path: Path):
+    entry = cases("passes")["passes"]
+    assert entry["ended"] == "passed"
+    assert entry["observed"] == ["one of two"]
     assert list(tmp_path.iterdir()) == []
 
 
 def test_parameters_are_passed_on(cases):
-    assert cases("takes", word="x")["takes"]["ended"] == "passed"
-    assert cases("takes", word="y")["takes"]["message"] == "'y' == 'x'"
+    assert cases("checks_its_parameter", word="x")["checks_its_parameter"]["ended"] == "passed"
+    assert cases("checks_its_parameter", word="y")["checks_its_parameter"]["message"] == "'y' == 'x'"
 
 
 @pytest.mark.parametrize(
     ("name", "ended", "message"),
     [
         ("fails", "failed", "too small (4 < 5 < 4)"),
-        ("fails_without_words", "failed", ""),
+        ("fails_without_a_message", "failed", ""),
         ("fails_in_a_helper", "failed", "'a' in 'b'"),
         ("is_not_refused", "failed", "mkdir has to be refused by EEXIST; it succeeded (None)"),
         (
@@ -244,70 +245,70 @@ def test_parameters_are_passed_on(cases):
             "failed",
             "rmdir has to be refused by EEXIST or ENOTEMPTY; it was refused by ENOENT",
         ),
-        ("cannot", "skipped", "no such thing here"),
+        ("skips", "skipped", "no such thing here"),
         ("exits", "error", "its process exited (0) before the body returned"),
-        ("leaves", "error", "SystemExit: 3"),
+        ("calls_sys_exit", "error", "SystemExit: 3"),
         ("crashes", "error", "it died: SIGSEGV"),
         ("is_wrong", "error", "AttributeError: 'NoneType' object has no attribute 'nothing'"),
-        ("fails_elsewhere", "failed", "in the other process: 1 == 2"),
-        ("dies_elsewhere", "passed", ""),
-        ("is_given_a_deep_tree", "passed", ""),
+        ("fails_in_a_subprocess", "failed", "in the other process: 1 == 2"),
+        ("dies_in_a_subprocess", "passed", ""),
+        ("makes_a_deep_tree", "passed", ""),
     ],
 )
-def test_how_a_body_ends(cases, tmp_path: Path, name: str, ended: str, message: str):
-    said = cases(name)[name]
-    assert (said["ended"], said.get("message", "")) == (ended, message)
-    if name not in {"exits", "crashes"}:  # who dies tidies nothing up; that goes when the target is released
+def test_the_result_of_each_way_to_end(cases, tmp_path: Path, name: str, ended: str, message: str):
+    entry = cases(name)[name]
+    assert (entry["ended"], entry.get("message", "")) == (ended, message)
+    if name not in {"exits", "crashes"}:  # no clean-up here: the target's release removes the directory
         assert list(tmp_path.iterdir()) == []
 
 
-def test_what_one_of_several_errors_came_is_observed(cases):
+def test_the_error_that_occurred_of_several_is_observed(cases):
     name = "is_refused_by_one_of_two"
     assert cases(name)[name]["observed"] == ["rmdir is refused by ENOENT"]
 
 
-def test_the_lines_that_broke_are_named_from_the_outside_in(cases):
+def test_the_failed_lines_are_listed_from_the_outermost_in(cases):
     assert cases("fails")["fails"]["lines"] == [line_of("limit - 1")]
-    said = cases("fails_in_a_helper")["fails_in_a_helper"]
-    assert said["lines"] == [line_of("    helper()"), line_of('"a" in "b"')]
+    entry = cases("fails_in_a_helper")["fails_in_a_helper"]
+    assert entry["lines"] == [line_of("    helper()"), line_of('"a" in "b"')]
 
 
 def test_a_system_calls_error_is_named(cases):
-    said = cases("an_error_that_is_no_claim")["an_error_that_is_no_claim"]
-    assert (said["ended"], said["errno"]) == ("failed", "ENOENT")
-    assert "a call that has to succeed was refused by ENOENT" in said["message"]
+    entry = cases("a_call_fails")["a_call_fails"]
+    assert (entry["ended"], entry["errno"]) == ("failed", "ENOENT")
+    assert "a call that has to succeed was refused by ENOENT" in entry["message"]
 
 
-def test_a_case_that_hangs_is_ended_with_what_it_started_and_the_next_one_runs(cases):
-    began = time.monotonic()
-    found = cases("hangs", "hangs_with_a_child", "passes", each=1.5)
-    assert [one["ended"] for one in found.values()] == ["hung", "hung", "passed"]
-    assert found["hangs"]["message"] == "it did not end within 1.5 s"
-    assert time.monotonic() - began < 30
+def test_a_case_that_hangs_is_killed_with_its_children_and_the_next_runs(cases):
+    started_at = time.monotonic()
+    entries = cases("hangs", "hangs_with_a_child", "passes", timeout=1.5)
+    assert [entry["ended"] for entry in entries.values()] == ["hung", "hung", "passed"]
+    assert entries["hangs"]["message"] == "it did not end within 1.5 s"
+    assert time.monotonic() - started_at < 30
 
 
-def test_after_three_that_hang_the_rest_is_left_alone(cases):
-    found = cases("hangs", "hangs_with_a_child", "leaves_hanging", "passes", each=0.5)
-    assert [one["ended"] for one in found.values()] == ["hung"] * 3
+def test_after_three_cases_that_hang_the_rest_does_not_run(cases):
+    entries = cases("hangs", "hangs_with_a_child", "leaves_hanging", "passes", timeout=0.5)
+    assert [entry["ended"] for entry in entries.values()] == ["hung"] * 3
 
 
-def test_a_process_that_a_body_leaves_is_ended(cases):
-    began = time.monotonic()
+def test_a_process_that_a_body_leaves_is_killed(cases):
+    started_at = time.monotonic()
     assert cases("leaves_a_child", "passes")["leaves_a_child"]["ended"] == "passed"
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - started_at < 30
 
 
-def test_a_process_takes_the_next_case(cases):
-    found = cases("says_its_process", "cannot", "prints", "says_its_process_too")
-    assert found["says_its_process"]["observed"] == found["says_its_process_too"]["observed"]
-    assert found["says_its_process_too"]["printed"] == ""
+def test_a_process_runs_several_cases(cases):
+    entries = cases("records_its_pid", "skips", "prints", "records_its_pid_again")
+    assert entries["records_its_pid"]["observed"] == entries["records_its_pid_again"]["observed"]
+    assert entries["records_its_pid_again"]["printed"] == ""
 
 
 @pytest.mark.parametrize(
     "name",
     [
         "fails",
-        "an_error_that_is_no_claim",
+        "a_call_fails",
         "leaves_a_child",
         "leaves_a_descriptor",
         "leaves_a_mask",
@@ -318,26 +319,26 @@ def test_a_process_takes_the_next_case(cases):
         "leaves_a_thread",
     ],
 )
-def test_after_a_case_that_fails_or_leaves_something_there_is_a_new_process(cases, name: str):
+def test_a_case_that_fails_or_changes_its_process_is_followed_by_a_new_process(cases, name: str):
     if name == "leaves_another_user" and os.geteuid() != 0:
-        pytest.skip("only root can be another user")
-    found = cases("says_its_process", name, "says_its_process_too", "says_its_process_at_last")
-    seen = [found[each]["observed"] for each in found if each.startswith("says")]
-    assert seen[0] != seen[1] == seen[2]
+        pytest.skip("only root can change its user")
+    entries = cases("records_its_pid", name, "records_its_pid_again", "records_its_pid_last")
+    pids = [entries[each]["observed"] for each in entries if each.startswith("records")]
+    assert pids[0] != pids[1] == pids[2]
 
 
-def test_several_run_at_once_where_they_may(cases):
-    assert {one["ended"] for one in cases("meets", "meets_too", beside=2).values()} == {"passed"}
+def test_cases_run_concurrently(cases):
+    entries = cases("overlaps", "overlaps_again", concurrency=2)
+    assert {entry["ended"] for entry in entries.values()} == {"passed"}
 
 
-@pytest.mark.parametrize("alone", ["meets", "meets_too"])
-def test_nothing_runs_beside_a_case_that_is_to_be_alone(cases, alone: str):
-    assert {one["ended"] for one in cases("meets", "meets_too", beside=2, alone=alone).values()} == {
-        "skipped"
-    }
+@pytest.mark.parametrize("exclusive", ["overlaps", "overlaps_again"])
+def test_an_exclusive_case_runs_without_others(cases, exclusive: str):
+    entries = cases("overlaps", "overlaps_again", concurrency=2, exclusive=exclusive)
+    assert {entry["ended"] for entry in entries.values()} == {"skipped"}
 
 
-def test_an_agent_that_is_attended_ends_when_nobody_is_there_any_more(python: str, tmp_path: Path):
+def test_an_agent_with_end_on_eof_ends_when_its_stdin_closes(python: str, tmp_path: Path):
     case = {
         "id": "x",
         "module": "m",
@@ -355,7 +356,7 @@ def test_an_agent_that_is_attended_ends_when_nobody_is_there_any_more(python: st
         "modules": {"m": {"file": "m.py", "source": SUITE}},
         "cases": [{**case, "index": 0, "name": "c0"}],
     }
-    began = time.monotonic()
+    started_at = time.monotonic()
     done = subprocess.run(
         [python, "-I", "-S", "-c", bundle.START],
         input=bundle.message(request),
@@ -364,10 +365,10 @@ def test_an_agent_that_is_attended_ends_when_nobody_is_there_any_more(python: st
         check=False,
     )
     assert json.loads(done.stdout) == {"t": "result", "value": {"begun": 1}}
-    assert time.monotonic() - began < 40
+    assert time.monotonic() - started_at < 40
 
 
-def test_an_agent_that_is_told_to_end_ends_its_cases(started, tmp_path: Path):
+def test_sigterm_to_the_agent_ends_its_cases(started, tmp_path: Path):
     source = f"""
 import os, time
 from storagetest.agent.testlib import SubprocessCall
@@ -405,32 +406,32 @@ def test_hang(client_dir):
 
 
 def alive(pid: str) -> bool:
-    """Whether a process runs; a zombie that nobody has reaped yet does not."""
+    """Return whether a process runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
 
 
-def test_what_a_body_prints_is_kept_and_is_no_answer(cases):
-    said = cases("prints")["prints"]
-    assert said["ended"] == "passed"
-    assert "a word" in said["printed"]
-    assert "\\xff\\xfe" in said["printed"]
+def test_the_output_of_a_body_is_recorded_and_is_no_result(cases):
+    entry = cases("prints")["prints"]
+    assert entry["ended"] == "passed"
+    assert "a word" in entry["printed"]
+    assert "\\xff\\xfe" in entry["printed"]
 
 
-def test_a_body_that_scribbles_over_its_answer_is_an_error_and_no_pass(cases):
-    found = cases("scribbles", "passes")
-    assert found["scribbles"]["ended"] == "error"
-    assert found["passes"]["ended"] == "passed"
+def test_a_body_that_overwrites_its_result_is_an_error(cases):
+    entries = cases("writes_to_all_descriptors", "passes")
+    assert entries["writes_to_all_descriptors"]["ended"] == "error"
+    assert entries["passes"]["ended"] == "passed"
 
 
 @pytest.mark.parametrize(
-    ("source", "words"),
+    ("source", "message"),
     [("import no_such_module\n", "No module named 'no_such_module'"), ("def f(:\n", "SyntaxError")],
 )
-def test_a_module_that_cannot_be_imported_there(cases, source: str, words: str):
-    said = cases("f", source=source)["f"]
-    assert said["ended"] == "error"
-    assert "cannot be imported here (Python 3" in said["message"]
-    assert words in said["message"]
+def test_a_module_that_cannot_be_imported_is_an_error(cases, source: str, message: str):
+    entry = cases("f", source=source)["f"]
+    assert entry["ended"] == "error"
+    assert "cannot be imported here (Python 3" in entry["message"]
+    assert message in entry["message"]

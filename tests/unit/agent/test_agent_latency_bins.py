@@ -1,4 +1,4 @@
-"""The agent's bins are those that results are merged in."""
+"""The agent's latency bins are those of ``Histogram``."""
 
 from __future__ import annotations
 
@@ -13,48 +13,48 @@ LATENCIES = st.lists(st.one_of(st.integers(0, 300), st.integers(0, 2**35)), max_
 
 
 @given(LATENCIES)
-def test_they_are_the_histograms(latencies):
+def test_the_bins_are_those_of_the_histogram(latencies):
     counted = Histogram.from_fio_bins(latency_bins.count(latencies))
     assert counted.count == len(latencies)
     assert counted == Histogram.of(ns * 1e-9 for ns in latencies)
 
 
 @given(st.integers(1, 2**34 - 1))
-def test_a_bin_is_within_the_error_that_is_stated(ns):
+def test_a_bin_is_within_the_stated_error(ns):
     assert abs(latency_bins.middle(ns) - ns) <= ns * RELATIVE_ERROR
 
 
 @given(LATENCIES, LATENCIES)
-def test_merging_on_the_other_side_is_counting_together(some, others):
+def test_merged_histograms_equal_the_histogram_of_all(some, others):
     merged = Histogram.from_fio_bins(latency_bins.count(some)) + Histogram.from_fio_bins(
         latency_bins.count(others)
     )
     assert merged == Histogram.from_fio_bins(latency_bins.count(some + others))
 
 
-def test_a_lane_reports_what_ended_in_the_window():
-    lane = OpLog(sized=True)
+def test_an_op_log_reports_operations_that_ended_in_the_window():
+    log = OpLog(sized=True)
     for end, latency, size in ((10, 3, 100), (20, 4, 200), (30, 5, 400)):
-        lane.ends.append(end)
-        lane.latencies.append(latency)
-        lane.sizes.append(size)
-    assert lane.report(10, 30) == {
+        log.ends.append(end)
+        log.latencies.append(latency)
+        log.sizes.append(size)
+    assert log.report(10, 30) == {
         "ops": 2,
         "total": 3,
         "bins": {4: 1, 5: 1},
         "bytes": 600,
         "total_bytes": 700,
     }
-    assert lane.last == 30
+    assert log.last == 30
     assert OpLog().last == 0
 
 
-def test_the_course_of_a_lane_is_what_ended_in_each_slot_of_its_window():
-    lane = OpLog()
+def test_the_timeline_counts_operations_that_ended_in_each_slot():
+    log = OpLog()
     for end in (5, 11, 20, 21, 45, 50):
-        lane.ends.append(end)
-        lane.latencies.append(1)
-    report = lane.report(10, 50, 10)  # 11 and 20 end in the first ten after 10, 21 in the second
+        log.ends.append(end)
+        log.latencies.append(1)
+    report = log.report(10, 50, 10)  # 11 and 20 end in the first ten after 10, 21 in the second
     assert report["timeline"] == {0: 2, 1: 1, 3: 2}
     assert sum(report["timeline"].values()) == report["ops"] == 5
 

@@ -1,4 +1,4 @@
-"""Self-describing blocks on made-up data, and a range of a device on a real loop device."""
+"""Self-describing blocks on generated data, and a range of a real loop device."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -24,21 +25,21 @@ from storagetest.agent.testlib.block_range import (
     disk_of,
     range_count,
 )
-from storagetest.agent.testlib.fixtures import block_range as given_blocks
+from storagetest.agent.testlib.fixtures import block_range as block_range_fixture
 from storagetest.agent.testlib.multipath import device_paths, wait_until
 
 SIZE = 512
-RIGHT = block_patterns.make_block(40, 3, 9, SIZE)
+EXPECTED = block_patterns.make_block(40, 3, 9, SIZE)
 
 
 def changed(at: int, value: bytes) -> bytes:
-    return RIGHT[:at] + value + RIGHT[at + len(value) :]
+    return EXPECTED[:at] + value + EXPECTED[at + len(value) :]
 
 
 @pytest.mark.parametrize(
-    ("data", "words"),
+    ("data", "message"),
     [
-        (RIGHT, ""),
+        (EXPECTED, ""),
         (bytes(SIZE), "zeroes instead of generation 3"),
         (
             block_patterns.make_block(40, 2, 9, SIZE),
@@ -47,40 +48,40 @@ def changed(at: int, value: bytes) -> bytes:
         (block_patterns.make_block(40, 4, 9, SIZE), "generation 4, which is newer than 3"),
         (block_patterns.make_block(41, 3, 9, SIZE), "data of block 41 (generation 3): misplaced"),
         (block_patterns.make_block(40, 3, 8, SIZE), "data of another case or run (block 40, generation 3)"),
-        (changed(300, bytes([RIGHT[300] ^ 0x11])), "2 bits of generation 3 are flipped, from byte 300"),
-        (RIGHT[:256] + block_patterns.make_block(40, 1, 9, SIZE)[256:], "torn: generations 3 and 1"),
-        (RIGHT[:256] + bytes(256), "torn: generations 3 and 0 in one block, which meet at byte 256"),
+        (changed(300, bytes([EXPECTED[300] ^ 0x11])), "2 bits of generation 3 are flipped, from byte 300"),
+        (EXPECTED[:256] + block_patterns.make_block(40, 1, 9, SIZE)[256:], "torn: generations 3 and 1"),
+        (EXPECTED[:256] + bytes(256), "torn: generations 3 and 0 in one block, which meet at byte 256"),
         (b"\xff" * SIZE, "unknown data, from byte 0: ffff"),
         (changed(100, bytes(range(64))), "damaged from byte 100: wrong CRC"),
     ],
 )
-def test_what_is_wrong_with_a_block_is_named(data: bytes, words: str) -> None:
-    said = block_patterns.describe_mismatch(data, 40, 3, 9)
-    assert said == words or (words and said.startswith(words))
+def test_describe_mismatch_names_the_error(data: bytes, message: str) -> None:
+    description = block_patterns.describe_mismatch(data, 40, 3, 9)
+    assert description == message or (message and description.startswith(message))
 
 
 @given(st.integers(0, SIZE - 1), st.integers(1, 255))
-def test_no_byte_can_change_unnoticed(at: int, difference: int) -> None:
-    assert block_patterns.describe_mismatch(changed(at, bytes([RIGHT[at] ^ difference])), 40, 3, 9)
-    found = block_patterns.parse(changed(at, bytes([RIGHT[at] ^ difference])))
-    assert found is None or not found.whole
+def test_a_change_of_any_byte_is_detected(at: int, difference: int) -> None:
+    assert block_patterns.describe_mismatch(changed(at, bytes([EXPECTED[at] ^ difference])), 40, 3, 9)
+    header = block_patterns.parse(changed(at, bytes([EXPECTED[at] ^ difference])))
+    assert header is None or not header.whole
 
 
-def test_the_first_of_many_wrong_blocks_are_shown() -> None:
+def test_describe_mismatches_lists_the_first_wrong_blocks() -> None:
     data = block_patterns.make_blocks(0, 4, 1, 9, SIZE) + bytes(6 * SIZE)
-    said = block_patterns.describe_mismatches(data, 0, 1, 9, SIZE)
-    assert said.startswith("block 4: zeroes instead of generation 1; block 5: ")
-    assert said.endswith("and 2 more of 10")
+    description = block_patterns.describe_mismatches(data, 0, 1, 9, SIZE)
+    assert description.startswith("block 4: zeroes instead of generation 1; block 5: ")
+    assert description.endswith("and 2 more of 10")
     assert (
         block_patterns.describe_mismatches(block_patterns.make_blocks(7, 3, 2, 9, SIZE), 7, 2, 9, SIZE) == ""
     )
 
 
-def test_a_crowd_raises_what_one_of_it_raised_and_tells_the_others() -> None:
+def test_run_threads_raises_a_threads_error_and_sets_over() -> None:
     over = threading.Event()
 
-    def work(which: int) -> None:
-        if which == 1:
+    def work(index: int) -> None:
+        if index == 1:
             raise AssertionError("one")
         assert over.wait(30)
 
@@ -88,46 +89,46 @@ def test_a_crowd_raises_what_one_of_it_raised_and_tells_the_others() -> None:
         concurrent.run_threads(work, 3, over=over)
 
 
-class Noted:
-    """A range that remembers the generation of each block, and forgets a write when it is told to."""
+class FakeRange:
+    """A range that records the generation of each block, and loses writes while ``lose`` is set."""
 
     def __init__(self) -> None:
-        self.held: dict[int, int] = {}
+        self.generations: dict[int, int] = {}
         self.lose = False
 
     def write(self, first: int, count: int, generation: int) -> None:
         if not self.lose:
-            self.held.update(dict.fromkeys(range(first, first + count), generation))
+            self.generations.update(dict.fromkeys(range(first, first + count), generation))
 
     def assert_generation(self, first: int, count: int, generation: int) -> None:
-        found = [self.held.get(number, 0) for number in range(first, first + count)]
-        assert found == [generation] * count, f"blocks from {first}"
+        generations = [self.generations.get(number, 0) for number in range(first, first + count)]
+        assert generations == [generation] * count, f"blocks from {first}"
 
 
-def test_a_load_expects_the_last_write_of_every_place() -> None:
-    load = WriterStats(Noted(), writers=2, slots=3, width=2)  # type: ignore[arg-type]  # as good
-    for who in (0, 0, 0, 0, 0, 1):
-        load.write(who)
+def test_writer_stats_expect_the_last_write_of_every_slot() -> None:
+    load = WriterStats(FakeRange(), writers=2, slots=3, width=2)  # type: ignore[arg-type]
+    for writer in (0, 0, 0, 0, 0, 1):
+        load.write(writer)
     load.assert_written()
     assert load.completed == [5, 1]
-    assert load.blocks.held == {0: 2, 1: 2, 2: 2, 3: 2, 4: 1, 5: 1, 6: 1, 7: 1}  # type: ignore[attr-defined]
+    assert load.blocks.generations == {0: 2, 1: 2, 2: 2, 3: 2, 4: 1, 5: 1, 6: 1, 7: 1}  # type: ignore[attr-defined]
 
 
-def test_a_write_that_is_lost_beside_something_is_missed() -> None:
-    noted = Noted()
-    with_background_writers(noted, lambda: None, writers=2, slots=2).assert_written()  # type: ignore[arg-type]  # as above
-    load = with_background_writers(noted, lambda: setattr(noted, "lose", True), writers=2, slots=2)  # type: ignore[arg-type]
+def test_a_background_write_that_is_lost_is_detected() -> None:
+    blocks: Any = FakeRange()
+    with_background_writers(blocks, lambda: None, writers=2, slots=2).assert_written()
+    load = with_background_writers(blocks, lambda: setattr(blocks, "lose", True), writers=2, slots=2)
     with pytest.raises(AssertionError, match="blocks from"):
         load.assert_written()
 
 
-def test_ranges_leave_the_edges_alone() -> None:
+def test_range_count_excludes_the_edges() -> None:
     assert range_count(64 << 20) == 62
     assert range_count(2 * EDGE + RANGE) == 1
     assert range_count(2 * EDGE) == range_count(0) == 0
 
 
-def test_waiting_has_an_end() -> None:
+def test_wait_until_has_a_timeout() -> None:
     assert wait_until(5, lambda: True, "never") < 5
     with pytest.raises(AssertionError, match=r"not within 0.01 s: it is there"):
         wait_until(0.01, lambda: False, "it is there")
@@ -136,12 +137,12 @@ def test_waiting_has_an_end() -> None:
 @pytest.mark.parametrize(
     ("name", "disk"), [("nvme0c1n1", "nvme0n1"), ("nvme2n3", "nvme2n3"), ("hwmon0", "hwmon0")]
 )
-def test_a_hidden_path_is_one_of_its_disk(name: str, disk: str) -> None:
+def test_disk_of_a_hidden_path_is_its_disk(name: str, disk: str) -> None:
     assert disk_of(name) == disk
 
 
 real = pytest.mark.skipif(
-    os.geteuid() != 0 or not Path("/dev/loop-control").exists(), reason="wants root and loop devices"
+    os.geteuid() != 0 or not Path("/dev/loop-control").exists(), reason="needs root and loop devices"
 )
 
 
@@ -150,17 +151,17 @@ def device(tmp_path: Path) -> Iterator[str]:
     file = tmp_path / "disk.img"
     with file.open("wb") as handle:
         handle.truncate(8 << 20)
-    made = subprocess.run(
+    losetup = subprocess.run(
         ["losetup", "--find", "--show", str(file)], capture_output=True, text=True, check=False
     )
-    if made.returncode:
-        pytest.skip(f"no loop device: {made.stderr.strip()}")
-    yield made.stdout.strip()
-    subprocess.run(["losetup", "--detach", made.stdout.strip()], check=True)
+    if losetup.returncode:
+        pytest.skip(f"no loop device: {losetup.stderr.strip()}")
+    yield losetup.stdout.strip()
+    subprocess.run(["losetup", "--detach", losetup.stdout.strip()], check=True)
 
 
 @real
-def test_a_range_is_written_read_and_judged(device: str) -> None:
+def test_a_range_is_written_read_and_checked(device: str) -> None:
     with BlockRange(device, EDGE, RANGE, seed=5) as blocks:
         assert (blocks.count, blocks.size) == (RANGE // blocks.logical, 8 << 20)
         blocks.write(3, 4)
@@ -206,11 +207,11 @@ def test_nothing_outside_the_range_can_be_written(device: str) -> None:
 
 
 @real
-def test_siblings_have_ranges_of_their_own_and_seeds(device: str) -> None:
-    seen = []
+def test_each_index_has_its_own_range_and_seed(device: str) -> None:
+    ranges = []
     for index in range(7):
-        with given_blocks.fixture(device, {"index": index}) as blocks:
-            seen.append((blocks.offset, blocks.seed))
-    offsets = [offset for offset, _ in seen]
+        with block_range_fixture.fixture(device, {"index": index}) as blocks:
+            ranges.append((blocks.offset, blocks.seed))
+    offsets = [offset for offset, _ in ranges]
     assert offsets == [EDGE + index % 6 * RANGE for index in range(7)]
-    assert len({seed for _, seed in seen}) == 7
+    assert len({seed for _, seed in ranges}) == 7

@@ -1,4 +1,4 @@
-"""Values between controller and client, and the RPC calls that a capture finds, or may have lost."""
+"""JSON of values with bytes; the RPC calls that a capture counts, and the packets that it lost."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ values = st.recursive(
 
 
 @given(values)
-def test_a_value_comes_back_as_it_went(value):
+def test_a_decoded_value_equals_the_encoded_one(value):
     assert decode_bytes(json.loads(json.dumps(encode_bytes(value)))) == value
 
 
 @pytest.mark.parametrize("bad", ["!", "AAAA", 7, None])
-def test_bytes_that_are_none_are_refused(bad):
+def test_invalid_bytes_are_refused(bad):
     with pytest.raises(ValueError):
         decode_bytes({"bytes": bad})
 
@@ -82,11 +82,11 @@ def test_calls_are_found_over_tcp_and_udp(ip):
     ],
     ids=["reply", "RPC version 3", "ICMP", "later fragment", "later fragment of IPv6"],
 )
-def test_other_packets_have_no_calls_and_hide_none(packet):
+def test_other_packets_contain_no_calls(packet):
     assert rpc_calls_in(packet) == ([], False)
 
 
-def test_a_packet_that_may_hide_a_call_is_reported():
+def test_a_packet_that_may_contain_an_unread_call_is_reported():
     assert rpc_calls_in(ip4(tcp(CALL + CALL[:20]), 6)) == (["100021.2"], True)
     assert rpc_calls_in(ip4(tcp(CALL), 50)) == ([], True)
 
@@ -146,31 +146,31 @@ def test_a_capture_counts_the_calls_that_were_sent(monkeypatch):
     ],
     ids=["dropped by the kernel", "not readable", "cut short", "encrypted"],
 )
-def test_a_capture_counts_what_it_lost(monkeypatch, packets, counters, lost):
+def test_a_capture_counts_lost_packets(monkeypatch, packets, counters, lost):
     assert captured(monkeypatch, packets, **counters)[1] == lost
 
 
-def test_packets_that_arrive_while_the_capture_is_read_are_not_part_of_it(monkeypatch):
+def test_packets_that_arrive_while_the_capture_is_read_are_ignored(monkeypatch):
     assert captured(monkeypatch, [SENT] * 9, counted=2) == ({"100021.2": 2}, 0)
 
 
-def test_the_kernel_counts_what_does_not_fit_into_the_buffer():
+def test_the_kernel_counts_packets_that_do_not_fit_into_the_buffer():
     try:
-        tap = RpcCapture()
+        capture = RpcCapture()
     except PermissionError as error:
-        pytest.skip(f"a packet socket wants CAP_NET_RAW: {error}")
-    tap._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        pytest.skip(f"a packet socket needs CAP_NET_RAW: {error}")
+    capture._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         sender.bind(("127.0.0.1", 0))
         for _ in range(200):
             sender.sendto(rpc(100021, 2), sender.getsockname())
-    calls, lost = tap.close()
+    calls, lost = capture.close()
     assert lost > 0
     assert calls.get("100021.2", 0) < 200
 
 
 @given(st.binary(max_size=120))
-def test_any_packet_is_looked_at_without_harm(data):
+def test_any_packet_is_parsed_without_an_error(data):
     rpc_calls_in(data)
     rpc_calls_in(ip4(tcp(data), 6))
     rpc_calls_in(ip4(data, 6))
