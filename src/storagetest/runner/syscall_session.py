@@ -422,7 +422,7 @@ def open_syscall_session(client: Host) -> Iterator[SyscallSession]:
 
 
 def _raise_agent_error(name: str, message: Mapping[str, Any]) -> None:
-    """Raise what the agent says of itself; return where it says nothing of the kind."""
+    """Raise the error in the agent's ``message``; return if it is not an error."""
     if message.get("t") != "error":
         return
     if message.get("kind") == "python":

@@ -1,9 +1,8 @@
-"""What a workload is: a load that is put on an attachment, and the samples it yields. No
-opinion, no YAML file.
+"""Workload: base class of a load that runs on an attachment and returns samples.
 
-A workload is told *where* (an :class:`~storagetest.protocols.base.Attachment`) and *how much* (a
-:class:`LoadSize`, from the profile). It never reads targets.yaml and never decides whether a figure is good.
-The runner owns the order of things: ``fill`` once, then ``measure`` as often as a verdict needs.
+A workload gets an :class:`~storagetest.protocols.base.Attachment` and a :class:`LoadSize` (from the profile).
+It never reads targets.yaml and never judges a figure. The runner decides the order: ``fill`` once, then
+``measure`` as often as a verdict needs.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ __all__ = ["LoadSize", "StartBarrierRef", "Workload", "register", "workloads"]
 class StartBarrierRef:
     """The start barrier at which a load on one of many clients waits until all may start.
 
-    A load that runs on the client waits at the barrier in the directory ``place`` there
-    (:mod:`storagetest.agent.barrier`), each time that it starts. One that runs here calls ``arrive``, which
-    returns at the start. ``patience`` is the timeout in seconds on top of the load's own time. ``arrive``
-    raises :class:`~storagetest.errors.WorkloadError` if the start is called off.
+    A load process on the client waits at the barrier in ``directory`` (:mod:`storagetest.agent.barrier`),
+    each time it starts. A load in the controller calls ``wait``, which returns at the start and raises
+    :class:`~storagetest.errors.WorkloadError` if the start is cancelled. ``timeout`` is in seconds, in
+    addition to the load's own time.
     """
 
     directory: str
@@ -39,15 +38,14 @@ class StartBarrierRef:
 
 @dataclass(frozen=True, slots=True)
 class LoadSize:
-    """How much: ``size`` in bytes, ``ramp`` and ``runtime`` in seconds (a ramp is run but not counted).
+    """Size of a load: ``size`` in bytes, ``ramp`` and ``runtime`` in seconds (the ramp is not counted).
 
-    ``repeat`` counts from 0. Random seeds follow from it, so that no repeat writes what another did. Every
-    ``interval`` seconds the load notes how it is doing (0: it does not). ``cold_size`` is the size for what
-    is read with cold caches (None: twice the memory of client or server, whichever has more). ``steady`` is
-    the rule by which the target has to settle before anything counts (see
-    :mod:`storagetest.measure.steady_state`), within ``steady_rounds`` rounds. For ``cooldown`` seconds after
-    the runtime load goes on and is not counted. With ``start`` the load, set up and ready, waits for those of
-    other clients.
+    ``repeat`` counts from 0; random seeds depend on it, so that each repeat writes different data. The load
+    records its rate every ``interval`` seconds (0: never). ``cold_size`` is the size of data read with cold
+    caches (None: twice the larger memory of client and server). ``steady`` is the rule of steady state (see
+    :mod:`storagetest.measure.steady_state`), which must hold within ``steady_rounds`` rounds before repeats
+    count. The load continues uncounted for ``cooldown`` seconds after the runtime. With ``start``, the load
+    waits for those of other clients when it is set up.
     """
 
     size: int
@@ -81,7 +79,7 @@ class Workload(ABC, Generic[O]):
     example: ClassVar[Mapping[str, Any]]
     metrics: ClassVar[Mapping[str, Metric]] = METRICS
     headline: ClassVar[tuple[str, ...]] = HEADLINE
-    """The few of the metrics that a summary shows: the most telling first, how bad it gets last."""
+    """Metrics that a summary shows: the most important first, the worst-case latency last."""
 
     source: ClassVar[str] = ""
     """Where the load is defined: a paper, a program, a manual page."""
@@ -90,20 +88,20 @@ class Workload(ABC, Generic[O]):
     """Programs that a client must have: name → the argv that prints its version, kept with every run."""
 
     counts_server_writes: ClassVar[bool] = False
-    """Whether :meth:`with_server_writes` wants to know what the server's devices write meanwhile."""
+    """Whether :meth:`with_server_writes` needs the write count of the server's devices."""
 
     def with_server_writes(self, sample: Sample, writes: int, where: str) -> Sample:  # noqa: ARG002
-        """Return ``sample`` with what ``writes`` operations at the server's device ``where`` say."""
+        """Return ``sample`` with metrics of the server's ``writes`` write operations (device: ``where``)."""
         return sample
 
     def parameters(self, options: O) -> Mapping[str, Any]:
-        """Return the options as the result keeps and shows them, values with their units."""
+        """Return the options as stored and shown in results, values with their units."""
         return options.model_dump()
 
     def title(self, options: O) -> str:
-        """Return the name and what was asked for beyond the defaults: ``sequential write 1MiB``."""
-        asked = options.model_fields_set
-        words = [_word(name, value) for name, value in self.parameters(options).items() if name in asked]
+        """Return the name and the options that are set: ``sequential write 1MiB``."""
+        fields = options.model_fields_set
+        words = [_word(name, value) for name, value in self.parameters(options).items() if name in fields]
         return " ".join((self.name, *words))
 
     def dataset(self, options: O, scale: LoadSize) -> str | None:  # noqa: ARG002
@@ -111,16 +109,16 @@ class Workload(ABC, Generic[O]):
         return None
 
     def fill(self, attachment: Attachment, options: O, scale: LoadSize) -> None:
-        """Write the data set fully, so that no hole is measured."""
+        """Write the whole data set, so that no hole is measured."""
 
     def cache(self, options: O) -> Cache | None:  # noqa: ARG002
-        """Return the state of the caches that these options ask for; the runner drops them for ``cold``."""
+        """Return the required state of the caches; the runner drops them for ``cold``."""
         return None
 
     def ceiling(self, attachment: Attachment, options: O, scale: LoadSize) -> float | None:  # noqa: ARG002
-        """Measure what the client does (I/Os per second) of this load on a target that takes no time.
+        """Measure the client's limit: I/Os per second of this load on a target that takes no time.
 
-        None: this load cannot tell. Raises :class:`~storagetest.errors.WorkloadError`.
+        None if this load cannot measure it. Raises :class:`~storagetest.errors.WorkloadError`.
         """
         return None
 
@@ -130,7 +128,7 @@ class Workload(ABC, Generic[O]):
 
 
 def _word(name: str, value: object) -> str:
-    """A text says what it is by itself (``read``, ``4KiB``); a number or a switch needs its name."""
+    """Return a text as it is (``read``, ``4KiB``); a number or a switch with its name."""
     return value if isinstance(value, str) else f"{name}={value}"
 
 

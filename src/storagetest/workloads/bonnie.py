@@ -23,10 +23,10 @@ _MIB = 1 << 20
 _BYTES_A_FILE = 1 << 14
 _STREAMS = ("char_write", "block_write", "rewrite", "char_read", "block_read")
 _FILES = tuple(
-    f"{order}_{what}" for order in ("sequential", "random") for what in ("create", "stat", "delete")
+    f"{order}_{operation}" for order in ("sequential", "random") for operation in ("create", "stat", "delete")
 )
 _NEAR = 0.8
-"""Beyond this share of what single bytes reach on a null device it is the client that is measured."""
+"""Above this share of the rate of single bytes on a null device, the client is the limit."""
 
 
 @register
@@ -111,15 +111,15 @@ class Bonnie(AgentWorkload["Bonnie.Options"]):
         return float(2 * size / 1e5 + 0.05 * (4 * size / chunk + 2 * request["seeks"] + 6 * request["files"]))
 
     def values(self, result: AgentResult, options: Bonnie.Options) -> dict[str, float]:  # noqa: ARG002
-        """Return Bonnie++'s figures in bytes/s and per second, with the processor's share beside each."""
-        found: dict[str, float] = {}
+        """Return Bonnie++'s figures in bytes/s and per second, and the CPU share of each."""
+        values: dict[str, float] = {}
         for name, phase in result.phases.items():
             if name in _STREAMS:
-                found[name] = phase.bandwidth(name)
+                values[name] = phase.bandwidth(name)
             else:
-                found[name] = phase.rate(_operation_of(name))
-            found[f"{name}_cpu"] = phase.cpu
-        return found
+                values[name] = phase.rate(_operation_of(name))
+            values[f"{name}_cpu"] = phase.cpu
+        return values
 
     def operations(self, result: AgentResult, options: Bonnie.Options) -> Mapping[str, OpStats]:  # noqa: ARG002
         """Return the seeks, and what is done to empty files."""
@@ -135,11 +135,11 @@ class Bonnie(AgentWorkload["Bonnie.Options"]):
         for name, ceiling in result.extra["ceilings"].items():
             reached = result.phases[name].bandwidth(name)
             limit = "the client" if reached > _NEAR * ceiling else "not the client"
-            alone = f"{format_throughput(ceiling)} on a null device"
-            texts[f"{name}_ceiling"] = f"{alone}, {format_throughput(reached)} here: {limit} limits"
+            without_target = f"{format_throughput(ceiling)} on a null device"
+            texts[f"{name}_ceiling"] = f"{without_target}, {format_throughput(reached)} here: {limit} limits"
         return texts
 
 
 def _operation_of(phase: str) -> str:
-    """Return the lane of a phase that has only one: ``random_stat`` counts what is called ``stat``."""
+    """Return the only operation of a phase: ``stat`` for ``random_stat``."""
     return "seeks" if phase == "seeks" else phase.rpartition("_")[2]

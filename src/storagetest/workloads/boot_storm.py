@@ -90,7 +90,7 @@ class BootStorm(AgentWorkload["BootStorm.Options"]):
             return self
 
     def request(self, attachment: Attachment, options: BootStorm.Options, scale: LoadSize) -> dict[str, Any]:
-        """Ask for the storm; clones and image share what room there is."""
+        """Return the request of the storm; clones and image share the free space."""
         clones = options.vms * options.clone_size
         free = usable_size(attachment, LoadSize(1 << 62, 0, 0), need=clones + _MIB)
         wanted = options.image_size or scale.size
@@ -136,14 +136,14 @@ class BootStorm(AgentWorkload["BootStorm.Options"]):
         """Return the times to boot, and rates over the whole storm."""
         phase = result.phases["boot"]
         boots = sorted(result.extra["boots"])
-        lanes = phase.operations
+        operations = phase.operations
         return {
             "time_to_first_boot": boots[0],
             "time_to_half": statistics.median(boots),
             "time_to_last_boot": boots[-1],
             "bandwidth": phase.bandwidth("read") + phase.bandwidth("write"),
             "iops": phase.rate("read") + phase.rate("write"),
-            "latency_mean": merge((lanes["read"].latency, lanes["write"].latency)).mean,
+            "latency_mean": merge((operations["read"].latency, operations["write"].latency)).mean,
         }
 
     def operations(self, result: AgentResult, options: BootStorm.Options) -> Mapping[str, OpStats]:  # noqa: ARG002

@@ -78,7 +78,7 @@ class Copy(AgentWorkload["Copy.Options"]):
             return self
 
     def request(self, attachment: Attachment, options: Copy.Options, scale: LoadSize) -> dict[str, Any]:
-        """Ask for the four phases; source and copy share what room there is."""
+        """Return the request of the four phases; source and copy share the free space."""
         least = options.processes * (_MIB if options.kind == "large" else options.file_size)
         size = min(usable_size(attachment, scale, need=least), int(attachment.size * 0.45))
         known = options.model_dump(exclude={"whole", "seed", "kind", "method"})

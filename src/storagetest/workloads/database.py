@@ -27,11 +27,11 @@ _LARGEST_LOG = 64 * _MIB
 
 @register
 class Database(AgentWorkload["Database.Options"]):
-    """One writer appends to a log and flushes each record; beside it others read and overwrite random pages.
+    """One writer appends to a log and flushes each record; other workers read and overwrite random pages.
 
     A commit is a record written and fdatasync(2) returned. The log has a sixteenth of the profile's `size`,
-    64 MiB at most; it has its full length before and is written round, as databases do that recycle theirs.
-    The pages are the data set that loads by fio use too.
+    64 MiB at most; it is preallocated and written circularly, as by databases that recycle their logs. The
+    pages are the data set that fio loads use too.
     """
 
     name = "database"

@@ -31,10 +31,10 @@ _DIRECTORIES = 100_000
 class Metadata(AgentWorkload["Metadata.Options"]):
     """Metadata operations, one kind after another, by many processes, in private or shared directories.
 
-    Each operation is a phase in which all processes do nothing else; `readdir` is the listing of a whole
-    directory. What a target has not got (`xattr` over NFSv3, hard links on some) is left out and said so.
-    The profile's `size` gives the number of files, one for every 4 KiB; there come to be as many as the
-    phase's share of the `runtime` allows to create.
+    In each phase all processes do one operation; `readdir` lists a whole directory. Operations that a target
+    does not support (`xattr` over NFSv3, hard links on some) are left out, and the evidence names them. The
+    profile's `size` gives the number of files, one for every 4 KiB; the phase's share of the `runtime` limits
+    how many are created.
     """
 
     name = "metadata"

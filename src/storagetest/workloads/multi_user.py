@@ -23,17 +23,17 @@ LEVELS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 """Threads, one level after another."""
 
 _SHORTEST = 0.5
-"""Seconds of a level, without which its figure means little."""
+"""Minimum seconds of a level; the figure of a shorter one is not meaningful."""
 
 
 @register
 class MultiUser(FioWorkload["MultiUser.Options"]):
     """1, 2, 4 … 256 threads with a fixed number of I/Os in flight each: the scaling curve and its knee.
 
-    Each level has its share of the profile's ramp and runtime; unless levels are asked for, as many of them
-    are run, from the first on, as have 0.5 s each. The knee is where more threads stop being worth it
-    (Kneedle, as :mod:`storagetest.measure.scaling` states it); where there is none, `knee_threads` is the
-    last level and the evidence says so.
+    Each level has its share of the profile's ramp and runtime. Unless `levels` is set, only as many levels
+    run, from the first on, as have 0.5 s each. The knee is the level beyond which more threads gain little
+    (Kneedle, see :mod:`storagetest.measure.scaling`). If there is no knee, `knee_threads` is the last level
+    and the evidence states that.
     """
 
     name = "multi-user"

@@ -33,11 +33,11 @@ __all__ = ["NoisyNeighbour"]
 
 @register
 class NoisyNeighbour(FioWorkload["NoisyNeighbour.Options"]):
-    """A victim with one small I/O in flight, first alone, then beside neighbours that take what they can get.
+    """A victim with one small I/O in flight, first alone, then together with neighbours without a rate limit.
 
-    Half of the profile's runtime each. `slowdown` is the victim's mean latency beside the neighbours over
-    that alone; `fairness` is Jain's index of the neighbours' rates, who are all alike: 1 where they get the
-    same, 1/n where one gets it all. All work on the same file or device.
+    Each takes half of the profile's runtime. `slowdown` is the victim's mean latency with neighbours divided
+    by its mean latency alone. `fairness` is Jain's index of the rates of the identical neighbours: 1 if all
+    are equal, 1/n if one gets everything. All use the same file or device.
     """
 
     name = "noisy-neighbour"
@@ -95,62 +95,62 @@ class NoisyNeighbour(FioWorkload["NoisyNeighbour.Options"]):
         return Pattern(f"rand{options.direction}", options.block_size, options.queue_depth)
 
     def measure(self, attachment: Attachment, options: NoisyNeighbour.Options, scale: LoadSize) -> Sample:
-        """Run the victim alone, then all together."""
+        """Run the victim alone, then with its neighbours."""
         half = replace(scale, ramp=scale.ramp / 2, runtime=scale.runtime / 2)
         victim = self.job(attachment, options, half)
         others = [_neighbour(victim, options, number) for number in range(options.neighbours)]
-        alone = self.run(attachment, options, half, victim)
-        beside = self.run(attachment, options, half, victim, *others)
-        return _sample(alone, beside, victim.size)
+        exclusive = self.run(attachment, options, half, victim)
+        shared = self.run(attachment, options, half, victim, *others)
+        return _sample(exclusive, shared, victim.size)
 
     def ceiling(self, *_: object) -> None:
         """Return None: no single figure describes the client under loads of different kinds."""
 
 
 def _neighbour(victim: FioJob, options: NoisyNeighbour.Options, number: int) -> FioJob:
-    """Return one neighbour's job, in the victim's place, time and manner."""
-    alone = options.engine in {"psync", "mmap"}
+    """Return one neighbour's job, on the victim's file, at the same time and by the same engine."""
+    one_in_flight = options.engine in {"psync", "mmap"}
     return replace(
         victim,
         name=f"neighbour{number}",
         rw=f"rand{options.neighbour_direction}",
         block_size=options.neighbour_block_size,
-        queue_depth=1 if alone else options.neighbour_queue_depth,
+        queue_depth=1 if one_in_flight else options.neighbour_queue_depth,
         seed=((victim.seed or 0) + 1 + number) % 2**32,
         log_interval=0.0,
     )
 
 
-def _sample(alone: FioOutcome, beside: FioOutcome, size: int) -> Sample:
-    victim, *neighbours = beside.results
+def _sample(exclusive: FioOutcome, shared: FioOutcome, size: int) -> Sample:
+    victim, *neighbours = shared.results
     rates = [_rate(each) for each in neighbours]
     pooled = sum((each.latency for each in neighbours[1:]), start=neighbours[0].latency)
-    operations = {"alone": alone.result.latency, "beside": victim.latency, "neighbours": pooled}
+    operations = {"alone": exclusive.result.latency, "beside": victim.latency, "neighbours": pooled}
     values = {
-        "slowdown": victim.latency_mean / alone.result.latency_mean,
+        "slowdown": victim.latency_mean / exclusive.result.latency_mean,
         "fairness": jain(rates),
-        "alone_iops": _rate(alone.result),
+        "alone_iops": _rate(exclusive.result),
         "beside_iops": _rate(victim),
         "neighbours_iops": sum(rates),
         "neighbours_bandwidth": sum(each.bytes / each.seconds for each in neighbours),
     }
     for operation, latency in operations.items():
         values |= latency_values(operation, latency)
-    if beside.cpu is not None:
-        values["client_cpu"] = beside.cpu.share
+    if shared.cpu is not None:
+        values["client_cpu"] = shared.cpu.share
     return Sample(
         values,
-        seconds=alone.result.seconds + victim.seconds,
-        ios=alone.result.ios + sum(each.ios for each in beside.results),
+        seconds=exclusive.result.seconds + victim.seconds,
+        ios=exclusive.result.ios + sum(each.ios for each in shared.results),
         evidence={
-            "argv": f"{alone.evidence['argv']}\n{beside.evidence['argv']}",
+            "argv": f"{exclusive.evidence['argv']}\n{shared.evidence['argv']}",
             "neighbours": ", ".join(f"{format_count(each)}/s" for each in rates),
             "size": format_size(size),
         },
         operations=operations,
-        began=alone.began,
-        utilisation=utilisation(beside),
-        first_ios=first_ios(alone, beside),
+        began=exclusive.began,
+        utilisation=utilisation(shared),
+        first_ios=first_ios(exclusive, shared),
     )
 
 

@@ -121,12 +121,12 @@ class OpenLoop(AgentWorkload["OpenLoop.Options"]):
         return result.phases["requests"].operations
 
     def invalid(self, result: AgentResult, options: OpenLoop.Options) -> tuple[str, ...]:
-        """Say so where the rate was not reached: then this was not the load that was asked for."""
+        """Return a reason if the rate was not reached: the load is then not the requested one."""
         reached = self._achieved(result, options)
         if reached >= _ASKED:
             return ()
         rate = f"{reached * options.rate:.4g} of {options.rate:g} requests/s ({reached:.1%})"
-        return (f"{options.workers} workers reached {rate}: under {_ASKED:.0%} of what was asked",)
+        return (f"{options.workers} workers reached {rate}: under {_ASKED:.0%} of the requested rate",)
 
     def evidence(self, result: AgentResult) -> dict[str, str]:
         """Return what each worker did."""
@@ -134,7 +134,7 @@ class OpenLoop(AgentWorkload["OpenLoop.Options"]):
 
     @staticmethod
     def _achieved(result: AgentResult, options: OpenLoop.Options) -> float:
-        """Return the rate at which requests were begun over the one asked for; late ones stretch the time."""
+        """Return the rate of started requests over the requested rate; late requests extend the time."""
         made = sum(worker["made"] for worker in result.extra["workers"])
         last = max(worker["last"] for worker in result.extra["workers"])
         planned = result.extra["planned"]

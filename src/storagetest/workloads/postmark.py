@@ -98,7 +98,7 @@ class Postmark(AgentWorkload["Postmark.Options"]):
             if self.read_bias < 0 and self.create_bias < 0:
                 raise ValueError("read_bias and create_bias are both -1: nothing is left to do")
             if self.whole and self.transactions is None:
-                raise ValueError("whole: say how many transactions there are")
+                raise ValueError("whole: set transactions too")
             for name in ("files", "transactions"):
                 number = getattr(self, name)
                 if number is not None and number < self.processes:
@@ -148,7 +148,7 @@ class Postmark(AgentWorkload["Postmark.Options"]):
         return found | {f"{name}_ops": work.rate(name) for name in _OPERATIONS if work.operations[name].ops}
 
     def with_server_writes(self, sample: Sample, writes: int, where: str) -> Sample:
-        """Return it with the server's writes a transaction; those of making the pool are among them."""
+        """Return ``sample`` with the server's writes per transaction, creation of the pool included."""
         each = writes / sample.values["transactions"]
         text = f"{writes} write operations, {where}"
         return replace(

@@ -23,7 +23,7 @@ __all__ = ["Streaming"]
 
 _SECTOR = 4096
 _ASKED = 0.99
-"""Of the rate asked for: a reader that reaches less was not the load that it was to be."""
+"""Share of the requested rate; a reader that reaches less makes the sample invalid."""
 
 
 @register
@@ -61,13 +61,13 @@ class Streaming(AgentWorkload["Streaming.Options"]):
         """Readers, each in a part of the data set of its own."""
 
         frame_size: Annotated[Size, Field(ge=_SECTOR, le=64 << 20, multiple_of=_SECTOR)] = 64 << 10
-        """Bytes a frame."""
+        """Bytes per frame."""
 
         frames_per_second: Annotated[float, Field(gt=0, le=10_000, strict=False)] = 25.0
-        """Frames a second, of each reader."""
+        """Frames per second of each reader."""
 
         deadline: Annotated[Duration, Field(gt=0, le=60)] = 0.2
-        """How long after it was due a frame may be there: what a player has buffered."""
+        """Time after its due time within which a frame must be read: a player's buffer."""
 
         direct: bool = True
         """Bypass the client's page cache (O_DIRECT)."""
@@ -102,7 +102,7 @@ class Streaming(AgentWorkload["Streaming.Options"]):
         return data_key(scale)
 
     def fill(self, attachment: Attachment, options: Streaming.Options, scale: LoadSize) -> None:  # noqa: ARG002
-        """Write it whole, with incompressible data."""
+        """Write the whole data set, with incompressible data."""
         fill_data(attachment, scale)
 
     def values(self, result: AgentResult, options: Streaming.Options) -> dict[str, float]:  # noqa: ARG002
@@ -123,14 +123,16 @@ class Streaming(AgentWorkload["Streaming.Options"]):
         return result.phases["play"].operations
 
     def invalid(self, result: AgentResult, options: Streaming.Options) -> tuple[str, ...]:
-        """Say so where a reader did not keep up: then this was not the load that was asked for."""
+        """Return a reason if a reader did not keep up: the load is then not the requested one."""
         slowest = min(reader["achieved"] for reader in result.extra["readers"])
         if slowest >= _ASKED:
             return ()
         rate, size = options.frames_per_second, format_size(options.frame_size)
         reached = f"reached {slowest * rate:.3g} of {rate:g} frames/s of {size} ({slowest:.1%})"
-        return (f"the slowest of {options.streams} readers {reached}: under {_ASKED:.0%} of what was asked",)
+        return (
+            f"the slowest of {options.streams} readers {reached}: under {_ASKED:.0%} of the requested rate",
+        )
 
     def evidence(self, result: AgentResult) -> dict[str, str]:
-        """Return what each reader had."""
+        """Return the figures of each reader."""
         return {"readers": "\n".join(json.dumps(reader) for reader in result.extra["readers"])}

@@ -19,9 +19,11 @@ import pytest
 from storagetest.config.base import WorkloadOptions
 from storagetest.errors import WorkloadError
 from storagetest.hosts.local import LocalHost
-from storagetest.measure.run import Run, Sample
+from storagetest.measure.run import Run, Sample, Unit
+from storagetest.measure.series import Series
 from storagetest.protocols.base import Attachment, AttachmentKind
 from storagetest.runner import CaseInfo, MultiClientMeasurement, PrefillCache, run_measurement
+from storagetest.runner.measurement import Measurement
 from storagetest.runner.start_barriers import StartBarrier
 from storagetest.runner.synchronized_start import ClientLost, run_synchronized
 from storagetest.workloads._custom.python import CustomPythonWorkload
@@ -265,6 +267,16 @@ def test_what_clients_have_in_common_is_said_once_and_the_rest_by_name(attachmen
     result = run(crowd(Counting(), unlike), repeats=1)
     assert result.negotiated["vers"] == "4.2"
     assert result.negotiated["rsize of c1"] == "1"
+
+
+def test_finish_adds_the_series_of_every_client_to_each_repeat(attachments, monkeypatch):
+    def finish(member: Measurement) -> None:
+        series = Series("cpu", "all", Unit.RATIO, member.client, (0.0,), (1.0,))
+        member._samples = tuple(replace(sample, series=(series,)) for sample in member._samples)
+
+    monkeypatch.setattr(Measurement, "finish", finish)
+    for sample in run(crowd(Counting(), attachments)).samples:
+        assert [series.host for series in sample.series] == ["c0", "c1", "c2"]
 
 
 @pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed here")

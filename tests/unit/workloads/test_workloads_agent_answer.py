@@ -92,7 +92,7 @@ def test_what_cannot_be_believed_is_an_error(stdout, message):
         ),
         ({"kind": "os", "errno": "EXDEV", "op": "", "path": "", "message": "Odd"}, r"^: Odd \(EXDEV\)$"),
         ({"kind": "python", "message": "3.7"}, "python3 is 3.7, too old: the agent needs 3.9"),
-        ({"kind": "deadline", "message": "2 of 2 workers"}, "2 of 2 workers. The target may hang: look at"),
+        ({"kind": "deadline", "message": "2 of 2 workers"}, "2 of 2 workers. The target may hang: check"),
         ({"kind": "died", "message": "worker 1 died"}, "^worker 1 died$"),
     ],
 )

@@ -175,9 +175,9 @@ def test_a_function_may_return_a_whole_sample(named, tmp_path, directory):
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        ("unknown", "own_loads:unknown returned 'speed', which is none of its metrics: bandwidth, iops"),
-        ("text", "returned 'free', which is none"),
-        ("nothing", "own_loads:nothing returned no figure"),
+        ("unknown", "own_loads:unknown returned 'speed', which is not one of its metrics: bandwidth, iops"),
+        ("text", "returned 'free', which is not one"),
+        ("nothing", "own_loads:nothing returned no metric"),
         ("none", "returned a NoneType: a mapping of metric"),
         ("raises", r"own_loads:raises raised ZeroDivisionError: division by zero\n  at .*own_loads.py:31"),
     ],
@@ -209,7 +209,7 @@ def test_what_is_no_number_is_an_error_and_a_claim_is_the_targets(named, tmp_pat
             "mine: {fio: none.fio}",
             r"targets.yaml:5:15: the job file .*none.fio cannot be read: No such file",
         ),
-        ("mine: {fio: bad.fio}", r"bad.fio:3:1: filename: where the load goes"),
+        ("mine: {fio: bad.fio}", r"bad.fio:3:1: filename: a job file must not name"),
         ("mine: {}", r"targets.yaml:5:\d+: workloads.mine: give either fio"),
         ('mine: {fio: bad.fio, python: "a:b"}', "give either fio"),
         ("mine: {fio: bad.fio, needs: [block]}", "metrics and needs belong to python"),

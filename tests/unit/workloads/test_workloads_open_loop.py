@@ -74,7 +74,7 @@ def test_a_stall_is_charged_to_every_request_behind_it(directory: Attachment, mo
     assert sample.values["response_p99"] > 5 * sample.values["service_p99"]
     (why,) = sample.invalid
     assert "1 workers reached" in why
-    assert "under 99% of what was asked" in why
+    assert "under 99% of the requested rate" in why
 
 
 def answer(made: list[int], last: list[float], planned: int = 100) -> AgentResult:

@@ -105,7 +105,7 @@ def test_the_pool_is_no_larger_than_there_is_room_for(directory):
         ({"low": 600, "high": 500}, "low must not be the larger"),
         ({"read_bias": -1, "create_bias": -1}, "nothing is left to do"),
         ({"read_bias": 11}, "less than or equal to 10"),
-        ({"whole": True}, "say how many transactions"),
+        ({"whole": True}, "set transactions too"),
         ({"files": 2, "processes": 4}, "too few for 4 processes"),
         ({"high": "2MiB"}, "less than or equal to 1048576"),
     ],

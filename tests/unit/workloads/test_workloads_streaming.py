@@ -53,7 +53,7 @@ def test_who_cannot_keep_up_is_late_and_the_repeat_says_that_it_is_invalid(direc
     (why,) = sample.invalid
     assert why.startswith("the slowest of 1 readers reached ")
     assert "of 10000 frames/s of 4MiB" in why
-    assert why.endswith("under 99% of what was asked")
+    assert why.endswith("under 99% of the requested rate")
     assert sample.seconds < 3
     # What waited is charged with the waiting: response times grow, service times do not.
     assert sample.values["response_p99"] > 3 * sample.values["service_p50"]

@@ -1,12 +1,12 @@
-"""What all workloads by the agent share: options, metrics by operation, and from an answer to a sample.
+"""Base class of workloads that the agent runs: options, metrics by operation, conversion to a sample.
 
-A workload of this kind says what it asks of the agent (:meth:`AgentWorkload.request`), which of the
-answer's lanes are the operations whose latencies are metrics (:meth:`AgentWorkload.operations`), and which
-of its other numbers are metrics (:meth:`AgentWorkload.values`); see ``metadata.py``.
+A subclass defines the agent's request (:meth:`AgentWorkload.request`), the operations whose latencies are
+metrics (:meth:`AgentWorkload.operations`), and the other metrics (:meth:`AgentWorkload.values`). See
+``metadata.py`` for an example.
 
-How long: unless ``whole`` is asked for, every phase ends after its share of the profile's ``runtime``, so
-that a repeat takes a known time on any target. There is no ramp: a phase is the first of its kind on new
-files, and what the published programs measure begins with the first operation.
+Duration: unless ``whole`` is set, every phase ends after its share of the profile's ``runtime``, so that a
+repeat takes a known time on any target. There is no ramp: a phase is the first of its kind on new files, and
+the published programs measure from the first operation on.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from storagetest.workloads.base import LoadSize, Workload
 __all__ = ["AgentOptions", "AgentWorkload", "fill_data", "usable_size"]
 
 _SLACK = 60.0
-"""Seconds for the start, for what is prepared and tidied between the phases, and for the last operations."""
+"""Seconds for the start, for preparation and clean-up between the phases, and for the last operations."""
 
 _SHARE_OF_FREE = 0.9
-"""How much of a file system's free space is used: some need free space, and metadata takes its part."""
+"""Share of a file system's free space that is used: metadata and some file systems need the rest."""
 
 _SLOWEST_FILL = 2 << 20
-"""Bytes per second. A target that fills slower is taken for one that hangs."""
+"""Bytes per second. A target that is filled more slowly is treated as hung."""
 
 _CEILING_SECONDS = 1.0
 _CEILING_SIZE = 64 << 20
@@ -50,14 +50,14 @@ _WORTH_A_CEILING = 3.0
 
 _FILL_SEED = 1
 _PLENTY = 4
-"""So many times the size that is asked for, and nobody needs to look how much is free."""
+"""The free space is not queried if the attachment's size is this many times the needed size."""
 
 
 class AgentOptions(WorkloadOptions):
-    """What every workload by the agent may be told."""
+    """Options of every workload that the agent runs."""
 
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 42
-    """Sizes, places and data follow from it."""
+    """Seed of sizes, offsets and data."""
 
     whole: bool = False
     """Run every phase to its end, as the published program does, however long that takes."""
@@ -67,9 +67,9 @@ O = TypeVar("O", bound=AgentOptions)  # noqa: E741  # options
 
 
 class AgentWorkload(Workload[O]):
-    """A load that the agent puts on a file system.
+    """A load that the agent runs on a file system.
 
-    Subclasses state :meth:`request`, :meth:`operations` and :meth:`values`.
+    Subclasses define :meth:`request`, :meth:`operations` and :meth:`values`.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"filesystem"})
@@ -88,7 +88,7 @@ class AgentWorkload(Workload[O]):
         return {}
 
     def invalid(self, result: AgentResult, options: O) -> tuple[str, ...]:  # noqa: ARG002
-        """Return the reasons against a verdict; empty: there are none."""
+        """Return the reasons why the sample is invalid; empty if it is valid."""
         return ()
 
     def timeout(self, request: Mapping[str, Any], scale: LoadSize) -> float:  # noqa: ARG002
@@ -105,14 +105,14 @@ class AgentWorkload(Workload[O]):
     def measure(self, attachment: Attachment, options: O, scale: LoadSize) -> Sample:
         """Run all phases once."""
         request = {**self.request(attachment, options, scale), "timeline_interval": scale.interval}
-        # All phases may take the runtime, and making and tidying what is between them as long again, twice.
+        # The phases may take the runtime each; preparation and clean-up between them may take as long, twice.
         limit = 4 * scale.runtime if request["seconds"] is not None else self.timeout(request, scale)
         barrier = {"barrier": scale.start.directory} if scale.start is not None else {}
         deadline = _SLACK + limit + scale.start_timeout
         result = run_agent(attachment.client, {**request, **barrier}, deadline=deadline)
         try:
             sample = self._sample(result, options, json.dumps(request))
-        except KeyError as error:  # what a phase or lane is called was damaged on the way
+        except KeyError as error:  # the name of a phase or an operation was damaged in transit
             name = f"{attachment.client.name}: {self.name} on {attachment.path}"
             raise WorkloadError(f"{name}: the agent's result cannot be trusted: it has no {error}") from None
         first = min((phase.began for phase in result.phases.values()), default=0.0)
@@ -122,10 +122,10 @@ class AgentWorkload(Workload[O]):
         return replace(sample, series=series, began=first)
 
     def ceiling(self, attachment: Attachment, options: O, scale: LoadSize) -> float | None:
-        """Run the same for a moment on the client's own memory, a tmpfs: what it does without a target.
+        """Measure the client's limit: run the same load for a second on a tmpfs of the client.
 
-        None where a repeat is so short that this would be most of it, for loads with a data set, and for
-        those that run to their end.
+        Return None if a repeat is so short that this would be most of it, if the load has a data set, or if
+        ``whole`` is set.
         """
         if scale.runtime < _WORTH_A_CEILING or options.whole or self.dataset(options, scale) is not None:
             return None
@@ -183,7 +183,7 @@ def _timeline(result: AgentResult, host: str, first: float, interval: float) -> 
 
 
 def fill_data(attachment: Attachment, scale: LoadSize) -> None:
-    """Write the data set that loads by fio and by the agent share, whole, with incompressible data."""
+    """Write the whole data set, which fio and agent loads share, with incompressible data."""
     size = data_size(attachment, scale)
     request = {
         "command": "loads.fill",
@@ -202,7 +202,7 @@ def usable_size(attachment: Attachment, scale: LoadSize, *, need: int) -> int:
     """
     free = attachment.size
     if attachment.kind is AttachmentKind.FILESYSTEM:
-        if _PLENTY * max(need, scale.size) > free:  # then it matters what other loads have left there
+        if _PLENTY * max(need, scale.size) > free:  # other loads may have used some of it
             free = min(free, _free(attachment))
         free = int(free * _SHARE_OF_FREE)
     size = min(scale.size, free)
@@ -228,9 +228,9 @@ def _shown(field: FieldInfo, value: object) -> object:
     return value
 
 
-def _describe_phases(result: AgentResult, kept: Iterable[OpStats]) -> str:
-    """Return all results, one phase a line; bins only of operations that are not ``kept`` elsewhere."""
-    elsewhere = {id(entry) for entry in kept}
+def _describe_phases(result: AgentResult, stored: Iterable[OpStats]) -> str:
+    """Return all results, one phase a line; bins only of operations that are not ``stored`` elsewhere."""
+    elsewhere = {id(entry) for entry in stored}
     return "\n".join(
         json.dumps({"phase": name, **_phase_fields(phase, elsewhere)})
         for name, phase in result.phases.items()
@@ -238,7 +238,7 @@ def _describe_phases(result: AgentResult, kept: Iterable[OpStats]) -> str:
 
 
 def _phase_fields(phase: PhaseStats, elsewhere: Container[int]) -> dict[str, Any]:
-    lanes: dict[str, dict[str, Any]] = {
+    operations: dict[str, dict[str, Any]] = {
         name: {
             "ops": entry.ops,
             "total": entry.total,
@@ -249,4 +249,4 @@ def _phase_fields(phase: PhaseStats, elsewhere: Container[int]) -> dict[str, Any
         for name, entry in phase.operations.items()
     }
     numbers = {name: getattr(phase, name) for name in ("seconds", "span", "spread", "tail", "cpu", "overlap")}
-    return {**numbers, "operations": lanes}
+    return {**numbers, "operations": operations}

@@ -23,20 +23,20 @@ __all__ = ["AgentResult", "OpStats", "PhaseStats", "read_result"]
 _ADVICE = {
     "ENOSPC": "the target is full: free space there, or use a smaller size or fewer files",
     "EDQUOT": "the user's quota is used up: raise it, or use a smaller size or fewer files",
-    "EINVAL": "the target may not do this; where direct is on, try direct: false",
-    "EROFS": "the target is read-only: look at its export and at the mount's options",
-    "EACCES": "the user may not do this there: look at the export's options (root_squash) and the mount's",
-    "EPERM": "the user may not do this there: look at the export's options (root_squash) and the mount's",
-    "EIO": "the target failed: look at the client's dmesg and at the target's log",
-    "ESTALE": "the target forgot the file: was it exported anew meanwhile?",
+    "EINVAL": "the target may not support this; if direct is on, try direct: false",
+    "EROFS": "the target is read-only: check its export and the mount's options",
+    "EACCES": "the user may not do this: check the options of the export (root_squash) and of the mount",
+    "EPERM": "the user may not do this: check the options of the export (root_squash) and of the mount",
+    "EIO": "the target failed: check the client's dmesg and the target's log",
+    "ESTALE": "the file handle is stale: was the file removed, or exported again?",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class OpStats:
-    """Operations of one kind in a phase: those in its window, and in ``total``; bytes likewise (0: none).
+    """Operations of one kind in a phase: ``ops`` in its window, ``total`` in all; bytes likewise (0: none).
 
-    ``course`` is how many ended in each interval of the window, by its number; empty: not asked for.
+    ``timeline`` maps an interval's number to the operations that ended in it; empty if none was requested.
     """
 
     ops: int
@@ -49,14 +49,14 @@ class OpStats:
 
 @dataclass(frozen=True, slots=True)
 class PhaseStats:
-    """A phase of the agent's.
+    """One phase of an agent load.
 
-    ``seconds`` is the window in which all workers were at work, and what ended in it was counted; ``span``
-    is from the first begin to the last end. ``spread`` and ``tail`` are the seconds between the first and the
-    last begin, and the first and the last end. ``cpu`` is the workers' share of one core. Without
-    ``overlap`` there was no moment when all were at work, and the window is the span. The window ``began``
-    then, in seconds since the epoch by the client's clock; ``times`` says by its monotonic clock when all
-    that was, where the agent tells.
+    ``seconds`` is the window in which all workers were active; operations that ended in it are counted.
+    ``span`` is from the first start to the last end. ``spread`` is the seconds between the first and the last
+    start, ``tail`` those between the first and the last end. ``cpu`` is the workers' share of one core. If
+    ``overlap`` is false, the workers were never all active at once, and the window is the span. ``began``
+    is the start of the window in seconds since the epoch by the client's clock. ``times`` has the phase's
+    times by the client's monotonic clock, if the agent reports them.
     """
 
     seconds: float
@@ -80,7 +80,7 @@ class PhaseStats:
 
 @dataclass(frozen=True, slots=True)
 class AgentResult:
-    """A result: its phases by name in their order, the client's processor time, and what else it says."""
+    """The agent's result: phases by name in their order, the client's CPU use, and all other members."""
 
     phases: Mapping[str, PhaseStats]
     cpu: CpuUsage | None = None
@@ -106,29 +106,29 @@ def read_result(stdout: str, stderr: str) -> AgentResult:
 
 def _object(line: str) -> dict[str, Any]:
     try:
-        found = json.loads(line)
+        value = json.loads(line)
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
 def _describe_error(line: Mapping[str, Any]) -> str:
     kind, message = line.get("kind"), str(line.get("message"))
     if kind == "os":
         name = str(line.get("errno", ""))
-        what = " ".join(str(line[part]) for part in ("op", "path") if line.get(part))
+        operation = " ".join(str(line[part]) for part in ("op", "path") if line.get(part))
         advice = f"\n{_ADVICE[name]}" if name in _ADVICE else ""
-        return f"{what}: {message} ({name}){advice}"
+        return f"{operation}: {message} ({name}){advice}"
     if kind == "python":
         return f"python3 is {message}, too old: the agent needs 3.9 or newer"
     if kind == "deadline":
-        return f"{message}. The target may hang: look at the client's dmesg"
+        return f"{message}. The target may hang: check the client's dmesg"
     return message
 
 
 def _parse_result(value: Mapping[str, Any]) -> AgentResult:
     phases = {name: _phase(name, phase) for name, phase in value.get("phases", {}).items()}
-    more = {name: found for name, found in value.items() if name not in {"phases", "cpu"}}
+    more = {name: member for name, member in value.items() if name not in {"phases", "cpu"}}
     return AgentResult(phases, _cpu(*value.get("cpu", ("", ""))), more)
 
 
@@ -139,29 +139,30 @@ def _phase(name: str, report: Mapping[str, Any]) -> PhaseStats:
     began = _number(f"{name}: began", report.get("began", 0.0))
     if numbers["seconds"] > numbers["span"] * 1.000001:
         raise ValueError(f"{name}: {numbers['seconds']} s of {numbers['span']} s were measured")
-    lanes = {lane: _op_stats(f"{name}: {lane}", found) for lane, found in report["operations"].items()}
-    if numbers["seconds"] <= 0 or not any(lane.ops for lane in lanes.values()):
+    operations = {key: _op_stats(f"{name}: {key}", entry) for key, entry in report["operations"].items()}
+    if numbers["seconds"] <= 0 or not any(entry.ops for entry in operations.values()):
         raise ValueError(f"{name}: nothing was done in {numbers['seconds']} s")
     times = None
     if "times" in report:
         times = ActivitySpan(*(_count(f"{name}: times", each) * 1e-9 for each in report["times"]))
         if not times.first <= times.since <= times.until <= times.last:
             raise ValueError(f"{name}: it began and ended at {report['times']}")
-    return PhaseStats(**numbers, overlap=bool(report["overlap"]), operations=lanes, began=began, times=times)
+    overlap = bool(report["overlap"])
+    return PhaseStats(**numbers, overlap=overlap, operations=operations, began=began, times=times)
 
 
 def _op_stats(name: str, report: Mapping[str, Any]) -> OpStats:
     latency = Histogram.from_fio_bins(report["bins"])
     ops, total = _count(name, report["ops"]), _count(name, report["total"])
     moved, in_all = _count(name, report.get("bytes", 0)), _count(name, report.get("total_bytes", 0))
-    course = {int(slot): _count(name, count) for slot, count in report.get("timeline", {}).items()}
-    if course and sum(course.values()) != ops:
-        raise ValueError(f"{name}: {ops} operations, {sum(course.values())} in their course")
+    timeline = {int(slot): _count(name, count) for slot, count in report.get("timeline", {}).items()}
+    if timeline and sum(timeline.values()) != ops:
+        raise ValueError(f"{name}: {ops} operations, {sum(timeline.values())} in their timeline")
     if latency.count != ops or ops > total or moved > in_all:
         raise ValueError(
             f"{name}: {ops} of {total} operations, {latency.count} latencies, {moved} of {in_all} B"
         )
-    return OpStats(ops, total, moved, in_all, latency, course)
+    return OpStats(ops, total, moved, in_all, latency, timeline)
 
 
 def _number(name: str, value: object) -> float:
@@ -179,5 +180,5 @@ def _count(name: str, value: object) -> int:
 def _cpu(before: str, after: str) -> CpuUsage | None:
     try:
         return cpu_usage(parse_stat(before), parse_stat(after))
-    except ValueError:  # no /proc: the other figures are good, and a gate on this one says that it is missing
+    except ValueError:  # no /proc: the other figures are valid, and a gate on this one reports it as missing
         return None

@@ -1,18 +1,17 @@
-"""A user's fio job file, read strictly: what it asks for, and nothing that reaches beyond the attachment.
+"""Parse a user's fio job file strictly: no option may affect anything outside the attachment.
 
 Rules:
 
-1. Only options that are known here are taken; each is either *kept* or *replaced*. Any other is refused with
-   its place. fio has options that run programs, open other files and devices, and write logs wherever they
-   like; a list of those that are forbidden would be out of date with the next fio.
-2. Where the load goes, how much and how long are not the file's to say: file, size, ramp and runtime are
-   those of every workload, so the same profile and the same care hold. What it says of size and time is
-   replaced; where it names a place, it is refused, because that cannot be meant for any target.
-3. Values are taken as they stand: no variables, no expressions, no shell.
+1. Only known options are accepted; each is either *kept* or *replaced*. Any other is refused with its
+   location. Why: fio has options that run programs, open other files and devices, and write logs to any
+   path. A list of forbidden options would be out of date with the next fio.
+2. File, size, ramp and runtime come from the attachment and the profile, as for every workload. Options of
+   size and time are replaced; options that name a file or a directory are refused.
+3. Values are literal: no variables, no expressions, no shell.
 4. All jobs of a file run at once.
 
 The format: fio(1), "Job File Format". Lines are ``[job]``, ``option=value`` or ``option``; ``;`` and ``#``
-begin comments; what stands under ``[global]`` holds for the jobs below it.
+begin comments; options under ``[global]`` apply to the jobs below it.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ _DATA = _words("refill_buffers scramble_buffers zero_buffers buffer_compress_per
 
 @dataclass(frozen=True, slots=True)
 class CustomJob:
-    """One job: its name, the options that are kept, and the directions (``read``, ``write``) of its I/O."""
+    """One job: its name, the kept options, and the directions (``read``, ``write``) of its I/O."""
 
     name: str
     options: Mapping[str, str]
@@ -84,7 +83,7 @@ class CustomJob:
 
     @property
     def makes_its_data(self) -> bool:
-        """Whether it says what is written; else incompressible data is."""
+        """Whether an option sets the data written; if not, incompressible data is written."""
         return bool(_DATA & set(self.options))
 
 
@@ -101,17 +100,17 @@ def read_jobs(text: str, file: str) -> tuple[CustomJob, ...]:
                 jobs.append((_section(section[1], jobs, place), place, current))
             continue
         if current is None:
-            raise ConfigError(f"{line!r} stands before the first [job]", place=place)
+            raise ConfigError(f"{line!r} is before the first [job]", place=place)
         name, value = _option(line, place)
         if name is not None:
             current[name] = value
     if not jobs:
-        raise ConfigError("there is no [job] in it, only [global]", place=f"{file}:1:1")
+        raise ConfigError("there is no [job] section, only [global]", place=f"{file}:1:1")
     return tuple(_job(name, options, place) for name, place, options in jobs)
 
 
 def _lines(text: str, file: str) -> Iterator[tuple[str, str]]:
-    """Yield place and text of each line that says something."""
+    """Yield location and text of each line that is not empty or a comment."""
     for number, raw in enumerate(text.splitlines(), start=1):
         option = re.split(r"[;#]", raw, maxsplit=1)[0]
         if option.strip():
@@ -125,12 +124,12 @@ def _section(name: str, known: list[tuple[str, str, dict[str, str]]], place: str
             place=place,
         )
     if any(name == other for other, _, _ in known):
-        raise ConfigError(f"[{name}] is there twice: give each job a name of its own", place=place)
+        raise ConfigError(f"[{name}] is defined twice: give each job its own name", place=place)
     return name
 
 
 def _option(line: str, place: str) -> tuple[str | None, str]:
-    """Return an option that is kept, under its usual name; None for one that is replaced."""
+    """Return a kept option by its canonical name, and its value; None for a replaced option."""
     option, equals, value = (part.strip() for part in line.partition("="))
     name = _ALIASES.get(option, option)
     first = name.split()[0] if name else ""
@@ -138,27 +137,24 @@ def _option(line: str, place: str) -> tuple[str | None, str]:
         return None, ""
     if first in _PLACES:
         raise ConfigError(
-            f"{first}: where the load goes is not the job file's to say: it is given a file or device of its "
-            "own on each target. Leave it out",
+            f"{first}: a job file must not name files or directories: the target provides the file. "
+            "Remove the option",
             place=place,
         )
     if first in _PROGRAMS:
-        raise ConfigError(
-            f"{first}: a job file may put on load and do nothing else. Leave it out", place=place
-        )
+        raise ConfigError(f"{first}: a job file must only define I/O. Remove the option", place=place)
     if first in _ORDER:
-        raise ConfigError(f"{first}: all jobs of a file run at once. Leave it out", place=place)
+        raise ConfigError(f"{first}: all jobs of a file run at once. Remove the option", place=place)
     if name not in _KEPT:
         raise ConfigError(
-            f"{option}: this option is not known to be harmless, and so not taken; these are: "
-            f"{', '.join(sorted(_KEPT))}",
+            f"{option}: this option is not supported in job files; supported are: {', '.join(sorted(_KEPT))}",
             place=place,
         )
     if equals and not value:
-        raise ConfigError(f"{option}: nothing stands behind the =", place=place)
+        raise ConfigError(f"{option}: there is no value after the =", place=place)
     if name != "description" and not _VALUE.fullmatch(value):
         raise ConfigError(
-            f"{option}: {value!r} is not taken: no variables, expressions, quotes or spaces", place=place
+            f"{option}: {value!r} is not accepted: no variables, expressions, quotes or spaces", place=place
         )
     return name, value if equals else "1"
 
@@ -187,6 +183,6 @@ def _job(name: str, options: Mapping[str, str], place: str) -> CustomJob:
         )
     if len(directions) > 1 and options.get("rwmixread", "50") in {"0", "100"}:
         raise ConfigError(
-            f"[{name}]: rwmixread={options['rwmixread']} is no mix: say rw=read or write", place=place
+            f"[{name}]: rwmixread={options['rwmixread']} is no mix: use rw=read or rw=write", place=place
         )
     return CustomJob(name, {"ioengine": engine, **options}, directions)

@@ -1,12 +1,12 @@
 """A custom workload from a Python function.
 
-The contract: ``function(attachment, scale)`` puts load on the attachment once, for about ``scale.runtime``
-seconds and with ``scale.size`` bytes, leaves nothing outside ``attachment.path``, and returns what it found:
-a mapping of metric → number in the metric's base unit, or a :class:`~storagetest.measure.run.Sample`, which
-can also carry histograms (without which no percentile can be gated), evidence, and why it is invalid. It is
-called once for every repeat, with ``scale.repeat`` counting from 0, in the process that runs pytest; what it
-does on the client it does through ``attachment.client``. An AssertionError is the target's failure; any other
-exception is an error of the case.
+The contract: ``function(attachment, scale)`` loads the attachment once, for about ``scale.runtime`` seconds
+and with ``scale.size`` bytes, and leaves nothing outside ``attachment.path``. It returns a mapping of metric
+→ number in the metric's base unit, or a :class:`~storagetest.measure.run.Sample`, which can also have
+histograms (needed for gates on percentiles), evidence, and reasons why it is invalid. It is called once for
+every repeat, with ``scale.repeat`` counting from 0, in the process that runs pytest; it runs commands on the
+client by ``attachment.client``. An AssertionError is a failure of the target; any other exception is an
+error of the case.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class CustomPythonWorkload(CustomWorkload):
             scale.start.wait()
         began = time.monotonic()
         try:
-            found = type(self).function(attachment, scale)
+            returned = type(self).function(attachment, scale)
         except (AssertionError, StoragetestError):
             raise
         except Exception as error:
@@ -74,25 +74,28 @@ class CustomPythonWorkload(CustomWorkload):
             raise WorkloadError(
                 f"{self.source} raised {type(error).__name__}: {error}\n  at {last.filename}:{last.lineno}"
             ) from error
-        sample = found if isinstance(found, Sample) else self._sample(found, time.monotonic() - began)
-        values: Mapping[str, object] = sample.values  # whoever wrote the function may not have checked
+        elapsed = time.monotonic() - began
+        sample = returned if isinstance(returned, Sample) else self._sample(returned, elapsed)
+        values: Mapping[str, object] = sample.values  # the function's types are not checked
         for name, value in values.items():
             if name not in self.metrics:
                 known = ", ".join(self.metrics)
-                raise WorkloadError(f"{self.source} returned {name!r}, which is none of its metrics: {known}")
+                raise WorkloadError(
+                    f"{self.source} returned {name!r}, which is not one of its metrics: {known}"
+                )
             if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
                 raise WorkloadError(f"{self.source} returned {name}={value!r}: a finite number is wanted")
         if not values:
-            raise WorkloadError(f"{self.source} returned no figure")
+            raise WorkloadError(f"{self.source} returned no metric")
         return sample
 
-    def _sample(self, found: object, elapsed: float) -> Sample:
-        if not isinstance(found, Mapping):
+    def _sample(self, returned: object, elapsed: float) -> Sample:
+        if not isinstance(returned, Mapping):
             raise WorkloadError(
-                f"{self.source} returned a {type(found).__name__}: a mapping of metric → number is wanted, "
+                f"{self.source} returned a {type(returned).__name__}: a mapping of metric → number is wanted "
                 "or a storagetest.measure.run.Sample"
             )
-        return Sample({str(name): value for name, value in found.items()}, elapsed, ios=0)
+        return Sample({str(name): value for name, value in returned.items()}, elapsed, ios=0)
 
 
 def _function(reference: str, directory: Path, place: str) -> Callable[[Attachment, LoadSize], object]:

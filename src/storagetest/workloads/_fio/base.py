@@ -1,11 +1,10 @@
-"""What all workloads by fio share: options, the data set, filling it, and from fio's result to a sample.
+"""Base class of fio workloads: options, data set, prefill, and conversion of fio's result to a sample.
 
-A workload of this kind states its options and its :class:`Pattern`; see ``small_random_write.py``.
+A subclass defines its options and its :class:`Pattern`; see ``small_random_write.py``.
 
 The data set is one file, or the start of a device, fully written with random data before anything is
-measured. All workloads of one size share it. It is ``scale.size`` bytes, or what the attachment has room
-for if that is less; whatever was used is in every sample's evidence, and said there when it is less than
-was asked for.
+measured. All workloads of one size share it. It is ``scale.size`` bytes, or the attachment's space if that
+is less. Every sample's evidence has the size used, and the requested size if that is larger.
 """
 
 from __future__ import annotations
@@ -40,36 +39,36 @@ _SLACK = 60.0
 """Seconds that fio may take beyond ramp and runtime: to start, and to get its last I/Os back."""
 
 _CEILING_SECONDS = 0.3
-"""It wants an idea, not a figure: a target is far below, or the client is its own limit."""
+"""Short, because an estimate suffices: a target is far slower, or the client is the limit."""
 
 _SLOWEST_FILL = 2 * _MIB
-"""Bytes per second. A target that fills slower is taken for one that hangs."""
+"""Bytes per second. A target that is filled more slowly is treated as hung."""
 
 _SHARE_OF_FREE = 0.9
-"""How much of a file system's free space is used: some need free space, and metadata takes its part."""
+"""Share of a file system's free space that is used: metadata and some file systems need the rest."""
 
 _ALLOCATION_SETTLES = 30.0
 """Seconds. Some servers (ZFS) count a file's blocks only when their transaction group is written."""
 
 
 class FioOptions(WorkloadOptions):
-    """What every workload by fio may be told."""
+    """Options of every fio workload."""
 
     direct: bool = True
     """Bypass the client's page cache (O_DIRECT)."""
 
     cache: Literal["cold", "warm"] | None = None
-    """What the client's page cache holds of the data when reading begins: nothing, or all. It takes
-    direct: false. That reads crossed the wire, or did not, is proven by counters."""
+    """The client's page cache when reading begins: `cold` (none of the data) or `warm` (all of it). It
+    needs direct: false. Counters prove whether the reads crossed the wire."""
 
     engine: Literal["libaio", "io_uring", "psync", "mmap"] = "libaio"
-    """How fio submits I/O. One that is asked for and that the client has not got is a skip."""
+    """How fio submits I/O. If the client does not support an engine that is set, the case is skipped."""
 
     sync: Literal["none", "sync", "dsync"] = "none"
     """Whether every write is on stable storage before it counts as done (O_SYNC, O_DSYNC)."""
 
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 1
-    """The order of random I/O and the data written follow from it."""
+    """Seed of the order of random I/O and of the data written."""
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
@@ -111,13 +110,13 @@ O = TypeVar("O", bound=FioOptions)  # noqa: E741  # options
 
 
 class FioWorkload(Workload[O]):
-    """A load that fio puts on a file or a device. Subclasses state :meth:`pattern`."""
+    """A load that fio runs on a file or a device. Subclasses define :meth:`pattern`."""
 
     tools: ClassVar[Mapping[str, tuple[str, ...]]] = {"fio": ("fio", "--version")}
 
     @abstractmethod
     def pattern(self, options: O) -> Pattern:
-        """Return the I/O that these options ask for."""
+        """Return the I/O pattern of ``options``."""
 
     def parameters(self, options: O) -> Mapping[str, Any]:
         """Return the options, sizes as ``4KiB``; the workload's own come first."""
@@ -125,10 +124,10 @@ class FioWorkload(Workload[O]):
         shared = {name: dumped.pop(name) for name in FioOptions.model_fields}
         if shared["cache"] is None:
             del shared["cache"]
-        found = {**dumped, **shared}
-        if "block_size" in found:
-            found["block_size"] = format_size(found["block_size"])
-        return found
+        parameters = {**dumped, **shared}
+        if "block_size" in parameters:
+            parameters["block_size"] = format_size(parameters["block_size"])
+        return parameters
 
     def dataset(self, options: O, scale: LoadSize) -> str | None:  # noqa: ARG002
         """Return a key of the size alone: every pattern runs on the same file."""
@@ -159,11 +158,11 @@ class FioWorkload(Workload[O]):
         return with_cache_proof(sample, done, self.cache(options), job.filename)
 
     def cache(self, options: O) -> Cache | None:
-        """Return the state of the caches; a buffered load that asks for none has none that is known."""
+        """Return the state of the caches; None (unknown) for a buffered load without the option."""
         return Cache.DIRECT if options.direct else Cache(options.cache) if options.cache else None
 
     def run(self, attachment: Attachment, options: O, scale: LoadSize, *jobs: FioJob) -> FioOutcome:
-        """Run ``jobs`` at once. :class:`ClientLacks` where the client has not got an engine asked for."""
+        """Run ``jobs`` at once. Raises :class:`ClientLacks` if the client lacks an engine that is set."""
         warm = options.cache == "warm"
         deadline = scale.ramp + scale.runtime + scale.cooldown + scale.start_timeout + _SLACK
         if warm:
@@ -184,7 +183,7 @@ class FioWorkload(Workload[O]):
             raise
 
     def ceiling(self, attachment: Attachment, options: O, scale: LoadSize) -> float | None:
-        """Run the same job for a moment with fio's null engine, which completes every I/O at once."""
+        """Measure the client's limit with fio's null engine, which completes every I/O at once."""
         job = replace(
             self.job(attachment, options, scale),
             engine="null",
@@ -198,7 +197,7 @@ class FioWorkload(Workload[O]):
         return result.ios / result.seconds
 
     def job(self, attachment: Attachment, options: O, scale: LoadSize) -> FioJob:
-        """Return what fio is asked for. Raises :class:`WorkloadError` where that does not fit."""
+        """Return fio's job. Raises :class:`WorkloadError` if its blocks do not fit into the data set."""
         pattern, size = self.pattern(options), data_size(attachment, scale)
         if size < pattern.block_size * pattern.queue_depth * pattern.jobs:
             msg = (
@@ -258,31 +257,31 @@ def _sample(done: FioOutcome, evidence: Mapping[str, str]) -> Sample:
 
 
 def first_ios(*runs: FioOutcome) -> tuple[float, ...]:
-    """Return the first I/Os of runs that waited at a start barrier; none if one of them is not known."""
+    """Return the times of the first I/Os of ``runs``; empty if one of them is unknown."""
     known = tuple(done.first_io for done in runs if done.first_io is not None)
     return known if len(known) == len(runs) else ()
 
 
 def with_cache_proof(sample: Sample, done: FioOutcome, state: Cache | None, path: str) -> Sample:
-    """Return ``sample`` with what crossed the wire, and invalid where that does not show ``state``."""
+    """Return ``sample`` with the bytes that crossed the wire, invalid if they do not prove ``state``."""
     crossed = transferred_between(done.counted.before, done.counted.after, path)
     if crossed is None or state is None:
-        why = why_cache_state_unproven(state, moved=0, crossed=None) if state else ""
-        return replace(sample, invalid=(*sample.invalid, why)) if why else sample
+        reason = why_cache_state_unproven(state, moved=0, crossed=None) if state else ""
+        return replace(sample, invalid=(*sample.invalid, reason)) if reason else sample
     read = sum(one.read for one in done.results)
     note = (
         f"{crossed.read} bytes read and {crossed.written} written, by {crossed.counter} counters, with ramp"
     )
     sample = replace(sample, evidence={**sample.evidence, "crossed the wire": note})
-    moved, seen = read, crossed.read
+    moved, counted = read, crossed.read
     if state is Cache.DIRECT:
-        moved, seen = sum(one.bytes for one in done.results), crossed.read + crossed.written
-    why = why_cache_state_unproven(state, moved=moved, crossed=seen, counter=crossed.counter)
-    return replace(sample, invalid=(*sample.invalid, why)) if why else sample
+        moved, counted = sum(each.bytes for each in done.results), crossed.read + crossed.written
+    reason = why_cache_state_unproven(state, moved=moved, crossed=counted, counter=crossed.counter)
+    return replace(sample, invalid=(*sample.invalid, reason)) if reason else sample
 
 
 def utilisation(done: FioOutcome) -> Utilisation:
-    """Return how busy the client and its network card were around fio; the ceiling is for the runner."""
+    """Return the use of the client's CPU and network while fio ran; the runner adds the ceiling."""
     before, after = done.counted.before, done.counted.after
     seconds = done.counted.seconds
     cards = traffic(before)
@@ -337,18 +336,18 @@ def data_file(attachment: Attachment, scale: LoadSize) -> str:
 def _check_allocated(attachment: Attachment, filename: str, size: int) -> None:
     """Raise :class:`WorkloadError` unless the file has its size, and blocks behind it."""
     client = attachment.client
-    seen = ""
+    output = ""
 
     def whole() -> bool:
-        nonlocal seen
-        seen = client.run(["stat", "--format=%s %b %B", filename], deadline=_SLACK).stdout
-        length, blocks, unit = (int(word) for word in seen.split())
+        nonlocal output
+        output = client.run(["stat", "--format=%s %b %B", filename], deadline=_SLACK).stdout
+        length, blocks, unit = (int(word) for word in output.split())
         return length == size and blocks * unit >= size * _SHARE_OF_FREE
 
     try:
         wait_until(whole, _ALLOCATION_SETTLES, f"blocks behind all of {filename}", interval=0.5)
     except DeadlineExceeded:
-        length, blocks, unit = (int(word) for word in seen.split())
+        length, blocks, unit = (int(word) for word in output.split())
         msg = (
             f"{client.name}: {filename} was filled with {size} bytes, and the target reports that it is "
             f"{length} bytes long with {blocks * unit} allocated: holes would be measured, not data"

@@ -58,7 +58,7 @@ class FioJob:
 
     @property
     def directions(self) -> tuple[str, ...]:
-        """Which of ``read`` and ``write`` it does."""
+        """The directions of its I/O: ``read``, ``write`` or both."""
         if self.rw.endswith("rw"):
             return "read", "write"
         return ("read",) if self.rw.endswith("read") else ("write",)
@@ -68,10 +68,10 @@ _REPORT = ("--lat_percentiles=0", "--clat_percentiles=1", "--percentile_list=50:
 
 
 def argv(*jobs: FioJob, barrier: str = "") -> tuple[str, ...]:
-    """Return the command line that runs ``jobs`` at once, ``fio`` first; each job is reported by itself.
+    """Return the command line that runs ``jobs`` at once, ``fio`` first; each job has its own report.
 
-    With ``door`` (a directory) all of their workers, set up, wait there for the start that clients share, and
-    with them the first job's :func:`scout`, whose report is the last.
+    With ``barrier`` (a directory), all workers wait at that start barrier when they are set up. The worker of
+    :func:`first_io_job` waits with them; its report is the last.
     """
     workers = sum(job.jobs for job in jobs) + 1
     every = [
@@ -83,8 +83,8 @@ def argv(*jobs: FioJob, barrier: str = "") -> tuple[str, ...]:
 def first_io_job(section: Sequence[str]) -> list[str]:
     """Return the options of a worker that does the first I/O of the job in ``section``, and no other one.
 
-    fio tells when an I/O was only in a log of every I/O, which is too much of a whole load. The scout
-    waits at the same door, opens the same file and keeps such a log, of one line.
+    fio reports an I/O's time only in a log of every I/O, which is too large for a whole load. This worker
+    waits at the same barrier, opens the same file and writes a log of one line.
     """
     like = [option for option in section[1:] if not option.startswith(("--write_", "--log_"))]
     once = (
@@ -100,17 +100,17 @@ def first_io_job(section: Sequence[str]) -> list[str]:
 
 
 def barrier_option(barrier: str, workers: int, delay: float = 0.0) -> tuple[str, ...]:
-    """Return the option by which one of ``workers`` waits at the ``door``; none without one.
+    """Return the option that makes each of ``workers`` wait at ``barrier``; none if it is empty.
 
-    fio runs it when a worker is set up, right before it looks at the clock for its first I/O. One that is to
-    begin ``delay`` seconds after the others waits with them, as fio's own delay counts from fio's start.
+    fio runs it when a worker is set up, right before it reads the clock for its first I/O. A worker that
+    begins ``delay`` seconds after the others waits with them: fio's own delay counts from fio's start.
     """
     later = f"; exec 3>&- 4<&-; sleep {delay + LEAD * 1e-9:.3f}" if delay > 0 else ""
     return (f"--exec_prerun=workers={workers}; . {shlex.quote(f'{barrier}/wait')}{later}",) if barrier else ()
 
 
 def argv_of(sections: Sequence[Sequence[str]]) -> tuple[str, ...]:
-    """Return the command line of jobs that are given as options, each beginning with ``--name=``."""
+    """Return the fio command line of jobs; each section is a job's options, ``--name=`` first."""
     apart = ["--new_group=1"] if len(sections) > 1 else []
     options = [option for section in sections for option in (*section, *apart, *_REPORT)]
     return ("fio", *options, "--eta=never", "--output-format=json+")

@@ -1,18 +1,17 @@
-"""Reading what fio said. Either the right numbers come out, or a :class:`WorkloadError` with the last it
-said.
+"""Parse fio's output. The result is correct numbers, or a :class:`WorkloadError` with fio's last lines.
 
-Theory. fio writes diagnostics to the stream its JSON goes to: before it, after it and (several jobs) between
-its lines (fio issues 672, 731, 1685). What saves us: its JSON is printed with every inner line indented,
-while diagnostics start in the first column with a word. And a report carries its numbers more than once, so
-that damage shows: totals, runtime and rates must agree with each other, and bins with totals.
+Theory. fio writes diagnostics to the stream of its JSON: before it, after it and (several jobs) between its
+lines (fio issues 672, 731, 1685). Every inner line of the JSON is indented, while diagnostics start in the
+first column with a word. A report contains its numbers more than once, so damage is detected: totals,
+runtime and rates must agree with each other, and bins with totals.
 
 Rules:
 
 1. A report is a line ``{``, up to a line ``}``. Between them, lines that start with a letter are
    diagnostics; one with JSON in it has swallowed a part of the report: an error.
-2. One report, with as many (grouped) jobs as were asked for, in that order. Two reports are ambiguous: an
+2. One report, with as many (grouped) jobs as were requested, in that order. Two reports are ambiguous: an
    error, never a choice.
-3. An error code, no I/O, or a runtime shorter than asked is an error even where fio exits with 0.
+3. An error code, no I/O, or a runtime shorter than requested is an error even if fio exits with 0.
 """
 
 from __future__ import annotations
@@ -150,7 +149,7 @@ def _version(report: Mapping[str, Any]) -> str:
 
 
 def _ended(report: Mapping[str, Any]) -> float | None:
-    """Return when the report was written, if both of its members that say so agree."""
+    """Return the time of the report, if its two timestamps agree."""
     milliseconds, seconds = report.get("timestamp_ms"), report.get("timestamp")
     if type(milliseconds) is not int or milliseconds // 1000 != seconds:
         return None
@@ -230,9 +229,9 @@ def _latency(completion: Mapping[str, Any]) -> Histogram:
     return latency
 
 
-def _agree(what: str, one: float, other: float, *, slack: float) -> None:
+def _agree(name: str, one: float, other: float, *, slack: float) -> None:
     if not abs(one - other) <= _RATE_TOLERANCE * abs(other) + slack:
-        raise _ImplausibleReport(f"fio's report contradicts itself: {what} {one:g} against {other:g}")
+        raise _ImplausibleReport(f"fio's report contradicts itself: {name} {one:g} against {other:g}")
 
 
 def _count(section: Mapping[str, Any], name: str) -> int:
@@ -250,7 +249,7 @@ def _number(section: Mapping[str, Any], name: str) -> float:
 
 
 def _tail(stdout: str, stderr: str) -> str:
-    """Return the last lines of what fio complained about; the report's own lines are no complaint."""
+    """Return fio's last diagnostic lines, without those of the report."""
     lines = [line for line in f"{stderr}\n{stdout}".splitlines() if line[:1].isalpha()]
     lines = lines or [line for line in stdout.splitlines() if line.strip()]
     return "".join(f"\n  {line}" for line in lines[-_TAIL_LINES:])

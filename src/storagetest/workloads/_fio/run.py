@@ -1,4 +1,4 @@
-"""Running fio on a client, with the client's counters read around it in the same remote command."""
+"""Run fio on a client and read the client's counters before and after it, in one remote command."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ _LOGS = " ".join((*(f"{LOG}_{kind}.log" for kind in ("bw", "iops", "clat")), f"{
 _PROBE_TIMEOUT = 30.0
 _UPTIME = re.compile(r"^(\d+\.\d\d)$", re.MULTILINE)
 
-# $1 is a file that the page cache is to hold (or nothing), $2 how much of it in MiB. It stays open while fio
-# runs: a block device's cache is dropped when its last user closes it, and an SMB file's with its lease.
-# $4 is one of which it is to hold nothing: fio would drop it after the barrier, in a time that differs between
-# clients. $3 names what is read in addition to fio's report: counters, files (logs, and what a worker at
-# the barrier leaves).
-# "$@" is then fio's command line: nothing in it is read by this shell. The files are in memory, and gone when
-# this ends, however it ends. Ended by a signal, the shell passes its death on as fio's would be. What is not
-# needed is not started: a process costs a slow client a tenth of a second.
+# $1: file to preload into the page cache (or empty), $2: how much of it in MiB. It stays open while fio runs:
+# a block device's cache is dropped when its last user closes it, and an SMB file's cache with its lease.
+# $3: what to read in addition to fio's report: counters, files (logs and files of the start barrier).
+# $4: file to drop from the page cache (or empty). fio would drop it after the barrier, in a time that differs
+# between clients.
+# "$@" is then fio's command line; this shell does not interpret it. The files are in memory and are removed
+# when the script ends. If a signal ends the script, it exits with 143, as fio would. No process is started
+# without need: each costs a slow client a tenth of a second.
 _SCRIPT = f"""
 warm=$1 size=$2 wanted=$3 tidy=$4; shift 4
 command -v "$1" > /dev/null || {{ echo '{_MISSING}'; exit 0; }}
 case $wanted in *files*)
-  place=$(mktemp -d -p /dev/shm storagetest-XXXXXXXX 2> /dev/null || mktemp -d) || exit 1
-  trap 'cd /; rm -rf "$place"' EXIT
+  dir=$(mktemp -d -p /dev/shm storagetest-XXXXXXXX 2> /dev/null || mktemp -d) || exit 1
+  trap 'cd /; rm -rf "$dir"' EXIT
   trap 'exit 143' TERM INT HUP PIPE
-  cd "$place" || exit 1
+  cd "$dir" || exit 1
 esac
 count() {{ case $wanted in *counters*) {snapshot.command()} {_LOGS}; esac; }}
 [ -z "$warm" ] || {{ exec 9< "$warm" && dd of=/dev/null bs=1M count="$size" status=none <&9; }} || exit 1
@@ -66,11 +66,11 @@ class CounterWindow:
 
 @dataclass(frozen=True, slots=True)
 class FioOutcome:
-    """What fio measured, how busy the client was meanwhile (set-up and ramp included), and the evidence.
+    """fio's results, the client's CPU use meanwhile (set-up and ramp included), and the evidence.
 
-    ``result`` is that of the first job, ``results`` those of all. ``began`` is when the measuring began, in
-    seconds since the epoch by the client's clock, ``first_io`` when the first I/O was, where it waited at a
-    door; ``series`` what fio logged of it, all jobs together.
+    ``result`` is that of the first job, ``results`` those of all. ``began`` is the start of the measurement
+    and ``first_io`` the time of the first I/O after a start barrier, in seconds since the epoch by the
+    client's clock. ``series`` is fio's log of all jobs.
     """
 
     result: FioResult
@@ -84,7 +84,7 @@ class FioOutcome:
 
 
 FIRST_IO_REPORT = ExpectedReport((), None, 1)
-"""What the worker of the first I/O reports."""
+"""Expected report of the worker that does the first I/O."""
 
 
 def run_fio(
@@ -96,12 +96,12 @@ def run_fio(
     cooldown: float = 0.0,
     barrier: str = "",
 ) -> FioOutcome:
-    """Run ``jobs`` at once on ``client``; with ``warm`` the cache then holds what the first one uses.
+    """Run ``jobs`` at once on ``client``; with ``warm``, preload the first job's data into the page cache.
 
-    Without ``count`` no counters are read around them. When their runtime is over others like them go on for
-    ``cooldown`` seconds, of which nothing is reported. With ``door`` they wait there before they begin.
+    Without ``count``, no counters are read before and after. Jobs like them continue for ``cooldown`` seconds
+    after the runtime; their results are dropped. With ``barrier``, the jobs wait there before they begin.
 
-    Raises :class:`WorkloadError`: its message says what to do next.
+    Raises :class:`WorkloadError`.
     """
     every = [*jobs, *(_cooling(job, cooldown) for job in jobs if cooldown > 0)]
     expected = [ExpectedReport(job.directions, job.runtime, job.queue_depth * job.jobs) for job in every]
@@ -126,7 +126,7 @@ def run_fio(
 
 
 def _cooling(job: FioJob, seconds: float) -> FioJob:
-    """Return the job that takes over from ``job`` when its runtime is over; it keeps no logs."""
+    """Return the job that continues after the runtime of ``job``; it writes no logs."""
     return replace(
         job,
         name=f"{job.name}-cooldown",
@@ -152,11 +152,11 @@ def run_command(
     cooldown: float = 0.0,
     quickly: bool = False,
 ) -> FioOutcome:
-    """Run a command line of fio's that must report what is ``expected``, as :func:`run_fio` does.
+    """Run a fio command line, as :func:`run_fio` does, and check that it reports what is ``expected``.
 
-    Before it the page cache lets go of the file ``tidy``. The last ``cooldown`` seconds are not the first
-    job's. With ``quickly``, a client with a fork server runs it by that: it does what the script does but
-    for holding a file, letting go of one, and the door.
+    The file ``tidy`` is dropped from the page cache first. The last ``cooldown`` seconds are not the first
+    job's. With ``quickly``, the client's fork server runs fio if there is one. It does what the script does,
+    except for the preload, ``tidy`` and the start barrier.
     """
     try:
         if quickly and has_fork_server(client):
@@ -167,14 +167,14 @@ def run_command(
     except DeadlineExceeded as error:
         msg = (
             f"{client.name}: fio did not end within {deadline:g} s and was ended. The target may hang: "
-            f"look at the client's dmesg\n  ran: {shlex.join(command)}"
+            f"check the client's dmesg\n  ran: {shlex.join(command)}"
         )
         raise WorkloadError(msg) from error
     return _read(client.name, command, expected, done, log_interval, cooldown)
 
 
 def _by_agent(client: Host, command: tuple[str, ...], deadline: float, wanted: str) -> Completed:
-    """Return what the script would print."""
+    """Run fio by the fork server; return the output that the script would print."""
     ran = run_program(
         client,
         command,
@@ -190,11 +190,11 @@ def _by_agent(client: Host, command: tuple[str, ...], deadline: float, wanted: s
 
 
 def check_engine(client: Host, engine: str) -> None:
-    """Raise :class:`ClientLacks` if fio does nothing at all by ``engine`` on ``client``, but works there.
+    """Raise :class:`ClientLacks` if fio works on ``client``, but not with ``engine``.
 
-    It is tried, on /dev/zero: that fio was built with an engine does not mean that the kernel has it
-    (io_uring may be switched off). A fio that is missing or cannot do its null engine either is an error of
-    the client's, which no skip may hide.
+    The engine is tried on /dev/zero: fio may be built with an engine that the kernel does not support
+    (io_uring may be switched off). If fio is missing or fails with its null engine too, that is an error of
+    the client, which must not become a skip.
     """
     tried = _probe(client, engine)
     if tried is None or tried.ok:
@@ -206,7 +206,7 @@ def check_engine(client: Host, engine: str) -> None:
 
 
 def _probe(client: Host, engine: str) -> Completed | None:
-    """Return what became of 4 KiB by ``engine``; None where fio could not be started."""
+    """Read 4 KiB with ``engine`` and return the result; None if fio could not be started."""
     command = ["fio", "--name=probe", f"--ioengine={engine}", "--filename=/dev/zero", "--rw=read"]
     try:
         return client.run([*command, "--bs=4096", "--size=4096"], deadline=_PROBE_TIMEOUT, check=False)
@@ -245,12 +245,12 @@ def _read(
     return FioOutcome(first, _cpu(counted), evidence, results, counted, series, start, first_io(after))
 
 
-def _failed(name: str, why: str, command: tuple[str, ...], done: Completed) -> WorkloadError:
-    return WorkloadError(f"{name}: {why}\n  ran, with exit status {done.status}: {shlex.join(command)}")
+def _failed(name: str, reason: str, command: tuple[str, ...], done: Completed) -> WorkloadError:
+    return WorkloadError(f"{name}: {reason}\n  ran, with exit status {done.status}: {shlex.join(command)}")
 
 
 def _sections(stdout: str) -> tuple[str, str, str]:
-    """Return the texts between our marks; what a killed command did not come to is empty."""
+    """Return the texts between the marks; a section that a killed command did not reach is empty."""
     before, _, rest = stdout.partition(f"{_FIO}\n")
     report, _, after = rest.rpartition(f"{_AFTER}\n") if f"{_AFTER}\n" in rest else (rest, "", "")
     return before, report, after
@@ -266,5 +266,5 @@ def _cpu(counted: CounterWindow) -> CpuUsage | None:
     before, after = (texts.get("/proc/stat", "") for texts in (counted.before, counted.after))
     try:
         return cpu_usage(parse_stat(before), parse_stat(after))
-    except ValueError:  # no /proc: the other figures are good, and a gate on this one says that it is missing
+    except ValueError:  # no /proc: the other figures are valid, and a gate on this one reports it as missing
         return None
