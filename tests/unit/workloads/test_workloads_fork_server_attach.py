@@ -1,3 +1,5 @@
+"""Agents forked by a client's fork server: output, errors, timeouts, and the end of all their processes."""
+
 from __future__ import annotations
 
 import json
@@ -25,32 +27,31 @@ SLEEPER = "import os, sys, time; os.setsid(); open(sys.argv[1], 'w').write(str(o
 
 @pytest.fixture
 def host() -> Iterator[Host]:
-    before = left()
+    before = leftover_directories()
     with LocalHost() as host:
         yield host
-    assert left() <= before
+    assert leftover_directories() <= before
 
 
-def left() -> set[str]:
-    """The directories in memory of programs that are no more (those of tests beside this one live)."""
-    made = {path.name: path.name.split("-")[2] for path in Path("/dev/shm").glob("storagetest-program-*")}
-    return {name for name, pid in made.items() if not Path("/proc", pid).exists()}
+def leftover_directories() -> set[str]:
+    """Return the directories in memory of ended programs (those of concurrent tests still run)."""
+    directories = {
+        path.name: path.name.split("-")[2] for path in Path("/dev/shm").glob("storagetest-program-*")
+    }
+    return {name for name, pid in directories.items() if not Path("/proc", pid).exists()}
 
 
-def sleeper(told: Path) -> tuple[str, ...]:
-    """A command with a child that leaves its session, and writes its process id to ``told``."""
-    return (
-        "sh",
-        "-c",
-        f'python3 -c "{SLEEPER}" {told} & echo $PPID > {told}.parent; pwd > {told}.place; sleep 600',
-    )
+def sleeper(pid_file: Path) -> tuple[str, ...]:
+    """Return a command with a child that leaves its session and writes its process id to ``pid_file``."""
+    child = f'python3 -c "{SLEEPER}" {pid_file}'
+    return "sh", "-c", f"{child} & echo $PPID > {pid_file}.parent; pwd > {pid_file}.cwd; sleep 600"
 
 
 def run(host: Host, *argv: str, deadline: float = 30.0, **more: tuple[str, ...]) -> ProgramResult:
     host.expensive_exec = True
-    ran = run_program(host, argv, deadline=deadline, **more)
-    assert ran is not None
-    return ran
+    result = run_program(host, argv, deadline=deadline, **more)
+    assert result is not None
+    return result
 
 
 def until_gone(pid: int) -> bool:
@@ -73,47 +74,47 @@ def pid_in(path: Path) -> int:
     return int(path.read_text())
 
 
-def test_what_a_command_says_and_leaves_comes_back(host: Host, tmp_path: Path) -> None:
+def test_output_counters_and_files_of_a_command_are_returned(host: Host, tmp_path: Path) -> None:
     counter = tmp_path / "counter"
     counter.write_text("1\n")
-    script = f"echo said; echo complained >&2; echo 2 > {counter}; echo left > a.log; pwd > place; exit 3"
-    ran = run(host, "sh", "-c", script, count=(f"{tmp_path}/count*",), files=("a.log", "place", "no.log"))
-    assert (ran.status, ran.out, ran.err) == (3, "said\n", "complained\n")
-    assert (ran.before, ran.after) == ({str(counter): "1\n"}, {str(counter): "2\n"})
-    place = ran.files["place"].strip()
-    assert ran.files == {"a.log": "left\n", "place": f"{place}\n"}
-    assert not Path(place).exists()
+    script = f"echo output; echo error >&2; echo 2 > {counter}; echo left > a.log; pwd > cwd; exit 3"
+    result = run(host, "sh", "-c", script, count=(f"{tmp_path}/count*",), files=("a.log", "cwd", "no.log"))
+    assert (result.status, result.out, result.err) == (3, "output\n", "error\n")
+    assert (result.before, result.after) == ({str(counter): "1\n"}, {str(counter): "2\n"})
+    directory = result.files["cwd"].strip()
+    assert result.files == {"a.log": "left\n", "cwd": f"{directory}\n"}
+    assert not Path(directory).exists()
 
 
-def test_a_signal_is_told_as_a_shell_tells_it(host: Host) -> None:
+def test_the_status_after_a_signal_is_that_of_a_shell(host: Host) -> None:
     assert run(host, "sh", "-c", "kill -KILL $$").status == 128 + signal.SIGKILL
 
 
-def test_a_program_that_is_not_there_is_told(host: Host) -> None:
+def test_a_missing_program_has_no_result(host: Host) -> None:
     host.expensive_exec = True
     assert run_program(host, ["storagetest-no-such-program"], deadline=10.0) is None
 
 
-def forebears(host: Host) -> tuple[int, int]:
-    """Return the process ids of an agent and of whom it was forked from."""
-    said = run(host, "sh", "-c", "echo $PPID; cut -d' ' -f4 /proc/$PPID/stat").out.split()
-    return int(said[0]), int(said[1])
+def ancestors(host: Host) -> tuple[int, int]:
+    """Return the process ids of an agent and of the fork server."""
+    pids = run(host, "sh", "-c", "echo $PPID; cut -d' ' -f4 /proc/$PPID/stat").out.split()
+    return int(pids[0]), int(pids[1])
 
 
-def test_one_attendant_forks_all_agents(host: Host) -> None:
-    agents, servers = zip(*(forebears(host) for _ in range(3)), strict=True)
+def test_one_fork_server_forks_all_agents(host: Host) -> None:
+    agents, servers = zip(*(ancestors(host) for _ in range(3)), strict=True)
     assert len(set(agents)) == 3
     assert len(set(servers)) == 1
 
 
-def test_what_is_late_is_killed_with_all_that_it_started(host: Host, tmp_path: Path) -> None:
+def test_a_program_past_its_deadline_is_killed_with_its_children(host: Host, tmp_path: Path) -> None:
     with pytest.raises(DeadlineExceeded, match=r"localhost: `sh -c .*did not end within 2 s and was killed"):
         run(host, *sleeper(tmp_path / "pid"), deadline=2.0)
     assert until_gone(pid_in(tmp_path / "pid"))
     assert run(host, "echo", "on").out == "on\n"
 
 
-def test_an_interrupt_here_ends_the_program_there(
+def test_an_interrupt_ends_the_program_on_the_client(
     host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert run(host, "true").status == 0
@@ -131,7 +132,7 @@ def test_an_interrupt_here_ends_the_program_there(
 
 
 def when_it_sleeps(tmp_path: Path, kill: Callable[[int], int]) -> threading.Thread:
-    """Once the sleeper is there, SIGKILL the process that ``kill`` names, given the agent's id."""
+    """When the sleeper runs, send SIGKILL to the process that ``kill`` returns for the agent's id."""
 
     def act() -> None:
         pid_in(tmp_path / "pid")
@@ -146,31 +147,29 @@ def parent_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-def test_an_attendant_that_is_killed_takes_its_agents_along(host: Host, tmp_path: Path) -> None:
+def test_the_agents_end_when_the_fork_server_is_killed(host: Host, tmp_path: Path) -> None:
     killer = when_it_sleeps(tmp_path, parent_of)
     with pytest.raises(HostError, match=r"the agent was lost: .*ended unexpectedly"):
         run(host, *sleeper(tmp_path / "pid"))
     killer.join()
     assert until_gone(pid_in(tmp_path / "pid"))
-    assert run(host, "echo", "on").out == "on\n"  # by a new one, which is asked for only now
-    shutil.rmtree(
-        Path((tmp_path / "pid.place").read_text().strip()), ignore_errors=True
-    )  # a SIGKILL leaves it
+    assert run(host, "echo", "on").out == "on\n"  # by a new fork server
+    shutil.rmtree(Path((tmp_path / "pid.cwd").read_text().strip()), ignore_errors=True)  # a SIGKILL leaves it
 
 
-def test_an_agent_that_is_killed_leaves_the_others_alone(host: Host, tmp_path: Path) -> None:
-    fork_server = forebears(host)[1]
+def test_the_fork_server_survives_when_an_agent_is_killed(host: Host, tmp_path: Path) -> None:
+    fork_server = ancestors(host)[1]
     killer = when_it_sleeps(tmp_path, lambda agent: agent)
     with pytest.raises(WorkloadError, match="ended without a result: it was killed"):
         run(host, *sleeper(tmp_path / "pid"))
     killer.join()
-    assert forebears(host)[1] == fork_server
-    shutil.rmtree(Path((tmp_path / "pid.place").read_text().strip()))
+    assert ancestors(host)[1] == fork_server
+    shutil.rmtree(Path((tmp_path / "pid.cwd").read_text().strip()))
     host.close()
-    assert until_gone(pid_in(tmp_path / "pid"))  # what it had started ends with the fork_server
+    assert until_gone(pid_in(tmp_path / "pid"))  # the agent's child ends with the fork server
 
 
-def test_agents_run_side_by_side(host: Host, tmp_path: Path) -> None:
+def test_agents_run_concurrently(host: Host, tmp_path: Path) -> None:
     wait = f"echo 1 > {tmp_path}/pid; while [ ! -e {tmp_path}/end ]; do sleep 0.1; done"
     long = threading.Thread(target=run, args=(host, "sh", "-c", wait))
     long.start()
@@ -180,31 +179,31 @@ def test_agents_run_side_by_side(host: Host, tmp_path: Path) -> None:
     assert not long.is_alive()
 
 
-def test_much_that_is_said_comes_whole(host: Host) -> None:
-    said = run(host, "sh", "-c", "yes 0123456789abcde | head -n 400000").out
-    assert said == "0123456789abcde\n" * 400_000
+def test_large_output_is_complete(host: Host) -> None:
+    output = run(host, "sh", "-c", "yes 0123456789abcde | head -n 400000").out
+    assert output == "0123456789abcde\n" * 400_000
 
 
-def test_a_conversation_goes_both_ways(host: Host) -> None:
+def test_an_interactive_agent_runs_with_other_agents(host: Host) -> None:
     host.expensive_exec = True
-    request = {"command": "start_barrier", "path": "its door"}
-    with open_agent_session(host, request, deadline=60) as talk:
-        place = Path(json.loads(talk.read_line(20))["directory"])
-        assert place.is_dir()
-        assert run(host, "echo", "beside it").out == "beside it\n"
-    assert not place.exists()
+    request = {"command": "start_barrier", "path": "its barrier"}
+    with open_agent_session(host, request, deadline=60) as session:
+        directory = Path(json.loads(session.read_line(20))["directory"])
+        assert directory.is_dir()
+        assert run(host, "echo", "concurrent").out == "concurrent\n"
+    assert not directory.exists()
 
 
-def test_what_is_wrong_with_a_request_is_said(host: Host) -> None:
+def test_an_invalid_request_is_an_error(host: Host) -> None:
     host.expensive_exec = True
     with pytest.raises(WorkloadError, match="unknown command 'nonsense'"):
         run_agent(host, {"command": "nonsense", "path": "nothing"}, deadline=10)
     assert run(host, "echo", "on").out == "on\n"
 
 
-def test_it_ends_with_the_host(tmp_path: Path) -> None:
+def test_the_fork_server_ends_with_the_host(tmp_path: Path) -> None:
     with LocalHost() as host:
-        pids = forebears(host)
+        pids = ancestors(host)
     assert all(until_gone(pid) for pid in pids)
 
 
@@ -227,7 +226,7 @@ def test_a_host_that_is_closed_does_not_wait_for_its_program(tmp_path: Path) -> 
     assert until_gone(pid)
 
 
-def test_an_agent_is_told_to_end(host: Host) -> None:
+def test_terminate_agent_ends_an_agent(host: Host) -> None:
     host.expensive_exec = True
     request = {
         "command": "sample_counters",
@@ -235,23 +234,23 @@ def test_an_agent_is_told_to_end(host: Host) -> None:
         "interval": 60,
         "paths": ["/proc/uptime"],
     }
-    told: list[int] = []
+    terminated: list[int] = []
 
-    def hear(line: str) -> None:
+    def on_line(line: str) -> None:
         pid = json.loads(line).get("pid")
         if pid:
-            told.append(pid)
+            terminated.append(pid)
             threading.Thread(target=terminate_agent, args=(host, pid), kwargs={"deadline": 20.0}).start()
 
-    assert run_agent(host, request, deadline=600, on_line=hear).extra["count"] == 1
-    assert len(told) == 1
+    assert run_agent(host, request, deadline=600, on_line=on_line).extra["count"] == 1
+    assert len(terminated) == 1
 
 
-def test_an_attendant_that_falls_silent_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    reaped: list[str] = []  # which is done after waiting in vain, by another command on the silent host
+def test_a_stopped_fork_server_delays_no_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    reaped: list[str] = []  # a reap would need another command on the stopped host
     monkeypatch.setattr(LocalHost, "_reap", lambda _, token: reaped.append(token))
     with LocalHost() as host:
-        fork_server = forebears(host)[1]
+        fork_server = ancestors(host)[1]
         os.kill(fork_server, signal.SIGSTOP)
         with pytest.raises(HostError, match=r"did not respond within 0\.2 s"):
             terminate_agent(host, 1, deadline=0.2)
@@ -259,7 +258,7 @@ def test_an_attendant_that_falls_silent_holds_nobody_up(monkeypatch: pytest.Monk
     assert until_gone(fork_server)
 
 
-def test_a_client_without_python_has_none(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_without_python_has_no_fork_server(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     @contextmanager
     def no_python(*_: object, **__: object) -> Iterator[InteractiveProcess]:
         raise NotInstalled("localhost: `python3` is not installed")
@@ -273,19 +272,19 @@ def test_a_client_without_python_has_none(host: Host, monkeypatch: pytest.Monkey
     assert host.shortcut is None
 
 
-def test_it_is_the_hosts_shortcut_until_it_is_closed(host: Host) -> None:
+def test_the_fork_server_is_the_hosts_shortcut_until_it_is_closed(host: Host) -> None:
     fork_server = host.resource(ForkServer)
     assert host.shortcut is None
     assert fork_server.available()
     parent = ["sh", "-c", "cut -d' ' -f4 /proc/$$/stat"]
-    ours = int(host.run(parent, deadline=10.0).stdout)
-    assert int(host.run(parent, deadline=10.0).stdout) == ours
+    server = int(host.run(parent, deadline=10.0).stdout)
+    assert int(host.run(parent, deadline=10.0).stdout) == server
     host.close()
     assert host.shortcut is None
-    assert int(host.run(parent, deadline=10.0).stdout) != ours
+    assert int(host.run(parent, deadline=10.0).stdout) != server
 
 
-def test_one_that_is_lost_is_no_shortcut(host: Host) -> None:
+def test_a_lost_fork_server_is_no_shortcut(host: Host) -> None:
     assert host.resource(ForkServer).available()
     parent = ["sh", "-c", "cut -d' ' -f4 /proc/$$/stat"]
     pid = int(host.run(parent, deadline=10.0).stdout)
@@ -294,29 +293,31 @@ def test_one_that_is_lost_is_no_shortcut(host: Host) -> None:
     assert int(host.run(parent, deadline=10.0).stdout) != pid
 
 
-def test_a_command_that_is_under_way_when_it_is_closed_ends(host: Host, tmp_path: Path) -> None:
+def test_closing_the_host_ends_a_running_command(host: Host, tmp_path: Path) -> None:
     assert host.resource(ForkServer).available()
-    told = tmp_path / "told"
+    pid_file = tmp_path / "pid"
     failed: list[Exception] = []
 
     def wait() -> None:
         try:
-            host.run(sleeper(told), deadline=60.0)
+            host.run(sleeper(pid_file), deadline=60.0)
         except HostError as error:
             failed.append(error)
 
     waiting = threading.Thread(target=wait)
     waiting.start()
-    left_its_session = pid_in(told)
+    left_its_session = pid_in(pid_file)
     host.close()
     waiting.join(20.0)
-    assert "exited 143" in str(failed[0])  # it has been told to end, and has said so
+    assert "exited 143" in str(failed[0])  # 128 + SIGTERM
     assert until_gone(left_its_session)
 
 
-@pytest.mark.parametrize("far", [False, True])
-def test_fio_measures_the_same_by_it_as_by_the_script(host: Host, tmp_path: Path, far: bool) -> None:
-    host.expensive_exec = far  # a client over SSH is
+@pytest.mark.parametrize("remote", [False, True])
+def test_fio_measures_the_same_with_and_without_the_fork_server(
+    host: Host, tmp_path: Path, remote: bool
+) -> None:
+    host.expensive_exec = remote
     job = FioJob(
         name="load", filename=str(tmp_path / "f"), size=1 << 20, rw="randwrite", block_size=4096,
         queue_depth=1, engine="psync", ramp=0.0, runtime=1.0, direct=False, log_interval=0.25, create=True,
@@ -331,7 +332,7 @@ def test_fio_measures_the_same_by_it_as_by_the_script(host: Host, tmp_path: Path
     assert done.began is not None
 
 
-def test_fio_that_is_missing_is_told_by_it_too(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_fio_is_an_error_with_the_fork_server(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     host.expensive_exec = True
     monkeypatch.setattr("storagetest.workloads._fio.run.run_program", lambda *_, **__: None)
     job = FioJob(name="load", filename="/dev/null", size=4096, rw="read", block_size=4096)
