@@ -29,6 +29,7 @@ from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Any, ClassVar
 
+from storagetest.deprecation import warn_renamed
 from storagetest.measure.run import Unit
 from storagetest.measure.series import Series
 from storagetest.registry import Registry, get_registry
@@ -94,6 +95,14 @@ class RequestKind(Enum):
     CHANGE = "change"  # make, remove, rename, set attributes
     LIST = "list"  # read a directory
     LOCK = "lock"  # take, test or release a lock
+
+    @classmethod
+    def _missing_(cls, value: object) -> RequestKind | None:
+        """Accept the old name of QUERY for one release."""
+        if value != "ask":
+            return None
+        warn_renamed("request kind", "ask", "query", "crossed_wire")
+        return cls.QUERY
 
 
 @dataclass(frozen=True, slots=True)

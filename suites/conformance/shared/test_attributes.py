@@ -21,7 +21,7 @@ def test_new_size_is_seen(a, b, crossed_wire, eventually):
     assert b.stat("f").size == 10
     with crossed_wire(a, "write"):
         a.write_file("f", b"x" * 2000)
-    with crossed_wire(b, "ask"):
+    with crossed_wire(b, "query"):
         eventually(lambda: b.stat("f").size == 2000, "the size that the other client's write gave the file")
 
 
@@ -31,7 +31,7 @@ def test_new_time_is_seen(a, b, crossed_wire, eventually):
     b.stat("f")
     with crossed_wire(a, "change"):
         a.utime("f", 10**18, 10**18)
-    with crossed_wire(b, "ask"):
+    with crossed_wire(b, "query"):
         eventually(lambda: b.stat("f").mtime_ns == 10**18, "the time that the other client set")
 
 
@@ -41,7 +41,7 @@ def test_new_link_is_counted(a, b, crossed_wire, eventually):
     assert b.stat("f").nlink == 1
     with crossed_wire(a, "change"):
         a.link("f", "g")
-    with crossed_wire(b, "ask"):
+    with crossed_wire(b, "query"):
         eventually(lambda: b.stat("f").nlink == 2, "the second link, which the other client made")
 
 
@@ -52,7 +52,7 @@ def test_new_size_and_data_are_seen_through_an_open_file(a, b, crossed_wire, eve
     assert b.pread(fd, 100) == b"one"
     with crossed_wire(a, "write"):
         a.write_file("f", b"two, and longer")
-    with crossed_wire(b, "ask"):
+    with crossed_wire(b, "query"):
         eventually(lambda: b.fstat(fd).size == 15, "the new size, through the open file")
         eventually(lambda: b.pread(fd, 100) == b"two, and longer", "the new data, through the open file")
 
@@ -69,7 +69,7 @@ def test_cached_names_expire(a, b, crossed_wire, eventually):
         a.unlink("removed")
         a.rename("renamed", "new")
         a.write_file("made", b"x")
-    with crossed_wire(b, "ask"):
+    with crossed_wire(b, "query"):
         eventually(lambda: not b.exists("removed"), "that the other client removed a file")
         eventually(lambda: not b.exists("renamed"), "that the other client renamed a file")
         eventually(lambda: b.exists("made"), "the file that the other client made where there was none")
@@ -83,5 +83,5 @@ def test_cached_symbolic_link_expires(a, b, crossed_wire, eventually):
     with crossed_wire(a, "change"):
         a.unlink("f")
         a.symlink("two", "f")
-    with crossed_wire(b, "ask"):
+    with crossed_wire(b, "query"):
         eventually(lambda: b.readlink("f") == "two", "the symbolic link that the other client made anew")

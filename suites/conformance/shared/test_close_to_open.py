@@ -24,7 +24,7 @@ LATE = ("close-keeps-data-back",)
 def test_open_reads_data_of_an_earlier_close(a, b, crossed_wire):
     with crossed_wire(a, "write"):
         a.write_file("f", b"written by a")
-    with crossed_wire(b, "ask"):
+    with crossed_wire(b, "query"):
         assert b.read_file("f") == b"written by a"
 
 
@@ -32,7 +32,7 @@ def test_open_reads_data_of_an_earlier_close(a, b, crossed_wire):
 def test_open_on_the_first_client_reads_data_of_the_second(a, b, crossed_wire):
     with crossed_wire(b, "write"):
         b.write_file("f", b"written by b")
-    with crossed_wire(a, "ask"):
+    with crossed_wire(a, "query"):
         assert a.read_file("f") == b"written by b"
 
 

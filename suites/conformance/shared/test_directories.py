@@ -138,6 +138,6 @@ def test_created_tree_is_accessible_at_once(a, b, crossed_wire):
         a.mkdir("d")
         a.mkdir("d/e")
         a.write_file("d/e/f", b"deep")
-    with crossed_wire(b, "ask"):
+    with crossed_wire(b, "query"):
         assert b.read_file("d/e/f") == b"deep"
     assert b.listdir("d") == ["e"]

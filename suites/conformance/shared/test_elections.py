@@ -40,7 +40,7 @@ def elect(b, race, crossed_wire):
 
     def run(calls_a, calls_b, loss: type[OSError]) -> None:
         # A client that is too late to remove a name needs no more than a lookup.
-        with crossed_wire(b, "ask" if loss is FileNotFoundError else "change"):
+        with crossed_wire(b, "query" if loss is FileNotFoundError else "change"):
             results_a, results_b = race(calls_a, list(reversed(calls_b)))
         won_a, won_b = _winners(results_a, loss), _winners(results_b[::-1], loss)
         both = [call[1:] for call, x, y in zip(calls_a, won_a, won_b, strict=True) if x and y]

@@ -67,7 +67,7 @@ def test_open_revalidates_cached_data(a, b, crossed_wire):
     for generation in (b"other", b"third"):
         with crossed_wire(a, "write"):
             a.write_file("f", generation * 100, O_CREAT)
-        with crossed_wire(b, "ask"):
+        with crossed_wire(b, "query"):
             assert b.read_file("f") == generation * 100
 
 
@@ -93,7 +93,7 @@ def test_new_size_and_time_are_seen(a, b, crossed_wire, eventually):
     with crossed_wire(a, "write"):
         a.write_file("f", b"x" * 3000)
     a.utime("f", 10**18, 10**18)
-    with crossed_wire(b, "ask"):
+    with crossed_wire(b, "query"):
         eventually(
             lambda: b.stat("f").size == 3000, "the size that the other protocol's client gave the file"
         )
@@ -120,7 +120,7 @@ def test_rename_is_seen(a, b, crossed_wire, at_once):
     assert b.read_file("old") == b"the file"
     with crossed_wire(a, "change"):
         a.rename("old", "new")
-    with crossed_wire(b, "ask"):
+    with crossed_wire(b, "query"):
         assert b.read_file("new") == b"the file"
         at_once(lambda: not b.can_open("old"), "that the other protocol's client renamed it")
 
@@ -154,7 +154,7 @@ def test_created_tree_is_accessible(a, b, crossed_wire):
         a.mkdir("d")
         a.mkdir("d/e")
         a.write_file("d/e/f", b"deep")
-    with crossed_wire(b, "ask"):
+    with crossed_wire(b, "query"):
         assert b.read_file("d/e/f") == b"deep"
     with crossed_wire(b, "list"):
         assert b.listdir("d") == ["e"]

@@ -36,7 +36,7 @@ def _replacements(first: int) -> list[tuple]:
 @pytest.mark.case("SHR-RENAME-01", kills=("rename-not-atomic",))
 def test_name_exists_throughout_the_rename(a, b, race, crossed_wire):
     a.write_file("f", _generation(0))
-    with crossed_wire(b, "ask"):
+    with crossed_wire(b, "query"):
         replaced, lookups = race(_replacements(1), [("open", "f", 0), ("stat", "f")] * TIMES)
     assert not [result for result in replaced if isinstance(result, OSError)]
     absent = [result for result in lookups if isinstance(result, FileNotFoundError)]
@@ -66,7 +66,7 @@ def test_rename_moves_the_file_for_the_other_client(a, b, crossed_wire):
     ino = a.stat("old").ino
     with crossed_wire(a, "change"):
         a.rename("old", "new")
-    with crossed_wire(b, "ask"):
+    with crossed_wire(b, "query"):
         assert b.read_file("new") == b"the file"
     assert b.stat("new").ino == ino
     with pytest.raises(FileNotFoundError):
@@ -79,7 +79,7 @@ def test_cached_old_name_is_not_found_after_the_rename(a, b, crossed_wire, at_on
     assert b.read_file("old") == b"the file"
     with crossed_wire(a, "change"):
         a.rename("old", "new")
-    with crossed_wire(b, "ask"):
+    with crossed_wire(b, "query"):
         assert b.read_file("new") == b"the file"
         at_once(lambda: not b.can_open("old"), "that the other client renamed the file")
 
@@ -93,7 +93,7 @@ def test_exchange_of_two_names_by_a_third_is_seen(a, b, crossed_wire, at_once):
         a.rename("f", "h")
         a.rename("g", "f")
         a.rename("h", "g")
-    with crossed_wire(b, "ask"):
+    with crossed_wire(b, "query"):
         at_once(
             lambda: (b.read_file("f"), b.read_file("g")) == (b"two", b"one"),
             "both names as the other client has them",
@@ -106,7 +106,7 @@ def test_renamed_directory_keeps_its_entries(a, b, crossed_wire):
     a.write_file("d/f", b"inside")
     with crossed_wire(a, "change"):
         a.rename("d", "e")
-    with crossed_wire(b, "ask"):
+    with crossed_wire(b, "query"):
         assert b.read_file("e/f") == b"inside"
     with pytest.raises(FileNotFoundError):
         b.open("d/f")

@@ -111,7 +111,7 @@ def test_delegation_of_an_isolated_client_does_not_block_others(
     for _ in range(3):
         assert a.read_file("f") == b"first"
     a.open("f")
-    with network_cut(a), crossed_wire(b, "ask"):
+    with network_cut(a), crossed_wire(b, "query"):
         start = time.monotonic()
         fd = b.start(("open", "f", O_RDWR), deadline=expiry).result()
         elapsed = time.monotonic() - start

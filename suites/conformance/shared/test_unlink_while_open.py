@@ -43,7 +43,7 @@ def test_directory_is_empty_after_the_last_close(a, b, crossed_wire, eventually)
     fd = a.open("f", O_RDWR)
     with crossed_wire(a, "change"):
         a.unlink("f")
-    with crossed_wire(a, "ask"):
+    with crossed_wire(a, "query"):
         a.close(fd)
         assert a.listdir() == []
     eventually(lambda: b.listdir() == [], "the directory is empty after the last close")
@@ -83,7 +83,7 @@ def test_replaced_open_file_can_be_read(a, b, crossed_wire):
         a.rename("new", "f")
     a.evict(fd)
     assert a.pread(fd, len(DATA)) == DATA
-    with crossed_wire(b, "ask"):
+    with crossed_wire(b, "query"):
         assert b.read_file("f") == b"the new one"
 
 

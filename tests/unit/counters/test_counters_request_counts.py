@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from storagetest.counters.request_counts import RequestKind, count_requests, nfs4_lease_seconds
+from storagetest.deprecation import StoragetestDeprecationWarning
 
 V42 = """\
 device proc mounted on /proc with fstype proc
@@ -101,3 +102,8 @@ def test_of_anything_else_nothing_is_known():
         is None
     )
     assert count_requests({}, "/tmp") is None
+
+
+def test_the_old_name_of_a_request_kind_is_accepted_with_a_warning():
+    with pytest.warns(StoragetestDeprecationWarning, match="ask is deprecated .* Use query"):
+        assert RequestKind("ask") is RequestKind.QUERY
