@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from storagetest.counters.request_counts import RequestKind, count_requests, nfs4_lease_seconds
 from storagetest.deprecation import StoragetestDeprecationWarning
 

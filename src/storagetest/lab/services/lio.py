@@ -36,8 +36,8 @@ _SERIAL_DIGITS = 25
 
 _SCRIPT = r"""
 configfs
-# LIO writes persistent reservations (APTPL) under /etc/target if that exists when target_core_mod is loaded, else
-# under /var/target. Without the directory each PERSISTENT RESERVE OUT fails with NOT READY.
+# LIO writes persistent reservations (APTPL) under /etc/target if that exists when target_core_mod is loaded,
+# else under /var/target. Without the directory each PERSISTENT RESERVE OUT fails with NOT READY.
 mkdir -p /etc/target/pr /var/target/pr
 core=/sys/kernel/config/target/core/iblock_0
 fabric=/sys/kernel/config/target/iscsi
