@@ -1,7 +1,7 @@
 """Known issues: deviations of targets, protocols and clients that a run expects, skips or allows.
 
 One entry has the same keys wherever it is written: under ``known_issues`` in targets.yaml, in
-``known_issues.toml`` beside a suite, and in ``*.external.toml`` of a foreign suite::
+``known_issues.toml`` of a suite, and in ``*.external.toml`` of an external suite::
 
     known_issues:
       - cases: [PSX-UTIME-ROUND, "PSX-ACL-*"]
@@ -74,7 +74,7 @@ Outcome: TypeAlias = Literal["fail", "skip", "allow"]
 
 
 class KnownIssueFields(Model):
-    """What an entry can have in any of the files."""
+    """Fields of an entry in any of the files."""
 
     cases: Annotated[Items[Glob], Field(min_length=1)]
     """Ids of cases, or globs of them."""
@@ -95,22 +95,22 @@ class KnownIssueFields(Model):
     """The protocol, target, implementation and options of the variants that the entry is about."""
 
     outcome: Outcome = "fail"
-    """What is done: fail (expected to fail), skip (not run) or allow (a failure is recorded)."""
+    """The effect: fail (expected to fail), skip (not run) or allow (a failure is recorded)."""
 
     message: Items[str] = ()
     """Globs of the failure's first line. Any other failure is a failure."""
 
     reason: str = Field(min_length=1)
-    """What is wrong, in a sentence."""
+    """The deviation, in one sentence."""
 
     owner: Glob | None = None
-    """Who sees to it that the cause, or the entry, is removed."""
+    """The person or team that removes the cause or the entry."""
 
     expires: Day | None = None
     """The last day on which the entry holds."""
 
     reference: Glob | None = None
-    """Where more is written: a section of a standard, or a bug's number or address."""
+    """A section of a standard, or a bug's number or address."""
 
     strict: bool = True
     """Whether a case that is expected to fail and passes is a failure; false if it does not always fail."""
@@ -133,10 +133,10 @@ class KnownIssueFields(Model):
 
 
 class KnownIssueEntry(KnownIssueFields):
-    """An entry of targets.yaml: every one has an owner and a last day."""
+    """An entry of targets.yaml: `owner` and `expires` are required."""
 
     owner: Glob
-    """Who sees to it that the cause, or the entry, is removed."""
+    """The person or team that removes the cause or the entry."""
 
     expires: Day
     """The last day on which the entry holds."""
@@ -168,8 +168,8 @@ class SuiteIssueEntry(TableIssueEntry):
 class KnownIssue:
     """An entry of any file.
 
-    ``cases`` are (glob, its place); ``place`` is that of the entry. ``in_targets_file`` tells the user's own
-    entries from those that come with a suite.
+    ``cases`` are (glob, its location); ``place`` is the location of the entry. ``in_targets_file`` is true
+    for entries of targets.yaml and false for entries of a suite.
     """
 
     cases: tuple[tuple[str, str], ...]

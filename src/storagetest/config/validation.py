@@ -27,7 +27,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
-    """Return the end of a sentence about an unknown ``name``: the nearest one there is, or all there are."""
+    """Return the end of a message about an unknown ``name``: the most similar known name, or all of them."""
     names = sorted(set(known))
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     if near:
@@ -49,7 +49,7 @@ class ValidationErrors:
     found: list[tuple[str, str]] = field(default_factory=list)
 
     def add(self, place: str, message: str) -> None:
-        """Note a problem; the same one at the same place is noted once."""
+        """Add an error. A duplicate at the same location is ignored."""
         if (place, message) not in self.found:
             self.found.append((place, message))
 
@@ -59,7 +59,7 @@ class ValidationErrors:
         self.add(where, str(error).removeprefix(f"{where}: "))
 
     def raise_any(self) -> None:
-        """Raise one :class:`ConfigError` with all problems, if there are any."""
+        """Raise one :class:`ConfigError` with all errors, if there are any."""
         if not self.found:
             return
         ordered = sorted(self.found, key=lambda problem: _position(problem[0]))
@@ -69,21 +69,21 @@ class ValidationErrors:
         )
 
     def mapping(self, node: YamlNode, where: str) -> Mapping[str, YamlNode]:
-        """Return the children of a mapping, or note a problem and return none."""
+        """Return the children of a mapping, or add an error and return an empty mapping."""
         if node.mapping is None:
             self.add(node.place, f"{where}: a mapping (key: value) is wanted, not {node.kind}")
             return {}
         return node.mapping
 
     def items(self, node: YamlNode, where: str) -> tuple[YamlNode, ...]:
-        """Return the items of a list, or note a problem and return none."""
+        """Return the items of a list, or add an error and return an empty tuple."""
         if node.items is None:
             self.add(node.place, f"{where}: a list is wanted, not {node.kind}; write [ ] around it")
             return ()
         return node.items
 
     def check_name(self, name: str, node: YamlNode, where: str) -> None:
-        """Note a problem where ``name``, the key of ``node``, cannot be a name."""
+        """Add an error if ``name``, the key of ``node``, is not a valid name."""
         if not re.fullmatch(NAME, name, re.ASCII):
             self.add(
                 node.key_place,
@@ -99,10 +99,10 @@ class ValidationErrors:
         also_known: Iterable[str] = (),
         whole: Callable[[str], tuple[str, str]] | None = None,
     ) -> M | None:
-        """Return ``node`` as a ``model``, or note what is wrong and return None.
+        """Return ``node`` as a ``model``, or add its errors and return None.
 
-        ``where`` is the dotted path that leads the sentences, ``also_known`` more keys for the suggestions.
-        ``whole`` gives (place, sentence) for a problem of no single field; by default it is the node's.
+        ``where`` is the dotted path at the start of each message; ``also_known`` has more keys to suggest.
+        ``whole`` returns (location, message) of an error of no single field; the default is the node's.
         """
         if node.mapping is None:
             self.mapping(node, where)
@@ -129,18 +129,20 @@ def _position(place: str) -> tuple[int, int]:
 
 
 def _relevant(error: ValidationError, node: YamlNode) -> list[Found]:
-    """Resolve where each error is; drop "not this type" where another member of the union says more."""
+    """Locate each error; drop "not this type" if another member of the union has a more specific error."""
     found = [_resolve(details, node) for details in error.errors(include_url=False)]
-    kept: list[Found] = []
+    retained: list[Found] = []
     for path, at, details in found:
         better = any(
-            other is not details and other_path[: len(path)] == path and _says_more(other, other_path, path)
+            other is not details
+            and other_path[: len(path)] == path
+            and _is_more_specific(other, other_path, path)
             for other_path, _, other in found
         )
-        again = any(path == kept_path and _is_type(details) for kept_path, _, _ in kept)
+        again = any(path == other_path and _is_type(details) for other_path, _, _ in retained)
         if not (again or (_is_type(details) and better)):
-            kept.append((path, at, details))
-    return _less_misspelt(kept)
+            retained.append((path, at, details))
+    return _less_misspelt(retained)
 
 
 def _is_type(details: ErrorDetails) -> bool:
@@ -148,7 +150,7 @@ def _is_type(details: ErrorDetails) -> bool:
 
 
 def _less_misspelt(found: list[Found]) -> list[Found]:
-    """Drop "this is missing" where the same mapping has an unknown key that looks like it."""
+    """Drop "this is missing" if the same mapping has an unknown key with a similar name."""
     unknown = {path for path, _, details in found if details["type"] == "extra_forbidden"}
 
     def misspelt(path: tuple[str | int, ...]) -> bool:
@@ -158,7 +160,9 @@ def _less_misspelt(found: list[Found]) -> list[Found]:
     return [one for one in found if one[2]["type"] != "missing" or not misspelt(one[0])]
 
 
-def _says_more(details: ErrorDetails, path: tuple[str | int, ...], than: tuple[str | int, ...]) -> bool:
+def _is_more_specific(
+    details: ErrorDetails, path: tuple[str | int, ...], than: tuple[str | int, ...]
+) -> bool:
     return len(path) > len(than) or not _is_type(details)
 
 
@@ -220,7 +224,7 @@ def nested_model(annotation: object) -> type[BaseModel] | None:
 
 
 def _purpose(owner: type[BaseModel] | None, name: str | int) -> str:
-    """Return ": " and the first sentence of the field's docstring, where it has one."""
+    """Return ": " and the first sentence of the field's docstring, if it has one."""
     entry = owner.model_fields.get(str(name)) if owner else None
     text = " ".join((entry.description or "").split()) if entry else ""
     return f": {text.partition('. ')[0].rstrip('.')}" if text else ""

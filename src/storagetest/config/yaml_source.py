@@ -217,7 +217,7 @@ class _Reader:
             raise ConfigError("tags (!) are not understood here", place=self.place(node))
 
     def mapping(self, node: yaml.MappingNode) -> dict[str, YamlNode]:
-        """Read one mapping; what it says itself goes before what it merges, as in YAML 1.1."""
+        """Read one mapping. Its own keys override merged keys, as YAML 1.1 requires."""
         own: dict[str, YamlNode] = {}
         merged: dict[str, YamlNode] = {}
         for key, value in node.value:

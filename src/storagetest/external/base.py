@@ -1,14 +1,13 @@
-"""What a foreign suite is: which tests it has, how one is run, and what its output says.
+"""External suites: the list of tests, the command line of each test, and the parser of its output.
 
-A suite decides and parses; it never runs anything itself (:mod:`storagetest.plugin.external` does). Each of
-its tests becomes one pytest item, so that a skip is a skip, a failure has its own text, and a crash loses one
-result only. Rules:
+A suite builds command lines and parses output; :mod:`storagetest.plugin.external` runs the commands. Each
+test is one pytest item: it has its own outcome and message, and a crash loses one result only. Rules:
 
-1. A test that says it was skipped is skipped, with its reason, whatever its exit status.
-2. What the program printed of the failure (sense data above all) is kept in :attr:`ItemResult.details`.
-3. Destructive tests are run only where :attr:`TargetInfo.may_erase` is true: the unit has shown the identity
+1. A test whose output reports a skip is skipped, with the reason, for any exit status.
+2. The program's output about a failure (for example sense data) is kept in :attr:`ItemResult.details`.
+3. Destructive tests run only if :attr:`TargetInfo.may_erase` is true: the unit has reported the identity
    that the targets file names under ``erase``.
-4. No secret stands in an argument; programs take it from the environment.
+4. Arguments contain no secret. Programs read secrets from the environment.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ __all__ = [
 
 
 class ItemOutcome(Enum):
-    """How one test ended."""
+    """Outcome of one test. BROKEN: the program failed, or its output cannot be parsed."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -45,7 +44,7 @@ class ItemOutcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """A command line and its environment; ``deadline`` in seconds."""
+    """Command line and environment of one program. ``deadline`` is in seconds."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
@@ -54,7 +53,7 @@ class Invocation:
 
 @dataclass(frozen=True, slots=True)
 class ItemResult:
-    """What a test's output says: ``reason`` is one line, ``details`` what a person would want to read."""
+    """Parsed output of one test: ``reason`` is one line, ``details`` the relevant part of the output."""
 
     ended: ItemOutcome
     reason: str = ""
@@ -63,10 +62,10 @@ class ItemResult:
 
 @dataclass(frozen=True, slots=True)
 class TargetInfo:
-    """What a target says of itself before its first test.
+    """Identity of a target, read before its first test.
 
-    ``implementation`` is what known issues name it by (a vendor, a product); ``may_erase`` whether it is what
-    the targets file allows to overwrite.
+    ``implementation`` is its name in known issues (a vendor or a product). ``may_erase`` is true if the
+    targets file allows this device to be overwritten.
     """
 
     implementation: str = ""
@@ -74,66 +73,67 @@ class TargetInfo:
 
 
 class Suite(ABC):
-    """One foreign suite: a :class:`ControllerSuite` or a :class:`ClientSuite`. Subclasses are stateless."""
+    """One external suite: a :class:`ControllerSuite` or a :class:`ClientSuite`. Subclasses are stateless."""
 
     name: ClassVar[str]
     needs: ClassVar[frozenset[str]]
     """The capabilities that a target must have."""
     program: ClassVar[str]
     package: ClassVar[str]
-    """Where the program comes from, as it is said to a person who lacks it."""
+    """Source of the program, for the message if it is not installed."""
 
     @abstractmethod
     def verdict(self, test: str, *, status: int, stdout: str, stderr: str) -> ItemResult:
-        """Read the output of one test. Total: what cannot be read is BROKEN."""
+        """Return the result of one test. Never raises: output that cannot be parsed is BROKEN."""
 
 
 class ControllerSuite(Suite):
-    """Runs on the machine that runs pytest, and reaches the target by itself."""
+    """Suite whose program runs on the machine that runs pytest and connects to the target itself."""
 
     reports: ClassVar[str] = "vendor"
     """The key of known issues that names :attr:`TargetInfo.implementation`: `vendor` or `controller`."""
 
     @abstractmethod
     def listing(self) -> Invocation:
-        """Return how to list the tests; nothing is contacted by it."""
+        """Return the command that lists the tests. It opens no connection."""
 
     @abstractmethod
     def tests(self, stdout: str) -> tuple[str, ...]:
-        """Return the tests' names from the listing's output."""
+        """Return the names of the tests in the listing's output."""
 
     @abstractmethod
     def invocation(self, test: str, options: Any, *, may_erase: bool) -> Invocation:  # noqa: ANN401  # its protocol's
-        """Return how to run one test against a target with these options."""
+        """Return the command that runs one test against a target with these options."""
 
     def look(self, options: Any) -> TargetInfo:  # noqa: ANN401, ARG002  # its protocol's
-        """Look at the target, once before its tests and again when a test broke; by default nothing is seen.
+        """Query the target's identity before its first test and after each BROKEN test. By default: empty.
 
-        :class:`~storagetest.errors.TargetDead` where it does not answer: its other tests are skipped then.
+        Raises :class:`~storagetest.errors.TargetDead` if the target does not respond: its remaining tests
+        are then skipped.
         """
         return TargetInfo()
 
 
 class ClientSuite(Suite):
-    """Runs on the client, in an empty directory of the mount; ``program`` is looked for there.
+    """Suite whose program is installed on the client and runs in an empty directory of the mount.
 
-    Its tests are known beforehand, since no client is asked when tests are collected.
+    Its tests are constant, because collection connects to no client.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"filesystem"})
     tests: ClassVar[tuple[str, ...]]
 
     def presence(self, program: str) -> tuple[str, ...]:
-        """Return a command that succeeds on a client that has the program."""
+        """Return a command that succeeds if the program is installed on the client."""
         return ("sh", "-c", 'command -v "$1"', "sh", program)
 
     def files(self, test: str) -> Mapping[str, str]:  # noqa: ARG002  # a subclass's
-        """Return what the test reads besides: name → text, in a directory of the client's own."""
+        """Return the configuration files of the test: name → text. They are on a local disk of the client."""
         return {}
 
     @abstractmethod
     def invocation(self, test: str, *, program: str, place: str, scratch: str) -> Invocation:
-        """Return how to run one test in ``place``; :meth:`files` are in ``scratch``."""
+        """Return the command that runs one test in ``place``; :meth:`files` are in ``scratch``."""
 
 
 suites: Registry[Suite] = get_registry("storagetest.external")

@@ -1,7 +1,7 @@
-"""fsstress: processes that do random things to a tree of files (from LTP or xfstests).
+"""fsstress: processes that run random operations on a tree of files (from LTP or xfstests).
 
-It compares nothing. That it comes to its end, and that the tree can be listed and removed afterwards, is the
-test; a target that hangs or forgets a name is found by it, one that returns other data is not.
+It compares no data. The test passes if fsstress ends and the tree can then be listed and removed. It detects
+a target that hangs or loses a name, not one that returns wrong data.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ class Fsstress(ClientSuite):
     name: ClassVar[str] = "fsstress"
     program: ClassVar[str] = "fsstress"
     package: ClassVar[str] = (
-        "LTP (testcases/bin/fsstress) or xfstests (ltp/fsstress); say where with `program`"
+        "LTP (testcases/bin/fsstress) or xfstests (ltp/fsstress); set `program` to its path"
     )
     tests: ClassVar[tuple[str, ...]] = tuple(_TESTS)
 
     def invocation(self, test: str, *, program: str, place: str, scratch: str) -> Invocation:  # noqa: ARG002  # nothing is read
-        """Return the run of one test, and what is done with the tree then."""
+        """Return the command that runs one test, then lists and removes the tree."""
         processes, operations, seed = _TESTS[test]
         argv = (program, "-d", place, "-p", str(processes), "-n", str(operations), "-s", str(seed))
         return Invocation(("sh", "-c", _SCRIPT, "sh", *argv), deadline=_DEADLINE)
 
     def verdict(self, test: str, *, status: int, stdout: str, stderr: str) -> ItemResult:
-        """Pass where the program, the listing and the removal did."""
+        """Pass if the program, the listing and the removal succeed."""
         if status == 0:
             return ItemResult(ItemOutcome.PASSED)
         tail = "\n".join((stdout + stderr).strip().splitlines()[-20:])

@@ -1,7 +1,7 @@
-"""fsx, the file system exerciser: random operations on one file, every read compared.
+"""fsx, the file system exerciser: random operations on one file; each read is compared.
 
-This is the Rust crate (``cargo install fsx``); the C programs of that name, in LTP and xfstests, take other
-options. Each test is a mix of operations with a seed of its own, so that what it found can be run again.
+This is the Rust crate (``cargo install fsx``). The C programs of the same name in LTP and xfstests have other
+options. Each test is a mix of operations with a constant seed, so that a failure can be reproduced.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ _MIXES: Mapping[str, tuple[int, Mapping[str, int]]] = {
     "truncated": (5, {**_USUAL, "truncate": 30}),
     "allocated": (6, {**_USUAL, "posix_fallocate": 10}),
 }
-"""Test → (seed, how often each operation comes)."""
+"""Test → (seed, weight of each operation)."""
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-_FOUND = re.compile(r"^\[ERROR fsx\] (.+)$", re.MULTILINE)
+_MISMATCH = re.compile(r"^\[ERROR fsx\] (.+)$", re.MULTILINE)
 _REFUSED = re.compile(r'Os \{ code: (\d+), kind: \w+, message: "([^"]+)" \}')
 
 
 @register
 class Fsx(ClientSuite):
-    """The crate fsx, run on the client: one file, random operations, every read compared."""
+    """The crate fsx, run on the client: one file, random operations, each read compared."""
 
     name: ClassVar[str] = "fsx"
     program: ClassVar[str] = "fsx"
@@ -54,29 +54,29 @@ class Fsx(ClientSuite):
     tests: ClassVar[tuple[str, ...]] = tuple(_MIXES)
 
     def files(self, test: str) -> Mapping[str, str]:
-        """Return the mix of operations, in fsx's own words."""
+        """Return the configuration file with the weights of the operations."""
         _, weights = _MIXES[test]
         lines = [f"{name} = {weight}" for name, weight in weights.items()]
         return {"fsx.toml": "\n".join(["[weights]", *lines, ""])}
 
     def invocation(self, test: str, *, program: str, place: str, scratch: str) -> Invocation:
-        """Return the run of one mix; what fsx keeps of a failure stays in ``scratch``."""
+        """Return the command for one mix. fsx writes the artifacts of a failure to ``scratch``."""
         seed, _ = _MIXES[test]
         argv = (program, "-N", str(_OPERATIONS), "-S", str(seed), "-f", f"{scratch}/fsx.toml", "-P", scratch)
         return Invocation((*argv, f"{place}/fsx"), deadline=_DEADLINE)
 
     def verdict(self, test: str, *, status: int, stdout: str, stderr: str) -> ItemResult:
-        """Read what fsx found first; a call that is refused ends it with a panic."""
+        """Return the first error that fsx reports. A call that fails ends fsx with a panic."""
         if status == 0:
             return ItemResult(ItemOutcome.PASSED)
-        said = _COLOUR.sub("", stdout + stderr).strip()
-        tail = "\n".join(said.splitlines()[:60])
-        found, refused = _FOUND.search(said), _REFUSED.search(said)
+        output = _COLOUR.sub("", stdout + stderr).strip()
+        tail = "\n".join(output.splitlines()[:60])
+        mismatch, refused = _MISMATCH.search(output), _REFUSED.search(output)
         if refused is not None:
-            number, words = int(refused[1]), refused[2]
+            number, text = int(refused[1]), refused[2]
             if test == "allocated" and number == errno.EOPNOTSUPP:
-                return ItemResult(ItemOutcome.SKIPPED, f"posix_fallocate: {words}")
-            return ItemResult(ItemOutcome.FAILED, f"a call that is to succeed was refused: {words}", tail)
-        if found is not None:
-            return ItemResult(ItemOutcome.FAILED, found[1], tail)
+                return ItemResult(ItemOutcome.SKIPPED, f"posix_fallocate: {text}")
+            return ItemResult(ItemOutcome.FAILED, f"a call that must succeed failed: {text}", tail)
+        if mismatch is not None:
+            return ItemResult(ItemOutcome.FAILED, mismatch[1], tail)
         return ItemResult(ItemOutcome.BROKEN, f"{test}: exit status {status}", tail)

@@ -1,7 +1,7 @@
-"""libiscsi's iscsi-test-cu: some 230 tests of SCSI and iSCSI, one pytest item each (iscsi-test-cu(1)).
+"""libiscsi's iscsi-test-cu: about 230 tests of SCSI and iSCSI, one pytest item each (iscsi-test-cu(1)).
 
-The program prints what it finds and counts in CUnit's summary: a skipped test counts as passed there, and its
-XML drops the sense data. So it is run test by test, without XML, and its text is read.
+CUnit's summary counts a skipped test as passed, and its XML omits the sense data. Therefore the program runs
+once per test, without XML, and its text output is parsed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["IscsiTestCu"]
 _TEST = re.compile(r"^ALL\.(\w+\.\w+)\s*$", re.MULTILINE)
 _BANNER = "CUnit - A unit testing framework"
 _COUNTS = re.compile(r"^\s+tests\s+(\d+)\s+(\d+)\s+(\d+)\s+(\d+)", re.MULTILINE)
-_SAID = re.compile(r"\[(SKIPPED|FAILED)\]\s*(.*)")
+_NOTE = re.compile(r"\[(SKIPPED|FAILED)\]\s*(.*)")
 _ASSERTION = re.compile(r"^\s+\d+\. (\S+:\d+\s+- .*)$", re.MULTILINE)
 _DEADLINE = 120.0
 
@@ -49,11 +49,11 @@ class IscsiTestCu(ControllerSuite):
         return Invocation((self.program, "--list"), deadline=15.0)
 
     def tests(self, stdout: str) -> tuple[str, ...]:
-        """Return ``Suite.Test`` names; other families only group the same tests."""
+        """Return the names ``Suite.Test``. The other families contain the same tests."""
         return tuple(dict.fromkeys(_TEST.findall(stdout)))
 
     def invocation(self, test: str, options: Any, *, may_erase: bool) -> Invocation:  # noqa: ANN401  # Iscsi.Options
-        """Return the run of one test; CHAP goes by libiscsi's environment variables."""
+        """Return the command that runs one test. libiscsi reads CHAP from environment variables."""
         address, port = options.wire_endpoint(options.address, options.port)
         host = f"[{address}]" if ":" in address else address
         url = f"iscsi://{host}:{port}/{options.iqn}/{options.lun}"
@@ -70,61 +70,61 @@ class IscsiTestCu(ControllerSuite):
         return Invocation(argv, env, min(_DEADLINE, 2 * options.deadline))
 
     def verdict(self, test: str, *, status: int, stdout: str, stderr: str) -> ItemResult:
-        """Read what one test printed; what it says before CUnit's banner is about the unit, not the test."""
-        before, banner, said = stdout.partition(_BANNER)
-        counts = _COUNTS.search(said)
+        """Parse the output of one test. Text before CUnit's banner describes the unit, not the test."""
+        before, banner, output = stdout.partition(_BANNER)
+        counts = _COUNTS.search(output)
         if not banner or counts is None:
-            tail = "\n".join((before + said + stderr).strip().splitlines()[-8:])
+            tail = "\n".join((before + output + stderr).strip().splitlines()[-8:])
             return ItemResult(ItemOutcome.BROKEN, f"{test}: exit status {status} and no summary", tail)
-        notes = [(kind, text.strip()) for kind, text in _SAID.findall(said)]
+        notes = [(kind, text.strip()) for kind, text in _NOTE.findall(output)]
         if int(counts[4]) or status not in (0, 1):
-            assertions = _ASSERTION.findall(said) or [f"exit status {status}"]
+            assertions = _ASSERTION.findall(output) or [f"exit status {status}"]
             return ItemResult(
-                ItemOutcome.FAILED, _first(notes, "FAILED") or assertions[0], _details(notes, said)
+                ItemOutcome.FAILED, _first(notes, "FAILED") or assertions[0], _details(notes, output)
             )
         skipped = _first(notes, "SKIPPED")
         if skipped or not int(counts[2]):
             return ItemResult(
-                ItemOutcome.SKIPPED, skipped or "the program ran nothing", _details(notes, said)
+                ItemOutcome.SKIPPED, skipped or "the program ran no test", _details(notes, output)
             )
         return ItemResult(ItemOutcome.PASSED)
 
     def look(self, options: Any) -> TargetInfo:  # noqa: ANN401  # Iscsi.Options
-        """Log in; return the unit's vendor (INQUIRY), and whether ``erase`` is among its names (VPD 83h)."""
+        """Log in; return the unit's vendor (INQUIRY) and whether its names (VPD 83h) include ``erase``."""
         address, port = options.wire_endpoint(options.address, options.port)
-        known = None
+        credentials = None
         if options.chap is not None:
-            known = Credentials(options.chap.username, options.chap.password.reveal().encode())
+            credentials = Credentials(options.chap.username, options.chap.password.reveal().encode())
         vendor, may_erase = "", False
-        with RecordedConnection.connect(address, port, deadline=options.deadline) as link:
-            asker = Initiator(
-                link,
+        with RecordedConnection.connect(address, port, deadline=options.deadline) as connection:
+            initiator = Initiator(
+                connection,
                 name="iqn.2024-01.org.storagetest:identity",
                 lun=options.lun,
                 deadline=options.deadline,
             )
             try:
-                asker.login(target=options.iqn, credentials=known)
-                unit = LogicalUnit(asker)
+                initiator.login(target=options.iqn, credentials=credentials)
+                unit = LogicalUnit(initiator)
                 unit.clear_attentions()
                 vendor = decode_inquiry(unit.inquiry().data).vendor.strip()
                 names = wwids(decode_designators(decode_vpd(unit.inquiry(0x83).data)))
                 may_erase = options.erase is not None and options.erase in names
             except RemoteProtocolError:
-                pass  # it answers; what is wrong with it, the tests say one by one
+                pass  # the target responds; the tests report what is wrong
             finally:
-                asker.close()
+                initiator.close()
         return TargetInfo(vendor, may_erase)
 
 
 def _first(notes: list[tuple[str, str]], kind: str) -> str:
-    return next((text for said, text in notes if said == kind), "")
+    return next((text for note, text in notes if note == kind), "")
 
 
-def _details(notes: list[tuple[str, str]], said: str) -> str:
-    """Each thing said once, with how often; then CUnit's list of assertions."""
+def _details(notes: list[tuple[str, str]], output: str) -> str:
+    """Return each distinct note with its count, then CUnit's list of assertions."""
     counted = Counter(f"[{kind}] {text}" for kind, text in notes)
     lines = [text if times == 1 else f"{text} ({times} times)" for text, times in counted.items()]
-    assertions = Counter(_ASSERTION.findall(said))
+    assertions = Counter(_ASSERTION.findall(output))
     lines += [text if times == 1 else f"{text} ({times} times)" for text, times in assertions.items()]
     return "\n".join(lines)

@@ -1,7 +1,7 @@
-"""pjdfstest: what POSIX says of each call on a file system (the runner in Rust, ``cargo install pjdfstest``).
+"""pjdfstest: POSIX tests of each file system call (the runner in Rust, ``cargo install pjdfstest``).
 
-One item for each system call. The tests change their user to three that every Linux has, each with the group
-of its name.
+There is one item for each system call. The tests switch to three users that every Linux has, each with the
+group of the same name.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ class Pjdfstest(ClientSuite):
         return {"pjdfstest.toml": _SETTINGS.format(entries=entries)}
 
     def invocation(self, test: str, *, program: str, place: str, scratch: str) -> Invocation:
-        """Return the run of the tests of one system call."""
+        """Return the command that runs the tests of one system call."""
         argv = (program, "-c", f"{scratch}/pjdfstest.toml", "-p", place, "--", f"{test}::")
         return Invocation(argv, deadline=_DEADLINE)
 
     def verdict(self, test: str, *, status: int, stdout: str, stderr: str) -> ItemResult:
-        """Read how each test of this call ended; the pattern ``link::`` runs those of ``unlink``, too."""
+        """Count the outcomes of this call's tests. The pattern ``link::`` also runs those of ``unlink``."""
         if _SUMMARY not in stdout:
             tail = "\n".join((stdout + stderr).strip().splitlines()[-20:])
             return ItemResult(ItemOutcome.BROKEN, f"{test}: exit status {status} and no summary", tail)
@@ -79,8 +79,10 @@ class Pjdfstest(ClientSuite):
         passed = sum(word == "ok" for word in ended.values())
         if failed:
             shown = ", ".join(failed[:3]) + " …" * (len(failed) > 3)
-            said = _without_backtraces(stdout)
-            return ItemResult(ItemOutcome.FAILED, f"{len(failed)} of {len(ended)} tests fail: {shown}", said)
+            output = _without_backtraces(stdout)
+            return ItemResult(
+                ItemOutcome.FAILED, f"{len(failed)} of {len(ended)} tests fail: {shown}", output
+            )
         if not passed:
             return ItemResult(
                 ItemOutcome.SKIPPED, f"the program skips all of its {len(ended)} tests of {test}"
@@ -88,10 +90,10 @@ class Pjdfstest(ClientSuite):
         return ItemResult(ItemOutcome.PASSED)
 
 
-def _without_backtraces(said: str) -> str:
-    """Leave out the stack of each test that failed."""
+def _without_backtraces(output: str) -> str:
+    """Remove the stack of each failed test."""
     lines, within = [], False
-    for line in said.splitlines():
+    for line in output.splitlines():
         within = line == "Backtrace:" or (within and line.startswith("  "))
         if not within:
             lines.append(line)

@@ -74,7 +74,7 @@ class _Machine:
         data = os.read(self.console.fileno(), _CHUNK)
         if not data:
             return None
-        if self._log.tell() < _CONSOLE_LIMIT:
+        if os.fstat(self._log.fileno()).st_size < _CONSOLE_LIMIT:
             self._log.write(data)
             self._log.flush()
         *lines, self._rest = (self._rest + data).split(b"\n")

@@ -74,7 +74,7 @@ def summary_lines(records: Sequence[Record], *, width: int = 100, colour: bool =
         lines += [*([""] if lines else []), *_table(alike, headline, width=width, colour=colour)]
     return [
         *lines,
-        *_crowds(rows, width=width),
+        *_client_groups(rows, width=width),
         *_searches(rows, width=width),
         *_reasons(rows, width=width, colour=colour),
     ]
@@ -178,8 +178,8 @@ def _painted(word: str, status: Status, *, colour: bool) -> str:
     return f"\x1b[{_COLOURS[status]}m{word}\x1b[0m" if colour else word
 
 
-def _crowds(rows: Sequence[Record], *, width: int) -> list[str]:
-    """Return a line for each case on many clients: how closely they began, and who was unlike the others."""
+def _client_groups(rows: Sequence[Record], *, width: int) -> list[str]:
+    """Return a line for each case on many clients: the spread of their start times, and the outliers."""
     lines: list[str] = []
     for record in rows:
         stories = [sample.concurrency for sample in record.run.samples if sample.concurrency is not None]
@@ -190,8 +190,8 @@ def _crowds(rows: Sequence[Record], *, width: int) -> list[str]:
         unlike = dict.fromkeys(name for story in stories for name in story.outliers)
         named = f"; unlike the others: {', '.join(unlike)}" if unlike else ""
         run = record.run
-        who = f"{len(stories[0].members)} clients ({run.client})"
-        text = f"{run.variant}, {case_text(run)}: {who} {began}{named}"
+        clients = f"{len(stories[0].members)} clients ({run.client})"
+        text = f"{run.variant}, {case_text(run)}: {clients} {began}{named}"
         lines += textwrap.wrap(text, max(width, 40), subsequent_indent="  ", break_long_words=False)
     return ["", *lines] if lines else []
 

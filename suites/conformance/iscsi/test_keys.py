@@ -68,7 +68,7 @@ OFFERED = [
 
 
 @pytest.mark.parametrize(("key", "value"), offers(*OFFERED))
-def test_an_offer_is_answered_as_its_key_says(negotiate, observe, key, value):
+def test_the_response_to_an_offer_follows_the_key(negotiate, observe, key, value):
     answers = negotiate(**{key: value})
     assert answers is not None, f"{key}={value} ended in a refused login"
     rule = KEYS[key]

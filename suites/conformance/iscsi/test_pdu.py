@@ -232,7 +232,7 @@ def test_a_command_to_a_logical_unit_that_is_not_there_is_not_executed(session):
 @pytest.mark.case(
     "ISC-PDU-22", section="RFC 7143 11.2.1.7, SPC-4 INQUIRY", no_mutant_reason="LIO breaks this rule itself"
 )
-def test_inquiry_of_a_logical_unit_that_is_not_there_says_so(session):
+def test_inquiry_of_an_absent_logical_unit_reports_its_absence(session):
     done = session.command(cdb(INQUIRY, allocation=96), read=96, lun=flat_lun(0x2FF))
     assert done.status == 0, f"status {done.status:#04x}, where INQUIRY data were due"
     assert done.data[0] in (0x7F, 0x3F), f"the peripheral qualifier and type are {done.data[0]:#04x}"

@@ -118,7 +118,7 @@ def test_a_release_lets_everybody_in_again(unreserved, scratch, kind):
 
 @pytest.mark.parametrize("kind", matrix("SCS-PR-AGAIN"))
 @pytest.mark.case(section="SPC-4 RESERVE", level="MUST")
-def test_the_holder_may_reserve_again_alike_and_nobody_else_may(unreserved, kind):
+def test_only_the_holder_may_repeat_a_reservation(unreserved, kind):
     a, b = unreserved
     reserved(a, kind)
     assert b.register(KEY_B).good
@@ -225,7 +225,7 @@ def test_a_release_by_a_registrant_who_holds_nothing_is_good_and_changes_nothing
 
 
 @pytest.mark.case("SCS-PR-12", section="SPC-4 RELEASE, unit attention", kills=("release-attention",))
-def test_a_release_of_a_registrants_only_reservation_tells_the_other_registrants(unreserved):
+def test_a_release_of_a_registrants_only_reservation_notifies_the_other_registrants(unreserved):
     a, b = unreserved
     reserved(a, PrType.WRITE_EXCLUSIVE_REGISTRANTS_ONLY)
     assert b.register(KEY_B).good
@@ -248,7 +248,7 @@ def test_clear_removes_every_registration_and_the_reservation(unreserved):
 
 
 @pytest.mark.case("SCS-PR-14", section="SPC-4 CLEAR, unit attention", kills=("clear-attention",))
-def test_clear_tells_the_others_that_reservations_were_preempted(unreserved):
+def test_clear_notifies_the_others_that_reservations_were_preempted(unreserved):
     a, b = unreserved
     reserved(a, PrType.WRITE_EXCLUSIVE)
     assert b.register(KEY_B).good
@@ -293,7 +293,7 @@ def test_preempt_of_a_registration_leaves_the_reservation(unreserved):
 
 
 @pytest.mark.case("SCS-PR-18", section="SPC-4 PREEMPT", kills=("preempt-no-such-key",))
-def test_preempt_of_a_key_that_nobody_has_is_a_conflict(unreserved):
+def test_preempt_of_an_unregistered_key_is_a_conflict(unreserved):
     a, _ = unreserved
     reserved(a, PrType.WRITE_EXCLUSIVE)
     claim(a.preempt(PrType.WRITE_EXCLUSIVE, KEY_A, 0x5555), allowed=False)

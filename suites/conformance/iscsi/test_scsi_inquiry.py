@@ -35,7 +35,7 @@ def test_standard_inquiry_data_are_those_of_a_connected_disk(unit):
 
 
 @pytest.mark.case("SCS-INQ-02", kills=("inquiry-length",))
-def test_additional_length_says_how_long_the_data_are(unit):
+def test_additional_length_is_the_length_of_the_data(unit):
     data = decode_inquiry(unit.inquiry().data)
     assert data.length == data.additional_length + 5
 
@@ -137,7 +137,7 @@ def test_the_block_limits_page_has_its_length(unit, facts):
     no_mutant_reason="it compares two facts that are asked once, on a connection that no mutant touches",
 )
 @pytest.mark.usefixtures("unit")
-def test_a_thin_unit_says_so_in_both_places(facts):
+def test_a_thin_unit_reports_it_in_both_fields(facts):
     if facts.provisioning is None:
         pytest.skip("no Logical Block Provisioning page")
     offers = facts.provisioning.unmap or facts.provisioning.write_same_unmap
@@ -218,7 +218,7 @@ def test_a_select_report_that_is_reserved_is_an_invalid_field(unit, observe):
 
 
 @pytest.mark.case("SCS-MODE-01", section="SPC-4 MODE SENSE(6)", kills=("mode-length",))
-def test_mode_sense_says_how_long_its_data_are(unit):
+def test_mode_sense_reports_the_length_of_its_data(unit):
     answer = unit.run(c.MODE_SENSE_6, read=255, page=0x3F, allocation=255)
     assert answer.good, answer
     assert answer.data[0] + 1 == len(answer.data)
@@ -260,14 +260,14 @@ def test_check_condition_comes_with_its_sense_data(session):
 
 
 @pytest.mark.case("SCS-SENSE-02", section="RFC 7143 11.4.7.2", kills=("sense-length",))
-def test_sense_length_says_how_long_the_sense_data_are(session):
+def test_sense_length_is_the_length_of_the_sense_data(session):
     session.command(bytes((0xFF, *bytes(15))))
     data = session.frames[-1].pdu.data
     assert 8 <= int.from_bytes(data[:2], "big") <= len(data) - 2
 
 
 @pytest.mark.case("SCS-SENSE-03", section="SPC-4 REQUEST SENSE", kills=("request-sense",))
-def test_request_sense_with_nothing_pending_says_no_sense(unit):
+def test_request_sense_with_nothing_pending_returns_no_sense(unit):
     answer = unit.run(c.REQUEST_SENSE, read=252, allocation=252)
     assert answer.good, answer
     assert decode_sense(answer.data).key == SenseKey.NO_SENSE

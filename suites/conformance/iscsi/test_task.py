@@ -71,7 +71,7 @@ def result(answer: TaskResponse) -> str:
 
 
 @pytest.mark.case("ISC-TMF-01", section="RFC 7143 11.6.1 c", no_mutant_reason="LIO breaks this rule itself")
-def test_abort_of_a_task_that_does_not_exist_says_so(session):
+def test_abort_of_an_absent_task_reports_its_absence(session):
     session.ping(immediate=False)
     old = plus(session.numbers.cmd_sn, -1)
     answer = session.task(TaskFunction.ABORT_TASK, referenced_itt=0x7777, ref_cmd_sn=old)
@@ -174,7 +174,7 @@ def test_a_function_that_is_not_defined_is_not_supported(session, observe, funct
 @pytest.mark.case(
     "ISC-TMF-12", section="RFC 7143 11.6.1", level="SHOULD", no_mutant_reason="LIO breaks this rule itself"
 )
-def test_a_function_for_a_logical_unit_that_is_not_there_says_so(session):
+def test_a_function_for_an_absent_logical_unit_reports_its_absence(session):
     answer = session.task(TaskFunction.LOGICAL_UNIT_RESET, lun=flat_lun(0x2FF))
     assert answer.response in (TaskResult.LUN_DOES_NOT_EXIST, *UNSUPPORTED), result(answer)
 

@@ -65,7 +65,7 @@ def test_an_unknown_subsystem_is_refused(bench: Harness) -> None:
 
 
 @pytest.mark.case("NVF-CONNECT-04", kills=("connect-ipo",))
-def test_a_refused_connect_says_that_subnqn_is_wrong(bench: Harness) -> None:
+def test_a_refused_connect_reports_that_subnqn_is_wrong(bench: Harness) -> None:
     done = connect_queue(bench.queue(), subnqn="nqn.2024-01.org.example:no-such", identity=Identity.fresh())
     assert done.cqe.dw0 == 256 | IN_DATA, f"6.3: IATTR 1 and IPO 256 (SUBNQN), not {done.cqe.dw0:#x}"
 
@@ -86,7 +86,7 @@ def test_sqsize_0_is_refused(bench: Harness) -> None:
 
 
 @pytest.mark.case("NVF-CONNECT-07", kills=("connect-ipo",))
-def test_a_refused_connect_says_that_sqsize_is_wrong(bench: Harness) -> None:
+def test_a_refused_connect_reports_that_sqsize_is_wrong(bench: Harness) -> None:
     done = connect_queue(bench.queue(), subnqn=bench.endpoint.subnqn, identity=Identity.fresh(), sqsize=0)
     assert done.cqe.dw0 == 44, f"6.3: IATTR 0 and IPO 44 (SQSIZE), not {done.cqe.dw0:#x}"
 
@@ -265,7 +265,7 @@ def test_admin_commands_wait_until_the_controller_is_enabled(bench: Harness) -> 
 
 
 @pytest.mark.case("NVF-PROP-01", section="Base 3.1.4.1", kills=("cap-cqr",))
-def test_cap_says_what_fabrics_require(session: ControllerSession) -> None:
+def test_cap_has_the_values_that_fabrics_require(session: ControllerSession) -> None:
     value = session.get_property(Property.CAP)
     assert value >> 16 & 1, "3.1.4.1: CQR is 1: queues are contiguous"
     assert Cap(value).css & 1 or Cap(value).css & 0x40, "3.1.4.1: some I/O command set is supported"
@@ -404,7 +404,7 @@ def test_authentication_where_none_is_required(session: ControllerSession, obser
 
 
 @pytest.mark.case("NVF-DISCOVERY-01", section="Base 3.1.3.3", kills=("discovery-type",))
-def test_the_discovery_subsystem_says_what_it_is(bench: Harness) -> None:
+def test_the_discovery_subsystem_identifies_itself(bench: Harness) -> None:
     discovery = _discovery(bench)
     data = discovery.controller
     if data["ver"] >= 0x00010400:

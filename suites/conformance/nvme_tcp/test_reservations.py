@@ -135,7 +135,7 @@ def check(done: CommandResult, may: bool) -> None:
 
 
 @access("READ", 0, registrant=True)
-def test_a_registrant_reads_as_the_type_says(hosts: tuple[Host, Host], rtype: int, may: bool) -> None:
+def test_a_registrant_reads_as_the_type_allows(hosts: tuple[Host, Host], rtype: int, may: bool) -> None:
     holder, registrant = hosts
     _hold(holder, rtype)
     allowed(registrant.register())
@@ -143,7 +143,7 @@ def test_a_registrant_reads_as_the_type_says(hosts: tuple[Host, Host], rtype: in
 
 
 @access("WRITE", 1, registrant=True)
-def test_a_registrant_writes_as_the_type_says(hosts: tuple[Host, Host], rtype: int, may: bool) -> None:
+def test_a_registrant_writes_as_the_type_allows(hosts: tuple[Host, Host], rtype: int, may: bool) -> None:
     holder, registrant = hosts
     _hold(holder, rtype)
     allowed(registrant.register())
@@ -151,7 +151,7 @@ def test_a_registrant_writes_as_the_type_says(hosts: tuple[Host, Host], rtype: i
 
 
 @access("READ", 2, registrant=False)
-def test_another_host_reads_as_the_type_says(hosts: tuple[Host, Host], rtype: int, may: bool) -> None:
+def test_another_host_reads_as_the_type_allows(hosts: tuple[Host, Host], rtype: int, may: bool) -> None:
     holder, other = hosts
     _hold(holder, rtype)
     check(other.read(), may)
@@ -308,7 +308,7 @@ def test_the_holder_is_reported(hosts: tuple[Host, Host]) -> None:
 
 
 @pytest.mark.case("NVR-REPORT-02", section="Base 7.8", kills=("report-holder-lost",))
-def test_all_registrants_hold_where_the_type_says_so(hosts: tuple[Host, Host]) -> None:
+def test_all_registrants_hold_if_the_type_requires_it(hosts: tuple[Host, Host]) -> None:
     first, second = hosts
     _hold(first, EALL)
     allowed(second.register())
@@ -319,7 +319,7 @@ def test_all_registrants_hold_where_the_type_says_so(hosts: tuple[Host, Host]) -
 
 
 @pytest.mark.case("NVR-REL-01", section="Base 8.1.24.6", kills=("release-ignored",))
-def test_a_released_reservation_binds_nobody(hosts: tuple[Host, Host]) -> None:
+def test_a_released_reservation_binds_no_host(hosts: tuple[Host, Host]) -> None:
     first, second = hosts
     _hold(first, EA)
     allowed(first.release(EA))

@@ -106,7 +106,7 @@ def test_a_quoted_day_is_a_day(load_text):
     [
         (
             entry(owner=None),
-            r"t.yaml:6:5: known_issues.0.owner: this is missing: Who sees to it that the cause",
+            r"t.yaml:6:5: known_issues.0.owner: this is missing: The person or team that removes the cause",
         ),
         (entry(expires=None), r"t.yaml:6:5: known_issues.0.expires: this is missing: The last day"),
         (entry(expires="soon"), r"t.yaml:6:\d+: known_issues.0.expires: a day is wanted, such as 2027-03-31"),

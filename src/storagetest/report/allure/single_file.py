@@ -10,7 +10,7 @@ reads and keeps all of it before anything is shown, and above 512 MB no such fil
 3. Whatever the program loads by a tag is inlined as a ``data:`` address; fonts are left out, as in the
    generator's own single file.
 4. The program unfolds every group in which something failed, and draws all that is unfolded. Groups of more
-   than :data:`_UNFOLDED` cases stay folded until somebody unfolds them: 10,000 drawn cases take 15 s.
+   than :data:`_UNFOLDED` cases stay folded until the reader unfolds them: drawing 10,000 cases takes 15 s.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ __all__ = ["section"]
 
 _MOST = 500
 _ORDER = (Direction.WORSE, Direction.BETTER, Direction.SAME, Direction.TOO_FEW)
-_WORDS = {Direction.SAME: "no change shown", Direction.TOO_FEW: "too few runs to tell"}
+_WORDS = {Direction.SAME: "no change shown", Direction.TOO_FEW: "too few runs to compare"}
 
 
 def section(data: PageData) -> Section:
