@@ -1,4 +1,4 @@
-"""The text of a first targets.yaml: what is known, what is to be filled in, and what else there is."""
+"""Text of a new targets.yaml: known options, placeholders to replace, and the other options as comments."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ __all__ = ["TargetDraft", "required", "targets_yaml"]
 _HEAD = """\
 # yaml-language-server: $schema={schema}
 #
-# What storagetest tests, from where, and what is good enough; begun by `storagetest init`.
-#   storagetest check      see whether all that is named here is there, and what to do where it is not
-#   storagetest targets    what this expands to, and how long it takes
+# The targets, clients and thresholds of storagetest; created by `storagetest init`.
+#   storagetest check      check that each client and target works, and print how to correct it if not
+#   storagetest targets    print the variants and the expected duration
 #   {pytest} --st-profile smoke
 version: 1
 
-# Clients attach the targets and put load on them. They need root, python3, fio, and each protocol's tools.
+# Clients attach the targets and run the load. They need root, python3, fio, and each protocol's tools.
 clients:
   {client}
 
-# Targets are what is tested. Each combination of a `matrix` is a variant, and each case runs on each variant.
+# Targets are tested. Each combination of a `matrix` is a variant, and each case runs on each variant.
 targets:
 """
 
 _TAIL = """
-# Gates: what a figure must be, judged on its confidence interval. Put yours in and take the # away.
+# Thresholds, compared with the confidence interval of a metric. Change the values and remove the "# ".
 # thresholds:
 #   small-random-write: ["iops >= 5000", "p99 <= 20ms"]
 #   sequential[direction=read]: ["bandwidth >= 900MiB/s"]
@@ -53,7 +53,7 @@ _WIDEST = 110
 
 @dataclass
 class TargetDraft:
-    """A target in the making: ``known`` are options by name, ``others`` what else the machine offers."""
+    """Target to add: ``known`` has options by name, ``others`` the options of the server's other targets."""
 
     kind: type[Protocol[Any]]
     address: str = ""
@@ -63,37 +63,37 @@ class TargetDraft:
 
     @property
     def name(self) -> str:
-        """What the target is called."""
+        """Name of the target: that of its protocol."""
         return self.kind.name
 
     @property
     def values(self) -> dict[str, Any]:
-        """The options that somebody has said, the address included."""
+        """The known options, with the address."""
         fields = self.kind.Options.model_fields
         address = {"address": self.address} if self.address and "address" in fields else {}
         return {name: self._typed(name, value) for name, value in {**address, **self.known}.items()}
 
     @property
     def examples(self) -> dict[str, Any]:
-        """The options that a target cannot do without and that nobody has said, from the example."""
+        """The required options that are not known, with the values of the protocol's example."""
         missing = [name for name, _, _ in required(self.kind) if name not in self.values]
         if not any(name in self.values for name in self.kind.example):
             missing = [name for name in self.kind.example if name != "erase"]
         return {name: self.kind.example[name] for name in missing if name in self.kind.example}
 
     def refuses(self, name: str, value: str) -> str:
-        """Say why ``value`` is none for the option ``name``; empty: it is."""
-        whole = {**self.kind.example, **self.values, name: self._typed(name, value)}
+        """Return why ``value`` is not valid for the option ``name``, or "" if it is valid."""
+        options = {**self.kind.example, **self.values, name: self._typed(name, value)}
         try:
-            self.kind.Options.model_validate(whole)
+            self.kind.Options.model_validate(options)
         except ValidationError as error:
-            for one in error.errors():
-                if one["loc"][:1] == (name,):
-                    return one["msg"].removeprefix("Value error, ")
+            for details in error.errors():
+                if details["loc"][:1] == (name,):
+                    return details["msg"].removeprefix("Value error, ")
         return ""
 
     def _typed(self, name: str, value: object) -> object:
-        """Return text as the option's own type, where that is a number or a switch."""
+        """Return text as the option's type if that is an integer or a boolean; else return it unchanged."""
         if not isinstance(value, str):
             return value
         info = self.kind.Options.model_fields[name]
@@ -109,7 +109,7 @@ class TargetDraft:
 
 
 def required(kind: type[Protocol[Any]]) -> list[tuple[str, str, bool]]:
-    """Return the options that a target cannot do without: name, purpose, and whether it is a secret."""
+    """Return the required options: name, purpose, and whether the option is a secret."""
     return [
         (name, _purpose(info), mentions(info.annotation, SecretText))
         for name, info in kind.Options.model_fields.items()
@@ -119,16 +119,15 @@ def required(kind: type[Protocol[Any]]) -> list[tuple[str, str, bool]]:
 
 def targets_yaml(machine: HostConfig, drafts: list[TargetDraft], *, schema: str) -> str:
     """Return the text of the file."""
-    client = (
-        f"{machine.name}: {{{', '.join(f'{name}: {_scalar(value)}' for name, value in _reach(machine))}}}"
-    )
+    connection = ", ".join(f"{name}: {_scalar(value)}" for name, value in _connection(machine))
+    client = f"{machine.name}: {{{connection}}}"
     targets = "\n".join("".join(f"{line}\n" for line in _target(draft, machine.name)) for draft in drafts)
     return (
         _HEAD.format(schema=schema, client=client, pytest=installed_suites.pytest_command()) + targets + _TAIL
     )
 
 
-def _reach(machine: HostConfig) -> Iterator[tuple[str, object]]:
+def _connection(machine: HostConfig) -> Iterator[tuple[str, object]]:
     yield "transport", machine.transport
     if machine.transport == "ssh":
         yield "address", machine.address
@@ -140,44 +139,45 @@ def _reach(machine: HostConfig) -> Iterator[tuple[str, object]]:
 
 def _target(draft: TargetDraft, client: str) -> Iterator[str]:
     kind, fields = draft.kind, draft.kind.Options.model_fields
-    answered = f" It answers on port {', '.join(map(str, draft.ports))}." if draft.ports else ""
-    yield f"  # {(kind.__doc__ or kind.title).strip().partition(chr(10))[0]}{answered}"
+    ports = f" Open port: {', '.join(map(str, draft.ports))}." if draft.ports else ""
+    yield f"  # {(kind.__doc__ or kind.title).strip().partition(chr(10))[0]}{ports}"
     for other in draft.others[:12]:
-        yield "  # It offers as well: " + ", ".join(
+        yield "  # The server also has: " + ", ".join(
             f"{name}: {_scalar(value)}" for name, value in other.items()
         )
     yield f"  {draft.name}:"
     yield f"    protocol: {kind.name}"
-    said = {**draft.examples, **draft.values}
-    for name in [*(one for one in fields if one in said)]:
+    options = {**draft.examples, **draft.values}
+    for name in (key for key in fields if key in options):
         mark = f"{_MARK}{_purpose(fields[name])}" if name in draft.examples else ""
-        yield _beside(f"    {name}: {_scalar(said[name])}", mark)
+        yield _with_comment(f"    {name}: {_scalar(options[name])}", mark)
     yield f"    clients: [{client}]"
-    if issubclass(kind.Options, BlockOptions) and "path" not in said:
+    if issubclass(kind.Options, BlockOptions) and "path" not in options:
         yield "    # Nothing is written before `erase` names the device by its identity: `storagetest check`"
-        yield "    # attaches it, shows that identity, and lets go. All data on that device will be lost."
+        yield "    # attaches it, prints the identity, and detaches it. All data on that device will be lost."
         yield f"    # erase: {_scalar(str(kind.example.get('erase', 'naa.6001405…')))}"
-    choices = {name: found for name, info in fields.items() if (found := _choices(info)) and name not in said}
-    for name, found in list(choices.items())[:2]:
-        yield f"    # matrix: {{{name}: [{', '.join(map(_scalar, found))}]}}"
+    unset = {name: info for name, info in fields.items() if name not in options}
+    choices = {name: values for name, info in unset.items() if (values := _choices(info))}
+    for name, values in list(choices.items())[:2]:
+        yield f"    # matrix: {{{name}: [{', '.join(map(_scalar, values))}]}}"
     yield "    # More options, with their defaults:"
-    for name, info in fields.items():
-        if name not in said and name not in {"erase", "wire"} and not info.is_required():
+    for name, info in unset.items():
+        if name not in {"erase", "wire"} and not info.is_required():
             default = "" if info.default is None else f" {_scalar(info.default)}"
-            yield _beside(f"    # {name}:{default}", _purpose(info))
+            yield _with_comment(f"    # {name}:{default}", _purpose(info))
 
 
-def _beside(text: str, comment: str) -> str:
-    room = max(30, _WIDEST - max(len(text), _COMMENT_COLUMN) - 4)
+def _with_comment(text: str, comment: str) -> str:
+    width = max(30, _WIDEST - max(len(text), _COMMENT_COLUMN) - 4)
     return (
-        f"{text.ljust(_COMMENT_COLUMN)}  # {textwrap.shorten(comment, room, placeholder=' …')}"
+        f"{text.ljust(_COMMENT_COLUMN)}  # {textwrap.shorten(comment, width, placeholder=' …')}"
         if comment
         else text
     )
 
 
 def _choices(info: FieldInfo) -> list[object]:
-    """Return the few values that an option can have, where it has few."""
+    """Return the values of a boolean or an enumerated option; of any other option, none."""
     if info.annotation is bool:
         return [False, True]
     return list(get_args(info.annotation)) if get_origin(info.annotation) is Literal else []
@@ -198,7 +198,7 @@ def _scalar(value: object) -> str:
         case int() | float():
             return str(value)
         case dict():
-            return f"{{{', '.join(f'{name}: {_scalar(one)}' for name, one in value.items())}}}"
+            return f"{{{', '.join(f'{name}: {_scalar(item)}' for name, item in value.items())}}}"
         case list() | tuple():
             return f"[{', '.join(map(_scalar, value))}]"
         case _:

@@ -111,7 +111,7 @@ def test_only_the_given_address_is_tried_and_what_answers_is_found(monkeypatch, 
         assert main(["init", "127.0.0.1"]) == 0
     loaded = config.load(here / "targets.yaml")
     assert [(one.protocol, one.options.export) for one in loaded.variants] == [("nfs", "/a")]
-    assert '# It offers as well: export: "/b c"' in (here / "targets.yaml").read_text()
+    assert '# The server also has: export: "/b c"' in (here / "targets.yaml").read_text()
     assert "offers /a, /b c" in capsys.readouterr().out
 
 
