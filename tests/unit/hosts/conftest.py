@@ -1,4 +1,4 @@
-"""Hosts that are really there: this machine, and an sshd of our own on loopback."""
+"""Real hosts: this machine, an sshd on loopback, and a Slurm cluster on loopback."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from storagetest.hosts import Host, LocalHost, SlurmHost, SshHost, SshSettings
 from storagetest.polling import wait_until
 from storagetest.workloads._agent.fork_server import ForkServer
 
-sys.path.insert(0, str(Path(__file__).parent))  # for slurm_kit: importlib mode leaves sys.path alone
+sys.path.insert(0, str(Path(__file__).parent))  # for slurm_cluster: importlib mode leaves sys.path alone
 
-import slurm_kit
+import slurm_cluster
 
 _CONFIG = """\
 Port {port}
@@ -42,7 +42,7 @@ AllowTcpForwarding yes
 
 @dataclass(frozen=True)
 class Sshd:
-    """An sshd on loopback that lets the present user in with ``key``."""
+    """An sshd on loopback that accepts the current user with ``key``."""
 
     pid: int
     port: int
@@ -61,17 +61,19 @@ class Sshd:
         )
 
     def connections(self) -> list[int]:
-        """The processes that serve a connection each."""
+        """Return the process ids of the servers of the connections."""
         return [pid for pid, parent, _ in processes() if parent == self.pid]
 
     def signal_connections(self, number: signal.Signals) -> None:
         for pid in self.connections():
-            with contextlib.suppress(ProcessLookupError):  # it ended with the one through which it came
+            with contextlib.suppress(
+                ProcessLookupError
+            ):  # it ended with the connection that it jumped through
                 os.kill(pid, number)
 
 
 def processes() -> Iterator[tuple[int, int, str]]:
-    """Every process that is no zombie, as (pid, parent's pid, command line)."""
+    """Yield (pid, parent's pid, command line) of every process except zombies."""
     for directory in Path("/proc").glob("[0-9]*"):
         try:
             state, parent = (directory / "stat").read_text().rpartition(")")[2].split()[:2]
@@ -98,7 +100,7 @@ def free_port() -> int:
         return port
 
 
-def _answers(port: int) -> bool:
+def _accepts_ssh(port: int) -> bool:
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
             return connection.recv(4) == b"SSH-"
@@ -113,7 +115,7 @@ def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
         pytest.skip("sshd is not installed here (Debian: openssh-server)")
     home = tmp_path_factory.mktemp("sshd")
     if os.geteuid() == 0:
-        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # sshd insists on it
+        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # sshd requires it
     port = free_port()
     make_key(home / "host_key")
     shutil.copy(make_key(home / "key").with_suffix(".pub"), home / "authorized_keys")
@@ -122,7 +124,7 @@ def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
     with (home / "log").open("wb") as log:
         server = subprocess.Popen([program, "-D", "-e", "-f", home / "sshd_config"], stderr=log)
     try:
-        wait_until(lambda: server.poll() is not None or _answers(port), 15, f"an sshd on port {port}")
+        wait_until(lambda: server.poll() is not None or _accepts_ssh(port), 15, f"an sshd on port {port}")
         assert server.poll() is None, (home / "log").read_text()
         yield Sshd(server.pid, port, home)
     finally:
@@ -144,19 +146,19 @@ def ssh_host(settings: SshSettings) -> Iterator[SshHost]:
 
 
 @pytest.fixture(scope="session")
-def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[slurm_kit.Slurm]:
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[slurm_cluster.Slurm]:
     """A Slurm cluster with a job on two nodes, both of them this machine."""
-    if lacking := slurm_kit.lacking():
+    if missing := slurm_cluster.missing_programs():
         pytest.skip(
-            f"{', '.join(lacking)}: not installed here (Debian: slurmctld, slurmd, slurm-client, munge)"
+            f"{', '.join(missing)}: not installed here (Debian: slurmctld, slurmd, slurm-client, munge)"
         )
-    ports = tuple(free_port() for _ in range(slurm_kit.NODES + 1))
-    with slurm_kit.cluster(tmp_path_factory.mktemp("slurm"), ports) as found:
-        yield found
+    ports = tuple(free_port() for _ in range(slurm_cluster.NODES + 1))
+    with slurm_cluster.cluster(tmp_path_factory.mktemp("slurm"), ports) as started:
+        yield started
 
 
 @pytest.fixture
-def slurm_host(slurm: slurm_kit.Slurm, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmHost]:
+def slurm_host(slurm: slurm_cluster.Slurm, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmHost]:
     for name, value in slurm.environment.items():
         monkeypatch.setenv(name, value)
     with SlurmHost("client1", 1, job=slurm.job) as host:
@@ -169,15 +171,17 @@ def local_host() -> Iterator[LocalHost]:
         yield host
 
 
-ATTENDED = "by its attendant"
+FORK_SERVER = "with fork server"
 
 
-@pytest.fixture(params=["local", "ssh", "slurm", f"local {ATTENDED}", f"ssh {ATTENDED}", f"slurm {ATTENDED}"])
+@pytest.fixture(
+    params=["local", "ssh", "slurm", f"local {FORK_SERVER}", f"ssh {FORK_SERVER}", f"slurm {FORK_SERVER}"]
+)
 def host(request: pytest.FixtureRequest) -> Host:
-    """Each kind of host in turn, and those that have a shortcut."""
-    kind, _, attended = request.param.partition(" ")
+    """Each kind of host, without and with a shortcut."""
+    kind, _, fork_server = request.param.partition(" ")
     host: Host = request.getfixturevalue(f"{kind}_host")
-    if attended:
+    if fork_server:
         assert host.resource(ForkServer).available()
         assert host.shortcut is not None
     return host
@@ -191,7 +195,7 @@ def marker() -> str:
 
 @pytest.fixture
 def running():
-    """``running(word)``: the processes with ``word`` in their command line."""
+    """Return a function that lists the processes with a word in their command line."""
 
     def find(word: str) -> list[str]:
         return [f"{pid}: {line}" for pid, _, line in processes() if word in line]
@@ -213,7 +217,7 @@ def closed_port() -> int:
 
 @pytest.fixture
 def stranger(settings: SshSettings, other_key: Path, tmp_path: Path) -> SshSettings:
-    """Settings whose known_hosts holds another key than the one that the server shows."""
+    """Settings whose known_hosts has another key than the server's."""
     file = tmp_path / "known_hosts"
     file.write_text(known_hosts_line(settings.port or 22, other_key))
     return replace(settings, known_hosts=(file,))

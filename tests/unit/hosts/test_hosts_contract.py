@@ -1,4 +1,4 @@
-"""What every kind of host keeps to: the same tests, here, over SSH, and on a node of a Slurm job."""
+"""The contract of every kind of host: local, over SSH, and on a node of a Slurm job."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from storagetest.hosts import Host, LocalHost, SlurmHost, _output, _supervised_h
 from storagetest.polling import wait_until
 
 
-def test_a_command_gets_its_arguments_as_they_are(host: Host) -> None:
+def test_a_command_receives_its_arguments_unchanged(host: Host) -> None:
     words = ["a b", "$HOME", "'", '"', "*", "", "\\", "new\nline", "ü", "!x"]
     done = host.run(["printf", "[%s]\n", *words], deadline=20)
     assert done.stdout == "".join(f"[{word}]\n" for word in words)
@@ -24,19 +24,19 @@ def test_a_command_gets_its_arguments_as_they_are(host: Host) -> None:
 
 
 def test_failure_names_host_command_status_and_stderr(host: Host) -> None:
-    with pytest.raises(HostError, match=r"(?s)client1: `sh -c .*` exited 3:\nno luck today"):
-        host.run(["sh", "-c", "echo no luck today >&2; exit 3"], deadline=20)
+    with pytest.raises(HostError, match=r"(?s)client1: `sh -c .*` exited 3:\nno such volume"):
+        host.run(["sh", "-c", "echo no such volume >&2; exit 3"], deadline=20)
     done = host.run(["sh", "-c", "echo out; echo err >&2; exit 3"], deadline=20, check=False)
     assert (done.status, done.stdout, done.stderr) == (3, "out\n", "err\n")
 
 
 @pytest.mark.parametrize("check", [True, False])
-def test_a_command_that_is_not_installed_is_named(host: Host, check: bool) -> None:
+def test_a_command_that_is_not_installed_is_an_error(host: Host, check: bool) -> None:
     with pytest.raises(NotInstalled, match=r"client1: `no-such-tool` is not installed \(not on PATH"):
         host.run(["no-such-tool", "--version"], deadline=20, check=check)
 
 
-def test_a_file_that_is_no_program_is_named(host: Host) -> None:
+def test_a_file_that_is_not_executable_is_an_error(host: Host) -> None:
     with pytest.raises(HostError, match="`/etc/passwd` cannot be executed"):
         host.run(["/etc/passwd"], deadline=20, check=False)
 
@@ -49,13 +49,13 @@ def test_a_status_like_that_of_a_timeout_is_an_ordinary_status(host: Host) -> No
     assert host.run(["sh", "-c", "exit 124"], deadline=60, check=False).status == 124
 
 
-def test_has_looks_into_sbin_too(host: Host) -> None:
+def test_has_searches_sbin(host: Host) -> None:
     assert host.has("cat")
     assert not host.has("no-such-tool")
     assert "/usr/sbin" in host.run(["sh", "-c", "echo $PATH"], deadline=20).stdout.strip().split(":")
 
 
-def test_read_gives_text_or_none(host: Host) -> None:
+def test_read_returns_text_or_none(host: Host) -> None:
     boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     assert host.read("/proc/sys/kernel/random/boot_id") == boot_id
     assert host.read("/no/such/file") is None
@@ -66,17 +66,17 @@ def test_environment_and_locale(host: Host) -> None:
     assert done.stdout == "x y'$|C\n"
 
 
-def test_stdin_larger_than_any_buffer_comes_back(host: Host) -> None:
+def test_stdin_can_be_larger_than_any_buffer(host: Host) -> None:
     data = b"0123456789abcdef" * (6 << 16)
     done = host.run(["cat"], deadline=60, stdin=data)
     assert done.stdout.encode() == data
 
 
-def test_stdin_that_nobody_reads_does_no_harm(host: Host) -> None:
+def test_unread_stdin_is_no_error(host: Host) -> None:
     assert host.run(["true"], deadline=20, stdin=b"x" * (8 << 20)).ok
 
 
-def test_output_on_both_streams_does_not_lock_up(host: Host) -> None:
+def test_output_on_both_streams_does_not_deadlock(host: Host) -> None:
     script = "head -c 8000000 /dev/zero >&2; head -c 8000000 /dev/zero; head -c 8000000 /dev/zero >&2"
     done = host.run(["sh", "-c", script], deadline=60)
     assert (len(done.stdout), len(done.stderr)) == (8_000_000, 16_000_000)
@@ -90,16 +90,16 @@ def test_output_that_is_not_utf8_is_replaced(host: Host) -> None:
 
 
 def test_lines_arrive_while_the_command_runs(host: Host, tmp_path: Path) -> None:
-    """The command goes on only when its first line has been seen."""
-    seen: list[str] = []
+    """The command continues only after its first line has been received."""
+    observed: list[str] = []
 
     def on_line(line: str) -> None:
-        seen.append(line)
+        observed.append(line)
         (tmp_path / "go").touch()
 
     script = 'echo first; while [ ! -e "$1" ]; do sleep 0.05; done; echo second; printf third'
     host.run(["sh", "-c", script, "x", str(tmp_path / "go")], deadline=30, on_line=on_line)
-    assert seen == ["first", "second", "third"]
+    assert observed == ["first", "second", "third"]
 
 
 def test_too_much_output_is_an_error_and_ends_the_command(host: Host, marker, running, monkeypatch) -> None:
@@ -118,19 +118,17 @@ def test_deadline_ends_the_whole_process_group(host: Host, marker, running) -> N
     assert running(marker) == []
 
 
-def test_deadline_ends_what_ignores_sigterm_or_left_for_a_session_of_its_own(
-    host: Host, marker, running
-) -> None:
+def test_deadline_ends_processes_that_ignore_sigterm_or_left_the_session(host: Host, marker, running) -> None:
     stubborn = f"trap '' TERM; while :; do sleep 0.2; done; : {marker}"
     with pytest.raises(DeadlineExceeded, match="and was killed"):
         host.run(["sh", "-c", f'setsid sh -c "$1" & {stubborn}', "x", stubborn], deadline=1)
     assert running(marker) == []
 
 
-def test_deadline_ends_what_the_supervisor_on_the_host_did_not_end(
+def test_deadline_ends_processes_that_the_supervisor_did_not_end(
     host: Host, marker, running, monkeypatch
 ) -> None:
-    """As under load, when its tries are over too soon."""
+    """Under load the supervisor's attempts may all end too early."""
     monkeypatch.setattr(
         _supervised_host, "_SUPERVISE", _supervised_host._SUPERVISE.replace("reap 10", ": reap")
     )
@@ -139,19 +137,19 @@ def test_deadline_ends_what_the_supervisor_on_the_host_did_not_end(
     assert running(marker) == []
 
 
-@pytest.mark.parametrize(("gone", "how"), [(False, "still runs"), (None, "may still run")])
-def test_a_command_that_is_not_proven_gone_is_said_to_run(
-    local_host: LocalHost, monkeypatch, gone: bool | None, how: str
+@pytest.mark.parametrize(("ended", "state"), [(False, "still runs"), (None, "may still run")])
+def test_a_command_that_may_still_run_is_reported(
+    local_host: LocalHost, monkeypatch, ended: bool | None, state: str
 ) -> None:
-    monkeypatch.setattr(local_host, "_reap", lambda _: gone)
-    with pytest.raises(DeadlineExceeded, match=f"did not end within 0.1 s .*{how}"):
+    monkeypatch.setattr(local_host, "_reap", lambda _: ended)
+    with pytest.raises(DeadlineExceeded, match=f"did not end within 0.1 s .*{state}"):
         local_host.run(["sleep", "300"], deadline=0.1)
 
 
-def test_a_command_that_has_not_started_yet_is_ended_too(
+def test_a_command_that_has_not_started_yet_is_killed(
     local_host: LocalHost, marker, running, monkeypatch, tmp_path: Path
 ) -> None:
-    """The supervisor is at work, but `timeout` has not started the command, so nothing has the run's mark."""
+    """The supervisor runs, but `timeout` has not started the command, so nothing has the run's mark."""
     slow = tmp_path / "timeout"
     slow.write_text(f"#!/bin/sh\n: >{tmp_path}/started\nsleep 300\n")
     slow.chmod(0o755)
@@ -164,7 +162,7 @@ def test_a_command_that_has_not_started_yet_is_ended_too(
         process.wait(30)
 
 
-def test_no_time_at_all_starts_nothing(host: Host, tmp_path: Path) -> None:
+def test_a_deadline_of_zero_starts_nothing(host: Host, tmp_path: Path) -> None:
     with pytest.raises(DeadlineExceeded, match="was not started"):
         host.run(["touch", str(tmp_path / "started")], deadline=0)
     assert not (tmp_path / "started").exists()
@@ -179,10 +177,10 @@ def test_an_error_in_on_line_ends_the_command(host: Host, marker, running) -> No
     assert running(marker) == []
 
 
-def test_a_daemon_that_keeps_stdout_open_is_not_waited_for(host: Host, marker, running) -> None:
-    """The command itself has ended; its deadline is far away."""
+def test_run_does_not_wait_for_a_daemon_that_keeps_stdout_open(host: Host, marker, running) -> None:
+    """The command itself has ended long before its deadline."""
     if isinstance(host, SlurmHost) and host.shortcut is None:
-        pytest.xfail("a step is over for srun when nobody on the node holds its stdout any more")
+        pytest.xfail("a step ends for srun when no process on the node has its stdout open")
     done = host.run(["sh", "-c", f"sh -c 'sleep 30; : {marker}' & echo up"], deadline=300)
     for process in running(marker):
         os.kill(int(process.partition(":")[0]), signal.SIGKILL)
@@ -217,7 +215,7 @@ def test_push_and_pull_keep_every_byte(host: Host, tmp_path: Path, size: int) ->
 
 
 def test_push_replaces_a_file_as_a_whole(host: Host, tmp_path: Path) -> None:
-    """Whoever has the old file open goes on reading the old one."""
+    """A process that has the old file open still reads the old content."""
     path = tmp_path / "file"
     path.write_bytes(b"old")
     with path.open("rb") as reader:
@@ -228,29 +226,29 @@ def test_push_replaces_a_file_as_a_whole(host: Host, tmp_path: Path) -> None:
 
 
 def test_push_is_visible_only_when_whole_and_with_its_mode(host: Host, tmp_path: Path) -> None:
-    """A directory watched all the while never shows the name before the whole file is there."""
+    """A poller of the name never sees an incomplete file or another mode."""
     path = tmp_path / "file"
-    seen: set[tuple[int, int]] = set()
+    observed: set[tuple[int, int]] = set()
     stop = threading.Event()
 
     def watch() -> None:
         while not stop.is_set():
             if path.exists():
                 status = path.stat()
-                seen.add((status.st_size, stat.S_IMODE(status.st_mode)))
+                observed.add((status.st_size, stat.S_IMODE(status.st_mode)))
 
     watcher = threading.Thread(target=watch)
     watcher.start()
     try:
         host.push(bytes(4 << 20), str(path), mode=0o604)
-        wait_until(lambda: seen, 10, "the watcher to see the file")
+        wait_until(lambda: observed, 10, "the watcher to see the file")
     finally:
         stop.set()
         watcher.join()
-    assert seen == {(4 << 20, 0o604)}
+    assert observed == {(4 << 20, 0o604)}
 
 
-def test_push_and_pull_say_why_not(host: Host, tmp_path: Path) -> None:
+def test_push_and_pull_report_the_cause_of_a_failure(host: Host, tmp_path: Path) -> None:
     with pytest.raises(HostError, match=r"client1: cannot read /no/such/file: .*No such file"):
         host.pull("/no/such/file")
     with pytest.raises(HostError, match=r"client1: cannot write /dev/null/x: "):
@@ -262,22 +260,20 @@ def test_push_and_pull_say_why_not(host: Host, tmp_path: Path) -> None:
         host.push(b"x", "relative")
 
 
-def test_what_goes_by_stdin_or_push_is_in_no_command_line(
-    host: Host, marker, running, tmp_path: Path
-) -> None:
-    """Looked for while the command that holds it runs."""
-    seen: list[list[str]] = []
+def test_stdin_is_in_no_command_line(host: Host, marker, running, tmp_path: Path) -> None:
+    """The command lines are read while the command runs."""
+    observed: list[list[str]] = []
     script = "read -r secret; echo ready; read -r more; echo $secret | wc -c"
     done = host.run(
         ["sh", "-c", script],
         deadline=30,
         stdin=f"{marker}\nmore\n".encode(),
-        on_line=lambda _: seen.append(running(marker)),
+        on_line=lambda _: observed.append(running(marker)),
     )
     assert done.stdout == f"ready\n{len(marker) + 1}\n"
-    assert seen == [[], []]
+    assert observed == [[], []]
 
 
-def test_closing_twice_is_fine(host: Host) -> None:
+def test_close_can_be_called_twice(host: Host) -> None:
     host.close()
     host.close()

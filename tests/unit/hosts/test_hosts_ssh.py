@@ -1,4 +1,4 @@
-"""The SSH connection: kept, shared, lost and made anew; jump hosts; ssh_config."""
+"""The SSH connection: reuse, loss and reconnection; jump hosts; ssh_config; the class attributes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from storagetest.errors import DeadlineExceeded, HostError
-from storagetest.hosts import SshHost, SshSettings, _supervised_host
+from storagetest.hosts import LocalHost, SlurmHost, SshHost, SshSettings, _supervised_host
 from storagetest.polling import wait_until
 
 
@@ -19,7 +19,12 @@ def client_port(host: SshHost) -> str:
     return host.run(["sh", "-c", "echo $SSH_CONNECTION"], deadline=20).stdout.split()[1]
 
 
-def test_nothing_is_contacted_before_the_first_command(closed_port: int) -> None:
+@pytest.mark.parametrize(("kind", "expensive"), [(LocalHost, False), (SshHost, True), (SlurmHost, True)])
+def test_only_remote_hosts_have_an_expensive_exec(kind, expensive: bool) -> None:
+    assert kind.expensive_exec is expensive
+
+
+def test_the_host_connects_at_its_first_command(closed_port: int) -> None:
     SshHost(SshSettings("client1", "127.0.0.1", port=closed_port)).close()
 
 
@@ -34,7 +39,7 @@ def test_one_connection_serves_all_commands_and_threads(ssh_host: SshHost) -> No
     assert set(ports) == {client_port(ssh_host)}
 
 
-def test_more_commands_than_sshd_takes_sessions_wait_their_turn(ssh_host: SshHost) -> None:
+def test_commands_above_the_session_limit_of_sshd_wait(ssh_host: SshHost) -> None:
     done: list[bool] = []
     threads = [
         threading.Thread(target=lambda: done.append(ssh_host.run(["sleep", "0.5"], deadline=60).ok))
@@ -47,20 +52,20 @@ def test_more_commands_than_sshd_takes_sessions_wait_their_turn(ssh_host: SshHos
     assert done == [True] * 25
 
 
-def test_a_closed_host_connects_anew(ssh_host: SshHost) -> None:
+def test_a_closed_host_reconnects(ssh_host: SshHost) -> None:
     before = client_port(ssh_host)
     ssh_host.close()
     assert client_port(ssh_host) != before
 
 
-def test_a_connection_lost_between_commands_goes_unnoticed(ssh_host: SshHost, sshd) -> None:
+def test_a_connection_lost_between_commands_is_replaced(ssh_host: SshHost, sshd) -> None:
     before = client_port(ssh_host)
     sshd.signal_connections(signal.SIGKILL)
     assert client_port(ssh_host) != before
 
 
-def test_a_connection_lost_in_mid_command(ssh_host: SshHost, sshd, marker, running) -> None:
-    """It is said so; the next command works; and what was under way is gone before that starts."""
+def test_a_connection_lost_during_a_command_is_an_error(ssh_host: SshHost, sshd, marker, running) -> None:
+    """The error names the command; the lost command is killed before the next one starts."""
     with pytest.raises(
         HostError, match=r"client1: connection to \S+@127.0.0.1:\d+ lost while running `sh -c"
     ):
@@ -74,9 +79,7 @@ def test_a_connection_lost_in_mid_command(ssh_host: SshHost, sshd, marker, runni
     assert running(marker) == []
 
 
-def test_what_ran_on_a_lost_connection_ends_by_its_deadline_without_us(
-    ssh_host, sshd, marker, running
-) -> None:
+def test_a_command_on_a_lost_connection_ends_at_its_deadline(ssh_host, sshd, marker, running) -> None:
     with pytest.raises(HostError, match="lost while running"):
         ssh_host.run(
             ["sh", "-c", f"echo up; sleep 300; : {marker}"],
@@ -87,22 +90,23 @@ def test_what_ran_on_a_lost_connection_ends_by_its_deadline_without_us(
 
 
 @pytest.mark.parametrize(
-    ("all_of_it", "how"), [(False, "and was killed"), (True, "and may still run: the host no longer answers")]
+    ("whole_server", "state"),
+    [(False, "and was killed"), (True, "and may still run: the host no longer answers")],
 )
-def test_a_host_that_hangs_is_left_by_our_own_deadline(
-    ssh_host, sshd, marker, running, monkeypatch, all_of_it, how
+def test_the_controllers_deadline_ends_a_command_on_a_host_that_hangs(
+    ssh_host, sshd, marker, running, monkeypatch, whole_server, state
 ) -> None:
-    """Its sshd is stopped: nothing comes any more, not even an error. The next command connects anew."""
+    """Its sshd is stopped and sends nothing, not even an error. The next command reconnects."""
     monkeypatch.setattr(_supervised_host, "MARGIN", 0.5)
     monkeypatch.setattr(_supervised_host, "REAP_LIMIT", 2.0)
 
     def stop(_: str) -> None:
         sshd.signal_connections(signal.SIGSTOP)
-        if all_of_it:
+        if whole_server:
             os.kill(sshd.pid, signal.SIGSTOP)
 
     try:
-        with pytest.raises(DeadlineExceeded, match=f"did not end within 4 s {how}"):
+        with pytest.raises(DeadlineExceeded, match=f"did not end within 4 s {state}"):
             ssh_host.run(["sh", "-c", f"echo up; sleep 300; : {marker}"], deadline=4, on_line=stop)
         os.kill(sshd.pid, signal.SIGCONT)
         assert ssh_host.run(["echo", "back"], deadline=20).stdout == "back\n"
@@ -112,7 +116,7 @@ def test_a_host_that_hangs_is_left_by_our_own_deadline(
         sshd.signal_connections(signal.SIGKILL)
 
 
-def test_other_commands_outlive_a_connection_that_is_set_aside(ssh_host: SshHost, tmp_path: Path) -> None:
+def test_other_commands_continue_on_a_distrusted_connection(ssh_host: SshHost, tmp_path: Path) -> None:
     results: list[str] = []
     up = threading.Event()
     script = [
@@ -139,8 +143,8 @@ def test_other_commands_outlive_a_connection_that_is_set_aside(ssh_host: SshHost
     assert results == ["up\ndone\n"]
 
 
-def test_through_a_jump_host(settings: SshSettings) -> None:
-    jump = replace(settings, name="gate")
+def test_a_jump_host_is_used(settings: SshSettings) -> None:
+    jump = replace(settings, name="jump")
     with SshHost(replace(settings, jump=jump)) as host:
         assert host.run(["echo", "beyond"], deadline=20).stdout == "beyond\n"
         host.push(b"\0" * 100_000, "/dev/shm/storagetest-jump-test")
@@ -148,8 +152,8 @@ def test_through_a_jump_host(settings: SshSettings) -> None:
         host.run(["rm", "/dev/shm/storagetest-jump-test"], deadline=20)
 
 
-def test_a_jump_host_lost_in_mid_command(settings: SshSettings, sshd) -> None:
-    with SshHost(replace(settings, jump=replace(settings, name="gate"))) as host:
+def test_a_jump_host_lost_during_a_command_is_an_error(settings: SshSettings, sshd) -> None:
+    with SshHost(replace(settings, jump=replace(settings, name="jump"))) as host:
         with pytest.raises(HostError, match="lost while running"):
             host.run(
                 ["sh", "-c", "echo up; sleep 30"],
@@ -159,18 +163,18 @@ def test_a_jump_host_lost_in_mid_command(settings: SshSettings, sshd) -> None:
         assert host.run(["echo", "back"], deadline=20).stdout == "back\n"
 
 
-def test_by_an_alias_of_an_ssh_config(settings: SshSettings, tmp_path: Path) -> None:
+def test_an_alias_of_an_ssh_config_is_used(settings: SshSettings, tmp_path: Path) -> None:
     config = tmp_path / "ssh config"
     config.write_text(
         f"""
-Host storage-* gate
+Host storage-* jump
     HostName 127.0.0.1
     Port {settings.port}
     User {settings.user}
     IdentityFile {settings.key_files[0]}
     UserKnownHostsFile {settings.known_hosts[0]}
 Host storage-behind
-    ProxyJump gate
+    ProxyJump jump
 """
     )
     for alias in ("storage-1", "storage-behind"):

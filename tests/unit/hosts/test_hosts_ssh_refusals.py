@@ -1,4 +1,4 @@
-"""Every way in which a host cannot be reached: one clear message each, in time, and no secret in it."""
+"""Each cause of a failed connection: one clear message, in time and without a secret."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_wrong_password_is_not_shown(settings: SshSettings) -> None:
     assert "hunter2" not in repr(replace(settings, password="hunter2"))
 
 
-def test_a_wrong_key_does_not_spoil_the_right_one(settings: SshSettings, other_key: Path) -> None:
+def test_the_right_key_is_used_after_a_wrong_one(settings: SshSettings, other_key: Path) -> None:
     with SshHost(replace(settings, key_files=(other_key, *settings.key_files))) as host:
         assert host.run(["true"], deadline=20).ok
 
@@ -95,7 +95,7 @@ def test_changed_host_key(stranger: SshSettings) -> None:
     assert f"ssh-keygen -R '[127.0.0.1]:{stranger.port}' -f {stranger.known_hosts[0]}" in message
 
 
-def test_a_host_key_is_not_checked_when_told_so(stranger: SshSettings) -> None:
+def test_check_host_key_false_skips_the_check(stranger: SshSettings) -> None:
     with SshHost(replace(stranger, check_host_key=False)) as host:
         assert host.run(["true"], deadline=20).ok
 
@@ -120,12 +120,12 @@ def test_name_that_does_not_resolve(address: str) -> None:
 
 
 def test_no_route() -> None:
-    """Class E (RFC 1112 section 4) is routed nowhere; some kernels say so at once, some firewalls drop it."""
+    """Class E (RFC 1112 section 4) has no route; a kernel returns an error, a firewall drops the packet."""
     message = refusal(SshSettings("client1", "240.0.0.1", user="root", connect_timeout=2))
     assert "root@240.0.0.1:22" in message
 
 
-def test_a_port_that_never_speaks(settings: SshSettings) -> None:
+def test_a_port_that_sends_nothing(settings: SshSettings) -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:
         port = mute.getsockname()[1]
         started = time.monotonic()
@@ -134,7 +134,7 @@ def test_a_port_that_never_speaks(settings: SshSettings) -> None:
     assert f"127.0.0.1:{port} did not answer within 1.5 s" in message
 
 
-def test_a_port_that_speaks_something_else(settings: SshSettings) -> None:
+def test_a_port_with_another_protocol(settings: SshSettings) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:
@@ -150,7 +150,7 @@ def test_a_port_that_speaks_something_else(settings: SshSettings) -> None:
 
 
 def test_a_jump_host_that_cannot_connect_further(settings: SshSettings, closed_port: int) -> None:
-    jump = replace(settings, name="gate")
+    jump = replace(settings, name="jump")
     message = refusal(replace(settings, port=closed_port, jump=jump))
     assert f"the jump host {jump.user}@127.0.0.1:{jump.port} cannot connect to" in message
     assert f"127.0.0.1:{closed_port}" in message
@@ -158,14 +158,14 @@ def test_a_jump_host_that_cannot_connect_further(settings: SshSettings, closed_p
 
 def test_a_jump_host_that_refuses(settings: SshSettings, closed_port: int) -> None:
     with (
-        SshHost(replace(settings, jump=replace(settings, name="gate", port=closed_port))) as host,
-        pytest.raises(HostError, match=rf"^gate: \S+:{closed_port} refused the connection"),
+        SshHost(replace(settings, jump=replace(settings, name="jump", port=closed_port))) as host,
+        pytest.raises(HostError, match=rf"^jump: \S+:{closed_port} refused the connection"),
     ):
         host.run(["true"], deadline=20)
 
 
-def test_no_session_left_in_time(settings: SshSettings, tmp_path: Path) -> None:
-    """Nine commands that last, and no time to wait: the tenth says what it waited for."""
+def test_no_free_session_before_the_deadline(settings: SshSettings, tmp_path: Path) -> None:
+    """Nine commands run; the error of the tenth names the limit that it waited for."""
     up: list[str] = []
     script = ["sh", "-c", 'echo up; while [ ! -e "$1" ]; do sleep 0.1; done', "x", str(tmp_path / "go")]
     with SshHost(settings) as host:

@@ -1,4 +1,4 @@
-"""Completing what the user said from an ssh_config and the usual defaults."""
+"""Resolution of SSH settings: the user's values, an ssh_config, and the defaults."""
 
 from __future__ import annotations
 
@@ -34,33 +34,38 @@ def config(tmp_path: Path) -> Path:
     return file
 
 
-def test_without_anything_said_the_defaults_hold() -> None:
-    found = resolve(SshSettings("c", "192.0.2.1"))
-    assert found.where == f"{getpass.getuser()}@192.0.2.1:22"
-    assert found.known_hosts == (Path.home() / ".ssh/known_hosts", Path("/etc/ssh/ssh_known_hosts"))
-    assert (found.key_files, found.password, found.jump, found.check_host_key) == ((), None, None, True)
+def test_defaults() -> None:
+    resolved = resolve(SshSettings("c", "192.0.2.1"))
+    assert resolved.where == f"{getpass.getuser()}@192.0.2.1:22"
+    assert resolved.known_hosts == (Path.home() / ".ssh/known_hosts", Path("/etc/ssh/ssh_known_hosts"))
+    assert (resolved.key_files, resolved.password, resolved.jump, resolved.check_host_key) == (
+        (),
+        None,
+        None,
+        True,
+    )
 
 
-def test_an_alias_is_looked_up(config: Path) -> None:
-    found = resolve(SshSettings("c", "box", ssh_config=config))
-    assert found.where == "lab@192.0.2.7:2022"
-    assert found.key_files == (Path.home() / "keys/192.0.2.7",)
-    assert found.known_hosts == (Path("/a/known"), Path("/b c/known"))
+def test_an_alias_is_resolved_by_the_ssh_config(config: Path) -> None:
+    resolved = resolve(SshSettings("c", "box", ssh_config=config))
+    assert resolved.where == "lab@192.0.2.7:2022"
+    assert resolved.key_files == (Path.home() / "keys/192.0.2.7",)
+    assert resolved.known_hosts == (Path("/a/known"), Path("/b c/known"))
 
 
-def test_what_is_said_outright_wins(config: Path) -> None:
-    said = SshSettings(
+def test_explicit_settings_override_the_ssh_config(config: Path) -> None:
+    explicit = SshSettings(
         "c", "box", port=1, user="u", key_files=(Path("/k"),), known_hosts=(Path("/h"),), ssh_config=config
     )
-    found = resolve(said)
-    assert (found.where, found.key_files, found.known_hosts) == (
+    resolved = resolve(explicit)
+    assert (resolved.where, resolved.key_files, resolved.known_hosts) == (
         "u@192.0.2.7:1",
         (Path("/k"),),
         (Path("/h"),),
     )
 
 
-def test_a_chain_of_jumps_starts_with_the_nearest(config: Path) -> None:
+def test_a_chain_of_jumps_is_resolved_from_the_nearest_host(config: Path) -> None:
     inner = resolve(SshSettings("c", "deep", ssh_config=config)).jump
     assert inner is not None
     assert resolve(inner).where == f"{getpass.getuser()}@2001:db8::1:22"
@@ -70,7 +75,7 @@ def test_a_chain_of_jumps_starts_with_the_nearest(config: Path) -> None:
     assert resolve(outer).jump is None
 
 
-def test_a_jump_in_circles_ends(config: Path) -> None:
+def test_a_loop_of_jumps_is_an_error(config: Path) -> None:
     def follow() -> None:
         hop: SshSettings | None = SshSettings("c", "loop", ssh_config=config)
         while hop is not None:
@@ -87,7 +92,7 @@ def test_a_proxy_command_is_refused(config: Path) -> None:
         resolve(SshSettings("c", "command", ssh_config=config))
 
 
-def test_a_config_that_cannot_be_read(tmp_path: Path) -> None:
+def test_an_ssh_config_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(HostError, match=r"c: cannot read the ssh_config .*/none: No such file"):
         resolve(SshSettings("c", "box", ssh_config=tmp_path / "none"))
     (tmp_path / "bad").write_text("garbage\n")

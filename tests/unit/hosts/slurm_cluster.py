@@ -1,4 +1,4 @@
-"""A small Slurm cluster of our own on loopback: munged, slurmctld, and a slurmd for each of two nodes."""
+"""A small Slurm cluster on loopback: munged, slurmctld, and a slurmd for each of two nodes."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ class Slurm:
     environment: Mapping[str, str]
     job: int
 
-    def ask(self, *argv: str) -> str:
-        """Return what one of Slurm's commands prints."""
+    def output(self, *argv: str) -> str:
+        """Run one of Slurm's commands and return its stdout."""
         done = subprocess.run(
             argv,
             env={**os.environ, **self.environment},
@@ -65,13 +65,13 @@ class Slurm:
         return done.stdout
 
 
-def lacking() -> list[str]:
+def missing_programs() -> list[str]:
     return [program for program in PROGRAMS if shutil.which(program, path=PATH) is None]
 
 
 @contextlib.contextmanager
 def cluster(home: Path, ports: tuple[int, ...]) -> Iterator[Slurm]:
-    """Start it in ``home``, with a job that has all nodes; nothing of it is left."""
+    """Start a cluster in ``home`` with a job on all nodes; end all of it at the exit."""
     host, user = socket.gethostname().partition(".")[0], getpass.getuser()
     (home / "key").write_bytes(os.urandom(1024))
     (home / "key").chmod(0o600)
@@ -79,8 +79,8 @@ def cluster(home: Path, ports: tuple[int, ...]) -> Iterator[Slurm]:
     home.chmod(0o755)
     (home / "slurm.conf").write_text(_CONFIG.format(host=host, user=user, home=home, ports=ports))
     environment = {"SLURM_CONF": f"{home}/slurm.conf"}
-    munge = [f"--{what}={home}/munge.{what}" for what in ("pid-file", "log-file", "seed-file")]
-    every = [
+    munge = [f"--{name}={home}/munge.{name}" for name in ("pid-file", "log-file", "seed-file")]
+    daemons = [
         [
             "munged",
             "--foreground",
@@ -93,7 +93,7 @@ def cluster(home: Path, ports: tuple[int, ...]) -> Iterator[Slurm]:
         *(["slurmd", "-D", "-N", f"n{number}"] for number in range(NODES)),
     ]
     with contextlib.ExitStack() as stack:
-        for argv in every:
+        for argv in daemons:
             log = stack.enter_context((home / f"{argv[0]}{argv[-1][-2:]}.log").open("wb"))
             daemon = subprocess.Popen(
                 argv, env={**os.environ, **environment, "PATH": PATH}, stdout=log, stderr=log
@@ -105,13 +105,13 @@ def cluster(home: Path, ports: tuple[int, ...]) -> Iterator[Slurm]:
 
         def idle() -> bool:
             with contextlib.suppress(subprocess.SubprocessError):
-                return slurm.ask("sinfo", "--noheader", "--format=%D %t").split() == [str(NODES), "idle"]
+                return slurm.output("sinfo", "--noheader", "--format=%D %t").split() == [str(NODES), "idle"]
             return False
 
         wait_until(idle, 60, "two idle nodes", interval=0.5)
-        slurm.ask("salloc", f"--nodes={NODES}", "--no-shell", "--job-name=st", "--quiet")
-        job = int(slurm.ask("squeue", "--noheader", "--name=st", "--format=%A"))
-        stack.callback(slurm.ask, "scancel", str(job))
+        slurm.output("salloc", f"--nodes={NODES}", "--no-shell", "--job-name=st", "--quiet")
+        job = int(slurm.output("squeue", "--noheader", "--name=st", "--format=%A"))
+        stack.callback(slurm.output, "scancel", str(job))
         yield Slurm(environment, job)
 
 
