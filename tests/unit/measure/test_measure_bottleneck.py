@@ -8,7 +8,7 @@ from storagetest.measure.bottleneck import Limiter, Utilisation, bottleneck
 
 
 @pytest.mark.parametrize(
-    ("known", "who", "said"),
+    ("known", "limiter", "reason"),
     [
         (Utilisation(1000), Limiter.UNKNOWN, "no utilisation of the client is known"),
         (Utilisation(1000, network=0.2), Limiter.UNKNOWN, "the card at 20.0%"),
@@ -36,28 +36,28 @@ from storagetest.measure.bottleneck import Limiter, Utilisation, bottleneck
         (Utilisation(0, ceiling=0.0, busiest_core=0.1), Limiter.TARGET, ""),
     ],
 )
-def test_the_rules_in_their_order(known: Utilisation, who: Limiter, said: str):
+def test_rules_apply_in_their_order(known: Utilisation, limiter: Limiter, reason: str):
     found = bottleneck([known])
     assert found is not None
-    assert found.limiter is who
-    assert said in found.reason
+    assert found.limiter is limiter
+    assert reason in found.reason
 
 
 def test_the_median_of_the_repeats_decides_not_one_of_them():
     quiet, busy = Utilisation(1000, busiest_core=0.2), Utilisation(1000, busiest_core=1.0)
-    for repeats, who in (((quiet, busy, quiet), Limiter.TARGET), ((busy, quiet, busy), Limiter.CLIENT)):
+    for repeats, limiter in (((quiet, busy, quiet), Limiter.TARGET), ((busy, quiet, busy), Limiter.CLIENT)):
         found = bottleneck(repeats)
         assert found is not None
-        assert found.limiter is who
+        assert found.limiter is limiter
 
 
-def test_what_one_repeat_does_not_know_the_others_say():
+def test_missing_values_of_a_repeat_come_from_the_others():
     found = bottleneck([Utilisation(1000), Utilisation(1000, busiest_core=0.99)])
     assert found is not None
     assert found.limiter is Limiter.CLIENT
 
 
-def test_without_a_repeat_there_is_nobody():
+def test_no_repeats_give_no_limiter():
     assert bottleneck([]) is None
 
 

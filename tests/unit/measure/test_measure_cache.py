@@ -1,4 +1,4 @@
-"""Whether the counters show that reads came from where the case says."""
+"""Whether the counters show that reads came from the layer that the case requires."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from storagetest.measure.cache import Cache, why_cache_state_unproven
 
 
 @pytest.mark.parametrize(
-    ("state", "moved", "crossed", "said"),
+    ("state", "moved", "crossed", "message"),
     [
         (Cache.COLD, 1000, 900, ""),
         (Cache.COLD, 1000, 5000, ""),
@@ -25,8 +25,8 @@ from storagetest.measure.cache import Cache, why_cache_state_unproven
         (Cache.DIRECT, 1000, None, ""),
     ],
 )
-def test_what_is_shown_and_what_is_not(state, moved, crossed, said):
+def test_counters_prove_or_refute_the_cache_state(state, moved, crossed, message):
     found = why_cache_state_unproven(state, moved=moved, crossed=crossed, counter="eth's")
-    assert bool(found) == bool(said)
-    assert said in found
+    assert bool(found) == bool(message)
+    assert message in found
     assert not found or found.startswith(f"cache {state.value}: not proven: ")

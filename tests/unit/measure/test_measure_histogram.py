@@ -114,7 +114,7 @@ def test_the_smallest_rank_is_not_missed_by_a_rounding_error():
     assert of(list(range(100))).percentile(0.07) == pytest.approx(6e-9)  # 0.07 * 100 > 7 in floats
 
 
-def test_what_takes_too_long_is_said_to_be_a_lower_bound():
+def test_latency_above_the_last_bin_is_a_lower_bound():
     assert of([int(LONGEST * 1e9) * 3]).saturated
     assert of([int(LONGEST * 1e9) * 3]).percentile(0.5) == pytest.approx(LONGEST, rel=RELATIVE_ERROR)
     assert not of([10**9]).saturated

@@ -61,7 +61,7 @@ GOOD = lines([(1000 + at, at % 2) for at in range(5)])
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "line", "said"),
+    ("old", "new", "line", "message"),
     [
         (b"2, 1002, 0", b"2, 1002", 3, "not 5 columns"),
         (b"2, 1002, 0", b"2, 1002, 0, 7", 3, "not 5 columns"),
@@ -81,10 +81,10 @@ GOOD = lines([(1000 + at, at % 2) for at in range(5)])
         (b"4096, 0\n4,", b"fio: error, 4096, 0\n4,", 4, ""),
     ],
 )
-def test_what_is_damaged_names_its_line(old, new, line, said):
+def test_error_of_a_damaged_log_names_its_line(old, new, line, message):
     assert old in GOOD
     for log in (GOOD.replace(old, new), GOOD.replace(old, new) * 3):
-        with pytest.raises(WorkloadError, match=rf"^x\.log:{line}: .*{said}"):
+        with pytest.raises(WorkloadError, match=rf"^x\.log:{line}: .*{message}"):
             parse([log], "x.log")
 
 

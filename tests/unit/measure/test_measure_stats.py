@@ -41,7 +41,7 @@ def test_the_mean_lies_in_its_interval_and_more_confidence_is_wider(values):
     assert wide.low <= narrow.low <= narrow.mean <= narrow.high <= wide.high
 
 
-def test_the_interval_covers_the_truth_as_often_as_it_says():
+def test_interval_covers_the_true_value_at_its_confidence():
     """4,000 runs of five repeats: 95 % ± 1.5 %, and 99 % ± 0.7 %."""
     draw = random.Random(20240229)
     samples = [[draw.gauss(1000, 50) for _ in range(5)] for _ in range(4000)]
@@ -101,7 +101,7 @@ def test_one_repeat_has_a_value_and_no_interval():
     assert (found.value, found.interval) == (5.0, None)
 
 
-def test_what_nobody_measured_has_no_estimate():
+def test_metric_without_values_has_no_estimate():
     assert estimate(run_of(Sample({"iops": 5.0}, 1, 5)), METRICS["p50"]) is None
     assert estimate(run_of(), METRICS["iops"]) is None
 
@@ -113,7 +113,7 @@ def test_importing_it_does_not_import_scipy():
 
 
 def test_a_percentile_of_one_operation_is_that_of_its_own_merged_bins():
-    """999 quick ones and a repeat of one slow one: its mean of percentiles would say half of 1 s."""
+    """999 quick I/Os and a repeat with one slow I/O: the mean of their percentiles would be half of 1 s."""
     metric = Metric("stat_p50", Unit.SECONDS, Better.LOWER, 0.5, operation="stat")
     both = [Histogram.of([0.001] * 999), Histogram.of([1.0])]
     samples = tuple(
@@ -125,7 +125,7 @@ def test_a_percentile_of_one_operation_is_that_of_its_own_merged_bins():
     assert found is not None
     assert found.value == pytest.approx(0.001, rel=0.01)
     assert counted(run, metric) == 1000
-    assert counted(run, METRICS["p50"]) == 0  # nobody measured that
+    assert counted(run, METRICS["p50"]) == 0  # not measured
 
 
 def test_an_operation_without_a_histogram_was_not_counted():

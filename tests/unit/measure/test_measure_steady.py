@@ -38,7 +38,7 @@ def test_snias_rule_over_the_last_five_rounds_of_throughput_and_p99(values, stea
         assert "p99 ranges over" in found.summary
 
 
-def test_a_metric_that_nobody_measured_shows_nothing():
+def test_metric_without_values_is_not_steady():
     found = by_rounds([{"x": 1.0}] * 5, ("iops",))
     assert not found.steady
     assert "no metric" in found.summary

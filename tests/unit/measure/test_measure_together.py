@@ -127,7 +127,7 @@ def test_who_starts_late_shortens_the_window_and_is_named():
     assert found.values["iops"] == pytest.approx(3000)
 
 
-def test_the_tail_is_beside_the_aggregate_and_not_in_it():
+def test_tail_is_not_part_of_the_aggregate():
     """One did all of its work while the others had ended: that is no part of the sum."""
     course = Series(LOAD, "write IOPS", Unit.PER_SECOND, "b", (10.0, 20.0), (0.0, 2000.0))
     found = whole(part("a", 1000), part("b", 1000, seconds=20.0, series=(course,)))
@@ -158,7 +158,7 @@ def test_an_unknown_start_and_an_unknown_clock_are_no_verdict():
     assert whole(part("a", 1), part("b", 1, error=0.02), limit=0.05).invalid == ()
 
 
-def test_what_a_client_says_of_itself_names_it():
+def test_evidence_of_a_client_names_it():
     assert whole(part("a", 1), part("b", 1, invalid=("too slow",))).invalid == ("b: too slow",)
 
 

@@ -36,7 +36,7 @@ class Scripted(Workload["Scripted.Options"]):
     def fill(self, attachment: Attachment, options: Any, scale: LoadSize) -> None:
         self.did.append("fill")
         if self.fill_fails:
-            raise WorkloadError("no room")
+            raise WorkloadError("no space")
 
     def measure(self, attachment: Attachment, options: Any, scale: LoadSize) -> Sample:
         self.did.append(f"measure {scale.repeat}")

@@ -20,8 +20,8 @@ from storagetest.workloads.small_random_read import SmallRandomRead
 CASE = CaseInfo("c", "w", "t", "v", "p", "a")
 
 
-class Said(LocalHost):
-    """A host that answers what it is told to, and remembers what it was asked."""
+class ScriptedHost(LocalHost):
+    """A host that returns scripted results and records its commands."""
 
     def __init__(self, name: str, answer: Callable[[str], tuple[int, str]]) -> None:
         super().__init__(name)
@@ -42,13 +42,13 @@ def memory(kib: int) -> Callable[[str], tuple[int, str]]:
 
 
 def test_the_larger_memory_counts_twice():
-    assert twice_the_memory([Said("a", memory(100)), Said("b", memory(300))]) == 600 * 1024
+    assert twice_the_memory([ScriptedHost("a", memory(100)), ScriptedHost("b", memory(300))]) == 600 * 1024
     with pytest.raises(HostError, match="has no MemTotal"):
-        twice_the_memory([Said("a", lambda _: (0, ""))])
+        twice_the_memory([ScriptedHost("a", lambda _: (0, ""))])
 
 
-def test_a_client_that_may_not_drop_is_an_error_and_a_server_that_may_not_is_said():
-    may, may_not = Said("a", memory(1)), Said("b", lambda _: (1, ""))
+def test_client_without_drop_permission_is_an_error_and_server_is_reported():
+    may, may_not = ScriptedHost("a", memory(1)), ScriptedHost("b", lambda _: (1, ""))
     assert drop(may, [may_not]) == "dropped on a, NOT dropped on b: Permission denied"
     assert "drop_caches" in may.asked[0]
     with pytest.raises(WorkloadError, match="b: its page cache cannot be dropped, which needs root"):
@@ -66,7 +66,7 @@ def test_what_is_cold_has_no_ramp_its_own_size_and_its_caches_dropped_before_eac
             scales.append(scale)
             return Sample({"iops": 1.0}, scale.runtime, 1)
 
-    client, server, told = Said("a", memory(64)), Said("b", memory(128)), []
+    client, server, events = ScriptedHost("a", memory(64)), ScriptedHost("b", memory(128)), []
     load = Cold([])
     run, _ = run_case(
         load,
@@ -79,11 +79,11 @@ def test_what_is_cold_has_no_ramp_its_own_size_and_its_caches_dropped_before_eac
         case=CASE,
         fills=PrefillCache(),
         extra_hosts=(server,),
-        on_progress=told.append,
+        on_progress=events.append,
     )
     assert {(scale.size, scale.ramp) for scale in scales} == {(256 * 1024, 0.0)}
     drops = [
-        event.phase for event in told if event.phase in (MeasurementPhase.DROP, MeasurementPhase.MEASURE)
+        event.phase for event in events if event.phase in (MeasurementPhase.DROP, MeasurementPhase.MEASURE)
     ]
     assert drops == [MeasurementPhase.DROP, MeasurementPhase.MEASURE] * 2
     assert sum("drop_caches" in asked for asked in server.asked) == 2
@@ -91,14 +91,14 @@ def test_what_is_cold_has_no_ramp_its_own_size_and_its_caches_dropped_before_eac
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"cache": "cold"}, "direct: true bypasses"),
         ({"cache": "hot", "direct": False}, "cold"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(options, said):
-    with pytest.raises(ValueError, match=said):
+def test_contradicting_options_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
         SmallRandomRead.Options.model_validate(options)
 
 

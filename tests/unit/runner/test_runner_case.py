@@ -39,7 +39,7 @@ def run(load, attachment, *gates, repeats=3, max_repeats=8, fills=None, on_progr
     )
 
 
-def test_a_run_says_everything_about_itself(scripted, attachment):
+def test_run_has_all_its_metadata(scripted, attachment):
     before = time.time()
     result, verdicts = run(scripted(STEADY), attachment, "iops >= 500", "iops >= 2000")
     assert [verdict.outcome for verdict in verdicts] == [Outcome.PASS, Outcome.FAIL]
@@ -70,7 +70,7 @@ def test_it_fills_first_and_once_an_attachment(scripted, attachment):
 def test_a_fill_that_failed_is_tried_again(scripted, attachment):
     fills, load = PrefillCache(), scripted(STEADY, fill_fails=True)
     for _ in range(2):
-        with pytest.raises(WorkloadError, match="no room"):
+        with pytest.raises(WorkloadError, match="no space"):
             run(load, attachment, fills=fills)
     assert load.did == ["fill", "fill"]
 
@@ -84,7 +84,7 @@ def test_it_repeats_until_the_gate_is_decided(scripted, attachment):
     assert verdict.interval.count == len(result.samples)
 
 
-def test_it_stops_at_the_budget_and_says_so(scripted, attachment):
+def test_repeats_stop_at_the_budget_with_a_reason(scripted, attachment):
     result, (verdict,) = run(scripted([900.0, 1100.0] * 4), attachment, "iops >= 1000", max_repeats=5)
     assert len(result.samples) == 5
     assert verdict.outcome is Outcome.INVALID
@@ -116,10 +116,10 @@ def test_a_gate_on_what_is_not_measured_is_a_mistake_in_the_configuration(script
         run(scripted(STEADY), attachment, "p99 <= 5ms")
 
 
-def test_progress_is_told_before_each_step(scripted, attachment):
-    told = []
-    run(scripted([900.0, 1100.0] * 4), attachment, "iops >= 1000", max_repeats=4, on_progress=told.append)
-    assert [(event.phase, event.repeat, event.of) for event in told] == [
+def test_progress_is_reported_before_each_step(scripted, attachment):
+    events = []
+    run(scripted([900.0, 1100.0] * 4), attachment, "iops >= 1000", max_repeats=4, on_progress=events.append)
+    assert [(event.phase, event.repeat, event.of) for event in events] == [
         (MeasurementPhase.CEILING, 0, 0),
         (MeasurementPhase.FILL, 0, 0),
         (MeasurementPhase.MEASURE, 1, 3),
@@ -128,8 +128,8 @@ def test_progress_is_told_before_each_step(scripted, attachment):
         (MeasurementPhase.MEASURE, 4, 4),
         (MeasurementPhase.DONE, 4, 4),
     ]
-    assert {event.expected for event in told if event.phase is MeasurementPhase.MEASURE} == {2.5}
-    assert [event.elapsed for event in told] == sorted(event.elapsed for event in told)
+    assert {event.expected for event in events if event.phase is MeasurementPhase.MEASURE} == {2.5}
+    assert [event.elapsed for event in events] == sorted(event.elapsed for event in events)
 
 
 @pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed here")
@@ -154,7 +154,7 @@ def test_the_whole_way_with_a_real_fio(attachment):
     assert result.parameters["block_size"] == "4KiB"
 
 
-def test_a_repeat_that_says_it_is_invalid_makes_the_run_invalid(scripted, attachment):
+def test_invalid_repeat_makes_the_run_invalid(scripted, attachment):
     class Doubtful(scripted):  # type: ignore[misc,valid-type]
         headline = ("iops",)
 

@@ -42,7 +42,7 @@ def test_a_generator_that_cannot_leaves_it_unknown_and_a_lost_client_is_an_error
 
 
 @pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed here")
-def test_a_run_says_who_limited_it(attachment):
+def test_run_names_its_limiter(attachment):
     load = SmallRandomRead()
     run, _ = run_case(
         load,

@@ -1,4 +1,4 @@
-"""What moves now: told by a real sampler, made into rates, and never in the way of the sampling itself."""
+"""Current throughput: read from a real sampler, converted to rates, without effect on the sampling."""
 
 from __future__ import annotations
 
@@ -32,17 +32,20 @@ def mount(at: float, read: int, written: int) -> dict:
 
 
 def test_two_moments_make_a_rate():
-    heard: list[Throughput] = []
-    watch = ThroughputWatch("/mnt/dir/file", 2.0, heard.append)
+    received: list[Throughput] = []
+    watch = ThroughputWatch("/mnt/dir/file", 2.0, received.append)
     watch.receive(mount(10.0, 1000, 0))
-    assert heard == []
+    assert received == []
     watch.receive(mount(12.0, 5000, 300))
     watch.receive(mount(14.5, 5000, 300))
-    assert heard == [Throughput(2000, 150, 2.0, "the NFS mount's"), Throughput(0, 0, 2.5, "the NFS mount's")]
+    assert received == [
+        Throughput(2000, 150, 2.0, "the NFS mount's"),
+        Throughput(0, 0, 2.5, "the NFS mount's"),
+    ]
 
 
 @pytest.mark.parametrize(
-    "said",
+    "line",
     [
         {},
         {"at": 1, "now": "!"},
@@ -52,23 +55,23 @@ def test_two_moments_make_a_rate():
         {"at": 1.0, "now": None},
     ],
 )
-def test_what_cannot_be_read_is_passed_over(said):
-    heard: list[Throughput] = []
-    watch = ThroughputWatch("/mnt", 2.0, heard.append)
+def test_unreadable_lines_are_skipped(line):
+    received: list[Throughput] = []
+    watch = ThroughputWatch("/mnt", 2.0, received.append)
     watch.receive(mount(0.0, 0, 0))
-    watch.receive(said)
+    watch.receive(line)
     watch.receive(mount(2.0, 100, 0))
-    assert [flow.read for flow in heard] == [50]
+    assert [flow.read for flow in received] == [50]
 
 
-def test_where_no_counter_tells_there_is_no_rate():
-    heard: list[Throughput] = []
-    watch = ThroughputWatch("/tmp/x", 2.0, heard.append)
+def test_no_counter_gives_no_rate():
+    received: list[Throughput] = []
+    watch = ThroughputWatch("/tmp/x", 2.0, received.append)
     for at in range(3):
         watch.receive(
             line(float(at), {"/proc/self/mountstats": "device tmpfs mounted on /tmp with fstype tmpfs\n"})
         )
-    assert heard == []
+    assert received == []
 
 
 def test_a_real_sampler_sends_counters_while_it_samples(tmp_path):
@@ -92,7 +95,7 @@ def test_a_real_sampler_sends_counters_while_it_samples(tmp_path):
     assert all(one.startswith(("device ", "\tbytes:")) for one in kept)
 
 
-def test_a_case_tells_what_moves_in_the_phase_that_was_told(scripted, attachment, monkeypatch):
+def test_case_reports_throughput_in_its_phase(scripted, attachment, monkeypatch):
     seen = []
 
     class Slow(scripted):

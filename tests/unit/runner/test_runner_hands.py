@@ -72,7 +72,7 @@ def test_calls_are_the_systems(hand: SyscallSession, tmp_path: Path) -> None:
     assert hand.listdir() == ["s"]
 
 
-def test_a_refusal_is_the_systems_error_and_says_who_said_it(hand: SyscallSession) -> None:
+def test_refused_call_raises_the_systems_error_with_the_client(hand: SyscallSession) -> None:
     with pytest.raises(FileNotFoundError, match=r"No such file or directory \(a: open\).*/none") as caught:
         hand.open("none")
     assert caught.value.errno == errno.ENOENT
@@ -86,7 +86,7 @@ def test_many_calls_in_one_round_trip_give_each_its_answer(hand: SyscallSession)
     assert found[2] == ["x"]
 
 
-def test_a_call_that_nobody_knows_is_an_error(hand: SyscallSession) -> None:
+def test_unknown_call_is_an_error(hand: SyscallSession) -> None:
     for name in ("system", "_at", "perform"):
         with pytest.raises(OSError, match="unknown system call"):
             hand.call(name, "x")
@@ -107,7 +107,7 @@ def test_a_map_shows_the_file(hand: SyscallSession) -> None:
     hand.call("unmap", number)
 
 
-def test_locks_exclude_each_other_and_say_who_is_in_the_way(
+def test_locks_exclude_each_other_and_name_the_holder(
     hands: tuple[SyscallSession, SyscallSession],
 ) -> None:
     a, b = hands
@@ -149,7 +149,7 @@ def test_a_waiting_hand_can_be_killed(hands: tuple[SyscallSession, SyscallSessio
         waiting.results()
 
 
-def test_a_call_that_hangs_is_late_and_takes_nobody_with_it(
+def test_hanging_call_times_out_alone(
     hands: tuple[SyscallSession, SyscallSession],
 ) -> None:
     a, b = hands
@@ -222,9 +222,9 @@ def test_a_banner_before_the_first_word_is_passed_over() -> None:
 
 
 def test_a_python_that_is_too_old_is_something_the_client_lacks() -> None:
-    said = json.dumps({"t": "error", "kind": "python", "message": "3.8"})
+    message = json.dumps({"t": "error", "kind": "python", "message": "3.8"})
     with (
-        LocalHost("c").converse(["sh", "-c", f"echo '{said}'"], deadline=60) as talk,
+        LocalHost("c").converse(["sh", "-c", f"echo '{message}'"], deadline=60) as talk,
         pytest.raises(ClientLacks, match=r"python3 is 3\.8, too old"),
     ):
         SyscallSession("c", talk)

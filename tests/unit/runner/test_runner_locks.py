@@ -1,4 +1,4 @@
-"""Locks between real processes. Nothing here measures time; whoever must wait is seen waiting."""
+"""Locks between real processes. No test measures time: a waiting process is observed."""
 
 from __future__ import annotations
 

@@ -25,14 +25,14 @@ def pair(scripted, attachment):
         for name, figures in (("a", left), ("b", right)):
             load = scripted(figures)
 
-            class Told(list):
+            class Recorded(list):
                 def __init__(self, name: str) -> None:
                     self.name = name
 
                 def append(self, what: str) -> None:
                     did.append(f"{self.name} {what}")
 
-            load.did = Told(name)
+            load.did = Recorded(name)
             benches.append(
                 Measurement(
                     load,
@@ -70,7 +70,7 @@ def test_what_misses_is_measured_again_in_pairs_before_it_is_a_failure(pair):
     assert len(did) == 2 + 2 * len(left.samples)
 
 
-def test_what_cannot_be_told_stops_at_the_budget(pair):
+def test_undecided_pair_stops_at_the_budget(pair):
     _, (left, _, (verdict,)) = pair([100.0, 200.0] * 4, [100.0] * 8, max_repeats=5)
     assert verdict.outcome is Outcome.INVALID
     assert len(left.samples) == 5

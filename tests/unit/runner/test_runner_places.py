@@ -34,7 +34,7 @@ def devices(count: int) -> list[Attachment]:
     ]
 
 
-def test_a_data_set_of_its_own_is_in_its_own_directory_with_a_share_of_the_room():
+def test_a_data_set_of_its_own_is_in_its_own_directory_with_a_share_of_the_space():
     found = place_data(mounts(4), "own")
     assert [place.use.path for place in found] == [f"/mnt/{n}/own-{n}" for n in range(4)]
     assert {place.use.size for place in found} == {_GIB // 4}
@@ -54,7 +54,7 @@ def test_a_shared_data_set_is_filled_by_the_first_and_seen_by_all():
 
 
 @pytest.mark.parametrize("how", [{"data": "shared"}, {"data": "own", "rotated": True}])
-def test_clients_that_share_no_storage_are_told_so(how):
+def test_clients_without_shared_storage_are_an_error(how):
     with pytest.raises(WorkloadError, match=r"c\d does not see \S+ of c\d"):
         place_data(mounts(2, root=""), **how)
 
@@ -71,8 +71,8 @@ def test_on_a_device_each_has_a_region_and_none_overlap():
     assert {(place.use.offset, place.use.size) for place in shared} == {(0, _GIB + 5)}
 
 
-def test_what_is_filled_anyway_is_not_filled_again_for_a_crowd():
+def test_filled_data_set_is_not_filled_again_for_many_clients():
     (first, second) = place_data(devices(2), "own")
     assert first.key("fio:1", 1 << 20) == "fio:1"
     assert second.key("fio:1", 1 << 20) != "fio:1"
-    assert first.key("fio:1", _GIB) != "fio:1"  # it has not that much room with another client
+    assert first.key("fio:1", _GIB) != "fio:1"  # another client leaves it less space

@@ -1,4 +1,4 @@
-"""A capture as the proof that a lock request left the client: what it counts, and when it cannot tell."""
+"""A capture as the proof that a lock request left the client: what it counts, and when it is inconclusive."""
 
 from __future__ import annotations
 

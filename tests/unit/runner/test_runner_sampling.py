@@ -1,4 +1,4 @@
-"""Counters beside a case: really sampled here, aligned with the load, and ended whatever happens."""
+"""Counters sampled during a case: by a real sampler, aligned with the load, and ended whatever happens."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def moments(start: float, busy: list[int]) -> tuple[Snapshot, ...]:
 
 
 def test_machines_whose_clocks_differ_stand_on_one_time_axis():
-    # Our clock says 1000 when the measuring begins; the client's is 5000 ahead, the server's 9000.
+    # Our clock is at 1000 when the measuring begins; the client's is 5000 ahead, the server's 9000.
     client = SampleResult("client", moments(5998.0, [0, 0, 0, 50, 100, 100]), clock=5000.0, cost=0.001)
     server = SampleResult("server", moments(9998.0, [0, 0, 0, 100, 100, 100]), clock=9000.0)
     load = Series("load", "read IOPS", Unit.PER_SECOND, "client", (1.0,), (7.0,))
@@ -161,7 +161,7 @@ def test_machines_whose_clocks_differ_stand_on_one_time_axis():
     assert by_host["server"] == {-1.0: 0.0, 0.0: 0.0, 1.0: 1.0, 2.0: 0.0, 3.0: 0.0}
 
 
-def test_where_the_load_does_not_say_when_it_began_the_asking_stands_in():
+def test_start_of_the_call_replaces_a_missing_start_of_the_load():
     client = SampleResult("client", moments(5998.0, [0, 0, 0, 50, 100]), clock=5000.0)
     (found,) = align_series([Sample({}, 1.0, 1)], [1000.0], [client], 1.0)
     (cpu,) = found.series

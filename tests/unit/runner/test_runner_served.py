@@ -1,4 +1,4 @@
-"""What the server's devices write beside a load, by counters as a kernel prints them."""
+"""What the server's devices write during a load, by counters as a kernel prints them."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Server:
         if reading is None:
             raise HostError("server: lost")
 
-        class Said:
+        class Output:
             stdout = "".join(STAT.format(device, writes) for device, writes in reading.items())
 
-        return Said()
+        return Output()
 
 
 def test_the_device_with_the_most_writes_counts():
@@ -46,7 +46,7 @@ def test_counters_that_began_anew_are_no_writes():
     assert ServerWrites([Server({"vda": 100}, {"vda": 1})]).count() == (0, "vda on server")
 
 
-def test_postmark_says_how_many_writes_a_transaction_costs_the_server(attachment):
+def test_postmark_reports_server_writes_per_transaction(attachment):
     load = Postmark()
     run, _ = run_case(
         load,

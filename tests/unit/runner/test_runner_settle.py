@@ -15,7 +15,7 @@ PTS = LoadSize(size=1 << 20, ramp=0.0, runtime=1.0, steady="pts", steady_rounds=
 FALLING = [900.0, 700, 500, 400, 302, 300, 301, 299, 300, 298, 300, 301]
 
 
-def run(load, attachment, scale, *gates, repeats=3, told=None):
+def run(load, attachment, scale, *gates, repeats=3, events=None):
     return run_case(
         load,
         load.Options(),
@@ -26,18 +26,18 @@ def run(load, attachment, scale, *gates, repeats=3, told=None):
         gates=[parse_threshold(text, METRICS) for text in gates],
         case=CASE,
         fills=PrefillCache(),
-        on_progress=None if told is None else told.append,
+        on_progress=None if events is None else events.append,
     )
 
 
 def test_the_steady_rounds_are_the_run_and_the_others_do_not_count(scripted, attachment):
-    told = []
-    result, (verdict,) = run(scripted(FALLING), attachment, PTS, "iops >= 250", told=told)
+    events = []
+    result, (verdict,) = run(scripted(FALLING), attachment, PTS, "iops >= 250", events=events)
     assert [sample.values["iops"] for sample in result.samples] == FALLING[4:9]
     assert verdict.outcome is Outcome.PASS
     assert result.invalid == ()
-    assert [event.phase for event in told].count(MeasurementPhase.STEADY_STATE) == 9
-    assert MeasurementPhase.MEASURE not in [event.phase for event in told]  # five are more than three
+    assert [event.phase for event in events].count(MeasurementPhase.STEADY_STATE) == 9
+    assert MeasurementPhase.MEASURE not in [event.phase for event in events]  # five are more than three
 
 
 def test_more_repeats_than_the_window_are_measured_after_it(scripted, attachment):

@@ -13,8 +13,8 @@ from storagetest.search.gaussian_process import GaussianProcess
 SHAPE = (5, 6, 4)
 
 
-def told(*, count=40, noise=0.03, slowed=(), seed=1):
-    """Return a process that was told of a hill at ``count`` random points."""
+def observed(*, count=40, noise=0.03, slowed=(), seed=1):
+    """Return a process that has observations of a hill at ``count`` random points."""
     random = np.random.default_rng(seed)
     process = GaussianProcess(SHAPE)
     for number in range(count):
@@ -25,7 +25,7 @@ def told(*, count=40, noise=0.03, slowed=(), seed=1):
 
 
 def test_one_after_the_other_is_the_same_as_all_at_once():
-    process = told()
+    process = observed()
     mean, variance = process.mean.copy(), process.variance.copy()
     process._rebuild()
     assert process.mean == pytest.approx(mean, abs=1e-9)
@@ -33,7 +33,7 @@ def test_one_after_the_other_is_the_same_as_all_at_once():
 
 
 def test_the_guess_is_the_textbooks():
-    process = told(count=12)
+    process = observed(count=12)
     across = np.array([process._row(point) for point in process._points])
     covariance = across[:, process._at] + process.noise**2 * np.eye(12)
     expected = process._centre + across.T @ np.linalg.solve(covariance, process._centred_logs())
@@ -43,7 +43,7 @@ def test_the_guess_is_the_textbooks():
 
 
 def test_the_slopes_that_it_learns_by_are_those_of_what_it_learns():
-    process = told(slowed=(20,))
+    process = observed(slowed=(20,))
     theta = process._theta + np.linspace(-0.2, 0.2, len(process._theta))
     by_steps = approx_fprime(theta, lambda at: process._loss(at)[0], 1e-6)
     assert process._loss(theta)[1] == pytest.approx(by_steps, rel=1e-3, abs=1e-3)
@@ -51,13 +51,13 @@ def test_the_slopes_that_it_learns_by_are_those_of_what_it_learns():
 
 @pytest.mark.parametrize("noise", [0.01, 0.05])
 def test_the_noise_is_learned(noise):
-    process = told(count=120, noise=noise)
+    process = observed(count=120, noise=noise)
     process.learn()
     assert noise / 1.5 < process.noise < noise * 1.5
 
 
 def test_what_was_slowed_is_left_out_of_account():
-    slowed, clean = told(slowed=(20,)), told()
+    slowed, clean = observed(slowed=(20,)), observed()
     slowed.learn()
     clean.learn()
     assert slowed._disturbed == {20}

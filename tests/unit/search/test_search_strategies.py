@@ -44,7 +44,7 @@ BOTH = [lambda: OneAtATime(SPACE, budget=len(SPACE)), lambda: BayesianSearch(SPA
 
 
 @pytest.mark.parametrize("make", BOTH, ids=["one-at-a-time", "surrogate"])
-def test_a_hill_is_climbed_and_what_limits_is_said(make):
+def test_hill_is_climbed_and_the_limit_is_reported(make):
     found, asked = looked(make(), hill)
     assert found.point == (2, 3, 3)
     assert found.values == {"block": "1MiB", "connections": 8, "clients": 4}
@@ -102,7 +102,7 @@ def test_nothing_measured_is_nothing_found():
         OneAtATime(SPACE, budget=5).result()
 
 
-def test_a_space_says_what_is_wrong_with_it():
+def test_invalid_space_is_an_error():
     with pytest.raises(ValueError, match="twice"):
         Parameter("block", (1, 1))
     with pytest.raises(ValueError, match="at least one"):

@@ -102,7 +102,7 @@ FOUND = "measured 18,412/s (99 % interval 18,372..18,452/s, 5 runs)"
         ),
     ],
 )
-def test_a_gate_is_judged_and_says_why(text, values, outcome, reason):
+def test_gate_has_an_outcome_and_a_reason(text, values, outcome, reason):
     verdict = verdict_of(text, values)
     assert (verdict.outcome, verdict.reason) == (outcome, reason.format(FOUND))
 
@@ -112,7 +112,7 @@ def test_the_bound_itself_is_good_enough():
     assert verdict_of("latency_mean <= 5ms", [0.005] * 3).outcome is Outcome.PASS
 
 
-def test_what_cannot_be_told_apart_in_three_digits_is_printed_in_more():
+def test_values_equal_in_three_digits_are_printed_with_more():
     verdict = verdict_of("bandwidth >= 50MiB/s", [49.999 * 2**20] * 3)
     assert verdict.outcome is Outcome.FAIL
     assert "asked >= 50 MiB/s, measured 49.999 MiB/s" in verdict.reason
@@ -133,7 +133,7 @@ def test_a_percentile_of_too_few_ios_carries_no_verdict(text, ios, enough, messa
     assert verdict_of(text, [0.001] * 3, ios=enough).outcome is Outcome.PASS
 
 
-def test_the_histogram_and_not_the_sample_says_how_many_latencies_there_were():
+def test_count_of_latencies_is_that_of_the_histogram():
     samples = tuple(Sample({"p50": 0.001}, 1, 10**6, Histogram.of([0.001] * 10)) for _ in range(3))
     run = replace(run_of("p50", []), samples=samples)
     assert "30 of 200" in judge(run, parse_threshold("p50 <= 5ms", METRICS)).reason
@@ -150,13 +150,13 @@ def test_a_bound_within_the_bins_error_is_undecided_even_where_all_repeats_agree
     assert judge(run, parse_threshold("p99 <= 4.9ms", METRICS)).outcome is Outcome.FAIL
 
 
-def test_an_invalid_run_carries_no_verdict_and_says_its_own_reason():
+def test_invalid_run_has_no_verdict_but_its_reason():
     verdict = verdict_of("iops >= 100", [500.0] * 3, invalid=("the client was the bottleneck",))
     assert verdict.outcome is Outcome.INVALID
     assert verdict.reason.endswith("no verdict: the client was the bottleneck")
 
 
-def test_a_metric_that_nobody_measured_is_a_mistake_in_the_configuration():
+def test_gate_on_a_missing_metric_is_a_configuration_error():
     run = run_of("iops", [1.0] * 3)
     with pytest.raises(ConfigError, match=r"^t.yaml:1:1: .*p99 was not measured; load measures iops"):
         judge(run, parse_threshold("p99 <= 5ms", METRICS, place="t.yaml:1:1"))

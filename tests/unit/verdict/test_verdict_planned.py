@@ -59,7 +59,7 @@ def test_a_contradicted_alarm_is_not_measured_again():
     assert not more(BAD + GOOD, max_repeats=100)
 
 
-def test_what_straddles_is_measured_to_the_budget_and_says_how_precise_it_is():
+def test_undecided_gate_uses_the_budget_and_reports_its_precision():
     values = [900.0, 1000.0] * 6
     assert more(values[:-1])
     assert not more(values)

@@ -28,7 +28,7 @@ def test_a_against_itself_is_the_same():
     assert compare(A, A, Better.HIGHER).direction is Direction.SAME
 
 
-def test_three_a_side_can_never_be_significant_and_say_so():
+def test_three_repeats_a_side_are_never_significant():
     assert compare(A[:3], SLOW[:3], Better.HIGHER).direction is Direction.TOO_FEW
 
 

@@ -1,4 +1,4 @@
-"""Gates against a baseline and against another variant: what passes, what fails, and what cannot be told."""
+"""Gates against a baseline and against another variant: pass, fail and inconclusive."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_no_worse_than_what_was_allowed_passes_and_worse_fails(truth, text, outc
     assert verdict.outcome is outcome, verdict.reason
 
 
-def test_a_failure_is_confirmed_by_fresh_runs_and_says_everything():
+def test_failure_is_confirmed_by_new_runs_and_described():
     verdict, runs = sequentially(800, "iops >= baseline - 5 %", STEADY)
     assert verdict.outcome is Outcome.FAIL
     assert verdict.alarmed_at is not None
@@ -117,7 +117,7 @@ def test_an_effect_below_the_noise_floor_is_never_a_failure():
         (run_of([]), STEADY, "measured nothing", False),
     ],
 )
-def test_what_carries_no_verdict_says_why(run, reference, message, final):
+def test_missing_verdict_has_a_reason(run, reference, message, final):
     verdict = judge(run, gate("iops >= baseline - 5 %"), plan=PLAN, reference=reference)
     assert verdict.outcome is Outcome.INVALID
     assert message in verdict.reason
@@ -153,7 +153,7 @@ def test_bins_move_the_bound_of_a_percentile_against_either_verdict():
     )
 
 
-def test_a_metric_that_nobody_measured_is_a_mistake_here_too():
+def test_relative_gate_on_a_missing_metric_is_a_configuration_error():
     with pytest.raises(ConfigError, match="p99 was not measured"):
         judge(run_of([1.0] * 3), gate("p99 <= baseline + 5 %"), reference=STEADY)
 
@@ -238,7 +238,7 @@ def test_lower_is_better_for_a_latency():
         ([1.0] * 3, [1.0, math.inf, 1.0], "no ratio"),
     ],
 )
-def test_a_pair_without_a_verdict_says_why(left, right, message):
+def test_pair_without_a_verdict_has_a_reason(left, right, message):
     verdict = pair(left, right, versus(">=", 1.0), plan=PLAN)
     assert verdict.outcome is Outcome.INVALID
     assert message in verdict.reason
@@ -264,6 +264,6 @@ def test_the_noise_floor_is_a_high_quantile_of_what_lies_between_sessions(sessio
     assert noise_floor(sessions) == (None if floor is None else pytest.approx(floor))
 
 
-def test_against_says_what_a_gate_is_against():
+def test_against_names_the_reference_of_a_gate():
     assert gate("iops >= baseline - 5 %").against == BASELINE
     assert gate("iops >= 5").against == ""

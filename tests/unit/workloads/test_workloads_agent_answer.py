@@ -1,4 +1,4 @@
-"""The agent's output as it comes: the right numbers, or an error that says what to do. Never wrong ones."""
+"""The agent's output is parsed to correct numbers or to an error with advice."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_what_cannot_be_believed_is_an_error(stdout, message):
         ({"kind": "died", "message": "worker 1 died"}, "^worker 1 died$"),
     ],
 )
-def test_what_the_agent_complains_of_is_said_with_what_to_do(line, message):
+def test_agent_error_has_advice(line, message):
     with pytest.raises(WorkloadError, match=message):
         read_result(json.dumps({"t": "error", **line}), "")
 

@@ -112,7 +112,7 @@ def test_the_list_is_mostly_small_random_reads_and_stays_where_it_may():
     assert 0.15 * 4000 < follow < 0.25 * 4000
 
 
-def test_the_image_is_what_there_is_room_for_unless_its_size_was_asked_for(directory):
+def test_image_fills_the_free_space_unless_its_size_is_set(directory):
     small = replace(directory, size=32 * MIB)
     asked = LOAD.request(small, LOAD.Options(), replace(SCALE, size=1 << 30))
     assert asked["image"] == 8 * MIB  # nine tenths of 32 MiB, less 20 clones, in whole MiB

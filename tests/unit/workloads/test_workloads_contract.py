@@ -33,7 +33,7 @@ def needs(kind: type[Workload[Any]]) -> None:
 
 
 @each
-def test_it_says_what_it_is(kind):
+def test_workload_has_its_metadata(kind):
     assert re.fullmatch(r"[a-z][a-z0-9-]*", kind.name)
     assert (kind.__doc__ or "").strip()
     assert kind.source
@@ -78,7 +78,7 @@ def test_an_option_that_it_has_not_got_is_refused(kind):
 
 @each
 @pytest.mark.parametrize("where", ["directory", "device"])
-def test_it_measures_what_it_says_and_leaves_nothing_but_the_data_set(kind, where, request):
+def test_workload_measures_its_metrics_and_leaves_only_the_data_set(kind, where, request):
     needs(kind)
     attachment = request.getfixturevalue(where)
     if where == "device" and "filesystem" in kind.needs:

@@ -59,13 +59,13 @@ def test_what_the_time_did_not_suffice_to_write_is_not_copied(directory):
     assert operations["copy"]["files"]["total"] <= operations["write"]["files"]["total"]
 
 
-def test_source_and_copy_share_the_room(directory):
+def test_source_and_copy_share_the_space(directory):
     small = replace(directory, size=8 * MIB)
     assert LOAD.request(small, LOAD.Options(), replace(SCALE, size=64 * MIB))["size"] == int(3.6 * MIB)
 
 
 def test_a_copy_that_differs_is_the_targets_failure(directory):
-    """Somebody else writes into the copies while they are made: what is read back is not what was written."""
+    """A process changes the copies while they are made: what is read back is not what was written."""
     stop = threading.Event()
 
     def spoil() -> None:

@@ -74,7 +74,7 @@ def made(config: Config, name: str) -> Workload[Any]:
 
 @pytest.fixture
 def named(tmp_path: Path):
-    """Return what a targets file with these lines under `workloads` says."""
+    """Load a targets file with these lines under `workloads`."""
     place = tmp_path / "user"
     place.mkdir()
     (place / "disk").mkdir()
@@ -231,7 +231,7 @@ def test_what_is_no_number_is_an_error_and_a_claim_is_the_targets(named, tmp_pat
         ),
     ],
 )
-def test_what_is_wrong_in_the_file_says_where(named, tmp_path, own, message):
+def test_error_in_the_file_has_its_location(named, tmp_path, own, message):
     write(tmp_path, "own_loads.py", FUNCTIONS)
     write(tmp_path, "bad.fio", "[a]\nrw=read\nfilename=/etc/passwd\n")
     write(tmp_path, "broken.py", "def f(:\n")

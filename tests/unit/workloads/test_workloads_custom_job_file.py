@@ -87,7 +87,7 @@ def test_a_name_alone_switches_on_and_other_names_mean_the_same():
         ("[a]\n[b]\n[a]\n", "f:3:1: [a] is defined twice"),
     ],
 )
-def test_what_is_refused_says_why_and_where(text, message):
+def test_refused_option_has_location_and_reason(text, message):
     with pytest.raises(ConfigError) as caught:
         read_jobs(text, "f")
     assert message in str(caught.value)

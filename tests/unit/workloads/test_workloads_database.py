@@ -83,7 +83,7 @@ def test_the_log_is_a_part_of_the_size_and_not_more_than_databases_have(director
     assert (log(MIB), log(64 * MIB), log(1 << 40)) == (MIB, 4 * MIB, 64 * MIB)
 
 
-def test_a_device_without_room_for_pages_is_refused(device):
+def test_device_without_space_for_pages_is_refused(device):
     with pytest.raises(WorkloadError, match="database: 1MiB has no space for pages"):
         LOAD.measure(device, LOAD.Options(), replace(SCALE, size=MIB))
 

@@ -1,4 +1,4 @@
-"""A fio that misbehaves, from the command line to the sample: an error that says so, never a wrong number."""
+"""Faulty fio programs, from the command line to the sample, cause an error and never a wrong number."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_what_it_prints_besides_changes_no_number(directory, programs, script):
 
 
 @pytest.mark.parametrize(
-    ("script", "said"),
+    ("script", "message"),
     [
         ("exit 1", "gave no report"),
         ("echo 'fio: out of memory' >&2; exit 1", r"gave no report(.|\n)*out of memory"),
@@ -77,23 +77,23 @@ def test_what_it_prints_besides_changes_no_number(directory, programs, script):
         ("echo '{}'", "gave no report|breaks off|cannot be trusted"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_an_error_that_says_so(directory, programs, script, said):
+def test_faulty_fio_is_an_error(directory, programs, script, message):
     programs(fio=script)
-    with pytest.raises(Exception, match=said) as caught:
+    with pytest.raises(Exception, match=message) as caught:
         measure(directory)
     assert type(caught.value).__module__ == "storagetest.errors"
     assert str(caught.value).startswith("here: ")
 
 
 @pytest.mark.parametrize(
-    ("scripts", "said"),
+    ("scripts", "message"),
     [({}, "fio is missing"), ({"fio": "exit 1"}, "gave no report")],
     ids=["none", "broken"],
 )
-def test_a_client_without_a_fio_that_works_lacks_no_engine(directory, programs, scripts, said):
+def test_a_client_without_a_fio_that_works_lacks_no_engine(directory, programs, scripts, message):
     """It would be a skip, and a client that cannot measure would stay green."""
     programs(**scripts)
-    with pytest.raises(WorkloadError, match=said):
+    with pytest.raises(WorkloadError, match=message):
         LOAD.measure(directory, LOAD.Options(engine="libaio"), SCALE)
 
 
@@ -134,7 +134,7 @@ def test_a_real_fio_ended_in_mid_run_gives_no_number(directory, signal):
     thread.join(15)
     (error,) = caught
     # How far it had come is a matter of how busy this machine is.
-    assert any(said in str(error) for said in ("ended early", "no report", "breaks off", "did no I/O"))
+    assert any(message in str(error) for message in ("ended early", "no report", "breaks off", "did no I/O"))
 
 
 def wait_for_fio(path: str) -> int:
@@ -168,11 +168,11 @@ def tiny(client: LocalHost, tmp_path: Path) -> Iterator[Attachment]:
 
 
 @needs_fio
-def test_a_disk_that_is_full_in_mid_run_is_an_error_that_says_so(tiny):
+def test_full_disk_in_mid_run_is_an_error(tiny):
     options = LOAD.Options.model_validate({"engine": "psync", "queue_depth": 1, "direct": False})
     LOAD.fill(replace(tiny, size=4 * MIB), options, replace(SCALE, size=2 * MIB))
     file = Path(tiny.path) / f"storagetest-{2 * MIB}.dat"
-    with file.open("r+b") as data:  # as a thin volume behaves: what was there has lost its room
+    with file.open("r+b") as data:  # as a thin volume behaves: its data has lost its space
         data.truncate(256 * 1024)
         data.truncate(2 * MIB)
     (Path(tiny.path) / "others").write_bytes(b"x" * (7 * MIB))

@@ -77,8 +77,8 @@ def test_load_goes_on_in_the_cooldown_and_is_not_counted(directory):
     options = WRITE.Options(jobs=2)
     WRITE.fill(directory, options, cooled)
     sample = WRITE.measure(directory, options, cooled)
-    said = sample.evidence["fio.json"]  # fio says what its jobs are first
-    report = json.loads(said[said.index("\n{") :])["jobs"]
+    output = sample.evidence["fio.json"]  # fio lists its jobs first
+    report = json.loads(output[output.index("\n{") :])["jobs"]
     measured, after = (job["write"] for job in report)
     assert after["io_bytes"] > 0
     assert after["runtime"] >= 400 * 0.9
@@ -145,7 +145,7 @@ def test_a_device_is_written_within_the_size_and_never_created(device):
 
 
 @needs_fio
-def test_where_there_is_less_room_less_is_used_and_said(device, directory):
+def test_less_space_reduces_the_size_and_is_reported(device, directory):
     scale = LoadSize(size=64 * MIB, ramp=0, runtime=0.2)
     STREAM.fill(device, STREAM.Options(), scale)
     sample = STREAM.measure(device, STREAM.Options(), scale)
@@ -156,7 +156,7 @@ def test_where_there_is_less_room_less_is_used_and_said(device, directory):
 
 
 @pytest.mark.parametrize("size", [0, MIB // 2])
-def test_without_room_there_is_no_load(directory, size):
+def test_no_space_is_an_error(directory, size):
     with pytest.raises(WorkloadError, match="at least 1MiB is needed"):
         WRITE.fill(replace(directory, size=size), WRITE.Options(), SCALE)
 
@@ -184,7 +184,7 @@ def test_a_full_target_is_an_error_with_fios_own_words(client):
         run_fio(client, job, deadline=30)
 
 
-def test_a_missing_fio_says_what_to_install_where(directory, programs):
+def test_missing_fio_names_the_package_and_the_client(directory, programs):
     programs()
     with pytest.raises(WorkloadError, match=r"^here: fio is missing: install the package fio"):
         WRITE.measure(directory, WRITE.Options(), SCALE)

@@ -31,14 +31,14 @@ def phases(sample):
 
 def test_the_course_holds_every_operation_once(directory):
     sample = LOAD.measure(directory, LOAD.Options(processes=2), replace(SCALE, runtime=1.2, interval=0.03))
-    said = phases(sample)
-    assert {one.name for one in sample.series} == {f"{name} operations" for name in said}
+    reported = phases(sample)
+    assert {one.name for one in sample.series} == {f"{name} operations" for name in reported}
     for one in sample.series:
         name = one.name.removesuffix(" operations")
-        rest = said[name]["seconds"] - 0.03 * (len(one.times) - 1)  # how long the last interval was
+        rest = reported[name]["seconds"] - 0.03 * (len(one.times) - 1)  # how long the last interval was
         counted = 0.03 * sum(one.values[:-1]) + rest * one.values[-1]
         assert 0 < rest <= 0.03 + 1e-9
-        assert counted == pytest.approx(said[name]["operations"][name]["ops"])
+        assert counted == pytest.approx(reported[name]["operations"][name]["ops"])
     assert sample.began is not None
 
 
@@ -108,7 +108,7 @@ def test_only_what_is_asked_for_is_reported(directory):
     assert list(phases(sample)) == ["mkdir", "rmdir", "create", "stat"]
 
 
-def test_the_profile_says_how_many_files_and_the_room_how_many_at_most(directory):
+def test_profile_sets_the_files_and_space_limits_them(directory):
     def files(options, scale=SCALE, attachment=directory):
         return LOAD.request(attachment, LOAD.Options.model_validate(options), scale)["files"]
 
@@ -123,7 +123,7 @@ def test_the_profile_says_how_many_files_and_the_room_how_many_at_most(directory
         files({"processes": 256}, attachment=small)
 
 
-def test_cold_needs_root_and_says_so(directory):
+def test_cold_needs_root(directory):
     options = LOAD.Options.model_validate({"cold": True, "operations": ["stat"], "processes": 1})
     if os.access("/proc/sys/vm/drop_caches", os.W_OK):
         assert LOAD.measure(directory, options, SCALE).values["stat_ops"] > 0
@@ -203,7 +203,7 @@ def without_python(tmp_path_factory, monkeypatch):
     return make
 
 
-def test_a_python_that_is_too_old_or_says_nothing_is_an_error(directory, without_python):
+def test_old_or_silent_python_is_an_error(directory, without_python):
     without_python("""cat >/dev/null; printf '{"t":"error","kind":"python","message":"3.7"}\\n'; exit 1""")
     with pytest.raises(
         WorkloadError, match=r"^here: metadata on .*: python3 is 3\.7, too old: the agent needs 3.9"
@@ -217,7 +217,7 @@ def test_a_python_that_is_too_old_or_says_nothing_is_an_error(directory, without
 @pytest.mark.skipif(
     any(Path(place, "python3").exists() for place in ("/usr/sbin", "/sbin")), reason="odd place"
 )
-def test_a_missing_python_says_what_to_install(directory, without_python):
+def test_missing_python_names_the_package(directory, without_python):
     without_python()
     with pytest.raises(WorkloadError, match=r"^here: metadata on .*: python3 is missing: install python3-"):
         LOAD.measure(directory, LOAD.Options(), SCALE)

@@ -80,12 +80,12 @@ def test_levels_that_make_no_sense_are_refused(options, message):
         USERS.Options.model_validate(options)
 
 
-def test_the_title_says_the_levels():
+def test_title_has_the_levels():
     assert USERS.title(USERS.Options(levels=(1, 2))) == "multi-user 1,2"
 
 
 @pytest.mark.parametrize("engine", ["libaio", "psync"])
-def test_a_victim_is_measured_alone_and_beside_its_neighbours(directory, engine):
+def test_victim_is_measured_alone_and_with_its_neighbours(directory, engine):
     options = NOISY.Options(neighbours=3, engine=engine)
     NOISY.fill(directory, options, SCALE)
     sample = NOISY.measure(directory, options, SCALE)

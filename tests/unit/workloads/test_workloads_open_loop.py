@@ -41,7 +41,7 @@ def test_the_same_seed_is_the_same_plan_and_each_repeat_has_its_own():
 
 
 @pytest.mark.parametrize("process", ["poisson", "linear"])
-def test_it_reaches_its_rate_and_tells_service_from_response(directory: Attachment, process: str):
+def test_rate_is_reached_and_service_differs_from_response(directory: Attachment, process: str):
     options = LOAD.Options.model_validate(
         {"rate": 100, "process": process, "read_percent": 50, "workers": 4, "direct": False}
     )

@@ -91,7 +91,7 @@ def test_files_are_of_one_size_where_low_is_high(directory):
     assert operations["transactions"]["append"]["total"] == 0
 
 
-def test_the_pool_is_no_larger_than_there_is_room_for(directory):
+def test_the_pool_is_no_larger_than_the_free_space(directory):
     small = replace(directory, size=MIB)
     options = LOAD.Options.model_validate(PUBLISHED)
     assert LOAD.request(small, options, SCALE)["files"] == int(MIB * 0.9) // 20_000
