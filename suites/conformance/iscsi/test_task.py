@@ -239,10 +239,10 @@ def test_a_query_is_answered_only_at_protocol_level_two(connections, observe, fu
     level = session.parameters.protocol_level
     session.send(TaskRequest(function=int(function), lun=session.lun))
     answer = session.receive()
-    result = "closed" if answer is None else answer.summary()
-    observe(f"iSCSIProtocolLevel {level}: {result}")
+    text = "closed" if answer is None else answer.summary()
+    observe(f"iSCSIProtocolLevel {level}: {text}")
     if level >= 2:
-        assert isinstance(answer, TaskResponse), result
+        assert isinstance(answer, TaskResponse), text
         allowed = (TaskResult.COMPLETE, TaskResult.SUCCEEDED, *UNSUPPORTED)
         assert answer.response in allowed, result(answer)
     elif isinstance(answer, TaskResponse):
