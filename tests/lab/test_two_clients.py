@@ -97,7 +97,7 @@ def test_case_without_a_request_is_invalid(line: PytestRun, client1, client2) ->
         ("WRITE-READ", "smb-v3.1.1"): "passed",
     }, output
     assert "no lock request was sent" in seen["TWO-OPEN", "nolock"]["message"]
-    assert "says a capture of the NLM's calls" in seen["TWO-OPEN", "nolock"]["message"]
+    assert "by a capture of the NLM's calls" in seen["TWO-OPEN", "nolock"]["message"]
     assert status == pytest.ExitCode.TESTS_FAILED, "INVALID is never green"
     for client in (client1, client2):
         assert client.left() == []
