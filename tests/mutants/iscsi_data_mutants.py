@@ -105,7 +105,7 @@ def answers_early(name: str, description: str, when: Any) -> None:
         if isinstance(pdu, ScsiCommand) and not pdu.immediate and talk.last is not None:
             last: Any = talk.last
             if when(pdu, last):
-                talk.send_to_initiator(
+                talk.inject_to_initiator(
                     ScsiResponse(
                         itt=pdu.itt,
                         stat_sn=pdu.exp_stat_sn,
@@ -280,7 +280,7 @@ def r2t_over_burst(talk: ProxyConnection, pdu: Pdu) -> Any:
     if not isinstance(pdu, ReadyToTransfer):
         return pdu
     if "rest" in talk.memory:
-        talk.send_to_target(*talk.data_out(pdu, talk.memory.pop("rest")))
+        talk.inject_to_target(*talk.data_out(pdu, talk.memory.pop("rest")))
         return None
     left = talk.commands[pdu.itt].expected_length - pdu.buffer_offset
     asked = min(2 * pdu.desired_length, left)
@@ -306,7 +306,7 @@ MUTANTS["r2t-over-burst"].request = splits_data
 def feeds(talk: ProxyConnection, pdu: Pdu) -> Pdu | None:
     """Answer an R2T from what the initiator sent too early."""
     if isinstance(pdu, ReadyToTransfer) and pdu.itt in talk.memory.get("early", {}):
-        talk.send_to_target(*talk.data_out(pdu, talk.memory["early"][pdu.itt]))
+        talk.inject_to_target(*talk.data_out(pdu, talk.memory["early"][pdu.itt]))
         return None
     return pdu
 
@@ -378,7 +378,7 @@ data_out("data-sn-not-checked", "7.9", "any DataSN is accepted", lambda pdu, r2t
 def data_out_unknown(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     if isinstance(pdu, DataOut) and pdu.itt not in talk.commands:
         last: Any = talk.last
-        talk.send_to_initiator(
+        talk.inject_to_initiator(
             ScsiResponse(
                 itt=pdu.itt, stat_sn=pdu.exp_stat_sn, exp_cmd_sn=last.exp_cmd_sn, max_cmd_sn=last.max_cmd_sn
             )

@@ -158,7 +158,7 @@ def login_in_ffp(talk: ProxyConnection, pdu: Pdu) -> Pdu | None:
 def login_reserved(talk: ProxyConnection, pdu: Pdu) -> Pdu | None:
     frame = talk.memory["frame"]
     if talk.login is not None and any(set_reserved_bits(frame.bhs)):
-        talk.send_to_initiator(LoginResponse(itt=pdu.itt, status=LoginStatus.INITIATOR_ERROR))
+        talk.inject_to_initiator(LoginResponse(itt=pdu.itt, status=LoginStatus.INITIATOR_ERROR))
         return None
     return pdu
 

@@ -105,7 +105,7 @@ def padding_missing(talk: ProxyConnection, pdu: Pdu) -> Any:
 def reserved_checked(talk: ProxyConnection, pdu: Pdu) -> Pdu | None:
     frame, last = talk.memory["frame"], talk.last
     if isinstance(pdu, ScsiCommand) and any(set_reserved_bits(frame.bhs)) and last is not None:
-        talk.send_to_initiator(Reject(reason=9, stat_sn=pdu.exp_stat_sn, data=frame.bhs))
+        talk.inject_to_initiator(Reject(reason=9, stat_sn=pdu.exp_stat_sn, data=frame.bhs))
         return None
     return pdu
 
@@ -158,7 +158,7 @@ nop("nop-final", "11.19", "a NOP-In lacks its fixed bit", lambda pdu: replace(pd
 def nop_unasked(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     if isinstance(pdu, NopOut) and pdu.itt == NO_TAG:
         last: Any = talk.last
-        talk.send_to_initiator(
+        talk.inject_to_initiator(
             NopIn(itt=1, stat_sn=pdu.exp_stat_sn, exp_cmd_sn=last.exp_cmd_sn, max_cmd_sn=last.max_cmd_sn)
         )
     return pdu
@@ -209,7 +209,7 @@ def speaks(name: str, section: str, description: str, kind: type[Pdu], answer: A
     def request(talk: ProxyConnection, pdu: Pdu) -> Pdu:
         if isinstance(pdu, kind) and talk.last is not None:
             last: Any = talk.last
-            talk.send_to_initiator(
+            talk.inject_to_initiator(
                 replace(answer(pdu), itt=pdu.itt, exp_cmd_sn=last.exp_cmd_sn, max_cmd_sn=last.max_cmd_sn)
             )
         return pdu
@@ -250,7 +250,7 @@ sets(
 def logout_reason(talk: ProxyConnection, pdu: Pdu) -> Pdu | None:
     if type(pdu).__name__ == "LogoutRequest" and pdu.reason > 2:  # type: ignore[attr-defined]
         last: Any = talk.last
-        talk.send_to_initiator(
+        talk.inject_to_initiator(
             LogoutResponse(
                 itt=pdu.itt, stat_sn=last.stat_sn + 1, exp_cmd_sn=last.exp_cmd_sn, max_cmd_sn=last.max_cmd_sn
             )
@@ -263,7 +263,7 @@ def logout_reason(talk: ProxyConnection, pdu: Pdu) -> Pdu | None:
 def leading_key_renegotiated(talk: ProxyConnection, pdu: Pdu) -> Pdu | None:
     if type(pdu).__name__ == "TextRequest" and b"MaxBurstLength" in pdu.data:
         last: Any = talk.last
-        talk.send_to_initiator(
+        talk.inject_to_initiator(
             TextResponse(
                 itt=pdu.itt, stat_sn=last.stat_sn + 1, exp_cmd_sn=last.exp_cmd_sn, max_cmd_sn=last.max_cmd_sn,
                 final=True, data=pdu.data,
@@ -277,7 +277,7 @@ def leading_key_renegotiated(talk: ProxyConnection, pdu: Pdu) -> Pdu | None:
 def logout_recovery(talk: ProxyConnection, pdu: Pdu) -> Pdu | None:
     if type(pdu).__name__ == "LogoutRequest" and pdu.reason == 2:  # type: ignore[attr-defined]
         last: Any = talk.last
-        talk.send_to_initiator(
+        talk.inject_to_initiator(
             LogoutResponse(
                 itt=pdu.itt, stat_sn=last.stat_sn + 1, exp_cmd_sn=last.exp_cmd_sn, max_cmd_sn=last.max_cmd_sn
             )

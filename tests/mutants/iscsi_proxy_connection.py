@@ -146,12 +146,12 @@ class ProxyConnection(Rewrite):
     def passes_close(self, *, from_target: bool) -> bool:
         return not (from_target and self.mutant.keeps_open and self.active)
 
-    def send_to_initiator(self, *pdus: Pdu | EncodedPdu) -> None:
+    def inject_to_initiator(self, *pdus: Pdu | EncodedPdu) -> None:
         """Send something to the initiator, out of turn."""
         for pdu in pdus:
             self.send_to_host(self.wire(pdu))
 
-    def send_to_target(self, *pdus: Pdu) -> None:
+    def inject_to_target(self, *pdus: Pdu) -> None:
         """Send something to the target, out of turn."""
         for pdu in pdus:
             self.send_to_target(self.wire(pdu))

@@ -48,7 +48,7 @@ def does(name: str, section: str, description: str, functions: set[int]) -> None
         if not isinstance(pdu, TaskRequest) or pdu.function not in functions:
             return pdu
         last: Any = talk.last
-        talk.send_to_initiator(
+        talk.inject_to_initiator(
             TaskResponse(
                 itt=pdu.itt, stat_sn=pdu.exp_stat_sn, exp_cmd_sn=last.exp_cmd_sn, max_cmd_sn=last.max_cmd_sn
             )
