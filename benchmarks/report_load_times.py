@@ -22,7 +22,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import made_up_results
+import sample_results
 
 from storagetest.errors import StoragetestError
 from storagetest.report.allure.html import generate
@@ -43,17 +43,17 @@ _TREE = "return document.querySelectorAll('[data-testid^=\"tree-section\"]').len
 SUITE = """\
 import sys
 sys.path.insert(0, {benchmarks!r})
-import made_up_results
+import sample_results
 import pytest
 from storagetest.report.allure import reporter as allure
 
-RECORDS = list(made_up_results.records({count}))
+RECORDS = list(sample_results.records({count}))
 
 @pytest.mark.parametrize("number", range({count}))
 def test_made_up(number):
     record = RECORDS[number]
     run = record.run
-    title = made_up_results.TITLES[run.protocol]
+    title = sample_results.TITLES[run.protocol]
     allure.identify(epic=title, feature=run.workload, variant=run.variant, client=run.client)
     allure.on_case([record])
     if record.status.value == "failed":
@@ -104,8 +104,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _comparison(place: Path, count: int) -> Path:
     began = time.monotonic()
     data = build_page_data(
-        made_up_results.records(count, evidence=False),
-        cases=tuple(made_up_results.cases(count // 10)),
+        sample_results.records(count, evidence=False),
+        cases=tuple(sample_results.cases(count // 10)),
         sources=["made up"],
     )
     made = time.monotonic()

@@ -1,6 +1,6 @@
 """The code blocks of the docs, and how they are run.
 
-A block of shell says in a comment above it what is to become of it:
+A comment above a block of shell states how it is tested:
 
     <!-- run -->            run by tests/docs, in the page's own directory; ``run: exit 0, 1`` allows
                             these statuses, ``run: root`` wants root
@@ -53,8 +53,8 @@ class Block:
     @property
     def statuses(self) -> set[int]:
         """The exit statuses that are right."""
-        said = re.search(r"exit ([\d, ]+)", self.more)
-        return {int(one) for one in said[1].split(",")} if said else {0}
+        status = re.search(r"exit ([\d, ]+)", self.more)
+        return {int(number) for number in status[1].split(",")} if status else {0}
 
 
 def blocks(page: Path) -> Iterator[Block]:
@@ -70,15 +70,15 @@ def blocks(page: Path) -> Iterator[Block]:
         while lines[number].strip() != "```":
             number += 1
         before = next((line for line in reversed(lines[: first - 1]) if line.strip()), "")
-        said, title = _COMMENT.match(before), _TITLE.search(start["more"])
+        comment, title = _COMMENT.match(before), _TITLE.search(start["more"])
         yield Block(
             page,
             first,
             start["language"],
             "\n".join(line.removeprefix(indent) for line in lines[first:number]) + "\n",
             title[1] if title else "",
-            said["word"] if said else "",
-            (said["more"] or "") if said else "",
+            comment["word"] if comment else "",
+            (comment["more"] or "") if comment else "",
         )
         number += 1
 

@@ -1,4 +1,4 @@
-"""What is published beside the code: docs, examples, packages."""
+"""Documentation, examples and packages."""
 
 from __future__ import annotations
 

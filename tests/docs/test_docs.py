@@ -1,4 +1,4 @@
-"""Every block of the docs: files load, commands run, and what no test runs says why."""
+"""Every block of the docs: files load, commands run, and a block that no test runs states the reason."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def each(wanted: list[Block]) -> pytest.MarkDecorator:
 
 
 @each([block for block in ALL if block.language in SHELL])
-def test_what_becomes_of_a_command_is_said(block: Block):
-    assert block.word, "a comment above it says run, lab, or by hand and why (tests/docs/blocks.py)"
+def test_each_command_block_states_how_it_is_tested(block: Block):
+    assert block.word, "a comment above it states run, lab, or by hand and why (tests/docs/blocks.py)"
     assert block.word != "by hand" or block.more, "by hand: why?"
 
 

@@ -106,9 +106,9 @@ def test_the_sdist_can_be_built_and_tested(built: Path):
 
 def cases(pytest_program: Path, *arguments: str, cwd: Path) -> list[str]:
     """The cases that are collected, without the place of the suites."""
-    said = run(pytest_program, "--collect-only", "-q", "-p", "no:cacheprovider", *arguments, cwd=cwd)
+    output = run(pytest_program, "--collect-only", "-q", "-p", "no:cacheprovider", *arguments, cwd=cwd)
     found = [re.sub(r"^.*?((performance|conformance|durability|external|papers)/)", r"\1", line)
-             for line in said.splitlines() if "::" in line]  # fmt: skip
+             for line in output.splitlines() if "::" in line]  # fmt: skip
     assert len(found) > 500
     return found
 
@@ -126,11 +126,11 @@ def test_a_wheel_a_checkout_and_an_editable_install_have_the_same_cases(programs
 
 def test_the_suites_run_from_an_empty_directory(programs: Path, empty: Path):
     options = ["--st-profile", "tiny", "--st-sample", "-q", "-rfE", "-p", "no:cacheprovider"]
-    said = run(programs / "pytest", "--pyargs", "storagetest.suites", *options, cwd=empty, ok=False)
-    # On a busy machine a reader may miss its rate, which is INVALID: that says nothing of the package.
-    summary = said.splitlines()[-1]
-    assert re.search(r"\d+ passed", summary), said
-    assert not re.search(r"\d+ (failed|error)", summary), said
+    output = run(programs / "pytest", "--pyargs", "storagetest.suites", *options, cwd=empty, ok=False)
+    # On a busy machine a reader may miss its rate, which is INVALID: that is no fault of the package.
+    summary = output.splitlines()[-1]
+    assert re.search(r"\d+ passed", summary), output
+    assert not re.search(r"\d+ (failed|error)", summary), output
     cases_seen = {
         json.loads(line)["run"]["case"] for line in (empty / "results.jsonl").read_text().splitlines()
     }
@@ -153,10 +153,10 @@ def test_a_copy_to_edit_has_the_same_cases(programs: Path, empty: Path):
     assert refused.stderr.startswith("storagetest: mine is there already")
 
 
-def test_what_it_says_of_itself(programs: Path, empty: Path):
+def test_the_installed_program_describes_itself(programs: Path, empty: Path):
     assert run(programs / "storagetest", "--version", cwd=empty).startswith("storagetest ")
     listed = run(programs / "storagetest", "suites", cwd=empty).splitlines()
     assert len(listed) == len(
         [name for name in tracked("suites") if re.search(r"(^|/)test_[^/]*\.py$", name)]
     )
-    assert all(len(line.split()) > 2 for line in listed), "a suite says nothing of itself"
+    assert all(len(line.split()) > 2 for line in listed), "a suite has no description"

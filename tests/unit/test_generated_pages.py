@@ -1,4 +1,4 @@
-"""What is published beside the code is what the code says."""
+"""Generated pages agree with the code."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_the_reference_of_the_workloads_is_theirs():
     assert published == wanted, "run: storagetest workloads > docs/reference/workloads.md"
 
 
-def test_the_reference_is_what_the_code_says():
+def test_the_reference_agrees_with_the_code():
     argv = [sys.executable, ROOT / "script/reference.py", "--check"]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr

@@ -31,7 +31,7 @@ def test_the_suites_of_a_checkout_are_its_own():
 
 
 def test_every_directory_of_the_suites_is_a_package():
-    """`--pyargs` finds packages only, and two files of one name need packages to be told apart."""
+    """`--pyargs` finds packages only, and packages give files of one name different modules."""
     directories = {
         path.parent
         for path in installed_suites.SUITES.resolve().rglob("*")
@@ -42,10 +42,10 @@ def test_every_directory_of_the_suites_is_a_package():
     ] == []
 
 
-def test_every_suite_says_what_it_is():
+def test_every_suite_has_a_description():
     listed = installed_suites.list_suites()
     assert "storagetest.suites.performance.test_copy" in listed
-    assert [name for name, said in listed.items() if not said] == []
+    assert [name for name, description in listed.items() if not description] == []
 
 
 def test_a_copy_overwrites_nothing(tmp_path: Path):

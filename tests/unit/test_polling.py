@@ -1,4 +1,4 @@
-"""wait_until: asks, asks again, and says what it waited for."""
+"""wait_until: calls the condition repeatedly; the error names what it waited for."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_it_asks_at_least_once() -> None:
     assert wait_until(lambda: 7, 0, "seven") == 7
 
 
-def test_it_says_what_never_came() -> None:
+def test_a_timeout_names_the_condition() -> None:
     asked: list[int] = []
     with pytest.raises(DeadlineExceeded, match=r"^gave up after 0\.05 s: a device for iqn\.x$"):
         wait_until(lambda: asked.append(1), 0.05, "a device for iqn.x", interval=0.01)

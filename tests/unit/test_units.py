@@ -111,11 +111,11 @@ def test_value_of_a_unit_is_read(text, symbol, value):
     assert units.parse_value(text, symbol) == value
 
 
-@pytest.mark.parametrize(("parse", "text", "said"), REFUSED)
-def test_what_is_refused_is_told_in_one_sentence(parse, text, said):
+@pytest.mark.parametrize(("parse", "text", "message"), REFUSED)
+def test_a_refusal_is_one_sentence(parse, text, message):
     with pytest.raises(ValueError) as caught:
         parse(text)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
@@ -128,7 +128,7 @@ def test_bandwidth_in_both_units_when_asked():
     assert units.format_value(50 * 2**20, "B/s", both=True) == "50.0 MiB/s (52.4 MB/s)"
 
 
-def test_more_digits_tell_near_values_apart():
+def test_more_digits_distinguish_near_values():
     assert units.format_value(2555.0, "/s") == units.format_value(2557.0, "/s")
     assert units.format_value(2555.0, "/s", digits=4) == "2.555k/s"
 

@@ -53,7 +53,7 @@ class Login(Model):
     """The password."""
 
 
-class ShelfProtocol(Protocol["ShelfProtocol.Options"]):
+class FakeFsProtocol(Protocol["FakeFsProtocol.Options"]):
     """A file system on a shelf."""
 
     name = "shelf"
@@ -83,7 +83,7 @@ class ShelfProtocol(Protocol["ShelfProtocol.Options"]):
         depth: int | Literal["auto"] = "auto"
 
         @model_validator(mode="after")
-        def _possible(self) -> ShelfProtocol.Options:
+        def _possible(self) -> FakeFsProtocol.Options:
             if self.version == "3" and (self.nconnect or 1) > 8:
                 raise ValueError("version 3 takes nconnect up to 8")
             return self
@@ -97,7 +97,7 @@ class ShelfProtocol(Protocol["ShelfProtocol.Options"]):
         return contextlib.nullcontext()
 
 
-class DrawerProtocol(Protocol["DrawerProtocol.Options"]):
+class FakeBlockProtocol(Protocol["FakeBlockProtocol.Options"]):
     """A block device in a drawer."""
 
     name = "drawer"
@@ -116,7 +116,7 @@ class DrawerProtocol(Protocol["DrawerProtocol.Options"]):
         return contextlib.nullcontext()
 
 
-class StreamWorkload(Workload["StreamWorkload.Options"]):
+class FakeSequential(Workload["FakeSequential.Options"]):
     """Big and in order."""
 
     name = "stream"
@@ -132,7 +132,7 @@ class StreamWorkload(Workload["StreamWorkload.Options"]):
         raise NotImplementedError
 
 
-class DripWorkload(Workload["DripWorkload.Options"]):
+class FakeRandom(Workload["FakeRandom.Options"]):
     """Small and anywhere."""
 
     name = "small-drip"
@@ -149,9 +149,9 @@ def kinds() -> SimpleNamespace:
     protocols: Registry[Any] = Registry("storagetest.protocols")
     workloads: Registry[Any] = Registry("storagetest.workloads")
     protocols._loaded = workloads._loaded = True
-    for protocol in (ShelfProtocol, DrawerProtocol):
+    for protocol in (FakeFsProtocol, FakeBlockProtocol):
         protocols.register(protocol)
-    for workload in (StreamWorkload, DripWorkload):
+    for workload in (FakeSequential, FakeRandom):
         workloads.register(workload)
     return SimpleNamespace(protocols=protocols, workloads=workloads)
 

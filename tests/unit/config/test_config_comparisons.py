@@ -65,7 +65,7 @@ def test_a_target_with_one_variant_is_named_by_its_name(load_text):
         ),
     ],
 )
-def test_a_mistake_is_told_with_its_place(load_text, text, message):
+def test_an_error_names_its_location(load_text, text, message):
     with pytest.raises(ConfigError) as caught:
         load_text(text)
     assert message in str(caught.value)

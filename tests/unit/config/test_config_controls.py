@@ -17,15 +17,15 @@ targets:
 """
 
 
-def target(said: str, *, server: str = "server: array") -> str:
-    return f"{HEAD}  first: {{protocol: drawer, number: 1, {said}, {server}}}\n"
+def target(settings: str, *, server: str = "server: array") -> str:
+    return f"{HEAD}  first: {{protocol: drawer, number: 1, {settings}, {server}}}\n"
 
 
 def test_controls_are_command_lines_in_pairs(load_text):
-    said = (
+    settings = (
         "controls: {grow: [lvextend, -L, 2g], shrink: [lvreduce, -L, 1g], isolate: [cut], reconnect: [mend]}"
     )
-    (variant,) = load_text(target(said)).variants
+    (variant,) = load_text(target(settings)).variants
     assert variant.controls.grow == ("lvextend", "-L", "2g")
     assert variant.controls.reconnect == ("mend",)
     assert (variant.controls.resizes, variant.controls.isolates) == (True, True)
@@ -34,7 +34,7 @@ def test_controls_are_command_lines_in_pairs(load_text):
 
 
 @pytest.mark.parametrize(
-    ("said", "server", "sentence"),
+    ("settings", "server", "sentence"),
     [
         ("controls: {grow: [x]}", "server: array", "grow and shrink go together"),
         ("controls: {reconnect: [x]}", "server: array", "isolate and reconnect go together"),
@@ -46,9 +46,9 @@ def test_controls_are_command_lines_in_pairs(load_text):
         ("same_data: frist", "server: array", "there is no target 'frist'"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_place(load_text, said, server, sentence):
+def test_an_error_names_its_location(load_text, settings, server, sentence):
     with pytest.raises(ConfigError, match=r"t\.yaml:5:\d+: ") as caught:
-        load_text(target(said, server=server))
+        load_text(target(settings, server=server))
     assert sentence in str(caught.value)
 
 

@@ -1,5 +1,5 @@
 # ruff: noqa: E501  # a row of a table is a line
-"""config: what is wrong in a file is said in one line each, with file:line:col and what to do."""
+"""config: each error in a file is reported in one line, with file:line:col and what to do."""
 
 from __future__ import annotations
 
@@ -336,29 +336,29 @@ SECTIONS = [
 ]
 
 
-def check(load_text, text, said):
-    if said is None:
+def check(load_text, text, message):
+    if message is None:
         load_text(text)
         return
     with pytest.raises(ConfigError) as caught:
         load_text(text)
-    assert str(caught.value) == f"t.yaml:{said}"
+    assert str(caught.value) == f"t.yaml:{message}"
     assert str(caught.value).startswith(f"{caught.value.place}: ")
 
 
-@pytest.mark.parametrize(("option", "said"), OPTIONS + MATRICES)
-def test_target(load_text, option, said):
-    check(load_text, f"{TARGET}, {option}}}", said)
+@pytest.mark.parametrize(("option", "message"), OPTIONS + MATRICES)
+def test_target(load_text, option, message):
+    check(load_text, f"{TARGET}, {option}}}", message)
 
 
-@pytest.mark.parametrize(("text", "said"), FILES)
-def test_file(load_text, text, said):
-    check(load_text, text, said)
+@pytest.mark.parametrize(("text", "message"), FILES)
+def test_file(load_text, text, message):
+    check(load_text, text, message)
 
 
-@pytest.mark.parametrize(("section", "said"), SECTIONS)
-def test_section(load_text, section, said):
-    check(load_text, f"version: 1\ntargets: {{t: {{protocol: drawer, number: 1}}}}\n{section}", said)
+@pytest.mark.parametrize(("section", "message"), SECTIONS)
+def test_section(load_text, section, message):
+    check(load_text, f"version: 1\ntargets: {{t: {{protocol: drawer, number: 1}}}}\n{section}", message)
 
 
 @pytest.mark.parametrize("gate", ["nonsense", "iops > 5", "iosp >= 5", "p99 <= 5", "bandwidth >= 50", ">= 5"])
@@ -370,7 +370,7 @@ def test_a_gate_that_means_nothing_is_refused_at_its_place(load_text, gate):
     assert caught.value.place == "t.yaml:3:23"
 
 
-def test_all_problems_are_told_at_once_in_the_file_s_order(load_text):
+def test_all_errors_are_reported_at_once_in_the_order_of_the_file(load_text):
     text = dedent("""\
         version: 1
         targets:
@@ -390,7 +390,7 @@ def test_all_problems_are_told_at_once_in_the_file_s_order(load_text):
     ]
 
 
-def test_a_fixed_option_that_is_wrong_is_told_once_for_all_variants(load_text):
+def test_an_invalid_fixed_option_is_reported_once_for_all_variants(load_text):
     with pytest.raises(ConfigError) as caught:
         load_text(f"{TARGET}, port: 0, matrix: {{version: ['3', '4.0', '4.1']}}}}")
     assert len(str(caught.value).splitlines()) == 1

@@ -28,8 +28,8 @@ LIST = """\
 
 
 def entry(**changed: str | None) -> str:
-    said = {"cases": "[A-1]", "reason": "r", "owner": "o", "expires": "2027-03-31", **changed}
-    pairs = ", ".join(f"{key}: {value}" for key, value in said.items() if value is not None)
+    entry = {"cases": "[A-1]", "reason": "r", "owner": "o", "expires": "2027-03-31", **changed}
+    pairs = ", ".join(f"{key}: {value}" for key, value in entry.items() if value is not None)
     return f"{HEAD}known_issues:\n  - {{{pairs}}}\n"
 
 
@@ -87,7 +87,7 @@ def test_a_message_is_compared_with_the_first_line(load_text):
     assert load_text(entry()).known_issues[0].expects("whatever it is")
 
 
-def test_a_file_of_its_own_is_read_beside_the_targets_file(load_text, tmp_path: Path):
+def test_a_separate_file_is_read_in_addition_to_the_targets_file(load_text, tmp_path: Path):
     (tmp_path / "known").mkdir()
     (tmp_path / "known" / "nas.yaml").write_text(LIST, encoding="utf-8")
     (issue,) = load_text(f"{HEAD}known_issues: known/nas.yaml\n").known_issues
@@ -102,7 +102,7 @@ def test_a_quoted_day_is_a_day(load_text):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (
             entry(owner=None),
@@ -138,8 +138,8 @@ def test_a_quoted_day_is_a_day(load_text):
         (f"{HEAD}known_issues: none.yaml\n", r"t.yaml:5:15: known_issues: there is no file none.yaml"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_place(load_text, text: str, said: str):
-    with pytest.raises(ConfigError, match=said):
+def test_an_error_names_its_location(load_text, text: str, message: str):
+    with pytest.raises(ConfigError, match=message):
         load_text(text)
 
 

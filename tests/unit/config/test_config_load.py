@@ -1,5 +1,5 @@
 # ruff: noqa: E501  # YAML as people write it
-"""config: what a file says comes out as frozen values."""
+"""config: a file is loaded as frozen values."""
 
 from __future__ import annotations
 
@@ -226,11 +226,11 @@ OVERRIDES = [
 ]
 
 
-@pytest.mark.parametrize(("override", "said"), OVERRIDES)
-def test_an_override_that_names_nothing_is_an_error(load_text, override, said):
+@pytest.mark.parametrize(("override", "message"), OVERRIDES)
+def test_an_override_that_names_nothing_is_an_error(load_text, override, message):
     with pytest.raises(ConfigError) as caught:
         load_text(MINIMAL, override)
-    assert str(caught.value) == said
+    assert str(caught.value) == message
 
 
 def test_an_index_outside_the_list_names_nothing(load_text):
@@ -279,10 +279,10 @@ def test_a_secret_file_that_is_not_text_is_an_error(load_text, tmp_path):
 
 def test_an_empty_secret_or_a_file_that_cannot_be_is_an_error(load_text, tmp_path, monkeypatch):
     monkeypatch.setenv("ST_TEST_PASSWORD", "")
-    config = load_text(SECRETS.replace("dir/secret", "~nobody-of-that-name/x"))
+    config = load_text(SECRETS.replace("dir/secret", "~no-user-of-that-name/x"))
     with pytest.raises(ConfigError, match=r"^t.yaml:3:45: the secret in ST_TEST_PASSWORD is empty$"):
         config.clients["c"].password.reveal()
-    with pytest.raises(ConfigError, match="'~nobody-of-that-name/x' cannot be read"):
+    with pytest.raises(ConfigError, match="'~no-user-of-that-name/x' cannot be read"):
         config.variants[0].options.secret.reveal()
 
 

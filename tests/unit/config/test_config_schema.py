@@ -94,7 +94,7 @@ def test_what_the_schema_refuses_load_refuses(load_text, validator, text):
         load_text(text)
 
 
-def test_a_choice_of_protocol_says_what_it_is(validator):
+def test_each_protocol_of_a_choice_has_a_description(validator):
     shelf: dict[str, Any] = validator.schema["$defs"]["shelf"]
     assert shelf["description"] == "A file system on a shelf."
     assert shelf["properties"]["protocol"]["const"] == "shelf"

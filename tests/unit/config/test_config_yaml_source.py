@@ -50,12 +50,12 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("text", "said"), REFUSED)
-def test_refused_with_its_place(text, said):
+@pytest.mark.parametrize(("text", "message"), REFUSED)
+def test_a_refusal_names_its_location(text, message):
     with pytest.raises(ConfigError) as caught:
         parse(text, name="f")
-    assert str(caught.value) == said
-    assert said.startswith(str(caught.value.place))
+    assert str(caught.value) == message
+    assert message.startswith(str(caught.value.place))
 
 
 def test_every_value_and_key_knows_its_place():
@@ -124,7 +124,7 @@ def test_a_value_is_never_in_a_message():
         assert "hunter" not in str(caught.value)
 
 
-def test_missing_file_says_where_one_comes_from(tmp_path):
+def test_a_missing_file_names_the_command_that_creates_one(tmp_path):
     with pytest.raises(ConfigError, match=r"no such file: .*targets.yaml; `storagetest init ADDRESS` writes"):
         read(tmp_path / "targets.yaml")
 
@@ -134,7 +134,7 @@ def test_a_directory_cannot_be_read(tmp_path):
         read(tmp_path)
 
 
-def test_not_utf8_says_the_line(tmp_path):
+def test_text_that_is_not_utf8_names_the_line(tmp_path):
     path = tmp_path / "t.yaml"
     path.write_bytes(b"a: 1\nb: \xff\n")
     with pytest.raises(ConfigError, match=r"t.yaml:2:1: this is not UTF-8"):

@@ -1,4 +1,4 @@
-"""What every registered source of counters keeps to, whoever wrote it."""
+"""The contract of every registered source of counters."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_the_promised_sources_are_there():
 
 
 @every_source
-def test_it_says_what_it_is(source: CounterSource):
+def test_a_source_has_a_description(source: CounterSource):
     assert re.fullmatch(r"[a-z][a-z0-9]*", source.name)
     assert (type(source).__doc__ or "").strip()
     assert (inspect.getmodule(type(source)).__doc__ or "").strip()

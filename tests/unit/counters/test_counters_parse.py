@@ -59,11 +59,11 @@ def test_cards_bytes_and_tcps_trouble():
     assert found["TCP retransmitted share"] == [0.1]  # in the first interval nothing was sent
 
 
-@pytest.mark.parametrize(("said", "speed"), [("10000", 1.25e9), ("-1", None), ("", None), (None, None)])
-def test_a_cards_speed_is_known_or_not(said: str | None, speed: float | None):
+@pytest.mark.parametrize(("text", "speed"), [("10000", 1.25e9), ("-1", None), ("", None), (None, None)])
+def test_a_cards_speed_is_known_or_not(text: str | None, speed: float | None):
     texts = {"/proc/net/dev": " eth0: 1 0 0 0 0 0 0 0 2 0 0 0 0 0 0 0\n lo: 1 0 0 0 0 0 0 0 2 0 0 0\n"}
-    if said is not None:
-        texts["/sys/class/net/eth0/speed"] = f"{said}\n"
+    if text is not None:
+        texts["/sys/class/net/eth0/speed"] = f"{text}\n"
     found = traffic(texts)
     assert set(found) == {"eth0"}
     assert (found["eth0"].received, found["eth0"].sent, found["eth0"].speed) == (1, 2, speed)
@@ -98,7 +98,7 @@ def test_an_nfs_mounts_round_trips_and_execute_times():
     assert "GETATTR calls" not in found
 
 
-def test_other_file_systems_are_no_nfs_and_two_mounts_are_told_apart():
+def test_other_file_systems_are_no_nfs_and_two_mounts_are_distinguished():
     text = (
         "device proc mounted on /proc with fstype proc\n"
         + mount(1, 1, 1)

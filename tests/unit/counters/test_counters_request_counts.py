@@ -47,7 +47,7 @@ def test_nfs_counts_its_own_mount_and_knows_its_lease():
     assert nfs4_lease_seconds(texts(), "/run/storagetest/x/case") == 10.0
 
 
-def test_no_counter_of_version_3_tells_of_locks():
+def test_version_3_has_no_counter_of_locks():
     found = count_requests(texts(), "/run/storagetest/y/case")
     assert found is not None
     assert RequestKind.LOCK not in found.counts

@@ -41,7 +41,7 @@ def texts(nfs: int, smb: int, lustre: int, sectors: int, more: int = 0) -> dict[
         ("/mnt/fuse/data", None),
     ],
 )
-def test_the_file_system_decides_which_counter_tells(path, found):
+def test_the_file_system_decides_which_counter_is_read(path, found):
     assert transferred_between(texts(50, 3, 1, 5, 1), texts(150, 10, 10, 15, 2), path) == found
 
 

@@ -1,4 +1,4 @@
-"""iscsi-test-cu: its list, its command line, and what its output says."""
+"""iscsi-test-cu: its list, its command line, and the parsing of its output."""
 
 # ruff: noqa: E501  # what a program prints is left as it prints it
 
@@ -57,7 +57,7 @@ def test_no_secret_stands_on_the_command_line() -> None:
     assert run.env == {"LIBISCSI_CHAP_USERNAME": "alice", "LIBISCSI_CHAP_PASSWORD": "wonderland"}
 
 
-def test_a_target_that_does_not_answer_is_said_to_be_dead() -> None:
+def test_a_target_that_does_not_respond_is_reported_as_dead() -> None:
     with socket.create_server(("127.0.0.1", 0)) as gone:
         port = gone.getsockname()[1]
     here = Iscsi.Options(**{**OPTIONS, "address": "127.0.0.1", "port": port, "deadline": 2})
@@ -83,8 +83,8 @@ def test_a_target_that_talks_nonsense_is_not_dead_and_may_not_be_erased() -> Non
         thread.join(5)
 
 
-def verdict(said: str, status: int = 0):
-    return SUITE.verdict("Suite.Test", status=status, stdout=said, stderr="")
+def verdict(output: str, status: int = 0):
+    return SUITE.verdict("Suite.Test", status=status, stdout=output, stderr="")
 
 
 def test_a_pass_is_a_pass_whatever_is_skipped_before_it_begins() -> None:
@@ -96,18 +96,20 @@ def test_a_skip_that_the_program_counts_as_passed_is_a_skip() -> None:
     assert (found.ended, found.reason) == (ItemOutcome.SKIPPED, "ORWRITE is not implemented.")
 
 
-def test_a_failure_keeps_its_sense_data_and_says_things_once() -> None:
+def test_a_failure_keeps_its_sense_data_and_omits_repeated_lines() -> None:
     line = "    [FAILED] VERIFY10 failed with wrong sense: (null)(0x05)/(0x0e03)\n"
-    said = PREAMBLE + 3 * line + "    1. test_x.c:71  - CU_ASSERT_EQUAL(_r,0)\n" + summary(passed=0, failed=1)
-    found = verdict(said, status=1)
+    output = (
+        PREAMBLE + 3 * line + "    1. test_x.c:71  - CU_ASSERT_EQUAL(_r,0)\n" + summary(passed=0, failed=1)
+    )
+    found = verdict(output, status=1)
     assert found.ended is ItemOutcome.FAILED
     assert "(0x05)/(0x0e03)" in found.reason
     assert "(3 times)" in found.details
     assert "test_x.c:71" in found.details
 
 
-@pytest.mark.parametrize("said", ["", "Failed to log in to target\n", PREAMBLE + "Segmentation fault"])
-def test_a_crash_or_a_refused_login_is_broken_and_not_a_pass(said: str) -> None:
-    found = verdict(said, status=10)
+@pytest.mark.parametrize("output", ["", "Failed to log in to target\n", PREAMBLE + "Segmentation fault"])
+def test_a_crash_or_a_refused_login_is_broken_and_not_a_pass(output: str) -> None:
+    found = verdict(output, status=10)
     assert found.ended is ItemOutcome.BROKEN
     assert "no summary" in found.reason

@@ -81,9 +81,9 @@ called `Result::unwrap()` on an `Err` value: Os { code: %d, kind: InvalidInput, 
     ],
 )
 def test_fsx(test: str, status: int, stderr: str, ended: ItemOutcome, reason: str | None):
-    said = Fsx().verdict(test, status=status, stdout="", stderr=stderr)
-    assert said.ended is ended
-    assert reason is None or said.reason == reason
+    result = Fsx().verdict(test, status=status, stdout="", stderr=stderr)
+    assert result.ended is ended
+    assert reason is None or result.reason == reason
 
 
 def test_each_mix_of_fsx_has_a_seed_of_its_own():
@@ -110,10 +110,11 @@ Summary: 2 failed, 1 skipped, 1 passed, 0 expected failures, 4 total
 
 
 def test_pjdfstest_counts_the_tests_of_its_call():
-    said = Pjdfstest().verdict("chmod", status=1, stdout=CHMOD, stderr="Error: Some tests have failed")
-    assert (said.ended, said.reason) == (ItemOutcome.FAILED, "1 of 3 tests fail: chmod::change_perm::char")
-    assert "assertion" in said.details
-    assert "libc-start" not in said.details
+    result = Pjdfstest().verdict("chmod", status=1, stdout=CHMOD, stderr="Error: Some tests have failed")
+    assert result.ended is ItemOutcome.FAILED
+    assert result.reason == "1 of 3 tests fail: chmod::change_perm::char"
+    assert "assertion" in result.details
+    assert "libc-start" not in result.details
     assert Pjdfstest().verdict("fchmod", status=1, stdout=CHMOD, stderr="").ended is ItemOutcome.FAILED
     good = CHMOD.replace("FAILED", "    ok")
     assert Pjdfstest().verdict("chmod", status=0, stdout=good, stderr="").ended is ItemOutcome.PASSED
@@ -129,8 +130,8 @@ def test_pjdfstest_counts_the_tests_of_its_call():
 
 
 def test_cthon04_has_come_to_its_end_or_it_has_not():
-    def verdict(status: int, said: str) -> ItemOutcome:
-        return Cthon04().verdict("basic", status=status, stdout=said, stderr="").ended
+    def verdict(status: int, output: str) -> ItemOutcome:
+        return Cthon04().verdict("basic", status=status, stdout=output, stderr="").ended
 
     assert (
         verdict(0, "...\nCongratulations, you passed the basic tests!\nAll tests completed\n")
@@ -143,8 +144,8 @@ def test_cthon04_has_come_to_its_end_or_it_has_not():
 
 def test_fsstress_passes_with_what_is_done_afterwards():
     def verdict(status: int, stderr: str) -> tuple[ItemOutcome, str]:
-        said = Fsstress().verdict("one-process", status=status, stdout="seed = 1\n", stderr=stderr)
-        return said.ended, said.reason
+        result = Fsstress().verdict("one-process", status=status, stdout="seed = 1\n", stderr=stderr)
+        return result.ended, result.reason
 
     assert verdict(0, "") == (ItemOutcome.PASSED, "")
     assert verdict(1, "rm: cannot remove 'd0': Directory not empty\n") == (

@@ -74,7 +74,7 @@ def test_the_named_device_is_granted() -> None:
 
 
 @pytest.mark.parametrize("erase", [None, "naa.2", "naa.11", "NAA.1", ""])
-def test_erase_must_be_exact_and_the_message_says_the_line(erase: str | None) -> None:
+def test_erase_must_be_exact_and_the_message_names_the_line(erase: str | None) -> None:
     why = refusal_reason(CLEAN, erase)
     assert why is not None
     assert why.endswith('\n    erase: "naa.1"')
@@ -169,7 +169,7 @@ def mounts_of(device: str) -> list[str]:
 
 
 @real
-def test_raw_device_is_lent_and_cleared(device: str, image: Path) -> None:
+def test_raw_device_is_leased_and_cleared(device: str, image: Path) -> None:
     with attach(device, erase=f"loop.{image}") as attachment:
         assert isinstance(attachment, Attachment)
         assert (attachment.path, attachment.kind, attachment.size) == (
@@ -225,20 +225,20 @@ def with_partition_table(device: str) -> None:
 
 
 @real
-@pytest.mark.parametrize("somebody", [with_file_system, with_swap_signature, with_partition_table])
+@pytest.mark.parametrize("other_user", [with_file_system, with_swap_signature, with_partition_table])
 @pytest.mark.parametrize("filesystem", [None, "ext4"])
 def test_data_is_never_overwritten(
-    device: str, image: Path, somebody: Callable[[str], None], filesystem: str | None
+    device: str, image: Path, other_user: Callable[[str], None], filesystem: str | None
 ) -> None:
-    somebody(device)
+    other_user(device)
     before = image.read_bytes()
     with (
         pytest.raises(DataAtRisk, match=r"data that is in use: it (has a signature|has partitions)"),
         attach(device, erase=f"loop.{image}", filesystem=filesystem),
     ):
-        pytest.fail("it was lent")
+        pytest.fail("it was leased")
     assert image.read_bytes() == before
-    if somebody is with_partition_table:
+    if other_user is with_partition_table:
         run("wipefs", "--all", device)
         run("blockdev", "--rereadpt", device)
 
@@ -248,7 +248,7 @@ def test_data_is_never_overwritten(
 def test_unnamed_device_is_never_overwritten(device: str, image: Path, erase: str | None) -> None:
     before = image.read_bytes()
     with pytest.raises(DataAtRisk, match="erase: "), attach(device, erase=erase):
-        pytest.fail("it was lent")
+        pytest.fail("it was leased")
     assert image.read_bytes() == before
 
 
@@ -258,7 +258,7 @@ def test_mounted_device_is_refused(device: str, image: Path, tmp_path: Path) -> 
     run("mount", device, str(tmp_path))
     try:
         with pytest.raises(DataAtRisk, match="it is mounted on"), attach(device, erase=f"loop.{image}"):
-            pytest.fail("it was lent")
+            pytest.fail("it was leased")
     finally:
         run("umount", str(tmp_path))
 
@@ -271,7 +271,7 @@ def test_device_held_exclusively_is_refused(device: str, image: Path) -> None:
             pytest.raises(DataAtRisk, match="refuses exclusive access"),
             attach(device, erase=f"loop.{image}"),
         ):
-            pytest.fail("it was lent")
+            pytest.fail("it was leased")
     finally:
         os.close(handle)
 
@@ -283,7 +283,7 @@ def test_same_disk_twice_is_refused(device: str, image: Path) -> None:
     ).stdout.strip()
     try:
         with pytest.raises(DataAtRisk, match="has the same disk also"), attach(device, erase=f"loop.{image}"):
-            pytest.fail("it was lent")
+            pytest.fail("it was leased")
     finally:
         run("losetup", "--detach", second)
 
@@ -291,7 +291,7 @@ def test_same_disk_twice_is_refused(device: str, image: Path) -> None:
 @pytest.mark.parametrize("name", ["/dev/no-such-device", "/dev/null"])
 def test_no_such_device(name: str) -> None:
     with pytest.raises(AttachError, match=r"No such file|is not a block device"), attach(name):
-        pytest.fail("it was lent")
+        pytest.fail("it was leased")
 
 
 def test_clear_leaves_another_device_alone(image: Path) -> None:

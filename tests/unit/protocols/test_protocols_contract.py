@@ -1,4 +1,4 @@
-"""What every registered protocol keeps to, whoever wrote it."""
+"""The contract of every registered protocol."""
 
 from __future__ import annotations
 
@@ -101,9 +101,9 @@ def test_no_option_is_shaped_like_a_command_line_switch(protocol: type[Protocol[
 
 @every_protocol
 def test_secrets_are_shown_by_nothing(protocol: type[Protocol[Any]]) -> None:
-    said = {"password": "hunter2-secret"}
-    account = {"username": "u", **said}
-    more: dict[str, object] = {"chap": {**account, "mutual": account}, **said}
+    secret = {"password": "hunter2-secret"}
+    account = {"username": "u", **secret}
+    more: dict[str, object] = {"chap": {**account, "mutual": account}, **secret}
     wanted = {name: value for name, value in more.items() if name in protocol.Options.model_fields}
     options = load(protocol, **wanted)
     shown = f"{options!r} {options} {options.model_dump()} {options.model_dump_json()}"
@@ -111,7 +111,7 @@ def test_secrets_are_shown_by_nothing(protocol: type[Protocol[Any]]) -> None:
 
 
 @every_protocol
-def test_what_an_attach_takes_is_said_before_anything_is_contacted(protocol: type[Protocol[Any]]) -> None:
+def test_the_requirements_of_an_attach_are_known_before_any_connection(protocol: type[Protocol[Any]]) -> None:
     options = load(protocol)
     needs = protocol().needs(options)  # type: ignore[abstract]
     assert bool(needs.tools or needs.modules) <= bool(needs.packages)

@@ -153,7 +153,7 @@ OFFERED = "10.77.0.1:3260,1 iqn.2024-01.lab:other\n[fd00::1]:3260,1 iqn.2024-01.
 
 
 def test_what_the_portal_offers_settles_a_vague_failure() -> None:
-    """iscsid reports a target that says no as a time-out; a portal that answers is not dead."""
+    """iscsid reports a target that refuses a login as a time-out; a portal that answers is not dead."""
     done = Completed("c1", ("iscsiadm",), 8, "", "iscsiadm: connection timed out", 0.1)
     offered = iscsi.parse_discovery(OFFERED)
     assert offered == ("iqn.2024-01.lab:other",)

@@ -36,7 +36,7 @@ def attach(path: Path) -> Any:
 
 
 def test_own_directory_is_made_and_removed(tmp_path: Path) -> None:
-    (tmp_path / "somebody's").write_text("precious")
+    (tmp_path / "other-user's").write_text("precious")
     before = sorted(tmp_path.iterdir())
     with attach(tmp_path) as attachment:
         own = Path(attachment.path)
@@ -99,7 +99,7 @@ def test_sigkill_is_undone_by_clean(tmp_path: Path, own_journal: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "settings",
     [
         {},
         {"path": "/a", "device": "/dev/x"},
@@ -110,9 +110,9 @@ def test_sigkill_is_undone_by_clean(tmp_path: Path, own_journal: Path) -> None:
         {"device": "/dev/x", "filesystem": "vfat"},
     ],
 )
-def test_impossible_options(said: dict[str, str]) -> None:
+def test_impossible_options(settings: dict[str, str]) -> None:
     with pytest.raises(ValidationError):
-        Local.Options(**said)
+        Local.Options(**settings)
 
 
 def hold(status: int, deadline: float = 10.0) -> Any:
@@ -134,7 +134,7 @@ def test_clean_release_strikes_the_entry() -> None:
         (1, AttachError, "a thing still exists on localhost after the release .*why", 1),
     ],
 )
-def test_unclean_release_says_so(status: int, error: type[Exception], words: str, left: int) -> None:
+def test_unclean_release_is_reported(status: int, error: type[Exception], words: str, left: int) -> None:
     with pytest.raises(error, match=words), hold(status):
         pass
     assert len(Journal(LocalHost()).entries()) == left
@@ -178,8 +178,8 @@ def within(*argv: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_within_passes_status_and_words_on() -> None:
-    done = within("within", "5", "sh", "-c", "echo said; exit 7")
-    assert (done.returncode, done.stdout) == (7, "said\n")
+    done = within("within", "5", "sh", "-c", "echo output; exit 7")
+    assert (done.returncode, done.stdout) == (7, "output\n")
 
 
 def test_within_ends_what_takes_too_long() -> None:

@@ -49,8 +49,8 @@ def test_mount_argv_ends_options_before_the_source() -> None:
 
 @pytest.mark.parametrize(("seconds", "limit"), [(1, 1), (10, 1), (24, 8), (60, 26)])
 def test_release_shares_its_deadline_among_its_steps(seconds: int, limit: int) -> None:
-    *_, point, own, secret, said = release_argv("/p", "own", "", seconds)
-    assert (point, own, secret, said) == ("/p", "own", "", str(limit))
+    *_, point, own, secret, timeout = release_argv("/p", "own", "", seconds)
+    assert (point, own, secret, timeout) == ("/p", "own", "", str(limit))
 
 
 def refused(stderr: str) -> Exception:
@@ -65,11 +65,11 @@ def test_unknown_refusal_shows_the_command_and_its_words() -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "output",
     [
         "mount: /p: unknown filesystem type 'nfs4'.",
         "bad option; for several filesystems (e.g. nfs) you might need a /sbin/mount.<type> helper program.",
     ],
 )
-def test_missing_helper_is_the_clients_lack(said: str) -> None:
-    assert isinstance(refused(said), ClientLacks)
+def test_a_missing_helper_is_missing_on_the_client(output: str) -> None:
+    assert isinstance(refused(output), ClientLacks)

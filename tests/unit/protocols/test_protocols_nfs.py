@@ -34,8 +34,8 @@ device 10.77.0.1:/other mounted on {POINT}b with fstype nfs4 statvers=1.1
 
 
 def test_mount_options_say_what_was_asked() -> None:
-    said = nfs.mount_options(options(version="4.1", nconnect=4, rsize="64KiB", port=20049, hard=False))
-    assert said == [
+    arguments = nfs.mount_options(options(version="4.1", nconnect=4, rsize="64KiB", port=20049, hard=False))
+    assert arguments == [
         "vers=4.1",
         "proto=tcp",
         "sec=sys",
@@ -93,7 +93,7 @@ def test_silent_changes_are_found(asked: dict[str, object], different: list[str]
 
 
 @pytest.mark.parametrize(
-    ("said", "error", "words"),
+    ("output", "error", "words"),
     [
         ("mount.nfs4: Protocol not supported", OptionRefused, "does not support version 4.2"),
         (
@@ -125,11 +125,11 @@ def test_silent_changes_are_found(asked: dict[str, object], different: list[str]
         ),
     ],
 )
-def test_words_of_mount_nfs(said: str, error: type[Exception], words: str) -> None:
-    found = Nfs().error_from_output(said, options(), "c1")
+def test_words_of_mount_nfs(output: str, error: type[Exception], words: str) -> None:
+    found = Nfs().error_from_output(output, options(), "c1")
     assert type(found) is error
     assert words in str(found)
-    assert said in str(found)
+    assert output in str(found)
 
 
 def test_unknown_words_are_nobodys() -> None:

@@ -33,7 +33,7 @@ cntlid:1
 """
 
 
-def test_connect_says_what_was_asked() -> None:
+def test_connect_passes_the_given_options() -> None:
     argv = nvme_tcp.connect_argv(
         options(queues=2, queue_depth=64, header_digest=True, data_digest=True, keep_alive=7, deadline=30),
         "nqn.host",
@@ -58,7 +58,7 @@ def test_connect_says_what_was_asked() -> None:
     ]
 
 
-def test_what_is_not_asked_for_is_not_said() -> None:
+def test_options_that_are_not_set_are_not_passed() -> None:
     argv = " ".join(nvme_tcp.connect_argv(options(), "h", "i"))
     assert not any(word in argv for word in ("queue", "digest"))
 
@@ -94,7 +94,7 @@ def test_silent_changes_are_found(asked: dict[str, object], different: list[str]
     assert [str(one) for one in NvmeTcp().option_mismatches(options(**asked), negotiated)] == different
 
 
-SAID = "could not add new controller: failed to write to nvme-fabrics device"
+STDERR = "could not add new controller: failed to write to nvme-fabrics device"
 
 
 @pytest.mark.parametrize(
@@ -110,10 +110,10 @@ SAID = "could not add new controller: failed to write to nvme-fabrics device"
     ],
 )
 def test_words_of_nvme_connect_and_of_the_kernel(kernel: str, error: type[Exception], words: str) -> None:
-    found = nvme_tcp.error_from_output(Completed("c1", ("nvme",), 1, "", SAID, 0.1), options(), kernel)
+    found = nvme_tcp.error_from_output(Completed("c1", ("nvme",), 1, "", STDERR, 0.1), options(), kernel)
     assert type(found) is error
     assert words in str(found)
-    assert SAID in str(found)
+    assert STDERR in str(found)
     assert kernel in str(found)
 
 

@@ -15,7 +15,7 @@ from storagetest.protocols._dry_run import dry_run
 from storagetest.protocols.base import protocols
 
 
-class Says(LocalHost):
+class FakeOutputHost(LocalHost):
     """A client whose commands print what is given."""
 
     def __init__(self, text: str) -> None:
@@ -51,7 +51,7 @@ NVME = {
     ],
 )  # fmt: skip
 def test_offers(name: str, text: str, wanted: list[dict[str, Any]]) -> None:
-    assert list(protocols.get(name)().discover(Says(text), "10.0.0.1", deadline=1)) == wanted
+    assert list(protocols.get(name)().discover(FakeOutputHost(text), "10.0.0.1", deadline=1)) == wanted
 
 
 FACTS = DeviceFacts("/dev/sdx", "naa.1", 1 << 30, False, False, (), (), (), False, (), "", ())
@@ -75,7 +75,7 @@ def test_a_rehearsal_has_no_permission_to_write_and_judges_the_one_that_was_give
 
     monkeypatch.setattr(iscsi, "attach", attach)
     options = iscsi.Options.model_validate({**iscsi.example, "erase": erase, "filesystem": "xfs"})
-    found = dry_run(iscsi(), Says(""), options)
+    found = dry_run(iscsi(), FakeOutputHost(""), options)
     assert (asked[0].erase, asked[0].filesystem) == (None, None)
     assert found.device == FACTS
     assert words in found.at_risk

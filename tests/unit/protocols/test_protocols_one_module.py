@@ -120,9 +120,9 @@ def test_init_finds_it_by_its_port_and_asks_what_it_serves(port: int, tmp_path: 
 
 def test_check_tries_it(targets: Path, capsys):
     main(["check", "--all"])
-    said = " ".join(capsys.readouterr().out.split())
-    assert "box-level1: Toy box on here" in said
-    assert "level: requested 2, got 1" in said
+    output = " ".join(capsys.readouterr().out.split())
+    assert "box-level1: Toy box on here" in output
+    assert "level: requested 2, got 1" in output
 
 
 def test_the_reference_describes_it(port: int):

@@ -19,18 +19,18 @@ def options(**more: object) -> Any:
 
 
 def test_secret_is_in_the_credentials_and_nowhere_else() -> None:
-    said = smb.mount_options(options(domain="LAB"), "/run/x.secret")
-    assert "credentials=/run/x.secret" in said
-    assert "hunter2" not in " ".join(said)
+    arguments = smb.mount_options(options(domain="LAB"), "/run/x.secret")
+    assert "credentials=/run/x.secret" in arguments
+    assert "hunter2" not in " ".join(arguments)
     assert smb.credentials(options(domain="LAB")) == b"username=tester\npassword=hunter2,x\ndomain=LAB\n"
 
 
 def test_mount_options_say_what_was_asked() -> None:
-    said = smb.mount_options(
+    arguments = smb.mount_options(
         options(dialect="3.0", signing=True, encryption=True, max_channels=4, cache="none"), "/s"
     )
     assert {"vers=3.0", "sign", "seal", "multichannel", "max_channels=4", "cache=none", "port=445"} <= set(
-        said
+        arguments
     )
     assert {"sign", "seal", "posix", "multichannel"}.isdisjoint(smb.mount_options(options(), "/s"))
 

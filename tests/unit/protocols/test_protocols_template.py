@@ -93,9 +93,9 @@ class Disk(DeviceProtocol["Disk.Options"]):
 class Scripted(LocalHost):
     """Keeps its journal for real; commands of the protocols are answered as given and noted."""
 
-    def __init__(self, **says: tuple[int, str, str]) -> None:
+    def __init__(self, **results: tuple[int, str, str]) -> None:
         super().__init__()
-        self.answers = says
+        self.results = results
         self.steps: list[str] = []
         self.mounted = ""
 
@@ -113,7 +113,7 @@ class Scripted(LocalHost):
         mount_state = f"1 2 0:5 / {self.mounted} rw - sharefs nas:/a rsize=1024\n== /proc/share\nfast"
         mount_state = f"== size\n2 4096\n== /proc/self/mountinfo\n{mount_state}"
         usual = {"query": mount_state, "connect": "sdx", "facts": json.dumps(FACTS)}
-        status, out, err = self.answers.get(step, (0, usual.get(step, ""), ""))
+        status, out, err = self.results.get(step, (0, usual.get(step, ""), ""))
         if status == 124:
             raise DeadlineExceeded("it hangs")
         return Completed("c", tuple(words), status, out, err, 0.1)
@@ -169,7 +169,7 @@ def test_what_is_left_is_an_error_and_stays_in_the_journal():
     assert entries() == 1
 
 
-def test_a_device_is_connected_examined_lent_and_cleared():
+def test_a_device_is_connected_examined_leased_and_cleared():
     client = Scripted()
     with Disk().attach(client, Disk.Options(erase="naa.1")) as attachment:
         assert client.steps == ["preflight", "existing", "connect", "facts"]
@@ -187,7 +187,7 @@ def test_a_device_that_may_not_be_overwritten_is_released_untouched():
     assert "clear" not in client.steps
 
 
-def test_a_connection_of_somebody_elses_is_left_alone():
+def test_a_connection_of_another_user_is_not_changed():
     client = Scripted(existing=(0, "session3\n", ""))
     wanted = r"disk: .* already has a session \(session3\), which storagetest does not touch. Log out there"
     with pytest.raises(AttachError, match=wanted), Disk().attach(client, Disk.Options()):

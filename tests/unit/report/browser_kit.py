@@ -94,9 +94,9 @@ class Browser:
         path.write_bytes(base64.b64decode(made["data"]))
 
     def console(self) -> list[str]:
-        """Return what the console has been told since it was last asked."""
-        said = _ask("POST", f"{self._session}/se/log", {"type": "browser"})
-        return [f"{entry['level']}: {entry['message']}" for entry in said]
+        """Return the console's entries since the last call."""
+        entries = _ask("POST", f"{self._session}/se/log", {"type": "browser"})
+        return [f"{entry['level']}: {entry['message']}" for entry in entries]
 
 
 @contextmanager
@@ -151,5 +151,5 @@ def _ask(method: str, url: str, body: object = None) -> Any:
         with opener.open(request, timeout=_DEADLINE) as answer:
             return json.load(answer)["value"]
     except urllib.error.HTTPError as error:
-        said: Sequence[str] = str(json.load(error)["value"].get("message")).splitlines()
-        raise RuntimeError(f"{url.rpartition('/')[2]}: {said[0]}") from None
+        lines: Sequence[str] = str(json.load(error)["value"].get("message")).splitlines()
+        raise RuntimeError(f"{url.rpartition('/')[2]}: {lines[0]}") from None

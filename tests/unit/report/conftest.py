@@ -130,12 +130,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(scope="session")
-def made_up_results(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What Allure wrote in a pytest run of made_up_suite.py, with its extras."""
+def sample_results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What Allure wrote in a pytest run of sample_suite.py, with its extras."""
     here = Path(__file__).parent
-    place = tmp_path_factory.mktemp("made-up")
+    place = tmp_path_factory.mktemp("sample")
     shutil.copyfile(here / "conftest.py", place / "conftest.py")
-    shutil.copyfile(here / "made_up_suite.py", place / "test_made_up.py")
+    shutil.copyfile(here / "sample_suite.py", place / "test_sample.py")
     argv = [
         sys.executable,
         "-m",

@@ -18,8 +18,8 @@ from storagetest.report.allure.categories import CATEGORIES, categories_json
 
 
 @pytest.fixture(scope="module")
-def results(made_up_results):
-    return [json.loads(path.read_text()) for path in sorted(made_up_results.glob("*-result.json"))]
+def results(sample_results):
+    return [json.loads(path.read_text()) for path in sorted(sample_results.glob("*-result.json"))]
 
 
 def one(results, name):
@@ -58,11 +58,11 @@ def test_parameters_are_shown_without_quotes(results):
     assert shown["profile"] == "smoke"
 
 
-def test_a_missed_gate_has_values_evidence_and_artefacts(made_up_results, results):
+def test_a_missed_gate_has_values_evidence_and_artefacts(sample_results, results):
     result = one(results, "small-random-write write 4KiB on nas-v3")
     assert result["status"] == "failed"
     assert labels(result, "verdict") == ["FAIL"]
-    files = attachments(made_up_results, result)
+    files = attachments(sample_results, result)
     assert set(files) == {
         "values", "negotiated", "versions", "dmesg", "mountstats", "latency distribution.svg",
         *(f"{name} ({n} of 3)" for name in ("argv", "fio.json") for n in (1, 2, 3)),
@@ -74,16 +74,16 @@ def test_a_missed_gate_has_values_evidence_and_artefacts(made_up_results, result
     assert "<td>iops &gt;= 20000: FAIL</td>" in result["descriptionHtml"]
 
 
-def test_invalid_says_so_in_name_message_and_label(results):
+def test_invalid_is_in_name_message_and_label(results):
     result = one(results, "INVALID: small-random-write write 4KiB on box-queues4")
     assert result["status"] == "failed"
     assert labels(result, "verdict") == ["INVALID"]
     assert "INVALID: box-queues4 on client1: " in result["statusDetails"]["message"]
 
 
-def test_a_case_that_measured_nothing_keeps_its_name_and_its_artefacts(made_up_results, results):
+def test_a_case_that_measured_nothing_keeps_its_name_and_its_artefacts(sample_results, results):
     result = one(results, "test_close_to_open[nas-v3]")
-    assert attachments(made_up_results, result) == {"dmesg": "NFS: v3 server"}
+    assert attachments(sample_results, result) == {"dmesg": "NFS: v3 server"}
     assert labels(result, "feature") == ["close to open"]
     assert labels(result, "verdict") == []
 
@@ -109,7 +109,7 @@ def test_every_case_that_did_not_pass_is_in_exactly_one_category(results):
     assert found["sequential read 8KiB on nas-v3"] == ["Regression"]
     assert labels(one(results, "sequential read 8KiB on nas-v3"), "verdict") == ["REGRESSION"]
     assert found["test_known"] == ["Known issue"]
-    # allure-pytest gives no message of this one: only our own generator can tell it, by its label.
+    # allure-pytest writes no message for this result: only our own generator recognises it, by its label.
     assert labels(one(results, "test_known_no_more"), "verdict") == ["FIXED"]
     found["test_known_no_more"] = ["Known issue that passes"]
     assert found["INVALID: small-random-write write 1MiB on box-queues4"] == ["Inconclusive"]
@@ -119,7 +119,7 @@ def test_every_case_that_did_not_pass_is_in_exactly_one_category(results):
     assert {name for names in found.values() for name in names} == {each.name for each in CATEGORIES}
 
 
-def test_extras_are_written_beside_the_results(tmp_path: Path):
+def test_extras_are_written_into_the_results_directory(tmp_path: Path):
     allure.write_extras(tmp_path / "new", {"client one: kernel": "6.1 = a\\b\nc", "fio": "3.33"})
     assert (tmp_path / "new" / "environment.properties").read_text().splitlines() == [
         r"client\ one\:\ kernel=6.1 = a\\b\nc",
@@ -134,7 +134,7 @@ def test_without_allure_listening_nothing_happens(make_record):
 
 
 class Listener:
-    """Hears what is told to Allure."""
+    """Records the calls of Allure's hooks."""
 
     def __init__(self) -> None:
         self.attached: dict[str, tuple[str, str]] = {}
@@ -149,7 +149,7 @@ class Listener:
         self.descriptions.append(test_description_html)
 
 
-def test_each_repeats_series_are_drawn_and_who_limited_it_is_said(make_record):
+def test_each_repeats_series_are_drawn_and_the_limiter_is_reported(make_record):
     record = make_record()
     course = Series("load", "read IOPS", Unit.PER_SECOND, "client1", (1.0, 2.0), (5.0, 6.0))
     samples = tuple(replace(sample, series=(course,)) for sample in record.run.samples[:2])

@@ -17,12 +17,12 @@ from storagetest.report.allure.offline import outside_urls
 
 
 @pytest.fixture(scope="module")
-def page(made_up_results, tmp_path_factory) -> Path:
-    said: list[str] = []
+def page(sample_results, tmp_path_factory) -> Path:
+    messages: list[str] = []
     made = generate(
-        made_up_results, tmp_path_factory.mktemp("report") / "deep", title="made up", progress=said.append
+        sample_results, tmp_path_factory.mktemp("report") / "deep", title="made up", progress=messages.append
     )
-    assert said[-1] == "generating the report of 45 results"
+    assert messages[-1] == "generating the report of 45 results"
     return made
 
 
@@ -65,7 +65,7 @@ def test_every_case_is_in_it_under_its_protocol_and_category(page):
     assert all(case["categories"] for case in cases if case["status"] in ("failed", "broken"))
 
 
-def test_nothing_to_report_says_how_to_get_it(tmp_path):
+def test_an_error_without_results_names_the_command_that_writes_them(tmp_path):
     with pytest.raises(ReportError, match=r"no Allure results in .*: run pytest with --alluredir="):
         generate(tmp_path, tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -82,10 +82,10 @@ def test_the_configuration_is_one_file_grouped_by_protocol(tmp_path):
 
 
 @pytest.mark.html
-def test_history_grows_by_a_run_and_is_drawn(made_up_results, tmp_path):
+def test_history_grows_by_a_run_and_is_drawn(sample_results, tmp_path):
     history = tmp_path / "kept" / "history.jsonl"
     for runs in (1, 2):
-        page = generate(made_up_results, tmp_path / "out", history=history)
+        page = generate(sample_results, tmp_path / "out", history=history)
         lines = history.read_text().splitlines()
         assert len(lines) == runs
         assert len(json.loads(lines[-1])["testResults"]) == 45
@@ -96,11 +96,11 @@ def test_history_grows_by_a_run_and_is_drawn(made_up_results, tmp_path):
 
 
 @pytest.mark.parametrize("line", ["{", "[]", '{"testResults": 1}'])
-def test_a_damaged_history_is_named_and_left_as_it_was(made_up_results, tmp_path, line):
+def test_a_damaged_history_is_named_and_left_as_it_was(sample_results, tmp_path, line):
     history = tmp_path / "history.jsonl"
     text = f'{{"testResults": {{}}}}\n{line}\n'
     history.write_text(text)
     with pytest.raises(ReportError, match=r"history\.jsonl:2: not a run's history"):
-        generate(made_up_results, tmp_path / "out", history=history)
+        generate(sample_results, tmp_path / "out", history=history)
     assert history.read_text() == text
     assert not (tmp_path / "out").exists()

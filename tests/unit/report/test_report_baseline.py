@@ -85,7 +85,7 @@ def test_what_does_not_fit_is_not_saved(make_record, tmp_path):
     for record, fits in (
         (make_record(verdicts=(against(Outcome.FAIL),)), False),
         (make_record(verdicts=(against(Outcome.INVALID),)), True),  # such as: no baseline yet
-        (make_record(outcome=Outcome.FAIL), True),  # an absolute gate says nothing about a change
+        (make_record(outcome=Outcome.FAIL), True),  # an absolute gate does not judge a change
         (make_record(ended=Status.ERROR), False),
         (make_record(run=replace(run, invalid=("no steady state",))), False),
         (make_record(run=replace(run, samples=())), False),
@@ -136,7 +136,7 @@ def test_a_file_that_is_not_there_or_not_text_is_refused(tmp_path):
         load(tmp_path / "binary.json")
 
 
-def test_what_cannot_be_written_says_so_and_the_old_file_stays(make_record, tmp_path):
+def test_a_failed_write_is_reported_and_keeps_the_old_file(make_record, tmp_path):
     save(tmp_path / "base.json", [make_record()])
     before = (tmp_path / "base.json").read_text()
     with pytest.raises(ResultError, match="--st-save-baseline"):

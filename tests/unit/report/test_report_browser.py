@@ -1,4 +1,4 @@
-"""The comparison report and Allure's in a headless Chromium: no complaint, no dead link, no text cut.
+"""The comparison report and Allure's in a headless Chromium: no console error, no dead link, no text cut.
 
 Without a browser these are skipped, with what to install; where CI is set they fail instead, as script/setup
 installs it there.
@@ -192,16 +192,16 @@ def test_printed_it_is_light_and_nothing_is_folded(chromium, page, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def allure(made_up_results: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def allure(sample_results: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("allure")
     for _ in range(2):
-        made = generate(made_up_results, out, title="made up", history=out / "history.jsonl")
+        made = generate(sample_results, out, title="made up", history=out / "history.jsonl")
     return made
 
 
 @pytest.mark.html
 @pytest.mark.parametrize(("width", "dark"), LOOKS)
-def test_allure_opens_without_complaint_and_fits(chromium, allure, width, dark):
+def test_allure_opens_without_console_errors_and_fits(chromium, allure, width, dark):
     chromium.look(width, dark=dark)
     chromium.open(allure)
     chromium.wait("return document.querySelectorAll('[data-testid^=\"tree-leaf\"]').length > 0", deadline=60)
@@ -215,6 +215,6 @@ def test_allures_trends_are_drawn_from_its_history(chromium, allure):
     chromium.look(1280)
     chromium.open(Path(f"{allure}"))
     chromium.run("location.hash = '#charts'; location.reload()")
-    said = "return document.body.innerText.includes('Outcomes, run by run')"
-    assert chromium.wait(said, deadline=60) < 60
+    condition = "return document.body.innerText.includes('Outcomes, run by run')"
+    assert chromium.wait(condition, deadline=60) < 60
     assert chromium.console() == []

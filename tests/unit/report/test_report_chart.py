@@ -1,4 +1,4 @@
-"""Charts: what stands where, what is said to those who cannot see them, and what is refused."""
+"""Charts: positions, the text for screen readers, and refused input."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def points(drawing: ET.Element) -> list[list[tuple[float, ...]]]:
 def test_it_has_a_title_a_description_and_axes():
     drawing = drawn(Line("one", [(0, 0), (1, 100)]))
     assert drawing.get("role") == "img"
-    said = (drawing.get("aria-labelledby") or "").split()
+    labels = (drawing.get("aria-labelledby") or "").split()
     found = {each.get("id"): each.text for each in drawing.iter() if each.get("id")}
-    assert [found[name] for name in said] == ["a <title>", "what it is"]
+    assert [found[name] for name in labels] == ["a <title>", "what it is"]
     assert {"x", "y", "one", "0", "100"} <= set(texts(drawing))
 
 
@@ -75,7 +75,7 @@ def test_lines_differ_by_more_than_colour():
     assert len(looks) == 4  # and four colours apart, the next four look like these
 
 
-def test_more_lines_than_can_be_told_apart_are_refused():
+def test_more_lines_than_can_be_distinguished_are_refused():
     with pytest.raises(ValueError, match="9 lines"):
         chart_svg([Line("l", [(0, 1)])] * 9, X, Y, title="t")
 

@@ -34,7 +34,7 @@ def test_the_table_of_an_old_run(tmp_path, make_record, capsys, monkeypatch):
     assert f"{path}:2: damaged" in printed.err
 
 
-def test_an_empty_file_says_so(tmp_path, capsys):
+def test_an_empty_file_is_reported(tmp_path, capsys):
     (tmp_path / "results.jsonl").touch()
     assert report("table", tmp_path / "results.jsonl") == 0
     assert "holds no runs" in capsys.readouterr().err
@@ -56,8 +56,8 @@ def test_a_format_that_does_not_exist_is_misuse(capsys):
 
 
 @pytest.mark.html
-def test_the_page_is_made_and_its_path_printed(made_up_results, tmp_path, capsys):
-    assert report("allure", made_up_results, "-o", tmp_path / "out") == 0
+def test_the_page_is_made_and_its_path_printed(sample_results, tmp_path, capsys):
+    assert report("allure", sample_results, "-o", tmp_path / "out") == 0
     assert capsys.readouterr().out == f"{tmp_path / 'out' / 'index.html'}\n"
 
 

@@ -30,7 +30,7 @@ def results(path, *records):
     ("factor", "status", "word"),
     [(1.0, 0, "~"), (1.2, 0, "better"), (0.8, 1, "worse"), (0.999, 0, "~")],
 )
-def test_the_exit_status_says_whether_anything_is_worse(make_record, tmp_path, capsys, factor, status, word):
+def test_the_exit_status_shows_whether_a_metric_is_worse(make_record, tmp_path, capsys, factor, status, word):
     a = results(tmp_path / "a.jsonl", scaled(make_record(), 1.0))
     b = results(tmp_path / "b.jsonl", scaled(make_record(), factor))
     assert main(["compare", a, b]) == status
@@ -49,13 +49,13 @@ def test_lines_fit_a_hundred_columns_whatever_the_case_is_called(make_record, tm
     assert max(map(len, lines)) <= 100
 
 
-def test_three_runs_a_side_are_too_few_and_that_is_said(make_record, tmp_path, capsys):
+def test_three_runs_a_side_are_reported_as_too_few(make_record, tmp_path, capsys):
     a = results(tmp_path / "a.jsonl", scaled(make_record(), 1.0, runs=3))
     b = results(tmp_path / "b.jsonl", scaled(make_record(), 0.5, runs=3))
     assert main(["compare", a, b]) == 2
-    said = capsys.readouterr()
-    assert "too few runs" in said.out
-    assert "four runs a side" in said.err
+    output = capsys.readouterr()
+    assert "too few runs" in output.out
+    assert "four runs a side" in output.err
 
 
 def test_runs_of_the_same_case_are_pooled(make_record, tmp_path):
@@ -64,14 +64,14 @@ def test_runs_of_the_same_case_are_pooled(make_record, tmp_path):
     assert main(["compare", a, b]) == 1
 
 
-def test_nothing_in_common_is_told(make_record, tmp_path, capsys):
+def test_runs_without_a_common_case_are_reported(make_record, tmp_path, capsys):
     a = results(tmp_path / "a.jsonl", make_record())
     b = results(tmp_path / "b.jsonl", make_record(variant="smb-v3.1.1"), make_record(variant="smb-v2.1"))
     assert main(["compare", a, b]) == 2
-    said = capsys.readouterr().err
-    assert "1 case in A only" in said
-    assert "2 cases in B only" in said
-    assert "nothing could be compared" in said
+    stderr = capsys.readouterr().err
+    assert "1 case in A only" in stderr
+    assert "2 cases in B only" in stderr
+    assert "nothing could be compared" in stderr
 
 
 def test_invalid_runs_are_left_out_and_counted(make_record, tmp_path, capsys):

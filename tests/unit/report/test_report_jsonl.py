@@ -195,15 +195,15 @@ def test_a_torn_line_is_reported_and_the_rest_is_read(tmp_path, make_record, kep
     size = path.stat().st_size
     reporter.on_record(make_record(variant="torn"))
     os.truncate(path, size + kept)
-    said: list[str] = []
-    assert [record.run.variant for record in read(path, on_torn=said.append)] == ["whole"]
-    assert len(said) == 1
-    assert said[0].startswith(f"{path}:2: damaged: ")
+    messages: list[str] = []
+    assert [record.run.variant for record in read(path, on_torn=messages.append)] == ["whole"]
+    assert len(messages) == 1
+    assert messages[0].startswith(f"{path}:2: damaged: ")
     with pytest.raises(ResultError, match=r"results\.jsonl:2: damaged"):
         read(path)
     # The next run goes on after it, on a line of its own.
     reporter.on_record(make_record(variant="next"))
-    assert [record.run.variant for record in read(path, on_torn=said.append)] == ["whole", "next"]
+    assert [record.run.variant for record in read(path, on_torn=messages.append)] == ["whole", "next"]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ def rows(text: str) -> list[list[str]]:
     return [re.split(r" (?<!\\)\| ", line.strip("| ")) for line in text.splitlines() if line.startswith("|")]
 
 
-def test_the_head_says_how_it_ended():
+def test_the_head_states_the_outcome():
     session = SessionSummary({"passed": 12, "failed": 1, "invalid": 2, "odd": 1}, 61.4, 1)
     (head,) = markdown([], session=session).splitlines()
     assert head == "## storagetest: ❌ 1 failed, ❔ 2 INVALID, ✅ 12 passed, 1 odd in 61 s (exit status 1)"

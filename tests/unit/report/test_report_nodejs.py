@@ -80,7 +80,7 @@ def test_one_that_is_too_old_gives_way_to_the_wheels(tmp_path, monkeypatch):
     assert run(found, [*found.npm, "--version"], cwd=tmp_path, deadline=60).strip()[0].isdigit()
 
 
-def test_none_says_what_to_install(tmp_path, monkeypatch):
+def test_a_missing_nodejs_names_what_to_install(tmp_path, monkeypatch):
     program(tmp_path / "bin" / "node", "echo v18.20.4")
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/bin")
     monkeypatch.setattr(nodejs.importlib.util, "find_spec", lambda name: None)
@@ -92,13 +92,13 @@ def test_none_says_what_to_install(tmp_path, monkeypatch):
 
 def test_packages_are_installed_once_and_whole(tmp_path, manifest):
     body = 'test "$1" = ci && test -f package-lock.json && mkdir node_modules && echo ran >> ../../../ran'
-    said: list[str] = []
+    messages: list[str] = []
     cache = tmp_path / "cache"
-    first = install(npm(tmp_path, body), manifest, cache=cache, progress=said.append)
-    again = install(npm(tmp_path, "exit 1"), manifest, cache=cache, progress=said.append)
+    first = install(npm(tmp_path, body), manifest, cache=cache, progress=messages.append)
+    again = install(npm(tmp_path, "exit 1"), manifest, cache=cache, progress=messages.append)
     assert first == again
     assert (first / "node_modules").is_dir()
-    assert len(said) == 1
+    assert len(messages) == 1
     assert (tmp_path / "ran").read_text() == "ran\n"
     assert {path.name for path in cache.iterdir()} == {first.name, f"{first.name}.lock"}
 

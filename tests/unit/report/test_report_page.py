@@ -1,4 +1,4 @@
-"""The comparison report: what is in it, and what it says where there is nothing."""
+"""The comparison report: its content, and its text if there are no results."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class Reader(HTMLParser):
         assert self.open == []
 
     def handle_starttag(self, tag, attrs):
-        said = dict(attrs)
-        self.ids += [said["id"]] if said.get("id") else []
-        self.links += [said["href"]] if tag == "a" else []
+        attributes = dict(attrs)
+        self.ids += [attributes["id"]] if attributes.get("id") else []
+        self.links += [attributes["href"]] if tag == "a" else []
         if tag not in VOID:
             self.open.append(tag)
 
@@ -102,7 +102,7 @@ def test_it_is_one_whole_file_and_every_link_leads_somewhere(several):
     assert "A &lt;title&gt;" in page
 
 
-def test_nothing_at_all_is_said_in_every_section():
+def test_every_section_has_a_text_if_there_are_no_results():
     page = page_of([])
     Reader(page)
     for module in SECTIONS:
