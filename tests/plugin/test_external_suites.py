@@ -191,8 +191,8 @@ def test_the_table_of_an_earlier_release_is_read_with_a_warning(line) -> None:
     result.stdout.fnmatch_lines_random(
         [
             "*the table [[][[]known]] is deprecated *. Use [[][[]known_issues]].",
-            "*the key on is deprecated and goes with the next release. Use vendor.",
-            '*the key run is deprecated and goes with the next release. Use outcome = "skip".',
+            "*the key on is deprecated and will be removed in the next release. Use vendor.",
+            '*the key run is deprecated and will be removed in the next release. Use outcome = "skip".',
         ]
     )
 

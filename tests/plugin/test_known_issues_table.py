@@ -73,7 +73,7 @@ def test_the_files_of_earlier_releases_are_read_with_a_warning(tmp_path: Path) -
         names = ("where", "implementation", "outcome", "message", "owner", "expires", "reference", "strict")
         assert [getattr(was, name) for name in names] == [getattr(now, name) for name in names]
     assert sorted(str(warning.message).partition(": ")[2] for warning in caught) == [
-        f"the {what} is deprecated and goes with the next release. Use {new}."
+        f"the {what} is deprecated and will be removed in the next release. Use {new}."
         for what, new in (
             ("file expectations.toml", "known_issues.toml"),
             ("file known.toml", "known_issues.toml"),

@@ -103,7 +103,7 @@ MISTAKES = [
     ("init over a file", GOOD, ["init", "nas"], 1,
      "targets.yaml is there already: name another file with -o, or overwrite it with --force"),
     ("init of no protocol", None, ["init", "nas", "--protocol", "cifs"], 4,
-     "no such entry in protocols: 'cifs'; there are: iscsi, local, lustre, nfs, nvme-tcp, smb"),
+     "no such entry in protocols: 'cifs'; available: iscsi, local, lustre, nfs, nvme-tcp, smb"),
     ("misspelt command", GOOD, ["chekc"], 2, "error: there is no 'chekc'; did you mean 'check'?"),
     ("no command", GOOD, [], 2, "error: what is to be done? `storagetest --help` lists the commands"),
 ]  # fmt: skip
