@@ -1,0 +1,184 @@
+"""Words that the project does not use, because there is a standard term (docs/glossary.md).
+
+The test reads every tracked Python, Markdown, TOML and template file. Identifiers are split at
+underscores and capitals.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SEARCHED = (
+    "src",
+    "suites",
+    "tests",
+    "benchmarks",
+    "script",
+    "docs",
+    "examples",
+    "README.md",
+    "CONTRIBUTING.md",
+)
+ENDINGS = {".py", ".md", ".toml", ".j2", ".sh", ".yaml", ".yml", ".ini", ""}
+
+REFUSED = {
+    "attendant": "fork server",
+    "attendants": "fork servers",
+    "beside": "alongside, concurrency",
+    "casekit": "testlib",
+    "complaint": "stderr, error output",
+    "complaints": "error output",
+    "crew": "worker pool",
+    "crowd": "clients",
+    "crowds": "clients",
+    "errand": "agent channel",
+    "errands": "agent channels",
+    "hear": "read, receive",
+    "heard": "read, received",
+    "hears": "reads, receives",
+    "lent": "leased",
+    "nobody": "no process, no client",
+    "patience": "timeout",
+    "said": "output, result",
+    "says": "states, requires, prints",
+    "somebody": "another process, another user",
+    "tell": "send, report, write",
+    "tells": "sends, reports, writes",
+    "told": "sent, informed",
+    "whoever": "the process that",
+}
+PHRASES = {
+    r"\bthe house\b": "the architecture",
+    r"\bbad luck\b": "faults",
+    r"\blets? go\b": "release",
+    r"\bwhat is (asked|said|told)\b": "the request, the output",
+    r"\bstart gate\b": "start barrier",
+}
+
+ALLOWED_FILES = {
+    "docs/how-to/upgrade.md",
+    "src/storagetest/agent/casekit/__init__.py",
+    "src/storagetest/plugin/conformance/known_issues_table.py",
+    "src/storagetest/plugin/fixtures/deprecated.py",
+    "tests/plugin/test_deprecated_names.py",
+    "tests/unit/test_words.py",
+}
+"""This file, and those that contain old names because they map them to new ones."""
+
+NOT_CONVERTED = {
+    "docs/reference/command-line.md",
+    "src/storagetest/commands/_console.py",
+    "src/storagetest/commands/_host_facts.py",
+    "src/storagetest/commands/_port_scan.py",
+    "src/storagetest/commands/check.py",
+    "src/storagetest/commands/completion.py",
+    "src/storagetest/commands/init.py",
+    "src/storagetest/commands/targets.py",
+    "src/storagetest/measure/latency_log.py",
+    "src/storagetest/plugin/conformance/cases.py",
+    "src/storagetest/plugin/conformance/client_cases.py",
+    "src/storagetest/plugin/conformance/known_issues.py",
+    "src/storagetest/plugin/external/collect.py",
+    "src/storagetest/plugin/external/mount_item.py",
+    "src/storagetest/plugin/output/diagnostics.py",
+    "src/storagetest/plugin/output/junit.py",
+    "src/storagetest/plugin/output/markdown.py",
+    "src/storagetest/plugin/output/pytest_benchmark.py",
+    "src/storagetest/plugin/output/results.py",
+    "src/storagetest/runner/sampling.py",
+    "tests/lab/test_attach_nvme_tcp.py",
+    "tests/mutants/posix_lock_mutants.py",
+    "tests/mutants/test_mutants_iscsi.py",
+    "tests/mutants/test_mutants_nvme_tcp.py",
+    "tests/plugin/conftest.py",
+    "tests/plugin/test_aggregate_bandwidth.py",
+    "tests/plugin/test_bad_input.py",
+    "tests/plugin/test_baselines.py",
+    "tests/plugin/test_benchmark_bridge.py",
+    "tests/plugin/test_ci_outputs.py",
+    "tests/plugin/test_comparisons.py",
+    "tests/plugin/test_conformance_cases.py",
+    "tests/plugin/test_external_on_a_mount.py",
+    "tests/plugin/test_external_suites.py",
+    "tests/plugin/test_known_issues.py",
+    "tests/plugin/test_known_issues_table.py",
+    "tests/plugin/test_light_start.py",
+    "tests/plugin/test_many_clients.py",
+    "tests/plugin/test_mistakes.py",
+    "tests/plugin/test_on_client.py",
+    "tests/plugin/test_outcomes.py",
+    "tests/plugin/test_progress.py",
+    "tests/plugin/test_the_line.py",
+    "tests/unit/commands/test_commands_check.py",
+    "tests/unit/commands/test_commands_init.py",
+    "tests/unit/commands/test_commands_targets.py",
+    "tests/unit/plugin/test_plugin_progress.py",
+}
+"""Files that still contain refused words. The list may only get shorter: remove a converted file."""
+
+METRIC_NAMES = re.compile(r"\b(beside|alone)_\w+|[\"'`]beside[\"'`]")
+"""Metrics of the workload noisy-neighbour; users' thresholds contain their names."""
+QUOTED = re.compile(r"[\"“][^\"”\n]*[\"”]")
+"""In Markdown, a quotation of a standard or of a program keeps its words."""
+
+
+def tracked_files() -> list[str]:
+    command = ["git", "ls-files", "--", *SEARCHED]
+    output = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    files = [
+        name for name in output.splitlines() if Path(name).suffix in ENDINGS and name not in ALLOWED_FILES
+    ]
+    assert len(files) > 300, "git ls-files found too few files to check"
+    return [name for name in files if (ROOT / name).is_file() and not (ROOT / name).is_symlink()]
+
+
+def refused_words(text: str) -> list[str]:
+    """Return the refused words and phrases of ``text``, each with its replacement."""
+    text = METRIC_NAMES.sub("", text)
+    spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text).lower()
+    words = set(re.findall(r"[a-z]+", spaced.replace("_", " ")))
+    found = [f"{word} (use: {REFUSED[word]})" for word in sorted(words & REFUSED.keys())]
+    return found + [f"{phrase} (use: {use})" for phrase, use in PHRASES.items() if re.search(phrase, spaced)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("def what_was_said(x):", ["said"]),
+        ("class StartGate: ...", ["start gate"]),
+        ("the house", ["the house"]),
+        ("a crowded saidel", []),
+    ],
+)
+def test_words_are_found_in_prose_and_in_identifiers(text: str, expected: list[str]) -> None:
+    found = refused_words(text)
+    assert len(found) == len(expected), found
+    assert all(word in entry for word, entry in zip(expected, found, strict=True))
+
+
+def findings_in(name: str) -> list[str]:
+    """Return each refused word of a file, with its line."""
+    findings = []
+    for number, line in enumerate((ROOT / name).read_text(encoding="utf-8").splitlines(), start=1):
+        checked = QUOTED.sub("", line) if name.endswith((".md", ".toml")) else line
+        findings += [f"{name}:{number}: {found}" for found in refused_words(checked)]
+    return findings
+
+
+def test_no_file_uses_a_refused_word() -> None:
+    findings = [
+        finding for name in tracked_files() if name not in NOT_CONVERTED for finding in findings_in(name)
+    ]
+    assert not findings, "\n".join(findings)
+
+
+def test_the_list_of_files_that_are_not_converted_only_gets_shorter() -> None:
+    converted = [
+        name for name in sorted(NOT_CONVERTED) if not (ROOT / name).is_file() or not findings_in(name)
+    ]
+    assert not converted, f"remove from NOT_CONVERTED: {converted}"
