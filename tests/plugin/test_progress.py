@@ -23,7 +23,7 @@ from storagetest.plugin.progress import render
 from storagetest.workloads.base import Workload, register
 
 render.FIRST = render.AGAIN = 0.5
-render._CALM = render._TICK = 0.1
+render._LEAST_DURATION = render._TICK = 0.1
 
 @register
 class Slow(Workload["Slow.Options"]):
