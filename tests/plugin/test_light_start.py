@@ -116,4 +116,4 @@ def test_a_case_without_a_targets_file_says_what_to_do(pytester: pytest.Pytester
     pytester.makepyfile("def test_one(measure): pass\n")
     result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert "write one with `storagetest init ADDRESS`" in result.stderr.str()
+    assert "create it with `storagetest init ADDRESS`" in result.stderr.str()
