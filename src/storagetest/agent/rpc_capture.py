@@ -91,12 +91,12 @@ def _payload(packet: bytes) -> tuple[int, bytes]:
         return (0, b"") if later else (packet[9], packet[(packet[0] & 15) * 4 :])
     if version != 6 or len(packet) < 40:
         return 0, b""
-    protocol, rest = packet[6], packet[40:]
-    while protocol in (_HOP_BY_HOP, _ROUTING, _FRAGMENT, _DESTINATION) and len(rest) >= 8:
-        if protocol == _FRAGMENT and struct.unpack_from("!H", rest, 2)[0] >> 3:
+    next_header, rest = packet[6], packet[40:]
+    while next_header in (_HOP_BY_HOP, _ROUTING, _FRAGMENT, _DESTINATION) and len(rest) >= 8:
+        if next_header == _FRAGMENT and struct.unpack_from("!H", rest, 2)[0] >> 3:
             return 0, b""
-        protocol, rest = rest[0], rest[8 if protocol == _FRAGMENT else (rest[1] + 1) * 8 :]
-    return protocol, rest
+        next_header, rest = rest[0], rest[8 if next_header == _FRAGMENT else (rest[1] + 1) * 8 :]
+    return next_header, rest
 
 
 def _call(data: bytes) -> list[str]:
