@@ -150,7 +150,7 @@ def test_a_copy_to_edit_has_the_same_cases(programs: Path, empty: Path):
         check=False,
     )
     assert refused.returncode == 1
-    assert refused.stderr.startswith("storagetest: mine is there already")
+    assert refused.stderr.startswith("storagetest: mine already exists")
 
 
 def test_the_installed_program_describes_itself(programs: Path, empty: Path):

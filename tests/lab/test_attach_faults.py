@@ -86,7 +86,7 @@ def test_appliance_paused_before_the_attach(lab, client, secrets) -> None:
     assert time.monotonic() - started < DEADLINE + 10
     for name, error in found.items():
         assert type(error) is TargetDead, (name, error)
-        assert "client1 cannot reach 10.77.0.1 port" in str(error)
+        assert "client1 cannot connect to 10.77.0.1 port" in str(error)
 
 
 @pytest.mark.parametrize("protocol", ["nfs", "smb", "iscsi", "nvme-tcp"])

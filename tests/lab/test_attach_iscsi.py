@@ -117,7 +117,7 @@ def test_no_such_lun(client) -> None:
 def test_port_closed(client) -> None:
     with (
         pytest.raises(
-            TargetDead, match=r"client1 cannot reach 10\.77\.0\.1 port 3261: the connection is refused"
+            TargetDead, match=r"client1 cannot connect to 10\.77\.0\.1 port 3261: the connection is refused"
         ),
         attach(client, "iscsi", iscsi(port=3261)),
     ):

@@ -46,7 +46,7 @@ def test_more_stripes_than_targets_is_a_difference(lustre_client) -> None:
     [
         ({"pool": "flash"}, OptionRefused, "does not take this layout"),
         ({"fsname": "nosuch"}, AttachError, "the MGS knows no file system 'nosuch'"),
-        ({"mgs": f"{UNUSED_ADDRESS}@tcp"}, TargetDead, "client1 cannot reach"),
+        ({"mgs": f"{UNUSED_ADDRESS}@tcp"}, TargetDead, "client1 cannot connect to"),
     ],
 )
 def test_refusals(lustre_client, asked, error, words) -> None:

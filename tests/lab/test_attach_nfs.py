@@ -61,7 +61,7 @@ def test_no_such_export(client, version) -> None:
 )
 def test_unreachable(client, address, port, words) -> None:
     with (
-        pytest.raises(TargetDead, match=f"nfs 4.2 {address}:/a: client1 cannot reach .*({words})"),
+        pytest.raises(TargetDead, match=f"nfs 4.2 {address}:/a: client1 cannot connect to .*({words})"),
         attach(client, "nfs", nfs(address=address, port=port)),
     ):
         pytest.fail("attached")

@@ -66,7 +66,7 @@ def test_no_such_namespace(client) -> None:
 def test_port_closed(client) -> None:
     with (
         pytest.raises(
-            TargetDead, match=r"client1 cannot reach 10\.77\.0\.1 port 4421: the connection is refused"
+            TargetDead, match=r"client1 cannot connect to 10\.77\.0\.1 port 4421: the connection is refused"
         ),
         attach(client, "nvme-tcp", nvme(port=4421)),
     ):

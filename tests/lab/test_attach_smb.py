@@ -66,7 +66,7 @@ def test_unencrypted_where_the_server_wants_encryption(client, secrets) -> None:
 def test_port_closed(client, secrets) -> None:
     with (
         pytest.raises(
-            TargetDead, match=r"client1 cannot reach 10\.77\.0\.1 port 446: the connection is refused"
+            TargetDead, match=r"client1 cannot connect to 10\.77\.0\.1 port 446: the connection is refused"
         ),
         attach(client, "smb", smb(secrets, port=446)),
     ):
