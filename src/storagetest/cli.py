@@ -65,18 +65,21 @@ class _Parser(argparse.ArgumentParser):
     """A parser whose errors suggest the nearest choice."""
 
     def error(self, message: str) -> NoReturn:
-        """End with status 2: the usage, and one sentence."""
+        """Print the usage and ``message``, and exit with status 2."""
         wrong = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)
         if wrong:
             known = re.findall(r"[\w-]+", wrong[2])
-            message = f"there is no {wrong[1]!r}{suggest(wrong[1], known)}"
+            message = f"invalid choice {wrong[1]!r}{suggest(wrong[1], known)}"
         elif message.endswith("are required: COMMAND"):
-            message = "what is to be done? `storagetest --help` lists the commands"
+            message = "a command is missing; `storagetest --help` lists the commands"
         super().error(message)
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="storagetest", description="Storage targets tested with pytest.")
+    parser = _Parser(
+        prog="storagetest",
+        description="Prepare, check and report tests of storage targets. Run the tests with pytest.",
+    )
     parser.add_argument("--version", action="version", version=f"storagetest {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for command in COMMANDS:

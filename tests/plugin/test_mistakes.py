@@ -95,17 +95,17 @@ MISTAKES = [
      "--set targets.nsa.export: 'nsa' names nothing; did you mean 'nas'?"),
     ("no such suite", GOOD, ["targets", "suite"], 1, "no such suite: suite"),
     ("check of no client", GOOD, ["check", "--client", "c9"], 4,
-     "--client c9: no such client; there are: load1"),
+     "--client c9: no such client. Clients: load1"),
     ("check of no target", GOOD, ["check", "--target", "smb*"], 4,
      "--target smb*: matches no variant; `storagetest targets` lists them"),
     ("init without an address", None, ["init"], 1,
-     "whose storage? Give its address: storagetest init ADDRESS"),
+     "the address of the storage is missing: storagetest init ADDRESS"),
     ("init over a file", GOOD, ["init", "nas"], 1,
-     "targets.yaml is there already: name another file with -o, or overwrite it with --force"),
+     "targets.yaml already exists: name another file with -o, or overwrite it with --force"),
     ("init of no protocol", None, ["init", "nas", "--protocol", "cifs"], 4,
      "no such entry in protocols: 'cifs'; available: iscsi, local, lustre, nfs, nvme-tcp, smb"),
-    ("misspelt command", GOOD, ["chekc"], 2, "error: there is no 'chekc'; did you mean 'check'?"),
-    ("no command", GOOD, [], 2, "error: what is to be done? `storagetest --help` lists the commands"),
+    ("misspelt command", GOOD, ["chekc"], 2, "error: invalid choice 'chekc'; did you mean 'check'?"),
+    ("no command", GOOD, [], 2, "error: a command is missing; `storagetest --help` lists the commands"),
 ]  # fmt: skip
 
 

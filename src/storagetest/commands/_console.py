@@ -1,7 +1,7 @@
-"""How the sub-commands speak: lines with a level, on whatever stands behind stdout.
+"""Terminal output of the sub-commands: messages with a severity, each with advice, and shared options.
 
-rich finds out what that is: no colour in a file, with NO_COLOR or with TERM=dumb; 80 columns where nobody
-knows better.
+rich detects the terminal: no colour in a file, with NO_COLOR or with TERM=dumb; 80 columns if the width is
+unknown.
 """
 
 from __future__ import annotations
@@ -19,14 +19,13 @@ from rich.console import Console
 from rich.text import Text
 
 if TYPE_CHECKING:
-    # Written so by argparse itself: the class has no public name.
-    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001  # it has no public name
 
 __all__ = ["Message", "Severity", "add_targets_file", "get_console", "print_messages"]
 
 
 class Severity(Enum):
-    """How much a line matters."""
+    """Severity of a message, as it is printed."""
 
     OK = "ok"
     NOTE = "note"
@@ -39,10 +38,10 @@ _STYLES = {Severity.OK: "green", Severity.NOTE: "cyan", Severity.WARN: "yellow",
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What was found, and what to do about it (empty: nothing)."""
+    """Result of one check, and what to do about it (empty: nothing)."""
 
-    level: Severity
-    what: str
+    severity: Severity
+    text: str
     advice: str = ""
 
 
@@ -51,28 +50,28 @@ def get_console(*, error: bool = False) -> Console:
     return Console(file=sys.stderr if error else sys.stdout, highlight=False, markup=False, emoji=False)
 
 
-def print_messages(out: Console, lines: Iterable[Message]) -> None:
-    """Print ``lines``, what to do beneath each."""
-    for line in lines:
-        first, *rest = _wrapped(line.what, out.width - 7)
-        out.print(Text.assemble("  ", (f"{line.level.value:5}", _STYLES[line.level]), first), soft_wrap=True)
-        for more in rest:
-            out.print(f"{'':7}{more}", soft_wrap=True)
-        for paragraph in line.advice.splitlines():
+def print_messages(out: Console, messages: Iterable[Message]) -> None:
+    """Print ``messages``, the advice of each below it."""
+    for message in messages:
+        severity = (f"{message.severity.value:5}", _STYLES[message.severity])
+        first, *rest = _wrapped(message.text, out.width - 7)
+        out.print(Text.assemble("  ", severity, first), soft_wrap=True)
+        for line in rest:
+            out.print(f"{'':7}{line}", soft_wrap=True)
+        for paragraph in message.advice.splitlines():
             arrow = "" if paragraph.startswith(" ") else "-> "
-            for number, more in enumerate(_wrapped(paragraph, out.width - 12)):
-                out.print(f"{'':9}{'   ' if number else arrow}{more}", soft_wrap=True)
+            for number, line in enumerate(_wrapped(paragraph, out.width - 12)):
+                out.print(f"{'':9}{'   ' if number else arrow}{line}", soft_wrap=True)
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    """Return ``text`` in lines; what is indented is meant to be copied, and stays as it is."""
+    """Return ``text`` in lines of ``width``; an indented line is for copying and is not wrapped."""
     lines: list[str] = []
     for paragraph in text.splitlines():
         if paragraph.startswith(" "):
             lines.append(paragraph)
         else:
-            words = textwrap.wrap(paragraph, max(20, width), break_long_words=False, break_on_hyphens=False)
-            lines += words
+            lines += textwrap.wrap(paragraph, max(20, width), break_long_words=False, break_on_hyphens=False)
     return lines or [""]
 
 
@@ -81,4 +80,5 @@ def add_targets_file(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--targets", type=Path, default=Path("targets.yaml"), metavar="FILE",
                         help="the targets file (default: ./targets.yaml)")  # fmt: skip
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="PATH=VALUE",
-                        help="override a value of it, as pytest's --st-set; may be repeated")  # fmt: skip
+                        help="override a value of the targets file, as pytest's --st-set does; "
+                        "may be repeated")  # fmt: skip

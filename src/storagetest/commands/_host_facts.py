@@ -1,6 +1,6 @@
-"""What a client or server says of itself, in one command, and what is to be thought of it.
+"""Facts about a client or server: collect them with one command, and check them.
 
-Asking (:func:`ask`) and judging (:func:`judge`) are apart: the second is pure.
+:func:`collect_facts` runs the command; :func:`check_facts` is pure.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ __all__ = [
 ]
 
 SECONDS = 120.0
-"""For all of the questions; a machine under load takes long to start a program."""
+"""Timeout of the command in seconds, chosen: a loaded machine needs long to start a program."""
 
 OLDEST_PYTHON = (3, 9)
-"""What the agent is written for."""
+"""Oldest Python that the agent supports."""
 
-MOST_OFFSET = 1.0
-"""Seconds that clocks may be apart before logs of two machines are hard to read beside each other."""
+MAX_OFFSET = 1.0
+"""Clock offset in seconds, chosen: above it, the logs of two machines are hard to compare."""
 
 _SLOW = 1000
-"""Mbit/s below which a network card, rather than a target, is likely measured."""
+"""Mbit/s. Below it, a measurement likely shows the limit of the network card, not of the target."""
 
 _FAST = 10_000
-"""Mbit/s from which on packets of 1500 bytes cost a noticeable share of a client's processors."""
+"""Mbit/s. From it on, packets of 1500 bytes use a noticeable share of a client's CPU time."""
 
-# $1: addresses; the rest: one word a tool, "name=shell command that prints its version".
+# $1: addresses; each further argument is a tool: "name=shell command that prints its version".
 SCRIPT = r"""
 addresses=$1; shift
 export LC_ALL=C
@@ -60,8 +60,8 @@ done
 for tool; do
     name=${tool%%=*}
     if command -v "$name" >/dev/null; then
-        said=$(sh -c "${tool#*=}" 2>&1 </dev/null | head -n 1)
-        echo "tool $name $said"
+        version=$(sh -c "${tool#*=}" 2>&1 </dev/null | head -n 1)
+        echo "tool $name $version"
     else
         echo "missing $name"
     fi
@@ -72,48 +72,48 @@ for address in $addresses; do
     card=${route##* dev }; card=${card%% *}
     speed=$(cat "/sys/class/net/$card/speed" 2>/dev/null)
     mtu=$(cat "/sys/class/net/$card/mtu" 2>/dev/null)
-    whole=unknown
+    unfragmented=unknown
     if command -v ping >/dev/null && ping -c 1 -W 2 -q "$number" >/dev/null 2>&1; then
         case $number in *:*) head=48;; *) head=28;; esac
-        whole=no
-        ping -c 1 -W 2 -q -M do -s $((mtu - head)) "$number" >/dev/null 2>&1 && whole=yes
+        unfragmented=no
+        ping -c 1 -W 2 -q -M do -s $((mtu - head)) "$number" >/dev/null 2>&1 && unfragmented=yes
     fi
-    echo "route $address $card ${speed:--1} ${mtu:-0} $whole"
+    echo "route $address $card ${speed:--1} ${mtu:-0} $unfragmented"
 done
 exit 0
 """
 
 
 Offset = tuple[float, float]
-"""How far a clock is ahead of ours, and how well that is known, in seconds."""
+"""Seconds by which a host's clock is ahead of the controller's, and the uncertainty of that in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class RouteInfo:
-    """The way to a target: network card, its speed (Mbit/s; None: it does not say) and MTU (bytes).
+    """Route to a target: network card, its speed (Mbit/s; None: unknown) and its MTU (bytes).
 
-    ``whole`` says whether a packet of that size arrives unsplit; None: nobody answers such questions there.
+    ``unfragmented`` is whether a packet of that size arrives unfragmented (None: no response to ping).
     """
 
     address: str
     card: str
     speed: int | None
     mtu: int
-    whole: bool | None
+    unfragmented: bool | None
 
 
 @dataclass(frozen=True, slots=True)
 class RequiredTool:
-    """A program that loads or sampling need: the argv that prints its version, and who needs it."""
+    """A program that workloads or sampling require: the argv that prints its version, and its users."""
 
     name: str
     argv: tuple[str, ...]
-    wanted_by: str
+    required_by: str
 
 
 @dataclass(frozen=True, slots=True)
 class HostFacts:
-    """What a machine says. ``memory`` in bytes; ``tools`` maps those that are there to what they print."""
+    """Facts about a machine. ``memory`` in bytes; ``tools`` maps each installed tool to its version."""
 
     root: bool = False
     user: str = ""
@@ -127,42 +127,41 @@ class HostFacts:
 
 
 def collect_facts(host: Host, tools: Sequence[RequiredTool], addresses: Sequence[str]) -> HostFacts:
-    """Ask ``host``; raises :class:`~storagetest.errors.HostError` where it cannot be reached."""
-    words = [f"{tool.name}={shlex.join(tool.argv)}" for tool in tools]
-    argv = ["sh", "-c", SCRIPT, "storagetest-check", " ".join(addresses), *words]
+    """Run the command on ``host``. Raises :class:`~storagetest.errors.HostError` if it fails."""
+    tool_arguments = [f"{tool.name}={shlex.join(tool.argv)}" for tool in tools]
+    argv = ["sh", "-c", SCRIPT, "storagetest-check", " ".join(addresses), *tool_arguments]
     done = host.run(argv, deadline=SECONDS, check=False)
     if not done.ok:
         last = (done.stdout + done.stderr).strip().rpartition("\n")[2]
         raise HostError(
-            f"{host.name}: cannot say what it has: its shell ended with {done.status} after {last!r}"
+            f"{host.name}: the host check failed with status {done.status}; last output: {last!r}"
         )
     return parse(done.stdout)
 
 
 def parse(text: str) -> HostFacts:
-    """Parse the script's lines: a word for what it is, and the rest."""
+    """Parse the script's lines: a keyword and its value."""
     lines = [line.partition(" ")[::2] for line in text.splitlines()]
-    one = dict(reversed(lines))
-    number, _, user = one.get("user", "").partition(" ")
+    values = dict(reversed(lines))
+    number, _, user = values.get("user", "").partition(" ")
     routes = [words for kind, rest in lines if kind == "route" and len(words := rest.split()) == 5]
     return HostFacts(
         root=number == "0",
         user=user,
-        kernel=one.get("kernel", ""),
-        system=one.get("system", ""),
-        cpus=_number(one.get("cpus", "")) or 0,
-        memory=(_number(one.get("memory", "")) or 0) << 10,
+        kernel=values.get("kernel", ""),
+        system=values.get("system", ""),
+        cpus=_number(values.get("cpus", "")) or 0,
+        memory=(_number(values.get("memory", "")) or 0) << 10,
         governors=tuple(rest for kind, rest in lines if kind == "governor"),
-        tools={
-            name: said for kind, rest in lines if kind == "tool" for name, _, said in [rest.partition(" ")]
-        },
+        tools=dict(rest.partition(" ")[::2] for kind, rest in lines if kind == "tool"),
         routes=tuple(
-            RouteInfo(
-                address, card, _positive(speed), _number(mtu) or 0, {"yes": True, "no": False}.get(whole)
-            )
-            for address, card, speed, mtu, whole in routes
+            RouteInfo(address, card, _positive(speed), _number(mtu) or 0, _YES_OR_NO.get(unfragmented))
+            for address, card, speed, mtu, unfragmented in routes
         ),
     )
+
+
+_YES_OR_NO = {"yes": True, "no": False}
 
 
 def _number(text: str) -> int | None:
@@ -170,124 +169,127 @@ def _number(text: str) -> int | None:
 
 
 def _positive(text: str) -> int | None:
-    found = _number(text)
-    return found if found and found > 0 else None
+    number = _number(text)
+    return number if number and number > 0 else None
 
 
 def describe(facts: HostFacts) -> str:
-    """Say in a line what machine it is."""
+    """Return the machine's system, kernel, CPUs and memory in one line."""
     cpus = f"{facts.cpus} CPU{'s' * (facts.cpus != 1)}"
-    words = [facts.system, f"Linux {facts.kernel}", cpus, f"{facts.memory / (1 << 30):.1f} GiB of memory"]
-    return ", ".join(word for word in words if word)
+    parts = [facts.system, f"Linux {facts.kernel}", cpus, f"{facts.memory / (1 << 30):.1f} GiB of memory"]
+    return ", ".join(part for part in parts if part)
 
 
 def check_facts(
     facts: HostFacts, tools: Sequence[RequiredTool], clocks: Sequence[Offset] = ()
 ) -> list[Message]:
-    """Return a line for each thing that a measurement on this machine hangs on.
+    """Return a message for each requirement of a measurement on this machine.
 
-    ``clocks`` is how far its clock was from ours, before and after the questions; none: it is ours.
+    ``clocks`` are its clock offsets before and after the command; empty for the controller itself.
     """
-    lines = [_user(facts)]
-    lines += [_tool(facts, tool) for tool in tools]
+    messages = [_user(facts), *(_tool(facts, tool) for tool in tools)]
     if clocks:
-        lines.append(_clock(clocks))
-    lines.append(_governor(facts))
-    return lines + [line for route in facts.routes for line in _network(route)]
+        messages.append(_clock(clocks))
+    messages.append(_governor(facts))
+    return messages + [message for route in facts.routes for message in _network(route)]
 
 
 def _user(facts: HostFacts) -> Message:
     if facts.root:
-        return Message(Severity.OK, "root: may mount, log in and load modules")
+        return Message(Severity.OK, "root: can mount, log in and load modules")
     return Message(
         Severity.FAIL,
-        f"the user {facts.user} is not root, and mounting and logging in want root",
+        f"the user {facts.user} is not root; mounting and logging in require root",
         "log in as root (`user: root` in the targets file), or run pytest with sudo for a local client",
     )
 
 
 def _tool(facts: HostFacts, tool: RequiredTool) -> Message:
-    said = facts.tools.get(tool.name)
-    if said is None:
+    version_text = facts.tools.get(tool.name)
+    if version_text is None:
         return Message(
             Severity.FAIL,
-            f"{tool.name} is missing; {tool.wanted_by}",
-            f"install the package {tool.name} there",
+            f"{tool.name} is missing; {tool.required_by}",
+            f"install the package {tool.name} on this host",
         )
-    version = re.search(r"(\d+)\.(\d+)", said)
+    version = re.search(r"(\d+)\.(\d+)", version_text)
     if tool.name == "python3" and version and (int(version[1]), int(version[2])) < OLDEST_PYTHON:
         oldest = ".".join(map(str, OLDEST_PYTHON))
         return Message(
-            Severity.FAIL, f"{said} is too old; {tool.wanted_by}", f"install Python {oldest} or newer there"
+            Severity.FAIL,
+            f"{version_text} is too old; {tool.required_by}",
+            f"install Python {oldest} or newer on this host",
         )
-    return Message(Severity.OK, f"{tool.name}: {said}")
+    return Message(Severity.OK, f"{tool.name}: {version_text}")
 
 
 def _clock(clocks: Sequence[Offset]) -> Message:
-    (first, about), (away, within) = clocks[0], clocks[-1]
-    if abs(away - first) - about - within > MOST_OFFSET:
+    (before, before_error), (offset, error) = clocks[0], clocks[-1]
+    if abs(offset - before) - before_error - error > MAX_OFFSET:
         return Message(
             Severity.FAIL,
-            f"the clock jumps: by {format_duration(abs(away - first))} while this was asked; deadlines and "
-            "durations there mean nothing",
-            "restart the machine, or change /sys/devices/system/clocksource/clocksource0/current_clocksource",
+            f"the clock jumped by {format_duration(abs(offset - before))} during this check; timeouts and "
+            "durations on this host are wrong",
+            "restart the host, or change /sys/devices/system/clocksource/clocksource0/current_clocksource",
         )
-    direction = "ahead of" if away > 0 else "behind"
-    text = f"clock {format_duration(abs(away))} {direction} this machine's, within {format_duration(within)}"
-    if abs(away) - within <= MOST_OFFSET:
+    direction = "ahead of" if offset > 0 else "behind"
+    text = f"clock {format_duration(abs(offset))} {direction} the controller's, ± {format_duration(error)}"
+    if abs(offset) - error <= MAX_OFFSET:
         return Message(Severity.OK, text)
-    return Message(Severity.WARN, text, "let both follow a time service (Debian: apt install chrony)")
+    return Message(Severity.WARN, text, "synchronize both clocks (Debian: apt install chrony)")
 
 
 def _governor(facts: HostFacts) -> Message:
     if not facts.governors:
         return Message(
             Severity.OK,
-            "processor frequency is not the kernel's to set there (a virtual machine, or firmware)",
+            "CPU frequency: not controlled by the kernel (a virtual machine, or firmware controls it)",
         )
     if facts.governors == ("performance",):
-        return Message(Severity.OK, "processor frequency: governor performance")
+        return Message(Severity.OK, "CPU frequency: governor performance")
     return Message(
         Severity.WARN,
-        f"processor frequency: governor {', '.join(facts.governors)}; latencies will vary with the load",
-        "cpupower frequency-set -g performance (Debian: package linux-cpupower), until the next boot",
+        f"CPU frequency: governor {', '.join(facts.governors)}; latencies vary with the load",
+        "cpupower frequency-set -g performance (Debian: package linux-cpupower); lasts until the next boot",
     )
 
 
 def _network(route: RouteInfo) -> list[Message]:
     speed = f"{route.speed} Mbit/s" if route.speed else "of unknown speed (virtual)"
-    text = f"{route.address} by {route.card}, {speed}, MTU {route.mtu}"
-    lines = []
+    text = f"{route.address} through {route.card}, {speed}, MTU {route.mtu}"
+    messages = []
     if route.speed and route.speed < _SLOW:
-        lines.append(
-            Message(Severity.WARN, text, "that limits every figure: use a faster card, cable or switch port")
-        )
-    elif route.speed and route.speed >= _FAST and route.mtu <= 1500:
-        advice = f"if switch and target take it too: ip link set {route.card} mtu 9000"
-        lines.append(Message(Severity.NOTE, text, advice))
-    else:
-        lines.append(Message(Severity.OK, text))
-    if route.whole is False:
-        lines.append(
+        messages.append(
             Message(
-                Severity.FAIL,
-                f"packets of {route.mtu} bytes do not reach {route.address}, small ones do",
-                f"something between has a smaller MTU: set {route.card}'s to what all of the way can carry",
+                Severity.WARN, text, "this limits every measurement; use a faster card, cable or switch port"
             )
         )
-    return lines
+    elif route.speed and route.speed >= _FAST and route.mtu <= 1500:
+        advice = f"if the switch and the target support it: ip link set {route.card} mtu 9000"
+        messages.append(Message(Severity.NOTE, text, advice))
+    else:
+        messages.append(Message(Severity.OK, text))
+    if route.unfragmented is False:
+        messages.append(
+            Message(
+                Severity.FAIL,
+                f"packets of {route.mtu} bytes do not arrive at {route.address}; small packets do",
+                f"set the MTU of {route.card} to the smallest MTU on the route",
+            )
+        )
+    return messages
 
 
 def clock_offset(host: Host, *, rounds: int = 3) -> Offset:
-    """Return how far ``host``'s clock is ahead of ours, and how well that is known, in seconds.
+    """Return the offset of ``host``'s clock from the controller's, by the shortest of some round trips.
 
-    The best of some round trips: the offset is known to half of the shortest one.
+    The uncertainty is half of that round trip. Raises :class:`ValueError` if ``date`` prints no number.
     """
     best = (0.0, float("inf"))
     for _ in range(rounds):
         before = time.time()
-        said = host.run(["date", "+%s.%N"], deadline=15.0).stdout
+        output = host.run(["date", "+%s.%N"], deadline=15.0).stdout
         after = time.time()
         if (after - before) / 2 < best[1]:
-            best = (float(said) - (before + after) / 2, (after - before) / 2)
+            best = (float(output) - (before + after) / 2, (after - before) / 2)
     return best

@@ -1,4 +1,4 @@
-"""Which of the known protocols' ports answer at one address, asked from a client."""
+"""Find the open ports of the known protocols at one address, from a client."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 from storagetest.hosts import Host
 from storagetest.protocols.base import Protocol
 
-__all__ = ["answering", "port_list"]
+__all__ = ["format_ports", "open_ports"]
 
 SECONDS = 4
-"""How long each handshake may take; all are tried at once."""
+"""Timeout of each TCP handshake in seconds; all run at the same time."""
 
 SCRIPT = r"""
 address=$1 limit=$2; shift 2
@@ -25,20 +25,22 @@ wait
 """
 
 
-def answering(host: Host, address: str, kinds: Mapping[str, type[Protocol[Any]]]) -> dict[str, list[int]]:
-    """Return the protocols, by name in their order, of which ports answer, and which these are."""
+def open_ports(host: Host, address: str, kinds: Mapping[str, type[Protocol[Any]]]) -> dict[str, list[int]]:
+    """Return each protocol of ``kinds`` that has open ports at ``address``, with these ports."""
     ports = dict.fromkeys(port for kind in kinds.values() for port in kind.ports)
     argv = ["bash", "-c", SCRIPT, "storagetest-probe", address, str(SECONDS), *map(str, ports)]
-    said = host.run(argv, deadline=SECONDS + 30.0).stdout
-    good = {
-        int(words[0]) for line in said.splitlines() if len(words := line.split()) == 2 and words[1] == "0"
+    output = host.run(argv, deadline=SECONDS + 30.0).stdout
+    is_open = {
+        int(fields[0])
+        for line in output.splitlines()
+        if len(fields := line.split()) == 2 and fields[1] == "0"
     }
-    found = {name: [port for port in kind.ports if port in good] for name, kind in kinds.items()}
-    return {name: ports for name, ports in found.items() if ports}
+    by_protocol = {name: [port for port in kind.ports if port in is_open] for name, kind in kinds.items()}
+    return {name: ports for name, ports in by_protocol.items() if ports}
 
 
-def port_list(kinds: Mapping[str, type[Protocol[Any]]]) -> str:
-    """Return the ports that are tried, and for what: ``NFS 2049 111, SMB 445``."""
+def format_ports(kinds: Mapping[str, type[Protocol[Any]]]) -> str:
+    """Return the ports to try, by protocol: ``NFS 2049 111, SMB 445``."""
     return ", ".join(
         f"{kind.title} {' '.join(map(str, kind.ports))}" for kind in kinds.values() if kind.ports
     )

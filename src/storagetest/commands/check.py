@@ -1,8 +1,8 @@
-"""``storagetest check``: would a run on these clients and targets find what it needs?
+"""``storagetest check``: check that clients, servers and targets are ready for a test run.
 
-Clients and servers are asked all at once. Then each target is tried from each of its clients: tools, modules
-and the port, as its protocol says that it needs them, and an attach that lets go at once. Nothing is written
-on a device, even where that is permitted; on a file system a directory of our own is made and removed.
+All clients and servers are checked at the same time. Then each variant is checked from each of its clients:
+tools, kernel modules and TCP port, by the protocol's requirements, and attach and release. Nothing is written
+on a device; on a file system one directory is created and removed.
 """
 
 from __future__ import annotations
@@ -38,103 +38,104 @@ if TYPE_CHECKING:
 
 __all__ = ["add_parser"]
 
-_WAIT = 5.0
-"""Seconds that a check waits for machines that a run measures on."""
+_LOCK_TIMEOUT = 5.0
+"""Seconds to wait for the locks of a client and a server that another run measures on; chosen."""
 
-_EXAMINE = 60.0
+_PREFLIGHT_TIMEOUT = 60.0
+"""Timeout in seconds of the preflight on one client; chosen."""
 
 
 def add_parser(subparsers: Subparsers) -> None:
     """Add ``check`` to the commands; it sets ``func(args) -> int``."""
     parser = subparsers.add_parser(
         "check",
-        help="see whether clients and targets are ready for a run",
-        description="See whether clients and targets are ready for a run, and say what to do where they are "
-        "not. Nothing is written on a device. Exit status: 0 ready (warnings may be there), 1 something "
-        "fails, 4 a mistake in the targets file.",
+        help="check that clients and targets are ready for a run",
+        description="Check that clients and targets are ready for a run, and print how to correct each "
+        "problem. Nothing is written on a device. Exit status: 0 ready (there may be warnings), 1 a check "
+        "failed, 4 invalid targets file.",
     )
     add_targets_file(parser)
     parser.add_argument("--target", action="append", default=[], metavar="GLOB",
-                        help="only variants whose id, or whose target, matches; may be repeated")  # fmt: skip
-    parser.add_argument("--client", metavar="NAME", help="only this client")
+                        help="check only variants whose id or target matches; may be repeated")  # fmt: skip
+    parser.add_argument("--client", metavar="NAME", help="check only this client")
     parser.add_argument("--all", action="store_true",
-                        help="try every variant, rather than the first of each target")  # fmt: skip
-    parser.add_argument(
-        "--no-attach", action="store_true", help="do not attach: look at ports and tools only"
-    )
-    parser.add_argument("--strict", action="store_true", help="warnings fail as well")
+                        help="check every variant, not only the first of each target")  # fmt: skip
+    parser.add_argument("--no-attach", action="store_true", help="check tools and ports, and do not attach")
+    parser.add_argument("--strict", action="store_true", help="exit with status 1 also on a warning")
     parser.set_defaults(func=_check)
 
 
 def _check(arguments: argparse.Namespace) -> int:
     loaded = config.load(arguments.targets, arguments.overrides)
-    variants = _chosen(loaded, arguments)
+    variants = _select(loaded, arguments)
     out = get_console()
     count = dict.fromkeys(Severity, 0)
 
-    def tell(title: str, lines: Sequence[Message]) -> None:
+    def report(title: str, messages: Sequence[Message]) -> None:
         out.print(title, soft_wrap=True)
-        print_messages(out, lines)
-        for line in lines:
-            count[line.level] += 1
+        print_messages(out, messages)
+        for message in messages:
+            count[message.severity] += 1
 
-    wanted = {machine.name: machine for variant in variants for machine in variant.clients}
+    clients = {machine.name: machine for variant in variants for machine in variant.clients}
     if arguments.client:
-        wanted = {arguments.client: loaded.clients[arguments.client]}
+        clients = {arguments.client: loaded.clients[arguments.client]}
     servers = {variant.server.name: variant.server for variant in variants if variant.server is not None}
     hosts: dict[str, Host] = {}
     try:
-        for title, lines, host in _machines(wanted, servers, variants, loaded.workloads):
-            tell(title, lines)
+        for title, messages, host in _check_machines(clients, servers, variants, loaded.workloads):
+            report(title, messages)
             if host is not None:
                 hosts[host.name] = host
         for variant in variants:
             for machine in variant.clients:
-                if machine.name in hosts and machine.name in wanted:
+                if machine.name in hosts and machine.name in clients:
+                    host = hosts[machine.name]
                     title = f"{variant.id}: {protocols.get(variant.protocol).title} on {machine.name}"
-                    tell(
-                        title, _target(variant, machine, hosts[machine.name], attach=not arguments.no_attach)
-                    )
+                    report(title, _check_variant(variant, machine, host, attach=not arguments.no_attach))
     finally:
         for host in hosts.values():
             with suppress(StoragetestError):
                 host.close()
-    said = [f"{count[Severity.OK]} ok", f"{count[Severity.NOTE]} notes", f"{count[Severity.WARN]} warnings"]
-    out.print(f"{', '.join(said)}, {count[Severity.FAIL]} failures")
+    out.print(
+        f"{count[Severity.OK]} ok, {count[Severity.NOTE]} notes, {count[Severity.WARN]} warnings, "
+        f"{count[Severity.FAIL]} failures"
+    )
     return 1 if count[Severity.FAIL] or (arguments.strict and count[Severity.WARN]) else 0
 
 
-def _chosen(loaded: Config, arguments: argparse.Namespace) -> list[Variant]:
-    """Return the variants to try. Raises :class:`ConfigError` for a name that names nothing."""
+def _select(loaded: Config, arguments: argparse.Namespace) -> list[Variant]:
+    """Return the variants to check. Raises :class:`ConfigError` for a name that matches nothing."""
     if arguments.client and arguments.client not in loaded.clients:
         known = ", ".join(sorted(loaded.clients))
-        raise ConfigError(f"--client {arguments.client}: no such client; there are: {known}")
+        raise ConfigError(f"--client {arguments.client}: no such client. Clients: {known}")
     for glob in arguments.target:
-        if not any(fnmatchcase(name, glob) for one in loaded.variants for name in (one.id, one.target)):
+        if not any(_matches(variant, [glob]) for variant in loaded.variants):
             raise ConfigError(f"--target {glob}: matches no variant; `storagetest targets` lists them")
-    found: list[Variant] = []
+    selected: list[Variant] = []
     for variant in loaded.variants:
-        matches = not arguments.target or any(
-            fnmatchcase(name, glob) for glob in arguments.target for name in (variant.id, variant.target)
-        )
-        again = not arguments.all and variant.target in {one.target for one in found}
-        if matches and not again:
-            found.append(variant)
-    return found
+        repeated = not arguments.all and variant.target in {other.target for other in selected}
+        if (not arguments.target or _matches(variant, arguments.target)) and not repeated:
+            selected.append(variant)
+    return selected
 
 
-def _machines(
-    clients: dict[str, HostConfig],
-    servers: dict[str, HostConfig],
+def _matches(variant: Variant, globs: Sequence[str]) -> bool:
+    return any(fnmatchcase(name, glob) for glob in globs for name in (variant.id, variant.target))
+
+
+def _check_machines(
+    clients: Mapping[str, HostConfig],
+    servers: Mapping[str, HostConfig],
     variants: Sequence[Variant],
     workloads: Mapping[str, WorkloadKind],
 ) -> Iterator[tuple[str, list[Message], Host | None]]:
-    """Ask all machines at once; yield title, lines, and the client's connection where it has one."""
-    tools = {role: _tools(workloads, role) for role in ("client", "server")}
+    """Check all machines at the same time; yield title, messages, and the connection to a client."""
+    tools = {role: _required_tools(workloads, role) for role in ("client", "server")}
     jobs = [(machine, "client") for machine in clients.values()]
     jobs += [(machine, "server") for machine in servers.values()]
 
-    def one(job: tuple[HostConfig, str]) -> tuple[str, list[Message], Host | None]:
+    def check_one(job: tuple[HostConfig, str]) -> tuple[str, list[Message], Host | None]:
         machine, role = job
         addresses = [
             needs.address
@@ -142,52 +143,48 @@ def _machines(
             if role == "client" and machine.name in {client.name for client in variant.clients}
             and (needs := _needs(variant)).address
         ]  # fmt: skip
-        return _one_machine(machine, role, tools[role], list(dict.fromkeys(addresses)))
+        return _check_machine(machine, role, tools[role], list(dict.fromkeys(addresses)))
 
-    yield from results_in_order(one, jobs, at_once=len(jobs), name="check")
+    yield from results_in_order(check_one, jobs, at_once=len(jobs), name="check")
 
 
-def _one_machine(
+def _check_machine(
     machine: HostConfig, role: str, tools: Sequence[RequiredTool], addresses: Sequence[str]
 ) -> tuple[str, list[Message], Host | None]:
-    where = "this machine" if machine.transport == "local" else machine.address
-    title = f"{machine.name} ({role}, {where})"
+    local = machine.transport == "local"
+    title = f"{machine.name} ({role}, {'this machine' if local else machine.address})"
     try:
-        host, local = connect(machine), machine.transport == "local"
+        host = connect(machine)
         clocks = [] if local else [_host_facts.clock_offset(host)]
         facts = _host_facts.collect_facts(host, tools, addresses)
         clocks += [] if local else [_host_facts.clock_offset(host)]
     except (HostError, ConfigError) as error:
         return title, [Message(Severity.FAIL, str(error))], None
     except ValueError:
-        return (
-            title,
-            [Message(Severity.FAIL, "it is no Linux with coreutils: `date +%s.%N` prints no number")],
-            None,
-        )
-    lines = _host_facts.check_facts(facts, tools, clocks)
+        text = "not a Linux system with coreutils: `date +%s.%N` prints no number"
+        return title, [Message(Severity.FAIL, text)], None
+    messages = _host_facts.check_facts(facts, tools, clocks)
     if role == "server":
         host.close()
-    return f"{title}: {_host_facts.describe(facts)}", lines, host if role == "client" else None
+    return f"{title}: {_host_facts.describe(facts)}", messages, host if role == "client" else None
 
 
-def _tools(workloads: Mapping[str, WorkloadKind], role: str) -> list[RequiredTool]:
-    """Return the programs that the workloads need; of a server only what sampling needs."""
+def _required_tools(workloads: Mapping[str, WorkloadKind], role: str) -> list[RequiredTool]:
+    """Return the programs that the workloads require on a client; for a server, those of sampling."""
     users: dict[str, list[str]] = {}
     argvs: dict[str, tuple[str, ...]] = {}
     for name, load in workloads.items():
         for tool, argv in load.tools.items():
             users.setdefault(tool, []).append(name)
             argvs[tool] = argv
-    found = []
+    tools = []
     for tool, argv in sorted(argvs.items()):
-        some = users[tool]
-        wanted = f"{len(some)} workloads need it, such as {some[0]}"
+        reason = f"{len(users[tool])} workloads require it, for example {users[tool][0]}"
         if tool == "python3":
-            wanted = f"{wanted}, and so does the sampling of counters"
+            reason += "; sampling of counters requires it too"
         if role == "client" or tool == "python3":
-            found.append(RequiredTool(tool, argv, wanted))
-    return found
+            tools.append(RequiredTool(tool, argv, reason))
+    return tools
 
 
 def _needs(variant: Variant) -> ClientRequirements:
@@ -198,44 +195,48 @@ def _protocol(variant: Variant) -> Protocol[Any]:
     return protocols.get(variant.protocol)()
 
 
-def _target(variant: Variant, machine: HostConfig, client: Host, *, attach: bool) -> list[Message]:
-    """Try one variant from one client."""
+def _check_variant(variant: Variant, machine: HostConfig, client: Host, *, attach: bool) -> list[Message]:
+    """Check one variant from one client."""
     protocol, needs = _protocol(variant), _needs(variant)
-    lines = list(_secrets(variant.options))
-    lacking = Severity.WARN if variant.optional else Severity.FAIL
+    messages = list(_unreadable_secrets(variant.options))
+    missing = Severity.WARN if variant.optional else Severity.FAIL
     try:
-        found = preflight(client, needs, deadline=_EXAMINE)
+        result = preflight(client, needs, deadline=_PREFLIGHT_TIMEOUT)
     except StoragetestError as error:
         return [Message(Severity.FAIL, str(error))]
-    lines += [
-        Message(lacking, f"no {tool} on {client.name}", f"install {needs.packages} there")
-        for tool in found.tools
+    messages += [
+        Message(missing, f"no {tool} on {client.name}", f"install {needs.packages} on {client.name}")
+        for tool in result.tools
     ]
-    for module in found.modules:
-        advice = f"`modprobe {module}` there says why; cloud kernels lack some (Debian: linux-image-amd64)"
-        lines.append(Message(lacking, f"{client.name}'s kernel has no module {module}", advice))
-    if found.connect is not None:
-        why = unreachable_reason(*found.connect, needs.address)
+    for module in result.modules:
+        advice = (
+            f"run `modprobe {module}` there; cloud kernels lack modules (Debian: install linux-image-amd64)"
+        )
+        messages.append(Message(missing, f"{client.name}'s kernel has no module {module}", advice))
+    if result.connect is not None:
+        reason = unreachable_reason(*result.connect, needs.address)
         port = f"{needs.address} port {needs.port}"
-        if why:
+        if reason:
             advice = (
-                f"is {needs.address} right, is its service up, and do firewalls let {client.name} through?"
+                f"check the address, the server's service, and the firewalls between {client.name} and it"
             )
-            lines.append(Message(Severity.FAIL, f"{client.name} cannot reach {port}: {why}", advice))
+            messages.append(
+                Message(Severity.FAIL, f"{client.name} cannot connect to {port}: {reason}", advice)
+            )
         else:
-            lines.append(Message(Severity.OK, f"{port} answers"))
-    if not found.tools and not found.modules and needs.tools:
-        lines.append(Message(Severity.OK, f"{', '.join((*needs.tools, *needs.modules))}: there"))
-    if attach and all(line.level is not lacking and line.level is not Severity.FAIL for line in lines):
-        lines += _attach(protocol, variant, machine, client)
-    return lines
+            messages.append(Message(Severity.OK, f"{port} accepts connections"))
+    if not result.tools and not result.modules and needs.tools:
+        messages.append(Message(Severity.OK, f"installed: {', '.join((*needs.tools, *needs.modules))}"))
+    if attach and not {missing, Severity.FAIL} & {message.severity for message in messages}:
+        messages += _attach(protocol, variant, machine, client)
+    return messages
 
 
-def _secrets(model: BaseModel) -> Iterator[Message]:
-    """Look up what the options name only; what is found is shown to nobody."""
+def _unreadable_secrets(model: BaseModel) -> Iterator[Message]:
+    """Read each secret of the options and yield a message for each that cannot be read. Prints no secret."""
     for _, value in model:
         if isinstance(value, BaseModel):
-            yield from _secrets(value)
+            yield from _unreadable_secrets(value)
         elif isinstance(value, SecretText):
             try:
                 value.reveal()
@@ -246,42 +247,32 @@ def _secrets(model: BaseModel) -> Iterator[Message]:
 def _attach(protocol: Protocol[Any], variant: Variant, machine: HostConfig, client: Host) -> list[Message]:
     names = [f"client:{machine_id(machine)}", f"server:{protocol.server(variant.options)}"]
     try:
-        with shared(names, timeout=_WAIT, purpose="storagetest check"):
-            return _seen(dry_run(protocol, client, variant.options), variant)
-    except OptionRefused as refused:
-        return [
-            Message(
-                Severity.WARN, str(refused), "its cases will be skipped; drop the variant if that is for good"
-            )
-        ]
-    except ClientLacks as lacks:
-        return [Message(Severity.WARN if variant.optional else Severity.FAIL, str(lacks))]
+        with shared(names, timeout=_LOCK_TIMEOUT, purpose="storagetest check"):
+            return _attach_messages(dry_run(protocol, client, variant.options), variant)
+    except OptionRefused as error:
+        advice = "its cases are skipped; remove the variant if the target never supports it"
+        return [Message(Severity.WARN, str(error), advice)]
+    except ClientLacks as error:
+        return [Message(Severity.WARN if variant.optional else Severity.FAIL, str(error))]
     except InUse as error:
-        return [
-            Message(Severity.NOTE, f"not attached: {error.reason}", "check again when that run has ended")
-        ]
+        advice = "run the check again after that run has ended"
+        return [Message(Severity.NOTE, f"not attached: {error.reason}", advice)]
     except StoragetestError as error:
         return [Message(Severity.FAIL, str(error))]
 
 
-def _seen(rehearsal: DryRunResult, variant: Variant) -> list[Message]:
-    if rehearsal.device is not None:
-        device = rehearsal.device
+def _attach_messages(result: DryRunResult, variant: Variant) -> list[Message]:
+    if result.device is not None:
+        if result.at_risk:
+            return [Message(Severity.FAIL, f"attached and released; {result.at_risk}")]
+        device = result.device
         text = f"{device.path}, {format_size(device.size)}, identity {device.identity or 'none'}"
-        if rehearsal.at_risk:
-            return [Message(Severity.FAIL, "attached and released; " + rehearsal.at_risk)]
-        return [Message(Severity.OK, f"attached and released: {text}: may be overwritten, as `erase` says")]
-    lines = [Message(Severity.OK, f"attached and released: {_brief(rehearsal)}")]
-    return lines + [
-        Message(
-            Severity.FAIL,
-            f"changed in silence: {one}",
-            f"ask for what it gives, or see why, at {variant.place}",
-        )
-        for one in rehearsal.mismatches
+        return [Message(Severity.OK, f"attached and released: {text}; `erase` permits overwriting it")]
+    negotiated = ", ".join([f"{name} {value}" for name, value in result.negotiated.items()][:6])
+    advice = (
+        f"set the option to the value in effect, or find the cause; the variant is defined at {variant.place}"
+    )
+    return [
+        Message(Severity.OK, f"attached and released: {negotiated or 'no negotiated options'}"),
+        *(Message(Severity.FAIL, f"silently changed: {mismatch}", advice) for mismatch in result.mismatches),
     ]
-
-
-def _brief(rehearsal: DryRunResult) -> str:
-    words = [f"{name} {value}" for name, value in rehearsal.negotiated.items()]
-    return ", ".join(words[:6]) or "nothing to negotiate"

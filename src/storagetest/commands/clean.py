@@ -1,4 +1,4 @@
-"""``storagetest clean``: undo what killed runs have left on the clients."""
+"""``storagetest clean``: undo the attachments that killed runs left on the clients."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ __all__ = ["add_parser"]
 
 def add_parser(subparsers: Subparsers) -> None:
     """Add ``clean`` to the commands; it sets ``func(args) -> int``."""
-    parser = subparsers.add_parser("clean", help="undo what killed runs have left on the clients")
+    parser = subparsers.add_parser("clean", help="undo the attachments that killed runs left on the clients")
     add_targets_file(parser)
-    parser.add_argument("--force", action="store_true", help="also what a run that still lives has attached")
+    parser.add_argument("--force", action="store_true", help="also undo the attachments of running processes")
     parser.set_defaults(func=_clean)
 
 
 def _clean(arguments: argparse.Namespace) -> int:
     loaded = config.load(arguments.targets, arguments.overrides)
-    out, left = get_console(), 0
+    out, failed = get_console(), 0
     for name, machine in loaded.clients.items():
         with connect(machine) as host:
             for outcome in clean(host, force=arguments.force):
-                words = filter(None, (name, outcome.what, outcome.result.value, outcome.detail))
-                out.print(": ".join(words), soft_wrap=True)
-                left += outcome.result is not UndoStatus.UNDONE
-    return 1 if left else 0
+                parts = filter(None, (name, outcome.what, outcome.result.value, outcome.detail))
+                out.print(": ".join(parts), soft_wrap=True)
+                failed += outcome.result is not UndoStatus.UNDONE
+    return 1 if failed else 0

@@ -1,4 +1,4 @@
-"""``storagetest compare A B``: two results.jsonl, or baselines, side by side."""
+"""``storagetest compare A B``: compare two results.jsonl or baselines."""
 
 from __future__ import annotations
 
@@ -13,25 +13,24 @@ from storagetest.report.compare import compare_stored, notes, status, table
 from storagetest.report.formats.base import print_message
 
 if TYPE_CHECKING:
-    # Written so by argparse itself: the class has no public name.
-    SubParsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001
+    from storagetest.commands._console import Subparsers
 
 __all__ = ["add_parser"]
 
 
-def add_parser(subparsers: SubParsers) -> None:
+def add_parser(subparsers: Subparsers) -> None:
     """Add ``compare`` to the commands; it sets ``func(args) -> int``."""
     parser = subparsers.add_parser(
         "compare",
         help="compare the runs of two results.jsonl or baselines",
-        description="Compare the runs of two results.jsonl, or baselines. Where A is a baseline, an effect "
-        "below the noise floor that it has learned is never reported. Exit status: 0 no regression, "
-        "1 a regression, 2 nothing could be compared.",
+        description="Compare the runs of two results.jsonl or baselines. If A is a baseline, a change below "
+        "its noise floor is not reported. Exit status: 0 no regression, 1 a regression, 2 nothing could be "
+        "compared.",
     )
-    parser.add_argument("a", metavar="A", type=Path, help="the results.jsonl, or the baseline, of before")
-    parser.add_argument("b", metavar="B", type=Path, help="the results.jsonl, or the baseline, of after")
+    parser.add_argument("a", metavar="A", type=Path, help="the older results.jsonl or baseline")
+    parser.add_argument("b", metavar="B", type=Path, help="the newer results.jsonl or baseline")
     parser.add_argument("--floor", metavar="PERCENT", type=_floor, default=0.0,
-                        help="never report a change smaller than this (default: 0)")  # fmt: skip
+                        help="do not report a change smaller than this (default: 0)")  # fmt: skip
     parser.set_defaults(func=_compare)
 
 
@@ -53,9 +52,9 @@ def _compare(args: argparse.Namespace) -> int:
         sys.stdout.write(f"{line}\n")
     for line in notes(a, b):
         print_message(line)
-    found = status(rows)
-    if found == 2:
+    exit_status = status(rows)
+    if exit_status == 2:
         print_message(
-            "nothing could be compared: it takes the same cases in both files, and four runs a side"
+            "nothing could be compared: both files require the same cases, with at least four runs each"
         )
-    return found
+    return exit_status

@@ -1,4 +1,4 @@
-"""``storagetest completion``: what a shell needs to complete our commands and options (argcomplete)."""
+"""``storagetest completion``: print a shell script that completes commands and options (argcomplete)."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ def add_parser(subparsers: Subparsers) -> None:
     """Add ``completion`` to the commands; it sets ``func(args) -> int``."""
     parser = subparsers.add_parser(
         "completion",
-        help="print what makes a shell complete storagetest's commands and options",
-        description="Print what makes a shell complete storagetest's commands and options, and with --pytest "
-        "pytest's as well (--st-… among them).",
+        help="print the shell script that completes storagetest's commands and options",
+        description="Print the shell script that completes storagetest's commands and options, and with "
+        "--pytest also pytest's (which include --st-…).",
         epilog='bash, in ~/.bashrc: eval "$(storagetest completion bash)"   zsh, in ~/.zshrc after compinit: '
         'eval "$(storagetest completion zsh)"   fish: storagetest completion fish > '
         "~/.config/fish/completions/storagetest.fish",
     )
-    parser.add_argument("shell", choices=SHELLS)
-    parser.add_argument("--pytest", action="store_true", help="complete pytest's options too")
+    parser.add_argument("shell", choices=SHELLS, help="the shell that runs the script")
+    parser.add_argument("--pytest", action="store_true", help="also complete pytest's options")
     parser.set_defaults(func=_print)
 
 
 def complete(parser: argparse.ArgumentParser) -> None:
-    """Where a shell asks for completions: answer it and end the process. Else nothing."""
+    """Print the completions and exit, if a shell requested them by argcomplete's variable."""
     if "_ARGCOMPLETE" in os.environ:
-        import argcomplete  # noqa: PLC0415  # nobody else pays for it
+        import argcomplete  # noqa: PLC0415  # imported only if a shell requests completions
 
         argcomplete.autocomplete(parser)
 

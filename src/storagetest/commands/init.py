@@ -1,9 +1,9 @@
-"""``storagetest init``: a first targets.yaml, for the machine whose address the user gives.
+"""``storagetest init``: write a first targets.yaml for one storage address.
 
-From the client, that address and no other is tried on the ports that the registered protocols usually answer
-at, all at once and with a short deadline; whoever answers is asked what it serves. What cannot be known is
-asked for, where somebody sits at a terminal, or stands in the file as an example that is marked. No password
-is ever asked for or written: the file names an environment variable.
+The client connects to that address only, to the usual ports of the registered protocols, all at the same
+time and with a short timeout. It then queries the servers that respond. On a terminal the user is asked for
+missing values; otherwise the file has marked examples. No password is asked for or written: the file names an
+environment variable.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from storagetest import config, installed_suites
 from storagetest.commands._console import get_console
-from storagetest.commands._port_scan import answering, port_list
+from storagetest.commands._port_scan import format_ports, open_ports
 from storagetest.commands._targets_template import TargetDraft, required, targets_yaml
 from storagetest.config import HostConfig
 from storagetest.config.base import Address
@@ -37,115 +37,118 @@ if TYPE_CHECKING:
 __all__ = ["add_parser"]
 
 SCHEMA = "targets.schema.json"
-_OFFERS = 20.0
+_DISCOVERY_TIMEOUT = 20.0
+"""Timeout in seconds of each protocol's discovery; chosen."""
 
 
 def add_parser(subparsers: Subparsers) -> None:
     """Add ``init`` to the commands; it sets ``func(args) -> int``."""
     parser = subparsers.add_parser(
         "init",
-        help="write a first targets.yaml for a machine of yours",
-        description="Write a first targets.yaml. The given address, and no other, is tried on the ports of "
-        "the known protocols, from the client. What is not given is asked for, if stdin is a terminal. "
-        "Exit status: 0 written, 1 not written, 2 misuse.",
+        help="write a first targets.yaml for your storage",
+        description="Write a first targets.yaml. The client connects to the given address, and to no other, "
+        "on the ports of the known protocols. On a terminal the command asks for missing values. "
+        "Exit status: 0 written, 1 not written, 2 wrong usage.",
     )
     parser.add_argument("address", nargs="?", metavar="ADDRESS", help="the storage's name or IP address")
     parser.add_argument("-o", "--output", type=Path, default=Path("targets.yaml"), metavar="FILE",
                         help="the file to write (default: ./targets.yaml)")  # fmt: skip
     parser.add_argument("--client", metavar="[USER@]HOST[:PORT]",
-                        help="who puts load on it, over SSH; 'local' is this machine")  # fmt: skip
+                        help="the host that generates load, over SSH; 'local' is this machine")  # fmt: skip
     parser.add_argument("--key", type=Path, metavar="FILE", help="the SSH key for the client")
     parser.add_argument("--protocol", action="append", default=[], metavar="NAME",
-                        help="write a target of this protocol in any case; may be repeated")  # fmt: skip
-    parser.add_argument("--set", dest="given", action="append", default=[], metavar="PROTOCOL.OPTION=VALUE",
+                        help="write a target of this protocol even if no port is open; "
+                        "may be repeated")  # fmt: skip
+    parser.add_argument("--set", dest="settings", action="append", default=[],
+                        metavar="PROTOCOL.OPTION=VALUE",
                         help="an option of a target, such as nfs.export=/tank; may be repeated")  # fmt: skip
-    parser.add_argument("--no-probe", action="store_true", help="contact nothing")
-    parser.add_argument("--suites", action="store_true", help="copy the suites beside it too, to be edited")
-    parser.add_argument("--force", action="store_true", help="overwrite a file that is there")
+    parser.add_argument("--no-probe", action="store_true", help="do not connect to the address or the client")
+    parser.add_argument(
+        "--suites", action="store_true", help="also copy the suites next to the file, to edit them"
+    )
+    parser.add_argument("--force", action="store_true", help="overwrite an existing file")
     parser.set_defaults(func=_init)
 
 
 def _init(arguments: argparse.Namespace) -> int:
     out = get_console()
-    talk = Prompter(out, asks=sys.stdin.isatty() and sys.stdout.isatty())
+    prompter = Prompter(out, interactive=sys.stdin.isatty() and sys.stdout.isatty())
     target: Path = arguments.output
     if target.exists() and not arguments.force:
         raise StoragetestError(
-            f"{target} is there already: name another file with -o, or overwrite it with --force"
+            f"{target} already exists: name another file with -o, or overwrite it with --force"
         )
     if not target.parent.is_dir():
-        raise StoragetestError(f"{target}: there is no directory {target.parent}")
+        raise StoragetestError(f"{target}: no such directory: {target.parent}")
     suites = target.parent / "suites"
     if arguments.suites:
         installed_suites.check_free(suites)
     for name in arguments.protocol:
         protocols.get(name)
-    given = _given(arguments.given)
-    wanted = list(dict.fromkeys([*arguments.protocol, *given]))
-    remote = [name for name in wanted if protocols.get(name).ports] or not wanted
-    address = _address(talk, arguments.address) if remote else ""
-    client = arguments.client or talk.ask("client (user@host, or local)", "local")
+    settings = _settings(arguments.settings)
+    requested = list(dict.fromkeys([*arguments.protocol, *settings]))
+    remote = [name for name in requested if protocols.get(name).ports] or not requested
+    address = _address(prompter, arguments.address) if remote else ""
+    client = arguments.client or prompter.ask("client (user@host, or local)", "local")
     machine = _machine(client, arguments.key)
-    drafts = _drafts(talk, machine, address, wanted, given, probe=not arguments.no_probe)
-    _fill(talk, drafts)
+    drafts = _drafts(prompter, machine, address, requested, settings, probe=not arguments.no_probe)
+    _ask_for_missing(prompter, drafts)
     text = targets_yaml(machine, drafts, schema=SCHEMA)
     _write(target, text, force=arguments.force)
     if arguments.suites:
         installed_suites.copy(suites)
-        out.print(f"{suites} is a copy of the suites, yours to edit.", soft_wrap=True)
-    _say_next(out, target, drafts)
+        out.print(f"{suites} is a copy of the suites to edit.", soft_wrap=True)
+    _print_next_steps(out, target, drafts)
     return 0
 
 
 @dataclass(frozen=True, slots=True)
 class Prompter:
-    """Asking a person, where there is one."""
+    """Asks the user for values if ``interactive``, and else uses the defaults."""
 
     out: Console
-    asks: bool
+    interactive: bool
 
     def ask(self, question: str, default: str) -> str:
-        """Return the answer, or ``default`` for none and where nobody can be asked."""
-        if not self.asks:
+        """Return the user's text, or ``default`` if it is empty or the session is not interactive."""
+        if not self.interactive:
             return default
         shown = f" [{default}]" if default else ""
         try:
             return input(f"{question}{shown}: ").strip() or default
         except EOFError:
-            raise StoragetestError("no answer: nothing is written") from None
+            raise StoragetestError("end of input: nothing was written") from None
 
 
-def _address(talk: Prompter, given: str | None) -> str:
-    address = given or talk.ask("the storage's name or IP address", "")
+def _address(prompter: Prompter, argument: str | None) -> str:
+    address = argument or prompter.ask("the storage's name or IP address", "")
     if not address:
-        raise StoragetestError("whose storage? Give its address: storagetest init ADDRESS")
+        raise StoragetestError("the address of the storage is missing: storagetest init ADDRESS")
     try:
         return TypeAdapter(Address).validate_python(address)
     except ValidationError as error:
         raise StoragetestError(error.errors()[0]["msg"].removeprefix("Value error, ")) from None
 
 
-def _given(words: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Return what ``--set`` says: protocol → option → text."""
-    found: dict[str, dict[str, str]] = {}
-    for word in words:
-        path, equals, value = word.partition("=")
+def _settings(texts: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Parse the values of ``--set``: protocol → option → text."""
+    settings: dict[str, dict[str, str]] = {}
+    for text in texts:
+        path, equals, value = text.partition("=")
         name, dot, option = path.partition(".")
         if not (equals and dot and option):
-            raise ConfigError(f"--set {word}: PROTOCOL.OPTION=VALUE is wanted, such as nfs.export=/tank")
+            raise ConfigError(f"--set {text}: expected PROTOCOL.OPTION=VALUE, for example nfs.export=/tank")
         fields = protocols.get(name).Options.model_fields
         if option not in fields:
-            raise ConfigError(
-                f"--set {word}: {name} has no option {option!r}; there are: {', '.join(fields)}"
-            )
-        found.setdefault(name, {})[option] = value
-    return found
+            raise ConfigError(f"--set {text}: {name} has no option {option!r}. Options: {', '.join(fields)}")
+        settings.setdefault(name, {})[option] = value
+    return settings
 
 
 def _machine(text: str, key: Path | None) -> HostConfig:
     if text == "local":
         if key is not None:
-            raise StoragetestError("--key is for a client over SSH: name it with --client")
+            raise StoragetestError("--key requires a client over SSH: name the client with --client")
         return HostConfig("local", "local")
     user, at, rest = text.rpartition("@")
     host, colon, port = rest.partition(":") if rest.count(":") == 1 else (rest, "", "")
@@ -156,7 +159,7 @@ def _machine(text: str, key: Path | None) -> HostConfig:
             f"--client {text}: " + error.errors()[0]["msg"].removeprefix("Value error, ")
         ) from None
     if (at and not user) or (colon and not (port.isdecimal() and 0 < int(port) < 1 << 16)):
-        raise StoragetestError(f"--client {text}: [USER@]HOST[:PORT] is wanted")
+        raise StoragetestError(f"--client {text}: expected [USER@]HOST[:PORT]")
     return HostConfig(
         "client1",
         "ssh",
@@ -168,79 +171,82 @@ def _machine(text: str, key: Path | None) -> HostConfig:
 
 
 def _drafts(
-    talk: Prompter,
+    prompter: Prompter,
     machine: HostConfig,
     address: str,
-    wanted: Sequence[str],
-    given: Mapping[str, Mapping[str, str]],
+    requested: Sequence[str],
+    settings: Mapping[str, Mapping[str, str]],
     *,
     probe: bool,
 ) -> list[TargetDraft]:
-    """Return a target for each protocol that was asked for, or that answers."""
+    """Return a target for each requested protocol, or for each with an open port if none is requested."""
     kinds = protocols.all()
-    answers: dict[str, list[int]] = {}
-    offers: dict[str, Sequence[Mapping[str, Any]]] = {}
+    ports: dict[str, list[int]] = {}
+    discovered: dict[str, Sequence[Mapping[str, Any]]] = {}
     if probe and address:
-        talk.out.print(f"trying {address} from {machine.name}: ports {port_list(kinds)}", soft_wrap=True)
+        prompter.out.print(
+            f"connecting from {machine.name} to {address}: ports {format_ports(kinds)}", soft_wrap=True
+        )
         with connect(machine) as host:
-            answers = answering(host, address, kinds)
-            for name in wanted or answers:
-                found = kinds[name]().discover(host, address, deadline=_OFFERS)
-                offers[name] = found
-                _say_found(talk.out, kinds[name], answers.get(name, []), found)
-    if not wanted and not answers:
-        tried = "nothing answers there" if probe else "nothing was tried"
-        raise StoragetestError(f"{address}: {tried}; name what it speaks with --protocol: {', '.join(kinds)}")
+            ports = open_ports(host, address, kinds)
+            for name in requested or ports:
+                discovered[name] = kinds[name]().discover(host, address, deadline=_DISCOVERY_TIMEOUT)
+                _print_discovered(prompter.out, kinds[name], ports.get(name, []), discovered[name])
+    if not requested and not ports:
+        problem = "no known port is open" if probe else "no port was tried (--no-probe)"
+        raise StoragetestError(f"{address}: {problem}; name the protocol with --protocol: {', '.join(kinds)}")
     return [
         TargetDraft(
             kinds[name],
             address=address,
-            known=dict(_first(talk, kinds[name], offers.get(name, ()))) | dict(given.get(name, {})),
-            ports=tuple(answers.get(name, ())),
-            others=tuple(offers.get(name, ())[1:]),
+            known={**_choose(prompter, kinds[name], discovered.get(name, ())), **settings.get(name, {})},
+            ports=tuple(ports.get(name, ())),
+            others=tuple(discovered.get(name, ())[1:]),
         )
-        for name in wanted or answers
+        for name in requested or ports
     ]
 
 
-def _say_found(
-    out: Console, kind: type[Protocol[Any]], ports: Sequence[int], offers: Sequence[Mapping[str, Any]]
+def _print_discovered(
+    out: Console, kind: type[Protocol[Any]], ports: Sequence[int], discovered: Sequence[Mapping[str, Any]]
 ) -> None:
-    where = f"answers on {', '.join(map(str, ports))}" if ports else "does not answer"
-    what = ", ".join(str(next(iter(one.values()))) for one in offers[:8])
-    more = f" and {len(offers) - 8} more" if len(offers) > 8 else ""
-    out.print(f"  {kind.title} {where}" + (f"; offers {what}{more}" if what else ""), soft_wrap=True)
+    state = f"open port {', '.join(map(str, ports))}" if ports else "no open port"
+    names = ", ".join(str(next(iter(options.values()))) for options in discovered[:8])
+    more = f" and {len(discovered) - 8} more" if len(discovered) > 8 else ""
+    out.print(f"  {kind.title}: {state}" + (f"; found {names}{more}" if names else ""), soft_wrap=True)
 
 
-def _first(
-    talk: Prompter, kind: type[Protocol[Any]], offers: Sequence[Mapping[str, Any]]
+def _choose(
+    prompter: Prompter, kind: type[Protocol[Any]], discovered: Sequence[Mapping[str, Any]]
 ) -> Mapping[str, Any]:
-    """Return one of what is offered: the first, or the one that somebody chooses."""
-    if len(offers) < 2:
-        return offers[0] if offers else {}
-    for number, one in enumerate(offers, 1):
-        if talk.asks:
-            talk.out.print(f"    {number}: " + ", ".join(f"{name} {value}" for name, value in one.items()))
-    answer = talk.ask(f"which one of {kind.title}", "1")
-    return offers[int(answer) - 1] if answer.isdecimal() and 0 < int(answer) <= len(offers) else offers[0]
+    """Return the discovered options that the user chooses, by default the first."""
+    if len(discovered) < 2:
+        return discovered[0] if discovered else {}
+    for number, options in enumerate(discovered, 1):
+        if prompter.interactive:
+            text = ", ".join(f"{name} {value}" for name, value in options.items())
+            prompter.out.print(f"    {number}: {text}")
+    choice = prompter.ask(f"number of the {kind.title} target", "1")
+    valid = choice.isdecimal() and 0 < int(choice) <= len(discovered)
+    return discovered[int(choice) - 1 if valid else 0]
 
 
-def _fill(talk: Prompter, drafts: Sequence[TargetDraft]) -> None:
-    """Ask for the options that a target cannot do without and that nobody has said."""
+def _ask_for_missing(prompter: Prompter, drafts: Sequence[TargetDraft]) -> None:
+    """Ask for the required options that have no value and are not secrets."""
     for draft in drafts:
         for name, purpose, secret in required(draft.kind):
-            if name in draft.values or secret or not talk.asks:
+            if name in draft.values or secret or not prompter.interactive:
                 continue
             example = str(draft.kind.example.get(name, ""))
-            answer = talk.ask(f"{draft.kind.title}: {purpose} (such as {example})", "")
-            while answer and (why := draft.refuses(name, answer)):
-                answer = talk.ask(f"{why}; again", "")
-            if answer:
-                draft.known[name] = answer
+            text = prompter.ask(f"{draft.kind.title}: {purpose} (for example {example})", "")
+            while text and (problem := draft.refuses(name, text)):
+                text = prompter.ask(f"{problem}; try again", "")
+            if text:
+                draft.known[name] = text
 
 
 def _write(target: Path, text: str, *, force: bool) -> None:
-    """Write the file whole or not at all, and the schema beside it for editors."""
+    """Write the file atomically, if it loads, and the schema for editors next to it."""
     part = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         part.write_text(text)
@@ -248,21 +254,21 @@ def _write(target: Path, text: str, *, force: bool) -> None:
         if force:
             part.replace(target)
         else:
-            os.link(part, target)  # which fails where somebody else made it meanwhile
+            os.link(part, target)  # fails if another process has created it
         target.with_name(SCHEMA).write_text(schema_text())
     except ConfigError as error:
-        said = str(error).replace(str(part), str(target))
-        raise ConfigError(f"what would be written does not load: {said}") from None
+        text = str(error).replace(str(part), str(target))
+        raise ConfigError(f"not written, because the values are invalid: {text}") from None
     except OSError as error:
-        raise StoragetestError(f"{target} cannot be written: {error.strerror}") from None
+        raise StoragetestError(f"{target}: cannot be written: {error.strerror}") from None
     finally:
         part.unlink(missing_ok=True)
 
 
-def _say_next(out: Console, target: Path, drafts: Sequence[TargetDraft]) -> None:
-    out.print(f"{target} is written, and {SCHEMA} beside it for your editor.", soft_wrap=True)
+def _print_next_steps(out: Console, target: Path, drafts: Sequence[TargetDraft]) -> None:
+    out.print(f"Wrote {target}, and {SCHEMA} for your editor next to it.", soft_wrap=True)
     marked = [f"{draft.name}.{name}" for draft in drafts for name in draft.examples]
     if marked:
-        out.print(f"To be filled in there (CHANGE THIS): {', '.join(marked)}", soft_wrap=True)
-    where = "" if target == Path("targets.yaml") else f" --targets {target}"
-    out.print(f"Next: storagetest check{where}")
+        out.print(f"Values to replace, marked CHANGE THIS: {', '.join(marked)}", soft_wrap=True)
+    option = "" if target == Path("targets.yaml") else f" --targets {target}"
+    out.print(f"Next: storagetest check{option}")

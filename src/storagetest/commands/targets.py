@@ -1,7 +1,8 @@
-"""``storagetest targets``: what a targets file expands to, and what running the suites on it takes.
+"""``storagetest targets``: list the variants of a targets file, with the number and duration of their cases.
 
-The cases are those that pytest collects; nothing is contacted. Their time is the profile's: ramp and runtime,
-times the repeats. Filling, attaching and what a gate takes beyond the least repeats come on top of it.
+The cases are those that pytest collects; nothing is contacted. The duration of a measured case is ramp and
+runtime of the profile, times its repeats. Preconditioning, attaching and repeats for undecided gates come in
+addition.
 """
 
 from __future__ import annotations
@@ -17,8 +18,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import storagetest
-from storagetest import config
+from storagetest import config, installed_suites
 from storagetest.commands._console import add_targets_file, get_console
 from storagetest.errors import StoragetestError
 from storagetest.protocols.base import protocols
@@ -39,23 +39,24 @@ def add_parser(subparsers: Subparsers) -> None:
     """Add ``targets`` to the commands; it sets ``func(args) -> int``."""
     parser = subparsers.add_parser(
         "targets",
-        help="list the variants that the targets file expands to, with what running them takes",
-        description="List the variants that the targets file expands to, the cases that run on each, and how "
-        "long these take in a profile. Nothing is contacted.",
+        help="list the variants of the targets file, with the duration of their cases",
+        description="List the variants that the targets file expands to, the number of cases on each, and "
+        "their duration in a profile. Nothing is contacted.",
     )
     add_targets_file(parser)
     parser.add_argument("suites", nargs="*", metavar="SUITE",
-                        help="cases: files or directories (default: ./suites, or the installed)")  # fmt: skip
+                        help="file or directory of cases (default: ./suites, or installed)")  # fmt: skip
     parser.add_argument("--profile", default="standard", metavar="NAME",
-                        help="how much: smoke, standard, thorough, or one of your own")  # fmt: skip
+                        help="smoke, standard, thorough, or a profile of the targets file "
+                        "(default: standard)")  # fmt: skip
     parser.add_argument("--no-cost", action="store_true", help="list the variants only; collect no cases")
-    parser.add_argument("--kinds", action="store_true", help="list protocols and workloads instead")
+    parser.add_argument("--kinds", action="store_true", help="list the known protocols and workloads instead")
     parser.set_defaults(func=_targets)
 
 
 @dataclass
 class Cases:
-    """How many cases run on a variant: ``measured`` repeats' worth of load, and ``others`` without."""
+    """Cases by variant. ``measured`` counts the workloads of a case, ``others`` cases without a workload."""
 
     measured: Counter[str]
     others: Counter[str]
@@ -67,7 +68,7 @@ def _targets(arguments: argparse.Namespace) -> int:
         return _kinds()
     loaded = config.load(arguments.targets, arguments.overrides)
     profile = loaded.profile(arguments.profile)
-    suites = [] if arguments.no_cost else [Path(one) for one in arguments.suites] or _suites()
+    suites = [] if arguments.no_cost else [Path(suite) for suite in arguments.suites] or _suites()
     cases = _collect(suites, arguments) if suites else None
     out = get_console()
     for line in table(loaded, cases, profile, width=out.width if out.is_terminal else WIDEST):
@@ -86,19 +87,18 @@ def _kinds() -> int:
 
 
 def _suites() -> list[Path]:
-    """Return where the cases are: a directory here, or what was installed with us; nothing: neither is."""
-    places = [Path("suites"), Path(storagetest.__file__).parent / "suites"]
-    return [place for place in places if place.is_dir()][:1]
+    """Return the default suites: ./suites, or else the installed ones; empty if neither exists."""
+    return [path for path in (Path("suites"), installed_suites.SUITES) if path.is_dir()][:1]
 
 
 class _Counts:
-    """A plugin of pytest's that counts what was collected."""
+    """A pytest plugin that counts the collected cases."""
 
     def __init__(self) -> None:
         self.cases = Cases(Counter(), Counter(), Counter())
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Count each case under its variant; a comparison measures two."""
+        """Count each case of a variant; a comparison has two workloads."""
         for item in session.items:
             callspec = getattr(item, "callspec", None)
             variant = callspec.params.get("variant") if callspec else None
@@ -116,29 +116,29 @@ class _Counts:
 
 
 def _collect(suites: Sequence[Path], arguments: argparse.Namespace) -> Cases:
-    missing = [str(place) for place in suites if not Path(str(place).partition("::")[0]).exists()]
+    missing = [str(suite) for suite in suites if not Path(str(suite).partition("::")[0]).exists()]
     if missing:
         raise StoragetestError(f"no such suite: {', '.join(missing)}")
-    counts, said = _Counts(), io.StringIO()
+    counts, output = _Counts(), io.StringIO()
     argv = ["--collect-only", "-q", "-n0", "-p", "no:cacheprovider", "--import-mode=importlib", "--color=no"]
-    argv += ["-W", "ignore"]  # what is said last is why it could not
+    argv += ["-W", "ignore"]  # a warning must not follow the error in the output
     argv += ["--st-targets", str(arguments.targets), "--st-profile", arguments.profile]
-    argv += [word for one in arguments.overrides for word in ("--st-set", one)]
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+    argv += [word for override in arguments.overrides for word in ("--st-set", override)]
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
         status = pytest.main([*argv, *map(str, suites)], plugins=[counts])
     if status not in _COLLECTED:
-        tail = "\n".join(said.getvalue().strip().splitlines()[-8:])
+        tail = "\n".join(output.getvalue().strip().splitlines()[-8:])
         raise StoragetestError(f"pytest could not collect {', '.join(map(str, suites))}:\n{tail}")
     return counts.cases
 
 
 WIDEST = 100
-"""Columns of the table in a file."""
+"""Width of the table in columns if stdout is not a terminal."""
 
 
 def table(loaded: Config, cases: Cases | None, profile: Profile, *, width: int = WIDEST) -> list[str]:
-    """Return the lines: one a variant, and what all of them take together."""
-    rows = [["variant", "protocol", "clients", *(_HEADS if cases else ("can",))]]
+    """Return the lines of the table: one row per variant, and the totals."""
+    rows = [["variant", "protocol", "clients", *(_COLUMNS if cases else ("capabilities",))]]
     for variant in loaded.variants:
         clients = ",".join(client.name for client in variant.clients)
         rows.append([variant.id, variant.protocol, clients])
@@ -150,48 +150,46 @@ def table(loaded: Config, cases: Cases | None, profile: Profile, *, width: int =
     if cases is not None:
         ids = [variant.id for variant in loaded.variants]
         rows.append([f"{len(ids)} variants", "", "", *_cost(cases, profile, ids)])
-        filled = sum(1 for one in ids if cases.measured[one])
+        preconditioned = sum(1 for variant_id in ids if cases.measured[variant_id])
         totals = [
             "",
             (
-                f"Profile {profile.name}: {span(profile.ramp + profile.runtime)} a repeat, "
+                f"Profile {profile.name}: {span(profile.ramp + profile.runtime)} per repeat, "
                 f"{profile.repeats} repeats, up to {profile.max_repeats} while a gate is undecided."
             ),
             (
-                f"Besides: attaching, and writing {format_size(profile.size)} of data on each of {filled} "
-                "variants first."
+                f"Not included: attaching, and writing {format_size(profile.size)} of data on each of "
+                f"{preconditioned} variants first."
             ),
         ]
     return [*_aligned(rows, width, numbers=cases is not None), *totals]
 
 
 def _aligned(rows: list[list[str]], width: int, *, numbers: bool) -> list[str]:
-    """Return the rows in columns, as wide as they are allowed to be: names are shortened, numbers never."""
+    """Return the rows as aligned lines of at most ``width``; names are shortened, numbers are not."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for column, least in ((2, 8), (0, 16), (1, 3), (2, 1)):
         widths[column] -= max(0, min(widths[column] - least, sum(widths) + 2 * len(widths) - 2 - width))
     lines = []
     for row in rows:
-        words = [
-            cell.rjust(wide)
-            if index >= 3 and numbers
-            else shortened(cell, wide).ljust(wide)
-            if index < 3
-            else cell
-            for index, (cell, wide) in enumerate(zip(row, widths, strict=True))
+        names = [shortened(cell, size).ljust(size) for cell, size in zip(row[:3], widths, strict=False)]
+        values = [
+            cell.rjust(size) if numbers else cell for cell, size in zip(row[3:], widths[3:], strict=True)
         ]
-        lines.append("  ".join(words).rstrip())
+        lines.append("  ".join([*names, *values]).rstrip())
     return lines
 
 
-_HEADS = ("measured", "others", "skipped", "at least", "at most")
+_COLUMNS = ("measured", "others", "skipped", "at least", "at most")
 
 
 def _cost(cases: Cases, profile: Profile, ids: Sequence[str]) -> list[str]:
-    measured = sum(cases.measured[one] for one in ids)
-    each = profile.ramp + profile.runtime
-    others, skipped = (sum(count[one] for one in ids) for count in (cases.others, cases.skipped))
-    least, most = (measured * each * repeats for repeats in (profile.repeats, profile.max_repeats))
+    measured, others, skipped = (
+        sum(count[variant_id] for variant_id in ids)
+        for count in (cases.measured, cases.others, cases.skipped)
+    )
+    seconds = measured * (profile.ramp + profile.runtime)
+    least, most = seconds * profile.repeats, seconds * profile.max_repeats
     return [f"{measured}", f"{others}", f"{skipped}", span(least), span(max(least, most))]
 
 

@@ -25,24 +25,24 @@ def add_parser(subparsers: SubParsers) -> None:
     """Add ``report`` to the commands; each format sets ``func(args) -> int``."""
     report = subparsers.add_parser(
         "report",
-        help="make a report of a run: HTML, a table, Markdown, OpenMetrics …",
-        description="Make a report of a run. `storagetest report FORMAT --help` lists a format's options.",
+        help="write a report of a run: HTML, a table, Markdown, OpenMetrics …",
+        description="Write a report of a run. `storagetest report FORMAT --help` lists a format's options.",
     )
     commands = report.add_subparsers(metavar="FORMAT", required=True)
     for name, kind in formats.all().items():
-        made = kind()
+        report_format = kind()
         description = " ".join((inspect.getdoc(kind) or "").split())
-        parser = commands.add_parser(name, help=made.summary, description=description)
-        made.add_arguments(parser)
-        parser.set_defaults(func=_command(made))
+        parser = commands.add_parser(name, help=report_format.summary, description=description)
+        report_format.add_arguments(parser)
+        parser.set_defaults(func=_command(report_format))
 
 
-def _command(made: ReportFormat) -> Callable[[argparse.Namespace], int]:
+def _command(report_format: ReportFormat) -> Callable[[argparse.Namespace], int]:
     def write(args: argparse.Namespace) -> int:
         try:
-            made.write(args)
+            report_format.write(args)
         except (StoragetestError, OSError) as error:
-            print_message(f"storagetest report {made.name}: {error}")
+            print_message(f"storagetest report {report_format.name}: {error}")
             return 1
         return 0
 

@@ -1,4 +1,4 @@
-"""What `storagetest check` thinks of machines and targets: pure judgements, and this machine."""
+"""`storagetest check`: the checks of facts, which are pure, and checks of this machine and local targets."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from storagetest.commands._console import Severity
 from storagetest.commands._host_facts import HostFacts, RequiredTool, RouteInfo, check_facts, parse
 from storagetest.hosts import LocalHost
 
-FIO = RequiredTool("fio", ("fio", "--version"), "9 workloads need it, such as bonnie")
-PYTHON = RequiredTool("python3", ("python3", "--version"), "the sampling of counters needs it")
+FIO = RequiredTool("fio", ("fio", "--version"), "9 workloads require it, for example bonnie")
+PYTHON = RequiredTool("python3", ("python3", "--version"), "sampling of counters requires it")
 GOOD = HostFacts(
     root=True,
     user="root",
@@ -29,23 +29,23 @@ GOOD = HostFacts(
 )
 
 
-def verdicts(
-    facts: HostFacts, apart: tuple[float, float] | None = (0.01, 0.002)
+def messages_of(
+    facts: HostFacts, clock: tuple[float, float] | None = (0.01, 0.002)
 ) -> dict[Severity, list[str]]:
-    found: dict[Severity, list[str]] = {}
-    for line in check_facts(facts, [FIO, PYTHON], [apart] if apart else []):
-        found.setdefault(line.level, []).append(f"{line.what} | {line.advice}")
-    return found
+    messages: dict[Severity, list[str]] = {}
+    for message in check_facts(facts, [FIO, PYTHON], [clock] if clock else []):
+        messages.setdefault(message.severity, []).append(f"{message.text} | {message.advice}")
+    return messages
 
 
-def test_a_good_machine_has_nothing_to_do() -> None:
-    found = verdicts(GOOD)
-    assert set(found) == {Severity.OK}
-    assert all(line.endswith("| ") for line in found[Severity.OK])
+def test_a_good_machine_gets_no_advice() -> None:
+    messages = messages_of(GOOD)
+    assert set(messages) == {Severity.OK}
+    assert all(message.endswith("| ") for message in messages[Severity.OK])
 
 
 @pytest.mark.parametrize(
-    ("change", "level", "words"),
+    ("change", "severity", "text"),
     [
         ({"root": False, "user": "me"}, Severity.FAIL, "the user me is not root"),
         ({"tools": {"python3": "Python 3.11.2"}}, Severity.FAIL, "fio is missing"),
@@ -64,16 +64,16 @@ def test_a_good_machine_has_nothing_to_do() -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_named_with_what_to_do(change: dict, level: Severity, words: str) -> None:
+def test_a_problem_has_a_message_with_advice(change: dict, severity: Severity, text: str) -> None:
     from dataclasses import replace
 
-    (line,) = verdicts(replace(GOOD, **change))[level]
-    assert words in line
-    assert not line.endswith("| ")
+    (message,) = messages_of(replace(GOOD, **change))[severity]
+    assert text in message
+    assert not message.endswith("| ")
 
 
 @pytest.mark.parametrize(
-    ("apart", "level"),
+    ("clock", "severity"),
     [
         ((0.9, 0.001), Severity.OK),
         ((-3.0, 0.001), Severity.WARN),
@@ -81,36 +81,35 @@ def test_what_is_wrong_is_named_with_what_to_do(change: dict, level: Severity, w
         ((90.0, 0.1), Severity.WARN),
     ],
 )
-def test_a_clock_far_off_is_a_warning_unless_it_may_be_the_way_there(apart, level) -> None:
-    assert any("clock" in line for line in verdicts(GOOD, apart)[level])
+def test_a_large_clock_offset_is_a_warning_unless_latency_can_explain_it(clock, severity) -> None:
+    assert any("clock" in message for message in messages_of(GOOD, clock)[severity])
 
 
-def test_a_clock_that_jumps_is_a_failure_even_where_it_is_near() -> None:
-    (line,) = [
-        one for one in check_facts(GOOD, [], [(-0.9, 0.01), (0.9, 0.01)]) if one.level is Severity.FAIL
-    ]
-    assert "jumps: by 1.80 s" in line.what
-    slow = check_facts(GOOD, [], [(0.0, 0.5), (1.9, 0.5)])  # may be the way there
-    assert all(one.level is not Severity.FAIL for one in slow)
+def test_a_clock_that_jumps_is_a_failure_even_if_its_offset_is_small() -> None:
+    jumped = check_facts(GOOD, [], [(-0.9, 0.01), (0.9, 0.01)])
+    (message,) = [message for message in jumped if message.severity is Severity.FAIL]
+    assert "jumped by 1.80 s" in message.text
+    slow = check_facts(GOOD, [], [(0.0, 0.5), (1.9, 0.5)])  # latency can explain it
+    assert all(message.severity is not Severity.FAIL for message in slow)
 
 
-def test_this_machine_says_all_of_it() -> None:
+def test_facts_of_this_machine() -> None:
     with LocalHost() as host:
         facts = _host_facts.collect_facts(
             host, [PYTHON, RequiredTool("no-such-tool", ("no-such-tool",), "x")], ["127.0.0.1"]
         )
-        away, within = _host_facts.clock_offset(host)
+        offset, uncertainty = _host_facts.clock_offset(host)
     assert facts.kernel
     assert facts.cpus >= 1
     assert facts.memory > 1 << 20
     assert list(facts.tools) == ["python3"]
     assert facts.tools["python3"].startswith("Python 3.")
-    assert abs(away) <= within + 0.5
+    assert abs(offset) <= uncertainty + 0.5
     for route in facts.routes:  # a machine without iproute2 has none
         assert route.card == "lo"
 
 
-def test_what_a_machine_says_is_parsed_whatever_is_missing() -> None:
+def test_incomplete_output_is_parsed() -> None:
     assert parse("") == HostFacts()
     text = "user 0 root\nnoise\nmemory x\ntool fio\nmissing y\nroute nas eth0 -1 1500 unknown\nroute z\n"
     facts = parse(text)
@@ -138,43 +137,43 @@ def write(tmp_path: Path, target: str, client: str = "{transport: local}") -> st
     return str(path)
 
 
-def said(capsys: pytest.CaptureFixture[str]) -> str:
+def output_of(capsys: pytest.CaptureFixture[str]) -> str:
     return " ".join(capsys.readouterr().out.replace("->", "").split())
 
 
-def test_a_local_directory_is_attached_and_nothing_is_left(tmp_path, capsys) -> None:
-    place = tmp_path / "disk"
-    place.mkdir()
-    assert main(["check", "--targets", write(tmp_path, f"{{protocol: local, path: {place}}}")]) in {0, 1}
-    text = said(capsys)
+def test_a_local_directory_is_attached_and_left_empty(tmp_path, capsys) -> None:
+    directory = tmp_path / "disk"
+    directory.mkdir()
+    assert main(["check", "--targets", write(tmp_path, f"{{protocol: local, path: {directory}}}")]) in {0, 1}
+    text = output_of(capsys)
     assert "t: Local on c ok attached and released" in text
-    assert list(place.iterdir()) == []
+    assert list(directory.iterdir()) == []
 
 
 def test_a_closed_port_fails_and_nothing_is_attached(tmp_path, capsys, closed) -> None:
     target = f"{{protocol: nfs, address: 127.0.0.1, port: {closed}, export: /x}}"
     assert main(["check", "--targets", write(tmp_path, target)]) == 1
-    text = said(capsys)
-    assert f"c cannot reach 127.0.0.1 port {closed}: the connection is refused: nothing listens there" in text
+    text = output_of(capsys)
+    assert f"c cannot connect to 127.0.0.1 port {closed}: the connection is refused: nothing listens" in text
     assert "attached" not in text
 
 
-def test_an_open_port_is_seen_without_attaching(tmp_path, capsys, listening) -> None:
+def test_an_open_port_is_reported_without_attaching(tmp_path, capsys, listening) -> None:
     target = f"{{protocol: smb, address: 127.0.0.1, port: {listening}, share: s, username: u, password: p}}"
     main(["check", "--no-attach", "--targets", write(tmp_path, target)])
-    assert f"ok 127.0.0.1 port {listening} answers" in said(capsys)
+    assert f"ok 127.0.0.1 port {listening} accepts connections" in output_of(capsys)
 
 
-def test_a_client_that_is_not_there_fails_and_its_targets_are_not_tried(tmp_path, capsys, closed) -> None:
+def test_an_unreachable_client_fails_and_its_targets_are_not_checked(tmp_path, capsys, closed) -> None:
     client = f"{{transport: ssh, address: 127.0.0.1, port: {closed}, host_key_check: false}}"
     path = write(tmp_path, "{protocol: local, path: /tmp}", client)
     assert main(["check", "--targets", path]) == 1
-    text = said(capsys)
+    text = output_of(capsys)
     assert "FAIL c:" in text
     assert "Local on c" not in text
 
 
 @pytest.mark.parametrize("argv", [["--client", "c9"], ["--target", "nsf*"]])
-def test_names_that_name_nothing_are_a_mistake(tmp_path, capsys, argv) -> None:
+def test_an_unknown_client_or_target_is_an_error(tmp_path, capsys, argv) -> None:
     assert main(["check", "--targets", write(tmp_path, "{protocol: local, path: /tmp}"), *argv]) == 4
     assert argv[1] in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""What a targets file expands to and what that takes; and the shells' completions."""
+"""`storagetest targets`: variants, counts and durations of their cases. `storagetest completion`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from storagetest.commands.targets import Cases, span, table
 
 TARGETS = """\
 version: 1
-clients: {here: {transport: local}}
+clients: {load1: {transport: local}}
 targets:
   nas: {protocol: nfs, address: nas.example.net, export: /x, matrix: {version: ["3", "4.2"]}}
   disk: {protocol: local, path: /tmp}
@@ -40,7 +40,7 @@ def test_of_no_target(): ...
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "targets.yaml").write_text(TARGETS)
     (tmp_path / "suites").mkdir()
@@ -49,15 +49,15 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(*argv: str) -> subprocess.CompletedProcess[str]:
-    # In a process of its own, as a user does: pytest within pytest would share its state.
+    # In a separate process: pytest within pytest would share its state.
     command = [sys.executable, "-m", "storagetest", *argv]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
 
 
-def test_the_cases_of_each_variant_are_counted_and_timed(here):
-    done = run("targets", "--profile", "tiny")
-    assert done.returncode == 0, done.stderr
-    rows = [line.split() for line in done.stdout.splitlines()]
+def test_the_cases_of_each_variant_are_counted_and_timed(workdir):
+    process = run("targets", "--profile", "tiny")
+    assert process.returncode == 0, process.stderr
+    rows = [line.split() for line in process.stdout.splitlines()]
     assert rows[0] == [
         "variant",
         "protocol",
@@ -70,49 +70,49 @@ def test_the_cases_of_each_variant_are_counted_and_timed(here):
         "at",
         "most",
     ]
-    assert rows[1] == ["nas-v3", "nfs", "here", "1", "1", "0", "30", "s", "60", "s"]
-    assert rows[2] == ["nas-v4.2", "nfs", "here", "3", "1", "0", "90", "s", "3", "min"]
-    assert rows[3] == ["disk", "local", "here", "1", "0", "1", "30", "s", "60", "s"]
+    assert rows[1] == ["nas-v3", "nfs", "load1", "1", "1", "0", "30", "s", "60", "s"]
+    assert rows[2] == ["nas-v4.2", "nfs", "load1", "3", "1", "0", "90", "s", "3", "min"]
+    assert rows[3] == ["disk", "local", "load1", "1", "0", "1", "30", "s", "60", "s"]
     assert rows[4][:5] == ["3", "variants", "5", "2", "1"]
-    assert "4MiB of data on each of 3 variants" in done.stdout
+    assert "4MiB of data on each of 3 variants" in process.stdout
 
 
-def test_a_suite_that_cannot_be_collected_says_why(here):
-    (here / "suites" / "test_suite.py").write_text("import no_such_module")
-    done = run("targets")
-    assert done.returncode == 1
-    assert "pytest could not collect suites" in done.stderr
-    assert "no_such_module" in done.stderr
-    assert "Traceback" not in done.stderr.partition("\n")[0]
+def test_the_error_of_a_suite_that_cannot_be_collected(workdir):
+    (workdir / "suites" / "test_suite.py").write_text("import no_such_module")
+    process = run("targets")
+    assert process.returncode == 1
+    assert "pytest could not collect suites" in process.stderr
+    assert "no_such_module" in process.stderr
+    assert "Traceback" not in process.stderr.partition("\n")[0]
 
 
-def test_a_suite_that_is_not_there(here, capsys):
+def test_a_missing_suite(workdir, capsys):
     assert main(["targets", "nowhere"]) == 1
     assert "no such suite: nowhere" in capsys.readouterr().err
 
 
-def test_without_cases_the_variants_say_what_they_can(here, capsys):
+def test_without_cases_the_table_has_the_capabilities(workdir, capsys):
     assert main(["targets", "--no-cost"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1].split()[:3] == ["nas-v3", "nfs", "here"]
+    assert lines[1].split()[:3] == ["nas-v3", "nfs", "load1"]
     assert "filesystem" in lines[1]
 
 
-def test_a_profile_that_is_not_there(here, capsys):
+def test_an_unknown_profile(workdir, capsys):
     assert main(["targets", "--profile", "tniy"]) == 4
     assert "did you mean 'tiny'?" in capsys.readouterr().err
 
 
-def test_no_case_is_no_time(here):
-    loaded = config.load(here / "targets.yaml")
+def test_no_cases_take_no_time(workdir):
+    loaded = config.load(workdir / "targets.yaml")
     lines = table(loaded, Cases(Counter(), Counter(), Counter()), loaded.profile("tiny"))
-    assert lines[1].split() == ["nas-v3", "nfs", "here", "0", "0", "0", "0", "s", "0", "s"]
+    assert lines[1].split() == ["nas-v3", "nfs", "load1", "0", "0", "0", "0", "s", "0", "s"]
 
 
-def test_the_table_fits_the_width_it_is_given(here):
+def test_the_table_fits_the_width(workdir):
     targets = TARGETS.replace("  nas:", f"  {'n' * 70}:").replace("nas-v", f"{'n' * 70}-v")
-    (here / "targets.yaml").write_text(targets)
-    loaded = config.load(here / "targets.yaml")
+    (workdir / "targets.yaml").write_text(targets)
+    loaded = config.load(workdir / "targets.yaml")
     cases = Cases(Counter({"disk": 1000}), Counter(), Counter())
     for width in (100, 80, 76):
         lines = table(loaded, cases, loaded.profile("tiny"), width=width)
@@ -120,27 +120,27 @@ def test_the_table_fits_the_width_it_is_given(here):
         assert "…" in lines[1]
 
 
-def test_spans_are_written_for_people():
-    assert [span(one) for one in (0, 0.7, 35, 99, 100, 3600, 11100)] == [
+def test_spans_are_readable():
+    assert [span(seconds) for seconds in (0, 0.7, 35, 99, 100, 3600, 11100)] == [
         "0 s", "0.7 s", "35 s", "99 s", "2 min", "1 h 0 min", "3 h 5 min",
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completions_are_printed_for_each_shell(shell, capsys):
+def test_the_script_of_each_shell_is_printed(shell, capsys):
     assert main(["completion", shell]) == 0
     script = capsys.readouterr().out
     assert "storagetest" in script
     assert "pytest" not in script
     if shutil.which(shell):
-        done = subprocess.run(
+        process = subprocess.run(
             [shell, "-n"], check=False, input=script, text=True, capture_output=True, timeout=60
         )
-        assert done.returncode == 0, done.stderr
+        assert process.returncode == 0, process.stderr
 
 
 @pytest.mark.parametrize(
-    ("line", "wanted"),
+    ("line", "expected"),
     [
         ("storagetest ", {"init", "check", "targets", "completion", "lab"}),
         ("storagetest check --", {"--targets", "--client", "--no-attach"}),
@@ -148,10 +148,10 @@ def test_completions_are_printed_for_each_shell(shell, capsys):
         ("storagetest completion ", {"bash", "zsh", "fish"}),
     ],
 )
-def test_a_shell_that_asks_is_answered(line, wanted, tmp_path):
-    # The protocol of argcomplete: the answer goes to file descriptor 8, which its script points at stdout.
+def test_completions_of_a_command_line(line, expected, tmp_path):
+    # argcomplete: the program writes the completions to file descriptor 8; its script redirects it to stdout.
     script = 'exec 8>"$OUT" 9>/dev/null; exec "$0" -m storagetest'
-    answer = tmp_path / "answer"
+    completions = tmp_path / "completions"
     env = {
         **os.environ,
         "_ARGCOMPLETE": "1",
@@ -160,7 +160,7 @@ def test_a_shell_that_asks_is_answered(line, wanted, tmp_path):
         "COMP_LINE": line,
         "COMP_POINT": str(len(line)),
         "COMP_TYPE": "9",
-        "OUT": str(answer),
+        "OUT": str(completions),
     }
     subprocess.run(["bash", "-c", script, sys.executable], env=env, check=False, timeout=300)
-    assert wanted <= {word.strip() for word in answer.read_text().split("\n")}
+    assert expected <= {word.strip() for word in completions.read_text().split("\n")}

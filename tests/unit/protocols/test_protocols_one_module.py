@@ -114,7 +114,7 @@ def test_targets_lists_it_its_capabilities_and_the_cases_of_the_suites(targets: 
 def test_init_finds_it_by_its_port_and_asks_what_it_serves(port: int, tmp_path: Path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["init", "127.0.0.1", "--client", "local"]) == 0
-    assert f"Toy box answers on {port}; offers /toys" in " ".join(capsys.readouterr().out.split())
+    assert f"Toy box: open port {port}; found /toys" in " ".join(capsys.readouterr().out.split())
     assert config.load("targets.yaml").variants[0].options.share == "/toys"
 
 

@@ -52,7 +52,7 @@ def test_a_format_that_does_not_exist_is_misuse(capsys):
     with pytest.raises(SystemExit) as raised:
         report("pgae", "results.jsonl")
     assert raised.value.code == 2
-    assert "there is no 'pgae'; did you mean 'page'?" in capsys.readouterr().err
+    assert "invalid choice 'pgae'; did you mean 'page'?" in capsys.readouterr().err
 
 
 @pytest.mark.html

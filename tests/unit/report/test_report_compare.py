@@ -55,7 +55,7 @@ def test_three_runs_a_side_are_reported_as_too_few(make_record, tmp_path, capsys
     assert main(["compare", a, b]) == 2
     output = capsys.readouterr()
     assert "too few runs" in output.out
-    assert "four runs a side" in output.err
+    assert "four runs each" in output.err
 
 
 def test_runs_of_the_same_case_are_pooled(make_record, tmp_path):
