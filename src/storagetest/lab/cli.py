@@ -30,7 +30,7 @@ _DEFAULT = "default"
 
 def add_parser(subparsers: Subparsers) -> None:
     """Add ``lab`` and its commands; each sets ``func(args) -> int``."""
-    lab = subparsers.add_parser("lab", help="start and stop a lab of virtual machines with targets and clients")
+    lab = subparsers.add_parser("lab", help="run a lab of virtual machines with targets and clients")
     commands = lab.add_subparsers(metavar="COMMAND", required=True)
 
     up = _command(commands, "up", _up, "start a lab; it runs until `lab down`")
