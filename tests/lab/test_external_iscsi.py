@@ -20,7 +20,7 @@ SOME = "Inquiry.Standard or TestUnitReady.Simple or Read10.Simple or Verify10.Mi
 @pytest.fixture
 def program() -> None:
     if shutil.which("iscsi-test-cu") is None:
-        pytest.skip("iscsi-test-cu is not installed here: libiscsi-bin (Debian)")
+        pytest.skip("iscsi-test-cu is not installed: libiscsi-bin (Debian)")
 
 
 def run(lab: Lab, where: Path, *arguments: str) -> str:

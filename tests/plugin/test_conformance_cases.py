@@ -123,14 +123,14 @@ def test_a(x): pass
     [
         (
             TWICE,
-            "case A is there twice",
+            "two cases have the id A",
         ),
-        ('@pytest.mark.case("A", section="1")\ndef test_a(): pass\n', "a case mark is case(id"),
-        ('@pytest.mark.case(section="1", level="MUST")\ndef test_a(): pass\n', "it says None"),
-        ('@pytest.mark.case("A", section="1", level="SHALL")\ndef test_a(): pass\n', "'SHALL' is no level"),
+        ('@pytest.mark.case("A", section="1")\ndef test_a(): pass\n', "expected case(id"),
+        ('@pytest.mark.case(section="1", level="MUST")\ndef test_a(): pass\n', "the marks have the id None"),
+        ('@pytest.mark.case("A", section="1", level="SHALL")\ndef test_a(): pass\n', "unknown level 'SHALL'"),
         (
             FOR_TWO,
-            "case A is there twice",
+            "two cases have the id A",
         ),
         ('@pytest.mark.case("A", section="1", level="MUST", killz=())\ndef test_a(): pass\n', "killz"),
     ],

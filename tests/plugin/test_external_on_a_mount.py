@@ -72,7 +72,7 @@ def test_each_test_has_a_directory_of_its_own_on_one_mount_and_leaves_nothing(li
 def test_a_client_without_the_program_is_a_skip_that_says_where_it_comes_from(line) -> None:
     result = line(more='program = "/opt/no-such-program"\n')
     result.assert_outcomes(skipped=4)
-    result.stdout.fnmatch_lines(["SKIPPED*/opt/no-such-program is not on here: dash (Debian)"])
+    result.stdout.fnmatch_lines(["SKIPPED*/opt/no-such-program is not installed on here: dash (Debian)"])
 
 
 def test_the_program_is_where_the_file_says(line) -> None:

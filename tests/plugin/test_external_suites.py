@@ -153,7 +153,9 @@ def test_what_is_known_to_fail_and_passes_is_a_failure(line) -> None:
     wanted = KNOWN.format(tests='"passes"')
     result = line("-k", "passes", wanted=wanted)
     result.assert_outcomes(failed=1, deselected=3)
-    result.stdout.fnmatch_lines_random(["*it passes: take the entry out (known until 2999-12-31: it is so *"])
+    result.stdout.fnmatch_lines_random(
+        ["*the case passes: remove the entry (known until 2999-12-31: it is so *"]
+    )
     line("-k", "passes", wanted=wanted + "strict = false\n").assert_outcomes(xpassed=1, deselected=3)
 
 
@@ -200,7 +202,9 @@ def test_the_table_of_an_earlier_release_is_read_with_a_warning(line) -> None:
 def test_a_program_that_is_not_there_is_one_skip(line) -> None:
     result = line(suite=SUITE.replace('"python3"', '"no-such-program"'))
     result.assert_outcomes(skipped=1)
-    result.stdout.fnmatch_lines(["SKIPPED*no-such-program is not installed here: python3 (Debian)"])
+    result.stdout.fnmatch_lines(
+        ["SKIPPED*no-such-program is not installed on the controller: python3 (Debian)"]
+    )
 
 
 def test_where_no_target_has_what_is_needed_there_is_one_skip(line) -> None:
@@ -212,15 +216,15 @@ def test_where_no_target_has_what_is_needed_there_is_one_skip(line) -> None:
 @pytest.mark.parametrize(
     ("wanted", "said"),
     [
-        ('suite = "none"\n', "*suite = NAME is wanted, one of*fake*"),
+        ('suite = "none"\n', "*suite: expected one of*fake*"),
         (
             WANTED + 'includes = ["x"]\n',
-            "*includes: a file has suite, program, include, exclude, known_issues*",
+            "*unknown: includes. Expected suite, program, include, exclude and known_issues*",
         ),
-        (WANTED + 'include = "x"\n', "*include is a list of globs, not 'x'*"),
-        (WANTED + 'include = ["no-such"]\n', "*lists no test that is wanted*"),
+        (WANTED + 'include = "x"\n', "*include: expected a list of globs, not 'x'*"),
+        (WANTED + 'include = ["no-such"]\n', "*include and exclude select no test of*"),
         (KNOWN.format(tests=""), "*entry 1: known_issues.cases: a list of at least 1 is wanted*"),
-        (KNOWN.format(tests='"x"') + "run = 1\n", "*entry 1: run: true or false is wanted*"),
+        (KNOWN.format(tests='"x"') + "run = 1\n", "*entry 1: run: expected true or false*"),
         (
             KNOWN.format(tests='"x"').replace("expires", "#"),
             "*an expected failure has `owner` and `expires`*",

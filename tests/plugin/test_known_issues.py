@@ -54,7 +54,7 @@ def test_what_passes_all_at_once_fails_until_the_entry_goes(line: Line, pytester
     assert outcomes(pytester)["A-KEPT", "disk"] == "failed"
     result.stdout.fnmatch_lines(
         [
-            "it passes: take the entry out (known until 2999-12-31: it is broken (ann; *targets.yaml:16:5))",
+            "the case passes: remove the entry (known until 2999-12-31: it is broken (ann; *:16:5))",
             "PASSES until 2999-12-31: *: 1 case",
         ]
     )
@@ -82,9 +82,9 @@ def test_an_expired_entry_fails_whatever_comes_of_its_cases(line: Line, pytester
     result.stdout.fnmatch_lines(
         [
             "*the promise is broken*",
-            "this was a known issue until 2020-02-29: it is broken (ann; *targets.yaml:16:5)",
-            "mend it, or agree on another day",
-            "it passes: take the entry out (this was a known issue until 2020-02-29: *",
+            "known issue, expired after 2020-02-29: it is broken (ann; *targets.yaml:16:5)",
+            "correct the target, or agree on a new date",
+            "the case passes: remove the entry (known issue, expired after 2020-02-29: *",
             "EXPIRED 2020-02-29: it is broken (ann; *targets.yaml:16:5): 4 cases",
         ]
     )
@@ -172,7 +172,7 @@ def test_an_entry_names_message_outcome_and_variants(line: Line, pytester: pytes
     seen = outcomes(pytester)
     assert {more: seen[f"B-{number}", "disk"] for number, more in enumerate(ENTRIES)} == ENTRIES
     result.stdout.fnmatch_lines(
-        ["it does not fail as the entry says (a promise is [*]): it is broken (ann; *"]
+        ["the failure does not match the entry (a promise is [*]): it is broken (ann; *"]
     )
 
 
@@ -198,8 +198,8 @@ def test_a_case_that_there_is_not_is_refused_with_its_place(line: Line, pytester
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(
         [
-            "*targets.yaml:16:24: known_issues: 'A-BROKN' names no case",
-            "*targets.yaml:16:33: known_issues: 'A-Q[*]' names no case",
+            "*targets.yaml:16:24: known_issues: 'A-BROKN' matches no case",
+            "*targets.yaml:16:33: known_issues: 'A-Q[*]' matches no case",
         ]
     )
 

@@ -97,8 +97,8 @@ def test_todays_files_warn_of_nothing() -> None:
     ("text", "words"),
     [
         ("[known_issues\n", r"known_issues.toml: "),
-        ("a = 1\n", r"unknown: a. A file has \[\[known_issues\]\] tables, owner, expires, and nothing else"),
-        ("known_issues = 1\n", r"known_issues is written \[\[known_issues\]\]"),
+        ("a = 1\n", r"unknown: a. Expected \[\[known_issues\]\] tables, owner and expires"),
+        ("known_issues = 1\n", r"known_issues: expected \[\[known_issues\]\]"),
         ("[[issue]]\n", r"unknown: issue"),
         (FAIL.replace("reference", "refrence"), "entry 1: known_issues.refrence: no such key; did you mean"),
         (FAIL.replace('reference = "s"\n', ""), "entry 1: known_issues.reference: this is missing"),
@@ -128,7 +128,7 @@ def test_a_table_that_is_wrong_is_an_error_with_its_entry(tmp_path: Path, text: 
     [
         (OLD_EXPECTATIONS.replace("skip = true\n", ""), "entry 1: known_issues: an expected failure has"),
         (OLD_EXPECTATIONS.replace("skip = false", "skip = true"), "entry 2: .*`outcome: skip` has no `mess"),
-        (OLD_EXPECTATIONS.replace("skip = true", 'skip = "yes"'), "entry 1: skip: true or false is wanted"),
+        (OLD_EXPECTATIONS.replace("skip = true", 'skip = "yes"'), "entry 1: skip: expected true or false"),
         (OLD_EXPECTATIONS + 'message = ["x"]\n', "entry 2: allow is another name of message"),
         (OLD_EXPECTATIONS + "[[issue]]\n", "unknown: issue"),
     ],

@@ -154,7 +154,7 @@ def test_a_case_that_a_protocol_does_not_promise_is_skipped_or_recorded(
     place = f"{pytester.path.name}/known_issues.toml: entry"
     assert (seen["level"], seen["message"].splitlines()[:2]) == (
         "MAY",
-        [f"four is as good (the book, page 4; {place} 1)", "seen: 4 == 5"],
+        [f"four is as good (the book, page 4; {place} 1)", "observed: 4 == 5"],
     )
     result.stdout.fnmatch_lines([f"*disk: words are not kept (the book, page 5; {place} 2)"])
 
@@ -171,7 +171,7 @@ def test_an_expired_entry_allows_nothing_and_runs_nothing(run, pytester: pytest.
     assert "process" not in str(records(pytester)["P-one"]["observed"])
     result.stdout.fnmatch_lines(
         [
-            "it is not run; this was a known issue until 2020-02-29: words are not kept *",
+            "not run; known issue, expired after 2020-02-29: words are not kept *",
             "EXPIRED 2020-02-29: four is as good (*: entry 1): 2 cases",
             "EXPIRED 2020-02-29: words are not kept (*: entry 2): 2 cases",
         ]
@@ -204,7 +204,7 @@ def test_a_known_issue_whose_day_is_over_excuses_nothing(run, pytester: pytest.P
     assert outcomes(pytester) == {"C-1": "failed", "C-2": "failed"}
     result.stdout.fnmatch_lines(
         [
-            "it passes: take the entry out (this was a known issue until 2020-02-29: it says four *",
+            "the case passes: remove the entry (known issue, expired after 2020-02-29: it says four *",
             "EXPIRED 2020-02-29: it says four (ann, *known_issues.toml: entry 1): 2 cases",
         ]
     )
@@ -213,7 +213,7 @@ def test_a_known_issue_whose_day_is_over_excuses_nothing(run, pytester: pytest.P
 def test_a_known_issue_that_is_gone_is_a_failure(run, pytester: pytest.Pytester) -> None:
     result = run("-k", "good and disk", known_issues=KNOWN.format("C-1"))
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    assert "it passes: take the entry out" in result.stdout.str()
+    assert "the case passes: remove the entry" in result.stdout.str()
 
 
 def test_but_not_of_one_that_a_race_decides(run, pytester: pytest.Pytester) -> None:
@@ -233,12 +233,12 @@ def test_a_table_that_is_wrong_ends_the_run_before_it_starts(run, pytester: pyte
 @pytest.mark.parametrize(
     ("head", "words"),
     [
-        ("def test_odd(client_dir, tmp_path): pass", "this one takes tmp_path"),
+        ("def test_odd(client_dir, tmp_path): pass", "this test takes tmp_path"),
         (
             "@pytest.mark.parametrize('x', [b'1'])\ndef test_odd(client_dir, x): pass",
             "cannot be sent to a client",
         ),
-        ("class TestOdd:\n    def test_odd(self, client_dir): pass", "this one stands in a class"),
+        ("class TestOdd:\n    def test_odd(self, client_dir): pass", "this test is in a class"),
     ],
 )
 def test_a_body_that_cannot_be_sent_ends_the_run_before_it_starts(run, head: str, words: str) -> None:

@@ -86,7 +86,7 @@ def test_a_client_that_lacks_the_protocol_is_an_error_unless_the_target_is_optio
 def test_an_option_that_was_changed_in_silence_is_a_failure(odd):
     result = odd("changed")
     result.assert_outcomes(failed=2)
-    result.stdout.fnmatch_lines(["*changed in silence: wsize: requested 1048576, got 4096*"])
+    result.stdout.fnmatch_lines(["*silently changed: wsize: requested 1048576, got 4096*"])
 
 
 def test_a_broken_claim_is_a_failure_and_our_own_error_an_error(odd):

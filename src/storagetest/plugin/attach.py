@@ -34,4 +34,4 @@ def fail_on_option_mismatch(variant: Variant, attachment: Attachment) -> None:
     """Raise AssertionError if the attachment has other options than requested."""
     if attachment.mismatches:
         changed = "; ".join(map(str, attachment.mismatches))
-        raise AssertionError(f"{variant.id} on {attachment.client.name}: changed in silence: {changed}")
+        raise AssertionError(f"{variant.id} on {attachment.client.name}: silently changed: {changed}")

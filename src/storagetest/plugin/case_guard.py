@@ -23,7 +23,7 @@ __all__ = ["CaseGuard"]
 
 
 class CaseGuard:
-    """Locks clients and server of a case from setup to teardown. Registered as a plugin of its own."""
+    """Locks clients and server of a case from setup to teardown. Registered as a separate plugin."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._state = config.stash[KEY]

@@ -48,7 +48,7 @@ def start(config: pytest.Config) -> None:
     except ConfigError as error:
         raise pytest.UsageError(str(error)) from None
     plugins.register(CaseGuard(config), "storagetest-guard")
-    if pytest_benchmark.is_wanted(config):
+    if pytest_benchmark.is_active(config):
         plugins.register(pytest_benchmark.Bridge(config), "storagetest-benchmark")
     if plugins.hasplugin("xdist"):  # its own "dsession" is registered only after this
         plugins.register(_Scheduling(), "storagetest-scheduling")

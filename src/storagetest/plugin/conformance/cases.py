@@ -1,20 +1,19 @@
-"""Conformance cases: an id, a section, a level; and what was said on the wire.
+"""Conformance cases: id, section and level of each case, its outcome, and its recorded connections.
 
 ``@pytest.mark.case("NVT-ICREQ-03", section="NVMe/TCP 3.1", level="MUST", kills=("mutant",))`` marks a case.
-On parameters (``pytest.param(..., marks=pytest.mark.case("…-04"))``) a mark needs only what differs: what it
-leaves out is taken from the function's, the class's or the module's mark. Rules:
+A mark on parameters (``pytest.param(..., marks=pytest.mark.case("…-04"))``) inherits missing values from the
+mark of the function, the class or the module. Rules:
 
-1. An id names one case. Two cases of one id, or a marked case without id, section or level, end the run
-   before it starts (exit code 4).
-2. The level decides: a MUST that is not kept fails; a SHOULD warns (and fails under ``--st-strict``); a MAY
+1. An id names one case. Two cases with the same id, or a marked case without id, section or level, end the
+   run before it starts (exit code 4).
+2. The level decides about a violation: a MUST fails; a SHOULD warns (and fails under ``--st-strict``); a MAY
    is recorded. ``observe("…")`` records which legal alternative the target chose.
-3. In a case, :class:`~storagetest.errors.RemoteProtocolError` is a failure and not an error: the target broke
-   its protocol. Every other error of ours stays an error.
-4. A case that proves nothing (:class:`~storagetest.plugin.outcomes.Invalid`) is INVALID whatever its level
-   is.
-5. A wire case (``needs("nvme-tcp-wire")``: any need that ends in ``-wire``) speaks to the target itself, so
-   it runs once a target, on its first variant, and nowhere where that need is not met.
-6. ``wire_log`` keeps the case's connections; their ladder is shown when the case fails. The ladder and a
+3. In a case, :class:`~storagetest.errors.RemoteProtocolError` is a failure and not an error: the target
+   violated its protocol. Any other :class:`~storagetest.errors.StoragetestError` is an error.
+4. A case that raises :class:`~storagetest.plugin.outcomes.Invalid` is INVALID at every level.
+5. A wire case (a need that ends in ``-wire``, such as ``needs("nvme-tcp-wire")``) connects to the target
+   from the controller. It runs once per target, on its first variant, and only if that need is met.
+6. ``wire_log`` keeps the case's connections; their ladder is shown if the case fails. The ladder and a
    capture (pcap) of every case are in Allure's report. With ``--st-wire DIR`` they are written to
    ``DIR/VARIANT/CASE.txt`` and ``.pcap``; the next run of a case is ``CASE.2``: nothing is overwritten.
 """
@@ -57,11 +56,11 @@ _ATTRIBUTE = "storagetest_case"
 _OBSERVED = pytest.StashKey[list[str]]()
 _LOG = pytest.StashKey["WireLog"]()
 _CASE = pytest.StashKey["CaseMark"]()
-_TOOK = pytest.StashKey[float]()
+_DURATION = pytest.StashKey[float]()
 _SHOWN_LINES = 60
 _LONGEST_NAME = 200
-"""Characters of a file name without its number and ending: file systems allow 255 bytes."""
-_WORDS = {"warned": ("w", "WARNED"), "observed": ("o", "OBSERVED")}
+"""Characters of a file name without its number and suffix: file systems allow 255 bytes."""
+_STATUS_TEXTS = {"warned": ("w", "WARNED"), "observed": ("o", "OBSERVED")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +75,7 @@ class CaseMark:
 
 
 @dataclass(frozen=True, slots=True)
-class _Logged:
+class _LoggedConnection:
     link: RecordedConnection
     name: str
     decoder: Callable[[], Decoder]
@@ -84,96 +83,96 @@ class _Logged:
 
 
 class WireLog:
-    """The connections of one case. ``port`` is the one that Wireshark's dissector knows."""
+    """The connections of one case. ``port`` is the server port that Wireshark's dissector uses."""
 
     def __init__(self) -> None:
-        self._links: list[_Logged] = []
+        self._links: list[_LoggedConnection] = []
 
     def add(self, link: RecordedConnection, *, name: str, decoder: Callable[[], Decoder], port: int) -> None:
-        """Keep ``link``; ``decoder`` makes a fresh decoder for its ladder."""
-        self._links.append(_Logged(link, name, decoder, port))
+        """Add ``link``; ``decoder`` returns a new decoder for its ladder."""
+        self._links.append(_LoggedConnection(link, name, decoder, port))
 
     def ladders(self) -> str:
         """Return every connection's ladder."""
         return "\n".join(
-            ladder(one.link.transcript, one.decoder(), title=f"{one.name} ({one.link.peer}):")
-            for one in self._links
+            ladder(logged.link.transcript, logged.decoder(), title=f"{logged.name} ({logged.link.peer}):")
+            for logged in self._links
         )
 
     def capture(self) -> bytes:
         """Return a pcap of all connections."""
         port = self._links[0].port if self._links else 0
-        return pcap_of([one.link.transcript for one in self._links], server_port=port)
+        return pcap_of([logged.link.transcript for logged in self._links], server_port=port)
 
     def __bool__(self) -> bool:
         return bool(self._links)
 
 
 def register(config: pytest.Config) -> None:
-    """Register what watches over the cases."""
+    """Register the hooks of conformance cases."""
     config.pluginmanager.register(Conformance(config), "storagetest-conformance")
 
 
 def case_of(item: pytest.Item) -> CaseMark | None:
-    """Return what the marks of ``item`` say together; :class:`pytest.UsageError` if they say too little."""
+    """Merge the case marks of ``item``. Raises :class:`pytest.UsageError` for missing or unknown values."""
     callspec = getattr(item, "callspec", None)
     nearest = [mark for mark in callspec.marks if mark.name == "case"] if callspec else []
     marks = nearest + [mark for mark in item.iter_markers("case") if mark not in nearest]
     if not marks:
         return None
     identifier = next((mark.args[0] for mark in marks if mark.args), None)
-    said = {
+    values = {
         "no_mutant_reason" if name == "spares" else name: value
         for mark in reversed(marks)
         for name, value in mark.kwargs.items()
     }
-    lacking = [name for name in ("section", "level") if name not in said]
-    if not identifier or lacking or set(said) - {"section", "level", "kills", "no_mutant_reason"}:
+    missing = [name for name in ("section", "level") if name not in values]
+    if not identifier or missing or set(values) - {"section", "level", "kills", "no_mutant_reason"}:
         raise pytest.UsageError(
-            f"{item.nodeid}: a case mark is case(id, section=…, level=…, kills=(…), no_mutant_reason=…); "
-            f"it says {identifier!r} and {', '.join(said) or 'nothing else'}"
+            f"{item.nodeid}: expected case(id, section=…, level=…, kills=(…), no_mutant_reason=…); "
+            f"the marks have the id {identifier!r} and {', '.join(values) or 'nothing else'}"
         )
     try:
-        level = Level(said["level"])
+        level = Level(values["level"])
     except ValueError:
         raise pytest.UsageError(
-            f"{item.nodeid}: {said['level']!r} is no level: MUST, SHOULD or MAY"
+            f"{item.nodeid}: unknown level {values['level']!r}; expected MUST, SHOULD or MAY"
         ) from None
     return CaseMark(
         str(identifier),
-        str(said["section"]),
+        str(values["section"]),
         level,
-        tuple(said.get("kills", ())),
-        str(said.get("no_mutant_reason", "")),
+        tuple(values.get("kills", ())),
+        str(values.get("no_mutant_reason", "")),
     )
 
 
 def wire_log_of(item: pytest.Item) -> WireLog:
-    """Return the log that the item's connections are to be added to."""
+    """Return the log of the item's connections."""
     return item.stash.setdefault(_LOG, WireLog())
 
 
-def record_observation(item: pytest.Item, what: str) -> None:
-    """Record ``what`` was observed: what the fixture ``observe`` does."""
-    seen: list[str] = item.stash.setdefault(_OBSERVED, [])
-    if what not in seen:
-        seen.append(what)
+def record_observation(item: pytest.Item, text: str) -> None:
+    """Record the observation ``text`` once, as the fixture ``observe`` does."""
+    observed: list[str] = item.stash.setdefault(_OBSERVED, [])
+    if text not in observed:
+        observed.append(text)
 
 
 def set_duration(item: pytest.Item, seconds: float) -> None:
-    """Say how long the case itself took, where pytest's own time is not that."""
-    item.stash[_TOOK] = seconds
+    """Set the duration of the case, if it differs from the duration that pytest measures."""
+    item.stash[_DURATION] = seconds
 
 
 def downgrade_to_may(item: pytest.Item) -> None:
-    """Take the case for a MAY from here on: the target's protocol does not promise what it checks."""
+    """Treat the case as a MAY: the target's protocol does not promise what the case checks."""
     case = item.stash.get(_CASE, None)
     if case is not None:
         item.stash[_CASE] = replace(case, level=Level.MAY)
 
 
 class Conformance:
-    """The hooks. In xdist's controller it writes what the workers' reports carry."""
+    """The hooks. xdist's controller writes the records that the workers' reports contain."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._strict: bool = config.option.st_strict
@@ -185,7 +184,7 @@ class Conformance:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Read the marks, refuse doubled ids, and leave out what a wire case has no business with."""
+        """Read the marks, refuse duplicate ids, and deselect wire cases on variants where they do not run."""
         owners: dict[str, tuple[object, ...]] = {}
         for item in items:
             case = case_of(item)
@@ -195,15 +194,15 @@ class Conformance:
             owner = _owner(item)
             if owners.setdefault(case.id, owner) != owner:
                 raise pytest.UsageError(
-                    f"case {case.id} is there twice: {owners[case.id][0]} and {item.nodeid}"
+                    f"two cases have the id {case.id}: {owners[case.id][0]} and {item.nodeid}"
                 )
-        dropped = {item for item in items if self._out_of_place(config, item)}
+        dropped = {item for item in items if self._does_not_run(config, item)}
         if dropped:
             config.hook.pytest_deselected(items=list(dropped))
             items[:] = [item for item in items if item not in dropped]
 
     @staticmethod
-    def _out_of_place(config: pytest.Config, item: pytest.Item) -> bool:
+    def _does_not_run(config: pytest.Config, item: pytest.Item) -> bool:
         identifier = item_variant(item)
         needs = {str(need) for mark in item.iter_markers("needs") for need in mark.args}
         wire = {need for need in needs if need.endswith("-wire")}
@@ -211,12 +210,12 @@ class Conformance:
             return False
         state = config.stash[KEY]
         variant = state.variants[identifier]
-        first = next(one.id for one in state.variants.values() if one.target == variant.target)
+        first = next(other.id for other in state.variants.values() if other.target == variant.target)
         return identifier != first or not wire <= state.protocol(variant).capabilities(variant.options)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        """Start afresh: a case that is run again has a conversation of its own."""
+        """Reset the log and the observations, because a case can run several times."""
         item.stash[_LOG] = WireLog()
         item.stash[_OBSERVED] = []
         case = case_of(item)
@@ -227,7 +226,7 @@ class Conformance:
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Let the level decide, and put the case's record and its ladder on the report."""
+        """Determine the outcome by the level, and add the case's record and ladder to the report."""
         report = yield
         case = item.stash.get(_CASE, None)
         if case is not None and (report.when == "call" or (report.when == "setup" and not report.passed)):
@@ -239,10 +238,10 @@ class Conformance:
     ) -> None:
         error = call.excinfo.value if call.excinfo else None
         broken = isinstance(error, (AssertionError, RemoteProtocolError, pytest.fail.Exception))
-        broken = broken or (report.failed and call.excinfo is None)  # known to fail, strictly, and it passes
+        broken = broken or (report.failed and call.excinfo is None)  # a strict known issue that passes
         if isinstance(error, RemoteProtocolError) and report.when == "call":
-            setattr(report, "storagetest_outcome", None)  # noqa: B010  # a claim about the target, not our error
-        # What breaks before the case has begun is not the case's own claim: its level does not excuse it.
+            setattr(report, "storagetest_outcome", None)  # noqa: B010  # a claim about the target, not an error
+        # A failure of the setup is no claim of the case, so the level of the case does not excuse it.
         level = case.level if report.when == "call" else Level.MUST
         invalid = isinstance(error, Invalid)
         outcome = (
@@ -253,15 +252,15 @@ class Conformance:
         if outcome in (CaseOutcome.WARNED, CaseOutcome.OBSERVED):
             report.outcome = "passed"
         variant = item_variant(item)
-        seen: list[str] = item.stash.get(_OBSERVED, [])
-        seconds: float = item.stash.get(_TOOK, call.duration)
+        observed: list[str] = item.stash.get(_OBSERVED, [])
+        seconds: float = item.stash.get(_DURATION, call.duration)
         record = CaseRecord(
             id=case.id,
             section=case.section,
             level=case.level,
             outcome=outcome,
             target=item.config.stash[KEY].variants[variant].target if variant else "",
-            observed=tuple(seen),
+            observed=tuple(observed),
             message="" if error is None else str(error) or type(error).__name__,
             seconds=round(seconds, 4),
             nodeid=item.nodeid,
@@ -275,11 +274,11 @@ class Conformance:
         self._show(record, variant or "", item.stash.get(_LOG, WireLog()), report)
 
     def _show(self, record: CaseRecord, variant: str, log: WireLog, report: pytest.TestReport) -> None:
-        """Put the conversation where somebody will look for it; what nobody will see is not rendered."""
+        """Write the ladder and the capture to each output that is enabled; render nothing else."""
         shown = record.outcome in (CaseOutcome.FAILED, CaseOutcome.WARNED, CaseOutcome.ERROR)
-        wanted = self._allure or self._wire is not None
-        ladders = log.ladders() if log and (shown or wanted) else ""
-        capture = log.capture() if log and wanted else b""
+        written = self._allure or self._wire is not None
+        ladders = log.ladders() if log and (shown or written) else ""
+        capture = log.capture() if log and written else b""
         if self._allure:
             allure.on_conformance(record, ladders=ladders, capture=capture)
         if self._wire is not None and log:
@@ -292,12 +291,12 @@ class Conformance:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
-        """Show a SHOULD that was not kept, and a MAY that is not done, as what they are."""
+        """Report a violated SHOULD as WARNED, and a MAY as OBSERVED."""
         outcome = getattr(report, _ATTRIBUTE, {}).get("outcome")
-        return (outcome, *_WORDS[outcome]) if outcome in _WORDS else None
+        return (outcome, *_STATUS_TEXTS[outcome]) if outcome in _STATUS_TEXTS else None
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Take in a case's outcome and write it down; one process writes."""
+        """Add a case's record to the file of cases; only the controller writes."""
         document = getattr(report, _ATTRIBUTE, None)
         if document is None or not self._writes:
             return
@@ -306,7 +305,7 @@ class Conformance:
             file.write(json.dumps(document, ensure_ascii=False) + "\n")
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Print sections against outcomes."""
+        """Print the outcomes of each section."""
         if not self._records:
             return
         terminalreporter.section("conformance")
@@ -316,13 +315,13 @@ class Conformance:
             terminalreporter.write_line(f"{section:32} {text}")
         for record in self._records:
             if record.outcome in (CaseOutcome.WARNED, CaseOutcome.KNOWN, CaseOutcome.INVALID):
-                said = record.message.partition("\n")[0]
-                terminalreporter.write_line(f"{record.outcome.value}: {record.id} ({record.section}): {said}")
+                text = record.message.partition("\n")[0]
+                terminalreporter.write_line(f"{record.outcome.value}: {record.id} ({record.section}): {text}")
         terminalreporter.write_line(f"cases: {self._cases}")
 
 
 def _owner(item: pytest.Item) -> tuple[object, ...]:
-    """Return what tells one case from another: its function and its parameters, the variant aside."""
+    """Return the identity of a case: its function and its parameters without the variant."""
     callspec = getattr(item, "callspec", None)
     params = callspec.params if callspec else {}  # its indices count over all variants
     return (
@@ -332,7 +331,7 @@ def _owner(item: pytest.Item) -> tuple[object, ...]:
 
 
 def _file_name(text: str) -> str:
-    """Return ``text`` as a file name: percent-encoded but for letters, digits and ``_.-~``."""
+    """Return ``text`` as a file name: percent-encoded except letters, digits and ``_.-~``."""
     return quote(text, safe="").lstrip(".")[:_LONGEST_NAME]
 
 

@@ -1,22 +1,21 @@
 """Known issues: cases that are expected to fail, are not run, or may fail in a certain way.
 
-The entries are those of the targets file and of the table beside the suite
-(:mod:`storagetest.plugin.conformance.known_issues_table`); foreign suites apply those of their own files.
+The entries are in the targets file and in the table next to the suite
+(:mod:`storagetest.plugin.conformance.known_issues_table`); foreign suites have entries in their files.
 Rules:
 
-1. An expected failure is *known* (xfailed). If the case passes, that is a failure until the entry is removed
-   (``strict: false``: a case that does not always fail). Anything but a claim about the target stays an
+1. An expected failure is *known* (xfailed). A case that passes is a failure until the entry is removed
+   (``strict: false``: a case that does not always fail). An error that is no claim about the target stays an
    error. A failure that matches none of the entry's ``message`` globs stays a failure.
 2. An allowed failure is recorded as that of a MAY. If the case passes, it passes.
 3. After its last day an entry excuses nothing: a case that fails is a failure, which names the entry; a case
-   that passes is a failure until the entry is removed; a case that the entry keeps from running is not run,
-   and fails.
-4. Of several expected failures for a case the entry that lasts longest counts.
-5. A glob of the targets file that matches no case is an error with its place if all cases that it could mean
-   were collected: from whole directories, and either another case of the same family (``PSX`` of
-   ``PSX-OPEN-EXCL``) is among them, or every suite is.
-6. The summary has a line for each entry of the targets file, and for an entry of a table only if it has to be
-   removed or renewed: what every server of a kind breaks would fill the screen.
+   that passes is a failure until the entry is removed; a case that the entry skips is not run, and fails.
+4. If several entries expect a case to fail, the entry that expires last applies.
+5. A glob of the targets file that matches no case is an error with its position if all cases that it could
+   match were collected: from whole directories, and with either another case of the same family (``PSX`` of
+   ``PSX-OPEN-EXCL``) or every suite.
+6. The summary has a line for each entry of the targets file. It has a line for an entry of a table only if
+   the entry must be removed or renewed.
 """
 
 from __future__ import annotations
@@ -40,10 +39,10 @@ from storagetest.plugin.run_state import KEY
 __all__ = ["CLAIMS", "apply_known_issues", "apply_reported", "register"]
 
 CLAIMS = (AssertionError, RemoteProtocolError, pytest.fail.Exception)
-"""What a case raises if the target breaks its promise; anything else is no known issue."""
+"""Exceptions of a false claim about the target; any other exception is no known issue."""
 
 _EXPECTED = pytest.StashKey[KnownIssue]()
-"""The expected failure that lasts longest."""
+"""The expected failure that expires last."""
 
 _ALLOWED = pytest.StashKey[list[KnownIssue]]()
 _NOT_RUN = pytest.StashKey[KnownIssue]()
@@ -53,7 +52,7 @@ _STATE = "storagetest_known"
 
 
 class _ExpectedFailure(type):
-    """What pytest's xfail mark takes as ``raises``: the claims whose message the entry expects."""
+    """Type for ``raises`` of pytest's xfail mark: claims whose message the entry expects."""
 
     issue: KnownIssue
 
@@ -66,27 +65,27 @@ def apply_known_issues(
 ) -> bool:
     """Apply the entries about ``case`` to ``item``; return whether one of them expects it to fail.
 
-    At collection ``reported`` is empty, and entries about what a target reports of itself are left alone. A
-    running case passes the ``vendor`` or ``controller``, and only those entries are applied; it is skipped if
-    one says so.
+    At collection ``reported`` is empty, and entries with a ``vendor`` or ``controller`` are not applied. A
+    running case passes the value that the target reports; then only such entries are applied, and the case is
+    skipped if one of them requires it.
     """
-    found = [
+    applicable = [
         issue
         for issue in issues
         if issue.needs_report is bool(reported) and issue.covers(case, variant, **reported)
     ]
-    for issue in found:
+    for issue in applicable:
         _apply(item, issue, variant)
     not_run = item.stash.get(_NOT_RUN, None)
     if reported and not_run is not None:
         if not_run.is_over():
             _fail_not_run(not_run)
         pytest.skip(f"{variant.id}: {not_run}")
-    return any(issue.outcome == "fail" and not issue.is_over() for issue in found)
+    return any(issue.outcome == "fail" and not issue.is_over() for issue in applicable)
 
 
 def apply_reported(item: pytest.Item, **reported: str) -> bool:
-    """Apply the entries about the ``vendor`` or ``controller`` that a suite has read from the target.
+    """Apply the entries about the ``vendor`` or ``controller`` that the target reports.
 
     Returns whether one of them expects the case to fail.
     """
@@ -102,8 +101,8 @@ def _apply(item: pytest.Item, issue: KnownIssue, variant: Variant) -> None:
         item.stash.setdefault(_ALLOWED, []).append(issue)
         return
     key = _EXPECTED if issue.outcome == "fail" else _NOT_RUN
-    before = item.stash.get(key, None)
-    if before is not None and before.last_day >= issue.last_day:
+    other = item.stash.get(key, None)
+    if other is not None and other.last_day >= issue.last_day:
         return
     item.stash[key] = issue
     if issue.outcome == "skip":
@@ -119,23 +118,23 @@ def _text(issue: KnownIssue) -> str:
 
 
 def _expired_text(issue: KnownIssue) -> str:
-    return f"this was a known issue until {issue.expires}: {issue}"
+    return f"known issue, expired after {issue.expires}: {issue}"
 
 
 def register(config: pytest.Config) -> None:
-    """Print at the end what is known and what has expired, in one process."""
+    """Register the summary of known and expired entries in the controller."""
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Summary(), "storagetest-known")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Apply the known issues to all cases; refuse globs that name no case."""
+    """Apply the known issues to all cases; refuse globs that match no case."""
     state = config.stash[KEY]
     if state.loaded is None:
         return
     cases = {item: case.id for item in items if (case := case_of(item)) is not None}
-    _refuse_unknown(state.loaded.known_issues, set(cases.values()), _whole(config, cases))
+    _refuse_unknown(state.loaded.known_issues, set(cases.values()), _collected_completely(config, cases))
     for item, name in cases.items():
         identifier = item_variant(item)
         if identifier is not None:
@@ -143,17 +142,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _entries(item: pytest.Item) -> tuple[KnownIssue, ...]:
-    """Return the entries that can be about ``item``: the targets file's, and those beside its suite."""
+    """Return the entries that can apply to ``item``: of the targets file and of the suite's directory."""
     loaded = item.config.stash[KEY].loaded
     return (*(loaded.known_issues if loaded else ()), *read_suite_table(item.path.parent))
 
 
-def _refuse_unknown(issues: Iterable[KnownIssue], cases: set[str], whole: tuple[bool, bool]) -> None:
+def _refuse_unknown(issues: Iterable[KnownIssue], cases: set[str], complete: tuple[bool, bool]) -> None:
     """Raise :class:`pytest.UsageError` for globs that match none of ``cases``, one line each."""
-    directories, everything = whole
+    directories, everything = complete
     families = {_family(case) for case in cases}
     wrong = [
-        f"{place}: known_issues: {glob!r} names no case"
+        f"{place}: known_issues: {glob!r} matches no case"
         for issue in issues
         for glob, place in issue.cases
         if not any(fnmatchcase(case, glob) for case in cases)
@@ -164,13 +163,13 @@ def _refuse_unknown(issues: Iterable[KnownIssue], cases: set[str], whole: tuple[
 
 
 def _family(case: str) -> str:
-    """Return what an id, or a glob of ids, begins with; "" where a glob does not say."""
-    found = re.match(r"([^-*?\[]+)(-|$)", case)
-    return found[1] if found else ""
+    """Return the family of an id or of a glob of ids; "" if a glob has none."""
+    match = re.match(r"([^-*?\[]+)(-|$)", case)
+    return match[1] if match else ""
 
 
-def _whole(config: pytest.Config, items: Iterable[pytest.Item]) -> tuple[bool, bool]:
-    """Whether only whole directories were asked for; and whether all suites' directories were."""
+def _collected_completely(config: pytest.Config, items: Iterable[pytest.Item]) -> tuple[bool, bool]:
+    """Whether all arguments are whole directories, and whether they include the directories of all suites."""
     paths = [Path(config.invocation_params.dir, argument) for argument in config.args]
     narrowed = any(getattr(config.option, name, None) for name in ("ignore", "ignore_glob", "lf"))
     if narrowed or not all(path.is_dir() for path in paths):
@@ -178,13 +177,13 @@ def _whole(config: pytest.Config, items: Iterable[pytest.Item]) -> tuple[bool, b
     roots = {
         parent for item in items for parent in item.path.parents if parent.name == "conformance"
     }  # suites/conformance, here or installed
-    asked = {path.resolve() for path in paths}
-    return True, bool(roots) and all(asked & {root, *root.parents} for root in roots)
+    requested = {path.resolve() for path in paths}
+    return True, bool(roots) and all(requested & {root, *root.parents} for root in roots)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
-    """Fail a case that an expired entry keeps from running, unless it has another reason to be skipped."""
+    """Fail a case that an expired entry skips, unless the case has another skip mark."""
     issue = item.stash.get(_NOT_RUN, None)
     if issue is not None and issue.is_over() and len(list(item.iter_markers("skip"))) == 1:
         _fail_not_run(issue)
@@ -193,52 +192,52 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """Record an allowed failure as that of a MAY; let an expired entry excuse nothing."""
+    """Record an allowed failure as that of a MAY; an expired entry excuses nothing."""
     __tracebackhide__ = True
     try:
         result = yield
     except CLAIMS as error:
-        seen = str(error)
-        allowing = _allowing(item, seen)
+        message = str(error)
+        allowing = _allowing_entry(item, message)
         if allowing is None:
-            _explain(item, seen)
+            _explain(item, message)
             raise
     else:
         expired = _expired(item)
         if expired is not None:
-            pytest.fail(f"it passes: take the entry out ({_expired_text(expired)})", pytrace=False)
+            pytest.fail(f"the case passes: remove the entry ({_expired_text(expired)})", pytrace=False)
         return result
     downgrade_to_may(item)
-    pytest.fail(f"{allowing}\nseen: {seen}", pytrace=False)
+    pytest.fail(f"{allowing}\nobserved: {message}", pytrace=False)
 
 
-def _allowing(item: pytest.Item, message: str) -> KnownIssue | None:
+def _allowing_entry(item: pytest.Item, message: str) -> KnownIssue | None:
     """Return the entry that allows ``item`` to fail with ``message``."""
     issues = item.stash.get(_ALLOWED, [])
     return next((issue for issue in issues if issue.expects(message) and not issue.is_over()), None)
 
 
 def _explain(item: pytest.Item, message: str) -> None:
-    """Add to the report why the entry of a case that fails does not excuse it."""
+    """Add to the report why the entry does not excuse the failure."""
     expired, expected = _expired(item), item.stash.get(_EXPECTED, None)
     if expired is not None:
-        text = f"{_expired_text(expired)}\nmend it, or agree on another day"
+        text = f"{_expired_text(expired)}\ncorrect the target, or agree on a new date"
     elif expected is not None and not expected.expects(message):
-        text = f"it does not fail as the entry says ({' or '.join(expected.message)}): {expected}"
+        text = f"the failure does not match the entry ({' or '.join(expected.message)}): {expected}"
     else:
         return
     item.add_report_section("call", "known issue", text)
 
 
 def _expired(item: pytest.Item) -> KnownIssue | None:
-    """Return the entry that has expired and is about ``item``, if there is one."""
+    """Return an expired entry that applies to ``item``, or None."""
     expected = item.stash.get(_EXPECTED, None)
     issues = [*([expected] if expected else []), *item.stash.get(_ALLOWED, [])]
     return next((issue for issue in issues if issue.is_over()), None)
 
 
 def _fail_not_run(issue: KnownIssue) -> None:
-    text = f"it is not run; {_expired_text(issue)}\nmend it and take the entry out, or agree on another day"
+    text = f"not run; {_expired_text(issue)}\ncorrect the target and remove the entry, or agree on a new date"
     pytest.fail(text, pytrace=False)
 
 
@@ -246,7 +245,7 @@ def _fail_not_run(issue: KnownIssue) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Report in one sentence that an entry has to be removed, and collect the entries for the summary."""
+    """Report that an entry must be removed, and add the entry to the report for the summary."""
     report = yield
     issue, not_run = item.stash.get(_EXPECTED, None), item.stash.get(_NOT_RUN, None)
     if not_run is not None and not_run.is_over() and report.failed:
@@ -256,7 +255,7 @@ def pytest_runtest_makereport(
     elif (expired := _expired(item)) is not None:
         setattr(report, _STATE, ("EXPIRED", f"{expired.expires}: {expired}"))
     elif issue is not None and report.failed and call.excinfo is None:  # a strict xfail that passed
-        report.longrepr = f"it passes: take the entry out ({_text(issue)})"
+        report.longrepr = f"the case passes: remove the entry ({_text(issue)})"
         setattr(report, _STATE, ("PASSES", f"until {issue.expires}: {issue}"))
     elif issue is not None and hasattr(report, "wasxfail") and issue.in_targets_file:
         setattr(report, _STATE, ("known", f"until {issue.expires}: {issue}"))
@@ -264,21 +263,21 @@ def pytest_runtest_makereport(
 
 
 class _Summary:
-    """Registered in the controller alone."""
+    """Summary of the entries; registered in the controller only."""
 
     def __init__(self) -> None:
-        self._seen: dict[tuple[str, str], list[str]] = {}
+        self._cases: dict[tuple[str, str], list[str]] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Take in what came of a known issue's case."""
+        """Collect the cases of each entry."""
         state = getattr(report, _STATE, None)
         if state is not None:
-            self._seen.setdefault((state[0], state[1]), []).append(report.nodeid.rpartition("::")[2])
+            self._cases.setdefault((state[0], state[1]), []).append(report.nodeid.rpartition("::")[2])
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Print each entry once, and how many cases it was about."""
-        if not self._seen:
+        """Print each entry once, with the number of its cases."""
+        if not self._cases:
             return
         terminalreporter.section("known issues")
-        for (state, reason), cases in sorted(self._seen.items()):
+        for (state, reason), cases in sorted(self._cases.items()):
             terminalreporter.write_line(f"{state} {reason}: {len(cases)} case{'s' * (len(cases) != 1)}")

@@ -1,26 +1,26 @@
-"""Collect foreign suites: one item a test, in the same report as everything else.
+"""Collect foreign suites: one pytest item per test, in the same report as all cases.
 
 A file ``NAME.external.toml`` names a suite, which of its tests are selected, and their known issues::
 
     suite = "iscsi-test-cu"
-    program = "/opt/bin/iscsi-test-cu"      # its path, if it is not in the PATH
-    include = ["Inquiry.*", "Read10.*"]     # globs; all if it is left out
+    program = "/opt/bin/iscsi-test-cu"      # path, if it is not in the PATH
+    include = ["Inquiry.*", "Read10.*"]     # globs; default: all
     exclude = ["Sanitize.*"]
 
-    owner = "storage team"                  # of every expected failure that names no other
-    expires = 2027-03-31                    # likewise: the last day on which it holds
+    owner = "storage team"                  # of each expected failure without an own one
+    expires = 2027-03-31                    # likewise; the last day on which it holds
 
     [[known_issues]]
-    vendor = "LIO-ORG"                      # what the target reports of itself, or `implementation`
+    vendor = "LIO-ORG"                      # as the target reports it, or `implementation`
     tests = ["Verify10.Mismatch*"]          # another name of `cases`
-    reason = "BYTCHK is not looked at"
-    reference = "SBC-3 5.30"                # may be left out
+    reason = "BYTCHK is ignored"
+    reference = "SBC-3 5.30"                # optional
     strict = false                          # it does not always fail
-    # outcome = "skip"                      # it does harm there and is not run
+    # outcome = "skip"                      # it does damage, and is not run
 
 The keys of an entry are those of :mod:`storagetest.config.known_issues`. A
-:class:`~storagetest.external.base.ControllerSuite` runs on the machine that runs pytest, on the first variant
-of every target that has what it needs; its program lists its tests at collection. A
+:class:`~storagetest.external.base.ControllerSuite` runs on the controller, on the first variant of each
+target with the required capabilities; its program lists its tests at collection. A
 :class:`~storagetest.external.base.ClientSuite` runs on the client, on every variant
 (:mod:`storagetest.plugin.external.mount_item`). No target and no client is contacted at collection.
 """
@@ -49,31 +49,31 @@ from storagetest.plugin.run_state import KEY, RunState
 __all__ = ["ExternalFile"]
 
 _UNDATED = {"owner": "unknown", "expires": date.max}
-"""The owner and last day of entries of earlier releases, which had none."""
+"""Owner and last day of entries in the format of earlier releases, which has neither."""
 
 
 class ExternalFile(pytest.File):
     """The tests of one foreign suite."""
 
     def collect(self) -> Iterator[pytest.Item]:
-        """Yield an item for every test and variant, or one that says why there are none."""
+        """Yield an item for each test and variant, or one skipped item with the reason if there are none."""
         selection = _read(self.path)
         suite = suites.get(selection.suite)()
         state = self.config.stash[KEY]
         state.targets_needed = True
         if state.loaded is None:
             return
-        variants = [one for one in state.variants.values() if _gives(state, one, suite)]
+        variants = [variant for variant in state.variants.values() if _can_run(state, variant, suite)]
         if isinstance(suite, ControllerSuite):
             program = selection.program or suite.program
             if shutil.which(program) is None:
-                yield self._absent(suite, f"{program} is not installed here: {suite.package}")
+                yield self._missing(suite, f"{program} is not installed on the controller: {suite.package}")
                 return
-            variants = list({one.target: one for one in reversed(variants)}.values())[::-1]
+            variants = list({variant.target: variant for variant in reversed(variants)}.values())[::-1]
         if not variants:
-            yield self._absent(suite, f"no target has {', '.join(sorted(suite.needs))}")
+            yield self._missing(suite, f"no target has {', '.join(sorted(suite.needs))}")
             return
-        for test in _chosen(suite, selection, self.path):
+        for test in _select(suite, selection, self.path):
             for variant in variants:
                 yield self._item(suite, test, variant, selection)
 
@@ -85,13 +85,13 @@ class ExternalFile(pytest.File):
         apply_known_issues(item, selection.known_issues, test, variant)
         return item
 
-    def _absent(self, suite: Suite, reason: str) -> pytest.Item:
+    def _missing(self, suite: Suite, reason: str) -> pytest.Item:
         item: _MissingSuiteItem = _MissingSuiteItem.from_parent(self, name=suite.name, reason=reason)
         return item
 
 
 class _MissingSuiteItem(pytest.Item):
-    """A foreign suite that cannot be run here: one skip."""
+    """A foreign suite that cannot run: one skip."""
 
     def __init__(self, *, reason: str, **more: Any) -> None:  # noqa: ANN401  # pytest's
         super().__init__(**more)
@@ -103,11 +103,11 @@ class _MissingSuiteItem(pytest.Item):
 
 
 def _read(path: Path) -> SuiteSelection:
-    """Return the contents of a file; :class:`pytest.UsageError` if it is wrong."""
+    """Return the contents of a file; :class:`pytest.UsageError` if it is invalid."""
     document = read_toml(path)
     name = document.get("suite")
     if not isinstance(name, str) or name not in suites.all():
-        raise pytest.UsageError(f"{path}: suite = NAME is wanted, one of {', '.join(sorted(suites.all()))}")
+        raise pytest.UsageError(f"{path}: suite: expected one of {', '.join(sorted(suites.all()))}")
     issues = _known_issues(path, document, suites.get(name))
     return SuiteSelection(**_checked(path, document), known_issues=issues)
 
@@ -126,34 +126,36 @@ _FILE = {"suite": "a name", "program": "a path", "include": _GLOBS, "exclude": _
 
 
 def _checked(path: Path, document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the document, checked against the keys of a file."""
+    """Return the document after a check of its keys and types."""
     unknown = sorted(set(document) - set(_FILE))
     if unknown:
-        raise pytest.UsageError(f"{path}: {', '.join(unknown)}: a file has {', '.join(_FILE)}, known_issues")
+        raise pytest.UsageError(
+            f"{path}: unknown: {', '.join(unknown)}. Expected {', '.join(_FILE)} and known_issues."
+        )
     checked: dict[str, Any] = {}
     for name, value in document.items():
         globs = isinstance(value, list) and all(isinstance(glob, str) for glob in value)
         if not (globs if _FILE[name] == _GLOBS else isinstance(value, str)):
-            raise pytest.UsageError(f"{path}: {name} is {_FILE[name]}, not {value!r}")
+            raise pytest.UsageError(f"{path}: {name}: expected {_FILE[name]}, not {value!r}")
         checked[name] = tuple(value) if isinstance(value, list) else value
     return checked
 
 
-def _chosen(suite: Suite, selection: SuiteSelection, path: Path) -> list[str]:
-    """Return the tests that the file wants; :class:`pytest.UsageError` where it names none that there is."""
+def _select(suite: Suite, selection: SuiteSelection, path: Path) -> list[str]:
+    """Return the selected tests; :class:`pytest.UsageError` if the file selects no test of the suite."""
     if isinstance(suite, ControllerSuite):
         listing = suite.listing()
         argv = (selection.program, *listing.argv[1:]) if selection.program else listing.argv
         with LocalHost() as host:
             done = host.run(argv, deadline=listing.deadline, check=False)
-        tests, said = suite.tests(done.stdout), f"\n{done.describe()}"
+        tests, output = suite.tests(done.stdout), f"\n{done.describe()}"
     else:
-        tests, said = suite.tests if isinstance(suite, ClientSuite) else (), ""
-    chosen = [test for test in tests if selection.has(test)]
-    if not chosen:
-        raise pytest.UsageError(f"{path}: {suite.name} lists no test that is wanted{said}")
-    return chosen
+        tests, output = suite.tests if isinstance(suite, ClientSuite) else (), ""
+    selected = [test for test in tests if selection.has(test)]
+    if not selected:
+        raise pytest.UsageError(f"{path}: include and exclude select no test of {suite.name}{output}")
+    return selected
 
 
-def _gives(state: RunState, variant: Variant, suite: Suite) -> bool:
+def _can_run(state: RunState, variant: Variant, suite: Suite) -> bool:
     return suite.needs <= state.protocol(variant).capabilities(variant.options)

@@ -1,4 +1,4 @@
-"""Tests of foreign suites that run on the machine that runs pytest."""
+"""Tests of foreign suites that run on the controller."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TARGETS = pytest.StashKey[dict[str, TargetInfo]]()
 
 
 class ControllerItem(ExternalItem):
-    """A test that runs on the machine that runs pytest."""
+    """A test that runs on the controller."""
 
     suite: ControllerSuite
 
@@ -34,10 +34,10 @@ class ControllerItem(ExternalItem):
             self._query()
             raise
         self.add_report_section("call", "stdout", done.stdout)
-        verdict = self.suite.verdict(self.test, status=done.status, stdout=done.stdout, stderr=done.stderr)
-        if verdict.ended is ItemOutcome.BROKEN:
+        result = self.suite.verdict(self.test, status=done.status, stdout=done.stdout, stderr=done.stderr)
+        if result.ended is ItemOutcome.BROKEN:
             self._query()
-        report_result(verdict)
+        report_result(result)
 
     def _target_info(self) -> TargetInfo:
         """Query the target once."""
@@ -47,8 +47,8 @@ class ControllerItem(ExternalItem):
         return infos[self.variant.target]
 
     def _query(self) -> TargetInfo:
-        """Query the target: a dead one raises TargetDead, and its other tests are skipped."""
+        """Query the target. Raises TargetDead if it is dead; its other tests are then skipped."""
         try:
             return self.suite.look(self.variant.options)
-        except RemoteProtocolError as error:  # no claim of the test, so that no known issue excuses it
+        except RemoteProtocolError as error:  # not a claim of the test, so no known issue excuses it
             raise WorkloadError(f"{self.variant.id}: the target cannot be identified: {error}") from error

@@ -1,4 +1,4 @@
-"""The base of both kinds of items: one test of a foreign suite on one variant."""
+"""Base class of items: one test of a foreign suite on one variant."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ class ExternalItem(pytest.Item):
         super().__init__(**more)
         self.suite, self.test, self.variant, self.selection = suite, test, variant, selection
         self.program: str = selection.program or suite.program
-        # Locks, known breakage and the scheduling of targets find the variant where a function has it; its
-        # scope is none of pytest's, so that pytest does not group these items by it.
+        # Locks, known issues and the scheduler read the variant from a callspec, as a function has one. Its
+        # scope is not one of pytest's, so that pytest does not group these items by it.
         self.callspec = SimpleNamespace(
             params={"variant": variant.id}, indices={}, marks=[], id=variant.id, _arg2scope={"variant": None}
         )
@@ -65,12 +65,12 @@ class ExternalItem(pytest.Item):
         return self.path, 0, f"{self.suite.name}: {self.name}"
 
 
-def report_result(verdict: ItemResult) -> None:
-    """End an item as its test has ended."""
-    text = f"{verdict.reason}\n{verdict.details}".strip()
-    match verdict.ended:
+def report_result(result: ItemResult) -> None:
+    """Skip, fail or raise :class:`WorkloadError` according to the result of the test."""
+    text = f"{result.reason}\n{result.details}".strip()
+    match result.ended:
         case ItemOutcome.SKIPPED:
-            pytest.skip(verdict.reason)
+            pytest.skip(result.reason)
         case ItemOutcome.FAILED:
             pytest.fail(text, pytrace=False)
         case ItemOutcome.BROKEN:

@@ -2,9 +2,10 @@
 
 Rules:
 
-1. A client that lacks the program is a skip that says where it comes from; it is asked once.
-2. Each test has an empty directory of its own, which is removed after it, whatever came of it.
-3. A variant stays attached for as long as the next item is of the same one.
+1. If a client lacks the program, the test is skipped, and the reason names the package. The client is
+   checked once.
+2. Each test runs in an empty directory, which is removed after the test in every case.
+3. A variant stays attached while the next item has the same variant.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from storagetest.protocols.base import Attachment
 
 __all__ = ["MountItem"]
 
-_SHORT = 60.0
-"""Seconds for what is done before and after a test."""
+_COMMAND_TIMEOUT = 60.0
+"""Timeout in seconds of a command before or after a test; chosen."""
 
 _ATTACHED = pytest.StashKey[dict[str, tuple[ExitStack, Attachment]]]()
 _PRESENT = pytest.StashKey[dict[tuple[str, str], bool]]()
@@ -37,52 +38,57 @@ class MountItem(ExternalItem):
     suite: ClientSuite
 
     def setup(self) -> None:
-        """Attach the variant, unless the item before has left it so; skip where the program is not there."""
+        """Attach the variant if it is not attached; skip if the client lacks the program."""
         state = self.config.stash[KEY]
         client = state.host(state.client(self.variant))
         if not self._present(client):
-            pytest.skip(f"{self.program} is not on {client.name}: {self.suite.package}")
+            pytest.skip(f"{self.program} is not installed on {client.name}: {self.suite.package}")
         self.funcargs = {"attachment": self._attach(state, client)}
 
     def runtest(self) -> None:
-        """Run the test in a directory of its own, and pass on what it says."""
+        """Run the test in an empty directory and report its result."""
         attachment: Attachment = self.funcargs["attachment"]
-        with _directories(attachment.client, f"{attachment.path}/{self.test}") as (place, scratch):
-            done = self._run(attachment.client, place, scratch)
+        with _directories(attachment.client, f"{attachment.path}/{self.test}") as (path, scratch):
+            done = self._run(attachment.client, path, scratch)
         self.add_report_section("call", "stdout", done.stdout)
-        verdict = self.suite.verdict(self.test, status=done.status, stdout=done.stdout, stderr=done.stderr)
-        report_result(verdict)
+        result = self.suite.verdict(self.test, status=done.status, stdout=done.stdout, stderr=done.stderr)
+        report_result(result)
 
-    def _run(self, client: Host, place: str, scratch: str) -> Completed:
+    def _run(self, client: Host, path: str, scratch: str) -> Completed:
         for name, text in self.suite.files(self.test).items():
             client.push(text.encode(), f"{scratch}/{name}", mode=0o644)
-        run = self.suite.invocation(self.test, program=self.program, place=place, scratch=scratch)
+        run = self.suite.invocation(self.test, program=self.program, place=path, scratch=scratch)
         return client.run(run.argv, deadline=run.deadline, check=False, env=run.env)
 
     def _present(self, client: Host) -> bool:
         present = self.config.stash.setdefault(_PRESENT, {})
         key = (client.name, self.program)
         if key not in present:
-            present[key] = client.run(self.suite.presence(self.program), deadline=_SHORT, check=False).ok
+            present[key] = client.run(
+                self.suite.presence(self.program), deadline=_COMMAND_TIMEOUT, check=False
+            ).ok
         return present[key]
 
     def _attach(self, state: RunState, client: Host) -> Attachment:
-        kept = self.config.stash.setdefault(_ATTACHED, {})
-        if self.variant.id not in kept:
+        attached = self.config.stash.setdefault(_ATTACHED, {})
+        if self.variant.id not in attached:
             stack = ExitStack()
-            kept[self.variant.id] = stack, stack.enter_context(attach_or_skip(self.variant, client, state))
-        return kept[self.variant.id][1]
+            attached[self.variant.id] = (
+                stack,
+                stack.enter_context(attach_or_skip(self.variant, client, state)),
+            )
+        return attached[self.variant.id][1]
 
     def release(self) -> None:
-        """Let go of the variant."""
-        kept = self.config.stash.get(_ATTACHED, {}).pop(self.variant.id, None)
-        if kept is not None:
-            kept[0].close()
+        """Release the variant."""
+        stack, _ = self.config.stash.get(_ATTACHED, {}).pop(self.variant.id, (None, None))
+        if stack is not None:
+            stack.close()
 
 
 @pytest.hookimpl(wrapper=True, trylast=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, None, None]:
-    """Let go of a variant that the next item does not need."""
+    """Release a variant that the next item does not use."""
     try:
         yield
     finally:
@@ -93,17 +99,17 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 @contextmanager
-def _directories(client: Host, place: str) -> Iterator[tuple[str, str]]:
-    """Yield ``place``, made, and a directory of the client's own; both are removed."""
-    # Others may enter: some tests become another user.
-    client.run(["mkdir", "-m", "0755", place], deadline=_SHORT)
-    made = client.run(["mktemp", "-d", "/tmp/storagetest-external-XXXXXX"], deadline=_SHORT)  # noqa: S108  # mktemp(1) makes it
-    scratch = made.stdout.strip()
-    remove = ["rm", "-rf", "--", place, scratch]
+def _directories(client: Host, path: str) -> Iterator[tuple[str, str]]:
+    """Create ``path`` and a local directory of the client; yield both, and remove them."""
+    # Not 0700, because some tests change to another user.
+    client.run(["mkdir", "-m", "0755", path], deadline=_COMMAND_TIMEOUT)
+    output = client.run(["mktemp", "-d", "/tmp/storagetest-external-XXXXXX"], deadline=_COMMAND_TIMEOUT)  # noqa: S108  # created by mktemp(1)
+    scratch = output.stdout.strip()
+    remove = ["rm", "-rf", "--", path, scratch]
     try:
-        yield place, scratch
+        yield path, scratch
     except BaseException:
-        with suppress(HostError):  # what went wrong first says more
-            client.run(remove, deadline=3 * _SHORT)
+        with suppress(HostError):  # the first error is more useful
+            client.run(remove, deadline=3 * _COMMAND_TIMEOUT)
         raise
-    client.run(remove, deadline=3 * _SHORT)
+    client.run(remove, deadline=3 * _COMMAND_TIMEOUT)

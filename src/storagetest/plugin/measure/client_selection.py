@@ -1,4 +1,4 @@
-"""Select the clients that a case runs on at once, and attach the variant on all of them.
+"""Select the clients that a case runs on at the same time, and attach the variant on all of them.
 
 The clients of a performance case are given by the first of
 
@@ -96,7 +96,7 @@ def _single_client_reason(variant: Variant, count: int) -> str:
 
 
 def item_machines(item: pytest.Item, variant: Variant, state: RunState) -> tuple[HostConfig, ...]:
-    """Return the clients that ``item`` runs on at once."""
+    """Return the clients that ``item`` runs on at the same time."""
     callspec = getattr(item, "callspec", None)
     return machines_of(callspec.params.get("clients") if callspec else None, variant, state)
 

@@ -108,8 +108,8 @@ class MaximumSearch:
         return _Trial(point, bandwidth, run.invalid)
 
     def _measure_parameters(self, fixed: Mapping[str, Any], values: Mapping[str, object]) -> dict[str, Any]:
-        ours = {name: value for name, value in values.items() if name not in self._protocol.searched}
-        return {**fixed, CLIENTS: 1, **ours}
+        parameters = {name: value for name, value in values.items() if name not in self._protocol.searched}
+        return {**fixed, CLIENTS: 1, **parameters}
 
     def _at(self, values: Mapping[str, object]) -> MeasureFixture:
         """Return a measure fixture whose variant is attached with the protocol's options of ``values``."""
@@ -131,7 +131,7 @@ class MaximumSearch:
                 problem = (
                     f"{variant.id} is not attached with the options of the search: {'; '.join(mismatches)}"
                 )
-                raise Invalid(f"{problem}. If another case has it attached, run this case alone")
+                raise Invalid(f"{problem}. If another case has it attached, run only this case")
             self._measure = MeasureFixture(self._item, variant, every, self._state)
             self._attached = wanted
         return self._measure

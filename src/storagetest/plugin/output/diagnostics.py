@@ -1,7 +1,7 @@
-"""What a person would ask for: where the case belongs, what it measured, and why it failed.
+"""Add labels, measured values and failure diagnostics to Allure's report and to JUnit's properties.
 
-Told to Allure while the case is running (it keeps its state in the process that runs the case), and put on
-the case's JUnit properties. Diagnosis costs commands on the client, so only what did not pass is diagnosed.
+Allure receives them while the case runs, because it stores its state in that process. Diagnostics require
+commands on the client, so they are collected only for a case that did not pass.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from storagetest.runner.multi_client import format_client_names
 
 __all__ = ["attach_diagnostics", "set_allure_identity"]
 
-_FIXED = ("[XPASS(strict)]", "it passes: take ")  # pytest's words, and ours
+_FIXED = ("[XPASS(strict)]", "the case passes: remove ")  # of pytest, and of known_issues.py
 _DMESG = ["dmesg", "--ctime"]
 _DMESG_LINES = 200
 _DEADLINE = 20.0
 
 
 def set_allure_identity(item: pytest.Item, variant: Variant, state: RunState) -> None:
-    """Say what the case is, before it gets anywhere."""
+    """Set the labels and parameters of a case before it runs."""
     from storagetest.plugin.conformance.cases import case_of  # noqa: PLC0415  # pytest loads it, as a plugin
 
     parameters: dict[str, Any] = dict(item.callspec.params)  # type: ignore[attr-defined]  # parametrised by variant
@@ -50,7 +50,7 @@ def set_allure_identity(item: pytest.Item, variant: Variant, state: RunState) ->
 def attach_diagnostics(
     item: pytest.Item, report: pytest.TestReport, variant: Variant, state: RunState
 ) -> None:
-    """Attach what the case measured and, if it did not pass, what its client says."""
+    """Attach the measured values and, if the case did not pass, diagnostics of its client."""
     records = records_of(item)
     for record in records:
         item.user_properties.extend(properties(record))
@@ -60,15 +60,15 @@ def attach_diagnostics(
 
 
 def _diagnosis(variant: Variant, state: RunState) -> Mapping[str, str]:
-    """Collect what the client says; that it cannot be asked is an answer too."""
+    """Collect diagnostics of the client, or the error if that fails."""
     client = state.host(state.client(variant))
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     try:
-        found["dmesg"] = _dmesg(client)
-        found.update(state.protocol(variant).collect_diagnostics(client, variant.options))
+        texts["dmesg"] = _dmesg(client)
+        texts.update(state.protocol(variant).collect_diagnostics(client, variant.options))
     except StoragetestError as error:
-        found["diagnosis"] = f"could not be collected: {error}"
-    return found
+        texts["diagnosis"] = f"could not be collected: {error}"
+    return texts
 
 
 def _dmesg(client: Host) -> str:

@@ -1,9 +1,9 @@
-"""Fail, error and INVALID in pytest's JUnit file, where GitLab and Jenkins look for them.
+"""Failure, error and INVALID in pytest's JUnit file, as GitLab and Jenkins read them.
 
-pytest knows an error by the phase it happens in. An error of ours in the middle of a case is written as
-``<failure>``, so it is turned into ``<error>`` here, and what did not pass says of what type it is:
-``BrokenPromise`` (an assertion about the target), ``INVALID`` (no verdict), or the error's class. That is
-done on the elements that pytest's own writer has made; it offers no hook for it.
+pytest distinguishes errors by phase and writes an infrastructure error in a case as ``<failure>``. This
+plugin changes it to ``<error>`` and sets the type: ``BrokenPromise`` (a false claim about the target),
+``INVALID`` (no verdict), or the error's class. It changes the elements of pytest's writer, which has no hook
+for this.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["Junit", "register"]
 
 
 def register(config: pytest.Config) -> None:
-    """Watch over pytest's writer, where there is one."""
+    """Register the hook if pytest writes a JUnit file."""
     if getattr(config.option, "xmlpath", None) and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Junit(config), "storagetest-junit")
 
@@ -29,7 +29,7 @@ class Junit:
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Say on the element that pytest has just made what sort of not-passed it is."""
+        """Set tag and type of the element of a report that did not pass."""
         writer = self._writer()
         if not report.failed or writer is None:
             return
@@ -41,8 +41,8 @@ class Junit:
             if node.tag in ("failure", "error") and "type" not in node.attrib:
                 node.set("type", _type(report))
 
-    def _writer(self) -> Any:  # noqa: ANN401  # pytest keeps its class private
-        from _pytest.junitxml import xml_key  # noqa: PLC0415  # nowhere public
+    def _writer(self) -> Any:  # noqa: ANN401  # its class is private
+        from _pytest.junitxml import xml_key  # noqa: PLC0415  # it has no public name
 
         return self._config.stash.get(xml_key, None)
 

@@ -1,7 +1,7 @@
-"""A run as Markdown: ``--st-markdown FILE``, and on GitHub the summary of the step without being asked.
+"""Summary of a run as Markdown: for ``--st-markdown FILE``, and on GitHub always for the step's summary.
 
-GitHub names a file in ``GITHUB_STEP_SUMMARY`` to which a step's Markdown is appended. A summary that cannot
-be written is said so in the terminal; it changes no outcome.
+``GITHUB_STEP_SUMMARY`` is the file to which GitHub's steps append Markdown. If the summary cannot be written,
+the terminal shows the error; no outcome changes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PROBLEMS = ("failed", "error", "invalid", "warned", "xpassed")
 
 
 def register(config: pytest.Config) -> None:
-    """Watch over the run in the controller alone, where somebody wants to read it."""
+    """Register the hooks in the controller if a file is to be written."""
     named: str | None = config.option.st_markdown
     github = os.environ.get(GITHUB)
     if hasattr(config, "workerinput") or config.option.collectonly or not (named or github):
@@ -41,10 +41,10 @@ class MarkdownOutput:
         self._counts: Counter[str] = Counter()
         self._problems: list[FailedCase] = []
         self._cases: list[CaseRecord] = []
-        self._began = time.monotonic()
+        self._start = time.monotonic()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Count a case as the terminal counts it, and keep why it did not pass."""
+        """Count a case as the terminal does, and store the reason if it did not pass."""
         document = getattr(report, "storagetest_case", None)
         if document is not None:
             self._cases.append(CaseRecord.from_json(document))
@@ -56,7 +56,7 @@ class MarkdownOutput:
             self._problems.append(FailedCase(category, report.nodeid, _message(report)))
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Count what could not even be collected."""
+        """Count a collection error."""
         if report.failed:
             self._counts["error"] += 1
             self._problems.append(FailedCase("error", report.nodeid, report.longreprtext))
@@ -65,11 +65,11 @@ class MarkdownOutput:
     def pytest_terminal_summary(
         self, terminalreporter: pytest.TerminalReporter, exitstatus: int | pytest.ExitCode
     ) -> None:
-        """Write."""
+        """Write the files."""
         reporting = self._config.pluginmanager.get_plugin("storagetest-reporting")
         records = reporting.records if isinstance(reporting, Reporting) else ()
         session = SessionSummary(
-            self._counts, time.monotonic() - self._began, int(exitstatus), self._problems
+            self._counts, time.monotonic() - self._start, int(exitstatus), self._problems
         )
         text = markdown(records, session=session, cases=self._cases)
         for path, mode in ((self._named, "w"), (self._github, "a")):
@@ -84,10 +84,10 @@ class MarkdownOutput:
 
 
 def _message(report: pytest.TestReport) -> str:
-    """Return why: the exception's own words where pytest keeps them, else all it says."""
+    """Return the exception's message if pytest has it, or else the report's full text."""
     crash = getattr(report.longrepr, "reprcrash", None)
     message = getattr(crash, "message", None)
     document = getattr(report, "storagetest_case", None)
-    if report.outcome == "passed" and document is not None:  # a SHOULD that was not kept
+    if report.outcome == "passed" and document is not None:  # a violated SHOULD
         return str(document["message"])
     return str(message or report.longreprtext)

@@ -1,15 +1,14 @@
-"""Our runs in pytest-benchmark's session, so that its ``--benchmark-json``, storage and comparison have them.
+"""Add runs to pytest-benchmark's session, for its ``--benchmark-json``, storage and comparison.
 
-Every run becomes an entry as if its case had used the ``benchmark`` fixture: a round is a repeat, and the
-time of a round is what an operation took on average (1/IOPS), in seconds, where the run counts operations;
-else a duration that it measured, else the time of a MiB. ``extra_info`` says which, and carries the means of
-all metrics in base units, the variant, the client and the verdicts. The group is the workload.
+Every run becomes an entry as if its case used the ``benchmark`` fixture. A round is a repeat. The time of a
+round in seconds is the mean time of an operation (1/IOPS) if the run counts operations; else a measured
+duration; else the time per MiB. ``extra_info`` names which, and has the means of all metrics in base units,
+the variant, the client and the verdicts. The group is the workload.
 
-This happens where any of pytest-benchmark's options asks for a file, a comparison or a histogram, or with
-``--st-benchmark``; never with ``--benchmark-disable`` or ``-p no:benchmark``. pytest-benchmark switches
-itself off in parallel runs (xdist), because its own rounds would disturb each other, and then has nothing of
-ours either. It has no say in how our cases are measured: ``--benchmark-only`` skips them, as they do not use
-its fixture.
+The bridge is active if an option of pytest-benchmark requests a file, a comparison or a histogram, or with
+``--st-benchmark``; not with ``--benchmark-disable`` or ``-p no:benchmark``. In parallel runs (xdist)
+pytest-benchmark is off, and so is the bridge. pytest-benchmark does not affect how cases are measured;
+``--benchmark-only`` skips them, because they do not use its fixture.
 """
 
 from __future__ import annotations
@@ -26,26 +25,26 @@ from storagetest.plugin.output import record_transport
 from storagetest.report import jsonl
 from storagetest.report.base import Record
 
-__all__ = ["Bridge", "is_wanted", "rounds_of"]
+__all__ = ["Bridge", "is_active", "rounds_of"]
 
-_ASKING = ("json", "save", "autosave", "compare", "histogram", "compare_fail")
+_OUTPUT_OPTIONS = ("json", "save", "autosave", "compare", "histogram", "compare_fail")
 _MIB = 1 << 20
 
 
-def is_wanted(config: pytest.Config) -> bool:
-    """Whether pytest-benchmark is there, takes part in this run, and anybody wants its output."""
+def is_active(config: pytest.Config) -> bool:
+    """Whether pytest-benchmark is installed and enabled, and an option requests its output."""
     if not config.pluginmanager.hasplugin("benchmark") or config.option.benchmark_disable:
         return False
     if config.getoption("dist", "no") != "no" or hasattr(config, "workerinput"):
         return False
     return config.option.st_benchmark or any(
-        getattr(config.option, f"benchmark_{name}", None) for name in _ASKING
+        getattr(config.option, f"benchmark_{name}", None) for name in _OUTPUT_OPTIONS
     )
 
 
 def rounds_of(run: Run) -> tuple[str, list[float]]:
-    """Return what a round is, in words, and the seconds of each; none where the run has no such figure."""
-    for unit, what in (
+    """Return the meaning of a round and the seconds of each; "" and [] if the run has no such metric."""
+    for unit, meaning in (
         (Unit.PER_SECOND, "seconds per operation, 1/{}"),
         (Unit.SECONDS, "seconds, {}"),
         (Unit.BYTES_PER_SECOND, "seconds per MiB, from {}"),
@@ -53,7 +52,7 @@ def rounds_of(run: Run) -> tuple[str, list[float]]:
         for name, metric in run.metrics.items():
             values = [sample.values.get(name, 0.0) for sample in run.samples]
             if metric.unit is unit and values and all(value > 0 for value in values):
-                return what.format(name), [_seconds(value, unit) for value in values]
+                return meaning.format(name), [_seconds(value, unit) for value in values]
     return "", []
 
 
@@ -65,7 +64,7 @@ def _seconds(value: float, unit: Unit) -> float:
 
 @dataclass(slots=True)
 class _Case:
-    """What pytest-benchmark wants to know of the fixture that an entry comes from."""
+    """The attributes of its fixture that pytest-benchmark reads for an entry."""
 
     name: str
     fullname: str
@@ -78,21 +77,21 @@ class _Case:
 
 
 class Bridge:
-    """Registered in the one process of a run without workers."""
+    """The hook; registered only in a run without workers."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Hand a case's runs over; pytest-benchmark writes them when the session ends."""
+        """Add a case's runs to the session; pytest-benchmark writes them when the session ends."""
         for number, record in enumerate(record_transport.read_records(report), start=1):
             self._add(record, number)
 
     def _add(self, record: Record, number: int) -> None:
-        from pytest_benchmark.stats import Metadata  # noqa: PLC0415  # only who asks for it pays for it
+        from pytest_benchmark.stats import Metadata  # noqa: PLC0415  # imported only if it is used
 
         run = record.run
-        what, rounds = rounds_of(run)
+        meaning, rounds = rounds_of(run)
         if not rounds or run.invalid:
             return
         suffix = f" {number}" if number > 1 else ""  # a case that measures twice has two entries
@@ -104,16 +103,16 @@ class Bridge:
             group=run.workload,
             param=param.removesuffix("]") if bracket else None,
             params=jsonl.plain(run.parameters),
-            extra_info=_extra(record, what),
+            extra_info=_extra(record, meaning),
         )
-        made: Any = Metadata  # it has no types
-        entry = made(case, iterations=1, options={"profile": run.profile})
+        metadata_class: Any = Metadata  # it has no types
+        entry = metadata_class(case, iterations=1, options={"profile": run.profile})
         for seconds in rounds:
             entry.update(seconds)
-        self._config._benchmarksession.benchmarks.append(entry)  # type: ignore[attr-defined]  # noqa: SLF001  # as its own fixture does
+        self._config._benchmarksession.benchmarks.append(entry)  # type: ignore[attr-defined]  # noqa: SLF001  # as its fixture does
 
 
-def _extra(record: Record, what: str) -> dict[str, Any]:
+def _extra(record: Record, meaning: str) -> dict[str, Any]:
     run = record.run
     means = {
         f"{name} [{metric.unit.value}]": mean(values)
@@ -121,9 +120,9 @@ def _extra(record: Record, what: str) -> dict[str, Any]:
         if (values := [sample.values[name] for sample in run.samples if name in sample.values])
     }
     return {
-        "round": what,
+        "round": meaning,
         "variant": run.variant,
         "client": run.client,
         "metrics": jsonl.plain(means),
-        "verdicts": [f"{each.outcome.value} {each.threshold.text}" for each in record.verdicts],
+        "verdicts": [f"{verdict.outcome.value} {verdict.threshold.text}" for verdict in record.verdicts],
     }

@@ -1,7 +1,6 @@
-"""Records on their way to the reporters.
+"""Send records from the process that runs a case to the controller, in pytest's report as JSON values.
 
-A record is made where the case runs, which under xdist is a worker; it travels on pytest's own report as
-plain JSON values and is written by the controller alone. So one process writes results.jsonl.
+Under xdist a worker runs the case. Only the controller writes results.jsonl.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ _ATTRIBUTE = "storagetest_records"
 
 
 def records_of(item: pytest.Item) -> list[Record]:
-    """Return the records that ``item`` has made so far (the list itself)."""
+    """Return the list of the records of ``item`` so far, not a copy."""
     return item.stash.setdefault(RECORDS, [])
 
 
 def attach_records(report: pytest.TestReport, records: list[Record]) -> None:
-    """Put ``records`` on ``report``."""
+    """Store ``records`` in ``report``."""
     setattr(report, _ATTRIBUTE, [to_json(record) for record in records])
 
 
 def read_records(report: pytest.TestReport) -> list[Record]:
-    """Take the records off ``report``."""
+    """Return the records in ``report``."""
     packed: list[dict[str, Any]] = getattr(report, _ATTRIBUTE, [])
     return [from_json(document) for document in packed]

@@ -1,4 +1,4 @@
-"""The controller's side of a run: reports in, results.jsonl and the terminal's table out."""
+"""Write results.jsonl, the terminal's table, the baseline and Allure's environment from the reports."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Reporting"]
 
 
 class Reporting:
-    """Registered in the controller alone."""
+    """The hooks; registered in the controller only."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -36,7 +36,7 @@ class Reporting:
         return tuple(self._records)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Take in a case's records."""
+        """Store a case's records and write them to results.jsonl."""
         for record in record_transport.read_records(report):
             self._records.append(record)
             if self._jsonl is None:
@@ -44,7 +44,7 @@ class Reporting:
             self._jsonl.on_record(record)
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Leave beside Allure's results what belongs to the whole run, and save the baseline."""
+        """Save the baseline, and write the environment to Allure's results."""
         saving: str | None = self._config.option.st_save_baseline
         if saving and self._records:
             try:
@@ -70,10 +70,10 @@ class Reporting:
         return environment
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Print the table of what was measured."""
+        """Print the table of measured values."""
         if not self._records:
             return
-        writer = terminalreporter._tw  # noqa: SLF001  # pytest offers its width in no other way
+        writer = terminalreporter._tw  # noqa: SLF001  # pytest has no public way to get the width
         terminalreporter.section("storagetest")
         for line in summary_lines(self._records, width=writer.fullwidth, colour=writer.hasmarkup):
             terminalreporter.write_line(line)

@@ -125,8 +125,8 @@ class ProgressState:
             return ""
         read, written, _ = self.throughput
         rates = [
-            f"{word} {format_throughput(rate)}"
-            for word, rate in (("reading", read), ("writing", written))
+            f"{verb} {format_throughput(rate)}"
+            for verb, rate in (("reading", read), ("writing", written))
             if rate >= _LEAST_RATE
         ]
         return " and ".join(rates) or "no data is transferred"

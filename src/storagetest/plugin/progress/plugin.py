@@ -18,7 +18,7 @@ _LINK, _EVERY = "storagetest_progress", "storagetest_progress_every"
 
 
 class ProgressPlugin:
-    """Registered in the controller alone."""
+    """Registered in the controller only."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config

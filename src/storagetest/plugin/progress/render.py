@@ -62,7 +62,7 @@ class _Renderer(Protocol):
 
 
 class ProgressDisplay:
-    """The progress of each process, rendered every second by a thread of its own."""
+    """The progress of each process, rendered every second by a separate thread."""
 
     def __init__(self, config: pytest.Config, reporter: pytest.TerminalReporter | None) -> None:
         mode = how(config, reporter, os.environ)

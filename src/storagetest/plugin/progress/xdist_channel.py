@@ -23,7 +23,7 @@ _MAX_DATAGRAM = 1 << 16
 
 
 class ProgressListener:
-    """The controller's socket: calls ``update`` with worker and message, in a thread of its own."""
+    """The controller's socket: calls ``update`` with worker and message, in a separate thread."""
 
     def __init__(self, update: Callable[[str, Message | None], None]) -> None:
         self._update = update
