@@ -142,9 +142,7 @@ class Sort:
     rows: int
 
 
-def absolute(
-    plan: ErrorPlan,
-) -> Simulate:
+def absolute(plan: ErrorPlan) -> Simulate:
     """Gates on a value."""
 
     def simulate(
@@ -160,9 +158,7 @@ def absolute(
     return simulate
 
 
-def pairs(
-    plan: ErrorPlan,
-) -> Simulate:
+def pairs(plan: ErrorPlan) -> Simulate:
     """Gates on the ratio of two that are measured in turns."""
 
     def simulate(

@@ -168,10 +168,7 @@ def counters_page() -> str:
 
 def command_line_page() -> str:
     """Return every command of ``storagetest``, with its arguments."""
-    parts = [
-        "# Command line",
-        _COMMANDS,
-    ]
+    parts = ["# Command line", _COMMANDS]
     for words, parser in _commands(cli._parser(), ("storagetest",)):  # noqa: SLF001  # argparse parser of the CLI
         rows = [
             (_written(action), _help(parser, action))

@@ -13,11 +13,7 @@ from iscsi_rules import RFC, sets, text, without
 from storagetest.wire.iscsi.codes import LoginStatus
 from storagetest.wire.iscsi.encoding import Pdu
 from storagetest.wire.iscsi.keys import KEYS, Negotiation, format_text, parse_text
-from storagetest.wire.iscsi.pdu import (
-    LoginResponse,
-    Reject,
-    set_reserved_bits,
-)
+from storagetest.wire.iscsi.pdu import LoginResponse, Reject, set_reserved_bits
 
 
 def accepted(talk: ProxyConnection, pdu: LoginResponse) -> LoginResponse:
@@ -44,10 +40,7 @@ def accepts(name: str, section: str, description: str, *statuses: int, **more: A
 # Login
 
 accepts(
-    "login-version-accepted",
-    "11.13.2",
-    "an unsupported version is accepted",
-    LoginStatus.UNSUPPORTED_VERSION,
+    "login-version-accepted", "11.13.2", "an unsupported version is accepted", LoginStatus.UNSUPPORTED_VERSION
 )
 accepts("login-tsih-accepted", "6.3.1", "a TSIH of no session is accepted", LoginStatus.NO_SESSION)
 accepts(

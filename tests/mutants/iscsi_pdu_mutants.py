@@ -53,21 +53,13 @@ def header_digest_of_target(talk: ProxyConnection, pdu: Pdu) -> Pdu:
 
 
 @mutant(
-    "data-digest-of-target",
-    RFC + "13.1",
-    "the target's data digest is wrong",
-    spoil={"data_digest_xor": 1},
+    "data-digest-of-target", RFC + "13.1", "the target's data digest is wrong", spoil={"data_digest_xor": 1}
 )
 def data_digest_of_target(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     return pdu
 
 
-@mutant(
-    "data-digest-reject-missing",
-    RFC + "7.8",
-    "a wrong data digest is not rejected",
-    keeps_open=True,
-)
+@mutant("data-digest-reject-missing", RFC + "7.8", "a wrong data digest is not rejected", keeps_open=True)
 def reject_missing(talk: ProxyConnection, pdu: Pdu) -> Pdu | None:
     return None if isinstance(pdu, Reject) else pdu
 

@@ -9,10 +9,7 @@ from iscsi_proxy_connection import ProxyConnection, mutant
 from iscsi_rules import attention, good
 
 from storagetest.wire.iscsi.encoding import Pdu
-from storagetest.wire.iscsi.pdu import (
-    DataIn,
-    ScsiResponse,
-)
+from storagetest.wire.iscsi.pdu import DataIn, ScsiResponse
 from storagetest.wire.scsi.sense import decode_sense
 
 # Reservations

@@ -9,10 +9,7 @@ from iscsi_proxy_connection import ProxyConnection, mutant
 
 from storagetest.wire.iscsi.encoding import Pdu
 from storagetest.wire.iscsi.keys import format_text, parse_text
-from storagetest.wire.iscsi.pdu import (
-    LoginResponse,
-    ScsiResponse,
-)
+from storagetest.wire.iscsi.pdu import LoginResponse, ScsiResponse
 from storagetest.wire.scsi.sense import decode_sense, fixed_sense
 
 __all__ = ["RFC", "attention", "check", "good", "sets", "text", "without"]

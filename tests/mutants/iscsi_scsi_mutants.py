@@ -11,10 +11,7 @@ from iscsi_proxy_connection import ProxyConnection, mutant
 from iscsi_rules import RFC, check, good
 
 from storagetest.wire.iscsi.encoding import Pdu
-from storagetest.wire.iscsi.pdu import (
-    DataIn,
-    ScsiResponse,
-)
+from storagetest.wire.iscsi.pdu import DataIn, ScsiResponse
 from storagetest.wire.scsi.sense import decode_sense, fixed_sense
 
 # SCSI

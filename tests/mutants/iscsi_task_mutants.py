@@ -9,12 +9,7 @@ from iscsi_proxy_connection import ProxyConnection, mutant, on_request
 from iscsi_rules import RFC, attention, check, good, sets
 
 from storagetest.wire.iscsi.encoding import Pdu
-from storagetest.wire.iscsi.pdu import (
-    DataIn,
-    ScsiResponse,
-    TaskRequest,
-    TaskResponse,
-)
+from storagetest.wire.iscsi.pdu import DataIn, ScsiResponse, TaskRequest, TaskResponse
 
 # Tasks
 

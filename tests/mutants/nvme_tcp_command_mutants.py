@@ -40,11 +40,7 @@ from storagetest.wire.nvme.codes import (
     StatusCode,
 )
 from storagetest.wire.nvme.command import Command, Cqe
-from storagetest.wire.nvme_tcp.pdu import (
-    CapsuleCmd,
-    CapsuleResp,
-    DecodedPdu,
-)
+from storagetest.wire.nvme_tcp.pdu import CapsuleCmd, CapsuleResp, DecodedPdu
 
 # Connect, properties, Disconnect (Base 6, 3.1.4)
 

@@ -6,16 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from nvme_tcp_proxy_connection import Item, ProxyConnection, Rule
-from nvme_tcp_rules import (
-    Bad,
-    accepts_bad,
-    add,
-    data,
-    fabrics,
-    field,
-    host,
-    target,
-)
+from nvme_tcp_rules import Bad, accepts_bad, add, data, fabrics, field, host, target
 from proxy import Hangup
 
 from storagetest.wire.crc import crc32c

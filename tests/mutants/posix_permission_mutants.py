@@ -137,9 +137,7 @@ class GroupsIgnored(PassThrough):
 
 
 @mutant(
-    "sticky-ignored",
-    "unlink(3p), rename(3p) [EPERM] S_ISVTX",
-    "the sticky bit of a directory is ignored",
+    "sticky-ignored", "unlink(3p), rename(3p) [EPERM] S_ISVTX", "the sticky bit of a directory is ignored"
 )
 class StickyIgnored(PassThrough):
     """The kernel looks at the bit by itself: so it is kept from it while a name is to go."""

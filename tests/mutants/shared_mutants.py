@@ -239,11 +239,7 @@ class NamesAppearLate(RemembersNames):
         return super().create(call, parent, name, flags, mode, umask)
 
 
-@mutant(
-    "listings-never-expire",
-    "RFC 7530 10.9; nfs(5)",
-    "a listing is cached forever",
-)
+@mutant("listings-never-expire", "RFC 7530 10.9; nfs(5)", "a listing is cached forever")
 class ListingsNeverExpire(PassThrough):
     def __init__(self, below: Path) -> None:
         super().__init__(below)

@@ -190,11 +190,7 @@ def garbage(sock: socket.socket) -> None:
 
 
 BAD_LUCK = {
-    "closes at once": (
-        lambda sock: sock.close(),
-        PeerClosed,
-        r"closed \((fin|rst)\) before a response",
-    ),
+    "closes at once": (lambda sock: sock.close(), PeerClosed, r"closed \((fin|rst)\) before a response"),
     "resets": (
         lambda sock: (
             sock.recv(1),  # a reset before that may meet the connect itself

@@ -134,10 +134,7 @@ def _in_use(facts: DeviceFacts) -> str:
         (facts.partitions, f"it has partitions: {', '.join(facts.partitions)}"),
         (facts.busy, f"the kernel refuses exclusive access: {facts.busy}"),
         (facts.problem, facts.problem),
-        (
-            foreign,
-            f"it has a signature: {', '.join(foreign)}. If it is not needed: wipefs -a {facts.path}",
-        ),
+        (foreign, f"it has a signature: {', '.join(foreign)}. If it is not needed: wipefs -a {facts.path}"),
     ]
     return next((text for sign, text in signs if sign), "")
 

@@ -151,10 +151,7 @@ class Smb(MountedProtocol["Smb.Options"]):
         number = re.search(r"mount error\((\d+)\)", stderr)
         if number is None:
             return None
-        target, where = (
-            options.target_label,
-            f"(mount.cifs on {client}: {stderr.strip().splitlines()[0]})",
-        )
+        target, where = (options.target_label, f"(mount.cifs on {client}: {stderr.strip().splitlines()[0]})")
         match int(number[1]):
             case 13 | 126 | 127 | 128 | 129:
                 return AttachError(

@@ -268,7 +268,7 @@ def _read(path: Path, text: str) -> list[BaselineEntry]:
 
 _RENAMED = {
     "suites/performance/test_own.py::test_own[": "suites/performance/test_custom_workloads.py::"
-    "test_custom_workload[",
+    "test_custom_workload["
 }
 """Current → earlier node ids of storagetest's suites, to read baselines of earlier versions."""
 

@@ -58,13 +58,7 @@ def curves(found: Mapping[str, Histogram]) -> list[Line]:
 def distribution_svg(run: Run, title: str) -> str:
     """Return the chart of a run's latencies as a whole document; nothing where none were kept."""
     return chart_svg(
-        curves(histograms(run)),
-        SHARES,
-        TIMES,
-        title=title,
-        described=DESCRIBED,
-        alone=True,
-        size=(860, 360),
+        curves(histograms(run)), SHARES, TIMES, title=title, described=DESCRIBED, alone=True, size=(860, 360)
     )
 
 

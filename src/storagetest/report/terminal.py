@@ -218,10 +218,7 @@ def _reasons(rows: Sequence[Record], *, width: int, colour: bool) -> list[str]:
             continue
         run = record.run
         word = _painted(_word(record), record.status, colour=colour)
-        lines += [
-            "",
-            f"{word} {run.variant} on {run.client}: {case_text(run)}",
-        ]
+        lines += ["", f"{word} {run.variant} on {run.client}: {case_text(run)}"]
         for reason in record.reasons:
             for paragraph in reason.splitlines():
                 lines += textwrap.wrap(

@@ -40,9 +40,5 @@ class RandomMixed(FioWorkload["RandomMixed.Options"]):
     def pattern(self, options: RandomMixed.Options) -> Pattern:
         """Return fio's ``randrw``; figures are of both directions together."""
         return Pattern(
-            "randrw",
-            options.block_size,
-            options.queue_depth,
-            options.jobs,
-            read_percent=options.read_percent,
+            "randrw", options.block_size, options.queue_depth, options.jobs, read_percent=options.read_percent
         )

@@ -159,11 +159,7 @@ def test_an_oversize_base64_response_is_refused_and_the_target_lives(step, known
     connections.login("b").ping()
 
 
-@pytest.mark.case(
-    "ISC-CHAP-12",
-    section="RFC 7143 12.1.3, 6.1",
-    kills=("chap-refused",),
-)
+@pytest.mark.case("ISC-CHAP-12", section="RFC 7143 12.1.3, 6.1", kills=("chap-refused",))
 def test_a_response_in_base64_is_accepted(step, known):
     received = step.challenge()
     digest = response(known.secret, received.identifier, received.challenge, received.algorithm)

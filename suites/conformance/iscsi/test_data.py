@@ -257,26 +257,10 @@ def test_a_write_that_is_all_immediate_needs_no_r2t(connections, scratch):
 @pytest.mark.parametrize(
     ("initial_r2t", "immediate"),
     [
-        pytest.param(
-            "Yes",
-            "Yes",
-            marks=pytest.mark.case("ISC-UNSOL-01", kills=("r2t-sn",)),
-        ),
-        pytest.param(
-            "Yes",
-            "No",
-            marks=pytest.mark.case("ISC-UNSOL-02", kills=("r2t-sn",)),
-        ),
-        pytest.param(
-            "No",
-            "Yes",
-            marks=pytest.mark.case("ISC-UNSOL-03", kills=("r2t-sn",)),
-        ),
-        pytest.param(
-            "No",
-            "No",
-            marks=pytest.mark.case("ISC-UNSOL-04", kills=("r2t-sn",)),
-        ),
+        pytest.param("Yes", "Yes", marks=pytest.mark.case("ISC-UNSOL-01", kills=("r2t-sn",))),
+        pytest.param("Yes", "No", marks=pytest.mark.case("ISC-UNSOL-02", kills=("r2t-sn",))),
+        pytest.param("No", "Yes", marks=pytest.mark.case("ISC-UNSOL-03", kills=("r2t-sn",))),
+        pytest.param("No", "No", marks=pytest.mark.case("ISC-UNSOL-04", kills=("r2t-sn",))),
     ],
 )
 @pytest.mark.case(section="RFC 7143 13.10, 13.11", level="MUST")

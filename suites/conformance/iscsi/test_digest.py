@@ -37,18 +37,10 @@ def with_digests(connections, *, header: str, data: str, letter: str = "a", **of
             "yes",
             "yes",
             marks=pytest.mark.case(
-                "ISC-DIGEST-03",
-                kills=(
-                    "header-digest-of-target",
-                    "data-digest-of-target",
-                ),
+                "ISC-DIGEST-03", kills=("header-digest-of-target", "data-digest-of-target")
             ),
         ),
-        pytest.param(
-            "no",
-            "no",
-            marks=pytest.mark.case("ISC-DIGEST-04", kills=("digest-unasked",)),
-        ),
+        pytest.param("no", "no", marks=pytest.mark.case("ISC-DIGEST-04", kills=("digest-unasked",))),
     ],
 )
 @pytest.mark.case(section="RFC 7143 11.2.3, 13.1", level="MUST")

@@ -55,12 +55,7 @@ def test_pings_are_answered_in_their_order(session):
     assert [session.expect(NopIn).itt for _ in sent] == sent
 
 
-@pytest.mark.case(
-    "ISC-NOP-07",
-    section="RFC 7143 11.19, 11.18.2",
-    level="SHOULD",
-    kills=("nop-unasked",),
-)
+@pytest.mark.case("ISC-NOP-07", section="RFC 7143 11.19, 11.18.2", level="SHOULD", kills=("nop-unasked",))
 def test_a_nop_out_with_a_target_transfer_tag_of_no_nop_in_is_not_answered(session, observe):
     session.send(NopOut(immediate=True, ttt=0x1234, lun=session.lun))
     after = session.probe_alive()

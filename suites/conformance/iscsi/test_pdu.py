@@ -92,12 +92,7 @@ def test_a_cdb_of_more_than_16_bytes_goes_on_in_an_additional_header(session, ob
     assert any(isinstance(pdu, ScsiResponse) for pdu in after.pdus) or after.reject, str(after)
 
 
-@pytest.mark.case(
-    "ISC-PDU-10",
-    section="RFC 7143 13.12, 7.10",
-    level="SHOULD",
-    kills=("ping-long-taken",),
-)
+@pytest.mark.case("ISC-PDU-10", section="RFC 7143 13.12, 7.10", level="SHOULD", kills=("ping-long-taken",))
 def test_a_data_segment_over_the_targets_max_recv_is_refused(session, observe):
     most = session.parameters.max_send
     session.send(NopOut(immediate=True, itt=0x44, data=bytes(most + 4)))
@@ -145,10 +140,7 @@ def test_a_task_tag_in_use_does_not_start_a_second_task(connections, scratch, ob
 
 
 @pytest.mark.case(
-    "ISC-PDU-12",
-    section="RFC 7143 11.2.1.8",
-    level="SHOULD",
-    no_mutant_reason="LIO breaks this rule itself",
+    "ISC-PDU-12", section="RFC 7143 11.2.1.8", level="SHOULD", no_mutant_reason="LIO breaks this rule itself"
 )
 def test_the_reserved_task_tag_is_not_taken_for_a_command(session, observe):
     session.send_parts(session.numbers.number(ScsiCommand(lun=session.lun, cdb=READY)).parts())
@@ -299,12 +291,7 @@ def test_a_connection_that_ends_within_a_write_leaves_the_unit_usable(connection
     assert unit.read(scratch.lba, 8).data == scratch.pattern(8)
 
 
-@pytest.mark.case(
-    "ISC-PDU-28",
-    section="RFC 7143 6.2, 11.10.2",
-    level="SHOULD",
-    kills=("reject-swallowed",),
-)
+@pytest.mark.case("ISC-PDU-28", section="RFC 7143 6.2, 11.10.2", level="SHOULD", kills=("reject-swallowed",))
 def test_a_text_request_with_both_f_and_c_is_rejected(session, observe):
     session.send(TextRequest(final=True, continues=True, data=b"X-a=1\0"))
     after = session.probe_alive()

@@ -151,11 +151,7 @@ def test_register_changes_ones_key(unreserved):
     assert a.keys().keys == (KEY_B,)
 
 
-@pytest.mark.case(
-    "SCS-PR-04",
-    section="SPC-4 REGISTER AND IGNORE EXISTING KEY",
-    kills=("registration-lost",),
-)
+@pytest.mark.case("SCS-PR-04", section="SPC-4 REGISTER AND IGNORE EXISTING KEY", kills=("registration-lost",))
 def test_register_and_ignore_existing_key_ignores_it(unreserved):
     a, _ = unreserved
     for key in (KEY_A, KEY_B):
@@ -334,11 +330,7 @@ def test_the_holder_who_unregisters_gives_the_reservation_up(unreserved, scratch
     claim(b.write(scratch.lba, scratch.pattern(1)), allowed=True)
 
 
-@pytest.mark.case(
-    "SCS-PR-22",
-    section="SPC-4 reservations, I_T nexus loss",
-    kills=("reservation-write",),
-)
+@pytest.mark.case("SCS-PR-22", section="SPC-4 reservations, I_T nexus loss", kills=("reservation-write",))
 def test_a_reservation_outlives_the_session_of_its_holder(unreserved, connections, facts, scratch):
     a, b = unreserved
     reserved(a, PrType.WRITE_EXCLUSIVE)
@@ -350,11 +342,7 @@ def test_a_reservation_outlives_the_session_of_its_holder(unreserved, connection
     assert again.reserve_out(PrOut.CLEAR, key=KEY_A).good
 
 
-@pytest.mark.case(
-    "SCS-PR-23",
-    section="SPC-4 I_T nexus, RFC 7143 4.4.3.1",
-    kills=("reservation-write",),
-)
+@pytest.mark.case("SCS-PR-23", section="SPC-4 I_T nexus, RFC 7143 4.4.3.1", kills=("reservation-write",))
 def test_a_registration_is_of_one_i_t_nexus_and_not_of_the_initiator_name(
     unreserved, connections, facts, scratch
 ):
@@ -462,11 +450,7 @@ def test_aptpl_is_stored_or_refused_according_to_the_capabilities(unreserved, ob
         assert answer.check(SenseKey.ILLEGAL_REQUEST, Asc.INVALID_FIELD_IN_PARAMETER_LIST), answer
 
 
-@pytest.mark.case(
-    "SCS-PR-33",
-    section="SPC-4 preempting, all registrants",
-    kills=("clear-ignored",),
-)
+@pytest.mark.case("SCS-PR-33", section="SPC-4 preempting, all registrants", kills=("clear-ignored",))
 def test_preempt_with_key_zero_removes_all_other_registrants_of_an_all_registrants_reservation(unreserved):
     a, b = unreserved
     reserved(a, PrType.WRITE_EXCLUSIVE_ALL_REGISTRANTS)

@@ -10,16 +10,8 @@ from storagetest.wire.scsi.codes import Asc, SenseKey
 pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(section="SBC-3 READ, WRITE", level="MUST")]
 
 PAIRS = [
-    pytest.param(
-        c.WRITE_10,
-        c.READ_10,
-        marks=pytest.mark.case("SCS-RW-01", kills=("read-corrupt",)),
-    ),
-    pytest.param(
-        c.WRITE_12,
-        c.READ_12,
-        marks=pytest.mark.case("SCS-RW-02", kills=("read-corrupt",)),
-    ),
+    pytest.param(c.WRITE_10, c.READ_10, marks=pytest.mark.case("SCS-RW-01", kills=("read-corrupt",))),
+    pytest.param(c.WRITE_12, c.READ_12, marks=pytest.mark.case("SCS-RW-02", kills=("read-corrupt",))),
     pytest.param(c.WRITE_16, c.READ_16, marks=pytest.mark.case("SCS-RW-03", kills=("read-corrupt",))),
 ]
 
@@ -55,22 +47,10 @@ def test_six_byte_commands_agree_with_the_others_or_are_not_there(unit, scratch)
     [
         pytest.param(c.READ_10, marks=pytest.mark.case("SCS-RW-05", kills=("lba-range-good",))),
         pytest.param(c.READ_16, marks=pytest.mark.case("SCS-RW-06", kills=("lba-range-good",))),
-        pytest.param(
-            c.WRITE_10,
-            marks=pytest.mark.case("SCS-RW-07", kills=("lba-range-good",)),
-        ),
-        pytest.param(
-            c.WRITE_16,
-            marks=pytest.mark.case("SCS-RW-08", kills=("lba-range-good",)),
-        ),
-        pytest.param(
-            c.VERIFY_10,
-            marks=pytest.mark.case("SCS-RW-09", kills=("lba-range-good",)),
-        ),
-        pytest.param(
-            c.SYNCHRONIZE_CACHE_10,
-            marks=pytest.mark.case("SCS-RW-10", kills=("lba-range-good",)),
-        ),
+        pytest.param(c.WRITE_10, marks=pytest.mark.case("SCS-RW-07", kills=("lba-range-good",))),
+        pytest.param(c.WRITE_16, marks=pytest.mark.case("SCS-RW-08", kills=("lba-range-good",))),
+        pytest.param(c.VERIFY_10, marks=pytest.mark.case("SCS-RW-09", kills=("lba-range-good",))),
+        pytest.param(c.SYNCHRONIZE_CACHE_10, marks=pytest.mark.case("SCS-RW-10", kills=("lba-range-good",))),
     ],
 )
 def test_the_first_block_past_the_end_is_out_of_range(unit, facts, scratch, command):
@@ -142,10 +122,7 @@ def test_synchronize_cache_of_a_range_and_of_all_is_done(unit, scratch, observe)
 
 
 @pytest.mark.case(
-    "SCS-RW-18",
-    section="SBC-3 protection information",
-    level="SHOULD",
-    kills=("protect-accepted",),
+    "SCS-RW-18", section="SBC-3 protection information", level="SHOULD", kills=("protect-accepted",)
 )
 def test_rdprotect_on_a_unit_without_protection_is_an_invalid_field(unit, facts, scratch, observe):
     if facts.capacity.protection:
@@ -231,9 +208,7 @@ def test_a_miscompare_names_the_first_byte_that_differs_and_writes_nothing(unit,
 
 
 @pytest.mark.case(
-    "SCS-CAW-03",
-    section="SBC-3 COMPARE AND WRITE, Block Limits",
-    kills=("caw-length-accepted",),
+    "SCS-CAW-03", section="SBC-3 COMPARE AND WRITE, Block Limits", kills=("caw-length-accepted",)
 )
 def test_more_blocks_than_the_maximum_compare_and_write_length_are_refused(unit, facts, scratch):
     most = facts.limits.max_compare_and_write if facts.limits else 0
@@ -263,9 +238,7 @@ def test_write_same_past_the_end_is_out_of_range(unit, facts, scratch):
 
 
 @pytest.mark.case(
-    "SCS-SAME-03",
-    section="SBC-3 WRITE SAME, Block Limits",
-    kills=("write-same-length-accepted",),
+    "SCS-SAME-03", section="SBC-3 WRITE SAME, Block Limits", kills=("write-same-length-accepted",)
 )
 def test_write_same_over_its_maximum_is_refused(unit, facts, scratch):
     most = facts.limits.max_write_same if facts.limits else 0
@@ -319,9 +292,7 @@ def test_more_descriptors_than_the_unit_takes_are_refused(unit, facts, scratch):
 
 
 @pytest.mark.case(
-    "SCS-UNMAP-05",
-    section="SBC-3 UNMAP, SPC-4 parameter list length",
-    kills=("unmap-list-accepted",),
+    "SCS-UNMAP-05", section="SBC-3 UNMAP, SPC-4 parameter list length", kills=("unmap-list-accepted",)
 )
 def test_a_parameter_list_shorter_than_its_header_is_refused(unit, facts, scratch):
     if facts.provisioning is None or not facts.provisioning.unmap:

@@ -167,12 +167,7 @@ def test_read_capacity_16_is_cut_to_its_allocation(unit):
     assert cut.data == whole[:12]
 
 
-@pytest.mark.case(
-    "SCS-CAP-03",
-    section="SBC-3 READ CAPACITY (10)",
-    level="SHOULD",
-    kills=("pmi-accepted",),
-)
+@pytest.mark.case("SCS-CAP-03", section="SBC-3 READ CAPACITY (10)", level="SHOULD", kills=("pmi-accepted",))
 def test_an_lba_without_pmi_is_an_invalid_field(unit, observe):
     answer = unit.run(c.READ_CAPACITY_10, read=8, lba=5)
     observe(str(answer))
@@ -206,10 +201,7 @@ def test_an_allocation_under_16_bytes_cuts_the_list_or_is_an_invalid_field(unit,
 
 
 @pytest.mark.case(
-    "SCS-LUN-05",
-    section="SPC-4 REPORT LUNS",
-    level="SHOULD",
-    no_mutant_reason="LIO breaks this rule itself",
+    "SCS-LUN-05", section="SPC-4 REPORT LUNS", level="SHOULD", no_mutant_reason="LIO breaks this rule itself"
 )
 def test_a_select_report_that_is_reserved_is_an_invalid_field(unit, observe):
     answer = unit.luns(select=0x7F)
@@ -225,9 +217,7 @@ def test_mode_sense_reports_the_length_of_its_data(unit):
 
 
 @pytest.mark.case(
-    "SCS-MODE-02",
-    section="SPC-4 MODE SENSE, Caching and Control pages",
-    kills=("mode-page-differs",),
+    "SCS-MODE-02", section="SPC-4 MODE SENSE, Caching and Control pages", kills=("mode-page-differs",)
 )
 def test_all_pages_include_the_caching_page_which_one_can_ask_for_alone(unit):
     every = decode_mode6(unit.run(c.MODE_SENSE_6, read=255, page=0x3F, allocation=255).data)

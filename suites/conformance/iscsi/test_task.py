@@ -202,8 +202,7 @@ def test_task_reassign_at_error_recovery_level_zero_is_not_supported(session):
             marks=pytest.mark.case("ISC-TMF-16", kills=("task-response-undefined",)),
         ),
         pytest.param(
-            TaskFunction.CLEAR_ACA,
-            marks=pytest.mark.case("ISC-TMF-17", kills=("task-response-undefined",)),
+            TaskFunction.CLEAR_ACA, marks=pytest.mark.case("ISC-TMF-17", kills=("task-response-undefined",))
         ),
     ],
 )

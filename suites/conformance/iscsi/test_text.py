@@ -140,10 +140,7 @@ def test_a_text_response_has_the_task_tag_of_its_request(discovery):
 
 
 @pytest.mark.case(
-    "ISC-TEXT-05",
-    section="RFC 7143 11.11.4, 11.17.1",
-    level="SHOULD",
-    kills=("reject-swallowed",),
+    "ISC-TEXT-05", section="RFC 7143 11.11.4, 11.17.1", level="SHOULD", kills=("reject-swallowed",)
 )
 def test_a_text_request_with_an_unknown_target_transfer_tag_is_refused(session, observe):
     session.send(TextRequest(ttt=0x1234, data=b"X-org.storagetest.key=1\0"))
@@ -178,12 +175,7 @@ def test_text_that_is_no_text_is_refused_and_the_target_lives(connections, sessi
     assert connections.login("b").ping(b"x").data == b"x"
 
 
-@pytest.mark.case(
-    "ISC-TEXT-09",
-    section="RFC 7143 6.2",
-    level="SHOULD",
-    kills=("reject-swallowed",),
-)
+@pytest.mark.case("ISC-TEXT-09", section="RFC 7143 6.2", level="SHOULD", kills=("reject-swallowed",))
 def test_a_second_text_request_while_one_is_open_is_refused(session, observe):
     session.send(TextRequest(final=False, data=b"X-a=1\0"))
     session.send(TextRequest(final=False, data=b"X-b=1\0"))

@@ -14,13 +14,7 @@ from storagetest.wire.nvme.fabrics import DISCOVERY_NQN, ConnectData
 from storagetest.wire.nvme.structures import Cap
 from storagetest.wire.nvme_tcp import CommandResult, ControllerSession, Identity, Queue
 from storagetest.wire.nvme_tcp.harness import Harness
-from storagetest.wire.nvme_tcp.session import (
-    CC_ENABLE,
-    CSTS_READY,
-    CSTS_SHUTDOWN_DONE,
-    KATO,
-    connect_queue,
-)
+from storagetest.wire.nvme_tcp.session import CC_ENABLE, CSTS_READY, CSTS_SHUTDOWN_DONE, KATO, connect_queue
 
 pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="Base 6.3")]
 

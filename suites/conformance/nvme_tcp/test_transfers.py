@@ -162,10 +162,7 @@ def test_r2ts_cover_the_data_once_and_in_order(queue: Queue, scratch: Scratch) -
 @pytest.mark.parametrize(
     "maxr2t",
     [
-        pytest.param(
-            value,
-            marks=pytest.mark.case(f"NVT-R2T-LIMIT-{value + 1}", kills=("r2t-over-limit",)),
-        )
+        pytest.param(value, marks=pytest.mark.case(f"NVT-R2T-LIMIT-{value + 1}", kills=("r2t-over-limit",)))
         for value in (0, 1, 3)
     ],
 )

@@ -179,9 +179,7 @@ def test_close_of_any_descriptor_releases_the_locks(client_dir):
 
 
 @pytest.mark.case(
-    "PSX-LOCK-EXIT",
-    section="POSIX.1-2024 fcntl(): DESCRIPTION",
-    kills=("lock-ignored", "lock-wrong-errno"),
+    "PSX-LOCK-EXIT", section="POSIX.1-2024 fcntl(): DESCRIPTION", kills=("lock-ignored", "lock-wrong-errno")
 )
 def test_locks_end_with_their_process(client_dir):
     """Locks are removed when their process terminates, however it terminates."""

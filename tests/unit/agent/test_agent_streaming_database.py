@@ -93,10 +93,7 @@ def test_on_a_device_the_log_stays_before_the_pages(ask, data):
         ([0] * 100, 1.0),
         ([0] * 50 + [300] * 3 + [0] * 47, 1.0),  # a stall that it caught up with
         ([0] * 99 + [300], 1.0),  # a stall at the very end
-        (
-            [10 * n for n in range(100)],
-            0.84,
-        ),  # 25 % too slow throughout, at least 760 ms late at the end
+        ([10 * n for n in range(100)], 0.84),  # 25 % too slow throughout, at least 760 ms late at the end
         ([0] * 50, 0.5),  # half of the frames were abandoned
         ([0], 0.0),  # one frame is no rate
     ],

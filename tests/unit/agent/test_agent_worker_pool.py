@@ -104,8 +104,7 @@ def test_a_failure_of_a_worker_fails_the_phase(pool):
 
 
 @pytest.mark.parametrize(
-    ("method", "kind", "message"),
-    [("breaks", "bug", "ZeroDivisionError: oops"), ("leaves", "died", "died")],
+    ("method", "kind", "message"), [("breaks", "bug", "ZeroDivisionError: oops"), ("leaves", "died", "died")]
 )
 def test_a_worker_that_raises_or_dies_fails_the_call(pool, method, kind, message):
     with pytest.raises(CommandError, match=message) as failed:

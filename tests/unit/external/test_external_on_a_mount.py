@@ -55,20 +55,8 @@ called `Result::unwrap()` on an `Err` value: Os { code: %d, kind: InvalidInput, 
     [
         ("all", 0, "", ItemOutcome.PASSED, ""),
         ("all", 1, MISCOMPARE, ItemOutcome.FAILED, "miscompare: offset= 0xd2df, size = 0x5fea"),
-        (
-            "all",
-            101,
-            PANIC % 22,
-            ItemOutcome.FAILED,
-            "a call that must succeed failed: Invalid argument",
-        ),
-        (
-            "all",
-            101,
-            PANIC % 95,
-            ItemOutcome.FAILED,
-            "a call that must succeed failed: Invalid argument",
-        ),
+        ("all", 101, PANIC % 22, ItemOutcome.FAILED, "a call that must succeed failed: Invalid argument"),
+        ("all", 101, PANIC % 95, ItemOutcome.FAILED, "a call that must succeed failed: Invalid argument"),
         ("allocated", 101, PANIC % 95, ItemOutcome.SKIPPED, "posix_fallocate: Invalid argument"),
         (
             "all",

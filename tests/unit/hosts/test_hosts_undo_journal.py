@@ -15,16 +15,7 @@ from pathlib import Path
 import pytest
 
 from storagetest.errors import HostError
-from storagetest.hosts import (
-    Entry,
-    Host,
-    Journal,
-    LocalHost,
-    Step,
-    UndoStatus,
-    UnreadableEntry,
-    clean,
-)
+from storagetest.hosts import Entry, Host, Journal, LocalHost, Step, UndoStatus, UnreadableEntry, clean
 from storagetest.hosts.base import Completed
 from storagetest.hosts.undo_journal import Owner, in_use, parse
 from storagetest.polling import wait_until

@@ -37,12 +37,7 @@ def test_each_worker_has_a_last_share_of_its_own():
 
 @pytest.mark.parametrize(
     ("constants", "expected"),
-    [
-        (("stream", "read", 4096), 2),
-        (("stream", "drip"), 7),
-        (("read", None), 5),
-        ((), 5),
-    ],
+    [(("stream", "read", 4096), 2), (("stream", "drip"), 7), (("read", None), 5), ((), 5)],
 )
 def test_max_gates_counts_the_workloads_named_by_a_function(constants, expected):
     most = {"stream": 2, "drip": 5, "idle": 0}

@@ -172,11 +172,7 @@ def mounts_of(device: str) -> list[str]:
 def test_raw_device_is_leased_and_cleared(device: str, image: Path) -> None:
     with attach(device, erase=f"loop.{image}") as attachment:
         assert isinstance(attachment, Attachment)
-        assert (attachment.path, attachment.kind, attachment.size) == (
-            device,
-            AttachmentKind.BLOCK,
-            64 << 20,
-        )
+        assert (attachment.path, attachment.kind, attachment.size) == (device, AttachmentKind.BLOCK, 64 << 20)
         run("mkfs.ext4", "-q", "-F", "-L", "by chance", device)
     content = image.read_bytes()
     assert not any(content[: 1 << 20])

@@ -118,11 +118,7 @@ def test_silent_changes_are_found(asked: dict[str, object], different: list[str]
             ClientLacks,
             "lock: false",
         ),
-        (
-            "mount.nfs4: an incorrect mount option was specified",
-            AttachError,
-            "rejects one of the options",
-        ),
+        ("mount.nfs4: an incorrect mount option was specified", AttachError, "rejects one of the options"),
     ],
 )
 def test_words_of_mount_nfs(output: str, error: type[Exception], words: str) -> None:

@@ -58,8 +58,7 @@ FACTS = DeviceFacts("/dev/sdx", "naa.1", 1 << 30, False, False, (), (), (), Fals
 
 
 @pytest.mark.parametrize(
-    ("erase", "words"),
-    [("naa.1", ""), ("naa.2", "names another device"), (None, "without `erase`")],
+    ("erase", "words"), [("naa.1", ""), ("naa.2", "names another device"), (None, "without `erase`")]
 )
 def test_a_rehearsal_has_no_permission_to_write_and_judges_the_one_that_was_given(
     monkeypatch: pytest.MonkeyPatch, erase: str | None, words: str

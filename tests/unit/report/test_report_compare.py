@@ -27,8 +27,7 @@ def results(path, *records):
 
 
 @pytest.mark.parametrize(
-    ("factor", "status", "word"),
-    [(1.0, 0, "~"), (1.2, 0, "better"), (0.8, 1, "worse"), (0.999, 0, "~")],
+    ("factor", "status", "word"), [(1.0, 0, "~"), (1.2, 0, "better"), (0.8, 1, "worse"), (0.999, 0, "~")]
 )
 def test_the_exit_status_shows_whether_a_metric_is_worse(make_record, tmp_path, capsys, factor, status, word):
     a = results(tmp_path / "a.jsonl", scaled(make_record(), 1.0))

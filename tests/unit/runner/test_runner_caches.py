@@ -92,10 +92,7 @@ def test_what_is_cold_has_no_ramp_its_own_size_and_its_caches_dropped_before_eac
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [
-        ({"cache": "cold"}, "direct: true bypasses"),
-        ({"cache": "hot", "direct": False}, "cold"),
-    ],
+    [({"cache": "cold"}, "direct: true bypasses"), ({"cache": "hot", "direct": False}, "cold")],
 )
 def test_contradicting_options_are_refused(options, message):
     with pytest.raises(ValueError, match=message):

@@ -107,9 +107,7 @@ def test_a_map_shows_the_file(hand: SyscallSession) -> None:
     hand.call("unmap", number)
 
 
-def test_locks_exclude_each_other_and_name_the_holder(
-    hands: tuple[SyscallSession, SyscallSession],
-) -> None:
+def test_locks_exclude_each_other_and_name_the_holder(hands: tuple[SyscallSession, SyscallSession]) -> None:
     a, b = hands
     fds = [hand.open("l", os.O_CREAT | os.O_RDWR) for hand in hands]
     a.lock(fds[0], fcntl.F_WRLCK, 5, 10)
@@ -149,9 +147,7 @@ def test_a_waiting_hand_can_be_killed(hands: tuple[SyscallSession, SyscallSessio
         waiting.results()
 
 
-def test_hanging_call_times_out_alone(
-    hands: tuple[SyscallSession, SyscallSession],
-) -> None:
+def test_hanging_call_times_out_alone(hands: tuple[SyscallSession, SyscallSession]) -> None:
     a, b = hands
     fd = a.open("l", os.O_CREAT | os.O_RDWR)
     a.lock(fd, fcntl.F_WRLCK)

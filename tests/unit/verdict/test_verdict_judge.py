@@ -30,18 +30,8 @@ FOUND = "measured 18,412/s (99 % interval 18,372..18,452/s, 5 runs)"
 @pytest.mark.parametrize(
     ("text", "values", "outcome", "reason"),
     [
-        (
-            "iops >= 20000",
-            IOPS,
-            Outcome.FAIL,
-            "iops: asked >= 20,000/s, {}: below the threshold",
-        ),
-        (
-            "iops >= 18000",
-            IOPS,
-            Outcome.PASS,
-            "iops: asked >= 18,000/s, {}: meets the threshold",
-        ),
+        ("iops >= 20000", IOPS, Outcome.FAIL, "iops: asked >= 20,000/s, {}: below the threshold"),
+        ("iops >= 18000", IOPS, Outcome.PASS, "iops: asked >= 18,000/s, {}: meets the threshold"),
         (
             "iops >= 18400",
             IOPS,

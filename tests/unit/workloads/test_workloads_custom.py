@@ -205,10 +205,7 @@ def test_what_is_no_number_is_an_error_and_a_claim_is_the_targets(named, tmp_pat
 @pytest.mark.parametrize(
     ("own", "message"),
     [
-        (
-            "mine: {fio: none.fio}",
-            r"targets.yaml:5:15: the job file .*none.fio cannot be read: No such file",
-        ),
+        ("mine: {fio: none.fio}", r"targets.yaml:5:15: the job file .*none.fio cannot be read: No such file"),
         ("mine: {fio: bad.fio}", r"bad.fio:3:1: filename: a job file must not name"),
         ("mine: {}", r"targets.yaml:5:\d+: workloads.mine: give either fio"),
         ('mine: {fio: bad.fio, python: "a:b"}', "give either fio"),

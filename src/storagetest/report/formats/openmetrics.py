@@ -115,10 +115,7 @@ def _add(families: dict[str, _Family], record: Record, at: float | None) -> None
         for outcome in Outcome:
             gate = (*labels, ("gate", verdict.threshold.text))
             _put(families, "verdict", "stateset", "What became of a gate.").add(
-                gate,
-                str(int(verdict.outcome is outcome)),
-                at,
-                more=(("storagetest_verdict", outcome.value),),
+                gate, str(int(verdict.outcome is outcome)), at, more=(("storagetest_verdict", outcome.value),)
             )
     _put(families, "repeats", "gauge", "How many runs the case's figures are from.").add(
         labels, str(len(run.samples)), at

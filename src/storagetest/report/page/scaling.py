@@ -85,11 +85,7 @@ def _line(variant: str, curve: Sequence[CurvePoint], quantity: str) -> Line:
 
 
 def _of(name: str, found: Sequence[tuple[float, Estimate]]) -> Line:
-    return Line(
-        name,
-        tuple((at, one.value) for at, one in found),
-        ranges=tuple(bar(one) for _, one in found),
-    )
+    return Line(name, tuple((at, one.value) for at, one in found), ranges=tuple(bar(one) for _, one in found))
 
 
 def bar(one: Estimate) -> tuple[float, float] | None:

@@ -400,12 +400,7 @@ class Initiator:
         immediate = min(first, self.parameters.max_send) if self.parameters.immediate_data else 0
         unsolicited = not self.parameters.initial_r2t and first > immediate
         command = self.start(
-            cdb,
-            read=read,
-            write=length,
-            data=data[:immediate],
-            final=int(not unsolicited),
-            **fields,
+            cdb, read=read, write=length, data=data[:immediate], final=int(not unsolicited), **fields
         )
         if unsolicited:
             self.send_data(command, data, start=immediate, end=first)

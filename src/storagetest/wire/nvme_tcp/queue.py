@@ -175,10 +175,7 @@ class Queue:
     def encode(self, pdu: Pdu) -> bytes:
         """Return the bytes of ``pdu`` with the digests and the alignment that were negotiated."""
         return encode(
-            pdu,
-            header_digest=self.digests.header,
-            data_digest=self.digests.data,
-            alignment=self.icresp.cpda,
+            pdu, header_digest=self.digests.header, data_digest=self.digests.data, alignment=self.icresp.cpda
         )
 
     def send(self, pdu: Pdu, *, override: Override | None = None) -> bytes:

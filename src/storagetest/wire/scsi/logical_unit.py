@@ -14,13 +14,7 @@ from storagetest.wire.scsi import cdb as c
 from storagetest.wire.scsi.cdb import CommandFormat, cdb
 from storagetest.wire.scsi.codes import Asc, PrIn, PrOut, PrType, ScsiStatus, SenseKey
 from storagetest.wire.scsi.data import unmap_list
-from storagetest.wire.scsi.reservations import (
-    Keys,
-    Reservation,
-    decode_keys,
-    decode_reservation,
-    out_list,
-)
+from storagetest.wire.scsi.reservations import Keys, Reservation, decode_keys, decode_reservation, out_list
 from storagetest.wire.scsi.sense import Sense, decode_sense
 
 __all__ = ["CommandCompletion", "CommandRunner", "LogicalUnit", "ScsiResult"]

@@ -30,12 +30,7 @@ class ProgramResult:
 
 
 def run_program(
-    host: Host,
-    argv: Sequence[str],
-    *,
-    deadline: float,
-    count: Sequence[str] = (),
-    files: Sequence[str] = (),
+    host: Host, argv: Sequence[str], *, deadline: float, count: Sequence[str] = (), files: Sequence[str] = ()
 ) -> ProgramResult | None:
     """Run ``argv`` and return what became of it; None where there is no such program.
 

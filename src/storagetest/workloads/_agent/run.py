@@ -40,11 +40,7 @@ def has_fork_server(client: Host) -> bool:
 
 
 def run_agent(
-    client: Host,
-    request: Mapping[str, Any],
-    *,
-    deadline: float,
-    on_line: Callable[[str], None] | None = None,
+    client: Host, request: Mapping[str, Any], *, deadline: float, on_line: Callable[[str], None] | None = None
 ) -> AgentResult:
     """Run the command that ``request`` names on ``client``, within ``deadline`` seconds.
 
