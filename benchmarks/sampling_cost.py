@@ -69,7 +69,7 @@ def _host(targets: Path, name: str | None) -> Host:
     loaded = config.load(targets)
     machines = {**loaded.clients, **loaded.servers}
     if name not in machines:
-        raise StoragetestError(f"{targets} has no machine {name!r}; there are: {', '.join(machines)}")
+        raise StoragetestError(f"{targets} has no machine {name!r}; known: {', '.join(machines)}")
     return connect(machines[name])
 
 

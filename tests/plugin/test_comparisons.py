@@ -66,14 +66,14 @@ def test_the_left_sides_own_cases_share_its_attachment(dial):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (more("disk >= disc"), "there is no variant 'disc'; did you mean 'disk'?"),
+        (more("disk >= disc"), "unknown variant 'disc'; did you mean 'disk'?"),
         (more("disk <= other"), "did you mean disk >= 1 x other?"),
         (more("disk >= other", "iop"), "dial has no metric 'iop'; did you mean 'iops'?"),
-        (more("disk >= other", workload="dail"), "there is no workload 'dail'; did you mean 'dial'?"),
+        (more("disk >= other", workload="dail"), "unknown workload 'dail'; did you mean 'dial'?"),
         (more("disk >= other", workload="dial[x=1]"), "dial has no parameter 'x'*"),
         ("comparisons: {pair: {workload: dial, metric: iops}}", "comparisons.pair.gate: *"),
         ("comparisons: {pair: {workload: dial, metric: iops, gate: a, b: c}}", "comparisons.pair.b: *"),
-        ("comparisons: [dial]", "comparisons: a mapping (key: value) is wanted*"),
+        ("comparisons: [dial]", "comparisons: expected a mapping (key: value)*"),
     ],
 )
 def test_a_mistake_is_told_with_its_place(dial, text, message):

@@ -223,11 +223,11 @@ def test_where_no_target_has_what_is_needed_there_is_one_skip(line) -> None:
         ),
         (WANTED + 'include = "x"\n', "*include: expected a list of globs, not 'x'*"),
         (WANTED + 'include = ["no-such"]\n', "*include and exclude select no test of*"),
-        (KNOWN.format(tests=""), "*entry 1: known_issues.cases: a list of at least 1 is wanted*"),
+        (KNOWN.format(tests=""), "*entry 1: known_issues.cases: expected a list of at least 1*"),
         (KNOWN.format(tests='"x"') + "run = 1\n", "*entry 1: run: expected true or false*"),
         (
             KNOWN.format(tests='"x"').replace("expires", "#"),
-            "*an expected failure has `owner` and `expires`*",
+            "*an expected failure requires `owner` and `expires`*",
         ),
     ],
 )

@@ -71,8 +71,6 @@ ALLOWED_FILES = {
 """This file, and those that contain old names because they map them to new ones."""
 
 NOT_CONVERTED = {
-    "src/storagetest/measure/latency_log.py",
-    "src/storagetest/runner/sampling.py",
     "tests/lab/test_attach_nvme_tcp.py",
     "tests/mutants/posix_lock_mutants.py",
     "tests/mutants/test_mutants_iscsi.py",
@@ -95,7 +93,6 @@ NOT_CONVERTED = {
     "tests/plugin/test_outcomes.py",
     "tests/plugin/test_progress.py",
     "tests/plugin/test_the_line.py",
-    "tests/unit/plugin/test_plugin_progress.py",
 }
 """Files that still contain refused words. The list may only get shorter: remove a converted file."""
 

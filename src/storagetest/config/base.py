@@ -74,7 +74,7 @@ class Mark(Enum):
 
 
 class Text(str):
-    """Text that remembers where it was written. Validation turns it into plain ``str`` again."""
+    """Text with its position in the file. Validation converts it to plain ``str``."""
 
     __slots__ = ("origin",)
     origin: Origin
@@ -151,7 +151,7 @@ class SecretText:
         if isinstance(value, SecretText):
             return value
         if not isinstance(value, str):
-            raise PydanticCustomError("string_type", "text is wanted")
+            raise PydanticCustomError("string_type", "expected text")
         if not value:
             raise PydanticCustomError("secret", "the secret is empty")
         if _MEANT_AS_REFERENCE.search(value) and not _is_reference(value):
@@ -194,7 +194,7 @@ def _size(value: object) -> object:
     if isinstance(value, str):
         return units.parse_size(value)
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError("a size is wanted, such as 64KiB or a number of bytes")
+        raise ValueError("expected a size, such as 64KiB or a number of bytes")
     return value
 
 
@@ -202,7 +202,7 @@ def _duration(value: object) -> object:
     if isinstance(value, str):
         return units.parse_duration(value)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 10**9:
-        raise ValueError("a duration is wanted, such as 500ms or a number of seconds")
+        raise ValueError("expected a duration, such as 500ms or a number of seconds")
     return float(value)
 
 
@@ -215,18 +215,18 @@ def _address(value: object) -> object:
         if not _HOSTNAME.fullmatch(value):
             hint = ""
             if "://" in value:
-                hint = "; it stands alone here, without a protocol before or a path behind it"
+                hint = "; write it without a protocol and without a path"
             elif ":" in value:
-                hint = "; a port goes into `port`, and an IPv6 address stands without brackets"
+                hint = "; the port is in `port`, and an IPv6 address has no brackets"
             raise ValueError(f"{value!r} is neither a host's name nor an IP address{hint}") from None
     return value
 
 
 def _local_path(value: object) -> object:
     if not isinstance(value, str):
-        raise PydanticCustomError("string_type", "text is wanted")
+        raise PydanticCustomError("string_type", "expected text")
     if not value or "\0" in value:
-        raise ValueError("a path on this machine is wanted")
+        raise ValueError("expected a path on the controller")
     try:
         path = Path(value).expanduser()
     except RuntimeError as error:
@@ -306,7 +306,7 @@ class Model(BaseModel):
     @classmethod
     def _no_reference(cls, value: object) -> object:
         if isinstance(value, str) and _REFERENCE.search(value):
-            raise ValueError("${env:…} and ${file:…} are understood where a secret belongs, and only there")
+            raise ValueError("${env:…} and ${file:…} are allowed only in a secret")
         return value
 
 
@@ -335,7 +335,7 @@ class TargetOptions(Model):
             return address, port
         host, colon, number = self.wire.reveal().rpartition(":")
         if not (host and colon and number.isdecimal() and 0 < int(number) < 1 << 16):
-            raise ConfigError("wire: host:port is wanted, such as 127.0.0.1:3260")
+            raise ConfigError("wire: expected host:port, such as 127.0.0.1:3260")
         return host.strip("[]"), int(number)
 
 

@@ -1,4 +1,4 @@
-"""Number of clients on which a case runs at once: a number, a list of numbers, or all of the target's."""
+"""Number of clients that a case runs on: a number, a list of numbers, or all clients of the target."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ALL = "all"
 """Every client of the target."""
 
 _ONE = {"anyOf": [{"type": "integer", "minimum": 1}, {"const": ALL}]}
-_WANTED = "a number of clients, all, or a list such as [1, 2, 4, all] is wanted"
+_EXPECTED = "expected a number of clients, all, or a list such as [1, 2, 4, all]"
 
 
 def read_counts(value: object) -> tuple[int | str, ...]:
@@ -24,12 +24,12 @@ def read_counts(value: object) -> tuple[int | str, ...]:
     found: list[int | str] = []
     for item in items:
         if isinstance(item, bool) or not (item == ALL or (isinstance(item, int) and item >= 1)):
-            raise ValueError(_WANTED)
+            raise ValueError(_EXPECTED)
         if item in found:
-            raise ValueError(f"{item} is there twice")
+            raise ValueError(f"{item} is listed twice")
         found.append(item if isinstance(item, int) else ALL)
     if not found:
-        raise ValueError(_WANTED)
+        raise ValueError(_EXPECTED)
     return tuple(found)
 
 

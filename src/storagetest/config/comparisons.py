@@ -129,7 +129,7 @@ def _variant(name: str, variants: Sequence[Variant], place: str) -> Variant:
         ids = ", ".join(variant.id for variant in of_target)
         raise ConfigError(f"the target {name!r} has several variants; name one: {ids}", place=place)
     known = [variant.id for variant in variants]
-    raise ConfigError(f"there is no variant {name!r}{suggest(name, known)}", place=place)
+    raise ConfigError(f"unknown variant {name!r}{suggest(name, known)}", place=place)
 
 
 def _device(variant: Variant) -> str | None:
@@ -141,7 +141,8 @@ def _check_both(left: Variant, right: Variant, place: str) -> None:
         raise ConfigError(f"{left.id} is compared with itself", place=place)
     if _device(left) is not None and _device(left) == _device(right):
         raise ConfigError(
-            f"{left.id} and {right.id} are one device, which cannot be attached twice at once", place=place
+            f"{left.id} and {right.id} are one device, which cannot be attached twice at the same time",
+            place=place,
         )
     if not {client.name for client in left.clients} & {client.name for client in right.clients}:
         raise ConfigError(f"{left.id} and {right.id} have no client in common", place=place)

@@ -65,7 +65,9 @@ class CustomWorkloadEntry(Model):
             raise ValueError("metrics and needs belong to python: a job file's metrics are known")
         for name in self.metrics or ():
             if not _METRIC.fullmatch(name):
-                raise ValueError(f"metrics: {name!r} is no name: a letter, then letters, digits, _ . and -")
+                raise ValueError(
+                    f"metrics: invalid name {name!r}: expected a letter, then letters, digits, _ . and -"
+                )
         return self
 
     @property

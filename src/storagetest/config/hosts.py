@@ -31,7 +31,7 @@ class HostConfigs:
             return {}
         names = self.problems.mapping(node, section)
         if node.mapping is not None and not names:
-            self.problems.add(node.place, f"{section}: there is none; leave the section out, or name one")
+            self.problems.add(node.place, f"{section}: empty; remove the section, or name a host")
         machines = {name: self._machine(section, name) for name in names}
         return {name: machine for name, machine in machines.items() if machine is not None}
 
@@ -89,7 +89,7 @@ class HostConfigs:
         home = next((one for one in sections if name in known[one]), None)
         if home is None:
             hint = suggest(name, [*known["clients"], *known["servers"]])
-            self.problems.add(hop.place, f"{where}: there is no client or server {name!r}{hint}")
+            self.problems.add(hop.place, f"{where}: unknown client or server {name!r}{hint}")
             return None
         if (home, name) in self.resolving:
             circle = [one for _, one in self.resolving[self.resolving.index((home, name)) :]]

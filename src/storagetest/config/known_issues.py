@@ -62,8 +62,8 @@ def _day(value: object) -> object:
         try:
             return date.fromisoformat(value)
         except ValueError as error:
-            raise ValueError(f"{value} is no day: {error}") from None
-    raise ValueError("a day is wanted, such as 2027-03-31")
+            raise ValueError(f"{value} is not a date: {error}") from None
+    raise ValueError("expected a date, such as 2027-03-31")
 
 
 Day = Annotated[date, BeforeValidator(_day), WithJsonSchema({"type": "string", "format": "date"})]
@@ -80,19 +80,19 @@ class KnownIssueFields(Model):
     """Ids of cases, or globs of them."""
 
     variants: Annotated[Items[Glob], Field(min_length=1)] = ("*",)
-    """The variants that the entry is about, by id or by target, or globs of them; all if it is left out."""
+    """The variants that the entry applies to, by id or by target, or globs of them; default: all."""
 
     implementation: Glob | None = None
-    """The implementation that the entry is about: the target's `implementation` in targets.yaml."""
+    """The implementation that the entry applies to: the target's `implementation` in targets.yaml."""
 
     vendor: Glob | None = None
-    """The vendor that the entry is about, as the target's INQUIRY data name it."""
+    """The vendor that the entry applies to, as the target's INQUIRY data name it."""
 
     controller: Glob | None = None
-    """The controller that the entry is about, as the cases of the suite identify it."""
+    """The controller that the entry applies to, as the cases of the suite identify it."""
 
     where: dict[str, Any] = Field(default_factory=dict)
-    """The protocol, target, implementation and options of the variants that the entry is about."""
+    """The protocol, target, implementation and options of the variants that the entry applies to."""
 
     outcome: Outcome = "fail"
     """The effect: fail (expected to fail), skip (not run) or allow (a failure is recorded)."""
@@ -119,16 +119,16 @@ class KnownIssueFields(Model):
     def _consistent(self) -> Self:
         named = [self.implementation, self.vendor, self.controller]
         if sum(name is not None for name in named) > 1:
-            raise ValueError("one of `implementation`, `vendor` and `controller` is wanted, not several")
+            raise ValueError("expected only one of `implementation`, `vendor` and `controller`")
         if self.where and (self.vendor or self.controller):
-            raise ValueError("`where` goes with `implementation` or alone, not with `vendor` or `controller`")
+            raise ValueError("`where` is not allowed with `vendor` or `controller`")
         unknown = unknown_names(self.where)
         if unknown:
             raise ValueError(f"where: no protocol has an option {', '.join(unknown)}")
         if self.outcome == "allow" and not self.message:
-            raise ValueError("`outcome: allow` needs `message`: globs of the failures that are allowed")
+            raise ValueError("`outcome: allow` requires `message`: globs of the allowed failures")
         if self.outcome == "skip" and self.message:
-            raise ValueError("`outcome: skip` has no `message`: the case is not run")
+            raise ValueError("`outcome: skip` does not allow `message`: the case is not run")
         return self
 
 
@@ -143,17 +143,21 @@ class KnownIssueEntry(KnownIssueFields):
 
 
 class TableIssueEntry(KnownIssueFields):
-    """An entry of ``*.external.toml``: it names what it is about, and an expected failure has a last day."""
+    """An entry of ``*.external.toml``: it has a scope, and an expected failure has a last day."""
 
     @model_validator(mode="after")
     def _limited(self) -> Self:
         named = self.implementation or self.vendor or self.controller
         if self.outcome == "fail" and not named:
-            raise ValueError("an expected failure has one of `implementation`, `vendor` and `controller`")
+            raise ValueError(
+                "an expected failure requires one of `implementation`, `vendor` and `controller`"
+            )
         if not named and not self.where:
             raise ValueError("one of `where`, `implementation`, `vendor` and `controller` is missing")
         if self.outcome == "fail" and not (self.owner and self.expires):
-            raise ValueError("an expected failure has `owner` and `expires`, its own or the file's")
+            raise ValueError(
+                "an expected failure requires `owner` and `expires`, in the entry or for the file"
+            )
         return self
 
 
@@ -190,7 +194,7 @@ class KnownIssue:
 
     @property
     def needs_report(self) -> bool:
-        """Whether the entry is about what the target reports of itself, which is not known at collection."""
+        """Whether the entry depends on values that the target reports, which are not known at collection."""
         return self.vendor is not None or self.controller is not None
 
     @property
@@ -199,9 +203,9 @@ class KnownIssue:
         return self.expires or date.max
 
     def covers(self, case: str, variant: Variant, **reported: str) -> bool:
-        """Whether the entry is about this case on this variant.
+        """Whether the entry applies to this case on this variant.
 
-        ``reported`` is what the target reports of itself: ``vendor`` or ``controller``.
+        ``reported`` has the ``vendor`` or ``controller`` that the target reports.
         """
         return (
             any(fnmatchcase(case, glob) for glob, _ in self.cases)
@@ -233,7 +237,7 @@ def read_known_issues(
     if isinstance(section.value, str):
         file = directory / section.value
         if not file.is_file():
-            problems.add(section.place, f"{SECTION}: there is no file {file}")
+            problems.add(section.place, f"{SECTION}: no such file: {file}")
             return ()
         try:
             section = read(file).root

@@ -65,7 +65,7 @@ class Config:
         try:
             return self.profiles[name]
         except KeyError:
-            raise ConfigError(f"there is no profile {name!r}{suggest(name, self.profiles)}") from None
+            raise ConfigError(f"unknown profile {name!r}{suggest(name, self.profiles)}") from None
 
     def workload(self, name: str) -> WorkloadKind:
         """Return the workload called ``name``. Raises :class:`ConfigError`, which suggests a similar name."""

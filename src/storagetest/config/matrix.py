@@ -5,8 +5,8 @@ An id is ``<target>-<part>-<part>…``, one part an option of the matrix. The op
 the option's name less its underscores) and the value: ``v4.2``, ``nconnect4``, ``rsize64KiB``. True prints as
 the prefix alone, false and null as ``no-`` and the prefix. What is not ``[A-Za-z0-9._-]`` becomes ``-``.
 
-So an id depends on what the variant asks for, never on the order in the file. Secrets and addresses may not
-stand in a matrix, as their values would show; two variants that come out alike are an error.
+So an id depends on the variant's options, not on the order in the file. Secrets and addresses may not
+be in a matrix, because the ids would contain them; two variants with the same id are an error.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ def expand(
         for name, values in problems.mapping(matrix, f"{where}.matrix").items()
     }
     if matrix.mapping is not None and not axes:
-        problems.add(matrix.place, f"{where}.matrix: the matrix is empty; leave it out")
+        problems.add(matrix.place, f"{where}.matrix: the matrix is empty; remove it")
     total = math.prod(len(values) for values in axes.values())
     if total > _MOST_VARIANTS:
         problems.add(
-            matrix.key_place, f"{where}.matrix: {total} combinations; at most {_MOST_VARIANTS} make sense"
+            matrix.key_place, f"{where}.matrix: {total} combinations; at most {_MOST_VARIANTS} are allowed"
         )
     if len(problems.found) > before:
         return []
@@ -65,14 +65,14 @@ def expand(
 
 
 def refuses_matrix(options: type[TargetOptions], name: str) -> str:
-    """Return why the option may not stand in a matrix, or nothing where it may."""
+    """Return why the option is not allowed in a matrix, or None if it is."""
     entry = options.model_fields[name]
     if mentions(entry.annotation, SecretText):
-        return "a secret cannot stand in a matrix: its value would show in the variants' ids"
+        return "a secret is not allowed in a matrix: the variants' ids would contain it"
     if nested_model(entry.annotation) is not None:
-        return "only an option that is a plain value can stand in a matrix"
+        return "only an option with a plain value is allowed in a matrix"
     if _marked(options, name, Mark.ADDRESS):
-        return "an address cannot stand in a matrix: write a target for each"
+        return "an address is not allowed in a matrix: write a target for each"
     return ""
 
 
@@ -99,11 +99,11 @@ def _axis(
         return []
     if name in fixed:
         problems.add(
-            values.key_place, f"{where}: the option is also fixed at {fixed[name].key_place}; keep one"
+            values.key_place, f"{where}: the option is also fixed at {fixed[name].key_place}; remove one"
         )
     items = problems.items(values, where)
     if values.items is not None and not items:
-        problems.add(values.place, f"{where}: the list is empty; leave the option out, or give it a value")
+        problems.add(values.place, f"{where}: the list is empty; remove the option, or give it a value")
     for index, item in enumerate(items):
         if any(_same(item, earlier) for earlier in items[:index]):
             problems.add(item.place, f"{where}: {item.raw or 'this value'} is listed twice")

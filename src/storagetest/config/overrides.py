@@ -46,7 +46,7 @@ def _put(node: YamlNode, path: str, new: YamlNode, place: str, *, may_be_new: bo
     if node.items is not None:
         return _put_item(node, path, new, place)
     if node.mapping is None:
-        raise ConfigError(f"there is nothing to set below {node.kind} (at {node.place})", place=place)
+        raise ConfigError(f"cannot set a value below {node.kind} (at {node.place})", place=place)
     step, rest = _first_step(node, path)
     child = node.mapping.get(step)
     if not rest:
@@ -57,7 +57,7 @@ def _put(node: YamlNode, path: str, new: YamlNode, place: str, *, may_be_new: bo
         empty = YamlNode(place, place, kind="a mapping", mapping={})
         changed = _put(empty, rest, new, place, may_be_new=True)
     else:
-        raise ConfigError(f"{step!r} names nothing{suggest(step, node.mapping)}", place=place)
+        raise ConfigError(f"no such key {step!r}{suggest(step, node.mapping)}", place=place)
     return replace(node, mapping={**node.mapping, step: changed})
 
 
@@ -65,7 +65,7 @@ def _put_item(node: YamlNode, path: str, new: YamlNode, place: str) -> YamlNode:
     items = list(node.items or ())
     step, _, rest = path.partition(".")
     if not (step.isascii() and step.isdigit() and len(step) < 6 and int(step) < len(items)):
-        raise ConfigError(f"{step!r} names nothing: an index below {len(items)} is wanted", place=place)
+        raise ConfigError(f"no such index {step!r}; expected an index below {len(items)}", place=place)
     index = int(step)
     items[index] = _put(items[index], rest, new, place, may_be_new=False) if rest else new
     return replace(node, items=tuple(items))

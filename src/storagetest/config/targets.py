@@ -42,11 +42,11 @@ class Targets:
         """Return the variants of all targets, in the file's order; adds errors to ``problems``."""
         if section is None:
             if root.mapping is not None and not difflib.get_close_matches("targets", root.mapping, n=1):
-                self.problems.add(root.place, "targets is missing: there is nothing to test")
+                self.problems.add(root.place, "targets is missing; name at least one target")
             return ()
         targets = self.problems.mapping(section, "targets")
         if section.mapping is not None and not targets:
-            self.problems.add(section.place, "targets: there is none; nothing would be tested")
+            self.problems.add(section.place, "targets is empty; name at least one target")
         self._check_same_data(targets)
         return tuple(variant for name, node in targets.items() for variant in self._target(name, node))
 
@@ -61,7 +61,7 @@ class Targets:
                 self.problems.add(other.place, f"{where}: this is the target itself; name the other one")
             elif other.value not in targets:
                 hint = suggest(str(other.value), others)
-                self.problems.add(other.place, f"{where}: there is no target {other.value!r}{hint}")
+                self.problems.add(other.place, f"{where}: unknown target {other.value!r}{hint}")
 
     def _target(self, name: str, node: YamlNode) -> list[Variant]:
         where = f"targets.{name}"
@@ -83,7 +83,7 @@ class Targets:
         if protocol is None:
             hint = suggest(entry.protocol, self.protocols)
             self.problems.add(
-                children["protocol"].place, f"{where}.protocol: there is no protocol {entry.protocol!r}{hint}"
+                children["protocol"].place, f"{where}.protocol: unknown protocol {entry.protocol!r}{hint}"
             )
             return []
         variant = Variant(
@@ -112,7 +112,7 @@ class Targets:
     def _clients(self, node: YamlNode, where: str) -> tuple[HostConfig, ...]:
         one, several = node.child("client"), node.child("clients")
         if one is not None and several is not None:
-            self.problems.add(one.key_place, f"{where}: client and clients are both given; keep one")
+            self.problems.add(one.key_place, f"{where}: client and clients are both set; remove one")
         if several is not None:  # or all, which is no list
             wanted = list(several.items or ())
         else:
@@ -126,7 +126,7 @@ class Targets:
                 continue
             if name not in self.clients:
                 self.problems.add(
-                    item.place, f"{where}: there is no client {name!r}{suggest(name, self.clients)}"
+                    item.place, f"{where}: unknown client {name!r}{suggest(name, self.clients)}"
                 )
             elif name in chosen:
                 self.problems.add(item.place, f"{where}: the client {name!r} is listed twice")
@@ -140,7 +140,8 @@ class Targets:
         place = (node.child("scale") or node).place
         if most > len(variant.clients) > 0:
             self.problems.add(
-                place, f"{where}.scale: {most} clients are asked for, and it has {len(variant.clients)}"
+                place,
+                f"{where}.scale: {most} clients are requested, but the target has {len(variant.clients)}",
             )
 
     def _server(self, entry: TargetEntry, node: YamlNode, where: str) -> HostConfig | None:
@@ -150,7 +151,7 @@ class Targets:
         if server is None:
             place = (node.child("server") or node).place
             self.problems.add(
-                place, f"{where}: there is no server {entry.server!r}{suggest(entry.server, self.servers)}"
+                place, f"{where}: unknown server {entry.server!r}{suggest(entry.server, self.servers)}"
             )
         return server
 
@@ -165,7 +166,7 @@ class Targets:
                 table, exclude, protocol.Options, fixed, where=where, problems=self.problems
             )
         elif exclude is not None:
-            self.problems.add(exclude.key_place, f"{where}.exclude: there is no matrix to exclude from")
+            self.problems.add(exclude.key_place, f"{where}.exclude: requires a matrix")
         variants = []
         for combination in combinations:
             written_out = replace(node, mapping={**fixed, **combination})
@@ -207,5 +208,5 @@ def _impossible(node: YamlNode, combination: matrix.Combination, message: str) -
     named = [name for name in combination if re.search(rf"\b{re.escape(name)}\b", message)]
     culprit = combination[(named or list(combination))[-1]]
     shown = ", ".join(f"{name}: {value.raw or value.kind}" for name, value in combination.items())
-    hint = "; leave it out with `exclude`" if len(combination) > 1 else ""
+    hint = "; remove it with `exclude`" if len(combination) > 1 else ""
     return culprit.place, f"{message} ({shown}){hint}"

@@ -39,7 +39,7 @@ _KEY = re.compile(r"([^\[\]]+)(?:\[([^\[\]]*)\])?")
 def read_rules(
     node: YamlNode, where: str, problems: ValidationErrors, workloads: Mapping[str, WorkloadKind]
 ) -> tuple[ThresholdRule, ...]:
-    """Return the rules of a ``thresholds`` mapping; what is wrong with them is noted."""
+    """Return the rules of a ``thresholds`` mapping; add their errors to ``problems``."""
     rules = []
     for key, gates in problems.mapping(node, where).items():
         try:
@@ -64,7 +64,7 @@ def read_key(key: str, workloads: Mapping[str, WorkloadKind]) -> tuple[WorkloadK
     for pair in match[2].split(",") if match[2] is not None else ():
         name, equals, value = (part.strip() for part in pair.partition("="))
         if not (name and equals and value) or name in given:
-            raise ConfigError(f"{key!r}: [parameter=value,…] is wanted, each parameter once")
+            raise ConfigError(f"{key!r}: expected [parameter=value,…], each parameter once")
         given[name] = value
     return workload, given
 
@@ -72,7 +72,7 @@ def read_key(key: str, workloads: Mapping[str, WorkloadKind]) -> tuple[WorkloadK
 def find_workload(name: str, workloads: Mapping[str, WorkloadKind]) -> WorkloadKind:
     """Return the workload called ``name``. Raises :class:`ConfigError` with the nearest name."""
     if name not in workloads:
-        raise ConfigError(f"there is no workload {name!r}{suggest(name, workloads)}")
+        raise ConfigError(f"unknown workload {name!r}{suggest(name, workloads)}")
     return workloads[name]
 
 
@@ -163,7 +163,7 @@ def most(levels: Iterable[Iterable[ThresholdRule]], workload: WorkloadKind) -> i
 
 
 def _normal(workload: WorkloadKind, name: str, value: object) -> object:
-    """Return a case's parameter as the workload reads it; one that it does not know stays as it is."""
+    """Return a case's parameter as the workload reads it; an unknown one is returned unchanged."""
     if name in workload.Options.model_fields:
         with contextlib.suppress(ValidationError):
             return _as_parameter(workload.Options, name, value)

@@ -32,13 +32,13 @@ def suggest(name: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     if near:
         return f"; did you mean {near[0]!r}?"
-    return f"; there are: {', '.join(names)}" if names else "; there are none"
+    return f"; known: {', '.join(names)}" if names else "; none is defined"
 
 
-def mentions(annotation: object, *wanted: object) -> bool:
-    """Whether ``annotation`` is, or has anywhere within it, one of the types or metadata ``wanted``."""
-    return any(annotation is one for one in wanted) or any(
-        mentions(part, *wanted) for part in get_args(annotation)
+def mentions(annotation: object, *types: object) -> bool:
+    """Whether ``annotation`` is, or contains at any depth, one of ``types``, which are types or metadata."""
+    return any(annotation is kind for kind in types) or any(
+        mentions(part, *types) for part in get_args(annotation)
     )
 
 
@@ -71,14 +71,14 @@ class ValidationErrors:
     def mapping(self, node: YamlNode, where: str) -> Mapping[str, YamlNode]:
         """Return the children of a mapping, or add an error and return an empty mapping."""
         if node.mapping is None:
-            self.add(node.place, f"{where}: a mapping (key: value) is wanted, not {node.kind}")
+            self.add(node.place, f"{where}: expected a mapping (key: value), not {node.kind}")
             return {}
         return node.mapping
 
     def items(self, node: YamlNode, where: str) -> tuple[YamlNode, ...]:
         """Return the items of a list, or add an error and return an empty tuple."""
         if node.items is None:
-            self.add(node.place, f"{where}: a list is wanted, not {node.kind}; write [ ] around it")
+            self.add(node.place, f"{where}: expected a list, not {node.kind}; write [ ] around it")
             return ()
         return node.items
 
@@ -87,7 +87,7 @@ class ValidationErrors:
         if not re.fullmatch(NAME, name, re.ASCII):
             self.add(
                 node.key_place,
-                f"{where}: {name!r} is no name: letters, digits, - and _ are, after a letter or digit",
+                f"{where}: invalid name {name!r}: expected a letter or digit, then letters, digits, - and _",
             )
 
     def validate(
@@ -112,7 +112,7 @@ class ValidationErrors:
         except ValidationError as error:
             for path, found, details in _relevant(error, node):
                 if not path and found is not None and whole is not None:
-                    place, message = whole(_own_words(details))
+                    place, message = whole(_message_text(details))
                     self.add(place, f"{where}: {message}")
                     continue
                 place, message = _explain(model, node, path, found, details, also_known=also_known)
@@ -157,7 +157,7 @@ def _less_misspelt(found: list[Found]) -> list[Found]:
         siblings = [str(other[-1]) for other in unknown if other[:-1] == path[:-1]]
         return bool(difflib.get_close_matches(str(path[-1]), siblings, n=1, cutoff=0.6))
 
-    return [one for one in found if one[2]["type"] != "missing" or not misspelt(one[0])]
+    return [error for error in found if error[2]["type"] != "missing" or not misspelt(error[0])]
 
 
 def _is_more_specific(
@@ -230,16 +230,16 @@ def _purpose(owner: type[BaseModel] | None, name: str | int) -> str:
     return f": {text.partition('. ')[0].rstrip('.')}" if text else ""
 
 
-def _own_words(details: ErrorDetails) -> str:
+def _message_text(details: ErrorDetails) -> str:
     return details["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
 
 
 def _quoting(at: YamlNode, *, secret: bool) -> str:
     if secret:
-        return f"this is {at.kind} in YAML, and text is wanted: put it in quotes"
+        return f"this is {at.kind} in YAML, not text: put it in quotes"
     if not at.raw:
-        return "nothing stands here, and text is wanted"
-    return f'{at.raw} is {at.kind} in YAML, and text is wanted: quote it: "{at.raw}"'
+        return "the value is missing; expected text"
+    return f'{at.raw} is {at.kind} in YAML, not text: quote it: "{at.raw}"'
 
 
 def _sentence(at: YamlNode, details: ErrorDetails, *, secret: bool) -> str:
@@ -247,27 +247,27 @@ def _sentence(at: YamlNode, details: ErrorDetails, *, secret: bool) -> str:
     kind, context = details["type"], details.get("ctx", {})
     scalar = at.mapping is None and at.items is None
     if kind == "string_type":
-        return _quoting(at, secret=secret) if scalar else f"text is wanted, not {at.kind}"
+        return _quoting(at, secret=secret) if scalar else f"expected text, not {at.kind}"
     if kind in {"literal_error", "enum"}:
         return _choice(at, str(context.get("expected", "")), secret=secret, scalar=scalar)
     if isinstance(at.value, AmbiguousScalar) and not secret:
         return (
-            f'{at.raw} is {at.kind} that YAML reads in its own way; write it plainly, or quote it: "{at.raw}"'
+            f'{at.raw} is {at.kind} with an unusual YAML meaning; write it in full, or quote it: "{at.raw}"'
         )
     if kind.startswith(("int_", "float_", "bool_")) and kind.endswith(("_type", "_parsing", "_from_float")):
-        wanted = {"i": "a whole number", "f": "a number", "b": "true or false"}[kind[0]]
-        return f"{wanted} is wanted, not {at.kind}" + (
+        expected = {"i": "a whole number", "f": "a number", "b": "true or false"}[kind[0]]
+        return f"expected {expected}, not {at.kind}" + (
             f" ({at.raw})" if scalar and at.raw and not secret else ""
         )
     if kind in {"list_type", "tuple_type", "set_type", "frozen_set_type"}:
-        return f"a list is wanted, not {at.kind}; write [ ] around it"
+        return f"expected a list, not {at.kind}; write [ ] around it"
     if kind in {"dict_type", "mapping_type", "model_type", "model_attributes_type"}:
-        return f"a mapping (key: value) is wanted, not {at.kind}"
+        return f"expected a mapping (key: value), not {at.kind}"
     if kind == "too_short":
-        return f"a list of at least {context['min_length']} is wanted, not of {context['actual_length']}"
+        return f"expected a list of at least {context['min_length']}, not of {context['actual_length']}"
     if kind == "string_pattern_mismatch":
         return _pattern(at, str(context.get("pattern", "")), secret=secret)
-    message = _own_words(details)
+    message = _message_text(details)
     if kind in {"value_error", "assertion_error", "secret"}:
         return message
     message = message.replace("Input should be", "must be").replace("String should", "must")
@@ -283,11 +283,11 @@ def _pattern(at: YamlNode, pattern: str, *, secret: bool) -> str:
 
 def _choice(at: YamlNode, expected: str, *, secret: bool, scalar: bool) -> str:
     if secret or not scalar:
-        return f"{expected} is wanted, not {at.kind}"
+        return f"expected {expected}, not {at.kind}"
     names = re.findall(r"'([^']*)'", expected)
     if at.kind != "text" and names:
         if at.raw in names:
             return _quoting(at, secret=False)
-        return f"{at.raw or 'nothing'} is {at.kind} in YAML; wanted is {expected}, in quotes"
+        return f"{at.raw or 'nothing'} is {at.kind} in YAML; expected {expected}, in quotes"
     near = difflib.get_close_matches(at.raw, names, n=1, cutoff=0.6)
     return f"{at.raw!r} is not {expected}" + (f"; did you mean {near[0]!r}?" if near else "")

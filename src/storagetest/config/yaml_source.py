@@ -43,7 +43,7 @@ KeyPath: TypeAlias = Sequence[Key]
 
 
 class AmbiguousScalar:
-    """The value of a scalar that YAML 1.1 and a person read differently; no model accepts it."""
+    """The value of a scalar that YAML 1.1 and a reader interpret differently; no model accepts it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class YamlSource:
 
 
 def read(path: Path | str) -> YamlSource:
-    """Read the file at ``path``. Raises :class:`ConfigError` with the place of what is wrong."""
+    """Read the file at ``path``. Raises :class:`ConfigError` with the position of the error."""
     path = Path(path)
     try:
         with path.open("rb") as file:
@@ -146,7 +146,7 @@ def _compose(text: str, name: str) -> yaml.Node | None:
         line = text.count("\n", 0, error.position)
         column = error.position - (text.rfind("\n", 0, error.position) + 1)
         raise ConfigError(
-            "a character that may not stand in YAML", place=f"{name}:{line + 1}:{column + 1}"
+            "a character that is not allowed in YAML", place=f"{name}:{line + 1}:{column + 1}"
         ) from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -162,7 +162,7 @@ def _syntax(error: yaml.MarkedYAMLError) -> str:
     if "undefined alias" in problem:
         problem = "an alias (*) without its anchor (&); quote the value if it is meant as text"
     elif "but found another document" in problem:
-        problem = "a second document (---) begins; one is wanted"
+        problem = "a second document (---); expected one"
     elif "'\\t'" in problem:
         problem = "a tab where only spaces may indent"
     elif "expected <block end>" in problem:
@@ -176,7 +176,7 @@ def _syntax(error: yaml.MarkedYAMLError) -> str:
 
 @dataclass(slots=True)
 class _Reader:
-    """Turns PyYAML's nodes into ours, counting as aliases unfold."""
+    """Converts PyYAML's nodes, and counts them while aliases are expanded."""
 
     name: str
     directory: Path
@@ -273,7 +273,7 @@ class _Reader:
 
 
 def _construct(kind: str, raw: str) -> object:
-    """Return the value of a plain scalar, or :class:`AmbiguousScalar` if people may read another one."""
+    """Return the value of a plain scalar; :class:`AmbiguousScalar` if a reader may expect another value."""
     if kind == "null":
         return None
     if kind == "bool":

@@ -232,7 +232,7 @@ class SupervisedHost(Host):
         on_line: Callable[[str], None] | None = None,
     ) -> tuple[ExitInfo, _Task]:
         if not argv:
-            msg = f"{self.name}: there is no command to run"
+            msg = f"{self.name}: the command is empty"
             raise HostError(msg)
         task = _Task(format_command(argv), deadline, stdin, OutputBuffer(on_line), OutputBuffer())
         if deadline <= 0:

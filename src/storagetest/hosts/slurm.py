@@ -66,8 +66,8 @@ class SlurmHost(LocalHost):
     def _popen(self, argv: Sequence[str]) -> subprocess.Popen[bytes]:
         job = str(self._job or os.environ.get(_JOB, ""))
         if not job:
-            how = "run pytest within one (salloc -N 4 pytest …), or set `job:`"
-            raise Unreachable(f"{self.name}: there is no Slurm job: {how}")
+            hint = "run pytest within one (salloc -N 4 pytest …), or set `job:`"
+            raise Unreachable(f"{self.name}: no Slurm job: {hint}")
         command = srun(job, self._node)
         stderr: IO[bytes] | None = self._thread.stderr
         return (

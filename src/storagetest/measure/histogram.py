@@ -130,7 +130,7 @@ class Histogram:
             raise ValueError(f"a histogram of layout {document['layout']!r} in {document['unit']!r}")
         pairs = [(ns, count) for ns, count in document["bins"]]
         if len({ns for ns, _ in pairs}) != len(pairs):
-            raise ValueError("a bin is there twice")
+            raise ValueError("duplicate bin")
         return cls.from_fio_bins(dict(pairs))
 
 

@@ -1,18 +1,18 @@
-"""fio's logs of every single I/O (``write_lat_log`` without averaging), ten million lines and more.
+"""Parse fio's logs of every single I/O (``write_lat_log`` without averaging) of ten million lines and more.
 
 Theory (fio(1), "Log file formats"). A line is ``time, value, direction, block size[, offset][, priority]``:
-milliseconds, nanoseconds, 0 (read), 1 (write) or 2 (trim). Text of that kind is parsed by whole arrays: the
-places of all commas at once; then, of each value, the eight bytes that end at its comma as one number, whose
-digits are combined in three steps (two, four, eight at a time); values of more than eight characters take a
-second such number. A latency's bucket is read off its floating-point form: fio's layout has 64 buckets for
-each power of two, which are the six leading bits of the mantissa.
+milliseconds, nanoseconds, 0 (read), 1 (write) or 2 (trim). The text is parsed with array operations: first
+the positions of all commas; then, for each value, the eight bytes before its comma as one integer, whose
+digits are combined in three steps (two, four, eight at a time). A value of more than eight characters uses a
+second such integer. A latency's bucket is computed from its floating-point form: fio's layout has 64 buckets
+for each power of two, which are the six leading bits of the mantissa.
 
 Rules:
 
-1. Chunks of :data:`CHUNK` bytes, a few at a time, each in a thread of its own: memory does not grow with
-   the file.
-2. All lines of a file have as many columns as its first. A line with others, a character that does not
-   belong, or an end in the middle of a line is an error that names the line, never a guess.
+1. The file is parsed in chunks of :data:`CHUNK` bytes, a few at a time, each in a thread: memory does not
+   grow with the file.
+2. All lines of a file have as many columns as the first. Another number of columns, an invalid character, or
+   an incomplete last line is an error that names the line.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from storagetest.measure.histogram import Histogram, bucket, merge
 __all__ = ["CHUNK", "LatencyLog", "parse", "read"]
 
 CHUNK = 1 << 19
-"""Bytes that are parsed at a time; what they become (about tenfold) should fit a processor's caches."""
+"""Bytes per chunk; the arrays made from it (about tenfold) should fit into a processor's caches."""
 
 _DIRECTIONS = ("read", "write", "trim")
-_PAD = 16  # bytes before a chunk's first, so that looking back from a comma never leaves the buffer
+_PAD = 16  # bytes before a chunk, so that the bytes before a comma are always in the buffer
 _COMMA, _SPACE, _NEWLINE, _ZERO, _NINE = b", \n09"
-_LOOKS_HEXADECIMAL = np.array([chr(code) in "xabcdefABCDEF" for code in range(256)])
-_LEADING_BITS = 46  # a double's mantissa has 52 bits; six of them are kept
-_ONE = 1023 << 6  # these bits of 1.0, the shortest latency but none
-_KEYS = 1 + (64 << 6)  # none, and 64 for each power of two
+_IS_HEXADECIMAL = np.array([chr(code) in "xabcdefABCDEF" for code in range(256)])
+_LEADING_BITS = 46  # a double's mantissa has 52 bits; the bucket uses six
+_ONE = 1023 << 6  # these bits of 1.0, the shortest latency except 0
+_KEYS = 1 + (64 << 6)  # 0, and 64 for each power of two
 _LONGEST_LINE = 1000
 _END = b"\n"
 _MOST_THREADS = 4
@@ -55,7 +55,7 @@ _Counted = tuple[int, dict[int, NDArray[np.intp]]]
 
 @dataclass(frozen=True, slots=True)
 class LatencyLog:
-    """How many lines there were, and the latencies by direction (``read``, ``write``, ``trim``)."""
+    """The number of lines, and the latencies by direction (``read``, ``write``, ``trim``)."""
 
     lines: int
     directions: Mapping[str, Histogram] = field(default_factory=dict)
@@ -108,27 +108,27 @@ def _whole_lines(chunks: Iterable[bytes], name: str) -> Iterator[tuple[bytes, in
 
 
 def _count_in_order(pieces: Iterable[tuple[bytes, int]]) -> Iterator[Callable[[], _Counted]]:
-    """Yield what gives each piece's counts, in the order of the pieces, while others are being counted.
+    """Yield a function that returns a piece's counts, in the order of the pieces, while threads count others.
 
-    Threads do: numpy lets go of the interpreter while it works on arrays. No more pieces are under way than
-    there are threads, so memory stays bounded.
+    numpy releases the GIL while it works on arrays. At most as many pieces as threads are counted at a time,
+    which limits the memory.
     """
     workers = min(_MOST_THREADS, len(os.sched_getaffinity(0)))
     with ThreadPoolExecutor(workers) as pool:
-        under_way: deque[Future[_Counted]] = deque()
+        pending: deque[Future[_Counted]] = deque()
         for text, columns in pieces:
-            under_way.append(pool.submit(_count, text, columns))
-            if len(under_way) > workers:
-                yield under_way.popleft().result
-        while under_way:
-            yield under_way.popleft().result
+            pending.append(pool.submit(_count, text, columns))
+            if len(pending) > workers:
+                yield pending.popleft().result
+        while pending:
+            yield pending.popleft().result
 
 
 class _DamageError(Exception):
-    """A line (from 0, of its chunk) that cannot be read."""
+    """A line that cannot be parsed; ``line`` counts from 0 in its chunk."""
 
-    def __init__(self, line: int, what: str) -> None:
-        super().__init__(what)
+    def __init__(self, line: int, problem: str) -> None:
+        super().__init__(problem)
         self.line = line
 
 
@@ -136,48 +136,51 @@ def _count(text: bytes, columns: int) -> _Counted:
     """Return the number of lines, and the number of latencies of each key in each direction."""
     buffer = np.frombuffer(b"\0" * _PAD + text, np.uint8)
     table = _table(buffer, columns)
-    first, second, third = (np.ascontiguousarray(table[:, at]) for at in range(3))
+    first, second, third = (np.ascontiguousarray(table[:, column]) for column in range(3))
     words: Words = np.ndarray((len(buffer) - 7,), "<u8", buffer, strides=(1,))
     values = _values(words, first, second)
-    ways = buffer[second + 2] - np.uint8(_ZERO)
-    bad = np.flatnonzero((ways >= len(_DIRECTIONS)) | (third - second != 3))
+    directions = buffer[second + 2] - np.uint8(_ZERO)
+    bad = np.flatnonzero((directions >= len(_DIRECTIONS)) | (third - second != 3))
     if bad.size:
-        raise _DamageError(int(bad[0]), "the third column is no direction (0, 1 or 2)")
+        raise _DamageError(int(bad[0]), "the third column is not a direction (0, 1 or 2)")
     keys = np.maximum((values.astype(np.float64).view(np.int64) >> _LEADING_BITS) - (_ONE - 1), 0)
     counts = {}
-    for way in np.flatnonzero(np.bincount(ways, minlength=len(_DIRECTIONS))):
-        mine = ways == way
-        chosen = keys if mine.all() else keys[mine]
-        counts[int(way)] = np.bincount(chosen, minlength=_KEYS)
+    for direction in np.flatnonzero(np.bincount(directions, minlength=len(_DIRECTIONS))):
+        mask = directions == direction
+        selected = keys if mask.all() else keys[mask]
+        counts[int(direction)] = np.bincount(selected, minlength=_KEYS)
     return len(table), counts
 
 
 def _table(buffer: Bytes, columns: int) -> Positions:
-    """Return the places of the commas and, last, of the newline, a row for each line.
+    """Return the positions of the commas and, last, of the newline; one row per line.
 
-    Raise unless every line has the same columns, one space after each comma, and numbers besides.
+    Raises :class:`_DamageError` unless each line has the columns, one space after each comma, and numbers.
     """
     if columns < 3:
         raise _DamageError(0, f"{columns + 1} columns are too few for a latency log")
-    comma, newline, space = (buffer == one for one in (_COMMA, _NEWLINE, _SPACE))
+    comma, newline, space = (buffer == code for code in (_COMMA, _NEWLINE, _SPACE))
     marks = np.flatnonzero(comma | newline)
     lines = np.count_nonzero(newline)
     if len(marks) != (columns + 1) * lines or not newline[marks[columns :: columns + 1]].all():
         commas_before = np.flatnonzero(newline[marks]) - np.arange(lines)
-        a_line = np.diff(commas_before, prepend=0)
-        raise _DamageError(int(np.flatnonzero(a_line != columns)[0]), f"not {columns + 1} columns as before")
+        per_line = np.diff(commas_before, prepend=0)
+        raise _DamageError(
+            int(np.flatnonzero(per_line != columns)[0]),
+            f"expected {columns + 1} columns, as in the lines before",
+        )
     table = marks.reshape(lines, columns + 1)
     if not np.array_equal(comma[:-1], space[1:]):
         wrong = int(np.flatnonzero(comma[:-1] != space[1:])[0]) + 1
         line = _line_at(wrong, table[:, -1])
-        raise _DamageError(line, "a space where none belongs, or none where one does")
+        raise _DamageError(line, "a missing or an unexpected space")
     digits = np.count_nonzero(buffer >= _ZERO)
     if buffer.max() > _NINE or digits + lines * (2 * columns + 1) + _PAD != len(buffer):
-        known = (buffer - np.uint8(_ZERO) <= 9) | space | comma | newline | _LOOKS_HEXADECIMAL[buffer]
+        known = (buffer - np.uint8(_ZERO) <= 9) | space | comma | newline | _IS_HEXADECIMAL[buffer]
         known[:_PAD] = True
-        strange = np.flatnonzero(~known)
-        if strange.size:
-            raise _DamageError(_line_at(strange[0], table[:, -1]), "a character that is no part of a number")
+        unknown = np.flatnonzero(~known)
+        if unknown.size:
+            raise _DamageError(_line_at(unknown[0], table[:, -1]), "a character that is not part of a number")
     return table
 
 
@@ -187,11 +190,11 @@ def _line_at(position: Any, newlines: Positions) -> int:  # noqa: ANN401  # an a
 
 def _values(words: Words, first: Positions, second: Positions) -> NDArray[np.uint64]:
     """Return the numbers between the first and the second comma."""
-    width = second - first - 2  # less the space
+    width = second - first - 2  # without the space
     longest = int(width.max())
     if longest > 2 * 8 or int(width.min()) < 1:
         bad = np.flatnonzero((width > 2 * 8) | (width < 1))
-        raise _DamageError(int(bad[0]), "the second column is no latency in nanoseconds")
+        raise _DamageError(int(bad[0]), "the second column is not a latency in nanoseconds")
     values = _eight_digits(words[second - 8], np.minimum(width, 8), 0)
     if longest > 8:
         long = np.flatnonzero(width > 8)
@@ -201,15 +204,15 @@ def _values(words: Words, first: Positions, second: Positions) -> NDArray[np.uin
 
 
 def _eight_digits(words: Words, width: Positions, line: Any) -> NDArray[np.uint64]:  # noqa: ANN401
-    """Return the numbers whose last ``width`` digits end each word; the first character is its lowest byte.
+    """Return the number in the last ``width`` bytes of each word; the first character is the lowest byte.
 
-    What stands before them becomes zero; a space is a zero too, in its lower four bits.
+    The other bytes become zero; the lower four bits of a space are zero too.
     """
     shift = (64 - 8 * width).astype(np.uint64)
     words = words >> shift << shift
-    if (words & np.uint64(0x4040404040404040)).any():  # letters have this bit, digits have not
+    if (words & np.uint64(0x4040404040404040)).any():  # letters have this bit, digits do not
         bad = int(np.flatnonzero(words & np.uint64(0x4040404040404040))[0])
-        raise _DamageError(int(line[bad]) if np.ndim(line) else bad, "the second column is no number")
+        raise _DamageError(int(line[bad]) if np.ndim(line) else bad, "the second column is not a number")
     words &= np.uint64(0x0F0F0F0F0F0F0F0F)
     words = (words * np.uint64(10) + (words >> np.uint64(8))) & np.uint64(0x00FF00FF00FF00FF)
     words = (words * np.uint64(100) + (words >> np.uint64(16))) & np.uint64(0x0000FFFF0000FFFF)

@@ -167,7 +167,7 @@ def load(path: Path) -> list[CaseRecord]:
     """Read a file of one JSON object a line. Raises :class:`ResultError`."""
     records = []
     if not path.is_file():
-        raise ResultError(f"{path}: there is no such file; pytest writes one where conformance cases ran")
+        raise ResultError(f"{path}: no such file; pytest writes it if conformance cases ran")
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         try:
             records.append(CaseRecord.from_json(json.loads(line)))

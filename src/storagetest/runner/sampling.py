@@ -36,9 +36,9 @@ from storagetest.workloads._agent.run import run_agent, terminate_agent
 
 __all__ = ["CounterSampling", "SampleResult", "align_series"]
 
-_LONGEST = 24 * 3600.0
+_LONGEST = 24 * 3600.0  # all timeouts are in seconds, chosen
 _START = 5.0
-_TELL, _END, _ABANDON = 5.0, 10.0, 1.0
+_SIGNAL, _END, _ABANDON = 5.0, 10.0, 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class _Sampler:
     def _terminate(self, pid: int) -> float:
         """Send SIGTERM to the sampler; return the middle of the round trip by the controller's clock."""
         before = time.monotonic()
-        terminate_agent(self.host, pid, deadline=_TELL)
+        terminate_agent(self.host, pid, deadline=_SIGNAL)
         return (before + time.monotonic()) / 2
 
     def _run(self) -> None:
@@ -146,7 +146,7 @@ class CounterSampling:
             sampler.start()
 
     def stop(self) -> tuple[SampleResult, ...]:
-        """Stop all samplers at once, and return their results in the order of the hosts.
+        """Stop all samplers at the same time, and return their results in the order of the hosts.
 
         Samplers that were not started, or are stopped already, have no result.
         """
@@ -157,10 +157,10 @@ class CounterSampling:
 def align_series(
     samples: Sequence[Sample], starts: Sequence[float], sampled: Sequence[SampleResult], interval: float
 ) -> tuple[Sample, ...]:
-    """Return ``samples`` with the series that were sampled meanwhile.
+    """Return ``samples`` with the series sampled during each.
 
-    ``called`` is the start of each measuring by the controller's monotonic clock, used if the workload does
-    not report it. The first of ``sampled`` is that of the client, whose clock the samples use.
+    ``starts`` are the starts of the measurements by the controller's monotonic clock, if the workload does
+    not report them. The first of ``sampled`` is that of the client, whose clock the samples use.
     """
     if not sampled:
         return tuple(samples)

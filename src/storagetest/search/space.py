@@ -24,7 +24,7 @@ class Parameter:
         if not self.values:
             raise ValueError(f"{self.name}: a parameter has at least one value")
         if len(set(map(str, self.values))) != len(self.values):
-            raise ValueError(f"{self.name}: a value is there twice")
+            raise ValueError(f"{self.name}: a value is listed twice")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Space:
         names = [one.name for one in self.parameters]
         if not names or len(set(names)) != len(names):
             raise ValueError(
-                f"a space has parameters, each of them once: {', '.join(names) or 'there is none'}"
+                f"a space requires parameters with distinct names, not: {', '.join(names) or 'none'}"
             )
 
     @property

@@ -39,10 +39,10 @@ def parse_threshold(text: str, metrics: Mapping[str, Metric], *, place: str = ""
     name, op, value = match.groups()
     metric = metrics.get(name)
     if metric is None:
-        raise _error(text, f"there is no metric {name!r}{_nearest(name, metrics)}", place)
+        raise _error(text, f"unknown metric {name!r}{_nearest(name, metrics)}", place)
     good = _GOOD_SIDE[metric.better]
     if op not in _GOOD_SIDE.values():
-        raise _error(text, f"{op!r} is not understood: write {name} {good} {value}", place)
+        raise _error(text, f"unknown operator {op!r}: write {name} {good} {value}", place)
     if op != good:
         reason = f"{metric.better.value} is better for {name}, so this gate would fail what is good"
         raise _error(text, f"{reason}: did you mean {name} {good} {value}?", place)
@@ -118,7 +118,7 @@ def _bound(text: str, metric: Metric, value: str, place: str) -> float:
 
 def _nearest(name: str, metrics: Mapping[str, Metric]) -> str:
     near = difflib.get_close_matches(name.lower(), list(metrics), n=1)
-    return f"; did you mean {near[0]!r}?" if near else f"; there are: {', '.join(metrics)}"
+    return f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(metrics)}"
 
 
 def _error(text: str, message: str, place: str) -> ConfigError:

@@ -85,7 +85,7 @@ class Bonnie(AgentWorkload["Bonnie.Options"]):
         @model_validator(mode="after")
         def _possible(self) -> Self:
             if self.chunk_size & (self.chunk_size - 1):
-                raise ValueError(f"chunk_size: {self.chunk_size} is no power of two")
+                raise ValueError(f"chunk_size: {self.chunk_size} is not a power of two")
             return self
 
     def request(self, attachment: Attachment, options: Bonnie.Options, scale: LoadSize) -> dict[str, Any]:

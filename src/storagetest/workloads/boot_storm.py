@@ -86,7 +86,7 @@ class BootStorm(AgentWorkload["BootStorm.Options"]):
             for name in ("image_size", "clone_size"):
                 size = getattr(self, name)
                 if size is not None and size % _MIB:
-                    raise ValueError(f"{name}: {format_size(size)} is no multiple of 1MiB")
+                    raise ValueError(f"{name}: {format_size(size)} is not a multiple of 1MiB")
             return self
 
     def request(self, attachment: Attachment, options: BootStorm.Options, scale: LoadSize) -> dict[str, Any]:

@@ -55,7 +55,7 @@ def test_preferred_io_sizes_are_whole_blocks(block_range):
         int(block_range.attribute(f"queue/{name}", "0")) for name in ("minimum_io_size", "optimal_io_size")
     )
     assert optimal == 0 or optimal % minimum == 0, (
-        f"optimal_io_size {optimal} is no multiple of minimum_io_size {minimum}"
+        f"optimal_io_size {optimal} is not a multiple of minimum_io_size {minimum}"
     )
 
 

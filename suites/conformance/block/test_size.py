@@ -31,7 +31,7 @@ def test_block_sizes_are_multiples(block_range):
     """The device's size and physical blocks are whole numbers of logical blocks."""
     logical, physical = block_range.logical, block_range.physical
     assert logical >= 512, f"a logical block of {logical} bytes"
-    assert logical & (logical - 1) == 0, f"a logical block of {logical} bytes is no power of two"
+    assert logical & (logical - 1) == 0, f"a logical block of {logical} bytes is not a power of two"
     assert physical % logical == 0, f"a physical block of {physical} bytes, a logical one of {logical}"
     assert block_range.size % logical == 0, f"{block_range.size} bytes are no whole number of blocks"
 

@@ -112,7 +112,7 @@ def test_data_begins_where_hpda_wants_it(bench: Harness, hpda: int) -> None:
         pytest.skip(f"the controller does not support HPDA {hpda} (NVT-ICREQ-HPDA-{hpda}): {refused}")
     done = session.admin.run(admin.identify(Cns.CONTROLLER), reads=4096)
     for one in done.pdus_of(C2HData):
-        assert one.pdo % ((hpda + 1) * 4) == 0, f"3.3: PDO {one.pdo} is no multiple of {(hpda + 1) * 4}"
+        assert one.pdo % ((hpda + 1) * 4) == 0, f"3.3: PDO {one.pdo} is not a multiple of {(hpda + 1) * 4}"
 
 
 @pytest.mark.case("NVT-C2H-07", section="NVMe/TCP 3.6.2.9", kills=("c2h-reserved",))

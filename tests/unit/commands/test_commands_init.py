@@ -79,7 +79,7 @@ def test_an_existing_file_is_overwritten_only_with_force(workdir, capsys):
     ("argv", "status", "text"),
     [
         (["init"], 1, "storagetest init ADDRESS"),
-        (["init", "nas:2049"], 1, "a port goes into `port`"),
+        (["init", "nas:2049"], 1, "the port is in `port`"),
         (["init", "nas", "--no-probe"], 1, "name the protocol with --protocol"),
         (["init", "nas", "--protocol", "nsf"], 4, "'nsf'"),
         (["init", "nas", "--no-probe", "--set", "nfs.exprot=/x"], 4, "no option 'exprot'"),

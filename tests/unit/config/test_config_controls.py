@@ -43,7 +43,7 @@ def test_controls_are_command_lines_in_pairs(load_text):
         ("controls: {halt: [x]}", "server: array", "halt"),
         ("controls: {grow: [x], shrink: [x]}", "optional: false", "are run on its server; name that"),
         ("same_data: first", "server: array", "this is the target itself"),
-        ("same_data: frist", "server: array", "there is no target 'frist'"),
+        ("same_data: frist", "server: array", "unknown target 'frist'"),
     ],
 )
 def test_an_error_names_its_location(load_text, settings, server, sentence):

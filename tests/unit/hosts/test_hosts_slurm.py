@@ -30,7 +30,7 @@ def test_the_default_job_is_the_current_one(slurm, slurm_host, monkeypatch):
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     with (
         connect(config) as host,
-        pytest.raises(HostError, match="node: there is no Slurm job: run pytest within"),
+        pytest.raises(HostError, match="node: no Slurm job: run pytest within"),
     ):
         host.run(["true"], deadline=60)
     monkeypatch.setenv("SLURM_JOB_ID", str(slurm.job))

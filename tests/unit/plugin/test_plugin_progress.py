@@ -135,9 +135,8 @@ def test_control_characters_in_a_message_are_replaced():
 def test_another_case_resets_the_state():
     state = ProgressState()
     state.update(event_message(MeasurementPhase.MEASURE, 50.0, repeat=3, of=3, expected=10.0), at=50.0)
-    state.update(
-        event_message(MeasurementPhase.FILL, 0.0), at=60.0
-    )  # of the same name: elapsed says that it is another
+    # The case has the same name; an elapsed time of 0 shows that it is another one.
+    state.update(event_message(MeasurementPhase.FILL, 0.0), at=60.0)
     assert state.lines(100, at=61.0) == [
         "  nas-v4.2-nconnect4 on load1: sequential read 1MiB, 0:01",
         "    fill, 0:01",

@@ -107,7 +107,7 @@ def test_invalid_space_is_an_error():
         Parameter("block", (1, 1))
     with pytest.raises(ValueError, match="at least one"):
         Parameter("block", ())
-    with pytest.raises(ValueError, match="each of them once"):
+    with pytest.raises(ValueError, match="distinct names"):
         Space((Parameter("a", (1,)), Parameter("a", (2,))))
     with pytest.raises(ValueError, match="finds nothing"):
         BayesianSearch(SPACE, budget=0)

@@ -143,7 +143,7 @@ def test_two_files_in_one_process_do_not_see_each_others(named, tmp_path):
     assert made(first, "same").parameters({})["digest"] != made(second, "same").parameters({})["digest"]
     for config, absent in ((first, "two"), (second, "one")):
         assert config.workloads.keys() == {*registered, *config.custom_workloads}
-        with pytest.raises(ConfigError, match=f"there is no workload '{absent}'"):
+        with pytest.raises(ConfigError, match=f"unknown workload '{absent}'"):
             config.thresholds_for(config.variants[0], absent, {})
     assert get_registry("storagetest.workloads").all() == registered
 
@@ -178,7 +178,7 @@ def test_a_function_may_return_a_whole_sample(named, tmp_path, directory):
         ("unknown", "own_loads:unknown returned 'speed', which is not one of its metrics: bandwidth, iops"),
         ("text", "returned 'free', which is not one"),
         ("nothing", "own_loads:nothing returned no metric"),
-        ("none", "returned a NoneType: a mapping of metric"),
+        ("none", "returned a NoneType; expected a mapping of metric"),
         ("raises", r"own_loads:raises raised ZeroDivisionError: division by zero\n  at .*own_loads.py:31"),
     ],
 )
@@ -196,7 +196,7 @@ def test_what_is_no_number_is_an_error_and_a_claim_is_the_targets(named, tmp_pat
         'other: {python: "own_loads:claims"}',
     )
     load_ = made(config, "mine")
-    with pytest.raises(WorkloadError, match="free='much': a finite number is wanted"):
+    with pytest.raises(WorkloadError, match="free='much'; expected a finite number"):
         load_.measure(directory, load_.Options(), SCALE)
     with pytest.raises(AssertionError, match="too large"):
         made(config, "other").measure(directory, load_.Options(), SCALE)
@@ -212,12 +212,12 @@ def test_what_is_no_number_is_an_error_and_a_claim_is_the_targets(named, tmp_pat
         ("mine: {fio: bad.fio, needs: [block]}", "metrics and needs belong to python"),
         ("mine: {fioo: x}", r"targets.yaml:5:\d+: workloads.mine.fioo: no such key; did you mean 'fio'"),
         ("sequential: {fio: bad.fio}", "workloads.sequential: there is a workload of that name already"),
-        ("a b: {fio: bad.fio}", "'a b' is no name"),
+        ("a b: {fio: bad.fio}", "invalid name 'a b'"),
         (
             'mine: {python: "own_loads"}',
-            r"targets.yaml:5:\d+: .*'own_loads': package.module:function is wanted",
+            r"targets.yaml:5:\d+: .*'own_loads': expected package.module:function",
         ),
-        ('mine: {python: "os:system;x"}', "package.module:function is wanted"),
+        ('mine: {python: "os:system;x"}', "expected package.module:function"),
         ('mine: {python: "no_such_module_here:f"}', "no_such_module_here cannot be imported: ModuleNotFound"),
         ('mine: {python: "own_loads:NUMBER"}', "own_loads has no function NUMBER"),
         ('mine: {python: "own_loads:absent"}', "own_loads has no function absent"),

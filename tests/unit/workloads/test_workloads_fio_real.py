@@ -217,7 +217,7 @@ def test_a_fio_that_hangs_is_ended_and_the_target_suspected(client, programs):
 @pytest.mark.parametrize(
     ("workload", "options", "message"),
     [
-        (WRITE, {"direct": False}, "completion latency means nothing"),
+        (WRITE, {"direct": False}, "completion latency is wrong"),
         (WRITE, {"engine": "psync"}, "psync has one I/O in flight a job, not 8"),
         (WRITE, {"block_size": 1000}, "no multiple of 512"),
         (WRITE, {"block_size": 0}, "no multiple of 512"),

@@ -8,7 +8,7 @@ Rules:
 2. File, size, ramp and runtime come from the attachment and the profile, as for every workload. Options of
    size and time are replaced; options that name a file or a directory are refused.
 3. Values are literal: no variables, no expressions, no shell.
-4. All jobs of a file run at once.
+4. All jobs of a file run at the same time.
 
 The format: fio(1), "Job File Format". Lines are ``[job]``, ``option=value`` or ``option``; ``;`` and ``#``
 begin comments; options under ``[global]`` apply to the jobs below it.
@@ -105,7 +105,7 @@ def read_jobs(text: str, file: str) -> tuple[CustomJob, ...]:
         if name is not None:
             current[name] = value
     if not jobs:
-        raise ConfigError("there is no [job] section, only [global]", place=f"{file}:1:1")
+        raise ConfigError("no [job] section, only [global]", place=f"{file}:1:1")
     return tuple(_job(name, options, place) for name, place, options in jobs)
 
 
@@ -144,14 +144,14 @@ def _option(line: str, place: str) -> tuple[str | None, str]:
     if first in _PROGRAMS:
         raise ConfigError(f"{first}: a job file must only define I/O. Remove the option", place=place)
     if first in _ORDER:
-        raise ConfigError(f"{first}: all jobs of a file run at once. Remove the option", place=place)
+        raise ConfigError(f"{first}: all jobs of a file run at the same time. Remove the option", place=place)
     if name not in _KEPT:
         raise ConfigError(
             f"{option}: this option is not supported in job files; supported are: {', '.join(sorted(_KEPT))}",
             place=place,
         )
     if equals and not value:
-        raise ConfigError(f"{option}: there is no value after the =", place=place)
+        raise ConfigError(f"{option}: the value after the = is missing", place=place)
     if name != "description" and not _VALUE.fullmatch(value):
         raise ConfigError(
             f"{option}: {value!r} is not accepted: no variables, expressions, quotes or spaces", place=place
@@ -164,16 +164,16 @@ def _job(name: str, options: Mapping[str, str], place: str) -> CustomJob:
     rw = options.get("rw", "read").partition(":")[0]
     directions = _DIRECTIONS.get(rw)
     if directions is None:
-        raise ConfigError(f"[{name}]: rw={rw}: one of {', '.join(_DIRECTIONS)} is wanted", place=place)
+        raise ConfigError(f"[{name}]: rw={rw}: expected one of {', '.join(_DIRECTIONS)}", place=place)
     engine = options.get("ioengine", "psync")
     if engine not in _ENGINES:
         raise ConfigError(
-            f"[{name}]: ioengine={engine}: one of {', '.join(sorted(_ENGINES))} is wanted", place=place
+            f"[{name}]: ioengine={engine}: expected one of {', '.join(sorted(_ENGINES))}", place=place
         )
     for key in ("iodepth", "numjobs"):
         if not re.fullmatch(r"[1-9][0-9]{0,3}", options.get(key, "1")):
             raise ConfigError(
-                f"[{name}]: {key}={options[key]}: a number from 1 to 9999 is wanted", place=place
+                f"[{name}]: {key}={options[key]}: expected a number from 1 to 9999", place=place
             )
     if engine == "libaio" and options.get("direct", "0") == "0":
         raise ConfigError(
@@ -183,6 +183,6 @@ def _job(name: str, options: Mapping[str, str], place: str) -> CustomJob:
         )
     if len(directions) > 1 and options.get("rwmixread", "50") in {"0", "100"}:
         raise ConfigError(
-            f"[{name}]: rwmixread={options['rwmixread']} is no mix: use rw=read or rw=write", place=place
+            f"[{name}]: rwmixread={options['rwmixread']} is not a mix: use rw=read or rw=write", place=place
         )
     return CustomJob(name, {"ioengine": engine, **options}, directions)

@@ -84,7 +84,7 @@ class CustomPythonWorkload(CustomWorkload):
                     f"{self.source} returned {name!r}, which is not one of its metrics: {known}"
                 )
             if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-                raise WorkloadError(f"{self.source} returned {name}={value!r}: a finite number is wanted")
+                raise WorkloadError(f"{self.source} returned {name}={value!r}; expected a finite number")
         if not values:
             raise WorkloadError(f"{self.source} returned no metric")
         return sample
@@ -92,7 +92,7 @@ class CustomPythonWorkload(CustomWorkload):
     def _sample(self, returned: object, elapsed: float) -> Sample:
         if not isinstance(returned, Mapping):
             raise WorkloadError(
-                f"{self.source} returned a {type(returned).__name__}: a mapping of metric → number is wanted "
+                f"{self.source} returned a {type(returned).__name__}; expected a mapping of metric → number "
                 "or a storagetest.measure.run.Sample"
             )
         return Sample({str(name): value for name, value in returned.items()}, elapsed, ios=0)
@@ -102,7 +102,7 @@ def _function(reference: str, directory: Path, place: str) -> Callable[[Attachme
     module_name, colon, name = reference.partition(":")
     parts = [*module_name.split("."), *name.split(".")]
     if not colon or not all(part.isidentifier() for part in parts):
-        raise ConfigError(f"{reference!r}: package.module:function is wanted", place=place)
+        raise ConfigError(f"{reference!r}: expected package.module:function", place=place)
     sys.path.insert(0, str(directory))
     try:
         found: Any = importlib.import_module(module_name)

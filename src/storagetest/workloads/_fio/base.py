@@ -74,7 +74,7 @@ class FioOptions(WorkloadOptions):
     def _possible(self) -> Self:
         if self.engine == "libaio" and not self.direct:
             raise ValueError(
-                "libaio with direct: false waits in the submission, so its completion latency means nothing: "
+                "libaio with direct: false waits in the submission, so its completion latency is wrong: "
                 "use engine: psync or io_uring"
             )
         if self.engine == "mmap" and (self.direct or self.sync != "none"):
@@ -90,7 +90,7 @@ class FioOptions(WorkloadOptions):
             )
         block_size = getattr(self, "block_size", 512)
         if block_size < 512 or (self.direct and block_size % 512):
-            raise ValueError(f"block_size: {block_size} bytes is no multiple of 512")
+            raise ValueError(f"block_size: {block_size} bytes is not a multiple of 512")
         return self
 
 
