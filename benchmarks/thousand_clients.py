@@ -144,7 +144,7 @@ class Simulated(Host):
         return Completed(self.name, tuple(argv), 0, b"".join(chunks).decode(), "", time.monotonic() - began)
 
     @contextmanager
-    def converse(
+    def interactive_exec(
         self, argv: Sequence[str], *, deadline: float, first: bytes = b"", name: str = ""
     ) -> Iterator[InteractiveProcess]:
         """Connect to the start barrier."""
@@ -174,7 +174,7 @@ class Simulated(Host):
 
 
 class _Socket(Channel):
-    """Our end of a conversation."""
+    """The controller's end of an interactive process."""
 
     def __init__(self, line: socket.socket) -> None:
         self._line = line

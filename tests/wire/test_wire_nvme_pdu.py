@@ -111,7 +111,7 @@ def test_the_digests_are_at_their_offsets() -> None:
 
 
 def sides() -> Iterator[tuple[StreamRole, list[bytes]]]:
-    """A conversation as each side receives it."""
+    """An exchange of PDUs as each side receives it."""
     yield (
         StreamRole.CONTROLLER,
         [

@@ -30,7 +30,7 @@ def _clean(arguments: argparse.Namespace) -> int:
     for name, machine in loaded.clients.items():
         with connect(machine) as host:
             for outcome in clean(host, force=arguments.force):
-                parts = filter(None, (name, outcome.what, outcome.result.value, outcome.detail))
+                parts = filter(None, (name, outcome.description, outcome.result.value, outcome.detail))
                 out.print(": ".join(parts), soft_wrap=True)
                 failed += outcome.result is not UndoStatus.UNDONE
     return 1 if failed else 0

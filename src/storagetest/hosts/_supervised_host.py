@@ -161,10 +161,10 @@ class SupervisedHost(Host):
         return done
 
     @contextmanager
-    def converse(
+    def interactive_exec(
         self, argv: Sequence[str], *, deadline: float, first: bytes = b"", name: str = ""
     ) -> Iterator[InteractiveProcess]:
-        """Start an interactive process; see :meth:`Host.converse`. It uses one session of the connection."""
+        """Start a process, as :meth:`Host.interactive_exec` describes; uses one session of the connection."""
         token, command = uuid.uuid4().hex, name or f"`{format_command(argv)}`"
         self._kill_orphans()
         with self._session_slot(_CONNECT_TIMEOUT):

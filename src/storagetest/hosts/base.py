@@ -103,7 +103,7 @@ class Host(ABC):
         """
 
     @abstractmethod
-    def converse(
+    def interactive_exec(
         self, argv: Sequence[str], *, deadline: float, first: bytes = b"", name: str = ""
     ) -> AbstractContextManager[InteractiveProcess]:
         """Start ``argv``, send ``first``, and yield the process; at the end none of its processes is left.

@@ -6,7 +6,7 @@ file open or a lock acquired while something else happens needs its stdin open, 
 Rules:
 
 1. The command is supervised as every other (:mod:`storagetest.hosts._supervised_host`): the host ends it at
-   its deadline, and :meth:`Host.converse` kills its remaining processes at the end of the with-block.
+   its deadline, and :meth:`Host.interactive_exec` kills its remaining processes at the end of the with-block.
 2. Every line has its own deadline. No line in time is :class:`DeadlineExceeded`; the end of the command and a
    lost connection are :class:`HostError`, with the last lines of stderr.
 3. Sending to a command that has ended is not an error: the next :meth:`InteractiveProcess.read_line` reports
@@ -78,7 +78,7 @@ class Channel(ABC):
 
 
 class InteractiveProcess:
-    """A running command, from :meth:`Host.converse`. For one thread, but see :meth:`enable_full_duplex`."""
+    """A running command of :meth:`Host.interactive_exec`, for one thread; see :meth:`enable_full_duplex`."""
 
     def __init__(
         self,

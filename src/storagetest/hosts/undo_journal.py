@@ -98,13 +98,18 @@ StepLike = Step | Sequence[str] | Mapping[str, Sequence[str]]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An entry of the journal: ``what`` describes the resource; ``created`` is UTC, ISO 8601."""
+    """An entry of the journal: ``description`` names the resource; ``created`` is UTC, ISO 8601."""
 
     id: str
-    what: str
+    description: str
     owner: Owner
     undo: tuple[Step, ...]
     created: str
+
+    def to_json(self) -> str:
+        """Return the text of the entry's file, with the key ``what`` of schema 1 for the description."""
+        fields = asdict(self)
+        return json.dumps({"schema": SCHEMA, "what": fields.pop("description"), **fields})
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +134,7 @@ class UndoResult:
     """The result for one entry; ``detail`` is the reason why it still exists, or ""."""
 
     id: str
-    what: str
+    description: str
     result: UndoStatus
     detail: str = ""
 
@@ -144,7 +149,7 @@ class EntryHandle:
     def update(self, undo: Sequence[StepLike]) -> None:
         """Replace the steps."""
         old = self.entry
-        self.entry = Entry(old.id, old.what, old.owner, _steps(undo), old.created)
+        self.entry = Entry(old.id, old.description, old.owner, _steps(undo), old.created)
         self._journal.write(self.entry)
 
     def remove(self) -> None:
@@ -159,12 +164,12 @@ class Journal:
         self._host = host
         self._directory = directory
 
-    def open(self, what: str, undo: Sequence[StepLike]) -> EntryHandle:
-        """Write an entry before ``what`` is acquired. Raises :class:`HostError` if that fails."""
+    def open(self, description: str, undo: Sequence[StepLike]) -> EntryHandle:
+        """Write an entry before the resource is acquired. Raises :class:`HostError` if that fails."""
         created = datetime.now(UTC).isoformat(timespec="seconds")
         entry = Entry(
             f"{created[:19].replace(':', '')}-{secrets.token_hex(4)}",
-            what,
+            description,
             Owner.current(),
             _steps(undo),
             created,
@@ -174,11 +179,11 @@ class Journal:
 
     def write(self, entry: Entry) -> None:
         """Write ``entry`` to the host; replace one of the same id."""
-        data = json.dumps({"schema": SCHEMA, **asdict(entry)}).encode()
+        data = entry.to_json().encode()
         self._run_script(_WRITE, entry.id, str(len(data)), stdin=data)
 
     def remove(self, entry_id: str) -> None:
-        """Remove the entry of that id, if it is there."""
+        """Remove the entry with that id, if it exists."""
         self._run_script(_REMOVE, entry_id)
 
     def entries(self) -> list[Entry | UnreadableEntry]:
@@ -190,9 +195,9 @@ class Journal:
         """Try all steps of ``entry``, each within ``deadline`` seconds; remove it if nothing is left."""
         failures = [why for step in entry.undo if (why := self._undo_step(step, deadline))]
         if failures:
-            return UndoResult(entry.id, entry.what, UndoStatus.FAILED, "\n".join(failures))
+            return UndoResult(entry.id, entry.description, UndoStatus.FAILED, "\n".join(failures))
         self.remove(entry.id)
-        return UndoResult(entry.id, entry.what, UndoStatus.UNDONE)
+        return UndoResult(entry.id, entry.description, UndoStatus.UNDONE)
 
     def _undo_step(self, step: Step, deadline: float) -> str:
         """Return the error of ``step``, or ""."""
@@ -236,7 +241,7 @@ def clean(host: Host, *, force: bool = False, directory: str = "") -> list[UndoR
         if isinstance(entry, UnreadableEntry):
             results.append(UndoResult(entry.id, "?", UndoStatus.UNREADABLE, entry.why))
         elif not force and (why := in_use(entry.owner, Owner.current())):
-            results.append(UndoResult(entry.id, entry.what, UndoStatus.IN_USE, why))
+            results.append(UndoResult(entry.id, entry.description, UndoStatus.IN_USE, why))
         else:
             results.append(journal.undo(entry))
     return results

@@ -15,19 +15,21 @@ DEADLINE = 60
 
 
 def test_lines_are_sent_and_received(host: Host) -> None:
-    with host.converse(["cat"], deadline=DEADLINE) as process:
+    with host.interactive_exec(["cat"], deadline=DEADLINE) as process:
         for line in ("one", "", "zwei, größer", "x" * 300_000):
             process.send_line(line)
             assert process.read_line(20) == line
 
 
 def test_several_lines_at_once_are_read_one_by_one(host: Host) -> None:
-    with host.converse(["sh", "-c", "printf 'a\\nb\\nc'; printf 'd\\n'; cat"], deadline=DEADLINE) as process:
+    with host.interactive_exec(
+        ["sh", "-c", "printf 'a\\nb\\nc'; printf 'd\\n'; cat"], deadline=DEADLINE
+    ) as process:
         assert [process.read_line(20) for _ in range(3)] == ["a", "b", "cd"]
 
 
 def test_first_is_sent_unchanged(host: Host) -> None:
-    with host.converse(
+    with host.interactive_exec(
         ["sh", "-c", "head -c 3 | od -An -tx1; cat"], deadline=DEADLINE, first=b"\0\xff\n"
     ) as process:
         assert process.read_line(20).split() == ["00", "ff", "0a"]
@@ -35,14 +37,14 @@ def test_first_is_sent_unchanged(host: Host) -> None:
 
 def test_a_command_ends_at_the_end_of_its_stdin(host: Host, tmp_path) -> None:
     end = tmp_path / "end"
-    with host.converse(["sh", "-c", f"cat; echo bye >{end}"], deadline=DEADLINE) as process:
+    with host.interactive_exec(["sh", "-c", f"cat; echo bye >{end}"], deadline=DEADLINE) as process:
         process.send_line("x")
         assert process.read_line(20) == "x"
     assert end.read_text() == "bye\n"
 
 
 def test_a_read_that_times_out_does_not_end_the_process(host: Host) -> None:
-    with host.converse(["sh", "-c", "read x; echo $x"], deadline=DEADLINE) as process:
+    with host.interactive_exec(["sh", "-c", "read x; echo $x"], deadline=DEADLINE) as process:
         with pytest.raises(DeadlineExceeded, match=r"client1: `sh .*` printed nothing for 0\.2 s"):
             process.read_line(0.2)
         process.send_line("here")
@@ -54,13 +56,13 @@ def test_the_error_of_an_ended_command_has_its_status_and_stderr(host: Host) -> 
         pytest.raises(
             HostError, match=r"(?s)ended unexpectedly with status 3; its unfinished last line is 'half'.*oh"
         ),
-        host.converse(["sh", "-c", "printf half; echo oh >&2; exit 3"], deadline=DEADLINE) as process,
+        host.interactive_exec(["sh", "-c", "printf half; echo oh >&2; exit 3"], deadline=DEADLINE) as process,
     ):
         process.read_line(20)
 
 
 def test_reading_from_an_ended_command_is_an_error_but_sending_is_not(host: Host) -> None:
-    with host.converse(["true"], deadline=DEADLINE) as process:
+    with host.interactive_exec(["true"], deadline=DEADLINE) as process:
         with pytest.raises(HostError, match="status 0"):
             process.read_line(20)
         process.send_line("x" * 100_000)
@@ -71,7 +73,7 @@ def test_reading_from_an_ended_command_is_an_error_but_sending_is_not(host: Host
 def test_a_command_that_is_not_installed_is_named(host: Host) -> None:
     with (
         pytest.raises(HostError, match="`no-such-tool` is not installed"),
-        host.converse(["no-such-tool"], deadline=DEADLINE) as process,
+        host.interactive_exec(["no-such-tool"], deadline=DEADLINE) as process,
     ):
         process.read_line(20)
 
@@ -79,7 +81,7 @@ def test_a_command_that_is_not_installed_is_named(host: Host) -> None:
 def test_the_process_has_a_deadline(host: Host) -> None:
     with (
         pytest.raises(HostError, match="status 124"),
-        host.converse(["sleep", "1000"], deadline=0.3) as process,
+        host.interactive_exec(["sleep", "1000"], deadline=0.3) as process,
     ):
         process.read_line(30)
 
@@ -91,7 +93,7 @@ def test_a_command_that_ignores_its_stdin_is_killed_with_its_children(
     script = f"trap '' TERM; setsid sh -c 'sleep 1000 # {marker}' & while :; do sleep 1; done # {marker}"
     started_at = time.monotonic()
     try:
-        with host.converse(["sh", "-c", script], deadline=DEADLINE):
+        with host.interactive_exec(["sh", "-c", script], deadline=DEADLINE):
             wait_until(lambda: running(marker), 20, "the command to run")
             if error:
                 raise error  # noqa: TRY301  # this is the test
@@ -104,7 +106,9 @@ def test_a_command_that_ignores_its_stdin_is_killed_with_its_children(
 def test_a_lost_connection_is_an_error_and_ends_the_command(ssh_host, sshd, marker, running) -> None:
     with (
         pytest.raises(HostError, match=r"connection to .* lost"),
-        ssh_host.converse(["sh", "-c", f"echo up; sleep 1000 # {marker}"], deadline=DEADLINE) as process,
+        ssh_host.interactive_exec(
+            ["sh", "-c", f"echo up; sleep 1000 # {marker}"], deadline=DEADLINE
+        ) as process,
     ):
         assert process.read_line(20) == "up"
         sshd.signal_connections(signal.SIGKILL)

@@ -9,7 +9,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -61,7 +61,7 @@ def test_an_entry_exists_from_open_to_remove(journal: Journal, directory: Path) 
     [written] = journal.entries()
     assert written == opened.entry
     assert isinstance(written, Entry)
-    assert (written.what, written.undo, written.owner) == (
+    assert (written.description, written.undo, written.owner) == (
         "the mount of nas:/vol on /mnt/x",
         (Step(("umount", "/mnt/x")),),
         Owner.current(),
@@ -187,7 +187,7 @@ def test_entries_of_a_killed_owner_are_undone_and_those_of_a_running_one_are_not
             lambda: in_use(Owner(**_owner_of(directory)), Owner.current()) == "", 10, "the owner's death"
         )
         [outcome] = clean(host, directory=str(directory))
-        assert (outcome.result, outcome.what) == (UndoStatus.UNDONE, f"the directory {thing}")
+        assert (outcome.result, outcome.description) == (UndoStatus.UNDONE, f"the directory {thing}")
         assert not thing.exists()
         assert clean(host, directory=str(directory)) == []
     finally:
@@ -248,9 +248,9 @@ def test_the_newest_entry_is_undone_first(directory: Path, tmp_path: Path) -> No
     for name in ("b", "c", "a"):
         entry = Entry(f"2026-01-0{'bca'.index(name)}", name, ended_owner(), (), "")
         journal.write(entry)
-    assert [outcome.what for outcome in clean(host, directory=str(directory))] == ["a", "c", "b"]
+    assert [outcome.description for outcome in clean(host, directory=str(directory))] == ["a", "c", "b"]
 
 
 def test_a_parsed_entry_equals_the_written_one() -> None:
-    entry = Entry("x", "what", Owner.current(), (Step(("a",), ("b",)), Step(("c",))), "now")
-    assert parse("x", json.dumps({"schema": 1, **asdict(entry)})) == entry
+    entry = Entry("x", "the resource", Owner.current(), (Step(("a",), ("b",)), Step(("c",))), "now")
+    assert parse("x", entry.to_json()) == entry

@@ -177,7 +177,7 @@ def test_raw_device_is_leased_and_cleared(device: str, image: Path) -> None:
     content = image.read_bytes()
     assert not any(content[: 1 << 20])
     assert not any(content[-(1 << 20) :])
-    assert not any(device in getattr(entry, "what", "") for entry in Journal(LocalHost()).entries())
+    assert not any(device in getattr(entry, "description", "") for entry in Journal(LocalHost()).entries())
 
 
 @real
@@ -190,7 +190,7 @@ def test_file_system_is_made_mounted_and_removed(device: str, image: Path) -> No
         (Path(attachment.path) / "file").write_text("x")
         assert mounts_of(device)
         entries = Journal(LocalHost()).entries()
-        assert any(device in getattr(entry, "what", "") for entry in entries)
+        assert any(device in getattr(entry, "description", "") for entry in entries)
     assert not mounts_of(device)
     assert not Path(attachment.path).exists()
     assert _device_probe.facts(device)["signatures"] == []

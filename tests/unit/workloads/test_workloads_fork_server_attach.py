@@ -264,7 +264,7 @@ def test_a_client_without_python_has_no_fork_server(host: Host, monkeypatch: pyt
         raise NotInstalled("localhost: `python3` is not installed")
         yield
 
-    monkeypatch.setattr(host, "converse", no_python)
+    monkeypatch.setattr(host, "interactive_exec", no_python)
     host.expensive_exec = True
     fork_server = ForkServer(host)
     assert not fork_server.available()

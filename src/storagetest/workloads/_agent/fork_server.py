@@ -258,7 +258,7 @@ class ForkServer:
         first = message({"command": "fork_server", "deadline": _LIFETIME}) + b"\n"
         try:
             process = self._stack.enter_context(
-                self._host.converse(ARGV, deadline=_LIFETIME, first=first, name="its fork server")
+                self._host.interactive_exec(ARGV, deadline=_LIFETIME, first=first, name="its fork server")
             )
             reply = _parse_message(process.read_line(_READY))
             while reply is None:  # such as a line of a banner

@@ -80,7 +80,9 @@ def open_agent_session(
     )
     name = f"the agent's {request['command']}"
     if channel is None:
-        with client.converse(ARGV, deadline=deadline, first=message(whole) + b"\n", name=name) as process:
+        with client.interactive_exec(
+            ARGV, deadline=deadline, first=message(whole) + b"\n", name=name
+        ) as process:
             yield process
         return
     with closing(channel):

@@ -102,7 +102,7 @@ def test_what_was_answered_before_the_agent_was_killed_counts(suite: Path) -> No
 
 
 class Gone(LocalHost):
-    def converse(self, *_: object, **__: object):  # type: ignore[override, no-untyped-def]  # whatever is asked
+    def interactive_exec(self, *_: object, **__: object):  # type: ignore[override, no-untyped-def]  # whatever is asked
         raise HostError("client1: no route to host")
 
 

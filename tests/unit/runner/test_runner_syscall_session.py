@@ -37,7 +37,7 @@ def hand(hands: tuple[SyscallSession, SyscallSession]) -> SyscallSession:
 @contextmanager
 def scripted(script: str) -> Iterator[SyscallSession]:
     """A hand whose other side is a few lines of shell."""
-    with LocalHost("c").converse(["sh", "-c", f"echo '{READY}'; {script}"], deadline=60) as talk:
+    with LocalHost("c").interactive_exec(["sh", "-c", f"echo '{READY}'; {script}"], deadline=60) as talk:
         yield SyscallSession("c", talk)
 
 
@@ -213,14 +213,16 @@ def test_an_agent_that_is_killed_is_an_error_and_leaves_no_worker(tmp_path: Path
 
 def test_a_banner_before_the_first_word_is_passed_over() -> None:
     banner = json.dumps({"t": "progress", "phase": "sampling"})
-    with LocalHost("c").converse(["sh", "-c", f"echo '{banner}'; echo '{READY}'; cat"], deadline=60) as talk:
+    with LocalHost("c").interactive_exec(
+        ["sh", "-c", f"echo '{banner}'; echo '{READY}'; cat"], deadline=60
+    ) as talk:
         assert SyscallSession("c", talk).boot == "b"
 
 
 def test_a_python_that_is_too_old_is_something_the_client_lacks() -> None:
     message = json.dumps({"t": "error", "kind": "python", "message": "3.8"})
     with (
-        LocalHost("c").converse(["sh", "-c", f"echo '{message}'"], deadline=60) as talk,
+        LocalHost("c").interactive_exec(["sh", "-c", f"echo '{message}'"], deadline=60) as talk,
         pytest.raises(ClientLacks, match=r"python3 is 3\.8, too old"),
     ):
         SyscallSession("c", talk)
